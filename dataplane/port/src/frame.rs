@@ -1,0 +1,89 @@
+//! One frame, whatever the backend.
+
+use std::net::SocketAddr;
+
+/// A frame on loan from a port: the bytes after the transport header, in the port's own memory.
+///
+/// The buffer is longer than the data where the backend has room, so an answer may be longer than its request.
+#[derive(Debug)]
+pub struct Frame<'a> {
+    buf: &'a mut [u8],
+    len: usize,
+    wire_len: usize,
+    peer: SocketAddr,
+}
+
+/// What becomes of a frame after its handler has seen it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Send the frame, as it is now, back to where it came from.
+    Reply,
+    /// Release the frame: it was consumed, kept elsewhere, or refused, and the service counted which.
+    Drop,
+}
+
+impl<'a> Frame<'a> {
+    /// Wraps `len` received bytes at the front of `buf`.
+    ///
+    /// `wire_len` is what the sender sent: more than `len` where the backend had to truncate.
+    ///
+    /// # Panics
+    /// If `len` exceeds the buffer.
+    #[inline]
+    pub fn new(buf: &'a mut [u8], len: usize, wire_len: usize, peer: SocketAddr) -> Self {
+        assert!(len <= buf.len(), "frame length beyond its buffer");
+        Self { buf, len, wire_len, peer }
+    }
+
+    /// The received bytes, or the answer once [`Frame::set_len`] was called.
+    #[inline]
+    pub fn data(&self) -> &[u8] {
+        &self.buf[..self.len]
+    }
+
+    /// The whole buffer, data first; its length is the longest answer.
+    #[inline]
+    pub fn buf_mut(&mut self) -> &mut [u8] {
+        self.buf
+    }
+
+    /// The length of the data in bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the sender sent no byte.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The length the sender sent, in bytes; beyond [`Frame::len`] the backend truncated the frame.
+    #[inline]
+    pub fn wire_len(&self) -> usize {
+        self.wire_len
+    }
+
+    /// The longest answer this frame can carry, in bytes.
+    #[inline]
+    pub fn capacity(&self) -> usize {
+        self.buf.len()
+    }
+
+    /// Sets the length of the answer.
+    ///
+    /// # Panics
+    /// If `len` exceeds [`Frame::capacity`].
+    #[inline]
+    pub fn set_len(&mut self, len: usize) {
+        assert!(len <= self.buf.len(), "answer longer than the frame's buffer");
+        self.len = len;
+    }
+
+    /// Who sent the frame, and gets the answer.
+    #[inline]
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+}

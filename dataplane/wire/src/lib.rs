@@ -1,0 +1,2 @@
+//! Codecs.
+#![forbid(unsafe_code)]
