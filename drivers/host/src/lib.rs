@@ -1,0 +1,1 @@
+//! What the dataplane needs of the host: a clock, pinned threads, huge pages, a way to sleep.
