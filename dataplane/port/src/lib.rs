@@ -19,7 +19,7 @@ mod time;
 use std::{net::SocketAddr, os::fd::RawFd};
 
 pub use frame::{Frame, Verdict};
-pub use time::{Nanos, Now};
+pub use time::{Clock, Nanos, Now};
 
 /// The most frames one call of [`Port::rx`] lends.
 ///

@@ -40,3 +40,9 @@ impl Sub for Nanos {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 }
+
+/// Where a poll loop reads its time: once per burst, and around calls that have a time budget.
+pub trait Clock: Clone {
+    /// The time now.
+    fn now(&self) -> Now;
+}
