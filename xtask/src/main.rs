@@ -1,0 +1,27 @@
+//! `cargo xtask`: everything a person or CI does with this tree, in one place.
+#![forbid(unsafe_code)]
+
+mod setup;
+mod sh;
+mod test;
+
+use anyhow::Result;
+
+const USAGE: &str = "\
+cargo xtask setup          install the Debian packages that building and testing need
+cargo xtask demo           decode surface-code syndromes over DPDK memif and over io_uring, and write a report
+cargo xtask test           format, lints, every test, loom models and bounded fuzzing
+cargo xtask bench rpc      the speed table, each row interleaved with its baseline";
+
+fn main() -> Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    std::env::set_current_dir(sh::root())?;
+    match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["setup"] => setup::all(),
+        ["test"] => test::run_all(),
+        _ => {
+            eprintln!("{USAGE}");
+            std::process::exit(2);
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! The Debian packages and the Python environment that the other commands need.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Stdio,
+};
+
+use anyhow::{Context, Result, bail};
+
+use crate::sh::{cmd, run};
+
+/// To build with the `dpdk` feature: the libraries, and libclang for bindgen.
+const BUILD: &[&str] = &["gcc", "g++", "libc6-dev", "pkg-config", "libdpdk-dev", "libclang-14-dev", "clang-14"];
+/// To test: network namespaces, independent peers and readers.
+const TEST: &[&str] = &["iproute2", "iputils-ping", "iputils-arping", "ethtool", "tcpdump", "util-linux"];
+/// To measure: the programs that the baselines are made of.
+const BENCH: &[&str] = &["dpdk", "liburing-dev", "python3-venv"];
+
+/// What `demo` needs.
+pub(crate) fn build() -> Result<()> {
+    packages(BUILD)
+}
+
+/// What `test` needs.
+pub(crate) fn test() -> Result<()> {
+    packages(&[BUILD, TEST].concat())
+}
+
+/// What `bench` needs.
+pub(crate) fn all() -> Result<()> {
+    packages(&[BUILD, TEST, BENCH].concat())
+}
+
+fn packages(wanted: &[&str]) -> Result<()> {
+    let missing: Vec<_> = wanted.iter().copied().filter(|name| !installed(name)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    eprintln!("installing the Debian packages {}", missing.join(" "));
+    if !Path::new("/usr/bin/apt-get").exists() {
+        bail!("this is not Debian: install the equivalents of {} and run again", missing.join(" "));
+    }
+    let root = crate::sh::output(&mut cmd("id", ["-u"]))?.trim() == "0";
+    let apt = |args: &[&str]| {
+        let mut apt = if root { cmd("apt-get", args) } else { cmd("sudo", std::iter::once(&"apt-get").chain(args)) };
+        run(apt.env("DEBIAN_FRONTEND", "noninteractive").stdout(Stdio::null()))
+    };
+    apt(&["update", "-q"])?;
+    apt(&[&["install", "-y", "-q", "--no-install-recommends"], &missing[..]].concat())
+}
+
+fn installed(package: &str) -> bool {
+    let mut query = cmd("dpkg-query", ["--show", "--showformat=${db:Status-Status}", package]);
+    query.stderr(Stdio::null()).output().is_ok_and(|out| out.stdout == b"installed")
+}
+
+/// A Python with Stim and `PyMatching`, the reference decoder; made once under `target/`.
+pub(crate) fn python() -> Result<PathBuf> {
+    let venv = Path::new("target/venv");
+    let python = venv.join("bin/python");
+    let stamp = venv.join("berth-1");
+    if !stamp.exists() {
+        eprintln!("making a Python environment with Stim and PyMatching in {}", venv.display());
+        run(&mut cmd("python3", ["-m".as_ref(), "venv".as_ref(), venv.as_os_str()]))?;
+        let wanted = ["stim==1.16.0", "pymatching==2.4.0", "hdrhistogram==0.10.8"];
+        run(cmd(&python.to_string_lossy(), ["-m", "pip", "install", "--quiet"]).args(wanted))?;
+        std::fs::write(&stamp, "").with_context(|| format!("cannot write {}", stamp.display()))?;
+    }
+    Ok(std::env::current_dir()?.join(python))
+}

@@ -1,0 +1,50 @@
+//! Running other programs, with their names in the error when they fail.
+
+use std::{
+    ffi::OsStr,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context, Result, bail};
+
+/// The root of the repository.
+pub(crate) fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the repository").to_path_buf()
+}
+
+/// A command whose output goes where ours goes.
+pub(crate) fn cmd<S: AsRef<OsStr>>(program: &str, args: impl IntoIterator<Item = S>) -> Command {
+    let mut cmd = Command::new(program);
+    cmd.args(args);
+    cmd
+}
+
+/// `cargo` as it was called.
+pub(crate) fn cargo<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
+    cmd(&std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()), args)
+}
+
+/// Runs to the end; any other exit status than 0 is an error.
+pub(crate) fn run(cmd: &mut Command) -> Result<()> {
+    eprintln!("+ {}", line(cmd));
+    let status = cmd.status().with_context(|| format!("cannot start {}", line(cmd)))?;
+    if !status.success() {
+        bail!("{} ended with {status}", line(cmd));
+    }
+    Ok(())
+}
+
+/// Runs to the end and returns what it printed on stdout.
+pub(crate) fn output(cmd: &mut Command) -> Result<String> {
+    let out = cmd.stderr(Stdio::inherit()).output().with_context(|| format!("cannot start {}", line(cmd)))?;
+    if !out.status.success() {
+        bail!("{} ended with {}", line(cmd), out.status);
+    }
+    Ok(String::from_utf8_lossy(&out.stdout).into_owned())
+}
+
+/// The command as one would type it.
+pub(crate) fn line(cmd: &Command) -> String {
+    std::iter::once(cmd.get_program()).chain(cmd.get_args()).map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ")
+}
