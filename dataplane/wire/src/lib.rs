@@ -1,2 +1,5 @@
-//! Codecs.
+//! Codecs of every protocol Berth speaks: checked views over byte slices, and their writers. Nothing here copies a
+//! payload or panics on any input.
 #![forbid(unsafe_code)]
+
+pub mod rpc;

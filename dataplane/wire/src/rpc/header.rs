@@ -1,0 +1,199 @@
+//! Request and response headers (section "RPC Header / Response" of the messaging document, both forms).
+
+use std::fmt;
+
+use super::{MAGIC_REQUEST, MAGIC_RESPONSE};
+
+/// Which header a port speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum HeaderForm {
+    /// The current form: 24 bytes, with the sender's PTP time.
+    #[default]
+    V24,
+    /// The older form: 16 bytes, without it.
+    V16,
+}
+
+impl HeaderForm {
+    /// The header's size in bytes.
+    #[inline]
+    #[allow(clippy::len_without_is_empty)] // a header is never empty
+    pub const fn len(self) -> usize {
+        match self {
+            Self::V24 => 24,
+            Self::V16 => 16,
+        }
+    }
+}
+
+/// What precedes a request's arguments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RequestHeader {
+    /// [`super::fnv1a`] of the handler's name.
+    pub function_id: u32,
+    /// Bytes of arguments that follow.
+    pub arg_len: u32,
+    /// The caller's own number, echoed.
+    pub request_id: u32,
+    /// The caller's send time, echoed; 0 where unused. [`HeaderForm::V16`] does not carry it.
+    pub ptp_timestamp: u64,
+}
+
+/// What precedes a response's results.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ResponseHeader {
+    /// 0: success; positive: the handler's error; negative: one of [`super::status`].
+    pub status: i32,
+    /// Bytes of results that follow.
+    pub result_len: u32,
+    /// The request's number.
+    pub request_id: u32,
+    /// The request's send time. [`HeaderForm::V16`] does not carry it.
+    pub ptp_timestamp: u64,
+}
+
+/// Why bytes are no header, or a header did not fit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HeaderError {
+    /// Fewer bytes than the header form has.
+    Truncated,
+    /// The first word is not the expected magic: not of this protocol, or a request where a response is due.
+    WrongMagic,
+}
+
+impl fmt::Display for HeaderError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Truncated => "fewer bytes than an RPC header has",
+            Self::WrongMagic => "not the magic of this kind of RPC message",
+        })
+    }
+}
+
+impl std::error::Error for HeaderError {}
+
+impl RequestHeader {
+    /// Reads the header at the front of `bytes`. A wrong magic is reported before a header cut short behind it.
+    #[inline]
+    pub fn parse(form: HeaderForm, bytes: &[u8]) -> Result<Self, HeaderError> {
+        let ([function_id, arg_len, request_id], ptp_timestamp) = read(MAGIC_REQUEST, form, bytes)?;
+        Ok(Self { function_id, arg_len, request_id, ptp_timestamp })
+    }
+
+    /// Writes the header to the front of `bytes` and returns its length.
+    #[inline]
+    pub fn write(&self, form: HeaderForm, bytes: &mut [u8]) -> Result<usize, HeaderError> {
+        write(MAGIC_REQUEST, [self.function_id, self.arg_len, self.request_id], self.ptp_timestamp, form, bytes)
+    }
+}
+
+impl ResponseHeader {
+    /// Reads the header at the front of `bytes`. A wrong magic is reported before a header cut short behind it.
+    #[inline]
+    pub fn parse(form: HeaderForm, bytes: &[u8]) -> Result<Self, HeaderError> {
+        let ([status, result_len, request_id], ptp_timestamp) = read(MAGIC_RESPONSE, form, bytes)?;
+        Ok(Self { status: status as i32, result_len, request_id, ptp_timestamp })
+    }
+
+    /// Writes the header to the front of `bytes` and returns its length.
+    #[inline]
+    pub fn write(&self, form: HeaderForm, bytes: &mut [u8]) -> Result<usize, HeaderError> {
+        write(MAGIC_RESPONSE, [self.status as u32, self.result_len, self.request_id], self.ptp_timestamp, form, bytes)
+    }
+}
+
+#[inline]
+fn read(magic: u32, form: HeaderForm, bytes: &[u8]) -> Result<([u32; 3], u64), HeaderError> {
+    let (found, rest) = bytes.split_first_chunk().ok_or(HeaderError::Truncated)?;
+    if u32::from_le_bytes(*found) != magic {
+        return Err(HeaderError::WrongMagic);
+    }
+    let (words, rest) = rest.split_first_chunk::<12>().ok_or(HeaderError::Truncated)?;
+    let ptp_timestamp = match form {
+        HeaderForm::V24 => u64::from_le_bytes(*rest.first_chunk().ok_or(HeaderError::Truncated)?),
+        HeaderForm::V16 => 0,
+    };
+    let [a, b, c] = [0, 4, 8].map(|at| u32::from_le_bytes([words[at], words[at + 1], words[at + 2], words[at + 3]]));
+    Ok(([a, b, c], ptp_timestamp))
+}
+
+#[inline]
+fn write(
+    magic: u32,
+    [a, b, c]: [u32; 3],
+    ptp_timestamp: u64,
+    form: HeaderForm,
+    bytes: &mut [u8],
+) -> Result<usize, HeaderError> {
+    let mut header = [0; 24];
+    for (to, word) in header.chunks_exact_mut(4).zip([magic, a, b, c]) {
+        to.copy_from_slice(&word.to_le_bytes());
+    }
+    header[16..].copy_from_slice(&ptp_timestamp.to_le_bytes());
+    let len = form.len();
+    bytes.get_mut(..len).ok_or(HeaderError::Truncated)?.copy_from_slice(&header[..len]);
+    Ok(len)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_request_is_laid_out_as_documented() {
+        let header =
+            RequestHeader { function_id: 0x191B_6322, arg_len: 8, request_id: 7, ptp_timestamp: 0x0102_0304_0506_0708 };
+        let mut bytes = [0xFF; 25];
+        assert_eq!(header.write(HeaderForm::V24, &mut bytes), Ok(24));
+        assert_eq!(
+            bytes,
+            [0x52, 0x51, 0x55, 0x43, 0x22, 0x63, 0x1B, 0x19, 8, 0, 0, 0, 7, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1, 0xFF]
+        );
+    }
+
+    #[test]
+    fn the_one_byte_response_example_of_the_document() {
+        let header = ResponseHeader { status: 0, result_len: 1, request_id: 0xAABB_CCDD, ptp_timestamp: 0 };
+        let mut bytes = [0xFF; 16];
+        assert_eq!(header.write(HeaderForm::V16, &mut bytes), Ok(16));
+        assert_eq!(bytes, [0x53, 0x51, 0x55, 0x43, 0, 0, 0, 0, 1, 0, 0, 0, 0xDD, 0xCC, 0xBB, 0xAA]);
+    }
+
+    #[test]
+    fn truncation_and_a_wrong_magic_are_told_apart() {
+        let mut bytes = [0; 24];
+        RequestHeader::default().write(HeaderForm::V24, &mut bytes).unwrap();
+        for len in 0..24 {
+            assert_eq!(RequestHeader::parse(HeaderForm::V24, &bytes[..len]), Err(HeaderError::Truncated), "{len}");
+        }
+        assert_eq!(ResponseHeader::parse(HeaderForm::V24, &bytes), Err(HeaderError::WrongMagic));
+        assert_eq!(ResponseHeader::parse(HeaderForm::V24, &bytes[..4]), Err(HeaderError::WrongMagic));
+        assert_eq!(RequestHeader::default().write(HeaderForm::V24, &mut bytes[..23]), Err(HeaderError::Truncated));
+    }
+
+    fn form() -> impl Strategy<Value = HeaderForm> {
+        prop_oneof![Just(HeaderForm::V24), Just(HeaderForm::V16)]
+    }
+
+    proptest! {
+        #[test]
+        fn headers_round_trip(form in form(), a: u32, b: u32, request_id: u32, stamp: u64) {
+            let ptp_timestamp = if form == HeaderForm::V24 { stamp } else { 0 };
+            let mut bytes = [0; 24];
+            let request = RequestHeader { function_id: a, arg_len: b, request_id, ptp_timestamp };
+            prop_assert_eq!(request.write(form, &mut bytes), Ok(form.len()));
+            prop_assert_eq!(RequestHeader::parse(form, &bytes), Ok(request));
+            let response = ResponseHeader { status: a as i32, result_len: b, request_id, ptp_timestamp };
+            prop_assert_eq!(response.write(form, &mut bytes), Ok(form.len()));
+            prop_assert_eq!(ResponseHeader::parse(form, &bytes), Ok(response));
+        }
+
+        #[test]
+        fn random_bytes_never_panic(form in form(), bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+            let _ = RequestHeader::parse(form, &bytes);
+            let _ = ResponseHeader::parse(form, &bytes);
+        }
+    }
+}
