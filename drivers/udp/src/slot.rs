@@ -1,0 +1,223 @@
+//! Frame buffers and the message headers that describe them to the kernel.
+
+use std::{
+    alloc::{Layout, alloc, dealloc, handle_alloc_error},
+    mem::{offset_of, size_of, zeroed},
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6},
+    ptr::NonNull,
+};
+
+const CACHE_LINE: usize = 64;
+
+/// Room for one `IP_PKTINFO` or `IPV6_PKTINFO` control message.
+const CONTROL: usize = {
+    // SAFETY: CMSG_SPACE only computes; it takes no pointer.
+    unsafe { libc::CMSG_SPACE(size_of::<libc::in6_pktinfo>() as u32) as usize }
+};
+
+/// What one message header points to, ahead of the frame itself.
+#[repr(C, align(64))]
+struct Meta {
+    name: Name,
+    iov: libc::iovec,
+    control: [u64; CONTROL / 8],
+}
+
+#[repr(C)]
+union Name {
+    v4: libc::sockaddr_in,
+    v6: libc::sockaddr_in6,
+}
+
+/// One frame buffer with its message header, in the layout `recvmmsg` and `sendmmsg` take.
+///
+/// A slot is the only owner of the memory its header points to, so slots can be swapped between queues freely.
+#[repr(transparent)]
+pub(crate) struct Slot(libc::mmsghdr);
+
+/// The memory of all slots of a port: one allocation, each frame on a cache line of its own.
+pub(crate) struct Arena {
+    base: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: the arena is plain memory that it alone frees; it is not tied to the thread that allocated it.
+unsafe impl Send for Arena {}
+// SAFETY: a slot owns the memory it points to, as a box would; see `Slot`.
+unsafe impl Send for Slot {}
+
+impl Arena {
+    /// Allocates and touches `count` slots of `max_frame` bytes.
+    pub(crate) fn new(count: usize, max_frame: usize) -> (Self, Vec<Slot>) {
+        let stride = size_of::<Meta>() + max_frame.next_multiple_of(CACHE_LINE);
+        let layout = Layout::from_size_align(count * stride, CACHE_LINE).expect("a few frames fit an address space");
+        // SAFETY: the layout is not empty: a `Meta` has a size.
+        let Some(base) = NonNull::new(unsafe { alloc(layout) }) else { handle_alloc_error(layout) };
+        // SAFETY: the allocation is `layout.size()` bytes long. Writing it faults every page in now, not under load.
+        unsafe { base.write_bytes(0, layout.size()) };
+        let slots = (0..count)
+            // SAFETY: each slot gets its own `stride` bytes of the allocation; `stride` keeps `Meta` aligned.
+            .map(|index| unsafe { Slot::new(base.add(index * stride).cast(), max_frame) })
+            .collect();
+        (Self { base, layout }, slots)
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `new` with this layout; slots have no drop glue that could touch it later.
+        unsafe { dealloc(self.base.as_ptr(), self.layout) };
+    }
+}
+
+impl Slot {
+    /// # Safety
+    /// `meta` starts a `Meta` followed by `max_frame` bytes, initialised and owned by nobody else.
+    unsafe fn new(meta: NonNull<Meta>, max_frame: usize) -> Self {
+        let meta = meta.as_ptr();
+        // SAFETY: an all-zero mmsghdr is a valid one, and the caller vouches for `meta` and what follows it.
+        unsafe {
+            let mut header: libc::mmsghdr = zeroed();
+            (*meta).iov = libc::iovec { iov_base: meta.add(1).cast(), iov_len: max_frame };
+            header.msg_hdr.msg_name = meta.byte_add(offset_of!(Meta, name)).cast();
+            header.msg_hdr.msg_iov = &raw mut (*meta).iov;
+            header.msg_hdr.msg_iovlen = 1;
+            header.msg_hdr.msg_control = meta.byte_add(offset_of!(Meta, control)).cast();
+            Self(header)
+        }
+    }
+
+    /// The header, for a system call.
+    #[inline]
+    pub(crate) fn header(&mut self) -> &mut libc::msghdr {
+        &mut self.0.msg_hdr
+    }
+
+    /// The headers of several slots, for a system call.
+    #[inline]
+    pub(crate) fn headers(slots: &mut [Slot]) -> *mut libc::mmsghdr {
+        slots.as_mut_ptr().cast()
+    }
+
+    #[inline]
+    fn meta(&mut self) -> &mut Meta {
+        // SAFETY: `msg_name` points to the start of the `Meta` that this slot alone owns.
+        unsafe { &mut *self.0.msg_hdr.msg_name.cast::<Meta>() }
+    }
+
+    /// Readies the slot to receive a frame of up to `max_frame` bytes; `control` where control messages are wanted.
+    #[inline]
+    pub(crate) fn arm(&mut self, max_frame: usize, control: bool) {
+        self.0.msg_hdr.msg_namelen = size_of::<Name>() as u32;
+        self.0.msg_hdr.msg_controllen = if control { CONTROL as _ } else { 0 };
+        self.0.msg_hdr.msg_flags = 0;
+        self.meta().iov.iov_len = max_frame;
+    }
+
+    /// Sets the length that a system call for this slot alone returned.
+    #[inline]
+    pub(crate) fn set_received(&mut self, wire_len: usize) {
+        self.0.msg_len = wire_len as u32;
+    }
+
+    /// The length the sender sent, after a receive.
+    #[inline]
+    pub(crate) fn wire_len(&self) -> usize {
+        self.0.msg_len as usize
+    }
+
+    /// The bytes the header describes: the whole buffer after [`Slot::arm`], the frame after [`Slot::set_len`].
+    #[inline]
+    pub(crate) fn buf(&mut self) -> &mut [u8] {
+        let iov = self.meta().iov;
+        // SAFETY: the slot alone owns the `iov_len` initialised bytes at `iov_base`; `set_len` never exceeds them.
+        unsafe { std::slice::from_raw_parts_mut(iov.iov_base.cast(), iov.iov_len) }
+    }
+
+    /// Cuts the slot to the `len` bytes to send.
+    ///
+    /// # Panics
+    /// If `len` exceeds the buffer of an armed slot.
+    #[inline]
+    pub(crate) fn set_len(&mut self, len: usize) {
+        let iov = &mut self.meta().iov;
+        assert!(len <= iov.iov_len, "frame longer than its buffer");
+        iov.iov_len = len;
+    }
+
+    /// Who sent the frame, or gets it.
+    #[inline]
+    pub(crate) fn peer(&mut self) -> SocketAddr {
+        let name = &self.meta().name;
+        // SAFETY: both members are plain integers, and start with the family; the name was zeroed or written by the
+        // kernel or by `set_peer`, so either reading is of initialised memory.
+        unsafe {
+            if i32::from(name.v4.sin_family) == libc::AF_INET {
+                let ip = Ipv4Addr::from(u32::from_be(name.v4.sin_addr.s_addr));
+                SocketAddrV4::new(ip, u16::from_be(name.v4.sin_port)).into()
+            } else {
+                let ip = Ipv6Addr::from(name.v6.sin6_addr.s6_addr);
+                let port = u16::from_be(name.v6.sin6_port);
+                SocketAddrV6::new(ip, port, name.v6.sin6_flowinfo, name.v6.sin6_scope_id).into()
+            }
+        }
+    }
+
+    /// Addresses the slot to `peer`, from the socket's own address.
+    pub(crate) fn set_peer(&mut self, peer: SocketAddr) {
+        let (name, len) = match peer {
+            SocketAddr::V4(peer) => {
+                let v4 = libc::sockaddr_in {
+                    sin_family: libc::AF_INET as libc::sa_family_t,
+                    sin_port: peer.port().to_be(),
+                    sin_addr: libc::in_addr { s_addr: u32::from(*peer.ip()).to_be() },
+                    sin_zero: [0; 8],
+                };
+                (Name { v4 }, size_of::<libc::sockaddr_in>())
+            }
+            SocketAddr::V6(peer) => {
+                let v6 = libc::sockaddr_in6 {
+                    sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                    sin6_port: peer.port().to_be(),
+                    sin6_flowinfo: peer.flowinfo(),
+                    sin6_addr: libc::in6_addr { s6_addr: peer.ip().octets() },
+                    sin6_scope_id: peer.scope_id(),
+                };
+                (Name { v6 }, size_of::<libc::sockaddr_in6>())
+            }
+        };
+        self.meta().name = name;
+        self.0.msg_hdr.msg_namelen = len as u32;
+        self.0.msg_hdr.msg_controllen = 0;
+    }
+
+    /// Turns the packet information of a received frame around, so that the answer leaves from the address the frame
+    /// was sent to. The route chooses the interface, except for link-local addresses, which have none but theirs.
+    #[inline]
+    #[expect(clippy::cast_ptr_alignment, reason = "CMSG_DATA is aligned where the control buffer is")]
+    pub(crate) fn answer_from_destination(&mut self) {
+        if self.0.msg_hdr.msg_controllen == 0 {
+            return;
+        }
+        // SAFETY: the control buffer is this slot's, zeroed or written by the kernel, and long enough for either
+        // message; the kernel wrote at most the one message that the socket enabled.
+        unsafe {
+            let message = libc::CMSG_FIRSTHDR(&raw const self.0.msg_hdr);
+            if message.is_null() {
+                self.0.msg_hdr.msg_controllen = 0;
+            } else if (*message).cmsg_level == libc::IPPROTO_IP {
+                // `ipi_spec_dst` is the local address already, for a broadcast too.
+                let info = libc::CMSG_DATA(message).cast::<libc::in_pktinfo>();
+                (*info).ipi_ifindex = 0;
+            } else {
+                let info = libc::CMSG_DATA(message).cast::<libc::in6_pktinfo>();
+                let destination = Ipv6Addr::from((*info).ipi6_addr.s6_addr);
+                if destination.is_multicast() {
+                    self.0.msg_hdr.msg_controllen = 0;
+                } else if !destination.is_unicast_link_local() {
+                    (*info).ipi6_ifindex = 0;
+                }
+            }
+        }
+    }
+}
