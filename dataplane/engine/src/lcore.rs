@@ -1,0 +1,277 @@
+//! Several lanes on one core.
+
+use std::{os::fd::RawFd, sync::Arc, time::Duration};
+
+use berth_port::{Nanos, Now, Port, Service};
+
+use crate::{
+    Idle, Lane, Recorder, Telemetry,
+    idle::{IdleState, Quiet},
+    lane::{Turn, Work},
+    telemetry::{Board, LaneBoard},
+};
+
+/// How often counters are published at most.
+///
+/// A publication stores some tens of words; once in 1 ms that is less than 0.1 % of a core. The burst of the poll
+/// that publishes waits for it, and its service time says so.
+pub const PUBLISH_EVERY: Duration = Duration::from_millis(1);
+
+/// What the thread that runs an lcore does before the next [`Lcore::poll`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Frames were received or answered: poll again at once.
+    Busy,
+    /// Nothing was there: poll again after a pause hint to the CPU.
+    Spin,
+    /// Nothing is there: wait until one of [`Lcore::wait_fds`] is readable, at most for this long.
+    Sleep(Duration),
+    /// The drain is over: stop polling. Everything was answered, or the deadline passed.
+    Done,
+}
+
+/// One core's poll loop: lanes of any types, taking turns.
+///
+/// A poll gives one lane one turn, which is at most one burst: lanes are served in rotation whatever the others
+/// receive. Lanes are called dynamically, once per turn; everything within a turn, each frame's handler included, is
+/// monomorphised. An lcore stays on the thread that made it.
+pub struct Lcore {
+    slots: Vec<Slot>,
+    next: usize,
+    /// Turns without work in a row, since the last sleep.
+    empty_turns: usize,
+    idle: IdleState,
+    drain: Option<Drain>,
+    counts: Counts,
+    /// What the poll before this one did, whose end is this poll's beginning.
+    last: Option<Last>,
+    published: Nanos,
+    board: Arc<Board>,
+    telemetry: Telemetry,
+    index: usize,
+}
+
+struct Slot {
+    lane: Box<dyn Turn>,
+    /// False once a drain has emptied this lane's receive queue.
+    receiving: bool,
+    counts: LaneCounts,
+    service_time: Recorder,
+    boards: [Arc<Board>; 3],
+}
+
+#[derive(Clone, Copy)]
+struct Last {
+    at: Nanos,
+    did: Did,
+}
+
+#[derive(Clone, Copy)]
+enum Did {
+    Nothing,
+    Sleep,
+    Work { slot: usize, received: u64 },
+}
+
+#[derive(Clone, Copy)]
+struct Drain {
+    receive_until: Nanos,
+    deadline: Nanos,
+    done: bool,
+}
+
+#[derive(Default)]
+struct Counts {
+    elapsed_ns: u64,
+    sleeps: u64,
+    slept_ns: u64,
+    drain_abandoned: u64,
+}
+
+impl Counts {
+    fn report(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        visit("elapsed_ns", self.elapsed_ns);
+        visit("sleeps", self.sleeps);
+        visit("slept_ns", self.slept_ns);
+        visit("drain_abandoned", self.drain_abandoned);
+    }
+}
+
+#[derive(Default)]
+struct LaneCounts {
+    polls: u64,
+    empty_polls: u64,
+    busy_ns: u64,
+    frames_rx: u64,
+    frames_replied: u64,
+}
+
+impl LaneCounts {
+    fn report(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        visit("polls", self.polls);
+        visit("empty_polls", self.empty_polls);
+        visit("busy_ns", self.busy_ns);
+        visit("frames_rx", self.frames_rx);
+        visit("frames_replied", self.frames_replied);
+    }
+}
+
+impl Lcore {
+    /// An lcore without lanes. The name appears in `telemetry`.
+    pub fn new(name: impl Into<String>, idle: Idle, telemetry: &Telemetry) -> Self {
+        let counts = Counts::default();
+        let board = Board::new(|visit| counts.report(visit));
+        Self {
+            slots: Vec::new(),
+            next: 0,
+            empty_turns: 0,
+            idle: IdleState::new(idle),
+            drain: None,
+            counts,
+            last: None,
+            published: Nanos(0),
+            index: telemetry.add_lcore(name.into(), board.clone()),
+            board,
+            telemetry: telemetry.clone(),
+        }
+    }
+
+    /// Adds a lane. Not for the hot path: it allocates the lane's telemetry.
+    pub fn add<P: Port + 'static, S: Service + 'static>(&mut self, lane: Lane<P, S>) {
+        let counts = LaneCounts::default();
+        let service_time = Recorder::default();
+        let counters = Board::new(|visit| counts.report(visit));
+        let port = Board::new(|visit| lane.port_counters(visit));
+        let service = Board::new(|visit| lane.service_counters(visit));
+        let histograms = [("service_time", service_time.reader())]
+            .into_iter()
+            .chain(lane.histograms.iter().map(|(name, recorder)| (*name, recorder.reader())))
+            .collect();
+        let boards = [counters.clone(), port.clone(), service.clone()];
+        let name = lane.name.clone();
+        self.telemetry.add_lane(self.index, LaneBoard { name, counters, port, service, histograms });
+        self.slots.push(Slot { lane: Box::new(lane), receiving: true, counts, service_time, boards });
+    }
+
+    /// The descriptors that a sleeping thread waits on for readability; lanes without one are why
+    /// [`Step::Sleep`] is short.
+    pub fn wait_fds(&self) -> impl Iterator<Item = RawFd> {
+        self.slots.iter().filter_map(|slot| slot.lane.wait_fd())
+    }
+
+    /// Gives the next lane its turn. `now` is the only clock reading: it ends the turn before and begins this one.
+    ///
+    /// The service time of a burst thus runs from just before its receive call to the end of its transmit call and
+    /// of what the caller does between polls. Each frame of the burst is recorded with the burst's time, since the
+    /// answer of the first is not sent before the last is handled. A turn that only posts late answers counts as
+    /// busy and records no service time.
+    #[inline]
+    pub fn poll(&mut self, now: Now) -> Step {
+        self.settle(now.mono);
+        if now.mono - self.published >= PUBLISH_EVERY {
+            self.publish(now.mono);
+        }
+        let draining = match self.drain {
+            Some(drain) if drain.done => return Step::Done,
+            Some(drain) if now.mono >= drain.deadline => return self.finish(now.mono),
+            drain => drain,
+        };
+        let index = self.next;
+        let work = self.turn(index, now, draining);
+        self.next = if index + 1 < self.slots.len() { index + 1 } else { 0 };
+        if !work.is_none() {
+            self.idle.worked(now.mono);
+            self.empty_turns = 0;
+            self.last = Some(Last { at: now.mono, did: Did::Work { slot: index, received: work.received } });
+            return Step::Busy;
+        }
+        self.last = Some(Last { at: now.mono, did: Did::Nothing });
+        self.empty_turns += 1;
+        if self.empty_turns < self.slots.len() { Step::Spin } else { self.quiet(now.mono) }
+    }
+
+    /// Ends the loop gracefully: from now, each lane receives until its queue is empty for the first time, at the
+    /// latest until half of `within` has passed, and then only finishes what its service owes. [`Step::Done`] follows
+    /// when no service owes anything, or after `within`; the answers still owed then are counted in
+    /// `drain_abandoned`.
+    pub fn drain(&mut self, now: Now, within: Duration) {
+        self.empty_turns = 0;
+        self.drain = Some(Drain { receive_until: now.mono + within / 2, deadline: now.mono + within, done: false });
+    }
+
+    /// Charges the time since the last poll to what that poll did.
+    #[inline]
+    fn settle(&mut self, now: Nanos) {
+        let Some(last) = self.last else { return };
+        let took = (now - last.at).as_nanos() as u64;
+        self.counts.elapsed_ns += took;
+        match last.did {
+            Did::Nothing => {}
+            Did::Sleep => self.counts.slept_ns += took,
+            Did::Work { slot, received } => {
+                let slot = &mut self.slots[slot];
+                slot.counts.busy_ns += took;
+                if received > 0 {
+                    slot.service_time.record_n(took, received);
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn turn(&mut self, index: usize, now: Now, draining: Option<Drain>) -> Work {
+        let Some(slot) = self.slots.get_mut(index) else { return Work::default() };
+        if draining.is_some_and(|drain| now.mono >= drain.receive_until) {
+            slot.receiving = false;
+        }
+        let work = slot.lane.turn(now, slot.receiving);
+        if draining.is_some() && work.received == 0 {
+            slot.receiving = false;
+        }
+        slot.counts.polls += 1;
+        slot.counts.empty_polls += u64::from(work.is_none());
+        slot.counts.frames_rx += work.received;
+        slot.counts.frames_replied += work.replied;
+        work
+    }
+
+    /// Decides after a whole round of empty turns.
+    fn quiet(&mut self, now: Nanos) -> Step {
+        let outstanding = self.slots.iter().any(|slot| slot.lane.outstanding() > 0);
+        if self.drain.is_some() {
+            return if outstanding { Step::Spin } else { self.finish(now) };
+        }
+        let since_work = self.idle.since_work(now);
+        let wakeable = self.slots.iter().all(|slot| slot.lane.wait_fd().is_some());
+        let step = self.idle.step(Quiet { since_work, outstanding, wakeable });
+        if let Step::Sleep(_) = step {
+            self.counts.sleeps += 1;
+            self.empty_turns = 0;
+            self.last = Some(Last { at: now, did: Did::Sleep });
+        }
+        step
+    }
+
+    #[cold]
+    fn finish(&mut self, now: Nanos) -> Step {
+        self.counts.drain_abandoned = self.slots.iter().map(|slot| slot.lane.outstanding() as u64).sum();
+        if let Some(drain) = &mut self.drain {
+            drain.done = true;
+        }
+        self.last = None;
+        self.publish(now);
+        Step::Done
+    }
+
+    #[cold]
+    fn publish(&mut self, now: Nanos) {
+        self.published = now;
+        self.board.publish(|visit| self.counts.report(visit));
+        for slot in &self.slots {
+            let [counters, port, service] = &slot.boards;
+            counters.publish(|visit| slot.counts.report(visit));
+            port.publish(|visit| slot.lane.port_counters(visit));
+            service.publish(|visit| slot.lane.service_counters(visit));
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! The poll loop, without I/O: it makes no system call, starts no thread and reads no clock.
+//!
+//! # Threading model
+//!
+//! One thread is pinned to one core and runs one [`Lcore`]. The lcore owns its [`Lane`]s, a lane owns one port and one
+//! service, and nothing else ever touches them: a frame is received, handled, answered and transmitted by plain
+//! function calls on plain data, without a lock, an atomic operation or a hand-off to another thread.
+//!
+//! ```text
+//!  housekeeping threads             core 1: Lcore                     core 2: Lcore
+//!  build ports and services ──move─▶ Lane: Port + Service              Lane: Port + Service
+//!  Telemetry::snapshot ◀──relaxed──  Lane: Port + Service              ...
+//!                         loads      counters, histograms
+//! ```
+//!
+//! What crosses cores, in full:
+//!
+//! - **Lanes, once.** They may be built on any thread and move to the thread of their lcore, which adds them there.
+//!   A port whose kernel object is bound to a thread is built on that thread.
+//! - **Telemetry, outwards.** The core stores, readers load, all relaxed and per word: see [`Telemetry`] and
+//!   [`Recorder`]. Reading costs the core one shared cache line per line read, and never a wait.
+//! - **What a service brings along.** A service that dispatches to worker cores owns its end of the rings to them; the
+//!   loop sees only [`Service::poll`](berth_port::Service::poll), which posts finished answers, and
+//!   [`Service::outstanding`](berth_port::Service::outstanding), which says how many are owed.
+//! - **Nothing inwards.** A request to stop is a flag that the thread's own runner reads between polls and turns into
+//!   [`Lcore::drain`].
+//!
+//! The runner is the few lines of the appliance that do have a clock and system calls:
+//!
+//! ```text
+//! loop {
+//!     if stop requested, once { lcore.drain(clock.now(), deadline) }
+//!     match lcore.poll(clock.now()) {
+//!         Step::Busy => {}
+//!         Step::Spin => spin_loop(),
+//!         Step::Sleep(most) => wait for lcore.wait_fds() or at most that long,
+//!         Step::Done => break,
+//!     }
+//! }
+//! ```
+//!
+//! Lanes whose services may take long belong on cores of their own: turns are fair in bursts, not in time.
+#![forbid(unsafe_code)]
+
+mod histogram;
+mod idle;
+mod lane;
+mod lcore;
+mod telemetry;
+
+pub use histogram::{HIGHEST_NS, Recorder, SIGNIFICANT_DIGITS};
+pub use idle::{Idle, LONGEST_SLEEP, SHORTEST_SLEEP, SPIN_AFTER_WORK};
+pub use lane::Lane;
+pub use lcore::{Lcore, PUBLISH_EVERY, Step};
+pub use telemetry::{Counters, LaneSnapshot, LcoreSnapshot, Snapshot, Summary, Telemetry};

@@ -1,0 +1,115 @@
+//! A port that receives what a script says, a service with late answers, and virtual time.
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use std::{
+    cell::RefCell,
+    collections::VecDeque,
+    net::{Ipv4Addr, SocketAddr},
+    os::fd::RawFd,
+    rc::Rc,
+    time::Duration,
+};
+
+use berth_port::{BURST, Frame, Nanos, Now, Port, PostError, Service, Verdict};
+
+/// What happened in a port, in order: (lane, event, frames).
+pub(crate) type Log = Rc<RefCell<Vec<(usize, &'static str, usize)>>>;
+
+pub(crate) struct Scripted {
+    pub(crate) lane: usize,
+    /// Frames waiting in the receive queue.
+    pub(crate) queue: Rc<RefCell<usize>>,
+    pub(crate) fd: Option<RawFd>,
+    pub(crate) log: Log,
+    pub(crate) received: u64,
+    pub(crate) queued: usize,
+}
+
+pub(crate) fn port(lane: usize, queued: usize, log: &Log) -> Scripted {
+    Scripted { lane, queue: Rc::new(RefCell::new(queued)), fd: None, log: log.clone(), received: 0, queued: 0 }
+}
+
+impl Port for Scripted {
+    fn rx<H: FnMut(&mut Frame<'_>) -> Verdict>(&mut self, mut handle: H) -> usize {
+        let burst = BURST.min(*self.queue.borrow());
+        *self.queue.borrow_mut() -= burst;
+        let mut buf = [0; 64];
+        for _ in 0..burst {
+            let verdict = handle(&mut Frame::new(&mut buf, 8, 8, self.local_addr()));
+            self.queued += usize::from(verdict == Verdict::Reply);
+        }
+        self.received += burst as u64;
+        self.log.borrow_mut().push((self.lane, "rx", burst));
+        burst
+    }
+
+    fn post<F: FnOnce(&mut [u8]) -> usize>(&mut self, _: SocketAddr, fill: F) -> Result<(), PostError> {
+        fill(&mut [0; 64]);
+        self.queued += 1;
+        Ok(())
+    }
+
+    fn tx(&mut self) {
+        self.log.borrow_mut().push((self.lane, "tx", std::mem::take(&mut self.queued)));
+    }
+
+    fn max_frame(&self) -> usize {
+        64
+    }
+
+    fn local_addr(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, 1).into()
+    }
+
+    fn wait_fd(&self) -> Option<RawFd> {
+        self.fd
+    }
+
+    fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        visit("received", self.received);
+    }
+}
+
+/// Answers every frame at once, or only `after` it was handled; `None` never.
+#[derive(Default)]
+pub(crate) struct Late {
+    pub(crate) after: Option<Duration>,
+    pub(crate) never: bool,
+    pub(crate) due: VecDeque<Nanos>,
+    pub(crate) handled: u64,
+}
+
+impl Service for Late {
+    fn handle(&mut self, _: &mut Frame<'_>, now: Now) -> Verdict {
+        self.handled += 1;
+        match self.after {
+            _ if self.never => self.due.push_back(Nanos(u64::MAX)),
+            None => return Verdict::Reply,
+            Some(after) => self.due.push_back(now.mono + after),
+        }
+        Verdict::Drop
+    }
+
+    fn poll<P: Port>(&mut self, port: &mut P, now: Now) -> usize {
+        let mut posted = 0;
+        while self.due.front().is_some_and(|due| *due <= now.mono) {
+            self.due.pop_front();
+            port.post(port.local_addr(), |_| 8).unwrap();
+            posted += 1;
+        }
+        posted
+    }
+
+    fn outstanding(&self) -> usize {
+        self.due.len()
+    }
+
+    fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        visit("handled", self.handled);
+        visit("owed", self.due.len() as u64);
+    }
+}
+
+pub(crate) fn at(nanos: u64) -> Now {
+    Now { mono: Nanos(nanos), wall: Nanos(nanos) }
+}
