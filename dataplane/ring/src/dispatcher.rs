@@ -1,0 +1,180 @@
+//! The worker's side of a ring: requests out, answers in.
+
+use crate::{ErrorCode, SlotIndex, abi::FREE, producer::PROBE, ring::Memory, sync::Lane};
+
+/// The one who takes rx slots and publishes tx slots, both strictly round robin. Owned by one core at a time.
+#[repr(align(128))]
+pub struct Dispatcher {
+    rx: Lane,
+    tx: Lane,
+    slots: u32,
+    cursor: SlotIndex,
+    idle: u32,
+    /// How far ahead of the cursor the next look for a gap goes, 1..slots.
+    probe: u32,
+    /// The cursor's slot is empty while the one this far ahead is ready.
+    gap: Option<u32>,
+    stats: DispatcherStats,
+    _memory: Memory,
+}
+
+/// What a dispatcher counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DispatcherStats {
+    /// Requests handed to the handler.
+    pub dispatched: u64,
+    /// Handlers that returned an error code.
+    pub errors: u64,
+    /// Handlers that unwound.
+    pub unwound: u64,
+    /// Rx flags that were neither zero nor the slot's address; answered with [`ErrorCode::BAD_FLAG`].
+    pub bad_flags: u64,
+    /// Requests overwritten while they were being dispatched; answered with [`ErrorCode::SLOT_REUSED`].
+    pub slots_reused: u64,
+    /// Answers that were published over one that nobody had taken.
+    pub tx_overwritten: u64,
+    /// Times the cursor's slot was found empty while a later one was ready.
+    pub gaps: u64,
+    /// Slots passed over by [`Dispatcher::skip_gap`].
+    pub skipped: u64,
+}
+
+impl Dispatcher {
+    pub(crate) fn new(rx: Lane, tx: Lane, slots: u32, memory: Memory) -> Self {
+        let cursor = SlotIndex(0);
+        let stats = DispatcherStats::default();
+        Self { rx, tx, slots, cursor, idle: 0, probe: 1, gap: None, stats, _memory: memory }
+    }
+
+    /// Hands the requests that are ready, at most `limit`, to `handle(rx, tx)` and returns how many slots it consumed.
+    ///
+    /// `handle` reads the request slot and writes the whole answer into the tx slot, both of the slot size; the bytes
+    /// it leaves alone are those of an earlier answer. Every consumed slot gets exactly one tx publication: the
+    /// answer, or an error-tagged flag where `handle` returns a code, unwinds, or the request cannot be trusted.
+    #[inline]
+    pub fn poll(&mut self, limit: usize, mut handle: impl FnMut(&[u8], &mut [u8]) -> Result<(), ErrorCode>) -> usize {
+        for done in 0..limit {
+            let slot = self.cursor;
+            let flag = self.rx.load(slot);
+            if flag == FREE {
+                self.look_for_gap();
+                return done;
+            }
+            self.gap = None;
+            if !self.rx.announces(slot, flag) {
+                self.stats.bad_flags += 1;
+                drop(Turn { flag: ErrorCode::BAD_FLAG.to_flag(), dispatcher: self });
+                continue;
+            }
+            let before = self.rx.head(slot);
+            self.stats.unwound += 1;
+            let mut turn = Turn { flag: ErrorCode::UNWOUND.to_flag(), dispatcher: self };
+            let (rx, tx) = (&turn.dispatcher.rx, &turn.dispatcher.tx);
+            // SAFETY: the flag says that the request is complete, and the producer leaves both slots alone until the
+            // rx flag is zero; there is one dispatcher.
+            let answer = unsafe { rx.read(slot, |request| tx.write(slot, |answer| handle(request, answer))) };
+            let reused = rx.load(slot) != flag || rx.head(slot) != before;
+            let stats = &mut turn.dispatcher.stats;
+            stats.unwound -= 1;
+            stats.dispatched += 1;
+            turn.flag = match answer {
+                _ if reused => {
+                    stats.slots_reused += 1;
+                    ErrorCode::SLOT_REUSED.to_flag()
+                }
+                Ok(()) => turn.dispatcher.tx.address(slot),
+                Err(code) => {
+                    stats.errors += 1;
+                    code.to_flag()
+                }
+            };
+        }
+        limit
+    }
+
+    /// How many slots the cursor would have to skip to reach a request that is ready, if it was found waiting behind
+    /// an empty slot: the sender's message was lost, or it does not keep to round robin.
+    pub fn gap(&self) -> Option<u32> {
+        self.gap
+    }
+
+    /// Gives up the empty slots of [`Dispatcher::gap`]: each is answered with [`ErrorCode::SKIPPED`], and the cursor
+    /// moves to the request behind them. Returns how many slots were skipped.
+    ///
+    /// A request that comes into a skipped slot after all is dispatched on the next lap.
+    pub fn skip_gap(&mut self) -> u32 {
+        let mut skipped = 0;
+        while skipped < self.gap.unwrap_or(0) && self.rx.load(self.cursor) == FREE {
+            self.publish(ErrorCode::SKIPPED.to_flag());
+            self.cursor = self.cursor.next(self.slots);
+            skipped += 1;
+        }
+        self.gap = None;
+        self.stats.skipped += skipped as u64;
+        skipped
+    }
+
+    /// Looks at one slot ahead of the cursor in [`PROBE`] empty polls, each time a further one.
+    #[inline]
+    fn look_for_gap(&mut self) {
+        self.idle = self.idle.wrapping_add(1);
+        if self.idle.is_multiple_of(PROBE) && self.gap.is_none() && self.slots > 1 {
+            self.probe_ahead();
+        }
+    }
+
+    #[cold]
+    fn probe_ahead(&mut self) {
+        let ahead = self.probe;
+        self.probe = if ahead + 1 < self.slots { ahead + 1 } else { 1 };
+        let slot = SlotIndex(((self.cursor.0 as u64 + ahead as u64) % self.slots as u64) as u32);
+        // A producer that keeps the order has set the cursor's flag before this one: a second look is final.
+        if self.rx.load(slot) != FREE && self.rx.load(self.cursor) == FREE {
+            self.gap = Some(ahead);
+            self.stats.gaps += 1;
+        }
+    }
+
+    /// Publishes `flag` for the cursor's slot.
+    #[inline]
+    fn publish(&mut self, flag: u64) {
+        if self.tx.load(self.cursor) != FREE {
+            self.stats.tx_overwritten += 1;
+        }
+        self.tx.store(self.cursor, flag);
+    }
+
+    /// What was counted so far.
+    pub fn stats(&self) -> DispatcherStats {
+        self.stats
+    }
+
+    /// Reports every counter by name.
+    pub fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        let s = &self.stats;
+        visit("ring_dispatched", s.dispatched);
+        visit("ring_handler_errors", s.errors);
+        visit("ring_handler_unwound", s.unwound);
+        visit("ring_bad_rx_flags", s.bad_flags);
+        visit("ring_slots_reused", s.slots_reused);
+        visit("ring_tx_overwritten", s.tx_overwritten);
+        visit("ring_gaps", s.gaps);
+        visit("ring_skipped", s.skipped);
+    }
+}
+
+/// Publishes the flag, frees the request and moves on, also when the handler unwinds.
+struct Turn<'a> {
+    dispatcher: &'a mut Dispatcher,
+    flag: u64,
+}
+
+impl Drop for Turn<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let d = &mut *self.dispatcher;
+        d.publish(self.flag);
+        d.rx.store(d.cursor, FREE);
+        d.cursor = d.cursor.next(d.slots);
+    }
+}

@@ -1,0 +1,35 @@
+//! Slot rings with the CUDA-Q Realtime flag protocol.
+//!
+//! A [`Ring`] is two arrays of N slots, requests (rx) and answers (tx), each with one 64-bit flag per slot:
+//!
+//! ```text
+//! Producer                                 Dispatcher
+//!   rx[i] := request                         rx_flag[i] == address?        (acquire)
+//!   rx_flag[i] := address  (release)  ---->  tx[i] := handler(rx[i])
+//!                                            tx_flag[i] := address | error (release)
+//!   tx_flag[i] == address? (acquire)  <----  rx_flag[i] := 0               (release)
+//!   take tx[i]; tx_flag[i] := 0              i := i + 1 mod N
+//! ```
+//!
+//! There is one [`Producer`] and one [`Dispatcher`], each on its own core; they share nothing but the flags and the
+//! slots, so no operation is an atomic read-modify-write. The flags lie as the host API says, which lets a foreign
+//! dispatcher (a GPU kernel, a C thread) serve our ring through [`Ring::as_abi`], and ours a foreign one through
+//! [`Ring::attach`].
+//!
+//! What a peer does wrong is counted and answered, never silent: see [`ProducerStats`] and [`DispatcherStats`]. A flag
+//! is compared with the address it should hold and is never dereferenced.
+
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!("the ring's layouts are LP64");
+
+pub mod abi;
+mod dispatcher;
+mod producer;
+mod region;
+mod ring;
+mod sync;
+
+pub use dispatcher::{Dispatcher, DispatcherStats};
+pub use producer::{Overrun, Producer, ProducerStats, TxError};
+pub use region::{ExternalRegion, HeapRegion, Region};
+pub use ring::{ErrorCode, Geometry, Ring, RingError, SlotIndex};

@@ -1,0 +1,206 @@
+//! The host's side of a ring: requests in, answers out.
+
+use crate::{
+    ErrorCode, SlotIndex,
+    abi::{FREE, IN_FLIGHT},
+    ring::Memory,
+    sync::Lane,
+};
+
+/// Every how many empty polls the rare conditions are looked for: often enough to notice within a microsecond or so,
+/// seldom enough to leave the other side's cache lines alone.
+pub(crate) const PROBE: u32 = 64;
+
+/// The one who fills rx slots and takes tx slots, both strictly round robin. Owned by one core at a time.
+#[repr(align(128))]
+pub struct Producer {
+    rx: Lane,
+    tx: Lane,
+    slots: u32,
+    /// The next slot to fill.
+    head: SlotIndex,
+    /// The oldest slot whose answer was not taken yet.
+    tail: SlotIndex,
+    /// Slots between `tail` and `head`.
+    outstanding: u32,
+    idle: u32,
+    stats: ProducerStats,
+    _memory: Memory,
+}
+
+/// What a producer counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ProducerStats {
+    /// Requests pushed.
+    pub pushed: u64,
+    /// Answers taken, errors included.
+    pub collected: u64,
+    /// Pushes refused because the slot was still in use.
+    pub overruns: u64,
+    /// Answers that were error-tagged.
+    pub errors: u64,
+    /// Slots the dispatcher freed without an answer.
+    pub unanswered: u64,
+    /// Answers that came after their slot was given up as unanswered; discarded.
+    pub late_answers: u64,
+    /// Tx flags that meant nothing.
+    pub bad_flags: u64,
+}
+
+/// [`Producer::push`] found the next slot still in use; nothing was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("ring overrun: the next slot is still in use; use more slots or a faster dispatcher")]
+pub struct Overrun;
+
+/// Why a slot gave no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum TxError {
+    /// The dispatcher published an error code instead of an answer.
+    #[error("the dispatcher answered with error {:#x}", .0.get())]
+    Tagged(ErrorCode),
+    /// The dispatcher freed the request without publishing anything: a gap, which would stall a plain round robin.
+    #[error("the dispatcher gave no answer")]
+    Unanswered,
+    /// The tx flag is neither the slot's address nor an error; the slot was not read.
+    #[error("the tx flag {0:#x} is not the slot's address")]
+    BadFlag(u64),
+}
+
+impl Producer {
+    pub(crate) fn new(rx: Lane, tx: Lane, slots: u32, memory: Memory) -> Self {
+        let (head, tail) = (SlotIndex(0), SlotIndex(0));
+        Self { rx, tx, slots, head, tail, outstanding: 0, idle: 0, stats: ProducerStats::default(), _memory: memory }
+    }
+
+    /// Fills the next slot through `fill` and announces it.
+    ///
+    /// `fill` gets the whole slot; bytes it leaves alone are those of an earlier request, so the message states its
+    /// own length. If `fill` panics nothing was announced and the slot stays free.
+    ///
+    /// # Errors
+    /// The slot is still in use; counted. See [`Producer::can_push`] for waiting without counting.
+    #[inline]
+    pub fn push(&mut self, fill: impl FnOnce(&mut [u8])) -> Result<SlotIndex, Overrun> {
+        if !self.can_push() {
+            self.stats.overruns += 1;
+            return Err(Overrun);
+        }
+        let slot = self.head;
+        // SAFETY: rx flag 0 means that the slot is the producer's, and there is one producer.
+        unsafe { self.rx.write(slot, fill) };
+        self.rx.store(slot, self.rx.address(slot));
+        self.head = slot.next(self.slots);
+        self.outstanding += 1;
+        self.stats.pushed += 1;
+        Ok(slot)
+    }
+
+    /// Whether the next slot is free both ways.
+    #[inline]
+    pub fn can_push(&mut self) -> bool {
+        if self.outstanding == self.slots || self.rx.load(self.head) != FREE {
+            return false;
+        }
+        match self.tx.load(self.head) {
+            FREE => true,
+            IN_FLIGHT => false,
+            _ => {
+                // No request of ours is waiting in this slot: the answer of one that was given up.
+                self.stats.late_answers += 1;
+                self.tx.store(self.head, FREE);
+                true
+            }
+        }
+    }
+
+    /// Takes the answers that are ready, at most `limit`, strictly in the order of the requests, and returns how many.
+    ///
+    /// An answer that a foreign dispatcher published ahead of an earlier one waits in its slot for its turn. A slot
+    /// that was freed without an answer is reported as [`TxError::Unanswered`] and stalls nothing. If `take` panics,
+    /// the slot counts as taken.
+    #[inline]
+    pub fn collect(&mut self, limit: usize, mut take: impl FnMut(SlotIndex, Result<&[u8], TxError>)) -> usize {
+        let mut taken = 0;
+        while taken < limit && self.outstanding != 0 {
+            let mut flag = self.tx.load(self.tail);
+            if flag == FREE || flag == IN_FLIGHT {
+                if flag == IN_FLIGHT || !self.is_unanswered() {
+                    break;
+                }
+                flag = FREE;
+            }
+            let turn = Turn { producer: self };
+            let (slot, tx) = (turn.producer.tail, &turn.producer.tx);
+            if tx.announces(slot, flag) {
+                // SAFETY: the flag says that the answer is complete, and the dispatcher leaves it until it is zero.
+                unsafe { tx.read(slot, |answer| take(slot, Ok(answer))) };
+            } else {
+                let error = turn.producer.classify(flag);
+                take(slot, Err(error));
+            }
+            drop(turn);
+            taken += 1;
+        }
+        taken
+    }
+
+    /// Whether the oldest request was freed without an answer; looked at once in [`PROBE`] polls.
+    #[inline]
+    fn is_unanswered(&mut self) -> bool {
+        self.idle = self.idle.wrapping_add(1);
+        // The answer is published before the request is freed, so a second look at the tx flag is final.
+        self.idle.is_multiple_of(PROBE) && self.rx.load(self.tail) == FREE && self.tx.load(self.tail) == FREE
+    }
+
+    #[cold]
+    fn classify(&mut self, flag: u64) -> TxError {
+        if flag == FREE {
+            self.stats.unanswered += 1;
+            TxError::Unanswered
+        } else if let Some(code) = ErrorCode::from_flag(flag) {
+            self.stats.errors += 1;
+            TxError::Tagged(code)
+        } else {
+            self.stats.bad_flags += 1;
+            TxError::BadFlag(flag)
+        }
+    }
+
+    /// Requests pushed whose answers were not taken yet.
+    pub fn outstanding(&self) -> u32 {
+        self.outstanding
+    }
+
+    /// What was counted so far.
+    pub fn stats(&self) -> ProducerStats {
+        self.stats
+    }
+
+    /// Reports every counter by name.
+    pub fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        let s = &self.stats;
+        visit("ring_pushed", s.pushed);
+        visit("ring_collected", s.collected);
+        visit("ring_overruns", s.overruns);
+        visit("ring_error_answers", s.errors);
+        visit("ring_unanswered", s.unanswered);
+        visit("ring_late_answers", s.late_answers);
+        visit("ring_bad_tx_flags", s.bad_flags);
+    }
+}
+
+/// Frees the tx slot at the tail and moves on, also when the callback unwinds.
+struct Turn<'a> {
+    producer: &'a mut Producer,
+}
+
+impl Drop for Turn<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let p = &mut *self.producer;
+        p.tx.store(p.tail, FREE);
+        p.tail = p.tail.next(p.slots);
+        p.outstanding -= 1;
+        p.stats.collected += 1;
+    }
+}

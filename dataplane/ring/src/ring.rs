@@ -1,0 +1,315 @@
+//! A ring: slots in both directions, and the two roles that use them.
+
+#[cfg(not(loom))]
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::{
+    Dispatcher, Producer,
+    sync::{HEAD, Lane},
+};
+#[cfg(not(loom))]
+use crate::{Region, abi};
+
+/// The number of a slot; a response lies in the tx slot of the same number as its request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SlotIndex(pub u32);
+
+impl SlotIndex {
+    /// The slot after this one in a ring of `slots`.
+    #[inline]
+    pub(crate) fn next(self, slots: u32) -> Self {
+        let next = self.0 + 1;
+        Self(if next == slots { 0 } else { next })
+    }
+}
+
+/// Bits 47:0 of an error-tagged tx flag: why a slot holds no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ErrorCode(u64);
+
+impl ErrorCode {
+    /// The handler unwound.
+    pub const UNWOUND: Self = Self(1);
+    /// The rx flag was neither zero nor the slot's address; the slot was not read.
+    pub const BAD_FLAG: Self = Self(2);
+    /// The request was overwritten while it was being dispatched; its answer is withheld.
+    pub const SLOT_REUSED: Self = Self(3);
+    /// The request never came, and the dispatcher went on to a later one.
+    pub const SKIPPED: Self = Self(4);
+    /// The first code that Berth does not use itself.
+    pub const FIRST_FREE: Self = Self(0x100);
+
+    const BITS: u32 = 48;
+
+    /// The code, if it fits 48 bits.
+    pub const fn new(code: u64) -> Option<Self> {
+        if code >> Self::BITS == 0 { Some(Self(code)) } else { None }
+    }
+
+    /// The code as a number below 2^48.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// The tx flag that carries the code.
+    pub const fn to_flag(self) -> u64 {
+        crate::abi::ERROR_TAG << Self::BITS | self.0
+    }
+
+    /// The code that a tx flag carries, if it is tagged as an error.
+    pub const fn from_flag(flag: u64) -> Option<Self> {
+        if flag >> Self::BITS == crate::abi::ERROR_TAG { Some(Self(flag & ((1 << Self::BITS) - 1))) } else { None }
+    }
+}
+
+/// How many slots a ring has, and how large and how far apart they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Geometry {
+    slots: u32,
+    slot_size: usize,
+    stride: usize,
+}
+
+impl Geometry {
+    /// Cache lines are 64 bytes.
+    const LINE: usize = 64;
+    /// Areas start on pairs of lines, which prefetchers fetch together (and which an FPGA's RDMA requires).
+    const AREA: usize = 128;
+
+    /// `slots` slots of `slot_size` bytes each way, the stride rounded up to 64.
+    ///
+    /// # Errors
+    /// No slot, or slots shorter than a message header (24 bytes), or a size beyond the address space.
+    pub fn new(slots: u32, slot_size: usize) -> Result<Self, RingError> {
+        let stride = slot_size.checked_next_multiple_of(Self::LINE).ok_or(RingError::TooLarge)?;
+        Self::with_stride(slots, slot_size, stride)
+    }
+
+    /// The same with a longer stride, such as the multiple of 128 that an FPGA sender needs.
+    ///
+    /// # Errors
+    /// As [`Geometry::new`], or a stride that is not a multiple of 64 or shorter than a slot.
+    pub fn with_stride(slots: u32, slot_size: usize, stride: usize) -> Result<Self, RingError> {
+        if slots == 0 {
+            return Err(RingError::NoSlots);
+        }
+        if slot_size < HEAD {
+            return Err(RingError::ShortSlot(slot_size));
+        }
+        if stride < slot_size || !stride.is_multiple_of(Self::LINE) {
+            return Err(RingError::BadStride { stride, slot_size });
+        }
+        let data = (slots as usize).checked_mul(stride).filter(|&d| d <= isize::MAX as usize / 4);
+        data.ok_or(RingError::TooLarge)?;
+        Ok(Self { slots, slot_size, stride })
+    }
+
+    /// How many slots.
+    pub const fn slots(&self) -> u32 {
+        self.slots
+    }
+
+    /// Usable bytes of a slot.
+    pub const fn slot_size(&self) -> usize {
+        self.slot_size
+    }
+
+    /// Bytes from one slot to the next.
+    pub const fn stride(&self) -> usize {
+        self.stride
+    }
+
+    const fn flags_len(&self) -> usize {
+        (self.slots as usize * size_of::<u64>()).next_multiple_of(Self::AREA)
+    }
+
+    const fn data_len(&self) -> usize {
+        (self.slots as usize * self.stride).next_multiple_of(Self::AREA)
+    }
+
+    /// The bytes a region needs to hold the ring: both flag arrays, then rx and tx slots, each 128-aligned.
+    pub const fn region_len(&self) -> usize {
+        2 * (self.flags_len() + self.data_len())
+    }
+}
+
+/// Why a ring could not be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum RingError {
+    /// A ring needs slots.
+    #[error("a ring needs at least 1 slot")]
+    NoSlots,
+    /// A slot is too short for a message header.
+    #[error("a slot of {0} bytes cannot hold a message header; use at least {HEAD}")]
+    ShortSlot(usize),
+    /// The stride does not fit.
+    #[error("stride {stride} must be a multiple of 64 and at least the slot size {slot_size}")]
+    BadStride {
+        /// The stride asked for.
+        stride: usize,
+        /// The slot size it has to hold.
+        slot_size: usize,
+    },
+    /// The ring exceeds the address space.
+    #[error("the ring is larger than the address space; use fewer or smaller slots")]
+    TooLarge,
+    /// The region is too short.
+    #[error("the region has {have} bytes, the ring needs {need}")]
+    ShortRegion {
+        /// Bytes of the region.
+        have: usize,
+        /// Bytes the geometry needs.
+        need: usize,
+    },
+    /// The region is not aligned.
+    #[error("the region must be aligned to 128 bytes")]
+    Misaligned,
+    /// A foreign ring's description does not add up.
+    #[error("foreign ring: {0}")]
+    Foreign(&'static str),
+}
+
+/// A ring and its two roles, each given out once.
+///
+/// The memory stays until the ring and both roles are gone.
+pub struct Ring {
+    #[cfg(not(loom))]
+    abi: abi::Ringbuffer,
+    slots: u32,
+    rx: Lane,
+    tx: Lane,
+    producer_taken: bool,
+    dispatcher_taken: bool,
+    memory: Memory,
+}
+
+#[cfg(not(loom))]
+pub(crate) type Memory = Option<Arc<dyn Region>>;
+#[cfg(loom)]
+pub(crate) type Memory = Option<Arc<()>>;
+
+// SAFETY: the raw pointers in `abi` are only copied out; the lanes and the region are Send.
+#[cfg(not(loom))]
+unsafe impl Send for Ring {}
+
+#[cfg(not(loom))]
+impl Ring {
+    /// Lays a ring out in `region`, all slots free.
+    ///
+    /// # Errors
+    /// The region is shorter than [`Geometry::region_len`] or not 128-aligned.
+    pub fn new(region: impl Region + 'static, geometry: Geometry) -> Result<Self, RingError> {
+        let (base, need) = (region.as_ptr(), geometry.region_len());
+        if region.len() < need {
+            return Err(RingError::ShortRegion { have: region.len(), need });
+        }
+        if !base.addr().get().is_multiple_of(Geometry::AREA) {
+            return Err(RingError::Misaligned);
+        }
+        let flags = geometry.flags_len();
+        // SAFETY: all offsets are within the `need` bytes that the region has.
+        let at = |offset: usize| unsafe { base.add(offset).as_ptr() };
+        let (rx_flags, tx_flags) = (at(0).cast(), at(flags).cast());
+        let (rx_data, tx_data) = (at(2 * flags), at(2 * flags + geometry.data_len()));
+        // SAFETY: the flag arrays are the first 2 * flags bytes, and nobody else has the region.
+        unsafe { base.write_bytes(0, 2 * flags) };
+        let abi = abi::Ringbuffer {
+            rx_flags,
+            tx_flags,
+            rx_data,
+            tx_data,
+            rx_stride: geometry.stride,
+            tx_stride: geometry.stride,
+            rx_flags_host: rx_flags,
+            tx_flags_host: tx_flags,
+            rx_data_host: rx_data,
+            tx_data_host: tx_data,
+        };
+        // SAFETY: the description is of the region just laid out, which `memory` keeps alive.
+        let mut ring = unsafe { Self::attach(abi, geometry.slots, geometry.slot_size) }?;
+        ring.memory = Some(Arc::new(region));
+        Ok(ring)
+    }
+
+    /// Joins a ring that someone else made, in either role, with both cursors at slot 0.
+    ///
+    /// Slots are reached through the `_host` pointers, or through the others where those are null. Flags carry
+    /// addresses in the dispatcher's view (the unsuffixed pointers), as a device's dispatcher writes and reads them;
+    /// either view is accepted from the other side.
+    ///
+    /// # Errors
+    /// A null or misaligned pointer, or strides shorter than a slot.
+    ///
+    /// # Safety
+    /// The pointers must be valid for `slots` flags and slots at the given strides, from any thread, until the ring
+    /// and its roles are dropped. Whoever holds the other role must keep to the protocol: not touch a request from
+    /// setting its flag until that is zero again, nor an answer slot until its flag is set. No third party may hold
+    /// the role that is taken here.
+    pub unsafe fn attach(abi: abi::Ringbuffer, slots: u32, slot_size: usize) -> Result<Self, RingError> {
+        if slots == 0 {
+            return Err(RingError::NoSlots);
+        }
+        if slot_size < HEAD {
+            return Err(RingError::ShortSlot(slot_size));
+        }
+        for stride in [abi.rx_stride, abi.tx_stride] {
+            if stride < slot_size {
+                return Err(RingError::Foreign("a stride is shorter than a slot"));
+            }
+            if (slots as usize).checked_mul(stride).is_none_or(|len| len > isize::MAX as usize) {
+                return Err(RingError::TooLarge);
+            }
+        }
+        let flags = |host: *mut u64, device| {
+            let flags = NonNull::new(host).or(NonNull::new(device)).ok_or(RingError::Foreign("flags are null"))?;
+            if flags.is_aligned() { Ok(flags) } else { Err(RingError::Foreign("flags must be 8-aligned")) }
+        };
+        let data = |host: *mut u8, device| {
+            NonNull::new(host).or(NonNull::new(device)).ok_or(RingError::Foreign("slots are null"))
+        };
+        let (rx_flags, rx_data) = (flags(abi.rx_flags_host, abi.rx_flags)?, data(abi.rx_data_host, abi.rx_data)?);
+        let (tx_flags, tx_data) = (flags(abi.tx_flags_host, abi.tx_flags)?, data(abi.tx_data_host, abi.tx_data)?);
+        let rx_view = if abi.rx_data.is_null() { rx_data.as_ptr() } else { abi.rx_data } as u64;
+        let tx_view = if abi.tx_data.is_null() { tx_data.as_ptr() } else { abi.tx_data } as u64;
+        // SAFETY: validity is the caller's promise; alignment was checked above.
+        let rx = unsafe { Lane::new(rx_flags, rx_data, abi.rx_stride, slot_size, rx_view) };
+        // SAFETY: as above.
+        let tx = unsafe { Lane::new(tx_flags, tx_data, abi.tx_stride, slot_size, tx_view) };
+        Ok(Self { abi, slots, rx, tx, producer_taken: false, dispatcher_taken: false, memory: None })
+    }
+
+    /// Where the ring lies, for someone else to take the role that was not taken here.
+    ///
+    /// The pointers are valid as long as the ring or one of its roles.
+    pub fn as_abi(&self) -> abi::Ringbuffer {
+        self.abi
+    }
+}
+
+#[cfg(loom)]
+impl Ring {
+    /// A ring on loom's heap.
+    pub fn modelled(slots: u32, slot_size: usize) -> Self {
+        let (rx, tx) = (Lane::new(slots, slot_size), Lane::new(slots, slot_size));
+        Self { slots, rx, tx, producer_taken: false, dispatcher_taken: false, memory: None }
+    }
+}
+
+impl Ring {
+    /// The producer's role: fills requests, takes answers. `None` once it was given out.
+    pub fn producer(&mut self) -> Option<Producer> {
+        if std::mem::replace(&mut self.producer_taken, true) {
+            return None;
+        }
+        Some(Producer::new(self.rx.clone(), self.tx.clone(), self.slots, self.memory.clone()))
+    }
+
+    /// The dispatcher's role: takes requests, publishes answers. `None` once it was given out.
+    pub fn dispatcher(&mut self) -> Option<Dispatcher> {
+        if std::mem::replace(&mut self.dispatcher_taken, true) {
+            return None;
+        }
+        Some(Dispatcher::new(self.rx.clone(), self.tx.clone(), self.slots, self.memory.clone()))
+    }
+}

@@ -1,0 +1,173 @@
+//! One direction of a ring: its flags and its slots, in real memory or under loom.
+
+#[cfg(loom)]
+pub(crate) use model::Lane;
+#[cfg(not(loom))]
+pub(crate) use real::Lane;
+
+/// Bytes at the front of a slot that are compared before and after its dispatch: the longer message header.
+pub(crate) const HEAD: usize = 24;
+
+#[cfg(not(loom))]
+mod real {
+    use std::{
+        ptr::NonNull,
+        sync::atomic::{AtomicU64, Ordering},
+    };
+
+    use super::HEAD;
+    use crate::SlotIndex;
+
+    /// Pointers to the flags and slots of one direction, as the host sees them.
+    #[derive(Debug, Clone)]
+    pub(crate) struct Lane {
+        flags: NonNull<AtomicU64>,
+        data: NonNull<u8>,
+        stride: usize,
+        size: usize,
+        /// Slot 0's address as the reader of the flags sees it; equals `data` on host memory.
+        view: u64,
+    }
+
+    // SAFETY: the memory outlives the lane and allows access from any thread (contract of `Lane::new`); who may touch
+    // which slot is decided by the flags, and by there being one producer and one dispatcher.
+    unsafe impl Send for Lane {}
+
+    impl Lane {
+        /// # Safety
+        /// `flags` must be 8-aligned. `slots` flags and `slots` slots of `size` bytes at `stride` must be valid for
+        /// reads and writes from any thread for as long as the lane is used, and be referred to by no Rust reference.
+        pub(crate) unsafe fn new(
+            flags: NonNull<u64>,
+            data: NonNull<u8>,
+            stride: usize,
+            size: usize,
+            view: u64,
+        ) -> Self {
+            Self { flags: flags.cast(), data, stride, size, view }
+        }
+
+        #[inline]
+        fn flag(&self, i: SlotIndex) -> &AtomicU64 {
+            // SAFETY: indices come from cursors below the slot count; the flag is aligned and valid per `new`.
+            unsafe { &*self.flags.as_ptr().add(i.0 as usize) }
+        }
+
+        #[inline]
+        fn slot(&self, i: SlotIndex) -> *mut u8 {
+            // SAFETY: as above, the offset stays within the slots.
+            unsafe { self.data.as_ptr().add(i.0 as usize * self.stride) }
+        }
+
+        #[inline]
+        pub(crate) fn load(&self, i: SlotIndex) -> u64 {
+            self.flag(i).load(Ordering::Acquire)
+        }
+
+        #[inline]
+        pub(crate) fn store(&self, i: SlotIndex, flag: u64) {
+            self.flag(i).store(flag, Ordering::Release);
+        }
+
+        /// The flag that announces slot `i`: its address for whoever reads the flag.
+        #[inline]
+        pub(crate) fn address(&self, i: SlotIndex) -> u64 {
+            self.view + i.0 as u64 * self.stride as u64
+        }
+
+        /// Whether `flag` is slot `i`'s address, as the other side or as the host sees it.
+        #[inline]
+        pub(crate) fn announces(&self, i: SlotIndex, flag: u64) -> bool {
+            flag == self.address(i) || flag == self.slot(i) as u64
+        }
+
+        /// A copy of the slot's first bytes, read past the compiler since a disobedient peer may be writing them.
+        #[inline]
+        pub(crate) fn head(&self, i: SlotIndex) -> [u8; HEAD] {
+            // SAFETY: a slot has at least HEAD bytes (checked by `Geometry`), and a byte array needs no alignment.
+            unsafe { self.slot(i).cast::<[u8; HEAD]>().read_volatile() }
+        }
+
+        /// Lends the slot for reading.
+        ///
+        /// # Safety
+        /// The caller must own the slot per the flag protocol, for reading at least.
+        #[inline]
+        pub(crate) unsafe fn read<R>(&self, i: SlotIndex, f: impl FnOnce(&[u8]) -> R) -> R {
+            // SAFETY: the slot is valid per `new`, and not written while the caller owns it.
+            f(unsafe { std::slice::from_raw_parts(self.slot(i), self.size) })
+        }
+
+        /// Lends the slot for writing.
+        ///
+        /// # Safety
+        /// The caller must own the slot per the flag protocol, exclusively.
+        #[inline]
+        pub(crate) unsafe fn write<R>(&self, i: SlotIndex, f: impl FnOnce(&mut [u8]) -> R) -> R {
+            // SAFETY: the slot is valid per `new`, and touched by nobody else while the caller owns it.
+            f(unsafe { std::slice::from_raw_parts_mut(self.slot(i), self.size) })
+        }
+    }
+}
+
+#[cfg(loom)]
+mod model {
+    use std::sync::Arc;
+
+    use loom::{
+        cell::UnsafeCell,
+        sync::atomic::{AtomicU64, Ordering},
+    };
+
+    use super::HEAD;
+    use crate::SlotIndex;
+
+    /// The same with loom's types: every access is checked for races, every order of flags explored.
+    #[derive(Clone)]
+    pub(crate) struct Lane {
+        flags: Arc<[AtomicU64]>,
+        slots: Arc<[UnsafeCell<Box<[u8]>>]>,
+        size: usize,
+    }
+
+    impl Lane {
+        pub(crate) fn new(slots: u32, size: usize) -> Self {
+            Self {
+                flags: (0..slots).map(|_| AtomicU64::new(0)).collect(),
+                slots: (0..slots).map(|_| UnsafeCell::new(vec![0; size].into())).collect(),
+                size,
+            }
+        }
+
+        pub(crate) fn load(&self, i: SlotIndex) -> u64 {
+            self.flags[i.0 as usize].load(Ordering::Acquire)
+        }
+
+        pub(crate) fn store(&self, i: SlotIndex, flag: u64) {
+            self.flags[i.0 as usize].store(flag, Ordering::Release);
+        }
+
+        pub(crate) fn address(&self, i: SlotIndex) -> u64 {
+            0x1000 + i.0 as u64 * self.size as u64
+        }
+
+        pub(crate) fn announces(&self, i: SlotIndex, flag: u64) -> bool {
+            flag == self.address(i)
+        }
+
+        pub(crate) fn head(&self, i: SlotIndex) -> [u8; HEAD] {
+            // SAFETY: loom tracks the access and fails the model on a race.
+            self.slots[i.0 as usize].with(|p| unsafe { (&*p)[..HEAD].try_into().expect("a slot holds a header") })
+        }
+
+        pub(crate) unsafe fn read<R>(&self, i: SlotIndex, f: impl FnOnce(&[u8]) -> R) -> R {
+            // SAFETY: loom tracks the access and fails the model on a race.
+            self.slots[i.0 as usize].with(|p| f(unsafe { &*p }))
+        }
+
+        pub(crate) unsafe fn write<R>(&self, i: SlotIndex, f: impl FnOnce(&mut [u8]) -> R) -> R {
+            // SAFETY: loom tracks the access and fails the model on a race.
+            self.slots[i.0 as usize].with_mut(|p| f(unsafe { &mut *p }))
+        }
+    }
+}
