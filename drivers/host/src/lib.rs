@@ -1,7 +1,11 @@
 //! What the dataplane needs of the host: a clock, pinned threads, huge pages, a way to sleep.
 
 mod clock;
+mod pin;
+mod sleep;
 mod socket;
 
 pub use clock::TscClock;
+pub use pin::{PinError, pin_current_thread};
+pub use sleep::{Sleeper, Wake, Waker};
 pub use socket::{BindError, UdpConfig, UdpSocket};
