@@ -1,0 +1,82 @@
+//! A Berth, or a baseline server, running beside us for as long as we hold it.
+
+use std::{
+    io::{BufRead, BufReader},
+    process::{Child, ChildStdout, Command, Stdio},
+};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::sh::{cmd, line, run};
+
+/// A server process; stopped with SIGTERM when it is dropped.
+pub(crate) struct Server {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+    name: String,
+}
+
+impl Server {
+    /// Starts `cmd` and waits for the line on its stdout that begins with `ready`; returns the rest of that line too.
+    pub(crate) fn start(cmd: &mut Command, ready: &str) -> Result<(Self, String)> {
+        let name = line(cmd);
+        eprintln!("+ {name} &");
+        let mut child = cmd.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot start {name}"))?;
+        let stdout = BufReader::new(child.stdout.take().expect("stdout is piped"));
+        let mut server = Self { child, stdout, name };
+        let rest = server.expect(ready)?;
+        Ok((server, rest))
+    }
+
+    /// Starts `berth run` and returns the ports of its ready line, in the order of the file.
+    pub(crate) fn berth(config: &str) -> Result<(Self, Vec<Value>)> {
+        let (server, ready) = Self::start(&mut cmd(BERTH, ["run", "--config", config]), "berth ready ")?;
+        let ready: Value = serde_json::from_str(&ready).context("the ready line is not JSON")?;
+        Ok((server, ready["ports"].as_array().cloned().unwrap_or_default()))
+    }
+
+    /// Reads lines until one begins with `prefix`.
+    fn expect(&mut self, prefix: &str) -> Result<String> {
+        for text in (&mut self.stdout).lines() {
+            if let Some(rest) = text?.strip_prefix(prefix) {
+                return Ok(rest.to_owned());
+            }
+        }
+        bail!("{} ended without printing {prefix:?}", self.name)
+    }
+
+    /// Stops a Berth and returns the counters that it prints then.
+    pub(crate) fn stop(mut self) -> Result<Value> {
+        self.terminate()?;
+        let counters = self.expect("berth stopped ")?;
+        let status = self.child.wait()?;
+        if !status.success() {
+            bail!("{} ended with {status}", self.name);
+        }
+        serde_json::from_str(&counters).context("the stopped line is not JSON")
+    }
+
+    fn terminate(&self) -> Result<()> {
+        run(&mut cmd("kill", ["-TERM", &self.child.id().to_string()]))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            if self.terminate().is_err() {
+                let _ = self.child.kill();
+            }
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// The binary that [`build`] makes.
+pub(crate) const BERTH: &str = "target/release/berth";
+
+/// Builds the appliance with everything that the packages of `setup` allow.
+pub(crate) fn build() -> Result<()> {
+    run(&mut crate::sh::cargo(["build", "--release", "-p", "berth", "--features", "dpdk"]))
+}
