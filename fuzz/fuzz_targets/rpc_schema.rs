@@ -8,7 +8,8 @@ fuzz_target!(|bytes: &[u8]| {
     let Some((schema, payload)) = bytes.split_first_chunk() else { return };
     let Ok(schema) = HandlerSchema::from_bytes(schema) else { return };
     assert_eq!(HandlerSchema::from_bytes(&schema.to_bytes()), Ok(schema));
-    for values in [schema.read_args(payload).map(Iterator::collect), schema.read_results(payload).map(Iterator::collect)]
+    for values in
+        [schema.read_args(payload).map(Iterator::collect), schema.read_results(payload).map(Iterator::collect)]
     {
         let values: Vec<_> = match values {
             Ok(values) => values,
