@@ -1,0 +1,64 @@
+//! `berth check`: every mistake of a configuration file, or what it would run.
+
+use std::{fmt::Write as _, path::Path};
+
+use crate::{
+    config::{Algorithm, Config, Dispatch, Driver, Handler, Host, Port},
+    sys::Root,
+};
+
+/// The host this process runs on.
+pub fn this_host() -> Host {
+    Host { cpus: Root::new(Path::new("/")).allowed_cpus(), dpdk: cfg!(feature = "dpdk"), is_file: Path::is_file }
+}
+
+/// What `config` would run, a line each.
+pub fn summary(config: &Config) -> String {
+    let mut out = String::new();
+    for port in &config.ports {
+        let _ = writeln!(out, "port {}: {}", port.name, describe_port(port));
+    }
+    for (id, decoder) in config.decoders.iter().enumerate() {
+        let algorithm = match decoder.algorithm {
+            Algorithm::Mwpm => "mwpm".to_string(),
+            Algorithm::Lut { depth } => format!("lut of depth {depth}"),
+        };
+        let _ = writeln!(out, "decoder {id} {}: {algorithm}, {}", decoder.name, decoder.model.value.display());
+    }
+    for function in &config.functions {
+        let _ = writeln!(out, "function {}: {}", function.name, describe_handler(&function.handler.value, config));
+    }
+    out
+}
+
+fn describe_port(port: &Port) -> String {
+    let place = match &port.driver {
+        Driver::Udp { bind } => format!("udp {bind}"),
+        Driver::Uring { bind } => format!("uring {bind}"),
+        Driver::Dpdk { device, udp_port, .. } => format!("dpdk {} udp port {udp_port}", device.value),
+        Driver::Loopback => "loopback".to_string(),
+    };
+    let cpus: Vec<_> = port.cpus.iter().map(ToString::to_string).collect();
+    let dispatch = match port.rpc.dispatch {
+        Dispatch::Inline => "inline",
+        Dispatch::Ring => "ring",
+    };
+    let rpc = &port.rpc;
+    let (cpus, idle, header) = (cpus.join(","), port.idle, rpc.header);
+    format!("{place}, cpu {cpus}, idle {idle:?}, rpc {header:?} {} x {} B, {dispatch}", rpc.slots, rpc.slot_size)
+}
+
+fn describe_handler(handler: &Handler, config: &Config) -> String {
+    match handler {
+        Handler::RpcIncrement => "rpc_increment".to_string(),
+        Handler::MockDecode { table } => format!("mock_decode with {}", table.display()),
+        Handler::QecDecode { decoder } => format!("qec_decode with {}", config.decoders[*decoder].name),
+        Handler::EnqueueSyndromes => "enqueue_syndromes".to_string(),
+        Handler::GetCorrections => "get_corrections".to_string(),
+        Handler::ResetDecoder => "reset_decoder".to_string(),
+        Handler::Plugin { library, symbol, args, results, .. } => {
+            let list = |types: &[_]| types.iter().map(ToString::to_string).collect::<Vec<String>>().join(", ");
+            format!("{symbol}({}) -> ({}) of {}", list(args), list(results), library.display())
+        }
+    }
+}

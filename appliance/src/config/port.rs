@@ -1,0 +1,404 @@
+//! `[[port]]`: where frames come from, on which core, and what answers them.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+    path::{Path, PathBuf},
+};
+
+use super::{
+    Host, Runtime, name, unique,
+    walk::{At, Table},
+};
+
+/// One port: one queue for each of its CPUs, all reached at one address.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Port {
+    /// Unique name.
+    pub name: String,
+    /// Where its frames come from.
+    pub driver: Driver,
+    /// The CPUs that poll it, one queue each.
+    pub cpus: Vec<usize>,
+    /// What those CPUs do while nothing arrives.
+    pub idle: Idle,
+    /// The RPC service on it.
+    pub rpc: Rpc,
+    /// Faults to inject, for tests.
+    pub fault: Option<Fault>,
+    /// A capture of all frames.
+    pub pcap: Option<Pcap>,
+}
+
+/// `port.driver` with the keys that belong to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Driver {
+    /// Kernel sockets.
+    Udp {
+        /// The address to bind; port 0 takes a free one.
+        bind: SocketAddr,
+    },
+    /// `io_uring` on kernel sockets.
+    Uring {
+        /// The address to bind; port 0 takes a free one.
+        bind: SocketAddr,
+    },
+    /// A DPDK device.
+    Dpdk {
+        /// A PCI address, or a virtual device with its arguments.
+        device: At<String>,
+        /// Addresses with prefix lengths.
+        addresses: Vec<(IpAddr, u8)>,
+        /// The UDP port that is served.
+        udp_port: u16,
+        /// The VLAN all frames are tagged with.
+        vlan: Option<u16>,
+        /// Peers whose link-layer address is known without asking.
+        neighbours: Vec<(IpAddr, [u8; 6])>,
+    },
+    /// Memory, within this process.
+    Loopback,
+}
+
+impl Driver {
+    /// The word in the configuration and in the ready line.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Udp { .. } => "udp",
+            Self::Uring { .. } => "uring",
+            Self::Dpdk { .. } => "dpdk",
+            Self::Loopback => "loopback",
+        }
+    }
+}
+
+/// `port.idle`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Idle {
+    /// Poll without pause.
+    Spin,
+    /// Poll, then sleep after a while without frames.
+    Adaptive,
+    /// Sleep as soon as there is nothing to do.
+    Wait,
+}
+
+/// `[port.rpc]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rpc {
+    /// Which header the peers speak.
+    pub header: Header,
+    /// Slots of the ring to each worker.
+    pub slots: usize,
+    /// The longest request and the longest answer, header included, in bytes.
+    pub slot_size: usize,
+    /// Where handlers run unless the function says otherwise.
+    pub dispatch: Dispatch,
+    /// The CPUs of the workers for ring dispatch.
+    pub worker_cpus: Vec<usize>,
+    /// What happens to a request that no handler can take.
+    pub on_undispatchable: OnUndispatchable,
+    /// How the peers encode their time stamps.
+    pub ptp: Ptp,
+}
+
+/// `port.rpc.header`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Header {
+    /// 24 bytes, with a time stamp.
+    V24,
+    /// 16 bytes, without.
+    V16,
+}
+
+/// `port.rpc.dispatch` and `function.dispatch`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dispatch {
+    /// On the poll core.
+    Inline,
+    /// On a worker core, through slots.
+    Ring,
+}
+
+/// `port.rpc.on_undispatchable`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnUndispatchable {
+    /// Answer a negative status.
+    Reply,
+    /// Count and stay silent.
+    Drop,
+}
+
+/// `port.rpc.ptp`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ptp {
+    /// Nanoseconds since 1970.
+    Nanoseconds,
+    /// Seconds in the upper 32 bits, nanoseconds in the lower.
+    SecondsNanoseconds,
+}
+
+/// `[port.fault]`: probabilities per frame, in both directions.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Fault {
+    /// Equal seeds give equal faults.
+    pub seed: u64,
+    /// The frame is lost.
+    pub drop: f64,
+    /// The frame comes twice.
+    pub duplicate: f64,
+    /// The frame comes after the next one.
+    pub reorder: f64,
+    /// One bit of the frame is flipped.
+    pub corrupt: f64,
+    /// Every frame comes this much later, in microseconds.
+    pub delay_us: u64,
+}
+
+/// `[port.pcap]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pcap {
+    /// The file to write.
+    pub file: PathBuf,
+    /// Where the capture ends, in bytes of the file.
+    pub max_bytes: u64,
+}
+
+const CPU_MAX: u64 = 4095;
+
+pub(super) fn read_all(root: &mut Table<'_, '_>, folder: &Path, runtime: &Runtime, host: &Host) -> Vec<Port> {
+    let mut names = Vec::new();
+    let mut ports = Vec::new();
+    let mut binds: BTreeMap<SocketAddr, String> = BTreeMap::new();
+    let mut idles: BTreeMap<usize, (Idle, String)> = BTreeMap::new();
+    let tables = root.tables("port");
+    let tables = root.require("port", tables, "[[port]] with a name and a driver");
+    for mut t in tables.into_iter().flatten() {
+        let name = name(&mut t, "fpga0");
+        let label = name.as_ref().map_or_else(|| t.path().to_string(), |name| name.value.clone());
+        let driver = driver(&mut t, &label, &mut binds, host);
+        let cpus = cpus(&mut t, runtime, host);
+        let idle = t.choice("idle", &[("spin", Idle::Spin), ("adaptive", Idle::Adaptive), ("wait", Idle::Wait)]);
+        let at = idle.as_ref().map_or_else(|| t.span(), |at| at.span.clone());
+        let idle = idle.map_or(Idle::Spin, |at| at.value);
+        for cpu in &cpus {
+            let (first, owner) = idles.entry(*cpu).or_insert_with(|| (idle, label.clone()));
+            if *first != idle {
+                let message =
+                    format_args!("CPU {cpu} idles as port \"{owner}\" says; give ports of one CPU the same idle");
+                t.sink().mistake(at.clone(), &format!("{}.idle", t.path()), message);
+            }
+        }
+        t.choice("service", &[("rpc", ())]);
+        let rpc = rpc(t.table("rpc"), host);
+        let fault = t.table("fault").map(fault);
+        let pcap = t.table("pcap").and_then(|t| pcap(t, folder));
+        t.finish();
+        names.extend(name.clone());
+        if let (Some(name), Some(driver)) = (name, driver) {
+            ports.push(Port { name: name.value, driver, cpus, idle, rpc, fault, pcap });
+        }
+    }
+    unique(root.sink(), names.iter());
+    ports
+}
+
+fn driver(t: &mut Table<'_, '_>, label: &str, binds: &mut BTreeMap<SocketAddr, String>, host: &Host) -> Option<Driver> {
+    #[derive(Clone, Copy, PartialEq)]
+    enum Kind {
+        Udp,
+        Uring,
+        Dpdk,
+        Loopback,
+    }
+    const BIND: &[&str] = &["bind"];
+    const DPDK: &[&str] = &["device", "address", "udp_port", "vlan", "neighbours"];
+
+    let words = [("udp", Kind::Udp), ("uring", Kind::Uring), ("dpdk", Kind::Dpdk), ("loopback", Kind::Loopback)];
+    let kind = t.choice("driver", &words);
+    let kind = t.require("driver", kind, "driver = \"udp\", \"uring\", \"dpdk\" or \"loopback\"");
+    let bind = t.text("bind");
+    let device = t.text("device").map(|at| at.map(str::to_string));
+    let addresses = t.texts("address");
+    let udp_port = t.integer("udp_port", 1..=65535);
+    let vlan = t.integer("vlan", 1..=4094);
+    let neighbours = t.texts("neighbours");
+    let kind = kind?;
+    match kind.value {
+        Kind::Udp | Kind::Uring => {
+            t.refuse(DPDK, "only driver = \"dpdk\" has it, kernel sockets have `bind`");
+            let at = t.require("bind", bind, "bind = \"127.0.0.1:0\"")?;
+            let Ok(bind) = at.value.parse::<SocketAddr>() else {
+                let message = format_args!(
+                    "\"{}\" is not an address; write one like \"127.0.0.1:4700\" or \"[::1]:4700\"",
+                    at.value
+                );
+                t.sink().wrong(&at, message);
+                return None;
+            };
+            if bind.port() != 0
+                && let Some(owner) = binds.insert(bind, label.to_string())
+            {
+                t.sink().wrong(&at, format_args!("port \"{owner}\" binds {bind} too; give each port its own address"));
+            }
+            Some(if kind.value == Kind::Udp { Driver::Udp { bind } } else { Driver::Uring { bind } })
+        }
+        Kind::Dpdk => {
+            t.refuse(BIND, "a DPDK port has `address` and `udp_port`");
+            if !host.dpdk {
+                let message =
+                    "this berth was built without DPDK; build it with `cargo build --release --features dpdk`";
+                t.sink().wrong(&kind, message);
+            }
+            let device = t.require(
+                "device",
+                device,
+                "device = \"0000:3b:00.0\" or \"net_memif0,role=server,socket=/run/berth/fpga0.sock\"",
+            );
+            let addresses = t.require("address", addresses, "address = \"10.0.0.2/24\"");
+            let udp_port = t.require("udp_port", udp_port, "udp_port = 4700");
+            let neighbours = neighbours.map_or_else(Vec::new, |at| at.value);
+            let neighbours: Vec<_> = neighbours.iter().filter_map(|at| neighbour(t, at)).collect();
+            let addresses: Vec<_> = addresses?.value.iter().filter_map(|at| network(t, at)).collect();
+            let vlan = vlan.map(|at| at.value as u16);
+            Some(Driver::Dpdk { device: device?, addresses, udp_port: udp_port?.value as u16, vlan, neighbours })
+        }
+        Kind::Loopback => {
+            t.refuse(BIND, "a loopback port is reached within the process only");
+            t.refuse(DPDK, "a loopback port is reached within the process only");
+            Some(Driver::Loopback)
+        }
+    }
+}
+
+/// An address with a prefix length, such as `10.0.0.2/24`.
+fn network(t: &Table<'_, '_>, at: &At<&str>) -> Option<(IpAddr, u8)> {
+    let parsed = at.value.split_once('/').and_then(|(ip, prefix)| {
+        let (ip, prefix) = (ip.parse::<IpAddr>().ok()?, prefix.parse::<u8>().ok()?);
+        (prefix <= if ip.is_ipv4() { 32 } else { 128 }).then_some((ip, prefix))
+    });
+    if parsed.is_none() {
+        t.sink().wrong(
+            at,
+            format_args!("\"{}\" is not an address with a prefix; write one like \"10.0.0.2/24\"", at.value),
+        );
+    }
+    parsed
+}
+
+/// A peer's two addresses, such as `10.0.0.1 02:00:00:00:00:01`.
+fn neighbour(t: &Table<'_, '_>, at: &At<&str>) -> Option<(IpAddr, [u8; 6])> {
+    let parsed = at.value.split_once(' ').and_then(|(ip, mac)| {
+        let bytes: Vec<u8> = mac.split(':').map(|byte| u8::from_str_radix(byte, 16)).collect::<Result<_, _>>().ok()?;
+        Some((ip.parse::<IpAddr>().ok()?, <[u8; 6]>::try_from(bytes).ok()?))
+    });
+    if parsed.is_none() {
+        let message =
+            format_args!("\"{}\" is not a neighbour; write one like \"10.0.0.1 02:00:00:00:00:01\"", at.value);
+        t.sink().wrong(at, message);
+    }
+    parsed
+}
+
+/// `cpu` or `cpus`; without either the first CPU that is not for housekeeping.
+fn cpus(t: &mut Table<'_, '_>, runtime: &Runtime, host: &Host) -> Vec<usize> {
+    let one = t.integer("cpu", 0..=CPU_MAX);
+    let several = cpu_list(t, "cpus", host);
+    if one.is_some() && several.is_some() {
+        t.refuse(&["cpu"], "`cpus` is given too, keep one of them");
+    }
+    match (one, several) {
+        (_, Some(cpus)) => cpus,
+        (Some(at), None) => cpu(t, &at, host).into_iter().collect(),
+        (None, None) => {
+            let free = host.cpus.iter().find(|cpu| !runtime.housekeeping_cpus.contains(cpu));
+            free.or(host.cpus.last()).copied().into_iter().collect()
+        }
+    }
+}
+
+/// A list of distinct CPUs that exist, at least one.
+pub(super) fn cpu_list(t: &mut Table<'_, '_>, key: &'static str, host: &Host) -> Option<Vec<usize>> {
+    let list = t.integers(key, 0..=CPU_MAX)?;
+    if list.value.is_empty() {
+        t.sink().wrong(&list, "is empty; name at least one CPU");
+    }
+    let mut cpus = Vec::new();
+    for at in &list.value {
+        if let Some(cpu) = cpu(t, at, host) {
+            if cpus.contains(&cpu) {
+                t.sink().wrong(at, format_args!("CPU {cpu} is listed twice; name each CPU once"));
+            }
+            cpus.push(cpu);
+        }
+    }
+    Some(cpus)
+}
+
+fn cpu(t: &Table<'_, '_>, at: &At<u64>, host: &Host) -> Option<usize> {
+    let cpu = at.value as usize;
+    if !host.cpus.contains(&cpu) {
+        let all: Vec<_> = host.cpus.iter().map(ToString::to_string).collect();
+        t.sink().wrong(
+            at,
+            format_args!("CPU {cpu} does not exist or is not allowed; this process may use: {}", all.join(", ")),
+        );
+        return None;
+    }
+    Some(cpu)
+}
+
+fn rpc(table: Option<Table<'_, '_>>, host: &Host) -> Rpc {
+    let mut rpc = Rpc {
+        header: Header::V24,
+        slots: 64,
+        slot_size: 2048,
+        dispatch: Dispatch::Inline,
+        worker_cpus: Vec::new(),
+        on_undispatchable: OnUndispatchable::Reply,
+        ptp: Ptp::Nanoseconds,
+    };
+    let Some(mut t) = table else { return rpc };
+    let or = |found: Option<At<u64>>, default: usize| found.map_or(default, |at| at.value as usize);
+    let header = t.choice("header", &[("v24", Header::V24), ("v16", Header::V16)]);
+    rpc.header = header.map_or(rpc.header, |at| at.value);
+    rpc.slots = or(t.integer("slots", 1..=65536), rpc.slots);
+    rpc.slot_size = or(t.integer("slot_size", 64..=65507), rpc.slot_size);
+    rpc.dispatch = dispatch(&mut t).unwrap_or(rpc.dispatch);
+    rpc.worker_cpus = cpu_list(&mut t, "worker_cpus", host).unwrap_or_default();
+    if rpc.dispatch == Dispatch::Ring {
+        let given = (!rpc.worker_cpus.is_empty()).then_some(());
+        t.require("worker_cpus", given, "worker_cpus = [1], the CPUs that run handlers for dispatch = \"ring\"");
+    }
+    let on = t.choice("on_undispatchable", &[("reply", OnUndispatchable::Reply), ("drop", OnUndispatchable::Drop)]);
+    rpc.on_undispatchable = on.map_or(rpc.on_undispatchable, |at| at.value);
+    let ptp = t.choice("ptp", &[("ns", Ptp::Nanoseconds), ("sec_nsec", Ptp::SecondsNanoseconds)]);
+    rpc.ptp = ptp.map_or(rpc.ptp, |at| at.value);
+    t.finish();
+    rpc
+}
+
+pub(super) fn dispatch(t: &mut Table<'_, '_>) -> Option<Dispatch> {
+    Some(t.choice("dispatch", &[("inline", Dispatch::Inline), ("ring", Dispatch::Ring)])?.value)
+}
+
+fn fault(mut t: Table<'_, '_>) -> Fault {
+    let fault = Fault {
+        seed: t.integer("seed", 0..=i64::MAX as u64).map_or(1, |at| at.value),
+        drop: t.probability("drop").unwrap_or(0.0),
+        duplicate: t.probability("duplicate").unwrap_or(0.0),
+        reorder: t.probability("reorder").unwrap_or(0.0),
+        corrupt: t.probability("corrupt").unwrap_or(0.0),
+        delay_us: t.integer("delay_us", 0..=1_000_000).map_or(0, |at| at.value),
+    };
+    t.finish();
+    fault
+}
+
+fn pcap(mut t: Table<'_, '_>, folder: &Path) -> Option<Pcap> {
+    let file = t.text("file");
+    let file = t.require("file", file, "file = \"fpga0.pcap\"");
+    let max_bytes = t.integer("max_bytes", 1024..=1 << 40).map_or(100_000_000, |at| at.value);
+    t.finish();
+    Some(Pcap { file: folder.join(file?.value), max_bytes })
+}

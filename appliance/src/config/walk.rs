@@ -1,0 +1,313 @@
+//! Walks a TOML document and collects every mistake in one pass.
+//!
+//! A [`Table`] remembers which keys its reader asked for; whatever else the document holds is an unknown key, reported
+//! by [`Table::finish`] with the nearest key that exists.
+
+use std::{
+    cell::RefCell,
+    fmt::{self, Display},
+    ops::{Range, RangeInclusive},
+    path::{Path, PathBuf},
+};
+
+use toml::de::{DeTable, DeValue};
+
+/// One thing to tell about a configuration file: a mistake, or a warning.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Note {
+    /// The configuration file.
+    pub file: PathBuf,
+    /// 1-based line.
+    pub line: usize,
+    /// 1-based column, in characters.
+    pub column: usize,
+    /// The field as a path from the root of the document, such as `port[0].rpc.slots`.
+    pub field: String,
+    /// What is wrong, and after a semicolon what would be right.
+    pub message: String,
+}
+
+impl Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { file, line, column, field, message } = self;
+        write!(f, "{}:{line}:{column}: ", file.display())?;
+        if !field.is_empty() {
+            write!(f, "{field}: ")?;
+        }
+        f.write_str(message)
+    }
+}
+
+/// A value and where the document says it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct At<T> {
+    /// The value.
+    pub value: T,
+    /// The field, as in [`Note::field`].
+    pub field: String,
+    /// The byte range in the document.
+    pub span: Range<usize>,
+}
+
+impl<T> At<T> {
+    pub(super) fn map<U>(self, f: impl FnOnce(T) -> U) -> At<U> {
+        At { value: f(self.value), field: self.field, span: self.span }
+    }
+}
+
+/// Where notes about one document gather.
+#[derive(Debug)]
+pub struct Sink<'i> {
+    file: &'i Path,
+    text: &'i str,
+    mistakes: RefCell<Vec<Note>>,
+    warnings: RefCell<Vec<Note>>,
+}
+
+impl<'i> Sink<'i> {
+    /// An empty sink for the document `text` that was read from `file`.
+    pub fn new(file: &'i Path, text: &'i str) -> Self {
+        Self { file, text, mistakes: RefCell::default(), warnings: RefCell::default() }
+    }
+
+    fn note(&self, span: Range<usize>, field: &str, message: impl Display) -> Note {
+        let before = self.text.get(..span.start).unwrap_or(self.text);
+        let line_start = before.rfind('\n').map_or(0, |i| i + 1);
+        Note {
+            file: self.file.to_path_buf(),
+            line: before.matches('\n').count() + 1,
+            column: before[line_start..].chars().count() + 1,
+            field: field.to_string(),
+            message: message.to_string(),
+        }
+    }
+
+    /// Notes a mistake at `span`.
+    pub fn mistake(&self, span: Range<usize>, field: &str, message: impl Display) {
+        let note = self.note(span, field, message);
+        self.mistakes.borrow_mut().push(note);
+    }
+
+    /// Notes a mistake in `value`.
+    pub fn wrong<T>(&self, value: &At<T>, message: impl Display) {
+        self.mistake(value.span.clone(), &value.field, message);
+    }
+
+    /// Notes something that is allowed but probably not meant.
+    pub fn warn(&self, span: Range<usize>, field: &str, message: impl Display) {
+        let note = self.note(span, field, message);
+        self.warnings.borrow_mut().push(note);
+    }
+
+    /// The warnings, or every mistake in the order of the document.
+    pub fn finish(self) -> Result<Vec<Note>, Vec<Note>> {
+        let mut mistakes = self.mistakes.into_inner();
+        mistakes.sort_by_key(|note| (note.line, note.column));
+        if mistakes.is_empty() { Ok(self.warnings.into_inner()) } else { Err(mistakes) }
+    }
+}
+
+/// One table of the document, read key by key.
+pub(super) struct Table<'a, 'i> {
+    sink: &'a Sink<'i>,
+    entries: &'a DeTable<'i>,
+    path: String,
+    span: Range<usize>,
+    asked: Vec<&'static str>,
+}
+
+impl<'a, 'i> Table<'a, 'i> {
+    pub(super) fn root(sink: &'a Sink<'i>, table: &'a DeTable<'i>) -> Self {
+        Self { sink, entries: table, path: String::new(), span: 0..0, asked: Vec::new() }
+    }
+
+    pub(super) fn sink(&self) -> &'a Sink<'i> {
+        self.sink
+    }
+
+    pub(super) fn span(&self) -> Range<usize> {
+        self.span.clone()
+    }
+
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
+    fn field(&self, key: &str) -> String {
+        if self.path.is_empty() { key.to_string() } else { format!("{}.{key}", self.path) }
+    }
+
+    fn get(&mut self, key: &'static str) -> Option<At<&'a DeValue<'i>>> {
+        self.asked.push(key);
+        let (_, value) = self.entries.iter().find(|(name, _)| name.get_ref() == key)?;
+        Some(At { value: value.get_ref(), field: self.field(key), span: value.span() })
+    }
+
+    fn expect<T>(
+        &self,
+        at: At<&'a DeValue<'i>>,
+        wanted: &str,
+        pick: impl FnOnce(&'a DeValue<'i>) -> Option<T>,
+    ) -> Option<At<T>> {
+        if let Some(value) = pick(at.value) {
+            return Some(at.map(|_| value));
+        }
+        self.sink.wrong(&at, format_args!("is {}; {wanted} is wanted", describe(at.value)));
+        None
+    }
+
+    /// Reports a key that this table must hold.
+    pub(super) fn require<T>(&self, key: &str, found: Option<T>, example: impl Display) -> Option<T> {
+        // A key that is there with a wrong value has been reported already.
+        if found.is_none() && !self.entries.iter().any(|(name, _)| name.get_ref() == key) {
+            self.sink.mistake(self.span(), &self.field(key), format_args!("is missing; write {example}"));
+        }
+        found
+    }
+
+    pub(super) fn text(&mut self, key: &'static str) -> Option<At<&'a str>> {
+        let at = self.get(key)?;
+        self.expect(at, "a string", DeValue::as_str)
+    }
+
+    /// An integer within `range`.
+    pub(super) fn integer(&mut self, key: &'static str, range: RangeInclusive<u64>) -> Option<At<u64>> {
+        let at = self.get(key)?;
+        let (low, high) = (range.start(), range.end());
+        let wanted = format!("an integer from {low} to {high}");
+        self.expect(at, &wanted, |value| integer(value).filter(|n| range.contains(n)))
+    }
+
+    /// A probability from 0 to 1.
+    pub(super) fn probability(&mut self, key: &'static str) -> Option<f64> {
+        let number = self.value(key, "a probability from 0 to 1", |value| {
+            let number: f64 = match value {
+                DeValue::Float(float) => float.as_str().parse().ok()?,
+                DeValue::Integer(_) => integer(value)? as f64,
+                _ => return None,
+            };
+            (0.0..=1.0).contains(&number).then_some(number)
+        })?;
+        Some(number.value)
+    }
+
+    /// A value that `pick` accepts; `wanted` says which those are.
+    pub(super) fn value<T>(
+        &mut self,
+        key: &'static str,
+        wanted: &str,
+        pick: impl FnOnce(&'a DeValue<'i>) -> Option<T>,
+    ) -> Option<At<T>> {
+        let at = self.get(key)?;
+        self.expect(at, wanted, pick)
+    }
+
+    /// One of a few words.
+    pub(super) fn choice<T: Copy>(&mut self, key: &'static str, words: &[(&str, T)]) -> Option<At<T>> {
+        let at = self.text(key)?;
+        if let Some((_, value)) = words.iter().find(|(word, _)| *word == at.value) {
+            return Some(at.map(|_| *value));
+        }
+        let all = words.iter().map(|(word, _)| *word);
+        self.sink.wrong(&at, format_args!("\"{}\" is unknown; {}", at.value, instead(at.value, all)));
+        None
+    }
+
+    /// A list of integers within `range`; each keeps its place.
+    pub(super) fn integers(&mut self, key: &'static str, range: RangeInclusive<u64>) -> Option<At<Vec<At<u64>>>> {
+        let (low, high) = (range.start(), range.end());
+        let wanted = format!("an integer from {low} to {high}");
+        self.elements(key, "a list of integers", &wanted, |value| integer(value).filter(|n| range.contains(n)))
+    }
+
+    /// A string, or a list of strings; each keeps its place.
+    pub(super) fn texts(&mut self, key: &'static str) -> Option<At<Vec<At<&'a str>>>> {
+        if let Some(at) = self.get(key).filter(|at| at.value.is_str()) {
+            let one = self.expect(at, "a string", DeValue::as_str)?;
+            return Some(At { field: one.field.clone(), span: one.span.clone(), value: vec![one] });
+        }
+        self.elements(key, "a string or a list of strings", "a string", DeValue::as_str)
+    }
+
+    fn elements<T>(
+        &mut self,
+        key: &'static str,
+        wanted: &str,
+        each: &str,
+        pick: impl Fn(&'a DeValue<'i>) -> Option<T>,
+    ) -> Option<At<Vec<At<T>>>> {
+        let at = self.get(key)?;
+        let array = self.expect(at, wanted, DeValue::as_array)?;
+        let mut all = Vec::new();
+        for (i, element) in array.value.iter().enumerate() {
+            let at = At { value: element.get_ref(), field: format!("{}[{i}]", array.field), span: element.span() };
+            all.extend(self.expect(at, each, &pick));
+        }
+        Some(array.map(|_| all))
+    }
+
+    /// A sub-table; absent reads as `None`.
+    pub(super) fn table(&mut self, key: &'static str) -> Option<Table<'a, 'i>> {
+        let at = self.get(key)?;
+        let at = self.expect(at, &format!("a table [{}]", self.field(key)), DeValue::as_table)?;
+        Some(Table { sink: self.sink, entries: at.value, path: at.field, span: at.span, asked: Vec::new() })
+    }
+
+    /// An array of tables; `None` where it is absent.
+    pub(super) fn tables(&mut self, key: &'static str) -> Option<Vec<Table<'a, 'i>>> {
+        let (sink, head) = (self.sink, format!("[[{}]]", self.field(key)));
+        let wanted = format!("a list of tables, each headed {head},");
+        let tables = self.elements(key, &wanted, "a table", DeValue::as_table)?;
+        if tables.value.is_empty() {
+            sink.wrong(&tables, format_args!("is empty; write {head} and its keys"));
+        }
+        let table = |at: At<_>| Table { sink, entries: at.value, path: at.field, span: at.span, asked: Vec::new() };
+        Some(tables.value.into_iter().map(table).collect())
+    }
+
+    /// Reports keys that were given but mean nothing here, because of what another key says.
+    pub(super) fn refuse(&self, keys: &[&str], because: impl Display) {
+        for (name, _) in self.entries.iter().filter(|(name, _)| keys.contains(&name.get_ref().as_ref())) {
+            self.sink.mistake(name.span(), &self.field(name.get_ref()), format_args!("means nothing here; {because}"));
+        }
+    }
+
+    /// Reports every key that nobody asked for.
+    pub(super) fn finish(self) {
+        for (name, _) in self.entries.iter().filter(|(name, _)| !self.asked.contains(&name.get_ref().as_ref())) {
+            let key: &str = name.get_ref();
+            let advice = instead(key, self.asked.iter().copied());
+            self.sink.mistake(name.span(), &self.field(key), format_args!("is not a key; {advice}"));
+        }
+    }
+}
+
+fn integer(value: &DeValue<'_>) -> Option<u64> {
+    let number = value.as_integer()?;
+    u64::from_str_radix(number.as_str(), number.radix()).ok()
+}
+
+fn describe(value: &DeValue<'_>) -> String {
+    match value {
+        DeValue::String(s) => format!("the string \"{s}\""),
+        DeValue::Integer(n) => n.to_string(),
+        DeValue::Float(x) => x.to_string(),
+        DeValue::Boolean(b) => b.to_string(),
+        DeValue::Datetime(_) => "a date".to_string(),
+        DeValue::Array(_) => "a list".to_string(),
+        DeValue::Table(_) => "a table".to_string(),
+    }
+}
+
+/// "did you mean `x`?" where one word is near, otherwise the words there are.
+pub(super) fn instead<'w>(given: &str, words: impl Iterator<Item = &'w str>) -> String {
+    let mut words: Vec<_> = words.collect();
+    words.sort_unstable();
+    words.dedup();
+    let likeness = words.iter().map(|word| (strsim::jaro_winkler(given, word), word));
+    match likeness.max_by(|a, b| a.0.total_cmp(&b.0)) {
+        Some((likeness, word)) if likeness > 0.85 => format!("did you mean `{word}`?"),
+        Some(_) => format!("there are: {}", words.join(", ")),
+        None => "there are none".to_string(),
+    }
+}

@@ -1,0 +1,92 @@
+//! `berth doctor`: what this host can do for a dataplane, and the command that mends what it cannot.
+//!
+//! Nothing here changes the host. Files are read below a root that tests replace; what only a real attempt tells (an
+//! `io_uring`, an `AF_XDP` socket) is attempted on the real root alone.
+
+mod cpu;
+mod kernel;
+mod memory;
+mod nic;
+mod time;
+
+use std::{fmt::Write as _, path::Path};
+
+use serde::Serialize;
+
+use crate::sys::Root;
+
+/// One thing about the host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What was looked at.
+    pub what: String,
+    /// How it stands.
+    pub status: Status,
+    /// What was found.
+    pub found: String,
+    /// What mends it, where something is to mend.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mend: Option<String>,
+}
+
+/// How one thing stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// As it should be.
+    Ok,
+    /// Works, with worse latency or less isolation.
+    Warn,
+    /// Something that needs it will not work.
+    Missing,
+}
+
+/// The findings, in the order they are reported.
+#[derive(Debug, Default)]
+struct Findings(Vec<Finding>);
+
+impl Findings {
+    fn ok(&mut self, what: impl Into<String>, found: impl Into<String>) {
+        self.0.push(Finding { what: what.into(), status: Status::Ok, found: found.into(), mend: None });
+    }
+
+    fn warn(&mut self, what: impl Into<String>, found: impl Into<String>, mend: impl Into<String>) {
+        self.0.push(Finding { what: what.into(), status: Status::Warn, found: found.into(), mend: Some(mend.into()) });
+    }
+
+    fn missing(&mut self, what: impl Into<String>, found: impl Into<String>, mend: impl Into<String>) {
+        let (what, found, mend) = (what.into(), found.into(), Some(mend.into()));
+        self.0.push(Finding { what, status: Status::Missing, found, mend });
+    }
+}
+
+/// Looks at the host below `root`, which is `/` outside of tests.
+pub fn examine(root: &Path) -> Vec<Finding> {
+    let live = root == Path::new("/");
+    let root = Root::new(root);
+    let mut findings = Findings::default();
+    cpu::examine(&root, &mut findings);
+    memory::examine(&root, &mut findings);
+    time::examine(&root, live, &mut findings);
+    kernel::examine(&root, live, &mut findings);
+    nic::examine(&root, &mut findings);
+    findings.0
+}
+
+/// The findings as text, a line each, and below it what mends it.
+pub fn table(findings: &[Finding]) -> String {
+    let mut out = String::new();
+    let width = findings.iter().map(|finding| finding.what.len()).max().unwrap_or(0);
+    for Finding { what, status, found, mend } in findings {
+        let status = match status {
+            Status::Ok => "ok",
+            Status::Warn => "warn",
+            Status::Missing => "missing",
+        };
+        let _ = writeln!(out, "{status:<8}{what:<width$}  {found}");
+        if let Some(mend) = mend {
+            let _ = writeln!(out, "{:<8}{:<width$}  -> {mend}", "", "");
+        }
+    }
+    out
+}

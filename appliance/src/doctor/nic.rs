@@ -1,0 +1,104 @@
+//! Network interfaces: which driver, where, how fast, and what they can do for a poll loop.
+
+use std::borrow::Cow;
+
+use super::Findings;
+use crate::sys::Root;
+
+/// Drivers with native XDP in current kernels; others take the generic, slower path.
+const XDP_DRIVERS: [&str; 17] = [
+    "bnxt_en",
+    "dpaa2-eth",
+    "ena",
+    "enetc",
+    "gve",
+    "hv_netvsc",
+    "i40e",
+    "ice",
+    "igb",
+    "igc",
+    "ixgbe",
+    "mlx4_en",
+    "mlx5_core",
+    "nfp",
+    "qede",
+    "veth",
+    "virtio_net",
+];
+
+pub(super) fn examine(root: &Root, f: &mut Findings) {
+    let names = root.names("/sys/class/net");
+    for name in names.iter().filter(|name| root.exists(&format!("/sys/class/net/{name}/device")) || is_up(root, name)) {
+        let folder = format!("/sys/class/net/{name}");
+        let queues = root.names(&format!("{folder}/queues"));
+        let receive = queues.iter().filter(|queue| queue.starts_with("rx-")).count();
+        let up = root.read(&format!("{folder}/operstate")).unwrap_or_else(|| "unknown".to_string());
+        let driver = driver(root, &folder);
+        let mut found = vec![format!("driver {driver}")];
+        found.extend(pci_address(root, &folder));
+        found.push(format!("{receive} rx queues"));
+        found.extend(
+            root.number(&format!("{folder}/speed")).filter(|mbps| *mbps > 0).map(|mbps| format!("{mbps} Mb/s")),
+        );
+        found.extend(
+            root.number(&format!("{folder}/device/numa_node"))
+                .filter(|node| *node >= 0)
+                .map(|node| format!("node {node}")),
+        );
+        found
+            .push(if XDP_DRIVERS.contains(&driver.as_str()) { "native XDP likely" } else { "generic XDP" }.to_string());
+        found.push(format!("link {up}"));
+        let found = found.join(", ");
+        if up == "down" {
+            f.warn(format!("nic {name}"), found, format!("ip link set {name} up"));
+        } else {
+            f.ok(format!("nic {name}"), found);
+        }
+    }
+    for (address, driver) in network_devices_without_interface(root) {
+        let what = format!("nic {address}");
+        match driver.as_deref() {
+            Some(driver @ ("vfio-pci" | "igb_uio" | "uio_pci_generic")) => {
+                f.ok(what, format!("bound to {driver}, for DPDK"));
+            }
+            Some(driver) => f.ok(what, format!("bound to {driver}, no interface")),
+            None => f.warn(what, "no driver", format!("dpdk-devbind.py --bind=vfio-pci {address}")),
+        }
+    }
+}
+
+/// Virtual interfaces matter once they are in use; the loopback interface has the state "unknown".
+fn is_up(root: &Root, name: &str) -> bool {
+    root.read(&format!("/sys/class/net/{name}/operstate")).as_deref() == Some("up")
+}
+
+fn driver(root: &Root, folder: &str) -> String {
+    root.link_name(&format!("{folder}/device/driver")).unwrap_or_else(|| "virtual".to_string())
+}
+
+/// The PCI address of an interface's device, also where a virtio device sits between.
+fn pci_address(root: &Root, folder: &str) -> Option<String> {
+    let device = std::fs::canonicalize(root.path(&format!("{folder}/device"))).ok()?;
+    let mut parts = device.iter().rev().map(|part| part.to_string_lossy());
+    parts.find(|part| is_pci_address(part)).map(Cow::into_owned)
+}
+
+fn is_pci_address(name: &str) -> bool {
+    name.len() == 12 && name.as_bytes()[4] == b':' && name.as_bytes()[7] == b':' && name.as_bytes()[10] == b'.'
+}
+
+/// PCI devices of the network class (0x02) that no kernel interface stands for.
+fn network_devices_without_interface(root: &Root) -> Vec<(String, Option<String>)> {
+    const PCI: &str = "/sys/bus/pci/devices";
+    let is_network = |address: &String| {
+        let class = root.read(&format!("{PCI}/{address}/class")).unwrap_or_default();
+        class.starts_with("0x02") && !has_interface(root, &format!("{PCI}/{address}"))
+    };
+    let devices = root.names(PCI).into_iter().filter(is_network);
+    devices.map(|address| (address.clone(), root.link_name(&format!("{PCI}/{address}/driver")))).collect()
+}
+
+fn has_interface(root: &Root, device: &str) -> bool {
+    let nested = root.names(device).into_iter().filter(|name| name.starts_with("virtio"));
+    root.exists(&format!("{device}/net")) || nested.into_iter().any(|name| root.exists(&format!("{device}/{name}/net")))
+}

@@ -1,0 +1,263 @@
+//! `berth check`: exact messages, all of them in one pass.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Output},
+};
+
+use tempfile::TempDir;
+
+fn check(folder: &TempDir, text: &str) -> Output {
+    let file = folder.path().join("berth.toml");
+    fs::write(&file, text).unwrap();
+    Command::new(env!("CARGO_BIN_EXE_berth")).arg("check").arg(file).output().unwrap()
+}
+
+/// The mistakes in `text`, without the folder of the file.
+fn mistakes(text: &str) -> Vec<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let output = check(&folder, text);
+    assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.stdout.is_empty());
+    let prefix = format!("{}/", folder.path().display());
+    String::from_utf8(output.stderr).unwrap().replace(&prefix, "").lines().map(str::to_string).collect()
+}
+
+const PORT: &str = "[[port]]\nname = \"a\"\ndriver = \"udp\"\nbind = \"127.0.0.1:0\"\ncpu = 0\n";
+
+#[test]
+fn the_default_file_is_valid() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../config/berth.toml");
+    let output = Command::new(env!("CARGO_BIN_EXE_berth")).arg("check").arg(file).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    assert_eq!(output.status.code(), Some(0));
+    let out = String::from_utf8(output.stdout).unwrap();
+    assert!(out.starts_with("port fpga0: udp 127.0.0.1:4700, cpu "), "{out}");
+    assert!(out.ends_with("function rpc_increment: rpc_increment\n"), "{out}");
+}
+
+#[test]
+fn no_function_is_a_warning() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = check(&folder, PORT);
+    assert_eq!(output.status.code(), Some(0));
+    let wanted = format!(
+        "warning: {}/berth.toml:1:1: function: no [[function]] is given, every request will be refused; add one, such as \
+         rpc_increment\n",
+        folder.path().display()
+    );
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), wanted);
+}
+
+#[test]
+fn an_unreadable_file_is_named() {
+    let output = Command::new(env!("CARGO_BIN_EXE_berth")).args(["check", "/nowhere/berth.toml"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let wanted = "/nowhere/berth.toml:1:1: cannot be read: No such file or directory (os error 2); name a TOML file\n";
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), wanted);
+}
+
+/// A document and the lines it earns, after the name of the file.
+type Case = (&'static str, &'static [&'static str]);
+
+fn assert_cases(before: &str, cases: &[Case]) {
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    let cpus = (0..cpus).map(|cpu| cpu.to_string()).collect::<Vec<_>>().join(", ");
+    for (text, wanted) in cases {
+        let wanted: Vec<_> = wanted.iter().map(|line| format!("berth.toml:{}", line.replace("CPUS", &cpus))).collect();
+        let found: Vec<_> = mistakes(&format!("{before}{text}"));
+        assert_eq!(found, wanted, "in\n{before}{text}");
+    }
+}
+
+#[test]
+fn the_document_itself() {
+    assert_cases(
+        "",
+        &[
+            ("", &["1:1: port: is missing; write [[port]] with a name and a driver"]),
+            ("port = 3", &["1:8: port: is 3; a list of tables, each headed [[port]], is wanted"]),
+            ("port = []", &["1:8: port: is empty; write [[port]] and its keys"]),
+            (
+                "[[port]]\nname = \"a\ndriver = 3",
+                &[
+                    "2:10: not TOML: invalid basic string, expected `\"`",
+                    "3:10: port[0].driver: is 3; a string is wanted",
+                ],
+            ),
+            (
+                "[[port]]\n",
+                &[
+                    "1:1: port[0].name: is missing; write name = \"fpga0\"",
+                    "1:1: port[0].driver: is missing; write driver = \"udp\", \"uring\", \"dpdk\" or \"loopback\"",
+                ],
+            ),
+        ],
+    );
+}
+
+#[test]
+fn keys_of_runtime_and_port() {
+    assert_cases(
+        PORT,
+        &[
+            (
+                "[runtime]\nhouskeeping_cpus = [0]",
+                &["7:1: runtime.houskeeping_cpus: is not a key; did you mean `housekeeping_cpus`?"],
+            ),
+            (
+                "[runtime]\nhousekeeping_cpus = [0, 0, 4095, \"1\"]",
+                &[
+                    "7:25: runtime.housekeeping_cpus[1]: CPU 0 is listed twice; name each CPU once",
+                    "7:28: runtime.housekeeping_cpus[2]: CPU 4095 does not exist or is not allowed; this process may use: \
+                     CPUS",
+                    "7:34: runtime.housekeeping_cpus[3]: is the string \"1\"; an integer from 0 to 4095 is wanted",
+                ],
+            ),
+            (
+                "[runtime.dpdk]\nhugepages = 1\nmemory_mb = 1",
+                &[
+                    "7:13: runtime.dpdk.hugepages: is 1; true, false or \"auto\" is wanted",
+                    "8:13: runtime.dpdk.memory_mb: is 1; an integer from 16 to 1048576 is wanted",
+                ],
+            ),
+            ("idle = \"spinn\"", &["6:8: port[0].idle: \"spinn\" is unknown; did you mean `spin`?"]),
+            ("idle = 1", &["6:8: port[0].idle: is 1; a string is wanted"]),
+            ("service = \"nvme\"", &["6:11: port[0].service: \"nvme\" is unknown; there are: rpc"]),
+            (
+                "[runtime]\nhousekeeping_cpus = []",
+                &["7:21: runtime.housekeeping_cpus: is empty; name at least one CPU"],
+            ),
+            ("cpus = [0]", &["5:1: port[0].cpu: means nothing here; `cpus` is given too, keep one of them"]),
+            (
+                "udp_port = 1",
+                &[
+                    "6:1: port[0].udp_port: means nothing here; only driver = \"dpdk\" has it, kernel sockets have `bind`",
+                ],
+            ),
+            (
+                "[port.fault]\ndrop = 1.5\ncorrupt = \"often\"\nseed = -1\n[port.pcap]\nmax_bytes = 10",
+                &[
+                    "7:8: port[0].fault.drop: is 1.5; a probability from 0 to 1 is wanted",
+                    "8:11: port[0].fault.corrupt: is the string \"often\"; a probability from 0 to 1 is wanted",
+                    "9:8: port[0].fault.seed: is -1; an integer from 0 to 9223372036854775807 is wanted",
+                    "10:1: port[0].pcap.file: is missing; write file = \"fpga0.pcap\"",
+                    "11:13: port[0].pcap.max_bytes: is 10; an integer from 1024 to 1099511627776 is wanted",
+                ],
+            ),
+            (
+                "[port.rpc]\nheader = \"v25\"\nslots = 0\nslotsize = 64\ndispatch = \"ring\"",
+                &[
+                    "6:1: port[0].rpc.worker_cpus: is missing; write worker_cpus = [1], the CPUs that run handlers for \
+                     dispatch = \"ring\"",
+                    "7:10: port[0].rpc.header: \"v25\" is unknown; there are: v16, v24",
+                    "8:9: port[0].rpc.slots: is 0; an integer from 1 to 65536 is wanted",
+                    "9:1: port[0].rpc.slotsize: is not a key; did you mean `slot_size`?",
+                ],
+            ),
+        ],
+    );
+}
+
+#[test]
+fn several_ports() {
+    assert_cases(
+        PORT,
+        &[
+            (
+                "[[port]]\nname = \"a\"\ndriver = \"uring\"\nbind = \"localhost:1\"\ncpu = 4095",
+                &[
+                    "7:8: port[1].name: \"a\" is taken; each name is used once",
+                    "9:8: port[1].bind: \"localhost:1\" is not an address; write one like \"127.0.0.1:4700\" or \"[::1]:4700\"",
+                    "10:7: port[1].cpu: CPU 4095 does not exist or is not allowed; this process may use: CPUS",
+                ],
+            ),
+            (
+                "[[port]]\nname = \"b\"\ndriver = \"loopback\"\ncpu = 0\nidle = \"wait\"",
+                &["10:8: port[1].idle: CPU 0 idles as port \"a\" says; give ports of one CPU the same idle"],
+            ),
+            (
+                "[[port]]\nname = \"b\"\ndriver = \"udp\"\nbind = \"[::1]:5\"\n[[port]]\nname = \"c\"\ndriver = \"uring\"\n\
+                 bind = \"[::1]:5\"",
+                &["13:8: port[2].bind: port \"b\" binds [::1]:5 too; give each port its own address"],
+            ),
+        ],
+    );
+}
+
+#[cfg(not(feature = "dpdk"))]
+#[test]
+fn dpdk_ports() {
+    const BUILD: &str = "8:10: port[1].driver: this berth was built without DPDK; build it with `cargo build --release \
+                         --features dpdk`";
+    assert_cases(
+        &format!("{PORT}[[port]]\nname = \"b\"\ndriver = \"dpdk\"\n"),
+        &[
+            (
+                "",
+                &[
+                    "6:1: port[1].device: is missing; write device = \"0000:3b:00.0\" or \
+                     \"net_memif0,role=server,socket=/run/berth/fpga0.sock\"",
+                    "6:1: port[1].address: is missing; write address = \"10.0.0.2/24\"",
+                    "6:1: port[1].udp_port: is missing; write udp_port = 4700",
+                    BUILD,
+                ],
+            ),
+            (
+                "device = \"net_null0\"\nudp_port = 1\naddress = [\"10.0.0.2/33\", \"fd00::1\"]\nvlan = 4095\n\
+                 neighbours = \"10.0.0.1\"\nbind = \"[::1]:1\"",
+                &[
+                    BUILD,
+                    "11:12: port[1].address[0]: \"10.0.0.2/33\" is not an address with a prefix; write one like \"10.0.0.2/24\"",
+                    "11:27: port[1].address[1]: \"fd00::1\" is not an address with a prefix; write one like \"10.0.0.2/24\"",
+                    "12:8: port[1].vlan: is 4095; an integer from 1 to 4094 is wanted",
+                    "13:14: port[1].neighbours: \"10.0.0.1\" is not a neighbour; write one like \"10.0.0.1 02:00:00:00:00:01\"",
+                    "14:1: port[1].bind: means nothing here; a DPDK port has `address` and `udp_port`",
+                ],
+            ),
+        ],
+    );
+}
+
+#[test]
+fn decoders_and_functions() {
+    assert_cases(
+        PORT,
+        &[
+            (
+                "[[decoder]]\nname = \"a b\"\nalgorithm = \"mwpm\"\ndepth = 2\nmodel = \"gone.dem\"",
+                &[
+                    "7:8: decoder[0].name: \"a b\" is not a name; use 1 to 64 printable ASCII characters, no spaces",
+                    "9:1: decoder[0].depth: means nothing here; only algorithm = \"lut\" has a depth",
+                    "10:9: decoder[0].model: there is no file gone.dem; paths are relative to this file",
+                ],
+            ),
+            (
+                "[[function]]\nname = \"f\"\nhandler = \"builtin:qec_decode\"\ndecoder = \"d5\"\n[[function]]\nname = \"f\"\n\
+                 handler = \"builtin:rpc_incr\"\n[[function]]\nname = \"g\"\nhandler = \"lib.so\"\ndispatch = \"ring\"\nargs = \
+                 [\"int32\"]",
+                &[
+                    "9:11: function[0].decoder: there is no decoder \"d5\"; there are none",
+                    "11:8: function[1].name: \"f\" is taken; each name is used once",
+                    "12:11: function[1].handler: \"rpc_incr\" is not built in; did you mean `rpc_increment`?",
+                    "13:1: function[2].dispatch: port \"a\" has no workers; give it rpc.worker_cpus",
+                    "15:11: function[2].handler: \"lib.so\" is not a handler; write \"builtin:NAME\" or \"plugin:PATH#SYMBOL\"",
+                    "17:1: function[2].args: means nothing here; only plug-ins have it, the schema of a builtin is known",
+                ],
+            ),
+            (
+                "[[function]]\nname = \"f\"\nhandler = \"plugin:gone.so#f\"\nargs = [\"int33\", \"array_uint8\"]\ntable = \"t\"",
+                &[
+                    "6:1: function[0].abi: is missing; write abi = \"host_call\" or \"device_call\"",
+                    "8:11: function[0].handler: there is no file gone.so; paths are relative to this file",
+                    "9:9: function[0].args[0]: \"int33\" is not a type; there are: uint8, int32, int64, float32, float64, \
+                     array_uint8[N], array_int32[N], array_float32[N], array_float64[N], bit_packed[N]",
+                    "9:18: function[0].args[1]: \"array_uint8\" is not a type; there are: uint8, int32, int64, float32, float64, \
+                     array_uint8[N], array_int32[N], array_float32[N], array_float64[N], bit_packed[N]",
+                    "10:1: function[0].table: means nothing here; plug-ins have abi, args and results",
+                ],
+            ),
+        ],
+    );
+}

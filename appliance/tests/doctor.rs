@@ -1,0 +1,179 @@
+//! `berth doctor` against a host made of files.
+
+use std::{fs, os::unix::fs::symlink, path::Path, process::Command};
+
+use berth::doctor::{Finding, Status, examine, table};
+
+fn write(root: &Path, path: &str, text: &str) {
+    let path = root.join(path.trim_start_matches('/'));
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+/// A server tuned for polling, with one NIC taken by DPDK and one left to the kernel.
+fn tuned() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    for (path, text) in [
+        ("/sys/devices/system/cpu/online", "0-7\n"),
+        ("/sys/devices/system/cpu/isolated", "2-7\n"),
+        ("/sys/devices/system/cpu/nohz_full", "2-7\n"),
+        ("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "performance\n"),
+        ("/sys/devices/system/cpu/cpu0/cpuidle/state0/name", "POLL\n"),
+        ("/sys/devices/system/cpu/cpu0/cpuidle/state0/latency", "0\n"),
+        ("/sys/devices/system/cpu/cpu0/cpuidle/state1/name", "C6\n"),
+        ("/sys/devices/system/cpu/cpu0/cpuidle/state1/latency", "133\n"),
+        ("/sys/devices/system/cpu/cpu0/cpuidle/state1/disable", "1\n"),
+        ("/sys/devices/system/cpu/smt/active", "0\n"),
+        ("/proc/sys/kernel/sched_rt_runtime_us", "-1\n"),
+        ("/dev/cpu_dma_latency", ""),
+        ("/sys/devices/system/node/node0/hugepages/hugepages-2048kB/free_hugepages", "500\n"),
+        ("/sys/devices/system/node/node1/hugepages/hugepages-2048kB/free_hugepages", "12\n"),
+        ("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "1024\n"),
+        ("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "512\n"),
+        ("/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages", "4\n"),
+        ("/sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages", "4\n"),
+        ("/proc/self/limits", "Limit  Soft Hard Units\nMax locked memory         unlimited  unlimited  bytes\n"),
+        ("/proc/self/status", "Name:\tberth\nCapEff:\t000001ffffffffff\nCpus_allowed_list:\t0-7\n"),
+        ("/proc/cpuinfo", "processor\t: 0\nflags\t\t: fpu tsc constant_tsc nonstop_tsc\n"),
+        ("/sys/devices/system/clocksource/clocksource0/current_clocksource", "tsc\n"),
+        ("/sys/class/ptp/ptp0/clock_name", "mlx5_ptp\n"),
+        ("/proc/sys/kernel/io_uring_disabled", "0\n"),
+        ("/sys/kernel/iommu_groups/0/type", "DMA\n"),
+        ("/sys/module/vfio_pci/refcnt", "0\n"),
+        ("/dev/vfio/vfio", ""),
+        ("/usr/lib/x86_64-linux-gnu/librte_eal.so.23", ""),
+        ("/sys/devices/pci0/0000:3b:00.0/class", "0x020000\n"),
+        ("/sys/devices/pci0/0000:3b:00.0/numa_node", "1\n"),
+        ("/sys/devices/pci0/0000:3b:00.0/net/eth0/operstate", "up\n"),
+        ("/sys/devices/pci0/0000:3b:00.0/net/eth0/speed", "100000\n"),
+        ("/sys/devices/pci0/0000:3b:00.0/net/eth0/queues/rx-0/x", ""),
+        ("/sys/devices/pci0/0000:3b:00.0/net/eth0/queues/rx-1/x", ""),
+        ("/sys/devices/pci0/0000:3b:00.0/net/eth0/queues/tx-0/x", ""),
+        ("/sys/devices/pci0/0000:3b:00.1/class", "0x020000\n"),
+        ("/sys/drivers/mlx5_core/x", ""),
+        ("/sys/drivers/vfio-pci/x", ""),
+        ("/sys/class/net/lo/operstate", "unknown\n"),
+        ("/sys/bus/pci/devices/.keep", ""),
+    ] {
+        write(root, path, text);
+    }
+    let pci = root.join("sys/devices/pci0");
+    symlink(pci.join("0000:3b:00.0"), pci.join("0000:3b:00.0/net/eth0/device")).unwrap();
+    symlink(root.join("sys/drivers/mlx5_core"), pci.join("0000:3b:00.0/driver")).unwrap();
+    symlink(root.join("sys/drivers/vfio-pci"), pci.join("0000:3b:00.1/driver")).unwrap();
+    symlink(pci.join("0000:3b:00.0/net/eth0"), root.join("sys/class/net/eth0")).unwrap();
+    for address in ["0000:3b:00.0", "0000:3b:00.1"] {
+        symlink(pci.join(address), root.join("sys/bus/pci/devices").join(address)).unwrap();
+    }
+    folder
+}
+
+fn find<'f>(findings: &'f [Finding], what: &str) -> &'f Finding {
+    findings.iter().find(|finding| finding.what == what).unwrap_or_else(|| panic!("no {what} in {findings:#?}"))
+}
+
+#[test]
+fn a_tuned_host_has_nothing_to_mend() {
+    let findings = examine(tuned().path());
+    let open: Vec<_> =
+        findings.iter().filter(|finding| finding.mend.is_some() && finding.what != "dpdk driver").collect();
+    assert!(open.is_empty(), "{open:#?}");
+    assert_eq!(find(&findings, "cpus").found, "8 online, this process may use 8");
+    assert_eq!(find(&findings, "c-states").found, "deepest is POLL, 0 us to leave");
+    assert_eq!(find(&findings, "hugepages 2M").found, "512 free of 1024 (node0 500, node1 12)");
+    assert_eq!(find(&findings, "ptp").found, "/dev/ptp0 mlx5_ptp");
+    assert_eq!(
+        find(&findings, "nic eth0").found,
+        "driver mlx5_core, 0000:3b:00.0, 2 rx queues, 100000 Mb/s, node 1, native XDP likely, link up"
+    );
+    assert_eq!(find(&findings, "nic 0000:3b:00.1").found, "bound to vfio-pci, for DPDK");
+    assert!(findings.iter().all(|finding| finding.what != "nic lo"));
+}
+
+#[test]
+fn each_shortcoming_comes_with_its_remedy() {
+    let cases = [
+        (
+            "/sys/devices/system/cpu/isolated",
+            "",
+            "isolcpus",
+            "add isolcpus=1-7 to GRUB_CMDLINE_LINUX in /etc/default/grub, then: update-grub && reboot",
+        ),
+        (
+            "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
+            "powersave",
+            "governor",
+            "cpupower frequency-set -g performance",
+        ),
+        (
+            "/sys/devices/system/cpu/cpu0/cpuidle/state1/disable",
+            "0",
+            "c-states",
+            "cpupower idle-set -D 10 (idle = \"spin\" never enters one)",
+        ),
+        ("/sys/devices/system/cpu/smt/active", "1", "smt", "echo off > /sys/devices/system/cpu/smt/control"),
+        ("/proc/sys/kernel/sched_rt_runtime_us", "950000", "rt throttling", "sysctl -w kernel.sched_rt_runtime_us=-1"),
+        (
+            "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages",
+            "0",
+            "hugepages 2M",
+            "echo 256 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages",
+        ),
+        (
+            "/proc/self/limits",
+            "Max locked memory  8388608  8388608  bytes",
+            "memlock",
+            "ulimit -l unlimited, or LimitMEMLOCK=infinity in the unit",
+        ),
+        ("/proc/cpuinfo", "flags : tsc constant_tsc", "tsc", "run on a processor with constant_tsc and nonstop_tsc"),
+        (
+            "/sys/devices/system/clocksource/clocksource0/current_clocksource",
+            "hpet",
+            "clocksource",
+            "echo tsc > /sys/devices/system/clocksource/clocksource0/current_clocksource",
+        ),
+        ("/proc/sys/kernel/io_uring_disabled", "2", "io_uring sysctl", "sysctl -w kernel.io_uring_disabled=0"),
+        (
+            "/proc/self/status",
+            "CapEff:\t0000000000000000\nCpus_allowed_list:\t0-7",
+            "capabilities",
+            "setcap cap_net_admin,cap_net_raw,cap_ipc_lock,cap_sys_admin,cap_sys_nice+ep $(command -v berth)",
+        ),
+        (
+            "/proc/self/status",
+            "CapEff:\t000001ffffffffff\nCpus_allowed_list:\t3",
+            "cpus",
+            "give the process at least two CPUs: one to poll, one for housekeeping",
+        ),
+        ("/sys/devices/pci0/0000:3b:00.0/net/eth0/operstate", "down", "nic eth0", "ip link set eth0 up"),
+    ];
+    for (path, text, what, mend) in cases {
+        let host = tuned();
+        write(host.path(), path, text);
+        let findings = examine(host.path());
+        let finding = find(&findings, what);
+        assert_ne!(finding.status, Status::Ok, "{path}");
+        assert_eq!(finding.mend.as_deref(), Some(mend), "{path}");
+    }
+}
+
+#[test]
+fn an_empty_root_is_survived_and_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let findings = examine(folder.path());
+    assert_eq!(find(&findings, "libdpdk").status, Status::Missing);
+    let text = table(&findings);
+    assert!(text.contains("missing libdpdk"), "{text}");
+    assert!(text.contains("-> apt-get install libdpdk-dev"), "{text}");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "doctor wrote into the root");
+}
+
+#[test]
+fn this_host_as_json() {
+    let output = Command::new(env!("CARGO_BIN_EXE_berth")).args(["doctor", "--json"]).output().unwrap();
+    assert!(output.status.success());
+    let findings: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let uring = findings.as_array().unwrap().iter().find(|finding| finding["what"] == "io_uring").unwrap();
+    assert!(["ok", "missing"].contains(&uring["status"].as_str().unwrap()), "{uring}");
+}
