@@ -1,0 +1,226 @@
+//! Decoding by table: the syndrome of every small set of errors, computed beforehand.
+
+use std::hash::BuildHasher;
+
+use foldhash::fast::FixedState;
+use hashbrown::{HashTable, hash_table::Entry};
+
+use crate::{
+    bits,
+    dem::{DetectorErrorModel, MAX_OBSERVABLES},
+    sparse::SparseMatrix,
+};
+
+/// The most words a table may take: 256 MiB of syndromes and flips.
+pub const MAX_TABLE_WORDS: u64 = 1 << 25;
+
+/// Why errors make no table.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LutError {
+    /// The table would be larger than [`MAX_TABLE_WORDS`].
+    #[error(
+        "a table of depth {depth} over {errors} errors has {sets} sets of {words} words, \
+         more than {MAX_TABLE_WORDS} words in all; use a smaller depth"
+    )]
+    TooLarge {
+        /// The depth asked for.
+        depth: usize,
+        /// The errors of the model.
+        errors: usize,
+        /// The sets of 1 to `depth` errors, saturated.
+        sets: u64,
+        /// Words per set.
+        words: u64,
+    },
+    /// A table of depth 0 corrects nothing.
+    #[error("the depth of a table is at least 1")]
+    NoDepth,
+    /// The two matrices are not about the same errors.
+    #[error("the syndrome matrix has {syndrome} columns and the observable matrix {observable}: one each per error")]
+    Columns {
+        /// Columns of the syndrome matrix.
+        syndrome: usize,
+        /// Columns of the observable matrix.
+        observable: usize,
+    },
+    /// More observables than an answer holds.
+    #[error("{0} observables, at most {MAX_OBSERVABLES} are possible")]
+    Observables(usize),
+}
+
+/// The table: which observables flip, for the syndrome of each set of up to `depth` errors.
+///
+/// Sets are entered by size, and those of a size in lexicographic order of their errors; the first of several sets
+/// with the same syndrome stays. No events, and events that are not in the table, mean that nothing flipped.
+#[derive(Debug)]
+pub struct Lut {
+    num_detectors: usize,
+    num_observables: usize,
+    /// Words of a syndrome.
+    width: usize,
+    /// Records of a syndrome and its flips, `width + 1` words each.
+    records: Vec<u64>,
+    /// The numbers of the records, by the hash of their syndromes.
+    index: HashTable<u32>,
+}
+
+impl Lut {
+    /// Makes the table of a detector error model: each mechanism is an error, its parts taken together.
+    pub fn from_model(model: &DetectorErrorModel, depth: usize) -> Result<Self, LutError> {
+        let mut table = Self::empty(model.num_detectors(), model.num_observables());
+        let mut columns = vec![0; model.mechanisms().len() * (table.width + 1)];
+        for (mechanism, column) in model.mechanisms().zip(columns.chunks_exact_mut(table.width + 1)) {
+            for part in mechanism.parts() {
+                for &detector in part.detectors {
+                    column[detector as usize / 64] ^= 1 << (detector % 64);
+                }
+                column[table.width] ^= part.observables;
+            }
+        }
+        table.fill(&columns, depth)?;
+        Ok(table)
+    }
+
+    /// Makes the table of two matrices with a column per error: the detectors and the observables that it flips.
+    pub fn from_matrices(syndrome: &SparseMatrix, observable: &SparseMatrix, depth: usize) -> Result<Self, LutError> {
+        if syndrome.num_columns() != observable.num_columns() {
+            let (syndrome, observable) = (syndrome.num_columns(), observable.num_columns());
+            return Err(LutError::Columns { syndrome, observable });
+        }
+        if observable.num_rows() > MAX_OBSERVABLES as usize {
+            return Err(LutError::Observables(observable.num_rows()));
+        }
+        let mut table = Self::empty(syndrome.num_rows(), observable.num_rows());
+        let stride = table.width + 1;
+        let mut columns = vec![0; syndrome.num_columns() * stride];
+        for (row, errors) in syndrome.rows().enumerate() {
+            for &error in errors {
+                columns[error as usize * stride + row / 64] ^= 1 << (row % 64);
+            }
+        }
+        for (row, errors) in observable.rows().enumerate() {
+            for &error in errors {
+                columns[error as usize * stride + table.width] ^= 1 << row;
+            }
+        }
+        table.fill(&columns, depth)?;
+        Ok(table)
+    }
+
+    fn empty(num_detectors: usize, num_observables: usize) -> Self {
+        let width = bits::words_for(num_detectors);
+        Self { num_detectors, num_observables, width, records: Vec::new(), index: HashTable::new() }
+    }
+
+    /// The bits of a syndrome.
+    pub fn num_detectors(&self) -> usize {
+        self.num_detectors
+    }
+
+    /// The bits of an answer.
+    pub fn num_observables(&self) -> usize {
+        self.num_observables
+    }
+
+    /// How many syndromes the table holds.
+    pub fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Whether the table holds no syndrome.
+    pub fn is_empty(&self) -> bool {
+        self.index.is_empty()
+    }
+
+    /// The flips of a syndrome of `width` words.
+    #[inline]
+    pub(crate) fn decode(&self, syndrome: &[u64]) -> u64 {
+        if syndrome.iter().all(|&word| word == 0) {
+            return 0;
+        }
+        let found = self.index.find(hash(syndrome), |&record| self.syndrome(record) == syndrome);
+        found.map_or(0, |&record| self.records[record as usize * (self.width + 1) + self.width])
+    }
+
+    #[inline]
+    fn syndrome(&self, record: u32) -> &[u64] {
+        let start = record as usize * (self.width + 1);
+        &self.records[start..start + self.width]
+    }
+
+    /// Enters the sets of 1 to `depth` columns.
+    fn fill(&mut self, columns: &[u64], depth: usize) -> Result<(), LutError> {
+        if depth == 0 {
+            return Err(LutError::NoDepth);
+        }
+        let stride = self.width + 1;
+        let errors = columns.len() / stride;
+        let sizes = 1..=depth.min(errors);
+        let words = stride as u64;
+        let sets = count_sets(errors as u64, sizes.clone());
+        if sets.saturating_mul(words) > MAX_TABLE_WORDS {
+            return Err(LutError::TooLarge { depth, errors, sets, words });
+        }
+        // The bound keeps the depth below 26 wherever it is not the number of errors itself, which it then bounds too.
+        let mut sums = vec![0; stride * (sizes.end() + 1)];
+        for size in sizes {
+            self.enter(columns, &mut sums, 0, size);
+        }
+        Ok(())
+    }
+
+    /// Enters every set of `size` columns that start at the first of `columns` or later, added to the first of `sums`.
+    fn enter(&mut self, columns: &[u64], sums: &mut [u64], first: usize, size: usize) {
+        let stride = self.width + 1;
+        if size == 0 {
+            self.insert(&sums[..stride]);
+            return;
+        }
+        for at in first..=columns.len() / stride - size {
+            let column = &columns[at * stride..][..stride];
+            let (sum, next) = sums.split_at_mut(stride);
+            for (next, (sum, word)) in next.iter_mut().zip(sum.iter().zip(column)) {
+                *next = sum ^ word;
+            }
+            self.enter(columns, next, at + 1, size - 1);
+        }
+    }
+
+    fn insert(&mut self, record: &[u64]) {
+        let (syndrome, stride) = (&record[..self.width], self.width + 1);
+        if syndrome.iter().all(|&word| word == 0) {
+            return;
+        }
+        let number = (self.records.len() / stride) as u32;
+        let stored = |&record: &u32| &self.records[record as usize * stride..][..stride - 1];
+        let entry =
+            self.index.entry(hash(syndrome), |record| stored(record) == syndrome, |record| hash(stored(record)));
+        if let Entry::Vacant(vacant) = entry {
+            vacant.insert(number);
+            self.records.extend_from_slice(record);
+        }
+    }
+}
+
+/// The table is made from the operator's model, and a peer only looks up: a fixed, fast hash is enough.
+#[inline]
+fn hash(syndrome: &[u64]) -> u64 {
+    FixedState::default().hash_one(syndrome)
+}
+
+/// How many sets of these sizes `errors` errors have, saturated.
+fn count_sets(errors: u64, sizes: std::ops::RangeInclusive<usize>) -> u64 {
+    let mut all = 0u64;
+    let mut of_size = 1u64;
+    for size in sizes {
+        let size = size as u64;
+        // C(n, k) = C(n, k-1) * (n-k+1) / k, exact in this order.
+        of_size =
+            u64::try_from(u128::from(of_size) * u128::from(errors + 1 - size) / u128::from(size)).unwrap_or(u64::MAX);
+        all = all.saturating_add(of_size);
+        if all > MAX_TABLE_WORDS {
+            return all;
+        }
+    }
+    all
+}

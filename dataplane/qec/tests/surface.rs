@@ -1,0 +1,70 @@
+//! Real surface-code shots, against `PyMatching`'s predictions and the truth (see `perf/data/README.md`).
+
+use std::{fs, path::Path};
+
+use berth_qec::{Algorithm, DecodeError, Decoder};
+
+struct Shots {
+    model: String,
+    events: Vec<u8>,
+    flips: Vec<u8>,
+    pymatching: Vec<u8>,
+}
+
+fn shots(distance: u32, noise: &str) -> Shots {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let file = |kind| fs::read(root.join(format!("perf/data/surface_d{distance}_{noise}.{kind}.b8"))).unwrap();
+    let suffix = if noise == "p1e-3" { "" } else { "_p5e-3" };
+    let model = root.join(format!("config/decoders/surface_d{distance}{suffix}.dem"));
+    Shots {
+        model: fs::read_to_string(model).unwrap(),
+        events: file("dets"),
+        flips: file("obs"),
+        pymatching: file("pymatching"),
+    }
+}
+
+/// Decodes a set; returns the shots, those that differ from `PyMatching`'s, and the logical errors of both.
+fn compare(distance: u32, noise: &str) -> (usize, usize, usize, usize) {
+    let set = shots(distance, noise);
+    let mut decoder = Decoder::from_dem(&set.model, Algorithm::Mwpm).unwrap();
+    assert_eq!(decoder.num_detectors() as u32, (distance * distance - 1) * distance);
+    assert_eq!(decoder.num_observables(), 1);
+    let (mut different, mut wrong) = (0, 0);
+    for ((events, flips), pymatching) in
+        set.events.chunks_exact(decoder.num_detectors().div_ceil(8)).zip(&set.flips).zip(&set.pymatching)
+    {
+        let mut predicted = [0xFF];
+        decoder.decode(events, &mut predicted).unwrap();
+        different += usize::from(predicted[0] != *pymatching);
+        wrong += usize::from(predicted[0] != *flips);
+    }
+    let pymatching_wrong =
+        set.flips.iter().zip(&set.pymatching).filter(|(flips, predicted)| flips != predicted).count();
+    (set.flips.len(), different, wrong, pymatching_wrong)
+}
+
+#[test]
+fn matching_agrees_with_pymatching() {
+    for distance in [3, 5, 7] {
+        for noise in ["p1e-3", "p5e-3"] {
+            let (shots, different, wrong, pymatching_wrong) = compare(distance, noise);
+            println!("d={distance} {noise}: {shots} shots, {different} differ, {wrong} and {pymatching_wrong} wrong");
+            assert!(shots >= 5_000);
+            assert!(different * 1000 <= shots, "d={distance} {noise}: {different} of {shots} differ");
+            assert!(wrong.abs_diff(pymatching_wrong) <= different);
+        }
+    }
+}
+
+#[test]
+fn wrong_lengths_and_padding_are_refused() {
+    let set = shots(3, "p1e-3");
+    let mut decoder = Decoder::from_dem(&set.model, Algorithm::Mwpm).unwrap();
+    assert!(matches!(decoder.decode(&[0; 2], &mut [0]), Err(DecodeError::Events(_))));
+    assert!(matches!(decoder.decode(&[0; 4], &mut [0]), Err(DecodeError::Events(_))));
+    assert!(matches!(decoder.decode(&[0; 3], &mut []), Err(DecodeError::Flips(_))));
+    let mut decoder = Decoder::from_dem("error(0.1) D0 D1 L0\nerror(0.1) D1", Algorithm::Mwpm).unwrap();
+    assert!(matches!(decoder.decode(&[0b100], &mut [0]), Err(DecodeError::Events(_))));
+    assert_eq!(decoder.decode(&[0b11], &mut [0]), Ok(()));
+}
