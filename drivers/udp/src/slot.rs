@@ -3,30 +3,20 @@
 use std::{
     alloc::{Layout, alloc, dealloc, handle_alloc_error},
     mem::{offset_of, size_of, zeroed},
-    net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6},
+    net::SocketAddr,
     ptr::NonNull,
 };
 
-const CACHE_LINE: usize = 64;
+use berth_host::{PACKET_INFO, RawAddr, answer_from_destination};
 
-/// Room for one `IP_PKTINFO` or `IPV6_PKTINFO` control message.
-const CONTROL: usize = {
-    // SAFETY: CMSG_SPACE only computes; it takes no pointer.
-    unsafe { libc::CMSG_SPACE(size_of::<libc::in6_pktinfo>() as u32) as usize }
-};
+const CACHE_LINE: usize = 64;
 
 /// What one message header points to, ahead of the frame itself.
 #[repr(C, align(64))]
 struct Meta {
-    name: Name,
+    name: RawAddr,
     iov: libc::iovec,
-    control: [u64; CONTROL / 8],
-}
-
-#[repr(C)]
-union Name {
-    v4: libc::sockaddr_in,
-    v6: libc::sockaddr_in6,
+    control: [u64; PACKET_INFO / 8],
 }
 
 /// One frame buffer with its message header, in the layout `recvmmsg` and `sendmmsg` take.
@@ -108,8 +98,8 @@ impl Slot {
     /// Readies the slot to receive a frame of up to `max_frame` bytes; `control` where control messages are wanted.
     #[inline]
     pub(crate) fn arm(&mut self, max_frame: usize, control: bool) {
-        self.0.msg_hdr.msg_namelen = size_of::<Name>() as u32;
-        self.0.msg_hdr.msg_controllen = if control { CONTROL as _ } else { 0 };
+        self.0.msg_hdr.msg_namelen = size_of::<RawAddr>() as u32;
+        self.0.msg_hdr.msg_controllen = if control { PACKET_INFO as _ } else { 0 };
         self.0.msg_hdr.msg_flags = 0;
         self.meta().iov.iov_len = max_frame;
     }
@@ -148,76 +138,26 @@ impl Slot {
     /// Who sent the frame, or gets it.
     #[inline]
     pub(crate) fn peer(&mut self) -> SocketAddr {
-        let name = &self.meta().name;
-        // SAFETY: both members are plain integers, and start with the family; the name was zeroed or written by the
-        // kernel or by `set_peer`, so either reading is of initialised memory.
-        unsafe {
-            if i32::from(name.v4.sin_family) == libc::AF_INET {
-                let ip = Ipv4Addr::from(u32::from_be(name.v4.sin_addr.s_addr));
-                SocketAddrV4::new(ip, u16::from_be(name.v4.sin_port)).into()
-            } else {
-                let ip = Ipv6Addr::from(name.v6.sin6_addr.s6_addr);
-                let port = u16::from_be(name.v6.sin6_port);
-                SocketAddrV6::new(ip, port, name.v6.sin6_flowinfo, name.v6.sin6_scope_id).into()
-            }
-        }
+        self.meta().name.get()
     }
 
     /// Addresses the slot to `peer`, from the socket's own address.
     pub(crate) fn set_peer(&mut self, peer: SocketAddr) {
-        let (name, len) = match peer {
-            SocketAddr::V4(peer) => {
-                let v4 = libc::sockaddr_in {
-                    sin_family: libc::AF_INET as libc::sa_family_t,
-                    sin_port: peer.port().to_be(),
-                    sin_addr: libc::in_addr { s_addr: u32::from(*peer.ip()).to_be() },
-                    sin_zero: [0; 8],
-                };
-                (Name { v4 }, size_of::<libc::sockaddr_in>())
-            }
-            SocketAddr::V6(peer) => {
-                let v6 = libc::sockaddr_in6 {
-                    sin6_family: libc::AF_INET6 as libc::sa_family_t,
-                    sin6_port: peer.port().to_be(),
-                    sin6_flowinfo: peer.flowinfo(),
-                    sin6_addr: libc::in6_addr { s6_addr: peer.ip().octets() },
-                    sin6_scope_id: peer.scope_id(),
-                };
-                (Name { v6 }, size_of::<libc::sockaddr_in6>())
-            }
-        };
-        self.meta().name = name;
-        self.0.msg_hdr.msg_namelen = len as u32;
+        self.meta().name = peer.into();
+        self.0.msg_hdr.msg_namelen = RawAddr::len_for(peer) as u32;
         self.0.msg_hdr.msg_controllen = 0;
     }
 
-    /// Turns the packet information of a received frame around, so that the answer leaves from the address the frame
-    /// was sent to. The route chooses the interface, except for link-local addresses, which have none but theirs.
+    /// Makes the answer leave from the address the frame was sent to, where packet information came with it.
     #[inline]
-    #[expect(clippy::cast_ptr_alignment, reason = "CMSG_DATA is aligned where the control buffer is")]
     pub(crate) fn answer_from_destination(&mut self) {
-        if self.0.msg_hdr.msg_controllen == 0 {
+        let len = self.0.msg_hdr.msg_controllen.min(PACKET_INFO);
+        if len == 0 {
             return;
         }
-        // SAFETY: the control buffer is this slot's, zeroed or written by the kernel, and long enough for either
-        // message; the kernel wrote at most the one message that the socket enabled.
-        unsafe {
-            let message = libc::CMSG_FIRSTHDR(&raw const self.0.msg_hdr);
-            if message.is_null() {
-                self.0.msg_hdr.msg_controllen = 0;
-            } else if (*message).cmsg_level == libc::IPPROTO_IP {
-                // `ipi_spec_dst` is the local address already, for a broadcast too.
-                let info = libc::CMSG_DATA(message).cast::<libc::in_pktinfo>();
-                (*info).ipi_ifindex = 0;
-            } else {
-                let info = libc::CMSG_DATA(message).cast::<libc::in6_pktinfo>();
-                let destination = Ipv6Addr::from((*info).ipi6_addr.s6_addr);
-                if destination.is_multicast() {
-                    self.0.msg_hdr.msg_controllen = 0;
-                } else if !destination.is_unicast_link_local() {
-                    (*info).ipi6_ifindex = 0;
-                }
-            }
-        }
+        let control = self.meta().control.as_mut_ptr().cast();
+        // SAFETY: the control buffer is this slot's, initialised, and `PACKET_INFO` bytes long.
+        let control = unsafe { std::slice::from_raw_parts_mut(control, len) };
+        self.0.msg_hdr.msg_controllen = answer_from_destination(control) as _;
     }
 }

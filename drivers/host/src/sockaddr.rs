@@ -1,0 +1,114 @@
+//! Addresses and packet information in the layouts that the socket calls share with the kernel.
+
+use std::{
+    mem::{offset_of, zeroed},
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6},
+};
+
+use libc::{cmsghdr, in_pktinfo, in6_pktinfo};
+
+/// A socket address of either family, as the kernel reads and writes it.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub union RawAddr {
+    v4: libc::sockaddr_in,
+    v6: libc::sockaddr_in6,
+}
+
+impl RawAddr {
+    /// How many bytes the kernel uses of an address of the same family as `addr`.
+    pub fn len_for(addr: SocketAddr) -> usize {
+        match addr {
+            SocketAddr::V4(_) => size_of::<libc::sockaddr_in>(),
+            SocketAddr::V6(_) => size_of::<libc::sockaddr_in6>(),
+        }
+    }
+
+    /// The address; one of no family reads as `[::]:0`.
+    #[inline]
+    pub fn get(&self) -> SocketAddr {
+        // SAFETY: both members are plain integers that start with the family. A value is made by `default` or `from`,
+        // or by the kernel over one of these, so all of it is initialised.
+        unsafe {
+            if i32::from(self.v4.sin_family) == libc::AF_INET {
+                let ip = Ipv4Addr::from(u32::from_be(self.v4.sin_addr.s_addr));
+                SocketAddrV4::new(ip, u16::from_be(self.v4.sin_port)).into()
+            } else {
+                let v6 = &self.v6;
+                let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
+                SocketAddrV6::new(ip, u16::from_be(v6.sin6_port), v6.sin6_flowinfo, v6.sin6_scope_id).into()
+            }
+        }
+    }
+}
+
+impl Default for RawAddr {
+    fn default() -> Self {
+        // SAFETY: all members are integers, for which zero is a value.
+        unsafe { zeroed() }
+    }
+}
+
+impl From<SocketAddr> for RawAddr {
+    fn from(addr: SocketAddr) -> Self {
+        let mut raw = Self::default();
+        match addr {
+            SocketAddr::V4(addr) => {
+                raw.v4 = libc::sockaddr_in {
+                    sin_family: libc::AF_INET as libc::sa_family_t,
+                    sin_port: addr.port().to_be(),
+                    sin_addr: libc::in_addr { s_addr: u32::from(*addr.ip()).to_be() },
+                    sin_zero: [0; 8],
+                }
+            }
+            SocketAddr::V6(addr) => {
+                raw.v6 = libc::sockaddr_in6 {
+                    sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                    sin6_port: addr.port().to_be(),
+                    sin6_flowinfo: addr.flowinfo(),
+                    sin6_addr: libc::in6_addr { s6_addr: addr.ip().octets() },
+                    sin6_scope_id: addr.scope_id(),
+                }
+            }
+        }
+        raw
+    }
+}
+
+/// Bytes of control buffer that one `IP_PKTINFO` or `IPV6_PKTINFO` message takes; a multiple of 8.
+pub const PACKET_INFO: usize = {
+    // SAFETY: CMSG_SPACE only computes; it takes no pointer.
+    unsafe { libc::CMSG_SPACE(size_of::<in6_pktinfo>() as u32) as usize }
+};
+
+/// Turns the packet information of a received frame around, in place, so that the answer leaves from the address the
+/// frame was sent to, and returns how many bytes of `control` to send with it. The route chooses the interface, except
+/// for link-local addresses, which mean nothing without theirs.
+///
+/// `control` is what the kernel wrote for a socket that enables packet information and nothing else.
+#[inline]
+pub fn answer_from_destination(control: &mut [u8]) -> usize {
+    const LEVEL: usize = offset_of!(cmsghdr, cmsg_level);
+    const DATA: usize = size_of::<cmsghdr>();
+    const V4_INTERFACE: usize = DATA + offset_of!(in_pktinfo, ipi_ifindex);
+    const V6_ADDRESS: usize = DATA + offset_of!(in6_pktinfo, ipi6_addr);
+    const V6_INTERFACE: usize = DATA + offset_of!(in6_pktinfo, ipi6_ifindex);
+
+    let Some(level) = control.get(LEVEL..LEVEL + 4) else { return 0 };
+    if level == libc::IPPROTO_IP.to_ne_bytes() && control.len() >= DATA + size_of::<in_pktinfo>() {
+        // `ipi_spec_dst` is the local address to answer from already, for a broadcast too.
+        control[V4_INTERFACE..V4_INTERFACE + 4].fill(0);
+    } else if level == libc::IPPROTO_IPV6.to_ne_bytes() && control.len() >= DATA + size_of::<in6_pktinfo>() {
+        let octets: [u8; 16] = control[V6_ADDRESS..V6_ADDRESS + 16].try_into().expect("16 bytes");
+        let destination = Ipv6Addr::from(octets);
+        if destination.is_multicast() {
+            return 0;
+        }
+        if !destination.is_unicast_link_local() {
+            control[V6_INTERFACE..V6_INTERFACE + 4].fill(0);
+        }
+    } else {
+        return 0;
+    }
+    control.len()
+}

@@ -1,0 +1,44 @@
+//! The `io_uring` port: one multishot receive into a ring of provided buffers, answered from the very same buffers.
+//!
+//! The receive request stays armed; the kernel runs it, and posts completions, only when the owning thread enters the
+//! ring (`SINGLE_ISSUER`, `DEFER_TASKRUN`). Until there is something to run or to send, a poll is a read of shared
+//! memory (`TASKRUN_FLAG`) and no system call at all; a poll that finds work makes one, and so does sending a burst.
+//!
+//! A ring belongs to the thread that created it. So the socket is bound first, anywhere, and becomes a port on the
+//! thread that polls it: [`UringSocket::bind`], then [`UringSocket::into_port`].
+
+mod buffers;
+mod port;
+mod setup;
+
+pub use berth_host::{BindError, UdpConfig};
+pub use port::UringPort;
+pub use setup::{UringError, probe};
+
+use std::net::SocketAddr;
+
+use berth_host::UdpSocket;
+
+/// A bound socket that is not polled yet.
+#[derive(Debug)]
+pub struct UringSocket {
+    socket: UdpSocket,
+    max_frame: usize,
+}
+
+impl UringSocket {
+    /// Binds a socket.
+    pub fn bind(config: &UdpConfig) -> Result<Self, BindError> {
+        Ok(Self { socket: UdpSocket::bind(config)?, max_frame: config.max_frame })
+    }
+
+    /// The address that is bound, with the port that the kernel chose.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.socket.local_addr()
+    }
+
+    /// Creates the ring and starts to receive. The port stays on the calling thread.
+    pub fn into_port(self) -> Result<UringPort, UringError> {
+        UringPort::new(self.socket, self.max_frame)
+    }
+}

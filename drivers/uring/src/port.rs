@@ -1,0 +1,357 @@
+//! The port itself: completions in, frames lent, requests out.
+
+use std::{
+    io::{self, ErrorKind},
+    mem::ManuallyDrop,
+    net::SocketAddr,
+    os::fd::{AsRawFd, RawFd},
+};
+
+use berth_host::UdpSocket;
+use berth_port::{BURST, Frame, Port, PostError, Verdict};
+use io_uring::{
+    IoUring, cqueue, opcode, squeue,
+    types::{CancelBuilder, Fixed},
+};
+
+use crate::{
+    UringError,
+    buffers::{Buffers, Message, Slot},
+    setup,
+};
+
+/// Buffers lent to the kernel. The socket's own buffer holds what exceeds them.
+const RX_BUFFERS: u16 = 8 * BURST as u16;
+
+/// Buffers for frames that answer nothing.
+const TX_BUFFERS: u16 = 4 * BURST as u16;
+
+/// Room for a request of every buffer and the receive; the completion queue is twice as long. A buffer has one
+/// request or one completion at a time, so neither queue can overflow.
+const ENTRIES: u32 = (RX_BUFFERS as u32 + TX_BUFFERS as u32 + 1).next_power_of_two();
+
+/// The one registered file, the one group of buffers.
+const SOCKET: Fixed = Fixed(0);
+const GROUP: u16 = 0;
+
+/// `user_data` of the receive; that of a send is its buffer, and perhaps [`RETRY`].
+const RECEIVE: u64 = u64::MAX;
+const RETRY: u64 = 1 << 16;
+
+/// One UDP socket behind an `io_uring` as a [`Port`]. Stays on the thread that made it.
+///
+/// Counters: `rx_frames`, `rx_truncated` (longer than `max_frame`, lent with the length cut), `rx_overrun` (dropped by
+/// the kernel before the ring saw them), `rx_errors` (failed receives), `rx_rearms` (times the receive ended and was
+/// started again), `rx_no_buffers` (those for want of a free buffer), `tx_frames` (sent), `tx_errors` (refused by the
+/// kernel and dropped), `icmp_errors` (reports of peers that are gone, and other errors about frames already sent),
+/// `cq_overflows` (times completions waited for room in the queue), `ring_errors` (failed calls to enter the ring).
+pub struct UringPort {
+    ring: IoUring,
+    socket: UdpSocket,
+    max_frame: usize,
+    /// Freed by `drop`, where the kernel is known to have let go of it.
+    buffers: ManuallyDrop<Buffers>,
+    /// Buffers for [`Port::post`].
+    free: Vec<Slot>,
+    /// Buffers lent to the kernel now.
+    provided: u16,
+    /// Whether the multishot receive is under way.
+    armed: bool,
+    /// Sends under way.
+    sending: usize,
+    counters: Counters,
+}
+
+#[derive(Default)]
+struct Counters {
+    rx_frames: u64,
+    rx_truncated: u64,
+    rx_errors: u64,
+    rx_rearms: u64,
+    rx_no_buffers: u64,
+    tx_frames: u64,
+    tx_errors: u64,
+    icmp_errors: u64,
+    cq_overflows: u64,
+    ring_errors: u64,
+}
+
+impl UringPort {
+    pub(crate) fn new(socket: UdpSocket, max_frame: usize) -> Result<Self, UringError> {
+        let io = |what| move |source| UringError::Io { what, source };
+        let ring = setup::ring(ENTRIES)?;
+        let submitter = ring.submitter();
+        submitter.register_files(&[socket.as_raw_fd()]).map_err(io("registering the socket"))?;
+        let (mut buffers, mut slots) = Buffers::new(RX_BUFFERS, TX_BUFFERS, max_frame, socket.local_addr());
+        // SAFETY: the ring's memory is page-aligned, zeroed, and as long as `RX_BUFFERS` entries take; it outlives the
+        // ring's requests, see `drop`.
+        unsafe { submitter.register_buf_ring_with_flags(buffers.ring(), RX_BUFFERS, GROUP, 0) }
+            .map_err(io("registering the buffers"))?;
+        let free = slots.split_off(RX_BUFFERS.into());
+        for slot in slots {
+            buffers.provide(slot);
+        }
+        buffers.publish();
+        let mut port = Self {
+            ring,
+            socket,
+            max_frame,
+            buffers: ManuallyDrop::new(buffers),
+            free,
+            provided: RX_BUFFERS,
+            armed: false,
+            sending: 0,
+            counters: Counters::default(),
+        };
+        port.arm();
+        port.ring.submit().map_err(io("submitting the receive"))?;
+        Ok(port)
+    }
+
+    fn push(&mut self, entry: &squeue::Entry) {
+        // SAFETY: a request's pointers lead into the buffer that it owns until it completes, or to the receive
+        // template, which is as long-lived as the port.
+        let pushed = unsafe { self.ring.submission().push(entry) };
+        pushed.expect("the queue has room for all requests there can be");
+    }
+
+    fn arm(&mut self) {
+        let template = self.buffers.template();
+        let receive = opcode::RecvMsgMulti::new(SOCKET, template, GROUP).flags(libc::MSG_TRUNC as u32);
+        self.push(&receive.build().user_data(RECEIVE));
+        self.armed = true;
+    }
+
+    #[inline]
+    fn send(&mut self, slot: Slot, retry: u64) {
+        let entry = match self.buffers.message(&slot) {
+            Message::Plain { data, len, addr, addr_len } => {
+                opcode::Send::new(SOCKET, data, len).dest_addr(addr).dest_addr_len(addr_len).build()
+            }
+            Message::WithControl(message) => opcode::SendMsg::new(SOCKET, message).build(),
+        };
+        self.push(&entry.user_data(u64::from(slot.release()) | retry));
+        self.sending += 1;
+    }
+
+    /// Submits what is queued and lets the kernel complete what is due, if there is either: one system call.
+    #[inline]
+    fn enter(&mut self) {
+        let queue = self.ring.submission();
+        let (idle, overflown) = (queue.is_empty() && !queue.taskrun(), queue.cq_overflow());
+        drop(queue);
+        if idle && !overflown {
+            return;
+        }
+        self.counters.cq_overflows += u64::from(overflown);
+        if let Err(error) = self.ring.submit() {
+            // What was not submitted stays queued.
+            self.counters.ring_errors += u64::from(error.kind() != ErrorKind::Interrupted);
+        }
+    }
+
+    /// Handles completions, those of at most a burst of frames.
+    #[inline]
+    fn reap<H: FnMut(&mut Frame<'_>) -> Verdict>(&mut self, handle: &mut H) -> usize {
+        let mut frames = 0;
+        let mut retried = false;
+        while frames < BURST {
+            let Some(completion) = self.ring.completion().next() else { break };
+            if completion.user_data() == RECEIVE {
+                frames += usize::from(self.received(&completion, handle));
+            } else {
+                retried |= self.sent(&completion);
+            }
+        }
+        self.buffers.publish();
+        if !self.armed && self.provided > 0 {
+            self.arm();
+            retried = true;
+        }
+        if retried {
+            // A loop that goes to sleep now is woken by these requests only if the kernel has them.
+            self.enter();
+        }
+        frames
+    }
+
+    /// Lends a received frame. Returns whether there was one.
+    #[inline]
+    fn received<H: FnMut(&mut Frame<'_>) -> Verdict>(&mut self, completion: &cqueue::Entry, handle: &mut H) -> bool {
+        if !cqueue::more(completion.flags()) {
+            self.armed = false;
+            self.counters.rx_rearms += 1;
+        }
+        let slot = cqueue::buffer_select(completion.flags()).map(|index| {
+            self.provided -= 1;
+            // SAFETY: the kernel has taken this buffer off the ring for this very completion.
+            unsafe { Slot::claim(index) }
+        });
+        let Ok(len) = usize::try_from(completion.result()) else {
+            self.receive_failed(-completion.result());
+            if let Some(slot) = slot {
+                self.free(slot);
+            }
+            return false;
+        };
+        let Some(mut slot) = slot else { return false };
+        let Some((len, wire_len, peer)) = self.buffers.received(&slot, len) else {
+            self.counters.rx_errors += 1;
+            self.free(slot);
+            return false;
+        };
+        self.counters.rx_frames += 1;
+        self.counters.rx_truncated += u64::from(wire_len > len);
+        let mut frame = Frame::new(self.buffers.frame(&mut slot), len, wire_len, peer);
+        let verdict = handle(&mut frame);
+        let answer_len = frame.len();
+        if verdict == Verdict::Reply {
+            self.buffers.prepare(&mut slot, answer_len, true);
+            self.send(slot, 0);
+        } else {
+            self.free(slot);
+        }
+        true
+    }
+
+    #[cold]
+    fn receive_failed(&mut self, errno: i32) {
+        match errno {
+            libc::ENOBUFS => self.counters.rx_no_buffers += 1,
+            libc::ECANCELED => {}
+            // The kernel reports an error about an earlier frame in place of a receive.
+            _ => self.counters.rx_errors += u64::from(self.take_errors() == 0),
+        }
+    }
+
+    /// Takes the buffer of a completed send back. Returns whether it is being sent again instead.
+    #[inline]
+    fn sent(&mut self, completion: &cqueue::Entry) -> bool {
+        self.sending -= 1;
+        // SAFETY: the send that this buffer was released to has just completed; the cut leaves the index.
+        let slot = unsafe { Slot::claim(completion.user_data() as u16) };
+        if completion.result() < 0 {
+            let reports = self.take_errors();
+            if reports > 0 && completion.user_data() & RETRY == 0 {
+                // Perhaps an earlier frame was at fault, and this one was not tried.
+                self.send(slot, RETRY);
+                return true;
+            }
+            self.counters.tx_errors += 1;
+        } else {
+            self.counters.tx_frames += 1;
+        }
+        self.free(slot);
+        false
+    }
+
+    #[cold]
+    fn take_errors(&mut self) -> usize {
+        let reports = self.socket.take_errors(BURST);
+        self.counters.icmp_errors += reports as u64;
+        reports
+    }
+
+    /// Gives a buffer back to where it belongs.
+    #[inline]
+    fn free(&mut self, slot: Slot) {
+        if self.buffers.is_for_ring(&slot) {
+            self.buffers.provide(slot);
+            self.provided += 1;
+        } else {
+            self.free.push(slot);
+        }
+    }
+
+    /// Ends every request: sends what was queued, cancels the rest, and waits until the kernel has let go.
+    fn close(&mut self) -> io::Result<()> {
+        self.ring.submit()?;
+        let cancelled = self.ring.submitter().register_sync_cancel(None, CancelBuilder::any());
+        match cancelled {
+            // Nothing left to cancel: all completions are there already.
+            Err(error) if error.raw_os_error() != Some(libc::ENOENT) => return Err(error),
+            _ => {}
+        }
+        loop {
+            while let Some(completion) = self.ring.completion().next() {
+                if completion.user_data() != RECEIVE {
+                    self.sending -= 1;
+                } else if !cqueue::more(completion.flags()) {
+                    self.armed = false;
+                }
+            }
+            if !self.armed && self.sending == 0 {
+                return Ok(());
+            }
+            self.ring.submit_and_wait(1)?;
+        }
+    }
+}
+
+impl Drop for UringPort {
+    fn drop(&mut self) {
+        if self.close().is_ok() {
+            // SAFETY: no request refers to the buffers any more, and nothing uses them after this.
+            unsafe { ManuallyDrop::drop(&mut self.buffers) };
+        }
+    }
+}
+
+impl Port for UringPort {
+    #[inline]
+    fn rx<H: FnMut(&mut Frame<'_>) -> Verdict>(&mut self, mut handle: H) -> usize {
+        let frames = self.reap(&mut handle);
+        if frames > 0 {
+            return frames;
+        }
+        self.enter();
+        self.reap(&mut handle)
+    }
+
+    fn post<F: FnOnce(&mut [u8]) -> usize>(&mut self, peer: SocketAddr, fill: F) -> Result<(), PostError> {
+        if peer.is_ipv4() != self.local_addr().is_ipv4() {
+            return Err(PostError::Unreachable);
+        }
+        let mut slot = self.free.pop().ok_or(PostError::Full)?;
+        self.buffers.set_peer(&mut slot, peer);
+        let len = fill(self.buffers.frame(&mut slot));
+        self.buffers.prepare(&mut slot, len, false);
+        self.send(slot, 0);
+        Ok(())
+    }
+
+    #[inline]
+    fn tx(&mut self) {
+        if !self.ring.submission().is_empty() {
+            self.enter();
+        }
+    }
+
+    fn max_frame(&self) -> usize {
+        self.max_frame
+    }
+
+    fn local_addr(&self) -> SocketAddr {
+        self.socket.local_addr()
+    }
+
+    fn wait_fd(&self) -> Option<RawFd> {
+        Some(self.ring.as_raw_fd())
+    }
+
+    /// One system call, for `rx_overrun`.
+    fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        let counters = &self.counters;
+        visit("rx_frames", counters.rx_frames);
+        visit("rx_truncated", counters.rx_truncated);
+        visit("rx_overrun", self.socket.overrun());
+        visit("rx_errors", counters.rx_errors);
+        visit("rx_rearms", counters.rx_rearms);
+        visit("rx_no_buffers", counters.rx_no_buffers);
+        visit("tx_frames", counters.tx_frames);
+        visit("tx_errors", counters.tx_errors);
+        visit("icmp_errors", counters.icmp_errors);
+        visit("cq_overflows", counters.cq_overflows);
+        visit("ring_errors", counters.ring_errors);
+    }
+}
