@@ -177,6 +177,12 @@ pub struct Ringbuffer {
     pub tx_data_host: *mut u8,
 }
 
+// SAFETY: a description of memory: plain numbers until somebody dereferences them, which takes unsafe code that answers
+// for the thread it does so from.
+unsafe impl Send for Ringbuffer {}
+// SAFETY: as above.
+unsafe impl Sync for Ringbuffer {}
+
 macro_rules! layout {
     ($ty:ty, $size:literal, { $($field:ident: $at:literal),* $(,)? }) => {
         const _: () = {

@@ -189,10 +189,6 @@ pub(crate) type Memory = Option<Arc<dyn Region>>;
 #[cfg(loom)]
 pub(crate) type Memory = Option<Arc<()>>;
 
-// SAFETY: the raw pointers in `abi` are only copied out; the lanes and the region are Send.
-#[cfg(not(loom))]
-unsafe impl Send for Ring {}
-
 #[cfg(not(loom))]
 impl Ring {
     /// Lays a ring out in `region`, all slots free.

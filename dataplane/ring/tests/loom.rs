@@ -1,0 +1,139 @@
+//! Every interleaving and reordering of the flag protocol that the C11 memory model allows, explored by loom.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p berth-ring --release --test loom`
+//!
+//! Slots are loom cells: a slot that is touched by both sides at once fails the model, which proves that the flags
+//! alone order every access.
+#![cfg(loom)]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use berth_ring::{Dispatcher, ErrorCode, Producer, Ring, TxError};
+use loom::thread;
+
+const SLOT: usize = 24;
+
+fn ring(slots: u32) -> (Producer, Dispatcher) {
+    let mut ring = Ring::modelled(slots, SLOT);
+    (ring.producer().unwrap(), ring.dispatcher().unwrap())
+}
+
+/// Dispatches `count` requests: each byte plus one; `fails(n)` returns an error, `unwinds(n)` panics.
+fn dispatch(mut dispatcher: Dispatcher, count: u8, fails: fn(u8) -> bool, unwinds: fn(u8) -> bool) -> Dispatcher {
+    let mut served = 0;
+    while served < count {
+        let polled = catch_unwind(AssertUnwindSafe(|| {
+            dispatcher.poll(1, |rx, tx| {
+                assert!(rx.iter().all(|byte| *byte == rx[0]), "a torn request");
+                assert_eq!(rx[0], served, "a request out of order, twice or never");
+                tx.fill(rx[0] + 100);
+                if unwinds(rx[0]) {
+                    // Not a panic message on stderr for each of thousands of executions.
+                    std::panic::resume_unwind(Box::new(()));
+                }
+                if fails(rx[0]) { Err(ErrorCode::FIRST_FREE) } else { Ok(()) }
+            })
+        }));
+        let n = polled.unwrap_or(1);
+        served += n as u8;
+        if n == 0 {
+            thread::yield_now();
+        }
+    }
+    dispatcher
+}
+
+/// Pushes `count` requests as slots come free and returns all answers.
+fn produce(producer: &mut Producer, count: u8) -> Vec<Result<u8, TxError>> {
+    let (mut sent, mut answers) = (0, Vec::new());
+    while answers.len() < count as usize {
+        let pushed = sent < count && producer.can_push();
+        if pushed {
+            producer.push(|slot| slot.fill(sent)).unwrap();
+            sent += 1;
+        }
+        let taken = producer.collect(1, |_, answer| {
+            answers.push(answer.map(|bytes| {
+                assert!(bytes.iter().all(|byte| *byte == bytes[0]), "a torn answer");
+                bytes[0]
+            }));
+        });
+        if !pushed && taken == 0 {
+            thread::yield_now();
+        }
+    }
+    answers
+}
+
+fn never(_: u8) -> bool {
+    false
+}
+
+fn check(slots: u32, count: u8, fails: fn(u8) -> bool, unwinds: fn(u8) -> bool) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(move || {
+        let (mut producer, dispatcher) = ring(slots);
+        let worker = thread::spawn(move || dispatch(dispatcher, count, fails, unwinds));
+        let answers = produce(&mut producer, count);
+        let dispatcher = worker.join().unwrap();
+        let expected: Vec<_> = (0..count)
+            .map(|n| match n {
+                n if unwinds(n) => Err(TxError::Tagged(ErrorCode::UNWOUND)),
+                n if fails(n) => Err(TxError::Tagged(ErrorCode::FIRST_FREE)),
+                n => Ok(n + 100),
+            })
+            .collect();
+        assert_eq!(answers, expected);
+        let (p, d) = (producer.stats(), dispatcher.stats());
+        assert_eq!((p.overruns, p.unanswered, p.late_answers, p.bad_flags), (0, 0, 0, 0));
+        assert_eq!((d.slots_reused, d.tx_overwritten, d.bad_flags, d.gaps), (0, 0, 0, 0));
+    });
+}
+
+#[test]
+fn requests_and_answers_are_seen_whole() {
+    check(2, 2, never, never);
+}
+
+#[test]
+fn two_slots_wrap_without_reuse() {
+    check(2, 3, never, never);
+}
+
+#[test]
+fn one_slot_wraps_without_reuse() {
+    check(1, 3, never, never);
+}
+
+#[test]
+fn errors_and_unwinding_leave_no_gap() {
+    check(2, 3, |n| n == 1, |n| n == 0);
+}
+
+/// The rarely probed conditions must not misfire on a peer that keeps to the protocol, however slow.
+#[test]
+fn probes_never_misfire() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(2);
+    model.max_branches = 100_000;
+    model.check(|| {
+        let (mut producer, mut dispatcher) = ring(2);
+        let worker = thread::spawn(move || {
+            // Poll past the probe of the idle dispatcher, then answer whatever has come.
+            for _ in 0..65 {
+                if dispatcher.poll(1, |_, _| Ok(())) == 1 {
+                    break;
+                }
+            }
+            assert_eq!(dispatcher.stats().gaps, 0);
+        });
+        producer.push(|slot| slot.fill(1)).unwrap();
+        producer.push(|slot| slot.fill(2)).unwrap();
+        for _ in 0..65 {
+            producer.collect(1, |_, answer| assert!(answer.is_ok()));
+        }
+        worker.join().unwrap();
+        assert_eq!(producer.stats().unanswered, 0);
+    });
+}
