@@ -27,9 +27,11 @@ mod dispatcher;
 mod producer;
 mod region;
 mod ring;
+mod sequence;
 mod sync;
 
 pub use dispatcher::{Dispatcher, DispatcherStats};
 pub use producer::{Overrun, Producer, ProducerStats, TxError};
 pub use region::{ExternalRegion, HeapRegion, Region};
 pub use ring::{ErrorCode, Geometry, Ring, RingError, SlotIndex};
+pub use sequence::{Arrival, Sequence, SequenceCounts};

@@ -9,7 +9,7 @@ use crate::{
 
 /// Every how many empty polls the rare conditions are looked for: often enough to notice within a microsecond or so,
 /// seldom enough to leave the other side's cache lines alone.
-pub(crate) const PROBE: u32 = 64;
+pub(crate) const PROBE: u32 = if cfg!(loom) { 1 } else { 64 };
 
 /// The one who fills rx slots and takes tx slots, both strictly round robin. Owned by one core at a time.
 #[repr(align(128))]

@@ -3,7 +3,8 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p berth-ring --release --test loom`
 //!
 //! Slots are loom cells: a slot that is touched by both sides at once fails the model, which proves that the flags
-//! alone order every access.
+//! alone order every access. Under loom every empty poll also looks for gaps and unanswered requests, which must never
+//! be seen on a peer that keeps to the protocol, however slow.
 #![cfg(loom)]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -71,7 +72,7 @@ fn never(_: u8) -> bool {
 
 fn check(slots: u32, count: u8, fails: fn(u8) -> bool, unwinds: fn(u8) -> bool) {
     let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(3);
+    model.preemption_bound = Some(4);
     model.check(move || {
         let (mut producer, dispatcher) = ring(slots);
         let worker = thread::spawn(move || dispatch(dispatcher, count, fails, unwinds));
@@ -109,31 +110,4 @@ fn one_slot_wraps_without_reuse() {
 #[test]
 fn errors_and_unwinding_leave_no_gap() {
     check(2, 3, |n| n == 1, |n| n == 0);
-}
-
-/// The rarely probed conditions must not misfire on a peer that keeps to the protocol, however slow.
-#[test]
-fn probes_never_misfire() {
-    let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(2);
-    model.max_branches = 100_000;
-    model.check(|| {
-        let (mut producer, mut dispatcher) = ring(2);
-        let worker = thread::spawn(move || {
-            // Poll past the probe of the idle dispatcher, then answer whatever has come.
-            for _ in 0..65 {
-                if dispatcher.poll(1, |_, _| Ok(())) == 1 {
-                    break;
-                }
-            }
-            assert_eq!(dispatcher.stats().gaps, 0);
-        });
-        producer.push(|slot| slot.fill(1)).unwrap();
-        producer.push(|slot| slot.fill(2)).unwrap();
-        for _ in 0..65 {
-            producer.collect(1, |_, answer| assert!(answer.is_ok()));
-        }
-        worker.join().unwrap();
-        assert_eq!(producer.stats().unanswered, 0);
-    });
 }
