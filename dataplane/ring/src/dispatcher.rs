@@ -144,6 +144,16 @@ impl Dispatcher {
         self.tx.store(self.cursor, flag);
     }
 
+    /// How many slots the ring has.
+    pub fn slots(&self) -> u32 {
+        self.slots
+    }
+
+    /// Usable bytes of a slot.
+    pub fn slot_size(&self) -> usize {
+        self.rx.slot_size()
+    }
+
     /// What was counted so far.
     pub fn stats(&self) -> DispatcherStats {
         self.stats

@@ -171,6 +171,16 @@ impl Producer {
         self.outstanding
     }
 
+    /// How many slots the ring has.
+    pub fn slots(&self) -> u32 {
+        self.slots
+    }
+
+    /// Usable bytes of a slot.
+    pub fn slot_size(&self) -> usize {
+        self.rx.slot_size()
+    }
+
     /// What was counted so far.
     pub fn stats(&self) -> ProducerStats {
         self.stats

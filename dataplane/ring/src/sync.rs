@@ -48,6 +48,11 @@ mod real {
         }
 
         #[inline]
+        pub(crate) fn slot_size(&self) -> usize {
+            self.size
+        }
+
+        #[inline]
         fn flag(&self, i: SlotIndex) -> &AtomicU64 {
             // SAFETY: indices come from cursors below the slot count; the flag is aligned and valid per `new`.
             unsafe { &*self.flags.as_ptr().add(i.0 as usize) }
@@ -137,6 +142,10 @@ mod model {
                 slots: (0..slots).map(|_| UnsafeCell::new(vec![0; size].into())).collect(),
                 size,
             }
+        }
+
+        pub(crate) fn slot_size(&self) -> usize {
+            self.size
         }
 
         pub(crate) fn load(&self, i: SlotIndex) -> u64 {

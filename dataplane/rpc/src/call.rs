@@ -1,0 +1,64 @@
+//! What a handler gets, and what it returns.
+
+use berth_wire::rpc::HeaderForm;
+
+use crate::FunctionIndex;
+
+/// How a call ended: the bytes of results it wrote, or a status.
+///
+/// A positive status is the handler's own error; a negative one is of [`berth_wire::rpc::status`]. Results with a
+/// status are not sent.
+pub type Outcome = Result<usize, i32>;
+
+/// All handlers of one core, and their state: one value, monomorphised into its service or worker.
+pub trait Handlers {
+    /// Runs a function. Must not block.
+    ///
+    /// A panic is caught and answered, and the value is used again: state that a panic can leave half changed is
+    /// marked as such before it is changed.
+    fn call(&mut self, function: FunctionIndex, call: &mut Call<'_>) -> Outcome;
+}
+
+/// One request, in the slot that its answer is written to: results overwrite arguments.
+#[derive(Debug)]
+pub struct Call<'a> {
+    pub(crate) slot: &'a mut [u8],
+    pub(crate) form: HeaderForm,
+    /// Bytes of arguments that are there.
+    pub(crate) arg_len: usize,
+    /// `arg_len` of the header.
+    pub(crate) claimed_len: usize,
+}
+
+impl Call<'_> {
+    /// The arguments.
+    #[inline]
+    pub fn args(&self) -> &[u8] {
+        &self.slot[self.form.len()..][..self.arg_len]
+    }
+
+    /// How many bytes of arguments the header claims. More than [`Call::args`] has only where
+    /// [`Function::checks_length`](crate::Function::checks_length) is set.
+    #[inline]
+    pub fn claimed_len(&self) -> usize {
+        self.claimed_len
+    }
+
+    /// The room for results, from its front on. The arguments lie at the same place.
+    #[inline]
+    pub fn results(&mut self) -> &mut [u8] {
+        &mut self.slot[self.form.len()..]
+    }
+
+    /// The whole slot as it was received: header, arguments, then bytes that mean nothing.
+    #[inline]
+    pub fn slot(&self) -> &[u8] {
+        self.slot
+    }
+
+    /// The form of the slot's header.
+    #[inline]
+    pub fn form(&self) -> HeaderForm {
+        self.form
+    }
+}

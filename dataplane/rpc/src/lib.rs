@@ -1,0 +1,30 @@
+//! Dispatch of CUDA-Q Realtime RPC: a [`RpcService`] answers the frames of a port.
+//!
+//! ```text
+//! frame ─▶ gate: header, lengths, function, schema ─▶ inline: handler, in the frame's own buffer ─▶ answer
+//!             │ refused: answered or dropped, counted
+//!             └────────────────▶ ring: slot ─▶ Worker: handler, in the tx slot ─▶ slot ─▶ RpcService::poll ─▶ answer
+//! ```
+//!
+//! Every request has exactly one outcome, counted by name, and an answer echoes its `request_id` and `ptp_timestamp`
+//! whatever the outcome. Handlers are one monomorphised value per core ([`Handlers`]); nothing on the path of a request
+//! allocates, locks or dispatches dynamically. docs/protocol-rpc.md is the reference.
+#![forbid(unsafe_code)]
+
+mod call;
+mod counts;
+mod executor;
+mod forward;
+mod gate;
+mod guard;
+pub mod handlers;
+mod service;
+mod table;
+mod worker;
+
+pub use call::{Call, Handlers, Outcome};
+pub use forward::RING_BUDGET;
+pub use guard::{COOL_OFF, MAX_STRIKES};
+pub use service::{Config, RpcService, SetupError, Undispatchable};
+pub use table::{Dispatch, Function, FunctionIndex, FunctionTable, TableError};
+pub use worker::Worker;

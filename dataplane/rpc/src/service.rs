@@ -1,0 +1,222 @@
+//! The service: frames in, answers out.
+
+use std::sync::Arc;
+
+use berth_port::{Clock, Frame, Now, Port, Service, Verdict};
+use berth_ring::Producer;
+use berth_wire::rpc::{HeaderError, HeaderForm, PtpEncoding, RequestHeader, ResponseHeader};
+
+use crate::{
+    Dispatch, FunctionTable, Handlers, Outcome,
+    counts::{Counts, Event},
+    executor::Executor,
+    forward::Forward,
+    gate::{self, Refused},
+};
+
+/// What becomes of requests that cannot be dispatched: unknown functions, bad lengths, schema mismatches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Undispatchable {
+    /// They are answered with their status.
+    #[default]
+    Reply,
+    /// They get no answer, as upstream's own UDP test expects.
+    Drop,
+}
+
+/// How a service speaks the protocol.
+#[derive(Debug, Clone, Copy)]
+pub struct Config {
+    /// The header of its senders.
+    pub header: HeaderForm,
+    /// The longest message in bytes, header included, both ways.
+    pub slot_size: usize,
+    /// What becomes of undispatchable requests.
+    pub on_undispatchable: Undispatchable,
+    /// How its senders encode their PTP time.
+    pub ptp: PtpEncoding,
+}
+
+/// Why a service or a worker cannot work.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SetupError {
+    /// Slots shorter than a header.
+    #[error("slots of {slot_size} bytes do not hold the header of {header} bytes")]
+    ShortSlots {
+        /// Configured bytes of a slot.
+        slot_size: usize,
+        /// Bytes of a header.
+        header: usize,
+    },
+    /// A function whose messages do not fit the slots: no call of it could succeed.
+    #[error("function {name:?} needs slots of {needed} bytes, they have {slot_size}")]
+    TooLarge {
+        /// The function.
+        name: String,
+        /// Bytes of its longer message: header, and arguments or results.
+        needed: usize,
+        /// Configured bytes of a slot.
+        slot_size: usize,
+    },
+    /// A ring whose slots are shorter than the service's.
+    #[error("the ring's slots have {ring} bytes, the service's {slot_size}")]
+    ShortRing {
+        /// Bytes of the ring's slots.
+        ring: usize,
+        /// Configured bytes of a slot.
+        slot_size: usize,
+    },
+    /// A function for workers, and no ring that leads to one.
+    #[error("function {0:?} is dispatched through a ring, but the service has none")]
+    NoRing(String),
+}
+
+/// Answers the RPC requests of one port. Owned by the port's core.
+///
+/// `wire_time` is told how long each dispatched request was under way, in nanoseconds, where it carries a stamp.
+pub struct RpcService<H, C, W> {
+    config: Config,
+    table: Arc<FunctionTable>,
+    executor: Executor<H, C>,
+    forward: Option<Forward>,
+    wire_time: W,
+    counts: Counts,
+}
+
+impl<H: Handlers, C: Clock, W: FnMut(u64)> RpcService<H, C, W> {
+    /// Makes a service. `ring` leads to the [`Worker`](crate::Worker) of the functions that are dispatched through it.
+    pub fn new(
+        config: Config,
+        table: Arc<FunctionTable>,
+        handlers: H,
+        ring: Option<Producer>,
+        clock: C,
+        wire_time: W,
+    ) -> Result<Self, SetupError> {
+        check_fit(&table, config.header, config.slot_size)?;
+        if let (None, Some(orphan)) = (&ring, table.functions().iter().find(|f| f.mode == Dispatch::Ring)) {
+            return Err(SetupError::NoRing(orphan.name.clone()));
+        }
+        let slot_size = config.slot_size;
+        if let Some(ring) = ring.as_ref().map(Producer::slot_size).filter(|&ring| ring < slot_size) {
+            return Err(SetupError::ShortRing { ring, slot_size });
+        }
+        let executor = Executor::new(&table, handlers, clock);
+        let forward = ring.map(|ring| Forward::new(ring, config));
+        Ok(Self { config, table, executor, forward, wire_time, counts: Counts::default() })
+    }
+
+    /// Tells `wire_time` how long ago the request was stamped.
+    #[inline]
+    fn stamped(&mut self, stamp: u64, now: Now) {
+        if stamp == 0 {
+            return;
+        }
+        let Some(sent) = self.config.ptp.to_nanos(stamp) else {
+            return self.counts.add(Event::BadStamps);
+        };
+        if sent > now.wall.0 {
+            self.counts.add(Event::FutureStamps);
+        }
+        (self.wire_time)(now.wall.0.saturating_sub(sent));
+    }
+
+    #[cold]
+    fn refuse(&mut self, frame: &mut Frame<'_>, refused: Refused) -> Verdict {
+        match refused {
+            Refused::Header(HeaderError::WrongMagic) => self.counts.add(Event::BadMagic),
+            Refused::Header(HeaderError::Truncated) => self.counts.add(Event::Truncated),
+            Refused::Status(header, status) => {
+                self.counts.add_status(status);
+                if self.config.on_undispatchable == Undispatchable::Reply {
+                    return answer(self.config.header, frame, &header, Err(status));
+                }
+                self.counts.add(Event::DroppedUndispatchable);
+            }
+        }
+        Verdict::Drop
+    }
+}
+
+/// Writes the header of an answer in front of its results.
+#[inline]
+fn answer(form: HeaderForm, frame: &mut Frame<'_>, request: &RequestHeader, outcome: Outcome) -> Verdict {
+    let len = write_answer(form, frame.buf_mut(), request.request_id, request.ptp_timestamp, outcome);
+    frame.set_len(len);
+    Verdict::Reply
+}
+
+/// Writes the header of an answer to the front of `slot`, whose results follow, and returns the answer's length.
+#[inline]
+pub(crate) fn write_answer(
+    form: HeaderForm,
+    slot: &mut [u8],
+    request_id: u32,
+    ptp_timestamp: u64,
+    outcome: Outcome,
+) -> usize {
+    let (status, result_len) = match outcome {
+        Ok(len) => (0, len),
+        Err(status) => (status, 0),
+    };
+    let header = ResponseHeader { status, result_len: result_len as u32, request_id, ptp_timestamp };
+    header.write(form, slot).map_or(0, |len| len + result_len)
+}
+
+/// Whether slots can hold the shortest messages of every function.
+pub(crate) fn check_fit(table: &FunctionTable, form: HeaderForm, slot_size: usize) -> Result<(), SetupError> {
+    if slot_size < form.len() {
+        return Err(SetupError::ShortSlots { slot_size, header: form.len() });
+    }
+    for function in table.functions() {
+        let shortest =
+            |descs: &[berth_wire::rpc::TypeDesc]| descs.iter().map(|d| d.size_bytes() as usize).sum::<usize>();
+        let needed = form.len() + shortest(function.schema.args()).max(shortest(function.schema.results()));
+        if needed > slot_size {
+            return Err(SetupError::TooLarge { name: function.name.clone(), needed, slot_size });
+        }
+    }
+    Ok(())
+}
+
+impl<H: Handlers, C: Clock, W: FnMut(u64)> Service for RpcService<H, C, W> {
+    #[inline]
+    fn handle(&mut self, frame: &mut Frame<'_>, now: Now) -> Verdict {
+        let Config { header: form, slot_size, .. } = self.config;
+        self.counts.add(Event::Received);
+        let request = match gate::check(&self.table, form, slot_size, frame.data(), frame.wire_len()) {
+            Ok(request) => request,
+            Err(refused) => return self.refuse(frame, refused),
+        };
+        self.stamped(request.header.ptp_timestamp, now);
+        let function = self.table.get(request.function);
+        let outcome = if let (Some(forward), Dispatch::Ring) = (&mut self.forward, function.mode) {
+            match forward.push(frame, &request, function.budget, now.mono, &mut self.counts) {
+                Ok(()) => return Verdict::Drop,
+                Err(status) => Err(status),
+            }
+        } else {
+            let room = slot_size.min(frame.capacity());
+            let slot = &mut frame.buf_mut()[..room];
+            self.executor.run(&self.table, &request, form, slot, now.mono, &mut self.counts)
+        };
+        self.counts.add_status(outcome.err().unwrap_or(0));
+        answer(form, frame, &request.header, outcome)
+    }
+
+    fn poll<P: Port>(&mut self, port: &mut P, now: Now) -> usize {
+        self.forward.as_mut().map_or(0, |forward| forward.poll(port, now.mono, &mut self.counts))
+    }
+
+    fn outstanding(&self) -> usize {
+        self.forward.as_ref().map_or(0, Forward::outstanding)
+    }
+
+    fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        self.counts.report(visit);
+        self.executor.report_calls(&self.table, visit);
+        if let Some(forward) = &self.forward {
+            forward.counters(visit);
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! The function table: which functions exist, and how each is dispatched.
+
+use std::time::Duration;
+
+use berth_wire::rpc::{HandlerSchema, fnv1a};
+
+/// Where a function runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Dispatch {
+    /// On the core that received the request.
+    #[default]
+    Inline,
+    /// On the worker at the other end of the service's ring.
+    Ring,
+}
+
+/// One function that requests can name.
+#[derive(Debug, Clone)]
+pub struct Function {
+    /// Its name; requests carry [`Function::id`].
+    pub name: String,
+    /// What it takes and returns; requests and results of other lengths are refused.
+    pub schema: HandlerSchema,
+    /// Where it runs.
+    pub mode: Dispatch,
+    /// How long one call may take. Calls that take longer in a row rest the function for
+    /// [`COOL_OFF`](crate::COOL_OFF); a worker that takes longer is answered for.
+    pub budget: Option<Duration>,
+    /// The handler judges an `arg_len` beyond the frame itself, by [`Call::claimed_len`](crate::Call::claimed_len):
+    /// the decoding server's RPCs have a status of their own for it.
+    pub checks_length: bool,
+}
+
+impl Function {
+    /// A function that runs inline, for as long as it likes.
+    pub fn new(name: &str, schema: HandlerSchema) -> Self {
+        Self { name: name.to_owned(), schema, mode: Dispatch::Inline, budget: None, checks_length: false }
+    }
+
+    /// What requests carry: the FNV-1a hash of the name.
+    pub fn id(&self) -> u32 {
+        fnv1a(&self.name)
+    }
+}
+
+/// A function's place in its [`FunctionTable`], in the order of registration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FunctionIndex(pub usize);
+
+/// Why functions make no table.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TableError {
+    /// Two functions of the same name.
+    #[error("function {0:?} is registered twice")]
+    Duplicate(String),
+    /// Two names with the same id: requests could not tell them apart.
+    #[error("functions {0:?} and {1:?} have the same id {id:#010x}; rename one", id = fnv1a(.0))]
+    Collision(String, String),
+}
+
+/// Every function of a service, found by id. Built once.
+#[derive(Debug)]
+pub struct FunctionTable {
+    functions: Vec<Function>,
+    /// Open addressing, at most half full; the ids are hashes already.
+    buckets: Vec<Option<(u32, FunctionIndex)>>,
+    /// `calls_` and the name of each function.
+    counter_names: Vec<&'static str>,
+}
+
+impl FunctionTable {
+    /// Makes the table. The names of the counters are leaked: make tables at start-up, not per request.
+    pub fn new(functions: Vec<Function>) -> Result<Self, TableError> {
+        let mut buckets = vec![None; (2 * functions.len()).next_power_of_two()];
+        for (i, function) in functions.iter().enumerate() {
+            let id = function.id();
+            let mut at = id as usize & (buckets.len() - 1);
+            while let Some((taken, FunctionIndex(other))) = buckets[at] {
+                if taken == id {
+                    let (other, name) = (functions[other].name.clone(), function.name.clone());
+                    return Err(if other == name {
+                        TableError::Duplicate(name)
+                    } else {
+                        TableError::Collision(other, name)
+                    });
+                }
+                at = (at + 1) & (buckets.len() - 1);
+            }
+            buckets[at] = Some((id, FunctionIndex(i)));
+        }
+        let counter_names = functions.iter().map(|f| &*format!("calls_{}", f.name).leak()).collect();
+        Ok(Self { functions, buckets, counter_names })
+    }
+
+    /// The function with this id.
+    #[inline]
+    pub fn find(&self, id: u32) -> Option<FunctionIndex> {
+        let mask = self.buckets.len() - 1;
+        let mut at = id as usize & mask;
+        while let Some((found, index)) = self.buckets[at & mask] {
+            if found == id {
+                return Some(index);
+            }
+            at += 1;
+        }
+        None
+    }
+
+    /// The function at `index`.
+    ///
+    /// # Panics
+    /// If the index is not of this table.
+    #[inline]
+    pub fn get(&self, index: FunctionIndex) -> &Function {
+        &self.functions[index.0]
+    }
+
+    /// Every function, in the order of their indices.
+    pub fn functions(&self) -> &[Function] {
+        &self.functions
+    }
+
+    pub(crate) fn counter_names(&self) -> &[&'static str] {
+        &self.counter_names
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn function(name: &str) -> Function {
+        Function::new(name, HandlerSchema::new(&[], &[]).unwrap())
+    }
+
+    #[test]
+    fn every_function_is_found_and_no_other() {
+        for n in 0..70 {
+            let names: Vec<_> = (0..n).map(|i| format!("f{i}")).collect();
+            let table = FunctionTable::new(names.iter().map(|name| function(name)).collect()).unwrap();
+            for (i, name) in names.iter().enumerate() {
+                assert_eq!(table.find(fnv1a(name)), Some(FunctionIndex(i)));
+            }
+            for stranger in ["", "g0", "f70"] {
+                assert_eq!(table.find(fnv1a(stranger)), None);
+            }
+        }
+    }
+
+    #[test]
+    fn names_and_ids_are_unique() {
+        let twice = FunctionTable::new(vec![function("a"), function("b"), function("a")]);
+        assert_eq!(twice.unwrap_err(), TableError::Duplicate("a".into()));
+        // A well-known pair that collides under 32-bit FNV-1a.
+        let error = FunctionTable::new(vec![function("costarring"), function("liquid")]).unwrap_err();
+        assert_eq!(error, TableError::Collision("costarring".into(), "liquid".into()));
+        assert_eq!(error.to_string(), r#"functions "costarring" and "liquid" have the same id 0x5e4daa9d; rename one"#);
+    }
+}

@@ -1,0 +1,76 @@
+//! The other end of a ring: a core that runs handlers and nothing else.
+
+use std::sync::Arc;
+
+use berth_port::{BURST, Clock, Now};
+use berth_ring::{Dispatcher, ErrorCode};
+use berth_wire::rpc::{HeaderError, HeaderForm};
+
+use crate::{
+    FunctionTable, Handlers, SetupError,
+    counts::{Counts, Event},
+    executor::Executor,
+    gate::{self, Refused},
+    service::{check_fit, write_answer},
+};
+
+/// Serves the requests of a ring, whoever fills it. Owned by the worker's core.
+///
+/// Every request is checked as a frame is, and every slot is answered: with a response, or with an error-tagged flag
+/// where the slot holds no request.
+pub struct Worker<H, C> {
+    form: HeaderForm,
+    table: Arc<FunctionTable>,
+    executor: Executor<H, C>,
+    ring: Dispatcher,
+    counts: Counts,
+}
+
+impl<H: Handlers, C: Clock> Worker<H, C> {
+    /// The error code of a slot that holds no request.
+    pub const NO_REQUEST: ErrorCode = ErrorCode::FIRST_FREE;
+
+    /// Makes a worker that serves every function of the table, whatever its mode.
+    pub fn new(
+        form: HeaderForm,
+        table: Arc<FunctionTable>,
+        handlers: H,
+        ring: Dispatcher,
+        clock: C,
+    ) -> Result<Self, SetupError> {
+        check_fit(&table, form, ring.slot_size())?;
+        let executor = Executor::new(&table, handlers, clock);
+        Ok(Self { form, table, executor, ring, counts: Counts::default() })
+    }
+
+    /// Serves the requests that are ready, at most [`BURST`], and returns how many. Never blocks.
+    pub fn poll(&mut self, now: Now) -> usize {
+        let Self { form, table, executor, ring, counts } = self;
+        let form = *form;
+        ring.poll(BURST, |rx, tx| {
+            counts.add(Event::Received);
+            let (header, outcome) = match gate::check(table, form, rx.len(), rx, rx.len()) {
+                Ok(request) => {
+                    let message = form.len() + request.arg_len;
+                    tx[..message].copy_from_slice(&rx[..message]);
+                    (request.header, executor.run(table, &request, form, tx, now.mono, counts))
+                }
+                Err(Refused::Status(header, status)) => (header, Err(status)),
+                Err(Refused::Header(error)) => {
+                    counts.add(if error == HeaderError::WrongMagic { Event::BadMagic } else { Event::Truncated });
+                    return Err(Self::NO_REQUEST);
+                }
+            };
+            counts.add_status(outcome.err().unwrap_or(0));
+            write_answer(form, tx, header.request_id, header.ptp_timestamp, outcome);
+            Ok(())
+        })
+    }
+
+    /// Reports every counter of this worker: names are `snake_case`, values only ever grow.
+    pub fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        self.counts.report(visit);
+        self.executor.report_calls(&self.table, visit);
+        self.ring.counters(visit);
+    }
+}
