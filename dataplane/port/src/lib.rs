@@ -11,14 +11,22 @@
 //!
 //! `rx` lends frames to a closure instead of returning them: a frame cannot outlive the descriptor that holds it,
 //! which the borrow checker then proves without any unsafe code above the drivers.
+//!
+//! Ports compose: [`Fault`] and [`Pcap`] wrap any port and are ports themselves, and [`Loopback`] joins two in one process.
 #![forbid(unsafe_code)]
 
+mod fault;
 mod frame;
+mod loopback;
+mod pcap;
 mod time;
 
 use std::{net::SocketAddr, os::fd::RawFd};
 
+pub use fault::{Fault, FaultSpec, Faults};
 pub use frame::{Frame, Verdict};
+pub use loopback::Loopback;
+pub use pcap::Pcap;
 pub use time::{Clock, Nanos, Now};
 
 /// The most frames one call of [`Port::rx`] lends.

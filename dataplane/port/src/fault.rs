@@ -1,0 +1,373 @@
+//! A port that loses, repeats, reorders, damages and delays frames, on purpose and exactly counted.
+
+use std::{net::SocketAddr, os::fd::RawFd, time::Duration};
+
+use fastrand::Rng;
+
+use crate::{BURST, Clock, Frame, Nanos, Port, PostError, Verdict};
+
+/// How many frames a direction holds back at most.
+const POOL: usize = 256;
+
+/// How long a frame that shall be overtaken waits for one to do so; then it goes on, in order and uncounted.
+const OVERTAKEN_WITHIN: Duration = Duration::from_millis(1);
+
+/// Which faults befall the frames of one direction; every probability from 0 to 1, each drawn independently.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Faults {
+    /// The frame vanishes; no other fault then befalls it.
+    pub drop: f64,
+    /// One bit of the frame's data is flipped; an empty frame stays as it is.
+    pub corrupt: f64,
+    /// A copy follows the frame, within the next burst.
+    pub duplicate: f64,
+    /// The frame waits for a random time.
+    pub delay: f64,
+    /// The shortest and the longest delay, in microseconds.
+    pub delay_us: [u32; 2],
+    /// The frame waits until at least one later frame has gone ahead, at most 1 ms. A delayed frame is not reordered too.
+    pub reorder: f64,
+}
+
+impl Faults {
+    fn hold(&self) -> bool {
+        self.duplicate > 0.0 || self.delay > 0.0 || self.reorder > 0.0
+    }
+}
+
+/// The faults of both directions, and the seed they are drawn from.
+///
+/// The faults of a direction's n-th frame depend on the seed and on n alone, not on time.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct FaultSpec {
+    /// Seed of the random numbers.
+    pub seed: u64,
+    /// Faults of received frames, before the handler sees them.
+    pub rx: Faults,
+    /// Faults of answers and posted frames.
+    pub tx: Faults,
+}
+
+/// Injects faults into the frames of `P`: middleware for tests, not for the hot path.
+///
+/// Frames are held in a pool of 256 for each direction. Where it is full, the frame passes as if that fault had not
+/// been drawn, and `pool_full` is counted. What comes out is therefore exact: of n received frames the handler sees
+/// n - `fault_rx_dropped` + `fault_rx_duplicated`, less those still held (`fault_rx_held` - `fault_rx_released`).
+/// Of sent frames, `fault_tx_refused` counts those that the inner port refused after their sender had been told
+/// otherwise.
+#[derive(Debug)]
+pub struct Fault<P, C> {
+    inner: P,
+    clock: C,
+    rx: Side,
+    tx: Side,
+    /// Where a posted frame is written that may not be sent.
+    scratch: Box<[u8]>,
+    tx_refused: u64,
+}
+
+/// One direction.
+#[derive(Debug)]
+struct Side {
+    faults: Faults,
+    rng: Rng,
+    free: Vec<Box<[u8]>>,
+    held: Vec<Held>,
+    /// The number of the last frame drawn for, from 1.
+    drawn: u64,
+    /// The highest number of a frame that has gone on.
+    passed: u64,
+    counts: Counts,
+}
+
+#[derive(Debug)]
+struct Held {
+    buf: Box<[u8]>,
+    len: usize,
+    wire_len: usize,
+    peer: SocketAddr,
+    number: u64,
+    due: Nanos,
+    /// Due as soon as it is overtaken, too.
+    reorder: bool,
+}
+
+impl Held {
+    fn data(&self) -> &[u8] {
+        &self.buf[..self.len]
+    }
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    dropped: u64,
+    corrupted: u64,
+    duplicated: u64,
+    delayed: u64,
+    reordered: u64,
+    pool_full: u64,
+    held: u64,
+    released: u64,
+}
+
+/// The faults of one frame.
+#[derive(Debug, Clone, Copy)]
+struct Fate {
+    drop: bool,
+    /// The bit to flip, modulo the frame's bits.
+    corrupt: Option<u64>,
+    duplicate: bool,
+    delay: Option<Duration>,
+    reorder: bool,
+}
+
+impl Fate {
+    /// Whether the frame may not go on at once.
+    fn may_stay(&self) -> bool {
+        self.drop || self.delay.is_some() || self.reorder
+    }
+}
+
+impl Side {
+    fn new(faults: Faults, rng: Rng, max_frame: usize) -> Self {
+        let pool = if faults.hold() { POOL } else { 0 };
+        Self {
+            faults,
+            rng,
+            free: std::iter::repeat_with(|| vec![0; max_frame].into()).take(pool).collect(),
+            held: Vec::with_capacity(pool),
+            drawn: 0,
+            passed: 0,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Draws the next frame's fate; every number is drawn whether it is needed or not.
+    fn draw(&mut self) -> Fate {
+        self.drawn += 1;
+        let Self { faults, rng, .. } = self;
+        let mut happens = |probability| rng.f64() < probability;
+        let (drop, corrupt, duplicate) = (happens(faults.drop), happens(faults.corrupt), happens(faults.duplicate));
+        let (delay, reorder) = (happens(faults.delay), happens(faults.reorder));
+        let bit = rng.u64(..);
+        let [shortest, longest] = faults.delay_us;
+        let by = Duration::from_micros(rng.u32(shortest..=longest.max(shortest)).into());
+        Fate { drop, corrupt: corrupt.then_some(bit), duplicate, delay: delay.then_some(by), reorder }
+    }
+
+    /// Lets a frame's fate befall it, and returns whether the frame goes on now.
+    fn strike(&mut self, fate: Fate, data: &mut [u8], wire_len: usize, peer: SocketAddr, now: Nanos) -> bool {
+        if fate.drop {
+            self.counts.dropped += 1;
+            return false;
+        }
+        if let (Some(bit), false) = (fate.corrupt, data.is_empty()) {
+            let bit = bit % (data.len() as u64 * 8);
+            data[(bit / 8) as usize] ^= 1 << (bit % 8);
+            self.counts.corrupted += 1;
+        }
+        if fate.duplicate && self.hold(data, wire_len, peer, now, false) {
+            self.counts.duplicated += 1;
+        }
+        if let Some(by) = fate.delay {
+            if self.hold(data, wire_len, peer, now + by, false) {
+                self.counts.delayed += 1;
+                return false;
+            }
+        } else if fate.reorder && self.hold(data, wire_len, peer, now + OVERTAKEN_WITHIN, true) {
+            return false;
+        }
+        self.passed = self.drawn;
+        true
+    }
+
+    /// Keeps a copy of the frame drawn for last until it is due; false where the pool is full.
+    fn hold(&mut self, data: &[u8], wire_len: usize, peer: SocketAddr, due: Nanos, reorder: bool) -> bool {
+        let len = data.len();
+        let Some(mut buf) = self.free.pop_if(|buf| len <= buf.len()) else {
+            self.counts.pool_full += 1;
+            return false;
+        };
+        buf[..len].copy_from_slice(data);
+        self.held.push(Held { buf, len, wire_len, peer, number: self.drawn, due, reorder });
+        self.counts.held += 1;
+        true
+    }
+
+    /// The oldest frame that is due, by index.
+    fn due(&self, now: Nanos) -> Option<usize> {
+        self.held.iter().position(|held| now >= held.due || self.overtook(held))
+    }
+
+    /// Whether a later frame has gone ahead of one that shall be overtaken.
+    fn overtook(&self, held: &Held) -> bool {
+        held.reorder && self.passed > held.number
+    }
+
+    /// A held frame has gone on, or was refused: its buffer is free again.
+    fn release(&mut self, held: Held) {
+        self.counts.reordered += u64::from(self.overtook(&held));
+        self.counts.released += 1;
+        self.passed = self.passed.max(held.number);
+        self.free.push(held.buf);
+    }
+
+    fn report(&self, names: [&'static str; 8], visit: &mut dyn FnMut(&'static str, u64)) {
+        let Counts { dropped, corrupted, duplicated, delayed, reordered, pool_full, held, released } = self.counts;
+        let values = [dropped, corrupted, duplicated, delayed, reordered, pool_full, held, released];
+        names.into_iter().zip(values).for_each(|(name, value)| visit(name, value));
+    }
+}
+
+impl<P: Port, C: Clock> Fault<P, C> {
+    /// Wraps a port. The clock times delays.
+    pub fn new(inner: P, spec: FaultSpec, clock: C) -> Self {
+        let max_frame = inner.max_frame();
+        let mut rng = Rng::with_seed(spec.seed);
+        Self {
+            rx: Side::new(spec.rx, rng.fork(), max_frame),
+            tx: Side::new(spec.tx, rng, max_frame),
+            scratch: vec![0; max_frame].into(),
+            tx_refused: 0,
+            inner,
+            clock,
+        }
+    }
+
+    /// Lends the held frames that are due, and returns how many.
+    fn release_rx<H: FnMut(&mut Frame<'_>) -> Verdict>(&mut self, now: Nanos, handle: &mut H) -> usize {
+        for released in 0..BURST {
+            let Some(index) = self.rx.due(now) else { return released };
+            let mut held = self.rx.held.remove(index);
+            let mut frame = Frame::new(&mut held.buf, held.len, held.wire_len, held.peer);
+            let verdict = handle(&mut frame);
+            let (len, peer) = (frame.len(), held.peer);
+            if verdict == Verdict::Reply {
+                let fate = self.tx.draw();
+                if self.tx.strike(fate, &mut held.buf[..len], len, peer, now) {
+                    self.forward(&held.buf[..len], peer, now);
+                }
+            }
+            self.rx.release(held);
+        }
+        BURST
+    }
+
+    /// Sends a frame whose sender thinks it sent: where the inner port is full, it is held for the next [`Port::tx`].
+    fn forward(&mut self, data: &[u8], peer: SocketAddr, now: Nanos) {
+        let sent = self.inner.post(peer, |out| copy(data, out));
+        let kept = sent == Err(PostError::Full) && self.tx.hold(data, data.len(), peer, now, false);
+        self.tx_refused += u64::from(sent.is_err() && !kept);
+    }
+}
+
+fn copy(data: &[u8], out: &mut [u8]) -> usize {
+    out[..data.len()].copy_from_slice(data);
+    data.len()
+}
+
+impl<P: Port, C: Clock> Port for Fault<P, C> {
+    fn rx<H: FnMut(&mut Frame<'_>) -> Verdict>(&mut self, mut handle: H) -> usize {
+        let now = self.clock.now().mono;
+        let released = self.release_rx(now, &mut handle);
+        if released > 0 {
+            // A whole burst may follow from the inner port: that is the next call's.
+            return released;
+        }
+        let Self { inner, rx, tx, .. } = self;
+        let mut handled = 0;
+        inner.rx(|frame| {
+            let (len, wire_len, peer) = (frame.len(), frame.wire_len(), frame.peer());
+            let fate = rx.draw();
+            if !rx.strike(fate, &mut frame.buf_mut()[..len], wire_len, peer, now) {
+                return Verdict::Drop;
+            }
+            handled += 1;
+            if handle(frame) == Verdict::Drop {
+                return Verdict::Drop;
+            }
+            let (len, fate) = (frame.len(), tx.draw());
+            let sent = tx.strike(fate, &mut frame.buf_mut()[..len], len, peer, now);
+            if sent { Verdict::Reply } else { Verdict::Drop }
+        });
+        handled
+    }
+
+    fn post<F: FnOnce(&mut [u8]) -> usize>(&mut self, peer: SocketAddr, fill: F) -> Result<(), PostError> {
+        let now = self.clock.now().mono;
+        let fate = self.tx.draw();
+        if !fate.may_stay() {
+            let Self { inner, tx, .. } = self;
+            return inner.post(peer, |out| {
+                let len = fill(out);
+                tx.strike(fate, &mut out[..len], len, peer, now);
+                len
+            });
+        }
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let len = fill(&mut scratch);
+        if self.tx.strike(fate, &mut scratch[..len], len, peer, now) {
+            self.forward(&scratch[..len], peer, now);
+        }
+        self.scratch = scratch;
+        Ok(())
+    }
+
+    fn tx(&mut self) {
+        let now = self.clock.now().mono;
+        while let Some(index) = self.tx.due(now) {
+            let held = self.tx.held.remove(index);
+            match self.inner.post(held.peer, |out| copy(held.data(), out)) {
+                Ok(()) => {}
+                Err(PostError::Full) => {
+                    self.tx.held.insert(index, held);
+                    break;
+                }
+                Err(PostError::Unreachable) => self.tx_refused += 1,
+            }
+            self.tx.release(held);
+        }
+        self.inner.tx();
+    }
+
+    fn max_frame(&self) -> usize {
+        self.inner.max_frame()
+    }
+
+    fn local_addr(&self) -> SocketAddr {
+        self.inner.local_addr()
+    }
+
+    /// None where frames may be held, for no descriptor tells when they are due.
+    fn wait_fd(&self) -> Option<RawFd> {
+        let holds = self.rx.faults.hold() || self.tx.faults.hold();
+        self.inner.wait_fd().filter(|_| !holds)
+    }
+
+    fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        self.inner.counters(visit);
+        let rx = [
+            "fault_rx_dropped",
+            "fault_rx_corrupted",
+            "fault_rx_duplicated",
+            "fault_rx_delayed",
+            "fault_rx_reordered",
+            "fault_rx_pool_full",
+            "fault_rx_held",
+            "fault_rx_released",
+        ];
+        self.rx.report(rx, visit);
+        let tx = [
+            "fault_tx_dropped",
+            "fault_tx_corrupted",
+            "fault_tx_duplicated",
+            "fault_tx_delayed",
+            "fault_tx_reordered",
+            "fault_tx_pool_full",
+            "fault_tx_held",
+            "fault_tx_released",
+        ];
+        self.tx.report(tx, visit);
+        visit("fault_tx_refused", self.tx_refused);
+    }
+}
