@@ -14,7 +14,7 @@ pub const SPIN_AFTER_WORK: Duration = Duration::from_millis(1);
 
 /// The shortest sleep, and the only one where a lane has no descriptor to wake by or has answers outstanding: the
 /// added latency of the first frame is then at most this and the kernel's timer slack (50 us unless configured),
-/// for some thousand wake-ups a second, about 1 % of a core.
+/// for some thousand wake-ups a second, one or two percent of a core.
 pub const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
 
 /// The longest sleep. Descriptors wake the loop for frames; this bounds how late it sees anything else: a request
