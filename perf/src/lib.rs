@@ -1,0 +1,37 @@
+//! Load generators, honest latency histograms and their reports.
+//!
+//! `berth perf rpc` is an FPGA emulator over any port driver, a process of its own:
+//!
+//! ```text
+//! args      -> cases       what to ask, how often, of whom
+//! load         when a request is due (closed or open loop)
+//! mix, verify  what it asks and what the answer has to be
+//! emulator     the table of requests in flight and the accounting
+//! drive        the hot loop: one port, one emulator, one core
+//! suite        the threads around it: calibration, cases, progress, collection
+//! report       the table, the JSON document, the histogram log and the HTML page
+//! ```
+//!
+//! Latency is measured from the moment a request was due, never from a moment that a slow server chose. A histogram of
+//! the client's own hiccups and a calibration of the two-core bounce stand beside every result, so that a reader can
+//! tell the server's tail from the machine's.
+#![forbid(unsafe_code)]
+
+mod args;
+pub mod bounce;
+pub mod drive;
+pub mod emulator;
+pub mod environment;
+pub mod functions;
+pub mod hiccup;
+pub mod load;
+pub mod mix;
+mod ports;
+pub mod report;
+pub mod shots;
+mod suite;
+pub mod tally;
+pub mod verify;
+
+pub use args::{BounceArgs, PerfCommand, RpcArgs, Suite};
+pub use suite::run;

@@ -1,0 +1,238 @@
+//! The JSON document: every figure of a run. `docs/perf-report.md` describes it for readers.
+
+use std::collections::BTreeMap;
+
+use berth_wire::rpc::status;
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+use super::case::{Case, Point};
+use crate::{
+    args::RpcArgs,
+    bounce::Bounce,
+    environment::Environment,
+    hiccup::Hiccups,
+    load::{Limit, Pacing},
+    tally::Counts,
+};
+
+/// The document's version: it grows when a field changes its meaning or goes; new fields do not change it.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// The results of `berth perf rpc`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// Where it was measured.
+    pub environment: Environment,
+    /// What all cases share.
+    pub setup: Setup,
+    /// Case by case, in the order they ran.
+    pub cases: Vec<CaseReport>,
+}
+
+/// What all cases of a run share.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Setup {
+    /// The port driver.
+    pub port: String,
+    /// The server.
+    pub peer: String,
+    /// `v24` or `v16`.
+    pub header: String,
+    /// `ns`, `sec_nsec` or `off`.
+    pub ptp: String,
+    /// Whether the server sent requests back unchanged.
+    pub echo: bool,
+    /// The client's CPU.
+    pub cpu: usize,
+    /// `closed` or `open`.
+    pub pacing: String,
+    /// Closed loop: requests outstanding at most.
+    pub window: Option<u64>,
+    /// Open loop: requests per second.
+    pub rate_per_s: Option<f64>,
+    /// Open loop: requests per tick.
+    pub burst: Option<u32>,
+    /// Requests to measure per case, or `null` where a time was set.
+    pub count: Option<u64>,
+    /// Seconds to measure per case, or `null` where a count was set.
+    pub duration_s: Option<f64>,
+    /// Seconds before anything was measured.
+    pub warmup_s: f64,
+    /// Milliseconds until a request counted as lost.
+    pub timeout_ms: u64,
+    /// The shots' common prefix.
+    pub shots: Option<String>,
+}
+
+/// One case.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CaseReport {
+    /// What it does, for people.
+    pub name: String,
+    /// Payload bytes of `rpc_increment`.
+    pub payload_bytes: Option<usize>,
+    /// Measured time in seconds.
+    pub seconds: f64,
+    /// Right answers per second.
+    pub answered_per_s: f64,
+    /// Events.
+    pub counts: Counts,
+    /// Statuses other than 0.
+    pub refusals: Vec<Refusal>,
+    /// Latency of right answers.
+    pub latency: Latency,
+    /// The same, function by function.
+    pub functions: Vec<FunctionReport>,
+    /// Gaps between the client's own polls.
+    pub hiccups: Hiccups,
+    /// Cache-line round trip just before; `null` with a single CPU, or when one was busy throughout.
+    pub bounce_before: Option<Bounce>,
+    /// Just after.
+    pub bounce_after: Option<Bounce>,
+    /// What the client's port counted.
+    pub port_counters: BTreeMap<String, u64>,
+    /// The first answer that was not what it had to be.
+    pub first_mistake: Option<String>,
+    /// `[quantile, nanoseconds]`, finer towards 1.
+    pub spectrum: Vec<(f64, u64)>,
+    /// The course of the case, interval by interval.
+    pub timeline: Vec<Point>,
+}
+
+/// How often a status was answered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// The status; `null` for all beyond the first 16 different ones.
+    pub status: Option<i32>,
+    /// Its name, for the protocol's own statuses.
+    pub name: Option<String>,
+    /// How often.
+    pub count: u64,
+}
+
+/// One function of a case.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FunctionReport {
+    /// The function's name.
+    pub name: String,
+    /// Latency of its right answers.
+    pub latency: Latency,
+}
+
+/// A latency distribution in nanoseconds, with three significant digits.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Latency {
+    /// Latencies recorded.
+    pub n: u64,
+    /// The shortest.
+    pub min: u64,
+    /// Their mean.
+    pub mean: f64,
+    /// The median.
+    pub p50: u64,
+    /// 90 % are not longer.
+    pub p90: u64,
+    /// 99 %.
+    pub p99: u64,
+    /// 99.9 %.
+    pub p99_9: u64,
+    /// 99.99 %.
+    pub p99_99: u64,
+    /// The longest.
+    pub max: u64,
+}
+
+impl Latency {
+    /// Summarises a histogram of nanoseconds.
+    pub fn of(histogram: &Histogram<u64>) -> Self {
+        let at = |quantile| histogram.value_at_quantile(quantile);
+        Self {
+            n: histogram.len(),
+            min: histogram.min(),
+            mean: histogram.mean(),
+            p50: at(0.5),
+            p90: at(0.9),
+            p99: at(0.99),
+            p99_9: at(0.999),
+            p99_99: at(0.9999),
+            max: histogram.max(),
+        }
+    }
+}
+
+/// Points of the spectrum per halving of the distance to quantile 1.
+const SPECTRUM_TICKS: u32 = 8;
+
+impl CaseReport {
+    /// Summarises a case.
+    pub fn of(case: &Case) -> Self {
+        let seconds = case.elapsed().as_secs_f64();
+        let answered = case.counts.answered as f64;
+        let refusal = |(code, count)| Refusal { status: Some(code), name: status::name(code).map(Into::into), count };
+        let others = case.refusals.others();
+        let others = (others > 0).then_some(Refusal { status: None, name: None, count: others });
+        Self {
+            name: case.name.clone(),
+            payload_bytes: case.payload,
+            seconds,
+            answered_per_s: if seconds > 0.0 { answered / seconds } else { 0.0 },
+            counts: case.counts,
+            refusals: case.refusals.iter().map(refusal).chain(others).collect(),
+            latency: Latency::of(&case.latency),
+            functions: case
+                .functions
+                .iter()
+                .map(|(name, histogram)| FunctionReport { name: (*name).into(), latency: Latency::of(histogram) })
+                .collect(),
+            hiccups: Hiccups::of(&case.hiccups),
+            bounce_before: case.bounce_before,
+            bounce_after: case.bounce_after,
+            port_counters: case.port_counters.iter().map(|(name, value)| ((*name).into(), *value)).collect(),
+            first_mistake: case.first_mistake.map(|first| first.to_string()),
+            spectrum: spectrum(&case.latency),
+            timeline: case.points.clone(),
+        }
+    }
+}
+
+/// The quantiles that the recorded values tell apart.
+fn spectrum(histogram: &Histogram<u64>) -> Vec<(f64, u64)> {
+    let steps = histogram.iter_quantiles(SPECTRUM_TICKS);
+    steps.map(|step| (step.quantile_iterated_to(), step.value_iterated_to().min(histogram.max()))).collect()
+}
+
+impl Report {
+    /// The results of a run.
+    pub(crate) fn new(environment: Environment, args: &RpcArgs, cpu: usize, cases: &[Case]) -> Self {
+        let name = |value: &dyn std::fmt::Debug| format!("{value:?}").to_lowercase();
+        let (pacing, window, rate_per_s, burst) = match args.pacing() {
+            Pacing::Closed { window } => ("closed", Some(window as u64), None, None),
+            Pacing::Open { rate, burst } => ("open", None, Some(rate), Some(burst)),
+        };
+        let (count, duration_s) = match args.limit() {
+            Limit::Count(count) => (Some(count), None),
+            Limit::Duration(duration) => (None, Some(duration.as_secs_f64())),
+        };
+        let setup = Setup {
+            port: name(&args.port),
+            peer: args.peer.to_string(),
+            header: name(&args.header),
+            ptp: args.ptp.name().into(),
+            echo: args.echo,
+            cpu,
+            pacing: pacing.into(),
+            window,
+            rate_per_s,
+            burst,
+            count,
+            duration_s,
+            warmup_s: args.warmup.as_secs_f64(),
+            timeout_ms: args.timeout,
+            shots: args.shots.clone(),
+        };
+        Self { schema_version: SCHEMA_VERSION, environment, setup, cases: cases.iter().map(CaseReport::of).collect() }
+    }
+}

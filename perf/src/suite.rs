@@ -1,0 +1,345 @@
+//! The threads around the hot loop: calibration, cases, progress and the collection of results.
+//!
+//! The client thread is pinned, opens the port and does nothing but drive cases. This thread sleeps most of the time:
+//! it measures the bounce while the client waits, and while the client runs it takes filled intervals from it.
+
+use std::{
+    io::Write,
+    process::ExitCode,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+        mpsc,
+    },
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context, bail};
+use berth_host::{TscClock, pin_current_thread};
+use berth_port::{Clock, Port};
+use hdrhistogram::serialization::V2DeflateSerializer;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::{
+    args::{BounceArgs, PerfCommand, RpcArgs, Suite},
+    bounce::{Bounce, bounce},
+    drive::{Collector, DriveError, Exchange, Phases, drive, exchange},
+    emulator::{Emulator, FirstMistake, Setup},
+    environment::Environment,
+    functions,
+    load::{Limit, Pacing},
+    mix::{Mix, Script},
+    ports::{self, PortUser},
+    report::{
+        self, Report,
+        case::Case,
+        hlog::{self, Log},
+    },
+    shots::Shots,
+    tally::Interval,
+};
+
+/// Time to calibrate the clock; about 10 ppm.
+const CALIBRATION: Duration = Duration::from_millis(50);
+
+/// How often results are taken from the client thread.
+const COLLECT: Duration = Duration::from_millis(5);
+
+/// Runs the command and prints its results to stdout. A failure status means that an answer was wrong, or that nothing
+/// was measured.
+pub fn run(command: &PerfCommand) -> anyhow::Result<ExitCode> {
+    match &command.suite {
+        Suite::Rpc(args) => rpc(args),
+        Suite::Bounce(args) => print_bounces(args),
+    }
+}
+
+/// One case to come.
+struct Plan {
+    name: String,
+    payload: Option<usize>,
+    scripts: Vec<Script>,
+}
+
+/// What the client thread says.
+enum Event {
+    Ready,
+    Done(Box<End>),
+}
+
+/// How a case ended.
+struct End {
+    outcome: Result<(), DriveError>,
+    first_mistake: Option<FirstMistake>,
+    counters: Vec<(&'static str, u64)>,
+}
+
+/// The client thread's state.
+struct Client {
+    setup: Setup,
+    pacing: Pacing,
+    phases: Phases,
+    clock: TscClock,
+    stop: Arc<AtomicBool>,
+    exchange: Exchange,
+    first: Box<Interval>,
+    plans: mpsc::Receiver<(usize, Mix)>,
+    events: mpsc::Sender<Event>,
+}
+
+impl PortUser for Client {
+    fn run<P: Port>(mut self, mut port: P) {
+        // A send fails only when the other thread is gone, and then the receive fails too.
+        let _ = self.events.send(Event::Ready);
+        while let Ok((case, mix)) = self.plans.recv() {
+            let before = counters(&port);
+            let start = self.clock.now().mono;
+            self.first.case = case;
+            let mut emulator = Emulator::new(self.setup.clone(), self.pacing, mix, self.first, start);
+            let outcome = drive(&mut port, &self.clock, &mut emulator, self.phases, &mut self.exchange, &self.stop);
+            let counters = grown(&before, counters(&port));
+            let first_mistake = emulator.first_mistake();
+            self.first = emulator.into_tally();
+            let _ = self.events.send(Event::Done(Box::new(End { outcome, first_mistake, counters })));
+        }
+    }
+}
+
+fn counters<P: Port>(port: &P) -> Vec<(&'static str, u64)> {
+    let mut counters = Vec::new();
+    port.counters(&mut |name, value| counters.push((name, value)));
+    counters
+}
+
+/// How much each counter grew.
+fn grown(before: &[(&'static str, u64)], mut after: Vec<(&'static str, u64)>) -> Vec<(&'static str, u64)> {
+    for (name, value) in &mut after {
+        let start = before.iter().find(|(known, _)| known == name).map_or(0, |(_, value)| *value);
+        *value = value.saturating_sub(start);
+    }
+    after
+}
+
+fn rpc(args: &RpcArgs) -> anyhow::Result<ExitCode> {
+    let environment = Environment::read();
+    let cpus = Cpus::choose(args.cpu, args.bounce_cpu)?;
+    let plans = plan(args)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        // The second signal ends the process at once.
+        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&stop))?;
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+    let mut log_file = args.hlog.as_ref().map(hlog::create).transpose()?;
+    let mut serializer = V2DeflateSerializer::new();
+    let mut log = log_file.as_mut().map(|file| Log::begin(file, &mut serializer)).transpose()?;
+    let clock = TscClock::calibrate(CALIBRATION);
+    let steps = plans[0].scripts.iter().map(|script| script.steps.len()).sum();
+    let (exchange, mut collector, first) = exchange(steps);
+    let (plan_tx, plan_rx) = mpsc::channel();
+    let (event_tx, event_rx) = mpsc::channel();
+    let client = Client {
+        setup: Setup {
+            peer: args.peer,
+            header: args.header(),
+            ptp: args.ptp(),
+            echo: args.echo,
+            timeout: Duration::from_millis(args.timeout),
+        },
+        pacing: args.pacing(),
+        phases: Phases { warmup: args.warmup, limit: args.limit(), interval: Duration::from_millis(args.interval) },
+        clock: clock.clone(),
+        stop: Arc::clone(&stop),
+        exchange,
+        first,
+        plans: plan_rx,
+        events: event_tx,
+    };
+    let max_frame = plans.iter().flat_map(|plan| &plan.scripts).flat_map(|script| &script.steps);
+    let max_frame =
+        max_frame.map(|step| step.payloads.width().max(step.expect.width())).max().unwrap_or(0) + args.header().len();
+    let port_args = args.clone();
+    let thread = thread::Builder::new().name("client".into()).spawn(move || -> anyhow::Result<()> {
+        pin_current_thread(cpus.client)?;
+        ports::open(&port_args, max_frame.max(ports::USUAL_FRAME), client)
+    })?;
+    if !matches!(event_rx.recv(), Ok(Event::Ready)) {
+        thread.join().expect("the client thread does not panic")?;
+        bail!("the client thread ended before its first case");
+    }
+
+    let progress = Progress::new(args, plans.len());
+    let mut cases = Vec::new();
+    for (index, plan) in plans.into_iter().enumerate() {
+        if stop.load(Relaxed) {
+            break;
+        }
+        let bounce_before = cpus.bounce(&clock);
+        let mix = Mix::new(&plan.scripts);
+        let functions: Vec<_> = mix.steps().iter().map(|step| step.name).collect();
+        let mut case = Case::new(plan.name, plan.payload, &functions);
+        progress.case(&case);
+        plan_tx.send((index, mix)).context("the client thread is gone")?;
+        let end = collect(&mut collector, &event_rx, &mut case, log.as_mut(), &progress)?;
+        end.outcome?;
+        case.bounce_after = cpus.bounce(&clock);
+        case.bounce_before = bounce_before;
+        case.first_mistake = end.first_mistake;
+        case.port_counters = end.counters;
+        cases.push(case);
+    }
+    drop(plan_tx);
+    thread.join().expect("the client thread does not panic")?;
+    progress.finish();
+    drop(log);
+    if let Some(mut file) = log_file {
+        file.flush().context("--hlog")?;
+    }
+
+    let report = Report::new(environment, args, cpus.client, &cases);
+    print!("{}", report::table::render(&report));
+    report::write_files(&report, args)?;
+    let measured = report.cases.iter().all(|case| case.counts.answered > 0);
+    let failed = report.cases.iter().any(|case| case.counts.failed());
+    Ok(if measured && !failed && !report.cases.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Takes intervals until the client says that the case is done.
+fn collect<W: Write>(
+    collector: &mut Collector,
+    events: &mpsc::Receiver<Event>,
+    case: &mut Case,
+    mut log: Option<&mut Log<'_, W>>,
+    progress: &Progress,
+) -> anyhow::Result<Box<End>> {
+    loop {
+        let event = events.recv_timeout(COLLECT);
+        let mut written = Ok(());
+        while collector.collect(|interval| {
+            case.add(interval);
+            if let Some(log) = log.as_deref_mut() {
+                written = log.write(case, interval);
+            }
+        }) {
+            progress.update(case);
+        }
+        written?;
+        match event {
+            Ok(Event::Done(end)) => return Ok(end),
+            Ok(Event::Ready) | Err(mpsc::RecvTimeoutError::Timeout) => {}
+            Err(mpsc::RecvTimeoutError::Disconnected) => bail!("the client thread is gone"),
+        }
+    }
+}
+
+/// The cases of a command line.
+fn plan(args: &RpcArgs) -> anyhow::Result<Vec<Plan>> {
+    let shots = match &args.shots {
+        Some(prefix) => Some(Shots::load(prefix, args.detectors, args.observables)?),
+        None if args.needs_shots() => bail!("qec_decode and decoding_server need --shots PREFIX"),
+        None => None,
+    };
+    let sweep = args.sweep().iter().map(|payload| {
+        let scripts = functions::scripts(&args.functions, *payload, shots.as_ref(), args.decoder);
+        let payload = args.functions.iter().any(|weighted| weighted.function.is_sized()).then_some(*payload);
+        Plan { name: case_name(&scripts, payload, args.pacing()), payload, scripts }
+    });
+    Ok(sweep.collect())
+}
+
+fn case_name(scripts: &[Script], payload: Option<usize>, pacing: Pacing) -> String {
+    let names: Vec<_> = scripts
+        .iter()
+        .map(|script| match &script.steps[..] {
+            [step] => step.name,
+            _ => "decoding_server",
+        })
+        .collect();
+    let payload = payload.map_or(String::new(), |bytes| format!(" {bytes} B"));
+    let pacing = match pacing {
+        Pacing::Closed { window } => format!("window {window}"),
+        Pacing::Open { rate, burst: 1 } => format!("{rate}/s"),
+        Pacing::Open { rate, burst } => format!("{rate}/s in bursts of {burst}"),
+    };
+    format!("{}{payload}, {pacing}", names.join(" + "))
+}
+
+/// The CPUs of a run.
+#[derive(Debug, Clone, Copy)]
+struct Cpus {
+    client: usize,
+    other: Option<usize>,
+}
+
+impl Cpus {
+    fn choose(client: Option<usize>, other: Option<usize>) -> anyhow::Result<Self> {
+        let allowed = core_affinity::get_core_ids().context("cannot read which CPUs this process may run on")?;
+        let client = client.or(allowed.first().map(|core| core.id)).context("this process may run on no CPU")?;
+        let other = other.or(allowed.iter().rev().map(|core| core.id).find(|cpu| *cpu != client));
+        Ok(Self { client, other })
+    }
+
+    /// `None` where there is one CPU only, or another program kept one of them busy throughout.
+    fn bounce(self, clock: &TscClock) -> Option<Bounce> {
+        bounce([self.client, self.other?], clock).ok()
+    }
+}
+
+fn print_bounces(args: &BounceArgs) -> anyhow::Result<ExitCode> {
+    let given = args.cpus.as_deref().unwrap_or_default();
+    let cpus = Cpus::choose(given.first().copied(), given.get(1).copied())?;
+    let other = cpus.other.context("the bounce needs two CPUs, and this process may run on one only")?;
+    let clock = TscClock::calibrate(CALIBRATION);
+    println!("round trips of a cache line between CPUs {} and {other}, in nanoseconds", cpus.client);
+    for _ in 0..args.repeat {
+        let bounce = bounce([cpus.client, other], &clock)?;
+        println!("median {:7.1}   min {:7.1}   {}", bounce.median_ns, bounce.min_ns, bounce.state.name());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The progress bar on stderr.
+struct Progress {
+    bar: ProgressBar,
+    limit: Limit,
+    cases: usize,
+}
+
+impl Progress {
+    fn new(args: &RpcArgs, cases: usize) -> Self {
+        let limit = args.limit();
+        let length = match limit {
+            Limit::Count(count) => count,
+            Limit::Duration(duration) => duration.as_millis() as u64,
+        };
+        let target = if args.no_progress { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+        let bar = ProgressBar::with_draw_target(Some(length), target);
+        bar.set_style(ProgressStyle::with_template("{prefix} {wide_bar} {msg} {eta}").expect("a valid template"));
+        Self { bar, limit, cases }
+    }
+
+    fn case(&self, case: &Case) {
+        self.bar.reset();
+        self.bar.set_prefix(if self.cases > 1 {
+            format!("{} (of {} cases)", case.name, self.cases)
+        } else {
+            case.name.clone()
+        });
+        self.bar.set_message("");
+    }
+
+    fn update(&self, case: &Case) {
+        let counts = &case.counts;
+        self.bar.set_position(match self.limit {
+            Limit::Count(_) => counts.sent,
+            Limit::Duration(_) => case.elapsed().as_millis() as u64,
+        });
+        let p50 = case.points.last().map_or(0.0, |point| point.p50_ns as f64 / 1e3);
+        self.bar.set_message(format!("{} answered, {} lost, p50 {p50:.2} us", counts.answered, counts.lost));
+    }
+
+    fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}
