@@ -1,7 +1,8 @@
 //! Decoders of quantum error correction, sans-IO: detection events in, predicted flips of logical observables out.
 //!
 //! A model comes from a Stim detector error model ([`dem`]). [`Decoder`] is the face of both algorithms: matching
-//! ([`mwpm`]) and a table of small error sets ([`lut`]). [`sparse`] maps raw measurements to detection events.
+//! ([`mwpm`]) and a table of small error sets ([`lut`]). [`sparse`] maps raw measurements to detection events;
+//! [`mock`] answers recorded syndromes only.
 #![forbid(unsafe_code)]
 
 mod bits;
@@ -9,6 +10,7 @@ mod decoder;
 pub mod dem;
 mod graph;
 pub mod lut;
+pub mod mock;
 pub mod mwpm;
 pub mod sparse;
 

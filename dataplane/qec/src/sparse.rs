@@ -9,7 +9,7 @@ pub const MAX_SPARSE: usize = 1 << 20;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SparseError {
     /// A number is neither a column nor the end of a row.
-    #[error("entry {at} is {value}: expected a column, 0 to {}, or -1 at the end of a row", columns - 1)]
+    #[error("entry {at} is {value}: expected a column below {columns}, or -1 at the end of a row")]
     Entry {
         /// Index of the number.
         at: usize,

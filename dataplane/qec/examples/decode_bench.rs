@@ -1,0 +1,109 @@
+//! Times the decoders on the shots of `perf/data`: the handler only, one core, one JSON line per set and algorithm.
+//!
+//! `cargo run --release -p berth-qec --example decode_bench [ROUNDS]`
+//!
+//! Every shot is decoded ROUNDS times (default 3) after one round to warm up; `p50_ns` and the like are of single
+//! decodes with the cost of reading the clock taken off, `mean_ns` and `shots_per_s` are of whole rounds.
+
+use std::{fs, hint::black_box, path::Path, time::Instant};
+
+use anyhow::{Context, Result};
+use berth_qec::{Algorithm, Decoder, ModelError, lut::LutError};
+use hdrhistogram::Histogram;
+use serde_json::json;
+
+fn main() -> Result<()> {
+    let rounds = match std::env::args().nth(1) {
+        Some(rounds) => rounds.parse().context("ROUNDS is a number of rounds")?,
+        None => 3,
+    };
+    for distance in [3, 5, 7] {
+        for (p, noise, model) in [(0.001, "_p1e-3", ""), (0.005, "_p5e-3", "_p5e-3")] {
+            let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+            let read = |kind| {
+                let path = root.join(format!("perf/data/surface_d{distance}{noise}.{kind}.b8"));
+                fs::read(&path).with_context(|| path.display().to_string())
+            };
+            let set = Set { events: read("dets")?, flips: read("obs")?, pymatching: read("pymatching")? };
+            let path = root.join(format!("config/decoders/surface_d{distance}{model}.dem"));
+            let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+            for (name, algorithm) in [
+                ("mwpm", Algorithm::Mwpm),
+                ("lut1", Algorithm::Lut { depth: 1 }),
+                ("lut2", Algorithm::Lut { depth: 2 }),
+            ] {
+                let started = Instant::now();
+                let mut decoder = match Decoder::from_dem(&text, algorithm) {
+                    Err(ModelError::Lut(too_large @ LutError::TooLarge { .. })) => {
+                        eprintln!("d={distance} p={p} {name}: {too_large}");
+                        continue;
+                    }
+                    decoder => decoder?,
+                };
+                let mut line = json!({
+                    "decoder": "berth", "algorithm": name, "d": distance, "p": p,
+                    "build_ms": started.elapsed().as_millis() as u64,
+                });
+                let figures = measure(&mut decoder, &set, rounds)?;
+                line.as_object_mut().context("an object")?.extend(figures);
+                println!("{line}");
+            }
+        }
+    }
+    Ok(())
+}
+
+struct Set {
+    events: Vec<u8>,
+    flips: Vec<u8>,
+    pymatching: Vec<u8>,
+}
+
+fn measure(decoder: &mut Decoder, set: &Set, rounds: u32) -> Result<serde_json::Map<String, serde_json::Value>> {
+    let shots = set.flips.len();
+    let width = decoder.num_detectors().div_ceil(8);
+    let (mut agree, mut wrong) = (0, 0);
+    for ((events, flips), pymatching) in set.events.chunks_exact(width).zip(&set.flips).zip(&set.pymatching) {
+        let mut predicted = [0];
+        decoder.decode(events, &mut predicted)?;
+        agree += usize::from(predicted[0] == *pymatching);
+        wrong += usize::from(predicted[0] != *flips);
+    }
+
+    let started = Instant::now();
+    for _ in 0..rounds {
+        for events in set.events.chunks_exact(width) {
+            let mut predicted = [0];
+            decoder.decode(black_box(events), &mut predicted)?;
+            black_box(predicted);
+        }
+    }
+    let mean_ns = started.elapsed().as_nanos() as f64 / f64::from(rounds) / shots as f64;
+
+    let clock_ns = (0..1000).map(|_| Instant::now().elapsed().as_nanos() as u64).min().unwrap_or(0);
+    let mut times = Histogram::<u64>::new_with_bounds(1, 1_000_000_000, 3)?;
+    for _ in 0..rounds {
+        for events in set.events.chunks_exact(width) {
+            let mut predicted = [0];
+            let started = Instant::now();
+            decoder.decode(black_box(events), &mut predicted)?;
+            let took = started.elapsed().as_nanos() as u64;
+            black_box(predicted);
+            times.saturating_record(took.saturating_sub(clock_ns).max(1));
+        }
+    }
+    let figures = json!({
+        "shots": shots,
+        "p50_ns": times.value_at_quantile(0.5),
+        "p99_ns": times.value_at_quantile(0.99),
+        "p999_ns": times.value_at_quantile(0.999),
+        "mean_ns": mean_ns.round(),
+        "shots_per_s": (1e9 / mean_ns).round(),
+        "agreement": agree as f64 / shots as f64,
+        "logical_errors": wrong,
+    });
+    match figures {
+        serde_json::Value::Object(figures) => Ok(figures),
+        _ => unreachable!("json!({{}}) is an object"),
+    }
+}

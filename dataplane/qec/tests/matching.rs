@@ -1,0 +1,149 @@
+//! Matching on models made here, against the exact answer.
+
+use berth_qec::{Algorithm, DecodeError, Decoder, ModelError, mwpm::MwpmError};
+use proptest::prelude::*;
+
+fn mwpm(model: &str) -> Decoder {
+    Decoder::from_dem(model, Algorithm::Mwpm).unwrap()
+}
+
+fn decode(decoder: &mut Decoder, events: u64) -> Result<u64, DecodeError> {
+    let mut flips = [0; 8];
+    let width = decoder.num_observables().div_ceil(8);
+    decoder.decode(&events.to_le_bytes()[..decoder.num_detectors().div_ceil(8)], &mut flips[..width])?;
+    Ok(u64::from_le_bytes(flips))
+}
+
+#[test]
+fn repetition_code() {
+    // Five data qubits, four checks; the observable is the first qubit.
+    let mut decoder = mwpm("error(0.1) D0 L0\nerror(0.1) D0 D1\nerror(0.1) D1 D2\nerror(0.1) D2 D3\nerror(0.1) D3");
+    for errors in 0..32u32 {
+        let events = u64::from((errors ^ errors >> 1) & 0xF);
+        let minority = if errors.count_ones() <= 2 { errors } else { !errors };
+        assert_eq!(decode(&mut decoder, events), Ok(u64::from(minority & 1)), "errors {errors:05b}");
+    }
+}
+
+#[test]
+fn parallel_errors_are_one_edge() {
+    // Two errors of 4 % make one of 7.7 %, which is likelier than one of 6 %; alone they would not be.
+    let mut decoder = mwpm("error(0.04) D0 L0\nerror(0.06) D0 D1\nerror(0.04) D0 L0\nerror(0.5) D1");
+    assert_eq!(decode(&mut decoder, 0b01), Ok(1));
+    let mut decoder = mwpm("error(0.04) D0 L0\nerror(0.06) D0 D1\nerror(0.5) D1");
+    assert_eq!(decode(&mut decoder, 0b01), Ok(0));
+}
+
+#[test]
+fn decomposed_errors_are_their_parts() {
+    let mut decoder = mwpm("error(0.1) D0 L0 ^ D1 D2 L1\nerror(0.001) D1\nerror(0.001) D2");
+    assert_eq!(decode(&mut decoder, 0b001), Ok(0b01));
+    assert_eq!(decode(&mut decoder, 0b110), Ok(0b10));
+    assert_eq!(decode(&mut decoder, 0b111), Ok(0b11));
+}
+
+#[test]
+fn likely_errors_are_expected() {
+    let mut decoder = mwpm("error(0.9) D0 L0\nerror(0.1) D0 L1\nerror(1) D1 L2");
+    // Parallel: 0.9 and 0.1 make 0.82, with the first one's observable.
+    assert_eq!(decode(&mut decoder, 0b00), Ok(0b000));
+    assert_eq!(decode(&mut decoder, 0b10), Ok(0b100));
+    assert_eq!(decode(&mut decoder, 0b11), Ok(0b101));
+}
+
+#[test]
+fn odd_events_without_a_boundary_fail_and_harm_nothing() {
+    let ring: Vec<_> = (0..20).map(|i| format!("error(0.1) D{i} D{} L{}\n", (i + 1) % 20, i % 3)).collect();
+    let mut decoder = mwpm(&format!("{}error(0.1) D20 L5\ndetector D21", ring.concat()));
+    let good = decode(&mut decoder, 0b11);
+    assert_eq!(good, Ok(1));
+    for odd in [1, 0b111, 0x7_FFFF, 1 << 21] {
+        assert_eq!(decode(&mut decoder, odd), Err(DecodeError::Unmatchable), "{odd:#x}");
+        assert_eq!(decode(&mut decoder, 0b11), good);
+    }
+    assert_eq!(decode(&mut decoder, 1 << 20), Ok(1 << 5));
+    assert!(decode(&mut decoder, 0xF_FFFF).is_ok());
+}
+
+#[test]
+fn hyperedges_and_huge_models_are_refused() {
+    let error = Decoder::from_dem("error(0.1) D0\n\nerror(0.1) D0 ^ D1 D2 D3", Algorithm::Mwpm).unwrap_err();
+    assert_eq!(error, ModelError::Mwpm(MwpmError::NotGraphlike { line: 3, detectors: 3 }));
+    assert!(error.to_string().starts_with("line 3: "));
+    let error = Decoder::from_dem("detector D5000", Algorithm::Mwpm).unwrap_err();
+    assert_eq!(error, ModelError::Mwpm(MwpmError::TooManyDetectors(5001)));
+}
+
+#[test]
+fn a_model_without_errors_decodes_nothing() {
+    let mut decoder = mwpm("");
+    assert_eq!(decode(&mut decoder, 0), Ok(0));
+}
+
+/// Detectors of an edge (one: to the boundary) and its probability.
+type Edge = (Vec<u32>, f64);
+
+/// A graph of up to 14 detectors and 60 edges, no two parallel. Each edge flips an observable of its own, so that the
+/// decoder's answer names the edges it chose.
+fn graphs() -> impl Strategy<Value = (usize, Vec<Edge>)> {
+    (1..15usize).prop_flat_map(|detectors| {
+        let end = 0..detectors as u32;
+        let ends = (end.clone(), end).prop_map(|(one, other)| {
+            let mut ends = vec![one.min(other), one.max(other)];
+            ends.dedup();
+            ends
+        });
+        let probability = prop_oneof![4 => 0.001..0.5, 1 => 0.5..0.999];
+        let edges = prop::collection::btree_map(ends, probability, 0..60);
+        (Just(detectors), edges.prop_map(|edges| edges.into_iter().collect()))
+    })
+}
+
+/// The least weight of edges that make each syndrome, by trying every one with and without each edge.
+fn least_weights(detectors: usize, edges: &[Edge]) -> Vec<f64> {
+    let mut least = vec![f64::INFINITY; 1 << detectors];
+    least[0] = 0.0;
+    for edge in edges {
+        let before = least.clone();
+        for (syndrome, least) in least.iter_mut().enumerate() {
+            *least = least.min(before[syndrome ^ syndrome_of(edge)] + weight(edge));
+        }
+    }
+    least
+}
+
+fn syndrome_of((ends, _): &Edge) -> usize {
+    ends.iter().fold(0, |syndrome, end| syndrome ^ 1 << end)
+}
+
+fn weight((_, p): &Edge) -> f64 {
+    ((1.0 - p) / p).ln()
+}
+
+proptest! {
+    #[test]
+    fn matchings_are_least((detectors, edges) in graphs(), picks in prop::collection::vec(any::<u16>(), 16)) {
+        let mut model = vec![format!("detector D{}\nlogical_observable L63", detectors - 1)];
+        for (index, (ends, p)) in edges.iter().enumerate() {
+            let ends: Vec<_> = ends.iter().map(|end| format!("D{end}")).collect();
+            model.push(format!("error({p}) {} L{index}", ends.join(" ")));
+        }
+        let mut decoder = mwpm(&model.join("\n"));
+        let least = least_weights(detectors, &edges);
+        // Every event at once is the largest group that the graph can make.
+        for syndrome in picks.iter().map(|&pick| pick as usize % least.len()).chain([least.len() - 1]) {
+            match decode(&mut decoder, syndrome as u64) {
+                Err(error) => {
+                    prop_assert_eq!(error, DecodeError::Unmatchable);
+                    prop_assert!(least[syndrome].is_infinite());
+                }
+                Ok(flips) => {
+                    let chosen = || edges.iter().enumerate().filter(|(index, _)| flips >> index & 1 == 1);
+                    prop_assert_eq!(chosen().fold(0, |syndrome, (_, edge)| syndrome ^ syndrome_of(edge)), syndrome);
+                    let found: f64 = chosen().map(|(_, edge)| weight(edge)).sum();
+                    prop_assert!((found - least[syndrome]).abs() < 0.01, "{} is not {}", found, least[syndrome]);
+                }
+            }
+        }
+    }
+}

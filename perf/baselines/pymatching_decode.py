@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+"""Times PyMatching on the shots of perf/data, on one core: the lines that `decode_bench` prints, to compare with.
+
+    taskset -c 1 python perf/baselines/pymatching_decode.py [ROUNDS]     (pip install stim==1.16.0 pymatching==2.4.0)
+
+`mean_ns` and `shots_per_s` are of `decode_batch` over a whole set; the percentiles are of single `decode` calls, which
+carry the cost of a Python call each.
+"""
+
+import json
+import pathlib
+import sys
+import time
+
+import numpy
+import pymatching
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+ROUNDS = int(sys.argv[1]) if len(sys.argv) > 1 else 3
+
+for distance in (3, 5, 7):
+    for p, noise, model in ((0.001, "_p1e-3", ""), (0.005, "_p5e-3", "_p5e-3")):
+        matching = pymatching.Matching.from_detector_error_model_file(
+            str(ROOT / f"config/decoders/surface_d{distance}{model}.dem")
+        )
+        detectors = matching.num_detectors
+        stem = ROOT / f"perf/data/surface_d{distance}{noise}"
+        packed = numpy.fromfile(f"{stem}.dets.b8", dtype=numpy.uint8).reshape(-1, -(-detectors // 8))
+        flips = numpy.fromfile(f"{stem}.obs.b8", dtype=numpy.uint8)
+        recorded = numpy.fromfile(f"{stem}.pymatching.b8", dtype=numpy.uint8)
+        shots = len(packed)
+
+        def batch():
+            return matching.decode_batch(packed, bit_packed_shots=True, bit_packed_predictions=True)
+
+        predicted = batch()[:, 0]
+        started = time.perf_counter_ns()
+        for _ in range(ROUNDS):
+            batch()
+        mean = (time.perf_counter_ns() - started) / ROUNDS / shots
+
+        singles = numpy.unpackbits(packed, axis=1, bitorder="little")[:, :detectors]
+        times = []
+        for events in singles:
+            started = time.perf_counter_ns()
+            matching.decode(events)
+            times.append(time.perf_counter_ns() - started)
+        p50, p99, p999 = numpy.percentile(times, (50, 99, 99.9))
+        print(
+            json.dumps(
+                {
+                    "decoder": "pymatching",
+                    "algorithm": "mwpm",
+                    "d": distance,
+                    "p": p,
+                    "shots": shots,
+                    "p50_ns": round(p50),
+                    "p99_ns": round(p99),
+                    "p999_ns": round(p999),
+                    "mean_ns": round(mean),
+                    "shots_per_s": round(1e9 / mean),
+                    "agreement": float((predicted == recorded).mean()),
+                    "logical_errors": int((predicted != flips).sum()),
+                }
+            )
+        )
