@@ -33,17 +33,6 @@ pub enum Idle {
     Spin,
 }
 
-/// What the idle policy looks at after a whole round of empty turns.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Quiet {
-    /// Since the last turn that did anything.
-    pub(crate) since_work: Duration,
-    /// A service owes answers that no descriptor announces.
-    pub(crate) outstanding: bool,
-    /// Every lane has a descriptor that announces its frames.
-    pub(crate) wakeable: bool,
-}
-
 /// The policy and where it stands: each sleep without work in between is twice as long as the one before.
 #[derive(Debug)]
 pub(crate) struct IdleState {
@@ -63,26 +52,26 @@ impl IdleState {
         self.next_sleep = SHORTEST_SLEEP;
     }
 
-    /// The time since the last work, or since the first call.
-    pub(crate) fn since_work(&mut self, now: Nanos) -> Duration {
-        now - *self.last_work.get_or_insert(now)
-    }
-
-    /// A whole round did nothing.
-    pub(crate) fn step(&mut self, quiet: Quiet) -> Step {
-        let spins = match self.policy {
-            Idle::Spin => true,
-            Idle::Adaptive => quiet.since_work < SPIN_AFTER_WORK,
-            Idle::Wait => quiet.outstanding && quiet.since_work < SPIN_AFTER_WORK,
-        };
-        if spins {
+    /// A whole round did nothing. `outstanding`: some service owes answers, which no descriptor announces.
+    /// `wakeable`: every lane has a descriptor that announces its frames. Neither is asked while the policy spins.
+    pub(crate) fn step(
+        &mut self,
+        now: Nanos,
+        outstanding: impl FnOnce() -> bool,
+        wakeable: impl FnOnce() -> bool,
+    ) -> Step {
+        let worked_lately = now < *self.last_work.get_or_insert(now) + SPIN_AFTER_WORK;
+        if self.policy == Idle::Spin || (self.policy == Idle::Adaptive && worked_lately) {
             return Step::Spin;
         }
-        if quiet.outstanding || !quiet.wakeable {
-            return Step::Sleep(SHORTEST_SLEEP);
+        match outstanding() {
+            true if worked_lately => Step::Spin,
+            false if wakeable() => {
+                let sleep = self.next_sleep;
+                self.next_sleep = (sleep * 2).min(LONGEST_SLEEP);
+                Step::Sleep(sleep)
+            }
+            _ => Step::Sleep(SHORTEST_SLEEP),
         }
-        let sleep = self.next_sleep;
-        self.next_sleep = (sleep * 2).min(LONGEST_SLEEP);
-        Step::Sleep(sleep)
     }
 }

@@ -6,7 +6,7 @@ use berth_port::{Nanos, Now, Port, Service};
 
 use crate::{
     Idle, Lane, Recorder, Telemetry,
-    idle::{IdleState, Quiet},
+    idle::IdleState,
     lane::{Turn, Work},
     telemetry::{Board, LaneBoard},
 };
@@ -45,7 +45,7 @@ pub struct Lcore {
     counts: Counts,
     /// What the poll before this one did, whose end is this poll's beginning.
     last: Option<Last>,
-    published: Nanos,
+    publish_at: Nanos,
     board: Arc<Board>,
     telemetry: Telemetry,
     index: usize,
@@ -129,7 +129,7 @@ impl Lcore {
             drain: None,
             counts,
             last: None,
-            published: Nanos(0),
+            publish_at: Nanos(0),
             index: telemetry.add_lcore(name.into(), board.clone()),
             board,
             telemetry: telemetry.clone(),
@@ -168,7 +168,7 @@ impl Lcore {
     #[inline]
     pub fn poll(&mut self, now: Now) -> Step {
         self.settle(now.mono);
-        if now.mono - self.published >= PUBLISH_EVERY {
+        if now.mono >= self.publish_at {
             self.publish(now.mono);
         }
         let draining = match self.drain {
@@ -203,7 +203,7 @@ impl Lcore {
     #[inline]
     fn settle(&mut self, now: Nanos) {
         let Some(last) = self.last else { return };
-        let took = (now - last.at).as_nanos() as u64;
+        let took = now.0.saturating_sub(last.at.0);
         self.counts.elapsed_ns += took;
         match last.did {
             Did::Nothing => {}
@@ -237,13 +237,12 @@ impl Lcore {
 
     /// Decides after a whole round of empty turns.
     fn quiet(&mut self, now: Nanos) -> Step {
-        let outstanding = self.slots.iter().any(|slot| slot.lane.outstanding() > 0);
+        let slots = &self.slots;
+        let outstanding = || slots.iter().any(|slot| slot.lane.outstanding() > 0);
         if self.drain.is_some() {
-            return if outstanding { Step::Spin } else { self.finish(now) };
+            return if outstanding() { Step::Spin } else { self.finish(now) };
         }
-        let since_work = self.idle.since_work(now);
-        let wakeable = self.slots.iter().all(|slot| slot.lane.wait_fd().is_some());
-        let step = self.idle.step(Quiet { since_work, outstanding, wakeable });
+        let step = self.idle.step(now, outstanding, || slots.iter().all(|slot| slot.lane.wait_fd().is_some()));
         if let Step::Sleep(_) = step {
             self.counts.sleeps += 1;
             self.empty_turns = 0;
@@ -265,7 +264,7 @@ impl Lcore {
 
     #[cold]
     fn publish(&mut self, now: Nanos) {
-        self.published = now;
+        self.publish_at = now + PUBLISH_EVERY;
         self.board.publish(|visit| self.counts.report(visit));
         for slot in &self.slots {
             let [counters, port, service] = &slot.boards;
