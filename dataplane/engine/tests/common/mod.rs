@@ -75,26 +75,25 @@ impl Port for Scripted {
 pub(crate) struct Late {
     pub(crate) after: Option<Duration>,
     pub(crate) never: bool,
-    pub(crate) due: VecDeque<Nanos>,
+    pub(crate) due: VecDeque<(Nanos, SocketAddr)>,
     pub(crate) handled: u64,
 }
 
 impl Service for Late {
-    fn handle(&mut self, _: &mut Frame<'_>, now: Now) -> Verdict {
+    fn handle(&mut self, frame: &mut Frame<'_>, now: Now) -> Verdict {
         self.handled += 1;
         match self.after {
-            _ if self.never => self.due.push_back(Nanos(u64::MAX)),
+            _ if self.never => self.due.push_back((Nanos(u64::MAX), frame.peer())),
             None => return Verdict::Reply,
-            Some(after) => self.due.push_back(now.mono + after),
+            Some(after) => self.due.push_back((now.mono + after, frame.peer())),
         }
         Verdict::Drop
     }
 
     fn poll<P: Port>(&mut self, port: &mut P, now: Now) -> usize {
         let mut posted = 0;
-        while self.due.front().is_some_and(|due| *due <= now.mono) {
-            self.due.pop_front();
-            port.post(port.local_addr(), |_| 8).unwrap();
+        while let Some((_, peer)) = self.due.pop_front_if(|(due, _)| *due <= now.mono) {
+            port.post(peer, |_| 8).unwrap();
             posted += 1;
         }
         posted
