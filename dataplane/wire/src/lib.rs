@@ -2,4 +2,5 @@
 //! payload or panics on any input.
 #![forbid(unsafe_code)]
 
+pub mod net;
 pub mod rpc;

@@ -1,0 +1,24 @@
+//! Berth's own small IP host: what a port over raw frames needs to speak UDP.
+//!
+//! A [`Host`] owns one link-layer address, a few IP addresses and one UDP port. It reads received frames and says what
+//! they are ([`Outcome`]), answers ARP, neighbour discovery and ping in place, turns a datagram into its answer in the
+//! same buffer, and builds frames of its own. It does no I/O, allocates nothing per frame and never reads a clock.
+//!
+//! ```text
+//! rx(frame) -> Udp(datagram)   the service writes an answer over the payload, then `reply` rewrites the headers
+//!           -> Answer(len)     the frame now holds an answer to ARP, NDP or ping: send it
+//!           -> Drop(reason)    counted by the caller
+//! route(peer) -> Route         write a payload behind `Route::header_len`, then `seal` writes the headers
+//! solicit(peer) -> len         a request for a neighbour that `route` did not know
+//! ```
+#![forbid(unsafe_code)]
+
+mod host;
+mod inbound;
+mod neighbours;
+mod outbound;
+
+pub use host::{Host, HostConfig, Interface};
+pub use inbound::{Datagram, Drop, Outcome, Verified};
+pub use neighbours::SharedNeighbours;
+pub use outbound::{NoRoute, Route, Sealed};

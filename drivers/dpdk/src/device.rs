@@ -1,0 +1,343 @@
+//! Devices: brought up, shared by their queues, taken down.
+
+use std::{
+    ffi::{CStr, CString},
+    net::IpAddr,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use berth_dpdk_sys as sys;
+use berth_net::{Host, HostConfig, Interface, SharedNeighbours};
+use berth_port::BURST;
+use berth_wire::net::{EthernetHeader, MacAddr, VlanTag};
+
+use crate::{
+    eal::Eal,
+    error::{Errno, Error},
+    port::DpdkPort,
+    rings::Rings,
+};
+
+/// Names pools, so that one that stays behind its device cannot be in the way of the next.
+static POOLS: AtomicU32 = AtomicU32::new(0);
+
+/// How to open a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortConfig {
+    /// A PCI address or the name of a software device, with the driver's arguments behind commas.
+    pub device: String,
+    /// Our addresses, each with its prefix length in bits; the first is the port's local address.
+    pub addresses: Vec<(IpAddr, u8)>,
+    /// The UDP port; 0 takes one from the dynamic range (RFC 6335 section 6).
+    pub udp_port: u16,
+    /// The 802.1Q VLAN, 1 to 4094.
+    pub vlan: Option<u16>,
+    /// Queue pairs, one port each; the device spreads flows over them where it can (RSS).
+    pub queues: u16,
+    /// Receive descriptors a queue; adjusted to what the device has.
+    pub rx_desc: u16,
+    /// Transmit descriptors a queue; adjusted to what the device has.
+    pub tx_desc: u16,
+    /// The longest IP packet, in bytes.
+    pub mtu: u16,
+    /// Neighbours that need not, or cannot, be asked for by ARP and NDP.
+    pub neighbours: Vec<(IpAddr, MacAddr)>,
+}
+
+impl Default for PortConfig {
+    /// One queue of 1024 descriptors each way, an MTU of 1500, no device and no address yet.
+    fn default() -> Self {
+        Self {
+            device: String::new(),
+            addresses: Vec::new(),
+            udp_port: 0,
+            vlan: None,
+            queues: 1,
+            rx_desc: 1024,
+            tx_desc: 1024,
+            mtu: 1500,
+            neighbours: Vec::new(),
+        }
+    }
+}
+
+/// DPDK's control functions are not thread-safe.
+pub(crate) static CONTROL: Mutex<()> = Mutex::new(());
+
+/// The least MTU of a link that carries IPv6 (RFC 8200 section 5).
+const IPV6_MIN_MTU: u16 = 1280;
+/// Of a pool's buffers, what its threads may keep in their caches.
+const POOL_CACHE: u32 = 256;
+/// What a pool holds beside the descriptors' share: AF_XDP keeps 2048 buffers in its fill ring and as many in flight.
+const POOL_SPARE: u32 = 4096 + 2 * POOL_CACHE + 4 * BURST as u32;
+/// The least data room of a buffer: every driver accepts 2 KiB.
+const MIN_ROOM: u32 = 2048;
+/// The kernel frees an AF_XDP binding some time after its socket is closed; until then a new one is refused as busy.
+const XDP_REBIND: Duration = Duration::from_secs(2);
+
+/// Opens a device and returns its ports, one per queue.
+///
+/// The link need not be up yet: a memif server has one when its client comes. See [`DpdkPort::wait_link`].
+pub fn open(_eal: Eal, config: &PortConfig) -> Result<Vec<DpdkPort>, Error> {
+    check(config)?;
+    let started = Instant::now();
+    loop {
+        match open_once(config) {
+            Err(Error::Setup { .. }) if config.device.starts_with("net_af_xdp") && started.elapsed() < XDP_REBIND => {
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            result => return result,
+        }
+    }
+}
+
+fn open_once(config: &PortConfig) -> Result<Vec<DpdkPort>, Error> {
+    // Declared before the lock, so dropped after it: taking a device down takes the lock again.
+    let mut device;
+    let _control = CONTROL.lock().unwrap_or_else(PoisonError::into_inner);
+    let name = config.device.split(',').next().unwrap_or_default();
+    let (c_name, arguments) = (c_string(name)?, c_string(&config.device)?);
+    if port_id(&c_name).is_some() {
+        return Err(Error::InUse(name.to_owned()));
+    }
+    // SAFETY: EAL is initialised (`open` takes its proof); the string is NUL-terminated and only read.
+    Errno::check(unsafe { sys::rte_dev_probe(arguments.as_ptr()) })
+        .map_err(|errno| Error::Probe { device: config.device.clone(), errno })?;
+    let port = port_id(&c_name).ok_or(Error::Probe { device: config.device.clone(), errno: Errno(libc::ENODEV) })?;
+    device = Device::new(port, name);
+    let host = start(&mut device, config)?;
+    Ok(ports(device, config, &host))
+}
+
+pub(crate) fn c_string(text: &str) -> Result<CString, Error> {
+    CString::new(text).map_err(|_| Error::Nul(text.to_owned()))
+}
+
+fn port_id(name: &CStr) -> Option<u16> {
+    let mut port = 0;
+    // SAFETY: EAL is initialised; the name is read, the number written.
+    (unsafe { sys::rte_eth_dev_get_port_by_name(name.as_ptr(), &raw mut port) } == 0).then_some(port)
+}
+
+/// What can be refused before a device is touched.
+pub(crate) fn check(config: &PortConfig) -> Result<(), Error> {
+    let device = || config.device.clone();
+    if config.addresses.is_empty() {
+        return Err(Error::NoAddress(device()));
+    }
+    for &(address, prefix) in &config.addresses {
+        let width = if address.is_ipv4() { 32 } else { 128 };
+        let broadcast = matches!(address, IpAddr::V4(a) if a.is_broadcast());
+        if prefix > width || address.is_unspecified() || address.is_multicast() || broadcast {
+            return Err(Error::Address { device: device(), address, prefix });
+        }
+    }
+    match config.vlan {
+        Some(vlan) if !(1..=4094).contains(&vlan) => Err(Error::Vlan { device: device(), vlan }),
+        _ => Ok(()),
+    }
+}
+
+/// A started device, owned by its ports together.
+#[derive(Debug)]
+pub(crate) struct Device {
+    pub(crate) port: u16,
+    pub(crate) name: String,
+    started: bool,
+    /// The device completes UDP checksums.
+    pub(crate) completes_checksums: bool,
+    pools: Vec<*mut sys::rte_mempool>,
+    /// What keeps the buffers of a device made of rings.
+    pub(crate) rings: Option<Arc<Rings>>,
+}
+
+// SAFETY: the pointers are used while the device is set up and taken down only, by one thread.
+unsafe impl Send for Device {}
+// SAFETY: as above; ports only read the numbers and the name.
+unsafe impl Sync for Device {}
+
+impl Device {
+    pub(crate) fn new(port: u16, name: &str) -> Self {
+        Self { port, name: name.to_owned(), started: false, completes_checksums: false, pools: Vec::new(), rings: None }
+    }
+
+    fn error(&self, step: &'static str) -> impl Fn(Errno) -> Error {
+        let device = self.name.clone();
+        move |errno| Error::Setup { device: device.clone(), step, errno }
+    }
+
+    fn info(&self) -> Result<sys::rte_eth_dev_info, Error> {
+        let mut info = sys::rte_eth_dev_info::default();
+        // SAFETY: the port exists as long as the device; `info` is written whole.
+        Errno::check(unsafe { sys::rte_eth_dev_info_get(self.port, &raw mut info) })
+            .map_err(self.error("reading its capabilities"))?;
+        Ok(info)
+    }
+
+    /// Whether the link is up, as the driver last saw it.
+    pub(crate) fn link_is_up(&self) -> bool {
+        /// DPDK writes a link's state as one aligned 64-bit word.
+        #[repr(align(8))]
+        #[derive(Default)]
+        struct Aligned(sys::rte_eth_link);
+        let mut link = Aligned::default();
+        // SAFETY: the port exists as long as the device; the link's state is written whole.
+        let result = unsafe { sys::rte_eth_link_get_nowait(self.port, &raw mut link.0) };
+        result == 0 && u32::from(link.0.link_status()) == sys::RTE_ETH_LINK_UP
+    }
+
+    /// The device's own counters.
+    pub(crate) fn stats(&self) -> sys::rte_eth_stats {
+        let mut stats = sys::rte_eth_stats::default();
+        // SAFETY: the port exists as long as the device; a driver without counters leaves the zeros.
+        unsafe { sys::rte_eth_stats_get(self.port, &raw mut stats) };
+        stats
+    }
+
+    /// The device's link-layer address; one of our own making where it has none.
+    fn mac(&self) -> Result<MacAddr, Error> {
+        let mut mac = MacAddr::ZERO;
+        // SAFETY: an rte_ether_addr is six bytes, as a MacAddr is.
+        Errno::check(unsafe { sys::rte_eth_macaddr_get(self.port, (&raw mut mac).cast()) })
+            .map_err(self.error("reading its MAC address"))?;
+        if mac == MacAddr::ZERO {
+            let [a, b, c, d] = std::process::id().to_be_bytes();
+            // Locally administered (bit 1 of the first byte), unique among the devices of this host.
+            mac = MacAddr([0x02 | (a & 0xf0), b, c, d, (self.port >> 8) as u8, self.port as u8]);
+        }
+        Ok(mac)
+    }
+}
+
+/// Configures and starts a device. The caller holds CONTROL.
+pub(crate) fn start(device: &mut Device, config: &PortConfig) -> Result<HostConfig, Error> {
+    let info = device.info()?;
+    let most = info.max_rx_queues.min(info.max_tx_queues);
+    if config.queues == 0 || config.queues > most {
+        return Err(Error::Queues { device: device.name.clone(), asked: config.queues, most });
+    }
+    let v6 = config.addresses.iter().any(|(address, _)| address.is_ipv6());
+    let least = info.min_mtu.max(if v6 { IPV6_MIN_MTU } else { 0 });
+    if config.mtu < least || config.mtu > info.max_mtu {
+        return Err(Error::Mtu { device: device.name.clone(), asked: config.mtu, least, most: info.max_mtu });
+    }
+
+    let mut conf = sys::rte_eth_conf::default();
+    conf.rxmode.mtu = u32::from(config.mtu);
+    conf.rxmode.offloads = info.rx_offload_capa & (sys::BERTH_RX_OFFLOAD_IPV4_CKSUM | sys::BERTH_RX_OFFLOAD_UDP_CKSUM);
+    conf.txmode.offloads =
+        info.tx_offload_capa & (sys::BERTH_TX_OFFLOAD_UDP_CKSUM | sys::BERTH_TX_OFFLOAD_MBUF_FAST_FREE);
+    let rss = info.flow_type_rss_offloads & sys::BERTH_RSS_IP_UDP;
+    if config.queues > 1 && rss != 0 {
+        conf.rxmode.mq_mode = sys::rte_eth_rx_mq_mode_RTE_ETH_MQ_RX_RSS;
+        conf.rx_adv_conf.rss_conf.rss_hf = rss;
+    }
+    let (port, queues) = (device.port, config.queues);
+    // SAFETY: the port exists and is stopped; the configuration is read.
+    Errno::check(unsafe { sys::rte_eth_dev_configure(port, queues, queues, &raw const conf) })
+        .map_err(device.error("configuring its queues"))?;
+    let (mut rx_desc, mut tx_desc) = (config.rx_desc, config.tx_desc);
+    // SAFETY: the port exists; both numbers are read and written.
+    Errno::check(unsafe { sys::rte_eth_dev_adjust_nb_rx_tx_desc(port, &raw mut rx_desc, &raw mut tx_desc) })
+        .map_err(device.error("adjusting its descriptors"))?;
+    // SAFETY: the port exists. A device without a NUMA node gives -1, which asks for any.
+    let socket = unsafe { sys::rte_eth_dev_socket_id(port) };
+    let buffers = (u32::from(rx_desc) + u32::from(tx_desc) + POOL_SPARE).next_power_of_two() - 1;
+    let frame = u32::from(config.mtu) + (EthernetHeader::LEN + VlanTag::LEN) as u32;
+    let room = (frame.max(MIN_ROOM) + sys::RTE_PKTMBUF_HEADROOM) as u16;
+    for queue in 0..queues {
+        let name = c_string(&format!("berth-{}", POOLS.fetch_add(1, Ordering::Relaxed)))?;
+        // SAFETY: EAL is initialised; the name is copied.
+        let pool = unsafe { sys::rte_pktmbuf_pool_create(name.as_ptr(), buffers, POOL_CACHE, 0, room, socket) };
+        if pool.is_null() {
+            return Err(device.error("allocating its packet buffers")(Errno::last()));
+        }
+        device.pools.push(pool);
+        // SAFETY: queue and port exist; no configuration means the driver's default; the pool outlives the port.
+        Errno::check(unsafe {
+            sys::rte_eth_rx_queue_setup(port, queue, rx_desc, socket as u32, std::ptr::null(), pool)
+        })
+        .map_err(device.error("setting up a receive queue"))?;
+        // SAFETY: as above.
+        Errno::check(unsafe { sys::rte_eth_tx_queue_setup(port, queue, tx_desc, socket as u32, std::ptr::null()) })
+            .map_err(device.error("setting up a transmit queue"))?;
+    }
+    // SAFETY: every queue of the port is set up.
+    Errno::check(unsafe { sys::rte_eth_dev_start(port) }).map_err(device.error("starting"))?;
+    device.started = true;
+    // SAFETY: the port exists. Software devices have no filters to set, and say so: those results do not matter.
+    unsafe {
+        sys::rte_eth_promiscuous_disable(port);
+        // Neighbour discovery comes by multicast.
+        if v6 {
+            sys::rte_eth_allmulticast_enable(port);
+        }
+    }
+
+    device.completes_checksums = conf.txmode.offloads & sys::BERTH_TX_OFFLOAD_UDP_CKSUM != 0;
+    Ok(HostConfig {
+        mac: device.mac()?,
+        interfaces: config.addresses.iter().map(|&(address, prefix)| Interface { address, prefix }).collect(),
+        vlan: config.vlan,
+        udp_port: if config.udp_port == 0 { dynamic_port(port) } else { config.udp_port },
+        mtu: usize::from(config.mtu),
+        neighbours: config.neighbours.clone(),
+    })
+}
+
+/// A port for each queue of a started device.
+pub(crate) fn ports(device: Device, config: &PortConfig, host: &HostConfig) -> Vec<DpdkPort> {
+    let (device, shared) = (Arc::new(device), SharedNeighbours::default());
+    (0..config.queues)
+        .map(|queue| {
+            DpdkPort::new(device.clone(), queue, device.pools[usize::from(queue)], Host::sharing(host, &shared))
+        })
+        .collect()
+}
+
+/// A port of the dynamic range that differs between processes and devices.
+fn dynamic_port(port: u16) -> u16 {
+    0xc000 | ((std::process::id() as u16).wrapping_mul(31).wrapping_add(port) & 0x3fff)
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        let _control = CONTROL.lock().unwrap_or_else(PoisonError::into_inner);
+        let device = self.info().map(|info| info.device);
+        // SAFETY: the last port is gone, so nothing polls the queues; the order is DPDK's: stop, close, remove. The
+        // generic device outlives its port.
+        unsafe {
+            if self.started {
+                sys::rte_eth_dev_stop(self.port);
+            }
+            sys::rte_eth_dev_close(self.port);
+            if let Ok(device) = device
+                && !device.is_null()
+            {
+                sys::rte_dev_remove(device);
+            }
+        }
+        match self.rings.take() {
+            // The far end, and the rings, may hold this device's buffers.
+            Some(rings) => rings.keep(std::mem::take(&mut self.pools)),
+            None => free_pools(&self.pools),
+        }
+    }
+}
+
+/// Frees pools that no device uses any more.
+pub(crate) fn free_pools(pools: &[*mut sys::rte_mempool]) {
+    for &pool in pools {
+        // SAFETY: made by rte_pktmbuf_pool_create. A pool of which a driver has failed to give buffers back stays
+        // allocated.
+        unsafe {
+            if sys::rte_mempool_in_use_count(pool) == 0 {
+                sys::rte_mempool_free(pool);
+            }
+        }
+    }
+}

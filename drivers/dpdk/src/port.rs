@@ -1,0 +1,335 @@
+//! The hot path: one queue pair.
+
+use std::{
+    net::SocketAddr,
+    ptr::NonNull,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use arrayvec::ArrayVec;
+use berth_dpdk_sys as sys;
+use berth_net::{Drop as Reason, Host, NoRoute, Outcome};
+use berth_port::{BURST, Frame, Nanos, Port, PostError, Verdict};
+
+use crate::{device::Device, eal::register_thread, error::Error, mbuf::Mbuf};
+
+/// Frames that wait for the device; two bursts, so that answers and posted frames do not starve each other.
+const TX_QUEUE: usize = 2 * BURST;
+/// How often `tx` offers a device what it did not take at once.
+const TX_TRIES: usize = 8;
+/// How many polls one reading of the clock serves. Neighbours age in seconds, and are asked again after 100 ms.
+const CLOCK_POLLS: u32 = 64;
+
+/// One queue pair of a DPDK device, speaking UDP.
+#[derive(Debug)]
+pub struct DpdkPort {
+    device: Arc<Device>,
+    queue: u16,
+    pool: *mut sys::rte_mempool,
+    host: Host,
+    max_frame: usize,
+    tx: ArrayVec<*mut sys::rte_mbuf, TX_QUEUE>,
+    epoch: Instant,
+    now: Nanos,
+    polls: u32,
+    counters: Counters,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    rx_frames: u64,
+    rx_bytes: u64,
+    rx_dropped: [u64; Reason::ALL.len()],
+    rx_multi_segment: u64,
+    rx_shared: u64,
+    rx_answered: u64,
+    tx_frames: u64,
+    tx_bytes: u64,
+    tx_dropped_full: u64,
+    tx_dropped_no_buffer: u64,
+    tx_too_long: u64,
+    tx_unresolved: u64,
+    tx_off_link: u64,
+    tx_solicited: u64,
+}
+
+// SAFETY: queue, pool and buffers may be used from any thread, by one at a time, which owning the port ensures.
+unsafe impl Send for DpdkPort {}
+
+impl DpdkPort {
+    pub(crate) fn new(device: Arc<Device>, queue: u16, pool: *mut sys::rte_mempool, host: Host) -> Self {
+        Self {
+            device,
+            queue,
+            pool,
+            max_frame: host.max_payload(),
+            host,
+            tx: ArrayVec::new(),
+            epoch: Instant::now(),
+            now: Nanos(0),
+            polls: 0,
+            counters: Counters::default(),
+        }
+    }
+
+    /// Whether the link is up; a memif's is while its peer is connected.
+    pub fn link_is_up(&self) -> bool {
+        self.device.link_is_up()
+    }
+
+    /// Waits for the link, at most for `limit`.
+    pub fn wait_link(&self, limit: Duration) -> Result<(), Error> {
+        let start = Instant::now();
+        while !self.link_is_up() {
+            if start.elapsed() >= limit {
+                return Err(Error::LinkDown(self.device.name.clone()));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    /// What is done now and then rather than at each poll.
+    #[cold]
+    fn tick(&mut self) {
+        register_thread();
+        self.now = Nanos(self.epoch.elapsed().as_nanos() as u64);
+    }
+
+    /// Offers the queue to the device.
+    #[inline]
+    fn flush(&mut self) {
+        let mut sent = 0;
+        for _ in 0..TX_TRIES {
+            let rest = &mut self.tx[sent..];
+            if rest.is_empty() {
+                break;
+            }
+            // SAFETY: the queue is started and this thread's alone; the array holds that many buffers we own, and those
+            // the device takes are the device's from then on.
+            let taken =
+                unsafe { sys::rte_eth_tx_burst(self.device.port, self.queue, rest.as_mut_ptr(), rest.len() as u16) };
+            sent += usize::from(taken);
+        }
+        self.counters.tx_frames += sent as u64;
+        self.tx.drain(..sent);
+    }
+
+    /// Frees what the device will not take, and counts it.
+    #[cold]
+    fn discard(&mut self) {
+        self.counters.tx_dropped_full += self.tx.len() as u64;
+        free(&mut self.tx);
+    }
+
+    #[inline]
+    fn queue(&mut self, mbuf: Mbuf) {
+        self.counters.tx_bytes += mbuf.len() as u64;
+        // `rx` takes no more frames than there is room for answers, and `post` asks first.
+        self.tx.push(mbuf.into_raw());
+    }
+
+    /// Queues an ARP request or neighbour solicitation.
+    #[cold]
+    fn solicit(&mut self, peer: SocketAddr) {
+        // SAFETY: the pool lives as long as the device.
+        let Some(mut mbuf) = (unsafe { Mbuf::alloc(self.pool) }) else {
+            self.counters.tx_dropped_no_buffer += 1;
+            return;
+        };
+        let len = self.host.solicit(mbuf.bytes(), peer.ip());
+        mbuf.set_len(len);
+        if len == 0 || self.tx.is_full() {
+            free(&mut ArrayVec::from_iter([mbuf.into_raw()]));
+        } else {
+            self.queue(mbuf);
+            self.counters.tx_solicited += 1;
+        }
+    }
+
+    /// Deals with one received frame; gives back the buffer unless it was queued as an answer.
+    #[inline]
+    fn handle<H: FnMut(&mut Frame<'_>) -> Verdict>(&mut self, mut mbuf: Mbuf, handle: &mut H) -> Option<Mbuf> {
+        if !mbuf.is_single() {
+            self.counters.rx_multi_segment += 1;
+            return Some(mbuf);
+        }
+        if !mbuf.is_exclusive() {
+            self.counters.rx_shared += 1;
+            return Some(mbuf);
+        }
+        let (len, verified) = (mbuf.len(), mbuf.verified());
+        let bytes = mbuf.bytes();
+        match self.host.rx(bytes, len, verified, self.now) {
+            Outcome::Udp(datagram) => {
+                let payload = datagram.payload.clone();
+                self.counters.rx_frames += 1;
+                self.counters.rx_bytes += payload.len() as u64;
+                let room = &mut bytes[payload.start..][..datagram.capacity.max(payload.len())];
+                let mut frame = Frame::new(room, payload.len(), payload.len(), datagram.peer);
+                if handle(&mut frame) == Verdict::Drop {
+                    return Some(mbuf);
+                }
+                let answer = frame.len();
+                if answer > datagram.capacity {
+                    self.counters.tx_too_long += 1;
+                    return Some(mbuf);
+                }
+                let offload = self.device.completes_checksums;
+                let sealed = self.host.reply(bytes, &datagram, answer, offload);
+                mbuf.seal(sealed, offload);
+            }
+            Outcome::Answer(len) => {
+                self.counters.rx_answered += 1;
+                mbuf.set_len(len);
+            }
+            Outcome::Drop(reason) => {
+                self.counters.rx_dropped[reason as usize] += 1;
+                return Some(mbuf);
+            }
+        }
+        self.queue(mbuf);
+        None
+    }
+}
+
+/// Frees buffers we own.
+fn free(mbufs: &mut ArrayVec<*mut sys::rte_mbuf, TX_QUEUE>) {
+    // SAFETY: the array holds that many buffers we own, and is emptied.
+    unsafe { sys::rte_pktmbuf_free_bulk(mbufs.as_mut_ptr(), mbufs.len() as u32) };
+    mbufs.clear();
+}
+
+impl Port for DpdkPort {
+    #[inline]
+    fn rx<H: FnMut(&mut Frame<'_>) -> Verdict>(&mut self, mut handle: H) -> usize {
+        if self.polls.is_multiple_of(CLOCK_POLLS) {
+            self.tick();
+        }
+        self.polls = self.polls.wrapping_add(1);
+        if self.tx.remaining_capacity() < BURST {
+            self.flush();
+            if self.tx.remaining_capacity() < BURST {
+                self.discard();
+            }
+        }
+        let mut burst = [std::ptr::null_mut(); BURST];
+        // SAFETY: the queue is started and this thread's alone; the array has room for BURST buffers, which are ours
+        // from then on.
+        let count = usize::from(unsafe {
+            sys::rte_eth_rx_burst(self.device.port, self.queue, burst.as_mut_ptr(), BURST as u16)
+        });
+        let burst = &burst[..count];
+        let mut lent = self.counters.rx_frames;
+        let mut done = ArrayVec::<*mut sys::rte_mbuf, TX_QUEUE>::new();
+        for &mbuf in burst {
+            Mbuf::prefetch(mbuf);
+        }
+        for &mbuf in burst {
+            // SAFETY: the driver handed over that many live buffers.
+            let mbuf = unsafe { Mbuf::from_raw(NonNull::new_unchecked(mbuf)) };
+            if let Some(mbuf) = self.handle(mbuf, &mut handle) {
+                done.push(mbuf.into_raw());
+            }
+        }
+        if !done.is_empty() {
+            free(&mut done);
+        }
+        lent = self.counters.rx_frames - lent;
+        lent as usize
+    }
+
+    #[inline]
+    fn post<F: FnOnce(&mut [u8]) -> usize>(&mut self, peer: SocketAddr, fill: F) -> Result<(), PostError> {
+        if self.tx.is_full() {
+            self.flush();
+            if self.tx.is_full() {
+                return Err(PostError::Full);
+            }
+        }
+        let route = match self.host.route(peer, self.now) {
+            Ok(route) => route,
+            Err(NoRoute::OffLink) => {
+                self.counters.tx_off_link += 1;
+                return Err(PostError::Unreachable);
+            }
+            Err(NoRoute::Unresolved { solicit }) => {
+                self.counters.tx_unresolved += 1;
+                if solicit {
+                    self.solicit(peer);
+                }
+                return Err(PostError::Unreachable);
+            }
+        };
+        // SAFETY: the pool lives as long as the device.
+        let Some(mut mbuf) = (unsafe { Mbuf::alloc(self.pool) }) else {
+            self.counters.tx_dropped_no_buffer += 1;
+            return Err(PostError::Full);
+        };
+        let bytes = mbuf.bytes();
+        let len = fill(&mut bytes[route.header_len()..][..self.max_frame]);
+        assert!(len <= self.max_frame, "posted frame longer than the port's longest");
+        let offload = self.device.completes_checksums;
+        let sealed = self.host.seal(bytes, &route, len, offload);
+        mbuf.seal(sealed, offload);
+        self.queue(mbuf);
+        if route.solicit {
+            self.solicit(peer);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn tx(&mut self) {
+        if !self.tx.is_empty() {
+            self.flush();
+        }
+    }
+
+    fn max_frame(&self) -> usize {
+        self.max_frame
+    }
+
+    fn local_addr(&self) -> SocketAddr {
+        self.host.local_addr()
+    }
+
+    fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        let c = &self.counters;
+        for (name, value) in [
+            ("rx_frames", c.rx_frames),
+            ("rx_bytes", c.rx_bytes),
+            ("rx_answered", c.rx_answered),
+            ("rx_multi_segment", c.rx_multi_segment),
+            ("rx_shared", c.rx_shared),
+            ("tx_frames", c.tx_frames),
+            ("tx_bytes", c.tx_bytes),
+            ("tx_dropped_full", c.tx_dropped_full),
+            ("tx_dropped_no_buffer", c.tx_dropped_no_buffer),
+            ("tx_too_long", c.tx_too_long),
+            ("tx_unresolved", c.tx_unresolved),
+            ("tx_off_link", c.tx_off_link),
+            ("tx_solicited", c.tx_solicited),
+        ] {
+            visit(name, value);
+        }
+        for reason in Reason::ALL {
+            visit(reason.name(), c.rx_dropped[reason as usize]);
+        }
+        // The device counts for all its queues; the first port tells.
+        if self.queue == 0 {
+            let stats = self.device.stats();
+            visit("device_rx_missed", stats.imissed);
+            visit("device_rx_errors", stats.ierrors);
+            visit("device_rx_no_buffer", stats.rx_nombuf);
+            visit("device_tx_errors", stats.oerrors);
+        }
+    }
+}
+
+impl Drop for DpdkPort {
+    fn drop(&mut self) {
+        free(&mut self.tx);
+    }
+}

@@ -1,0 +1,43 @@
+//! Two processes over memif.
+
+mod common;
+
+use std::time::Duration;
+
+use berth_dpdk::open;
+use common::{child_argument, config, counter, eal, serve_until, spawn, v4, v6, verified_round_trips};
+
+fn device(role: &str, socket: &str) -> String {
+    format!("net_memif0,role={role},socket={socket},socket-abstract=no")
+}
+
+/// The second process: asks until its work is done, or is killed.
+#[test]
+fn client_process() {
+    let Some(argument) = child_argument() else { return };
+    let (socket, count) = argument.split_once(' ').unwrap();
+    let mut port = open(eal(), &config(&device("client", socket), 1)).unwrap().remove(0);
+    port.wait_link(Duration::from_secs(5)).unwrap();
+    for peer in [v4(2), v6(2)] {
+        verified_round_trips(&mut port, peer, count.parse().unwrap(), || {});
+    }
+}
+
+#[test]
+fn two_processes_echo_and_verify() {
+    if child_argument().is_some() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("memif.sock").display().to_string();
+    let mut server = open(eal(), &config(&device("server", &socket), 2)).unwrap().remove(0);
+    assert!(!server.link_is_up());
+    let mut client = spawn("client_process", &format!("{socket} 100000"));
+    let mut status = None;
+    serve_until(&mut server, |_| {
+        status = client.try_wait().unwrap();
+        status.is_some()
+    });
+    assert!(status.unwrap().success());
+    assert!(counter(&server, "rx_frames") >= 200_000);
+}
