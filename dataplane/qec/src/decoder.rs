@@ -101,8 +101,8 @@ impl Decoder {
     /// `events` is `ceil(num_detectors / 8)` bytes, LSB-first, padded with zeros; `flips` is
     /// `ceil(num_observables / 8)` bytes and is overwritten, unless this fails.
     ///
-    /// Allocates nothing, but for a matching of more than [`crate::mwpm::MAX_EXACT`] events that hang together:
-    /// fusion-blossom then allocates its nodes and the matching.
+    /// Allocates nothing, but for matching where the exact search gives up (see [`crate::mwpm`]): fusion-blossom then
+    /// allocates its nodes and the matching.
     #[inline]
     pub fn decode(&mut self, events: &[u8], flips: &mut [u8]) -> Result<(), DecodeError> {
         bits::check(events, self.num_detectors).map_err(DecodeError::Events)?;

@@ -112,7 +112,7 @@ impl Graph {
 
     /// The least weight of a path from a detector to every vertex, the boundary last, and the path's flips. `None`:
     /// there is no path. Paths end at the boundary, they do not cross it.
-    pub(crate) fn paths_from(&self, from: usize) -> impl Iterator<Item = (Option<u32>, u64)> {
+    pub(crate) fn paths_from(&self, from: usize) -> Vec<(Option<u32>, u64)> {
         let mut paths = vec![(None, 0u64); self.num_detectors + 1];
         let mut queue = BinaryHeap::from([Reverse((0u32, from as u32, 0u64))]);
         while let Some(Reverse((weight, vertex, flips))) = queue.pop() {
@@ -132,7 +132,7 @@ impl Graph {
                 }
             }
         }
-        paths.into_iter()
+        paths
     }
 
     /// One detector of each connected part of the graph that has no edge to the boundary.

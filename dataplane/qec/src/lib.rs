@@ -8,10 +8,12 @@
 mod bits;
 mod decoder;
 pub mod dem;
+mod distances;
 mod graph;
 pub mod lut;
 pub mod mock;
 pub mod mwpm;
+mod search;
 pub mod sparse;
 
 pub use bits::BitsError;

@@ -10,7 +10,8 @@ fn mwpm(model: &str) -> Decoder {
 fn decode(decoder: &mut Decoder, events: u64) -> Result<u64, DecodeError> {
     let mut flips = [0; 8];
     let width = decoder.num_observables().div_ceil(8);
-    decoder.decode(&events.to_le_bytes()[..decoder.num_detectors().div_ceil(8)], &mut flips[..width])?;
+    let events = &events.to_le_bytes()[..decoder.num_detectors().div_ceil(8)];
+    decoder.decode(events, &mut flips[..width])?;
     Ok(u64::from_le_bytes(flips))
 }
 
@@ -121,6 +122,37 @@ fn weight((_, p): &Edge) -> f64 {
 }
 
 proptest! {
+    /// A ring has two sets of edges for each syndrome. All events are one group, too large for the search.
+    #[test]
+    fn large_groups_are_matched(
+        edges in prop::collection::vec((0.001..0.5f64, any::<bool>()), 100..200),
+        more in any::<prop::sample::Index>(),
+    ) {
+        let ring = edges.len();
+        let model: Vec<_> = edges
+            .iter()
+            .enumerate()
+            .map(|(at, (p, _))| format!("error({p}) D{at} D{} L{}\n", (at + 1) % ring, at % 61))
+            .collect();
+        let mut decoder = mwpm(&model.concat());
+        let mut events = vec![0u8; ring.div_ceil(8)];
+        let (mut weights, mut flips) = ([0f64; 2], [0u64; 2]);
+        for (at, edge) in edges.iter().enumerate() {
+            let (taken, before) = (edge.1, edges[(at + ring - 1) % ring].1);
+            events[at / 8] |= u8::from(taken != before) << (at % 8);
+            weights[usize::from(taken)] += ((1.0 - edge.0) / edge.0).ln();
+            flips[usize::from(taken)] ^= 1 << (at % 61);
+        }
+        prop_assume!((weights[0] - weights[1]).abs() > 0.01);
+        let mut found = [0; 8];
+        decoder.decode(&events, &mut found).unwrap();
+        prop_assert_eq!(u64::from_le_bytes(found), flips[usize::from(weights[1] < weights[0])]);
+        // One event more or less has no matching.
+        let flipped = more.index(ring);
+        events[flipped / 8] ^= 1 << (flipped % 8);
+        prop_assert_eq!(decoder.decode(&events, &mut found), Err(DecodeError::Unmatchable));
+    }
+
     #[test]
     fn matchings_are_least((detectors, edges) in graphs(), picks in prop::collection::vec(any::<u16>(), 16)) {
         let mut model = vec![format!("detector D{}\nlogical_observable L63", detectors - 1)];
