@@ -2,9 +2,11 @@
 //!
 //! Each function is one test; a driver's `tests/` calls all of them with its own port. Port and peer share the test's
 //! thread, so that what is in flight is known exactly.
-#![forbid(unsafe_code)]
 
 mod echo;
+mod filter;
+mod loss;
+mod sleeper;
 
 use std::{
     net::{SocketAddr, UdpSocket},
@@ -14,6 +16,9 @@ use std::{
 use berth_port::{Port, Verdict};
 
 pub use echo::*;
+pub use filter::with_failing;
+pub use loss::*;
+pub use sleeper::*;
 
 /// No answer on the host's own network takes this long.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -58,7 +63,7 @@ pub fn counter<P: Port>(port: &P, name: &str) -> u64 {
     found.unwrap_or_else(|| panic!("no counter {name}"))
 }
 
-/// Whether `counters` holds after a little while, in which the port is polled.
+/// Repeats `holds`, which polls the port, until it does.
 pub fn eventually<P: Port>(port: &mut P, mut holds: impl FnMut(&mut P) -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds(port) {

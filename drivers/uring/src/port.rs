@@ -34,9 +34,13 @@ const ENTRIES: u32 = (RX_BUFFERS as u32 + TX_BUFFERS as u32 + 1).next_power_of_t
 const SOCKET: Fixed = Fixed(0);
 const GROUP: u16 = 0;
 
-/// `user_data` of the receive; that of a send is its buffer, and perhaps [`RETRY`].
+/// `user_data` of the receive; that of a send is its buffer, plus [`FAILURE`] for each time it failed.
 const RECEIVE: u64 = u64::MAX;
-const RETRY: u64 = 1 << 16;
+const FAILURE: u64 = 1 << 16;
+
+/// The kernel reports an error about an earlier frame in place of a send, which is worth another try; a frame that is
+/// refused this often is at fault itself.
+const MAX_FAILURES: u64 = 4;
 
 /// One UDP socket behind an `io_uring` as a [`Port`]. Stays on the thread that made it.
 ///
@@ -78,16 +82,20 @@ struct Counters {
 
 impl UringPort {
     pub(crate) fn new(socket: UdpSocket, max_frame: usize) -> Result<Self, UringError> {
+        Self::with_buffers(socket, max_frame, RX_BUFFERS)
+    }
+
+    fn with_buffers(socket: UdpSocket, max_frame: usize, rx_buffers: u16) -> Result<Self, UringError> {
         let io = |what| move |source| UringError::Io { what, source };
         let ring = setup::ring(ENTRIES)?;
         let submitter = ring.submitter();
         submitter.register_files(&[socket.as_raw_fd()]).map_err(io("registering the socket"))?;
-        let (mut buffers, mut slots) = Buffers::new(RX_BUFFERS, TX_BUFFERS, max_frame, socket.local_addr());
-        // SAFETY: the ring's memory is page-aligned, zeroed, and as long as `RX_BUFFERS` entries take; it outlives the
+        let (mut buffers, mut slots) = Buffers::new(rx_buffers, TX_BUFFERS, max_frame, socket.local_addr());
+        // SAFETY: the ring's memory is page-aligned, zeroed, and as long as `rx_buffers` entries take; it outlives the
         // ring's requests, see `drop`.
-        unsafe { submitter.register_buf_ring_with_flags(buffers.ring(), RX_BUFFERS, GROUP, 0) }
+        unsafe { submitter.register_buf_ring_with_flags(buffers.ring(), rx_buffers, GROUP, 0) }
             .map_err(io("registering the buffers"))?;
-        let free = slots.split_off(RX_BUFFERS.into());
+        let free = slots.split_off(rx_buffers.into());
         for slot in slots {
             buffers.provide(slot);
         }
@@ -98,7 +106,7 @@ impl UringPort {
             max_frame,
             buffers: ManuallyDrop::new(buffers),
             free,
-            provided: RX_BUFFERS,
+            provided: rx_buffers,
             armed: false,
             sending: 0,
             counters: Counters::default(),
@@ -123,56 +131,72 @@ impl UringPort {
     }
 
     #[inline]
-    fn send(&mut self, slot: Slot, retry: u64) {
+    fn send(&mut self, slot: Slot, failures: u64) {
         let entry = match self.buffers.message(&slot) {
             Message::Plain { data, len, addr, addr_len } => {
                 opcode::Send::new(SOCKET, data, len).dest_addr(addr).dest_addr_len(addr_len).build()
             }
             Message::WithControl(message) => opcode::SendMsg::new(SOCKET, message).build(),
         };
-        self.push(&entry.user_data(u64::from(slot.release()) | retry));
+        self.push(&entry.user_data(u64::from(slot.release()) + failures * FAILURE));
         self.sending += 1;
     }
 
-    /// Submits what is queued and lets the kernel complete what is due, if there is either: one system call.
+    /// Submits what is queued: one system call, if there is anything.
     #[inline]
-    fn enter(&mut self) {
-        let queue = self.ring.submission();
-        let (idle, overflown) = (queue.is_empty() && !queue.taskrun(), queue.cq_overflow());
-        drop(queue);
-        if idle && !overflown {
-            return;
-        }
-        self.counters.cq_overflows += u64::from(overflown);
-        if let Err(error) = self.ring.submit() {
-            // What was not submitted stays queued.
-            self.counters.ring_errors += u64::from(error.kind() != ErrorKind::Interrupted);
+    fn submit(&mut self) {
+        let waiting = self.ring.submission().len() as u32;
+        if waiting > 0 {
+            // SAFETY: without an argument, and with this many entries in the queue.
+            let submitted = unsafe { self.ring.submitter().enter::<libc::sigset_t>(waiting, 0, 0, None) };
+            self.entered(submitted);
         }
     }
 
-    /// Handles completions, those of at most a burst of frames.
+    /// As [`Self::submit`], and lets the kernel complete the receives that are due; also if only these are.
     #[inline]
-    fn reap<H: FnMut(&mut Frame<'_>) -> Verdict>(&mut self, handle: &mut H) -> usize {
-        let mut frames = 0;
-        let mut retried = false;
-        while frames < BURST {
+    fn submit_and_complete(&mut self) {
+        let queue = self.ring.submission();
+        let (idle, overflown) = (queue.is_empty() && !queue.taskrun(), queue.cq_overflow());
+        drop(queue);
+        self.counters.cq_overflows += u64::from(overflown);
+        if !idle || overflown {
+            let submitted = self.ring.submit();
+            self.entered(submitted);
+        }
+    }
+
+    #[inline]
+    fn entered(&mut self, submitted: io::Result<usize>) {
+        if submitted.is_err_and(|error| error.kind() != ErrorKind::Interrupted) {
+            // What was not submitted stays queued.
+            self.counters.ring_errors += 1;
+        }
+    }
+
+    /// Handles completions, up to a burst of frames. Returns whether requests were started anew, which may have
+    /// completed meanwhile.
+    #[inline]
+    fn reap<H: FnMut(&mut Frame<'_>) -> Verdict>(&mut self, frames: &mut usize, handle: &mut H) -> bool {
+        let mut anew = false;
+        while *frames < BURST {
             let Some(completion) = self.ring.completion().next() else { break };
             if completion.user_data() == RECEIVE {
-                frames += usize::from(self.received(&completion, handle));
+                *frames += usize::from(self.received(&completion, handle));
             } else {
-                retried |= self.sent(&completion);
+                anew |= self.sent(&completion);
             }
         }
         self.buffers.publish();
         if !self.armed && self.provided > 0 {
             self.arm();
-            retried = true;
+            anew = true;
         }
-        if retried {
-            // A loop that goes to sleep now is woken by these requests only if the kernel has them.
-            self.enter();
+        if anew {
+            // Nothing wakes a loop that goes to sleep now, unless the kernel has these requests.
+            self.submit();
         }
-        frames
+        anew
     }
 
     /// Lends a received frame. Returns whether there was one.
@@ -230,16 +254,16 @@ impl UringPort {
         self.sending -= 1;
         // SAFETY: the send that this buffer was released to has just completed; the cut leaves the index.
         let slot = unsafe { Slot::claim(completion.user_data() as u16) };
-        if completion.result() < 0 {
-            let reports = self.take_errors();
-            if reports > 0 && completion.user_data() & RETRY == 0 {
-                // Perhaps an earlier frame was at fault, and this one was not tried.
-                self.send(slot, RETRY);
+        if completion.result() >= 0 {
+            self.counters.tx_frames += 1;
+        } else {
+            self.take_errors();
+            let failures = completion.user_data() / FAILURE + 1;
+            if failures < MAX_FAILURES {
+                self.send(slot, failures);
                 return true;
             }
             self.counters.tx_errors += 1;
-        } else {
-            self.counters.tx_frames += 1;
         }
         self.free(slot);
         false
@@ -300,12 +324,17 @@ impl Drop for UringPort {
 impl Port for UringPort {
     #[inline]
     fn rx<H: FnMut(&mut Frame<'_>) -> Verdict>(&mut self, mut handle: H) -> usize {
-        let frames = self.reap(&mut handle);
-        if frames > 0 {
-            return frames;
+        let mut frames = 0;
+        let mut again = self.reap(&mut frames, &mut handle);
+        if frames == 0 {
+            self.submit_and_complete();
+            again = true;
         }
-        self.enter();
-        self.reap(&mut handle)
+        // A loop may sleep after an empty poll, so that must leave no completed receive behind.
+        while frames == 0 && again {
+            again = self.reap(&mut frames, &mut handle);
+        }
+        frames
     }
 
     fn post<F: FnOnce(&mut [u8]) -> usize>(&mut self, peer: SocketAddr, fill: F) -> Result<(), PostError> {
@@ -322,9 +351,7 @@ impl Port for UringPort {
 
     #[inline]
     fn tx(&mut self) {
-        if !self.ring.submission().is_empty() {
-            self.enter();
-        }
+        self.submit();
     }
 
     fn max_frame(&self) -> usize {
@@ -335,8 +362,11 @@ impl Port for UringPort {
         self.socket.local_addr()
     }
 
+    /// The socket's, not the ring's: with `DEFER_TASKRUN` the arrival of a frame does not make a ring readable, as the
+    /// frame is only received when the ring is next entered. Until then the socket is readable, and an empty poll
+    /// leaves no completed receive behind.
     fn wait_fd(&self) -> Option<RawFd> {
-        Some(self.ring.as_raw_fd())
+        Some(self.socket.as_raw_fd())
     }
 
     /// One system call, for `rx_overrun`.
@@ -353,5 +383,42 @@ impl Port for UringPort {
         visit("icmp_errors", counters.icmp_errors);
         visit("cq_overflows", counters.cq_overflows);
         visit("ring_errors", counters.ring_errors);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_host::UdpConfig;
+    use berth_port_tests::{counter, eventually, peer_of};
+
+    use super::*;
+
+    #[test]
+    fn a_receive_that_lacks_buffers_goes_on_when_there_are() {
+        let config = UdpConfig::new("127.0.0.1:0".parse().expect("an address"));
+        let socket = UdpSocket::bind(&config).expect("a socket");
+        let mut port = UringPort::with_buffers(socket, config.max_frame, 4).expect("a ring");
+        let addr = port.local_addr();
+        let peer = peer_of(addr);
+        for n in 0..100u8 {
+            peer.send_to(&[n], addr).expect("sending to the port");
+        }
+        let mut seen = 0;
+        eventually(&mut port, |port| {
+            port.rx(|frame| {
+                assert_eq!(frame.data(), [seen]);
+                seen += 1;
+                Verdict::Reply
+            });
+            port.tx();
+            seen == 100
+        });
+        for n in 0..100 {
+            let mut answer = [0; 2];
+            assert_eq!((peer.recv(&mut answer).expect("an answer"), answer[0]), (1, n));
+        }
+        let ended = counter(&port, "rx_no_buffers");
+        assert!(ended >= 20, "{ended}");
+        assert_eq!((counter(&port, "rx_rearms"), counter(&port, "rx_overrun")), (ended, 0));
     }
 }

@@ -52,14 +52,11 @@ pub(crate) fn ring(entries: u32) -> Result<IoUring, UringError> {
     builder.setup_submit_all().setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
     // The submission queue needs no index array since Linux 6.6.
     let ring = builder.clone().setup_no_sqarray().build(entries).or_else(|_| builder.build(entries));
-    let ring = ring.map_err(|source| {
+    ring.map_err(|source| {
         let release = || read_trimmed("/proc/sys/kernel/osrelease");
         let disabled = || read_trimmed("/proc/sys/kernel/io_uring_disabled").parse().unwrap_or(0);
         explain(source, release, disabled)
-    })?;
-    // Spares each system call the look-up of the ring's descriptor.
-    ring.submitter().register_ring_fd().map_err(|source| UringError::Io { what: "registering the ring", source })?;
-    Ok(ring)
+    })
 }
 
 fn read_trimmed(path: &str) -> String {
