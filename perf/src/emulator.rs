@@ -79,6 +79,8 @@ pub struct Emulator {
     /// No request before this one is outstanding.
     oldest: u64,
     outstanding: usize,
+    /// Slots of lost requests, kept for a late answer while at most half of all slots are.
+    lost: usize,
     /// The latest request that was answered.
     latest: Option<u64>,
     /// Requests before this one are warm-up: verified, not counted.
@@ -109,7 +111,7 @@ enum State {
 /// Slots of the in-flight table at least: an answer is recognised as a duplicate or late for this many requests more.
 const MIN_SLOTS: usize = 1024;
 
-/// Slots of the in-flight table at most: 2 Mi requests in flight take 112 MB.
+/// Slots of the in-flight table at most: a million requests in flight, 112 MB.
 const MAX_SLOTS: usize = 1 << 21;
 
 /// Numbers looked at by one [`Emulator::expire`], so that it never delays a poll noticeably.
@@ -136,6 +138,7 @@ impl Emulator {
             next: 0,
             oldest: 0,
             outstanding: 0,
+            lost: 0,
             latest: None,
             measured: u64::MAX,
             last_event: now,
@@ -161,10 +164,10 @@ impl Emulator {
     pub fn due(&mut self, now: Nanos) -> Option<Request> {
         let due = self.load.due(now, self.outstanding)?;
         let call = self.mix.next()?;
-        if self.outstanding == self.slots.len() {
+        if self.outstanding == self.slots.len() / 2 {
             return None;
         }
-        while self.slot(self.next).state == State::Outstanding {
+        while self.is_kept(self.slot(self.next).state) {
             self.next += 1;
         }
         Some(Request { number: self.next, due, call })
@@ -193,6 +196,7 @@ impl Emulator {
     #[inline]
     pub fn sent(&mut self, request: Request, now: Now) {
         let ptp = self.stamp(now);
+        self.lost -= usize::from(self.slot(request.number).state == State::Lost);
         *self.slot_mut(request.number) = Slot {
             number: request.number,
             due: request.due,
@@ -246,6 +250,7 @@ impl Emulator {
             State::Closed | State::Lost if matches!(verified, Verified::Wrong(_)) => self.tally.counts.malformed += 1,
             State::Lost => {
                 self.slot_mut(slot.number).state = State::Closed;
+                self.lost -= 1;
                 self.tally.counts.late += u64::from(slot.number >= self.measured);
             }
             State::Closed | State::Unused => self.tally.counts.duplicates += u64::from(slot.number >= self.measured),
@@ -318,6 +323,7 @@ impl Emulator {
                 }
                 self.slot_mut(slot.number).state = State::Lost;
                 self.outstanding -= 1;
+                self.lost += 1;
                 self.mix.ended(slot.call, false);
                 self.last_event = now;
                 self.tally.counts.lost += u64::from(slot.number >= self.measured);
@@ -366,6 +372,16 @@ impl Emulator {
     /// Ends the case and gives back the interval.
     pub fn into_tally(self) -> Box<Interval> {
         self.tally
+    }
+
+    /// Whether a slot in this state is not for a new request.
+    #[inline]
+    fn is_kept(&self, state: State) -> bool {
+        match state {
+            State::Outstanding => true,
+            State::Lost => self.lost <= self.slots.len() / 2,
+            State::Unused | State::Closed => false,
+        }
     }
 
     #[inline]
