@@ -22,7 +22,6 @@ pub(crate) enum Event {
     Panicked,
     Resting,
     BadResult,
-    RingFull,
     TimedOut,
     LateAnswers,
     Unroutable,
@@ -31,7 +30,7 @@ pub(crate) enum Event {
 }
 
 /// The counters' names, in the order of [`Event`].
-const NAMES: [&str; 22] = [
+const NAMES: [&str; 21] = [
     "answered",
     "handler_error",
     "bad_magic",
@@ -48,7 +47,6 @@ const NAMES: [&str; 22] = [
     "panicked",
     "resting",
     "bad_result",
-    "ring_full",
     "timed_out",
     "late_answers",
     "unroutable",

@@ -6,7 +6,7 @@ use std::{
 };
 
 use berth_port::{BURST, Frame, Nanos, Port, PostError};
-use berth_ring::{Producer, TxError};
+use berth_ring::{Overrun, Producer, TxError};
 use berth_wire::rpc::{HeaderForm, ResponseHeader, status};
 
 use crate::{
@@ -36,9 +36,17 @@ pub(crate) struct Forward {
     given_up: usize,
     /// When the worker is through with everything it has, if every call takes all of its budget.
     horizon: Nanos,
-    /// An answer that found the transmit queue full: its length in `held`, and who gets it.
-    stalled: Option<(usize, SocketAddr)>,
+    /// An answer that found the transmit queue full; it is in `held`.
+    stalled: Option<Answer>,
     held: Vec<u8>,
+}
+
+/// An answer to be posted.
+#[derive(Debug, Clone, Copy)]
+struct Answer {
+    peer: SocketAddr,
+    len: usize,
+    status: i32,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -72,14 +80,10 @@ impl Forward {
         request: &Request,
         budget: Option<Duration>,
         now: Nanos,
-        counts: &mut Counts,
     ) -> Result<(), i32> {
         let message = &frame.data()[..self.form.len() + request.arg_len];
         let pushed = self.ring.push(|slot| slot[..message.len()].copy_from_slice(message));
-        let Ok(slot) = pushed else {
-            counts.add(Event::RingFull);
-            return Err(status::OVERLOADED);
-        };
+        let slot = pushed.map_err(|Overrun| status::OVERLOADED)?;
         self.horizon = self.horizon.max(now) + budget.unwrap_or(RING_BUDGET);
         self.callers[slot.0 as usize] = Caller {
             peer: frame.peer(),
@@ -93,8 +97,8 @@ impl Forward {
     /// Posts the answers that are ready, and answers for a worker that is late.
     pub(crate) fn poll<P: Port>(&mut self, port: &mut P, now: Nanos, counts: &mut Counts) -> usize {
         let mut posted = 0;
-        if let Some((len, peer)) = self.stalled.take() {
-            posted += self.post(port, peer, len, counts);
+        if let Some(answer) = self.stalled.take() {
+            posted += self.post(port, answer, counts);
         }
         while posted < BURST && self.stalled.is_none() {
             let Some((caller, outcome)) = self.collect(counts) else { break };
@@ -136,29 +140,32 @@ impl Forward {
         }
     }
 
-    /// Completes the answer in `held`, counts and posts it.
+    /// Completes the answer in `held` and posts it.
     fn finish<P: Port>(&mut self, port: &mut P, caller: Caller, outcome: Outcome, counts: &mut Counts) -> usize {
         let outcome = outcome.and_then(|len| {
             if self.form.len() + len > port.max_frame() { Err(status::RESULT_TOO_LARGE) } else { Ok(len) }
         });
-        counts.add_status(outcome.err().unwrap_or(0));
         let len = write_answer(self.form, &mut self.held, caller.request_id, caller.ptp_timestamp, outcome);
-        self.post(port, caller.peer, len, counts)
+        self.post(port, Answer { peer: caller.peer, len, status: outcome.err().unwrap_or(0) }, counts)
     }
 
-    /// Posts `len` bytes of `held`, or keeps them for the next poll.
-    fn post<P: Port>(&mut self, port: &mut P, peer: SocketAddr, len: usize, counts: &mut Counts) -> usize {
-        let answer = &self.held[..len];
-        let posted = port.post(peer, |buf| {
-            buf[..len].copy_from_slice(answer);
-            len
+    /// Posts and counts the answer in `held`, or keeps it for the next poll.
+    fn post<P: Port>(&mut self, port: &mut P, answer: Answer, counts: &mut Counts) -> usize {
+        let message = &self.held[..answer.len];
+        let posted = port.post(answer.peer, |buf| {
+            buf[..message.len()].copy_from_slice(message);
+            message.len()
         });
         match posted {
-            Ok(()) => return 1,
-            Err(PostError::Full) => self.stalled = Some((len, peer)),
+            Ok(()) => {}
+            Err(PostError::Full) => {
+                self.stalled = Some(answer);
+                return 0;
+            }
             Err(PostError::Unreachable) => counts.add(Event::Unroutable),
         }
-        0
+        counts.add_status(answer.status);
+        1
     }
 
     /// Requests that nobody has answered yet.

@@ -191,7 +191,7 @@ impl<H: Handlers, C: Clock, W: FnMut(u64)> Service for RpcService<H, C, W> {
         self.stamped(request.header.ptp_timestamp, now);
         let function = self.table.get(request.function);
         let outcome = if let (Some(forward), Dispatch::Ring) = (&mut self.forward, function.mode) {
-            match forward.push(frame, &request, function.budget, now.mono, &mut self.counts) {
+            match forward.push(frame, &request, function.budget, now.mono) {
                 Ok(()) => return Verdict::Drop,
                 Err(status) => Err(status),
             }

@@ -1,19 +1,37 @@
 //! The builtin handlers, and the place of plug-ins among them.
 
+mod session;
+
 use std::convert::Infallible;
 
-use berth_wire::rpc::{HandlerSchema, TypeDesc, TypeId};
+use berth_qec::{DecodeError, mock::MockTable};
+use berth_wire::rpc::{
+    HandlerSchema, SchemaError, TypeDesc, TypeId, bits,
+    decoding::{self, EnqueueSyndromes, GetCorrections, ResetDecoder},
+    status,
+};
+pub use session::{MapMismatch, Session};
 
-use crate::{Call, FunctionIndex, Handlers, Outcome};
+use crate::{Call, Function, FunctionIndex, Handlers, Outcome};
+
+/// The positive status of `qec_decode`: no set of the model's errors makes the syndrome.
+pub const UNMATCHABLE: i32 = 1;
 
 /// A handler that is not builtin, such as a plug-in.
 pub trait Custom {
+    /// What the function takes and returns.
+    fn schema(&self) -> HandlerSchema;
+
     /// Runs the function. As [`Handlers::call`].
     fn call(&mut self, call: &mut Call<'_>) -> Outcome;
 }
 
 /// No such handler.
 impl Custom for Infallible {
+    fn schema(&self) -> HandlerSchema {
+        match *self {}
+    }
+
     fn call(&mut self, _: &mut Call<'_>) -> Outcome {
         match *self {}
     }
@@ -24,31 +42,98 @@ impl Custom for Infallible {
 pub enum Handler<X = Infallible> {
     /// `rpc_increment`: every byte plus one, wrapping.
     Increment,
+    /// `mock_decode`: a byte per measurement in, a byte per observable out, as the table has them; zeros elsewhere.
+    MockDecode(MockTable),
+    /// `qec_decode` with the session's decoder, by its number: detection events and their number in, flips out.
+    QecDecode(usize),
+    /// `enqueue_syndromes`
+    EnqueueSyndromes,
+    /// `get_corrections`
+    GetCorrections,
+    /// `reset_decoder`
+    ResetDecoder,
     /// Not builtin.
     Custom(X),
 }
 
-impl<X> Handler<X> {
-    /// What a builtin takes and returns; `None` for [`Handler::Custom`].
-    pub fn schema(&self) -> Option<HandlerSchema> {
-        let bytes = TypeDesc::variable(TypeId::ArrayUInt8);
-        match self {
-            Self::Increment => HandlerSchema::new(&[bytes], &[bytes]).ok(),
-            Self::Custom(_) => None,
-        }
-    }
+/// Why handlers make no set.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum HandlerError {
+    /// A function without its decoder.
+    #[error("function {function:?} uses decoder {decoder}, there are {decoders}")]
+    NoDecoder {
+        /// The function.
+        function: String,
+        /// The decoder it names, from 0.
+        decoder: usize,
+        /// How many there are.
+        decoders: usize,
+    },
+    /// A function whose sizes no schema can express.
+    #[error("function {0:?}: {1}")]
+    Schema(String, SchemaError),
 }
 
-/// The handlers of one core, in the order of the function table.
+/// The handlers of one core, and its decoders.
+///
+/// Sessions of the decoding server live here: its three functions belong to the same set, and so to the same core.
 #[derive(Debug)]
 pub struct HandlerSet<X = Infallible> {
     handlers: Vec<Handler<X>>,
+    functions: Vec<Function>,
+    sessions: Vec<Session>,
+    /// What `mock_decode` answers, while its arguments are still needed.
+    scratch: Vec<u8>,
 }
 
 impl<X: Custom> HandlerSet<X> {
-    /// Takes one handler per function, in the order of the table.
-    pub fn new(handlers: Vec<Handler<X>>) -> Self {
-        Self { handlers }
+    /// Makes the set of these named functions. A session's place is its `decoder_id`.
+    pub fn new(functions: Vec<(String, Handler<X>)>, sessions: Vec<Session>) -> Result<Self, HandlerError> {
+        let mut set = Self { handlers: Vec::new(), functions: Vec::new(), sessions, scratch: Vec::new() };
+        for (name, handler) in functions {
+            let observables = match &handler {
+                Handler::QecDecode(decoder) => {
+                    let decoders = set.sessions.len();
+                    let session = set.sessions.get(*decoder);
+                    let missing = || HandlerError::NoDecoder { function: name.clone(), decoder: *decoder, decoders };
+                    session.ok_or_else(missing)?.num_observables()
+                }
+                Handler::MockDecode(table) => {
+                    let longest = set.scratch.len().max(table.num_observables());
+                    set.scratch.resize(longest, 0);
+                    table.num_observables()
+                }
+                _ => 0,
+            };
+            let schema = schema(&handler, observables).map_err(|error| HandlerError::Schema(name.clone(), error))?;
+            let checks_length =
+                matches!(handler, Handler::EnqueueSyndromes | Handler::GetCorrections | Handler::ResetDecoder);
+            set.functions.push(Function { checks_length, ..Function::new(&name, schema) });
+            set.handlers.push(handler);
+        }
+        Ok(set)
+    }
+
+    /// The functions, in order, for the table: inline and without a budget until the caller says otherwise.
+    pub fn functions(&self) -> Vec<Function> {
+        self.functions.clone()
+    }
+}
+
+fn schema<X: Custom>(handler: &Handler<X>, observables: usize) -> Result<HandlerSchema, SchemaError> {
+    let bytes = TypeDesc::variable(TypeId::ArrayUInt8);
+    let array = |n: usize| TypeDesc::new(TypeId::ArrayUInt8, n as u32, n as u32);
+    match handler {
+        Handler::MockDecode(table) => HandlerSchema::new(&[array(table.num_measurements())?], &[array(observables)?]),
+        Handler::QecDecode(_) => HandlerSchema::new(
+            &[TypeDesc::variable(TypeId::BitPacked), TypeDesc::one(TypeId::Int32)],
+            &[TypeDesc::bits(observables as u32)],
+        ),
+        // The decoding server's statuses are for requests of any length.
+        Handler::Increment | Handler::EnqueueSyndromes | Handler::GetCorrections | Handler::ResetDecoder => {
+            HandlerSchema::new(&[bytes], &[bytes])
+        }
+        Handler::Custom(custom) => Ok(custom.schema()),
     }
 }
 
@@ -57,6 +142,23 @@ impl<X: Custom> Handlers for HandlerSet<X> {
     fn call(&mut self, function: FunctionIndex, call: &mut Call<'_>) -> Outcome {
         match &mut self.handlers[function.0] {
             Handler::Increment => Ok(increment(call)),
+            Handler::MockDecode(table) => mock_decode(table, &mut self.scratch, call),
+            Handler::QecDecode(decoder) => qec_decode(&mut self.sessions[*decoder], call),
+            Handler::EnqueueSyndromes => {
+                let session = addressed(&mut self.sessions, call)?;
+                session.enqueue(whole(call).and_then(EnqueueSyndromes::parse))
+            }
+            Handler::GetCorrections => {
+                let session = addressed(&mut self.sessions, call)?;
+                let request = whole(call).and_then(GetCorrections::parse).ok_or(decoding::status::BAD_REQUEST)?;
+                session.corrections(request, call.results())
+            }
+            Handler::ResetDecoder => {
+                let session = addressed(&mut self.sessions, call)?;
+                whole(call).and_then(ResetDecoder::parse).ok_or(decoding::status::BAD_REQUEST)?;
+                session.reset();
+                Ok(0)
+            }
             Handler::Custom(custom) => custom.call(call),
         }
     }
@@ -69,4 +171,43 @@ fn increment(call: &mut Call<'_>) -> usize {
         *byte = byte.wrapping_add(1);
     }
     len
+}
+
+#[inline]
+fn mock_decode(table: &MockTable, scratch: &mut [u8], call: &mut Call<'_>) -> Outcome {
+    let answer = &mut scratch[..table.num_observables()];
+    table.answer(call.args(), answer);
+    call.results().get_mut(..answer.len()).ok_or(status::RESULT_TOO_LARGE)?.copy_from_slice(answer);
+    Ok(answer.len())
+}
+
+#[inline]
+fn qec_decode(session: &mut Session, call: &mut Call<'_>) -> Outcome {
+    let decoder = session.decoder();
+    let (events, n) = call.args().split_last_chunk().ok_or(status::SCHEMA_MISMATCH)?;
+    let n = u32::from_le_bytes(*n) as usize;
+    if n != decoder.num_detectors() || events.len() != bits::bytes_for(n) {
+        return Err(status::SCHEMA_MISMATCH);
+    }
+    let mut flips = [0; session::FLIPS];
+    let flips = &mut flips[..bits::bytes_for(decoder.num_observables())];
+    decoder.decode(events, flips).map_err(|error| match error {
+        DecodeError::Unmatchable => UNMATCHABLE,
+        DecodeError::Events(_) | DecodeError::Flips(_) => status::SCHEMA_MISMATCH,
+    })?;
+    call.results().get_mut(..flips.len()).ok_or(status::RESULT_TOO_LARGE)?.copy_from_slice(flips);
+    Ok(flips.len())
+}
+
+/// The session that a request of the decoding server is for.
+#[inline]
+fn addressed<'a>(sessions: &'a mut [Session], call: &Call<'_>) -> Result<&'a mut Session, i32> {
+    let id = decoding::decoder_id(call.args()).ok_or(decoding::status::BAD_REQUEST)?;
+    usize::try_from(id).ok().and_then(|id| sessions.get_mut(id)).ok_or(decoding::status::INVALID_DECODER)
+}
+
+/// The arguments, if all that the header claims are there.
+#[inline]
+fn whole<'a>(call: &'a Call<'_>) -> Option<&'a [u8]> {
+    (call.claimed_len() == call.args().len()).then(|| call.args())
 }

@@ -1,0 +1,167 @@
+//! One decoder of the decoding server, and what its three RPCs do to it (host API, "QEC decoding server").
+
+use berth_qec::{Decoder, sparse::MeasurementMap};
+use berth_wire::rpc::{
+    Bits, bits,
+    decoding::{EnqueueSyndromes, GetCorrections, status},
+};
+
+use crate::Outcome;
+
+/// Bytes that hold the flips of every decoder: 64 observables at most.
+pub(super) const FLIPS: usize = 8;
+
+/// Why a decoder and a map make no session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the measurement map makes {map} detectors, the model has {model}")]
+pub struct MapMismatch {
+    /// Rows of the map.
+    pub map: usize,
+    /// Detectors of the model.
+    pub model: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Fewer measurements than a volume since the last result.
+    Collecting,
+    /// A volume was decoded, and nothing came after it.
+    ResultReady,
+    /// Only a reset helps.
+    Failed,
+}
+
+/// A decoder and the measurements, corrections and failures that it has accumulated.
+#[derive(Debug)]
+pub struct Session {
+    decoder: Decoder,
+    map: MeasurementMap,
+    state: State,
+    /// The measurements of the current volume, LSB-first; zero behind those that are there.
+    measurements: Vec<u8>,
+    /// How many are there.
+    buffered: usize,
+    events: Vec<u8>,
+    corrections: [u8; FLIPS],
+}
+
+impl Session {
+    /// A session whose clients send detection events, one volume at a time or in parts.
+    pub fn new(decoder: Decoder) -> Self {
+        let map = MeasurementMap::identity(decoder.num_detectors());
+        Self::make(decoder, map)
+    }
+
+    /// A session whose clients send measurements, which `map` turns into detection events.
+    pub fn with_map(decoder: Decoder, map: MeasurementMap) -> Result<Self, MapMismatch> {
+        let (map_rows, model) = (map.num_detectors(), decoder.num_detectors());
+        if map_rows == model { Ok(Self::make(decoder, map)) } else { Err(MapMismatch { map: map_rows, model }) }
+    }
+
+    fn make(decoder: Decoder, map: MeasurementMap) -> Self {
+        Self {
+            state: State::Collecting,
+            measurements: vec![0; bits::bytes_for(map.num_measurements())],
+            buffered: 0,
+            events: vec![0; bits::bytes_for(map.num_detectors())],
+            corrections: [0; FLIPS],
+            decoder,
+            map,
+        }
+    }
+
+    pub(super) fn decoder(&mut self) -> &mut Decoder {
+        &mut self.decoder
+    }
+
+    pub(super) fn num_observables(&self) -> usize {
+        self.decoder.num_observables()
+    }
+
+    /// `enqueue_syndromes`; `None` is a request that does not make sense.
+    pub(super) fn enqueue(&mut self, request: Option<EnqueueSyndromes<'_>>) -> Outcome {
+        let Some(EnqueueSyndromes { measurements, .. }) = request else {
+            self.state = State::Failed;
+            return Err(status::BAD_REQUEST);
+        };
+        if self.state != State::Failed {
+            // Failed until proven otherwise: a decoder that panics leaves it so.
+            self.state = State::Failed;
+            if let Some(state) = self.ingest(measurements) {
+                self.state = state;
+            }
+        }
+        Ok(0)
+    }
+
+    /// Buffers measurements and decodes a complete volume; `None` is a failure.
+    fn ingest(&mut self, new: Bits<'_>) -> Option<State> {
+        let volume = self.map.num_measurements();
+        if new.len() > volume - self.buffered {
+            return None;
+        }
+        append(&mut self.measurements, self.buffered, new);
+        self.buffered += new.len();
+        if self.buffered < volume {
+            return Some(State::Collecting);
+        }
+        self.map.apply(&self.measurements, &mut self.events).ok()?;
+        let mut flips = [0; FLIPS];
+        self.decoder.decode(&self.events, &mut flips[..bits::bytes_for(self.decoder.num_observables())]).ok()?;
+        for (correction, flip) in self.corrections.iter_mut().zip(flips) {
+            *correction ^= flip;
+        }
+        self.discard();
+        Some(State::ResultReady)
+    }
+
+    /// `get_corrections`: writes them to the front of `results`. The order of the checks is upstream's.
+    pub(super) fn corrections(&mut self, request: GetCorrections, results: &mut [u8]) -> Outcome {
+        let observables = self.num_observables();
+        if request.return_size as i64 <= 0 {
+            return Err(status::BAD_REQUEST);
+        }
+        if self.state == State::Failed {
+            return Err(status::INTERNAL_ERROR);
+        }
+        if request.return_size != observables as u64 {
+            return Err(status::BAD_REQUEST);
+        }
+        if self.state != State::ResultReady {
+            return Err(status::NOT_READY);
+        }
+        let len = bits::bytes_for(observables);
+        results.get_mut(..len).ok_or(status::INTERNAL_ERROR)?.copy_from_slice(&self.corrections[..len]);
+        if request.reset {
+            self.corrections = [0; FLIPS];
+            self.state = State::Collecting;
+        }
+        Ok(len)
+    }
+
+    /// `reset_decoder`: forgets everything.
+    pub(super) fn reset(&mut self) {
+        self.discard();
+        self.corrections = [0; FLIPS];
+        self.state = State::Collecting;
+    }
+
+    fn discard(&mut self) {
+        self.measurements.fill(0);
+        self.buffered = 0;
+    }
+}
+
+/// Adds bits behind the first `at` of `to`, whose other bits are zero. Unused bits of `new` are ignored.
+fn append(to: &mut [u8], at: usize, new: Bits<'_>) {
+    let (first, shift) = (at / 8, at % 8);
+    let unused = new.as_bytes().len() * 8 - new.len();
+    let last = new.as_bytes().len().wrapping_sub(1);
+    for (i, &byte) in new.as_bytes().iter().enumerate() {
+        let byte = if i == last { byte << unused >> unused } else { byte };
+        to[first + i] |= byte << shift;
+        if let Some(next) = to.get_mut(first + i + 1).filter(|_| shift != 0) {
+            *next |= byte >> (8 - shift);
+        }
+    }
+}
