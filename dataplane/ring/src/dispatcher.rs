@@ -9,6 +9,8 @@ pub struct Dispatcher {
     tx: Lane,
     slots: u32,
     cursor: SlotIndex,
+    /// Tx slots from `cursor` on that were seen empty; only the dispatcher's own answers can change that.
+    empty: u32,
     idle: u32,
     /// How far ahead of the cursor the next look for a gap goes, 1..slots.
     probe: u32,
@@ -43,7 +45,7 @@ impl Dispatcher {
     pub(crate) fn new(rx: Lane, tx: Lane, slots: u32, memory: Memory) -> Self {
         let cursor = SlotIndex(0);
         let stats = DispatcherStats::default();
-        Self { rx, tx, slots, cursor, idle: 0, probe: 1, gap: None, stats, _memory: memory }
+        Self { rx, tx, slots, cursor, empty: 0, idle: 0, probe: 1, gap: None, stats, _memory: memory }
     }
 
     /// Hands the requests that are ready, at most `limit`, to `handle(rx, tx)` and returns how many slots it consumed.
@@ -138,20 +140,15 @@ impl Dispatcher {
     /// Publishes `flag` for the cursor's slot.
     #[inline]
     fn publish(&mut self, flag: u64) {
-        if self.tx.load(self.cursor) != FREE {
-            self.stats.tx_overwritten += 1;
+        if self.empty == 0 {
+            self.empty = self.tx.free_run(self.cursor, self.slots);
+            if self.empty == 0 {
+                self.stats.tx_overwritten += 1;
+                self.empty = 1;
+            }
         }
+        self.empty -= 1;
         self.tx.store(self.cursor, flag);
-    }
-
-    /// How many slots the ring has.
-    pub fn slots(&self) -> u32 {
-        self.slots
-    }
-
-    /// Usable bytes of a slot.
-    pub fn slot_size(&self) -> usize {
-        self.rx.slot_size()
     }
 
     /// What was counted so far.

@@ -23,6 +23,8 @@ pub struct Producer {
     tail: SlotIndex,
     /// Slots between `tail` and `head`.
     outstanding: u32,
+    /// Slots from `head` on that were seen free both ways; only the producer's own push can change that.
+    free: u32,
     idle: u32,
     stats: ProducerStats,
     _memory: Memory,
@@ -69,7 +71,18 @@ pub enum TxError {
 impl Producer {
     pub(crate) fn new(rx: Lane, tx: Lane, slots: u32, memory: Memory) -> Self {
         let (head, tail) = (SlotIndex(0), SlotIndex(0));
-        Self { rx, tx, slots, head, tail, outstanding: 0, idle: 0, stats: ProducerStats::default(), _memory: memory }
+        Self {
+            rx,
+            tx,
+            slots,
+            head,
+            tail,
+            outstanding: 0,
+            free: 0,
+            idle: 0,
+            stats: ProducerStats::default(),
+            _memory: memory,
+        }
     }
 
     /// Fills the next slot through `fill` and announces it.
@@ -91,6 +104,7 @@ impl Producer {
         self.rx.store(slot, self.rx.address(slot));
         self.head = slot.next(self.slots);
         self.outstanding += 1;
+        self.free -= 1;
         self.stats.pushed += 1;
         Ok(slot)
     }
@@ -98,19 +112,27 @@ impl Producer {
     /// Whether the next slot is free both ways.
     #[inline]
     pub fn can_push(&mut self) -> bool {
-        if self.outstanding == self.slots || self.rx.load(self.head) != FREE {
-            return false;
+        if self.free == 0 {
+            self.free = self.find_free();
         }
-        match self.tx.load(self.head) {
-            FREE => true,
-            IN_FLIGHT => false,
-            _ => {
-                // No request of ours is waiting in this slot: the answer of one that was given up.
-                self.stats.late_answers += 1;
-                self.tx.store(self.head, FREE);
-                true
-            }
+        self.free != 0
+    }
+
+    /// Counts the free slots at the head. Slots that wait for their answer are not, and need no look.
+    fn find_free(&mut self) -> u32 {
+        let unused = self.slots - self.outstanding;
+        if unused == 0 {
+            return 0;
         }
+        let rx = self.rx.free_run(self.head, self.slots).min(unused);
+        let tx = self.tx.free_run(self.head, self.slots);
+        if rx != 0 && tx == 0 && self.tx.load(self.head) != IN_FLIGHT {
+            // No request of ours is waiting in this slot: the answer of one that was given up.
+            self.stats.late_answers += 1;
+            self.tx.store(self.head, FREE);
+            return 1;
+        }
+        rx.min(tx)
     }
 
     /// Takes the answers that are ready, at most `limit`, strictly in the order of the requests, and returns how many.
