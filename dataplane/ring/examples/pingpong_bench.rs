@@ -4,7 +4,8 @@
 //!
 //! The three take turns in blocks of a few milliseconds, so that all see the same state of the machine. Each round
 //! prints one JSON line: the p50 of each in nanoseconds (over groups of 16 round trips, which hides the cost of the
-//! clock) and the ratio of ring to bare. The last line has the medians over all rounds.
+//! clock) and the ratio of ring to bare. The last lines have the medians over the rounds in which the two cores were
+//! near each other (bare below 250 ns, as within a socket) and far.
 
 use std::{
     hint::spin_loop,
@@ -25,6 +26,8 @@ const GROUP: usize = 16;
 const GROUPS: usize = 500;
 /// Round trips in a block.
 const BLOCK: usize = GROUP * GROUPS;
+/// Bare round trips below this, in nanoseconds, are between near cores.
+const NEAR_NS: f64 = 250.0;
 const SLOTS: u32 = 64;
 /// A header of 24 bytes and 32 bytes of payload.
 const MESSAGE: usize = 56;
@@ -135,7 +138,7 @@ fn main() {
     let [request, answer] = &*lines;
     let message = [7; MESSAGE];
     let mut n = 0;
-    let mut results: [Vec<f64>; 4] = Default::default();
+    let mut results = Vec::new();
     for round in 0..rounds {
         let bare = time(|| {
             n += 1;
@@ -151,15 +154,23 @@ fn main() {
         println!(
             r#"{{"round":{round},"bare_ns":{bare:.1},"rtrb_ns":{rtrb:.1},"ring_ns":{ring:.1},"ring_to_bare":{ratio:.3}}}"#
         );
-        for (all, one) in results.iter_mut().zip([bare, rtrb, ring, ratio]) {
-            all.push(one);
-        }
+        results.push([bare, rtrb, ring, ratio]);
     }
     let served = peer.join().expect("the peer finished");
     let round_trips = (rounds * BLOCK) as u64;
     assert_eq!((served.dispatched, producer.stats().collected), (round_trips, round_trips));
-    let [bare, rtrb, ring, ratio] = results.each_mut().map(|values| median(values));
-    println!(
-        r#"{{"rounds":{rounds},"round_trips":{round_trips},"bare_ns":{bare:.1},"rtrb_ns":{rtrb:.1},"ring_ns":{ring:.1},"ring_to_bare":{ratio:.3}}}"#
-    );
+    let (near, far): (Vec<_>, Vec<_>) = results.into_iter().partition(|[bare, ..]| *bare < NEAR_NS);
+    for (cores, results) in [("near", near), ("far", far)] {
+        if !results.is_empty() {
+            let p50 = |column: usize| median(&mut results.iter().map(|result| result[column]).collect::<Vec<_>>());
+            println!(
+                r#"{{"cores":"{cores}","rounds":{},"bare_ns":{:.1},"rtrb_ns":{:.1},"ring_ns":{:.1},"ring_to_bare":{:.3}}}"#,
+                results.len(),
+                p50(0),
+                p50(1),
+                p50(2),
+                p50(3),
+            );
+        }
+    }
 }

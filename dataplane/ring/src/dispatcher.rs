@@ -59,6 +59,7 @@ impl Dispatcher {
             let slot = self.cursor;
             let flag = self.rx.load(slot);
             if flag == FREE {
+                self.rx.prefetch(slot);
                 self.look_for_gap();
                 return done;
             }

@@ -146,6 +146,7 @@ impl Producer {
         while taken < limit && self.outstanding != 0 {
             let mut flag = self.tx.load(self.tail);
             if flag == FREE || flag == IN_FLIGHT {
+                self.tx.prefetch(self.tail);
                 if flag == IN_FLIGHT || !self.is_unanswered() {
                     break;
                 }
