@@ -21,7 +21,7 @@ pub use loss::*;
 pub use sleeper::*;
 
 /// No answer on the host's own network takes this long.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A peer's socket, bound to the loopback address of `to`'s family; its calls fail after a few seconds.
 pub fn peer_of(to: SocketAddr) -> UdpSocket {
