@@ -23,11 +23,11 @@ pub struct Dispatcher {
 /// What a dispatcher counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DispatcherStats {
-    /// Requests handed to the handler.
+    /// Requests whose handler returned.
     pub dispatched: u64,
     /// Handlers that returned an error code.
     pub errors: u64,
-    /// Handlers that unwound.
+    /// Handlers that unwound, or returned [`ErrorCode::UNWOUND`] for one that did further down.
     pub unwound: u64,
     /// Rx flags that were neither zero nor the slot's address; answered with [`ErrorCode::BAD_FLAG`].
     pub bad_flags: u64,
@@ -70,7 +70,6 @@ impl Dispatcher {
                 continue;
             }
             let before = self.rx.head(slot);
-            self.stats.unwound += 1;
             let mut turn = Turn { flag: ErrorCode::UNWOUND.to_flag(), dispatcher: self };
             let (rx, tx) = (&turn.dispatcher.rx, &turn.dispatcher.tx);
             // SAFETY: the flag says that the request is complete, and the producer leaves both slots alone until the
@@ -78,7 +77,6 @@ impl Dispatcher {
             let answer = unsafe { rx.read(slot, |request| tx.write(slot, |answer| handle(request, answer))) };
             let reused = rx.load(slot) != flag || rx.head(slot) != before;
             let stats = &mut turn.dispatcher.stats;
-            stats.unwound -= 1;
             stats.dispatched += 1;
             turn.flag = match answer {
                 _ if reused => {
@@ -181,6 +179,9 @@ impl Drop for Turn<'_> {
     #[inline]
     fn drop(&mut self) {
         let d = &mut *self.dispatcher;
+        if self.flag == ErrorCode::UNWOUND.to_flag() {
+            d.stats.unwound += 1;
+        }
         d.publish(self.flag);
         d.rx.store(d.cursor, FREE);
         d.cursor = d.cursor.next(d.slots);

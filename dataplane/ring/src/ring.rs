@@ -239,9 +239,9 @@ impl Ring {
     ///
     /// # Safety
     /// The pointers must be valid for `slots` flags and slots at the given strides, from any thread, until the ring
-    /// and its roles are dropped. Whoever holds the other role must keep to the protocol: not touch a request from
-    /// setting its flag until that is zero again, nor an answer slot until its flag is set. No third party may hold
-    /// the role that is taken here.
+    /// and its roles are dropped; no two slots may overlap. Whoever holds the other role must keep to the protocol:
+    /// not touch a request from setting its flag until that is zero again, nor an answer slot until its flag is set.
+    /// No third party may hold the role that is taken here.
     pub unsafe fn attach(abi: abi::Ringbuffer, slots: u32, slot_size: usize) -> Result<Self, RingError> {
         if slots == 0 {
             return Err(RingError::NoSlots);

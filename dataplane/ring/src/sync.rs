@@ -93,7 +93,7 @@ mod real {
         /// The flag that announces slot `i`: its address for whoever reads the flag.
         #[inline]
         pub(crate) fn address(&self, i: SlotIndex) -> u64 {
-            self.view + i.0 as u64 * self.stride as u64
+            self.view.wrapping_add(i.0 as u64 * self.stride as u64)
         }
 
         /// Whether `flag` is slot `i`'s address, as the other side or as the host sees it.

@@ -4,7 +4,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use berth_ring::{
-    Dispatcher, ErrorCode, Geometry, HeapRegion, Overrun, Producer, Ring, RingError, SlotIndex, TxError, abi,
+    Dispatcher, ErrorCode, ExternalRegion, Geometry, HeapRegion, Overrun, Producer, Region, Ring, RingError, SlotIndex,
+    TxError, abi,
 };
 
 const SLOTS: u32 = 4;
@@ -120,6 +121,28 @@ fn overrun_is_refused_and_counted_until_the_answer_is_taken() {
     assert_eq!(producer.collect(1, |_, answer| assert!(answer.is_ok())), 1);
     assert_eq!(push(&mut producer, 9), Ok(SlotIndex(0)));
     assert_eq!(producer.outstanding(), SLOTS);
+}
+
+#[test]
+fn a_slot_is_not_filled_before_both_its_flags_are_zero() {
+    let (ring, mut producer, mut dispatcher) = ring();
+    for lap in 0..2 {
+        push(&mut producer, lap).unwrap();
+        dispatcher.poll(1, increment);
+        assert_eq!(collect(&mut producer).len(), 1);
+    }
+    // Slots 2 and 3 are untouched; a foreign dispatcher is slow to free slot 0 and publishes slot 1 again.
+    poke(rx_flag(&ring, 0), ring.as_abi().rx_data as u64);
+    poke(tx_flag(&ring, 1), abi::IN_FLIGHT);
+    assert_eq!(push(&mut producer, 2), Ok(SlotIndex(2)));
+    assert_eq!(push(&mut producer, 3), Ok(SlotIndex(3)));
+    assert_eq!(push(&mut producer, 0), Err(Overrun));
+    poke(rx_flag(&ring, 0), abi::FREE);
+    assert_eq!(push(&mut producer, 0), Ok(SlotIndex(0)));
+    assert_eq!(push(&mut producer, 1), Err(Overrun));
+    poke(tx_flag(&ring, 1), abi::FREE);
+    assert_eq!(push(&mut producer, 1), Ok(SlotIndex(1)));
+    assert_eq!((producer.stats().overruns, producer.stats().late_answers), (2, 0));
 }
 
 #[test]
@@ -260,6 +283,30 @@ fn an_answer_published_over_another_is_counted() {
     poke(tx_flag(&ring, 0), ring.as_abi().tx_data as u64);
     dispatcher.poll(1, increment);
     assert_eq!(dispatcher.stats().tx_overwritten, 1);
+}
+
+#[test]
+fn a_ring_in_external_memory_starts_free_and_leaves_the_memory_to_its_owner() {
+    let geometry = Geometry::with_stride(2, 24, 128).unwrap();
+    let owner = HeapRegion::new(geometry.region_len());
+    // SAFETY: the whole of `owner`, which outlives the ring and is used by nobody else.
+    unsafe { owner.as_ptr().write_bytes(0xAB, owner.len()) };
+    // SAFETY: as above.
+    let external = unsafe { ExternalRegion::new(owner.as_ptr(), owner.len()) };
+    let mut ring = Ring::new(external, geometry).unwrap();
+    assert_eq!((ring.as_abi().rx_stride, ring.as_abi().rx_data as usize % 128), (128, 0));
+    let (mut producer, mut dispatcher) = (ring.producer().unwrap(), ring.dispatcher().unwrap());
+    push(&mut producer, 1).unwrap();
+    drop(ring);
+    assert_eq!(dispatcher.poll(2, increment), 1);
+    assert_eq!(collect(&mut producer), [(0, Ok(2))]);
+    drop((producer, dispatcher));
+    // SAFETY: the memory is still `owner`'s; tx slots come after 2 x 128 bytes of flags and 256 of rx slots.
+    assert_eq!(unsafe { owner.as_ptr().add(512).read() }, 2);
+
+    // SAFETY: refused, so never used.
+    let odd = unsafe { ExternalRegion::new(owner.as_ptr().add(64), owner.len()) };
+    assert_eq!(Ring::new(odd, geometry).err(), Some(RingError::Misaligned));
 }
 
 #[test]
