@@ -2,14 +2,22 @@
 
 use std::{fmt::Write as _, path::Path};
 
+use berth_qec::Algorithm;
+use berth_rpc::Dispatch;
+
 use crate::{
-    config::{Algorithm, Config, Dispatch, Driver, Handler, Host, Port},
+    config::{Config, Driver, Handler, Host, Port, type_word},
     sys::Root,
 };
 
 /// The host this process runs on.
 pub fn this_host() -> Host {
-    Host { cpus: Root::new(Path::new("/")).allowed_cpus(), dpdk: cfg!(feature = "dpdk"), is_file: Path::is_file }
+    Host {
+        cpus: Root::new(Path::new("/")).allowed_cpus(),
+        dpdk: cfg!(feature = "dpdk"),
+        is_file: Path::is_file,
+        read: |path| std::fs::read_to_string(path),
+    }
 }
 
 /// What `config` would run, a line each.
@@ -23,7 +31,7 @@ pub fn summary(config: &Config) -> String {
             Algorithm::Mwpm => "mwpm".to_string(),
             Algorithm::Lut { depth } => format!("lut of depth {depth}"),
         };
-        let _ = writeln!(out, "decoder {id} {}: {algorithm}, {}", decoder.name, decoder.model.value.display());
+        let _ = writeln!(out, "decoder {id} {}: {algorithm}, {}", decoder.name, decoder.file.display());
     }
     for function in &config.functions {
         let _ = writeln!(out, "function {}: {}", function.name, describe_handler(&function.handler.value, config));
@@ -51,14 +59,14 @@ fn describe_port(port: &Port) -> String {
 fn describe_handler(handler: &Handler, config: &Config) -> String {
     match handler {
         Handler::RpcIncrement => "rpc_increment".to_string(),
-        Handler::MockDecode { table } => format!("mock_decode with {}", table.display()),
+        Handler::MockDecode { table } => format!("mock_decode of {} shots", table.shots().len()),
         Handler::QecDecode { decoder } => format!("qec_decode with {}", config.decoders[*decoder].name),
         Handler::EnqueueSyndromes => "enqueue_syndromes".to_string(),
         Handler::GetCorrections => "get_corrections".to_string(),
         Handler::ResetDecoder => "reset_decoder".to_string(),
-        Handler::Plugin { library, symbol, args, results, .. } => {
-            let list = |types: &[_]| types.iter().map(ToString::to_string).collect::<Vec<String>>().join(", ");
-            format!("{symbol}({}) -> ({}) of {}", list(args), list(results), library.display())
+        Handler::Plugin { library, symbol, schema, .. } => {
+            let list = |types: &[_]| types.iter().map(type_word).collect::<Vec<_>>().join(", ");
+            format!("{symbol}({}) -> ({}) of {}", list(schema.args()), list(schema.results()), library.display())
         }
     }
 }

@@ -1,10 +1,18 @@
 //! The `berth` command.
 #![forbid(unsafe_code)]
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
-use berth::{check, config, doctor};
+use berth::{
+    check,
+    config::{self, Loaded},
+    doctor, run,
+};
 use clap::{Parser, Subcommand};
+use tracing_subscriber::filter::{EnvFilter, LevelFilter};
 
 /// Kernel-bypass dataplane appliance: answers an FPGA's requests from pinned poll-mode cores.
 #[derive(Parser)]
@@ -16,6 +24,12 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Serve until SIGTERM or SIGINT. Prints `berth ready {..}` and `berth stopped {..}` on standard output.
+    Run {
+        /// The configuration file.
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+    },
     /// Check a configuration file: prints every mistake and exits with 2, or says what would run.
     Check {
         /// The configuration file.
@@ -31,23 +45,29 @@ enum Command {
 
 fn main() -> ExitCode {
     match Cli::parse().command {
-        Command::Check { file } => match config::load(&file, &check::this_host()) {
+        Command::Run { config } => match load(&config) {
             Ok(loaded) => {
-                for note in &loaded.warnings {
-                    eprintln!("warning: {note}");
+                let filter = EnvFilter::builder().with_default_directive(LevelFilter::INFO.into()).from_env_lossy();
+                tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+                match run::run(loaded.config) {
+                    Ok(()) => ExitCode::SUCCESS,
+                    Err(e) => {
+                        eprintln!("berth: {e:#}");
+                        ExitCode::FAILURE
+                    }
                 }
+            }
+            Err(status) => status,
+        },
+        Command::Check { file } => match load(&file) {
+            Ok(loaded) => {
                 print!("{}", check::summary(&loaded.config));
                 ExitCode::SUCCESS
             }
-            Err(mistakes) => {
-                for note in mistakes {
-                    eprintln!("{note}");
-                }
-                ExitCode::from(2)
-            }
+            Err(status) => status,
         },
         Command::Doctor { json } => {
-            let findings = doctor::examine(std::path::Path::new("/"));
+            let findings = doctor::examine(Path::new("/"));
             if json {
                 println!("{}", serde_json::to_string_pretty(&findings).expect("findings are plain data"));
             } else {
@@ -56,4 +76,18 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
     }
+}
+
+/// Reads the configuration; prints its warnings, or every mistake.
+fn load(file: &Path) -> Result<Loaded, ExitCode> {
+    let loaded = config::load(file, &check::this_host()).map_err(|mistakes| {
+        for note in mistakes {
+            eprintln!("{note}");
+        }
+        ExitCode::from(2)
+    })?;
+    for note in &loaded.warnings {
+        eprintln!("warning: {note}");
+    }
+    Ok(loaded)
 }

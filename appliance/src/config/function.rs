@@ -2,17 +2,21 @@
 
 use std::{
     collections::BTreeMap,
-    fmt,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
+use berth_qec::mock::SyndromeFile;
+use berth_rpc::Dispatch;
+use berth_wire::rpc::{HandlerSchema, TypeDesc, TypeId, fnv1a};
+
 use super::{
-    Dispatch, Host, Port, name, port, unique,
+    Host, Port, contents, name, port, resolve, unique,
     walk::{At, Table, instead},
 };
 
 /// One function of the table.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Function {
     /// The name whose FNV-1a hash is the function's id.
     pub name: String,
@@ -25,14 +29,14 @@ pub struct Function {
 }
 
 /// `function.handler` with the keys that belong to it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum Handler {
     /// Adds one to every byte.
     RpcIncrement,
     /// Looks measurements up in a table file.
     MockDecode {
-        /// The table.
-        table: PathBuf,
+        /// The measurements that are known, and their corrections.
+        table: Arc<SyndromeFile>,
     },
     /// Decodes detection events in one call.
     QecDecode {
@@ -53,10 +57,8 @@ pub enum Handler {
         symbol: String,
         /// How it is called.
         abi: Abi,
-        /// Its arguments, at most eight.
-        args: Vec<TypeSpec>,
-        /// Its results, at most four.
-        results: Vec<TypeSpec>,
+        /// What it takes and returns.
+        schema: Box<HandlerSchema>,
     },
 }
 
@@ -69,56 +71,51 @@ pub enum Abi {
     DeviceCall,
 }
 
-/// A payload type in the words of the messaging document, such as `int32` or `bit_packed[24]`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TypeSpec {
-    /// The `PayloadTypeID`.
-    pub type_id: u8,
-    /// Elements; bits where bit-packed.
-    pub elements: u32,
-}
-
-/// Word, `PayloadTypeID`, and whether a count in brackets follows.
-const TYPES: [(&str, u8, bool); 10] = [
-    ("uint8", 0x10, false),
-    ("int32", 0x11, false),
-    ("int64", 0x12, false),
-    ("float32", 0x13, false),
-    ("float64", 0x14, false),
-    ("array_uint8", 0x20, true),
-    ("array_int32", 0x21, true),
-    ("array_float32", 0x22, true),
-    ("array_float64", 0x23, true),
-    ("bit_packed", 0x30, true),
+/// The words for the payload types of the messaging document.
+const TYPES: [(&str, TypeId); 10] = [
+    ("uint8", TypeId::UInt8),
+    ("int32", TypeId::Int32),
+    ("int64", TypeId::Int64),
+    ("float32", TypeId::Float32),
+    ("float64", TypeId::Float64),
+    ("array_uint8", TypeId::ArrayUInt8),
+    ("array_int32", TypeId::ArrayInt32),
+    ("array_float32", TypeId::ArrayFloat32),
+    ("array_float64", TypeId::ArrayFloat64),
+    ("bit_packed", TypeId::BitPacked),
 ];
 
-impl std::str::FromStr for TypeSpec {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
-        let (word, count) = match text.strip_suffix(']') {
-            Some(rest) => rest.split_once('[').map(|(word, count)| (word, Some(count))).ok_or(())?,
-            None => (text, None),
-        };
-        let (_, type_id, counted) = TYPES.iter().find(|entry| entry.0 == word).ok_or(())?;
-        let elements = match (counted, count) {
-            (true, Some(count)) => count.parse().ok().filter(|n| (1..=1 << 20).contains(n)).ok_or(())?,
-            (false, None) => 1,
-            _ => return Err(()),
-        };
-        Ok(Self { type_id: *type_id, elements })
-    }
-}
-
-impl fmt::Display for TypeSpec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match TYPES.iter().find(|entry| entry.1 == self.type_id) {
-            Some((word, _, true)) => write!(f, "{word}[{}]", self.elements),
-            Some((word, _, false)) => f.write_str(word),
-            None => write!(f, "0x{:02x}[{}]", self.type_id, self.elements),
+/// A type such as `int32`, `bit_packed[24]`, or `array_uint8[]` for one of any length.
+fn type_desc(text: &str) -> Option<TypeDesc> {
+    let (word, count) = match text.strip_suffix(']') {
+        Some(rest) => rest.split_once('[').map(|(word, count)| (word, Some(count)))?,
+        None => (text, None),
+    };
+    let (_, id) = *TYPES.iter().find(|entry| entry.0 == word)?;
+    match count {
+        None => id.is_scalar().then(|| TypeDesc::one(id)),
+        Some(_) if id.is_scalar() => None,
+        Some("") => Some(TypeDesc::variable(id)),
+        Some(count) => {
+            let count = count.parse().ok().filter(|n| (1..=MAX_ELEMENTS).contains(n))?;
+            let bytes = if id == TypeId::BitPacked { count.div_ceil(8) } else { count * id.element_size() as u32 };
+            TypeDesc::new(id, bytes, count).ok()
         }
     }
 }
+
+/// How a type is written in the configuration.
+pub fn type_word(desc: &TypeDesc) -> String {
+    let word = TYPES.iter().find(|entry| entry.1 == desc.type_id()).map_or("?", |entry| entry.0);
+    match desc {
+        desc if desc.type_id().is_scalar() => word.to_string(),
+        desc if desc.is_variable() => format!("{word}[]"),
+        desc => format!("{word}[{}]", desc.num_elements()),
+    }
+}
+
+/// No frame carries more elements, of any type.
+const MAX_ELEMENTS: u32 = 65507 * 8;
 
 const BUILTINS: [&str; 6] =
     ["rpc_increment", "mock_decode", "qec_decode", "enqueue_syndromes", "get_corrections", "reset_decoder"];
@@ -128,7 +125,7 @@ pub(super) fn read_all(
     root: &mut Table<'_, '_>,
     folder: &Path,
     host: &Host,
-    decoders: &[&str],
+    decoders: &[String],
     ports: &[Port],
 ) -> Vec<Function> {
     let mut names = Vec::new();
@@ -166,13 +163,13 @@ pub(super) fn read_all(
     functions
 }
 
-fn handler(t: &mut Table<'_, '_>, folder: &Path, host: &Host, decoders: &[&str]) -> Option<At<Handler>> {
+fn handler(t: &mut Table<'_, '_>, folder: &Path, host: &Host, decoders: &[String]) -> Option<At<Handler>> {
     let text = t.text("handler");
     let decoder = t.text("decoder");
     let table = t.text("table");
     let abi = t.choice("abi", &[("host_call", Abi::HostCall), ("device_call", Abi::DeviceCall)]);
-    let args = types(t, "args", 8);
-    let results = types(t, "results", 4);
+    let args = types(t, "args");
+    let results = types(t, "results");
     let text =
         t.require("handler", text, "handler = \"builtin:rpc_increment\" or \"plugin:/usr/lib/berth/mine.so#symbol\"")?;
 
@@ -184,15 +181,17 @@ fn handler(t: &mut Table<'_, '_>, folder: &Path, host: &Host, decoders: &[&str])
             t.sink().wrong(&text, "names no symbol; write \"plugin:/path/to/library.so#symbol\"");
             return None;
         };
-        let path = super::file_at(t, text.clone().map(|_| library), folder, host)?;
+        let path = resolve(t, text.clone().map(|_| library), folder, host.is_file)?;
         let (library, symbol) = (path.value, symbol.to_string());
-        return Some(text.map(|_| Handler::Plugin {
-            library,
-            symbol,
-            abi: abi.map_or(Abi::HostCall, |a| a.value),
-            args,
-            results,
-        }));
+        let schema = match HandlerSchema::new(&args, &results) {
+            Ok(schema) => schema,
+            Err(e) => {
+                t.sink().wrong(&text, format_args!("its args and results make no schema: {e}"));
+                return None;
+            }
+        };
+        let abi = abi?.value;
+        return Some(text.map(|_| Handler::Plugin { library, symbol, abi, schema: Box::new(schema) }));
     }
     t.refuse(PLUGIN_KEYS, "only plug-ins have it, the schema of a builtin is known");
     let Some(builtin) = text.value.strip_prefix("builtin:") else {
@@ -212,12 +211,12 @@ fn handler(t: &mut Table<'_, '_>, folder: &Path, host: &Host, decoders: &[&str])
         "rpc_increment" => Handler::RpcIncrement,
         "mock_decode" => {
             let table = t.require("table", table, "table = \"table.txt\"")?;
-            Handler::MockDecode { table: super::file_at(t, table, folder, host)?.value }
+            Handler::MockDecode { table: syndromes(t, &resolve(t, table, folder, host.is_file)?, host)? }
         }
         "qec_decode" => {
             let at = t.require("decoder", decoder, "decoder = the name of a [[decoder]]")?;
             let Some(decoder) = decoders.iter().position(|name| *name == at.value) else {
-                let advice = instead(at.value, decoders.iter().copied());
+                let advice = instead(at.value, decoders.iter().map(String::as_str));
                 t.sink().wrong(&at, format_args!("there is no decoder \"{}\"; {advice}", at.value));
                 return None;
             };
@@ -235,24 +234,28 @@ fn handler(t: &mut Table<'_, '_>, folder: &Path, host: &Host, decoders: &[&str])
     Some(text.map(|_| handler))
 }
 
-fn types(t: &mut Table<'_, '_>, key: &'static str, most: usize) -> Vec<TypeSpec> {
-    let Some(list) = t.texts(key) else { return Vec::new() };
-    if list.value.len() > most {
-        t.sink().wrong(&list, format_args!("has {} types; a schema has at most {most} {key}", list.value.len()));
+/// Reads the table of `mock_decode`, a syndrome file.
+fn syndromes(t: &Table<'_, '_>, at: &At<PathBuf>, host: &Host) -> Option<Arc<SyndromeFile>> {
+    match SyndromeFile::parse(&contents(t, at, host)?) {
+        Ok(file) => Some(Arc::new(file)),
+        Err(e) => {
+            t.sink().wrong(at, format_args!("not a syndrome file: {}:{}: {}", at.value.display(), e.line, e.message));
+            None
+        }
     }
+}
+
+/// The types under `key`; without it, bytes of any number.
+fn types(t: &mut Table<'_, '_>, key: &'static str) -> Vec<TypeDesc> {
+    let Some(list) = t.texts(key) else { return vec![TypeDesc::variable(TypeId::ArrayUInt8)] };
     let mut all = Vec::new();
-    for at in &list.value {
-        if let Ok(spec) = at.value.parse() {
-            all.push(spec);
+    for at in list.value {
+        if let Some(desc) = type_desc(at.value) {
+            all.push(desc);
         } else {
-            let words = TYPES.map(|(word, _, counted)| format!("{word}{}", if counted { "[N]" } else { "" }));
-            t.sink().wrong(at, format_args!("\"{}\" is not a type; there are: {}", at.value, words.join(", ")));
+            let words = TYPES.map(|(word, id)| format!("{word}{}", if id.is_scalar() { "" } else { "[N]" }));
+            t.sink().wrong(&at, format_args!("\"{}\" is not a type; there are: {}", at.value, words.join(", ")));
         }
     }
     all
-}
-
-/// FNV-1a over the name: the function id of the messaging document.
-fn fnv1a(name: &str) -> u32 {
-    name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }

@@ -2,25 +2,27 @@
 //!
 //! `config/berth.toml` documents every key.
 
+mod decoder;
 mod function;
 mod port;
 mod walk;
 
 use std::{
     collections::BTreeSet,
-    fs,
+    fs, io,
     path::{Path, PathBuf},
 };
 
 use toml::de::{DeTable, DeValue};
 
-pub use function::{Abi, Function, Handler, TypeSpec};
-pub use port::{Dispatch, Driver, Fault, Header, Idle, OnUndispatchable, Pcap, Port, Ptp, Rpc};
+pub use decoder::Decoder;
+pub use function::{Abi, Function, Handler, type_word};
+pub use port::{Driver, Fault, Pcap, Port, Rpc};
 use walk::Table;
 pub use walk::{At, Note, Sink};
 
 /// A whole configuration, free of mistakes that can be seen without starting anything.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Config {
     /// What all ports share.
     pub runtime: Runtime,
@@ -54,31 +56,6 @@ pub enum Hugepages {
     Auto,
 }
 
-/// `[[decoder]]`
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Decoder {
-    /// Unique name.
-    pub name: String,
-    /// Which decoder.
-    pub algorithm: Algorithm,
-    /// The Stim detector error model.
-    pub model: At<PathBuf>,
-    /// Which measurements make up each detector, as a sparse matrix; without it the measurements are the detectors.
-    pub measurements: Option<At<PathBuf>>,
-}
-
-/// `decoder.algorithm`
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Algorithm {
-    /// Minimum-weight perfect matching.
-    Mwpm,
-    /// A table of the syndromes of up to `depth` errors.
-    Lut {
-        /// The most errors in an entry.
-        depth: usize,
-    },
-}
-
 /// What of the host the configuration is checked against.
 #[derive(Debug, Clone)]
 pub struct Host {
@@ -88,6 +65,8 @@ pub struct Host {
     pub dpdk: bool,
     /// Whether there is a file at a path.
     pub is_file: fn(&Path) -> bool,
+    /// Reads a text file.
+    pub read: fn(&Path) -> io::Result<String>,
 }
 
 /// A configuration with the text it came from, so that later steps can point into it.
@@ -141,11 +120,7 @@ pub fn parse(text: &str, file: &Path, host: &Host) -> Result<(Config, Vec<Note>)
 
 fn read(root: &mut Table<'_, '_>, folder: &Path, host: &Host) -> Config {
     let runtime = runtime(root.table("runtime"), host);
-    let mut names = Vec::new();
-    let decoders =
-        root.tables("decoder").into_iter().flatten().filter_map(|t| decoder(t, folder, host, &mut names)).collect();
-    unique(root.sink(), names.iter());
-    let names: Vec<_> = names.iter().map(|at| at.value.as_str()).collect();
+    let (decoders, names) = decoder::read_all(root, folder, host);
     let ports = port::read_all(root, folder, &runtime, host);
     let functions = function::read_all(root, folder, host, &names, &ports);
     Config { runtime, ports, decoders, functions }
@@ -176,25 +151,6 @@ fn runtime(table: Option<Table<'_, '_>>, host: &Host) -> Runtime {
     runtime
 }
 
-fn decoder(mut t: Table<'_, '_>, folder: &Path, host: &Host, names: &mut Vec<At<String>>) -> Option<Decoder> {
-    let name = name(&mut t, "surface-d5");
-    names.extend(name.clone());
-    let kind = t.choice("algorithm", &[("mwpm", false), ("lut", true)]);
-    let is_lut = t.require("algorithm", kind, "algorithm = \"mwpm\" or \"lut\"");
-    let depth = t.integer("depth", 1..=8);
-    if is_lut.as_ref().is_some_and(|at| !at.value) {
-        t.refuse(&["depth"], "only algorithm = \"lut\" has a depth");
-    }
-    let model = t.text("model");
-    let model =
-        t.require("model", model, "model = \"decoders/surface_d5.dem\"").and_then(|at| file_at(&t, at, folder, host));
-    let measurements = t.text("measurements").and_then(|at| file_at(&t, at, folder, host));
-    t.finish();
-    let depth = depth.map_or(1, |at| at.value as usize);
-    let algorithm = if is_lut?.value { Algorithm::Lut { depth } } else { Algorithm::Mwpm };
-    Some(Decoder { name: name?.value, algorithm, model: model?, measurements })
-}
-
 /// The key `name`: 1 to 64 printable characters without spaces.
 fn name(t: &mut Table<'_, '_>, example: &str) -> Option<At<String>> {
     let at = t.text("name");
@@ -210,13 +166,24 @@ fn name(t: &mut Table<'_, '_>, example: &str) -> Option<At<String>> {
 }
 
 /// A path relative to `folder` at which there must be a file.
-fn file_at(t: &Table<'_, '_>, at: At<&str>, folder: &Path, host: &Host) -> Option<At<PathBuf>> {
+fn resolve(t: &Table<'_, '_>, at: At<&str>, folder: &Path, is_file: fn(&Path) -> bool) -> Option<At<PathBuf>> {
     let path = folder.join(at.value);
-    if !(host.is_file)(&path) {
+    if !is_file(&path) {
         t.sink().wrong(&at, format_args!("there is no file {}; paths are relative to this file", path.display()));
         return None;
     }
     Some(at.map(|_| path))
+}
+
+/// Reads the text file at a path.
+fn contents(t: &Table<'_, '_>, at: &At<PathBuf>, host: &Host) -> Option<String> {
+    match (host.read)(&at.value) {
+        Ok(text) => Some(text),
+        Err(e) => {
+            t.sink().wrong(at, format_args!("{} cannot be read: {e}; name a text file", at.value.display()));
+            None
+        }
+    }
 }
 
 /// Reports names that were given before.

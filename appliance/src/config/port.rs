@@ -6,6 +6,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use berth_engine::Idle;
+use berth_rpc::{Dispatch, Undispatchable};
+use berth_wire::rpc::{HeaderForm, PtpEncoding};
+
 use super::{
     Host, Runtime, name, unique,
     walk::{At, Table},
@@ -72,22 +76,11 @@ impl Driver {
     }
 }
 
-/// `port.idle`
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Idle {
-    /// Poll without pause.
-    Spin,
-    /// Poll, then sleep after a while without frames.
-    Adaptive,
-    /// Sleep as soon as there is nothing to do.
-    Wait,
-}
-
 /// `[port.rpc]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rpc {
     /// Which header the peers speak.
-    pub header: Header,
+    pub header: HeaderForm,
     /// Slots of the ring to each worker.
     pub slots: usize,
     /// The longest request and the longest answer, header included, in bytes.
@@ -97,45 +90,9 @@ pub struct Rpc {
     /// The CPUs of the workers for ring dispatch.
     pub worker_cpus: Vec<usize>,
     /// What happens to a request that no handler can take.
-    pub on_undispatchable: OnUndispatchable,
+    pub on_undispatchable: Undispatchable,
     /// How the peers encode their time stamps.
-    pub ptp: Ptp,
-}
-
-/// `port.rpc.header`
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Header {
-    /// 24 bytes, with a time stamp.
-    V24,
-    /// 16 bytes, without.
-    V16,
-}
-
-/// `port.rpc.dispatch` and `function.dispatch`
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Dispatch {
-    /// On the poll core.
-    Inline,
-    /// On a worker core, through slots.
-    Ring,
-}
-
-/// `port.rpc.on_undispatchable`
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnUndispatchable {
-    /// Answer a negative status.
-    Reply,
-    /// Count and stay silent.
-    Drop,
-}
-
-/// `port.rpc.ptp`
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ptp {
-    /// Nanoseconds since 1970.
-    Nanoseconds,
-    /// Seconds in the upper 32 bits, nanoseconds in the lower.
-    SecondsNanoseconds,
+    pub ptp: PtpEncoding,
 }
 
 /// `[port.fault]`: probabilities per frame, in both directions.
@@ -152,7 +109,7 @@ pub struct Fault {
     /// One bit of the frame is flipped.
     pub corrupt: f64,
     /// Every frame comes this much later, in microseconds.
-    pub delay_us: u64,
+    pub delay_us: u32,
 }
 
 /// `[port.pcap]`
@@ -350,17 +307,17 @@ fn cpu(t: &Table<'_, '_>, at: &At<u64>, host: &Host) -> Option<usize> {
 
 fn rpc(table: Option<Table<'_, '_>>, host: &Host) -> Rpc {
     let mut rpc = Rpc {
-        header: Header::V24,
+        header: HeaderForm::V24,
         slots: 64,
         slot_size: 2048,
         dispatch: Dispatch::Inline,
         worker_cpus: Vec::new(),
-        on_undispatchable: OnUndispatchable::Reply,
-        ptp: Ptp::Nanoseconds,
+        on_undispatchable: Undispatchable::Reply,
+        ptp: PtpEncoding::Ns,
     };
     let Some(mut t) = table else { return rpc };
     let or = |found: Option<At<u64>>, default: usize| found.map_or(default, |at| at.value as usize);
-    let header = t.choice("header", &[("v24", Header::V24), ("v16", Header::V16)]);
+    let header = t.choice("header", &[("v24", HeaderForm::V24), ("v16", HeaderForm::V16)]);
     rpc.header = header.map_or(rpc.header, |at| at.value);
     rpc.slots = or(t.integer("slots", 1..=65536), rpc.slots);
     rpc.slot_size = or(t.integer("slot_size", 64..=65507), rpc.slot_size);
@@ -370,9 +327,9 @@ fn rpc(table: Option<Table<'_, '_>>, host: &Host) -> Rpc {
         let given = (!rpc.worker_cpus.is_empty()).then_some(());
         t.require("worker_cpus", given, "worker_cpus = [1], the CPUs that run handlers for dispatch = \"ring\"");
     }
-    let on = t.choice("on_undispatchable", &[("reply", OnUndispatchable::Reply), ("drop", OnUndispatchable::Drop)]);
+    let on = t.choice("on_undispatchable", &[("reply", Undispatchable::Reply), ("drop", Undispatchable::Drop)]);
     rpc.on_undispatchable = on.map_or(rpc.on_undispatchable, |at| at.value);
-    let ptp = t.choice("ptp", &[("ns", Ptp::Nanoseconds), ("sec_nsec", Ptp::SecondsNanoseconds)]);
+    let ptp = t.choice("ptp", &[("ns", PtpEncoding::Ns), ("sec_nsec", PtpEncoding::SecNsec)]);
     rpc.ptp = ptp.map_or(rpc.ptp, |at| at.value);
     t.finish();
     rpc
@@ -389,7 +346,7 @@ fn fault(mut t: Table<'_, '_>) -> Fault {
         duplicate: t.probability("duplicate").unwrap_or(0.0),
         reorder: t.probability("reorder").unwrap_or(0.0),
         corrupt: t.probability("corrupt").unwrap_or(0.0),
-        delay_us: t.integer("delay_us", 0..=1_000_000).map_or(0, |at| at.value),
+        delay_us: t.integer("delay_us", 0..=1_000_000).map_or(0, |at| at.value as u32),
     };
     t.finish();
     fault

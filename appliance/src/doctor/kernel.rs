@@ -24,12 +24,8 @@ pub(super) fn examine(root: &Root, live: bool, f: &mut Findings) {
         _ => f.ok("io_uring sysctl", "enabled"),
     }
     if live {
-        match io_uring::IoUring::<io_uring::squeue::Entry>::builder()
-            .setup_single_issuer()
-            .setup_defer_taskrun()
-            .build(8)
-        {
-            Ok(_) => f.ok("io_uring", "DEFER_TASKRUN works"),
+        match berth_uring::probe() {
+            Ok(()) => f.ok("io_uring", "DEFER_TASKRUN works"),
             Err(e) => f.missing("io_uring", format!("{e}"), "use Linux 6.1 or later; driver = \"udp\" works without"),
         }
         socket(f, "af_xdp", Domain::from(AF_XDP), "a kernel with CONFIG_XDP_SOCKETS");

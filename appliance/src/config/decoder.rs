@@ -1,0 +1,118 @@
+//! `[[decoder]]`: detector error models and what decodes them.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use berth_qec::{
+    Algorithm,
+    dem::DetectorErrorModel,
+    sparse::{MeasurementMap, SparseMatrix},
+};
+
+use super::{
+    Host, contents, name, resolve, unique,
+    walk::{At, Table},
+};
+
+/// One decoder; its position in the file is the `decoder_id` of the decoding server.
+#[derive(Debug, Clone)]
+pub struct Decoder {
+    /// Unique name.
+    pub name: String,
+    /// How it decodes.
+    pub algorithm: Algorithm,
+    /// Where the model was read from.
+    pub file: PathBuf,
+    /// The model.
+    pub model: Arc<DetectorErrorModel>,
+    /// How measurements make detection events.
+    pub measurements: MeasurementMap,
+}
+
+/// The decoders without mistakes, and the names of all.
+pub(super) fn read_all(root: &mut Table<'_, '_>, folder: &Path, host: &Host) -> (Vec<Decoder>, Vec<String>) {
+    let mut names = Vec::new();
+    let tables = root.tables("decoder").unwrap_or_default();
+    let decoders = tables.into_iter().filter_map(|t| decoder(t, folder, host, &mut names)).collect();
+    unique(root.sink(), names.iter());
+    (decoders, names.into_iter().map(|at| at.value).collect())
+}
+
+fn decoder(mut t: Table<'_, '_>, folder: &Path, host: &Host, names: &mut Vec<At<String>>) -> Option<Decoder> {
+    let name = name(&mut t, "surface-d5");
+    names.extend(name.clone());
+    let algorithm = algorithm(&mut t);
+    let file = t.text("model");
+    let file = t.require("model", file, "model = \"decoders/surface_d5.dem\"");
+    let file = file.and_then(|at| resolve(&t, at, folder, host.is_file));
+    let measurements = t.text("measurements").map(|at| resolve(&t, at, folder, host.is_file));
+    let model = file.as_ref().and_then(|at| model(&t, at, algorithm, host));
+    let measurements = match (measurements, &model) {
+        (None, Some(model)) => Some(MeasurementMap::identity(model.num_detectors())),
+        (Some(Some(at)), Some(model)) => measurement_map(&t, &at, model, host),
+        _ => None,
+    };
+    t.finish();
+    Some(Decoder {
+        name: name?.value,
+        algorithm: algorithm?,
+        file: file?.value,
+        model: Arc::new(model?),
+        measurements: measurements?,
+    })
+}
+
+fn algorithm(t: &mut Table<'_, '_>) -> Option<Algorithm> {
+    let kind = t.choice("algorithm", &[("mwpm", false), ("lut", true)]);
+    let kind = t.require("algorithm", kind, "algorithm = \"mwpm\" or \"lut\"");
+    let depth = t.integer("depth", 1..=8).map_or(1, |at| at.value as usize);
+    if kind.as_ref().is_some_and(|is_lut| !is_lut.value) {
+        t.refuse(&["depth"], "only algorithm = \"lut\" has a depth");
+    }
+    kind.map(|is_lut| if is_lut.value { Algorithm::Lut { depth } } else { Algorithm::Mwpm })
+}
+
+/// Reads the model and, once, builds the decoder, for some models are none that the algorithm can take.
+fn model(t: &Table<'_, '_>, at: &At<PathBuf>, algorithm: Option<Algorithm>, host: &Host) -> Option<DetectorErrorModel> {
+    let path = at.value.display();
+    let text = contents(t, at, host)?;
+    let model = match DetectorErrorModel::parse(&text) {
+        Ok(model) => model,
+        Err(e) => {
+            t.sink()
+                .wrong(at, format_args!("not a detector error model: {path}:{}:{}: {}", e.line, e.column, e.message));
+            return None;
+        }
+    };
+    if let Err(e) = berth_qec::Decoder::from_model(&model, algorithm?) {
+        t.sink().wrong(at, format_args!("{path} suits another algorithm: {e}"));
+        return None;
+    }
+    Some(model)
+}
+
+/// Reads a `D_sparse` matrix: the measurements of each detector in turn, -1 after each, separated by white space or commas.
+fn measurement_map(
+    t: &Table<'_, '_>,
+    at: &At<PathBuf>,
+    model: &DetectorErrorModel,
+    host: &Host,
+) -> Option<MeasurementMap> {
+    let text = contents(t, at, host)?;
+    let words = text.split(|c: char| c.is_whitespace() || c == ',').filter(|word| !word.is_empty());
+    let numbers: Result<Vec<i64>, _> = words.map(|word| word.parse().map_err(|_| word)).collect();
+    let wrong = match numbers {
+        Err(word) => format!("\"{word}\" is not a number; write each detector's measurements and -1"),
+        Ok(numbers) => match SparseMatrix::from_flat(&numbers, None) {
+            Err(e) => format!("{e}; write each detector's measurements and -1"),
+            Ok(matrix) if matrix.num_rows() != model.num_detectors() => {
+                format!("has {} rows; the model has {} detectors", matrix.num_rows(), model.num_detectors())
+            }
+            Ok(matrix) => return Some(MeasurementMap::new(matrix)),
+        },
+    };
+    t.sink().wrong(at, format_args!("{}: {wrong}", at.value.display()));
+    None
+}

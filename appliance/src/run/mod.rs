@@ -1,0 +1,265 @@
+//! `berth run`: starts a thread for each polled CPU, waits for a signal, drains, and reports.
+//!
+//! # Threads
+//!
+//! - One *lcore* thread for each CPU that polls, pinned to it (see [`lcore`]). It opens its own queues, so that what a
+//!   driver binds to a thread is bound to the right one, and owns its decoders and sessions: two queues of one port do
+//!   not share a decoding session.
+//! - The *housekeeping* thread, which is the one that called [`run`], on the housekeeping CPUs: it disciplines the
+//!   clock once a second, and starts the drain when a signal arrives or an lcore fails.
+//! - A thread that waits for signals.
+//!
+//! An lcore that fails takes the appliance down with it: the others drain, and the exit status says so. A part of the
+//! ports that keeps answering while another is dead would look healthy to whoever watches the process.
+
+mod lcore;
+mod plan;
+mod queue;
+mod service;
+mod worker;
+
+use std::{
+    any::Any,
+    collections::BTreeMap,
+    io::{self, Write as _},
+    net::SocketAddr,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+        mpsc::{self, Receiver, Sender},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, anyhow};
+use berth_engine::{Snapshot, Telemetry};
+use berth_host::{TscClock, Waker};
+use serde::Serialize;
+use signal_hook::{
+    consts::{SIGINT, SIGTERM},
+    iterator::Signals,
+};
+use tracing::{error, info};
+
+use crate::config::Config;
+
+/// How long a drain may take.
+pub const DRAIN: Duration = Duration::from_secs(2);
+
+/// How often the clock is compared with the kernel's.
+const DISCIPLINE_EVERY: Duration = Duration::from_secs(1);
+
+/// What the threads tell the housekeeping thread.
+enum Event {
+    /// A thread has opened everything: each queue's port and address, and what wakes the thread where it can sleep.
+    Ready(Vec<(usize, SocketAddr)>, Option<Waker>),
+    /// What the workers of a thread counted.
+    Reports(Vec<worker::Report>),
+    /// An lcore has ended, as it should or not.
+    LcoreEnded(anyhow::Result<()>),
+    /// A worker thread has ended, as it should or not.
+    WorkerEnded(anyhow::Result<()>),
+    /// SIGTERM or SIGINT.
+    Signal(i32),
+}
+
+/// What all threads share.
+#[derive(Clone)]
+struct Shared {
+    config: Arc<Config>,
+    clock: TscClock,
+    telemetry: Telemetry,
+    /// Lcores drain and end.
+    stop: Arc<AtomicBool>,
+    /// Workers end: nobody sends them requests any more.
+    stop_workers: Arc<AtomicBool>,
+}
+
+#[derive(Serialize)]
+struct ReadyLine<'a> {
+    ports: Vec<ReadyPort<'a>>,
+}
+
+#[derive(Serialize)]
+struct ReadyPort<'a> {
+    name: &'a str,
+    driver: &'static str,
+    addr: String,
+}
+
+#[derive(Serialize)]
+struct StoppedLine<'a> {
+    #[serde(flatten)]
+    snapshot: Snapshot,
+    workers: &'a [worker::Report],
+}
+
+/// Runs `config` until SIGTERM or SIGINT. Writes the ready line and the stopped line to standard output.
+pub fn run(config: Config) -> anyhow::Result<()> {
+    // Before the threads: a signal from now on is an event and kills nobody.
+    let mut signals = Signals::new([SIGTERM, SIGINT]).context("installing signal handlers")?;
+    let (events, inbox) = mpsc::channel();
+    let plan = plan::plan(&config)?;
+    let shared = Shared {
+        config: Arc::new(config),
+        clock: TscClock::calibrate(Duration::from_millis(50)),
+        telemetry: Telemetry::default(),
+        stop: Arc::default(),
+        stop_workers: Arc::default(),
+    };
+    let sender = events.clone();
+    thread::Builder::new().name("berth-signals".into()).spawn(move || {
+        // The receiver lives as long as the process does anything.
+        signals.forever().all(|signal| sender.send(Event::Signal(signal)).is_ok());
+    })?;
+    let mut supervisor =
+        Supervisor { shared, inbox, wakers: Vec::new(), lcores: 0, workers: 0, reports: Vec::new(), failure: None };
+    supervisor.start(plan, &events)?;
+    supervisor.supervise();
+    let mut snapshot = supervisor.shared.telemetry.snapshot();
+    snapshot.lcores.sort_by(|a, b| a.name.cmp(&b.name));
+    line("berth stopped", &StoppedLine { snapshot, workers: &supervisor.reports })?;
+    supervisor.failure.map_or(Ok(()), Err)
+}
+
+/// Starts a thread; how it ended, a panic included, becomes an event.
+fn spawn(
+    name: &str,
+    events: &Sender<Event>,
+    ended: fn(anyhow::Result<()>) -> Event,
+    body: impl FnOnce(&Sender<Event>) -> anyhow::Result<()> + Send + 'static,
+) -> anyhow::Result<()> {
+    let events = events.clone();
+    let label = name.to_string();
+    thread::Builder::new().name(format!("berth-{name}")).spawn(move || {
+        let result = catch_unwind(AssertUnwindSafe(|| body(&events)));
+        let result = result.unwrap_or_else(|panic| Err(anyhow!("panicked: {}", panic_message(&*panic))));
+        // Without a receiver the process is over anyway.
+        let _ = events.send(ended(result.context(label)));
+    })?;
+    Ok(())
+}
+
+fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a message")
+}
+
+/// Writes one line of the contract to standard output.
+fn line(word: &str, value: &impl Serialize) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{word} {}", serde_json::to_string(value)?)?;
+    out.flush().context("writing to standard output")
+}
+
+struct Supervisor {
+    shared: Shared,
+    inbox: Receiver<Event>,
+    wakers: Vec<Waker>,
+    /// Lcore threads that have not ended.
+    lcores: usize,
+    /// Worker threads that have not ended.
+    workers: usize,
+    reports: Vec<worker::Report>,
+    /// Why the exit status will not be 0.
+    failure: Option<anyhow::Error>,
+}
+
+impl Supervisor {
+    /// Starts all threads, waits until each has opened what it serves, and says so.
+    fn start(&mut self, plan: plan::Plan, events: &Sender<Event>) -> anyhow::Result<()> {
+        for plan in plan.workers {
+            let (name, shared) = (format!("worker{}", plan.cpu), self.shared.clone());
+            let body = move |events: &_| worker::run(plan, &shared, events);
+            spawn(&name, events, Event::WorkerEnded, body)?;
+            self.workers += 1;
+        }
+        for plan in plan.lcores {
+            let (name, shared) = (format!("cpu{}", plan.cpu), self.shared.clone());
+            let body = move |events: &_| lcore::run(plan, &shared, events);
+            spawn(&name, events, Event::LcoreEnded, body)?;
+            self.lcores += 1;
+        }
+        let mut addresses = BTreeMap::new();
+        let mut waiting = self.lcores + self.workers;
+        while waiting > 0 {
+            match self.inbox.recv()? {
+                Event::Ready(opened, waker) => {
+                    addresses.extend(opened);
+                    self.wakers.extend(waker);
+                    waiting -= 1;
+                }
+                event => self.take(event),
+            }
+            if let Some(failure) = self.failure.take() {
+                // Nobody was told that anything is ready.
+                return Err(failure);
+            }
+        }
+        let ports = self.shared.config.ports.iter().enumerate().map(|(index, port)| ReadyPort {
+            name: &port.name,
+            driver: port.driver.word(),
+            addr: addresses[&index].to_string(),
+        });
+        line("berth ready", &ReadyLine { ports: ports.collect() })?;
+        if self.shared.stop.load(Relaxed) {
+            // A signal came before there was anything to wake.
+            self.stop();
+        }
+        Ok(())
+    }
+
+    /// Keeps house until every thread has ended.
+    fn supervise(&mut self) {
+        let mut deadline = None;
+        while self.lcores + self.workers > 0 {
+            match self.inbox.recv_timeout(DISCIPLINE_EVERY) {
+                Ok(event) => self.take(event),
+                Err(_) => self.shared.clock.discipline(),
+            }
+            if self.lcores == 0 {
+                self.shared.stop_workers.store(true, Relaxed);
+            }
+            if self.shared.stop.load(Relaxed) {
+                // A thread that hangs in a handler never sees its own deadline.
+                let deadline = *deadline.get_or_insert_with(|| Instant::now() + 2 * DRAIN);
+                if Instant::now() > deadline {
+                    self.fail(anyhow!("{} lcores and {} workers do not stop", self.lcores, self.workers));
+                    return;
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Ready(..) => {}
+            Event::Reports(reports) => self.reports.extend(reports),
+            Event::Signal(signal) => {
+                info!(signal, "draining");
+                self.stop();
+            }
+            Event::LcoreEnded(result) => {
+                self.lcores -= 1;
+                result.unwrap_or_else(|e| self.fail(e));
+            }
+            Event::WorkerEnded(result) => {
+                self.workers -= 1;
+                result.unwrap_or_else(|e| self.fail(e));
+            }
+        }
+    }
+
+    fn fail(&mut self, e: anyhow::Error) {
+        error!("{e:#}");
+        self.failure.get_or_insert(e);
+        self.stop();
+    }
+
+    fn stop(&self) {
+        self.shared.stop.store(true, Relaxed);
+        self.wakers.iter().for_each(Waker::wake);
+    }
+}

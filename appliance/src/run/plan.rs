@@ -1,0 +1,58 @@
+//! Which thread serves what: queues of all ports over the CPUs that poll them, rings over the CPUs of workers.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context as _;
+use berth_engine::Idle;
+use berth_ring::{Geometry, HeapRegion, Producer, Ring};
+
+use super::{queue, queue::Queue, worker};
+use crate::config::{Config, Port};
+
+/// What an lcore thread needs to start.
+pub(super) struct LcorePlan {
+    pub(super) cpu: usize,
+    pub(super) idle: Idle,
+    pub(super) queues: Vec<Queue>,
+}
+
+/// Every thread of the dataplane.
+pub(super) struct Plan {
+    pub(super) lcores: Vec<LcorePlan>,
+    pub(super) workers: Vec<worker::Plan>,
+}
+
+pub(super) fn plan(config: &Config) -> anyhow::Result<Plan> {
+    let mut lcores = BTreeMap::new();
+    let mut workers = BTreeMap::new();
+    for (index, port) in config.ports.iter().enumerate() {
+        let bind = queue::settle_address(port).with_context(|| format!("port {}", port.name))?;
+        for (number, &cpu) in port.cpus.iter().enumerate() {
+            let ring = ring(&mut workers, index, port, number)?;
+            let lcore = lcores.entry(cpu).or_insert(LcorePlan { cpu, idle: port.idle, queues: Vec::new() });
+            lcore.queues.push(Queue { port: index, number, bind, ring });
+        }
+    }
+    Ok(Plan { lcores: lcores.into_values().collect(), workers: workers.into_values().collect() })
+}
+
+/// The ring from one queue to a worker, which the queues of a port share in turn; the eagerest port sets how it idles.
+fn ring(
+    workers: &mut BTreeMap<usize, worker::Plan>,
+    index: usize,
+    port: &Port,
+    number: usize,
+) -> anyhow::Result<Option<Producer>> {
+    let cpus = &port.rpc.worker_cpus;
+    if cpus.is_empty() {
+        return Ok(None);
+    }
+    let geometry = Geometry::new(port.rpc.slots as u32, port.rpc.slot_size)?;
+    let mut ring = Ring::new(HeapRegion::new(geometry.region_len()), geometry)?;
+    let (producer, dispatcher) = ring.producer().zip(ring.dispatcher()).context("a new ring has both its ends")?;
+    let cpu = cpus[number % cpus.len()];
+    let worker = workers.entry(cpu).or_insert(worker::Plan { cpu, idle: port.idle, rings: Vec::new() });
+    worker.idle = worker.idle.max(port.idle);
+    worker.rings.push((index, dispatcher));
+    Ok(Some(producer))
+}

@@ -1,0 +1,133 @@
+//! One queue of one port on one CPU: opens the driver, puts the layers around it, joins it to its service.
+
+use std::{
+    fs::File,
+    net::{Ipv4Addr, SocketAddr},
+};
+
+use anyhow::{Context as _, bail};
+use berth_engine::{Lane, Lcore, Recorder};
+use berth_host::{BindError, UdpConfig, UdpSocket};
+use berth_port::{Fault, FaultSpec, Faults, Loopback, Pcap, Port};
+use berth_ring::Producer;
+use berth_udp::UdpPort;
+use berth_uring::UringSocket;
+use tracing::warn;
+
+use super::{Shared, service};
+use crate::config::{self, Driver};
+
+/// What a socket port asks the kernel to hold for it, in bytes as the kernel accounts for them: a burst of some 5,000
+/// short requests.
+const SOCKET_BUFFER: usize = 4 << 20;
+
+/// One queue, not open yet.
+pub(super) struct Queue {
+    /// Position in the configuration.
+    pub(super) port: usize,
+    /// Which of the port's queues this is.
+    pub(super) number: usize,
+    /// Where a socket port is bound.
+    pub(super) bind: Option<SocketAddr>,
+    /// Leads to the queue's worker.
+    pub(super) ring: Option<Producer>,
+}
+
+/// Where the queues of a port are bound, if it is on sockets.
+///
+/// Several queues share one address, which is settled here: a port number that the kernel is to choose is chosen, and
+/// one that another program holds is refused, which the kernel would not do for the same user once sockets share it.
+pub(super) fn settle_address(config: &config::Port) -> Result<Option<SocketAddr>, BindError> {
+    Ok(match config.driver {
+        Driver::Udp { bind } | Driver::Uring { bind } if config.cpus.len() > 1 => {
+            Some(UdpSocket::bind(&UdpConfig::new(bind))?.local_addr())
+        }
+        Driver::Udp { bind } | Driver::Uring { bind } => Some(bind),
+        Driver::Dpdk { .. } | Driver::Loopback => None,
+    })
+}
+
+impl Queue {
+    /// Opens the queue on the thread of its CPU, adds it to the lcore, and returns where peers reach it.
+    pub(super) fn open(self, lcore: &mut Lcore, shared: &Shared) -> anyhow::Result<SocketAddr> {
+        let config = &shared.config.ports[self.port];
+        let result = match &config.driver {
+            Driver::Udp { .. } => {
+                self.with_socket(config, UdpPort::open).and_then(|port| self.add(lcore, shared, port))
+            }
+            Driver::Uring { .. } => self.with_socket(config, UringSocket::bind).and_then(|socket| {
+                // On this thread: the ring belongs to the one that makes it.
+                self.add(lcore, shared, socket.into_port()?)
+            }),
+            Driver::Loopback => {
+                let port = self.loopback(config);
+                self.add(lcore, shared, port)
+            }
+            Driver::Dpdk { .. } => bail!("this berth was built without DPDK"),
+        };
+        result.with_context(|| format!("port {}", config.name))
+    }
+
+    /// Opens a socket port with a large buffer, or with the kernel's own where it grants no more.
+    fn with_socket<P>(
+        &self,
+        port: &config::Port,
+        open: impl Fn(&UdpConfig) -> Result<P, BindError>,
+    ) -> anyhow::Result<P> {
+        let mut config = UdpConfig::new(self.bind.context("a socket port has an address")?);
+        config.max_frame = port.rpc.slot_size;
+        config.reuse_port = port.cpus.len() > 1;
+        config.rcvbuf = Some(SOCKET_BUFFER);
+        match open(&config) {
+            Err(e @ BindError::Buffer { .. }) => {
+                warn!(port = port.name, "bursts may be lost: {e}");
+                config.rcvbuf = None;
+                Ok(open(&config)?)
+            }
+            opened => Ok(opened?),
+        }
+    }
+
+    /// One end of a loopback pair. The other end is for a service in this process, of which there is none yet.
+    fn loopback(&self, port: &config::Port) -> Loopback {
+        let addresses = [1, 2].map(|host| SocketAddr::from((Ipv4Addr::new(127, 0, 0, host), self.number as u16)));
+        Loopback::pair(addresses, port.rpc.slots, port.rpc.slot_size).0
+    }
+
+    /// Puts the fault layer around `port`, if there is one.
+    fn add<P: Port + 'static>(self, lcore: &mut Lcore, shared: &Shared, port: P) -> anyhow::Result<SocketAddr> {
+        let Some(fault) = shared.config.ports[self.port].fault else { return self.capture(lcore, shared, port) };
+        let faults = Faults {
+            drop: fault.drop,
+            corrupt: fault.corrupt,
+            duplicate: fault.duplicate,
+            reorder: fault.reorder,
+            delay: if fault.delay_us > 0 { 1.0 } else { 0.0 },
+            delay_us: [fault.delay_us; 2],
+        };
+        // Queues of one port draw different faults.
+        let spec = FaultSpec { seed: fault.seed.wrapping_add(self.number as u64), rx: faults, tx: faults };
+        self.capture(lcore, shared, Fault::new(port, spec, shared.clock.clone()))
+    }
+
+    /// Puts the capture layer around `port`, if there is one.
+    fn capture<P: Port + 'static>(self, lcore: &mut Lcore, shared: &Shared, port: P) -> anyhow::Result<SocketAddr> {
+        let Some(pcap) = &shared.config.ports[self.port].pcap else { return self.join(lcore, shared, port) };
+        let path = match self.number {
+            0 => pcap.file.clone(),
+            queue => pcap.file.with_extension(format!("{queue}.pcap")),
+        };
+        let file = File::create(&path).with_context(|| format!("creating {}", path.display()))?;
+        self.join(lcore, shared, Pcap::new(port, file, pcap.max_bytes, shared.clock.clone()))
+    }
+
+    /// Joins `port` to its service.
+    fn join<P: Port + 'static>(self, lcore: &mut Lcore, shared: &Shared, port: P) -> anyhow::Result<SocketAddr> {
+        let addr = port.local_addr();
+        let wire_time = Recorder::default();
+        let config = &shared.config.ports[self.port];
+        let service = service::service(shared, config, self.ring, wire_time.clone())?;
+        lcore.add(Lane::new(&config.name, port, service).histogram("wire_time", &wire_time));
+        Ok(addr)
+    }
+}

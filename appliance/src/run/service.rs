@@ -1,0 +1,74 @@
+//! The RPC service of a queue, and the handlers that it or its worker runs.
+
+use std::{sync::Arc, time::Duration};
+
+use berth_engine::Recorder;
+use berth_host::TscClock;
+use berth_port::Service;
+use berth_qec::{Decoder, mock::MockTable};
+use berth_ring::{Dispatcher, Producer};
+use berth_rpc::{
+    Config, FunctionTable, RpcService, Worker,
+    handlers::{Handler, HandlerSet, Session},
+};
+
+use super::Shared;
+use crate::config;
+
+/// Makes the service of a queue of `port`; `ring` leads to its worker, if it has one.
+pub(super) fn service(
+    shared: &Shared,
+    port: &config::Port,
+    ring: Option<Producer>,
+    wire_time: Recorder,
+) -> anyhow::Result<impl Service + use<>> {
+    let (table, handlers) = functions(&shared.config, port)?;
+    let settings = Config {
+        header: port.rpc.header,
+        slot_size: port.rpc.slot_size,
+        on_undispatchable: port.rpc.on_undispatchable,
+        ptp: port.rpc.ptp,
+    };
+    let record = move |nanos| wire_time.record(nanos);
+    Ok(RpcService::new(settings, table, handlers, ring, shared.clock.clone(), record)?)
+}
+
+/// Makes the worker at the other end of a queue's ring.
+pub(super) fn worker(
+    shared: &Shared,
+    port: &config::Port,
+    ring: Dispatcher,
+) -> anyhow::Result<Worker<HandlerSet, TscClock>> {
+    let (table, handlers) = functions(&shared.config, port)?;
+    Ok(Worker::new(port.rpc.header, table, handlers, ring, shared.clock.clone())?)
+}
+
+/// The functions as `port` dispatches them, and handlers with decoders and sessions of their own.
+fn functions(config: &config::Config, port: &config::Port) -> anyhow::Result<(Arc<FunctionTable>, HandlerSet)> {
+    let sessions = config.decoders.iter().map(session).collect::<anyhow::Result<_>>()?;
+    let named = config.functions.iter().map(|function| Ok((function.name.clone(), handler(&function.handler.value)?)));
+    let handlers = HandlerSet::new(named.collect::<anyhow::Result<_>>()?, sessions)?;
+    let mut functions = handlers.functions();
+    for (entry, function) in functions.iter_mut().zip(&config.functions) {
+        entry.mode = function.dispatch.unwrap_or(port.rpc.dispatch);
+        entry.budget = function.budget_us.map(Duration::from_micros);
+    }
+    Ok((Arc::new(FunctionTable::new(functions)?), handlers))
+}
+
+fn session(decoder: &config::Decoder) -> anyhow::Result<Session> {
+    let made = Decoder::from_model(&decoder.model, decoder.algorithm)?;
+    Ok(Session::with_map(made, decoder.measurements.clone())?)
+}
+
+fn handler(handler: &config::Handler) -> anyhow::Result<Handler> {
+    Ok(match handler {
+        config::Handler::RpcIncrement => Handler::Increment,
+        config::Handler::MockDecode { table } => Handler::MockDecode(MockTable::from_file(table)),
+        config::Handler::QecDecode { decoder } => Handler::QecDecode(*decoder),
+        config::Handler::EnqueueSyndromes => Handler::EnqueueSyndromes,
+        config::Handler::GetCorrections => Handler::GetCorrections,
+        config::Handler::ResetDecoder => Handler::ResetDecoder,
+        config::Handler::Plugin { .. } => anyhow::bail!("plug-ins are not there yet"),
+    })
+}

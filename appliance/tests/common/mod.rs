@@ -1,0 +1,224 @@
+//! Runs the real binary, and speaks to it in bytes written from the protocol's documents.
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part")]
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Read as _},
+    net::{SocketAddr, UdpSocket},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdout, Command, ExitStatus, Stdio},
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// `fnv1a_hash` of the names, from the host API's table of ids.
+pub const RPC_INCREMENT: u32 = 0x191B_6322;
+pub const MOCK_DECODE: u32 = 0x6C45_A6D6;
+pub const QEC_DECODE: u32 = 0xC4B0_E4BF;
+pub const ENQUEUE_SYNDROMES: u32 = 0x7ED8_BE82;
+pub const GET_CORRECTIONS: u32 = 0x882D_5BA1;
+pub const RESET_DECODER: u32 = 0x977A_59CF;
+
+pub const INCREMENT: &str = "[[function]]\nname = \"rpc_increment\"\nhandler = \"builtin:rpc_increment\"\n";
+
+/// A udp port on CPU 0 that sleeps while idle, with these lines added.
+pub fn port(name: &str, more: &str) -> String {
+    format!("[[port]]\nname = \"{name}\"\ndriver = \"udp\"\nbind = \"127.0.0.1:0\"\ncpu = 0\nidle = \"wait\"\n{more}\n")
+}
+
+/// A running appliance.
+pub struct Berth {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+    pub ready: Value,
+    _folder: TempDir,
+}
+
+/// An appliance that has ended.
+pub struct Stopped {
+    pub status: ExitStatus,
+    pub counters: Value,
+    pub stderr: String,
+}
+
+/// Writes a configuration into a folder of its own.
+pub fn write_config(text: &str, files: &[(&str, &str)]) -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, contents) in files {
+        fs::write(folder.path().join(name), contents).unwrap();
+    }
+    let config = folder.path().join("berth.toml");
+    fs::write(&config, text).unwrap();
+    (folder, config)
+}
+
+pub fn command(config: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_berth"));
+    command.args(["run", "--config"]).arg(config).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+impl Berth {
+    pub fn start(text: &str) -> Self {
+        Self::start_with(text, &[])
+    }
+
+    pub fn start_with(text: &str, files: &[(&str, &str)]) -> Self {
+        let (folder, config) = write_config(text, files);
+        let mut child = command(&config).spawn().unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        let Some(json) = line.strip_prefix("berth ready ") else {
+            let mut stderr = String::new();
+            child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+            panic!("not ready: {line:?}\n{stderr}");
+        };
+        Self { ready: serde_json::from_str(json).unwrap(), child, stdout, _folder: folder }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The address of a port, from the ready line.
+    pub fn addr(&self, name: &str) -> SocketAddr {
+        let ports = self.ready["ports"].as_array().unwrap();
+        let port = ports.iter().find(|port| port["name"] == name).unwrap();
+        port["addr"].as_str().unwrap().parse().unwrap()
+    }
+
+    pub fn client(&self, name: &str) -> Client {
+        Client::new(self.addr(name))
+    }
+
+    pub fn signal(&self, signal: &str) {
+        let status = Command::new("kill").args([signal, &self.pid().to_string()]).status().unwrap();
+        assert!(status.success());
+    }
+
+    /// Sends SIGTERM, and reads the stopped line and how it ended.
+    pub fn stop(self) -> Stopped {
+        self.stop_with("-TERM")
+    }
+
+    pub fn stop_with(mut self, signal: &str) -> Stopped {
+        self.signal(signal);
+        let mut out = String::new();
+        self.stdout.read_to_string(&mut out).unwrap();
+        let status = self.child.wait().unwrap();
+        let mut stderr = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+        let json = out.strip_prefix("berth stopped ").unwrap_or_else(|| panic!("no stopped line: {out:?}\n{stderr}"));
+        assert_eq!(json.matches('\n').count(), 1, "one line: {json:?}");
+        Stopped { status, counters: serde_json::from_str(json).unwrap(), stderr }
+    }
+}
+
+impl Drop for Berth {
+    fn drop(&mut self) {
+        // Already gone after `stop`.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Stopped {
+    /// The sum of a counter over all queues of a port; `part` is `counters`, `port` or `service`.
+    pub fn sum(&self, port: &str, part: &str, counter: &str) -> u64 {
+        let lcores = self.counters["lcores"].as_array().unwrap();
+        let lanes = lcores.iter().flat_map(|lcore| lcore["lanes"].as_array().unwrap());
+        let values = lanes.filter(|lane| lane["name"] == port).map(|lane| lane[part][counter].as_u64().unwrap());
+        values.sum()
+    }
+}
+
+/// A peer on a plain socket.
+pub struct Client {
+    pub socket: UdpSocket,
+}
+
+/// The fields of `RPCResponse` and what follows it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Response {
+    pub status: i32,
+    pub request_id: u32,
+    pub ptp: u64,
+    pub result: Vec<u8>,
+}
+
+/// A request with a 24-byte header.
+pub fn request(function: u32, args: &[u8], request_id: u32, ptp: u64) -> Vec<u8> {
+    let mut out = request_v16(function, args, request_id);
+    out.splice(16..16, ptp.to_le_bytes());
+    out
+}
+
+/// A request with a 16-byte header.
+pub fn request_v16(function: u32, args: &[u8], request_id: u32) -> Vec<u8> {
+    let words = [0x4355_5152, function, args.len() as u32, request_id];
+    let mut out: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
+    out.extend(args);
+    out
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())
+}
+
+impl Client {
+    pub fn new(to: SocketAddr) -> Self {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.connect(to).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        Self { socket }
+    }
+
+    pub fn send(&self, datagram: &[u8]) {
+        self.socket.send(datagram).unwrap();
+    }
+
+    pub fn receive(&self) -> Vec<u8> {
+        let mut buf = vec![0; 65536];
+        let len = self.socket.recv(&mut buf).expect("an answer within 5 s");
+        buf.truncate(len);
+        buf
+    }
+
+    /// Fails if anything arrives within 200 ms.
+    pub fn expect_silence(&self) {
+        self.socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        let got = self.socket.recv(&mut [0; 2048]);
+        assert!(got.is_err(), "an answer of {got:?} bytes");
+        self.socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    }
+
+    /// A round trip with 24-byte headers; the answer has exactly the length that it claims.
+    pub fn call(&self, function: u32, args: &[u8]) -> Response {
+        let (id, ptp) = (0xA1B2_C3D4, 0x0102_0304_0506_0708);
+        self.send(&request(function, args, id, ptp));
+        let answer = self.response();
+        assert_eq!((answer.request_id, answer.ptp), (id, ptp));
+        answer
+    }
+
+    pub fn response(&self) -> Response {
+        let bytes = self.receive();
+        assert_eq!(word(&bytes, 0), 0x4355_5153, "magic of a response");
+        let result = bytes[24..].to_vec();
+        assert_eq!(word(&bytes, 8) as usize, result.len(), "result_len");
+        let ptp = u64::from_le_bytes(bytes[16..24].try_into().unwrap());
+        Response { status: word(&bytes, 4).cast_signed(), request_id: word(&bytes, 12), ptp, result }
+    }
+}
+
+/// Waits until `done`, at most 5 s.
+pub fn wait_for(what: &str, done: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < Duration::from_secs(5), "waited for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,225 @@
+//! `berth run`: the contract's lines, signals and exit statuses, and how it uses the host.
+
+mod common;
+
+use std::{fs, net::UdpSocket, process::Command, time::Duration};
+
+use common::{Berth, INCREMENT, RPC_INCREMENT, Response, command, port, request, wait_for, write_config};
+
+#[test]
+fn the_ready_line_lists_the_ports_in_order() {
+    let second = "[[port]]\nname = \"b\"\ndriver = \"uring\"\nbind = \"[::1]:0\"\ncpu = 0\nidle = \"wait\"\n";
+    let berth = Berth::start(&format!("{}{second}{INCREMENT}", port("a", "")));
+    let ports = berth.ready["ports"].as_array().unwrap();
+    assert_eq!(berth.ready.as_object().unwrap().len(), 1);
+    let names: Vec<_> = ports.iter().map(|port| (&port["name"], &port["driver"])).collect();
+    assert_eq!(names, [(&"a".into(), &"udp".into()), (&"b".into(), &"uring".into())]);
+    for port in ports {
+        assert_eq!(port.as_object().unwrap().len(), 3);
+        assert_ne!(port["addr"].as_str().unwrap().rsplit(':').next(), Some("0"), "the real port: {port}");
+    }
+}
+
+#[test]
+fn terminates_on_sigterm_and_sigint_with_its_counters() {
+    for signal in ["-TERM", "-INT"] {
+        let berth = Berth::start(&format!("{}{INCREMENT}", port("a", "")));
+        let client = berth.client("a");
+        for _ in 0..3 {
+            assert_eq!(client.call(RPC_INCREMENT, &[1]).result, [2]);
+        }
+        let stopped = berth.stop_with(signal);
+        assert_eq!(stopped.status.code(), Some(0));
+        assert_eq!(stopped.sum("a", "port", "rx_frames"), 3);
+        assert_eq!(stopped.sum("a", "port", "tx_frames"), 3);
+        assert_eq!(stopped.sum("a", "service", "answered"), 3);
+        assert_eq!(stopped.sum("a", "service", "calls_rpc_increment"), 3);
+    }
+}
+
+#[test]
+fn what_arrived_before_the_signal_is_answered() {
+    // The loop sleeps; the burst and the signal reach it together.
+    let berth = Berth::start(&format!("{}{INCREMENT}", port("a", "")));
+    let client = berth.client("a");
+    client.call(RPC_INCREMENT, &[0]);
+    berth.signal("-STOP");
+    for id in 0..100 {
+        client.send(&request(RPC_INCREMENT, &[7], id, 0));
+    }
+    let stopped = {
+        berth.signal("-TERM");
+        berth.signal("-CONT");
+        berth.stop_with("-CONT")
+    };
+    assert_eq!(stopped.status.code(), Some(0));
+    for id in 0..100 {
+        assert_eq!(client.response(), Response { status: 0, request_id: id, ptp: 0, result: vec![8] });
+    }
+    assert_eq!(stopped.sum("a", "service", "answered"), 101);
+}
+
+#[test]
+fn one_port_on_several_cpus_has_one_address() {
+    if std::thread::available_parallelism().unwrap().get() < 2 {
+        return;
+    }
+    let text = format!("{}{INCREMENT}", port("a", "").replace("cpu = 0", "cpus = [0, 1]"));
+    let berth = Berth::start(&text);
+    let clients: Vec<_> = (0..32).map(|_| berth.client("a")).collect();
+    for client in &clients {
+        assert_eq!(client.call(RPC_INCREMENT, &[41]).result, [42]);
+    }
+    let stopped = berth.stop();
+    assert_eq!(stopped.sum("a", "service", "answered"), 32);
+    let lcores = stopped.counters["lcores"].as_array().unwrap();
+    assert_eq!(lcores.iter().map(|lcore| &lcore["name"]).collect::<Vec<_>>(), ["cpu0", "cpu1"]);
+    // 32 flows all hash to one of two queues once in 2^31 runs.
+    for lcore in lcores {
+        assert_ne!(lcore["lanes"][0]["service"]["answered"], 0, "{lcore}");
+    }
+}
+
+#[test]
+fn ports_of_one_cpu_take_turns() {
+    let berth = Berth::start(&format!("{}{}{INCREMENT}", port("a", ""), port("b", "")));
+    let (a, b) = (berth.client("a"), berth.client("b"));
+    for i in 0..10 {
+        assert_eq!(a.call(RPC_INCREMENT, &[i]).result, [i + 1]);
+        assert_eq!(b.call(RPC_INCREMENT, &[i, 255]).result, [i + 1, 0]);
+    }
+    let stopped = berth.stop();
+    assert_eq!(stopped.sum("a", "service", "answered"), 10);
+    assert_eq!(stopped.sum("b", "service", "answered"), 10);
+    assert_eq!(stopped.counters["lcores"].as_array().unwrap().len(), 1);
+}
+
+/// CPU time of a process, user and system, in clock ticks of 10 ms.
+fn cpu_ticks(pid: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<_> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
+#[test]
+fn waiting_ports_leave_the_cpu_alone_and_wake() {
+    for (driver, idle) in [("udp", "wait"), ("udp", "adaptive"), ("uring", "wait"), ("uring", "adaptive")] {
+        let text = port("a", "").replace("\"wait\"", &format!("{idle:?}")).replace("\"udp\"", &format!("{driver:?}"));
+        let berth = Berth::start(&format!("{text}{INCREMENT}"));
+        let client = berth.client("a");
+        client.call(RPC_INCREMENT, &[0]);
+        std::thread::sleep(Duration::from_millis(50));
+        let before = cpu_ticks(berth.pid());
+        std::thread::sleep(Duration::from_secs(1));
+        let ticks = cpu_ticks(berth.pid()) - before;
+        assert!(ticks <= 2, "{driver}, {idle}: {ticks} of 100 ticks");
+        assert_eq!(client.call(RPC_INCREMENT, &[9]).result, [10], "{driver}, {idle}");
+    }
+}
+
+/// Pages that a process has in memory.
+fn resident_pages(pid: u32) -> u64 {
+    let statm = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap();
+    statm.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn memory_does_not_grow() {
+    const BURST: u32 = 32;
+    let berth = Berth::start(&format!("{}{INCREMENT}", port("a", "")));
+    let client = berth.client("a");
+    let rounds = |count: u32| {
+        for round in 0..count {
+            for i in 0..BURST {
+                client.send(&request(RPC_INCREMENT, &round.to_le_bytes(), i, 0));
+            }
+            for _ in 0..BURST {
+                assert_eq!(client.receive().len(), 28);
+            }
+        }
+    };
+    rounds(1000);
+    let before = resident_pages(berth.pid());
+    rounds(1_000_000 / BURST);
+    let after = resident_pages(berth.pid());
+    assert!(after <= before + 16, "{before} pages became {after}");
+    let stopped = berth.stop();
+    assert_eq!(stopped.sum("a", "service", "answered"), 32_000 + 1_000_000);
+}
+
+/// Runs a configuration that cannot work, and returns the exit status and standard error.
+fn fails(text: &str, files: &[(&str, &str)], wrap: impl FnOnce(Command) -> Command) -> (Option<i32>, String) {
+    let (folder, config) = write_config(text, files);
+    let output = wrap(command(&config)).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "", "nothing is ready");
+    let prefix = format!("{}/", folder.path().display());
+    (output.status.code(), String::from_utf8(output.stderr).unwrap().replace(&prefix, ""))
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let holder = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let addr = holder.local_addr().unwrap();
+    for cpus in ["cpu = 0", "cpus = [0, 1]"] {
+        let text = port("a", "").replace("127.0.0.1:0", &addr.to_string()).replace("cpu = 0", cpus);
+        let (code, stderr) = fails(&format!("{text}{INCREMENT}"), &[], |command| command);
+        assert_eq!(code, Some(1), "{stderr}");
+        assert!(stderr.contains(&format!("port a: {addr} is in use: stop the program that holds it")), "{stderr}");
+    }
+}
+
+#[test]
+fn configuration_errors_exit_with_2() {
+    let text = port("a", "").replace("cpu = 0", "cpu = 4000");
+    let (code, stderr) = fails(&format!("{text}{INCREMENT}"), &[], |command| command);
+    assert_eq!(code, Some(2));
+    assert!(stderr.starts_with("berth.toml:5:7: port[0].cpu: CPU 4000 does not exist or is not allowed;"), "{stderr}");
+}
+
+#[test]
+fn without_permission_it_says_what_to_grant() {
+    // Port 1 needs CAP_NET_BIND_SERVICE.
+    let text = port("a", "").replace("127.0.0.1:0", "127.0.0.1:1");
+    let (folder, config) = write_config(&format!("{text}{INCREMENT}"), &[]);
+    Command::new("chmod").args(["-R", "a+rX"]).arg(folder.path()).status().unwrap();
+    let mut command = Command::new("setpriv");
+    // The binary may lie where others cannot go, so capabilities are dropped and the user is kept.
+    command.args(["--bounding-set=-all", "--inh-caps=-all", env!("CARGO_BIN_EXE_berth"), "run", "--config"]).arg(&config);
+    let output = command.output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("no permission to bind 127.0.0.1:1"), "{stderr}");
+}
+
+#[test]
+fn an_unprivileged_user_is_served_with_a_warning() {
+    let (_folder, config) = write_config(&format!("{}{INCREMENT}", port("a", "")), &[]);
+    let mut command = Command::new("timeout");
+    command.args(["-s", "TERM", "1", "setpriv", "--bounding-set=-all", "--inh-caps=-all"]);
+    let output = command.args([env!("CARGO_BIN_EXE_berth"), "run", "--config"]).arg(&config).output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(out.starts_with("berth ready ") && out.contains("\nberth stopped "), "{out}{err}");
+    assert!(err.contains("bursts may be lost: rcvbuf = 4194304: the kernel grants"), "{err}");
+}
+
+#[test]
+fn a_capture_is_written_and_faults_are_counted() {
+    let more = "[port.pcap]\nfile = \"a.pcap\"\n[port.fault]\nseed = 7\nduplicate = 1.0";
+    let (folder, config) = write_config(&format!("{}{INCREMENT}", port("a", more)), &[]);
+    let mut child = command(&config).spawn().unwrap();
+    let mut line = String::new();
+    let mut stdout = std::io::BufReader::new(child.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut stdout, &mut line).unwrap();
+    let ready: serde_json::Value = serde_json::from_str(line.strip_prefix("berth ready ").unwrap()).unwrap();
+    let client = common::Client::new(ready["ports"][0]["addr"].as_str().unwrap().parse().unwrap());
+    assert_eq!(client.call(RPC_INCREMENT, &[1]).result, [2]);
+    // The request is duplicated, and both answers are.
+    for _ in 0..3 {
+        assert_eq!(client.response().result, [2]);
+    }
+    Command::new("kill").arg(child.id().to_string()).status().unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let capture = fs::read(folder.path().join("a.pcap")).unwrap();
+    assert_eq!(capture[..4], 0xA1B2_3C4D_u32.to_le_bytes());
+    wait_for("the capture", || capture.len() > 24);
+}
