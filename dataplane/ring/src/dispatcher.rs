@@ -150,6 +150,11 @@ impl Dispatcher {
         self.tx.store(self.cursor, flag);
     }
 
+    /// Usable bytes of a slot.
+    pub fn slot_size(&self) -> usize {
+        self.rx.slot_size()
+    }
+
     /// What was counted so far.
     pub fn stats(&self) -> DispatcherStats {
         self.stats
