@@ -68,3 +68,33 @@ fn wrong_lengths_and_padding_are_refused() {
     assert!(matches!(decoder.decode(&[0b100], &mut [0]), Err(DecodeError::Events(_))));
     assert_eq!(decoder.decode(&[0b11], &mut [0]), Ok(()));
 }
+
+#[test]
+fn every_density_of_events_is_decoded() {
+    let set = shots(7, "p5e-3");
+    let mut decoder = Decoder::from_dem(&set.model, Algorithm::Mwpm).unwrap();
+    let mut state = 1u64;
+    let mut random = || {
+        state = state.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
+        (state >> 33) as u8
+    };
+    for round in 0..60 {
+        // From one event in sixteen to all of them.
+        let mut events = [0u8; 42];
+        for byte in &mut events {
+            *byte = match round % 6 {
+                0 => random() & random() & random() & random(),
+                1 => random() & random() & random(),
+                2 => random() & random(),
+                3 => random(),
+                4 => random() | random(),
+                _ => 0xFF,
+            };
+        }
+        let (mut once, mut again) = ([0xFF], [0xFF]);
+        decoder.decode(&events, &mut once).unwrap();
+        decoder.decode(&events, &mut again).unwrap();
+        assert!(once[0] <= 1);
+        assert_eq!(once, again, "a decoder keeps nothing of the syndrome before");
+    }
+}
