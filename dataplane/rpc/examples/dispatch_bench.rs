@@ -1,77 +1,79 @@
-//! What dispatch adds: `rpc_increment` of 32 bytes, frame in to frame out, beside a copy of the same payload.
+//! What dispatch adds: `rpc_increment` of 32 bytes, beside a copy of the same payload, on one core.
 //!
-//! Both run in alternating blocks on the core this is pinned to; one JSON line tells nanoseconds per operation over
-//! the blocks, and `added_ns`, the difference of the medians.
+//! Prints a JSON line per block, nanoseconds per operation: `dispatch_ns` from frame in to frame out, `ring_ns` from a
+//! ring's request slot to its answer slot (push, worker, collect), `memcpy_ns` the copy. They take turns.
 
-use std::{hint::black_box, net::SocketAddr, sync::Arc};
+use std::{hint::black_box, net::SocketAddr, sync::Arc, time::Duration};
 
 use berth_host::TscClock;
 use berth_port::{Clock, Frame, Service, Verdict};
+use berth_ring::{Geometry, HeapRegion, Ring};
 use berth_rpc::{
-    Config, FunctionTable, RpcService, Undispatchable,
+    Config, FunctionTable, RpcService, Undispatchable, Worker,
     handlers::{Handler, HandlerSet},
 };
 use berth_wire::rpc::{HeaderForm, PtpEncoding, RequestHeader, fnv1a};
 
-const BLOCKS: usize = 400;
-const PER_BLOCK: u32 = 5_000;
+const BLOCKS: usize = 100;
+const PER_BLOCK: u32 = 20_000;
 const PAYLOAD: usize = 32;
+const SLOT_SIZE: usize = 2048;
+const FORM: HeaderForm = HeaderForm::V24;
 
-fn main() {
-    let clock = TscClock::calibrate(std::time::Duration::from_millis(50));
-    let form = HeaderForm::V24;
-    let set: HandlerSet =
-        HandlerSet::new(vec![("rpc_increment".to_owned(), Handler::Increment)], vec![]).expect("one builtin");
-    let table = Arc::new(FunctionTable::new(set.functions()).expect("one function"));
+fn handlers() -> anyhow::Result<HandlerSet> {
+    Ok(HandlerSet::new(vec![("rpc_increment".to_owned(), Handler::Increment)], vec![])?)
+}
+
+fn main() -> anyhow::Result<()> {
+    let clock = TscClock::calibrate(Duration::from_millis(50));
+    let table = Arc::new(FunctionTable::new(handlers()?.functions())?);
     let config =
-        Config { header: form, slot_size: 2048, on_undispatchable: Undispatchable::Reply, ptp: PtpEncoding::Ns };
+        Config { header: FORM, slot_size: SLOT_SIZE, on_undispatchable: Undispatchable::Reply, ptp: PtpEncoding::Ns };
     let mut wire_time = 0_u64;
-    let mut service = RpcService::new(config, table, set, None, clock.clone(), |nanos| wire_time = nanos)
-        .expect("slots hold a header");
+    let mut service =
+        RpcService::new(config, table.clone(), handlers()?, None, clock.clone(), |nanos| wire_time = nanos)?;
+    let geometry = Geometry::new(64, SLOT_SIZE)?;
+    let mut ring = Ring::new(HeapRegion::new(geometry.region_len()), geometry)?;
+    let mut producer = ring.producer().expect("the ring is new");
+    let dispatcher = ring.dispatcher().expect("the ring is new");
+    let mut worker = Worker::new(FORM, table, handlers()?, dispatcher, clock.clone())?;
 
-    let len = form.len() + PAYLOAD;
-    let (mut request, mut buf, mut copy) = (vec![0; len], vec![0; 2048], vec![0; PAYLOAD]);
     let now = clock.now();
-    let header = RequestHeader {
-        function_id: fnv1a("rpc_increment"),
-        arg_len: PAYLOAD as u32,
-        request_id: 7,
-        ptp_timestamp: now.wall.0 - 1,
-    };
-    header.write(form, &mut request).expect("the buffer holds a header");
+    let (arg_len, ptp_timestamp) = (PAYLOAD as u32, now.wall.0 - 1);
+    let header = RequestHeader { function_id: fnv1a("rpc_increment"), arg_len, request_id: 7, ptp_timestamp };
+    let len = FORM.len() + PAYLOAD;
+    let (mut request, mut buf, mut copy) = (vec![0; len], vec![0; SLOT_SIZE], vec![0; PAYLOAD]);
+    header.write(FORM, &mut request)?;
     let peer = SocketAddr::from(([127, 0, 0, 1], 1));
 
-    let (mut dispatch, mut memcpy) = (Vec::with_capacity(BLOCKS), Vec::with_capacity(BLOCKS));
     for _ in 0..BLOCKS {
-        let start = clock.now();
-        for _ in 0..PER_BLOCK {
+        let dispatch_ns = per_operation(&clock, || {
             // The answer overwrote the header: renewing it is part of the price.
-            buf[..form.len()].copy_from_slice(&request[..form.len()]);
+            buf[..FORM.len()].copy_from_slice(&request[..FORM.len()]);
             let mut frame = Frame::new(black_box(&mut buf), len, len, peer);
             assert_eq!(service.handle(black_box(&mut frame), now), Verdict::Reply);
             black_box(frame.data());
-        }
-        let between = clock.now();
-        for _ in 0..PER_BLOCK {
-            black_box(&mut copy).copy_from_slice(black_box(&request[form.len()..]));
-        }
-        let end = clock.now();
-        dispatch.push((between.mono - start.mono).as_nanos() as f64 / f64::from(PER_BLOCK));
-        memcpy.push((end.mono - between.mono).as_nanos() as f64 / f64::from(PER_BLOCK));
+        });
+        let ring_ns = per_operation(&clock, || {
+            producer.push(|slot| slot[..len].copy_from_slice(black_box(&request))).expect("the ring is empty");
+            worker.poll(now);
+            let taken =
+                producer.collect(1, |_, answer| copy.copy_from_slice(&answer.expect("an answer")[FORM.len()..len]));
+            assert_eq!(taken, 1);
+        });
+        let memcpy_ns =
+            per_operation(&clock, || black_box(&mut copy).copy_from_slice(black_box(&request[FORM.len()..])));
+        let line = serde_json::json!({ "dispatch_ns": dispatch_ns, "ring_ns": ring_ns, "memcpy_ns": memcpy_ns });
+        println!("{line}");
     }
-    let summary = |blocks: &mut Vec<f64>| {
-        blocks.sort_by(f64::total_cmp);
-        (blocks[0], blocks[BLOCKS / 2])
-    };
-    let ((dispatch_min, dispatch_p50), (memcpy_min, memcpy_p50)) = (summary(&mut dispatch), summary(&mut memcpy));
-    let line = serde_json::json!({
-        "case": "dispatch_alone",
-        "payload_bytes": PAYLOAD,
-        "blocks": BLOCKS,
-        "operations_per_block": PER_BLOCK,
-        "dispatch_ns": { "min": dispatch_min, "p50": dispatch_p50 },
-        "memcpy_ns": { "min": memcpy_min, "p50": memcpy_p50 },
-        "added_ns": dispatch_p50 - memcpy_p50,
-    });
-    println!("{line}");
+    Ok(())
+}
+
+/// Nanoseconds of one operation, over a block of them.
+fn per_operation(clock: &TscClock, mut operation: impl FnMut()) -> f64 {
+    let start = clock.now().mono;
+    for _ in 0..PER_BLOCK {
+        operation();
+    }
+    (clock.now().mono - start).as_nanos() as f64 / f64::from(PER_BLOCK)
 }
