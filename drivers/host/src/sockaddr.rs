@@ -88,17 +88,23 @@ pub const PACKET_INFO: usize = {
 /// `control` is what the kernel wrote for a socket that enables packet information and nothing else.
 #[inline]
 pub fn answer_from_destination(control: &mut [u8]) -> usize {
+    const LEN: usize = offset_of!(cmsghdr, cmsg_len);
     const LEVEL: usize = offset_of!(cmsghdr, cmsg_level);
     const DATA: usize = size_of::<cmsghdr>();
     const V4_INTERFACE: usize = DATA + offset_of!(in_pktinfo, ipi_ifindex);
     const V6_ADDRESS: usize = DATA + offset_of!(in6_pktinfo, ipi6_addr);
     const V6_INTERFACE: usize = DATA + offset_of!(in6_pktinfo, ipi6_ifindex);
 
-    let Some(level) = control.get(LEVEL..LEVEL + 4) else { return 0 };
-    if level == libc::IPPROTO_IP.to_ne_bytes() && control.len() >= DATA + size_of::<in_pktinfo>() {
+    let Some(header) = control.first_chunk::<DATA>() else { return 0 };
+    let len = usize::from_ne_bytes(header[LEN..LEN + 8].try_into().expect("8 bytes"));
+    let level = i32::from_ne_bytes(header[LEVEL..LEVEL + 4].try_into().expect("4 bytes"));
+    if len > control.len() {
+        return 0;
+    }
+    if level == libc::IPPROTO_IP && len == DATA + size_of::<in_pktinfo>() {
         // `ipi_spec_dst` is the local address to answer from already, for a broadcast too.
         control[V4_INTERFACE..V4_INTERFACE + 4].fill(0);
-    } else if level == libc::IPPROTO_IPV6.to_ne_bytes() && control.len() >= DATA + size_of::<in6_pktinfo>() {
+    } else if level == libc::IPPROTO_IPV6 && len == DATA + size_of::<in6_pktinfo>() {
         let octets: [u8; 16] = control[V6_ADDRESS..V6_ADDRESS + 16].try_into().expect("16 bytes");
         let destination = Ipv6Addr::from(octets);
         if destination.is_multicast() {
@@ -110,5 +116,56 @@ pub fn answer_from_destination(control: &mut [u8]) -> usize {
     } else {
         return 0;
     }
-    control.len()
+    len
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn control(level: i32, data: &[u8]) -> Vec<u8> {
+        let header = [level.to_ne_bytes(), [0; 4]].concat();
+        [&(size_of::<cmsghdr>() + data.len()).to_ne_bytes()[..], &header, data].concat()
+    }
+
+    #[test]
+    fn addresses_survive_the_kernels_layout() {
+        for addr in ["127.0.0.1:80", "255.254.253.252:65535", "[::1]:443", "[fe80::1%7]:9"] {
+            let addr: SocketAddr = addr.parse().expect("an address");
+            assert_eq!(RawAddr::from(addr).get(), addr);
+        }
+        assert_eq!(RawAddr::default().get(), "[::]:0".parse().expect("an address"));
+    }
+
+    #[test]
+    fn an_answer_over_ipv4_leaves_by_any_interface() {
+        let mut info = control(libc::IPPROTO_IP, &[3, 0, 0, 0, 10, 0, 0, 1, 10, 0, 0, 255]);
+        assert_eq!(answer_from_destination(&mut info), info.len());
+        assert_eq!(info, control(libc::IPPROTO_IP, &[0, 0, 0, 0, 10, 0, 0, 1, 10, 0, 0, 255]));
+    }
+
+    #[test]
+    fn an_answer_over_ipv6_keeps_the_interface_of_a_link_only() {
+        let info = |ip: &str, interface: u8| {
+            let ip: Ipv6Addr = ip.parse().expect("an address");
+            control(libc::IPPROTO_IPV6, &[&ip.octets()[..], &[interface, 0, 0, 0]].concat())
+        };
+        for (ip, kept) in [("fe80::1", 3), ("2001:db8::1", 0), ("::1", 0)] {
+            let mut control = info(ip, 3);
+            assert_eq!(answer_from_destination(&mut control), control.len());
+            assert_eq!(control, info(ip, kept));
+        }
+        assert_eq!(answer_from_destination(&mut info("ff02::1", 3)), 0);
+    }
+
+    #[test]
+    fn other_control_data_is_not_sent() {
+        assert_eq!(answer_from_destination(&mut []), 0);
+        assert_eq!(answer_from_destination(&mut [0; PACKET_INFO]), 0);
+        let mut other = control(libc::SOL_SOCKET, &[0; 20]);
+        assert_eq!(answer_from_destination(&mut other), 0);
+        for level in [libc::IPPROTO_IPV6, libc::IPPROTO_IP] {
+            assert_eq!(answer_from_destination(&mut control(level, &[0; 8])), 0);
+        }
+    }
 }

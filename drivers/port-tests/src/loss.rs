@@ -59,3 +59,43 @@ pub fn a_vanished_peer_is_counted<P: Port>(port: &mut P) {
     other.send_to(b"x", addr).expect("sending to the port");
     echo(port, 1);
 }
+
+/// An error report about an earlier frame costs no other frame, in either direction, and no sleeping loop its wake-up.
+pub fn an_error_report_hides_no_frame<P: Port>(port: &mut P) {
+    const ROUNDS: u64 = 20;
+    let addr = port.local_addr();
+    let peer = peer_of(addr);
+    let (to, gone) = (peer.local_addr().expect("bound"), peer_of(addr).local_addr().expect("bound"));
+    let mut frame = [0; 8];
+    for n in 0..ROUNDS as u8 {
+        for (to, len) in [(gone, 1), (to, 2)] {
+            port.post(to, |buf| {
+                buf[..2].fill(n);
+                len
+            })
+            .expect("room");
+            port.tx();
+        }
+        let sent = 2 * u64::from(n) + 2;
+        eventually(port, |port| {
+            assert_eq!(port.rx(|_| Verdict::Drop), 0);
+            port.tx();
+            counter(port, "tx_frames") == sent
+        });
+        assert_eq!((peer.recv(&mut frame).expect("the posted frame"), &frame[..2]), (2, &[n, n][..]));
+    }
+    for n in 0..ROUNDS as u8 {
+        port.post(gone, |_| 1).expect("room");
+        port.tx();
+        peer.send_to(&[n], addr).expect("sending to the port");
+        sleeper::echo_asleep(port, 1);
+        assert_eq!((peer.recv(&mut frame).expect("an answer"), frame[0]), (1, n));
+    }
+    eventually(port, |port| {
+        assert_eq!(port.rx(|_| Verdict::Drop), 0);
+        port.tx();
+        counter(port, "icmp_errors") == 2 * ROUNDS
+    });
+    assert_eq!((counter(port, "rx_errors"), counter(port, "tx_errors")), (0, 0));
+    assert!(sleeper::idles(port));
+}

@@ -1,9 +1,6 @@
 //! Loops that sleep on a port's descriptor, and queues that share an address.
 
-use std::{
-    thread,
-    time::{Duration, Instant},
-};
+use std::{thread, time::Duration};
 
 use berth_host::{Sleeper, Wake};
 use berth_port::{Port, Verdict};
@@ -25,11 +22,26 @@ pub(crate) fn idles<P: Port>(port: &mut P) -> bool {
     })
 }
 
+/// As [`crate::echo`], sleeping whenever a poll finds nothing. Returns how often.
+pub(crate) fn echo_asleep<P: Port>(port: &mut P, frames: usize) -> usize {
+    let mut sleeper = sleeper_of(port);
+    let (mut seen, mut sleeps) = (0, 0);
+    while seen < frames {
+        let burst = port.rx(|_| Verdict::Reply);
+        port.tx();
+        seen += burst;
+        if burst == 0 {
+            assert_eq!(sleeper.sleep(Some(PATIENCE)), Wake::Ready, "after {seen} frames");
+            sleeps += 1;
+        }
+    }
+    sleeps
+}
+
 /// A loop that sleeps whenever a poll finds nothing answers every frame, and sleeps through the pauses.
 pub fn a_sleeping_loop_wakes<P: Port>(port: &mut P) {
     const TRIPS: u32 = 200;
     let addr = port.local_addr();
-    let mut sleeper = sleeper_of(port);
     assert!(idles(port));
     let peer = peer_of(addr);
     let client = thread::spawn(move || {
@@ -42,19 +54,9 @@ pub fn a_sleeping_loop_wakes<P: Port>(port: &mut P) {
             assert_eq!(answer[..4], n.to_le_bytes());
         }
     });
-    let (mut frames, mut sleeps) = (0, 0);
-    while frames < TRIPS {
-        let seen = port.rx(|_| Verdict::Reply);
-        port.tx();
-        frames += seen as u32;
-        if seen == 0 {
-            let start = Instant::now();
-            assert_eq!(sleeper.sleep(Some(PATIENCE)), Wake::Ready, "after {frames} frames, {:?}", start.elapsed());
-            sleeps += 1;
-        }
-    }
+    let sleeps = echo_asleep(port, TRIPS as usize);
     client.join().expect("every answer was right");
-    assert!(sleeps <= 4 * TRIPS, "{sleeps} wake-ups for {TRIPS} frames");
+    assert!(sleeps <= 4 * TRIPS as usize, "{sleeps} wake-ups for {TRIPS} frames");
     assert!(idles(port));
 }
 

@@ -76,6 +76,12 @@ fn a_vanished_peer_is_counted() {
 }
 
 #[test]
+fn an_error_report_hides_no_frame() {
+    suite::an_error_report_hides_no_frame(&mut open(V4));
+    suite::an_error_report_hides_no_frame(&mut open(V6));
+}
+
+#[test]
 fn a_sleeping_loop_wakes() {
     suite::a_sleeping_loop_wakes(&mut open(V4));
 }
