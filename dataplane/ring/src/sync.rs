@@ -196,6 +196,7 @@ mod model {
             self.slots[i.0 as usize].with(|p| unsafe { (&*p)[..HEAD].try_into().expect("a slot holds a header") })
         }
 
+        #[expect(clippy::unused_self, reason = "loom has no caches")]
         pub(crate) fn prefetch(&self, _: SlotIndex) {}
 
         pub(crate) unsafe fn read<R>(&self, i: SlotIndex, f: impl FnOnce(&[u8]) -> R) -> R {
