@@ -45,13 +45,12 @@ impl<'a> EnqueueSyndromes<'a> {
 
     /// Reads a request. `None` is a bad request: too short, a mapping id other than 0, no measurements or too many.
     pub fn parse(payload: &'a [u8]) -> Option<Self> {
-        let [decoder_id, counter, mapping_id, num] = [0, 8, 16, 24].map(|at| u64_at(payload, at));
-        let num = num.filter(|num| (1..=MAX_SYNDROMES).contains(num))?;
-        if mapping_id? != 0 {
+        let num = u64_at(payload, 24).filter(|num| (1..=MAX_SYNDROMES).contains(num))?;
+        if u64_at(payload, 16)? != 0 {
             return None;
         }
         let measurements = Bits::new(payload.get(Self::BITS..)?, num as usize)?;
-        Some(Self { decoder_id: decoder_id?, counter: counter?, measurements })
+        Some(Self { decoder_id: u64_at(payload, 0)?, counter: u64_at(payload, 8)?, measurements })
     }
 
     /// Writes the request to the front of `payload` and returns its length; `None` where it does not fit.

@@ -113,8 +113,8 @@ fn read(magic: u32, form: HeaderForm, bytes: &[u8]) -> Result<([u32; 3], u64), H
         HeaderForm::V24 => u64::from_le_bytes(*rest.first_chunk().ok_or(HeaderError::Truncated)?),
         HeaderForm::V16 => 0,
     };
-    let [a, b, c] = [0, 4, 8].map(|at| u32::from_le_bytes([words[at], words[at + 1], words[at + 2], words[at + 3]]));
-    Ok(([a, b, c], ptp_timestamp))
+    let word = |at: usize| u32::from_le_bytes([words[at], words[at + 1], words[at + 2], words[at + 3]]);
+    Ok(([word(0), word(4), word(8)], ptp_timestamp))
 }
 
 #[inline]
@@ -126,9 +126,10 @@ fn write(
     bytes: &mut [u8],
 ) -> Result<usize, HeaderError> {
     let mut header = [0; 24];
-    for (to, word) in header.chunks_exact_mut(4).zip([magic, a, b, c]) {
-        to.copy_from_slice(&word.to_le_bytes());
-    }
+    header[..4].copy_from_slice(&magic.to_le_bytes());
+    header[4..8].copy_from_slice(&a.to_le_bytes());
+    header[8..12].copy_from_slice(&b.to_le_bytes());
+    header[12..16].copy_from_slice(&c.to_le_bytes());
     header[16..].copy_from_slice(&ptp_timestamp.to_le_bytes());
     let len = form.len();
     bytes.get_mut(..len).ok_or(HeaderError::Truncated)?.copy_from_slice(&header[..len]);
