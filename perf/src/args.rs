@@ -1,17 +1,26 @@
 //! The command line.
 
 use std::{
+    fs,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::PathBuf,
+    str::FromStr,
     time::Duration,
 };
 
-use berth_wire::rpc::{HeaderForm, PtpEncoding};
+use anyhow::{Context, bail};
+use berth_port::{FaultSpec, Faults};
+use berth_qec::{dem::DetectorErrorModel, mock::SyndromeFile};
+use berth_wire::{
+    net::MacAddr,
+    rpc::{HeaderForm, PtpEncoding},
+};
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::{
-    functions::{Function, Weighted},
+    functions::{Data, Weighted},
     load::{Limit, Pacing},
+    shots::Shots,
 };
 
 /// Measure: an FPGA emulator with honest latency histograms, and the calibration that belongs to them.
@@ -36,6 +45,12 @@ pub enum Suite {
 pub enum PortDriver {
     /// Spinning non-blocking kernel sockets
     Udp,
+    /// `io_uring`: multishot receive into provided buffers
+    Uring,
+    /// DPDK: a network card, or a software device such as memif
+    Dpdk,
+    /// Memory: the server is a second core of this process
+    Loopback,
 }
 
 /// Header forms.
@@ -76,12 +91,25 @@ pub struct RpcArgs {
     /// The driver to send from
     #[arg(long, value_enum, default_value = "udp")]
     pub port: PortDriver,
-    /// The server's address
-    #[arg(long, value_name = "ADDR:PORT")]
+    /// The server's address; every driver but loopback needs it
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:4700")]
     pub peer: SocketAddr,
-    /// The address to send from; by default any address and a port that the kernel chooses
+    /// udp, uring: the address to send from; by default any address and a port that the kernel chooses
     #[arg(long, value_name = "ADDR:PORT")]
     pub bind: Option<SocketAddr>,
+    /// dpdk: a PCI address or a software device with its arguments, as `net_memif0,role=client,socket=/run/m.sock`
+    #[arg(long, value_name = "DEVARGS", required_if_eq("port", "dpdk"))]
+    pub device: Option<String>,
+    /// dpdk: our address with its prefix length
+    #[arg(long, value_name = "CIDR", value_parser = cidr, required_if_eq("port", "dpdk"))]
+    pub address: Option<(IpAddr, u8)>,
+    /// dpdk: a neighbour that need not be asked for by ARP or NDP
+    #[arg(long = "neighbour", value_name = "IP=MAC", value_parser = neighbour)]
+    pub neighbours: Vec<(IpAddr, MacAddr)>,
+    /// Faults to inject between the emulator and its port, both ways or after `rx.` or `tx.` one way:
+    /// drop, corrupt, duplicate, reorder, delay (probabilities), delay_us=SHORTEST-LONGEST, seed
+    #[arg(long, value_name = "FAULT=P,..")]
+    pub fault: Option<FaultArg>,
     /// The CPU to spin on
     #[arg(long, value_name = "N")]
     pub cpu: Option<usize>,
@@ -95,7 +123,7 @@ pub struct RpcArgs {
     /// How the send time is stamped into the 24-byte header
     #[arg(long, value_enum, default_value = "ns")]
     pub ptp: Ptp,
-    /// `rpc_increment`, `qec_decode` or `decoding_server`, with its share of the calls; repeat it for a mix
+    /// `rpc_increment`, `mock_decode`, `qec_decode` or `decoding_server`, with its share of the calls; repeat it for a mix
     #[arg(long = "function", value_name = "NAME[:WEIGHT]", default_value = "rpc_increment")]
     pub functions: Vec<Weighted>,
     /// Payload bytes of `rpc_increment`; each is a case of its own
@@ -104,12 +132,12 @@ pub struct RpcArgs {
     /// Syndrome data: the common prefix of PREFIX.dets.b8, PREFIX.obs.b8 and PREFIX.pymatching.b8
     #[arg(long, value_name = "PREFIX")]
     pub shots: Option<String>,
-    /// Detectors per shot, where that is fewer than the bits of a shot's bytes
-    #[arg(long, value_name = "N", requires = "shots")]
-    pub detectors: Option<usize>,
-    /// Observables per shot
-    #[arg(long, value_name = "K", default_value_t = 1)]
-    pub observables: usize,
+    /// The shots' detector error model; without it a shot has one observable, and a detector per bit of its bytes
+    #[arg(long, value_name = "DEM")]
+    pub model: Option<PathBuf>,
+    /// Recorded measurements and corrections for `mock_decode`: a syndrome text file
+    #[arg(long, value_name = "FILE")]
+    pub syndromes: Option<PathBuf>,
     /// The decoder that `decoding_server` addresses, by its place in the server's configuration
     #[arg(long, value_name = "ID", default_value_t = 0)]
     pub decoder: u64,
@@ -210,10 +238,97 @@ impl RpcArgs {
         if sized { &self.payloads } else { &self.payloads[..1] }
     }
 
-    /// Whether a function of the mix needs syndrome data.
-    pub(crate) fn needs_shots(&self) -> bool {
-        self.functions.iter().any(|weighted| Function::needs_shots(weighted.function))
+    /// What the functions are called with. Every function has the data it needs.
+    pub(crate) fn data(&self) -> anyhow::Result<Data> {
+        let read = |path: &PathBuf| fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()));
+        let model = match &self.model {
+            Some(path) => {
+                let model = DetectorErrorModel::parse(&read(path)?).with_context(|| path.display().to_string())?;
+                Some((model.num_detectors(), model.num_observables()))
+            }
+            None => None,
+        };
+        let shots = self.shots.as_ref().map(|prefix| Shots::load(prefix, model)).transpose()?;
+        let syndromes = match &self.syndromes {
+            Some(path) => Some(SyndromeFile::parse(&read(path)?).with_context(|| path.display().to_string())?),
+            None => None,
+        };
+        let data = Data { shots, syndromes, decoder_id: self.decoder };
+        for Weighted { function, .. } in &self.functions {
+            if let (false, Some(option)) = (data.serves(*function), function.needs()) {
+                bail!("{} needs {option}", function.name());
+            }
+        }
+        Ok(data)
     }
+}
+
+/// An option of `--fault`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FaultArg {
+    /// As it was given.
+    pub text: String,
+    /// What it means.
+    pub spec: FaultSpec,
+}
+
+impl FromStr for FaultArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut spec = FaultSpec::default();
+        for fault in text.split(',') {
+            let (key, value) =
+                fault.split_once('=').ok_or_else(|| format!("{fault:?} is not of the form drop=0.01"))?;
+            if key == "seed" {
+                spec.seed = value.parse().map_err(|_| format!("seed={value}: a whole number"))?;
+                continue;
+            }
+            let (sides, key) = match key.split_once('.') {
+                Some(("rx", key)) => (vec![&mut spec.rx], key),
+                Some(("tx", key)) => (vec![&mut spec.tx], key),
+                _ => (vec![&mut spec.rx, &mut spec.tx], key),
+            };
+            for faults in sides {
+                set_fault(faults, key, value)?;
+            }
+        }
+        Ok(Self { text: text.into(), spec })
+    }
+}
+
+fn set_fault(faults: &mut Faults, key: &str, value: &str) -> Result<(), String> {
+    let probability = match key {
+        "delay_us" => {
+            let (shortest, longest) = value.split_once('-').unwrap_or((value, value));
+            let range = shortest.parse().ok().zip(longest.parse().ok()).filter(|(from, to)| from <= to);
+            let (shortest, longest) =
+                range.ok_or_else(|| format!("delay_us={value}: microseconds, as 100 or 50-200"))?;
+            faults.delay_us = [shortest, longest];
+            return Ok(());
+        }
+        "drop" => &mut faults.drop,
+        "corrupt" => &mut faults.corrupt,
+        "duplicate" => &mut faults.duplicate,
+        "reorder" => &mut faults.reorder,
+        "delay" => &mut faults.delay,
+        _ => return Err(format!("{key} is none of drop, corrupt, duplicate, reorder, delay, delay_us, seed")),
+    };
+    let parsed = value.parse().ok().filter(|p| (0.0..=1.0).contains(p));
+    *probability = parsed.ok_or_else(|| format!("{key}={value}: a probability from 0 to 1"))?;
+    Ok(())
+}
+
+fn cidr(text: &str) -> Result<(IpAddr, u8), String> {
+    let parsed = text.split_once('/').and_then(|(ip, prefix)| Some((ip.parse().ok()?, prefix.parse().ok()?)));
+    parsed
+        .filter(|(ip, prefix): &(IpAddr, u8)| *prefix <= if ip.is_ipv4() { 32 } else { 128 })
+        .ok_or_else(|| "an address with its prefix length, as 10.0.0.1/24".into())
+}
+
+fn neighbour(text: &str) -> Result<(IpAddr, MacAddr), String> {
+    let parsed = text.split_once('=').and_then(|(ip, mac)| Some((ip.parse().ok()?, mac.parse().ok()?)));
+    parsed.ok_or_else(|| "an address and its MAC address, as 10.0.0.2=02:00:00:00:00:01".into())
 }
 
 fn seconds_or_none(text: &str) -> Result<Duration, String> {
@@ -232,4 +347,37 @@ fn seconds(text: &str) -> Result<Duration, String> {
 fn rate(text: &str) -> Result<f64, String> {
     let rate = text.parse().map_err(|_| format!("{text} is no number of requests per second"))?;
     if (0.01..=1e9).contains(&rate) { Ok(rate) } else { Err("choose from 0.01 to 1e9 requests per second".into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_befall_both_directions_or_one() {
+        let FaultArg { spec, .. } = "drop=0.01,seed=7,tx.duplicate=0.5,rx.delay=1,delay_us=50-200".parse().unwrap();
+        let both = Faults { drop: 0.01, delay_us: [50, 200], ..Faults::default() };
+        assert_eq!(spec.rx, Faults { delay: 1.0, ..both });
+        assert_eq!(spec.tx, Faults { duplicate: 0.5, ..both });
+        assert_eq!(spec.seed, 7);
+        for bad in ["drop", "drop=2", "drop=x", "explode=1", "xx.drop=1", "delay_us=5-1", "seed=-1", ""] {
+            assert!(bad.parse::<FaultArg>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn addresses_and_neighbours_are_read() {
+        assert_eq!(cidr("10.0.0.1/24"), Ok(("10.0.0.1".parse().unwrap(), 24)));
+        assert_eq!(neighbour("fe80::1=02:00:00:00:00:0a").unwrap().1, MacAddr([2, 0, 0, 0, 0, 10]));
+        assert!(["10.0.0.1", "10.0.0.1/33", "x/8"].iter().all(|bad| cidr(bad).is_err()));
+        assert!(["10.0.0.1", "10.0.0.1=2"].iter().all(|bad| neighbour(bad).is_err()));
+    }
+
+    #[test]
+    fn times_and_rates_have_bounds() {
+        assert_eq!(seconds("0.25"), Ok(Duration::from_millis(250)));
+        assert_eq!(seconds_or_none("0"), Ok(Duration::ZERO));
+        assert!(["0", "-1", "nan", "1e9", "x"].iter().all(|bad| seconds(bad).is_err()));
+        assert!(["0", "-1", "nan", "inf", "x"].iter().all(|bad| rate(bad).is_err()));
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::str::FromStr;
 
+use berth_qec::mock::{MockTable, SyndromeFile};
 use berth_wire::rpc::{
     Bits,
     bits::bytes_for,
@@ -20,6 +21,8 @@ use crate::{
 pub enum Function {
     /// Answers each byte of the payload plus one, wrapping.
     RpcIncrement,
+    /// Recorded measurements in, their recorded correction out.
+    MockDecode,
     /// Detection events of a shot in, its predicted observable flips out.
     QecDecode,
     /// The decoding server's session: enqueue the events of a shot, get its corrections, reset the decoder.
@@ -42,9 +45,10 @@ impl FromStr for Weighted {
         let (name, weight) = text.split_once(':').unwrap_or((text, "1"));
         let function = match name {
             "rpc_increment" => Function::RpcIncrement,
+            "mock_decode" => Function::MockDecode,
             "qec_decode" => Function::QecDecode,
             "decoding_server" => Function::DecodingServer,
-            _ => return Err(format!("{name} is none of rpc_increment, qec_decode, decoding_server")),
+            _ => return Err(format!("{name} is none of rpc_increment, mock_decode, qec_decode, decoding_server")),
         };
         let weight = weight.parse().ok().filter(|weight| (1..=1000).contains(weight));
         let weight = weight.ok_or("a weight is a whole number from 1 to 1000, as in rpc_increment:3")?;
@@ -56,38 +60,70 @@ impl FromStr for Weighted {
 const VARIANTS: usize = 1024;
 
 impl Function {
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::RpcIncrement => "rpc_increment",
+            Self::MockDecode => "mock_decode",
+            Self::QecDecode => "qec_decode",
+            Self::DecodingServer => "decoding_server",
+        }
+    }
+
     /// Whether the payload's length can be chosen.
     pub fn is_sized(self) -> bool {
         self == Self::RpcIncrement
     }
 
-    /// Whether it needs [`Shots`].
-    pub fn needs_shots(self) -> bool {
-        matches!(self, Self::QecDecode | Self::DecodingServer)
+    /// The option of the command line that gives the data it needs, if any.
+    pub fn needs(self) -> Option<&'static str> {
+        match self {
+            Self::RpcIncrement => None,
+            Self::MockDecode => Some("--syndromes FILE"),
+            Self::QecDecode | Self::DecodingServer => Some("--shots PREFIX"),
+        }
     }
 
-    /// The calls of this function: payloads of `payload` bytes where that can be chosen, the events of `shots` where
-    /// it needs them; `decoder` is the id that the decoding server knows its decoder by.
+    /// Its calls, with payloads of `payload` bytes where that can be chosen.
     ///
     /// # Panics
-    /// Without `shots` where [`Function::needs_shots`].
-    pub fn steps(self, payload: usize, shots: Option<&Shots>, decoder: u64) -> Vec<Step> {
-        let shots = || shots.expect("the command line was checked for shots");
+    /// Without the data that [`Function::needs`].
+    pub fn steps(self, payload: usize, data: &Data) -> Vec<Step> {
+        let shots = || data.shots.as_ref().expect("the caller checked what the function needs");
         match self {
             Self::RpcIncrement => vec![increment(payload)],
+            Self::MockDecode => vec![mock_decode(data.syndromes.as_ref().expect("as above"))],
             Self::QecDecode => vec![qec_decode(shots())],
-            Self::DecodingServer => decoding_server(shots(), decoder),
+            Self::DecodingServer => decoding_server(shots(), data.decoder_id),
         }
     }
 }
 
-/// The scripts of a mix.
-pub fn scripts(mix: &[Weighted], payload: usize, shots: Option<&Shots>, decoder: u64) -> Vec<Script> {
-    let script = |weighted: &Weighted| Script {
-        steps: weighted.function.steps(payload, shots, decoder),
-        weight: weighted.weight,
-    };
-    mix.iter().map(script).collect()
+/// What functions are called with.
+#[derive(Debug, Clone, Default)]
+pub struct Data {
+    /// Shots for the decoders.
+    pub shots: Option<Shots>,
+    /// Recorded measurements and corrections.
+    pub syndromes: Option<SyndromeFile>,
+    /// The decoder that `decoding_server` addresses.
+    pub decoder_id: u64,
+}
+
+impl Data {
+    /// Whether it has what `function` needs.
+    pub fn serves(&self, function: Function) -> bool {
+        match function {
+            Function::RpcIncrement => true,
+            Function::MockDecode => self.syndromes.is_some(),
+            Function::QecDecode | Function::DecodingServer => self.shots.is_some(),
+        }
+    }
+}
+
+/// The scripts of a mix; as [`Function::steps`].
+pub fn scripts(mix: &[Weighted], payload: usize, data: &Data) -> Vec<Script> {
+    mix.iter().map(|call| Script { steps: call.function.steps(payload, data), weight: call.weight }).collect()
 }
 
 fn step(name: &'static str, payloads: Table, expect: Expect) -> Step {
@@ -111,6 +147,19 @@ fn increment(payload: usize) -> Step {
         }
     });
     step("rpc_increment", payloads, Expect::Bytes(answers))
+}
+
+fn mock_decode(syndromes: &SyndromeFile) -> Step {
+    // The server's own table says which correction stays where the same measurements were recorded twice.
+    let table = MockTable::from_file(syndromes);
+    let mut shots = syndromes.shots();
+    let payloads = Table::build(table.num_measurements(), syndromes.shots().len(), |_, bytes| {
+        bytes.copy_from_slice(shots.next().expect("a row per shot").0);
+    });
+    let answers = Table::build(table.num_observables(), payloads.rows(), |row, bytes| {
+        table.answer(payloads.row(row), bytes);
+    });
+    step("mock_decode", payloads, Expect::Bytes(answers))
 }
 
 fn qec_decode(shots: &Shots) -> Step {
@@ -187,6 +236,18 @@ mod tests {
         let get = GetCorrections::parse(steps[1].payloads.row(0)).unwrap();
         assert_eq!(get, GetCorrections { decoder_id: 3, return_size: 1, reset: false });
         assert_eq!(steps.iter().map(|step| step.expect.width()).collect::<Vec<_>>(), [0, 1, 0]);
+    }
+
+    #[test]
+    fn recorded_measurements_expect_their_first_correction() {
+        let text = "NUM_DATA 2\nNUM_LOGICAL 1\nSHOT_START 0\n1\n0\nSHOT_START 1\n0\n0\nSHOT_START 2\n1\n0\n\
+                    CORRECTIONS_START\n1\n0\n0\nCORRECTIONS_END\n";
+        let step = mock_decode(&SyndromeFile::parse(text).unwrap());
+        let Expect::Bytes(answers) = &step.expect else { panic!("exact bytes") };
+        assert_eq!(
+            [0, 1, 2].map(|row| (step.payloads.row(row), answers.row(row)[0])),
+            [(&[1, 0][..], 1), (&[0, 0], 0), (&[1, 0], 1)]
+        );
     }
 
     #[test]

@@ -28,6 +28,7 @@ pub mod load;
 pub mod mix;
 mod ports;
 pub mod report;
+mod server;
 pub mod shots;
 mod suite;
 pub mod tally;

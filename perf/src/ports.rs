@@ -1,16 +1,53 @@
 //! Opening the port that the command line names.
 
-use anyhow::Context;
-use berth_host::UdpConfig;
-use berth_port::Port;
-use berth_udp::UdpPort;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
-use crate::args::{PortDriver, RpcArgs};
+use anyhow::Context;
+use berth_host::{TscClock, UdpConfig};
+use berth_port::{Fault, Loopback, Port};
+use berth_udp::UdpPort;
+use berth_uring::UringSocket;
+
+use crate::{
+    args::{PortDriver, RpcArgs},
+    server::Server,
+};
 
 /// What is done with a port of whatever type.
 pub(crate) trait PortUser {
     /// Uses the port on the calling thread, which is the one that opened it.
     fn run<P: Port>(self, port: P);
+}
+
+/// The CPUs of a run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cpus {
+    /// The client's.
+    pub(crate) client: usize,
+    /// The other one of the bounce: the server's. `None` where there is a single one.
+    pub(crate) other: Option<usize>,
+}
+
+impl Cpus {
+    /// Those given, or the first that this process may run on and the last.
+    pub(crate) fn choose(client: Option<usize>, other: Option<usize>) -> anyhow::Result<Self> {
+        let allowed = core_affinity::get_core_ids().context("cannot read which CPUs this process may run on")?;
+        let client = client.or(allowed.first().map(|core| core.id)).context("this process may run on no CPU")?;
+        let other = other.or(allowed.iter().rev().map(|core| core.id).find(|cpu| *cpu != client));
+        Ok(Self { client, other })
+    }
+}
+
+/// What a port is opened with.
+pub(crate) struct Opening<'a> {
+    /// The command line.
+    pub(crate) args: &'a RpcArgs,
+    /// The longest frame of the run, in bytes.
+    pub(crate) max_frame: usize,
+    /// Times the delays of `--fault`.
+    pub(crate) clock: &'a TscClock,
+    /// The run's CPUs.
+    pub(crate) cpus: Cpus,
 }
 
 /// Ports are opened for frames of this many bytes at least: what a server's slot usually holds.
@@ -19,13 +56,81 @@ pub(crate) const USUAL_FRAME: usize = 2048;
 /// Frames that IPv4 over UDP can carry, in bytes.
 const LONGEST_UDP: usize = 65_507;
 
-/// Opens the port for frames of up to `max_frame` bytes and hands it to `user`.
-pub(crate) fn open(args: &RpcArgs, max_frame: usize, user: impl PortUser) -> anyhow::Result<()> {
+/// Buffers on each side of a loopback.
+const LOOPBACK_DEPTH: usize = 1024;
+
+/// Addresses of a loopback's two sides. They name the sides and are used by nothing else.
+const LOOPBACK: [SocketAddr; 2] = [
+    SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 4701)),
+    SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 4700)),
+];
+
+/// Whom the client asks.
+pub(crate) fn peer(args: &RpcArgs) -> SocketAddr {
+    if args.port == PortDriver::Loopback { LOOPBACK[1] } else { args.peer }
+}
+
+/// Opens the port on the calling thread and hands it to `user`.
+pub(crate) fn open(opening: &Opening<'_>, user: impl PortUser) -> anyhow::Result<()> {
+    let Opening { args, max_frame, clock, cpus } = *opening;
+    let socket = UdpConfig { max_frame: max_frame.min(LONGEST_UDP), ..UdpConfig::new(args.bind()) };
     match args.port {
-        PortDriver::Udp => {
-            let config = UdpConfig { max_frame: max_frame.min(LONGEST_UDP), ..UdpConfig::new(args.bind()) };
-            user.run(UdpPort::open(&config).context("--bind")?);
+        PortDriver::Udp => hand_over(opening, UdpPort::open(&socket)?, user),
+        PortDriver::Uring => hand_over(opening, UringSocket::bind(&socket)?.into_port()?, user),
+        PortDriver::Dpdk => dpdk(opening, user)?,
+        PortDriver::Loopback => {
+            let (ours, theirs) = Loopback::pair(LOOPBACK, LOOPBACK_DEPTH, max_frame);
+            let cpu = cpus.other.context("a loopback needs two CPUs, one for its server")?;
+            let server = Server::start(args, theirs, cpu, clock)?;
+            hand_over(opening, ours, user);
+            server.stop()?;
         }
     }
     Ok(())
 }
+
+/// Puts the faults of the command line in between, if any.
+fn hand_over<P: Port>(opening: &Opening<'_>, port: P, user: impl PortUser) {
+    match &opening.args.fault {
+        Some(fault) => user.run(Fault::new(port, fault.spec, opening.clock.clone())),
+        None => user.run(port),
+    }
+}
+
+#[cfg(not(feature = "dpdk"))]
+fn dpdk(_: &Opening<'_>, _: impl PortUser) -> anyhow::Result<()> {
+    anyhow::bail!("this program was built without DPDK; build it with --features dpdk")
+}
+
+/// How long a link may take to come up: a memif client retries once a second.
+#[cfg(feature = "dpdk")]
+const LINK: std::time::Duration = std::time::Duration::from_secs(10);
+
+#[cfg(feature = "dpdk")]
+fn dpdk(opening: &Opening<'_>, user: impl PortUser) -> anyhow::Result<()> {
+    use berth_dpdk::{Eal, EalConfig, Error, Memory, PortConfig};
+
+    let args = opening.args;
+    let config = EalConfig { cpus: opening.cpus.other.into_iter().collect(), memory: Memory::HugePages };
+    let eal = match Eal::init(&config) {
+        Err(Error::NoHugePages) => {
+            eprintln!("no huge pages are free: using ordinary ones, which software devices can do with");
+            Eal::init(&EalConfig { memory: Memory::OrdinaryPages { mib: ORDINARY_MIB }, ..config })?
+        }
+        result => result?,
+    };
+    let port = PortConfig {
+        device: args.device.clone().context("--port dpdk needs --device")?,
+        addresses: vec![args.address.context("--port dpdk needs --address")?],
+        neighbours: args.neighbours.clone(),
+        ..PortConfig::default()
+    };
+    let port = berth_dpdk::open(eal, &port)?.pop().context("a device has a queue")?;
+    port.wait_link(LINK)?;
+    hand_over(opening, port, user);
+    Ok(())
+}
+
+/// Memory taken where there are no huge pages: one port's buffers and DPDK's own.
+#[cfg(feature = "dpdk")]
+const ORDINARY_MIB: u32 = 256;

@@ -44,25 +44,21 @@ pub enum ShotsError {
 impl Shots {
     /// Loads `prefix.dets.b8`, `prefix.obs.b8` and `prefix.pymatching.b8`.
     ///
-    /// The files say how many bytes a shot has, not how many bits: `detectors` is taken as all bits of its bytes where
-    /// it is not given.
-    pub fn load(prefix: &str, detectors: Option<usize>, observables: usize) -> Result<Self, ShotsError> {
+    /// The files say how many bytes a shot has, not how many bits: `model` is how many detectors and observables there
+    /// are. Without it a shot has one observable, and a detector per bit of its bytes.
+    pub fn load(prefix: &str, model: Option<(usize, usize)>) -> Result<Self, ShotsError> {
         let read = |suffix: &str| {
             let path = Path::new(&format!("{prefix}.{suffix}.b8")).to_owned();
             fs::read(&path).map_err(|error| ShotsError::Read { path, error })
         };
         let (events, truth, reference) = (read("dets")?, read("obs")?, read("pymatching")?);
-        Self::new(events, truth, reference, detectors, observables)
+        Self::new(events, truth, reference, model)
             .map_err(|problem| ShotsError::Shape { prefix: prefix.to_owned(), problem })
     }
 
-    fn new(
-        events: Vec<u8>,
-        truth: Vec<u8>,
-        reference: Vec<u8>,
-        detectors: Option<usize>,
-        observables: usize,
-    ) -> Result<Self, String> {
+    fn new(events: Vec<u8>, truth: Vec<u8>, reference: Vec<u8>, model: Option<(usize, usize)>) -> Result<Self, String> {
+        let (detectors, observables) =
+            model.map_or((None, 1), |(detectors, observables)| (Some(detectors), observables));
         let per_shot = observables.div_ceil(8);
         if per_shot == 0 || truth.is_empty() || !truth.len().is_multiple_of(per_shot) {
             return Err(format!("{} bytes of observables are no shots of {observables} observables", truth.len()));
@@ -110,26 +106,22 @@ mod tests {
 
     #[test]
     fn sizes_follow_from_the_files() {
-        let shots = Shots::new(vec![0; 30], vec![0, 1], vec![0, 1], None, 1).unwrap();
+        let shots = Shots::new(vec![0; 30], vec![0, 1], vec![0, 1], None).unwrap();
         assert_eq!((shots.len(), shots.detectors), (2, 120));
-        let shots = Shots::new(vec![0; 30], vec![0, 1], vec![0, 1], Some(113), 1).unwrap();
+        let shots = Shots::new(vec![0; 30], vec![0, 1], vec![0, 1], Some((113, 1))).unwrap();
         assert_eq!(shots.detectors, 113);
         assert_eq!(shots.events().count(), 2);
     }
 
     #[test]
     fn files_that_do_not_fit_together_are_refused() {
-        for (events, truth, reference, detectors, observables) in [
-            (31, 2, 2, None, 1),
-            (30, 2, 1, None, 1),
-            (30, 2, 2, Some(112), 1),
-            (30, 3, 3, None, 9),
-            (0, 0, 0, None, 1),
-        ] {
+        for (events, truth, reference, model) in
+            [(31, 2, 2, None), (30, 2, 1, None), (30, 2, 2, Some((112, 1))), (30, 3, 3, Some((80, 9))), (0, 0, 0, None)]
+        {
             let zeros = |len: usize| vec![0_u8; len];
-            assert!(Shots::new(zeros(events), zeros(truth), zeros(reference), detectors, observables).is_err());
+            assert!(Shots::new(zeros(events), zeros(truth), zeros(reference), model).is_err());
         }
-        let missing = Shots::load("/nonexistent/d5", None, 1).unwrap_err().to_string();
+        let missing = Shots::load("/nonexistent/d5", None).unwrap_err().to_string();
         assert!(missing.starts_with("/nonexistent/d5.dets.b8: "), "{missing}");
     }
 }

@@ -30,13 +30,12 @@ use crate::{
     functions,
     load::{Limit, Pacing},
     mix::{Mix, Script},
-    ports::{self, PortUser},
+    ports::{self, Cpus, Opening, PortUser},
     report::{
         self, Report,
         case::Case,
         hlog::{self, Log},
     },
-    shots::Shots,
     tally::Interval,
 };
 
@@ -141,7 +140,7 @@ fn rpc(args: &RpcArgs) -> anyhow::Result<ExitCode> {
     let (event_tx, event_rx) = mpsc::channel();
     let client = Client {
         setup: Setup {
-            peer: args.peer,
+            peer: ports::peer(args),
             header: args.header(),
             ptp: args.ptp(),
             echo: args.echo,
@@ -159,10 +158,12 @@ fn rpc(args: &RpcArgs) -> anyhow::Result<ExitCode> {
     let max_frame = plans.iter().flat_map(|plan| &plan.scripts).flat_map(|script| &script.steps);
     let max_frame =
         max_frame.map(|step| step.payloads.width().max(step.expect.width())).max().unwrap_or(0) + args.header().len();
-    let port_args = args.clone();
+    let (port_args, port_clock) = (args.clone(), clock.clone());
     let thread = thread::Builder::new().name("client".into()).spawn(move || -> anyhow::Result<()> {
         pin_current_thread(cpus.client)?;
-        ports::open(&port_args, max_frame.max(ports::USUAL_FRAME), client)
+        let opening =
+            Opening { args: &port_args, max_frame: max_frame.max(ports::USUAL_FRAME), clock: &port_clock, cpus };
+        ports::open(&opening, client)
     })?;
     if !matches!(event_rx.recv(), Ok(Event::Ready)) {
         thread.join().expect("the client thread does not panic")?;
@@ -175,7 +176,7 @@ fn rpc(args: &RpcArgs) -> anyhow::Result<ExitCode> {
         if stop.load(Relaxed) {
             break;
         }
-        let bounce_before = cpus.bounce(&clock);
+        let bounce_before = bounce_of(cpus, &clock);
         let mix = Mix::new(&plan.scripts);
         let functions: Vec<_> = mix.steps().iter().map(|step| step.name).collect();
         let mut case = Case::new(plan.name, plan.payload, &functions);
@@ -183,7 +184,7 @@ fn rpc(args: &RpcArgs) -> anyhow::Result<ExitCode> {
         plan_tx.send((index, mix)).context("the client thread is gone")?;
         let end = collect(&mut collector, &event_rx, &mut case, log.as_mut(), &progress)?;
         end.outcome?;
-        case.bounce_after = cpus.bounce(&clock);
+        case.bounce_after = bounce_of(cpus, &clock);
         case.bounce_before = bounce_before;
         case.first_mistake = end.first_mistake;
         case.port_counters = end.counters;
@@ -235,13 +236,9 @@ fn collect<W: Write>(
 
 /// The cases of a command line.
 fn plan(args: &RpcArgs) -> anyhow::Result<Vec<Plan>> {
-    let shots = match &args.shots {
-        Some(prefix) => Some(Shots::load(prefix, args.detectors, args.observables)?),
-        None if args.needs_shots() => bail!("qec_decode and decoding_server need --shots PREFIX"),
-        None => None,
-    };
+    let data = args.data()?;
     let sweep = args.sweep().iter().map(|payload| {
-        let scripts = functions::scripts(&args.functions, *payload, shots.as_ref(), args.decoder);
+        let scripts = functions::scripts(&args.functions, *payload, &data);
         let payload = args.functions.iter().any(|weighted| weighted.function.is_sized()).then_some(*payload);
         Plan { name: case_name(&scripts, payload, args.pacing()), payload, scripts }
     });
@@ -265,25 +262,9 @@ fn case_name(scripts: &[Script], payload: Option<usize>, pacing: Pacing) -> Stri
     format!("{}{payload}, {pacing}", names.join(" + "))
 }
 
-/// The CPUs of a run.
-#[derive(Debug, Clone, Copy)]
-struct Cpus {
-    client: usize,
-    other: Option<usize>,
-}
-
-impl Cpus {
-    fn choose(client: Option<usize>, other: Option<usize>) -> anyhow::Result<Self> {
-        let allowed = core_affinity::get_core_ids().context("cannot read which CPUs this process may run on")?;
-        let client = client.or(allowed.first().map(|core| core.id)).context("this process may run on no CPU")?;
-        let other = other.or(allowed.iter().rev().map(|core| core.id).find(|cpu| *cpu != client));
-        Ok(Self { client, other })
-    }
-
-    /// `None` where there is one CPU only, or another program kept one of them busy throughout.
-    fn bounce(self, clock: &TscClock) -> Option<Bounce> {
-        bounce([self.client, self.other?], clock).ok()
-    }
+/// `None` where there is one CPU only, or another program kept one of them busy throughout.
+fn bounce_of(cpus: Cpus, clock: &TscClock) -> Option<Bounce> {
+    bounce([cpus.client, cpus.other?], clock).ok()
 }
 
 fn print_bounces(args: &BounceArgs) -> anyhow::Result<ExitCode> {

@@ -12,7 +12,7 @@ use std::{
 use berth_perf::{
     drive::{DriveError, Phases, drive, exchange},
     emulator::{Emulator, FirstMistake, Setup},
-    functions::{Function, Weighted, scripts},
+    functions::{Data, Function, Weighted, scripts},
     load::{Limit, Pacing},
     mix::Mix,
     report::case::Case,
@@ -103,7 +103,7 @@ struct Client {
     warmup: Duration,
     timeout: Duration,
     mix: Vec<Weighted>,
-    shots: Option<Shots>,
+    data: Data,
 }
 
 impl Default for Client {
@@ -114,7 +114,7 @@ impl Default for Client {
             warmup: Duration::ZERO,
             timeout: Duration::from_millis(1),
             mix: vec![Weighted { function: Function::RpcIncrement, weight: 1 }],
-            shots: None,
+            data: Data::default(),
         }
     }
 }
@@ -128,14 +128,14 @@ impl Client {
     }
 
     fn run_over(&self, wire: &mut impl Port, clock: &VirtualClock) -> Result<(Case, Option<FirstMistake>), DriveError> {
-        let mix = Mix::new(&scripts(&self.mix, 8, self.shots.as_ref(), 0));
+        let mix = Mix::new(&scripts(&self.mix, 8, &self.data));
         let names: Vec<_> = mix.steps().iter().map(|step| step.name).collect();
         let (mut exchange, mut collector, first) = exchange(names.len());
         let setup =
             Setup { peer: PEER, header: FORM, ptp: Some(PtpEncoding::SecNsec), echo: false, timeout: self.timeout };
         let mut emulator = Emulator::new(setup, self.pacing, mix, first, clock.now().mono);
         // One interval: nobody collects while the loop runs.
-        let phases = Phases { warmup: self.warmup, limit: self.limit, interval: Duration::from_secs(3600) };
+        let phases = Phases { warmup: self.warmup, limit: self.limit, interval: Duration::from_hours(1) };
         drive(wire, clock, &mut emulator, phases, &mut exchange, &AtomicBool::new(false))?;
         let mut case = Case::new(String::new(), None, &names);
         assert!(collector.collect(|interval| case.add(interval)));
@@ -388,12 +388,13 @@ fn an_overloaded_server_does_not_hide_what_was_never_sent() {
     assert!((4_300..=4_600).contains(&case.counts.unsent), "{}", case.counts.unsent);
 }
 
-fn decoder_shots() -> Shots {
+fn decoder_shots() -> Data {
     let shots = 16;
     let mut truth = vec![0; shots];
     truth[3] = 1;
     let reference = vec![0; shots];
-    Shots { detectors: 24, observables: 1, events: vec![0x11; 3 * shots], truth, reference }
+    let shots = Shots { detectors: 24, observables: 1, events: vec![0x11; 3 * shots], truth, reference };
+    Data { shots: Some(shots), ..Data::default() }
 }
 
 fn prediction(request: &[u8], bits: u8) -> Vec<u8> {
@@ -406,7 +407,7 @@ fn prediction(request: &[u8], bits: u8) -> Vec<u8> {
 #[test]
 fn predictions_are_compared_with_the_reference_and_the_truth() {
     let mix = vec![Weighted { function: Function::QecDecode, weight: 1 }];
-    let client = Client { mix, shots: Some(decoder_shots()), limit: Limit::Count(160), ..Client::default() };
+    let client = Client { mix, data: decoder_shots(), limit: Limit::Count(160), ..Client::default() };
     // The server gets shot 3 right, which the reference gets wrong, and shot 5 wrong.
     let (case, _) = client.run(|n, _, request| {
         assert_eq!(request[24..], [0x11, 0x11, 0x11, 24, 0, 0, 0]);
@@ -422,8 +423,7 @@ fn predictions_are_compared_with_the_reference_and_the_truth() {
 #[test]
 fn a_session_recovers_from_a_lost_answer() {
     let mix = [Function::DecodingServer, Function::RpcIncrement].map(|function| Weighted { function, weight: 1 });
-    let client =
-        Client { mix: mix.into(), shots: Some(decoder_shots()), limit: Limit::Count(200), ..Client::default() };
+    let client = Client { mix: mix.into(), data: decoder_shots(), limit: Limit::Count(200), ..Client::default() };
     let mut calls = Vec::new();
     let (case, _) = client.run(|_, _, request| {
         let id = RequestHeader::parse(FORM, request).unwrap().function_id;

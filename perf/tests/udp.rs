@@ -1,5 +1,7 @@
 //! The whole command over kernel sockets, against a server thread that speaks the protocol.
 
+mod common;
+
 use std::{
     net::UdpSocket,
     process::ExitCode,
@@ -11,15 +13,8 @@ use std::{
     time::Duration,
 };
 
-use berth_perf::{PerfCommand, report::Report};
 use berth_wire::rpc::{HeaderForm, RequestHeader, ResponseHeader};
-use clap::Parser;
-
-#[derive(Parser)]
-struct Cli {
-    #[command(flatten)]
-    perf: PerfCommand,
-}
+use common::run;
 
 /// A server that answers every datagram with what `answer` makes of it.
 struct Server {
@@ -48,6 +43,13 @@ impl Server {
     }
 }
 
+impl Server {
+    /// The command line of a client of this server.
+    fn args(&self, args: &str) -> String {
+        format!("--peer {} {args}", self.addr)
+    }
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop.store(true, Relaxed);
@@ -66,20 +68,10 @@ fn increment(form: HeaderForm) -> impl FnMut(&mut Vec<u8>) + Send {
     }
 }
 
-/// Runs `berth perf rpc` with `args` and returns its exit code and its JSON document.
-fn run(server: &Server, args: &str) -> (ExitCode, Report) {
-    let dir = tempfile::tempdir().unwrap();
-    let json = dir.path().join("report.json");
-    let command = format!("perf rpc --no-progress --warmup 0 --peer {} --json {} {args}", server.addr, json.display());
-    let cli = Cli::try_parse_from(command.split_whitespace()).unwrap();
-    let code = berth_perf::run(&cli.perf).unwrap();
-    (code, serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap())
-}
-
 #[test]
 fn ten_thousand_answers_are_verified() {
     let server = Server::start(increment(HeaderForm::V24));
-    let (code, report) = run(&server, "--count 10000 --window 4");
+    let (code, report) = run(&server.args("--count 10000 --window 4"));
     assert_eq!(code, ExitCode::SUCCESS);
     let [case] = &report.cases[..] else { panic!("one case") };
     assert_eq!((case.counts.sent, case.counts.answered, case.latency.n), (10_000, 10_000, 10_000));
@@ -99,7 +91,7 @@ fn one_corrupted_answer_fails_the_run() {
             *frame.last_mut().unwrap() ^= 0x10;
         }
     });
-    let (code, report) = run(&server, "--count 1000 --header v16 --ptp off --payload 1,100");
+    let (code, report) = run(&server.args("--count 1000 --header v16 --ptp off --payload 1,100"));
     assert_eq!(code, ExitCode::FAILURE);
     let wrong: Vec<_> = report.cases.iter().map(|case| (case.counts.wrong, case.counts.answered)).collect();
     assert_eq!(wrong, [(1, 999), (0, 1000)]);
@@ -112,9 +104,9 @@ fn one_corrupted_answer_fails_the_run() {
 #[test]
 fn an_echo_server_is_verified_too() {
     let server = Server::start(|_| {});
-    let (code, report) = run(&server, "--echo --rate 2000 --burst 4 --duration 0.2 --ptp sec_nsec --payload 0");
+    let (code, report) = run(&server.args("--echo --rate 2000 --burst 4 --duration 0.2 --ptp sec_nsec --payload 0"));
     assert_eq!(code, ExitCode::SUCCESS);
     assert_eq!((report.cases[0].counts.sent, report.cases[0].counts.answered), (400, 400));
-    let (code, report) = run(&server, "--count 10 --timeout 50");
+    let (code, report) = run(&server.args("--count 10 --timeout 50"));
     assert_eq!((code, report.cases[0].counts.malformed), (ExitCode::FAILURE, 10), "an echo is no answer");
 }
