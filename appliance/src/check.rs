@@ -43,7 +43,7 @@ fn describe_port(port: &Port) -> String {
     let place = match &port.driver {
         Driver::Udp { bind } => format!("udp {bind}"),
         Driver::Uring { bind } => format!("uring {bind}"),
-        Driver::Dpdk { device, udp_port, .. } => format!("dpdk {} udp port {udp_port}", device.value),
+        Driver::Dpdk(dpdk) => format!("dpdk {} udp port {}", dpdk.device, dpdk.udp_port),
         Driver::Loopback => "loopback".to_string(),
     };
     let cpus: Vec<_> = port.cpus.iter().map(ToString::to_string).collect();

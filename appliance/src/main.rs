@@ -35,6 +35,7 @@ enum Command {
         /// The configuration file.
         file: PathBuf,
     },
+    Perf(berth_perf::PerfCommand),
     /// Say what this host can do, and which command mends what it cannot. Changes nothing.
     Doctor {
         /// Print JSON.
@@ -44,38 +45,37 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    match Cli::parse().command {
+    execute(Cli::parse().command).unwrap_or_else(|e| {
+        eprintln!("berth: {e:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn execute(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
         Command::Run { config } => match load(&config) {
             Ok(loaded) => {
                 let filter = EnvFilter::builder().with_default_directive(LevelFilter::INFO.into()).from_env_lossy();
                 tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
-                match run::run(loaded.config) {
-                    Ok(()) => ExitCode::SUCCESS,
-                    Err(e) => {
-                        eprintln!("berth: {e:#}");
-                        ExitCode::FAILURE
-                    }
-                }
+                run::run(loaded.config)?;
             }
-            Err(status) => status,
+            Err(status) => return Ok(status),
         },
         Command::Check { file } => match load(&file) {
-            Ok(loaded) => {
-                print!("{}", check::summary(&loaded.config));
-                ExitCode::SUCCESS
-            }
-            Err(status) => status,
+            Ok(loaded) => print!("{}", check::summary(&loaded.config)),
+            Err(status) => return Ok(status),
         },
+        Command::Perf(command) => return berth_perf::run(&command),
         Command::Doctor { json } => {
             let findings = doctor::examine(Path::new("/"));
             if json {
-                println!("{}", serde_json::to_string_pretty(&findings).expect("findings are plain data"));
+                println!("{}", serde_json::to_string_pretty(&findings)?);
             } else {
                 print!("{}", doctor::table(&findings));
             }
-            ExitCode::SUCCESS
         }
     }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Reads the configuration; prints its warnings, or every mistake.

@@ -184,7 +184,9 @@ fn without_permission_it_says_what_to_grant() {
     Command::new("chmod").args(["-R", "a+rX"]).arg(folder.path()).status().unwrap();
     let mut command = Command::new("setpriv");
     // The binary may lie where others cannot go, so capabilities are dropped and the user is kept.
-    command.args(["--bounding-set=-all", "--inh-caps=-all", env!("CARGO_BIN_EXE_berth"), "run", "--config"]).arg(&config);
+    command
+        .args(["--bounding-set=-all", "--inh-caps=-all", env!("CARGO_BIN_EXE_berth"), "run", "--config"])
+        .arg(&config);
     let output = command.output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{stderr}");

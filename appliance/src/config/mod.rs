@@ -17,7 +17,7 @@ use toml::de::{DeTable, DeValue};
 
 pub use decoder::Decoder;
 pub use function::{Abi, Function, Handler, type_word};
-pub use port::{Driver, Fault, Pcap, Port, Rpc};
+pub use port::{Dpdk, Driver, Fault, Pcap, Port, Rpc};
 use walk::Table;
 pub use walk::{At, Note, Sink};
 

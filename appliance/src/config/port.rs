@@ -8,7 +8,10 @@ use std::{
 
 use berth_engine::Idle;
 use berth_rpc::{Dispatch, Undispatchable};
-use berth_wire::rpc::{HeaderForm, PtpEncoding};
+use berth_wire::{
+    net::MacAddr,
+    rpc::{HeaderForm, PtpEncoding},
+};
 
 use super::{
     Host, Runtime, name, unique,
@@ -48,20 +51,26 @@ pub enum Driver {
         bind: SocketAddr,
     },
     /// A DPDK device.
-    Dpdk {
-        /// A PCI address, or a virtual device with its arguments.
-        device: At<String>,
-        /// Addresses with prefix lengths.
-        addresses: Vec<(IpAddr, u8)>,
-        /// The UDP port that is served.
-        udp_port: u16,
-        /// The VLAN all frames are tagged with.
-        vlan: Option<u16>,
-        /// Peers whose link-layer address is known without asking.
-        neighbours: Vec<(IpAddr, [u8; 6])>,
-    },
+    Dpdk(Dpdk),
     /// Memory, within this process.
     Loopback,
+}
+
+/// The keys of `driver = "dpdk"`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dpdk {
+    /// A PCI address, or a virtual device with its arguments.
+    pub device: String,
+    /// Addresses with prefix lengths.
+    pub addresses: Vec<(IpAddr, u8)>,
+    /// The UDP port that is served.
+    pub udp_port: u16,
+    /// The VLAN all frames are tagged with.
+    pub vlan: Option<u16>,
+    /// The longest IP packet, in bytes.
+    pub mtu: u16,
+    /// Peers whose link-layer address is known without asking.
+    pub neighbours: Vec<(IpAddr, MacAddr)>,
 }
 
 impl Driver {
@@ -70,7 +79,7 @@ impl Driver {
         match self {
             Self::Udp { .. } => "udp",
             Self::Uring { .. } => "uring",
-            Self::Dpdk { .. } => "dpdk",
+            Self::Dpdk(_) => "dpdk",
             Self::Loopback => "loopback",
         }
     }
@@ -169,7 +178,7 @@ fn driver(t: &mut Table<'_, '_>, label: &str, binds: &mut BTreeMap<SocketAddr, S
         Loopback,
     }
     const BIND: &[&str] = &["bind"];
-    const DPDK: &[&str] = &["device", "address", "udp_port", "vlan", "neighbours"];
+    const DPDK: &[&str] = &["device", "address", "udp_port", "vlan", "mtu", "neighbours"];
 
     let words = [("udp", Kind::Udp), ("uring", Kind::Uring), ("dpdk", Kind::Dpdk), ("loopback", Kind::Loopback)];
     let kind = t.choice("driver", &words);
@@ -179,6 +188,7 @@ fn driver(t: &mut Table<'_, '_>, label: &str, binds: &mut BTreeMap<SocketAddr, S
     let addresses = t.texts("address");
     let udp_port = t.integer("udp_port", 1..=65535);
     let vlan = t.integer("vlan", 1..=4094);
+    let mtu = t.integer("mtu", 1280..=65535).map_or(1500, |at| at.value as u16);
     let neighbours = t.texts("neighbours");
     let kind = kind?;
     match kind.value {
@@ -218,7 +228,14 @@ fn driver(t: &mut Table<'_, '_>, label: &str, binds: &mut BTreeMap<SocketAddr, S
             let neighbours: Vec<_> = neighbours.iter().filter_map(|at| neighbour(t, at)).collect();
             let addresses: Vec<_> = addresses?.value.iter().filter_map(|at| network(t, at)).collect();
             let vlan = vlan.map(|at| at.value as u16);
-            Some(Driver::Dpdk { device: device?, addresses, udp_port: udp_port?.value as u16, vlan, neighbours })
+            Some(Driver::Dpdk(Dpdk {
+                device: device?.value,
+                addresses,
+                udp_port: udp_port?.value as u16,
+                vlan,
+                mtu,
+                neighbours,
+            }))
         }
         Kind::Loopback => {
             t.refuse(BIND, "a loopback port is reached within the process only");
@@ -244,11 +261,9 @@ fn network(t: &Table<'_, '_>, at: &At<&str>) -> Option<(IpAddr, u8)> {
 }
 
 /// A peer's two addresses, such as `10.0.0.1 02:00:00:00:00:01`.
-fn neighbour(t: &Table<'_, '_>, at: &At<&str>) -> Option<(IpAddr, [u8; 6])> {
-    let parsed = at.value.split_once(' ').and_then(|(ip, mac)| {
-        let bytes: Vec<u8> = mac.split(':').map(|byte| u8::from_str_radix(byte, 16)).collect::<Result<_, _>>().ok()?;
-        Some((ip.parse::<IpAddr>().ok()?, <[u8; 6]>::try_from(bytes).ok()?))
-    });
+fn neighbour(t: &Table<'_, '_>, at: &At<&str>) -> Option<(IpAddr, MacAddr)> {
+    let parsed =
+        at.value.split_once(' ').and_then(|(ip, mac)| Some((ip.parse::<IpAddr>().ok()?, mac.parse::<MacAddr>().ok()?)));
     if parsed.is_none() {
         let message =
             format_args!("\"{}\" is not a neighbour; write one like \"10.0.0.1 02:00:00:00:00:01\"", at.value);

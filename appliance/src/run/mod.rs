@@ -12,6 +12,8 @@
 //! An lcore that fails takes the appliance down with it: the others drain, and the exit status says so. A part of the
 //! ports that keeps answering while another is dead would look healthy to whoever watches the process.
 
+#[cfg(feature = "dpdk")]
+mod dpdk;
 mod lcore;
 mod plan;
 mod queue;

@@ -6,7 +6,10 @@ use anyhow::Context as _;
 use berth_engine::Idle;
 use berth_ring::{Geometry, HeapRegion, Producer, Ring};
 
-use super::{queue, queue::Queue, worker};
+use super::{
+    queue::{Queue, Source},
+    worker,
+};
 use crate::config::{Config, Port};
 
 /// What an lcore thread needs to start.
@@ -26,11 +29,11 @@ pub(super) fn plan(config: &Config) -> anyhow::Result<Plan> {
     let mut lcores = BTreeMap::new();
     let mut workers = BTreeMap::new();
     for (index, port) in config.ports.iter().enumerate() {
-        let bind = queue::settle_address(port).with_context(|| format!("port {}", port.name))?;
-        for (number, &cpu) in port.cpus.iter().enumerate() {
+        let sources = Source::of(port, &config.runtime).with_context(|| format!("port {}", port.name))?;
+        for ((number, &cpu), source) in port.cpus.iter().enumerate().zip(sources) {
             let ring = ring(&mut workers, index, port, number)?;
             let lcore = lcores.entry(cpu).or_insert(LcorePlan { cpu, idle: port.idle, queues: Vec::new() });
-            lcore.queues.push(Queue { port: index, number, bind, ring });
+            lcore.queues.push(Queue { port: index, number, source, ring });
         }
     }
     Ok(Plan { lcores: lcores.into_values().collect(), workers: workers.into_values().collect() })

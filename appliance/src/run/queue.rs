@@ -5,7 +5,7 @@ use std::{
     net::{Ipv4Addr, SocketAddr},
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use berth_engine::{Lane, Lcore, Recorder};
 use berth_host::{BindError, UdpConfig, UdpSocket};
 use berth_port::{Fault, FaultSpec, Faults, Loopback, Pcap, Port};
@@ -15,85 +15,114 @@ use berth_uring::UringSocket;
 use tracing::warn;
 
 use super::{Shared, service};
-use crate::config::{self, Driver};
+use crate::config::{self, Driver, Runtime};
 
 /// What a socket port asks the kernel to hold for it, in bytes as the kernel accounts for them: a burst of some 5,000
 /// short requests.
 const SOCKET_BUFFER: usize = 4 << 20;
 
-/// One queue, not open yet.
+/// One queue, not joined to its service yet.
 pub(super) struct Queue {
     /// Position in the configuration.
     pub(super) port: usize,
     /// Which of the port's queues this is.
     pub(super) number: usize,
-    /// Where a socket port is bound.
-    pub(super) bind: Option<SocketAddr>,
+    /// Where its frames come from.
+    pub(super) source: Source,
     /// Leads to the queue's worker.
     pub(super) ring: Option<Producer>,
 }
 
-/// Where the queues of a port are bound, if it is on sockets.
-///
-/// Several queues share one address, which is settled here: a port number that the kernel is to choose is chosen, and
-/// one that another program holds is refused, which the kernel would not do for the same user once sockets share it.
-pub(super) fn settle_address(config: &config::Port) -> Result<Option<SocketAddr>, BindError> {
-    Ok(match config.driver {
-        Driver::Udp { bind } | Driver::Uring { bind } if config.cpus.len() > 1 => {
-            Some(UdpSocket::bind(&UdpConfig::new(bind))?.local_addr())
-        }
-        Driver::Udp { bind } | Driver::Uring { bind } => Some(bind),
-        Driver::Dpdk { .. } | Driver::Loopback => None,
-    })
+/// Where frames come from: a device that is open, or what its thread opens.
+pub(super) enum Source {
+    Udp(SocketAddr),
+    Uring(SocketAddr),
+    #[cfg(feature = "dpdk")]
+    Dpdk(Box<berth_dpdk::DpdkPort>),
+    Loopback,
+}
+
+impl Source {
+    /// One for each CPU of a port.
+    pub(super) fn of(port: &config::Port, runtime: &Runtime) -> anyhow::Result<Vec<Self>> {
+        let (bind, source): (_, fn(_) -> _) = match &port.driver {
+            Driver::Udp { bind } => (*bind, Self::Udp),
+            Driver::Uring { bind } => (*bind, Self::Uring),
+            Driver::Loopback => return Ok(port.cpus.iter().map(|_| Self::Loopback).collect()),
+            #[cfg(feature = "dpdk")]
+            Driver::Dpdk(device) => {
+                let ports = super::dpdk::open(device, port.cpus.len(), runtime)?;
+                return Ok(ports.into_iter().map(|port| Self::Dpdk(Box::new(port))).collect());
+            }
+            #[cfg(not(feature = "dpdk"))]
+            Driver::Dpdk(_) => {
+                let Runtime { .. } = runtime;
+                anyhow::bail!("this berth was built without DPDK")
+            }
+        };
+        // Several sockets share one address, which is settled here: a port number that the kernel is to choose is
+        // chosen, and one that another program holds is refused, which the kernel would not do for the same user.
+        let bind = if port.cpus.len() > 1 { UdpSocket::bind(&UdpConfig::new(bind))?.local_addr() } else { bind };
+        Ok(port.cpus.iter().map(|_| source(bind)).collect())
+    }
 }
 
 impl Queue {
     /// Opens the queue on the thread of its CPU, adds it to the lcore, and returns where peers reach it.
     pub(super) fn open(self, lcore: &mut Lcore, shared: &Shared) -> anyhow::Result<SocketAddr> {
         let config = &shared.config.ports[self.port];
-        let result = match &config.driver {
-            Driver::Udp { .. } => {
-                self.with_socket(config, UdpPort::open).and_then(|port| self.add(lcore, shared, port))
+        let Self { port, number, source, ring } = self;
+        let layers = Layers { port, number, ring };
+        let result = match source {
+            Source::Udp(bind) => {
+                with_socket(config, bind, UdpPort::open).and_then(|port| layers.add(lcore, shared, port))
             }
-            Driver::Uring { .. } => self.with_socket(config, UringSocket::bind).and_then(|socket| {
+            Source::Uring(bind) => with_socket(config, bind, UringSocket::bind).and_then(|socket| {
                 // On this thread: the ring belongs to the one that makes it.
-                self.add(lcore, shared, socket.into_port()?)
+                layers.add(lcore, shared, socket.into_port()?)
             }),
-            Driver::Loopback => {
-                let port = self.loopback(config);
-                self.add(lcore, shared, port)
-            }
-            Driver::Dpdk { .. } => bail!("this berth was built without DPDK"),
+            #[cfg(feature = "dpdk")]
+            Source::Dpdk(port) => layers.add(lcore, shared, *port),
+            Source::Loopback => layers.add(lcore, shared, loopback(config, number)),
         };
         result.with_context(|| format!("port {}", config.name))
     }
+}
 
-    /// Opens a socket port with a large buffer, or with the kernel's own where it grants no more.
-    fn with_socket<P>(
-        &self,
-        port: &config::Port,
-        open: impl Fn(&UdpConfig) -> Result<P, BindError>,
-    ) -> anyhow::Result<P> {
-        let mut config = UdpConfig::new(self.bind.context("a socket port has an address")?);
-        config.max_frame = port.rpc.slot_size;
-        config.reuse_port = port.cpus.len() > 1;
-        config.rcvbuf = Some(SOCKET_BUFFER);
-        match open(&config) {
-            Err(e @ BindError::Buffer { .. }) => {
-                warn!(port = port.name, "bursts may be lost: {e}");
-                config.rcvbuf = None;
-                Ok(open(&config)?)
-            }
-            opened => Ok(opened?),
+/// Opens a socket port with a large buffer, or with the kernel's own where it grants no more.
+fn with_socket<P>(
+    port: &config::Port,
+    bind: SocketAddr,
+    open: impl Fn(&UdpConfig) -> Result<P, BindError>,
+) -> anyhow::Result<P> {
+    let mut config = UdpConfig::new(bind);
+    config.max_frame = port.rpc.slot_size;
+    config.reuse_port = port.cpus.len() > 1;
+    config.rcvbuf = Some(SOCKET_BUFFER);
+    match open(&config) {
+        Err(e @ BindError::Buffer { .. }) => {
+            warn!(port = port.name, "bursts may be lost: {e}");
+            config.rcvbuf = None;
+            Ok(open(&config)?)
         }
+        opened => Ok(opened?),
     }
+}
 
-    /// One end of a loopback pair. The other end is for a service in this process, of which there is none yet.
-    fn loopback(&self, port: &config::Port) -> Loopback {
-        let addresses = [1, 2].map(|host| SocketAddr::from((Ipv4Addr::new(127, 0, 0, host), self.number as u16)));
-        Loopback::pair(addresses, port.rpc.slots, port.rpc.slot_size).0
-    }
+/// One end of a loopback pair. The other end is for a service in this process, of which there is none yet.
+fn loopback(port: &config::Port, number: usize) -> Loopback {
+    let addresses = [1, 2].map(|host| SocketAddr::from((Ipv4Addr::new(127, 0, 0, host), number as u16)));
+    Loopback::pair(addresses, port.rpc.slots, port.rpc.slot_size).0
+}
 
+/// What a queue gets around its port.
+struct Layers {
+    port: usize,
+    number: usize,
+    ring: Option<Producer>,
+}
+
+impl Layers {
     /// Puts the fault layer around `port`, if there is one.
     fn add<P: Port + 'static>(self, lcore: &mut Lcore, shared: &Shared, port: P) -> anyhow::Result<SocketAddr> {
         let Some(fault) = shared.config.ports[self.port].fault else { return self.capture(lcore, shared, port) };
