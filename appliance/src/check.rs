@@ -1,12 +1,13 @@
 //! `berth check`: every mistake of a configuration file, or what it would run.
 
-use std::{fmt::Write as _, path::Path};
+use std::{collections::BTreeSet, fmt::Write as _, path::Path};
 
+use berth_plugin::Plugin;
 use berth_qec::Algorithm;
 use berth_rpc::Dispatch;
 
 use crate::{
-    config::{Config, Driver, Handler, Host, Port, type_word},
+    config::{Config, Driver, Handler, Host, Loaded, Note, Port, type_word},
     sys::Root,
 };
 
@@ -18,6 +19,21 @@ pub fn this_host() -> Host {
         is_file: Path::is_file,
         read: |path| std::fs::read_to_string(path),
     }
+}
+
+/// Loads every plug-in as `berth run` would, once for each slot size; their initialisers run. Returns what failed.
+pub fn load_plugins(loaded: &Loaded) -> Result<(), Vec<Note>> {
+    let sink = loaded.sink();
+    let slot_sizes: BTreeSet<_> = loaded.config.ports.iter().map(|port| port.rpc.slot_size).collect();
+    for function in &loaded.config.functions {
+        if let Handler::Plugin { library, symbol, abi, schema } = &function.handler.value {
+            let failed = slot_sizes.iter().find_map(|size| Plugin::load(library, symbol, *abi, **schema, *size).err());
+            if let Some(e) = failed {
+                sink.wrong(&function.handler, e);
+            }
+        }
+    }
+    sink.finish().map(drop)
 }
 
 /// What `config` would run, a line each.

@@ -80,7 +80,8 @@ fn execute(command: Command) -> anyhow::Result<ExitCode> {
 
 /// Reads the configuration; prints its warnings, or every mistake.
 fn load(file: &Path) -> Result<Loaded, ExitCode> {
-    let loaded = config::load(file, &check::this_host()).map_err(|mistakes| {
+    let loaded = config::load(file, &check::this_host());
+    let loaded = loaded.and_then(|loaded| check::load_plugins(&loaded).map(|()| loaded)).map_err(|mistakes| {
         for note in mistakes {
             eprintln!("{note}");
         }

@@ -37,6 +37,26 @@ fn the_default_file_is_valid() {
     assert!(out.ends_with("function rpc_increment: rpc_increment\n"), "{out}");
 }
 
+#[cfg(feature = "dpdk")]
+#[test]
+fn the_demo_is_valid() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../config/demo.toml");
+    let output = Command::new(env!("CARGO_BIN_EXE_berth")).arg("check").arg(file).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
+fn examples_are_valid_but_for_this_host() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../config/examples");
+    for file in fs::read_dir(folder).unwrap() {
+        let output = Command::new(env!("CARGO_BIN_EXE_berth")).arg("check").arg(file.unwrap().path()).output().unwrap();
+        for line in String::from_utf8(output.stderr).unwrap().lines() {
+            assert!(line.contains("does not exist or is not allowed") || line.contains("built without DPDK"), "{line}");
+        }
+    }
+}
+
 #[test]
 fn no_function_is_a_warning() {
     let folder = tempfile::tempdir().unwrap();
@@ -260,4 +280,86 @@ fn decoders_and_functions() {
             ),
         ],
     );
+}
+
+/// Like [`mistakes`], with files beside the configuration.
+fn mistakes_with(text: &str, files: &[(&str, &str)]) -> Vec<String> {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, contents) in files {
+        fs::write(folder.path().join(name), contents).unwrap();
+    }
+    let output = check(&folder, text);
+    assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
+    let prefix = format!("{}/", folder.path().display());
+    String::from_utf8(output.stderr).unwrap().replace(&prefix, "").lines().map(str::to_string).collect()
+}
+
+#[test]
+fn a_model_that_is_none_is_reported_with_its_own_line() {
+    let decoder = "[[decoder]]\nname = \"d\"\nalgorithm = \"mwpm\"\nmodel = \"m.dem\"\n";
+    let text = format!("{PORT}{decoder}");
+    let found = mistakes_with(&text, &[("m.dem", "error(0.1) D0 L0\nerror(1.5) D1\n")]);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(
+        found[0].starts_with("berth.toml:9:9: decoder[0].model: not a detector error model: m.dem:2:"),
+        "{found:?}"
+    );
+    // Three detectors in one error: a hyperedge, which matching cannot take.
+    let found = mistakes_with(&text, &[("m.dem", "error(0.1) D0 D1 D2 L0\n")]);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].starts_with("berth.toml:9:9: decoder[0].model: m.dem suits another algorithm: "), "{found:?}");
+}
+
+#[test]
+fn measurements_and_tables_are_read_too() {
+    let decoder = "[[decoder]]\nname = \"d\"\nalgorithm = \"mwpm\"\nmodel = \"m.dem\"\nmeasurements = \"s.txt\"\n";
+    let model = ("m.dem", "error(0.1) D0 L0\nerror(0.1) D0 D1\nerror(0.1) D1\n");
+    for (matrix, wanted) in [
+        ("0 x -1", "\"x\" is not a number; write each detector's measurements and -1"),
+        ("0 1", "the last row does not end: -1 is missing; write each detector's measurements and -1"),
+        ("0 1 -1", "has 1 rows; the model has 2 detectors"),
+    ] {
+        let found = mistakes_with(&format!("{PORT}{decoder}"), &[model, ("s.txt", matrix)]);
+        assert_eq!(found, [format!("berth.toml:10:16: decoder[0].measurements: s.txt: {wanted}")]);
+    }
+    let function = "[[function]]\nname = \"m\"\nhandler = \"builtin:mock_decode\"\ntable = \"t.txt\"\n";
+    let found = mistakes_with(&format!("{PORT}{function}"), &[("t.txt", "NUM_DATA 1\nWHAT\n")]);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].starts_with("berth.toml:9:9: function[0].table: not a syndrome file: t.txt:2: "), "{found:?}");
+}
+
+#[test]
+fn plug_ins_are_loaded() {
+    let function = |symbol| {
+        format!("{PORT}[[function]]\nname = \"f\"\nabi = \"host_call\"\nhandler = \"plugin:lib.so#{symbol}\"\n")
+    };
+    let found = mistakes_with(&function("f"), &[("lib.so", "not a library")]);
+    assert_eq!(found.len(), 1, "{found:?}");
+    let prefix = "berth.toml:9:11: function[0].handler: plug-in lib.so ";
+    assert!(found[0].starts_with(&format!("{prefix}is not a shared library that can be loaded: ")), "{found:?}");
+
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("f.c");
+    fs::write(&source, "void f(const void *rx, void *tx, unsigned long size) { (void)rx; (void)tx; (void)size; }")
+        .unwrap();
+    let library = folder.path().join("lib.so");
+    let built = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status().unwrap();
+    assert!(built.success());
+    assert_eq!(check(&folder, &function("f")).status.code(), Some(0));
+    let output = check(&folder, &function("g"));
+    assert_eq!(output.status.code(), Some(2));
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let stderr = stderr.replace(&format!("{}/", folder.path().display()), "");
+    let wanted = "exports no symbol \"g\"; C++ needs extern \"C\", Rust #[unsafe(no_mangle)]\n";
+    assert_eq!(stderr, format!("{prefix}{wanted}"));
+}
+
+#[test]
+fn a_decoding_server_has_one_place() {
+    let functions = "[port.rpc]\nworker_cpus = [0]\n[[function]]\nname = \"enqueue_syndromes\"\nhandler = \
+                     \"builtin:enqueue_syndromes\"\ndispatch = \"ring\"\n[[function]]\nname = \"get_corrections\"\n\
+                     handler = \"builtin:get_corrections\"\n";
+    let wanted = "berth.toml:14:11: function[1].handler: port \"a\" runs it elsewhere than \"enqueue_syndromes\", without \
+                  its sessions; give both the same dispatch";
+    assert_eq!(mistakes(&format!("{PORT}{functions}")), [wanted]);
 }

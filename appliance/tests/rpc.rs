@@ -261,3 +261,47 @@ fn times_are_recorded() {
     assert_eq!(lane["histograms"]["service_time"]["count"], 1);
     assert_eq!(lane["histograms"]["wire_time"]["count"], 1);
 }
+
+#[test]
+fn calls_plug_ins_of_either_kind() {
+    const SOURCE: &str = r"
+#include <stdint.h>
+#include <string.h>
+int sum(const void *in, void *out, uint32_t arg_len, uint32_t max, uint32_t *result_len) {
+    if (arg_len == 0 || max < 1) return 3;
+    uint8_t total = 0;
+    for (uint32_t i = 0; i < arg_len; i++) total += ((const uint8_t *)in)[i];
+    *(uint8_t *)out = total;
+    *result_len = 1;
+    return 0;
+}
+void echo(const void *rx, void *tx, uint64_t size) {
+    uint32_t words[4];
+    memcpy(words, rx, 16);
+    memcpy(tx, rx, 24 + words[2] <= size ? 24 + words[2] : 24);
+    words[0] += 1; words[1] = 0;
+    memcpy(tx, words, 16);
+}
+";
+    let library = tempfile::tempdir().unwrap();
+    let (source, path) = (library.path().join("p.c"), library.path().join("p.so"));
+    std::fs::write(&source, SOURCE).unwrap();
+    let cc =
+        std::process::Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&path).arg(&source).status().unwrap();
+    assert!(cc.success());
+    let path = path.display();
+    let functions = format!(
+        "[[function]]\nname = \"sum\"\nhandler = \"plugin:{path}#sum\"\nabi = \"device_call\"\nresults = [\"uint8\"]\n\
+         [[function]]\nname = \"echo\"\nhandler = \"plugin:{path}#echo\"\nabi = \"host_call\"\n"
+    );
+    let berth = Berth::start(&format!("{}{functions}", port("a", "")));
+    let client = berth.client("a");
+    assert_eq!(client.call(fnv1a("sum"), &[1, 2, 250]).result, [253]);
+    let refused = client.call(fnv1a("sum"), &[]);
+    assert_eq!((refused.status, refused.result.len()), (3, 0), "the handler's own status");
+    assert_eq!(client.call(fnv1a("echo"), b"abc").result, b"abc");
+}
+
+fn fnv1a(name: &str) -> u32 {
+    name.bytes().fold(2_166_136_261, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(16_777_619))
+}

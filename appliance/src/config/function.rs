@@ -6,6 +6,7 @@ use std::{
     sync::Arc,
 };
 
+use berth_plugin::Abi;
 use berth_qec::mock::SyndromeFile;
 use berth_rpc::Dispatch;
 use berth_wire::rpc::{HandlerSchema, TypeDesc, TypeId, fnv1a};
@@ -60,15 +61,6 @@ pub enum Handler {
         /// What it takes and returns.
         schema: Box<HandlerSchema>,
     },
-}
-
-/// `function.abi`: how CUDA-Q calls a handler.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Abi {
-    /// The handler reads the whole request slot and writes the whole response slot.
-    HostCall,
-    /// The handler reads arguments and writes results; Berth writes the header.
-    DeviceCall,
 }
 
 /// The words for the payload types of the messaging document.
@@ -160,7 +152,26 @@ pub(super) fn read_all(
         }
     }
     unique(root.sink(), names.iter());
+    one_session_place(root, &functions, ports);
     functions
+}
+
+/// The three functions of the decoding server share sessions, which live where the functions run.
+fn one_session_place(root: &Table<'_, '_>, functions: &[Function], ports: &[Port]) {
+    use Handler::{EnqueueSyndromes, GetCorrections, ResetDecoder};
+    let server = |f: &&Function| matches!(f.handler.value, EnqueueSyndromes | GetCorrections | ResetDecoder);
+    for port in ports {
+        let place = |function: &Function| function.dispatch.unwrap_or(port.rpc.dispatch);
+        let mut served = functions.iter().filter(server);
+        let Some(first) = served.next() else { return };
+        if let Some(other) = served.find(|function| place(function) != place(first)) {
+            let message = format_args!(
+                "port \"{}\" runs it elsewhere than \"{}\", without its sessions; give both the same dispatch",
+                port.name, first.name
+            );
+            root.sink().wrong(&other.handler, message);
+        }
+    }
 }
 
 fn handler(t: &mut Table<'_, '_>, folder: &Path, host: &Host, decoders: &[String]) -> Option<At<Handler>> {

@@ -16,7 +16,7 @@ use std::{
 use toml::de::{DeTable, DeValue};
 
 pub use decoder::Decoder;
-pub use function::{Abi, Function, Handler, type_word};
+pub use function::{Function, Handler, type_word};
 pub use port::{Dpdk, Driver, Fault, Pcap, Port, Rpc};
 use walk::Table;
 pub use walk::{At, Note, Sink};

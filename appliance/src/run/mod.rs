@@ -5,7 +5,7 @@
 //! - One *lcore* thread for each CPU that polls, pinned to it (see [`lcore`]). It opens its own queues, so that what a
 //!   driver binds to a thread is bound to the right one, and owns its decoders and sessions: two queues of one port do
 //!   not share a decoding session.
-//! - The *housekeeping* thread, which is the one that called [`run`], on the housekeeping CPUs: it disciplines the
+//! - The *housekeeping* thread, which is the one that called [`run`], on the first housekeeping CPU: it disciplines the
 //!   clock once a second, and starts the drain when a signal arrives or an lcore fails.
 //! - A thread that waits for signals.
 //!
@@ -37,7 +37,7 @@ use std::{
 
 use anyhow::{Context as _, anyhow};
 use berth_engine::{Snapshot, Telemetry};
-use berth_host::{TscClock, Waker};
+use berth_host::{TscClock, Waker, pin_current_thread};
 use serde::Serialize;
 use signal_hook::{
     consts::{SIGINT, SIGTERM},
@@ -102,6 +102,10 @@ struct StoppedLine<'a> {
 pub fn run(config: Config) -> anyhow::Result<()> {
     // Before the threads: a signal from now on is an event and kills nobody.
     let mut signals = Signals::new([SIGTERM, SIGINT]).context("installing signal handlers")?;
+    // Threads that are not pinned to a CPU of their own inherit this one.
+    if let Some(&cpu) = config.runtime.housekeeping_cpus.first() {
+        pin_current_thread(cpu)?;
+    }
     let (events, inbox) = mpsc::channel();
     let plan = plan::plan(&config)?;
     let shared = Shared {

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use berth_engine::Recorder;
 use berth_host::TscClock;
+use berth_plugin::{Plugin, PluginError};
 use berth_port::Service;
 use berth_qec::{Decoder, mock::MockTable};
 use berth_ring::{Dispatcher, Producer};
@@ -38,15 +39,18 @@ pub(super) fn worker(
     shared: &Shared,
     port: &config::Port,
     ring: Dispatcher,
-) -> anyhow::Result<Worker<HandlerSet, TscClock>> {
+) -> anyhow::Result<Worker<HandlerSet<Plugin>, TscClock>> {
     let (table, handlers) = functions(&shared.config, port)?;
     Ok(Worker::new(port.rpc.header, table, handlers, ring, shared.clock.clone())?)
 }
 
 /// The functions as `port` dispatches them, and handlers with decoders and sessions of their own.
-fn functions(config: &config::Config, port: &config::Port) -> anyhow::Result<(Arc<FunctionTable>, HandlerSet)> {
+fn functions(config: &config::Config, port: &config::Port) -> anyhow::Result<(Arc<FunctionTable>, HandlerSet<Plugin>)> {
     let sessions = config.decoders.iter().map(session).collect::<anyhow::Result<_>>()?;
-    let named = config.functions.iter().map(|function| Ok((function.name.clone(), handler(&function.handler.value)?)));
+    let named = config
+        .functions
+        .iter()
+        .map(|function| Ok((function.name.clone(), handler(&function.handler.value, port.rpc.slot_size)?)));
     let handlers = HandlerSet::new(named.collect::<anyhow::Result<_>>()?, sessions)?;
     let mut functions = handlers.functions();
     for (entry, function) in functions.iter_mut().zip(&config.functions) {
@@ -61,7 +65,7 @@ fn session(decoder: &config::Decoder) -> anyhow::Result<Session> {
     Ok(Session::with_map(made, decoder.measurements.clone())?)
 }
 
-fn handler(handler: &config::Handler) -> anyhow::Result<Handler> {
+fn handler(handler: &config::Handler, slot_size: usize) -> Result<Handler<Plugin>, PluginError> {
     Ok(match handler {
         config::Handler::RpcIncrement => Handler::Increment,
         config::Handler::MockDecode { table } => Handler::MockDecode(MockTable::from_file(table)),
@@ -69,6 +73,8 @@ fn handler(handler: &config::Handler) -> anyhow::Result<Handler> {
         config::Handler::EnqueueSyndromes => Handler::EnqueueSyndromes,
         config::Handler::GetCorrections => Handler::GetCorrections,
         config::Handler::ResetDecoder => Handler::ResetDecoder,
-        config::Handler::Plugin { .. } => anyhow::bail!("plug-ins are not there yet"),
+        config::Handler::Plugin { library, symbol, abi, schema } => {
+            Handler::Custom(Plugin::load(library, symbol, *abi, **schema, slot_size)?)
+        }
     })
 }

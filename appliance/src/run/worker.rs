@@ -9,6 +9,7 @@ use std::{
 use anyhow::Context as _;
 use berth_engine::{Idle, SHORTEST_SLEEP, SPIN_AFTER_WORK};
 use berth_host::{TscClock, pin_current_thread};
+use berth_plugin::Plugin;
 use berth_port::Clock as _;
 use berth_ring::Dispatcher;
 use berth_rpc::{Worker, handlers::HandlerSet};
@@ -46,8 +47,10 @@ pub(super) fn run(plan: Plan, shared: &Shared, events: &Sender<Event>) -> anyhow
     let mut last_work = shared.clock.now().mono;
     while !shared.stop_workers.load(Relaxed) {
         let now = shared.clock.now();
-        let served: usize =
-            workers.iter_mut().map(|(_, worker): &mut (_, Worker<HandlerSet, TscClock>)| worker.poll(now)).sum();
+        let served: usize = workers
+            .iter_mut()
+            .map(|(_, worker): &mut (_, Worker<HandlerSet<Plugin>, TscClock>)| worker.poll(now))
+            .sum();
         if served > 0 {
             last_work = now.mono;
         } else if plan.idle == Idle::Spin || now.mono - last_work < SPIN_AFTER_WORK {
