@@ -34,8 +34,8 @@ pub(crate) struct Forward {
     tail: usize,
     /// How many slots from the tail on were answered here, because their time was up.
     given_up: usize,
-    /// When the worker is through with everything it has, if every call takes all of its budget.
-    horizon: Nanos,
+    /// When the worker turned to the oldest request that nobody has answered, at the latest.
+    turn: Nanos,
     /// An answer that found the transmit queue full; it is in `held`.
     stalled: Option<Answer>,
     held: Vec<u8>,
@@ -54,19 +54,19 @@ struct Caller {
     peer: SocketAddr,
     request_id: u32,
     ptp_timestamp: u64,
-    deadline: Nanos,
+    budget: Duration,
 }
 
 impl Forward {
     pub(crate) fn new(ring: Producer, config: Config) -> Self {
         let nobody = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-        let nobody = Caller { peer: nobody, request_id: 0, ptp_timestamp: 0, deadline: Nanos(0) };
+        let nobody = Caller { peer: nobody, request_id: 0, ptp_timestamp: 0, budget: RING_BUDGET };
         Self {
             form: config.header,
             callers: vec![nobody; ring.slots() as usize],
             tail: 0,
             given_up: 0,
-            horizon: Nanos(0),
+            turn: Nanos(0),
             stalled: None,
             held: vec![0; config.slot_size],
             ring,
@@ -82,14 +82,17 @@ impl Forward {
         now: Nanos,
     ) -> Result<(), i32> {
         let message = &frame.data()[..self.form.len() + request.arg_len];
+        let waiting = self.ring.outstanding() as usize - self.given_up;
         let pushed = self.ring.push(|slot| slot[..message.len()].copy_from_slice(message));
         let slot = pushed.map_err(|Overrun| status::OVERLOADED)?;
-        self.horizon = self.horizon.max(now) + budget.unwrap_or(RING_BUDGET);
+        if waiting == 0 {
+            self.turn = self.turn.max(now);
+        }
         self.callers[slot.0 as usize] = Caller {
             peer: frame.peer(),
             request_id: request.header.request_id,
             ptp_timestamp: request.header.ptp_timestamp,
-            deadline: self.horizon,
+            budget: budget.unwrap_or(RING_BUDGET),
         };
         Ok(())
     }
@@ -101,14 +104,16 @@ impl Forward {
             posted += self.post(port, answer, counts);
         }
         while posted < BURST && self.stalled.is_none() {
-            let Some((caller, outcome)) = self.collect(counts) else { break };
+            let Some((caller, outcome)) = self.collect(now, counts) else { break };
             posted += self.finish(port, caller, outcome, counts);
         }
         while posted < BURST && self.stalled.is_none() && self.given_up < self.ring.outstanding() as usize {
             let late = self.callers[(self.tail + self.given_up) % self.callers.len()];
-            if now <= late.deadline {
+            let deadline = self.turn + late.budget;
+            if now <= deadline {
                 break;
             }
+            self.turn = deadline;
             self.given_up += 1;
             counts.add(Event::TimedOut);
             posted += self.finish(port, late, Err(status::HANDLER_FAILED), counts);
@@ -117,8 +122,8 @@ impl Forward {
     }
 
     /// Takes the next answer, its results copied to `held`. Those before it that come too late are discarded.
-    fn collect(&mut self, counts: &mut Counts) -> Option<(Caller, Outcome)> {
-        let Self { ring, callers, tail, given_up, held, form, .. } = self;
+    fn collect(&mut self, now: Nanos, counts: &mut Counts) -> Option<(Caller, Outcome)> {
+        let Self { ring, callers, tail, given_up, turn, held, form, .. } = self;
         loop {
             let caller = callers[*tail];
             let mut outcome = None;
@@ -134,6 +139,9 @@ impl Forward {
                 return None;
             }
             *tail = (*tail + 1) % callers.len();
+            if *given_up == 0 {
+                *turn = now;
+            }
             if let Some(outcome) = outcome {
                 return Some((caller, outcome));
             }

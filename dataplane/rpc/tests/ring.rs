@@ -182,6 +182,25 @@ fn a_stuck_worker_is_answered_for_once() {
 }
 
 #[test]
+fn a_workers_time_starts_anew_with_each_answer() {
+    let (mut bench, mut worker) = Bench::with_worker(FORM);
+    bench.send(0, FORM, "take", &word(0));
+    for from in 1..100 {
+        bench.send(from, FORM, "take", &word(0));
+        worker.poll(bench.clock.now());
+        assert_eq!(bench.answers().len(), if from == 1 { 2 } else { 1 });
+    }
+    bench.send(100, FORM, "take", &word(1));
+    bench.clock.advance(BUDGET * 3 / 4);
+    bench.send(101, FORM, "take", &word(1));
+    bench.clock.advance(BUDGET / 2);
+    assert_eq!(bench.answers(), [(100, (status::HANDLER_FAILED, 100, vec![]))]);
+    worker.poll(bench.clock.now());
+    assert_eq!(bench.answers(), [(101, (0, 101, vec![1, 0, 0, 0]))]);
+    assert_eq!(bench.timeouts(), (Some(1), Some(1)));
+}
+
+#[test]
 fn a_function_without_a_budget_is_given_up_in_the_end() {
     let (mut bench, _worker) = Bench::with_worker(FORM);
     bench.send(1, FORM, "increment", &[]);
