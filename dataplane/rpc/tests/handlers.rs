@@ -235,6 +235,16 @@ fn requests_name_a_decoder_and_are_long_enough() {
 }
 
 #[test]
+fn bits_beyond_the_last_measurement_are_ignored() {
+    let mut bench = Bench::server(vec![Session::new(chain())]);
+    let mut args = [0; 33];
+    (args[24], args[32]) = (1, 0xFF);
+    assert_eq!(bench.call("enqueue_syndromes", &args), (decoding::OK, vec![]));
+    assert_eq!(bench.enqueue(0, &[false, false]), decoding::OK);
+    assert_eq!(bench.corrections(0, 10, false), (0, chain_flips(0b001).to_le_bytes().to_vec()));
+}
+
+#[test]
 fn measurements_become_events_through_the_map() {
     // Two rounds of three measurements; a detector is the difference of a stabiliser between the rounds.
     let map = || MeasurementMap::new(SparseMatrix::from_flat(&[0, 3, -1, 1, 4, -1, 2, 5, -1], None).unwrap());
