@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 
 mod setup;
+mod demo;
+mod serve;
 mod sh;
 mod test;
 
@@ -18,6 +20,7 @@ fn main() -> Result<()> {
     std::env::set_current_dir(sh::root())?;
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["setup"] => setup::all(),
+        ["demo"] => demo::run_all(),
         ["test"] => test::run_all(),
         _ => {
             eprintln!("{USAGE}");

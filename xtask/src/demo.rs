@@ -1,0 +1,71 @@
+//! `cargo xtask demo`: the main job, from a packet to a decoded answer, twice.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::{
+    serve::{BERTH, Server, build},
+    setup,
+    sh::{cmd, run},
+};
+
+const CONFIG: &str = "config/demo.toml";
+const SHOTS: &str = "perf/data/surface_d5_p1e-3";
+const OUT: &str = "target/demo";
+/// How often PyMatching and Berth must predict the same flips.
+const AGREEMENT: f64 = 0.999;
+
+pub(crate) fn run_all() -> Result<()> {
+    setup::build()?;
+    build()?;
+    std::fs::create_dir_all(OUT)?;
+    let (berth, ports) = Server::berth(CONFIG)?;
+    let mut cases = Vec::new();
+    for port in &ports {
+        let addr = port["addr"].as_str().context("a port without an address")?;
+        let (client, from): (_, &[&str]) = match port["driver"].as_str() {
+            Some("dpdk") => {
+                ("dpdk", &["--device", "net_memif1,role=client,socket=/run/berth-demo.sock", "--address", "10.0.0.1/24"])
+            }
+            _ => ("udp", &[]),
+        };
+        println!("\n{} port {} from a {client} client", port["driver"], port["name"]);
+        let stem = format!("{OUT}/{}", port["name"].as_str().unwrap_or("port"));
+        let mut perf = cmd(BERTH, ["perf", "rpc", "--cpu", "0", "--function", "qec_decode", "--shots", SHOTS]);
+        perf.args(["--count", "100000", "--port", client, "--peer", addr]).args(from);
+        run(perf.args(["--json", &format!("{stem}.json"), "--hlog", &format!("{stem}.hlog")]))?;
+        cases.push(stem);
+    }
+    let counters = berth.stop()?;
+    std::fs::write(format!("{OUT}/counters.json"), serde_json::to_string_pretty(&counters)?)?;
+    let page = Path::new(OUT).join("report.html");
+    let results = cases.iter().map(|stem| format!("{stem}.json"));
+    run(cmd(BERTH, ["perf", "report", "--html", &page.to_string_lossy()]).args(results.clone()))?;
+    println!();
+    for result in results {
+        agreement(&result)?;
+    }
+    println!("report: {}", page.display());
+    Ok(())
+}
+
+/// Prints what one run decoded, and fails where it disagrees with `PyMatching` more than ties explain.
+fn agreement(path: &str) -> Result<()> {
+    let result: Value = serde_json::from_str(&std::fs::read_to_string(path)?)?;
+    let case = &result["cases"][0];
+    let decoded = &case["decoding"];
+    let number = |key: &str| decoded[key].as_u64().with_context(|| format!("{path} has no decoding.{key}"));
+    let (shots, agreed) = (number("shots")?, number("agreed")?);
+    let (ours, theirs) = (number("logical_errors")?, number("reference_logical_errors")?);
+    let share = agreed as f64 / shots as f64;
+    println!(
+        "{path}: {shots} shots decoded, {:.3} % as PyMatching; logical errors {ours}, PyMatching's {theirs}",
+        100.0 * share
+    );
+    if share < AGREEMENT {
+        bail!("{path}: fewer than {:.1} % of the predictions agree", 100.0 * AGREEMENT);
+    }
+    Ok(())
+}
