@@ -26,9 +26,10 @@ pub(crate) fn run_all() -> Result<()> {
     for port in &ports {
         let addr = port["addr"].as_str().context("a port without an address")?;
         let (client, from): (_, &[&str]) = match port["driver"].as_str() {
-            Some("dpdk") => {
-                ("dpdk", &["--device", "net_memif1,role=client,socket=/run/berth-demo.sock", "--address", "10.0.0.1/24"])
-            }
+            Some("dpdk") => (
+                "dpdk",
+                &["--device", "net_memif1,role=client,socket=/run/berth-demo.sock", "--address", "10.0.0.1/24"],
+            ),
             _ => ("udp", &[]),
         };
         println!("\n{} port {} from a {client} client", port["driver"], port["name"]);
@@ -54,10 +55,9 @@ pub(crate) fn run_all() -> Result<()> {
 /// Prints what one run decoded, and fails where it disagrees with `PyMatching` more than ties explain.
 fn agreement(path: &str) -> Result<()> {
     let result: Value = serde_json::from_str(&std::fs::read_to_string(path)?)?;
-    let case = &result["cases"][0];
-    let decoded = &case["decoding"];
-    let number = |key: &str| decoded[key].as_u64().with_context(|| format!("{path} has no decoding.{key}"));
-    let (shots, agreed) = (number("shots")?, number("agreed")?);
+    let counts = &result["cases"][0]["counts"];
+    let number = |key: &str| counts[key].as_u64().with_context(|| format!("{path} has no counts.{key}"));
+    let (shots, agreed) = (number("predictions")?, number("agreements")?);
     let (ours, theirs) = (number("logical_errors")?, number("reference_logical_errors")?);
     let share = agreed as f64 / shots as f64;
     println!(

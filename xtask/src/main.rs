@@ -1,9 +1,10 @@
 //! `cargo xtask`: everything a person or CI does with this tree, in one place.
 #![forbid(unsafe_code)]
 
-mod setup;
+mod bench;
 mod demo;
 mod serve;
+mod setup;
 mod sh;
 mod test;
 
@@ -20,6 +21,7 @@ fn main() -> Result<()> {
     std::env::set_current_dir(sh::root())?;
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["setup"] => setup::all(),
+        ["bench", "rpc"] => bench::rpc(),
         ["demo"] => demo::run_all(),
         ["test"] => test::run_all(),
         _ => {

@@ -29,6 +29,11 @@ impl Server {
         Ok((server, rest))
     }
 
+    /// The same for a program that ends when its stdin does.
+    pub(crate) fn start_with_stdin(cmd: &mut Command, ready: &str) -> Result<(Self, String)> {
+        Self::start(cmd.stdin(Stdio::piped()), ready)
+    }
+
     /// Starts `berth run` and returns the ports of its ready line, in the order of the file.
     pub(crate) fn berth(config: &str) -> Result<(Self, Vec<Value>)> {
         let (server, ready) = Self::start(&mut cmd(BERTH, ["run", "--config", config]), "berth ready ")?;

@@ -1,0 +1,108 @@
+//! `cargo xtask bench rpc`: the speed table.
+//!
+//! Two contestants take turns many times over, so that both see the same moods of the machine; a row is the median of
+//! the ratios of neighbours. On two cores the distance between them changes as the host moves them, so that rows over
+//! two cores are kept apart by the state in which both neighbours ran: near or far.
+
+mod network;
+mod programs;
+
+use std::fmt::Write as _;
+
+use anyhow::Result;
+
+use crate::{serve, setup};
+
+/// A figure and what it is measured against, taken one right after the other.
+#[derive(Debug, Clone)]
+pub(crate) struct Pair {
+    /// `near`, `far`, or `mixed` where it changed in between; empty where one core is involved.
+    pub(crate) state: String,
+    pub(crate) ours: f64,
+    pub(crate) theirs: f64,
+}
+
+/// How a row's ratio is judged.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Reach {
+    AtMost(f64),
+    AtLeast(f64),
+    /// Our own figure, in its unit.
+    OursBelow(f64),
+    /// Ours less theirs, in their unit.
+    Added(f64),
+    Printed,
+}
+
+/// One row of the table.
+pub(crate) struct Row {
+    pub(crate) case: String,
+    pub(crate) baseline: String,
+    pub(crate) unit: &'static str,
+    pub(crate) reach: Reach,
+    pub(crate) pairs: Vec<Pair>,
+}
+
+pub(crate) fn rpc() -> Result<()> {
+    setup::all()?;
+    serve::build()?;
+    let mut rows = network::rows()?;
+    rows.extend(programs::rows()?);
+    let table = table(&rows);
+    println!("\n{table}");
+    std::fs::write("target/bench/rpc.md", table)?;
+    println!("written to target/bench/rpc.md; every run's own report lies beside it");
+    Ok(())
+}
+
+fn table(rows: &[Row]) -> String {
+    let mut text = String::from(
+        "| case | baseline | state | pairs | ours | baseline's | ratio | reach | |\n|---|---|---|---|---|---|---|---|---|\n",
+    );
+    for row in rows {
+        let mut states: Vec<&str> = row.pairs.iter().map(|pair| pair.state.as_str()).collect();
+        states.sort_unstable();
+        states.dedup();
+        for state in states {
+            let of_state: Vec<&Pair> = row.pairs.iter().filter(|pair| pair.state == state).collect();
+            let ours = median(of_state.iter().map(|pair| pair.ours));
+            let theirs = median(of_state.iter().map(|pair| pair.theirs));
+            let ratio = median(of_state.iter().map(|pair| pair.ours / pair.theirs));
+            let added = median(of_state.iter().map(|pair| pair.ours - pair.theirs));
+            let (reach, met) = match row.reach {
+                Reach::AtMost(most) => (format!("<= {most:.2}x"), Some(ratio <= most)),
+                Reach::AtLeast(least) => (format!(">= {least:.2}x"), Some(ratio >= least)),
+                Reach::OursBelow(most) => (format!("< {most} {}", row.unit), Some(ours < most)),
+                Reach::Added(most) => (format!("< {most} {} added", row.unit), Some(added < most)),
+                Reach::Printed => ("printed".into(), None),
+            };
+            let _ = writeln!(
+                text,
+                "| {} | {} | {state} | {} | {} {} | {} {} | {ratio:.2}x | {reach} | {} |",
+                row.case,
+                row.baseline,
+                of_state.len(),
+                figure(ours),
+                row.unit,
+                figure(theirs),
+                row.unit,
+                met.map_or("", |met| if met { "met" } else { "short" }),
+            );
+        }
+    }
+    text
+}
+
+fn figure(value: f64) -> String {
+    if value >= 100.0 { format!("{value:.0}") } else { format!("{value:.2}") }
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_unstable_by(f64::total_cmp);
+    match values.len() {
+        0 => f64::NAN,
+        n if n % 2 == 1 => values[n / 2],
+        n => f64::midpoint(values[n / 2 - 1], values[n / 2]),
+    }
+}

@@ -1,0 +1,92 @@
+//! Rows of programs that measure both sides themselves and print JSON lines.
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::{Pair, Reach, Row};
+use crate::{
+    setup,
+    sh::{cargo, cmd, output},
+};
+
+/// The core of measurements on one core.
+const CPU: &str = "1";
+
+pub(super) fn rows() -> Result<Vec<Row>> {
+    let mut rows = vec![dispatch()?, ring()?];
+    rows.extend(decoders()?);
+    Ok(rows)
+}
+
+/// The JSON lines that an example prints.
+fn example(package: &str, name: &str, pinned: bool) -> Result<Vec<Value>> {
+    let mut build = cargo(["build", "--release", "--quiet", "-p", package, "--example", name]);
+    crate::sh::run(&mut build)?;
+    let binary = format!("target/release/examples/{name}");
+    let mut program = if pinned { cmd("taskset", ["-c", CPU, &binary]) } else { cmd::<&str>(&binary, []) };
+    lines(&output(&mut program)?)
+}
+
+fn lines(text: &str) -> Result<Vec<Value>> {
+    text.lines().map(|line| serde_json::from_str(line).with_context(|| format!("no JSON: {line}"))).collect()
+}
+
+fn number(line: &Value, key: &str) -> Result<f64> {
+    line[key].as_f64().with_context(|| format!("{line} has no {key}"))
+}
+
+fn dispatch() -> Result<Row> {
+    let pairs = example("berth-rpc", "dispatch_bench", true)?.into_iter().map(|line| {
+        let (ours, theirs) = (number(&line, "dispatch_ns")?, number(&line, "memcpy_ns")?);
+        Ok(Pair { state: String::new(), ours, theirs })
+    });
+    Ok(Row {
+        case: "dispatch alone, rpc_increment 32 B, one core".into(),
+        baseline: "memcpy of the payload".into(),
+        unit: "ns",
+        reach: Reach::Added(60.0),
+        pairs: pairs.collect::<Result<_>>()?,
+    })
+}
+
+fn ring() -> Result<Row> {
+    let pairs = example("berth-ring", "pingpong_bench", false)?.into_iter().map(|line| {
+        let (ours, theirs) = (number(&line, "ring_ns")?, number(&line, "bare_ns")?);
+        let state = if theirs < 250.0 { "near" } else { "far" };
+        Ok(Pair { state: state.into(), ours, theirs })
+    });
+    Ok(Row {
+        case: "ring dispatch to a second core, 32 B".into(),
+        baseline: "bare two-core ping-pong".into(),
+        unit: "ns",
+        reach: Reach::AtMost(1.5),
+        pairs: pairs.collect::<Result<_>>()?,
+    })
+}
+
+fn decoders() -> Result<Vec<Row>> {
+    let python = setup::python()?;
+    let ours = example("berth-qec", "decode_bench", true)?;
+    let reference = cmd("taskset", ["-c", CPU, &python.to_string_lossy(), "perf/baselines/pymatching_decode.py"]);
+    let theirs = lines(&output(&mut { reference })?)?;
+    let rows = ours.iter().map(|line| {
+        let (distance, p, algorithm) =
+            (number(line, "d")?, number(line, "p")?, line["algorithm"].as_str().unwrap_or(""));
+        let same = |other: &&Value| other["d"] == line["d"] && other["p"] == line["p"];
+        let reference = theirs.iter().find(same).context("PyMatching did not decode this set")?;
+        let (p50, share) = (number(line, "p50_ns")?, 100.0 * number(line, "agreement")?);
+        let reach = match (algorithm, distance as u32) {
+            ("mwpm", 5) if p < 0.002 => Reach::OursBelow(5.0),
+            ("lut1" | "lut2", _) => Reach::OursBelow(0.5),
+            _ => Reach::Printed,
+        };
+        Ok(Row {
+            case: format!("qec_decode {algorithm} d = {distance}, p = {} %, p50 (agrees {share:.2} %)", 100.0 * p),
+            baseline: "PyMatching decode_batch, mean".into(),
+            unit: "us",
+            reach,
+            pairs: vec![Pair { state: String::new(), ours: p50 / 1e3, theirs: number(reference, "mean_ns")? / 1e3 }],
+        })
+    });
+    rows.collect()
+}
