@@ -14,7 +14,7 @@ use crate::{
 const CONFIG: &str = "config/demo.toml";
 const SHOTS: &str = "perf/data/surface_d5_p1e-3";
 const OUT: &str = "target/demo";
-/// How often PyMatching and Berth must predict the same flips.
+/// How often `PyMatching` and Berth must predict the same flips.
 const AGREEMENT: f64 = 0.999;
 
 pub(crate) fn run_all() -> Result<()> {

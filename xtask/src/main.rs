@@ -3,6 +3,7 @@
 
 mod bench;
 mod demo;
+mod hugepages;
 mod serve;
 mod setup;
 mod sh;

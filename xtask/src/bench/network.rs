@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::{Pair, Reach, Row};
 use crate::{
+    hugepages::Hugepages,
     serve::{BERTH, Server},
     sh::{cmd, run},
 };
@@ -17,6 +18,8 @@ const SERVER_CPU: &str = "1";
 const SOCKET: &str = "/run/berth-bench.sock";
 /// Turns of each contestant.
 const TURNS: usize = 9;
+/// 2 MiB pages of each of two DPDK processes.
+const PAGES: usize = 128;
 /// Seconds of each turn.
 const SECONDS: &str = "1.5";
 
@@ -51,6 +54,7 @@ fn round_trip(case: &'static str, reach: f64) -> Figure {
 }
 
 pub(super) fn rows() -> Result<Vec<Row>> {
+    let _pages = Hugepages::reserve(2 * PAGES);
     fs::create_dir_all(OUT)?;
     let throughput = Figure {
         case: "rpc_increment 32 B, memif, open throughput",
@@ -166,7 +170,8 @@ fn testpmd() -> Result<(Server, Peer)> {
     let cores = format!("{CLIENT_CPU},{SERVER_CPU}");
     let device = format!("net_memif0,role=server,socket={SOCKET},mac={TESTPMD_MAC}");
     let mut testpmd = Command::new("stdbuf");
-    testpmd.args(["-oL", "dpdk-testpmd", "-l", &cores, "--in-memory", "--file-prefix", "berth-bench", "--no-pci"]);
+    let memory: &[&str] = if Hugepages::free(PAGES) { &["--in-memory"] } else { &["--no-huge", "-m", "128"] };
+    testpmd.args(["-oL", "dpdk-testpmd", "-l", &cores, "--file-prefix", "berth-bench", "--no-pci"]).args(memory);
     testpmd.args(["--vdev", &device, "--", "--forward-mode=5tswap", "--auto-start", "--nb-cores=1"]);
     testpmd.args(["--total-num-mbufs=16384"]);
     let (server, _) = Server::start_with_stdin(&mut testpmd, "Press enter to exit")?;
