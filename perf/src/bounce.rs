@@ -25,6 +25,9 @@ const NEAR_NS: f64 = 250.0;
 /// Round trips per batch; a batch is timed as a whole, so that reading the clock does not count.
 const BATCH: u64 = 64;
 
+/// Batches that tell something: 20 ms make hundreds of them where nothing else runs on either CPU.
+const MIN_BATCHES: usize = 32;
+
 /// A calibration.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Bounce {
@@ -67,10 +70,8 @@ pub enum BounceError {
     /// A thread could not be pinned.
     #[error(transparent)]
     Pin(#[from] PinError),
-    /// Not one batch of round trips finished.
-    #[error(
-        "no {BATCH} round trips between CPUs {0} and {1} finished within {WINDOW:?}; another program keeps one of them busy"
-    )]
+    /// Too few round trips finished to tell anything.
+    #[error("too few round trips between CPUs {0} and {1} within {WINDOW:?}; another program keeps one of them busy")]
     Starved(usize, usize),
 }
 
@@ -101,15 +102,15 @@ pub fn bounce(cpus: [usize; 2], clock: &TscClock) -> Result<Bounce, BounceError>
         pong.join().expect("does not panic")?;
         ping.join().expect("does not panic")
     })?;
-    let median_ns = median(batches).ok_or(BounceError::Starved(cpus[0], cpus[1]))?;
-    let state = if median_ns.1 < NEAR_NS { State::Near } else { State::Far };
-    Ok(Bounce { cpus, min_ns: median_ns.0, median_ns: median_ns.1, state })
+    let (min_ns, median_ns) = summary(batches).ok_or(BounceError::Starved(cpus[0], cpus[1]))?;
+    let state = if median_ns < NEAR_NS { State::Near } else { State::Far };
+    Ok(Bounce { cpus, median_ns, min_ns, state })
 }
 
-/// The smallest and the median.
-fn median(mut batches: Vec<f64>) -> Option<(f64, f64)> {
+/// The smallest and the median, of enough batches.
+fn summary(mut batches: Vec<f64>) -> Option<(f64, f64)> {
     batches.sort_by(f64::total_cmp);
-    Some((*batches.first()?, batches[batches.len() / 2]))
+    (batches.len() >= MIN_BATCHES).then(|| (batches[0], batches[batches.len() / 2]))
 }
 
 /// Sends odd values and waits for the even ones; mean nanoseconds per round trip, batch by batch.

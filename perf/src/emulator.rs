@@ -163,7 +163,7 @@ impl Emulator {
     #[inline]
     pub fn due(&mut self, now: Nanos) -> Option<Request> {
         let due = self.load.due(now, self.outstanding)?;
-        let call = self.mix.next()?;
+        let call = self.mix.upcoming()?;
         if self.outstanding == self.slots.len() / 2 {
             return None;
         }

@@ -66,16 +66,20 @@ impl Mix {
         &self.steps
     }
 
-    /// The call to make next; `None` while its session waits for an answer.
+    /// The call to make next. A session that waits for an answer loses its turn; `None` while there are only such.
     #[inline]
-    pub fn next(&self) -> Option<Call> {
+    pub fn upcoming(&mut self) -> Option<Call> {
+        let idle = |script: &u16| !self.cursors[*script as usize].busy;
+        let (before, after) = self.order.split_at(self.at);
+        let skipped = after.iter().chain(before).position(idle)?;
+        self.at = (self.at + skipped) % self.order.len();
         let script = self.order[self.at];
         let cursor = &self.cursors[script as usize];
         let step = (cursor.first + cursor.step) as u16;
-        (!cursor.busy).then_some(Call { script, step, row: cursor.row as u32 })
+        Some(Call { script, step, row: cursor.row as u32 })
     }
 
-    /// Takes note that the next call was sent.
+    /// Takes note that the call that [`Mix::upcoming`] returned was sent.
     #[inline]
     pub fn sent(&mut self) {
         let cursor = &mut self.cursors[self.order[self.at] as usize];
@@ -144,7 +148,7 @@ mod tests {
         let mut mix = Mix::new(&scripts);
         let drawn: Vec<_> = (0..8)
             .map(|_| {
-                let call = mix.next().unwrap();
+                let call = mix.upcoming().unwrap();
                 mix.sent();
                 (call.script, call.row)
             })
@@ -153,13 +157,29 @@ mod tests {
     }
 
     #[test]
+    fn a_waiting_session_does_not_hold_up_the_others() {
+        let session = Script { steps: vec![step(0, 2), step(1, 2)], weight: 1 };
+        let mut mix = Mix::new(&[session, Script { steps: vec![step(2, 9)], weight: 1 }]);
+        let mut drawn = Vec::new();
+        for turn in 0..5 {
+            let call = mix.upcoming().unwrap();
+            mix.sent();
+            drawn.push(call.step);
+            if turn == 3 {
+                mix.ended(Call { script: 0, step: 0, row: 0 }, true);
+            }
+        }
+        assert_eq!(drawn, [0, 2, 2, 2, 1]);
+    }
+
+    #[test]
     fn a_session_waits_and_recovers_with_its_last_step() {
         let mut mix = Mix::new(&[Script { steps: (0..3).map(|id| step(id, 2)).collect(), weight: 1 }]);
         let mut drawn = Vec::new();
         for success in [true, true, true, true, false, false, true, true] {
-            let call = mix.next().unwrap();
+            let call = mix.upcoming().unwrap();
             mix.sent();
-            assert_eq!(mix.next(), None);
+            assert_eq!(mix.upcoming(), None);
             mix.ended(call, success);
             drawn.push((call.step, call.row));
         }

@@ -56,17 +56,11 @@ fn a_mix_with_a_real_decoder_agrees_with_the_reference() {
     let case = &report.cases[0];
     assert_eq!(code, ExitCode::SUCCESS);
     assert_eq!(case.counts.answered, 4000);
-    let calls: Vec<_> = case.functions.iter().map(|function| (function.name.as_str(), function.latency.n)).collect();
-    assert_eq!(
-        calls,
-        [
-            ("qec_decode", 2000),
-            ("enqueue_syndromes", 334),
-            ("get_corrections", 333),
-            ("reset_decoder", 333),
-            ("rpc_increment", 1000)
-        ]
-    );
-    assert_eq!(case.counts.predictions, 2333);
-    assert!(case.counts.agreements as f64 >= 0.999 * 2333.0, "{:?}", case.counts);
+    let calls: Vec<_> = case.functions.iter().map(|function| function.latency.n).collect();
+    let [decode, enqueue, get, reset, increment] = calls[..] else { panic!("{calls:?}") };
+    // Without a wait the mix is 2:1:1; the session waits for each answer, and loses turns meanwhile to the others.
+    assert!(enqueue + get + reset <= 1000 && enqueue > 0 && increment >= 1000 && decode >= 2000, "{calls:?}");
+    assert!(enqueue - get <= 1 && get - reset <= 1, "{calls:?}");
+    assert_eq!(case.counts.predictions, decode + get);
+    assert!(case.counts.agreements as f64 >= 0.999 * case.counts.predictions as f64, "{:?}", case.counts);
 }

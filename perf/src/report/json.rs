@@ -13,6 +13,7 @@ use crate::{
     environment::Environment,
     hiccup::Hiccups,
     load::{Limit, Pacing},
+    ports,
     tally::Counts,
 };
 
@@ -65,6 +66,8 @@ pub struct Setup {
     pub timeout_ms: u64,
     /// The shots' common prefix.
     pub shots: Option<String>,
+    /// The injected faults, as given.
+    pub fault: Option<String>,
 }
 
 /// One case.
@@ -218,7 +221,7 @@ impl Report {
         };
         let setup = Setup {
             port: name(&args.port),
-            peer: args.peer.to_string(),
+            peer: ports::peer(args).to_string(),
             header: name(&args.header),
             ptp: args.ptp.name().into(),
             echo: args.echo,
@@ -232,6 +235,7 @@ impl Report {
             warmup_s: args.warmup.as_secs_f64(),
             timeout_ms: args.timeout,
             shots: args.shots.clone(),
+            fault: args.fault.as_ref().map(|fault| fault.text.clone()),
         };
         Self { schema_version: SCHEMA_VERSION, environment, setup, cases: cases.iter().map(CaseReport::of).collect() }
     }

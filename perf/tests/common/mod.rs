@@ -1,4 +1,5 @@
 //! Runs the command as its users do.
+#![allow(dead_code)] // not every test uses every helper
 
 use std::process::ExitCode;
 
@@ -15,8 +16,12 @@ struct Cli {
 pub(crate) fn run(args: &str) -> (ExitCode, Report) {
     let dir = tempfile::tempdir().unwrap();
     let json = dir.path().join("report.json");
-    let command = format!("perf rpc --no-progress --warmup 0 --json {} {args}", json.display());
-    let cli = Cli::try_parse_from(command.split_whitespace()).unwrap();
-    let code = berth_perf::run(&cli.perf).unwrap();
+    let code = try_run(&format!("--json {} {args}", json.display())).unwrap();
     (code, serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap())
+}
+
+/// The same, for runs that may fail.
+pub(crate) fn try_run(args: &str) -> anyhow::Result<ExitCode> {
+    let command = format!("perf rpc --no-progress --warmup 0 {args}");
+    berth_perf::run(&Cli::try_parse_from(command.split_whitespace()).unwrap().perf)
 }
