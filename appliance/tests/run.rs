@@ -4,7 +4,7 @@ mod common;
 
 use std::{fs, net::UdpSocket, process::Command, time::Duration};
 
-use common::{Berth, INCREMENT, RPC_INCREMENT, Response, command, port, request, wait_for, write_config};
+use common::{Berth, INCREMENT, RPC_INCREMENT, Response, command, fails, port, request, write_config};
 
 #[test]
 fn the_ready_line_lists_the_ports_in_order() {
@@ -147,22 +147,13 @@ fn memory_does_not_grow() {
     assert_eq!(stopped.sum("a", "service", "answered"), 32_000 + 1_000_000);
 }
 
-/// Runs a configuration that cannot work, and returns the exit status and standard error.
-fn fails(text: &str, files: &[(&str, &str)], wrap: impl FnOnce(Command) -> Command) -> (Option<i32>, String) {
-    let (folder, config) = write_config(text, files);
-    let output = wrap(command(&config)).output().unwrap();
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "", "nothing is ready");
-    let prefix = format!("{}/", folder.path().display());
-    (output.status.code(), String::from_utf8(output.stderr).unwrap().replace(&prefix, ""))
-}
-
 #[test]
 fn a_port_in_use_is_named() {
     let holder = UdpSocket::bind("127.0.0.1:0").unwrap();
     let addr = holder.local_addr().unwrap();
     for cpus in ["cpu = 0", "cpus = [0, 1]"] {
         let text = port("a", "").replace("127.0.0.1:0", &addr.to_string()).replace("cpu = 0", cpus);
-        let (code, stderr) = fails(&format!("{text}{INCREMENT}"), &[], |command| command);
+        let (code, stderr) = fails(&format!("{text}{INCREMENT}"));
         assert_eq!(code, Some(1), "{stderr}");
         assert!(stderr.contains(&format!("port a: {addr} is in use: stop the program that holds it")), "{stderr}");
     }
@@ -171,7 +162,7 @@ fn a_port_in_use_is_named() {
 #[test]
 fn configuration_errors_exit_with_2() {
     let text = port("a", "").replace("cpu = 0", "cpu = 4000");
-    let (code, stderr) = fails(&format!("{text}{INCREMENT}"), &[], |command| command);
+    let (code, stderr) = fails(&format!("{text}{INCREMENT}"));
     assert_eq!(code, Some(2));
     assert!(stderr.starts_with("berth.toml:5:7: port[0].cpu: CPU 4000 does not exist or is not allowed;"), "{stderr}");
 }
@@ -226,5 +217,26 @@ fn a_capture_is_written_and_faults_are_counted() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
     let capture = fs::read(folder.path().join("a.pcap")).unwrap();
     assert_eq!(capture[..4], 0xA1B2_3C4D_u32.to_le_bytes());
-    wait_for("the capture", || capture.len() > 24);
+    assert!(capture.len() > 24, "frames behind the file's header");
+}
+
+#[test]
+fn a_handler_that_never_returns_does_not_keep_the_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, library) = (folder.path().join("h.c"), folder.path().join("h.so"));
+    fs::write(&source, "void hang(const void *rx, void *tx, unsigned long n) { for (;;) __asm__ volatile(\"\"); }")
+        .unwrap();
+    let cc = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status().unwrap();
+    assert!(cc.success());
+    let handler = format!("plugin:{}#hang", library.display());
+    let function = format!("[[function]]\nname = \"hang\"\nhandler = \"{handler}\"\nabi = \"host_call\"\n");
+    let berth = Berth::start(&format!("{}{function}", port("a", "")));
+    let client = berth.client("a");
+    // fnv1a("hang")
+    let id = "hang".bytes().fold(2_166_136_261u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(16_777_619));
+    client.send(&request(id, &[], 1, 0));
+    std::thread::sleep(Duration::from_millis(100));
+    let stopped = berth.stop();
+    assert_eq!(stopped.status.code(), Some(1));
+    assert!(stopped.stderr.contains("1 lcores and 0 workers do not stop"), "{}", stopped.stderr);
 }

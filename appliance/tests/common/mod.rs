@@ -7,7 +7,7 @@ use std::{
     net::{SocketAddr, UdpSocket},
     path::{Path, PathBuf},
     process::{Child, ChildStdout, Command, ExitStatus, Stdio},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use serde_json::Value;
@@ -172,6 +172,10 @@ impl Client {
     pub fn new(to: SocketAddr) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.connect(to).unwrap();
+        Self::of(socket)
+    }
+
+    pub fn of(socket: UdpSocket) -> Self {
         socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         Self { socket }
     }
@@ -214,11 +218,11 @@ impl Client {
     }
 }
 
-/// Waits until `done`, at most 5 s.
-pub fn wait_for(what: &str, done: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !done() {
-        assert!(start.elapsed() < Duration::from_secs(5), "waited for {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+/// Runs a configuration that cannot work, and returns the exit status and standard error.
+pub fn fails(text: &str) -> (Option<i32>, String) {
+    let (folder, config) = write_config(text, &[]);
+    let output = command(&config).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "", "nothing is ready");
+    let prefix = format!("{}/", folder.path().display());
+    (output.status.code(), String::from_utf8(output.stderr).unwrap().replace(&prefix, ""))
 }
