@@ -41,3 +41,30 @@ fn two_processes_echo_and_verify() {
     assert!(status.unwrap().success());
     assert!(counter(&server, "rx_frames") >= 200_000);
 }
+
+#[test]
+fn a_killed_client_does_not_take_the_server_down() {
+    if child_argument().is_some() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("memif.sock").display().to_string();
+    let mut server = open(eal(), &config(&device("server", &socket), 2)).unwrap().remove(0);
+    for round in 0..20 {
+        let mut client = spawn("client_process", &format!("{socket} 1000000000"));
+        // Mid-burst, while both sides poll at full speed.
+        eprintln!("round {round} {:?}", std::time::Instant::now());
+        let goal = counter(&server, "rx_frames") + 20_000 + 997 * round;
+        serve_until(&mut server, |server| counter(server, "rx_frames") >= goal);
+        client.kill().unwrap();
+        client.wait().unwrap();
+        serve_until(&mut server, |server| !server.link_is_up());
+    }
+    let mut client = spawn("client_process", &format!("{socket} 10000"));
+    let mut status = None;
+    serve_until(&mut server, |_| {
+        status = client.try_wait().unwrap();
+        status.is_some()
+    });
+    assert!(status.unwrap().success());
+}

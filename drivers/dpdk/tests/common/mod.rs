@@ -121,9 +121,11 @@ pub(crate) fn child_argument() -> Option<String> {
     std::env::var("BERTH_TEST_CHILD").ok()
 }
 
-/// Serves until `done`.
+/// Serves until `done`, or fails after half a minute.
 pub(crate) fn serve_until(port: &mut DpdkPort, mut done: impl FnMut(&DpdkPort) -> bool) {
+    let start = Instant::now();
     while !done(port) {
+        assert!(start.elapsed() < Duration::from_secs(30), "served for half a minute in vain");
         serve(port);
     }
 }
