@@ -37,7 +37,6 @@ const FUNCTIONS: &[&str] = &[
     "rte_pktmbuf_alloc",
     "rte_pktmbuf_free_bulk",
     "rte_mempool_free",
-    "rte_mempool_in_use_count",
 ];
 
 fn main() {

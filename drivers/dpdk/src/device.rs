@@ -82,6 +82,9 @@ const XDP_REBIND: Duration = Duration::from_secs(2);
 /// Opens a device and returns its ports, one per queue.
 ///
 /// The link need not be up yet: a memif server has one when its client comes. See [`DpdkPort::wait_link`].
+///
+/// A queue that another process has just left over AF_XDP is waited for. Closed by this process, it stays bound until
+/// the process ends: DPDK 22.11's driver does not close its socket.
 pub fn open(_eal: Eal, config: &PortConfig) -> Result<Vec<DpdkPort>, Error> {
     check(config)?;
     let started = Instant::now();
@@ -329,15 +332,10 @@ impl Drop for Device {
     }
 }
 
-/// Frees pools that no device uses any more.
+/// Frees pools that no device uses any more, with whatever buffers drivers kept (AF_XDP its fill ring's).
 pub(crate) fn free_pools(pools: &[*mut sys::rte_mempool]) {
     for &pool in pools {
-        // SAFETY: made by rte_pktmbuf_pool_create. A pool of which a driver has failed to give buffers back stays
-        // allocated.
-        unsafe {
-            if sys::rte_mempool_in_use_count(pool) == 0 {
-                sys::rte_mempool_free(pool);
-            }
-        }
+        // SAFETY: made by rte_pktmbuf_pool_create; every device and port that took buffers from it is gone.
+        unsafe { sys::rte_mempool_free(pool) };
     }
 }

@@ -81,7 +81,8 @@ fn arguments(config: &EalConfig, prefix: &str) -> Vec<String> {
     // An allow list with an address no driver can take: devices are probed when a port opens them.
     arguments.extend(["-a".into(), "0000:00:00.0".into()]);
     match config.memory {
-        Memory::HugePages => arguments.push("--in-memory".into()),
+        // vhost shares at most eight files of memory with its peer, so a page is not a file of its own.
+        Memory::HugePages => arguments.extend(["--in-memory".into(), "--single-file-segments".into()]),
         // DPDK refuses --in-memory with --no-huge; without shared configuration the effect is the same.
         Memory::OrdinaryPages { mib } => {
             arguments.extend(["--no-huge".into(), "--no-shconf".into(), "-m".into(), mib.to_string()]);
