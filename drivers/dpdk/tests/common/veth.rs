@@ -8,7 +8,7 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-/// A cable whose far end has 10.77.0.1/24 and fd77::1/64. Gone when dropped.
+/// A cable whose far end has `10.77.0.1/24` and `fd77::1/64`. Gone when dropped.
 pub(crate) struct Veth {
     /// The interface of the near end.
     pub(crate) near: String,
