@@ -7,8 +7,8 @@ use std::time::Duration;
 use berth_dpdk::open;
 use common::{child_argument, config, counter, eal, serve_until, spawn, v4, v6, verified_round_trips};
 
-fn device(role: &str, socket: &str) -> String {
-    format!("net_memif0,role={role},socket={socket},socket-abstract=no")
+fn device(name: &str, role: &str, socket: &str) -> String {
+    format!("{name},role={role},socket={socket},socket-abstract=no")
 }
 
 /// The second process: asks until its work is done, or is killed.
@@ -16,7 +16,7 @@ fn device(role: &str, socket: &str) -> String {
 fn client_process() {
     let Some(argument) = child_argument() else { return };
     let (socket, count) = argument.split_once(' ').unwrap();
-    let mut port = open(eal(), &config(&device("client", socket), 1)).unwrap().remove(0);
+    let mut port = open(eal(), &config(&device("net_memif0", "client", socket), 1)).unwrap().remove(0);
     port.wait_link(Duration::from_secs(5)).unwrap();
     for peer in [v4(2), v6(2)] {
         verified_round_trips(&mut port, peer, count.parse().unwrap(), || {});
@@ -30,7 +30,7 @@ fn two_processes_echo_and_verify() {
     }
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("memif.sock").display().to_string();
-    let mut server = open(eal(), &config(&device("server", &socket), 2)).unwrap().remove(0);
+    let mut server = open(eal(), &config(&device("net_memif0", "server", &socket), 2)).unwrap().remove(0);
     assert!(!server.link_is_up());
     let mut client = spawn("client_process", &format!("{socket} 100000"));
     let mut status = None;
@@ -49,7 +49,7 @@ fn a_killed_client_does_not_take_the_server_down() {
     }
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("memif.sock").display().to_string();
-    let mut server = open(eal(), &config(&device("server", &socket), 2)).unwrap().remove(0);
+    let mut server = open(eal(), &config(&device("net_memif1", "server", &socket), 2)).unwrap().remove(0);
     for round in 0..20 {
         let mut client = spawn("client_process", &format!("{socket} 1000000000"));
         // Mid-burst, while both sides poll at full speed.
