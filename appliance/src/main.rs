@@ -6,13 +6,14 @@ use std::{
     process::ExitCode,
 };
 
+use anyhow::Context as _;
 use berth::{
     check,
     config::{self, Loaded},
     doctor, run,
 };
 use clap::{Parser, Subcommand};
-use tracing_subscriber::filter::{EnvFilter, LevelFilter};
+use tracing_subscriber::{filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
 
 /// Kernel-bypass dataplane appliance: answers an FPGA's requests from pinned poll-mode cores.
 #[derive(Parser)]
@@ -51,12 +52,20 @@ fn main() -> ExitCode {
     })
 }
 
+/// Logs what the variable `RUST_LOG` names, such as `warn` or `berth::run=debug,info`; `info` where it is not set.
+fn log_to_stderr() -> anyhow::Result<()> {
+    let wanted = std::env::var("RUST_LOG").unwrap_or_else(|_| "info".into());
+    let filter: Targets = wanted.parse().with_context(|| format!("RUST_LOG={wanted}"))?;
+    let stderr = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    tracing_subscriber::registry().with(stderr).with(filter).init();
+    Ok(())
+}
+
 fn execute(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Run { config } => match load(&config) {
             Ok(loaded) => {
-                let filter = EnvFilter::builder().with_default_directive(LevelFilter::INFO.into()).from_env_lossy();
-                tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+                log_to_stderr()?;
                 run::run(loaded.config)?;
             }
             Err(status) => return Ok(status),

@@ -57,6 +57,7 @@ impl Exchange {
         interval.end = now;
         fresh.case = interval.case;
         fresh.start = now;
+        fresh.last_answer = now;
         std::mem::swap(interval, &mut fresh);
         self.filled.push(fresh).expect("the ring holds every interval");
         true

@@ -289,6 +289,7 @@ impl Emulator {
                 return;
             }
         }
+        self.tally.last_answer = now;
         let latency = now.0.saturating_sub(slot.due.0);
         self.tally.latency[slot.call.step as usize].saturating_record(latency);
     }

@@ -147,6 +147,8 @@ pub struct Interval {
     pub start: Nanos,
     /// When it ended.
     pub end: Nanos,
+    /// When the last right answer came; the start where none did.
+    pub last_answer: Nanos,
     /// Nanoseconds from the intended send to the answer, per step of the mix; right answers only.
     pub latency: Vec<Histogram<u64>>,
     /// Nanoseconds between two polls of the client's own loop.
@@ -164,6 +166,7 @@ impl Interval {
             case: 0,
             start: Nanos(0),
             end: Nanos(0),
+            last_answer: Nanos(0),
             latency: (0..steps).map(|_| histogram()).collect(),
             hiccups: histogram(),
             counts: Counts::default(),

@@ -183,6 +183,8 @@ fn losses_are_counted_after_the_timeout() {
         Client::default().run(|n, _, request| if n % 100 == 7 { vec![] } else { vec![(1_000, right(request))] });
     assert_eq!((case.counts.sent, case.counts.lost, case.counts.answered), (1000, 10, 990));
     assert_eq!((case.counts.late, case.counts.duplicates, case.counts.failed()), (0, 0, false));
+    // 990 answers of a little over 1 us and ten timeouts of 1 ms; not the wait for stragglers at the end.
+    assert!((10.9..11.9).contains(&(case.answering.as_secs_f64() * 1e3)), "{:?}", case.answering);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! # Threads
 //!
-//! - One *lcore* thread for each CPU that polls, pinned to it (see [`lcore`]). It opens its own queues, so that what a
+//! - One *lcore* thread for each CPU that polls, pinned to it (see `lcore`). It opens its own queues, so that what a
 //!   driver binds to a thread is bound to the right one, and owns its decoders and sessions: two queues of one port do
 //!   not share a decoding session.
 //! - The *housekeeping* thread, which is the one that called [`run`], on the first housekeeping CPU: it disciplines the

@@ -2,10 +2,16 @@
 
 mod common;
 
-use std::time::Duration;
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use berth_dpdk::open;
 use common::{child_argument, config, counter, eal, serve_until, spawn, v4, v6, verified_round_trips};
+
+/// Two processes that spin need the machine for themselves.
+static MACHINE: Mutex<()> = Mutex::new(());
 
 fn device(name: &str, role: &str, socket: &str) -> String {
     format!("{name},role={role},socket={socket},socket-abstract=no")
@@ -28,6 +34,7 @@ fn two_processes_echo_and_verify() {
     if child_argument().is_some() {
         return;
     }
+    let _machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("memif.sock").display().to_string();
     let mut server = open(eal(), &config(&device("net_memif0", "server", &socket), 2)).unwrap().remove(0);
@@ -47,6 +54,7 @@ fn a_killed_client_does_not_take_the_server_down() {
     if child_argument().is_some() {
         return;
     }
+    let _machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("memif.sock").display().to_string();
     let mut server = open(eal(), &config(&device("net_memif1", "server", &socket), 2)).unwrap().remove(0);

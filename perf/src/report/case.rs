@@ -28,6 +28,8 @@ pub struct Case {
     pub counts: Counts,
     /// Statuses other than 0.
     pub refusals: Refusals,
+    /// The time until the last right answer: what follows is waiting for lost ones.
+    pub answering: Duration,
     /// The course of the case.
     pub points: Vec<Point>,
     /// The bounce just before.
@@ -70,6 +72,7 @@ impl Case {
             hiccups: histogram(),
             counts: Counts::default(),
             refusals: Refusals::default(),
+            answering: Duration::ZERO,
             points: Vec::new(),
             bounce_before: None,
             bounce_after: None,
@@ -89,6 +92,9 @@ impl Case {
         self.hiccups.add(&interval.hiccups).expect("equal bounds");
         self.counts.add(&interval.counts);
         self.refusals.merge(&interval.refusals);
+        if interval.counts.answered > 0 {
+            self.answering = self.elapsed() + (interval.last_answer - interval.start);
+        }
         self.points.push(Point {
             at_s: self.elapsed().as_secs_f64(),
             seconds: (interval.end - interval.start).as_secs_f64(),

@@ -77,7 +77,7 @@ pub struct CaseReport {
     pub name: String,
     /// Payload bytes of `rpc_increment`.
     pub payload_bytes: Option<usize>,
-    /// Measured time in seconds.
+    /// Seconds from the start of the measurement to the last right answer.
     pub seconds: f64,
     /// Right answers per second.
     pub answered_per_s: f64,
@@ -172,7 +172,7 @@ const SPECTRUM_TICKS: u32 = 8;
 impl CaseReport {
     /// Summarises a case.
     pub fn of(case: &Case) -> Self {
-        let seconds = case.elapsed().as_secs_f64();
+        let seconds = case.answering.as_secs_f64();
         let answered = case.counts.answered as f64;
         let refusal = |(code, count)| Refusal { status: Some(code), name: status::name(code).map(Into::into), count };
         let others = case.refusals.others();

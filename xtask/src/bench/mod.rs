@@ -23,14 +23,14 @@ pub(crate) struct Pair {
 }
 
 /// How a row's ratio is judged.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) enum Reach {
     AtMost(f64),
     AtLeast(f64),
-    /// Our own figure, in its unit.
-    OursBelow(f64),
     /// Ours less theirs, in their unit.
     Added(f64),
+    /// Something else, in words, and whether it was met.
+    Other(String, bool),
     Printed,
 }
 
@@ -69,11 +69,11 @@ fn table(rows: &[Row]) -> String {
             let theirs = median(of_state.iter().map(|pair| pair.theirs));
             let ratio = median(of_state.iter().map(|pair| pair.ours / pair.theirs));
             let added = median(of_state.iter().map(|pair| pair.ours - pair.theirs));
-            let (reach, met) = match row.reach {
-                Reach::AtMost(most) => (format!("<= {most:.2}x"), Some(ratio <= most)),
-                Reach::AtLeast(least) => (format!(">= {least:.2}x"), Some(ratio >= least)),
-                Reach::OursBelow(most) => (format!("< {most} {}", row.unit), Some(ours < most)),
-                Reach::Added(most) => (format!("< {most} {} added", row.unit), Some(added < most)),
+            let (reach, met) = match &row.reach {
+                Reach::AtMost(most) => (format!("<= {most:.2}x"), Some(ratio <= *most)),
+                Reach::AtLeast(least) => (format!(">= {least:.2}x"), Some(ratio >= *least)),
+                Reach::Added(most) => (format!("< {most} {} added", row.unit), Some(added < *most)),
+                Reach::Other(reach, met) => (reach.clone(), Some(*met)),
                 Reach::Printed => ("printed".into(), None),
             };
             let _ = writeln!(

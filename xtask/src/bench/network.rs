@@ -104,7 +104,7 @@ fn contest(contest: &Contest) -> Result<Vec<Row>> {
         case: figure.case.into(),
         baseline: contest.baseline.into(),
         unit: figure.unit,
-        reach: figure.reach,
+        reach: figure.reach.clone(),
         pairs,
     });
     Ok(rows.collect())
