@@ -1,0 +1,2 @@
+//! The listeners of a node: control over UDP and QUIC, dataplanes over UDP, TCP and QUIC.
+#![forbid(unsafe_code)]

@@ -1,0 +1,1 @@
+//! The journal of grants: appended, fsynced in groups, compacted, replayed.

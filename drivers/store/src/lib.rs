@@ -1,0 +1,1 @@
+//! Where leased bytes live: memory arenas and block devices.
