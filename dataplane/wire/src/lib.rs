@@ -2,5 +2,6 @@
 //! payload or panics on any input.
 #![forbid(unsafe_code)]
 
+pub mod fabric;
 pub mod net;
 pub mod rpc;

@@ -1,0 +1,182 @@
+//! Two-sided messages: a request header with an optional payload, and a status byte with an optional payload (section
+//! "Two-sided messaging protocol"; profile, "Two-sided messages").
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, network_endian::U64};
+
+/// What a request asks for; the high byte of its generation word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Opcode {
+    /// The payload goes into the lease.
+    Write = 0x01,
+    /// Bytes of the lease come back.
+    Read = 0x02,
+}
+
+/// The 32 bytes before a request's payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct Request {
+    key: U64,
+    word: U64,
+    offset: U64,
+    len: U64,
+}
+
+/// The bits of the generation word that are the generation.
+const GENERATION: u64 = (1 << 56) - 1;
+
+impl Request {
+    /// Bytes.
+    pub const LEN: usize = 32;
+
+    /// A request for `len` bytes from `offset` of the lease with this key; of the generation the low 56 bits count.
+    pub fn new(opcode: Opcode, key: u64, generation: u64, offset: u64, len: u64) -> Self {
+        let word = u64::from(opcode as u8) << 56 | generation & GENERATION;
+        Self { key: key.into(), word: word.into(), offset: offset.into(), len: len.into() }
+    }
+
+    /// Reads the header at the front of `bytes`; `None` where it is cut short.
+    #[inline]
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        Some(Self::read_from_prefix(bytes).ok()?.0)
+    }
+
+    /// The lease's key: the low 64 bits of its id.
+    #[inline]
+    pub fn key(&self) -> u64 {
+        self.key.get()
+    }
+
+    /// What is asked for; `None` for opcodes nobody defined.
+    #[inline]
+    pub fn opcode(&self) -> Option<Opcode> {
+        match self.word.get() >> 56 {
+            1 => Some(Opcode::Write),
+            2 => Some(Opcode::Read),
+            _ => None,
+        }
+    }
+
+    /// The lease's generation as the client knows it, of 56 bits.
+    #[inline]
+    pub fn generation(&self) -> u64 {
+        self.word.get() & GENERATION
+    }
+
+    /// The first byte, counted from the lease's first.
+    #[inline]
+    pub fn offset(&self) -> u64 {
+        self.offset.get()
+    }
+
+    /// How many bytes. For a write the length of the payload.
+    #[inline]
+    pub fn len(&self) -> u64 {
+        self.len.get()
+    }
+
+    /// Whether no byte is asked for, which no server accepts.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len.get() == 0
+    }
+}
+
+/// The first byte of a response; a successful read's bytes follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Status {
+    /// Done.
+    Ok = 0x00,
+    /// The lease has been revoked.
+    LeaseRevoked = 0x10,
+    /// The lease's time is over.
+    LeaseExpired = 0x11,
+    /// The lease is of another generation: what the client knows of it is out of date.
+    StaleGeneration = 0x12,
+    /// The range leaves the lease.
+    OutOfRange = 0x13,
+    /// No lease has this key.
+    UnknownLease = 0x14,
+    /// The message's shape is wrong: its opcode, its payload, or its length.
+    BadRequest = 0x15,
+    /// The token that allocated the lease lacked the right.
+    Denied = 0x16,
+}
+
+impl Status {
+    const ALL: [Self; 8] = [
+        Self::Ok,
+        Self::LeaseRevoked,
+        Self::LeaseExpired,
+        Self::StaleGeneration,
+        Self::OutOfRange,
+        Self::UnknownLease,
+        Self::BadRequest,
+        Self::Denied,
+    ];
+
+    /// The status of a byte; `None` for bytes nobody defined.
+    pub fn from_byte(byte: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| *status as u8 == byte)
+    }
+
+    /// Its name in the specification.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "OK",
+            Self::LeaseRevoked => "LEASE_REVOKED",
+            Self::LeaseExpired => "LEASE_EXPIRED",
+            Self::StaleGeneration => "STALE_GENERATION",
+            Self::OutOfRange => "OUT_OF_RANGE",
+            Self::UnknownLease => "UNKNOWN_LEASE",
+            Self::BadRequest => "BAD_REQUEST",
+            Self::Denied => "DENIED",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_read_is_laid_out_as_documented() {
+        let request = Request::new(Opcode::Read, 0x0102_0304_0506_0708, u64::MAX, 0x40, 0x1000);
+        let bytes = [
+            1, 2, 3, 4, 5, 6, 7, 8, 2, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 0, 0, 0, 0, 0, 0x40, 0, 0, 0, 0,
+            0, 0, 0x10, 0,
+        ];
+        assert_eq!(request.as_bytes(), bytes);
+        assert_eq!(Request::parse(&bytes), Some(request));
+        assert_eq!(request.generation(), (1 << 56) - 1);
+        assert_eq!(Request::parse(&bytes[..31]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn requests_round_trip(write: bool, key: u64, generation in 0..1_u64 << 56, offset: u64, len: u64) {
+            let opcode = if write { Opcode::Write } else { Opcode::Read };
+            let request = Request::parse(Request::new(opcode, key, generation, offset, len).as_bytes()).unwrap();
+            prop_assert_eq!(request.opcode(), Some(opcode));
+            prop_assert_eq!((request.key(), request.generation()), (key, generation));
+            prop_assert_eq!((request.offset(), request.len()), (offset, len));
+        }
+
+        #[test]
+        fn other_opcodes_are_none(mut bytes: [u8; 32], opcode in 3..=255_u8) {
+            bytes[8] = opcode;
+            prop_assert_eq!(Request::parse(&bytes).unwrap().opcode(), None);
+        }
+
+        #[test]
+        fn statuses_round_trip(byte: u8) {
+            if let Some(status) = Status::from_byte(byte) {
+                prop_assert_eq!(status as u8, byte);
+            }
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! fabricBIOS v0. Everything is big-endian.
+
+pub mod data;
