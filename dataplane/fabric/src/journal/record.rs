@@ -1,0 +1,270 @@
+//! The records of the journal and their encoding.
+//!
+//! All times are Unix time in nanoseconds, counted from the node's wall-clock anchor: they only rise.
+
+use berth_port::Nanos;
+
+/// One fact that outlives the process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Record {
+    /// The node started. Memory leases granted before it have a lower generation than those served after it.
+    Started {
+        /// Counts the starts of this node, from 1.
+        epoch: u64,
+        /// When.
+        at: Nanos,
+    },
+    /// A lease was granted.
+    Granted(Grant),
+    /// A lease was renewed.
+    Renewed {
+        /// The lease.
+        lease: u128,
+        /// When.
+        at: Nanos,
+        /// Its new end.
+        expires: Nanos,
+    },
+    /// A lease was freed, or its grace is over: its bytes may be leased again.
+    Ended {
+        /// The lease.
+        lease: u128,
+    },
+    /// A lease was revoked, at its own or its token's revocation or by a move of its data.
+    LeaseRevoked {
+        /// The lease.
+        lease: u128,
+        /// When.
+        at: Nanos,
+    },
+    /// A binding could not be torn down: the lease's bytes are not leased again.
+    LeaseFenced {
+        /// The lease.
+        lease: u128,
+    },
+    /// A token is not to be accepted again.
+    TokenRevoked {
+        /// The token.
+        token: u128,
+        /// When the revocation may be forgotten.
+        until: Nanos,
+    },
+    /// A scheduler installed a fence.
+    FenceSet {
+        /// The term.
+        epoch: u64,
+    },
+    /// A presenter's key was enrolled by request.
+    Enrolled {
+        /// Its Ed25519 public key.
+        public_key: [u8; 32],
+    },
+    /// An op of `sender` that must not be executed again was executed; nonces up to this one are used up.
+    Seen {
+        /// The presenter.
+        sender: u128,
+        /// The nonce of its request.
+        nonce: u64,
+    },
+    /// A handle to a lease was exported.
+    Exported(Handle),
+}
+
+/// A granted lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grant {
+    /// The lease.
+    pub lease: u128,
+    /// The resource that its bytes are of.
+    pub resource: u128,
+    /// First byte within the resource.
+    pub base: u64,
+    /// Bytes.
+    pub len: u64,
+    /// First byte of the lease that its token's RANGE caveats let I/O touch.
+    pub span_start: u64,
+    /// Bytes of that span.
+    pub span_len: u64,
+    /// Who may renew and free it.
+    pub holder: u128,
+    /// The token that it was allocated under.
+    pub token: u128,
+    /// What I/O may do: 1 read, 2 write.
+    pub rights: u8,
+    /// Its generation, 56 bits.
+    pub generation: u64,
+    /// When it was granted.
+    pub at: Nanos,
+    /// When it ends.
+    pub expires: Nanos,
+    /// How long after that it can be renewed, in nanoseconds.
+    pub grace: Nanos,
+    /// The TCP ports of a service lease.
+    pub proxy: Option<Proxy>,
+}
+
+/// The TCP ports of a service lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Proxy {
+    /// Where the node listens on 127.0.0.1.
+    pub ingress: u16,
+    /// Where it connects to on 127.0.0.1.
+    pub backend: u16,
+}
+
+/// An exported handle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Handle {
+    /// The handle's own id.
+    pub handle: u128,
+    /// The lease it leads to.
+    pub lease: u128,
+    /// Who may import it; 0 means anyone.
+    pub target: u128,
+    /// The kind of runtime it was made for.
+    pub kind: u16,
+    /// What it grants: 1 read, 2 write, 4 append.
+    pub rights: u32,
+    /// When it ends.
+    pub expires: Nanos,
+}
+
+mod kind {
+    pub(super) const STARTED: u8 = 1;
+    pub(super) const GRANTED: u8 = 2;
+    pub(super) const RENEWED: u8 = 3;
+    pub(super) const ENDED: u8 = 4;
+    pub(super) const LEASE_REVOKED: u8 = 5;
+    pub(super) const LEASE_FENCED: u8 = 6;
+    pub(super) const TOKEN_REVOKED: u8 = 7;
+    pub(super) const FENCE_SET: u8 = 8;
+    pub(super) const ENROLLED: u8 = 9;
+    pub(super) const SEEN: u8 = 10;
+    pub(super) const EXPORTED: u8 = 11;
+}
+
+/// A fixed-size field.
+trait Field: Sized {
+    fn put(&self, out: &mut Vec<u8>);
+    fn take(from: &mut &[u8]) -> Option<Self>;
+}
+
+macro_rules! integers {
+    ($($int:ty),*) => {$(
+        impl Field for $int {
+            fn put(&self, out: &mut Vec<u8>) {
+                out.extend_from_slice(&self.to_be_bytes());
+            }
+            fn take(from: &mut &[u8]) -> Option<Self> {
+                let (bytes, rest) = from.split_first_chunk()?;
+                *from = rest;
+                Some(Self::from_be_bytes(*bytes))
+            }
+        }
+    )*};
+}
+integers!(u8, u16, u32, u64, u128);
+
+impl Field for Nanos {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.0.put(out);
+    }
+    fn take(from: &mut &[u8]) -> Option<Self> {
+        u64::take(from).map(Nanos)
+    }
+}
+
+impl Field for [u8; 32] {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self);
+    }
+    fn take(from: &mut &[u8]) -> Option<Self> {
+        let (bytes, rest) = from.split_first_chunk()?;
+        *from = rest;
+        Some(*bytes)
+    }
+}
+
+impl Field for Option<Proxy> {
+    fn put(&self, out: &mut Vec<u8>) {
+        u8::from(self.is_some()).put(out);
+        if let Some(Proxy { ingress, backend }) = self {
+            ingress.put(out);
+            backend.put(out);
+        }
+    }
+    fn take(from: &mut &[u8]) -> Option<Self> {
+        match u8::take(from)? {
+            0 => Some(None),
+            1 => Some(Some(Proxy { ingress: u16::take(from)?, backend: u16::take(from)? })),
+            _ => None,
+        }
+    }
+}
+
+/// Implements [`Field`] for structs as their fields in the order given.
+macro_rules! structs {
+    ($($name:ident { $($field:ident),* })*) => {$(
+        impl Field for $name {
+            fn put(&self, out: &mut Vec<u8>) {
+                $(self.$field.put(out);)*
+            }
+            fn take(from: &mut &[u8]) -> Option<Self> {
+                Some(Self { $($field: Field::take(from)?),* })
+            }
+        }
+    )*};
+}
+structs! {
+    Grant { lease, resource, base, len, span_start, span_len, holder, token, rights, generation, at, expires, grace, proxy }
+    Handle { handle, lease, target, kind, rights, expires }
+}
+
+/// Implements the codec of [`Record`]: each variant's kind byte and its fields in the order given.
+macro_rules! records {
+    (
+        fields { $($variant:ident = $kind:ident { $($field:ident),* })* }
+        structs { $($tuple:ident = $tuple_kind:ident)* }
+    ) => {
+        impl Record {
+            pub(super) fn encode(&self, out: &mut Vec<u8>) {
+                match self {
+                    $(Self::$variant { $($field),* } => {
+                        kind::$kind.put(out);
+                        $($field.put(out);)*
+                    })*
+                    $(Self::$tuple(inner) => {
+                        kind::$tuple_kind.put(out);
+                        inner.put(out);
+                    })*
+                }
+            }
+
+            /// Takes the first record; `None` where the bytes do not start with a whole, known one.
+            pub(super) fn decode(from: &mut &[u8]) -> Option<Self> {
+                Some(match u8::take(from)? {
+                    $(kind::$kind => Self::$variant { $($field: Field::take(from)?),* },)*
+                    $(kind::$tuple_kind => Self::$tuple(Field::take(from)?),)*
+                    _ => return None,
+                })
+            }
+        }
+    };
+}
+records! {
+    fields {
+        Started = STARTED { epoch, at }
+        Renewed = RENEWED { lease, at, expires }
+        Ended = ENDED { lease }
+        LeaseRevoked = LEASE_REVOKED { lease, at }
+        LeaseFenced = LEASE_FENCED { lease }
+        TokenRevoked = TOKEN_REVOKED { token, until }
+        FenceSet = FENCE_SET { epoch }
+        Enrolled = ENROLLED { public_key }
+        Seen = SEEN { sender, nonce }
+    }
+    structs {
+        Granted = GRANTED
+        Exported = EXPORTED
+    }
+}

@@ -1,0 +1,196 @@
+//! The journal's bytes: what was written comes back, a torn tail is cut, and damage elsewhere is refused.
+
+use berth_fabric::journal::{
+    Corrupt, End, FRAME_HEADER_LEN, Grant, HEADER_LEN, Handle, Proxy, Record, Replay, encode, frame_header, header,
+};
+use berth_port::Nanos;
+use proptest::prelude::*;
+
+const ID: u64 = 0x0123_4567_89AB_CDEF;
+
+fn grant() -> impl Strategy<Value = Record> {
+    let ids = (any::<u128>(), any::<u128>(), any::<u128>(), any::<u128>());
+    let extent = (any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>());
+    let proxy = proptest::option::of((any::<u16>(), any::<u16>()));
+    (ids, extent, any::<(u8, u64, u64, u64, u64)>(), proxy).prop_map(|(ids, extent, rest, proxy)| {
+        Record::Granted(Grant {
+            lease: ids.0,
+            resource: ids.1,
+            base: extent.0,
+            len: extent.1,
+            span_start: extent.2,
+            span_len: extent.3,
+            holder: ids.2,
+            token: ids.3,
+            rights: rest.0,
+            generation: rest.1,
+            at: Nanos(rest.2),
+            expires: Nanos(rest.3),
+            grace: Nanos(rest.4),
+            proxy: proxy.map(|(ingress, backend)| Proxy { ingress, backend }),
+        })
+    })
+}
+
+fn record() -> impl Strategy<Value = Record> {
+    let id = any::<u128>();
+    let time = any::<u64>().prop_map(Nanos);
+    prop_oneof![
+        (any::<u64>(), time.clone()).prop_map(|(epoch, at)| Record::Started { epoch, at }),
+        grant(),
+        (id, time.clone(), time.clone()).prop_map(|(lease, at, expires)| Record::Renewed { lease, at, expires }),
+        id.prop_map(|lease| Record::Ended { lease }),
+        (id, time.clone()).prop_map(|(lease, at)| Record::LeaseRevoked { lease, at }),
+        id.prop_map(|lease| Record::LeaseFenced { lease }),
+        (id, time.clone()).prop_map(|(token, until)| Record::TokenRevoked { token, until }),
+        any::<u64>().prop_map(|epoch| Record::FenceSet { epoch }),
+        any::<[u8; 32]>().prop_map(|public_key| Record::Enrolled { public_key }),
+        (id, any::<u64>()).prop_map(|(sender, nonce)| Record::Seen { sender, nonce }),
+        (id, id, id, any::<(u16, u32)>(), time).prop_map(|(handle, lease, target, (kind, rights), expires)| {
+            Record::Exported(Handle { handle, lease, target, kind, rights, expires })
+        }),
+    ]
+}
+
+/// A journal of these frames, and where each frame ends.
+fn journal(frames: &[Vec<Record>]) -> (Vec<u8>, Vec<usize>) {
+    let mut bytes = header(ID).to_vec();
+    let mut ends = vec![bytes.len()];
+    for (frame, sequence) in frames.iter().zip(1..) {
+        let mut records = Vec::new();
+        for record in frame {
+            encode(record, &mut records);
+        }
+        bytes.extend(frame_header(ID, sequence, &records));
+        bytes.extend(records);
+        ends.push(bytes.len());
+    }
+    (bytes, ends)
+}
+
+fn read(bytes: &[u8]) -> Result<(Vec<Record>, End), Corrupt> {
+    let mut replay = Replay::new(bytes)?;
+    let records = replay.by_ref().collect::<Result<_, _>>()?;
+    Ok((records, replay.end().expect("the iteration ended")))
+}
+
+fn small() -> Vec<Vec<Record>> {
+    vec![
+        vec![Record::Started { epoch: 1, at: Nanos(7) }, Record::FenceSet { epoch: 3 }],
+        vec![Record::Renewed { lease: 5, at: Nanos(1), expires: Nanos(2) }],
+        vec![],
+        vec![Record::Ended { lease: 5 }, Record::Enrolled { public_key: [9; 32] }],
+    ]
+}
+
+#[test]
+fn the_encoding_is_fixed() {
+    let (bytes, ends) = journal(&small()[..2]);
+    assert_eq!(ends, [32, 32 + 20 + 17 + 9, 32 + 20 + 17 + 9 + 20 + 33]);
+    assert_eq!(&bytes[..32], b"BERTHJNL\0\0\0\x01\0\0\0\0\x01\x23\x45\x67\x89\xAB\xCD\xEF\xC8\xF1\xCA\xD2\0\0\0\0");
+    assert_eq!(&bytes[32..48], b"FBJF\0\0\0\x1A\0\0\0\0\0\0\0\x01");
+    assert_eq!(&bytes[52..78], b"\x01\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x07\x08\0\0\0\0\0\0\0\x03");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn what_was_written_comes_back(frames in prop::collection::vec(prop::collection::vec(record(), 0..6), 0..6)) {
+        let (bytes, _) = journal(&frames);
+        prop_assert_eq!(read(&bytes), Ok((frames.concat(), End::Clean)));
+    }
+
+    #[test]
+    fn hostile_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let mut framed = header(ID).to_vec();
+        framed.extend(frame_header(ID, 1, &bytes));
+        framed.extend(&bytes);
+        let _ = read(&bytes);
+        let _ = read(&framed);
+    }
+}
+
+#[test]
+fn a_journal_cut_anywhere_holds_its_whole_frames() {
+    let frames = small();
+    let (bytes, ends) = journal(&frames);
+    for cut in 0..=bytes.len() {
+        let Some(whole) = ends.iter().rposition(|&end| end <= cut) else {
+            assert_eq!(read(&bytes[..cut]), Err(Corrupt::Header), "cut at {cut}");
+            continue;
+        };
+        let lost = (cut - ends[whole]) as u64;
+        let end = if lost == 0 { End::Clean } else { End::Torn { at: ends[whole] as u64, lost } };
+        assert_eq!(read(&bytes[..cut]), Ok((frames[..whole].concat(), end)), "cut at {cut}");
+    }
+}
+
+#[test]
+fn every_flipped_bit_is_noticed() {
+    let frames = small();
+    let (bytes, ends) = journal(&frames);
+    let last = ends[ends.len() - 2];
+    for at in 0..bytes.len() {
+        for bit in 0..8 {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1 << bit;
+            let found = read(&damaged);
+            if at < HEADER_LEN {
+                assert_eq!(found, Err(Corrupt::Header), "bit {bit} of byte {at}");
+            } else if at >= last {
+                let end = End::Torn { at: last as u64, lost: (bytes.len() - last) as u64 };
+                assert_eq!(found, Ok((frames[..3].concat(), end)), "bit {bit} of byte {at}");
+            } else {
+                let frame = ends.iter().rposition(|&end| end <= at).expect("behind the header");
+                let corrupt = Corrupt::Frame { at: ends[frame] as u64, next: ends[frame + 1] as u64 };
+                assert_eq!(found, Err(corrupt), "bit {bit} of byte {at}");
+            }
+        }
+    }
+}
+
+#[test]
+fn frames_of_other_journals_and_of_other_places_are_not_accepted() {
+    let (first, ends) = journal(&small());
+    // What an older journal left behind the end is a torn tail, not a corrupt middle.
+    let mut reused = header(ID + 1).to_vec();
+    reused.extend(&first[HEADER_LEN..]);
+    let end = End::Torn { at: HEADER_LEN as u64, lost: (first.len() - HEADER_LEN) as u64 };
+    assert_eq!(read(&reused), Ok((vec![], end)));
+    // So are the zeros of a file that was made longer in advance.
+    let mut longer = first.clone();
+    longer.resize(first.len() + 100, 0);
+    let end = End::Torn { at: first.len() as u64, lost: 100 };
+    assert_eq!(read(&longer), Ok((small().concat(), end)));
+    // A frame left out, or repeated.
+    let missing = [&first[..ends[1]], &first[ends[2]..]].concat();
+    let at = ends[1] as u64;
+    assert_eq!(read(&missing), Err(Corrupt::Frame { at, next: at }));
+    let repeated = [&first[..ends[1]], &first[ends[0]..]].concat();
+    assert_eq!(read(&repeated), Err(Corrupt::Frame { at, next: at }));
+}
+
+#[test]
+fn other_versions_and_unknown_records_are_refused() {
+    let mut other = header(ID);
+    other[11] = 2;
+    let crc = crc32c::crc32c(&other[..24]);
+    other[24..28].copy_from_slice(&crc.to_be_bytes());
+    assert_eq!(read(&other), Err(Corrupt::Version(2)));
+    for records in [&[0xFF_u8][..], &[0], &[4, 0, 0], &[8, 0, 0, 0, 0, 0, 0, 0, 3, 8]] {
+        let mut bytes = header(ID).to_vec();
+        bytes.extend(frame_header(ID, 1, records));
+        bytes.extend(records);
+        assert_eq!(read(&bytes), Err(Corrupt::Record { at: HEADER_LEN as u64 }), "{records:?}");
+    }
+}
+
+#[test]
+fn the_next_frame_follows_the_last() {
+    let (bytes, _) = journal(&small());
+    let mut replay = Replay::new(&bytes).expect("a header");
+    assert_eq!(replay.by_ref().count(), 5);
+    assert_eq!((replay.id(), replay.next_sequence()), (ID, 5));
+    assert_eq!(FRAME_HEADER_LEN, 20);
+}
