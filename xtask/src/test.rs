@@ -31,8 +31,10 @@ pub(crate) fn run_all() -> Result<()> {
     let tests =
         ["test", "--release", "--workspace", "--exclude", "berth-fuzz", "--no-fail-fast", "--features", FEATURES];
     count.cargo_test(&mut cargo(tests))?;
-    let models = ["test", "--release", "-p", "berth-ring", "--test", "loom", "--target-dir", "target/loom"];
-    count.cargo_test(cargo(models).env("RUSTFLAGS", "--cfg loom"))?;
+    for package in ["berth-ring", "berth-lease"] {
+        let models = ["test", "--release", "-p", package, "--test", "loom", "--target-dir", "target/loom"];
+        count.cargo_test(cargo(models).env("RUSTFLAGS", "--cfg loom"))?;
+    }
     fuzz(&mut count)?;
     println!("\n{:.0} s", start.elapsed().as_secs_f64());
     println!("{} passed, {} failed", count.passed, count.failed);

@@ -1,2 +1,32 @@
 //! Leases: the state machine, the table that every access probes, and who may touch which byte.
+//!
+//! ```text
+//! control core                                   every core that serves data
+//! Leases  (alloc, renew, revoke, expiry ...)     reader.enter()           once a burst
+//!   Arena (which bytes are whose)                  guard.probe(key)       one table probe
+//!   TableWriter ---- publishes ----> Table ----->  check(entry, access)   the one validation
+//!     quiescence() waits for guards <------------  drop(guard)
+//! ```
+//!
+//! A revocation is published to the [`Table`], seen by every probe that starts after it, and answered when
+//! [`TableWriter::quiescence`] says that no guard from before is left: no access is served after the answer.
+//! Nothing here reads a clock, makes random numbers or does I/O: all three are arguments.
 #![forbid(unsafe_code)]
+
+mod access;
+mod entry;
+mod id;
+mod reader;
+mod region;
+mod sync;
+mod table;
+
+pub use access::{Access, Op, Refusal, Span, check};
+pub use entry::{Entry, State};
+pub use id::{Generation, LeaseId, LeaseKey, RegionId, Rights};
+pub use reader::{Guard, Held, Quiescence, Reader};
+pub use region::{BlockDone, BlockError, BlockOp, BlockRequest, Blocks, Bytes, Region, RegionKind, Regions, Storage};
+pub use table::{InsertError, Table, TableWriter};
+
+/// Unit of placement: every lease starts at a multiple of it in its region, in bytes.
+pub const GRANULE: u64 = 4096;

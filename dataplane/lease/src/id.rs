@@ -1,0 +1,96 @@
+//! Names of leases, generations, rights and regions.
+
+use std::fmt;
+
+/// A lease's id on the control plane: random, its low 64 bits unique on the node.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LeaseId(pub u128);
+
+impl LeaseId {
+    /// The id's low 64 bits, by which the dataplanes name the lease.
+    #[inline]
+    pub fn key(self) -> LeaseKey {
+        LeaseKey(self.0 as u64)
+    }
+
+    /// Whether the node may give this id to a lease: its key is not 0, which is never a lease.
+    pub fn is_usable(self) -> bool {
+        self.key().0 != 0
+    }
+}
+
+impl fmt::Debug for LeaseId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LeaseId({self})")
+    }
+}
+
+/// 32 hex digits.
+impl fmt::Display for LeaseId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+/// The low 64 bits of a [`LeaseId`]: `LEASE_KEY` (TLV 0x0103) and the lease id of two-sided messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LeaseKey(pub u64);
+
+/// How often a lease's bytes were lost to a restart, plus one: 56 bits, as two-sided messages carry it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Generation(pub u64);
+
+impl Generation {
+    /// The generation of a new lease.
+    pub const FIRST: Self = Self(1);
+
+    /// The bits a generation has.
+    pub const MASK: u64 = (1 << 56) - 1;
+
+    /// The one after this; after the last comes the first.
+    #[must_use]
+    pub fn next(self) -> Self {
+        if self.0 < Self::MASK { Self(self.0 + 1) } else { Self::FIRST }
+    }
+}
+
+/// What data I/O a lease's token allowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Rights(u8);
+
+impl Rights {
+    /// No right at all.
+    pub const NONE: Self = Self(0);
+    /// Reading.
+    pub const READ: Self = Self(1);
+    /// Writing.
+    pub const WRITE: Self = Self(2);
+    /// Reading and writing.
+    pub const ALL: Self = Self(3);
+
+    /// The rights of which `bits` has the bit set; other bits are ignored.
+    pub fn from_bits(bits: u32) -> Self {
+        Self(bits as u8 & Self::ALL.0)
+    }
+
+    /// 1 for reading, 2 for writing.
+    pub fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// Whether all of `other` is in here.
+    #[inline]
+    pub fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// What is in both.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+}
+
+/// A region, by its index in the configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RegionId(pub u16);

@@ -1,0 +1,151 @@
+//! Who reads the table, and how the writer knows that nobody acts on what it said before.
+//!
+//! Each reader has a counter of its own, odd while it is inside a guard. The writer publishes, then looks at the
+//! counters; a reader counts up, then probes. A sequentially consistent fence on both sides makes one of them see the
+//! other: either the probe sees what was published, or the writer sees the guard and waits for it.
+
+use std::sync::Arc;
+
+use crate::{
+    Entry, LeaseKey,
+    sync::{AtomicU64, Mutex, Ordering, fence},
+    table::Lines,
+};
+
+/// Counters of a reader, apart from those of others: two lines, as processors fetch them in pairs.
+#[repr(align(128))]
+struct Turns(AtomicU64);
+
+/// Every reader of a table.
+#[derive(Default)]
+pub(crate) struct Readers(Mutex<Vec<Arc<Turns>>>);
+
+impl Readers {
+    pub(crate) fn quiescence(&self) -> Quiescence {
+        fence(Ordering::SeqCst);
+        let readers = self.0.lock().expect("nothing panics under this lock");
+        let inside = |turns: &Arc<Turns>| {
+            let turn = turns.0.load(Ordering::Acquire);
+            (turn % 2 == 1).then(|| (turns.clone(), turn))
+        };
+        Quiescence(readers.iter().filter_map(inside).collect())
+    }
+}
+
+/// The guards that were inside at one moment.
+///
+/// It can wait anywhere: beside an answer that must not leave yet, or with bytes that must not be leased yet.
+pub struct Quiescence(Vec<(Arc<Turns>, u64)>);
+
+impl Quiescence {
+    /// Whether all of them are gone; once true, always true.
+    pub fn is_over(&mut self) -> bool {
+        self.0.retain(|(turns, turn)| turns.0.load(Ordering::Acquire) == *turn);
+        self.0.is_empty()
+    }
+}
+
+impl std::fmt::Debug for Quiescence {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Quiescence({} guards)", self.0.len())
+    }
+}
+
+/// Probes a table, one guard at a time. Making one takes a lock; entering does not.
+pub struct Reader {
+    lines: Arc<Lines>,
+    all: Arc<Readers>,
+    turns: Arc<Turns>,
+    turn: u64,
+}
+
+impl Reader {
+    pub(crate) fn new(lines: Arc<Lines>, all: &Arc<Readers>) -> Self {
+        let turns = Arc::new(Turns(AtomicU64::new(0)));
+        all.0.lock().expect("nothing panics under this lock").push(turns.clone());
+        Self { lines, all: all.clone(), turns, turn: 0 }
+    }
+
+    /// Starts a burst of accesses: what is probed stays usable until the guard is dropped.
+    ///
+    /// Keep it short, for it holds up revocations: drop it when the burst's bytes have been copied.
+    #[inline]
+    pub fn enter(&mut self) -> Guard<'_> {
+        self.begin();
+        Guard(self)
+    }
+
+    /// Starts one access that outlives this call: a guard that owns its reader.
+    pub fn hold(mut self) -> Held {
+        self.begin();
+        Held(self)
+    }
+
+    #[inline]
+    fn begin(&mut self) {
+        // The next odd number, even after a guard that was leaked.
+        self.turn = (self.turn + 1) | 1;
+        self.turns.0.store(self.turn, Ordering::Release);
+        fence(Ordering::SeqCst);
+    }
+
+    #[inline]
+    fn end(&mut self) {
+        self.turn += 1;
+        self.turns.0.store(self.turn, Ordering::Release);
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.turns.0.store(0, Ordering::Release);
+        if let Ok(mut all) = self.all.0.lock() {
+            let position = all.iter().position(|turns| Arc::ptr_eq(turns, &self.turns));
+            all.swap_remove(position.expect("a reader is registered until it is dropped"));
+        }
+    }
+}
+
+impl std::fmt::Debug for Reader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Reader({})", self.turn)
+    }
+}
+
+/// The right to act on probes; the writer waits for it.
+#[derive(Debug)]
+pub struct Guard<'a>(&'a mut Reader);
+
+impl Guard<'_> {
+    /// What the table says of a lease.
+    #[inline]
+    pub fn probe(&self, key: LeaseKey) -> Option<Entry> {
+        self.0.lines.probe(key)
+    }
+}
+
+impl Drop for Guard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// A guard for one operation that goes on by itself, such as block I/O: ends when it is dropped or given back.
+///
+/// It must be ended by whoever completes the operation, never by a thread that may be waiting for quiescence.
+#[derive(Debug)]
+pub struct Held(Reader);
+
+impl Held {
+    /// What the table says of a lease.
+    pub fn probe(&self, key: LeaseKey) -> Option<Entry> {
+        self.0.lines.probe(key)
+    }
+
+    /// Ends it, and gives the reader back for the next operation.
+    pub fn end(mut self) -> Reader {
+        self.0.end();
+        self.0
+    }
+}

@@ -1,0 +1,279 @@
+//! The table of published leases: a fixed array, a seqlock per entry, one writer, any number of readers.
+//!
+//! An entry is one cache line: a sequence word, odd while the rest changes, and seven words of data. All are atomics,
+//! so that a torn read is a value to be thrown away and not undefined behaviour.
+//!
+//! Keys are random, so a multiplicative hash spreads them, and the table is at most half full: an entry lies at its
+//! home line or in the first free line after it. Each line also says how far entries that are at home there reach,
+//! which bounds every probe, of unknown keys above all. Entries never move while they live.
+
+use std::sync::Arc;
+
+use crate::{
+    Entry, LeaseKey, Quiescence, Reader,
+    entry::WORDS,
+    reader::Readers,
+    sync::{AtomicU64, Ordering, fence, spin},
+};
+
+/// The key of a free line.
+const EMPTY: u64 = 0;
+/// Lines after its home in which an entry may lie. At half full, no key of very many finds all of them taken.
+const FURTHEST: usize = 1023;
+/// Where the sequence word has the entry's `max_io`, above the sequence.
+const MAX_IO_SHIFT: u32 = 32;
+/// The word that also has the line's reach, in the 5 bits that entries leave free.
+const REACH_WORD: usize = 2;
+const REACH_SHIFT: u32 = 59;
+/// The reach that stands for [`FURTHEST`].
+const REACH_MAX: u64 = 31;
+
+/// One cache line.
+#[repr(align(64))]
+struct Line {
+    /// The sequence, odd while the words change; above it, `max_io`.
+    sequence: AtomicU64,
+    words: [AtomicU64; WORDS],
+}
+
+impl Line {
+    fn new() -> Self {
+        Self { sequence: AtomicU64::new(0), words: std::array::from_fn(|_| AtomicU64::new(EMPTY)) }
+    }
+
+    /// The low half of the id: what a probe looks for.
+    #[inline(always)]
+    fn key(&self) -> u64 {
+        self.words[0].load(Ordering::Relaxed)
+    }
+
+    /// How many lines after this the entries lie, at most, that are at home here.
+    #[inline]
+    fn reach(&self) -> usize {
+        match self.words[REACH_WORD].load(Ordering::Relaxed) >> REACH_SHIFT {
+            REACH_MAX => FURTHEST,
+            reach => reach as usize,
+        }
+    }
+
+    /// Sets the reach and nothing else, so that no reader of the entry here has to read again.
+    fn set_reach(&self, reach: usize) {
+        let others = self.words[REACH_WORD].load(Ordering::Relaxed) & ((1 << REACH_SHIFT) - 1);
+        let word = others | (reach as u64).min(REACH_MAX) << REACH_SHIFT;
+        self.words[REACH_WORD].store(word, Ordering::Relaxed);
+    }
+
+    /// A consistent copy, or `None` where it has become another's.
+    #[inline]
+    fn read(&self, key: LeaseKey) -> Option<Entry> {
+        loop {
+            let before = self.sequence.load(Ordering::Acquire);
+            let words = self.words.each_ref().map(|word| word.load(Ordering::Relaxed));
+            fence(Ordering::Acquire);
+            if before & 1 == 0 && self.sequence.load(Ordering::Relaxed) == before {
+                return (words[0] == key.0).then(|| Entry::unpack(words, (before >> MAX_IO_SHIFT) as u32));
+            }
+            spin();
+        }
+    }
+
+    /// Replaces the entry at once, as readers see it. Only the one writer calls this.
+    fn write(&self, mut words: [u64; WORDS], max_io: u32) {
+        words[REACH_WORD] |= self.words[REACH_WORD].load(Ordering::Relaxed) >> REACH_SHIFT << REACH_SHIFT;
+        let sequence = self.sequence.load(Ordering::Relaxed) as u32;
+        self.sequence.store(u64::from(sequence.wrapping_add(1)), Ordering::Relaxed);
+        fence(Ordering::Release);
+        for (word, value) in self.words.iter().zip(words) {
+            word.store(value, Ordering::Relaxed);
+        }
+        let after = u64::from(sequence.wrapping_add(2)) | u64::from(max_io) << MAX_IO_SHIFT;
+        self.sequence.store(after, Ordering::Release);
+    }
+}
+
+pub(crate) struct Lines {
+    lines: Box<[Line]>,
+    /// Right shift that leaves the index of a hash.
+    shift: u32,
+}
+
+impl Lines {
+    #[inline]
+    fn home(&self, key: LeaseKey) -> usize {
+        (key.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> self.shift) as usize
+    }
+
+    #[inline]
+    fn line(&self, index: usize) -> &Line {
+        &self.lines[index & (self.lines.len() - 1)]
+    }
+
+    #[inline]
+    pub(crate) fn probe(&self, key: LeaseKey) -> Option<Entry> {
+        if key.0 == EMPTY {
+            return None;
+        }
+        let home = self.home(key);
+        // The neighbour's key is read before it is known to be needed: both lines are fetched at the same time.
+        let (first, second) = (self.line(home).key(), self.line(home + 1).key());
+        if first == key.0 {
+            return self.line(home).read(key);
+        }
+        if second == key.0 {
+            return self.line(home + 1).read(key);
+        }
+        let reach = self.line(home).reach();
+        let found = (home + 2..=home + reach).find(|index| self.line(*index).key() == key.0)?;
+        self.line(found).read(key)
+    }
+
+    /// Where the entry of this key lies, in lines after its home.
+    fn find(&self, key: LeaseKey) -> Option<usize> {
+        if key.0 == EMPTY {
+            return None;
+        }
+        let home = self.home(key);
+        (0..=self.line(home).reach()).find(|distance| self.line(home + distance).key() == key.0)
+    }
+}
+
+/// The shared side of the table: cheap to clone, makes readers.
+#[derive(Clone)]
+pub struct Table {
+    lines: Arc<Lines>,
+    readers: Arc<Readers>,
+}
+
+impl Table {
+    /// A table for `capacity` entries, of 128 to 256 bytes each, and the one who may change it.
+    pub fn new(capacity: usize) -> (Self, TableWriter) {
+        let lines = (capacity.max(1) * 2).next_power_of_two();
+        let shift = u64::BITS - lines.ilog2();
+        let lines = Lines { lines: std::iter::repeat_with(Line::new).take(lines).collect(), shift };
+        let table = Self { lines: Arc::new(lines), readers: Arc::default() };
+        (table.clone(), TableWriter { table, capacity, used: 0 })
+    }
+
+    /// A new reader: for one thread, or for one operation that goes on by itself.
+    pub fn reader(&self) -> Reader {
+        Reader::new(self.lines.clone(), &self.readers)
+    }
+}
+
+impl std::fmt::Debug for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Table({} lines)", self.lines.lines.len())
+    }
+}
+
+/// Why an entry was not inserted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum InsertError {
+    /// As many entries as the table was made for.
+    #[error("the lease table is full")]
+    Full,
+    /// The key is in use or not usable, or has no free line near its home: draw another id.
+    #[error("the lease key cannot be used")]
+    Taken,
+}
+
+/// The one who may change the table.
+#[derive(Debug)]
+pub struct TableWriter {
+    table: Table,
+    capacity: usize,
+    used: usize,
+}
+
+impl TableWriter {
+    /// Publishes a new entry.
+    pub fn insert(&mut self, entry: &Entry) -> Result<(), InsertError> {
+        if self.used == self.capacity {
+            return Err(InsertError::Full);
+        }
+        if !entry.id.is_usable() || self.find(entry.key()).is_some() {
+            return Err(InsertError::Taken);
+        }
+        let lines = &self.table.lines;
+        let home = lines.home(entry.key());
+        let free =
+            (0..=FURTHEST.min(lines.lines.len() - 1)).find(|distance| lines.line(home + distance).key() == EMPTY);
+        let distance = free.ok_or(InsertError::Taken)?;
+        lines.line(home + distance).write(entry.pack(), entry.max_io);
+        if distance > lines.line(home).reach() {
+            lines.line(home).set_reach(distance);
+        }
+        self.used += 1;
+        Ok(())
+    }
+
+    /// Replaces the entry of the same key; false where there is none.
+    pub fn update(&mut self, entry: &Entry) -> bool {
+        let found = self.find(entry.key());
+        if let Some(index) = found {
+            self.table.lines.line(index).write(entry.pack(), entry.max_io);
+        }
+        found.is_some()
+    }
+
+    /// Takes an entry out; false where there is none.
+    pub fn remove(&mut self, key: LeaseKey) -> bool {
+        let Some(index) = self.find(key) else { return false };
+        let lines = &self.table.lines;
+        lines.line(index).write([EMPTY; WORDS], 0);
+        let home = lines.home(key);
+        let reach = lines.line(home).reach();
+        if index == home + reach || reach == FURTHEST {
+            let at_home_here = |distance: &usize| match lines.line(home + distance).key() {
+                EMPTY => false,
+                key => lines.home(LeaseKey(key)) == home,
+            };
+            lines.line(home).set_reach((0..=reach).rev().find(at_home_here).unwrap_or(0));
+        }
+        self.used -= 1;
+        true
+    }
+
+    /// The entry of this key, as readers see it.
+    pub fn get(&self, key: LeaseKey) -> Option<Entry> {
+        self.table.lines.probe(key)
+    }
+
+    /// Entries in the table.
+    pub fn len(&self) -> usize {
+        self.used
+    }
+
+    /// Whether the table is empty.
+    pub fn is_empty(&self) -> bool {
+        self.used == 0
+    }
+
+    /// The shared side.
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// What tells when every guard that has been entered before is gone.
+    ///
+    /// Changes made before this call are seen by every guard entered after it.
+    pub fn quiescence(&self) -> Quiescence {
+        self.table.readers.quiescence()
+    }
+
+    /// Waits until every guard that has been entered before is gone.
+    ///
+    /// Never call this on a thread whose own progress ends a guard: it would wait for itself.
+    pub fn quiesce(&self) {
+        let mut quiescence = self.quiescence();
+        while !quiescence.is_over() {
+            crate::sync::yield_now();
+        }
+    }
+
+    /// The line of this key's entry.
+    fn find(&self, key: LeaseKey) -> Option<usize> {
+        let lines = &self.table.lines;
+        lines.find(key).map(|distance| lines.home(key) + distance)
+    }
+}
