@@ -1,15 +1,21 @@
-//! What the dataplane needs of the host: a clock, pinned threads, huge pages, a way to sleep.
+//! What the dataplane needs of the host: a clock, pinned threads, huge pages, a way to sleep, and facts about it.
 
 mod clock;
+mod facts;
 mod pin;
 mod region;
 mod sleep;
 mod sockaddr;
 mod socket;
+#[cfg(test)]
+mod test_tree;
+mod thermal;
 
 pub use clock::TscClock;
+pub use facts::{Gpu, NumaNode, gpus, has_ecc, numa_nodes};
 pub use pin::{PinError, pin_current_thread};
 pub use region::{HugePage, HugeRegion, HugeRegionError};
 pub use sleep::{Sleeper, Wake, Waker};
 pub use sockaddr::{PACKET_INFO, RawAddr, answer_from_destination};
 pub use socket::{BindError, UdpConfig, UdpSocket};
+pub use thermal::{Sensor, Thermal};
