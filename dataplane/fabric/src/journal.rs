@@ -5,8 +5,9 @@
 //! one behind it is damage to something that was answered ([`Corrupt`]), while damage at the very end is a write that a
 //! crash cut short and nobody was answered about ([`End::Torn`]).
 //!
-//! Compaction writes a new file: a header with a new id, frames of the records that describe the state
-//! (`Node::snapshot`), and renames it over the old one. A snapshot needs no format of its own.
+//! Compaction writes a new file: a header with a new id and frames of the records that add up to the same state
+//! ([`Recovered::records`](crate::Recovered::records)), and renames it over the old one. A snapshot needs no format of
+//! its own, and the writer can keep that state itself, from the records it writes.
 //!
 //! ```text
 //! header  magic "BERTHJNL", version u32, zero u32, id u64, crc32c u32 of all before, zero u32          32 bytes

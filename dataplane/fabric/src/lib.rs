@@ -4,3 +4,6 @@
 #![forbid(unsafe_code)]
 
 pub mod journal;
+mod recovered;
+
+pub use recovered::{Recovered, RecoveredLease};

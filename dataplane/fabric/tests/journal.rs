@@ -1,5 +1,6 @@
 //! The journal's bytes: what was written comes back, a torn tail is cut, and damage elsewhere is refused.
 
+use berth_fabric::Recovered;
 use berth_fabric::journal::{
     Corrupt, End, FRAME_HEADER_LEN, Grant, HEADER_LEN, Handle, Proxy, Record, Replay, encode, frame_header, header,
 };
@@ -193,4 +194,57 @@ fn the_next_frame_follows_the_last() {
     assert_eq!(replay.by_ref().count(), 5);
     assert_eq!((replay.id(), replay.next_sequence()), (ID, 5));
     assert_eq!(FRAME_HEADER_LEN, 20);
+}
+
+fn grant_of(lease: u128) -> Record {
+    Record::Granted(Grant {
+        lease,
+        resource: 1,
+        base: 0,
+        len: 4096,
+        span_start: 0,
+        span_len: 4096,
+        holder: 2,
+        token: 3,
+        rights: 3,
+        generation: 1,
+        at: Nanos(10),
+        expires: Nanos(100),
+        grace: Nanos(5),
+        proxy: None,
+    })
+}
+
+#[test]
+fn records_add_up_and_a_snapshot_adds_up_to_the_same() {
+    let handle = |handle, lease| Handle { handle, lease, target: 0, kind: 2, rights: 1, expires: Nanos(90) };
+    let records = [
+        Record::Started { epoch: 1, at: Nanos(9) },
+        grant_of(21),
+        grant_of(22),
+        grant_of(23),
+        Record::Renewed { lease: 21, at: Nanos(20), expires: Nanos(200) },
+        Record::Renewed { lease: 99, at: Nanos(21), expires: Nanos(200) },
+        Record::Exported(handle(31, 21)),
+        Record::Exported(handle(32, 22)),
+        Record::Exported(handle(33, 23)),
+        Record::LeaseRevoked { lease: 22, at: Nanos(30) },
+        Record::LeaseFenced { lease: 22 },
+        Record::Ended { lease: 23 },
+        Record::TokenRevoked { token: 3, until: Nanos(330) },
+        Record::TokenRevoked { token: 3, until: Nanos(320) },
+        Record::FenceSet { epoch: 5 },
+        Record::Seen { sender: 2, nonce: 8 },
+        Record::Seen { sender: 2, nonce: 7 },
+        Record::Enrolled { public_key: [4; 32] },
+    ];
+    let state: Recovered = records.iter().cloned().collect();
+    assert_eq!((state.epoch, state.latest, state.fence), (1, Nanos(30), Some(5)));
+    assert_eq!(state.leases.keys().collect::<Vec<_>>(), [&21, &22]);
+    assert_eq!((state.leases[&21].grant.expires, state.leases[&21].revoked), (Nanos(200), None));
+    assert_eq!((state.leases[&22].revoked, state.leases[&22].fenced), (Some(Nanos(30)), true));
+    assert_eq!(state.handles.keys().collect::<Vec<_>>(), [&31]);
+    assert_eq!(state.revoked_tokens, [(3, Nanos(330))].into());
+    assert_eq!(state.seen, [(2, 8)].into());
+    assert_eq!(state.records().into_iter().collect::<Recovered>(), state);
 }

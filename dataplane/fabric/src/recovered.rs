@@ -1,0 +1,122 @@
+//! The state that a journal's records add up to.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use berth_port::Nanos;
+
+use crate::journal::{Grant, Handle, Record};
+
+/// What a node must know again after a restart. Records are applied in the journal's order.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Recovered {
+    /// How often the node started.
+    pub epoch: u64,
+    /// The latest time that a record tells: the node's clock does not go back behind it.
+    pub latest: Nanos,
+    /// Leases that did not end, by id.
+    pub leases: BTreeMap<u128, RecoveredLease>,
+    /// Revoked tokens, and when that may be forgotten.
+    pub revoked_tokens: BTreeMap<u128, Nanos>,
+    /// The installed fence.
+    pub fence: Option<u64>,
+    /// Keys that were enrolled by request.
+    pub enrolled: BTreeSet<[u8; 32]>,
+    /// The highest nonce of each sender whose request must not be executed again.
+    pub seen: BTreeMap<u128, u64>,
+    /// Exported handles, by id.
+    pub handles: BTreeMap<u128, Handle>,
+}
+
+/// A lease that did not end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecoveredLease {
+    /// How it was granted, and its newest expiry.
+    pub grant: Grant,
+    /// When it was revoked: its bytes may since be another lease's.
+    pub revoked: Option<Nanos>,
+    /// Whether a binding of it could not be torn down: its bytes are nobody's until that succeeds.
+    pub fenced: bool,
+}
+
+impl Recovered {
+    /// Adds one record. A record about a lease that is not there changes nothing.
+    pub fn apply(&mut self, record: Record) {
+        match record {
+            Record::Started { epoch, at } => {
+                self.epoch = epoch;
+                self.saw(at);
+            }
+            Record::Granted(grant) => {
+                self.saw(grant.at);
+                self.leases.insert(grant.lease, RecoveredLease { grant, revoked: None, fenced: false });
+            }
+            Record::Renewed { lease, at, expires } => {
+                self.saw(at);
+                if let Some(lease) = self.leases.get_mut(&lease) {
+                    lease.grant.expires = expires;
+                }
+            }
+            Record::Ended { lease } => {
+                self.leases.remove(&lease);
+                self.handles.retain(|_, handle| handle.lease != lease);
+            }
+            Record::LeaseRevoked { lease, at } => {
+                self.saw(at);
+                if let Some(lease) = self.leases.get_mut(&lease) {
+                    lease.revoked = Some(at);
+                }
+                self.handles.retain(|_, handle| handle.lease != lease);
+            }
+            Record::LeaseFenced { lease } => {
+                if let Some(lease) = self.leases.get_mut(&lease) {
+                    lease.fenced = true;
+                }
+            }
+            Record::TokenRevoked { token, until } => {
+                let known = self.revoked_tokens.entry(token).or_default();
+                *known = until.max(*known);
+            }
+            Record::FenceSet { epoch } => self.fence = Some(epoch),
+            Record::Enrolled { public_key } => {
+                self.enrolled.insert(public_key);
+            }
+            Record::Seen { sender, nonce } => {
+                let known = self.seen.entry(sender).or_default();
+                *known = nonce.max(*known);
+            }
+            Record::Exported(handle) => {
+                self.handles.insert(handle.handle, handle);
+            }
+        }
+    }
+
+    /// The records that add up to this state, less what has lapsed: what a snapshot consists of.
+    pub fn records(&self) -> Vec<Record> {
+        let mut records = vec![Record::Started { epoch: self.epoch, at: self.latest }];
+        records.extend(self.fence.map(|epoch| Record::FenceSet { epoch }));
+        records.extend(self.enrolled.iter().map(|&public_key| Record::Enrolled { public_key }));
+        records.extend(self.seen.iter().map(|(&sender, &nonce)| Record::Seen { sender, nonce }));
+        let remembered = self.revoked_tokens.iter().filter(|(_, until)| **until > self.latest);
+        records.extend(remembered.map(|(&token, &until)| Record::TokenRevoked { token, until }));
+        for (&lease, RecoveredLease { grant, revoked, fenced }) in &self.leases {
+            records.push(Record::Granted(grant.clone()));
+            records.extend(revoked.map(|at| Record::LeaseRevoked { lease, at }));
+            records.extend(fenced.then_some(Record::LeaseFenced { lease }));
+        }
+        let live = self.handles.values().filter(|handle| handle.expires > self.latest);
+        records.extend(live.copied().map(Record::Exported));
+        records
+    }
+
+    fn saw(&mut self, at: Nanos) {
+        self.latest = self.latest.max(at);
+    }
+}
+
+impl FromIterator<Record> for Recovered {
+    fn from_iter<I: IntoIterator<Item = Record>>(records: I) -> Self {
+        let mut recovered = Self::default();
+        records.into_iter().for_each(|record| recovered.apply(record));
+        recovered
+    }
+}
