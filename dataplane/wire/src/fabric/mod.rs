@@ -1,3 +1,35 @@
-//! fabricBIOS v0. Everything is big-endian.
+//! fabricBIOS v0: every frame, payload, TLV and status, big-endian. Sections are the wire document's; decisions are the
+//! numbered ones of `docs/fabricbios-profile.md`.
+//!
+//! Parsing checks lengths, counts, versions, flag bits and tables, allocates nothing and borrows what is variable in
+//! length. Each value has one encoding, so writing what was parsed gives the same bytes. Nothing here hashes or signs:
+//! `signed_bytes` functions say what a signature covers.
+#![allow(clippy::doc_markdown)] // the documents' names of ops and TLVs
 
+mod certificate;
+mod codec;
+mod codes;
 pub mod data;
+mod frame;
+mod macros;
+mod request;
+#[cfg(test)]
+mod testing;
+mod tlv;
+mod token;
+
+pub use certificate::{CERT_DOMAIN, Certificate, MAX_EXTENSIONS, MAX_REVOKED, RevokeBroadcast};
+pub use codec::{Bytes, FabricError, List, ListIter, Reader, ShortText, Text, Wire};
+pub use codes::{EndpointKind, LeaseStatus, MsgType, Op, Perms, ResourceFlags, ResourceType, Status};
+pub use frame::{
+    FRAME_DOMAIN, Fragment, Frame, FrameFlags, FrameHeader, MAGIC, MAX_DATAGRAM_PAYLOAD, MAX_MESSAGE, VERSION,
+};
+pub use request::{Presenter, REQUEST_DOMAIN, Request, Response};
+pub use tlv::{Tlv, Tlv8, Tlvs};
+pub use token::{
+    CAP_DOMAIN, CLOCK_SKEW, CapabilityToken, Caveat, Caveats, LINK_DOMAIN, Link, MAX_CAVEATS, MAX_LINKS, MAX_TOKEN,
+    MAX_TOKEN_TTL, TOKEN_VERSION,
+};
+
+/// Bytes of an Ed25519 signature.
+pub const SIGNATURE_LEN: usize = 64;
