@@ -1,13 +1,16 @@
 //! `berth check`: every mistake of a configuration file, or what it would run.
 
-use std::{collections::BTreeSet, fmt::Write as _, path::Path};
+use std::{collections::BTreeSet, fmt::Write as _, net::SocketAddr, path::Path};
 
 use berth_plugin::Plugin;
 use berth_qec::Algorithm;
 use berth_rpc::Dispatch;
 
 use crate::{
-    config::{Config, Driver, Handler, Host, Loaded, Note, Port, type_word},
+    config::{
+        Backing, Config, Control, Dataplane, Driver, Enroll, Handler, Host, Kind, Loaded, Node, Note, Policy, Port,
+        Region, Service, type_word,
+    },
     sys::Root,
 };
 
@@ -24,7 +27,7 @@ pub fn this_host() -> Host {
 /// Loads every plug-in as `berth run` would, once for each slot size; their initialisers run. Returns what failed.
 pub fn load_plugins(loaded: &Loaded) -> Result<(), Vec<Note>> {
     let sink = loaded.sink();
-    let slot_sizes: BTreeSet<_> = loaded.config.ports.iter().map(|port| port.rpc.slot_size).collect();
+    let slot_sizes: BTreeSet<_> = loaded.config.ports.iter().filter_map(|port| Some(port.rpc()?.slot_size)).collect();
     for function in &loaded.config.functions {
         if let Handler::Plugin { library, symbol, abi, schema } = &function.handler.value {
             let failed = slot_sizes.iter().find_map(|size| Plugin::load(library, symbol, *abi, **schema, *size).err());
@@ -52,6 +55,18 @@ pub fn summary(config: &Config) -> String {
     for function in &config.functions {
         let _ = writeln!(out, "function {}: {}", function.name, describe_handler(&function.handler.value, config));
     }
+    for region in &config.regions {
+        let _ = writeln!(out, "region {}: {}", region.name, describe_region(region));
+    }
+    if let Some(control) = &config.control {
+        let _ = writeln!(out, "{}", describe_control(control, &config.node));
+        for policy in &control.policies {
+            let _ = writeln!(out, "policy {}", describe_policy(policy, &config.regions));
+        }
+        for (name, address) in endpoints(config, control) {
+            let _ = writeln!(out, "endpoint {name}: {address}");
+        }
+    }
     out
 }
 
@@ -63,13 +78,59 @@ fn describe_port(port: &Port) -> String {
         Driver::Loopback => "loopback".to_string(),
     };
     let cpus: Vec<_> = port.cpus.iter().map(ToString::to_string).collect();
-    let dispatch = match port.rpc.dispatch {
-        Dispatch::Inline => "inline",
-        Dispatch::Ring => "ring",
+    let (cpus, idle) = (cpus.join(","), port.idle);
+    let service = match &port.service {
+        Service::Rpc(rpc) => {
+            let dispatch = match rpc.dispatch {
+                Dispatch::Inline => "inline",
+                Dispatch::Ring => "ring",
+            };
+            format!("rpc {:?} {} x {} B, {dispatch}", rpc.header, rpc.slots, rpc.slot_size)
+        }
+        Service::LeaseIo => "lease-io".to_string(),
     };
-    let rpc = &port.rpc;
-    let (cpus, idle, header) = (cpus.join(","), port.idle, rpc.header);
-    format!("{place}, cpu {cpus}, idle {idle:?}, rpc {header:?} {} x {} B, {dispatch}", rpc.slots, rpc.slot_size)
+    format!("{place}, cpu {cpus}, idle {idle:?}, {service}")
+}
+
+fn describe_region(region: &Region) -> String {
+    let kind = match region.kind {
+        Kind::Memory => "memory",
+        Kind::Block => "block",
+    };
+    let size = region.size.map_or_else(|| "all".to_string(), |bytes| format!("{bytes} B"));
+    let backing = match &region.backing {
+        Backing::Ram => "ram".to_string(),
+        Backing::Hugepages => "hugepages".to_string(),
+        Backing::Path(path) => path.display().to_string(),
+    };
+    let numa = region.numa.map_or_else(String::new, |node| format!(", numa node {node}"));
+    format!("{kind}, {size} of {backing}{numa}")
+}
+
+fn describe_control(control: &Control, node: &Node) -> String {
+    let enroll = match control.enroll {
+        Enroll::Closed => "closed",
+        Enroll::Open => "open",
+    };
+    let (enrolled, state, key) = (control.enrolled.len(), node.state_dir.display(), node.key_file.display());
+    let fence = if control.require_fence { ", tokens only under a fence" } else { "" };
+    format!("control: {enrolled} enrolled, enrolment {enroll}{fence}, state {state}, key {key}")
+}
+
+fn describe_policy(policy: &Policy, regions: &[Region]) -> String {
+    let presenter = policy.presenter.map_or_else(|| "*".to_string(), |id| format!("{id:032x}"));
+    let perms: Vec<_> = policy.perms.words().collect();
+    let names = policy.regions.as_ref().map(|list| list.iter().map(|i| regions[*i].name.as_str()).collect::<Vec<_>>());
+    let regions = names.map_or_else(|| "all regions".to_string(), |names| names.join(", "));
+    format!("{presenter}: {} on {regions}", perms.join(", "))
+}
+
+/// What the lease plane of `config` listens on, as in the ready line.
+fn endpoints(config: &Config, control: &Control) -> Vec<(&'static str, SocketAddr)> {
+    let Dataplane { fbmt, fbbt, fbmu } = config.dataplane;
+    let always = [("control-udp", Some(control.udp)), ("quic", Some(control.quic))];
+    let optional = [("relay", control.relay), ("fbmu", fbmu), ("fbmt", fbmt), ("fbbt", fbbt)];
+    always.into_iter().chain(optional).filter_map(|(name, address)| Some((name, address?))).collect()
 }
 
 fn describe_handler(handler: &Handler, config: &Config) -> String {

@@ -124,7 +124,7 @@ pub(super) fn read_all(
     let mut functions = Vec::new();
     let mut ids: BTreeMap<u32, String> = BTreeMap::new();
     let tables = root.tables("function").unwrap_or_default();
-    if tables.is_empty() {
+    if tables.is_empty() && ports.iter().any(|port| port.rpc().is_some()) {
         let message = "no [[function]] is given, every request will be refused; add one, such as rpc_increment";
         root.sink().warn(0..0, "function", message);
     }
@@ -139,7 +139,7 @@ pub(super) fn read_all(
         let handler = handler(&mut t, folder, host, decoders);
         let dispatch = port::dispatch(&mut t);
         if dispatch == Some(Dispatch::Ring)
-            && let Some(port) = ports.iter().find(|port| port.rpc.worker_cpus.is_empty())
+            && let Some(port) = ports.iter().find(|port| port.rpc().is_some_and(|rpc| rpc.worker_cpus.is_empty()))
         {
             let message = format_args!("port \"{}\" has no workers; give it rpc.worker_cpus", port.name);
             t.sink().mistake(t.span(), &format!("{}.dispatch", t.path()), message);
@@ -160,8 +160,8 @@ pub(super) fn read_all(
 fn one_session_place(root: &Table<'_, '_>, functions: &[Function], ports: &[Port]) {
     use Handler::{EnqueueSyndromes, GetCorrections, ResetDecoder};
     let server = |f: &&Function| matches!(f.handler.value, EnqueueSyndromes | GetCorrections | ResetDecoder);
-    for port in ports {
-        let place = |function: &Function| function.dispatch.unwrap_or(port.rpc.dispatch);
+    for (port, rpc) in ports.iter().filter_map(|port| Some((port, port.rpc()?))) {
+        let place = |function: &Function| function.dispatch.unwrap_or(rpc.dispatch);
         let mut served = functions.iter().filter(server);
         let Some(first) = served.next() else { return };
         if let Some(other) = served.find(|function| place(function) != place(first)) {

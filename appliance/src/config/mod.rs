@@ -3,12 +3,14 @@
 //! `config/berth.toml` documents every key.
 
 mod decoder;
+mod fabric;
 mod function;
 mod port;
+mod region;
 mod walk;
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs, io,
     path::{Path, PathBuf},
 };
@@ -16,8 +18,10 @@ use std::{
 use toml::de::{DeTable, DeValue};
 
 pub use decoder::Decoder;
+pub use fabric::{Control, Dataplane, Enroll, Node, Perms, Policy};
 pub use function::{Function, Handler, type_word};
-pub use port::{Dpdk, Driver, Fault, Pcap, Port, Rpc};
+pub use port::{Dpdk, Driver, Fault, Pcap, Port, Rpc, Service};
+pub use region::{Backing, Kind, Region};
 use walk::Table;
 pub use walk::{At, Note, Sink};
 
@@ -32,6 +36,14 @@ pub struct Config {
     pub decoders: Vec<Decoder>,
     /// The functions that every port serves.
     pub functions: Vec<Function>,
+    /// What this node is in the fabric.
+    pub node: Node,
+    /// The control plane; `None` is off.
+    pub control: Option<Control>,
+    /// What can be leased, in file order.
+    pub regions: Vec<Region>,
+    /// The dataplanes of leases beside the ports.
+    pub dataplane: Dataplane,
 }
 
 /// `[runtime]`
@@ -121,9 +133,14 @@ pub fn parse(text: &str, file: &Path, host: &Host) -> Result<(Config, Vec<Note>)
 fn read(root: &mut Table<'_, '_>, folder: &Path, host: &Host) -> Config {
     let runtime = runtime(root.table("runtime"), host);
     let (decoders, names) = decoder::read_all(root, folder, host);
-    let ports = port::read_all(root, folder, &runtime, host);
+    let node = fabric::node(root.table("node"), folder);
+    let regions = region::read_all(root, folder);
+    let mut binds = BTreeMap::new();
+    let control = root.table("control").map(|table| fabric::control(table, &regions, &mut binds));
+    let dataplane = fabric::dataplane(root.table("dataplane"), control.is_some(), &mut binds);
+    let ports = port::read_all(root, folder, &runtime, host, control.is_some(), &mut binds);
     let functions = function::read_all(root, folder, host, &names, &ports);
-    Config { runtime, ports, decoders, functions }
+    Config { runtime, ports, decoders, functions, node, control, regions, dataplane }
 }
 
 fn runtime(table: Option<Table<'_, '_>>, host: &Host) -> Runtime {

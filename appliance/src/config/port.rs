@@ -29,12 +29,36 @@ pub struct Port {
     pub cpus: Vec<usize>,
     /// What those CPUs do while nothing arrives.
     pub idle: Idle,
-    /// The RPC service on it.
-    pub rpc: Rpc,
+    /// What answers its frames.
+    pub service: Service,
     /// Faults to inject, for tests.
     pub fault: Option<Fault>,
     /// A capture of all frames.
     pub pcap: Option<Pcap>,
+}
+
+impl Port {
+    /// The RPC service, where the port has it.
+    pub fn rpc(&self) -> Option<&Rpc> {
+        match &self.service {
+            Service::Rpc(rpc) => Some(rpc),
+            Service::LeaseIo => None,
+        }
+    }
+
+    /// The longest frame in either direction, in bytes.
+    pub fn max_frame(&self) -> usize {
+        self.rpc().map_or(MAX_TWO_SIDED, |rpc| rpc.slot_size)
+    }
+}
+
+/// `port.service` with the keys that belong to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Service {
+    /// Calls of functions.
+    Rpc(Rpc),
+    /// Two-sided access to leases.
+    LeaseIo,
 }
 
 /// `port.driver` with the keys that belong to it.
@@ -132,17 +156,31 @@ pub struct Pcap {
 
 const CPU_MAX: u64 = 4095;
 
-pub(super) fn read_all(root: &mut Table<'_, '_>, folder: &Path, runtime: &Runtime, host: &Host) -> Vec<Port> {
+/// The longest UDP datagram: two-sided messages are as long as the port can carry.
+const MAX_TWO_SIDED: usize = 65507;
+
+/// Who binds which UDP address.
+pub(super) type Binds = BTreeMap<SocketAddr, String>;
+
+/// Reads the ports. `leases` says whether there is a control plane that grants any: without it at least one port is
+/// wanted.
+pub(super) fn read_all(
+    root: &mut Table<'_, '_>,
+    folder: &Path,
+    runtime: &Runtime,
+    host: &Host,
+    leases: bool,
+    binds: &mut Binds,
+) -> Vec<Port> {
     let mut names = Vec::new();
     let mut ports = Vec::new();
-    let mut binds: BTreeMap<SocketAddr, String> = BTreeMap::new();
     let mut idles: BTreeMap<usize, (Idle, String)> = BTreeMap::new();
     let tables = root.tables("port");
-    let tables = root.require("port", tables, "[[port]] with a name and a driver");
+    let tables = if leases { tables } else { root.require("port", tables, "[[port]] with a name and a driver") };
     for mut t in tables.into_iter().flatten() {
         let name = name(&mut t, "fpga0");
         let label = name.as_ref().map_or_else(|| t.path().to_string(), |name| name.value.clone());
-        let driver = driver(&mut t, &label, &mut binds, host);
+        let driver = driver(&mut t, &label, binds, host);
         let cpus = cpus(&mut t, runtime, host);
         let idle = t.choice("idle", &[("spin", Idle::Spin), ("adaptive", Idle::Adaptive), ("wait", Idle::Wait)]);
         let at = idle.as_ref().map_or_else(|| t.span(), |at| at.span.clone());
@@ -155,21 +193,35 @@ pub(super) fn read_all(root: &mut Table<'_, '_>, folder: &Path, runtime: &Runtim
                 t.sink().mistake(at.clone(), &format!("{}.idle", t.path()), message);
             }
         }
-        t.choice("service", &[("rpc", ())]);
-        let rpc = rpc(t.table("rpc"), host);
+        let service = service(&mut t, leases, host);
         let fault = t.table("fault").map(fault);
         let pcap = t.table("pcap").and_then(|t| pcap(t, folder));
         t.finish();
         names.extend(name.clone());
         if let (Some(name), Some(driver)) = (name, driver) {
-            ports.push(Port { name: name.value, driver, cpus, idle, rpc, fault, pcap });
+            ports.push(Port { name: name.value, driver, cpus, idle, service, fault, pcap });
         }
     }
     unique(root.sink(), names.iter());
     ports
 }
 
-fn driver(t: &mut Table<'_, '_>, label: &str, binds: &mut BTreeMap<SocketAddr, String>, host: &Host) -> Option<Driver> {
+fn service(t: &mut Table<'_, '_>, leases: bool, host: &Host) -> Service {
+    let lease_io = t.choice("service", &[("rpc", false), ("lease-io", true)]);
+    let table = t.table("rpc");
+    match lease_io.filter(|at| at.value) {
+        None => Service::Rpc(rpc(table, host)),
+        Some(at) => {
+            t.refuse(&["rpc"], "only service = \"rpc\" has it");
+            if !leases {
+                t.sink().wrong(&at, "\"lease-io\" serves leases, and nothing grants any; add [control]");
+            }
+            Service::LeaseIo
+        }
+    }
+}
+
+fn driver(t: &mut Table<'_, '_>, label: &str, binds: &mut Binds, host: &Host) -> Option<Driver> {
     #[derive(Clone, Copy, PartialEq)]
     enum Kind {
         Udp,
@@ -195,19 +247,8 @@ fn driver(t: &mut Table<'_, '_>, label: &str, binds: &mut BTreeMap<SocketAddr, S
         Kind::Udp | Kind::Uring => {
             t.refuse(DPDK, "only driver = \"dpdk\" has it, kernel sockets have `bind`");
             let at = t.require("bind", bind, "bind = \"127.0.0.1:0\"")?;
-            let Ok(bind) = at.value.parse::<SocketAddr>() else {
-                let message = format_args!(
-                    "\"{}\" is not an address; write one like \"127.0.0.1:4700\" or \"[::1]:4700\"",
-                    at.value
-                );
-                t.sink().wrong(&at, message);
-                return None;
-            };
-            if bind.port() != 0
-                && let Some(owner) = binds.insert(bind, label.to_string())
-            {
-                t.sink().wrong(&at, format_args!("port \"{owner}\" binds {bind} too; give each port its own address"));
-            }
+            let bind = address(t, &at)?;
+            claim(t, binds, &at, bind, format!("port \"{label}\""));
             Some(if kind.value == Kind::Udp { Driver::Udp { bind } } else { Driver::Uring { bind } })
         }
         Kind::Dpdk => {
@@ -242,6 +283,26 @@ fn driver(t: &mut Table<'_, '_>, label: &str, binds: &mut BTreeMap<SocketAddr, S
             t.refuse(DPDK, "a loopback port is reached within the process only");
             Some(Driver::Loopback)
         }
+    }
+}
+
+/// The address and port in `at`.
+pub(super) fn address(t: &Table<'_, '_>, at: &At<&str>) -> Option<SocketAddr> {
+    let parsed = at.value.parse().ok();
+    if parsed.is_none() {
+        let message =
+            format_args!("\"{}\" is not an address; write one like \"127.0.0.1:4700\" or \"[::1]:4700\"", at.value);
+        t.sink().wrong(at, message);
+    }
+    parsed
+}
+
+/// Notes who binds an address, or that two do.
+pub(super) fn claim(t: &Table<'_, '_>, binds: &mut Binds, at: &At<&str>, bind: SocketAddr, owner: String) {
+    if bind.port() != 0
+        && let Some(other) = binds.insert(bind, owner)
+    {
+        t.sink().wrong(at, format_args!("{other} binds {bind} too; give each port its own address"));
     }
 }
 

@@ -191,6 +191,19 @@ impl<'a, 'i> Table<'a, 'i> {
         Some(number.value)
     }
 
+    /// `true` or `false`.
+    pub(super) fn flag(&mut self, key: &'static str) -> Option<bool> {
+        Some(self.value(key, "true or false", DeValue::as_bool)?.value)
+    }
+
+    /// A number of bytes, at least 1: an integer, or a string such as `64 MiB`.
+    pub(super) fn size(&mut self, key: &'static str) -> Option<At<u64>> {
+        self.value(key, "a number of bytes such as 67108864 or \"64 MiB\"", |value| match value {
+            DeValue::String(text) => size(text),
+            value => integer(value).filter(|bytes| *bytes > 0),
+        })
+    }
+
     /// A value that `pick` accepts; `wanted` says which those are.
     pub(super) fn value<T>(
         &mut self,
@@ -285,6 +298,15 @@ impl<'a, 'i> Table<'a, 'i> {
 fn integer(value: &DeValue<'_>) -> Option<u64> {
     let number = value.as_integer()?;
     u64::from_str_radix(number.as_str(), number.radix()).ok()
+}
+
+/// Bytes from a number and a unit, with or without a space between them.
+fn size(text: &str) -> Option<u64> {
+    const UNITS: [(&str, u32); 5] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10), ("B", 0)];
+    let text = text.trim();
+    let (number, shift) = UNITS.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, *shift)))?;
+    let number: u64 = number.trim_end().parse().ok()?;
+    number.checked_mul(1 << shift).filter(|bytes| *bytes > 0)
 }
 
 fn describe(value: &DeValue<'_>) -> String {

@@ -46,11 +46,9 @@ fn ring(
     port: &Port,
     number: usize,
 ) -> anyhow::Result<Option<Producer>> {
-    let cpus = &port.rpc.worker_cpus;
-    if cpus.is_empty() {
-        return Ok(None);
-    }
-    let geometry = Geometry::new(port.rpc.slots as u32, port.rpc.slot_size)?;
+    let Some(rpc) = port.rpc().filter(|rpc| !rpc.worker_cpus.is_empty()) else { return Ok(None) };
+    let cpus = &rpc.worker_cpus;
+    let geometry = Geometry::new(rpc.slots as u32, rpc.slot_size)?;
     let mut ring = Ring::new(HeapRegion::new(geometry.region_len()), geometry)?;
     let (producer, dispatcher) = ring.producer().zip(ring.dispatcher()).context("a new ring has both its ends")?;
     let cpu = cpus[number % cpus.len()];

@@ -8,14 +8,14 @@ use std::{
 use anyhow::Context as _;
 use berth_engine::{Lane, Lcore, Recorder};
 use berth_host::{BindError, UdpConfig, UdpSocket};
-use berth_port::{Fault, FaultSpec, Faults, Loopback, Pcap, Port};
+use berth_port::{BURST, Fault, FaultSpec, Faults, Loopback, Pcap, Port};
 use berth_ring::Producer;
 use berth_udp::UdpPort;
 use berth_uring::UringSocket;
 use tracing::warn;
 
 use super::{Shared, service};
-use crate::config::{self, Driver, Runtime};
+use crate::config::{self, Driver, Runtime, Service};
 
 /// What a socket port asks the kernel to hold for it, in bytes as the kernel accounts for them: a burst of some 5,000
 /// short requests.
@@ -96,7 +96,7 @@ fn with_socket<P>(
     open: impl Fn(&UdpConfig) -> Result<P, BindError>,
 ) -> anyhow::Result<P> {
     let mut config = UdpConfig::new(bind);
-    config.max_frame = port.rpc.slot_size;
+    config.max_frame = port.max_frame();
     config.reuse_port = port.cpus.len() > 1;
     config.rcvbuf = Some(SOCKET_BUFFER);
     match open(&config) {
@@ -112,7 +112,7 @@ fn with_socket<P>(
 /// One end of a loopback pair. The other end is for a service in this process, of which there is none yet.
 fn loopback(port: &config::Port, number: usize) -> Loopback {
     let addresses = [1, 2].map(|host| SocketAddr::from((Ipv4Addr::new(127, 0, 0, host), number as u16)));
-    Loopback::pair(addresses, port.rpc.slots, port.rpc.slot_size).0
+    Loopback::pair(addresses, port.rpc().map_or(BURST, |rpc| rpc.slots), port.max_frame()).0
 }
 
 /// What a queue gets around its port.
@@ -155,8 +155,13 @@ impl Layers {
         let addr = port.local_addr();
         let wire_time = Recorder::default();
         let config = &shared.config.ports[self.port];
-        let service = service::service(shared, config, self.ring, wire_time.clone())?;
-        lcore.add(Lane::new(&config.name, port, service).histogram("wire_time", &wire_time));
+        match &config.service {
+            Service::Rpc(rpc) => {
+                let service = service::service(shared, rpc, self.ring, wire_time.clone())?;
+                lcore.add(Lane::new(&config.name, port, service).histogram("wire_time", &wire_time));
+            }
+            Service::LeaseIo => anyhow::bail!("lease-io is not built into this berth"),
+        }
         Ok(addr)
     }
 }

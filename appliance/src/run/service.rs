@@ -16,20 +16,16 @@ use berth_rpc::{
 use super::Shared;
 use crate::config;
 
-/// Makes the service of a queue of `port`; `ring` leads to its worker, if it has one.
+/// Makes the RPC service of a queue; `ring` leads to its worker, if it has one.
 pub(super) fn service(
     shared: &Shared,
-    port: &config::Port,
+    rpc: &config::Rpc,
     ring: Option<Producer>,
     wire_time: Recorder,
 ) -> anyhow::Result<impl Service + use<>> {
-    let (table, handlers) = functions(&shared.config, port)?;
-    let settings = Config {
-        header: port.rpc.header,
-        slot_size: port.rpc.slot_size,
-        on_undispatchable: port.rpc.on_undispatchable,
-        ptp: port.rpc.ptp,
-    };
+    let (table, handlers) = functions(&shared.config, rpc)?;
+    let settings =
+        Config { header: rpc.header, slot_size: rpc.slot_size, on_undispatchable: rpc.on_undispatchable, ptp: rpc.ptp };
     let record = move |nanos| wire_time.record(nanos);
     Ok(RpcService::new(settings, table, handlers, ring, shared.clock.clone(), record)?)
 }
@@ -37,24 +33,24 @@ pub(super) fn service(
 /// Makes the worker at the other end of a queue's ring.
 pub(super) fn worker(
     shared: &Shared,
-    port: &config::Port,
+    rpc: &config::Rpc,
     ring: Dispatcher,
 ) -> anyhow::Result<Worker<HandlerSet<Plugin>, TscClock>> {
-    let (table, handlers) = functions(&shared.config, port)?;
-    Ok(Worker::new(port.rpc.header, table, handlers, ring, shared.clock.clone())?)
+    let (table, handlers) = functions(&shared.config, rpc)?;
+    Ok(Worker::new(rpc.header, table, handlers, ring, shared.clock.clone())?)
 }
 
-/// The functions as `port` dispatches them, and handlers with decoders and sessions of their own.
-fn functions(config: &config::Config, port: &config::Port) -> anyhow::Result<(Arc<FunctionTable>, HandlerSet<Plugin>)> {
+/// The functions as a port dispatches them, and handlers with decoders and sessions of their own.
+fn functions(config: &config::Config, rpc: &config::Rpc) -> anyhow::Result<(Arc<FunctionTable>, HandlerSet<Plugin>)> {
     let sessions = config.decoders.iter().map(session).collect::<anyhow::Result<_>>()?;
     let named = config
         .functions
         .iter()
-        .map(|function| Ok((function.name.clone(), handler(&function.handler.value, port.rpc.slot_size)?)));
+        .map(|function| Ok((function.name.clone(), handler(&function.handler.value, rpc.slot_size)?)));
     let handlers = HandlerSet::new(named.collect::<anyhow::Result<_>>()?, sessions)?;
     let mut functions = handlers.functions();
     for (entry, function) in functions.iter_mut().zip(&config.functions) {
-        entry.mode = function.dispatch.unwrap_or(port.rpc.dispatch);
+        entry.mode = function.dispatch.unwrap_or(rpc.dispatch);
         entry.budget = function.budget_us.map(Duration::from_micros);
     }
     Ok((Arc::new(FunctionTable::new(functions)?), handlers))

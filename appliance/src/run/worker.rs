@@ -40,7 +40,8 @@ pub(super) fn run(plan: Plan, shared: &Shared, events: &Sender<Event>) -> anyhow
     let mut workers = Vec::new();
     for (index, ring) in plan.rings {
         let port = &shared.config.ports[index];
-        workers.push((port, service::worker(shared, port, ring)?));
+        let rpc = port.rpc().context("only RPC has workers")?;
+        workers.push((port, service::worker(shared, rpc, ring)?));
     }
     events.send(Event::Ready(Vec::new(), None)).context("the appliance is gone")?;
 
