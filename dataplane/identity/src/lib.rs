@@ -1,2 +1,17 @@
 //! Ed25519 identities, certificates and capability tokens: who may ask, and for what.
+//!
+//! Everything between a UDP datagram and an authenticated message, without I/O: time and randomness are arguments.
 #![forbid(unsafe_code)]
+
+mod certificate;
+mod enrolled;
+mod keys;
+mod rates;
+mod revocations;
+pub mod token;
+
+pub use certificate::{CertificateError, certify, verify_certificate};
+pub use enrolled::{EnrolError, Enrolled, Enrolment, MAX_ENROLLED};
+pub use keys::{Identity, KeyError, NodeId, PublicKey};
+pub use rates::{MAX_RATED, Rates};
+pub use revocations::{MAX_REVOCATIONS, Revocations, RevocationsFull};

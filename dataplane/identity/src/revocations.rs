@@ -1,0 +1,49 @@
+//! Tokens that no longer count.
+
+use std::collections::HashMap;
+
+use berth_wire::fabric::MAX_TOKEN_TTL;
+
+/// The most revocations remembered at a time.
+pub const MAX_REVOCATIONS: usize = 1 << 20;
+
+/// Revoked token ids, each until a time after which no token of that id can be alive.
+#[derive(Debug, Clone, Default)]
+pub struct Revocations {
+    until: HashMap<u128, u64>,
+}
+
+/// [`MAX_REVOCATIONS`] are remembered, and none of them has run out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{MAX_REVOCATIONS} revocations are remembered, and no more fit until some run out")]
+pub struct RevocationsFull;
+
+impl Revocations {
+    /// Until when a revocation asked for `ttl_secs` lasts: never shorter than a token can live (decision 12).
+    pub fn until(now_secs: u64, ttl_secs: u32) -> u64 {
+        now_secs + u64::from(ttl_secs.max(MAX_TOKEN_TTL))
+    }
+
+    /// Revokes `token_id` until a time in seconds since the epoch; a longer revocation stays.
+    pub fn revoke(&mut self, token_id: u128, until: u64, now_secs: u64) -> Result<(), RevocationsFull> {
+        if self.until.len() >= MAX_REVOCATIONS && !self.until.contains_key(&token_id) {
+            self.until.retain(|_, until| *until > now_secs);
+            if self.until.len() >= MAX_REVOCATIONS {
+                return Err(RevocationsFull);
+            }
+        }
+        let known = self.until.entry(token_id).or_insert(until);
+        *known = until.max(*known);
+        Ok(())
+    }
+
+    /// Whether tokens of this id are refused now.
+    pub fn contains(&self, token_id: u128, now_secs: u64) -> bool {
+        self.until.get(&token_id).is_some_and(|until| *until > now_secs)
+    }
+
+    /// Every revocation that still holds, with the time it lasts until, in no order.
+    pub fn iter(&self, now_secs: u64) -> impl Iterator<Item = (u128, u64)> {
+        self.until.iter().map(|(id, until)| (*id, *until)).filter(move |(_, until)| *until > now_secs)
+    }
+}

@@ -1,0 +1,211 @@
+//! What a presented token grants.
+
+use std::net::IpAddr;
+
+use berth_wire::fabric::{
+    CLOCK_SKEW, CapabilityToken, Caveat, FabricError, MAX_TOKEN_TTL, Perms, Status, Wire as _,
+};
+
+use super::{caveats, links_left};
+use crate::{Enrolled, NodeId, PublicKey, Rates, Revocations};
+
+/// What a token is presented for.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked {
+    /// Who presents it, proved by a presenter signature or by TLS.
+    pub presenter: NodeId,
+    /// Where the request came from.
+    pub source: IpAddr,
+    /// Seconds since the epoch.
+    pub now_secs: u64,
+    /// The installed scheduler fence.
+    pub fence: Option<u64>,
+    /// The resource; 0 for any, and then the caller keeps to [`Granted::covers`].
+    pub resource_id: u128,
+    /// What the op needs (decision 9).
+    pub perms: Perms,
+    /// The size of the allocation asked for, where the op is one.
+    pub requested_bytes: Option<u64>,
+}
+
+/// What a token that was verified grants.
+#[derive(Debug, Clone, Copy)]
+pub struct Granted<'a> {
+    /// The token.
+    pub token: CapabilityToken<'a>,
+    /// The bytes that may be read and written, counted from the lease's first: the first one, and the first one after.
+    /// All of them where no RANGE says less; none where the two are equal.
+    pub span: (u64, u64),
+}
+
+impl Granted<'_> {
+    /// Whether the token is good for this resource.
+    pub fn covers(&self, resource_id: u128) -> bool {
+        self.token.resource_id == 0 || self.token.resource_id == resource_id
+    }
+}
+
+/// Why a token grants nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum TokenError {
+    /// Not the encoding of a token, or of a caveat.
+    #[error("the token is malformed: {0}")]
+    Malformed(#[from] FabricError),
+    /// Signed by another, or changed since.
+    #[error("the token does not bear this node's signature")]
+    Issuer,
+    /// A link is not signed by the holder before it, or that one is not enrolled.
+    #[error("a delegation link does not bear the signature of an enrolled previous holder")]
+    Link,
+    /// Links in a token that lacks DELEGATE.
+    #[error("the token was passed on without a DELEGATE permission")]
+    NoDelegate,
+    /// The presenter is not the holder.
+    #[error("the token is held by {0}, not by its presenter")]
+    Presenter(NodeId),
+    /// Expired, issued in the future, or made to live too long.
+    #[error("the token is not valid at this time")]
+    Time,
+    /// The token id was revoked.
+    #[error("the token was revoked")]
+    Revoked,
+    /// A caveat does not hold.
+    #[error("the token's {0} caveat does not hold")]
+    Caveat(&'static str),
+    /// The token's epoch is before the installed fence.
+    #[error("the token is of epoch {0}, before the installed fence")]
+    StaleEpoch(u64),
+    /// The token lacks a permission, or is for another resource.
+    #[error("the token does not permit this op on this resource")]
+    InsufficientPerm,
+    /// RATE_LIMIT is used up for this second.
+    #[error("the token was used as often as its RATE_LIMIT allows in one second")]
+    RateLimited,
+}
+
+impl TokenError {
+    /// The status that says so to the peer.
+    pub fn status(self) -> Status {
+        match self {
+            Self::StaleEpoch(_) => Status::StaleEpoch,
+            Self::InsufficientPerm => Status::InsufficientPerm,
+            Self::RateLimited => Status::RateLimited,
+            _ => Status::InvalidToken,
+        }
+    }
+}
+
+/// Verifies the tokens that one node issued.
+#[derive(Debug)]
+pub struct Verifier {
+    issuer: PublicKey,
+    /// Tokens that no longer count.
+    pub revoked: Revocations,
+    rates: Rates<u128>,
+}
+
+impl Verifier {
+    /// For the tokens that `issuer` signs.
+    pub fn new(issuer: PublicKey) -> Self {
+        Self { issuer, revoked: Revocations::default(), rates: Rates::default() }
+    }
+
+    /// What `token` grants of what is `asked`.
+    ///
+    /// The token is checked in this order: the token itself ([`Status::InvalidToken`], cheap checks before signatures),
+    /// its epoch, its permissions, its rate. Only a token that passed all else counts against its RATE_LIMIT.
+    pub fn verify<'a>(&mut self, token: &'a [u8], asked: &Asked, keys: &Enrolled) -> Result<Granted<'a>, TokenError> {
+        let token = CapabilityToken::parse(token)?;
+        self.check_claims(&token, asked)?;
+        let limits = Limits::of(&token, asked)?;
+        self.check_signatures(&token, keys)?;
+        if asked.fence.is_some_and(|fence| token.epoch < fence) {
+            return Err(TokenError::StaleEpoch(token.epoch));
+        }
+        let granted = Granted { token, span: limits.span };
+        if !token.perms.contains(asked.perms) || asked.resource_id != 0 && !granted.covers(asked.resource_id) {
+            return Err(TokenError::InsufficientPerm);
+        }
+        if limits.per_second.is_some_and(|most| !self.rates.admit(token.token_id, most, asked.now_secs)) {
+            return Err(TokenError::RateLimited);
+        }
+        Ok(granted)
+    }
+
+    /// Who, when, and how far passed on.
+    fn check_claims(&self, token: &CapabilityToken<'_>, asked: &Asked) -> Result<(), TokenError> {
+        if token.issuer != self.issuer.id().0 {
+            return Err(TokenError::Issuer);
+        }
+        if token.holder() != asked.presenter.0 {
+            return Err(TokenError::Presenter(NodeId(token.holder())));
+        }
+        let life = token.expires_at.checked_sub(token.issued_at);
+        if token.expires_at <= asked.now_secs
+            || token.issued_at > asked.now_secs.saturating_add(CLOCK_SKEW)
+            || life.is_none_or(|life| life > u64::from(MAX_TOKEN_TTL))
+        {
+            return Err(TokenError::Time);
+        }
+        if self.revoked.contains(token.token_id, asked.now_secs) {
+            return Err(TokenError::Revoked);
+        }
+        if !token.links.is_empty() && !token.perms.contains(Perms::DELEGATE) {
+            return Err(TokenError::NoDelegate);
+        }
+        Ok(())
+    }
+
+    fn check_signatures(&self, token: &CapabilityToken<'_>, keys: &Enrolled) -> Result<(), TokenError> {
+        if !self.issuer.verifies(&token.signed_bytes(), &token.signature) {
+            return Err(TokenError::Issuer);
+        }
+        let mut holder = token.audience;
+        for (i, link) in token.links.iter().enumerate() {
+            let key = keys.get(NodeId(holder)).ok_or(TokenError::Link)?;
+            let signed = token.link_signed_bytes(i).ok_or(TokenError::Link)?;
+            if !key.verifies(&signed, &link.signature) {
+                return Err(TokenError::Link);
+            }
+            holder = link.delegate;
+        }
+        Ok(())
+    }
+}
+
+/// What the caveats leave, where all of them hold.
+struct Limits {
+    span: (u64, u64),
+    per_second: Option<u32>,
+}
+
+impl Limits {
+    fn of(token: &CapabilityToken<'_>, asked: &Asked) -> Result<Self, TokenError> {
+        links_left(token).ok_or(TokenError::Caveat("DEPTH"))?;
+        let mut limits = Self { span: (0, u64::MAX), per_second: None };
+        for (caveat, _) in caveats(token) {
+            match caveat {
+                Caveat::TimeBound { start, end } if !(start..end).contains(&asked.now_secs) => {
+                    return Err(TokenError::Caveat("TIME_BOUND"));
+                }
+                Caveat::SourceIp(address) if address.to_canonical() != asked.source.to_canonical() => {
+                    return Err(TokenError::Caveat("SOURCE_IP"));
+                }
+                Caveat::Audience(id) if id != asked.presenter.0 => return Err(TokenError::Caveat("AUDIENCE")),
+                Caveat::Range { offset, len } => {
+                    let end = offset + len; // the codec refuses an overflow
+                    if asked.requested_bytes.is_some_and(|bytes| bytes > end) {
+                        return Err(TokenError::Caveat("RANGE"));
+                    }
+                    limits.span = (limits.span.0.max(offset), limits.span.1.min(end));
+                }
+                Caveat::RateLimit(most) => {
+                    limits.per_second = Some(limits.per_second.map_or(most, |least| least.min(most)));
+                }
+                Caveat::TimeBound { .. } | Caveat::SourceIp(_) | Caveat::Audience(_) | Caveat::Depth(_) => {}
+            }
+        }
+        limits.span.1 = limits.span.1.max(limits.span.0); // disjoint ranges leave no byte
+        Ok(limits)
+    }
+}
