@@ -41,7 +41,9 @@ fn no_text_of_a_secret_leaves_by_debug() {
 
 #[test]
 fn what_is_no_key_is_refused() {
-    for text in ["", "x", &SEED[1..], &SEED.replace('9', "g"), &format!("{SEED} {SEED}"), "ß", &PEM.replace("MC4", "MC5")] {
+    for text in
+        ["", "x", &SEED[1..], &SEED.replace('9', "g"), &format!("{SEED} {SEED}"), "ß", &PEM.replace("MC4", "MC5")]
+    {
         assert_eq!(Identity::from_text(text).unwrap_err(), KeyError::NoKey, "{text}");
     }
     assert_eq!("12".parse::<PublicKey>(), Err(KeyError::NoPublicKey));

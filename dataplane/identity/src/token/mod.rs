@@ -4,7 +4,9 @@ mod verify;
 
 pub use verify::{Asked, Granted, TokenError, Verifier};
 
-use berth_wire::fabric::{CapabilityToken, Caveat, FabricError, Link, List, MAX_LINKS, Perms, SIGNATURE_LEN, Wire as _};
+use berth_wire::fabric::{
+    CapabilityToken, Caveat, FabricError, Link, List, MAX_LINKS, Perms, SIGNATURE_LEN, Wire as _,
+};
 
 use crate::{Identity, NodeId};
 
@@ -123,13 +125,12 @@ pub fn refresh(
 }
 
 /// Every caveat, each with the number of links that follow where it stands.
-fn caveats<'a>(token: &CapabilityToken<'a>) -> impl Iterator<Item = (Caveat, u8)> {
+fn caveats(token: &CapabilityToken<'_>) -> impl Iterator<Item = (Caveat, u8)> {
     let links = token.links.len() as u8;
     let of_issuer = token.caveats.iter().map(move |caveat| (caveat, links));
     let of_links = token.links.iter().enumerate();
-    let of_links = of_links.flat_map(move |(i, link)| {
-        link.caveats.iter().map(move |caveat| (caveat, links - 1 - i as u8))
-    });
+    let of_links =
+        of_links.flat_map(move |(i, link)| link.caveats.iter().map(move |caveat| (caveat, links - 1 - i as u8)));
     of_issuer.chain(of_links)
 }
 
@@ -141,5 +142,5 @@ fn links_left(token: &CapabilityToken<'_>) -> Option<u8> {
             Caveat::Depth(depth) => Some(depth.checked_sub(followed_by)),
             _ => None,
         })
-        .fold(Some(most), |least, left| Some(least?.min(left?)))
+        .try_fold(most, |least, left| Some(least.min(left?)))
 }

@@ -2,9 +2,7 @@
 
 use std::net::IpAddr;
 
-use berth_wire::fabric::{
-    CLOCK_SKEW, CapabilityToken, Caveat, FabricError, MAX_TOKEN_TTL, Perms, Status, Wire as _,
-};
+use berth_wire::fabric::{CLOCK_SKEW, CapabilityToken, Caveat, FabricError, MAX_TOKEN_TTL, Perms, Status, Wire as _};
 
 use super::{caveats, links_left};
 use crate::{Enrolled, NodeId, PublicKey, Rates, Revocations};
@@ -78,7 +76,7 @@ pub enum TokenError {
     /// The token lacks a permission, or is for another resource.
     #[error("the token does not permit this op on this resource")]
     InsufficientPerm,
-    /// RATE_LIMIT is used up for this second.
+    /// `RATE_LIMIT` is used up for this second.
     #[error("the token was used as often as its RATE_LIMIT allows in one second")]
     RateLimited,
 }
@@ -113,7 +111,7 @@ impl Verifier {
     /// What `token` grants of what is `asked`.
     ///
     /// The token is checked in this order: the token itself ([`Status::InvalidToken`], cheap checks before signatures),
-    /// its epoch, its permissions, its rate. Only a token that passed all else counts against its RATE_LIMIT.
+    /// its epoch, its permissions, its rate. Only a token that passed all else counts against its `RATE_LIMIT`.
     pub fn verify<'a>(&mut self, token: &'a [u8], asked: &Asked, keys: &Enrolled) -> Result<Granted<'a>, TokenError> {
         let token = CapabilityToken::parse(token)?;
         self.check_claims(&token, asked)?;
