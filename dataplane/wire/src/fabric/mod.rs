@@ -6,25 +6,44 @@
 //! `signed_bytes` functions say what a signature covers.
 #![allow(clippy::doc_markdown)] // the documents' names of ops and TLVs
 
+mod binding;
 mod certificate;
 mod codec;
 mod codes;
 pub mod data;
+mod export;
 mod frame;
+mod lease;
 mod macros;
+mod node;
 mod request;
 #[cfg(test)]
 mod testing;
+mod thermal;
 mod tlv;
 mod token;
 
+pub use binding::{BindKind, BindingTlv, ClientTlv, NvmeTransport, OfiAccess, OfiEndpoint, PciAddress};
 pub use certificate::{CERT_DOMAIN, Certificate, MAX_EXTENSIONS, MAX_REVOKED, RevokeBroadcast};
 pub use codec::{Bytes, FabricError, List, ListIter, Reader, ShortText, Text, Wire};
 pub use codes::{EndpointKind, LeaseStatus, MsgType, Op, Perms, ResourceFlags, ResourceType, Status};
+pub use export::{
+    Binding, LeaseExport, LeaseExported, LeaseImport, LeaseImported, LeaseRelocate, LeaseRelocated, MAX_REASON,
+    RelocateMode, Relocation, Rights, TargetRuntime,
+};
 pub use frame::{
     FRAME_DOMAIN, Fragment, Frame, FrameFlags, FrameHeader, MAGIC, MAX_DATAGRAM_PAYLOAD, MAX_MESSAGE, VERSION,
 };
+pub use lease::{
+    LeaseAlloc, LeaseBind, LeaseEntry, LeaseGrant, LeaseList, LeaseRef, LeaseRenew, LeaseRenewed, LeaseState,
+    MAX_LISTED,
+};
+pub use node::{
+    CapRefresh, CapRequest, CapRevoke, Enroll, FenceSet, FenceState, Identity, Inventory, MAX_RESOURCES, Pong,
+    ResourceSummary, SvcTcpBind, SvcTcpGrant, SvcTcpQuery, SvcTcpState,
+};
 pub use request::{Presenter, REQUEST_DOMAIN, Request, Response};
+pub use thermal::{MilliCelsius, SensorStatus, Thermal};
 pub use tlv::{Tlv, Tlv8, Tlvs};
 pub use token::{
     CAP_DOMAIN, CLOCK_SKEW, CapabilityToken, Caveat, Caveats, LINK_DOMAIN, Link, MAX_CAVEATS, MAX_LINKS, MAX_TOKEN,

@@ -60,6 +60,21 @@ tlv! {
     Tlv, u16
 }
 
+impl Tlv<'_> {
+    /// Appends a TLV whose value is what `value` appends.
+    ///
+    /// # Panics
+    /// Where that is more than 65535 bytes; every typed TLV is limited to less.
+    pub fn append(to: &mut Vec<u8>, tag: u16, value: impl FnOnce(&mut Vec<u8>)) {
+        tag.write(to);
+        let len_at = to.len();
+        0_u16.write(to);
+        value(to);
+        let len = u16::try_from(to.len() - len_at - 2).expect("a TLV's value has at most 65535 bytes");
+        to[len_at..len_at + 2].copy_from_slice(&len.to_be_bytes());
+    }
+}
+
 /// TLVs that fill the rest of a message, without a count. Checked to be whole; unknown tags are for the reader to skip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tlvs<'a>(&'a [u8]);

@@ -1,0 +1,371 @@
+//! Binding TLVs: where and how a lease's bytes are reached. 0x01xx of every memory and block lease, 0x02xx RDMA, 0x03xx
+//! NVMe-oF, 0x05xx SR-IOV, 0x06xx OFI, and 0x04xx, the client's side of LEASE_BIND.
+
+use super::{
+    EndpointKind,
+    codec::{FabricError, Reader, Wire, utf8},
+    macros::codes,
+    tlv::Tlv,
+};
+
+codes! {
+    /// Kinds of LEASE_BIND: the high byte of their TLVs.
+    pub enum BindKind: u8 {
+        Rdma = 2, "RDMA", "RDMA over converged Ethernet";
+        NvmeOf = 3, "NVMe-oF", "NVMe over fabrics";
+        SrIov = 5, "SR-IOV", "a virtual function of a PCIe device";
+        Ofi = 6, "OFI", "libfabric";
+    }
+
+    /// Transports of an NVMe-oF target.
+    pub enum NvmeTransport: u8 {
+        Tcp = 0, "tcp", "TCP";
+        Rdma = 1, "rdma", "RDMA";
+        Loop = 2, "loop", "within the host";
+    }
+
+    /// Endpoint types of libfabric.
+    pub enum OfiEndpoint: u8 {
+        Msg = 1, "FI_EP_MSG", "connected messages";
+        Dgram = 2, "FI_EP_DGRAM", "datagrams";
+        Rdm = 3, "FI_EP_RDM", "reliable unconnected messages";
+    }
+
+    /// How bytes are reached over libfabric.
+    pub enum OfiAccess: u8 {
+        Rma = 1, "RMA", "one-sided reads and writes";
+        Msg = 2, "MSG", "two-sided messages, checked by the node";
+    }
+}
+
+/// A PCIe function's address; the last byte is `device << 3 | function`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PciAddress {
+    /// The domain.
+    pub domain: u16,
+    /// The bus.
+    pub bus: u8,
+    /// Device and function.
+    pub devfn: u8,
+}
+
+impl<'a> Wire<'a> for PciAddress {
+    fn read(from: &mut Reader<'a>) -> Result<Self, FabricError> {
+        Ok(Self { domain: from.get()?, bus: from.get()?, devfn: from.get()? })
+    }
+
+    fn write(&self, to: &mut Vec<u8>) {
+        self.domain.write(to);
+        self.bus.write(to);
+        self.devfn.write(to);
+    }
+}
+
+/// One fact about a lease's binding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BindingTlv<'a> {
+    /// 0x0101, repeatable: where the bytes are served.
+    Endpoint {
+        /// How.
+        kind: EndpointKind,
+        /// `ip:port`.
+        addr: &'a str,
+    },
+    /// 0x0102: of 56 bits.
+    Generation(u64),
+    /// 0x0103: the low 64 bits of the lease id.
+    LeaseKey(u64),
+    /// 0x0104.
+    Limits {
+        /// 0 (decision 15).
+        offset: u64,
+        /// Bytes of the lease.
+        len: u64,
+        /// The most bytes of one access.
+        max_io: u32,
+    },
+    /// 0x0201: the memory region's remote key.
+    RdmaRkey(u32),
+    /// 0x0202: the memory region's first virtual address.
+    RdmaRemoteAddr(u64),
+    /// 0x0203: the server's queue pair.
+    RdmaQpNum(u32),
+    /// 0x0204: the server's port, as an IPv6 address.
+    RdmaGid([u8; 16]),
+    /// 0x0205: the number of the server's port.
+    RdmaPort(u16),
+    /// 0x0206: the server's first packet sequence number.
+    RdmaPsn(u32),
+    /// 0x0301: the target subsystem's qualified name.
+    NvmeNqn(&'a str),
+    /// 0x0302: the target's IP address.
+    NvmeTrAddr(&'a str),
+    /// 0x0303: the target's TCP port.
+    NvmeTrSvcId(u16),
+    /// 0x0304: the target's transport.
+    NvmeTrType(NvmeTransport),
+    /// 0x0501: the virtual function.
+    SrIovVf(PciAddress),
+    /// 0x0502: its index within the physical function.
+    SrIovVfIndex(u16),
+    /// 0x0503: the physical function.
+    SrIovPf(PciAddress),
+    /// 0x0601: the libfabric provider.
+    OfiProvider(&'a str),
+    /// 0x0602: the fabric's name.
+    OfiFabricName(&'a str),
+    /// 0x0603: the endpoint's type.
+    OfiEpType(OfiEndpoint),
+    /// 0x0604: the endpoint's address, opaque.
+    OfiAddr(&'a [u8]),
+    /// 0x0605: the access model.
+    OfiAccessModel(OfiAccess),
+    /// 0x0606: the provider's capability bits.
+    OfiCapabilityFlags(u64),
+    /// 0x0607: the longest message in bytes.
+    OfiMaxMsgSize(u64),
+    /// 0x0608: the version of two-sided framing, 1.
+    OfiProtocolVersion(u8),
+    /// 0x0609: the low 64 bits of the lease id.
+    OfiLeaseId(u64),
+}
+
+impl<'a> BindingTlv<'a> {
+    /// Reads a TLV; `Ok(None)` where its tag is unknown, to be skipped.
+    pub fn read(tlv: Tlv<'a>) -> Result<Option<Self>, FabricError> {
+        let text = || utf8(tlv.value());
+        Ok(Some(match tlv.tag {
+            0x0101 => {
+                let (&kind, addr) = tlv.value().split_first().ok_or(FabricError::Truncated)?;
+                let Some(kind) = EndpointKind::from_code(kind) else { return Ok(None) };
+                Self::Endpoint { kind, addr: utf8(addr)? }
+            }
+            0x0102 => Self::Generation(tlv.parse_value()?),
+            0x0103 => Self::LeaseKey(tlv.parse_value()?),
+            0x0104 => {
+                let mut value = Reader::new(tlv.value());
+                let limits = Self::Limits { offset: value.get()?, len: value.get()?, max_io: value.get()? };
+                value.finish()?;
+                limits
+            }
+            0x0201 => Self::RdmaRkey(tlv.parse_value()?),
+            0x0202 => Self::RdmaRemoteAddr(tlv.parse_value()?),
+            0x0203 => Self::RdmaQpNum(tlv.parse_value()?),
+            0x0204 => Self::RdmaGid(tlv.parse_value()?),
+            0x0205 => Self::RdmaPort(tlv.parse_value()?),
+            0x0206 => Self::RdmaPsn(tlv.parse_value()?),
+            0x0301 => Self::NvmeNqn(text()?),
+            0x0302 => Self::NvmeTrAddr(text()?),
+            0x0303 => Self::NvmeTrSvcId(tlv.parse_value()?),
+            0x0304 => Self::NvmeTrType(tlv.parse_value()?),
+            0x0501 => Self::SrIovVf(tlv.parse_value()?),
+            0x0502 => Self::SrIovVfIndex(tlv.parse_value()?),
+            0x0503 => Self::SrIovPf(tlv.parse_value()?),
+            0x0601 => Self::OfiProvider(text()?),
+            0x0602 => Self::OfiFabricName(text()?),
+            0x0603 => Self::OfiEpType(tlv.parse_value()?),
+            0x0604 => Self::OfiAddr(tlv.value()),
+            0x0605 => Self::OfiAccessModel(tlv.parse_value()?),
+            0x0606 => Self::OfiCapabilityFlags(tlv.parse_value()?),
+            0x0607 => Self::OfiMaxMsgSize(tlv.parse_value()?),
+            0x0608 => Self::OfiProtocolVersion(tlv.parse_value()?),
+            0x0609 => Self::OfiLeaseId(tlv.parse_value()?),
+            _ => return Ok(None),
+        }))
+    }
+
+    /// Appends the TLV.
+    ///
+    /// # Panics
+    /// Where a text or address is longer than a TLV, 65535 bytes.
+    pub fn write(&self, to: &mut Vec<u8>) {
+        Tlv::append(to, self.tag(), |to| match *self {
+            Self::Endpoint { kind, addr } => {
+                kind.write(to);
+                to.extend_from_slice(addr.as_bytes());
+            }
+            Self::Limits { offset, len, max_io } => {
+                offset.write(to);
+                len.write(to);
+                max_io.write(to);
+            }
+            Self::Generation(value)
+            | Self::LeaseKey(value)
+            | Self::RdmaRemoteAddr(value)
+            | Self::OfiCapabilityFlags(value)
+            | Self::OfiMaxMsgSize(value)
+            | Self::OfiLeaseId(value) => value.write(to),
+            Self::RdmaRkey(value) | Self::RdmaQpNum(value) | Self::RdmaPsn(value) => value.write(to),
+            Self::RdmaGid(value) => value.write(to),
+            Self::RdmaPort(value) | Self::NvmeTrSvcId(value) | Self::SrIovVfIndex(value) => value.write(to),
+            Self::NvmeNqn(text) | Self::NvmeTrAddr(text) | Self::OfiProvider(text) | Self::OfiFabricName(text) => {
+                to.extend_from_slice(text.as_bytes());
+            }
+            Self::NvmeTrType(value) => value.write(to),
+            Self::SrIovVf(address) | Self::SrIovPf(address) => address.write(to),
+            Self::OfiEpType(value) => value.write(to),
+            Self::OfiAddr(value) => to.extend_from_slice(value),
+            Self::OfiAccessModel(value) => value.write(to),
+            Self::OfiProtocolVersion(value) => value.write(to),
+        });
+    }
+
+    /// The TLV's tag.
+    pub fn tag(&self) -> u16 {
+        match self {
+            Self::Endpoint { .. } => 0x0101,
+            Self::Generation(_) => 0x0102,
+            Self::LeaseKey(_) => 0x0103,
+            Self::Limits { .. } => 0x0104,
+            Self::RdmaRkey(_) => 0x0201,
+            Self::RdmaRemoteAddr(_) => 0x0202,
+            Self::RdmaQpNum(_) => 0x0203,
+            Self::RdmaGid(_) => 0x0204,
+            Self::RdmaPort(_) => 0x0205,
+            Self::RdmaPsn(_) => 0x0206,
+            Self::NvmeNqn(_) => 0x0301,
+            Self::NvmeTrAddr(_) => 0x0302,
+            Self::NvmeTrSvcId(_) => 0x0303,
+            Self::NvmeTrType(_) => 0x0304,
+            Self::SrIovVf(_) => 0x0501,
+            Self::SrIovVfIndex(_) => 0x0502,
+            Self::SrIovPf(_) => 0x0503,
+            Self::OfiProvider(_) => 0x0601,
+            Self::OfiFabricName(_) => 0x0602,
+            Self::OfiEpType(_) => 0x0603,
+            Self::OfiAddr(_) => 0x0604,
+            Self::OfiAccessModel(_) => 0x0605,
+            Self::OfiCapabilityFlags(_) => 0x0606,
+            Self::OfiMaxMsgSize(_) => 0x0607,
+            Self::OfiProtocolVersion(_) => 0x0608,
+            Self::OfiLeaseId(_) => 0x0609,
+        }
+    }
+}
+
+/// One fact about the client of a LEASE_BIND. 0x0401 REQUESTED_BYTES is reserved: the size is in the flat params.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClientTlv<'a> {
+    /// 0x0410: the client's side of an RDMA connection.
+    RdmaPeer {
+        /// The client's queue pair.
+        qp_num: u32,
+        /// The client's port.
+        gid: [u8; 16],
+        /// The client's first packet sequence number.
+        psn: u32,
+        /// The path's MTU in bytes.
+        mtu: u16,
+    },
+    /// 0x0411: the NVMe host's qualified name.
+    HostNqn(&'a str),
+}
+
+impl<'a> ClientTlv<'a> {
+    /// Reads a TLV; `Ok(None)` where its tag is unknown, to be skipped.
+    pub fn read(tlv: Tlv<'a>) -> Result<Option<Self>, FabricError> {
+        Ok(Some(match tlv.tag {
+            0x0410 => {
+                let mut value = Reader::new(tlv.value());
+                let peer =
+                    Self::RdmaPeer { qp_num: value.get()?, gid: value.get()?, psn: value.get()?, mtu: value.get()? };
+                value.finish()?;
+                peer
+            }
+            0x0411 => Self::HostNqn(utf8(tlv.value())?),
+            _ => return Ok(None),
+        }))
+    }
+
+    /// Appends the TLV.
+    ///
+    /// # Panics
+    /// Where the name is longer than a TLV, 65535 bytes.
+    pub fn write(&self, to: &mut Vec<u8>) {
+        match *self {
+            Self::RdmaPeer { qp_num, gid, psn, mtu } => Tlv::append(to, 0x0410, |to| {
+                qp_num.write(to);
+                gid.write(to);
+                psn.write(to);
+                mtu.write(to);
+            }),
+            Self::HostNqn(name) => Tlv::append(to, 0x0411, |to| to.extend_from_slice(name.as_bytes())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::testing::hex, *};
+
+    #[test]
+    fn every_binding_tlv_is_laid_out_as_documented() {
+        let vf = PciAddress { domain: 0x0102, bus: 3, devfn: 0x21 };
+        let cases = [
+            (BindingTlv::Endpoint { kind: EndpointKind::Fbmu, addr: "1.2.3.4:5" }, "0101 000a 09 312e322e332e343a35"),
+            (BindingTlv::Generation(7), "0102 0008 0000000000000007"),
+            (BindingTlv::LeaseKey(7), "0103 0008 0000000000000007"),
+            (
+                BindingTlv::Limits { offset: 0, len: 0x1000, max_io: 0x2000 },
+                "0104 0014 0000000000000000 0000000000001000 00002000",
+            ),
+            (BindingTlv::RdmaRkey(7), "0201 0004 00000007"),
+            (BindingTlv::RdmaRemoteAddr(7), "0202 0008 0000000000000007"),
+            (BindingTlv::RdmaQpNum(7), "0203 0004 00000007"),
+            (BindingTlv::RdmaGid([0xAA; 16]), "0204 0010 aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"),
+            (BindingTlv::RdmaPort(7), "0205 0002 0007"),
+            (BindingTlv::RdmaPsn(7), "0206 0004 00000007"),
+            (BindingTlv::NvmeNqn("nqn"), "0301 0003 6e716e"),
+            (BindingTlv::NvmeTrAddr("::1"), "0302 0003 3a3a31"),
+            (BindingTlv::NvmeTrSvcId(4420), "0303 0002 1144"),
+            (BindingTlv::NvmeTrType(NvmeTransport::Loop), "0304 0001 02"),
+            (BindingTlv::SrIovVf(vf), "0501 0004 01020321"),
+            (BindingTlv::SrIovVfIndex(7), "0502 0002 0007"),
+            (BindingTlv::SrIovPf(vf), "0503 0004 01020321"),
+            (BindingTlv::OfiProvider("tcp"), "0601 0003 746370"),
+            (BindingTlv::OfiFabricName("f"), "0602 0001 66"),
+            (BindingTlv::OfiEpType(OfiEndpoint::Rdm), "0603 0001 03"),
+            (BindingTlv::OfiAddr(&[1, 2]), "0604 0002 0102"),
+            (BindingTlv::OfiAccessModel(OfiAccess::Msg), "0605 0001 02"),
+            (BindingTlv::OfiCapabilityFlags(7), "0606 0008 0000000000000007"),
+            (BindingTlv::OfiMaxMsgSize(7), "0607 0008 0000000000000007"),
+            (BindingTlv::OfiProtocolVersion(1), "0608 0001 01"),
+            (BindingTlv::OfiLeaseId(7), "0609 0008 0000000000000007"),
+        ];
+        for (tlv, bytes) in cases {
+            let bytes = hex(bytes);
+            let mut written = Vec::new();
+            tlv.write(&mut written);
+            assert_eq!(written, bytes, "{tlv:?}");
+            assert_eq!(BindingTlv::read(Tlv::parse(&bytes).unwrap()), Ok(Some(tlv)));
+            let longer = [&bytes[4..], &[0xFF]].concat();
+            let longer = BindingTlv::read(Tlv::of(tlv.tag(), &longer).unwrap());
+            assert!(!matches!(longer, Ok(Some(same)) if same == tlv), "{tlv:?}");
+            let shorter = BindingTlv::read(Tlv::of(tlv.tag(), &bytes[4..bytes.len() - 1]).unwrap());
+            assert_ne!(shorter, Ok(Some(tlv)));
+        }
+    }
+
+    #[test]
+    fn unknown_tags_and_endpoint_kinds_are_skipped() {
+        for tag in [0x0100, 0x0105, 0x0207, 0x0305, 0x0504, 0x060A, 0x7777] {
+            assert_eq!(BindingTlv::read(Tlv::of(tag, &[1]).unwrap()), Ok(None), "{tag:#x}");
+        }
+        assert_eq!(BindingTlv::read(Tlv::of(0x0101, &[99, b'x']).unwrap()), Ok(None));
+        assert_eq!(ClientTlv::read(Tlv::of(0x0401, &[0; 8]).unwrap()), Ok(None));
+    }
+
+    #[test]
+    fn the_clients_side_is_laid_out_as_documented() {
+        let peer = ClientTlv::RdmaPeer { qp_num: 1, gid: [0xBB; 16], psn: 2, mtu: 4096 };
+        let bytes = hex("0410 001a 00000001 bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb 00000002 1000");
+        for (tlv, bytes) in [(peer, bytes), (ClientTlv::HostNqn("nqn"), hex("0411 0003 6e716e"))] {
+            let mut written = Vec::new();
+            tlv.write(&mut written);
+            assert_eq!(written, bytes);
+            assert_eq!(ClientTlv::read(Tlv::parse(&bytes).unwrap()), Ok(Some(tlv)));
+        }
+        assert_eq!(ClientTlv::read(Tlv::of(0x0410, &[0; 25]).unwrap()), Err(FabricError::Truncated));
+        assert_eq!(ClientTlv::read(Tlv::of(0x0411, &[0xFF]).unwrap()), Err(FabricError::Utf8));
+    }
+}

@@ -1,0 +1,204 @@
+//! Params and results of the ops on a node: identity, inventory, enrolment, tokens, fences, TCP proxies. PING, GET_*,
+//! SCHEDULER_FENCE_GET and LEASE_LIST_ACTIVE have empty params.
+
+use super::{
+    LeaseStatus, ResourceFlags,
+    codec::{FabricError, List, Reader, Wire},
+    macros::wire,
+};
+
+/// The most resources of an inventory or an announcement.
+pub const MAX_RESOURCES: usize = 1024;
+
+wire! {
+    /// Result of PING.
+    pub struct Pong {
+        /// Seconds since the node started.
+        pub uptime_secs: u64,
+    }
+
+    /// Result of GET_IDENTITY.
+    pub struct Identity {
+        /// The node's id.
+        pub node_id: u128,
+        /// The node's Ed25519 key, which signs tokens, certificates and announcements (decision 26).
+        pub controller_pubkey: [u8; 32],
+    }
+
+    /// Params of ENROLL_REQUEST; the result is a [`super::Certificate`].
+    pub struct Enroll {
+        /// Id of the key.
+        pub node_id: u128,
+        /// The key, which also signs the request (decision 2).
+        pub public_key: [u8; 32],
+    }
+
+    /// Params of CAP_REFRESH; the request carries the token, the result is its successor.
+    pub struct CapRefresh {
+        /// Seconds; more than [`super::MAX_TOKEN_TTL`] is cut.
+        pub ttl_secs: u32,
+    }
+
+    /// Params of CAP_REVOKE; the result is a [`super::RevokeBroadcast`].
+    pub struct CapRevoke {
+        /// The token to revoke.
+        pub token_id: u128,
+        /// Seconds; at least 300 count (decision 12).
+        pub ttl_secs: u32,
+    }
+
+    /// Params of SCHEDULER_FENCE_SET; the result is empty.
+    pub struct FenceSet {
+        /// The epoch to install.
+        pub new_epoch: u64,
+    }
+
+    /// Result of SCHEDULER_FENCE_GET.
+    pub struct FenceState {
+        /// Whether a fence is installed.
+        pub installed: bool,
+        /// Its epoch; 0 without one.
+        pub epoch: u64,
+    }
+
+    /// Params of SVC_TCP_BIND.
+    pub struct SvcTcpBind {
+        /// How long the proxy is wanted.
+        pub duration_secs: u32,
+        /// The local port it leads to.
+        pub backend_port: u16,
+    }
+
+    /// Result of SVC_TCP_BIND.
+    pub struct SvcTcpGrant {
+        /// The lease the proxy lives by.
+        pub lease_id: u128,
+        /// Seconds since the epoch.
+        pub expires_at: u64,
+        /// The port it listens on, at 127.0.0.1.
+        pub ingress_port: u16,
+    }
+
+    /// Params of SVC_TCP_QUERY.
+    pub struct SvcTcpQuery {
+        /// The proxy's lease.
+        pub lease_id: u128,
+    }
+
+    /// Result of SVC_TCP_QUERY.
+    pub struct SvcTcpState {
+        /// The lease's state.
+        pub status: LeaseStatus,
+        /// Seconds since the epoch.
+        pub expires_at: u64,
+        /// The port it listens on; 0 where it no longer does.
+        pub ingress_port: u16,
+    }
+
+    /// One resource of an inventory or an announcement: 36 bytes.
+    pub struct ResourceSummary {
+        /// Its id.
+        pub resource_id: u128,
+        /// A number of [`super::ResourceType`]; a newer node may send others.
+        pub resource_type: u16,
+        /// Its condition.
+        pub flags: ResourceFlags,
+        /// How much there is: bytes for MEM and BLOCK, units of its kind otherwise.
+        pub capacity: u64,
+        /// How much of it can be leased now.
+        pub available: u64,
+    }
+}
+
+/// Result of GET_INVENTORY.
+pub type Inventory<'a> = List<'a, ResourceSummary, MAX_RESOURCES>;
+
+/// Params of CAP_REQUEST: 24 bytes, 32 with the epoch trailer. The result is a [`super::CapabilityToken`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CapRequest {
+    /// Bits of [`super::Perms`]; others are INSUFFICIENT_PERM (decision 8).
+    pub perms: u32,
+    /// Seconds; more than [`super::MAX_TOKEN_TTL`] is cut, 0 is INVALID_PARAMS.
+    pub ttl_secs: u32,
+    /// Who shall hold the token.
+    pub audience: u128,
+    /// The scheduler's epoch, compared with the installed fence.
+    pub epoch: Option<u64>,
+}
+
+impl<'a> Wire<'a> for CapRequest {
+    fn read(from: &mut Reader<'a>) -> Result<Self, FabricError> {
+        Ok(Self {
+            perms: from.get()?,
+            ttl_secs: from.get()?,
+            audience: from.get()?,
+            epoch: if from.remaining() == 0 { None } else { Some(from.get()?) },
+        })
+    }
+
+    fn write(&self, to: &mut Vec<u8>) {
+        self.perms.write(to);
+        self.ttl_secs.write(to);
+        self.audience.write(to);
+        if let Some(epoch) = self.epoch {
+            epoch.write(to);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::testing::{exact, exact_but, hex},
+        *,
+    };
+
+    const NINE: &str = "00000000000000000000000000000009";
+
+    #[test]
+    fn node_ops_are_laid_out_as_documented() {
+        exact(&Pong { uptime_secs: 5 }, "0000000000000005");
+        let key = "ab".repeat(32);
+        exact(&Identity { node_id: 9, controller_pubkey: [0xAB; 32] }, &format!("{NINE} {key}"));
+        exact(&Enroll { node_id: 9, public_key: [0xAB; 32] }, &format!("{NINE} {key}"));
+        exact(&FenceSet { new_epoch: 3 }, "0000000000000003");
+        exact(&FenceState { installed: true, epoch: 3 }, "01 0000000000000003");
+        assert!(FenceState::parse(&hex("02 0000000000000003")).is_err());
+    }
+
+    #[test]
+    fn token_ops_are_laid_out_as_documented() {
+        let request = CapRequest { perms: 0x80, ttl_secs: 60, audience: 9, epoch: None };
+        exact(&request, &format!("00000080 0000003c {NINE}"));
+        let with_epoch = CapRequest { epoch: Some(2), ..request };
+        exact_but(&with_epoch, &format!("00000080 0000003c {NINE} 0000000000000002"), &[24]);
+        exact(&CapRefresh { ttl_secs: 60 }, "0000003c");
+        exact(&CapRevoke { token_id: 9, ttl_secs: 60 }, &format!("{NINE} 0000003c"));
+    }
+
+    #[test]
+    fn proxies_are_laid_out_as_documented() {
+        exact(&SvcTcpBind { duration_secs: 60, backend_port: 8080 }, "0000003c 1f90");
+        let grant = SvcTcpGrant { lease_id: 9, expires_at: 7, ingress_port: 8080 };
+        exact(&grant, &format!("{NINE} 0000000000000007 1f90"));
+        exact(&SvcTcpQuery { lease_id: 9 }, NINE);
+        let state = SvcTcpState { status: LeaseStatus::Revoked, expires_at: 7, ingress_port: 0 };
+        exact(&state, "02 0000000000000007 0000");
+    }
+
+    #[test]
+    fn an_inventory_is_a_list_of_36_byte_summaries() {
+        let memory = ResourceSummary {
+            resource_id: 9,
+            resource_type: 2,
+            flags: ResourceFlags::DEGRADED,
+            capacity: 0x1000,
+            available: 0x800,
+        };
+        let entry = format!("{NINE} 0002 0002 0000000000001000 0000000000000800");
+        assert_eq!(hex(&entry).len(), 36);
+        exact(&Inventory::of(&[memory]).unwrap(), &format!("0001 {entry}"));
+        let reserved = format!("0001 {NINE} 0002 0004 0000000000001000 0000000000000800");
+        assert_eq!(Inventory::parse(&hex(&reserved)), Err(FabricError::Flags("ResourceFlags")));
+    }
+}
