@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use anyhow::Context;
-use berth_host::{TscClock, UdpConfig};
+use berth_host::{BindError, TscClock, UdpConfig};
 use berth_port::{Fault, Loopback, Port};
 use berth_udp::UdpPort;
 use berth_uring::UringSocket;
@@ -73,10 +73,9 @@ pub(crate) fn peer(args: &RpcArgs) -> SocketAddr {
 /// Opens the port on the calling thread and hands it to `user`.
 pub(crate) fn open(opening: &Opening<'_>, user: impl PortUser) -> anyhow::Result<()> {
     let Opening { args, max_frame, clock, cpus } = *opening;
-    let socket = UdpConfig { max_frame: max_frame.min(LONGEST_UDP), ..UdpConfig::new(args.bind()) };
     match args.port {
-        PortDriver::Udp => hand_over(opening, UdpPort::open(&socket)?, user),
-        PortDriver::Uring => hand_over(opening, UringSocket::bind(&socket)?.into_port()?, user),
+        PortDriver::Udp => hand_over(opening, with_socket(opening, UdpPort::open)?, user),
+        PortDriver::Uring => hand_over(opening, with_socket(opening, UringSocket::bind)?.into_port()?, user),
         PortDriver::Dpdk => dpdk(opening, user)?,
         PortDriver::Loopback => {
             let (ours, theirs) = Loopback::pair(LOOPBACK, LOOPBACK_DEPTH, max_frame);
@@ -88,6 +87,22 @@ pub(crate) fn open(opening: &Opening<'_>, user: impl PortUser) -> anyhow::Result
     }
     Ok(())
 }
+
+/// Opens a socket with room for a whole window of answers, or with what the kernel grants.
+fn with_socket<P>(opening: &Opening<'_>, open: impl Fn(&UdpConfig) -> Result<P, BindError>) -> Result<P, BindError> {
+    let max_frame = opening.max_frame.min(LONGEST_UDP);
+    let socket = UdpConfig { max_frame, rcvbuf: Some(SOCKET_BUFFER), ..UdpConfig::new(opening.args.bind()) };
+    match open(&socket) {
+        Err(e @ BindError::Buffer { .. }) => {
+            eprintln!("bursts of answers may be lost: {e}");
+            open(&UdpConfig { rcvbuf: None, ..socket })
+        }
+        opened => opened,
+    }
+}
+
+/// What a socket asks the kernel to hold for it, in bytes as the kernel accounts for them: some 5,000 short answers.
+const SOCKET_BUFFER: usize = 4 << 20;
 
 /// Puts the faults of the command line in between, if any.
 fn hand_over<P: Port>(opening: &Opening<'_>, port: P, user: impl PortUser) {

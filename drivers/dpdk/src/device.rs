@@ -20,6 +20,7 @@ use crate::{
     error::{Errno, Error},
     port::DpdkPort,
     rings::Rings,
+    unmap::Bursts,
 };
 
 /// Names pools, so that one that stays behind its device cannot be in the way of the next.
@@ -295,11 +296,12 @@ pub(crate) fn start(device: &mut Device, config: &PortConfig) -> Result<HostConf
 /// A port for each queue of a started device.
 pub(crate) fn ports(device: Device, config: &PortConfig, host: &HostConfig) -> Vec<DpdkPort> {
     let (device, shared) = (Arc::new(device), SharedNeighbours::default());
-    (0..config.queues)
-        .map(|queue| {
-            DpdkPort::new(device.clone(), queue, device.pools[usize::from(queue)], Host::sharing(host, &shared))
-        })
-        .collect()
+    let memif = device.name.starts_with("net_memif");
+    let port = |queue| {
+        let pool = device.pools[usize::from(queue)];
+        DpdkPort::new(device.clone(), queue, memif.then(Bursts::register), pool, Host::sharing(host, &shared))
+    };
+    (0..config.queues).map(port).collect()
 }
 
 /// A port of the dynamic range that differs between processes and devices.

@@ -8,7 +8,10 @@ use std::{
 
 use berth_dpdk_sys as sys;
 
-use crate::error::{Errno, Error};
+use crate::{
+    error::{Errno, Error},
+    unmap,
+};
 
 /// Where packet memory comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +52,7 @@ impl Eal {
         if INITIALISED.swap(true, Ordering::SeqCst) {
             return Err(Error::AlreadyInitialised);
         }
+        unmap::prepare().map_err(Error::Eal)?;
         let prefix = format!("berth-{}", std::process::id());
         let arguments = arguments(config, &prefix);
         let cpus = config.cpus.clone();

@@ -23,8 +23,9 @@
 //! # Trust
 //!
 //! Bytes from the wire are never trusted. Descriptors are: a network card writes them, and for memif or vhost the
-//! process on the other side does, into memory that DPDK's drivers read without suspicion. A memif or vhost peer can
-//! therefore crash this process; the mode of its socket says who may be one.
+//! process on the other side does, into memory that DPDK's drivers read without suspicion. A memif or vhost peer that
+//! means to can therefore crash this process; the mode of its socket says who may be one. A peer that merely goes,
+//! killed in the middle of a burst, cannot (see `unmap.rs`).
 
 mod device;
 mod eal;
@@ -32,6 +33,7 @@ mod error;
 mod mbuf;
 mod port;
 mod rings;
+mod unmap;
 
 pub use device::{PortConfig, open};
 pub use eal::{Eal, EalConfig, Memory};

@@ -12,7 +12,7 @@ use berth_dpdk_sys as sys;
 use berth_net::{Drop as Reason, Host, NoRoute, Outcome};
 use berth_port::{BURST, Frame, Nanos, Port, PostError, Verdict};
 
-use crate::{device::Device, eal::register_thread, error::Error, mbuf::Mbuf};
+use crate::{device::Device, eal::register_thread, error::Error, mbuf::Mbuf, unmap::Registered};
 
 /// Frames that wait for the device; two bursts, so that answers and posted frames do not starve each other.
 const TX_QUEUE: usize = 2 * BURST;
@@ -26,6 +26,8 @@ const CLOCK_POLLS: u32 = 64;
 pub struct DpdkPort {
     device: Arc<Device>,
     queue: u16,
+    /// Set where the peer's memory can be unmapped at any time.
+    bursts: Option<Registered>,
     pool: *mut sys::rte_mempool,
     host: Host,
     max_frame: usize,
@@ -58,10 +60,17 @@ struct Counters {
 unsafe impl Send for DpdkPort {}
 
 impl DpdkPort {
-    pub(crate) fn new(device: Arc<Device>, queue: u16, pool: *mut sys::rte_mempool, host: Host) -> Self {
+    pub(crate) fn new(
+        device: Arc<Device>,
+        queue: u16,
+        bursts: Option<Registered>,
+        pool: *mut sys::rte_mempool,
+        host: Host,
+    ) -> Self {
         Self {
             device,
             queue,
+            bursts,
             pool,
             max_frame: host.max_payload(),
             host,
@@ -106,11 +115,11 @@ impl DpdkPort {
             if rest.is_empty() {
                 break;
             }
+            let (port, queue) = (self.device.port, self.queue);
             // SAFETY: the queue is started and this thread's alone; the array holds that many buffers we own, and those
             // the device takes are the device's from then on.
-            let taken =
-                unsafe { sys::rte_eth_tx_burst(self.device.port, self.queue, rest.as_mut_ptr(), rest.len() as u16) };
-            sent += usize::from(taken);
+            let burst = || unsafe { sys::rte_eth_tx_burst(port, queue, rest.as_mut_ptr(), rest.len() as u16) };
+            sent += usize::from(during(self.bursts.as_ref(), burst));
         }
         self.counters.tx_frames += sent as u64;
         self.tx.drain(..sent);
@@ -194,6 +203,15 @@ impl DpdkPort {
     }
 }
 
+/// Runs a burst, during which no memory is unmapped where `bursts` says that it could be.
+#[inline]
+fn during(bursts: Option<&Registered>, burst: impl FnOnce() -> u16) -> u16 {
+    match bursts {
+        Some(bursts) => bursts.during(burst),
+        None => burst(),
+    }
+}
+
 /// Frees buffers we own.
 fn free(mbufs: &mut ArrayVec<*mut sys::rte_mbuf, TX_QUEUE>) {
     // SAFETY: the array holds that many buffers we own, and is emptied.
@@ -215,11 +233,11 @@ impl Port for DpdkPort {
             }
         }
         let mut burst = [std::ptr::null_mut(); BURST];
+        let (port, queue) = (self.device.port, self.queue);
         // SAFETY: the queue is started and this thread's alone; the array has room for BURST buffers, which are ours
         // from then on.
-        let count = usize::from(unsafe {
-            sys::rte_eth_rx_burst(self.device.port, self.queue, burst.as_mut_ptr(), BURST as u16)
-        });
+        let receive = || unsafe { sys::rte_eth_rx_burst(port, queue, burst.as_mut_ptr(), BURST as u16) };
+        let count = usize::from(during(self.bursts.as_ref(), receive));
         let burst = &burst[..count];
         let mut lent = self.counters.rx_frames;
         let mut done = ArrayVec::<*mut sys::rte_mbuf, TX_QUEUE>::new();

@@ -1,0 +1,151 @@
+//! A memif peer that goes takes its memory along: nobody may be inside a burst then.
+//!
+//! When a peer closes the control channel or dies, DPDK's memif driver marks the device as not connected, which bursts
+//! check as they begin, and then unmaps the peer's memory, on DPDK's interrupt thread. It does not wait for a burst that
+//! has begun (DPDK 22.11; a poll thread that is preempted inside one then reads unmapped memory). So the waiting is done
+//! here: this module defines `munmap`, which takes the C library's place in this process, also for the driver, and
+//! lets every memif burst end before the kernel is asked to unmap anything.
+
+use std::{
+    ptr,
+    sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, compiler_fence},
+};
+
+use crate::error::Errno;
+
+/// Whether a queue's thread is inside the memif driver: odd while it is.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Bursts {
+    count: AtomicU64,
+    taken: AtomicBool,
+    next: AtomicPtr<Bursts>,
+}
+
+/// All there ever were, which are few: one is taken again when its queue is gone.
+static ALL: AtomicPtr<Bursts> = AtomicPtr::new(ptr::null_mut());
+
+/// Announces to the kernel that this process will ask for barriers.
+pub(crate) fn prepare() -> Result<(), Errno> {
+    // SAFETY: the call takes three numbers.
+    match unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) } {
+        0 => Ok(()),
+        _ => Err(Errno(std::io::Error::last_os_error().raw_os_error().unwrap_or(0))),
+    }
+}
+
+impl Bursts {
+    /// One for a queue; given back when it is dropped.
+    pub(crate) fn register() -> Registered {
+        let free = |bursts: &&Self| !bursts.taken.swap(true, Ordering::Relaxed);
+        Registered(all().find(free).unwrap_or_else(|| {
+            let new = Box::leak(Box::<Self>::default());
+            new.taken.store(true, Ordering::Relaxed);
+            let mut head = ALL.load(Ordering::Relaxed);
+            loop {
+                new.next.store(head, Ordering::Relaxed);
+                match ALL.compare_exchange_weak(head, new, Ordering::Release, Ordering::Relaxed) {
+                    Ok(_) => return new,
+                    Err(other) => head = other,
+                }
+            }
+        }))
+    }
+}
+
+fn all() -> impl Iterator<Item = &'static Bursts> {
+    // SAFETY: every pointer in the list came from Box::leak, and Release and Acquire order its contents before it.
+    let follow = |at: &AtomicPtr<Bursts>| unsafe { at.load(Ordering::Acquire).as_ref() };
+    std::iter::successors(follow(&ALL), move |bursts| follow(&bursts.next))
+}
+
+/// A queue's [`Bursts`].
+#[derive(Debug)]
+pub(crate) struct Registered(&'static Bursts);
+
+impl Registered {
+    /// Runs `burst`, whose memory stays mapped meanwhile. Two plain stores: what orders them is the barrier that
+    /// `munmap` makes every thread execute.
+    #[inline]
+    pub(crate) fn during<R>(&self, burst: impl FnOnce() -> R) -> R {
+        let count = &self.0.count;
+        // Only this queue's thread writes it.
+        let before = count.load(Ordering::Relaxed);
+        count.store(before.wrapping_add(1), Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        let result = burst();
+        count.store(before.wrapping_add(2), Ordering::Release);
+        result
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        self.0.taken.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Waits for the end of every burst that began before.
+fn wait_for_bursts() {
+    if ALL.load(Ordering::Acquire).is_null() {
+        return;
+    }
+    // After it, a burst either is seen as begun below, or sees that its device is not connected.
+    // SAFETY: the call takes three numbers; `prepare` announced it, so it cannot fail.
+    unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) };
+    for bursts in all() {
+        let begun = bursts.count.load(Ordering::Acquire);
+        while begun & 1 == 1 && bursts.count.load(Ordering::Acquire) == begun {
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// The C library's `munmap`, once no memif burst is under way. Takes no lock and allocates nothing, since allocators
+/// call it.
+///
+/// # Safety
+/// As munmap(2): nothing refers to the `len` bytes at `addr`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn munmap(addr: *mut libc::c_void, len: libc::size_t) -> libc::c_int {
+    wait_for_bursts();
+    // SAFETY: handed on to the caller of this function.
+    unsafe { libc::syscall(libc::SYS_munmap, addr, len) as libc::c_int }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::mpsc,
+        thread,
+        time::{Duration, Instant},
+    };
+
+    use super::*;
+
+    #[test]
+    fn memory_stays_mapped_until_a_burst_ends() {
+        const BURST: Duration = Duration::from_millis(100);
+        prepare().unwrap();
+        let (begun, wait) = mpsc::channel();
+        // The last one registered, so that the whole list is walked.
+        let _idle = Bursts::register();
+        let burst = thread::spawn(move || {
+            Bursts::register().during(|| {
+                begun.send(()).unwrap();
+                thread::sleep(BURST);
+                Instant::now()
+            })
+        });
+        wait.recv().unwrap();
+        // SAFETY: a new anonymous mapping, to which nothing refers, is made and unmapped.
+        unsafe {
+            let (protection, flags) = (libc::PROT_READ, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+            let page = libc::mmap(ptr::null_mut(), 4096, protection, flags, -1, 0);
+            assert_eq!(libc::munmap(page, 4096), 0);
+        }
+        let unmapped = Instant::now();
+        assert!(burst.join().unwrap() <= unmapped);
+        assert!(!all().any(|bursts| bursts.count.load(Ordering::Relaxed) & 1 == 1));
+    }
+}
