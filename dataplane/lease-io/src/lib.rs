@@ -1,2 +1,32 @@
 //! Access to leased memory and blocks: two-sided messages, FBMU, FBBU, FBMT, FBBT and pages, without I/O.
+//!
+//! ```text
+//! a message  ->  protocol    what is asked for (two_sided, shim, stream)
+//!                Gate        probes the table, berth_lease::check decides, memory is copied on the spot
+//!                BlockIo,    blocks go to their engine, which answers later: a future for tasks,
+//!                Flights     slots that a poll loop looks at for its services
+//! an answer  <-  protocol    its status and data
+//! ```
+//!
+//! Every access of every carrier goes through [`Gate`]: there is one decision and one copy. Nothing here waits, reads
+//! a clock or makes a system call, and memory is served without allocation or lock.
 #![forbid(unsafe_code)]
+
+mod block;
+mod counts;
+mod datagram;
+mod flights;
+mod gate;
+mod service;
+mod shim;
+mod stream;
+mod two_sided;
+
+pub use block::BlockIo;
+pub use counts::{Counts, Totals};
+pub use datagram::{Answer, Later, Protocol, Request, answer};
+pub use gate::{Ask, Failure, Gate, Served};
+pub use service::LeaseService;
+pub use shim::Shim;
+pub use stream::{LONGEST, Progress, Step, Stream};
+pub use two_sided::TwoSided;

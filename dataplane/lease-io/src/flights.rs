@@ -1,0 +1,158 @@
+//! Block accesses of a poll loop: so many at once, each in a slot with what its answer needs.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use berth_lease::{BlockDone, BlockError, Held, Op, Reader, Table};
+use berth_port::{BURST, Nanos, Port, PostError};
+use crossbeam_queue::ArrayQueue;
+
+use crate::{
+    Failure, Gate, Later, Protocol,
+    block::{place, request},
+    counts::Event,
+    datagram::is_answered,
+};
+
+/// Accesses under way and what waits for them.
+pub(crate) struct Flights<E> {
+    slots: Vec<Slot<E>>,
+    free: Vec<usize>,
+    landed: Arc<Landed>,
+    /// A slot whose answer found the transmit queue full.
+    stalled: Option<usize>,
+}
+
+struct Slot<E> {
+    /// Here while nothing is under way.
+    reader: Option<Reader>,
+    /// Here while something is.
+    held: Option<Held>,
+    /// Kept from one access to the next, for most are of the same length.
+    buffer: Box<[u8]>,
+    waiting: Option<(SocketAddr, Later<E>)>,
+    outcome: Result<(), Failure>,
+}
+
+/// What the engines have finished.
+#[derive(Debug)]
+struct Landed(ArrayQueue<Landing>);
+
+#[derive(Debug)]
+struct Landing {
+    slot: usize,
+    buffer: Box<[u8]>,
+    result: Result<(), BlockError>,
+}
+
+impl BlockDone for Landed {
+    fn done(&self, tag: u64, buffer: Box<[u8]>, result: Result<(), BlockError>) {
+        let landing = Landing { slot: tag as usize, buffer, result };
+        self.0.push(landing).expect("the queue has room for every slot");
+    }
+}
+
+impl<E: Copy> Flights<E> {
+    /// Room for `slots` accesses at once.
+    pub(crate) fn new(table: &Table, slots: usize) -> Self {
+        let slot = || Slot {
+            reader: Some(table.reader()),
+            held: None,
+            buffer: Box::default(),
+            waiting: None,
+            outcome: Ok(()),
+        };
+        Self {
+            slots: std::iter::repeat_with(slot).take(slots).collect(),
+            free: (0..slots).collect(),
+            landed: Arc::new(Landed(ArrayQueue::new(slots.max(1)))),
+            stalled: None,
+        }
+    }
+
+    /// Starts an access whose message is `message`. A failure is for the caller to answer.
+    pub(crate) fn start(
+        &mut self,
+        gate: &Gate,
+        peer: SocketAddr,
+        later: Later<E>,
+        message: &[u8],
+        now: Nanos,
+    ) -> Result<(), Failure> {
+        let index = self.free.pop().ok_or(Failure::Busy)?;
+        let slot = &mut self.slots[index];
+        let held = slot.reader.take().expect("a free slot has its reader").hold();
+        let (blocks, span) = match place(&held, &later.ask, &gate.regions, now) {
+            Ok(placed) => placed,
+            Err(refusal) => {
+                slot.reader = Some(held.end());
+                self.free.push(index);
+                return Err(refusal.into());
+            }
+        };
+        let mut buffer = std::mem::take(&mut slot.buffer);
+        if buffer.len() as u64 != span.len {
+            buffer = vec![0; span.len as usize].into();
+        }
+        let op = later.ask.access.op;
+        if op == Op::Write {
+            buffer.copy_from_slice(&message[later.data.clone()]);
+        }
+        (slot.held, slot.waiting) = (Some(held), Some((peer, later)));
+        blocks.submit(request(op, &span, buffer, index as u64, self.landed.clone()));
+        Ok(())
+    }
+
+    /// Posts the answers of accesses that have ended, and returns how many.
+    pub(crate) fn poll<P: Protocol<Echo = E>, Q: Port>(&mut self, gate: &mut Gate, port: &mut Q) -> usize {
+        let mut posted = 0;
+        if let Some(index) = self.stalled.take() {
+            posted += self.post::<P, Q>(index, gate, port);
+        }
+        while posted < BURST && self.stalled.is_none() {
+            let Some(Landing { slot: index, buffer, result }) = self.landed.0.pop() else { break };
+            let slot = &mut self.slots[index];
+            slot.reader = slot.held.take().map(Held::end);
+            slot.buffer = buffer;
+            slot.outcome = result.map_err(Failure::from);
+            posted += self.post::<P, Q>(index, gate, port);
+        }
+        posted
+    }
+
+    /// Posts the answer of one slot and frees it, or keeps it for the next poll.
+    fn post<P: Protocol<Echo = E>, Q: Port>(&mut self, index: usize, gate: &mut Gate, port: &mut Q) -> usize {
+        let slot = &mut self.slots[index];
+        let (peer, later) = slot.waiting.as_ref().expect("somebody waits for every access");
+        let (op, len) = (later.ask.access.op, slot.buffer.len());
+        let outcome = match slot.outcome {
+            Ok(()) if op == Op::Read && P::HEAD + len > port.max_frame() => Err(Failure::Storage),
+            outcome => outcome,
+        };
+        let data = if op == Op::Read { len } else { 0 };
+        let mut posted = 0;
+        if is_answered::<P>(outcome) {
+            match port.post(*peer, |buf| {
+                if outcome.is_ok() {
+                    buf[P::HEAD..][..data].copy_from_slice(&slot.buffer[..data]);
+                }
+                P::finish(&later.echo, outcome.map(|()| data), buf)
+            }) {
+                Ok(()) => posted = 1,
+                Err(PostError::Full) => {
+                    self.stalled = Some(index);
+                    return 0;
+                }
+                Err(PostError::Unreachable) => gate.counts.add(Event::Unroutable),
+            }
+        }
+        gate.counts.outcome(op, later.ask.access.len, outcome);
+        slot.waiting = None;
+        self.free.push(index);
+        posted
+    }
+
+    /// Accesses that nobody has answered yet.
+    pub(crate) fn outstanding(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+}

@@ -1,0 +1,141 @@
+//! The one way to leased bytes.
+
+use berth_lease::{
+    Access, BlockError, Bytes, Entry, LeaseId, Op, Reader, Refusal, Region, RegionKind, Regions, Span, Storage, Table,
+    check,
+};
+use berth_port::Nanos;
+use berth_wire::fabric::data::BLOCK;
+
+use crate::Counts;
+
+/// What a message asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ask {
+    /// The whole id, where the message carries it: a lease that merely shares its key is unknown.
+    pub id: Option<LeaseId>,
+    /// The access.
+    pub access: Access,
+}
+
+/// What became of an access that was allowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Served {
+    /// The bytes have been copied.
+    Done,
+    /// They lie on blocks, and nothing was done: start it with [`Gate::start`].
+    Blocks,
+}
+
+/// Why an access has no effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failure {
+    /// It is not allowed.
+    Refused(Refusal),
+    /// Too many block operations are under way.
+    Busy,
+    /// The storage failed.
+    Storage,
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl From<BlockError> for Failure {
+    fn from(error: BlockError) -> Self {
+        match error {
+            BlockError::Busy => Self::Busy,
+            BlockError::Io(_) => Self::Storage,
+        }
+    }
+}
+
+/// One core's, or one connection's, way to leased bytes.
+#[derive(Debug)]
+pub struct Gate {
+    pub(crate) table: Table,
+    reader: Reader,
+    pub(crate) regions: Regions,
+    pub(crate) counts: Counts,
+}
+
+impl Gate {
+    /// A way to the leases of `table`, whose bytes lie in `regions`.
+    pub fn new(table: &Table, regions: &Regions) -> Self {
+        Self { table: table.clone(), reader: table.reader(), regions: regions.clone(), counts: Counts::default() }
+    }
+
+    /// Decides on a read and, where the bytes lie in memory, copies them to the front of `into`.
+    ///
+    /// # Panics
+    /// Where the read is allowed and longer than `into`.
+    #[inline]
+    pub fn read(&mut self, ask: &Ask, into: &mut [u8], now: Nanos) -> Result<Served, Refusal> {
+        debug_assert_eq!(ask.access.op, Op::Read);
+        self.serve(ask, now, |bytes, at, len| bytes.read(at, &mut into[..len]))
+    }
+
+    /// Decides on a write and, where the bytes lie in memory, copies them from the front of `from`.
+    ///
+    /// # Panics
+    /// Where the write is allowed and longer than `from`.
+    #[inline]
+    pub fn write(&mut self, ask: &Ask, from: &[u8], now: Nanos) -> Result<Served, Refusal> {
+        debug_assert_eq!(ask.access.op, Op::Write);
+        self.serve(ask, now, |bytes, at, len| bytes.write(at, &from[..len]))
+    }
+
+    #[inline]
+    fn serve(&mut self, ask: &Ask, now: Nanos, copy: impl FnOnce(&dyn Bytes, u64, usize)) -> Result<Served, Refusal> {
+        let guard = self.reader.enter();
+        let (region, span) = decide(guard.probe(ask.access.key), ask, &self.regions, now)?;
+        let Storage::Bytes(bytes) = &region.storage else { return Ok(Served::Blocks) };
+        copy(&**bytes, span.at, span.len as usize);
+        Ok(Served::Done)
+    }
+
+    /// The lease that `ask` names, if it takes accesses now; what of it is asked for does not matter.
+    pub fn look(&mut self, ask: &Ask, now: Nanos) -> Result<Entry, Refusal> {
+        let guard = self.reader.enter();
+        let entry = named(guard.probe(ask.access.key), ask);
+        let offset = entry.map_or(0, |entry| entry.first);
+        let first = Access { offset, len: 1, well_formed: true, ..ask.access };
+        match (check(entry.as_ref(), &first, now), entry) {
+            (Ok(_) | Err(Refusal::Denied), Some(entry)) => Ok(entry),
+            (Err(refusal), _) => Err(refusal),
+            (Ok(_), None) => Err(Refusal::Unknown),
+        }
+    }
+
+    /// What this gate has counted.
+    pub fn counts(&mut self) -> &mut Counts {
+        &mut self.counts
+    }
+}
+
+/// The entry, if it is the one that the message names.
+#[inline]
+fn named(entry: Option<Entry>, ask: &Ask) -> Option<Entry> {
+    entry.filter(|entry| ask.id.is_none_or(|id| id == entry.id))
+}
+
+/// Decides on an access by what a probe said. Blocks are accessed whole.
+#[inline]
+pub(crate) fn decide<'r>(
+    entry: Option<Entry>,
+    ask: &Ask,
+    regions: &'r Regions,
+    now: Nanos,
+) -> Result<(&'r Region, Span), Refusal> {
+    let entry = named(entry, ask);
+    let region = entry.and_then(|entry| regions.get(entry.region));
+    let whole = region.is_none_or(|region| {
+        region.kind == RegionKind::Memory || (ask.access.offset | ask.access.len).is_multiple_of(BLOCK)
+    });
+    let access = Access { well_formed: ask.access.well_formed && whole, ..ask.access };
+    let span = check(entry.as_ref(), &access, now)?;
+    Ok((region.ok_or(Refusal::Unknown)?, span))
+}
