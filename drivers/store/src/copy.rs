@@ -1,0 +1,52 @@
+//! Copies to and from memory that others write at the same time.
+//!
+//! Memory that is leased has no owner in this program: two peers may write the same bytes while a third reads them, on
+//! other cores or by DMA. No reference to such bytes is ever made, and no ordinary load or store touches them. The
+//! copies here count as one relaxed atomic access per byte, for which such races are defined; what comes out is a mix
+//! of old and new bytes. On x86-64 the copy is one string instruction, which the compiler cannot look into and which
+//! reads and writes each byte once; elsewhere it is that loop of byte accesses itself.
+
+#[cfg(target_arch = "x86_64")]
+use std::arch::asm;
+#[cfg(not(target_arch = "x86_64"))]
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+/// Copies `len` bytes, either side of which may be shared.
+///
+/// # Safety
+/// `from` is valid for reads and `to` for writes of `len` bytes, and they do not overlap. What is not shared follows
+/// Rust's usual rules for that access.
+#[inline]
+pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the caller vouches for both ranges; the instruction touches nothing else, and the direction flag is
+    // clear on entry to every asm block.
+    unsafe {
+        asm!("rep movsb", inout("rcx") len => _, inout("rsi") from => _, inout("rdi") to => _, options(nostack, preserves_flags));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    for at in 0..len {
+        // SAFETY: the caller vouches for both ranges; bytes are always aligned.
+        unsafe {
+            let byte = AtomicU8::from_ptr(from.add(at).cast_mut()).load(Relaxed);
+            AtomicU8::from_ptr(to.add(at)).store(byte, Relaxed);
+        }
+    }
+}
+
+/// Zeroes `len` bytes that may be shared.
+///
+/// # Safety
+/// `to` is valid for writes of `len` bytes.
+pub(crate) unsafe fn zero(to: *mut u8, len: usize) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: as in `copy`.
+    unsafe {
+        asm!("rep stosb", inout("rcx") len => _, inout("rdi") to => _, in("al") 0u8, options(nostack, preserves_flags));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    for at in 0..len {
+        // SAFETY: as in `copy`.
+        unsafe { AtomicU8::from_ptr(to.add(at)).store(0, Relaxed) };
+    }
+}
