@@ -2,14 +2,15 @@
 
 use std::{collections::BTreeSet, fmt::Write as _, net::SocketAddr, path::Path};
 
+use berth_identity::Enrolment;
 use berth_plugin::Plugin;
 use berth_qec::Algorithm;
 use berth_rpc::Dispatch;
 
 use crate::{
     config::{
-        Backing, Config, Control, Dataplane, Driver, Enroll, Handler, Host, Kind, Loaded, Node, Note, Policy, Port,
-        Region, Service, type_word,
+        Backing, Config, Control, Dataplane, Driver, Handler, Host, Kind, Loaded, Node, Note, Policy, Port, Region,
+        Service, type_word,
     },
     sys::Root,
 };
@@ -109,8 +110,8 @@ fn describe_region(region: &Region) -> String {
 
 fn describe_control(control: &Control, node: &Node) -> String {
     let enroll = match control.enroll {
-        Enroll::Closed => "closed",
-        Enroll::Open => "open",
+        Enrolment::Closed => "closed",
+        Enrolment::Open => "open",
     };
     let (enrolled, state, key) = (control.enrolled.len(), node.state_dir.display(), node.key_file.display());
     let fence = if control.require_fence { ", tokens only under a fence" } else { "" };
@@ -118,8 +119,8 @@ fn describe_control(control: &Control, node: &Node) -> String {
 }
 
 fn describe_policy(policy: &Policy, regions: &[Region]) -> String {
-    let presenter = policy.presenter.map_or_else(|| "*".to_string(), |id| format!("{id:032x}"));
-    let perms: Vec<_> = policy.perms.words().collect();
+    let presenter = policy.presenter.map_or_else(|| "*".to_string(), |id| id.to_string());
+    let perms: Vec<_> = policy.perms.names().collect();
     let names = policy.regions.as_ref().map(|list| list.iter().map(|i| regions[*i].name.as_str()).collect::<Vec<_>>());
     let regions = names.map_or_else(|| "all regions".to_string(), |names| names.join(", "));
     format!("{presenter}: {} on {regions}", perms.join(", "))

@@ -6,7 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use berth_tls::key_file;
+use berth_identity::{Enrolment, NodeId, PublicKey};
+use berth_wire::fabric::Perms;
 
 use super::{
     port::{self, Binds},
@@ -41,9 +42,9 @@ pub struct Control {
     /// Where the discovery relay listens; `None` is off.
     pub relay: Option<SocketAddr>,
     /// Who may enroll.
-    pub enroll: Enroll,
+    pub enroll: Enrolment,
     /// Public keys that are enrolled from the start.
-    pub enrolled: Vec<[u8; 32]>,
+    pub enrolled: Vec<PublicKey>,
     /// Whether no token is issued before a scheduler has installed a fence.
     pub require_fence: bool,
     /// How many requests of one sender are served in a second; 0 is without limit.
@@ -52,39 +53,15 @@ pub struct Control {
     pub policies: Vec<Policy>,
 }
 
-/// `control.enroll`
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Enroll {
-    /// Only keys that the configuration lists.
-    Closed,
-    /// Any key.
-    Open,
-}
-
 /// `[[control.policy]]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
     /// The id of the presenter; `None` is every enrolled one.
-    pub presenter: Option<u128>,
+    pub presenter: Option<NodeId>,
     /// What it may do.
     pub perms: Perms,
     /// The regions it may lease from, by position; `None` is all.
     pub regions: Option<Vec<usize>>,
-}
-
-/// Permissions as bits of a token's `perms` (profile, "Payloads").
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Perms(pub u32);
-
-impl Perms {
-    /// Every permission and its word.
-    pub const WORDS: [(&'static str, u32); 7] =
-        [("read", 1), ("write", 2), ("alloc", 4), ("revoke", 8), ("exec", 16), ("admin", 32), ("delegate", 64)];
-
-    /// The words of the permissions that are set.
-    pub fn words(self) -> impl Iterator<Item = &'static str> {
-        Self::WORDS.into_iter().filter(move |(_, bit)| self.0 & bit != 0).map(|(word, _)| word)
-    }
 }
 
 /// `[dataplane]`
@@ -133,7 +110,7 @@ pub(super) fn control(mut t: Table<'_, '_>, regions: &[Region], binds: &mut Bind
     let local = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let mut listen = |key| listener(&mut t, key, &format!("control.{key}"), binds);
     let (udp, quic, relay) = (listen("udp"), listen("quic"), listen("relay"));
-    let enroll = t.choice("enroll", &[("closed", Enroll::Closed), ("open", Enroll::Open)]);
+    let enroll = t.choice("enroll", &[("closed", Enrolment::Closed), ("open", Enrolment::Open)]);
     let enrolled = t.texts("enrolled").map_or_else(Vec::new, |at| at.value);
     let enrolled = enrolled.iter().filter_map(|at| public_key(&t, at)).collect();
     let require_fence = t.flag("require_fence").unwrap_or(false);
@@ -145,7 +122,7 @@ pub(super) fn control(mut t: Table<'_, '_>, regions: &[Region], binds: &mut Bind
         udp: udp.unwrap_or(local(5700)),
         quic: quic.unwrap_or(local(5701)),
         relay,
-        enroll: enroll.map_or(Enroll::Closed, |at| at.value),
+        enroll: enroll.map_or(Enrolment::Closed, |at| at.value),
         enrolled,
         require_fence,
         max_requests_per_sec: max_requests_per_sec.map_or(10_000, |at| at.value as u32),
@@ -174,8 +151,8 @@ fn listener(t: &mut Table<'_, '_>, key: &'static str, owner: &str, binds: &mut B
     Some(bind)
 }
 
-fn public_key(t: &Table<'_, '_>, at: &At<&str>) -> Option<[u8; 32]> {
-    let key = key_file::public_key(at.value).map(|key| key.to_bytes());
+fn public_key(t: &Table<'_, '_>, at: &At<&str>) -> Option<PublicKey> {
+    let key = at.value.parse().ok();
     if key.is_none() {
         let message = format_args!("\"{}\" is not a public key; `berth key show` prints one: 64 hex digits", at.value);
         t.sink().wrong(at, message);
@@ -186,26 +163,25 @@ fn public_key(t: &Table<'_, '_>, at: &At<&str>) -> Option<[u8; 32]> {
 fn policy(mut t: Table<'_, '_>, regions: &[Region]) -> Option<Policy> {
     let presenter = t.text("presenter");
     let presenter = t.require("presenter", presenter, "presenter = \"*\" or the id that `berth key show` prints");
-    let presenter = presenter.and_then(|at| match at.value {
-        "*" => Some(None),
-        id if id.len() == 32 && id.bytes().all(|digit| digit.is_ascii_hexdigit()) => {
-            u128::from_str_radix(id, 16).ok().map(Some)
-        }
-        other => {
-            let message =
-                format_args!("\"{other}\" is not an id; write \"*\" or the 32 hex digits that `berth key show` prints");
+    let presenter = presenter.and_then(|at| {
+        let parsed = if at.value == "*" { Some(None) } else { at.value.parse().ok().map(Some) };
+        if parsed.is_none() {
+            let message = format_args!(
+                "\"{}\" is not an id; write \"*\" or the 32 hex digits that `berth key show` prints",
+                at.value
+            );
             t.sink().wrong(&at, message);
-            None
         }
+        parsed
     });
     let words = t.texts("perms");
     let words = t.require("perms", words, "perms = [\"read\", \"write\", \"alloc\"]");
-    let mut perms = Perms::default();
+    let mut perms = Perms::NONE;
     for at in words.map_or_else(Vec::new, |at| at.value) {
-        if let Some((_, bit)) = Perms::WORDS.iter().find(|(word, _)| *word == at.value) {
-            perms.0 |= bit;
+        if let Some(perm) = Perms::from_name(at.value) {
+            perms = perms | perm;
         } else {
-            let advice = instead(at.value, Perms::WORDS.iter().map(|(word, _)| *word));
+            let advice = instead(at.value, Perms::ALL.names());
             t.sink().wrong(&at, format_args!("\"{}\" is not a permission; {advice}", at.value));
         }
     }

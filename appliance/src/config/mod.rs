@@ -18,7 +18,7 @@ use std::{
 use toml::de::{DeTable, DeValue};
 
 pub use decoder::Decoder;
-pub use fabric::{Control, Dataplane, Enroll, Node, Perms, Policy};
+pub use fabric::{Control, Dataplane, Node, Policy};
 pub use function::{Function, Handler, type_word};
 pub use port::{Dpdk, Driver, Fault, Pcap, Port, Rpc, Service};
 pub use region::{Backing, Kind, Region};

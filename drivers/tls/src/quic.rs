@@ -2,8 +2,9 @@
 
 use std::{fmt, sync::Arc};
 
+use berth_identity::{Identity, PublicKey};
 use ed25519_dalek::{
-    SigningKey, VerifyingKey,
+    VerifyingKey,
     pkcs8::{EncodePrivateKey as _, spki::DecodePublicKey as _},
 };
 use quinn::crypto::rustls::{HandshakeData, QuicClientConfig, QuicServerConfig};
@@ -53,17 +54,17 @@ impl Alpn {
 }
 
 /// The key of the peer, which the handshake has proved.
-pub fn peer_key(connection: &quinn::Connection) -> Option<VerifyingKey> {
+pub fn peer_key(connection: &quinn::Connection) -> Option<PublicKey> {
     let chain = connection.peer_identity()?.downcast::<Vec<CertificateDer<'static>>>().ok()?;
     key_of(chain.first()?).ok()
 }
 
 /// Says whether a peer with this key is let in.
-pub type Admit = Arc<dyn Fn(&VerifyingKey) -> bool + Send + Sync>;
+pub type Admit = Arc<dyn Fn(&PublicKey) -> bool + Send + Sync>;
 
 /// TLS for a listener that takes the three protocols and admits peers by key. Sessions are never resumed, so that
 /// every connection is admitted anew.
-pub fn server_config(key: &SigningKey, admit: Admit) -> Result<QuicServerConfig, TlsError> {
+pub fn server_config(key: &Identity, admit: Admit) -> Result<QuicServerConfig, TlsError> {
     let (certificate, private) = certificate(key)?;
     let mut config = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13])?
@@ -76,7 +77,7 @@ pub fn server_config(key: &SigningKey, admit: Admit) -> Result<QuicServerConfig,
 }
 
 /// TLS for a connection to a node that `admit` accepts.
-pub fn client_config(key: &SigningKey, alpn: Alpn, admit: Admit) -> Result<QuicClientConfig, TlsError> {
+pub fn client_config(key: &Identity, alpn: Alpn, admit: Admit) -> Result<QuicClientConfig, TlsError> {
     let (certificate, private) = certificate(key)?;
     let mut config = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13])?
@@ -111,8 +112,8 @@ fn provider() -> Arc<CryptoProvider> {
 }
 
 /// A self-signed certificate around the key.
-fn certificate(key: &SigningKey) -> Result<(CertificateDer<'static>, PrivateKeyDer<'static>), TlsError> {
-    let document = key.to_pkcs8_der()?;
+fn certificate(key: &Identity) -> Result<(CertificateDer<'static>, PrivateKeyDer<'static>), TlsError> {
+    let document = key.signing_key().to_pkcs8_der()?;
     let private = PrivatePkcs8KeyDer::from(document.as_bytes().to_vec());
     let pair = KeyPair::try_from(&private)?;
     let certificate = CertificateParams::new(Vec::new())?.self_signed(&pair)?;
@@ -120,10 +121,10 @@ fn certificate(key: &SigningKey) -> Result<(CertificateDer<'static>, PrivateKeyD
 }
 
 /// The Ed25519 key in a certificate.
-fn key_of(certificate: &CertificateDer<'_>) -> Result<VerifyingKey, Error> {
+fn key_of(certificate: &CertificateDer<'_>) -> Result<PublicKey, Error> {
     let spki = ParsedCertificate::try_from(certificate)?.subject_public_key_info();
     let key = VerifyingKey::from_public_key_der(&spki).ok();
-    key.filter(|key| !key.is_weak()).ok_or(Error::InvalidCertificate(CertificateError::BadEncoding))
+    key.and_then(|key| key.try_into().ok()).ok_or(Error::InvalidCertificate(CertificateError::BadEncoding))
 }
 
 /// Admits either side of a connection by its key alone.

@@ -6,22 +6,22 @@ use std::{
     time::Duration,
 };
 
+use berth_identity::{Identity, PublicKey};
 use berth_tls::{
     key_file,
     quic::{self, Admit, Alpn},
 };
-use ed25519_dalek::{SigningKey, VerifyingKey};
 use quinn::{ClientConfig, Connection, Endpoint, ServerConfig};
 
 const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-fn only(key: VerifyingKey) -> Admit {
+fn only(key: PublicKey) -> Admit {
     Arc::new(move |found| *found == key)
 }
 
 struct Pair {
-    server: SigningKey,
-    client: SigningKey,
+    server: Identity,
+    client: Identity,
 }
 
 impl Pair {
@@ -30,7 +30,7 @@ impl Pair {
     }
 
     /// Connects, and waits until both sides are sure of each other.
-    async fn connect(&self, alpn: Alpn, admitted: VerifyingKey, expected: VerifyingKey) -> Option<[Connection; 2]> {
+    async fn connect(&self, alpn: Alpn, admitted: PublicKey, expected: PublicKey) -> Option<[Connection; 2]> {
         let tls = quic::server_config(&self.server, only(admitted)).unwrap();
         let listener = Endpoint::server(ServerConfig::with_crypto(Arc::new(tls)), LOCAL).unwrap();
         let address = listener.local_addr().unwrap();
@@ -51,7 +51,7 @@ impl Pair {
 #[tokio::test]
 async fn both_sides_know_each_others_keys() {
     let pair = Pair::new();
-    let (server, client) = (pair.server.verifying_key(), pair.client.verifying_key());
+    let (server, client) = (*pair.server.public_key(), *pair.client.public_key());
     for alpn in [Alpn::Control, Alpn::Memory, Alpn::Block] {
         let [near, far] = pair.connect(alpn, client, server).await.unwrap();
         assert_eq!((quic::peer_key(&near), quic::peer_key(&far)), (Some(server), Some(client)));
@@ -62,8 +62,8 @@ async fn both_sides_know_each_others_keys() {
 #[tokio::test]
 async fn unknown_peers_are_refused_on_either_side() {
     let pair = Pair::new();
-    let (server, client) = (pair.server.verifying_key(), pair.client.verifying_key());
-    let other = key_file::generate().unwrap().verifying_key();
+    let (server, client) = (*pair.server.public_key(), *pair.client.public_key());
+    let other = *key_file::generate().unwrap().public_key();
     assert!(pair.connect(Alpn::Control, other, server).await.is_none(), "an unenrolled client");
     assert!(pair.connect(Alpn::Control, client, other).await.is_none(), "an impostor of the node");
 }
