@@ -181,7 +181,8 @@ fn policy(mut t: Table<'_, '_>, regions: &[Region]) -> Option<Policy> {
         if let Some(perm) = Perms::from_name(at.value) {
             perms = perms | perm;
         } else {
-            let advice = instead(at.value, Perms::ALL.names());
+            let words: Vec<_> = Perms::ALL.names().collect();
+            let advice = instead(at.value, words.iter().map(String::as_str));
             t.sink().wrong(&at, format_args!("\"{}\" is not a permission; {advice}", at.value));
         }
     }
