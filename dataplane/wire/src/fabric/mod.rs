@@ -6,6 +6,7 @@
 //! `signed_bytes` functions say what a signature covers.
 #![allow(clippy::doc_markdown)] // the documents' names of ops and TLVs
 
+mod announce;
 mod binding;
 mod certificate;
 mod codec;
@@ -13,16 +14,23 @@ mod codes;
 pub mod data;
 mod export;
 mod frame;
+mod intent;
+mod inventory;
 mod lease;
 mod macros;
 mod node;
 mod request;
+mod solicit;
 #[cfg(test)]
 mod testing;
 mod thermal;
 mod tlv;
 mod token;
 
+pub use announce::{
+    Announce, Endpoint, MAX_ADDR, MAX_ANNOUNCE, MAX_ANNOUNCE_TLVS, MAX_ENDPOINTS, MAX_RELAYED, Relayed, Withdraw,
+    WithdrawDetail, WithdrawReason,
+};
 pub use binding::{BindKind, BindingTlv, ClientTlv, NvmeTransport, OfiAccess, OfiEndpoint, PciAddress};
 pub use certificate::{CERT_DOMAIN, Certificate, MAX_EXTENSIONS, MAX_REVOKED, RevokeBroadcast};
 pub use codec::{Bytes, FabricError, List, ListIter, Reader, ShortText, Text, Wire};
@@ -34,6 +42,14 @@ pub use export::{
 pub use frame::{
     FRAME_DOMAIN, Fragment, Frame, FrameFlags, FrameHeader, MAGIC, MAX_DATAGRAM_PAYLOAD, MAX_MESSAGE, VERSION,
 };
+pub use intent::{
+    Affinity, AffinityCategory, AffinityStrength, AffinityTarget, IntentSharing, IntentTier, IntentTlv, Intents,
+    KvCacheIntent, MAX_AFFINITIES, MAX_TARGET,
+};
+pub use inventory::{
+    CpuIsolation, GpuAttachInfo, GpuExclusivity, InventoryTlv, MAX_ATTACH_DOMAINS, MAX_PREFERRED_TIERS,
+    MAX_TRUST_DOMAIN, MemTierInfo, MemTierKind, NodeAffinityMeta, SupportedIsolation, TierFlags, TierShare,
+};
 pub use lease::{
     LeaseAlloc, LeaseBind, LeaseEntry, LeaseGrant, LeaseList, LeaseRef, LeaseRenew, LeaseRenewed, LeaseState,
     MAX_LISTED,
@@ -43,6 +59,7 @@ pub use node::{
     ResourceSummary, SvcTcpBind, SvcTcpGrant, SvcTcpQuery, SvcTcpState,
 };
 pub use request::{Presenter, REQUEST_DOMAIN, Request, Response};
+pub use solicit::{Filter, FilterField, FilterOp, MAX_FILTERS, QUERY_INVENTORY, Solicit};
 pub use thermal::{MilliCelsius, SensorStatus, Thermal};
 pub use tlv::{Tlv, Tlv8, Tlvs};
 pub use token::{
