@@ -14,6 +14,7 @@ mod codes;
 pub mod data;
 mod export;
 mod frame;
+mod gpu;
 mod intent;
 mod inventory;
 mod lease;
@@ -21,6 +22,7 @@ mod macros;
 mod node;
 mod request;
 mod solicit;
+mod tasklet;
 #[cfg(test)]
 mod testing;
 mod thermal;
@@ -42,6 +44,7 @@ pub use export::{
 pub use frame::{
     FRAME_DOMAIN, Fragment, Frame, FrameFlags, FrameHeader, MAGIC, MAX_DATAGRAM_PAYLOAD, MAX_MESSAGE, VERSION,
 };
+pub use gpu::{GpuStatus, GpuSubmit, GpuSubmitted, MAX_ARGS, MAX_KERNEL_NAME};
 pub use intent::{
     Affinity, AffinityCategory, AffinityStrength, AffinityTarget, IntentSharing, IntentTier, IntentTlv, Intents,
     KvCacheIntent, MAX_AFFINITIES, MAX_TARGET,
@@ -60,6 +63,11 @@ pub use node::{
 };
 pub use request::{Presenter, REQUEST_DOMAIN, Request, Response};
 pub use solicit::{Filter, FilterField, FilterOp, MAX_FILTERS, QUERY_INVENTORY, Solicit};
+pub use tasklet::{
+    CapEntry, LogRecord, MAX_CAPS, MAX_LOG, MAX_LOGS, TaskletAffinity, TaskletLeaseAlloc, TaskletLeaseFree,
+    TaskletLeaseGrant, TaskletLimits, TaskletOutput, TaskletRef, TaskletRights, TaskletState, TaskletStatus,
+    TaskletSubmit, TaskletSubmitted,
+};
 pub use thermal::{MilliCelsius, SensorStatus, Thermal};
 pub use tlv::{Tlv, Tlv8, Tlvs};
 pub use token::{
