@@ -6,6 +6,7 @@
 mod certificate;
 mod enrolled;
 mod keys;
+pub mod link;
 mod rates;
 mod revocations;
 pub mod token;

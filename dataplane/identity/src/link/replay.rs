@@ -1,0 +1,82 @@
+//! Which nonces were used (profile, "Replay").
+
+use std::collections::HashMap;
+
+use crate::NodeId;
+
+/// How many nonces, counted down from the highest, are still accepted once each.
+pub const REPLAY_WINDOW: u64 = 1024;
+
+const WORDS: usize = REPLAY_WINDOW as usize / 64;
+
+/// The nonces of every sender. Only verified messages may touch it, so it is bounded by how many keys are enrolled.
+#[derive(Debug, Default)]
+pub struct Replay {
+    senders: HashMap<NodeId, Window>,
+}
+
+#[derive(Debug)]
+struct Window {
+    highest: u64,
+    /// One bit for each nonce of the window, at its remainder by the window's size.
+    used: [u64; WORDS],
+}
+
+impl Replay {
+    /// Whether a message with this nonce would be accepted.
+    pub fn is_fresh(&self, sender: NodeId, nonce: u64) -> bool {
+        self.senders.get(&sender).is_none_or(|window| window.is_fresh(nonce))
+    }
+
+    /// Accepts the nonce of a verified message, once. `false`: it was used, or lies below the window.
+    pub fn accept(&mut self, sender: NodeId, nonce: u64) -> bool {
+        let window = self.senders.entry(sender).or_insert(Window { highest: nonce, used: [0; WORDS] });
+        window.accept(nonce)
+    }
+
+    /// The highest nonce of every sender, in no order: what a node keeps to refuse old messages after a restart.
+    pub fn highest(&self) -> impl Iterator<Item = (NodeId, u64)> {
+        self.senders.iter().map(|(sender, window)| (*sender, window.highest))
+    }
+
+    /// Refuses every nonce of `sender` up to this one, as after a restart.
+    pub fn refuse_up_to(&mut self, sender: NodeId, nonce: u64) {
+        let window = self.senders.entry(sender).or_insert(Window { highest: nonce, used: [0; WORDS] });
+        if window.highest <= nonce {
+            *window = Window { highest: nonce, used: [u64::MAX; WORDS] };
+        }
+    }
+}
+
+impl Window {
+    fn is_fresh(&self, nonce: u64) -> bool {
+        match self.highest.checked_sub(nonce) {
+            None => true,
+            Some(below) => below < REPLAY_WINDOW && self.used[word(nonce)] & bit(nonce) == 0,
+        }
+    }
+
+    fn accept(&mut self, nonce: u64) -> bool {
+        if !self.is_fresh(nonce) {
+            return false;
+        }
+        if nonce > self.highest {
+            if nonce - self.highest >= REPLAY_WINDOW {
+                self.used = [0; WORDS];
+            } else {
+                (self.highest + 1..=nonce).for_each(|skipped| self.used[word(skipped)] &= !bit(skipped));
+            }
+            self.highest = nonce;
+        }
+        self.used[word(nonce)] |= bit(nonce);
+        true
+    }
+}
+
+fn word(nonce: u64) -> usize {
+    (nonce % REPLAY_WINDOW / 64) as usize
+}
+
+fn bit(nonce: u64) -> u64 {
+    1 << (nonce % 64)
+}
