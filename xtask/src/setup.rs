@@ -62,7 +62,7 @@ pub(crate) fn python() -> Result<PathBuf> {
     if !stamp.exists() {
         eprintln!("making a Python environment with Stim and PyMatching in {}", venv.display());
         run(&mut cmd("python3", ["-m".as_ref(), "venv".as_ref(), venv.as_os_str()]))?;
-        let wanted = ["stim==1.16.0", "pymatching==2.4.0", "hdrhistogram==0.10.8"];
+        let wanted = ["stim==1.16.0", "pymatching==2.4.0"];
         run(cmd(&python.to_string_lossy(), ["-m", "pip", "install", "--quiet"]).args(wanted))?;
         std::fs::write(&stamp, "").with_context(|| format!("cannot write {}", stamp.display()))?;
     }
