@@ -1,2 +1,40 @@
-//! A client of fabricBIOS nodes: control over UDP and QUIC, access to leases.
+//! A client of fabricBIOS nodes.
+//!
+//! ```no_run
+//! # async fn tour() -> Result<(), Box<dyn std::error::Error>> {
+//! use std::{path::Path, sync::Arc};
+//! use berth_client::{Alloc, Client, Data, Via};
+//! use berth_wire::fabric::Perms;
+//!
+//! let identity = Arc::new(berth_tls::key_file::read(Path::new("key"))?);
+//! let client = Client::quic(identity, "127.0.0.1:5701".parse()?, None).await?;
+//! let token = client.cap_request(Perms::READ | Perms::WRITE | Perms::ALLOC, 60, 0, None).await?;
+//! let lease = client.lease_alloc(&token, &Alloc::memory(1 << 20, 60)).await?;
+//! let mut data = Data::open(client.identity(), &lease, Via::Quic, None).await?;
+//! data.write(0, b"hello").await?;
+//! assert_eq!(data.read(0, 5).await?, b"hello");
+//! client.lease_free(lease.lease_id).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`Client`] speaks to the control plane, over UDP or QUIC alike; [`Data`] reads and writes a lease over any of its
+//! dataplanes. An answer other than OK is an [`Error`] that names the status and says what it means.
 #![forbid(unsafe_code)]
+#![allow(clippy::doc_markdown)] // the documents' names of ops
+
+mod client;
+mod data;
+mod error;
+mod grant;
+mod ops;
+mod quic;
+mod token;
+mod udp;
+
+pub use client::Client;
+pub use data::{Data, Via};
+pub use error::Error;
+pub use grant::Grant;
+pub use ops::{Alloc, Exported, Relocated};
+pub use token::Token;

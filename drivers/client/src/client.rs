@@ -1,0 +1,155 @@
+//! One node's control plane.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use berth_identity::{Identity, PublicKey, link::Message};
+use berth_tls::quic::Alpn;
+use berth_wire::fabric::{Bytes, Frame, MAX_MESSAGE, MsgType, Op, Request, Response, Status, Wire as _};
+use tokio::time::timeout;
+
+use crate::{Error, Token, quic, udp};
+
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A connection to the control plane of one node. Ops may run side by side.
+#[derive(Debug)]
+pub struct Client {
+    identity: Arc<Identity>,
+    node: SocketAddr,
+    link: Link,
+    next_request: AtomicU64,
+}
+
+#[derive(Debug)]
+enum Link {
+    Udp(udp::Link),
+    Quic(quic::Link),
+}
+
+impl Client {
+    /// Speaks to a node over UDP. Where its key is given, only what it signed is an answer; where not, answers are not
+    /// proved to be the node's.
+    pub async fn udp(identity: Arc<Identity>, node: SocketAddr, key: Option<PublicKey>) -> Result<Self, Error> {
+        let link = Link::Udp(udp::Link::open(&identity, node, key).await?);
+        Ok(Self { identity, node, link, next_request: AtomicU64::new(1) })
+    }
+
+    /// Connects to a node over QUIC. Where its key is given, a node with another one is refused.
+    pub async fn quic(identity: Arc<Identity>, node: SocketAddr, key: Option<PublicKey>) -> Result<Self, Error> {
+        let opened = timeout(PATIENCE, quic::Link::open(&identity, node, Alpn::Control, key)).await;
+        let link = Link::Quic(opened.map_err(|_| too_late(node))??);
+        Ok(Self { identity, node, link, next_request: AtomicU64::new(1) })
+    }
+
+    /// Who this client is.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// The node's address.
+    pub fn node(&self) -> SocketAddr {
+        self.node
+    }
+
+    /// The node's key, where the connection has proved it: on QUIC.
+    pub fn node_key(&self) -> Option<PublicKey> {
+        match &self.link {
+            Link::Udp(_) => None,
+            Link::Quic(link) => link.peer(),
+        }
+    }
+
+    /// Ends the connection in good order.
+    pub async fn close(self) {
+        if let Link::Quic(link) = self.link {
+            link.close().await;
+        }
+    }
+
+    /// Runs one op: `resource` 0 is any, and `token` may be left out where the op needs none. Returns the op's result.
+    pub async fn call(&self, op: Op, resource: u128, token: Option<&Token>, params: &[u8]) -> Result<Vec<u8>, Error> {
+        let (code, token) = (op.code(), token.map_or(&[][..], Token::as_bytes));
+        let payload = match &self.link {
+            Link::Udp(link) => {
+                let make = |client: &mut berth_identity::link::Client, node, key| {
+                    client.request(node, key, code, resource, token, params)
+                };
+                link.exchange(make).await?.payload
+            }
+            Link::Quic(link) => {
+                let (token, params) = (Bytes::of(token)?, Bytes::of(params)?);
+                let request = Request { op: code, resource_id: resource, token, params, presenter: None };
+                self.stream(link, MsgType::Request, request.to_vec(), MsgType::Response).await?
+            }
+        };
+        let response = Response::parse(&payload)?;
+        if response.op != code {
+            return Err(Error::Mismatch);
+        }
+        match Status::from_code(response.status) {
+            Some(Status::Ok) => Ok(response.result.get().to_vec()),
+            Some(status) => Err(Error::Refused { op, status }),
+            None => Err(Error::UnknownStatus { op, code: response.status }),
+        }
+    }
+
+    /// Sends a PAGE_REQUEST payload and returns the PAGE_RESPONSE's, both as [`berth_wire::fabric::data::page`] has
+    /// them.
+    pub async fn page(&self, request: Vec<u8>) -> Result<Vec<u8>, Error> {
+        match &self.link {
+            Link::Udp(link) => {
+                Ok(link.exchange(|client, node, key| client.page_request(node, key, request)).await?.payload)
+            }
+            Link::Quic(link) => self.stream(link, MsgType::PageRequest, request, MsgType::PageResponse).await,
+        }
+    }
+
+    /// Sends a SOLICIT payload, signed, and returns the RESPONSE's, with the announcements that match.
+    pub async fn solicit(&self, query: Vec<u8>) -> Result<Vec<u8>, Error> {
+        match &self.link {
+            Link::Udp(link) => {
+                Ok(link.exchange(|client, node, key| client.solicit(node, key, query, true)).await?.payload)
+            }
+            Link::Quic(link) => self.stream(link, MsgType::Solicit, query, MsgType::Response).await,
+        }
+    }
+
+    /// One message each way on a stream of its own.
+    async fn stream(
+        &self,
+        link: &quic::Link,
+        kind: MsgType,
+        payload: Vec<u8>,
+        wanted: MsgType,
+    ) -> Result<Vec<u8>, Error> {
+        let request_id = self.next_request.fetch_add(1, Relaxed);
+        let message = Message {
+            kind,
+            sender: self.identity.id(),
+            request_id,
+            nonce: request_id,
+            payload: payload.into(),
+            v2: false,
+            signature: None,
+        };
+        let exchanged = timeout(PATIENCE, link.roundtrip(&message.to_frame())).await;
+        let answer = exchanged.map_err(|_| too_late(self.node))??;
+        let Frame { header, payload, .. } = Frame::parse(&answer, MAX_MESSAGE)?;
+        if (header.msg_type, header.request_id, header.nonce) != (wanted, request_id, request_id) {
+            return Err(Error::Mismatch);
+        }
+        Ok(payload.to_vec())
+    }
+}
+
+pub(crate) fn too_late(node: SocketAddr) -> Error {
+    Error::Timeout { node, seconds: PATIENCE.as_secs() }
+}

@@ -1,0 +1,209 @@
+//! FBMT and FBBT over TCP and QUIC.
+
+use std::{io, net::SocketAddr};
+
+use berth_wire::fabric::{
+    FabricError,
+    data::{
+        BLOCK, IoStatus,
+        stream::{Header, Hello, HelloAck, Kind, Op, Range, ReadResp, WriteResp},
+    },
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    time::timeout,
+};
+use zerocopy::IntoBytes as _;
+
+use super::PATIENCE;
+use crate::{Error, Grant, client::too_late, quic::Link};
+
+/// No answer is longer: the most that a node serves at once, and its fields.
+const MAX_ANSWER: usize = (16 << 20) + 64;
+
+/// Bytes that lengths on the wire count in.
+fn unit(kind: Kind) -> u64 {
+    match kind {
+        Kind::Memory => 1,
+        Kind::Block => BLOCK,
+    }
+}
+
+fn kind(lease: &Grant) -> Kind {
+    if lease.is_block() { Kind::Block } else { Kind::Memory }
+}
+
+fn message(kind: Kind, op: Op, request_id: u32, parts: &[&[u8]]) -> Vec<u8> {
+    let len = parts.iter().map(|part| part.len()).sum::<usize>();
+    let mut message = Header::new(kind, op, len as u32, request_id).as_bytes().to_vec();
+    for part in parts {
+        message.extend_from_slice(part);
+    }
+    message
+}
+
+fn read_request(kind: Kind, request_id: u32, offset: u64, len: u32) -> Vec<u8> {
+    let range = Range::new(offset / unit(kind), len / unit(kind) as u32);
+    message(kind, Op::Read, request_id, &[range.as_bytes()])
+}
+
+fn write_request(kind: Kind, request_id: u32, offset: u64, data: &[u8]) -> Vec<u8> {
+    let range = Range::new(offset / unit(kind), (data.len() as u64 / unit(kind)) as u32);
+    message(kind, Op::Write, request_id, &[range.as_bytes(), data])
+}
+
+/// Checks the header of an answer and returns the length of its payload.
+fn payload_len(kind: Kind, header: &[u8], wanted: Op, request_id: u32) -> Result<(Op, usize), Error> {
+    let header = Header::parse(header).ok_or(FabricError::Truncated)?;
+    let op = header.op().filter(|_| header.is_sound(kind)).ok_or(FabricError::Value("op"))?;
+    if op != Op::Error && (op, header.request_id()) != (wanted, request_id) {
+        return Err(Error::Mismatch);
+    }
+    let len = header.payload_len() as usize;
+    if len > MAX_ANSWER { Err(FabricError::Limit("payload_len").into()) } else { Ok((op, len)) }
+}
+
+fn status(byte: u8) -> Result<(), Error> {
+    match IoStatus::from_byte(byte) {
+        Some(IoStatus::Ok) => Ok(()),
+        Some(status) => Err(Error::Access(status)),
+        None => Err(FabricError::Value("status").into()),
+    }
+}
+
+/// The payload of an answer behind its fixed fields, if its status is OK.
+fn outcome(op: Op, mut payload: Vec<u8>) -> Result<Vec<u8>, Error> {
+    let fixed = match op {
+        Op::ReadResp => ReadResp::LEN,
+        Op::WriteResp => WriteResp::LEN,
+        _ => 1,
+    };
+    status(*payload.first().ok_or(FabricError::Truncated)?)?;
+    if op == Op::Error || payload.len() < fixed {
+        return Err(FabricError::Truncated.into());
+    }
+    payload.drain(..fixed);
+    Ok(payload)
+}
+
+/// The most bytes of one access, as `HELLO_ACK` says.
+fn greeted(kind: Kind, payload: &[u8]) -> Result<u64, Error> {
+    let ack = HelloAck::parse(kind, payload).ok_or(FabricError::Truncated)?;
+    match ack {
+        HelloAck::Memory { status: code, max_read_len, max_write_len, .. } => {
+            status(code).map(|()| max_read_len.min(max_write_len).into())
+        }
+        HelloAck::Block { status: code, block_size, max_blocks_per_io, .. } => {
+            status(code).map(|()| u64::from(block_size) * u64::from(max_blocks_per_io))
+        }
+    }
+}
+
+/// A lease over TCP.
+#[derive(Debug)]
+pub(super) struct Tcp {
+    node: SocketAddr,
+    stream: TcpStream,
+    kind: Kind,
+    request_id: u32,
+}
+
+impl Tcp {
+    /// Connects and names the lease.
+    pub(super) async fn open(node: SocketAddr, lease: &Grant) -> Result<(Self, u64), Error> {
+        let io = |source| Error::Io { node, source };
+        let stream = TcpStream::connect(node).await.map_err(io)?;
+        stream.set_nodelay(true).map_err(io)?;
+        let mut tcp = Self { node, stream, kind: kind(lease), request_id: 0 };
+        let hello = message(tcp.kind, Op::Hello, 0, &[Hello::new(lease.lease_id).as_bytes()]);
+        let (op, payload) = tcp.exchange(&hello, Op::HelloAck).await?;
+        let most = if op == Op::HelloAck { greeted(tcp.kind, &payload)? } else { outcome(op, payload).map(|_| 0)? };
+        Ok((tcp, most))
+    }
+
+    async fn exchange(&mut self, request: &[u8], wanted: Op) -> Result<(Op, Vec<u8>), Error> {
+        let exchanged = timeout(PATIENCE, async {
+            self.stream.write_all(request).await?;
+            let mut header = [0; Header::LEN];
+            self.stream.read_exact(&mut header).await?;
+            let found = payload_len(self.kind, &header, wanted, self.request_id);
+            let mut payload = vec![0; found.as_ref().map_or(0, |(_, len)| *len)];
+            self.stream.read_exact(&mut payload).await?;
+            io::Result::Ok(found.map(|(op, _)| (op, payload)))
+        });
+        match exchanged.await.map_err(|_| too_late(self.node))? {
+            Ok(answer) => answer,
+            Err(source) => match source.kind() {
+                io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
+                    Err(Error::Closed)
+                }
+                _ => Err(Error::Io { node: self.node, source }),
+            },
+        }
+    }
+
+    fn next(&mut self) -> u32 {
+        self.request_id = self.request_id.wrapping_add(1).max(1);
+        self.request_id
+    }
+
+    pub(super) async fn read(&mut self, offset: u64, len: u32) -> Result<Vec<u8>, Error> {
+        let request = read_request(self.kind, self.next(), offset, len);
+        let (op, payload) = self.exchange(&request, Op::ReadResp).await?;
+        outcome(op, payload)
+    }
+
+    pub(super) async fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), Error> {
+        let request = write_request(self.kind, self.next(), offset, data);
+        let (op, payload) = self.exchange(&request, Op::WriteResp).await?;
+        outcome(op, payload).map(drop)
+    }
+}
+
+/// A lease over QUIC: a stream for each access.
+#[derive(Debug)]
+pub(super) struct Quic {
+    link: Link,
+    kind: Kind,
+    request_id: u32,
+}
+
+impl Quic {
+    /// Names the lease on the first stream.
+    pub(super) async fn open(link: Link, lease: &Grant) -> Result<(Self, u64), Error> {
+        let mut quic = Self { link, kind: kind(lease), request_id: 0 };
+        let hello = message(quic.kind, Op::Hello, 0, &[Hello::new(lease.lease_id).as_bytes()]);
+        let (op, payload) = quic.exchange(&hello, Op::HelloAck).await?;
+        let most = if op == Op::HelloAck { greeted(quic.kind, &payload)? } else { outcome(op, payload).map(|_| 0)? };
+        Ok((quic, most))
+    }
+
+    async fn exchange(&mut self, request: &[u8], wanted: Op) -> Result<(Op, Vec<u8>), Error> {
+        let exchanged = timeout(PATIENCE, self.link.stream(request, MAX_ANSWER + Header::LEN)).await;
+        let mut answer = exchanged.map_err(|_| too_late(self.link.node))??;
+        let (op, len) = payload_len(self.kind, &answer, wanted, self.request_id)?;
+        if answer.len() != Header::LEN + len {
+            return Err(FabricError::Truncated.into());
+        }
+        answer.drain(..Header::LEN);
+        Ok((op, answer))
+    }
+
+    fn next(&mut self) -> u32 {
+        self.request_id = self.request_id.wrapping_add(1).max(1);
+        self.request_id
+    }
+
+    pub(super) async fn read(&mut self, offset: u64, len: u32) -> Result<Vec<u8>, Error> {
+        let request = read_request(self.kind, self.next(), offset, len);
+        let (op, payload) = self.exchange(&request, Op::ReadResp).await?;
+        outcome(op, payload)
+    }
+
+    pub(super) async fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), Error> {
+        let request = write_request(self.kind, self.next(), offset, data);
+        let (op, payload) = self.exchange(&request, Op::WriteResp).await?;
+        outcome(op, payload).map(drop)
+    }
+}

@@ -1,0 +1,78 @@
+//! What LEASE_ALLOC gave.
+
+use std::net::SocketAddr;
+
+use berth_wire::fabric::{BindingTlv, EndpointKind, FabricError, LeaseGrant, Tlvs, Wire as _};
+
+use crate::Error;
+
+/// A lease in the hands of its holder: where and how its bytes are reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grant {
+    /// The lease's id.
+    pub lease_id: u128,
+    /// When it ends, in Unix seconds.
+    pub expires_at: u64,
+    /// Its generation, which rises when its bytes are lost.
+    pub generation: u64,
+    /// The short form of its id.
+    pub key: u64,
+    /// Bytes.
+    pub len: u64,
+    /// The most bytes of one access.
+    pub max_io: u32,
+    /// Where it is served.
+    pub endpoints: Vec<(EndpointKind, SocketAddr)>,
+    /// All binding TLVs, as they came.
+    pub bindings: Vec<u8>,
+}
+
+impl Grant {
+    /// Reads the result of LEASE_ALLOC.
+    pub fn parse(result: &[u8]) -> Result<Self, FabricError> {
+        let LeaseGrant { lease_id, expires_at, bindings } = LeaseGrant::parse(result)?;
+        let mut grant = Self {
+            lease_id,
+            expires_at,
+            generation: 0,
+            key: lease_id as u64,
+            len: 0,
+            max_io: 0,
+            endpoints: Vec::new(),
+            bindings: bindings.as_bytes().to_vec(),
+        };
+        for tlv in &bindings {
+            match BindingTlv::read(tlv)? {
+                Some(BindingTlv::Generation(generation)) => grant.generation = generation,
+                Some(BindingTlv::LeaseKey(key)) => grant.key = key,
+                Some(BindingTlv::Limits { len, max_io, .. }) => (grant.len, grant.max_io) = (len, max_io),
+                Some(BindingTlv::Endpoint { kind, addr }) => {
+                    grant.endpoints.extend(addr.parse().ok().map(|addr| (kind, addr)));
+                }
+                _ => {}
+            }
+        }
+        Ok(grant)
+    }
+
+    /// The result of LEASE_ALLOC again.
+    ///
+    /// # Panics
+    /// Never: the TLVs were read before.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let bindings = Tlvs::parse(&self.bindings).expect("TLVs that were parsed");
+        LeaseGrant { lease_id: self.lease_id, expires_at: self.expires_at, bindings }.to_vec()
+    }
+
+    /// Whether it is leased as blocks.
+    pub fn is_block(&self) -> bool {
+        use EndpointKind::{Fbbt, Fbbu, QuicBlock};
+        self.endpoints.iter().any(|(kind, _)| matches!(kind, Fbbt | Fbbu | QuicBlock))
+    }
+
+    /// The first endpoint of one of these kinds; `name` is what an error calls them.
+    pub(crate) fn endpoint(&self, kinds: [EndpointKind; 2], name: &'static str) -> Result<SocketAddr, Error> {
+        let found = self.endpoints.iter().find(|(kind, _)| kinds.contains(kind));
+        found.map(|(_, addr)| *addr).ok_or(Error::NoEndpoint(name))
+    }
+}

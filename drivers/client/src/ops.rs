@@ -1,0 +1,220 @@
+//! Every op, typed.
+
+use berth_identity::NodeId;
+use berth_wire::fabric::{
+    BindKind, CapRefresh, CapRequest, CapRevoke, Certificate, Enroll, FenceSet, FenceState, Identity, Inventory,
+    LeaseAlloc, LeaseBind, LeaseEntry, LeaseExport, LeaseExported, LeaseImport, LeaseImported, LeaseList, LeaseRef,
+    LeaseRelocate, LeaseRelocated, LeaseRenew, LeaseRenewed, LeaseState, Op, Perms, Pong, RelocateMode, Relocation,
+    ResourceSummary, ResourceType, RevokeBroadcast, SvcTcpBind, SvcTcpGrant, SvcTcpQuery, SvcTcpState, Thermal, Tlvs,
+    Wire as _,
+};
+
+use crate::{Client, Error, Grant, Token};
+
+/// What LEASE_ALLOC asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Alloc {
+    /// The resource; 0 for any of the type.
+    pub resource: u128,
+    /// What kind of resource.
+    pub kind: ResourceType,
+    /// Bytes.
+    pub bytes: u64,
+    /// How long, in seconds.
+    pub duration_secs: u32,
+    /// How long after that it can still be renewed, in seconds.
+    pub grace_secs: u32,
+    /// Intent TLVs, 0x09xx, encoded.
+    pub intents: Vec<u8>,
+}
+
+impl Alloc {
+    /// So many bytes of memory for so long.
+    pub fn memory(bytes: u64, duration_secs: u32) -> Self {
+        let kind = ResourceType::Mem;
+        Self { resource: 0, kind, bytes, duration_secs, grace_secs: 0, intents: Vec::new() }
+    }
+
+    /// So many bytes of blocks for so long.
+    pub fn block(bytes: u64, duration_secs: u32) -> Self {
+        Self { kind: ResourceType::Block, ..Self::memory(bytes, duration_secs) }
+    }
+}
+
+pub use berth_wire::fabric::LeaseExported as Exported;
+
+/// How a relocation ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Relocated {
+    /// Bytes that were copied.
+    pub bytes: u64,
+    /// Why it failed, if it did.
+    pub failed: Option<String>,
+}
+
+impl Client {
+    /// How long the node has been up, in seconds.
+    pub async fn ping(&self) -> Result<u64, Error> {
+        let result = self.call(Op::Ping, 0, None, &[]).await?;
+        Ok(Pong::parse(&result)?.uptime_secs)
+    }
+
+    /// The node's id and public key.
+    pub async fn node_identity(&self) -> Result<Identity, Error> {
+        Ok(Identity::parse(&self.call(Op::GetIdentity, 0, None, &[]).await?)?)
+    }
+
+    /// What the node offers.
+    pub async fn inventory(&self) -> Result<Vec<ResourceSummary>, Error> {
+        let result = self.call(Op::GetInventory, 0, None, &[]).await?;
+        Ok(Inventory::parse(&result)?.iter().collect())
+    }
+
+    /// The node's temperatures.
+    pub async fn thermal(&self) -> Result<Thermal, Error> {
+        Ok(Thermal::parse(&self.call(Op::GetThermal, 0, None, &[]).await?)?)
+    }
+
+    /// Asks an open node to enrol this key, and returns the certificate that it issued. Over UDP only.
+    pub async fn enroll(&self) -> Result<Vec<u8>, Error> {
+        let key = self.identity().public_key();
+        let params = Enroll { node_id: key.id().0, public_key: *key.as_bytes() };
+        let certificate = self.call(Op::EnrollRequest, 0, None, &params.to_vec()).await?;
+        Certificate::parse(&certificate)?;
+        Ok(certificate)
+    }
+
+    /// Asks for a token of this client for `resource` (0: any), for `ttl_secs` (at most 300); `epoch` is the
+    /// scheduler's, where the node has a fence.
+    pub async fn cap_request(
+        &self,
+        perms: Perms,
+        ttl_secs: u32,
+        resource: u128,
+        epoch: Option<u64>,
+    ) -> Result<Token, Error> {
+        self.cap_request_for(self.identity().id(), perms, ttl_secs, resource, epoch).await
+    }
+
+    /// Asks for a token that `audience` will hold.
+    pub async fn cap_request_for(
+        &self,
+        audience: NodeId,
+        perms: Perms,
+        ttl_secs: u32,
+        resource: u128,
+        epoch: Option<u64>,
+    ) -> Result<Token, Error> {
+        let params = CapRequest { perms: perms.bits(), ttl_secs, audience: audience.0, epoch };
+        Ok(Token::from_bytes(self.call(Op::CapRequest, resource, None, &params.to_vec()).await?)?)
+    }
+
+    /// Asks for a token's successor, valid for `ttl_secs` from now.
+    pub async fn cap_refresh(&self, token: &Token, ttl_secs: u32) -> Result<Token, Error> {
+        let params = CapRefresh { ttl_secs };
+        Ok(Token::from_bytes(self.call(Op::CapRefresh, 0, Some(token), &params.to_vec()).await?)?)
+    }
+
+    /// Revokes a token and every lease allocated with it, and returns until when the node remembers that, in Unix
+    /// seconds. `token` authorises it with REVOKE.
+    pub async fn cap_revoke(&self, token: &Token, token_id: u128, ttl_secs: u32) -> Result<u64, Error> {
+        let params = CapRevoke { token_id, ttl_secs };
+        let result = self.call(Op::CapRevoke, 0, Some(token), &params.to_vec()).await?;
+        Ok(RevokeBroadcast::parse(&result)?.until)
+    }
+
+    /// Installs a scheduler's epoch; `token` authorises it with ADMIN.
+    pub async fn fence_set(&self, token: &Token, new_epoch: u64) -> Result<(), Error> {
+        self.call(Op::SchedulerFenceSet, 0, Some(token), &FenceSet { new_epoch }.to_vec()).await.map(drop)
+    }
+
+    /// The installed epoch.
+    pub async fn fence_get(&self) -> Result<FenceState, Error> {
+        Ok(FenceState::parse(&self.call(Op::SchedulerFenceGet, 0, None, &[]).await?)?)
+    }
+
+    /// Leases; the bytes start zeroed.
+    pub async fn lease_alloc(&self, token: &Token, alloc: &Alloc) -> Result<Grant, Error> {
+        let params = LeaseAlloc {
+            duration_secs: alloc.duration_secs,
+            grace_secs: alloc.grace_secs,
+            resource_type: Some(alloc.kind),
+            requested_bytes: Some(alloc.bytes),
+            intents: Tlvs::parse(&alloc.intents)?,
+        };
+        let result = self.call(Op::LeaseAlloc, alloc.resource, Some(token), &params.to_vec()).await?;
+        Ok(Grant::parse(&result)?)
+    }
+
+    /// Extends a lease to `duration_secs` from now, and returns its new end in Unix seconds.
+    pub async fn lease_renew(&self, token: &Token, lease_id: u128, duration_secs: u32) -> Result<u64, Error> {
+        let params = LeaseRenew { lease_id, duration_secs };
+        let result = self.call(Op::LeaseRenew, 0, Some(token), &params.to_vec()).await?;
+        Ok(LeaseRenewed::parse(&result)?.expires_at)
+    }
+
+    /// Gives a lease back.
+    pub async fn lease_free(&self, lease_id: u128) -> Result<(), Error> {
+        self.call(Op::LeaseFree, 0, None, &LeaseRef { lease_id }.to_vec()).await.map(drop)
+    }
+
+    /// A lease's state and end.
+    pub async fn lease_query(&self, lease_id: u128) -> Result<LeaseState, Error> {
+        let result = self.call(Op::LeaseQuery, 0, None, &LeaseRef { lease_id }.to_vec()).await?;
+        Ok(LeaseState::parse(&result)?)
+    }
+
+    /// Every active lease of the node.
+    pub async fn lease_list(&self) -> Result<Vec<LeaseEntry>, Error> {
+        let result = self.call(Op::LeaseListActive, 0, None, &[]).await?;
+        Ok(LeaseList::parse(&result)?.iter().collect())
+    }
+
+    /// Connects a lease to a transport of its own, described by the encoded TLVs `peer`; returns that binding's TLVs.
+    pub async fn lease_bind(
+        &self,
+        token: &Token,
+        lease_id: u128,
+        kind: BindKind,
+        peer: &[u8],
+    ) -> Result<Vec<u8>, Error> {
+        let params = LeaseBind { lease_id, kind: kind.code(), client: Tlvs::parse(peer)? };
+        self.call(Op::LeaseBind, 0, Some(token), &params.to_vec()).await
+    }
+
+    /// Makes a handle to a lease for another runtime.
+    pub async fn lease_export(&self, export: &LeaseExport) -> Result<LeaseExported, Error> {
+        Ok(LeaseExported::parse(&self.call(Op::LeaseExportHandle, 0, None, &export.to_vec()).await?)?)
+    }
+
+    /// Attaches to a lease by its handle.
+    pub async fn lease_import(&self, export_handle: u128) -> Result<LeaseImported, Error> {
+        let params = LeaseImport { export_handle };
+        Ok(LeaseImported::parse(&self.call(Op::LeaseImportHandle, 0, None, &params.to_vec()).await?)?)
+    }
+
+    /// Copies or moves the bytes of one lease to another, both named by their keys.
+    pub async fn lease_relocate(&self, src: u64, dst: u64, mode: RelocateMode) -> Result<Relocated, Error> {
+        let params = LeaseRelocate { src_lease_id: src, dst_lease_id: dst, mode, preserve_until_ms: None };
+        let result = self.call(Op::LeaseRelocate, 0, None, &params.to_vec()).await?;
+        let LeaseRelocated { bytes_transferred, outcome } = LeaseRelocated::parse(&result)?;
+        let failed = match outcome {
+            Relocation::Failed { reason } => Some(reason.get().to_string()),
+            Relocation::Complete | Relocation::InProgress => None,
+        };
+        Ok(Relocated { bytes: bytes_transferred, failed })
+    }
+
+    /// Leases a TCP proxy on the node to one of its local ports.
+    pub async fn svc_tcp_bind(&self, token: &Token, backend_port: u16, secs: u32) -> Result<SvcTcpGrant, Error> {
+        let params = SvcTcpBind { duration_secs: secs, backend_port };
+        let result = self.call(Op::SvcTcpBind, 0, Some(token), &params.to_vec()).await?;
+        Ok(SvcTcpGrant::parse(&result)?)
+    }
+
+    /// The state of such a proxy.
+    pub async fn svc_tcp_query(&self, lease_id: u128) -> Result<SvcTcpState, Error> {
+        let result = self.call(Op::SvcTcpQuery, 0, None, &SvcTcpQuery { lease_id }.to_vec()).await?;
+        Ok(SvcTcpState::parse(&result)?)
+    }
+}

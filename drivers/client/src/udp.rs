@@ -1,0 +1,147 @@
+//! Control over UDP: requests are sent again, with the same number and nonce, until their answer comes.
+
+use std::{
+    collections::HashMap,
+    io,
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use berth_identity::{
+    Identity, PublicKey,
+    link::{Answer, Client},
+};
+use berth_port::Nanos;
+use berth_wire::fabric::FabricError;
+use tokio::{net::UdpSocket, sync::oneshot, task::JoinHandle, time::timeout};
+
+use crate::{Error, client::too_late};
+
+/// How long each try waits for its answer; 5 s in all.
+const TRIES: [Duration; 5] = [
+    Duration::from_millis(200),
+    Duration::from_millis(400),
+    Duration::from_millis(800),
+    Duration::from_millis(1600),
+    Duration::from_secs(2),
+];
+
+/// The longest datagram.
+const MAX_DATAGRAM: usize = 65_507;
+
+/// One socket to a node.
+#[derive(Debug)]
+pub(crate) struct Link {
+    node: SocketAddr,
+    key: Option<PublicKey>,
+    shared: Arc<Shared>,
+    receiver: JoinHandle<()>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    socket: UdpSocket,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    client: Client,
+    waiting: HashMap<u64, oneshot::Sender<Answer>>,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Link {
+    /// Opens a socket to a node. Where the node's key is given, answers that it did not sign are dropped.
+    pub(crate) async fn open(identity: &Identity, node: SocketAddr, key: Option<PublicKey>) -> Result<Self, Error> {
+        let mut first = [0; 8];
+        getrandom::fill(&mut first)?;
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let client = Client::new(identity.clone(), since_epoch.as_micros() as u64, u64::from_be_bytes(first));
+        let any = SocketAddr::new(if node.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() }, 0);
+        let connected = async {
+            let socket = UdpSocket::bind(any).await?;
+            socket.connect(node).await?;
+            Ok(socket)
+        };
+        let socket = connected.await.map_err(|source| Error::Io { node, source })?;
+        let state = Mutex::new(State { client, waiting: HashMap::new() });
+        let shared = Arc::new(Shared { socket, state });
+        let receiver = tokio::spawn(receive(shared.clone(), node));
+        Ok(Self { node, key, shared, receiver })
+    }
+
+    /// Sends the request that `make` makes until its answer comes.
+    pub(crate) async fn exchange(
+        &self,
+        make: impl FnOnce(&mut Client, SocketAddr, Option<PublicKey>) -> Result<u64, FabricError>,
+    ) -> Result<Answer, Error> {
+        let (answered, mut answer) = oneshot::channel();
+        let pending = {
+            let mut state = self.shared.lock();
+            let request_id = make(&mut state.client, self.node, self.key)?;
+            state.waiting.insert(request_id, answered);
+            Pending { shared: &self.shared, request_id }
+        };
+        let frames: Vec<_> = self.shared.lock().client.frames(pending.request_id).collect();
+        for patience in TRIES {
+            for frame in &frames {
+                match self.shared.socket.send(frame).await {
+                    // What a former datagram met: the node may be back.
+                    Err(e) if e.kind() != io::ErrorKind::ConnectionRefused => {
+                        return Err(Error::Io { node: self.node, source: e });
+                    }
+                    _ => {}
+                }
+            }
+            if let Ok(Ok(answer)) = timeout(patience, &mut answer).await {
+                return Ok(answer);
+            }
+        }
+        Err(too_late(self.node))
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.receiver.abort();
+    }
+}
+
+/// A request that is under way; given up when this is dropped.
+struct Pending<'a> {
+    shared: &'a Shared,
+    request_id: u64,
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.client.forget(self.request_id);
+        state.waiting.remove(&self.request_id);
+    }
+}
+
+/// Hands answers to those who wait for them.
+async fn receive(shared: Arc<Shared>, node: SocketAddr) {
+    let started = Instant::now();
+    let mut datagram = vec![0; MAX_DATAGRAM];
+    loop {
+        // An error is that of a datagram sent before.
+        let Ok(len) = shared.socket.recv(&mut datagram).await else { continue };
+        let now = Nanos(started.elapsed().as_nanos() as u64);
+        let mut state = shared.lock();
+        if let Some(answer) = state.client.receive(&datagram[..len], node, now)
+            && let Some(waiting) = state.waiting.remove(&answer.request_id)
+        {
+            // Whoever asked may have given up.
+            let _ = waiting.send(answer);
+        }
+    }
+}
