@@ -14,16 +14,23 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod arena;
 mod entry;
 mod id;
+mod leases;
 mod reader;
 mod region;
 mod sync;
 mod table;
 
 pub use access::{Access, Op, Refusal, Span, check};
+pub use arena::{Arena, Extent};
 pub use entry::{Entry, State};
 pub use id::{Generation, LeaseId, LeaseKey, RegionId, Rights};
+pub use leases::{
+    Attachment, BLOCK, Config, Event, Granted, Handle, Lease, LeaseError, Leases, Mode, Page, Quota, REMEMBERED,
+    RelocateError, Relocation, Request, RestoreError, Standing, Status,
+};
 pub use reader::{Guard, Held, Quiescence, Reader};
 pub use region::{BlockDone, BlockError, BlockOp, BlockRequest, Blocks, Bytes, Region, RegionKind, Regions, Storage};
 pub use table::{InsertError, Table, TableWriter};

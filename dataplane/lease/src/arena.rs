@@ -1,0 +1,200 @@
+//! Which bytes of a region are free, and which of those are not zero yet.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Bound,
+};
+
+use crate::GRANULE;
+
+/// Bytes of a region that lie together: multiples of [`GRANULE`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Extent {
+    /// The first byte in the region.
+    pub at: u64,
+    /// How many bytes.
+    pub len: u64,
+}
+
+impl Extent {
+    /// The byte after the last.
+    pub fn end(self) -> u64 {
+        self.at + self.len
+    }
+}
+
+/// The free bytes of one region.
+///
+/// Extents are placed by best fit, the lowest first, and grow together again when they are free. Bytes that were
+/// leased are dirty until they have been zeroed; who gets dirty bytes is told to zero them first.
+#[derive(Debug)]
+pub struct Arena {
+    len: u64,
+    free: Extents,
+    /// The part of `free` that is not zero.
+    dirty: Extents,
+    /// Bytes that are being zeroed: neither free nor leased.
+    zeroing: u64,
+}
+
+impl Arena {
+    /// A region of `len` bytes, all free; what is beyond the last whole [`GRANULE`] is never used. `zeroed`: whether
+    /// its bytes are known to be zero.
+    pub fn new(len: u64, zeroed: bool) -> Self {
+        let len = len / GRANULE * GRANULE;
+        let (mut free, mut dirty) = (Extents::default(), Extents::default());
+        let all = Extent { at: 0, len };
+        free.insert(all);
+        if !zeroed {
+            dirty.insert(all);
+        }
+        Self { len, free, dirty, zeroing: 0 }
+    }
+
+    /// Bytes that can be leased at all.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether the region has no bytes to lease at all.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes that are free: zeroed, dirty and being zeroed.
+    pub fn available(&self) -> u64 {
+        self.free.total + self.zeroing
+    }
+
+    /// Free bytes that are not zero.
+    pub fn dirty(&self) -> u64 {
+        self.dirty.total
+    }
+
+    /// Takes `len` bytes, rounded up to [`GRANULE`], and the parts of them to zero before anyone sees them.
+    pub fn allocate(&mut self, len: u64) -> Option<(Extent, Vec<Extent>)> {
+        let len = len.checked_next_multiple_of(GRANULE).filter(|len| *len > 0)?;
+        let at = self.free.best_fit(len)?;
+        let extent = Extent { at, len };
+        Some((extent, self.take(extent)))
+    }
+
+    /// Takes these very bytes; `None` where not all of them are free.
+    pub fn allocate_at(&mut self, extent: Extent) -> Option<Vec<Extent>> {
+        let Extent { at, len } = extent;
+        let sound = at % GRANULE == 0 && len % GRANULE == 0 && len > 0 && self.free.contains(extent);
+        sound.then(|| self.take(extent))
+    }
+
+    /// Gives back bytes of an allocation. They are dirty from now on.
+    pub fn release(&mut self, extent: Extent) {
+        self.free.insert(extent);
+        self.dirty.insert(extent);
+    }
+
+    /// Takes dirty bytes, at most `max` of them (but at least a granule), to be zeroed and given to [`Arena::zeroed`].
+    pub fn take_dirty(&mut self, max: u64) -> Option<Extent> {
+        let found = self.dirty.largest()?;
+        let extent = Extent { at: found.at, len: found.len.min((max / GRANULE).max(1) * GRANULE) };
+        self.take(extent);
+        self.zeroing += extent.len;
+        Some(extent)
+    }
+
+    /// Bytes from [`Arena::take_dirty`] are zero now.
+    pub fn zeroed(&mut self, extent: Extent) {
+        self.zeroing -= extent.len;
+        self.free.insert(extent);
+    }
+
+    /// Bytes from [`Arena::take_dirty`] could not be zeroed: they are dirty still.
+    pub fn not_zeroed(&mut self, extent: Extent) {
+        self.zeroing -= extent.len;
+        self.release(extent);
+    }
+
+    fn take(&mut self, extent: Extent) -> Vec<Extent> {
+        self.free.remove(extent);
+        self.dirty.remove(extent)
+    }
+}
+
+/// Extents that neither overlap nor touch.
+#[derive(Debug, Default)]
+struct Extents {
+    /// Length by first byte.
+    by_at: BTreeMap<u64, u64>,
+    /// Length, first byte.
+    by_len: BTreeSet<(u64, u64)>,
+    total: u64,
+}
+
+impl Extents {
+    fn add(&mut self, extent: Extent) {
+        if extent.len > 0 {
+            self.by_at.insert(extent.at, extent.len);
+            self.by_len.insert((extent.len, extent.at));
+            self.total += extent.len;
+        }
+    }
+
+    fn drop(&mut self, extent: Extent) {
+        self.by_at.remove(&extent.at);
+        self.by_len.remove(&(extent.len, extent.at));
+        self.total -= extent.len;
+    }
+
+    /// The extent that starts last at or before `at`.
+    fn before(&self, at: u64) -> Option<Extent> {
+        self.by_at.range(..=at).next_back().map(|(at, len)| Extent { at: *at, len: *len })
+    }
+
+    fn contains(&self, extent: Extent) -> bool {
+        let end = extent.at.checked_add(extent.len);
+        self.before(extent.at).is_some_and(|found| end.is_some_and(|end| end <= found.end()))
+    }
+
+    /// Adds bytes none of which is in here.
+    fn insert(&mut self, mut extent: Extent) {
+        if let Some(left) = self.before(extent.at) {
+            assert!(left.end() <= extent.at, "{extent:?} is freed twice: {left:?} is free");
+            if left.end() == extent.at {
+                self.drop(left);
+                extent = Extent { at: left.at, len: left.len + extent.len };
+            }
+        }
+        let right = self.by_at.range((Bound::Excluded(extent.at), Bound::Unbounded)).next();
+        if let Some(right) = right.map(|(at, len)| Extent { at: *at, len: *len }) {
+            assert!(extent.end() <= right.at, "{extent:?} is freed twice: {right:?} is free");
+            if extent.end() == right.at {
+                self.drop(right);
+                extent.len += right.len;
+            }
+        }
+        self.add(extent);
+    }
+
+    /// Takes out the bytes of `extent` that are in here, and returns them.
+    fn remove(&mut self, extent: Extent) -> Vec<Extent> {
+        let first = self.before(extent.at).map_or(extent.at, |left| left.at);
+        let touched = self.by_at.range(first..extent.end()).map(|(at, len)| Extent { at: *at, len: *len });
+        let touched: Vec<Extent> = touched.filter(|found| found.end() > extent.at).collect();
+        let mut removed = Vec::with_capacity(touched.len());
+        for found in touched {
+            let (at, end) = (found.at.max(extent.at), found.end().min(extent.end()));
+            self.drop(found);
+            self.add(Extent { at: found.at, len: at - found.at });
+            self.add(Extent { at: end, len: found.end() - end });
+            removed.push(Extent { at, len: end - at });
+        }
+        removed
+    }
+
+    fn best_fit(&self, len: u64) -> Option<u64> {
+        self.by_len.range((len, 0)..).next().map(|(_, at)| *at)
+    }
+
+    fn largest(&self) -> Option<Extent> {
+        self.by_len.last().map(|(len, at)| Extent { at: *at, len: *len })
+    }
+}

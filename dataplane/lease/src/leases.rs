@@ -1,0 +1,496 @@
+//! The state machine of all leases of a node.
+
+mod end;
+mod handle;
+mod page;
+mod place;
+mod relocate;
+mod restore;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use berth_port::Nanos;
+
+pub use end::Event;
+pub use handle::{Attachment, Handle};
+pub use page::Page;
+pub use relocate::{Mode, RelocateError, Relocation};
+pub use restore::RestoreError;
+
+use crate::{
+    Entry, Extent, GRANULE, Generation, LeaseId, LeaseKey, Quiescence, RegionId, RegionKind, Regions, Rights, Span,
+    State, Table, TableWriter, leases::handle::Handles, leases::place::Places,
+};
+
+/// How long a revoked lease is remembered as such.
+pub const REMEMBERED: Duration = Duration::from_mins(5);
+
+/// Bytes of a block: block leases have a multiple of them, but for a RANGE caveat that ends within one.
+pub const BLOCK: u64 = 512;
+
+/// Ids drawn for a new lease, at most: one that is taken is drawn about never.
+const DRAWS: usize = 64;
+
+/// Sizes and limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Config {
+    /// Leases and attachments at once, revoked ones that are remembered included.
+    pub capacity: usize,
+    /// The longest access to a lease, in bytes.
+    pub max_io: u32,
+    /// Bytes of a page of the page profile.
+    pub page_size: u32,
+    /// What one holder may have.
+    pub quota: Quota,
+}
+
+impl Default for Config {
+    /// 65,536 leases, accesses of 1 MiB, pages of 4,096 bytes, no quota.
+    fn default() -> Self {
+        Self { capacity: 1 << 16, max_io: 1 << 20, page_size: 4096, quota: Quota::default() }
+    }
+}
+
+/// What one holder may have, or has: leases that are active or in grace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quota {
+    /// How many leases.
+    pub leases: u64,
+    /// How many bytes, each lease rounded up to [`GRANULE`].
+    pub bytes: u64,
+}
+
+impl Default for Quota {
+    /// No limit.
+    fn default() -> Self {
+        Self { leases: u64::MAX, bytes: u64::MAX }
+    }
+}
+
+/// What an allocation asks for.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// The regions it may come from, the best first. Empty: a lease of no bytes, such as a proxy's.
+    pub regions: &'a [RegionId],
+    /// The NUMA node whose regions are tried first, if any.
+    pub near: Option<u16>,
+    /// How many bytes, 0 where there are no regions; rounded up to whole blocks where the region has blocks.
+    pub bytes: u64,
+    /// The token's RANGE caveat: the first byte that may be accessed and the byte after the last.
+    pub range: Option<(u64, u64)>,
+    /// What data I/O the token allows.
+    pub rights: Rights,
+    /// Who asks.
+    pub holder: u128,
+    /// The token's id.
+    pub token: u128,
+    /// How long it is active.
+    pub duration: Duration,
+    /// How long after that it can be renewed.
+    pub grace: Duration,
+}
+
+/// A lease was granted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Granted {
+    /// Its id.
+    pub id: LeaseId,
+    /// Bytes of block regions that must be zeroed before the grant is answered; memory is zero already.
+    pub zero: Vec<Span>,
+}
+
+/// One lease, as the journal keeps it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lease {
+    /// Its id.
+    pub id: LeaseId,
+    /// Where its bytes lie; `None`: it has none.
+    pub region: Option<RegionId>,
+    /// Its first byte in the region.
+    pub base: u64,
+    /// Its length in bytes.
+    pub len: u64,
+    /// The first byte, from its own first, that may be accessed.
+    pub first: u64,
+    /// What data I/O its token allowed.
+    pub rights: Rights,
+    /// Its generation.
+    pub generation: Generation,
+    /// Who may renew, free, export and move it.
+    pub holder: u128,
+    /// The token it was allocated under.
+    pub token: u128,
+    /// When it expires, or expired.
+    pub expires: Nanos,
+    /// How long after that it can be renewed.
+    pub grace: Duration,
+    /// Whether it was revoked or is over.
+    pub standing: Standing,
+    /// A binding could not be torn down: its bytes are never leased again.
+    pub fenced: bool,
+}
+
+impl Lease {
+    /// When its grace ends.
+    pub fn ends(&self) -> Nanos {
+        self.expires + self.grace
+    }
+
+    /// The bytes of the region that are taken for it.
+    fn extent(&self) -> Extent {
+        Extent { at: self.base, len: self.len.next_multiple_of(GRANULE) }
+    }
+
+    fn status(&self, now: Nanos) -> Option<Status> {
+        match self.standing {
+            Standing::Live if now < self.expires => Some(Status::Active),
+            Standing::Live if now < self.ends() => Some(Status::Expired),
+            Standing::Revoked { at } if now < at + REMEMBERED => Some(Status::Revoked),
+            _ => None,
+        }
+    }
+}
+
+/// Where in its life a lease is, apart from what the time says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// Granted; active until it expires, then in grace.
+    Live,
+    /// Taken back.
+    Revoked {
+        /// When.
+        at: Nanos,
+    },
+    /// Freed, or past its grace.
+    Over,
+}
+
+/// What a query answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// It can be used.
+    Active,
+    /// It is in its grace.
+    Expired,
+    /// It was revoked within the last [`REMEMBERED`].
+    Revoked,
+}
+
+/// Why an op on leases is refused. Nothing has changed then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum LeaseError {
+    /// Never granted, freed, past its grace, or forgotten.
+    #[error("no such lease")]
+    NotFound,
+    /// Another presenter holds it, or the handle was made for another.
+    #[error("the lease or handle is another presenter's")]
+    NotHolder,
+    /// It is in its grace.
+    #[error("the lease has expired")]
+    Expired,
+    /// It was revoked.
+    #[error("the lease was revoked")]
+    Revoked,
+    /// A parameter has a value that it may not have.
+    #[error("{0}")]
+    Invalid(&'static str),
+    /// More bytes than the token's RANGE caveat has.
+    #[error("more bytes than the RANGE of the token")]
+    Range,
+    /// Rights that the lease does not have.
+    #[error("the lease does not have these rights")]
+    Rights,
+    /// No region has so many free bytes in one piece, or there are as many leases as there may be.
+    #[error("not enough free capacity")]
+    Capacity,
+    /// The holder has as much as one holder may have.
+    #[error("the quota of the holder is used up")]
+    Quota,
+    /// A binding of one of its leases could not be torn down.
+    #[error("the resource is fenced")]
+    Fenced,
+    /// The bytes are in use by accesses that have not ended; try again.
+    #[error("accesses to the bytes have not ended yet")]
+    Busy,
+}
+
+/// A lease and what belongs to it.
+#[derive(Debug)]
+struct Record {
+    lease: Lease,
+    /// Whether its extent is taken in the arena.
+    holds: bool,
+    /// Keep the extent until then, after a move.
+    keep_until: Nanos,
+    handles: Vec<u128>,
+    pages: BTreeMap<u32, Page>,
+}
+
+/// Something that happens at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Due {
+    /// The lease expires.
+    Expires(LeaseKey),
+    /// Its grace ends.
+    Ends(LeaseKey),
+    /// Its revocation is forgotten.
+    Forgotten(LeaseKey),
+    /// Its bytes were kept long enough.
+    Kept(LeaseKey),
+    /// The handle expires.
+    Handle(u128),
+}
+
+/// All leases of a node. Publishes what the dataplanes need to know to the [`Table`] by itself.
+///
+/// Times are monotonic, and every op goes by its own `now`: a lease is over at its time, even where [`Leases::tick`]
+/// comes late. Ops are to be journaled by the caller before they are answered.
+///
+/// A lease that was freed, revoked or has ended keeps its bytes until the caller has torn down its bindings and says
+/// so with [`Leases::release`], or with [`Leases::fence`] where that failed.
+#[derive(Debug)]
+pub struct Leases {
+    config: Config,
+    places: Places,
+    writer: TableWriter,
+    records: BTreeMap<LeaseKey, Record>,
+    by_token: BTreeSet<(u128, LeaseKey)>,
+    usage: BTreeMap<u128, Quota>,
+    deadlines: BTreeSet<(Nanos, Due)>,
+    handles: Handles,
+}
+
+impl Leases {
+    /// A node without leases. Memory and blocks in memory are taken to be zero, blocks behind an engine are not.
+    pub fn new(config: Config, regions: Regions) -> Self {
+        let (_, writer) = Table::new(config.capacity);
+        Self {
+            config,
+            places: Places::new(regions),
+            writer,
+            records: BTreeMap::new(),
+            by_token: BTreeSet::new(),
+            usage: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            handles: Handles::default(),
+        }
+    }
+
+    /// The table that these leases are published to.
+    pub fn table(&self) -> &Table {
+        self.writer.table()
+    }
+
+    /// Sizes and limits.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Grants a lease. `random` draws ids.
+    pub fn alloc(
+        &mut self,
+        request: &Request<'_>,
+        now: Nanos,
+        random: &mut dyn FnMut() -> u128,
+    ) -> Result<Granted, LeaseError> {
+        let Request { regions, near, bytes, range, rights, holder, token, duration, grace } = *request;
+        if duration.is_zero() {
+            return Err(LeaseError::Invalid("a lease lasts at least a second"));
+        }
+        if (bytes == 0) != regions.is_empty() {
+            return Err(LeaseError::Invalid("a lease has at least one byte"));
+        }
+        let (first, end) = range.unwrap_or((0, u64::MAX));
+        if bytes > end {
+            return Err(LeaseError::Range);
+        }
+        if self.records.len() >= self.config.capacity {
+            return Err(LeaseError::Capacity);
+        }
+        let id = self.draw(random)?;
+        let mut lease = Lease {
+            id,
+            region: None,
+            base: 0,
+            len: 0,
+            first,
+            rights,
+            generation: Generation::FIRST,
+            holder,
+            token,
+            expires: now + duration,
+            grace,
+            standing: Standing::Live,
+            fenced: false,
+        };
+        let mut zero = Vec::new();
+        self.check_quota(holder, bytes)?;
+        if !regions.is_empty() {
+            let (span, dirty) = self.places.place(regions, near, bytes)?;
+            let blocks = self.places.kind(span.region) == Some(RegionKind::Block);
+            lease.len = if blocks { bytes.next_multiple_of(BLOCK).min(end) } else { bytes };
+            (lease.region, lease.base, zero) = (Some(span.region), span.at, dirty);
+        }
+        self.add(lease, true).inspect_err(|_| {
+            if let Some(region) = lease.region {
+                self.places.give_back(region, lease.extent());
+            }
+        })?;
+        Ok(Granted { id, zero })
+    }
+
+    /// Makes a lease active for `duration` from now, in its grace too; returns when it will expire. Its generation
+    /// and token stay.
+    pub fn renew(&mut self, id: LeaseId, holder: u128, duration: Duration, now: Nanos) -> Result<Nanos, LeaseError> {
+        if duration.is_zero() {
+            return Err(LeaseError::Invalid("a lease lasts at least a second"));
+        }
+        let lease = *self.held(id, holder, now)?;
+        if lease.standing != Standing::Live {
+            return Err(LeaseError::Revoked);
+        }
+        self.forget_deadlines(&lease);
+        let record = self.records.get_mut(&id.key()).expect("it was found");
+        record.lease.expires = now + duration;
+        let lease = record.lease;
+        self.deadlines.insert((lease.expires, Due::Expires(id.key())));
+        self.publish(&lease);
+        Ok(lease.expires)
+    }
+
+    /// Whether a lease can be used and when it expires or expired; `None`: no such lease.
+    pub fn query(&self, id: LeaseId, now: Nanos) -> Option<(Status, Nanos)> {
+        let lease = self.get(id)?;
+        Some((lease.status(now)?, lease.expires))
+    }
+
+    /// Every active lease: a consistent snapshot, by key.
+    pub fn active(&self, now: Nanos) -> impl Iterator<Item = &Lease> {
+        self.iter().filter(move |lease| lease.status(now) == Some(Status::Active))
+    }
+
+    /// Every lease that a snapshot of the journal needs: live, revoked and remembered, fenced; and those that are over
+    /// but not released.
+    pub fn iter(&self) -> impl Iterator<Item = &Lease> {
+        self.records.values().map(|record| &record.lease)
+    }
+
+    /// A lease, whatever its standing.
+    pub fn get(&self, id: LeaseId) -> Option<&Lease> {
+        self.records.get(&id.key()).map(|record| &record.lease).filter(|lease| lease.id == id)
+    }
+
+    /// A lease by its key, whatever its standing.
+    pub fn by_key(&self, key: LeaseKey) -> Option<&Lease> {
+        self.records.get(&key).map(|record| &record.lease)
+    }
+
+    /// What a holder has.
+    pub fn usage(&self, holder: u128) -> Quota {
+        self.usage.get(&holder).copied().unwrap_or(Quota { leases: 0, bytes: 0 })
+    }
+
+    /// What tells when no access from before this call goes on: to be waited for before a revocation is answered.
+    pub fn quiescence(&self) -> Quiescence {
+        self.writer.quiescence()
+    }
+
+    /// A lease of this presenter that is known: live, or revoked and remembered.
+    fn held(&self, id: LeaseId, holder: u128, now: Nanos) -> Result<&Lease, LeaseError> {
+        let lease = self.get(id).filter(|lease| lease.status(now).is_some()).ok_or(LeaseError::NotFound)?;
+        if lease.holder == holder { Ok(lease) } else { Err(LeaseError::NotHolder) }
+    }
+
+    /// A lease of this presenter that can be used.
+    fn usable(&self, id: LeaseId, holder: u128, now: Nanos) -> Result<&Lease, LeaseError> {
+        let lease = self.held(id, holder, now)?;
+        match lease.status(now) {
+            Some(Status::Active) => Ok(lease),
+            Some(Status::Expired) => Err(LeaseError::Expired),
+            _ => Err(LeaseError::Revoked),
+        }
+    }
+
+    /// An id whose key nothing has.
+    fn draw(&self, random: &mut dyn FnMut() -> u128) -> Result<LeaseId, LeaseError> {
+        let free = |id: &LeaseId| {
+            id.is_usable() && !self.records.contains_key(&id.key()) && self.writer.get(id.key()).is_none()
+        };
+        std::iter::repeat_with(|| LeaseId(random())).take(DRAWS).find(free).ok_or(LeaseError::Capacity)
+    }
+
+    fn check_quota(&self, holder: u128, bytes: u64) -> Result<(), LeaseError> {
+        let (usage, Quota { leases, bytes: most }) = (self.usage(holder), self.config.quota);
+        let bytes = bytes.checked_next_multiple_of(GRANULE).and_then(|bytes| bytes.checked_add(usage.bytes));
+        let within = usage.leases < leases && bytes.is_some_and(|bytes| bytes <= most);
+        if within { Ok(()) } else { Err(LeaseError::Quota) }
+    }
+
+    /// Enters a lease whose bytes are taken already, and publishes it.
+    fn add(&mut self, lease: Lease, holds: bool) -> Result<(), LeaseError> {
+        if let Some(entry) = self.entry(&lease) {
+            self.writer.insert(&entry).map_err(|_| LeaseError::Capacity)?;
+        }
+        let key = lease.id.key();
+        match lease.standing {
+            Standing::Live => {
+                self.deadlines.insert((lease.expires, Due::Expires(key)));
+                self.by_token.insert((lease.token, key));
+                self.count(&lease, true);
+            }
+            Standing::Revoked { at } => {
+                self.deadlines.insert((at + REMEMBERED, Due::Forgotten(key)));
+            }
+            Standing::Over => {}
+        }
+        let record = Record { lease, holds, keep_until: Nanos(0), handles: Vec::new(), pages: BTreeMap::new() };
+        self.records.insert(key, record);
+        Ok(())
+    }
+
+    /// What the table says of a lease; `None`: nothing.
+    fn entry(&self, lease: &Lease) -> Option<Entry> {
+        let Lease { id, region, base, len, first, rights, generation, expires, standing, .. } = *lease;
+        let state = match standing {
+            Standing::Live => State::Active,
+            Standing::Revoked { .. } => State::Revoked,
+            Standing::Over => return None,
+        };
+        let max_io = self.config.max_io;
+        Some(Entry { id, generation, rights, region: region?, base, len, first, max_io, expires, state })
+    }
+
+    /// Publishes a change of a lease.
+    fn publish(&mut self, lease: &Lease) {
+        match self.entry(lease) {
+            Some(entry) => self.writer.update(&entry),
+            None => self.writer.remove(lease.id.key()),
+        };
+    }
+
+    /// Adds a live lease to what its holder has, or takes it away.
+    fn count(&mut self, lease: &Lease, add: bool) {
+        let usage = self.usage.entry(lease.holder).or_insert(Quota { leases: 0, bytes: 0 });
+        let bytes = lease.extent().len;
+        if add {
+            usage.leases += 1;
+            usage.bytes += bytes;
+        } else {
+            usage.leases -= 1;
+            usage.bytes -= bytes;
+            if usage.leases == 0 {
+                self.usage.remove(&lease.holder);
+            }
+        }
+    }
+
+    /// Takes out the deadlines of a live lease.
+    fn forget_deadlines(&mut self, lease: &Lease) {
+        let key = lease.id.key();
+        self.deadlines.remove(&(lease.expires, Due::Expires(key)));
+        self.deadlines.remove(&(lease.ends(), Due::Ends(key)));
+    }
+}

@@ -1,0 +1,190 @@
+//! Exported handles, and the attachments that their importers get.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use berth_port::Nanos;
+
+use super::{Due, LeaseError, Leases};
+use crate::{Entry, LeaseId, LeaseKey, Rights};
+
+/// Handles of one lease at once, at most, and attachments of one handle.
+const MOST: usize = 64;
+
+/// `RIGHT_READ` of a handle.
+const READ: u32 = 1;
+/// `RIGHT_WRITE` and `RIGHT_APPEND` of a handle.
+const CHANGE: u32 = 2 | 4;
+
+pub(super) type Handles = BTreeMap<u128, HandleRecord>;
+
+/// An exported handle (`LEASE_EXPORT_HANDLE`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Handle {
+    /// Its id, random.
+    pub id: u128,
+    /// The lease it leads to.
+    pub lease: LeaseId,
+    /// Who may import it; 0: anyone.
+    pub target: u128,
+    /// The kind of runtime it was made for.
+    pub kind: u16,
+    /// What it grants: 1 read, 2 write, 4 append.
+    pub rights: u32,
+    /// When it expires; not after its lease would have when it was exported.
+    pub expires: Nanos,
+}
+
+/// What an importer gets: a key that the dataplanes serve as they serve a lease's, with the handle's rights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attachment {
+    /// `local_attach_id`; as a lease id, its high 64 bits are zero.
+    pub key: LeaseKey,
+    /// The handle's rights.
+    pub rights: u32,
+    /// When it ends: with its handle, or sooner with its lease.
+    pub expires: Nanos,
+}
+
+#[derive(Debug)]
+pub(super) struct HandleRecord {
+    handle: Handle,
+    /// Attachment by importer.
+    attachments: BTreeMap<u128, LeaseKey>,
+}
+
+impl Leases {
+    /// Makes a handle of a lease for `target` (0: anyone).
+    #[expect(clippy::too_many_arguments, reason = "the fields of the op")]
+    pub fn export(
+        &mut self,
+        key: LeaseKey,
+        holder: u128,
+        target: u128,
+        kind: u16,
+        rights: u32,
+        ttl: Duration,
+        now: Nanos,
+        random: &mut dyn FnMut() -> u128,
+    ) -> Result<Handle, LeaseError> {
+        let id = self.by_key(key).ok_or(LeaseError::NotFound)?.id;
+        let lease = *self.usable(id, holder, now)?;
+        if rights == 0 || rights & !(READ | CHANGE) != 0 {
+            return Err(LeaseError::Invalid("rights are 1 read, 2 write, 4 append"));
+        }
+        if ttl.is_zero() {
+            return Err(LeaseError::Invalid("a handle lasts at least a second"));
+        }
+        if lease.region.is_none() {
+            return Err(LeaseError::Invalid("the lease has no bytes"));
+        }
+        if !lease.rights.contains(rights_of(rights)) {
+            return Err(LeaseError::Rights);
+        }
+        if self.records[&key].handles.len() >= MOST {
+            return Err(LeaseError::Capacity);
+        }
+        let id = loop {
+            let id = random();
+            if !self.handles.contains_key(&id) {
+                break id;
+            }
+        };
+        let handle = Handle { id, lease: lease.id, target, kind, rights, expires: lease.expires.min(now + ttl) };
+        self.add_handle(handle);
+        Ok(handle)
+    }
+
+    /// Enters a handle of the journal; false where its lease does not live, or it is known.
+    pub fn restore_handle(&mut self, handle: Handle) -> bool {
+        let known = self.get(handle.lease).is_some() && !self.handles.contains_key(&handle.id);
+        if known {
+            self.add_handle(handle);
+        }
+        known
+    }
+
+    /// Every handle that has not expired.
+    pub fn handles(&self) -> impl Iterator<Item = &Handle> {
+        self.handles.values().map(|record| &record.handle)
+    }
+
+    /// Attaches an importer. Importing again gets the same attachment.
+    pub fn import(
+        &mut self,
+        handle: u128,
+        presenter: u128,
+        now: Nanos,
+        random: &mut dyn FnMut() -> u128,
+    ) -> Result<Attachment, LeaseError> {
+        let record = self.handles.get(&handle).filter(|record| now < record.handle.expires);
+        let HandleRecord { handle, attachments } = record.ok_or(LeaseError::NotFound)?;
+        if handle.target != 0 && handle.target != presenter {
+            return Err(LeaseError::NotHolder);
+        }
+        let lease = *self.get(handle.lease).ok_or(LeaseError::NotFound)?;
+        self.usable(lease.id, lease.holder, now)?;
+        let Handle { id, rights, expires, .. } = *handle;
+        let attached = |key| Attachment { key, rights, expires };
+        if let Some(key) = attachments.get(&presenter) {
+            return Ok(attached(*key));
+        }
+        if attachments.len() >= MOST {
+            return Err(LeaseError::Capacity);
+        }
+        let key = self.draw(random)?.key();
+        let entry = self.attachment(handle, key).ok_or(LeaseError::NotFound)?;
+        self.writer.insert(&entry).map_err(|_| LeaseError::Capacity)?;
+        self.handles.get_mut(&id).expect("it was found").attachments.insert(presenter, key);
+        Ok(attached(key))
+    }
+
+    fn add_handle(&mut self, handle: Handle) {
+        self.records.get_mut(&handle.lease.key()).expect("its lease is known").handles.push(handle.id);
+        self.deadlines.insert((handle.expires, Due::Handle(handle.id)));
+        self.handles.insert(handle.id, HandleRecord { handle, attachments: BTreeMap::new() });
+    }
+
+    /// What the table says of an attachment.
+    fn attachment(&self, handle: &Handle, key: LeaseKey) -> Option<Entry> {
+        let lease = self.entry(self.get(handle.lease)?)?;
+        let rights = lease.rights.and(rights_of(handle.rights));
+        Some(Entry { id: LeaseId(u128::from(key.0)), rights, expires: handle.expires, ..lease })
+    }
+
+    /// Publishes a change of a lease to its attachments.
+    pub(super) fn publish_attachments(&mut self, lease: LeaseKey) {
+        for handle in &self.records[&lease].handles {
+            let HandleRecord { handle, attachments } = &self.handles[handle];
+            for key in attachments.values() {
+                if let Some(entry) = self.attachment(handle, *key) {
+                    self.writer.update(&entry);
+                }
+            }
+        }
+    }
+
+    /// A handle has expired.
+    pub(super) fn drop_handle(&mut self, handle: u128) {
+        let Some(HandleRecord { handle, attachments }) = self.handles.remove(&handle) else { return };
+        self.deadlines.remove(&(handle.expires, Due::Handle(handle.id)));
+        for key in attachments.values() {
+            self.writer.remove(*key);
+        }
+        if let Some(record) = self.records.get_mut(&handle.lease.key()) {
+            record.handles.retain(|id| *id != handle.id);
+        }
+    }
+
+    /// A lease is over, and its handles with it.
+    pub(super) fn drop_handles(&mut self, lease: LeaseKey) {
+        let handles = std::mem::take(&mut self.records.get_mut(&lease).expect("its lease is known").handles);
+        for handle in handles {
+            self.drop_handle(handle);
+        }
+    }
+}
+
+/// The data rights of a handle's rights: appending is writing.
+fn rights_of(rights: u32) -> Rights {
+    Rights::from_bits(rights & READ | if rights & CHANGE == 0 { 0 } else { 2 })
+}

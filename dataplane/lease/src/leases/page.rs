@@ -1,0 +1,49 @@
+//! State of the pages of leases (page profile).
+
+use super::Leases;
+use crate::LeaseId;
+
+/// The state of one page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Page {
+    /// Whether a page op has changed it.
+    pub dirty: bool,
+    /// Page ops that touched it.
+    pub accesses: u32,
+    /// When the last of them did, in ms since the Unix epoch; 0: never.
+    pub last_access_ms: u64,
+    /// Flags of the last `PAGE_ADVISE`.
+    pub advice: u32,
+}
+
+impl Leases {
+    /// The state of a lease's page; untouched pages and unknown leases have the default state.
+    pub fn page(&self, id: LeaseId, index: u32) -> Page {
+        let record = self.records.get(&id.key()).filter(|record| record.lease.id == id);
+        record.and_then(|record| record.pages.get(&index)).copied().unwrap_or_default()
+    }
+
+    /// A page op read (or also wrote) a page, at this many ms since the Unix epoch.
+    pub fn touch(&mut self, id: LeaseId, index: u32, wrote: bool, at_ms: u64) {
+        if let Some(page) = self.page_mut(id, index) {
+            page.dirty |= wrote;
+            page.accesses = page.accesses.saturating_add(1);
+            page.last_access_ms = at_ms;
+        }
+    }
+
+    /// Replaces a page's advice.
+    pub fn advise(&mut self, id: LeaseId, index: u32, flags: u32) {
+        if let Some(page) = self.page_mut(id, index) {
+            page.advice = flags;
+        }
+    }
+
+    /// `None` where the lease has no such page.
+    fn page_mut(&mut self, id: LeaseId, index: u32) -> Option<&mut Page> {
+        let size = u64::from(self.config.page_size);
+        let record = self.records.get_mut(&id.key()).filter(|record| record.lease.id == id)?;
+        let inside = u64::from(index) < record.lease.len.div_ceil(size);
+        inside.then(|| record.pages.entry(index).or_default())
+    }
+}

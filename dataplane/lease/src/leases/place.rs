@@ -1,0 +1,191 @@
+//! Where leases are placed: an arena for each region, and what waits to go back to it.
+
+use super::{LeaseError, Leases};
+use crate::{Arena, Extent, Quiescence, RegionId, RegionKind, Regions, Span, Storage};
+
+/// How often an allocation looks again at bytes whose last accesses have not ended, before it gives up.
+const LOOKS: u32 = 10_000;
+
+/// Bytes copied or zeroed at a time.
+pub(super) const CHUNK: u64 = 64 << 10;
+
+/// The arenas of all regions.
+#[derive(Debug)]
+pub(super) struct Places {
+    pub(super) regions: Regions,
+    arenas: Vec<Place>,
+}
+
+#[derive(Debug)]
+struct Place {
+    arena: Arena,
+    fenced: bool,
+    /// Given back, but perhaps still being accessed by those who probed before.
+    draining: Vec<(Extent, Quiescence)>,
+}
+
+impl Place {
+    fn draining(&self) -> u64 {
+        self.draining.iter().map(|(extent, _)| extent.len).sum()
+    }
+
+    /// Gives what has drained to the arena.
+    fn reclaim(&mut self) {
+        let over = self.draining.extract_if(.., |(_, quiescence)| quiescence.is_over());
+        over.for_each(|(extent, _)| self.arena.release(extent));
+    }
+}
+
+impl Places {
+    pub(super) fn new(regions: Regions) -> Self {
+        let place = |storage: &Storage| Place {
+            arena: Arena::new(storage.len(), matches!(storage, Storage::Bytes(_))),
+            fenced: false,
+            draining: Vec::new(),
+        };
+        let arenas = regions.iter().map(|(_, region)| place(&region.storage)).collect();
+        Self { regions, arenas }
+    }
+
+    fn get(&self, region: RegionId) -> Option<&Place> {
+        self.arenas.get(usize::from(region.0))
+    }
+
+    fn get_mut(&mut self, region: RegionId) -> Option<&mut Place> {
+        self.arenas.get_mut(usize::from(region.0))
+    }
+
+    pub(super) fn kind(&self, region: RegionId) -> Option<RegionKind> {
+        self.regions.get(region).map(|region| region.kind)
+    }
+
+    /// Whether a restart loses the region's contents.
+    pub(super) fn is_volatile(&self, region: RegionId) -> bool {
+        self.regions.get(region).is_some_and(|region| matches!(region.storage, Storage::Bytes(_)))
+    }
+
+    /// Takes bytes in one of `candidates`, those on `near` first; memory is zeroed, dirty blocks are returned.
+    pub(super) fn place(
+        &mut self,
+        candidates: &[RegionId],
+        near: Option<u16>,
+        len: u64,
+    ) -> Result<(Span, Vec<Span>), LeaseError> {
+        let mut order: Vec<RegionId> =
+            candidates.iter().copied().filter(|region| self.get(*region).is_some()).collect();
+        order.sort_by_key(|id| near.is_some() && self.regions.get(*id).and_then(|region| region.numa) != near);
+        let known = !order.is_empty();
+        order.retain(|region| self.get(*region).is_some_and(|place| !place.fenced));
+        if known && order.is_empty() {
+            return Err(LeaseError::Fenced);
+        }
+        for _ in 0..LOOKS {
+            for region in &order {
+                let place = self.get_mut(*region).expect("it is known");
+                place.reclaim();
+                if let Some((extent, dirty)) = place.arena.allocate(len) {
+                    let span = |extent: Extent| Span { region: *region, at: extent.at, len: extent.len };
+                    let dirty = dirty.into_iter().map(span).filter(|dirty| !self.zero_now(*dirty)).collect();
+                    return Ok((span(extent), dirty));
+                }
+            }
+            if order.iter().all(|region| self.get(*region).is_some_and(|place| place.draining.is_empty())) {
+                return Err(LeaseError::Capacity);
+            }
+            crate::sync::yield_now();
+        }
+        Err(LeaseError::Busy)
+    }
+
+    /// Zeroes memory; false where the bytes are behind an engine.
+    fn zero_now(&self, span: Span) -> bool {
+        match self.regions.get(span.region).map(|region| &region.storage) {
+            Some(Storage::Bytes(bytes)) => {
+                bytes.zero(span.at, span.len);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Takes these very bytes; false where they are not all free. Memory is zeroed, blocks keep their contents.
+    pub(super) fn place_at(&mut self, region: RegionId, extent: Extent) -> bool {
+        let dirty = self.get_mut(region).and_then(|place| place.arena.allocate_at(extent));
+        for dirty in dirty.iter().flatten() {
+            self.zero_now(Span { region, at: dirty.at, len: dirty.len });
+        }
+        dirty.is_some()
+    }
+
+    /// Gives back bytes that nobody has accessed.
+    pub(super) fn give_back(&mut self, region: RegionId, extent: Extent) {
+        self.get_mut(region).expect("it was placed there").arena.release(extent);
+    }
+
+    /// Gives back bytes once nobody accesses them any more.
+    pub(super) fn drain(&mut self, region: RegionId, extent: Extent, mut quiescence: Quiescence) {
+        let place = self.get_mut(region).expect("it was placed there");
+        if quiescence.is_over() {
+            place.arena.release(extent);
+        } else {
+            place.draining.push((extent, quiescence));
+        }
+    }
+
+    pub(super) fn fence(&mut self, region: RegionId) {
+        self.get_mut(region).expect("it was placed there").fenced = true;
+    }
+}
+
+impl Leases {
+    /// The regions that leases come from.
+    pub fn regions(&self) -> &Regions {
+        &self.places.regions
+    }
+
+    /// Bytes of a region that can be leased at all; 0 where there is none.
+    pub fn capacity(&self, region: RegionId) -> u64 {
+        self.places.get(region).map_or(0, |place| place.arena.len())
+    }
+
+    /// Bytes of a region that are free, those not zeroed yet included.
+    pub fn available(&self, region: RegionId) -> u64 {
+        self.places.get(region).map_or(0, |place| place.arena.available() + place.draining())
+    }
+
+    /// Whether a region is fenced: nothing is leased from it, because a binding of a lease could not be torn down.
+    pub fn is_fenced(&self, region: RegionId) -> bool {
+        self.places.get(region).is_some_and(|place| place.fenced)
+    }
+
+    /// Zeroes free memory that is dirty, at most `budget` bytes; returns how many.
+    pub fn zero(&mut self, budget: u64) -> u64 {
+        let mut zeroed = 0;
+        let regions = self.places.regions.clone();
+        for (region, _) in regions.iter().filter(|(_, region)| matches!(region.storage, Storage::Bytes(_))) {
+            while zeroed < budget
+                && let Some(span) = self.take_dirty(region, CHUNK.min(budget - zeroed))
+            {
+                let well = self.places.zero_now(span);
+                self.zeroed(span, well);
+                zeroed += span.len;
+            }
+        }
+        zeroed
+    }
+
+    /// Takes free bytes of a region that are dirty, about `max`, for the caller to zero and then give to
+    /// [`Leases::zeroed`]: how blocks behind an engine are zeroed in the background.
+    pub fn take_dirty(&mut self, region: RegionId, max: u64) -> Option<Span> {
+        let place = self.places.get_mut(region)?;
+        place.reclaim();
+        place.arena.take_dirty(max).map(|extent| Span { region, at: extent.at, len: extent.len })
+    }
+
+    /// Bytes of [`Leases::take_dirty`] were zeroed, or could not be (`well`).
+    pub fn zeroed(&mut self, span: Span, well: bool) {
+        let place = self.places.get_mut(span.region).expect("it was taken there");
+        let extent = Extent { at: span.at, len: span.len };
+        if well { place.arena.zeroed(extent) } else { place.arena.not_zeroed(extent) }
+    }
+}

@@ -1,0 +1,60 @@
+//! Recovery: leases as a journal remembers them.
+
+use berth_port::Nanos;
+
+use super::{Lease, Leases, Standing};
+
+/// Why a lease of the journal cannot be restored. Going on without it could hand its bytes to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum RestoreError {
+    /// The configuration has no region with these bytes.
+    #[error("the region of the lease is not configured, or is smaller than it was")]
+    Region,
+    /// Another lease has its key or its bytes.
+    #[error("another lease has the same key or the same bytes")]
+    Taken,
+    /// The table is too small.
+    #[error("more leases than the configured capacity")]
+    Capacity,
+}
+
+impl Leases {
+    /// Restores a lease after a restart, at the very bytes it had. Returns it as it is now: where its contents were in
+    /// memory they are lost and its generation is raised, which is to be journaled before it is served. `None`: its
+    /// time was over meanwhile, or it was revoked too long ago to be remembered.
+    ///
+    /// Revoked leases are restored as such, without bytes; fenced ones keep theirs, and their region stays fenced.
+    pub fn restore(&mut self, mut lease: Lease, now: Nanos) -> Result<Option<Lease>, RestoreError> {
+        if lease.status(now).is_none() {
+            if !lease.fenced {
+                return Ok(None);
+            }
+            lease.standing = Standing::Over;
+        }
+        if self.records.len() >= self.config.capacity {
+            return Err(RestoreError::Capacity);
+        }
+        if !lease.id.is_usable() || self.records.contains_key(&lease.id.key()) {
+            return Err(RestoreError::Taken);
+        }
+        let holds = lease.standing == Standing::Live || lease.fenced;
+        if let Some(region) = lease.region {
+            let sound =
+                lease.len > 0 && lease.base.checked_add(lease.len).is_some_and(|end| end <= self.capacity(region));
+            if !sound {
+                return Err(RestoreError::Region);
+            }
+            if holds && !self.places.place_at(region, lease.extent()) {
+                return Err(RestoreError::Taken);
+            }
+            if lease.standing == Standing::Live && self.places.is_volatile(region) {
+                lease.generation = lease.generation.next();
+            }
+            if lease.fenced {
+                self.places.fence(region);
+            }
+        }
+        self.add(lease, holds).map_err(|_| RestoreError::Capacity)?;
+        Ok(Some(lease))
+    }
+}

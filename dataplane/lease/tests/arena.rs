@@ -1,0 +1,150 @@
+//! The arena against a model that knows what each granule is.
+#![cfg(not(loom))]
+
+use berth_lease::{Arena, Extent, GRANULE};
+use proptest::prelude::*;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Granule {
+    Zero,
+    Dirty,
+    Leased,
+    Zeroing,
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Allocate(u64),
+    AllocateAt(u64, u64),
+    Release(prop::sample::Index),
+    TakeDirty(u64),
+    Zeroed(prop::sample::Index, bool),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let index = any::<prop::sample::Index>;
+    prop_oneof![
+        4 => (1..12 * GRANULE).prop_map(Step::Allocate),
+        1 => (0..50_u64, 0..12_u64).prop_map(|(at, len)| Step::AllocateAt(at, len)),
+        3 => index().prop_map(Step::Release),
+        1 => (0..5 * GRANULE).prop_map(Step::TakeDirty),
+        1 => (index(), any::<bool>()).prop_map(|(index, well)| Step::Zeroed(index, well)),
+    ]
+}
+
+struct Model(Vec<Granule>);
+
+impl Model {
+    fn of(&mut self, extent: Extent) -> &mut [Granule] {
+        assert!(extent.at.is_multiple_of(GRANULE) && extent.len.is_multiple_of(GRANULE), "{extent:?}");
+        &mut self.0[(extent.at / GRANULE) as usize..(extent.end() / GRANULE) as usize]
+    }
+
+    fn count(&self, which: &[Granule]) -> u64 {
+        self.0.iter().filter(|granule| which.contains(granule)).count() as u64 * GRANULE
+    }
+
+    /// The longest run of free granules.
+    fn longest(&self) -> u64 {
+        let runs = self.0.split(|granule| !matches!(granule, Granule::Zero | Granule::Dirty));
+        runs.map(|run| run.len() as u64 * GRANULE).max().unwrap_or(0)
+    }
+
+    /// Leases free granules, and checks that exactly the dirty ones are to be zeroed.
+    fn lease(&mut self, extent: Extent, dirty: &[Extent]) {
+        for part in dirty {
+            assert!(extent.at <= part.at && part.end() <= extent.end() && part.len > 0, "{part:?} of {extent:?}");
+            let part = self.of(*part);
+            assert!(part.iter().all(|granule| *granule == Granule::Dirty), "zeroed twice, or not free");
+            part.fill(Granule::Zero);
+        }
+        let all = self.of(extent);
+        assert!(all.iter().all(|granule| *granule == Granule::Zero), "leased twice, or not zero: {all:?}");
+        all.fill(Granule::Leased);
+    }
+}
+
+proptest! {
+    #[test]
+    fn behaves_as_granules_of_a_list(zeroed: bool, steps in proptest::collection::vec(step(), 1..120)) {
+        const GRANULES: usize = 48;
+        let mut arena = Arena::new(GRANULES as u64 * GRANULE + 17, zeroed);
+        let mut model = Model(vec![if zeroed { Granule::Zero } else { Granule::Dirty }; GRANULES]);
+        let (mut leased, mut zeroing): (Vec<Extent>, Vec<Extent>) = (Vec::new(), Vec::new());
+        for step in steps {
+            match step {
+                Step::Allocate(len) => {
+                    let longest = model.longest();
+                    match arena.allocate(len) {
+                        Some((extent, dirty)) => {
+                            prop_assert_eq!(extent.len, len.next_multiple_of(GRANULE));
+                            model.lease(extent, &dirty);
+                            leased.push(extent);
+                        }
+                        None => prop_assert!(longest < len, "{} of {}", len, longest),
+                    }
+                }
+                Step::AllocateAt(at, len) => {
+                    let extent = Extent { at: at * GRANULE, len: len * GRANULE };
+                    let inside = len > 0 && (at + len) as usize <= GRANULES;
+                    let free = |granule: &Granule| matches!(granule, Granule::Zero | Granule::Dirty);
+                    let free = inside && model.of(extent).iter().all(free);
+                    let dirty = arena.allocate_at(extent);
+                    prop_assert_eq!(dirty.is_some(), free);
+                    if let Some(dirty) = dirty {
+                        model.lease(extent, &dirty);
+                        leased.push(extent);
+                    }
+                }
+                Step::Release(index) if !leased.is_empty() => {
+                    let extent = leased.swap_remove(index.index(leased.len()));
+                    arena.release(extent);
+                    model.of(extent).fill(Granule::Dirty);
+                }
+                Step::TakeDirty(max) => {
+                    let taken = arena.take_dirty(max);
+                    prop_assert_eq!(taken.is_some(), model.count(&[Granule::Dirty]) > 0);
+                    if let Some(extent) = taken {
+                        prop_assert!(extent.len <= max.max(GRANULE));
+                        prop_assert!(model.of(extent).iter().all(|granule| *granule == Granule::Dirty));
+                        model.of(extent).fill(Granule::Zeroing);
+                        zeroing.push(extent);
+                    }
+                }
+                Step::Zeroed(index, well) if !zeroing.is_empty() => {
+                    let extent = zeroing.swap_remove(index.index(zeroing.len()));
+                    model.of(extent).fill(if well { Granule::Zero } else { Granule::Dirty });
+                    if well { arena.zeroed(extent) } else { arena.not_zeroed(extent) }
+                }
+                Step::Release(_) | Step::Zeroed(..) => {}
+            }
+            prop_assert_eq!(arena.available(), model.count(&[Granule::Zero, Granule::Dirty, Granule::Zeroing]));
+            prop_assert_eq!(arena.dirty(), model.count(&[Granule::Dirty]));
+        }
+    }
+}
+
+#[test]
+fn best_fit_keeps_large_extents_whole() {
+    let mut arena = Arena::new(16 * GRANULE, true);
+    let granules = |n| n * GRANULE;
+    let all: Vec<Extent> = (0..8).map(|_| arena.allocate(granules(2)).unwrap().0).collect();
+    arena.release(all[0]);
+    arena.release(all[1]);
+    arena.release(all[4]);
+    assert_eq!(arena.allocate(granules(2)).unwrap().0, all[4]);
+    assert_eq!(arena.allocate(granules(4)).unwrap().0, Extent { at: 0, len: granules(4) });
+    assert_eq!(arena.allocate(1), None);
+}
+
+#[test]
+fn nothing_and_too_much_are_not_allocated() {
+    let mut arena = Arena::new(8 * GRANULE, true);
+    for len in [0, 8 * GRANULE + 1, u64::MAX] {
+        assert_eq!(arena.allocate(len), None);
+    }
+    for (at, len) in [(0, 0), (1, GRANULE), (0, 1), (u64::MAX - 4095, GRANULE), (GRANULE, u64::MAX - 4095)] {
+        assert_eq!(arena.allocate_at(Extent { at, len }), None, "{at}+{len}");
+    }
+    assert_eq!(arena.available(), 8 * GRANULE);
+}
