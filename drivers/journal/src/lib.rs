@@ -1,1 +1,144 @@
-//! The journal of grants: appended, fsynced in groups, compacted, replayed.
+//! The journal of grants on disk: appended, fsynced in groups, compacted, replayed.
+//!
+//! [`berth_fabric::journal`] says what the bytes mean; this crate makes them durable. A directory holds one journal:
+//!
+//! ```text
+//! journal        the header, frames, then zeros that were written in advance
+//! journal.new    a compaction that is not finished; removed at the next start
+//! journal.lock   locked by the process that has the journal open
+//! ```
+//!
+//! One thread writes. Whatever was committed while it waited for the disk becomes the next frame: one write and one
+//! fdatasync, linked, for all of it. Zeros are written ahead so that the fdatasync of a frame has no metadata to write.
+//!
+//! After the first failed write or fdatasync nothing is known about what is on the disk, and asking again would not
+//! tell: that commit and all later ones fail, and the node is degraded until it is started anew.
+
+mod compact;
+mod error;
+mod file;
+mod queue;
+mod writer;
+
+use std::{
+    path::Path,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    thread::JoinHandle,
+};
+
+use berth_fabric::journal::{MAX_FRAME_LEN, Record, encode};
+use tokio::sync::oneshot;
+
+pub use error::{Failure, JournalError, OpenError};
+pub use file::Torn;
+use queue::Queue;
+
+/// An open journal; shared by reference. Dropping it commits what is queued.
+#[derive(Debug)]
+pub struct Journal {
+    queue: Arc<Queue>,
+    writer: Option<JoinHandle<()>>,
+}
+
+/// What [`Journal::open`] found.
+#[derive(Debug)]
+pub struct Opened {
+    /// The journal, ready for commits.
+    pub journal: Journal,
+    /// All records, in the order of their commits.
+    pub records: Vec<Record>,
+    /// What a crash had left of a last commit, which was not answered; it is cut off now.
+    pub torn: Option<Torn>,
+}
+
+/// A commit under way. It happens whether or not this is awaited.
+#[derive(Debug)]
+#[must_use = "nothing may be answered before the commit is durable"]
+pub struct Ticket(oneshot::Receiver<Result<(), JournalError>>);
+
+impl Journal {
+    /// Opens the journal in `dir`, or begins one there, and reads all of it.
+    pub fn open(dir: &Path) -> Result<Opened, OpenError> {
+        let (file, records, torn) = file::open(dir)?;
+        let queue = Arc::new(Queue::new(file.end()));
+        let writer = writer::spawn(file, Arc::clone(&queue))?;
+        Ok(Opened { journal: Self { queue, writer: Some(writer) }, records, torn })
+    }
+
+    /// Appends `records`, all or none of them. The order of calls is the order in the journal; the ticket says when they
+    /// are durable.
+    ///
+    /// At most [`MAX_FRAME_LEN`] bytes of records; more fail. What is queued is bounded by the callers alone: one that
+    /// waits for its tickets adds no more than it waits for.
+    pub fn commit(&self, records: &[Record]) -> Ticket {
+        let (done, ticket) = oneshot::channel();
+        let mut bytes = Vec::new();
+        for record in records {
+            encode(record, &mut bytes);
+        }
+        if bytes.len() > MAX_FRAME_LEN {
+            // The other end is right here.
+            let _ = done.send(Err(JournalError::TooLong(bytes.len())));
+        } else {
+            self.queue.append(&bytes, done);
+        }
+        Ticket(ticket)
+    }
+
+    /// Replaces all that was committed before this call with `state`, the records that come to the same. Commits go on
+    /// meanwhile, and are kept; the caller makes sure that none happens between taking the state and this call.
+    ///
+    /// A failure is the ticket's: the journal goes on as it was.
+    pub fn compact(&self, state: impl IntoIterator<Item = Record, IntoIter: Send + 'static>) -> Ticket {
+        let (done, ticket) = oneshot::channel();
+        self.queue.compact(Box::new(state.into_iter()), done);
+        Ticket(ticket)
+    }
+
+    /// Whether the journal has outgrown what the last compaction left, so that another is worth it. Not while one runs.
+    pub fn wants_compaction(&self) -> bool {
+        self.queue.wants_compaction()
+    }
+
+    /// Why nothing can be committed any more, if so: the node is degraded.
+    pub fn failure(&self) -> Option<Failure> {
+        self.queue.failure()
+    }
+
+    /// Reports `journal_commits`, `journal_groups` (one fdatasync each), `journal_bytes` (the file's length),
+    /// `journal_compactions`, `journal_failed_compactions` and `journal_degraded` (0 or 1).
+    pub fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        self.queue.counters(visit);
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        self.queue.close();
+        if let Some(writer) = self.writer.take() {
+            let ended = writer.join();
+            debug_assert!(ended.is_ok(), "the journal's thread does not panic");
+        }
+    }
+}
+
+impl Ticket {
+    /// Blocks until the records are durable or lost.
+    ///
+    /// # Panics
+    /// On a thread that runs asynchronous tasks.
+    pub fn wait(self) -> Result<(), JournalError> {
+        self.0.blocking_recv().unwrap_or(Err(JournalError::Closed))
+    }
+}
+
+/// Works in every executor.
+impl Future for Ticket {
+    type Output = Result<(), JournalError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(context).map(|done| done.unwrap_or(Err(JournalError::Closed)))
+    }
+}

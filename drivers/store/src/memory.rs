@@ -89,16 +89,13 @@ impl Memory {
         Ok(Self { pages, len: size })
     }
 
-    fn region(&self) -> &dyn Region {
-        match &self.pages {
-            Pages::Ordinary(mapping) => mapping,
-            Pages::Huge(region) => region,
-        }
-    }
-
     /// The first byte, for devices that access the memory themselves. The program itself must not make references of it.
+    #[inline]
     pub fn as_ptr(&self) -> NonNull<u8> {
-        self.region().as_ptr()
+        match &self.pages {
+            Pages::Ordinary(mapping) => mapping.ptr,
+            Pages::Huge(region) => region.as_ptr(),
+        }
     }
 
     /// The address of `len` bytes from `at` on.
@@ -196,14 +193,3 @@ impl Drop for Mapping {
 unsafe impl Send for Mapping {}
 // SAFETY: as above; `&Mapping` gives out the pointer only.
 unsafe impl Sync for Mapping {}
-
-// SAFETY: the mapping is zeroed by the kernel, lives until drop, and never moves.
-unsafe impl Region for Mapping {
-    fn as_ptr(&self) -> NonNull<u8> {
-        self.ptr
-    }
-
-    fn len(&self) -> usize {
-        self.len
-    }
-}

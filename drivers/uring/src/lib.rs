@@ -13,7 +13,7 @@ mod setup;
 
 pub use berth_host::{BindError, UdpConfig};
 pub use port::UringPort;
-pub use setup::{UringError, probe};
+pub use setup::{UringError, probe, ring};
 
 use std::net::SocketAddr;
 

@@ -8,13 +8,15 @@ use io_uring::IoUring;
 #[derive(Debug, thiserror::Error)]
 pub enum UringError {
     /// `DEFER_TASKRUN` came with Linux 6.1.
-    #[error("this kernel ({release}) lacks io_uring features of Linux 6.1: upgrade it, or use the udp driver")]
+    #[error(
+        "this kernel ({release}) lacks io_uring features of Linux 6.1: upgrade it; ports may use the udp driver instead"
+    )]
     TooOld {
         /// The kernel's release.
         release: String,
     },
     /// The kernel was built without `io_uring`.
-    #[error("this kernel has no io_uring (CONFIG_IO_URING): use another kernel, or the udp driver")]
+    #[error("this kernel has no io_uring (CONFIG_IO_URING): use another kernel; ports may use the udp driver instead")]
     Missing,
     /// The administrator has switched `io_uring` off.
     #[error(
@@ -28,7 +30,7 @@ pub enum UringError {
     /// A system call filter refuses `io_uring`, as most container runtimes do.
     #[error(
         "a seccomp filter refuses io_uring: allow io_uring_setup, io_uring_enter and io_uring_register in the \
-         container's or unit's profile, or use the udp driver"
+         container's or unit's profile; ports may use the udp driver instead"
     )]
     Filtered,
     /// Any other failure.
@@ -47,7 +49,7 @@ pub fn probe() -> Result<(), UringError> {
 }
 
 /// Creates a ring for the calling thread, with room for `entries` requests that wait to be submitted.
-pub(crate) fn ring(entries: u32) -> Result<IoUring, UringError> {
+pub fn ring(entries: u32) -> Result<IoUring, UringError> {
     let mut builder = IoUring::builder();
     builder.setup_submit_all().setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
     // The submission queue needs no index array since Linux 6.6.

@@ -1,0 +1,235 @@
+//! The journal's file: found or begun, read, cut, and made longer.
+
+use std::{
+    fs::{self, DirBuilder, File, OpenOptions, TryLockError},
+    hash::{BuildHasher, RandomState},
+    io::{self, Read},
+    os::{
+        fd::AsRawFd,
+        unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt},
+    },
+    path::{Path, PathBuf},
+};
+
+use berth_fabric::journal::{End, FRAME_HEADER_LEN, HEADER_LEN, MAX_FRAME_LEN, Record, Replay, frame_header, header};
+
+use crate::OpenError;
+
+const JOURNAL: &str = "journal";
+const NEW: &str = "journal.new";
+const LOCK: &str = "journal.lock";
+
+/// By how much the file grows, in bytes.
+const CHUNK: u64 = 8 << 20;
+
+/// What a crash left of a last commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Torn {
+    /// Where in the file it began.
+    pub at: u64,
+    /// Its bytes, up to the last that is not zero.
+    pub lost: u64,
+}
+
+/// A journal that is appended to.
+#[derive(Debug)]
+pub(crate) struct JournalFile {
+    dir: Directory,
+    file: File,
+    id: u64,
+    sequence: u64,
+    /// The length of the sound part.
+    end: u64,
+    /// The length of the file: what is behind the end is zeros.
+    allocated: u64,
+}
+
+/// The directory, locked.
+#[derive(Debug)]
+struct Directory {
+    path: PathBuf,
+    /// For fsync.
+    file: File,
+    /// Held by the lock.
+    lock: File,
+}
+
+/// Names what failed in an [`OpenError`].
+fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> OpenError {
+    move |source| OpenError::Io { what, path: path.to_owned(), source }
+}
+
+fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).mode(0o600);
+    options
+}
+
+/// Opens or begins the journal in `dir` and reads all of it.
+pub(crate) fn open(dir: &Path) -> Result<(JournalFile, Vec<Record>, Option<Torn>), OpenError> {
+    let dir = Directory::lock(dir)?;
+    let new = dir.path.join(NEW);
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed("cannot remove", &new)(error)),
+        _ => {}
+    }
+    let path = dir.path.join(JOURNAL);
+    match options().open(&path) {
+        Ok(mut file) => {
+            let mut bytes = Vec::new();
+            file.read_to_end(&mut bytes).map_err(failed("cannot read", &path))?;
+            let (mut journal, records, torn) = replay(dir, file, &bytes)?;
+            journal.reserve(0).map_err(failed("cannot write zeros ahead to", &path))?;
+            Ok((journal, records, torn))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let mut journal = JournalFile::begin(dir).map_err(failed("cannot begin", &path))?;
+            journal.take_over().map_err(failed("cannot begin", &path))?;
+            Ok((journal, Vec::new(), None))
+        }
+        Err(error) => Err(failed("cannot open", &path)(error)),
+    }
+}
+
+/// Reads the journal `file`, whose content is `bytes`, and cuts a torn tail off.
+fn replay(dir: Directory, file: File, bytes: &[u8]) -> Result<(JournalFile, Vec<Record>, Option<Torn>), OpenError> {
+    let path = dir.path.join(JOURNAL);
+    let corrupt = |corrupt| OpenError::Corrupt { path: path.clone(), corrupt };
+    let mut replay = Replay::new(bytes).map_err(corrupt)?;
+    let records = replay.by_ref().collect::<Result<_, _>>().map_err(corrupt)?;
+    let end = match replay.end() {
+        Some(End::Torn { at, .. }) => at,
+        _ => bytes.len() as u64,
+    };
+    let last = bytes[end as usize..].iter().rposition(|&byte| byte != 0);
+    let torn = last.map(|last| Torn { at: end, lost: last as u64 + 1 });
+    let mut allocated = bytes.len() as u64;
+    if torn.is_some() {
+        file.set_len(end).and_then(|()| file.sync_all()).map_err(failed("cannot cut the torn tail of", &path))?;
+        allocated = end;
+    }
+    let (id, sequence) = (replay.id(), replay.next_sequence());
+    Ok((JournalFile { dir, file, id, sequence, end, allocated }, records, torn))
+}
+
+impl Directory {
+    fn lock(path: &Path) -> Result<Self, OpenError> {
+        DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed("cannot create", path))?;
+        let lock_path = path.join(LOCK);
+        let lock =
+            options().create(true).truncate(false).open(&lock_path).map_err(failed("cannot open", &lock_path))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(OpenError::Locked(path.to_owned())),
+            Err(TryLockError::Error(error)) => return Err(failed("cannot lock", &lock_path)(error)),
+        }
+        let file = File::open(path).map_err(failed("cannot open", path))?;
+        Ok(Self { path: path.to_owned(), file, lock })
+    }
+
+    fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { path: self.path.clone(), file: self.file.try_clone()?, lock: self.lock.try_clone()? })
+    }
+}
+
+impl JournalFile {
+    /// Begins an empty journal beside the one in `dir`, with a new id: it tells frames from those of other files, and
+    /// need not be hard to guess.
+    fn begin(dir: Directory) -> io::Result<Self> {
+        let file = options().create(true).truncate(true).open(dir.path.join(NEW))?;
+        let id = RandomState::new().hash_one(0);
+        file.write_all_at(&header(id), 0)?;
+        let end = HEADER_LEN as u64;
+        let mut journal = Self { dir, file, id, sequence: 1, end, allocated: end };
+        journal.reserve(0)?;
+        Ok(journal)
+    }
+
+    /// Begins an empty journal that is to take this one's place.
+    pub(crate) fn successor(&self) -> io::Result<Self> {
+        Self::begin(self.dir.try_clone()?)
+    }
+
+    /// Makes this journal, begun beside another, the journal of the directory.
+    pub(crate) fn take_over(&mut self) -> io::Result<()> {
+        self.file.sync_all()?;
+        fs::rename(self.dir.path.join(NEW), self.dir.path.join(JOURNAL))?;
+        self.dir.file.sync_all()
+    }
+
+    /// Removes what is left of a successor that did not take over.
+    pub(crate) fn remove_successor(&self) {
+        // If that fails, the next start does it, or the next successor.
+        let _ = fs::remove_file(self.dir.path.join(NEW));
+    }
+
+    /// The length of the sound part.
+    pub(crate) fn end(&self) -> u64 {
+        self.end
+    }
+
+    pub(crate) fn fd(&self) -> i32 {
+        self.file.as_raw_fd()
+    }
+
+    /// Makes sure that there is room for `len` bytes at the end and a chunk ahead of an empty file, in written zeros.
+    pub(crate) fn reserve(&mut self, len: u64) -> io::Result<()> {
+        static ZEROS: [u8; 1 << 20] = [0; 1 << 20];
+        let need = self.end + len.max(1);
+        if need <= self.allocated {
+            return Ok(());
+        }
+        let until = need.next_multiple_of(CHUNK);
+        // The space first, so that a full disk is known before anything is written. Some file systems cannot.
+        // SAFETY: no pointers.
+        let reserved = unsafe {
+            libc::fallocate(
+                self.fd(),
+                libc::FALLOC_FL_KEEP_SIZE,
+                self.allocated as libc::off_t,
+                (until - self.allocated) as libc::off_t,
+            )
+        };
+        if reserved != 0 {
+            let error = io::Error::last_os_error();
+            if error.raw_os_error() != Some(libc::EOPNOTSUPP) {
+                return Err(error);
+            }
+        }
+        while self.allocated < until {
+            let len = (until - self.allocated).min(ZEROS.len() as u64);
+            self.file.write_all_at(&ZEROS[..len as usize], self.allocated)?;
+            self.allocated += len;
+        }
+        Ok(())
+    }
+
+    /// Fills the header of `frame` in, whose records stand behind room for one, and makes room for it in the file.
+    /// Returns where to write it.
+    pub(crate) fn place(&mut self, frame: &mut [u8]) -> io::Result<u64> {
+        debug_assert!(frame.len() <= FRAME_HEADER_LEN + MAX_FRAME_LEN);
+        self.reserve(frame.len() as u64)?;
+        let (head, records) = frame.split_at_mut(FRAME_HEADER_LEN);
+        head.copy_from_slice(&frame_header(self.id, self.sequence, records));
+        Ok(self.end)
+    }
+
+    /// The frame that was placed last is written: the next comes behind it.
+    pub(crate) fn advance(&mut self, len: usize) {
+        self.end += len as u64;
+        self.sequence += 1;
+    }
+
+    /// Appends a frame without making it durable.
+    pub(crate) fn append(&mut self, frame: &mut [u8]) -> io::Result<()> {
+        let at = self.place(frame)?;
+        self.file.write_all_at(frame, at)?;
+        self.advance(frame.len());
+        Ok(())
+    }
+
+    /// Makes all that was appended durable.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+}

@@ -1,0 +1,224 @@
+//! What waits for the writer: groups of commits, and a compaction.
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    sync::{
+        Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use berth_fabric::journal::{FRAME_HEADER_LEN, Record};
+use tokio::sync::oneshot;
+
+use crate::{Failure, JournalError};
+
+/// Who is told when it is over.
+pub(crate) type Done = oneshot::Sender<Result<(), JournalError>>;
+
+/// The records that a compaction leaves.
+pub(crate) type StateRecords = Box<dyn Iterator<Item = Record> + Send>;
+
+/// A group is closed to further commits at this many bytes.
+const GROUP: usize = 1 << 20;
+
+/// A journal shorter than this is not worth a compaction, in bytes.
+const COMPACT: u64 = 64 << 20;
+
+/// Commits that become durable together.
+#[derive(Debug)]
+pub(crate) struct Group {
+    /// Room for a frame's header, and the records.
+    pub(crate) frame: Vec<u8>,
+    /// Who waits for them.
+    pub(crate) waiters: Vec<Done>,
+}
+
+/// What the writer does next.
+pub(crate) enum Work {
+    /// Make it durable.
+    Group(Group),
+    /// Begin a compaction.
+    Compact(StateRecords, Done),
+    /// A compaction's file is written, or is not.
+    Written,
+    /// Nothing comes any more.
+    Close,
+}
+
+/// Shared by the journal's users, its writer, and the compaction.
+pub(crate) struct Queue {
+    state: Mutex<State>,
+    ready: Condvar,
+    /// The length of the journal.
+    pub(crate) len: AtomicU64,
+    /// Its length after the last compaction; 0 before the first.
+    compacted_len: AtomicU64,
+    /// A compaction that runs is to give up.
+    pub(crate) cancelled: AtomicBool,
+    commits: AtomicU64,
+    groups: AtomicU64,
+    compactions: AtomicU64,
+    failed_compactions: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    work: VecDeque<Work>,
+    compacting: bool,
+    closed: bool,
+    failure: Option<Failure>,
+}
+
+impl Queue {
+    pub(crate) fn new(len: u64) -> Self {
+        Self {
+            state: Mutex::default(),
+            ready: Condvar::new(),
+            len: len.into(),
+            compacted_len: 0.into(),
+            cancelled: false.into(),
+            commits: 0.into(),
+            groups: 0.into(),
+            compactions: 0.into(),
+            failed_compactions: 0.into(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing that runs under the lock leaves the state half changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds encoded records to the group that is gathered.
+    pub(crate) fn append(&self, records: &[u8], done: Done) {
+        let mut state = self.state();
+        if let Some(failure) = state.failure {
+            let _ = done.send(Err(JournalError::Degraded(failure)));
+            return;
+        }
+        match state.work.back_mut() {
+            Some(Work::Group(group)) if group.frame.len() + records.len() <= GROUP => {
+                group.frame.extend_from_slice(records);
+                group.waiters.push(done);
+            }
+            _ => {
+                let frame = [&[0; FRAME_HEADER_LEN], records].concat();
+                state.work.push_back(Work::Group(Group { frame, waiters: vec![done] }));
+                self.ready.notify_one();
+            }
+        }
+    }
+
+    /// Asks for a compaction behind all that was appended.
+    pub(crate) fn compact(&self, records: StateRecords, done: Done) {
+        let mut state = self.state();
+        let refused = match state.failure {
+            Some(failure) => Some(JournalError::Degraded(failure)),
+            None => state.compacting.then_some(JournalError::Compacting),
+        };
+        if let Some(refused) = refused {
+            let _ = done.send(Err(refused));
+            return;
+        }
+        state.compacting = true;
+        state.work.push_back(Work::Compact(records, done));
+        self.ready.notify_one();
+    }
+
+    /// The compaction's file is written, or is not.
+    pub(crate) fn written(&self) {
+        // Ahead of the commits that wait: they are fewer to copy.
+        self.state().work.push_front(Work::Written);
+        self.ready.notify_one();
+    }
+
+    /// Waits for something to do.
+    pub(crate) fn next(&self) -> Work {
+        let mut state = self.state();
+        loop {
+            if let Some(work) = state.work.pop_front() {
+                return work;
+            }
+            if state.closed {
+                return Work::Close;
+            }
+            state = self.ready.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// A group is durable.
+    pub(crate) fn committed(&self, group: Vec<Done>, len: u64) {
+        self.len.store(len, Relaxed);
+        self.groups.fetch_add(1, Relaxed);
+        self.commits.fetch_add(group.len() as u64, Relaxed);
+        for done in group {
+            // Nobody may wait any more.
+            let _ = done.send(Ok(()));
+        }
+    }
+
+    /// A compaction is over: the length of the journal now, or the failure.
+    pub(crate) fn compacted(&self, result: Result<u64, Failure>, done: Done) {
+        self.state().compacting = false;
+        let counter = if result.is_ok() { &self.compactions } else { &self.failed_compactions };
+        counter.fetch_add(1, Relaxed);
+        if let Ok(len) = result {
+            self.len.store(len, Relaxed);
+            self.compacted_len.store(len, Relaxed);
+        }
+        let _ = done.send(result.map(drop).map_err(JournalError::Compaction));
+    }
+
+    /// Nothing is committed from now on: what waits and what comes fails.
+    pub(crate) fn fail(&self, failure: Failure, group: Vec<Done>) {
+        let mut state = self.state();
+        let failure = *state.failure.get_or_insert(failure);
+        let waiting = std::mem::take(&mut state.work);
+        drop(state);
+        self.cancelled.store(true, Relaxed);
+        let tell = |done: Done| {
+            let _ = done.send(Err(JournalError::Degraded(failure)));
+        };
+        group.into_iter().for_each(tell);
+        for work in waiting {
+            match work {
+                Work::Group(group) => group.waiters.into_iter().for_each(tell),
+                Work::Compact(_, done) => tell(done),
+                Work::Written | Work::Close => {}
+            }
+        }
+    }
+
+    pub(crate) fn close(&self) {
+        self.state().closed = true;
+        self.cancelled.store(true, Relaxed);
+        self.ready.notify_one();
+    }
+
+    pub(crate) fn failure(&self) -> Option<Failure> {
+        self.state().failure
+    }
+
+    pub(crate) fn wants_compaction(&self) -> bool {
+        let outgrown = self.len.load(Relaxed) > COMPACT.max(2 * self.compacted_len.load(Relaxed));
+        let state = self.state();
+        outgrown && !state.compacting && state.failure.is_none()
+    }
+
+    pub(crate) fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        visit("journal_commits", self.commits.load(Relaxed));
+        visit("journal_groups", self.groups.load(Relaxed));
+        visit("journal_bytes", self.len.load(Relaxed));
+        visit("journal_compactions", self.compactions.load(Relaxed));
+        visit("journal_failed_compactions", self.failed_compactions.load(Relaxed));
+        visit("journal_degraded", self.failure().is_some().into());
+    }
+}
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queue").field("len", &self.len).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,140 @@
+//! A process that is killed while it commits and compacts, and one whose file may not grow.
+
+use std::{
+    collections::{BTreeSet, HashSet},
+    env,
+    io::{BufRead, BufReader, Write},
+    path::Path,
+    process::{Command, Stdio},
+    sync::Mutex,
+    thread,
+    time::Duration,
+};
+
+use berth_fabric::journal::Record;
+use berth_journal::{Journal, JournalError, Opened};
+use tempfile::TempDir;
+
+const DIR: &str = "BERTH_TEST_JOURNAL_DIR";
+const ROUND: &str = "BERTH_TEST_JOURNAL_ROUND";
+const WRITERS: u128 = 4;
+const ROUNDS: u128 = 12;
+
+/// Says a line at once, past the capture of the test harness.
+fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    out.write_all(format!("{line}\n").as_bytes()).and_then(|()| out.flush()).unwrap();
+}
+
+/// This test binary again, as the process `test` in a journal's directory.
+fn child(test: &str, dir: &Path) -> Command {
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.args([test, "--exact", "--nocapture"]).env(DIR, dir).stdout(Stdio::piped()).stderr(Stdio::null());
+    command
+}
+
+/// Not a test of its own: commits and compacts until it is killed.
+#[test]
+fn child_that_is_killed() {
+    let Ok(dir) = env::var(DIR) else { return };
+    let round: u128 = env::var(ROUND).unwrap().parse().unwrap();
+    let Opened { journal, records, .. } = Journal::open(Path::new(&dir)).unwrap();
+    // The state of this node is all its records: a compaction leaves as many.
+    let all = Mutex::new(records);
+    thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let (journal, all) = (&journal, &all);
+            scope.spawn(move || {
+                for n in 0.. {
+                    let record = Record::Ended { lease: round << 64 | writer << 32 | n };
+                    let mut all = all.lock().unwrap();
+                    all.push(record.clone());
+                    let ticket = journal.commit(&[record]);
+                    drop(all);
+                    ticket.wait().unwrap();
+                    say(&format!("done {writer} {n}"));
+                }
+            });
+        }
+        loop {
+            let state = all.lock().unwrap();
+            let ticket = journal.compact(state.clone());
+            drop(state);
+            ticket.wait().unwrap();
+            say("compacted");
+        }
+    });
+}
+
+#[test]
+fn what_a_killed_process_said_is_there() {
+    let dir = TempDir::new().unwrap();
+    let mut acknowledged = HashSet::new();
+    let mut compacted = 0;
+    for round in 0..ROUNDS {
+        let mut child = child("child_that_is_killed", dir.path()).env(ROUND, round.to_string()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let reader = thread::spawn(move || lines.map_while(Result::ok).collect::<Vec<_>>());
+        thread::sleep(Duration::from_micros(60_000 + (round as u64 * 7919) % 50_000));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let Opened { records, .. } = Journal::open(dir.path()).unwrap();
+        for line in reader.join().unwrap() {
+            compacted += usize::from(line == "compacted");
+            // A last line may be cut short.
+            if let ["done", writer, n] = line.split(' ').collect::<Vec<_>>()[..]
+                && let (Ok(writer), Ok(n)) = (writer.parse::<u128>(), n.parse::<u128>())
+            {
+                acknowledged.insert(round << 64 | writer << 32 | n);
+            }
+        }
+        let mut found = BTreeSet::new();
+        for record in records {
+            let Record::Ended { lease } = record else { panic!("{record:?}") };
+            assert!(found.insert(lease), "{lease:x} twice");
+            assert!(lease as u32 == 0 || found.contains(&(lease - 1)), "{lease:x} before its predecessor");
+        }
+        let lost: Vec<_> = acknowledged.iter().filter(|lease| !found.contains(lease)).collect();
+        assert!(lost.is_empty(), "round {round}: {lost:x?}");
+    }
+    assert!(acknowledged.len() > 100 && compacted > ROUNDS as usize, "{} {compacted}", acknowledged.len());
+}
+
+/// Not a test of its own: its file may not grow as far as it wants.
+#[test]
+fn child_without_room() {
+    let Ok(dir) = env::var(DIR) else { return };
+    let limit = libc::rlimit { rlim_cur: 12 << 20, rlim_max: 12 << 20 };
+    // SAFETY: the limit lives; to ignore a signal runs no code of ours.
+    unsafe {
+        assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit), 0);
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+    }
+    let Opened { journal, .. } = Journal::open(Path::new(&dir)).unwrap();
+    // 1.7 MB each: the first chunk of 8 MiB holds four.
+    let commits: Vec<_> = (0..10).map(|lease| journal.commit(&vec![Record::Ended { lease }; 100_000])).collect();
+    let results: Vec<_> = commits.into_iter().map(berth_journal::Ticket::wait).collect();
+    let failure = journal.failure().unwrap();
+    assert_eq!((failure.what, failure.errno), ("making room in", libc::EFBIG));
+    let degraded = Err(JournalError::Degraded(failure));
+    assert_eq!(results, [vec![Ok(()); 4], vec![degraded; 6]].concat());
+    // Small ones would fit, and yet nothing is committed any more.
+    assert_eq!(journal.commit(&[Record::Ended { lease: 99 }]).wait(), degraded);
+    assert_eq!(journal.compact(vec![]).wait(), degraded);
+    let mut state = None;
+    journal.counters(&mut |name, value| state = state.or((name == "journal_degraded").then_some(value)));
+    assert_eq!(state, Some(1));
+    say("as it should be");
+}
+
+#[test]
+fn a_file_that_cannot_grow_degrades_the_journal() {
+    let dir = TempDir::new().unwrap();
+    let output = child("child_without_room", dir.path()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("as it should be"), "{said}");
+    let Opened { journal, records, torn } = Journal::open(dir.path()).unwrap();
+    assert_eq!((records.len(), torn), (400_000, None));
+    // With the cause gone the node goes on.
+    journal.commit(&[Record::Ended { lease: 99 }]).wait().unwrap();
+}

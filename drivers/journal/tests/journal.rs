@@ -1,0 +1,311 @@
+//! Commits, restarts, damage and compaction, through the public face.
+
+use std::{
+    collections::BTreeSet,
+    fs, iter,
+    os::unix::fs::{FileExt, MetadataExt},
+    path::Path,
+    thread,
+};
+
+use berth_fabric::journal::{Corrupt, HEADER_LEN, MAX_FRAME_LEN, Record};
+use berth_journal::{Journal, JournalError, OpenError, Opened, Torn};
+use berth_port::Nanos;
+use tempfile::TempDir;
+
+fn ended(leases: impl IntoIterator<Item = u128>) -> Vec<Record> {
+    leases.into_iter().map(|lease| Record::Ended { lease }).collect()
+}
+
+fn open(dir: &Path) -> Opened {
+    Journal::open(dir).unwrap()
+}
+
+fn count(journal: &Journal, wanted: &str) -> u64 {
+    let mut found = None;
+    journal.counters(&mut |name, value| found = found.or((name == wanted).then_some(value)));
+    found.expect(wanted)
+}
+
+#[test]
+fn what_was_committed_is_there_again_in_its_order() {
+    let dir = TempDir::new().unwrap();
+    let state = dir.path().join("state/journal");
+    let Opened { journal, records, torn } = open(&state);
+    assert_eq!((records, torn), (vec![], None));
+    let all = vec![
+        Record::Started { epoch: 1, at: Nanos(5) },
+        Record::FenceSet { epoch: 9 },
+        Record::Renewed { lease: 7, at: Nanos(6), expires: Nanos(8) },
+    ];
+    journal.commit(&all[..1]).wait().unwrap();
+    // Unawaited commits happen too, and dropping the journal waits for them.
+    drop(journal.commit(&all[1..2]));
+    drop(journal.commit(&[]));
+    drop(journal.commit(&all[2..]));
+    assert_eq!(journal.failure(), None);
+    drop(journal);
+    for _ in 0..2 {
+        let again = open(&state);
+        assert_eq!((&again.records, again.torn), (&all, None));
+    }
+    assert_eq!(fs::metadata(&state).unwrap().mode() & 0o777, 0o700);
+    assert_eq!(fs::metadata(state.join("journal")).unwrap().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn commits_of_many_share_their_syncs() {
+    let dir = TempDir::new().unwrap();
+    let journal = open(dir.path()).journal;
+    thread::scope(|scope| {
+        for client in 0..16 {
+            let journal = &journal;
+            scope.spawn(move || {
+                for n in 0..50 {
+                    journal.commit(&ended([client << 64 | n])).wait().unwrap();
+                }
+            });
+        }
+    });
+    let (commits, groups) = (count(&journal, "journal_commits"), count(&journal, "journal_groups"));
+    assert_eq!(commits, 800);
+    assert!(groups < commits, "{groups} groups");
+    drop(journal);
+    let mut next = [0; 16];
+    for record in open(dir.path()).records {
+        let Record::Ended { lease } = record else { panic!("{record:?}") };
+        let (client, n) = ((lease >> 64) as usize, lease as u64);
+        assert_eq!(n, next[client]);
+        next[client] += 1;
+    }
+    assert_eq!(next, [50; 16]);
+}
+
+#[tokio::test]
+async fn tickets_are_futures() {
+    let dir = TempDir::new().unwrap();
+    let journal = open(dir.path()).journal;
+    let (one, two) = (journal.commit(&ended([1])), journal.commit(&ended([2])));
+    assert_eq!((two.await, one.await), (Ok(()), Ok(())));
+}
+
+#[test]
+fn only_one_process_at_a_time() {
+    let dir = TempDir::new().unwrap();
+    let first = open(dir.path());
+    let error = Journal::open(dir.path()).unwrap_err();
+    assert!(matches!(&error, OpenError::Locked(path) if path == dir.path()), "{error}");
+    drop(first);
+    open(dir.path());
+}
+
+#[test]
+fn records_that_fit_no_frame_are_refused_and_nothing_else_is() {
+    let dir = TempDir::new().unwrap();
+    let journal = open(dir.path()).journal;
+    // 17 bytes each.
+    let fits = MAX_FRAME_LEN / 17;
+    let too_long = journal.commit(&ended(0..=fits as u128)).wait().unwrap_err();
+    assert_eq!(too_long, JournalError::TooLong((fits + 1) * 17));
+    journal.commit(&ended(0..fits as u128)).wait().unwrap();
+    journal.commit(&ended([1])).wait().unwrap();
+    drop(journal);
+    assert_eq!(open(dir.path()).records.len(), fits + 1);
+}
+
+/// A journal of four commits, and its sound part.
+fn sample(dir: &Path) -> Vec<u8> {
+    let journal = open(dir).journal;
+    for lease in 0..4 {
+        journal.commit(&ended([lease])).wait().unwrap();
+    }
+    let len = count(&journal, "journal_bytes");
+    drop(journal);
+    let mut bytes = fs::read(dir.join("journal")).unwrap();
+    assert_eq!(len, HEADER_LEN as u64 + 4 * 37);
+    assert!(bytes.len() >= 8 << 20 && bytes[len as usize..].iter().all(|&byte| byte == 0));
+    bytes.truncate(len as usize);
+    bytes
+}
+
+/// What a start finds in a journal of these bytes. If it starts, what is committed then must be there at the next.
+fn restart(dir: &Path, bytes: &[u8]) -> Result<(Vec<Record>, Option<Torn>), OpenError> {
+    fs::write(dir.join("journal"), bytes).unwrap();
+    let Opened { journal, records, torn } = Journal::open(dir)?;
+    journal.commit(&ended([99])).wait().unwrap();
+    drop(journal);
+    let again = open(dir);
+    assert_eq!((again.records, again.torn), ([&records[..], &ended([99])].concat(), None));
+    Ok((records, torn))
+}
+
+#[test]
+fn a_journal_cut_at_any_byte_keeps_its_whole_commits() {
+    let dir = TempDir::new().unwrap();
+    let bytes = sample(dir.path());
+    for cut in 0..=bytes.len() {
+        let found = restart(dir.path(), &bytes[..cut]);
+        if cut < HEADER_LEN {
+            let error = found.unwrap_err();
+            assert!(matches!(error, OpenError::Corrupt { corrupt: Corrupt::Header, .. }), "cut at {cut}: {error}");
+            continue;
+        }
+        let whole = (cut - HEADER_LEN) / 37;
+        let at = HEADER_LEN + whole * 37;
+        // Zeros at the end may as well have been written ahead.
+        let lost = bytes[at..cut].iter().rposition(|&byte| byte != 0).map_or(0, |last| last as u64 + 1);
+        let torn = (lost > 0).then_some(Torn { at: at as u64, lost });
+        assert_eq!(found.unwrap(), (ended(0..whole as u128), torn), "cut at {cut}");
+    }
+}
+
+#[test]
+fn a_flipped_byte_is_a_torn_tail_or_refused() {
+    let dir = TempDir::new().unwrap();
+    let mut bytes = sample(dir.path());
+    let last = bytes.len() - 37;
+    let sound = bytes.len();
+    // As a file is after a crash: with the zeros ahead.
+    bytes.resize(sound + 10_000, 0);
+    for at in 0..sound {
+        bytes[at] ^= 0xff;
+        let found = restart(dir.path(), &bytes);
+        bytes[at] ^= 0xff;
+        if at >= last {
+            assert_eq!(found.unwrap(), (ended(0..3), Some(Torn { at: last as u64, lost: 37 })), "byte {at}");
+            continue;
+        }
+        let error = found.unwrap_err();
+        match &error {
+            OpenError::Corrupt { corrupt: Corrupt::Header, .. } => assert!(at < HEADER_LEN, "byte {at}"),
+            OpenError::Corrupt { corrupt: Corrupt::Frame { at: frame, next }, .. } => {
+                let start = HEADER_LEN + (at - HEADER_LEN) / 37 * 37;
+                assert_eq!((*frame, *next), (start as u64, start as u64 + 37), "byte {at}");
+            }
+            _ => panic!("byte {at}: {error}"),
+        }
+        assert!(error.to_string().contains("bring the file back from a backup, or move it away"), "{error}");
+    }
+}
+
+#[test]
+fn a_compaction_replaces_what_was_and_keeps_what_comes() {
+    let dir = TempDir::new().unwrap();
+    let journal = open(dir.path()).journal;
+    for _ in 0..100 {
+        drop(journal.commit(&ended(0..1000)));
+    }
+    journal.commit(&ended([0])).wait().unwrap();
+    let before = count(&journal, "journal_bytes");
+    thread::scope(|scope| {
+        // State that takes its time to write, and commits meanwhile.
+        let state = ended(1000..100_000);
+        let ticket = journal.compact(state);
+        assert_eq!(journal.compact(vec![]).wait(), Err(JournalError::Compacting));
+        for client in 1..5 {
+            let journal = &journal;
+            scope.spawn(move || {
+                for n in 0..100 {
+                    journal.commit(&ended([client << 64 | n])).wait().unwrap();
+                }
+            });
+        }
+        ticket.wait().unwrap();
+    });
+    assert_eq!(count(&journal, "journal_compactions"), 1);
+    let after = count(&journal, "journal_bytes");
+    assert!(after < before + 500 * 37, "{before} {after}");
+    journal.commit(&ended([7])).wait().unwrap();
+    // A second one, to nearly nothing.
+    journal.compact(ended([1, 2])).wait().unwrap();
+    journal.commit(&ended([3])).wait().unwrap();
+    assert_eq!(count(&journal, "journal_bytes"), HEADER_LEN as u64 + 20 + 2 * 17 + 37);
+    drop(journal);
+    assert_eq!(open(dir.path()).records, ended([1, 2, 3]));
+    assert!(!dir.path().join("journal.new").exists());
+}
+
+/// The same with a restart right after: the state first, then every commit since, once each and in order.
+#[test]
+fn a_restart_after_a_compaction_finds_state_and_commits() {
+    let dir = TempDir::new().unwrap();
+    let journal = open(dir.path()).journal;
+    drop(journal.commit(&ended([5])));
+    let ticket = journal.compact(ended(0..50_000));
+    let later: Vec<_> = (1 << 64..(1 << 64) + 300).collect();
+    thread::scope(|scope| {
+        scope.spawn(|| later.iter().for_each(|&lease| journal.commit(&ended([lease])).wait().unwrap()));
+        ticket.wait().unwrap();
+    });
+    drop(journal);
+    let records = open(dir.path()).records;
+    assert_eq!(records.len(), 50_300);
+    assert_eq!(records[..50_000], ended(0..50_000)[..]);
+    assert_eq!(records[50_000..], ended(later)[..]);
+}
+
+#[test]
+fn an_unfinished_compaction_is_forgotten() {
+    let dir = TempDir::new().unwrap();
+    let journal = open(dir.path()).journal;
+    journal.commit(&ended([1])).wait().unwrap();
+    // Endless, so that the journal is closed first.
+    let ticket = journal.compact((0..).map(|lease| Record::Ended { lease }));
+    drop(journal);
+    let error = ticket.wait().unwrap_err();
+    let cancelled = |error| matches!(error, JournalError::Compaction(failure) if failure.errno == libc::ECANCELED);
+    assert!(error == JournalError::Closed || cancelled(error), "{error}");
+    assert!(!dir.path().join("journal.new").exists());
+    fs::write(dir.path().join("journal.new"), "what a killed process left").unwrap();
+    assert_eq!(open(dir.path()).records, ended([1]));
+    assert!(!dir.path().join("journal.new").exists());
+}
+
+#[test]
+fn a_compaction_that_panics_or_fails_leaves_the_journal_as_it_was() {
+    let dir = TempDir::new().unwrap();
+    let journal = open(dir.path()).journal;
+    let panics = iter::once_with(|| -> Record { panic!("the state is odd") });
+    let error = journal.compact(panics).wait().unwrap_err();
+    assert!(matches!(error, JournalError::Compaction(failure) if failure.errno == libc::ECANCELED), "{error}");
+    // A directory in the way of the new file.
+    fs::create_dir(dir.path().join("journal.new")).unwrap();
+    let error = journal.compact(ended([1])).wait().unwrap_err();
+    assert!(matches!(error, JournalError::Compaction(failure) if failure.errno == libc::EISDIR), "{error}");
+    assert_eq!(count(&journal, "journal_failed_compactions"), 2);
+    fs::remove_dir(dir.path().join("journal.new")).unwrap();
+    journal.commit(&ended([2])).wait().unwrap();
+    drop(journal);
+    assert_eq!(open(dir.path()).records, ended([2]));
+}
+
+#[test]
+fn a_journal_grows_beyond_its_first_chunk_and_asks_for_compaction() {
+    let dir = TempDir::new().unwrap();
+    let journal = open(dir.path()).journal;
+    let many = ended(0..900_000);
+    let mut commits = 0;
+    while !journal.wants_compaction() {
+        journal.commit(&many).wait().unwrap();
+        commits += 1;
+    }
+    assert_eq!(commits, 5, "64 MiB are 4.4 times 15.3 MB");
+    journal.compact(ended([4])).wait().unwrap();
+    assert!(!journal.wants_compaction());
+    assert!(fs::metadata(dir.path().join("journal")).unwrap().len() <= 8 << 20);
+}
+
+#[test]
+fn commits_land_where_no_reader_would_take_them_for_others() {
+    // The id of a journal is its own: frames copied from another file are not its frames.
+    let (one, other) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let (bytes, foreign) = (sample(one.path()), sample(other.path()));
+    let file = fs::File::options().write(true).open(one.path().join("journal")).unwrap();
+    file.write_all_at(&foreign[HEADER_LEN..], bytes.len() as u64).unwrap();
+    drop(file);
+    let found = open(one.path());
+    assert_eq!(found.records, ended(0..4));
+    assert_eq!(found.torn, Some(Torn { at: bytes.len() as u64, lost: 4 * 37 }));
+    let seen: BTreeSet<_> = [&bytes[16..24], &foreign[16..24]].into();
+    assert_eq!(seen.len(), 2);
+}
