@@ -3,6 +3,7 @@
 //! Time is an argument everywhere. In this crate `Now::wall` is Unix time, as the host's clock says it.
 #![forbid(unsafe_code)]
 
+pub mod discovery;
 pub mod journal;
 mod recovered;
 

@@ -1,0 +1,145 @@
+//! Who is there: ANNOUNCE, WITHDRAW and SOLICIT, as a node and as a relay (section "Relay discovery profile", decisions
+//! 23 and 24).
+//!
+//! A node answers SOLICIT with its own announcement; a relay also with those of other nodes, which announce themselves
+//! to it. Signatures, and that nothing is taken twice, are the link's business: see `berth_identity::link`.
+
+mod relay;
+
+use berth_port::Nanos;
+use berth_wire::fabric::{
+    Announce, MAX_MESSAGE, MAX_RELAYED, Solicit, Wire as _, Withdraw, WithdrawDetail, WithdrawReason,
+};
+
+pub use relay::{Ignored, MAX_NODES, MAX_RELAY_BYTES, Relay};
+
+/// How long an announcement of this node counts, in seconds; it is to be made again at a third of that.
+pub const ANNOUNCE_TTL_SECS: u32 = 30;
+
+/// How much work solicitations without a signature may cause in one second, in steps of [`work`]: about a tenth of a
+/// second of one core. Signed ones are limited with their sender's other requests.
+const UNSIGNED_WORK: u64 = 20_000_000;
+
+/// What a node says of itself and answers to solicitations.
+#[derive(Debug, Default)]
+pub struct Discovery {
+    /// Of the last announcement or withdrawal.
+    sequence: u64,
+    /// A second, and the work that unsigned solicitations caused in it.
+    worked: (u64, u64),
+    counts: Counts,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    answered: u64,
+    malformed: u64,
+    unpadded: u64,
+    over_budget: u64,
+}
+
+impl Discovery {
+    /// The payload of an announcement that is newer than every one before: in earlier runs too, where Unix time did not
+    /// go back. The sequence is set here, whatever `announce` says.
+    pub fn announcement(&mut self, announce: Announce<'_>, unix: Nanos) -> Vec<u8> {
+        Announce { sequence: self.next_sequence(unix), ..announce }.to_vec()
+    }
+
+    /// The payload of a withdrawal, newer than every announcement before.
+    pub fn withdrawal(&mut self, node_id: u128, reason: WithdrawReason, unix: Nanos) -> Vec<u8> {
+        let detail = WithdrawDetail { sequence: self.next_sequence(unix), reason: reason.code() };
+        Withdraw { node_id, detail: Some(detail) }.to_vec()
+    }
+
+    /// The payload of the RESPONSE to a SOLICIT.
+    ///
+    /// `own` is this node's announcement; `relay` is given where the relay is asked rather than the node. What does not
+    /// fit into a message is left out, and comes first the next time. `None`, to be dropped: the question is malformed;
+    /// or it is not `signed` and shorter than its answer, or such ones have caused enough work in this second.
+    pub fn solicited(
+        &mut self,
+        payload: &[u8],
+        signed: bool,
+        own: &[u8],
+        relay: Option<&mut Relay>,
+        now: Nanos,
+    ) -> Option<Vec<u8>> {
+        let Ok(solicit) = Solicit::parse(payload) else {
+            self.counts.malformed += 1;
+            return None;
+        };
+        let second = now.0 / 1_000_000_000;
+        if self.worked.0 != second {
+            self.worked = (second, 0);
+        }
+        if !signed && self.worked.1 >= UNSIGNED_WORK {
+            self.counts.over_budget += 1;
+            return None;
+        }
+        let mut snapshot = Snapshot { count: 0, items: Vec::new(), room: MAX_MESSAGE, work: 0 };
+        if !signed {
+            snapshot.room = payload.len();
+        }
+        let mut all = snapshot.offer(&solicit, own);
+        if let Some(relay) = relay {
+            let own = Announce::parse(own).map_or(0, |announce| announce.node_id);
+            all = all && relay.all(own, now, |announcement| snapshot.offer(&solicit, announcement));
+        }
+        if !signed {
+            self.worked.1 += snapshot.work;
+        }
+        if !signed && !all && usize::from(snapshot.count) < MAX_RELAYED {
+            self.counts.unpadded += 1;
+            return None;
+        }
+        self.counts.answered += 1;
+        Some([&snapshot.count.to_be_bytes()[..], &snapshot.items].concat())
+    }
+
+    /// Reports every counter.
+    pub fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        visit("solicits_answered", self.counts.answered);
+        visit("solicits_malformed", self.counts.malformed);
+        visit("solicits_unpadded", self.counts.unpadded);
+        visit("solicits_over_budget", self.counts.over_budget);
+    }
+
+    fn next_sequence(&mut self, unix: Nanos) -> u64 {
+        self.sequence = (self.sequence + 1).max(unix.0 / 1_000);
+        self.sequence
+    }
+}
+
+/// The announcements of one answer.
+struct Snapshot {
+    count: u16,
+    /// Each behind its length.
+    items: Vec<u8>,
+    /// The most bytes of the answer.
+    room: usize,
+    work: u64,
+}
+
+impl Snapshot {
+    /// Adds an announcement if it is wanted; `false`: it does not fit.
+    fn offer(&mut self, solicit: &Solicit<'_>, announcement: &[u8]) -> bool {
+        self.work += work(solicit, announcement);
+        let wanted = Announce::parse(announcement).is_ok_and(|announce| solicit.matches(&announce));
+        if !wanted {
+            return true;
+        }
+        let len = 2 + self.items.len() + 4 + announcement.len();
+        if len > self.room || usize::from(self.count) == MAX_RELAYED {
+            return false;
+        }
+        self.count += 1;
+        self.items.extend_from_slice(&(announcement.len() as u32).to_be_bytes());
+        self.items.extend_from_slice(announcement);
+        true
+    }
+}
+
+/// How much work it is to look at one announcement: at worst each filter at each 36-byte resource.
+fn work(solicit: &Solicit<'_>, announcement: &[u8]) -> u64 {
+    (1 + announcement.len() as u64 / 36) * (1 + solicit.filters.len() as u64)
+}

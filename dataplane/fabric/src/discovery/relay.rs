@@ -1,0 +1,184 @@
+//! What a relay knows of other nodes.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
+
+use berth_port::Nanos;
+use berth_wire::fabric::{Announce, FabricError, MAX_ANNOUNCE, Wire as _, Withdraw};
+
+/// The most nodes that a relay holds announcements of.
+pub const MAX_NODES: usize = 4096;
+/// The most bytes of announcements that a relay holds.
+pub const MAX_RELAY_BYTES: usize = 16 << 20;
+
+/// The newest announcement of each node, for as long as its `ttl_secs` says.
+#[derive(Debug, Default)]
+pub struct Relay {
+    /// By id.
+    announcements: BTreeMap<u128, Announcement>,
+    bytes: usize,
+    /// The last sequence of every node, also when its announcement is gone. Signers are enrolled, so it is bounded.
+    sequences: HashMap<u128, u64>,
+    /// Where the next snapshot begins: at the first node that the last one had no room for.
+    begin: u128,
+    counts: Counts,
+}
+
+#[derive(Debug)]
+struct Announcement {
+    expires: Nanos,
+    payload: Box<[u8]>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    announced: u64,
+    withdrawn: u64,
+    malformed: u64,
+    foreign: u64,
+    old: u64,
+    full: u64,
+}
+
+/// Why an announcement or a withdrawal was ignored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Ignored {
+    /// Not the encoding, or too long to be relayed.
+    #[error("malformed: {0}")]
+    Malformed(#[from] FabricError),
+    /// It is about another node than its sender.
+    #[error("it is about another node than its sender")]
+    Foreign,
+    /// Its sequence is not above the last one.
+    #[error("its sequence is not above the last one")]
+    Old,
+    /// [`MAX_NODES`] or [`MAX_RELAY_BYTES`] is reached.
+    #[error("the relay holds {MAX_NODES} nodes or {MAX_RELAY_BYTES} bytes, and takes no more")]
+    Full,
+}
+
+impl Relay {
+    /// Takes the payload of an ANNOUNCE that `sender` signed.
+    pub fn announced(&mut self, sender: u128, payload: &[u8], now: Nanos) -> Result<(), Ignored> {
+        let taken = self.announce(sender, payload, now);
+        self.count(taken, |counts| &mut counts.announced)
+    }
+
+    /// Takes the payload of a WITHDRAW that `sender` signed. The older form, without a sequence, is obeyed.
+    pub fn withdrawn(&mut self, sender: u128, payload: &[u8]) -> Result<(), Ignored> {
+        let taken = self.withdraw(sender, payload);
+        self.count(taken, |counts| &mut counts.withdrawn)
+    }
+
+    /// Forgets announcements whose time is over.
+    pub fn expire(&mut self, now: Nanos) {
+        let over = self.announcements.extract_if(.., |_, announcement| announcement.expires <= now);
+        self.bytes -= over.map(|(_, announcement)| announcement.payload.len()).sum::<usize>();
+    }
+
+    /// How many nodes are announced, with those whose time is over and that were not forgotten yet.
+    pub fn len(&self) -> usize {
+        self.announcements.len()
+    }
+
+    /// Whether no node is announced.
+    pub fn is_empty(&self) -> bool {
+        self.announcements.is_empty()
+    }
+
+    /// Shows the announcement of each node but `own` to `show`, until that says `false`: then the next call begins with
+    /// the node that was refused. Says whether all were taken.
+    pub(super) fn all(&mut self, own: u128, now: Nanos, mut show: impl FnMut(&[u8]) -> bool) -> bool {
+        let all = self.announcements.range(self.begin..).chain(self.announcements.range(..self.begin));
+        for (id, announcement) in all {
+            if *id != own && announcement.expires > now && !show(&announcement.payload) {
+                self.begin = *id;
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Reports every counter.
+    pub fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        visit("announcements_taken", self.counts.announced);
+        visit("withdrawals_taken", self.counts.withdrawn);
+        visit("announcements_malformed", self.counts.malformed);
+        visit("announcements_foreign", self.counts.foreign);
+        visit("announcements_old", self.counts.old);
+        visit("announcements_full", self.counts.full);
+    }
+
+    fn announce(&mut self, sender: u128, payload: &[u8], now: Nanos) -> Result<(), Ignored> {
+        if payload.len() > MAX_ANNOUNCE {
+            return Err(FabricError::Limit("ANNOUNCE").into());
+        }
+        let announce = Announce::parse(payload)?;
+        self.check_sequence(sender, announce.node_id, announce.sequence)?;
+        let room = |relay: &Self| {
+            let before = relay.announcements.get(&sender).map(|before| before.payload.len());
+            relay.announcements.len() - usize::from(before.is_some()) < MAX_NODES
+                && relay.bytes - before.unwrap_or(0) + payload.len() <= MAX_RELAY_BYTES
+        };
+        if !room(self) {
+            self.expire(now);
+            if !room(self) {
+                return Err(Ignored::Full);
+            }
+        }
+        let expires = now + Duration::from_secs(announce.ttl_secs.into());
+        self.forget(sender);
+        self.bytes += payload.len();
+        self.announcements.insert(sender, Announcement { expires, payload: payload.into() });
+        self.sequences.insert(sender, announce.sequence);
+        Ok(())
+    }
+
+    fn withdraw(&mut self, sender: u128, payload: &[u8]) -> Result<(), Ignored> {
+        let withdraw = Withdraw::parse(payload)?;
+        match withdraw.detail {
+            Some(detail) => {
+                self.check_sequence(sender, withdraw.node_id, detail.sequence)?;
+                self.sequences.insert(sender, detail.sequence);
+            }
+            None if withdraw.node_id != sender => return Err(Ignored::Foreign),
+            None => {}
+        }
+        self.forget(sender);
+        Ok(())
+    }
+
+    fn check_sequence(&self, sender: u128, node_id: u128, sequence: u64) -> Result<(), Ignored> {
+        if node_id != sender {
+            return Err(Ignored::Foreign);
+        }
+        if self.sequences.get(&sender).is_some_and(|last| sequence <= *last) {
+            return Err(Ignored::Old);
+        }
+        Ok(())
+    }
+
+    fn forget(&mut self, node_id: u128) {
+        if let Some(announcement) = self.announcements.remove(&node_id) {
+            self.bytes -= announcement.payload.len();
+        }
+    }
+
+    fn count(
+        &mut self,
+        taken: Result<(), Ignored>,
+        of_success: impl FnOnce(&mut Counts) -> &mut u64,
+    ) -> Result<(), Ignored> {
+        let counts = &mut self.counts;
+        *match taken {
+            Ok(()) => of_success(counts),
+            Err(Ignored::Malformed(_)) => &mut counts.malformed,
+            Err(Ignored::Foreign) => &mut counts.foreign,
+            Err(Ignored::Old) => &mut counts.old,
+            Err(Ignored::Full) => &mut counts.full,
+        } += 1;
+        taken
+    }
+}
