@@ -38,6 +38,7 @@ use std::{
 use anyhow::{Context as _, anyhow};
 use berth_engine::{Snapshot, Telemetry};
 use berth_host::{TscClock, Waker, pin_current_thread};
+use berth_lease::{Regions, Table};
 use serde::Serialize;
 use signal_hook::{
     consts::{SIGINT, SIGTERM},
@@ -77,6 +78,15 @@ struct Shared {
     stop: Arc<AtomicBool>,
     /// Workers end: nobody sends them requests any more.
     stop_workers: Arc<AtomicBool>,
+    /// What the control plane grants leases of, where there is one.
+    leased: Option<Leased>,
+}
+
+/// The leases there are, and the regions that their bytes lie in.
+#[derive(Clone)]
+struct Leased {
+    table: Table,
+    regions: Regions,
 }
 
 #[derive(Serialize)]
@@ -114,6 +124,7 @@ pub fn run(config: Config) -> anyhow::Result<()> {
         telemetry: Telemetry::default(),
         stop: Arc::default(),
         stop_workers: Arc::default(),
+        leased: None,
     };
     let sender = events.clone();
     thread::Builder::new().name("berth-signals".into()).spawn(move || {

@@ -160,7 +160,7 @@ impl Layers {
                 let service = service::service(shared, rpc, self.ring, wire_time.clone())?;
                 lcore.add(Lane::new(&config.name, port, service).histogram("wire_time", &wire_time));
             }
-            Service::LeaseIo => anyhow::bail!("lease-io is not built into this berth"),
+            Service::LeaseIo => lcore.add(Lane::new(&config.name, port, service::lease_io(shared)?)),
         }
         Ok(addr)
     }

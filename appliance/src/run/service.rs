@@ -1,9 +1,11 @@
-//! The RPC service of a queue, and the handlers that it or its worker runs.
+//! The service of a queue, and the handlers that it or its worker runs.
 
 use std::{sync::Arc, time::Duration};
 
+use anyhow::Context as _;
 use berth_engine::Recorder;
 use berth_host::TscClock;
+use berth_lease_io::{LeaseService, TwoSided};
 use berth_plugin::{Plugin, PluginError};
 use berth_port::Service;
 use berth_qec::{Decoder, mock::MockTable};
@@ -13,7 +15,7 @@ use berth_rpc::{
     handlers::{Handler, HandlerSet, Session},
 };
 
-use super::Shared;
+use super::{Leased, Shared};
 use crate::config;
 
 /// Makes the RPC service of a queue; `ring` leads to its worker, if it has one.
@@ -28,6 +30,15 @@ pub(super) fn service(
         Config { header: rpc.header, slot_size: rpc.slot_size, on_undispatchable: rpc.on_undispatchable, ptp: rpc.ptp };
     let record = move |nanos| wire_time.record(nanos);
     Ok(RpcService::new(settings, table, handlers, ring, shared.clock.clone(), record)?)
+}
+
+/// Block accesses that one queue has under way at most.
+const FLIGHTS: usize = 64;
+
+/// Makes the service of two-sided messages of a queue, with a reader of the lease table of its own.
+pub(super) fn lease_io(shared: &Shared) -> anyhow::Result<LeaseService<TwoSided>> {
+    let Leased { table, regions } = shared.leased.as_ref().context("nothing grants leases; add [control]")?;
+    Ok(LeaseService::new(table, regions, FLIGHTS))
 }
 
 /// Makes the worker at the other end of a queue's ring.
