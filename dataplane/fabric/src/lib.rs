@@ -1,10 +1,40 @@
 //! A fabricBIOS node without I/O: the ops of its control plane, discovery, and what it journals.
 //!
+//! ```text
+//! link (berth-identity) -> Request -> Node::request -> Step::Done(Outcome)    answer, journal, quiescence, effects
+//!                                          |           Step::Work(Work)       bytes to zero or to copy first
+//!                                          |                |
+//!                                          +---- Node::resume(ticket)
+//! time  -> Node::tick -> Effects            connections and proxies to close, records
+//! bytes -> journal::Replay -> Recovered -> Node::start
+//! ```
+//!
+//! An answer leaves when its records are durable and its quiescence is over; both can be waited for without the node.
 //! Time is an argument everywhere. In this crate `Now::wall` is Unix time, as the host's clock says it.
 #![forbid(unsafe_code)]
+#![allow(clippy::doc_markdown)] // the documents' names of ops
 
+mod binding;
+mod clock;
 pub mod discovery;
+mod host;
+mod inventory;
 pub mod journal;
+mod node;
+mod ops;
+mod place;
+mod policy;
+mod recover;
 mod recovered;
+mod request;
+mod status;
 
+pub use binding::{Binding, BoundLease, TeardownFailed};
+pub use clock::Clock;
+pub use host::Host;
+pub use inventory::{Facts, Gpu, Tier, resource_id};
+pub use node::{Config, Node, WorkFailed};
+pub use policy::{Policy, Rule};
+pub use recover::{RecoverError, Started};
 pub use recovered::{Recovered, RecoveredLease};
+pub use request::{Answer, Carrier, Effects, Job, Outcome, Request, Step, Work};

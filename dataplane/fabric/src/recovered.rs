@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use berth_lease::REMEMBERED;
 use berth_port::Nanos;
 
 use crate::journal::{Grant, Handle, Record};
@@ -90,21 +91,24 @@ impl Recovered {
         }
     }
 
-    /// The records that add up to this state, less what has lapsed: what a snapshot consists of.
-    pub fn records(&self) -> Vec<Record> {
-        let mut records = vec![Record::Started { epoch: self.epoch, at: self.latest }];
+    /// The records that add up to this state: what a snapshot consists of. What has lapsed by the latest time is
+    /// forgotten first.
+    pub fn records(&mut self) -> Vec<Record> {
+        let latest = self.latest;
+        self.revoked_tokens.retain(|_, until| *until > latest);
+        self.handles.retain(|_, handle| handle.expires > latest);
+        self.leases.retain(|_, lease| lease.fenced || lease.revoked.is_none_or(|at| at + REMEMBERED > latest));
+        let mut records = vec![Record::Started { epoch: self.epoch, at: latest }];
         records.extend(self.fence.map(|epoch| Record::FenceSet { epoch }));
         records.extend(self.enrolled.iter().map(|&public_key| Record::Enrolled { public_key }));
         records.extend(self.seen.iter().map(|(&sender, &nonce)| Record::Seen { sender, nonce }));
-        let remembered = self.revoked_tokens.iter().filter(|(_, until)| **until > self.latest);
-        records.extend(remembered.map(|(&token, &until)| Record::TokenRevoked { token, until }));
+        records.extend(self.revoked_tokens.iter().map(|(&token, &until)| Record::TokenRevoked { token, until }));
         for (&lease, RecoveredLease { grant, revoked, fenced }) in &self.leases {
             records.push(Record::Granted(grant.clone()));
             records.extend(revoked.map(|at| Record::LeaseRevoked { lease, at }));
             records.extend(fenced.then_some(Record::LeaseFenced { lease }));
         }
-        let live = self.handles.values().filter(|handle| handle.expires > self.latest);
-        records.extend(live.copied().map(Record::Exported));
+        records.extend(self.handles.values().copied().map(Record::Exported));
         records
     }
 

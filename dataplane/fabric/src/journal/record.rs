@@ -14,7 +14,7 @@ pub enum Record {
         /// When.
         at: Nanos,
     },
-    /// A lease was granted.
+    /// A lease was granted; or, for a lease that is there, what holds of it now, such as a higher generation.
     Granted(Grant),
     /// A lease was renewed.
     Renewed {
@@ -81,10 +81,8 @@ pub struct Grant {
     pub base: u64,
     /// Bytes.
     pub len: u64,
-    /// First byte of the lease that its token's RANGE caveats let I/O touch.
-    pub span_start: u64,
-    /// Bytes of that span.
-    pub span_len: u64,
+    /// The first byte, from the lease's own first, that its token's RANGE caveats let I/O touch.
+    pub first: u64,
     /// Who may renew and free it.
     pub holder: u128,
     /// The token that it was allocated under.
@@ -216,7 +214,7 @@ macro_rules! structs {
     )*};
 }
 structs! {
-    Grant { lease, resource, base, len, span_start, span_len, holder, token, rights, generation, at, expires, grace, proxy }
+    Grant { lease, resource, base, len, first, holder, token, rights, generation, at, expires, grace, proxy }
     Handle { handle, lease, target, kind, rights, expires }
 }
 

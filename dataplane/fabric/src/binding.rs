@@ -1,0 +1,44 @@
+//! Where a transport of its own joins leases: RDMA, NVMe-oF, SR-IOV, libfabric.
+
+use berth_lease::{Generation, LeaseId, Rights, Span};
+use berth_wire::fabric::{BindKind, Status, Tlvs};
+
+/// A lease as a binding sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BoundLease {
+    /// Its id.
+    pub id: LeaseId,
+    /// Its generation.
+    pub generation: Generation,
+    /// What the transport may let the client do.
+    pub rights: Rights,
+    /// The bytes that it may let the client reach: the lease's, narrowed to its RANGE caveats.
+    pub bytes: Span,
+    /// How far into the lease those start, in bytes.
+    pub first: u64,
+}
+
+/// Connects leases to a transport that does its own data I/O, past the lease table: it must itself enforce the rights
+/// and the bytes of [`BoundLease`], and stop when it is told to.
+pub trait Binding: Send {
+    /// The kind that it serves.
+    fn kind(&self) -> BindKind;
+
+    /// Connects a lease to the client that `client` describes, and appends that binding's TLVs to `out`.
+    ///
+    /// # Errors
+    /// The status to answer with; the lease is then not connected.
+    fn bind(&mut self, lease: &BoundLease, client: Tlvs<'_>, out: &mut Vec<u8>) -> Result<(), Status>;
+
+    /// Disconnects a lease; when this returns, the client reaches none of its bytes. So it is for a lease that was never
+    /// connected: after a restart a node asks for every lease that it is not sure of.
+    ///
+    /// # Errors
+    /// The client may still reach them. The node then keeps the bytes from everyone else and tries again.
+    fn teardown(&mut self, lease: LeaseId) -> Result<(), TeardownFailed>;
+}
+
+/// The transport could not be told to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the binding could not be torn down")]
+pub struct TeardownFailed;

@@ -1,0 +1,57 @@
+//! Unix time that steps of the host's clock do not move.
+
+use std::time::Duration;
+
+use berth_port::{Nanos, Now};
+
+/// Unix time, anchored once to monotonic time: what leases and the journal count in.
+///
+/// Capability tokens do not use it: their times are made and checked against the host's clock as it is now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Clock {
+    anchor: Now,
+}
+
+impl Clock {
+    /// A clock that begins with the host's time, but not before `latest`, so that time never goes back in a journal.
+    pub fn new(now: Now, latest: Nanos) -> Self {
+        Self { anchor: Now { mono: now.mono, wall: now.wall.max(latest) } }
+    }
+
+    /// Unix time at a monotonic time; before the anchor it is the anchor's.
+    pub fn unix(&self, mono: Nanos) -> Nanos {
+        self.anchor.wall + (mono - self.anchor.mono)
+    }
+
+    /// Monotonic time at a Unix time; at or before the anchor it is the anchor's.
+    pub fn mono(&self, unix: Nanos) -> Nanos {
+        self.anchor.mono + (unix - self.anchor.wall)
+    }
+
+    /// A monotonic time as the wire has it: Unix seconds, rounded down, so that nothing ends before it was said to.
+    pub fn unix_secs(&self, mono: Nanos) -> u64 {
+        self.unix(mono).0 / 1_000_000_000
+    }
+}
+
+/// A duration of an op's params.
+pub(crate) fn secs(secs: u32) -> Duration {
+    Duration::from_secs(secs.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_of_the_hosts_clock_move_nothing() {
+        let second = |n: u64| Nanos(n * 1_000_000_000);
+        let clock = Clock::new(Now { mono: second(5), wall: second(1000) }, second(3));
+        assert_eq!((clock.unix(second(7)), clock.mono(second(1002))), (second(1002), second(7)));
+        assert_eq!((clock.unix(second(1)), clock.mono(second(1))), (second(1000), second(5)));
+        assert_eq!((clock.unix_secs(second(7)), clock.unix_secs(Nanos(7_999_999_999))), (1002, 1002));
+        // A host whose clock went back since the journal was written.
+        let clock = Clock::new(Now { mono: second(5), wall: second(10) }, second(1000));
+        assert_eq!(clock.unix(second(7)), second(1002));
+    }
+}

@@ -1,0 +1,188 @@
+//! What a node offers: its resources, and what tells clients where they lie.
+
+use berth_lease::{GRANULE, Lease, RegionId, RegionKind, Regions};
+use berth_wire::fabric::{
+    CpuIsolation, GpuAttachInfo, GpuExclusivity, InventoryTlv, List, MAX_TRUST_DOMAIN, MemTierInfo, MemTierKind,
+    NodeAffinityMeta, ResourceFlags, ResourceSummary, ResourceType, ShortText, SupportedIsolation, TierFlags,
+    TierShare, Tlv,
+};
+use sha2::{Digest as _, Sha256};
+
+use crate::{host::Host, node::Node};
+
+/// Ports that proxies can listen on at once, at most: the ephemeral ones.
+const PROXIES: u64 = 28_232;
+
+/// What the host knows of itself. All of it is optional: what is not there is not announced.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Facts {
+    /// Processors.
+    pub cpus: u32,
+    /// Memory nodes, one tier each.
+    pub tiers: Vec<Tier>,
+    /// Graphics processors and accelerators.
+    pub gpus: Vec<Gpu>,
+}
+
+/// One memory node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tier {
+    /// Its NUMA node.
+    pub numa: u16,
+    /// What it is.
+    pub kind: MemTierKind,
+    /// Bytes of it.
+    pub capacity: u64,
+    /// Latency of an access by a near processor; 0 where nobody knows.
+    pub latency_ns: u32,
+    /// Bits per second; 0 where nobody knows.
+    pub bandwidth_bps: u64,
+    /// Its properties.
+    pub flags: TierFlags,
+}
+
+/// One graphics processor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gpu {
+    /// What tells it from others on this node for as long as it stays where it is: its PCI address.
+    pub name: String,
+    /// The memory node that it is attached to, where that is known.
+    pub numa: Option<u16>,
+    /// Bytes of its own memory.
+    pub vram: u64,
+    /// Whether the processor can map that memory.
+    pub host_map: bool,
+}
+
+/// The id of a node's resource: the same after every restart, another on every node.
+pub fn resource_id(node: u128, kind: ResourceType, name: &str) -> u128 {
+    let digest = Sha256::new()
+        .chain_update(b"berth-resource\0")
+        .chain_update(node.to_be_bytes())
+        .chain_update(kind.code().to_be_bytes())
+        .chain_update(name)
+        .finalize();
+    u128::from_be_bytes(*digest.first_chunk().expect("32 bytes"))
+}
+
+/// As what a region is leased.
+pub(crate) fn region_type(kind: RegionKind) -> ResourceType {
+    match kind {
+        RegionKind::Memory => ResourceType::Mem,
+        RegionKind::Block => ResourceType::Block,
+    }
+}
+
+impl<H: Host> Node<H> {
+    /// What GET_INVENTORY answers and ANNOUNCE carries: the regions, the proxies, the processors and the GPUs. Regions
+    /// and proxies can be leased; the others are told for placement.
+    pub fn resources(&self) -> Vec<ResourceSummary> {
+        let degraded = if self.degraded { ResourceFlags::DEGRADED } else { ResourceFlags::NONE };
+        let summary = |resource_id, kind: ResourceType, fenced, capacity, available| ResourceSummary {
+            resource_id,
+            resource_type: kind.code(),
+            flags: if fenced { degraded.or(ResourceFlags::FENCED) } else { degraded },
+            capacity,
+            available,
+        };
+        let regions = self.regions().iter().map(|(id, region)| {
+            let (capacity, available) = (self.leases.capacity(id), self.leases.available(id));
+            let fenced = self.leases.is_fenced(id);
+            summary(self.region_resource(id), region_type(region.kind), fenced, capacity, available)
+        });
+        let free = PROXIES.saturating_sub(self.proxies.len() as u64);
+        let proxies = summary(self.proxy_resource(), ResourceType::Net, false, PROXIES, free);
+        let cpus = self.config.facts.cpus;
+        let cpus = (cpus > 0).then(|| summary(self.cpu_resource(), ResourceType::Cpu, false, cpus.into(), 0));
+        let gpus = self.config.facts.gpus.iter();
+        let gpus = gpus.map(|gpu| summary(self.gpu_resource(gpu), ResourceType::Gpu, false, gpu.vram, 0));
+        regions.chain([proxies]).chain(cpus).chain(gpus).collect()
+    }
+
+    /// The 0x08xx TLVs of ANNOUNCE, encoded.
+    pub fn inventory_tlvs(&self) -> Vec<u8> {
+        let mut tlvs = Vec::new();
+        let mut put = |tlv: InventoryTlv<'_>| {
+            let value = tlv.value();
+            Tlv::append(&mut tlvs, tlv.tag(), |to| to.extend_from_slice(&value));
+        };
+        let facts = &self.config.facts;
+        for tier in &facts.tiers {
+            put(InventoryTlv::MemTier(MemTierInfo {
+                tier_kind: tier.kind,
+                capacity_bytes: tier.capacity,
+                latency_class_ns: tier.latency_ns,
+                bandwidth_hint_bps: tier.bandwidth_bps,
+                page_granule_bytes: GRANULE as u32,
+                share_mode: TierShare::Exclusive,
+                attach_domains: List::of(&[u128::from(tier.numa)]).expect("one"),
+                flags: tier.flags,
+            }));
+        }
+        for gpu in &facts.gpus {
+            let id = self.gpu_resource(gpu);
+            put(InventoryTlv::GpuAttach(GpuAttachInfo {
+                gpu_resource_id: id,
+                // What reaches what directly, nobody has told: each is a group of its own.
+                peer_group_id: id,
+                vram_bytes: gpu.vram,
+                supports_host_map: gpu.host_map,
+                supports_remote_map: false,
+                preferred_mem_tiers: List::EMPTY,
+            }));
+        }
+        let config = &self.config;
+        let trust_domain = ShortText::<MAX_TRUST_DOMAIN>::of(&config.trust_domain).unwrap_or_default();
+        put(InventoryTlv::NodeAffinity(NodeAffinityMeta {
+            rack_id: config.rack,
+            row_id: config.row,
+            site_id: config.site,
+            geo_hash: 0,
+            trust_domain,
+        }));
+        put(InventoryTlv::SupportedIsolation(SupportedIsolation {
+            cpu: &[CpuIsolation::BestEffort],
+            gpu: &[GpuExclusivity::Shared],
+        }));
+        tlvs
+    }
+
+    /// The regions that leases come from.
+    pub fn regions(&self) -> &Regions {
+        self.leases.regions()
+    }
+
+    /// The resource that a region is.
+    pub fn region_resource(&self, region: RegionId) -> u128 {
+        self.resource_ids.get(usize::from(region.0)).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn lease_resource(&self, lease: &Lease) -> u128 {
+        lease.region.map_or_else(|| self.proxy_resource(), |region| self.region_resource(region))
+    }
+
+    pub(crate) fn proxy_resource(&self) -> u128 {
+        resource_id(self.id(), ResourceType::Net, "tcp-proxy")
+    }
+
+    pub(crate) fn cpu_resource(&self) -> u128 {
+        resource_id(self.id(), ResourceType::Cpu, "cpu")
+    }
+
+    pub(crate) fn gpu_resource(&self, gpu: &Gpu) -> u128 {
+        resource_id(self.id(), ResourceType::Gpu, &gpu.name)
+    }
+
+    /// What kind of memory a region lies in.
+    pub(crate) fn tier_of(&self, region: RegionId) -> Option<MemTierKind> {
+        let region = self.regions().get(region)?;
+        let tiers = &self.config.facts.tiers;
+        match (region.kind, region.numa, tiers.as_slice()) {
+            (RegionKind::Block, ..) => Some(MemTierKind::Block),
+            (RegionKind::Memory, Some(numa), _) => tiers.iter().find(|tier| tier.numa == numa).map(|tier| tier.kind),
+            // With one kind of memory there is no question where it comes from.
+            (RegionKind::Memory, None, [tier]) => Some(tier.kind),
+            (RegionKind::Memory, None, _) => None,
+        }
+    }
+}

@@ -1,0 +1,454 @@
+//! The node: its state, and what every op goes through.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+};
+
+use berth_identity::{Enrolled, Enrolment, Identity, NodeId, PublicKey, Rates, token::Verifier};
+use berth_lease::{Event, LeaseId, Leases, Quiescence, Relocation, Status as Standing, Table};
+use berth_port::{Nanos, Now};
+use berth_wire::fabric::{BindKind, EndpointKind, Op, Perms, RevokeBroadcast, Status};
+
+use crate::{
+    binding::Binding,
+    clock::Clock,
+    host::Host,
+    inventory::Facts,
+    journal::{Proxy, Record},
+    ops::{Ask, needs_journal},
+    policy::Policy,
+    request::{Answer, Carrier, Effects, Job, Outcome, Request, Step, Work},
+};
+
+/// Memory zeroed by one [`Node::tick`], at most, in bytes.
+const ZERO_PER_TICK: u64 = 4 << 20;
+
+/// How a node is set up.
+#[derive(Debug, Clone, Default)]
+pub struct Config {
+    /// Where it stands.
+    pub site: u32,
+    /// Where it stands.
+    pub row: u32,
+    /// Where it stands.
+    pub rack: u32,
+    /// Whom it trusts; empty for none, at most 255 bytes.
+    pub trust_domain: String,
+    /// Where it is reached, control and data, for announcements and binding TLVs.
+    pub endpoints: Vec<(EndpointKind, SocketAddr)>,
+    /// What presenters may have tokens for.
+    pub policy: Policy,
+    /// Keys that are enrolled without asking.
+    pub enrolled: Vec<PublicKey>,
+    /// Whether others may ask.
+    pub enrolment: Enrolment,
+    /// No token is issued while no scheduler fence is installed.
+    pub require_fence: bool,
+    /// Requests of one presenter in a second; 0 for any number.
+    pub max_requests_per_sec: u32,
+    /// What the host is made of.
+    pub facts: Facts,
+    /// Sizes and limits of the leases.
+    pub leases: berth_lease::Config,
+}
+
+/// A fabricBIOS node without I/O. Every call needs `&mut self`: one thread, or a lock, and what a call returns is to be
+/// handed on before the next call's: the order of the journal is the order of the calls.
+pub struct Node<H> {
+    pub(crate) identity: Identity,
+    pub(crate) config: Config,
+    pub(crate) host: H,
+    pub(crate) leases: Leases,
+    pub(crate) verifier: Verifier,
+    pub(crate) keys: Enrolled,
+    /// The scheduler's term.
+    pub(crate) fence: Option<u64>,
+    pub(crate) clock: Clock,
+    pub(crate) started: Nanos,
+    /// Counts the starts of this node.
+    pub(crate) epoch: u64,
+    /// Ids of the regions' resources, in their order.
+    pub(crate) resource_ids: Vec<u128>,
+    pub(crate) proxies: BTreeMap<LeaseId, Proxy>,
+    pub(crate) bindings: Vec<Box<dyn Binding>>,
+    /// Which leases are connected by which binding.
+    pub(crate) bound: BTreeSet<(LeaseId, BindKind)>,
+    pub(crate) degraded: bool,
+    rates: Rates<u128>,
+    /// Work under way, by ticket.
+    pending: BTreeMap<u64, Waiting>,
+    next_ticket: u64,
+    /// How many works touch a lease's bytes: so long they are not leased again.
+    pinned: BTreeMap<LeaseId, u32>,
+    counts: Counts,
+}
+
+/// An op whose bytes are being worked on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Pending {
+    /// The bytes of a new lease are being zeroed.
+    Alloc(LeaseId),
+    /// Bytes are being copied from one lease to another.
+    Relocate {
+        relocation: Relocation,
+        /// Until when the source's bytes are kept, in Unix time.
+        keep_until: Option<Nanos>,
+    },
+}
+
+impl Pending {
+    fn leases(&self) -> impl Iterator<Item = LeaseId> + use<> {
+        match *self {
+            Self::Alloc(id) => [Some(id), None],
+            Self::Relocate { relocation, .. } => [Some(relocation.src), Some(relocation.dst)],
+        }
+        .into_iter()
+        .flatten()
+    }
+}
+
+#[derive(Debug)]
+struct Waiting {
+    pending: Pending,
+    op: Op,
+    carrier: Carrier,
+    presenter: u128,
+}
+
+/// Requests by op: done and refused.
+#[derive(Debug)]
+struct Counts {
+    by_op: Vec<(Op, [u64; 2])>,
+    unknown_ops: u64,
+    leases_expired: u64,
+    teardowns_failed: u64,
+}
+
+impl Default for Counts {
+    fn default() -> Self {
+        let by_op = Op::ALL.iter().map(|op| (*op, [0; 2])).collect();
+        Self { by_op, unknown_ops: 0, leases_expired: 0, teardowns_failed: 0 }
+    }
+}
+
+impl<H: Host> Node<H> {
+    pub(crate) fn empty(
+        identity: Identity,
+        config: Config,
+        host: H,
+        leases: Leases,
+        bindings: Vec<Box<dyn Binding>>,
+        clock: Clock,
+        now: Now,
+    ) -> Self {
+        let verifier = Verifier::new(*identity.public_key());
+        let id = identity.id().0;
+        let resource = |region: &berth_lease::Region| {
+            crate::inventory::resource_id(id, crate::inventory::region_type(region.kind), &region.name)
+        };
+        Self {
+            resource_ids: leases.regions().iter().map(|(_, region)| resource(region)).collect(),
+            verifier,
+            identity,
+            config,
+            host,
+            leases,
+            keys: Enrolled::default(),
+            fence: None,
+            clock,
+            started: now.mono,
+            epoch: 0,
+            proxies: BTreeMap::new(),
+            bindings,
+            bound: BTreeSet::new(),
+            degraded: false,
+            rates: Rates::default(),
+            pending: BTreeMap::new(),
+            next_ticket: 1,
+            pinned: BTreeMap::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// The node's id.
+    pub fn id(&self) -> u128 {
+        self.identity.id().0
+    }
+
+    /// The node's key.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// How it is set up.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Whose signatures count.
+    pub fn keys(&self) -> &Enrolled {
+        &self.keys
+    }
+
+    /// How often the node has started, this time included.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// The leases: what is granted, and to whom.
+    pub fn leases(&self) -> &Leases {
+        &self.leases
+    }
+
+    /// The same, for the state of their pages alone: page operations are the only ones that change leases without an
+    /// op or a record.
+    pub fn leases_mut(&mut self) -> &mut Leases {
+        &mut self.leases
+    }
+
+    /// The table that dataplanes check accesses against.
+    pub fn table(&self) -> &Table {
+        self.leases.table()
+    }
+
+    /// Unix time as the node counts it.
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// The journal has failed: what it was given may not be durable. From now on ops that would need it are refused,
+    /// and every resource is announced as degraded. Answers that wait for the journal must never leave.
+    pub fn journal_failed(&mut self) {
+        self.degraded = true;
+    }
+
+    /// Whether [`Node::journal_failed`] was called.
+    pub fn is_degraded(&self) -> bool {
+        self.degraded
+    }
+
+    /// Executes one op. The caller sees to it that no request is executed twice.
+    pub fn request(&mut self, request: &Request<'_>, now: Now) -> Step {
+        let Some(op) = Op::from_code(request.op) else {
+            self.counts.unknown_ops += 1;
+            return Outcome::refused(Status::UnsupportedOp).into();
+        };
+        let reply = self.admit(request, op, now).and_then(|()| self.perform(op, &Ask { request: *request, now }));
+        match reply {
+            Ok(Step::Work(work)) => {
+                if let Some(waiting) = self.pending.get_mut(&work.ticket) {
+                    waiting.op = op;
+                }
+                Step::Work(work)
+            }
+            Ok(Step::Drop) => Step::Drop,
+            Ok(Step::Done(outcome)) => self.done(op, Ok(outcome), request.carrier, request.presenter).into(),
+            Err(status) => self.done(op, Err(status), request.carrier, request.presenter).into(),
+        }
+    }
+
+    /// Goes on with an op whose work is done, or failed.
+    ///
+    /// # Panics
+    /// For a ticket that is not under way.
+    pub fn resume(&mut self, ticket: u64, work: Result<(), WorkFailed>, now: Now) -> Outcome {
+        let waiting = self.pending.remove(&ticket).expect("a ticket is resumed once");
+        let Waiting { pending, op, carrier, presenter } = waiting;
+        for id in pending.leases() {
+            self.unpin(id);
+        }
+        let outcome = match pending {
+            Pending::Alloc(id) if work.is_ok() => match self.leases.query(id, now.mono) {
+                Some((Standing::Active, _)) => self.granted(id, now.mono),
+                // It was revoked meanwhile.
+                _ => Err(Status::LeaseExpired),
+            },
+            Pending::Alloc(id) => {
+                self.not_granted(id, now);
+                Err(Status::InternalError)
+            }
+            Pending::Relocate { relocation, keep_until } => {
+                Ok(self.relocated(&relocation, keep_until, work.is_ok(), now))
+            }
+        };
+        for id in pending.leases() {
+            self.release(id, now.mono);
+        }
+        self.done(op, outcome, carrier, presenter)
+    }
+
+    /// Does what is due: leases expire and end, memory is zeroed. To be called every few milliseconds while it returns
+    /// something, and a few times a second otherwise.
+    pub fn tick(&mut self, now: Now) -> Effects {
+        let mut effects = Effects::default();
+        for event in self.leases.tick(now.mono) {
+            let mut journal = Vec::new();
+            match event {
+                Event::Expired(id) => {
+                    self.counts.leases_expired += 1;
+                    effects.ended.push(id);
+                    if !self.unbind(id) && self.leases.revoke(id, now.mono).is_ok() {
+                        // A binding goes on past the table: nobody else may ever get these bytes.
+                        self.wind_up(id, now, &mut journal, &mut effects);
+                    }
+                }
+                Event::Ended(id) => {
+                    if self.wind_up(id, now, &mut journal, &mut effects) {
+                        journal.push(Record::Ended { lease: id.0 });
+                    }
+                }
+            }
+            effects.journal.append(&mut journal);
+        }
+        self.leases.zero(ZERO_PER_TICK);
+        effects
+    }
+
+    /// Obeys a REVOKE_BROADCAST whose frame signature was verified (decision 24); `None` where its sender may not
+    /// revoke here. The outcome's answer means nothing.
+    pub fn revoke_broadcast(&mut self, sender: u128, revoked: &RevokeBroadcast<'_>, now: Now) -> Option<Outcome> {
+        let may = sender == self.id() || self.config.policy.perms(sender, 0).contains(Perms::ADMIN);
+        if sender != revoked.issuer || !may || self.degraded {
+            return None;
+        }
+        let mut outcome = Outcome::default();
+        for token in revoked.token_ids {
+            // Where no more revocations fit, the rest of the list cannot be obeyed either.
+            self.revoke_token(token, revoked.until, now, &mut outcome).ok()?;
+        }
+        Some(outcome)
+    }
+
+    /// Reports every counter: requests by op, done and refused, and what befell leases.
+    pub fn counters(&self, visit: &mut dyn FnMut(&str, u64)) {
+        for (op, [done, refused]) in &self.counts.by_op {
+            let name = op.name().to_ascii_lowercase();
+            visit(&name, *done);
+            visit(&format!("{name}_refused"), *refused);
+        }
+        visit("unknown_ops", self.counts.unknown_ops);
+        visit("leases_expired", self.counts.leases_expired);
+        visit("teardowns_failed", self.counts.teardowns_failed);
+    }
+
+    fn admit(&mut self, request: &Request<'_>, op: Op, now: Now) -> Result<(), Status> {
+        let limit = self.config.max_requests_per_sec;
+        if limit > 0 && !self.rates.admit(request.presenter, limit, now.mono.0 / 1_000_000_000) {
+            return Err(Status::RateLimited);
+        }
+        if self.degraded && needs_journal(op) { Err(Status::InternalError) } else { Ok(()) }
+    }
+
+    /// Completes an outcome: what is journaled must not be done again by a copy of the request after a restart.
+    fn done(&mut self, op: Op, outcome: Result<Outcome, Status>, carrier: Carrier, presenter: u128) -> Outcome {
+        let mut outcome = outcome.unwrap_or_else(Outcome::refused);
+        if let (Carrier::Udp { nonce }, false) = (carrier, outcome.journal.is_empty()) {
+            outcome.journal.push(Record::Seen { sender: presenter, nonce });
+        }
+        if let Some((_, counts)) = self.counts.by_op.iter_mut().find(|(known, _)| *known == op) {
+            counts[usize::from(outcome.answer.status != Status::Ok)] += 1;
+        }
+        outcome
+    }
+
+    /// Has an op wait for work on bytes, which nobody else gets meanwhile.
+    pub(crate) fn work(
+        &mut self,
+        pending: Pending,
+        quiescence: Option<Quiescence>,
+        jobs: Vec<Job>,
+        request: &Request<'_>,
+    ) -> Work {
+        for id in pending.leases() {
+            *self.pinned.entry(id).or_default() += 1;
+        }
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        let (carrier, presenter) = (request.carrier, request.presenter);
+        self.pending.insert(ticket, Waiting { pending, op: Op::LeaseAlloc, carrier, presenter });
+        Work { ticket, quiescence, jobs }
+    }
+
+    fn unpin(&mut self, id: LeaseId) {
+        if let Some(pins) = self.pinned.get_mut(&id) {
+            *pins -= 1;
+            if *pins == 0 {
+                self.pinned.remove(&id);
+            }
+        }
+    }
+
+    /// Whether a lease is not answered yet, because its bytes are not zero yet.
+    pub(crate) fn is_being_zeroed(&self, id: LeaseId) -> bool {
+        self.pinned.contains_key(&id)
+            && self.pending.values().any(|waiting| matches!(waiting.pending, Pending::Alloc(other) if other == id))
+    }
+
+    /// What follows the end of a lease: connections close, bindings are torn down, and its bytes become free. False
+    /// where a binding cannot be torn down; the bytes then stay with the lease, and the region is fenced.
+    pub(crate) fn wind_up(&mut self, id: LeaseId, now: Now, journal: &mut Vec<Record>, effects: &mut Effects) -> bool {
+        effects.ended.push(id);
+        if let Some(proxy) = self.proxies.remove(&id) {
+            effects.proxies_closed.push((id, proxy));
+        }
+        if self.unbind(id) {
+            self.release(id, now.mono);
+            return true;
+        }
+        self.leases.fence(id);
+        journal.push(Record::LeaseRevoked { lease: id.0, at: self.clock.unix(now.mono) });
+        journal.push(Record::LeaseFenced { lease: id.0 });
+        false
+    }
+
+    /// Frees the bytes of a lease that is over, unless they are being worked on: then [`Node::resume`] does.
+    fn release(&mut self, id: LeaseId, now: Nanos) {
+        if !self.pinned.contains_key(&id) {
+            self.leases.release(id, now);
+        }
+    }
+
+    /// Tears down every binding of a lease; false where one cannot be.
+    pub(crate) fn unbind(&mut self, id: LeaseId) -> bool {
+        for binding in &mut self.bindings {
+            let bound = (id, binding.kind());
+            if self.bound.contains(&bound) {
+                if binding.teardown(id).is_err() {
+                    self.counts.teardowns_failed += 1;
+                } else {
+                    self.bound.remove(&bound);
+                }
+            }
+        }
+        !self.bindings.iter().any(|binding| self.bound.contains(&(id, binding.kind())))
+    }
+
+    /// Adds a key that is enrolled by configuration or by the journal.
+    pub(crate) fn set_keys(&mut self, recovered: impl Iterator<Item = PublicKey>) {
+        let keys = self.config.enrolled.iter().copied().chain(recovered);
+        self.keys = Enrolled::new(keys, self.config.enrolment);
+    }
+
+    /// Whether a presenter's key is known.
+    pub fn knows(&self, presenter: u128) -> bool {
+        self.keys.get(NodeId(presenter)).is_some()
+    }
+}
+
+/// The host could not do a [`Job`]: the storage failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the storage failed")]
+pub struct WorkFailed;
+
+impl Outcome {
+    pub(crate) fn refused(status: Status) -> Self {
+        Self { answer: Answer { status, result: Vec::new() }, ..Self::default() }
+    }
+}
+
+impl<H> std::fmt::Debug for Node<H> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Node").field("identity", &self.identity).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,117 @@
+//! Handles and moves: LEASE_EXPORT_HANDLE, LEASE_IMPORT_HANDLE and LEASE_RELOCATE.
+
+use berth_lease::{LeaseKey, Mode, RelocateError, Relocation};
+use berth_port::{Nanos, Now};
+use berth_wire::fabric::{
+    Binding, LeaseExport, LeaseExported, LeaseImport, LeaseImported, LeaseRelocate, LeaseRelocated, RelocateMode,
+    Relocation as Ending, Rights, Status, Text, Wire as _,
+};
+
+use super::{Ask, Reply, params};
+use crate::{
+    clock::secs,
+    host::{Host, random_u128},
+    journal::{Handle, Record},
+    node::{Node, Pending},
+    request::{Job, Outcome},
+    status::of_lease,
+};
+
+impl<H: Host> Node<H> {
+    pub(super) fn lease_export(&mut self, ask: &Ask<'_>) -> Reply {
+        let wanted: LeaseExport = params(ask)?;
+        let (key, kind) = (LeaseKey(wanted.lease_id), wanted.target_runtime_kind.code());
+        let (holder, target, rights) = (ask.request.presenter, wanted.target_identity, wanted.rights.bits());
+        let (ttl, now, host) = (secs(wanted.ttl_secs), ask.now.mono, &mut self.host);
+        let handle = self
+            .leases
+            .export(key, holder, target, kind, rights, ttl, now, &mut || random_u128(host))
+            .map_err(of_lease)?;
+        let lease = self.leases.get(handle.lease).ok_or(Status::InternalError)?;
+        let exported = LeaseExported {
+            export_handle: handle.id,
+            expires_at: self.clock.unix_secs(handle.expires),
+            binding: Binding::FabricPage { page_id: lease.id.0, offset: 0, len: lease.len },
+        };
+        let mut outcome = Outcome::default();
+        outcome.answer.result = exported.to_vec();
+        outcome.journal.push(Record::Exported(Handle {
+            handle: handle.id,
+            lease: handle.lease.0,
+            target: handle.target,
+            kind: handle.kind,
+            rights: handle.rights,
+            expires: self.clock.unix(handle.expires),
+        }));
+        Ok(outcome.into())
+    }
+
+    /// What an import yields lasts until the node restarts; the handle can then be imported again.
+    pub(super) fn lease_import(&mut self, ask: &Ask<'_>) -> Reply {
+        let LeaseImport { export_handle } = params(ask)?;
+        let (presenter, host) = (ask.request.presenter, &mut self.host);
+        let attachment =
+            self.leases.import(export_handle, presenter, ask.now.mono, &mut || random_u128(host)).map_err(of_lease)?;
+        let imported = LeaseImported {
+            local_attach_id: attachment.key.0,
+            rights: Rights::from_bits(attachment.rights).ok_or(Status::InternalError)?,
+            expires_at: self.clock.unix_secs(attachment.expires),
+        };
+        Ok(Outcome::ok(imported.to_vec()))
+    }
+
+    pub(super) fn lease_relocate(&mut self, ask: &Ask<'_>) -> Reply {
+        let wanted: LeaseRelocate = params(ask)?;
+        let mode = match wanted.mode {
+            RelocateMode::Copy => Mode::Copy,
+            RelocateMode::Move => Mode::Move,
+            RelocateMode::CowSeed => Mode::CowSeed,
+        };
+        let (src, dst) = (LeaseKey(wanted.src_lease_id), LeaseKey(wanted.dst_lease_id));
+        let relocation = match self.leases.relocate(src, dst, mode, ask.request.presenter, ask.now.mono) {
+            Ok(relocation) => relocation,
+            Err(RelocateError::Refused(error)) => return Err(of_lease(error)),
+            Err(RelocateError::Failed(reason)) => return Ok(Outcome::ok(failed(reason))),
+        };
+        let keep_until = wanted.preserve_until_ms.map(|ms| Nanos(ms.saturating_mul(1_000_000)));
+        // What was written to the source and answered must be in the copy.
+        let quiescence = (mode == Mode::Move).then(|| self.leases.quiescence());
+        let jobs = vec![Job::Copy(relocation.from, relocation.to)];
+        let pending = Pending::Relocate { relocation, keep_until };
+        Ok(self.work(pending, quiescence, jobs, &ask.request).into())
+    }
+
+    /// The answer to a relocation whose bytes were copied, or could not be (`well`).
+    pub(crate) fn relocated(
+        &mut self,
+        relocation: &Relocation,
+        keep_until: Option<Nanos>,
+        well: bool,
+        now: Now,
+    ) -> Outcome {
+        let mut outcome = Outcome::default();
+        if !well {
+            self.leases.relocate_failed(relocation);
+            outcome.answer.result = failed("the storage failed");
+            return outcome;
+        }
+        let bytes_transferred = relocation.from.len;
+        outcome.answer.result = LeaseRelocated { bytes_transferred, outcome: Ending::Complete }.to_vec();
+        if relocation.mode == Mode::Move {
+            if let Some(until) = keep_until {
+                self.leases.preserve(relocation.src, self.clock.mono(until));
+            }
+            let at = self.clock.unix(now.mono);
+            outcome.journal.push(Record::LeaseRevoked { lease: relocation.src.0, at });
+            if !self.wind_up(relocation.src, now, &mut outcome.journal, &mut outcome.effects) {
+                outcome.answer.status = Status::ResourceFenced;
+            }
+        }
+        outcome
+    }
+}
+
+fn failed(reason: &'static str) -> Vec<u8> {
+    let reason = Text::of(reason).expect("reasons are short");
+    LeaseRelocated { bytes_transferred: 0, outcome: Ending::Failed { reason } }.to_vec()
+}

@@ -1,0 +1,221 @@
+//! Leases: LEASE_ALLOC, LEASE_RENEW, LEASE_FREE, LEASE_QUERY and LEASE_LIST_ACTIVE.
+
+use berth_lease::{Lease, LeaseId, RegionId, RegionKind, Rights, Span, Status as Standing};
+use berth_port::{Nanos, Now};
+use berth_wire::fabric::{
+    BindingTlv, EndpointKind, LeaseAlloc, LeaseEntry, LeaseGrant, LeaseList, LeaseRef, LeaseRenew, LeaseRenewed,
+    LeaseState, LeaseStatus, MAX_LISTED, Perms, ResourceType, Status, Tlvs, Wire as _,
+};
+
+use super::{Ask, Reply, params};
+use crate::{
+    clock::secs,
+    host::{Host, random_u128},
+    inventory::region_type,
+    journal::{Grant, Record},
+    node::{Node, Pending},
+    request::{Job, Outcome, Step},
+    status::of_lease,
+};
+
+/// What LEASE_ALLOC without a size gets, in bytes.
+const DEFAULT_BYTES: u64 = 1 << 20;
+
+pub(super) fn wire_status(status: Standing) -> LeaseStatus {
+    match status {
+        Standing::Active => LeaseStatus::Active,
+        Standing::Expired => LeaseStatus::Expired,
+        Standing::Revoked => LeaseStatus::Revoked,
+    }
+}
+
+/// Over what a lease of this kind is reached; two-sided messages and pages carry both.
+fn serves(kind: EndpointKind, region: RegionKind) -> bool {
+    match kind {
+        EndpointKind::TwoSidedUdp => true,
+        EndpointKind::Fbmu | EndpointKind::Fbmt | EndpointKind::QuicMem => region == RegionKind::Memory,
+        EndpointKind::Fbbu | EndpointKind::Fbbt | EndpointKind::QuicBlock => region == RegionKind::Block,
+        _ => false,
+    }
+}
+
+impl<H: Host> Node<H> {
+    pub(super) fn lease_alloc(&mut self, ask: &Ask<'_>) -> Reply {
+        let wanted = params::<LeaseAlloc<'_>>(ask);
+        let requested = wanted.ok().and_then(|wanted| wanted.requested_bytes);
+        let granted = self.verify(ask, Perms::ALLOC, ask.request.resource, requested)?;
+        let wanted = wanted?;
+        let resource = if ask.request.resource == 0 { granted.token.resource_id } else { ask.request.resource };
+        let candidates = self.candidates(resource, wanted.resource_type.unwrap_or(ResourceType::Mem))?;
+        let regions = self.place(candidates, wanted.intents)?;
+        let (first, end) = granted.span;
+        if end == 0 {
+            return Err(Status::InvalidToken);
+        }
+        let request = berth_lease::Request {
+            regions: &regions,
+            near: None,
+            bytes: requested.unwrap_or(DEFAULT_BYTES.min(end)),
+            range: Some((first, end)),
+            rights: Rights::from_bits(granted.token.perms.bits()),
+            holder: ask.request.presenter,
+            token: granted.token.token_id,
+            duration: secs(wanted.duration_secs),
+            grace: secs(wanted.grace_secs),
+        };
+        let host = &mut self.host;
+        let granted = self.leases.alloc(&request, ask.now.mono, &mut || random_u128(host)).map_err(of_lease)?;
+        if granted.zero.is_empty() {
+            return self.granted(granted.id, ask.now.mono).map(Step::from);
+        }
+        let jobs = granted.zero.into_iter().map(Job::Zero).collect();
+        Ok(self.work(Pending::Alloc(granted.id), None, jobs, &ask.request).into())
+    }
+
+    /// The regions that `resource` (0: any) of this type may mean.
+    fn candidates(&self, resource: u128, wanted: ResourceType) -> Result<Vec<RegionId>, Status> {
+        let of_type = self.regions().iter().filter(|(_, region)| region_type(region.kind) == wanted);
+        let candidates: Vec<RegionId> =
+            of_type.map(|(id, _)| id).filter(|id| resource == 0 || self.region_resource(*id) == resource).collect();
+        match (candidates.is_empty(), resource) {
+            (false, _) => Ok(candidates),
+            (true, 0) => Err(Status::CapacityExceeded),
+            (true, _) => Err(Status::ResourceNotFound),
+        }
+    }
+
+    /// The answer to an allocation whose bytes are zero.
+    pub(crate) fn granted(&mut self, id: LeaseId, now: Nanos) -> Result<Outcome, Status> {
+        let lease = *self.leases.get(id).ok_or(Status::InternalError)?;
+        let bindings = self.binding_tlvs(&lease);
+        let grant = LeaseGrant {
+            lease_id: id.0,
+            expires_at: self.clock.unix_secs(lease.expires),
+            bindings: Tlvs::parse(&bindings).map_err(|_| Status::InternalError)?,
+        };
+        let mut outcome = Outcome::default();
+        outcome.answer.result = grant.to_vec();
+        outcome.journal.push(self.grant_record(&lease, now));
+        Ok(outcome)
+    }
+
+    /// The bytes of an allocation could not be zeroed: nobody is told of it.
+    pub(crate) fn not_granted(&mut self, id: LeaseId, now: Now) {
+        if let Some(holder) = self.leases.get(id).map(|lease| lease.holder) {
+            let _ = self.leases.free(id, holder, now.mono);
+            self.leases.release(id, now.mono);
+        }
+    }
+
+    /// The 0x01xx TLVs of a lease with bytes.
+    fn binding_tlvs(&self, lease: &Lease) -> Vec<u8> {
+        let mut tlvs = Vec::new();
+        let Some(region) = lease.region.and_then(|region| self.regions().get(region)) else { return tlvs };
+        for (kind, addr) in self.config.endpoints.iter().filter(|(kind, _)| serves(*kind, region.kind)) {
+            BindingTlv::Endpoint { kind: *kind, addr: &addr.to_string() }.write(&mut tlvs);
+        }
+        BindingTlv::Generation(lease.generation.0).write(&mut tlvs);
+        BindingTlv::LeaseKey(lease.id.key().0).write(&mut tlvs);
+        let max_io = self.leases.config().max_io;
+        BindingTlv::Limits { offset: 0, len: lease.len, max_io }.write(&mut tlvs);
+        tlvs
+    }
+
+    /// A lease as the journal keeps it.
+    pub(crate) fn grant_record(&self, lease: &Lease, now: Nanos) -> Record {
+        Record::Granted(Grant {
+            lease: lease.id.0,
+            resource: self.lease_resource(lease),
+            base: lease.base,
+            len: lease.len,
+            first: lease.first,
+            holder: lease.holder,
+            token: lease.token,
+            rights: lease.rights.bits(),
+            generation: lease.generation.0,
+            at: self.clock.unix(now),
+            expires: self.clock.unix(lease.expires),
+            grace: Nanos(lease.grace.as_nanos() as u64),
+            proxy: self.proxies.get(&lease.id).copied(),
+        })
+    }
+
+    pub(super) fn lease_renew(&mut self, ask: &Ask<'_>) -> Reply {
+        let granted = self.verify(ask, Perms::ALLOC, 0, None)?;
+        let LeaseRenew { lease_id, duration_secs } = params(ask)?;
+        if duration_secs == 0 {
+            return Err(Status::InvalidParams);
+        }
+        let id = LeaseId(lease_id);
+        let lease = self.leases.get(id).ok_or(Status::ResourceNotFound)?;
+        if !granted.covers(self.lease_resource(lease)) {
+            return Err(Status::InsufficientPerm);
+        }
+        let now = ask.now.mono;
+        let expires = self.leases.renew(id, ask.request.presenter, secs(duration_secs), now).map_err(of_lease)?;
+        let mut outcome = Outcome::default();
+        outcome.answer.result = LeaseRenewed { expires_at: self.clock.unix_secs(expires) }.to_vec();
+        let (at, expires) = (self.clock.unix(now), self.clock.unix(expires));
+        outcome.journal.push(Record::Renewed { lease: lease_id, at, expires });
+        Ok(outcome.into())
+    }
+
+    pub(super) fn lease_free(&mut self, ask: &Ask<'_>) -> Reply {
+        let LeaseRef { lease_id } = params(ask)?;
+        let id = LeaseId(lease_id);
+        self.leases.free(id, ask.request.presenter, ask.now.mono).map_err(of_lease)?;
+        let mut outcome = Outcome { quiescence: Some(self.leases.quiescence()), ..Outcome::default() };
+        if self.wind_up(id, ask.now, &mut outcome.journal, &mut outcome.effects) {
+            outcome.journal.push(Record::Ended { lease: lease_id });
+        } else {
+            outcome.answer.status = Status::ResourceFenced;
+        }
+        Ok(outcome.into())
+    }
+
+    pub(super) fn lease_query(&mut self, ask: &Ask<'_>) -> Reply {
+        let LeaseRef { lease_id } = params(ask)?;
+        let (status, expires) = self.leases.query(LeaseId(lease_id), ask.now.mono).ok_or(Status::ResourceNotFound)?;
+        let state = LeaseState { status: wire_status(status), expires_at: self.clock.unix_secs(expires) };
+        Ok(Outcome::ok(state.to_vec()))
+    }
+
+    /// Every active lease, by key; only the first [`MAX_LISTED`], which is what a message has room for.
+    pub(super) fn lease_list_active(&mut self, ask: &Ask<'_>) -> Reply {
+        ask.no_params()?;
+        // Nobody may know a lease whose bytes are not zero yet.
+        let answered = self.leases.active(ask.now.mono).filter(|lease| !self.is_being_zeroed(lease.id));
+        let listed: Vec<LeaseEntry> = answered
+            .take(MAX_LISTED)
+            .map(|lease| LeaseEntry {
+                lease_id: lease.id.0,
+                resource_id: self.lease_resource(lease),
+                holder: lease.holder,
+                expires_at: self.clock.unix_secs(lease.expires),
+                alloc_bytes: lease.len,
+            })
+            .collect();
+        Ok(Outcome::ok(LeaseList::of(&listed).map_err(|_| Status::InternalError)?.to_vec()))
+    }
+
+    /// Takes back every lease that was allocated under a token.
+    pub(crate) fn revoke_leases_of(&mut self, token: u128, now: Now, outcome: &mut Outcome) {
+        let revoked = self.leases.revoke_token(token, now.mono);
+        if revoked.is_empty() {
+            return;
+        }
+        outcome.quiescence = Some(self.leases.quiescence());
+        for id in revoked {
+            outcome.journal.push(Record::LeaseRevoked { lease: id.0, at: self.clock.unix(now.mono) });
+            if !self.wind_up(id, now, &mut outcome.journal, &mut outcome.effects) {
+                outcome.answer.status = Status::ResourceFenced;
+            }
+        }
+    }
+
+    /// The bytes of a live lease that its token's RANGE caveats let anyone reach.
+    pub(super) fn reach(lease: &Lease) -> Option<Span> {
+        let first = lease.first.min(lease.len);
+        Some(Span { region: lease.region?, at: lease.base + first, len: lease.len - first })
+    }
+}

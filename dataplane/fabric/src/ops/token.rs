@@ -1,0 +1,146 @@
+//! Capability tokens and the scheduler's fence: CAP_REQUEST, CAP_REFRESH, CAP_REVOKE, SCHEDULER_FENCE_SET and _GET.
+
+use berth_identity::{
+    NodeId, Revocations,
+    token::{Asked, Granted, Terms, TokenError, issue, refresh},
+};
+use berth_port::{Nanos, Now};
+use berth_wire::fabric::{
+    CapRefresh, CapRequest, CapRevoke, FenceSet, FenceState, List, MAX_TOKEN_TTL, Perms, RevokeBroadcast, Status,
+    Wire as _,
+};
+
+use super::{Ask, Reply, params, wall_secs};
+use crate::{
+    host::{Host, random_u128},
+    journal::Record,
+    node::Node,
+    request::Outcome,
+};
+
+impl<H: Host> Node<H> {
+    /// Verifies the request's token for an op that needs `perms` (decision 9) on `resource` (0: on any, and the caller
+    /// keeps to [`Granted::covers`]).
+    pub(super) fn verify<'a>(
+        &mut self,
+        ask: &Ask<'a>,
+        perms: Perms,
+        resource: u128,
+        requested_bytes: Option<u64>,
+    ) -> Result<Granted<'a>, Status> {
+        let asked = Asked {
+            presenter: NodeId(ask.request.presenter),
+            source: ask.request.source.ip(),
+            now_secs: ask.wall_secs(),
+            fence: self.fence,
+            resource_id: resource,
+            perms,
+            requested_bytes,
+        };
+        self.verifier.verify(ask.request.token, &asked, &self.keys).map_err(TokenError::status)
+    }
+
+    /// The same for an op on the node itself: a token for one resource is not enough.
+    fn verify_for_node(&mut self, ask: &Ask<'_>, perms: Perms) -> Result<(), Status> {
+        let granted = self.verify(ask, perms, 0, None)?;
+        if granted.token.resource_id == 0 { Ok(()) } else { Err(Status::InsufficientPerm) }
+    }
+
+    pub(super) fn cap_request(&mut self, ask: &Ask<'_>) -> Reply {
+        let wanted: CapRequest = params(ask)?;
+        if wanted.ttl_secs == 0 {
+            return Err(Status::InvalidParams);
+        }
+        let admin_alone = wanted.perms == Perms::ADMIN.bits();
+        match (self.fence, wanted.epoch) {
+            (None, _) if self.config.require_fence && !admin_alone => return Err(Status::FenceRequired),
+            (Some(fence), epoch) if epoch != Some(fence) => return Err(Status::StaleEpoch),
+            _ => {}
+        }
+        let (presenter, audience) = (ask.request.presenter, NodeId(wanted.audience));
+        let resource = ask.request.resource;
+        let perms = Perms::from_bits(wanted.perms).ok_or(Status::InsufficientPerm)?;
+        let may = self.config.policy.perms(presenter, resource);
+        let for_another = audience.0 != presenter;
+        let audience_may = !for_another
+            || may.contains(Perms::DELEGATE) && self.config.policy.perms(audience.0, resource).contains(perms);
+        if !may.contains(perms) || !audience_may || self.keys.get(audience).is_none() {
+            return Err(Status::InsufficientPerm);
+        }
+        let now = ask.wall_secs();
+        let terms = Terms {
+            token_id: random_u128(&mut self.host),
+            audience,
+            resource_id: resource,
+            perms,
+            issued_at: now,
+            expires_at: now + u64::from(wanted.ttl_secs.min(MAX_TOKEN_TTL)),
+            epoch: self.fence.unwrap_or(0),
+            caveats: &[],
+        };
+        Ok(Outcome::ok(issue(&self.identity, &terms).map_err(|_| Status::InternalError)?))
+    }
+
+    pub(super) fn cap_refresh(&mut self, ask: &Ask<'_>) -> Reply {
+        let granted = self.verify(ask, Perms::NONE, 0, None)?;
+        let CapRefresh { ttl_secs } = params(ask)?;
+        if ttl_secs == 0 {
+            return Err(Status::InvalidParams);
+        }
+        if self.fence.is_none() && self.config.require_fence {
+            return Err(Status::FenceRequired);
+        }
+        let now = ask.wall_secs();
+        let expires_at = now + u64::from(ttl_secs.min(MAX_TOKEN_TTL));
+        let successor = refresh(&self.identity, &granted, now, expires_at, self.fence.unwrap_or(0));
+        // More caveats than a token holds.
+        Ok(Outcome::ok(successor.map_err(|_| Status::InvalidToken)?))
+    }
+
+    pub(super) fn cap_revoke(&mut self, ask: &Ask<'_>) -> Reply {
+        self.verify_for_node(ask, Perms::REVOKE)?;
+        let CapRevoke { token_id, ttl_secs } = params(ask)?;
+        let until = Revocations::until(ask.wall_secs(), ttl_secs);
+        let mut outcome = Outcome::default();
+        self.revoke_token(token_id, until, ask.now, &mut outcome)?;
+        let issuer = self.identity.id().0;
+        let broadcast = RevokeBroadcast { issuer, token_ids: List::of(&[token_id]).expect("one"), until }.to_vec();
+        outcome.effects.broadcasts.push(broadcast.clone());
+        outcome.answer.result = broadcast;
+        Ok(outcome.into())
+    }
+
+    /// Revokes a token until a Unix time in seconds, and every lease that was allocated under it.
+    pub(crate) fn revoke_token(
+        &mut self,
+        token: u128,
+        until: u64,
+        now: Now,
+        outcome: &mut Outcome,
+    ) -> Result<(), Status> {
+        self.verifier.revoked.revoke(token, until, wall_secs(now)).map_err(|_| Status::CapacityExceeded)?;
+        let until = Nanos(until.saturating_mul(1_000_000_000));
+        outcome.journal.push(Record::TokenRevoked { token, until });
+        self.revoke_leases_of(token, now, outcome);
+        Ok(())
+    }
+
+    pub(super) fn fence_set(&mut self, ask: &Ask<'_>) -> Reply {
+        self.verify_for_node(ask, Perms::ADMIN)?;
+        let FenceSet { new_epoch } = params(ask)?;
+        match self.fence {
+            Some(fence) if new_epoch <= fence => return Err(Status::StaleEpoch),
+            None if new_epoch == 0 => return Err(Status::InvalidParams),
+            _ => {}
+        }
+        self.fence = Some(new_epoch);
+        let journal = vec![Record::FenceSet { epoch: new_epoch }];
+        Ok(Outcome { journal, ..Outcome::default() }.into())
+    }
+
+    pub(super) fn fence_get(&mut self, ask: &Ask<'_>) -> Reply {
+        ask.no_params()?;
+        let state = FenceState { installed: self.fence.is_some(), epoch: self.fence.unwrap_or(0) };
+        Ok(Outcome::ok(state.to_vec()))
+    }
+}

@@ -1,0 +1,82 @@
+//! Where an allocation should lie: the lease intents of LEASE_ALLOC as filters and scores over regions.
+
+use berth_lease::{LeaseId, RegionId};
+use berth_wire::fabric::{Affinity, AffinityStrength, AffinityTarget, IntentTier, Intents, MemTierKind, Status, Tlvs};
+
+use crate::{host::Host, node::Node};
+
+impl<H: Host> Node<H> {
+    /// The candidates that meet every required affinity, the best first: by how many preferred affinities, a preferred
+    /// tier and a near GPU they meet, then in the order of the configuration. Isolation and exclusivity classes, which
+    /// memory and blocks do not have, are only checked to be classes.
+    pub(crate) fn place(&self, candidates: Vec<RegionId>, intents: Tlvs<'_>) -> Result<Vec<RegionId>, Status> {
+        let intents = Intents::read(intents).map_err(|_| Status::InvalidParams)?;
+        let mut regions = candidates;
+        let met = |affinity: &Affinity<'_>, region| self.is_near(&affinity.target, region) != affinity.anti;
+        let required = |affinity: &Affinity<'_>| affinity.strength == AffinityStrength::Required;
+        regions.retain(|region| intents.affinities().filter(required).all(|affinity| met(&affinity, *region)));
+        if regions.is_empty() {
+            return Err(Status::CapacityExceeded);
+        }
+        let score = |region: RegionId| {
+            let preferred = intents.affinities().filter(|affinity| !required(affinity));
+            let affinities = preferred.filter(|affinity| met(affinity, region)).count();
+            let cache = intents.kv_cache.map_or(0, |cache| {
+                let tier = self.tier_of(region).is_some_and(|tier| tier == tier_kind(cache.preferred_tier));
+                let gpu = cache.gpu_resource_id.is_some_and(|gpu| self.is_beside(gpu, region));
+                usize::from(tier) + usize::from(gpu)
+            });
+            affinities + cache
+        };
+        regions.sort_by_key(|region| std::cmp::Reverse(score(*region)));
+        Ok(regions)
+    }
+
+    /// Whether what lies in `region` is near the target.
+    fn is_near(&self, target: &AffinityTarget<'_>, region: RegionId) -> bool {
+        match *target {
+            AffinityTarget::Node(id) => id == self.id(),
+            AffinityTarget::Resource(id) => self.is_beside(id, region),
+            AffinityTarget::Lease(id) => {
+                let lease = self.leases.get(LeaseId(id));
+                lease.and_then(|lease| lease.region).is_some_and(|other| self.are_together(other, region))
+            }
+            AffinityTarget::Service(_) => false,
+            AffinityTarget::TrustDomain(name) => !name.is_empty() && name == self.config.trust_domain,
+            AffinityTarget::Rack(rack) => rack == self.config.rack,
+        }
+    }
+
+    /// Whether a resource of this node is on the region's memory node, or nobody knows that it is not.
+    fn is_beside(&self, resource: u128, region: RegionId) -> bool {
+        if let Some((other, _)) = self.regions().iter().find(|(id, _)| self.region_resource(*id) == resource) {
+            return self.are_together(other, region);
+        }
+        let gpus = &self.config.facts.gpus;
+        if let Some(gpu) = gpus.iter().find(|gpu| self.gpu_resource(gpu) == resource) {
+            return same_node(gpu.numa, self.numa_of(region));
+        }
+        resource == self.cpu_resource()
+    }
+
+    fn are_together(&self, one: RegionId, other: RegionId) -> bool {
+        one == other || same_node(self.numa_of(one), self.numa_of(other))
+    }
+
+    fn numa_of(&self, region: RegionId) -> Option<u16> {
+        self.regions().get(region).and_then(|region| region.numa)
+    }
+}
+
+fn same_node(one: Option<u16>, other: Option<u16>) -> bool {
+    one.is_none() || other.is_none() || one == other
+}
+
+fn tier_kind(tier: IntentTier) -> MemTierKind {
+    match tier {
+        IntentTier::Hbm => MemTierKind::Hbm,
+        IntentTier::Ddr => MemTierKind::Dram,
+        IntentTier::Cxl => MemTierKind::CxlExpander,
+        IntentTier::Pmem => MemTierKind::Pmem,
+    }
+}

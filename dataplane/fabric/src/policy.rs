@@ -1,0 +1,59 @@
+//! Which permissions a presenter may have tokens for.
+
+use berth_wire::fabric::Perms;
+
+/// One entry of the policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    /// Whom it is about; `None` is every enrolled presenter.
+    pub presenter: Option<u128>,
+    /// What it permits.
+    pub perms: Perms,
+    /// On which resources, by id; `None` is all of them, and the node itself.
+    pub resources: Option<Vec<u128>>,
+}
+
+/// What enrolled presenters may have tokens for. Without a rule: nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Policy(Vec<Rule>);
+
+impl Policy {
+    /// A policy of these rules, whose permissions add up.
+    pub fn new(rules: Vec<Rule>) -> Self {
+        Self(rules)
+    }
+
+    /// The permissions that a token for `resource` may have in the hands of `presenter`. Resource 0 is any resource,
+    /// so that a rule for some resources only does not count there.
+    pub fn perms(&self, presenter: u128, resource: u128) -> Perms {
+        let concerned = |rule: &&Rule| {
+            rule.presenter.is_none_or(|id| id == presenter)
+                && rule.resources.as_ref().is_none_or(|resources| resources.contains(&resource))
+        };
+        self.0.iter().filter(concerned).fold(Perms::NONE, |perms, rule| perms.or(rule.perms))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_add_up_and_narrow_ones_do_not_reach_further() {
+        let rule = |presenter, perms, resources: Option<&[u128]>| Rule {
+            presenter,
+            perms,
+            resources: resources.map(<[u128]>::to_vec),
+        };
+        let policy = Policy::new(vec![
+            rule(None, Perms::READ, None),
+            rule(Some(1), Perms::ALLOC, Some(&[10])),
+            rule(Some(1), Perms::WRITE, Some(&[10, 11])),
+        ]);
+        assert_eq!(policy.perms(1, 10), Perms::READ.or(Perms::ALLOC).or(Perms::WRITE));
+        assert_eq!(policy.perms(1, 11), Perms::READ.or(Perms::WRITE));
+        assert_eq!(policy.perms(1, 0), Perms::READ);
+        assert_eq!(policy.perms(2, 10), Perms::READ);
+        assert_eq!(Policy::default().perms(1, 10), Perms::NONE);
+    }
+}
