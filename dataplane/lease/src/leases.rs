@@ -358,6 +358,7 @@ impl Leases {
         let lease = record.lease;
         self.deadlines.insert((lease.expires, Due::Expires(id.key())));
         self.publish(&lease);
+        self.publish_attachments(id.key());
         Ok(lease.expires)
     }
 

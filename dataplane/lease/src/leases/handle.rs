@@ -123,7 +123,8 @@ impl Leases {
         }
         let lease = *self.get(handle.lease).ok_or(LeaseError::NotFound)?;
         self.usable(lease.id, lease.holder, now)?;
-        let Handle { id, rights, expires, .. } = *handle;
+        let Handle { id, rights, .. } = *handle;
+        let expires = handle.expires.min(lease.expires);
         let attached = |key| Attachment { key, rights, expires };
         if let Some(key) = attachments.get(&presenter) {
             return Ok(attached(*key));
@@ -148,7 +149,9 @@ impl Leases {
     fn attachment(&self, handle: &Handle, key: LeaseKey) -> Option<Entry> {
         let lease = self.entry(self.get(handle.lease)?)?;
         let rights = lease.rights.and(rights_of(handle.rights));
-        Some(Entry { id: LeaseId(u128::from(key.0)), rights, expires: handle.expires, ..lease })
+        // A renewal may have made the lease shorter than it was when the handle was made.
+        let expires = handle.expires.min(lease.expires);
+        Some(Entry { id: LeaseId(u128::from(key.0)), rights, expires, ..lease })
     }
 
     /// Publishes a change of a lease to its attachments.

@@ -4,7 +4,7 @@ use super::{LeaseError, Leases};
 use crate::{Arena, Extent, Quiescence, RegionId, RegionKind, Regions, Span, Storage};
 
 /// How often an allocation looks again at bytes whose last accesses have not ended, before it gives up.
-const LOOKS: u32 = 10_000;
+const LOOKS: u32 = 1_000;
 
 /// Bytes copied or zeroed at a time.
 pub(super) const CHUNK: u64 = 64 << 10;

@@ -6,7 +6,7 @@ use super::{LeaseError, Leases, place::CHUNK};
 use crate::{LeaseId, LeaseKey, Rights, Span, Storage};
 
 /// How often a move looks whether the accesses to its source have ended, before it gives up.
-const LOOKS: u32 = 10_000;
+const LOOKS: u32 = 1_000;
 
 /// What becomes of source and destination (`RelocateMode`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,10 +1,11 @@
 //! Regions for tests.
+#![allow(dead_code, reason = "not every test uses all of them")]
 
 use std::sync::{Arc, Mutex};
 
-use berth_lease::{BlockRequest, Blocks, Bytes, Region, RegionKind, Regions, Storage};
+use berth_lease::{BlockOp, BlockRequest, Blocks, Bytes, Region, RegionKind, Regions, Storage};
 
-/// Memory that starts zeroed.
+/// Bytes behind a lock.
 pub(crate) struct Memory(pub(crate) Mutex<Vec<u8>>);
 
 impl Memory {
@@ -28,15 +29,21 @@ impl Bytes for Memory {
     }
 }
 
-/// Blocks that nobody writes: an engine of this length which is never ready.
-struct Engine(u64);
+/// Blocks of which the file once held sevens, done as soon as they are submitted.
+struct Engine(Memory);
 
 impl Blocks for Engine {
     fn len(&self) -> u64 {
-        self.0
+        self.0.len()
     }
     fn submit(&self, request: BlockRequest) {
-        request.done.done(request.tag, request.buffer, Err(berth_lease::BlockError::Busy));
+        let BlockRequest { op, at, mut buffer, tag, done } = request;
+        match op {
+            BlockOp::Read => self.0.read(at, &mut buffer),
+            BlockOp::Write => self.0.write(at, &buffer),
+            BlockOp::Zero(len) => self.0.zero(at, len),
+        }
+        done.done(tag, buffer, Ok(()));
     }
 }
 
@@ -46,12 +53,8 @@ pub(crate) fn memory(len: u64, numa: Option<u16>) -> Region {
 }
 
 pub(crate) fn blocks(len: u64) -> Region {
-    Region {
-        name: "blocks".into(),
-        kind: RegionKind::Block,
-        numa: None,
-        storage: Storage::Blocks(Arc::new(Engine(len))),
-    }
+    let storage = Storage::Blocks(Arc::new(Engine(Memory(Mutex::new(vec![7; len as usize])))));
+    Region { name: "blocks".into(), kind: RegionKind::Block, numa: None, storage }
 }
 
 /// The bytes of a memory region.
