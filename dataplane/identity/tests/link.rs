@@ -4,7 +4,7 @@ use std::{net::SocketAddr, time::Duration};
 
 use berth_identity::{
     Enrolled, Enrolment, Identity,
-    link::{Client, Drop, Message, Received, Reply, Server, accept_stream},
+    link::{Client, Drop, Message, Notices, Received, Reply, Server, accept_stream},
 };
 use berth_port::Nanos;
 use berth_wire::fabric::{Bytes, Frame, FrameFlags, MAX_MESSAGE, MsgType, Op, Request, Wire as _};
@@ -304,6 +304,20 @@ fn signatures_are_required_where_the_type_says_so() {
         assert!(accept(&mut server, &[answer.signed(&who(2)).to_frame()], at(9)).is_none());
     }
     assert_eq!(server.drops().get(Drop::Unexpected), 2);
+}
+
+#[test]
+fn notices_are_signed_and_taken_once() {
+    let mut notices = Notices::new(500);
+    let mut server = Server::default();
+    for len in [25, 5000] {
+        let notice = notices.sign(&who(3), MsgType::Announce, vec![4; len]).unwrap();
+        let frames: Vec<_> = notice.frames().collect();
+        let (taken, _) = accept(&mut server, &frames, at(9)).unwrap();
+        assert_eq!((taken.sender, &taken.payload[..]), (who(3).id(), &vec![4; len][..]));
+        assert!(accept(&mut server, &frames, at(9)).is_none());
+    }
+    assert!(notices.sign(&who(3), MsgType::Announce, vec![0; MAX_MESSAGE + 1]).is_err());
 }
 
 #[test]

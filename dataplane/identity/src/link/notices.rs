@@ -1,0 +1,40 @@
+//! Messages that nobody asked for: ANNOUNCE, WITHDRAW and `REVOKE_BROADCAST`.
+
+use berth_wire::fabric::{FabricError, MAX_DATAGRAM_PAYLOAD, MAX_MESSAGE, MsgType};
+
+use super::Message;
+use crate::Identity;
+
+/// Makes a node's own messages, one nonce after the other. A node has one of these.
+#[derive(Debug)]
+pub struct Notices {
+    next_nonce: u64,
+}
+
+impl Notices {
+    /// Starts at `first_nonce`, the time in microseconds since the epoch.
+    pub fn new(first_nonce: u64) -> Self {
+        Self { next_nonce: first_nonce }
+    }
+
+    /// A message that `node` signs, for [`Message::frames`]; the same one may go to several peers.
+    /// [`FabricError::Limit`] where the payload is over 1 MiB.
+    pub fn sign(&mut self, node: &Identity, kind: MsgType, payload: Vec<u8>) -> Result<Message<'static>, FabricError> {
+        if payload.len() > MAX_MESSAGE {
+            return Err(FabricError::Limit("payload"));
+        }
+        let nonce = self.next_nonce;
+        self.next_nonce += 1;
+        // Fragments are told apart by sender and request id.
+        let message = Message {
+            kind,
+            sender: node.id(),
+            request_id: nonce,
+            nonce,
+            v2: payload.len() > MAX_DATAGRAM_PAYLOAD,
+            payload: payload.into(),
+            signature: None,
+        };
+        Ok(message.signed(node))
+    }
+}
