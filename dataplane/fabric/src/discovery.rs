@@ -4,6 +4,7 @@
 //! A node answers SOLICIT with its own announcement; a relay also with those of other nodes, which announce themselves
 //! to it. Signatures, and that nothing is taken twice, are the link's business: see `berth_identity::link`.
 
+mod own;
 mod relay;
 
 use berth_port::Nanos;

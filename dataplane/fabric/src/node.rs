@@ -13,6 +13,7 @@ use berth_wire::fabric::{BindKind, EndpointKind, Op, Perms, RevokeBroadcast, Sta
 use crate::{
     binding::Binding,
     clock::Clock,
+    discovery::Discovery,
     host::Host,
     inventory::Facts,
     journal::{Proxy, Record},
@@ -75,6 +76,7 @@ pub struct Node<H> {
     /// Which leases are connected by which binding.
     pub(crate) bound: BTreeSet<(LeaseId, BindKind)>,
     pub(crate) degraded: bool,
+    pub(crate) discovery: Discovery,
     rates: Rates<u128>,
     /// Work under way, by ticket.
     pending: BTreeMap<u64, Waiting>,
@@ -163,6 +165,7 @@ impl<H: Host> Node<H> {
             bindings,
             bound: BTreeSet::new(),
             degraded: false,
+            discovery: Discovery::default(),
             rates: Rates::default(),
             pending: BTreeMap::new(),
             next_ticket: 1,
@@ -330,11 +333,18 @@ impl<H: Host> Node<H> {
         visit("unknown_ops", self.counts.unknown_ops);
         visit("leases_expired", self.counts.leases_expired);
         visit("teardowns_failed", self.counts.teardowns_failed);
+        self.discovery.counters(&mut |name, count| visit(name, count));
+    }
+
+    /// Counts one verified message of a sender, and says whether it is within `max_requests_per_sec`. Ops count by
+    /// themselves; page requests are to be counted by who takes them in.
+    pub fn is_within_rate(&mut self, sender: u128, now: Now) -> bool {
+        let limit = self.config.max_requests_per_sec;
+        limit == 0 || self.rates.admit(sender, limit, now.mono.0 / 1_000_000_000)
     }
 
     fn admit(&mut self, request: &Request<'_>, op: Op, now: Now) -> Result<(), Status> {
-        let limit = self.config.max_requests_per_sec;
-        if limit > 0 && !self.rates.admit(request.presenter, limit, now.mono.0 / 1_000_000_000) {
+        if !self.is_within_rate(request.presenter, now) {
             return Err(Status::RateLimited);
         }
         if self.degraded && needs_journal(op) { Err(Status::InternalError) } else { Ok(()) }

@@ -1,0 +1,59 @@
+//! What this node says of itself.
+
+use berth_port::Now;
+use berth_wire::fabric::{
+    Announce, Endpoint, List, MAX_ENDPOINTS, MAX_RESOURCES, Text, Tlvs, Wire as _, WithdrawReason,
+};
+
+use super::{ANNOUNCE_TTL_SECS, Relay};
+use crate::{Host, Node};
+
+impl<H: Host> Node<H> {
+    /// The payload of an ANNOUNCE of this node as it is now, newer than every one before.
+    pub fn announcement(&mut self, now: Now) -> Vec<u8> {
+        let addresses: Vec<_> = self.config.endpoints.iter().map(|(kind, addr)| (*kind, addr.to_string())).collect();
+        let endpoints: Vec<_> = addresses
+            .iter()
+            .filter_map(|(kind, addr)| Some(Endpoint { kind: kind.code(), addr: Text::of(addr).ok()? }))
+            .take(MAX_ENDPOINTS)
+            .collect();
+        let mut resources = self.resources();
+        resources.truncate(MAX_RESOURCES);
+        let tlvs = self.inventory_tlvs();
+        let tlvs: Vec<_> = Tlvs::parse(&tlvs).unwrap_or_default().iter().collect();
+        let announce = Announce {
+            node_id: self.id(),
+            sequence: 0,
+            ttl_secs: ANNOUNCE_TTL_SECS,
+            site: self.config.site,
+            row: self.config.row,
+            rack: self.config.rack,
+            locality_custom: [0; 32],
+            endpoints: List::of(&endpoints).unwrap_or_default(),
+            resources: List::of(&resources).unwrap_or_default(),
+            tlvs: List::of(&tlvs).unwrap_or_default(),
+        };
+        self.discovery.announcement(announce, self.clock.unix(now.mono))
+    }
+
+    /// The payload of a WITHDRAW of this node, newer than every announcement before.
+    pub fn withdrawal(&mut self, reason: WithdrawReason, now: Now) -> Vec<u8> {
+        self.discovery.withdrawal(self.id(), reason, self.clock.unix(now.mono))
+    }
+
+    /// The payload of the RESPONSE to a SOLICIT; see [`Discovery::solicited`](super::Discovery::solicited). `signed_by`
+    /// is the sender of a signed one, which is within that sender's rate; over it there is no answer either.
+    pub fn solicited(
+        &mut self,
+        payload: &[u8],
+        signed_by: Option<u128>,
+        relay: Option<&mut Relay>,
+        now: Now,
+    ) -> Option<Vec<u8>> {
+        if signed_by.is_some_and(|sender| !self.is_within_rate(sender, now)) {
+            return None;
+        }
+        let own = self.announcement(now);
+        self.discovery.solicited(payload, signed_by.is_some(), &own, relay, now.mono)
+    }
+}
