@@ -189,6 +189,12 @@ impl<H: Host> Node<H> {
         &self.config
     }
 
+    /// Counts a message that is not a request with its sender's requests; false where those are too many.
+    pub fn admit(&mut self, sender: u128, now: Now) -> bool {
+        let limit = self.config.max_requests_per_sec;
+        limit == 0 || self.rates.admit(sender, limit, now.mono.0 / 1_000_000_000)
+    }
+
     /// Whose signatures count.
     pub fn keys(&self) -> &Enrolled {
         &self.keys
@@ -237,7 +243,7 @@ impl<H: Host> Node<H> {
             self.counts.unknown_ops += 1;
             return Outcome::refused(Status::UnsupportedOp).into();
         };
-        let reply = self.admit(request, op, now).and_then(|()| self.perform(op, &Ask { request: *request, now }));
+        let reply = self.enter(request, op, now).and_then(|()| self.perform(op, &Ask { request: *request, now }));
         match reply {
             Ok(Step::Work(work)) => {
                 if let Some(waiting) = self.pending.get_mut(&work.ticket) {
@@ -336,15 +342,8 @@ impl<H: Host> Node<H> {
         self.discovery.counters(&mut |name, count| visit(name, count));
     }
 
-    /// Counts one verified message of a sender, and says whether it is within `max_requests_per_sec`. Ops count by
-    /// themselves; page requests are to be counted by who takes them in.
-    pub fn is_within_rate(&mut self, sender: u128, now: Now) -> bool {
-        let limit = self.config.max_requests_per_sec;
-        limit == 0 || self.rates.admit(sender, limit, now.mono.0 / 1_000_000_000)
-    }
-
-    fn admit(&mut self, request: &Request<'_>, op: Op, now: Now) -> Result<(), Status> {
-        if !self.is_within_rate(request.presenter, now) {
+    fn enter(&mut self, request: &Request<'_>, op: Op, now: Now) -> Result<(), Status> {
+        if !self.admit(request.presenter, now) {
             return Err(Status::RateLimited);
         }
         if self.degraded && needs_journal(op) { Err(Status::InternalError) } else { Ok(()) }

@@ -2,7 +2,7 @@
 
 use berth_port::Now;
 use berth_wire::fabric::{
-    Announce, Endpoint, List, MAX_ENDPOINTS, MAX_RESOURCES, Text, Tlvs, Wire as _, WithdrawReason,
+    Announce, Endpoint, List, MAX_ANNOUNCE_TLVS, MAX_ENDPOINTS, MAX_RESOURCES, Text, Tlvs, Wire as _, WithdrawReason,
 };
 
 use super::{ANNOUNCE_TTL_SECS, Relay};
@@ -20,7 +20,7 @@ impl<H: Host> Node<H> {
         let mut resources = self.resources();
         resources.truncate(MAX_RESOURCES);
         let tlvs = self.inventory_tlvs();
-        let tlvs: Vec<_> = Tlvs::parse(&tlvs).unwrap_or_default().iter().collect();
+        let tlvs: Vec<_> = Tlvs::parse(&tlvs).unwrap_or_default().iter().take(MAX_ANNOUNCE_TLVS).collect();
         let announce = Announce {
             node_id: self.id(),
             sequence: 0,
@@ -50,7 +50,7 @@ impl<H: Host> Node<H> {
         relay: Option<&mut Relay>,
         now: Now,
     ) -> Option<Vec<u8>> {
-        if signed_by.is_some_and(|sender| !self.is_within_rate(sender, now)) {
+        if signed_by.is_some_and(|sender| !self.admit(sender, now)) {
             return None;
         }
         let own = self.announcement(now);
