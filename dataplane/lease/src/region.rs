@@ -36,7 +36,7 @@ pub struct BlockRequest {
     pub op: BlockOp,
     /// The first byte in the region, a multiple of 512.
     pub at: u64,
-    /// Read: filled; write: what is written; either way a multiple of 512 long. Zero: empty.
+    /// Read: filled; write: what is written; either way a multiple of 512 long. Otherwise empty.
     pub buffer: Box<[u8]>,
     /// The submitter's name for the operation.
     pub tag: u64,
@@ -60,6 +60,8 @@ pub enum BlockOp {
     Write,
     /// Zeroes this many bytes, a multiple of 512.
     Zero(u64),
+    /// Makes all that was written and zeroed before survive a loss of power.
+    Flush,
 }
 
 /// Who is told of completions.

@@ -84,6 +84,7 @@ impl Disk {
                 BlockOp::Read => self.heap.read(request.at, &mut request.buffer),
                 BlockOp::Write => self.heap.write(request.at, &request.buffer),
                 BlockOp::Zero(len) => self.heap.zero(request.at, len),
+                BlockOp::Flush => {}
             }
         }
         request.done.done(request.tag, request.buffer, result);

@@ -1,0 +1,195 @@
+//! The face of the block engine: submissions from any thread, counters, shutdown.
+
+use std::{
+    fmt,
+    fs::File,
+    io::{self, Write},
+    os::fd::FromRawFd,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{
+            AtomicBool, AtomicU64,
+            Ordering::{Relaxed, SeqCst},
+            fence,
+        },
+    },
+    thread::{self, JoinHandle},
+};
+
+use berth_lease::{BlockError, BlockRequest, Blocks};
+use crossbeam_queue::ArrayQueue;
+
+use crate::{
+    BlockOpenError,
+    engine::{self, total},
+    target::Target,
+};
+
+/// How many requests may wait for the engine.
+const QUEUE: usize = 1024;
+
+/// A region of blocks in a file or on a block device, worked by a thread of its own through `io_uring`.
+///
+/// Submitting takes no lock, and a system call only to wake an engine that sleeps. Any range within the region is
+/// allowed; multiples of the device's sectors are faster, for others have to read what they do not write. Such a write
+/// waits for others at its sectors; else requests are done in any order. The thread runs on the processors that its
+/// starter may use: start it from one of the housekeeping threads.
+#[derive(Debug)]
+pub struct BlockEngine {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    registered: bool,
+    len: u64,
+    align: u64,
+}
+
+/// Between submitters and the engine.
+pub(crate) struct Shared {
+    pub(crate) queue: ArrayQueue<BlockRequest>,
+    /// Ends the engine's sleep.
+    pub(crate) wake: File,
+    /// The engine looks at nothing until it is woken.
+    pub(crate) asleep: AtomicBool,
+    pub(crate) closed: AtomicBool,
+    pub(crate) counts: Counts,
+}
+
+/// What happened.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) reads: AtomicU64,
+    pub(crate) writes: AtomicU64,
+    pub(crate) zeroes: AtomicU64,
+    pub(crate) flushes: AtomicU64,
+    pub(crate) bytes_read: AtomicU64,
+    pub(crate) bytes_written: AtomicU64,
+    pub(crate) merged: AtomicU64,
+    pub(crate) busy: AtomicU64,
+    pub(crate) refused: AtomicU64,
+    pub(crate) no_space: AtomicU64,
+    pub(crate) failed: AtomicU64,
+}
+
+pub(crate) fn add(counter: &AtomicU64, n: u64) {
+    counter.fetch_add(n, Relaxed);
+}
+
+impl BlockEngine {
+    /// Opens `path`, a block device or a file (made if there is none), for a region of `len` bytes, a multiple of 4096,
+    /// and starts the engine. What the file or device holds already stays there.
+    pub fn open(path: &Path, len: u64) -> Result<Self, BlockOpenError> {
+        let target = Target::open(path, len)?;
+        let align = target.align;
+        let failed = |source| BlockOpenError::Io { what: "cannot make an eventfd for", path: path.to_owned(), source };
+        let shared = Arc::new(Shared {
+            queue: ArrayQueue::new(QUEUE),
+            wake: eventfd().map_err(failed)?,
+            asleep: false.into(),
+            closed: false.into(),
+            counts: Counts::default(),
+        });
+        let (thread, registered) = engine::spawn(target, Arc::clone(&shared))?;
+        Ok(Self { shared, thread: Some(thread), registered, len, align })
+    }
+
+    /// Whether I/O goes around the page cache (`O_DIRECT`); not all file systems can.
+    pub fn is_direct(&self) -> bool {
+        self.align > 1
+    }
+
+    /// Whether the engine's buffers are registered with the kernel; not if `RLIMIT_MEMLOCK` is less than 4 MiB.
+    pub fn has_registered_buffers(&self) -> bool {
+        self.registered
+    }
+
+    /// Reports `block_reads`, `block_writes`, `block_zeroes` and `block_flushes` (requests that were done),
+    /// `block_bytes_read`, `block_bytes_written`, `block_merged` (writes that had to read first), `block_busy` (requests
+    /// refused because the queue was full), `block_refused` (because they were not within the region),
+    /// `block_no_space` and `block_failed` (with any other error).
+    pub fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        let counts = &self.shared.counts;
+        let named = [
+            ("block_reads", &counts.reads),
+            ("block_writes", &counts.writes),
+            ("block_zeroes", &counts.zeroes),
+            ("block_flushes", &counts.flushes),
+            ("block_bytes_read", &counts.bytes_read),
+            ("block_bytes_written", &counts.bytes_written),
+            ("block_merged", &counts.merged),
+            ("block_busy", &counts.busy),
+            ("block_refused", &counts.refused),
+            ("block_no_space", &counts.no_space),
+            ("block_failed", &counts.failed),
+        ];
+        for (name, count) in named {
+            visit(name, count.load(Relaxed));
+        }
+    }
+}
+
+impl Shared {
+    /// Wakes the engine if it sleeps.
+    fn nudge(&self) {
+        // Pairs with the engine, which says that it sleeps and then looks at the queue once more.
+        fence(SeqCst);
+        if self.asleep.load(Relaxed) && self.asleep.swap(false, Relaxed) {
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
+        // It fails only when 2^64 calls are pending, and then the engine is awake.
+        let _ = (&self.wake).write(&1u64.to_ne_bytes());
+    }
+}
+
+fn eventfd() -> io::Result<File> {
+    // SAFETY: no pointers.
+    let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is new and nobody else's.
+    Ok(unsafe { File::from_raw_fd(fd) })
+}
+
+impl Blocks for BlockEngine {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn submit(&self, request: BlockRequest) {
+        let counts = &self.shared.counts;
+        if request.at.checked_add(total(&request)).is_none_or(|end| end > self.len) {
+            add(&counts.refused, 1);
+            return request.done.done(request.tag, request.buffer, Err(BlockError::Io(libc::EINVAL)));
+        }
+        match self.shared.queue.push(request) {
+            Ok(()) => self.shared.nudge(),
+            Err(request) => {
+                add(&counts.busy, 1);
+                request.done.done(request.tag, request.buffer, Err(BlockError::Busy));
+            }
+        }
+    }
+}
+
+/// Waits for everything submitted, then makes it survive a loss of power.
+impl Drop for BlockEngine {
+    fn drop(&mut self) {
+        self.shared.closed.store(true, SeqCst);
+        self.shared.wake();
+        // The last owner may be a completion, on the engine's own thread: that one ends by itself.
+        if let Some(thread) = self.thread.take().filter(|thread| thread.thread().id() != thread::current().id()) {
+            let ended = thread.join();
+            debug_assert!(ended.is_ok(), "the engine does not panic");
+        }
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("waiting", &self.queue.len()).finish_non_exhaustive()
+    }
+}
