@@ -42,6 +42,7 @@ impl Blocks for Engine {
             BlockOp::Read => self.0.read(at, &mut buffer),
             BlockOp::Write => self.0.write(at, &buffer),
             BlockOp::Zero(len) => self.0.zero(at, len),
+            BlockOp::Flush => {}
         }
         done.done(tag, buffer, Ok(()));
     }
