@@ -189,6 +189,11 @@ impl<H: Host> Node<H> {
         &self.config
     }
 
+    /// Adds where it is reached: what was not bound yet when it started.
+    pub fn add_endpoints(&mut self, endpoints: impl IntoIterator<Item = (EndpointKind, SocketAddr)>) {
+        self.config.endpoints.extend(endpoints);
+    }
+
     /// Counts a message that is not a request with its sender's requests; false where those are too many.
     pub fn admit(&mut self, sender: u128, now: Now) -> bool {
         let limit = self.config.max_requests_per_sec;

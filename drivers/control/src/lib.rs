@@ -1,2 +1,337 @@
 //! The listeners of a node: control over UDP and QUIC, dataplanes over UDP, TCP and QUIC.
+//!
+//! ```text
+//! udp, quic      frames -> berth_identity::link -> Shared::execute -> one Node, one lock -> journal -> answer
+//! tcp, quic      FBMT, FBBT -> Pump -> berth_lease_io::Stream     bytes of leases, past the node:
+//! shim           FBMU, FBBU -> berth_lease_io::answer             the lease table decides
+//! tick           time -> Node::tick, announcements, compaction
+//! ```
+//!
+//! All of it runs on one tokio runtime on the housekeeping CPUs. The node's lock is held while an op is computed, never
+//! while anything is waited for: an answer waits for its journal commit and for readers of the lease table without it.
+//! What peers can make the node hold is bounded: connections, streams, ops, buffers, and how long each may say nothing.
 #![forbid(unsafe_code)]
+#![allow(clippy::doc_markdown)] // the documents' names of ops
+
+mod clock;
+mod counters;
+mod machine;
+mod message;
+mod proxy;
+mod pump;
+mod quic;
+mod shared;
+mod shim;
+mod tcp;
+mod tick;
+mod udp;
+mod work;
+
+use std::{
+    io,
+    net::{SocketAddr, TcpListener as StdTcpListener, UdpSocket as StdUdpSocket},
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use berth_fabric::{Config, Node, RecoverError, Recovered, Started};
+use berth_host::{TscClock, pin_current_thread};
+use berth_identity::{Identity, NodeId, link::Server};
+use berth_journal::{Journal, JournalError, Opened};
+use berth_lease::{Regions, Table};
+use berth_tls::quic::TlsError;
+use berth_wire::fabric::{EndpointKind, MsgType, WithdrawReason, data::stream::Kind};
+use quinn::{Endpoint, EndpointConfig, TokioRuntime, VarInt};
+use tokio::{
+    net::{TcpListener, UdpSocket},
+    runtime::Runtime,
+    sync::mpsc,
+    time::timeout,
+};
+
+use clock::Clock;
+use counters::Counters;
+use machine::{Machine, Sensors};
+use message::Role;
+use proxy::Proxies;
+use shared::{MAX_OPS, Shared};
+
+/// How long the goodbyes of QUIC may take.
+const GOODBYE: Duration = Duration::from_millis(300);
+
+/// Where the node listens; port 0 takes a free one.
+#[derive(Debug, Clone)]
+pub struct Listen {
+    /// Control over UDP.
+    pub udp: SocketAddr,
+    /// Control and data over QUIC.
+    pub quic: SocketAddr,
+    /// The discovery relay.
+    pub relay: Option<SocketAddr>,
+    /// FBMU and FBBU.
+    pub fbmu: Option<SocketAddr>,
+    /// FBMT.
+    pub fbmt: Option<SocketAddr>,
+    /// FBBT.
+    pub fbbt: Option<SocketAddr>,
+}
+
+/// What a node is started with.
+#[derive(Debug)]
+pub struct Settings {
+    /// Its key.
+    pub identity: Identity,
+    /// Where it listens.
+    pub listen: Listen,
+    /// Who is told of this node: relays.
+    pub announce: Vec<SocketAddr>,
+    /// Where its journal lies.
+    pub state_dir: PathBuf,
+    /// The CPUs for its threads.
+    pub cpus: Vec<usize>,
+    /// The clock that the poll loops read.
+    pub clock: TscClock,
+    /// What it leases.
+    pub regions: Regions,
+    /// How it is set up; its endpoints are filled in here.
+    pub node: Config,
+}
+
+/// Why a node does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// An address cannot be listened on.
+    #[error("{what} {address}: {source}")]
+    Listen {
+        /// The listener.
+        what: &'static str,
+        /// Its address.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The threads cannot be started.
+    #[error("starting the control plane's threads: {0}")]
+    Threads(io::Error),
+    /// The journal cannot be opened.
+    #[error(transparent)]
+    Journal(#[from] berth_journal::OpenError),
+    /// The journal's records do not add up to a state.
+    #[error("the journal {0}")]
+    Recover(#[from] RecoverError),
+    /// The start itself cannot be journaled.
+    #[error("journaling the start: {0}")]
+    Commit(#[from] JournalError),
+    /// TLS cannot be set up.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+}
+
+/// A node whose sockets are bound and whose leases are recovered.
+#[derive(Debug)]
+pub struct Control {
+    runtime: Runtime,
+    shared: Arc<Shared>,
+    listeners: Listeners,
+    announce: Vec<SocketAddr>,
+    broadcasts: Option<mpsc::UnboundedReceiver<Vec<u8>>>,
+    sensors: Arc<Sensors>,
+}
+
+#[derive(Debug)]
+struct Listeners {
+    udp: Arc<UdpSocket>,
+    quic: Endpoint,
+    relay: Option<Arc<UdpSocket>>,
+    fbmu: Option<Arc<UdpSocket>>,
+    fbmt: Option<TcpListener>,
+    fbbt: Option<TcpListener>,
+    /// Where each of them is, by its name in the ready line.
+    bound: Vec<(&'static str, SocketAddr)>,
+}
+
+impl Control {
+    /// Binds all sockets, opens the journal and recovers the node. Nothing is served before [`Control::serve`].
+    pub fn open(settings: Settings) -> Result<Self, StartError> {
+        let Settings { identity, listen, announce, state_dir, cpus, clock, regions, node } = settings;
+        let runtime = runtime(cpus).map_err(StartError::Threads)?;
+        let clock = Clock::new(clock);
+        let counters = Arc::<Counters>::default();
+        let proxies = Arc::new(Proxies::new(runtime.handle().clone(), counters.clone()));
+        let sensors = Arc::new(Sensors::new());
+        let listeners = {
+            let _within = runtime.enter();
+            Listeners::bind(&listen)?
+        };
+        let Opened { journal, records, torn } = Journal::open(&state_dir)?;
+        if let Some(torn) = torn {
+            tracing::warn!("the journal ended in a commit that was never answered, which is cut off: {torn:?}");
+        }
+        let mut recovered = Recovered::default();
+        for record in records {
+            recovered.apply(record);
+        }
+        let config = Config { endpoints: listeners.endpoints(), ..node };
+        let machine = Machine { proxies: proxies.clone(), sensors: sensors.clone() };
+        let started = Node::start(
+            identity.clone(),
+            config,
+            machine,
+            regions.clone(),
+            Vec::new(),
+            recovered.clone(),
+            clock.now(),
+        )?;
+        let Started { node, journal: first, seen } = started;
+        journal.commit(&first).wait()?;
+        for record in first {
+            recovered.apply(record);
+        }
+        let mut link = Server::default();
+        for (sender, nonce) in seen {
+            link.replay.refuse_up_to(NodeId(sender), nonce);
+        }
+        let (sender, broadcasts) = mpsc::unbounded_channel();
+        let shared = Shared::new(identity, clock, regions, counters, proxies, journal, sender, link, node, recovered);
+        let shared = Arc::new(shared);
+        listeners.quic.set_server_config(Some(quic::config(&shared)?));
+        Ok(Self { runtime, shared, listeners, announce, broadcasts: Some(broadcasts), sensors })
+    }
+
+    /// The table that accesses are checked against.
+    pub fn table(&self) -> &Table {
+        &self.shared.table
+    }
+
+    /// Where the leases' bytes lie.
+    pub fn regions(&self) -> &Regions {
+        &self.shared.regions
+    }
+
+    /// Every bound address, by its name in the ready line.
+    pub fn endpoints(&self) -> &[(&'static str, SocketAddr)] {
+        &self.listeners.bound
+    }
+
+    /// Begins to serve; `two_sided` are the ports of the dataplane, which bindings name too.
+    pub fn serve(&mut self, two_sided: &[SocketAddr]) {
+        let Self { runtime, shared, listeners, announce, broadcasts, sensors } = self;
+        let two_sided = two_sided.iter().map(|addr| (EndpointKind::TwoSidedUdp, *addr));
+        shared.node().add_endpoints(two_sided);
+        let Listeners { udp, quic, relay, fbmu, fbmt, fbbt, bound: _ } = listeners;
+        runtime.spawn(udp::serve(udp.clone(), Role::Node, shared.clone()));
+        runtime.spawn(quic::serve(quic.clone(), shared.clone()));
+        if let Some(socket) = relay {
+            runtime.spawn(udp::serve(socket.clone(), Role::Relay, shared.clone()));
+        }
+        if let Some(socket) = fbmu {
+            runtime.spawn(shim::serve(socket.clone(), shared.clone()));
+        }
+        for (listener, kind) in [(fbmt.take(), Kind::Memory), (fbbt.take(), Kind::Block)] {
+            if let Some(listener) = listener {
+                runtime.spawn(tcp::serve(listener, kind, shared.clone()));
+            }
+        }
+        runtime.spawn(sensors.clone().watch());
+        runtime.spawn(tick::time(shared.clone()));
+        if let Some(broadcasts) = broadcasts.take() {
+            runtime.spawn(tick::speak(udp.clone(), announce.clone(), broadcasts, shared.clone()));
+        }
+    }
+
+    /// Lets ops that are under way end, within `patience`, says goodbye and returns every counter. Leases go on: the
+    /// next start serves them again.
+    pub fn stop(self, patience: Duration) -> Vec<(String, u64)> {
+        let Self { runtime, shared, listeners, announce, .. } = self;
+        let quic = listeners.quic.clone();
+        runtime.block_on(async {
+            // Requests wait for permits, so that no op starts once all are taken.
+            let drained = timeout(patience, shared.ops.acquire_many(MAX_OPS as u32)).await;
+            if drained.is_err() {
+                tracing::warn!("ops that did not end in time are given up");
+            }
+            shared.ops.close();
+            if !announce.is_empty() {
+                let farewell = shared.node().withdrawal(WithdrawReason::GracefulShutdown, shared.clock.now());
+                tick::tell(&listeners.udp, &announce, MsgType::Withdraw, farewell, &shared).await;
+            }
+            quic.close(VarInt::from_u32(0), b"the node stops");
+            let _ = timeout(GOODBYE, quic.wait_idle()).await;
+        });
+        let mut counters = Vec::new();
+        shared.report(&mut |name, value| counters.push((name.to_string(), value)));
+        drop(listeners);
+        // Dropping the last reference to the journal commits what is queued.
+        runtime.shutdown_timeout(GOODBYE);
+        drop(shared);
+        counters
+    }
+}
+
+impl Listeners {
+    /// Binds every listener; within a runtime.
+    fn bind(listen: &Listen) -> Result<Self, StartError> {
+        let mut bound = Vec::new();
+        let mut udp = |what, address| {
+            let failed = |source| StartError::Listen { what, address, source };
+            let socket = StdUdpSocket::bind(address).map_err(failed)?;
+            socket.set_nonblocking(true).map_err(failed)?;
+            bound.push((what, socket.local_addr().map_err(failed)?));
+            Ok::<_, StartError>((socket, address))
+        };
+        let tokio_udp = |(socket, address): (StdUdpSocket, SocketAddr), what| {
+            let socket = UdpSocket::from_std(socket);
+            socket.map(Arc::new).map_err(|source| StartError::Listen { what, address, source })
+        };
+        let control = tokio_udp(udp("control-udp", listen.udp)?, "control-udp")?;
+        let (quic, address) = udp("quic", listen.quic)?;
+        let quic = Endpoint::new(EndpointConfig::default(), None, quic, Arc::new(TokioRuntime))
+            .map_err(|source| StartError::Listen { what: "quic", address, source })?;
+        let relay = listen.relay.map(|address| tokio_udp(udp("relay", address)?, "relay")).transpose()?;
+        let fbmu = listen.fbmu.map(|address| tokio_udp(udp("fbmu", address)?, "fbmu")).transpose()?;
+        let mut tcp = |what, address| {
+            let failed = |source| StartError::Listen { what, address, source };
+            let socket = StdTcpListener::bind(address).map_err(failed)?;
+            socket.set_nonblocking(true).map_err(failed)?;
+            bound.push((what, socket.local_addr().map_err(failed)?));
+            TcpListener::from_std(socket).map_err(failed)
+        };
+        let fbmt = listen.fbmt.map(|address| tcp("fbmt", address)).transpose()?;
+        let fbbt = listen.fbbt.map(|address| tcp("fbbt", address)).transpose()?;
+        Ok(Self { udp: control, quic, relay, fbmu, fbmt, fbbt, bound })
+    }
+
+    /// What announcements and bindings name.
+    fn endpoints(&self) -> Vec<(EndpointKind, SocketAddr)> {
+        let kinds = |name| match name {
+            "control-udp" => &[EndpointKind::ControlUdp][..],
+            "quic" => &[EndpointKind::Quic, EndpointKind::QuicMem, EndpointKind::QuicBlock],
+            "fbmu" => &[EndpointKind::Fbmu, EndpointKind::Fbbu],
+            "fbmt" => &[EndpointKind::Fbmt],
+            "fbbt" => &[EndpointKind::Fbbt],
+            _ => &[],
+        };
+        self.bound.iter().flat_map(|(name, address)| kinds(*name).iter().map(|kind| (*kind, *address))).collect()
+    }
+}
+
+/// One thread on each of these CPUs.
+fn runtime(cpus: Vec<usize>) -> io::Result<Runtime> {
+    let next = AtomicUsize::new(0);
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(cpus.len().max(1))
+        .max_blocking_threads(4)
+        .thread_name("berth-control")
+        .enable_all()
+        .on_thread_start(move || {
+            let cpu = cpus.get(next.fetch_add(1, Relaxed) % cpus.len().max(1));
+            if let Some(Err(e)) = cpu.map(|cpu| pin_current_thread(*cpu)) {
+                tracing::warn!("a thread of the control plane is not pinned: {e}");
+            }
+        })
+        .build()
+}

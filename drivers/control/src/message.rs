@@ -1,0 +1,84 @@
+//! Messages that are not requests: pages, discovery, revocations.
+
+use berth_identity::link::Message;
+use berth_lease_io::{Gate, PageOp};
+use berth_wire::fabric::{
+    MsgType, RevokeBroadcast, Wire as _,
+    data::page::{Request, Response},
+};
+
+use crate::Shared;
+
+/// What a message leads to.
+pub(crate) enum Said {
+    /// A message of this type back.
+    Answer(MsgType, Vec<u8>),
+    /// It was heard.
+    Nothing,
+    /// It is not what its type says.
+    Malformed,
+}
+
+/// Whom a message reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// The node.
+    Node,
+    /// The discovery relay, which also answers for others.
+    Relay,
+}
+
+impl Shared {
+    /// Takes in a message whose sender is who it says; `proved` is false for a SOLICIT that anybody may have sent.
+    pub(crate) async fn hear(&self, message: &Message<'_>, proved: bool, role: Role) -> Said {
+        let (sender, payload) = (message.sender.0, &message.payload[..]);
+        let now = self.clock.now();
+        if message.kind == MsgType::Solicit {
+            let signed_by = proved.then_some(sender);
+            let mut node = self.node();
+            let mut relay = self.relay();
+            let relay = (role == Role::Relay).then_some(&mut *relay);
+            let answer = node.solicited(payload, signed_by, relay, now);
+            return answer.map_or(Said::Malformed, |answer| Said::Answer(MsgType::Response, answer));
+        }
+        if !self.node().admit(sender, now) {
+            return Said::Nothing;
+        }
+        match message.kind {
+            MsgType::PageRequest => self.page(sender, payload).await,
+            MsgType::Announce | MsgType::Withdraw if role == Role::Relay => {
+                let mut relay = self.relay();
+                let taken = match message.kind {
+                    MsgType::Announce => relay.announced(sender, payload, now.mono),
+                    _ => relay.withdrawn(sender, payload),
+                };
+                // The relay counts why it ignores something.
+                taken.map_or(Said::Malformed, |()| Said::Nothing)
+            }
+            MsgType::RevokeBroadcast => {
+                let Ok(revoked) = RevokeBroadcast::parse(payload) else { return Said::Malformed };
+                self.obey(sender, &revoked).await;
+                Said::Nothing
+            }
+            _ => Said::Malformed,
+        }
+    }
+
+    async fn page(&self, holder: u128, payload: &[u8]) -> Said {
+        let Some(request) = Request::parse(payload) else { return Said::Malformed };
+        let (op, now) = (request.op(), self.clock.now());
+        let begun = PageOp::begin(request, self.node().leases(), holder, now.mono);
+        let mut answer = Vec::new();
+        match begun {
+            Err(status) => Response::Status(op, status).write(&mut answer),
+            Ok(access) => {
+                let mut gate = Gate::new(&self.table, &self.regions);
+                let done = access.run(&mut gate, now.mono).await;
+                self.pages.take(gate.counts());
+                let at_ms = now.wall.0 / 1_000_000;
+                access.end(done.as_deref().map_err(|status| *status), self.node().leases_mut(), at_ms, &mut answer);
+            }
+        }
+        Said::Answer(MsgType::PageResponse, answer)
+    }
+}

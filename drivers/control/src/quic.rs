@@ -1,0 +1,241 @@
+//! Control and data over QUIC.
+
+use std::{sync::Arc, time::Duration};
+
+use berth_fabric::Carrier;
+use berth_identity::{
+    PublicKey,
+    link::{Message, accept_stream},
+};
+use berth_lease_io::Stream;
+use berth_tls::quic::{self, Alpn};
+use berth_wire::fabric::{MAX_MESSAGE, MsgType, Request, Wire as _, data::stream::Kind};
+use quinn::{Connection, Endpoint, Incoming, RecvStream, SendStream, ServerConfig, TransportConfig, VarInt};
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, interval, timeout},
+};
+
+use crate::{
+    Shared,
+    message::{Role, Said},
+    pump::{End, Pump},
+};
+
+/// Connections at once.
+const MAX_CONNECTIONS: usize = 4096;
+
+/// From this many connections on, a peer has to show that it is at its address before it gets any state.
+const RETRY_FROM: usize = 256;
+
+/// Streams of one connection at once.
+const MAX_STREAMS: u32 = 32;
+
+/// Bytes of one connection that were received and not read yet.
+const WINDOW: u32 = 4 << 20;
+
+/// A connection that shows no sign of life for so long is closed.
+const IDLE: Duration = Duration::from_secs(30);
+
+/// How long a handshake may take, and a stream to bring its message, or a data connection to name its lease.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often a data connection looks whether its lease is over: it must close within a second of that.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// Bytes of a frame around its payload, at most.
+const FRAME_OVERHEAD: usize = 52 + 64;
+
+/// The settings of the listener, which admits enrolled keys only.
+pub(crate) fn config(shared: &Arc<Shared>) -> Result<ServerConfig, quic::TlsError> {
+    let admitting = Arc::downgrade(shared);
+    let admit = move |key: &PublicKey| {
+        admitting.upgrade().is_some_and(|shared| shared.node().keys().get(key.id()) == Some(key))
+    };
+    let mut config = ServerConfig::with_crypto(Arc::new(quic::server_config(&shared.identity, Arc::new(admit))?));
+    let mut transport = TransportConfig::default();
+    transport
+        .max_concurrent_bidi_streams(VarInt::from_u32(MAX_STREAMS))
+        .max_concurrent_uni_streams(VarInt::from_u32(0))
+        .datagram_receive_buffer_size(None)
+        .receive_window(VarInt::from_u32(WINDOW))
+        .max_idle_timeout(IDLE.try_into().ok());
+    config.transport_config(Arc::new(transport));
+    Ok(config)
+}
+
+/// Accepts until the endpoint is closed.
+pub(crate) async fn serve(endpoint: Endpoint, shared: Arc<Shared>) {
+    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    while let Some(incoming) = endpoint.accept().await {
+        let taken = MAX_CONNECTIONS - slots.available_permits();
+        if taken >= RETRY_FROM && !incoming.remote_address_validated() {
+            // An error says that the address was validated meanwhile: the peer tries again.
+            let _ = incoming.retry();
+            continue;
+        }
+        let Ok(slot) = slots.clone().try_acquire_owned() else {
+            shared.counters.connections_refused.add();
+            incoming.refuse();
+            continue;
+        };
+        let shared = shared.clone();
+        tokio::spawn(async move {
+            connection(incoming, &shared).await;
+            drop(slot);
+        });
+    }
+}
+
+async fn connection(incoming: Incoming, shared: &Arc<Shared>) {
+    let made = timeout(PATIENCE, async { incoming.await.ok() }).await.ok().flatten();
+    let known = made.and_then(|connection| {
+        let (peer, alpn) = (quic::peer_key(&connection)?, Alpn::of(&connection)?);
+        Some((connection, peer, alpn))
+    });
+    let Some((connection, peer, alpn)) = known else {
+        shared.counters.handshakes_failed.add();
+        return;
+    };
+    shared.counters.connections.add();
+    match alpn {
+        Alpn::Control => control(&connection, peer, shared).await,
+        Alpn::Memory => data(&connection, Kind::Memory, shared).await,
+        Alpn::Block => data(&connection, Kind::Block, shared).await,
+    }
+}
+
+async fn control(connection: &Connection, peer: PublicKey, shared: &Arc<Shared>) {
+    while let Ok((send, receive)) = connection.accept_bi().await {
+        let (shared, source) = (shared.clone(), connection.remote_address());
+        // A task of its own, which ends well though the connection is lost: an op must not stop half-way.
+        tokio::spawn(async move {
+            if one_op((send, receive), peer, source, &shared).await.is_none() {
+                shared.counters.streams_reset.add();
+            }
+        });
+    }
+}
+
+/// One frame each way. `None` where the stream is reset.
+async fn one_op(
+    (mut send, mut receive): (SendStream, RecvStream),
+    peer: PublicKey,
+    source: std::net::SocketAddr,
+    shared: &Shared,
+) -> Option<()> {
+    let reset = |mut send: SendStream| {
+        // It may be closed already.
+        let _ = send.reset(VarInt::from_u32(1));
+        None
+    };
+    let Ok(Ok(bytes)) = timeout(PATIENCE, receive.read_to_end(MAX_MESSAGE + FRAME_OVERHEAD)).await else {
+        return reset(send);
+    };
+    let Ok(_permit) = shared.ops.acquire().await else { return reset(send) };
+    let Ok(message) = accept_stream(&bytes, &peer) else { return reset(send) };
+    let (kind, payload) = match message.kind {
+        MsgType::Request => {
+            let Ok(request) = Request::parse(&message.payload) else { return reset(send) };
+            let asked = berth_fabric::Request {
+                carrier: Carrier::Quic,
+                presenter: message.sender.0,
+                source,
+                op: request.op,
+                resource: request.resource_id,
+                token: request.token.get(),
+                params: request.params.get(),
+            };
+            let Some(payload) = shared.execute(&asked).await else { return reset(send) };
+            (MsgType::Response, payload)
+        }
+        _ => match shared.hear(&message, true, Role::Node).await {
+            Said::Answer(kind, payload) => (kind, payload),
+            Said::Nothing => {
+                let _ = send.finish();
+                return Some(());
+            }
+            Said::Malformed => return reset(send),
+        },
+    };
+    let answer = Message {
+        kind,
+        sender: shared.identity.id(),
+        request_id: message.request_id,
+        nonce: message.nonce,
+        payload: payload.into(),
+        v2: false,
+        signature: None,
+    };
+    // Whoever asked may be gone.
+    if let Ok(Ok(())) = timeout(PATIENCE, send.write_all(&answer.to_frame())).await {
+        let _ = send.finish();
+    }
+    Some(())
+}
+
+/// A data connection: its first stream names the lease, the others carry an access each.
+async fn data(connection: &Connection, kind: Kind, shared: &Arc<Shared>) {
+    if greeted(connection, kind, shared).await.is_none() {
+        shared.counters.connections_timed_out.add();
+    }
+    connection.close(VarInt::from_u32(0), b"");
+}
+
+/// `None` where the peer names no lease in time.
+async fn greeted(connection: &Connection, kind: Kind, shared: &Arc<Shared>) -> Option<()> {
+    let deadline = Instant::now() + PATIENCE;
+    let (mut send, mut receive) = timeout(PATIENCE, connection.accept_bi()).await.ok()?.ok()?;
+    let mut first = Stream::new(kind, &shared.table, &shared.regions, shared.data.clone());
+    let mut pump = Pump::default();
+    let named = |stream: &Stream| stream.sibling().is_some();
+    let ends = (&mut receive, &mut send);
+    match pump.run(&mut first, ends, &shared.clock, Some(deadline), named).await {
+        Ok(End::Reached) => {}
+        Ok(End::TimedOut) => return None,
+        Ok(End::Closed) | Err(_) => {
+            // The answer says why; the peer has a moment to read it before the connection closes.
+            let _ = send.finish();
+            let _ = timeout(LOOK_EVERY, send.stopped()).await;
+            return Some(());
+        }
+    }
+    let mut lease = first.sibling()?;
+    let connection_of = connection.clone();
+    tokio::spawn(access(first, pump, (send, receive), shared.clone(), connection_of));
+    let mut ticks = interval(LOOK_EVERY);
+    loop {
+        tokio::select! {
+            accepted = connection.accept_bi() => {
+                let Ok(ends) = accepted else { return Some(()) };
+                let Some(stream) = lease.sibling() else { return Some(()) };
+                tokio::spawn(access(stream, Pump::default(), ends, shared.clone(), connection.clone()));
+            }
+            _ = ticks.tick() => {
+                if lease.is_over(shared.clock.mono()) {
+                    return Some(());
+                }
+            }
+        }
+    }
+}
+
+/// Serves the messages of one stream. What breaks the protocol closes the connection.
+async fn access(
+    mut stream: Stream,
+    mut pump: Pump,
+    (mut send, mut receive): (SendStream, RecvStream),
+    shared: Arc<Shared>,
+    connection: Connection,
+) {
+    let deadline = Instant::now() + PATIENCE;
+    let ended = pump.run(&mut stream, (&mut receive, &mut send), &shared.clock, Some(deadline), |_| false).await;
+    let _ = send.finish();
+    if stream.sibling().is_none() {
+        let _ = timeout(LOOK_EVERY, send.stopped()).await;
+        connection.close(VarInt::from_u32(1), b"");
+    }
+    if let Ok(End::TimedOut) = ended {
+        shared.counters.streams_reset.add();
+    }
+}

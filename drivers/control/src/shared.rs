@@ -1,0 +1,246 @@
+//! The node behind its listeners: one lock, and answers that wait for the journal.
+
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use berth_fabric::{Answer, Effects, Node, Outcome, Recovered, Request, Step, discovery::Relay, journal::Record};
+use berth_identity::{Identity, link::Server};
+use berth_journal::{Journal, Ticket};
+use berth_lease::{Quiescence, Regions, Table};
+use berth_lease_io::Totals;
+use berth_wire::fabric::{Bytes, Response, RevokeBroadcast, Status, Wire as _};
+use tokio::sync::{Semaphore, mpsc};
+
+use crate::{
+    clock::Clock,
+    counters::Counters,
+    machine::Machine,
+    proxy::Proxies,
+    work::{quiet, work},
+};
+
+/// Ops under way at once, on all carriers; more wait in their sockets.
+pub(crate) const MAX_OPS: usize = 1024;
+
+/// What all listeners share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) identity: Identity,
+    pub(crate) clock: Clock,
+    pub(crate) table: Table,
+    pub(crate) regions: Regions,
+    /// Accesses over FBMx and QUIC.
+    pub(crate) data: Arc<Totals>,
+    /// Accesses of page operations.
+    pub(crate) pages: Totals,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) proxies: Arc<Proxies>,
+    pub(crate) ops: Arc<Semaphore>,
+    pub(crate) journal: Journal,
+    /// Payloads of REVOKE_BROADCAST frames to send.
+    broadcasts: mpsc::UnboundedSender<Vec<u8>>,
+    /// Of messages that the node sends on its own.
+    nonce: AtomicU64,
+    /// Locked first, where several are.
+    link: Mutex<Server>,
+    /// Locked second.
+    node: Mutex<Node<Machine>>,
+    /// Locked third.
+    relay: Mutex<Relay>,
+    /// What the journal's records add up to. Locked with the node.
+    journaled: Mutex<Recovered>,
+}
+
+/// What is left to do before an answer leaves.
+struct Pending {
+    answer: Answer,
+    durable: Option<Ticket>,
+    quiescence: Option<Quiescence>,
+}
+
+impl Shared {
+    #[expect(clippy::too_many_arguments, reason = "made in one place")]
+    pub(crate) fn new(
+        identity: Identity,
+        clock: Clock,
+        regions: Regions,
+        counters: Arc<Counters>,
+        proxies: Arc<Proxies>,
+        journal: Journal,
+        broadcasts: mpsc::UnboundedSender<Vec<u8>>,
+        link: Server,
+        node: Node<Machine>,
+        journaled: Recovered,
+    ) -> Self {
+        let first_nonce = clock.now().wall.0 / 1000;
+        Self {
+            identity,
+            clock,
+            table: node.table().clone(),
+            regions,
+            data: Arc::default(),
+            pages: Totals::default(),
+            counters,
+            proxies,
+            ops: Arc::new(Semaphore::new(MAX_OPS)),
+            journal,
+            broadcasts,
+            nonce: AtomicU64::new(first_nonce),
+            link: Mutex::new(link),
+            node: Mutex::new(node),
+            relay: Mutex::default(),
+            journaled: Mutex::new(journaled),
+        }
+    }
+
+    /// The node. Hold it for as long as an op takes to compute, and never while waiting.
+    pub(crate) fn node(&self) -> MutexGuard<'_, Node<Machine>> {
+        self.node.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The link of control over UDP.
+    pub(crate) fn link(&self) -> MutexGuard<'_, Server> {
+        self.link.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the relay knows of other nodes.
+    pub(crate) fn relay(&self) -> MutexGuard<'_, Relay> {
+        self.relay.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The nonce of the next message that the node sends on its own.
+    pub(crate) fn next_nonce(&self) -> u64 {
+        self.nonce.fetch_add(1, Relaxed)
+    }
+
+    /// Executes one op to its end and returns the payload of its RESPONSE; `None` where nothing may be answered. Must
+    /// not be cancelled: the node waits for what it asked for.
+    pub(crate) async fn execute(&self, request: &Request<'_>) -> Option<Vec<u8>> {
+        let first = {
+            let mut node = self.node();
+            match node.request(request, self.clock.now()) {
+                Step::Drop => return None,
+                Step::Done(outcome) => Ok(self.settle(outcome)),
+                Step::Work(work) => Err(work),
+            }
+        };
+        let pending = match first {
+            Ok(pending) => pending,
+            Err(asked) => {
+                if let Some(quiescence) = asked.quiescence {
+                    quiet(quiescence).await;
+                }
+                let done = work(&asked.jobs, &self.regions).await;
+                let mut node = self.node();
+                let outcome = node.resume(asked.ticket, done, self.clock.now());
+                self.settle(outcome)
+            }
+        };
+        let answer = self.finish(pending).await?;
+        self.counters.requests_answered.add();
+        Some(response(request.op, &answer))
+    }
+
+    /// Hands on what an outcome brings. Under the node's lock: the journal's order is the node's.
+    fn settle(&self, outcome: Outcome) -> Pending {
+        let Outcome { answer, journal, quiescence, effects } = outcome;
+        let durable = (!journal.is_empty()).then(|| self.commit(journal));
+        self.apply(effects);
+        Pending { answer, durable, quiescence }
+    }
+
+    /// Queues records. Under the node's lock: the journal's order is the node's.
+    fn commit(&self, records: Vec<Record>) -> Ticket {
+        let ticket = self.journal.commit(&records);
+        let mut journaled = self.journaled.lock().unwrap_or_else(PoisonError::into_inner);
+        for record in records {
+            journaled.apply(record);
+        }
+        ticket
+    }
+
+    /// Shortens the journal to what it adds up to, where that is worth it.
+    pub(crate) fn compact(&self) {
+        if !self.journal.wants_compaction() {
+            return;
+        }
+        let _node = self.node();
+        let records = self.journaled.lock().unwrap_or_else(PoisonError::into_inner).records();
+        // Nothing waits for it; a failure is counted.
+        drop(self.journal.compact(records));
+    }
+
+    /// Obeys a REVOKE_BROADCAST to its end, if its sender may send it.
+    pub(crate) async fn obey(&self, sender: u128, revoked: &RevokeBroadcast<'_>) {
+        let pending = {
+            let mut node = self.node();
+            let outcome = node.revoke_broadcast(sender, revoked, self.clock.now());
+            outcome.map(|outcome| self.settle(outcome))
+        };
+        if let Some(pending) = pending {
+            self.finish(pending).await;
+        }
+    }
+
+    /// Reports every counter.
+    pub(crate) fn report(&self, visit: &mut dyn FnMut(&str, u64)) {
+        self.counters.report(&mut |name, value| visit(name, value));
+        self.link().counters(&mut |name, value| visit(name, value));
+        self.node().counters(visit);
+        self.relay().counters(&mut |name, value| visit(&format!("relay_{name}"), value));
+        self.journal.counters(&mut |name, value| visit(name, value));
+        self.data.report(&mut |name, value| visit(&format!("data_{name}"), value));
+        self.pages.report(&mut |name, value| visit(&format!("pages_{name}"), value));
+    }
+
+    /// Does what the node asks for beside answers. Under the node's lock.
+    pub(crate) fn apply(&self, effects: Effects) {
+        // Connections of leases that ended see that for themselves.
+        let Effects { ended: _, proxies_closed, broadcasts, journal } = effects;
+        if !journal.is_empty() {
+            // Nothing waits for it; a failure is seen by the next tick.
+            drop(self.commit(journal));
+        }
+        for (lease, _) in proxies_closed {
+            self.proxies.close(lease);
+        }
+        for broadcast in broadcasts {
+            // Without a receiver the node is stopping.
+            let _ = self.broadcasts.send(broadcast);
+        }
+    }
+
+    /// Waits until the answer may leave; `None` where it never may.
+    async fn finish(&self, pending: Pending) -> Option<Answer> {
+        if let Some(quiescence) = pending.quiescence {
+            quiet(quiescence).await;
+        }
+        if let Some(durable) = pending.durable
+            && let Err(e) = durable.await
+        {
+            self.counters.requests_not_durable.add();
+            self.degrade(&e.to_string());
+            return None;
+        }
+        Some(pending.answer)
+    }
+
+    /// Tells the node, and once the log, that the journal has failed.
+    pub(crate) fn degrade(&self, why: &str) {
+        let mut node = self.node();
+        if !node.is_degraded() {
+            tracing::error!("the node is degraded, and grants nothing any more: {why}");
+            node.journal_failed();
+        }
+    }
+}
+
+/// The payload of a RESPONSE.
+pub(crate) fn response(op: u16, answer: &Answer) -> Vec<u8> {
+    match Bytes::of(&answer.result) {
+        Ok(result) => Response { status: answer.status.code(), op, result }.to_vec(),
+        Err(_) => Response { status: Status::InternalError.code(), op, result: Bytes::default() }.to_vec(),
+    }
+}

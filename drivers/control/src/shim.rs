@@ -1,0 +1,59 @@
+//! FBMU and FBBU over UDP.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use berth_lease_io::{Answer, Gate, Shim, answer};
+use tokio::{net::UdpSocket, sync::Semaphore};
+
+use crate::Shared;
+
+/// The longest datagram.
+const MAX_DATAGRAM: usize = 65_507;
+
+/// Accesses to blocks at once.
+const MAX_FLIGHTS: usize = 256;
+
+/// Answers datagrams until the runtime ends.
+pub(crate) async fn serve(socket: Arc<UdpSocket>, shared: Arc<Shared>) {
+    let mut gate = Gate::new(&shared.table, &shared.regions);
+    let flights = Arc::new(Semaphore::new(MAX_FLIGHTS));
+    let mut buf = vec![0; MAX_DATAGRAM];
+    loop {
+        // An error is that of a datagram sent before.
+        let Ok((len, peer)) = socket.recv_from(&mut buf).await else { continue };
+        let now = shared.clock.mono();
+        let answered = answer::<Shim>(&mut gate, &mut buf, len, true, now);
+        shared.data.take(gate.counts());
+        match answered {
+            Answer::Now(len) => send(&socket, &buf[..len], peer, &shared).await,
+            Answer::Never => {}
+            Answer::Later(later) => {
+                let Ok(flight) = flights.clone().try_acquire_owned() else {
+                    shared.counters.shim_crowded_out.add();
+                    continue;
+                };
+                let (socket, shared, mut buf) = (socket.clone(), shared.clone(), buf[..len].to_vec());
+                tokio::spawn(async move {
+                    let mut gate = Gate::new(&shared.table, &shared.regions);
+                    let ended = match later.start(&gate, &buf, now) {
+                        Ok(access) => access.await,
+                        Err(failure) => Err(failure),
+                    };
+                    buf.resize(MAX_DATAGRAM, 0);
+                    let answered = later.finish::<Shim>(&mut gate, ended, &mut buf);
+                    shared.data.take(gate.counts());
+                    if let Some(len) = answered {
+                        send(&socket, &buf[..len], peer, &shared).await;
+                    }
+                    drop(flight);
+                });
+            }
+        }
+    }
+}
+
+async fn send(socket: &UdpSocket, datagram: &[u8], peer: SocketAddr, shared: &Shared) {
+    if socket.send_to(datagram, peer).await.is_err() {
+        shared.counters.sends_failed.add();
+    }
+}

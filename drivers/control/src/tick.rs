@@ -1,0 +1,82 @@
+//! What happens by itself: leases end, the node announces itself, the journal is compacted.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use berth_fabric::discovery::ANNOUNCE_TTL_SECS;
+use berth_identity::link::Message;
+use berth_wire::fabric::MsgType;
+use tokio::{
+    net::UdpSocket,
+    sync::mpsc::UnboundedReceiver,
+    time::{MissedTickBehavior, interval},
+};
+
+use crate::{Shared, udp::send};
+
+/// How often time is looked at: leases end this exactly.
+const TICK: Duration = Duration::from_millis(10);
+
+/// Ticks between looks at the journal and the link.
+const SELDOM: u32 = 50;
+
+/// Passes time on, until the runtime ends.
+pub(crate) async fn time(shared: Arc<Shared>) {
+    let mut ticks = interval(TICK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    for count in 0_u32.. {
+        ticks.tick().await;
+        {
+            let mut node = shared.node();
+            let effects = node.tick(shared.clock.now());
+            shared.apply(effects);
+        }
+        if count % SELDOM == 0 {
+            let now = shared.clock.mono();
+            shared.link().expire(now);
+            shared.relay().expire(now);
+            shared.compact();
+            if let Some(failure) = shared.journal.failure() {
+                shared.degrade(&failure.to_string());
+            }
+        }
+    }
+}
+
+/// Announces the node to `relays`, and passes revocations on to them, until the runtime ends.
+pub(crate) async fn speak(
+    socket: Arc<UdpSocket>,
+    relays: Vec<SocketAddr>,
+    mut broadcasts: UnboundedReceiver<Vec<u8>>,
+    shared: Arc<Shared>,
+) {
+    let mut ticks = interval(Duration::from_secs((ANNOUNCE_TTL_SECS / 3).into()));
+    loop {
+        let (kind, payload) = tokio::select! {
+            _ = ticks.tick() => (MsgType::Announce, None),
+            Some(payload) = broadcasts.recv() => (MsgType::RevokeBroadcast, Some(payload)),
+        };
+        if relays.is_empty() {
+            continue;
+        }
+        let payload = payload.unwrap_or_else(|| shared.node().announcement(shared.clock.now()));
+        tell(&socket, &relays, kind, payload, &shared).await;
+    }
+}
+
+/// Sends a signed message to each of `relays`.
+pub(crate) async fn tell(socket: &UdpSocket, relays: &[SocketAddr], kind: MsgType, payload: Vec<u8>, shared: &Shared) {
+    let nonce = shared.next_nonce();
+    let message = Message {
+        kind,
+        sender: shared.identity.id(),
+        request_id: nonce,
+        nonce,
+        payload: payload.into(),
+        v2: true,
+        signature: None,
+    };
+    let message = message.signed(&shared.identity);
+    for relay in relays {
+        send(socket, &message, *relay, shared).await;
+    }
+}
