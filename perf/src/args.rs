@@ -19,8 +19,10 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use crate::{
     functions::{Data, Weighted},
+    lease::LeaseArgs,
     load::{Limit, Pacing},
     shots::Shots,
+    verify::Protocol,
 };
 
 /// Measure: an FPGA emulator with honest latency histograms, and the calibration that belongs to them.
@@ -36,6 +38,8 @@ pub struct PerfCommand {
 pub enum Suite {
     /// Emulate an FPGA: send RPC requests, verify every answer, report latency
     Rpc(Box<RpcArgs>),
+    /// Read or write a lease with two-sided messages, verify every byte, report latency
+    Lease(Box<LeaseArgs>),
     /// Measure how long a cache line takes between two CPUs and back
     Bounce(BounceArgs),
 }
@@ -85,15 +89,15 @@ impl Ptp {
     }
 }
 
-/// `berth perf rpc`.
+/// What every load generator is told: whom to ask and from where, how fast, how long, and where results go.
 #[derive(Debug, Clone, Args)]
-pub struct RpcArgs {
+pub struct LoadArgs {
     /// The driver to send from
     #[arg(long, value_enum, default_value = "udp")]
     pub port: PortDriver,
-    /// The server's address; every driver but loopback needs it
-    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:4700")]
-    pub peer: SocketAddr,
+    /// The server's address, where it is not the usual one on this host
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub peer: Option<SocketAddr>,
     /// udp, uring: the address to send from; by default any address and a port that the kernel chooses
     #[arg(long, value_name = "ADDR:PORT")]
     pub bind: Option<SocketAddr>,
@@ -116,34 +120,6 @@ pub struct RpcArgs {
     /// The other CPU of the bounce: the server's; by default the highest one that is not the client's
     #[arg(long, value_name = "N")]
     pub bounce_cpu: Option<usize>,
-
-    /// The header form of the server's port
-    #[arg(long, value_enum, default_value = "v24")]
-    pub header: Header,
-    /// How the send time is stamped into the 24-byte header
-    #[arg(long, value_enum, default_value = "ns")]
-    pub ptp: Ptp,
-    /// `rpc_increment`, `mock_decode`, `qec_decode` or `decoding_server`, with its share of the calls; repeat it for a mix
-    #[arg(long = "function", value_name = "NAME[:WEIGHT]", default_value = "rpc_increment")]
-    pub functions: Vec<Weighted>,
-    /// Payload bytes of `rpc_increment`; each is a case of its own
-    #[arg(long = "payload", value_name = "BYTES", value_delimiter = ',', default_value = "32")]
-    pub payloads: Vec<usize>,
-    /// Syndrome data: the common prefix of PREFIX.dets.b8, PREFIX.obs.b8 and PREFIX.pymatching.b8
-    #[arg(long, value_name = "PREFIX")]
-    pub shots: Option<String>,
-    /// The shots' detector error model; without it a shot has one observable, and a detector per bit of its bytes
-    #[arg(long, value_name = "DEM")]
-    pub model: Option<PathBuf>,
-    /// Recorded measurements and corrections for `mock_decode`: a syndrome text file
-    #[arg(long, value_name = "FILE")]
-    pub syndromes: Option<PathBuf>,
-    /// The decoder that `decoding_server` addresses, by its place in the server's configuration
-    #[arg(long, value_name = "ID", default_value_t = 0)]
-    pub decoder: u64,
-    /// The server sends requests back unchanged (a baseline); verify that
-    #[arg(long)]
-    pub echo: bool,
 
     /// Requests to measure per case
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "duration")]
@@ -184,6 +160,42 @@ pub struct RpcArgs {
     pub no_progress: bool,
 }
 
+/// `berth perf rpc`.
+#[derive(Debug, Clone, Args)]
+pub struct RpcArgs {
+    /// Whom to ask, how fast, how long.
+    #[command(flatten)]
+    pub load: LoadArgs,
+
+    /// The header form of the server's port
+    #[arg(long, value_enum, default_value = "v24")]
+    pub header: Header,
+    /// How the send time is stamped into the 24-byte header
+    #[arg(long, value_enum, default_value = "ns")]
+    pub ptp: Ptp,
+    /// `rpc_increment`, `mock_decode`, `qec_decode` or `decoding_server`, with its share of the calls; repeat it for a mix
+    #[arg(long = "function", value_name = "NAME[:WEIGHT]", default_value = "rpc_increment")]
+    pub functions: Vec<Weighted>,
+    /// Payload bytes of `rpc_increment`; each is a case of its own
+    #[arg(long = "payload", value_name = "BYTES", value_delimiter = ',', default_value = "32")]
+    pub payloads: Vec<usize>,
+    /// Syndrome data: the common prefix of PREFIX.dets.b8, PREFIX.obs.b8 and PREFIX.pymatching.b8
+    #[arg(long, value_name = "PREFIX")]
+    pub shots: Option<String>,
+    /// The shots' detector error model; without it a shot has one observable, and a detector per bit of its bytes
+    #[arg(long, value_name = "DEM")]
+    pub model: Option<PathBuf>,
+    /// Recorded measurements and corrections for `mock_decode`: a syndrome text file
+    #[arg(long, value_name = "FILE")]
+    pub syndromes: Option<PathBuf>,
+    /// The decoder that `decoding_server` addresses, by its place in the server's configuration
+    #[arg(long, value_name = "ID", default_value_t = 0)]
+    pub decoder: u64,
+    /// The server sends requests back unchanged (a baseline); verify that
+    #[arg(long)]
+    pub echo: bool,
+}
+
 /// `berth perf bounce`.
 #[derive(Debug, Clone, Args)]
 pub struct BounceArgs {
@@ -195,11 +207,39 @@ pub struct BounceArgs {
     pub repeat: u32,
 }
 
-impl RpcArgs {
+/// Where RPC is served unless somebody chose otherwise.
+const RPC_PORT: u16 = 4700;
+
+impl LoadArgs {
+    /// The server's address.
+    pub(crate) fn peer(&self) -> SocketAddr {
+        self.peer.unwrap_or(SocketAddr::from((Ipv4Addr::LOCALHOST, RPC_PORT)))
+    }
+
     /// The address to send from, of the peer's family.
     pub(crate) fn bind(&self) -> SocketAddr {
-        let any = if self.peer.is_ipv4() { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { Ipv6Addr::UNSPECIFIED.into() };
+        let any = if self.peer().is_ipv4() { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { Ipv6Addr::UNSPECIFIED.into() };
         self.bind.unwrap_or(SocketAddr::new(any, 0))
+    }
+
+    /// How requests are paced.
+    pub(crate) fn pacing(&self) -> Pacing {
+        match self.rate {
+            Some(rate) => Pacing::Open { rate, burst: self.burst },
+            None => Pacing::Closed { window: self.window as usize },
+        }
+    }
+
+    /// When a case ends.
+    pub(crate) fn limit(&self) -> Limit {
+        self.count.map_or(Limit::Duration(self.duration), Limit::Count)
+    }
+}
+
+impl RpcArgs {
+    /// What the server's port speaks.
+    pub(crate) fn protocol(&self) -> Protocol {
+        Protocol::Rpc { header: self.header(), ptp: self.ptp(), echo: self.echo }
     }
 
     /// The header form on the wire.
@@ -217,19 +257,6 @@ impl RpcArgs {
             Ptp::SecNsec => Some(PtpEncoding::SecNsec),
             Ptp::Off => None,
         }
-    }
-
-    /// How requests are paced.
-    pub(crate) fn pacing(&self) -> Pacing {
-        match self.rate {
-            Some(rate) => Pacing::Open { rate, burst: self.burst },
-            None => Pacing::Closed { window: self.window as usize },
-        }
-    }
-
-    /// When a case ends.
-    pub(crate) fn limit(&self) -> Limit {
-        self.count.map_or(Limit::Duration(self.duration), Limit::Count)
     }
 
     /// The payload sizes to sweep: one case each, or a single case where no function of the mix has a choice.

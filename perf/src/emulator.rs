@@ -9,13 +9,13 @@
 use std::{fmt, net::SocketAddr, time::Duration};
 
 use berth_port::{Nanos, Now};
-use berth_wire::rpc::{HeaderForm, PtpEncoding, RequestHeader};
+use berth_wire::rpc::{HeaderForm, RequestHeader};
 
 use crate::{
     load::{Limit, Load, Pacing},
     mix::{Call, Mix},
     tally::Interval,
-    verify::{Identity, Mistake, Verified, identify, verify},
+    verify::{Identity, Mistake, Protocol, Verified, identify, verify},
 };
 
 /// What stays the same during a case.
@@ -23,12 +23,8 @@ use crate::{
 pub struct Setup {
     /// Who is asked; frames from elsewhere are counted and ignored.
     pub peer: SocketAddr,
-    /// The header form of the peer's port.
-    pub header: HeaderForm,
-    /// How the send time is written into the header; `None` writes 0.
-    pub ptp: Option<PtpEncoding>,
-    /// The peer sends requests back unchanged.
-    pub echo: bool,
+    /// What its port speaks.
+    pub protocol: Protocol,
     /// How long an answer may take before its request is counted lost.
     pub timeout: Duration,
 }
@@ -155,8 +151,7 @@ impl Emulator {
 
     /// The bytes of the longest frame that is sent or expected.
     pub fn longest_frame(&self) -> usize {
-        let longest = |step: &crate::verify::Step| step.payloads.width().max(step.expect.width());
-        self.setup.header.len() + self.mix.steps().iter().map(longest).max().unwrap_or(0)
+        self.mix.steps().iter().map(|step| step.longest_frame(&self.setup.protocol)).max().unwrap_or(0)
     }
 
     /// The request that is due now.
@@ -181,13 +176,18 @@ impl Emulator {
     pub fn write(&self, request: &Request, now: Now, frame: &mut [u8]) -> usize {
         let step = &self.mix.steps()[request.call.step as usize];
         let payload = step.payloads.row(request.call.row as usize);
-        let header = RequestHeader {
-            function_id: step.function_id,
-            arg_len: payload.len() as u32,
-            request_id: request.number as u32,
-            ptp_timestamp: self.stamp(now),
+        let len = match self.setup.protocol {
+            Protocol::Rpc { header: form, .. } => {
+                let header = RequestHeader {
+                    function_id: step.function_id,
+                    arg_len: payload.len() as u32,
+                    request_id: request.number as u32,
+                    ptp_timestamp: self.stamp(now),
+                };
+                header.write(form, frame).expect("frames were checked to fit the port")
+            }
+            Protocol::TwoSided => 0,
         };
-        let len = header.write(self.setup.header, frame).expect("frames were checked to fit the port");
         frame[len..len + payload.len()].copy_from_slice(payload);
         len + payload.len()
     }
@@ -227,7 +227,14 @@ impl Emulator {
             return;
         }
         self.last_event = now;
-        let Some(identity) = identify(self.setup.header, self.setup.echo, frame) else {
+        let next = match self.setup.protocol {
+            Protocol::Rpc { .. } => 0,
+            Protocol::TwoSided => match self.first_outstanding() {
+                Some(number) => number as u32,
+                None => return self.tally.counts.stale += 1,
+            },
+        };
+        let Some(identity) = identify(&self.setup.protocol, next, frame) else {
             return self.malformed(Mistake::Header, None, frame.len());
         };
         let slot = *self.slot(u64::from(identity.request_id));
@@ -236,7 +243,7 @@ impl Emulator {
         }
         let step = &self.mix.steps()[slot.call.step as usize];
         let verified = if wire_len == frame.len() {
-            verify(self.setup.header, &identity, frame, step, slot.call.row as usize, slot.ptp)
+            verify(&self.setup.protocol, &identity, frame, step, slot.call.row as usize, slot.ptp)
         } else {
             Verified::Wrong(Mistake::FrameLength)
         };
@@ -375,6 +382,19 @@ impl Emulator {
         self.tally
     }
 
+    /// The number of the oldest request without an answer.
+    #[inline]
+    fn first_outstanding(&mut self) -> Option<u64> {
+        while self.oldest < self.next {
+            let slot = self.slot(self.oldest);
+            if slot.state == State::Outstanding && slot.number == self.oldest {
+                return Some(self.oldest);
+            }
+            self.oldest += 1;
+        }
+        None
+    }
+
     /// Whether a slot in this state is not for a new request.
     #[inline]
     fn is_kept(&self, state: State) -> bool {
@@ -387,9 +407,9 @@ impl Emulator {
 
     #[inline]
     fn stamp(&self, now: Now) -> u64 {
-        match (self.setup.header, self.setup.ptp) {
-            (HeaderForm::V24, Some(encoding)) => encoding.from_nanos(now.wall.0),
-            (HeaderForm::V16, _) | (_, None) => 0,
+        match self.setup.protocol {
+            Protocol::Rpc { header: HeaderForm::V24, ptp: Some(encoding), .. } => encoding.from_nanos(now.wall.0),
+            _ => 0,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Load generators, honest latency histograms and their reports.
 //!
-//! `berth perf rpc` is an FPGA emulator over any port driver, a process of its own:
+//! `berth perf rpc` is an FPGA emulator over any port driver, a process of its own; `berth perf lease` is the same
+//! machine with leased bytes in place of functions:
 //!
 //! ```text
 //! args      -> cases       what to ask, how often, of whom
@@ -24,6 +25,7 @@ pub mod emulator;
 pub mod environment;
 pub mod functions;
 pub mod hiccup;
+mod lease;
 pub mod load;
 pub mod mix;
 mod ports;
@@ -34,5 +36,6 @@ mod suite;
 pub mod tally;
 pub mod verify;
 
-pub use args::{BounceArgs, PerfCommand, RpcArgs, Suite};
+pub use args::{BounceArgs, LoadArgs, PerfCommand, RpcArgs, Suite};
+pub use lease::LeaseArgs;
 pub use suite::run;

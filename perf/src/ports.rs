@@ -9,8 +9,8 @@ use berth_udp::UdpPort;
 use berth_uring::UringSocket;
 
 use crate::{
-    args::{PortDriver, RpcArgs},
-    server::Server,
+    args::{LoadArgs, PortDriver},
+    server::Serve,
 };
 
 /// What is done with a port of whatever type.
@@ -41,13 +41,15 @@ impl Cpus {
 /// What a port is opened with.
 pub(crate) struct Opening<'a> {
     /// The command line.
-    pub(crate) args: &'a RpcArgs,
+    pub(crate) args: &'a LoadArgs,
     /// The longest frame of the run, in bytes.
     pub(crate) max_frame: usize,
     /// Times the delays of `--fault`.
     pub(crate) clock: &'a TscClock,
     /// The run's CPUs.
     pub(crate) cpus: Cpus,
+    /// Starts the server of a loopback.
+    pub(crate) serve: &'a Serve,
 }
 
 /// Ports are opened for frames of this many bytes at least: what a server's slot usually holds.
@@ -66,13 +68,13 @@ const LOOPBACK: [SocketAddr; 2] = [
 ];
 
 /// Whom the client asks.
-pub(crate) fn peer(args: &RpcArgs) -> SocketAddr {
-    if args.port == PortDriver::Loopback { LOOPBACK[1] } else { args.peer }
+pub(crate) fn peer(args: &LoadArgs) -> SocketAddr {
+    if args.port == PortDriver::Loopback { LOOPBACK[1] } else { args.peer() }
 }
 
 /// Opens the port on the calling thread and hands it to `user`.
 pub(crate) fn open(opening: &Opening<'_>, user: impl PortUser) -> anyhow::Result<()> {
-    let Opening { args, max_frame, clock, cpus } = *opening;
+    let Opening { args, max_frame, clock, cpus, serve } = *opening;
     match args.port {
         PortDriver::Udp => hand_over(opening, with_socket(opening, UdpPort::open)?, user),
         PortDriver::Uring => hand_over(opening, with_socket(opening, UringSocket::bind)?.into_port()?, user),
@@ -80,7 +82,7 @@ pub(crate) fn open(opening: &Opening<'_>, user: impl PortUser) -> anyhow::Result
         PortDriver::Loopback => {
             let (ours, theirs) = Loopback::pair(LOOPBACK, LOOPBACK_DEPTH, max_frame);
             let cpu = cpus.other.context("a loopback needs two CPUs, one for its server")?;
-            let server = Server::start(args, theirs, cpu, clock)?;
+            let server = serve(theirs, cpu, clock)?;
             hand_over(opening, ours, user);
             server.stop()?;
         }
@@ -138,12 +140,23 @@ fn dpdk(opening: &Opening<'_>, user: impl PortUser) -> anyhow::Result<()> {
         device: args.device.clone().context("--port dpdk needs --device")?,
         addresses: vec![args.address.context("--port dpdk needs --address")?],
         neighbours: args.neighbours.clone(),
+        mtu: mtu(opening.max_frame)?,
         ..PortConfig::default()
     };
     let port = berth_dpdk::open(eal, &port)?.pop().context("a device has a queue")?;
     port.wait_link(LINK)?;
     hand_over(opening, port, user);
     Ok(())
+}
+
+/// The usual MTU, or the one that the longest frame takes with its headers.
+#[cfg(feature = "dpdk")]
+fn mtu(max_frame: usize) -> anyhow::Result<u16> {
+    const USUAL: usize = 1500;
+    /// IPv6 and UDP.
+    const HEADERS: usize = 48;
+    let needed = if max_frame > USUAL_FRAME { max_frame + HEADERS } else { USUAL };
+    u16::try_from(needed).context("no IP packet holds such a frame")
 }
 
 /// Memory taken where there are no huge pages: one port's buffers and DPDK's own.

@@ -33,18 +33,20 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Serves `port` on `cpu` until [`Server::stop`].
-    pub(crate) fn start(args: &RpcArgs, port: Loopback, cpu: usize, clock: &TscClock) -> anyhow::Result<Self> {
-        if args.echo {
-            bail!("--echo is for baseline servers; the server of a loopback is Berth's own");
-        }
+    /// Serves `port` on `cpu` until [`Server::stop`], with the service made there for frames of so many bytes.
+    pub(crate) fn start<S: berth_port::Service + 'static>(
+        port: Loopback,
+        cpu: usize,
+        clock: &TscClock,
+        service: impl FnOnce(usize, TscClock) -> anyhow::Result<S> + Send + 'static,
+    ) -> anyhow::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
-        let (args, clock, stopped) = (args.clone(), clock.clone(), Arc::clone(&stop));
+        let (clock, stopped) = (clock.clone(), Arc::clone(&stop));
         let (ready, started) = mpsc::channel();
         let thread = thread::Builder::new().name("server".into()).spawn(move || -> anyhow::Result<()> {
             pin_current_thread(cpu)?;
             let mut lcore = Lcore::new("server", Idle::Spin, &Telemetry::default());
-            let service = service(&args, port.max_frame(), clock.clone())?;
+            let service = service(port.max_frame(), clock.clone())?;
             lcore.add(Lane::new("loopback", port, service));
             let _ = ready.send(());
             while !stopped.load(Relaxed) {
@@ -64,6 +66,21 @@ impl Server {
         self.stop.store(true, Relaxed);
         self.thread.join().expect("the server does not panic")
     }
+}
+
+/// Starts the server of a loopback on a CPU.
+pub(crate) type Serve = dyn Fn(Loopback, usize, &TscClock) -> anyhow::Result<Server> + Send + Sync;
+
+/// Serves the functions that the command line gives the data of.
+pub(crate) fn rpc(args: &RpcArgs) -> Arc<Serve> {
+    let args = args.clone();
+    Arc::new(move |port, cpu, clock| {
+        if args.echo {
+            bail!("--echo is for baseline servers; the server of a loopback is Berth's own");
+        }
+        let args = args.clone();
+        Server::start(port, cpu, clock, move |slot_size, clock| service(&args, slot_size, clock))
+    })
 }
 
 type Service = RpcService<HandlerSet, TscClock, fn(u64)>;

@@ -4,7 +4,7 @@
 //! it measures the bounce while the client waits, and while the client runs it takes filled intervals from it.
 
 use std::{
-    io::Write,
+    io::Write as _,
     process::ExitCode,
     sync::{
         Arc,
@@ -22,12 +22,12 @@ use hdrhistogram::serialization::V2DeflateSerializer;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::{
-    args::{BounceArgs, PerfCommand, RpcArgs, Suite},
+    args::{BounceArgs, LoadArgs, PerfCommand, RpcArgs, Suite},
     bounce::{Bounce, bounce},
     drive::{Collector, DriveError, Exchange, Phases, drive, exchange},
     emulator::{Emulator, FirstMistake, Setup},
     environment::Environment,
-    functions,
+    functions, lease,
     load::{Limit, Pacing},
     mix::{Mix, Script},
     ports::{self, Cpus, Opening, PortUser},
@@ -35,8 +35,11 @@ use crate::{
         self, Report,
         case::Case,
         hlog::{self, Log},
+        json::Spoken,
     },
+    server::{self, Serve},
     tally::Interval,
+    verify::Protocol,
 };
 
 /// Time to calibrate the clock; about 10 ppm.
@@ -49,17 +52,34 @@ const COLLECT: Duration = Duration::from_millis(5);
 /// was measured.
 pub fn run(command: &PerfCommand) -> anyhow::Result<ExitCode> {
     match &command.suite {
-        Suite::Rpc(args) => rpc(args),
+        Suite::Rpc(args) => measure(&rpc(args)?),
+        Suite::Lease(args) => measure(&lease::job(args)?),
         Suite::Bounce(args) => print_bounces(args),
     }
 }
 
-/// One case to come.
-struct Plan {
-    name: String,
-    payload: Option<usize>,
-    scripts: Vec<Script>,
+/// What a command line comes to.
+pub(crate) struct Job {
+    pub(crate) load: LoadArgs,
+    pub(crate) protocol: Protocol,
+    pub(crate) spoken: Spoken,
+    /// At least one, all of as many steps.
+    pub(crate) plans: Vec<Plan>,
+    /// Starts the server of a loopback.
+    pub(crate) serve: Arc<Serve>,
 }
+
+/// One case to come.
+pub(crate) struct Plan {
+    pub(crate) name: String,
+    pub(crate) payload: Option<usize>,
+    pub(crate) scripts: Vec<Script>,
+    /// Asks so many requests one by one, all of which must be answered, and is not reported.
+    pub(crate) chore: Option<u64>,
+}
+
+/// How the requests of a case are paced and how it is divided in time.
+type Course = (Pacing, Phases);
 
 /// What the client thread says.
 enum Event {
@@ -77,13 +97,11 @@ struct End {
 /// The client thread's state.
 struct Client {
     setup: Setup,
-    pacing: Pacing,
-    phases: Phases,
     clock: TscClock,
     stop: Arc<AtomicBool>,
     exchange: Exchange,
     first: Box<Interval>,
-    plans: mpsc::Receiver<(usize, Mix)>,
+    plans: mpsc::Receiver<(usize, Mix, Course)>,
     events: mpsc::Sender<Event>,
 }
 
@@ -91,12 +109,12 @@ impl PortUser for Client {
     fn run<P: Port>(mut self, mut port: P) {
         // A send fails only when the other thread is gone, and then the receive fails too.
         let _ = self.events.send(Event::Ready);
-        while let Ok((case, mix)) = self.plans.recv() {
+        while let Ok((case, mix, (pacing, phases))) = self.plans.recv() {
             let before = counters(&port);
             let start = self.clock.now().mono;
             self.first.case = case;
-            let mut emulator = Emulator::new(self.setup.clone(), self.pacing, mix, self.first, start);
-            let outcome = drive(&mut port, &self.clock, &mut emulator, self.phases, &mut self.exchange, &self.stop);
+            let mut emulator = Emulator::new(self.setup.clone(), pacing, mix, self.first, start);
+            let outcome = drive(&mut port, &self.clock, &mut emulator, phases, &mut self.exchange, &self.stop);
             let counters = grown(&before, counters(&port));
             let first_mistake = emulator.first_mistake();
             self.first = emulator.into_tally();
@@ -120,10 +138,18 @@ fn grown(before: &[(&'static str, u64)], mut after: Vec<(&'static str, u64)>) ->
     after
 }
 
-fn rpc(args: &RpcArgs) -> anyhow::Result<ExitCode> {
+fn rpc(args: &RpcArgs) -> anyhow::Result<Job> {
+    let header = format!("{:?}", args.header).to_lowercase();
+    let spoken = Spoken { header, ptp: args.ptp.name(), echo: args.echo, shots: args.shots.clone() };
+    let (protocol, plans, serve) = (args.protocol(), plan(args)?, server::rpc(args));
+    Ok(Job { load: args.load.clone(), protocol, spoken, plans, serve })
+}
+
+/// Runs every case and reports. Failure: an answer was wrong, or nothing was measured.
+fn measure(job: &Job) -> anyhow::Result<ExitCode> {
+    let Job { load: args, protocol, spoken, plans, serve } = job;
     let environment = Environment::read();
     let cpus = Cpus::choose(args.cpu, args.bounce_cpu)?;
-    let plans = plan(args)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         // The second signal ends the process at once.
@@ -139,15 +165,7 @@ fn rpc(args: &RpcArgs) -> anyhow::Result<ExitCode> {
     let (plan_tx, plan_rx) = mpsc::channel();
     let (event_tx, event_rx) = mpsc::channel();
     let client = Client {
-        setup: Setup {
-            peer: ports::peer(args),
-            header: args.header(),
-            ptp: args.ptp(),
-            echo: args.echo,
-            timeout: Duration::from_millis(args.timeout),
-        },
-        pacing: args.pacing(),
-        phases: Phases { warmup: args.warmup, limit: args.limit(), interval: Duration::from_millis(args.interval) },
+        setup: Setup { peer: ports::peer(args), protocol: *protocol, timeout: Duration::from_millis(args.timeout) },
         clock: clock.clone(),
         stop: Arc::clone(&stop),
         exchange,
@@ -155,14 +173,12 @@ fn rpc(args: &RpcArgs) -> anyhow::Result<ExitCode> {
         plans: plan_rx,
         events: event_tx,
     };
-    let max_frame = plans.iter().flat_map(|plan| &plan.scripts).flat_map(|script| &script.steps);
-    let max_frame =
-        max_frame.map(|step| step.payloads.width().max(step.expect.width())).max().unwrap_or(0) + args.header().len();
-    let (port_args, port_clock) = (args.clone(), clock.clone());
+    let steps = plans.iter().flat_map(|plan| &plan.scripts).flat_map(|script| &script.steps);
+    let max_frame = steps.map(|step| step.longest_frame(protocol)).max().unwrap_or(0).max(ports::USUAL_FRAME);
+    let (port_args, port_clock, serve) = (args.clone(), clock.clone(), Arc::clone(serve));
     let thread = thread::Builder::new().name("client".into()).spawn(move || -> anyhow::Result<()> {
         pin_current_thread(cpus.client)?;
-        let opening =
-            Opening { args: &port_args, max_frame: max_frame.max(ports::USUAL_FRAME), clock: &port_clock, cpus };
+        let opening = Opening { args: &port_args, max_frame, clock: &port_clock, cpus, serve: &*serve };
         ports::open(&opening, client)
     })?;
     if !matches!(event_rx.recv(), Ok(Event::Ready)) {
@@ -170,19 +186,32 @@ fn rpc(args: &RpcArgs) -> anyhow::Result<ExitCode> {
         bail!("the client thread ended before its first case");
     }
 
-    let progress = Progress::new(args, plans.len());
-    let mut cases = Vec::new();
-    for (index, plan) in plans.into_iter().enumerate() {
+    let interval = Duration::from_millis(args.interval);
+    let measured = (args.pacing(), Phases { warmup: args.warmup, limit: args.limit(), interval });
+    let progress = Progress::new(args, plans.iter().filter(|plan| plan.chore.is_none()).count());
+    let mut cases: Vec<Case> = Vec::new();
+    for plan in plans {
         if stop.load(Relaxed) {
             break;
         }
-        let bounce_before = bounce_of(cpus, &clock);
         let mix = Mix::new(&plan.scripts);
         let functions: Vec<_> = mix.steps().iter().map(|step| step.name).collect();
-        let mut case = Case::new(plan.name, plan.payload, &functions);
+        let mut case = Case::new(plan.name.clone(), plan.payload, &functions);
+        if let Some(count) = plan.chore {
+            let phases = Phases { warmup: Duration::ZERO, limit: Limit::Count(count), interval };
+            plan_tx.send((cases.len(), mix, (ONE_BY_ONE, phases))).context("the client thread is gone")?;
+            let end = collect(&mut collector, &event_rx, &mut case, |_, _| Ok(()))?;
+            end.outcome?;
+            done(&case, count, end.first_mistake)?;
+            continue;
+        }
+        let bounce_before = bounce_of(cpus, &clock);
         progress.case(&case);
-        plan_tx.send((index, mix)).context("the client thread is gone")?;
-        let end = collect(&mut collector, &event_rx, &mut case, log.as_mut(), &progress)?;
+        plan_tx.send((cases.len(), mix, measured)).context("the client thread is gone")?;
+        let end = collect(&mut collector, &event_rx, &mut case, |case, interval| {
+            progress.update(case);
+            log.as_mut().map_or(Ok(()), |log| log.write(case, interval))
+        })?;
         end.outcome?;
         case.bounce_after = bounce_of(cpus, &clock);
         case.bounce_before = bounce_before;
@@ -198,7 +227,7 @@ fn rpc(args: &RpcArgs) -> anyhow::Result<ExitCode> {
         file.flush().context("--hlog")?;
     }
 
-    let report = Report::new(environment, args, cpus.client, &cases);
+    let report = Report::new(environment, args, spoken, cpus.client, &cases);
     print!("{}", report::table::render(&report));
     report::write_files(&report, args)?;
     let measured = report.cases.iter().all(|case| case.counts.answered > 0);
@@ -206,26 +235,36 @@ fn rpc(args: &RpcArgs) -> anyhow::Result<ExitCode> {
     Ok(if measured && !failed && !report.cases.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// The pacing of chores.
+const ONE_BY_ONE: Pacing = Pacing::Closed { window: 1 };
+
+/// Whether a chore was done in full.
+fn done(case: &Case, count: u64, mistake: Option<FirstMistake>) -> anyhow::Result<()> {
+    if case.counts.answered == count {
+        return Ok(());
+    }
+    let refused: Vec<_> = case.refusals.iter().map(|(status, times)| format!("{times} with status {status}")).collect();
+    let refused = if refused.is_empty() { String::new() } else { format!("; refused: {}", refused.join(", ")) };
+    let mistake = mistake.map_or(String::new(), |mistake| format!("; {mistake}"));
+    bail!("{}: {} of {count} requests were answered as they must be{refused}{mistake}", case.name, case.counts.answered)
+}
+
 /// Takes intervals until the client says that the case is done.
-fn collect<W: Write>(
+fn collect(
     collector: &mut Collector,
     events: &mpsc::Receiver<Event>,
     case: &mut Case,
-    mut log: Option<&mut Log<'_, W>>,
-    progress: &Progress,
+    mut take: impl FnMut(&Case, &Interval) -> anyhow::Result<()>,
 ) -> anyhow::Result<Box<End>> {
     loop {
         let event = events.recv_timeout(COLLECT);
-        let mut written = Ok(());
+        let mut taken = Ok(());
         while collector.collect(|interval| {
             case.add(interval);
-            if let Some(log) = log.as_deref_mut() {
-                written = log.write(case, interval);
-            }
-        }) {
-            progress.update(case);
-        }
-        written?;
+            taken = take(case, interval);
+        }) && taken.is_ok()
+        {}
+        taken?;
         match event {
             Ok(Event::Done(end)) => return Ok(end),
             Ok(Event::Ready) | Err(mpsc::RecvTimeoutError::Timeout) => {}
@@ -240,12 +279,12 @@ fn plan(args: &RpcArgs) -> anyhow::Result<Vec<Plan>> {
     let sweep = args.sweep().iter().map(|payload| {
         let scripts = functions::scripts(&args.functions, *payload, &data);
         let payload = args.functions.iter().any(|weighted| weighted.function.is_sized()).then_some(*payload);
-        Plan { name: case_name(&scripts, payload, args.pacing()), payload, scripts }
+        Plan { name: case_name(&scripts, payload, args.load.pacing()), payload, scripts, chore: None }
     });
     Ok(sweep.collect())
 }
 
-fn case_name(scripts: &[Script], payload: Option<usize>, pacing: Pacing) -> String {
+pub(crate) fn case_name(scripts: &[Script], payload: Option<usize>, pacing: Pacing) -> String {
     let names: Vec<_> = scripts
         .iter()
         .map(|script| match &script.steps[..] {
@@ -288,7 +327,7 @@ struct Progress {
 }
 
 impl Progress {
-    fn new(args: &RpcArgs, cases: usize) -> Self {
+    fn new(args: &LoadArgs, cases: usize) -> Self {
         let limit = args.limit();
         let length = match limit {
             Limit::Count(count) => count,

@@ -1,20 +1,62 @@
 //! What is asked and what the answer has to be: requests and expectations, laid out before the run starts.
 
-use berth_wire::rpc::{HeaderForm, RequestHeader, ResponseHeader};
+use berth_wire::rpc::{HeaderForm, PtpEncoding, RequestHeader, ResponseHeader};
 
 use crate::shots::Shots;
 
-/// One RPC of a mix: a function with the payloads it is asked and the answers they must have.
+/// What requests and answers look like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// RPC: a header before the payload, which numbers the request.
+    Rpc {
+        /// The header form of the peer's port.
+        header: HeaderForm,
+        /// How the send time is written into the header; `None` writes 0.
+        ptp: Option<PtpEncoding>,
+        /// The peer sends requests back unchanged.
+        echo: bool,
+    },
+    /// Two-sided messages: a payload is a whole request, an answer is a status byte and the data. Nothing numbers
+    /// them, so answers are taken in the order of the requests, and a lost one makes the next ones wrong.
+    TwoSided,
+}
+
+impl Protocol {
+    /// Bytes of a request before its payload.
+    pub fn request_head(&self) -> usize {
+        match self {
+            Self::Rpc { header, .. } => header.len(),
+            Self::TwoSided => 0,
+        }
+    }
+
+    /// Bytes of an answer before its results.
+    pub fn answer_head(&self) -> usize {
+        match self {
+            Self::Rpc { header, .. } => header.len(),
+            Self::TwoSided => 1,
+        }
+    }
+}
+
+/// One request of a mix: a function with the payloads it is asked and the answers they must have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     /// The function's name.
     pub name: &'static str,
-    /// Its id on the wire.
+    /// Its id on the wire, where it has one.
     pub function_id: u32,
     /// Payloads of equal length, one after the other.
     pub payloads: Table,
     /// What their answers have to be.
     pub expect: Expect,
+}
+
+impl Step {
+    /// The bytes of the longest frame that is sent or expected.
+    pub fn longest_frame(&self, protocol: &Protocol) -> usize {
+        (protocol.request_head() + self.payloads.width()).max(protocol.answer_head() + self.expect.width())
+    }
 }
 
 /// Byte strings of one length.
@@ -152,13 +194,27 @@ pub struct Identity {
 
 #[derive(Debug, Clone, Copy)]
 enum Body {
-    Response { status: i32, result_len: u32 },
-    Echo { function_id: u32, arg_len: u32 },
+    Response {
+        status: i32,
+        result_len: u32,
+    },
+    Echo {
+        function_id: u32,
+        arg_len: u32,
+    },
+    /// A status byte, and all that follows.
+    Bare {
+        status: u8,
+    },
 }
 
-/// Reads the header of an answer, or of a request sent back unchanged (`echo`).
+/// Reads the head of an answer; one that does not say what it answers is to `next`.
 #[inline]
-pub fn identify(form: HeaderForm, echo: bool, frame: &[u8]) -> Option<Identity> {
+pub fn identify(protocol: &Protocol, next: u32, frame: &[u8]) -> Option<Identity> {
+    let Protocol::Rpc { header: form, echo, .. } = *protocol else {
+        let body = Body::Bare { status: *frame.first()? };
+        return Some(Identity { request_id: next, ptp_timestamp: 0, body });
+    };
     if echo {
         let header = RequestHeader::parse(form, frame).ok()?;
         let body = Body::Echo { function_id: header.function_id, arg_len: header.arg_len };
@@ -171,10 +227,14 @@ pub fn identify(form: HeaderForm, echo: bool, frame: &[u8]) -> Option<Identity> 
 
 /// Compares an answer with what row `row` of `step`, sent with `ptp_timestamp`, must be answered.
 #[inline]
-pub fn verify(form: HeaderForm, identity: &Identity, frame: &[u8], step: &Step, row: usize, ptp: u64) -> Verified {
-    let payload = &frame[form.len()..];
-    let (Body::Response { result_len: len, .. } | Body::Echo { arg_len: len, .. }) = identity.body;
-    if payload.len() != len as usize {
+pub fn verify(protocol: &Protocol, identity: &Identity, frame: &[u8], step: &Step, row: usize, ptp: u64) -> Verified {
+    let payload = &frame[protocol.answer_head()..];
+    let len = match identity.body {
+        Body::Response { result_len: len, .. } | Body::Echo { arg_len: len, .. } => len as usize,
+        Body::Bare { status: 0 } => payload.len(),
+        Body::Bare { .. } => 0,
+    };
+    if payload.len() != len {
         return Verified::Wrong(Mistake::FrameLength);
     }
     if identity.ptp_timestamp != ptp {
@@ -187,7 +247,7 @@ pub fn verify(form: HeaderForm, identity: &Identity, frame: &[u8], step: &Step, 
             }
             same(payload, step.payloads.row(row))
         }
-        Body::Response { status: 0, .. } => match &step.expect {
+        Body::Response { status: 0, .. } | Body::Bare { status: 0 } => match &step.expect {
             Expect::Bytes(table) => same(payload, table.row(row)),
             Expect::Prediction { observables, reference, truth } => {
                 if payload.len() != reference.width() {
@@ -205,6 +265,7 @@ pub fn verify(form: HeaderForm, identity: &Identity, frame: &[u8], step: &Step, 
             }
         },
         Body::Response { status, .. } => Verified::Refused(status),
+        Body::Bare { status } => Verified::Refused(status.into()),
     }
 }
 

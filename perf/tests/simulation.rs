@@ -17,7 +17,7 @@ use berth_perf::{
     mix::Mix,
     report::case::Case,
     shots::Shots,
-    verify::Mistake,
+    verify::{Mistake, Protocol},
 };
 use berth_port::{Clock, Frame, Nanos, Now, Port, PostError, Verdict};
 use berth_wire::rpc::{HeaderForm, PtpEncoding, RequestHeader, ResponseHeader, fnv1a, status};
@@ -25,6 +25,7 @@ use proptest::prelude::*;
 
 const PEER: SocketAddr = SocketAddr::V4(std::net::SocketAddrV4::new(std::net::Ipv4Addr::new(10, 0, 0, 2), 4700));
 const FORM: HeaderForm = HeaderForm::V24;
+const PROTOCOL: Protocol = Protocol::Rpc { header: FORM, ptp: Some(PtpEncoding::SecNsec), echo: false };
 
 /// Time that moves by `STEP` whenever it is read.
 #[derive(Clone, Default)]
@@ -131,8 +132,7 @@ impl Client {
         let mix = Mix::new(&scripts(&self.mix, 8, &self.data));
         let names: Vec<_> = mix.steps().iter().map(|step| step.name).collect();
         let (mut exchange, mut collector, first) = exchange(names.len());
-        let setup =
-            Setup { peer: PEER, header: FORM, ptp: Some(PtpEncoding::SecNsec), echo: false, timeout: self.timeout };
+        let setup = Setup { peer: PEER, protocol: PROTOCOL, timeout: self.timeout };
         let mut emulator = Emulator::new(setup, self.pacing, mix, first, clock.now().mono);
         // One interval: nobody collects while the loop runs.
         let phases = Phases { warmup: self.warmup, limit: self.limit, interval: Duration::from_hours(1) };

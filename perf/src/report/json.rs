@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::case::{Case, Point};
 use crate::{
-    args::RpcArgs,
+    args::LoadArgs,
     bounce::Bounce,
     environment::Environment,
     hiccup::Hiccups,
@@ -40,7 +40,7 @@ pub struct Setup {
     pub port: String,
     /// The server.
     pub peer: String,
-    /// `v24` or `v16`.
+    /// `v24` or `v16`; `two-sided` for leases.
     pub header: String,
     /// `ns`, `sec_nsec` or `off`.
     pub ptp: String,
@@ -166,6 +166,15 @@ impl Latency {
     }
 }
 
+/// What a run spoke with its server, for the report.
+#[derive(Debug, Clone)]
+pub(crate) struct Spoken {
+    pub(crate) header: String,
+    pub(crate) ptp: &'static str,
+    pub(crate) echo: bool,
+    pub(crate) shots: Option<String>,
+}
+
 /// Points of the spectrum per halving of the distance to quantile 1.
 const SPECTRUM_TICKS: u32 = 8;
 
@@ -209,7 +218,7 @@ fn spectrum(histogram: &Histogram<u64>) -> Vec<(f64, u64)> {
 
 impl Report {
     /// The results of a run.
-    pub(crate) fn new(environment: Environment, args: &RpcArgs, cpu: usize, cases: &[Case]) -> Self {
+    pub(crate) fn new(environment: Environment, args: &LoadArgs, spoken: &Spoken, cpu: usize, cases: &[Case]) -> Self {
         let name = |value: &dyn std::fmt::Debug| format!("{value:?}").to_lowercase();
         let (pacing, window, rate_per_s, burst) = match args.pacing() {
             Pacing::Closed { window } => ("closed", Some(window as u64), None, None),
@@ -222,9 +231,9 @@ impl Report {
         let setup = Setup {
             port: name(&args.port),
             peer: ports::peer(args).to_string(),
-            header: name(&args.header),
-            ptp: args.ptp.name().into(),
-            echo: args.echo,
+            header: spoken.header.clone(),
+            ptp: spoken.ptp.into(),
+            echo: spoken.echo,
             cpu,
             pacing: pacing.into(),
             window,
@@ -234,7 +243,7 @@ impl Report {
             duration_s,
             warmup_s: args.warmup.as_secs_f64(),
             timeout_ms: args.timeout,
-            shots: args.shots.clone(),
+            shots: spoken.shots.clone(),
             fault: args.fault.as_ref().map(|fault| fault.text.clone()),
         };
         Self { schema_version: SCHEMA_VERSION, environment, setup, cases: cases.iter().map(CaseReport::of).collect() }

@@ -11,10 +11,10 @@ use std::{fs, path::Path};
 use anyhow::Context;
 pub use json::Report;
 
-use crate::args::RpcArgs;
+use crate::args::LoadArgs;
 
 /// Writes the files that the command line asks for.
-pub(crate) fn write_files(report: &Report, args: &RpcArgs) -> anyhow::Result<()> {
+pub(crate) fn write_files(report: &Report, args: &LoadArgs) -> anyhow::Result<()> {
     if let Some(path) = &args.json {
         let mut text = serde_json::to_string_pretty(report)?;
         text.push('\n');

@@ -14,14 +14,23 @@ struct Cli {
 
 /// Runs `berth perf rpc` with `args`, without a warm-up, and returns its exit code and its JSON document.
 pub(crate) fn run(args: &str) -> (ExitCode, Report) {
-    let dir = tempfile::tempdir().unwrap();
-    let json = dir.path().join("report.json");
-    let code = try_run(&format!("--json {} {args}", json.display())).unwrap();
-    (code, serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap())
+    run_suite("rpc", args).unwrap()
 }
 
-/// The same, for runs that may fail.
+/// The same for any suite, which may fail.
+pub(crate) fn run_suite(suite: &str, args: &str) -> anyhow::Result<(ExitCode, Report)> {
+    let dir = tempfile::tempdir().unwrap();
+    let json = dir.path().join("report.json");
+    let code = try_suite(suite, &format!("--json {} {args}", json.display()))?;
+    Ok((code, serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap()))
+}
+
+/// Runs `berth perf rpc`, which may fail.
 pub(crate) fn try_run(args: &str) -> anyhow::Result<ExitCode> {
-    let command = format!("perf rpc --no-progress --warmup 0 {args}");
+    try_suite("rpc", args)
+}
+
+fn try_suite(suite: &str, args: &str) -> anyhow::Result<ExitCode> {
+    let command = format!("perf {suite} --no-progress --warmup 0 {args}");
     berth_perf::run(&Cli::try_parse_from(command.split_whitespace()).unwrap().perf)
 }
