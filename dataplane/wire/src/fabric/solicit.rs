@@ -216,6 +216,9 @@ mod tests {
         let of_type = |code: u8| Filter::new(FilterField::ResourceType, FilterOp::Eq, &[0, code]);
         assert!(matches(&node, &[of_type(3), fenced]));
         assert!(!matches(&node, &[of_type(2), fenced]), "one resource must fulfil both");
+        let both = Filter::new(FilterField::ResourceFlags, FilterOp::Contains, &[0, 3]);
+        assert!(matches(&node, &[of_type(3), both]));
+        assert!(!matches(&node, &[of_type(2), both]), "all bits must be set");
         let mut noise = of_type(3);
         noise.value[2..].fill(0xFF);
         assert!(matches(&node, &[noise]), "bytes that are not used are ignored");
