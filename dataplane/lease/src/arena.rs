@@ -33,8 +33,6 @@ pub struct Arena {
     free: Extents,
     /// The part of `free` that is not zero.
     dirty: Extents,
-    /// Bytes that are being zeroed: neither free nor leased.
-    zeroing: u64,
 }
 
 impl Arena {
@@ -48,7 +46,7 @@ impl Arena {
         if !zeroed {
             dirty.insert(all);
         }
-        Self { len, free, dirty, zeroing: 0 }
+        Self { len, free, dirty }
     }
 
     /// Bytes that can be leased at all.
@@ -61,9 +59,9 @@ impl Arena {
         self.len == 0
     }
 
-    /// Bytes that are free: zeroed, dirty and being zeroed.
+    /// Bytes that are free, dirty ones included.
     pub fn available(&self) -> u64 {
-        self.free.total + self.zeroing
+        self.free.total
     }
 
     /// Free bytes that are not zero.
@@ -92,25 +90,13 @@ impl Arena {
         self.dirty.insert(extent);
     }
 
-    /// Takes dirty bytes, at most `max` of them (but at least a granule), to be zeroed and given to [`Arena::zeroed`].
-    pub fn take_dirty(&mut self, max: u64) -> Option<Extent> {
+    /// Dirty free bytes, at most `max` of them (but at least a granule), for the caller to zero before it asks the
+    /// arena for anything else: they count as zero from now on.
+    pub fn clean(&mut self, max: u64) -> Option<Extent> {
         let found = self.dirty.largest()?;
         let extent = Extent { at: found.at, len: found.len.min((max / GRANULE).max(1) * GRANULE) };
-        self.take(extent);
-        self.zeroing += extent.len;
+        self.dirty.remove(extent);
         Some(extent)
-    }
-
-    /// Bytes from [`Arena::take_dirty`] are zero now.
-    pub fn zeroed(&mut self, extent: Extent) {
-        self.zeroing -= extent.len;
-        self.free.insert(extent);
-    }
-
-    /// Bytes from [`Arena::take_dirty`] could not be zeroed: they are dirty still.
-    pub fn not_zeroed(&mut self, extent: Extent) {
-        self.zeroing -= extent.len;
-        self.release(extent);
     }
 
     fn take(&mut self, extent: Extent) -> Vec<Extent> {

@@ -225,6 +225,8 @@ struct Record {
     holds: bool,
     /// Keep the extent until then, after a move.
     keep_until: Nanos,
+    /// Revoked only because its contents are being moved, and still listed by token.
+    moving: bool,
     handles: Vec<u128>,
     pages: BTreeMap<u32, Page>,
 }
@@ -447,7 +449,8 @@ impl Leases {
             }
             Standing::Over => {}
         }
-        let record = Record { lease, holds, keep_until: Nanos(0), handles: Vec::new(), pages: BTreeMap::new() };
+        let record =
+            Record { lease, holds, keep_until: Nanos(0), moving: false, handles: Vec::new(), pages: BTreeMap::new() };
         self.records.insert(key, record);
         Ok(())
     }

@@ -9,7 +9,6 @@ enum Granule {
     Zero,
     Dirty,
     Leased,
-    Zeroing,
 }
 
 #[derive(Debug, Clone)]
@@ -17,18 +16,15 @@ enum Step {
     Allocate(u64),
     AllocateAt(u64, u64),
     Release(prop::sample::Index),
-    TakeDirty(u64),
-    Zeroed(prop::sample::Index, bool),
+    Clean(u64),
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let index = any::<prop::sample::Index>;
     prop_oneof![
         4 => (1..12 * GRANULE).prop_map(Step::Allocate),
         1 => (0..50_u64, 0..12_u64).prop_map(|(at, len)| Step::AllocateAt(at, len)),
-        3 => index().prop_map(Step::Release),
-        1 => (0..5 * GRANULE).prop_map(Step::TakeDirty),
-        1 => (index(), any::<bool>()).prop_map(|(index, well)| Step::Zeroed(index, well)),
+        3 => any::<prop::sample::Index>().prop_map(Step::Release),
+        1 => (0..5 * GRANULE).prop_map(Step::Clean),
     ]
 }
 
@@ -70,7 +66,7 @@ proptest! {
         const GRANULES: usize = 48;
         let mut arena = Arena::new(GRANULES as u64 * GRANULE + 17, zeroed);
         let mut model = Model(vec![if zeroed { Granule::Zero } else { Granule::Dirty }; GRANULES]);
-        let (mut leased, mut zeroing): (Vec<Extent>, Vec<Extent>) = (Vec::new(), Vec::new());
+        let mut leased: Vec<Extent> = Vec::new();
         for step in steps {
             match step {
                 Step::Allocate(len) => {
@@ -101,24 +97,18 @@ proptest! {
                     arena.release(extent);
                     model.of(extent).fill(Granule::Dirty);
                 }
-                Step::TakeDirty(max) => {
-                    let taken = arena.take_dirty(max);
-                    prop_assert_eq!(taken.is_some(), model.count(&[Granule::Dirty]) > 0);
-                    if let Some(extent) = taken {
+                Step::Clean(max) => {
+                    let cleaned = arena.clean(max);
+                    prop_assert_eq!(cleaned.is_some(), model.count(&[Granule::Dirty]) > 0);
+                    if let Some(extent) = cleaned {
                         prop_assert!(extent.len <= max.max(GRANULE));
                         prop_assert!(model.of(extent).iter().all(|granule| *granule == Granule::Dirty));
-                        model.of(extent).fill(Granule::Zeroing);
-                        zeroing.push(extent);
+                        model.of(extent).fill(Granule::Zero);
                     }
                 }
-                Step::Zeroed(index, well) if !zeroing.is_empty() => {
-                    let extent = zeroing.swap_remove(index.index(zeroing.len()));
-                    model.of(extent).fill(if well { Granule::Zero } else { Granule::Dirty });
-                    if well { arena.zeroed(extent) } else { arena.not_zeroed(extent) }
-                }
-                Step::Release(_) | Step::Zeroed(..) => {}
+                Step::Release(_) => {}
             }
-            prop_assert_eq!(arena.available(), model.count(&[Granule::Zero, Granule::Dirty, Granule::Zeroing]));
+            prop_assert_eq!(arena.available(), model.count(&[Granule::Zero, Granule::Dirty]));
             prop_assert_eq!(arena.dirty(), model.count(&[Granule::Dirty]));
         }
     }

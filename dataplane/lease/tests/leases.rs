@@ -287,18 +287,10 @@ fn memory_is_zeroed_before_it_is_leased_again() {
 #[test]
 fn dirty_blocks_are_returned_to_be_zeroed() {
     let mut node = Node::new();
-    let block = |bytes| Request { regions: &[BLOCKS], ..request(bytes) };
-    let granted = node.try_alloc(&block(GRANULE), at(0)).unwrap();
+    let block = Request { regions: &[BLOCKS], ..request(GRANULE) };
+    let granted = node.try_alloc(&block, at(0)).unwrap();
     assert_eq!(granted.zero, [Span { region: BLOCKS, at: 0, len: GRANULE }], "what the file held before");
-    let taken = node.leases.take_dirty(BLOCKS, 3 * GRANULE).unwrap();
-    assert_eq!(taken, Span { region: BLOCKS, at: GRANULE, len: 3 * GRANULE });
-    assert_eq!(node.leases.available(BLOCKS), 63 * GRANULE);
-    node.leases.zeroed(taken, true);
-    let granted = node.try_alloc(&block(4 * GRANULE), at(0)).unwrap();
-    assert_eq!(granted.zero, [Span { region: BLOCKS, at: 4 * GRANULE, len: GRANULE }]);
-    let taken = node.leases.take_dirty(BLOCKS, u64::MAX).unwrap();
-    node.leases.zeroed(taken, false);
-    assert_eq!(node.leases.take_dirty(BLOCKS, u64::MAX), Some(taken), "it could not be zeroed");
+    assert_eq!(node.leases.zero(u64::MAX), 0);
 }
 
 /// `available` follows at once, but nobody gets bytes that an access from before may still touch.
@@ -429,29 +421,24 @@ fn contents_are_copied_and_moved() {
         memory.read(base(node, dst), &mut seen);
         seen
     };
-    let copied = |node: &mut Node, mode| {
+    let copy = |node: &mut Node, mode| {
         let relocation = node.leases.relocate(src.key(), dst.key(), mode, ANN, at(1)).unwrap();
-        assert_eq!((relocation.src, relocation.dst), (src, dst));
-        node.leases.copy(&relocation).unwrap()
+        assert_eq!((relocation.src, relocation.dst, relocation.from.len), (src, dst, 5000));
+        let mut bytes = vec![0; 5000];
+        memory.read(relocation.from.at, &mut bytes);
+        memory.write(relocation.to.at, &bytes);
+        relocation
     };
-    assert_eq!(copied(&mut node, Mode::Copy), Ok(5000));
+    copy(&mut node, Mode::Copy);
     assert_eq!(seen(&node), [&contents[..], &[0]].concat());
-    memory.write(base(&node, dst), &[0; 5000]);
-    assert_eq!(copied(&mut node, Mode::CowSeed), Ok(5000));
-    memory.write(base(&node, src), &[9]);
-    assert_eq!(seen(&node)[..5000], contents, "later writes are not seen");
-    // A move waits for the accesses to its source, and gives up in time.
-    let held = node.leases.table().reader().hold();
-    let relocation = node.leases.relocate(src.key(), dst.key(), Mode::Move, ANN, at(1)).unwrap();
+    assert!(node.access(Op::Write, src, 0, 1, at(1)).is_ok());
+    let failed = copy(&mut node, Mode::Move);
     assert_eq!(node.read(src, at(1)), Err(Refusal::Revoked));
-    assert!(matches!(node.leases.copy(&relocation), Some(Err(RelocateError::Failed(_)))));
-    node.leases.relocate_failed(&relocation);
+    node.leases.relocate_failed(&failed);
     assert!(node.read(src, at(1)).is_ok());
     assert_eq!(node.leases.usage(ANN).leases, 2);
     assert_eq!(node.leases.tick(at(9)), []);
-    drop(held);
-    assert_eq!(copied(&mut node, Mode::Move), Ok(5000));
-    assert_eq!(seen(&node)[0], 9);
+    copy(&mut node, Mode::Move);
     assert_eq!(node.leases.query(src, at(1)), Some((Status::Revoked, at(10))));
     node.leases.preserve(src, at(4));
     let available = node.leases.available(MEMORY);
@@ -459,6 +446,25 @@ fn contents_are_copied_and_moved() {
     assert_eq!(node.leases.available(MEMORY), available, "kept for now");
     node.leases.tick(at(4));
     assert_eq!(node.leases.available(MEMORY), available + 2 * GRANULE);
+}
+
+#[test]
+fn a_lease_that_is_revoked_while_it_is_moved_does_not_come_back() {
+    for by_token in [false, true] {
+        let mut node = Node::new();
+        let [src, dst] = [request(1), Request { token: 1, ..request(1) }].map(|request| node.alloc(&request, at(0)));
+        let moved = node.leases.relocate(src.key(), dst.key(), Mode::Move, ANN, at(1)).unwrap();
+        if by_token {
+            assert_eq!(node.leases.revoke_token(TOKEN, at(2)), [src]);
+            assert_eq!(node.leases.revoke_token(TOKEN, at(2)), []);
+        } else {
+            assert_eq!(node.leases.revoke(src, at(2)), Ok(()));
+        }
+        assert_eq!(node.leases.revoke(src, at(2)), Err(LeaseError::Revoked));
+        node.leases.relocate_failed(&moved);
+        assert_eq!(node.read(src, at(2)), Err(Refusal::Revoked));
+        assert_eq!(node.leases.usage(ANN).leases, 1);
+    }
 }
 
 #[test]
@@ -484,9 +490,6 @@ fn what_cannot_be_relocated_stays_as_it_is() {
     let base = |id| node.leases.get(id).unwrap().base;
     assert_eq!(relocation.from, Span { region: MEMORY, at: base(ranged) + 1, len: 1 });
     assert_eq!(relocation.to, Span { region: MEMORY, at: base(large) + 1, len: 1 });
-    let block = node.alloc(&Request { regions: &[BLOCKS], ..request(2) }, at(0));
-    let relocation = node.leases.relocate(small.key(), block.key(), Mode::Copy, ANN, at(1)).unwrap();
-    assert_eq!(node.leases.copy(&relocation), None, "blocks are the caller's to copy");
 }
 
 #[test]

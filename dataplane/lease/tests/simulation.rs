@@ -474,19 +474,11 @@ impl Sim {
                 return;
             }
         };
-        let done = match self.leases.copy(&relocation) {
-            Some(done) => done.is_ok(),
-            None if mode != Mode::Move || self.leases.quiescence().is_over() => {
-                self.write(relocation.to, self.read(relocation.from));
-                true
-            }
-            None => false,
-        };
-        if !done {
-            assert!(mode == Mode::Move && !self.flights.is_empty());
+        if mode == Mode::Move && !self.leases.quiescence().is_over() {
             self.leases.relocate_failed(&relocation);
             return;
         }
+        self.write(relocation.to, self.read(relocation.from));
         let first = relocation.from.at - self.known[&src].lease.base;
         let covered = first..first + relocation.from.len;
         let copied: Vec<(u64, u8)> =
@@ -500,6 +492,7 @@ impl Sim {
                 let until = self.now + self.secs(20);
                 self.leases.preserve(src, until);
             }
+            assert_eq!(self.leases.revoke(src, self.now), Ok(()), "its move can no longer fail");
             self.await_quiescence(vec![src]);
         }
     }
@@ -619,13 +612,6 @@ impl Sim {
     /// Background zeroing.
     fn clean(&mut self) {
         self.leases.zero(3 * GRANULE);
-        if let Some(dirty) = self.leases.take_dirty(RegionId(2), 2 * GRANULE) {
-            let well = !self.chance(3);
-            if well {
-                self.on_blocks(BlockOp::Zero(dirty.len), dirty, Box::default());
-            }
-            self.leases.zeroed(dirty, well);
-        }
     }
 
     /// Now and then the node dies between doing something and journaling it, so that it is never answered.

@@ -33,10 +33,11 @@ impl Leases {
     /// then it is to be released or fenced.
     pub fn revoke(&mut self, id: LeaseId, now: Nanos) -> Result<(), LeaseError> {
         let lease = *self.get(id).filter(|lease| lease.status(now).is_some()).ok_or(LeaseError::NotFound)?;
-        if lease.standing != Standing::Live {
+        if lease.standing == Standing::Live {
+            self.revoke_live(&lease, now);
+        } else if !self.stop_moving(id.key()) {
             return Err(LeaseError::Revoked);
         }
-        self.revoke_live(&lease, now);
         Ok(())
     }
 
@@ -47,7 +48,9 @@ impl Leases {
         // One whose grace is over at `now` has ended, though no tick has said so yet.
         let live = under.into_iter().filter(|lease| lease.status(now).is_some());
         live.map(|lease| {
-            self.revoke_live(&lease, now);
+            if !self.stop_moving(lease.id.key()) {
+                self.revoke_live(&lease, now);
+            }
             lease.id
         })
         .collect()
@@ -66,6 +69,7 @@ impl Leases {
         }
         record.holds = false;
         let lease = record.lease;
+        self.stop_moving(id.key());
         if let Some(region) = lease.region {
             self.places.drain(region, lease.extent(), self.writer.quiescence());
         }
@@ -83,7 +87,9 @@ impl Leases {
             return false;
         }
         record.lease.fenced = true;
-        if let Some(region) = record.lease.region {
+        let region = record.lease.region;
+        self.stop_moving(id.key());
+        if let Some(region) = region {
             self.places.fence(region);
         }
         true
@@ -165,6 +171,7 @@ impl Leases {
 
     /// A revocation has been remembered long enough.
     fn forget(&mut self, key: LeaseKey) {
+        self.stop_moving(key);
         self.drop_handles(key);
         let record = self.records.get_mut(&key).expect("a revoked lease");
         record.lease.standing = Standing::Over;

@@ -6,9 +6,6 @@ use crate::{Arena, Extent, Quiescence, RegionId, RegionKind, Regions, Span, Stor
 /// How often an allocation looks again at bytes whose last accesses have not ended, before it gives up.
 const LOOKS: u32 = 1_000;
 
-/// Bytes copied or zeroed at a time.
-pub(super) const CHUNK: u64 = 64 << 10;
-
 /// The arenas of all regions.
 #[derive(Debug)]
 pub(super) struct Places {
@@ -158,34 +155,21 @@ impl Leases {
         self.places.get(region).is_some_and(|place| place.fenced)
     }
 
-    /// Zeroes free memory that is dirty, at most `budget` bytes; returns how many.
+    /// Zeroes free memory that is dirty, at most `budget` bytes; returns how many. Blocks behind an engine are zeroed
+    /// when they are leased.
     pub fn zero(&mut self, budget: u64) -> u64 {
+        let Places { regions, arenas } = &mut self.places;
         let mut zeroed = 0;
-        let regions = self.places.regions.clone();
-        for (region, _) in regions.iter().filter(|(_, region)| matches!(region.storage, Storage::Bytes(_))) {
+        for ((_, region), place) in regions.iter().zip(arenas) {
+            let Storage::Bytes(bytes) = &region.storage else { continue };
+            place.reclaim();
             while zeroed < budget
-                && let Some(span) = self.take_dirty(region, CHUNK.min(budget - zeroed))
+                && let Some(dirty) = place.arena.clean(budget - zeroed)
             {
-                let well = self.places.zero_now(span);
-                self.zeroed(span, well);
-                zeroed += span.len;
+                bytes.zero(dirty.at, dirty.len);
+                zeroed += dirty.len;
             }
         }
         zeroed
-    }
-
-    /// Takes free bytes of a region that are dirty, about `max`, for the caller to zero and then give to
-    /// [`Leases::zeroed`]: how blocks behind an engine are zeroed in the background.
-    pub fn take_dirty(&mut self, region: RegionId, max: u64) -> Option<Span> {
-        let place = self.places.get_mut(region)?;
-        place.reclaim();
-        place.arena.take_dirty(max).map(|extent| Span { region, at: extent.at, len: extent.len })
-    }
-
-    /// Bytes of [`Leases::take_dirty`] were zeroed, or could not be (`well`).
-    pub fn zeroed(&mut self, span: Span, well: bool) {
-        let place = self.places.get_mut(span.region).expect("it was taken there");
-        let extent = Extent { at: span.at, len: span.len };
-        if well { place.arena.zeroed(extent) } else { place.arena.not_zeroed(extent) }
     }
 }

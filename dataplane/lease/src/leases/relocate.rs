@@ -2,11 +2,8 @@
 
 use berth_port::Nanos;
 
-use super::{LeaseError, Leases, place::CHUNK};
-use crate::{LeaseId, LeaseKey, Rights, Span, Storage};
-
-/// How often a move looks whether the accesses to its source have ended, before it gives up.
-const LOOKS: u32 = 1_000;
+use super::{LeaseError, Leases};
+use crate::{LeaseId, LeaseKey, Rights, Span};
 
 /// What becomes of source and destination (`RelocateMode`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,9 +45,10 @@ pub enum RelocateError {
 impl Leases {
     /// Begins a relocation between two active leases of `holder`; the source needs READ, the destination WRITE.
     ///
-    /// The bytes are then to be copied by [`Leases::copy`], or by the caller where that cannot. From here on, the
-    /// source of a move is revoked: when the copy is done, it is to be journaled, torn down and released as after
-    /// [`Leases::revoke`]; where the copy fails, [`Leases::relocate_failed`] gives it back.
+    /// The caller copies the bytes; neither lease may be released meanwhile. From here on the source of a move is
+    /// revoked: the copy begins when the [`Leases::quiescence`] taken after this call is over, and when it is done,
+    /// the source is to be journaled, torn down and released as after [`Leases::revoke`]. Where the copy fails,
+    /// [`Leases::relocate_failed`] gives the source back.
     pub fn relocate(
         &mut self,
         src: LeaseKey,
@@ -80,41 +78,28 @@ impl Leases {
         }
         if mode == Mode::Move {
             self.revoke_live(&source, now);
+            self.records.get_mut(&src.key()).expect("it was found").moving = true;
+            self.by_token.insert((source.token, src.key()));
         }
         let from = Span { region: from, at: source.base + first, len };
         let to = Span { region: to, at: target.base + first, len };
         Ok(Relocation { src, dst, mode, from, to })
     }
 
-    /// Copies the bytes of a relocation, where both leases are in memory. `None`: at least one is behind a block
-    /// engine, and the caller copies: for a move, when [`Leases::quiescence`] is over; and always within a guard of
-    /// the table ([`crate::Held`]), which keeps the bytes of both leases theirs should they end meanwhile.
-    pub fn copy(&self, relocation: &Relocation) -> Option<Result<u64, RelocateError>> {
-        let Relocation { mode, from, to, .. } = *relocation;
-        let bytes = |span: Span| match &self.places.regions.get(span.region)?.storage {
-            Storage::Bytes(bytes) => Some(bytes),
-            Storage::Blocks(_) => None,
-        };
-        let (source, target) = (bytes(from)?, bytes(to)?);
-        if mode == Mode::Move && !self.settles() {
-            return Some(Err(RelocateError::Failed("accesses to the source have not ended; try again")));
+    /// The copy failed: the source of a move is as it was, unless it was revoked for another reason meanwhile.
+    pub fn relocate_failed(&mut self, relocation: &Relocation) {
+        let key = relocation.src.key();
+        if relocation.mode == Mode::Move && self.get(relocation.src).is_some() && self.stop_moving(key) {
+            self.unrevoke(key);
         }
-        let mut chunk = vec![0; CHUNK.min(from.len) as usize];
-        let mut done = 0;
-        while done < from.len {
-            let chunk = &mut chunk[..CHUNK.min(from.len - done) as usize];
-            source.read(from.at + done, chunk);
-            target.write(to.at + done, chunk);
-            done += chunk.len() as u64;
-        }
-        Some(Ok(done))
     }
 
-    /// The copy failed: the source of a move is as it was.
-    pub fn relocate_failed(&mut self, relocation: &Relocation) {
-        if relocation.mode == Mode::Move {
-            self.unrevoke(relocation.src.key());
-        }
+    /// The source of a move is revoked for good; false where it is no such source.
+    pub(super) fn stop_moving(&mut self, key: LeaseKey) -> bool {
+        let Some(record) = self.records.get_mut(&key).filter(|record| record.moving) else { return false };
+        record.moving = false;
+        self.by_token.remove(&(record.lease.token, key));
+        true
     }
 
     /// Keeps the bytes of a moved source until `until`, at most until its grace would have ended, though it is
@@ -123,17 +108,5 @@ impl Leases {
         if let Some(record) = self.records.get_mut(&id.key()).filter(|record| record.lease.id == id) {
             record.keep_until = until.min(record.lease.ends());
         }
-    }
-
-    /// Waits a moment for the accesses from before to end.
-    fn settles(&self) -> bool {
-        let mut quiescence = self.quiescence();
-        (0..LOOKS).any(|_| {
-            let over = quiescence.is_over();
-            if !over {
-                crate::sync::yield_now();
-            }
-            over
-        })
     }
 }
