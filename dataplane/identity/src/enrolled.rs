@@ -1,6 +1,9 @@
 //! Whose signatures count.
 
-use std::collections::HashMap;
+use std::{
+    collections::HashMap,
+    sync::{Arc, PoisonError, RwLock, RwLockReadGuard},
+};
 
 use crate::{NodeId, PublicKey};
 
@@ -17,10 +20,11 @@ pub enum Enrolment {
     Open,
 }
 
-/// The keys that a node knows, by id.
+/// The keys that a node knows, by id. Clones are handles to the same set, so that who verifies signatures needs nothing
+/// else of the node.
 #[derive(Debug, Clone, Default)]
 pub struct Enrolled {
-    keys: HashMap<NodeId, PublicKey>,
+    keys: Arc<RwLock<HashMap<NodeId, PublicKey>>>,
     enrolment: Enrolment,
 }
 
@@ -38,30 +42,39 @@ pub enum EnrolError {
 impl Enrolled {
     /// A set that starts with these keys.
     pub fn new(keys: impl IntoIterator<Item = PublicKey>, enrolment: Enrolment) -> Self {
-        Self { keys: keys.into_iter().map(|key| (key.id(), key)).collect(), enrolment }
+        let keys = keys.into_iter().map(|key| (key.id(), key)).collect();
+        Self { keys: Arc::new(RwLock::new(keys)), enrolment }
     }
 
     /// The key of an enrolled id.
-    pub fn get(&self, id: NodeId) -> Option<&PublicKey> {
-        self.keys.get(&id)
+    pub fn get(&self, id: NodeId) -> Option<PublicKey> {
+        self.read().get(&id).copied()
+    }
+
+    /// How many keys are known.
+    pub fn len(&self) -> usize {
+        self.read().len()
+    }
+
+    /// Whether no key is known.
+    pub fn is_empty(&self) -> bool {
+        self.read().is_empty()
     }
 
     /// Enrols a key at its holder's own request. A known key stays as it is.
-    pub fn enrol(&mut self, key: PublicKey) -> Result<(), EnrolError> {
-        match self.enrolment {
-            Enrolment::Closed => Err(EnrolError::Closed),
-            Enrolment::Open if self.keys.len() >= MAX_ENROLLED && !self.keys.contains_key(&key.id()) => {
-                Err(EnrolError::Full)
-            }
-            Enrolment::Open => {
-                self.keys.insert(key.id(), key);
-                Ok(())
-            }
+    pub fn enrol(&self, key: PublicKey) -> Result<(), EnrolError> {
+        if self.enrolment == Enrolment::Closed {
+            return Err(EnrolError::Closed);
         }
+        let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+        if keys.len() >= MAX_ENROLLED && !keys.contains_key(&key.id()) {
+            return Err(EnrolError::Full);
+        }
+        keys.insert(key.id(), key);
+        Ok(())
     }
 
-    /// Every key, in no order.
-    pub fn iter(&self) -> impl Iterator<Item = &PublicKey> {
-        self.keys.values()
+    fn read(&self) -> RwLockReadGuard<'_, HashMap<NodeId, PublicKey>> {
+        self.keys.read().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -83,7 +83,8 @@ fn simulate(seed: u64) {
         if next_work <= net.now {
             let at = working.iter().position(|(at, ..)| *at <= net.now).unwrap();
             let (_, reply, params) = working.swap_remove(at);
-            let answer = server.answer(reply, MsgType::Response, params, &node, now).unwrap();
+            let answer = reply.message(MsgType::Response, params, &node).unwrap();
+            server.answered(&reply, &answer, now);
             answer.frames().for_each(|frame| net.send(node_at, reply.to, &frame));
         } else if next_timer <= net.now {
             let ((..), (who, request)) = retransmit.pop_first().unwrap();

@@ -48,10 +48,8 @@ const FRAME_OVERHEAD: usize = 52 + 64;
 
 /// The settings of the listener, which admits enrolled keys only.
 pub(crate) fn config(shared: &Arc<Shared>) -> Result<ServerConfig, quic::TlsError> {
-    let admitting = Arc::downgrade(shared);
-    let admit = move |key: &PublicKey| {
-        admitting.upgrade().is_some_and(|shared| shared.node().keys().get(key.id()) == Some(key))
-    };
+    let keys = shared.node().keys().clone();
+    let admit = move |key: &PublicKey| keys.get(key.id()) == Some(*key);
     let mut config = ServerConfig::with_crypto(Arc::new(quic::server_config(&shared.identity, Arc::new(admit))?));
     let mut transport = TransportConfig::default();
     transport

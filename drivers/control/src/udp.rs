@@ -18,18 +18,15 @@ const MAX_DATAGRAM: usize = 65_507;
 /// Takes requests until the runtime ends. While as many ops run as may, requests wait in the socket.
 pub(crate) async fn serve(socket: Arc<UdpSocket>, role: Role, shared: Arc<Shared>) {
     let mut buf = vec![0; MAX_DATAGRAM];
+    let keys = shared.node().keys().clone();
     loop {
         let Ok(permit) = shared.ops.clone().acquire_owned().await else { return };
         // An error is that of a datagram sent before.
         let Ok((len, source)) = socket.recv_from(&mut buf).await else { continue };
-        let received = {
-            let mut link = shared.link();
-            let node = shared.node();
-            match link.receive(&buf[..len], source, node.keys(), shared.clock.mono()) {
-                Received::Nothing => continue,
-                Received::Again(answer) => Err(answer),
-                Received::New(message, reply) => Ok((owned(message), reply)),
-            }
+        let received = match shared.link().receive(&buf[..len], source, &keys, shared.clock.mono()) {
+            Received::Nothing => continue,
+            Received::Again(answer) => Err(answer),
+            Received::New(message, reply) => Ok((owned(message), reply)),
         };
         let (socket, shared) = (socket.clone(), shared.clone());
         tokio::spawn(async move {
@@ -67,9 +64,9 @@ async fn answer(socket: &UdpSocket, message: &Message<'_>, reply: Reply, role: R
             Said::Nothing | Said::Malformed => return,
         },
     };
-    let answered = shared.link().answer(reply, kind, payload, &shared.identity, shared.clock.mono());
     // No payload that this node makes is over 1 MiB.
-    if let Ok(answer) = answered {
+    if let Ok(answer) = reply.message(kind, payload, &shared.identity) {
+        shared.link().answered(&reply, &answer, shared.clock.mono());
         send(socket, &answer, reply.to, shared).await;
     }
 }

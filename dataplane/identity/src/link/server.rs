@@ -68,33 +68,11 @@ impl Server {
         self.take(message, source, keys, now).unwrap_or_else(|reason| self.drop(reason))
     }
 
-    /// Answers a message, and returns what to send to [`Reply::to`]. [`FabricError::Limit`] where the payload is over
-    /// 1 MiB.
-    pub fn answer(
-        &mut self,
-        reply: Reply,
-        kind: MsgType,
-        payload: Vec<u8>,
-        node: &Identity,
-        now: Nanos,
-    ) -> Result<Arc<Message<'static>>, FabricError> {
-        if payload.len() > MAX_MESSAGE {
-            return Err(FabricError::Limit("payload"));
-        }
-        let message = Message {
-            kind,
-            sender: node.id(),
-            request_id: reply.request_id,
-            nonce: reply.nonce,
-            v2: reply.v2 && payload.len() > MAX_DATAGRAM_PAYLOAD,
-            payload: payload.into(),
-            signature: None,
-        };
-        let message = Arc::new(if reply.signed { message.signed(node) } else { message });
+    /// Keeps an answer for copies of its request. To be called before the answer is sent.
+    pub fn answered(&mut self, reply: &Reply, answer: &Arc<Message<'static>>, now: Nanos) {
         if reply.once {
-            self.answers.keep(reply.asked(), Answered { to: reply.to, message: Arc::clone(&message) }, now);
+            self.answers.keep(reply.asked(), Answered { to: reply.to, message: Arc::clone(answer) }, now);
         }
-        Ok(message)
     }
 
     /// Drops what has lived too long. For times when nothing is received.
@@ -162,6 +140,29 @@ impl Server {
 }
 
 impl Reply {
+    /// The answer to the message, signed by `node` where the message was signed. [`FabricError::Limit`] where the
+    /// payload is over 1 MiB.
+    pub fn message(
+        &self,
+        kind: MsgType,
+        payload: Vec<u8>,
+        node: &Identity,
+    ) -> Result<Arc<Message<'static>>, FabricError> {
+        if payload.len() > MAX_MESSAGE {
+            return Err(FabricError::Limit("payload"));
+        }
+        let message = Message {
+            kind,
+            sender: node.id(),
+            request_id: self.request_id,
+            nonce: self.nonce,
+            v2: self.v2 && payload.len() > MAX_DATAGRAM_PAYLOAD,
+            payload: payload.into(),
+            signature: None,
+        };
+        Ok(Arc::new(if self.signed { message.signed(node) } else { message }))
+    }
+
     fn asked(&self) -> Asked {
         Asked { sender: self.sender, request_id: self.request_id, nonce: self.nonce }
     }
@@ -169,7 +170,7 @@ impl Reply {
 
 /// Whether a message that came by UDP bears the signatures that its type requires.
 fn authenticate(message: &Message<'_>, keys: &Enrolled) -> Result<(), Drop> {
-    let enrolled = || keys.get(message.sender).copied().ok_or(Drop::Unenrolled);
+    let enrolled = || keys.get(message.sender).ok_or(Drop::Unenrolled);
     let key = match message.kind {
         MsgType::Response | MsgType::PageResponse => return Err(Drop::Unexpected),
         MsgType::Request => {
