@@ -315,7 +315,7 @@ fn signatures_are_required_where_the_type_says_so() {
 
 #[test]
 fn notices_are_signed_and_taken_once() {
-    let mut notices = Notices::new(500);
+    let notices = Notices::new(500);
     let mut server = Server::default();
     for len in [25, 5000] {
         let notice = notices.sign(&who(3), MsgType::Announce, vec![4; len]).unwrap();

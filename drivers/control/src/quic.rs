@@ -165,6 +165,7 @@ async fn one_op(
         v2: false,
         signature: None,
     };
+    let answer = if message.signature.is_some() { answer.signed(&shared.identity) } else { answer };
     // Whoever asked may be gone.
     if let Ok(Ok(())) = timeout(PATIENCE, send.write_all(&answer.to_frame())).await {
         let _ = send.finish();

@@ -1,12 +1,12 @@
 //! The node behind its listeners: one lock, and answers that wait for the journal.
 
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicU64, Ordering::Relaxed},
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use berth_fabric::{Answer, Effects, Node, Outcome, Recovered, Request, Step, discovery::Relay, journal::Record};
-use berth_identity::{Identity, link::Server};
+use berth_identity::{
+    Identity,
+    link::{Notices, Server},
+};
 use berth_journal::{Journal, Ticket};
 use berth_lease::{Quiescence, Regions, Table};
 use berth_lease_io::Totals;
@@ -41,8 +41,8 @@ pub(crate) struct Shared {
     pub(crate) journal: Journal,
     /// Payloads of REVOKE_BROADCAST frames to send.
     broadcasts: mpsc::UnboundedSender<Vec<u8>>,
-    /// Of messages that the node sends on its own.
-    nonce: AtomicU64,
+    /// Makes the messages that the node sends on its own.
+    pub(crate) notices: Notices,
     /// Locked first, where several are.
     link: Mutex<Server>,
     /// Locked second.
@@ -87,7 +87,7 @@ impl Shared {
             ops: Arc::new(Semaphore::new(MAX_OPS)),
             journal,
             broadcasts,
-            nonce: AtomicU64::new(first_nonce),
+            notices: Notices::new(first_nonce),
             link: Mutex::new(link),
             node: Mutex::new(node),
             relay: Mutex::default(),
@@ -108,11 +108,6 @@ impl Shared {
     /// What the relay knows of other nodes.
     pub(crate) fn relay(&self) -> MutexGuard<'_, Relay> {
         self.relay.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The nonce of the next message that the node sends on its own.
-    pub(crate) fn next_nonce(&self) -> u64 {
-        self.nonce.fetch_add(1, Relaxed)
     }
 
     /// Executes one op to its end and returns the payload of its RESPONSE; `None` where nothing may be answered. Must

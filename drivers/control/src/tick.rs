@@ -3,7 +3,6 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use berth_fabric::discovery::ANNOUNCE_TTL_SECS;
-use berth_identity::link::Message;
 use berth_wire::fabric::MsgType;
 use tokio::{
     net::UdpSocket,
@@ -65,17 +64,8 @@ pub(crate) async fn speak(
 
 /// Sends a signed message to each of `relays`.
 pub(crate) async fn tell(socket: &UdpSocket, relays: &[SocketAddr], kind: MsgType, payload: Vec<u8>, shared: &Shared) {
-    let nonce = shared.next_nonce();
-    let message = Message {
-        kind,
-        sender: shared.identity.id(),
-        request_id: nonce,
-        nonce,
-        payload: payload.into(),
-        v2: true,
-        signature: None,
-    };
-    let message = message.signed(&shared.identity);
+    // No payload that this node makes is over 1 MiB.
+    let Ok(message) = shared.notices.sign(&shared.identity, kind, payload) else { return };
     for relay in relays {
         send(socket, &message, *relay, shared).await;
     }

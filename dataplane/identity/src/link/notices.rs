@@ -1,5 +1,7 @@
 //! Messages that nobody asked for: ANNOUNCE, WITHDRAW and `REVOKE_BROADCAST`.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use berth_wire::fabric::{FabricError, MAX_DATAGRAM_PAYLOAD, MAX_MESSAGE, MsgType};
 
 use super::Message;
@@ -8,23 +10,22 @@ use crate::Identity;
 /// Makes a node's own messages, one nonce after the other. A node has one of these.
 #[derive(Debug)]
 pub struct Notices {
-    next_nonce: u64,
+    next_nonce: AtomicU64,
 }
 
 impl Notices {
     /// Starts at `first_nonce`, the time in microseconds since the epoch.
     pub fn new(first_nonce: u64) -> Self {
-        Self { next_nonce: first_nonce }
+        Self { next_nonce: AtomicU64::new(first_nonce) }
     }
 
     /// A message that `node` signs, for [`Message::frames`]; the same one may go to several peers.
     /// [`FabricError::Limit`] where the payload is over 1 MiB.
-    pub fn sign(&mut self, node: &Identity, kind: MsgType, payload: Vec<u8>) -> Result<Message<'static>, FabricError> {
+    pub fn sign(&self, node: &Identity, kind: MsgType, payload: Vec<u8>) -> Result<Message<'static>, FabricError> {
         if payload.len() > MAX_MESSAGE {
             return Err(FabricError::Limit("payload"));
         }
-        let nonce = self.next_nonce;
-        self.next_nonce += 1;
+        let nonce = self.next_nonce.fetch_add(1, Ordering::Relaxed);
         // Fragments are told apart by sender and request id.
         let message = Message {
             kind,
