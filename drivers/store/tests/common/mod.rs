@@ -1,17 +1,15 @@
-//! Waiting for completions, and file systems and devices that go away with the test.
+//! Waiting for completions.
 
-use std::{
-    path::{Path, PathBuf},
-    process::Command,
-    sync::{
-        Arc, Mutex,
-        mpsc::{Receiver, Sender, channel},
-    },
+mod mount;
+
+use std::sync::{
+    Arc, Mutex,
+    mpsc::{Receiver, Sender, channel},
 };
 
 use berth_lease::{BlockDone, BlockError, BlockOp, BlockRequest, Blocks};
 use berth_store::BlockEngine;
-use tempfile::TempDir;
+pub(crate) use mount::{Loop, private_tmpfs};
 
 pub(crate) struct Done {
     pub(crate) tag: u64,
@@ -73,41 +71,4 @@ pub(crate) fn count(engine: &BlockEngine, wanted: &str) -> u64 {
     let mut found = None;
     engine.counters(&mut |name, value| found = found.or((name == wanted).then_some(value)));
     found.expect(wanted)
-}
-
-/// A memory file system that this thread and those it starts see, until they end. None without the right to mount.
-pub(crate) fn private_tmpfs(size: &str) -> Option<TempDir> {
-    let dir = TempDir::new().unwrap();
-    // SAFETY: no pointers.
-    if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
-        return None;
-    }
-    let mount = |args: &[&str]| Command::new("mount").args(args).status().is_ok_and(|status| status.success());
-    let mounted = mount(&["--make-rprivate", "/"])
-        && mount(&["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs", dir.path().to_str().unwrap()]);
-    mounted.then_some(dir)
-}
-
-/// A loop device, taken down when dropped.
-pub(crate) struct Loop(PathBuf);
-
-impl Loop {
-    /// On a new file. None without the right or a free device.
-    pub(crate) fn new(file: &Path, len: u64, sectors: u32) -> Option<Self> {
-        std::fs::File::create(file).and_then(|file| file.set_len(len)).unwrap();
-        let sectors = sectors.to_string();
-        let setup = Command::new("losetup").args(["--find", "--show", "--sector-size", &sectors]).arg(file).output();
-        let setup = setup.ok().filter(|setup| setup.status.success())?;
-        Some(Self(String::from_utf8(setup.stdout).unwrap().trim().into()))
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup").arg("--detach").arg(&self.0).status();
-    }
 }
