@@ -200,7 +200,8 @@ impl<H: Host> Node<H> {
 
     /// Takes back every lease that was allocated under a token.
     pub(crate) fn revoke_leases_of(&mut self, token: u128, now: Now, outcome: &mut Outcome) {
-        let revoked = self.leases.revoke_token(token, now.mono);
+        let mut revoked = self.leases.revoke_token(token, now.mono);
+        revoked.extend(self.revoke_moves_of(token));
         if revoked.is_empty() {
             return;
         }

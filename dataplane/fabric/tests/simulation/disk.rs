@@ -1,0 +1,171 @@
+//! The journal file and the bytes of regions, as far as they outlive the process.
+
+use std::sync::{Arc, Mutex};
+
+use berth_fabric::{
+    Recovered,
+    journal::{Record, Replay, encode, frame_header, header},
+};
+use berth_lease::{BlockRequest, Blocks, Bytes, Region, RegionKind, Regions, Storage};
+use fastrand::Rng;
+
+/// Bytes of each region: so few that leases compete for them.
+pub const REGION: u64 = 64 << 10;
+
+/// Bytes behind a lock.
+#[derive(Clone)]
+pub struct Heap(Arc<Mutex<Vec<u8>>>);
+
+impl Heap {
+    fn new() -> Self {
+        Self(Arc::new(Mutex::new(vec![0; REGION as usize])))
+    }
+}
+
+impl Bytes for Heap {
+    fn len(&self) -> u64 {
+        REGION
+    }
+    fn read(&self, at: u64, into: &mut [u8]) {
+        let at = at as usize;
+        into.copy_from_slice(&self.0.lock().unwrap()[at..at + into.len()]);
+    }
+    fn write(&self, at: u64, from: &[u8]) {
+        let at = at as usize;
+        self.0.lock().unwrap()[at..at + from.len()].copy_from_slice(from);
+    }
+    fn zero(&self, at: u64, len: u64) {
+        self.0.lock().unwrap()[at as usize..(at + len) as usize].fill(0);
+    }
+}
+
+/// A disk: the node sees that it does not forget, and leaves its bytes to the host.
+struct Disk;
+
+impl Blocks for Disk {
+    fn len(&self) -> u64 {
+        REGION
+    }
+    fn submit(&self, _: BlockRequest) {
+        unreachable!("the simulated host does all block I/O")
+    }
+}
+
+/// Memory, which a restart clears, and a disk, which it does not.
+pub struct Stores {
+    memory: Heap,
+    disk: Heap,
+}
+
+impl Stores {
+    pub fn new() -> Self {
+        Self { memory: Heap::new(), disk: Heap::new() }
+    }
+
+    pub fn lose_memory(&mut self) {
+        self.memory = Heap::new();
+    }
+
+    pub fn regions(&self) -> Regions {
+        let region = |name: &str, kind, storage| Region { name: name.into(), kind, numa: None, storage };
+        Regions::new(vec![
+            region("memory", RegionKind::Memory, Storage::Bytes(Arc::new(self.memory.clone()))),
+            region("disk", RegionKind::Block, Storage::Blocks(Arc::new(Disk))),
+        ])
+    }
+
+    pub fn heap(&self, region: u16) -> &Heap {
+        [&self.memory, &self.disk][usize::from(region)]
+    }
+}
+
+/// A journal file, its records that are not written yet, and the frame that is being written.
+pub struct Journal {
+    file: Vec<u8>,
+    id: u64,
+    sequence: u64,
+    staged: Vec<u8>,
+    /// How many batches were staged, and how many are durable.
+    pub staged_to: u64,
+    pub durable_to: u64,
+    writing: Option<(Vec<u8>, u64)>,
+}
+
+impl Journal {
+    pub fn new(id: u64) -> Self {
+        Self {
+            file: header(id).to_vec(),
+            id,
+            sequence: 1,
+            staged: Vec::new(),
+            staged_to: 0,
+            durable_to: 0,
+            writing: None,
+        }
+    }
+
+    /// Adds a batch, and returns its number: it is durable once `durable_to` is as high.
+    pub fn stage(&mut self, records: &[Record]) -> u64 {
+        for record in records {
+            encode(record, &mut self.staged);
+        }
+        self.staged_to += 1;
+        self.staged_to
+    }
+
+    /// Begins to write what is staged; true where there is something and nothing else is being written.
+    pub fn begin(&mut self) -> bool {
+        if self.writing.is_some() || self.durable_to == self.staged_to {
+            return false;
+        }
+        let records = std::mem::take(&mut self.staged);
+        let mut frame = frame_header(self.id, self.sequence, &records).to_vec();
+        frame.extend(records);
+        self.sequence += 1;
+        self.writing = Some((frame, self.staged_to));
+        true
+    }
+
+    /// What is being written is durable.
+    pub fn end(&mut self) {
+        let (frame, to) = self.writing.take().expect("a write ends once");
+        self.file.extend(frame);
+        self.durable_to = to;
+    }
+
+    /// Makes records durable at once.
+    pub fn write_now(&mut self, records: &[Record]) {
+        self.stage(records);
+        assert!(self.begin());
+        self.end();
+    }
+
+    /// Writes a new file of the same state.
+    pub fn compact(&mut self, id: u64) {
+        let mut state: Recovered = Replay::new(&self.file).unwrap().map(Result::unwrap).collect();
+        let mut compacted = Self::new(id);
+        compacted.write_now(&state.records());
+        (self.file, self.id, self.sequence) = (compacted.file, id, compacted.sequence);
+    }
+
+    /// The process dies: the frame that was being written may have got to the disk in part, or whole.
+    pub fn crash(&mut self, random: &mut Rng) -> Recovered {
+        if let Some((frame, to)) = self.writing.take() {
+            let cut = random.usize(0..=frame.len());
+            self.file.extend(&frame[..cut]);
+            if cut == frame.len() {
+                self.durable_to = to;
+            }
+        }
+        self.staged.clear();
+        let mut replay = Replay::new(&self.file).expect("only the tail is torn");
+        let recovered = replay.by_ref().map(|record| record.expect("only the tail is torn")).collect();
+        self.sequence = replay.next_sequence();
+        if let Some(berth_fabric::journal::End::Torn { at, .. }) = replay.end() {
+            self.file.truncate(at as usize);
+        }
+        // What was staged and is not durable never will be.
+        self.staged_to = self.durable_to;
+        recovered
+    }
+}

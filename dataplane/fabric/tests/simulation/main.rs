@@ -1,0 +1,73 @@
+//! A whole node in virtual time: clients over a network that loses, copies and reorders, a journal that takes its time
+//! and is cut by crashes, and an oracle that knows what may happen.
+//!
+//! `BERTH_SIM_SEEDS=10000 cargo test --release -p berth-fabric --test simulation` runs more seeds;
+//! `BERTH_SIM_SEED=<n>` replays one, and prints what happens.
+
+#![allow(unreachable_pub)] // its modules are nobody else's
+
+mod client;
+mod disk;
+mod oracle;
+mod world;
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+/// Seeds of a run that says nothing else.
+const SEEDS: u64 = 200;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|value| value.parse().ok())
+}
+
+/// At most one holder of a byte at a time, no access after a revocation was answered, no lease that comes back, nothing
+/// executed twice, and nothing lost that was answered.
+#[test]
+fn invariants_hold_for_every_seed() {
+    if let Some(seed) = number("BERTH_SIM_SEED") {
+        let summary = world::run(seed, true);
+        println!("{summary:?}");
+        return;
+    }
+    let seeds = number("BERTH_SIM_SEEDS").unwrap_or(SEEDS);
+    let next = AtomicU64::new(0);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let totals = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut total = world::Summary::default();
+                    loop {
+                        let seed = next.fetch_add(1, Ordering::Relaxed);
+                        if seed >= seeds {
+                            return total;
+                        }
+                        let run = catch_unwind(AssertUnwindSafe(|| world::run(seed, false)));
+                        let Ok(summary) = run else {
+                            panic!(
+                                "seed {seed} failed; replay it with BERTH_SIM_SEED={seed} cargo test -p berth-fabric \
+                                 --test simulation -- --nocapture"
+                            );
+                        };
+                        total.add(&summary);
+                    }
+                })
+            })
+            .collect();
+        let mut totals = world::Summary::default();
+        for worker in workers {
+            match worker.join() {
+                Ok(total) => totals.add(&total),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        totals
+    });
+    println!("{seeds} seeds: {totals:?}");
+    // A simulation in which nothing happens proves nothing.
+    assert!(totals.grants >= seeds && totals.served >= 5 * seeds && totals.refused >= seeds, "{totals:?}");
+    assert!(totals.restarts >= seeds / 2 && totals.revocations * 10 >= seeds && totals.relocations * 20 >= seeds);
+}

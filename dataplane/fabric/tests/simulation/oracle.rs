@@ -1,0 +1,230 @@
+//! What may be observed, kept apart from the node: the oracle sees requests, answers and accesses, never the node's
+//! own state, but for what the node must still have after a restart.
+
+use std::collections::{HashMap, HashSet};
+
+use berth_lease::{LeaseId, Leases, Standing, Status};
+use berth_port::Nanos;
+
+/// A lease as far as it can be told from outside.
+#[derive(Debug)]
+pub struct Known {
+    pub holder: u128,
+    pub token: u128,
+    pub region: u16,
+    pub base: u64,
+    pub len: u64,
+    pub generation: u64,
+    /// No access may begin from then on, whatever was answered: what the last executed grant or renewal says.
+    pub expires_at_most: u64,
+    /// The longest that it ever was to live: a shorter renewal that was not answered may be forgotten.
+    pub expires_ever: u64,
+    /// Its bytes may be another's from then on.
+    pub ends_at_most: u64,
+    /// Until then accesses must be served, also after a restart: what was answered.
+    pub expires_at_least: Option<u64>,
+    /// It was freed, revoked or moved: no access may begin.
+    pub over: bool,
+    /// That was answered: it must never come back.
+    pub over_for_good: bool,
+    /// Tag by slot; nothing written is 0.
+    pub contents: HashMap<u64, u64>,
+}
+
+/// What is learnt when an answer leaves the node.
+#[derive(Debug)]
+pub enum Note {
+    Nothing,
+    /// A grant or a renewal until then.
+    Lives(u128, u64),
+    /// These are over, by the revocation of a token or otherwise.
+    Over(Vec<u128>, Option<u128>),
+    Fence(u64),
+}
+
+#[derive(Debug, Default)]
+pub struct Oracle {
+    pub leases: HashMap<u128, Known>,
+    /// Lease by key, those of imported handles included.
+    pub keys: HashMap<u64, u128>,
+    /// Tokens whose revocation was executed in this run, or was answered.
+    revoked: HashMap<u128, bool>,
+    /// The highest fence that was answered.
+    pub fence: Option<u64>,
+    /// Sender and nonce of what was executed with an effect, by the batch of its records; 0: durable.
+    executed: HashMap<(u128, u64), u64>,
+    /// What was executed since the last start.
+    this_run: HashSet<(u128, u64)>,
+}
+
+impl Oracle {
+    /// A request is about to be executed.
+    pub fn executes(&mut self, sender: u128, nonce: u64) {
+        assert!(self.this_run.insert((sender, nonce)), "a request was executed twice in one run");
+        assert!(!self.executed.contains_key(&(sender, nonce)), "a durable request was executed again after a restart");
+    }
+
+    /// It had an effect that the journal keeps in this batch.
+    pub fn journaled(&mut self, sender: u128, nonce: u64, batch: u64) {
+        self.executed.insert((sender, nonce), batch);
+    }
+
+    pub fn granted(&mut self, id: u128, known: Known, now: u64) {
+        assert!(!self.revoked.contains_key(&known.token), "a grant under a revoked token");
+        for (other, lease) in &self.leases {
+            let apart = lease.region != known.region
+                || lease.base + lease.len <= known.base
+                || known.base + known.len <= lease.base;
+            assert!(
+                apart || lease.over || now >= lease.ends_at_most,
+                "lease {id:032x} has bytes of {other:032x}, which is not over"
+            );
+        }
+        self.keys.insert(id as u64, id);
+        self.leases.insert(id, known);
+    }
+
+    /// A lease was renewed until then.
+    pub fn renewed(&mut self, id: u128, until: u64) {
+        let lease = self.leases.get_mut(&id).expect("a lease that was never granted was renewed");
+        assert!(!lease.over, "lease {id:032x} was renewed after it was over");
+        lease.ends_at_most = lease.ends_at_most - lease.expires_at_most + until;
+        lease.expires_at_most = until;
+        lease.expires_ever = lease.expires_ever.max(until);
+        lease.expires_at_least = lease.expires_at_least.map(|least| least.min(until));
+    }
+
+    /// These leases are over from now on.
+    pub fn ended(&mut self, ids: &[u128]) {
+        for id in ids {
+            if let Some(lease) = self.leases.get_mut(id) {
+                lease.over = true;
+            }
+        }
+    }
+
+    /// Leases that a revocation of `token` must end; it is executed now.
+    pub fn revokes(&mut self, token: u128) -> Vec<u128> {
+        self.revoked.entry(token).or_insert(false);
+        let under: Vec<u128> =
+            self.leases.iter().filter(|(_, lease)| lease.token == token).map(|(id, _)| *id).collect();
+        self.ended(&under);
+        under
+    }
+
+    pub fn is_revoked(&self, token: u128) -> bool {
+        self.revoked.contains_key(&token)
+    }
+
+    /// A move failed: its source lives after all.
+    pub fn lives_again(&mut self, id: u128) {
+        self.leases.get_mut(&id).expect("it is known").over = false;
+    }
+
+    pub fn answered(&mut self, note: &Note) {
+        match note {
+            Note::Nothing => {}
+            Note::Lives(id, until) => {
+                if let Some(lease) = self.leases.get_mut(id) {
+                    lease.expires_at_least = Some((*until).min(lease.expires_at_most));
+                }
+            }
+            Note::Over(ids, token) => {
+                for id in ids {
+                    let lease = self.leases.get_mut(id).expect("it is known");
+                    assert!(lease.over, "lease {id:032x} lives though its end is answered");
+                    lease.over_for_good = true;
+                }
+                if let Some(token) = token {
+                    self.revoked.insert(*token, true);
+                }
+            }
+            Note::Fence(epoch) => self.fence = self.fence.max(Some(*epoch)),
+        }
+    }
+
+    /// An access was admitted at `now`; its lease.
+    pub fn begins(&self, key: u64, generation: u64, now: u64) -> u128 {
+        let id = self.keys.get(&key).expect("an access to something that was never granted");
+        let lease = &self.leases[id];
+        assert!(!lease.over, "an access to lease {id:032x} began after it was over");
+        assert!(now < lease.expires_at_most, "an access to lease {id:032x} began after it expired");
+        assert_eq!(lease.generation, generation, "an access to bytes of an older generation");
+        *id
+    }
+
+    /// Bytes of an admitted access are read or written now.
+    pub fn touches(&self, id: u128) {
+        assert!(!self.leases[&id].over_for_good, "an access to lease {id:032x} went on after its end was answered");
+    }
+
+    pub fn wrote(&mut self, id: u128, slot: u64, tag: u64) {
+        self.leases.get_mut(&id).expect("it is known").contents.insert(slot, tag);
+    }
+
+    pub fn read(&self, id: u128, slot: u64, found: u64) {
+        let expected = self.leases[&id].contents.get(&slot).copied().unwrap_or(0);
+        assert_eq!(found, expected, "slot {slot} of lease {id:032x}");
+    }
+
+    /// The bytes of one lease were copied to another.
+    pub fn copied(&mut self, from: u128, to: u128) {
+        let contents = self.leases[&from].contents.clone();
+        let slots = self.leases[&from].len / super::world::SLOT;
+        let target = &mut self.leases.get_mut(&to).expect("it is known").contents;
+        for slot in 0..slots {
+            target.insert(slot, contents.get(&slot).copied().unwrap_or(0));
+        }
+    }
+
+    /// The process died with everything up to a batch durable.
+    pub fn crashed(&mut self, durable_to: u64) {
+        self.this_run.clear();
+        self.executed.retain(|_, batch| *batch <= durable_to);
+        self.executed.values_mut().for_each(|batch| *batch = 0);
+        self.revoked.retain(|_, answered| *answered);
+        self.keys.clear();
+    }
+
+    /// A node has started: it must have everything that was answered, and nothing that is over.
+    pub fn restarted(&mut self, leases: &Leases, fence: Option<u64>, mono: Nanos, now: u64) {
+        let time = |at: Nanos| now + at.0 - mono.0;
+        assert!(fence >= self.fence, "the fence {:?} is lost: {fence:?}", self.fence);
+        for (id, known) in &mut self.leases {
+            let status = leases.query(LeaseId(*id), mono).map(|(status, _)| status);
+            if known.over_for_good {
+                assert!(
+                    matches!(status, None | Some(Status::Revoked)),
+                    "lease {id:032x} is back after its end was answered"
+                );
+                continue;
+            }
+            let must_live = !known.over && known.expires_at_least.is_some_and(|until| now < until);
+            if must_live {
+                assert_eq!(status, Some(Status::Active), "lease {id:032x} is lost");
+            }
+            let Some(lease) = leases.get(LeaseId(*id)).filter(|lease| lease.standing == Standing::Live) else {
+                known.over = true;
+                continue;
+            };
+            // What was executed and not answered may have been forgotten.
+            known.over = false;
+            let place = (lease.region.unwrap().0, lease.base, lease.len, lease.holder, lease.token);
+            assert_eq!(place, (known.region, known.base, known.len, known.holder, known.token), "lease {id:032x}");
+            let (expires, ends) = (time(lease.expires), time(lease.ends()));
+            assert!(status != Some(Status::Active) || expires <= known.expires_ever, "lease {id:032x} lives longer");
+            (known.expires_at_most, known.ends_at_most) = (expires, ends);
+            if known.region == 0 {
+                assert!(lease.generation.0 > known.generation, "lease {id:032x} lost its bytes and does not tell");
+                known.generation = lease.generation.0;
+                known.contents.clear();
+            } else {
+                assert_eq!(lease.generation.0, known.generation, "lease {id:032x}");
+            }
+            self.keys.insert(*id as u64, *id);
+        }
+        for lease in leases.active(mono) {
+            assert!(self.leases.contains_key(&lease.id.0), "lease {} was never granted", lease.id);
+        }
+    }
+}
