@@ -159,7 +159,7 @@ fn nothing_is_served_after_a_revocation_is_quiet() {
                 buf[32..40].copy_from_slice(&(counter | 1 << 63).to_be_bytes());
                 let mut frame = berth_port::Frame::new(&mut buf, 40, 40, peer());
                 assert_eq!(service.handle(&mut frame, at(NOW)), Verdict::Reply);
-                match Status::from_byte(frame.data()[0]).unwrap() {
+                match Status::from_code(frame.data()[0]).unwrap() {
                     Status::Ok => {}
                     Status::LeaseRevoked => {
                         refusals.fetch_add(1, Ordering::Relaxed);

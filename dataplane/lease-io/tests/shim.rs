@@ -105,7 +105,7 @@ fn refusals_are_statuses() {
     let mut status = |fields: &Fields, data: &[u8], now| {
         let (echo, data) = ask(&mut service, fields, data, now);
         assert_eq!((echo.length, data.len(), echo.request_id, echo.offset), (0, 0, 77, fields.offset));
-        IoStatus::from_byte(echo.status).unwrap()
+        IoStatus::from_code(echo.status).unwrap()
     };
     // The same key, another id.
     let other = Fields { lease_id: MEMORY.0 ^ 1 << 100, ..read };

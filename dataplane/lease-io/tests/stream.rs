@@ -82,7 +82,7 @@ fn status(stream: &mut Stream, message: &[u8], now: Nanos) -> IoStatus {
     assert_eq!(*id, if *op == Op::ReadResp { 2 } else { 3 });
     assert_eq!(payload.len(), if *op == Op::ReadResp { 8 } else { 4 }, "fixed fields and no data");
     assert!(payload[1..].iter().all(|byte| *byte == 0));
-    IoStatus::from_byte(payload[0]).unwrap()
+    IoStatus::from_code(payload[0]).unwrap()
 }
 
 /// What the stream says before it closes.

@@ -48,7 +48,7 @@ fn refusals_are_statuses_in_the_order_of_the_profile() {
     let mut status = |message: &[u8], now| {
         let answer = handle(&mut service, message, ROOM, now).expect("every whole header is answered");
         assert_eq!(answer.len(), 1);
-        Status::from_byte(answer[0]).unwrap()
+        Status::from_code(answer[0]).unwrap()
     };
     let unknown = Request::new(Opcode::Read, key(MEMORY).0 ^ 1, GENERATION, 0, 8);
     assert_eq!(status(unknown.as_bytes(), NOW), Status::UnknownLease);

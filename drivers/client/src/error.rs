@@ -29,10 +29,10 @@ pub enum Error {
         code: u16,
     },
     /// FBMU, FBBU, FBMT or FBBT refused an access.
-    #[error("the node answered {}: {}", .0.name(), meaning(*.0))]
+    #[error("the node answered {}: {}", .0, .0.meaning())]
     Access(IoStatus),
     /// A two-sided access was refused.
-    #[error("the node answered {}", .0.name())]
+    #[error("the node answered {}: {}", .0, .0.meaning())]
     TwoSided(two_sided::Status),
     /// The node closed the connection: its lease has ended, or something was not in order.
     #[error("the node closed the connection; the lease may have ended")]
@@ -100,17 +100,4 @@ pub enum Error {
     /// The system gives no random bytes.
     #[error("no random bytes: {0}")]
     Random(#[from] getrandom::Error),
-}
-
-fn meaning(status: IoStatus) -> &'static str {
-    match status {
-        IoStatus::Ok => "done",
-        IoStatus::InvalidLease => "there is no such lease: never granted, or freed",
-        IoStatus::Expired => "the lease has expired",
-        IoStatus::Fenced => "the lease was revoked, is of an older generation, or its token did not allow this",
-        IoStatus::OutOfRange => "outside the lease",
-        IoStatus::BadLength => "no bytes, or more than one operation may have",
-        IoStatus::Busy => "too much is under way; try again",
-        IoStatus::Internal => "the storage failed",
-    }
 }

@@ -126,7 +126,7 @@ impl Shim {
         let fields = header.fields()?;
         let ours = (self.kind, wanted, self.request_id, self.lease_id);
         let found = (fields.kind, fields.op, fields.request_id, fields.lease_id);
-        IoStatus::from_byte(fields.status).filter(|_| found == ours)
+        IoStatus::from_code(fields.status).filter(|_| found == ours)
     }
 
     pub(super) async fn read(&mut self, offset: u64, len: u32) -> Result<Vec<u8>, Error> {
@@ -167,7 +167,7 @@ impl TwoSided {
                 continue;
             };
             let status = answer.first().copied().ok_or(FabricError::Truncated)?;
-            return match Status::from_byte(status) {
+            return match Status::from_code(status) {
                 Some(Status::Ok) => {
                     answer.remove(0);
                     Ok(answer)

@@ -65,7 +65,7 @@ fn payload_len(kind: Kind, header: &[u8], wanted: Op, request_id: u32) -> Result
 }
 
 fn status(byte: u8) -> Result<(), Error> {
-    match IoStatus::from_byte(byte) {
+    match IoStatus::from_code(byte) {
         Some(IoStatus::Ok) => Ok(()),
         Some(status) => Err(Error::Access(status)),
         None => Err(FabricError::Value("status").into()),

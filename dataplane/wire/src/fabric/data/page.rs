@@ -6,84 +6,41 @@ use zerocopy::{
     network_endian::{U32, U128},
 };
 
+use super::super::{
+    codec::{FabricError, Reader, Wire},
+    macros::codes,
+};
+
 /// The profile that both payloads begin with.
 pub const PROFILE: u16 = 0x0A01;
 
 /// Bytes before an operation's body: the profile and the op.
 pub const HEAD: usize = 3;
 
-/// A page operation's code.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Op {
-    /// `PAGE_READ`.
-    Read = 0x10,
-    /// `PAGE_WRITE`.
-    Write = 0x11,
-    /// `PAGE_COPY`.
-    Copy = 0x12,
-    /// `PAGE_ZERO`.
-    Zero = 0x13,
-    /// `PAGE_ADVISE`.
-    Advise = 0x14,
-    /// `PAGE_QUERY`.
-    Query = 0x15,
-}
-
-impl Op {
-    fn from_byte(byte: u8) -> Option<Self> {
-        [Self::Read, Self::Write, Self::Copy, Self::Zero, Self::Advise, Self::Query]
-            .into_iter()
-            .find(|op| *op as u8 == byte)
+codes! {
+    /// A page operation's code.
+    pub enum Op: u8 {
+        Read = 0x10, "PAGE_READ", "read bytes of a page";
+        Write = 0x11, "PAGE_WRITE", "write bytes of a page";
+        Copy = 0x12, "PAGE_COPY", "copy one page over another";
+        Zero = 0x13, "PAGE_ZERO", "zero a page";
+        Advise = 0x14, "PAGE_ADVISE", "replace a page's advice";
+        Query = 0x15, "PAGE_QUERY", "ask for a page's state";
     }
-}
 
-/// How a page operation ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Status {
-    /// Done.
-    Ok = 0x00,
-    /// No such lease of this holder.
-    LeaseNotFound = 0x01,
-    /// The lease takes no accesses.
-    LeaseNotActive = 0x02,
-    /// The lease's time is over.
-    LeaseExpired = 0x03,
-    /// The lease has been revoked.
-    LeaseRevoked = 0x04,
-    /// The lease is fenced, or its token lacked the right.
-    LeaseFenced = 0x05,
-    /// The range leaves the page, or the page the lease.
-    PageOutOfRange = 0x06,
-    /// The node has no room for it.
-    InsufficientCapacity = 0x07,
-    /// `PAGE_COPY`: no such source lease.
-    SrcLeaseNotFound = 0x08,
-    /// `PAGE_COPY`: no such destination lease.
-    DstLeaseNotFound = 0x09,
-    /// `PAGE_COPY`: one of the leases is another holder's.
-    CrossTenantCopyDenied = 0x0A,
-}
-
-impl Status {
-    const ALL: [Self; 11] = [
-        Self::Ok,
-        Self::LeaseNotFound,
-        Self::LeaseNotActive,
-        Self::LeaseExpired,
-        Self::LeaseRevoked,
-        Self::LeaseFenced,
-        Self::PageOutOfRange,
-        Self::InsufficientCapacity,
-        Self::SrcLeaseNotFound,
-        Self::DstLeaseNotFound,
-        Self::CrossTenantCopyDenied,
-    ];
-
-    /// The status of a byte; `None` for bytes nobody defined.
-    pub fn from_byte(byte: u8) -> Option<Self> {
-        Self::ALL.get(usize::from(byte)).copied()
+    /// How a page operation ended.
+    pub enum Status: u8 {
+        Ok = 0x00, "OK", "done";
+        LeaseNotFound = 0x01, "LEASE_NOT_FOUND", "no such lease of this holder";
+        LeaseNotActive = 0x02, "LEASE_NOT_ACTIVE", "the lease takes no accesses";
+        LeaseExpired = 0x03, "LEASE_EXPIRED", "the lease has expired";
+        LeaseRevoked = 0x04, "LEASE_REVOKED", "the lease was revoked";
+        LeaseFenced = 0x05, "LEASE_FENCED", "the lease is fenced, or its token did not allow this";
+        PageOutOfRange = 0x06, "PAGE_OUT_OF_RANGE", "the range leaves the page, or the page the lease";
+        InsufficientCapacity = 0x07, "INSUFFICIENT_CAPACITY", "the node has no room for it";
+        SrcLeaseNotFound = 0x08, "SRC_LEASE_NOT_FOUND", "no such source lease";
+        DstLeaseNotFound = 0x09, "DST_LEASE_NOT_FOUND", "no such destination lease";
+        CrossTenantCopyDenied = 0x0A, "CROSS_TENANT_COPY_DENIED", "one of the leases is another holder's";
     }
 }
 
@@ -173,7 +130,7 @@ fn split(payload: &[u8]) -> Option<(Op, &[u8])> {
     if u16::from_be_bytes([high, low]) != PROFILE {
         return None;
     }
-    Some((Op::from_byte(op)?, body))
+    Some((Op::from_code(op)?, body))
 }
 
 impl<'a> Request<'a> {
@@ -269,7 +226,7 @@ impl<'a> Response<'a> {
     pub fn parse(payload: &'a [u8]) -> Option<Self> {
         let (op, body) = split(payload)?;
         let (&status, body) = body.split_first()?;
-        match (op, Status::from_byte(status)?) {
+        match (op, Status::from_code(status)?) {
             (Op::Read, Status::Ok) => Some(Self::Data(body)),
             (Op::Query, Status::Ok) => {
                 let body: &[u8; 22] = body.try_into().ok()?;
@@ -359,7 +316,7 @@ mod tests {
         #[test]
         fn requests_round_trip((op, lease_id, number, offset, length, data) in request()) {
             let page = PageRef { lease_id, page: number };
-            let request = match Op::from_byte(op).unwrap() {
+            let request = match Op::from_code(op).unwrap() {
                 Op::Read => Request::Read { page, offset, length },
                 Op::Write => Request::Write { page, offset, data: &data },
                 Op::Copy => Request::Copy { src: page, dst: PageRef { lease_id: !lease_id, page: offset } },
@@ -378,8 +335,8 @@ mod tests {
 
         #[test]
         fn responses_round_trip(op in 0x10..=0x15_u8, status in 0..=10_u8, data in prop::collection::vec(any::<u8>(), 0..64)) {
-            let op = Op::from_byte(op).unwrap();
-            let response = match (op, Status::from_byte(status).unwrap()) {
+            let op = Op::from_code(op).unwrap();
+            let response = match (op, Status::from_code(status).unwrap()) {
                 (Op::Read, Status::Ok) => Response::Data(&data),
                 (Op::Query, Status::Ok) => Response::State(State::default()),
                 (op, status) => Response::Status(op, status),

@@ -8,6 +8,11 @@ use zerocopy::{
     network_endian::{U16, U32, U64, U128},
 };
 
+use super::super::{
+    codec::{FabricError, Reader, Wire},
+    macros::codes,
+};
+
 /// Which of the two protocols.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -17,32 +22,17 @@ pub enum Kind {
     Block,
 }
 
-/// What a datagram is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Op {
-    /// Asks for the lease's size and limits.
-    Hello = 0x01,
-    /// Their answer.
-    HelloAck = 0x02,
-    /// Asks for data.
-    Read = 0x10,
-    /// The data.
-    ReadResp = 0x11,
-    /// Brings data.
-    Write = 0x20,
-    /// Whether it was written.
-    WriteResp = 0x21,
-    /// Asks whether anybody is there.
-    Ping = 0x30,
-    /// Somebody is.
-    Pong = 0x31,
-}
-
-impl Op {
-    fn from_byte(byte: u8) -> Option<Self> {
-        use Op::{Hello, HelloAck, Ping, Pong, Read, ReadResp, Write, WriteResp};
-        [Hello, HelloAck, Read, ReadResp, Write, WriteResp, Ping, Pong].into_iter().find(|op| *op as u8 == byte)
+codes! {
+    /// What a datagram is.
+    pub enum Op: u8 {
+        Hello = 0x01, "HELLO", "asks for the lease's size and limits";
+        HelloAck = 0x02, "HELLO_ACK", "their answer";
+        Read = 0x10, "READ", "asks for data";
+        ReadResp = 0x11, "READ_RESP", "the data";
+        Write = 0x20, "WRITE", "brings data";
+        WriteResp = 0x21, "WRITE_RESP", "whether it was written";
+        Ping = 0x30, "PING", "asks whether anybody is there";
+        Pong = 0x31, "PONG", "somebody is";
     }
 }
 
@@ -126,7 +116,7 @@ impl Header {
         }
         Some(Fields {
             kind,
-            op: Op::from_byte(self.op)?,
+            op: Op::from_code(self.op)?,
             status: u8::try_from(self.flags.get()).ok()?,
             request_id: self.request_id.get(),
             lease_id: self.lease_id.get(),

@@ -6,36 +6,25 @@ use zerocopy::{
     network_endian::{U16, U32, U64, U128},
 };
 
+use super::super::{
+    codec::{FabricError, Reader, Wire},
+    macros::codes,
+};
+
 pub use super::shim::Kind;
 
-/// What a message is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Op {
-    /// Names the lease of the connection.
-    Hello = 0x01,
-    /// Its size and limits, or why not.
-    HelloAck = 0x02,
-    /// Asks for data.
-    Read = 0x10,
-    /// The data.
-    ReadResp = 0x11,
-    /// Brings data.
-    Write = 0x20,
-    /// Whether it was written.
-    WriteResp = 0x21,
-    /// Asks whether anybody is there.
-    Ping = 0x30,
-    /// Somebody is.
-    Pong = 0x31,
-    /// What the client did wrong, before the server closes.
-    Error = 0x7F,
-}
-
-impl Op {
-    fn from_byte(byte: u8) -> Option<Self> {
-        use Op::{Error, Hello, HelloAck, Ping, Pong, Read, ReadResp, Write, WriteResp};
-        [Hello, HelloAck, Read, ReadResp, Write, WriteResp, Ping, Pong, Error].into_iter().find(|op| *op as u8 == byte)
+codes! {
+    /// What a message is.
+    pub enum Op: u8 {
+        Hello = 0x01, "HELLO", "names the lease of the connection";
+        HelloAck = 0x02, "HELLO_ACK", "its size and limits, or why not";
+        Read = 0x10, "READ", "asks for data";
+        ReadResp = 0x11, "READ_RESP", "the data";
+        Write = 0x20, "WRITE", "brings data";
+        WriteResp = 0x21, "WRITE_RESP", "whether it was written";
+        Ping = 0x30, "PING", "asks whether anybody is there";
+        Pong = 0x31, "PONG", "somebody is";
+        Error = 0x7F, "ERROR", "what the client did wrong, before the server closes";
     }
 }
 
@@ -81,7 +70,7 @@ impl Header {
 
     /// What the message is; `None` for ops nobody defined.
     pub fn op(&self) -> Option<Op> {
-        Op::from_byte(self.op)
+        Op::from_code(self.op)
     }
 
     /// Bytes of payload that follow.

@@ -3,14 +3,29 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, network_endian::U64};
 
-/// What a request asks for; the high byte of its generation word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Opcode {
-    /// The payload goes into the lease.
-    Write = 0x01,
-    /// Bytes of the lease come back.
-    Read = 0x02,
+use super::super::{
+    codec::{FabricError, Reader, Wire},
+    macros::codes,
+};
+
+codes! {
+    /// What a request asks for; the high byte of its generation word.
+    pub enum Opcode: u8 {
+        Write = 0x01, "WRITE", "the payload goes into the lease";
+        Read = 0x02, "READ", "bytes of the lease come back";
+    }
+
+    /// The first byte of a response; a successful read's bytes follow.
+    pub enum Status: u8 {
+        Ok = 0x00, "OK", "done";
+        LeaseRevoked = 0x10, "LEASE_REVOKED", "the lease was revoked";
+        LeaseExpired = 0x11, "LEASE_EXPIRED", "the lease has expired";
+        StaleGeneration = 0x12, "STALE_GENERATION", "the lease is of another generation: what the client knows is out of date";
+        OutOfRange = 0x13, "OUT_OF_RANGE", "the range leaves the lease, or its token's RANGE";
+        UnknownLease = 0x14, "UNKNOWN_LEASE", "no lease has this key";
+        BadRequest = 0x15, "BAD_REQUEST", "the message's opcode, payload or length is wrong";
+        Denied = 0x16, "DENIED", "the lease's token did not allow this";
+    }
 }
 
 /// The 32 bytes before a request's payload.
@@ -51,11 +66,7 @@ impl Request {
     /// What is asked for; `None` for opcodes nobody defined.
     #[inline]
     pub fn opcode(&self) -> Option<Opcode> {
-        match self.word.get() >> 56 {
-            1 => Some(Opcode::Write),
-            2 => Some(Opcode::Read),
-            _ => None,
-        }
+        Opcode::from_code((self.word.get() >> 56) as u8)
     }
 
     /// The lease's generation as the client knows it, of 56 bits.
@@ -80,60 +91,6 @@ impl Request {
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len.get() == 0
-    }
-}
-
-/// The first byte of a response; a successful read's bytes follow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Status {
-    /// Done.
-    Ok = 0x00,
-    /// The lease has been revoked.
-    LeaseRevoked = 0x10,
-    /// The lease's time is over.
-    LeaseExpired = 0x11,
-    /// The lease is of another generation: what the client knows of it is out of date.
-    StaleGeneration = 0x12,
-    /// The range leaves the lease.
-    OutOfRange = 0x13,
-    /// No lease has this key.
-    UnknownLease = 0x14,
-    /// The message's shape is wrong: its opcode, its payload, or its length.
-    BadRequest = 0x15,
-    /// The token that allocated the lease lacked the right.
-    Denied = 0x16,
-}
-
-impl Status {
-    const ALL: [Self; 8] = [
-        Self::Ok,
-        Self::LeaseRevoked,
-        Self::LeaseExpired,
-        Self::StaleGeneration,
-        Self::OutOfRange,
-        Self::UnknownLease,
-        Self::BadRequest,
-        Self::Denied,
-    ];
-
-    /// The status of a byte; `None` for bytes nobody defined.
-    pub fn from_byte(byte: u8) -> Option<Self> {
-        Self::ALL.into_iter().find(|status| *status as u8 == byte)
-    }
-
-    /// Its name in the specification.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Ok => "OK",
-            Self::LeaseRevoked => "LEASE_REVOKED",
-            Self::LeaseExpired => "LEASE_EXPIRED",
-            Self::StaleGeneration => "STALE_GENERATION",
-            Self::OutOfRange => "OUT_OF_RANGE",
-            Self::UnknownLease => "UNKNOWN_LEASE",
-            Self::BadRequest => "BAD_REQUEST",
-            Self::Denied => "DENIED",
-        }
     }
 }
 
@@ -170,13 +127,6 @@ mod tests {
         fn other_opcodes_are_none(mut bytes: [u8; 32], opcode in 3..=255_u8) {
             bytes[8] = opcode;
             prop_assert_eq!(Request::parse(&bytes).unwrap().opcode(), None);
-        }
-
-        #[test]
-        fn statuses_round_trip(byte: u8) {
-            if let Some(status) = Status::from_byte(byte) {
-                prop_assert_eq!(status as u8, byte);
-            }
         }
     }
 }
