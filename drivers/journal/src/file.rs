@@ -54,6 +54,17 @@ struct Directory {
     lock: File,
 }
 
+/// Creates a directory, durably.
+fn create(path: &Path) -> io::Result<()> {
+    let missing: Vec<_> = path.ancestors().take_while(|dir| !dir.as_os_str().is_empty() && !dir.exists()).collect();
+    DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+    for parent in missing.iter().filter_map(|dir| dir.parent()) {
+        let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+        File::open(parent)?.sync_all()?;
+    }
+    Ok(())
+}
+
 /// Names what failed in an [`OpenError`].
 fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> OpenError {
     move |source| OpenError::Io { what, path: path.to_owned(), source }
@@ -114,7 +125,7 @@ fn replay(dir: Directory, file: File, bytes: &[u8]) -> Result<(JournalFile, Vec<
 
 impl Directory {
     fn lock(path: &Path) -> Result<Self, OpenError> {
-        DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed("cannot create", path))?;
+        create(path).map_err(failed("cannot create", path))?;
         let lock_path = path.join(LOCK);
         let lock =
             options().create(true).truncate(false).open(&lock_path).map_err(failed("cannot open", &lock_path))?;
