@@ -70,17 +70,18 @@ fn child_that_is_killed() {
 fn what_a_killed_process_said_is_there() {
     let dir = TempDir::new().unwrap();
     let mut acknowledged = HashSet::new();
-    let mut compacted = 0;
     for round in 0..ROUNDS {
         let mut child = child("child_that_is_killed", dir.path()).env(ROUND, round.to_string()).spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let reader = thread::spawn(move || lines.map_while(Result::ok).collect::<Vec<_>>());
-        thread::sleep(Duration::from_micros(60_000 + (round as u64 * 7919) % 50_000));
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        // So many lines whatever the speed of the disk, and in the middle of whatever follows them.
+        let mut said: Vec<_> = lines.by_ref().filter(|line| line.starts_with("done")).take(20).collect();
+        said.extend(lines.by_ref().find(|line| line == "compacted"));
+        thread::sleep(Duration::from_micros((round as u64 * 7919) % 20_000));
         child.kill().unwrap();
         child.wait().unwrap();
+        said.extend(lines);
         let Opened { records, .. } = Journal::open(dir.path()).unwrap();
-        for line in reader.join().unwrap() {
-            compacted += usize::from(line == "compacted");
+        for line in said {
             // A last line may be cut short.
             if let ["done", writer, n] = line.split(' ').collect::<Vec<_>>()[..]
                 && let (Ok(writer), Ok(n)) = (writer.parse::<u128>(), n.parse::<u128>())
@@ -97,7 +98,7 @@ fn what_a_killed_process_said_is_there() {
         let lost: Vec<_> = acknowledged.iter().filter(|lease| !found.contains(lease)).collect();
         assert!(lost.is_empty(), "round {round}: {lost:x?}");
     }
-    assert!(acknowledged.len() > 100 && compacted > ROUNDS as usize, "{} {compacted}", acknowledged.len());
+    assert!(acknowledged.len() >= 20 * ROUNDS as usize);
 }
 
 /// Not a test of its own: its file may not grow as far as it wants.
