@@ -2,17 +2,24 @@
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    process::ExitCode,
     sync::Arc,
 };
 
 use anyhow::{Context as _, bail};
+use berth_client::{Alloc, Client};
 use berth_lease::{
     Entry, Generation, LeaseId, Region, RegionId, RegionKind, Regions, Rights, State, Storage, Table as Leases,
 };
 use berth_lease_io::{LeaseService, TwoSided};
 use berth_port::Nanos;
 use berth_store::{Backing, Memory};
-use berth_wire::fabric::data::two_sided::{Opcode, Request};
+use berth_tls::key_file;
+use berth_wire::fabric::{
+    EndpointKind, Perms,
+    data::two_sided::{Opcode, Request},
+};
 use clap::{Args, ValueEnum};
 use zerocopy::IntoBytes;
 
@@ -21,7 +28,7 @@ use crate::{
     mix::Script,
     report::json::Spoken,
     server::{Serve, Server},
-    suite::{Job, Plan, case_name},
+    suite::{Job, Plan, case_name, measure},
     verify::{Expect, Protocol, Step, Table},
 };
 
@@ -39,11 +46,18 @@ pub struct LeaseArgs {
     #[arg(long = "size", value_name = "BYTES", value_delimiter = ',', default_value = "64", value_parser = clap::value_parser!(u32).range(1..=65_000))]
     pub sizes: Vec<u32>,
     /// The lease's key: the low 16 of the 32 hex digits of its id, or all of them
-    #[arg(long, value_name = "HEX", value_parser = key)]
+    #[arg(long, value_name = "HEX", value_parser = key, required_unless_present = "control", conflicts_with = "control")]
     pub key: Option<u64>,
     /// The lease's generation
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "control")]
     pub generation: u64,
+    /// Lease memory for this run from the node whose QUIC control is here; the peer is where it serves the lease,
+    /// unless one is named
+    #[arg(long, value_name = "ADDR:PORT", requires = "identity")]
+    pub control: Option<SocketAddr>,
+    /// The key file of whom the node leases to: it is enrolled, and has read, write and alloc by policy
+    #[arg(long, value_name = "FILE", requires = "control")]
+    pub identity: Option<PathBuf>,
     /// Bytes of the lease that are used, from its first; they are overwritten
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 20, value_parser = clap::value_parser!(u64).range(1..))]
     pub len: u64,
@@ -69,11 +83,44 @@ const PORT: u16 = 5702;
 /// Places in the lease that are read and written in turn, at most.
 const PLACES: u64 = 1024;
 
-/// What the command line comes to.
-pub(crate) fn job(args: &LeaseArgs) -> anyhow::Result<Job> {
+/// Runs the command line on the lease that it names, or on one that it gets for itself and frees afterwards.
+pub(crate) fn run(args: &LeaseArgs) -> anyhow::Result<ExitCode> {
     let mut load = args.load.clone();
-    load.peer.get_or_insert(SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)));
-    let lease = Lease { key: args.key.context("--key is missing")?, generation: args.generation, len: args.len };
+    let (Some(control), Some(identity)) = (args.control, &args.identity) else {
+        load.peer.get_or_insert(SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)));
+        let key = args.key.context("--key is missing")?;
+        return measure(&job(args, load, Lease { key, generation: args.generation, len: args.len })?);
+    };
+    let identity = Arc::new(key_file::read(identity)?);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (client, grant) = runtime.block_on(async {
+        let client = Client::quic(identity, control, None).await?;
+        let token = client.cap_request(Perms::READ | Perms::WRITE | Perms::ALLOC, TOKEN_SECS, 0, None).await?;
+        let grant = client.lease_alloc(&token, &Alloc::memory(args.len, LEASE_SECS)).await?;
+        Ok::<_, berth_client::Error>((client, grant))
+    })?;
+    let served = grant.endpoints.iter().find(|(kind, _)| *kind == EndpointKind::TwoSidedUdp);
+    let peer = load.peer.or(served.map(|(_, addr)| *addr));
+    load.peer =
+        Some(peer.context("the node serves no two-sided messages; give it a port with service = \"lease-io\"")?);
+    let result = job(args, load, Lease { key: grant.key, generation: grant.generation, len: args.len })
+        .and_then(|job| measure(&job));
+    runtime.block_on(async {
+        client.lease_free(grant.lease_id).await?;
+        client.close().await;
+        Ok::<_, berth_client::Error>(())
+    })?;
+    result
+}
+
+/// How long the token is good for, in seconds: it is used at once.
+const TOKEN_SECS: u32 = 60;
+
+/// How long memory is leased at most, in seconds: it is freed after the run, unless the run is killed.
+const LEASE_SECS: u32 = 24 * 3600;
+
+/// The cases of the command line, on this lease.
+fn job(args: &LeaseArgs, load: LoadArgs, lease: Lease) -> anyhow::Result<Job> {
     let mut plans = Vec::new();
     for &size in &args.sizes {
         if u64::from(size) > lease.len {

@@ -53,7 +53,7 @@ const COLLECT: Duration = Duration::from_millis(5);
 pub fn run(command: &PerfCommand) -> anyhow::Result<ExitCode> {
     match &command.suite {
         Suite::Rpc(args) => measure(&rpc(args)?),
-        Suite::Lease(args) => measure(&lease::job(args)?),
+        Suite::Lease(args) => lease::run(args),
         Suite::Bounce(args) => print_bounces(args),
     }
 }
@@ -146,7 +146,7 @@ fn rpc(args: &RpcArgs) -> anyhow::Result<Job> {
 }
 
 /// Runs every case and reports. Failure: an answer was wrong, or nothing was measured.
-fn measure(job: &Job) -> anyhow::Result<ExitCode> {
+pub(crate) fn measure(job: &Job) -> anyhow::Result<ExitCode> {
     let Job { load: args, protocol, spoken, plans, serve } = job;
     let environment = Environment::read();
     let cpus = Cpus::choose(args.cpu, args.bounce_cpu)?;
