@@ -202,9 +202,7 @@ impl<H: Host> Node<H> {
     pub(crate) fn revoke_leases_of(&mut self, token: u128, now: Now, outcome: &mut Outcome) {
         let mut revoked = self.leases.revoke_token(token, now.mono);
         revoked.extend(self.revoke_moves_of(token));
-        if revoked.is_empty() {
-            return;
-        }
+        // Also where none is left: one that ended a moment ago may still be accessed.
         outcome.quiescence = Some(self.leases.quiescence());
         for id in revoked {
             outcome.journal.push(Record::LeaseRevoked { lease: id.0, at: self.clock.unix(now.mono) });

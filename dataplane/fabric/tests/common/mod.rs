@@ -8,7 +8,9 @@ use std::{
 };
 
 use berth_fabric::journal::{Proxy, Record};
-use berth_fabric::{Answer, Carrier, Config, Host, Node, Outcome, Policy, Recovered, Request, Rule, Started, Step};
+use berth_fabric::{
+    Answer, Binding, Carrier, Config, Host, Node, Outcome, Policy, Recovered, Request, Rule, Started, Step,
+};
 use berth_identity::Identity;
 use berth_lease::{Bytes, LeaseId, Region, RegionKind, Regions, Storage};
 use berth_port::{Nanos, Now};
@@ -133,8 +135,19 @@ impl World {
     }
 
     pub fn start(config: Config, regions: Regions, recovered: Recovered, now: Now, seed: u64) -> Self {
+        Self::start_with(config, regions, Vec::new(), recovered, now, seed)
+    }
+
+    pub fn start_with(
+        config: Config,
+        regions: Regions,
+        bindings: Vec<Box<dyn Binding>>,
+        recovered: Recovered,
+        now: Now,
+        seed: u64,
+    ) -> Self {
         let (host, asked) = TestHost::new(seed);
-        let started = Node::start(identity(100), config, host, regions.clone(), Vec::new(), recovered, now);
+        let started = Node::start(identity(100), config, host, regions.clone(), bindings, recovered, now);
         let Started { node, journal, .. } = started.expect("a sound journal");
         Self { node, asked, regions, now, journal, nonce: 0 }
     }
