@@ -100,7 +100,11 @@ impl<H: Host> Node<H> {
             journal.push(Record::Ended { lease: grant.lease });
             return Ok(());
         }
-        let region = self.region_of(&grant, id)?;
+        let region = match self.region_of(&grant, id) {
+            // It has no bytes any more; that it was revoked is still to be told.
+            Err(_) if revoked.is_some() && !fenced => None,
+            region => region?,
+        };
         let lease = self.lease_of(&grant, region, revoked, fenced, now);
         let generation = lease.generation;
         let restored = self.leases.restore(lease, now.mono).map_err(|error| RecoverError::Lease(id, error))?;

@@ -55,6 +55,7 @@ pub struct Asked {
     pub thermal: Thermal,
 }
 
+#[derive(Debug)]
 pub struct TestHost {
     rng: Rng,
     pub asked: Arc<Mutex<Asked>>,
