@@ -11,8 +11,8 @@ pub struct NumaNode {
     pub cpus: Vec<usize>,
     /// Bytes of memory in all.
     pub total: u64,
-    /// Bytes that nobody uses; a cache that would yield counts as used.
-    pub free: u64,
+    /// Bytes that can be had: free ones, and the cache of files, which yields.
+    pub available: u64,
     /// Read latency from its nearest processors, in nanoseconds, where the firmware tells it (HMAT).
     pub latency_ns: Option<u32>,
     /// Read bandwidth from its nearest processors, in bytes per second, where the firmware tells it (HMAT).
@@ -53,7 +53,8 @@ pub fn numa_nodes(sys: &Path) -> Vec<NumaNode> {
             id,
             cpus: ranges(&read(&dir, "cpulist").unwrap_or_default()),
             total: bytes("MemTotal:")?,
-            free: bytes("MemFree:")?,
+            available: bytes("MemFree:")?
+                + bytes("FilePages:").unwrap_or(0).saturating_sub(bytes("Shmem:").unwrap_or(0)),
             latency_ns: number(&initiators, "read_latency").filter(|&ns| ns > 0),
             bandwidth: number(&initiators, "read_bandwidth").filter(|&mb| mb > 0).map(|mb: u64| mb * 1_000_000),
         })
@@ -144,7 +145,11 @@ mod tests {
         let sys = tree(&[
             ("devices/system/node/online", "0-1"),
             ("devices/system/node/node0/cpulist", "0-2,5"),
-            ("devices/system/node/node0/meminfo", "Node 0 MemTotal:       1024 kB\nNode 0 MemFree:        512 kB"),
+            (
+                "devices/system/node/node0/meminfo",
+                "Node 0 MemTotal:       1024 kB\nNode 0 MemFree:        512 kB\n\
+                 Node 0 FilePages:      100 kB\nNode 0 Shmem:          40 kB",
+            ),
             ("devices/system/node/node0/access0/initiators/read_latency", "90"),
             ("devices/system/node/node0/access0/initiators/read_bandwidth", "200000"),
             ("devices/system/node/node1/cpulist", ""),
@@ -154,11 +159,11 @@ mod tests {
             id: 0,
             cpus: vec![0, 1, 2, 5],
             total: 1 << 20,
-            free: 512 << 10,
+            available: 572 << 10,
             latency_ns: Some(90),
             bandwidth: Some(200_000_000_000),
         };
-        let far = NumaNode { id: 1, cpus: vec![], total: 4096, free: 0, latency_ns: None, bandwidth: None };
+        let far = NumaNode { id: 1, cpus: vec![], total: 4096, available: 0, latency_ns: None, bandwidth: None };
         assert_eq!(numa_nodes(sys.path()), [near, far]);
         assert_eq!(numa_nodes(Path::new("/nowhere")), []);
     }

@@ -97,7 +97,8 @@ impl Journal {
         Ticket(ticket)
     }
 
-    /// Whether the journal has outgrown what the last compaction left, so that another is worth it. Not while one runs.
+    /// Whether the journal has outgrown what the last compaction left, so that another is worth it. Not while one runs,
+    /// nor soon after one failed.
     pub fn wants_compaction(&self) -> bool {
         self.queue.wants_compaction()
     }

@@ -26,6 +26,9 @@ const GROUP: usize = 1 << 20;
 /// A journal shorter than this is not worth a compaction, in bytes.
 const COMPACT: u64 = 64 << 20;
 
+/// By how much it grows after a compaction that failed, before another is worth it.
+const RETRY: u64 = 16 << 20;
+
 /// Commits that become durable together.
 #[derive(Debug)]
 pub(crate) struct Group {
@@ -53,8 +56,8 @@ pub(crate) struct Queue {
     ready: Condvar,
     /// The length of the journal.
     pub(crate) len: AtomicU64,
-    /// Its length after the last compaction; 0 before the first.
-    compacted_len: AtomicU64,
+    /// The length at which a compaction is worth it.
+    compact_at: AtomicU64,
     /// A compaction that runs is to give up.
     pub(crate) cancelled: AtomicBool,
     commits: AtomicU64,
@@ -77,7 +80,7 @@ impl Queue {
             state: Mutex::default(),
             ready: Condvar::new(),
             len: len.into(),
-            compacted_len: 0.into(),
+            compact_at: COMPACT.into(),
             cancelled: false.into(),
             commits: 0.into(),
             groups: 0.into(),
@@ -162,11 +165,13 @@ impl Queue {
     /// A compaction is over: the length of the journal now, or the failure.
     pub(crate) fn compacted(&self, result: Result<u64, Failure>, done: Done) {
         self.state().compacting = false;
-        let counter = if result.is_ok() { &self.compactions } else { &self.failed_compactions };
-        counter.fetch_add(1, Relaxed);
         if let Ok(len) = result {
             self.len.store(len, Relaxed);
-            self.compacted_len.store(len, Relaxed);
+            self.compact_at.store(COMPACT.max(2 * len), Relaxed);
+            self.compactions.fetch_add(1, Relaxed);
+        } else {
+            self.compact_at.store(self.len.load(Relaxed) + RETRY, Relaxed);
+            self.failed_compactions.fetch_add(1, Relaxed);
         }
         let _ = done.send(result.map(drop).map_err(JournalError::Compaction));
     }
@@ -202,7 +207,7 @@ impl Queue {
     }
 
     pub(crate) fn wants_compaction(&self) -> bool {
-        let outgrown = self.len.load(Relaxed) > COMPACT.max(2 * self.compacted_len.load(Relaxed));
+        let outgrown = self.len.load(Relaxed) > self.compact_at.load(Relaxed);
         let state = self.state();
         outgrown && !state.compacting && state.failure.is_none()
     }

@@ -290,6 +290,14 @@ fn a_journal_grows_beyond_its_first_chunk_and_asks_for_compaction() {
         commits += 1;
     }
     assert_eq!(commits, 5, "64 MiB are 4.4 times 15.3 MB");
+    // After a failure the next attempt waits for 16 MiB more.
+    fs::create_dir(dir.path().join("journal.new")).unwrap();
+    journal.compact(ended([4])).wait().unwrap_err();
+    fs::remove_dir(dir.path().join("journal.new")).unwrap();
+    for more in [false, false, true] {
+        assert_eq!(journal.wants_compaction(), more);
+        journal.commit(&many).wait().unwrap();
+    }
     journal.compact(ended([4])).wait().unwrap();
     assert!(!journal.wants_compaction());
     assert!(fs::metadata(dir.path().join("journal")).unwrap().len() <= 8 << 20);

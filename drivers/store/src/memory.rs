@@ -73,18 +73,29 @@ impl Memory {
     pub fn new(len: u64, backing: Backing, numa: Option<u32>) -> Result<Self, MemoryError> {
         let size = usize::try_from(len).ok().filter(|len| (1..=isize::MAX as usize).contains(len));
         let Some(size) = size else { return Err(MemoryError::Size(len)) };
+        let nodes = numa_nodes(Path::new("/sys"));
+        let node = numa.and_then(|id| nodes.iter().find(|node| node.id == id));
+        if let (Some(id), None) = (numa, node)
+            // Where sysfs tells of no nodes there is one.
+            && (id, nodes.len()) != (0, 0)
+        {
+            return Err(MemoryError::NoSuchNode { node: id, nodes: nodes.iter().map(|node| node.id).collect() });
+        }
+        let node = node.filter(|_| nodes.len() > 1);
         let map = || match backing {
-            Backing::Ordinary => Mapping::new(size).map(Pages::Ordinary),
+            Backing::Ordinary => {
+                // Beyond this, the kernel would kill processes to find pages, this one perhaps.
+                let available = node.map_or_else(available, |node| Some(node.available));
+                match available.filter(|&available| len > available) {
+                    Some(available) => Err(MemoryError::Short { need: len, available }),
+                    None => Mapping::new(size).map(Pages::Ordinary),
+                }
+            }
             Backing::Huge(page) => Ok(Pages::Huge(HugeRegion::new(size, page)?)),
         };
-        let nodes: Vec<_> = numa_nodes(Path::new("/sys")).iter().map(|node| node.id).collect();
-        let pages = match numa {
-            // Where sysfs tells of no nodes there is one.
-            Some(node) if !nodes.contains(&node) && (node, nodes.len()) != (0, 0) => {
-                return Err(MemoryError::NoSuchNode { node, nodes });
-            }
-            Some(node) if nodes.len() > 1 => on_node(node, map).map_err(|error| MemoryError::Map { len, error })??,
-            _ => map()?,
+        let pages = match node {
+            Some(node) => on_node(node.id, map).map_err(|error| MemoryError::Map { len, error })??,
+            None => map()?,
         };
         Ok(Self { pages, len: size })
     }
@@ -144,12 +155,7 @@ struct Mapping {
 
 impl Mapping {
     fn new(len: usize) -> Result<Self, MemoryError> {
-        let need = len as u64;
-        // Beyond this, the kernel would kill processes to find pages, this one perhaps.
-        if let Some(available) = available().filter(|&available| need > available) {
-            return Err(MemoryError::Short { need, available });
-        }
-        let failed = || MemoryError::Map { len: need, error: io::Error::last_os_error() };
+        let failed = || MemoryError::Map { len: len as u64, error: io::Error::last_os_error() };
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: an anonymous mapping at an address of the kernel's choice touches no existing memory.
         let at = unsafe { libc::mmap(ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
