@@ -12,9 +12,10 @@ use crate::sh::{cmd, run};
 /// To build with the `dpdk` feature: the libraries, and libclang for bindgen.
 const BUILD: &[&str] = &["gcc", "g++", "libc6-dev", "pkg-config", "libdpdk-dev", "libclang-14-dev", "clang-14"];
 /// To test: network namespaces, independent peers and readers.
-const TEST: &[&str] = &["iproute2", "iputils-ping", "iputils-arping", "ethtool", "tcpdump", "util-linux"];
+const TEST: &[&str] =
+    &["iproute2", "iputils-ping", "iputils-arping", "ethtool", "tcpdump", "util-linux", "python3-venv"];
 /// To measure: the programs that the baselines are made of.
-const BENCH: &[&str] = &["dpdk", "liburing-dev", "python3-venv"];
+const BENCH: &[&str] = &["dpdk", "liburing-dev"];
 
 /// What `demo` needs.
 pub(crate) fn build() -> Result<()> {
@@ -23,12 +24,14 @@ pub(crate) fn build() -> Result<()> {
 
 /// What `test` needs.
 pub(crate) fn test() -> Result<()> {
-    packages(&[BUILD, TEST].concat())
+    packages(&[BUILD, TEST].concat())?;
+    fabric().map(drop)
 }
 
 /// What `bench` needs.
 pub(crate) fn all() -> Result<()> {
-    packages(&[BUILD, TEST, BENCH].concat())
+    packages(&[BUILD, TEST, BENCH].concat())?;
+    fabric().map(drop)
 }
 
 fn packages(wanted: &[&str]) -> Result<()> {
@@ -54,17 +57,27 @@ fn installed(package: &str) -> bool {
     query.stderr(Stdio::null()).output().is_ok_and(|out| out.stdout == b"installed")
 }
 
-/// A Python with Stim and `PyMatching`, the reference decoder; made once under `target/`.
+/// A Python with Stim and `PyMatching`, the reference decoder.
 pub(crate) fn python() -> Result<PathBuf> {
-    let venv = Path::new("target/venv");
+    venv("venv", &["stim==1.16.0", "pymatching==2.4.0"])
+}
+
+/// A Python with what the independent fabricBIOS client of the tests stands on; Debian 12 has no aioquic.
+fn fabric() -> Result<PathBuf> {
+    venv("fabric-venv", &["aioquic==1.7.2", "cryptography==50.0.2"])
+}
+
+/// A Python with these packages, made once under `target/`.
+fn venv(name: &str, wanted: &[&str]) -> Result<PathBuf> {
+    let venv = Path::new("target").join(name);
     let python = venv.join("bin/python");
-    let stamp = venv.join("berth-1");
-    if !stamp.exists() {
-        eprintln!("making a Python environment with Stim and PyMatching in {}", venv.display());
+    let stamp = venv.join("berth-packages");
+    let list = wanted.join(" ");
+    if !std::fs::read_to_string(&stamp).is_ok_and(|made| made == list) {
+        eprintln!("making a Python environment with {list} in {}", venv.display());
         run(&mut cmd("python3", ["-m".as_ref(), "venv".as_ref(), venv.as_os_str()]))?;
-        let wanted = ["stim==1.16.0", "pymatching==2.4.0"];
         run(cmd(&python.to_string_lossy(), ["-m", "pip", "install", "--quiet"]).args(wanted))?;
-        std::fs::write(&stamp, "").with_context(|| format!("cannot write {}", stamp.display()))?;
+        std::fs::write(&stamp, list).with_context(|| format!("cannot write {}", stamp.display()))?;
     }
     Ok(std::env::current_dir()?.join(python))
 }
