@@ -8,9 +8,9 @@ use std::{net::SocketAddr, time::Duration};
 use berth_fabric::Config;
 use berth_lease::{Access, Generation, LeaseId, Op as Io, Refusal, check};
 use berth_wire::fabric::{
-    BindingTlv, CapRevoke, CapabilityToken, EndpointKind, LeaseAlloc, LeaseEntry, LeaseGrant, LeaseList, LeaseRef,
-    LeaseRenew, LeaseRenewed, LeaseState, LeaseStatus, Op, ResourceFlags, ResourceSummary, ResourceType, Status,
-    SvcTcpBind, SvcTcpGrant, SvcTcpQuery, SvcTcpState, Tlvs, Wire as _,
+    BindingTlv, CapRevoke, CapabilityToken, EndpointKind, Identity, LeaseAlloc, LeaseEntry, LeaseGrant, LeaseList,
+    LeaseRef, LeaseRenew, LeaseRenewed, LeaseState, LeaseStatus, Op, Pong, ResourceFlags, ResourceSummary,
+    ResourceType, Status, SvcTcpBind, SvcTcpGrant, SvcTcpQuery, SvcTcpState, Tlvs, Wire as _,
 };
 use common::*;
 
@@ -279,4 +279,24 @@ fn steps_of_the_clock_move_no_lease() {
     assert_eq!(world.node.leases().get(lease).unwrap().generation, Generation(2));
     world.pass(Duration::from_mins(1));
     assert_eq!(world.node.tick(world.now).ended, [lease]);
+}
+
+#[test]
+fn the_node_says_who_it_is_and_what_it_does_not_do() {
+    let mut world = World::new();
+    world.pass(Duration::from_millis(2999));
+    assert_eq!(world.ok(3, Op::Ping, 0, &[], &[]), Pong { uptime_secs: 2 }.to_vec());
+    let node = identity(100);
+    let expected = Identity { node_id: node.id().0, controller_pubkey: *node.public_key().as_bytes() };
+    assert_eq!(world.ok(3, Op::GetIdentity, 0, &[], &[]), expected.to_vec());
+    assert_eq!(world.refused(3, Op::Ping, 0, &[], &[0]), Status::InvalidParams);
+    assert_eq!(world.refused(3, Op::GetIdentity, 0, &[], &[0]), Status::InvalidParams);
+    let [tasklets, gpu, composite] = [0x0500..0x0504, 0x0600..0x0601, 0x0800..0x0802];
+    for op in tasklets.chain(gpu).chain(composite).chain([0x0005, 0xFFFF]) {
+        assert_eq!(world.ask_whole(3, op, 0, &[], &[]).answer.status, Status::UnsupportedOp, "{op:#06x}");
+    }
+    let mut counted = std::collections::BTreeMap::new();
+    world.node.counters(&mut |name, count| drop(counted.insert(name.to_owned(), count)));
+    let counts = ["ping", "ping_refused", "gpu_submit_refused", "unknown_ops", "lease_alloc"].map(|name| counted[name]);
+    assert_eq!(counts, [1, 1, 1, 2, 0]);
 }

@@ -1,0 +1,193 @@
+//! Where allocations go: lease intents as filters and scores, and what clients are told for them.
+#![allow(clippy::doc_markdown)] // the names of ops and TLVs
+
+mod common;
+
+use berth_fabric::{Config, Facts, Gpu, Tier, resource_id};
+use berth_lease::{LeaseId, RegionKind, Regions, Storage};
+use berth_wire::fabric::{
+    Affinity, AffinityCategory, AffinityStrength, AffinityTarget, CpuIsolation, GpuExclusivity, IntentSharing,
+    IntentTier, IntentTlv, InventoryTlv, KvCacheIntent, LeaseAlloc, LeaseGrant, MemTierKind, MilliCelsius, Op,
+    ResourceType, SensorStatus, Status, Thermal, TierFlags, Tlv, Tlvs, Wire as _,
+};
+use common::*;
+
+/// Memory on two nodes, DRAM and HBM, and anywhere; a GPU beside the HBM.
+fn world() -> World {
+    let region = |name: &str, kind, numa| berth_lease::Region {
+        name: name.into(),
+        kind,
+        numa,
+        storage: Storage::Bytes(Heap::of(64 << 10)),
+    };
+    let regions = Regions::new(vec![
+        region("far", RegionKind::Memory, Some(0)),
+        region("near", RegionKind::Memory, Some(1)),
+        region("any", RegionKind::Memory, None),
+        region("disk", RegionKind::Block, None),
+    ]);
+    let tier =
+        |numa, kind| Tier { numa, kind, capacity: 1 << 30, latency_ns: 90, bandwidth_bps: 0, flags: TierFlags::ECC };
+    let gpu = Gpu { name: "0000:3b:00.0".into(), numa: Some(1), vram: 8 << 30, host_map: true };
+    let tiers = vec![tier(0, MemTierKind::Dram), tier(1, MemTierKind::Hbm)];
+    let facts = Facts { cpus: 8, tiers, gpus: vec![gpu] };
+    let config = Config { site: 3, row: 2, rack: 7, trust_domain: "lab".into(), facts, ..config() };
+    World::start(config, regions, berth_fabric::Recovered::default(), START, 7)
+}
+
+fn encode(intents: &[IntentTlv<'_>]) -> Vec<u8> {
+    let mut tlvs = Vec::new();
+    for intent in intents {
+        intent.write(&mut tlvs);
+    }
+    tlvs
+}
+
+/// In which region a lease with these intents lies.
+fn place(world: &mut World, intents: &[u8]) -> Result<String, Status> {
+    let token = world.token(1, ALL);
+    let params = LeaseAlloc {
+        duration_secs: 60,
+        grace_secs: 0,
+        resource_type: Some(ResourceType::Mem),
+        requested_bytes: Some(4096),
+        intents: Tlvs::parse(intents).unwrap(),
+    };
+    let answer = world.ask(1, Op::LeaseAlloc, 0, &token, &params.to_vec());
+    if answer.status != Status::Ok {
+        return Err(answer.status);
+    }
+    let id = LeaseId(LeaseGrant::parse(&answer.result).unwrap().lease_id);
+    let region = world.node.leases().get(id).unwrap().region.unwrap();
+    Ok(world.regions.get(region).unwrap().name.clone())
+}
+
+fn affinity(strength: AffinityStrength, anti: bool, target: AffinityTarget<'_>) -> IntentTlv<'_> {
+    IntentTlv::Affinity(Affinity { category: AffinityCategory::Resource, strength, anti, target })
+}
+
+fn cache(preferred_tier: IntentTier, gpu_resource_id: Option<u128>) -> IntentTlv<'static> {
+    IntentTlv::KvCache(KvCacheIntent {
+        model_fingerprint: [1; 32],
+        preferred_tier,
+        page_bytes: 4096,
+        sharing_mode: IntentSharing::Exclusive,
+        gpu_resource_id,
+    })
+}
+
+fn gpu(world: &World) -> u128 {
+    resource_id(world.node.id(), ResourceType::Gpu, "0000:3b:00.0")
+}
+
+#[test]
+fn hints_are_honoured_where_they_can_be() {
+    let mut world = world();
+    let gpu = gpu(&world);
+    let near = |world: &mut World, intents: &[IntentTlv<'_>]| place(world, &encode(intents)).unwrap();
+    assert_eq!(near(&mut world, &[]), "far", "in the order of the configuration");
+    assert_eq!(near(&mut world, &[cache(IntentTier::Hbm, None)]), "near");
+    assert_eq!(near(&mut world, &[cache(IntentTier::Ddr, None)]), "far");
+    assert_eq!(near(&mut world, &[cache(IntentTier::Pmem, None)]), "far", "there is none");
+    assert_eq!(near(&mut world, &[cache(IntentTier::Cxl, Some(gpu))]), "near");
+    let preferred = affinity(AffinityStrength::Preferred, false, AffinityTarget::Resource(gpu));
+    assert_eq!(near(&mut world, &[preferred]), "near");
+    let anywhere_else = affinity(AffinityStrength::Preferred, true, AffinityTarget::Resource(gpu));
+    assert_eq!(near(&mut world, &[anywhere_else]), "far");
+    let classes = [IntentTlv::CpuIsolation(CpuIsolation::WholeCore), IntentTlv::GpuExclusivity(GpuExclusivity::Shared)];
+    assert_eq!(near(&mut world, &classes), "far", "memory has no processors");
+}
+
+#[test]
+fn required_affinities_are_met_or_nothing_is_granted() {
+    let mut world = world();
+    let (gpu, node, region) = (gpu(&world), world.node.id(), world.node.resources()[1].resource_id);
+    let mut ask = |targets: &[(bool, AffinityTarget<'_>)]| {
+        let intents: Vec<_> =
+            targets.iter().map(|(anti, target)| affinity(AffinityStrength::Required, *anti, *target)).collect();
+        place(&mut world, &encode(&intents))
+    };
+    let none = Err(Status::CapacityExceeded);
+    assert_eq!(ask(&[(false, AffinityTarget::Resource(gpu))]), Ok("near".into()));
+    assert_eq!(ask(&[(true, AffinityTarget::Resource(gpu))]), Ok("far".into()));
+    assert_eq!(ask(&[(false, AffinityTarget::Resource(region)), (true, AffinityTarget::Resource(gpu))]), none);
+    assert_eq!(ask(&[(false, AffinityTarget::Resource(5))]), none);
+    assert_eq!(ask(&[(false, AffinityTarget::Node(node))]), Ok("far".into()));
+    assert_eq!(ask(&[(true, AffinityTarget::Node(node))]), none);
+    assert_eq!(ask(&[(false, AffinityTarget::Node(5))]), none);
+    assert_eq!(ask(&[(false, AffinityTarget::Rack(7))]), Ok("far".into()));
+    assert_eq!(ask(&[(false, AffinityTarget::Rack(8))]), none);
+    assert_eq!(ask(&[(true, AffinityTarget::Rack(8))]), Ok("far".into()));
+    assert_eq!(ask(&[(false, AffinityTarget::TrustDomain("lab"))]), Ok("far".into()));
+    assert_eq!(ask(&[(false, AffinityTarget::TrustDomain("zoo"))]), none);
+    assert_eq!(ask(&[(false, AffinityTarget::Service(1))]), none, "services are nothing the node knows");
+    assert_eq!(ask(&[(false, AffinityTarget::Lease(1))]), none);
+    let lease = world.alloc(1, ResourceType::Mem, 4096);
+    let near_lease = |anti| encode(&[affinity(AffinityStrength::Required, anti, AffinityTarget::Lease(lease.0))]);
+    assert_eq!(place(&mut world, &near_lease(false)), Ok("far".into()));
+    assert_eq!(place(&mut world, &near_lease(true)), Ok("near".into()));
+}
+
+#[test]
+fn malformed_intents_are_refused_and_unknown_ones_skipped() {
+    let mut world = world();
+    let mut tlv = |tag: u16, value: &[u8]| place(&mut world, &Tlv::of(tag, value).unwrap().to_vec());
+    let bad = Err(Status::InvalidParams);
+    assert_eq!(tlv(0x0977, b"anything"), Ok("far".into()));
+    for class in [3, 0x7F, 0xFF] {
+        assert_eq!(tlv(0x0902, &[class]), bad);
+        assert_eq!(tlv(0x0903, &[class]), bad);
+    }
+    assert_eq!(tlv(0x0902, &[]), bad);
+    assert_eq!(tlv(0x0902, &[0, 0]), bad);
+    let required = |category, strength, kind, len: u16, target: &[u8]| {
+        [&[category, strength, kind][..], &len.to_be_bytes(), target].concat()
+    };
+    assert_eq!(tlv(0x0910, &required(3, 1, 6, 4, &[0, 0, 0, 7])), Ok("far".into()));
+    for wrong in [
+        required(5, 1, 6, 4, &[0, 0, 0, 7]),
+        required(0, 1, 6, 4, &[0, 0, 0, 7]),
+        required(3, 3, 6, 4, &[0, 0, 0, 7]),
+        required(3, 0x80, 6, 4, &[0, 0, 0, 7]),
+        required(3, 1, 7, 4, &[0, 0, 0, 7]),
+        required(3, 1, 6, 3, &[0, 0, 7]),
+        required(3, 1, 6, 5, &[0, 0, 0, 7]),
+    ] {
+        assert_eq!(tlv(0x0910, &wrong), bad, "{wrong:?}");
+    }
+    assert_eq!(tlv(0x0901, &[0; 40]), bad);
+}
+
+#[test]
+fn the_inventory_tells_what_placement_needs() {
+    let mut world = world();
+    let tlvs = world.node.inventory_tlvs();
+    let tlvs = Tlvs::parse(&tlvs).unwrap();
+    let tlvs: Vec<_> = tlvs.iter().map(|tlv| InventoryTlv::read(tlv).unwrap().unwrap()).collect();
+    let [InventoryTlv::MemTier(dram), InventoryTlv::MemTier(hbm), InventoryTlv::GpuAttach(attach), place, isolation] =
+        tlvs[..]
+    else {
+        panic!("{tlvs:?}")
+    };
+    assert_eq!((dram.tier_kind, hbm.tier_kind), (MemTierKind::Dram, MemTierKind::Hbm));
+    assert_eq!((hbm.capacity_bytes, hbm.latency_class_ns, hbm.flags), (1 << 30, 90, TierFlags::ECC));
+    assert_eq!(hbm.attach_domains.iter().collect::<Vec<_>>(), [1]);
+    assert_eq!((attach.gpu_resource_id, attach.vram_bytes, attach.supports_host_map), (gpu(&world), 8 << 30, true));
+    let InventoryTlv::NodeAffinity(place) = place else { panic!("{place:?}") };
+    assert_eq!((place.site_id, place.row_id, place.rack_id, place.trust_domain.get()), (3, 2, 7, "lab"));
+    let InventoryTlv::SupportedIsolation(isolation) = isolation else { panic!("{isolation:?}") };
+    assert_eq!((isolation.cpu, isolation.gpu), (&[CpuIsolation::BestEffort][..], &[GpuExclusivity::Shared][..]));
+    let kinds: Vec<u16> = world.node.resources().iter().map(|resource| resource.resource_type).collect();
+    assert_eq!(kinds, [2, 2, 2, 3, 4, 1, 5]);
+
+    let thermal = Thermal {
+        age_ms: Some(5),
+        soc_temp: MilliCelsius::new(51_000),
+        soc_status: Some(SensorStatus::Ok),
+        ..Thermal::default()
+    };
+    world.asked.lock().unwrap().thermal = thermal;
+    let result = world.ok(3, Op::GetThermal, 0, &[], &[]);
+    assert_eq!(result, thermal.to_vec());
+    assert_eq!(world.refused(3, Op::GetThermal, 0, &[], &[0]), Status::InvalidParams);
+}
