@@ -19,7 +19,8 @@ pub(crate) fn run_all() -> Result<()> {
     setup::build()?;
     build()?;
     std::fs::create_dir_all(OUT)?;
-    let (berth, ports) = Server::berth(CONFIG)?;
+    let (berth, ready) = Server::berth(CONFIG)?;
+    let ports = ready["ports"].as_array().cloned().unwrap_or_default();
     let mut cases = Vec::new();
     for port in &ports {
         let addr = port["addr"].as_str().context("a port without an address")?;

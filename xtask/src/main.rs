@@ -15,7 +15,8 @@ const USAGE: &str = "\
 cargo xtask setup          install the Debian packages that building and testing need
 cargo xtask demo           decode surface-code syndromes over DPDK memif and over io_uring, and write a report
 cargo xtask test           format, lints, every test, loom models and bounded fuzzing
-cargo xtask bench rpc      the speed table, each row interleaved with its baseline";
+cargo xtask bench rpc      the speed table, each row interleaved with its baseline
+cargo xtask bench lease    the same for leases";
 
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -23,6 +24,7 @@ fn main() -> Result<()> {
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["setup"] => setup::all(),
         ["bench", "rpc"] => bench::rpc(),
+        ["bench", "lease"] => bench::lease(),
         ["demo"] => demo::run_all(),
         ["test"] => test::run_all(),
         _ => {

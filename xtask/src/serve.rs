@@ -34,11 +34,10 @@ impl Server {
         Self::start(cmd.stdin(Stdio::piped()), ready)
     }
 
-    /// Starts `berth run` and returns the ports of its ready line, in the order of the file.
-    pub(crate) fn berth(config: &str) -> Result<(Self, Vec<Value>)> {
+    /// Starts `berth run` and returns its ready line.
+    pub(crate) fn berth(config: &str) -> Result<(Self, Value)> {
         let (server, ready) = Self::start(&mut cmd(BERTH, ["run", "--config", config]), "berth ready ")?;
-        let ready: Value = serde_json::from_str(&ready).context("the ready line is not JSON")?;
-        Ok((server, ready["ports"].as_array().cloned().unwrap_or_default()))
+        Ok((server, serde_json::from_str(&ready).context("the ready line is not JSON")?))
     }
 
     /// Reads lines until one begins with `prefix`.

@@ -15,7 +15,7 @@ const BUILD: &[&str] = &["gcc", "g++", "libc6-dev", "pkg-config", "libdpdk-dev",
 const TEST: &[&str] =
     &["iproute2", "iputils-ping", "iputils-arping", "ethtool", "tcpdump", "util-linux", "python3-venv"];
 /// To measure: the programs that the baselines are made of.
-const BENCH: &[&str] = &["dpdk", "liburing-dev"];
+const BENCH: &[&str] = &["dpdk", "iperf3", "liburing-dev"];
 
 /// What `demo` needs.
 pub(crate) fn build() -> Result<()> {

@@ -1,9 +1,10 @@
-//! `cargo xtask bench rpc`: the speed table.
+//! `cargo xtask bench rpc` and `bench lease`: the speed tables.
 //!
 //! Two contestants take turns many times over, so that both see the same moods of the machine; a row is the median of
 //! the ratios of neighbours. On two cores the distance between them changes as the host moves them, so that rows over
 //! two cores are kept apart by the state in which both neighbours ran: near or far.
 
+mod lease;
 mod network;
 mod programs;
 
@@ -48,10 +49,20 @@ pub(crate) fn rpc() -> Result<()> {
     serve::build()?;
     let mut rows = network::rows()?;
     rows.extend(programs::rows()?);
-    let table = table(&rows);
+    report("rpc", &rows)
+}
+
+pub(crate) fn lease() -> Result<()> {
+    setup::all()?;
+    serve::build()?;
+    report("lease", &lease::rows()?)
+}
+
+fn report(name: &str, rows: &[Row]) -> Result<()> {
+    let table = table(rows);
     println!("\n{table}");
-    std::fs::write("target/bench/rpc.md", table)?;
-    println!("written to target/bench/rpc.md; every run's own report lies beside it");
+    std::fs::write(format!("target/bench/{name}.md"), table)?;
+    println!("written to target/bench/{name}.md; every run's own report lies beside it");
     Ok(())
 }
 

@@ -12,44 +12,59 @@ use crate::{
     sh::{cmd, run},
 };
 
-const OUT: &str = "target/bench";
-const CLIENT_CPU: &str = "0";
-const SERVER_CPU: &str = "1";
-const SOCKET: &str = "/run/berth-bench.sock";
+pub(super) const OUT: &str = "target/bench";
+pub(super) const CLIENT_CPU: &str = "0";
+pub(super) const SERVER_CPU: &str = "1";
+pub(super) const SOCKET: &str = "/run/berth-bench.sock";
 /// Turns of each contestant.
-const TURNS: usize = 9;
+pub(super) const TURNS: usize = 9;
 /// 2 MiB pages of each of two DPDK processes.
-const PAGES: usize = 128;
+pub(super) const PAGES: usize = 128;
 /// Seconds of each turn.
 const SECONDS: &str = "1.5";
 
-/// How a client reaches a server.
-struct Peer {
-    address: String,
-    client: Vec<String>,
+/// What `berth perf` is told to ask a server: a suite, whom, and what.
+pub(super) struct Peer(pub(super) Vec<String>);
+
+impl Peer {
+    /// Calls of `rpc_increment` with so many bytes, from this client port.
+    pub(super) fn rpc(address: &str, client: Vec<String>, payload: usize) -> Self {
+        let args = ["rpc", "--peer", address, "--payload", &payload.to_string()].map(String::from);
+        Self(args.into_iter().chain(client).collect())
+    }
+
+    /// The server sends requests back unchanged.
+    fn echoing(mut self) -> Self {
+        self.0.push("--echo".into());
+        self
+    }
 }
+
+/// Starts a server.
+pub(super) type Start = Box<dyn Fn() -> Result<(Server, Peer)>>;
 
 /// A pair of servers that take turns, and the figures of them that make rows.
-struct Contest {
-    port: &'static str,
-    baseline: &'static str,
-    ours: fn() -> Result<(Server, Peer)>,
-    theirs: fn() -> Result<(Server, Peer)>,
-    figures: Vec<Figure>,
+pub(super) struct Contest {
+    /// Names the files of the runs.
+    pub(super) name: &'static str,
+    pub(super) baseline: &'static str,
+    pub(super) ours: Start,
+    pub(super) theirs: Start,
+    pub(super) figures: Vec<Figure>,
 }
 
-struct Figure {
-    case: &'static str,
+pub(super) struct Figure {
+    pub(super) case: &'static str,
     /// The client's pacing.
-    pacing: &'static [&'static str],
+    pub(super) pacing: &'static [&'static str],
     /// Where the figure stands in a case of the report.
-    pointer: &'static str,
-    scale: f64,
-    unit: &'static str,
-    reach: Reach,
+    pub(super) pointer: &'static str,
+    pub(super) scale: f64,
+    pub(super) unit: &'static str,
+    pub(super) reach: Reach,
 }
 
-fn round_trip(case: &'static str, reach: f64) -> Figure {
+pub(super) fn round_trip(case: &'static str, reach: f64) -> Figure {
     Figure { case, pacing: &[], pointer: "/latency/p50", scale: 1e-3, unit: "us", reach: Reach::AtMost(reach) }
 }
 
@@ -66,35 +81,35 @@ pub(super) fn rows() -> Result<Vec<Row>> {
     };
     let contests = [
         Contest {
-            port: "memif",
+            name: "memif",
             baseline: "testpmd 5tswap",
-            ours: || berth("memif", r#"device = "net_memif0,role=server,socket=/run/berth-bench.sock""#),
-            theirs: testpmd,
+            ours: Box::new(|| berth("memif", 32)),
+            theirs: Box::new(|| testpmd(32)),
             figures: vec![round_trip("rpc_increment 32 B, memif, RTT p50", 1.10), throughput],
         },
         Contest {
-            port: "udp",
+            name: "udp",
             baseline: "C recvfrom/sendto",
-            ours: || berth("udp", ""),
-            theirs: || echo("udp_echo", &[]),
+            ours: Box::new(|| berth("udp", 32)),
+            theirs: Box::new(|| echo("udp_echo", &[])),
             figures: vec![round_trip("rpc_increment 32 B, udp, RTT p50", 1.05)],
         },
         Contest {
-            port: "uring",
+            name: "uring",
             baseline: "C liburing",
-            ours: || berth("uring", ""),
-            theirs: || echo("uring_echo", &["-luring"]),
+            ours: Box::new(|| berth("uring", 32)),
+            theirs: Box::new(|| echo("uring_echo", &["-luring"])),
             figures: vec![round_trip("rpc_increment 32 B, uring, RTT p50", 1.05)],
         },
     ];
     contests.iter().map(contest).collect::<Result<Vec<_>>>().map(|rows| rows.into_iter().flatten().collect())
 }
 
-fn contest(contest: &Contest) -> Result<Vec<Row>> {
+pub(super) fn contest(contest: &Contest) -> Result<Vec<Row>> {
     let mut pairs = vec![Vec::new(); contest.figures.len()];
     for turn in 0..TURNS {
-        let ours = measure(contest, &format!("berth-{turn}"), contest.ours, &[])?;
-        let theirs = measure(contest, &format!("baseline-{turn}"), contest.theirs, &["--echo"])?;
+        let ours = measure(contest, &format!("berth-{turn}"), &contest.ours)?;
+        let theirs = measure(contest, &format!("baseline-{turn}"), &contest.theirs)?;
         for ((ours, theirs), pairs) in ours.into_iter().zip(theirs).zip(&mut pairs) {
             let state = if ours.0 == theirs.0 { ours.0 } else { "mixed".into() };
             pairs.push(Pair { state, ours: ours.1, theirs: theirs.1 });
@@ -111,18 +126,13 @@ fn contest(contest: &Contest) -> Result<Vec<Row>> {
 }
 
 /// One turn: starts the server, takes every figure, stops it. Each figure comes with the state of the two cores.
-fn measure(
-    contest: &Contest,
-    name: &str,
-    start: fn() -> Result<(Server, Peer)>,
-    mode: &[&str],
-) -> Result<Vec<(String, f64)>> {
-    let (_server, peer) = start()?;
+fn measure(contest: &Contest, name: &str, start: &Start) -> Result<Vec<(String, f64)>> {
+    let (_server, Peer(asked)) = start()?;
     let figures = contest.figures.iter().enumerate().map(|(index, figure)| {
-        let json = format!("{OUT}/{}-{index}-{name}.json", contest.port);
-        let mut perf = cmd(BERTH, ["perf", "rpc", "--no-progress", "--cpu", CLIENT_CPU, "--bounce-cpu", SERVER_CPU]);
-        perf.args(["--peer", &peer.address]).args(&peer.client).args(["--payload", "32", "--duration", SECONDS]);
-        perf.args(["--warmup", "0.3", "--json", &json]).args(figure.pacing).args(mode);
+        let json = format!("{OUT}/{}-{index}-{name}.json", contest.name);
+        let mut perf = cmd(BERTH, ["perf"]);
+        perf.args(&asked).args(["--no-progress", "--cpu", CLIENT_CPU, "--bounce-cpu", SERVER_CPU]);
+        perf.args(["--duration", SECONDS, "--warmup", "0.3", "--json", &json]).args(figure.pacing);
         run(&mut perf)?;
         let report: Value = serde_json::from_str(&fs::read_to_string(&json)?)?;
         let case = &report["cases"][0];
@@ -139,47 +149,73 @@ fn state(case: &Value) -> String {
     if before == after { before } else { "mixed".into() }
 }
 
-/// Our client's port for a server on a memif.
-fn memif_client(neighbour: &[&str]) -> Vec<String> {
-    let device = format!("net_memif1,role=client,socket={SOCKET}");
-    let mut args = vec!["--port".into(), "dpdk".into(), "--device".into(), device];
-    args.extend(["--address".into(), "10.0.0.1/24".into()]);
-    args.extend(neighbour.iter().map(|&arg| arg.into()));
-    args
+/// The arguments of a memif device whose buffers hold frames of `payload` bytes and their headers.
+pub(super) fn memif(id: u8, role: &str, payload: usize) -> String {
+    let bsize = if payload > 1400 { ",bsize=8192" } else { "" };
+    format!("net_memif{id},role={role},socket={SOCKET}{bsize}")
 }
 
-fn berth(port: &str, device: &str) -> Result<(Server, Peer)> {
-    let (driver, lines) = match port {
-        "memif" => ("dpdk", format!("{device}\naddress = \"10.0.0.2/24\"\nudp_port = 4700")),
-        driver => (driver, "bind = \"127.0.0.1:0\"".into()),
+/// The longest IP packet around a payload: the usual one, or a jumbo frame's.
+pub(super) fn mtu(payload: usize) -> usize {
+    if payload > 1400 { 6000 } else { 1500 }
+}
+
+/// Our client's port for a server on a memif.
+pub(super) fn memif_client(payload: usize) -> Vec<String> {
+    let device = memif(1, "client", payload);
+    ["--port", "dpdk", "--device", &device, "--address", "10.0.0.1/24"].map(String::from).into()
+}
+
+/// The lines of a port of ours, and the client's port for it.
+pub(super) fn port_lines(port: &str, payload: usize) -> (String, Vec<String>) {
+    let (lines, client) = if port == "memif" {
+        let device = memif(0, "server", payload);
+        let mtu = mtu(payload);
+        let lines = format!(
+            "driver = \"dpdk\"\ndevice = \"{device}\"\naddress = \"10.0.0.2/24\"\nudp_port = 4700\nmtu = {mtu}\n"
+        );
+        (lines, memif_client(payload))
+    } else {
+        (format!("driver = \"{port}\"\nbind = \"127.0.0.1:0\"\n"), vec!["--port".into(), "udp".into()])
     };
+    (format!("[[port]]\nname = \"{port}\"\n{lines}cpu = {SERVER_CPU}\nidle = \"spin\"\n"), client)
+}
+
+/// Our RPC service on a port, asked with payloads of so many bytes.
+pub(super) fn berth(port: &str, payload: usize) -> Result<(Server, Peer)> {
+    let (lines, client) = port_lines(port, payload);
     let config = format!(
-        "[[port]]\nname = \"{port}\"\ndriver = \"{driver}\"\n{lines}\ncpu = {SERVER_CPU}\nidle = \"spin\"\n\
-         service = \"rpc\"\n[port.rpc]\n[[function]]\nname = \"rpc_increment\"\nhandler = \"builtin:rpc_increment\"\n"
+        "{lines}service = \"rpc\"\n[port.rpc]\n[[function]]\nname = \"rpc_increment\"\n\
+         handler = \"builtin:rpc_increment\"\n"
     );
     let path = format!("{OUT}/{port}.toml");
     fs::write(&path, config)?;
-    let (server, ports) = Server::berth(&path)?;
-    let address = ports[0]["addr"].as_str().context("a port without an address")?.to_owned();
-    let client = if port == "memif" { memif_client(&[]) } else { vec!["--port".into(), "udp".into()] };
-    Ok((server, Peer { address, client }))
+    let (server, ready) = Server::berth(&path)?;
+    let address = ready["ports"][0]["addr"].as_str().context("a port without an address")?;
+    Ok((server, Peer::rpc(address, client, payload)))
 }
 
 /// DPDK's own forwarder, which swaps the addresses of every layer and sends the frame back.
-fn testpmd() -> Result<(Server, Peer)> {
+pub(super) fn testpmd(payload: usize) -> Result<(Server, Peer)> {
     let cores = format!("{CLIENT_CPU},{SERVER_CPU}");
-    let device = format!("net_memif0,role=server,socket={SOCKET},mac={TESTPMD_MAC}");
+    let device = format!("{},mac={TESTPMD_MAC}", memif(0, "server", payload));
     let mut testpmd = Command::new("stdbuf");
     let memory: &[&str] = if Hugepages::free(PAGES) { &["--in-memory"] } else { &["--no-huge", "-m", "128"] };
     testpmd.args(["-oL", "dpdk-testpmd", "-l", &cores, "--file-prefix", "berth-bench", "--no-pci"]).args(memory);
     testpmd.args(["--vdev", &device, "--", "--forward-mode=5tswap", "--auto-start", "--nb-cores=1"]);
-    testpmd.args(["--total-num-mbufs=16384"]);
+    let longest = format!("--max-pkt-len={}", mtu(payload) + ETHERNET);
+    let jumbo = ["--total-num-mbufs=4096", "--mbuf-size=8192", &longest];
+    testpmd.args(if payload > 1400 { &jumbo[..] } else { &["--total-num-mbufs=16384"] });
     let (server, _) = Server::start_with_stdin(&mut testpmd, "Press enter to exit")?;
-    let neighbour = format!("10.0.0.2={TESTPMD_MAC}");
-    Ok((server, Peer { address: "10.0.0.2:4700".into(), client: memif_client(&["--neighbour", &neighbour]) }))
+    let mut client = memif_client(payload);
+    client.extend(["--neighbour".into(), format!("10.0.0.2={TESTPMD_MAC}")]);
+    Ok((server, Peer::rpc("10.0.0.2:4700", client, payload).echoing()))
 }
 
 const TESTPMD_MAC: &str = "02:00:00:00:00:02";
+
+/// Bytes of an Ethernet header and its check sequence.
+const ETHERNET: usize = 18;
 
 /// A baseline server of `perf/baselines`, compiled as its users would.
 fn echo(name: &str, libraries: &[&str]) -> Result<(Server, Peer)> {
@@ -190,5 +226,5 @@ fn echo(name: &str, libraries: &[&str]) -> Result<(Server, Peer)> {
     }
     let (server, port) = Server::start(&mut cmd(&binary, ["0", SERVER_CPU]), "ready ")?;
     let address = format!("127.0.0.1:{}", port.trim());
-    Ok((server, Peer { address, client: vec!["--port".into(), "udp".into()] }))
+    Ok((server, Peer::rpc(&address, vec!["--port".into(), "udp".into()], 32).echoing()))
 }

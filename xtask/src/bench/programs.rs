@@ -19,20 +19,24 @@ pub(super) fn rows() -> Result<Vec<Row>> {
     Ok(rows)
 }
 
+/// Builds an example and returns its path.
+pub(super) fn build(package: &str, name: &str) -> Result<String> {
+    crate::sh::run(&mut cargo(["build", "--release", "--quiet", "-p", package, "--example", name]))?;
+    Ok(format!("target/release/examples/{name}"))
+}
+
 /// The JSON lines that an example prints.
-fn example(package: &str, name: &str, pinned: bool) -> Result<Vec<Value>> {
-    let mut build = cargo(["build", "--release", "--quiet", "-p", package, "--example", name]);
-    crate::sh::run(&mut build)?;
-    let binary = format!("target/release/examples/{name}");
+pub(super) fn example(package: &str, name: &str, pinned: bool) -> Result<Vec<Value>> {
+    let binary = build(package, name)?;
     let mut program = if pinned { cmd("taskset", ["-c", CPU, &binary]) } else { cmd::<&str>(&binary, []) };
     lines(&output(&mut program)?)
 }
 
-fn lines(text: &str) -> Result<Vec<Value>> {
+pub(super) fn lines(text: &str) -> Result<Vec<Value>> {
     text.lines().map(|line| serde_json::from_str(line).with_context(|| format!("no JSON: {line}"))).collect()
 }
 
-fn number(line: &Value, key: &str) -> Result<f64> {
+pub(super) fn number(line: &Value, key: &str) -> Result<f64> {
     line[key].as_f64().with_context(|| format!("{line} has no {key}"))
 }
 

@@ -1,0 +1,180 @@
+//! `cargo xtask bench lease`: what checking a lease costs, carrier by carrier.
+
+use std::fs;
+
+use anyhow::{Context, Result};
+use berth_tls::key_file;
+use serde_json::Value;
+
+use super::{
+    Pair, Reach, Row,
+    network::{self, CLIENT_CPU, Contest, Figure, OUT, PAGES, Peer, SERVER_CPU, TURNS, port_lines, round_trip},
+    programs::{build, example, lines, number},
+};
+use crate::{
+    hugepages::Hugepages,
+    serve::Server,
+    sh::{cmd, output},
+};
+
+/// Seconds of each stream.
+const SECONDS: &str = "1.5";
+
+pub(super) fn rows() -> Result<Vec<Row>> {
+    fs::create_dir_all(OUT)?;
+    let mut rows = probes()?;
+    rows.push(revocations()?);
+    rows.extend(commits()?);
+    rows.push(fbmt()?);
+    let _pages = Hugepages::reserve(2 * PAGES);
+    for contest in [
+        two_sided("udp", "two-sided READ 64 B, udp, RTT p50", "read"),
+        two_sided("udp", "two-sided WRITE 64 B, udp, RTT p50", "write"),
+        two_sided("memif", "two-sided READ 64 B, memif, RTT p50", "read"),
+        two_sided("memif", "two-sided WRITE 64 B, memif, RTT p50", "write"),
+        throughput(),
+    ] {
+        rows.extend(network::contest(&contest)?);
+    }
+    Ok(rows)
+}
+
+/// Round trips of 64 bytes against our own RPC on the same kind of port.
+fn two_sided(port: &'static str, case: &'static str, op: &'static str) -> Contest {
+    Contest {
+        name: if op == "read" { "lease-read" } else { "lease-write" },
+        baseline: "rpc_increment 64 B",
+        ours: Box::new(move || leased(port, op, 64)),
+        theirs: Box::new(move || network::berth(port, 64)),
+        figures: vec![round_trip(case, 1.10)],
+    }
+}
+
+/// Reads of a page, many under way, against DPDK's own forwarder.
+fn throughput() -> Contest {
+    const LEN: usize = 4096;
+    Contest {
+        name: "lease-throughput",
+        baseline: "testpmd 5tswap",
+        ours: Box::new(|| leased("memif", "read", LEN)),
+        theirs: Box::new(|| network::testpmd(LEN)),
+        figures: vec![Figure {
+            case: "two-sided READ 4 KiB, memif, throughput",
+            pacing: &["--window", "64"],
+            pointer: "/answered_per_s",
+            scale: 1e-6,
+            unit: "M/s",
+            reach: Reach::AtLeast(0.6),
+        }],
+    }
+}
+
+/// A node with this port and FBMT, and a client's key that may lease from it.
+fn node(port: &str, payload: usize) -> Result<(Server, Value, String, Vec<String>)> {
+    let (lines, client) = port_lines(port, payload);
+    let identity = key_file::read_or_create(format!("{OUT}/client.key").as_ref())?;
+    let config = format!(
+        "[node]\nstate_dir = \"lease-node\"\n[control]\nudp = \"127.0.0.1:0\"\nquic = \"127.0.0.1:0\"\n\
+         enrolled = [\"{}\"]\n[[control.policy]]\npresenter = \"*\"\nperms = [\"read\", \"write\", \"alloc\"]\n\
+         [dataplane]\nfbmt = \"127.0.0.1:0\"\n[[region]]\nname = \"bench\"\nkind = \"memory\"\nsize = \"16 MiB\"\n\
+         {lines}service = \"lease-io\"\n",
+        identity.public_key()
+    );
+    let path = format!("{OUT}/lease-{port}.toml");
+    fs::write(&path, config)?;
+    let (server, ready) = Server::berth(&path)?;
+    let quic = ready["endpoints"]["quic"].as_str().context("a node without QUIC")?.to_owned();
+    Ok((server, ready, quic, client))
+}
+
+/// A node whose leases are read or written over a port.
+fn leased(port: &str, op: &str, len: usize) -> Result<(Server, Peer)> {
+    let (server, ready, quic, client) = node(port, len)?;
+    let address = ready["ports"][0]["addr"].as_str().context("a port without an address")?;
+    let args = ["lease", "--control", &quic, "--identity", &format!("{OUT}/client.key"), "--peer", address];
+    let asked = ["--op", op, "--size", &len.to_string()];
+    Ok((server, Peer(args.into_iter().chain(asked).map(String::from).chain(client).collect())))
+}
+
+/// Reads of 64 KiB on one connection against one stream of iperf3.
+fn fbmt() -> Result<Row> {
+    let bench = build("berth-client", "fbmt_bench")?;
+    let (_server, _, quic, _) = node("udp", 64)?;
+    let iperf = &mut cmd("taskset", ["-c", SERVER_CPU, "iperf3", "-s", "-B", "127.0.0.1", "-p", IPERF, "--forceflush"]);
+    let (_iperf, _) = Server::start(iperf, "Server listening")?;
+    let mut pairs = Vec::new();
+    for _ in 0..TURNS {
+        let key = format!("{OUT}/client.key");
+        let ours = output(&mut cmd("taskset", ["-c", CLIENT_CPU, &bench, &quic, &key, SECONDS]))?;
+        let ours = number(lines(&ours)?.first().context("no figure")?, "bytes_per_s")?;
+        let stream = ["-c", CLIENT_CPU, "iperf3", "-c", "127.0.0.1", "-p", IPERF, "-t", "2", "-l", "64K", "-R", "-J"];
+        let report: Value = serde_json::from_str(&output(&mut cmd("taskset", stream))?)?;
+        let bits = report.pointer("/end/sum_received/bits_per_second").and_then(Value::as_f64);
+        let theirs = bits.context("iperf3 reports no bandwidth")? / 8.0;
+        pairs.push(Pair { state: String::new(), ours: ours / 1e9, theirs: theirs / 1e9 });
+    }
+    Ok(Row {
+        case: "FBMT READ 64 KiB, TCP loopback, bandwidth".into(),
+        baseline: "iperf3, one stream".into(),
+        unit: "GB/s",
+        reach: Reach::AtLeast(0.8),
+        pairs,
+    })
+}
+
+/// Where iperf3 listens.
+const IPERF: &str = "5290";
+
+fn probes() -> Result<Vec<Row>> {
+    let all = example("berth-lease", "probe_bench", true)?;
+    let cases = all.iter().filter(|line| line["probe_ns"].is_f64());
+    let rows = cases.map(|line| {
+        let case = line["case"].as_str().unwrap_or_default();
+        let (ours, theirs) = (number(line, "probe_ns")?, number(line, "load_ns")?);
+        let reach = if case == "warm" { Reach::Other("<= 20 ns".into(), ours <= 20.0) } else { Reach::AtMost(1.5) };
+        Ok(Row {
+            case: format!("lease probe, {} leases, {case}", line["leases"]),
+            baseline: "one random cache-missing load".into(),
+            unit: "ns",
+            reach,
+            pairs: vec![Pair { state: String::new(), ours, theirs }],
+        })
+    });
+    rows.collect()
+}
+
+/// Publication to first refusal, and to the moment after which nothing more is served.
+fn revocations() -> Result<Row> {
+    let all = example("berth-lease-io", "revoke_bench", false)?;
+    let mut late = 0.0;
+    let pairs = all.iter().map(|line| {
+        late += number(line, "served_after_quiet")?;
+        let (ours, theirs) = (number(line, "refused_ns")? / 1e3, number(line, "quiet_ns")? / 1e3);
+        Ok(Pair { state: String::new(), ours, theirs })
+    });
+    let pairs: Vec<Pair> = pairs.collect::<Result<_>>()?;
+    let median = super::median(pairs.iter().map(|pair| pair.ours));
+    Ok(Row {
+        case: "revocation to first refusal, busy port".into(),
+        baseline: "until it may be answered".into(),
+        unit: "us",
+        reach: Reach::Other(format!("< 1 ms, none served after ({late} were)"), median < 1000.0 && late == 0.0),
+        pairs,
+    })
+}
+
+/// The journal against a bare write and sync of the same disk.
+fn commits() -> Result<Vec<Row>> {
+    let bench = build("berth-journal", "journal_bench")?;
+    let all = lines(&output(&mut cmd(&bench, [OUT]))?)?;
+    let case = |name: &str| all.iter().find(|line| line["case"] == name).context("journal_bench lacks a case");
+    let sync = number(case("fdatasync")?, "p50_us")?;
+    let row = |name: &str, reach: Reach| -> Result<Row> {
+        let pair = Pair { state: String::new(), ours: number(case(name)?, "p50_us")?, theirs: sync };
+        let case = format!("journal {name}, p50");
+        Ok(Row { case, baseline: "write and fdatasync".into(), unit: "us", reach, pairs: vec![pair] })
+    };
+    let rate = number(case("commit, 32 clients")?, "per_second")?;
+    let group = Reach::Other(format!(">= 5,000/s ({rate:.0})"), rate >= 5000.0);
+    Ok(vec![row("commit, 1 client", Reach::Added(300.0))?, row("commit, 32 clients", group)?])
+}
