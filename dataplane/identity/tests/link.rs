@@ -236,13 +236,17 @@ fn nonces_below_the_window_and_after_a_restart_are_dropped() {
     assert!(ask(&mut server, 4999));
     assert_eq!(dropped(&server), [("frames_replayed", 2)]);
 
-    let kept: Vec<_> = server.replay.highest().collect();
+    let kept = server.replay.risen();
     assert_eq!(kept, [(who(2).id(), 5000)]);
+    assert!(ask(&mut server, 4997));
+    assert_eq!(server.replay.risen(), [], "only what has risen");
     let mut restarted = Server::default();
     restarted.replay.refuse_up_to(kept[0].0, kept[0].1);
     assert!(!ask(&mut restarted, 4998));
     assert!(!ask(&mut restarted, 5000));
+    assert_eq!(restarted.replay.risen(), [], "what was kept is kept");
     assert!(ask(&mut restarted, 5001));
+    assert_eq!(restarted.replay.risen(), [(who(2).id(), 5001)]);
     restarted.replay.refuse_up_to(who(2).id(), 10);
     assert!(!ask(&mut restarted, 5001) && ask(&mut restarted, 5002));
 }

@@ -255,6 +255,7 @@ impl Control {
                 tracing::warn!("ops that did not end in time are given up");
             }
             shared.ops.close();
+            shared.keep_nonces();
             if !announce.is_empty() {
                 let farewell = shared.node().withdrawal(WithdrawReason::GracefulShutdown, shared.clock.now());
                 tick::tell(&listeners.udp, &announce, MsgType::Withdraw, farewell, &shared).await;

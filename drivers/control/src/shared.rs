@@ -156,6 +156,15 @@ impl Shared {
         ticket
     }
 
+    /// Journals which nonces are used up, so that a restart does not let recorded messages in again. Ops that change
+    /// something do it at once; this is for the rest, page writes among them.
+    pub(crate) fn keep_nonces(&self) {
+        let risen = self.link().replay.risen();
+        let seen = risen.into_iter().map(|(sender, nonce)| Record::Seen { sender: sender.0, nonce });
+        let _node = self.node();
+        self.apply(Effects { journal: seen.collect(), ..Effects::default() });
+    }
+
     /// Shortens the journal to what it adds up to, where that is worth it.
     pub(crate) fn compact(&self) {
         if !self.journal.wants_compaction() {

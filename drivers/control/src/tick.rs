@@ -33,6 +33,7 @@ pub(crate) async fn time(shared: Arc<Shared>) {
             let now = shared.clock.mono();
             shared.link().expire(now);
             shared.relay().expire(now);
+            shared.keep_nonces();
             shared.compact();
             if let Some(failure) = shared.journal.failure() {
                 shared.degrade(&failure.to_string());

@@ -2,6 +2,7 @@
 
 use std::{
     net::{SocketAddr, UdpSocket},
+    path::Path,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
@@ -48,6 +49,10 @@ fn who(seed: u8) -> Identity {
 /// Starts a node with this key, which knows keys 1 to 3 and announces itself to `announce`.
 fn start(seed: u8, site: u32, announce: Vec<SocketAddr>) -> (Control, TempDir) {
     let folder = tempfile::tempdir().unwrap();
+    (start_in(folder.path(), seed, site, announce), folder)
+}
+
+fn start_in(folder: &Path, seed: u8, site: u32, announce: Vec<SocketAddr>) -> Control {
     let memory = Arc::new(Heap(Mutex::new(vec![0; 1 << 20])));
     let region = Region { name: "mem".into(), kind: RegionKind::Memory, numa: None, storage: Storage::Bytes(memory) };
     let rule = Rule { presenter: Some(who(3).id().0), perms: Perms::ALL, resources: None };
@@ -56,7 +61,7 @@ fn start(seed: u8, site: u32, announce: Vec<SocketAddr>) -> (Control, TempDir) {
         identity: who(seed),
         listen,
         announce,
-        state_dir: folder.path().into(),
+        state_dir: folder.into(),
         cpus: vec![0],
         clock: TscClock::calibrate(Duration::from_millis(20)),
         regions: Regions::new(vec![region]),
@@ -69,7 +74,7 @@ fn start(seed: u8, site: u32, announce: Vec<SocketAddr>) -> (Control, TempDir) {
     })
     .unwrap();
     control.serve(&[]);
-    (control, folder)
+    control
 }
 
 fn endpoint(control: &Control, name: &str) -> SocketAddr {
@@ -256,4 +261,27 @@ fn a_retransmission_gets_the_same_answer_and_floods_of_half_messages_do_not_matt
     let count = |name: &str| counters.iter().find(|(known, _)| known == name).unwrap().1;
     assert_eq!(count("ping_refused"), 10, "each was executed once");
     assert!(count("answers_repeated") >= 10, "{}", count("answers_repeated"));
+}
+
+#[test]
+fn a_restart_does_not_let_recordings_in_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let count = |node: Control, name: &str| {
+        let counters = node.stop(Duration::from_secs(1));
+        counters.iter().find(|(known, _)| known == name).unwrap().1
+    };
+    let node = start_in(folder.path(), 1, 10, Vec::new());
+    let mut asker = Asker::new(3);
+    let at = endpoint(&node, "control-udp");
+    let request = asker.client.request(at, None, Op::Ping.code(), 0, &[], &[]).unwrap();
+    let recorded: Vec<_> = asker.client.frames(request).collect();
+    assert!(asker.answer(request, at, Duration::from_secs(5)).is_some());
+    assert_eq!(count(node, "messages_accepted"), 1);
+
+    let node = start_in(folder.path(), 1, 10, Vec::new());
+    let at = endpoint(&node, "control-udp");
+    asker.socket.send_to(&recorded[0], at).unwrap();
+    let request = asker.client.request(at, None, Op::Ping.code(), 0, &[], &[]).unwrap();
+    assert!(asker.answer(request, at, Duration::from_secs(5)).is_some());
+    assert_eq!(count(node, "ping"), 1, "the new one alone");
 }

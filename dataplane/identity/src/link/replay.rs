@@ -20,6 +20,8 @@ struct Window {
     highest: u64,
     /// One bit for each nonce of the window, at its remainder by the window's size.
     used: [u64; WORDS],
+    /// The highest nonce that [`Replay::risen`] has told.
+    told: Option<u64>,
 }
 
 impl Replay {
@@ -30,25 +32,34 @@ impl Replay {
 
     /// Accepts the nonce of a verified message, once. `false`: it was used, or lies below the window.
     pub fn accept(&mut self, sender: NodeId, nonce: u64) -> bool {
-        let window = self.senders.entry(sender).or_insert(Window { highest: nonce, used: [0; WORDS] });
-        window.accept(nonce)
+        self.senders.entry(sender).or_insert_with(|| Window::new(nonce)).accept(nonce)
     }
 
-    /// The highest nonce of every sender, in no order: what a node keeps to refuse old messages after a restart.
-    pub fn highest(&self) -> impl Iterator<Item = (NodeId, u64)> {
-        self.senders.iter().map(|(sender, window)| (*sender, window.highest))
+    /// The highest nonce of each sender where it has risen since the last call, in no order: what a node keeps, to refuse
+    /// old messages after a restart too.
+    pub fn risen(&mut self) -> Vec<(NodeId, u64)> {
+        let risen = self.senders.iter_mut().filter(|(_, window)| window.told != Some(window.highest));
+        let tell = risen.map(|(sender, window)| {
+            window.told = Some(window.highest);
+            (*sender, window.highest)
+        });
+        tell.collect()
     }
 
     /// Refuses every nonce of `sender` up to this one, as after a restart.
     pub fn refuse_up_to(&mut self, sender: NodeId, nonce: u64) {
-        let window = self.senders.entry(sender).or_insert(Window { highest: nonce, used: [0; WORDS] });
+        let window = self.senders.entry(sender).or_insert_with(|| Window::new(nonce));
         if window.highest <= nonce {
-            *window = Window { highest: nonce, used: [u64::MAX; WORDS] };
+            *window = Window { used: [u64::MAX; WORDS], told: Some(nonce), ..Window::new(nonce) };
         }
     }
 }
 
 impl Window {
+    fn new(highest: u64) -> Self {
+        Self { highest, used: [0; WORDS], told: None }
+    }
+
     fn is_fresh(&self, nonce: u64) -> bool {
         match self.highest.checked_sub(nonce) {
             None => true,
