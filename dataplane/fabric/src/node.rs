@@ -6,7 +6,7 @@ use std::{
 };
 
 use berth_identity::{Enrolled, Enrolment, Identity, NodeId, PublicKey, Rates, token::Verifier};
-use berth_lease::{Event, LeaseId, Leases, Mode, Quiescence, Relocation, Status as Standing, Table};
+use berth_lease::{Event, LeaseId, Leases, Quiescence, Relocation, Status as Standing, Table};
 use berth_port::{Nanos, Now};
 use berth_wire::fabric::{BindKind, EndpointKind, Op, Perms, RevokeBroadcast, Status};
 
@@ -96,8 +96,6 @@ pub(crate) enum Pending {
         relocation: Relocation,
         /// Until when the source's bytes are kept, in Unix time.
         keep_until: Option<Nanos>,
-        /// The source's token was revoked meanwhile.
-        revoked: bool,
     },
 }
 
@@ -289,8 +287,8 @@ impl<H: Host> Node<H> {
                 self.not_granted(id, now);
                 Err(Status::InternalError)
             }
-            Pending::Relocate { relocation, keep_until, revoked } => {
-                if work.is_err() && !revoked {
+            Pending::Relocate { relocation, keep_until } => {
+                if work.is_err() {
                     self.leases.relocate_failed(&relocation);
                 }
                 Ok(self.relocated(&relocation, keep_until, work.is_ok(), now))
@@ -401,20 +399,6 @@ impl<H: Host> Node<H> {
                 self.pinned.remove(&id);
             }
         }
-    }
-
-    /// Moved leases of a token that is revoked: they must not come back, even if the move fails.
-    pub(crate) fn revoke_moves_of(&mut self, token: u128) -> Vec<LeaseId> {
-        let leases = &self.leases;
-        let sources = self.pending.values_mut().filter_map(|waiting| match &mut waiting.pending {
-            Pending::Relocate { relocation, revoked, .. } if relocation.mode == Mode::Move => {
-                let under = leases.get(relocation.src).is_some_and(|lease| lease.token == token);
-                *revoked |= under;
-                under.then_some(relocation.src)
-            }
-            _ => None,
-        });
-        sources.collect()
     }
 
     /// Whether a lease is not answered yet, because its bytes are not zero yet.

@@ -77,7 +77,7 @@ impl<H: Host> Node<H> {
         // What was written to the source and answered must be in the copy.
         let quiescence = (mode == Mode::Move).then(|| self.leases.quiescence());
         let jobs = vec![Job::Copy(relocation.from, relocation.to)];
-        let pending = Pending::Relocate { relocation, keep_until, revoked: false };
+        let pending = Pending::Relocate { relocation, keep_until };
         Ok(self.work(pending, quiescence, jobs, &ask.request).into())
     }
 

@@ -200,8 +200,7 @@ impl<H: Host> Node<H> {
 
     /// Takes back every lease that was allocated under a token.
     pub(crate) fn revoke_leases_of(&mut self, token: u128, now: Now, outcome: &mut Outcome) {
-        let mut revoked = self.leases.revoke_token(token, now.mono);
-        revoked.extend(self.revoke_moves_of(token));
+        let revoked = self.leases.revoke_token(token, now.mono);
         // Also where none is left: one that ended a moment ago may still be accessed.
         outcome.quiescence = Some(self.leases.quiescence());
         for id in revoked {
