@@ -333,3 +333,20 @@ fn a_lease_is_freed_by_its_holder_without_a_token() {
     assert_eq!(world.ask(1, Op::LeaseFree, 0, &[], &params).status, Status::Ok);
     assert_eq!(world.refused(1, Op::LeaseFree, 0, &[], &params), Status::ResourceNotFound);
 }
+
+/// The second revocation of a token finds no lease any more, and still is answered only when accesses have ended.
+#[test]
+fn every_revocation_waits_for_accesses_from_before() {
+    let mut world = World::new();
+    let token = world.token(1, ALL);
+    let token_id = CapabilityToken::parse(&token).unwrap().token_id;
+    world.alloc_under(1, ResourceType::Mem, 4096, &token);
+    let access = world.node.table().reader().hold();
+    let revoker = world.token(2, Perms::REVOKE);
+    let revoke = CapRevoke { token_id, ttl_secs: 5 }.to_vec();
+    let mut outcomes =
+        [(); 2].map(|()| world.ask_whole(2, Op::CapRevoke.code(), 0, &revoker, &revoke).quiescence.unwrap());
+    assert!(outcomes.iter_mut().all(|quiescence| !quiescence.is_over()));
+    drop(access);
+    assert!(outcomes.iter_mut().all(berth_lease::Quiescence::is_over));
+}
