@@ -28,6 +28,8 @@ pub trait Blocks: Send + Sync {
     /// Starts an operation; never blocks. Where the engine cannot take it, it is completed at once with
     /// [`BlockError::Busy`], on the caller's own thread.
     fn submit(&self, request: BlockRequest);
+    /// Reports what the engine counts.
+    fn counters(&self, _visit: &mut dyn FnMut(&'static str, u64)) {}
 }
 
 /// One operation on blocks.

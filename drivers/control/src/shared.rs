@@ -8,7 +8,7 @@ use berth_identity::{
     link::{Notices, Server},
 };
 use berth_journal::{Journal, Ticket};
-use berth_lease::{Quiescence, Regions, Table};
+use berth_lease::{Quiescence, Regions, Storage, Table};
 use berth_lease_io::Totals;
 use berth_wire::fabric::{Bytes, Response, RevokeBroadcast, Status, Wire as _};
 use tokio::sync::{Semaphore, mpsc};
@@ -195,6 +195,11 @@ impl Shared {
         self.node().counters(visit);
         self.relay().counters(&mut |name, value| visit(&format!("relay_{name}"), value));
         self.journal.counters(&mut |name, value| visit(name, value));
+        for (_, region) in self.regions.iter() {
+            if let Storage::Blocks(blocks) = &region.storage {
+                blocks.counters(&mut |name, value| visit(&format!("region_{}_{name}", region.name), value));
+            }
+        }
         self.data.report(&mut |name, value| visit(&format!("data_{name}"), value));
         self.pages.report(&mut |name, value| visit(&format!("pages_{name}"), value));
     }

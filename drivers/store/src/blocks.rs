@@ -39,7 +39,6 @@ const QUEUE: usize = 1024;
 pub struct BlockEngine {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
-    registered: bool,
     len: u64,
     align: u64,
 }
@@ -90,41 +89,18 @@ impl BlockEngine {
             counts: Counts::default(),
         });
         let (thread, registered) = engine::spawn(target, Arc::clone(&shared))?;
-        Ok(Self { shared, thread: Some(thread), registered, len, align })
+        if align == 1 {
+            tracing::warn!("{}: no direct I/O on this file system; blocks go through the page cache", path.display());
+        }
+        if !registered {
+            tracing::warn!("{}: buffers are not registered: raise RLIMIT_MEMLOCK by 4 MiB", path.display());
+        }
+        Ok(Self { shared, thread: Some(thread), len, align })
     }
 
     /// Whether I/O goes around the page cache (`O_DIRECT`); not all file systems can.
     pub fn is_direct(&self) -> bool {
         self.align > 1
-    }
-
-    /// Whether the engine's buffers are registered with the kernel; not if `RLIMIT_MEMLOCK` is less than 4 MiB.
-    pub fn has_registered_buffers(&self) -> bool {
-        self.registered
-    }
-
-    /// Reports `block_reads`, `block_writes`, `block_zeroes` and `block_flushes` (requests that were done),
-    /// `block_bytes_read`, `block_bytes_written`, `block_merged` (writes that had to read first), `block_busy` (requests
-    /// refused because the queue was full), `block_refused` (because they were not within the region),
-    /// `block_no_space` and `block_failed` (with any other error).
-    pub fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        let counts = &self.shared.counts;
-        let named = [
-            ("block_reads", &counts.reads),
-            ("block_writes", &counts.writes),
-            ("block_zeroes", &counts.zeroes),
-            ("block_flushes", &counts.flushes),
-            ("block_bytes_read", &counts.bytes_read),
-            ("block_bytes_written", &counts.bytes_written),
-            ("block_merged", &counts.merged),
-            ("block_busy", &counts.busy),
-            ("block_refused", &counts.refused),
-            ("block_no_space", &counts.no_space),
-            ("block_failed", &counts.failed),
-        ];
-        for (name, count) in named {
-            visit(name, count.load(Relaxed));
-        }
     }
 }
 
@@ -171,6 +147,30 @@ impl Blocks for BlockEngine {
                 add(&counts.busy, 1);
                 request.done.done(request.tag, request.buffer, Err(BlockError::Busy));
             }
+        }
+    }
+
+    /// Reports `block_reads`, `block_writes`, `block_zeroes` and `block_flushes` (requests that were done),
+    /// `block_bytes_read`, `block_bytes_written`, `block_merged` (writes that had to read first), `block_busy` (requests
+    /// refused because the queue was full), `block_refused` (because they were not within the region),
+    /// `block_no_space` and `block_failed` (with any other error).
+    fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        let counts = &self.shared.counts;
+        let named = [
+            ("block_reads", &counts.reads),
+            ("block_writes", &counts.writes),
+            ("block_zeroes", &counts.zeroes),
+            ("block_flushes", &counts.flushes),
+            ("block_bytes_read", &counts.bytes_read),
+            ("block_bytes_written", &counts.bytes_written),
+            ("block_merged", &counts.merged),
+            ("block_busy", &counts.busy),
+            ("block_refused", &counts.refused),
+            ("block_no_space", &counts.no_space),
+            ("block_failed", &counts.failed),
+        ];
+        for (name, count) in named {
+            visit(name, count.load(Relaxed));
         }
     }
 }
