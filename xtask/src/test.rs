@@ -16,6 +16,9 @@ use crate::{
 /// How long each fuzz target runs.
 const FUZZ_SECONDS: u32 = 5;
 
+/// Seeds of each simulation of the lease plane: tens of seconds on two cores.
+const SIM_SEEDS: &str = "10000";
+
 /// Features that the tests turn on.
 const FEATURES: &str = "berth/dpdk";
 
@@ -30,7 +33,7 @@ pub(crate) fn run_all() -> Result<()> {
         .env("RUSTDOCFLAGS", "-D warnings"))?;
     let tests =
         ["test", "--release", "--workspace", "--exclude", "berth-fuzz", "--no-fail-fast", "--features", FEATURES];
-    count.cargo_test(&mut cargo(tests))?;
+    count.cargo_test(cargo(tests).env("BERTH_SIM_SEEDS", SIM_SEEDS))?;
     for package in ["berth-ring", "berth-lease"] {
         let models = ["test", "--release", "-p", package, "--test", "loom", "--target-dir", "target/loom"];
         count.cargo_test(cargo(models).env("RUSTFLAGS", "--cfg loom"))?;

@@ -4,7 +4,7 @@
 //! What must hold: at most one holder of a byte at a time; new bytes are zero, old ones are what their holder wrote;
 //! no access after a revocation was answered; nothing that ended comes back, not even by a restart.
 //!
-//! `BERTH_SEEDS` says how many seeds are run (2,000), `BERTH_SEED` runs a single one.
+//! `BERTH_SIM_SEEDS` says how many seeds are run (2,000), `BERTH_SIM_SEED` runs a single one.
 #![cfg(not(loom))]
 
 mod common;
@@ -701,7 +701,7 @@ struct Replay(u64);
 impl Drop for Replay {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("replay: BERTH_SEED={} cargo test -p berth-lease --release --test simulation", self.0);
+            eprintln!("replay: BERTH_SIM_SEED={} cargo test -p berth-lease --release --test simulation", self.0);
         }
     }
 }
@@ -709,9 +709,9 @@ impl Drop for Replay {
 #[test]
 fn random_ops_and_crashes_keep_every_promise() {
     let number = |name| std::env::var(name).ok().map(|value| value.parse::<u64>().expect("a number"));
-    let seeds = match number("BERTH_SEED") {
+    let seeds = match number("BERTH_SIM_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..number("BERTH_SEEDS").unwrap_or(2000),
+        None => 0..number("BERTH_SIM_SEEDS").unwrap_or(2000),
     };
     let single = seeds.clone().count() < 100;
     let mut all = Counts::default();
