@@ -10,7 +10,7 @@ use berth_fabric::journal::{FRAME_HEADER_LEN, encode};
 
 use crate::{
     Failure,
-    file::JournalFile,
+    file::{Directory, JournalFile},
     queue::{Queue, StateRecords},
 };
 
@@ -24,12 +24,9 @@ pub(crate) fn start(
     queue: &Arc<Queue>,
 ) -> Result<JoinHandle<Result<JournalFile, Failure>>, Failure> {
     let failed = |what| move |error: io::Error| Failure::new(what, &error);
-    let mut new = file.successor().map_err(failed("beginning the successor of"))?;
+    let dir = file.directory().map_err(failed("beginning the successor of"))?;
     let told = TellAtEnd(Arc::clone(queue));
-    let writer = move || match write(&mut new, records, &told.0) {
-        Ok(()) => Ok(new),
-        Err(error) => Err(Failure::new("writing the successor of", &error)),
-    };
+    let writer = move || write(dir, records, &told.0).map_err(failed("writing the successor of"));
     thread::Builder::new().name("berth-compact".into()).spawn(writer).map_err(failed("starting a thread to compact"))
 }
 
@@ -42,7 +39,8 @@ impl Drop for TellAtEnd {
     }
 }
 
-fn write(new: &mut JournalFile, records: StateRecords, queue: &Queue) -> io::Result<()> {
+fn write(dir: Directory, records: StateRecords, queue: &Queue) -> io::Result<JournalFile> {
+    let mut new = JournalFile::begin(dir)?;
     let empty = vec![0; FRAME_HEADER_LEN];
     let mut frame = empty.clone();
     for record in records {
@@ -58,5 +56,6 @@ fn write(new: &mut JournalFile, records: StateRecords, queue: &Queue) -> io::Res
     if frame.len() > empty.len() {
         new.append(&mut frame)?;
     }
-    new.sync()
+    new.sync()?;
+    Ok(new)
 }

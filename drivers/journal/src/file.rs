@@ -46,7 +46,7 @@ pub(crate) struct JournalFile {
 
 /// The directory, locked.
 #[derive(Debug)]
-struct Directory {
+pub(crate) struct Directory {
     path: PathBuf,
     /// For fsync.
     file: File,
@@ -146,7 +146,7 @@ impl Directory {
 impl JournalFile {
     /// Begins an empty journal beside the one in `dir`, with a new id: it tells frames from those of other files, and
     /// need not be hard to guess.
-    fn begin(dir: Directory) -> io::Result<Self> {
+    pub(crate) fn begin(dir: Directory) -> io::Result<Self> {
         let file = options().create(true).truncate(true).open(dir.path.join(NEW))?;
         let id = RandomState::new().hash_one(0);
         file.write_all_at(&header(id), 0)?;
@@ -156,9 +156,9 @@ impl JournalFile {
         Ok(journal)
     }
 
-    /// Begins an empty journal that is to take this one's place.
-    pub(crate) fn successor(&self) -> io::Result<Self> {
-        Self::begin(self.dir.try_clone()?)
+    /// Its directory, for a journal that is to take its place.
+    pub(crate) fn directory(&self) -> io::Result<Directory> {
+        self.dir.try_clone()
     }
 
     /// Makes this journal, begun beside another, the journal of the directory.

@@ -33,6 +33,9 @@ pub enum UringError {
          container's or unit's profile; ports may use the udp driver instead"
     )]
     Filtered,
+    /// The process may lock no more memory.
+    #[error("creating a ring: no memory is left that may be locked: raise RLIMIT_MEMLOCK (systemd: LimitMEMLOCK=)")]
+    Memlock,
     /// Any other failure.
     #[error("{what}: {source}")]
     Io {
@@ -73,6 +76,7 @@ fn explain(source: io::Error, release: impl Fn() -> String, disabled: impl Fn() 
             0 => UringError::Filtered,
             value => UringError::Disabled { value },
         },
+        Some(libc::ENOMEM) => UringError::Memlock,
         _ => UringError::Io { what: "creating a ring", source },
     }
 }
@@ -89,6 +93,7 @@ mod tests {
         assert!(explain(libc::ENOSYS, 0).contains("CONFIG_IO_URING"));
         assert!(explain(libc::EPERM, 0).contains("seccomp"));
         assert!(explain(libc::EPERM, 2).contains("io_uring_disabled = 2"));
-        assert!(explain(libc::ENOMEM, 0).starts_with("creating a ring: "));
+        assert!(explain(libc::ENOMEM, 0).contains("LimitMEMLOCK"));
+        assert!(explain(libc::EMFILE, 0).starts_with("creating a ring: "));
     }
 }
