@@ -77,7 +77,7 @@ impl Client {
         // Without a lease, only another's can be tried.
         let most = if self.leases.is_empty() { 40 } else { 100 };
         let (op, params) = match random.u8(0..most) {
-            0..38 => {
+            0..36 => {
                 let kind = if random.bool() { ResourceType::Mem } else { ResourceType::Block };
                 let params = LeaseAlloc {
                     duration_secs: random.u32(1..8),
@@ -88,12 +88,12 @@ impl Client {
                 };
                 (Op::LeaseAlloc, params.to_vec())
             }
-            38..50 => {
+            36..44 => {
                 let lease_id = of_lease(self.own(random), random);
                 (Op::LeaseRenew, LeaseRenew { lease_id, duration_secs: random.u32(1..8) }.to_vec())
             }
-            50..62 => (Op::LeaseFree, LeaseRef { lease_id: of_lease(self.own(random), random) }.to_vec()),
-            62..66 => {
+            44..54 => (Op::LeaseFree, LeaseRef { lease_id: of_lease(self.own(random), random) }.to_vec()),
+            54..58 => {
                 // Another's lease: it may only be refused.
                 let other =
                     (!rumours.handles.is_empty()).then(|| rumours.handles[random.usize(0..rumours.handles.len())].1);
@@ -102,13 +102,15 @@ impl Client {
                 let params = LeaseRef { lease_id }.to_vec();
                 (op, if op == Op::LeaseFree { params } else { LeaseRenew { lease_id, duration_secs: 5 }.to_vec() })
             }
-            66..72 => {
+            58..66 => {
                 let own = CapabilityToken::parse(&token).expect("it came from the node").token_id;
-                let any = (!rumours.tokens.is_empty()).then(|| rumours.tokens[random.usize(0..rumours.tokens.len())]);
+                // The newest ones are in use.
+                let tokens = &rumours.tokens[rumours.tokens.len().saturating_sub(4)..];
+                let any = (!tokens.is_empty()).then(|| tokens[random.usize(0..tokens.len())]);
                 let token_id = if random.bool() { own } else { any.unwrap_or(own) };
                 (Op::CapRevoke, CapRevoke { token_id, ttl_secs: random.u32(0..600) }.to_vec())
             }
-            72..86 => {
+            66..86 => {
                 let (Some(src), Some(dst)) = (self.own(random), self.own(random)) else {
                     return (Op::LeaseListActive, Vec::new(), Vec::new());
                 };

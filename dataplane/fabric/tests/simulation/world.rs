@@ -309,7 +309,7 @@ impl World {
             })
             .collect();
         for ticket in ready {
-            let (delay, run) = (self.random.u64(0..3 * MILLI), self.run);
+            let (delay, run) = (self.slow(3 * MILLI), self.run);
             self.after(delay, Event::Worked(run, ticket));
         }
         let mut waiting = std::mem::take(&mut self.process.leaving);
@@ -329,6 +329,11 @@ impl World {
             }
         }
         self.process.leaving.append(&mut waiting);
+    }
+
+    /// How long storage takes: up to `most`, and now and then so long that much else happens meanwhile.
+    fn slow(&mut self, most: u64) -> u64 {
+        if self.random.u8(..) < 80 { self.random.u64(0..1500 * MILLI) } else { self.random.u64(0..most) }
     }
 
     /// A datagram goes on its way: it may be lost, doubled and overtaken.
@@ -462,7 +467,7 @@ impl World {
 
     fn worked(&mut self, ticket: u64) {
         let Working { work, asked, .. } = self.process.working.remove(&ticket).expect("it is under way");
-        let fails = self.random.u8(..) < 20;
+        let fails = self.random.u8(..) < 40;
         if !fails {
             for job in &work.jobs {
                 match job {
@@ -612,7 +617,7 @@ impl World {
         }
         let held = self.process.node.table().reader().hold();
         self.numbered += 1;
-        let (flight, delay, run) = (self.numbered, self.random.u64(MILLI / 20..30 * MILLI), self.run);
+        let (flight, delay, run) = (self.numbered, self.slow(30 * MILLI), self.run);
         self.process.flights.insert(flight, (held, span, id, access));
         self.after(delay, Event::Io(run, flight));
     }
