@@ -128,7 +128,7 @@ fn sample(dir: &Path) -> Vec<u8> {
     bytes
 }
 
-/// A directory for hundreds of journals, one after the other: where syncing is free, if there is such a place.
+/// A directory for much to be written to: where syncing is free, if there is such a place.
 fn in_memory() -> TempDir {
     TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).unwrap()
 }
@@ -286,7 +286,7 @@ fn a_compaction_that_panics_or_fails_leaves_the_journal_as_it_was() {
 
 #[test]
 fn a_journal_grows_beyond_its_first_chunk_and_asks_for_compaction() {
-    let dir = TempDir::new().unwrap();
+    let dir = in_memory();
     let journal = open(dir.path()).journal;
     let many = ended(0..900_000);
     let mut commits = 0;
