@@ -6,7 +6,7 @@ use berth_identity::{
     Enrolled, Enrolment, Identity,
     token::{Asked, DelegateError, Granted, Terms, TokenError, Verifier, delegate, issue, refresh},
 };
-use berth_wire::fabric::{CapabilityToken, Caveat, Perms, Status, Wire as _};
+use berth_wire::fabric::{CapabilityToken, Caveat, Link, List, Perms, Status, Wire as _};
 use proptest::prelude::*;
 
 const NOW: u64 = 1_800_000_000;
@@ -243,6 +243,22 @@ fn links_are_the_holders_alone() {
     assert_eq!(verify(&passed, &asked()).unwrap_err(), TokenError::Link);
     let selfish = delegate(&root, &holder(), holder().id(), &[]).unwrap();
     assert!(verify(&selfish, &asked()).is_ok(), "self-links are allowed");
+}
+
+#[test]
+fn a_link_counts_only_with_delegate_however_well_it_is_signed() {
+    let signed = |perms| {
+        let token = issue(&node(), &Terms { perms, ..terms(&[]) }).unwrap();
+        let token = CapabilityToken::parse(&token).unwrap();
+        let link = |signature| [Link { delegate: who(3).id().0, caveats: List::EMPTY, signature }];
+        let blank = link([0; 64]);
+        let bytes = CapabilityToken { links: List::of(&blank).unwrap(), ..token }.link_signed_bytes(0).unwrap();
+        let links = link(ed25519_dalek::Signer::sign(holder().signing_key(), &bytes).to_bytes());
+        CapabilityToken { links: List::of(&links).unwrap(), ..token }.to_vec()
+    };
+    let asked = Asked { presenter: who(3).id(), ..asked() };
+    assert!(verify(&signed(Perms::ALLOC | Perms::DELEGATE), &asked).is_ok(), "the construction itself is sound");
+    assert_eq!(verify(&signed(Perms::ALLOC), &asked).unwrap_err(), TokenError::NoDelegate);
 }
 
 #[test]
