@@ -1,10 +1,11 @@
 //! The Berth appliance: configuration, poll loops, host checks.
 //!
 //! The top floor composes and holds no protocol logic: [`config`] reads the file, [`check`] says what it would run,
-//! [`run`] runs it, and [`doctor`] says what the host can do.
+//! [`run`] runs it, [`doctor`] says what the host can do, and [`cli`] are the commands of a client.
 #![forbid(unsafe_code)]
 
 pub mod check;
+pub mod cli;
 pub mod config;
 pub mod doctor;
 pub mod run;

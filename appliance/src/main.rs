@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::Context as _;
 use berth::{
-    check,
+    check, cli,
     config::{self, Loaded},
     doctor, run,
 };
@@ -43,6 +43,11 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    Key(cli::KeyCommand),
+    Enroll(cli::EnrollCommand),
+    Token(cli::TokenCommand),
+    Lease(Box<cli::LeaseCommand>),
+    Nodes(cli::NodesCommand),
 }
 
 fn main() -> ExitCode {
@@ -75,6 +80,11 @@ fn execute(command: Command) -> anyhow::Result<ExitCode> {
             Err(status) => return Ok(status),
         },
         Command::Perf(command) => return berth_perf::run(&command),
+        Command::Key(command) => command.run()?,
+        Command::Enroll(command) => command.run()?,
+        Command::Token(command) => command.run()?,
+        Command::Lease(command) => command.run()?,
+        Command::Nodes(command) => command.run()?,
         Command::Doctor { json } => {
             let findings = doctor::examine(Path::new("/"));
             if json {

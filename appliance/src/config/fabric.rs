@@ -41,6 +41,8 @@ pub struct Control {
     pub quic: SocketAddr,
     /// Where the discovery relay listens; `None` is off.
     pub relay: Option<SocketAddr>,
+    /// The relays that are told of this node.
+    pub announce: Vec<SocketAddr>,
     /// Who may enroll.
     pub enroll: Enrolment,
     /// Public keys that are enrolled from the start.
@@ -110,6 +112,8 @@ pub(super) fn control(mut t: Table<'_, '_>, regions: &[Region], binds: &mut Bind
     let local = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let mut listen = |key| listener(&mut t, key, &format!("control.{key}"), binds);
     let (udp, quic, relay) = (listen("udp"), listen("quic"), listen("relay"));
+    let announce = t.texts("announce").map_or_else(Vec::new, |at| at.value);
+    let announce = announce.iter().filter_map(|at| port::address(&t, at)).collect();
     let enroll = t.choice("enroll", &[("closed", Enrolment::Closed), ("open", Enrolment::Open)]);
     let enrolled = t.texts("enrolled").map_or_else(Vec::new, |at| at.value);
     let enrolled = enrolled.iter().filter_map(|at| public_key(&t, at)).collect();
@@ -122,6 +126,7 @@ pub(super) fn control(mut t: Table<'_, '_>, regions: &[Region], binds: &mut Bind
         udp: udp.unwrap_or(local(5700)),
         quic: quic.unwrap_or(local(5701)),
         relay,
+        announce,
         enroll: enroll.map_or(Enrolment::Closed, |at| at.value),
         enrolled,
         require_fence,

@@ -23,7 +23,7 @@ pub use function::{Function, Handler, type_word};
 pub use port::{Dpdk, Driver, Fault, Pcap, Port, Rpc, Service};
 pub use region::{Backing, Kind, Region};
 use walk::Table;
-pub use walk::{At, Note, Sink};
+pub use walk::{At, Note, Sink, parse_size};
 
 /// A whole configuration, free of mistakes that can be seen without starting anything.
 #[derive(Debug, Clone)]

@@ -199,7 +199,7 @@ impl<'a, 'i> Table<'a, 'i> {
     /// A number of bytes, at least 1: an integer, or a string such as `64 MiB`.
     pub(super) fn size(&mut self, key: &'static str) -> Option<At<u64>> {
         self.value(key, "a number of bytes such as 67108864 or \"64 MiB\"", |value| match value {
-            DeValue::String(text) => size(text),
+            DeValue::String(text) => parse_size(text),
             value => integer(value).filter(|bytes| *bytes > 0),
         })
     }
@@ -300,8 +300,8 @@ fn integer(value: &DeValue<'_>) -> Option<u64> {
     u64::from_str_radix(number.as_str(), number.radix()).ok()
 }
 
-/// Bytes from a number and a unit, with or without a space between them.
-fn size(text: &str) -> Option<u64> {
+/// Bytes from a number and a unit, such as `64 MiB`, with or without a space between them; at least 1.
+pub fn parse_size(text: &str) -> Option<u64> {
     const UNITS: [(&str, u32); 5] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10), ("B", 0)];
     let text = text.trim();
     let (number, shift) = UNITS.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, *shift)))?;

@@ -8,6 +8,8 @@
 //! - The *housekeeping* thread, which is the one that called [`run`], on the first housekeeping CPU: it disciplines the
 //!   clock once a second, and starts the drain when a signal arrives or an lcore fails.
 //! - A thread that waits for signals.
+//! - With `[control]`, the threads of the lease plane on the housekeeping CPUs (see `berth_control`), one that writes the
+//!   journal, and one for each region of blocks in a file or device.
 //!
 //! An lcore that fails takes the appliance down with it: the others drain, and the exit status says so. A part of the
 //! ports that keeps answering while another is dead would look healthy to whoever watches the process.
@@ -15,6 +17,7 @@
 #[cfg(feature = "dpdk")]
 mod dpdk;
 mod lcore;
+mod leases;
 mod plan;
 mod queue;
 mod service;
@@ -36,6 +39,7 @@ use std::{
 };
 
 use anyhow::{Context as _, anyhow};
+use berth_control::Control;
 use berth_engine::{Snapshot, Telemetry};
 use berth_host::{TscClock, Waker, pin_current_thread};
 use berth_lease::{Regions, Table};
@@ -46,7 +50,7 @@ use signal_hook::{
 };
 use tracing::{error, info};
 
-use crate::config::Config;
+use crate::config::{Config, Service};
 
 /// How long a drain may take.
 pub const DRAIN: Duration = Duration::from_secs(2);
@@ -92,6 +96,7 @@ struct Leased {
 #[derive(Serialize)]
 struct ReadyLine<'a> {
     ports: Vec<ReadyPort<'a>>,
+    endpoints: BTreeMap<String, SocketAddr>,
 }
 
 #[derive(Serialize)]
@@ -106,6 +111,8 @@ struct StoppedLine<'a> {
     #[serde(flatten)]
     snapshot: Snapshot,
     workers: &'a [worker::Report],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    control: Option<BTreeMap<String, u64>>,
 }
 
 /// Runs `config` until SIGTERM or SIGINT. Writes the ready line and the stopped line to standard output.
@@ -118,26 +125,38 @@ pub fn run(config: Config) -> anyhow::Result<()> {
     }
     let (events, inbox) = mpsc::channel();
     let plan = plan::plan(&config)?;
+    let clock = TscClock::calibrate(Duration::from_millis(50));
+    let control = leases::open(&config, &clock)?;
+    let leased = |control: &Control| Leased { table: control.table().clone(), regions: control.regions().clone() };
     let shared = Shared {
         config: Arc::new(config),
-        clock: TscClock::calibrate(Duration::from_millis(50)),
+        clock,
         telemetry: Telemetry::default(),
         stop: Arc::default(),
         stop_workers: Arc::default(),
-        leased: None,
+        leased: control.as_ref().map(leased),
     };
     let sender = events.clone();
     thread::Builder::new().name("berth-signals".into()).spawn(move || {
         // The receiver lives as long as the process does anything.
         signals.forever().all(|signal| sender.send(Event::Signal(signal)).is_ok());
     })?;
-    let mut supervisor =
-        Supervisor { shared, inbox, wakers: Vec::new(), lcores: 0, workers: 0, reports: Vec::new(), failure: None };
+    let mut supervisor = Supervisor {
+        shared,
+        inbox,
+        control,
+        wakers: Vec::new(),
+        lcores: 0,
+        workers: 0,
+        reports: Vec::new(),
+        failure: None,
+    };
     supervisor.start(plan, &events)?;
     supervisor.supervise();
+    let control = supervisor.control.take().map(|control| control.stop(DRAIN).into_iter().collect());
     let mut snapshot = supervisor.shared.telemetry.snapshot();
     snapshot.lcores.sort_by(|a, b| a.name.cmp(&b.name));
-    line("berth stopped", &StoppedLine { snapshot, workers: &supervisor.reports })?;
+    line("berth stopped", &StoppedLine { snapshot, workers: &supervisor.reports, control })?;
     supervisor.failure.map_or(Ok(()), Err)
 }
 
@@ -174,6 +193,7 @@ fn line(word: &str, value: &impl Serialize) -> anyhow::Result<()> {
 struct Supervisor {
     shared: Shared,
     inbox: Receiver<Event>,
+    control: Option<Control>,
     wakers: Vec<Waker>,
     /// Lcore threads that have not ended.
     lcores: usize,
@@ -215,12 +235,23 @@ impl Supervisor {
                 return Err(failure);
             }
         }
-        let ports = self.shared.config.ports.iter().enumerate().map(|(index, port)| ReadyPort {
+        let ports = || self.shared.config.ports.iter().enumerate().map(|(index, port)| (port, addresses[&index]));
+        let two_sided: Vec<_> = ports().filter(|(port, _)| port.service == Service::LeaseIo).collect();
+        let mut endpoints = BTreeMap::new();
+        if let Some(control) = &mut self.control {
+            control.serve(&two_sided.iter().map(|(_, addr)| *addr).collect::<Vec<_>>());
+            endpoints.extend(control.endpoints().iter().map(|(name, addr)| ((*name).to_string(), *addr)));
+        }
+        for (nth, (port, addr)) in two_sided.iter().enumerate() {
+            let name = if nth == 0 { "two-sided".to_string() } else { format!("two-sided.{}", port.name) };
+            endpoints.insert(name, *addr);
+        }
+        let ports = ports().map(|(port, addr)| ReadyPort {
             name: &port.name,
             driver: port.driver.word(),
-            addr: addresses[&index].to_string(),
+            addr: addr.to_string(),
         });
-        line("berth ready", &ReadyLine { ports: ports.collect() })?;
+        line("berth ready", &ReadyLine { ports: ports.collect(), endpoints })?;
         if self.shared.stop.load(Relaxed) {
             // A signal came before there was anything to wake.
             self.stop();
@@ -231,7 +262,7 @@ impl Supervisor {
     /// Keeps house until every thread has ended.
     fn supervise(&mut self) {
         let mut deadline = None;
-        while self.lcores + self.workers > 0 {
+        while self.lcores + self.workers > 0 || self.control.is_some() && !self.shared.stop.load(Relaxed) {
             match self.inbox.recv_timeout(DISCIPLINE_EVERY) {
                 Ok(event) => self.take(event),
                 Err(_) => self.shared.clock.discipline(),

@@ -11,10 +11,13 @@ use std::{
 
 use berth_identity::{Identity, PublicKey, link::Message};
 use berth_tls::quic::Alpn;
-use berth_wire::fabric::{Bytes, Frame, MAX_MESSAGE, MsgType, Op, Request, Response, Status, Wire as _};
+use berth_wire::fabric::{
+    Announce, Bytes, Filter, Frame, List, MAX_MESSAGE, MsgType, Op, Relayed, Request, Response, Solicit, Status,
+    Wire as _,
+};
 use tokio::time::timeout;
 
-use crate::{Error, Token, quic, udp};
+use crate::{Error, NodeInfo, Token, quic, udp};
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -112,14 +115,15 @@ impl Client {
         }
     }
 
-    /// Sends a SOLICIT payload, signed, and returns the RESPONSE's, with the announcements that match.
-    pub async fn solicit(&self, query: Vec<u8>) -> Result<Vec<u8>, Error> {
-        match &self.link {
-            Link::Udp(link) => {
-                Ok(link.exchange(|client, node, key| client.solicit(node, key, query, true)).await?.payload)
-            }
-            Link::Quic(link) => self.stream(link, MsgType::Solicit, query, MsgType::Response).await,
-        }
+    /// The announcements that match all of `filters`: of the node itself, or of all that a relay knows.
+    pub async fn nodes(&self, filters: &[Filter]) -> Result<Vec<NodeInfo>, Error> {
+        let query = Solicit { filters: List::of(filters)?, padding: 0 }.to_vec();
+        let payload = match &self.link {
+            Link::Udp(link) => link.exchange(|client, node, key| client.solicit(node, key, query, true)).await?.payload,
+            Link::Quic(link) => self.stream(link, MsgType::Solicit, query, MsgType::Response).await?,
+        };
+        let found = Relayed::parse(&payload)?;
+        found.iter().map(|announcement| Ok(NodeInfo::new(&Announce::parse(announcement.get())?))).collect()
     }
 
     /// One message each way on a stream of its own.

@@ -22,8 +22,6 @@ macro_rules! counters {
 counters! {
     /// Ops that were answered, over either carrier.
     requests_answered
-    /// Ops that were dropped because too many were under way.
-    requests_crowded_out
     /// Ops that got no answer because the journal failed.
     requests_not_durable
     /// Connections that were accepted.

@@ -15,6 +15,7 @@
 
 mod clock;
 mod counters;
+mod facts;
 mod machine;
 mod message;
 mod proxy;
@@ -30,7 +31,7 @@ mod work;
 use std::{
     io,
     net::{SocketAddr, TcpListener as StdTcpListener, UdpSocket as StdUdpSocket},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -39,7 +40,7 @@ use std::{
 };
 
 use berth_fabric::{Config, Node, RecoverError, Recovered, Started};
-use berth_host::{TscClock, pin_current_thread};
+use berth_host::{TscClock, pin_current_thread, raise_file_limit};
 use berth_identity::{Identity, NodeId, link::Server};
 use berth_journal::{Journal, JournalError, Opened};
 use berth_lease::{Regions, Table};
@@ -97,7 +98,7 @@ pub struct Settings {
     pub clock: TscClock,
     /// What it leases.
     pub regions: Regions,
-    /// How it is set up; its endpoints are filled in here.
+    /// How it is set up; its endpoints and what the host is made of are filled in here.
     pub node: Config,
 }
 
@@ -157,6 +158,9 @@ struct Listeners {
 impl Control {
     /// Binds all sockets, opens the journal and recovers the node. Nothing is served before [`Control::serve`].
     pub fn open(settings: Settings) -> Result<Self, StartError> {
+        if let Err(e) = raise_file_limit() {
+            tracing::warn!("connections may be refused: the limit on open files stays: {e}");
+        }
         let Settings { identity, listen, announce, state_dir, cpus, clock, regions, node } = settings;
         let runtime = runtime(cpus).map_err(StartError::Threads)?;
         let clock = Clock::new(clock);
@@ -175,7 +179,7 @@ impl Control {
         for record in records {
             recovered.apply(record);
         }
-        let config = Config { endpoints: listeners.endpoints(), ..node };
+        let config = Config { endpoints: listeners.endpoints(), facts: facts::facts(Path::new("/sys")), ..node };
         let machine = Machine { proxies: proxies.clone(), sensors: sensors.clone() };
         let started = Node::start(
             identity.clone(),

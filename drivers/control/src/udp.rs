@@ -20,9 +20,10 @@ pub(crate) async fn serve(socket: Arc<UdpSocket>, role: Role, shared: Arc<Shared
     let mut buf = vec![0; MAX_DATAGRAM];
     let keys = shared.node().keys().clone();
     loop {
-        let Ok(permit) = shared.ops.clone().acquire_owned().await else { return };
         // An error is that of a datagram sent before.
         let Ok((len, source)) = socket.recv_from(&mut buf).await else { continue };
+        // Before it is taken in: what is taken in once is refused the next time.
+        let Ok(permit) = shared.ops.clone().acquire_owned().await else { return };
         let received = match shared.link().receive(&buf[..len], source, &keys, shared.clock.mono()) {
             Received::Nothing => continue,
             Received::Again(answer) => Err(answer),

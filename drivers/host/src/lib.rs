@@ -2,6 +2,7 @@
 
 mod clock;
 mod facts;
+mod files;
 mod pin;
 mod region;
 mod sleep;
@@ -13,6 +14,7 @@ mod thermal;
 
 pub use clock::TscClock;
 pub use facts::{Gpu, NumaNode, gpus, has_ecc, numa_nodes};
+pub use files::raise_file_limit;
 pub use pin::{PinError, pin_current_thread};
 pub use region::{HugePage, HugeRegion, HugeRegionError};
 pub use sleep::{Sleeper, Wake, Waker};

@@ -1,0 +1,50 @@
+//! `berth key`
+
+use std::fs;
+
+use anyhow::Context as _;
+use berth_identity::Identity;
+use berth_tls::key_file;
+use clap::{Args, Subcommand};
+
+use super::{Own, output};
+
+/// Make a key, or show the public half of one.
+#[derive(Debug, Args)]
+pub struct KeyCommand {
+    #[command(subcommand)]
+    command: Key,
+}
+
+#[derive(Debug, Subcommand)]
+enum Key {
+    /// Make a key. One that is there is kept: that is an error.
+    New(Own),
+    /// Print the id and the public key, which nodes enroll.
+    Show(Own),
+}
+
+impl KeyCommand {
+    /// Runs the command.
+    pub fn run(&self) -> anyhow::Result<()> {
+        match &self.command {
+            Key::New(own) => {
+                let path = own.path()?;
+                if let Some(folder) = path.parent() {
+                    fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
+                }
+                let key = key_file::generate()?;
+                key_file::create(&path, &key)?;
+                show(own, &key)
+            }
+            Key::Show(own) => show(own, &*own.identity()?),
+        }
+    }
+}
+
+fn show(own: &Own, key: &Identity) -> anyhow::Result<()> {
+    let (file, public) = (own.path()?.display().to_string(), key.public_key().to_string());
+    let id = key.id().to_string();
+    output::pairs(own.json, &[("file", file.into()), ("id", id.into()), ("public_key", public.into())]);
+    Ok(())
+}

@@ -1,0 +1,351 @@
+//! `berth lease`
+
+use std::{
+    fs,
+    io::{self, Read as _, Write as _},
+    path::PathBuf,
+};
+
+use anyhow::{Context as _, bail};
+use berth_client::{Alloc, Client, Data, Grant, Token, Via};
+use berth_wire::fabric::{BindKind, EndpointKind, Perms, ResourceType, Tlv};
+use clap::{Args, Subcommand, ValueEnum};
+use serde_json::{Value, json};
+
+use super::{Reach, block_on, folder, id, output, token};
+use crate::config::parse_size;
+
+/// Lease memory and blocks of a node, read and write them.
+#[derive(Debug, Args)]
+pub struct LeaseCommand {
+    #[command(subcommand)]
+    command: Lease,
+}
+
+#[derive(Debug, Subcommand)]
+enum Lease {
+    /// Lease memory or blocks; prints the lease, and remembers it for `read` and `write`.
+    Alloc {
+        /// How much, such as 4096 or "64 MiB".
+        #[arg(long, value_parser = size)]
+        size: u64,
+        /// Blocks instead of memory.
+        #[arg(long)]
+        block: bool,
+        /// For how long, in seconds.
+        #[arg(long, default_value_t = 600)]
+        duration: u32,
+        /// For how long after that it can be renewed, in seconds.
+        #[arg(long, default_value_t = 60)]
+        grace: u32,
+        /// From one resource only, by its id.
+        #[arg(long, value_parser = id, default_value = "0")]
+        resource: u128,
+        #[command(flatten)]
+        with: WithToken,
+    },
+    /// Extend a lease.
+    Renew {
+        /// The lease.
+        #[arg(value_parser = id)]
+        lease: u128,
+        /// Until how long from now, in seconds.
+        #[arg(long, default_value_t = 600)]
+        duration: u32,
+        #[command(flatten)]
+        with: WithToken,
+    },
+    /// Give a lease back.
+    Free {
+        /// The lease.
+        #[arg(value_parser = id)]
+        lease: u128,
+        #[command(flatten)]
+        node: Reach,
+    },
+    /// Print a lease's state.
+    Query {
+        /// The lease.
+        #[arg(value_parser = id)]
+        lease: u128,
+        #[command(flatten)]
+        node: Reach,
+    },
+    /// Print every active lease of the node.
+    List {
+        #[command(flatten)]
+        node: Reach,
+    },
+    /// Read bytes to standard output; with --json in hex digits.
+    Read {
+        /// The lease.
+        #[arg(value_parser = id)]
+        lease: u128,
+        /// The first byte.
+        #[arg(long, default_value_t = 0)]
+        offset: u64,
+        /// How many bytes. Default: all to the end.
+        #[arg(long)]
+        len: Option<u64>,
+        /// How to reach the bytes.
+        #[arg(long, value_enum, default_value = "quic")]
+        via: Path,
+        #[command(flatten)]
+        node: Reach,
+    },
+    /// Write standard input, or the text that is given.
+    Write {
+        /// The lease.
+        #[arg(value_parser = id)]
+        lease: u128,
+        /// What to write. Default: standard input.
+        data: Option<String>,
+        /// The first byte.
+        #[arg(long, default_value_t = 0)]
+        offset: u64,
+        /// How to reach the bytes.
+        #[arg(long, value_enum, default_value = "quic")]
+        via: Path,
+        #[command(flatten)]
+        node: Reach,
+    },
+    /// Connect a lease to a transport of its own; prints that binding's TLVs.
+    Bind {
+        /// The lease.
+        #[arg(value_parser = id)]
+        lease: u128,
+        /// The transport.
+        #[arg(long, value_enum)]
+        kind: Transport,
+        /// What describes this client, as TAG=VALUE in hex digits; may be repeated.
+        #[arg(long, value_name = "TAG=VALUE")]
+        tlv: Vec<String>,
+        #[command(flatten)]
+        with: WithToken,
+    },
+}
+
+/// A node, and what permits the op.
+#[derive(Debug, Args)]
+struct WithToken {
+    /// The file that holds the token. Default: the node is asked for one.
+    #[arg(long, value_name = "FILE")]
+    token: Option<PathBuf>,
+    #[command(flatten)]
+    node: Reach,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Path {
+    Quic,
+    Tcp,
+    Udp,
+    TwoSided,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Transport {
+    Rdma,
+    NvmeOf,
+    SrIov,
+    Ofi,
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    let plain = text.parse().ok().filter(|bytes| *bytes > 0);
+    plain
+        .or_else(|| parse_size(text))
+        .ok_or_else(|| format!("{text:?} is not a size; write one such as 4096 or \"64 MiB\""))
+}
+
+impl LeaseCommand {
+    /// Runs the command.
+    pub fn run(&self) -> anyhow::Result<()> {
+        block_on(self.command.run())
+    }
+}
+
+impl Lease {
+    async fn run(&self) -> anyhow::Result<()> {
+        match self {
+            Self::Alloc { size, block, duration, grace, resource, with } => {
+                let (client, token) = with.connect(Perms::READ | Perms::WRITE | Perms::ALLOC, *resource).await?;
+                let alloc = Alloc {
+                    resource: *resource,
+                    kind: if *block { ResourceType::Block } else { ResourceType::Mem },
+                    bytes: *size,
+                    duration_secs: *duration,
+                    grace_secs: *grace,
+                    intents: Vec::new(),
+                };
+                let grant = client.lease_alloc(&token, &alloc).await?;
+                client.close().await;
+                remember(&grant)?;
+                show(&grant, with.node.own.json);
+            }
+            Self::Renew { lease, duration, with } => {
+                let (client, token) = with.connect(Perms::ALLOC, 0).await?;
+                let expires_at = client.lease_renew(&token, *lease, *duration).await?;
+                client.close().await;
+                let lease = Value::from(format!("{lease:032x}"));
+                output::pairs(with.node.own.json, &[("lease_id", lease), ("expires_at", expires_at.into())]);
+            }
+            Self::Free { lease, node } => {
+                let client = node.connect().await?;
+                client.lease_free(*lease).await?;
+                client.close().await;
+                // Another user may have allocated it.
+                let _ = fs::remove_file(record(*lease)?);
+                output::pairs(node.own.json, &[("freed", format!("{lease:032x}").into())]);
+            }
+            Self::Query { lease, node } => {
+                let client = node.connect().await?;
+                let state = client.lease_query(*lease).await?;
+                client.close().await;
+                output::pairs(
+                    node.own.json,
+                    &[
+                        ("lease_id", format!("{lease:032x}").into()),
+                        ("status", state.status.name().into()),
+                        ("meaning", state.status.meaning().into()),
+                        ("expires_at", state.expires_at.into()),
+                    ],
+                );
+            }
+            Self::List { node } => list(node).await?,
+            Self::Read { lease, offset, len, via, node } => {
+                let grant = recall(*lease)?;
+                let len = len.unwrap_or_else(|| grant.len.saturating_sub(*offset));
+                let mut data = open(node, &grant, *via).await?;
+                let bytes = data.read(*offset, len).await?;
+                if node.own.json {
+                    println!("{}", json!({ "offset": offset, "data": output::hex(&bytes) }));
+                } else {
+                    let mut out = io::stdout().lock();
+                    out.write_all(&bytes).and_then(|()| out.flush()).context("writing to standard output")?;
+                }
+            }
+            Self::Write { lease, data, offset, via, node } => {
+                let grant = recall(*lease)?;
+                let mut bytes = Vec::new();
+                match data {
+                    Some(text) => bytes.extend_from_slice(text.as_bytes()),
+                    None => drop(io::stdin().lock().read_to_end(&mut bytes).context("reading standard input")?),
+                }
+                open(node, &grant, *via).await?.write(*offset, &bytes).await?;
+                output::pairs(node.own.json, &[("offset", (*offset).into()), ("written", bytes.len().into())]);
+            }
+            Self::Bind { lease, kind, tlv, with } => {
+                let peer = tlvs(tlv)?;
+                let kind = match kind {
+                    Transport::Rdma => BindKind::Rdma,
+                    Transport::NvmeOf => BindKind::NvmeOf,
+                    Transport::SrIov => BindKind::SrIov,
+                    Transport::Ofi => BindKind::Ofi,
+                };
+                let (client, token) = with.connect(Perms::ALLOC, 0).await?;
+                let bound = client.lease_bind(&token, *lease, kind, &peer).await?;
+                client.close().await;
+                output::pairs(with.node.own.json, &[("bindings", output::hex(&bound).into())]);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl WithToken {
+    /// Connects, and asks for a token where none is given.
+    async fn connect(&self, perms: Perms, resource: u128) -> anyhow::Result<(Client, Token)> {
+        let client = self.node.connect().await?;
+        let token = match &self.token {
+            Some(path) => token::read(path)?,
+            None => client.cap_request(perms, 60, resource, None).await?,
+        };
+        Ok((client, token))
+    }
+}
+
+async fn open(node: &Reach, grant: &Grant, via: Path) -> anyhow::Result<Data> {
+    let via = match via {
+        Path::Quic => Via::Quic,
+        Path::Tcp => Via::Tcp,
+        Path::Udp => Via::Shim,
+        Path::TwoSided => Via::TwoSided,
+    };
+    Ok(Data::open(&*node.own.identity()?, grant, via, node.node_key).await?)
+}
+
+async fn list(node: &Reach) -> anyhow::Result<()> {
+    let client = node.connect().await?;
+    let leases = client.lease_list().await?;
+    client.close().await;
+    let id = |id: u128| format!("{id:032x}");
+    if node.own.json {
+        let leases = leases.iter().map(|lease| {
+            json!({
+                "lease_id": id(lease.lease_id),
+                "resource_id": id(lease.resource_id),
+                "holder": id(lease.holder),
+                "expires_at": lease.expires_at,
+                "alloc_bytes": lease.alloc_bytes,
+            })
+        });
+        println!("{}", leases.collect::<Value>());
+        return Ok(());
+    }
+    let rows: Vec<_> = leases
+        .iter()
+        .map(|lease| {
+            [id(lease.lease_id), lease.alloc_bytes.to_string(), output::left(lease.expires_at), id(lease.holder)]
+        })
+        .collect();
+    print!("{}", output::table(["LEASE", "BYTES", "LEFT", "HOLDER"], &rows));
+    Ok(())
+}
+
+fn show(grant: &Grant, json: bool) {
+    let endpoint = |(kind, addr): &(EndpointKind, _)| Value::from(format!("{}={addr}", kind.name()));
+    output::pairs(
+        json,
+        &[
+            ("lease_id", format!("{:032x}", grant.lease_id).into()),
+            ("expires_at", grant.expires_at.into()),
+            ("bytes", grant.len.into()),
+            ("max_io", grant.max_io.into()),
+            ("generation", grant.generation.into()),
+            ("endpoints", grant.endpoints.iter().map(endpoint).collect()),
+        ],
+    );
+}
+
+/// TLVs of `TAG=VALUE`, both in hex digits.
+fn tlvs(given: &[String]) -> anyhow::Result<Vec<u8>> {
+    let mut all = Vec::new();
+    for text in given {
+        let parsed = text.split_once('=').and_then(|(tag, value)| {
+            Some((u16::from_str_radix(tag.trim_start_matches("0x"), 16).ok()?, output::unhex(value).ok()?))
+        });
+        let Some((tag, value)) = parsed else { bail!("{text:?} is not a TLV; write one such as 0411=6e716e") };
+        Tlv::append(&mut all, tag, |to| to.extend_from_slice(&value));
+    }
+    Ok(all)
+}
+
+/// Where `alloc` keeps what it was granted.
+fn record(lease: u128) -> anyhow::Result<PathBuf> {
+    Ok(folder("XDG_STATE_HOME", ".local/state")?.join("leases").join(format!("{lease:032x}")))
+}
+
+fn remember(grant: &Grant) -> anyhow::Result<()> {
+    let path = record(grant.lease_id)?;
+    let written = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&path, grant.to_bytes()));
+    written.with_context(|| format!("the lease is granted, but not remembered: {}", path.display()))
+}
+
+fn recall(lease: u128) -> anyhow::Result<Grant> {
+    let path = record(lease)?;
+    let bytes = fs::read(&path).with_context(|| {
+        format!("{}: `berth lease alloc` of this user remembers the leases it made", path.display())
+    })?;
+    Grant::parse(&bytes).with_context(|| format!("{} is damaged", path.display()))
+}

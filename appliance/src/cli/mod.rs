@@ -1,0 +1,93 @@
+//! The commands of a client: keys, enrolment, tokens, leases, discovery.
+
+mod key;
+mod lease;
+mod node;
+mod output;
+mod token;
+
+use std::{env, net::SocketAddr, path::PathBuf, sync::Arc};
+
+use anyhow::Context as _;
+use berth_client::Client;
+use berth_identity::{Identity, PublicKey};
+use berth_tls::key_file;
+use clap::Args;
+
+pub use key::KeyCommand;
+pub use lease::LeaseCommand;
+pub use node::{EnrollCommand, NodesCommand};
+pub use token::TokenCommand;
+
+/// Whose key this is, and how to print.
+#[derive(Debug, Clone, Args)]
+pub struct Own {
+    /// This client's key; `berth key new` makes one. Default: berth/key in the folder for configurations.
+    #[arg(long, value_name = "FILE", env = "BERTH_KEY")]
+    key: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Which node, and how to reach it.
+#[derive(Debug, Clone, Args)]
+pub struct Reach {
+    /// The node's QUIC address; with --udp its address for control over UDP.
+    #[arg(long, value_name = "ADDR", env = "BERTH_NODE", default_value = "127.0.0.1:5701")]
+    node: SocketAddr,
+    /// Speak signed datagrams instead of QUIC.
+    #[arg(long)]
+    udp: bool,
+    /// The node's public key: another node at that address is refused. Without it whoever answers there is believed.
+    #[arg(long, value_name = "HEX", env = "BERTH_NODE_KEY")]
+    node_key: Option<PublicKey>,
+    #[command(flatten)]
+    own: Own,
+}
+
+impl Own {
+    fn path(&self) -> anyhow::Result<PathBuf> {
+        match &self.key {
+            Some(path) => Ok(path.clone()),
+            None => Ok(folder("XDG_CONFIG_HOME", ".config")?.join("key")),
+        }
+    }
+
+    fn identity(&self) -> anyhow::Result<Arc<Identity>> {
+        let read = key_file::read(&self.path()?);
+        let hint = read.as_ref().is_err_and(key_file::KeyFileError::is_missing);
+        read.map(Arc::new).context(if hint { "there is no key yet; make one with `berth key new`" } else { "the key" })
+    }
+}
+
+impl Reach {
+    async fn connect(&self) -> anyhow::Result<Client> {
+        let identity = self.own.identity()?;
+        let client = if self.udp {
+            Client::udp(identity, self.node, self.node_key).await?
+        } else {
+            Client::quic(identity, self.node, self.node_key).await?
+        };
+        Ok(client)
+    }
+}
+
+/// Berth's folder of a kind, as the XDG base directory specification places it.
+fn folder(variable: &str, below_home: &str) -> anyhow::Result<PathBuf> {
+    let base = match env::var_os(variable).filter(|path| !path.is_empty()) {
+        Some(path) => PathBuf::from(path),
+        None => PathBuf::from(env::var_os("HOME").context("HOME is not set")?).join(below_home),
+    };
+    Ok(base.join("berth"))
+}
+
+/// Runs a client's command.
+fn block_on<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(command)
+}
+
+/// An id in hex digits, as commands take it.
+fn id(text: &str) -> Result<u128, String> {
+    u128::from_str_radix(text, 16).map_err(|_| format!("{text:?} is not an id: up to 32 hex digits are wanted"))
+}

@@ -1,0 +1,186 @@
+//! `berth token`
+
+use std::{
+    fs, io,
+    net::IpAddr,
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context as _;
+use berth_client::Token;
+use berth_identity::NodeId;
+use berth_wire::fabric::{Caveat, Perms};
+use clap::{Args, Subcommand};
+use serde_json::Value;
+
+use super::{Own, Reach, block_on, id, output};
+
+/// Capability tokens: ask a node for one, look at it, pass it on.
+#[derive(Debug, Args)]
+pub struct TokenCommand {
+    #[command(subcommand)]
+    command: Tokens,
+}
+
+#[derive(Debug, Subcommand)]
+enum Tokens {
+    /// Ask a node for a token; prints it in hex digits.
+    Request(Box<Request>),
+    /// Print what a token grants.
+    Show {
+        /// The file that holds the token, or `-` for standard input.
+        token: PathBuf,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Pass a token on to another holder, narrowed; prints the new one in hex digits.
+    Delegate(Delegate),
+}
+
+#[derive(Debug, Args)]
+struct Request {
+    #[command(flatten)]
+    node: Reach,
+    /// What it permits: read, write, alloc, revoke, exec, admin, delegate.
+    #[arg(long, value_delimiter = ',', default_value = "read,write,alloc")]
+    perms: Vec<String>,
+    /// For how long, in seconds; 300 at most.
+    #[arg(long, default_value_t = 300)]
+    ttl: u32,
+    /// For one resource only, by its id.
+    #[arg(long, value_parser = id, default_value = "0")]
+    resource: u128,
+    /// Who will hold it, by id. Default: this client.
+    #[arg(long, value_name = "ID")]
+    holder: Option<NodeId>,
+    /// The scheduler's term, where the node has a fence.
+    #[arg(long)]
+    epoch: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+struct Delegate {
+    /// The file that holds the token, or `-` for standard input.
+    token: PathBuf,
+    /// The next holder, by id.
+    #[arg(long, value_name = "ID")]
+    to: NodeId,
+    /// Only these bytes of a lease: the first and how many.
+    #[arg(long, value_names = ["OFFSET", "LEN"], num_args = 2)]
+    range: Vec<u64>,
+    /// Only from this address.
+    #[arg(long)]
+    source_ip: Option<IpAddr>,
+    /// So many requests in a second.
+    #[arg(long)]
+    rate: Option<u32>,
+    /// So many more holders.
+    #[arg(long)]
+    depth: Option<u8>,
+    /// Only before this Unix time, in seconds.
+    #[arg(long)]
+    until: Option<u64>,
+    #[command(flatten)]
+    own: Own,
+}
+
+impl TokenCommand {
+    /// Runs the command.
+    pub fn run(&self) -> anyhow::Result<()> {
+        match &self.command {
+            Tokens::Request(asked) => {
+                let perms = perms(&asked.perms)?;
+                let token = block_on(async {
+                    let client = asked.node.connect().await?;
+                    let holder = asked.holder.unwrap_or_else(|| client.identity().id());
+                    let token = client.cap_request_for(holder, perms, asked.ttl, asked.resource, asked.epoch).await?;
+                    client.close().await;
+                    Ok(token)
+                })?;
+                print(&token, asked.node.own.json);
+            }
+            Tokens::Show { token, json } => show(&read(token)?, *json),
+            Tokens::Delegate(asked) => {
+                let token = read(&asked.token)?;
+                let caveats = [
+                    asked.until.map(|end| Caveat::TimeBound { start: 0, end }),
+                    asked.source_ip.map(Caveat::SourceIp),
+                    asked
+                        .range
+                        .first()
+                        .zip(asked.range.get(1))
+                        .map(|(offset, len)| Caveat::Range { offset: *offset, len: *len }),
+                    asked.rate.map(Caveat::RateLimit),
+                    asked.depth.map(Caveat::Depth),
+                ];
+                let caveats: Vec<_> = caveats.into_iter().flatten().collect();
+                print(&token.delegate(&*asked.own.identity()?, asked.to, &caveats)?, asked.own.json);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The permissions of a list of words.
+pub(super) fn perms(words: &[String]) -> anyhow::Result<Perms> {
+    let known: Vec<_> = Perms::ALL.names().collect();
+    words.iter().try_fold(Perms::NONE, |perms, word| {
+        let perm = Perms::from_name(word);
+        Ok(perms | perm.with_context(|| format!("{word:?} is not a permission; there are: {}", known.join(", ")))?)
+    })
+}
+
+/// Reads a token that `berth token` printed.
+pub(super) fn read(path: &Path) -> anyhow::Result<Token> {
+    let text = if path == Path::new("-") { io::read_to_string(io::stdin()) } else { fs::read_to_string(path) };
+    let text = text.with_context(|| path.display().to_string())?;
+    let bytes = output::unhex(&text).map_err(anyhow::Error::msg)?;
+    Token::from_bytes(bytes).with_context(|| format!("{} holds no token", path.display()))
+}
+
+fn print(token: &Token, json: bool) {
+    if json {
+        show(token, true);
+    } else {
+        println!("{}", output::hex(token.as_bytes()));
+    }
+}
+
+fn show(token: &Token, json: bool) {
+    let fields = token.fields();
+    let id = |id: u128| Value::from(format!("{id:032x}"));
+    let caveats = fields.caveats.iter().map(|caveat| Value::from(describe(&caveat)));
+    let mut pairs = vec![
+        ("token_id", id(fields.token_id)),
+        ("issuer", id(fields.issuer)),
+        ("audience", id(fields.audience)),
+        ("resource_id", id(fields.resource_id)),
+        ("perms", fields.perms.names().map(Value::from).collect()),
+        ("issued_at", fields.issued_at.into()),
+        ("expires_at", fields.expires_at.into()),
+        ("epoch", fields.epoch.into()),
+        ("caveats", caveats.collect()),
+        ("links", fields.links.iter().map(|link| id(link.delegate)).collect()),
+    ];
+    for link in fields.links.iter().filter(|link| !link.caveats.is_empty()) {
+        pairs.push(("link_caveats", link.caveats.iter().map(|caveat| Value::from(describe(&caveat))).collect()));
+    }
+    if json {
+        pairs.push(("token", output::hex(token.as_bytes()).into()));
+    } else {
+        pairs.push(("left", output::left(fields.expires_at).into()));
+    }
+    output::pairs(json, &pairs);
+}
+
+fn describe(caveat: &Caveat) -> String {
+    match caveat {
+        Caveat::TimeBound { start, end } => format!("time:{start}..{end}"),
+        Caveat::SourceIp(address) => format!("source:{address}"),
+        Caveat::Range { offset, len } => format!("range:{offset}+{len}"),
+        Caveat::RateLimit(rate) => format!("rate:{rate}/s"),
+        Caveat::Depth(depth) => format!("depth:{depth}"),
+        Caveat::Audience(id) => format!("audience:{id:032x}"),
+    }
+}

@@ -1,0 +1,108 @@
+//! The lease plane: from the configuration to a node that is ready to serve.
+
+use std::{
+    fs::{DirBuilder, File},
+    io::{Seek as _, SeekFrom},
+    os::unix::fs::DirBuilderExt as _,
+    path::Path,
+    sync::Arc,
+};
+
+use anyhow::{Context as _, ensure};
+use berth_control::{Control, Listen, Settings};
+use berth_fabric::{Config as NodeConfig, Policy, Rule, resource_id};
+use berth_host::{HugePage, TscClock};
+use berth_identity::NodeId;
+use berth_lease::{GRANULE, Region, RegionKind, Regions, Storage};
+use berth_store::{BlockEngine, Memory};
+use berth_tls::key_file;
+use berth_wire::fabric::ResourceType;
+
+use crate::config::{self, Backing, Config, Kind};
+
+/// Recovers the node and binds its sockets; `None` without `[control]`.
+pub(super) fn open(config: &Config, clock: &TscClock) -> anyhow::Result<Option<Control>> {
+    let Some(control) = &config.control else { return Ok(None) };
+    let node = &config.node;
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(&node.state_dir);
+    made.with_context(|| format!("creating {}", node.state_dir.display()))?;
+    let identity = key_file::read_or_create(&node.key_file).context("node.key_file")?;
+    let regions = config.regions.iter().map(|region| {
+        let opened = region_of(region);
+        opened.with_context(|| format!("region {}", region.name))
+    });
+    let regions = Regions::new(regions.collect::<anyhow::Result<_>>()?);
+    let policy = policy(&control.policies, &config.regions, identity.id());
+    let config::Dataplane { fbmt, fbbt, fbmu } = config.dataplane;
+    let settings = Settings {
+        identity,
+        listen: Listen { udp: control.udp, quic: control.quic, relay: control.relay, fbmu, fbmt, fbbt },
+        announce: control.announce.clone(),
+        state_dir: node.state_dir.clone(),
+        cpus: config.runtime.housekeeping_cpus.clone(),
+        clock: clock.clone(),
+        regions,
+        node: NodeConfig {
+            site: node.site,
+            row: node.row,
+            rack: node.rack,
+            trust_domain: node.trust_domain.clone(),
+            policy,
+            enrolled: control.enrolled.clone(),
+            enrolment: control.enroll,
+            require_fence: control.require_fence,
+            max_requests_per_sec: control.max_requests_per_sec,
+            ..NodeConfig::default()
+        },
+    };
+    Ok(Some(Control::open(settings)?))
+}
+
+fn region_of(region: &config::Region) -> anyhow::Result<Region> {
+    // A number that fits no NUMA node of this kind of machine was refused with the configuration.
+    let numa = region.numa.and_then(|node| u16::try_from(node).ok());
+    let memory = |backing| -> anyhow::Result<Storage> {
+        let len = region.size.context("memory has a size")?;
+        Ok(Storage::Bytes(Arc::new(Memory::new(len, backing, region.numa)?)))
+    };
+    let storage = match &region.backing {
+        Backing::Ram => memory(berth_store::Backing::Ordinary)?,
+        Backing::Hugepages => memory(berth_store::Backing::Huge(HugePage::Size2M))?,
+        Backing::Path(path) => {
+            let len = match region.size {
+                Some(len) => len,
+                None => len_of(path)?,
+            };
+            Storage::Blocks(Arc::new(BlockEngine::open(path, len)?))
+        }
+    };
+    let kind = match region.kind {
+        Kind::Memory => RegionKind::Memory,
+        Kind::Block => RegionKind::Block,
+    };
+    Ok(Region { name: region.name.clone(), kind, numa, storage })
+}
+
+/// The length of a file or device, in whole granules.
+fn len_of(path: &Path) -> anyhow::Result<u64> {
+    let end = File::open(path).and_then(|mut file| file.seek(SeekFrom::End(0)));
+    let len = end.with_context(|| format!("{} has no length yet; give the region a size", path.display()))?;
+    ensure!(len >= GRANULE, "{} has {len} bytes; give the region a size", path.display());
+    Ok(len - len % GRANULE)
+}
+
+fn policy(policies: &[config::Policy], regions: &[config::Region], node: NodeId) -> Policy {
+    let resource = |region: &config::Region| {
+        let kind = match region.kind {
+            Kind::Memory => ResourceType::Mem,
+            Kind::Block => ResourceType::Block,
+        };
+        resource_id(node.0, kind, &region.name)
+    };
+    let rule = |policy: &config::Policy| Rule {
+        presenter: policy.presenter.map(|id| id.0),
+        perms: policy.perms,
+        resources: policy.regions.as_ref().map(|list| list.iter().map(|region| resource(&regions[*region])).collect()),
+    };
+    Policy::new(policies.iter().map(rule).collect())
+}
