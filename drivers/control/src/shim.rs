@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use berth_lease_io::{Answer, Gate, Shim, answer};
+use berth_wire::fabric::data::shim::{Header, MAX_DATA};
 use tokio::{net::UdpSocket, sync::Semaphore};
 
 use crate::Shared;
@@ -32,18 +33,20 @@ pub(crate) async fn serve(socket: Arc<UdpSocket>, shared: Arc<Shared>) {
                     shared.counters.shim_crowded_out.add();
                     continue;
                 };
-                let (socket, shared, mut buf) = (socket.clone(), shared.clone(), buf[..len].to_vec());
+                let (socket, shared) = (socket.clone(), shared.clone());
+                // As long as the answer may become.
+                let mut message = vec![0; Header::LEN + MAX_DATA];
+                message[..len].copy_from_slice(&buf[..len]);
                 tokio::spawn(async move {
                     let mut gate = Gate::new(&shared.table, &shared.regions);
-                    let ended = match later.start(&gate, &buf, now) {
+                    let ended = match later.start(&gate, &message, now) {
                         Ok(access) => access.await,
                         Err(failure) => Err(failure),
                     };
-                    buf.resize(MAX_DATAGRAM, 0);
-                    let answered = later.finish::<Shim>(&mut gate, ended, &mut buf);
+                    let answered = later.finish::<Shim>(&mut gate, ended, &mut message);
                     shared.data.take(gate.counts());
                     if let Some(len) = answered {
-                        send(&socket, &buf[..len], peer, &shared).await;
+                        send(&socket, &message[..len], peer, &shared).await;
                     }
                     drop(flight);
                 });
