@@ -1,14 +1,12 @@
 """What each carrier does with messages: fragments, once only, copies; streams and certificates."""
 
-import socket
 import time
 
 import wire
 from dataplanes import Pages
-from quic import Closed, Connection, Quic, Reset
-from udp import Silence, Udp, address
-from wire import FRAG_V2, MEM, PAGE_REQUEST, Assembly, Lease, Op, Perm, Status, parse, response, tlv16, u8, u16, u32, u64, u128
-from world import ALICE, BOB, DAVE, EVE, Different, expect
+from quic import Closed, Connection, Reset
+from wire import FRAG_V2, MEM, PAGE_REQUEST, Lease, Op, Status, parse, response, tlv16, u8, u16, u32, u64, u128
+from world import ALICE, BOB, EVE, expect
 
 LONG = wire.alloc(60, 0, MEM, 4096) + b"".join(tlv16(0x7000 + n, bytes(250)) for n in range(12))  # 3066 bytes
 
@@ -17,15 +15,16 @@ def fragments(w):
     """Long messages, both ways of cutting, both directions."""
     alice, token = w.at(ALICE), w.token(ALICE)
 
-    def alloc(**how):
-        status, result = response(alice.ask(alice.request(Op.LEASE_ALLOC, LONG, 0, token), **how).payload, Op.LEASE_ALLOC)
-        expect("its answer", status, Status.OK)
+    for step, how in (
+        ("in order", {}),
+        ("backwards", {"order": lambda d: d[::-1]}),
+        ("each twice", {"order": lambda d: [x for x in d for _ in (1, 2)]}),
+        ("in pieces of 100", {"size": 100}),
+    ):
+        answer = alice.ask(alice.request(Op.LEASE_ALLOC, LONG, 0, token), **how)
+        status, result = response(answer.payload, Op.LEASE_ALLOC)
+        expect(f"a request in fragments, {step}", status, Status.OK)
         w.free(ALICE, Lease.read(result))
-
-    for step, how in (("in order", {}), ("backwards", {"order": lambda d: d[::-1]}), ("each twice", {"order": lambda d: [x for x in d for _ in (1, 2)]}),
-                      ("in pieces of 100", {"size": 100})):
-        print(f"   a request in fragments, {step}")
-        alloc(**how)
     legacy = alice.request(Op.LEASE_ALLOC, LONG, 0, token, flags=0)
     status, result = response(alice.ask(legacy).payload, Op.LEASE_ALLOC)
     expect("a request in legacy fragments", status, Status.OK)
@@ -49,8 +48,6 @@ def fragments(w):
     expect("a message that takes 2 s is lost", quiet(alice.socket), True)
     frame = alice.request(Op.LEASE_ALLOC, LONG, 0, token)
     first, *rest = frame.datagrams()
-    shifted = alice.request(Op.PING)
-    shifted.request_id, shifted.nonce, shifted.payload = frame.request_id, frame.nonce, frame.payload
     overlap = bytearray(first)
     overlap[44:48] = u32(600)  # the same piece at another place
     for one in (first, bytes(overlap), *rest):
@@ -109,8 +106,12 @@ def once_only(w):
 
     top = ALICE.nonce() + 5000
     ALICE.last_nonce = top
-    for step, nonce, want in (("above all", top, False), ("below it", top - 1, False), ("1023 below", top - 1023, False),
-                              ("1024 below", top - 1024, True)):
+    for step, nonce, want in (
+        ("above all", top, False),
+        ("below it", top - 1, False),
+        ("1023 below", top - 1023, False),
+        ("1024 below", top - 1024, True),
+    ):
         expect(f"a nonce {step}", alice.refused(ping(nonce)), want)
     expect("a nonce again, with another request", alice.refused(ping(top, 78)), True)
     expect("a nonce again, the same request", alice.refused(ping(top - 1)), False)
@@ -148,14 +149,23 @@ def streams(w):
     expect("an unknown ALPN", turned_away(ALICE, endpoint, "h3"), True)
     link = w.at(ALICE).connection
     frame = w.at(ALICE).request(Op.PING)
-    for step, data in (("nothing", b""), ("half a frame", frame.whole()[:30]), ("two frames", frame.whole() * 2),
-                       ("text", b"GET / HTTP/1.1\r\n\r\n")):
+    for step, data in (
+        ("nothing", b""),
+        ("half a frame", frame.whole()[:30]),
+        ("two frames", frame.whole() * 2),
+        ("text", b"GET / HTTP/1.1\r\n\r\n"),
+    ):
         expect(f"a stream with {step}", reset(link, data), True)
     ids = [link.open(w.at(ALICE).request(Op.PING).whole()) for _ in range(20)]
     got = [response(parse(link.read(i)).frame.payload, Op.PING)[0] for i in ids]
     expect("20 streams at once", got, [Status.OK] * 20)
     again = [w.at(ALICE).ask(frame).payload[:2] for _ in range(2)]
     expect("request_id and nonce may repeat", again, [u16(Status.OK)] * 2)
+    revoke = w.at(ALICE).frame(
+        wire.REVOKE_BROADCAST, u128(ALICE.id) + wire.items([u128(1)]) + u64(2000000000), signed=True
+    )
+    expect("a message without an answer", link.read(link.open(revoke.whole())), b"")
+    expect("SOLICIT without a signature", w.at(ALICE).solicit(wire.solicit())[:2], u16(1))
     long = w.at(ALICE).call(Op.LEASE_ALLOC, LONG, 0, w.token(ALICE))
     expect("a long request", long[0], Status.OK)
     w.free(ALICE, Lease.read(long[1]))

@@ -47,8 +47,12 @@ class TwoSided:
 
 def datagram(magic, op, request_id, lease, generation, offset, length, data=b"", flags=0):
     """A datagram of FBMU or FBBU."""
-    def head(crc): return struct.pack(">4sBBHQ16sQQII", magic, 0, op, flags, request_id, u128(lease), generation, offset,
-                                      length, crc)
+
+    def head(crc):
+        return struct.pack(
+            ">4sBBHQ16sQQII", magic, 0, op, flags, request_id, u128(lease), generation, offset, length, crc
+        )
+
     return head(crc32c(head(0) + data)) + data
 
 
@@ -62,7 +66,8 @@ class Datagrams:
     generation: int
 
     @property
-    def unit(self): return 512 if self.magic == b"FBBU" else 1
+    def unit(self):
+        return 512 if self.magic == b"FBBU" else 1
 
     def ask(self, op, offset=0, length=0, data=b""):
         """(status, length, data) of the answer, all else in it checked."""

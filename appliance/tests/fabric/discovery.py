@@ -4,11 +4,42 @@ import time
 
 import wire
 from identity import Token
-from udp import Silence, Udp
-from wire import (ANNOUNCE, BLOCK, CONTAINS, EQ, GT, LOCALITY_CUSTOM, LT, MEM, NODE_ID, RACK_ID, RESOURCE_FLAGS, RESOURCE_TYPE,
-                  REVOKE_BROADCAST, ROW_ID, SITE_ID, SOLICIT, WITHDRAW, Announcement, Endpoint, Op, Perm, Reader, Resource, Status,
-                  announcements, items, solicit, u8, u16, u32, u64, u128)
-from world import ALICE, BOB, CAROL, DAVE, EVE, ROOT, expect
+from udp import Udp
+from wire import (
+    ANNOUNCE,
+    BLOCK,
+    CONTAINS,
+    EQ,
+    GT,
+    LOCALITY_CUSTOM,
+    LT,
+    MEM,
+    NODE_ID,
+    RACK_ID,
+    RESOURCE_FLAGS,
+    RESOURCE_TYPE,
+    REVOKE_BROADCAST,
+    ROW_ID,
+    SITE_ID,
+    SOLICIT,
+    WITHDRAW,
+    Announcement,
+    Endpoint,
+    Op,
+    Perm,
+    Reader,
+    Resource,
+    Status,
+    announcements,
+    items,
+    solicit,
+    u8,
+    u16,
+    u32,
+    u64,
+    u128,
+)
+from world import ALICE, BOB, CAROL, DAVE, EVE, ROOT, Different, expect
 
 
 def ask(client, *filters, signed=True, pad=0):
@@ -20,10 +51,26 @@ def own(w):
     client = w.at(ALICE)
     (me,) = ask(client)
     expect("the node", (me.node_id, me.site, me.row, me.rack), (w.node_id, 1, 2, 3))
-    expect("its resources", [vars(r) for r in me.resources], [vars(r) for r in wire.inventory(w.call(ALICE, Op.GET_INVENTORY)[1])])
+    expect(
+        "its resources",
+        [vars(r) for r in me.resources],
+        [vars(r) for r in wire.inventory(w.call(ALICE, Op.GET_INVENTORY)[1])],
+    )
     at = dict(me.endpoints)
-    expect("its control", (at[Endpoint.CONTROL_UDP], at[Endpoint.QUIC]), (w.nodes["main"]["control-udp"], w.nodes["main"]["quic"]))
-    planes = {Endpoint.TWO_SIDED, Endpoint.FBMU, Endpoint.FBBU, Endpoint.FBMT, Endpoint.FBBT, Endpoint.QUIC_MEM, Endpoint.QUIC_BLOCK}
+    expect(
+        "its control",
+        (at[Endpoint.CONTROL_UDP], at[Endpoint.QUIC]),
+        (w.nodes["main"]["control-udp"], w.nodes["main"]["quic"]),
+    )
+    planes = {
+        Endpoint.TWO_SIDED,
+        Endpoint.FBMU,
+        Endpoint.FBBU,
+        Endpoint.FBMT,
+        Endpoint.FBBT,
+        Endpoint.QUIC_MEM,
+        Endpoint.QUIC_BLOCK,
+    }
     expect("its dataplanes", planes <= set(at), True)
     tlvs = dict(me.tlvs)
     r = Reader(tlvs[0x0804])
@@ -46,23 +93,36 @@ def tier(value):
 def filters(w):
     client = w.at(ALICE)
     for step, wanted, found in (
-        ("memory", [(RESOURCE_TYPE, EQ, u16(MEM))], 1), ("GPUs", [(RESOURCE_TYPE, EQ, u16(5))], 0),
-        ("unused bytes", [(RESOURCE_TYPE, EQ, u16(BLOCK) + b"junk")], 1), ("types have no GT", [(RESOURCE_TYPE, GT, u16(1))], 0),
-        ("the node", [(NODE_ID, EQ, u128(w.node_id))], 1), ("another", [(NODE_ID, EQ, u128(1))], 0),
-        ("site 1", [(SITE_ID, EQ, u32(1))], 1), ("site over 0", [(SITE_ID, GT, u32(0))], 1), ("site over 1", [(SITE_ID, GT, u32(1))], 0),
-        ("row below 3", [(ROW_ID, LT, u32(3))], 1), ("row below 2", [(ROW_ID, LT, u32(2))], 0), ("rack 4", [(RACK_ID, EQ, u32(4))], 0),
+        ("memory", [(RESOURCE_TYPE, EQ, u16(MEM))], 1),
+        ("GPUs", [(RESOURCE_TYPE, EQ, u16(5))], 0),
+        ("unused bytes", [(RESOURCE_TYPE, EQ, u16(BLOCK) + b"junk")], 1),
+        ("types have no GT", [(RESOURCE_TYPE, GT, u16(1))], 0),
+        ("the node", [(NODE_ID, EQ, u128(w.node_id))], 1),
+        ("another", [(NODE_ID, EQ, u128(1))], 0),
+        ("site 1", [(SITE_ID, EQ, u32(1))], 1),
+        ("site over 0", [(SITE_ID, GT, u32(0))], 1),
+        ("site over 1", [(SITE_ID, GT, u32(1))], 0),
+        ("row below 3", [(ROW_ID, LT, u32(3))], 1),
+        ("row below 2", [(ROW_ID, LT, u32(2))], 0),
+        ("rack 4", [(RACK_ID, EQ, u32(4))], 0),
         ("rack CONTAINS", [(RACK_ID, CONTAINS, u32(3))], 0),
-        ("flags 0", [(RESOURCE_FLAGS, EQ, u16(0))], 1), ("fenced", [(RESOURCE_FLAGS, CONTAINS, u16(1))], 0),
+        ("flags 0", [(RESOURCE_FLAGS, EQ, u16(0))], 1),
+        ("fenced", [(RESOURCE_FLAGS, CONTAINS, u16(1))], 0),
         ("no bits", [(RESOURCE_FLAGS, CONTAINS, u16(0)), (RESOURCE_TYPE, EQ, u16(MEM))], 1),
-        ("anywhere", [(LOCALITY_CUSTOM, CONTAINS, bytes(32))], 1), ("locality", [(LOCALITY_CUSTOM, EQ, bytes(32))], 1),
+        ("anywhere", [(LOCALITY_CUSTOM, CONTAINS, bytes(32))], 1),
+        ("locality", [(LOCALITY_CUSTOM, EQ, bytes(32))], 1),
         ("elsewhere", [(LOCALITY_CUSTOM, CONTAINS, b"x")], 0),
         ("all of several", [(SITE_ID, EQ, u32(1)), (ROW_ID, EQ, u32(2)), (RESOURCE_TYPE, EQ, u16(MEM))], 1),
         ("one of several fails", [(SITE_ID, EQ, u32(1)), (ROW_ID, EQ, u32(9))], 0),
-        ("an unknown field", [(99, EQ, b"")], 0), ("an unknown op", [(SITE_ID, 9, u32(1))], 0),
+        ("an unknown field", [(99, EQ, b"")], 0),
+        ("an unknown op", [(SITE_ID, 9, u32(1))], 0),
     ):
         expect(f"SOLICIT: {step}", len(ask(client, *wanted)), found)
-    for step, payload in (("query_type 1", b"\1" + solicit()[1:]), ("33 filters", solicit(*[(SITE_ID, EQ, u32(1))] * 33)),
-                          ("bytes left over", solicit() + b"\0\1")):
+    for step, payload in (
+        ("query_type 1", b"\1" + solicit()[1:]),
+        ("33 filters", solicit(*[(SITE_ID, EQ, u32(1))] * 33)),
+        ("bytes left over", solicit() + b"\0\1"),
+    ):
         expect(f"SOLICIT: {step}", client.refused(client.frame(SOLICIT, payload, signed=True)), True)
 
 
@@ -79,8 +139,18 @@ EVE_OF_NOWHERE = type(EVE)(bytes([98]) * 32)
 
 
 def announcement(who, sequence, ttl=60, rack=7):
-    return Announcement(who.id, sequence, ttl, 1, 1, rack, b"custom".ljust(32, b"\0"), [(Endpoint.CONTROL_UDP, "127.0.0.1:1")],
-                        [Resource(4711, MEM, 0, 4096, 4096)], [(0x7777, b"?")])
+    return Announcement(
+        who.id,
+        sequence,
+        ttl,
+        1,
+        1,
+        rack,
+        b"custom".ljust(32, b"\0"),
+        [(Endpoint.CONTROL_UDP, "127.0.0.1:1")],
+        [Resource(4711, MEM, 0, 4096, 4096)],
+        [(0x7777, b"?")],
+    )
 
 
 def relay(w):
@@ -95,6 +165,8 @@ def relay(w):
 
     def known(*filters):
         found = ask(at[ALICE], *filters)
+        if not filters and w.node_id not in {a.node_id for a in found}:
+            raise Different("a relay answers with its own announcement too")
         return {a.node_id: a for a in found if a.node_id != w.node_id}
 
     def becomes(step, want, seen=lambda found: found):
@@ -118,7 +190,11 @@ def relay(w):
     newer = announcement(BOB, 11, rack=9)
     say(BOB, ANNOUNCE, newer.write())
     say(DAVE, ANNOUNCE, announcement(DAVE, 1, ttl=2).write())
-    becomes("a newer one, and another node", {BOB.id: 11, DAVE.id: 1}, lambda found: {n: a.sequence for n, a in found.items()})
+    becomes(
+        "a newer one, and another node",
+        {BOB.id: 11, DAVE.id: 1},
+        lambda found: {n: a.sequence for n, a in found.items()},
+    )
     expect("a filter", set(known((RACK_ID, EQ, u32(9)))), {BOB.id})
     custom = b"\0ustom".ljust(32, b"\0")
     expect("LOCALITY_CUSTOM CONTAINS", set(known((LOCALITY_CUSTOM, CONTAINS, custom))), {BOB.id, DAVE.id})
@@ -142,8 +218,11 @@ def relay(w):
     many.resources = [Resource(n, MEM, 0, n, n) for n in range(1, 200)]
     say(BOB, ANNOUNCE, many.write())
     becomes("an announcement in fragments", {BOB.id: many})
-    expect("too much for a padded question", at[EVE_OF_NOWHERE].refused(
-        at[EVE_OF_NOWHERE].frame(SOLICIT, solicit((NODE_ID, EQ, u128(BOB.id)), pad=1200))), True)
+    expect(
+        "too much for a padded question",
+        at[EVE_OF_NOWHERE].refused(at[EVE_OF_NOWHERE].frame(SOLICIT, solicit((NODE_ID, EQ, u128(BOB.id)), pad=1200))),
+        True,
+    )
     say(BOB, WITHDRAW, u128(BOB.id) + u64(15) + u8(3))
     for client in at.values():
         client.close()
@@ -151,6 +230,7 @@ def relay(w):
 
 def broadcast(w):
     """REVOKE_BROADCAST from outside: obeyed only with ADMIN."""
+
     def revoke(who, token):
         client = Udp(who, w.nodes["main"]["control-udp"])
         payload = u128(who.id) + items([u128(Token.read(token).token_id)]) + u64(int(time.time()) + 300)

@@ -21,8 +21,17 @@ def made():
     ping = Frame(REQUEST, me.id, 1, 0x0006000000000001, me.request(1, 0x0006000000000001, Op.PING), FRAG_V2)
     ask = Frame(SOLICIT, me.id, 2, 0x0006000000000002, solicit((RESOURCE_TYPE, EQ, u16(2))), FRAG_V2).signed(me.sign)
     perms = Perm.READ | Perm.ALLOC | Perm.DELEGATE
-    body = (u8(0) + u128(1) + u128(me.id) * 2 + u128(0) + u32(perms) + u64(1700000000) + u64(1700000300) + u64(0)
-            + items([depth(2)]))
+    body = (
+        u8(0)
+        + u128(1)
+        + u128(me.id) * 2
+        + u128(0)
+        + u32(perms)
+        + u64(1700000000)
+        + u64(1700000300)
+        + u64(0)
+        + items([depth(2)])
+    )
     token = body + me.sign(b"fabricBIOS-cap-v0\0" + body) + u16(0)
     write = datagram(b"FBMU", 0x20, 7, 0x0102030405060708090A0B0C0D0E0F10, 3, 64, 4, b"abcd")
     assert holds(me.public, ask.signature, ask.signed_bytes())

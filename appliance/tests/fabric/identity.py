@@ -54,25 +54,33 @@ class Identity:
     def delegate(self, token, to, *caveats):
         """The token passed on to the id `to`, narrowed by tlv8 caveats."""
         at = Token.read(token).links_at
-        count = int.from_bytes(token[at:at + 2], "big")
-        longer = token[:at] + u16(count + 1) + token[at + 2:] + u128(to) + items(caveats)
+        count = int.from_bytes(token[at : at + 2], "big")
+        longer = token[:at] + u16(count + 1) + token[at + 2 :] + u128(to) + items(caveats)
         return longer + self.sign(b"fabricBIOS-link-v0\0" + longer)
 
     def tls_certificate(self):
         """A self-signed X.509 certificate; nobody looks at its name and dates."""
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fabric")])
         today = datetime.datetime.now(datetime.timezone.utc)
-        builder = x509.CertificateBuilder(name, name, self.key.public_key(), x509.random_serial_number(),
-                                          today - datetime.timedelta(1), today + datetime.timedelta(365))
+        builder = x509.CertificateBuilder(
+            name,
+            name,
+            self.key.public_key(),
+            x509.random_serial_number(),
+            today - datetime.timedelta(1),
+            today + datetime.timedelta(365),
+        )
         return builder.sign(self.key, None)
 
 
+# fmt: off
 def time_bound(start, end): return tlv8(TIME_BOUND, u64(start) + u64(end))
 def source_ip(address): return tlv8(SOURCE_IP, address)
 def byte_range(offset, length): return tlv8(RANGE, u64(offset) + u64(length))
 def rate_limit(per_second): return tlv8(RATE_LIMIT, u32(per_second))
 def depth(links): return tlv8(DEPTH, u8(links))
 def audience(presenter): return tlv8(AUDIENCE, u128(presenter))
+# fmt: on
 
 
 @dataclass
@@ -98,14 +106,16 @@ class Token:
     def read(cls, token):
         r = Reader(token)
         values = [r.u8(), r.u128(), r.u128(), r.u128(), r.u128(), r.u32(), r.u64(), r.u64(), r.u64(), r.items(r.tlv8)]
-        body = r.data[:r.at]
+        body = r.data[: r.at]
         signature, links_at = r.take(64), r.at
         links = r.items(lambda: (r.u128(), r.items(r.tlv8), r.take(64)))
         r.end()
         return cls(*values, signature, links, body, links_at)
 
     def issued_by(self, public_key):
-        return self.issuer == id_of(public_key) and holds(public_key, self.signature, b"fabricBIOS-cap-v0\0" + self.body)
+        return self.issuer == id_of(public_key) and holds(
+            public_key, self.signature, b"fabricBIOS-cap-v0\0" + self.body
+        )
 
 
 @dataclass
@@ -125,7 +135,7 @@ class Certificate:
     def read(cls, data):
         r = Reader(data)
         values = [r.u128(), r.u128(), r.u64(), r.u64(), r.take(32), r.items(r.tlv8)]
-        body = r.data[:r.at]
+        body = r.data[: r.at]
         signature = r.take(64)
         r.end()
         return cls(*values, signature, body)

@@ -1,11 +1,8 @@
 """Ops on the node itself: identity, inventory, enrolment, sensors, and what is no op at all."""
 
-import time
-
 import wire
-from identity import Certificate, Identity, id_of
-from udp import Udp
-from wire import BLOCK, FRAG_V2, MEM, PAGE_REQUEST, REQUEST, Frame, Op, Perm, Reader, Status, fields, tlv16, u8, u16, u32, u64, u128
+from identity import Certificate, id_of
+from wire import BLOCK, MEM, PAGE_REQUEST, REQUEST, Frame, Op, Perm, Reader, Status, fields, u8, u16, u32, u64, u128
 from world import ALICE, DAVE, EVE, expect, now, within
 
 
@@ -26,7 +23,14 @@ def simple(w):
     status, result = w.call(ALICE, Op.PING)
     expect("PING", (status, len(result)), (Status.OK, 8))
     within("uptime", *fields(result, "u64"), 0, 3600)
-    for op in (Op.PING, Op.GET_IDENTITY, Op.GET_INVENTORY, Op.GET_THERMAL, Op.SCHEDULER_FENCE_GET, Op.LEASE_LIST_ACTIVE):
+    for op in (
+        Op.PING,
+        Op.GET_IDENTITY,
+        Op.GET_INVENTORY,
+        Op.GET_THERMAL,
+        Op.SCHEDULER_FENCE_GET,
+        Op.LEASE_LIST_ACTIVE,
+    ):
         expect(f"{op.name} with params", w.call(ALICE, op, b"\0"), (Status.INVALID_PARAMS, b""))
     for op in (0, 0x0005, 0x7777, 0xFFFF):
         expect(f"unknown op {op:#06x}", w.call(ALICE, op), (Status.UNSUPPORTED_OP, b""))
@@ -36,8 +40,11 @@ def inventory(w):
     status, result = w.call(DAVE, Op.GET_INVENTORY)
     found = wire.inventory(result)
     leased = [(r.kind, r.flags, r.capacity, r.available) for r in found if r.kind in (MEM, BLOCK)]
-    expect("GET_INVENTORY", (status, sorted(leased)), (Status.OK, [
-        (MEM, 0, 65536, 65536), (MEM, 0, 8 << 20, 8 << 20), (BLOCK, 0, 1 << 20, 1 << 20)]))
+    expect(
+        "GET_INVENTORY",
+        (status, sorted(leased)),
+        (Status.OK, [(MEM, 0, 65536, 65536), (MEM, 0, 8 << 20, 8 << 20), (BLOCK, 0, 1 << 20, 1 << 20)]),
+    )
     expect("resource ids differ and are not 0", len({r.resource_id for r in found} - {0}), len(found))
     by = {(r.kind, r.capacity): r.resource_id for r in found}
     w.scratch, w.small, w.disk = by[MEM, 8 << 20], by[MEM, 65536], by[BLOCK, 1 << 20]
@@ -55,10 +62,15 @@ def thermal(w):
 def enrol(w):
     params = u128(EVE.id) + EVE.public
     if w.carrier == "quic":
-        expect("ENROLL_REQUEST over QUIC", w.status(ALICE, Op.ENROLL_REQUEST, u128(ALICE.id) + ALICE.public),
-               Status.UNSUPPORTED_OP)
+        expect(
+            "ENROLL_REQUEST over QUIC",
+            w.status(ALICE, Op.ENROLL_REQUEST, u128(ALICE.id) + ALICE.public),
+            Status.UNSUPPORTED_OP,
+        )
         return
-    expect("enrolment is closed", w.call(EVE, Op.ENROLL_REQUEST, params, node="strict"), (Status.INSUFFICIENT_PERM, b""))
+    expect(
+        "enrolment is closed", w.call(EVE, Op.ENROLL_REQUEST, params, node="strict"), (Status.INSUFFICIENT_PERM, b"")
+    )
     eve = w.at(EVE)
     expect("a stranger is ignored", eve.refused(eve.request(Op.PING)), True)
     expect("a stranger with short params", eve.refused(eve.request(Op.ENROLL_REQUEST, params[:-1])), True)
@@ -73,8 +85,11 @@ def enrol(w):
     within("its issue", certificate.issued_at, start, now())
     expect("a year", certificate.expires_at - certificate.issued_at, 365 * 86400)
     expect("now it is heard", w.status(EVE, Op.PING), Status.OK)
-    expect("but may do nothing", w.status(EVE, Op.CAP_REQUEST, u32(Perm.READ) + u32(60) + u128(EVE.id)),
-           Status.INSUFFICIENT_PERM)
+    expect(
+        "but may do nothing",
+        w.status(EVE, Op.CAP_REQUEST, u32(Perm.READ) + u32(60) + u128(EVE.id)),
+        Status.INSUFFICIENT_PERM,
+    )
 
 
 def malformed(w):
@@ -88,14 +103,18 @@ def malformed(w):
     class Bytes(Frame):
         """A frame whose bytes are changed on their way."""
 
-        def whole(self): return self.edit(super().whole())
-        def datagrams(self, size=1200): return [self.edit(one) for one in super().datagrams(size)]
+        def whole(self):
+            return self.edit(super().whole())
+
+        def datagrams(self, size=1200):
+            return [self.edit(one) for one in super().datagrams(size)]
 
     def edited(edit):
         def change(frame):
             changed = Bytes(**vars(frame))
             changed.edit = edit
             return changed
+
         return change
 
     refused("another magic", edited(lambda b: b"FBIX" + b[4:]))
@@ -126,10 +145,13 @@ def malformed(w):
 def other_services(w):
     """What this node does not run."""
     token = w.token(ALICE, Perm.EXEC)
-    submit = (u128(0) * 2 + bytes(32) + u32(0) + u16(0) + u32(0) + u64(1) + u32(1) * 3)
+    submit = u128(0) * 2 + bytes(32) + u32(0) + u16(0) + u32(0) + u64(1) + u32(1) * 3
     gpu = u128(0) + u32(0) + u16(1) + b"k" + u32(1) * 6 + u32(0) + u16(0) + u64(0) + u32(0)
-    for op, params in ((Op.TASKLET_SUBMIT, submit), (Op.GPU_SUBMIT, gpu),
-                       (Op.TASKLET_LEASE_ALLOC, u32(1) + u32(0) + u16(1) + u64(4096) + u8(2) + u8(1))):
+    for op, params in (
+        (Op.TASKLET_SUBMIT, submit),
+        (Op.GPU_SUBMIT, gpu),
+        (Op.TASKLET_LEASE_ALLOC, u32(1) + u32(0) + u16(1) + u64(4096) + u8(2) + u8(1)),
+    ):
         expect(op.name, w.call(ALICE, op, params, token=token), (Status.UNSUPPORTED_OP, b""))
     for op in (Op.TASKLET_STATUS, Op.TASKLET_FETCH_RESULT, Op.TASKLET_CANCEL):
         expect(op.name, w.call(ALICE, op, u64(1)), (Status.UNSUPPORTED_OP, b""))

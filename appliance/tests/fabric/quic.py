@@ -7,13 +7,24 @@ import time
 
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.connection import QuicConnection
-from aioquic.quic.events import ConnectionTerminated, HandshakeCompleted, StopSendingReceived, StreamDataReceived, StreamReset
+from aioquic.quic.events import ConnectionTerminated, HandshakeCompleted, StreamDataReceived, StreamReset
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from identity import holds
 from udp import address, page_answer
-from wire import (PAGE_REQUEST, PAGE_RESPONSE, REQUEST, RESPONSE, SIGNED, SOLICIT, Frame, Malformed, parse, request,
-                  response)
+from wire import (
+    PAGE_REQUEST,
+    PAGE_RESPONSE,
+    REQUEST,
+    RESPONSE,
+    SIGNED,
+    SOLICIT,
+    Frame,
+    Malformed,
+    parse,
+    request,
+    response,
+)
 
 
 class Reset(Exception):
@@ -28,8 +39,13 @@ class Connection:
     """A connection over a blocking socket: aioquic does QUIC, and nothing happens outside of a call."""
 
     def __init__(self, me, endpoint, alpn):
-        config = QuicConfiguration(is_client=True, alpn_protocols=[alpn], verify_mode=ssl.CERT_NONE,
-                                   certificate=me.tls_certificate(), private_key=me.key)
+        config = QuicConfiguration(
+            is_client=True,
+            alpn_protocols=[alpn],
+            verify_mode=ssl.CERT_NONE,
+            certificate=me.tls_certificate(),
+            private_key=me.key,
+        )
         self.quic, self.to = QuicConnection(configuration=config), address(endpoint)
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.socket.connect(self.to)

@@ -5,8 +5,21 @@ import socket
 import time
 
 from identity import holds
-from wire import (FRAG_V2, PAGE_REQUEST, PAGE_RESPONSE, REQUEST, RESPONSE, SIGNED, SOLICIT, Assembly, Frame, Malformed,
-                  Page, parse, response)
+from wire import (
+    FRAG_V2,
+    PAGE_REQUEST,
+    PAGE_RESPONSE,
+    REQUEST,
+    RESPONSE,
+    SIGNED,
+    SOLICIT,
+    Assembly,
+    Frame,
+    Malformed,
+    Page,
+    parse,
+    response,
+)
 
 
 class Silence(Exception):

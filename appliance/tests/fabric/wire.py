@@ -97,6 +97,7 @@ class Endpoint(IntEnum):
     QUIC_BLOCK = 14
 
 
+# fmt: off
 def u8(n): return n.to_bytes(1, "big")
 def u16(n): return n.to_bytes(2, "big")
 def u32(n): return n.to_bytes(4, "big")
@@ -106,6 +107,7 @@ def blob(b): return u32(len(b)) + b
 def items(encoded): return u16(len(encoded)) + b"".join(encoded)
 def tlv8(tag, value): return u8(tag) + u16(len(value)) + value
 def tlv16(tag, value): return u16(tag) + u16(len(value)) + value
+# fmt: on
 
 
 class Reader:
@@ -118,8 +120,9 @@ class Reader:
         if self.at + n > len(self.data):
             raise Malformed(f"{n} bytes at {self.at} of {self.data.hex()}")
         self.at += n
-        return self.data[self.at - n:self.at]
+        return self.data[self.at - n : self.at]
 
+    # fmt: off
     def integer(self, n): return int.from_bytes(self.take(n), "big")
     def u8(self): return self.integer(1)
     def u16(self): return self.integer(2)
@@ -132,6 +135,7 @@ class Reader:
     def tlv8(self): return self.u8(), self.take(self.u16())
     def tlv16(self): return self.u16(), self.take(self.u16())
     def rest(self): return self.take(len(self.data) - self.at)
+    # fmt: on
 
     def tlvs(self):
         """Every tlv16 up to the end."""
@@ -142,7 +146,7 @@ class Reader:
 
     def end(self):
         if self.at != len(self.data):
-            raise Malformed(f"bytes left over: {self.data[self.at:].hex()}")
+            raise Malformed(f"bytes left over: {self.data[self.at :].hex()}")
 
 
 def fields(data, *kinds):
@@ -166,8 +170,9 @@ class Frame:
     signature: bytes = b""
 
     def header(self, flags, length, *words):
-        head = struct.pack(">4sBBH16sQQI", b"FBIO", 0, self.kind, flags, u128(self.sender), self.request_id,
-                           self.nonce, length)
+        head = struct.pack(
+            ">4sBBH16sQQI", b"FBIO", 0, self.kind, flags, u128(self.sender), self.request_id, self.nonce, length
+        )
         return head + b"".join(map(u32, words))
 
     def signed_bytes(self):
@@ -191,7 +196,7 @@ class Frame:
             return [self.whole()]
         out = []
         for at in starts:
-            piece = self.payload[at:at + size]
+            piece = self.payload[at : at + size]
             flags = self.flags | (FINAL if at + len(piece) == total else CONTINUED)
             words = (at, total) if self.flags & FRAG_V2 else ()
             out.append(self.header(flags, len(piece), *words) + piece + self.signature)
@@ -361,18 +366,40 @@ class Announcement:
     @classmethod
     def read(cls, payload):
         r = Reader(payload)
-        found = cls(r.u128(), r.u64(), r.u32(), r.u32(), r.u32(), r.u32(), r.take(32),
-                    r.items(lambda: (r.u8(), r.text())), r.items(lambda: Resource.read(r)), r.items(r.tlv16))
+        found = cls(
+            r.u128(),
+            r.u64(),
+            r.u32(),
+            r.u32(),
+            r.u32(),
+            r.u32(),
+            r.take(32),
+            r.items(lambda: (r.u8(), r.text())),
+            r.items(lambda: Resource.read(r)),
+            r.items(r.tlv16),
+        )
         r.end()
         return found
 
     def write(self):
         r = self
-        return (u128(r.node_id) + u64(r.sequence) + u32(r.ttl_secs) + u32(r.site) + u32(r.row) + u32(r.rack) + r.custom
-                + items([u8(kind) + blob(address.encode()) for kind, address in r.endpoints])
-                + items([u128(s.resource_id) + u16(s.kind) + u16(s.flags) + u64(s.capacity) + u64(s.available)
-                         for s in r.resources])
-                + items([tlv16(tag, value) for tag, value in r.tlvs]))
+        return (
+            u128(r.node_id)
+            + u64(r.sequence)
+            + u32(r.ttl_secs)
+            + u32(r.site)
+            + u32(r.row)
+            + u32(r.rack)
+            + r.custom
+            + items([u8(kind) + blob(address.encode()) for kind, address in r.endpoints])
+            + items(
+                [
+                    u128(s.resource_id) + u16(s.kind) + u16(s.flags) + u64(s.capacity) + u64(s.available)
+                    for s in r.resources
+                ]
+            )
+            + items([tlv16(tag, value) for tag, value in r.tlvs])
+        )
 
 
 EQ, GT, LT, CONTAINS = range(4)

@@ -45,7 +45,9 @@ class World:
     def new(self, who, node="main"):
         """A client with a connection of its own."""
         kind = {"udp": Udp, "quic": Quic}[self.carrier]
-        return kind(who, self.nodes[node][{"udp": "control-udp", "quic": "quic"}[self.carrier]], self.nodes[node].get("key"))
+        return kind(
+            who, self.nodes[node][{"udp": "control-udp", "quic": "quic"}[self.carrier]], self.nodes[node].get("key")
+        )
 
     @cache
     def at(self, who, node="main"):
@@ -61,7 +63,9 @@ class World:
             raise Different(f"{status.name} of {op:#06x} has a result: {result.hex()}")
         return status
 
-    def token(self, who, perms=Perm.READ | Perm.WRITE | Perm.ALLOC, ttl=300, resource=0, to=None, node="main", more=b""):
+    def token(
+        self, who, perms=Perm.READ | Perm.WRITE | Perm.ALLOC, ttl=300, resource=0, to=None, node="main", more=b""
+    ):
         params = u32(perms) + u32(ttl) + u128((to or who).id) + more
         status, token = self.call(who, Op.CAP_REQUEST, params, resource, node=node)
         if status != Status.OK:

@@ -34,7 +34,7 @@ impl Protocol for Shim {
                 op,
                 key: LeaseId(fields.lease_id).key(),
                 generation: Some(Generation(fields.generation)),
-                offset: fields.offset.saturating_mul(unit),
+                offset: bytes(fields.offset, unit),
                 len,
                 well_formed,
             },
@@ -112,6 +112,11 @@ pub(crate) fn unit(kind: Kind) -> u64 {
         Kind::Memory => 1,
         Kind::Block => BLOCK,
     }
+}
+
+/// An offset in bytes, of so many units; beyond every lease, and still of whole units, where it does not fit.
+pub(crate) fn bytes(offset: u64, unit: u64) -> u64 {
+    offset.min(u64::MAX / unit) * unit
 }
 
 /// What `HELLO_ACK` says of a lease, whose operations have at most `most` bytes on this carrier.

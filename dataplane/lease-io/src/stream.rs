@@ -13,7 +13,7 @@ use zerocopy::IntoBytes;
 use crate::{
     Ask, BlockIo, Failure, Gate, Served, Totals,
     counts::Event,
-    shim::{limits, status, unit},
+    shim::{bytes, limits, status, unit},
 };
 
 /// The longest operation on a stream in bytes, whatever the lease's `max_io`: what a connection must be able to buffer.
@@ -315,7 +315,7 @@ impl Stream {
         let data = if op == Op::Write { len } else { 0 };
         // A lease's `max_io` may be more than a stream buffers.
         let well_formed = carried == Range::LEN as u64 + data && len <= lease.most.into();
-        lease.ask(op, range.offset().saturating_mul(unit), len, well_formed)
+        lease.ask(op, bytes(range.offset(), unit), len, well_formed)
     }
 
     fn count(&mut self, event: Event) {
