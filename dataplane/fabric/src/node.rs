@@ -65,6 +65,8 @@ pub struct Node<H> {
     pub(crate) keys: Enrolled,
     /// The scheduler's term.
     pub(crate) fence: Option<u64>,
+    /// The latest end of any token issued since the start, in seconds of the host's clock.
+    pub(crate) issued_until: u64,
     pub(crate) clock: Clock,
     pub(crate) started: Nanos,
     /// Counts the starts of this node.
@@ -158,6 +160,7 @@ impl<H: Host> Node<H> {
             leases,
             keys: Enrolled::default(),
             fence: None,
+            issued_until: 0,
             clock,
             started: now.mono,
             epoch: 0,

@@ -350,3 +350,23 @@ fn every_revocation_waits_for_accesses_from_before() {
     drop(access);
     assert!(outcomes.iter_mut().all(berth_lease::Quiescence::is_over));
 }
+
+/// A revocation made while the host's clock is wrong holds when it is right again.
+#[test]
+fn a_clock_that_was_set_back_does_not_shorten_a_revocation() {
+    for restarted in [false, true] {
+        let mut world = World::new();
+        let token = world.token(1, ALL);
+        let token_id = CapabilityToken::parse(&token).unwrap().token_id;
+        let (right, two_hours) = (world.now.wall, Duration::from_hours(2).as_nanos() as u64);
+        world.now.wall.0 -= two_hours;
+        let revoker = world.token(2, Perms::REVOKE);
+        world.ok(2, Op::CapRevoke, 0, &revoker, &CapRevoke { token_id, ttl_secs: 5 }.to_vec());
+        world.now.wall = right;
+        if restarted {
+            let recovered: Recovered = world.journal.iter().cloned().collect();
+            world = World::start(config(), world.regions.clone(), recovered, world.now, 8);
+        }
+        assert_eq!(world.refused(1, Op::LeaseAlloc, 0, &token, &alloc_params(512)), Status::InvalidToken);
+    }
+}

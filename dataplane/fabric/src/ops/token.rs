@@ -68,13 +68,15 @@ impl<H: Host> Node<H> {
             return Err(Status::InsufficientPerm);
         }
         let now = ask.wall_secs();
+        let expires_at = now + u64::from(wanted.ttl_secs.min(MAX_TOKEN_TTL));
+        self.issued_until = self.issued_until.max(expires_at);
         let terms = Terms {
             token_id: random_u128(&mut self.host),
             audience,
             resource_id: resource,
             perms,
             issued_at: now,
-            expires_at: now + u64::from(wanted.ttl_secs.min(MAX_TOKEN_TTL)),
+            expires_at,
             epoch: self.fence.unwrap_or(0),
             caveats: &[],
         };
@@ -92,6 +94,7 @@ impl<H: Host> Node<H> {
         }
         let now = ask.wall_secs();
         let expires_at = now + u64::from(ttl_secs.min(MAX_TOKEN_TTL));
+        self.issued_until = self.issued_until.max(expires_at);
         let successor = refresh(&self.identity, &granted, now, expires_at, self.fence.unwrap_or(0));
         // More caveats than a token holds.
         Ok(Outcome::ok(successor.map_err(|_| Status::InvalidToken)?))
@@ -102,7 +105,7 @@ impl<H: Host> Node<H> {
         let CapRevoke { token_id, ttl_secs } = params(ask)?;
         let until = Revocations::until(ask.wall_secs(), ttl_secs);
         let mut outcome = Outcome::default();
-        self.revoke_token(token_id, until, ask.now, &mut outcome)?;
+        let until = self.revoke_token(token_id, until, ask.now, &mut outcome)?;
         let issuer = self.identity.id().0;
         let broadcast = RevokeBroadcast { issuer, token_ids: List::of(&[token_id]).expect("one"), until }.to_vec();
         outcome.effects.broadcasts.push(broadcast.clone());
@@ -110,19 +113,20 @@ impl<H: Host> Node<H> {
         Ok(outcome.into())
     }
 
-    /// Revokes a token until a Unix time in seconds, and every lease that was allocated under it.
+    /// Revokes a token until a Unix time in seconds, and every lease that was allocated under it. Returns the time that
+    /// it is revoked until: later where the host's clock was set back, as the token's end counts by what it was before.
     pub(crate) fn revoke_token(
         &mut self,
         token: u128,
         until: u64,
         now: Now,
         outcome: &mut Outcome,
-    ) -> Result<(), Status> {
+    ) -> Result<u64, Status> {
+        let until = until.max(self.issued_until).max(Revocations::until(self.clock.unix_secs(now.mono), 0));
         self.verifier.revoked.revoke(token, until, wall_secs(now)).map_err(|_| Status::CapacityExceeded)?;
-        let until = Nanos(until.saturating_mul(1_000_000_000));
-        outcome.journal.push(Record::TokenRevoked { token, until });
+        outcome.journal.push(Record::TokenRevoked { token, until: Nanos(until.saturating_mul(1_000_000_000)) });
         self.revoke_leases_of(token, now, outcome);
-        Ok(())
+        Ok(until)
     }
 
     pub(super) fn fence_set(&mut self, ask: &Ask<'_>) -> Reply {
