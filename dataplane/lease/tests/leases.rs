@@ -3,12 +3,12 @@
 
 mod common;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use berth_lease::{
-    Access, Attachment, Config, Entry, Event, GRANULE, Generation, Granted, Lease, LeaseError, LeaseId, LeaseKey,
-    Leases, Mode, Op, Page, Quota, Refusal, Region, RegionId, Regions, RelocateError, Request, RestoreError, Rights,
-    Span, Standing, Status, check,
+    Access, Attachment, Bytes, Config, Entry, Event, GRANULE, Generation, Granted, Lease, LeaseError, LeaseId,
+    LeaseKey, Leases, Mode, Op, Page, Quota, Refusal, Region, RegionId, RegionKind, Regions, RelocateError, Request,
+    RestoreError, Rights, Span, Standing, Status, Storage, check,
 };
 use berth_port::Nanos;
 use common::{blocks, bytes, memory};
@@ -570,4 +570,45 @@ fn a_journal_that_does_not_fit_is_refused() {
     assert_eq!(restore(&mut small, Lease { region: None, ..other }), Err(RestoreError::Capacity));
     let over = Lease { standing: Standing::Over, ..other };
     assert_eq!(restore(&mut node, over), Ok(None));
+}
+
+/// Memory that holds nothing: of these leases nobody reads.
+struct Void(u64);
+
+impl Bytes for Void {
+    fn len(&self) -> u64 {
+        self.0
+    }
+    fn read(&self, _: u64, _: &mut [u8]) {}
+    fn write(&self, _: u64, _: &[u8]) {}
+    fn zero(&self, _: u64, _: u64) {}
+}
+
+#[test]
+fn many_leases_are_granted_and_end() {
+    const MANY: usize = 100_000;
+    let void = Storage::Bytes(Arc::new(Void(MANY as u64 * GRANULE)));
+    let region = Region { name: "void".into(), kind: RegionKind::Memory, numa: None, storage: void };
+    let mut node = Node::with(Config { capacity: MANY, ..Config::default() }, vec![region]);
+    let mut rng = fastrand::Rng::with_seed(1);
+    for _ in 0..MANY {
+        node.leases.alloc(&request(GRANULE), at(0), &mut || rng.u128(..)).unwrap();
+    }
+    assert_eq!(node.try_alloc(&request(1), at(0)), Err(LeaseError::Capacity));
+    assert_eq!((node.leases.available(MEMORY), node.leases.active(at(9)).count()), (0, MANY));
+    let mut ended = 0;
+    loop {
+        let events = node.leases.tick(at(15));
+        if events.is_empty() {
+            break;
+        }
+        for event in events {
+            if let Event::Ended(id) = event {
+                assert!(node.leases.release(id, at(15)));
+                ended += 1;
+            }
+        }
+    }
+    assert_eq!((ended, node.leases.available(MEMORY)), (MANY, MANY as u64 * GRANULE));
+    node.alloc(&request(MANY as u64 * GRANULE), at(16));
 }
