@@ -258,12 +258,7 @@ impl<H: Host> Node<H> {
         };
         let reply = self.enter(request, op, now).and_then(|()| self.perform(op, &Ask { request: *request, now }));
         match reply {
-            Ok(Step::Work(work)) => {
-                if let Some(waiting) = self.pending.get_mut(&work.ticket) {
-                    waiting.op = op;
-                }
-                Step::Work(work)
-            }
+            Ok(Step::Work(work)) => Step::Work(work),
             Ok(Step::Drop) => Step::Drop,
             Ok(Step::Done(outcome)) => self.done(op, Ok(outcome), request.carrier, request.presenter).into(),
             Err(status) => self.done(op, Err(status), request.carrier, request.presenter).into(),
@@ -340,7 +335,9 @@ impl<H: Host> Node<H> {
         let mut outcome = Outcome::default();
         for token in revoked.token_ids {
             // Where no more revocations fit, the rest of the list cannot be obeyed either.
-            self.revoke_token(token, revoked.until, now, &mut outcome).ok()?;
+            if self.revoke_token(token, revoked.until, now, &mut outcome).is_err() {
+                break;
+            }
         }
         Some(outcome)
     }
@@ -368,6 +365,9 @@ impl<H: Host> Node<H> {
     /// Completes an outcome: what is journaled must not be done again by a copy of the request after a restart.
     fn done(&mut self, op: Op, outcome: Result<Outcome, Status>, carrier: Carrier, presenter: u128) -> Outcome {
         let mut outcome = outcome.unwrap_or_else(Outcome::refused);
+        if outcome.answer.status != Status::Ok {
+            outcome.answer.result.clear();
+        }
         if let (Carrier::Udp { nonce }, false) = (carrier, outcome.journal.is_empty()) {
             outcome.journal.push(Record::Seen { sender: presenter, nonce });
         }
@@ -383,6 +383,7 @@ impl<H: Host> Node<H> {
         pending: Pending,
         quiescence: Option<Quiescence>,
         jobs: Vec<Job>,
+        op: Op,
         request: &Request<'_>,
     ) -> Work {
         for id in pending.leases() {
@@ -391,7 +392,7 @@ impl<H: Host> Node<H> {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         let (carrier, presenter) = (request.carrier, request.presenter);
-        self.pending.insert(ticket, Waiting { pending, op: Op::LeaseAlloc, carrier, presenter });
+        self.pending.insert(ticket, Waiting { pending, op, carrier, presenter });
         Work { ticket, quiescence, jobs }
     }
 

@@ -142,7 +142,7 @@ fn a_failed_teardown_fences_the_resource_until_a_restart_succeeds() {
     let token_id = CapabilityToken::parse(&token).unwrap().token_id;
     let params = CapRevoke { token_id, ttl_secs: 1 }.to_vec();
     let outcome = world.ask_whole(1, Op::CapRevoke.code(), 0, &token, &params);
-    assert_eq!(outcome.answer.status, Status::ResourceFenced);
+    assert_eq!((outcome.answer.status, outcome.answer.result), (Status::ResourceFenced, vec![]));
     assert!(outcome.journal.contains(&Record::LeaseFenced { lease: lease.0 }));
     assert_eq!(outcome.effects.broadcasts.len(), 1, "the token is revoked all the same");
     let fenced = |world: &World| world.node.resources()[0].flags == ResourceFlags::FENCED;

@@ -3,7 +3,7 @@
 use berth_lease::{LeaseKey, Mode, RelocateError, Relocation};
 use berth_port::{Nanos, Now};
 use berth_wire::fabric::{
-    Binding, LeaseExport, LeaseExported, LeaseImport, LeaseImported, LeaseRelocate, LeaseRelocated, RelocateMode,
+    Binding, LeaseExport, LeaseExported, LeaseImport, LeaseImported, LeaseRelocate, LeaseRelocated, Op, RelocateMode,
     Relocation as Ending, Rights, Status, Text, Wire as _,
 };
 
@@ -78,7 +78,7 @@ impl<H: Host> Node<H> {
         let quiescence = (mode == Mode::Move).then(|| self.leases.quiescence());
         let jobs = vec![Job::Copy(relocation.from, relocation.to)];
         let pending = Pending::Relocate { relocation, keep_until };
-        Ok(self.work(pending, quiescence, jobs, &ask.request).into())
+        Ok(self.work(pending, quiescence, jobs, Op::LeaseRelocate, &ask.request).into())
     }
 
     /// The answer to a relocation whose bytes were copied, or could not be (`well`).

@@ -4,7 +4,7 @@ use berth_lease::{Lease, LeaseId, RegionId, RegionKind, Rights, Span, Status as 
 use berth_port::{Nanos, Now};
 use berth_wire::fabric::{
     BindingTlv, EndpointKind, LeaseAlloc, LeaseEntry, LeaseGrant, LeaseList, LeaseRef, LeaseRenew, LeaseRenewed,
-    LeaseState, LeaseStatus, MAX_LISTED, Perms, ResourceType, Status, Tlvs, Wire as _,
+    LeaseState, LeaseStatus, MAX_LISTED, Op, Perms, ResourceType, Status, Tlvs, Wire as _,
 };
 
 use super::{Ask, Reply, params};
@@ -69,7 +69,7 @@ impl<H: Host> Node<H> {
             return self.granted(granted.id, ask.now.mono).map(Step::from);
         }
         let jobs = granted.zero.into_iter().map(Job::Zero).collect();
-        Ok(self.work(Pending::Alloc(granted.id), None, jobs, &ask.request).into())
+        Ok(self.work(Pending::Alloc(granted.id), None, jobs, Op::LeaseAlloc, &ask.request).into())
     }
 
     /// The regions that `resource` (0: any) of this type may mean.
