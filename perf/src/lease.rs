@@ -28,7 +28,7 @@ use crate::{
     mix::Script,
     report::json::Spoken,
     server::{Serve, Server},
-    suite::{Job, Plan, case_name, measure},
+    suite::{Chore, Job, Plan, case_name, measure},
     verify::{Expect, Protocol, Step, Table},
 };
 
@@ -128,18 +128,19 @@ fn job(args: &LeaseArgs, load: LoadArgs, lease: Lease) -> anyhow::Result<Job> {
         }
         let (writes, reads) = (lease.step(Opcode::Write, size), lease.step(Opcode::Read, size));
         let places = writes.payloads.rows() as u64;
-        let plan = |step: &Step, chore: Option<(&str, u64)>| {
+        let plan = |step: &Step, chore: Option<Chore>| {
             let scripts = vec![Script { steps: vec![step.clone()], weight: 1 }];
             let payload = Some(size as usize);
             let name = match chore {
-                Some((what, _)) => format!("{what} the lease"),
+                Some(Chore::Before(_)) => "filling the lease".into(),
+                Some(Chore::After(_)) => "reading back the lease".into(),
                 None => case_name(&scripts, payload, load.pacing()),
             };
-            Plan { name, payload, scripts, chore: chore.map(|(_, count)| count) }
+            Plan { name, payload, scripts, chore }
         };
         match args.op {
-            OpArg::Read => plans.extend([plan(&writes, Some(("filling", places))), plan(&reads, None)]),
-            OpArg::Write => plans.extend([plan(&writes, None), plan(&reads, Some(("reading back", places)))]),
+            OpArg::Read => plans.extend([plan(&writes, Some(Chore::Before(places))), plan(&reads, None)]),
+            OpArg::Write => plans.extend([plan(&writes, None), plan(&reads, Some(Chore::After(places)))]),
         }
     }
     let spoken = Spoken { header: "two-sided".into(), ptp: "off", echo: false, shots: None };

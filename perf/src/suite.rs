@@ -74,8 +74,17 @@ pub(crate) struct Plan {
     pub(crate) name: String,
     pub(crate) payload: Option<usize>,
     pub(crate) scripts: Vec<Script>,
-    /// Asks so many requests one by one, all of which must be answered, and is not reported.
-    pub(crate) chore: Option<u64>,
+    /// Requests that are asked one by one, must all be answered, and are not reported.
+    pub(crate) chore: Option<Chore>,
+}
+
+/// What has to be done around the cases that are measured.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Chore {
+    /// So many requests, before the next case.
+    Before(u64),
+    /// So many requests, but no more than the case before had answered.
+    After(u64),
 }
 
 /// How the requests of a case are paced and how it is divided in time.
@@ -197,7 +206,11 @@ pub(crate) fn measure(job: &Job) -> anyhow::Result<ExitCode> {
         let mix = Mix::new(&plan.scripts);
         let functions: Vec<_> = mix.steps().iter().map(|step| step.name).collect();
         let mut case = Case::new(plan.name.clone(), plan.payload, &functions);
-        if let Some(count) = plan.chore {
+        if let Some(chore) = plan.chore {
+            let count = match chore {
+                Chore::Before(count) => count,
+                Chore::After(most) => cases.last().map_or(0, |case| case.counts.answered.min(most)),
+            };
             let phases = Phases { warmup: Duration::ZERO, limit: Limit::Count(count), interval };
             plan_tx.send((cases.len(), mix, (ONE_BY_ONE, phases))).context("the client thread is gone")?;
             let end = collect(&mut collector, &event_rx, &mut case, |_, _| Ok(()))?;

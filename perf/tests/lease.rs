@@ -81,9 +81,10 @@ fn over_a_socket_with_the_whole_id() {
 #[test]
 fn a_lease_that_cannot_be_written_fails_the_run() {
     let (addr, stop, server) = serve(Rights::READ);
-    let refused = run_suite("lease", &format!("--peer {addr} --key ab --generation 3 --op write --count 5"));
-    let error = format!("{:#}", refused.unwrap_err());
-    assert!(error.contains("reading back the lease: 0 of 1024"), "{error}");
+    let args = format!("--peer {addr} --key ab --generation 3 --op write --count 5");
+    let (code, report) = run_suite("lease", &args).unwrap();
+    assert_eq!((code, report.cases[0].counts.refused), (ExitCode::FAILURE, 5));
+    assert_eq!(report.cases[0].refusals[0].status, Some(0x16));
     stop.store(true, Relaxed);
     server.join().unwrap();
 }

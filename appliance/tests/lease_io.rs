@@ -1,0 +1,98 @@
+//! Ports with `service = "lease-io"`, over every driver, as `berth perf lease` sees them: every byte is verified.
+
+mod common;
+
+use std::process::{Command, Output};
+
+use berth_tls::key_file;
+use common::{Berth, Stopped};
+use tempfile::TempDir;
+
+/// A node with one such port, and a folder with the key of who may lease from it.
+fn node(port: &str) -> (Berth, TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let identity = key_file::generate().unwrap();
+    key_file::create(&folder.path().join("client.key"), &identity).unwrap();
+    let config = format!(
+        "{port}[node]\nstate_dir = \"{}\"\n[control]\nudp = \"127.0.0.1:0\"\nquic = \"127.0.0.1:0\"\n\
+         enrolled = [\"{}\"]\n[[control.policy]]\npresenter = \"*\"\nperms = [\"read\", \"write\", \"alloc\"]\n\
+         [[region]]\nname = \"m\"\nkind = \"memory\"\nsize = \"4 MiB\"\n",
+        folder.path().join("state").display(),
+        identity.public_key(),
+    );
+    (Berth::start(&config), folder)
+}
+
+/// `berth perf lease` on a lease that it gets from the node.
+fn perf(berth: &Berth, folder: &TempDir, args: &[&str]) -> Output {
+    let mut perf = Command::new(env!("CARGO_BIN_EXE_berth"));
+    perf.args(["perf", "lease", "--no-progress", "--cpu", "0", "--len", "200000"]).args(args);
+    perf.args(["--control", berth.ready["endpoints"]["quic"].as_str().unwrap()]);
+    perf.arg("--identity").arg(folder.path().join("client.key")).output().unwrap()
+}
+
+fn succeeds(output: &Output) {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Every message was served, and each byte of both runs was asked for.
+fn served(stopped: &Stopped, port: &str, counter: &str) -> u64 {
+    assert_eq!(stopped.status.code(), Some(0));
+    for refusal in ["unknown_lease", "bad_request", "out_of_range", "malformed", "denied"] {
+        assert_eq!(stopped.sum(port, "service", refusal), 0, "{refusal}");
+    }
+    stopped.sum(port, "service", counter)
+}
+
+#[test]
+fn sockets_read_and_write_leases() {
+    for driver in ["udp", "uring"] {
+        let port = format!(
+            "[[port]]\nname = \"io\"\ndriver = \"{driver}\"\nbind = \"127.0.0.1:0\"\ncpu = 0\nidle = \"wait\"\n\
+             service = \"lease-io\"\n"
+        );
+        let (berth, folder) = node(&port);
+        for op in ["read", "write"] {
+            succeeds(&perf(&berth, &folder, &["--op", op, "--size", "64,4096", "--count", "200", "--warmup", "0"]));
+        }
+        let stopped = berth.stop();
+        // 1024 places of 64 bytes and 48 of 4096 are filled; those that were written are read back.
+        assert_eq!(served(&stopped, "io", "read"), 2 * 200 + 200 + 48);
+        assert_eq!(served(&stopped, "io", "written"), 2 * 200 + 1024 + 48);
+        assert_eq!(stopped.sum("io", "service", "bytes_read"), 200 * (64 + 4096) + 200 * 64 + 48 * 4096);
+    }
+}
+
+#[test]
+fn a_lease_of_a_key_that_is_not_enrolled_is_refused() {
+    let port = "[[port]]\nname = \"io\"\ndriver = \"udp\"\nbind = \"127.0.0.1:0\"\ncpu = 0\nidle = \"wait\"\n\
+                service = \"lease-io\"\n";
+    let (berth, _folder) = node(port);
+    let stranger = tempfile::tempdir().unwrap();
+    key_file::create(&stranger.path().join("client.key"), &key_file::generate().unwrap()).unwrap();
+    assert!(!perf(&berth, &stranger, &["--count", "1"]).status.success());
+    assert_eq!(berth.stop().sum("io", "service", "received"), 0);
+}
+
+#[cfg(feature = "dpdk")]
+#[test]
+fn a_memif_peer_reads_pages_in_jumbo_frames() {
+    let folder = tempfile::tempdir().unwrap();
+    let device = |id, role| format!("net_memif{id},role={role},socket={}/m.sock,bsize=8192", folder.path().display());
+    let port = format!(
+        "[runtime.dpdk]\nhugepages = false\nmemory_mb = 128\n[[port]]\nname = \"d\"\ndriver = \"dpdk\"\ndevice = \
+         \"{}\"\naddress = \"10.0.0.2/24\"\nudp_port = 4700\nmtu = 6000\ncpu = 0\nidle = \"wait\"\n\
+         service = \"lease-io\"\n",
+        device(0, "server")
+    );
+    let (berth, keys) = node(&port);
+    let client = device(1, "client");
+    let args = ["--port", "dpdk", "--device", &client, "--address", "10.0.0.1/24", "--peer", "10.0.0.2:4700"];
+    for op in ["read", "write"] {
+        let cases = ["--op", op, "--size", "64,4096", "--count", "500", "--warmup", "0", "--window", "16"];
+        succeeds(&perf(&berth, &keys, &[&args[..], &cases].concat()));
+    }
+    let stopped = berth.stop();
+    assert_eq!(served(&stopped, "d", "read"), 2 * 500 + 500 + 48);
+    assert_eq!(served(&stopped, "d", "written"), 2 * 500 + 1024 + 48);
+}
