@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use berth_fabric::{Answer, Effects, Node, Outcome, Recovered, Request, Step, discovery::Relay, journal::Record};
+use berth_fabric::{
+    Answer, Effects, Node, Outcome, Recovered, Request, Step, WorkFailed, discovery::Relay, journal::Record,
+};
 use berth_identity::{
     Identity,
     link::{Notices, Server},
@@ -118,16 +120,21 @@ impl Shared {
             match node.request(request, self.clock.now()) {
                 Step::Drop => return None,
                 Step::Done(outcome) => Ok(self.settle(outcome)),
-                Step::Work(work) => Err(work),
+                // Its bytes were another's until now: a kill must not find them overwritten, and the end of that other
+                // lease not in the journal. A commit of nothing is durable when all before it is.
+                Step::Work(work) => Err((work, self.commit(Vec::new()))),
             }
         };
         let pending = match first {
             Ok(pending) => pending,
-            Err(asked) => {
+            Err((asked, freed)) => {
                 if let Some(quiescence) = asked.quiescence {
                     quiet(quiescence).await;
                 }
-                let done = work(&asked.jobs, &self.regions).await;
+                let done = match freed.await {
+                    Ok(()) => work(&asked.jobs, &self.regions).await,
+                    Err(_) => Err(WorkFailed),
+                };
                 let mut node = self.node();
                 let outcome = node.resume(asked.ticket, done, self.clock.now());
                 self.settle(outcome)
