@@ -217,6 +217,9 @@ impl Device {
     }
 }
 
+/// The longest IP packet of a usual Ethernet frame, in bytes.
+const USUAL_MTU: u32 = 1500;
+
 /// Configures and starts a device. The caller holds CONTROL.
 pub(crate) fn start(device: &mut Device, config: &PortConfig) -> Result<HostConfig, Error> {
     let info = device.info()?;
@@ -232,6 +235,10 @@ pub(crate) fn start(device: &mut Device, config: &PortConfig) -> Result<HostConf
 
     let mut conf = sys::rte_eth_conf::default();
     conf.rxmode.mtu = u32::from(config.mtu);
+    if device.name.starts_with("net_memif") {
+        // Its driver says 1518 and carries whatever its buffers hold, in several of them where it must.
+        conf.rxmode.mtu = conf.rxmode.mtu.min(USUAL_MTU);
+    }
     conf.rxmode.offloads = info.rx_offload_capa & (sys::BERTH_RX_OFFLOAD_IPV4_CKSUM | sys::BERTH_RX_OFFLOAD_UDP_CKSUM);
     conf.txmode.offloads =
         info.tx_offload_capa & (sys::BERTH_TX_OFFLOAD_UDP_CKSUM | sys::BERTH_TX_OFFLOAD_MBUF_FAST_FREE);

@@ -150,18 +150,18 @@ fn state(case: &Value) -> String {
 }
 
 /// The arguments of a memif device whose buffers hold frames of `payload` bytes and their headers.
-pub(super) fn memif(id: u8, role: &str, payload: usize) -> String {
+fn memif(id: u8, role: &str, payload: usize) -> String {
     let bsize = if payload > 1400 { ",bsize=8192" } else { "" };
     format!("net_memif{id},role={role},socket={SOCKET}{bsize}")
 }
 
 /// The longest IP packet around a payload: the usual one, or a jumbo frame's.
-pub(super) fn mtu(payload: usize) -> usize {
+fn mtu(payload: usize) -> usize {
     if payload > 1400 { 6000 } else { 1500 }
 }
 
 /// Our client's port for a server on a memif.
-pub(super) fn memif_client(payload: usize) -> Vec<String> {
+fn memif_client(payload: usize) -> Vec<String> {
     let device = memif(1, "client", payload);
     ["--port", "dpdk", "--device", &device, "--address", "10.0.0.1/24"].map(String::from).into()
 }
@@ -203,8 +203,8 @@ pub(super) fn testpmd(payload: usize) -> Result<(Server, Peer)> {
     let memory: &[&str] = if Hugepages::free(PAGES) { &["--in-memory"] } else { &["--no-huge", "-m", "128"] };
     testpmd.args(["-oL", "dpdk-testpmd", "-l", &cores, "--file-prefix", "berth-bench", "--no-pci"]).args(memory);
     testpmd.args(["--vdev", &device, "--", "--forward-mode=5tswap", "--auto-start", "--nb-cores=1"]);
-    let longest = format!("--max-pkt-len={}", mtu(payload) + ETHERNET);
-    let jumbo = ["--total-num-mbufs=4096", "--mbuf-size=8192", &longest];
+    // A memif carries what its buffers hold, whatever the longest packet is said to be.
+    let jumbo = ["--total-num-mbufs=4096", "--mbuf-size=8704"];
     testpmd.args(if payload > 1400 { &jumbo[..] } else { &["--total-num-mbufs=16384"] });
     let (server, _) = Server::start_with_stdin(&mut testpmd, "Press enter to exit")?;
     let mut client = memif_client(payload);
@@ -213,9 +213,6 @@ pub(super) fn testpmd(payload: usize) -> Result<(Server, Peer)> {
 }
 
 const TESTPMD_MAC: &str = "02:00:00:00:00:02";
-
-/// Bytes of an Ethernet header and its check sequence.
-const ETHERNET: usize = 18;
 
 /// A baseline server of `perf/baselines`, compiled as its users would.
 fn echo(name: &str, libraries: &[&str]) -> Result<(Server, Peer)> {
