@@ -3,7 +3,7 @@
 mod common;
 
 use std::{
-    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     thread,
 };
 
@@ -29,22 +29,22 @@ fn counters_are_published_once_in_their_interval_and_not_before() {
 fn a_running_loop_is_read_without_missing_or_inventing_anything() {
     const FRAMES: usize = 1_000_000;
     let (telemetry, wire, stop) = (Telemetry::default(), Recorder::default(), AtomicBool::new(false));
+    let reads = AtomicU64::new(0);
     thread::scope(|scope| {
-        let reader = scope.spawn(|| {
-            let (mut last, mut reads) = (0, 0);
+        scope.spawn(|| {
+            let mut last = 0;
             while !stop.load(Relaxed) {
                 for lane in telemetry.snapshot().lcores.iter().flat_map(|lcore| &lcore.lanes) {
                     let frames = lane.counters["frames_rx"];
                     assert!(frames >= last && frames <= FRAMES as u64, "{last} then {frames}");
                     assert!(lane.histograms["wire_time"].count <= FRAMES as u64);
                     last = frames;
-                    reads += 1;
+                    reads.fetch_add(1, Relaxed);
                 }
             }
-            reads
         });
         let wire = wire.clone();
-        let (telemetry, stop) = (&telemetry, &stop);
+        let (telemetry, stop, reads) = (&telemetry, &stop, &reads);
         scope.spawn(move || {
             let mut lcore = Lcore::new("l", Idle::Wait, telemetry);
             let lane = Lane::new("a", port(0, FRAMES, &Log::default()), Late::default());
@@ -53,12 +53,15 @@ fn a_running_loop_is_read_without_missing_or_inventing_anything() {
             while let Step::Busy = lcore.poll(at(now)) {
                 wire.record_n(now, 32);
                 now += 100_000;
+                // The reader is under way before this thread can be done.
+                while reads.load(Relaxed) == 0 {
+                    thread::yield_now();
+                }
             }
             lcore.drain(at(now), std::time::Duration::ZERO);
             assert_eq!(lcore.poll(at(now)), Step::Done);
             stop.store(true, Relaxed);
         });
-        assert!(reader.join().unwrap() > 0);
     });
     let snapshot = telemetry.snapshot();
     let lane = &snapshot.lcores[0].lanes[0];
