@@ -314,10 +314,10 @@ proptest! {
                 input.extend(data);
             }
         }
-        let mut output = vec![0; ROOM];
+        let mut output = vec![0; room];
         let mut at = 0;
         for _ in 0..100 {
-            let progress = stream.advance(&input[at..], &mut output[..room], NOW);
+            let progress = stream.advance(&input[at..], &mut output, NOW);
             at += progress.consumed;
             prop_assert!(progress.written <= room && at <= input.len());
             if progress.consumed == 0 && progress.written == 0 {
