@@ -209,6 +209,11 @@ fn a_busy_port_refuses_at_once() {
         });
         let client = Client::new(address);
         for _ in 0..50 {
+            // The other client is at work in every round.
+            let before = served.load(Ordering::Relaxed);
+            while served.load(Ordering::Relaxed) == before {
+                thread::yield_now();
+            }
             assert_eq!(client.ask(Opcode::Read, 0, 64, &[])[0], Status::Ok as u8);
             node.set(Entry { state: State::Revoked, ..memory() });
             node.writer.quiesce();
@@ -219,5 +224,4 @@ fn a_busy_port_refuses_at_once() {
         busy.join().unwrap();
         stop.store(true, Ordering::Relaxed);
     });
-    assert!(served.load(Ordering::Relaxed) > 10, "the port was busy");
 }
