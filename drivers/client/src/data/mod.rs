@@ -41,8 +41,7 @@ pub struct Data {
 
 #[derive(Debug)]
 enum Carrier {
-    Quic(stream::Quic),
-    Tcp(stream::Tcp),
+    Stream(stream::Stream),
     Shim(datagram::Shim),
     TwoSided(datagram::TwoSided),
 }
@@ -63,16 +62,16 @@ impl Data {
                 let node = lease.endpoint([EndpointKind::QuicMem, EndpointKind::QuicBlock], "QUIC")?;
                 let opening = async {
                     let link = Link::open(identity, node, alpn, expected).await?;
-                    stream::Quic::open(link, lease).await
+                    stream::Stream::quic(link, lease).await
                 };
-                let (quic, most) = timeout(PATIENCE, opening).await.map_err(|_| too_late(node))??;
-                (Carrier::Quic(quic), most)
+                let (stream, most) = timeout(PATIENCE, opening).await.map_err(|_| too_late(node))??;
+                (Carrier::Stream(stream), most)
             }
             Via::Tcp => {
                 let node = lease.endpoint([EndpointKind::Fbmt, EndpointKind::Fbbt], "TCP")?;
-                let opened = timeout(PATIENCE, stream::Tcp::open(node, lease)).await;
-                let (tcp, most) = opened.map_err(|_| too_late(node))??;
-                (Carrier::Tcp(tcp), most)
+                let opened = timeout(PATIENCE, stream::Stream::tcp(node, lease)).await;
+                let (stream, most) = opened.map_err(|_| too_late(node))??;
+                (Carrier::Stream(stream), most)
             }
             Via::Shim => {
                 let node = lease.endpoint([EndpointKind::Fbmu, EndpointKind::Fbbu], "FBMU")?;
@@ -95,8 +94,7 @@ impl Data {
             let at = offset + all.len() as u64;
             let piece = self.most.min(len - all.len() as u64) as u32;
             let read = match &mut self.carrier {
-                Carrier::Quic(quic) => quic.read(at, piece).await,
-                Carrier::Tcp(tcp) => tcp.read(at, piece).await,
+                Carrier::Stream(stream) => stream.read(at, piece).await,
                 Carrier::Shim(shim) => shim.read(at, piece).await,
                 Carrier::TwoSided(two_sided) => two_sided.read(at, piece).await,
             }?;
@@ -114,8 +112,7 @@ impl Data {
         let mut at = offset;
         for piece in bytes.chunks(self.most as usize) {
             match &mut self.carrier {
-                Carrier::Quic(quic) => quic.write(at, piece).await,
-                Carrier::Tcp(tcp) => tcp.write(at, piece).await,
+                Carrier::Stream(stream) => stream.write(at, piece).await,
                 Carrier::Shim(shim) => shim.write(at, piece).await,
                 Carrier::TwoSided(two_sided) => two_sided.write(at, piece).await,
             }?;

@@ -30,10 +30,6 @@ fn unit(kind: Kind) -> u64 {
     }
 }
 
-fn kind(lease: &Grant) -> Kind {
-    if lease.is_block() { Kind::Block } else { Kind::Memory }
-}
-
 fn message(kind: Kind, op: Op, request_id: u32, parts: &[&[u8]]) -> Vec<u8> {
     let len = parts.iter().map(|part| part.len()).sum::<usize>();
     let mut message = Header::new(kind, op, len as u32, request_id).as_bytes().to_vec();
@@ -54,7 +50,7 @@ fn write_request(kind: Kind, request_id: u32, offset: u64, data: &[u8]) -> Vec<u
 }
 
 /// Checks the header of an answer and returns the length of its payload.
-fn payload_len(kind: Kind, header: &[u8], wanted: Op, request_id: u32) -> Result<(Op, usize), Error> {
+fn payload_len(header: &[u8], (kind, wanted, request_id): Expected) -> Result<(Op, usize), Error> {
     let header = Header::parse(header).ok_or(FabricError::Truncated)?;
     let op = header.op().filter(|_| header.is_sound(kind)).ok_or(FabricError::Value("op"))?;
     if op != Op::Error && (op, header.request_id()) != (wanted, request_id) {
@@ -100,46 +96,50 @@ fn greeted(kind: Kind, payload: &[u8]) -> Result<u64, Error> {
     }
 }
 
-/// A lease over TCP.
+/// A lease behind a byte stream.
 #[derive(Debug)]
-pub(super) struct Tcp {
-    node: SocketAddr,
-    stream: TcpStream,
+pub(super) struct Stream {
+    carrier: Carrier,
     kind: Kind,
     request_id: u32,
 }
 
-impl Tcp {
-    /// Connects and names the lease.
-    pub(super) async fn open(node: SocketAddr, lease: &Grant) -> Result<(Self, u64), Error> {
+#[derive(Debug)]
+enum Carrier {
+    /// One connection for all accesses.
+    Tcp(SocketAddr, TcpStream),
+    /// A stream for each access.
+    Quic(Link),
+}
+
+impl Stream {
+    /// Connects over TCP and names the lease. Returns the most bytes of one access too.
+    pub(super) async fn tcp(node: SocketAddr, lease: &Grant) -> Result<(Self, u64), Error> {
         let io = |source| Error::Io { node, source };
         let stream = TcpStream::connect(node).await.map_err(io)?;
         stream.set_nodelay(true).map_err(io)?;
-        let mut tcp = Self { node, stream, kind: kind(lease), request_id: 0 };
-        let hello = message(tcp.kind, Op::Hello, 0, &[Hello::new(lease.lease_id).as_bytes()]);
-        let (op, payload) = tcp.exchange(&hello, Op::HelloAck).await?;
-        let most = if op == Op::HelloAck { greeted(tcp.kind, &payload)? } else { outcome(op, payload).map(|_| 0)? };
-        Ok((tcp, most))
+        Self::open(Carrier::Tcp(node, stream), lease).await
+    }
+
+    /// Names the lease on the connection's first stream. Returns the most bytes of one access too.
+    pub(super) async fn quic(link: Link, lease: &Grant) -> Result<(Self, u64), Error> {
+        Self::open(Carrier::Quic(link), lease).await
+    }
+
+    async fn open(carrier: Carrier, lease: &Grant) -> Result<(Self, u64), Error> {
+        let kind = if lease.is_block() { Kind::Block } else { Kind::Memory };
+        let mut stream = Self { carrier, kind, request_id: 0 };
+        let hello = message(kind, Op::Hello, 0, &[Hello::new(lease.lease_id).as_bytes()]);
+        let (op, payload) = stream.exchange(&hello, Op::HelloAck).await?;
+        let most = if op == Op::HelloAck { greeted(kind, &payload)? } else { outcome(op, payload).map(|_| 0)? };
+        Ok((stream, most))
     }
 
     async fn exchange(&mut self, request: &[u8], wanted: Op) -> Result<(Op, Vec<u8>), Error> {
-        let exchanged = timeout(PATIENCE, async {
-            self.stream.write_all(request).await?;
-            let mut header = [0; Header::LEN];
-            self.stream.read_exact(&mut header).await?;
-            let found = payload_len(self.kind, &header, wanted, self.request_id);
-            let mut payload = vec![0; found.as_ref().map_or(0, |(_, len)| *len)];
-            self.stream.read_exact(&mut payload).await?;
-            io::Result::Ok(found.map(|(op, _)| (op, payload)))
-        });
-        match exchanged.await.map_err(|_| too_late(self.node))? {
-            Ok(answer) => answer,
-            Err(source) => match source.kind() {
-                io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
-                    Err(Error::Closed)
-                }
-                _ => Err(Error::Io { node: self.node, source }),
-            },
+        let expected = (self.kind, wanted, self.request_id);
+        match &mut self.carrier {
+            Carrier::Tcp(node, stream) => over_tcp(*node, stream, request, expected).await,
+            Carrier::Quic(link) => over_quic(link, request, expected).await,
         }
     }
 
@@ -161,49 +161,42 @@ impl Tcp {
     }
 }
 
-/// A lease over QUIC: a stream for each access.
-#[derive(Debug)]
-pub(super) struct Quic {
-    link: Link,
-    kind: Kind,
-    request_id: u32,
+/// What an answer has to be.
+type Expected = (Kind, Op, u32);
+
+async fn over_tcp(
+    node: SocketAddr,
+    stream: &mut TcpStream,
+    request: &[u8],
+    expected: Expected,
+) -> Result<(Op, Vec<u8>), Error> {
+    let exchanged = timeout(PATIENCE, async {
+        stream.write_all(request).await?;
+        let mut header = [0; Header::LEN];
+        stream.read_exact(&mut header).await?;
+        let found = payload_len(&header, expected);
+        let mut payload = vec![0; found.as_ref().map_or(0, |(_, len)| *len)];
+        stream.read_exact(&mut payload).await?;
+        io::Result::Ok(found.map(|(op, _)| (op, payload)))
+    });
+    match exchanged.await.map_err(|_| too_late(node))? {
+        Ok(answer) => answer,
+        Err(source) => match source.kind() {
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
+                Err(Error::Closed)
+            }
+            _ => Err(Error::Io { node, source }),
+        },
+    }
 }
 
-impl Quic {
-    /// Names the lease on the first stream.
-    pub(super) async fn open(link: Link, lease: &Grant) -> Result<(Self, u64), Error> {
-        let mut quic = Self { link, kind: kind(lease), request_id: 0 };
-        let hello = message(quic.kind, Op::Hello, 0, &[Hello::new(lease.lease_id).as_bytes()]);
-        let (op, payload) = quic.exchange(&hello, Op::HelloAck).await?;
-        let most = if op == Op::HelloAck { greeted(quic.kind, &payload)? } else { outcome(op, payload).map(|_| 0)? };
-        Ok((quic, most))
+async fn over_quic(link: &mut Link, request: &[u8], expected: Expected) -> Result<(Op, Vec<u8>), Error> {
+    let exchanged = timeout(PATIENCE, link.stream(request, MAX_ANSWER + Header::LEN)).await;
+    let mut answer = exchanged.map_err(|_| too_late(link.node))??;
+    let (op, len) = payload_len(&answer, expected)?;
+    if answer.len() != Header::LEN + len {
+        return Err(FabricError::Truncated.into());
     }
-
-    async fn exchange(&mut self, request: &[u8], wanted: Op) -> Result<(Op, Vec<u8>), Error> {
-        let exchanged = timeout(PATIENCE, self.link.stream(request, MAX_ANSWER + Header::LEN)).await;
-        let mut answer = exchanged.map_err(|_| too_late(self.link.node))??;
-        let (op, len) = payload_len(self.kind, &answer, wanted, self.request_id)?;
-        if answer.len() != Header::LEN + len {
-            return Err(FabricError::Truncated.into());
-        }
-        answer.drain(..Header::LEN);
-        Ok((op, answer))
-    }
-
-    fn next(&mut self) -> u32 {
-        self.request_id = self.request_id.wrapping_add(1).max(1);
-        self.request_id
-    }
-
-    pub(super) async fn read(&mut self, offset: u64, len: u32) -> Result<Vec<u8>, Error> {
-        let request = read_request(self.kind, self.next(), offset, len);
-        let (op, payload) = self.exchange(&request, Op::ReadResp).await?;
-        outcome(op, payload)
-    }
-
-    pub(super) async fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), Error> {
-        let request = write_request(self.kind, self.next(), offset, data);
-        let (op, payload) = self.exchange(&request, Op::WriteResp).await?;
-        outcome(op, payload).map(drop)
-    }
+    answer.drain(..Header::LEN);
+    Ok((op, answer))
 }
