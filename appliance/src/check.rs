@@ -9,8 +9,8 @@ use berth_rpc::Dispatch;
 
 use crate::{
     config::{
-        Backing, Config, Control, Dataplane, Driver, Handler, Host, Kind, Loaded, Node, Note, Policy, Port, Region,
-        Service, type_word,
+        Backing, Binding, Config, Control, Dataplane, Driver, Handler, Host, Kind, Loaded, Node, Note, Policy, Port,
+        Rdma, Region, Service, type_word,
     },
     sys::Root,
 };
@@ -20,6 +20,7 @@ pub fn this_host() -> Host {
     Host {
         cpus: Root::new(Path::new("/")).allowed_cpus(),
         dpdk: cfg!(feature = "dpdk"),
+        verbs: cfg!(feature = "verbs"),
         is_file: Path::is_file,
         read: |path| std::fs::read_to_string(path),
     }
@@ -67,6 +68,9 @@ pub fn summary(config: &Config) -> String {
         for (name, address) in endpoints(config, control) {
             let _ = writeln!(out, "endpoint {name}: {address}");
         }
+    }
+    for Binding::Rdma(Rdma { device, port, gid_index, max_leases, .. }) in &config.bindings {
+        let _ = writeln!(out, "binding rdma: {device} port {port} gid {gid_index}, {max_leases} leases");
     }
     out
 }

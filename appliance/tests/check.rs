@@ -364,6 +364,29 @@ fn a_decoding_server_has_one_place() {
     assert_eq!(mistakes(&format!("{PORT}{functions}")), [wanted]);
 }
 
+#[test]
+fn keys_of_bindings() {
+    let twice = "[control]\n[[binding]]\nkind = \"rdma\"\ndevice = \"rxe0\"\n[[binding]]\nkind = \"rdma\"\nport = 0\n\
+                 windows = \"often\"\nmax_leases = 65537\n";
+    let without = "this berth was built without RDMA; build it with `cargo build --release --features verbs`";
+    let mut wanted = vec![
+        "berth.toml:5:1: binding[1].device: is missing; write device = \"mlx5_0\", a name that `rdma link` prints"
+            .into(),
+        "berth.toml:6:8: binding[1].kind: there is a binding of this kind already; a node has one of each kind".into(),
+        "berth.toml:7:8: binding[1].port: is 0; an integer from 1 to 255 is wanted".into(),
+        "berth.toml:8:11: binding[1].windows: \"often\" is unknown; there are: always, auto, never".into(),
+        "berth.toml:9:14: binding[1].max_leases: is 65537; an integer from 1 to 65536 is wanted".into(),
+    ];
+    if !cfg!(feature = "verbs") {
+        wanted.insert(0, format!("berth.toml:3:8: binding[0].kind: {without}"));
+        wanted.insert(2, format!("berth.toml:6:8: binding[1].kind: {without}"));
+    }
+    assert_eq!(mistakes(twice), wanted);
+    let alone = format!("{PORT}[[binding]]\nkind = \"rdma\"\ndevice = \"rxe0\"\n");
+    let wanted = "berth.toml:6:1: binding[0]: connects leases, and nothing grants any; add [control]";
+    assert!(mistakes(&alone).contains(&wanted.to_string()));
+}
+
 /// RFC 8032, section 7.1, test 1.
 const PUBLIC: &str = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
 

@@ -3,11 +3,12 @@
 use std::{
     fs,
     io::{self, Read as _, Write as _},
+    net::Ipv6Addr,
     path::PathBuf,
 };
 
-use anyhow::{Context as _, bail};
-use berth_client::{Alloc, Client, Data, Grant, Token, Via};
+use anyhow::{Context as _, bail, ensure};
+use berth_client::{Alloc, Client, Data, Grant, RdmaPeer, Token, Via};
 use berth_wire::fabric::{BindKind, EndpointKind, Perms, ResourceType, Tlv};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
@@ -109,7 +110,7 @@ enum Lease {
         #[command(flatten)]
         node: Reach,
     },
-    /// Connect a lease to a transport of its own; prints that binding's TLVs.
+    /// Connect a lease to a transport of its own; prints what the client needs to use it.
     Bind {
         /// The lease.
         #[arg(value_parser = id)]
@@ -117,8 +118,20 @@ enum Lease {
         /// The transport.
         #[arg(long, value_enum)]
         kind: Transport,
-        /// What describes this client, as TAG=VALUE in hex digits; may be repeated.
-        #[arg(long, value_name = "TAG=VALUE")]
+        /// RDMA: the client's queue pair, of type RC, that is to be connected.
+        #[arg(long, value_name = "N", requires = "gid", requires = "psn")]
+        qp_num: Option<u32>,
+        /// RDMA: the GID of the client's port, as /sys/class/infiniband/*/ports/*/gids/* has it.
+        #[arg(long, requires = "qp_num")]
+        gid: Option<Ipv6Addr>,
+        /// RDMA: the client's first packet sequence number.
+        #[arg(long, value_name = "N", requires = "qp_num")]
+        psn: Option<u32>,
+        /// RDMA: the longest payload of a packet in bytes.
+        #[arg(long, value_name = "BYTES", default_value_t = 1024)]
+        mtu: u16,
+        /// What else describes this client, as TAG=VALUE in hex digits; may be repeated. Prints TLVs too.
+        #[arg(long, value_name = "TAG=VALUE", conflicts_with = "qp_num")]
         tlv: Vec<String>,
         #[command(flatten)]
         with: WithToken,
@@ -235,7 +248,26 @@ impl Lease {
                 open(node, &grant, *via).await?.write(*offset, &bytes).await?;
                 output::pairs(node.own.json, &[("offset", (*offset).into()), ("written", bytes.len().into())]);
             }
-            Self::Bind { lease, kind, tlv, with } => {
+            Self::Bind { lease, kind: Transport::Rdma, qp_num: Some(qp_num), gid, psn, mtu, tlv: _, with } => {
+                let (gid, psn) = gid.map(|gid| gid.octets()).zip(*psn).context("--gid and --psn are missing")?;
+                let (client, token) = with.connect(Perms::ALLOC, 0).await?;
+                let peer = RdmaPeer { qp_num: *qp_num, gid, psn, mtu: *mtu };
+                let bound = client.bind_rdma(&token, *lease, peer).await?;
+                client.close().await;
+                output::pairs(
+                    with.node.own.json,
+                    &[
+                        ("rkey", bound.rkey.into()),
+                        ("remote_addr", bound.remote_addr.into()),
+                        ("qp_num", bound.qp_num.into()),
+                        ("gid", Ipv6Addr::from(bound.gid).to_string().into()),
+                        ("port", bound.port.into()),
+                        ("psn", bound.psn.into()),
+                    ],
+                );
+            }
+            Self::Bind { lease, kind, qp_num, tlv, with, .. } => {
+                ensure!(qp_num.is_none(), "--qp-num, --gid, --psn and --mtu describe a client of --kind rdma");
                 let peer = tlvs(tlv)?;
                 let kind = match kind {
                     Transport::Rdma => BindKind::Rdma,

@@ -2,6 +2,7 @@
 //!
 //! `config/berth.toml` documents every key.
 
+mod binding;
 mod decoder;
 mod fabric;
 mod function;
@@ -17,6 +18,7 @@ use std::{
 
 use toml::de::{DeTable, DeValue};
 
+pub use binding::{Binding, Rdma, Windows};
 pub use decoder::Decoder;
 pub use fabric::{Control, Dataplane, Node, Policy};
 pub use function::{Function, Handler, type_word};
@@ -44,6 +46,8 @@ pub struct Config {
     pub regions: Vec<Region>,
     /// The dataplanes of leases beside the ports.
     pub dataplane: Dataplane,
+    /// The transports of their own that leases can be connected to, in file order.
+    pub bindings: Vec<Binding>,
 }
 
 /// `[runtime]`
@@ -75,6 +79,8 @@ pub struct Host {
     pub cpus: Vec<usize>,
     /// Whether this binary was built with DPDK.
     pub dpdk: bool,
+    /// Whether this binary was built with RDMA.
+    pub verbs: bool,
     /// Whether there is a file at a path.
     pub is_file: fn(&Path) -> bool,
     /// Reads a text file.
@@ -138,9 +144,10 @@ fn read(root: &mut Table<'_, '_>, folder: &Path, host: &Host) -> Config {
     let mut binds = BTreeMap::new();
     let control = root.table("control").map(|table| fabric::control(table, &regions, &mut binds));
     let dataplane = fabric::dataplane(root.table("dataplane"), control.is_some(), &mut binds);
+    let bindings = binding::read_all(root, host, control.is_some());
     let ports = port::read_all(root, folder, &runtime, host, control.is_some(), &mut binds);
     let functions = function::read_all(root, folder, host, &names, &ports);
-    Config { runtime, ports, decoders, functions, node, control, regions, dataplane }
+    Config { runtime, ports, decoders, functions, node, control, regions, dataplane, bindings }
 }
 
 fn runtime(table: Option<Table<'_, '_>>, host: &Host) -> Runtime {

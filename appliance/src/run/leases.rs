@@ -42,6 +42,7 @@ pub(super) fn open(config: &Config, clock: &TscClock) -> anyhow::Result<Option<C
         cpus: config.runtime.housekeeping_cpus.clone(),
         clock: clock.clone(),
         regions,
+        bindings: Vec::new(),
         node: NodeConfig {
             site: node.site,
             row: node.row,

@@ -1,6 +1,9 @@
 //! Where a transport of its own joins leases: RDMA, NVMe-oF, SR-IOV, libfabric.
 
+use std::fmt::Debug;
+
 use berth_lease::{Generation, LeaseId, Rights, Span};
+use berth_port::Nanos;
 use berth_wire::fabric::{BindKind, Status, Tlvs};
 
 /// A lease as a binding sees it.
@@ -20,7 +23,7 @@ pub struct BoundLease {
 
 /// Connects leases to a transport that does its own data I/O, past the lease table: it must itself enforce the rights
 /// and the bytes of [`BoundLease`], and stop when it is told to.
-pub trait Binding: Send {
+pub trait Binding: Debug + Send {
     /// The kind that it serves.
     fn kind(&self) -> BindKind;
 
@@ -36,6 +39,13 @@ pub trait Binding: Send {
     /// # Errors
     /// The client may still reach them. The node then keeps the bytes from everyone else and tries again.
     fn teardown(&mut self, lease: LeaseId) -> Result<(), TeardownFailed>;
+
+    /// Looks after what is connected: clients that are gone, devices that come and go. Called with every
+    /// [`Node::tick`](crate::Node::tick); must not block.
+    fn tick(&mut self, _now: Nanos) {}
+
+    /// Reports every counter.
+    fn counters(&self, _visit: &mut dyn FnMut(&str, u64)) {}
 }
 
 /// The transport could not be told to stop.

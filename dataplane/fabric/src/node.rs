@@ -321,6 +321,9 @@ impl<H: Host> Node<H> {
             }
             effects.journal.append(&mut journal);
         }
+        for binding in &mut self.bindings {
+            binding.tick(now.mono);
+        }
         self.leases.zero(ZERO_PER_TICK);
         effects
     }
@@ -352,6 +355,10 @@ impl<H: Host> Node<H> {
         visit("unknown_ops", self.counts.unknown_ops);
         visit("leases_expired", self.counts.leases_expired);
         visit("teardowns_failed", self.counts.teardowns_failed);
+        for binding in &self.bindings {
+            let kind = binding.kind().name().to_ascii_lowercase();
+            binding.counters(&mut |name, count| visit(&format!("{kind}_{name}"), count));
+        }
         self.discovery.counters(&mut |name, count| visit(name, count));
     }
 

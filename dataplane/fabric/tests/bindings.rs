@@ -9,11 +9,12 @@ use std::{
     time::Duration,
 };
 
-use berth_fabric::{Binding, BoundLease, Recovered, TeardownFailed, journal::Record};
+use berth_fabric::{Binding, BoundLease, Carrier, Recovered, Request, Step, TeardownFailed, journal::Record};
 use berth_lease::{Generation, LeaseId, RegionId, Rights, Span, Status as Standing};
+use berth_port::Nanos;
 use berth_wire::fabric::{
-    BindKind, BindingTlv, CapRevoke, CapabilityToken, ClientTlv, LeaseBind, LeaseRef, Op, Perms, ResourceFlags,
-    ResourceType, Status, Tlvs, Wire as _,
+    BindKind, BindingTlv, CapRevoke, CapabilityToken, ClientTlv, LeaseBind, LeaseRef, LeaseRelocate, LeaseRelocated,
+    Op, Perms, RelocateMode, Relocation, ResourceFlags, ResourceType, Status, Tlvs, Wire as _,
 };
 use common::*;
 
@@ -24,9 +25,11 @@ struct Told {
     last: Option<BoundLease>,
     torn_down: Vec<LeaseId>,
     stuck: bool,
+    ticks: u64,
 }
 
 /// RDMA without a device.
+#[derive(Debug)]
 struct Rdma(Arc<Mutex<Told>>);
 
 impl Binding for Rdma {
@@ -53,6 +56,14 @@ impl Binding for Rdma {
         told.bound.remove(&lease);
         told.torn_down.push(lease);
         Ok(())
+    }
+
+    fn tick(&mut self, _: Nanos) {
+        self.0.lock().unwrap().ticks += 1;
+    }
+
+    fn counters(&self, visit: &mut dyn FnMut(&str, u64)) {
+        visit("ticks", self.0.lock().unwrap().ticks);
     }
 }
 
@@ -129,6 +140,53 @@ fn every_end_of_a_lease_tears_its_binding_down() {
     let ended: BTreeSet<LeaseId> = effects.ended.into_iter().collect();
     assert_eq!(ended, leases[1..].iter().copied().collect());
     assert_eq!(told.lock().unwrap().torn_down.len(), 3, "once each");
+}
+
+#[test]
+fn a_binding_is_ticked_and_its_counters_are_the_nodes() {
+    let (mut world, _) = world();
+    world.node.tick(world.now);
+    world.node.tick(world.now);
+    let mut ticks = None;
+    world.node.counters(&mut |name, count| {
+        if name == "rdma_ticks" {
+            ticks = Some(count);
+        }
+    });
+    assert_eq!(ticks, Some(2));
+}
+
+/// What the client wrote through its transport before a move is answered must be in the copy.
+#[test]
+fn the_source_of_a_move_is_torn_down_before_its_bytes_are_copied() {
+    let (mut world, told) = world();
+    let token = world.token(1, ALL);
+    let [src, dst] = [(); 2].map(|()| world.alloc_under(1, ResourceType::Mem, 4096, &token));
+    let relocate = |mode| {
+        let (src_lease_id, dst_lease_id) = (src.key().0, dst.key().0);
+        LeaseRelocate { src_lease_id, dst_lease_id, mode, preserve_until_ms: None }.to_vec()
+    };
+    world.ok(1, Op::LeaseBind, 0, &token, &bind(src, 2));
+    world.ok(1, Op::LeaseRelocate, 0, &[], &relocate(RelocateMode::Copy));
+    assert_eq!(told.lock().unwrap().torn_down, []);
+    told.lock().unwrap().stuck = true;
+    let answer = world.ok(1, Op::LeaseRelocate, 0, &[], &relocate(RelocateMode::Move));
+    let LeaseRelocated { bytes_transferred: 0, outcome: Relocation::Failed { reason } } =
+        LeaseRelocated::parse(&answer).unwrap()
+    else {
+        panic!("it was moved")
+    };
+    assert_eq!(reason.get(), "the source's binding cannot be torn down");
+    assert_eq!(world.node.leases().query(src, world.now.mono).unwrap().0, Standing::Active);
+    told.lock().unwrap().stuck = false;
+    let params = relocate(RelocateMode::Move);
+    let (op, source) = (Op::LeaseRelocate.code(), "127.0.0.1:1".parse().unwrap());
+    let (carrier, presenter) = (Carrier::Quic, identity(1).id().0);
+    let request = Request { carrier, presenter, source, op, resource: 0, token: &[], params: &params };
+    let Step::Work(work) = world.node.request(&request, world.now) else { panic!("bytes are to be copied") };
+    assert_eq!(told.lock().unwrap().torn_down, [src], "before any job");
+    world.node.resume(work.ticket, Ok(()), world.now);
+    assert_eq!(told.lock().unwrap().torn_down, [src], "once");
 }
 
 #[test]

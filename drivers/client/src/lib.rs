@@ -30,6 +30,7 @@ mod grant;
 mod node;
 mod ops;
 mod quic;
+mod rdma;
 mod token;
 mod udp;
 
@@ -39,4 +40,5 @@ pub use error::Error;
 pub use grant::Grant;
 pub use node::NodeInfo;
 pub use ops::{Alloc, Exported, Relocated};
+pub use rdma::{RdmaBinding, RdmaPeer};
 pub use token::Token;

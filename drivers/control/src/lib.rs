@@ -39,7 +39,7 @@ use std::{
     time::Duration,
 };
 
-use berth_fabric::{Config, Node, RecoverError, Recovered, Started};
+use berth_fabric::{Binding, Config, Node, RecoverError, Recovered, Started};
 use berth_host::{TscClock, pin_current_thread, raise_file_limit};
 use berth_identity::{Identity, NodeId, link::Server};
 use berth_journal::{Journal, JournalError, Opened};
@@ -98,6 +98,8 @@ pub struct Settings {
     pub clock: TscClock,
     /// What it leases.
     pub regions: Regions,
+    /// Transports of their own that leases can be connected to.
+    pub bindings: Vec<Box<dyn Binding>>,
     /// How it is set up; its endpoints and what the host is made of are filled in here.
     pub node: Config,
 }
@@ -161,7 +163,7 @@ impl Control {
         if let Err(e) = raise_file_limit() {
             tracing::warn!("connections may be refused: the limit on open files stays: {e}");
         }
-        let Settings { identity, listen, announce, state_dir, cpus, clock, regions, node } = settings;
+        let Settings { identity, listen, announce, state_dir, cpus, clock, regions, bindings, node } = settings;
         let runtime = runtime(cpus).map_err(StartError::Threads)?;
         let clock = Clock::new(clock);
         let counters = Arc::<Counters>::default();
@@ -181,15 +183,8 @@ impl Control {
         }
         let config = Config { endpoints: listeners.endpoints(), facts: facts::facts(Path::new("/sys")), ..node };
         let machine = Machine { proxies: proxies.clone(), sensors: sensors.clone() };
-        let started = Node::start(
-            identity.clone(),
-            config,
-            machine,
-            regions.clone(),
-            Vec::new(),
-            recovered.clone(),
-            clock.now(),
-        )?;
+        let started =
+            Node::start(identity.clone(), config, machine, regions.clone(), bindings, recovered.clone(), clock.now())?;
         let Started { node, journal: first, seen } = started;
         journal.commit(&first).wait()?;
         for record in first {

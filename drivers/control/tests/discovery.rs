@@ -65,6 +65,7 @@ fn start_in(folder: &Path, seed: u8, site: u32, announce: Vec<SocketAddr>) -> Co
         cpus: vec![0],
         clock: TscClock::calibrate(Duration::from_millis(20)),
         regions: Regions::new(vec![region]),
+        bindings: Vec::new(),
         node: Config {
             site,
             policy: Policy::new(vec![rule]),

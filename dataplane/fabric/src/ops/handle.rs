@@ -73,8 +73,12 @@ impl<H: Host> Node<H> {
             Err(RelocateError::Refused(error)) => return Err(of_lease(error)),
             Err(RelocateError::Failed(reason)) => return Ok(Outcome::ok(failed(reason))),
         };
+        // What was written to the source and answered must be in the copy, whichever way it was written.
+        if mode == Mode::Move && !self.unbind(relocation.src) {
+            self.leases.relocate_failed(&relocation);
+            return Ok(Outcome::ok(failed("the source's binding cannot be torn down")));
+        }
         let keep_until = wanted.preserve_until_ms.map(|ms| Nanos(ms.saturating_mul(1_000_000)));
-        // What was written to the source and answered must be in the copy.
         let quiescence = (mode == Mode::Move).then(|| self.leases.quiescence());
         let jobs = vec![Job::Copy(relocation.from, relocation.to)];
         let pending = Pending::Relocate { relocation, keep_until };

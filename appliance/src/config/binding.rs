@@ -1,0 +1,67 @@
+//! `[[binding]]`: transports of their own that leases can be connected to.
+
+use super::{Host, walk::Table};
+
+/// One transport.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Binding {
+    /// One-sided reads and writes by RDMA.
+    Rdma(Rdma),
+}
+
+/// The keys of `kind = "rdma"`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rdma {
+    /// The device's name, as `rdma link` has it.
+    pub device: String,
+    /// The device's port.
+    pub port: u8,
+    /// The address that clients connect to, by its index in the port's table.
+    pub gid_index: u8,
+    /// Leases that are connected at once, at most: each has a queue pair.
+    pub max_leases: u32,
+    /// Whether memory windows are what scopes a remote key.
+    pub windows: Windows,
+}
+
+/// `binding.windows`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Windows {
+    /// Where they work on the device.
+    Auto,
+    /// Or else the appliance does not start.
+    Always,
+    /// Every lease is a memory region of its own.
+    Never,
+}
+
+pub(super) fn read_all(root: &mut Table<'_, '_>, host: &Host, leases: bool) -> Vec<Binding> {
+    let mut bindings = Vec::new();
+    for mut t in root.tables("binding").unwrap_or_default() {
+        if !leases {
+            t.sink().mistake(t.span(), t.path(), "connects leases, and nothing grants any; add [control]");
+        }
+        let kind = t.choice("kind", &[("rdma", ())]);
+        let kind = t.require("kind", kind, "kind = \"rdma\"");
+        if let Some(at) = kind.as_ref().filter(|_| !host.verbs) {
+            let message = "this berth was built without RDMA; build it with `cargo build --release --features verbs`";
+            t.sink().wrong(at, message);
+        }
+        let device = t.text("device");
+        let device = t.require("device", device, "device = \"mlx5_0\", a name that `rdma link` prints");
+        let port = t.integer("port", 1..=255).map_or(1, |at| at.value as u8);
+        let gid_index = t.integer("gid_index", 0..=255).map_or(1, |at| at.value as u8);
+        let max_leases = t.integer("max_leases", 1..=65536).map_or(256, |at| at.value as u32);
+        let words = [("auto", Windows::Auto), ("always", Windows::Always), ("never", Windows::Never)];
+        let windows = t.choice("windows", &words).map_or(Windows::Auto, |at| at.value);
+        if let (Some(at), false) = (&kind, bindings.is_empty()) {
+            t.sink().wrong(at, "there is a binding of this kind already; a node has one of each kind");
+        }
+        t.finish();
+        if let Some(device) = device {
+            let device = device.value.to_string();
+            bindings.push(Binding::Rdma(Rdma { device, port, gid_index, max_leases, windows }));
+        }
+    }
+    bindings
+}
