@@ -4,7 +4,7 @@ mod common;
 
 use std::{fs, net::UdpSocket, process::Command, time::Duration};
 
-use common::{Berth, INCREMENT, RPC_INCREMENT, Response, command, fails, port, request, write_config};
+use common::{Berth, INCREMENT, RPC_INCREMENT, Response, c_plugin, command, fails, port, request, write_config};
 
 #[test]
 fn the_ready_line_lists_the_ports_in_order() {
@@ -224,17 +224,11 @@ fn a_capture_is_written_and_faults_are_counted() {
 #[test]
 fn a_handler_that_never_returns_does_not_keep_the_process() {
     let folder = tempfile::tempdir().unwrap();
-    let (source, library) = (folder.path().join("h.c"), folder.path().join("h.so"));
-    fs::write(&source, "void hang(const void *rx, void *tx, unsigned long n) { for (;;) __asm__ volatile(\"\"); }")
-        .unwrap();
-    let cc = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status().unwrap();
-    assert!(cc.success());
-    let handler = format!("plugin:{}#hang", library.display());
+    let source = "void hang(const void *rx, void *tx, unsigned long n) { for (;;) __asm__ volatile(\"\"); }";
+    let (handler, id) = c_plugin(folder.path(), "hang", source);
     let function = format!("[[function]]\nname = \"hang\"\nhandler = \"{handler}\"\nabi = \"host_call\"\n");
     let berth = Berth::start(&format!("{}{function}", port("a", "")));
     let client = berth.client("a");
-    // fnv1a("hang")
-    let id = "hang".bytes().fold(2_166_136_261u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(16_777_619));
     client.send(&request(id, &[], 1, 0));
     std::thread::sleep(Duration::from_millis(100));
     let stopped = berth.stop();

@@ -7,10 +7,10 @@ use berth_engine::{Lcore, Step};
 use berth_host::{Sleeper, pin_current_thread};
 use berth_port::Clock as _;
 
-use super::{DRAIN, Event, Shared, plan::LcorePlan};
+use super::{DRAIN, Event, Shared, plan::LcorePlan, pulse::Pulse};
 
 /// Runs on the lcore's thread until it is drained.
-pub(super) fn run(plan: LcorePlan, shared: &Shared, events: &Sender<Event>) -> anyhow::Result<()> {
+pub(super) fn run(plan: LcorePlan, shared: &Shared, pulse: &Pulse, events: &Sender<Event>) -> anyhow::Result<()> {
     pin_current_thread(plan.cpu)?;
     let mut lcore = Lcore::new(format!("cpu{}", plan.cpu), plan.idle, &shared.telemetry);
     let mut opened = Vec::new();
@@ -22,6 +22,7 @@ pub(super) fn run(plan: LcorePlan, shared: &Shared, events: &Sender<Event>) -> a
 
     let mut draining = false;
     loop {
+        pulse.beat();
         if !draining && shared.stop.load(Relaxed) {
             lcore.drain(shared.clock.now(), DRAIN);
             draining = true;

@@ -6,7 +6,8 @@
 //!   driver binds to a thread is bound to the right one, and owns its decoders and sessions: two queues of one port do
 //!   not share a decoding session.
 //! - The *housekeeping* thread, which is the one that called [`run`], on the first housekeeping CPU: it disciplines the
-//!   clock once a second, and starts the drain when a signal arrives or an lcore fails.
+//!   clock once a second, and starts the drain when a signal arrives or an lcore fails. It tells the service manager
+//!   that the appliance is ready and alive, the latter only while every thread that polls goes round its loop.
 //! - A thread that waits for signals.
 //! - With `[control]`, the threads of the lease plane on the housekeeping CPUs (see `berth_control`), one that writes the
 //!   journal, and one for each region of blocks in a file or device.
@@ -18,7 +19,9 @@
 mod dpdk;
 mod lcore;
 mod leases;
+mod notify;
 mod plan;
+mod pulse;
 mod queue;
 mod service;
 mod worker;
@@ -50,13 +53,14 @@ use signal_hook::{
 };
 use tracing::{error, info};
 
+use self::pulse::Pulses;
 use crate::config::{Config, Service};
 
 /// How long a drain may take.
 pub const DRAIN: Duration = Duration::from_secs(2);
 
-/// How often the clock is compared with the kernel's.
-const DISCIPLINE_EVERY: Duration = Duration::from_secs(1);
+/// How often the clock is compared with the kernel's, and every polling thread is looked at.
+const KEEP_HOUSE_EVERY: Duration = Duration::from_secs(1);
 
 /// What the threads tell the housekeeping thread.
 enum Event {
@@ -146,6 +150,7 @@ pub fn run(config: Config) -> anyhow::Result<()> {
         inbox,
         control,
         wakers: Vec::new(),
+        pulses: Pulses::default(),
         lcores: 0,
         workers: 0,
         reports: Vec::new(),
@@ -195,6 +200,7 @@ struct Supervisor {
     inbox: Receiver<Event>,
     control: Option<Control>,
     wakers: Vec<Waker>,
+    pulses: Pulses,
     /// Lcore threads that have not ended.
     lcores: usize,
     /// Worker threads that have not ended.
@@ -209,13 +215,15 @@ impl Supervisor {
     fn start(&mut self, plan: plan::Plan, events: &Sender<Event>) -> anyhow::Result<()> {
         for plan in plan.workers {
             let (name, shared) = (format!("worker{}", plan.cpu), self.shared.clone());
-            let body = move |events: &_| worker::run(plan, &shared, events);
+            let pulse = self.pulses.add(&name);
+            let body = move |events: &_| worker::run(plan, &shared, &pulse, events);
             spawn(&name, events, Event::WorkerEnded, body)?;
             self.workers += 1;
         }
         for plan in plan.lcores {
             let (name, shared) = (format!("cpu{}", plan.cpu), self.shared.clone());
-            let body = move |events: &_| lcore::run(plan, &shared, events);
+            let pulse = self.pulses.add(&name);
+            let body = move |events: &_| lcore::run(plan, &shared, &pulse, events);
             spawn(&name, events, Event::LcoreEnded, body)?;
             self.lcores += 1;
         }
@@ -252,6 +260,7 @@ impl Supervisor {
             addr: addr.to_string(),
         });
         line("berth ready", &ReadyLine { ports: ports.collect(), endpoints })?;
+        notify::ready("serving");
         if self.shared.stop.load(Relaxed) {
             // A signal came before there was anything to wake.
             self.stop();
@@ -262,10 +271,16 @@ impl Supervisor {
     /// Keeps house until every thread has ended.
     fn supervise(&mut self) {
         let mut deadline = None;
+        // Twice within what the service manager grants.
+        let every = notify::watchdog().map_or(KEEP_HOUSE_EVERY, |longest| KEEP_HOUSE_EVERY.min(longest / 2));
+        let mut stuck = String::new();
         while self.lcores + self.workers > 0 || self.control.is_some() && !self.shared.stop.load(Relaxed) {
-            match self.inbox.recv_timeout(DISCIPLINE_EVERY) {
+            match self.inbox.recv_timeout(every) {
                 Ok(event) => self.take(event),
-                Err(_) => self.shared.clock.discipline(),
+                Err(_) => {
+                    self.shared.clock.discipline();
+                    self.feel_pulses(&mut stuck);
+                }
             }
             if self.lcores == 0 {
                 self.shared.stop_workers.store(true, Relaxed);
@@ -278,6 +293,25 @@ impl Supervisor {
                     return;
                 }
             }
+        }
+    }
+
+    /// Tells the service manager that every polling thread goes round its loop, or who does not; `known` is who was
+    /// stuck before.
+    fn feel_pulses(&mut self, known: &mut String) {
+        let stuck = self.pulses.stuck().join(", ");
+        if stuck.is_empty() {
+            notify::alive();
+        }
+        if stuck != *known {
+            if stuck.is_empty() {
+                info!("{known} polls again");
+                notify::status("serving");
+            } else {
+                error!("{stuck} does not poll");
+                notify::status(&format!("{stuck} does not poll"));
+            }
+            *known = stuck;
         }
     }
 
@@ -307,6 +341,7 @@ impl Supervisor {
     }
 
     fn stop(&self) {
+        notify::stopping();
         self.shared.stop.store(true, Relaxed);
         self.wakers.iter().for_each(Waker::wake);
     }

@@ -15,7 +15,7 @@ use berth_ring::Dispatcher;
 use berth_rpc::{Worker, handlers::HandlerSet};
 use serde::Serialize;
 
-use super::{Event, Shared, service};
+use super::{Event, Shared, pulse::Pulse, service};
 
 /// What a worker thread needs to start.
 pub(super) struct Plan {
@@ -34,7 +34,7 @@ pub(super) struct Report {
 }
 
 /// Runs on the worker's thread until every lcore has ended.
-pub(super) fn run(plan: Plan, shared: &Shared, events: &Sender<Event>) -> anyhow::Result<()> {
+pub(super) fn run(plan: Plan, shared: &Shared, pulse: &Pulse, events: &Sender<Event>) -> anyhow::Result<()> {
     pin_current_thread(plan.cpu)?;
     let cpu = plan.cpu;
     let mut workers = Vec::new();
@@ -47,6 +47,7 @@ pub(super) fn run(plan: Plan, shared: &Shared, events: &Sender<Event>) -> anyhow
 
     let mut last_work = shared.clock.now().mono;
     while !shared.stop_workers.load(Relaxed) {
+        pulse.beat();
         let now = shared.clock.now();
         let served: usize = workers
             .iter_mut()

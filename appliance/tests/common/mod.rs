@@ -28,6 +28,16 @@ pub fn port(name: &str, more: &str) -> String {
     format!("[[port]]\nname = \"{name}\"\ndriver = \"udp\"\nbind = \"127.0.0.1:0\"\ncpu = 0\nidle = \"wait\"\n{more}\n")
 }
 
+/// A function of a plug-in written in C: its handler, as the configuration names it, and the id on the wire.
+pub fn c_plugin(folder: &Path, name: &str, source: &str) -> (String, u32) {
+    let (file, library) = (folder.join("plugin.c"), folder.join("plugin.so"));
+    fs::write(&file, source).unwrap();
+    let cc = Command::new("cc").args(["-shared", "-fPIC", "-o"]).args([&library, &file]).status().unwrap();
+    assert!(cc.success());
+    let id = name.bytes().fold(2_166_136_261u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(16_777_619));
+    (format!("plugin:{}#{name}", library.display()), id)
+}
+
 /// A running appliance.
 pub struct Berth {
     child: Child,
@@ -66,8 +76,19 @@ impl Berth {
     }
 
     pub fn start_with(text: &str, files: &[(&str, &str)]) -> Self {
+        Self::spawn(text, files, |_| ())
+    }
+
+    /// Started with what `set` gives the command.
+    pub fn start_as(text: &str, set: impl FnOnce(&mut Command)) -> Self {
+        Self::spawn(text, &[], set)
+    }
+
+    fn spawn(text: &str, files: &[(&str, &str)], set: impl FnOnce(&mut Command)) -> Self {
         let (folder, config) = write_config(text, files);
-        let mut child = command(&config).spawn().unwrap();
+        let mut command = command(&config);
+        set(&mut command);
+        let mut child = command.spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         stdout.read_line(&mut line).unwrap();
