@@ -275,12 +275,11 @@ impl Supervisor {
         let every = notify::watchdog().map_or(KEEP_HOUSE_EVERY, |longest| KEEP_HOUSE_EVERY.min(longest / 2));
         let mut stuck = String::new();
         while self.lcores + self.workers > 0 || self.control.is_some() && !self.shared.stop.load(Relaxed) {
-            match self.inbox.recv_timeout(every) {
-                Ok(event) => self.take(event),
-                Err(_) => {
-                    self.shared.clock.discipline();
-                    self.feel_pulses(&mut stuck);
-                }
+            if let Ok(event) = self.inbox.recv_timeout(every) {
+                self.take(event);
+            } else {
+                self.shared.clock.discipline();
+                self.feel_pulses(&mut stuck);
             }
             if self.lcores == 0 {
                 self.shared.stop_workers.store(true, Relaxed);
