@@ -1,7 +1,7 @@
 //! The Berth appliance: configuration, poll loops, host checks.
 //!
 //! The top floor composes and holds no protocol logic: [`config`] reads the file, [`check`] says what it would run,
-//! [`run`] runs it, [`doctor`] says what the host can do, and [`cli`] are the commands of a client.
+//! [`run`] runs it, [`doctor`] says what the host can do, [`tune`] changes that, and [`cli`] are the commands of a client.
 #![forbid(unsafe_code)]
 
 pub mod check;
@@ -10,3 +10,4 @@ pub mod config;
 pub mod doctor;
 pub mod run;
 mod sys;
+pub mod tune;

@@ -10,9 +10,9 @@ use anyhow::Context as _;
 use berth::{
     check, cli,
     config::{self, Loaded},
-    doctor, run,
+    doctor, run, tune,
 };
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 use tracing_subscriber::{filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
 
 /// Kernel-bypass dataplane appliance: answers an FPGA's requests from pinned poll-mode cores.
@@ -43,11 +43,41 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    #[command(subcommand)]
+    Tune(TuneCommand),
     Key(cli::KeyCommand),
     Enroll(cli::EnrollCommand),
     Token(cli::TokenCommand),
     Lease(Box<cli::LeaseCommand>),
     Nodes(cli::NodesCommand),
+}
+
+/// Make the host fit for the ports of a configuration, or as it was before.
+#[derive(Subcommand)]
+enum TuneCommand {
+    /// Turn every knob that the configuration asks for, and say what changed.
+    Apply {
+        /// The configuration file.
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+        #[command(flatten)]
+        common: TuneArgs,
+    },
+    /// Give every knob back what it held before.
+    Revert {
+        #[command(flatten)]
+        common: TuneArgs,
+    },
+}
+
+#[derive(Args)]
+struct TuneArgs {
+    /// Where to remember what the knobs held.
+    #[arg(long, value_name = "FILE", default_value = "/run/berth-tune.json")]
+    state: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
 }
 
 fn main() -> ExitCode {
@@ -80,6 +110,20 @@ fn execute(command: Command) -> anyhow::Result<ExitCode> {
             Err(status) => return Ok(status),
         },
         Command::Perf(command) => return berth_perf::run(&command),
+        Command::Tune(command) => {
+            let (reports, json) = match command {
+                TuneCommand::Apply { config, common } => match load(&config) {
+                    Ok(loaded) => (tune::apply(&loaded.config, Path::new("/"), &common.state)?, common.json),
+                    Err(status) => return Ok(status),
+                },
+                TuneCommand::Revert { common } => (tune::revert(Path::new("/"), &common.state)?, common.json),
+            };
+            if json {
+                println!("{}", serde_json::to_string_pretty(&reports)?);
+            } else {
+                print!("{}", tune::table(&reports));
+            }
+        }
         Command::Key(command) => command.run()?,
         Command::Enroll(command) => command.run()?,
         Command::Token(command) => command.run()?,

@@ -8,6 +8,7 @@ mod fabric;
 mod function;
 mod port;
 mod region;
+mod tune;
 mod walk;
 
 use std::{
@@ -24,6 +25,7 @@ pub use fabric::{Control, Dataplane, Node, Policy};
 pub use function::{Function, Handler, type_word};
 pub use port::{Dpdk, Driver, Fault, Pcap, Port, Rpc, Service};
 pub use region::{Backing, Kind, Region};
+pub use tune::{Nic, Tune};
 use walk::Table;
 pub use walk::{At, Note, Sink, parse_size};
 
@@ -48,6 +50,16 @@ pub struct Config {
     pub dataplane: Dataplane,
     /// The transports of their own that leases can be connected to, in file order.
     pub bindings: Vec<Binding>,
+    /// What `berth tune` makes of the host.
+    pub tune: Tune,
+}
+
+impl Config {
+    /// The CPUs that poll, or that run handlers for those that do.
+    pub fn polled_cpus(&self) -> BTreeSet<usize> {
+        let workers = self.ports.iter().filter_map(Port::rpc).flat_map(|rpc| &rpc.worker_cpus);
+        self.ports.iter().flat_map(|port| &port.cpus).chain(workers).copied().collect()
+    }
 }
 
 /// `[runtime]`
@@ -147,7 +159,8 @@ fn read(root: &mut Table<'_, '_>, folder: &Path, host: &Host) -> Config {
     let bindings = binding::read_all(root, host, control.is_some());
     let ports = port::read_all(root, folder, &runtime, host, control.is_some(), &mut binds);
     let functions = function::read_all(root, folder, host, &names, &ports);
-    Config { runtime, ports, decoders, functions, node, control, regions, dataplane, bindings }
+    let tune = tune::read(root.table("tune"));
+    Config { runtime, ports, decoders, functions, node, control, regions, dataplane, bindings, tune }
 }
 
 fn runtime(table: Option<Table<'_, '_>>, host: &Host) -> Runtime {

@@ -29,6 +29,7 @@ mod worker;
 use std::{
     any::Any,
     collections::BTreeMap,
+    fs::File,
     io::{self, Write as _},
     net::SocketAddr,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -51,7 +52,7 @@ use signal_hook::{
     consts::{SIGINT, SIGTERM},
     iterator::Signals,
 };
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use self::pulse::Pulses;
 use crate::config::{Config, Service};
@@ -128,6 +129,7 @@ pub fn run(config: Config) -> anyhow::Result<()> {
         pin_current_thread(cpu)?;
     }
     let (events, inbox) = mpsc::channel();
+    let _awake = config.tune.cpu_dma_latency_us.and_then(hold_latency);
     let plan = plan::plan(&config)?;
     let clock = TscClock::calibrate(Duration::from_millis(50));
     let control = leases::open(&config, &clock)?;
@@ -163,6 +165,13 @@ pub fn run(config: Config) -> anyhow::Result<()> {
     snapshot.lcores.sort_by(|a, b| a.name.cmp(&b.name));
     line("berth stopped", &StoppedLine { snapshot, workers: &supervisor.reports, control })?;
     supervisor.failure.map_or(Ok(()), Err)
+}
+
+/// Keeps CPUs out of idle states that take longer than this to leave, for as long as the file is open.
+fn hold_latency(us: u32) -> Option<File> {
+    let open = File::options().write(true).open("/dev/cpu_dma_latency");
+    let held = open.and_then(|mut file| file.write_all(&us.to_ne_bytes()).map(|()| file));
+    held.inspect_err(|e| warn!("tune.cpu_dma_latency_us: /dev/cpu_dma_latency: {e}")).ok()
 }
 
 /// Starts a thread; how it ended, a panic included, becomes an event.
