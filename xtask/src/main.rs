@@ -4,6 +4,7 @@
 mod bench;
 mod demo;
 mod hugepages;
+mod lab;
 mod serve;
 mod setup;
 mod sh;
@@ -14,7 +15,8 @@ use anyhow::Result;
 const USAGE: &str = "\
 cargo xtask setup          install the Debian packages that building and testing need
 cargo xtask demo           decode surface-code syndromes over DPDK memif and over io_uring, and write a report
-cargo xtask test           format, lints, every test, loom models and bounded fuzzing
+cargo xtask test           format, lints, every test, loom models, bounded fuzzing and the lab
+cargo xtask lab [SUITE...] suites in a guest with devices and kernel features that this host may lack; --native: here
 cargo xtask bench rpc      the speed table, each row interleaved with its baseline
 cargo xtask bench lease    the same for leases";
 
@@ -27,6 +29,7 @@ fn main() -> Result<()> {
         ["bench", "lease"] => bench::lease(),
         ["demo"] => demo::run_all(),
         ["test"] => test::run_all(),
+        ["lab", ref args @ ..] => lab::command(args),
         _ => {
             eprintln!("{USAGE}");
             std::process::exit(2);

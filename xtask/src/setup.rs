@@ -14,6 +14,9 @@ const BUILD: &[&str] = &["gcc", "g++", "libc6-dev", "pkg-config", "libdpdk-dev",
 /// To test: network namespaces, independent peers and readers.
 const TEST: &[&str] =
     &["iproute2", "iputils-ping", "iputils-arping", "ethtool", "tcpdump", "util-linux", "python3-venv"];
+/// To run the lab: what its sysroot is unpacked with, and what suites run in the guest.
+const LAB: &[&str] =
+    &["coreutils", "iproute2", "kmod", "procps", "util-linux", "xz-utils", "ibverbs-utils", "perftest", "rdmacm-utils"];
 /// To measure: the programs that the baselines are made of.
 const BENCH: &[&str] = &["dpdk", "iperf3", "liburing-dev"];
 
@@ -28,9 +31,14 @@ pub(crate) fn test() -> Result<()> {
     fabric().map(drop)
 }
 
+/// What `lab` needs beside its sysroot.
+pub(crate) fn lab() -> Result<()> {
+    packages(&[BUILD, LAB].concat())
+}
+
 /// What `bench` needs.
 pub(crate) fn all() -> Result<()> {
-    packages(&[BUILD, TEST, BENCH].concat())?;
+    packages(&[BUILD, TEST, LAB, BENCH].concat())?;
     fabric().map(drop)
 }
 

@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 
 use crate::{
-    setup,
+    lab, setup,
     sh::{cargo, cmd, line, run},
 };
 
@@ -39,6 +39,9 @@ pub(crate) fn run_all() -> Result<()> {
         count.cargo_test(cargo(models).env("RUSTFLAGS", "--cfg loom"))?;
     }
     fuzz(&mut count)?;
+    let suites = lab::run_all()?;
+    count.passed += suites.passed;
+    count.failed += suites.failed;
     println!("\n{:.0} s", start.elapsed().as_secs_f64());
     println!("{} passed, {} failed", count.passed, count.failed);
     if count.failed > 0 {

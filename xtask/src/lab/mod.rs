@@ -1,0 +1,233 @@
+//! `cargo xtask lab`: suites that need kernel features or devices which this host may lack, each in a guest of its own.
+//! See docs/lab.md.
+
+mod devices;
+mod guest;
+mod initramfs;
+mod suite;
+mod sysroot;
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read, Write},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::Instant,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::{
+    setup,
+    sh::{cargo, cmd, line, output, root, run},
+};
+use guest::Hypervisor;
+use suite::Suite;
+
+const FOLDER: &str = "target/lab";
+const SUITES: &str = "lab/suites";
+
+/// What `timeout` ends with when it had to stop the program.
+const TIMED_OUT: i32 = 124;
+
+/// What to run, and where.
+struct Options {
+    /// On this host, not in a guest.
+    native: bool,
+    /// The folder with the suites.
+    from: PathBuf,
+    /// All of the folder if empty.
+    names: Vec<String>,
+}
+
+/// Lines that began with `ok` and with `not ok`.
+#[derive(Default, Clone, Copy)]
+pub(crate) struct Tally {
+    pub(crate) passed: u32,
+    pub(crate) failed: u32,
+}
+
+/// `cargo xtask lab [--native] [--from FOLDER] [SUITE...]`.
+pub(crate) fn command(args: &[&str]) -> Result<()> {
+    let mut options = Options { native: false, from: SUITES.into(), names: Vec::new() };
+    let mut args = args.iter();
+    while let Some(&arg) = args.next() {
+        match arg {
+            "--native" => options.native = true,
+            "--from" => options.from = args.next().context("--from wants a folder")?.into(),
+            _ if arg.starts_with('-') => bail!("{arg} is none of --native, --from"),
+            name => options.names.push(name.to_owned()),
+        }
+    }
+    let tally = options.run()?;
+    println!("{} passed, {} failed", tally.passed, tally.failed);
+    ensure!(tally.failed == 0, "{} checks of the lab failed", tally.failed);
+    Ok(())
+}
+
+/// Every suite, each in its guest.
+pub(crate) fn run_all() -> Result<Tally> {
+    Options { native: false, from: SUITES.into(), names: Vec::new() }.run()
+}
+
+impl Options {
+    fn run(&self) -> Result<Tally> {
+        let suites = self.suites()?;
+        setup::lab()?;
+        fs::create_dir_all(FOLDER)?;
+        // One lab at a time in a checkout: runs write to the same folders.
+        let lock = fs::File::create(format!("{FOLDER}/lock"))?;
+        lock.lock()?;
+        let hypervisor = if self.native { None } else { Some(Hypervisor::make(&root().join(FOLDER))?) };
+        build(&suites)?;
+        let mut tally = Tally::default();
+        for suite in &suites {
+            let one = run_one(suite, hypervisor.as_ref())?;
+            tally.passed += one.passed;
+            tally.failed += one.failed;
+        }
+        Ok(tally)
+    }
+
+    fn suites(&self) -> Result<Vec<Suite>> {
+        let entries = fs::read_dir(&self.from).with_context(|| format!("no suites in {}", self.from.display()))?;
+        let scripts = entries.flatten().map(|entry| entry.path());
+        let mut scripts: Vec<_> = scripts.filter(|path| path.extension().is_some_and(|ext| ext == "sh")).collect();
+        scripts.sort();
+        let name = |script: &Path| script.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+        let all: Vec<_> = scripts.iter().filter_map(|script| name(script)).collect();
+        if let Some(unknown) = self.names.iter().find(|name| !all.contains(name)) {
+            bail!("there is no suite {unknown:?} in {}; there are {}", self.from.display(), all.join(", "));
+        }
+        if !self.names.is_empty() {
+            scripts.retain(|script| name(script).is_some_and(|name| self.names.contains(&name)));
+        }
+        scripts.iter().map(|script| Suite::load(script)).collect()
+    }
+}
+
+/// Runs a suite to its end and counts its checks.
+fn run_one(suite: &Suite, hypervisor: Option<&Hypervisor>) -> Result<Tally> {
+    let start = Instant::now();
+    let folder = root().join(FOLDER).join(&suite.name);
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(folder.join("out"))?;
+    let mut command = match hypervisor {
+        Some(hypervisor) => {
+            // The guest sees the folder as /run/lab.
+            let exports =
+                environment(suite, Path::new("/run/lab")).map(|(key, value)| format!("export {key}='{value}'\n"));
+            fs::write(folder.join("env"), exports.concat())?;
+            hypervisor.command(suite, &folder)?
+        }
+        None => native(suite, &folder)?,
+    };
+    println!("\nsuite {} ({})", suite.name, hypervisor.map_or("on this host", Hypervisor::accelerator));
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("cannot start {}", line(&command)))?;
+    let mut tally = follow(child.stdout.take().expect("stdout is piped"), &folder.join("log"))?;
+    let status = child.wait()?.code();
+    let code = match hypervisor {
+        Some(_) => fs::read_to_string(folder.join("exit")).ok().and_then(|code| code.trim().parse().ok()),
+        None => status,
+    };
+    let verdict = match code {
+        Some(0) if tally.passed + tally.failed == 0 => Some("it checked nothing".to_owned()),
+        Some(0) => None,
+        Some(TIMED_OUT) => Some(format!("stopped after {} s", suite.timeout)),
+        // What it said was wrong is why.
+        Some(_) if tally.failed > 0 => None,
+        Some(code) => Some(format!("ended with exit code {code}")),
+        None => {
+            show_console(&folder);
+            Some("the guest ended without an exit code".to_owned())
+        }
+    };
+    if let Some(why) = verdict {
+        tally.failed += 1;
+        println!("not ok {}: {why}", suite.name);
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    println!("suite {}: {} passed, {} failed, {seconds:.1} s", suite.name, tally.passed, tally.failed);
+    Ok(tally)
+}
+
+/// Shows and keeps what a suite prints, and counts its checks.
+fn follow(stdout: impl Read, log: &Path) -> Result<Tally> {
+    let mut log = fs::File::create(log)?;
+    let mut tally = Tally::default();
+    for text in BufReader::new(stdout).split(b'\n') {
+        let text = text?;
+        let text = String::from_utf8_lossy(&text);
+        println!("{text}");
+        writeln!(log, "{text}")?;
+        tally.passed += u32::from(text.starts_with("ok "));
+        tally.failed += u32::from(text.starts_with("not ok "));
+    }
+    Ok(tally)
+}
+
+/// What a suite finds in its environment.
+fn environment(suite: &Suite, folder: &Path) -> [(&'static str, String); 8] {
+    let text = |path: &Path| path.display().to_string();
+    [
+        ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".into()),
+        ("ROOT", text(&root())),
+        ("SUITE", text(&root().join(&suite.script))),
+        ("BERTH", text(&root().join("target/release/berth"))),
+        ("PEERS", text(&root().join(FOLDER).join("peers"))),
+        ("OUT", text(&folder.join("out"))),
+        ("MODULES", suite.modules.join(" ")),
+        ("TIMEOUT", suite.timeout.to_string()),
+    ]
+}
+
+/// The suite as a command of this host, whose devices and settings it takes as they are.
+fn native(suite: &Suite, folder: &Path) -> Result<Command> {
+    for module in &suite.modules {
+        run(&mut cmd("modprobe", [module])).with_context(|| format!("suite {} needs {module}", suite.name))?;
+    }
+    let mut command = cmd("timeout", ["-k", "5", &suite.timeout.to_string()]);
+    command.arg(root().join(&suite.script)).envs(environment(suite, folder));
+    Ok(command)
+}
+
+/// Builds what the suites run: our programs, and their peers in C.
+fn build(suites: &[Suite]) -> Result<()> {
+    let mut built: Vec<&[String]> = vec![&[]];
+    for suite in suites {
+        if !built.contains(&&suite.build[..]) {
+            run(cargo(["build", "--release"]).args(&suite.build))?;
+            built.push(&suite.build);
+        }
+        for peer in &suite.peers {
+            compile(peer)?;
+        }
+    }
+    Ok(())
+}
+
+/// Compiles `lab/peers/NAME.c`, whose first line may name libraries: `// pkg-config: libibverbs`.
+fn compile(name: &str) -> Result<()> {
+    let source = format!("lab/peers/{name}.c");
+    let text = fs::read_to_string(&source).with_context(|| format!("cannot read {source}"))?;
+    let folder = format!("{FOLDER}/peers");
+    fs::create_dir_all(&folder)?;
+    let mut cc = cmd("cc", ["-O2", "-Wall", "-Werror", "-o", &format!("{folder}/{name}"), &source]);
+    if let Some(libraries) = text.lines().next().and_then(|line| line.strip_prefix("// pkg-config:")) {
+        let flags = output(cmd("pkg-config", ["--cflags", "--libs"]).args(libraries.split_whitespace()))?;
+        cc.args(flags.split_whitespace());
+    }
+    run(&mut cc)
+}
+
+/// The end of what the guest's kernel said.
+fn show_console(folder: &Path) {
+    let console = fs::read(folder.join("console")).unwrap_or_default();
+    let console = String::from_utf8_lossy(&console);
+    let lines: Vec<_> = console.lines().collect();
+    println!("{}", lines[lines.len().saturating_sub(25)..].join("\n"));
+}
