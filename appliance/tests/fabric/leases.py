@@ -224,6 +224,10 @@ def handles(w):
             (other.hello()[0], other.read(100, 6), other.write(100, b"!")),
             (0, (0, b"shared"), 3),
         )
+    quic = lambda who, key: QuicStreams(who, at[Endpoint.QUIC_MEM], b"FBMT", key).hello()
+    expect("another's attachment over quic", quic(CAROL, attach), (1, bytes(16)))
+    expect("the holder has no need of it", quic(ALICE, attach), (1, bytes(16)))
+    expect("nor the importer of the lease itself", quic(BOB, lease.lease_id), (1, bytes(16)))
     writer, _ = exported(rights=3)
     expect("anyone, with WRITE", len(w.call(CAROL, Op.LEASE_IMPORT_HANDLE, u128(writer))[1]), 20)
     attach = fields(w.call(BOB, Op.LEASE_IMPORT_HANDLE, u128(writer))[1], "u64", "u32", "u64")[0]

@@ -227,6 +227,23 @@ def perms(w):
     w.free(ALICE, lease)
 
 
+def strangers(w):
+    """Over QUIC a lease is there for its holder alone, though everybody is told its id."""
+    for kind in (MEM, BLOCK):
+        lease = w.lease(ALICE, 4096, kind)
+        listed = [e.lease_id for e in wire.active(w.call(BOB, Op.LEASE_LIST_ACTIVE)[1])]
+        expect("another's lease_id is listed", lease.lease_id in listed, True)
+        at = lease.endpoints[Endpoint.QUIC_BLOCK if kind == BLOCK else Endpoint.QUIC_MEM]
+        magic = b"FBBT" if kind == BLOCK else b"FBMT"
+        theirs = QuicStreams(BOB, at, magic, lease.lease_id)
+        expect("HELLO to another's lease", theirs.hello(), (INVALID_LEASE, bytes(16)))
+        expect("and the close", theirs.connection.gone(), True)
+        mine = QuicStreams(ALICE, at, magic, lease.lease_id)
+        expect("HELLO to one's own", (mine.hello()[0], mine.read(0, 1)), (0, (0, bytes(mine.unit))))
+        mine.close()
+        w.free(ALICE, lease)
+
+
 def revoked(w):
     """When CAP_REVOKE is answered nothing is served any more."""
     token = w.token(ALICE)

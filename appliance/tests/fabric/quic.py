@@ -77,6 +77,13 @@ class Connection:
                 if timer and time.monotonic() >= timer:
                     self.quic.handle_timer(time.monotonic())
 
+    def gone(self, patience=2):
+        """Whether the node closes the connection."""
+        try:
+            return self.until(lambda: False, patience)
+        except Closed:
+            return True
+
     def on(self, event):
         if isinstance(event, HandshakeCompleted):
             self.alpn = event.alpn_protocol

@@ -50,6 +50,7 @@ PARTS = {
         planes.same_bytes,
         lambda w: planes.same_bytes(w, BLOCK),
         planes.perms,
+        planes.strangers,
         planes.revoked,
         planes.pages,
         carriers.long_answers,

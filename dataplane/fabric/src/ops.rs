@@ -92,6 +92,7 @@ pub(crate) fn needs_journal(op: Op) -> bool {
         Op::EnrollRequest
             | Op::SchedulerFenceSet
             | Op::LeaseExportHandle
+            | Op::LeaseImportHandle
             | Op::LeaseRelocate
             | Op::CapRevoke
             | Op::LeaseAlloc

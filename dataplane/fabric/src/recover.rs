@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use berth_identity::{Identity, PublicKey};
-use berth_lease::{Generation, Lease, LeaseId, Leases, REMEMBERED, RegionId, Regions, RestoreError, Rights, Standing};
+use berth_lease::{
+    Generation, Lease, LeaseId, LeaseKey, Leases, REMEMBERED, RegionId, Regions, RestoreError, Rights, Standing,
+};
 use berth_port::{Nanos, Now};
 
 use crate::{
@@ -80,6 +82,9 @@ impl<H: Host> Node<H> {
                 rights: handle.rights,
                 expires: clock.mono(handle.expires),
             });
+        }
+        for ((handle, importer), key) in recovered.attachments {
+            node.leases.restore_attachment(handle, importer, LeaseKey(key));
         }
         Ok(Started { node, journal, seen: recovered.seen })
     }

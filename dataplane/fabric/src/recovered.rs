@@ -26,6 +26,8 @@ pub struct Recovered {
     pub seen: BTreeMap<u128, u64>,
     /// Exported handles, by id.
     pub handles: BTreeMap<u128, Handle>,
+    /// The keys of attachments, by handle and importer.
+    pub attachments: BTreeMap<(u128, u128), u64>,
 }
 
 /// A lease that did not end.
@@ -59,14 +61,14 @@ impl Recovered {
             }
             Record::Ended { lease } => {
                 self.leases.remove(&lease);
-                self.handles.retain(|_, handle| handle.lease != lease);
+                self.forget_handles(|handle| handle.lease == lease);
             }
             Record::LeaseRevoked { lease, at } => {
                 self.saw(at);
                 if let Some(lease) = self.leases.get_mut(&lease) {
                     lease.revoked = Some(at);
                 }
-                self.handles.retain(|_, handle| handle.lease != lease);
+                self.forget_handles(|handle| handle.lease == lease);
             }
             Record::LeaseFenced { lease } => {
                 if let Some(lease) = self.leases.get_mut(&lease) {
@@ -88,6 +90,11 @@ impl Recovered {
             Record::Exported(handle) => {
                 self.handles.insert(handle.handle, handle);
             }
+            Record::Imported { handle, importer, key } => {
+                if self.handles.contains_key(&handle) {
+                    self.attachments.insert((handle, importer), key);
+                }
+            }
         }
     }
 
@@ -96,7 +103,7 @@ impl Recovered {
     pub fn records(&mut self) -> Vec<Record> {
         let latest = self.latest;
         self.revoked_tokens.retain(|_, until| *until > latest);
-        self.handles.retain(|_, handle| handle.expires > latest);
+        self.forget_handles(|handle| handle.expires <= latest);
         self.leases.retain(|_, lease| lease.fenced || lease.revoked.is_none_or(|at| at + REMEMBERED > latest));
         let mut records = vec![Record::Started { epoch: self.epoch, at: latest }];
         records.extend(self.fence.map(|epoch| Record::FenceSet { epoch }));
@@ -109,7 +116,15 @@ impl Recovered {
             records.extend(fenced.then_some(Record::LeaseFenced { lease }));
         }
         records.extend(self.handles.values().copied().map(Record::Exported));
+        let imported = self.attachments.iter();
+        records.extend(imported.map(|(&(handle, importer), &key)| Record::Imported { handle, importer, key }));
         records
+    }
+
+    /// Forgets handles, and what was attached by them.
+    fn forget_handles(&mut self, gone: impl Fn(&Handle) -> bool) {
+        self.handles.retain(|_, handle| !gone(handle));
+        self.attachments.retain(|(handle, _), _| self.handles.contains_key(handle));
     }
 
     fn saw(&mut self, at: Nanos) {

@@ -55,13 +55,14 @@ fn a_handle_attaches_whom_it_is_for() {
     assert_eq!(read(&world, LeaseKey(imported.local_attach_id)), Ok(()));
     assert_eq!(world.ok(2, Op::LeaseImportHandle, 0, &[], &handle), result, "it is reusable");
 
-    // A restart keeps the handle, and the importer attaches again.
+    // A restart keeps the handle and what was attached by it.
     let recovered: Recovered = world.journal.iter().cloned().collect();
     let mut world = World::start(config(), world.regions.clone(), recovered, world.now, 8);
-    let again = LeaseImported::parse(&world.ok(2, Op::LeaseImportHandle, 0, &[], &handle)).unwrap();
-    assert_eq!(again.expires_at, START_SECS + 20);
+    let attached = LeaseKey(imported.local_attach_id);
+    assert_eq!(read(&world, attached), Ok(()));
+    assert_eq!(world.ok(2, Op::LeaseImportHandle, 0, &[], &handle), result);
     world.ok(1, Op::LeaseFree, 0, &[], &LeaseRef { lease_id: lease.0 }.to_vec());
-    assert_eq!(read(&world, LeaseKey(again.local_attach_id)), Err(Refusal::Unknown));
+    assert_eq!(read(&world, attached), Err(Refusal::Unknown));
     assert_eq!(world.refused(2, Op::LeaseImportHandle, 0, &[], &handle), Status::ResourceNotFound);
 }
 

@@ -226,6 +226,10 @@ fn records_add_up_and_a_snapshot_adds_up_to_the_same() {
         Record::Exported(handle(31, 21)),
         Record::Exported(handle(32, 22)),
         Record::Exported(handle(33, 23)),
+        Record::Imported { handle: 31, importer: 5, key: 41 },
+        Record::Imported { handle: 31, importer: 6, key: 42 },
+        Record::Imported { handle: 32, importer: 5, key: 43 },
+        Record::Imported { handle: 34, importer: 5, key: 44 },
         Record::LeaseRevoked { lease: 22, at: Nanos(30) },
         Record::LeaseFenced { lease: 22 },
         Record::Ended { lease: 23 },
@@ -242,6 +246,7 @@ fn records_add_up_and_a_snapshot_adds_up_to_the_same() {
     assert_eq!((state.leases[&21].grant.expires, state.leases[&21].revoked), (Nanos(200), None));
     assert_eq!((state.leases[&22].revoked, state.leases[&22].fenced), (Some(Nanos(30)), true));
     assert_eq!(state.handles.keys().collect::<Vec<_>>(), [&31]);
+    assert_eq!(state.attachments, [((31, 5), 41), ((31, 6), 42)].into());
     assert_eq!(state.revoked_tokens, [(3, Nanos(330))].into());
     assert_eq!(state.seen, [(2, 8)].into());
     assert_eq!(state.records().into_iter().collect::<Recovered>(), state);

@@ -23,6 +23,7 @@ pub(crate) enum Event {
     Denied,
     Busy,
     StorageFailed,
+    NotTheirs,
     Malformed,
     Received,
     BytesRead,
@@ -31,7 +32,7 @@ pub(crate) enum Event {
 }
 
 /// The counters' names, in the order of [`Event`].
-const NAMES: [&str; 19] = [
+const NAMES: [&str; 20] = [
     "read",
     "written",
     "greeted",
@@ -46,6 +47,7 @@ const NAMES: [&str; 19] = [
     "denied",
     "busy",
     "storage_failed",
+    "not_theirs",
     "malformed",
     "received",
     "bytes_read",

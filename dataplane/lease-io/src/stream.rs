@@ -1,6 +1,6 @@
 //! FBMT and FBBT: bytes in, bytes out (profile, decision 21).
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use berth_lease::{Access, LeaseId, Op, Regions, Table};
 use berth_port::Nanos;
@@ -39,9 +39,19 @@ pub struct Stream {
     regions: Regions,
     totals: Arc<Totals>,
     lease: Option<Lease>,
+    peer: Option<Peer>,
     /// A block access that has been started.
     pending: Option<Pending>,
     closed: bool,
+}
+
+/// Which leases the peer may greet, where the carrier knows who it is.
+struct Peer(Box<dyn Fn(LeaseId) -> bool + Send + Sync>);
+
+impl fmt::Debug for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Peer")
+    }
 }
 
 /// What HELLO settled.
@@ -94,10 +104,16 @@ enum Turn {
 }
 
 impl Stream {
-    /// A new connection to the leases of `table`, whose bytes lie in `regions`.
+    /// A new connection to the leases of `table`, whose bytes lie in `regions`, for whoever knows a lease's id.
     pub fn new(kind: Kind, table: &Table, regions: &Regions, totals: Arc<Totals>) -> Self {
         let gate = Gate::new(table, regions);
-        Self { kind, gate, regions: regions.clone(), totals, lease: None, pending: None, closed: false }
+        Self { kind, gate, regions: regions.clone(), totals, lease: None, peer: None, pending: None, closed: false }
+    }
+
+    /// The same for a peer that has proved who it is: only the leases of which `is_of` says that they are the peer's.
+    #[must_use]
+    pub fn of(self, is_of: impl Fn(LeaseId) -> bool + Send + Sync + 'static) -> Self {
+        Self { peer: Some(Peer(Box::new(is_of))), ..self }
     }
 
     /// Another stream of the same connection, as QUIC has one for each operation, to the lease that this one greeted;
@@ -186,6 +202,11 @@ impl Stream {
         let id = LeaseId(hello.lease_id());
         let found = self.gate.look(&Lease { id, most: 0 }.ask(Op::Read, 0, 0, true), now);
         let ack = match &found {
+            Ok(_) if self.peer.as_ref().is_some_and(|peer| !peer.0(id)) => {
+                self.count(Event::NotTheirs);
+                self.closed = true;
+                refused(self.kind, IoStatus::InvalidLease)
+            }
             Ok(entry) => {
                 self.count(Event::Greeted);
                 self.lease = Some(Lease { id, most: entry.max_io.min(LONGEST) });

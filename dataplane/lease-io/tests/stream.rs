@@ -265,6 +265,22 @@ fn streams_of_one_connection_share_its_lease() {
 }
 
 #[test]
+fn a_known_peer_greets_its_own_leases_only() {
+    let node = Node::new();
+    let totals = Arc::<Totals>::default();
+    let new = |kind| Stream::new(kind, &node.table, &node.regions, totals.clone()).of(|lease| lease == MEMORY);
+    let (answers, _) = exchange(&mut new(Kind::Memory), &hello(Kind::Memory, MEMORY.0), NOW);
+    assert_eq!(answers[0].2[0], IoStatus::Ok as u8);
+    let refused = closes(&mut new(Kind::Block), &hello(Kind::Block, BLOCK.0));
+    assert_eq!(refused, [(Op::HelloAck, [&[IoStatus::InvalidLease as u8][..], &[0; 19]].concat())]);
+    let unknown = closes(&mut new(Kind::Block), &hello(Kind::Block, 5));
+    assert_eq!(unknown, refused, "it is as if there were no such lease");
+    let mut counted = Vec::new();
+    totals.report(&mut |name, value| counted.extend((value > 0).then_some((name, value))));
+    assert_eq!(counted, [("greeted", 1), ("unknown_lease", 1), ("not_theirs", 1), ("received", 3)]);
+}
+
+#[test]
 fn a_lease_with_more_than_streams_buffer_is_cut() {
     let mut node = Node::new();
     node.set(Entry { max_io: u32::MAX, ..memory() });

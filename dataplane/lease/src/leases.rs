@@ -419,10 +419,12 @@ impl Leases {
 
     /// An id whose key nothing has.
     fn draw(&self, random: &mut dyn FnMut() -> u128) -> Result<LeaseId, LeaseError> {
-        let free = |id: &LeaseId| {
-            id.is_usable() && !self.records.contains_key(&id.key()) && self.writer.get(id.key()).is_none()
-        };
+        let free = |id: &LeaseId| id.is_usable() && self.is_free(id.key());
         std::iter::repeat_with(|| LeaseId(random())).take(DRAWS).find(free).ok_or(LeaseError::Capacity)
+    }
+
+    fn is_free(&self, key: LeaseKey) -> bool {
+        !self.records.contains_key(&key) && self.writer.get(key).is_none()
     }
 
     fn check_quota(&self, holder: u128, bytes: u64) -> Result<(), LeaseError> {

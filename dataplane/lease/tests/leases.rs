@@ -375,6 +375,9 @@ fn handles_attach_with_their_own_rights_until_they_expire() {
     assert_eq!(import(&mut node, 0x99, BOB, at(2)), Ok(attachment));
     assert_eq!(import(&mut node, 0x99, BOB, at(3)), Ok(attachment), "it is reusable");
     let attached = LeaseId(0x77);
+    assert_eq!([BOB, ANN].map(|who| node.leases.is_of(attached, who)), [true, false]);
+    assert_eq!([BOB, ANN].map(|who| node.leases.is_of(id, who)), [false, true], "an importer has what it imported");
+    assert!(!node.leases.is_of(LeaseId(1 << 64 | 0x77), BOB), "only the key is the attachment's");
     assert_eq!(node.read(attached, at(3)), node.read(id, at(3)));
     assert_eq!(node.access(Op::Write, attached, 0, 1, at(3)), Err(Refusal::Denied));
     node.leases.renew(id, ANN, secs(100), at(5)).unwrap();
@@ -382,6 +385,7 @@ fn handles_attach_with_their_own_rights_until_they_expire() {
     assert_eq!(import(&mut node, 0x99, BOB, at(10)), Err(LeaseError::NotFound));
     assert_eq!(node.leases.tick(at(10)), []);
     assert_eq!(node.read(attached, at(10)), Err(Refusal::Unknown));
+    assert!(!node.leases.is_of(attached, BOB));
     assert_eq!(node.leases.handles().count(), 0);
 }
 
@@ -537,7 +541,15 @@ fn a_restart_restores_leases_at_their_bytes_and_raises_generations_of_memory() {
     let (lease, restored) = restore(fenced);
     assert_eq!(restored, Some(lease));
     assert!(again.leases.restore_handle(handle) && !again.leases.restore_handle(handle));
-    assert_eq!(again.leases.import(4, BOB, at(5), &mut || 66).unwrap().rights, 1);
+    let taken = |leases: &mut Leases, handle, who, key| !leases.restore_attachment(handle, who, LeaseKey(key));
+    assert!(again.leases.restore_attachment(4, BOB, LeaseKey(66)));
+    assert!(taken(&mut again.leases, 4, BOB, 67), "an importer has one");
+    assert!(taken(&mut again.leases, 4, ANN, 66) && taken(&mut again.leases, 4, ANN, kept.key().0));
+    assert!(taken(&mut again.leases, 4, ANN, 0) && taken(&mut again.leases, 5, ANN, 67));
+    assert!(again.leases.is_of(LeaseId(66), BOB));
+    let attachment = Attachment { key: LeaseKey(66), rights: 1, expires: at(10) };
+    assert_eq!(again.leases.import(4, BOB, at(5), &mut || unreachable!()), Ok(attachment));
+    assert_eq!(again.read(LeaseId(66), at(5)), again.read(kept, at(5)));
 
     assert_eq!(
         again.probe(kept.key()),

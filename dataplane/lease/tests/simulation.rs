@@ -87,8 +87,8 @@ struct Sim {
     readers: Vec<Reader>,
     known: BTreeMap<LeaseId, Known>,
     handles: BTreeMap<u128, Handle>,
-    /// Attachment: its handle.
-    attached: BTreeMap<LeaseId, u128>,
+    /// Attachment: its handle and importer.
+    attached: BTreeMap<LeaseId, (u128, u128)>,
     flights: Vec<Flight>,
     unanswered: Vec<Unanswered>,
     /// Who holds which granule, by region and first byte.
@@ -436,7 +436,11 @@ impl Sim {
                 assert!(sound, "{handle:?} attaches {presenter}");
                 let expires = handle.expires.min(self.known[&handle.lease].lease.expires);
                 assert_eq!((attachment.rights, attachment.expires), (handle.rights, expires));
-                self.attached.insert(LeaseId(attachment.key.0.into()), handle.id);
+                let id = LeaseId(attachment.key.0.into());
+                assert!(self.leases.is_of(id, presenter) && !self.leases.is_of(id, presenter + 1));
+                if !self.crashed_first() {
+                    self.attached.insert(id, (handle.id, presenter));
+                }
                 self.counts.attached += 1;
             }
             Err(refusal) => assert!(!sound || refusal == LeaseError::Capacity, "{handle:?}: {refusal}"),
@@ -502,7 +506,7 @@ impl Sim {
         let attachments: Vec<LeaseId> = self.attached.keys().copied().collect();
         let through = if self.chance(3) { self.rng.choice(attachments) } else { self.any_lease() };
         let Some(through) = through else { return };
-        let handle = self.attached.get(&through).map(|handle| self.handles[handle]);
+        let handle = self.attached.get(&through).map(|(handle, _)| self.handles[handle]);
         let id = handle.map_or(through, |handle| handle.lease);
         let known = &self.known[&id];
         let (lease, status) = (known.lease, known.status(self.now));
@@ -629,7 +633,6 @@ impl Sim {
         self.flights.clear();
         self.readers.clear();
         self.unanswered.clear();
-        self.attached.clear();
         self.regions = with_new_memory(&self.regions);
         self.now = self.now + self.secs(10);
         self.leases = Leases::new(CONFIG, self.regions.clone());
@@ -661,6 +664,10 @@ impl Sim {
         self.handles.retain(|_, handle| now < handle.expires && self.leases.get(handle.lease).is_some());
         for handle in self.handles.values() {
             assert!(self.leases.restore_handle(*handle));
+        }
+        self.attached.retain(|_, (handle, _)| self.handles.contains_key(handle));
+        for (id, (handle, importer)) in &self.attached {
+            assert!(self.leases.restore_attachment(*handle, *importer, id.key()));
         }
     }
 

@@ -98,8 +98,8 @@ async fn connection(incoming: Incoming, shared: &Arc<Shared>) {
     shared.counters.connections.add();
     match alpn {
         Alpn::Control => control(&connection, peer, shared).await,
-        Alpn::Memory => data(&connection, Kind::Memory, shared).await,
-        Alpn::Block => data(&connection, Kind::Block, shared).await,
+        Alpn::Memory => data(&connection, Kind::Memory, peer, shared).await,
+        Alpn::Block => data(&connection, Kind::Block, peer, shared).await,
     }
 }
 
@@ -174,18 +174,20 @@ async fn one_op(
 }
 
 /// A data connection: its first stream names the lease, the others carry an access each.
-async fn data(connection: &Connection, kind: Kind, shared: &Arc<Shared>) {
-    if greeted(connection, kind, shared).await.is_none() {
+async fn data(connection: &Connection, kind: Kind, peer: PublicKey, shared: &Arc<Shared>) {
+    if greeted(connection, kind, peer, shared).await.is_none() {
         shared.counters.connections_timed_out.add();
     }
     connection.close(VarInt::from_u32(0), b"");
 }
 
 /// `None` where the peer names no lease in time.
-async fn greeted(connection: &Connection, kind: Kind, shared: &Arc<Shared>) -> Option<()> {
+async fn greeted(connection: &Connection, kind: Kind, peer: PublicKey, shared: &Arc<Shared>) -> Option<()> {
     let deadline = Instant::now() + PATIENCE;
     let (mut send, mut receive) = timeout(PATIENCE, connection.accept_bi()).await.ok()?.ok()?;
-    let mut first = Stream::new(kind, &shared.table, &shared.regions, shared.data.clone());
+    let (node, peer) = (shared.clone(), peer.id().0);
+    let first = Stream::new(kind, &shared.table, &shared.regions, shared.data.clone());
+    let mut first = first.of(move |lease| node.node().leases().is_of(lease, peer));
     let mut pump = Pump::default();
     let named = |stream: &Stream| stream.sibling().is_some();
     let ends = (&mut receive, &mut send);

@@ -68,6 +68,15 @@ pub enum Record {
     },
     /// A handle to a lease was exported.
     Exported(Handle),
+    /// A handle was imported.
+    Imported {
+        /// The handle.
+        handle: u128,
+        /// Who imported it.
+        importer: u128,
+        /// The attachment's key.
+        key: u64,
+    },
 }
 
 /// A granted lease.
@@ -139,6 +148,7 @@ mod kind {
     pub(super) const ENROLLED: u8 = 9;
     pub(super) const SEEN: u8 = 10;
     pub(super) const EXPORTED: u8 = 11;
+    pub(super) const IMPORTED: u8 = 12;
 }
 
 /// A fixed-size field.
@@ -260,6 +270,7 @@ records! {
         FenceSet = FENCE_SET { epoch }
         Enrolled = ENROLLED { public_key }
         Seen = SEEN { sender, nonce }
+        Imported = IMPORTED { handle, importer, key }
     }
     structs {
         Granted = GRANTED

@@ -46,7 +46,6 @@ impl<H: Host> Node<H> {
         Ok(outcome.into())
     }
 
-    /// What an import yields lasts until the node restarts; the handle can then be imported again.
     pub(super) fn lease_import(&mut self, ask: &Ask<'_>) -> Reply {
         let LeaseImport { export_handle } = params(ask)?;
         let (presenter, host) = (ask.request.presenter, &mut self.host);
@@ -57,7 +56,12 @@ impl<H: Host> Node<H> {
             rights: Rights::from_bits(attachment.rights).ok_or(Status::InternalError)?,
             expires_at: self.clock.unix_secs(attachment.expires),
         };
-        Ok(Outcome::ok(imported.to_vec()))
+        let mut outcome = Outcome::default();
+        outcome.answer.result = imported.to_vec();
+        // Also where it was imported before: that may not be durable yet.
+        let (handle, key) = (export_handle, attachment.key.0);
+        outcome.journal.push(Record::Imported { handle, importer: presenter, key });
+        Ok(outcome.into())
     }
 
     pub(super) fn lease_relocate(&mut self, ask: &Ask<'_>) -> Reply {

@@ -15,7 +15,13 @@ const READ: u32 = 1;
 /// `RIGHT_WRITE` and `RIGHT_APPEND` of a handle.
 const CHANGE: u32 = 2 | 4;
 
-pub(super) type Handles = BTreeMap<u128, HandleRecord>;
+/// All handles, and what was attached by them.
+#[derive(Debug, Default)]
+pub(super) struct Handles {
+    by_id: BTreeMap<u128, HandleRecord>,
+    /// The importer of each attachment.
+    importers: BTreeMap<LeaseKey, u128>,
+}
 
 /// An exported handle (`LEASE_EXPORT_HANDLE`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,7 +91,7 @@ impl Leases {
         }
         let id = loop {
             let id = random();
-            if !self.handles.contains_key(&id) {
+            if !self.handles.by_id.contains_key(&id) {
                 break id;
             }
         };
@@ -96,16 +102,31 @@ impl Leases {
 
     /// Enters a handle of the journal; false where its lease does not live, or it is known.
     pub fn restore_handle(&mut self, handle: Handle) -> bool {
-        let known = self.get(handle.lease).is_some() && !self.handles.contains_key(&handle.id);
+        let known = self.get(handle.lease).is_some() && !self.handles.by_id.contains_key(&handle.id);
         if known {
             self.add_handle(handle);
         }
         known
     }
 
+    /// Enters an attachment of the journal; false where its handle is not there, or its key is taken.
+    pub fn restore_attachment(&mut self, handle: u128, importer: u128, key: LeaseKey) -> bool {
+        let Some(HandleRecord { handle, attachments }) = self.handles.by_id.get(&handle) else { return false };
+        !attachments.contains_key(&importer)
+            && LeaseId(key.0.into()).is_usable()
+            && self.is_free(key)
+            && self.attach(*handle, importer, key).is_ok()
+    }
+
+    /// Whether a presenter holds this lease, or imported this attachment.
+    pub fn is_of(&self, id: LeaseId, presenter: u128) -> bool {
+        let importer = || self.handles.importers.get(&id.key()).filter(|_| id.0 >> 64 == 0).copied();
+        self.get(id).map(|lease| lease.holder).or_else(importer) == Some(presenter)
+    }
+
     /// Every handle that has not expired.
     pub fn handles(&self) -> impl Iterator<Item = &Handle> {
-        self.handles.values().map(|record| &record.handle)
+        self.handles.by_id.values().map(|record| &record.handle)
     }
 
     /// Attaches an importer. Importing again gets the same attachment.
@@ -116,33 +137,39 @@ impl Leases {
         now: Nanos,
         random: &mut dyn FnMut() -> u128,
     ) -> Result<Attachment, LeaseError> {
-        let record = self.handles.get(&handle).filter(|record| now < record.handle.expires);
+        let record = self.handles.by_id.get(&handle).filter(|record| now < record.handle.expires);
         let HandleRecord { handle, attachments } = record.ok_or(LeaseError::NotFound)?;
         if handle.target != 0 && handle.target != presenter {
             return Err(LeaseError::NotHolder);
         }
         let lease = *self.get(handle.lease).ok_or(LeaseError::NotFound)?;
         self.usable(lease.id, lease.holder, now)?;
-        let Handle { id, rights, .. } = *handle;
         let expires = handle.expires.min(lease.expires);
-        let attached = |key| Attachment { key, rights, expires };
+        let attached = |key| Attachment { key, rights: handle.rights, expires };
         if let Some(key) = attachments.get(&presenter) {
             return Ok(attached(*key));
         }
         if attachments.len() >= MOST {
             return Err(LeaseError::Capacity);
         }
-        let key = self.draw(random)?.key();
-        let entry = self.attachment(handle, key).ok_or(LeaseError::NotFound)?;
+        let (handle, key) = (*handle, self.draw(random)?.key());
+        self.attach(handle, presenter, key)?;
+        Ok(Attachment { key, rights: handle.rights, expires })
+    }
+
+    /// Enters an attachment under a free key, and publishes it.
+    fn attach(&mut self, handle: Handle, importer: u128, key: LeaseKey) -> Result<(), LeaseError> {
+        let entry = self.attachment(&handle, key).ok_or(LeaseError::NotFound)?;
         self.writer.insert(&entry).map_err(|_| LeaseError::Capacity)?;
-        self.handles.get_mut(&id).expect("it was found").attachments.insert(presenter, key);
-        Ok(attached(key))
+        self.handles.by_id.get_mut(&handle.id).expect("it was found").attachments.insert(importer, key);
+        self.handles.importers.insert(key, importer);
+        Ok(())
     }
 
     fn add_handle(&mut self, handle: Handle) {
         self.records.get_mut(&handle.lease.key()).expect("its lease is known").handles.push(handle.id);
         self.deadlines.insert((handle.expires, Due::Handle(handle.id)));
-        self.handles.insert(handle.id, HandleRecord { handle, attachments: BTreeMap::new() });
+        self.handles.by_id.insert(handle.id, HandleRecord { handle, attachments: BTreeMap::new() });
     }
 
     /// What the table says of an attachment.
@@ -157,7 +184,7 @@ impl Leases {
     /// Publishes a change of a lease to its attachments.
     pub(super) fn publish_attachments(&mut self, lease: LeaseKey) {
         for handle in &self.records[&lease].handles {
-            let HandleRecord { handle, attachments } = &self.handles[handle];
+            let HandleRecord { handle, attachments } = &self.handles.by_id[handle];
             for key in attachments.values() {
                 if let Some(entry) = self.attachment(handle, *key) {
                     self.writer.update(&entry);
@@ -168,10 +195,11 @@ impl Leases {
 
     /// A handle has expired.
     pub(super) fn drop_handle(&mut self, handle: u128) {
-        let Some(HandleRecord { handle, attachments }) = self.handles.remove(&handle) else { return };
+        let Some(HandleRecord { handle, attachments }) = self.handles.by_id.remove(&handle) else { return };
         self.deadlines.remove(&(handle.expires, Due::Handle(handle.id)));
         for key in attachments.values() {
             self.writer.remove(*key);
+            self.handles.importers.remove(key);
         }
         if let Some(record) = self.records.get_mut(&handle.lease.key()) {
             record.handles.retain(|id| *id != handle.id);
