@@ -4,4 +4,5 @@
 
 pub mod fabric;
 pub mod net;
+pub mod rendezvous;
 pub mod rpc;

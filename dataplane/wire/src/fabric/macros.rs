@@ -106,7 +106,7 @@ macro_rules! codes {
         }
     )*};
 }
-pub(super) use codes;
+pub(crate) use codes;
 
 /// Defines a set of bits with their names and one-line meanings; other bits are refused where it is read.
 macro_rules! bits {

@@ -18,7 +18,7 @@ mod gpu;
 mod intent;
 mod inventory;
 mod lease;
-mod macros;
+pub(crate) mod macros;
 mod node;
 mod request;
 mod solicit;
