@@ -84,7 +84,7 @@ impl ImmForm {
     }
 }
 
-/// The IPv4 address that a GID stands for, as RoCEv2 maps it (`::ffff:a.b.c.d`).
+/// The IPv4 address that a GID stands for, as `RoCEv2` maps it (`::ffff:a.b.c.d`).
 pub fn gid_to_ipv4(gid: [u8; 16]) -> Option<Ipv4Addr> {
     Ipv6Addr::from(gid).to_ipv4_mapped()
 }
@@ -102,7 +102,7 @@ pub struct HostApi {
     pub qp_num: u32,
     /// The sender's memory; 0 where it has none to be written.
     pub rkey: u32,
-    /// The sender's RoCEv2 address.
+    /// The sender's `RoCEv2` address.
     pub addr: Ipv4Addr,
 }
 
