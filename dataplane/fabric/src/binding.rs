@@ -1,6 +1,6 @@
 //! Where a transport of its own joins leases: RDMA, NVMe-oF, SR-IOV, libfabric.
 
-use std::fmt::Debug;
+use std::fmt::{self, Debug};
 
 use berth_lease::{Generation, LeaseId, Rights, Span};
 use berth_port::Nanos;
@@ -27,7 +27,18 @@ pub trait Binding: Debug + Send {
     /// The kind that it serves.
     fn kind(&self) -> BindKind;
 
-    /// Connects a lease to the client that `client` describes, and appends that binding's TLVs to `out`.
+    /// Begins to connect a lease; returns what takes time, if anything does, such as finding the way to the client. That
+    /// is done without holding the node, and [`Binding::bind`] follows. Until then the client must reach nothing, and
+    /// [`Binding::teardown`] gives the attempt up.
+    ///
+    /// # Errors
+    /// The status to answer with.
+    fn prepare(&mut self, _lease: LeaseId, _client: Tlvs<'_>) -> Result<Option<Preparation>, Status> {
+        Ok(None)
+    }
+
+    /// Connects a lease to the client that `client` describes, and appends that binding's TLVs to `out`. Must not wait
+    /// for anybody.
     ///
     /// # Errors
     /// The status to answer with; the lease is then not connected.
@@ -52,3 +63,24 @@ pub trait Binding: Debug + Send {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the binding could not be torn down")]
 pub struct TeardownFailed;
+
+/// What a binding has to do before it can connect a lease.
+pub struct Preparation(Box<dyn FnOnce() + Send>);
+
+impl Preparation {
+    /// What is to be done.
+    pub fn new(work: impl FnOnce() + Send + 'static) -> Self {
+        Self(Box::new(work))
+    }
+
+    /// Does it; may take seconds.
+    pub fn run(self) {
+        (self.0)();
+    }
+}
+
+impl Debug for Preparation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Preparation")
+    }
+}

@@ -29,7 +29,7 @@ mod recovered;
 mod request;
 mod status;
 
-pub use binding::{Binding, BoundLease, TeardownFailed};
+pub use binding::{Binding, BoundLease, Preparation, TeardownFailed};
 pub use clock::Clock;
 pub use host::Host;
 pub use inventory::{Facts, Gpu, Tier, resource_id};

@@ -8,7 +8,7 @@ use std::{
 use berth_identity::{Enrolled, Enrolment, Identity, NodeId, PublicKey, Rates, token::Verifier};
 use berth_lease::{Event, LeaseId, Leases, Quiescence, Relocation, Status as Standing, Table};
 use berth_port::{Nanos, Now};
-use berth_wire::fabric::{BindKind, EndpointKind, Op, Perms, RevokeBroadcast, Status};
+use berth_wire::fabric::{BindKind, EndpointKind, Op, Perms, RevokeBroadcast, Status, Tlvs, Wire as _};
 
 use crate::{
     binding::Binding,
@@ -81,7 +81,7 @@ pub struct Node<H> {
     pub(crate) discovery: Discovery,
     rates: Rates<u128>,
     /// Work under way, by ticket.
-    pending: BTreeMap<u64, Waiting>,
+    pub(crate) pending: BTreeMap<u64, Waiting>,
     next_ticket: u64,
     /// How many works touch a lease's bytes: so long they are not leased again.
     pinned: BTreeMap<LeaseId, u32>,
@@ -89,7 +89,7 @@ pub struct Node<H> {
 }
 
 /// An op whose bytes are being worked on.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) enum Pending {
     /// The bytes of a new lease are being zeroed.
     Alloc(LeaseId),
@@ -99,6 +99,13 @@ pub(crate) enum Pending {
         /// Until when the source's bytes are kept, in Unix time.
         keep_until: Option<Nanos>,
     },
+    /// The way to a lease's client is being found.
+    Bind {
+        lease: LeaseId,
+        kind: BindKind,
+        /// The client's TLVs.
+        client: Vec<u8>,
+    },
 }
 
 impl Pending {
@@ -106,6 +113,7 @@ impl Pending {
         match *self {
             Self::Alloc(id) => [Some(id), None],
             Self::Relocate { relocation, .. } => [Some(relocation.src), Some(relocation.dst)],
+            Self::Bind { lease, .. } => [Some(lease), None],
         }
         .into_iter()
         .flatten()
@@ -113,8 +121,8 @@ impl Pending {
 }
 
 #[derive(Debug)]
-struct Waiting {
-    pending: Pending,
+pub(crate) struct Waiting {
+    pub(crate) pending: Pending,
     op: Op,
     carrier: Carrier,
     presenter: u128,
@@ -272,6 +280,7 @@ impl<H: Host> Node<H> {
     pub fn resume(&mut self, ticket: u64, work: Result<(), WorkFailed>, now: Now) -> Outcome {
         let waiting = self.pending.remove(&ticket).expect("a ticket is resumed once");
         let Waiting { pending, op, carrier, presenter } = waiting;
+        let leases = pending.leases();
         for id in pending.leases() {
             self.unpin(id);
         }
@@ -291,8 +300,16 @@ impl<H: Host> Node<H> {
                 }
                 Ok(self.relocated(&relocation, keep_until, work.is_ok(), now))
             }
+            Pending::Bind { lease, kind, .. } if work.is_err() => {
+                self.give_up(lease, kind);
+                Err(Status::InternalError)
+            }
+            Pending::Bind { lease, kind, client } => {
+                let client = Tlvs::parse(&client).expect("TLVs that were parsed");
+                self.connect(lease, kind, client, now.mono).map(Outcome::with)
+            }
         };
-        for id in pending.leases() {
+        for id in leases {
             self.release(id, now.mono);
         }
         self.done(op, outcome, carrier, presenter)
@@ -400,7 +417,7 @@ impl<H: Host> Node<H> {
         self.next_ticket += 1;
         let (carrier, presenter) = (request.carrier, request.presenter);
         self.pending.insert(ticket, Waiting { pending, op, carrier, presenter });
-        Work { ticket, quiescence, jobs }
+        Work { ticket, quiescence, jobs, prepare: None }
     }
 
     fn unpin(&mut self, id: LeaseId) {

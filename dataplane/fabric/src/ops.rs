@@ -105,7 +105,12 @@ pub(crate) fn needs_journal(op: Op) -> bool {
 impl Outcome {
     /// OK, with this result and no effect.
     fn ok(result: Vec<u8>) -> Step {
-        Step::Done(Self { answer: Answer { status: Status::Ok, result }, ..Self::default() })
+        Step::Done(Self::with(result))
+    }
+
+    /// The same, of an op whose work is done.
+    pub(crate) fn with(result: Vec<u8>) -> Self {
+        Self { answer: Answer { status: Status::Ok, result }, ..Self::default() }
     }
 }
 

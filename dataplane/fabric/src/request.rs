@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use berth_lease::{LeaseId, Quiescence, Regions, Span, Storage};
 use berth_wire::fabric::Status;
 
+use crate::binding::Preparation;
 use crate::journal::{Proxy, Record};
 
 /// How a request came.
@@ -78,7 +79,7 @@ impl Default for Answer {
     }
 }
 
-/// Work on bytes, for the host to do without holding the node: first wait, then do the jobs in order.
+/// Work, for the host to do without holding the node: first wait, then do the jobs in order, then prepare.
 #[derive(Debug)]
 pub struct Work {
     /// Names it to `Node::resume`.
@@ -87,6 +88,8 @@ pub struct Work {
     pub quiescence: Option<Quiescence>,
     /// What to do.
     pub jobs: Vec<Job>,
+    /// What a binding has to do, which may block.
+    pub prepare: Option<Preparation>,
 }
 
 /// One piece of work on bytes. Spans of block regions are multiples of 512 bytes.

@@ -9,7 +9,9 @@ use std::{
     time::Duration,
 };
 
-use berth_fabric::{Binding, BoundLease, Carrier, Recovered, Request, Step, TeardownFailed, journal::Record};
+use berth_fabric::{
+    Binding, BoundLease, Carrier, Preparation, Recovered, Request, Step, TeardownFailed, WorkFailed, journal::Record,
+};
 use berth_lease::{Generation, LeaseId, RegionId, Rights, Span, Status as Standing};
 use berth_port::Nanos;
 use berth_wire::fabric::{
@@ -26,6 +28,9 @@ struct Told {
     torn_down: Vec<LeaseId>,
     stuck: bool,
     ticks: u64,
+    /// Clients must be looked for first.
+    far: bool,
+    found: bool,
 }
 
 /// RDMA without a device.
@@ -37,11 +42,18 @@ impl Binding for Rdma {
         BindKind::Rdma
     }
 
+    fn prepare(&mut self, _: LeaseId, _: Tlvs<'_>) -> Result<Option<Preparation>, Status> {
+        let told = self.0.clone();
+        let far = told.lock().unwrap().far;
+        Ok(far.then(|| Preparation::new(move || told.lock().unwrap().found = true)))
+    }
+
     fn bind(&mut self, lease: &BoundLease, client: Tlvs<'_>, out: &mut Vec<u8>) -> Result<(), Status> {
         let peer = client.iter().find_map(|tlv| ClientTlv::read(tlv).ok().flatten()).ok_or(Status::InvalidParams)?;
         let ClientTlv::RdmaPeer { psn, .. } = peer else { return Err(Status::InvalidParams) };
         let mut told = self.0.lock().unwrap();
         assert!(told.bound.insert(lease.id), "it was torn down first");
+        assert_eq!(told.far, told.found, "the client was looked for");
         told.last = Some(*lease);
         BindingTlv::RdmaRkey(7).write(out);
         BindingTlv::RdmaPsn(psn + 1).write(out);
@@ -154,6 +166,45 @@ fn a_binding_is_ticked_and_its_counters_are_the_nodes() {
         }
     });
     assert_eq!(ticks, Some(2));
+}
+
+/// Looking for a client takes time, and the node goes on meanwhile.
+#[test]
+fn what_takes_time_is_done_without_the_node() {
+    let (mut world, told) = world();
+    told.lock().unwrap().far = true;
+    let token = world.token(1, ALL);
+    let [first, second] = [(); 2].map(|()| world.alloc_under(1, ResourceType::Mem, 4096, &token));
+    let begin = |world: &mut World, lease| {
+        let (op, source, params) = (Op::LeaseBind.code(), "127.0.0.1:1".parse().unwrap(), bind(lease, 2));
+        let (carrier, presenter) = (Carrier::Quic, identity(1).id().0);
+        let request = Request { carrier, presenter, source, op, resource: 0, token: &token, params: &params };
+        let Step::Work(work) = world.node.request(&request, world.now) else { panic!("it was done at once") };
+        work
+    };
+    let work = begin(&mut world, first);
+    assert_eq!(world.refused(1, Op::LeaseBind, 0, &token, &bind(first, 2)), Status::ResourceBusy, "once at a time");
+    assert_eq!(told.lock().unwrap().bound, BTreeSet::new());
+    work.prepare.unwrap().run();
+    let outcome = world.node.resume(work.ticket, Ok(()), world.now);
+    assert_eq!(outcome.answer.status, Status::Ok);
+    assert_ne!(outcome.answer.result, []);
+    assert_eq!(told.lock().unwrap().bound, BTreeSet::from([first]));
+
+    let work = begin(&mut world, second);
+    world.ok(1, Op::LeaseFree, 0, &[], &of(second));
+    assert_eq!(world.node.resources()[0].available, (1 << 20) - 8192, "its bytes are not another's yet");
+    work.prepare.unwrap().run();
+    let outcome = world.node.resume(work.ticket, Ok(()), world.now);
+    assert_eq!((outcome.answer.status, outcome.answer.result), (Status::LeaseExpired, vec![]));
+    assert_eq!(told.lock().unwrap().bound, BTreeSet::from([first]));
+    assert_eq!(told.lock().unwrap().torn_down.last(), Some(&second), "what was prepared is given up");
+    assert_eq!(world.node.resources()[0].available, (1 << 20) - 4096);
+
+    let work = begin(&mut world, first);
+    let outcome = world.node.resume(work.ticket, Err(WorkFailed), world.now);
+    assert_eq!(outcome.answer.status, Status::InternalError);
+    assert_eq!(told.lock().unwrap().bound, BTreeSet::new());
 }
 
 /// What the client wrote through its transport before a move is answered must be in the copy.

@@ -13,7 +13,10 @@ use berth_journal::{Journal, Ticket};
 use berth_lease::{Quiescence, Regions, Storage, Table};
 use berth_lease_io::Totals;
 use berth_wire::fabric::{Bytes, Response, RevokeBroadcast, Status, Wire as _};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::{
+    sync::{Semaphore, mpsc},
+    task::spawn_blocking,
+};
 
 use crate::{
     clock::Clock,
@@ -135,6 +138,10 @@ impl Shared {
                     Ok(()) => work(&asked.jobs, &self.regions).await,
                     Err(_) => Err(WorkFailed),
                 };
+                if let Some(prepare) = asked.prepare {
+                    // Where it panics, the node finds nothing prepared.
+                    let _ = spawn_blocking(|| prepare.run()).await;
+                }
                 let mut node = self.node();
                 let outcome = node.resume(asked.ticket, done, self.clock.now());
                 self.settle(outcome)

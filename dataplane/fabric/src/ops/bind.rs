@@ -1,10 +1,16 @@
 //! LEASE_BIND: transports of their own.
 
 use berth_lease::{LeaseId, Status as Standing};
-use berth_wire::fabric::{BindKind, LeaseBind, Perms, Status};
+use berth_port::Nanos;
+use berth_wire::fabric::{BindKind, LeaseBind, Op, Perms, Status, Tlvs};
 
 use super::{Ask, Reply, params};
-use crate::{binding::BoundLease, host::Host, node::Node, request::Outcome};
+use crate::{
+    binding::BoundLease,
+    host::Host,
+    node::{Node, Pending},
+    request::{Outcome, Work},
+};
 
 impl<H: Host> Node<H> {
     /// Connects a lease to its holder; where it is connected already, that connection is torn down first.
@@ -24,21 +30,67 @@ impl<H: Host> Node<H> {
         if !granted.covers(self.lease_resource(&lease)) {
             return Err(Status::InsufficientPerm);
         }
-        let bytes = Self::reach(&lease).ok_or(Status::InvalidParams)?;
+        if Self::reach(&lease).is_none() {
+            return Err(Status::InvalidParams);
+        }
+        if self.is_being_bound(id, kind) {
+            return Err(Status::ResourceBusy);
+        }
         if self.bound.contains(&(id, kind)) {
             self.bindings[binding].teardown(id).map_err(|_| Status::ResourceBusy)?;
             self.bound.remove(&(id, kind));
         }
-        let bound = BoundLease {
-            id,
-            generation: lease.generation,
-            rights: lease.rights,
-            bytes,
-            first: lease.first.min(lease.len),
+        let Some(prepare) = self.bindings[binding].prepare(id, client)? else {
+            return self.connect(id, kind, client, ask.now.mono).map(Outcome::ok);
         };
-        let mut tlvs = Vec::new();
-        self.bindings[binding].bind(&bound, client, &mut tlvs)?;
-        self.bound.insert((id, kind));
-        Ok(Outcome::ok(tlvs))
+        let pending = Pending::Bind { lease: id, kind, client: client.as_bytes().to_vec() };
+        let work = self.work(pending, None, Vec::new(), Op::LeaseBind, &ask.request);
+        Ok(Work { prepare: Some(prepare), ..work }.into())
+    }
+
+    /// Connects a lease whose client can be reached by now; returns the binding's TLVs.
+    pub(crate) fn connect(
+        &mut self,
+        id: LeaseId,
+        kind: BindKind,
+        client: Tlvs<'_>,
+        now: Nanos,
+    ) -> Result<Vec<u8>, Status> {
+        let binding = self.bindings.iter().position(|binding| binding.kind() == kind).ok_or(Status::UnsupportedOp)?;
+        let connected = match (self.leases.query(id, now), self.leases.get(id).copied()) {
+            (Some((Standing::Active, _)), Some(lease)) => {
+                Self::reach(&lease).ok_or(Status::InvalidParams).and_then(|bytes| {
+                    let bound = BoundLease {
+                        id,
+                        generation: lease.generation,
+                        rights: lease.rights,
+                        bytes,
+                        first: lease.first.min(lease.len),
+                    };
+                    let mut tlvs = Vec::new();
+                    self.bindings[binding].bind(&bound, client, &mut tlvs).map(|()| tlvs)
+                })
+            }
+            // It ended while its client was looked for.
+            _ => Err(Status::LeaseExpired),
+        };
+        if connected.is_ok() {
+            self.bound.insert((id, kind));
+        } else {
+            self.give_up(id, kind);
+        }
+        connected
+    }
+
+    /// Forgets what was prepared for a lease that is not connected.
+    pub(crate) fn give_up(&mut self, id: LeaseId, kind: BindKind) {
+        for binding in self.bindings.iter_mut().filter(|binding| binding.kind() == kind) {
+            // Whatever is left of it, the client has no key to any byte.
+            let _ = binding.teardown(id);
+        }
+    }
+
+    fn is_being_bound(&self, id: LeaseId, kind: BindKind) -> bool {
+        self.pending.values().any(|waiting| matches!(&waiting.pending, Pending::Bind { lease, kind: other, .. } if (*lease, *other) == (id, kind)))
     }
 }
