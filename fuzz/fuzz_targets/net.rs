@@ -16,6 +16,7 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
         ],
         vlan: (flags & 1 != 0).then_some(7),
         udp_port: 4700,
+        udp_checksums: true,
         mtu: 1500,
         neighbours: Vec::new(),
     });

@@ -48,6 +48,9 @@ pub struct HostConfig {
     pub vlan: Option<u16>,
     /// The UDP port it serves and sends from.
     pub udp_port: u16,
+    /// Whether datagrams carry UDP checksums. A protocol with a check of its own does without (RFC 6936): none is sent,
+    /// and over IPv6, too, a datagram without one is taken. One that comes is verified in any case.
+    pub udp_checksums: bool,
     /// The longest IP packet, in bytes.
     pub mtu: usize,
     /// Neighbours that are known beforehand and never asked for.
@@ -61,6 +64,7 @@ pub struct Host {
     pub(crate) interfaces: Vec<Interface>,
     pub(crate) vlan: Option<u16>,
     pub(crate) udp_port: u16,
+    pub(crate) udp_checksums: bool,
     pub(crate) mtu: usize,
     pub(crate) neighbours: Neighbours,
 }
@@ -78,6 +82,7 @@ impl Host {
             interfaces: config.interfaces.clone(),
             vlan: config.vlan,
             udp_port: config.udp_port,
+            udp_checksums: config.udp_checksums,
             mtu: config.mtu,
             neighbours: Neighbours::new(&config.neighbours, shared.clone()),
         }
@@ -87,6 +92,11 @@ impl Host {
     pub fn local_addr(&self) -> SocketAddr {
         let address = self.interfaces.first().map_or(IpAddr::from([0, 0, 0, 0]), |i| i.address);
         SocketAddr::new(address, self.udp_port)
+    }
+
+    /// The longest IP packet, in bytes.
+    pub fn mtu(&self) -> usize {
+        self.mtu
     }
 
     /// The longest UDP payload that fits the MTU whichever of the host's address families carries it, in bytes.

@@ -36,10 +36,10 @@ pub struct Datagram {
     pub capacity: usize,
     /// Who sent it.
     pub peer: SocketAddr,
-    /// Where the IP header starts.
-    pub(crate) ip: usize,
-    /// Where the UDP header starts.
-    pub(crate) udp: usize,
+    /// Where the IP header starts in the frame, in bytes.
+    pub ip: usize,
+    /// Where the UDP header starts in the frame, in bytes.
+    pub udp: usize,
 }
 
 /// Which checksums the device has already found right.
@@ -256,8 +256,8 @@ impl Host {
         let (header, payload) = UdpHeader::parse(&buf[body.clone()])?;
         let segment = &buf[body.start..body.start + usize::from(header.len())];
         match header.checksum() {
-            // RFC 768: the sender computed none. RFC 8200 section 8.1 forbids that over IPv6.
-            0 if source.is_ipv4() => {}
+            // RFC 768: the sender computed none. RFC 8200 section 8.1 forbids that over IPv6 to most protocols.
+            0 if source.is_ipv4() || !self.udp_checksums => {}
             0 => return Err(Drop::Checksum),
             _ if verified.udp => {}
             _ => {

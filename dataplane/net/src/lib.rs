@@ -11,14 +11,18 @@
 //! route(peer) -> Route         write a payload behind `Route::header_len`, then `seal` writes the headers
 //! solicit(peer) -> len         a request for a neighbour that `route` did not know
 //! ```
+//!
+//! A [`Transport`] makes datagrams the frames of a service; [`Udp`] is the one that adds nothing.
 #![forbid(unsafe_code)]
 
 mod host;
 mod inbound;
 mod neighbours;
 mod outbound;
+mod transport;
 
 pub use host::{Host, HostConfig, Interface};
 pub use inbound::{Datagram, Drop, Outcome, Verified};
 pub use neighbours::SharedNeighbours;
 pub use outbound::{NoRoute, Route, Sealed};
+pub use transport::{Answer, Taken, Transport, Udp};

@@ -65,7 +65,8 @@ fn ip_len(address: IpAddr) -> usize {
 impl Host {
     /// Turns the frame of a received datagram into its answer: `payload_len` bytes, already at the payload's place.
     ///
-    /// With `offload` the UDP checksum field is left as the sum of the pseudo-header, for the device to complete.
+    /// With `offload` the UDP checksum field is left as the sum of the pseudo-header, for the device to complete; unless
+    /// there is none, see [`crate::HostConfig::udp_checksums`].
     ///
     /// # Panics
     /// If the answer exceeds [`Datagram::capacity`], or `buf` is not the datagram's frame.
@@ -80,7 +81,7 @@ impl Host {
             ipv6: datagram.peer.is_ipv6(),
         };
         self.turn_round(buf, datagram.ip, datagram.udp, UdpHeader::LEN + payload_len);
-        write_udp(&mut buf[..sealed.len], header, sealed, offload);
+        self.write_udp(&mut buf[..sealed.len], header, sealed, offload);
         sealed
     }
 
@@ -128,7 +129,7 @@ impl Host {
             (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => {}
         }
         let header = UdpHeader::new(self.udp_port, route.peer.port(), payload_len);
-        write_udp(&mut buf[..sealed.len], header, sealed, offload);
+        self.write_udp(&mut buf[..sealed.len], header, sealed, offload);
         sealed
     }
 
@@ -196,26 +197,28 @@ impl Host {
         message.header.set_checksum(pseudo.bytes(message.as_bytes()).bytes(options).checksum());
         fixed.copy_from_slice(message.as_bytes());
     }
+
+    /// Writes the UDP header of a frame whose IP header is in place, with its checksum.
+    #[inline]
+    fn write_udp(&self, frame: &mut [u8], mut header: UdpHeader, sealed: Sealed, offload: bool) {
+        let (ip, udp) = (sealed.link_len, sealed.link_len + sealed.ip_len);
+        if self.udp_checksums {
+            // Source and destination lie side by side: RFC 791 section 3.1, RFC 8200 section 3.
+            let addresses = if sealed.ipv6 { ip + 8..ip + 40 } else { ip + 12..ip + 20 };
+            let pseudo = Sum::default().word(u16::from(IpProtocol::UDP.0)).word(header.len()).bytes(&frame[addresses]);
+            header.set_checksum(if offload {
+                pseudo.folded()
+            } else {
+                // RFC 768: a computed checksum of zero is sent as all ones.
+                match pseudo.bytes(header.as_bytes()).bytes(&frame[udp + UdpHeader::LEN..]).checksum() {
+                    0 => 0xffff,
+                    checksum => checksum,
+                }
+            });
+        }
+        frame[udp..udp + UdpHeader::LEN].copy_from_slice(header.as_bytes());
+    }
 }
 
 /// An NDP packet with one link-layer option, in bytes.
 const SOLICITATION: usize = Ipv6Header::LEN + NdpMessage::LEN + LinkLayerOption::LEN;
-
-/// Writes the UDP header of a frame whose IP header is in place, with its checksum.
-#[inline]
-fn write_udp(frame: &mut [u8], mut header: UdpHeader, sealed: Sealed, offload: bool) {
-    let (ip, udp) = (sealed.link_len, sealed.link_len + sealed.ip_len);
-    // Source and destination lie side by side: RFC 791 section 3.1, RFC 8200 section 3.
-    let addresses = if sealed.ipv6 { ip + 8..ip + 40 } else { ip + 12..ip + 20 };
-    let pseudo = Sum::default().word(u16::from(IpProtocol::UDP.0)).word(header.len()).bytes(&frame[addresses]);
-    header.set_checksum(if offload {
-        pseudo.folded()
-    } else {
-        // RFC 768: a computed checksum of zero is sent as all ones.
-        match pseudo.bytes(header.as_bytes()).bytes(&frame[udp + UdpHeader::LEN..]).checksum() {
-            0 => 0xffff,
-            checksum => checksum,
-        }
-    });
-    frame[udp..udp + UdpHeader::LEN].copy_from_slice(header.as_bytes());
-}

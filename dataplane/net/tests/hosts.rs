@@ -27,6 +27,7 @@ fn config(host: u8, vlan: Option<u16>) -> HostConfig {
         ],
         vlan,
         udp_port: 4700,
+        udp_checksums: true,
         mtu: 1500,
         neighbours: Vec::new(),
     }

@@ -5,4 +5,5 @@
 pub mod fabric;
 pub mod net;
 pub mod rendezvous;
+pub mod roce;
 pub mod rpc;

@@ -11,7 +11,7 @@ use std::{
 };
 
 use berth_dpdk_sys as sys;
-use berth_net::{Host, HostConfig, Interface, SharedNeighbours};
+use berth_net::{Host, HostConfig, Interface, SharedNeighbours, Transport, Udp};
 use berth_port::BURST;
 use berth_wire::net::{EthernetHeader, MacAddr, VlanTag};
 
@@ -20,7 +20,7 @@ use crate::{
     error::{Errno, Error},
     port::DpdkPort,
     rings::Rings,
-    unmap::Bursts,
+    unmap::{Bursts, Registered},
 };
 
 /// Names pools, so that one that stays behind its device cannot be in the way of the next.
@@ -80,17 +80,28 @@ const MIN_ROOM: u32 = 2048;
 /// The kernel frees an AF_XDP binding some time after its socket is closed; until then a new one is refused as busy.
 const XDP_REBIND: Duration = Duration::from_secs(2);
 
-/// Opens a device and returns its ports, one per queue.
+/// Opens a device and returns its ports, one per queue, which speak UDP.
+///
+/// See [`open_speaking`].
+pub fn open(eal: Eal, config: &PortConfig) -> Result<Vec<DpdkPort>, Error> {
+    open_speaking(eal, config, || Udp)
+}
+
+/// Opens a device and returns its ports, one per queue, each with the protocol over UDP that `transport` makes for it.
 ///
 /// The link need not be up yet: a memif server has one when its client comes. See [`DpdkPort::wait_link`].
 ///
 /// A queue that another process has just left over AF_XDP is waited for. Closed by this process, it stays bound until
 /// the process ends: DPDK 22.11's driver does not close its socket.
-pub fn open(_eal: Eal, config: &PortConfig) -> Result<Vec<DpdkPort>, Error> {
+pub fn open_speaking<T: Transport>(
+    _eal: Eal,
+    config: &PortConfig,
+    mut transport: impl FnMut() -> T,
+) -> Result<Vec<DpdkPort<T>>, Error> {
     check(config)?;
     let started = Instant::now();
     loop {
-        match open_once(config) {
+        match open_once(config, &mut transport) {
             Err(Error::Setup { .. }) if config.device.starts_with("net_af_xdp") && started.elapsed() < XDP_REBIND => {
                 std::thread::sleep(Duration::from_millis(100));
             }
@@ -99,7 +110,7 @@ pub fn open(_eal: Eal, config: &PortConfig) -> Result<Vec<DpdkPort>, Error> {
     }
 }
 
-fn open_once(config: &PortConfig) -> Result<Vec<DpdkPort>, Error> {
+fn open_once<T: Transport>(config: &PortConfig, transport: &mut impl FnMut() -> T) -> Result<Vec<DpdkPort<T>>, Error> {
     // Declared before the lock, so dropped after it: taking a device down takes the lock again.
     let mut device;
     let _control = CONTROL.lock().unwrap_or_else(PoisonError::into_inner);
@@ -113,8 +124,8 @@ fn open_once(config: &PortConfig) -> Result<Vec<DpdkPort>, Error> {
         .map_err(|errno| Error::Probe { device: config.device.clone(), errno })?;
     let port = port_id(&c_name).ok_or(Error::Probe { device: config.device.clone(), errno: Errno(libc::ENODEV) })?;
     device = Device::new(port, name);
-    let host = start(&mut device, config)?;
-    Ok(ports(device, config, &host))
+    let host = start(&mut device, config, T::UDP_CHECKSUMS)?;
+    Ok(ports(device, config, &host, transport))
 }
 
 pub(crate) fn c_string(text: &str) -> Result<CString, Error> {
@@ -221,7 +232,9 @@ impl Device {
 const USUAL_MTU: u32 = 1500;
 
 /// Configures and starts a device. The caller holds CONTROL.
-pub(crate) fn start(device: &mut Device, config: &PortConfig) -> Result<HostConfig, Error> {
+///
+/// Without `udp_checksums` the device is asked for none.
+pub(crate) fn start(device: &mut Device, config: &PortConfig, udp_checksums: bool) -> Result<HostConfig, Error> {
     let info = device.info()?;
     let most = info.max_rx_queues.min(info.max_tx_queues);
     if config.queues == 0 || config.queues > most {
@@ -240,8 +253,8 @@ pub(crate) fn start(device: &mut Device, config: &PortConfig) -> Result<HostConf
         conf.rxmode.mtu = conf.rxmode.mtu.min(USUAL_MTU);
     }
     conf.rxmode.offloads = info.rx_offload_capa & (sys::BERTH_RX_OFFLOAD_IPV4_CKSUM | sys::BERTH_RX_OFFLOAD_UDP_CKSUM);
-    conf.txmode.offloads =
-        info.tx_offload_capa & (sys::BERTH_TX_OFFLOAD_UDP_CKSUM | sys::BERTH_TX_OFFLOAD_MBUF_FAST_FREE);
+    let udp = if udp_checksums { sys::BERTH_TX_OFFLOAD_UDP_CKSUM } else { 0 };
+    conf.txmode.offloads = info.tx_offload_capa & (udp | sys::BERTH_TX_OFFLOAD_MBUF_FAST_FREE);
     let rss = info.flow_type_rss_offloads & sys::BERTH_RSS_IP_UDP;
     if config.queues > 1 && rss != 0 {
         conf.rxmode.mq_mode = sys::rte_eth_rx_mq_mode_RTE_ETH_MQ_RX_RSS;
@@ -295,18 +308,33 @@ pub(crate) fn start(device: &mut Device, config: &PortConfig) -> Result<HostConf
         interfaces: config.addresses.iter().map(|&(address, prefix)| Interface { address, prefix }).collect(),
         vlan: config.vlan,
         udp_port: if config.udp_port == 0 { dynamic_port(port) } else { config.udp_port },
+        udp_checksums,
         mtu: usize::from(config.mtu),
         neighbours: config.neighbours.clone(),
     })
 }
 
+/// One queue pair of a started device.
+pub(crate) struct Queue {
+    pub(crate) device: Arc<Device>,
+    pub(crate) number: u16,
+    pub(crate) bursts: Option<Registered>,
+    pub(crate) pool: *mut sys::rte_mempool,
+}
+
 /// A port for each queue of a started device.
-pub(crate) fn ports(device: Device, config: &PortConfig, host: &HostConfig) -> Vec<DpdkPort> {
+pub(crate) fn ports<T: Transport>(
+    device: Device,
+    config: &PortConfig,
+    host: &HostConfig,
+    transport: &mut impl FnMut() -> T,
+) -> Vec<DpdkPort<T>> {
     let (device, shared) = (Arc::new(device), SharedNeighbours::default());
     let memif = device.name.starts_with("net_memif");
-    let port = |queue| {
-        let pool = device.pools[usize::from(queue)];
-        DpdkPort::new(device.clone(), queue, memif.then(Bursts::register), pool, Host::sharing(host, &shared))
+    let port = |number| {
+        let pool = device.pools[usize::from(number)];
+        let queue = Queue { device: device.clone(), number, bursts: memif.then(Bursts::register), pool };
+        DpdkPort::new(queue, Host::sharing(host, &shared), transport())
     };
     (0..config.queues).map(port).collect()
 }

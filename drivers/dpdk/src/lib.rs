@@ -35,7 +35,7 @@ mod port;
 mod rings;
 mod unmap;
 
-pub use device::{PortConfig, open};
+pub use device::{PortConfig, open, open_speaking};
 pub use eal::{Eal, EalConfig, Memory};
 pub use error::{Errno, Error};
 pub use port::DpdkPort;

@@ -9,10 +9,16 @@ use std::{
 
 use arrayvec::ArrayVec;
 use berth_dpdk_sys as sys;
-use berth_net::{Drop as Reason, Host, NoRoute, Outcome};
+use berth_net::{Answer, Drop as Reason, Host, NoRoute, Outcome, Transport, Udp};
 use berth_port::{BURST, Frame, Nanos, Port, PostError, Verdict};
 
-use crate::{device::Device, eal::register_thread, error::Error, mbuf::Mbuf, unmap::Registered};
+use crate::{
+    device::{Device, Queue},
+    eal::register_thread,
+    error::Error,
+    mbuf::Mbuf,
+    unmap::Registered,
+};
 
 /// Frames that wait for the device; two bursts, so that answers and posted frames do not starve each other.
 const TX_QUEUE: usize = 2 * BURST;
@@ -21,15 +27,16 @@ const TX_TRIES: usize = 8;
 /// How many polls one reading of the clock serves. Neighbours age in seconds, and are asked again after 100 ms.
 const CLOCK_POLLS: u32 = 64;
 
-/// One queue pair of a DPDK device, speaking UDP.
+/// One queue pair of a DPDK device, speaking UDP or a protocol over it.
 #[derive(Debug)]
-pub struct DpdkPort {
+pub struct DpdkPort<T = Udp> {
     device: Arc<Device>,
     queue: u16,
     /// Set where the peer's memory can be unmapped at any time.
     bursts: Option<Registered>,
     pool: *mut sys::rte_mempool,
     host: Host,
+    transport: T,
     max_frame: usize,
     tx: ArrayVec<*mut sys::rte_mbuf, TX_QUEUE>,
     epoch: Instant,
@@ -57,23 +64,19 @@ struct Counters {
 }
 
 // SAFETY: queue, pool and buffers may be used from any thread, by one at a time, which owning the port ensures.
-unsafe impl Send for DpdkPort {}
+unsafe impl<T: Send> Send for DpdkPort<T> {}
 
-impl DpdkPort {
-    pub(crate) fn new(
-        device: Arc<Device>,
-        queue: u16,
-        bursts: Option<Registered>,
-        pool: *mut sys::rte_mempool,
-        host: Host,
-    ) -> Self {
+impl<T: Transport> DpdkPort<T> {
+    pub(crate) fn new(queue: Queue, host: Host, transport: T) -> Self {
+        let Queue { device, number, bursts, pool } = queue;
         Self {
             device,
-            queue,
+            queue: number,
             bursts,
             pool,
-            max_frame: host.max_payload(),
+            max_frame: transport.max_frame(&host),
             host,
+            transport,
             tx: ArrayVec::new(),
             epoch: Instant::now(),
             now: Nanos(0),
@@ -172,22 +175,18 @@ impl DpdkPort {
         let bytes = mbuf.bytes();
         match self.host.rx(bytes, len, verified, self.now) {
             Outcome::Udp(datagram) => {
-                let payload = datagram.payload.clone();
-                self.counters.rx_frames += 1;
-                self.counters.rx_bytes += payload.len() as u64;
-                let room = &mut bytes[payload.start..][..datagram.capacity.max(payload.len())];
-                let mut frame = Frame::new(room, payload.len(), payload.len(), datagram.peer);
-                if handle(&mut frame) == Verdict::Drop {
-                    return Some(mbuf);
-                }
-                let answer = frame.len();
-                if answer > datagram.capacity {
-                    self.counters.tx_too_long += 1;
-                    return Some(mbuf);
-                }
                 let offload = self.device.completes_checksums;
-                let sealed = self.host.reply(bytes, &datagram, answer, offload);
-                mbuf.seal(sealed, offload);
+                let taken = self.transport.rx(&self.host, bytes, &datagram, offload, handle);
+                self.counters.rx_frames += u64::from(taken.lent.is_some());
+                self.counters.rx_bytes += taken.lent.unwrap_or(0) as u64;
+                match taken.answer {
+                    Answer::Sealed(sealed) => mbuf.seal(sealed, offload),
+                    Answer::None => return Some(mbuf),
+                    Answer::TooLong => {
+                        self.counters.tx_too_long += 1;
+                        return Some(mbuf);
+                    }
+                }
             }
             Outcome::Answer(len) => {
                 self.counters.rx_answered += 1;
@@ -219,13 +218,14 @@ fn free(mbufs: &mut ArrayVec<*mut sys::rte_mbuf, TX_QUEUE>) {
     mbufs.clear();
 }
 
-impl Port for DpdkPort {
+impl<T: Transport> Port for DpdkPort<T> {
     #[inline]
     fn rx<H: FnMut(&mut Frame<'_>) -> Verdict>(&mut self, mut handle: H) -> usize {
         if self.polls.is_multiple_of(CLOCK_POLLS) {
             self.tick();
         }
         self.polls = self.polls.wrapping_add(1);
+        self.transport.poll();
         if self.tx.remaining_capacity() < BURST {
             self.flush();
             if self.tx.remaining_capacity() < BURST {
@@ -266,7 +266,8 @@ impl Port for DpdkPort {
                 return Err(PostError::Full);
             }
         }
-        let route = match self.host.route(peer, self.now) {
+        let address = self.transport.address_of(peer).ok_or(PostError::Unreachable)?;
+        let route = match self.host.route(address, self.now) {
             Ok(route) => route,
             Err(NoRoute::OffLink) => {
                 self.counters.tx_off_link += 1;
@@ -275,7 +276,7 @@ impl Port for DpdkPort {
             Err(NoRoute::Unresolved { solicit }) => {
                 self.counters.tx_unresolved += 1;
                 if solicit {
-                    self.solicit(peer);
+                    self.solicit(address);
                 }
                 return Err(PostError::Unreachable);
             }
@@ -286,14 +287,16 @@ impl Port for DpdkPort {
             return Err(PostError::Full);
         };
         let bytes = mbuf.bytes();
-        let len = fill(&mut bytes[route.header_len()..][..self.max_frame]);
-        assert!(len <= self.max_frame, "posted frame longer than the port's longest");
         let offload = self.device.completes_checksums;
-        let sealed = self.host.seal(bytes, &route, len, offload);
-        mbuf.seal(sealed, offload);
-        self.queue(mbuf);
+        if let Some(sealed) = self.transport.post(&self.host, bytes, &route, peer, offload, fill) {
+            mbuf.seal(sealed, offload);
+            self.queue(mbuf);
+        } else {
+            self.counters.tx_too_long += 1;
+            free(&mut ArrayVec::from_iter([mbuf.into_raw()]));
+        }
         if route.solicit {
-            self.solicit(peer);
+            self.solicit(address);
         }
         Ok(())
     }
@@ -335,6 +338,7 @@ impl Port for DpdkPort {
         for reason in Reason::ALL {
             visit(reason.name(), c.rx_dropped[reason as usize]);
         }
+        self.transport.counters(visit);
         // The device counts for all its queues; the first port tells.
         if self.queue == 0 {
             let stats = self.device.stats();
@@ -346,7 +350,7 @@ impl Port for DpdkPort {
     }
 }
 
-impl Drop for DpdkPort {
+impl<T> Drop for DpdkPort<T> {
     fn drop(&mut self) {
         free(&mut self.tx);
     }

@@ -6,6 +6,7 @@ use std::sync::{
 };
 
 use berth_dpdk_sys as sys;
+use berth_net::{Transport as _, Udp};
 
 use crate::{
     device::{CONTROL, Device, PortConfig, c_string, check, free_pools, ports, start},
@@ -65,8 +66,8 @@ fn side(
     device = Device::new(port, name);
     device.rings = Some(rings.clone());
     let config = PortConfig { queues: 1, ..config.clone() };
-    let host = start(&mut device, &config)?;
-    Ok(ports(device, &config, &host).remove(0))
+    let host = start(&mut device, &config, Udp::UDP_CHECKSUMS)?;
+    Ok(ports(device, &config, &host, &mut || Udp).remove(0))
 }
 
 /// The rings of a pair, and the buffer pools of a side that was closed first: the other may still hold its buffers.

@@ -1,0 +1,161 @@
+//! The endpoint: datagrams in, frames to the service, packets out.
+
+use std::net::SocketAddr;
+
+use berth_net::{Datagram, Host, Route, Sealed, Taken, Transport};
+use berth_port::{Frame, Verdict};
+use berth_wire::roce::{Bth, HEADERS_MAX, Icrc, Malformed, Packet, UDP_PORT, icrc};
+use rtrb::{Consumer, Producer};
+
+use crate::{Config, Refusal, counters::Counters, queue_pair::QueuePair, registrar::Change};
+
+/// The queue pairs of one port.
+#[derive(Debug)]
+pub struct Endpoint {
+    config: Config,
+    /// Each at the place that the low bits of its number name.
+    pairs: Box<[Option<Box<QueuePair>>]>,
+    changes: Consumer<Change>,
+    removed: Producer<Box<QueuePair>>,
+    counters: Counters,
+}
+
+impl Endpoint {
+    pub(crate) fn new(
+        config: Config,
+        places: usize,
+        changes: Consumer<Change>,
+        removed: Producer<Box<QueuePair>>,
+    ) -> Self {
+        let pairs = std::iter::repeat_with(|| None).take(places).collect();
+        Self { config, pairs, changes, removed, counters: Counters::default() }
+    }
+
+    #[cold]
+    fn take_note(&mut self) {
+        while let Ok(change) = self.changes.pop() {
+            match change {
+                Change::Add(pair) => {
+                    let place = pair.local.qpn.get() as usize & (self.pairs.len() - 1);
+                    self.pairs[place] = Some(pair);
+                    self.counters.peers_added += 1;
+                }
+                Change::Remove(qpn) => {
+                    let place = qpn.get() as usize & (self.pairs.len() - 1);
+                    if let Some(pair) = self.pairs[place].take_if(|pair| pair.local.qpn == qpn) {
+                        self.counters.peers_removed += 1;
+                        // The ring holds as many as changes can be under way; beyond that it is freed here.
+                        let _ = self.removed.push(pair);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The queue pair a datagram is for, and the packet in it, once both may be believed.
+    #[inline]
+    fn admit<'a>(
+        &'a mut self,
+        buf: &[u8],
+        datagram: &Datagram,
+    ) -> Result<(&'a mut QueuePair, Packet, &'a mut Counters), (Refusal, &'a mut Counters)> {
+        let counters = &mut self.counters;
+        let bytes = &buf[datagram.payload.clone()];
+        if bytes.len() < Bth::LEN + Icrc::LEN {
+            return Err((Refusal::Malformed, counters));
+        }
+        let packet = &buf[datagram.ip..datagram.payload.end];
+        let crc = packet.split_last_chunk().map(|(packet, crc)| Icrc(*crc) == icrc(packet, datagram.udp - datagram.ip));
+        if crc != Some(true) {
+            return Err((Refusal::BadIcrc, counters));
+        }
+        let packet = match Packet::parse(bytes) {
+            Ok(packet) => packet,
+            Err(Malformed::Opcode) => return Err((Refusal::UnknownOpcode, counters)),
+            Err(Malformed::Truncated | Malformed::Version | Malformed::Padding) => {
+                return Err((Refusal::Malformed, counters));
+            }
+        };
+        let place = packet.destination.get() as usize & (self.pairs.len() - 1);
+        let pair = self.pairs[place].as_deref_mut().filter(|pair| pair.local.qpn == packet.destination);
+        let Some(pair) = pair else { return Err((Refusal::UnknownQpn, counters)) };
+        if pair.remote.address != datagram.peer.ip() {
+            return Err((Refusal::WrongSource, counters));
+        }
+        if !self.config.p_key.matches(packet.p_key) {
+            return Err((Refusal::WrongPKey, counters));
+        }
+        Ok((pair, packet, counters))
+    }
+
+    fn pair_of(&self, peer: SocketAddr) -> Option<&QueuePair> {
+        let place = usize::from(peer.port()) & (self.pairs.len() - 1);
+        self.pairs[place].as_deref().filter(|pair| pair.name() == peer)
+    }
+}
+
+impl Transport for Endpoint {
+    /// The ICRC covers more; `RoCEv2` senders leave the field zero (annex A17.4.5.2).
+    const UDP_CHECKSUMS: bool = false;
+
+    #[inline]
+    fn poll(&mut self) {
+        if !self.changes.is_empty() {
+            self.take_note();
+        }
+    }
+
+    #[inline]
+    fn rx<H: FnMut(&mut Frame<'_>) -> Verdict>(
+        &mut self,
+        host: &Host,
+        buf: &mut [u8],
+        datagram: &Datagram,
+        _offload: bool,
+        handle: H,
+    ) -> Taken {
+        match self.admit(buf, datagram) {
+            Ok((pair, packet, counters)) => {
+                let taken = pair.rx(host, buf, datagram, &packet, counters, handle);
+                counters.sent += u64::from(matches!(taken.answer, berth_net::Answer::Sealed(_)));
+                taken
+            }
+            Err((refusal, counters)) => {
+                counters.refused[refusal as usize] += 1;
+                Taken::NOTHING
+            }
+        }
+    }
+
+    #[inline]
+    fn address_of(&self, peer: SocketAddr) -> Option<SocketAddr> {
+        self.pair_of(peer).map(|pair| SocketAddr::new(pair.remote.address, UDP_PORT))
+    }
+
+    #[inline]
+    fn post<F: FnOnce(&mut [u8]) -> usize>(
+        &mut self,
+        host: &Host,
+        buf: &mut [u8],
+        route: &Route,
+        peer: SocketAddr,
+        _offload: bool,
+        fill: F,
+    ) -> Option<Sealed> {
+        let most = self.max_frame(host);
+        let place = usize::from(peer.port()) & (self.pairs.len() - 1);
+        let pair = self.pairs[place].as_deref_mut().filter(|pair| pair.name() == peer)?;
+        let sealed = pair.post(host, buf, route, most, fill);
+        self.counters.sent += u64::from(sealed.is_some());
+        sealed
+    }
+
+    fn max_frame(&self, host: &Host) -> usize {
+        let most = host.max_payload().saturating_sub(HEADERS_MAX + Icrc::LEN) & !3;
+        most.min(self.config.path_mtu)
+    }
+
+    fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        self.counters.report(visit);
+    }
+}
