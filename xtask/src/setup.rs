@@ -9,8 +9,9 @@ use anyhow::{Context, Result, bail};
 
 use crate::sh::{cmd, run};
 
-/// To build with the `dpdk` feature: the libraries, and libclang for bindgen.
-const BUILD: &[&str] = &["gcc", "g++", "libc6-dev", "pkg-config", "libdpdk-dev", "libclang-14-dev", "clang-14"];
+/// To build with the features `dpdk` and `ofi`: the libraries, and libclang for bindgen.
+const BUILD: &[&str] =
+    &["gcc", "g++", "libc6-dev", "pkg-config", "libdpdk-dev", "libfabric-dev", "libclang-14-dev", "clang-14"];
 /// To test: network namespaces, independent peers and readers.
 const TEST: &[&str] =
     &["iproute2", "iputils-ping", "iputils-arping", "ethtool", "tcpdump", "util-linux", "python3-venv"];
@@ -18,7 +19,7 @@ const TEST: &[&str] =
 const LAB: &[&str] =
     &["coreutils", "iproute2", "kmod", "procps", "util-linux", "xz-utils", "ibverbs-utils", "perftest", "rdmacm-utils"];
 /// To measure: the programs that the baselines are made of.
-const BENCH: &[&str] = &["dpdk", "iperf3", "liburing-dev"];
+const BENCH: &[&str] = &["dpdk", "libfabric-bin", "iperf3", "liburing-dev"];
 
 /// What `demo` needs.
 pub(crate) fn build() -> Result<()> {

@@ -27,6 +27,9 @@ pub trait Binding: Debug + Send {
     /// The kind that it serves.
     fn kind(&self) -> BindKind;
 
+    /// Appends what LEASE_ALLOC's answer tells of this binding, for clients that need not be known to be told.
+    fn describe(&self, _lease: LeaseId, _out: &mut Vec<u8>) {}
+
     /// Begins to connect a lease; returns what takes time, if anything does, such as finding the way to the client. That
     /// is done without holding the node, and [`Binding::bind`] follows. Until then the client must reach nothing, and
     /// [`Binding::teardown`] gives the attempt up.

@@ -107,7 +107,7 @@ impl<H: Host> Node<H> {
         }
     }
 
-    /// The 0x01xx TLVs of a lease with bytes.
+    /// The 0x01xx TLVs of a lease with bytes, and those of bindings that need not know their client.
     fn binding_tlvs(&self, lease: &Lease) -> Vec<u8> {
         let mut tlvs = Vec::new();
         let Some(region) = lease.region.and_then(|region| self.regions().get(region)) else { return tlvs };
@@ -118,6 +118,9 @@ impl<H: Host> Node<H> {
         BindingTlv::LeaseKey(lease.id.key().0).write(&mut tlvs);
         let max_io = self.leases.config().max_io;
         BindingTlv::Limits { offset: 0, len: lease.len, max_io }.write(&mut tlvs);
+        for binding in &self.bindings {
+            binding.describe(lease.id, &mut tlvs);
+        }
         tlvs
     }
 

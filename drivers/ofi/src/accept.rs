@@ -1,0 +1,123 @@
+//! The two ways in: the rendezvous, and LEASE_BIND.
+
+use std::{
+    collections::HashMap,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use berth_fabric::{Binding, BoundLease, Preparation, TeardownFailed};
+use berth_lease::LeaseId;
+use berth_rendezvous::{Acceptor, Answer, Offer, PeerId};
+use berth_wire::{
+    fabric::{BindKind, BindingTlv, Status, Tlvs},
+    rendezvous::{Peer, PeerKind},
+};
+
+use crate::peers::{Admitted, Peers};
+
+/// Lets in those who come to a port's rendezvous, for as long as they stay connected.
+#[derive(Debug)]
+pub struct OfiAcceptor {
+    peers: Peers,
+    admitted: HashMap<PeerId, Admitted>,
+}
+
+impl OfiAcceptor {
+    /// For the port of these peers.
+    pub fn new(peers: Peers) -> Self {
+        Self { peers, admitted: HashMap::new() }
+    }
+}
+
+impl Acceptor for OfiAcceptor {
+    fn offer(&mut self, peer: PeerId, from: SocketAddr, offer: &Offer<'_>, answer: &mut Answer) -> Result<(), Status> {
+        let (PeerKind::Ofi, Peer::Ofi { addr }) = (offer.kind, offer.peer) else { return Err(Status::UnsupportedOp) };
+        let admitted = self.peers.admit(addr, from.ip())?;
+        for tlv in self.peers.facts().into_iter().flat_map(|facts| facts.tlvs(None)) {
+            answer.push(&tlv);
+        }
+        self.admitted.insert(peer, admitted);
+        Ok(())
+    }
+
+    fn gone(&mut self, peer: PeerId) {
+        self.admitted.remove(&peer);
+    }
+}
+
+/// Lets in the clients of leases, for as long as they hold them. What they may do is decided by the lease table, message by
+/// message, as on every port of two-sided messages: disconnecting a lease is not what protects its bytes.
+#[derive(Debug)]
+pub struct OfiBinding {
+    peers: Peers,
+    bound: HashMap<LeaseId, Arc<Mutex<Coming>>>,
+}
+
+/// A client, from LEASE_BIND on. Dropped with the last of the two who hold it, the binding and the preparation.
+#[derive(Debug)]
+enum Coming {
+    /// The port's core has not answered yet.
+    Asked,
+    /// It has let the client in.
+    In(#[expect(dead_code, reason = "held for its end")] Admitted),
+    Refused(Status),
+}
+
+impl OfiBinding {
+    /// For the port of these peers, whose service answers two-sided messages.
+    pub fn new(peers: Peers) -> Self {
+        Self { peers, bound: HashMap::new() }
+    }
+}
+
+impl Binding for OfiBinding {
+    fn kind(&self) -> BindKind {
+        BindKind::Ofi
+    }
+
+    fn describe(&self, lease: LeaseId, out: &mut Vec<u8>) {
+        for tlv in self.peers.facts().into_iter().flat_map(|facts| facts.tlvs(Some(lease.key().0))) {
+            tlv.write(out);
+        }
+    }
+
+    fn prepare(&mut self, lease: LeaseId, client: Tlvs<'_>) -> Result<Option<Preparation>, Status> {
+        let address = client.iter().find_map(|tlv| match BindingTlv::read(tlv) {
+            Ok(Some(BindingTlv::OfiAddr(address))) => Some(address.to_vec()),
+            _ => None,
+        });
+        let address = address.ok_or(Status::InvalidParams)?;
+        let coming = Arc::new(Mutex::new(Coming::Asked));
+        self.bound.insert(lease, coming.clone());
+        let peers = self.peers.clone();
+        Ok(Some(Preparation::new(move || {
+            // The endpoint's own address says where it is; control messages come from elsewhere.
+            let admitted = peers.admit(&address, IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+            *lock(&coming) = admitted.map_or_else(Coming::Refused, Coming::In);
+        })))
+    }
+
+    fn bind(&mut self, lease: &BoundLease, _: Tlvs<'_>, out: &mut Vec<u8>) -> Result<(), Status> {
+        let status = match self.bound.get(&lease.id).map(|coming| lock(coming)).as_deref() {
+            Some(Coming::In(_)) => None,
+            Some(Coming::Refused(status)) => Some(*status),
+            Some(Coming::Asked) | None => Some(Status::InternalError),
+        };
+        if let Some(status) = status {
+            self.bound.remove(&lease.id);
+            return Err(status);
+        }
+        self.describe(lease.id, out);
+        Ok(())
+    }
+
+    fn teardown(&mut self, lease: LeaseId) -> Result<(), TeardownFailed> {
+        self.bound.remove(&lease);
+        Ok(())
+    }
+}
+
+fn lock(coming: &Mutex<Coming>) -> MutexGuard<'_, Coming> {
+    coming.lock().unwrap_or_else(PoisonError::into_inner)
+}

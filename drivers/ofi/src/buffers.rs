@@ -1,0 +1,135 @@
+//! The memory that frames lie in while libfabric receives and sends them.
+
+use std::{
+    alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error},
+    ffi::c_void,
+    mem::size_of,
+    ptr::NonNull,
+};
+
+use berth_libfabric_sys as sys;
+
+const CACHE_LINE: usize = 64;
+
+/// What stands before a frame.
+#[repr(C, align(64))]
+struct Meta {
+    /// The provider's while an operation is under way (`FI_CONTEXT`, `FI_CONTEXT2`). First: its address is the context.
+    context: sys::fi_context2,
+    capacity: usize,
+    /// What is under way, or was last.
+    operation: Operation,
+}
+
+/// What a provider does with a buffer. Peers are numbers that the port gives them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Operation {
+    /// Nothing: the buffer is ours.
+    None,
+    /// Sends to a peer.
+    Send(u32),
+    /// Receives, from this peer alone where there is one.
+    Receive(Option<u32>),
+}
+
+/// One buffer, the only way to its memory. A provider has it while an operation is under way, and then nobody else.
+#[derive(Debug)]
+pub(crate) struct Buffer(NonNull<Meta>);
+
+// SAFETY: a buffer owns its memory, as a box would.
+unsafe impl Send for Buffer {}
+
+/// The memory of all buffers of an endpoint: one allocation, each frame on a cache line of its own.
+#[derive(Debug)]
+pub(crate) struct Arena {
+    base: NonNull<u8>,
+    layout: Layout,
+    stride: usize,
+}
+
+// SAFETY: plain memory that the arena alone frees; it is not tied to the thread that allocated it.
+unsafe impl Send for Arena {}
+
+impl Arena {
+    /// Allocates and touches `count` buffers of `capacity` bytes. They must not be used after the arena is dropped.
+    pub(crate) fn new(count: usize, capacity: usize) -> (Self, Vec<Buffer>) {
+        let stride = size_of::<Meta>() + capacity.next_multiple_of(CACHE_LINE);
+        let layout = Layout::from_size_align(count * stride, CACHE_LINE).expect("a few frames fit an address space");
+        // SAFETY: the layout is not empty: a `Meta` has a size.
+        let Some(base) = NonNull::new(unsafe { alloc_zeroed(layout) }) else { handle_alloc_error(layout) };
+        // SAFETY: the allocation is that long. Writing it faults every page in now, not under load.
+        unsafe { base.write_bytes(0, layout.size()) };
+        let buffers = (0..count).map(|index| {
+            // SAFETY: each buffer gets its own `stride` bytes of the allocation; `stride` keeps `Meta` aligned.
+            let meta = unsafe { base.add(index * stride) }.cast::<Meta>();
+            // SAFETY: as above, and all zeros are a valid context.
+            unsafe { meta.write(Meta { context: sys::fi_context2::default(), capacity, operation: Operation::None }) };
+            Buffer(meta)
+        });
+        let buffers = buffers.collect();
+        (Self { base, layout, stride }, buffers)
+    }
+
+    /// The contexts of what is under way with some of the buffers.
+    pub(crate) fn contexts(&self, operation: Operation) -> impl Iterator<Item = *mut c_void> {
+        let metas = (0..self.layout.size() / self.stride).map(|index| {
+            // SAFETY: the start of a buffer, as in `new`.
+            unsafe { self.base.add(index * self.stride) }.cast::<Meta>()
+        });
+        // SAFETY: every `Meta` was initialised. Providers write to its context alone; the port, whose thread this is, to the
+        // rest.
+        metas.filter(move |meta| unsafe { (*meta.as_ptr()).operation } == operation).map(|meta| meta.as_ptr().cast())
+    }
+
+    /// The whole allocation, for registering it.
+    pub(crate) fn memory(&self) -> (*mut c_void, usize) {
+        (self.base.as_ptr().cast(), self.layout.size())
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `new` with this layout; buffers have no drop glue that could touch it later.
+        unsafe { dealloc(self.base.as_ptr(), self.layout) };
+    }
+}
+
+impl Buffer {
+    /// The frame, whole.
+    #[inline]
+    pub(crate) fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: `capacity` initialised bytes follow the `Meta`, and both are this buffer's alone.
+        unsafe {
+            let capacity = (*self.0.as_ptr()).capacity;
+            std::slice::from_raw_parts_mut(self.0.as_ptr().add(1).cast(), capacity)
+        }
+    }
+
+    /// Where the frame lies.
+    #[inline]
+    pub(crate) fn data(&self) -> *mut c_void {
+        // SAFETY: the frame follows the `Meta` in the same allocation.
+        unsafe { self.0.as_ptr().add(1) }.cast()
+    }
+
+    /// Hands the buffer to an operation. The result is the operation's context, from which [`Buffer::from_context`] makes the
+    /// buffer again.
+    #[inline]
+    pub(crate) fn into_context(self, operation: Operation) -> *mut c_void {
+        // SAFETY: the buffer's own `Meta`.
+        unsafe { (*self.0.as_ptr()).operation = operation };
+        self.0.as_ptr().cast()
+    }
+
+    /// The buffer of an operation that has ended, or was not started, and what it was.
+    ///
+    /// # Safety
+    /// `context` came from [`Buffer::into_context`], once for each call, and the provider is done with it.
+    #[inline]
+    pub(crate) unsafe fn from_context(context: NonNull<c_void>) -> (Self, Operation) {
+        let meta = context.cast::<Meta>();
+        // SAFETY: the caller vouches that it is a buffer's `Meta`, and that nobody else has it.
+        let operation = unsafe { std::mem::replace(&mut (*meta.as_ptr()).operation, Operation::None) };
+        (Self(meta), operation)
+    }
+}

@@ -1,0 +1,413 @@
+//! The hot path: one endpoint.
+
+use std::net::SocketAddr;
+
+use berth_port::{BURST, Frame, Port, PostError, Verdict};
+use berth_rendezvous::{Form, Held, Offer, Rendezvous, call};
+use berth_wire::{
+    fabric::BindingTlv,
+    rendezvous::{Peer as Who, PeerKind},
+};
+
+use crate::{
+    Error,
+    address::{Format, MAX_ADDRESS},
+    buffers::Buffer,
+    endpoint::{Completion, Endpoint, Size},
+    facts::Facts,
+    info::Place,
+    peers::{Command, Peers},
+    roster::Roster,
+};
+
+/// Bytes of buffers in each direction, about.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// One reliable datagram endpoint as a [`Port`].
+///
+/// Its peers are the endpoints that were let in, by its rendezvous or by [`Peers::admit`]. In frames a peer is the IP
+/// address that it came from and a small number of its own in place of a port.
+///
+/// Counters: `rx_frames`, `rx_unknown` (messages of endpoints that were not let in, or no longer, dropped),
+/// `rx_too_long` (longer than `max_frame`, dropped), `rx_errors` (failed receives), `tx_frames` (taken by the provider),
+/// `tx_deferred` (times the provider took no more for a peer), `tx_dropped` (answers without a buffer: the peer leaves
+/// too many unread), `tx_errors` (messages that the provider gave up), `tx_gone` (to peers that have gone),
+/// `peers_joined`, `peers_left`, `peers_refused` (by the provider), `provider_errors` (failed polls and lost
+/// operations), and those of the rendezvous.
+#[derive(Debug)]
+pub struct OfiPort {
+    /// Ends first: nobody is let in any more.
+    rendezvous: Option<Rendezvous>,
+    peers: Peers,
+    local: SocketAddr,
+    endpoint: Endpoint,
+    inject_size: usize,
+    max_frame: usize,
+    roster: Roster,
+    /// Buffers for messages to come.
+    free: Vec<Buffer>,
+    /// Buffers to be posted for receives, for one peer alone where its slot is given.
+    idle: Vec<(Buffer, Option<u32>)>,
+    /// Receives for each peer, where the provider wants them posted so, and buffers for those of peers to come.
+    directed: Option<Directed>,
+    /// Messages that wait for the provider.
+    queue: Vec<Queued>,
+    /// Empty but for the time of a flush.
+    later: Vec<Queued>,
+    round: u64,
+    counters: Counters,
+    /// A client's connection to the rendezvous of its server.
+    _held: Option<Held>,
+}
+
+#[derive(Debug)]
+struct Directed {
+    each: usize,
+    spare: Vec<Buffer>,
+}
+
+#[derive(Debug)]
+struct Queued {
+    buffer: Buffer,
+    len: usize,
+    /// The peer's slot.
+    to: u32,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    rx_frames: u64,
+    rx_unknown: u64,
+    rx_too_long: u64,
+    rx_errors: u64,
+    tx_frames: u64,
+    tx_deferred: u64,
+    tx_dropped: u64,
+    tx_errors: u64,
+    tx_gone: u64,
+    peers_joined: u64,
+    peers_left: u64,
+    peers_refused: u64,
+    provider_errors: u64,
+}
+
+impl OfiPort {
+    /// Opens an endpoint for frames of `max_frame` bytes whose peers come through `rendezvous`, which serves `peers`.
+    pub fn open(place: &Place, max_frame: usize, rendezvous: Rendezvous, peers: Peers) -> Result<Self, Error> {
+        let local = rendezvous.local_addr();
+        Self::new(place, max_frame, peers, local, Some(rendezvous))
+    }
+
+    /// Opens an endpoint and lets itself in at the port whose rendezvous is at `server`; frames name that port so too.
+    pub fn connect(place: &Place, max_frame: usize, server: SocketAddr) -> Result<Self, Error> {
+        let mut port = Self::new(place, max_frame, Peers::new(1), server, None)?;
+        let own = port.facts().address.clone();
+        let offer = Offer { kind: PeerKind::Ofi, peer: Who::Ofi { addr: &own }, window: None };
+        let (answer, held) =
+            call(server, Form::Berth, &offer).map_err(|source| Error::Rendezvous { server, source })?;
+        let theirs = answer.facts().find_map(|fact| match fact {
+            BindingTlv::OfiAddr(address) => Some(address.to_vec()),
+            _ => None,
+        });
+        port.join(&theirs.ok_or(Error::NoAddress(server))?, server)?;
+        Ok(Self { _held: Some(held), ..port })
+    }
+
+    fn new(
+        place: &Place,
+        max_frame: usize,
+        peers: Peers,
+        local: SocketAddr,
+        rendezvous: Option<Rendezvous>,
+    ) -> Result<Self, Error> {
+        let depth = (BUFFER_BYTES / max_frame.max(1)).clamp(2 * BURST, 16 * BURST);
+        let size = Size { frame: max_frame, receives: depth, sends: depth, peers: peers.limit() };
+        let (endpoint, mut free, receives) = Endpoint::open(place, size)?;
+        let info = endpoint.info();
+        let named = endpoint.name();
+        let address = named.map_err(|reason| Error::Call { call: "fi_getname", place: place.to_string(), reason })?;
+        let format = Format { code: info.addr_format(), len: address.len() };
+        let max_message = info.max_message().min(max_frame);
+        let facts = Facts {
+            provider: info.provider(),
+            fabric: info.fabric(),
+            address,
+            caps: info.caps(),
+            max_message: max_message as u64,
+        };
+        let received = free.split_off(free.len() - receives);
+        let (idle, directed) = if info.is_directed() {
+            let each = (receives / peers.limit()).max(1);
+            (Vec::with_capacity(receives), Some(Directed { each, spare: received }))
+        } else {
+            (received.into_iter().map(|buffer| (buffer, None)).collect(), None)
+        };
+        let mut port = Self {
+            local,
+            inject_size: info.inject_size(),
+            max_frame: max_message,
+            roster: Roster::new(peers.limit()),
+            queue: Vec::with_capacity(free.len()),
+            later: Vec::with_capacity(free.len()),
+            free,
+            idle,
+            directed,
+            round: 0,
+            counters: Counters::default(),
+            endpoint,
+            rendezvous,
+            peers,
+            _held: None,
+        };
+        port.post_receives();
+        port.peers.opened(facts, format);
+        Ok(port)
+    }
+
+    /// What peers are told of the endpoint.
+    ///
+    /// # Panics
+    /// Never: the port is open.
+    pub fn facts(&self) -> &Facts {
+        self.peers.facts().expect("the port is open")
+    }
+
+    /// Lets in the endpoint at `address`, which frames shall call `name`.
+    pub fn join(&mut self, address: &[u8], name: SocketAddr) -> Result<(), Error> {
+        let format = Format { code: self.endpoint.info().addr_format(), len: self.facts().address.len() };
+        let padded = format.check(address).ok_or(Error::Address)?;
+        if self.insert(address.into(), &padded, name) { Ok(()) } else { Err(Error::Address) }
+    }
+
+    fn insert(&mut self, address: Box<[u8]>, padded: &[u8; MAX_ADDRESS], name: SocketAddr) -> bool {
+        let Ok(at) = self.endpoint.insert(padded) else {
+            self.counters.peers_refused += 1;
+            return false;
+        };
+        let Some(slot) = self.roster.insert(address, at, name) else {
+            self.counters.peers_refused += 1;
+            return false;
+        };
+        self.counters.peers_joined += 1;
+        if let Some(Directed { each, spare }) = &mut self.directed {
+            let kept = spare.len().saturating_sub(*each);
+            self.idle.extend(spare.drain(kept..).map(|buffer| (buffer, Some(slot))));
+            self.post_receives();
+        }
+        true
+    }
+
+    fn remove(&mut self, address: &[u8]) {
+        let Some((slot, at)) = self.roster.remove(address) else { return };
+        self.counters.peers_left += 1;
+        if self.directed.is_some() {
+            self.endpoint.cancel_receives(slot);
+        }
+        self.counters.provider_errors += u64::from(self.endpoint.remove(at).is_err());
+    }
+
+    #[cold]
+    fn obey(&mut self, commands: Vec<Command>) {
+        for command in commands {
+            match command {
+                Command::Insert { address, padded, ip, done } => {
+                    let name = self.roster.name(ip);
+                    let inserted = name.is_some_and(|name| self.insert(address, &padded, name));
+                    // Whoever has stopped waiting takes it back.
+                    let _ = done.try_send(inserted);
+                }
+                Command::Remove { address } => self.remove(&address),
+            }
+        }
+    }
+
+    /// Hands idle buffers to the provider, as many as it takes.
+    #[inline]
+    fn post_receives(&mut self) {
+        while let Some((buffer, slot)) = self.idle.pop() {
+            let from = slot.map(|slot| (slot, self.roster.peer(slot).map(|peer| peer.at)));
+            let from = match (from, &mut self.directed) {
+                (Some((_, None)), Some(Directed { spare, .. })) => {
+                    // Its peer has gone.
+                    spare.push(buffer);
+                    continue;
+                }
+                (from, _) => from.and_then(|(slot, at)| Some((slot, at?))),
+            };
+            if let Err(buffer) = self.endpoint.receive(buffer, from) {
+                self.idle.push((buffer, slot));
+                return;
+            }
+            if let Some(slot) = slot {
+                self.roster.post(slot);
+            }
+        }
+    }
+
+    /// Offers the queue to the provider. What it does not take for one peer does not hold up the others'.
+    #[inline]
+    fn flush(&mut self) {
+        self.round += 1;
+        let Self { endpoint, roster, free, queue, later, counters, .. } = self;
+        for Queued { mut buffer, len, to } in queue.drain(..) {
+            let Some(peer) = roster.peer(to) else {
+                counters.tx_gone += 1;
+                roster.release(to);
+                free.push(buffer);
+                continue;
+            };
+            if roster.is_full(to, self.round) {
+                later.push(Queued { buffer, len, to });
+                continue;
+            }
+            let at = peer.at;
+            let refused = if len <= self.inject_size {
+                match endpoint.inject(&buffer.bytes()[..len], at) {
+                    Ok(()) => {
+                        roster.release(to);
+                        free.push(buffer);
+                        None
+                    }
+                    Err(reason) => Some((buffer, reason)),
+                }
+            } else {
+                endpoint.send(buffer, len, to, at).err()
+            };
+            match refused {
+                None => counters.tx_frames += 1,
+                Some((buffer, reason)) if reason.is_again() => {
+                    counters.tx_deferred += 1;
+                    roster.set_full(to, self.round);
+                    later.push(Queued { buffer, len, to });
+                }
+                Some((buffer, _)) => {
+                    counters.tx_errors += 1;
+                    roster.release(to);
+                    free.push(buffer);
+                }
+            }
+        }
+        std::mem::swap(queue, later);
+    }
+}
+
+impl Port for OfiPort {
+    #[inline]
+    fn rx<H: FnMut(&mut Frame<'_>) -> Verdict>(&mut self, mut handle: H) -> usize {
+        let commands = self.peers.commands();
+        if !commands.is_empty() {
+            self.obey(commands);
+        }
+        let max_frame = self.max_frame;
+        let Self { endpoint, roster, free, idle, queue, counters, .. } = self;
+        let mut lent = 0;
+        let polled = endpoint.poll(|completion| match completion {
+            Completion::Received { mut buffer, len, peer: directed, from } => {
+                let found = match directed {
+                    None => roster.by_entry(from),
+                    Some(slot) => {
+                        roster.end(slot);
+                        roster.peer(slot).map(|peer| (slot, peer))
+                    }
+                };
+                let Some((slot, peer)) = found else {
+                    counters.rx_unknown += 1;
+                    idle.push((buffer, directed));
+                    return;
+                };
+                if len > max_frame {
+                    counters.rx_too_long += 1;
+                    idle.push((buffer, directed));
+                    return;
+                }
+                lent += 1;
+                let mut frame = Frame::new(&mut buffer.bytes()[..max_frame], len, len, peer.name);
+                let verdict = handle(&mut frame);
+                let len = frame.len();
+                if verdict == Verdict::Drop {
+                    idle.push((buffer, directed));
+                } else if let (true, Some(fresh)) = (roster.may_hold(slot, free.len()), free.pop()) {
+                    // The answer keeps its request's buffer; another one takes its place among the receives.
+                    idle.push((fresh, directed));
+                    roster.hold(slot);
+                    queue.push(Queued { buffer, len, to: slot });
+                } else {
+                    counters.tx_dropped += 1;
+                    idle.push((buffer, directed));
+                }
+            }
+            Completion::Sent { buffer, peer, failed } => {
+                counters.tx_errors += u64::from(failed);
+                roster.release(peer);
+                free.push(buffer);
+            }
+            Completion::ReceiveFailed { buffer, peer: directed, reason } => {
+                if let Some(slot) = directed {
+                    roster.end(slot);
+                }
+                counters.rx_too_long += u64::from(reason.is_truncation());
+                counters.rx_errors += u64::from(!reason.is_truncation() && !reason.is_cancelled());
+                idle.push((buffer, directed));
+            }
+            Completion::Lost => counters.provider_errors += 1,
+        });
+        self.counters.rx_frames += lent as u64;
+        self.counters.provider_errors += u64::from(polled.is_err());
+        lent
+    }
+
+    #[inline]
+    fn post<F: FnOnce(&mut [u8]) -> usize>(&mut self, peer: SocketAddr, fill: F) -> Result<(), PostError> {
+        let slot = self.roster.by_name(peer).ok_or(PostError::Unreachable)?;
+        if !self.roster.may_hold(slot, self.free.len()) {
+            return Err(PostError::Full);
+        }
+        let mut buffer = self.free.pop().ok_or(PostError::Full)?;
+        let len = fill(&mut buffer.bytes()[..self.max_frame]);
+        assert!(len <= self.max_frame, "posted frame longer than the port's longest");
+        self.roster.hold(slot);
+        self.queue.push(Queued { buffer, len, to: slot });
+        Ok(())
+    }
+
+    #[inline]
+    fn tx(&mut self) {
+        if !self.queue.is_empty() {
+            self.flush();
+        }
+        // After the answers: nobody waits for it.
+        self.post_receives();
+    }
+
+    fn max_frame(&self) -> usize {
+        self.max_frame
+    }
+
+    fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        let c = &self.counters;
+        for (name, value) in [
+            ("rx_frames", c.rx_frames),
+            ("rx_unknown", c.rx_unknown),
+            ("rx_too_long", c.rx_too_long),
+            ("rx_errors", c.rx_errors),
+            ("tx_frames", c.tx_frames),
+            ("tx_deferred", c.tx_deferred),
+            ("tx_dropped", c.tx_dropped),
+            ("tx_errors", c.tx_errors),
+            ("tx_gone", c.tx_gone),
+            ("peers_joined", c.peers_joined),
+            ("peers_left", c.peers_left),
+            ("peers_refused", c.peers_refused),
+            ("provider_errors", c.provider_errors),
+        ] {
+            visit(name, value);
+        }
+        if let Some(rendezvous) = &self.rendezvous {
+            rendezvous.counters(visit);
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! The peers of a port on its core: entries of the address vector, and what each has under way.
+
+use std::net::{IpAddr, SocketAddr};
+
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+use crate::endpoint::FiAddr;
+
+/// A peer that may send.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    /// Its endpoint's address.
+    address: Box<[u8]>,
+    pub(crate) at: FiAddr,
+    /// How frames name it.
+    pub(crate) name: SocketAddr,
+}
+
+/// A place for a peer. It stays taken until all that was under way to its peer has ended.
+#[derive(Debug, Default)]
+struct Slot {
+    peer: Option<Peer>,
+    /// Buffers with messages to it.
+    held: usize,
+    /// Receives posted for it alone.
+    posted: usize,
+    /// The last round of sends in which the provider took no more for it.
+    full_in: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Roster {
+    slots: Box<[Slot]>,
+    /// Slots by entry of the address vector.
+    entries: Vec<Option<u32>>,
+    names: HashMap<SocketAddr, u32, FixedState>,
+}
+
+impl Roster {
+    pub(crate) fn new(limit: usize) -> Self {
+        // Peers that were removed may keep their places for a while.
+        let slots = std::iter::repeat_with(Slot::default).take(2 * limit).collect();
+        Self { slots, entries: Vec::new(), names: HashMap::default() }
+    }
+
+    /// The slot of the peer at an entry of the address vector.
+    #[inline]
+    pub(crate) fn by_entry(&self, at: FiAddr) -> Option<(u32, &Peer)> {
+        let slot = (*self.entries.get(at.index()?)?)?;
+        Some((slot, self.peer(slot)?))
+    }
+
+    /// The slot of the peer that frames name so.
+    #[inline]
+    pub(crate) fn by_name(&self, name: SocketAddr) -> Option<u32> {
+        self.names.get(&name).copied()
+    }
+
+    #[inline]
+    pub(crate) fn peer(&self, slot: u32) -> Option<&Peer> {
+        self.slots[slot as usize].peer.as_ref()
+    }
+
+    /// A name for a new peer at `ip`; `None` where there is no place.
+    pub(crate) fn name(&self, ip: IpAddr) -> Option<SocketAddr> {
+        Some(SocketAddr::new(ip, self.free()? as u16 + 1))
+    }
+
+    fn free(&self) -> Option<u32> {
+        let free = self.slots.iter().position(|slot| slot.peer.is_none() && slot.held == 0 && slot.posted == 0);
+        free.map(|slot| slot as u32)
+    }
+
+    /// Adds a peer, and returns its slot; `None` where there is no place, or its entry or name is taken.
+    pub(crate) fn insert(&mut self, address: Box<[u8]>, at: FiAddr, name: SocketAddr) -> Option<u32> {
+        let (slot, entry) = (self.free()?, at.index()?);
+        if self.by_entry(at).is_some() || self.names.contains_key(&name) || entry >= MAX_ENTRIES {
+            return None;
+        }
+        self.entries.resize(self.entries.len().max(entry + 1), None);
+        self.entries[entry] = Some(slot);
+        self.names.insert(name, slot);
+        self.slots[slot as usize].peer = Some(Peer { address, at, name });
+        Some(slot)
+    }
+
+    /// Removes the peer with an address, and returns its slot and its entry.
+    pub(crate) fn remove(&mut self, address: &[u8]) -> Option<(u32, FiAddr)> {
+        let of = |slot: &Slot| slot.peer.as_ref().is_some_and(|peer| *peer.address == *address);
+        let slot = self.slots.iter().position(of)?;
+        let Peer { at, name, .. } = self.slots[slot].peer.take()?;
+        self.names.remove(&name);
+        if let Some(entry) = at.index() {
+            self.entries[entry] = None;
+        }
+        Some((slot as u32, at))
+    }
+
+    /// Whether a peer may hold one more buffer while `free` are left: never more than those. So whatever a peer leaves
+    /// unread, and however many such there are, some are left for the others.
+    #[inline]
+    pub(crate) fn may_hold(&self, slot: u32, free: usize) -> bool {
+        self.slots[slot as usize].held < free
+    }
+
+    #[inline]
+    pub(crate) fn hold(&mut self, slot: u32) {
+        self.slots[slot as usize].held += 1;
+    }
+
+    #[inline]
+    pub(crate) fn release(&mut self, slot: u32) {
+        self.slots[slot as usize].held -= 1;
+    }
+
+    /// Notes that a receive was posted for a peer alone.
+    #[inline]
+    pub(crate) fn post(&mut self, slot: u32) {
+        self.slots[slot as usize].posted += 1;
+    }
+
+    /// Notes that such a receive has ended.
+    #[inline]
+    pub(crate) fn end(&mut self, slot: u32) {
+        self.slots[slot as usize].posted -= 1;
+    }
+
+    /// Notes that the provider took no more for a peer in this round.
+    pub(crate) fn set_full(&mut self, slot: u32, round: u64) {
+        self.slots[slot as usize].full_in = round;
+    }
+
+    #[inline]
+    pub(crate) fn is_full(&self, slot: u32, round: u64) -> bool {
+        self.slots[slot as usize].full_in == round
+    }
+}
+
+/// Entries of an address vector are small numbers: a provider that gives others is not worth the memory.
+const MAX_ENTRIES: usize = 1 << 20;

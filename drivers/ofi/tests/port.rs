@@ -1,0 +1,252 @@
+//! Two ports of one host, over every provider that needs no card.
+
+use std::{
+    net::SocketAddr,
+    thread,
+    time::{Duration, Instant},
+};
+
+use berth_ofi::{Error, OfiAcceptor, OfiPort, Peers, Place, providers};
+use berth_port::{Port as _, PostError, Verdict};
+use berth_port_tests::{counter, eventually};
+use berth_rendezvous::{Form, Limits, Rendezvous};
+
+const PROVIDERS: [&str; 3] = ["tcp", "shm", "udp;ofi_rxd"];
+const MAX_FRAME: usize = 9000;
+
+fn place(provider: &str) -> Place {
+    let bind = (provider != "shm").then(|| "127.0.0.1:0".parse().unwrap());
+    Place { provider: provider.into(), bind, ..Place::default() }
+}
+
+fn open(provider: &str, max_frame: usize, limit: usize) -> OfiPort {
+    let peers = Peers::new(limit);
+    let acceptor = OfiAcceptor::new(peers.clone());
+    let loopback = "127.0.0.1:0".parse().unwrap();
+    let rendezvous = Rendezvous::listen(loopback, Form::Berth, Limits::default(), acceptor).unwrap();
+    OfiPort::open(&place(provider), max_frame, rendezvous, peers).unwrap()
+}
+
+/// A client that the server lets in; the server is polled meanwhile.
+fn connect(server: &mut OfiPort, provider: &str, max_frame: usize) -> Result<OfiPort, Error> {
+    let (addr, provider) = (server.local_addr(), provider.to_string());
+    let client = thread::spawn(move || OfiPort::connect(&place(&provider), max_frame, addr));
+    while !client.is_finished() {
+        server.rx(|_| Verdict::Drop);
+    }
+    client.join().unwrap()
+}
+
+fn pair(provider: &str) -> (OfiPort, OfiPort) {
+    let mut server = open(provider, MAX_FRAME, 4);
+    let client = connect(&mut server, provider, MAX_FRAME).unwrap();
+    (server, client)
+}
+
+/// Posts a frame, as soon as there is room for it.
+fn post(port: &mut OfiPort, to: SocketAddr, bytes: &[u8]) {
+    eventually(port, |port| {
+        let posted = port.post(to, |buf| {
+            buf[..bytes.len()].copy_from_slice(bytes);
+            bytes.len()
+        });
+        port.tx();
+        if posted.is_err() {
+            port.rx(|_| panic!("unexpected frame"));
+        }
+        posted.is_ok()
+    });
+}
+
+/// Polls a server that answers each frame with its bytes plus one, and its client until it has `count` answers.
+fn answers(server: &mut OfiPort, client: &mut OfiPort, count: usize) -> Vec<Vec<u8>> {
+    let mut got = Vec::new();
+    let until = Instant::now() + Duration::from_secs(10);
+    while got.len() < count {
+        server.rx(|frame| {
+            frame.buf_mut().iter_mut().for_each(|byte| *byte = byte.wrapping_add(1));
+            Verdict::Reply
+        });
+        server.tx();
+        client.rx(|frame| {
+            got.push(frame.data().to_vec());
+            Verdict::Drop
+        });
+        client.tx();
+        assert!(Instant::now() < until, "{} of {count} answers", got.len());
+    }
+    got
+}
+
+#[test]
+fn frames_of_every_length_are_answered_in_place() {
+    for provider in PROVIDERS {
+        let (mut server, mut client) = pair(provider);
+        let to = server.local_addr();
+        let lengths = [1, 16, 56, 64, 65, 1000, 1256, 1257, 4096, 4097, MAX_FRAME - 1, MAX_FRAME];
+        for (n, len) in lengths.into_iter().cycle().take(600).enumerate() {
+            let bytes: Vec<u8> = (0..len).map(|i| (i * 7 + n) as u8).collect();
+            post(&mut client, to, &bytes);
+            let wanted: Vec<_> = bytes.iter().map(|byte| byte.wrapping_add(1)).collect();
+            assert!(answers(&mut server, &mut client, 1) == [wanted], "{provider}: {len} bytes");
+        }
+        assert_eq!(counter(&server, "rx_frames"), 600, "{provider}");
+        assert_eq!(counter(&server, "tx_frames"), 600, "{provider}");
+        assert_eq!(counter(&client, "rx_frames"), 600, "{provider}");
+        for name in ["rx_unknown", "rx_too_long", "rx_errors", "tx_dropped", "tx_errors", "provider_errors"] {
+            assert_eq!(counter(&server, name) + counter(&client, name), 0, "{provider} {name}");
+        }
+    }
+}
+
+#[test]
+fn many_are_under_way() {
+    for provider in PROVIDERS {
+        let (mut server, mut client) = pair(provider);
+        let to = server.local_addr();
+        for round in 0..20 {
+            for n in 0..50_u8 {
+                post(&mut client, to, &[n; 700]);
+            }
+            let mut got = answers(&mut server, &mut client, 50);
+            got.sort_unstable();
+            assert_eq!(got, (1..=50).map(|n| vec![n; 700]).collect::<Vec<_>>(), "{provider} {round}");
+        }
+    }
+}
+
+#[test]
+fn a_message_that_is_too_long_is_counted_and_harms_nobody() {
+    for provider in PROVIDERS {
+        let mut server = open(provider, 2048, 4);
+        let mut client = connect(&mut server, provider, MAX_FRAME).unwrap();
+        let mut other = connect(&mut server, provider, 2048).unwrap();
+        let to = server.local_addr();
+        post(&mut other, to, b"1");
+        assert_eq!(answers(&mut server, &mut other, 1), [b"2"], "{provider}");
+        post(&mut client, to, &[7; 2049]);
+        eventually(&mut server, |server| {
+            server.rx(|frame| panic!("{provider}: {} bytes", frame.len()));
+            server.tx();
+            client.rx(|_| Verdict::Drop);
+            client.tx();
+            counter(server, "rx_too_long") == 1
+        });
+        post(&mut other, to, &[7; 2048]);
+        assert_eq!(answers(&mut server, &mut other, 1), [vec![8; 2048]], "{provider}");
+        // Over tcp it has cost the sender its connection, which is made anew by one of its next messages.
+        eventually(&mut server, |server| {
+            let _ = client.post(to, |buf| {
+                buf[..2].copy_from_slice(b"ab");
+                2
+            });
+            client.tx();
+            let mut answered = false;
+            for _ in 0..1000 {
+                server.rx(|_| Verdict::Reply);
+                server.tx();
+                client.rx(|frame| {
+                    answered |= frame.data() == b"ab";
+                    Verdict::Drop
+                });
+            }
+            answered
+        });
+    }
+}
+
+#[test]
+fn who_was_not_let_in_is_not_heard() {
+    // Not over shm: version 1.17 names some other peer as the source of a message whose sender is not in the table.
+    for provider in ["tcp", "udp;ofi_rxd"] {
+        let (mut server, mut client) = pair(provider);
+        let to = server.local_addr();
+        // It knows where the server is, and has not asked.
+        let mut stranger = open(provider, MAX_FRAME, 1);
+        stranger.join(&server.facts().address.clone(), to).unwrap();
+        post(&mut stranger, to, b"let me in");
+        let until = Instant::now() + Duration::from_millis(200);
+        while Instant::now() < until {
+            server.rx(|_| panic!("{provider}: a stranger was heard"));
+            server.tx();
+            stranger.rx(|_| panic!("{provider}: a stranger was answered"));
+            stranger.tx();
+        }
+        // Over udp;ofi_rxd the message stays with the provider.
+        assert_eq!(counter(&server, "rx_unknown"), u64::from(provider == "tcp"));
+        post(&mut client, to, b"1");
+        assert_eq!(answers(&mut server, &mut client, 1), [b"2"], "{provider}");
+    }
+}
+
+#[test]
+fn who_leaves_is_not_heard_any_more_and_makes_room() {
+    for provider in PROVIDERS {
+        let mut server = open(provider, MAX_FRAME, 2);
+        let to = server.local_addr();
+        let mut first = connect(&mut server, provider, MAX_FRAME).unwrap();
+        for n in 1..=5 {
+            let mut second = connect(&mut server, provider, MAX_FRAME).unwrap();
+            let refused = connect(&mut server, provider, MAX_FRAME).unwrap_err();
+            assert!(refused.to_string().contains("CAPACITY_EXCEEDED"), "{provider}: {refused}");
+            post(&mut second, to, b"1");
+            assert_eq!(answers(&mut server, &mut second, 1), [b"2"], "{provider}");
+            drop(second);
+            eventually(&mut server, |server| {
+                server.rx(|_| panic!("nothing was sent"));
+                server.tx();
+                counter(server, "peers_left") == n
+            });
+        }
+        post(&mut first, to, b"1");
+        assert_eq!(answers(&mut server, &mut first, 1), [b"2"], "{provider}");
+        assert_eq!(counter(&server, "peers_joined"), 6);
+    }
+}
+
+#[test]
+fn frames_go_to_known_peers_only() {
+    let (_server, mut client) = pair("tcp");
+    assert_eq!(client.post("127.0.0.1:9".parse().unwrap(), |_| panic!("filled")), Err(PostError::Unreachable));
+}
+
+#[test]
+fn a_full_queue_says_so() {
+    let (server, mut client) = pair("tcp");
+    let to = server.local_addr();
+    let mut queued = 0;
+    while client.post(to, |_| 1).is_ok() {
+        queued += 1;
+        assert!(queued < 1 << 16, "a queue without end");
+    }
+    assert!(queued >= 32, "{queued}");
+    assert_eq!(client.post(to, |_| panic!("filled without room")), Err(PostError::Full));
+}
+
+#[test]
+fn providers_are_listed_with_their_endpoints() {
+    let providers = providers().unwrap();
+    for (wanted, endpoint) in [("shm", "FI_EP_RDM"), ("tcp;ofi_rxm", "FI_EP_RDM"), ("udp", "FI_EP_DGRAM")] {
+        let found = providers.iter().find(|provider| provider.name == wanted);
+        assert!(found.is_some_and(|found| found.endpoints.iter().any(|has| has == endpoint)), "{providers:?}");
+    }
+}
+
+#[test]
+fn what_is_not_there_is_named() {
+    let error = |place: &Place| {
+        let peers = Peers::new(1);
+        let rendezvous = Rendezvous::listen(
+            "127.0.0.1:0".parse().unwrap(),
+            Form::Berth,
+            Limits::default(),
+            OfiAcceptor::new(peers.clone()),
+        );
+        OfiPort::open(place, MAX_FRAME, rendezvous.unwrap(), peers).unwrap_err().to_string()
+    };
+    let unknown = error(&place("carrier-pigeon"));
+    assert!(unknown.starts_with("no libfabric provider matches provider = \"carrier-pigeon\""), "{unknown}");
+    let elsewhere = error(&Place { bind: Some("192.0.2.77:0".parse().unwrap()), ..place("tcp") });
+    assert!(elsewhere.contains("provider = \"tcp\", bind = \"192.0.2.77:0\""), "{elsewhere}");
+    assert!(error(&place("t\0p")).contains("NUL"));
+}
