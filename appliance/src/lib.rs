@@ -1,9 +1,10 @@
 //! The Berth appliance: configuration, poll loops, host checks.
 //!
 //! The top floor composes and holds no protocol logic: [`config`] reads the file, [`check`] says what it would run,
-//! [`run`] runs it, [`doctor`] says what the host can do, [`tune`] changes that, and [`cli`] are the commands of a client.
+//! [`run`] runs it, [`doctor`] says what the host can do, [`tune`] changes that, [`admin`] says how it is doing, and [`cli`] are the commands of a client.
 #![forbid(unsafe_code)]
 
+pub mod admin;
 pub mod check;
 pub mod cli;
 pub mod config;

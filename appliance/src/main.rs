@@ -45,6 +45,7 @@ enum Command {
     },
     #[command(subcommand)]
     Tune(TuneCommand),
+    Status(cli::StatusCommand),
     Key(cli::KeyCommand),
     Enroll(cli::EnrollCommand),
     Token(cli::TokenCommand),
@@ -124,6 +125,7 @@ fn execute(command: Command) -> anyhow::Result<ExitCode> {
                 print!("{}", tune::table(&reports));
             }
         }
+        Command::Status(command) => return command.run(),
         Command::Key(command) => command.run()?,
         Command::Enroll(command) => command.run()?,
         Command::Token(command) => command.run()?,

@@ -4,6 +4,7 @@ mod key;
 mod lease;
 mod node;
 mod output;
+mod status;
 mod token;
 
 use std::{env, net::SocketAddr, path::PathBuf, sync::Arc};
@@ -17,6 +18,7 @@ use clap::Args;
 pub use key::KeyCommand;
 pub use lease::LeaseCommand;
 pub use node::{EnrollCommand, NodesCommand};
+pub use status::StatusCommand;
 pub use token::TokenCommand;
 
 /// Whose key this is, and how to print.

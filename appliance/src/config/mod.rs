@@ -2,6 +2,7 @@
 //!
 //! `config/berth.toml` documents every key.
 
+mod admin;
 mod binding;
 mod decoder;
 mod fabric;
@@ -19,6 +20,7 @@ use std::{
 
 use toml::de::{DeTable, DeValue};
 
+pub use admin::Admin;
 pub use binding::{Binding, Rdma, Windows};
 pub use decoder::Decoder;
 pub use fabric::{Control, Dataplane, Node, Policy};
@@ -50,6 +52,8 @@ pub struct Config {
     pub dataplane: Dataplane,
     /// The transports of their own that leases can be connected to, in file order.
     pub bindings: Vec<Binding>,
+    /// Where the appliance tells how it is; `None` is nowhere.
+    pub admin: Option<Admin>,
     /// What `berth tune` makes of the host.
     pub tune: Tune,
 }
@@ -159,8 +163,9 @@ fn read(root: &mut Table<'_, '_>, folder: &Path, host: &Host) -> Config {
     let bindings = binding::read_all(root, host, control.is_some());
     let ports = port::read_all(root, folder, &runtime, host, control.is_some(), &mut binds);
     let functions = function::read_all(root, folder, host, &names, &ports);
+    let admin = root.table("admin").and_then(|table| admin::read(table, folder, host, &mut binds));
     let tune = tune::read(root.table("tune"));
-    Config { runtime, ports, decoders, functions, node, control, regions, dataplane, bindings, tune }
+    Config { runtime, ports, decoders, functions, node, control, regions, dataplane, bindings, admin, tune }
 }
 
 fn runtime(table: Option<Table<'_, '_>>, host: &Host) -> Runtime {

@@ -55,7 +55,10 @@ use signal_hook::{
 use tracing::{error, info, warn};
 
 use self::pulse::Pulses;
-use crate::config::{Config, Service};
+use crate::{
+    admin::{Admin, Health, Sources},
+    config::{Config, Service},
+};
 
 /// How long a drain may take.
 pub const DRAIN: Duration = Duration::from_secs(2);
@@ -147,10 +150,23 @@ pub fn run(config: Config) -> anyhow::Result<()> {
         // The receiver lives as long as the process does anything.
         signals.forever().all(|signal| sender.send(Event::Signal(signal)).is_ok());
     })?;
+    let health = Arc::<Health>::default();
+    let admin = shared.config.admin.clone().map(|settings| {
+        let listen = settings.listen;
+        let sources = Sources {
+            telemetry: shared.telemetry.clone(),
+            control: control.as_ref().map(Control::monitor),
+            health: health.clone(),
+            started: Instant::now(),
+        };
+        Admin::start(settings, sources).with_context(|| format!("admin {listen}"))
+    });
     let mut supervisor = Supervisor {
         shared,
         inbox,
         control,
+        admin: admin.transpose()?,
+        health,
         wakers: Vec::new(),
         pulses: Pulses::default(),
         lcores: 0,
@@ -208,6 +224,8 @@ struct Supervisor {
     shared: Shared,
     inbox: Receiver<Event>,
     control: Option<Control>,
+    admin: Option<Admin>,
+    health: Arc<Health>,
     wakers: Vec<Waker>,
     pulses: Pulses,
     /// Lcore threads that have not ended.
@@ -268,7 +286,9 @@ impl Supervisor {
             driver: port.driver.word(),
             addr: addr.to_string(),
         });
+        endpoints.extend(self.admin.as_ref().map(|admin| ("admin".to_string(), admin.local_addr())));
         line("berth ready", &ReadyLine { ports: ports.collect(), endpoints })?;
+        self.health.set_ready(true);
         notify::ready("serving");
         if self.shared.stop.load(Relaxed) {
             // A signal came before there was anything to wake.
@@ -319,6 +339,7 @@ impl Supervisor {
                 error!("{stuck} does not poll");
                 notify::status(&format!("{stuck} does not poll"));
             }
+            self.health.set_stuck(&stuck);
             *known = stuck;
         }
     }
@@ -349,6 +370,7 @@ impl Supervisor {
     }
 
     fn stop(&self) {
+        self.health.set_ready(false);
         notify::stopping();
         self.shared.stop.store(true, Relaxed);
         self.wakers.iter().for_each(Waker::wake);

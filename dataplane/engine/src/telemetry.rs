@@ -88,6 +88,16 @@ impl Telemetry {
         Snapshot { lcores: self.lock().iter().map(LcoreBoard::read).collect() }
     }
 
+    /// Every histogram now, with its lcore, its lane and its name.
+    pub fn histograms(&self) -> Vec<(String, String, &'static str, hdrhistogram::Histogram<u64>)> {
+        let lcores = self.lock();
+        let lanes = lcores.iter().flat_map(|lcore| lcore.lanes.iter().map(move |lane| (lcore, lane)));
+        let all = lanes.flat_map(|(lcore, lane)| {
+            lane.histograms.iter().map(|(name, h)| (lcore.name.clone(), lane.name.clone(), *name, h.snapshot()))
+        });
+        all.collect()
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<LcoreBoard>> {
         // The list is only ever pushed to: a panic elsewhere cannot leave it half changed.
         self.lcores.lock().unwrap_or_else(PoisonError::into_inner)

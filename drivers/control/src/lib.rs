@@ -33,7 +33,7 @@ use std::{
     net::{SocketAddr, TcpListener as StdTcpListener, UdpSocket as StdUdpSocket},
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
     time::Duration,
@@ -145,6 +145,17 @@ pub struct Control {
     sensors: Arc<Sensors>,
 }
 
+/// Watches a [`Control`].
+#[derive(Debug, Clone)]
+pub struct Monitor(Weak<Shared>);
+
+impl Monitor {
+    /// Every counter now; none once the node has stopped.
+    pub fn counters(&self) -> Vec<(String, u64)> {
+        self.0.upgrade().map_or_else(Vec::new, |shared| shared.counters())
+    }
+}
+
 #[derive(Debug)]
 struct Listeners {
     udp: Arc<UdpSocket>,
@@ -216,6 +227,11 @@ impl Control {
         &self.listeners.bound
     }
 
+    /// What watches the node from other threads, for as long as it runs.
+    pub fn monitor(&self) -> Monitor {
+        Monitor(Arc::downgrade(&self.shared))
+    }
+
     /// Begins to serve; `two_sided` are the ports of the dataplane, which bindings name too.
     pub fn serve(&mut self, two_sided: &[SocketAddr]) {
         let Self { runtime, shared, listeners, announce, broadcasts, sensors } = self;
@@ -262,8 +278,7 @@ impl Control {
             quic.close(VarInt::from_u32(0), b"the node stops");
             let _ = timeout(GOODBYE, quic.wait_idle()).await;
         });
-        let mut counters = Vec::new();
-        shared.report(&mut |name, value| counters.push((name.to_string(), value)));
+        let counters = shared.counters();
         drop(listeners);
         // Dropping the last reference to the journal commits what is queued.
         runtime.shutdown_timeout(GOODBYE);

@@ -202,11 +202,13 @@ impl Shared {
         }
     }
 
-    /// Reports every counter.
-    pub(crate) fn report(&self, visit: &mut dyn FnMut(&str, u64)) {
+    /// Every counter by its name.
+    pub(crate) fn counters(&self) -> Vec<(String, u64)> {
+        let mut all = Vec::new();
+        let mut visit = |name: &str, value| all.push((name.to_owned(), value));
         self.counters.report(&mut |name, value| visit(name, value));
         self.link().counters(&mut |name, value| visit(name, value));
-        self.node().counters(visit);
+        self.node().counters(&mut visit);
         self.relay().counters(&mut |name, value| visit(&format!("relay_{name}"), value));
         self.journal.counters(&mut |name, value| visit(name, value));
         for (_, region) in self.regions.iter() {
@@ -216,6 +218,7 @@ impl Shared {
         }
         self.data.report(&mut |name, value| visit(&format!("data_{name}"), value));
         self.pages.report(&mut |name, value| visit(&format!("pages_{name}"), value));
+        all
     }
 
     /// Does what the node asks for beside answers. Under the node's lock.

@@ -1,0 +1,47 @@
+//! `berth status`: how a running appliance is, from its admin address.
+
+use std::{fs, net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration};
+
+use anyhow::Context as _;
+use clap::Args;
+use ureq::Agent;
+
+use crate::admin::Status;
+
+/// How long the appliance may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Say how a running appliance is; exits with 1 where it does not serve.
+#[derive(Debug, Clone, Args)]
+pub struct StatusCommand {
+    /// The appliance's admin address.
+    #[arg(long, value_name = "ADDR", env = "BERTH_ADMIN", default_value = "127.0.0.1:5780")]
+    admin: SocketAddr,
+    /// The file with the token that it wants.
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl StatusCommand {
+    /// Asks once and prints.
+    pub fn run(&self) -> anyhow::Result<ExitCode> {
+        let agent: Agent = Agent::config_builder().timeout_global(Some(PATIENCE)).build().into();
+        let mut request = agent.get(format!("http://{}/status", self.admin));
+        if let Some(file) = &self.token_file {
+            let token = fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
+            request = request.header("Authorization", format!("Bearer {}", token.trim()));
+        }
+        let body = request.call().and_then(|mut response| response.body_mut().read_to_string());
+        let body = body.with_context(|| format!("{} does not tell; is [admin] configured?", self.admin))?;
+        let status: Status = serde_json::from_str(&body).with_context(|| format!("{} is no berth", self.admin))?;
+        if self.json {
+            println!("{body}");
+        } else {
+            print!("{}", status.table());
+        }
+        Ok(if status.ready && status.stuck.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
