@@ -1,0 +1,363 @@
+//! Protection domains, memory regions and memory windows.
+
+use std::{
+    alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error},
+    fmt,
+    ops::BitOr,
+    os::fd::{AsRawFd, OwnedFd},
+    ptr::NonNull,
+    sync::Arc,
+};
+
+use berth_host::HugeRegion;
+use berth_ring::Region;
+use rdma_mummy_sys as sys;
+
+use crate::{Context, Error};
+
+/// Memory that can be registered: the device, and peers through it, read and write it at any time from then on.
+///
+/// # Safety
+/// [`Registrable::base`] and the [`Registrable::len`] bytes from there on are initialised, stay mapped where they are
+/// until the value is dropped, and nobody makes references of them while peers or work requests may write them.
+#[expect(clippy::len_without_is_empty, reason = "nobody registers nothing")]
+pub unsafe trait Registrable: Send + Sync + 'static {
+    /// The first byte.
+    fn base(&self) -> NonNull<u8>;
+    /// How many bytes.
+    fn len(&self) -> usize;
+}
+
+// SAFETY: the owner behind the `Arc` keeps every promise for as long as there is a clone.
+unsafe impl<T: Registrable> Registrable for Arc<T> {
+    fn base(&self) -> NonNull<u8> {
+        (**self).base()
+    }
+    fn len(&self) -> usize {
+        (**self).len()
+    }
+}
+
+// SAFETY: a `Region` is initialised, stays and never moves; the mapping is handed out as a pointer only.
+unsafe impl Registrable for HugeRegion {
+    fn base(&self) -> NonNull<u8> {
+        self.as_ptr()
+    }
+    fn len(&self) -> usize {
+        Region::len(self)
+    }
+}
+
+/// Zeroed memory in ordinary pages.
+pub struct Pages {
+    base: NonNull<u8>,
+    layout: Layout,
+}
+
+impl Pages {
+    /// At least `len` bytes, rounded up to whole pages.
+    ///
+    /// # Panics
+    /// If `len` is more than the address space.
+    pub fn new(len: usize) -> Self {
+        const PAGE: usize = 4096;
+        let layout =
+            Layout::from_size_align(len.max(1).next_multiple_of(PAGE), PAGE).expect("within the address space");
+        // SAFETY: the layout is not empty.
+        let Some(base) = NonNull::new(unsafe { alloc_zeroed(layout) }) else { handle_alloc_error(layout) };
+        Self { base, layout }
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `new` with this layout.
+        unsafe { dealloc(self.base.as_ptr(), self.layout) };
+    }
+}
+
+// SAFETY: owned memory, handed out as a pointer only.
+unsafe impl Send for Pages {}
+// SAFETY: as above.
+unsafe impl Sync for Pages {}
+
+// SAFETY: zeroed, owned until dropped, and no reference of it is ever made here.
+unsafe impl Registrable for Pages {
+    fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+    fn len(&self) -> usize {
+        self.layout.size()
+    }
+}
+
+/// What may be done with registered memory or through a queue pair. Local reads are always allowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Access(pub(crate) u32);
+
+impl Access {
+    /// Local reads only: what is sent.
+    pub const LOCAL_READ: Self = Self(0);
+    /// Local writes: what is received into.
+    pub const LOCAL_WRITE: Self = Self(sys::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0);
+    /// RDMA READs by the peer.
+    pub const REMOTE_READ: Self = Self(sys::ibv_access_flags::IBV_ACCESS_REMOTE_READ.0);
+    /// RDMA WRITEs by the peer; memory regions must allow local writes too.
+    pub const REMOTE_WRITE: Self = Self(sys::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0);
+    /// Atomics by the peer.
+    pub const REMOTE_ATOMIC: Self = Self(sys::ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC.0);
+    /// Windows may be bound to the region.
+    pub const BIND: Self = Self(sys::ibv_access_flags::IBV_ACCESS_MW_BIND.0);
+}
+
+impl BitOr for Access {
+    type Output = Self;
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// A protection domain: queue pairs reach the memory of their own only.
+#[derive(Clone)]
+pub struct Pd(Arc<Domain>);
+
+struct Domain {
+    raw: NonNull<sys::ibv_pd>,
+    context: Context,
+}
+
+// SAFETY: the library's calls on a protection domain may be made from any thread at any time.
+unsafe impl Send for Domain {}
+// SAFETY: as above.
+unsafe impl Sync for Domain {}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        // SAFETY: everything allocated in the domain holds a clone of it, so nothing is left.
+        unsafe { sys::ibv_dealloc_pd(self.raw.as_ptr()) };
+    }
+}
+
+impl Pd {
+    /// Allocates a domain.
+    pub fn new(context: &Context) -> Result<Self, Error> {
+        // SAFETY: the context is open.
+        let raw = context.made("ibv_alloc_pd", unsafe { sys::ibv_alloc_pd(context.raw()) })?;
+        Ok(Self(Arc::new(Domain { raw, context: context.clone() })))
+    }
+
+    /// The domain's device.
+    pub fn context(&self) -> &Context {
+        &self.0.context
+    }
+
+    /// Registers all of `memory`, which the region keeps. Peers address its first byte as `iova`, or by its address in
+    /// this process where that is `None`.
+    pub fn register(&self, memory: impl Registrable, access: Access, iova: Option<u64>) -> Result<Mr, Error> {
+        let (base, len) = (memory.base(), memory.len());
+        let iova = iova.unwrap_or(base.addr().get() as u64);
+        // SAFETY: the bytes are mapped, and the region keeps their owner until it is deregistered.
+        let raw = unsafe { sys::ibv_reg_mr_iova2(self.raw(), base.as_ptr().cast(), len, iova, access.0) };
+        let raw = self.context().made("ibv_reg_mr", raw)?;
+        Ok(Mr::new(raw, self, Backing::Memory { base, _owner: Box::new(memory) }, iova, len))
+    }
+
+    /// Registers `len` bytes from `offset` on of a DMA buffer, such as a GPU's memory, which the kernel keeps. The
+    /// processor cannot reach it through the region.
+    pub fn register_dmabuf(
+        &self,
+        buffer: OwnedFd,
+        offset: u64,
+        len: usize,
+        iova: u64,
+        access: Access,
+    ) -> Result<Mr, Error> {
+        // SAFETY: the descriptor is open, and the region keeps it.
+        let raw = unsafe { sys::ibv_reg_dmabuf_mr(self.raw(), offset, len, iova, buffer.as_raw_fd(), access.0 as i32) };
+        let raw = self.context().made("ibv_reg_dmabuf_mr", raw)?;
+        Ok(Mr::new(raw, self, Backing::Dmabuf { _buffer: buffer }, iova, len))
+    }
+
+    pub(crate) fn raw(&self) -> *mut sys::ibv_pd {
+        self.0.raw.as_ptr()
+    }
+
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl fmt::Debug for Pd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pd({})", self.context().name())
+    }
+}
+
+/// A memory region. Clones share the registration, which ends, and frees what it keeps, when the last is dropped; queue
+/// pairs and bound windows hold clones of those they use.
+#[derive(Clone)]
+pub struct Mr(Arc<Registration>);
+
+struct Registration {
+    raw: NonNull<sys::ibv_mr>,
+    lkey: u32,
+    rkey: u32,
+    iova: u64,
+    len: usize,
+    pd: Pd,
+    backing: Backing,
+}
+
+enum Backing {
+    Memory { base: NonNull<u8>, _owner: Box<dyn Send + Sync> },
+    Dmabuf { _buffer: OwnedFd },
+}
+
+// SAFETY: the library's calls on a region may be made from any thread, and its memory's owner says the same of itself.
+unsafe impl Send for Registration {}
+// SAFETY: as above.
+unsafe impl Sync for Registration {}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        // SAFETY: deregistered once, before its memory is freed: `drop` runs before the fields are dropped. No work
+        // request or window that names it is left, for each holds a clone.
+        unsafe { sys::ibv_dereg_mr(self.raw.as_ptr()) };
+    }
+}
+
+impl Mr {
+    fn new(raw: NonNull<sys::ibv_mr>, pd: &Pd, backing: Backing, iova: u64, len: usize) -> Self {
+        // SAFETY: the library fills the keys of a region it made.
+        let (lkey, rkey) = unsafe { ((*raw.as_ptr()).lkey, (*raw.as_ptr()).rkey) };
+        Self(Arc::new(Registration { raw, lkey, rkey, iova, len, pd: pd.clone(), backing }))
+    }
+
+    /// The key that peers name it by.
+    pub fn rkey(&self) -> u32 {
+        self.0.rkey
+    }
+
+    /// The address by which peers name its first byte.
+    pub fn iova(&self) -> u64 {
+        self.0.iova
+    }
+
+    /// Bytes registered.
+    #[expect(clippy::len_without_is_empty, reason = "nobody registers nothing")]
+    pub fn len(&self) -> usize {
+        self.0.len
+    }
+
+    /// The domain it is of.
+    pub fn pd(&self) -> &Pd {
+        &self.0.pd
+    }
+
+    /// The first byte for the processor; `None` for a DMA buffer. Work requests and peers may write the bytes at any
+    /// time: whoever makes references of them must know that none does.
+    pub fn base(&self) -> Option<NonNull<u8>> {
+        match &self.0.backing {
+            Backing::Memory { base, .. } => Some(*base),
+            Backing::Dmabuf { .. } => None,
+        }
+    }
+
+    /// Copies the bytes from `at` on into `into`. Bytes that are being written meanwhile come out old or new.
+    pub fn read(&self, at: usize, into: &mut [u8]) -> Result<(), Error> {
+        let from = self.range(at, into.len())?;
+        // SAFETY: the range is within the registration, and `into` is not: it is a reference, which nobody makes of
+        // registered memory.
+        unsafe { from.as_ptr().copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) };
+        Ok(())
+    }
+
+    /// Copies `from` to the bytes from `at` on.
+    pub fn write(&self, at: usize, from: &[u8]) -> Result<(), Error> {
+        let to = self.range(at, from.len())?;
+        // SAFETY: as in `read`.
+        unsafe { to.as_ptr().copy_from_nonoverlapping(from.as_ptr(), from.len()) };
+        Ok(())
+    }
+
+    fn range(&self, at: usize, len: usize) -> Result<NonNull<u8>, Error> {
+        self.check(at, len)?;
+        let base = self.base().ok_or(Error::Misuse("the processor does not reach a DMA buffer"))?;
+        // SAFETY: within the registration.
+        Ok(unsafe { base.add(at) })
+    }
+
+    pub(crate) fn check(&self, at: usize, len: usize) -> Result<(), Error> {
+        if at.checked_add(len).is_some_and(|end| end <= self.0.len) {
+            Ok(())
+        } else {
+            Err(Error::Range { at, len, registered: self.0.len })
+        }
+    }
+
+    pub(crate) fn lkey(&self) -> u32 {
+        self.0.lkey
+    }
+
+    pub(crate) fn raw(&self) -> *mut sys::ibv_mr {
+        self.0.raw.as_ptr()
+    }
+}
+
+impl fmt::Debug for Mr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Mr({} bytes at {:#x})", self.0.len, self.0.iova)
+    }
+}
+
+/// A memory window of type 2: a range of a region with an rkey of its own, that is bound by a work request of a queue
+/// pair ([`crate::Qp::bind`]), reaches peers of that queue pair only, and ends by another ([`crate::Op::Invalidate`]).
+///
+/// Dropping it ends it too, in a call of the kernel.
+pub struct Mw {
+    raw: NonNull<sys::ibv_mw>,
+    pub(crate) pd: Pd,
+    /// What it is, or may still be, bound to.
+    pub(crate) bound: Option<Mr>,
+}
+
+// SAFETY: the library's calls on a window may be made from any thread, by one at a time.
+unsafe impl Send for Mw {}
+
+impl Mw {
+    /// Allocates a window of a domain.
+    pub fn new(pd: &Pd) -> Result<Self, Error> {
+        // SAFETY: the domain is allocated.
+        let raw = unsafe { sys::ibv_alloc_mw(pd.raw(), sys::ibv_mw_type::IBV_MW_TYPE_2) };
+        let raw = pd.context().made("ibv_alloc_mw", raw)?;
+        Ok(Self { raw, pd: pd.clone(), bound: None })
+    }
+
+    /// The rkey as it was after allocation, or as the last bind left it.
+    pub fn rkey(&self) -> u32 {
+        // SAFETY: the window is allocated.
+        unsafe { (*self.raw.as_ptr()).rkey }
+    }
+
+    pub(crate) fn set_rkey(&mut self, rkey: u32) {
+        // SAFETY: as above; the library keeps the number for its user, who chooses its low byte.
+        unsafe { (*self.raw.as_ptr()).rkey = rkey };
+    }
+
+    pub(crate) fn raw(&self) -> *mut sys::ibv_mw {
+        self.raw.as_ptr()
+    }
+}
+
+impl Drop for Mw {
+    fn drop(&mut self) {
+        // SAFETY: deallocated once, before the region and the domain, which are fields.
+        unsafe { sys::ibv_dealloc_mw(self.raw.as_ptr()) };
+    }
+}
+
+impl fmt::Debug for Mw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Mw({:?})", self.bound)
+    }
+}
