@@ -194,7 +194,6 @@ fn windows(lab: &Lab) -> Result {
     let mut window = Mw::new(&lab.pd)?;
     let range = Local { memory: b.memory, at: 4096, len: 512 };
     let rkey = b.qp.bind(1, &mut window, range, Access::REMOTE_WRITE, 0x5A, SIGNALLED)?;
-    b.qp.ring().1?;
     expect(one(&b.sent)?, Work::Bound)?;
     same("the key", &(rkey & 0xFF), &0x5A)?;
     a.mr.write(0, &[3; 512])?;
@@ -280,10 +279,11 @@ fn flushes(lab: &Lab) -> Result {
     let [mut a, mut b] = lab.pair(QpKind::Rc)?;
     b.receive(5, 0, 64)?;
     b.qp.to_error()?;
-    let flushed = one(&b.received)?;
+    let flushed = one(&b.received).map_err(|e| format!("the flushed receive: {e}"))?;
     same("the flushed", &(flushed.id(), flushed.outcome()), &(5, Outcome::Flushed))?;
     let local = Some(a.local(0, 4));
-    same("to a dead peer", &a.work(Op::Send, local)?.outcome(), &Outcome::Unreachable)?;
+    let sent = a.work(Op::Send, local).map_err(|e| format!("the send to a dead peer: {e}"))?;
+    same("to a dead peer", &sent.outcome(), &Outcome::Unreachable)?;
     let End { qp, sent, received, mr, .. } = b;
     drop((mr, sent, received));
     drop(qp);

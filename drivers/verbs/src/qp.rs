@@ -373,7 +373,7 @@ impl Qp {
         Ok(())
     }
 
-    /// Queues the binding of a window to bytes of a kept region, to be posted by [`Qp::ring`], and returns the rkey that
+    /// Posts the binding of a window to bytes of a kept region, behind whatever was queued, and returns the rkey that
     /// peers of this queue pair name it by once the work has completed. `key` becomes the low byte of it.
     ///
     /// The region's access must allow [`Access::BIND`], and what `access` allows.
@@ -404,9 +404,12 @@ impl Qp {
                 mw_access_flags: access.0,
             },
         };
-        window.set_rkey(rkey);
-        window.bound = Some(mr);
+        // Before the device can know of it; should it refuse, the region is only kept for longer.
+        let before = window.bound.replace(mr);
         self.push(request);
+        self.ring().1.inspect_err(|_| window.bound = before)?;
+        // Drivers name the window to the device by the key it had, so it changes only now.
+        window.set_rkey(rkey);
         Ok(rkey)
     }
 
@@ -467,7 +470,7 @@ impl Qp {
         self.sends.queued += 1;
     }
 
-    /// Posts what [`Qp::send`] and [`Qp::bind`] queued, in one call. Returns how many the device took; those that it did
+    /// Posts what [`Qp::send`] queued, in one call. Returns how many the device took; those that it did
     /// not take are forgotten, and will not complete.
     #[inline]
     pub fn ring(&mut self) -> (usize, Result<(), Error>) {
