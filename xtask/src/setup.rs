@@ -11,7 +11,7 @@ use crate::sh::{cmd, run};
 
 /// To build with the features `dpdk` and `ofi`: the libraries, and libclang for bindgen.
 const BUILD: &[&str] =
-    &["gcc", "g++", "libc6-dev", "pkg-config", "libdpdk-dev", "libfabric-dev", "libclang-14-dev", "clang-14"];
+    &["gcc", "g++", "libc6-dev", "pkg-config", "cmake", "libdpdk-dev", "libfabric-dev", "libclang-14-dev", "clang-14"];
 /// To test: network namespaces, independent peers and readers.
 const TEST: &[&str] =
     &["iproute2", "iputils-ping", "iputils-arping", "ethtool", "tcpdump", "util-linux", "python3-venv"];
