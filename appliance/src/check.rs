@@ -9,8 +9,8 @@ use berth_rpc::Dispatch;
 
 use crate::{
     config::{
-        Backing, Binding, Config, Control, Dataplane, Driver, Handler, Host, Kind, Loaded, Node, Note, Policy, Port,
-        Rdma, Region, Service, type_word,
+        Backing, Binding, Config, Control, Dataplane, Dpdk, Driver, Handler, Host, Kind, Loaded, Node, Note, Policy,
+        Port, Rdma, Region, Service, Transport, type_word,
     },
     sys::Root,
 };
@@ -79,7 +79,7 @@ fn describe_port(port: &Port) -> String {
     let place = match &port.driver {
         Driver::Udp { bind } => format!("udp {bind}"),
         Driver::Uring { bind } => format!("uring {bind}"),
-        Driver::Dpdk(dpdk) => format!("dpdk {} udp port {}", dpdk.device, dpdk.udp_port),
+        Driver::Dpdk(dpdk) => format!("dpdk {} {}", dpdk.device, describe_transport(dpdk)),
         Driver::Loopback => "loopback".to_string(),
     };
     let cpus: Vec<_> = port.cpus.iter().map(ToString::to_string).collect();
@@ -95,6 +95,13 @@ fn describe_port(port: &Port) -> String {
         Service::LeaseIo => "lease-io".to_string(),
     };
     format!("{place}, cpu {cpus}, idle {idle:?}, {service}")
+}
+
+fn describe_transport(dpdk: &Dpdk) -> String {
+    let Transport::Roce(roce) = &dpdk.transport else { return format!("udp port {}", dpdk.udp_port) };
+    let berth_roce::Slots { count, stride, .. } = roce.endpoint.slots;
+    let door = roce.rendezvous.map_or_else(String::new, |door| format!(", rendezvous {} {:?}", door.bind, door.form));
+    format!("roce port {}, {count} slots x {stride} B, {} known peers{door}", dpdk.udp_port, roce.peers.len())
 }
 
 fn describe_region(region: &Region) -> String {

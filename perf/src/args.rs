@@ -11,8 +11,10 @@ use std::{
 use anyhow::{Context, bail};
 use berth_port::{FaultSpec, Faults};
 use berth_qec::{dem::DetectorErrorModel, mock::SyndromeFile};
+use berth_rendezvous::Form;
 use berth_wire::{
     net::MacAddr,
+    rendezvous::ImmForm,
     rpc::{HeaderForm, PtpEncoding},
 };
 use clap::{Args, Subcommand, ValueEnum};
@@ -53,8 +55,59 @@ pub enum PortDriver {
     Uring,
     /// DPDK: a network card, or a software device such as memif
     Dpdk,
+    /// `RoCEv2` in software over a DPDK device: an FPGA that writes into slots, of a port that is reached by rendezvous
+    Roce,
     /// Memory: the server is a second core of this process
     Loopback,
+}
+
+/// How a sender of slots behaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Style {
+    /// Requests as long as they are, PTP as `--ptp` says
+    Plain,
+    /// A Holoscan Sensor Bridge: requests filled up to 64 bytes, PTP as seconds and nanoseconds in bytes 16 to 23
+    Hsb,
+}
+
+/// Forms of the rendezvous.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum RendezvousForm {
+    /// Berth's own
+    Berth,
+    /// The 12 bytes of the CUDA-Q host API
+    HostApi,
+}
+
+impl RendezvousForm {
+    /// As the rendezvous knows it.
+    #[cfg_attr(not(feature = "dpdk"), expect(dead_code, reason = "what RoCE ports are reached by"))]
+    pub(crate) fn form(self) -> Form {
+        match self {
+            Self::Berth => Form::Berth,
+            Self::HostApi => Form::HostApi,
+        }
+    }
+}
+
+/// Forms of the immediate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Immediate {
+    /// 20 bits of sequence number, 12 of slot
+    Psn20,
+    /// 24 bits of sequence number, 2 of slot
+    Psn24,
+}
+
+impl Immediate {
+    /// As it is on the wire.
+    #[cfg_attr(not(feature = "dpdk"), expect(dead_code, reason = "what RoCE ports are written to with"))]
+    pub(crate) fn form(self) -> ImmForm {
+        match self {
+            Self::Psn20 => ImmForm::Psn20,
+            Self::Psn24 => ImmForm::Psn24,
+        }
+    }
 }
 
 /// Header forms.
@@ -101,15 +154,36 @@ pub struct LoadArgs {
     /// udp, uring: the address to send from; by default any address and a port that the kernel chooses
     #[arg(long, value_name = "ADDR:PORT")]
     pub bind: Option<SocketAddr>,
-    /// dpdk: a PCI address or a software device with its arguments, as `net_memif0,role=client,socket=/run/m.sock`
-    #[arg(long, value_name = "DEVARGS", required_if_eq("port", "dpdk"))]
+    /// dpdk, roce: a PCI address or a software device with its arguments, as `net_memif0,role=client,socket=/run/m.sock`
+    #[arg(long, value_name = "DEVARGS", required_if_eq_any([("port", "dpdk"), ("port", "roce")]))]
     pub device: Option<String>,
-    /// dpdk: our address with its prefix length
-    #[arg(long, value_name = "CIDR", value_parser = cidr, required_if_eq("port", "dpdk"))]
+    /// dpdk, roce: our address with its prefix length
+    #[arg(long, value_name = "CIDR", value_parser = cidr, required_if_eq_any([("port", "dpdk"), ("port", "roce")]))]
     pub address: Option<(IpAddr, u8)>,
-    /// dpdk: a neighbour that need not be asked for by ARP or NDP
+    /// dpdk, roce: a neighbour that need not be asked for by ARP or NDP
     #[arg(long = "neighbour", value_name = "IP=MAC", value_parser = neighbour)]
     pub neighbours: Vec<(IpAddr, MacAddr)>,
+    /// roce: where the port's peers come, over TCP
+    #[arg(long, value_name = "ADDR:PORT", required_if_eq("port", "roce"))]
+    pub rendezvous: Option<SocketAddr>,
+    /// roce: what is spoken there
+    #[arg(long, value_enum, default_value = "berth")]
+    pub rendezvous_form: RendezvousForm,
+    /// roce: the slots to write into, where the rendezvous does not tell (host-api)
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub slots: u32,
+    /// roce: bytes from one slot to the next, where the rendezvous does not tell
+    #[arg(long, value_name = "BYTES", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(128..))]
+    pub stride: u32,
+    /// roce: the virtual address of the first slot, where the rendezvous does not tell
+    #[arg(long, value_name = "ADDRESS", default_value_t = 0)]
+    pub base: u64,
+    /// roce: how immediates name slots, where the rendezvous does not tell
+    #[arg(long, value_enum, default_value = "psn20")]
+    pub immediate: Immediate,
+    /// roce: how requests are written
+    #[arg(long, value_enum, default_value = "plain")]
+    pub style: Style,
     /// Faults to inject between the emulator and its port, both ways or after `rx.` or `tx.` one way:
     /// drop, corrupt, duplicate, reorder, delay (probabilities), delay_us=SHORTEST-LONGEST, seed
     #[arg(long, value_name = "FAULT=P,..")]
@@ -170,9 +244,9 @@ pub struct RpcArgs {
     /// The header form of the server's port
     #[arg(long, value_enum, default_value = "v24")]
     pub header: Header,
-    /// How the send time is stamped into the 24-byte header
-    #[arg(long, value_enum, default_value = "ns")]
-    pub ptp: Ptp,
+    /// How the send time is stamped into the 24-byte header; by default ns, with `--style hsb` in seconds and nanoseconds
+    #[arg(long, value_enum)]
+    pub ptp: Option<Ptp>,
     /// `rpc_increment`, `mock_decode`, `qec_decode` or `decoding_server`, with its share of the calls; repeat it for a mix
     #[arg(long = "function", value_name = "NAME[:WEIGHT]", default_value = "rpc_increment")]
     pub functions: Vec<Weighted>,
@@ -250,9 +324,17 @@ impl RpcArgs {
         }
     }
 
+    /// How the send time is stamped.
+    pub(crate) fn stamp(&self) -> Ptp {
+        self.ptp.unwrap_or(match self.load.style {
+            Style::Plain => Ptp::Ns,
+            Style::Hsb => Ptp::SecNsec,
+        })
+    }
+
     /// The encoding of the send time; `None` where it stays 0.
     pub(crate) fn ptp(&self) -> Option<PtpEncoding> {
-        match self.ptp {
+        match self.stamp() {
             Ptp::Ns => Some(PtpEncoding::Ns),
             Ptp::SecNsec => Some(PtpEncoding::SecNsec),
             Ptp::Off => None,

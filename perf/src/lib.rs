@@ -30,6 +30,8 @@ pub mod load;
 pub mod mix;
 mod ports;
 pub mod report;
+#[cfg(feature = "dpdk")]
+mod roce;
 mod server;
 pub mod shots;
 mod suite;

@@ -15,8 +15,8 @@ use crate::{
 
 /// What is done with a port of whatever type.
 pub(crate) trait PortUser {
-    /// Uses the port on the calling thread, which is the one that opened it.
-    fn run<P: Port>(self, port: P);
+    /// Uses the port on the calling thread, which is the one that opened it, to ask `peer`.
+    fn run<P: Port>(self, port: P, peer: SocketAddr);
 }
 
 /// The CPUs of a run.
@@ -42,8 +42,11 @@ impl Cpus {
 pub(crate) struct Opening<'a> {
     /// The command line.
     pub(crate) args: &'a LoadArgs,
-    /// The longest frame of the run, in bytes.
+    /// The longest frame of the run, or the usual one's, in bytes.
     pub(crate) max_frame: usize,
+    /// The longest frame of the run, in bytes.
+    #[cfg_attr(not(feature = "dpdk"), expect(dead_code, reason = "what packets of RoCE must hold"))]
+    pub(crate) longest: usize,
     /// Times the delays of `--fault`.
     pub(crate) clock: &'a TscClock,
     /// The run's CPUs.
@@ -67,23 +70,28 @@ const LOOPBACK: [SocketAddr; 2] = [
     SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 4700)),
 ];
 
-/// Whom the client asks.
+/// Whom the client asks, as the report says it.
 pub(crate) fn peer(args: &LoadArgs) -> SocketAddr {
-    if args.port == PortDriver::Loopback { LOOPBACK[1] } else { args.peer() }
+    match args.port {
+        PortDriver::Loopback => LOOPBACK[1],
+        PortDriver::Roce => args.rendezvous.unwrap_or(args.peer()),
+        _ => args.peer(),
+    }
 }
 
 /// Opens the port on the calling thread and hands it to `user`.
 pub(crate) fn open(opening: &Opening<'_>, user: impl PortUser) -> anyhow::Result<()> {
-    let Opening { args, max_frame, clock, cpus, serve } = *opening;
+    let Opening { args, max_frame, clock, cpus, serve, .. } = *opening;
+    let peer = peer(args);
     match args.port {
-        PortDriver::Udp => hand_over(opening, with_socket(opening, UdpPort::open)?, user),
-        PortDriver::Uring => hand_over(opening, with_socket(opening, UringSocket::bind)?.into_port()?, user),
-        PortDriver::Dpdk => dpdk(opening, user)?,
+        PortDriver::Udp => hand_over(opening, with_socket(opening, UdpPort::open)?, peer, user),
+        PortDriver::Uring => hand_over(opening, with_socket(opening, UringSocket::bind)?.into_port()?, peer, user),
+        PortDriver::Dpdk | PortDriver::Roce => dpdk(opening, user)?,
         PortDriver::Loopback => {
             let (ours, theirs) = Loopback::pair(LOOPBACK, LOOPBACK_DEPTH, max_frame);
             let cpu = cpus.other.context("a loopback needs two CPUs, one for its server")?;
             let server = serve(theirs, cpu, clock)?;
-            hand_over(opening, ours, user);
+            hand_over(opening, ours, peer, user);
             server.stop()?;
         }
     }
@@ -107,10 +115,10 @@ fn with_socket<P>(opening: &Opening<'_>, open: impl Fn(&UdpConfig) -> Result<P, 
 const SOCKET_BUFFER: usize = 4 << 20;
 
 /// Puts the faults of the command line in between, if any.
-fn hand_over<P: Port>(opening: &Opening<'_>, port: P, user: impl PortUser) {
+pub(crate) fn hand_over<P: Port>(opening: &Opening<'_>, port: P, peer: SocketAddr, user: impl PortUser) {
     match &opening.args.fault {
-        Some(fault) => user.run(Fault::new(port, fault.spec, opening.clock.clone())),
-        None => user.run(port),
+        Some(fault) => user.run(Fault::new(port, fault.spec, opening.clock.clone()), peer),
+        None => user.run(port, peer),
     }
 }
 
@@ -121,7 +129,7 @@ fn dpdk(_: &Opening<'_>, _: impl PortUser) -> anyhow::Result<()> {
 
 /// How long a link may take to come up: a memif client retries once a second.
 #[cfg(feature = "dpdk")]
-const LINK: std::time::Duration = std::time::Duration::from_secs(10);
+pub(crate) const LINK: std::time::Duration = std::time::Duration::from_secs(10);
 
 #[cfg(feature = "dpdk")]
 fn dpdk(opening: &Opening<'_>, user: impl PortUser) -> anyhow::Result<()> {
@@ -137,15 +145,18 @@ fn dpdk(opening: &Opening<'_>, user: impl PortUser) -> anyhow::Result<()> {
         result => result?,
     };
     let port = PortConfig {
-        device: args.device.clone().context("--port dpdk needs --device")?,
-        addresses: vec![args.address.context("--port dpdk needs --address")?],
+        device: args.device.clone().context("this port needs --device")?,
+        addresses: vec![args.address.context("this port needs --address")?],
         neighbours: args.neighbours.clone(),
         mtu: mtu(opening.max_frame)?,
         ..PortConfig::default()
     };
+    if args.port == PortDriver::Roce {
+        return crate::roce::open(opening, eal, port, user);
+    }
     let port = berth_dpdk::open(eal, &port)?.pop().context("a device has a queue")?;
     port.wait_link(LINK)?;
-    hand_over(opening, port, user);
+    hand_over(opening, port, peer(args), user);
     Ok(())
 }
 

@@ -5,6 +5,7 @@
 
 use std::{
     io::Write as _,
+    net::SocketAddr,
     process::ExitCode,
     sync::{
         Arc,
@@ -115,7 +116,8 @@ struct Client {
 }
 
 impl PortUser for Client {
-    fn run<P: Port>(mut self, mut port: P) {
+    fn run<P: Port>(mut self, mut port: P, peer: SocketAddr) {
+        self.setup.peer = peer;
         // A send fails only when the other thread is gone, and then the receive fails too.
         let _ = self.events.send(Event::Ready);
         while let Ok((case, mix, (pacing, phases))) = self.plans.recv() {
@@ -149,7 +151,7 @@ fn grown(before: &[(&'static str, u64)], mut after: Vec<(&'static str, u64)>) ->
 
 fn rpc(args: &RpcArgs) -> anyhow::Result<Job> {
     let header = format!("{:?}", args.header).to_lowercase();
-    let spoken = Spoken { header, ptp: args.ptp.name(), echo: args.echo, shots: args.shots.clone() };
+    let spoken = Spoken { header, ptp: args.stamp().name(), echo: args.echo, shots: args.shots.clone() };
     let (protocol, plans, serve) = (args.protocol(), plan(args)?, server::rpc(args));
     Ok(Job { load: args.load.clone(), protocol, spoken, plans, serve })
 }
@@ -183,11 +185,12 @@ pub(crate) fn measure(job: &Job) -> anyhow::Result<ExitCode> {
         events: event_tx,
     };
     let steps = plans.iter().flat_map(|plan| &plan.scripts).flat_map(|script| &script.steps);
-    let max_frame = steps.map(|step| step.longest_frame(protocol)).max().unwrap_or(0).max(ports::USUAL_FRAME);
+    let longest = steps.map(|step| step.longest_frame(protocol)).max().unwrap_or(0);
+    let max_frame = longest.max(ports::USUAL_FRAME);
     let (port_args, port_clock, serve) = (args.clone(), clock.clone(), Arc::clone(serve));
     let thread = thread::Builder::new().name("client".into()).spawn(move || -> anyhow::Result<()> {
         pin_current_thread(cpus.client)?;
-        let opening = Opening { args: &port_args, max_frame, clock: &port_clock, cpus, serve: &*serve };
+        let opening = Opening { args: &port_args, max_frame, longest, clock: &port_clock, cpus, serve: &*serve };
         ports::open(&opening, client)
     })?;
     if !matches!(event_rx.recv(), Ok(Event::Ready)) {

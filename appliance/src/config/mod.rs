@@ -9,6 +9,7 @@ mod fabric;
 mod function;
 mod port;
 mod region;
+mod roce;
 mod tune;
 mod walk;
 
@@ -25,8 +26,9 @@ pub use binding::{Binding, Rdma, Windows};
 pub use decoder::Decoder;
 pub use fabric::{Control, Dataplane, Node, Policy};
 pub use function::{Function, Handler, type_word};
-pub use port::{Dpdk, Driver, Fault, Pcap, Port, Rpc, Service};
+pub use port::{Dpdk, Driver, Fault, Pcap, Port, Rpc, Service, Transport};
 pub use region::{Backing, Kind, Region};
+pub use roce::{Peer, Rendezvous, Roce};
 pub use tune::{Nic, Tune};
 use walk::Table;
 pub use walk::{At, Note, Sink, parse_size};

@@ -14,7 +14,9 @@ use berth_wire::{
 };
 
 use super::{
-    Host, Runtime, name, unique,
+    Host, Roce, Runtime, name,
+    roce::{self, roce},
+    unique,
     walk::{At, Table},
 };
 
@@ -95,9 +97,25 @@ pub struct Dpdk {
     pub mtu: u16,
     /// Peers whose link-layer address is known without asking.
     pub neighbours: Vec<(IpAddr, MacAddr)>,
+    /// What its datagrams carry.
+    pub transport: Transport,
+}
+
+/// `port.transport`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Transport {
+    /// Frames.
+    Udp,
+    /// Packets of unreliable connections.
+    Roce(Roce),
 }
 
 impl Driver {
+    /// Whether its datagrams are frames, as they are to everybody who speaks UDP.
+    pub fn speaks_udp(&self) -> bool {
+        !matches!(self, Self::Dpdk(Dpdk { transport: Transport::Roce(_), .. }))
+    }
+
     /// The word in the configuration and in the ready line.
     pub fn word(&self) -> &'static str {
         match self {
@@ -182,6 +200,11 @@ pub(super) fn read_all(
         let label = name.as_ref().map_or_else(|| t.path().to_string(), |name| name.value.clone());
         let driver = driver(&mut t, &label, binds, host);
         let cpus = cpus(&mut t, runtime, host);
+        if let Some(Driver::Dpdk(Dpdk { transport: Transport::Roce(_), .. })) = &driver
+            && cpus.len() > 1
+        {
+            t.refuse(&["cpus"], "a connection's packets all come to one queue; give transport = \"roce\" one `cpu`");
+        }
         let idle = t.choice("idle", &[("spin", Idle::Spin), ("adaptive", Idle::Adaptive), ("wait", Idle::Wait)]);
         let at = idle.as_ref().map_or_else(|| t.span(), |at| at.span.clone());
         let idle = idle.map_or(Idle::Spin, |at| at.value);
@@ -230,7 +253,7 @@ fn driver(t: &mut Table<'_, '_>, label: &str, binds: &mut Binds, host: &Host) ->
         Loopback,
     }
     const BIND: &[&str] = &["bind"];
-    const DPDK: &[&str] = &["device", "address", "udp_port", "vlan", "mtu", "neighbours"];
+    const DPDK: &[&str] = &["device", "address", "udp_port", "vlan", "mtu", "neighbours", "transport"];
 
     let words = [("udp", Kind::Udp), ("uring", Kind::Uring), ("dpdk", Kind::Dpdk), ("loopback", Kind::Loopback)];
     let kind = t.choice("driver", &words);
@@ -239,9 +262,16 @@ fn driver(t: &mut Table<'_, '_>, label: &str, binds: &mut Binds, host: &Host) ->
     let device = t.text("device").map(|at| at.map(str::to_string));
     let addresses = t.texts("address");
     let udp_port = t.integer("udp_port", 1..=65535);
+    let transport = t.choice("transport", &[("udp", false), ("roce", true)]);
     let vlan = t.integer("vlan", 1..=4094);
     let mtu = t.integer("mtu", 1280..=65535).map_or(1500, |at| at.value as u16);
     let neighbours = t.texts("neighbours");
+    let transport = if transport.is_some_and(|at| at.value) {
+        Some(roce(t, mtu).map(Transport::Roce))
+    } else {
+        t.refuse(roce::KEYS, "only transport = \"roce\" has it");
+        None
+    };
     let kind = kind?;
     match kind.value {
         Kind::Udp | Kind::Uring => {
@@ -264,6 +294,9 @@ fn driver(t: &mut Table<'_, '_>, label: &str, binds: &mut Binds, host: &Host) ->
                 "device = \"0000:3b:00.0\" or \"net_memif0,role=server,socket=/run/berth/fpga0.sock\"",
             );
             let addresses = t.require("address", addresses, "address = \"10.0.0.2/24\"");
+            // The port of RoCEv2 is known.
+            let known = transport.as_ref().map(|_| u64::from(berth_wire::roce::UDP_PORT));
+            let udp_port = udp_port.map(|at| at.value).or(known);
             let udp_port = t.require("udp_port", udp_port, "udp_port = 4700");
             let neighbours = neighbours.map_or_else(Vec::new, |at| at.value);
             let neighbours: Vec<_> = neighbours.iter().filter_map(|at| neighbour(t, at)).collect();
@@ -272,10 +305,11 @@ fn driver(t: &mut Table<'_, '_>, label: &str, binds: &mut Binds, host: &Host) ->
             Some(Driver::Dpdk(Dpdk {
                 device: device?.value,
                 addresses,
-                udp_port: udp_port?.value as u16,
+                udp_port: udp_port? as u16,
                 vlan,
                 mtu,
                 neighbours,
+                transport: transport.unwrap_or(Some(Transport::Udp))?,
             }))
         }
         Kind::Loopback => {

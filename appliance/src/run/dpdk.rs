@@ -3,14 +3,20 @@
 use std::sync::{Mutex, PoisonError};
 
 use berth_dpdk::{DpdkPort, Eal, EalConfig, Error, Memory, PortConfig};
+use berth_net::Transport;
 use tracing::warn;
 
 use crate::config::{Dpdk, Hugepages, Runtime};
 
 static EAL: Mutex<Option<Eal>> = Mutex::new(None);
 
-/// Opens a device with this many queues.
-pub(super) fn open(device: &Dpdk, queues: usize, runtime: &Runtime) -> Result<Vec<DpdkPort>, Error> {
+/// Opens a device with this many queues, each with the protocol that `transport` makes for it.
+pub(super) fn open<T: Transport>(
+    device: &Dpdk,
+    queues: usize,
+    runtime: &Runtime,
+    transport: impl FnMut() -> T,
+) -> Result<Vec<DpdkPort<T>>, Error> {
     let mut started = EAL.lock().unwrap_or_else(PoisonError::into_inner);
     let eal = match *started {
         Some(eal) => eal,
@@ -26,7 +32,7 @@ pub(super) fn open(device: &Dpdk, queues: usize, runtime: &Runtime) -> Result<Ve
         neighbours: device.neighbours.clone(),
         ..PortConfig::default()
     };
-    berth_dpdk::open(eal, &config)
+    berth_dpdk::open_speaking(eal, &config, transport)
 }
 
 fn start(runtime: &Runtime) -> Result<Eal, Error> {

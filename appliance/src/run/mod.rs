@@ -23,6 +23,8 @@ mod notify;
 mod plan;
 mod pulse;
 mod queue;
+#[cfg(feature = "dpdk")]
+mod roce;
 mod service;
 mod worker;
 
@@ -112,6 +114,8 @@ struct ReadyPort<'a> {
     name: &'a str,
     driver: &'static str,
     addr: String,
+    #[serde(flatten)]
+    facts: &'a queue::Facts,
 }
 
 #[derive(Serialize)]
@@ -271,7 +275,8 @@ impl Supervisor {
             }
         }
         let ports = || self.shared.config.ports.iter().enumerate().map(|(index, port)| (port, addresses[&index]));
-        let two_sided: Vec<_> = ports().filter(|(port, _)| port.service == Service::LeaseIo).collect();
+        let two_sided: Vec<_> =
+            ports().filter(|(port, _)| port.service == Service::LeaseIo && port.driver.speaks_udp()).collect();
         let mut endpoints = BTreeMap::new();
         if let Some(control) = &mut self.control {
             control.serve(&two_sided.iter().map(|(_, addr)| *addr).collect::<Vec<_>>());
@@ -281,10 +286,11 @@ impl Supervisor {
             let name = if nth == 0 { "two-sided".to_string() } else { format!("two-sided.{}", port.name) };
             endpoints.insert(name, *addr);
         }
-        let ports = ports().map(|(port, addr)| ReadyPort {
+        let ports = ports().zip(&plan.facts).map(|((port, addr), facts)| ReadyPort {
             name: &port.name,
             driver: port.driver.word(),
             addr: addr.to_string(),
+            facts,
         });
         endpoints.extend(self.admin.as_ref().map(|admin| ("admin".to_string(), admin.local_addr())));
         line("berth ready", &ReadyLine { ports: ports.collect(), endpoints })?;

@@ -7,7 +7,7 @@ use berth_engine::Idle;
 use berth_ring::{Geometry, HeapRegion, Producer, Ring};
 
 use super::{
-    queue::{Queue, Source},
+    queue::{Facts, Queue, Source},
     worker,
 };
 use crate::config::{Config, Port};
@@ -23,20 +23,24 @@ pub(super) struct LcorePlan {
 pub(super) struct Plan {
     pub(super) lcores: Vec<LcorePlan>,
     pub(super) workers: Vec<worker::Plan>,
+    /// What is known of each port, in the order of the configuration, beside its address.
+    pub(super) facts: Vec<Facts>,
 }
 
 pub(super) fn plan(config: &Config) -> anyhow::Result<Plan> {
     let mut lcores = BTreeMap::new();
     let mut workers = BTreeMap::new();
+    let mut all_facts = Vec::new();
     for (index, port) in config.ports.iter().enumerate() {
-        let sources = Source::of(port, &config.runtime).with_context(|| format!("port {}", port.name))?;
+        let (sources, facts) = Source::of(port, &config.runtime).with_context(|| format!("port {}", port.name))?;
+        all_facts.push(facts);
         for ((number, &cpu), source) in port.cpus.iter().enumerate().zip(sources) {
             let ring = ring(&mut workers, index, port, number)?;
             let lcore = lcores.entry(cpu).or_insert(LcorePlan { cpu, idle: port.idle, queues: Vec::new() });
             lcore.queues.push(Queue { port: index, number, source, ring });
         }
     }
-    Ok(Plan { lcores: lcores.into_values().collect(), workers: workers.into_values().collect() })
+    Ok(Plan { lcores: lcores.into_values().collect(), workers: workers.into_values().collect(), facts: all_facts })
 }
 
 /// The ring from one queue to a worker, which the queues of a port share in turn; the eagerest port sets how it idles.

@@ -15,6 +15,8 @@ use berth_uring::UringSocket;
 use tracing::warn;
 
 use super::{Shared, service};
+#[cfg(feature = "dpdk")]
+use crate::config::Transport;
 use crate::config::{self, Driver, Runtime, Service};
 
 /// What a socket port asks the kernel to hold for it, in bytes as the kernel accounts for them: a burst of some 5,000
@@ -39,21 +41,32 @@ pub(super) enum Source {
     Uring(SocketAddr),
     #[cfg(feature = "dpdk")]
     Dpdk(Box<berth_dpdk::DpdkPort>),
+    #[cfg(feature = "dpdk")]
+    Roce(Box<super::roce::RocePort>),
     Loopback,
 }
 
+/// What the ready line tells of a port beside its address.
+pub(super) type Facts = serde_json::Map<String, serde_json::Value>;
+
 impl Source {
-    /// One for each CPU of a port.
-    pub(super) fn of(port: &config::Port, runtime: &Runtime) -> anyhow::Result<Vec<Self>> {
+    /// One for each CPU of a port, and what is known of it.
+    pub(super) fn of(port: &config::Port, runtime: &Runtime) -> anyhow::Result<(Vec<Self>, Facts)> {
         let (bind, source): (_, fn(_) -> _) = match &port.driver {
             Driver::Udp { bind } => (*bind, Self::Udp),
             Driver::Uring { bind } => (*bind, Self::Uring),
-            Driver::Loopback => return Ok(port.cpus.iter().map(|_| Self::Loopback).collect()),
+            Driver::Loopback => return Ok((port.cpus.iter().map(|_| Self::Loopback).collect(), Facts::new())),
             #[cfg(feature = "dpdk")]
-            Driver::Dpdk(device) => {
-                let ports = super::dpdk::open(device, port.cpus.len(), runtime)?;
-                return Ok(ports.into_iter().map(|port| Self::Dpdk(Box::new(port))).collect());
-            }
+            Driver::Dpdk(device) => match &device.transport {
+                Transport::Udp => {
+                    let ports = super::dpdk::open(device, port.cpus.len(), runtime, || berth_net::Udp)?;
+                    return Ok((ports.into_iter().map(|port| Self::Dpdk(Box::new(port))).collect(), Facts::new()));
+                }
+                Transport::Roce(roce) => {
+                    let (port, facts) = super::roce::open(roce, device, runtime)?;
+                    return Ok((vec![Self::Roce(Box::new(port))], facts));
+                }
+            },
             #[cfg(not(feature = "dpdk"))]
             Driver::Dpdk(_) => {
                 let Runtime { .. } = runtime;
@@ -63,7 +76,7 @@ impl Source {
         // Several sockets share one address, which is settled here: a port number that the kernel is to choose is
         // chosen, and one that another program holds is refused, which the kernel would not do for the same user.
         let bind = if port.cpus.len() > 1 { UdpSocket::bind(&UdpConfig::new(bind))?.local_addr() } else { bind };
-        Ok(port.cpus.iter().map(|_| source(bind)).collect())
+        Ok((port.cpus.iter().map(|_| source(bind)).collect(), Facts::new()))
     }
 }
 
@@ -83,6 +96,8 @@ impl Queue {
             }),
             #[cfg(feature = "dpdk")]
             Source::Dpdk(port) => layers.add(lcore, shared, *port),
+            #[cfg(feature = "dpdk")]
+            Source::Roce(port) => layers.add(lcore, shared, *port),
             Source::Loopback => layers.add(lcore, shared, loopback(config, number)),
         };
         result.with_context(|| format!("port {}", config.name))

@@ -33,6 +33,11 @@ mod region;
 mod registrar;
 mod responder;
 
+use berth_wire::{
+    net::{Ipv6Header, UdpHeader},
+    roce::{HEADERS_MAX, Icrc, PATH_MTU_MAX, PKey},
+};
+
 pub use counters::Refusal;
 pub use endpoint::Endpoint;
 pub use region::{ConfigError, Slots};
@@ -43,7 +48,7 @@ pub use responder::RESTART;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
     /// The partition.
-    pub p_key: berth_wire::roce::PKey,
+    pub p_key: PKey,
     /// The slots of each peer.
     pub slots: Slots,
     /// The longest payload of a packet that is sent, in bytes: 256, 512, 1024, 2048 or 4096.
@@ -52,5 +57,36 @@ pub struct Config {
     pub peers: usize,
 }
 
+impl Config {
+    /// Whether an endpoint can be so.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        self.slots.check()?;
+        if self.peers == 0 || self.peers > PEERS_MAX {
+            return Err(ConfigError::Peers(self.peers));
+        }
+        if !(256..=PATH_MTU_MAX).contains(&self.path_mtu) || !self.path_mtu.is_power_of_two() {
+            return Err(ConfigError::PathMtu(self.path_mtu));
+        }
+        Ok(())
+    }
+}
+
+/// The longest path MTU whose packets fit IP packets of `mtu` bytes, in either family and with all headers.
+///
+/// At least 256, which the smallest packets of IPv6, 1280 bytes, hold with ease.
+pub fn path_mtu(mtu: usize) -> usize {
+    let payload = mtu.saturating_sub(Ipv6Header::LEN + UdpHeader::LEN + HEADERS_MAX + Icrc::LEN);
+    [4096, 2048, 1024, 512].into_iter().find(|path| *path <= payload).unwrap_or(256)
+}
+
 /// The most peers of an endpoint.
 pub const PEERS_MAX: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn path_mtus_fit_their_packets() {
+        let mtus = [1280, 1500, 2131, 2132, 4179, 4180, 9000].map(super::path_mtu);
+        assert_eq!(mtus, [1024, 1024, 1024, 2048, 2048, 4096, 4096]);
+    }
+}

@@ -6,7 +6,7 @@ use berth_wire::roce::{Psn, Qpn};
 use rtrb::{Consumer, Producer, RingBuffer};
 
 use crate::{
-    Config, ConfigError, Endpoint, PEERS_MAX, Slots,
+    Config, ConfigError, Endpoint, Slots,
     queue_pair::{self, QueuePair},
     region::UNIT,
 };
@@ -87,13 +87,7 @@ pub struct Registrar {
 
 /// An endpoint without peers, and what gives it some.
 pub fn endpoint(config: Config) -> Result<(Endpoint, Registrar), ConfigError> {
-    config.slots.check()?;
-    if config.peers == 0 || config.peers > PEERS_MAX {
-        return Err(ConfigError::Peers(config.peers));
-    }
-    if !(256..=4096).contains(&config.path_mtu) || !config.path_mtu.is_power_of_two() {
-        return Err(ConfigError::PathMtu(config.path_mtu));
-    }
+    config.check()?;
     // At least twice the places, so that a random number finds a free one soon.
     let places = (2 * config.peers).next_power_of_two();
     let depth = 2 * config.peers;

@@ -11,12 +11,14 @@
 //! a word is noticed within [`DEAD_AFTER`].
 #![forbid(unsafe_code)]
 
+mod attended;
 mod client;
 mod counters;
 mod server;
 
 use std::{net::SocketAddr, time::Duration};
 
+pub use attended::Attended;
 pub use berth_wire::{
     fabric::Status,
     rendezvous::{Answer, Offer},

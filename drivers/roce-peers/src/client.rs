@@ -1,0 +1,86 @@
+//! The client's side.
+
+use std::net::{IpAddr, SocketAddr};
+
+use berth_rendezvous::{CallError, Form, Held, Offer, call};
+use berth_roce::{AddError, Local, Registrar, Remote, Slots, Window};
+use berth_wire::{
+    rendezvous::{Peer, PeerKind},
+    roce::{Psn, Qpn},
+};
+
+use crate::{address_of, gid_of, path_mtu, random};
+
+/// What the host-API form does not say, so that both sides must be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Agreed {
+    /// The port's slots.
+    pub slots: Slots,
+    /// What requests are filled up to a multiple of, in bytes; 1 leaves them as they are.
+    pub unit: usize,
+}
+
+/// A connection to a port. Dropping it ends the peer there, in the form that binds peers to connections.
+#[derive(Debug)]
+pub struct Connection {
+    /// Our queue pair.
+    pub local: Local,
+    /// The port's.
+    pub remote: Remote,
+    /// What the port is called in [`berth_port::Frame::peer`] and [`berth_port::Port::post`].
+    pub peer: SocketAddr,
+    /// Keeps the port's end.
+    pub held: Held,
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The rendezvous.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// The answer lacks a fact, or names a path MTU that there is not.
+    #[error(
+        "the rendezvous did not answer what an unreliable connection needs; is this a port with transport = \"roce\" or a verbs port?"
+    )]
+    Answer,
+    /// Our own endpoint.
+    #[error(transparent)]
+    Add(#[from] AddError),
+}
+
+/// Connects the endpoint of `registrar`, reached at `address`, to the port behind a rendezvous, into whose slots it will
+/// write.
+pub fn connect(
+    registrar: &mut Registrar,
+    address: IpAddr,
+    rendezvous: SocketAddr,
+    form: Form,
+    agreed: &Agreed,
+) -> Result<Connection, ConnectError> {
+    let psn = match form {
+        Form::HostApi => Psn::new(0),
+        Form::Berth => Psn::new(random()),
+    };
+    let local = registrar.reserve(psn, random)?;
+    let mtu = registrar.config().path_mtu as u16;
+    let peer = Peer::Rdma { qp_num: local.qpn.get(), gid: gid_of(address), psn: psn.get(), mtu };
+    let offer = Offer { kind: PeerKind::UcWriteImm, peer, window: None };
+    let (answer, held) = call(rendezvous, form, &offer)?;
+    let side = answer.rdma().ok_or(ConnectError::Answer)?;
+    let slots = side.slots.map_or(agreed.slots, |slots| Slots {
+        count: slots.count as usize,
+        stride: slots.stride as usize,
+        base: side.addr,
+        form: slots.form,
+    });
+    let remote = Remote {
+        address: address_of(side.gid),
+        qpn: Qpn::new(side.qp_num),
+        psn: Psn::new(side.psn),
+        path_mtu: path_mtu(side.mtu).ok_or(ConnectError::Answer)?,
+        window: Some(Window { rkey: side.rkey, slots, unit: agreed.unit }),
+    };
+    registrar.connect(&local, &remote)?;
+    Ok(Connection { peer: Registrar::name(remote.address, &local), local, remote, held })
+}

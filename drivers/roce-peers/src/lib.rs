@@ -1,0 +1,37 @@
+//! How peers of a software-RoCE [`berth_roce::Endpoint`] find it, and it them: a [`Door`] takes them in at a rendezvous,
+//! and [`connect`] is how a client comes to one.
+#![forbid(unsafe_code)]
+
+mod client;
+mod door;
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use berth_wire::{rendezvous::ipv4_to_gid, roce::PATH_MTU_MAX};
+
+pub use client::{Agreed, ConnectError, Connection, connect};
+pub use door::Door;
+
+/// The address that a GID stands for (annex A17.9.1).
+fn address_of(gid: [u8; 16]) -> IpAddr {
+    Ipv6Addr::from(gid).to_canonical()
+}
+
+/// The GID of an address.
+fn gid_of(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(v4) => ipv4_to_gid(v4),
+        IpAddr::V6(v6) => v6.octets(),
+    }
+}
+
+/// A path MTU in bytes; `None` where there is no such (IBTA 9.4.2).
+fn path_mtu(mtu: u16) -> Option<usize> {
+    let mtu = usize::from(mtu);
+    (mtu.is_power_of_two() && (256..=PATH_MTU_MAX).contains(&mtu)).then_some(mtu)
+}
+
+/// 32 random bits of the kernel's.
+pub fn random() -> u32 {
+    getrandom::u32().expect("the kernel has random numbers once it has booted")
+}
