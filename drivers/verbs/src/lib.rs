@@ -1,4 +1,4 @@
-//! RDMA: a safe layer over libibverbs.
+//! RDMA: a safe layer over libibverbs, and the verbs port on top of it ([`open`], [`VerbsPort`]).
 //!
 //! The libraries are loaded at run time, so one program serves hosts with and without RDMA; where there is none,
 //! [`Error::NoRdma`] says what is missing.
@@ -29,6 +29,7 @@ mod cq;
 mod device;
 mod error;
 mod memory;
+mod port;
 mod qp;
 mod srq;
 mod state;
@@ -37,6 +38,7 @@ pub use cq::{Completion, Cq, Outcome, Work};
 pub use device::{Context, Event, Gid, GidKind, Limits, PortInfo, devices};
 pub use error::Error;
 pub use memory::{Access, Mr, Mw, Pages, Pd, Registrable};
+pub use port::{OpenError, PortConfig, VerbsPort, open};
 pub use qp::{
     AddressId, BATCH, Flags, Local, MemoryId, Op, Path, Qp, QpConfig, Remote, RemoteBytes, Retry, random, random_psn,
 };

@@ -58,16 +58,16 @@ pub struct Path {
 pub struct Retry {
     /// 4.096 us shifted left by this many bits until an unacknowledged packet is sent again; 0 waits forever.
     pub timeout: u8,
-    /// How often it is sent again, at most 7.
+    /// How often it is sent again, at most 7. soft-RoCE takes 7 for without end.
     pub count: u8,
     /// How often a peer without a posted receive is tried again; 7 is without end.
     pub no_receive: u8,
 }
 
 impl Default for Retry {
-    /// About half a second in all, and some 7 waits for a receive.
+    /// About half a second in all, and 6 waits for a receive.
     fn default() -> Self {
-        Self { timeout: 14, count: 7, no_receive: 6 }
+        Self { timeout: 14, count: 6, no_receive: 6 }
     }
 }
 

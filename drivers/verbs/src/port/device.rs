@@ -1,0 +1,165 @@
+//! The device of a port, and what a peer on it is made of. Lives on the rendezvous's thread, comes and goes.
+
+use std::path::PathBuf;
+
+use berth_rendezvous::{Form, PeerId};
+use berth_wire::{
+    fabric::Status,
+    rendezvous::{Offer, Peer as Who, PeerKind, RdmaSide, Slots},
+};
+
+use crate::{
+    Access, Context, Cq, Error, Gid, Mr, Pages, Path, Pd, Qp, QpConfig, QpKind, Remote, Retry,
+    port::{
+        PortConfig,
+        peer::{Inbound, Outbound, Peer, Shape, name},
+    },
+    random_psn,
+};
+
+/// Bytes of a send that shall travel within its work request; every card has room for so many.
+const INLINE: u32 = 128;
+
+/// Where completions of one queue's peers go.
+#[derive(Debug, Clone)]
+pub(super) struct Queues {
+    pub(super) sent: Cq,
+    pub(super) received: Cq,
+}
+
+/// An open device.
+pub(super) struct Device {
+    pub(super) context: Context,
+    pd: Pd,
+    path: Path,
+    gid: Gid,
+    /// Is there for as long as the device is.
+    sysfs: PathBuf,
+}
+
+impl Device {
+    pub(super) fn open(config: &PortConfig) -> Result<Self, Error> {
+        let context = Context::open(&config.device)?;
+        let info = context.port(config.port)?;
+        let gid = context.gid(config.port, config.gid_index)?;
+        let pd = Pd::new(&context)?;
+        let path = Path { port: config.port, gid_index: config.gid_index, mtu: info.mtu };
+        let sysfs = format!("/sys/class/infiniband/{}/ports/{}", config.device, config.port).into();
+        Ok(Self { context, pd, path, gid, sysfs })
+    }
+
+    /// Completion queues that the work of so many peers cannot overrun.
+    pub(super) fn queues(&self, peers: usize, shape: Shape) -> Result<Queues, Error> {
+        let most = self.context.limits().completions;
+        let depth = |each: u32| (peers as u32).saturating_mul(each).min(most);
+        Ok(Queues {
+            sent: Cq::new(&self.context, depth(shape.sends()))?,
+            received: Cq::new(&self.context, depth(shape.receives()))?,
+        })
+    }
+
+    /// Peers whose work the completion queues hold.
+    pub(super) fn most_peers(&self, shape: Shape) -> usize {
+        (self.context.limits().completions / shape.sends().max(shape.receives())) as usize
+    }
+
+    /// Whether the kernel still knows the device. A driver that cannot take it from its users waits for them to close
+    /// it, and says so nowhere else.
+    pub(super) fn is_there(&self) -> bool {
+        self.sysfs.exists()
+    }
+
+    fn qp(&self, kind: PeerKind, queues: &Queues, shape: Shape) -> Result<Qp, Error> {
+        let config = QpConfig {
+            kind: if kind.is_reliable() { QpKind::Rc } else { QpKind::Uc },
+            send_cq: &queues.sent,
+            recv_cq: &queues.received,
+            srq: None,
+            sends: shape.sends(),
+            receives: shape.receives(),
+            inline: INLINE,
+            scatter: true,
+        };
+        let mut qp = Qp::new(&self.pd, &config)?;
+        let access = if kind.writes_slots() { Access::REMOTE_WRITE } else { Access::LOCAL_READ };
+        qp.to_init(self.path.port, access, 0)?;
+        Ok(qp)
+    }
+
+    /// Memory for a peer. Its addresses begin at 0, as the host API has it, and for others it is as good as any.
+    fn memory(&self, remote: bool, shape: Shape) -> Result<Mr, Error> {
+        let access = if remote { Access::LOCAL_WRITE | Access::REMOTE_WRITE } else { Access::LOCAL_WRITE };
+        self.pd.register(Pages::new(shape.bytes()), access, Some(0))
+    }
+
+    /// Takes a peer in, connected and with its receives posted, and says what it must know of us.
+    pub(super) fn accept(
+        &self,
+        (id, place, generation): (PeerId, usize, u16),
+        offer: &Offer<'_>,
+        queues: &Queues,
+        config: &PortConfig,
+        psn: u32,
+    ) -> Result<(Peer, RdmaSide), Refusal> {
+        let Who::Rdma { qp_num, gid, psn: theirs, mtu } = offer.peer else {
+            return Err(Refusal::Status(Status::UnsupportedOp));
+        };
+        let shape = config.shape();
+        let most = shape.max_frame as u64;
+        if mtu < 256 || offer.window.is_some_and(|w| w.slots.count < shape.slots || u64::from(w.slots.stride) < most) {
+            return Err(Refusal::Status(Status::InvalidParams));
+        }
+        let mtu = mtu.min(self.path.mtu);
+        let writes = offer.kind.writes_slots();
+        let qp = self.qp(offer.kind, queues, shape)?;
+        let number = qp.number();
+        let mr = self.memory(writes, shape)?;
+        let inbound = if writes { Inbound::Slots(config.immediate) } else { Inbound::Receives };
+        let outbound = offer.window.map_or(Outbound::Send, Outbound::WriteBack);
+        let addr = name(gid, place, generation, config.places());
+        let mut peer = Peer::new((id, addr, place, generation), qp, &mr, shape, (inbound, outbound), mtu)?;
+        self.connect(peer.qp(), Remote { qp_num, psn: theirs, gid }, psn, mtu)?;
+        let slots = Slots { count: shape.slots, stride: shape.stride as u32, form: config.immediate };
+        let slots = writes.then_some(slots);
+        Ok((peer, RdmaSide { qp_num: number, gid: self.gid.raw, psn, rkey: mr.rkey(), addr: mr.iova(), slots, mtu }))
+    }
+
+    /// A client's peer: its queue pair's number, and how the connection is made once the other side is known.
+    pub(super) fn offer(
+        &self,
+        kind: PeerKind,
+        queues: &Queues,
+        config: &PortConfig,
+    ) -> Result<(Peer, Offer<'static>), Error> {
+        let shape = config.shape();
+        let qp = self.qp(kind, queues, shape)?;
+        let psn = if config.form == Form::HostApi { 0 } else { random_psn() };
+        let who = Who::Rdma { qp_num: qp.number(), gid: self.gid.raw, psn, mtu: self.path.mtu };
+        let mr = self.memory(false, shape)?;
+        let ways = (Inbound::Receives, Outbound::Send);
+        let addr = name([0; 16], 0, 0, config.places());
+        let peer = Peer::new((PeerId(0), addr, 0, 0), qp, &mr, shape, ways, self.path.mtu)?;
+        Ok((peer, Offer { kind, peer: who, window: None }))
+    }
+
+    /// Connects a client's peer to the other side.
+    pub(super) fn connect(&self, qp: &mut Qp, to: Remote, psn: u32, mtu: u16) -> Result<(), Error> {
+        qp.to_rtr(Path { mtu: mtu.min(self.path.mtu), ..self.path }, Some(&to), 0)?;
+        qp.to_rts(psn, 0, Retry::default())
+    }
+}
+
+/// Why a peer was not taken in.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// What it offered does not do.
+    Status(Status),
+    /// The device would not.
+    Device(Error),
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Self::Device(error)
+    }
+}

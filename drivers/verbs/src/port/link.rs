@@ -1,0 +1,204 @@
+//! The rendezvous's side of a port: takes peers in, hands them to the queues, takes them back, and minds the device.
+
+use std::{
+    collections::HashMap,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use berth_rendezvous::{Acceptor, Answer, Form, Offer, PeerId, Status};
+use rtrb::{Consumer, Producer};
+
+use crate::{
+    Event,
+    port::{
+        PortConfig,
+        device::{Device, Queues, Refusal},
+        peer::Peer,
+    },
+    random_psn,
+};
+
+/// How often a device that is gone is looked for.
+const RETURN: Duration = Duration::from_millis(250);
+
+/// What a queue is told.
+pub(super) enum Order {
+    /// A peer to serve.
+    Take(Box<Peer>),
+    /// A peer that is gone: it comes back as [`Report::Peer`].
+    Drop(PeerId),
+    /// The device is gone: everything comes back, and [`Report::Down`] at last.
+    Down,
+    /// The device is there.
+    Up(Queues),
+}
+
+/// What a queue gives back, to be destroyed where time is not short.
+pub(super) enum Report {
+    /// A peer that was taken from it, or that failed.
+    Peer(Box<Peer>),
+    /// Its completion queues; nothing of the device is left with it.
+    Down(Option<Queues>),
+}
+
+/// The way to one queue of the port.
+pub(super) struct Lane {
+    pub(super) orders: Producer<Order>,
+    pub(super) reports: Consumer<Report>,
+    /// While the device is there.
+    pub(super) queues: Option<Queues>,
+    /// By place: who is there.
+    pub(super) places: Vec<Option<PeerId>>,
+}
+
+/// What happens beside the poll cores.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    pub(super) lost: AtomicU64,
+    pub(super) returned: AtomicU64,
+    pub(super) overruns: AtomicU64,
+    pub(super) refused: AtomicU64,
+}
+
+pub(super) struct Link {
+    config: PortConfig,
+    device: Option<Device>,
+    /// The queues were told that the device is gone, and have not all given everything back.
+    going: bool,
+    lanes: Vec<Lane>,
+    /// Where each peer is.
+    peers: HashMap<PeerId, (usize, usize)>,
+    generation: u16,
+    tally: Arc<Tally>,
+    looked: Instant,
+}
+
+impl Link {
+    pub(super) fn new(config: PortConfig, device: Device, lanes: Vec<Lane>, tally: Arc<Tally>) -> Self {
+        let (peers, looked) = (HashMap::new(), Instant::now());
+        Self { config, device: Some(device), going: false, lanes, peers, generation: 0, tally, looked }
+    }
+
+    /// Takes what the queues give back, and destroys it.
+    fn collect(&mut self, end: &mut dyn FnMut(PeerId)) {
+        for lane in &mut self.lanes {
+            while let Ok(report) = lane.reports.pop() {
+                match report {
+                    Report::Peer(peer) => {
+                        let id = peer.id;
+                        drop(peer);
+                        if let Some((_, place)) = self.peers.remove(&id) {
+                            lane.places[place] = None;
+                        }
+                        end(id);
+                    }
+                    Report::Down(queues) => {
+                        drop(queues);
+                        lane.queues = None;
+                    }
+                }
+            }
+        }
+        if self.going && self.lanes.iter().all(|lane| lane.queues.is_none()) {
+            // The last that held the device: a kernel that waits for its users goes on with removing it.
+            self.device = None;
+            self.going = false;
+            self.looked = Instant::now();
+        }
+    }
+
+    /// Sees whether the device is well, and takes it from the queues where it is not.
+    fn mind(&mut self) {
+        let Some(device) = self.device.as_ref().filter(|_| !self.going) else { return };
+        let mut failed = !device.is_there();
+        while let Some(event) = device.context.event() {
+            match event {
+                Event::DeviceFatal => failed = true,
+                Event::CqError => {
+                    self.tally.overruns.fetch_add(1, Relaxed);
+                    failed = true;
+                }
+                _ => {}
+            }
+        }
+        if failed {
+            self.tally.lost.fetch_add(1, Relaxed);
+            self.going = true;
+            self.tell(|_| Order::Down);
+        }
+    }
+
+    /// Looks for a device that is gone.
+    fn look(&mut self) {
+        if self.device.is_some() || self.looked.elapsed() < RETURN {
+            return;
+        }
+        self.looked = Instant::now();
+        let Ok(device) = Device::open(&self.config) else { return };
+        let queues = |_| device.queues(self.config.peers, self.config.shape());
+        let Ok(queues) = (0..self.lanes.len()).map(queues).collect::<Result<Vec<_>, _>>() else { return };
+        for (lane, queues) in self.lanes.iter_mut().zip(&queues) {
+            lane.queues = Some(queues.clone());
+        }
+        self.tell(|lane| Order::Up(queues[lane].clone()));
+        self.device = Some(device);
+        self.tally.returned.fetch_add(1, Relaxed);
+    }
+
+    fn tell(&mut self, order: impl Fn(usize) -> Order) {
+        for (index, lane) in self.lanes.iter_mut().enumerate() {
+            give(lane, order(index));
+        }
+    }
+}
+
+/// Each place has at most one order to take and one to drop under way, and the device one, so the ring has room.
+fn give(lane: &mut Lane, order: Order) {
+    assert!(lane.orders.push(order).is_ok(), "the ring holds every order there can be");
+}
+
+impl Acceptor for Link {
+    fn offer(&mut self, peer: PeerId, _: SocketAddr, offer: &Offer<'_>, answer: &mut Answer) -> Result<(), Status> {
+        let device = self.device.as_ref().filter(|_| !self.going).ok_or(Status::ResourceBusy)?;
+        let free = |lane: &Lane| lane.places.iter().filter(|place| place.is_none()).count();
+        let lanes = self.lanes.iter().enumerate().max_by_key(|(_, lane)| free(lane));
+        let (index, lane) = lanes.filter(|(_, lane)| free(lane) > 0).ok_or(Status::CapacityExceeded)?;
+        let place = lane.places.iter().position(Option::is_none).ok_or(Status::CapacityExceeded)?;
+        let queues = lane.queues.as_ref().ok_or(Status::ResourceBusy)?;
+        let psn = if self.config.form == Form::HostApi { 0 } else { random_psn() };
+        self.generation = self.generation.wrapping_add(1);
+        let taken = device.accept((peer, place, self.generation), offer, queues, &self.config, psn);
+        let (made, side) = taken.map_err(|refusal| {
+            self.tally.refused.fetch_add(1, Relaxed);
+            match refusal {
+                Refusal::Status(status) => status,
+                Refusal::Device(e) if e.errno() == Some(libc::ENOMEM) => Status::CapacityExceeded,
+                // An address that there is no way to, most of all.
+                Refusal::Device(_) => Status::InvalidParams,
+            }
+        })?;
+        let lane = &mut self.lanes[index];
+        lane.places[place] = Some(peer);
+        self.peers.insert(peer, (index, place));
+        give(lane, Order::Take(Box::new(made)));
+        answer.push_rdma(&side);
+        Ok(())
+    }
+
+    fn gone(&mut self, peer: PeerId) {
+        if let Some((lane, _)) = self.peers.get(&peer) {
+            give(&mut self.lanes[*lane], Order::Drop(peer));
+        }
+    }
+
+    fn tick(&mut self, end: &mut dyn FnMut(PeerId)) {
+        self.collect(end);
+        self.mind();
+        self.look();
+    }
+}

@@ -1,0 +1,472 @@
+//! The verbs port: peers' queue pairs on one device, polled as one queue of frames.
+//!
+//! # Peers
+//!
+//! A peer comes by the rendezvous ([`PortConfig::rendezvous`]), whose thread makes its queue pair and its memory, which
+//! are its own: no peer reaches another's slots, and one that dies, or whose work fails, takes nothing with it. The
+//! finished peer goes to a queue's poll core through a ring of orders that [`Port::rx`] looks at once per burst, and
+//! comes back through another to be destroyed.
+//!
+//! To the port's users a peer is the address of its fabric, with its place in the port and a number that is not used
+//! again soon in place of the port number.
+//!
+//! # Frames
+//!
+//! Requests are SENDs, each into a posted receive of a slot, or RDMA WRITEs with immediate into the slot that the
+//! immediate names. A frame is lent in its slot, answered there, and sent from there: inline where it is short, by SEND,
+//! or by RDMA WRITE with immediate into the same slot of the peer's window where it offered one. Doorbells are rung once
+//! per burst and peer, every 16th send is signalled, and receives are posted again 16 at a time.
+//!
+//! # The device
+//!
+//! When it fails, is removed, or overruns a completion queue, the port gives back everything of it, serves nobody, and
+//! looks for it four times a second.
+
+mod client;
+mod device;
+mod link;
+mod peer;
+
+use std::{
+    fmt,
+    net::SocketAddr,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
+
+use berth_port::{BURST, Frame, Port, PostError, Verdict};
+use berth_rendezvous::{Form, Limits, Rendezvous};
+use berth_wire::rendezvous::{ImmForm, PeerKind};
+use rtrb::{Consumer, Producer, RingBuffer};
+
+use crate::{Completion, Error, Outcome, Work};
+use device::{Device, Queues};
+use link::{Lane, Link, Order, Report, Tally};
+use peer::{Inbound, Peer, Refused, Shape, split_id};
+
+/// Slots for what is posted to a peer rather than answered.
+const OWN_SLOTS: u32 = 64;
+
+/// How a port is opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortConfig {
+    /// The device's name, as `rxe0`.
+    pub device: String,
+    /// The device's port, from 1.
+    pub port: u8,
+    /// The place of our address in the port's table of GIDs.
+    pub gid_index: u8,
+    /// Where peers come to; of a client, where they go.
+    pub rendezvous: SocketAddr,
+    /// What is spoken there.
+    pub form: Form,
+    /// How immediates name slots.
+    pub immediate: ImmForm,
+    /// Slots of each peer.
+    pub slots: u32,
+    /// The longest frame in bytes.
+    pub max_frame: usize,
+    /// Peers of each queue.
+    pub peers: usize,
+}
+
+impl PortConfig {
+    fn shape(&self) -> Shape {
+        // The alignment that FPGAs want.
+        let stride = self.max_frame.next_multiple_of(128);
+        Shape { slots: self.slots, own: OWN_SLOTS, stride, max_frame: self.max_frame }
+    }
+
+    /// Places of one queue that addresses can name.
+    fn places(&self) -> usize {
+        self.peers.next_power_of_two()
+    }
+}
+
+/// Why a port did not open.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The device.
+    #[error(transparent)]
+    Device(#[from] Error),
+    /// The configuration.
+    #[error("{0}")]
+    Config(String),
+    /// The rendezvous's address.
+    #[error("the rendezvous cannot be at {0}: {1}")]
+    Rendezvous(SocketAddr, #[source] std::io::Error),
+    /// The other side.
+    #[error(transparent)]
+    Call(#[from] berth_rendezvous::CallError),
+    /// The other side answered something else.
+    #[error(
+        "the port behind the rendezvous answered nothing that an RDMA peer can use: is it a verbs port of this form?"
+    )]
+    Answer,
+}
+
+/// Opens a device as a port with so many queues, each for a poll core of its own. Peers go to the emptiest.
+pub fn open(config: &PortConfig, queues: usize) -> Result<Vec<VerbsPort>, OpenError> {
+    let shape = config.shape();
+    if config.slots == 0 || config.slots > config.immediate.max_slots() {
+        let (most, form) = (config.immediate.max_slots(), config.immediate);
+        return Err(OpenError::Config(format!("immediates of the form {form} name 1 to {most} slots")));
+    }
+    let device = Device::open(config)?;
+    let most = device.most_peers(shape).min(1024);
+    if config.peers == 0 || config.peers > most {
+        let device = &config.device;
+        return Err(OpenError::Config(format!("{device} has room for 1 to {most} peers of {} slots", config.slots)));
+    }
+    let tally = Arc::<Tally>::default();
+    let (mut ports, mut lanes) = (Vec::new(), Vec::new());
+    for _ in 0..queues {
+        let made = device.queues(config.peers, shape)?;
+        let (orders, inbox) = RingBuffer::new(2 * config.peers + 4);
+        let (outbox, reports) = RingBuffer::new(config.peers + 4);
+        lanes.push(Lane { orders, reports, queues: Some(made.clone()), places: vec![None; config.peers] });
+        let port = VerbsPort::new(config, made, inbox, outbox, tally.clone());
+        ports.push(port);
+    }
+    let link = Link::new(config.clone(), device, lanes, tally);
+    let limits = Limits { peers: config.peers * queues, ..Limits::default() };
+    let rendezvous = Rendezvous::listen(config.rendezvous, config.form, limits, link)
+        .map_err(|e| OpenError::Rendezvous(config.rendezvous, e))?;
+    let rendezvous = Arc::new(rendezvous);
+    for (nth, port) in ports.iter_mut().enumerate() {
+        port.local = rendezvous.local_addr();
+        port.first = nth == 0;
+        port.way = Way::Server(rendezvous.clone());
+    }
+    Ok(ports)
+}
+
+/// What keeps the way to the peers open.
+enum Way {
+    None,
+    Server(Arc<Rendezvous>),
+    Client(#[expect(dead_code, reason = "held open")] berth_rendezvous::Held),
+}
+
+/// One queue of a device, as a [`Port`].
+///
+/// Counters: `rx_frames`, `rx_truncated` (longer than `max_frame`, lent with the length cut), `tx_frames`, `tx_dropped`
+/// (answers to a peer that takes none), `psn_gaps` (immediates whose number does not follow), `psn_lost` (the packets
+/// missing there), `slot_overruns` (requests that were overwritten before they were looked at), `slot_out_of_range`,
+/// `bad_immediates`, `peers` and `peers_failed` (those whose work failed), `device_losses`, `device_returns`,
+/// `cq_overruns`, `offers_refused`, and those of the rendezvous.
+pub struct VerbsPort {
+    local: SocketAddr,
+    max_frame: usize,
+    places: usize,
+    peers: Box<[Option<Box<Peer>>]>,
+    queues: Option<Queues>,
+    inbox: Consumer<Order>,
+    outbox: Producer<Report>,
+    completions: Box<[Completion; BURST]>,
+    /// Which completions of the burst were overwritten.
+    stale: [bool; BURST],
+    burst: u64,
+    /// Places whose doorbell is to be rung.
+    dirty: Vec<usize>,
+    counters: Counters,
+    tally: Arc<Tally>,
+    /// Reports what all queues share.
+    first: bool,
+    way: Way,
+}
+
+#[derive(Default)]
+struct Counters {
+    rx_frames: u64,
+    rx_truncated: u64,
+    tx_frames: u64,
+    tx_dropped: u64,
+    psn_gaps: u64,
+    psn_lost: u64,
+    slot_overruns: u64,
+    slot_out_of_range: u64,
+    bad_immediates: u64,
+    peers: u64,
+    peers_failed: u64,
+}
+
+impl VerbsPort {
+    fn new(
+        config: &PortConfig,
+        queues: Queues,
+        inbox: Consumer<Order>,
+        outbox: Producer<Report>,
+        tally: Arc<Tally>,
+    ) -> Self {
+        let places = config.places();
+        Self {
+            local: config.rendezvous,
+            max_frame: config.max_frame,
+            places,
+            peers: std::iter::repeat_with(|| None).take(places).collect(),
+            queues: Some(queues),
+            inbox,
+            outbox,
+            completions: Box::new([Completion::default(); BURST]),
+            stale: [false; BURST],
+            burst: 0,
+            dirty: Vec::with_capacity(places),
+            counters: Counters::default(),
+            tally,
+            first: true,
+            way: Way::None,
+        }
+    }
+
+    /// Does what the rendezvous's thread says.
+    #[cold]
+    fn obey(&mut self) {
+        while let Ok(order) = self.inbox.pop() {
+            match order {
+                Order::Take(peer) => {
+                    self.counters.peers += 1;
+                    let place = usize::from(peer.addr.port()) % self.places;
+                    self.peers[place] = Some(peer);
+                }
+                Order::Drop(id) => {
+                    let is = |peer: &Option<Box<Peer>>| peer.as_ref().is_some_and(|peer| peer.id == id);
+                    if let Some(place) = self.peers.iter().position(is) {
+                        self.give_back(place);
+                    }
+                }
+                Order::Down => {
+                    for place in 0..self.places {
+                        self.give_back(place);
+                    }
+                    let queues = self.queues.take();
+                    self.report(Report::Down(queues));
+                }
+                Order::Up(queues) => self.queues = Some(queues),
+            }
+        }
+    }
+
+    #[cold]
+    fn give_back(&mut self, place: usize) {
+        if let Some(peer) = self.peers[place].take() {
+            self.report(Report::Peer(peer));
+        }
+    }
+
+    fn report(&mut self, report: Report) {
+        // It holds one of each peer there can be. A client's has nobody behind it, and what it returns is dropped here.
+        drop(self.outbox.push(report));
+    }
+
+    /// A peer's work failed: it has nothing more to say.
+    #[cold]
+    fn fail(&mut self, place: usize) {
+        self.counters.peers_failed += u64::from(self.peers[place].is_some());
+        self.give_back(place);
+    }
+
+    /// Looks at a burst from its end: what a later one overwrote is not the request that was told.
+    #[inline]
+    fn find_stale(&mut self, burst: usize) {
+        self.burst += 1;
+        for index in (0..burst).rev() {
+            let completion = &self.completions[index];
+            self.stale[index] = false;
+            let Some(immediate) = completion.immediate().filter(|_| completion.work() == Work::Written) else {
+                continue;
+            };
+            let Some(peer) = at(&mut self.peers, completion.id()) else { continue };
+            if let Inbound::Slots(form) = peer.inbound
+                && let Some((_, slot)) = form.split(immediate)
+            {
+                self.stale[index] = !peer.first_of(slot, self.burst);
+            }
+        }
+    }
+
+    /// One completed receive. Returns whether a frame was lent.
+    #[inline]
+    fn received<H: FnMut(&mut Frame<'_>) -> Verdict>(&mut self, index: usize, handle: &mut H) -> bool {
+        let completion = self.completions[index];
+        let (place, _, posted) = split_id(completion.id());
+        let Some(peer) = at(&mut self.peers, completion.id()) else { return false };
+        if completion.outcome() != Outcome::Done {
+            self.fail(place);
+            return false;
+        }
+        if !peer.dirty {
+            peer.dirty = true;
+            self.dirty.push(place);
+        }
+        let counters = &mut self.counters;
+        let wire_len = completion.len();
+        let slot = match peer.inbound {
+            Inbound::Receives => posted,
+            Inbound::Slots(form) => {
+                peer.release(posted);
+                let told = completion.immediate().ok_or(Refused::Immediate);
+                match told.and_then(|immediate| peer.written(form, immediate, wire_len)) {
+                    Ok((slot, lost)) => {
+                        counters.psn_gaps += u64::from(lost > 0);
+                        counters.psn_lost += lost;
+                        slot
+                    }
+                    Err(Refused::Immediate) => {
+                        counters.bad_immediates += 1;
+                        return false;
+                    }
+                    Err(Refused::Slot) => {
+                        counters.slot_out_of_range += 1;
+                        return false;
+                    }
+                }
+            }
+        };
+        if self.stale[index] {
+            counters.slot_overruns += 1;
+            return false;
+        }
+        counters.rx_frames += 1;
+        let len = wire_len.min(self.max_frame);
+        counters.rx_truncated += u64::from(wire_len > len);
+        let addr = peer.addr;
+        let mut frame = Frame::new(peer.slot(slot), len, wire_len, addr);
+        let verdict = handle(&mut frame);
+        let len = frame.len();
+        let posted = peer.inbound == Inbound::Receives;
+        if verdict == Verdict::Drop || !peer.has_room() {
+            counters.tx_dropped += u64::from(verdict == Verdict::Reply);
+            if posted {
+                peer.release(slot);
+            }
+            return true;
+        }
+        counters.tx_frames += 1;
+        if peer.answer(place, slot, len).is_err() {
+            self.fail(place);
+        }
+        true
+    }
+
+    /// Takes the completions of sends, which give slots and room back.
+    #[inline]
+    fn reap(&mut self) {
+        let Some(queues) = &self.queues else { return };
+        let Ok(burst) = queues.sent.poll(&mut self.completions[..]) else { return };
+        for index in 0..burst {
+            let completion = self.completions[index];
+            let (place, _, number) = split_id(completion.id());
+            let Some(peer) = at(&mut self.peers, completion.id()) else { continue };
+            if completion.outcome() != Outcome::Done {
+                self.fail(place);
+                continue;
+            }
+            peer.sent(number);
+            if !peer.dirty {
+                // Slots that came back are posted again, though nothing may arrive before they are.
+                peer.dirty = true;
+                self.dirty.push(place);
+            }
+        }
+    }
+
+    /// Where a peer of this name is.
+    fn place_of(&self, peer: SocketAddr) -> Option<usize> {
+        let place = usize::from(peer.port()) % self.places;
+        self.peers[place].as_ref().is_some_and(|there| there.addr == peer).then_some(place)
+    }
+}
+
+/// The peer that a work request was of, if it is still there.
+#[inline]
+fn at(peers: &mut [Option<Box<Peer>>], id: u64) -> Option<&mut Peer> {
+    let (place, generation, _) = split_id(id);
+    peers.get_mut(place)?.as_deref_mut().filter(|peer| peer.generation == generation)
+}
+
+impl Port for VerbsPort {
+    #[inline]
+    fn rx<H: FnMut(&mut Frame<'_>) -> Verdict>(&mut self, mut handle: H) -> usize {
+        if !self.inbox.is_empty() {
+            self.obey();
+        }
+        let Some(queues) = &self.queues else { return 0 };
+        let Ok(burst) = queues.received.poll(&mut self.completions[..]) else { return 0 };
+        if burst == 0 {
+            return 0;
+        }
+        self.find_stale(burst);
+        (0..burst).filter(|index| self.received(*index, &mut handle)).count()
+    }
+
+    fn post<F: FnOnce(&mut [u8]) -> usize>(&mut self, peer: SocketAddr, fill: F) -> Result<(), PostError> {
+        let place = self.place_of(peer).ok_or(PostError::Unreachable)?;
+        let Some(there) = &mut self.peers[place] else { return Err(PostError::Unreachable) };
+        match there.post(place, fill) {
+            None => Err(PostError::Full),
+            Some(Ok(())) => {
+                self.counters.tx_frames += 1;
+                if !there.dirty {
+                    there.dirty = true;
+                    self.dirty.push(place);
+                }
+                Ok(())
+            }
+            Some(Err(_)) => {
+                self.fail(place);
+                Err(PostError::Unreachable)
+            }
+        }
+    }
+
+    #[inline]
+    fn tx(&mut self) {
+        while let Some(place) = self.dirty.pop() {
+            let Some(peer) = self.peers[place].as_deref_mut() else { continue };
+            peer.dirty = false;
+            if peer.flush(place).is_err() {
+                self.fail(place);
+            }
+        }
+        self.reap();
+    }
+
+    fn max_frame(&self) -> usize {
+        self.max_frame
+    }
+
+    /// Where the rendezvous is.
+    fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        let counters = &self.counters;
+        visit("rx_frames", counters.rx_frames);
+        visit("rx_truncated", counters.rx_truncated);
+        visit("tx_frames", counters.tx_frames);
+        visit("tx_dropped", counters.tx_dropped);
+        visit("psn_gaps", counters.psn_gaps);
+        visit("psn_lost", counters.psn_lost);
+        visit("slot_overruns", counters.slot_overruns);
+        visit("slot_out_of_range", counters.slot_out_of_range);
+        visit("bad_immediates", counters.bad_immediates);
+        visit("peers", counters.peers);
+        visit("peers_failed", counters.peers_failed);
+        if self.first {
+            visit("device_losses", self.tally.lost.load(Relaxed));
+            visit("device_returns", self.tally.returned.load(Relaxed));
+            visit("cq_overruns", self.tally.overruns.load(Relaxed));
+            visit("offers_refused", self.tally.refused.load(Relaxed));
+            if let Way::Server(rendezvous) = &self.way {
+                rendezvous.counters(visit);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for VerbsPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "VerbsPort({}, {} peers)", self.local, self.peers.iter().flatten().count())
+    }
+}

@@ -1,0 +1,339 @@
+//! One peer: its queue pair, its memory, and which of its slots are whose.
+
+use std::{
+    collections::VecDeque,
+    net::{IpAddr, Ipv6Addr, SocketAddr},
+    ptr::NonNull,
+};
+
+use berth_rendezvous::PeerId;
+use berth_wire::rendezvous::{ImmForm, Slots, Window};
+
+use crate::{BATCH, Error, Flags, Local, MemoryId, Mr, Op, Qp, RemoteBytes};
+
+/// How requests and answers reach us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Inbound {
+    /// Into posted receives, each with a slot of its own.
+    Receives,
+    /// Into the slot that the immediate names; receives are used up without memory.
+    Slots(ImmForm),
+}
+
+/// How what we post leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outbound {
+    /// As SENDs.
+    Send,
+    /// Answers into the peer's slot of the same number; all else as SENDs.
+    WriteBack(Window),
+    /// Into the peer's slots, one after the other.
+    WriteSlots { to: RemoteBytes, slots: Slots },
+}
+
+/// What a send on its way holds.
+#[derive(Debug, Clone, Copy)]
+enum Held {
+    Nothing,
+    /// The slot of a receive, whose answer it carries.
+    Receive(u32),
+    /// A slot of our own.
+    Own(u32),
+}
+
+/// How much a peer has of everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Shape {
+    /// Slots that requests come into.
+    pub(super) slots: u32,
+    /// Slots for what is posted.
+    pub(super) own: u32,
+    /// Bytes from one slot to the next.
+    pub(super) stride: usize,
+    /// The longest frame.
+    pub(super) max_frame: usize,
+}
+
+impl Shape {
+    /// Bytes of all slots.
+    pub(super) fn bytes(self) -> usize {
+        (self.slots + self.own) as usize * self.stride
+    }
+
+    /// Receives posted to a peer: with immediates they are not bound to slots, so there may be more than slots.
+    pub(super) fn receives(self) -> u32 {
+        self.slots.max(64)
+    }
+
+    /// Sends on their way at most.
+    pub(super) fn sends(self) -> u32 {
+        self.receives() + self.own
+    }
+}
+
+/// A peer of a port.
+pub(super) struct Peer {
+    pub(super) id: PeerId,
+    /// What the port's users name it by.
+    pub(super) addr: SocketAddr,
+    /// Tells its work requests from those of whoever was at its place before.
+    pub(super) generation: u16,
+    qp: Qp,
+    /// Keeps the memory behind `base`.
+    _mr: Mr,
+    memory: MemoryId,
+    base: NonNull<u8>,
+    shape: Shape,
+    pub(super) inbound: Inbound,
+    outbound: Outbound,
+    mtu: u32,
+    /// Ready to be posted as receives.
+    repost: Vec<u32>,
+    /// Slots of inline answers: free when the doorbell has been rung.
+    after_ring: Vec<u32>,
+    free: Vec<u32>,
+    held: VecDeque<Held>,
+    /// The number of the next send, and of the oldest on its way.
+    next: u32,
+    oldest: u32,
+    signal_every: u32,
+    /// The number of the next packet that an immediate of ours tells.
+    psn: u32,
+    next_slot: u32,
+    /// What the next immediate's packet sequence number should be.
+    expected: Option<u32>,
+    /// By slot: the last burst that brought it.
+    seen: Box<[u64]>,
+    /// Whether the port has it on its list of doorbells.
+    pub(super) dirty: bool,
+}
+
+// SAFETY: the memory behind `base` is registered and kept by `_mr`; whoever owns the peer owns its slots.
+unsafe impl Send for Peer {}
+
+/// A receive's work request: where the peer is, which it was, and the slot.
+pub(super) fn receive_id(place: usize, generation: u16, slot: u32) -> u64 {
+    (place as u64) << 48 | u64::from(generation) << 32 | u64::from(slot)
+}
+
+/// The place, generation and slot (or number) of a completed work request.
+pub(super) fn split_id(id: u64) -> (usize, u16, u32) {
+    ((id >> 48) as usize, (id >> 32) as u16, id as u32)
+}
+
+/// How a peer at a place is named: its own address, and a number that is not used again soon.
+pub(super) fn name(gid: [u8; 16], place: usize, generation: u16, places: usize) -> SocketAddr {
+    let ip = Ipv6Addr::from(gid);
+    let ip = ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4);
+    let rounds = 65_536 / places;
+    SocketAddr::new(ip, (usize::from(generation) % rounds * places + place) as u16)
+}
+
+impl Peer {
+    /// Takes a queue pair over that is connected or about to be. All its receives are posted.
+    pub(super) fn new(
+        (id, addr, place, generation): (PeerId, SocketAddr, usize, u16),
+        mut qp: Qp,
+        mr: &Mr,
+        shape: Shape,
+        (inbound, outbound): (Inbound, Outbound),
+        mtu: u16,
+    ) -> Result<Self, Error> {
+        let memory = qp.keep(mr)?;
+        let base = mr.base().ok_or(Error::Misuse("a port's slots are in memory"))?;
+        let mut peer = Self {
+            id,
+            addr,
+            generation,
+            qp,
+            _mr: mr.clone(),
+            memory,
+            base,
+            shape,
+            inbound,
+            outbound,
+            mtu: u32::from(mtu),
+            repost: (0..if inbound == Inbound::Receives { shape.slots } else { shape.receives() }).collect(),
+            after_ring: Vec::with_capacity(shape.slots as usize),
+            free: (shape.slots..shape.slots + shape.own).collect(),
+            held: VecDeque::with_capacity(shape.sends() as usize),
+            next: 0,
+            oldest: 0,
+            signal_every: (shape.slots.min(shape.own.max(1)) / 4).clamp(1, 16),
+            psn: 0,
+            next_slot: 0,
+            expected: None,
+            seen: vec![0; shape.slots as usize].into(),
+            dirty: false,
+        };
+        peer.repost(place, 1)?;
+        Ok(peer)
+    }
+
+    pub(super) fn qp(&mut self) -> &mut Qp {
+        &mut self.qp
+    }
+
+    /// Changes how what is posted leaves.
+    pub(super) fn send_by(&mut self, outbound: Outbound) {
+        self.outbound = outbound;
+    }
+
+    /// A slot for the processor.
+    #[inline]
+    pub(super) fn slot(&mut self, slot: u32) -> &mut [u8] {
+        debug_assert!(slot < self.shape.slots + self.shape.own);
+        let at = slot as usize * self.shape.stride;
+        // SAFETY: within the registration, and no work request of ours names a slot that is asked for here: receives are
+        // posted again, and sends' slots lent again, only afterwards. Slots that the peer writes by RDMA it may write
+        // meanwhile; like a memif's, such bytes may change while they are read, which checked code bears.
+        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().add(at), self.shape.max_frame) }
+    }
+
+    /// The slot and the length of an immediate's frame; what was wrong with it otherwise.
+    #[inline]
+    pub(super) fn written(&mut self, form: ImmForm, immediate: u32, len: usize) -> Result<(u32, u64), Refused> {
+        let (psn, slot) = form.split(immediate).ok_or(Refused::Immediate)?;
+        // A message of several packets moves the number by as many.
+        let packets = (len as u32).div_ceil(self.mtu).max(1);
+        let lost = self.expected.map_or(0, |at| psn.wrapping_sub(at.wrapping_add(packets)) & form.psn_mask());
+        self.expected = Some(psn);
+        if slot >= self.shape.slots { Err(Refused::Slot) } else { Ok((slot, u64::from(lost))) }
+    }
+
+    /// Notes that a burst brought a slot; false where it did so before. Bursts are looked at from their end.
+    #[inline]
+    pub(super) fn first_of(&mut self, slot: u32, burst: u64) -> bool {
+        self.seen.get_mut(slot as usize).is_none_or(|seen| std::mem::replace(seen, burst) != burst)
+    }
+
+    /// Whether one more send fits.
+    #[inline]
+    pub(super) fn has_room(&self) -> bool {
+        self.next.wrapping_sub(self.oldest) < self.shape.sends()
+    }
+
+    /// Queues the answer in a slot.
+    #[inline]
+    pub(super) fn answer(&mut self, place: usize, slot: u32, len: usize) -> Result<(), Error> {
+        let inline = len <= self.qp.max_inline();
+        let op = match self.outbound {
+            Outbound::WriteBack(window) => {
+                let addr = window.addr + u64::from(slot) * u64::from(window.slots.stride);
+                let immediate = window.slots.form.join(self.psn, slot);
+                self.psn = self.psn.wrapping_add(1);
+                Op::WriteImm(RemoteBytes { addr, rkey: window.rkey }, immediate)
+            }
+            Outbound::Send | Outbound::WriteSlots { .. } => Op::Send,
+        };
+        let held = match self.inbound {
+            Inbound::Receives if inline => Held::Nothing,
+            Inbound::Receives => Held::Receive(slot),
+            Inbound::Slots(_) => Held::Nothing,
+        };
+        self.send(place, op, slot, len, held)?;
+        if inline && self.inbound == Inbound::Receives {
+            self.after_ring.push(slot);
+        }
+        Ok(())
+    }
+
+    /// Queues what `fill` writes into a slot of our own; `None` where there is no room.
+    pub(super) fn post(&mut self, place: usize, fill: impl FnOnce(&mut [u8]) -> usize) -> Option<Result<(), Error>> {
+        if !self.has_room() {
+            return None;
+        }
+        let slot = self.free.pop()?;
+        let len = fill(self.slot(slot));
+        assert!(len <= self.shape.max_frame, "posted frame longer than its buffer");
+        let op = match self.outbound {
+            Outbound::Send | Outbound::WriteBack(_) => Op::Send,
+            Outbound::WriteSlots { to, slots } => {
+                let slot = self.next_slot;
+                self.next_slot = (slot + 1) % slots.count;
+                let addr = to.addr + u64::from(slot) * u64::from(slots.stride);
+                self.psn = self.psn.wrapping_add((len as u32).div_ceil(self.mtu).max(1));
+                Op::WriteImm(RemoteBytes { addr, ..to }, slots.form.join(self.psn, slot))
+            }
+        };
+        Some(self.send(place, op, slot, len, Held::Own(slot)))
+    }
+
+    #[inline]
+    fn send(&mut self, place: usize, op: Op, slot: u32, len: usize, held: Held) -> Result<(), Error> {
+        let number = self.next;
+        let flags = Flags {
+            signalled: number.is_multiple_of(self.signal_every),
+            inline: len <= self.qp.max_inline(),
+            fence: false,
+        };
+        let id = receive_id(place, self.generation, number);
+        let bytes = Local { memory: self.memory, at: slot as usize * self.shape.stride, len };
+        match self.qp.send(id, op, Some(bytes), flags) {
+            Err(Error::Full) => {
+                self.qp.ring().1?;
+                self.qp.send(id, op, Some(bytes), flags)?;
+            }
+            result => result?,
+        }
+        self.next = number.wrapping_add(1);
+        self.held.push_back(held);
+        Ok(())
+    }
+
+    /// A signalled send is over, and all before it.
+    #[inline]
+    pub(super) fn sent(&mut self, number: u32) {
+        let over = number.wrapping_sub(self.oldest).wrapping_add(1);
+        for _ in 0..over {
+            match self.held.pop_front() {
+                Some(Held::Own(slot)) => self.free.push(slot),
+                Some(Held::Receive(slot)) => self.repost.push(slot),
+                Some(Held::Nothing) => {}
+                None => return,
+            }
+            self.oldest = self.oldest.wrapping_add(1);
+        }
+    }
+
+    /// A receive was used up, or its slot is not needed any more.
+    #[inline]
+    pub(super) fn release(&mut self, slot: u32) {
+        self.repost.push(slot);
+    }
+
+    /// Rings the doorbell, and posts receives again once there are several.
+    #[inline]
+    pub(super) fn flush(&mut self, place: usize) -> Result<(), Error> {
+        self.qp.ring().1?;
+        self.repost.append(&mut self.after_ring);
+        self.repost(place, self.signal_every as usize)
+    }
+
+    /// Posts the receives that were used up, if there are at least so many.
+    fn repost(&mut self, place: usize, least: usize) -> Result<(), Error> {
+        if self.repost.len() < least {
+            return Ok(());
+        }
+        while !self.repost.is_empty() {
+            for _ in 0..self.repost.len().min(BATCH) {
+                let Some(slot) = self.repost.pop() else { break };
+                let at = slot as usize * self.shape.stride;
+                let bytes = Local { memory: self.memory, at, len: self.shape.max_frame };
+                let bytes = (self.inbound == Inbound::Receives).then_some(bytes);
+                self.qp.receive(receive_id(place, self.generation, slot), bytes)?;
+            }
+            self.qp.ring_receives().1?;
+        }
+        Ok(())
+    }
+}
+
+/// What was wrong with an immediate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// Bits that must be zero are not, or there was none.
+    Immediate,
+    /// A slot that there is not.
+    Slot,
+}
