@@ -18,7 +18,8 @@ cargo xtask demo           decode surface-code syndromes over DPDK memif and ove
 cargo xtask test           format, lints, every test, loom models, bounded fuzzing and the lab
 cargo xtask lab [SUITE...] suites in a guest with devices and kernel features that this host may lack; --native: here
 cargo xtask bench rpc      the speed table, each row interleaved with its baseline
-cargo xtask bench lease    the same for leases";
+cargo xtask bench lease    the same for leases
+cargo xtask bench rdma     the same for RDMA, libfabric and RoCE in software";
 
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -27,6 +28,7 @@ fn main() -> Result<()> {
         ["setup"] => setup::all(),
         ["bench", "rpc"] => bench::rpc(),
         ["bench", "lease"] => bench::lease(),
+        ["bench", "rdma"] => bench::rdma(),
         ["demo"] => demo::run_all(),
         ["test"] => test::run_all(),
         ["lab", ref args @ ..] => lab::command(args),

@@ -1,4 +1,4 @@
-//! `cargo xtask bench rpc` and `bench lease`: the speed tables.
+//! `cargo xtask bench rpc`, `bench lease` and `bench rdma`: the speed tables.
 //!
 //! Two contestants take turns many times over, so that both see the same moods of the machine; a row is the median of
 //! the ratios of neighbours. On two cores the distance between them changes as the host moves them, so that rows over
@@ -7,6 +7,7 @@
 mod lease;
 mod network;
 mod programs;
+mod rdma;
 
 use std::fmt::Write as _;
 
@@ -56,6 +57,12 @@ pub(crate) fn lease() -> Result<()> {
     setup::all()?;
     serve::build()?;
     report("lease", &lease::rows()?)
+}
+
+pub(crate) fn rdma() -> Result<()> {
+    setup::all()?;
+    serve::build()?;
+    report("rdma", &rdma::host_rows()?)
 }
 
 fn report(name: &str, rows: &[Row]) -> Result<()> {

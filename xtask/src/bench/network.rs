@@ -150,7 +150,7 @@ fn state(case: &Value) -> String {
 }
 
 /// The arguments of a memif device whose buffers hold frames of `payload` bytes and their headers.
-fn memif(id: u8, role: &str, payload: usize) -> String {
+pub(super) fn memif(id: u8, role: &str, payload: usize) -> String {
     let bsize = if payload > 1400 { ",bsize=8192" } else { "" };
     format!("net_memif{id},role={role},socket={SOCKET}{bsize}")
 }
