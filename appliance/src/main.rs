@@ -50,6 +50,7 @@ enum Command {
     Enroll(cli::EnrollCommand),
     Token(cli::TokenCommand),
     Lease(Box<cli::LeaseCommand>),
+    Fence(Box<cli::FenceCommand>),
     Nodes(cli::NodesCommand),
 }
 
@@ -129,6 +130,7 @@ fn execute(command: Command) -> anyhow::Result<ExitCode> {
         Command::Key(command) => command.run()?,
         Command::Enroll(command) => command.run()?,
         Command::Token(command) => command.run()?,
+        Command::Fence(command) => command.run()?,
         Command::Lease(command) => command.run()?,
         Command::Nodes(command) => command.run()?,
         Command::Doctor { json } => {

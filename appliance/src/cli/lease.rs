@@ -2,18 +2,18 @@
 
 use std::{
     fs,
-    io::{self, Read as _, Write as _},
+    io::{self, Read as _},
     net::Ipv6Addr,
     path::PathBuf,
 };
 
 use anyhow::{Context as _, bail, ensure};
-use berth_client::{Alloc, Client, Data, Grant, RdmaPeer, Token, Via};
+use berth_client::{Alloc, Data, Grant, RdmaPeer, Via};
 use berth_wire::fabric::{BindKind, EndpointKind, Perms, ResourceType, Tlv};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
-use super::{Reach, block_on, folder, id, output, token};
+use super::{Reach, WithToken, block_on, folder, handle, id, output, page};
 use crate::config::parse_size;
 
 /// Lease memory and blocks of a node, read and write them.
@@ -110,6 +110,11 @@ enum Lease {
         #[command(flatten)]
         node: Reach,
     },
+    #[command(flatten)]
+    Handle(handle::Handles),
+    /// Page operations, over the control plane.
+    #[command(subcommand)]
+    Page(page::Pages),
     /// Connect a lease to a transport of its own; prints what the client needs to use it.
     Bind {
         /// The lease.
@@ -136,16 +141,6 @@ enum Lease {
         #[command(flatten)]
         with: WithToken,
     },
-}
-
-/// A node, and what permits the op.
-#[derive(Debug, Args)]
-struct WithToken {
-    /// The file that holds the token. Default: the node is asked for one.
-    #[arg(long, value_name = "FILE")]
-    token: Option<PathBuf>,
-    #[command(flatten)]
-    node: Reach,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -227,27 +222,17 @@ impl Lease {
             }
             Self::List { node } => list(node).await?,
             Self::Read { lease, offset, len, via, node } => {
-                let grant = recall(*lease)?;
-                let len = len.unwrap_or_else(|| grant.len.saturating_sub(*offset));
-                let mut data = open(node, &grant, *via).await?;
-                let bytes = data.read(*offset, len).await?;
-                if node.own.json {
-                    println!("{}", json!({ "offset": offset, "data": output::hex(&bytes) }));
-                } else {
-                    let mut out = io::stdout().lock();
-                    out.write_all(&bytes).and_then(|()| out.flush()).context("writing to standard output")?;
-                }
+                let mut data = open(node, &recall(*lease)?, *via).await?;
+                let len = len.unwrap_or_else(|| data.len().saturating_sub(*offset));
+                output::bytes(node.own.json, *offset, &data.read(*offset, len).await?)?;
             }
             Self::Write { lease, data, offset, via, node } => {
-                let grant = recall(*lease)?;
-                let mut bytes = Vec::new();
-                match data {
-                    Some(text) => bytes.extend_from_slice(text.as_bytes()),
-                    None => drop(io::stdin().lock().read_to_end(&mut bytes).context("reading standard input")?),
-                }
+                let (grant, bytes) = (recall(*lease)?, input(data.as_deref())?);
                 open(node, &grant, *via).await?.write(*offset, &bytes).await?;
                 output::pairs(node.own.json, &[("offset", (*offset).into()), ("written", bytes.len().into())]);
             }
+            Self::Handle(handles) => handles.run().await?,
+            Self::Page(pages) => pages.run().await?,
             Self::Bind { lease, kind: Transport::Rdma, qp_num: Some(qp_num), gid, psn, mtu, tlv: _, with } => {
                 let (gid, psn) = gid.map(|gid| gid.octets()).zip(*psn).context("--gid and --psn are missing")?;
                 let (client, token) = with.connect(Perms::ALLOC, 0).await?;
@@ -282,18 +267,6 @@ impl Lease {
             }
         }
         Ok(())
-    }
-}
-
-impl WithToken {
-    /// Connects, and asks for a token where none is given.
-    async fn connect(&self, perms: Perms, resource: u128) -> anyhow::Result<(Client, Token)> {
-        let client = self.node.connect().await?;
-        let token = match &self.token {
-            Some(path) => token::read(path)?,
-            None => client.cap_request(perms, 60, resource, None).await?,
-        };
-        Ok((client, token))
     }
 }
 
@@ -363,12 +336,22 @@ fn tlvs(given: &[String]) -> anyhow::Result<Vec<u8>> {
     Ok(all)
 }
 
-/// Where `alloc` keeps what it was granted.
+/// The text that is given, or standard input.
+pub(super) fn input(given: Option<&str>) -> anyhow::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    match given {
+        Some(text) => bytes.extend_from_slice(text.as_bytes()),
+        None => drop(io::stdin().lock().read_to_end(&mut bytes).context("reading standard input")?),
+    }
+    Ok(bytes)
+}
+
+/// Where `alloc` and `import` keep what they were granted.
 fn record(lease: u128) -> anyhow::Result<PathBuf> {
     Ok(folder("XDG_STATE_HOME", ".local/state")?.join("leases").join(format!("{lease:032x}")))
 }
 
-fn remember(grant: &Grant) -> anyhow::Result<()> {
+pub(super) fn remember(grant: &Grant) -> anyhow::Result<()> {
     let path = record(grant.lease_id)?;
     let written = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&path, grant.to_bytes()));
     written.with_context(|| format!("the lease is granted, but not remembered: {}", path.display()))
@@ -377,7 +360,7 @@ fn remember(grant: &Grant) -> anyhow::Result<()> {
 fn recall(lease: u128) -> anyhow::Result<Grant> {
     let path = record(lease)?;
     let bytes = fs::read(&path).with_context(|| {
-        format!("{}: `berth lease alloc` of this user remembers the leases it made", path.display())
+        format!("{}: `berth lease alloc` and `import` of this user remember the leases they made", path.display())
     })?;
     Grant::parse(&bytes).with_context(|| format!("{} is damaged", path.display()))
 }

@@ -1,20 +1,25 @@
 //! The commands of a client: keys, enrolment, tokens, leases, discovery.
 
+mod fence;
+mod handle;
 mod key;
 mod lease;
 mod node;
 mod output;
+mod page;
 mod status;
 mod token;
 
 use std::{env, net::SocketAddr, path::PathBuf, sync::Arc};
 
 use anyhow::Context as _;
-use berth_client::Client;
+use berth_client::{Client, Token};
 use berth_identity::{Identity, PublicKey};
 use berth_tls::key_file;
+use berth_wire::fabric::Perms;
 use clap::Args;
 
+pub use fence::FenceCommand;
 pub use key::KeyCommand;
 pub use lease::LeaseCommand;
 pub use node::{EnrollCommand, NodesCommand};
@@ -46,6 +51,31 @@ pub struct Reach {
     node_key: Option<PublicKey>,
     #[command(flatten)]
     own: Own,
+}
+
+/// A node, and what permits the op.
+#[derive(Debug, Clone, Args)]
+struct WithToken {
+    /// The file that holds the token. Default: the node is asked for one.
+    #[arg(long, value_name = "FILE")]
+    token: Option<PathBuf>,
+    /// The scheduler's term, where the node has a fence and is asked for a token.
+    #[arg(long, conflicts_with = "token")]
+    epoch: Option<u64>,
+    #[command(flatten)]
+    node: Reach,
+}
+
+impl WithToken {
+    /// Connects, and asks for a token where none is given.
+    async fn connect(&self, perms: Perms, resource: u128) -> anyhow::Result<(Client, Token)> {
+        let client = self.node.connect().await?;
+        let token = match &self.token {
+            Some(path) => token::read(path)?,
+            None => client.cap_request(perms, 60, resource, self.epoch).await?,
+        };
+        Ok((client, token))
+    }
 }
 
 impl Own {

@@ -1,8 +1,12 @@
 //! Tables for people, JSON for programs.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::{
+    io::{self, Write as _},
+    time::{SystemTime, UNIX_EPOCH},
+};
 
-use serde_json::Value;
+use anyhow::Context as _;
+use serde_json::{Value, json};
 
 /// Lines of columns that stand under their heads.
 pub(super) fn table<const N: usize>(heads: [&str; N], rows: &[[String; N]]) -> String {
@@ -38,6 +42,16 @@ pub(super) fn pairs(json: bool, pairs: &[(&str, Value)]) {
     }
 }
 
+/// Prints what was read from `offset` on: as it is, or as one JSON object with hex digits.
+pub(super) fn bytes(json: bool, offset: u64, bytes: &[u8]) -> anyhow::Result<()> {
+    if json {
+        println!("{}", json!({ "offset": offset, "data": hex(bytes) }));
+        return Ok(());
+    }
+    let mut out = io::stdout().lock();
+    out.write_all(bytes).and_then(|()| out.flush()).context("writing to standard output")
+}
+
 /// Hex digits.
 pub(super) fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
@@ -57,10 +71,14 @@ pub(super) fn unhex(text: &str) -> Result<Vec<u8>, String> {
     (0..digits.len()).step_by(2).map(byte).collect()
 }
 
+/// Milliseconds since the epoch.
+pub(super) fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
+}
+
 /// How long until a Unix time, such as `59 s`.
 pub(super) fn left(expires_at: u64) -> String {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    match expires_at.checked_sub(now) {
+    match expires_at.checked_sub(now_ms() / 1000) {
         Some(left) => format!("{left} s"),
         None => "over".to_string(),
     }

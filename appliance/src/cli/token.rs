@@ -13,9 +13,9 @@ use berth_wire::fabric::{Caveat, Perms};
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
-use super::{Own, Reach, block_on, id, output};
+use super::{Own, Reach, WithToken, block_on, id, output};
 
-/// Capability tokens: ask a node for one, look at it, pass it on.
+/// Capability tokens: ask a node for one, look at it, pass it on, take it back.
 #[derive(Debug, Args)]
 pub struct TokenCommand {
     #[command(subcommand)]
@@ -36,6 +36,8 @@ enum Tokens {
     },
     /// Pass a token on to another holder, narrowed; prints the new one in hex digits.
     Delegate(Delegate),
+    /// Take a token back, and every lease that was allocated with it. The token that permits this needs `revoke`.
+    Revoke(Box<Revoke>),
 }
 
 #[derive(Debug, Args)]
@@ -57,6 +59,18 @@ struct Request {
     /// The scheduler's term, where the node has a fence.
     #[arg(long)]
     epoch: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+struct Revoke {
+    /// The `token_id` that `berth token show` prints.
+    #[arg(value_parser = id)]
+    token_id: u128,
+    /// For how long, in seconds; for 300 at least.
+    #[arg(long, default_value_t = 300)]
+    ttl: u32,
+    #[command(flatten)]
+    with: WithToken,
 }
 
 #[derive(Debug, Args)]
@@ -101,6 +115,16 @@ impl TokenCommand {
                 print(&token, asked.node.own.json);
             }
             Tokens::Show { token, json } => show(&read(token)?, *json),
+            Tokens::Revoke(asked) => {
+                let until = block_on(async {
+                    let (client, token) = asked.with.connect(Perms::REVOKE, 0).await?;
+                    let until = client.cap_revoke(&token, asked.token_id, asked.ttl).await?;
+                    client.close().await;
+                    Ok(until)
+                })?;
+                let revoked = Value::from(format!("{:032x}", asked.token_id));
+                output::pairs(asked.with.node.own.json, &[("revoked", revoked), ("until", until.into())]);
+            }
             Tokens::Delegate(asked) => {
                 let token = read(&asked.token)?;
                 let caveats = [

@@ -104,9 +104,8 @@ impl Client {
         }
     }
 
-    /// Sends a PAGE_REQUEST payload and returns the PAGE_RESPONSE's, both as [`berth_wire::fabric::data::page`] has
-    /// them.
-    pub async fn page(&self, request: Vec<u8>) -> Result<Vec<u8>, Error> {
+    /// Sends a PAGE_REQUEST payload and returns the PAGE_RESPONSE's.
+    pub(crate) async fn exchange_page(&self, request: Vec<u8>) -> Result<Vec<u8>, Error> {
         match &self.link {
             Link::Udp(link) => {
                 Ok(link.exchange(|client, node, key| client.page_request(node, key, request)).await?.payload)

@@ -6,7 +6,7 @@ use berth_identity::token::DelegateError;
 use berth_tls::quic::TlsError;
 use berth_wire::fabric::{
     FabricError, Op, Status,
-    data::{IoStatus, two_sided},
+    data::{IoStatus, page, two_sided},
 };
 
 /// Why an operation has no result.
@@ -27,6 +27,14 @@ pub enum Error {
         op: Op,
         /// The status.
         code: u16,
+    },
+    /// A page operation was refused.
+    #[error("{op}: the node answered {status}: {}", status.meaning())]
+    Page {
+        /// What was asked for.
+        op: page::Op,
+        /// What the node answered.
+        status: page::Status,
     },
     /// FBMU, FBBU, FBMT or FBBT refused an access.
     #[error("the node answered {}: {}", .0, .0.meaning())]

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use berth_wire::fabric::{BindingTlv, EndpointKind, FabricError, LeaseGrant, Tlvs, Wire as _};
+use berth_wire::fabric::{BindingTlv, EndpointKind, FabricError, LeaseGrant, LeaseImported, Tlvs, Wire as _};
 
 use crate::Error;
 
@@ -28,6 +28,18 @@ pub struct Grant {
 }
 
 impl Grant {
+    /// The way to an imported lease: its attachment, over QUIC at the node that it was imported from. How many bytes
+    /// it has is told when it is opened.
+    pub fn attached(imported: &LeaseImported, node: SocketAddr) -> Self {
+        let endpoints = vec![(EndpointKind::QuicMem, node)];
+        let max_io = u32::MAX;
+        let mut bindings = Vec::new();
+        BindingTlv::Endpoint { kind: EndpointKind::QuicMem, addr: &node.to_string() }.write(&mut bindings);
+        BindingTlv::Limits { offset: 0, len: 0, max_io }.write(&mut bindings);
+        let (key, expires_at) = (imported.local_attach_id, imported.expires_at);
+        Self { lease_id: key.into(), expires_at, generation: 0, key, len: 0, max_io, endpoints, bindings }
+    }
+
     /// Reads the result of LEASE_ALLOC.
     pub fn parse(result: &[u8]) -> Result<Self, FabricError> {
         let LeaseGrant { lease_id, expires_at, bindings } = LeaseGrant::parse(result)?;

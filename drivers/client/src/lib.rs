@@ -29,6 +29,7 @@ mod error;
 mod grant;
 mod node;
 mod ops;
+mod page;
 mod quic;
 mod rdma;
 mod token;

@@ -193,9 +193,16 @@ impl Client {
         Ok(LeaseImported::parse(&self.call(Op::LeaseImportHandle, 0, None, &params.to_vec()).await?)?)
     }
 
-    /// Copies or moves the bytes of one lease to another, both named by their keys.
-    pub async fn lease_relocate(&self, src: u64, dst: u64, mode: RelocateMode) -> Result<Relocated, Error> {
-        let params = LeaseRelocate { src_lease_id: src, dst_lease_id: dst, mode, preserve_until_ms: None };
+    /// Copies or moves the bytes of one lease to another, both named by their keys. The bytes of a moved source stay
+    /// out of use until `preserve_until_ms`, in milliseconds since the epoch.
+    pub async fn lease_relocate(
+        &self,
+        src: u64,
+        dst: u64,
+        mode: RelocateMode,
+        preserve_until_ms: Option<u64>,
+    ) -> Result<Relocated, Error> {
+        let params = LeaseRelocate { src_lease_id: src, dst_lease_id: dst, mode, preserve_until_ms };
         let result = self.call(Op::LeaseRelocate, 0, None, &params.to_vec()).await?;
         let LeaseRelocated { bytes_transferred, outcome } = LeaseRelocated::parse(&result)?;
         let failed = match outcome {

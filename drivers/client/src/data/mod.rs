@@ -56,7 +56,8 @@ impl Data {
         expected: Option<PublicKey>,
     ) -> Result<Self, Error> {
         let unit = if lease.is_block() { BLOCK } else { 1 };
-        let (carrier, most) = match via {
+        let datagrams = |most| stream::Limits { len: lease.len, most };
+        let (carrier, limits) = match via {
             Via::Quic => {
                 let alpn = if lease.is_block() { Alpn::Block } else { Alpn::Memory };
                 let node = lease.endpoint([EndpointKind::QuicMem, EndpointKind::QuicBlock], "QUIC")?;
@@ -64,26 +65,32 @@ impl Data {
                     let link = Link::open(identity, node, alpn, expected).await?;
                     stream::Stream::quic(link, lease).await
                 };
-                let (stream, most) = timeout(PATIENCE, opening).await.map_err(|_| too_late(node))??;
-                (Carrier::Stream(stream), most)
+                let (stream, limits) = timeout(PATIENCE, opening).await.map_err(|_| too_late(node))??;
+                (Carrier::Stream(stream), limits)
             }
             Via::Tcp => {
                 let node = lease.endpoint([EndpointKind::Fbmt, EndpointKind::Fbbt], "TCP")?;
                 let opened = timeout(PATIENCE, stream::Stream::tcp(node, lease)).await;
-                let (stream, most) = opened.map_err(|_| too_late(node))??;
-                (Carrier::Stream(stream), most)
+                let (stream, limits) = opened.map_err(|_| too_late(node))??;
+                (Carrier::Stream(stream), limits)
             }
             Via::Shim => {
                 let node = lease.endpoint([EndpointKind::Fbmu, EndpointKind::Fbbu], "FBMU")?;
-                (Carrier::Shim(datagram::Shim::open(node, lease).await?), datagram::Shim::MOST)
+                (Carrier::Shim(datagram::Shim::open(node, lease).await?), datagrams(datagram::Shim::MOST))
             }
             Via::TwoSided => {
                 let node = lease.endpoint([EndpointKind::TwoSidedUdp; 2], "two-sided UDP")?;
-                (Carrier::TwoSided(datagram::TwoSided::open(node, lease).await?), datagram::TwoSided::MOST)
+                (Carrier::TwoSided(datagram::TwoSided::open(node, lease).await?), datagrams(datagram::TwoSided::MOST))
             }
         };
-        let most = most.min(lease.max_io.into()) / unit * unit;
-        Ok(Self { carrier, len: lease.len, most: most.max(unit), unit })
+        let most = limits.most.min(lease.max_io.into()) / unit * unit;
+        Ok(Self { carrier, len: limits.len, most: most.max(unit), unit })
+    }
+
+    /// Bytes of the lease.
+    #[expect(clippy::len_without_is_empty, reason = "a lease has at least one byte")]
+    pub fn len(&self) -> u64 {
+        self.len
     }
 
     /// Reads `len` bytes from `offset`, in as many accesses as it takes.

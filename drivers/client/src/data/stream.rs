@@ -83,15 +83,25 @@ fn outcome(op: Op, mut payload: Vec<u8>) -> Result<Vec<u8>, Error> {
     Ok(payload)
 }
 
-/// The most bytes of one access, as `HELLO_ACK` says.
-fn greeted(kind: Kind, payload: &[u8]) -> Result<u64, Error> {
+/// What `HELLO_ACK` says, in bytes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    /// Of the lease.
+    pub(super) len: u64,
+    /// Of one access, at most.
+    pub(super) most: u64,
+}
+
+fn greeted(kind: Kind, payload: &[u8]) -> Result<Limits, Error> {
     let ack = HelloAck::parse(kind, payload).ok_or(FabricError::Truncated)?;
     match ack {
-        HelloAck::Memory { status: code, max_read_len, max_write_len, .. } => {
-            status(code).map(|()| max_read_len.min(max_write_len).into())
+        HelloAck::Memory { status: code, resource_len, max_read_len, max_write_len } => {
+            status(code).map(|()| Limits { len: resource_len, most: max_read_len.min(max_write_len).into() })
         }
-        HelloAck::Block { status: code, block_size, max_blocks_per_io, .. } => {
-            status(code).map(|()| u64::from(block_size) * u64::from(max_blocks_per_io))
+        HelloAck::Block { status: code, block_size, block_count, max_blocks_per_io } => {
+            let size = u64::from(block_size);
+            let limits = Limits { len: size.saturating_mul(block_count), most: size * u64::from(max_blocks_per_io) };
+            status(code).map(|()| limits)
         }
     }
 }
@@ -113,26 +123,29 @@ enum Carrier {
 }
 
 impl Stream {
-    /// Connects over TCP and names the lease. Returns the most bytes of one access too.
-    pub(super) async fn tcp(node: SocketAddr, lease: &Grant) -> Result<(Self, u64), Error> {
+    /// Connects over TCP and names the lease.
+    pub(super) async fn tcp(node: SocketAddr, lease: &Grant) -> Result<(Self, Limits), Error> {
         let io = |source| Error::Io { node, source };
         let stream = TcpStream::connect(node).await.map_err(io)?;
         stream.set_nodelay(true).map_err(io)?;
         Self::open(Carrier::Tcp(node, stream), lease).await
     }
 
-    /// Names the lease on the connection's first stream. Returns the most bytes of one access too.
-    pub(super) async fn quic(link: Link, lease: &Grant) -> Result<(Self, u64), Error> {
+    /// Names the lease on the connection's first stream.
+    pub(super) async fn quic(link: Link, lease: &Grant) -> Result<(Self, Limits), Error> {
         Self::open(Carrier::Quic(link), lease).await
     }
 
-    async fn open(carrier: Carrier, lease: &Grant) -> Result<(Self, u64), Error> {
+    async fn open(carrier: Carrier, lease: &Grant) -> Result<(Self, Limits), Error> {
         let kind = if lease.is_block() { Kind::Block } else { Kind::Memory };
         let mut stream = Self { carrier, kind, request_id: 0 };
         let hello = message(kind, Op::Hello, 0, &[Hello::new(lease.lease_id).as_bytes()]);
         let (op, payload) = stream.exchange(&hello, Op::HelloAck).await?;
-        let most = if op == Op::HelloAck { greeted(kind, &payload)? } else { outcome(op, payload).map(|_| 0)? };
-        Ok((stream, most))
+        if op != Op::HelloAck {
+            outcome(op, payload)?;
+            return Err(Error::Mismatch);
+        }
+        Ok((stream, greeted(kind, &payload)?))
     }
 
     async fn exchange(&mut self, request: &[u8], wanted: Op) -> Result<(Op, Vec<u8>), Error> {
