@@ -6,8 +6,10 @@
 
 #![allow(unreachable_pub)] // its modules are nobody else's
 
+mod access;
 mod client;
 mod disk;
+mod execute;
 mod oracle;
 mod world;
 

@@ -1,31 +1,21 @@
 //! The loop: virtual time, the network, the node's process and its crashes.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    net::SocketAddr,
-    time::Duration,
-};
+use std::{collections::BTreeMap, net::SocketAddr};
 
-use berth_fabric::{
-    Carrier, Config, Host, Job, Node, Outcome, Policy, Recovered, Rule, Step, Work, WorkFailed, journal::Proxy,
-};
+use berth_fabric::{Config, Host, Node, Policy, Recovered, Rule, Work, journal::Proxy};
 use berth_identity::{
     Identity, NodeId,
-    link::{Received, Reply, Server},
+    link::{Reply, Server},
 };
-use berth_lease::{Access, Bytes as _, Generation, Held, LeaseId, LeaseKey, Quiescence, Reader, Span, check};
+use berth_lease::{Held, LeaseId, Quiescence, Reader, Span};
 use berth_port::{Nanos, Now};
-use berth_wire::fabric::{
-    Bytes, CapRevoke, FenceSet, LeaseExported, LeaseGrant, LeaseImport, LeaseImported, LeaseRef, LeaseRelocate,
-    LeaseRelocated, LeaseRenew, MsgType, Op, Perms, RelocateMode, Relocation, Request, Response, Status, Thermal,
-    Wire as _,
-};
+use berth_wire::fabric::{MsgType, Op, Perms, Response, Status, Thermal, Wire as _};
 use fastrand::Rng;
 
 use super::{
     client::{Asked, Client, Rumours},
     disk::{Journal, Stores},
-    oracle::{Known, Note, Oracle},
+    oracle::{Note, Oracle},
 };
 
 /// Bytes that accesses are made in.
@@ -34,11 +24,11 @@ pub const SLOT: u64 = 512;
 /// How long a seed runs, in virtual time.
 const LENGTH: u64 = 10 * SECOND;
 const SECOND: u64 = 1_000_000_000;
-const MILLI: u64 = 1_000_000;
+pub(super) const MILLI: u64 = 1_000_000;
 /// Unix time when a seed begins.
 const WALL: u64 = 1_700_000_000 * SECOND;
 const CLIENTS: u8 = 3;
-const NODE: u8 = 100;
+pub(super) const NODE: u8 = 100;
 
 /// What happened, so that a test can see that enough did.
 #[derive(Debug, Default, Clone, Copy)]
@@ -64,7 +54,7 @@ impl Summary {
     }
 }
 
-enum Event {
+pub(super) enum Event {
     /// A datagram of the control plane arrives.
     Datagram {
         to: u8,
@@ -88,14 +78,14 @@ enum Event {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct DataOp {
-    key: u64,
-    generation: u64,
-    slot: u64,
-    write: Option<u64>,
+pub(super) struct DataOp {
+    pub(super) key: u64,
+    pub(super) generation: u64,
+    pub(super) slot: u64,
+    pub(super) write: Option<u64>,
 }
 
-struct SimHost(Rng);
+pub(super) struct SimHost(Rng);
 
 impl Host for SimHost {
     fn random(&mut self, into: &mut [u8]) {
@@ -110,66 +100,66 @@ impl Host for SimHost {
 }
 
 /// An answer that waits for the journal and for accesses to end.
-struct Leaving {
-    reply: Reply,
-    payload: Vec<u8>,
-    batch: u64,
-    quiescence: Option<Quiescence>,
-    note: Note,
+pub(super) struct Leaving {
+    pub(super) reply: Reply,
+    pub(super) payload: Vec<u8>,
+    pub(super) batch: u64,
+    pub(super) quiescence: Option<Quiescence>,
+    pub(super) note: Note,
 }
 
 /// A request whose bytes are being worked on.
-struct Working {
-    work: Work,
-    asked: Executing,
-    started: bool,
+pub(super) struct Working {
+    pub(super) work: Work,
+    pub(super) asked: Executing,
+    pub(super) started: bool,
 }
 
 /// A request that is being executed.
-struct Executing {
-    reply: Reply,
-    sender: u128,
-    nonce: u64,
-    op: Op,
-    params: Vec<u8>,
+pub(super) struct Executing {
+    pub(super) reply: Reply,
+    pub(super) sender: u128,
+    pub(super) nonce: u64,
+    pub(super) op: Op,
+    pub(super) params: Vec<u8>,
 }
 
 /// What a crash takes with it.
-struct Process {
-    node: Node<SimHost>,
-    server: Server,
+pub(super) struct Process {
+    pub(super) node: Node<SimHost>,
+    pub(super) server: Server,
     /// Monotonic time is counted from the machine's start.
-    mono: u64,
-    reader: Reader,
-    leaving: Vec<Leaving>,
-    working: BTreeMap<u64, Working>,
-    flights: BTreeMap<u64, (Held, Span, u128, DataOp)>,
+    pub(super) mono: u64,
+    pub(super) reader: Reader,
+    pub(super) leaving: Vec<Leaving>,
+    pub(super) working: BTreeMap<u64, Working>,
+    pub(super) flights: BTreeMap<u64, (Held, Span, u128, DataOp)>,
 }
 
 pub struct World {
-    random: Rng,
-    now: u64,
-    events: BTreeMap<(u64, u64), Event>,
-    numbered: u64,
-    clients: Vec<Client>,
-    rumours: Rumours,
+    pub(super) random: Rng,
+    pub(super) now: u64,
+    pub(super) events: BTreeMap<(u64, u64), Event>,
+    pub(super) numbered: u64,
+    pub(super) clients: Vec<Client>,
+    pub(super) rumours: Rumours,
     /// Leases by exported handle.
-    handles: BTreeMap<u128, u128>,
-    stores: Stores,
-    journal: Journal,
-    process: Process,
-    run: u64,
-    step: i64,
-    oracle: Oracle,
-    summary: Summary,
-    talk: bool,
+    pub(super) handles: BTreeMap<u128, u128>,
+    pub(super) stores: Stores,
+    pub(super) journal: Journal,
+    pub(super) process: Process,
+    pub(super) run: u64,
+    pub(super) step: i64,
+    pub(super) oracle: Oracle,
+    pub(super) summary: Summary,
+    pub(super) talk: bool,
 }
 
 fn who(n: u8) -> Identity {
     Identity::from_seed(&[n; 32])
 }
 
-fn address(n: u8) -> SocketAddr {
+pub(super) fn address(n: u8) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, n], 5700))
 }
 
@@ -228,19 +218,19 @@ impl World {
         world
     }
 
-    fn after(&mut self, delay: u64, event: Event) {
+    pub(super) fn after(&mut self, delay: u64, event: Event) {
         self.numbered += 1;
         self.events.insert((self.now + delay, self.numbered), event);
     }
 
-    fn time(&self) -> Now {
+    pub(super) fn time(&self) -> Now {
         Now {
             mono: self.process.mono(self.now),
             wall: Nanos(WALL.saturating_add(self.now).saturating_add_signed(self.step)),
         }
     }
 
-    fn say(&self, what: impl FnOnce() -> String) {
+    pub(super) fn say(&self, what: impl FnOnce() -> String) {
         if self.talk {
             println!("{:>12.6} {}", self.now as f64 / 1e9, what());
         }
@@ -332,12 +322,12 @@ impl World {
     }
 
     /// How long storage takes: up to `most`, and now and then so long that much else happens meanwhile.
-    fn slow(&mut self, most: u64) -> u64 {
+    pub(super) fn slow(&mut self, most: u64) -> u64 {
         if self.random.u8(..) < 80 { self.random.u64(0..1500 * MILLI) } else { self.random.u64(0..most) }
     }
 
     /// A datagram goes on its way: it may be lost, doubled and overtaken.
-    fn send(&mut self, from: u8, to: u8, bytes: &[u8]) {
+    pub(super) fn send(&mut self, from: u8, to: u8, bytes: &[u8]) {
         let copies = match self.random.u8(0..100) {
             0..8 => 0,
             8..18 => 2,
@@ -383,21 +373,6 @@ impl World {
         self.after(pause, Event::Client(n));
     }
 
-    fn use_a_lease(&mut self, index: usize) {
-        let leases = &self.clients[index].leases;
-        if leases.is_empty() {
-            return;
-        }
-        // Newer leases are likelier to live.
-        let from = if self.random.bool() { leases.len().saturating_sub(4) } else { 0 };
-        let lease = leases[self.random.usize(from..leases.len())];
-        let write = self.random.bool().then(|| self.random.u64(1..));
-        let access =
-            DataOp { key: lease.key, generation: lease.generation, slot: self.random.u64(0..=lease.slots), write };
-        let delay = self.random.u64(0..300 * MILLI);
-        self.after(delay, Event::Access(access));
-    }
-
     fn answered(&mut self, to: u8, bytes: &[u8]) {
         let now = self.time().mono;
         let client = &mut self.clients[usize::from(to) - 1];
@@ -416,233 +391,6 @@ impl World {
         }
     }
 
-    /// A datagram comes to the node.
-    fn arrives(&mut self, from: u8, bytes: &[u8]) {
-        let now = self.time();
-        let process = &mut self.process;
-        match process.server.receive(bytes, address(from), process.node.keys(), now.mono) {
-            Received::Nothing => {}
-            Received::Again(answer) => {
-                let frames: Vec<Vec<u8>> = answer.frames().collect();
-                for frame in frames {
-                    self.send(NODE, from, &frame);
-                }
-            }
-            Received::New(message, reply) => {
-                let request = Request::parse(&message.payload).expect("the link has looked");
-                let asked = berth_fabric::Request {
-                    carrier: Carrier::Udp { nonce: message.nonce },
-                    presenter: message.sender.0,
-                    source: address(from),
-                    op: request.op,
-                    resource: request.resource_id,
-                    token: request.token.get(),
-                    params: request.params.get(),
-                };
-                let executing = Executing {
-                    reply,
-                    sender: message.sender.0,
-                    nonce: message.nonce,
-                    op: Op::from_code(request.op).expect("clients know their ops"),
-                    params: request.params.get().to_vec(),
-                };
-                self.oracle.executes(executing.sender, executing.nonce);
-                self.summary.executed += 1;
-                match process.node.request(&asked, now) {
-                    Step::Done(outcome) => self.conclude(&executing, outcome),
-                    Step::Work(work) => {
-                        if let Some((src, _)) = moved(&executing) {
-                            let src = self.oracle.keys[&src];
-                            self.oracle.ended(&[src]);
-                        }
-                        self.say(|| format!("works on {:?}", work.jobs));
-                        let ticket = work.ticket;
-                        self.process.working.insert(ticket, Working { work, asked: executing, started: false });
-                    }
-                    Step::Drop => unreachable!("clients are enrolled"),
-                }
-            }
-        }
-    }
-
-    fn worked(&mut self, ticket: u64) {
-        let Working { work, asked, .. } = self.process.working.remove(&ticket).expect("it is under way");
-        let fails = self.random.u8(..) < 40;
-        if !fails {
-            for job in &work.jobs {
-                match job {
-                    Job::Zero(span) => self.stores.heap(span.region.0).zero(span.at, span.len),
-                    Job::Copy(from, to) => {
-                        let mut bytes = vec![0; from.len as usize];
-                        self.stores.heap(from.region.0).read(from.at, &mut bytes);
-                        self.stores.heap(to.region.0).write(to.at, &bytes);
-                    }
-                }
-            }
-            if asked.op == Op::LeaseRelocate {
-                let params = LeaseRelocate::parse(&asked.params).expect("it was served");
-                let (src, dst) = (self.oracle.keys[&params.src_lease_id], self.oracle.keys[&params.dst_lease_id]);
-                self.oracle.copied(src, dst);
-            }
-        }
-        let result = if fails { Err(WorkFailed) } else { Ok(()) };
-        let now = self.time();
-        let outcome = self.process.node.resume(ticket, result, now);
-        self.conclude(&asked, outcome);
-    }
-
-    /// An op was executed: what it means, and when its answer may leave.
-    fn conclude(&mut self, asked: &Executing, outcome: Outcome) {
-        let Outcome { answer, journal, quiescence, effects } = outcome;
-        let (op, status, result) = (asked.op, answer.status, &answer.result);
-        self.say(|| format!("{op} of {} -> {status}, {journal:?}", NodeId(asked.sender)));
-        assert!(status != Status::InternalError || self.process.node.is_degraded() || op == Op::LeaseAlloc);
-        let note = if status == Status::Ok { self.meaning(asked, result) } else { Note::Nothing };
-        let mut records = journal;
-        let waits = !records.is_empty();
-        records.extend(effects.journal);
-        let staged = if records.is_empty() { 0 } else { self.journal.stage(&records) };
-        if waits {
-            self.oracle.journaled(asked.sender, asked.nonce, staged);
-        }
-        let result = Bytes::of(&answer.result).expect("it is short");
-        let payload = Response { status: status.code(), op: op.code(), result }.to_vec();
-        let batch = if waits { staged } else { 0 };
-        self.process.leaving.push(Leaving { reply: asked.reply, payload, batch, quiescence, note });
-    }
-
-    /// What an op that succeeded means to the oracle.
-    fn meaning(&mut self, asked: &Executing, result: &[u8]) -> Note {
-        match asked.op {
-            Op::LeaseAlloc => {
-                let grant = LeaseGrant::parse(result).expect("a grant");
-                let lease = *self.process.node.leases().get(LeaseId(grant.lease_id)).expect("it was granted");
-                let mono = self.process.mono(self.now);
-                let time = |at: Nanos| self.now + at.0 - mono.0;
-                let known = Known {
-                    holder: lease.holder,
-                    token: lease.token,
-                    region: lease.region.expect("it has bytes").0,
-                    base: lease.base,
-                    len: lease.len,
-                    generation: lease.generation.0,
-                    expires_at_most: time(lease.expires),
-                    expires_ever: time(lease.expires),
-                    ends_at_most: time(lease.ends()),
-                    expires_at_least: None,
-                    over: false,
-                    over_for_good: false,
-                    contents: HashMap::new(),
-                };
-                assert_eq!(lease.holder, asked.sender);
-                self.oracle.granted(grant.lease_id, known, self.now);
-                self.summary.grants += 1;
-                Note::Lives(grant.lease_id, time(lease.expires))
-            }
-            Op::LeaseRenew => {
-                let params = LeaseRenew::parse(&asked.params).expect("it was served");
-                let until = self.now + Duration::from_secs(params.duration_secs.into()).as_nanos() as u64;
-                assert_eq!(self.oracle.leases[&params.lease_id].holder, asked.sender, "another's lease was renewed");
-                self.oracle.renewed(params.lease_id, until);
-                Note::Lives(params.lease_id, until)
-            }
-            Op::LeaseFree => {
-                let LeaseRef { lease_id } = LeaseRef::parse(&asked.params).expect("it was served");
-                assert_eq!(self.oracle.leases[&lease_id].holder, asked.sender, "another's lease was freed");
-                assert!(!self.oracle.leases[&lease_id].over, "a lease was freed twice");
-                self.oracle.ended(&[lease_id]);
-                Note::Over(vec![lease_id], None)
-            }
-            Op::CapRevoke => {
-                let token = CapRevoke::parse(&asked.params).expect("it was served").token_id;
-                self.summary.revocations += 1;
-                Note::Over(self.oracle.revokes(token), Some(token))
-            }
-            Op::LeaseRelocate => {
-                let relocated = LeaseRelocated::parse(result).expect("a relocation");
-                let complete = relocated.outcome == Relocation::Complete;
-                self.summary.relocations += u64::from(complete);
-                let Some((src, _)) = moved(asked) else { return Note::Nothing };
-                let src = self.oracle.keys[&src];
-                if complete {
-                    return Note::Over(vec![src], None);
-                }
-                let token = self.oracle.leases[&src].token;
-                let leases = self.process.node.leases();
-                let lives = leases.get(LeaseId(src)).is_some_and(|lease| lease.standing == berth_lease::Standing::Live);
-                if lives {
-                    assert!(!self.oracle.is_revoked(token), "a failed move brought a revoked lease back");
-                    self.oracle.lives_again(src);
-                }
-                Note::Nothing
-            }
-            Op::LeaseExportHandle => {
-                let exported = LeaseExported::parse(result).expect("a handle");
-                let key = berth_wire::fabric::LeaseExport::parse(&asked.params).expect("it was served").lease_id;
-                self.handles.insert(exported.export_handle, self.oracle.keys[&key]);
-                Note::Nothing
-            }
-            Op::LeaseImportHandle => {
-                let imported = LeaseImported::parse(result).expect("an attachment");
-                let handle = LeaseImport::parse(&asked.params).expect("it was served").export_handle;
-                self.oracle.keys.insert(imported.local_attach_id, self.handles[&handle]);
-                Note::Nothing
-            }
-            Op::SchedulerFenceSet => Note::Fence(FenceSet::parse(&asked.params).expect("it was served").new_epoch),
-            _ => Note::Nothing,
-        }
-    }
-
-    /// An access, decided as every dataplane does.
-    fn access(&mut self, access: DataOp) {
-        let now = self.time().mono;
-        let op = if access.write.is_some() { berth_lease::Op::Write } else { berth_lease::Op::Read };
-        let asked = Access {
-            op,
-            key: LeaseKey(access.key),
-            generation: Some(Generation(access.generation)),
-            offset: access.slot * SLOT,
-            len: SLOT,
-            well_formed: true,
-        };
-        let entry = self.process.reader.enter().probe(asked.key);
-        let Ok(span) = check(entry.as_ref(), &asked, now) else {
-            self.summary.refused += 1;
-            return;
-        };
-        let id = self.oracle.begins(access.key, access.generation, self.now);
-        self.summary.served += 1;
-        if span.region.0 == 0 {
-            return self.touch(span, id, access);
-        }
-        let held = self.process.node.table().reader().hold();
-        self.numbered += 1;
-        let (flight, delay, run) = (self.numbered, self.slow(30 * MILLI), self.run);
-        self.process.flights.insert(flight, (held, span, id, access));
-        self.after(delay, Event::Io(run, flight));
-    }
-
-    fn io(&mut self, flight: u64) {
-        let (held, span, id, access) = self.process.flights.remove(&flight).expect("it is in flight");
-        self.touch(span, id, access);
-        held.end();
-    }
-
-    fn touch(&mut self, span: Span, id: u128, access: DataOp) {
-        self.oracle.touches(id);
-        let heap = self.stores.heap(span.region.0);
-        if let Some(tag) = access.write {
-            heap.write(span.at, &tag.to_be_bytes().repeat(SLOT as usize / 8));
-            self.oracle.wrote(id, access.slot, tag);
-        } else {
-            let mut bytes = [0; SLOT as usize];
-            heap.read(span.at, &mut bytes);
-            let tag = u64::from_be_bytes(*bytes.first_chunk().expect("8 bytes"));
-            assert_eq!(bytes[..], tag.to_be_bytes().repeat(SLOT as usize / 8), "bytes of two writes");
-            self.oracle.read(id, access.slot, tag);
-        }
-    }
-
     /// The process dies and starts again; now and then the machine does.
     fn crash(&mut self) {
         self.summary.restarts += 1;
@@ -657,12 +405,6 @@ impl World {
         let node = &self.process.node;
         self.oracle.restarted(node.leases(), node.fence(), self.process.mono(self.now), self.now);
     }
-}
-
-/// The keys of a relocation that moves.
-fn moved(asked: &Executing) -> Option<(u64, u64)> {
-    let params = (asked.op == Op::LeaseRelocate).then(|| LeaseRelocate::parse(&asked.params).ok()).flatten()?;
-    (params.mode == RelocateMode::Move).then_some((params.src_lease_id, params.dst_lease_id))
 }
 
 fn host(address: SocketAddr) -> u8 {
@@ -696,7 +438,7 @@ impl Process {
         }
     }
 
-    fn mono(&self, now: u64) -> Nanos {
+    pub(super) fn mono(&self, now: u64) -> Nanos {
         Nanos(now.wrapping_add(self.mono))
     }
 }

@@ -1,6 +1,8 @@
 //! Regions for tests.
 #![allow(dead_code, reason = "not every test uses all of them")]
 
+pub(crate) mod node;
+
 use std::sync::{Arc, Mutex};
 
 use berth_lease::{BlockOp, BlockRequest, Blocks, Bytes, Region, RegionKind, Regions, Storage};

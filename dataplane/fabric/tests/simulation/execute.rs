@@ -1,0 +1,202 @@
+//! Requests at the node: executed, worked on, concluded.
+
+use std::{collections::HashMap, time::Duration};
+
+use berth_fabric::{Carrier, Job, Outcome, Step, WorkFailed};
+use berth_identity::{NodeId, link::Received};
+use berth_lease::{Bytes as _, LeaseId};
+use berth_port::Nanos;
+use berth_wire::fabric::{
+    Bytes, CapRevoke, FenceSet, LeaseExport, LeaseExported, LeaseGrant, LeaseImport, LeaseImported, LeaseRef,
+    LeaseRelocate, LeaseRelocated, LeaseRenew, Op, RelocateMode, Relocation, Request, Response, Status, Wire as _,
+};
+
+use super::{
+    oracle::{Known, Note},
+    world::{Executing, Leaving, NODE, Working, World, address},
+};
+
+impl World {
+    /// A datagram comes to the node.
+    pub(super) fn arrives(&mut self, from: u8, bytes: &[u8]) {
+        let now = self.time();
+        let process = &mut self.process;
+        match process.server.receive(bytes, address(from), process.node.keys(), now.mono) {
+            Received::Nothing => {}
+            Received::Again(answer) => {
+                let frames: Vec<Vec<u8>> = answer.frames().collect();
+                for frame in frames {
+                    self.send(NODE, from, &frame);
+                }
+            }
+            Received::New(message, reply) => {
+                let request = Request::parse(&message.payload).expect("the link has looked");
+                let asked = berth_fabric::Request {
+                    carrier: Carrier::Udp { nonce: message.nonce },
+                    presenter: message.sender.0,
+                    source: address(from),
+                    op: request.op,
+                    resource: request.resource_id,
+                    token: request.token.get(),
+                    params: request.params.get(),
+                };
+                let executing = Executing {
+                    reply,
+                    sender: message.sender.0,
+                    nonce: message.nonce,
+                    op: Op::from_code(request.op).expect("clients know their ops"),
+                    params: request.params.get().to_vec(),
+                };
+                self.oracle.executes(executing.sender, executing.nonce);
+                self.summary.executed += 1;
+                match process.node.request(&asked, now) {
+                    Step::Done(outcome) => self.conclude(&executing, outcome),
+                    Step::Work(work) => {
+                        if let Some((src, _)) = moved(&executing) {
+                            let src = self.oracle.keys[&src];
+                            self.oracle.ended(&[src]);
+                        }
+                        self.say(|| format!("works on {:?}", work.jobs));
+                        let ticket = work.ticket;
+                        self.process.working.insert(ticket, Working { work, asked: executing, started: false });
+                    }
+                    Step::Drop => unreachable!("clients are enrolled"),
+                }
+            }
+        }
+    }
+
+    pub(super) fn worked(&mut self, ticket: u64) {
+        let Working { work, asked, .. } = self.process.working.remove(&ticket).expect("it is under way");
+        let fails = self.random.u8(..) < 40;
+        if !fails {
+            for job in &work.jobs {
+                match job {
+                    Job::Zero(span) => self.stores.heap(span.region.0).zero(span.at, span.len),
+                    Job::Copy(from, to) => {
+                        let mut bytes = vec![0; from.len as usize];
+                        self.stores.heap(from.region.0).read(from.at, &mut bytes);
+                        self.stores.heap(to.region.0).write(to.at, &bytes);
+                    }
+                }
+            }
+            if asked.op == Op::LeaseRelocate {
+                let params = LeaseRelocate::parse(&asked.params).expect("it was served");
+                let (src, dst) = (self.oracle.keys[&params.src_lease_id], self.oracle.keys[&params.dst_lease_id]);
+                self.oracle.copied(src, dst);
+            }
+        }
+        let result = if fails { Err(WorkFailed) } else { Ok(()) };
+        let now = self.time();
+        let outcome = self.process.node.resume(ticket, result, now);
+        self.conclude(&asked, outcome);
+    }
+
+    /// An op was executed: what it means, and when its answer may leave.
+    pub(super) fn conclude(&mut self, asked: &Executing, outcome: Outcome) {
+        let Outcome { answer, journal, quiescence, effects } = outcome;
+        let (op, status, result) = (asked.op, answer.status, &answer.result);
+        self.say(|| format!("{op} of {} -> {status}, {journal:?}", NodeId(asked.sender)));
+        assert!(status != Status::InternalError || self.process.node.is_degraded() || op == Op::LeaseAlloc);
+        let note = if status == Status::Ok { self.meaning(asked, result) } else { Note::Nothing };
+        let mut records = journal;
+        let waits = !records.is_empty();
+        records.extend(effects.journal);
+        let staged = if records.is_empty() { 0 } else { self.journal.stage(&records) };
+        if waits {
+            self.oracle.journaled(asked.sender, asked.nonce, staged);
+        }
+        let result = Bytes::of(&answer.result).expect("it is short");
+        let payload = Response { status: status.code(), op: op.code(), result }.to_vec();
+        let batch = if waits { staged } else { 0 };
+        self.process.leaving.push(Leaving { reply: asked.reply, payload, batch, quiescence, note });
+    }
+
+    /// What an op that succeeded means to the oracle.
+    pub(super) fn meaning(&mut self, asked: &Executing, result: &[u8]) -> Note {
+        match asked.op {
+            Op::LeaseAlloc => {
+                let grant = LeaseGrant::parse(result).expect("a grant");
+                let lease = *self.process.node.leases().get(LeaseId(grant.lease_id)).expect("it was granted");
+                let mono = self.process.mono(self.now);
+                let time = |at: Nanos| self.now + at.0 - mono.0;
+                let known = Known {
+                    holder: lease.holder,
+                    token: lease.token,
+                    region: lease.region.expect("it has bytes").0,
+                    base: lease.base,
+                    len: lease.len,
+                    generation: lease.generation.0,
+                    expires_at_most: time(lease.expires),
+                    expires_ever: time(lease.expires),
+                    ends_at_most: time(lease.ends()),
+                    expires_at_least: None,
+                    over: false,
+                    over_for_good: false,
+                    contents: HashMap::new(),
+                };
+                assert_eq!(lease.holder, asked.sender);
+                self.oracle.granted(grant.lease_id, known, self.now);
+                self.summary.grants += 1;
+                Note::Lives(grant.lease_id, time(lease.expires))
+            }
+            Op::LeaseRenew => {
+                let params = LeaseRenew::parse(&asked.params).expect("it was served");
+                let until = self.now + Duration::from_secs(params.duration_secs.into()).as_nanos() as u64;
+                assert_eq!(self.oracle.leases[&params.lease_id].holder, asked.sender, "another's lease was renewed");
+                self.oracle.renewed(params.lease_id, until);
+                Note::Lives(params.lease_id, until)
+            }
+            Op::LeaseFree => {
+                let LeaseRef { lease_id } = LeaseRef::parse(&asked.params).expect("it was served");
+                assert_eq!(self.oracle.leases[&lease_id].holder, asked.sender, "another's lease was freed");
+                assert!(!self.oracle.leases[&lease_id].over, "a lease was freed twice");
+                self.oracle.ended(&[lease_id]);
+                Note::Over(vec![lease_id], None)
+            }
+            Op::CapRevoke => {
+                let token = CapRevoke::parse(&asked.params).expect("it was served").token_id;
+                self.summary.revocations += 1;
+                Note::Over(self.oracle.revokes(token), Some(token))
+            }
+            Op::LeaseRelocate => {
+                let relocated = LeaseRelocated::parse(result).expect("a relocation");
+                let complete = relocated.outcome == Relocation::Complete;
+                self.summary.relocations += u64::from(complete);
+                let Some((src, _)) = moved(asked) else { return Note::Nothing };
+                let src = self.oracle.keys[&src];
+                if complete {
+                    return Note::Over(vec![src], None);
+                }
+                let token = self.oracle.leases[&src].token;
+                let leases = self.process.node.leases();
+                let lives = leases.get(LeaseId(src)).is_some_and(|lease| lease.standing == berth_lease::Standing::Live);
+                if lives {
+                    assert!(!self.oracle.is_revoked(token), "a failed move brought a revoked lease back");
+                    self.oracle.lives_again(src);
+                }
+                Note::Nothing
+            }
+            Op::LeaseExportHandle => {
+                let exported = LeaseExported::parse(result).expect("a handle");
+                let key = LeaseExport::parse(&asked.params).expect("it was served").lease_id;
+                self.handles.insert(exported.export_handle, self.oracle.keys[&key]);
+                Note::Nothing
+            }
+            Op::LeaseImportHandle => {
+                let imported = LeaseImported::parse(result).expect("an attachment");
+                let handle = LeaseImport::parse(&asked.params).expect("it was served").export_handle;
+                self.oracle.keys.insert(imported.local_attach_id, self.handles[&handle]);
+                Note::Nothing
+            }
+            Op::SchedulerFenceSet => Note::Fence(FenceSet::parse(&asked.params).expect("it was served").new_epoch),
+            _ => Note::Nothing,
+        }
+    }
+}
+
+/// The keys of a relocation that moves.
+fn moved(asked: &Executing) -> Option<(u64, u64)> {
+    let params = (asked.op == Op::LeaseRelocate).then(|| LeaseRelocate::parse(&asked.params).ok()).flatten()?;
+    (params.mode == RelocateMode::Move).then_some((params.src_lease_id, params.dst_lease_id))
+}

@@ -1,0 +1,139 @@
+//! Where leases lie, and what becomes of their bytes.
+#![cfg(not(loom))]
+
+mod common;
+
+use std::sync::Arc;
+
+use berth_lease::{Bytes, Config, Event, GRANULE, LeaseError, Region, RegionId, RegionKind, Request, Span, Storage};
+use common::{
+    bytes, memory,
+    node::{ANN, BLOCKS, MEMORY, Node, at, request},
+};
+
+#[test]
+fn regions_are_tried_in_order_but_the_near_ones_first() {
+    let regions = vec![memory(4 * GRANULE, Some(0)), memory(4 * GRANULE, Some(1)), memory(4 * GRANULE, None)];
+    let mut node = Node::with(Config::default(), regions);
+    let all = Request { regions: &[RegionId(2), RegionId(0), RegionId(1)], ..request(3 * GRANULE) };
+    let mut region = |near| {
+        let id = node.try_alloc(&Request { near, ..all }, at(0)).map(|granted| granted.id);
+        id.map(|id| node.leases.get(id).unwrap().region.unwrap().0)
+    };
+    assert_eq!(region(Some(1)), Ok(1));
+    assert_eq!(region(Some(1)), Ok(2));
+    assert_eq!(region(None), Ok(0));
+    assert_eq!(region(Some(1)), Err(LeaseError::Capacity));
+}
+
+#[test]
+fn memory_is_zeroed_before_it_is_leased_again() {
+    let mut node = Node::with(Config::default(), vec![memory(4 * GRANULE, None)]);
+    let memory = bytes(node.leases.regions(), 0);
+    let dirty = |node: &mut Node| {
+        let id = node.alloc(&request(4 * GRANULE), at(0));
+        memory.write(0, &[7; 4 * GRANULE as usize]);
+        node.leases.free(id, ANN, at(0)).unwrap();
+        node.leases.release(id, at(0));
+    };
+    let zeros = |len| {
+        let mut all = vec![1; len as usize];
+        memory.read(0, &mut all);
+        all.iter().all(|byte| *byte == 0)
+    };
+    dirty(&mut node);
+    node.alloc(&request(2 * GRANULE), at(0));
+    assert!(zeros(2 * GRANULE));
+    assert!(!zeros(2 * GRANULE + 1), "no more than what is leased");
+    assert_eq!(node.leases.zero(GRANULE), GRANULE);
+    assert_eq!(node.leases.available(MEMORY), 2 * GRANULE);
+    assert_eq!(node.leases.zero(u64::MAX), GRANULE);
+    assert_eq!(node.leases.zero(u64::MAX), 0);
+    assert!(zeros(4 * GRANULE));
+    assert_eq!(node.alloc(&request(2 * GRANULE), at(0)), node.leases.iter().last().unwrap().id);
+}
+
+#[test]
+fn dirty_blocks_are_returned_to_be_zeroed() {
+    let mut node = Node::new();
+    let block = Request { regions: &[BLOCKS], ..request(GRANULE) };
+    let granted = node.try_alloc(&block, at(0)).unwrap();
+    assert_eq!(granted.zero, [Span { region: BLOCKS, at: 0, len: GRANULE }], "what the file held before");
+    assert_eq!(node.leases.zero(u64::MAX), 0);
+}
+
+/// `available` follows at once, but nobody gets bytes that an access from before may still touch.
+#[test]
+fn bytes_in_use_are_not_leased_again() {
+    let mut node = Node::with(Config::default(), vec![memory(4 * GRANULE, None)]);
+    let id = node.alloc(&request(4 * GRANULE), at(0));
+    let held = node.leases.table().reader().hold();
+    node.leases.free(id, ANN, at(0)).unwrap();
+    assert!(node.leases.release(id, at(0)));
+    assert_eq!(node.leases.available(MEMORY), 4 * GRANULE);
+    assert_eq!(node.try_alloc(&request(1), at(0)), Err(LeaseError::Busy));
+    assert_eq!(node.leases.zero(u64::MAX), 0);
+    drop(held);
+    node.alloc(&request(4 * GRANULE), at(0));
+}
+
+#[test]
+fn a_failed_teardown_fences_bytes_and_region() {
+    let mut node = Node::new();
+    let [id, other] = [node.alloc(&request(1), at(0)), node.alloc(&request(1), at(0))];
+    assert!(!node.leases.fence(id), "it lives");
+    node.leases.revoke(id, at(1)).unwrap();
+    assert!(node.leases.fence(id));
+    assert!(node.leases.is_fenced(MEMORY) && !node.leases.is_fenced(BLOCKS));
+    assert!(!node.leases.release(id, at(1)), "it is fenced");
+    assert_eq!(node.try_alloc(&request(1), at(1)), Err(LeaseError::Fenced));
+    let either = Request { regions: &[MEMORY, BLOCKS], ..request(1) };
+    let elsewhere = node.alloc(&either, at(1));
+    assert_eq!(node.leases.get(elsewhere).unwrap().region, Some(BLOCKS));
+    assert!(node.read(other, at(1)).is_ok());
+    assert_eq!(node.leases.available(MEMORY), 62 * GRANULE);
+    node.leases.tick(at(400));
+    assert_eq!(node.leases.query(id, at(400)), None);
+    assert!(node.leases.get(id).unwrap().fenced, "a snapshot needs it for good");
+}
+
+/// Memory that holds nothing: of these leases nobody reads.
+struct Void(u64);
+
+impl Bytes for Void {
+    fn len(&self) -> u64 {
+        self.0
+    }
+    fn read(&self, _: u64, _: &mut [u8]) {}
+    fn write(&self, _: u64, _: &[u8]) {}
+    fn zero(&self, _: u64, _: u64) {}
+}
+
+#[test]
+fn many_leases_are_granted_and_end() {
+    const MANY: usize = 100_000;
+    let void = Storage::Bytes(Arc::new(Void(MANY as u64 * GRANULE)));
+    let region = Region { name: "void".into(), kind: RegionKind::Memory, numa: None, storage: void };
+    let mut node = Node::with(Config { capacity: MANY, ..Config::default() }, vec![region]);
+    let mut rng = fastrand::Rng::with_seed(1);
+    for _ in 0..MANY {
+        node.leases.alloc(&request(GRANULE), at(0), &mut || rng.u128(..)).unwrap();
+    }
+    assert_eq!(node.try_alloc(&request(1), at(0)), Err(LeaseError::Capacity));
+    assert_eq!((node.leases.available(MEMORY), node.leases.active(at(9)).count()), (0, MANY));
+    let mut ended = 0;
+    loop {
+        let events = node.leases.tick(at(15));
+        if events.is_empty() {
+            break;
+        }
+        for event in events {
+            if let Event::Ended(id) = event {
+                assert!(node.leases.release(id, at(15)));
+                ended += 1;
+            }
+        }
+    }
+    assert_eq!((ended, node.leases.available(MEMORY)), (MANY, MANY as u64 * GRANULE));
+    node.alloc(&request(MANY as u64 * GRANULE), at(16));
+}

@@ -1,0 +1,308 @@
+//! The node, what was answered about it, and the passing of time.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use berth_lease::{
+    BlockDone, BlockError, BlockOp, BlockRequest, Config, Event, GRANULE, Handle, Held, Lease, LeaseId, LeaseKey,
+    Leases, Op, Quiescence, Quota, REMEMBERED, Reader, RegionId, Regions, Span, Standing, Status, Storage,
+};
+use berth_port::Nanos;
+use fastrand::Rng;
+
+use crate::common::{blocks, memory};
+
+const STEPS: u32 = 250;
+pub(crate) const HOLDERS: u128 = 3;
+pub(crate) const TOKENS: u128 = 4;
+pub(crate) const REGION: u64 = 12 * GRANULE;
+pub(crate) const MAX_IO: u32 = 64;
+pub(crate) const CONFIG: Config =
+    Config { capacity: 24, max_io: MAX_IO, page_size: 4096, quota: Quota { leases: 6, bytes: 10 * GRANULE } };
+
+/// What was answered about a lease, and so what must be true of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Known {
+    /// As the journal has it.
+    pub(crate) lease: Lease,
+    /// The bytes its holder wrote, by offset.
+    pub(crate) wrote: BTreeMap<u64, u8>,
+    /// It is over: its free was answered, or its grace has passed.
+    pub(crate) over: bool,
+    /// Its revocation was answered.
+    pub(crate) revoked: bool,
+}
+
+impl Known {
+    pub(crate) fn status(&self, now: Nanos) -> Option<Status> {
+        let Lease { expires, grace, standing, .. } = self.lease;
+        match standing {
+            _ if self.over => None,
+            Standing::Revoked { at } => (now < at + REMEMBERED).then_some(Status::Revoked),
+            _ if now < expires => Some(Status::Active),
+            _ if now < expires + grace => Some(Status::Expired),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn extent(&self) -> Span {
+        let Lease { region, base, len, .. } = self.lease;
+        Span { region: region.unwrap(), at: base, len: len.next_multiple_of(GRANULE) }
+    }
+}
+
+/// An access between its check and its end.
+pub(crate) struct Flight {
+    pub(crate) held: Held,
+    pub(crate) id: LeaseId,
+    pub(crate) span: Span,
+    pub(crate) offset: u64,
+    pub(crate) op: Op,
+    pub(crate) stamp: u8,
+}
+
+/// Revoked, but not answered before the accesses from before have ended.
+pub(crate) struct Unanswered {
+    pub(crate) quiescence: Quiescence,
+    pub(crate) ids: Vec<LeaseId>,
+}
+
+pub(crate) struct Sim {
+    pub(crate) rng: Rng,
+    pub(crate) now: Nanos,
+    pub(crate) regions: Regions,
+    pub(crate) leases: Leases,
+    pub(crate) readers: Vec<Reader>,
+    pub(crate) known: BTreeMap<LeaseId, Known>,
+    pub(crate) handles: BTreeMap<u128, Handle>,
+    /// Attachment: its handle and importer.
+    pub(crate) attached: BTreeMap<LeaseId, (u128, u128)>,
+    pub(crate) flights: Vec<Flight>,
+    pub(crate) unanswered: Vec<Unanswered>,
+    /// Who holds which granule, by region and first byte.
+    pub(crate) owners: BTreeMap<(RegionId, u64), LeaseId>,
+    pub(crate) counts: Counts,
+}
+
+/// What happened, so that a run in which nothing does is noticed.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) granted: u32,
+    pub(crate) served: u32,
+    pub(crate) refused: BTreeMap<&'static str, u32>,
+    pub(crate) revoked_in_use: u32,
+    pub(crate) fenced: u32,
+    pub(crate) crashes: u32,
+    pub(crate) restored: u32,
+    pub(crate) moved: u32,
+    pub(crate) attached: u32,
+    pub(crate) ended: u32,
+}
+
+/// Memory is as new after a restart, blocks are as they were.
+fn with_new_memory(regions: &Regions) -> Regions {
+    let renew = |(id, region): (RegionId, &berth_lease::Region)| match id.0 {
+        2 => region.clone(),
+        n => memory(REGION, Some(n)),
+    };
+    Regions::new(regions.iter().map(renew).collect())
+}
+
+impl Sim {
+    pub(crate) fn new(seed: u64) -> Self {
+        let regions = Regions::new(vec![memory(REGION, Some(0)), memory(REGION, Some(1)), blocks(REGION)]);
+        Self {
+            rng: Rng::with_seed(seed),
+            now: Nanos(1),
+            leases: Leases::new(CONFIG, regions.clone()),
+            regions,
+            readers: Vec::new(),
+            known: BTreeMap::new(),
+            handles: BTreeMap::new(),
+            attached: BTreeMap::new(),
+            flights: Vec::new(),
+            unanswered: Vec::new(),
+            owners: BTreeMap::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    pub(crate) fn run(mut self) -> Counts {
+        for _ in 0..STEPS {
+            match self.rng.u32(0..100) {
+                0..20 => self.alloc(),
+                20..28 => self.renew(),
+                28..36 => self.free(),
+                36..40 => self.revoke(),
+                40..42 => self.revoke_token(),
+                42..47 => self.export(),
+                47..52 => self.import(),
+                52..57 => self.relocate(),
+                57..75 => self.access(),
+                75..84 => self.end_access(),
+                84..94 => self.pass(),
+                94..99 => self.clean(),
+                _ => self.crash(),
+            }
+            self.answer();
+            self.compare();
+        }
+        self.counts
+    }
+
+    pub(crate) fn chance(&mut self, one_in: u32) -> bool {
+        self.rng.u32(0..one_in) == 0
+    }
+
+    /// Mostly one that lives.
+    pub(crate) fn any_lease(&mut self) -> Option<LeaseId> {
+        let any = self.chance(8);
+        let chosen = self.known.values().filter(|known| any || known.status(self.now).is_some());
+        let chosen: Vec<LeaseId> = chosen.map(|known| known.lease.id).collect();
+        self.rng.choice(chosen)
+    }
+
+    /// The holder of a lease, or now and then another.
+    pub(crate) fn presenter(&mut self, id: LeaseId) -> u128 {
+        if self.chance(6) { self.rng.u128(0..HOLDERS) } else { self.known[&id].lease.holder }
+    }
+
+    pub(crate) fn secs(&mut self, most: u64) -> Duration {
+        Duration::from_secs(self.rng.u64(0..=most))
+    }
+
+    pub(crate) fn read(&self, span: Span) -> Vec<u8> {
+        let mut bytes = vec![0; span.len as usize];
+        match &self.regions.get(span.region).unwrap().storage {
+            Storage::Bytes(memory) => memory.read(span.at, &mut bytes),
+            Storage::Blocks(_) => bytes = self.on_blocks(BlockOp::Read, span, bytes.into()),
+        }
+        bytes
+    }
+
+    pub(crate) fn write(&self, span: Span, bytes: Vec<u8>) {
+        match &self.regions.get(span.region).unwrap().storage {
+            Storage::Bytes(memory) => memory.write(span.at, &bytes),
+            Storage::Blocks(_) => drop(self.on_blocks(BlockOp::Write, span, bytes.into())),
+        }
+    }
+
+    pub(crate) fn on_blocks(&self, op: BlockOp, span: Span, buffer: Box<[u8]>) -> Vec<u8> {
+        struct Done(Mutex<Box<[u8]>>);
+        impl BlockDone for Done {
+            fn done(&self, _: u64, buffer: Box<[u8]>, result: Result<(), BlockError>) {
+                result.unwrap();
+                *self.0.lock().unwrap() = buffer;
+            }
+        }
+        let Storage::Blocks(engine) = &self.regions.get(span.region).unwrap().storage else { panic!("not blocks") };
+        let done = Arc::new(Done(Mutex::default()));
+        engine.submit(BlockRequest { op, at: span.at, buffer, tag: 0, done: done.clone() });
+        let buffer = std::mem::take(&mut *done.0.lock().unwrap());
+        buffer.into_vec()
+    }
+
+    /// Time passes, and the node notices now or later.
+    pub(crate) fn pass(&mut self) {
+        let by = if self.chance(25) { REMEMBERED / 2 } else { self.secs(8) };
+        self.now = self.now + by + Duration::from_nanos(self.rng.u64(0..2));
+        if self.chance(3) {
+            return;
+        }
+        loop {
+            let events = self.leases.tick(self.now);
+            if events.is_empty() {
+                break;
+            }
+            for event in events {
+                let (Event::Expired(id) | Event::Ended(id)) = event;
+                let status = self.known[&id].status(self.now);
+                assert_ne!(status, Some(Status::Active), "{event:?} of {:?}", self.known[&id]);
+                if let Event::Ended(id) = event {
+                    assert_eq!(status, None);
+                    self.counts.ended += 1;
+                    self.known.get_mut(&id).unwrap().over = true;
+                    self.tear_down(id);
+                }
+            }
+        }
+    }
+
+    /// Background zeroing.
+    pub(crate) fn clean(&mut self) {
+        self.leases.zero(3 * GRANULE);
+    }
+
+    /// Now and then the node dies between doing something and journaling it, so that it is never answered.
+    pub(crate) fn crashed_first(&mut self) -> bool {
+        let crashed = self.chance(120);
+        if crashed {
+            self.crash();
+        }
+        crashed
+    }
+
+    /// The process dies, and another starts from what was answered.
+    pub(crate) fn crash(&mut self) {
+        self.counts.crashes += 1;
+        self.flights.clear();
+        self.readers.clear();
+        self.unanswered.clear();
+        self.regions = with_new_memory(&self.regions);
+        self.now = self.now + self.secs(10);
+        self.leases = Leases::new(CONFIG, self.regions.clone());
+        let now = self.now;
+        for id in self.known.keys().copied().collect::<Vec<_>>() {
+            let known = self.known.get_mut(&id).unwrap();
+            let mut journaled = known.lease;
+            if known.over {
+                journaled.standing = Standing::Over;
+            }
+            let status = known.status(now);
+            let restored = self.leases.restore(journaled, now).unwrap();
+            assert_eq!(restored.is_some(), status.is_some() || journaled.fenced);
+            known.over |= status.is_none();
+            if matches!(status, Some(Status::Active | Status::Expired)) {
+                self.counts.restored += 1;
+                let lost = journaled.region.is_some_and(|region| region.0 < 2);
+                if lost {
+                    known.wrote.clear();
+                    known.lease.generation = journaled.generation.next();
+                }
+                assert_eq!(restored, Some(known.lease));
+                if journaled.region.is_some() {
+                    let extent = known.extent();
+                    self.take(id, extent);
+                }
+            }
+        }
+        self.handles.retain(|_, handle| now < handle.expires && self.leases.get(handle.lease).is_some());
+        for handle in self.handles.values() {
+            assert!(self.leases.restore_handle(*handle));
+        }
+        self.attached.retain(|_, (handle, _)| self.handles.contains_key(handle));
+        for (id, (handle, importer)) in &self.attached {
+            assert!(self.leases.restore_attachment(*handle, *importer, id.key()));
+        }
+    }
+
+    /// What the node says of every lease is what was answered.
+    pub(crate) fn compare(&mut self) {
+        for (id, known) in &self.known {
+            if self.unanswered.iter().any(|unanswered| unanswered.ids.contains(id)) {
+                continue;
+            }
+            let expected = known.status(self.now).map(|status| (status, known.lease.expires));
+            assert_eq!(self.leases.query(*id, self.now), expected, "{known:?}");
+        }
+        let active = self.leases.active(self.now).map(|lease| lease.id.key()).collect::<Vec<LeaseKey>>();
+        assert!(active.is_sorted(), "a snapshot by key");
+        let free: u64 = (0..3).map(|n| self.leases.available(RegionId(n))).sum();
+        let held = self.leases.iter().filter(|lease| lease.standing == Standing::Live || lease.fenced);
+        let held: u64 = held.map(|lease| lease.len.next_multiple_of(GRANULE)).sum();
+        assert!(free + held <= 3 * REGION, "bytes are counted twice: {free} free, {held} held");
+    }
+}
