@@ -78,7 +78,8 @@ def own(w):
     r.end()
     expect("NODE_AFFINITY", place[:3] + place[4:], (3, 2, 1, b"lab"))
     tiers = [tier(v) for t, v in me.tlvs if t == 0x0801]
-    expect("MEM_TIER", [t[1] >= 8 << 20 for t in tiers if t[0] == 0], [True])
+    exported = [(t[0], t[1], t[4], t[5]) for t in tiers]
+    expect("MEM_TIER", exported, [(0, (8 << 20) + (64 << 10), 4096, 0), (5, 1 << 20, 4096, 0)])
     ttl = me.ttl_secs
     expect("ttl", 0 < ttl <= 3600, True)
 

@@ -42,6 +42,8 @@ def policy(w):
     expect("an epoch without a fence", Token.read(w.token(ALICE, RW, more=u64(77))).epoch, 0)
     for step, who, params, resource, want in (
         ("0 s", ALICE, ask(RW, 0), 0, PARAMS),
+        ("no perms", ALICE, ask(0), 0, PARAMS),
+        ("no such resource", ALICE, ask(RW), 12345, Status.RESOURCE_NOT_FOUND),
         ("no params", ALICE, b"", 0, PARAMS),
         ("23 bytes", ALICE, ask(RW)[:-1], 0, PARAMS),
         ("25 bytes", ALICE, ask(RW) + b"\0", 0, PARAMS),

@@ -18,7 +18,7 @@ const PROXIES: u64 = 28_232;
 pub struct Facts {
     /// Processors.
     pub cpus: u32,
-    /// Memory nodes, one tier each.
+    /// Memory nodes: what regions can lie in.
     pub tiers: Vec<Tier>,
     /// Graphics processors and accelerators.
     pub gpus: Vec<Gpu>,
@@ -31,8 +31,6 @@ pub struct Tier {
     pub numa: u16,
     /// What it is.
     pub kind: MemTierKind,
-    /// Bytes of it.
-    pub capacity: u64,
     /// Latency of an access by a near processor; 0 where nobody knows.
     pub latency_ns: u32,
     /// Bits per second; 0 where nobody knows.
@@ -107,16 +105,19 @@ impl<H: Host> Node<H> {
             Tlv::append(&mut tlvs, tlv.tag(), |to| to.extend_from_slice(&value));
         };
         let facts = &self.config.facts;
-        for tier in &facts.tiers {
+        for (kind, numa, capacity_bytes) in self.exported_tiers() {
+            // What the host's memory is like says nothing of blocks.
+            let host = facts.tiers.iter().find(|tier| tier.kind == kind && Some(tier.numa) == numa);
+            let domain = numa.map(u128::from);
             put(InventoryTlv::MemTier(MemTierInfo {
-                tier_kind: tier.kind,
-                capacity_bytes: tier.capacity,
-                latency_class_ns: tier.latency_ns,
-                bandwidth_hint_bps: tier.bandwidth_bps,
+                tier_kind: kind,
+                capacity_bytes,
+                latency_class_ns: host.map_or(0, |tier| tier.latency_ns),
+                bandwidth_hint_bps: host.map_or(0, |tier| tier.bandwidth_bps),
                 page_granule_bytes: GRANULE as u32,
                 share_mode: TierShare::Exclusive,
-                attach_domains: List::of(&[u128::from(tier.numa)]).expect("one"),
-                flags: tier.flags,
+                attach_domains: List::of(domain.as_slice()).expect("at most one"),
+                flags: host.map_or(TierFlags::NONE, |tier| tier.flags),
             }));
         }
         for gpu in &facts.gpus {
@@ -145,6 +146,25 @@ impl<H: Host> Node<H> {
             gpu: &[GpuExclusivity::Shared],
         }));
         tlvs
+    }
+
+    /// What can be leased of each kind of memory on each memory node, in bytes: the regions, and not the host's memory.
+    fn exported_tiers(&self) -> Vec<(MemTierKind, Option<u16>, u64)> {
+        let mut exported: Vec<(MemTierKind, Option<u16>, u64)> = Vec::new();
+        for (id, region) in self.regions().iter() {
+            // Where nobody knows what it lies in, it is ordinary memory.
+            let kind = self.tier_of(id).unwrap_or(MemTierKind::Dram);
+            let numa = region.numa.or(match (region.kind, &self.config.facts.tiers[..]) {
+                (RegionKind::Memory, [only]) => Some(only.numa),
+                _ => None,
+            });
+            let capacity = self.leases.capacity(id);
+            match exported.iter_mut().find(|(other, at, _)| (*other, *at) == (kind, numa)) {
+                Some((_, _, sum)) => *sum += capacity,
+                None => exported.push((kind, numa, capacity)),
+            }
+        }
+        exported
     }
 
     /// The regions that leases come from.

@@ -26,8 +26,7 @@ fn world() -> World {
         region("any", RegionKind::Memory, None),
         region("disk", RegionKind::Block, None),
     ]);
-    let tier =
-        |numa, kind| Tier { numa, kind, capacity: 1 << 30, latency_ns: 90, bandwidth_bps: 0, flags: TierFlags::ECC };
+    let tier = |numa, kind| Tier { numa, kind, latency_ns: 90, bandwidth_bps: 0, flags: TierFlags::ECC };
     let gpu = Gpu { name: "0000:3b:00.0".into(), numa: Some(1), vram: 8 << 30, host_map: true };
     let tiers = vec![tier(0, MemTierKind::Dram), tier(1, MemTierKind::Hbm)];
     let facts = Facts { cpus: 8, tiers, gpus: vec![gpu] };
@@ -164,14 +163,20 @@ fn the_inventory_tells_what_placement_needs() {
     let tlvs = world.node.inventory_tlvs();
     let tlvs = Tlvs::parse(&tlvs).unwrap();
     let tlvs: Vec<_> = tlvs.iter().map(|tlv| InventoryTlv::read(tlv).unwrap().unwrap()).collect();
-    let [InventoryTlv::MemTier(dram), InventoryTlv::MemTier(hbm), InventoryTlv::GpuAttach(attach), place, isolation] =
-        tlvs[..]
-    else {
-        panic!("{tlvs:?}")
-    };
-    assert_eq!((dram.tier_kind, hbm.tier_kind), (MemTierKind::Dram, MemTierKind::Hbm));
-    assert_eq!((hbm.capacity_bytes, hbm.latency_class_ns, hbm.flags), (1 << 30, 90, TierFlags::ECC));
-    assert_eq!(hbm.attach_domains.iter().collect::<Vec<_>>(), [1]);
+    let [tiers @ .., InventoryTlv::GpuAttach(attach), place, isolation] = &tlvs[..] else { panic!("{tlvs:?}") };
+    let tiers = tiers.iter().map(|tlv| {
+        let InventoryTlv::MemTier(tier) = tlv else { panic!("{tlv:?}") };
+        let domains: Vec<u128> = tier.attach_domains.iter().collect();
+        (tier.tier_kind, tier.capacity_bytes, tier.latency_class_ns, tier.flags, domains)
+    });
+    let (ecc, none) = (TierFlags::ECC, TierFlags::NONE);
+    let expected = [
+        (MemTierKind::Dram, 64 << 10, 90, ecc, vec![0]),
+        (MemTierKind::Hbm, 64 << 10, 90, ecc, vec![1]),
+        (MemTierKind::Dram, 64 << 10, 0, none, vec![]),
+        (MemTierKind::Block, 64 << 10, 0, none, vec![]),
+    ];
+    assert_eq!(tiers.collect::<Vec<_>>(), expected, "regions, not what the host has");
     assert_eq!((attach.gpu_resource_id, attach.vram_bytes, attach.supports_host_map), (gpu(&world), 8 << 30, true));
     let InventoryTlv::NodeAffinity(place) = place else { panic!("{place:?}") };
     assert_eq!((place.site_id, place.row_id, place.rack_id, place.trust_domain.get()), (3, 2, 7, "lab"));

@@ -16,7 +16,6 @@ pub(crate) fn facts(sys: &Path) -> Facts {
             numa: number(node.id)?,
             // Memory without a processor of its own hangs on a link.
             kind: if node.cpus.is_empty() { MemTierKind::CxlExpander } else { MemTierKind::Dram },
-            capacity: node.total,
             latency_ns: node.latency_ns.unwrap_or(0),
             bandwidth_bps: node.bandwidth.unwrap_or(0).saturating_mul(8),
             flags,

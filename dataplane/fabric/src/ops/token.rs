@@ -48,7 +48,7 @@ impl<H: Host> Node<H> {
 
     pub(super) fn cap_request(&mut self, ask: &Ask<'_>) -> Reply {
         let wanted: CapRequest = params(ask)?;
-        if wanted.ttl_secs == 0 {
+        if wanted.ttl_secs == 0 || wanted.perms == 0 {
             return Err(Status::InvalidParams);
         }
         let admin_alone = wanted.perms == Perms::ADMIN.bits();
@@ -66,6 +66,9 @@ impl<H: Host> Node<H> {
             || may.contains(Perms::DELEGATE) && self.config.policy.perms(audience.0, resource).contains(perms);
         if !may.contains(perms) || !audience_may || self.keys.get(audience).is_none() {
             return Err(Status::InsufficientPerm);
+        }
+        if resource != 0 && !self.resources().iter().any(|known| known.resource_id == resource) {
+            return Err(Status::ResourceNotFound);
         }
         let now = ask.wall_secs();
         let expires_at = now + u64::from(wanted.ttl_secs.min(MAX_TOKEN_TTL));
