@@ -24,7 +24,9 @@ pub(super) fn rows() -> Result<Vec<Row>> {
     fs::create_dir_all(OUT)?;
     let mut rows = probes()?;
     rows.push(revocations()?);
+    rows.push(revocations_over_udp()?);
     rows.extend(commits()?);
+    rows.extend(allocs()?);
     rows.push(fbmt()?);
     let _pages = Hugepages::reserve(2 * PAGES);
     for contest in [
@@ -72,19 +74,26 @@ fn throughput() -> Contest {
 /// A node with this port and FBMT, and a client's key that may lease from it.
 fn node(port: &str, payload: usize) -> Result<(Server, Value, String, Vec<String>)> {
     let (lines, client) = port_lines(port, payload);
+    let (server, ready, quic) = node_with(port, &format!("{lines}service = \"lease-io\"\n"))?;
+    Ok((server, ready, quic, client))
+}
+
+/// The same with any ports; returns the node's QUIC address, too.
+fn node_with(name: &str, ports: &str) -> Result<(Server, Value, String)> {
     let identity = key_file::read_or_create(format!("{OUT}/client.key").as_ref())?;
     let config = format!(
         "[node]\nstate_dir = \"lease-node\"\n[control]\nudp = \"127.0.0.1:0\"\nquic = \"127.0.0.1:0\"\n\
-         enrolled = [\"{}\"]\n[[control.policy]]\npresenter = \"*\"\nperms = [\"read\", \"write\", \"alloc\"]\n\
+         enrolled = [\"{}\"]\n[[control.policy]]\npresenter = \"*\"\n\
+         perms = [\"read\", \"write\", \"alloc\", \"revoke\"]\n\
          [dataplane]\nfbmt = \"127.0.0.1:0\"\n[[region]]\nname = \"bench\"\nkind = \"memory\"\nsize = \"16 MiB\"\n\
-         {lines}service = \"lease-io\"\n",
+         {ports}",
         identity.public_key()
     );
-    let path = format!("{OUT}/lease-{port}.toml");
+    let path = format!("{OUT}/lease-{name}.toml");
     fs::write(&path, config)?;
     let (server, ready) = Server::berth(&path)?;
     let quic = ready["endpoints"]["quic"].as_str().context("a node without QUIC")?.to_owned();
-    Ok((server, ready, quic, client))
+    Ok((server, ready, quic))
 }
 
 /// A node whose leases are read or written over a port.
@@ -161,6 +170,51 @@ fn revocations() -> Result<Row> {
         reach: Reach::Other(format!("< 1 ms, none served after ({late} were)"), median < 1000.0 && late == 0.0),
         pairs,
     })
+}
+
+/// From asking for a revocation to the first refusal that a client of a port sees, and to the answer.
+fn revocations_over_udp() -> Result<Row> {
+    let bench = build("berth-client", "revoke_port_bench")?;
+    let (_server, ready, quic, _) = node("udp", 64)?;
+    let port = ready["ports"][0]["addr"].as_str().context("a port without an address")?;
+    let all = lines(&output(&mut cmd(&bench, [&quic, &format!("{OUT}/client.key"), port]))?)?;
+    let mut late = 0.0;
+    let pairs = all.iter().map(|line| {
+        late += number(line, "served_after_answer")?;
+        let (ours, theirs) = (number(line, "refused_us")?, number(line, "answered_us")?);
+        Ok(Pair { state: String::new(), ours, theirs })
+    });
+    let pairs: Vec<Pair> = pairs.collect::<Result<_>>()?;
+    let median = super::median(pairs.iter().map(|pair| pair.ours));
+    Ok(Row {
+        case: "CAP_REVOKE over QUIC to first refusal, udp port".into(),
+        baseline: "until it is answered".into(),
+        unit: "us",
+        reach: Reach::Other(format!("< 1 ms, none served after ({late} were)"), median < 1000.0 && late == 0.0),
+        pairs,
+    })
+}
+
+/// Grants over QUIC, each in the journal before it is answered.
+fn allocs() -> Result<Vec<Row>> {
+    let bench = build("berth-client", "alloc_bench")?;
+    let (_server, _, quic) = node_with("alloc", "")?;
+    let all = lines(&output(&mut cmd(&bench, [&quic, &format!("{OUT}/client.key"), OUT]))?)?;
+    let row = |case: &str, key: &str, reach: Reach| -> Result<Row> {
+        let pairs = all.iter().map(|line| {
+            let (ours, theirs) = (number(line, key)?, number(line, "fdatasync_p50_us")?);
+            Ok(Pair { state: String::new(), ours, theirs })
+        });
+        let pairs = pairs.collect::<Result<_>>()?;
+        Ok(Row { case: case.into(), baseline: "write and fdatasync".into(), unit: "us", reach, pairs })
+    };
+    let rates = all.iter().map(|line| number(line, "allocs_per_s")).collect::<Result<Vec<_>>>()?;
+    let rate = super::median(rates.into_iter());
+    let group = Reach::Other(format!(">= 5,000/s ({rate:.0})"), rate >= 5000.0);
+    Ok(vec![
+        row("LEASE_ALLOC over QUIC, 1 client, p50", "alloc_p50_us", Reach::Added(300.0))?,
+        row("LEASE_ALLOC over QUIC, 32 clients, p50", "alloc_of_32_p50_us", group)?,
+    ])
 }
 
 /// The journal against a bare write and sync of the same disk.
