@@ -197,6 +197,21 @@ fn what_was_written_is_there_after_a_restart() {
 }
 
 /// The last owner of an engine may be one of its own completions.
+/// What the answer to a write says: the file has the bytes, whatever becomes of this process. It has not been flushed.
+#[test]
+fn a_write_that_is_done_has_left_the_process() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("blocks");
+    let engine = BlockEngine::open(&path, LEN).unwrap();
+    for (at, len) in [(0, 512), (4096, 4096), (8192 + 512, 65536)] {
+        write(&engine, at, vec![7; len]).unwrap();
+        assert_eq!(fs::read(&path).unwrap()[at as usize..][..len], vec![7; len], "{len} at {at}");
+    }
+    assert_eq!(count(&engine, "block_flushes"), 0);
+    run(&engine, BlockOp::Flush, 0, vec![]).unwrap();
+    assert_eq!(count(&engine, "block_flushes"), 1);
+}
+
 #[test]
 fn an_engine_may_be_dropped_by_a_completion() {
     struct Last(std::sync::Mutex<Option<Arc<BlockEngine>>>, std::sync::mpsc::Sender<()>);
