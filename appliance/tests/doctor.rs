@@ -40,8 +40,7 @@ fn tuned() -> tempfile::TempDir {
         ("/sys/class/ptp/ptp0/clock_name", "mlx5_ptp\n"),
         ("/proc/sys/kernel/io_uring_disabled", "0\n"),
         ("/sys/kernel/iommu_groups/0/type", "DMA\n"),
-        ("/sys/module/vfio_pci/refcnt", "0\n"),
-        ("/dev/vfio/vfio", ""),
+        ("/sys/bus/pci/drivers/vfio-pci/bind", ""),
         ("/usr/lib/x86_64-linux-gnu/librte_eal.so.23", ""),
         ("/sys/devices/pci0/0000:3b:00.0/class", "0x020000\n"),
         ("/sys/devices/pci0/0000:3b:00.0/numa_node", "1\n"),
@@ -50,8 +49,14 @@ fn tuned() -> tempfile::TempDir {
         ("/sys/devices/pci0/0000:3b:00.0/net/eth0/queues/rx-0/x", ""),
         ("/sys/devices/pci0/0000:3b:00.0/net/eth0/queues/rx-1/x", ""),
         ("/sys/devices/pci0/0000:3b:00.0/net/eth0/queues/tx-0/x", ""),
+        ("/sys/devices/pci0/0000:3b:00.0/net/eth0/flags", "0x1003\n"),
+        ("/sys/devices/pci0/0000:3b:00.0/vendor", "0x15b3\n"),
+        ("/sys/devices/pci0/0000:3b:00.0/device", "0x1017\n"),
         ("/sys/devices/pci0/0000:3b:00.1/class", "0x020000\n"),
+        ("/sys/devices/pci0/0000:3b:00.1/vendor", "0x8086\n"),
+        ("/sys/devices/pci0/0000:3b:00.1/device", "0x1533\n"),
         ("/sys/drivers/mlx5_core/x", ""),
+        ("/sys/drivers/igb/x", ""),
         ("/sys/drivers/vfio-pci/x", ""),
         ("/sys/class/net/lo/operstate", "unknown\n"),
         ("/sys/bus/pci/devices/.keep", ""),
@@ -66,7 +71,25 @@ fn tuned() -> tempfile::TempDir {
     for address in ["0000:3b:00.0", "0000:3b:00.1"] {
         symlink(pci.join(address), root.join("sys/bus/pci/devices").join(address)).unwrap();
     }
+    join_group(root, "0000:3b:00.1", "7");
     folder
+}
+
+/// Puts a PCI device into an IOMMU group.
+fn join_group(root: &Path, address: &str, group: &str) {
+    let devices = root.join("sys/kernel/iommu_groups").join(group).join("devices");
+    fs::create_dir_all(&devices).unwrap();
+    symlink(root.join("sys/devices/pci0").join(address), devices.join(address)).unwrap();
+    let link = root.join("sys/devices/pci0").join(address).join("iommu_group");
+    let _ = fs::remove_file(&link);
+    symlink(devices.parent().unwrap(), link).unwrap();
+}
+
+/// Gives a PCI device this driver.
+fn bind(root: &Path, address: &str, driver: &str) {
+    let link = root.join("sys/devices/pci0").join(address).join("driver");
+    let _ = fs::remove_file(&link);
+    symlink(root.join("sys/drivers").join(driver), link).unwrap();
 }
 
 fn find<'f>(findings: &'f [Finding], what: &str) -> &'f Finding {
@@ -87,7 +110,14 @@ fn a_tuned_host_has_nothing_to_mend() {
         find(&findings, "nic eth0").found,
         "driver mlx5_core, 0000:3b:00.0, 2 rx queues, 100000 Mb/s, node 1, native XDP likely, link up"
     );
-    assert_eq!(find(&findings, "nic 0000:3b:00.1").found, "bound to vfio-pci, for DPDK");
+    assert_eq!(
+        find(&findings, "dpdk 0000:3b:00.0").found,
+        "15b3:1017, bound to mlx5_core, which shares it with DPDK: a port with device = \"0000:3b:00.0\" can have it"
+    );
+    assert_eq!(
+        find(&findings, "dpdk 0000:3b:00.1").found,
+        "8086:1533, bound to vfio-pci, IOMMU group 7: a port with device = \"0000:3b:00.1\" can have it"
+    );
     assert!(findings.iter().all(|finding| finding.what != "nic lo"));
 }
 
@@ -156,6 +186,71 @@ fn each_shortcoming_comes_with_its_remedy() {
         assert_ne!(finding.status, Status::Ok, "{path}");
         assert_eq!(finding.mend.as_deref(), Some(mend), "{path}");
     }
+}
+
+#[test]
+fn a_card_comes_to_dpdk_by_the_commands_given() {
+    const CARD: &str = "0000:3b:00.1";
+    let host = tuned();
+    let root = host.path();
+    let told = || {
+        let findings = examine(root);
+        let Finding { status, found, mend, .. } = find(&findings, "dpdk 0000:3b:00.1").clone();
+        (status, found, mend.unwrap_or_default())
+    };
+    let device = root.join("sys/devices/pci0").join(CARD);
+    let override_and = "echo vfio-pci > /sys/bus/pci/devices/0000:3b:00.1/driver_override && ";
+    let probe = "echo 0000:3b:00.1 > /sys/bus/pci/drivers_probe";
+
+    fs::remove_file(device.join("driver")).unwrap();
+    let free = (
+        Status::Warn,
+        "8086:1533, no driver, IOMMU group 7, free for DPDK".to_string(),
+        format!("{override_and}{probe}"),
+    );
+    assert_eq!(told(), free);
+
+    bind(root, CARD, "igb");
+    let unbind = "echo 0000:3b:00.1 > /sys/bus/pci/devices/0000:3b:00.1/driver/unbind && ";
+    assert_eq!(told().2, format!("{override_and}{unbind}{probe}"));
+
+    // What the kernel uses is not for taking.
+    for (path, text) in [("sys/class/net/eth1/flags", "0x1003"), ("sys/devices/pci0/0000:3b:00.1/net/eth1/x", "")] {
+        write(root, path, text);
+    }
+    let (status, found, mend) = told();
+    assert_eq!((status, &*mend), (Status::Ok, ""));
+    assert!(found.ends_with("the kernel uses it as eth1; to see how DPDK gets it: ip link set eth1 down"), "{found}");
+    write(root, "sys/class/net/eth1/flags", "0x1002");
+    assert_eq!(told().2, format!("{override_and}{unbind}{probe}"));
+
+    // A group is taken whole or not at all; one whose other members nobody has may be.
+    write(root, "sys/devices/pci0/0000:3b:00.2/class", "0x010802");
+    join_group(root, "0000:3b:00.2", "7");
+    symlink(root.join("sys/devices/pci0/0000:3b:00.2"), root.join("sys/bus/pci/devices/0000:3b:00.2")).unwrap();
+    assert_eq!(told().2, format!("{override_and}{unbind}{probe}"));
+    bind(root, "0000:3b:00.2", "nvme");
+    let (status, _, mend) = told();
+    assert_eq!(status, Status::Warn);
+    assert_eq!(mend, "unbind 0000:3b:00.2 (nvme), or put the card into a slot with a group of its own");
+
+    fs::remove_file(device.join("iommu_group")).unwrap();
+    let (status, found, mend) = told();
+    assert_eq!(status, Status::Warn);
+    assert_eq!(found, "8086:1533, bound to igb; vfio-pci cannot take it without an IOMMU");
+    assert_eq!(mend, "see iommu; without, device = \"net_af_xdp0,iface=eth1\" goes through the kernel");
+}
+
+#[test]
+fn vfio_is_loaded_or_loadable_or_not_there() {
+    let host = tuned();
+    let root = host.path();
+    fs::remove_dir_all(root.join("sys/bus/pci/drivers/vfio-pci")).unwrap();
+    write(root, "proc/sys/kernel/osrelease", "6.1.0-9-amd64\n");
+    let mend = || find(&examine(root), "vfio-pci").mend.clone().unwrap();
+    assert!(mend().starts_with("boot a kernel with CONFIG_VFIO_PCI"), "{}", mend());
+    write(root, "lib/modules/6.1.0-9-amd64/modules.dep", "kernel/drivers/vfio/pci/vfio-pci.ko: kernel/a.ko\n");
+    assert_eq!(mend(), "modprobe vfio-pci");
 }
 
 #[test]

@@ -66,10 +66,18 @@ fn pass_through(root: &Root, f: &mut Findings) {
     } else {
         f.warn("iommu", "off", "turn VT-d or AMD-Vi on in the firmware and boot with intel_iommu=on iommu=pt");
     }
-    if root.exists("/sys/module/vfio_pci") && root.exists("/dev/vfio") {
+    let release = root.read("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let modules = root.read(&format!("/lib/modules/{release}/modules.dep")).unwrap_or_default();
+    if root.exists("/sys/bus/pci/drivers/vfio-pci") {
         f.ok("vfio-pci", "loaded");
-    } else {
+    } else if modules.contains("/vfio-pci.ko") {
         f.warn("vfio-pci", "not loaded: no PCI device can be taken by DPDK", "modprobe vfio-pci");
+    } else {
+        f.warn(
+            "vfio-pci",
+            format!("not in kernel {release}: no PCI device can be taken by DPDK"),
+            "boot a kernel with CONFIG_VFIO_PCI, with its modules installed; AF_XDP and AF_PACKET do without",
+        );
     }
 }
 

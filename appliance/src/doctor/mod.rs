@@ -7,6 +7,7 @@ mod cpu;
 mod kernel;
 mod memory;
 mod nic;
+mod pci;
 mod time;
 
 use std::{fmt::Write as _, path::Path};
@@ -70,6 +71,7 @@ pub fn examine(root: &Path) -> Vec<Finding> {
     time::examine(&root, live, &mut findings);
     kernel::examine(&root, live, &mut findings);
     nic::examine(&root, &mut findings);
+    pci::examine(&root, &mut findings);
     findings.0
 }
 

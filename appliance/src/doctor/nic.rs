@@ -55,16 +55,6 @@ pub(super) fn examine(root: &Root, f: &mut Findings) {
             f.ok(format!("nic {name}"), found);
         }
     }
-    for (address, driver) in network_devices_without_interface(root) {
-        let what = format!("nic {address}");
-        match driver.as_deref() {
-            Some(driver @ ("vfio-pci" | "igb_uio" | "uio_pci_generic")) => {
-                f.ok(what, format!("bound to {driver}, for DPDK"));
-            }
-            Some(driver) => f.ok(what, format!("bound to {driver}, no interface")),
-            None => f.warn(what, "no driver", format!("dpdk-devbind.py --bind=vfio-pci {address}")),
-        }
-    }
 }
 
 /// Virtual interfaces matter once they are in use; the loopback interface has the state "unknown".
@@ -85,20 +75,4 @@ fn pci_address(root: &Root, folder: &str) -> Option<String> {
 
 fn is_pci_address(name: &str) -> bool {
     name.len() == 12 && name.as_bytes()[4] == b':' && name.as_bytes()[7] == b':' && name.as_bytes()[10] == b'.'
-}
-
-/// PCI devices of the network class (0x02) that no kernel interface stands for.
-fn network_devices_without_interface(root: &Root) -> Vec<(String, Option<String>)> {
-    const PCI: &str = "/sys/bus/pci/devices";
-    let is_network = |address: &String| {
-        let class = root.read(&format!("{PCI}/{address}/class")).unwrap_or_default();
-        class.starts_with("0x02") && !has_interface(root, &format!("{PCI}/{address}"))
-    };
-    let devices = root.names(PCI).into_iter().filter(is_network);
-    devices.map(|address| (address.clone(), root.link_name(&format!("{PCI}/{address}/driver")))).collect()
-}
-
-fn has_interface(root: &Root, device: &str) -> bool {
-    let nested = root.names(device).into_iter().filter(|name| name.starts_with("virtio"));
-    root.exists(&format!("{device}/net")) || nested.into_iter().any(|name| root.exists(&format!("{device}/{name}/net")))
 }

@@ -3,8 +3,13 @@
 use anyhow::{Result, bail};
 
 /// The names, and what each is.
-const KINDS: &str = "iommu (VT-d), nvme (an empty disk), igb (an SR-IOV NIC), virtio-net-pair, vmxnet3-pair, \
-                     e1000e-pair (two NICs on one wire)";
+const KINDS: &str = "iommu (VT-d), nvme (an empty disk), igb (an SR-IOV NIC), virtio-net-pair, virtio-net-mq-pair, \
+                     vmxnet3-pair, e1000e-pair (two NICs on one wire)";
+
+/// Queues of a NIC that has several.
+const QUEUES: usize = 2;
+/// The two NICs of such a pair are on a bridge of the host, as QEMU's own wires have one queue.
+const MULTI_QUEUE: &str = "virtio-net-mq-pair";
 
 /// QEMU's arguments for these devices. NICs have the MAC addresses 02:00:00:00:PAIR:NIC in the order of their names.
 pub(super) fn arguments(names: &[String]) -> Result<Vec<String>> {
@@ -38,12 +43,38 @@ pub(super) fn arguments(names: &[String]) -> Result<Vec<String>> {
             "virtio-net-pair" => {
                 pair(&mut arguments, index, "virtio-net-pci,iommu_platform=on,disable-legacy=on");
             }
+            MULTI_QUEUE => {
+                for nic in 0..2 {
+                    arguments.extend([
+                        "-netdev".into(),
+                        format!("tap,id=wire{index}.{nic},ifname=lab{nic},queues={QUEUES},script=no,downscript=no"),
+                        "-device".into(),
+                        format!(
+                            "virtio-net-pci,mq=on,vectors={},iommu_platform=on,disable-legacy=on,netdev=wire{index}.{nic},\
+                             romfile=,{}",
+                            2 * QUEUES + 2,
+                            mac(index, nic)
+                        ),
+                    ]);
+                }
+            }
             "vmxnet3-pair" => pair(&mut arguments, index, "vmxnet3"),
             "e1000e-pair" => pair(&mut arguments, index, "e1000e"),
             unknown => bail!("there is no device {unknown:?}; there are {KINDS}"),
         }
     }
     Ok(arguments)
+}
+
+/// What sets up on the host the bridge and the NICs' ends of it, in a network namespace that ends with QEMU.
+const BRIDGE: &str = "ip link add wire type bridge forward_delay 0 mcast_snooping 0 && ip link set wire up && \
+                      for nic in lab0 lab1; do ip tuntap add $nic mode tap multi_queue && \
+                      ip link set $nic master wire up || exit; done && exec \"$@\"";
+
+/// The head of a command line, which sets up what the devices need of the host before it goes on with the rest.
+pub(super) fn prefix(names: &[String]) -> &'static [&'static str] {
+    let bridged = names.iter().any(|name| name == MULTI_QUEUE);
+    if bridged { &["unshare", "--net", "sh", "-c", BRIDGE, "sh"] } else { &[] }
 }
 
 /// Two NICs of one model on a hub of their own.

@@ -52,7 +52,7 @@ impl Hypervisor {
             Some("does not boot") => return Ok(false),
             _ => eprintln!("trying whether a guest boots with KVM"),
         }
-        let mut trial = self.qemu(TRIAL_SECONDS, 256, 1, "berth.trial");
+        let mut trial = self.qemu(&[], TRIAL_SECONDS, 256, 1, "berth.trial");
         let out = trial.args(["-serial", "file:/dev/stdout"]).stdin(Stdio::null()).stderr(Stdio::null()).output()?;
         let boots = String::from_utf8_lossy(&out.stdout).contains("berth trial boot");
         fs::write(verdict, kernel + if boots { "boots" } else { "does not boot" })?;
@@ -67,7 +67,9 @@ impl Hypervisor {
         if suite.devices.iter().any(|name| name == "iommu") {
             arguments += " intel_iommu=on iommu=nopt";
         }
-        let mut qemu = self.qemu(suite.timeout + BOOT_SECONDS, suite.memory, suite.cpus, &arguments);
+        let prefix = devices::prefix(&suite.devices);
+        let mut qemu = self.qemu(prefix, suite.timeout + BOOT_SECONDS, suite.memory, suite.cpus, &arguments);
+        qemu.stderr(fs::File::create(run.join("qemu"))?);
         let share = |tag: &str, path: &Path, options: &str| {
             let path = path.to_str().filter(|path| !path.contains(',')).context("QEMU wants paths without commas")?;
             Ok::<_, anyhow::Error>([
@@ -90,8 +92,11 @@ impl Hypervisor {
     }
 
     /// A machine with nothing but memory and CPUs.
-    fn qemu(&self, seconds: u32, memory: u32, cpus: u32, arguments: &str) -> Command {
-        let mut qemu = cmd("timeout", ["--foreground", "-k", "5", &seconds.to_string()]);
+    fn qemu(&self, prefix: &[&str], seconds: u32, memory: u32, cpus: u32, arguments: &str) -> Command {
+        let mut line = prefix.to_vec();
+        let seconds = seconds.to_string();
+        line.extend(["timeout", "--foreground", "-k", "5", &seconds]);
+        let mut qemu = cmd(line[0], &line[1..]);
         qemu.args(self.sysroot.qemu());
         qemu.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
         qemu.args(["-machine", "q35,kernel-irqchip=split", "-accel", self.accelerator]);

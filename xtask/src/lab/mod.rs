@@ -224,10 +224,12 @@ fn compile(name: &str) -> Result<()> {
     run(&mut cc)
 }
 
-/// The end of what the guest's kernel said.
+/// The end of what the guest's kernel and QEMU said.
 fn show_console(folder: &Path) {
-    let console = fs::read(folder.join("console")).unwrap_or_default();
-    let console = String::from_utf8_lossy(&console);
-    let lines: Vec<_> = console.lines().collect();
-    println!("{}", lines[lines.len().saturating_sub(25)..].join("\n"));
+    for name in ["console", "qemu"] {
+        let text = fs::read(folder.join(name)).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<_> = text.lines().collect();
+        println!("{}", lines[lines.len().saturating_sub(25)..].join("\n"));
+    }
 }
