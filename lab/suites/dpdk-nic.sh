@@ -5,7 +5,7 @@
 # devices: iommu virtio-net-pair vmxnet3-pair e1000e-pair igb virtio-net-mq-pair
 # memory: 1536
 # build: -p berth --features dpdk
-# timeout: 240
+# timeout: 500
 set -eu
 
 verdict() {

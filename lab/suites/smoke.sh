@@ -5,15 +5,7 @@
 # timeout: 60
 set -eu
 
-ip link add roce0 type veth peer name roce1
-for n in 0 1; do
-    ip addr add 10.9.0.$((n + 1))/24 dev roce$n
-    ip link set roce$n up
-    # Both ends are in one network namespace.
-    sysctl -qw net.ipv4.conf.roce$n.accept_local=1 net.ipv4.conf.roce$n.rp_filter=0
-    rdma link add rxe$n type rxe netdev roce$n
-done
-sysctl -qw net.ipv4.conf.all.rp_filter=0
+. lab/rxe.sh
 
 taskset -c 0 ib_send_lat -d rxe0 -x 1 -n 1000 -s 64 >/dev/null &
 sleep 0.5

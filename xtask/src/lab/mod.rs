@@ -230,6 +230,6 @@ fn show_console(folder: &Path) {
         let text = fs::read(folder.join(name)).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
         let lines: Vec<_> = text.lines().collect();
-        println!("{}", lines[lines.len().saturating_sub(25)..].join("\n"));
+        println!("{}", lines[lines.len().saturating_sub(60)..].join("\n"));
     }
 }

@@ -1,0 +1,3 @@
+#!/bin/sh
+# memroy: 1
+echo "ok this"

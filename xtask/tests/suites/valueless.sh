@@ -1,0 +1,4 @@
+#!/bin/sh
+# Its second line is fine.
+# memory:
+echo "ok this"

@@ -1,0 +1,3 @@
+#!/bin/sh
+# memory: much
+echo "ok this"
