@@ -36,7 +36,7 @@ pub trait Binding: Debug + Send {
     ///
     /// # Errors
     /// The status to answer with.
-    fn prepare(&mut self, _lease: LeaseId, _client: Tlvs<'_>) -> Result<Option<Preparation>, Status> {
+    fn prepare(&mut self, _lease: &BoundLease, _client: Tlvs<'_>) -> Result<Option<Preparation>, Status> {
         Ok(None)
     }
 

@@ -42,7 +42,7 @@ impl Binding for Rdma {
         BindKind::Rdma
     }
 
-    fn prepare(&mut self, _: LeaseId, _: Tlvs<'_>) -> Result<Option<Preparation>, Status> {
+    fn prepare(&mut self, _: &BoundLease, _: Tlvs<'_>) -> Result<Option<Preparation>, Status> {
         let told = self.0.clone();
         let far = told.lock().unwrap().far;
         Ok(far.then(|| Preparation::new(move || told.lock().unwrap().found = true)))

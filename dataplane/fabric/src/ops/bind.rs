@@ -1,6 +1,6 @@
 //! LEASE_BIND: transports of their own.
 
-use berth_lease::{LeaseId, Status as Standing};
+use berth_lease::{Lease, LeaseId, Status as Standing};
 use berth_port::Nanos;
 use berth_wire::fabric::{BindKind, LeaseBind, Op, Perms, Status, Tlvs};
 
@@ -30,9 +30,7 @@ impl<H: Host> Node<H> {
         if !granted.covers(self.lease_resource(&lease)) {
             return Err(Status::InsufficientPerm);
         }
-        if Self::reach(&lease).is_none() {
-            return Err(Status::InvalidParams);
-        }
+        let bound = Self::bound_lease(&lease).ok_or(Status::InvalidParams)?;
         if self.is_being_bound(id, kind) {
             return Err(Status::ResourceBusy);
         }
@@ -40,7 +38,7 @@ impl<H: Host> Node<H> {
             self.bindings[binding].teardown(id).map_err(|_| Status::ResourceBusy)?;
             self.bound.remove(&(id, kind));
         }
-        let Some(prepare) = self.bindings[binding].prepare(id, client)? else {
+        let Some(prepare) = self.bindings[binding].prepare(&bound, client)? else {
             return self.connect(id, kind, client, ask.now.mono).map(Outcome::ok);
         };
         let pending = Pending::Bind { lease: id, kind, client: client.as_bytes().to_vec() };
@@ -56,41 +54,37 @@ impl<H: Host> Node<H> {
         client: Tlvs<'_>,
         now: Nanos,
     ) -> Result<Vec<u8>, Status> {
-        let binding = self.bindings.iter().position(|binding| binding.kind() == kind).ok_or(Status::UnsupportedOp)?;
-        let connected = match (self.leases.query(id, now), self.leases.get(id).copied()) {
-            (Some((Standing::Active, _)), Some(lease)) => {
-                Self::reach(&lease).ok_or(Status::InvalidParams).and_then(|bytes| {
-                    let bound = BoundLease {
-                        id,
-                        generation: lease.generation,
-                        rights: lease.rights,
-                        bytes,
-                        first: lease.first.min(lease.len),
-                    };
-                    let mut tlvs = Vec::new();
-                    self.bindings[binding].bind(&bound, client, &mut tlvs).map(|()| tlvs)
-                })
-            }
-            // It ended while its client was looked for.
-            _ => Err(Status::LeaseExpired),
-        };
-        if connected.is_ok() {
-            self.bound.insert((id, kind));
-        } else {
-            self.give_up(id, kind);
+        let binding = self.bindings.iter_mut().find(|binding| binding.kind() == kind).ok_or(Status::UnsupportedOp)?;
+        let active = self.leases.query(id, now).is_some_and(|(standing, _)| standing == Standing::Active);
+        let bound = self.leases.get(id).filter(|_| active).and_then(Self::bound_lease);
+        let mut tlvs = Vec::new();
+        // It may have ended while its client was looked for.
+        let connected = bound.ok_or(Status::LeaseExpired).and_then(|bound| binding.bind(&bound, client, &mut tlvs));
+        match connected {
+            Ok(()) => drop(self.bound.insert((id, kind))),
+            Err(_) => self.give_up(id, kind),
         }
-        connected
+        connected.map(|()| tlvs)
     }
 
-    /// Forgets what was prepared for a lease that is not connected.
+    /// Has a binding forget what it prepared for a lease that is not connected.
     pub(crate) fn give_up(&mut self, id: LeaseId, kind: BindKind) {
         for binding in self.bindings.iter_mut().filter(|binding| binding.kind() == kind) {
-            // Whatever is left of it, the client has no key to any byte.
-            let _ = binding.teardown(id);
+            if binding.teardown(id).is_err() {
+                // The client may reach its bytes, and the lease's end must see to it.
+                self.bound.insert((id, kind));
+            }
         }
+    }
+
+    /// A lease as bindings see it; `None` where it has no bytes.
+    fn bound_lease(lease: &Lease) -> Option<BoundLease> {
+        let (id, generation, rights) = (lease.id, lease.generation, lease.rights);
+        Some(BoundLease { id, generation, rights, bytes: Self::reach(lease)?, first: lease.first.min(lease.len) })
     }
 
     fn is_being_bound(&self, id: LeaseId, kind: BindKind) -> bool {
-        self.pending.values().any(|waiting| matches!(&waiting.pending, Pending::Bind { lease, kind: other, .. } if (*lease, *other) == (id, kind)))
+        let binds = |pending: &Pending| matches!(pending, Pending::Bind { lease, kind: other, .. } if (*lease, *other) == (id, kind));
+        self.pending.values().any(|waiting| binds(&waiting.pending))
     }
 }

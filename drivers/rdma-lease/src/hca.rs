@@ -1,0 +1,126 @@
+//! What a binding needs of an RDMA device, and nothing more.
+
+use std::{fmt::Debug, io};
+
+use berth_fabric::BoundLease;
+use berth_lease::Rights;
+use berth_wire::fabric::Status;
+
+/// The client's side of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer {
+    /// Its queue pair.
+    pub qp_num: u32,
+    /// Its port.
+    pub gid: [u8; 16],
+    /// The first packet sequence number that it sends with.
+    pub psn: u32,
+    /// The longest payload of a packet in bytes, as it wants it.
+    pub mtu: u16,
+}
+
+/// Our side of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Local {
+    /// Our queue pair.
+    pub qp_num: u32,
+    /// Our port.
+    pub gid: [u8; 16],
+    /// Our port's number.
+    pub port: u8,
+    /// The first packet sequence number that we send with.
+    pub psn: u32,
+}
+
+/// By what a client reaches bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Key {
+    /// The remote key.
+    pub rkey: u32,
+    /// The remote address of the region's first byte.
+    pub region_addr: u64,
+}
+
+/// What became of a connection, or of the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seen {
+    /// The client's device has answered [`Hca::probe`] on this queue pair.
+    Alive(u32),
+    /// It has not: its process is gone, or nothing leads there.
+    Lost(u32),
+    /// The queue pair stopped because its client did what it may not.
+    Faulted(u32),
+    /// The device is gone, and with it all its connections.
+    Removed,
+}
+
+/// Why a device did not do it.
+#[derive(Debug, thiserror::Error)]
+pub enum HcaError {
+    /// The device is not there now.
+    #[error("RDMA device {0} is not there; `rdma link` lists those that are")]
+    Gone(String),
+    /// Nothing leads to the client, or its description is wrong.
+    #[error("the client's queue pair cannot be connected to: {0}")]
+    Unreachable(io::Error),
+    /// The region is not memory.
+    #[error("the lease's bytes are not memory that the device could reach")]
+    NotMemory,
+    /// The device or its driver refused.
+    #[error("{what}: {error}")]
+    Failed {
+        /// What was tried.
+        what: &'static str,
+        /// What it said.
+        error: io::Error,
+    },
+}
+
+impl HcaError {
+    /// What the client is told.
+    pub(crate) fn status(&self) -> Status {
+        match self {
+            Self::Gone(_) => Status::ResourceBusy,
+            Self::Unreachable(_) => Status::InvalidParams,
+            Self::NotMemory => Status::UnsupportedOp,
+            Self::Failed { .. } => Status::InternalError,
+        }
+    }
+}
+
+/// Connects a queue pair; may take seconds.
+pub type Connect<L> = Box<dyn FnOnce() -> Result<L, HcaError> + Send>;
+
+/// An RDMA device whose ports may come and go.
+pub trait Hca: Debug + Send {
+    /// A queue pair of type RC, and what belongs to it alone. Dropping it ends it.
+    type Link: Debug + Send + 'static;
+
+    /// Makes a queue pair that lets its client do no more than `rights`, and nothing at all before [`Hca::grant`].
+    /// Opens the device where it is not open.
+    fn begin(&mut self, peer: Peer, rights: Rights) -> Result<Connect<Self::Link>, HcaError>;
+
+    /// Our side of a connection.
+    fn local(link: &Self::Link) -> Local;
+
+    /// Lets the client of this queue pair, and nobody else, reach exactly the lease's bytes with its rights.
+    ///
+    /// # Errors
+    /// Whether the client reaches them is not known; [`Hca::end`] sees to it that it does not.
+    fn grant(&mut self, link: &mut Self::Link, lease: &BoundLease) -> Result<Key, HcaError>;
+
+    /// Takes the key away and ends the queue pair: when this returns, nothing that came over it touches memory any more.
+    ///
+    /// # Errors
+    /// It may still; this can be tried again.
+    fn end(&mut self, link: &mut Self::Link) -> Result<(), HcaError>;
+
+    /// Asks the client's device for a sign of life; what comes of it is [`Seen`] later.
+    fn probe(&mut self, link: &mut Self::Link) -> Result<(), HcaError>;
+
+    /// Appends what was seen since; never blocks.
+    fn poll(&mut self, seen: &mut Vec<Seen>);
+
+    /// Lets go of a device that was [`Seen::Removed`], so that it can go; the next [`Hca::begin`] opens it anew.
+    fn close(&mut self);
+}

@@ -1,0 +1,290 @@
+//! The binding on a device that only notes what it is told to do.
+
+use std::{
+    collections::BTreeSet,
+    io,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use berth_fabric::{Binding as _, BoundLease, TeardownFailed};
+use berth_lease::{Generation, LeaseId, RegionId, Rights, Span};
+use berth_port::Nanos;
+use berth_rdma_lease::{Connect, FIRST_PROBE, Hca, HcaError, Key, Local, PROBE_EVERY, Peer, RdmaBinding, Seen};
+use berth_wire::fabric::{BindingTlv, ClientTlv, Status, Tlvs, Wire as _};
+
+/// What the device was told.
+#[derive(Debug, Default)]
+struct Told {
+    next: u32,
+    begun: Vec<(Peer, Rights)>,
+    reached: BTreeSet<u32>,
+    ended: Vec<u32>,
+    probed: Vec<u32>,
+    closed: usize,
+    seen: Vec<Seen>,
+    /// What goes wrong.
+    gone: bool,
+    unreachable: bool,
+    no_key: bool,
+    stuck: bool,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Noted(Arc<Mutex<Told>>);
+
+impl Noted {
+    fn told(&self) -> std::sync::MutexGuard<'_, Told> {
+        self.0.lock().unwrap()
+    }
+}
+
+fn failed() -> HcaError {
+    HcaError::Failed { what: "what was tried", error: io::ErrorKind::Other.into() }
+}
+
+impl Hca for Noted {
+    type Link = u32;
+
+    fn begin(&mut self, peer: Peer, rights: Rights) -> Result<Connect<u32>, HcaError> {
+        let mut told = self.told();
+        if told.gone {
+            return Err(HcaError::Gone("none".into()));
+        }
+        told.begun.push((peer, rights));
+        told.next += 1;
+        let (qp_num, unreachable) = (told.next, told.unreachable);
+        let refused = || HcaError::Unreachable(io::ErrorKind::TimedOut.into());
+        Ok(Box::new(move || if unreachable { Err(refused()) } else { Ok(qp_num) }))
+    }
+
+    fn local(link: &u32) -> Local {
+        Local { qp_num: *link, gid: [9; 16], port: 2, psn: 77 }
+    }
+
+    fn grant(&mut self, link: &mut u32, _: &BoundLease) -> Result<Key, HcaError> {
+        let mut told = self.told();
+        told.reached.insert(*link);
+        if told.no_key { Err(failed()) } else { Ok(Key { rkey: 0x500 + *link, region_addr: 1 << 40 }) }
+    }
+
+    fn end(&mut self, link: &mut u32) -> Result<(), HcaError> {
+        let mut told = self.told();
+        if told.stuck {
+            return Err(failed());
+        }
+        told.reached.remove(link);
+        told.ended.push(*link);
+        Ok(())
+    }
+
+    fn probe(&mut self, link: &mut u32) -> Result<(), HcaError> {
+        self.told().probed.push(*link);
+        Ok(())
+    }
+
+    fn poll(&mut self, seen: &mut Vec<Seen>) {
+        seen.append(&mut self.told().seen);
+    }
+
+    fn close(&mut self) {
+        self.told().closed += 1;
+    }
+}
+
+type Binding = RdmaBinding<Noted>;
+
+fn node(max: usize) -> (Binding, Noted) {
+    let hca = Noted::default();
+    (RdmaBinding::new(hca.clone(), max), hca)
+}
+
+fn lease(id: u128) -> BoundLease {
+    let bytes = Span { region: RegionId(0), at: 0x3010, len: 0xFF0 };
+    BoundLease { id: LeaseId(id), generation: Generation(1), rights: Rights::READ, bytes, first: 0x10 }
+}
+
+const PEER: Peer = Peer { qp_num: 17, gid: [7; 16], psn: 0x00FF_FFFF, mtu: 1024 };
+
+fn described(Peer { qp_num, gid, psn, mtu }: Peer) -> Vec<u8> {
+    let mut client = Vec::new();
+    ClientTlv::RdmaPeer { qp_num, gid, psn, mtu }.write(&mut client);
+    client
+}
+
+fn bind(binding: &mut Binding, id: u128) -> Result<Vec<u8>, Status> {
+    let client = described(PEER);
+    let client = Tlvs::parse(&client).unwrap();
+    binding.prepare(&lease(id), client)?.expect("clients must be looked for").run();
+    let mut out = Vec::new();
+    binding.bind(&lease(id), client, &mut out).map(|()| out)
+}
+
+fn count(binding: &Binding, wanted: &str) -> u64 {
+    let mut found = None;
+    binding.counters(&mut |name, value| {
+        if name == wanted {
+            found = Some(value);
+        }
+    });
+    found.unwrap_or_else(|| panic!("no {wanted}"))
+}
+
+/// A tick so long after the start.
+fn at(binding: &mut Binding, time: Duration) {
+    binding.tick(Nanos(0) + time);
+}
+
+#[test]
+fn a_client_is_told_how_to_reach_its_lease() {
+    let (mut binding, hca) = node(1);
+    let tlvs = bind(&mut binding, 1).unwrap();
+    let mut expected = Vec::new();
+    for tlv in [
+        BindingTlv::RdmaRkey(0x501),
+        // Of the lease's first byte, which is before those that this client may reach.
+        BindingTlv::RdmaRemoteAddr((1 << 40) + 0x3000),
+        BindingTlv::RdmaQpNum(1),
+        BindingTlv::RdmaGid([9; 16]),
+        BindingTlv::RdmaPort(2),
+        BindingTlv::RdmaPsn(77),
+    ] {
+        tlv.write(&mut expected);
+    }
+    assert_eq!(tlvs, expected);
+    assert_eq!(hca.told().begun, [(PEER, Rights::READ)]);
+    assert_eq!(binding.teardown(LeaseId(1)), Ok(()));
+    assert_eq!(hca.told().ended, [1]);
+    assert_eq!(binding.teardown(LeaseId(1)), Ok(()), "also where nothing is connected");
+    assert_eq!(hca.told().ended, [1]);
+}
+
+#[test]
+fn a_client_describes_itself_well() {
+    let (mut binding, hca) = node(1);
+    let wrong = [
+        Peer { qp_num: 1 << 24, ..PEER },
+        Peer { psn: 1 << 24, ..PEER },
+        Peer { mtu: 128, ..PEER },
+        Peer { mtu: 1500, ..PEER },
+        Peer { mtu: 8192, ..PEER },
+    ];
+    let mut tlvs: Vec<_> = wrong.into_iter().map(described).collect();
+    tlvs.push(Vec::new());
+    tlvs.push(vec![0x04, 0x10, 0, 1, 7]);
+    for client in tlvs {
+        let refused = binding.prepare(&lease(1), Tlvs::parse(&client).unwrap());
+        assert_eq!(refused.err(), Some(Status::InvalidParams), "{client:?}");
+    }
+    assert_eq!(hca.told().begun, []);
+    let blind = BoundLease { rights: Rights::NONE, ..lease(1) };
+    let refused = binding.prepare(&blind, Tlvs::parse(&described(PEER)).unwrap());
+    assert_eq!(refused.err(), Some(Status::InsufficientPerm));
+}
+
+#[test]
+fn connections_are_limited() {
+    let (mut binding, _) = node(2);
+    bind(&mut binding, 1).unwrap();
+    bind(&mut binding, 2).unwrap();
+    assert_eq!(bind(&mut binding, 3), Err(Status::CapacityExceeded));
+    assert_eq!(count(&binding, "full"), 1);
+    binding.teardown(LeaseId(1)).unwrap();
+    bind(&mut binding, 3).unwrap();
+    assert_eq!(count(&binding, "connected"), 2);
+}
+
+#[test]
+fn what_is_given_up_while_it_is_prepared_is_not_connected() {
+    let (mut binding, hca) = node(1);
+    let client = described(PEER);
+    let client = Tlvs::parse(&client).unwrap();
+    let preparation = binding.prepare(&lease(1), client).unwrap().unwrap();
+    binding.teardown(LeaseId(1)).unwrap();
+    preparation.run();
+    assert_eq!(binding.bind(&lease(1), client, &mut Vec::new()), Err(Status::InternalError));
+    assert_eq!(hca.told().reached, BTreeSet::new());
+    hca.told().unreachable = true;
+    assert_eq!(bind(&mut binding, 1), Err(Status::InvalidParams));
+    hca.told().unreachable = false;
+    bind(&mut binding, 1).unwrap();
+}
+
+/// Whether a key that was not given for sure is good, nobody knows.
+#[test]
+fn a_failed_bind_leaves_nothing_that_is_reached() {
+    let (mut binding, hca) = node(1);
+    hca.told().no_key = true;
+    hca.told().stuck = true;
+    assert_eq!(bind(&mut binding, 1), Err(Status::InternalError));
+    assert_eq!(binding.teardown(LeaseId(1)), Err(TeardownFailed));
+    hca.told().stuck = false;
+    assert_eq!(binding.teardown(LeaseId(1)), Ok(()));
+    assert_eq!(hca.told().reached, BTreeSet::new());
+    assert_eq!(hca.told().ended, [1]);
+    assert_eq!(count(&binding, "binds_failed"), 1);
+}
+
+#[test]
+fn a_failed_teardown_is_tried_again() {
+    let (mut binding, hca) = node(1);
+    bind(&mut binding, 1).unwrap();
+    hca.told().stuck = true;
+    for _ in 0..2 {
+        assert_eq!(binding.teardown(LeaseId(1)), Err(TeardownFailed));
+    }
+    assert_eq!(bind(&mut binding, 2), Err(Status::CapacityExceeded), "it is still there");
+    hca.told().stuck = false;
+    assert_eq!(binding.teardown(LeaseId(1)), Ok(()));
+}
+
+#[test]
+fn clients_are_asked_for_signs_of_life_one_at_a_time() {
+    let (mut binding, hca) = node(2);
+    bind(&mut binding, 1).unwrap();
+    at(&mut binding, FIRST_PROBE - Duration::from_nanos(1));
+    assert_eq!(hca.told().probed, [], "it may still be connecting");
+    at(&mut binding, FIRST_PROBE);
+    assert_eq!(hca.told().probed, [1]);
+    at(&mut binding, FIRST_PROBE + 5 * PROBE_EVERY);
+    assert_eq!(hca.told().probed, [1], "the first is not answered");
+    hca.told().seen.push(Seen::Alive(1));
+    at(&mut binding, FIRST_PROBE + 6 * PROBE_EVERY);
+    at(&mut binding, FIRST_PROBE + 7 * PROBE_EVERY - Duration::from_nanos(1));
+    assert_eq!(hca.told().probed, [1]);
+    at(&mut binding, FIRST_PROBE + 7 * PROBE_EVERY);
+    assert_eq!(hca.told().probed, [1, 1]);
+}
+
+#[test]
+fn a_lost_or_faulty_client_loses_its_connection_alone() {
+    let (mut binding, hca) = node(3);
+    for id in 1..=3 {
+        bind(&mut binding, id).unwrap();
+    }
+    hca.told().seen.extend([Seen::Lost(1), Seen::Faulted(3), Seen::Lost(1), Seen::Alive(99), Seen::Faulted(99)]);
+    at(&mut binding, PROBE_EVERY);
+    assert_eq!(hca.told().ended, [1, 3]);
+    assert_eq!(hca.told().reached, BTreeSet::from([2]));
+    let counts = ["connected", "peers_lost", "faults", "binds"].map(|name| count(&binding, name));
+    assert_eq!(counts, [1, 1, 1, 3]);
+    bind(&mut binding, 1).unwrap();
+    assert_eq!(hca.told().reached, BTreeSet::from([2, 4]));
+}
+
+#[test]
+fn a_device_goes_with_its_connections_and_comes_back() {
+    let (mut binding, hca) = node(2);
+    bind(&mut binding, 1).unwrap();
+    bind(&mut binding, 2).unwrap();
+    hca.told().seen.push(Seen::Removed);
+    hca.told().gone = true;
+    at(&mut binding, PROBE_EVERY);
+    assert_eq!(hca.told().ended, [1, 2]);
+    assert_eq!(hca.told().closed, 1);
+    assert_eq!(["connected", "devices_removed", "links_removed"].map(|name| count(&binding, name)), [0, 1, 2]);
+    assert_eq!(bind(&mut binding, 1), Err(Status::ResourceBusy));
+    hca.told().gone = false;
+    bind(&mut binding, 1).unwrap();
+    assert_eq!(hca.told().reached, BTreeSet::from([3]));
+}
