@@ -166,6 +166,9 @@ impl<H: Hca> Binding for RdmaBinding<H> {
         if lease.rights == Rights::NONE {
             return Err(Status::InsufficientPerm);
         }
+        if lease.bytes.len == 0 {
+            return Err(Status::InvalidParams);
+        }
         if self.links.len() >= self.max_leases {
             self.counts.full += 1;
             return Err(Status::CapacityExceeded);

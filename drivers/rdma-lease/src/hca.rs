@@ -1,6 +1,6 @@
 //! What a binding needs of an RDMA device, and nothing more.
 
-use std::{fmt::Debug, io};
+use std::fmt::Debug;
 
 use berth_fabric::BoundLease;
 use berth_lease::Rights;
@@ -54,6 +54,9 @@ pub enum Seen {
     Removed,
 }
 
+/// What a driver said.
+type Cause = Box<dyn std::error::Error + Send + Sync>;
+
 /// Why a device did not do it.
 #[derive(Debug, thiserror::Error)]
 pub enum HcaError {
@@ -62,18 +65,13 @@ pub enum HcaError {
     Gone(String),
     /// Nothing leads to the client, or its description is wrong.
     #[error("the client's queue pair cannot be connected to: {0}")]
-    Unreachable(io::Error),
+    Unreachable(Cause),
     /// The region is not memory.
     #[error("the lease's bytes are not memory that the device could reach")]
     NotMemory,
     /// The device or its driver refused.
-    #[error("{what}: {error}")]
-    Failed {
-        /// What was tried.
-        what: &'static str,
-        /// What it said.
-        error: io::Error,
-    },
+    #[error("{0}")]
+    Failed(Cause),
 }
 
 impl HcaError {
@@ -83,7 +81,7 @@ impl HcaError {
             Self::Gone(_) => Status::ResourceBusy,
             Self::Unreachable(_) => Status::InvalidParams,
             Self::NotMemory => Status::UnsupportedOp,
-            Self::Failed { .. } => Status::InternalError,
+            Self::Failed(_) => Status::InternalError,
         }
     }
 }

@@ -1,11 +1,13 @@
 //! Leases over RDMA: LEASE_BIND of kind RDMA.
 //!
 //! [`RdmaBinding`] decides, [`Hca`] does. Everything runs on the control plane's threads; the dataplane is the device.
-#![forbid(unsafe_code)]
 #![allow(clippy::doc_markdown)] // the documents' names of ops
 
 mod binding;
+mod device;
 mod hca;
+mod memory;
 
 pub use binding::{FIRST_PROBE, PROBE_EVERY, RdmaBinding};
+pub use device::{Config, Link, Verbs, Windows};
 pub use hca::{Connect, Hca, HcaError, Key, Local, Peer, Seen};

@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeSet,
-    io,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -40,7 +39,7 @@ impl Noted {
 }
 
 fn failed() -> HcaError {
-    HcaError::Failed { what: "what was tried", error: io::ErrorKind::Other.into() }
+    HcaError::Failed("what the driver said".into())
 }
 
 impl Hca for Noted {
@@ -54,7 +53,7 @@ impl Hca for Noted {
         told.begun.push((peer, rights));
         told.next += 1;
         let (qp_num, unreachable) = (told.next, told.unreachable);
-        let refused = || HcaError::Unreachable(io::ErrorKind::TimedOut.into());
+        let refused = || HcaError::Unreachable("what the driver said".into());
         Ok(Box::new(move || if unreachable { Err(refused()) } else { Ok(qp_num) }))
     }
 

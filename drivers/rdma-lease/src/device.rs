@@ -1,0 +1,388 @@
+//! The device behind the binding: verbs.
+
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use berth_fabric::BoundLease;
+use berth_lease::{RegionId, Rights};
+use berth_store::Memory;
+use berth_verbs::{
+    Access, Completion, Context, Cq, Error, Event, Flags, Local as LocalBytes, Mr, Mw, Op, Outcome, Path, Pd, Qp,
+    QpConfig, QpKind, Remote, RemoteBytes, Retry, random, random_psn,
+};
+
+use crate::{
+    hca::{Connect, Hca, HcaError, Key, Local, Peer, Seen},
+    memory::Part,
+};
+
+/// When a client that answers nothing is given up: about a second on soft-RoCE, up to four times that on cards. A
+/// count of 7 would be for ever on soft-RoCE.
+const RETRY: Retry = Retry { timeout: 15, count: 6, no_receive: 0 };
+
+/// READs of one client that are served at once, at most.
+const READS: u8 = 16;
+
+/// How often it is looked whether the device is still there: soft-RoCE goes without a word.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// How long a window may take to be bound: no packet is involved.
+const BIND_TIME: Duration = Duration::from_secs(1);
+
+/// Whether remote keys are of memory windows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Windows {
+    /// Where the device has windows of type 2, and they work.
+    Auto,
+    /// Or there is no binding.
+    Always,
+    /// Every lease is registered as a memory region of its own, in a protection domain of its own.
+    Never,
+}
+
+/// Which device, and how it is used.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The device's name.
+    pub device: String,
+    /// Its port.
+    pub port: u8,
+    /// Our address, by its place in the port's table.
+    pub gid_index: u8,
+    /// Leases that are connected at once.
+    pub max_leases: u32,
+    /// What remote keys are of.
+    pub windows: Windows,
+}
+
+/// An RDMA device, as long as it is there.
+#[derive(Debug)]
+pub struct Verbs {
+    config: Config,
+    /// The memory of each region; `None` for blocks.
+    memory: Vec<Option<Arc<Memory>>>,
+    open: Option<Open>,
+    next_serial: u64,
+    /// The serial number of each queue pair that a client may use: a completion may be of a former one of its number.
+    live: HashMap<u32, u64>,
+    /// What was seen while something else was waited for.
+    early: Vec<Completion>,
+    looked: Instant,
+}
+
+#[derive(Debug)]
+struct Open {
+    context: Context,
+    cq: Cq,
+    gid: [u8; 16],
+    path: Path,
+    scoping: Scoping,
+}
+
+/// How a key is kept to its lease.
+#[derive(Debug)]
+enum Scoping {
+    /// By a window that is bound to its lease's queue pair. The regions' own keys allow nothing.
+    Windows { pd: Pd, regions: Vec<Option<Mr>> },
+    /// By a protection domain with nothing but its lease's queue pair and region.
+    Regions,
+}
+
+/// A connected queue pair, and what its client reaches the lease by.
+#[derive(Debug)]
+pub struct Link {
+    qp: Option<Qp>,
+    window: Option<Mw>,
+    region: Option<Mr>,
+    pd: Pd,
+    serial: u64,
+    local: Local,
+}
+
+/// What a work request is for: the low bit of its id, above which is its queue pair's serial number.
+const PROBE: u64 = 0;
+const BIND: u64 = 1;
+
+impl Verbs {
+    /// Opens the device, and finds out whether windows work on it. `memory` is that of each region, by id.
+    pub fn open(config: Config, memory: Vec<Option<Arc<Memory>>>) -> Result<Self, HcaError> {
+        let mut this = Self {
+            config,
+            memory,
+            open: None,
+            next_serial: 0,
+            live: HashMap::new(),
+            early: Vec::new(),
+            looked: Instant::now(),
+        };
+        this.opened()?;
+        Ok(this)
+    }
+
+    /// Whether remote keys are of windows.
+    pub fn uses_windows(&self) -> bool {
+        matches!(self.open, Some(Open { scoping: Scoping::Windows { .. }, .. }))
+    }
+
+    fn opened(&mut self) -> Result<&Open, HcaError> {
+        if self.open.is_none() {
+            self.open = Some(Open::new(&self.config, &self.memory)?);
+        }
+        Ok(self.open.as_ref().expect("it was opened"))
+    }
+
+    /// Waits for the window of a queue pair to be bound.
+    fn bound(&mut self, id: u64) -> Result<(), HcaError> {
+        let open = self.open.as_ref().ok_or_else(|| HcaError::Gone(self.config.device.clone()))?;
+        let deadline = Instant::now() + BIND_TIME;
+        loop {
+            let mut completion = [Completion::default()];
+            if open.cq.poll(&mut completion).map_err(failed)? == 1 {
+                let [completion] = completion;
+                match (completion.id() == id, completion.outcome()) {
+                    (true, Outcome::Done) => return Ok(()),
+                    (true, outcome) => return Err(HcaError::Failed(format!("binding a window: {outcome:?}").into())),
+                    (false, _) => self.early.push(completion),
+                }
+            } else if Instant::now() > deadline {
+                return Err(HcaError::Failed("binding a window takes too long".into()));
+            }
+        }
+    }
+}
+
+impl Hca for Verbs {
+    type Link = Link;
+
+    fn begin(&mut self, peer: Peer, rights: Rights) -> Result<Connect<Link>, HcaError> {
+        let serial = self.next_serial;
+        self.next_serial += 1;
+        let Open { context, cq, gid, path, scoping } = self.opened()?;
+        let pd = match scoping {
+            Scoping::Windows { pd, .. } => pd.clone(),
+            Scoping::Regions => Pd::new(context).map_err(failed)?,
+        };
+        let mut qp = queue_pair(&pd, cq, true).map_err(failed)?;
+        let local = Local { qp_num: qp.number(), gid: *gid, port: path.port, psn: random_psn() };
+        let (path, reads) = (Path { mtu: path.mtu.min(peer.mtu), ..*path }, context.limits().reads_in.min(READS));
+        Ok(Box::new(move || {
+            let remote = Remote { qp_num: peer.qp_num, psn: peer.psn, gid: peer.gid };
+            qp.to_init(path.port, access(rights), 0).map_err(failed)?;
+            qp.to_rtr(path, Some(&remote), reads).map_err(|error| HcaError::Unreachable(error.into()))?;
+            qp.to_rts(local.psn, 1, RETRY).map_err(failed)?;
+            Ok(Link { qp: Some(qp), window: None, region: None, pd, serial, local })
+        }))
+    }
+
+    fn local(link: &Link) -> Local {
+        link.local
+    }
+
+    fn grant(&mut self, link: &mut Link, lease: &BoundLease) -> Result<Key, HcaError> {
+        let (region, at, len) = (lease.bytes.region, lease.bytes.at, lease.bytes.len);
+        let memory = self.memory.get(usize::from(region.0)).and_then(Option::as_ref).ok_or(HcaError::NotMemory)?;
+        let part = Part::new(memory, at, len).ok_or(HcaError::NotMemory)?;
+        let gone = || HcaError::Gone(self.config.device.clone());
+        let (open, qp) = (self.open.as_ref().ok_or_else(gone)?, link.qp.as_mut().ok_or_else(gone)?);
+        let region_addr = region_addr(region);
+        let rkey = match &open.scoping {
+            Scoping::Windows { pd, regions } => {
+                let mr = regions.get(usize::from(region.0)).and_then(Option::as_ref).ok_or(HcaError::NotMemory)?;
+                let mut window = Mw::new(pd).map_err(failed)?;
+                let memory = qp.keep(mr).map_err(failed)?;
+                let (bytes, id) = (LocalBytes { memory, at: at as usize, len: len as usize }, link.serial << 1 | BIND);
+                let flags = Flags { signalled: true, ..Flags::default() };
+                let asked = qp.bind(id, &mut window, bytes, access(lease.rights), random() as u8, flags);
+                link.window = Some(window);
+                let rkey = asked.map_err(failed)?;
+                qp.ring().1.map_err(failed)?;
+                self.bound(id)?;
+                rkey
+            }
+            Scoping::Regions => {
+                // What a client may write, the device must be able to write.
+                let access = access(lease.rights) | if lease.rights.contains(Rights::WRITE) { Access::LOCAL_WRITE } else { Access::LOCAL_READ };
+                let mr = link.pd.register(part, access, Some(region_addr + at)).map_err(failed)?;
+                let rkey = mr.rkey();
+                link.region = Some(mr);
+                rkey
+            }
+        };
+        self.live.insert(link.local.qp_num, link.serial);
+        Ok(Key { rkey, region_addr })
+    }
+
+    fn end(&mut self, link: &mut Link) -> Result<(), HcaError> {
+        let there = link.pd.context().is_present();
+        // A device that is gone reaches nothing, whatever its driver says.
+        let ended = |result: Result<(), Error>| if there { result.map_err(failed) } else { Ok(()) };
+        if let Some(qp) = &mut link.qp {
+            ended(qp.to_error())?;
+            ended(qp.destroy())?;
+            link.qp = None;
+            self.live.remove(&link.local.qp_num);
+        }
+        if let Some(window) = &mut link.window {
+            ended(window.destroy())?;
+            link.window = None;
+        }
+        if let Some(region) = &mut link.region {
+            ended(region.destroy())?;
+            link.region = None;
+        }
+        Ok(())
+    }
+
+    fn probe(&mut self, link: &mut Link) -> Result<(), HcaError> {
+        let Some(qp) = &mut link.qp else { return Ok(()) };
+        // No bytes are written, so that neither address nor key mean anything.
+        let nothing = Op::Write(RemoteBytes { addr: 0, rkey: 0 });
+        let flags = Flags { signalled: true, ..Flags::default() };
+        qp.send(link.serial << 1 | PROBE, nothing, None, flags).map_err(failed)?;
+        qp.ring().1.map_err(failed)
+    }
+
+    fn poll(&mut self, seen: &mut Vec<Seen>) {
+        let Some(open) = &self.open else { return };
+        if self.looked.elapsed() >= LOOK_EVERY {
+            self.looked = Instant::now();
+            if !open.context.is_present() {
+                seen.push(Seen::Removed);
+                return;
+            }
+        }
+        while let Some(event) = open.context.event() {
+            match event {
+                // A queue that overran, though it has room for all that is posted, fails every queue pair.
+                Event::DeviceFatal | Event::CqError => {
+                    seen.push(Seen::Removed);
+                    return;
+                }
+                Event::QpError(qp_num) => seen.push(Seen::Faulted(qp_num)),
+                Event::PortDown(_) | Event::PortUp(_) | Event::GidsChanged | Event::Other(_) => {}
+            }
+        }
+        let mut completions = [Completion::default(); 32];
+        loop {
+            // A queue that cannot be polled belongs to a device that is going.
+            let polled = open.cq.poll(&mut completions).unwrap_or(0);
+            for completion in self.early.drain(..).chain(completions[..polled].iter().copied()) {
+                let qp_num = completion.qp_num();
+                if self.live.get(&qp_num) == Some(&(completion.id() >> 1)) {
+                    seen.push(match completion.outcome() {
+                        Outcome::Done => Seen::Alive(qp_num),
+                        Outcome::Flushed => Seen::Faulted(qp_num),
+                        _ => Seen::Lost(qp_num),
+                    });
+                }
+            }
+            if polled < completions.len() {
+                return;
+            }
+        }
+    }
+
+    fn close(&mut self) {
+        self.open = None;
+        self.live.clear();
+        self.early.clear();
+    }
+}
+
+impl Open {
+    fn new(config: &Config, memory: &[Option<Arc<Memory>>]) -> Result<Self, HcaError> {
+        let context = Context::open(&config.device).map_err(|error| match error {
+            Error::NoDevice { name, .. } => HcaError::Gone(name),
+            error => failed(error),
+        })?;
+        let mtu = context.port(config.port).map_err(failed)?.mtu;
+        let gid = context.gid(config.port, config.gid_index).map_err(failed)?.raw;
+        // A probe and a window for each, and as many again for those that just ended.
+        let depth = config.max_leases.saturating_mul(4).saturating_add(64).min(context.limits().completions);
+        let cq = Cq::new(&context, depth).map_err(failed)?;
+        let path = Path { port: config.port, gid_index: config.gid_index, mtu };
+        let scoping = match config.windows {
+            Windows::Never => Scoping::Regions,
+            _ => match windows(&context, &cq, path, gid, memory) {
+                Ok(scoping) => scoping,
+                Err(error) if config.windows == Windows::Always => return Err(error),
+                Err(error) => {
+                    tracing::info!("{} gets a memory region for each lease: {error}", config.device);
+                    Scoping::Regions
+                }
+            },
+        };
+        Ok(Self { context, cq, gid, path, scoping })
+    }
+}
+
+/// Registers every region, to be reached through windows, and binds a window as a trial.
+fn windows(
+    context: &Context,
+    cq: &Cq,
+    path: Path,
+    gid: [u8; 16],
+    memory: &[Option<Arc<Memory>>],
+) -> Result<Scoping, HcaError> {
+    if !context.limits().type2_windows {
+        return Err(HcaError::Failed("the device has no memory windows of type 2".into()));
+    }
+    let pd = Pd::new(context).map_err(failed)?;
+    let register = |(index, memory): (usize, &Option<Arc<Memory>>)| {
+        let Some(memory) = memory else { return Ok(None) };
+        let access = Access::LOCAL_WRITE | Access::BIND;
+        pd.register(Part::all(memory), access, Some(region_addr(RegionId(index as u16)))).map(Some)
+    };
+    let regions: Vec<_> = memory.iter().enumerate().map(register).collect::<Result<_, _>>().map_err(failed)?;
+    if let Some(region) = regions.iter().flatten().next() {
+        trial(&pd, cq, path, gid, region).map_err(failed)?;
+    }
+    Ok(Scoping::Windows { pd, regions })
+}
+
+/// Binds a window on a queue pair that is connected to itself.
+fn trial(pd: &Pd, cq: &Cq, path: Path, gid: [u8; 16], region: &Mr) -> Result<(), Error> {
+    let mut qp = queue_pair(pd, cq, false)?;
+    let itself = Remote { qp_num: qp.number(), psn: 0, gid };
+    qp.to_init(path.port, Access::REMOTE_READ, 0)?;
+    qp.to_rtr(path, Some(&itself), 1)?;
+    qp.to_rts(0, 1, RETRY)?;
+    let memory = qp.keep(region)?;
+    let mut window = Mw::new(pd)?;
+    let flags = Flags { signalled: true, ..Flags::default() };
+    qp.bind(0, &mut window, LocalBytes { memory, at: 0, len: 1 }, Access::REMOTE_READ, 0, flags)?;
+    qp.ring().1?;
+    let deadline = Instant::now() + BIND_TIME;
+    let mut completion = [Completion::default()];
+    while cq.poll(&mut completion)? == 0 && Instant::now() < deadline {}
+    // One that is blank is not of this queue pair.
+    if (completion[0].qp_num(), completion[0].outcome()) == (qp.number(), Outcome::Done) {
+        Ok(())
+    } else {
+        Err(Error::Misuse("the device has memory windows of type 2, and they do not work"))
+    }
+}
+
+fn queue_pair(pd: &Pd, cq: &Cq, scatter: bool) -> Result<Qp, Error> {
+    let config =
+        QpConfig { kind: QpKind::Rc, send_cq: cq, recv_cq: cq, srq: None, sends: 4, receives: 1, inline: 0, scatter };
+    Qp::new(pd, &config)
+}
+
+/// The remote address of a region's first byte: none of this process, which clients need not know.
+fn region_addr(region: RegionId) -> u64 {
+    (u64::from(region.0) + 1) << 40
+}
+
+fn access(rights: Rights) -> Access {
+    let read = if rights.contains(Rights::READ) { Access::REMOTE_READ } else { Access::LOCAL_READ };
+    let write = if rights.contains(Rights::WRITE) { Access::REMOTE_WRITE } else { Access::LOCAL_READ };
+    read | write
+}
+
+fn failed(error: Error) -> HcaError {
+    HcaError::Failed(error.into())
+}
