@@ -31,7 +31,12 @@ pub(super) fn open(config: &Config, clock: &TscClock) -> anyhow::Result<Option<C
         let opened = region_of(region);
         opened.with_context(|| format!("region {}", region.name))
     });
-    let regions = Regions::new(regions.collect::<anyhow::Result<_>>()?);
+    let (regions, memory): (Vec<_>, Vec<_>) = regions.collect::<anyhow::Result<Vec<_>>>()?.into_iter().unzip();
+    #[cfg(feature = "verbs")]
+    let bindings = super::rdma::bindings(&config.bindings, &memory)?;
+    #[cfg(not(feature = "verbs"))]
+    let (bindings, _) = (Vec::new(), memory);
+    let regions = Regions::new(regions);
     let policy = policy(&control.policies, &config.regions, identity.id());
     let config::Dataplane { fbmt, fbbt, fbmu } = config.dataplane;
     let settings = Settings {
@@ -42,7 +47,7 @@ pub(super) fn open(config: &Config, clock: &TscClock) -> anyhow::Result<Option<C
         cpus: config.runtime.housekeeping_cpus.clone(),
         clock: clock.clone(),
         regions,
-        bindings: Vec::new(),
+        bindings,
         node: NodeConfig {
             site: node.site,
             row: node.row,
@@ -59,14 +64,16 @@ pub(super) fn open(config: &Config, clock: &TscClock) -> anyhow::Result<Option<C
     Ok(Some(Control::open(settings)?))
 }
 
-fn region_of(region: &config::Region) -> anyhow::Result<Region> {
+/// Opens a region; its memory too, where it has any.
+fn region_of(region: &config::Region) -> anyhow::Result<(Region, Option<Arc<Memory>>)> {
     // A number that fits no NUMA node of this kind of machine was refused with the configuration.
     let numa = region.numa.and_then(|node| u16::try_from(node).ok());
-    let memory = |backing| -> anyhow::Result<Storage> {
+    let memory = |backing| -> anyhow::Result<(Storage, Option<Arc<Memory>>)> {
         let len = region.size.context("memory has a size")?;
-        Ok(Storage::Bytes(Arc::new(Memory::new(len, backing, region.numa)?)))
+        let memory = Arc::new(Memory::new(len, backing, region.numa)?);
+        Ok((Storage::Bytes(memory.clone()), Some(memory)))
     };
-    let storage = match &region.backing {
+    let (storage, memory) = match &region.backing {
         Backing::Ram => memory(berth_store::Backing::Ordinary)?,
         Backing::Hugepages => memory(berth_store::Backing::Huge(HugePage::Size2M))?,
         Backing::Path(path) => {
@@ -74,14 +81,14 @@ fn region_of(region: &config::Region) -> anyhow::Result<Region> {
                 Some(len) => len,
                 None => len_of(path)?,
             };
-            Storage::Blocks(Arc::new(BlockEngine::open(path, len)?))
+            (Storage::Blocks(Arc::new(BlockEngine::open(path, len)?)), None)
         }
     };
     let kind = match region.kind {
         Kind::Memory => RegionKind::Memory,
         Kind::Block => RegionKind::Block,
     };
-    Ok(Region { name: region.name.clone(), kind, numa, storage })
+    Ok((Region { name: region.name.clone(), kind, numa, storage }, memory))
 }
 
 /// The length of a file or device, in whole granules.

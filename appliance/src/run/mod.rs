@@ -23,6 +23,8 @@ mod notify;
 mod plan;
 mod pulse;
 mod queue;
+#[cfg(feature = "verbs")]
+mod rdma;
 #[cfg(feature = "dpdk")]
 mod roce;
 mod service;

@@ -204,7 +204,8 @@ impl Hca for Verbs {
             }
             Scoping::Regions => {
                 // What a client may write, the device must be able to write.
-                let access = access(lease.rights) | if lease.rights.contains(Rights::WRITE) { Access::LOCAL_WRITE } else { Access::LOCAL_READ };
+                let access = access(lease.rights)
+                    | if lease.rights.contains(Rights::WRITE) { Access::LOCAL_WRITE } else { Access::LOCAL_READ };
                 let mr = link.pd.register(part, access, Some(region_addr + at)).map_err(failed)?;
                 let rkey = mr.rkey();
                 link.region = Some(mr);
@@ -218,20 +219,28 @@ impl Hca for Verbs {
     fn end(&mut self, link: &mut Link) -> Result<(), HcaError> {
         let there = link.pd.context().is_present();
         // A device that is gone reaches nothing, whatever its driver says.
-        let ended = |result: Result<(), Error>| if there { result.map_err(failed) } else { Ok(()) };
-        if let Some(qp) = &mut link.qp {
-            ended(qp.to_error())?;
-            ended(qp.destroy())?;
-            link.qp = None;
+        if let Some(mut qp) = link.qp.take() {
+            // Whether or not the device does this, destroying the queue pair is what counts.
+            let _ = qp.to_error();
+            if let Err((qp, error)) = qp.destroy()
+                && there
+            {
+                link.qp = Some(qp);
+                return Err(failed(error));
+            }
             self.live.remove(&link.local.qp_num);
         }
-        if let Some(window) = &mut link.window {
-            ended(window.destroy())?;
-            link.window = None;
+        if let Some(Err((window, error))) = link.window.take().map(Mw::dealloc)
+            && there
+        {
+            link.window = Some(window);
+            return Err(failed(error));
         }
-        if let Some(region) = &mut link.region {
-            ended(region.destroy())?;
-            link.region = None;
+        if let Some(Err((region, error))) = link.region.take().map(Mr::deregister)
+            && there
+        {
+            link.region = Some(region);
+            return Err(failed(error));
         }
         Ok(())
     }

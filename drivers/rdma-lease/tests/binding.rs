@@ -22,11 +22,17 @@ struct Told {
     probed: Vec<u32>,
     closed: usize,
     seen: Vec<Seen>,
-    /// What goes wrong.
-    gone: bool,
-    unreachable: bool,
-    no_key: bool,
+    /// What goes wrong with the next lease.
+    wrong: Option<Wrong>,
+    /// Nothing can be ended.
     stuck: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Wrong {
+    Gone,
+    Unreachable,
+    NoKey,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -47,12 +53,12 @@ impl Hca for Noted {
 
     fn begin(&mut self, peer: Peer, rights: Rights) -> Result<Connect<u32>, HcaError> {
         let mut told = self.told();
-        if told.gone {
+        if told.wrong == Some(Wrong::Gone) {
             return Err(HcaError::Gone("none".into()));
         }
         told.begun.push((peer, rights));
         told.next += 1;
-        let (qp_num, unreachable) = (told.next, told.unreachable);
+        let (qp_num, unreachable) = (told.next, told.wrong == Some(Wrong::Unreachable));
         let refused = || HcaError::Unreachable("what the driver said".into());
         Ok(Box::new(move || if unreachable { Err(refused()) } else { Ok(qp_num) }))
     }
@@ -64,7 +70,11 @@ impl Hca for Noted {
     fn grant(&mut self, link: &mut u32, _: &BoundLease) -> Result<Key, HcaError> {
         let mut told = self.told();
         told.reached.insert(*link);
-        if told.no_key { Err(failed()) } else { Ok(Key { rkey: 0x500 + *link, region_addr: 1 << 40 }) }
+        if told.wrong == Some(Wrong::NoKey) {
+            Err(failed())
+        } else {
+            Ok(Key { rkey: 0x500 + *link, region_addr: 1 << 40 })
+        }
     }
 
     fn end(&mut self, link: &mut u32) -> Result<(), HcaError> {
@@ -203,9 +213,9 @@ fn what_is_given_up_while_it_is_prepared_is_not_connected() {
     preparation.run();
     assert_eq!(binding.bind(&lease(1), client, &mut Vec::new()), Err(Status::InternalError));
     assert_eq!(hca.told().reached, BTreeSet::new());
-    hca.told().unreachable = true;
+    hca.told().wrong = Some(Wrong::Unreachable);
     assert_eq!(bind(&mut binding, 1), Err(Status::InvalidParams));
-    hca.told().unreachable = false;
+    hca.told().wrong = None;
     bind(&mut binding, 1).unwrap();
 }
 
@@ -213,7 +223,7 @@ fn what_is_given_up_while_it_is_prepared_is_not_connected() {
 #[test]
 fn a_failed_bind_leaves_nothing_that_is_reached() {
     let (mut binding, hca) = node(1);
-    hca.told().no_key = true;
+    hca.told().wrong = Some(Wrong::NoKey);
     hca.told().stuck = true;
     assert_eq!(bind(&mut binding, 1), Err(Status::InternalError));
     assert_eq!(binding.teardown(LeaseId(1)), Err(TeardownFailed));
@@ -241,7 +251,7 @@ fn a_failed_teardown_is_tried_again() {
 fn clients_are_asked_for_signs_of_life_one_at_a_time() {
     let (mut binding, hca) = node(2);
     bind(&mut binding, 1).unwrap();
-    at(&mut binding, FIRST_PROBE - Duration::from_nanos(1));
+    at(&mut binding, FIRST_PROBE.saturating_sub(Duration::from_nanos(1)));
     assert_eq!(hca.told().probed, [], "it may still be connecting");
     at(&mut binding, FIRST_PROBE);
     assert_eq!(hca.told().probed, [1]);
@@ -249,7 +259,7 @@ fn clients_are_asked_for_signs_of_life_one_at_a_time() {
     assert_eq!(hca.told().probed, [1], "the first is not answered");
     hca.told().seen.push(Seen::Alive(1));
     at(&mut binding, FIRST_PROBE + 6 * PROBE_EVERY);
-    at(&mut binding, FIRST_PROBE + 7 * PROBE_EVERY - Duration::from_nanos(1));
+    at(&mut binding, (FIRST_PROBE + 7 * PROBE_EVERY).saturating_sub(Duration::from_nanos(1)));
     assert_eq!(hca.told().probed, [1]);
     at(&mut binding, FIRST_PROBE + 7 * PROBE_EVERY);
     assert_eq!(hca.told().probed, [1, 1]);
@@ -277,13 +287,13 @@ fn a_device_goes_with_its_connections_and_comes_back() {
     bind(&mut binding, 1).unwrap();
     bind(&mut binding, 2).unwrap();
     hca.told().seen.push(Seen::Removed);
-    hca.told().gone = true;
+    hca.told().wrong = Some(Wrong::Gone);
     at(&mut binding, PROBE_EVERY);
     assert_eq!(hca.told().ended, [1, 2]);
     assert_eq!(hca.told().closed, 1);
     assert_eq!(["connected", "devices_removed", "links_removed"].map(|name| count(&binding, name)), [0, 1, 2]);
     assert_eq!(bind(&mut binding, 1), Err(Status::ResourceBusy));
-    hca.told().gone = false;
+    hca.told().wrong = None;
     bind(&mut binding, 1).unwrap();
     assert_eq!(hca.told().reached, BTreeSet::from([3]));
 }

@@ -239,6 +239,15 @@ impl Context {
         Ok((0..entries).filter_map(|index| self.gid(port, index as u8).ok()).collect())
     }
 
+    /// Whether the device is still there. Soft-RoCE goes without an event ([`Event::DeviceFatal`]), and its removal waits
+    /// until everything of it is dropped.
+    pub fn is_present(&self) -> bool {
+        // SAFETY: the context is open, and its device is valid for as long.
+        let path = unsafe { CStr::from_ptr((&raw const (*(*self.raw()).device).dev_path).cast()) };
+        let told = std::fs::read_to_string(format!("{}/ibdev", path.to_string_lossy()));
+        told.is_ok_and(|name| name.trim_end() == self.name())
+    }
+
     /// The next event, if there is one. Never blocks.
     pub fn event(&self) -> Option<Event> {
         let mut event = MaybeUninit::<RawEvent>::zeroed();

@@ -205,6 +205,7 @@ struct Registration {
     iova: u64,
     len: usize,
     pd: Pd,
+    gone: bool,
     backing: Backing,
 }
 
@@ -220,17 +221,38 @@ unsafe impl Sync for Registration {}
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        // SAFETY: deregistered once, before its memory is freed: `drop` runs before the fields are dropped. No work
-        // request or window that names it is left, for each holds a clone.
-        unsafe { sys::ibv_dereg_mr(self.raw.as_ptr()) };
+        if !self.gone {
+            // SAFETY: deregistered once, before its memory is freed: `drop` runs before the fields are dropped. No work
+            // request or window that names it is left, for each holds a clone.
+            unsafe { sys::ibv_dereg_mr(self.raw.as_ptr()) };
+        }
     }
 }
 
 impl Mr {
+    /// Ends the registration, as dropping its last clone does, and says whether that was done: the device then refuses its
+    /// keys. Where it was not, it can be tried again.
+    pub fn deregister(self) -> Result<(), (Self, Error)> {
+        let pd = self.0.pd.clone();
+        let mut registration = match Arc::try_unwrap(self.0) {
+            Ok(registration) => registration,
+            Err(shared) => return Err((Self(shared), Error::Misuse("a queue pair or window keeps the region"))),
+        };
+        // SAFETY: a region that was not deregistered; where it is now, `drop` does nothing.
+        let result = unsafe { sys::ibv_dereg_mr(registration.raw.as_ptr()) };
+        match pd.context().check("ibv_dereg_mr", result) {
+            Ok(()) => {
+                registration.gone = true;
+                Ok(())
+            }
+            Err(error) => Err((Self(Arc::new(registration)), error)),
+        }
+    }
+
     fn new(raw: NonNull<sys::ibv_mr>, pd: &Pd, backing: Backing, iova: u64, len: usize) -> Self {
         // SAFETY: the library fills the keys of a region it made.
         let (lkey, rkey) = unsafe { ((*raw.as_ptr()).lkey, (*raw.as_ptr()).rkey) };
-        Self(Arc::new(Registration { raw, lkey, rkey, iova, len, pd: pd.clone(), backing }))
+        Self(Arc::new(Registration { raw, lkey, rkey, iova, len, pd: pd.clone(), gone: false, backing }))
     }
 
     /// The key that peers name it by.
@@ -319,6 +341,7 @@ pub struct Mw {
     pub(crate) pd: Pd,
     /// What it is, or may still be, bound to.
     pub(crate) bound: Option<Mr>,
+    gone: bool,
 }
 
 // SAFETY: the library's calls on a window may be made from any thread, by one at a time.
@@ -330,7 +353,21 @@ impl Mw {
         // SAFETY: the domain is allocated.
         let raw = unsafe { sys::ibv_alloc_mw(pd.raw(), sys::ibv_mw_type::IBV_MW_TYPE_2) };
         let raw = pd.context().made("ibv_alloc_mw", raw)?;
-        Ok(Self { raw, pd: pd.clone(), bound: None })
+        Ok(Self { raw, pd: pd.clone(), bound: None, gone: false })
+    }
+
+    /// Deallocates the window, as dropping it does, and says whether that was done. Where it was not, it can be tried
+    /// again.
+    pub fn dealloc(mut self) -> Result<(), (Self, Error)> {
+        // SAFETY: a window that was not deallocated; where it is now, `drop` does nothing.
+        let result = unsafe { sys::ibv_dealloc_mw(self.raw.as_ptr()) };
+        match self.pd.context().check("ibv_dealloc_mw", result) {
+            Ok(()) => {
+                self.gone = true;
+                Ok(())
+            }
+            Err(error) => Err((self, error)),
+        }
     }
 
     /// The rkey as it was after allocation, or as the last bind left it.
@@ -351,8 +388,10 @@ impl Mw {
 
 impl Drop for Mw {
     fn drop(&mut self) {
-        // SAFETY: deallocated once, before the region and the domain, which are fields.
-        unsafe { sys::ibv_dealloc_mw(self.raw.as_ptr()) };
+        if !self.gone {
+            // SAFETY: deallocated once, before the region and the domain, which are fields.
+            unsafe { sys::ibv_dealloc_mw(self.raw.as_ptr()) };
+        }
     }
 }
 

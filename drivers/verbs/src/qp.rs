@@ -147,6 +147,7 @@ pub struct Qp {
     _send_cq: Cq,
     _recv_cq: Cq,
     srq: Option<Srq>,
+    destroyed: bool,
 }
 
 struct Sends {
@@ -219,6 +220,7 @@ impl Qp {
             _send_cq: config.send_cq.clone(),
             _recv_cq: config.recv_cq.clone(),
             srq: config.srq.cloned(),
+            destroyed: false,
         })
     }
 
@@ -320,6 +322,21 @@ impl Qp {
     /// To RESET: posted work is forgotten, without completions.
     pub fn to_reset(&mut self) -> Result<(), Error> {
         self.modify(State::Reset, blank(), mask(0))
+    }
+
+    /// Destroys the queue pair, as dropping it does, and says whether that was done: the device then touches no memory for
+    /// it any more. Where it was not, it can be tried again.
+    #[expect(clippy::result_large_err, reason = "the queue pair is given back")]
+    pub fn destroy(mut self) -> Result<(), (Self, Error)> {
+        // SAFETY: a queue pair that was not destroyed; where it is now, `drop` does nothing.
+        let result = unsafe { sys::ibv_destroy_qp(self.raw.as_ptr()) };
+        match self.pd.context().check("ibv_destroy_qp", result) {
+            Ok(()) => {
+                self.destroyed = true;
+                Ok(())
+            }
+            Err(error) => Err((self, error)),
+        }
     }
 
     fn modify(&mut self, to: State, mut attr: sys::ibv_qp_attr, fields: mask) -> Result<(), Error> {
@@ -535,8 +552,11 @@ impl Qp {
 
 impl Drop for Qp {
     fn drop(&mut self) {
-        // SAFETY: destroyed once, before what it keeps, which are fields. The device touches no memory for it afterwards.
-        unsafe { sys::ibv_destroy_qp(self.raw.as_ptr()) };
+        if !self.destroyed {
+            // SAFETY: destroyed once, before what it keeps, which are fields. The device touches no memory for it
+            // afterwards.
+            unsafe { sys::ibv_destroy_qp(self.raw.as_ptr()) };
+        }
     }
 }
 
