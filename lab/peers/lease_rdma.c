@@ -1,3 +1,4 @@
+// pkg-config: libibverbs
 /*
  * An RDMA client of a leased memory, written against libibverbs alone.
  *

@@ -94,8 +94,9 @@ enum Scoping {
 /// A connected queue pair, and what its client reaches the lease by.
 #[derive(Debug)]
 pub struct Link {
-    qp: Option<Qp>,
+    // Soft-RoCE waits with destroying a queue pair until no window is bound to it: the window is dropped first.
     window: Option<Mw>,
+    qp: Option<Qp>,
     region: Option<Mr>,
     pd: Pd,
     serial: u64,
@@ -173,7 +174,7 @@ impl Hca for Verbs {
             qp.to_init(path.port, access(rights), 0).map_err(failed)?;
             qp.to_rtr(path, Some(&remote), reads).map_err(|error| HcaError::Unreachable(error.into()))?;
             qp.to_rts(local.psn, 1, RETRY).map_err(failed)?;
-            Ok(Link { qp: Some(qp), window: None, region: None, pd, serial, local })
+            Ok(Link { window: None, qp: Some(qp), region: None, pd, serial, local })
         }))
     }
 
@@ -219,28 +220,29 @@ impl Hca for Verbs {
     fn end(&mut self, link: &mut Link) -> Result<(), HcaError> {
         let there = link.pd.context().is_present();
         // A device that is gone reaches nothing, whatever its driver says.
-        if let Some(mut qp) = link.qp.take() {
+        let failed = |error| if there { Some(failed(error)) } else { None };
+        if let Some(qp) = &mut link.qp {
             // Whether or not the device does this, destroying the queue pair is what counts.
             let _ = qp.to_error();
-            if let Err((qp, error)) = qp.destroy()
-                && there
-            {
-                link.qp = Some(qp);
-                return Err(failed(error));
-            }
-            self.live.remove(&link.local.qp_num);
         }
         if let Some(Err((window, error))) = link.window.take().map(Mw::dealloc)
-            && there
+            && let Some(error) = failed(error)
         {
             link.window = Some(window);
-            return Err(failed(error));
+            return Err(error);
         }
+        if let Some(Err((qp, error))) = link.qp.take().map(Qp::destroy)
+            && let Some(error) = failed(error)
+        {
+            link.qp = Some(qp);
+            return Err(error);
+        }
+        self.live.remove(&link.local.qp_num);
         if let Some(Err((region, error))) = link.region.take().map(Mr::deregister)
-            && there
+            && let Some(error) = failed(error)
         {
             link.region = Some(region);
-            return Err(failed(error));
+            return Err(error);
         }
         Ok(())
     }

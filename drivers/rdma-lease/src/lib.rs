@@ -4,10 +4,12 @@
 #![allow(clippy::doc_markdown)] // the documents' names of ops
 
 mod binding;
+mod client;
 mod device;
 mod hca;
 mod memory;
 
 pub use binding::{FIRST_PROBE, PROBE_EVERY, RdmaBinding};
+pub use client::OneSided;
 pub use device::{Config, Link, Verbs, Windows};
 pub use hca::{Connect, Hca, HcaError, Key, Local, Peer, Seen};
