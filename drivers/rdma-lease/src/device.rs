@@ -10,8 +10,8 @@ use berth_fabric::BoundLease;
 use berth_lease::{RegionId, Rights};
 use berth_store::Memory;
 use berth_verbs::{
-    Access, Completion, Context, Cq, Error, Event, Flags, Local as LocalBytes, Mr, Mw, Op, Outcome, Path, Pd, Qp,
-    QpConfig, QpKind, Remote, RemoteBytes, Retry, random, random_psn,
+    Access, Completion, Context, Cq, Error, Event, Flags, Local as LocalBytes, Mr, Mw, Op, Outcome, Pages, Path, Pd,
+    Qp, QpConfig, QpKind, Remote, RemoteBytes, Retry, random, random_psn,
 };
 
 use crate::{
@@ -32,10 +32,13 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How long a window may take to be bound: no packet is involved.
 const BIND_TIME: Duration = Duration::from_secs(1);
 
+/// How long each step of the trial of windows may take, in which packets go from the device to itself.
+const TRIAL_TIME: Duration = Duration::from_secs(2);
+
 /// Whether remote keys are of memory windows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Windows {
-    /// Where the device has windows of type 2, and they work.
+    /// Where the device has windows of type 2, and a trial shows that they keep clients within them.
     Auto,
     /// Or there is no binding.
     Always,
@@ -330,7 +333,7 @@ impl Open {
     }
 }
 
-/// Registers every region, to be reached through windows, and binds a window as a trial.
+/// Registers every region, to be reached through windows, if those are to be trusted.
 fn windows(
     context: &Context,
     cq: &Cq,
@@ -342,39 +345,57 @@ fn windows(
         return Err(HcaError::Failed("the device has no memory windows of type 2".into()));
     }
     let pd = Pd::new(context).map_err(failed)?;
+    trial(&pd, cq, path, gid)?;
     let register = |(index, memory): (usize, &Option<Arc<Memory>>)| {
         let Some(memory) = memory else { return Ok(None) };
         let access = Access::LOCAL_WRITE | Access::BIND;
         pd.register(Part::all(memory), access, Some(region_addr(RegionId(index as u16)))).map(Some)
     };
-    let regions: Vec<_> = memory.iter().enumerate().map(register).collect::<Result<_, _>>().map_err(failed)?;
-    if let Some(region) = regions.iter().flatten().next() {
-        trial(&pd, cq, path, gid, region).map_err(failed)?;
-    }
+    let regions = memory.iter().enumerate().map(register).collect::<Result<_, _>>().map_err(failed)?;
     Ok(Scoping::Windows { pd, regions })
 }
 
-/// Binds a window on a queue pair that is connected to itself.
-fn trial(pd: &Pd, cq: &Cq, path: Path, gid: [u8; 16], region: &Mr) -> Result<(), Error> {
-    let mut qp = queue_pair(pd, cq, false)?;
+/// Reads through a window by a queue pair that is connected to itself: what is within, and a byte beyond. Soft-RoCE lets
+/// whoever has a window's key reach the whole region (seen on Linux 6.12).
+fn trial(pd: &Pd, cq: &Cq, path: Path, gid: [u8; 16]) -> Result<(), HcaError> {
+    const LEN: usize = 64;
+    let (into, at) = (0, 4096);
+    let scratch = pd.register(Pages::new(2 * at), Access::LOCAL_WRITE | Access::BIND, None).map_err(failed)?;
+    let mut qp = queue_pair(pd, cq, false).map_err(failed)?;
     let itself = Remote { qp_num: qp.number(), psn: 0, gid };
-    qp.to_init(path.port, Access::REMOTE_READ, 0)?;
-    qp.to_rtr(path, Some(&itself), 1)?;
-    qp.to_rts(0, 1, RETRY)?;
-    let memory = qp.keep(region)?;
-    let mut window = Mw::new(pd)?;
+    qp.to_init(path.port, Access::REMOTE_READ, 0).map_err(failed)?;
+    qp.to_rtr(path, Some(&itself), 1).map_err(failed)?;
+    qp.to_rts(0, 1, RETRY).map_err(failed)?;
+    let memory = qp.keep(&scratch).map_err(failed)?;
+    let mut window = Mw::new(pd).map_err(failed)?;
     let flags = Flags { signalled: true, ..Flags::default() };
-    qp.bind(0, &mut window, LocalBytes { memory, at: 0, len: 1 }, Access::REMOTE_READ, 0, flags)?;
-    qp.ring().1?;
-    let deadline = Instant::now() + BIND_TIME;
-    let mut completion = [Completion::default()];
-    while cq.poll(&mut completion)? == 0 && Instant::now() < deadline {}
-    // One that is blank is not of this queue pair.
-    if (completion[0].qp_num(), completion[0].outcome()) == (qp.number(), Outcome::Done) {
-        Ok(())
-    } else {
-        Err(Error::Misuse("the device has memory windows of type 2, and they do not work"))
+    let within = LocalBytes { memory, at, len: LEN };
+    let rkey = qp.bind(0, &mut window, within, Access::REMOTE_READ, 0, flags).map_err(failed)?;
+    let mut outcomes = [trial_outcome(&mut qp, cq)?, Outcome::Failed, Outcome::Failed];
+    for (beyond, outcome) in outcomes[1..].iter_mut().enumerate() {
+        let from = RemoteBytes { addr: scratch.iova() + (at + beyond) as u64, rkey };
+        qp.send(0, Op::Read(from), Some(LocalBytes { memory, at: into, len: LEN }), flags).map_err(failed)?;
+        *outcome = trial_outcome(&mut qp, cq)?;
     }
+    match outcomes {
+        [Outcome::Done, Outcome::Done, Outcome::RemoteAccess] => Ok(()),
+        [Outcome::Done, Outcome::Done, Outcome::Done] => {
+            Err(HcaError::Failed("the device's memory windows do not keep clients within them".into()))
+        }
+        outcomes => Err(HcaError::Failed(format!("the device's memory windows do not work: {outcomes:?}").into())),
+    }
+}
+
+fn trial_outcome(qp: &mut Qp, cq: &Cq) -> Result<Outcome, HcaError> {
+    qp.ring().1.map_err(failed)?;
+    let deadline = Instant::now() + TRIAL_TIME;
+    let mut completion = [Completion::default()];
+    while Instant::now() < deadline {
+        if cq.poll(&mut completion).map_err(failed)? == 1 {
+            return Ok(completion[0].outcome());
+        }
+    }
+    Err(HcaError::Failed("the device takes too long with a memory window".into()))
 }
 
 fn queue_pair(pd: &Pd, cq: &Cq, scatter: bool) -> Result<Qp, Error> {
