@@ -194,7 +194,7 @@ impl Sender {
         packet.extend((u64::from(slot) * 2048).wrapping_add(wrong.address).to_be_bytes());
         packet.extend((self.rkey ^ wrong.rkey).to_be_bytes());
         packet.extend((message.len() as u32).to_be_bytes());
-        packet.extend((psn << 12 | slot + wrong.immediate).to_be_bytes());
+        packet.extend(((psn << 12) | (slot + wrong.immediate)).to_be_bytes());
         packet.extend(&message);
         packet.push(0);
         let len = (8 + packet.len() + 4) as u16;
