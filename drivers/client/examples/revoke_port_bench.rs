@@ -81,28 +81,30 @@ struct Read {
     served: bool,
 }
 
-/// Reads until told to stop. Answers on loopback come in the order of the requests.
+/// Reads until told to stop, and once more. Answers on loopback come in the order of the requests.
 fn read(grant: &Grant, port: SocketAddr, stop: &AtomicBool) -> Result<Vec<Read>, Failure> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
     socket.connect(port)?;
     socket.set_read_timeout(Some(Duration::from_secs(2)))?;
     let request = Request::new(Opcode::Read, grant.key, grant.generation, 0, 64);
     let (mut reads, mut ahead, mut answer) = (Vec::new(), VecDeque::new(), [0; 128]);
-    let mut asking = true;
-    while asking || !ahead.is_empty() {
-        while asking && ahead.len() < AHEAD {
+    loop {
+        let last = stop.load(Relaxed);
+        while ahead.len() < AHEAD {
             ahead.push_back(Instant::now());
             socket.send(request.as_bytes())?;
         }
-        socket.recv(&mut answer)?;
-        let sent = ahead.pop_front().ok_or("an answer to nothing")?;
-        let served = match Status::from_code(answer[0]) {
-            Some(Status::Ok) => true,
-            Some(Status::LeaseRevoked) => false,
-            other => return Err(format!("a read was answered {other:?}").into()),
-        };
-        reads.push(Read { sent, answered: Instant::now(), served });
-        asking = !stop.load(Relaxed);
+        for sent in ahead.drain(..if last { AHEAD } else { 1 }) {
+            socket.recv(&mut answer)?;
+            let served = match Status::from_code(answer[0]) {
+                Some(Status::Ok) => true,
+                Some(Status::LeaseRevoked) => false,
+                other => return Err(format!("a read was answered {other:?}").into()),
+            };
+            reads.push(Read { sent, answered: Instant::now(), served });
+        }
+        if last {
+            return Ok(reads);
+        }
     }
-    Ok(reads)
 }
