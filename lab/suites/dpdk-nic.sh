@@ -53,8 +53,8 @@ verdict "doctor: nothing left to mend" [ ! -s "$OUT/mends-left" ]
 
 # A port on this card, polled by these CPUs, answers 100,000 requests of `emulate`, every CPU some of them.
 answers() {
-    name=$1 device=$2 cpus=$3 idle=$4
-    shift 4
+    name=$1 device=$2 cpus=$3
+    shift 3
     cat >"$OUT/$name.toml" <<TOML
 [runtime]
 housekeeping_cpus = [0]
@@ -67,7 +67,7 @@ device = "$device"
 address = "10.0.0.2/24"
 udp_port = 4700
 cpus = [$cpus]
-idle = "$idle"
+idle = "adaptive"
 [[function]]
 name = "rpc_increment"
 handler = "builtin:rpc_increment"
@@ -114,10 +114,10 @@ from_kernel() {
 }
 
 pair() {
-    verdict "$1: 100,000 answers" answers "$1" "$2" 0 spin from_card "$3"
+    verdict "$1: 100,000 answers" answers "$1" "$2" 0 from_card "$3"
 }
 pair virtio-net $virtio
 pair vmxnet3 $(cards 0x15ad0x07b0)
 pair e1000e $(cards 0x80860x10d3)
 pair igb-function $(cards 0x80860x10ca)
-verdict "virtio-net, two queues: 100,000 answers" answers virtio-net-mq "$multi_queue" 0,1 adaptive from_kernel
+verdict "virtio-net, two queues: 100,000 answers" answers virtio-net-mq "$multi_queue" 0,1 from_kernel

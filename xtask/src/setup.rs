@@ -16,8 +16,18 @@ const BUILD: &[&str] =
 const TEST: &[&str] =
     &["iproute2", "iputils-ping", "iputils-arping", "ethtool", "tcpdump", "util-linux", "python3-venv"];
 /// To run the lab: what its sysroot is unpacked with, and what suites run in the guest.
-const LAB: &[&str] =
-    &["coreutils", "iproute2", "kmod", "procps", "util-linux", "xz-utils", "ibverbs-utils", "perftest", "rdmacm-utils"];
+const LAB: &[&str] = &[
+    "coreutils",
+    "iproute2",
+    "kmod",
+    "procps",
+    "python3",
+    "util-linux",
+    "xz-utils",
+    "ibverbs-utils",
+    "perftest",
+    "rdmacm-utils",
+];
 /// To measure: the programs that the baselines are made of.
 const BENCH: &[&str] = &["dpdk", "libfabric-bin", "iperf3", "liburing-dev"];
 
