@@ -6,6 +6,7 @@ use berth_net::{Datagram, Host, Route, Sealed, Taken, Transport};
 use berth_port::{Frame, Verdict};
 use berth_wire::roce::{Bth, HEADERS_MAX, Icrc, Malformed, Packet, UDP_PORT, icrc};
 use rtrb::{Consumer, Producer};
+use zerocopy::FromBytes as _;
 
 use crate::{Config, Refusal, counters::Counters, queue_pair::QueuePair, registrar::Change};
 
@@ -61,12 +62,22 @@ impl Endpoint {
     ) -> Result<(&'a mut QueuePair, Packet, &'a mut Counters), (Refusal, &'a mut Counters)> {
         let counters = &mut self.counters;
         let bytes = &buf[datagram.payload.clone()];
-        if bytes.len() < Bth::LEN + Icrc::LEN {
+        let Ok((bth, rest)) = Bth::ref_from_prefix(bytes) else { return Err((Refusal::Malformed, counters)) };
+        if rest.len() < Icrc::LEN {
             return Err((Refusal::Malformed, counters));
         }
-        let packet = &buf[datagram.ip..datagram.payload.end];
-        let crc = packet.split_last_chunk().map(|(packet, crc)| Icrc(*crc) == icrc(packet, datagram.udp - datagram.ip));
-        if crc != Some(true) {
+        // Before the ICRC is known to be right this is a guess, good enough to know whose packets have looked like it.
+        let place = bth.destination().get() as usize & (self.pairs.len() - 1);
+        let mut pair = self.pairs[place].as_deref_mut().filter(|pair| pair.local.qpn == bth.destination());
+        let (packet, ip_len) = (&buf[datagram.ip..datagram.payload.end], datagram.udp - datagram.ip);
+        let right = packet.split_last_chunk().is_some_and(|(packet, crc)| {
+            let expected = match &mut pair {
+                Some(pair) => pair.icrc_in.icrc(packet, ip_len),
+                None => icrc(packet, ip_len),
+            };
+            Icrc(*crc) == expected
+        });
+        if !right {
             return Err((Refusal::BadIcrc, counters));
         }
         let packet = match Packet::parse(bytes) {
@@ -76,8 +87,6 @@ impl Endpoint {
                 return Err((Refusal::Malformed, counters));
             }
         };
-        let place = packet.destination.get() as usize & (self.pairs.len() - 1);
-        let pair = self.pairs[place].as_deref_mut().filter(|pair| pair.local.qpn == packet.destination);
         let Some(pair) = pair else { return Err((Refusal::UnknownQpn, counters)) };
         if pair.remote.address != datagram.peer.ip() {
             return Err((Refusal::WrongSource, counters));

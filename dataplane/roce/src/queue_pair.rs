@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use berth_net::{Answer, Datagram, Host, Route, Sealed, Taken};
 use berth_port::{Frame, Verdict};
-use berth_wire::roce::{HEADERS_MAX, Head, Icrc, Opcode, PKey, Packet, Psn, Qpn, Reth, UDP_PORT, icrc};
+use berth_wire::roce::{HEADERS_MAX, Head, Icrc, IcrcMemo, Opcode, PKey, Packet, Psn, Qpn, Reth, UDP_PORT};
 
 use crate::{
     Local, Remote,
@@ -18,12 +18,16 @@ use crate::{
 pub(crate) struct QueuePair {
     pub(crate) local: Local,
     pub(crate) remote: Remote,
+    name: SocketAddr,
     p_key: PKey,
     /// The longest payload of a packet to the peer, in bytes.
     mtu: usize,
     responder: Responder,
     region: Region,
     send_psn: Psn,
+    /// Of what is received, and of what is sent.
+    pub(crate) icrc_in: IcrcMemo,
+    icrc_out: IcrcMemo,
     /// The slot of the peer's window that the next message goes to, unless it answers another's.
     next_slot: usize,
 }
@@ -36,14 +40,19 @@ impl QueuePair {
             responder: Responder::new(remote.psn),
             region: Region::new(&local.slots),
             send_psn: local.psn,
+            icrc_in: IcrcMemo::default(),
+            icrc_out: IcrcMemo::default(),
             next_slot: 0,
+            name: name(remote.address, local.qpn),
             local,
             remote,
         }
     }
 
+    /// What the peer is called in [`Frame::peer`].
+    #[inline]
     pub(crate) fn name(&self) -> SocketAddr {
-        name(self.remote.address, self.local.qpn)
+        self.name
     }
 
     /// Takes in a packet for this queue pair, whose ICRC is right.
@@ -138,7 +147,7 @@ impl QueuePair {
         }
         let len = self.write(&mut buf[route.header_len()..], to, len);
         let sealed = host.seal(buf, route, len, false);
-        sign(&mut buf[..sealed.len], sealed);
+        self.sign(&mut buf[..sealed.len], sealed);
         Some(sealed)
     }
 
@@ -155,7 +164,7 @@ impl QueuePair {
         let len = self.write(&mut buf[datagram.payload.start..], to, len);
         let peer = SocketAddr::new(datagram.peer.ip(), UDP_PORT);
         let sealed = host.reply(buf, &Datagram { peer, ..datagram.clone() }, len, false);
-        sign(&mut buf[..sealed.len], sealed);
+        self.sign(&mut buf[..sealed.len], sealed);
         sealed
     }
 
@@ -169,6 +178,14 @@ impl QueuePair {
             (Reth::new(address, rkey, len as u32), slots.form.join(psn.get(), slot as u32))
         });
         Head { p_key: self.p_key, destination: self.remote.qpn, psn, write }.write(datagram, len)
+    }
+
+    /// Writes the ICRC at the end of a sealed frame.
+    #[inline]
+    fn sign(&mut self, frame: &mut [u8], sealed: Sealed) {
+        if let Some((packet, crc)) = frame[sealed.link_len..].split_last_chunk_mut::<{ Icrc::LEN }>() {
+            *crc = self.icrc_out.icrc(packet, sealed.ip_len).0;
+        }
     }
 
     #[inline]
@@ -187,12 +204,4 @@ impl QueuePair {
 /// What a peer is called in [`Frame::peer`].
 pub(crate) fn name(address: IpAddr, qpn: Qpn) -> SocketAddr {
     SocketAddr::new(address, qpn.get() as u16)
-}
-
-/// Writes the ICRC at the end of a sealed frame.
-#[inline]
-fn sign(frame: &mut [u8], sealed: Sealed) {
-    if let Some((packet, crc)) = frame[sealed.link_len..].split_last_chunk_mut::<{ Icrc::LEN }>() {
-        *crc = icrc(packet, sealed.ip_len).0;
-    }
 }

@@ -8,10 +8,11 @@ use crate::net::{Ipv4Header, Ipv6Header, UdpHeader};
 
 /// The CRC of the eight bytes of all ones that stand for a local route header.
 const AFTER_ROUTE_HEADER: u32 = !0xdebb_20e3;
-/// The longest IPv4 header; IPv6 packets have no extension headers here.
-const IP_MAX: usize = 60;
-/// The longest piece that needs masks.
-const MASKED_MAX: usize = IP_MAX + UdpHeader::LEN + Bth::LEN;
+/// From the start of the UDP header to the last byte that routers may change.
+const MASKED_TAIL: usize = UdpHeader::LEN + Bth::CONGESTION_AT + 1;
+/// The bytes of an IPv4 packet without options, and of an IPv6 packet, up to there.
+const MASKED_V4: usize = Ipv4Header::LEN + MASKED_TAIL;
+const MASKED_V6: usize = Ipv6Header::LEN + MASKED_TAIL;
 
 /// The bytes of an ICRC on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,31 +27,98 @@ impl Icrc {
 ///
 /// # Panics
 /// If `packet` is shorter than those headers, or `ip_len` is no IP header's.
-#[inline]
 pub fn icrc(packet: &[u8], ip_len: usize) -> Icrc {
-    let (head, rest) = packet.split_at(ip_len + UdpHeader::LEN + Bth::LEN);
-    let mut masked = [0; MASKED_MAX];
-    let masked = &mut masked[..head.len()];
-    masked.copy_from_slice(head);
-    let (ip, transport) = masked.split_at_mut(ip_len);
-    if ip[0] >> 4 == 4 {
-        // Class of service, hops, header checksum.
-        ip[1] = 0xff;
-        ip[8] = 0xff;
-        ip[10..12].fill(0xff);
-        debug_assert!(ip_len >= Ipv4Header::LEN);
-    } else {
-        // Class of service and flow label, hops.
-        ip[0] |= 0x0f;
-        ip[1..4].fill(0xff);
-        ip[7] = 0xff;
-        debug_assert_eq!(ip_len, Ipv6Header::LEN);
+    IcrcMemo::default().icrc(packet, ip_len)
+}
+
+/// Makes ICRCs of packets of one sender, quickly where a packet's first bytes are those of the one before, but for what
+/// routers may change: then their CRC is known.
+#[derive(Debug, Default)]
+pub struct IcrcMemo {
+    v4: Prefix<MASKED_V4>,
+    v6: Prefix<MASKED_V6>,
+}
+
+impl IcrcMemo {
+    /// As [`icrc`].
+    #[inline]
+    pub fn icrc(&mut self, packet: &[u8], ip_len: usize) -> Icrc {
+        let hasher = match (packet[0] >> 4, ip_len) {
+            (4, Ipv4Header::LEN) => self.v4.hasher(packet, &MASK_V4),
+            (4, _) => return with_options(packet, ip_len),
+            _ => self.v6.hasher(packet, &MASK_V6),
+        };
+        finish(hasher, &packet[ip_len + MASKED_TAIL..])
     }
-    // UDP's checksum.
-    transport[6..UdpHeader::LEN].fill(0xff);
-    transport[UdpHeader::LEN + Bth::CONGESTION_AT] = 0xff;
+}
+
+/// All that is masked of a packet, and its CRC.
+#[derive(Debug)]
+struct Prefix<const N: usize> {
+    masked: [u8; N],
+    hasher: Hasher,
+}
+
+impl<const N: usize> Default for Prefix<N> {
+    fn default() -> Self {
+        // No packet: its version is 0.
+        Self { masked: [0; N], hasher: Hasher::new() }
+    }
+}
+
+impl<const N: usize> Prefix<N> {
+    /// The CRC of the first bytes of `packet`.
+    #[inline]
+    fn hasher(&mut self, packet: &[u8], mask: &[u8; N]) -> Hasher {
+        let head = packet.first_chunk::<N>().expect("a packet with its headers");
+        let masked: [u8; N] = std::array::from_fn(|at| head[at] | mask[at]);
+        // Not `!=`, which calls the C library for so odd a number of bytes.
+        let differs = masked.iter().zip(&self.masked).fold(0, |differs, (new, old)| differs | (new ^ old));
+        if differs != 0 {
+            self.masked = masked;
+            self.hasher = Hasher::new_with_initial(AFTER_ROUTE_HEADER);
+            self.hasher.update(&masked);
+        }
+        self.hasher.clone()
+    }
+}
+
+/// Ones where a packet's bits may change on its way: class of service, hops and header checksum of IPv4.
+const MASK_V4: [u8; MASKED_V4] = mask(&[(1, 0xff), (8, 0xff), (10, 0xff), (11, 0xff)], Ipv4Header::LEN);
+/// Class of service, flow label and hops of IPv6.
+const MASK_V6: [u8; MASKED_V6] = mask(&[(0, 0x0f), (1, 0xff), (2, 0xff), (3, 0xff), (7, 0xff)], Ipv6Header::LEN);
+
+/// `ip`, and behind an IP header of `ip_len` bytes UDP's checksum and the byte of congestion bits.
+const fn mask<const N: usize>(ip: &[(usize, u8)], ip_len: usize) -> [u8; N] {
+    let mut mask = [0; N];
+    let mut at = 0;
+    while at < ip.len() {
+        mask[ip[at].0] = ip[at].1;
+        at += 1;
+    }
+    mask[ip_len + 6] = 0xff;
+    mask[ip_len + 7] = 0xff;
+    mask[ip_len + UdpHeader::LEN + Bth::CONGESTION_AT] = 0xff;
+    mask
+}
+
+/// The ICRC of an IPv4 packet with options, which nobody should send.
+#[cold]
+fn with_options(packet: &[u8], ip_len: usize) -> Icrc {
+    let (fixed, options) = packet[..ip_len].split_at(Ipv4Header::LEN);
     let mut hasher = Hasher::new_with_initial(AFTER_ROUTE_HEADER);
-    hasher.update(masked);
+    let (ip_mask, tail_mask) = MASK_V4.split_at(Ipv4Header::LEN);
+    for (bytes, mask) in [(fixed, ip_mask), (options, &[0; 40][..]), (&packet[ip_len..ip_len + MASKED_TAIL], tail_mask)]
+    {
+        for (byte, mask) in bytes.iter().zip(mask) {
+            hasher.update(&[byte | mask]);
+        }
+    }
+    finish(hasher, &packet[ip_len + MASKED_TAIL..])
+}
+
+#[inline]
+fn finish(mut hasher: Hasher, rest: &[u8]) -> Icrc {
     hasher.update(rest);
     Icrc(hasher.finalize().to_le_bytes())
 }
@@ -140,12 +208,16 @@ mod tests {
             }
             let mut packet = [&ip[..], &segment].concat();
             let masked: Vec<u8> = packet.iter().zip(&counts).map(|(byte, mask)| *byte | !*mask).collect();
-            let Icrc(before) = icrc(&packet, ip.len());
+            let mut memo = IcrcMemo::default();
+            let Icrc(before) = memo.icrc(&packet, ip.len());
             prop_assert_eq!(before, slow(&masked));
+            prop_assert_eq!(icrc(&packet, ip.len()).0, before);
             let bit = flip.index(8 * packet.len() - 8) + 8;
             packet[bit / 8] ^= 1 << (bit % 8);
             let matters = counts[bit / 8] & 1 << (bit % 8) != 0;
-            prop_assert_eq!(icrc(&packet, ip.len()).0 != before, matters);
+            // Also with the other packet's first bytes in mind.
+            prop_assert_eq!(memo.icrc(&packet, ip.len()).0 != before, matters);
+            prop_assert_eq!(icrc(&packet, ip.len()), memo.icrc(&packet, ip.len()));
         }
     }
 }

@@ -12,7 +12,7 @@ mod numbers;
 mod packet;
 
 pub use headers::{Bth, Reth};
-pub use icrc::{Icrc, icrc};
+pub use icrc::{Icrc, IcrcMemo, icrc};
 pub use numbers::{P_KEY_DEFAULT, PKey, Psn, Qpn};
 pub use packet::{HEADERS_MAX, Head, Malformed, Opcode, Packet};
 
