@@ -57,6 +57,9 @@ pub enum PortDriver {
     Dpdk,
     /// `RoCEv2` in software over a DPDK device: an FPGA that writes into slots, of a port that is reached by rendezvous
     Roce,
+    /// One-sided READs and WRITEs of a lease
+    #[value(skip)]
+    OneSided,
     /// Memory: the server is a second core of this process
     Loopback,
 }
@@ -163,6 +166,9 @@ pub struct LoadArgs {
     /// dpdk, roce: a neighbour that need not be asked for by ARP or NDP
     #[arg(long = "neighbour", value_name = "IP=MAC", value_parser = neighbour)]
     pub neighbours: Vec<(IpAddr, MacAddr)>,
+    /// verbs: the place of our address in the GID table of the device's port 1
+    #[arg(long, value_name = "INDEX", default_value_t = 1)]
+    pub gid_index: u8,
     /// roce: where the port's peers come, over TCP
     #[arg(long, value_name = "ADDR:PORT", required_if_eq("port", "roce"))]
     pub rendezvous: Option<SocketAddr>,

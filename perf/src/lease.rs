@@ -5,10 +5,12 @@ use std::{
     path::PathBuf,
     process::ExitCode,
     sync::Arc,
+    time::Instant,
 };
 
 use anyhow::{Context as _, bail};
 use berth_client::{Alloc, Client};
+use berth_identity::Identity;
 use berth_lease::{
     Entry, Generation, LeaseId, Region, RegionId, RegionKind, Regions, Rights, State, Storage, Table as Leases,
 };
@@ -17,15 +19,16 @@ use berth_port::Nanos;
 use berth_store::{Backing, Memory};
 use berth_tls::key_file;
 use berth_wire::fabric::{
-    EndpointKind, Perms,
+    BindKind, EndpointKind, Perms,
     data::two_sided::{Opcode, Request},
 };
 use clap::{Args, ValueEnum};
 use zerocopy::IntoBytes;
 
 use crate::{
-    args::LoadArgs,
+    args::{LoadArgs, PortDriver},
     mix::Script,
+    ports::Meet,
     report::json::Spoken,
     server::{Serve, Server},
     suite::{Chore, Job, Plan, case_name, measure},
@@ -58,9 +61,20 @@ pub struct LeaseArgs {
     /// The key file of whom the node leases to: it is enrolled, and has read, write and alloc by policy
     #[arg(long, value_name = "FILE", requires = "control")]
     pub identity: Option<PathBuf>,
+    /// How the lease is reached, by default by datagrams to where its bindings say; rdma: by one-sided READs and WRITEs
+    /// from --device
+    #[arg(long, value_enum, requires = "control", conflicts_with_all = ["peer", "port"])]
+    pub binding: Option<BindingArg>,
     /// Bytes of the lease that are used, from its first; they are overwritten
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 20, value_parser = clap::value_parser!(u64).range(1..))]
     pub len: u64,
+}
+
+/// Transports of their own that a lease is connected to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum BindingArg {
+    /// One-sided READs and WRITEs by RDMA
+    Rdma,
 }
 
 /// What is measured.
@@ -94,23 +108,47 @@ pub(crate) fn run(args: &LeaseArgs) -> anyhow::Result<ExitCode> {
     let identity = Arc::new(key_file::read(identity)?);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (client, grant) = runtime.block_on(async {
-        let client = Client::quic(identity, control, None).await?;
+        let client = Client::quic(identity.clone(), control, None).await?;
         let token = client.cap_request(Perms::READ | Perms::WRITE | Perms::ALLOC, TOKEN_SECS, 0, None).await?;
         let grant = client.lease_alloc(&token, &Alloc::memory(args.len, LEASE_SECS)).await?;
         Ok::<_, berth_client::Error>((client, grant))
     })?;
+    let mut meet: Option<Arc<Meet>> = None;
+    if args.binding == Some(BindingArg::Rdma) {
+        load.port = PortDriver::OneSided;
+        // A name for the report: the lease is bound to a queue pair, not to an address.
+        load.peer = Some(control);
+        meet = Some(bind(identity, control, grant.lease_id, BindKind::Rdma));
+    }
     let served = grant.endpoints.iter().find(|(kind, _)| *kind == EndpointKind::TwoSidedUdp);
     let peer = load.peer.or(served.map(|(_, addr)| *addr));
     load.peer =
         Some(peer.context("the node serves no two-sided messages; give it a port with service = \"lease-io\"")?);
     let result = job(args, load, Lease { key: grant.key, generation: grant.generation, len: args.len })
-        .and_then(|job| measure(&job));
+        .and_then(|job| measure(&Job { meet, ..job }));
     runtime.block_on(async {
         client.lease_free(grant.lease_id).await?;
         client.close().await;
         Ok::<_, berth_client::Error>(())
     })?;
     result
+}
+
+/// Binds a lease to what `own` describes, on the thread that has it.
+fn bind(identity: Arc<Identity>, control: SocketAddr, lease_id: u128, kind: BindKind) -> Arc<Meet> {
+    Arc::new(move |own| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let bound = runtime.block_on(async {
+            let client = Client::quic(identity.clone(), control, None).await?;
+            let token = client.cap_request(Perms::ALLOC, TOKEN_SECS, 0, None).await?;
+            let begun = Instant::now();
+            let bound = client.lease_bind(&token, lease_id, kind, own).await?;
+            eprintln!("LEASE_BIND took {:.1} us", begun.elapsed().as_secs_f64() * 1e6);
+            client.close().await;
+            Ok::<_, berth_client::Error>(bound)
+        })?;
+        Ok(bound)
+    })
 }
 
 /// How long the token is good for, in seconds: it is used at once.
@@ -144,7 +182,7 @@ fn job(args: &LeaseArgs, load: LoadArgs, lease: Lease) -> anyhow::Result<Job> {
         }
     }
     let spoken = Spoken { header: "two-sided".into(), ptp: "off", echo: false, shots: None };
-    Ok(Job { load, protocol: Protocol::TwoSided, spoken, plans, serve: serve(lease) })
+    Ok(Job { load, protocol: Protocol::TwoSided, spoken, plans, serve: serve(lease), meet: None })
 }
 
 #[derive(Debug, Clone, Copy)]

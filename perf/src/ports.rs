@@ -53,7 +53,13 @@ pub(crate) struct Opening<'a> {
     pub(crate) cpus: Cpus,
     /// Starts the server of a loopback.
     pub(crate) serve: &'a Serve,
+    /// Finds the server, given our own address, where a lease is bound.
+    #[cfg_attr(not(feature = "verbs"), expect(dead_code, reason = "what leases are bound by"))]
+    pub(crate) meet: Option<&'a Meet>,
 }
+
+/// Exchanges our own address for the server's.
+pub(crate) type Meet = dyn Fn(&[u8]) -> anyhow::Result<Vec<u8>> + Send + Sync;
 
 /// Ports are opened for frames of this many bytes at least: what a server's slot usually holds.
 pub(crate) const USUAL_FRAME: usize = 2048;
@@ -87,6 +93,7 @@ pub(crate) fn open(opening: &Opening<'_>, user: impl PortUser) -> anyhow::Result
         PortDriver::Udp => hand_over(opening, with_socket(opening, UdpPort::open)?, peer, user),
         PortDriver::Uring => hand_over(opening, with_socket(opening, UringSocket::bind)?.into_port()?, peer, user),
         PortDriver::Dpdk | PortDriver::Roce => dpdk(opening, user)?,
+        PortDriver::OneSided => one_sided(opening, user)?,
         PortDriver::Loopback => {
             let (ours, theirs) = Loopback::pair(LOOPBACK, LOOPBACK_DEPTH, max_frame);
             let cpu = cpus.other.context("a loopback needs two CPUs, one for its server")?;
@@ -120,6 +127,34 @@ pub(crate) fn hand_over<P: Port>(opening: &Opening<'_>, port: P, peer: SocketAdd
         Some(fault) => user.run(Fault::new(port, fault.spec, opening.clock.clone()), peer),
         None => user.run(port, peer),
     }
+}
+
+#[cfg(not(feature = "verbs"))]
+fn one_sided(_: &Opening<'_>, _: impl PortUser) -> anyhow::Result<()> {
+    anyhow::bail!("this program was built without RDMA; build it with --features verbs")
+}
+
+#[cfg(feature = "verbs")]
+fn one_sided(opening: &Opening<'_>, user: impl PortUser) -> anyhow::Result<()> {
+    use berth_client::RdmaBinding;
+    use berth_rdma_lease::{Local, OneSided, Peer};
+    use berth_wire::fabric::ClientTlv;
+
+    let device = opening.args.device.as_ref().context("--binding rdma needs --device")?;
+    let mut port = OneSided::open(device, 1, opening.args.gid_index, opening.longest)?;
+    let Peer { qp_num, gid, psn, mtu } = port.describe();
+    let mut own = Vec::new();
+    ClientTlv::RdmaPeer { qp_num, gid, psn, mtu }.write(&mut own);
+    let bound = RdmaBinding::parse(&opening.meet.context("no lease is bound")?(&own)?)?;
+    let RdmaBinding { rkey, remote_addr, qp_num, gid, port: number, psn } = bound;
+    let node = Local { qp_num, gid, port: number as u8, psn };
+    let begun = std::time::Instant::now();
+    port.connect(node, rkey, remote_addr)?;
+    port.read_byte()?;
+    eprintln!("connecting and the first read took {:.1} us", begun.elapsed().as_secs_f64() * 1e6);
+    let peer = port.peer();
+    hand_over(opening, port, peer, user);
+    Ok(())
 }
 
 #[cfg(not(feature = "dpdk"))]

@@ -31,7 +31,7 @@ use crate::{
     functions, lease,
     load::{Limit, Pacing},
     mix::{Mix, Script},
-    ports::{self, Cpus, Opening, PortUser},
+    ports::{self, Cpus, Meet, Opening, PortUser},
     report::{
         self, Report,
         case::Case,
@@ -68,6 +68,8 @@ pub(crate) struct Job {
     pub(crate) plans: Vec<Plan>,
     /// Starts the server of a loopback.
     pub(crate) serve: Arc<Serve>,
+    /// Finds the server, given our own address, where a lease is bound.
+    pub(crate) meet: Option<Arc<Meet>>,
 }
 
 /// One case to come.
@@ -153,12 +155,12 @@ fn rpc(args: &RpcArgs) -> anyhow::Result<Job> {
     let header = format!("{:?}", args.header).to_lowercase();
     let spoken = Spoken { header, ptp: args.stamp().name(), echo: args.echo, shots: args.shots.clone() };
     let (protocol, plans, serve) = (args.protocol(), plan(args)?, server::rpc(args));
-    Ok(Job { load: args.load.clone(), protocol, spoken, plans, serve })
+    Ok(Job { load: args.load.clone(), protocol, spoken, plans, serve, meet: None })
 }
 
 /// Runs every case and reports. Failure: an answer was wrong, or nothing was measured.
 pub(crate) fn measure(job: &Job) -> anyhow::Result<ExitCode> {
-    let Job { load: args, protocol, spoken, plans, serve } = job;
+    let Job { load: args, protocol, spoken, plans, serve, meet } = job;
     let environment = Environment::read();
     let cpus = Cpus::choose(args.cpu, args.bounce_cpu)?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -187,10 +189,11 @@ pub(crate) fn measure(job: &Job) -> anyhow::Result<ExitCode> {
     let steps = plans.iter().flat_map(|plan| &plan.scripts).flat_map(|script| &script.steps);
     let longest = steps.map(|step| step.longest_frame(protocol)).max().unwrap_or(0);
     let max_frame = longest.max(ports::USUAL_FRAME);
-    let (port_args, port_clock, serve) = (args.clone(), clock.clone(), Arc::clone(serve));
+    let (port_args, port_clock, serve, meet) = (args.clone(), clock.clone(), Arc::clone(serve), meet.clone());
     let thread = thread::Builder::new().name("client".into()).spawn(move || -> anyhow::Result<()> {
         pin_current_thread(cpus.client)?;
-        let opening = Opening { args: &port_args, max_frame, longest, clock: &port_clock, cpus, serve: &*serve };
+        let (serve, meet) = (&*serve, meet.as_deref());
+        let opening = Opening { args: &port_args, max_frame, longest, clock: &port_clock, cpus, serve, meet };
         ports::open(&opening, client)
     })?;
     if !matches!(event_rx.recv(), Ok(Event::Ready)) {
