@@ -20,6 +20,7 @@ pub fn this_host() -> Host {
     Host {
         cpus: Root::new(Path::new("/")).allowed_cpus(),
         dpdk: cfg!(feature = "dpdk"),
+        ofi: cfg!(feature = "ofi"),
         verbs: cfg!(feature = "verbs"),
         is_file: Path::is_file,
         read: |path| std::fs::read_to_string(path),
@@ -80,6 +81,7 @@ fn describe_port(port: &Port) -> String {
         Driver::Udp { bind } => format!("udp {bind}"),
         Driver::Uring { bind } => format!("uring {bind}"),
         Driver::Dpdk(dpdk) => format!("dpdk {} {}", dpdk.device, describe_transport(dpdk)),
+        Driver::Ofi(ofi) => format!("ofi {} rendezvous {}", ofi.provider, ofi.rendezvous),
         Driver::Loopback => "loopback".to_string(),
     };
     let cpus: Vec<_> = port.cpus.iter().map(ToString::to_string).collect();

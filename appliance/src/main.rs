@@ -83,6 +83,8 @@ struct TuneArgs {
 }
 
 fn main() -> ExitCode {
+    #[cfg(feature = "ofi")]
+    berth_ofi::reset_signals();
     execute(Cli::parse().command).unwrap_or_else(|e| {
         eprintln!("berth: {e:#}");
         ExitCode::FAILURE

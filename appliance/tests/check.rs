@@ -52,7 +52,10 @@ fn examples_are_valid_but_for_this_host() {
     for file in fs::read_dir(folder).unwrap() {
         let output = Command::new(env!("CARGO_BIN_EXE_berth")).arg("check").arg(file.unwrap().path()).output().unwrap();
         for line in String::from_utf8(output.stderr).unwrap().lines() {
-            assert!(line.contains("does not exist or is not allowed") || line.contains("built without DPDK"), "{line}");
+            let other_builds = ["built without DPDK", "built without libfabric"];
+            let fine =
+                line.contains("does not exist or is not allowed") || other_builds.iter().any(|b| line.contains(b));
+            assert!(fine, "{line}");
         }
     }
 }
@@ -362,6 +365,37 @@ fn a_decoding_server_has_one_place() {
     let wanted = "berth.toml:14:11: function[1].handler: port \"a\" runs it elsewhere than \"enqueue_syndromes\", without \
                   its sessions; give both the same dispatch";
     assert_eq!(mistakes(&format!("{PORT}{functions}")), [wanted]);
+}
+
+#[test]
+fn keys_of_libfabric_ports() {
+    let port = "[[port]]\nname = \"a\"\ndriver = \"ofi\"\ncpus = [0, 1]\nbind = \"here\"\nmax_peers = 0\nmtu = 1500\n";
+    let mut wanted = vec![
+        "berth.toml:1:1: port[0].provider: is missing; write provider = \"tcp\", or another one that `berth doctor` lists \
+         with FI_EP_RDM",
+        "berth.toml:1:1: port[0].rendezvous: is missing; write rendezvous = \"127.0.0.1:0\"",
+        "berth.toml:4:1: port[0].cpus: means nothing here; a libfabric port has one endpoint; give it one `cpu`, and other CPUs \
+         ports of their own",
+        "berth.toml:5:8: port[0].bind: \"here\" is not an address; write one like \"127.0.0.1:4700\" or \"[::1]:4700\"",
+        "berth.toml:6:13: port[0].max_peers: is 0; an integer from 1 to 4096 is wanted",
+        "berth.toml:7:1: port[0].mtu: means nothing here; only driver = \"dpdk\" has it",
+    ];
+    if !cfg!(feature = "ofi") {
+        wanted.insert(
+            2,
+            "berth.toml:3:10: port[0].driver: this berth was built without libfabric; build it with `cargo build --release \
+             --features ofi`",
+        );
+    }
+    assert_eq!(mistakes(port), wanted);
+    let elsewhere = mistakes(&format!("{PORT}rendezvous = \"127.0.0.1:0\"\n"));
+    assert_eq!(
+        elsewhere,
+        [
+            "berth.toml:6:1: port[0].rendezvous: means nothing here; only transport = \"roce\" and driver = \"ofi\" have \
+                it"
+        ]
+    );
 }
 
 #[test]

@@ -50,6 +50,7 @@ fn parse() -> config::Config {
     let host = config::Host {
         cpus: (0..4).collect(),
         dpdk: false,
+        ofi: false,
         verbs: false,
         is_file: Path::is_file,
         read: |path| fs::read_to_string(path),

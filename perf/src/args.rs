@@ -57,9 +57,8 @@ pub enum PortDriver {
     Dpdk,
     /// `RoCEv2` in software over a DPDK device: an FPGA that writes into slots, of a port that is reached by rendezvous
     Roce,
-    /// One-sided READs and WRITEs of a lease
-    #[value(skip)]
-    OneSided,
+    /// An endpoint of libfabric
+    Ofi,
     /// Memory: the server is a second core of this process
     Loopback,
 }
@@ -154,7 +153,7 @@ pub struct LoadArgs {
     /// The server's address, where it is not the usual one on this host
     #[arg(long, value_name = "ADDR:PORT")]
     pub peer: Option<SocketAddr>,
-    /// udp, uring: the address to send from; by default any address and a port that the kernel chooses
+    /// udp, uring, ofi: the address to send from; by default any address and a port that the kernel chooses
     #[arg(long, value_name = "ADDR:PORT")]
     pub bind: Option<SocketAddr>,
     /// dpdk, roce: a PCI address or a software device with its arguments, as `net_memif0,role=client,socket=/run/m.sock`
@@ -166,10 +165,7 @@ pub struct LoadArgs {
     /// dpdk, roce: a neighbour that need not be asked for by ARP or NDP
     #[arg(long = "neighbour", value_name = "IP=MAC", value_parser = neighbour)]
     pub neighbours: Vec<(IpAddr, MacAddr)>,
-    /// verbs: the place of our address in the GID table of the device's port 1
-    #[arg(long, value_name = "INDEX", default_value_t = 1)]
-    pub gid_index: u8,
-    /// roce: where the port's peers come, over TCP
+    /// roce, ofi: where the port's peers come, over TCP
     #[arg(long, value_name = "ADDR:PORT", required_if_eq("port", "roce"))]
     pub rendezvous: Option<SocketAddr>,
     /// roce: what is spoken there
@@ -190,6 +186,15 @@ pub struct LoadArgs {
     /// roce: how requests are written
     #[arg(long, value_enum, default_value = "plain")]
     pub style: Style,
+    /// ofi: the libfabric provider, that of the server
+    #[arg(long, value_name = "NAME", required_if_eq("port", "ofi"))]
+    pub provider: Option<String>,
+    /// ofi: the fabric's name, where the provider has several
+    #[arg(long, value_name = "NAME")]
+    pub fabric: Option<String>,
+    /// ofi: the domain's name, where the fabric has several
+    #[arg(long, value_name = "NAME")]
+    pub domain: Option<String>,
     /// Faults to inject between the emulator and its port, both ways or after `rx.` or `tx.` one way:
     /// drop, corrupt, duplicate, reorder, delay (probabilities), delay_us=SHORTEST-LONGEST, seed
     #[arg(long, value_name = "FAULT=P,..")]

@@ -5,7 +5,6 @@ use std::{
     path::PathBuf,
     process::ExitCode,
     sync::Arc,
-    time::Instant,
 };
 
 use anyhow::{Context as _, bail};
@@ -19,7 +18,7 @@ use berth_port::Nanos;
 use berth_store::{Backing, Memory};
 use berth_tls::key_file;
 use berth_wire::fabric::{
-    BindKind, EndpointKind, Perms,
+    BindKind, BindingTlv, EndpointKind, Perms, Tlvs, Wire as _,
     data::two_sided::{Opcode, Request},
 };
 use clap::{Args, ValueEnum};
@@ -61,9 +60,9 @@ pub struct LeaseArgs {
     /// The key file of whom the node leases to: it is enrolled, and has read, write and alloc by policy
     #[arg(long, value_name = "FILE", requires = "control")]
     pub identity: Option<PathBuf>,
-    /// How the lease is reached, by default by datagrams to where its bindings say; rdma: by one-sided READs and WRITEs
-    /// from --device
-    #[arg(long, value_enum, requires = "control", conflicts_with_all = ["peer", "port"])]
+    /// How the lease is reached, by default by datagrams to where its bindings say; ofi: the node is told of our endpoint by
+    /// `LEASE_BIND`, and --port is ofi
+    #[arg(long, value_enum, requires = "control", requires = "provider", conflicts_with_all = ["peer", "port", "rendezvous"])]
     pub binding: Option<BindingArg>,
     /// Bytes of the lease that are used, from its first; they are overwritten
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 20, value_parser = clap::value_parser!(u64).range(1..))]
@@ -73,8 +72,8 @@ pub struct LeaseArgs {
 /// Transports of their own that a lease is connected to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum BindingArg {
-    /// One-sided READs and WRITEs by RDMA
-    Rdma,
+    /// Two-sided messages between libfabric endpoints
+    Ofi,
 }
 
 /// What is measured.
@@ -113,13 +112,14 @@ pub(crate) fn run(args: &LeaseArgs) -> anyhow::Result<ExitCode> {
         let grant = client.lease_alloc(&token, &Alloc::memory(args.len, LEASE_SECS)).await?;
         Ok::<_, berth_client::Error>((client, grant))
     })?;
-    let mut meet: Option<Arc<Meet>> = None;
-    if args.binding == Some(BindingArg::Rdma) {
-        load.port = PortDriver::OneSided;
-        // A name for the report: the lease is bound to a queue pair, not to an address.
+    let mut meet = None;
+    if args.binding == Some(BindingArg::Ofi) {
+        load.port = PortDriver::Ofi;
+        // A name for the answers' sender: the lease is bound to an endpoint, not to an address.
         load.peer = Some(control);
-        meet = Some(bind(identity, control, grant.lease_id, BindKind::Rdma));
+        meet = Some(bind_ofi(identity, control, grant.lease_id));
     }
+    load.peer = load.peer.or(load.rendezvous);
     let served = grant.endpoints.iter().find(|(kind, _)| *kind == EndpointKind::TwoSidedUdp);
     let peer = load.peer.or(served.map(|(_, addr)| *addr));
     load.peer =
@@ -134,20 +134,25 @@ pub(crate) fn run(args: &LeaseArgs) -> anyhow::Result<ExitCode> {
     result
 }
 
-/// Binds a lease to what `own` describes, on the thread that has it.
-fn bind(identity: Arc<Identity>, control: SocketAddr, lease_id: u128, kind: BindKind) -> Arc<Meet> {
+/// Binds a lease to a libfabric endpoint, on the thread that has it.
+fn bind_ofi(identity: Arc<Identity>, control: SocketAddr, lease_id: u128) -> Arc<Meet> {
     Arc::new(move |own| {
+        let mut peer = Vec::new();
+        BindingTlv::OfiAddr(own).write(&mut peer);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let bound = runtime.block_on(async {
             let client = Client::quic(identity.clone(), control, None).await?;
             let token = client.cap_request(Perms::ALLOC, TOKEN_SECS, 0, None).await?;
-            let begun = Instant::now();
-            let bound = client.lease_bind(&token, lease_id, kind, own).await?;
-            eprintln!("LEASE_BIND took {:.1} us", begun.elapsed().as_secs_f64() * 1e6);
+            let bound = client.lease_bind(&token, lease_id, BindKind::Ofi, &peer).await?;
             client.close().await;
             Ok::<_, berth_client::Error>(bound)
         })?;
-        Ok(bound)
+        let facts = Tlvs::parse(&bound)?;
+        let address = facts.iter().find_map(|tlv| match BindingTlv::read(tlv) {
+            Ok(Some(BindingTlv::OfiAddr(address))) => Some(address.to_vec()),
+            _ => None,
+        });
+        address.context("the node's answer names no libfabric endpoint")
     })
 }
 

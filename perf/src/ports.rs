@@ -53,12 +53,11 @@ pub(crate) struct Opening<'a> {
     pub(crate) cpus: Cpus,
     /// Starts the server of a loopback.
     pub(crate) serve: &'a Serve,
-    /// Finds the server, given our own address, where a lease is bound.
-    #[cfg_attr(not(feature = "verbs"), expect(dead_code, reason = "what leases are bound by"))]
+    /// Finds the server's libfabric endpoint, given our own; without it the server's rendezvous does.
     pub(crate) meet: Option<&'a Meet>,
 }
 
-/// Exchanges our own address for the server's.
+/// Exchanges the address of our libfabric endpoint for the server's.
 pub(crate) type Meet = dyn Fn(&[u8]) -> anyhow::Result<Vec<u8>> + Send + Sync;
 
 /// Ports are opened for frames of this many bytes at least: what a server's slot usually holds.
@@ -80,7 +79,7 @@ const LOOPBACK: [SocketAddr; 2] = [
 pub(crate) fn peer(args: &LoadArgs) -> SocketAddr {
     match args.port {
         PortDriver::Loopback => LOOPBACK[1],
-        PortDriver::Roce => args.rendezvous.unwrap_or(args.peer()),
+        PortDriver::Roce | PortDriver::Ofi => args.rendezvous.unwrap_or(args.peer()),
         _ => args.peer(),
     }
 }
@@ -93,7 +92,7 @@ pub(crate) fn open(opening: &Opening<'_>, user: impl PortUser) -> anyhow::Result
         PortDriver::Udp => hand_over(opening, with_socket(opening, UdpPort::open)?, peer, user),
         PortDriver::Uring => hand_over(opening, with_socket(opening, UringSocket::bind)?.into_port()?, peer, user),
         PortDriver::Dpdk | PortDriver::Roce => dpdk(opening, user)?,
-        PortDriver::OneSided => one_sided(opening, user)?,
+        PortDriver::Ofi => ofi(opening, user)?,
         PortDriver::Loopback => {
             let (ours, theirs) = Loopback::pair(LOOPBACK, LOOPBACK_DEPTH, max_frame);
             let cpu = cpus.other.context("a loopback needs two CPUs, one for its server")?;
@@ -129,31 +128,25 @@ pub(crate) fn hand_over<P: Port>(opening: &Opening<'_>, port: P, peer: SocketAdd
     }
 }
 
-#[cfg(not(feature = "verbs"))]
-fn one_sided(_: &Opening<'_>, _: impl PortUser) -> anyhow::Result<()> {
-    anyhow::bail!("this program was built without RDMA; build it with --features verbs")
+#[cfg(not(feature = "ofi"))]
+fn ofi(_: &Opening<'_>, _: impl PortUser) -> anyhow::Result<()> {
+    anyhow::bail!("this program was built without libfabric; build it with --features ofi")
 }
 
-#[cfg(feature = "verbs")]
-fn one_sided(opening: &Opening<'_>, user: impl PortUser) -> anyhow::Result<()> {
-    use berth_client::RdmaBinding;
-    use berth_rdma_lease::{Local, OneSided, Peer};
-    use berth_wire::fabric::ClientTlv;
+#[cfg(feature = "ofi")]
+fn ofi(opening: &Opening<'_>, user: impl PortUser) -> anyhow::Result<()> {
+    use berth_ofi::{OfiPort, Place};
 
-    let device = opening.args.device.as_ref().context("--binding rdma needs --device")?;
-    let mut port = OneSided::open(device, 1, opening.args.gid_index, opening.longest)?;
-    let Peer { qp_num, gid, psn, mtu } = port.describe();
-    let mut own = Vec::new();
-    ClientTlv::RdmaPeer { qp_num, gid, psn, mtu }.write(&mut own);
-    let bound = RdmaBinding::parse(&opening.meet.context("no lease is bound")?(&own)?)?;
-    let RdmaBinding { rkey, remote_addr, qp_num, gid, port: number, psn } = bound;
-    let node = Local { qp_num, gid, port: number as u8, psn };
-    let begun = std::time::Instant::now();
-    port.connect(node, rkey, remote_addr)?;
-    port.read_byte()?;
-    eprintln!("connecting and the first read took {:.1} us", begun.elapsed().as_secs_f64() * 1e6);
-    let peer = port.peer();
-    hand_over(opening, port, peer, user);
+    let LoadArgs { provider, fabric, domain, bind, .. } = opening.args;
+    let provider = provider.clone().context("--port ofi needs --provider")?;
+    let place = Place { provider, fabric: fabric.clone(), domain: domain.clone(), bind: *bind };
+    let (server, max_frame) = (peer(opening.args), opening.max_frame);
+    let port = match (opening.meet, opening.args.rendezvous) {
+        (Some(meet), _) => OfiPort::join(&place, max_frame, server, meet)?,
+        (None, Some(rendezvous)) => OfiPort::connect(&place, max_frame, rendezvous)?,
+        (None, None) => anyhow::bail!("--port ofi needs --rendezvous"),
+    };
+    hand_over(opening, port, server, user);
     Ok(())
 }
 

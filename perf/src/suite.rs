@@ -68,7 +68,7 @@ pub(crate) struct Job {
     pub(crate) plans: Vec<Plan>,
     /// Starts the server of a loopback.
     pub(crate) serve: Arc<Serve>,
-    /// Finds the server, given our own address, where a lease is bound.
+    /// Finds the server's libfabric endpoint, where its rendezvous is not asked.
     pub(crate) meet: Option<Arc<Meet>>,
 }
 

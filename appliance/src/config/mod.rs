@@ -26,7 +26,7 @@ pub use binding::{Binding, Rdma, Windows};
 pub use decoder::Decoder;
 pub use fabric::{Control, Dataplane, Node, Policy};
 pub use function::{Function, Handler, type_word};
-pub use port::{Dpdk, Driver, Fault, Pcap, Port, Rpc, Service, Transport};
+pub use port::{Dpdk, Driver, Fault, Ofi, Pcap, Port, Rpc, Service, Transport};
 pub use region::{Backing, Kind, Region};
 pub use roce::{Peer, Rendezvous, Roce};
 pub use tune::{Nic, Tune};
@@ -97,6 +97,8 @@ pub struct Host {
     pub cpus: Vec<usize>,
     /// Whether this binary was built with DPDK.
     pub dpdk: bool,
+    /// Whether this binary was built with libfabric.
+    pub ofi: bool,
     /// Whether this binary was built with RDMA.
     pub verbs: bool,
     /// Whether there is a file at a path.

@@ -78,6 +78,8 @@ pub enum Driver {
     },
     /// A DPDK device.
     Dpdk(Dpdk),
+    /// An endpoint of libfabric.
+    Ofi(Ofi),
     /// Memory, within this process.
     Loopback,
 }
@@ -110,10 +112,27 @@ pub enum Transport {
     Roce(Roce),
 }
 
+/// The keys of `driver = "ofi"`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ofi {
+    /// The libfabric provider.
+    pub provider: String,
+    /// The fabric's name, where the provider has several.
+    pub fabric: Option<String>,
+    /// The domain's name, where the fabric has several.
+    pub domain: Option<String>,
+    /// The address of the endpoint, where the provider has IP addresses; port 0 takes a free one.
+    pub bind: Option<SocketAddr>,
+    /// Where peers come to be let in, over TCP; port 0 takes a free one.
+    pub rendezvous: SocketAddr,
+    /// Peers at a time.
+    pub max_peers: usize,
+}
+
 impl Driver {
     /// Whether its datagrams are frames, as they are to everybody who speaks UDP.
     pub fn speaks_udp(&self) -> bool {
-        !matches!(self, Self::Dpdk(Dpdk { transport: Transport::Roce(_), .. }))
+        !matches!(self, Self::Dpdk(Dpdk { transport: Transport::Roce(_), .. }) | Self::Ofi(_))
     }
 
     /// The word in the configuration and in the ready line.
@@ -122,6 +141,7 @@ impl Driver {
             Self::Udp { .. } => "udp",
             Self::Uring { .. } => "uring",
             Self::Dpdk(_) => "dpdk",
+            Self::Ofi(_) => "ofi",
             Self::Loopback => "loopback",
         }
     }
@@ -205,6 +225,12 @@ pub(super) fn read_all(
         {
             t.refuse(&["cpus"], "a connection's packets all come to one queue; give transport = \"roce\" one `cpu`");
         }
+        if matches!(driver, Some(Driver::Ofi(_))) && cpus.len() > 1 {
+            t.refuse(
+                &["cpus"],
+                "a libfabric port has one endpoint; give it one `cpu`, and other CPUs ports of their own",
+            );
+        }
         let idle = t.choice("idle", &[("spin", Idle::Spin), ("adaptive", Idle::Adaptive), ("wait", Idle::Wait)]);
         let at = idle.as_ref().map_or_else(|| t.span(), |at| at.span.clone());
         let idle = idle.map_or(Idle::Spin, |at| at.value);
@@ -250,14 +276,22 @@ fn driver(t: &mut Table<'_, '_>, label: &str, binds: &mut Binds, host: &Host) ->
         Udp,
         Uring,
         Dpdk,
+        Ofi,
         Loopback,
     }
     const BIND: &[&str] = &["bind"];
     const DPDK: &[&str] = &["device", "address", "udp_port", "vlan", "mtu", "neighbours", "transport"];
+    const OFI: &[&str] = &["provider", "fabric", "domain", "max_peers"];
 
-    let words = [("udp", Kind::Udp), ("uring", Kind::Uring), ("dpdk", Kind::Dpdk), ("loopback", Kind::Loopback)];
+    let words = [
+        ("udp", Kind::Udp),
+        ("uring", Kind::Uring),
+        ("dpdk", Kind::Dpdk),
+        ("ofi", Kind::Ofi),
+        ("loopback", Kind::Loopback),
+    ];
     let kind = t.choice("driver", &words);
-    let kind = t.require("driver", kind, "driver = \"udp\", \"uring\", \"dpdk\" or \"loopback\"");
+    let kind = t.require("driver", kind, "driver = \"udp\", \"uring\", \"dpdk\", \"ofi\" or \"loopback\"");
     let bind = t.text("bind");
     let device = t.text("device").map(|at| at.map(str::to_string));
     let addresses = t.texts("address");
@@ -266,13 +300,20 @@ fn driver(t: &mut Table<'_, '_>, label: &str, binds: &mut Binds, host: &Host) ->
     let vlan = t.integer("vlan", 1..=4094);
     let mtu = t.integer("mtu", 1280..=65535).map_or(1500, |at| at.value as u16);
     let neighbours = t.texts("neighbours");
-    let transport = if transport.is_some_and(|at| at.value) {
-        Some(roce(t, mtu).map(Transport::Roce))
-    } else {
-        t.refuse(roce::KEYS, "only transport = \"roce\" has it");
-        None
-    };
+    let [provider, fabric, domain] =
+        ["provider", "fabric", "domain"].map(|key| t.text(key).map(|at| at.value.to_string()));
+    let max_peers = t.integer("max_peers", 1..=4096).map_or(64, |at| at.value as usize);
+    let transport = transport.is_some_and(|at| at.value).then(|| roce(t, mtu).map(Transport::Roce));
     let kind = kind?;
+    if kind.value == Kind::Ofi {
+        t.refuse(roce::ALONE, "only transport = \"roce\" has it");
+    } else {
+        t.refuse(OFI, "only driver = \"ofi\" has it");
+        if transport.is_none() {
+            t.refuse(roce::ALONE, "only transport = \"roce\" has it");
+            t.refuse(&["rendezvous"], "only transport = \"roce\" and driver = \"ofi\" have it");
+        }
+    }
     match kind.value {
         Kind::Udp | Kind::Uring => {
             t.refuse(DPDK, "only driver = \"dpdk\" has it, kernel sockets have `bind`");
@@ -311,6 +352,25 @@ fn driver(t: &mut Table<'_, '_>, label: &str, binds: &mut Binds, host: &Host) ->
                 neighbours,
                 transport: transport.unwrap_or(Some(Transport::Udp))?,
             }))
+        }
+        Kind::Ofi => {
+            t.refuse(DPDK, "only driver = \"dpdk\" has it");
+            if !host.ofi {
+                let message =
+                    "this berth was built without libfabric; build it with `cargo build --release --features ofi`";
+                t.sink().wrong(&kind, message);
+            }
+            let wanted = "provider = \"tcp\", or another one that `berth doctor` lists with FI_EP_RDM";
+            let provider = t.require("provider", provider, wanted);
+            let rendezvous = t.text("rendezvous");
+            let rendezvous = t.require("rendezvous", rendezvous, "rendezvous = \"127.0.0.1:0\"");
+            let bind = match bind {
+                Some(at) => Some(address(t, &at)?),
+                None => None,
+            };
+            let at = rendezvous?;
+            let rendezvous = address(t, &at)?;
+            Some(Driver::Ofi(Ofi { provider: provider?, fabric, domain, bind, rendezvous, max_peers }))
         }
         Kind::Loopback => {
             t.refuse(BIND, "a loopback port is reached within the process only");

@@ -42,8 +42,8 @@ pub struct Peer {
     pub psn: Psn,
 }
 
-/// The UDP port that the keys below `[[port]]` belong to.
-pub(super) const KEYS: &[&str] = &["rendezvous", "rendezvous_form", "roce", "peer"];
+/// The keys below `[[port]]` that belong to this transport alone.
+pub(super) const ALONE: &[&str] = &["rendezvous_form", "roce", "peer"];
 
 /// Reads the keys of a port with this transport, whose IP packets are at most `mtu` bytes long.
 pub(super) fn roce(t: &mut Table<'_, '_>, mtu: u16) -> Option<Roce> {

@@ -7,6 +7,7 @@ mod cpu;
 mod kernel;
 mod memory;
 mod nic;
+mod ofi;
 mod pci;
 mod time;
 
@@ -72,6 +73,7 @@ pub fn examine(root: &Path) -> Vec<Finding> {
     kernel::examine(&root, live, &mut findings);
     nic::examine(&root, &mut findings);
     pci::examine(&root, &mut findings);
+    ofi::examine(live, &mut findings);
     findings.0
 }
 

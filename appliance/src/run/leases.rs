@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use berth_control::{Control, Listen, Settings};
-use berth_fabric::{Config as NodeConfig, Policy, Rule, resource_id};
+use berth_fabric::{Binding, Config as NodeConfig, Policy, Rule, resource_id};
 use berth_host::{HugePage, TscClock};
 use berth_identity::NodeId;
 use berth_lease::{GRANULE, Region, RegionKind, Regions, Storage};
@@ -20,8 +20,13 @@ use berth_wire::fabric::ResourceType;
 
 use crate::config::{self, Backing, Config, Kind};
 
-/// Recovers the node and binds its sockets; `None` without `[control]`.
-pub(super) fn open(config: &Config, clock: &TscClock) -> anyhow::Result<Option<Control>> {
+/// Recovers the node and binds its sockets; `None` without `[control]`. Leases can be connected to
+/// `bindings`, those of ports, and to those that the configuration lists.
+pub(super) fn open(
+    config: &Config,
+    clock: &TscClock,
+    bindings: Vec<Box<dyn Binding>>,
+) -> anyhow::Result<Option<Control>> {
     let Some(control) = &config.control else { return Ok(None) };
     let node = &config.node;
     let made = DirBuilder::new().recursive(true).mode(0o700).create(&node.state_dir);
@@ -33,9 +38,9 @@ pub(super) fn open(config: &Config, clock: &TscClock) -> anyhow::Result<Option<C
     });
     let (regions, memory): (Vec<_>, Vec<_>) = regions.collect::<anyhow::Result<Vec<_>>>()?.into_iter().unzip();
     #[cfg(feature = "verbs")]
-    let bindings = super::rdma::bindings(&config.bindings, &memory)?;
+    let bindings = bindings.into_iter().chain(super::rdma::bindings(&config.bindings, &memory)?).collect();
     #[cfg(not(feature = "verbs"))]
-    let (bindings, _) = (Vec::new(), memory);
+    let _ = memory;
     let regions = Regions::new(regions);
     let policy = policy(&control.policies, &config.regions, identity.id());
     let config::Dataplane { fbmt, fbbt, fbmu } = config.dataplane;

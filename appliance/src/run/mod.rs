@@ -20,6 +20,8 @@ mod dpdk;
 mod lcore;
 mod leases;
 mod notify;
+#[cfg(feature = "ofi")]
+mod ofi;
 mod plan;
 mod pulse;
 mod queue;
@@ -141,7 +143,7 @@ pub fn run(config: Config) -> anyhow::Result<()> {
     let _awake = config.tune.cpu_dma_latency_us.and_then(hold_latency);
     let plan = plan::plan(&config)?;
     let clock = TscClock::calibrate(Duration::from_millis(50));
-    let control = leases::open(&config, &clock)?;
+    let control = leases::open(&config, &clock, plan.bindings(&config))?;
     let leased = |control: &Control| Leased { table: control.table().clone(), regions: control.regions().clone() };
     let shared = Shared {
         config: Arc::new(config),

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use anyhow::Context as _;
 use berth_engine::Idle;
+use berth_fabric::Binding;
 use berth_ring::{Geometry, HeapRegion, Producer, Ring};
 
 use super::{
     queue::{Facts, Queue, Source},
     worker,
 };
-use crate::config::{Config, Port};
+use crate::config::{Config, Port, Service};
 
 /// What an lcore thread needs to start.
 pub(super) struct LcorePlan {
@@ -41,6 +42,18 @@ pub(super) fn plan(config: &Config) -> anyhow::Result<Plan> {
         }
     }
     Ok(Plan { lcores: lcores.into_values().collect(), workers: workers.into_values().collect(), facts: all_facts })
+}
+
+impl Plan {
+    /// What connects leases to ports that serve them: one of each kind, that of the first such port.
+    pub(super) fn bindings(&self, config: &Config) -> Vec<Box<dyn Binding>> {
+        let queues = self.lcores.iter().flat_map(|lcore| &lcore.queues);
+        let serving = queues.filter(|queue| config.ports[queue.port].service == Service::LeaseIo);
+        let mut bindings: Vec<_> = serving.filter_map(|queue| Some((queue.port, queue.source.binding()?))).collect();
+        bindings.sort_by_key(|(port, binding)| (binding.kind().code(), *port));
+        bindings.dedup_by_key(|(_, binding)| binding.kind());
+        bindings.into_iter().map(|(_, binding)| binding).collect()
+    }
 }
 
 /// The ring from one queue to a worker, which the queues of a port share in turn; the eagerest port sets how it idles.

@@ -7,6 +7,7 @@ use std::{
 
 use anyhow::Context as _;
 use berth_engine::{Lane, Lcore, Recorder};
+use berth_fabric::Binding;
 use berth_host::{BindError, UdpConfig, UdpSocket};
 use berth_port::{BURST, Fault, FaultSpec, Faults, Loopback, Pcap, Port};
 use berth_ring::Producer;
@@ -43,6 +44,8 @@ pub(super) enum Source {
     Dpdk(Box<berth_dpdk::DpdkPort>),
     #[cfg(feature = "dpdk")]
     Roce(Box<super::roce::RocePort>),
+    #[cfg(feature = "ofi")]
+    Ofi(Box<super::ofi::Endpoint>),
     Loopback,
 }
 
@@ -72,11 +75,28 @@ impl Source {
                 let Runtime { .. } = runtime;
                 anyhow::bail!("this berth was built without DPDK")
             }
+            #[cfg(feature = "ofi")]
+            Driver::Ofi(ofi) => {
+                let endpoint = super::ofi::Endpoint::new(ofi)?;
+                let facts = Facts::from_iter([("rendezvous".into(), endpoint.rendezvous().to_string().into())]);
+                return Ok((vec![Self::Ofi(Box::new(endpoint))], facts));
+            }
+            #[cfg(not(feature = "ofi"))]
+            Driver::Ofi(_) => anyhow::bail!("this berth was built without libfabric"),
         };
         // Several sockets share one address, which is settled here: a port number that the kernel is to choose is
         // chosen, and one that another program holds is refused, which the kernel would not do for the same user.
         let bind = if port.cpus.len() > 1 { UdpSocket::bind(&UdpConfig::new(bind))?.local_addr() } else { bind };
         Ok((port.cpus.iter().map(|_| source(bind)).collect(), Facts::new()))
+    }
+
+    /// What connects leases to this queue's peers, where the driver has it.
+    pub(super) fn binding(&self) -> Option<Box<dyn Binding>> {
+        match self {
+            #[cfg(feature = "ofi")]
+            Self::Ofi(endpoint) => Some(Box::new(endpoint.binding())),
+            _ => None,
+        }
     }
 }
 
@@ -98,6 +118,10 @@ impl Queue {
             Source::Dpdk(port) => layers.add(lcore, shared, *port),
             #[cfg(feature = "dpdk")]
             Source::Roce(port) => layers.add(lcore, shared, *port),
+            #[cfg(feature = "ofi")]
+            Source::Ofi(endpoint) => {
+                endpoint.open(config.max_frame()).map_err(Into::into).and_then(|port| layers.add(lcore, shared, port))
+            }
             Source::Loopback => layers.add(lcore, shared, loopback(config, number)),
         };
         result.with_context(|| format!("port {}", config.name))

@@ -1,13 +1,15 @@
 //! The two ways in: the rendezvous, and LEASE_BIND.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     net::{IpAddr, Ipv4Addr, SocketAddr},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use berth_fabric::{Binding, BoundLease, Preparation, TeardownFailed};
 use berth_lease::LeaseId;
+use berth_port::Nanos;
 use berth_rendezvous::{Acceptor, Answer, Offer, PeerId};
 use berth_wire::{
     fabric::{BindKind, BindingTlv, Status, Tlvs},
@@ -46,13 +48,20 @@ impl Acceptor for OfiAcceptor {
     }
 }
 
-/// Lets in the clients of leases, for as long as they hold them. What they may do is decided by the lease table, message by
-/// message, as on every port of two-sided messages: disconnecting a lease is not what protects its bytes.
+/// Lets in the clients of leases. What they may do is decided by the lease table, message by message, as on every port of
+/// two-sided messages: disconnecting a lease is not what protects its bytes. So the client of a lease that has ended is
+/// still heard, and told what became of it, for as long as the table remembers a revocation or until its place is needed.
 #[derive(Debug)]
 pub struct OfiBinding {
     peers: Peers,
     bound: HashMap<LeaseId, Arc<Mutex<Coming>>>,
+    /// Clients whose leases have ended, and when, oldest first.
+    ended: VecDeque<(Nanos, Arc<Mutex<Coming>>)>,
+    now: Nanos,
 }
+
+/// How long the client of a lease that has ended is heard.
+const REMEMBERED: Duration = Duration::from_mins(5);
 
 /// A client, from LEASE_BIND on. Dropped with the last of the two who hold it, the binding and the preparation.
 #[derive(Debug)]
@@ -67,7 +76,7 @@ enum Coming {
 impl OfiBinding {
     /// For the port of these peers, whose service answers two-sided messages.
     pub fn new(peers: Peers) -> Self {
-        Self { peers, bound: HashMap::new() }
+        Self { peers, bound: HashMap::new(), ended: VecDeque::new(), now: Nanos(0) }
     }
 }
 
@@ -82,14 +91,17 @@ impl Binding for OfiBinding {
         }
     }
 
-    fn prepare(&mut self, lease: LeaseId, client: Tlvs<'_>) -> Result<Option<Preparation>, Status> {
+    fn prepare(&mut self, lease: &BoundLease, client: Tlvs<'_>) -> Result<Option<Preparation>, Status> {
         let address = client.iter().find_map(|tlv| match BindingTlv::read(tlv) {
             Ok(Some(BindingTlv::OfiAddr(address))) => Some(address.to_vec()),
             _ => None,
         });
         let address = address.ok_or(Status::InvalidParams)?;
+        if self.peers.is_full() {
+            self.ended.pop_front();
+        }
         let coming = Arc::new(Mutex::new(Coming::Asked));
-        self.bound.insert(lease, coming.clone());
+        self.bound.insert(lease.id, coming.clone());
         let peers = self.peers.clone();
         Ok(Some(Preparation::new(move || {
             // The endpoint's own address says where it is; control messages come from elsewhere.
@@ -113,8 +125,15 @@ impl Binding for OfiBinding {
     }
 
     fn teardown(&mut self, lease: LeaseId) -> Result<(), TeardownFailed> {
-        self.bound.remove(&lease);
+        self.ended.extend(self.bound.remove(&lease).map(|client| (self.now, client)));
         Ok(())
+    }
+
+    fn tick(&mut self, now: Nanos) {
+        self.now = now;
+        while self.ended.front().is_some_and(|(at, _)| now - *at > REMEMBERED) {
+            self.ended.pop_front();
+        }
     }
 }
 

@@ -82,6 +82,9 @@ impl Endpoint {
     /// Opens an endpoint, and returns it with its buffers: `receives` of them may be posted.
     pub(crate) fn open(place: &Place, size: Size) -> Result<(Self, Vec<Buffer>, usize), Error> {
         let info = Info::find(place)?;
+        if place.bind.is_some() && info.addr_format() == sys::FI_ADDR_STR {
+            return Err(Error::NoBind(info.provider()));
+        }
         let failed = |call| move |reason| Error::Call { call, place: place.to_string(), reason };
         // SAFETY: the info outlives the call, and the fabric depends on nothing.
         let fabric = unsafe { Owned::open(|to| sys::fi_fabric(info.fabric_attr(), to, ptr::null_mut())) };

@@ -39,6 +39,7 @@ mod owned;
 mod peers;
 mod port;
 mod roster;
+mod signals;
 
 pub use accept::{OfiAcceptor, OfiBinding};
 pub use address::{Format, MAX_ADDRESS};
@@ -47,3 +48,4 @@ pub use facts::Facts;
 pub use info::{Place, Provider, providers};
 pub use peers::{Admitted, Peers};
 pub use port::OfiPort;
+pub use signals::reset_signals;

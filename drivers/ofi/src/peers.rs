@@ -34,6 +34,8 @@ struct Shared {
     opened: OnceLock<(Facts, Format)>,
     /// How often each address was let in.
     admitted: Mutex<HashMap<Box<[u8]>, usize>>,
+    /// The port is gone.
+    closed: AtomicBool,
     /// Whether `commands` is worth a look.
     waiting: AtomicBool,
     commands: Mutex<Vec<Command>>,
@@ -62,6 +64,7 @@ impl Peers {
             limit,
             opened: OnceLock::new(),
             admitted: Mutex::default(),
+            closed: AtomicBool::new(false),
             waiting: AtomicBool::new(false),
             commands: Mutex::default(),
         }))
@@ -69,6 +72,11 @@ impl Peers {
 
     pub(crate) fn limit(&self) -> usize {
         self.0.limit
+    }
+
+    /// Whether there is room for nobody else, as far as that can be told without waiting.
+    pub(crate) fn is_full(&self) -> bool {
+        self.0.admitted.try_lock().is_ok_and(|admitted| admitted.len() >= self.0.limit)
     }
 
     /// Where the port is; `None` before it is open.
@@ -116,8 +124,19 @@ impl Peers {
     }
 
     fn tell(&self, command: Command) {
-        lock(&self.0.commands).push(command);
-        self.0.waiting.store(true, Release);
+        let mut commands = lock(&self.0.commands);
+        // Under the lock: whoever waits for an answer to a command that nobody will take learns so at once.
+        if !self.0.closed.load(Acquire) {
+            commands.push(command);
+            self.0.waiting.store(true, Release);
+        }
+    }
+
+    /// The port is gone: nobody is let in any more.
+    pub(crate) fn close(&self) {
+        let mut commands = lock(&self.0.commands);
+        self.0.closed.store(true, Release);
+        commands.clear();
     }
 
     /// What there is to do, for the port's core: one load where there is nothing.

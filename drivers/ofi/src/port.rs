@@ -57,7 +57,13 @@ pub struct OfiPort {
     round: u64,
     counters: Counters,
     /// A client's connection to the rendezvous of its server.
-    _held: Option<Held>,
+    held: Option<Held>,
+}
+
+impl Drop for OfiPort {
+    fn drop(&mut self) {
+        self.peers.close();
+    }
 }
 
 #[derive(Debug)]
@@ -100,17 +106,35 @@ impl OfiPort {
 
     /// Opens an endpoint and lets itself in at the port whose rendezvous is at `server`; frames name that port so too.
     pub fn connect(place: &Place, max_frame: usize, server: SocketAddr) -> Result<Self, Error> {
-        let mut port = Self::new(place, max_frame, Peers::new(1), server, None)?;
+        let mut held = None;
+        let mut port = Self::join(place, max_frame, server, |own| {
+            let offer = Offer { kind: PeerKind::Ofi, peer: Who::Ofi { addr: own }, window: None };
+            let called = call(server, Form::Berth, &offer);
+            let (answer, connection) = called.map_err(|source| Error::Rendezvous { server, source })?;
+            held = Some(connection);
+            let theirs = answer.facts().find_map(|fact| match fact {
+                BindingTlv::OfiAddr(address) => Some(address.to_vec()),
+                _ => None,
+            });
+            theirs.ok_or(Error::NoAddress(server))
+        })?;
+        port.held = held;
+        Ok(port)
+    }
+
+    /// Opens an endpoint with one peer, whose address `meet` finds, given the endpoint's own; frames call it `name`.
+    pub fn join<E: From<Error>>(
+        place: &Place,
+        max_frame: usize,
+        name: SocketAddr,
+        meet: impl FnOnce(&[u8]) -> Result<Vec<u8>, E>,
+    ) -> Result<Self, E> {
+        let mut port = Self::new(place, max_frame, Peers::new(1), name, None)?;
         let own = port.facts().address.clone();
-        let offer = Offer { kind: PeerKind::Ofi, peer: Who::Ofi { addr: &own }, window: None };
-        let (answer, held) =
-            call(server, Form::Berth, &offer).map_err(|source| Error::Rendezvous { server, source })?;
-        let theirs = answer.facts().find_map(|fact| match fact {
-            BindingTlv::OfiAddr(address) => Some(address.to_vec()),
-            _ => None,
-        });
-        port.join(&theirs.ok_or(Error::NoAddress(server))?, server)?;
-        Ok(Self { _held: Some(held), ..port })
+        let theirs = meet(&own)?;
+        let format = Format { code: port.endpoint.info().addr_format(), len: own.len() };
+        let padded = format.check(&theirs).ok_or(Error::Address)?;
+        if port.insert(theirs.into(), &padded, name) { Ok(port) } else { Err(Error::Address.into()) }
     }
 
     fn new(
@@ -157,7 +181,7 @@ impl OfiPort {
             endpoint,
             rendezvous,
             peers,
-            _held: None,
+            held: None,
         };
         port.post_receives();
         port.peers.opened(facts, format);
@@ -170,13 +194,6 @@ impl OfiPort {
     /// Never: the port is open.
     pub fn facts(&self) -> &Facts {
         self.peers.facts().expect("the port is open")
-    }
-
-    /// Lets in the endpoint at `address`, which frames shall call `name`.
-    pub fn join(&mut self, address: &[u8], name: SocketAddr) -> Result<(), Error> {
-        let format = Format { code: self.endpoint.info().addr_format(), len: self.facts().address.len() };
-        let padded = format.check(address).ok_or(Error::Address)?;
-        if self.insert(address.into(), &padded, name) { Ok(()) } else { Err(Error::Address) }
     }
 
     fn insert(&mut self, address: Box<[u8]>, padded: &[u8; MAX_ADDRESS], name: SocketAddr) -> bool {

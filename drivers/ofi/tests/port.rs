@@ -162,8 +162,8 @@ fn who_was_not_let_in_is_not_heard() {
         let (mut server, mut client) = pair(provider);
         let to = server.local_addr();
         // It knows where the server is, and has not asked.
-        let mut stranger = open(provider, MAX_FRAME, 1);
-        stranger.join(&server.facts().address.clone(), to).unwrap();
+        let theirs = server.facts().address.clone();
+        let mut stranger = OfiPort::join(&place(provider), MAX_FRAME, to, |_| Ok::<_, Error>(theirs)).unwrap();
         post(&mut stranger, to, b"let me in");
         let until = Instant::now() + Duration::from_millis(200);
         while Instant::now() < until {
@@ -249,4 +249,6 @@ fn what_is_not_there_is_named() {
     let elsewhere = error(&Place { bind: Some("192.0.2.77:0".parse().unwrap()), ..place("tcp") });
     assert!(elsewhere.contains("provider = \"tcp\", bind = \"192.0.2.77:0\""), "{elsewhere}");
     assert!(error(&place("t\0p")).contains("NUL"));
+    let shm = error(&Place { bind: Some("127.0.0.1:0".parse().unwrap()), ..place("shm") });
+    assert_eq!(shm, "the libfabric provider shm has no IP addresses; leave `bind` out");
 }

@@ -6,6 +6,7 @@
 
 mod lease;
 mod network;
+mod ofi;
 mod programs;
 mod rdma;
 
@@ -62,7 +63,9 @@ pub(crate) fn lease() -> Result<()> {
 pub(crate) fn rdma() -> Result<()> {
     setup::all()?;
     serve::build()?;
-    report("rdma", &rdma::host_rows()?)
+    let mut rows = rdma::host_rows()?;
+    rows.extend(ofi::rows()?);
+    report("rdma", &rows)
 }
 
 fn report(name: &str, rows: &[Row]) -> Result<()> {

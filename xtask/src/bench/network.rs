@@ -143,7 +143,7 @@ fn measure(contest: &Contest, name: &str, start: &Start) -> Result<Vec<(String, 
 }
 
 /// `near` or `far` where the cores were so both before and after.
-fn state(case: &Value) -> String {
+pub(super) fn state(case: &Value) -> String {
     let at = |when: &str| case[when]["state"].as_str().unwrap_or("unknown").to_owned();
     let (before, after) = (at("bounce_before"), at("bounce_after"));
     if before == after { before } else { "mixed".into() }
