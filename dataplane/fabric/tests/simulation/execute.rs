@@ -12,7 +12,7 @@ use berth_wire::fabric::{
 };
 
 use super::{
-    oracle::{Known, Note},
+    oracle::{Attached, Known, Note},
     world::{Executing, Leaving, NODE, Working, World, address},
 };
 
@@ -186,8 +186,12 @@ impl World {
             Op::LeaseImportHandle => {
                 let imported = LeaseImported::parse(result).expect("an attachment");
                 let handle = LeaseImport::parse(&asked.params).expect("it was served").export_handle;
-                self.oracle.keys.insert(imported.local_attach_id, self.handles[&handle]);
-                Note::Nothing
+                let (key, lease, importer) = (imported.local_attach_id, self.handles[&handle], asked.sender);
+                let leases = self.process.node.leases();
+                let expires = leases.handles().find(|known| known.id == handle).expect("it was imported").expires;
+                self.oracle.keys.insert(key, lease);
+                self.oracle.attachments.entry(key).or_insert(Attached { lease, importer, at_least: None });
+                Note::Attached(key, self.now + expires.0 - self.process.mono(self.now).0)
             }
             Op::SchedulerFenceSet => Note::Fence(FenceSet::parse(&asked.params).expect("it was served").new_epoch),
             _ => Note::Nothing,

@@ -31,6 +31,15 @@ pub struct Known {
     pub contents: HashMap<u64, u64>,
 }
 
+/// What a handle was imported as.
+#[derive(Debug)]
+pub struct Attached {
+    pub lease: u128,
+    pub importer: u128,
+    /// Until when it must be there, if the lease lives: what was answered.
+    pub at_least: Option<u64>,
+}
+
 /// What is learnt when an answer leaves the node.
 #[derive(Debug)]
 pub enum Note {
@@ -40,6 +49,8 @@ pub enum Note {
     /// These are over, by the revocation of a token or otherwise.
     Over(Vec<u128>, Option<u128>),
     Fence(u64),
+    /// An attachment, by its key, until then.
+    Attached(u64, u64),
 }
 
 #[derive(Debug, Default)]
@@ -47,6 +58,8 @@ pub struct Oracle {
     pub leases: HashMap<u128, Known>,
     /// Lease by key, those of imported handles included.
     pub keys: HashMap<u64, u128>,
+    /// Attachments by key.
+    pub attachments: HashMap<u64, Attached>,
     /// Tokens whose revocation was executed in this run, or was answered.
     revoked: HashMap<u128, bool>,
     /// The highest fence that was answered.
@@ -140,6 +153,9 @@ impl Oracle {
                 }
             }
             Note::Fence(epoch) => self.fence = self.fence.max(Some(*epoch)),
+            Note::Attached(key, until) => {
+                self.attachments.get_mut(key).expect("it was imported").at_least = Some(*until);
+            }
         }
     }
 
@@ -222,6 +238,16 @@ impl Oracle {
                 assert_eq!(lease.generation.0, known.generation, "lease {id:032x}");
             }
             self.keys.insert(*id as u64, *id);
+        }
+        for (key, Attached { lease, importer, at_least }) in &self.attachments {
+            if !self.keys.contains_key(&(*lease as u64)) {
+                continue;
+            }
+            let kept = leases.is_of(LeaseId((*key).into()), *importer);
+            assert!(kept || at_least.is_none_or(|until| now >= until), "attachment {key:016x} is lost");
+            if kept {
+                self.keys.insert(*key, *lease);
+            }
         }
         for lease in leases.active(mono) {
             assert!(self.leases.contains_key(&lease.id.0), "lease {} was never granted", lease.id);

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use berth_port::Nanos;
 
-use super::{Due, LeaseError, Leases};
+use super::{Due, LeaseError, Leases, Standing};
 use crate::{Entry, LeaseId, LeaseKey, Rights};
 
 /// Handles of one lease at once, at most, and attachments of one handle.
@@ -102,11 +102,12 @@ impl Leases {
 
     /// Enters a handle of the journal; false where its lease does not live, or it is known.
     pub fn restore_handle(&mut self, handle: Handle) -> bool {
-        let known = self.get(handle.lease).is_some() && !self.handles.by_id.contains_key(&handle.id);
-        if known {
+        let lives = self.get(handle.lease).is_some_and(|lease| lease.standing != Standing::Over);
+        let new = lives && !self.handles.by_id.contains_key(&handle.id);
+        if new {
             self.add_handle(handle);
         }
-        known
+        new
     }
 
     /// Enters an attachment of the journal; false where its handle is not there, or its key is taken.

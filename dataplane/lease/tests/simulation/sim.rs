@@ -279,7 +279,8 @@ impl Sim {
                 }
             }
         }
-        self.handles.retain(|_, handle| now < handle.expires && self.leases.get(handle.lease).is_some());
+        let known = |lease| self.leases.get(lease).is_some_and(|lease| lease.standing != Standing::Over);
+        self.handles.retain(|_, handle| now < handle.expires && known(handle.lease));
         for handle in self.handles.values() {
             assert!(self.leases.restore_handle(*handle));
         }
