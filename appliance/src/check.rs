@@ -10,7 +10,7 @@ use berth_rpc::Dispatch;
 use crate::{
     config::{
         Backing, Binding, Config, Control, Dataplane, Dpdk, Driver, Handler, Host, Kind, Loaded, Node, Note, Policy,
-        Port, Rdma, Region, Service, Transport, type_word,
+        Port, Rdma, Region, Service, Transport, Verbs, type_word,
     },
     sys::Root,
 };
@@ -82,6 +82,12 @@ fn describe_port(port: &Port) -> String {
         Driver::Uring { bind } => format!("uring {bind}"),
         Driver::Dpdk(dpdk) => format!("dpdk {} {}", dpdk.device, describe_transport(dpdk)),
         Driver::Ofi(ofi) => format!("ofi {} rendezvous {}", ofi.provider, ofi.rendezvous),
+        Driver::Verbs(Verbs { device, port, gid_index, rendezvous, slots, peers, .. }) => {
+            let (bind, form) = (rendezvous.bind, rendezvous.form);
+            format!(
+                "verbs {device} port {port} gid {gid_index}, rendezvous {bind} {form:?}, {slots} slots, {peers} peers"
+            )
+        }
         Driver::Loopback => "loopback".to_string(),
     };
     let cpus: Vec<_> = port.cpus.iter().map(ToString::to_string).collect();

@@ -11,10 +11,14 @@ use std::{
 use anyhow::{Context, bail};
 use berth_port::{FaultSpec, Faults};
 use berth_qec::{dem::DetectorErrorModel, mock::SyndromeFile};
+#[cfg(any(feature = "dpdk", feature = "verbs"))]
 use berth_rendezvous::Form;
+#[cfg(any(feature = "dpdk", feature = "verbs"))]
+use berth_wire::rendezvous::ImmForm;
+#[cfg(feature = "verbs")]
+use berth_wire::rendezvous::PeerKind;
 use berth_wire::{
     net::MacAddr,
-    rendezvous::ImmForm,
     rpc::{HeaderForm, PtpEncoding},
 };
 use clap::{Args, Subcommand, ValueEnum};
@@ -59,6 +63,8 @@ pub enum PortDriver {
     Roce,
     /// An endpoint of libfabric
     Ofi,
+    /// RDMA: a queue pair of a port that is reached by rendezvous
+    Verbs,
     /// Memory: the server is a second core of this process
     Loopback,
 }
@@ -72,6 +78,32 @@ pub enum Style {
     Hsb,
 }
 
+/// How requests reach an RDMA port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Requests {
+    /// SENDs over a reliable connection
+    RcSend,
+    /// SENDs over an unreliable connection
+    UcSend,
+    /// RDMA WRITEs with immediate over a reliable connection
+    RcWriteImm,
+    /// RDMA WRITEs with immediate over an unreliable connection
+    UcWriteImm,
+}
+
+impl Requests {
+    /// As the rendezvous knows it.
+    #[cfg(feature = "verbs")]
+    pub(crate) fn kind(self) -> PeerKind {
+        match self {
+            Self::RcSend => PeerKind::RcSend,
+            Self::UcSend => PeerKind::UcSend,
+            Self::RcWriteImm => PeerKind::RcWriteImm,
+            Self::UcWriteImm => PeerKind::UcWriteImm,
+        }
+    }
+}
+
 /// Forms of the rendezvous.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum RendezvousForm {
@@ -83,7 +115,7 @@ pub enum RendezvousForm {
 
 impl RendezvousForm {
     /// As the rendezvous knows it.
-    #[cfg_attr(not(feature = "dpdk"), expect(dead_code, reason = "what RoCE ports are reached by"))]
+    #[cfg(any(feature = "dpdk", feature = "verbs"))]
     pub(crate) fn form(self) -> Form {
         match self {
             Self::Berth => Form::Berth,
@@ -103,7 +135,7 @@ pub enum Immediate {
 
 impl Immediate {
     /// As it is on the wire.
-    #[cfg_attr(not(feature = "dpdk"), expect(dead_code, reason = "what RoCE ports are written to with"))]
+    #[cfg(any(feature = "dpdk", feature = "verbs"))]
     pub(crate) fn form(self) -> ImmForm {
         match self {
             Self::Psn20 => ImmForm::Psn20,
@@ -156,8 +188,9 @@ pub struct LoadArgs {
     /// udp, uring, ofi: the address to send from; by default any address and a port that the kernel chooses
     #[arg(long, value_name = "ADDR:PORT")]
     pub bind: Option<SocketAddr>,
-    /// dpdk, roce: a PCI address or a software device with its arguments, as `net_memif0,role=client,socket=/run/m.sock`
-    #[arg(long, value_name = "DEVARGS", required_if_eq_any([("port", "dpdk"), ("port", "roce")]))]
+    /// dpdk, roce: a PCI address or a software device with its arguments, as `net_memif0,role=client,socket=/run/m.sock`;
+    /// verbs: a device's name, as `mlx5_0`
+    #[arg(long, value_name = "DEVARGS", required_if_eq_any([("port", "dpdk"), ("port", "roce"), ("port", "verbs")]))]
     pub device: Option<String>,
     /// dpdk, roce: our address with its prefix length
     #[arg(long, value_name = "CIDR", value_parser = cidr, required_if_eq_any([("port", "dpdk"), ("port", "roce")]))]
@@ -165,22 +198,28 @@ pub struct LoadArgs {
     /// dpdk, roce: a neighbour that need not be asked for by ARP or NDP
     #[arg(long = "neighbour", value_name = "IP=MAC", value_parser = neighbour)]
     pub neighbours: Vec<(IpAddr, MacAddr)>,
-    /// roce, ofi: where the port's peers come, over TCP
-    #[arg(long, value_name = "ADDR:PORT", required_if_eq("port", "roce"))]
+    /// roce, ofi, verbs: where the port's peers come, over TCP
+    #[arg(long, value_name = "ADDR:PORT", required_if_eq_any([("port", "roce"), ("port", "verbs")]))]
     pub rendezvous: Option<SocketAddr>,
-    /// roce: what is spoken there
+    /// verbs: the place of our address in the GID table of the device's port 1
+    #[arg(long, value_name = "INDEX", default_value_t = 1)]
+    pub gid_index: u8,
+    /// verbs: how requests are sent; in the form of the host API, `uc-write-imm`
+    #[arg(long, value_enum, default_value = "rc-send")]
+    pub requests: Requests,
+    /// roce, verbs: what is spoken at the rendezvous
     #[arg(long, value_enum, default_value = "berth")]
     pub rendezvous_form: RendezvousForm,
-    /// roce: the slots to write into, where the rendezvous does not tell (host-api)
+    /// roce, verbs: the slots to write into, where the rendezvous does not tell (host-api)
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub slots: u32,
-    /// roce: bytes from one slot to the next, where the rendezvous does not tell
+    /// roce, verbs: bytes from one slot to the next, where the rendezvous does not tell
     #[arg(long, value_name = "BYTES", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(128..))]
     pub stride: u32,
     /// roce: the virtual address of the first slot, where the rendezvous does not tell
     #[arg(long, value_name = "ADDRESS", default_value_t = 0)]
     pub base: u64,
-    /// roce: how immediates name slots, where the rendezvous does not tell
+    /// roce, verbs: how immediates name slots, where the rendezvous does not tell
     #[arg(long, value_enum, default_value = "psn20")]
     pub immediate: Immediate,
     /// roce: how requests are written

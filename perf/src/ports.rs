@@ -79,7 +79,7 @@ const LOOPBACK: [SocketAddr; 2] = [
 pub(crate) fn peer(args: &LoadArgs) -> SocketAddr {
     match args.port {
         PortDriver::Loopback => LOOPBACK[1],
-        PortDriver::Roce | PortDriver::Ofi => args.rendezvous.unwrap_or(args.peer()),
+        PortDriver::Roce | PortDriver::Ofi | PortDriver::Verbs => args.rendezvous.unwrap_or(args.peer()),
         _ => args.peer(),
     }
 }
@@ -93,6 +93,7 @@ pub(crate) fn open(opening: &Opening<'_>, user: impl PortUser) -> anyhow::Result
         PortDriver::Uring => hand_over(opening, with_socket(opening, UringSocket::bind)?.into_port()?, peer, user),
         PortDriver::Dpdk | PortDriver::Roce => dpdk(opening, user)?,
         PortDriver::Ofi => ofi(opening, user)?,
+        PortDriver::Verbs => verbs(opening, user)?,
         PortDriver::Loopback => {
             let (ours, theirs) = Loopback::pair(LOOPBACK, LOOPBACK_DEPTH, max_frame);
             let cpu = cpus.other.context("a loopback needs two CPUs, one for its server")?;
@@ -147,6 +148,30 @@ fn ofi(opening: &Opening<'_>, user: impl PortUser) -> anyhow::Result<()> {
         (None, None) => anyhow::bail!("--port ofi needs --rendezvous"),
     };
     hand_over(opening, port, server, user);
+    Ok(())
+}
+
+#[cfg(not(feature = "verbs"))]
+fn verbs(_: &Opening<'_>, _: impl PortUser) -> anyhow::Result<()> {
+    anyhow::bail!("this program was built without RDMA; build it with --features verbs")
+}
+
+#[cfg(feature = "verbs")]
+fn verbs(opening: &Opening<'_>, user: impl PortUser) -> anyhow::Result<()> {
+    let args = opening.args;
+    let config = berth_verbs::PortConfig {
+        device: args.device.clone().context("this port needs --device")?,
+        port: 1,
+        gid_index: args.gid_index,
+        rendezvous: args.rendezvous.context("this port needs --rendezvous")?,
+        form: args.rendezvous_form.form(),
+        immediate: args.immediate.form(),
+        slots: args.slots,
+        max_frame: opening.max_frame.min(args.stride as usize),
+        peers: 1,
+    };
+    let (port, peer) = berth_verbs::VerbsPort::connect(&config, args.requests.kind())?;
+    hand_over(opening, port, peer, user);
     Ok(())
 }
 

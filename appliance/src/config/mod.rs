@@ -11,6 +11,7 @@ mod port;
 mod region;
 mod roce;
 mod tune;
+mod verbs;
 mod walk;
 
 use std::{
@@ -30,6 +31,7 @@ pub use port::{Dpdk, Driver, Fault, Ofi, Pcap, Port, Rpc, Service, Transport};
 pub use region::{Backing, Kind, Region};
 pub use roce::{Peer, Rendezvous, Roce};
 pub use tune::{Nic, Tune};
+pub use verbs::Verbs;
 use walk::Table;
 pub use walk::{At, Note, Sink, parse_size};
 

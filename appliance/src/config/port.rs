@@ -17,6 +17,7 @@ use super::{
     Host, Roce, Runtime, name,
     roce::{self, roce},
     unique,
+    verbs::{self, Verbs},
     walk::{At, Table},
 };
 
@@ -80,6 +81,8 @@ pub enum Driver {
     Dpdk(Dpdk),
     /// An endpoint of libfabric.
     Ofi(Ofi),
+    /// Queue pairs of an RDMA device.
+    Verbs(Verbs),
     /// Memory, within this process.
     Loopback,
 }
@@ -132,7 +135,7 @@ pub struct Ofi {
 impl Driver {
     /// Whether its datagrams are frames, as they are to everybody who speaks UDP.
     pub fn speaks_udp(&self) -> bool {
-        !matches!(self, Self::Dpdk(Dpdk { transport: Transport::Roce(_), .. }) | Self::Ofi(_))
+        !matches!(self, Self::Dpdk(Dpdk { transport: Transport::Roce(_), .. }) | Self::Ofi(_) | Self::Verbs(_))
     }
 
     /// The word in the configuration and in the ready line.
@@ -142,6 +145,7 @@ impl Driver {
             Self::Uring { .. } => "uring",
             Self::Dpdk(_) => "dpdk",
             Self::Ofi(_) => "ofi",
+            Self::Verbs(_) => "verbs",
             Self::Loopback => "loopback",
         }
     }
@@ -277,10 +281,12 @@ fn driver(t: &mut Table<'_, '_>, label: &str, binds: &mut Binds, host: &Host) ->
         Uring,
         Dpdk,
         Ofi,
+        Verbs,
         Loopback,
     }
     const BIND: &[&str] = &["bind"];
-    const DPDK: &[&str] = &["device", "address", "udp_port", "vlan", "mtu", "neighbours", "transport"];
+    const DEVICE: &[&str] = &["device"];
+    const DPDK: &[&str] = &["address", "udp_port", "vlan", "mtu", "neighbours", "transport"];
     const OFI: &[&str] = &["provider", "fabric", "domain", "max_peers"];
 
     let words = [
@@ -288,10 +294,12 @@ fn driver(t: &mut Table<'_, '_>, label: &str, binds: &mut Binds, host: &Host) ->
         ("uring", Kind::Uring),
         ("dpdk", Kind::Dpdk),
         ("ofi", Kind::Ofi),
+        ("verbs", Kind::Verbs),
         ("loopback", Kind::Loopback),
     ];
     let kind = t.choice("driver", &words);
-    let kind = t.require("driver", kind, "driver = \"udp\", \"uring\", \"dpdk\", \"ofi\" or \"loopback\"");
+    let wanted = "driver = \"udp\", \"uring\", \"dpdk\", \"ofi\", \"verbs\" or \"loopback\"";
+    let kind = t.require("driver", kind, wanted);
     let bind = t.text("bind");
     let device = t.text("device").map(|at| at.map(str::to_string));
     let addresses = t.texts("address");
@@ -305,17 +313,25 @@ fn driver(t: &mut Table<'_, '_>, label: &str, binds: &mut Binds, host: &Host) ->
     let max_peers = t.integer("max_peers", 1..=4096).map_or(64, |at| at.value as usize);
     let transport = transport.is_some_and(|at| at.value).then(|| roce(t, mtu).map(Transport::Roce));
     let kind = kind?;
-    if kind.value == Kind::Ofi {
+    let (ofi, verbs) = (kind.value == Kind::Ofi, kind.value == Kind::Verbs);
+    if transport.is_none() {
         t.refuse(roce::ALONE, "only transport = \"roce\" has it");
-    } else {
+    }
+    if transport.is_none() && !verbs {
+        t.refuse(&["rendezvous_form"], "only transport = \"roce\" and driver = \"verbs\" have it");
+    }
+    if transport.is_none() && !verbs && !ofi {
+        t.refuse(&["rendezvous"], "only transport = \"roce\", driver = \"verbs\" and driver = \"ofi\" have it");
+    }
+    if !ofi {
         t.refuse(OFI, "only driver = \"ofi\" has it");
-        if transport.is_none() {
-            t.refuse(roce::ALONE, "only transport = \"roce\" has it");
-            t.refuse(&["rendezvous"], "only transport = \"roce\" and driver = \"ofi\" have it");
-        }
+    }
+    if !verbs {
+        t.refuse(verbs::KEYS, "only driver = \"verbs\" has it");
     }
     match kind.value {
         Kind::Udp | Kind::Uring => {
+            t.refuse(DEVICE, "kernel sockets have `bind`");
             t.refuse(DPDK, "only driver = \"dpdk\" has it, kernel sockets have `bind`");
             let at = t.require("bind", bind, "bind = \"127.0.0.1:0\"")?;
             let bind = address(t, &at)?;
@@ -354,6 +370,7 @@ fn driver(t: &mut Table<'_, '_>, label: &str, binds: &mut Binds, host: &Host) ->
             }))
         }
         Kind::Ofi => {
+            t.refuse(DEVICE, "an OFI port has `provider`");
             t.refuse(DPDK, "only driver = \"dpdk\" has it");
             if !host.ofi {
                 let message =
@@ -372,7 +389,18 @@ fn driver(t: &mut Table<'_, '_>, label: &str, binds: &mut Binds, host: &Host) ->
             let rendezvous = address(t, &at)?;
             Some(Driver::Ofi(Ofi { provider: provider?, fabric, domain, bind, rendezvous, max_peers }))
         }
+        Kind::Verbs => {
+            t.refuse(BIND, "an RDMA port has `device` and `rendezvous`");
+            t.refuse(DPDK, "an RDMA port has `device` and `rendezvous`");
+            if !host.verbs {
+                let message =
+                    "this berth was built without RDMA; build it with `cargo build --release --features verbs`";
+                t.sink().wrong(&kind, message);
+            }
+            verbs::verbs(t, device).map(Driver::Verbs)
+        }
         Kind::Loopback => {
+            t.refuse(DEVICE, "a loopback port is reached within the process only");
             t.refuse(BIND, "a loopback port is reached within the process only");
             t.refuse(DPDK, "a loopback port is reached within the process only");
             Some(Driver::Loopback)

@@ -43,7 +43,7 @@ pub struct Peer {
 }
 
 /// The keys below `[[port]]` that belong to this transport alone.
-pub(super) const ALONE: &[&str] = &["rendezvous_form", "roce", "peer"];
+pub(super) const ALONE: &[&str] = &["roce", "peer"];
 
 /// Reads the keys of a port with this transport, whose IP packets are at most `mtu` bytes long.
 pub(super) fn roce(t: &mut Table<'_, '_>, mtu: u16) -> Option<Roce> {
@@ -58,7 +58,7 @@ pub(super) fn roce(t: &mut Table<'_, '_>, mtu: u16) -> Option<Roce> {
 }
 
 /// `rendezvous` and `rendezvous_form`.
-fn rendezvous(t: &mut Table<'_, '_>) -> Option<Rendezvous> {
+pub(super) fn rendezvous(t: &mut Table<'_, '_>) -> Option<Rendezvous> {
     let bind = t.text("rendezvous");
     let form = t.choice("rendezvous_form", &[("berth", Form::Berth), ("host-api", Form::HostApi)]);
     let bind = address(t, &bind?)?;

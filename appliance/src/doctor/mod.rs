@@ -9,6 +9,7 @@ mod memory;
 mod nic;
 mod ofi;
 mod pci;
+mod rdma;
 mod time;
 
 use std::{fmt::Write as _, path::Path};
@@ -74,6 +75,7 @@ pub fn examine(root: &Path) -> Vec<Finding> {
     nic::examine(&root, &mut findings);
     pci::examine(&root, &mut findings);
     ofi::examine(live, &mut findings);
+    rdma::examine(&root, &mut findings);
     findings.0
 }
 

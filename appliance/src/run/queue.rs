@@ -46,6 +46,8 @@ pub(super) enum Source {
     Roce(Box<super::roce::RocePort>),
     #[cfg(feature = "ofi")]
     Ofi(Box<super::ofi::Endpoint>),
+    #[cfg(feature = "verbs")]
+    Verbs(Box<berth_verbs::VerbsPort>),
     Loopback,
 }
 
@@ -70,6 +72,24 @@ impl Source {
                     return Ok((vec![Self::Roce(Box::new(port))], facts));
                 }
             },
+            #[cfg(feature = "verbs")]
+            Driver::Verbs(verbs) => {
+                let config = berth_verbs::PortConfig {
+                    device: verbs.device.clone(),
+                    port: verbs.port,
+                    gid_index: verbs.gid_index,
+                    rendezvous: verbs.rendezvous.bind,
+                    form: verbs.rendezvous.form,
+                    immediate: verbs.immediate,
+                    slots: verbs.slots,
+                    max_frame: port.max_frame(),
+                    peers: verbs.peers,
+                };
+                let ports = berth_verbs::open(&config, port.cpus.len())?;
+                return Ok((ports.into_iter().map(|port| Self::Verbs(Box::new(port))).collect(), Facts::new()));
+            }
+            #[cfg(not(feature = "verbs"))]
+            Driver::Verbs(_) => anyhow::bail!("this berth was built without RDMA"),
             #[cfg(not(feature = "dpdk"))]
             Driver::Dpdk(_) => {
                 let Runtime { .. } = runtime;
@@ -122,6 +142,8 @@ impl Queue {
             Source::Ofi(endpoint) => {
                 endpoint.open(config.max_frame()).map_err(Into::into).and_then(|port| layers.add(lcore, shared, port))
             }
+            #[cfg(feature = "verbs")]
+            Source::Verbs(port) => layers.add(lcore, shared, *port),
             Source::Loopback => layers.add(lcore, shared, loopback(config, number)),
         };
         result.with_context(|| format!("port {}", config.name))

@@ -52,10 +52,11 @@ unsafe impl Registrable for HugeRegion {
 pub struct Pages {
     base: NonNull<u8>,
     layout: Layout,
+    len: usize,
 }
 
 impl Pages {
-    /// At least `len` bytes, rounded up to whole pages.
+    /// `len` bytes, at least one; no other allocation shares their pages.
     ///
     /// # Panics
     /// If `len` is more than the address space.
@@ -65,7 +66,7 @@ impl Pages {
             Layout::from_size_align(len.max(1).next_multiple_of(PAGE), PAGE).expect("within the address space");
         // SAFETY: the layout is not empty.
         let Some(base) = NonNull::new(unsafe { alloc_zeroed(layout) }) else { handle_alloc_error(layout) };
-        Self { base, layout }
+        Self { base, layout, len: len.max(1) }
     }
 }
 
@@ -87,7 +88,7 @@ unsafe impl Registrable for Pages {
         self.base
     }
     fn len(&self) -> usize {
-        self.layout.size()
+        self.len
     }
 }
 

@@ -87,9 +87,11 @@ impl Device {
     }
 
     /// Memory for a peer. Its addresses begin at 0, as the host API has it, and for others it is as good as any.
-    fn memory(&self, remote: bool, shape: Shape) -> Result<Mr, Error> {
+    fn memory(&self, remote: bool, shape: Shape) -> Result<[Mr; 2], Error> {
         let access = if remote { Access::LOCAL_WRITE | Access::REMOTE_WRITE } else { Access::LOCAL_WRITE };
-        self.pd.register(Pages::new(shape.bytes()), access, Some(0))
+        let [requests, own] = shape.bytes();
+        let requests = self.pd.register(Pages::new(requests), access, Some(0))?;
+        Ok([requests, self.pd.register(Pages::new(own), Access::LOCAL_READ, Some(0))?])
     }
 
     /// Takes a peer in, connected and with its receives posted, and says what it must know of us.
@@ -113,11 +115,11 @@ impl Device {
         let writes = offer.kind.writes_slots();
         let qp = self.qp(offer.kind, queues, shape)?;
         let number = qp.number();
-        let mr = self.memory(writes, shape)?;
+        let [mr, own] = self.memory(writes, shape)?;
         let inbound = if writes { Inbound::Slots(config.immediate) } else { Inbound::Receives };
         let outbound = offer.window.map_or(Outbound::Send, Outbound::WriteBack);
         let addr = name(gid, place, generation, config.places());
-        let mut peer = Peer::new((id, addr, place, generation), qp, &mr, shape, (inbound, outbound), mtu)?;
+        let mut peer = Peer::new((id, addr, place, generation), qp, [&mr, &own], shape, (inbound, outbound), mtu)?;
         self.connect(peer.qp(), Remote { qp_num, psn: theirs, gid }, psn, mtu)?;
         let slots = Slots { count: shape.slots, stride: shape.stride as u32, form: config.immediate };
         let slots = writes.then_some(slots);
@@ -135,10 +137,10 @@ impl Device {
         let qp = self.qp(kind, queues, shape)?;
         let psn = if config.form == Form::HostApi { 0 } else { random_psn() };
         let who = Who::Rdma { qp_num: qp.number(), gid: self.gid.raw, psn, mtu: self.path.mtu };
-        let mr = self.memory(false, shape)?;
+        let [mr, own] = self.memory(false, shape)?;
         let ways = (Inbound::Receives, Outbound::Send);
         let addr = name([0; 16], 0, 0, config.places());
-        let peer = Peer::new((PeerId(0), addr, 0, 0), qp, &mr, shape, ways, self.path.mtu)?;
+        let peer = Peer::new((PeerId(0), addr, 0, 0), qp, [&mr, &own], shape, ways, self.path.mtu)?;
         Ok((peer, Offer { kind, peer: who, window: None }))
     }
 

@@ -55,9 +55,9 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// Bytes of all slots.
-    pub(super) fn bytes(self) -> usize {
-        (self.slots + self.own) as usize * self.stride
+    /// Bytes of the slots that requests come into, and of our own.
+    pub(super) fn bytes(self) -> [usize; 2] {
+        [self.slots, self.own].map(|slots| slots as usize * self.stride)
     }
 
     /// Receives posted to a peer: with immediates they are not bound to slots, so there may be more than slots.
@@ -79,10 +79,8 @@ pub(super) struct Peer {
     /// Tells its work requests from those of whoever was at its place before.
     pub(super) generation: u16,
     qp: Qp,
-    /// Keeps the memory behind `base`.
-    _mr: Mr,
-    memory: MemoryId,
-    base: NonNull<u8>,
+    /// The slots that requests come into, which the peer may reach, and our own, which it may not.
+    rings: [Ring; 2],
     shape: Shape,
     pub(super) inbound: Inbound,
     outbound: Outbound,
@@ -108,8 +106,23 @@ pub(super) struct Peer {
     pub(super) dirty: bool,
 }
 
+/// Slots in a region.
+struct Ring {
+    memory: MemoryId,
+    base: NonNull<u8>,
+    /// Keeps the memory behind `base`.
+    _mr: Mr,
+}
+
 // SAFETY: the memory behind `base` is registered and kept by `_mr`; whoever owns the peer owns its slots.
-unsafe impl Send for Peer {}
+unsafe impl Send for Ring {}
+
+impl Ring {
+    fn new(qp: &mut Qp, mr: &Mr) -> Result<Self, Error> {
+        let base = mr.base().ok_or(Error::Misuse("a port's slots are in memory"))?;
+        Ok(Self { memory: qp.keep(mr)?, base, _mr: mr.clone() })
+    }
+}
 
 /// A receive's work request: where the peer is, which it was, and the slot.
 pub(super) fn receive_id(place: usize, generation: u16, slot: u32) -> u64 {
@@ -134,21 +147,18 @@ impl Peer {
     pub(super) fn new(
         (id, addr, place, generation): (PeerId, SocketAddr, usize, u16),
         mut qp: Qp,
-        mr: &Mr,
+        [requests, own]: [&Mr; 2],
         shape: Shape,
         (inbound, outbound): (Inbound, Outbound),
         mtu: u16,
     ) -> Result<Self, Error> {
-        let memory = qp.keep(mr)?;
-        let base = mr.base().ok_or(Error::Misuse("a port's slots are in memory"))?;
+        let rings = [Ring::new(&mut qp, requests)?, Ring::new(&mut qp, own)?];
         let mut peer = Self {
             id,
             addr,
             generation,
             qp,
-            _mr: mr.clone(),
-            memory,
-            base,
+            rings,
             shape,
             inbound,
             outbound,
@@ -179,15 +189,23 @@ impl Peer {
         self.outbound = outbound;
     }
 
+    /// Where a slot is: its ring, and its first byte there. Our own are numbered after the others.
+    #[inline]
+    fn place(&self, slot: u32) -> (&Ring, usize) {
+        let Shape { slots, own, stride, .. } = self.shape;
+        debug_assert!(slot < slots + own);
+        let (ring, index) = if slot < slots { (&self.rings[0], slot) } else { (&self.rings[1], slot - slots) };
+        (ring, index as usize * stride)
+    }
+
     /// A slot for the processor.
     #[inline]
     pub(super) fn slot(&mut self, slot: u32) -> &mut [u8] {
-        debug_assert!(slot < self.shape.slots + self.shape.own);
-        let at = slot as usize * self.shape.stride;
+        let (ring, at) = self.place(slot);
         // SAFETY: within the registration, and no work request of ours names a slot that is asked for here: receives are
         // posted again, and sends' slots lent again, only afterwards. Slots that the peer writes by RDMA it may write
         // meanwhile; like a memif's, such bytes may change while they are read, which checked code bears.
-        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().add(at), self.shape.max_frame) }
+        unsafe { std::slice::from_raw_parts_mut(ring.base.as_ptr().add(at), self.shape.max_frame) }
     }
 
     /// The slot and the length of an immediate's frame; what was wrong with it otherwise.
@@ -268,7 +286,8 @@ impl Peer {
             fence: false,
         };
         let id = receive_id(place, self.generation, number);
-        let bytes = Local { memory: self.memory, at: slot as usize * self.shape.stride, len };
+        let (ring, at) = self.place(slot);
+        let bytes = Local { memory: ring.memory, at, len };
         match self.qp.send(id, op, Some(bytes), flags) {
             Err(Error::Full) => {
                 self.qp.ring().1?;
@@ -318,9 +337,10 @@ impl Peer {
         while !self.repost.is_empty() {
             for _ in 0..self.repost.len().min(BATCH) {
                 let Some(slot) = self.repost.pop() else { break };
-                let at = slot as usize * self.shape.stride;
-                let bytes = Local { memory: self.memory, at, len: self.shape.max_frame };
-                let bytes = (self.inbound == Inbound::Receives).then_some(bytes);
+                let bytes = (self.inbound == Inbound::Receives).then(|| {
+                    let (ring, at) = self.place(slot);
+                    Local { memory: ring.memory, at, len: self.shape.max_frame }
+                });
                 self.qp.receive(receive_id(place, self.generation, slot), bytes)?;
             }
             self.qp.ring_receives().1?;

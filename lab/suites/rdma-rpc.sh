@@ -1,0 +1,121 @@
+#!/bin/sh
+# RPC over verbs: independent clients in C and our own, every way that requests come, hostile peers, a device that goes.
+# modules: crc32_generic rdma_rxe
+# memory: 1024
+# build: -p berth --features dpdk,verbs
+# peers: rpc_rdma
+# timeout: 240
+set -eu
+
+. lab/rxe.sh
+client="$PEERS/rpc_rdma rxe1 1 10.9.0.1"
+
+cat >"$OUT/berth.toml" <<TOML
+[runtime]
+housekeeping_cpus = [0]
+[[port]]
+name = "own"
+driver = "verbs"
+device = "rxe0"
+gid_index = 1
+rendezvous = "10.9.0.1:7001"
+cpu = 1
+rdma = { peers = 8 }
+[[port]]
+name = "fpga"
+driver = "verbs"
+device = "rxe0"
+gid_index = 1
+rendezvous = "10.9.0.1:7002"
+rendezvous_form = "host-api"
+cpu = 1
+rdma = { peers = 4 }
+[[function]]
+name = "rpc_increment"
+handler = "builtin:rpc_increment"
+TOML
+
+start() {
+    "$BERTH" run -c "$OUT/berth.toml" >"$OUT/$1" 2>"$OUT/$1.err" &
+    berth=$!
+    for _ in $(seq 100); do
+        grep -q 'berth ready' "$OUT/$1" && return
+        sleep 0.1
+    done
+    echo "not ok berth starts: $(tail -n 1 "$OUT/$1.err")"
+    exit 0
+}
+
+# check WHAT EXPECTED COMMAND...: what the command prints last.
+check() {
+    what=$1 expected=$2
+    shift 2
+    got=$("$@" 2>&1 | tail -n 1) || true
+    if [ "$got" = "$expected" ]; then echo "ok rpc over verbs: $what"; else echo "not ok rpc over verbs: $what: $got"; fi
+}
+
+# count PORT NAME: a counter of a port when berth stopped.
+count() {
+    tr '{' '\n' <"$OUT/stopped" | grep -A1 "\"$1\"" | grep -o "\"$2\":[0-9]*" | head -n 1 | cut -d: -f2
+}
+
+if "$BERTH" doctor | grep -q 'rdma rxe0 port 1.*ACTIVE.*::ffff:10.9.0.1'; then
+    echo "ok doctor lists rxe0"
+else
+    echo "not ok doctor lists rxe0: $("$BERTH" doctor | grep rdma | head -n 1)"
+fi
+
+start ready
+check "100000 answers to a UC client of the host API" "answers 100000" $client 7002 host-api uc-write 100000
+check "100000 answers to an RC client that sends" "answers 100000" $client 7001 berth rc-send 100000
+check "100000 answers to an RC client that writes" "answers 100000" $client 7001 berth rc-write 100000
+check "20000 answers to a UC client that sends" "answers 20000" $client 7001 berth uc-send 20000
+check "20000 answers written back" "answers 20000" $client 7001 berth rc-back 20000
+
+# Faults, while another peer is served.
+$client 7001 berth rc-send 60000 >"$OUT/bystander" &
+bystander=$!
+check "a wrong rkey fails" "fail remote access error after 0" $client 7001 berth rc-write 100 rkey
+check "a range by one byte fails" "fail remote access error after 0" $client 7001 berth rc-write 100 range
+check "slots that there are not get no answer" "answers 900" $client 7001 berth rc-write 1000 slot
+check "gaps are answered" "answers 1000" $client 7002 host-api uc-write 1000 gap
+check "requests written twice" "answers 1000" $client 7001 berth rc-write 1000 twice
+for kind in rc-write rc-send uc-send; do
+    $client 7001 berth $kind 500 die >/dev/null 2>&1 || true
+done
+check "the next after three were killed" "answers 2000" $client 7001 berth rc-write 2000
+for kind in rc-send uc-send rc-write-imm uc-write-imm; do
+    if "$BERTH" perf rpc --port verbs --device rxe1 --rendezvous 10.9.0.1:7001 --requests $kind --count 3000 --warmup 0 \
+        --cpu 0 --window 4 --no-progress >"$OUT/perf-$kind" 2>&1; then
+        echo "ok rpc over verbs: perf $kind"
+    else
+        echo "not ok rpc over verbs: perf $kind: $(tail -n 1 "$OUT/perf-$kind")"
+    fi
+done
+wait $bystander || true
+check "another peer all the while" "answers 60000" cat "$OUT/bystander"
+
+# The device goes and comes back.
+$client 7001 berth rc-send 100 last >"$OUT/last" &
+last=$!
+sleep 1
+if timeout 20 rdma link delete rxe0; then echo "ok the device goes"; else echo "not ok the device goes"; fi
+wait $last || true
+check "a peer hears that it is gone" "lost" cat "$OUT/last"
+if kill -0 $berth; then echo "ok berth lives on"; else echo "not ok berth lives on"; fi
+$client 7001 berth rc-send 1 >/dev/null 2>"$OUT/refused" && echo "not ok refused without a device" ||
+    check "refused without a device" "rpc_rdma: refused with status 4" cat "$OUT/refused"
+rdma link add rxe0 type rxe netdev roce0
+sleep 1
+check "1000 answers by the device that is back" "answers 1000" $client 7001 berth rc-write 1000
+check "and in the form of the host API" "answers 1000" $client 7002 host-api uc-write 1000
+
+kill $berth
+wait $berth || echo "not ok berth stops with 0"
+grep 'berth stopped' "$OUT/ready" >"$OUT/stopped"
+tallies="slot_out_of_range:100 device_losses:1 device_returns:1 cq_overruns:0 rendezvous_refused:1"
+for tally in $tallies; do
+    check "own counts ${tally%:*}" "${tally#*:}" count own "${tally%:*}"
+done
+check "fpga counts psn_gaps" 100 count fpga psn_gaps
+check "fpga counts psn_lost" 300 count fpga psn_lost
