@@ -113,7 +113,7 @@ fn the_document_itself() {
                 "[[port]]\n",
                 &[
                     "1:1: port[0].name: is missing; write name = \"fpga0\"",
-                    "1:1: port[0].driver: is missing; write driver = \"udp\", \"uring\", \"dpdk\" or \"loopback\"",
+                    "1:1: port[0].driver: is missing; write driver = \"udp\", \"uring\", \"dpdk\", \"verbs\" or \"loopback\"",
                 ],
             ),
         ],
@@ -419,6 +419,56 @@ fn keys_of_bindings() {
     let alone = format!("{PORT}[[binding]]\nkind = \"rdma\"\ndevice = \"rxe0\"\n");
     let wanted = "berth.toml:6:1: binding[0]: connects leases, and nothing grants any; add [control]";
     assert!(mistakes(&alone).contains(&wanted.to_string()));
+}
+
+#[test]
+fn keys_of_verbs_ports() {
+    let port = format!("{PORT}[[port]]\nname = \"b\"\ndriver = \"verbs\"\n");
+    let build = "berth.toml:8:10: port[1].driver: this berth was built without RDMA; build it with `cargo build --release \
+                 --features verbs`";
+    let assert_case = |text: &str, wanted: &[&str]| {
+        let mut wanted: Vec<_> = wanted.iter().map(|line| format!("berth.toml:{line}")).collect();
+        let found: Vec<_> = mistakes(&format!("{port}{text}")).into_iter().filter(|line| line != build).collect();
+        wanted.sort();
+        assert_eq!(
+            {
+                let mut found = found;
+                found.sort();
+                found
+            },
+            wanted,
+            "{text}"
+        );
+    };
+    assert_case(
+        "",
+        &[
+            "6:1: port[1].device: is missing; write device = \"mlx5_0\", a name that `rdma link` prints",
+            "6:1: port[1].rendezvous: is missing; write rendezvous = \"10.0.1.2:4791\", where peers come",
+        ],
+    );
+    let whole = "device = \"rxe0\"\nrendezvous = \"127.0.0.1:0\"\n";
+    assert_case(
+        &format!("{whole}bind = \"127.0.0.1:0\"\naddress = \"10.0.0.1/24\"\ngid_index = 256\n"),
+        &[
+            "11:1: port[1].bind: means nothing here; an RDMA port has `device` and `rendezvous`",
+            "12:1: port[1].address: means nothing here; an RDMA port has `device` and `rendezvous`",
+            "13:13: port[1].gid_index: is 256; an integer from 0 to 255 is wanted",
+        ],
+    );
+    assert_case(
+        &format!("{whole}rdma = {{ immediate = \"psn24\", slots = 5, peers = 0 }}\n"),
+        &[
+            "11:39: port[1].rdma.slots: immediates of the form psn24 name 4 slots; write at most that",
+            "11:50: port[1].rdma.peers: is 0; an integer from 1 to 1024 is wanted",
+        ],
+    );
+    let elsewhere = mistakes(&format!("{PORT}gid_index = 1\nrendezvous = \"127.0.0.1:0\"\n"));
+    let wanted = [
+        "berth.toml:6:1: port[0].gid_index: means nothing here; only driver = \"verbs\" has it",
+        "berth.toml:7:1: port[0].rendezvous: means nothing here; only transport = \"roce\" and driver = \"verbs\" have it",
+    ];
+    assert_eq!(elsewhere, wanted);
 }
 
 /// RFC 8032, section 7.1, test 1.

@@ -58,6 +58,16 @@ fn tuned() -> tempfile::TempDir {
         ("/sys/drivers/mlx5_core/x", ""),
         ("/sys/drivers/igb/x", ""),
         ("/sys/drivers/vfio-pci/x", ""),
+        ("/sys/class/infiniband/mlx5_0/ports/1/state", "4: ACTIVE\n"),
+        ("/sys/class/infiniband/mlx5_0/ports/1/link_layer", "Ethernet\n"),
+        ("/sys/class/infiniband/mlx5_0/ports/1/rate", "100 Gb/sec (4X EDR)\n"),
+        ("/sys/class/infiniband/mlx5_0/ports/1/gids/0", "fe80:0000:0000:0000:0000:00ff:fe00:0001\n"),
+        ("/sys/class/infiniband/mlx5_0/ports/1/gids/3", "0000:0000:0000:0000:0000:ffff:0a00:0102\n"),
+        ("/sys/class/infiniband/mlx5_0/ports/1/gids/4", "0000:0000:0000:0000:0000:0000:0000:0000\n"),
+        ("/sys/class/infiniband/mlx5_0/ports/1/gid_attrs/types/0", "RoCE v2\n"),
+        ("/sys/class/infiniband/mlx5_0/ports/1/gid_attrs/types/3", "RoCE v2\n"),
+        ("/sys/class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/0", "eth0\n"),
+        ("/dev/infiniband/uverbs0", ""),
         ("/sys/class/net/lo/operstate", "unknown\n"),
         ("/sys/bus/pci/devices/.keep", ""),
     ] {
@@ -119,6 +129,10 @@ fn a_tuned_host_has_nothing_to_mend() {
         "8086:1533, bound to vfio-pci, IOMMU group 7: a port with device = \"0000:3b:00.1\" can have it"
     );
     assert!(findings.iter().all(|finding| finding.what != "nic lo"));
+    assert_eq!(
+        find(&findings, "rdma mlx5_0 port 1").found,
+        "Ethernet, ACTIVE, 100 Gb/sec (4X EDR), gid 0 fe80::ff:fe00:1 (RoCE v2), gid 3 ::ffff:10.0.1.2 (RoCE v2)"
+    );
 }
 
 #[test]
@@ -177,6 +191,13 @@ fn each_shortcoming_comes_with_its_remedy() {
             "give the process at least two CPUs: one to poll, one for housekeeping",
         ),
         ("/sys/devices/pci0/0000:3b:00.0/net/eth0/operstate", "down", "nic eth0", "ip link set eth0 up"),
+        ("/sys/class/infiniband/mlx5_0/ports/1/state", "1: DOWN", "rdma mlx5_0 port 1", "ip link set eth0 up"),
+        (
+            "/sys/class/infiniband/mlx5_0/ports/1/gids/3",
+            "0000:0000:0000:0000:0000:0000:0000:0000",
+            "rdma mlx5_0 port 1",
+            "ip addr add 10.0.0.1/24 dev eth0",
+        ),
     ];
     for (path, text, what, mend) in cases {
         let host = tuned();
@@ -251,6 +272,24 @@ fn vfio_is_loaded_or_loadable_or_not_there() {
     assert!(mend().starts_with("boot a kernel with CONFIG_VFIO_PCI"), "{}", mend());
     write(root, "lib/modules/6.1.0-9-amd64/modules.dep", "kernel/drivers/vfio/pci/vfio-pci.ko: kernel/a.ko\n");
     assert_eq!(mend(), "modprobe vfio-pci");
+}
+
+#[test]
+fn without_rdma_the_kernel_says_whether_it_can_have_a_software_device() {
+    let host = tempfile::tempdir().unwrap();
+    let root = host.path();
+    let mend = || find(&examine(root), "rdma").mend.clone().unwrap();
+    write(root, "/proc/sys/kernel/osrelease", "6.12.1-cloud\n");
+    assert_eq!(find(&examine(root), "rdma").status, Status::Warn);
+    let found = find(&examine(root), "rdma").found.clone();
+    assert_eq!(found, "no device, and the kernel 6.12.1-cloud has no module rdma_rxe for a software one");
+    assert!(mend().starts_with("use a kernel built with CONFIG_RDMA_RXE"), "{}", mend());
+    let add = "rdma link add rxe0 type rxe netdev eth0";
+    let dep = "kernel/drivers/infiniband/sw/rxe/rdma_rxe.ko.xz: kernel/crypto/crc32_generic.ko.xz\n";
+    write(root, "/lib/modules/6.12.1-cloud/modules.dep", dep);
+    assert_eq!(mend(), format!("modprobe rdma_rxe && {add}"));
+    write(root, "/sys/module/rdma_rxe/refcnt", "0\n");
+    assert_eq!(mend(), add);
 }
 
 #[test]

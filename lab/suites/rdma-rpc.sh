@@ -4,7 +4,7 @@
 # memory: 1024
 # build: -p berth --features dpdk,verbs
 # peers: rpc_rdma
-# timeout: 240
+# timeout: 900
 set -eu
 
 . lab/rxe.sh
@@ -36,7 +36,7 @@ handler = "builtin:rpc_increment"
 TOML
 
 start() {
-    "$BERTH" run -c "$OUT/berth.toml" >"$OUT/$1" 2>"$OUT/$1.err" &
+    "$BERTH" run --config "$OUT/berth.toml" >"$OUT/$1" 2>"$OUT/$1.err" &
     berth=$!
     for _ in $(seq 100); do
         grep -q 'berth ready' "$OUT/$1" && return

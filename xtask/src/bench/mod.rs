@@ -65,6 +65,7 @@ pub(crate) fn rdma() -> Result<()> {
     serve::build()?;
     let mut rows = rdma::host_rows()?;
     rows.extend(ofi::rows()?);
+    rows.extend(rdma::guest_rows()?);
     report("rdma", &rows)
 }
 

@@ -70,6 +70,19 @@ pub(crate) fn run_all() -> Result<Tally> {
     Options { native: false, from: SUITES.into(), names: Vec::new() }.run()
 }
 
+/// Runs the suites of `lab/bench`, which no test does, and returns the lines that they left in `rows`.
+pub(crate) fn bench() -> Result<String> {
+    let options = Options { native: false, from: "lab/bench".into(), names: Vec::new() };
+    let tally = options.run()?;
+    ensure!(tally.failed == 0, "{} turns in the lab failed", tally.failed);
+    let mut rows = String::new();
+    for suite in options.suites()? {
+        let path = format!("{FOLDER}/{}/out/rows", suite.name);
+        rows += &fs::read_to_string(&path).with_context(|| format!("no figures in {path}"))?;
+    }
+    Ok(rows)
+}
+
 impl Options {
     fn run(&self) -> Result<Tally> {
         let suites = self.suites()?;
