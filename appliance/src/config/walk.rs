@@ -279,9 +279,11 @@ impl<'a, 'i> Table<'a, 'i> {
     }
 
     /// Reports keys that were given but mean nothing here, because of what another key says.
-    pub(super) fn refuse(&self, keys: &[&str], because: impl Display) {
+    pub(super) fn refuse(&mut self, keys: &[&'static str], because: impl Display) {
         for (name, _) in self.entries.iter().filter(|(name, _)| keys.contains(&name.get_ref().as_ref())) {
             self.sink.mistake(name.span(), &self.field(name.get_ref()), format_args!("means nothing here; {because}"));
+            // Said once is enough.
+            self.asked.extend(keys.iter().filter(|key| *key == name.get_ref()));
         }
     }
 
