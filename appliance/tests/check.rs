@@ -113,7 +113,7 @@ fn the_document_itself() {
                 "[[port]]\n",
                 &[
                     "1:1: port[0].name: is missing; write name = \"fpga0\"",
-                    "1:1: port[0].driver: is missing; write driver = \"udp\", \"uring\", \"dpdk\", \"verbs\" or \"loopback\"",
+                    "1:1: port[0].driver: is missing; write driver = \"udp\", \"uring\", \"dpdk\", \"ofi\", \"verbs\" or \"loopback\"",
                 ],
             ),
         ],
@@ -392,8 +392,7 @@ fn keys_of_libfabric_ports() {
     assert_eq!(
         elsewhere,
         [
-            "berth.toml:6:1: port[0].rendezvous: means nothing here; only transport = \"roce\" and driver = \"ofi\" have \
-                it"
+            "berth.toml:6:1: port[0].rendezvous: means nothing here; only transport = \"roce\", driver = \"verbs\" and driver = \"ofi\" have it"
         ]
     );
 }
@@ -466,7 +465,7 @@ fn keys_of_verbs_ports() {
     let elsewhere = mistakes(&format!("{PORT}gid_index = 1\nrendezvous = \"127.0.0.1:0\"\n"));
     let wanted = [
         "berth.toml:6:1: port[0].gid_index: means nothing here; only driver = \"verbs\" has it",
-        "berth.toml:7:1: port[0].rendezvous: means nothing here; only transport = \"roce\" and driver = \"verbs\" have it",
+        "berth.toml:7:1: port[0].rendezvous: means nothing here; only transport = \"roce\", driver = \"verbs\" and driver = \"ofi\" have it",
     ];
     assert_eq!(elsewhere, wanted);
 }
