@@ -4,7 +4,7 @@
 # modules: e1000e igb virtio_net
 # devices: iommu virtio-net-pair vmxnet3-pair e1000e-pair igb virtio-net-mq-pair
 # memory: 1536
-# build: -p berth --features dpdk
+# build: -p berth --features dpdk,verbs
 # timeout: 500
 set -eu
 
@@ -44,6 +44,33 @@ for finding in json.load(open(sys.argv[1])):
 PY
 }
 
+# configure NAME DEVICE CPUS HUGEPAGES
+configure() {
+    cat >"$OUT/$1.toml" <<TOML
+[runtime]
+housekeeping_cpus = [0]
+[runtime.dpdk]
+hugepages = $4
+[[port]]
+name = "nic"
+driver = "dpdk"
+device = "$2"
+address = "10.0.0.2/24"
+udp_port = 4700
+cpus = [$3]
+idle = "adaptive"
+[[function]]
+name = "rpc_increment"
+handler = "builtin:rpc_increment"
+TOML
+}
+
+refused() {
+    configure refused "$1" 0 false
+    ! "$BERTH" run --config "$OUT/refused.toml" >"$OUT/refused.log" 2>&1 && grep "bound to vfio-pci" "$OUT/refused.log"
+}
+verdict "a card that the kernel has is refused, with what would be right" refused "$multi_queue"
+
 mends before >"$OUT/mends"
 cat "$OUT/mends"
 verdict "doctor: vfio-pci, huge pages and nine cards to mend" [ "$(wc -l <"$OUT/mends")" = 11 ]
@@ -55,23 +82,7 @@ verdict "doctor: nothing left to mend" [ ! -s "$OUT/mends-left" ]
 answers() {
     name=$1 device=$2 cpus=$3
     shift 3
-    cat >"$OUT/$name.toml" <<TOML
-[runtime]
-housekeeping_cpus = [0]
-[runtime.dpdk]
-hugepages = true
-[[port]]
-name = "nic"
-driver = "dpdk"
-device = "$device"
-address = "10.0.0.2/24"
-udp_port = 4700
-cpus = [$cpus]
-idle = "adaptive"
-[[function]]
-name = "rpc_increment"
-handler = "builtin:rpc_increment"
-TOML
+    configure "$name" "$device" "$cpus" true
     "$BERTH" run --config "$OUT/$name.toml" >"$OUT/$name.log" 2>&1 &
     berth=$!
     until grep -q '^berth ready' "$OUT/$name.log"; do

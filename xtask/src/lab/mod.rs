@@ -92,9 +92,9 @@ impl Options {
         let lock = fs::File::create(format!("{FOLDER}/lock"))?;
         lock.lock()?;
         let hypervisor = if self.native { None } else { Some(Hypervisor::make(&root().join(FOLDER))?) };
-        build(&suites)?;
         let mut tally = Tally::default();
         for suite in &suites {
+            build(suite)?;
             let one = run_one(suite, hypervisor.as_ref())?;
             tally.passed += one.passed;
             tally.failed += one.failed;
@@ -208,19 +208,13 @@ fn native(suite: &Suite, folder: &Path) -> Result<Command> {
     Ok(command)
 }
 
-/// Builds what the suites run: our programs, and their peers in C.
-fn build(suites: &[Suite]) -> Result<()> {
-    let mut built: Vec<&[String]> = vec![&[]];
-    for suite in suites {
-        if !built.contains(&&suite.build[..]) {
-            run(cargo(["build", "--release"]).args(&suite.build))?;
-            built.push(&suite.build);
-        }
-        for peer in &suite.peers {
-            compile(peer)?;
-        }
+/// Builds what a suite runs: our programs, and their peers in C. Before each suite, as another may have built the same
+/// program with other features.
+fn build(suite: &Suite) -> Result<()> {
+    if !suite.build.is_empty() {
+        run(cargo(["build", "--release"]).args(&suite.build))?;
     }
-    Ok(())
+    suite.peers.iter().try_for_each(|peer| compile(peer))
 }
 
 /// Compiles `lab/peers/NAME.c`, whose first line may name libraries: `// pkg-config: libibverbs`.
