@@ -22,6 +22,7 @@ const LAB: &[&str] = &[
     "kmod",
     "procps",
     "python3",
+    "strace",
     "util-linux",
     "xz-utils",
     "ibverbs-utils",
