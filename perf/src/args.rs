@@ -65,6 +65,9 @@ pub enum PortDriver {
     Ofi,
     /// RDMA: a queue pair of a port that is reached by rendezvous
     Verbs,
+    /// One-sided READs and WRITEs of a lease
+    #[value(skip)]
+    OneSided,
     /// Memory: the server is a second core of this process
     Loopback,
 }

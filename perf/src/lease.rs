@@ -5,6 +5,7 @@ use std::{
     path::PathBuf,
     process::ExitCode,
     sync::Arc,
+    time::Instant,
 };
 
 use anyhow::{Context as _, bail};
@@ -61,8 +62,8 @@ pub struct LeaseArgs {
     #[arg(long, value_name = "FILE", requires = "control")]
     pub identity: Option<PathBuf>,
     /// How the lease is reached, by default by datagrams to where its bindings say; ofi: the node is told of our endpoint by
-    /// `LEASE_BIND`, and --port is ofi
-    #[arg(long, value_enum, requires = "control", requires = "provider", conflicts_with_all = ["peer", "port", "rendezvous"])]
+    /// `LEASE_BIND`, and --port is ofi; rdma: by one-sided READs and WRITEs from --device
+    #[arg(long, value_enum, requires = "control", conflicts_with_all = ["peer", "port", "rendezvous"])]
     pub binding: Option<BindingArg>,
     /// Bytes of the lease that are used, from its first; they are overwritten
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 20, value_parser = clap::value_parser!(u64).range(1..))]
@@ -74,6 +75,8 @@ pub struct LeaseArgs {
 pub enum BindingArg {
     /// Two-sided messages between libfabric endpoints
     Ofi,
+    /// One-sided READs and WRITEs
+    Rdma,
 }
 
 /// What is measured.
@@ -113,11 +116,15 @@ pub(crate) fn run(args: &LeaseArgs) -> anyhow::Result<ExitCode> {
         Ok::<_, berth_client::Error>((client, grant))
     })?;
     let mut meet = None;
-    if args.binding == Some(BindingArg::Ofi) {
-        load.port = PortDriver::Ofi;
-        // A name for the answers' sender: the lease is bound to an endpoint, not to an address.
+    if let Some(binding) = args.binding {
+        // A name for the answers' sender: the lease is bound to an endpoint or a queue pair, not to an address.
         load.peer = Some(control);
-        meet = Some(bind_ofi(identity, control, grant.lease_id));
+        let (port, kind) = match binding {
+            BindingArg::Ofi => (PortDriver::Ofi, BindKind::Ofi),
+            BindingArg::Rdma => (PortDriver::OneSided, BindKind::Rdma),
+        };
+        load.port = port;
+        meet = Some(bind(identity, control, grant.lease_id, kind));
     }
     load.peer = load.peer.or(load.rendezvous);
     let served = grant.endpoints.iter().find(|(kind, _)| *kind == EndpointKind::TwoSidedUdp);
@@ -134,19 +141,28 @@ pub(crate) fn run(args: &LeaseArgs) -> anyhow::Result<ExitCode> {
     result
 }
 
-/// Binds a lease to a libfabric endpoint, on the thread that has it.
-fn bind_ofi(identity: Arc<Identity>, control: SocketAddr, lease_id: u128) -> Arc<Meet> {
+/// Binds a lease to what `own` describes, on the thread that has it: the address of a libfabric endpoint, for which there is
+/// the node's, or a queue pair's TLVs, for which there are the node's.
+fn bind(identity: Arc<Identity>, control: SocketAddr, lease_id: u128, kind: BindKind) -> Arc<Meet> {
     Arc::new(move |own| {
         let mut peer = Vec::new();
-        BindingTlv::OfiAddr(own).write(&mut peer);
+        match kind {
+            BindKind::Ofi => BindingTlv::OfiAddr(own).write(&mut peer),
+            _ => peer.extend_from_slice(own),
+        }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let bound = runtime.block_on(async {
             let client = Client::quic(identity.clone(), control, None).await?;
             let token = client.cap_request(Perms::ALLOC, TOKEN_SECS, 0, None).await?;
-            let bound = client.lease_bind(&token, lease_id, BindKind::Ofi, &peer).await?;
+            let begun = Instant::now();
+            let bound = client.lease_bind(&token, lease_id, kind, &peer).await?;
+            eprintln!("LEASE_BIND took {:.1} us", begun.elapsed().as_secs_f64() * 1e6);
             client.close().await;
             Ok::<_, berth_client::Error>(bound)
         })?;
+        if kind != BindKind::Ofi {
+            return Ok(bound);
+        }
         let facts = Tlvs::parse(&bound)?;
         let address = facts.iter().find_map(|tlv| match BindingTlv::read(tlv) {
             Ok(Some(BindingTlv::OfiAddr(address))) => Some(address.to_vec()),

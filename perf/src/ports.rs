@@ -45,7 +45,10 @@ pub(crate) struct Opening<'a> {
     /// The longest frame of the run, or the usual one's, in bytes.
     pub(crate) max_frame: usize,
     /// The longest frame of the run, in bytes.
-    #[cfg_attr(not(feature = "dpdk"), expect(dead_code, reason = "what packets of RoCE must hold"))]
+    #[cfg_attr(
+        not(any(feature = "dpdk", feature = "verbs")),
+        expect(dead_code, reason = "what packets of RoCE must hold")
+    )]
     pub(crate) longest: usize,
     /// Times the delays of `--fault`.
     pub(crate) clock: &'a TscClock,
@@ -53,7 +56,8 @@ pub(crate) struct Opening<'a> {
     pub(crate) cpus: Cpus,
     /// Starts the server of a loopback.
     pub(crate) serve: &'a Serve,
-    /// Finds the server's libfabric endpoint, given our own; without it the server's rendezvous does.
+    /// Finds the server's libfabric endpoint or queue pair, given our own; without it the server's rendezvous does.
+    #[cfg_attr(not(any(feature = "ofi", feature = "verbs")), expect(dead_code, reason = "what leases are bound by"))]
     pub(crate) meet: Option<&'a Meet>,
 }
 
@@ -94,6 +98,7 @@ pub(crate) fn open(opening: &Opening<'_>, user: impl PortUser) -> anyhow::Result
         PortDriver::Dpdk | PortDriver::Roce => dpdk(opening, user)?,
         PortDriver::Ofi => ofi(opening, user)?,
         PortDriver::Verbs => verbs(opening, user)?,
+        PortDriver::OneSided => one_sided(opening, user)?,
         PortDriver::Loopback => {
             let (ours, theirs) = Loopback::pair(LOOPBACK, LOOPBACK_DEPTH, max_frame);
             let cpu = cpus.other.context("a loopback needs two CPUs, one for its server")?;
@@ -171,6 +176,34 @@ fn verbs(opening: &Opening<'_>, user: impl PortUser) -> anyhow::Result<()> {
         peers: 1,
     };
     let (port, peer) = berth_verbs::VerbsPort::connect(&config, args.requests.kind())?;
+    hand_over(opening, port, peer, user);
+    Ok(())
+}
+
+#[cfg(not(feature = "verbs"))]
+fn one_sided(_: &Opening<'_>, _: impl PortUser) -> anyhow::Result<()> {
+    anyhow::bail!("this program was built without RDMA; build it with --features verbs")
+}
+
+#[cfg(feature = "verbs")]
+fn one_sided(opening: &Opening<'_>, user: impl PortUser) -> anyhow::Result<()> {
+    use berth_client::RdmaBinding;
+    use berth_rdma_lease::{Local, OneSided, Peer};
+    use berth_wire::fabric::ClientTlv;
+
+    let device = opening.args.device.as_ref().context("--binding rdma needs --device")?;
+    let mut port = OneSided::open(device, 1, opening.args.gid_index, opening.longest)?;
+    let Peer { qp_num, gid, psn, mtu } = port.describe();
+    let mut own = Vec::new();
+    ClientTlv::RdmaPeer { qp_num, gid, psn, mtu }.write(&mut own);
+    let bound = RdmaBinding::parse(&opening.meet.context("no lease is bound")?(&own)?)?;
+    let RdmaBinding { rkey, remote_addr, qp_num, gid, port: number, psn } = bound;
+    let node = Local { qp_num, gid, port: number as u8, psn };
+    let begun = std::time::Instant::now();
+    port.connect(node, rkey, remote_addr)?;
+    port.read_byte()?;
+    eprintln!("connecting and the first read took {:.1} us", begun.elapsed().as_secs_f64() * 1e6);
+    let peer = port.peer();
     hand_over(opening, port, peer, user);
     Ok(())
 }

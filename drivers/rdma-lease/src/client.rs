@@ -116,6 +116,20 @@ impl OneSided {
         self.name
     }
 
+    /// Reads the lease's first byte, and waits for it.
+    pub fn read_byte(&mut self) -> Result<(), Error> {
+        let there = RemoteBytes { addr: self.lease.region_addr, rkey: self.lease.rkey };
+        let flags = Flags { signalled: true, ..Flags::default() };
+        self.qp.send(0, Op::Read(there), Some(Local { memory: self.id, at: 0, len: 1 }), flags)?;
+        self.qp.ring().1?;
+        let mut completion = [Completion::default()];
+        while self.cq.poll(&mut completion)? == 0 {}
+        match completion[0].outcome() {
+            Outcome::Done => Ok(()),
+            _ => Err(Error::Misuse("the lease's first byte cannot be read")),
+        }
+    }
+
     fn ask(&mut self, slot: usize, len: usize) -> Option<Sent> {
         let request = Request::parse(&self.frame[..len])?;
         let (at, count) = (slot * self.frame.len(), usize::try_from(request.len()).ok()?);
