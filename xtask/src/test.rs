@@ -20,7 +20,7 @@ const FUZZ_SECONDS: u32 = 5;
 const SIM_SEEDS: &str = "10000";
 
 /// Features that the tests turn on.
-const FEATURES: &str = "berth/dpdk,berth/ofi";
+const FEATURES: &str = "berth/dpdk,berth/ofi,berth/verbs";
 
 pub(crate) fn run_all() -> Result<()> {
     setup::test()?;
