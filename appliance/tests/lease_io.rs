@@ -96,3 +96,29 @@ fn a_memif_peer_reads_pages_in_jumbo_frames() {
     assert_eq!(served(&stopped, "d", "read"), 2 * 500 + 500 + 48);
     assert_eq!(served(&stopped, "d", "written"), 2 * 500 + 1024 + 48);
 }
+
+#[cfg(feature = "dpdk")]
+#[test]
+fn an_unreliable_connection_reads_and_writes_leases() {
+    let folder = tempfile::tempdir().unwrap();
+    let device = |id, role| format!("net_memif{id},role={role},socket={}/m.sock", folder.path().display());
+    let port = format!(
+        "[runtime.dpdk]\nhugepages = false\nmemory_mb = 128\n[[port]]\nname = \"d\"\ndriver = \"dpdk\"\ndevice = \
+         \"{}\"\naddress = \"10.0.0.2/24\"\ntransport = \"roce\"\nrendezvous = \"127.0.0.1:0\"\ncpu = 0\nidle = \"wait\"\n\
+         service = \"lease-io\"\n",
+        device(0, "server")
+    );
+    let (berth, keys) = node(&port);
+    let rendezvous = berth.ready["ports"][0]["rendezvous"].as_str().unwrap().to_owned();
+    let client = device(1, "client");
+    let args = ["--port", "roce", "--device", &client, "--address", "10.0.0.1/24", "--rendezvous", &rendezvous];
+    for op in ["read", "write"] {
+        let cases = ["--op", op, "--size", "64,512", "--count", "500", "--warmup", "0", "--window", "16"];
+        succeeds(&perf(&berth, &keys, &[&args[..], &cases].concat()));
+    }
+    let stopped = berth.stop();
+    // 1024 places of 64 bytes and 390 of 512 are filled; those that were written are read back.
+    assert_eq!(served(&stopped, "d", "read"), 2 * 500 + 500 + 390);
+    assert_eq!(served(&stopped, "d", "written"), 2 * 500 + 1024 + 390);
+    assert_eq!(stopped.sum("d", "port", "roce_sent"), stopped.sum("d", "port", "roce_messages"));
+}

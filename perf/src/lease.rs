@@ -128,7 +128,8 @@ pub(crate) fn run(args: &LeaseArgs) -> anyhow::Result<ExitCode> {
     }
     load.peer = load.peer.or(load.rendezvous);
     let served = grant.endpoints.iter().find(|(kind, _)| *kind == EndpointKind::TwoSidedUdp);
-    let peer = load.peer.or(served.map(|(_, addr)| *addr));
+    // A port that is reached by rendezvous is no endpoint that a node tells of.
+    let peer = load.peer.or(load.rendezvous).or(served.map(|(_, addr)| *addr));
     load.peer =
         Some(peer.context("the node serves no two-sided messages; give it a port with service = \"lease-io\"")?);
     let result = job(args, load, Lease { key: grant.key, generation: grant.generation, len: args.len })
