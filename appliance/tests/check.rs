@@ -578,3 +578,50 @@ fn what_serves_leases_needs_a_control_plane() {
         )],
     );
 }
+
+#[cfg(feature = "dpdk")]
+#[test]
+fn software_roce_has_keys_of_its_own() {
+    let port = |lines: &str| {
+        format!(
+            "[[port]]\nname = \"a\"\ndriver = \"dpdk\"\ndevice = \"net_null0\"\naddress = \"10.0.0.2/24\"\n{lines}\n\
+             [[function]]\nname = \"rpc_increment\"\nhandler = \"builtin:rpc_increment\"\n"
+        )
+    };
+    let roce = |lines: &str| port(&format!("transport = \"roce\"\nrendezvous = \"127.0.0.1:0\"\n{lines}"));
+    let folder = tempfile::tempdir().unwrap();
+    let good = check(
+        &folder,
+        &roce("[port.roce]\nslots = 4096\nstride = 256\n[[port.peer]]\naddress = \"fd00::1\"\nqpn = 0x11"),
+    );
+    assert_eq!(good.status.code(), Some(0), "{}", String::from_utf8_lossy(&good.stderr));
+    let out = String::from_utf8(good.stdout).unwrap();
+    let wanted =
+        "port a: dpdk net_null0 roce port 4791, 4096 slots x 256 B, 1 known peers, rendezvous 127.0.0.1:0 Berth, cpu ";
+    assert!(out.starts_with(wanted), "{out}");
+    for (text, wanted) in [
+        (
+            port("transport = \"roce\""),
+            "1:1: port[0].rendezvous: is missing; write rendezvous = \"10.0.1.2:4791\", where peers come, or [[port.peer]]",
+        ),
+        (
+            port("udp_port = 4700\nrendezvous = \"127.0.0.1:0\""),
+            "7:1: port[0].rendezvous: means nothing here; only transport = \"roce\", driver = \"verbs\" and driver = \"ofi\" have it",
+        ),
+        (
+            roce("cpus = [0, 1]"),
+            "8:1: port[0].cpus: means nothing here; a connection's packets all come to one queue; give transport = \"roce\" one `cpu`",
+        ),
+        (roce("[port.roce]\nstride = 200"), "8:1: port[0].roce: a stride of 200 bytes: a multiple of 128"),
+        (
+            roce("[port.roce]\nimmediate = \"psn24\"\nslots = 5"),
+            "8:1: port[0].roce: 5 slots: from 1 to 4, which is what the immediate can name",
+        ),
+        (
+            roce("[[port.peer]]\naddress = \"x\"\nqpn = 2"),
+            "9:11: port[0].peer[0].address: \"x\" is not an address; write one like \"10.0.0.1\"",
+        ),
+    ] {
+        assert_eq!(mistakes(&text), [format!("berth.toml:{wanted}")]);
+    }
+}
