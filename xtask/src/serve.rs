@@ -82,5 +82,5 @@ pub(crate) const BERTH: &str = "target/release/berth";
 
 /// Builds the appliance with everything that the packages of `setup` allow.
 pub(crate) fn build() -> Result<()> {
-    run(&mut crate::sh::cargo(["build", "--release", "-p", "berth", "--features", "dpdk,ofi"]))
+    run(&mut crate::sh::cargo(["build", "--release", "-p", "berth", "--features", "dpdk,verbs,ofi"]))
 }

@@ -25,6 +25,7 @@ const LAB: &[&str] = &[
     "strace",
     "util-linux",
     "xz-utils",
+    "libibverbs-dev",
     "ibverbs-utils",
     "perftest",
     "rdmacm-utils",
