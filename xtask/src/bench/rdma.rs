@@ -42,12 +42,11 @@ pub(super) fn guest_rows() -> Result<Vec<Row>> {
         let Line { case, baseline, reach, ours, theirs } =
             serde_json::from_str(line).with_context(|| format!("not a pair of figures: {line}"))?;
         let pair = Pair { state: "guest".into(), ours, theirs };
-        match rows.iter_mut().find(|row| row.case == case) {
-            Some(row) => row.pairs.push(pair),
-            None => {
-                let reach = reach.map_or(Reach::Printed, Reach::AtMost);
-                rows.push(Row { case, baseline, unit: "us", reach, pairs: vec![pair] });
-            }
+        if let Some(row) = rows.iter_mut().find(|row| row.case == case) {
+            row.pairs.push(pair);
+        } else {
+            let reach = reach.map_or(Reach::Printed, Reach::AtMost);
+            rows.push(Row { case, baseline, unit: "us", reach, pairs: vec![pair] });
         }
     }
     Ok(rows)
