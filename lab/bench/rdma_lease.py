@@ -20,8 +20,10 @@ def perftest(op, size):
     """The typical latency in us."""
     common = [f"ib_{op}_lat", "-x", "1", "-F", "-s", str(size), "-n", str(COUNT)]
     server = subprocess.Popen(["taskset", "-c", "0", *common, "-d", "rxe0"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while not any(":4853 " in pathlib.Path(f"/proc/net/{table}").read_text() for table in ("tcp", "tcp6")):
-        time.sleep(0.05)  # until it listens on its port 18515
+    # Until it listens on its port, 18515.
+    tables = [pathlib.Path("/proc/net/tcp"), pathlib.Path("/proc/net/tcp6")]
+    while not any(re.search(":4853 0+:0000 0A", table.read_text()) for table in tables):
+        time.sleep(0.05)
     told = subprocess.run(["taskset", "-c", "1", *common, "-d", "rxe1", "10.9.0.1"], capture_output=True, text=True)
     row = re.search(rf"^\s*{size}\s+{COUNT}\s+(.*)$", told.stdout, re.M)
     if told.returncode or not row:
