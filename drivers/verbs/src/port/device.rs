@@ -1,7 +1,5 @@
 //! The device of a port, and what a peer on it is made of. Lives on the rendezvous's thread, comes and goes.
 
-use std::path::PathBuf;
-
 use berth_rendezvous::{Form, PeerId};
 use berth_wire::{
     fabric::Status,
@@ -33,8 +31,6 @@ pub(super) struct Device {
     pd: Pd,
     path: Path,
     gid: Gid,
-    /// Is there for as long as the device is.
-    sysfs: PathBuf,
 }
 
 impl Device {
@@ -44,8 +40,7 @@ impl Device {
         let gid = context.gid(config.port, config.gid_index)?;
         let pd = Pd::new(&context)?;
         let path = Path { port: config.port, gid_index: config.gid_index, mtu: info.mtu };
-        let sysfs = format!("/sys/class/infiniband/{}/ports/{}", config.device, config.port).into();
-        Ok(Self { context, pd, path, gid, sysfs })
+        Ok(Self { context, pd, path, gid })
     }
 
     /// Completion queues that the work of so many peers cannot overrun.
@@ -66,7 +61,7 @@ impl Device {
     /// Whether the kernel still knows the device. A driver that cannot take it from its users waits for them to close
     /// it, and says so nowhere else.
     pub(super) fn is_there(&self) -> bool {
-        self.sysfs.exists()
+        self.context.is_present()
     }
 
     fn qp(&self, kind: PeerKind, queues: &Queues, shape: Shape) -> Result<Qp, Error> {
