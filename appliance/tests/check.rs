@@ -374,8 +374,6 @@ fn keys_of_libfabric_ports() {
         "berth.toml:1:1: port[0].provider: is missing; write provider = \"tcp\", or another one that `berth doctor` lists \
          with FI_EP_RDM",
         "berth.toml:1:1: port[0].rendezvous: is missing; write rendezvous = \"127.0.0.1:0\"",
-        "berth.toml:4:1: port[0].cpus: means nothing here; a libfabric port has one endpoint; give it one `cpu`, and other CPUs \
-         ports of their own",
         "berth.toml:5:8: port[0].bind: \"here\" is not an address; write one like \"127.0.0.1:4700\" or \"[::1]:4700\"",
         "berth.toml:6:13: port[0].max_peers: is 0; an integer from 1 to 4096 is wanted",
         "berth.toml:7:1: port[0].mtu: means nothing here; only driver = \"dpdk\" has it",
@@ -395,6 +393,11 @@ fn keys_of_libfabric_ports() {
             "berth.toml:6:1: port[0].rendezvous: means nothing here; only transport = \"roce\", driver = \"verbs\" and driver = \"ofi\" have it"
         ]
     );
+    let both =
+        "[[port]]\nname = \"a\"\ndriver = \"ofi\"\nprovider = \"tcp\"\nrendezvous = \"127.0.0.1:0\"\ncpus = [0, 1]\n";
+    let wanted = "berth.toml:6:1: port[0].cpus: means nothing here; a libfabric port has one endpoint; give it one `cpu`, \
+                  and other CPUs ports of their own";
+    assert!(mistakes(both).contains(&wanted.to_string()));
 }
 
 #[test]

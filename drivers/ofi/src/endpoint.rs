@@ -2,7 +2,7 @@
 
 use std::{
     ffi::c_void,
-    mem::zeroed,
+    mem::{MaybeUninit, zeroed},
     ptr::{self, NonNull},
 };
 
@@ -223,7 +223,7 @@ impl Endpoint {
     /// The completion queue itself has failed.
     #[inline]
     pub(crate) fn poll(&mut self, mut each: impl FnMut(Completion)) -> Result<(), Reason> {
-        let mut entries = [const { entry() }; BURST];
+        let mut entries = [const { MaybeUninit::<sys::fi_cq_msg_entry>::uninit() }; BURST];
         let mut sources = [NO_ADDR; BURST];
         // SAFETY: both arrays have room for BURST entries of the queue's format.
         let read =
@@ -240,6 +240,8 @@ impl Endpoint {
             };
         }
         for (entry, source) in entries.iter().zip(sources).take(read as usize) {
+            // SAFETY: that many entries were written.
+            let entry = unsafe { entry.assume_init_ref() };
             let Some(context) = NonNull::new(entry.op_context) else {
                 each(Completion::Lost);
                 continue;
@@ -276,10 +278,6 @@ impl Endpoint {
             (_, Operation::None) => Completion::Lost,
         })
     }
-}
-
-const fn entry() -> sys::fi_cq_msg_entry {
-    sys::fi_cq_msg_entry { op_context: ptr::null_mut(), flags: 0, len: 0 }
 }
 
 /// Gives the buffer of an operation that was not started back.
