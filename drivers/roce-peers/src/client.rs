@@ -27,7 +27,7 @@ pub struct Connection {
     pub local: Local,
     /// The port's.
     pub remote: Remote,
-    /// What the port is called in [`berth_port::Frame::peer`] and [`berth_port::Port::post`].
+    /// What the port is called in `Frame::peer` and `Port::post`.
     pub peer: SocketAddr,
     /// Keeps the port's end.
     pub held: Held,
