@@ -103,7 +103,9 @@ impl Hypervisor {
         qemu.args(["-cpu", if self.accelerator == "kvm" { "host" } else { "max" }]);
         qemu.args(["-m", &memory.to_string(), "-smp", &cpus.to_string()]);
         qemu.arg("-kernel").arg(self.sysroot.kernel()).arg("-initrd").arg(&self.initramfs);
-        let arguments = format!("console=ttyS0 quiet panic=-1 mitigations=off net.ifnames=0 {arguments}");
+        let arguments = format!(
+            "console=ttyS0 quiet panic=-1 sysctl.kernel.panic_on_rcu_stall=1 mitigations=off net.ifnames=0 {arguments}"
+        );
         qemu.args(["-append", &arguments]);
         qemu
     }

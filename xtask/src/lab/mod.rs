@@ -95,7 +95,16 @@ impl Options {
         let mut tally = Tally::default();
         for suite in &suites {
             build(suite)?;
-            let one = run_one(suite, hypervisor.as_ref())?;
+            let (mut one, mut died) = run_one(suite, hypervisor.as_ref())?;
+            if died {
+                // That tells nothing of Berth: translated guests stand still now and then.
+                println!("suite {}: the guest died; once more", suite.name);
+                (one, died) = run_one(suite, hypervisor.as_ref())?;
+            }
+            if died {
+                one.failed += 1;
+                println!("not ok {}: the guest ended without an exit code", suite.name);
+            }
             tally.passed += one.passed;
             tally.failed += one.failed;
         }
@@ -119,8 +128,8 @@ impl Options {
     }
 }
 
-/// Runs a suite to its end and counts its checks.
-fn run_one(suite: &Suite, hypervisor: Option<&Hypervisor>) -> Result<Tally> {
+/// Runs a suite to its end and counts its checks. Tells too whether the guest died under it.
+fn run_one(suite: &Suite, hypervisor: Option<&Hypervisor>) -> Result<(Tally, bool)> {
     let start = Instant::now();
     let folder = root().join(FOLDER).join(&suite.name);
     let _ = fs::remove_dir_all(&folder);
@@ -156,7 +165,7 @@ fn run_one(suite: &Suite, hypervisor: Option<&Hypervisor>) -> Result<Tally> {
         Some(code) => Some(format!("ended with exit code {code}")),
         None => {
             show_console(&folder);
-            Some("the guest ended without an exit code".to_owned())
+            None
         }
     };
     if let Some(why) = verdict {
@@ -165,7 +174,7 @@ fn run_one(suite: &Suite, hypervisor: Option<&Hypervisor>) -> Result<Tally> {
     }
     let seconds = start.elapsed().as_secs_f64();
     println!("suite {}: {} passed, {} failed, {seconds:.1} s", suite.name, tally.passed, tally.failed);
-    Ok(tally)
+    Ok((tally, code.is_none()))
 }
 
 /// Shows and keeps what a suite prints, and counts its checks.
