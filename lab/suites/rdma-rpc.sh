@@ -56,7 +56,13 @@ check() {
 
 # count PORT NAME: a counter of a port when berth stopped.
 count() {
-    tr '{' '\n' <"$OUT/stopped" | grep -A1 "\"$1\"" | grep -o "\"$2\":[0-9]*" | head -n 1 | cut -d: -f2
+    python3 - "$OUT/stopped" "$1" "$2" <<'PY'
+import json, sys
+file, port, counter = sys.argv[1:]
+stopped = json.loads(open(file).read().removeprefix("berth stopped "))
+lanes = [lane for lcore in stopped["lcores"] for lane in lcore["lanes"] if lane["name"] == port]
+print(sum(lane["port"][counter] for lane in lanes))
+PY
 }
 
 if "$BERTH" doctor | grep -q 'rdma rxe0 port 1.*ACTIVE.*::ffff:10.9.0.1'; then
