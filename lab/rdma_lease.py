@@ -15,6 +15,8 @@ import time
 import traceback
 import urllib.request
 
+import perftest
+
 BERTH = os.environ["BERTH"]
 PEER = os.environ["PEERS"] + "/lease_rdma"
 MIB = 1 << 20
@@ -402,6 +404,23 @@ def fenced(node):
     peer.kill()
 
 
+def measured(node):
+    """Perftest's clients, which know nothing of Berth, with a lease for their server."""
+    lease = node.alloc(MIB)
+
+    def bind(qpn, psn, gid):
+        client = ["--qp-num", str(qpn), "--gid", gid, "--psn", str(psn), "--mtu", "4096"]
+        return node.json("lease", "bind", lease, "--kind", "rdma", *client)
+
+    for program, *arguments in (["ib_read_lat", "-s", "8", "-n", "500"], ["ib_read_bw", "-s", "65536", "-n", "50"],
+                                ["ib_write_bw", "-s", "65536", "-n", "50"]):
+        code, told = perftest.against(bind, program, *arguments)
+        check(f"{program} ends well with a lease for its server", code == 0, told[-500:].replace("\n", " | "))
+    there = node.bytes(lease, 0, 65537)
+    check("ib_write_bw's bytes are in the lease, and none beyond", any(there[:65536]) and there[65536] == 0)
+    node.ask("lease", "free", lease)
+
+
 def windows(folder):
     """Whether windows are used; they are not where they do not keep clients within them."""
     try:
@@ -428,7 +447,7 @@ def run(mode, subjects, **more):
             node.stop(signal.SIGKILL)
 
 
-SUBJECTS = [access, revoked, expired, killed, removed, restarted, fenced]
+SUBJECTS = [access, revoked, expired, killed, removed, restarted, fenced, measured]
 only = [subject for subject in SUBJECTS if subject.__name__ in sys.argv[1:]]
 run("auto", only or SUBJECTS)
 if not only:

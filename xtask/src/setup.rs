@@ -27,6 +27,7 @@ const LAB: &[&str] = &[
     "xz-utils",
     "libibverbs-dev",
     "ibverbs-utils",
+    "librdmacm-dev",
     "perftest",
     "rdmacm-utils",
 ];

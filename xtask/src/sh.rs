@@ -20,9 +20,15 @@ pub(crate) fn cmd<S: AsRef<OsStr>>(program: &str, args: impl IntoIterator<Item =
     cmd
 }
 
-/// `cargo` as it was called.
+/// `cargo` as it was called, without what it tells of the package of this program: build scripts that look at it would
+/// run again, and half of all crates after them, whenever somebody calls Cargo without us in between.
 pub(crate) fn cargo<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
-    cmd(&std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()), args)
+    let mut cargo = cmd(&std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()), args);
+    let ours = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    for (name, _) in std::env::vars().filter(|(name, _)| ours(name)) {
+        cargo.env_remove(name);
+    }
+    cargo
 }
 
 /// Runs to the end; any other exit status than 0 is an error.
