@@ -3,6 +3,9 @@
 Perftest's two ends talk over TCP before and after they measure: versions, cache sizes and the MTU, then messages of 108
 bytes that describe a queue pair and memory. The client speaks first each time and waits for as many bytes. `against`
 answers for a server whose queue pair and memory are the lease's.
+
+A reader must be done within 3 seconds: then the node asks for a sign of life by writing no bytes, and perftest's readers let
+nobody write.
 """
 
 import contextlib

@@ -412,7 +412,7 @@ def measured(node):
         client = ["--qp-num", str(qpn), "--gid", gid, "--psn", str(psn), "--mtu", "4096"]
         return node.json("lease", "bind", lease, "--kind", "rdma", *client)
 
-    for program, *arguments in (["ib_read_lat", "-s", "8", "-n", "500"], ["ib_read_bw", "-s", "65536", "-n", "50"],
+    for program, *arguments in (["ib_read_lat", "-s", "8", "-n", "100"], ["ib_read_bw", "-s", "65536", "-n", "50"],
                                 ["ib_write_bw", "-s", "65536", "-n", "50"]):
         code, told = perftest.against(bind, program, *arguments)
         check(f"{program} ends well with a lease for its server", code == 0, told[-500:].replace("\n", " | "))
