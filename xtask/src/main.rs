@@ -19,7 +19,8 @@ cargo xtask test           format, lints, every test, loom models, bounded fuzzi
 cargo xtask lab [SUITE...] suites in a guest with devices and kernel features that this host may lack; --native: here
 cargo xtask bench rpc      the speed table, each row interleaved with its baseline
 cargo xtask bench lease    the same for leases
-cargo xtask bench rdma     the same for RDMA, libfabric and RoCE in software";
+cargo xtask bench rdma     the same for RDMA, libfabric and RoCE in software
+cargo xtask bench knobs    what the knobs of docs/tune.md do on this host";
 
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -29,6 +30,7 @@ fn main() -> Result<()> {
         ["bench", "rpc"] => bench::rpc(),
         ["bench", "lease"] => bench::lease(),
         ["bench", "rdma"] => bench::rdma(),
+        ["bench", "knobs"] => bench::knobs(),
         ["demo"] => demo::run_all(),
         ["test"] => test::run_all(),
         ["lab", ref args @ ..] => lab::command(args),

@@ -49,6 +49,7 @@ fn two_sided(port: &'static str, case: &'static str, op: &'static str) -> Contes
         ours: Box::new(move || leased(port, op, 64)),
         theirs: Box::new(move || network::berth(port, 64)),
         figures: vec![round_trip(case, 1.10)],
+        turns: TURNS,
     }
 }
 
@@ -68,6 +69,7 @@ fn throughput() -> Contest {
             unit: "M/s",
             reach: Reach::AtLeast(0.6),
         }],
+        turns: TURNS,
     }
 }
 

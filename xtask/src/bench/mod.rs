@@ -1,9 +1,10 @@
-//! `cargo xtask bench rpc`, `bench lease` and `bench rdma`: the speed tables.
+//! `cargo xtask bench rpc`, `bench lease`, `bench rdma` and `bench knobs`: the speed tables.
 //!
 //! Two contestants take turns many times over, so that both see the same moods of the machine; a row is the median of
 //! the ratios of neighbours. On two cores the distance between them changes as the host moves them, so that rows over
 //! two cores are kept apart by the state in which both neighbours ran: near or far.
 
+mod knobs;
 mod lease;
 mod network;
 mod ofi;
@@ -67,6 +68,12 @@ pub(crate) fn rdma() -> Result<()> {
     rows.extend(ofi::rows()?);
     rows.extend(rdma::guest_rows()?);
     report("rdma", &rows)
+}
+
+pub(crate) fn knobs() -> Result<()> {
+    setup::all()?;
+    serve::build()?;
+    report("knobs", &knobs::rows()?)
 }
 
 fn report(name: &str, rows: &[Row]) -> Result<()> {

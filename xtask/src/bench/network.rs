@@ -51,6 +51,8 @@ pub(super) struct Contest {
     pub(super) ours: Start,
     pub(super) theirs: Start,
     pub(super) figures: Vec<Figure>,
+    /// How often each takes its turn.
+    pub(super) turns: usize,
 }
 
 pub(super) struct Figure {
@@ -86,6 +88,7 @@ pub(super) fn rows() -> Result<Vec<Row>> {
             ours: Box::new(|| berth("memif", 32)),
             theirs: Box::new(|| testpmd(32)),
             figures: vec![round_trip("rpc_increment 32 B, memif, RTT p50", 1.10), throughput],
+            turns: TURNS,
         },
         Contest {
             name: "udp",
@@ -93,6 +96,7 @@ pub(super) fn rows() -> Result<Vec<Row>> {
             ours: Box::new(|| berth("udp", 32)),
             theirs: Box::new(|| echo("udp_echo", &[])),
             figures: vec![round_trip("rpc_increment 32 B, udp, RTT p50", 1.05)],
+            turns: TURNS,
         },
         Contest {
             name: "uring",
@@ -100,6 +104,7 @@ pub(super) fn rows() -> Result<Vec<Row>> {
             ours: Box::new(|| berth("uring", 32)),
             theirs: Box::new(|| echo("uring_echo", &["-luring"])),
             figures: vec![round_trip("rpc_increment 32 B, uring, RTT p50", 1.05)],
+            turns: TURNS,
         },
     ];
     contests.iter().map(contest).collect::<Result<Vec<_>>>().map(|rows| rows.into_iter().flatten().collect())
@@ -107,7 +112,7 @@ pub(super) fn rows() -> Result<Vec<Row>> {
 
 pub(super) fn contest(contest: &Contest) -> Result<Vec<Row>> {
     let mut pairs = vec![Vec::new(); contest.figures.len()];
-    for turn in 0..TURNS {
+    for turn in 0..contest.turns {
         let ours = measure(contest, &format!("berth-{turn}"), &contest.ours)?;
         let theirs = measure(contest, &format!("baseline-{turn}"), &contest.theirs)?;
         for ((ours, theirs), pairs) in ours.into_iter().zip(theirs).zip(&mut pairs) {

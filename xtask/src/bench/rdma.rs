@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::{
     Pair, Reach, Row,
-    network::{self, Contest, OUT, PAGES, Peer, SERVER_CPU, contest, round_trip},
+    network::{self, Contest, OUT, PAGES, Peer, SERVER_CPU, TURNS, contest, round_trip},
 };
 use crate::{hugepages::Hugepages, lab, serve::Server};
 
@@ -21,6 +21,7 @@ pub(super) fn host_rows() -> Result<Vec<Row>> {
         ours: Box::new(roce),
         theirs: Box::new(|| network::berth("memif", 32)),
         figures: vec![round_trip("rpc_increment 32 B, RoCE in software, memif, RTT p50", 1.15)],
+        turns: TURNS,
     })
 }
 
