@@ -1,6 +1,6 @@
 //! The server's half of rping on a queue pair of this crate: `rping_peer DEVICE GID DOOR...`.
 //!
-//! DOOR is a program that lets a client of `rdma_cm` in and says how to connect to it, as lab/peers/rping_door.c does. Each
+//! DOOR is a program that lets a client of `rdma_cm` in and says how to connect to it, as `lab/peers/rping_door.c` does. Each
 //! round the client tells where its text lies; we read it, say so, are told where it shall go, write it there, and say so.
 //! Prints the rounds served.
 

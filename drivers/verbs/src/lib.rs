@@ -33,14 +33,14 @@ mod port;
 mod qp;
 mod srq;
 mod state;
+mod work;
 
 pub use cq::{Completion, Cq, Outcome, Work};
 pub use device::{Context, Event, Gid, GidKind, Limits, PortInfo, devices};
 pub use error::Error;
 pub use memory::{Access, Mr, Mw, Pages, Pd, Registrable};
 pub use port::{OpenError, PortConfig, VerbsPort, open};
-pub use qp::{
-    AddressId, BATCH, Flags, Local, MemoryId, Op, Path, Qp, QpConfig, Remote, RemoteBytes, Retry, random, random_psn,
-};
+pub use qp::{Path, Qp, QpConfig, Remote, Retry, random, random_psn};
 pub use srq::Srq;
 pub use state::{QpKind, State};
+pub use work::{AddressId, BATCH, Flags, Local, MemoryId, Op, RemoteBytes};

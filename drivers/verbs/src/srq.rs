@@ -10,7 +10,7 @@ use rdma_mummy_sys as sys;
 
 use crate::{
     Error, Local, MemoryId, Mr, Pd,
-    qp::{Receives, locate},
+    work::{Receives, locate},
 };
 
 /// A shared receive queue. Clones share it; queue pairs hold clones of theirs.
