@@ -1,6 +1,20 @@
-# PID 1 of the guest once the host's root is there: runs the suite that /run/lab/env names, then ends the guest.
+# PID 1 of the guest once the host's root is there: runs the suite that /run/lab/env names, then ends the guest. With
+# systemd it comes twice: as PID 1, which becomes systemd, and as a service of it, which runs the suite.
 . /run/lab/env
-mount -t debugfs debugfs /sys/kernel/debug
+if [ "$SYSTEMD" ] && [ $$ = 1 ]; then
+    mkdir -p /run/systemd/system
+    cat >/run/systemd/system/berth-suite.service <<UNIT
+[Unit]
+Requires=basic.target
+After=basic.target
+[Service]
+ExecStart=/bin/sh /run/lab/guest.sh
+UNIT
+    # It would look through the host's /tmp.
+    ln -s /dev/null /run/systemd/system/systemd-tmpfiles-setup.service
+    exec /lib/systemd/systemd --unit=berth-suite.service
+fi
+[ -d /sys/kernel/debug/block ] || mount -t debugfs debugfs /sys/kernel/debug
 ip link set lo up
 until port=$(grep -lx berth /sys/class/virtio-ports/*/name); do sleep 0.01; done
 port=/dev/$(basename "${port%/name}")

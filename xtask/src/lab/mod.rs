@@ -193,7 +193,7 @@ fn follow(stdout: impl Read, log: &Path) -> Result<Tally> {
 }
 
 /// What a suite finds in its environment.
-fn environment(suite: &Suite, folder: &Path) -> [(&'static str, String); 8] {
+fn environment(suite: &Suite, folder: &Path) -> [(&'static str, String); 9] {
     let text = |path: &Path| path.display().to_string();
     [
         ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".into()),
@@ -203,6 +203,7 @@ fn environment(suite: &Suite, folder: &Path) -> [(&'static str, String); 8] {
         ("PEERS", text(&root().join(FOLDER).join("peers"))),
         ("OUT", text(&folder.join("out"))),
         ("MODULES", suite.modules.join(" ")),
+        ("SYSTEMD", if suite.systemd { "yes".into() } else { String::new() }),
         ("TIMEOUT", suite.timeout.to_string()),
     ]
 }

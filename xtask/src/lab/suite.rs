@@ -23,6 +23,8 @@ pub(super) struct Suite {
     pub(super) build: Vec<String>,
     /// Programs to compile from `lab/peers/NAME.c`.
     pub(super) peers: Vec<String>,
+    /// Whether systemd is the guest's PID 1, and the script a service of it.
+    pub(super) systemd: bool,
     /// How long the script may run, in seconds.
     pub(super) timeout: u32,
 }
@@ -42,6 +44,7 @@ impl Suite {
             kernel: Vec::new(),
             build: Vec::new(),
             peers: Vec::new(),
+            systemd: false,
             timeout: 60,
         };
         for (number, line) in text.lines().enumerate() {
@@ -66,8 +69,10 @@ impl Suite {
             "kernel" => self.kernel = list(),
             "build" => self.build = list(),
             "peers" => self.peers = list(),
+            "init" if value == "systemd" => self.systemd = true,
+            "init" => bail!("`# init: {value}` is not systemd; without this line a shell is PID 1"),
             "timeout" => self.timeout = number()?,
-            _ => bail!("`# {key}:` is none of modules, memory, cpus, devices, kernel, build, peers, timeout"),
+            _ => bail!("`# {key}:` is none of modules, memory, cpus, devices, kernel, build, peers, init, timeout"),
         }
         Ok(())
     }
