@@ -1,18 +1,17 @@
-# PID 1 of the guest once the host's root is there: runs the suite that /run/lab/env names, then ends the guest. With
-# systemd it comes twice: as PID 1, which becomes systemd, and as a service of it, which runs the suite.
+# PID 1 of the guest once its root is there: runs the suite that /run/lab/env names, then ends the guest. In a clean Debian
+# it comes twice: as PID 1, which becomes systemd, and as a service of it, which runs the suite.
 . /run/lab/env
-if [ "$SYSTEMD" ] && [ $$ = 1 ]; then
-    mkdir -p /run/systemd/system
-    cat >/run/systemd/system/berth-suite.service <<UNIT
+if [ "$DEBIAN" ] && [ $$ = 1 ]; then
+    mkdir -p "$ROOT" /run/systemd/system
+    mount -t 9p -o trans=virtio,version=9p2000.L,msize=524288,ro,cache=loose repository "$ROOT"
+    cat >/run/systemd/system/lab.service <<UNIT
 [Unit]
-Requires=basic.target
-After=basic.target
+Requires=multi-user.target
+After=multi-user.target
 [Service]
 ExecStart=/bin/sh /run/lab/guest.sh
 UNIT
-    # It would look through the host's /tmp.
-    ln -s /dev/null /run/systemd/system/systemd-tmpfiles-setup.service
-    exec /lib/systemd/systemd --unit=berth-suite.service
+    exec /lib/systemd/systemd --unit=lab.service
 fi
 [ -d /sys/kernel/debug/block ] || mount -t debugfs debugfs /sys/kernel/debug
 ip link set lo up

@@ -12,7 +12,7 @@ use berth::{
     config::{self, Loaded},
     doctor, run, tune,
 };
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use tracing_subscriber::{filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
 
 /// Kernel-bypass dataplane appliance: answers an FPGA's requests from pinned poll-mode cores.
@@ -52,6 +52,12 @@ enum Command {
     Lease(Box<cli::LeaseCommand>),
     Fence(Box<cli::FenceCommand>),
     Nodes(cli::NodesCommand),
+    /// Write the man pages and the shells' completions, for packages.
+    #[command(hide = true)]
+    Manual {
+        /// Where to.
+        folder: PathBuf,
+    },
 }
 
 /// Make the host fit for the ports of a configuration, or as it was before.
@@ -135,6 +141,7 @@ fn execute(command: Command) -> anyhow::Result<ExitCode> {
         Command::Fence(command) => command.run()?,
         Command::Lease(command) => command.run()?,
         Command::Nodes(command) => command.run()?,
+        Command::Manual { folder } => cli::manual(Cli::command(), &folder)?,
         Command::Doctor { json } => {
             let findings = doctor::examine(Path::new("/"));
             if json {

@@ -5,6 +5,7 @@ mod bench;
 mod demo;
 mod hugepages;
 mod lab;
+mod package;
 mod serve;
 mod setup;
 mod sh;
@@ -17,6 +18,7 @@ cargo xtask setup          install the Debian packages that building and testing
 cargo xtask demo           decode surface-code syndromes over DPDK memif and over io_uring, and write a report
 cargo xtask test           format, lints, every test, loom models, bounded fuzzing and the lab
 cargo xtask lab [SUITE...] suites in a guest with devices and kernel features that this host may lack; --native: here
+cargo xtask package        the Debian packages, in target/package
 cargo xtask bench rpc      the speed table, each row interleaved with its baseline
 cargo xtask bench lease    the same for leases
 cargo xtask bench rdma     the same for RDMA, libfabric and RoCE in software
@@ -31,6 +33,7 @@ fn main() -> Result<()> {
         ["bench", "lease"] => bench::lease(),
         ["bench", "rdma"] => bench::rdma(),
         ["bench", "knobs"] => bench::knobs(),
+        ["package"] => package::command(),
         ["demo"] => demo::run_all(),
         ["test"] => test::run_all(),
         ["lab", ref args @ ..] => lab::command(args),

@@ -31,6 +31,8 @@ const LAB: &[&str] = &[
     "perftest",
     "rdmacm-utils",
 ];
+/// To make packages, and a clean Debian for the lab to try them in.
+const PACKAGE: &[&str] = &["binutils", "dpkg-dev", "gzip", "mmdebstrap"];
 /// To measure: the programs that the baselines are made of.
 const BENCH: &[&str] = &["dpdk", "libfabric-bin", "iperf3", "liburing-dev"];
 
@@ -47,12 +49,17 @@ pub(crate) fn test() -> Result<()> {
 
 /// What `lab` needs beside its sysroot.
 pub(crate) fn lab() -> Result<()> {
-    packages(&[BUILD, LAB].concat())
+    packages(&[BUILD, PACKAGE, LAB].concat())
+}
+
+/// What `package` needs.
+pub(crate) fn package() -> Result<()> {
+    packages(&[BUILD, PACKAGE].concat())
 }
 
 /// What `bench` needs.
 pub(crate) fn all() -> Result<()> {
-    packages(&[BUILD, TEST, LAB, BENCH].concat())?;
+    packages(&[BUILD, TEST, PACKAGE, LAB, BENCH].concat())?;
     fabric().map(drop)
 }
 

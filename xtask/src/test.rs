@@ -9,7 +9,9 @@ use std::{
 use anyhow::{Context, Result, bail};
 
 use crate::{
-    lab, setup,
+    lab,
+    package::FEATURES,
+    setup,
     sh::{cargo, cmd, line, run},
 };
 
@@ -18,9 +20,6 @@ const FUZZ_SECONDS: u32 = 5;
 
 /// Seeds of each simulation of the lease plane: tens of seconds on two cores.
 const SIM_SEEDS: &str = "10000";
-
-/// Features that the tests turn on.
-const FEATURES: &str = "berth/dpdk,berth/ofi,berth/verbs";
 
 pub(crate) fn run_all() -> Result<()> {
     setup::test()?;

@@ -81,7 +81,11 @@ impl Hypervisor {
         };
         // First of all: other devices stand behind the IOMMU only when it is there before them.
         qemu.args(devices::arguments(&suite.devices)?);
-        qemu.args(share("root", Path::new("/"), ",readonly=on,multidevs=remap")?);
+        let root = if suite.debian { &crate::sh::root().join(super::FOLDER).join("debian") } else { Path::new("/") };
+        qemu.args(share("root", root, ",readonly=on,multidevs=remap")?);
+        if suite.debian {
+            qemu.args(share("repository", &crate::sh::root(), ",readonly=on,multidevs=remap")?);
+        }
         qemu.args(share("modules", &self.sysroot.path("usr/lib/modules"), ",readonly=on")?);
         qemu.args(share("lab", run, "")?);
         qemu.args(["-serial", &format!("file:{}", run.join("console").display())]);

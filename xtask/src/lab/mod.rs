@@ -1,6 +1,7 @@
 //! `cargo xtask lab`: suites that need kernel features or devices which this host may lack, each in a guest of its own.
 //! See docs/lab.md.
 
+mod debian;
 mod devices;
 mod guest;
 mod initramfs;
@@ -18,7 +19,7 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::{
-    setup,
+    package, setup,
     sh::{cargo, cmd, line, output, root, run},
 };
 use guest::Hypervisor;
@@ -193,7 +194,7 @@ fn follow(stdout: impl Read, log: &Path) -> Result<Tally> {
 }
 
 /// What a suite finds in its environment.
-fn environment(suite: &Suite, folder: &Path) -> [(&'static str, String); 9] {
+fn environment(suite: &Suite, folder: &Path) -> [(&'static str, String); 10] {
     let text = |path: &Path| path.display().to_string();
     [
         ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".into()),
@@ -203,7 +204,8 @@ fn environment(suite: &Suite, folder: &Path) -> [(&'static str, String); 9] {
         ("PEERS", text(&root().join(FOLDER).join("peers"))),
         ("OUT", text(&folder.join("out"))),
         ("MODULES", suite.modules.join(" ")),
-        ("SYSTEMD", if suite.systemd { "yes".into() } else { String::new() }),
+        ("DEBIAN", if suite.debian { "yes".into() } else { String::new() }),
+        ("PACKAGES", text(&root().join(package::FOLDER))),
         ("TIMEOUT", suite.timeout.to_string()),
     ]
 }
@@ -223,6 +225,9 @@ fn native(suite: &Suite, folder: &Path) -> Result<Command> {
 fn build(suite: &Suite) -> Result<()> {
     if !suite.build.is_empty() {
         run(cargo(["build", "--release"]).args(&suite.build))?;
+    }
+    if suite.debian {
+        debian::make(&root().join(FOLDER))?;
     }
     suite.peers.iter().try_for_each(|peer| compile(peer))
 }

@@ -23,8 +23,8 @@ pub(super) struct Suite {
     pub(super) build: Vec<String>,
     /// Programs to compile from `lab/peers/NAME.c`.
     pub(super) peers: Vec<String>,
-    /// Whether systemd is the guest's PID 1, and the script a service of it.
-    pub(super) systemd: bool,
+    /// Whether the guest's root is a clean Debian under systemd, with Berth's packages at hand, in place of the host's.
+    pub(super) debian: bool,
     /// How long the script may run, in seconds.
     pub(super) timeout: u32,
 }
@@ -44,7 +44,7 @@ impl Suite {
             kernel: Vec::new(),
             build: Vec::new(),
             peers: Vec::new(),
-            systemd: false,
+            debian: false,
             timeout: 60,
         };
         for (number, line) in text.lines().enumerate() {
@@ -69,10 +69,10 @@ impl Suite {
             "kernel" => self.kernel = list(),
             "build" => self.build = list(),
             "peers" => self.peers = list(),
-            "init" if value == "systemd" => self.systemd = true,
-            "init" => bail!("`# init: {value}` is not systemd; without this line a shell is PID 1"),
+            "root" if value == "debian" => self.debian = true,
+            "root" => bail!("`# root: {value}` is not debian; without this line the root is the host's"),
             "timeout" => self.timeout = number()?,
-            _ => bail!("`# {key}:` is none of modules, memory, cpus, devices, kernel, build, peers, init, timeout"),
+            _ => bail!("`# {key}:` is none of modules, memory, cpus, devices, kernel, build, peers, root, timeout"),
         }
         Ok(())
     }

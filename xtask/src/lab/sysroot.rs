@@ -73,7 +73,7 @@ fn build(folder: &Path, root: &Path) -> Result<()> {
         fs::create_dir_all(apt.join(name))?;
     }
     let codename = codename()?;
-    write_sources(&codename, &apt.join("sources"))?;
+    write_sources(&codename, true, &apt.join("sources"))?;
     fs::write(apt.join("status"), "")?;
     // A mirror that lacks backports fails the update and does not matter if another has them.
     let update = apt_get(&apt).args(["update", "-q"]).stdout(Stdio::null()).status();
@@ -127,7 +127,7 @@ fn apt_get(apt: &Path) -> Command {
 }
 
 /// `bookworm` on Debian 12.
-fn codename() -> Result<String> {
+pub(super) fn codename() -> Result<String> {
     let text = fs::read_to_string("/etc/os-release").context("cannot tell which Debian this is")?;
     let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('=')).map(unquoted);
     match (field("ID"), field("VERSION_CODENAME")) {
@@ -140,37 +140,43 @@ fn unquoted(text: &str) -> &str {
     text.trim_matches('"')
 }
 
-/// Copies this machine's package sources, those of Debian's main suite, with its backports beside it.
-fn write_sources(codename: &str, folder: &Path) -> Result<()> {
+/// Copies this machine's package sources, those of Debian's main suite, with its backports beside it if wanted.
+pub(super) fn write_sources(codename: &str, backports: bool, folder: &Path) -> Result<()> {
     let parts = fs::read_dir("/etc/apt/sources.list.d").into_iter().flatten().flatten().map(|entry| entry.path());
     for path in parts.chain(["/etc/apt/sources.list".into()]) {
         let Ok(text) = fs::read_to_string(&path) else { continue };
         let (name, sources) = match path.extension().and_then(|extension| extension.to_str()) {
-            Some("sources") => (path.file_name(), with_backports_deb822(&text, codename)),
-            _ => (path.file_name(), with_backports(&text, codename)),
+            Some("sources") => (path.file_name(), deb822(&text, codename, backports)),
+            _ => (path.file_name(), one_line(&text, codename, backports)),
         };
-        fs::write(folder.join(name.context("a file has a name")?), sources)?;
+        if !sources.is_empty() {
+            fs::write(folder.join(name.context("a file has a name")?), sources)?;
+        }
     }
     Ok(())
 }
 
 /// One-line form: `deb [options] uri suite component...`.
-fn with_backports(text: &str, codename: &str) -> String {
+fn one_line(text: &str, codename: &str, backports: bool) -> String {
     let mut sources = String::new();
     for line in text.lines() {
         let Some(rest) = line.trim().strip_prefix("deb ") else { continue };
         let rest = rest.split_once(']').map_or(rest, |(_, rest)| rest);
         let words: Vec<_> = rest.split_whitespace().collect();
         if words.get(1) == Some(&codename) && words[2..].contains(&"main") {
-            let suite = format!(" {codename} ");
-            let _ = writeln!(sources, "{line}\n{}", line.replace(&suite, &format!(" {codename}-backports ")));
+            let _ = writeln!(sources, "{line}");
+            if backports {
+                let suite = format!(" {codename} ");
+                let _ = writeln!(sources, "{}", line.replace(&suite, &format!(" {codename}-backports ")));
+            }
         }
     }
     sources
 }
 
 /// Stanzas of `Field: value` lines.
-fn with_backports_deb822(text: &str, codename: &str) -> String {
+fn deb822(text: &str, codename: &str, backports: bool) -> String {
+    let suites = if backports { format!("{codename} {codename}-backports") } else { codename.to_owned() };
     let mut sources = String::new();
     for stanza in text.split("\n\n") {
         let field = |name: &str| stanza.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -178,7 +184,7 @@ fn with_backports_deb822(text: &str, codename: &str) -> String {
         if has("Types", "deb") && has("Suites", codename) && has("Components", "main") && !has("Enabled", "no") {
             for line in stanza.lines() {
                 if line.starts_with("Suites:") {
-                    let _ = writeln!(sources, "Suites: {codename} {codename}-backports");
+                    let _ = writeln!(sources, "Suites: {suites}");
                 } else {
                     let _ = writeln!(sources, "{line}");
                 }

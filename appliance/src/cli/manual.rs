@@ -1,0 +1,19 @@
+//! `berth manual`: what packages install beside the program, made from the command line's own definition.
+
+use std::{fs, path::Path};
+
+use anyhow::Context as _;
+use clap::Command;
+use clap_complete::Shell;
+
+/// Writes a man page for `command` and each of its subcommands into `folder`, and completions for three shells.
+pub fn manual(mut command: Command, folder: &Path) -> anyhow::Result<()> {
+    let write = |command: &mut Command| {
+        fs::create_dir_all(folder)?;
+        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+            clap_complete::generate_to(shell, command, "berth", folder)?;
+        }
+        clap_mangen::generate_to(command.clone(), folder)
+    };
+    write(&mut command).with_context(|| format!("writing into {}", folder.display()))
+}
