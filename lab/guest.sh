@@ -6,8 +6,8 @@ if [ "$DEBIAN" ] && [ $$ = 1 ]; then
     mount -t 9p -o trans=virtio,version=9p2000.L,msize=524288,ro,cache=loose repository "$ROOT"
     cat >/run/systemd/system/lab.service <<UNIT
 [Unit]
-Requires=multi-user.target
-After=multi-user.target
+Requires=basic.target
+After=basic.target
 [Service]
 ExecStart=/bin/sh /run/lab/guest.sh
 UNIT

@@ -7,7 +7,9 @@ use clap::Command;
 use clap_complete::Shell;
 
 /// Writes a man page for `command` and each of its subcommands into `folder`, and completions for three shells.
-pub fn manual(mut command: Command, folder: &Path) -> anyhow::Result<()> {
+pub fn manual(command: Command, folder: &Path) -> anyhow::Result<()> {
+    // A page for each would say what the others say.
+    let mut command = command.disable_help_subcommand(true);
     let write = |command: &mut Command| {
         fs::create_dir_all(folder)?;
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {

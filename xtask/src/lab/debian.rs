@@ -36,7 +36,7 @@ pub(super) fn make(folder: &Path) -> Result<PathBuf> {
     fs::create_dir_all(&sources)?;
     sysroot::write_sources(&codename, false, &sources)?;
     let mut mmdebstrap = cmd("mmdebstrap", ["--quiet", "--variant=minbase", &format!("--include={wanted}")]);
-    mmdebstrap.args(["--aptopt=APT::Install-Recommends \"false\"", &codename]).arg(&root);
+    mmdebstrap.args(["--aptopt=APT::Install-Recommends \"false\"", "--dpkgopt=force-unsafe-io", &codename]).arg(&root);
     for entry in fs::read_dir(&sources)? {
         mmdebstrap.arg(entry?.path());
     }

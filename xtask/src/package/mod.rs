@@ -18,7 +18,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::{
     setup,
-    sh::{cargo, cmd, output, root, run},
+    sh::{cargo, cmd, output, run},
 };
 
 /// What `berth-full` is built with.
@@ -65,10 +65,11 @@ pub(crate) fn make() -> Result<Vec<PathBuf>> {
     let changelog = changelog(&epoch)?;
     fs::write(work.join("debian/changelog"), &changelog)?;
 
-    // The full one last: others find it in target/release.
-    for (name, features) in [("berth", None), ("berth-full", Some(FEATURES))] {
-        let mut build = cargo(["build", "--release", "--locked", "-p", "berth"]);
-        run(build.args(features.iter().flat_map(|features| ["--features", features])))?;
+    // With the drivers along, the crates below have the same features in both and are built once. The full one last:
+    // others find it in target/release.
+    let drivers = ["-p", "berth-dpdk", "-p", "berth-ofi", "-p", "berth-verbs"];
+    for (name, more) in [("berth", &drivers[..]), ("berth-full", &["--features", FEATURES])] {
+        run(cargo(["build", "--release", "--locked", "-p", "berth"]).args(more))?;
         let tree = work.join(name);
         let program = tree.join("usr/bin/berth");
         copy(Path::new("target/release/berth"), &program, 0o755)?;
@@ -125,7 +126,6 @@ fn manual(work: &Path, tree: &Path) -> Result<()> {
     for entry in fs::read_dir(&made)? {
         let path = entry?.path();
         let name = path.file_name().context("a file has a name")?.to_string_lossy().into_owned();
-        let page = name.ends_with(".1");
         let to = match &*name {
             "berth.bash" => "usr/share/bash-completion/completions/berth".to_owned(),
             "_berth" => "usr/share/zsh/vendor-completions/_berth".to_owned(),
@@ -133,11 +133,8 @@ fn manual(work: &Path, tree: &Path) -> Result<()> {
             _ => format!("usr/share/man/man1/{name}"),
         };
         copy(&path, &tree.join(&to), 0o644)?;
-        if page {
-            gzip(&tree.join(&to))?;
-        }
     }
-    Ok(())
+    gzip(&tree.join("usr/share/man/man1"))
 }
 
 /// Makes the archive of a tree.
@@ -198,9 +195,9 @@ fn write(to: &Path, text: &str) -> Result<()> {
     fs::write(to, text).with_context(|| format!("cannot write {}", to.display()))
 }
 
-/// Without name and time, so that the bytes depend on the contents alone.
-fn gzip(file: &Path) -> Result<()> {
-    run(cmd("gzip", ["-9n"]).arg(file))
+/// A file, or all of a folder; without name and time, so that the bytes depend on the contents alone.
+fn gzip(files: &Path) -> Result<()> {
+    run(cmd("gzip", ["-9nr"]).arg(files))
 }
 
 /// The names of the packages that these need or recommend, without those among them.
