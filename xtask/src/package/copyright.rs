@@ -131,9 +131,15 @@ fn holders(package: &Package, files: &BTreeMap<String, String>) -> Vec<String> {
         line.starts_with("copyright")
             && line.contains(|c: char| c.is_ascii_digit() || c == '©')
             && !line.contains("yyyy")
-            || line.starts_with("copyright (c)") && !line.contains("<")
+            || line.starts_with("copyright (c)") && !line.contains('<')
     });
-    let mut holders: Vec<_> = stated.map(|line| line.trim_end_matches('.').to_owned()).collect();
+    // "Copyright (c) 2015 Somebody." is "2015 Somebody".
+    let bare = |line: &str| {
+        let line = line["copyright".len()..].trim_start_matches([':', ' ']);
+        let marks = ["(c)", "(C)", "©"];
+        marks.iter().fold(line, |line, mark| line.trim_start_matches(mark)).trim_matches([' ', '.']).to_owned()
+    };
+    let mut holders: Vec<_> = stated.map(bare).collect();
     holders.sort();
     holders.dedup();
     if holders.is_empty() {
@@ -173,4 +179,30 @@ fn paragraph(license: &str, crates: &[Linked]) -> Result<String> {
         blank = line.is_empty();
     }
     Ok(paragraph)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_linked_crate_is_named_and_every_licence_has_its_text() {
+        let text = super::text(super::super::FEATURES).unwrap();
+        // One linked always, one for a feature, and one that only builds.
+        assert!(text.contains("\nFiles: vendor/tokio-1."));
+        assert!(text.contains("\nFiles: vendor/rdma-mummy-sys-0."));
+        assert!(!text.contains("\nFiles: vendor/bindgen-"));
+        let stanzas = text.split("\n\n").skip(1);
+        let (files, texts): (Vec<_>, Vec<_>) = stanzas.partition(|stanza| stanza.starts_with("Files: "));
+        assert!(files.iter().all(|stanza| stanza.lines().nth(1).is_some_and(|line| line.len() > "Copyright: ".len())));
+        let field = |stanza: &str| stanza.lines().find_map(|line| Some(line.strip_prefix("License: ")?.to_owned()));
+        let named = files.iter().flat_map(|stanza| {
+            let words = field(stanza).unwrap_or_default().replace(',', "");
+            words.split(' ').filter(|word| !["or", "and"].contains(word)).map(str::to_owned).collect::<Vec<_>>()
+        });
+        let named: BTreeSet<_> = named.collect();
+        let explained: BTreeSet<_> = texts.iter().filter_map(|stanza| field(stanza)).collect();
+        assert_eq!(named, explained);
+        assert!(texts.iter().filter(|stanza| !stanza.is_empty()).all(|stanza| stanza.lines().count() > 1));
+    }
 }
