@@ -100,8 +100,8 @@ impl Cable {
         cable
     }
 
-    fn device(&self, end: &str) -> String {
-        format!("net_af_packet0,iface={}{end}", self.0)
+    fn device(&self, driver: &str, end: &str) -> String {
+        format!("{driver}0,iface={}{end}", self.0)
     }
 }
 
@@ -111,12 +111,21 @@ impl Drop for Cable {
     }
 }
 
-#[test]
-fn answers_a_hundred_thousand_over_a_cable() {
-    let cable = Cable::new("ra");
-    let berth = Berth::start(&format!("{}{INCREMENT}", port(&cable.device("d"), "")));
-    emulate(&berth, &cable.device("k"), "10.79.0.1/24", 100_000, &["--window", "16"]);
+fn answers_a_hundred_thousand_over_a_cable(name: &str, driver: &str) {
+    let cable = Cable::new(name);
+    let berth = Berth::start(&format!("{}{INCREMENT}", port(&cable.device(driver, "d"), "")));
+    emulate(&berth, &cable.device("net_af_packet", "k"), "10.79.0.1/24", 100_000, &["--window", "16"]);
     all_went_well(&berth.stop(), 100_000);
+}
+
+#[test]
+fn answers_a_hundred_thousand_over_af_packet() {
+    answers_a_hundred_thousand_over_a_cable("ra", "net_af_packet");
+}
+
+#[test]
+fn answers_a_hundred_thousand_over_af_xdp() {
+    answers_a_hundred_thousand_over_a_cable("rx", "net_af_xdp");
 }
 
 /// A sender of raw packets at 10.79.0.1, on the kernel's end of a cable.
@@ -243,7 +252,7 @@ fn what_is_wrong_is_counted_and_contained() {
     let ethtool = Command::new("ethtool").args(["-K", &format!("{end}k"), "tx", "off"]).output().unwrap();
     assert!(ethtool.status.success());
     let peer = format!("[[port.peer]]\naddress = \"10.79.0.1\"\nqpn = {PEER_QPN}\npsn = 0xfffffe");
-    let berth = Berth::start(&format!("{}{INCREMENT}", port(&cable.device("d"), &peer)));
+    let berth = Berth::start(&format!("{}{INCREMENT}", port(&cable.device("net_af_packet", "d"), &peer)));
     let mut sender = Sender::new(&berth);
     for _ in 0..100 {
         sender.ask();
