@@ -9,6 +9,7 @@ pub mod check;
 pub mod cli;
 pub mod config;
 pub mod doctor;
+pub mod log;
 pub mod run;
 mod sys;
 pub mod tune;

@@ -6,14 +6,12 @@ use std::{
     process::ExitCode,
 };
 
-use anyhow::Context as _;
 use berth::{
     check, cli,
-    config::{self, Loaded},
-    doctor, run, tune,
+    config::{self, Loaded, Origin},
+    doctor, log, run, tune,
 };
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
-use tracing_subscriber::{filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
 
 /// Kernel-bypass dataplane appliance: answers an FPGA's requests from pinned poll-mode cores.
 #[derive(Parser)]
@@ -25,16 +23,25 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Serve until SIGTERM or SIGINT. Prints `berth ready {..}` and `berth stopped {..}` on standard output.
+    /// Serve until SIGTERM or SIGINT; read the configuration again at SIGHUP. Prints `berth ready {..}` and `berth stopped
+    /// {..}` on standard output.
     Run {
-        /// The configuration file.
+        /// The configuration file; conf.d/*.toml beside it are merged into it.
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
+        #[command(flatten)]
+        sets: Sets,
     },
-    /// Check a configuration file: prints every mistake and exits with 2, or says what would run.
+    /// Check a configuration file: prints every mistake and exits with 2, or says what would run. With --against it says
+    /// what a reload would do, and exits with 3 where it would be refused.
     Check {
-        /// The configuration file.
+        /// The configuration file; conf.d/*.toml beside it are merged into it.
         file: PathBuf,
+        #[command(flatten)]
+        sets: Sets,
+        /// Say what a reload would change and what it would refuse, of an appliance that runs this other file.
+        #[arg(long, value_name = "FILE")]
+        against: Option<PathBuf>,
     },
     Perf(berth_perf::PerfCommand),
     /// Say what this host can do, and which command mends what it cannot. Changes nothing.
@@ -58,6 +65,13 @@ enum Command {
         /// Where to.
         folder: PathBuf,
     },
+}
+
+#[derive(Args, Default)]
+struct Sets {
+    /// Override a value of all files, such as port[0].cpu=3 or log.level='"debug"'. Can be given several times.
+    #[arg(long = "set", value_name = "PATH=VALUE")]
+    sets: Vec<String>,
 }
 
 /// Make the host fit for the ports of a configuration, or as it was before.
@@ -97,32 +111,38 @@ fn main() -> ExitCode {
     })
 }
 
-/// Logs what the variable `RUST_LOG` names, such as `warn` or `berth::run=debug,info`; `info` where it is not set.
-fn log_to_stderr() -> anyhow::Result<()> {
-    let wanted = std::env::var("RUST_LOG").unwrap_or_else(|_| "info".into());
-    let filter: Targets = wanted.parse().with_context(|| format!("RUST_LOG={wanted}"))?;
-    let stderr = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
-    tracing_subscriber::registry().with(stderr).with(filter).init();
-    Ok(())
-}
-
 fn execute(command: Command) -> anyhow::Result<ExitCode> {
     match command {
-        Command::Run { config } => match load(&config) {
+        Command::Run { config, sets } => match load(config, sets) {
             Ok(loaded) => {
-                log_to_stderr()?;
-                run::run(loaded.config)?;
+                log::start(&loaded.config.log)?;
+                run::run(loaded)?;
             }
             Err(status) => return Ok(status),
         },
-        Command::Check { file } => match load(&file) {
-            Ok(loaded) => print!("{}", check::summary(&loaded.config)),
-            Err(status) => return Ok(status),
-        },
+        Command::Check { file, sets, against } => {
+            let running = |loaded| Ok((loaded, against.map(|file| load(file, Sets::default())).transpose()?));
+            let loaded = load(file, sets).and_then(running);
+            match loaded {
+                Ok((loaded, None)) => print!("{}", check::summary(&loaded.config)),
+                Ok((loaded, Some(running))) => {
+                    let changes = loaded.changes_from(&running);
+                    for change in &changes {
+                        println!("{}", change.note);
+                    }
+                    return Ok(if changes.iter().all(|change| change.live) {
+                        ExitCode::SUCCESS
+                    } else {
+                        ExitCode::from(3)
+                    });
+                }
+                Err(status) => return Ok(status),
+            }
+        }
         Command::Perf(command) => return berth_perf::run(&command),
         Command::Tune(command) => {
             let (reports, json) = match command {
-                TuneCommand::Apply { config, common } => match load(&config) {
+                TuneCommand::Apply { config, common } => match load(config, Sets::default()) {
                     Ok(loaded) => (tune::apply(&loaded.config, Path::new("/"), &common.state)?, common.json),
                     Err(status) => return Ok(status),
                 },
@@ -155,8 +175,8 @@ fn execute(command: Command) -> anyhow::Result<ExitCode> {
 }
 
 /// Reads the configuration; prints its warnings, or every mistake.
-fn load(file: &Path) -> Result<Loaded, ExitCode> {
-    let loaded = config::load(file, &check::this_host());
+fn load(file: PathBuf, Sets { sets }: Sets) -> Result<Loaded, ExitCode> {
+    let loaded = config::load(&Origin { file, sets }, &check::this_host());
     let loaded = loaded.and_then(|loaded| check::load_plugins(&loaded).map(|()| loaded)).map_err(|mistakes| {
         for note in mistakes {
             eprintln!("{note}");

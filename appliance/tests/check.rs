@@ -253,7 +253,7 @@ fn decoders_and_functions() {
                 &[
                     "7:8: decoder[0].name: \"a b\" is not a name; use 1 to 64 printable ASCII characters, no spaces",
                     "9:1: decoder[0].depth: means nothing here; only algorithm = \"lut\" has a depth",
-                    "10:9: decoder[0].model: there is no file gone.dem; paths are relative to this file",
+                    "10:9: decoder[0].model: there is no file gone.dem; relative paths start at the folder of the configuration file",
                 ],
             ),
             (
@@ -273,7 +273,7 @@ fn decoders_and_functions() {
                 "[[function]]\nname = \"f\"\nhandler = \"plugin:gone.so#f\"\nargs = [\"int33\", \"array_uint8\"]\ntable = \"t\"",
                 &[
                     "6:1: function[0].abi: is missing; write abi = \"host_call\" or \"device_call\"",
-                    "8:11: function[0].handler: there is no file gone.so; paths are relative to this file",
+                    "8:11: function[0].handler: there is no file gone.so; relative paths start at the folder of the configuration file",
                     "9:9: function[0].args[0]: \"int33\" is not a type; there are: uint8, int32, int64, float32, float64, \
                      array_uint8[N], array_int32[N], array_float32[N], array_float64[N], bit_packed[N]",
                     "9:18: function[0].args[1]: \"array_uint8\" is not a type; there are: uint8, int32, int64, float32, float64, \

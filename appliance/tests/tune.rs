@@ -55,7 +55,7 @@ fn parse() -> config::Config {
         is_file: Path::is_file,
         read: |path| fs::read_to_string(path),
     };
-    config::parse(CONFIG, Path::new("berth.toml"), &host).unwrap().0
+    config::parse(CONFIG, Path::new("berth.toml"), &host).unwrap().config
 }
 
 fn outcomes(reports: &[Report]) -> Vec<(&str, Outcome)> {

@@ -43,6 +43,12 @@ impl Collector for Exposition {
         gauge("alive", "1 while every polling thread goes round its loop", None, f64::from(u8::from(alive)))?;
         gauge("uptime", "since the start", Some(&Unit::Seconds), started.elapsed().as_secs_f64())?;
 
+        let reloads = health.reloads.now();
+        let mut metric = encoder.encode_descriptor("reloads", "of the configuration", None, MetricType::Counter)?;
+        for (result, count) in [("done", reloads.done), ("refused", reloads.refused)] {
+            metric.encode_family(&[("result", result)])?.encode_counter::<NoLabelSet, _, f64>(&count, None)?;
+        }
+
         // A metric is described once, whatever number of lcores and ports has it.
         let mut counters: BTreeMap<String, Vec<(Labels, u64)>> = BTreeMap::new();
         for lcore in telemetry.snapshot().lcores {

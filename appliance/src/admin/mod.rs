@@ -10,6 +10,7 @@
 //! It only reads. A request costs a copy of the counters on a housekeeping CPU; poll loops do not notice.
 
 mod metrics;
+mod reloads;
 mod server;
 mod status;
 
@@ -18,6 +19,8 @@ use std::sync::{
     atomic::{AtomicBool, Ordering::Relaxed},
 };
 
+pub use reloads::Reloaded;
+pub(crate) use reloads::Reloads;
 pub(crate) use server::Admin;
 pub use status::Status;
 
@@ -26,6 +29,7 @@ pub use status::Status;
 pub(crate) struct Health {
     ready: AtomicBool,
     stuck: Mutex<String>,
+    pub(crate) reloads: Reloads,
 }
 
 impl Health {
@@ -39,7 +43,7 @@ impl Health {
         stuck.clone_into(&mut self.lock());
     }
 
-    fn is_ready(&self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         self.ready.load(Relaxed)
     }
 

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt::Write as _};
 use berth_engine::{Counters, Snapshot};
 use serde::{Deserialize, Serialize};
 
-use super::Sources;
+use super::{Reloaded, Sources};
 
 /// The appliance at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -18,6 +18,8 @@ pub struct Status {
     pub stuck: String,
     /// Seconds since the start.
     pub uptime_s: f64,
+    /// What became of reloads.
+    pub reloads: Reloaded,
     /// What lcores and ports counted.
     pub snapshot: Snapshot,
     /// What the control plane counted; empty without one.
@@ -32,6 +34,7 @@ impl Status {
             ready: health.is_ready(),
             stuck: health.stuck(),
             uptime_s: started.elapsed().as_secs_f64(),
+            reloads: health.reloads.now(),
             snapshot: telemetry.snapshot(),
             control: control.iter().flat_map(berth_control::Monitor::counters).collect(),
         }
@@ -46,6 +49,9 @@ impl Status {
         };
         let mut out = format!("berth {}: {state}, up {:.0} s\n", self.version, self.uptime_s);
         // Writing to a string succeeds.
+        for line in self.reloads.refusal.lines() {
+            let _ = writeln!(out, "reload refused: {line}");
+        }
         let _ = writeln!(
             out,
             "\n{:<12} {:<16} {:>6} {:>14} {:>14} {:>10} {:>10} {:>10}",

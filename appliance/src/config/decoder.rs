@@ -17,7 +17,7 @@ use super::{
 };
 
 /// One decoder; its position in the file is the `decoder_id` of the decoding server.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Decoder {
     /// Unique name.
     pub name: String,

@@ -4,9 +4,12 @@
 
 mod admin;
 mod binding;
+mod change;
 mod decoder;
+mod document;
 mod fabric;
 mod function;
+mod log;
 mod port;
 mod region;
 mod roce;
@@ -16,17 +19,21 @@ mod walk;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs, io,
+    io,
     path::{Path, PathBuf},
 };
 
-use toml::de::{DeTable, DeValue};
+use toml::de::DeValue;
 
 pub use admin::Admin;
 pub use binding::{Binding, Rdma, Windows};
+pub use change::Change;
 pub use decoder::Decoder;
+use document::Sources;
+pub use document::{Origin, Source};
 pub use fabric::{Control, Dataplane, Node, Policy};
 pub use function::{Function, Handler, type_word};
+pub use log::Log;
 pub use port::{Dpdk, Driver, Fault, Ofi, Pcap, Port, Rpc, Service, Transport};
 pub use region::{Backing, Kind, Region};
 pub use roce::{Peer, Rendezvous, Roce};
@@ -60,6 +67,8 @@ pub struct Config {
     pub admin: Option<Admin>,
     /// What `berth tune` makes of the host.
     pub tune: Tune,
+    /// What is logged.
+    pub log: Log,
 }
 
 impl Config {
@@ -109,53 +118,55 @@ pub struct Host {
     pub read: fn(&Path) -> io::Result<String>,
 }
 
-/// A configuration with the text it came from, so that later steps can point into it.
+/// A configuration with the documents it came from, so that later steps can point into them.
 #[derive(Debug, Clone)]
 pub struct Loaded {
     /// The configuration.
     pub config: Config,
     /// What is allowed but probably not meant.
     pub warnings: Vec<Note>,
-    /// The file.
-    pub file: PathBuf,
-    /// Its contents.
-    pub text: String,
+    origin: Origin,
+    sources: Vec<Source>,
+    /// What it was checked against.
+    host: Host,
+    places: change::Places,
 }
 
 impl Loaded {
     /// A sink for what later steps find wrong.
     pub fn sink(&self) -> Sink<'_> {
-        Sink::new(&self.file, &self.text)
+        Sink::new(&self.sources)
+    }
+
+    /// Reads and checks the same files again, against the same host.
+    pub fn again(&self) -> Result<Self, Vec<Note>> {
+        load(&self.origin, &self.host)
     }
 }
 
-/// Reads and checks the file at `path`.
-pub fn load(path: &Path, host: &Host) -> Result<Loaded, Vec<Note>> {
-    let unreadable = |why: String| {
-        let file = path.to_path_buf();
-        vec![Note { file, line: 1, column: 1, field: String::new(), message: why }]
-    };
-    let bytes = fs::read(path).map_err(|e| unreadable(format!("cannot be read: {e}; name a TOML file")))?;
-    let text = String::from_utf8(bytes).map_err(|e| {
-        unreadable(format!("byte {} is not UTF-8; save the file as UTF-8 text", e.utf8_error().valid_up_to()))
-    })?;
-    let (config, warnings) = parse(&text, path, host)?;
-    Ok(Loaded { config, warnings, file: path.to_path_buf(), text })
+/// Reads, merges and checks the documents of `origin`; relative paths in all of them start at the folder of its file.
+pub fn load(origin: &Origin, host: &Host) -> Result<Loaded, Vec<Note>> {
+    check(origin.clone(), origin.read()?, host)
 }
 
-/// Checks the document `text`; relative paths in it start at the folder of `file`. Returns the configuration and the
-/// warnings, or every mistake.
-pub fn parse(text: &str, file: &Path, host: &Host) -> Result<(Config, Vec<Note>), Vec<Note>> {
-    let sink = Sink::new(file, text);
-    let (document, errors) = DeTable::parse_recoverable(text);
-    for error in errors {
-        sink.mistake(error.span().unwrap_or_default(), "", format_args!("not TOML: {}", error.message()));
-    }
-    let mut root = Table::root(&sink, document.get_ref());
-    let folder = file.parent().unwrap_or(Path::new(""));
+/// Checks the document `text`, as if it stood in `file`, alone. Returns the configuration with its warnings, or every
+/// mistake.
+pub fn parse(text: &str, file: &Path, host: &Host) -> Result<Loaded, Vec<Note>> {
+    let origin = Origin { file: file.to_path_buf(), sets: Vec::new() };
+    check(origin, Sources::one(file, text), host)
+}
+
+fn check(origin: Origin, sources: Vec<Source>, host: &Host) -> Result<Loaded, Vec<Note>> {
+    let sink = Sink::new(&sources);
+    let texts = document::shifted(&sources);
+    let document = document::merged(&sources, &texts, &sink);
+    let mut root = Table::root(&sink, &document);
+    let folder = origin.file.parent().unwrap_or(Path::new(""));
     let config = read(&mut root, folder, host);
     root.finish();
-    Ok((config, sink.finish()?))
+    let warnings = sink.finish()?;
+    let places = change::places(&document);
+    Ok(Loaded { config, warnings, origin, sources, host: host.clone(), places })
 }
 
 fn read(root: &mut Table<'_, '_>, folder: &Path, host: &Host) -> Config {
@@ -171,7 +182,8 @@ fn read(root: &mut Table<'_, '_>, folder: &Path, host: &Host) -> Config {
     let functions = function::read_all(root, folder, host, &names, &ports);
     let admin = root.table("admin").and_then(|table| admin::read(table, folder, host, &mut binds));
     let tune = tune::read(root.table("tune"));
-    Config { runtime, ports, decoders, functions, node, control, regions, dataplane, bindings, admin, tune }
+    let log = log::read(root.table("log"));
+    Config { runtime, ports, decoders, functions, node, control, regions, dataplane, bindings, admin, tune, log }
 }
 
 fn runtime(table: Option<Table<'_, '_>>, host: &Host) -> Runtime {
@@ -217,7 +229,13 @@ fn name(t: &mut Table<'_, '_>, example: &str) -> Option<At<String>> {
 fn resolve(t: &Table<'_, '_>, at: At<&str>, folder: &Path, is_file: fn(&Path) -> bool) -> Option<At<PathBuf>> {
     let path = folder.join(at.value);
     if !is_file(&path) {
-        t.sink().wrong(&at, format_args!("there is no file {}; paths are relative to this file", path.display()));
+        t.sink().wrong(
+            &at,
+            format_args!(
+                "there is no file {}; relative paths start at the folder of the configuration file",
+                path.display()
+            ),
+        );
         return None;
     }
     Some(at.map(|_| path))

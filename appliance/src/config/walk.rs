@@ -7,15 +7,17 @@ use std::{
     cell::RefCell,
     fmt::{self, Display},
     ops::{Range, RangeInclusive},
-    path::{Path, PathBuf},
+    path::PathBuf,
 };
 
 use toml::de::{DeTable, DeValue};
 
+use super::document::{self, Source};
+
 /// One thing to tell about a configuration file: a mistake, or a warning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
-    /// The configuration file.
+    /// The file, or the option that it was.
     pub file: PathBuf,
     /// 1-based line.
     pub line: usize,
@@ -45,7 +47,7 @@ pub struct At<T> {
     pub value: T,
     /// The field, as in [`Note::field`].
     pub field: String,
-    /// The byte range in the document.
+    /// The byte range in the documents.
     pub span: Range<usize>,
 }
 
@@ -55,26 +57,29 @@ impl<T> At<T> {
     }
 }
 
-/// Where notes about one document gather.
+/// Where notes about the documents of one configuration gather.
 #[derive(Debug)]
-pub struct Sink<'i> {
-    file: &'i Path,
-    text: &'i str,
-    mistakes: RefCell<Vec<Note>>,
+pub struct Sink<'s> {
+    sources: &'s [Source],
+    /// With where they begin.
+    mistakes: RefCell<Vec<(usize, Note)>>,
     warnings: RefCell<Vec<Note>>,
 }
 
-impl<'i> Sink<'i> {
-    /// An empty sink for the document `text` that was read from `file`.
-    pub fn new(file: &'i Path, text: &'i str) -> Self {
-        Self { file, text, mistakes: RefCell::default(), warnings: RefCell::default() }
+impl<'s> Sink<'s> {
+    /// An empty sink for these documents.
+    pub fn new(sources: &'s [Source]) -> Self {
+        Self { sources, mistakes: RefCell::default(), warnings: RefCell::default() }
     }
 
-    fn note(&self, span: Range<usize>, field: &str, message: impl Display) -> Note {
-        let before = self.text.get(..span.start).unwrap_or(self.text);
+    pub(super) fn note(&self, span: &Range<usize>, field: &str, message: impl Display) -> Note {
+        let (file, before) = document::holding(self.sources, span).map_or_else(Default::default, |source| {
+            let before = source.text.get(..span.start - source.start).unwrap_or(&source.text);
+            (source.name.clone(), before)
+        });
         let line_start = before.rfind('\n').map_or(0, |i| i + 1);
         Note {
-            file: self.file.to_path_buf(),
+            file,
             line: before.matches('\n').count() + 1,
             column: before[line_start..].chars().count() + 1,
             field: field.to_string(),
@@ -84,8 +89,8 @@ impl<'i> Sink<'i> {
 
     /// Notes a mistake at `span`.
     pub fn mistake(&self, span: Range<usize>, field: &str, message: impl Display) {
-        let note = self.note(span, field, message);
-        self.mistakes.borrow_mut().push(note);
+        let note = self.note(&span, field, message);
+        self.mistakes.borrow_mut().push((span.start, note));
     }
 
     /// Notes a mistake in `value`.
@@ -95,21 +100,25 @@ impl<'i> Sink<'i> {
 
     /// Notes something that is allowed but probably not meant.
     pub fn warn(&self, span: Range<usize>, field: &str, message: impl Display) {
-        let note = self.note(span, field, message);
+        let note = self.note(&span, field, message);
         self.warnings.borrow_mut().push(note);
     }
 
-    /// The warnings, or every mistake in the order of the document.
+    /// The warnings, or every mistake in the order of the documents.
     pub fn finish(self) -> Result<Vec<Note>, Vec<Note>> {
         let mut mistakes = self.mistakes.into_inner();
-        mistakes.sort_by_key(|note| (note.line, note.column));
-        if mistakes.is_empty() { Ok(self.warnings.into_inner()) } else { Err(mistakes) }
+        mistakes.sort_by_key(|(start, _)| *start);
+        if mistakes.is_empty() {
+            Ok(self.warnings.into_inner())
+        } else {
+            Err(mistakes.into_iter().map(|(_, note)| note).collect())
+        }
     }
 }
 
 /// One table of the document, read key by key.
 pub(super) struct Table<'a, 'i> {
-    sink: &'a Sink<'i>,
+    sink: &'a Sink<'a>,
     entries: &'a DeTable<'i>,
     path: String,
     span: Range<usize>,
@@ -117,11 +126,11 @@ pub(super) struct Table<'a, 'i> {
 }
 
 impl<'a, 'i> Table<'a, 'i> {
-    pub(super) fn root(sink: &'a Sink<'i>, table: &'a DeTable<'i>) -> Self {
+    pub(super) fn root(sink: &'a Sink<'a>, table: &'a DeTable<'i>) -> Self {
         Self { sink, entries: table, path: String::new(), span: 0..0, asked: Vec::new() }
     }
 
-    pub(super) fn sink(&self) -> &'a Sink<'i> {
+    pub(super) fn sink(&self) -> &'a Sink<'a> {
         self.sink
     }
 

@@ -69,6 +69,12 @@ pub(super) fn open(
     Ok(Some(Control::open(settings)?))
 }
 
+/// Puts these policies and limits in the place of those that are in force.
+pub(super) fn reconfigure(control: &Control, settings: &config::Control, regions: &[config::Region]) {
+    let policy = policy(&settings.policies, regions, control.id());
+    control.reconfigure(policy, settings.max_requests_per_sec);
+}
+
 /// Opens a region; its memory too, where it has any.
 fn region_of(region: &config::Region) -> anyhow::Result<(Region, Option<Arc<Memory>>)> {
     // A number that fits no NUMA node of this kind of machine was refused with the configuration.

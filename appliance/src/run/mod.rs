@@ -8,7 +8,7 @@
 //! - The *housekeeping* thread, which is the one that called [`run`], on the first housekeeping CPU: it disciplines the
 //!   clock once a second, and starts the drain when a signal arrives or an lcore fails. It tells the service manager
 //!   that the appliance is ready and alive, the latter only while every thread that polls goes round its loop.
-//! - A thread that waits for signals.
+//! - A thread that waits for signals, and one for the time of each reload (see `reload`).
 //! - With `[control]`, the threads of the lease plane on the housekeeping CPUs (see `berth_control`), one that writes the
 //!   journal, and one for each region of blocks in a file or device.
 //!
@@ -27,6 +27,7 @@ mod pulse;
 mod queue;
 #[cfg(feature = "verbs")]
 mod rdma;
+mod reload;
 #[cfg(feature = "dpdk")]
 mod roce;
 mod service;
@@ -55,15 +56,18 @@ use berth_host::{TscClock, Waker, pin_current_thread};
 use berth_lease::{Regions, Table};
 use serde::Serialize;
 use signal_hook::{
-    consts::{SIGINT, SIGTERM},
+    consts::{SIGHUP, SIGINT, SIGTERM},
     iterator::Signals,
 };
 use tracing::{error, info, warn};
 
-use self::pulse::Pulses;
+use self::{
+    pulse::Pulses,
+    reload::{Prepared, Reloader},
+};
 use crate::{
     admin::{Admin, Health, Sources},
-    config::{Config, Service},
+    config::{Config, Loaded, Service},
 };
 
 /// How long a drain may take.
@@ -82,8 +86,10 @@ enum Event {
     LcoreEnded(anyhow::Result<()>),
     /// A worker thread has ended, as it should or not.
     WorkerEnded(anyhow::Result<()>),
-    /// SIGTERM or SIGINT.
+    /// SIGTERM, SIGINT or SIGHUP.
     Signal(i32),
+    /// A new configuration is ready to take effect, or wrong.
+    Prepared(anyhow::Result<Box<Prepared>>),
 }
 
 /// What all threads share.
@@ -131,22 +137,25 @@ struct StoppedLine<'a> {
     control: Option<BTreeMap<String, u64>>,
 }
 
-/// Runs `config` until SIGTERM or SIGINT. Writes the ready line and the stopped line to standard output.
-pub fn run(config: Config) -> anyhow::Result<()> {
+/// Runs what was loaded until SIGTERM or SIGINT, and loads it again at SIGHUP. Writes the ready line and the stopped line
+/// to standard output.
+pub fn run(loaded: Loaded) -> anyhow::Result<()> {
     // Before the threads: a signal from now on is an event and kills nobody.
-    let mut signals = Signals::new([SIGTERM, SIGINT]).context("installing signal handlers")?;
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("installing signal handlers")?;
+    let loaded = Arc::new(loaded);
+    let config = &loaded.config;
     // Threads that are not pinned to a CPU of their own inherit this one.
     if let Some(&cpu) = config.runtime.housekeeping_cpus.first() {
         pin_current_thread(cpu)?;
     }
     let (events, inbox) = mpsc::channel();
     let _awake = config.tune.cpu_dma_latency_us.and_then(hold_latency);
-    let plan = plan::plan(&config)?;
+    let plan = plan::plan(config)?;
     let clock = TscClock::calibrate(Duration::from_millis(50));
-    let control = leases::open(&config, &clock, plan.bindings(&config))?;
+    let control = leases::open(config, &clock, plan.bindings(config))?;
     let leased = |control: &Control| Leased { table: control.table().clone(), regions: control.regions().clone() };
     let shared = Shared {
-        config: Arc::new(config),
+        config: Arc::new(config.clone()),
         clock,
         telemetry: Telemetry::default(),
         stop: Arc::default(),
@@ -169,9 +178,13 @@ pub fn run(config: Config) -> anyhow::Result<()> {
         };
         Admin::start(settings, sources).with_context(|| format!("admin {listen}"))
     });
+    let plan::Plan { lcores, workers, facts, seats } = plan;
     let mut supervisor = Supervisor {
         shared,
         inbox,
+        events,
+        reloader: Reloader::new(loaded, seats),
+        reload: Reload::Idle,
         control,
         admin: admin.transpose()?,
         health,
@@ -182,7 +195,7 @@ pub fn run(config: Config) -> anyhow::Result<()> {
         reports: Vec::new(),
         failure: None,
     };
-    supervisor.start(plan, &events)?;
+    supervisor.start(lcores, workers, &facts)?;
     supervisor.supervise();
     let control = supervisor.control.take().map(|control| control.stop(DRAIN).into_iter().collect());
     let mut snapshot = supervisor.shared.telemetry.snapshot();
@@ -199,19 +212,19 @@ fn hold_latency(us: u32) -> Option<File> {
 }
 
 /// Starts a thread; how it ended, a panic included, becomes an event.
-fn spawn(
+fn spawn<T: 'static>(
     name: &str,
     events: &Sender<Event>,
-    ended: fn(anyhow::Result<()>) -> Event,
-    body: impl FnOnce(&Sender<Event>) -> anyhow::Result<()> + Send + 'static,
+    ended: fn(anyhow::Result<T>) -> Event,
+    body: impl FnOnce(&Sender<Event>) -> anyhow::Result<T> + Send + 'static,
 ) -> anyhow::Result<()> {
     let events = events.clone();
     let label = name.to_string();
     thread::Builder::new().name(format!("berth-{name}")).spawn(move || {
         let result = catch_unwind(AssertUnwindSafe(|| body(&events)));
-        let result = result.unwrap_or_else(|panic| Err(anyhow!("panicked: {}", panic_message(&*panic))));
+        let panicked = |panic: Box<dyn Any + Send>| Err(anyhow!("{label}: panicked: {}", panic_message(&*panic)));
         // Without a receiver the process is over anyway.
-        let _ = events.send(ended(result.context(label)));
+        let _ = events.send(ended(result.unwrap_or_else(panicked)));
     })?;
     Ok(())
 }
@@ -231,6 +244,9 @@ fn line(word: &str, value: &impl Serialize) -> anyhow::Result<()> {
 struct Supervisor {
     shared: Shared,
     inbox: Receiver<Event>,
+    events: Sender<Event>,
+    reloader: Reloader,
+    reload: Reload,
     control: Option<Control>,
     admin: Option<Admin>,
     health: Arc<Health>,
@@ -245,21 +261,38 @@ struct Supervisor {
     failure: Option<anyhow::Error>,
 }
 
+/// How a reload stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reload {
+    Idle,
+    /// The configuration is being read.
+    Reading,
+    /// It may have changed since, and is to be read once more.
+    Again,
+}
+
 impl Supervisor {
     /// Starts all threads, waits until each has opened what it serves, and says so.
-    fn start(&mut self, plan: plan::Plan, events: &Sender<Event>) -> anyhow::Result<()> {
-        for plan in plan.workers {
+    fn start(
+        &mut self,
+        lcores: Vec<plan::LcorePlan>,
+        workers: Vec<worker::Plan>,
+        facts: &[queue::Facts],
+    ) -> anyhow::Result<()> {
+        for plan in workers {
             let (name, shared) = (format!("worker{}", plan.cpu), self.shared.clone());
             let pulse = self.pulses.add(&name);
-            let body = move |events: &_| worker::run(plan, &shared, &pulse, events);
-            spawn(&name, events, Event::WorkerEnded, body)?;
+            let label = name.clone();
+            let body = move |events: &_| worker::run(plan, &shared, &pulse, events).context(label);
+            spawn(&name, &self.events, Event::WorkerEnded, body)?;
             self.workers += 1;
         }
-        for plan in plan.lcores {
+        for plan in lcores {
             let (name, shared) = (format!("cpu{}", plan.cpu), self.shared.clone());
             let pulse = self.pulses.add(&name);
-            let body = move |events: &_| lcore::run(plan, &shared, &pulse, events);
-            spawn(&name, events, Event::LcoreEnded, body)?;
+            let label = name.clone();
+            let body = move |events: &_| lcore::run(plan, &shared, &pulse, events).context(label);
+            spawn(&name, &self.events, Event::LcoreEnded, body)?;
             self.lcores += 1;
         }
         let mut addresses = BTreeMap::new();
@@ -290,7 +323,7 @@ impl Supervisor {
             let name = if nth == 0 { "two-sided".to_string() } else { format!("two-sided.{}", port.name) };
             endpoints.insert(name, *addr);
         }
-        let ports = ports().zip(&plan.facts).map(|((port, addr), facts)| ReadyPort {
+        let ports = ports().zip(facts).map(|((port, addr), facts)| ReadyPort {
             name: &port.name,
             driver: port.driver.word(),
             addr: addr.to_string(),
@@ -300,6 +333,9 @@ impl Supervisor {
         line("berth ready", &ReadyLine { ports: ports.collect(), endpoints })?;
         self.health.set_ready(true);
         notify::ready("serving");
+        if self.reload == Reload::Again {
+            self.read_again();
+        }
         if self.shared.stop.load(Relaxed) {
             // A signal came before there was anything to wake.
             self.stop();
@@ -317,6 +353,7 @@ impl Supervisor {
             if let Ok(event) = self.inbox.recv_timeout(every) {
                 self.take(event);
             } else {
+                self.reloader.collect();
                 self.shared.clock.discipline();
                 self.feel_pulses(&mut stuck);
             }
@@ -358,6 +395,10 @@ impl Supervisor {
         match event {
             Event::Ready(..) => {}
             Event::Reports(reports) => self.reports.extend(reports),
+            Event::Signal(SIGHUP) if self.reload == Reload::Idle && self.health.is_ready() => self.read_again(),
+            // Done with the reload under way, or with the start.
+            Event::Signal(SIGHUP) => self.reload = Reload::Again,
+            Event::Prepared(prepared) => self.reload(prepared),
             Event::Signal(signal) => {
                 info!(signal, "draining");
                 self.stop();
@@ -370,6 +411,42 @@ impl Supervisor {
                 self.workers -= 1;
                 result.unwrap_or_else(|e| self.fail(e));
             }
+        }
+    }
+
+    /// Begins a reload: reads the configuration, which may take long, on a thread of its own.
+    fn read_again(&mut self) {
+        notify::reloading();
+        self.reload = Reload::Reading;
+        let prepare = self.reloader.preparation();
+        let prepared = |prepared: anyhow::Result<_>| Event::Prepared(prepared.map(Box::new));
+        if let Err(e) = spawn("reload", &self.events, prepared, |_| prepare()) {
+            self.reload(Err(e));
+        }
+    }
+
+    /// Ends a reload.
+    fn reload(&mut self, prepared: anyhow::Result<Box<Prepared>>) {
+        if self.shared.stop.load(Relaxed) {
+            return;
+        }
+        let (control, wakers) = (self.control.as_ref(), &self.wakers);
+        match prepared.and_then(|prepared| self.reloader.apply(*prepared, control, wakers)) {
+            Ok(()) => {
+                self.health.reloads.done();
+                notify::ready("serving");
+            }
+            Err(e) => {
+                let why = format!("{e:#}");
+                error!("reload refused, all goes on as it was:");
+                why.lines().for_each(|line| error!("{line}"));
+                let first = why.lines().next().unwrap_or_default();
+                notify::ready(&format!("serving; reload refused: {first}"));
+                self.health.reloads.refused(why);
+            }
+        }
+        if std::mem::replace(&mut self.reload, Reload::Idle) == Reload::Again {
+            self.read_again();
         }
     }
 

@@ -10,6 +10,15 @@ pub(super) fn watchdog() -> Option<Duration> {
     sd_notify::watchdog_enabled()
 }
 
+/// The configuration is being read again; [`ready`] ends it.
+pub(super) fn reloading() {
+    // The time tells this reload from one that was asked for later.
+    match NotifyState::monotonic_usec_now() {
+        Ok(now) => tell(&[NotifyState::Reloading, now]),
+        Err(e) => warn!("the service manager cannot be told: {e}"),
+    }
+}
+
 /// Everything is open and served.
 pub(super) fn ready(status: &str) {
     tell(&[NotifyState::Ready, NotifyState::Status(status)]);

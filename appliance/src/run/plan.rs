@@ -9,6 +9,7 @@ use berth_ring::{Geometry, HeapRegion, Producer, Ring};
 
 use super::{
     queue::{Facts, Queue, Source},
+    reload::{Seat, Seats},
     worker,
 };
 use crate::config::{Config, Port, Service};
@@ -26,22 +27,27 @@ pub(super) struct Plan {
     pub(super) workers: Vec<worker::Plan>,
     /// What is known of each port, in the order of the configuration, beside its address.
     pub(super) facts: Vec<Facts>,
+    /// Where functions can be replaced.
+    pub(super) seats: Seats,
 }
 
 pub(super) fn plan(config: &Config) -> anyhow::Result<Plan> {
     let mut lcores = BTreeMap::new();
     let mut workers = BTreeMap::new();
-    let mut all_facts = Vec::new();
+    let mut facts = Vec::new();
+    let (mut seats, mut at_workers) = (Vec::new(), Vec::new());
     for (index, port) in config.ports.iter().enumerate() {
-        let (sources, facts) = Source::of(port, &config.runtime).with_context(|| format!("port {}", port.name))?;
-        all_facts.push(facts);
+        let (sources, known) = Source::of(port, &config.runtime).with_context(|| format!("port {}", port.name))?;
+        facts.push(known);
         for ((number, &cpu), source) in port.cpus.iter().enumerate().zip(sources) {
-            let ring = ring(&mut workers, index, port, number)?;
+            let ring = ring(&mut workers, &mut at_workers, index, port, number)?;
+            let updates = port.rpc().map(|_| Seat::add(&mut seats, index, format!("cpu{cpu}")));
             let lcore = lcores.entry(cpu).or_insert(LcorePlan { cpu, idle: port.idle, queues: Vec::new() });
-            lcore.queues.push(Queue { port: index, number, source, ring });
+            lcore.queues.push(Queue { port: index, number, source, ring, updates });
         }
     }
-    Ok(Plan { lcores: lcores.into_values().collect(), workers: workers.into_values().collect(), facts: all_facts })
+    let (lcores, workers) = (lcores.into_values().collect(), workers.into_values().collect());
+    Ok(Plan { lcores, workers, facts, seats: Seats { workers: at_workers, lcores: seats } })
 }
 
 impl Plan {
@@ -59,6 +65,7 @@ impl Plan {
 /// The ring from one queue to a worker, which the queues of a port share in turn; the eagerest port sets how it idles.
 fn ring(
     workers: &mut BTreeMap<usize, worker::Plan>,
+    seats: &mut Vec<Seat>,
     index: usize,
     port: &Port,
     number: usize,
@@ -71,6 +78,6 @@ fn ring(
     let cpu = cpus[number % cpus.len()];
     let worker = workers.entry(cpu).or_insert(worker::Plan { cpu, idle: port.idle, rings: Vec::new() });
     worker.idle = worker.idle.max(port.idle);
-    worker.rings.push((index, dispatcher));
+    worker.rings.push((index, dispatcher, Seat::add(seats, index, format!("worker{cpu}"))));
     Ok(Some(producer))
 }

@@ -34,6 +34,8 @@ pub(super) struct Queue {
     pub(super) source: Source,
     /// Leads to the queue's worker.
     pub(super) ring: Option<Producer>,
+    /// Brings new functions, where it has any.
+    pub(super) updates: Option<service::Updates>,
 }
 
 /// Where frames come from: a device that is open, or what its thread opens.
@@ -124,8 +126,8 @@ impl Queue {
     /// Opens the queue on the thread of its CPU, adds it to the lcore, and returns where peers reach it.
     pub(super) fn open(self, lcore: &mut Lcore, shared: &Shared) -> anyhow::Result<SocketAddr> {
         let config = &shared.config.ports[self.port];
-        let Self { port, number, source, ring } = self;
-        let layers = Layers { port, number, ring };
+        let Self { port, number, source, ring, updates } = self;
+        let layers = Layers { port, number, ring, updates };
         let result = match source {
             Source::Udp(bind) => {
                 with_socket(config, bind, UdpPort::open).and_then(|port| layers.add(lcore, shared, port))
@@ -181,6 +183,7 @@ struct Layers {
     port: usize,
     number: usize,
     ring: Option<Producer>,
+    updates: Option<service::Updates>,
 }
 
 impl Layers {
@@ -218,7 +221,8 @@ impl Layers {
         let config = &shared.config.ports[self.port];
         match &config.service {
             Service::Rpc(rpc) => {
-                let service = service::service(shared, rpc, self.ring, wire_time.clone())?;
+                let updates = self.updates.context("RPC has functions")?;
+                let service = service::service(shared, rpc, self.ring, updates, wire_time.clone())?;
                 lcore.add(Lane::new(&config.name, port, service).histogram("wire_time", &wire_time));
             }
             Service::LeaseIo => lcore.add(Lane::new(&config.name, port, service::lease_io(shared)?)),

@@ -18,18 +18,26 @@ use berth_rpc::{
 use super::{Leased, Shared};
 use crate::config;
 
+/// What a queue or a worker runs.
+pub(super) type Program = berth_rpc::Program<HandlerSet<Plugin>>;
+
+/// Takes in what replaces it.
+pub(super) type Updates = berth_rpc::Updates<HandlerSet<Plugin>>;
+
 /// Makes the RPC service of a queue; `ring` leads to its worker, if it has one.
 pub(super) fn service(
     shared: &Shared,
     rpc: &config::Rpc,
     ring: Option<Producer>,
+    updates: Updates,
     wire_time: Recorder,
 ) -> anyhow::Result<impl Service + use<>> {
     let (table, handlers) = functions(&shared.config, rpc)?;
     let settings =
         Config { header: rpc.header, slot_size: rpc.slot_size, on_undispatchable: rpc.on_undispatchable, ptp: rpc.ptp };
     let record = move |nanos| wire_time.record(nanos);
-    Ok(RpcService::new(settings, table, handlers, ring, shared.clock.clone(), record)?)
+    let service = RpcService::new(settings, table, handlers, ring, shared.clock.clone(), record)?;
+    Ok(service.updated_by(updates))
 }
 
 /// Block accesses that one queue has under way at most.
@@ -46,9 +54,41 @@ pub(super) fn worker(
     shared: &Shared,
     rpc: &config::Rpc,
     ring: Dispatcher,
+    updates: Updates,
 ) -> anyhow::Result<Worker<HandlerSet<Plugin>, TscClock>> {
     let (table, handlers) = functions(&shared.config, rpc)?;
-    Ok(Worker::new(rpc.header, table, handlers, ring, shared.clock.clone())?)
+    Ok(Worker::new(rpc.header, table, handlers, ring, shared.clock.clone())?.updated_by(updates))
+}
+
+/// Makes what replaces the program of a queue of the port at `port`, or of its worker: from `old` to `new`.
+pub(super) fn successor(old: &config::Config, new: &config::Config, port: usize) -> anyhow::Result<Program> {
+    let rpc = |config: &config::Config| config.ports.get(port).and_then(|port| port.rpc().cloned());
+    let (before, rpc) = rpc(old).zip(rpc(new)).context("only RPC has functions")?;
+    let (table, handlers) = functions(new, &rpc)?;
+    let program = Program::new(table, handlers.inheriting(inherited(old, &before, new, &rpc)));
+    program.check(rpc.header, rpc.slot_size, !rpc.worker_cpus.is_empty())?;
+    Ok(program)
+}
+
+/// Decoding sessions that go on, by place in `new` and `old`: of decoders that stay as they are, while the decoding
+/// server runs where it did.
+fn inherited(
+    old: &config::Config,
+    before: &config::Rpc,
+    new: &config::Config,
+    rpc: &config::Rpc,
+) -> Vec<(usize, usize)> {
+    let server = |config: &config::Config, rpc: &config::Rpc| {
+        let mut functions = config.functions.iter();
+        // All three run at one place.
+        let function = functions.find(|function| matches!(function.handler.value, config::Handler::EnqueueSyndromes));
+        function.map(|function| function.dispatch.unwrap_or(rpc.dispatch))
+    };
+    if server(old, before) != server(new, rpc) {
+        return Vec::new();
+    }
+    let place = |decoder: &_| old.decoders.iter().position(|before| before == decoder);
+    new.decoders.iter().enumerate().filter_map(|(here, decoder)| Some((here, place(decoder)?))).collect()
 }
 
 /// The functions as a port dispatches them, and handlers with decoders and sessions of their own.

@@ -21,8 +21,8 @@ use super::{Event, Shared, pulse::Pulse, service};
 pub(super) struct Plan {
     pub(super) cpu: usize,
     pub(super) idle: Idle,
-    /// The ports served, by position in the configuration, and the ring from each of their queues.
-    pub(super) rings: Vec<(usize, Dispatcher)>,
+    /// The ports served, by position in the configuration, with the ring from each of their queues.
+    pub(super) rings: Vec<(usize, Dispatcher, service::Updates)>,
 }
 
 /// What one worker counted.
@@ -38,10 +38,10 @@ pub(super) fn run(plan: Plan, shared: &Shared, pulse: &Pulse, events: &Sender<Ev
     pin_current_thread(plan.cpu)?;
     let cpu = plan.cpu;
     let mut workers = Vec::new();
-    for (index, ring) in plan.rings {
+    for (index, ring, updates) in plan.rings {
         let port = &shared.config.ports[index];
         let rpc = port.rpc().context("only RPC has workers")?;
-        workers.push((port, service::worker(shared, rpc, ring)?));
+        workers.push((port, service::worker(shared, rpc, ring, updates)?));
     }
     events.send(Event::Ready(Vec::new(), None)).context("the appliance is gone")?;
 

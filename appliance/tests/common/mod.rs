@@ -43,7 +43,7 @@ pub struct Berth {
     child: Child,
     stdout: BufReader<ChildStdout>,
     pub ready: Value,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 /// An appliance that has ended.
@@ -76,15 +76,16 @@ impl Berth {
     }
 
     pub fn start_with(text: &str, files: &[(&str, &str)]) -> Self {
-        Self::spawn(text, files, |_| ())
+        Self::start_fully(text, files, |_| ())
     }
 
     /// Started with what `set` gives the command.
     pub fn start_as(text: &str, set: impl FnOnce(&mut Command)) -> Self {
-        Self::spawn(text, &[], set)
+        Self::start_fully(text, &[], set)
     }
 
-    fn spawn(text: &str, files: &[(&str, &str)], set: impl FnOnce(&mut Command)) -> Self {
+    /// Started with files beside the configuration, and with what `set` gives the command.
+    pub fn start_fully(text: &str, files: &[(&str, &str)], set: impl FnOnce(&mut Command)) -> Self {
         let (folder, config) = write_config(text, files);
         let mut command = command(&config);
         set(&mut command);
@@ -97,11 +98,23 @@ impl Berth {
             child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
             panic!("not ready: {line:?}\n{stderr}");
         };
-        Self { ready: serde_json::from_str(json).unwrap(), child, stdout, _folder: folder }
+        Self { ready: serde_json::from_str(json).unwrap(), child, stdout, folder }
     }
 
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Where the configuration lies.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Replaces a file beside the configuration, or `berth.toml` itself, as a whole.
+    pub fn write(&self, name: &str, contents: &str) {
+        let (new, file) = (self.folder.path().join("new"), self.folder.path().join(name));
+        fs::write(&new, contents).unwrap();
+        fs::rename(new, file).unwrap();
     }
 
     /// The address of a port, from the ready line.

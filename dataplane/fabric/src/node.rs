@@ -205,6 +205,12 @@ impl<H: Host> Node<H> {
         self.config.endpoints.extend(endpoints);
     }
 
+    /// Replaces what presenters may have tokens for, and how many requests of one are served in a second.
+    pub fn reconfigure(&mut self, policy: Policy, max_requests_per_sec: u32) {
+        self.config.policy = policy;
+        self.config.max_requests_per_sec = max_requests_per_sec;
+    }
+
     /// Counts a message that is not a request with its sender's requests; false where those are too many.
     pub fn admit(&mut self, sender: u128, now: Now) -> bool {
         let limit = self.config.max_requests_per_sec;

@@ -17,6 +17,15 @@ pub trait Handlers {
     /// A panic is caught and answered, and the value is used again: state that a panic can leave half changed is
     /// marked as such before it is changed.
     fn call(&mut self, function: FunctionIndex, call: &mut Call<'_>) -> Outcome;
+
+    /// Takes over state from the handlers that these replace. Runs on their core, between two bursts: it must not
+    /// allocate or drop anything large.
+    fn adopt(&mut self, old: &mut Self)
+    where
+        Self: Sized,
+    {
+        let _ = old;
+    }
 }
 
 /// One request, in the slot that its answer is written to: results overwrite arguments.

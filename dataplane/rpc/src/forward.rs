@@ -12,8 +12,8 @@ use berth_wire::rpc::{HeaderForm, ResponseHeader, status};
 use crate::{
     Config, Outcome,
     counts::{Counts, Event},
-    executor::sendable,
     gate::Request,
+    program::sendable,
     service::write_answer,
 };
 

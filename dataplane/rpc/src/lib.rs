@@ -13,18 +13,21 @@
 
 mod call;
 mod counts;
-mod executor;
 mod forward;
 mod gate;
 mod guard;
 pub mod handlers;
+mod program;
 mod service;
+mod switch;
 mod table;
 mod worker;
 
 pub use call::{Call, Handlers, Outcome};
 pub use forward::RING_BUDGET;
 pub use guard::{COOL_OFF, MAX_STRIKES};
+pub use program::Program;
 pub use service::{Config, RpcService, SetupError, Undispatchable};
+pub use switch::{Switch, Updates, switch};
 pub use table::{Dispatch, Function, FunctionIndex, FunctionTable, TableError};
 pub use worker::Worker;

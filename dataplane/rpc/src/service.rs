@@ -7,9 +7,8 @@ use berth_ring::Producer;
 use berth_wire::rpc::{HeaderError, HeaderForm, PtpEncoding, RequestHeader, ResponseHeader};
 
 use crate::{
-    Dispatch, FunctionTable, Handlers, Outcome,
+    Dispatch, FunctionTable, Handlers, Outcome, Program, Updates,
     counts::{Counts, Event},
-    executor::Executor,
     forward::Forward,
     gate::{self, Refused},
 };
@@ -76,8 +75,9 @@ pub enum SetupError {
 /// `wire_time` is told how long each dispatched request was under way, in nanoseconds, where it carries a stamp.
 pub struct RpcService<H, C, W> {
     config: Config,
-    table: Arc<FunctionTable>,
-    executor: Executor<H, C>,
+    program: Program<H>,
+    updates: Option<Updates<H>>,
+    clock: C,
     forward: Option<Forward>,
     wire_time: W,
     counts: Counts,
@@ -93,17 +93,20 @@ impl<H: Handlers, C: Clock, W: FnMut(u64)> RpcService<H, C, W> {
         clock: C,
         wire_time: W,
     ) -> Result<Self, SetupError> {
-        check_fit(&table, config.header, config.slot_size)?;
-        if let (None, Some(orphan)) = (&ring, table.functions().iter().find(|f| f.mode == Dispatch::Ring)) {
-            return Err(SetupError::NoRing(orphan.name.clone()));
-        }
+        let program = Program::new(table, handlers);
+        program.check(config.header, config.slot_size, ring.is_some())?;
         let slot_size = config.slot_size;
         if let Some(ring) = ring.as_ref().map(Producer::slot_size).filter(|&ring| ring < slot_size) {
             return Err(SetupError::ShortRing { ring, slot_size });
         }
-        let executor = Executor::new(&table, handlers, clock);
         let forward = ring.map(|ring| Forward::new(ring, config));
-        Ok(Self { config, table, executor, forward, wire_time, counts: Counts::default() })
+        Ok(Self { config, program, updates: None, clock, forward, wire_time, counts: Counts::default() })
+    }
+
+    /// Lets the program be replaced, by those that [`Program::check`] finds good for this service.
+    #[must_use]
+    pub fn updated_by(self, updates: Updates<H>) -> Self {
+        Self { updates: Some(updates), ..self }
     }
 
     /// Tells `wire_time` how long ago the request was stamped.
@@ -184,12 +187,12 @@ impl<H: Handlers, C: Clock, W: FnMut(u64)> Service for RpcService<H, C, W> {
     fn handle(&mut self, frame: &mut Frame<'_>, now: Now) -> Verdict {
         let Config { header: form, slot_size, .. } = self.config;
         self.counts.add(Event::Received);
-        let request = match gate::check(&self.table, form, slot_size, frame.data(), frame.wire_len()) {
+        let request = match gate::check(&self.program.table, form, slot_size, frame.data(), frame.wire_len()) {
             Ok(request) => request,
             Err(refused) => return self.refuse(frame, refused),
         };
         self.stamped(request.header.ptp_timestamp, now);
-        let function = self.table.get(request.function);
+        let function = self.program.table.get(request.function);
         let outcome = if let (Some(forward), Dispatch::Ring) = (&mut self.forward, function.mode) {
             match forward.push(frame, &request, function.budget, now.mono) {
                 Ok(()) => return Verdict::Drop,
@@ -198,13 +201,16 @@ impl<H: Handlers, C: Clock, W: FnMut(u64)> Service for RpcService<H, C, W> {
         } else {
             let room = slot_size.min(frame.capacity());
             let slot = &mut frame.buf_mut()[..room];
-            self.executor.run(&self.table, &request, form, slot, now.mono, &mut self.counts)
+            self.program.run(&self.clock, &request, form, slot, now.mono, &mut self.counts)
         };
         self.counts.add_status(outcome.err().unwrap_or(0));
         answer(form, frame, &request.header, outcome)
     }
 
     fn poll<P: Port>(&mut self, port: &mut P, now: Now) -> usize {
+        if let Some(updates) = &mut self.updates {
+            updates.apply(&mut self.program);
+        }
         self.forward.as_mut().map_or(0, |forward| forward.poll(port, now.mono, &mut self.counts))
     }
 
@@ -214,7 +220,7 @@ impl<H: Handlers, C: Clock, W: FnMut(u64)> Service for RpcService<H, C, W> {
 
     fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
         self.counts.report(visit);
-        self.executor.report_calls(&self.table, visit);
+        self.program.report_calls(visit);
         if let Some(forward) = &self.forward {
             forward.counters(visit);
         }

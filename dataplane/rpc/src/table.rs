@@ -1,6 +1,10 @@
 //! The function table: which functions exist, and how each is dispatched.
 
-use std::time::Duration;
+use std::{
+    collections::BTreeSet,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use berth_wire::rpc::{HandlerSchema, fnv1a};
 
@@ -69,7 +73,8 @@ pub struct FunctionTable {
 }
 
 impl FunctionTable {
-    /// Makes the table. The names of the counters are leaked: make tables at start-up, not per request.
+    /// Makes the table. The names of counters are kept for ever, each once: make tables of an operator's functions, not
+    /// of a peer's.
     pub fn new(functions: Vec<Function>) -> Result<Self, TableError> {
         let mut buckets = vec![None; (2 * functions.len()).next_power_of_two()];
         for (i, function) in functions.iter().enumerate() {
@@ -88,7 +93,7 @@ impl FunctionTable {
             }
             buckets[at] = Some((id, FunctionIndex(i)));
         }
-        let counter_names = functions.iter().map(|f| &*format!("calls_{}", f.name).leak()).collect();
+        let counter_names = functions.iter().map(|f| kept(format!("calls_{}", f.name))).collect();
         Ok(Self { functions, buckets, counter_names })
     }
 
@@ -123,6 +128,19 @@ impl FunctionTable {
     pub(crate) fn counter_names(&self) -> &[&'static str] {
         &self.counter_names
     }
+}
+
+/// The same text for the rest of the process, whatever number of tables has it.
+fn kept(name: String) -> &'static str {
+    static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    // A panic elsewhere leaves a set of whole names.
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = names.get(&*name) {
+        return known;
+    }
+    let name = &*name.leak();
+    names.insert(name);
+    name
 }
 
 #[cfg(test)]

@@ -7,11 +7,10 @@ use berth_ring::{Dispatcher, ErrorCode};
 use berth_wire::rpc::{HeaderError, HeaderForm};
 
 use crate::{
-    FunctionTable, Handlers, SetupError,
+    FunctionTable, Handlers, Program, SetupError, Updates,
     counts::{Counts, Event},
-    executor::Executor,
     gate::{self, Refused},
-    service::{check_fit, write_answer},
+    service::write_answer,
 };
 
 /// Serves the requests of a ring, whoever fills it. Owned by the worker's core.
@@ -20,8 +19,9 @@ use crate::{
 /// where the slot holds no request.
 pub struct Worker<H, C> {
     form: HeaderForm,
-    table: Arc<FunctionTable>,
-    executor: Executor<H, C>,
+    program: Program<H>,
+    updates: Option<Updates<H>>,
+    clock: C,
     ring: Dispatcher,
     counts: Counts,
 }
@@ -38,22 +38,31 @@ impl<H: Handlers, C: Clock> Worker<H, C> {
         ring: Dispatcher,
         clock: C,
     ) -> Result<Self, SetupError> {
-        check_fit(&table, form, ring.slot_size())?;
-        let executor = Executor::new(&table, handlers, clock);
-        Ok(Self { form, table, executor, ring, counts: Counts::default() })
+        let program = Program::new(table, handlers);
+        program.check(form, ring.slot_size(), true)?;
+        Ok(Self { form, program, updates: None, clock, ring, counts: Counts::default() })
+    }
+
+    /// Lets the program be replaced, by those that [`Program::check`] finds good for this worker.
+    #[must_use]
+    pub fn updated_by(self, updates: Updates<H>) -> Self {
+        Self { updates: Some(updates), ..self }
     }
 
     /// Serves the requests that are ready, at most [`BURST`], and returns how many. Never blocks.
     pub fn poll(&mut self, now: Now) -> usize {
-        let Self { form, table, executor, ring, counts } = self;
+        let Self { form, program, updates, clock, ring, counts } = self;
+        if let Some(updates) = updates {
+            updates.apply(program);
+        }
         let form = *form;
         ring.poll(BURST, |rx, tx| {
             counts.add(Event::Received);
-            let (header, outcome) = match gate::check(table, form, rx.len(), rx, rx.len()) {
+            let (header, outcome) = match gate::check(&program.table, form, rx.len(), rx, rx.len()) {
                 Ok(request) => {
                     let message = form.len() + request.arg_len;
                     tx[..message].copy_from_slice(&rx[..message]);
-                    (request.header, executor.run(table, &request, form, tx, now.mono, counts))
+                    (request.header, program.run(clock, &request, form, tx, now.mono, counts))
                 }
                 Err(Refused::Status(header, status)) => (header, Err(status)),
                 Err(Refused::Header(error)) => {
@@ -70,7 +79,7 @@ impl<H: Handlers, C: Clock> Worker<H, C> {
     /// Reports every counter of this worker: names are `snake_case`, values only ever grow.
     pub fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
         self.counts.report(visit);
-        self.executor.report_calls(&self.table, visit);
+        self.program.report_calls(visit);
         self.ring.counters(visit);
     }
 }

@@ -39,7 +39,7 @@ use std::{
     time::Duration,
 };
 
-use berth_fabric::{Binding, Config, Node, RecoverError, Recovered, Started};
+use berth_fabric::{Binding, Config, Node, Policy, RecoverError, Recovered, Started};
 use berth_host::{TscClock, pin_current_thread, raise_file_limit};
 use berth_identity::{Identity, NodeId, link::Server};
 use berth_journal::{Journal, JournalError, Opened};
@@ -210,6 +210,17 @@ impl Control {
         let shared = Arc::new(shared);
         listeners.quic.set_server_config(Some(quic::config(&shared)?));
         Ok(Self { runtime, shared, listeners, announce, broadcasts: Some(broadcasts), sensors })
+    }
+
+    /// The node's id.
+    pub fn id(&self) -> NodeId {
+        self.shared.identity.id()
+    }
+
+    /// From now on issues tokens by `policy`, and serves so many requests of one sender in a second (0: any number).
+    /// Tokens that were issued before stay good until they end.
+    pub fn reconfigure(&self, policy: Policy, max_requests_per_sec: u32) {
+        self.shared.node().reconfigure(policy, max_requests_per_sec);
     }
 
     /// The table that accesses are checked against.

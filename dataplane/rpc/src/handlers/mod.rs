@@ -82,6 +82,8 @@ pub struct HandlerSet<X = Infallible> {
     handlers: Vec<Handler<X>>,
     functions: Vec<Function>,
     sessions: Vec<Session>,
+    /// Which of the sessions go on from the set that this one replaces: their places here and there.
+    inherited: Vec<(usize, usize)>,
     /// What `mock_decode` answers, while its arguments are still needed.
     scratch: Vec<u8>,
 }
@@ -89,7 +91,8 @@ pub struct HandlerSet<X = Infallible> {
 impl<X: Custom> HandlerSet<X> {
     /// Makes the set of these named functions. A session's place is its `decoder_id`.
     pub fn new(functions: Vec<(String, Handler<X>)>, sessions: Vec<Session>) -> Result<Self, HandlerError> {
-        let mut set = Self { handlers: Vec::new(), functions: Vec::new(), sessions, scratch: Vec::new() };
+        let mut set =
+            Self { handlers: Vec::new(), functions: Vec::new(), sessions, inherited: Vec::new(), scratch: Vec::new() };
         for (name, handler) in functions {
             let observables = match &handler {
                 Handler::QecDecode(decoder) => {
@@ -112,6 +115,12 @@ impl<X: Custom> HandlerSet<X> {
             set.handlers.push(handler);
         }
         Ok(set)
+    }
+
+    /// Lets sessions go on where this set replaces another: pairs of places, here and in the set before.
+    #[must_use]
+    pub fn inheriting(self, inherited: Vec<(usize, usize)>) -> Self {
+        Self { inherited, ..self }
     }
 
     /// The functions, in order, for the table: inline and without a budget until the caller says otherwise.
@@ -160,6 +169,14 @@ impl<X: Custom> Handlers for HandlerSet<X> {
                 Ok(0)
             }
             Handler::Custom(custom) => custom.call(call),
+        }
+    }
+
+    fn adopt(&mut self, old: &mut Self) {
+        for &(here, there) in &self.inherited {
+            if let (Some(new), Some(old)) = (self.sessions.get_mut(here), old.sessions.get_mut(there)) {
+                std::mem::swap(new, old);
+            }
         }
     }
 }

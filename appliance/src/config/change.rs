@@ -1,0 +1,197 @@
+//! What differs between two configurations, and what of it a running appliance can take.
+
+use std::{collections::BTreeMap, ops::Range};
+
+use berth_rpc::Dispatch;
+use toml::de::{DeTable, DeValue};
+
+use super::{Config, Loaded, Note, Port, Service};
+
+/// One difference.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// Where the new configuration says it, and what it was.
+    pub note: Note,
+    /// Whether a reload takes it; else it needs a restart.
+    pub live: bool,
+}
+
+/// A value or table of a document, outliving its text.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    /// As in [`Note::field`].
+    field: String,
+    span: Range<usize>,
+    /// What stands there; nothing for tables.
+    value: Option<String>,
+}
+
+/// Every place by its path; tables of a list that have names are found by them, wherever they stand in the list.
+pub(super) type Places = BTreeMap<Vec<String>, Place>;
+
+/// What a reload takes, as paths without positions, with all that is below.
+const LIVE: &[&str] = &[
+    "control.max_requests_per_sec",
+    "control.policy",
+    "decoder",
+    "function",
+    "log",
+    "port.limits",
+    "port.rpc.dispatch",
+    // Nothing of it but this is read by `berth run`.
+    "tune",
+];
+const NOT_LIVE: &[&str] = &["tune.cpu_dma_latency_us"];
+
+impl Loaded {
+    /// What this configuration changes, were it to replace `old`; a value that says what held anyway is no change.
+    pub fn changes_from(&self, old: &Self) -> Vec<Change> {
+        let sink = self.sink();
+        let root = Place { field: String::new(), span: 0..0, value: None };
+        let differing = differing(&old.config, &self.config);
+        let mut seen = Vec::new();
+        let mut changes = Vec::new();
+        let mut add = |path: &[String], at: &Place, field: &str, message: &str| {
+            let live = is_live(field);
+            if live || differing.contains(&path[0].as_str()) {
+                let message = if live { message.to_owned() } else { format!("{message}; this needs a restart") };
+                seen.push(path[0].clone());
+                changes.push((at.span.start, Change { note: sink.note(&at.span, field, message), live }));
+            }
+        };
+        let parent = |path: &[String], places: &Places| match path {
+            [_] => Some(root.clone()),
+            [above @ .., _] => places.get(above).cloned(),
+            [] => None,
+        };
+        for (path, new) in &self.places {
+            match old.places.get(path) {
+                Some(before) if before.value == new.value => {}
+                Some(Place { value: Some(before), .. }) => {
+                    let now = new.value.as_deref().unwrap_or("a table");
+                    add(path, new, &new.field, &format!("is {now}, it was {before}"));
+                }
+                Some(_) => add(path, new, &new.field, "is no table any more"),
+                // Below a table that is new itself, this was said.
+                None if parent(path, &old.places).is_some() => add(path, new, &new.field, "is new"),
+                None => {}
+            }
+        }
+        for (path, before) in &old.places {
+            if !self.places.contains_key(path)
+                && let Some(above) = parent(path, &self.places)
+            {
+                add(path, &above, &before.field, "is gone");
+            }
+        }
+        // The same words can mean something else, where they name a file.
+        for section in differing {
+            if !seen.iter().any(|known| known == section) {
+                let at = self.places.get(&[section.to_owned()][..]).unwrap_or(&root);
+                let message = "what it names has changed; this needs a restart";
+                changes.push((at.span.start, Change { note: sink.note(&at.span, section, message), live: false }));
+            }
+        }
+        changes.sort_by_key(|(start, _)| *start);
+        changes.into_iter().map(|(_, change)| change).collect()
+    }
+}
+
+/// The tables of the root whose meaning differs, leaving aside what a reload takes.
+fn differing(old: &Config, new: &Config) -> Vec<&'static str> {
+    let fixed = |ports: &[Port]| ports.iter().map(fixed_port).collect::<Vec<_>>();
+    let control = |config: &Config| {
+        config.control.clone().map(|mut control| {
+            control.policies.clear();
+            control.max_requests_per_sec = 0;
+            control
+        })
+    };
+    let all = [
+        ("admin", old.admin == new.admin),
+        ("binding", old.bindings == new.bindings),
+        ("control", control(old) == control(new)),
+        ("dataplane", old.dataplane == new.dataplane),
+        ("node", old.node == new.node),
+        ("port", fixed(&old.ports) == fixed(&new.ports)),
+        ("region", old.regions == new.regions),
+        ("runtime", old.runtime == new.runtime),
+        ("tune", old.tune.cpu_dma_latency_us == new.tune.cpu_dma_latency_us),
+    ];
+    all.into_iter().filter(|(_, same)| !same).map(|(name, _)| name).collect()
+}
+
+/// A port without what a reload takes.
+fn fixed_port(port: &Port) -> Port {
+    let mut port = port.clone();
+    if let Service::Rpc(rpc) = &mut port.service {
+        rpc.dispatch = Dispatch::Inline;
+    }
+    port
+}
+
+/// Whether a reload takes what stands at `field`.
+fn is_live(field: &str) -> bool {
+    let mut path = String::new();
+    // Without the positions in lists.
+    for part in field.split(['[', ']']).step_by(2) {
+        path.push_str(part);
+    }
+    let within = |whole: &&str| path.strip_prefix(*whole).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+    LIVE.iter().any(&within) && !NOT_LIVE.iter().any(within)
+}
+
+/// Collects what stands in a document.
+pub(super) fn places(root: &DeTable<'_>) -> Places {
+    let mut places = Places::new();
+    collect(root, &[], "", &mut places);
+    places
+}
+
+fn collect(table: &DeTable<'_>, path: &[String], field: &str, into: &mut Places) {
+    for (key, value) in table {
+        let key: &str = key.get_ref();
+        let field = if field.is_empty() { key.to_owned() } else { format!("{field}.{key}") };
+        let path = [path, &[key.to_owned()]].concat();
+        visit(value.get_ref(), value.span(), path, field, into);
+    }
+}
+
+fn visit(value: &DeValue<'_>, span: Range<usize>, path: Vec<String>, field: String, into: &mut Places) {
+    match value {
+        DeValue::Table(table) => {
+            collect(table, &path, &field, into);
+            into.insert(path, Place { field, span, value: None });
+        }
+        DeValue::Array(elements) if elements.iter().any(|element| element.get_ref().is_table()) => {
+            for (i, element) in elements.iter().enumerate() {
+                let name = element.get_ref().get("name").and_then(|name| name.get_ref().as_str());
+                let name = name.map_or_else(|| format!("[{i}]"), |name| format!("[{name}]"));
+                let path = [&path[..], &[name]].concat();
+                visit(element.get_ref(), element.span(), path, format!("{field}[{i}]"), into);
+            }
+            into.insert(path, Place { field, span, value: None });
+        }
+        value => {
+            into.insert(path, Place { field, span, value: Some(text(value)) });
+        }
+    }
+}
+
+/// A value as a document may say it.
+fn text(value: &DeValue<'_>) -> String {
+    match value {
+        DeValue::String(text) => format!("{text:?}"),
+        DeValue::Integer(n) => {
+            i64::from_str_radix(n.as_str(), n.radix()).map_or_else(|_| n.to_string(), |n| n.to_string())
+        }
+        DeValue::Float(x) => x.to_string(),
+        DeValue::Boolean(b) => b.to_string(),
+        DeValue::Datetime(at) => at.to_string(),
+        DeValue::Array(all) => {
+            let all: Vec<_> = all.iter().map(|element| text(element.get_ref())).collect();
+            format!("[{}]", all.join(", "))
+        }
+        DeValue::Table(_) => "a table".to_owned(),
+    }
+}

@@ -1,0 +1,165 @@
+//! Live reload: a changed configuration takes effect without a request lost, or not at all.
+//!
+//! ```text
+//! SIGHUP ─▶ supervisor ─▶ a thread of its own: read, check, compare, build every program ─▶ supervisor: refuse, or
+//!     hand programs to workers, then to lcores; policies, limits and levels to where they are held
+//! ```
+//!
+//! An lcore takes a program between two bursts and hands the old one back, which is dropped here: see
+//! [`berth_rpc::Switch`]. Nothing is handed out before everything is built, so that a reload is whole or does not happen.
+
+use std::{
+    fmt::Display,
+    sync::Arc,
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use anyhow::{anyhow, ensure};
+use berth_control::Control;
+use berth_host::Waker;
+use berth_plugin::Plugin;
+use berth_rpc::{Switch, handlers::HandlerSet};
+use tracing::{info, warn};
+
+use super::{
+    leases,
+    service::{self, Program, Updates},
+};
+use crate::{
+    check,
+    config::{Change, Loaded},
+    log,
+};
+
+/// How long the threads get to take a program. One that runs a long handler takes it later.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Where one queue, or one worker for one queue, takes a new program.
+pub(super) struct Seat {
+    /// The port, by position in the configuration.
+    port: usize,
+    /// The name of the thread.
+    thread: String,
+    switch: Switch<HandlerSet<Plugin>>,
+}
+
+impl Seat {
+    /// Adds one to `seats`, and returns what its thread is to have.
+    pub(super) fn add(seats: &mut Vec<Self>, port: usize, thread: String) -> Updates {
+        let (switch, updates) = berth_rpc::switch();
+        seats.push(Self { port, thread, switch });
+        updates
+    }
+}
+
+/// Every place where programs are replaced.
+pub(super) struct Seats {
+    pub(super) workers: Vec<Seat>,
+    pub(super) lcores: Vec<Seat>,
+}
+
+/// What is ready to take effect.
+pub(super) struct Prepared {
+    loaded: Loaded,
+    changes: Vec<Change>,
+    /// One for each seat, in their order.
+    workers: Vec<Program>,
+    lcores: Vec<Program>,
+}
+
+/// The configuration that runs, and what it takes to replace it.
+pub(super) struct Reloader {
+    running: Arc<Loaded>,
+    seats: Seats,
+}
+
+impl Reloader {
+    pub(super) fn new(running: Arc<Loaded>, seats: Seats) -> Self {
+        Self { running, seats }
+    }
+
+    /// What reads the configuration again and builds what it asks for, on whatever thread calls it; an error has a line
+    /// for each mistake.
+    pub(super) fn preparation(&self) -> impl FnOnce() -> anyhow::Result<Prepared> + Send + use<> {
+        let running = self.running.clone();
+        let ports = |seats: &[Seat]| seats.iter().map(|seat| seat.port).collect::<Vec<_>>();
+        let (workers, lcores) = (ports(&self.seats.workers), ports(&self.seats.lcores));
+        move || {
+            let loaded = running.again().and_then(|loaded| check::load_plugins(&loaded).map(|()| loaded));
+            let loaded = loaded.map_err(|notes| lines(&notes))?;
+            let (changes, refused): (Vec<_>, Vec<_>) =
+                loaded.changes_from(&running).into_iter().partition(|change| change.live);
+            ensure!(refused.is_empty(), lines(refused.iter().map(|change| &change.note)));
+            let programs = |ports: Vec<usize>| {
+                ports.into_iter().map(|port| service::successor(&running.config, &loaded.config, port)).collect()
+            };
+            let (workers, lcores): (anyhow::Result<_>, anyhow::Result<_>) = (programs(workers), programs(lcores));
+            Ok(Prepared { changes, workers: workers?, lcores: lcores?, loaded })
+        }
+    }
+
+    /// Puts what is prepared in the place of what runs.
+    pub(super) fn apply(
+        &mut self,
+        prepared: Prepared,
+        control: Option<&Control>,
+        wakers: &[Waker],
+    ) -> anyhow::Result<()> {
+        let Prepared { loaded, changes, workers, lcores } = prepared;
+        let Seats { workers: at_workers, lcores: at_lcores } = &mut self.seats;
+        for seat in at_workers.iter().chain(at_lcores.iter()) {
+            ensure!(seat.switch.is_free(), "{} has not taken the last reload yet; try again later", seat.thread);
+        }
+        for note in &loaded.warnings {
+            warn!("{note}");
+        }
+        if loaded.config.log.level != self.running.config.log.level {
+            log::set_level(&loaded.config.log.level)?;
+        }
+        if let (Some(control), Some(settings)) = (control, &loaded.config.control) {
+            leases::reconfigure(control, settings, &loaded.config.regions);
+        }
+        // A request that a queue takes in finds a worker that knows its function.
+        hand_out(at_workers, workers, &[])?;
+        hand_out(at_lcores, lcores, wakers)?;
+        self.running = Arc::new(loaded);
+        for Change { note, .. } in &changes {
+            info!("{note}");
+        }
+        info!("reloaded, {} changes", changes.len());
+        Ok(())
+    }
+
+    /// Drops what late threads have replaced since.
+    pub(super) fn collect(&mut self) {
+        let Seats { workers, lcores } = &mut self.seats;
+        for seat in workers.iter_mut().chain(lcores) {
+            seat.switch.collect();
+        }
+    }
+}
+
+/// Hands each seat its program, and waits until most likely all have taken theirs.
+fn hand_out(seats: &mut [Seat], programs: Vec<Program>, wakers: &[Waker]) -> anyhow::Result<()> {
+    for (seat, program) in seats.iter_mut().zip(programs) {
+        seat.switch.send(program).map_err(|_| anyhow!("{} takes no program", seat.thread))?;
+    }
+    wakers.iter().for_each(Waker::wake);
+    let deadline = Instant::now() + PATIENCE;
+    for seat in seats {
+        while seat.switch.collect() == 0 {
+            if Instant::now() > deadline {
+                warn!("{} takes the new functions when it is done with what it does", seat.thread);
+                break;
+            }
+            sleep(Duration::from_micros(100));
+        }
+    }
+    Ok(())
+}
+
+fn lines(notes: impl IntoIterator<Item = impl Display>) -> anyhow::Error {
+    let lines: Vec<_> = notes.into_iter().map(|note| note.to_string()).collect();
+    anyhow!(lines.join("\n"))
+}

@@ -1,0 +1,193 @@
+//! Replacing what a service and a worker run: between requests, and without dropping anything on their core.
+
+mod common;
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering::Relaxed},
+};
+
+use berth_port::{Clock, Frame, Service, Verdict};
+use berth_qec::{Algorithm, Decoder};
+use berth_ring::{Geometry, HeapRegion, Ring};
+use berth_rpc::{
+    Call, Dispatch, Function, FunctionIndex, FunctionTable, Handlers, Outcome, Program, RpcService, SetupError, Switch,
+    Undispatchable, Worker,
+    handlers::{Handler, HandlerSet, Session},
+    switch,
+};
+use berth_wire::rpc::{HandlerSchema, HeaderForm, TypeDesc, TypeId, status};
+use common::*;
+
+const FORM: HeaderForm = HeaderForm::V24;
+
+/// Answers every function with the bytes it has; its drops are counted.
+struct Says(&'static [u8], Arc<AtomicUsize>);
+
+impl Handlers for Says {
+    fn call(&mut self, _: FunctionIndex, call: &mut Call<'_>) -> Outcome {
+        call.results()[..self.0.len()].copy_from_slice(self.0);
+        Ok(self.0.len())
+    }
+}
+
+impl Drop for Says {
+    fn drop(&mut self) {
+        self.1.fetch_add(1, Relaxed);
+    }
+}
+
+fn table(names: &[&str], mode: Dispatch) -> Arc<FunctionTable> {
+    let bytes = TypeDesc::variable(TypeId::ArrayUInt8);
+    let schema = HandlerSchema::new(&[bytes], &[bytes]).unwrap();
+    let functions = names.iter().map(|name| Function { mode, ..Function::new(name, schema) });
+    Arc::new(FunctionTable::new(functions.collect()).unwrap())
+}
+
+struct Bench {
+    service: RpcService<Says, VirtualClock, fn(u64)>,
+    switch: Switch<Says>,
+    dropped: Arc<AtomicUsize>,
+}
+
+impl Bench {
+    fn new(names: &[&str], says: &'static [u8]) -> Self {
+        let (switch, updates) = switch();
+        let dropped = Arc::<AtomicUsize>::default();
+        let (config, handlers) = (config(FORM, Undispatchable::Reply), Says(says, dropped.clone()));
+        let clock = VirtualClock::default();
+        let service = RpcService::new(config, table(names, Dispatch::Inline), handlers, None, clock, drop as fn(u64));
+        Self { service: service.unwrap().updated_by(updates), switch, dropped }
+    }
+
+    fn program(&self, names: &[&str], says: &'static [u8]) -> Program<Says> {
+        Program::new(table(names, Dispatch::Inline), Says(says, self.dropped.clone()))
+    }
+
+    fn call(&mut self, name: &str) -> (i32, Vec<u8>) {
+        let now = VirtualClock::default().now();
+        let (status, _, result) = handle(&mut self.service, FORM, &request(FORM, name, 1, &[]), SLOT, now).unwrap();
+        (status, result)
+    }
+
+    fn poll(&mut self) {
+        assert_eq!(self.service.poll(&mut Outbox::new(0), VirtualClock::default().now()), 0);
+    }
+}
+
+#[test]
+fn a_poll_takes_the_new_program_whole_and_sends_the_old_one_back() {
+    let mut bench = Bench::new(&["gone", "stays"], b"old");
+    let new = bench.program(&["new", "stays"], b"new");
+    assert_eq!(bench.call("stays"), (0, b"old".to_vec()));
+    assert!(bench.switch.send(new).is_ok());
+    assert!(!bench.switch.is_free());
+    assert_eq!(bench.call("new"), (status::UNKNOWN_FUNCTION, vec![]), "not yet");
+    assert_eq!(bench.call("gone"), (0, b"old".to_vec()));
+
+    bench.poll();
+    assert!(bench.switch.is_free());
+    for name in ["new", "stays"] {
+        assert_eq!(bench.call(name), (0, b"new".to_vec()));
+    }
+    assert_eq!(bench.call("gone"), (status::UNKNOWN_FUNCTION, vec![]));
+    assert_eq!(bench.dropped.load(Relaxed), 0, "the service drops nothing");
+    assert_eq!(bench.switch.collect(), 1);
+    assert_eq!(bench.dropped.load(Relaxed), 1);
+
+    let counted = counters(|visit| bench.service.counters(visit));
+    assert_eq!((counted["calls_stays"], counted["calls_new"], counted.get("calls_gone")), (2, 1, None));
+}
+
+#[test]
+fn a_program_waits_until_the_one_before_was_taken() {
+    let mut bench = Bench::new(&["f"], b"0");
+    let programs = [b"1", b"2", b"3", b"4"].map(|says| bench.program(&["f"], says));
+    for (i, program) in programs.into_iter().enumerate() {
+        let refused = bench.program(&["f"], b"not");
+        assert!(bench.switch.send(program).is_ok());
+        assert!(bench.switch.send(refused).is_err());
+        bench.poll();
+        assert_eq!(bench.call("f"), (0, vec![b'1' + i as u8]));
+    }
+    // Each refused one was dropped here, and so was each replaced one that a later send found.
+    assert_eq!(bench.switch.collect(), 1);
+    assert_eq!(bench.dropped.load(Relaxed), 4 + 4);
+}
+
+#[test]
+fn a_program_is_checked_before_it_is_sent() {
+    let dropped = Arc::<AtomicUsize>::default();
+    let program = Program::new(table(&["f"], Dispatch::Ring), Says(b"", dropped));
+    assert_eq!(program.check(FORM, SLOT, true), Ok(()));
+    assert_eq!(program.check(FORM, SLOT, false), Err(SetupError::NoRing("f".into())));
+    assert_eq!(program.check(FORM, 8, true), Err(SetupError::ShortSlots { slot_size: 8, header: 24 }));
+}
+
+#[test]
+fn what_waits_in_the_ring_meets_the_workers_new_program() {
+    let geometry = Geometry::new(8, SLOT).unwrap();
+    let mut ring = Ring::new(HeapRegion::new(geometry.region_len()), geometry).unwrap();
+    let (producer, dispatcher) = (ring.producer().unwrap(), ring.dispatcher().unwrap());
+    let (clock, dropped) = (VirtualClock::default(), Arc::<AtomicUsize>::default());
+    let says = |says| Says(says, dropped.clone());
+    let old = || table(&["gone", "stays"], Dispatch::Ring);
+    let config = config(FORM, Undispatchable::Reply);
+    let mut service =
+        RpcService::new(config, old(), says(b"old"), Some(producer), clock.clone(), drop as fn(u64)).unwrap();
+    let (mut switch, updates) = switch();
+    let worker = Worker::new(FORM, old(), says(b"old"), dispatcher, clock.clone()).unwrap();
+    let mut worker = worker.updated_by(updates);
+
+    let mut send = |name: &str, id| {
+        let mut message = request(FORM, name, id, &[]);
+        message.resize(SLOT, 0);
+        assert_eq!(service.handle(&mut Frame::new(&mut message, 24, 24, peer(1)), clock.now()), Verdict::Drop);
+    };
+    send("gone", 1);
+    send("stays", 2);
+    assert!(switch.send(Program::new(table(&["stays"], Dispatch::Ring), says(b"new"))).is_ok());
+    assert_eq!(worker.poll(clock.now()), 2);
+    let mut port = Outbox::new(8);
+    assert_eq!(service.poll(&mut port, clock.now()), 2);
+    let expected = [(1, (status::UNKNOWN_FUNCTION, 1, vec![])), (1, (0, 2, b"new".to_vec()))];
+    assert_eq!(port.take(FORM), expected, "each has its own answer");
+    assert_eq!((dropped.load(Relaxed), switch.collect(), dropped.load(Relaxed)), (0, 1, 1));
+}
+
+#[test]
+fn decoding_sessions_go_on_where_they_are_inherited() {
+    const NOT_READY: i32 = 4;
+    const MODEL: &str = "error(0.1) D0 L0\nerror(0.1) D0 D1\nerror(0.1) D1\n";
+    let program = |sessions: usize| {
+        let session = |_| Session::new(Decoder::from_dem(MODEL, Algorithm::Mwpm).unwrap());
+        let functions =
+            [("enqueue_syndromes", Handler::EnqueueSyndromes), ("get_corrections", Handler::GetCorrections)];
+        let functions = functions.map(|(name, handler)| (name.to_owned(), handler)).into();
+        HandlerSet::new(functions, (0..sessions).map(session).collect()).unwrap()
+    };
+    let table = |set: &HandlerSet| Arc::new(FunctionTable::new(set.functions()).unwrap());
+    let words = |words: &[u64], last: u8| {
+        let mut args: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        args.push(last);
+        args
+    };
+    let (mut switch, updates) = switch();
+    let first = program(1);
+    let (config, clock) = (config(FORM, Undispatchable::Reply), VirtualClock::default());
+    let service = RpcService::new(config, table(&first), first, None, clock.clone(), drop as fn(u64));
+    let mut service = service.unwrap().updated_by(updates);
+    let mut call = |name, args: Vec<u8>, next: Option<HandlerSet>| {
+        if let Some(next) = next {
+            assert!(switch.send(Program::new(table(&next), next)).is_ok());
+            service.poll(&mut Outbox::new(0), clock.now());
+        }
+        handle(&mut service, FORM, &request(FORM, name, 1, &args), SLOT, clock.now()).unwrap().0
+    };
+    assert_eq!(call("enqueue_syndromes", words(&[0, 1, 0, 2], 0b01), None), 0);
+    // The session is the second of the new program, whose first is new.
+    let next = program(2).inheriting(vec![(1, 0)]);
+    assert_eq!(call("get_corrections", words(&[1, 1], 0), Some(next)), 0);
+    assert_eq!(call("get_corrections", words(&[0, 1], 0), None), NOT_READY);
+    assert_eq!(call("get_corrections", words(&[0, 1], 0), Some(program(1))), NOT_READY, "nothing is inherited");
+}
