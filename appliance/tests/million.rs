@@ -59,7 +59,7 @@ fn what_fault_takes_is_lost_and_nothing_else() {
     let fault = "[port.fault]\nseed = 7\ndrop = 0.001";
     let berth = Berth::start(&config("driver = \"udp\"\nbind = \"127.0.0.1:0\"", fault));
     let peer = berth.addr("p").to_string();
-    let counts = emulate(&[], &peer, &["--count", "200000", "--window", "256"]);
+    let counts = emulate(&[], &peer, &["--count", "200000", "--window", "256", "--expect-losses"]);
     let stopped = berth.stop();
     let taken = |way| stopped.sum("p", "port", &format!("fault_{way}_dropped"));
     assert!(taken("rx") > 100 && taken("tx") > 100, "{} and {}", taken("rx"), taken("tx"));

@@ -34,20 +34,26 @@ use crate::{
 /// Measure: an FPGA emulator with honest latency histograms, and the calibration that belongs to them.
 #[derive(Debug, Clone, Args)]
 pub struct PerfCommand {
-    /// What to measure.
+    /// What to do.
     #[command(subcommand)]
-    pub suite: Suite,
+    pub action: Action,
 }
 
-/// What to measure.
+/// What to do.
 #[derive(Debug, Clone, Subcommand)]
-pub enum Suite {
+pub enum Action {
     /// Emulate an FPGA: send RPC requests, verify every answer, report latency
     Rpc(Box<RpcArgs>),
     /// Read or write a lease with two-sided messages, verify every byte, report latency
     Lease(Box<LeaseArgs>),
     /// Measure how long a cache line takes between two CPUs and back
     Bounce(BounceArgs),
+    /// Run a suite: its servers, its cases in turns with their baselines, and the report of all
+    Suite(SuiteArgs),
+    /// Say which cases of two reports differ, with confidence intervals; exit status 1: a regression
+    Compare(CompareArgs),
+    /// Make one page of the reports of one or several runs
+    Report(ReportArgs),
 }
 
 /// Port drivers the emulator can send from.
@@ -285,6 +291,66 @@ pub struct LoadArgs {
     /// Show no progress bar
     #[arg(long)]
     pub no_progress: bool,
+    /// Lost and doubled requests are part of the measurement: they do not make the exit status a failure
+    #[arg(long)]
+    pub expect_losses: bool,
+}
+
+/// `berth perf suite`.
+#[derive(Debug, Clone, Args)]
+pub struct SuiteArgs {
+    /// smoke, rpc, lease, soak, overload; or a suite file of your own
+    #[arg(value_name = "NAME|FILE", required_unless_present = "list")]
+    pub suite: Option<String>,
+    /// Say which suites and baselines there are, and what this host lacks for them
+    #[arg(long, conflicts_with_all = ["suite", "out", "turns", "duration"])]
+    pub list: bool,
+    /// A folder with suites and baselines that are taken in place of those built in: DIR/suites/NAME.toml, DIR/baselines/NAME.toml
+    #[arg(long, value_name = "DIR")]
+    pub from: Option<PathBuf>,
+    /// Where the report goes; by default berth-perf-NAME here
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Turns of each case, in place of what the suite says
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub turns: Option<u32>,
+    /// Seconds of a soak, in place of what the suite says
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    pub duration: Option<Duration>,
+    /// The client's CPU; by default the first that this process may run on
+    #[arg(long, value_name = "N")]
+    pub cpu: Option<usize>,
+    /// The servers' CPU; by default the last
+    #[arg(long, value_name = "N")]
+    pub server_cpu: Option<usize>,
+}
+
+/// `berth perf compare`.
+#[derive(Debug, Clone, Args)]
+pub struct CompareArgs {
+    /// The report to compare with: report.json, or the folder it lies in
+    #[arg(value_name = "A")]
+    pub base: PathBuf,
+    /// The report that is judged
+    #[arg(value_name = "B")]
+    pub new: PathBuf,
+    /// How much slower is a regression, in per cent
+    #[arg(long, value_name = "PERCENT", default_value_t = 5.0, value_parser = percent)]
+    pub threshold: f64,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `berth perf report`.
+#[derive(Debug, Clone, Args)]
+pub struct ReportArgs {
+    /// Reports: report.json files, or the folders they lie in
+    #[arg(value_name = "REPORT", required = true)]
+    pub reports: Vec<PathBuf>,
+    /// The page to write
+    #[arg(long, value_name = "FILE")]
+    pub html: PathBuf,
 }
 
 /// `berth perf rpc`.
@@ -504,6 +570,11 @@ fn seconds_or_none(text: &str) -> Result<Duration, String> {
 fn seconds(text: &str) -> Result<Duration, String> {
     seconds_or_none(text)
         .and_then(|time| if time.is_zero() { Err("choose more than 0 seconds".into()) } else { Ok(time) })
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let percent = text.parse().map_err(|_| format!("{text} is no number of per cent"))?;
+    if (0.0..=1000.0).contains(&percent) { Ok(percent) } else { Err("choose from 0 to 1000 per cent".into()) }
 }
 
 fn rate(text: &str) -> Result<f64, String> {

@@ -27,11 +27,11 @@ use zerocopy::IntoBytes;
 
 use crate::{
     args::{LoadArgs, PortDriver},
+    measure::{Chore, Job, Plan, case_name, measure},
     mix::Script,
     ports::Meet,
     report::json::Spoken,
     server::{Serve, Server},
-    suite::{Chore, Job, Plan, case_name, measure},
     verify::{Expect, Protocol, Step, Table},
 };
 

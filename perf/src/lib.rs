@@ -9,7 +9,9 @@
 //! mix, verify  what it asks and what the answer has to be
 //! emulator     the table of requests in flight and the accounting
 //! drive        the hot loop: one port, one emulator, one core
-//! suite        the threads around it: calibration, cases, progress, collection
+//! measure      the threads around it: calibration, cases, progress, collection
+//! suite        cases in turns with their baselines, each a process of its own; soak and overload
+//! compare      two reports, with confidence intervals
 //! report       the table, the JSON document, the histogram log and the HTML page
 //! ```
 //!
@@ -20,6 +22,7 @@
 
 mod args;
 pub mod bounce;
+pub mod compare;
 pub mod drive;
 pub mod emulator;
 pub mod environment;
@@ -27,6 +30,7 @@ pub mod functions;
 pub mod hiccup;
 mod lease;
 pub mod load;
+mod measure;
 pub mod mix;
 mod ports;
 pub mod report;
@@ -34,10 +38,10 @@ pub mod report;
 mod roce;
 mod server;
 pub mod shots;
-mod suite;
+pub mod suite;
 pub mod tally;
 pub mod verify;
 
-pub use args::{BounceArgs, LoadArgs, PerfCommand, RpcArgs, Suite};
+pub use args::{Action, BounceArgs, CompareArgs, LoadArgs, PerfCommand, ReportArgs, RpcArgs, SuiteArgs};
 pub use lease::LeaseArgs;
-pub use suite::run;
+pub use measure::run;

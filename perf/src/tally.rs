@@ -94,9 +94,19 @@ impl Counts {
         self.reference_logical_errors += reference_logical_errors;
     }
 
+    /// Frames that were not what they had to be.
+    pub fn bad(&self) -> u64 {
+        self.wrong.saturating_add(self.malformed)
+    }
+
     /// Whether an answer was not what it had to be.
     pub fn failed(&self) -> bool {
-        self.wrong + self.malformed > 0
+        self.bad() > 0
+    }
+
+    /// Requests that were lost, and answers that came once more.
+    pub fn lost_or_doubled(&self) -> u64 {
+        self.lost + self.duplicates + self.stale
     }
 }
 

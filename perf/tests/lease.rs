@@ -24,7 +24,7 @@ fn reads_and_writes_of_every_size_are_verified() {
         let args = format!("--port loopback --key 7 --op {op} --size 1,64,4096 --count 3000 --window 8");
         let (code, report) = run_suite("lease", &args).unwrap();
         assert_eq!(code, ExitCode::SUCCESS);
-        assert_eq!(report.setup.header, "two-sided");
+        assert_eq!(report.setup.unwrap().header, "two-sided");
         let cases: Vec<_> =
             report.cases.iter().map(|case| (case.payload_bytes.unwrap(), case.counts.answered)).collect();
         assert_eq!(cases, [(1, 3000), (64, 3000), (4096, 3000)]);

@@ -26,11 +26,23 @@ fn injected_losses_and_duplicates_are_counted_one_by_one() {
 
 #[test]
 fn every_loss_is_one_that_was_injected() {
-    let (code, report) = run("--port loopback --count 3000 --window 32 --timeout 500 --fault drop=0.02,seed=3");
+    let args = "--port loopback --count 3000 --window 32 --timeout 500 --fault drop=0.02,seed=3";
+    let (code, report) = run(&format!("{args} --expect-losses"));
     let case = &report.cases[0];
     let injected = case.port_counters["fault_tx_dropped"] + case.port_counters["fault_rx_dropped"];
     assert_eq!((code, case.counts.lost, case.counts.answered), (ExitCode::SUCCESS, injected, 3000 - injected));
     assert!(injected > 60);
+    assert_eq!(run(args).0, ExitCode::FAILURE, "losses that nobody expects");
+}
+
+#[test]
+fn a_doubled_answer_fails_the_run() {
+    let args = "--port loopback --count 500 --timeout 500 --fault rx.duplicate=0.1,seed=3";
+    let (code, report) = run(args);
+    let counts = &report.cases[0].counts;
+    assert_eq!((code, counts.answered), (ExitCode::FAILURE, 500));
+    assert!(counts.duplicates + counts.stale > 20);
+    assert_eq!(run(&format!("{args} --expect-losses")).0, ExitCode::SUCCESS);
 }
 
 #[test]

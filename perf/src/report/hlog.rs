@@ -20,7 +20,7 @@ use super::case::Case;
 use crate::tally::Interval;
 
 /// Nanoseconds per unit of the log's maximum column.
-const MAX_VALUE_DIVISOR: f64 = 1e6;
+pub(crate) const MAX_VALUE_DIVISOR: f64 = 1e6;
 
 /// A log under way.
 pub struct Log<'a, W: Write> {

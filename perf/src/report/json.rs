@@ -6,7 +6,11 @@ use berth_wire::rpc::status;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-use super::case::{Case, Point};
+use super::{
+    case::{Case, Point},
+    sparse::Sparse,
+    suite::{SuiteFacts, Turn},
+};
 use crate::{
     args::LoadArgs,
     bounce::Bounce,
@@ -20,17 +24,20 @@ use crate::{
 /// The document's version: it grows when a field changes its meaning or goes; new fields do not change it.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// The results of `berth perf rpc`.
+/// The results of `berth perf rpc`, `lease` or `suite`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// [`SCHEMA_VERSION`].
     pub schema_version: u32,
     /// Where it was measured.
     pub environment: Environment,
-    /// What all cases share.
-    pub setup: Setup,
+    /// What all cases share; `null` for a suite, whose cases have setups of their own.
+    pub setup: Option<Setup>,
     /// Case by case, in the order they ran.
     pub cases: Vec<CaseReport>,
+    /// What a suite found beside its cases.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suite: Option<SuiteFacts>,
 }
 
 /// What all cases of a run share.
@@ -103,6 +110,27 @@ pub struct CaseReport {
     pub spectrum: Vec<(f64, u64)>,
     /// The course of the case, interval by interval.
     pub timeline: Vec<Point>,
+    /// Every latency, in nanoseconds.
+    #[serde(default)]
+    pub histogram: Sparse,
+    /// Every gap between the client's polls, in nanoseconds.
+    #[serde(default)]
+    pub hiccup_histogram: Sparse,
+    /// Suites: the case that this is the baseline of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub baseline_of: Option<String>,
+    /// Suites: who answered: `berth`, or a baseline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub contestant: Option<String>,
+    /// Suites: how the client was called, before anything was filled in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<String>,
+    /// Suites: this case's own setup.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub setup: Option<Setup>,
+    /// Suites: turn by turn.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub turns: Vec<Turn>,
 }
 
 /// How often a status was answered.
@@ -206,17 +234,30 @@ impl CaseReport {
             first_mistake: case.first_mistake.map(|first| first.to_string()),
             spectrum: spectrum(&case.latency),
             timeline: case.points.clone(),
+            histogram: Sparse::of(&case.latency),
+            hiccup_histogram: Sparse::of(&case.hiccups),
+            baseline_of: None,
+            contestant: None,
+            client: None,
+            setup: None,
+            turns: Vec::new(),
         }
     }
 }
 
 /// The quantiles that the recorded values tell apart.
-fn spectrum(histogram: &Histogram<u64>) -> Vec<(f64, u64)> {
+pub(crate) fn spectrum(histogram: &Histogram<u64>) -> Vec<(f64, u64)> {
     let steps = histogram.iter_quantiles(SPECTRUM_TICKS);
     steps.map(|step| (step.quantile_iterated_to(), step.value_iterated_to().min(histogram.max()))).collect()
 }
 
 impl Report {
+    /// What it is called where there is no better name: the suite, or the port.
+    pub fn name(&self) -> &str {
+        let suite = self.suite.as_ref().map(|suite| suite.name.as_str());
+        suite.or(self.setup.as_ref().map(|setup| setup.port.as_str())).unwrap_or("report")
+    }
+
     /// The results of a run.
     pub(crate) fn new(environment: Environment, args: &LoadArgs, spoken: &Spoken, cpu: usize, cases: &[Case]) -> Self {
         let name = |value: &dyn std::fmt::Debug| format!("{value:?}").to_lowercase();
@@ -246,6 +287,7 @@ impl Report {
             shots: spoken.shots.clone(),
             fault: args.fault.as_ref().map(|fault| fault.text.clone()),
         };
-        Self { schema_version: SCHEMA_VERSION, environment, setup, cases: cases.iter().map(CaseReport::of).collect() }
+        let cases = cases.iter().map(CaseReport::of).collect();
+        Self { schema_version: SCHEMA_VERSION, environment, setup: Some(setup), cases, suite: None }
     }
 }

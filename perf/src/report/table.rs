@@ -47,7 +47,7 @@ fn row(case: &CaseReport) -> [String; 15] {
     cells[1] = case.latency.n.to_string();
     cells[2] = format!("{:.0}", case.answered_per_s);
     cells[3..10].clone_from_slice(&latencies(&case.latency));
-    let tail = [counts.lost, counts.duplicates, counts.reordered, counts.refused, counts.wrong + counts.malformed];
+    let tail = [counts.lost, counts.duplicates, counts.reordered, counts.refused, counts.bad()];
     for (cell, count) in cells[10..].iter_mut().zip(tail) {
         *cell = count.to_string();
     }

@@ -24,6 +24,8 @@ pub(super) enum XAxis {
     Nines(f64),
     /// Seconds, up to so many.
     Seconds(f64),
+    /// Events per second, up to so many.
+    PerSecond(f64),
 }
 
 /// One line.
@@ -47,7 +49,18 @@ const BOTTOM: f64 = 34.0;
 impl Chart<'_> {
     /// Appends the chart to `page`.
     pub(super) fn render(&self, page: &mut String) {
-        let values = || self.series.iter().flat_map(|series| &series.points).map(|point| point.1);
+        // A report may come from anywhere: what cannot be drawn is left out.
+        let drawable = |point: &&(f64, f64)| (0.0..1e15).contains(&point.0) && (1e-9..1e15).contains(&point.1);
+        let kept: Vec<Series<'_>> = self
+            .series
+            .iter()
+            .map(|series| Series {
+                points: series.points.iter().filter(drawable).copied().collect(),
+                class: series.class.clone(),
+                ..*series
+            })
+            .collect();
+        let values = || kept.iter().flat_map(|series| &series.points).map(|point| point.1);
         if values().next().is_none() {
             page.push_str("<p class=\"note\">Nothing was answered.</p>\n");
             return;
@@ -77,7 +90,7 @@ impl Chart<'_> {
             let _ =
                 writeln!(page, "<text class=\"x\" x=\"{at:.1}\" y=\"{}\">{label}</text>", self.height - BOTTOM + 20.0);
         }
-        for series in self.series {
+        for series in &kept {
             self.line(page, series, y);
         }
         page.push_str("</svg>\n");
@@ -108,8 +121,8 @@ impl Chart<'_> {
     }
 
     fn x(&self, at: f64) -> f64 {
-        let (XAxis::Nines(end) | XAxis::Seconds(end)) = self.x;
-        LEFT + at / end.max(f64::MIN_POSITIVE) * (WIDTH - LEFT - RIGHT)
+        let (XAxis::Nines(end) | XAxis::Seconds(end) | XAxis::PerSecond(end)) = self.x;
+        LEFT + (at / end.max(1e-9)).clamp(0.0, 1.0) * (WIDTH - LEFT - RIGHT)
     }
 
     fn ticks(&self) -> Vec<(f64, String)> {
@@ -118,6 +131,11 @@ impl Chart<'_> {
                 let half = (0.5_f64.log10().abs(), "50 %".to_owned());
                 let nines = (1..=end.floor() as i32).map(|nines| (f64::from(nines), percent(f64::from(nines))));
                 [(0.0, "0 %".to_owned()), half].into_iter().chain(nines).collect()
+            }
+            XAxis::PerSecond(end) => {
+                let step = nice_step(end / 6.0);
+                let count = (end / step).floor() as u32;
+                (0..=count).map(|i| (f64::from(i) * step, per_second(f64::from(i) * step))).collect()
             }
             XAxis::Seconds(end) => {
                 let step = nice_step(end / 8.0);
@@ -131,6 +149,7 @@ impl Chart<'_> {
         match self.x {
             XAxis::Nines(_) => percent(at),
             XAxis::Seconds(_) => format!("at {at:.2} s"),
+            XAxis::PerSecond(_) => format!("at {}", per_second(at)),
         }
     }
 
@@ -143,6 +162,14 @@ impl Chart<'_> {
             (unit, value) if value >= 1e3 => format!("{} k{unit}", trim(value / 1e3)),
             (unit, value) => format!("{} {unit}", trim(value)),
         }
+    }
+}
+
+fn per_second(rate: f64) -> String {
+    match rate {
+        rate if rate >= 1e6 => format!("{} M/s", trim(rate / 1e6)),
+        rate if rate >= 1e3 => format!("{} k/s", trim(rate / 1e3)),
+        rate => format!("{} /s", trim(rate)),
     }
 }
 

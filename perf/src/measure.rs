@@ -23,8 +23,9 @@ use hdrhistogram::serialization::V2DeflateSerializer;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::{
-    args::{BounceArgs, LoadArgs, PerfCommand, RpcArgs, Suite},
+    args::{Action, BounceArgs, LoadArgs, PerfCommand, RpcArgs},
     bounce::{Bounce, bounce},
+    compare,
     drive::{Collector, DriveError, Exchange, Phases, drive, exchange},
     emulator::{Emulator, FirstMistake, Setup},
     environment::Environment,
@@ -39,6 +40,7 @@ use crate::{
         json::Spoken,
     },
     server::{self, Serve},
+    suite,
     tally::Interval,
     verify::Protocol,
 };
@@ -49,13 +51,16 @@ const CALIBRATION: Duration = Duration::from_millis(50);
 /// How often results are taken from the client thread.
 const COLLECT: Duration = Duration::from_millis(5);
 
-/// Runs the command and prints its results to stdout. A failure status means that an answer was wrong, or that nothing
-/// was measured.
+/// Runs the command and prints its results to stdout. A failure status means that a request was lost, doubled or answered
+/// wrong, that nothing was measured, or that a report is worse than another.
 pub fn run(command: &PerfCommand) -> anyhow::Result<ExitCode> {
-    match &command.suite {
-        Suite::Rpc(args) => measure(&rpc(args)?),
-        Suite::Lease(args) => lease::run(args),
-        Suite::Bounce(args) => print_bounces(args),
+    match &command.action {
+        Action::Rpc(args) => measure(&rpc(args)?),
+        Action::Lease(args) => lease::run(args),
+        Action::Bounce(args) => print_bounces(args),
+        Action::Suite(args) => suite::run(args),
+        Action::Compare(args) => compare::run(args),
+        Action::Report(args) => report::run(args),
     }
 }
 
@@ -158,7 +163,7 @@ fn rpc(args: &RpcArgs) -> anyhow::Result<Job> {
     Ok(Job { load: args.load.clone(), protocol, spoken, plans, serve, meet: None })
 }
 
-/// Runs every case and reports. Failure: an answer was wrong, or nothing was measured.
+/// Runs every case and reports. Failure: a request was lost, doubled or answered wrong, or nothing was measured.
 pub(crate) fn measure(job: &Job) -> anyhow::Result<ExitCode> {
     let Job { load: args, protocol, spoken, plans, serve, meet } = job;
     let environment = Environment::read();
@@ -250,7 +255,10 @@ pub(crate) fn measure(job: &Job) -> anyhow::Result<ExitCode> {
     print!("{}", report::table::render(&report));
     report::write_files(&report, args)?;
     let measured = report.cases.iter().all(|case| case.counts.answered > 0);
-    let failed = report.cases.iter().any(|case| case.counts.failed());
+    let failed = report
+        .cases
+        .iter()
+        .any(|case| case.counts.failed() || !args.expect_losses && case.counts.lost_or_doubled() > 0);
     Ok(if measured && !failed && !report.cases.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -1,0 +1,127 @@
+//! `berth perf suite`, `compare` and `report` as their users call them.
+
+use std::{
+    fs, io,
+    path::Path,
+    process::{Command, Output},
+};
+
+use berth::config::{self, Host};
+use berth_perf::report;
+
+fn perf(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_berth")).arg("perf").args(args).output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+fn at(folder: &Path) -> &str {
+    folder.to_str().unwrap()
+}
+
+/// Every configuration of every suite, as it would be run.
+#[test]
+fn configurations_of_suites_are_valid() {
+    let model = |_: &Path| Ok::<_, io::Error>("error(0.1) D0 L0\n".to_string());
+    let host = Host { cpus: vec![0, 1], dpdk: true, verbs: true, ofi: true, is_file: |_| true, read: model };
+    let suites = berth_perf::suite::built_in().unwrap().suites;
+    for (name, suite) in suites {
+        for server in suite.server {
+            let filled = [("{server_cpu}", "1"), ("{run}", "/tmp/x"), ("{rdma_device}", "mlx5_0")];
+            let key = ("{key}", "3b6a27bcceb6a42d62a3a8d02a6f0d73653215771de243a63ac048a18b59da29");
+            let config =
+                filled.iter().chain([&key]).fold(server.config, |text, (name, value)| text.replace(name, value));
+            let mistakes = config::parse(&config, Path::new("c.toml"), &host).err().unwrap_or_default();
+            assert!(mistakes.is_empty(), "{name}, {}: {}", server.name, mistakes[0]);
+        }
+    }
+}
+
+#[test]
+fn smoke_passes_and_its_report_can_be_read() {
+    let out = tempfile::tempdir().unwrap();
+    let output = perf(&["suite", "smoke", "--turns", "1", "--out", at(out.path())]);
+    assert!(output.status.success(), "{}", text(&output));
+    let report = report::read(out.path()).unwrap();
+    let suite = report.suite.as_ref().unwrap();
+    assert!(suite.seconds < 60.0 && suite.verdicts.iter().all(|verdict| verdict.passed));
+    // What this host cannot do is named, and nothing else is left out.
+    let names: Vec<_> = report.cases.iter().map(|case| case.name.as_str()).collect();
+    let suites = berth_perf::suite::built_in().unwrap().suites;
+    for case in &suites.iter().find(|(name, _)| name == "smoke").unwrap().1.case {
+        let missing = suite.missing.iter().any(|missing| missing.what == case.name);
+        assert!(missing || names.contains(&case.name.as_str()), "{}", case.name);
+    }
+    for case in &report.cases {
+        assert_eq!((case.turns.len(), case.histogram.count()), (1, case.counts.answered), "{}", case.name);
+    }
+    let files: Vec<_> = fs::read_dir(out.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let count =
+        |extension| files.iter().filter(|file| file.extension().is_some_and(|found| found == extension)).count();
+    assert_eq!((count("hlog"), count("hgrm"), count("html")), (names.len(), names.len(), 1));
+}
+
+/// A suite file of one's own, twice: the same report has no regression, and a slower one has.
+#[test]
+fn reports_are_compared_and_shown_side_by_side() {
+    let folder = tempfile::tempdir().unwrap();
+    let suite = folder.path().join("own.toml");
+    let case = "about = \"x\"\nturns = 6\nseconds = 0.1\nwarmup = 0\n[[case]]\nname = \"a\"\nclient = \"rpc --port loopback\"\n";
+    fs::write(&suite, case).unwrap();
+    let (a, b) = (folder.path().join("a"), folder.path().join("b"));
+    let output = perf(&["suite", at(&suite), "--out", at(&a)]);
+    assert!(output.status.success(), "{}", text(&output));
+
+    let mut slower = report::read(&a).unwrap();
+    for turn in &mut slower.cases[0].turns {
+        let pairs =
+            turn.histogram.pairs().iter().map(|(value, count)| format!("{}:{count}", value * 2)).collect::<Vec<_>>();
+        turn.histogram = pairs.join(" ").parse().unwrap();
+        // Whatever mood the cores were in, it is one.
+        (turn.bounce_before, turn.bounce_after) = (None, None);
+    }
+    fs::create_dir(&b).unwrap();
+    fs::write(b.join("report.json"), serde_json::to_string(&slower).unwrap()).unwrap();
+    let mut alike = report::read(&a).unwrap();
+    for turn in &mut alike.cases[0].turns {
+        (turn.bounce_before, turn.bounce_after) = (None, None);
+    }
+    fs::write(a.join("report.json"), serde_json::to_string(&alike).unwrap()).unwrap();
+
+    let same = perf(&["compare", at(&a), at(&a)]);
+    assert_eq!(same.status.code(), Some(0), "{}", text(&same));
+    assert_eq!(text(&same).matches("no difference seen").count(), 4, "{}", text(&same));
+    let worse = perf(&["compare", at(&a), at(&b)]);
+    assert_eq!(worse.status.code(), Some(1), "{}", text(&worse));
+    assert!(text(&worse).contains("slower: REGRESSION"), "{}", text(&worse));
+    let better = perf(&["compare", at(&b), at(&a), "--json"]);
+    assert_eq!(better.status.code(), Some(0));
+    assert!(text(&better).contains("\"faster\""));
+    alike.environment.kernel = Some("0.0".into());
+    fs::write(b.join("report.json"), serde_json::to_string(&alike).unwrap()).unwrap();
+    let elsewhere = perf(&["compare", at(&a), at(&b)]);
+    assert_eq!(elsewhere.status.code(), Some(2));
+    assert!(text(&elsewhere).contains("not comparable: different kernels"), "{}", text(&elsewhere));
+
+    let page = folder.path().join("page.html");
+    assert!(perf(&["report", at(&a), at(&b), "--html", at(&page)]).status.success());
+    let page = fs::read_to_string(page).unwrap();
+    assert!(page.contains("a, b side by side") && page.contains("class=\"differs\"") && !page.contains("NaN"));
+}
+
+#[test]
+fn mistakes_are_told_with_their_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let suite = folder.path().join("own.toml");
+    fs::write(&suite, "about = \"x\"\n[[case]]\nname = \"a\"\nclient = \"rpc --prot loopback\"\n").unwrap();
+    let output = perf(&["suite", at(&suite), "--out", at(&folder.path().join("out"))]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output).contains("own.toml:4:10: case[0].client: `berth perf` says: "), "{}", text(&output));
+    let output = perf(&["suite", "frobnicate"]);
+    assert!(text(&output).contains("built in are smoke, rpc, lease, overload, soak"), "{}", text(&output));
+    fs::write(&suite, "{\"schema_version\": 1}").unwrap();
+    let output = perf(&["compare", at(&suite), at(&suite)]);
+    assert!(text(&output).contains("own.toml is no report of `berth perf`: missing field"), "{}", text(&output));
+}
