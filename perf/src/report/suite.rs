@@ -125,7 +125,8 @@ pub struct OverloadReport {
     pub saturation_per_s: f64,
     /// The most goodput of any step.
     pub peak_per_s: f64,
-    /// The longest that an admitted request may take at the 99th percentile, by the configured queue, in nanoseconds.
+    /// The longest that an admitted request may take at the 99th percentile, by the configured queue, in nanoseconds; what
+    /// the client was kept from polling comes on top.
     pub bound_ns: u64,
     /// Step by step, rising.
     pub steps: Vec<Step>,
@@ -148,6 +149,8 @@ pub struct Step {
     pub dropped: u64,
     /// Requests that the client could not send before its patience ended.
     pub unsent: u64,
+    /// The longest that the client itself was kept from polling, which no server can help, in nanoseconds.
+    pub hiccup_ns: u64,
 }
 
 /// What a soak saw.

@@ -116,16 +116,20 @@ fn step(load: f64, saturation: f64, seconds: f64, taken: &[Taken]) -> Step {
         refused: sum(|report| report.counts.refused),
         dropped: sum(|report| report.counts.lost),
         unsent: sum(|report| report.counts.unsent),
+        hiccup_ns: taken.iter().map(|taken| taken.report.hiccups.max_ns).max().unwrap_or(0),
     }
 }
 
 fn judge(report: &OverloadReport, wanted: &Overload) -> Vec<Verdict> {
     let past: Vec<&Step> = report.steps.iter().filter(|step| step.load > 1.0).collect();
-    let least = past.iter().min_by(|a, b| a.goodput_per_s.total_cmp(&b.goodput_per_s));
-    let slowest = past.iter().max_by_key(|step| step.latency.p99);
+    // Where less was offered than the peak, no more than that could be answered.
+    let part = |step: &Step| step.goodput_per_s / report.peak_per_s.min(step.offered_per_s);
+    let least = past.iter().min_by(|a, b| part(a).total_cmp(&part(b)));
+    let allowed = |step: &Step| report.bound_ns + step.hiccup_ns;
+    let slowest = past.iter().max_by_key(|step| i128::from(step.latency.p99) - i128::from(allowed(step)));
     let mut verdicts = Vec::new();
     if let Some(step) = least {
-        let part = step.goodput_per_s / report.peak_per_s;
+        let part = part(step);
         verdicts.push(Verdict {
             what: format!("goodput past saturation stays at {} of its peak or more", wanted.goodput),
             passed: part >= wanted.goodput,
@@ -133,7 +137,7 @@ fn judge(report: &OverloadReport, wanted: &Overload) -> Vec<Verdict> {
         });
     }
     if let Some(step) = slowest {
-        let bound = report.bound_ns;
+        let bound = allowed(step);
         verdicts.push(Verdict {
             what: format!("the p99 of what is answered is bounded by the queue of {}", wanted.queue),
             passed: step.latency.n > 0 && step.latency.p99 <= bound,
@@ -175,6 +179,7 @@ mod tests {
             refused: 0,
             dropped: 0,
             unsent: 0,
+            hiccup_ns: 0,
         });
         let steps: Vec<_> = steps.collect();
         OverloadReport { saturation_per_s: 1e4, peak_per_s: 1e4, bound_ns: 20_000_000, steps }
