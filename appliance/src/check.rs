@@ -9,8 +9,8 @@ use berth_rpc::Dispatch;
 
 use crate::{
     config::{
-        Backing, Binding, Config, Control, Dataplane, Dpdk, Driver, Handler, Host, Kind, Loaded, Node, Note, Policy,
-        Port, Rdma, Region, Service, Transport, Verbs, type_word,
+        Backing, Binding, Bucket, Config, Control, Dataplane, Dpdk, Driver, Handler, Host, Kind, Limits, Loaded, Node,
+        Note, Policy, Port, Rdma, Region, Service, Transport, Verbs, type_word,
     },
     sys::Root,
 };
@@ -102,7 +102,16 @@ fn describe_port(port: &Port) -> String {
         }
         Service::LeaseIo => "lease-io".to_string(),
     };
-    format!("{place}, cpu {cpus}, idle {idle:?}, {service}")
+    let weight = if port.weight == 1 { String::new() } else { format!(", weight {}", port.weight) };
+    format!("{place}, cpu {cpus}, idle {idle:?}{weight}, {service}{}", describe_limits(&port.limits))
+}
+
+fn describe_limits(limits: &Limits) -> String {
+    let bucket = |who: &str, bucket: Bucket| format!(", {who} {}/s and {} at once", bucket.rps, bucket.burst);
+    let per_peer = limits.per_peer.map(|of_each| bucket("each peer", of_each));
+    let all = limits.all.map(|of_all| bucket("all peers", of_all));
+    let queue = limits.queue.map(|frames| format!(", {frames} frames may wait"));
+    [per_peer, all, queue].into_iter().flatten().collect()
 }
 
 fn describe_transport(dpdk: &Dpdk) -> String {

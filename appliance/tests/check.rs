@@ -170,6 +170,16 @@ fn keys_of_runtime_and_port() {
                 ],
             ),
             (
+                "weight = 0\n[port.limits]\nper_peer_rps = 0\nburst = 5\nqueue = 8\nrate = 1",
+                &[
+                    "6:10: port[0].weight: is 0; an integer from 1 to 1000 is wanted",
+                    "8:16: port[0].limits.per_peer_rps: is 0; an integer from 1 to 100000000 is wanted",
+                    "9:1: port[0].limits.burst: means nothing here; it is the burst of `rps`, which is not given",
+                    "10:9: port[0].limits.queue: is 8; an integer from 32 to 32768 is wanted",
+                    "11:1: port[0].limits.rate: is not a key; there are: burst, per_peer_burst, per_peer_rps, queue, rps",
+                ],
+            ),
+            (
                 "[port.rpc]\nheader = \"v25\"\nslots = 0\nslotsize = 64\ndispatch = \"ring\"",
                 &[
                     "6:1: port[0].rpc.worker_cpus: is missing; write worker_cpus = [1], the CPUs that run handlers for \

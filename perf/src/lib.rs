@@ -12,6 +12,7 @@
 //! measure      the threads around it: calibration, cases, progress, collection
 //! suite        cases in turns with their baselines, each a process of its own; soak and overload
 //! compare      two reports, with confidence intervals
+//! books        whether what a server counted adds up
 //! report       the table, the JSON document, the histogram log and the HTML page
 //! ```
 //!
@@ -21,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+pub mod books;
 pub mod bounce;
 pub mod compare;
 pub mod drive;

@@ -3,12 +3,13 @@
 use std::{
     convert::Infallible,
     io,
-    net::{SocketAddr, TcpListener as StdTcpListener},
+    net::SocketAddr,
     sync::Arc,
     thread::{self, JoinHandle},
     time::Duration,
 };
 
+use berth_lobby::{Limits, Lobby};
 use http_body_util::Full;
 use hyper::{
     Method, Request, Response, StatusCode,
@@ -21,15 +22,15 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use subtle::ConstantTimeEq as _;
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::{Semaphore, oneshot},
+    sync::oneshot,
     time::timeout,
 };
 
 use super::{Sources, Status, metrics};
 use crate::config;
 
-/// Connections at a time; more wait.
-const CONNECTIONS: usize = 32;
+/// Connections at a time; who has been here for longest without an answer gives way to a newcomer.
+const LIMITS: Limits = Limits { strangers: 64, guests: 0, per_peer: 0 };
 
 /// How long a request, and its answer, may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -45,8 +46,7 @@ pub(crate) struct Admin {
 impl Admin {
     /// Binds the address and serves what `sources` hold.
     pub(crate) fn start(settings: config::Admin, sources: Sources) -> io::Result<Self> {
-        let listener = StdTcpListener::bind(settings.listen)?;
-        listener.set_nonblocking(true)?;
+        let listener = berth_lobby::listen(settings.listen)?;
         let local = listener.local_addr()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (stop, stopped) = oneshot::channel();
@@ -80,19 +80,20 @@ impl Drop for Admin {
 }
 
 async fn serve(listener: TcpListener, shared: Arc<(config::Admin, Sources)>) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let lobby = Lobby::<()>::new(LIMITS);
     loop {
-        let Ok(place) = places.clone().acquire_owned().await else { return };
         let Ok((stream, _)) = listener.accept().await else {
             // A connection that was gone before it was accepted, or no descriptor for it: later.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let shared = shared.clone();
+        let (shared, (mut stranger, _)) = (shared.clone(), lobby.enter());
         tokio::spawn(async move {
             // Slow peers are cut off; a peer's failure is its own matter.
-            let _ = timeout(2 * PATIENCE, converse(stream, &shared)).await;
-            drop(place);
+            tokio::select! {
+                _ = timeout(2 * PATIENCE, converse(stream, &shared)) => {}
+                () = stranger.displaced() => {}
+            }
         });
     }
 }

@@ -14,7 +14,9 @@ use berth_wire::{
 };
 
 use super::{
-    Host, Roce, Runtime, name,
+    Host, Limits, Roce, Runtime,
+    limits::limits,
+    name,
     roce::{self, roce},
     unique,
     verbs::{self, Verbs},
@@ -34,6 +36,10 @@ pub struct Port {
     pub idle: Idle,
     /// What answers its frames.
     pub service: Service,
+    /// How much of its CPUs' time it gets, relative to other ports of the same ones.
+    pub weight: u32,
+    /// What it takes, and what waits for it.
+    pub limits: Limits,
     /// Faults to inject, for tests.
     pub fault: Option<Fault>,
     /// A capture of all frames.
@@ -247,12 +253,14 @@ pub(super) fn read_all(
             }
         }
         let service = service(&mut t, leases, host);
+        let weight = t.integer("weight", 1..=1000).map_or(1, |at| at.value as u32);
+        let limits = t.table("limits").map_or_else(Limits::default, |t| limits(t, driver.as_ref()));
         let fault = t.table("fault").map(fault);
         let pcap = t.table("pcap").and_then(|t| pcap(t, folder));
         t.finish();
         names.extend(name.clone());
         if let (Some(name), Some(driver)) = (name, driver) {
-            ports.push(Port { name: name.value, driver, cpus, idle, service, fault, pcap });
+            ports.push(Port { name: name.value, driver, cpus, idle, service, weight, limits, fault, pcap });
         }
     }
     unique(root.sink(), names.iter());

@@ -10,10 +10,21 @@ use crate::config::{Dpdk, Hugepages, Runtime};
 
 static EAL: Mutex<Option<Eal>> = Mutex::new(None);
 
-/// Opens a device with this many queues, each with the protocol that `transport` makes for it.
+/// A device's arguments with the length of its rings, where that is one of them: a memif's is a power of two.
+fn sized(device: &str, frames: u32) -> String {
+    let given = device.split(',').any(|argument| argument.starts_with("rsize="));
+    if device.starts_with("net_memif") && !given {
+        format!("{device},rsize={}", frames.ilog2())
+    } else {
+        device.to_owned()
+    }
+}
+
+/// Opens a device with this many queues, before each of which so many frames may wait, each with the protocol that `transport` makes for it.
 pub(super) fn open<T: Transport>(
     device: &Dpdk,
     queues: usize,
+    frames: Option<u32>,
     runtime: &Runtime,
     transport: impl FnMut() -> T,
 ) -> Result<Vec<DpdkPort<T>>, Error> {
@@ -22,15 +33,17 @@ pub(super) fn open<T: Transport>(
         Some(eal) => eal,
         None => *started.insert(start(runtime)?),
     };
+    let defaults = PortConfig::default();
     let config = PortConfig {
-        device: device.device.clone(),
+        device: frames.map_or_else(|| device.device.clone(), |frames| sized(&device.device, frames)),
         addresses: device.addresses.clone(),
         udp_port: device.udp_port,
         vlan: device.vlan,
         queues: queues as u16,
         mtu: device.mtu,
         neighbours: device.neighbours.clone(),
-        ..PortConfig::default()
+        rx_desc: frames.map_or(defaults.rx_desc, |frames| frames as u16),
+        ..defaults
     };
     berth_dpdk::open_speaking(eal, &config, transport)
 }

@@ -3,9 +3,11 @@
 use std::{
     fs::File,
     net::{Ipv4Addr, SocketAddr},
+    num::NonZeroU32,
 };
 
 use anyhow::Context as _;
+use berth_admission::Admission;
 use berth_engine::{Lane, Lcore, Recorder};
 use berth_fabric::Binding;
 use berth_host::{BindError, UdpConfig, UdpSocket};
@@ -23,6 +25,10 @@ use crate::config::{self, Driver, Runtime, Service};
 /// What a socket port asks the kernel to hold for it, in bytes as the kernel accounts for them: a burst of some 5,000
 /// short requests.
 const SOCKET_BUFFER: usize = 4 << 20;
+
+/// What the kernel accounts for the least datagram, in bytes: its descriptor and data. Frames of many drivers lie in
+/// buffers of 2 to 4 KiB, and fewer of them fit.
+const LEAST_DATAGRAM: usize = 768;
 
 /// One queue, not joined to its service yet.
 pub(super) struct Queue {
@@ -66,7 +72,8 @@ impl Source {
             #[cfg(feature = "dpdk")]
             Driver::Dpdk(device) => match &device.transport {
                 Transport::Udp => {
-                    let ports = super::dpdk::open(device, port.cpus.len(), runtime, || berth_net::Udp)?;
+                    let ports =
+                        super::dpdk::open(device, port.cpus.len(), port.limits.queue, runtime, || berth_net::Udp)?;
                     return Ok((ports.into_iter().map(|port| Self::Dpdk(Box::new(port))).collect(), Facts::new()));
                 }
                 Transport::Roce(roce) => {
@@ -161,7 +168,7 @@ fn with_socket<P>(
     let mut config = UdpConfig::new(bind);
     config.max_frame = port.max_frame();
     config.reuse_port = port.cpus.len() > 1;
-    config.rcvbuf = Some(SOCKET_BUFFER);
+    config.rcvbuf = Some(port.limits.queue.map_or(SOCKET_BUFFER, |frames| frames as usize * LEAST_DATAGRAM));
     match open(&config) {
         Err(e @ BindError::Buffer { .. }) => {
             warn!(port = port.name, "bursts may be lost: {e}");
@@ -219,13 +226,18 @@ impl Layers {
         let addr = port.local_addr();
         let wire_time = Recorder::default();
         let config = &shared.config.ports[self.port];
+        let weight = NonZeroU32::new(config.weight).context("a weight is at least 1")?;
+        let admission = config.limits.of_queue(config.cpus.len()).map(Admission::new);
         match &config.service {
             Service::Rpc(rpc) => {
                 let updates = self.updates.context("RPC has functions")?;
-                let service = service::service(shared, rpc, self.ring, updates, wire_time.clone())?;
-                lcore.add(Lane::new(&config.name, port, service).histogram("wire_time", &wire_time));
+                let service = service::service(shared, rpc, self.ring, updates, admission, wire_time.clone())?;
+                let lane = Lane::new(&config.name, port, service).histogram("wire_time", &wire_time);
+                lcore.add(lane.weight(weight));
             }
-            Service::LeaseIo => lcore.add(Lane::new(&config.name, port, service::lease_io(shared)?)),
+            Service::LeaseIo => {
+                lcore.add(Lane::new(&config.name, port, service::lease_io(shared, admission)?).weight(weight));
+            }
         }
         Ok(addr)
     }

@@ -37,7 +37,7 @@ pub(super) fn open(
     let (endpoint, mut registrar) = berth_roce::endpoint(roce.endpoint)?;
     let mut endpoint = Some(endpoint);
     let endpoint = || endpoint.take().expect("one queue");
-    let port = super::dpdk::open(device, 1, runtime, endpoint)?.pop().context("a device has a queue")?;
+    let port = super::dpdk::open(device, 1, None, runtime, endpoint)?.pop().context("a device has a queue")?;
     let mut peers = Vec::new();
     for &config::Peer { address, qpn, psn } in &roce.peers {
         let remote = Remote { address, qpn, psn, path_mtu: roce.endpoint.path_mtu, window: None };

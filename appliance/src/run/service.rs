@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Context as _;
+use berth_admission::Admission;
 use berth_engine::Recorder;
 use berth_host::TscClock;
 use berth_lease_io::{LeaseService, TwoSided};
@@ -30,13 +31,15 @@ pub(super) fn service(
     rpc: &config::Rpc,
     ring: Option<Producer>,
     updates: Updates,
+    admission: Option<Admission>,
     wire_time: Recorder,
 ) -> anyhow::Result<impl Service + use<>> {
     let (table, handlers) = functions(&shared.config, rpc)?;
     let settings =
         Config { header: rpc.header, slot_size: rpc.slot_size, on_undispatchable: rpc.on_undispatchable, ptp: rpc.ptp };
     let record = move |nanos| wire_time.record(nanos);
-    let service = RpcService::new(settings, table, handlers, ring, shared.clock.clone(), record)?;
+    let mut service = RpcService::new(settings, table, handlers, ring, shared.clock.clone(), record)?;
+    service.limit(admission);
     Ok(service.updated_by(updates))
 }
 
@@ -44,9 +47,11 @@ pub(super) fn service(
 const FLIGHTS: usize = 64;
 
 /// Makes the service of two-sided messages of a queue, with a reader of the lease table of its own.
-pub(super) fn lease_io(shared: &Shared) -> anyhow::Result<LeaseService<TwoSided>> {
+pub(super) fn lease_io(shared: &Shared, admission: Option<Admission>) -> anyhow::Result<LeaseService<TwoSided>> {
     let Leased { table, regions } = shared.leased.as_ref().context("nothing grants leases; add [control]")?;
-    Ok(LeaseService::new(table, regions, FLIGHTS))
+    let mut service = LeaseService::new(table, regions, FLIGHTS);
+    service.limit(admission);
+    Ok(service)
 }
 
 /// Makes the worker at the other end of a queue's ring.

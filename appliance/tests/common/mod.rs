@@ -133,6 +133,18 @@ impl Berth {
         assert!(status.success());
     }
 
+    /// Waits until it ends by itself, and returns how.
+    pub fn wait(mut self, within: Duration) -> ExitStatus {
+        let deadline = std::time::Instant::now() + within;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(std::time::Instant::now() < deadline, "it still runs after {within:?}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
     /// Sends SIGTERM, and reads the stopped line and how it ended.
     pub fn stop(self) -> Stopped {
         self.stop_with("-TERM")

@@ -1,6 +1,6 @@
 //! One port joined to one service.
 
-use std::os::fd::RawFd;
+use std::{num::NonZeroU32, os::fd::RawFd};
 
 use berth_port::{Now, Port, Service, Verdict};
 
@@ -14,6 +14,7 @@ use crate::Recorder;
 pub struct Lane<P, S> {
     pub(crate) name: String,
     pub(crate) histograms: Vec<(&'static str, Recorder)>,
+    pub(crate) weight: NonZeroU32,
     port: P,
     service: S,
 }
@@ -21,7 +22,14 @@ pub struct Lane<P, S> {
 impl<P: Port, S: Service> Lane<P, S> {
     /// Joins a port to the service that answers it. The name appears in telemetry.
     pub fn new(name: impl Into<String>, port: P, service: S) -> Self {
-        Self { name: name.into(), histograms: Vec::new(), port, service }
+        Self { name: name.into(), histograms: Vec::new(), weight: NonZeroU32::MIN, port, service }
+    }
+
+    /// How much of the core's time this lane gets, relative to the others, while they all have work; 1 unless said.
+    #[must_use]
+    pub fn weight(mut self, weight: NonZeroU32) -> Self {
+        self.weight = weight;
+        self
     }
 
     /// Shows, under `name`, a histogram that the service or the port records into.

@@ -1,6 +1,6 @@
 //! Several lanes on one core.
 
-use std::{os::fd::RawFd, sync::Arc, time::Duration};
+use std::{num::NonZeroU32, os::fd::RawFd, sync::Arc, time::Duration};
 
 use berth_port::{Nanos, Now, Port, Service};
 
@@ -32,8 +32,12 @@ pub enum Step {
 
 /// One core's poll loop: lanes of any types, taking turns.
 ///
-/// A poll gives one lane one turn, which is at most one burst: lanes are served in rotation whatever the others
-/// receive. Lanes are called dynamically, once per turn; everything within a turn, each frame's handler included, is
+/// A poll gives one lane one turn, which is at most one burst. Lanes are served in rotation, and fairly in time: each
+/// turn is charged to its lane by how long it took, and a lane that is ahead of another one with work, by its share, is
+/// passed over until the other has caught up. A lane whose turn found nothing is looked at in every round, keeps no
+/// credit for the time it did not need, and holds nobody up. What a lane waits for at worst is one turn of each other.
+///
+/// Lanes are called dynamically, once per turn; everything within a turn, each frame's handler included, is
 /// monomorphised. An lcore stays on the thread that made it.
 pub struct Lcore {
     slots: Vec<Slot>,
@@ -55,6 +59,11 @@ struct Slot {
     lane: Box<dyn Turn>,
     /// False once a drain has emptied this lane's receive queue.
     receiving: bool,
+    /// Whether its last turn found work: there may be more.
+    backlogged: bool,
+    weight: NonZeroU32,
+    /// The time charged to it, by its weight, in nanoseconds, and that of the others while it had no work.
+    charged: u64,
     counts: LaneCounts,
     service_time: Recorder,
     boards: [Arc<Board>; 3],
@@ -150,7 +159,10 @@ impl Lcore {
         let boards = [counters.clone(), port.clone(), service.clone()];
         let name = lane.name.clone();
         self.telemetry.add_lane(self.index, LaneBoard { name, counters, port, service, histograms });
-        self.slots.push(Slot { lane: Box::new(lane), receiving: true, counts, service_time, boards });
+        let weight = lane.weight;
+        let lane = Box::new(lane);
+        let (receiving, backlogged, charged) = (true, false, 0);
+        self.slots.push(Slot { lane, receiving, backlogged, weight, charged, counts, service_time, boards });
     }
 
     /// The descriptors that a sleeping thread waits on for readability; lanes without one are why
@@ -176,9 +188,13 @@ impl Lcore {
             Some(drain) if now.mono >= drain.deadline => return self.finish(now.mono),
             drain => drain,
         };
-        let index = self.next;
+        let (index, floor) = self.choose();
         let work = self.turn(index, now, draining);
         self.next = if index + 1 < self.slots.len() { index + 1 } else { 0 };
+        if let Some(slot) = self.slots.get_mut(index) {
+            slot.backlogged = !work.is_none();
+            slot.charged = slot.charged.max(floor);
+        }
         if !work.is_none() {
             self.idle.worked(now.mono);
             self.empty_turns = 0;
@@ -187,7 +203,21 @@ impl Lcore {
         }
         self.last = Some(Last { at: now.mono, did: Did::Nothing });
         self.empty_turns += 1;
-        if self.empty_turns < self.slots.len() { Step::Spin } else { self.quiet(now.mono) }
+        let settled = self.empty_turns >= self.slots.len() && !self.slots.iter().any(|slot| slot.backlogged);
+        if settled { self.quiet(now.mono) } else { Step::Spin }
+    }
+
+    /// The lane whose turn it is: the next one that has no work that we know of, or that of those with work which was
+    /// charged least. Also returns what that one was charged.
+    #[inline]
+    fn choose(&self) -> (usize, u64) {
+        let slots = &self.slots;
+        let Some(floor) = slots.iter().filter(|slot| slot.backlogged).map(|slot| slot.charged).min() else {
+            return (self.next, 0);
+        };
+        let due = |index: &usize| !slots[*index].backlogged || slots[*index].charged <= floor;
+        let index = (self.next..slots.len()).find(due).or_else(|| (0..self.next).find(due));
+        (index.unwrap_or(self.next), floor)
     }
 
     /// Ends the loop gracefully: from now, each lane receives until its queue is empty for the first time, at the
@@ -211,6 +241,7 @@ impl Lcore {
             Did::Work { slot, received } => {
                 let slot = &mut self.slots[slot];
                 slot.counts.busy_ns += took;
+                slot.charged += took.div_ceil(slot.weight.get().into());
                 if received > 0 {
                     slot.service_time.record_n(took, received);
                 }

@@ -39,7 +39,8 @@
 //! }
 //! ```
 //!
-//! Lanes whose services may take long belong on cores of their own: turns are fair in bursts, not in time.
+//! Lanes of one core share its time fairly, by weight, but a turn is not interrupted: lanes whose services may take
+//! long belong on cores of their own, or their latency is that of the others' bursts.
 #![forbid(unsafe_code)]
 
 mod histogram;

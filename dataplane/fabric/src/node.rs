@@ -17,7 +17,7 @@ use crate::{
     host::Host,
     inventory::Facts,
     journal::{Proxy, Record},
-    ops::{Ask, needs_journal},
+    ops::{Ask, ends, needs_journal},
     policy::Policy,
     request::{Answer, Carrier, Effects, Job, Outcome, Request, Step, Work},
 };
@@ -78,6 +78,7 @@ pub struct Node<H> {
     /// Which leases are connected by which binding.
     pub(crate) bound: BTreeSet<(LeaseId, BindKind)>,
     pub(crate) degraded: bool,
+    full: bool,
     pub(crate) discovery: Discovery,
     rates: Rates<u128>,
     /// Work under way, by ticket.
@@ -176,6 +177,7 @@ impl<H: Host> Node<H> {
             bindings,
             bound: BTreeSet::new(),
             degraded: false,
+            full: false,
             discovery: Discovery::default(),
             rates: Rates::default(),
             pending: BTreeMap::new(),
@@ -262,6 +264,12 @@ impl<H: Host> Node<H> {
     /// Whether [`Node::journal_failed`] was called.
     pub fn is_degraded(&self) -> bool {
         self.degraded
+    }
+
+    /// Says whether the journal's disk is full. While it is, ops that would need the journal are refused with
+    /// [`Status::CapacityExceeded`], except those that end something: what there is goes on, and nothing is added.
+    pub fn set_journal_full(&mut self, full: bool) {
+        self.full = full;
     }
 
     /// Executes one op. The caller sees to it that no request is executed twice.
@@ -389,7 +397,11 @@ impl<H: Host> Node<H> {
         if !self.admit(request.presenter, now) {
             return Err(Status::RateLimited);
         }
-        if self.degraded && needs_journal(op) { Err(Status::InternalError) } else { Ok(()) }
+        match needs_journal(op) {
+            true if self.degraded => Err(Status::InternalError),
+            true if self.full && !ends(op) => Err(Status::CapacityExceeded),
+            _ => Ok(()),
+        }
     }
 
     /// Completes an outcome: what is journaled must not be done again by a copy of the request after a restart.

@@ -102,6 +102,11 @@ pub(crate) fn needs_journal(op: Op) -> bool {
     )
 }
 
+/// Whether an op ends something, and never adds to what must be kept.
+pub(crate) fn ends(op: Op) -> bool {
+    matches!(op, Op::LeaseFree | Op::CapRevoke | Op::SchedulerFenceSet)
+}
+
 impl Outcome {
     /// OK, with this result and no effect.
     fn ok(result: Vec<u8>) -> Step {

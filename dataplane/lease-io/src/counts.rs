@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use berth_admission::Limit;
 use berth_lease::{Op, Refusal};
 
 use crate::Failure;
@@ -24,6 +25,9 @@ pub(crate) enum Event {
     Busy,
     StorageFailed,
     NotTheirs,
+    LimitedPeer,
+    LimitedCrowd,
+    LimitedPort,
     Malformed,
     Received,
     BytesRead,
@@ -32,7 +36,7 @@ pub(crate) enum Event {
 }
 
 /// The counters' names, in the order of [`Event`].
-const NAMES: [&str; 20] = [
+const NAMES: [&str; 23] = [
     "read",
     "written",
     "greeted",
@@ -48,6 +52,9 @@ const NAMES: [&str; 20] = [
     "busy",
     "storage_failed",
     "not_theirs",
+    "limited_peer",
+    "limited_crowd",
+    "limited_port",
     "malformed",
     "received",
     "bytes_read",
@@ -96,6 +103,16 @@ impl From<Failure> for Event {
             Failure::Refused(Refusal::Denied) => Self::Denied,
             Failure::Busy => Self::Busy,
             Failure::Storage => Self::StorageFailed,
+        }
+    }
+}
+
+impl From<Limit> for Event {
+    fn from(limit: Limit) -> Self {
+        match limit {
+            Limit::Peer => Self::LimitedPeer,
+            Limit::Crowd => Self::LimitedCrowd,
+            Limit::All => Self::LimitedPort,
         }
     }
 }

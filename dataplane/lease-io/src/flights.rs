@@ -102,7 +102,7 @@ impl<E: Copy> Flights<E> {
         Ok(())
     }
 
-    /// Posts the answers of accesses that have ended, and returns how many.
+    /// Posts the answers of accesses that have ended, and returns how many there were, unroutable ones among them.
     pub(crate) fn poll<P: Protocol<Echo = E>, Q: Port>(&mut self, gate: &mut Gate, port: &mut Q) -> usize {
         let mut posted = 0;
         if let Some(index) = self.stalled.take() {
@@ -142,7 +142,10 @@ impl<E: Copy> Flights<E> {
                     self.stalled = Some(index);
                     return 0;
                 }
-                Err(PostError::Unreachable) => gate.counts.add(Event::Unroutable),
+                Err(PostError::Unreachable) => {
+                    gate.counts.add(Event::Unroutable);
+                    posted = 1;
+                }
             }
         }
         gate.counts.outcome(op, later.ask.access.len, outcome);

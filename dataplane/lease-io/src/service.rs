@@ -2,11 +2,13 @@
 
 use std::marker::PhantomData;
 
+use berth_admission::Admission;
 use berth_lease::{Regions, Table};
 use berth_port::{Frame, Now, Port, Service, Verdict};
 
 use crate::{
     Gate, Protocol,
+    counts::Event,
     datagram::{Answer, answer, finish},
     flights::Flights,
 };
@@ -17,13 +19,21 @@ use crate::{
 pub struct LeaseService<P: Protocol> {
     gate: Gate,
     flights: Flights<P::Echo>,
+    admission: Option<Admission>,
     protocol: PhantomData<fn() -> P>,
 }
 
 impl<P: Protocol> LeaseService<P> {
     /// Serves the leases of `table`, whose bytes lie in `regions`, with at most `flights` block accesses at once.
     pub fn new(table: &Table, regions: &Regions, flights: usize) -> Self {
-        Self { gate: Gate::new(table, regions), flights: Flights::new(table, flights), protocol: PhantomData }
+        let (gate, flights) = (Gate::new(table, regions), Flights::new(table, flights));
+        Self { gate, flights, admission: None, protocol: PhantomData }
+    }
+
+    /// Limits what is admitted from now on, and returns what did so far. What is over a limit is dropped and counted: no
+    /// protocol of leases has an answer that says so.
+    pub fn limit(&mut self, admission: Option<Admission>) -> Option<Admission> {
+        std::mem::replace(&mut self.admission, admission)
     }
 }
 
@@ -36,6 +46,13 @@ impl<P: Protocol> std::fmt::Debug for LeaseService<P> {
 impl<P: Protocol> Service for LeaseService<P> {
     #[inline]
     fn handle(&mut self, frame: &mut Frame<'_>, now: Now) -> Verdict {
+        if let Some(admission) = &mut self.admission
+            && let Err(limit) = admission.admit(frame.peer(), now.mono)
+        {
+            self.gate.counts.add(Event::Received);
+            self.gate.counts.add(limit.into());
+            return Verdict::Drop;
+        }
         let (len, whole, peer) = (frame.len(), frame.wire_len() == frame.len(), frame.peer());
         let answered = match answer::<P>(&mut self.gate, frame.buf_mut(), len, whole, now.mono) {
             Answer::Now(len) => Some(len),

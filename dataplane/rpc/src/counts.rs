@@ -1,6 +1,7 @@
 //! What services and workers count.
 
-use berth_wire::rpc::status;
+use berth_admission::Limit;
+use berth_wire::rpc::{HeaderError, status};
 
 /// One countable thing. Up to [`Event::HandlerFailed`] they are outcomes: every request has exactly one, sooner or
 /// later. The others tell more about some of them.
@@ -21,6 +22,10 @@ pub(crate) enum Event {
     OverBudget,
     Panicked,
     Resting,
+    RingFull,
+    LimitedPeer,
+    LimitedCrowd,
+    LimitedPort,
     BadResult,
     TimedOut,
     LateAnswers,
@@ -30,7 +35,7 @@ pub(crate) enum Event {
 }
 
 /// The counters' names, in the order of [`Event`].
-const NAMES: [&str; 21] = [
+const NAMES: [&str; 25] = [
     "answered",
     "handler_error",
     "bad_magic",
@@ -46,6 +51,10 @@ const NAMES: [&str; 21] = [
     "over_budget",
     "panicked",
     "resting",
+    "ring_full",
+    "limited_peer",
+    "limited_crowd",
+    "limited_port",
     "bad_result",
     "timed_out",
     "late_answers",
@@ -53,6 +62,25 @@ const NAMES: [&str; 21] = [
     "future_stamps",
     "bad_stamps",
 ];
+
+impl From<HeaderError> for Event {
+    fn from(error: HeaderError) -> Self {
+        match error {
+            HeaderError::WrongMagic => Self::BadMagic,
+            HeaderError::Truncated => Self::Truncated,
+        }
+    }
+}
+
+impl From<Limit> for Event {
+    fn from(limit: Limit) -> Self {
+        match limit {
+            Limit::Peer => Self::LimitedPeer,
+            Limit::Crowd => Self::LimitedCrowd,
+            Limit::All => Self::LimitedPort,
+        }
+    }
+}
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counts([u64; NAMES.len()]);

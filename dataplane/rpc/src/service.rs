@@ -2,18 +2,20 @@
 
 use std::sync::Arc;
 
+use berth_admission::Admission;
 use berth_port::{Clock, Frame, Now, Port, Service, Verdict};
 use berth_ring::Producer;
-use berth_wire::rpc::{HeaderError, HeaderForm, PtpEncoding, RequestHeader, ResponseHeader};
+use berth_wire::rpc::{HeaderForm, PtpEncoding, RequestHeader, ResponseHeader, status};
 
 use crate::{
     Dispatch, FunctionTable, Handlers, Outcome, Program, Updates,
     counts::{Counts, Event},
     forward::Forward,
-    gate::{self, Refused},
+    gate,
 };
 
-/// What becomes of requests that cannot be dispatched: unknown functions, bad lengths, schema mismatches.
+/// What becomes of requests that are not dispatched: unknown functions, bad lengths, schema mismatches, and those over a
+/// limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Undispatchable {
     /// They are answered with their status.
@@ -79,6 +81,7 @@ pub struct RpcService<H, C, W> {
     updates: Option<Updates<H>>,
     clock: C,
     forward: Option<Forward>,
+    admission: Option<Admission>,
     wire_time: W,
     counts: Counts,
 }
@@ -100,13 +103,20 @@ impl<H: Handlers, C: Clock, W: FnMut(u64)> RpcService<H, C, W> {
             return Err(SetupError::ShortRing { ring, slot_size });
         }
         let forward = ring.map(|ring| Forward::new(ring, config));
-        Ok(Self { config, program, updates: None, clock, forward, wire_time, counts: Counts::default() })
+        let (updates, admission) = (None, None);
+        Ok(Self { config, program, updates, clock, forward, admission, wire_time, counts: Counts::default() })
     }
 
     /// Lets the program be replaced, by those that [`Program::check`] finds good for this service.
     #[must_use]
     pub fn updated_by(self, updates: Updates<H>) -> Self {
         Self { updates: Some(updates), ..self }
+    }
+
+    /// Limits what is admitted from now on, and returns what did so far. Requests over a limit are answered with
+    /// [`status::OVERLOADED`], or as [`Config::on_undispatchable`] says; what is no request takes no token.
+    pub fn limit(&mut self, admission: Option<Admission>) -> Option<Admission> {
+        std::mem::replace(&mut self.admission, admission)
     }
 
     /// Tells `wire_time` how long ago the request was stamped.
@@ -125,18 +135,12 @@ impl<H: Handlers, C: Clock, W: FnMut(u64)> RpcService<H, C, W> {
     }
 
     #[cold]
-    fn refuse(&mut self, frame: &mut Frame<'_>, refused: Refused) -> Verdict {
-        match refused {
-            Refused::Header(HeaderError::WrongMagic) => self.counts.add(Event::BadMagic),
-            Refused::Header(HeaderError::Truncated) => self.counts.add(Event::Truncated),
-            Refused::Status(header, status) => {
-                self.counts.add_status(status);
-                if self.config.on_undispatchable == Undispatchable::Reply {
-                    return answer(self.config.header, frame, &header, Err(status));
-                }
-                self.counts.add(Event::DroppedUndispatchable);
-            }
+    fn refuse(&mut self, frame: &mut Frame<'_>, header: &RequestHeader, status: i32) -> Verdict {
+        self.counts.add_status(status);
+        if self.config.on_undispatchable == Undispatchable::Reply {
+            return answer(self.config.header, frame, header, Err(status));
         }
+        self.counts.add(Event::DroppedUndispatchable);
         Verdict::Drop
     }
 }
@@ -187,16 +191,32 @@ impl<H: Handlers, C: Clock, W: FnMut(u64)> Service for RpcService<H, C, W> {
     fn handle(&mut self, frame: &mut Frame<'_>, now: Now) -> Verdict {
         let Config { header: form, slot_size, .. } = self.config;
         self.counts.add(Event::Received);
-        let request = match gate::check(&self.program.table, form, slot_size, frame.data(), frame.wire_len()) {
+        let header = match RequestHeader::parse(form, frame.data()) {
+            Ok(header) => header,
+            Err(error) => {
+                self.counts.add(error.into());
+                return Verdict::Drop;
+            }
+        };
+        if let Some(admission) = &mut self.admission
+            && let Err(limit) = admission.admit(frame.peer(), now.mono)
+        {
+            self.counts.add(limit.into());
+            return self.refuse(frame, &header, status::OVERLOADED);
+        }
+        let request = match gate::check(&self.program.table, form, slot_size, header, frame.data(), frame.wire_len()) {
             Ok(request) => request,
-            Err(refused) => return self.refuse(frame, refused),
+            Err(status) => return self.refuse(frame, &header, status),
         };
         self.stamped(request.header.ptp_timestamp, now);
         let function = self.program.table.get(request.function);
         let outcome = if let (Some(forward), Dispatch::Ring) = (&mut self.forward, function.mode) {
             match forward.push(frame, &request, function.budget, now.mono) {
                 Ok(()) => return Verdict::Drop,
-                Err(status) => Err(status),
+                Err(status) => {
+                    self.counts.add(Event::RingFull);
+                    Err(status)
+                }
             }
         } else {
             let room = slot_size.min(frame.capacity());

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use berth_port::{BURST, Clock, Now};
 use berth_ring::{Dispatcher, ErrorCode};
-use berth_wire::rpc::{HeaderError, HeaderForm};
+use berth_wire::rpc::{HeaderForm, RequestHeader};
 
 use crate::{
     FunctionTable, Handlers, Program, SetupError, Updates,
     counts::{Counts, Event},
-    gate::{self, Refused},
+    gate,
     service::write_answer,
 };
 
@@ -58,18 +58,15 @@ impl<H: Handlers, C: Clock> Worker<H, C> {
         let form = *form;
         ring.poll(BURST, |rx, tx| {
             counts.add(Event::Received);
-            let (header, outcome) = match gate::check(&program.table, form, rx.len(), rx, rx.len()) {
-                Ok(request) => {
-                    let message = form.len() + request.arg_len;
-                    tx[..message].copy_from_slice(&rx[..message]);
-                    (request.header, program.run(clock, &request, form, tx, now.mono, counts))
-                }
-                Err(Refused::Status(header, status)) => (header, Err(status)),
-                Err(Refused::Header(error)) => {
-                    counts.add(if error == HeaderError::WrongMagic { Event::BadMagic } else { Event::Truncated });
-                    return Err(Self::NO_REQUEST);
-                }
-            };
+            let header = RequestHeader::parse(form, rx).map_err(|error| {
+                counts.add(error.into());
+                Self::NO_REQUEST
+            })?;
+            let outcome = gate::check(&program.table, form, rx.len(), header, rx, rx.len()).and_then(|request| {
+                let message = form.len() + request.arg_len;
+                tx[..message].copy_from_slice(&rx[..message]);
+                program.run(clock, &request, form, tx, now.mono, counts)
+            });
             counts.add_status(outcome.err().unwrap_or(0));
             write_answer(form, tx, header.request_id, header.ptp_timestamp, outcome);
             Ok(())

@@ -26,12 +26,16 @@ counters! {
     requests_not_durable
     /// Connections that were accepted.
     connections
-    /// Connections that were refused because there were too many.
+    /// Connections that were refused because there were too many, or too many of one peer.
     connections_refused
+    /// Connections that had not said what they want when newcomers needed their places.
+    connections_displaced
     /// Connections that were closed because they said nothing, or took nothing, for too long.
     connections_timed_out
     /// QUIC handshakes that failed: unknown keys among them.
     handshakes_failed
+    /// QUIC handshakes that were asked to begin anew, by peers that show where they are: there were many connections.
+    handshakes_retried
     /// QUIC streams that were reset because what they carried is malformed or came too slowly.
     streams_reset
     /// Datagrams that could not be sent.

@@ -30,7 +30,7 @@ mod work;
 
 use std::{
     io,
-    net::{SocketAddr, TcpListener as StdTcpListener, UdpSocket as StdUdpSocket},
+    net::{SocketAddr, UdpSocket as StdUdpSocket},
     path::{Path, PathBuf},
     sync::{
         Arc, Weak,
@@ -321,8 +321,7 @@ impl Listeners {
         let fbmu = listen.fbmu.map(|address| tokio_udp(udp("fbmu", address)?, "fbmu")).transpose()?;
         let mut tcp = |what, address| {
             let failed = |source| StartError::Listen { what, address, source };
-            let socket = StdTcpListener::bind(address).map_err(failed)?;
-            socket.set_nonblocking(true).map_err(failed)?;
+            let socket = berth_lobby::listen(address).map_err(failed)?;
             bound.push((what, socket.local_addr().map_err(failed)?));
             TcpListener::from_std(socket).map_err(failed)
         };

@@ -8,11 +8,12 @@ use berth_identity::{
     link::{Message, accept_stream},
 };
 use berth_lease_io::Stream;
+use berth_lobby::{Limits, Lobby, Refused, Stranger};
 use berth_tls::quic::{self, Alpn};
 use berth_wire::fabric::{MAX_MESSAGE, MsgType, Request, Wire as _, data::stream::Kind};
 use quinn::{Connection, Endpoint, Incoming, RecvStream, SendStream, ServerConfig, TransportConfig, VarInt};
 use tokio::{
-    sync::Semaphore,
+    select,
     time::{Instant, interval, timeout},
 };
 
@@ -22,8 +23,8 @@ use crate::{
     pump::{End, Pump},
 };
 
-/// Connections at once.
-const MAX_CONNECTIONS: usize = 4096;
+/// Connections at once: strangers are in their handshakes, guests have keys.
+const LIMITS: Limits = Limits { strangers: 1024, guests: 4096, per_peer: 256 };
 
 /// From this many connections on, a peer has to show that it is at its address before it gets any state.
 const RETRY_FROM: usize = 256;
@@ -64,29 +65,28 @@ pub(crate) fn config(shared: &Arc<Shared>) -> Result<ServerConfig, quic::TlsErro
 
 /// Accepts until the endpoint is closed.
 pub(crate) async fn serve(endpoint: Endpoint, shared: Arc<Shared>) {
-    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let lobby = Lobby::new(LIMITS);
     while let Some(incoming) = endpoint.accept().await {
-        let taken = MAX_CONNECTIONS - slots.available_permits();
-        if taken >= RETRY_FROM && !incoming.remote_address_validated() {
+        if lobby.population() >= RETRY_FROM && !incoming.remote_address_validated() {
             // An error says that the address was validated meanwhile: the peer tries again.
             let _ = incoming.retry();
+            shared.counters.handshakes_retried.add();
             continue;
         }
-        let Ok(slot) = slots.clone().try_acquire_owned() else {
-            shared.counters.connections_refused.add();
-            incoming.refuse();
-            continue;
-        };
+        let (stranger, crowded) = lobby.enter();
+        if crowded {
+            shared.counters.connections_displaced.add();
+        }
         let shared = shared.clone();
-        tokio::spawn(async move {
-            connection(incoming, &shared).await;
-            drop(slot);
-        });
+        tokio::spawn(async move { connection(incoming, stranger, &shared).await });
     }
 }
 
-async fn connection(incoming: Incoming, shared: &Arc<Shared>) {
-    let made = timeout(PATIENCE, async { incoming.await.ok() }).await.ok().flatten();
+async fn connection(incoming: Incoming, mut stranger: Stranger<u128>, shared: &Arc<Shared>) {
+    let made = select! {
+        made = timeout(PATIENCE, incoming.into_future()) => made.ok().and_then(Result::ok),
+        () = stranger.displaced() => None,
+    };
     let known = made.and_then(|connection| {
         let (peer, alpn) = (quic::peer_key(&connection)?, Alpn::of(&connection)?);
         Some((connection, peer, alpn))
@@ -94,6 +94,15 @@ async fn connection(incoming: Incoming, shared: &Arc<Shared>) {
     let Some((connection, peer, alpn)) = known else {
         shared.counters.handshakes_failed.add();
         return;
+    };
+    let _guest = match stranger.admit(peer.id().0) {
+        Ok(guest) => guest,
+        Err(refused) => {
+            if refused == Refused::Full {
+                shared.counters.connections_refused.add();
+            }
+            return connection.close(VarInt::from_u32(1), b"too many connections");
+        }
     };
     shared.counters.connections.add();
     match alpn {

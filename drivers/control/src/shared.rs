@@ -1,6 +1,9 @@
 //! The node behind its listeners: one lock, and answers that wait for the journal.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicBool, Ordering::Relaxed},
+};
 
 use berth_fabric::{
     Answer, Effects, Node, Outcome, Recovered, Request, Step, WorkFailed, discovery::Relay, journal::Record,
@@ -44,6 +47,8 @@ pub(crate) struct Shared {
     pub(crate) proxies: Arc<Proxies>,
     pub(crate) ops: Arc<Semaphore>,
     pub(crate) journal: Journal,
+    /// Whether the node was told that the journal's disk is full.
+    full: AtomicBool,
     /// Payloads of REVOKE_BROADCAST frames to send.
     broadcasts: mpsc::UnboundedSender<Vec<u8>>,
     /// Makes the messages that the node sends on its own.
@@ -91,6 +96,7 @@ impl Shared {
             proxies,
             ops: Arc::new(Semaphore::new(MAX_OPS)),
             journal,
+            full: AtomicBool::new(false),
             broadcasts,
             notices: Notices::new(first_nonce),
             link: Mutex::new(link),
@@ -251,6 +257,22 @@ impl Shared {
             return None;
         }
         Some(pending.answer)
+    }
+
+    /// Tells the node, and the log when it changes, whether the journal's disk is full.
+    pub(crate) fn watch_room(&self) {
+        let full = self.journal.is_full();
+        if full {
+            self.journal.look_for_room();
+        }
+        if self.full.swap(full, Relaxed) != full {
+            if full {
+                tracing::error!("the disk of the state directory is full: nothing is granted until there is room");
+            } else {
+                tracing::info!("the disk of the state directory has room again");
+            }
+            self.node().set_journal_full(full);
+        }
     }
 
     /// Tells the node, and once the log, that the journal has failed.

@@ -35,6 +35,7 @@ pub(crate) async fn time(shared: Arc<Shared>) {
             shared.relay().expire(now);
             shared.keep_nonces();
             shared.compact();
+            shared.watch_room();
             if let Some(failure) = shared.journal.failure() {
                 shared.degrade(&failure.to_string());
             }

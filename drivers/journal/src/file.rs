@@ -22,6 +22,9 @@ const LOCK: &str = "journal.lock";
 /// By how much the file grows, in bytes.
 const CHUNK: u64 = 8 << 20;
 
+/// How much of it is there beyond what is used, in bytes, unless the disk is full: what still ends leases then.
+const HEADROOM: u64 = 2 << 20;
+
 /// What a crash left of a last commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Torn {
@@ -42,6 +45,8 @@ pub(crate) struct JournalFile {
     end: u64,
     /// The length of the file: what is behind the end is zeros.
     allocated: u64,
+    /// Whether the disk has no room for the headroom.
+    full: bool,
 }
 
 /// The directory, locked.
@@ -63,6 +68,10 @@ fn create(path: &Path) -> io::Result<()> {
         File::open(parent)?.sync_all()?;
     }
     Ok(())
+}
+
+fn is_for_want_of_room(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 /// Names what failed in an [`OpenError`].
@@ -120,7 +129,7 @@ fn replay(dir: Directory, file: File, bytes: &[u8]) -> Result<(JournalFile, Vec<
         allocated = end;
     }
     let (id, sequence) = (replay.id(), replay.next_sequence());
-    Ok((JournalFile { dir, file, id, sequence, end, allocated }, records, torn))
+    Ok((JournalFile { dir, file, id, sequence, end, allocated, full: false }, records, torn))
 }
 
 impl Directory {
@@ -151,7 +160,7 @@ impl JournalFile {
         let id = RandomState::new().hash_one(0);
         file.write_all_at(&header(id), 0)?;
         let end = HEADER_LEN as u64;
-        let mut journal = Self { dir, file, id, sequence: 1, end, allocated: end };
+        let mut journal = Self { dir, file, id, sequence: 1, end, allocated: end, full: false };
         journal.reserve(0)?;
         Ok(journal)
     }
@@ -183,14 +192,26 @@ impl JournalFile {
         self.file.as_raw_fd()
     }
 
-    /// Makes sure that there is room for `len` bytes at the end and a chunk ahead of an empty file, in written zeros.
+    /// Whether the disk is full: there is room for what was asked for last, and less than the headroom behind it.
+    pub(crate) fn is_full(&self) -> bool {
+        self.full
+    }
+
+    /// Makes sure that there is room for `len` bytes at the end, and headroom behind them where the disk has it.
     pub(crate) fn reserve(&mut self, len: u64) -> io::Result<()> {
-        static ZEROS: [u8; 1 << 20] = [0; 1 << 20];
         let need = self.end + len.max(1);
-        if need <= self.allocated {
+        let extended = self.extend(need + HEADROOM);
+        self.full = need <= self.allocated && extended.as_ref().is_err_and(is_for_want_of_room);
+        if self.full { Ok(()) } else { extended }
+    }
+
+    /// Makes the file at least `len` bytes long, with written zeros.
+    fn extend(&mut self, len: u64) -> io::Result<()> {
+        static ZEROS: [u8; 1 << 20] = [0; 1 << 20];
+        if len <= self.allocated {
             return Ok(());
         }
-        let until = need.next_multiple_of(CHUNK);
+        let until = len.next_multiple_of(CHUNK);
         // The space first, so that a full disk is known before anything is written. Some file systems cannot.
         // SAFETY: no pointers.
         let reserved = unsafe {

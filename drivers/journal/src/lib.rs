@@ -11,6 +11,9 @@
 //! One thread writes. Whatever was committed while it waited for the disk becomes the next frame: one write and one
 //! fdatasync, linked, for all of it. Zeros are written ahead so that the fdatasync of a frame has no metadata to write.
 //!
+//! A full disk is seen before it hurts: where there is no room to write ahead, the journal says that it is full while a
+//! headroom of 2 MiB is left, and its users stop granting. That passes when there is room again.
+//!
 //! After the first failed write or fdatasync nothing is known about what is on the disk, and asking again would not
 //! tell: that commit and all later ones fail, and the node is degraded until it is started anew.
 
@@ -23,7 +26,7 @@ mod writer;
 use std::{
     path::Path,
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering::Relaxed},
     task::{Context, Poll},
     thread::JoinHandle,
 };
@@ -63,6 +66,7 @@ impl Journal {
     pub fn open(dir: &Path) -> Result<Opened, OpenError> {
         let (file, records, torn) = file::open(dir)?;
         let queue = Arc::new(Queue::new(file.end()));
+        queue.full.store(file.is_full(), Relaxed);
         let writer = writer::spawn(file, Arc::clone(&queue))?;
         Ok(Opened { journal: Self { queue, writer: Some(writer) }, records, torn })
     }
@@ -108,8 +112,19 @@ impl Journal {
         self.queue.failure()
     }
 
+    /// Whether the disk is full. Commits are still taken while the headroom lasts, for what ends leases; nothing should
+    /// be begun.
+    pub fn is_full(&self) -> bool {
+        self.queue.full.load(Relaxed)
+    }
+
+    /// Looks once more whether the disk is full; [`Journal::is_full`] tells soon.
+    pub fn look_for_room(&self) {
+        self.queue.look_for_room();
+    }
+
     /// Reports `journal_commits`, `journal_groups` (one fdatasync each), `journal_bytes` (the file's length),
-    /// `journal_compactions`, `journal_failed_compactions` and `journal_degraded` (0 or 1).
+    /// `journal_compactions`, `journal_failed_compactions`, `journal_full` and `journal_degraded` (0 or 1).
     pub fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
         self.queue.counters(visit);
     }

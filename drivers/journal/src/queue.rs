@@ -46,6 +46,8 @@ pub(crate) enum Work {
     Compact(StateRecords, Done),
     /// A compaction's file is written, or is not.
     Written,
+    /// Look whether a full disk has room again.
+    Room,
     /// Nothing comes any more.
     Close,
 }
@@ -60,6 +62,8 @@ pub(crate) struct Queue {
     compact_at: AtomicU64,
     /// A compaction that runs is to give up.
     pub(crate) cancelled: AtomicBool,
+    /// The disk is full.
+    pub(crate) full: AtomicBool,
     commits: AtomicU64,
     groups: AtomicU64,
     compactions: AtomicU64,
@@ -82,6 +86,7 @@ impl Queue {
             len: len.into(),
             compact_at: COMPACT.into(),
             cancelled: false.into(),
+            full: false.into(),
             commits: 0.into(),
             groups: 0.into(),
             compactions: 0.into(),
@@ -134,6 +139,12 @@ impl Queue {
     pub(crate) fn written(&self) {
         // Ahead of the commits that wait: they are fewer to copy.
         self.state().work.push_front(Work::Written);
+        self.ready.notify_one();
+    }
+
+    /// Has the writer look whether a full disk has room again.
+    pub(crate) fn look_for_room(&self) {
+        self.state().work.push_back(Work::Room);
         self.ready.notify_one();
     }
 
@@ -191,7 +202,7 @@ impl Queue {
             match work {
                 Work::Group(group) => group.waiters.into_iter().for_each(tell),
                 Work::Compact(_, done) => tell(done),
-                Work::Written | Work::Close => {}
+                Work::Written | Work::Room | Work::Close => {}
             }
         }
     }
@@ -218,6 +229,7 @@ impl Queue {
         visit("journal_bytes", self.len.load(Relaxed));
         visit("journal_compactions", self.compactions.load(Relaxed));
         visit("journal_failed_compactions", self.failed_compactions.load(Relaxed));
+        visit("journal_full", self.full.load(Relaxed).into());
         visit("journal_degraded", self.failure().is_some().into());
     }
 }

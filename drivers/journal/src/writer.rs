@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    sync::{Arc, mpsc},
+    sync::{Arc, atomic::Ordering::Relaxed, mpsc},
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -63,6 +63,7 @@ impl Writer {
                 Work::Group(group) => self.commit(group),
                 Work::Compact(records, done) => self.begin_compaction(records, done),
                 Work::Written => self.end_compaction(),
+                Work::Room => self.look_for_room(),
                 Work::Close => break,
             }
         }
@@ -93,9 +94,18 @@ impl Writer {
         }
     }
 
+    /// Looks whether a full disk has room again.
+    fn look_for_room(&mut self) {
+        // Where it has not, the next commit says so.
+        let _ = self.file.reserve(0);
+        self.queue.full.store(self.file.is_full(), Relaxed);
+    }
+
     /// Writes a frame and makes it durable.
     fn write(&mut self, frame: &mut [u8]) -> Result<(), Failure> {
-        let at = self.file.place(frame).map_err(|error| Failure::new("making room in", &error))?;
+        let placed = self.file.place(frame);
+        self.queue.full.store(self.file.is_full(), Relaxed);
+        let at = placed.map_err(|error| Failure::new("making room in", &error))?;
         let fd = Fd(self.file.fd());
         let write = opcode::Write::new(fd, frame.as_ptr(), frame.len() as u32).offset(at).build();
         let sync = opcode::Fsync::new(fd).flags(FsyncFlags::DATASYNC).build();

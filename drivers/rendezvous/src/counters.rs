@@ -18,6 +18,7 @@ pub(crate) struct Counters {
     pub(crate) gone: Count,
     pub(crate) refused: Count,
     pub(crate) full: Count,
+    pub(crate) displaced: Count,
     pub(crate) malformed: Count,
     pub(crate) timed_out: Count,
 }
@@ -29,6 +30,7 @@ impl Counters {
             ("rendezvous_gone", &self.gone),
             ("rendezvous_refused", &self.refused),
             ("rendezvous_full", &self.full),
+            ("rendezvous_displaced", &self.displaced),
             ("rendezvous_malformed", &self.malformed),
             ("rendezvous_timed_out", &self.timed_out),
         ];

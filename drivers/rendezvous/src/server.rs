@@ -10,6 +10,7 @@ use std::{
     thread::{self, JoinHandle},
 };
 
+use berth_lobby::{Limits as Crowd, Lobby, Stranger};
 use berth_wire::{
     fabric::{FabricError, Status},
     rendezvous::{Answer, HostApi, MAX_MESSAGE, Offer},
@@ -26,8 +27,8 @@ use tokio::{
 
 use crate::{Acceptor, DEAD_AFTER, Form, Limits, PeerId, TICK, counters::Counters};
 
-/// Connections whose request has not come yet, at a time.
-const STRANGERS: usize = 16;
+/// Connections whose request has not come yet, at a time; who becomes a peer is [`Limits`]'s affair.
+const STRANGERS: Crowd = Crowd { strangers: 64, guests: 0, per_peer: 0 };
 
 /// A listener with its thread; dropping it stops the thread, and drops the acceptor there.
 #[derive(Debug)]
@@ -42,8 +43,7 @@ pub struct Rendezvous {
 impl Rendezvous {
     /// Binds `addr` and serves it on a new thread, which inherits the caller's CPUs.
     pub fn listen(addr: SocketAddr, form: Form, limits: Limits, acceptor: impl Acceptor) -> io::Result<Self> {
-        let listener = std::net::TcpListener::bind(addr)?;
-        listener.set_nonblocking(true)?;
+        let listener = berth_lobby::listen(addr)?;
         let local = listener.local_addr()?;
         let counters = Arc::<Counters>::default();
         let (stop, stopped) = oneshot::channel();
@@ -76,7 +76,8 @@ impl Rendezvous {
     }
 
     /// Reports `rendezvous_peers` (taken in), `rendezvous_gone`, `rendezvous_refused` (by the port), `rendezvous_full`
-    /// (over the limit of peers or of strangers), `rendezvous_malformed` and `rendezvous_timed_out`.
+    /// (over the limit of peers), `rendezvous_displaced` (without a request when newcomers needed their places),
+    /// `rendezvous_malformed` and `rendezvous_timed_out`.
     pub fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
         self.counters.report(visit);
     }
@@ -105,7 +106,6 @@ struct House<A> {
 struct Guests {
     /// The number of the next peer.
     next: u64,
-    strangers: usize,
     /// What ends the connection of a peer that has one.
     peers: HashMap<PeerId, Option<oneshot::Sender<()>>>,
     /// Host-API peers: who told of whom.
@@ -113,19 +113,19 @@ struct Guests {
 }
 
 async fn accept<A: Acceptor>(listener: &TcpListener, house: &Rc<House<A>>) {
+    let lobby = Lobby::new(STRANGERS);
     loop {
         let Ok((stream, from)) = listener.accept().await else {
             // Out of descriptors: wait for some to come back.
             sleep(TICK).await;
             continue;
         };
-        if house.guests.borrow().strangers == STRANGERS {
-            house.counters.full.add();
-            continue;
+        let (stranger, crowded) = lobby.enter();
+        if crowded {
+            house.counters.displaced.add();
         }
-        house.guests.borrow_mut().strangers += 1;
         let house = house.clone();
-        tokio::task::spawn_local(async move { house.meet(stream, from).await });
+        tokio::task::spawn_local(async move { house.meet(stream, from, stranger).await });
     }
 }
 
@@ -160,16 +160,19 @@ impl From<FabricError> for Failure {
 
 impl<A: Acceptor> House<A> {
     /// One connection, from its request to its end.
-    async fn meet(self: Rc<Self>, mut stream: TcpStream, from: SocketAddr) {
-        let met = timeout(self.limits.request_within, async {
+    async fn meet(self: Rc<Self>, mut stream: TcpStream, from: SocketAddr, mut stranger: Stranger<()>) {
+        let meeting = timeout(self.limits.request_within, async {
             watch(&stream)?;
             match self.form {
                 Form::HostApi => self.host_api(&mut stream, from).await.map(|()| None),
                 Form::Berth => self.tlvs(&mut stream, from).await,
             }
-        })
-        .await;
-        self.guests.borrow_mut().strangers -= 1;
+        });
+        let met = select! {
+            met = meeting => met,
+            () = stranger.displaced() => Ok(Err(Failure::Io)),
+        };
+        drop(stranger);
         match met {
             Ok(Ok(Some(mut guest))) => select! {
                 // Whether it closes or says more than it may: it is gone.

@@ -10,7 +10,7 @@ pub const BAD_LENGTH: i32 = -2;
 pub const SCHEMA_MISMATCH: i32 = -3;
 /// The results do not fit into the answer's slot.
 pub const RESULT_TOO_LARGE: i32 = -4;
-/// No free slot towards the workers, or the function rests after too many overruns or panics; the request was not run.
+/// Over a limit of the port, no free slot towards the workers, or the function rests after too many overruns or panics; the request was not run.
 pub const OVERLOADED: i32 = -5;
 /// The handler panicked, wrote an answer that is none, or did not answer in time.
 pub const HANDLER_FAILED: i32 = -6;

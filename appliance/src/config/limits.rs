@@ -1,0 +1,66 @@
+//! `[port.limits]`: what a port takes, and what waits for it.
+
+use berth_admission::Rate;
+use berth_port::BURST;
+
+use super::{Driver, Transport, walk::Table};
+
+/// `[port.limits]`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Limits {
+    /// Requests of each peer.
+    pub per_peer: Option<Bucket>,
+    /// Requests of all peers.
+    pub all: Option<Bucket>,
+    /// How many frames may wait before each queue of the port.
+    pub queue: Option<u32>,
+}
+
+/// A token bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bucket {
+    /// Requests per second in the long run.
+    pub rps: u64,
+    /// Requests at once after a pause.
+    pub burst: u64,
+}
+
+impl Limits {
+    /// What each of a port's `queues` admits: peers find the same queue every time, the port's rate is shared out.
+    pub fn of_queue(&self, queues: usize) -> Option<berth_admission::Limits> {
+        let queues = queues.max(1) as u64;
+        let per_peer = self.per_peer.map(|bucket| Rate::new(bucket.rps, bucket.burst));
+        let all = self.all.map(|bucket| Rate::new(bucket.rps.div_ceil(queues), bucket.burst.div_ceil(queues)));
+        (per_peer.is_some() || all.is_some()).then_some(berth_admission::Limits { per_peer, all })
+    }
+}
+
+/// A hundredth of a second at the full rate, and at least what one call of a driver brings.
+fn default_burst(rps: u64) -> u64 {
+    (rps / 100).max(BURST as u64)
+}
+
+pub(super) fn limits(mut t: Table<'_, '_>, driver: Option<&Driver>) -> Limits {
+    const RPS: std::ops::RangeInclusive<u64> = 1..=100_000_000;
+    const BURSTS: std::ops::RangeInclusive<u64> = 1..=1_000_000;
+    let mut bucket = |rps_key: &'static str, burst_key: &'static str| {
+        let (rps, burst) = (t.integer(rps_key, RPS), t.integer(burst_key, BURSTS));
+        if rps.is_none() {
+            t.refuse(&[burst_key], format_args!("it is the burst of `{rps_key}`, which is not given"));
+        }
+        let rps = rps?.value;
+        Some(Bucket { rps, burst: burst.map_or_else(|| default_burst(rps), |at| at.value) })
+    };
+    let (per_peer, all) = (bucket("per_peer_rps", "per_peer_burst"), bucket("rps", "burst"));
+    let queue = t.integer("queue", BURST as u64..=32_768).map(|at| at.value as u32);
+    if let Some(Driver::Ofi(_) | Driver::Verbs(_) | Driver::Loopback) = driver {
+        t.refuse(&["queue"], "only kernel sockets and DPDK have it; of other drivers each peer has its `slots`");
+    }
+    if let Some(Driver::Dpdk(device)) = driver
+        && matches!(device.transport, Transport::Roce(_))
+    {
+        t.refuse(&["queue"], "what waits is in the slots of each peer; set `slots` of [port.roce]");
+    }
+    t.finish();
+    Limits { per_peer, all, queue }
+}

@@ -1,0 +1,160 @@
+//! The way into a listener: strangers, who have not said yet who they are or what they want, and guests, who have.
+//!
+//! A listener that refuses newcomers while it is full is closed by whoever fills it with connections that say nothing.
+//! Here every newcomer gets in, and the stranger who has waited longest gives way: whoever speaks at once is served,
+//! however many stay silent. Guests are limited in all and for each peer, and are never displaced.
+#![forbid(unsafe_code)]
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt::Debug,
+    hash::Hash,
+    io,
+    net::{SocketAddr, TcpListener},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use socket2::{Domain, Socket, Type};
+use tokio::sync::oneshot;
+
+/// Connections that the kernel holds until they are accepted, where `net.core.somaxconn` allows as many. Beyond, it drops
+/// what begins them, which costs whoever comes then a second; 128, as is usual, is a flood of a few milliseconds.
+const BACKLOG: i32 = 4096;
+
+/// Listens on an address, for a runtime: the listener does not block.
+pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking().cloexec(), None)?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// How many may be inside at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Strangers; at least one.
+    pub strangers: usize,
+    /// Guests.
+    pub guests: usize,
+    /// Guests who are one peer.
+    pub per_peer: usize,
+}
+
+/// Who is inside. Guests are told apart by `K`.
+#[derive(Debug)]
+pub struct Lobby<K> {
+    limits: Limits,
+    inside: Mutex<Inside<K>>,
+}
+
+#[derive(Debug)]
+struct Inside<K> {
+    /// By the order in which they came; dropping the sender tells a stranger to go.
+    strangers: BTreeMap<u64, oneshot::Sender<()>>,
+    next: u64,
+    guests: usize,
+    of_peer: HashMap<K, usize>,
+}
+
+/// Why a stranger does not become a guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    /// There are too many guests, or too many who are this peer.
+    Full,
+    /// A newcomer has taken its place.
+    Displaced,
+}
+
+impl<K: Eq + Hash + Clone> Lobby<K> {
+    /// An empty one.
+    pub fn new(limits: Limits) -> Arc<Self> {
+        let inside = Inside { strangers: BTreeMap::new(), next: 0, guests: 0, of_peer: HashMap::new() };
+        Arc::new(Self { limits, inside: Mutex::new(inside) })
+    }
+
+    /// Lets a newcomer in, and says whether another stranger had to give way.
+    pub fn enter(self: &Arc<Self>) -> (Stranger<K>, bool) {
+        let mut inside = self.lock();
+        let crowded = inside.strangers.len() >= self.limits.strangers;
+        if crowded {
+            inside.strangers.pop_first();
+        }
+        let number = inside.next;
+        inside.next += 1;
+        let (stays, displaced) = oneshot::channel();
+        inside.strangers.insert(number, stays);
+        drop(inside);
+        (Stranger { lobby: self.clone(), number, displaced }, crowded)
+    }
+
+    /// Strangers and guests.
+    pub fn population(&self) -> usize {
+        let inside = self.lock();
+        inside.strangers.len() + inside.guests
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inside<K>> {
+        // Nothing that runs under the lock leaves it half changed.
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Somebody who is inside until this is dropped, or a newcomer takes the place.
+#[derive(Debug)]
+pub struct Stranger<K: Eq + Hash + Clone> {
+    lobby: Arc<Lobby<K>>,
+    number: u64,
+    displaced: oneshot::Receiver<()>,
+}
+
+impl<K: Eq + Hash + Clone> Stranger<K> {
+    /// Waits until a newcomer takes the place. May be cancelled and called again.
+    pub async fn displaced(&mut self) {
+        // Nothing is ever sent.
+        let _ = (&mut self.displaced).await;
+    }
+
+    /// Makes the stranger, who turned out to be `peer`, a guest.
+    pub fn admit(self, peer: K) -> Result<Guest<K>, Refused> {
+        let Limits { guests, per_peer, .. } = self.lobby.limits;
+        let mut inside = self.lobby.lock();
+        if inside.strangers.remove(&self.number).is_none() {
+            return Err(Refused::Displaced);
+        }
+        let of_peer = inside.of_peer.get(&peer).copied().unwrap_or(0);
+        if inside.guests >= guests || of_peer >= per_peer {
+            return Err(Refused::Full);
+        }
+        inside.guests += 1;
+        inside.of_peer.insert(peer.clone(), of_peer + 1);
+        drop(inside);
+        Ok(Guest { lobby: self.lobby.clone(), peer })
+    }
+}
+
+impl<K: Eq + Hash + Clone> Drop for Stranger<K> {
+    fn drop(&mut self) {
+        self.lobby.lock().strangers.remove(&self.number);
+    }
+}
+
+/// Somebody who is served until this is dropped.
+#[derive(Debug)]
+pub struct Guest<K: Eq + Hash + Clone> {
+    lobby: Arc<Lobby<K>>,
+    peer: K,
+}
+
+impl<K: Eq + Hash + Clone> Drop for Guest<K> {
+    fn drop(&mut self) {
+        let mut inside = self.lobby.lock();
+        inside.guests -= 1;
+        if let Some(count) = inside.of_peer.get_mut(&self.peer) {
+            *count -= 1;
+            if *count == 0 {
+                inside.of_peer.remove(&self.peer);
+            }
+        }
+    }
+}
