@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, ops::Range};
 use berth_rpc::Dispatch;
 use toml::de::{DeTable, DeValue};
 
-use super::{Config, Loaded, Note, Port, Service};
+use super::{Config, Limits, Loaded, Note, Port, Service};
 
 /// One difference.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl Loaded {
         let mut seen = Vec::new();
         let mut changes = Vec::new();
         let mut add = |path: &[String], at: &Place, field: &str, message: &str| {
-            let live = is_live(field);
+            let live = is_live(field) && self.limits_are_live(old, field);
             if live || differing.contains(&path[0].as_str()) {
                 let message = if live { message.to_owned() } else { format!("{message}; this needs a restart") };
                 seen.push(path[0].clone());
@@ -95,6 +95,15 @@ impl Loaded {
         changes.sort_by_key(|(start, _)| *start);
         changes.into_iter().map(|(_, change)| change).collect()
     }
+
+    /// Whether a change at `field` is none of a port's limits, or one that a reload takes: of an RPC port, and not of
+    /// what waits before it, which is a driver's from its start.
+    fn limits_are_live(&self, old: &Self, field: &str) -> bool {
+        let port = field.strip_prefix("port[").and_then(|rest| rest.split_once("].limits"));
+        let Some(index) = port.and_then(|(index, _)| index.parse::<usize>().ok()) else { return true };
+        let [new, old] = [self, old].map(|loaded| loaded.config.ports.get(index));
+        new.zip(old).is_some_and(|(new, old)| new.rpc().is_some() && new.limits.queue == old.limits.queue)
+    }
 }
 
 /// The tables of the root whose meaning differs, leaving aside what a reload takes.
@@ -126,6 +135,7 @@ fn fixed_port(port: &Port) -> Port {
     let mut port = port.clone();
     if let Service::Rpc(rpc) = &mut port.service {
         rpc.dispatch = Dispatch::Inline;
+        port.limits = Limits { queue: port.limits.queue, ..Limits::default() };
     }
     port
 }

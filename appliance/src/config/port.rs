@@ -55,6 +55,11 @@ impl Port {
         }
     }
 
+    /// What each of its queues admits, where that is limited.
+    pub fn admits(&self) -> Option<berth_admission::Limits> {
+        self.limits.of_queue(self.cpus.len())
+    }
+
     /// The longest frame in either direction, in bytes.
     pub fn max_frame(&self) -> usize {
         self.rpc().map_or(MAX_TWO_SIDED, |rpc| rpc.slot_size)

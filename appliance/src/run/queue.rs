@@ -7,7 +7,6 @@ use std::{
 };
 
 use anyhow::Context as _;
-use berth_admission::Admission;
 use berth_engine::{Lane, Lcore, Recorder};
 use berth_fabric::Binding;
 use berth_host::{BindError, UdpConfig, UdpSocket};
@@ -227,16 +226,16 @@ impl Layers {
         let wire_time = Recorder::default();
         let config = &shared.config.ports[self.port];
         let weight = NonZeroU32::new(config.weight).context("a weight is at least 1")?;
-        let admission = config.limits.of_queue(config.cpus.len()).map(Admission::new);
+        let limits = config.admits();
         match &config.service {
             Service::Rpc(rpc) => {
                 let updates = self.updates.context("RPC has functions")?;
-                let service = service::service(shared, rpc, self.ring, updates, admission, wire_time.clone())?;
+                let service = service::service(shared, rpc, self.ring, updates, limits, wire_time.clone())?;
                 let lane = Lane::new(&config.name, port, service).histogram("wire_time", &wire_time);
                 lcore.add(lane.weight(weight));
             }
             Service::LeaseIo => {
-                lcore.add(Lane::new(&config.name, port, service::lease_io(shared, admission)?).weight(weight));
+                lcore.add(Lane::new(&config.name, port, service::lease_io(shared, limits)?).weight(weight));
             }
         }
         Ok(addr)

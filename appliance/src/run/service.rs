@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Context as _;
-use berth_admission::Admission;
+use berth_admission::Limits;
 use berth_engine::Recorder;
 use berth_host::TscClock;
 use berth_lease_io::{LeaseService, TwoSided};
@@ -31,27 +31,24 @@ pub(super) fn service(
     rpc: &config::Rpc,
     ring: Option<Producer>,
     updates: Updates,
-    admission: Option<Admission>,
+    limits: Option<Limits>,
     wire_time: Recorder,
 ) -> anyhow::Result<impl Service + use<>> {
     let (table, handlers) = functions(&shared.config, rpc)?;
     let settings =
         Config { header: rpc.header, slot_size: rpc.slot_size, on_undispatchable: rpc.on_undispatchable, ptp: rpc.ptp };
     let record = move |nanos| wire_time.record(nanos);
-    let mut service = RpcService::new(settings, table, handlers, ring, shared.clock.clone(), record)?;
-    service.limit(admission);
-    Ok(service.updated_by(updates))
+    let service = RpcService::new(settings, table, handlers, ring, shared.clock.clone(), record)?;
+    Ok(service.limited(limits).updated_by(updates))
 }
 
 /// Block accesses that one queue has under way at most.
 const FLIGHTS: usize = 64;
 
 /// Makes the service of two-sided messages of a queue, with a reader of the lease table of its own.
-pub(super) fn lease_io(shared: &Shared, admission: Option<Admission>) -> anyhow::Result<LeaseService<TwoSided>> {
+pub(super) fn lease_io(shared: &Shared, limits: Option<Limits>) -> anyhow::Result<LeaseService<TwoSided>> {
     let Leased { table, regions } = shared.leased.as_ref().context("nothing grants leases; add [control]")?;
-    let mut service = LeaseService::new(table, regions, FLIGHTS);
-    service.limit(admission);
-    Ok(service)
+    Ok(LeaseService::new(table, regions, FLIGHTS).limited(limits))
 }
 
 /// Makes the worker at the other end of a queue's ring.
@@ -71,6 +68,7 @@ pub(super) fn successor(old: &config::Config, new: &config::Config, port: usize)
     let (before, rpc) = rpc(old).zip(rpc(new)).context("only RPC has functions")?;
     let (table, handlers) = functions(new, &rpc)?;
     let program = Program::new(table, handlers.inheriting(inherited(old, &before, new, &rpc)));
+    let program = program.limited(new.ports[port].admits());
     program.check(rpc.header, rpc.slot_size, !rpc.worker_cpus.is_empty())?;
     Ok(program)
 }

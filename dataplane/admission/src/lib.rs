@@ -86,6 +86,11 @@ impl Admission {
         Self { limits, peers, all: Bucket::default() }
     }
 
+    /// What it admits.
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
     /// Admits one request, or says what refuses it; a refused one takes no token of either bucket.
     ///
     /// A peer is an IP address, whatever port it sends from. Peers of libfabric that have no address are told apart by

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use berth_admission::Admission;
+use berth_admission::{Admission, Limits};
 use berth_lease::{Regions, Table};
 use berth_port::{Frame, Now, Port, Service, Verdict};
 
@@ -30,10 +30,11 @@ impl<P: Protocol> LeaseService<P> {
         Self { gate, flights, admission: None, protocol: PhantomData }
     }
 
-    /// Limits what is admitted from now on, and returns what did so far. What is over a limit is dropped and counted: no
-    /// protocol of leases has an answer that says so.
-    pub fn limit(&mut self, admission: Option<Admission>) -> Option<Admission> {
-        std::mem::replace(&mut self.admission, admission)
+    /// Limits what is admitted. What is over a limit is dropped and counted: no protocol of leases has an answer that
+    /// says so.
+    #[must_use]
+    pub fn limited(self, limits: Option<Limits>) -> Self {
+        Self { admission: limits.map(Admission::new), ..self }
     }
 }
 

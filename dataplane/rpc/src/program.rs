@@ -1,10 +1,12 @@
 //! Functions with their handlers: what a service or a worker runs, and what replaces it while it runs.
 
 use std::{
+    mem,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
 };
 
+use berth_admission::{Admission, Limits};
 use berth_port::{Clock, Nanos};
 use berth_wire::rpc::{HeaderForm, status};
 
@@ -24,13 +26,22 @@ pub struct Program<H> {
     handlers: H,
     guards: Vec<Guard>,
     calls: Vec<u64>,
+    /// What a service admits; a worker serves what was admitted.
+    pub(crate) admission: Option<Box<Admission>>,
 }
 
 impl<H: Handlers> Program<H> {
     /// The functions of `table`, which `handlers` run.
     pub fn new(table: Arc<FunctionTable>, handlers: H) -> Self {
         let n = table.functions().len();
-        Self { table, handlers, guards: vec![Guard::default(); n], calls: vec![0; n] }
+        Self { table, handlers, guards: vec![Guard::default(); n], calls: vec![0; n], admission: None }
+    }
+
+    /// Limits what a service admits. Requests over a limit are answered with [`status::OVERLOADED`], or as
+    /// [`Config::on_undispatchable`](crate::Config::on_undispatchable) says; what is no request takes no token.
+    #[must_use]
+    pub fn limited(self, limits: Option<Limits>) -> Self {
+        Self { admission: limits.map(|limits| Box::new(Admission::new(limits))), ..self }
     }
 
     /// Whether slots of `slot_size` bytes hold every function's messages; and, where there is no `ring` to a worker,
@@ -43,7 +54,8 @@ impl<H: Handlers> Program<H> {
         }
     }
 
-    /// Takes over from `old` what outlives it: how often each function was called, and what the handlers keep.
+    /// Takes over from `old` what outlives it: how often each function was called, what the handlers keep, and how full
+    /// buckets are whose limits stay.
     pub(crate) fn succeed(&mut self, old: &mut Self) {
         for (function, calls) in self.table.functions().iter().zip(&mut self.calls) {
             if let Some(before) = old.table.find(function.id()) {
@@ -51,6 +63,9 @@ impl<H: Handlers> Program<H> {
             }
         }
         self.handlers.adopt(&mut old.handlers);
+        if self.admission.as_ref().map(|new| new.limits()) == old.admission.as_ref().map(|old| old.limits()) {
+            mem::swap(&mut self.admission, &mut old.admission);
+        }
     }
 
     /// Calls a function on the request in `slot`. The outcome is one that can be sent: results fit the slot and the
@@ -65,7 +80,7 @@ impl<H: Handlers> Program<H> {
         now: Nanos,
         counts: &mut Counts,
     ) -> Outcome {
-        let Self { table, handlers, guards, calls } = self;
+        let Self { table, handlers, guards, calls, .. } = self;
         let (index, function) = (request.function, table.get(request.function));
         let guard = &mut guards[index.0];
         if !guard.admits(now) {

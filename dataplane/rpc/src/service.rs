@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use berth_admission::Admission;
+use berth_admission::Limits;
 use berth_port::{Clock, Frame, Now, Port, Service, Verdict};
 use berth_ring::Producer;
 use berth_wire::rpc::{HeaderForm, PtpEncoding, RequestHeader, ResponseHeader, status};
@@ -81,7 +81,6 @@ pub struct RpcService<H, C, W> {
     updates: Option<Updates<H>>,
     clock: C,
     forward: Option<Forward>,
-    admission: Option<Admission>,
     wire_time: W,
     counts: Counts,
 }
@@ -103,8 +102,7 @@ impl<H: Handlers, C: Clock, W: FnMut(u64)> RpcService<H, C, W> {
             return Err(SetupError::ShortRing { ring, slot_size });
         }
         let forward = ring.map(|ring| Forward::new(ring, config));
-        let (updates, admission) = (None, None);
-        Ok(Self { config, program, updates, clock, forward, admission, wire_time, counts: Counts::default() })
+        Ok(Self { config, program, updates: None, clock, forward, wire_time, counts: Counts::default() })
     }
 
     /// Lets the program be replaced, by those that [`Program::check`] finds good for this service.
@@ -113,10 +111,10 @@ impl<H: Handlers, C: Clock, W: FnMut(u64)> RpcService<H, C, W> {
         Self { updates: Some(updates), ..self }
     }
 
-    /// Limits what is admitted from now on, and returns what did so far. Requests over a limit are answered with
-    /// [`status::OVERLOADED`], or as [`Config::on_undispatchable`] says; what is no request takes no token.
-    pub fn limit(&mut self, admission: Option<Admission>) -> Option<Admission> {
-        std::mem::replace(&mut self.admission, admission)
+    /// Limits what is admitted, as [`Program::limited`] says.
+    #[must_use]
+    pub fn limited(self, limits: Option<Limits>) -> Self {
+        Self { program: self.program.limited(limits), ..self }
     }
 
     /// Tells `wire_time` how long ago the request was stamped.
@@ -198,7 +196,7 @@ impl<H: Handlers, C: Clock, W: FnMut(u64)> Service for RpcService<H, C, W> {
                 return Verdict::Drop;
             }
         };
-        if let Some(admission) = &mut self.admission
+        if let Some(admission) = &mut self.program.admission
             && let Err(limit) = admission.admit(frame.peer(), now.mono)
         {
             self.counts.add(limit.into());

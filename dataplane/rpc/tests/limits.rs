@@ -4,9 +4,9 @@ mod common;
 
 use std::time::Duration;
 
-use berth_admission::{Admission, Limits, Rate};
+use berth_admission::{Limits, Rate};
 use berth_port::{Clock, Frame, Service, Verdict};
-use berth_rpc::{Dispatch, RpcService, Undispatchable};
+use berth_rpc::{Dispatch, Program, RpcService, Undispatchable, switch};
 use berth_wire::rpc::{HeaderForm, status};
 use common::*;
 
@@ -18,9 +18,8 @@ fn service(
     clock: &VirtualClock,
 ) -> RpcService<TestHandlers, VirtualClock, impl FnMut(u64)> {
     let (config, handlers) = (config(FORM, on_undispatchable), TestHandlers(clock.clone()));
-    let mut service = RpcService::new(config, table(Dispatch::Inline), handlers, None, clock.clone(), |_| {}).unwrap();
-    assert!(service.limit(Some(Admission::new(limits))).is_none());
-    service
+    let service = RpcService::new(config, table(Dispatch::Inline), handlers, None, clock.clone(), |_| {}).unwrap();
+    service.limited(Some(limits))
 }
 
 /// One increment of `host`, and the status of its answer.
@@ -69,11 +68,22 @@ fn what_is_no_request_takes_no_token() {
 }
 
 #[test]
-fn limits_change_while_requests_come() {
+fn a_new_program_brings_new_limits_and_leaves_buckets_whose_limits_stay() {
     let clock = VirtualClock::default();
-    let strict = Limits { per_peer: Some(Rate::new(1, 1)), all: None };
-    let mut service = service(Undispatchable::Reply, strict, &clock);
+    let strict = Limits { per_peer: Some(Rate::new(1, 2)), all: None };
+    let (mut switch, updates) = switch();
+    let mut service = service(Undispatchable::Reply, strict, &clock).updated_by(updates);
+    assert_eq!(ask(&mut service, 1, &clock), Some(0));
+    let program = |limits| Program::new(table(Dispatch::Inline), TestHandlers(clock.clone())).limited(limits);
+    let mut reload = |service: &mut _, limits| {
+        switch.send(program(limits)).ok().unwrap();
+        Service::poll(service, &mut Outbox::new(1), clock.now());
+        assert_eq!(switch.collect(), 1);
+    };
+    reload(&mut service, Some(strict));
     assert_eq!([1, 1].map(|host| ask(&mut service, host, &clock)), [Some(0), Some(status::OVERLOADED)]);
-    assert!(service.limit(None).is_some());
+    reload(&mut service, None);
     assert_eq!([1, 1].map(|host| ask(&mut service, host, &clock)), [Some(0), Some(0)]);
+    reload(&mut service, Some(strict));
+    assert_eq!([1, 1, 1].map(|host| ask(&mut service, host, &clock)), [Some(0), Some(0), Some(status::OVERLOADED)]);
 }
