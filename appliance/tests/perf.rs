@@ -4,6 +4,7 @@ use std::{
     fs, io,
     path::Path,
     process::{Command, Output},
+    sync::{Mutex, PoisonError},
 };
 
 use berth::config::{self, Host};
@@ -11,6 +12,14 @@ use berth_perf::report;
 
 fn perf(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_berth")).arg("perf").args(args).output().unwrap()
+}
+
+/// Suites take the first and the last CPU: one at a time.
+static CPUS: Mutex<()> = Mutex::new(());
+
+fn suite(name: &str, out: &Path, more: &[&str]) -> Output {
+    let _mine = CPUS.lock().unwrap_or_else(PoisonError::into_inner);
+    perf(&[&["suite", name, "--out", at(out)], more].concat())
 }
 
 fn text(output: &Output) -> String {
@@ -42,7 +51,7 @@ fn configurations_of_suites_are_valid() {
 #[test]
 fn smoke_passes_and_its_report_can_be_read() {
     let out = tempfile::tempdir().unwrap();
-    let output = perf(&["suite", "smoke", "--turns", "1", "--out", at(out.path())]);
+    let output = suite("smoke", out.path(), &["--turns", "1"]);
     assert!(output.status.success(), "{}", text(&output));
     let report = report::read(out.path()).unwrap();
     let suite = report.suite.as_ref().unwrap();
@@ -67,11 +76,11 @@ fn smoke_passes_and_its_report_can_be_read() {
 #[test]
 fn reports_are_compared_and_shown_side_by_side() {
     let folder = tempfile::tempdir().unwrap();
-    let suite = folder.path().join("own.toml");
+    let own = folder.path().join("own.toml");
     let case = "about = \"x\"\nturns = 6\nseconds = 0.1\nwarmup = 0\n[[case]]\nname = \"a\"\nclient = \"rpc --port loopback\"\n";
-    fs::write(&suite, case).unwrap();
+    fs::write(&own, case).unwrap();
     let (a, b) = (folder.path().join("a"), folder.path().join("b"));
-    let output = perf(&["suite", at(&suite), "--out", at(&a)]);
+    let output = suite(at(&own), &a, &[]);
     assert!(output.status.success(), "{}", text(&output));
 
     let mut slower = report::read(&a).unwrap();
@@ -109,6 +118,39 @@ fn reports_are_compared_and_shown_side_by_side() {
     assert!(perf(&["report", at(&a), at(&b), "--html", at(&page)]).status.success());
     let page = fs::read_to_string(page).unwrap();
     assert!(page.contains("a, b side by side") && page.contains("class=\"differs\"") && !page.contains("NaN"));
+}
+
+/// The built-in suites with less time: what they judge about a host is not asked here, what they write is.
+#[test]
+fn overload_and_soak_keep_their_books() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, overload) = berth_perf::suite::SUITES.iter().find(|(name, _)| *name == "overload.toml").unwrap();
+    let short = overload
+        .replace("seconds = 1.5", "seconds = 0.3")
+        .replace("0.25, 0.5, 0.75, 0.9, 1.0, 1.25, 1.5, 2.0", "0.5, 2.0");
+    let file = folder.path().join("short.toml");
+    fs::write(&file, short).unwrap();
+    let output = suite(at(&file), folder.path(), &["--turns", "1"]);
+    let facts = report::read(folder.path()).unwrap_or_else(|_| panic!("{}", text(&output))).suite.unwrap();
+    let steps: Vec<_> = facts.overload.unwrap().steps.iter().map(|step| step.load).collect();
+    assert_eq!(steps, [0.5, 2.0]);
+    let held = |facts: &[report::suite::Verdict], what: &str| {
+        let verdict = facts.iter().find(|verdict| verdict.what == what).unwrap_or_else(|| panic!("{facts:?}"));
+        assert!(verdict.passed, "{verdict:?}");
+    };
+    held(&facts.verdicts, "the books of turn 1 add up");
+    held(&facts.verdicts, "every answer is right");
+
+    if cfg!(feature = "dpdk") {
+        let output = suite("soak", folder.path(), &["--duration", "4"]);
+        let facts = report::read(folder.path()).unwrap_or_else(|_| panic!("{}", text(&output))).suite.unwrap();
+        let soak = facts.soak.unwrap();
+        assert_eq!((soak.loads.len(), soak.books.len()), (3, 3));
+        assert!(soak.samples.iter().all(|sample| sample.rss_kib > 1000 && sample.descriptors > 3));
+        for what in ["the books add up", "every answer is right", "no request is lost or doubled"] {
+            held(&facts.verdicts, what);
+        }
+    }
 }
 
 #[test]

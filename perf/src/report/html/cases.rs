@@ -74,8 +74,7 @@ pub(super) fn render(page: &mut String, reports: &[(&str, &Report)], groups: &[G
                 page.push_str("</article>\n");
             }
         } else {
-            let _ =
-                writeln!(page, "<article>\n<h3 class=\"s0\">{}</h3>\n<div class=\"pair\"><div>", escape(&group.name));
+            let _ = writeln!(page, "<article>\n<h3>{}</h3>\n<div class=\"pair\"><div>", escape(&group.name));
             spectrum(page, group);
             page.push_str("</div><div>");
             match &group.lines[..] {
@@ -176,18 +175,18 @@ fn table(page: &mut String, groups: &[Group<'_>]) {
          <th>min</th><th>p50</th><th>p90</th><th>p99</th><th>p99.9</th><th>p99.99</th><th>max</th><th>lost</th>\
          <th>dup</th><th>reord</th><th>refused</th><th>wrong</th><th>bounce</th><th>hiccups</th></tr></thead>\n<tbody>\n",
     );
-    let single = groups.iter().all(|group| group.lines.len() == 1 || group.name.is_empty());
     let rows = || {
         groups.iter().flat_map(|group| group.lines.iter().enumerate().map(move |(index, line)| (group, index, line)))
     };
     for (of, index, (line, case)) in rows() {
         let counts = &case.counts;
-        let name = if of.name.is_empty() || single { case.name.clone() } else { line.clone() };
-        if !of.name.is_empty() && !single && index == 0 {
+        let alone = of.name.is_empty() || of.lines.len() == 1;
+        let name = if alone { &case.name } else { line };
+        if !alone && index == 0 {
             let _ = writeln!(page, "<tr class=\"head\"><th colspan=\"17\">{}</th></tr>", escape(&of.name));
         }
         let _ =
-            write!(page, "<tr><th class=\"s{}\">{}</th><td>{}</td>", index % 8, escape(&name), group(case.latency.n));
+            write!(page, "<tr><th class=\"s{}\">{}</th><td>{}</td>", index % 8, escape(name), group(case.latency.n));
         let _ = write!(page, "<td>{}</td>", group(case.answered_per_s.round() as u64));
         percentiles(page, &case.latency);
         for count in [counts.lost, counts.duplicates, counts.reordered, counts.refused, counts.bad()] {

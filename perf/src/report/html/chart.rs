@@ -44,7 +44,7 @@ const WIDTH: f64 = 1000.0;
 const LEFT: f64 = 78.0;
 const RIGHT: f64 = 18.0;
 const TOP: f64 = 12.0;
-const BOTTOM: f64 = 34.0;
+const BOTTOM: f64 = 40.0;
 
 impl Chart<'_> {
     /// Appends the chart to `page`.
@@ -88,7 +88,7 @@ impl Chart<'_> {
             let at = self.x(at);
             let _ = write!(page, "<path class=\"grid\" d=\"M{at:.1} {TOP}V{}\"/>", self.height - BOTTOM);
             let _ =
-                writeln!(page, "<text class=\"x\" x=\"{at:.1}\" y=\"{}\">{label}</text>", self.height - BOTTOM + 20.0);
+                writeln!(page, "<text class=\"x\" x=\"{at:.1}\" y=\"{}\">{label}</text>", self.height - BOTTOM + 26.0);
         }
         for series in &kept {
             self.line(page, series, y);
