@@ -77,7 +77,7 @@ fn smoke_passes_and_its_report_can_be_read() {
 fn reports_are_compared_and_shown_side_by_side() {
     let folder = tempfile::tempdir().unwrap();
     let own = folder.path().join("own.toml");
-    let case = "about = \"x\"\nturns = 6\nseconds = 0.1\nwarmup = 0\n[[case]]\nname = \"a\"\nclient = \"rpc --port loopback\"\n";
+    let case = "about = \"x\"\nturns = 6\nseconds = 0.1\nwarmup = 0\n[[case]]\nname = \"a\"\nclient = \"rpc --port loopback --timeout 5000\"\n";
     fs::write(&own, case).unwrap();
     let (a, b) = (folder.path().join("a"), folder.path().join("b"));
     let output = suite(at(&own), &a, &[]);
