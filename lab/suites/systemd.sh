@@ -5,6 +5,7 @@
 # modules: virtio_net
 # devices: iommu virtio-net-pair
 # memory: 1536
+# host: $BERTH perf rpc --port udp --peer $GUEST --count 1000 --warmup 0 --timeout 5000 --no-progress --json $OUT/host.json
 # timeout: 420
 set -u
 
@@ -59,6 +60,14 @@ ok "the sandbox has the score $score of docs/operate.md" grep -q "exposure level
 
 answered() { answers 127.0.0.1:4700; }
 ok "it answers" answered
+# The appliance on the guest's own address, and the emulator on the host.
+host() {
+    card=$(basename "$(dirname "$(grep -l 02:00:00:00:ff:00 /sys/class/net/*/address)")")
+    ip addr add 10.0.2.15/24 dev "$card" && ip link set "$card" up &&
+        sed -i 's/^bind = "127.0.0.1:4700"/bind = "0.0.0.0:4700"/' /etc/berth/berth.toml && systemctl restart berth &&
+        touch "$OUT/go" && within 60 test -s "$OUT/host" && cat "$OUT/host.log" && is "$(cat "$OUT/host")" 0 && grep -q '"answered": *1000\b' "$OUT/host.json"
+}
+ok "it answers the host's emulator" host
 # Two CPUs are few enough without one that spins.
 sed -i 's/^idle = "spin"/idle = "adaptive"/' /etc/berth/berth.toml
 systemctl restart berth

@@ -4,6 +4,7 @@
 mod debian;
 mod devices;
 mod guest;
+mod host;
 mod initramfs;
 mod suite;
 mod sysroot;
@@ -13,6 +14,8 @@ use std::{
     io::{BufRead, BufReader, Read, Write},
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    thread,
     time::Instant,
 };
 
@@ -23,6 +26,7 @@ use crate::{
     sh::{cargo, cmd, line, output, root, run},
 };
 use guest::Hypervisor;
+use host::Host;
 use suite::Suite;
 
 const FOLDER: &str = "target/lab";
@@ -135,13 +139,16 @@ fn run_one(suite: &Suite, hypervisor: Option<&Hypervisor>) -> Result<(Tally, boo
     let folder = root().join(FOLDER).join(&suite.name);
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(folder.join("out"))?;
+    let host = suite.host.as_deref().map(Host::new).transpose()?;
     let mut command = match hypervisor {
         Some(hypervisor) => {
             // The guest sees the folder as /run/lab.
             let exports =
                 environment(suite, Path::new("/run/lab")).map(|(key, value)| format!("export {key}='{value}'\n"));
             fs::write(folder.join("env"), exports.concat())?;
-            hypervisor.command(suite, &folder)?
+            let mut qemu = hypervisor.command(suite, &folder)?;
+            qemu.args(host.iter().flat_map(Host::device));
+            qemu
         }
         None => native(suite, &folder)?,
     };
@@ -151,7 +158,15 @@ fn run_one(suite: &Suite, hypervisor: Option<&Hypervisor>) -> Result<(Tally, boo
         .stdout(Stdio::piped())
         .spawn()
         .with_context(|| format!("cannot start {}", line(&command)))?;
-    let mut tally = follow(child.stdout.take().expect("stdout is piped"), &folder.join("log"))?;
+    let stdout = child.stdout.take().expect("stdout is piped");
+    let over = AtomicBool::new(false);
+    let mut tally = thread::scope(|scope| {
+        let host = scope.spawn(|| host.map_or(Ok(()), |host| host.run(&folder.join("out"), &over)));
+        let tally = follow(stdout, &folder.join("log"));
+        over.store(true, Relaxed);
+        host.join().expect("it does not panic")?;
+        tally
+    })?;
     let status = child.wait()?.code();
     let code = match hypervisor {
         Some(_) => fs::read_to_string(folder.join("exit")).ok().and_then(|code| code.trim().parse().ok()),

@@ -25,6 +25,8 @@ pub(super) struct Suite {
     pub(super) peers: Vec<String>,
     /// Whether the guest's root is a clean Debian under systemd, with Berth's packages at hand, in place of the host's.
     pub(super) debian: bool,
+    /// A command of the host that reaches the guest, run when the suite asks for it.
+    pub(super) host: Option<String>,
     /// How long the script may run, in seconds.
     pub(super) timeout: u32,
 }
@@ -45,6 +47,7 @@ impl Suite {
             build: Vec::new(),
             peers: Vec::new(),
             debian: false,
+            host: None,
             timeout: 60,
         };
         for (number, line) in text.lines().enumerate() {
@@ -71,8 +74,11 @@ impl Suite {
             "peers" => self.peers = list(),
             "root" if value == "debian" => self.debian = true,
             "root" => bail!("`# root: {value}` is not debian; without this line the root is the host's"),
+            "host" => self.host = Some(value.to_owned()),
             "timeout" => self.timeout = number()?,
-            _ => bail!("`# {key}:` is none of modules, memory, cpus, devices, kernel, build, peers, root, timeout"),
+            _ => {
+                bail!("`# {key}:` is none of modules, memory, cpus, devices, kernel, build, peers, root, host, timeout")
+            }
         }
         Ok(())
     }
