@@ -4,6 +4,8 @@
 if [ "$DEBIAN" ] && [ $$ = 1 ]; then
     mkdir -p "$ROOT" /run/systemd/system
     mount -t 9p -o trans=virtio,version=9p2000.L,msize=524288,ro,cache=loose repository "$ROOT"
+    # Without one this would be the first boot ever, which enables every service there is.
+    tr -d - </proc/sys/kernel/random/uuid >/etc/machine-id
     cat >/run/systemd/system/lab.service <<UNIT
 [Unit]
 Requires=basic.target

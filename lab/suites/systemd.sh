@@ -6,7 +6,7 @@
 # devices: iommu virtio-net-pair
 # memory: 1536
 # host: $BERTH perf rpc --port udp --peer $GUEST --count 1000 --warmup 0 --timeout 5000 --no-progress --json $OUT/host.json
-# timeout: 420
+# timeout: 600
 set -u
 
 # The name of a check, then the command that must succeed.
@@ -33,16 +33,23 @@ within() {
     done
 }
 uptime() { cut -d. -f1 /proc/uptime; }
-# 1,000 requests, of which none is lost, refused or answered wrong.
-answers() {
-    berth perf rpc --port udp --peer "$@" --count 1000 --warmup 0 --no-progress --json "$OUT/rpc.json" &&
-        grep -q '"answered": *1000\b' "$OUT/rpc.json"
+# Asks PEER from the address FROM so many times; no request may be lost, refused or answered wrong.
+ask() {
+    peer=$1 from=$2 count=$3
+    shift 3
+    "$@" berth perf rpc --port udp --peer "$peer" --bind "$from" --count "$count" --warmup 0 --timeout 1000 \
+        --no-progress --json "$OUT/rpc.json" && grep -q '"answered": *'"$count"'\b' "$OUT/rpc.json"
+}
+# 1,000 times, once it answers at all.
+answers() { within 60 ask "$1" 127.0.0.1:0 2 && ask "$1" 127.0.0.1:0 1000; }
+fpga() {
+    within 60 ask "$1" "${1%.*}.1:0" 2 ip netns exec fpga && ask "$1" "${1%.*}.1:0" 1000 ip netns exec fpga
 }
 # The commands of docs/operate.md that are marked so, each block as one script.
 block() { awk -v mark="$1" '/^```/ { inside = $0 == "```sh " mark; next } inside' docs/operate.md; }
 listing() {
     find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /run -o -path /tmp -o -path /var/tmp -o -path /var/log \
-        -o -path /var/cache -o -path /var/lib/dpkg -o -path /var/lib/apt -o -path /var/lib/systemd/timers -o -path "$ROOT" \) \
+        -o -path /var/cache -o -path /var/lib/dpkg -o -path /var/lib/apt -o -path /var/lib/systemd/timers -o -path /var/lib/systemd/linger -o -path "$ROOT" \) \
         -prune -o -printf '%p %m %u %g\n' | grep -v '/etc/\(passwd\|group\|shadow\|gshadow\)- ' | sort
     sort /etc/passwd /etc/group
 }
@@ -142,8 +149,6 @@ dpdk() { printf '[runtime.dpdk]\nhugepages = false\nmemory_mb = 64\n'; port "dri
 device = \"$1\"
 address = \"$2\"
 udp_port = 4700"; }
-fpga() { ip netns exec fpga berth perf rpc --port udp --peer "$1" --bind "$2" --count 1000 --warmup 0 --no-progress --json "$OUT/rpc.json" &&
-    grep -q '"answered": *1000\b' "$OUT/rpc.json"; }
 port 'driver = "udp"
 bind = "10.1.0.2:4701"' | instance udp
 dpdk net_af_packet0,iface=nic0 10.1.0.3/24 | instance packet
@@ -153,13 +158,13 @@ printf '[Unit]\n%s\n' BindsTo=sys-subsystem-net-devices-nic0.device After=sys-su
 systemctl daemon-reload
 systemctl add-wants --runtime sys-subsystem-net-devices-nic0.device berth@packet 2>/dev/null
 ok "instances start" systemctl start berth@udp berth@packet
-ok "kernel sockets answer" fpga 10.1.0.2:4701 10.1.0.1:0
-ok "packet sockets answer" fpga 10.1.0.3:4700 10.1.0.1:0
+ok "kernel sockets answer" fpga 10.1.0.2:4701
+ok "packet sockets answer" fpga 10.1.0.3:4700
 ip link del nic0
 ok "the device is gone: the instance that is bound to it stops" within 20 is_not_active packet
 veth
-ok "the device is gone and back: kernel sockets answer" fpga 10.1.0.2:4701 10.1.0.1:0
-ok "the device is gone and back: packet sockets answer" within 30 fpga 10.1.0.3:4700 10.1.0.1:0
+ok "the device is gone and back: kernel sockets answer" fpga 10.1.0.2:4701
+ok "the device is gone and back: packet sockets answer" fpga 10.1.0.3:4700
 systemctl stop berth@udp berth@packet
 
 dpdk net_af_xdp0,iface=nic0 10.1.0.3/24 | instance xdp
@@ -168,13 +173,14 @@ systemctl stop berth@xdp
 install -D -m 644 /usr/share/doc/berth-common/examples/af-xdp.conf -t /run/systemd/system/berth@xdp.service.d
 systemctl daemon-reload
 ok "AF_XDP starts with its drop-in" systemctl start berth@xdp
-ok "AF_XDP answers" fpga 10.1.0.3:4700 10.1.0.1:0
+ok "AF_XDP answers" fpga 10.1.0.3:4700
 systemctl stop berth@xdp
 
 # The journal of leases on a disk that fills up.
 export HOME=$OUT
 mkdir -p /var/lib/berth/disk
-mount -t tmpfs -o size=128k,mode=700,uid=berth,gid=berth tmpfs /var/lib/berth/disk
+mount -t tmpfs -o size=12m,mode=700,uid=berth,gid=berth tmpfs /var/lib/berth/disk
+fill() { dd if=/dev/zero of=/var/lib/berth/disk/fill bs=4k 2>/dev/null; }
 {
     port 'driver = "udp"
 bind = "127.0.0.1:4702"'
@@ -193,19 +199,22 @@ size = "4 MiB"
 TOML
 } | instance disk
 lease() { berth lease alloc --size "4 KiB"; }
-written() { lease >"$OUT/lease" && berth lease write "$(cat "$OUT/lease")" hello; }
-read_back() { is "$(berth lease read "$(cat "$OUT/lease")" --len 5)" hello; }
-ok "a node starts" systemctl start berth@disk
+written() {
+    leased=$(lease | sed -n 's/^lease_id *//p') && berth lease write "$leased" hello
+}
+read_back() { is "$(berth lease read "$leased" --len 5)" hello; }
+serves() { is "$(show StatusText berth@disk)" serving; }
+fill
+ok "disk full: a node does not start" not systemctl start berth@disk
+ok "disk full: it says so" sh -c 'journalctl -u berth@disk | grep "No space left"'
+rm /var/lib/berth/disk/fill
+ok "space again: it starts by itself" within 60 serves
 ok "it leases" sh -c 'berth key new && berth enroll'
 ok "and keeps what is written" written
-dd if=/dev/zero of=/var/lib/berth/disk/fill bs=4k 2>/dev/null
-full() { for _ in $(seq 40); do lease || return 0; done; false; }
-ok "disk full: no lease is granted" full
-ok "disk full: it says so" sh -c 'journalctl -u berth@disk | grep -i "no space left"'
-ok "disk full: leases that there are serve on" read_back
+fill
+ok "disk full: leases are served" read_back
+ok "disk full: leases are granted, as the journal has reserved its space" lease
 ok "disk full: requests are answered" answers 127.0.0.1:4702
-rm /var/lib/berth/disk/fill
-ok "space again: started anew, it leases" sh -c 'systemctl restart berth@disk && berth lease alloc --size "4 KiB"'
 systemctl stop berth@disk
 umount /var/lib/berth/disk
 
@@ -219,7 +228,7 @@ block nic | sed "s/^NIC=.*/NIC=$card/" >"$OUT/nic"
 ok "the path of docs/operate.md to a network card" sh -eux "$OUT/nic"
 ok "the card is DPDK's" is "$(basename "$(readlink "/sys/bus/pci/devices/$card/driver")")" vfio-pci
 ok "the host is tuned" is "$(cat /proc/sys/kernel/sched_rt_runtime_us)" -1
-ok "the card answers" fpga 10.0.0.2:4700 10.0.0.1:0
+ok "the card answers" fpga 10.0.0.2:4700
 
 # A newer version with another configuration file, and another build of the program.
 rebuild() {
@@ -230,6 +239,7 @@ rebuild() {
 }
 upgrade() {
     rebuild "$PACKAGES"/berth-common_*.deb common && rebuild "$PACKAGES"/berth-full_*.deb full &&
+        rebuild "$PACKAGES"/berth_*.deb lean &&
         dpkg --force-confdef --force-confold -i "$OUT/common.deb" "$OUT/full.deb"
 }
 cp /etc/berth/berth.toml "$OUT/mine.toml"
@@ -238,7 +248,7 @@ ok "upgrade" upgrade
 ok "upgrade: the changed configuration is kept" cmp /etc/berth/berth.toml "$OUT/mine.toml"
 ok "upgrade: the newer one lies beside it" grep -q "# newer" /etc/berth/berth.toml.dpkg-dist
 ok "upgrade: what ran runs anew" not is "$(show MainPID)" "$was"
-ok "upgrade: it answers" within 20 fpga 10.0.0.2:4700 10.0.0.1:0
+ok "upgrade: it answers" fpga 10.0.0.2:4700
 
 stopped() { systemctl stop berth && is "$(show Result)" success && journalctl -u berth | tail -5 | grep -q "berth stopped"; }
 ok "it stops, drained" stopped
@@ -247,11 +257,11 @@ ok "the host is as before when berth-tune stops" restored
 
 lean() {
     cp "$OUT/good.toml" /etc/berth/berth.toml && systemctl start berth &&
-        apt-get install -y --allow-downgrades "$PACKAGES"/berth-common_*.deb "$PACKAGES"/berth_*.deb &&
+        apt-get install -y "$OUT/lean.deb" &&
         ! ldd /usr/bin/berth | grep -E 'librte|libfabric|libibverbs'
 }
 ok "the package without heavy libraries takes the place" lean
-ok "it answers" within 20 answered
+ok "it answers" answered
 
 ip netns del fpga
 driverctl unset-override "$card"
