@@ -126,6 +126,23 @@ ok "nor is it tried again" is "$(show ActiveState)" failed
 cp "$OUT/good.toml" /etc/berth/berth.toml
 ok "mended, it starts" systemctl start berth
 
+# Reload, by a drop-in.
+drop_in() {
+    printf "$1" >/etc/berth/conf.d/reload.toml && systemctl reload berth
+}
+reloads() { berth status --json | grep -q "\"$1\": *1\b"; }
+refusal() { show StatusText | grep "reload.toml:1:.*nonsense"; }
+pid=$(show MainPID)
+drop_in '[[function]]\nname = "more"\nhandler = "builtin:rpc_increment"\n'
+ok "a reload takes effect" within 20 reloads done
+drop_in '[nonsense]\n'
+ok "one with mistakes is refused" within 20 reloads refused
+ok "and systemctl status says why" within 5 refusal
+ok "the old configuration answers on" answered
+rm /etc/berth/conf.d/reload.toml
+ok "without it, reloaded" systemctl reload berth
+ok "all by the same process" is "$(show MainPID)" "$pid"
+
 # Veth ends that vanish with the port open.
 veth() {
     ip link add nic0 type veth peer name fpga0 &&
@@ -155,8 +172,9 @@ dpdk net_af_packet0,iface=nic0 10.1.0.3/24 | instance packet
 mkdir -p /run/systemd/system/berth@packet.service.d
 printf '[Unit]\n%s\n' BindsTo=sys-subsystem-net-devices-nic0.device After=sys-subsystem-net-devices-nic0.device \
     >/run/systemd/system/berth@packet.service.d/device.conf
+wants=/run/systemd/system/sys-subsystem-net-devices-nic0.device.wants
+mkdir -p $wants && ln -s /lib/systemd/system/berth@.service $wants/berth@packet.service
 systemctl daemon-reload
-systemctl add-wants --runtime sys-subsystem-net-devices-nic0.device berth@packet 2>/dev/null
 ok "instances start" systemctl start berth@udp berth@packet
 ok "kernel sockets answer" fpga 10.1.0.2:4701
 ok "packet sockets answer" fpga 10.1.0.3:4700

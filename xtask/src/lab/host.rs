@@ -31,14 +31,14 @@ impl Host {
         Ok(Self { command: command.to_owned(), port })
     }
 
-    /// QEMU's arguments for the card.
+    /// QEMU's arguments for the card. Not `restrict=on`, which drops the answers of UDP.
     pub(super) fn device(&self) -> [String; 4] {
-        let forward = format!("user,id=host,restrict=on,hostfwd=udp:127.0.0.1:{}-{GUEST}", self.port);
+        let forward = format!("user,id=host,hostfwd=udp:127.0.0.1:{}-{GUEST}", self.port);
         ["-netdev".into(), forward, "-device".into(), format!("virtio-net-pci,netdev=host,romfile=,mac={MAC}")]
     }
 
     /// Runs the command once the suite makes the file `go`; what it prints and its exit code go to `host.log` and `host`
-    /// beside it. Waits for that until `over`.
+    /// beside it. All that ends when it is `over`.
     pub(super) fn run(&self, out: &Path, over: &AtomicBool) -> Result<()> {
         while !out.join("go").exists() {
             if over.load(Relaxed) {
@@ -47,10 +47,19 @@ impl Host {
             thread::sleep(Duration::from_millis(100));
         }
         let log = fs::File::create(out.join("host.log"))?;
-        let mut host = cmd("sh", ["-c", &self.command]);
+        let mut host = cmd("sh", ["-c", &format!("exec {}", self.command)]);
         host.env("BERTH", root().join("target/release/berth")).env("GUEST", format!("127.0.0.1:{}", self.port));
         host.env("OUT", out);
-        let status = host.stdout(log.try_clone()?).stderr(log).status()?;
+        let mut child = host.stdout(log.try_clone()?).stderr(log).spawn()?;
+        let status = loop {
+            if let Some(status) = child.try_wait()? {
+                break status;
+            }
+            if over.load(Relaxed) {
+                child.kill()?;
+            }
+            thread::sleep(Duration::from_millis(100));
+        };
         Ok(fs::write(out.join("host"), status.code().unwrap_or(-1).to_string())?)
     }
 }
