@@ -9,8 +9,10 @@ use serde::Serialize;
 /// What became of the frames of one queue of a port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Entry {
-    /// The lcore and the port.
-    pub queue: String,
+    /// The lcore.
+    pub lcore: String,
+    /// The port.
+    pub port: String,
     /// Frames that the port lent to its service.
     pub received: u64,
     /// Those whose answer is what was asked for, a handler's own errors among them.
@@ -88,16 +90,22 @@ fn sum(counts: &BTreeMap<&'static str, u64>) -> u64 {
 /// neither answered nor given up: none once an appliance has stopped, a ring and a burst while it runs. A snapshot of one
 /// that runs is whole only while nothing arrives.
 pub fn check(snapshot: &Snapshot, owed: u64) -> Result<Vec<Entry>, Vec<String>> {
+    let (entries, wrong) = entries(snapshot, owed);
+    if wrong.is_empty() { Ok(entries) } else { Err(wrong) }
+}
+
+/// The books of every queue, and every place where they do not add up.
+pub(crate) fn entries(snapshot: &Snapshot, owed: u64) -> (Vec<Entry>, Vec<String>) {
     let lanes = snapshot.lcores.iter().flat_map(|lcore| lcore.lanes.iter().map(move |lane| (lcore, lane)));
     let (mut entries, mut wrong) = (Vec::new(), Vec::new());
     for (lcore, lane) in lanes {
         let abandoned = get(&lcore.counters, "drain_abandoned");
-        entries.push(entry(format!("{} {}", lcore.name, lane.name), lane, owed + abandoned, &mut wrong));
+        entries.push(entry(&lcore.name, lane, owed + abandoned, &mut wrong));
     }
-    if wrong.is_empty() { Ok(entries) } else { Err(wrong) }
+    (entries, wrong)
 }
 
-fn entry(queue: String, lane: &LaneSnapshot, may_owe: u64, wrong: &mut Vec<String>) -> Entry {
+fn entry(lcore: &str, lane: &LaneSnapshot, may_owe: u64, wrong: &mut Vec<String>) -> Entry {
     let LaneSnapshot { counters, port, service, .. } = lane;
     let rpc = service.contains_key("bad_magic");
     let outcomes = if rpc { &RPC } else { &LEASE_IO };
@@ -108,7 +116,7 @@ fn entry(queue: String, lane: &LaneSnapshot, may_owe: u64, wrong: &mut Vec<Strin
     let owed = received.wrapping_sub(known);
     let mut law = |what: &str, left: u64, right: u64, tolerance: u64| {
         if left.abs_diff(right) > tolerance {
-            wrong.push(format!("{queue}: {what}: {left} is not {right}"));
+            wrong.push(format!("{lcore} {}: {what}: {left} is not {right}", lane.name));
         }
     };
 
@@ -137,13 +145,14 @@ fn entry(queue: String, lane: &LaneSnapshot, may_owe: u64, wrong: &mut Vec<Strin
         sent + sum(&unsent) + held("tx"),
         may_owe,
     );
-    Entry { queue, received, answered, refused, silent, dropped, owed, sent: sent.saturating_sub(beside), unsent }
+    let (lcore, port) = (lcore.to_owned(), lane.name.clone());
+    Entry { lcore, port, received, answered, refused, silent, dropped, owed, sent: sent.saturating_sub(beside), unsent }
 }
 
 impl Display for Entry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { queue, received, answered, refused, silent, dropped, owed, sent, unsent } = self;
-        write!(f, "{queue}: {received} received = {answered} answered")?;
+        let Self { lcore, port, received, answered, refused, silent, dropped, owed, sent, unsent } = self;
+        write!(f, "{lcore} {port}: {received} received = {answered} answered")?;
         for (kind, counts) in [("refused", refused), ("dropped", dropped)] {
             for (reason, count) in counts {
                 write!(f, " + {count} {kind} ({reason})")?;

@@ -22,7 +22,8 @@ cargo xtask package        the Debian packages, in target/package
 cargo xtask bench rpc      the speed table, each row interleaved with its baseline
 cargo xtask bench lease    the same for leases
 cargo xtask bench rdma     the same for RDMA, libfabric and RoCE in software
-cargo xtask bench knobs    what the knobs of docs/tune.md do on this host";
+cargo xtask bench knobs    what the knobs of docs/tune.md do on this host
+cargo xtask bench appliance  how soon the appliance is ready, and how much memory it takes";
 
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -33,6 +34,7 @@ fn main() -> Result<()> {
         ["bench", "lease"] => bench::lease(),
         ["bench", "rdma"] => bench::rdma(),
         ["bench", "knobs"] => bench::knobs(),
+        ["bench", "appliance"] => bench::appliance(),
         ["package"] => package::command(),
         ["demo"] => demo::run_all(),
         ["test"] => test::run_all(),

@@ -61,6 +61,14 @@ impl Server {
         serde_json::from_str(&counters).context("the stopped line is not JSON")
     }
 
+    /// Memory that it has in use, in MiB.
+    pub(crate) fn resident_mib(&self) -> Result<f64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+        let kib: f64 = line.trim().trim_end_matches(" kB").parse()?;
+        Ok(kib / 1024.0)
+    }
+
     fn terminate(&self) -> Result<()> {
         run(&mut cmd("kill", ["-TERM", &self.child.id().to_string()]))
     }

@@ -51,6 +51,8 @@ pub struct Control {
     pub require_fence: bool,
     /// How many requests of one sender are served in a second; 0 is without limit.
     pub max_requests_per_sec: u32,
+    /// Leases at a time, revoked ones that are remembered included.
+    pub max_leases: usize,
     /// What presenters may do.
     pub policies: Vec<Policy>,
 }
@@ -119,6 +121,7 @@ pub(super) fn control(mut t: Table<'_, '_>, regions: &[Region], binds: &mut Bind
     let enrolled = enrolled.iter().filter_map(|at| public_key(&t, at)).collect();
     let require_fence = t.flag("require_fence").unwrap_or(false);
     let max_requests_per_sec = t.integer("max_requests_per_sec", 0..=u32::MAX.into());
+    let max_leases = t.integer("max_leases", 1..=1 << 24);
     let policies = t.tables("policy").unwrap_or_default();
     let policies = policies.into_iter().filter_map(|t| policy(t, regions)).collect();
     t.finish();
@@ -131,6 +134,7 @@ pub(super) fn control(mut t: Table<'_, '_>, regions: &[Region], binds: &mut Bind
         enrolled,
         require_fence,
         max_requests_per_sec: max_requests_per_sec.map_or(10_000, |at| at.value as u32),
+        max_leases: max_leases.map_or(1 << 16, |at| at.value as usize),
         policies,
     }
 }

@@ -63,6 +63,7 @@ pub(super) fn open(
             enrolment: control.enroll,
             require_fence: control.require_fence,
             max_requests_per_sec: control.max_requests_per_sec,
+            leases: berth_lease::Config { capacity: control.max_leases, ..berth_lease::Config::default() },
             ..NodeConfig::default()
         },
     };

@@ -3,24 +3,13 @@
 use std::collections::BTreeMap;
 
 use anyhow::Context as _;
-use berth_engine::{Counters, LaneSnapshot, Snapshot};
+use berth_engine::{Counters, Snapshot};
 
 use super::process::{Finished, Process};
-use crate::report::suite::{Book, Verdict};
-
-/// Outcomes of an RPC service that are answers to what was asked.
-const CALLS_ANSWERED: [&str; 2] = ["answered", "handler_error"];
-/// Outcomes of an RPC service that are answers of another kind.
-const CALLS_REFUSED: [&str; 6] =
-    ["unknown_function", "bad_length", "schema_mismatch", "result_too_large", "overloaded", "handler_failed"];
-/// Outcomes of an RPC service without an answer.
-const CALLS_DROPPED: [&str; 2] = ["bad_magic", "truncated"];
-
-/// The same of a service for leases, whose other outcomes are refusals.
-const MESSAGES_ANSWERED: [&str; 4] = ["read", "written", "greeted", "pinged"];
-const MESSAGES_DROPPED: [&str; 1] = ["malformed"];
-/// What a service for leases counts beside outcomes.
-const MESSAGES_BESIDE: [&str; 4] = ["received", "bytes_read", "bytes_written", "unroutable"];
+use crate::{
+    books::{self, Entry},
+    report::suite::{Book, Verdict},
+};
 
 /// Stops a server of ours, and reads what it counted.
 pub(super) fn close(server: Process) -> anyhow::Result<Snapshot> {
@@ -29,42 +18,26 @@ pub(super) fn close(server: Process) -> anyhow::Result<Snapshot> {
     serde_json::from_str(stopped.context("the server printed no `berth stopped` line")?).context("the stopped line")
 }
 
-/// Each port's book; queues of one port are one.
-pub(super) fn books(snapshot: &Snapshot) -> Vec<Book> {
-    let mut books: Vec<Book> = Vec::new();
-    for lane in snapshot.lcores.iter().flat_map(|lcore| &lcore.lanes) {
-        let book = book(lane);
-        match books.iter_mut().find(|known| known.port == book.port) {
-            Some(known) => {
-                known.received += book.received;
-                known.answered += book.answered;
-                for (sum, part) in [(&mut known.refused, book.refused), (&mut known.dropped, book.dropped)] {
-                    for (reason, count) in part {
-                        *sum.entry(reason).or_default() += count;
-                    }
-                }
+/// Each port's book, queues of one port are one; and where they do not add up.
+pub(super) fn books(snapshot: &Snapshot) -> (Vec<Book>, Vec<String>) {
+    let (entries, wrong) = books::entries(snapshot, 0);
+    let mut all: Vec<Book> = Vec::new();
+    for Entry { port, received, answered, refused, dropped, .. } in entries {
+        let index = all.iter().position(|known| known.port == port).unwrap_or_else(|| {
+            let (refused, dropped) = (BTreeMap::new(), BTreeMap::new());
+            all.push(Book { port, received: 0, answered: 0, refused, dropped });
+            all.len() - 1
+        });
+        let book = &mut all[index];
+        book.received += received;
+        book.answered += answered;
+        for (sum, part) in [(&mut book.refused, refused), (&mut book.dropped, dropped)] {
+            for (reason, count) in part {
+                *sum.entry(reason.to_owned()).or_default() += count;
             }
-            None => books.push(book),
         }
     }
-    books
-}
-
-fn book(lane: &LaneSnapshot) -> Book {
-    let service = &lane.service;
-    let sum = |names: &[&str]| names.iter().filter_map(|name| service.get(*name)).sum();
-    let of = |names: &[&str]| -> BTreeMap<String, u64> {
-        let counts = names.iter().filter_map(|name| Some(((*name).to_owned(), *service.get(*name)?)));
-        counts.filter(|(_, count)| *count > 0).collect()
-    };
-    let (answered, refused, dropped) = if service.contains_key("answered") {
-        (sum(&CALLS_ANSWERED), of(&CALLS_REFUSED), of(&CALLS_DROPPED))
-    } else {
-        let known = [&MESSAGES_ANSWERED[..], &MESSAGES_DROPPED, &MESSAGES_BESIDE].concat();
-        let refused: Vec<&str> = service.keys().map(String::as_str).filter(|name| !known.contains(name)).collect();
-        (sum(&MESSAGES_ANSWERED), of(&refused), of(&MESSAGES_DROPPED))
-    };
-    Book { port: lane.name.clone(), received: count(&lane.counters, "frames_rx"), answered, refused, dropped }
+    (all, wrong)
 }
 
 /// A counter of every lane's port together, such as `rx_overrun`: what the kernel dropped before the port saw it.
@@ -77,7 +50,7 @@ fn count(counters: &Counters, name: &str) -> u64 {
 }
 
 /// Whether all books add up.
-pub(super) fn verdict(books: &[Book]) -> Verdict {
+pub(super) fn verdict(books: &[Book], wrong: &[String]) -> Verdict {
     let line = |book: &Book| {
         let reasons = |counts: &BTreeMap<String, u64>| {
             let all: Vec<_> = counts.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
@@ -93,43 +66,52 @@ pub(super) fn verdict(books: &[Book]) -> Verdict {
     };
     Verdict {
         what: "the books add up".into(),
-        passed: !books.is_empty() && books.iter().all(|book| book.missing() == 0),
-        detail: books.iter().map(line).collect::<Vec<_>>().join("; "),
+        passed: !books.is_empty() && wrong.is_empty() && books.iter().all(|book| book.missing() == 0),
+        detail: books.iter().map(line).chain(wrong.iter().cloned()).collect::<Vec<_>>().join("; "),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use berth_engine::{LaneSnapshot, LcoreSnapshot};
+
     use super::*;
 
-    fn lane(name: &str, frames_rx: u64, service: &[(&str, u64)]) -> LaneSnapshot {
+    /// A queue that received and answered as its service says.
+    fn lane(name: &str, frames: [u64; 2], service: &[(&str, u64)]) -> LaneSnapshot {
         let counters = |all: &[(&str, u64)]| all.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
+        let [rx, tx] = frames;
         LaneSnapshot {
             name: name.into(),
-            counters: counters(&[("frames_rx", frames_rx)]),
-            port: counters(&[]),
+            counters: counters(&[("frames_rx", rx), ("frames_replied", tx)]),
+            port: counters(&[("rx_frames", rx), ("tx_frames", tx)]),
             service: counters(service),
             histograms: BTreeMap::new(),
         }
     }
 
+    fn snapshot(lanes: Vec<LaneSnapshot>) -> Snapshot {
+        let lcore = LcoreSnapshot { name: "cpu0".into(), busy_fraction: 0.0, counters: Counters::default(), lanes };
+        Snapshot { lcores: vec![lcore] }
+    }
+
     #[test]
     fn every_frame_is_accounted_for_once() {
-        let calls = book(&lane(
-            "p",
-            17,
-            &[("received", 17), ("answered", 10), ("overloaded", 4), ("bad_magic", 3), ("limited_peer", 4)],
-        ));
-        assert_eq!((calls.missing(), calls.answered), (0, 10));
-        assert!(
-            verdict(std::slice::from_ref(&calls))
-                .detail
-                .contains("17 received = 10 answered + 4 overloaded refused + 3 bad_magic dropped")
-        );
-        let leases =
-            book(&lane("l", 9, &[("received", 9), ("read", 5), ("denied", 2), ("malformed", 1), ("bytes_read", 320)]));
-        assert_eq!(leases.missing(), 1);
-        assert!(!verdict(&[calls, leases]).passed);
-        assert!(!verdict(&[]).passed);
+        let service = [("received", 17), ("answered", 10), ("overloaded", 4), ("bad_magic", 3), ("limited_peer", 4)];
+        let calls = lane("p", [17, 14], &service);
+        let (good, wrong) = books(&snapshot(vec![calls.clone(), calls.clone()]));
+        assert_eq!((good.len(), good[0].missing(), good[0].answered, wrong.len()), (1, 0, 20, 0));
+        let verdict_of_good = verdict(&good, &wrong);
+        assert!(verdict_of_good.passed);
+        let detail = "34 received = 20 answered + 8 overloaded refused + 6 bad_magic dropped";
+        assert!(verdict_of_good.detail.contains(detail), "{}", verdict_of_good.detail);
+        let leases = [("received", 9), ("read", 5), ("denied", 2), ("malformed", 1), ("bytes_read", 320)];
+        let (bad, wrong) = books(&snapshot(vec![calls, lane("l", [9, 7], &leases)]));
+        assert_eq!((bad[1].missing(), wrong.len()), (1, 1));
+        assert!(!verdict(&bad, &wrong).passed);
+        assert!(!verdict(&[], &[]).passed);
+        // An answer that was made and neither sent nor lost.
+        let (_, wrong) = books(&snapshot(vec![lane("p", [17, 13], &service)]));
+        assert_eq!(wrong.len(), 1, "{wrong:?}");
     }
 }

@@ -72,9 +72,9 @@ pub(super) fn run(bench: &Bench, suite: &Suite, wanted: &Overload, turns: u32) -
             taken.push(open);
         }
         let snapshot = books::close(process)?;
-        let books = books::books(&snapshot);
+        let (books, wrong) = books::books(&snapshot);
         let (received, overrun) = (books::port_sum(&snapshot, "rx_frames"), books::port_sum(&snapshot, "rx_overrun"));
-        let mut verdict = books::verdict(&books);
+        let mut verdict = books::verdict(&books, &wrong);
         // Sockets tell what the kernel dropped before the port saw it; other ports have no such place.
         verdict.passed &= sent == received + overrun;
         verdict.what = format!("the books of turn {} add up", turn + 1);

@@ -96,10 +96,10 @@ pub(super) fn run(bench: &Bench, suite: &Suite, wanted: &Soak, duration: Option<
     }
     samples.push(sample(&process, &admin, started)?);
     let snapshot = books::close(process)?;
-    let books = books::books(&snapshot);
+    let (books, wrong) = books::books(&snapshot);
     let reports: Vec<SoakLoad> = loads.iter().map(Running::report).collect();
     let mut verdicts = growth(&samples, wanted.growth_kib);
-    verdicts.push(books::verdict(&books));
+    verdicts.push(books::verdict(&books, &wrong));
     let cases = loads.into_iter().filter(|running| !running.taken.is_empty()).map(|running| {
         let mut case = merge::turns(running.load.name.clone(), running.taken.into_iter());
         case.client = Some(running.load.client.clone());

@@ -4,6 +4,7 @@
 //! the ratios of neighbours. On two cores the distance between them changes as the host moves them, so that rows over
 //! two cores are kept apart by the state in which both neighbours ran: near or far.
 
+mod appliance;
 mod knobs;
 mod lease;
 mod network;
@@ -74,6 +75,12 @@ pub(crate) fn knobs() -> Result<()> {
     setup::all()?;
     serve::build()?;
     report("knobs", &knobs::rows()?)
+}
+
+pub(crate) fn appliance() -> Result<()> {
+    setup::all()?;
+    serve::build()?;
+    report("appliance", &appliance::rows()?)
 }
 
 fn report(name: &str, rows: &[Row]) -> Result<()> {

@@ -1,0 +1,106 @@
+//! Rows of the whole program: how soon it is ready, and how much memory it takes.
+
+use std::{
+    fs,
+    path::Path,
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+
+use super::{Pair, Reach, Row, programs};
+use crate::{
+    serve::Server,
+    sh::{cmd, run},
+};
+
+/// Where configurations and states go.
+const OUT: &str = "target/bench/appliance";
+
+/// Starts of each kind.
+const STARTS: usize = 7;
+
+/// Leases of the row that has many.
+const LEASES: u64 = 1_000_000;
+
+const PORT: &str = "[[port]]\nname = \"a\"\ndriver = \"udp\"\nbind = \"127.0.0.1:0\"\ncpu = 1\nidle = \"wait\"\n\
+                    [[function]]\nname = \"rpc_increment\"\nhandler = \"builtin:rpc_increment\"\n";
+
+pub(super) fn rows() -> Result<Vec<Row>> {
+    // A state of another run would be added to.
+    let _ = fs::remove_dir_all(OUT);
+    fs::create_dir_all(OUT)?;
+    let socket = Path::new(OUT).canonicalize()?.join("memif.sock");
+    let dpdk = format!(
+        "[runtime.dpdk]\nmemory_mb = 128\n[[port]]\nname = \"m\"\ndriver = \"dpdk\"\ndevice = \
+         \"net_memif0,role=server,socket={},socket-abstract=no\"\naddress = \"10.0.0.2/24\"\nudp_port = 4700\ncpu = 1\nidle = \
+         \"wait\"\n{PORT}",
+        socket.display()
+    );
+    let started = |name: &str, text: &str, most: f64| {
+        let config = format!("{OUT}/{name}.toml");
+        fs::write(&config, text)?;
+        let pairs = (0..STARTS).map(|_| {
+            let began = Instant::now();
+            let (server, _) = Server::berth(&config)?;
+            let took = began.elapsed().as_secs_f64();
+            server.stop()?;
+            Ok(pair(took * 1e3))
+        });
+        Ok::<_, anyhow::Error>(Row {
+            case: format!("start to ready, {name}"),
+            baseline: "none".into(),
+            unit: "ms",
+            reach: Reach::Printed,
+            pairs: pairs.collect::<Result<_>>()?,
+        })
+        .map(|row| judged(row, most))
+    };
+    Ok(vec![
+        started("one udp port", PORT, 300.0)?,
+        started("memif and udp", &dpdk, 2000.0)?,
+        memory("resident memory, one idle udp port", PORT, 40.0)?,
+        many_leases()?,
+    ])
+}
+
+fn pair(ours: f64) -> Pair {
+    Pair { state: String::new(), ours, theirs: 1.0 }
+}
+
+/// The row with its median judged.
+fn judged(mut row: Row, most: f64) -> Row {
+    let mut all: Vec<f64> = row.pairs.iter().map(|pair| pair.ours).collect();
+    all.sort_by(f64::total_cmp);
+    row.reach = Reach::Other(format!("<= {most} {}", row.unit), all[all.len() / 2] <= most);
+    row
+}
+
+fn memory(case: &str, text: &str, most: f64) -> Result<Row> {
+    let config = format!("{OUT}/memory.toml");
+    fs::write(&config, text)?;
+    let pairs = (0..3).map(|_| {
+        let (server, _) = Server::berth(&config)?;
+        sleep(Duration::from_millis(500));
+        let mib = server.resident_mib()?;
+        server.stop()?;
+        Ok(pair(mib))
+    });
+    let pairs = pairs.collect::<Result<_>>()?;
+    Ok(judged(Row { case: case.into(), baseline: "none".into(), unit: "MiB", reach: Reach::Printed, pairs }, most))
+}
+
+/// A node that recovers a million leases of a block region from its journal.
+fn many_leases() -> Result<Row> {
+    let example = programs::build("berth-control", "many_leases")?;
+    let state = Path::new(OUT).canonicalize().context("the folder of this bench")?.join("state");
+    run(&mut cmd(&example, [&*state.to_string_lossy(), "disk", &LEASES.to_string()]))?;
+    let text = format!(
+        "[node]\nstate_dir = \"{state}\"\n[control]\nudp = \"127.0.0.1:0\"\nquic = \"127.0.0.1:0\"\nmax_leases = {room}\n\
+         [[region]]\nname = \"disk\"\nkind = \"block\"\nsize = \"8 GiB\"\nbacking = \"{state}/disk\"\n{PORT}",
+        state = state.display(),
+        room = LEASES + 1000,
+    );
+    memory("resident memory, 1,000,000 leases of blocks", &text, 200.0)
+}
