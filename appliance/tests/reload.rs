@@ -377,6 +377,28 @@ fn policies_and_limits_change() {
 }
 
 #[test]
+fn limits_of_a_port_change() {
+    let text = |limits: &str| format!("{ADMIN}{}{INCREMENT}", port("a", limits));
+    let berth = Reloaded::start(&text(""), &[]);
+    let client = berth.berth.client("a");
+    let refused = || (0..20).filter(|_| client.call(RPC_INCREMENT, &[1]).status != 0).count();
+    assert_eq!(refused(), 0);
+    assert_eq!(berth.reload(&text("[port.limits]\nper_peer_rps = 1\nper_peer_burst = 5")), "serving");
+    assert!((14..=15).contains(&refused()));
+    // Buckets whose limits stay are as empty as they were.
+    let with_function = text("[port.limits]\nper_peer_rps = 1\nper_peer_burst = 5") + &function("comes");
+    assert_eq!(berth.reload(&with_function), "serving");
+    assert!((17..=20).contains(&refused()));
+    assert_eq!(berth.reload(&text("")), "serving");
+    assert_eq!(refused(), 0);
+    // What waits before a port is a matter of its driver.
+    let wanted = "needs a restart";
+    assert!(berth.reload(&text("[port.limits]\nqueue = 64")).contains(wanted));
+    assert!(berth.reload(&text("weight = 2")).contains(wanted));
+    berth.berth.stop();
+}
+
+#[test]
 fn log_levels_change() {
     let text = |levels: &str| format!("{}{INCREMENT}[log]\nlevel = \"{levels}\"\n", port("a", ""));
     let berth = Reloaded::start(&text("error"), &[]);
