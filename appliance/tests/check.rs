@@ -534,7 +534,7 @@ fn keys_of_the_lease_plane() {
                     "5:17: control.require_fence: is 1; true or false is wanted",
                     "6:24: control.max_requests_per_sec: is -1; an integer from 0 to 4294967295 is wanted",
                     "7:12: control.enrolled: \"00\" is not a public key; `berth key show` prints one: 64 hex digits",
-                    "8:1: control.region: is not a key; there are: announce, enroll, enrolled, max_requests_per_sec, policy, quic, relay, \
+                    "8:1: control.region: is not a key; there are: announce, enroll, enrolled, max_leases, max_requests_per_sec, policy, quic, relay, \
                      require_fence, udp",
                 ],
             ),
