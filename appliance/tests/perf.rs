@@ -126,7 +126,7 @@ fn overload_and_soak_keep_their_books() {
     let folder = tempfile::tempdir().unwrap();
     let (_, overload) = berth_perf::suite::SUITES.iter().find(|(name, _)| *name == "overload.toml").unwrap();
     let short = overload
-        .replace("seconds = 1.5", "seconds = 0.3")
+        .replace("seconds = 1.5", "seconds = 1.0")
         .replace("0.25, 0.5, 0.75, 0.9, 1.0, 1.25, 1.5, 2.0", "0.5, 2.0");
     let file = folder.path().join("short.toml");
     fs::write(&file, short).unwrap();
