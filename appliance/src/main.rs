@@ -43,6 +43,8 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         against: Option<PathBuf>,
     },
+    #[command(subcommand)]
+    Config(ConfigCommand),
     Perf(berth_perf::PerfCommand),
     /// Say what this host can do, and which command mends what it cannot. Changes nothing.
     Doctor {
@@ -65,6 +67,17 @@ enum Command {
         /// Where to.
         folder: PathBuf,
     },
+}
+
+/// Print what a configuration can say.
+#[derive(Subcommand)]
+enum ConfigCommand {
+    /// The commented default file.
+    Default,
+    /// A JSON schema, for editors.
+    Schema,
+    /// The reference, in Markdown.
+    Docs,
 }
 
 #[derive(Args, Default)]
@@ -139,6 +152,14 @@ fn execute(command: Command) -> anyhow::Result<ExitCode> {
                 Err(status) => return Ok(status),
             }
         }
+        Command::Config(command) => print!(
+            "{}",
+            match command {
+                ConfigCommand::Default => config::schema::default_file(),
+                ConfigCommand::Schema => config::schema::json_schema(),
+                ConfigCommand::Docs => config::schema::reference(),
+            }
+        ),
         Command::Perf(command) => return berth_perf::run(&command),
         Command::Tune(command) => {
             let (reports, json) = match command {

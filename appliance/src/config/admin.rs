@@ -1,10 +1,6 @@
 //! `[admin]`: where the appliance tells how it is.
 
-use std::{
-    collections::BTreeMap,
-    net::{Ipv4Addr, SocketAddr},
-    path::Path,
-};
+use std::{collections::BTreeMap, net::SocketAddr, path::Path};
 
 use super::{Host, contents, port, resolve, walk::Table};
 
@@ -24,7 +20,7 @@ pub(super) fn read(
     binds: &mut BTreeMap<SocketAddr, String>,
 ) -> Option<Admin> {
     let listen = t.text("listen");
-    let default = SocketAddr::from((Ipv4Addr::LOCALHOST, 5780));
+    let default = port::default_address(&t, "listen");
     let address = listen.as_ref().map_or(Some(default), |at| port::address(&t, at));
     if let (Some(at), Some(address)) = (&listen, address) {
         port::claim(&t, binds, at, address, "the admin address".into());

@@ -49,11 +49,10 @@ pub(super) fn read_all(root: &mut Table<'_, '_>, host: &Host, leases: bool) -> V
         }
         let device = t.text("device");
         let device = t.require("device", device, "device = \"mlx5_0\", a name that `rdma link` prints");
-        let port = t.integer("port", 1..=255).map_or(1, |at| at.value as u8);
-        let gid_index = t.integer("gid_index", 0..=255).map_or(1, |at| at.value as u8);
-        let max_leases = t.integer("max_leases", 1..=65536).map_or(256, |at| at.value as u32);
+        let (port, gid_index) = (t.number("port") as u8, t.number("gid_index") as u8);
+        let max_leases = t.number("max_leases") as u32;
         let words = [("auto", Windows::Auto), ("always", Windows::Always), ("never", Windows::Never)];
-        let windows = t.choice("windows", &words).map_or(Windows::Auto, |at| at.value);
+        let windows = t.chosen("windows", &words);
         if let (Some(at), false) = (&kind, bindings.is_empty()) {
             t.sink().wrong(at, "there is a binding of this kind already; a node has one of each kind");
         }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, ops::Range};
 use berth_rpc::Dispatch;
 use toml::de::{DeTable, DeValue};
 
-use super::{Config, Limits, Loaded, Note, Port, Service};
+use super::{Config, Limits, Loaded, Note, Port, Service, schema::is_live};
 
 /// One difference.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,20 +29,6 @@ pub(super) struct Place {
 /// Every place by its path; tables of a list that have names are found by them, wherever they stand in the list.
 pub(super) type Places = BTreeMap<Vec<String>, Place>;
 
-/// What a reload takes, as paths without positions, with all that is below.
-const LIVE: &[&str] = &[
-    "control.max_requests_per_sec",
-    "control.policy",
-    "decoder",
-    "function",
-    "log",
-    "port.limits",
-    "port.rpc.dispatch",
-    // Nothing of it but this is read by `berth run`.
-    "tune",
-];
-const NOT_LIVE: &[&str] = &["tune.cpu_dma_latency_us"];
-
 impl Loaded {
     /// What this configuration changes, were it to replace `old`; a value that says what held anyway is no change.
     pub fn changes_from(&self, old: &Self) -> Vec<Change> {
@@ -55,7 +41,7 @@ impl Loaded {
             let live = is_live(field) && self.limits_are_live(old, field);
             if live || differing.contains(&path[0].as_str()) {
                 let message = if live { message.to_owned() } else { format!("{message}; this needs a restart") };
-                seen.push(path[0].clone());
+                seen.extend((!live).then(|| path[0].clone()));
                 changes.push((at.span.start, Change { note: sink.note(&at.span, field, message), live }));
             }
         };
@@ -84,11 +70,11 @@ impl Loaded {
                 add(path, &above, &before.field, "is gone");
             }
         }
-        // The same words can mean something else, where they name a file.
+        // Words that name a file can mean something else than before, and so can what stands below a new table.
         for section in differing {
             if !seen.iter().any(|known| known == section) {
                 let at = self.places.get(&[section.to_owned()][..]).unwrap_or(&root);
-                let message = "what it names has changed; this needs a restart";
+                let message = "means something else than before; this needs a restart";
                 changes.push((at.span.start, Change { note: sink.note(&at.span, section, message), live: false }));
             }
         }
@@ -138,17 +124,6 @@ fn fixed_port(port: &Port) -> Port {
         port.limits = Limits { queue: port.limits.queue, ..Limits::default() };
     }
     port
-}
-
-/// Whether a reload takes what stands at `field`.
-fn is_live(field: &str) -> bool {
-    let mut path = String::new();
-    // Without the positions in lists.
-    for part in field.split(['[', ']']).step_by(2) {
-        path.push_str(part);
-    }
-    let within = |whole: &&str| path.strip_prefix(*whole).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
-    LIVE.iter().any(&within) && !NOT_LIVE.iter().any(within)
 }
 
 /// Collects what stands in a document.

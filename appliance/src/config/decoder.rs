@@ -67,7 +67,7 @@ fn decoder(mut t: Table<'_, '_>, folder: &Path, host: &Host, names: &mut Vec<At<
 fn algorithm(t: &mut Table<'_, '_>) -> Option<Algorithm> {
     let kind = t.choice("algorithm", &[("mwpm", false), ("lut", true)]);
     let kind = t.require("algorithm", kind, "algorithm = \"mwpm\" or \"lut\"");
-    let depth = t.integer("depth", 1..=8).map_or(1, |at| at.value as usize);
+    let depth = t.number("depth") as usize;
     if kind.as_ref().is_some_and(|is_lut| !is_lut.value) {
         t.refuse(&["depth"], "only algorithm = \"lut\" has a depth");
     }

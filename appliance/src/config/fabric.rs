@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    net::{Ipv4Addr, SocketAddr},
+    net::SocketAddr,
     path::{Path, PathBuf},
 };
 
@@ -79,64 +79,38 @@ pub struct Dataplane {
     pub fbmu: Option<SocketAddr>,
 }
 
-/// Where state is kept unless the file says otherwise.
-const STATE_DIR: &str = "/var/lib/berth";
-
-pub(super) fn node(table: Option<Table<'_, '_>>, folder: &Path) -> Node {
-    let default = |state_dir: PathBuf| Node {
-        key_file: state_dir.join("node.key"),
-        state_dir,
-        site: 0,
-        row: 0,
-        rack: 0,
-        trust_domain: String::new(),
-    };
-    let Some(mut t) = table else { return default(STATE_DIR.into()) };
-    let state_dir = t.text("state_dir").map_or(STATE_DIR, |at| at.value);
-    let mut node = default(folder.join(state_dir));
-    if let Some(at) = t.text("key_file") {
-        node.key_file = folder.join(at.value);
+pub(super) fn node(mut t: Table<'_, '_>, folder: &Path) -> Node {
+    let state_dir = t.text("state_dir").map_or(t.default_text("state_dir"), |at| at.value);
+    let state_dir = folder.join(state_dir);
+    let key_file = t.text("key_file").map_or_else(|| state_dir.join("node.key"), |at| folder.join(at.value));
+    let [site, row, rack] = ["site", "row", "rack"].map(|key| t.number(key) as u32);
+    let trust_domain = t.text("trust_domain");
+    if let Some(at) = trust_domain.as_ref().filter(|at| at.value.len() > 255) {
+        t.sink().wrong(at, format_args!("has {} bytes; a trust domain has at most 255", at.value.len()));
     }
-    for (key, place) in [("site", &mut node.site), ("row", &mut node.row), ("rack", &mut node.rack)] {
-        *place = t.integer(key, 0..=u32::MAX.into()).map_or(0, |at| at.value as u32);
-    }
-    if let Some(at) = t.text("trust_domain") {
-        if at.value.len() > 255 {
-            t.sink().wrong(&at, format_args!("has {} bytes; a trust domain has at most 255", at.value.len()));
-        }
-        node.trust_domain = at.value.to_string();
-    }
+    let trust_domain = trust_domain.map_or(t.default_text("trust_domain"), |at| at.value).to_owned();
     t.finish();
-    node
+    Node { state_dir, key_file, site, row, rack, trust_domain }
 }
 
 pub(super) fn control(mut t: Table<'_, '_>, regions: &[Region], binds: &mut Binds) -> Control {
-    let local = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let [local_udp, local_quic] = ["udp", "quic"].map(|key| port::default_address(&t, key));
     let mut listen = |key| listener(&mut t, key, &format!("control.{key}"), binds);
-    let (udp, quic, relay) = (listen("udp"), listen("quic"), listen("relay"));
+    let udp = listen("udp").unwrap_or(local_udp);
+    let quic = listen("quic").unwrap_or(local_quic);
+    let relay = listen("relay");
     let announce = t.texts("announce").map_or_else(Vec::new, |at| at.value);
     let announce = announce.iter().filter_map(|at| port::address(&t, at)).collect();
-    let enroll = t.choice("enroll", &[("closed", Enrolment::Closed), ("open", Enrolment::Open)]);
+    let enroll = t.chosen("enroll", &[("closed", Enrolment::Closed), ("open", Enrolment::Open)]);
     let enrolled = t.texts("enrolled").map_or_else(Vec::new, |at| at.value);
     let enrolled = enrolled.iter().filter_map(|at| public_key(&t, at)).collect();
-    let require_fence = t.flag("require_fence").unwrap_or(false);
-    let max_requests_per_sec = t.integer("max_requests_per_sec", 0..=u32::MAX.into());
-    let max_leases = t.integer("max_leases", 1..=1 << 24);
+    let require_fence = t.is_on("require_fence");
+    let max_requests_per_sec = t.number("max_requests_per_sec") as u32;
+    let max_leases = t.number("max_leases") as usize;
     let policies = t.tables("policy").unwrap_or_default();
     let policies = policies.into_iter().filter_map(|t| policy(t, regions)).collect();
     t.finish();
-    Control {
-        udp: udp.unwrap_or(local(5700)),
-        quic: quic.unwrap_or(local(5701)),
-        relay,
-        announce,
-        enroll: enroll.map_or(Enrolment::Closed, |at| at.value),
-        enrolled,
-        require_fence,
-        max_requests_per_sec: max_requests_per_sec.map_or(10_000, |at| at.value as u32),
-        max_leases: max_leases.map_or(1 << 16, |at| at.value as usize),
-        policies,
-    }
+    Control { udp, quic, relay, announce, enroll, enrolled, require_fence, max_requests_per_sec, max_leases, policies }
 }
 
 pub(super) fn dataplane(table: Option<Table<'_, '_>>, leases: bool, binds: &mut Binds) -> Dataplane {

@@ -137,14 +137,14 @@ pub(super) fn read_all(
             }
         }
         let handler = handler(&mut t, folder, host, decoders);
-        let dispatch = port::dispatch(&mut t);
+        let dispatch = t.choice("dispatch", port::DISPATCH).map(|at| at.value);
         if dispatch == Some(Dispatch::Ring)
             && let Some(port) = ports.iter().find(|port| port.rpc().is_some_and(|rpc| rpc.worker_cpus.is_empty()))
         {
             let message = format_args!("port \"{}\" has no workers; give it rpc.worker_cpus", port.name);
             t.sink().mistake(t.span(), &format!("{}.dispatch", t.path()), message);
         }
-        let budget_us = t.integer("budget_us", 1..=10_000_000).map(|at| at.value);
+        let budget_us = t.integer("budget_us").map(|at| at.value);
         t.finish();
         names.extend(name.clone());
         if let (Some(name), Some(handler)) = (name, handler) {

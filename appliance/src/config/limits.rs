@@ -41,10 +41,8 @@ fn default_burst(rps: u64) -> u64 {
 }
 
 pub(super) fn limits(mut t: Table<'_, '_>, driver: Option<&Driver>) -> Limits {
-    const RPS: std::ops::RangeInclusive<u64> = 1..=100_000_000;
-    const BURSTS: std::ops::RangeInclusive<u64> = 1..=1_000_000;
     let mut bucket = |rps_key: &'static str, burst_key: &'static str| {
-        let (rps, burst) = (t.integer(rps_key, RPS), t.integer(burst_key, BURSTS));
+        let (rps, burst) = (t.integer(rps_key), t.integer(burst_key));
         if rps.is_none() {
             t.refuse(&[burst_key], format_args!("it is the burst of `{rps_key}`, which is not given"));
         }
@@ -52,7 +50,7 @@ pub(super) fn limits(mut t: Table<'_, '_>, driver: Option<&Driver>) -> Limits {
         Some(Bucket { rps, burst: burst.map_or_else(|| default_burst(rps), |at| at.value) })
     };
     let (per_peer, all) = (bucket("per_peer_rps", "per_peer_burst"), bucket("rps", "burst"));
-    let queue = t.integer("queue", BURST as u64..=32_768).map(|at| at.value as u32);
+    let queue = t.integer("queue").map(|at| at.value as u32);
     if let Some(Driver::Ofi(_) | Driver::Verbs(_) | Driver::Loopback) = driver {
         t.refuse(&["queue"], "only kernel sockets and DPDK have it; of other drivers each peer has its `slots`");
     }

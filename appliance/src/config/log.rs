@@ -10,21 +10,14 @@ pub struct Log {
     pub level: String,
 }
 
-impl Default for Log {
-    fn default() -> Self {
-        Self { level: "info".into() }
+pub(super) fn read(mut t: Table<'_, '_>) -> Log {
+    let level = t.text("level");
+    if let Some(at) = &level
+        && let Err(e) = check_level(at.value)
+    {
+        t.sink().wrong(at, format_args!("{e}; say \"info\", or \"warn,berth_control=debug\""));
     }
-}
-
-pub(super) fn read(table: Option<Table<'_, '_>>) -> Log {
-    let mut log = Log::default();
-    let Some(mut t) = table else { return log };
-    if let Some(level) = t.text("level") {
-        if let Err(e) = check_level(level.value) {
-            t.sink().wrong(&level, format_args!("{e}; say \"info\", or \"warn,berth_control=debug\""));
-        }
-        level.value.clone_into(&mut log.level);
-    }
+    let level = level.map_or(t.default_text("level"), |at| at.value).to_owned();
     t.finish();
-    log
+    Log { level }
 }

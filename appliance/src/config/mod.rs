@@ -1,6 +1,6 @@
 //! The configuration file: TOML, read in one pass that reports every mistake with its place and what would be right.
 //!
-//! `config/berth.toml` documents every key.
+//! [`schema`] has every key.
 
 mod admin;
 mod binding;
@@ -14,6 +14,7 @@ mod log;
 mod port;
 mod region;
 mod roce;
+pub mod schema;
 mod tune;
 mod verbs;
 mod walk;
@@ -23,8 +24,6 @@ use std::{
     io,
     path::{Path, PathBuf},
 };
-
-use toml::de::DeValue;
 
 pub use admin::Admin;
 pub use binding::{Binding, Rdma, Windows};
@@ -172,9 +171,9 @@ fn check(origin: Origin, sources: Vec<Source>, host: &Host) -> Result<Loaded, Ve
 }
 
 fn read(root: &mut Table<'_, '_>, folder: &Path, host: &Host) -> Config {
-    let runtime = runtime(root.table("runtime"), host);
+    let runtime = runtime(root.table_or_empty("runtime"), host);
     let (decoders, names) = decoder::read_all(root, folder, host);
-    let node = fabric::node(root.table("node"), folder);
+    let node = fabric::node(root.table_or_empty("node"), folder);
     let regions = region::read_all(root, folder);
     let mut binds = BTreeMap::new();
     let control = root.table("control").map(|table| fabric::control(table, &regions, &mut binds));
@@ -183,34 +182,24 @@ fn read(root: &mut Table<'_, '_>, folder: &Path, host: &Host) -> Config {
     let ports = port::read_all(root, folder, &runtime, host, control.is_some(), &mut binds);
     let functions = function::read_all(root, folder, host, &names, &ports);
     let admin = root.table("admin").and_then(|table| admin::read(table, folder, host, &mut binds));
-    let tune = tune::read(root.table("tune"));
-    let log = log::read(root.table("log"));
+    let tune = tune::read(root.table_or_empty("tune"));
+    let log = log::read(root.table_or_empty("log"));
     Config { runtime, ports, decoders, functions, node, control, regions, dataplane, bindings, admin, tune, log }
 }
 
-fn runtime(table: Option<Table<'_, '_>>, host: &Host) -> Runtime {
-    let mut runtime = Runtime {
-        housekeeping_cpus: host.cpus.first().copied().into_iter().collect(),
-        hugepages: Hugepages::Auto,
-        memory_mb: 256,
+fn runtime(mut t: Table<'_, '_>, host: &Host) -> Runtime {
+    let cpus = port::cpu_list(&mut t, "housekeeping_cpus", host);
+    let mut dpdk = t.table_or_empty("dpdk");
+    let hugepages = match dpdk.flag_or_word("hugepages") {
+        Some(true) => Hugepages::Always,
+        Some(false) => Hugepages::Never,
+        None => Hugepages::Auto,
     };
-    let Some(mut table) = table else { return runtime };
-    if let Some(cpus) = port::cpu_list(&mut table, "housekeeping_cpus", host) {
-        runtime.housekeeping_cpus = cpus;
-    }
-    if let Some(mut dpdk) = table.table("dpdk") {
-        let pages = dpdk.value("hugepages", "true, false or \"auto\"", |value| match value {
-            DeValue::Boolean(true) => Some(Hugepages::Always),
-            DeValue::Boolean(false) => Some(Hugepages::Never),
-            DeValue::String(s) if s == "auto" => Some(Hugepages::Auto),
-            _ => None,
-        });
-        runtime.hugepages = pages.map_or(Hugepages::Auto, |at| at.value);
-        runtime.memory_mb = dpdk.integer("memory_mb", 16..=1 << 20).map_or(256, |at| at.value as u32);
-        dpdk.finish();
-    }
-    table.finish();
-    runtime
+    let memory_mb = dpdk.number("memory_mb") as u32;
+    dpdk.finish();
+    t.finish();
+    let housekeeping_cpus = cpus.unwrap_or_else(|| host.cpus.first().copied().into_iter().collect());
+    Runtime { housekeeping_cpus, hugepages, memory_mb }
 }
 
 /// The key `name`: 1 to 64 printable characters without spaces.

@@ -207,8 +207,6 @@ pub struct Pcap {
     pub max_bytes: u64,
 }
 
-const CPU_MAX: u64 = 4095;
-
 /// The longest UDP datagram: two-sided messages are as long as the port can carry.
 const MAX_TWO_SIDED: usize = 65507;
 
@@ -246,9 +244,8 @@ pub(super) fn read_all(
                 "a libfabric port has one endpoint; give it one `cpu`, and other CPUs ports of their own",
             );
         }
-        let idle = t.choice("idle", &[("spin", Idle::Spin), ("adaptive", Idle::Adaptive), ("wait", Idle::Wait)]);
-        let at = idle.as_ref().map_or_else(|| t.span(), |at| at.span.clone());
-        let idle = idle.map_or(Idle::Spin, |at| at.value);
+        let at = t.place("idle");
+        let idle = t.chosen("idle", &[("spin", Idle::Spin), ("adaptive", Idle::Adaptive), ("wait", Idle::Wait)]);
         for cpu in &cpus {
             let (first, owner) = idles.entry(*cpu).or_insert_with(|| (idle, label.clone()));
             if *first != idle {
@@ -258,7 +255,7 @@ pub(super) fn read_all(
             }
         }
         let service = service(&mut t, leases, host);
-        let weight = t.integer("weight", 1..=1000).map_or(1, |at| at.value as u32);
+        let weight = t.number("weight") as u32;
         let limits = t.table("limits").map_or_else(Limits::default, |t| limits(t, driver.as_ref()));
         let fault = t.table("fault").map(fault);
         let pcap = t.table("pcap").and_then(|t| pcap(t, folder));
@@ -273,18 +270,18 @@ pub(super) fn read_all(
 }
 
 fn service(t: &mut Table<'_, '_>, leases: bool, host: &Host) -> Service {
-    let lease_io = t.choice("service", &[("rpc", false), ("lease-io", true)]);
-    let table = t.table("rpc");
-    match lease_io.filter(|at| at.value) {
-        None => Service::Rpc(rpc(table, host)),
-        Some(at) => {
-            t.refuse(&["rpc"], "only service = \"rpc\" has it");
-            if !leases {
-                t.sink().wrong(&at, "\"lease-io\" serves leases, and nothing grants any; add [control]");
-            }
-            Service::LeaseIo
-        }
+    let at = t.place("service");
+    let lease_io = t.chosen("service", &[("rpc", false), ("lease-io", true)]);
+    let rpc = rpc(t.table_or_empty("rpc"), host);
+    if !lease_io {
+        return Service::Rpc(rpc);
     }
+    t.refuse(&["rpc"], "only service = \"rpc\" has it");
+    if !leases {
+        let message = "\"lease-io\" serves leases, and nothing grants any; add [control]";
+        t.sink().mistake(at, &format!("{}.service", t.path()), message);
+    }
+    Service::LeaseIo
 }
 
 fn driver(t: &mut Table<'_, '_>, label: &str, binds: &mut Binds, host: &Host) -> Option<Driver> {
@@ -316,14 +313,14 @@ fn driver(t: &mut Table<'_, '_>, label: &str, binds: &mut Binds, host: &Host) ->
     let bind = t.text("bind");
     let device = t.text("device").map(|at| at.map(str::to_string));
     let addresses = t.texts("address");
-    let udp_port = t.integer("udp_port", 1..=65535);
+    let udp_port = t.integer("udp_port");
     let transport = t.choice("transport", &[("udp", false), ("roce", true)]);
-    let vlan = t.integer("vlan", 1..=4094);
-    let mtu = t.integer("mtu", 1280..=65535).map_or(1500, |at| at.value as u16);
+    let vlan = t.integer("vlan");
+    let mtu = t.number("mtu") as u16;
     let neighbours = t.texts("neighbours");
     let [provider, fabric, domain] =
         ["provider", "fabric", "domain"].map(|key| t.text(key).map(|at| at.value.to_string()));
-    let max_peers = t.integer("max_peers", 1..=4096).map_or(64, |at| at.value as usize);
+    let max_peers = t.number("max_peers") as usize;
     let transport = transport.is_some_and(|at| at.value).then(|| roce(t, mtu).map(Transport::Roce));
     let kind = kind?;
     let (ofi, verbs) = (kind.value == Kind::Ofi, kind.value == Kind::Verbs);
@@ -421,6 +418,11 @@ fn driver(t: &mut Table<'_, '_>, label: &str, binds: &mut Binds, host: &Host) ->
     }
 }
 
+/// The address that the schema says holds without a key.
+pub(super) fn default_address(t: &Table<'_, '_>, key: &str) -> SocketAddr {
+    t.default_text(key).parse().expect("an address in the schema")
+}
+
 /// The address and port in `at`.
 pub(super) fn address(t: &Table<'_, '_>, at: &At<&str>) -> Option<SocketAddr> {
     let parsed = at.value.parse().ok();
@@ -470,7 +472,7 @@ fn neighbour(t: &Table<'_, '_>, at: &At<&str>) -> Option<(IpAddr, MacAddr)> {
 
 /// `cpu` or `cpus`; without either the first CPU that is not for housekeeping.
 fn cpus(t: &mut Table<'_, '_>, runtime: &Runtime, host: &Host) -> Vec<usize> {
-    let one = t.integer("cpu", 0..=CPU_MAX);
+    let one = t.integer("cpu");
     let several = cpu_list(t, "cpus", host);
     if one.is_some() && several.is_some() {
         t.refuse(&["cpu"], "`cpus` is given too, keep one of them");
@@ -487,7 +489,7 @@ fn cpus(t: &mut Table<'_, '_>, runtime: &Runtime, host: &Host) -> Vec<usize> {
 
 /// A list of distinct CPUs that exist, at least one.
 pub(super) fn cpu_list(t: &mut Table<'_, '_>, key: &'static str, host: &Host) -> Option<Vec<usize>> {
-    let list = t.integers(key, 0..=CPU_MAX)?;
+    let list = t.cpus(key)?;
     if list.value.is_empty() {
         t.sink().wrong(&list, "is empty; name at least one CPU");
     }
@@ -516,48 +518,33 @@ fn cpu(t: &Table<'_, '_>, at: &At<u64>, host: &Host) -> Option<usize> {
     Some(cpu)
 }
 
-fn rpc(table: Option<Table<'_, '_>>, host: &Host) -> Rpc {
-    let mut rpc = Rpc {
-        header: HeaderForm::V24,
-        slots: 64,
-        slot_size: 2048,
-        dispatch: Dispatch::Inline,
-        worker_cpus: Vec::new(),
-        on_undispatchable: Undispatchable::Reply,
-        ptp: PtpEncoding::Ns,
-    };
-    let Some(mut t) = table else { return rpc };
-    let or = |found: Option<At<u64>>, default: usize| found.map_or(default, |at| at.value as usize);
-    let header = t.choice("header", &[("v24", HeaderForm::V24), ("v16", HeaderForm::V16)]);
-    rpc.header = header.map_or(rpc.header, |at| at.value);
-    rpc.slots = or(t.integer("slots", 1..=65536), rpc.slots);
-    rpc.slot_size = or(t.integer("slot_size", 64..=65507), rpc.slot_size);
-    rpc.dispatch = dispatch(&mut t).unwrap_or(rpc.dispatch);
-    rpc.worker_cpus = cpu_list(&mut t, "worker_cpus", host).unwrap_or_default();
-    if rpc.dispatch == Dispatch::Ring {
-        let given = (!rpc.worker_cpus.is_empty()).then_some(());
+fn rpc(mut t: Table<'_, '_>, host: &Host) -> Rpc {
+    let header = t.chosen("header", &[("v24", HeaderForm::V24), ("v16", HeaderForm::V16)]);
+    let (slots, slot_size) = (t.number("slots") as usize, t.number("slot_size") as usize);
+    let dispatch = t.chosen("dispatch", DISPATCH);
+    let worker_cpus = cpu_list(&mut t, "worker_cpus", host).unwrap_or_default();
+    if dispatch == Dispatch::Ring {
+        let given = (!worker_cpus.is_empty()).then_some(());
         t.require("worker_cpus", given, "worker_cpus = [1], the CPUs that run handlers for dispatch = \"ring\"");
     }
-    let on = t.choice("on_undispatchable", &[("reply", Undispatchable::Reply), ("drop", Undispatchable::Drop)]);
-    rpc.on_undispatchable = on.map_or(rpc.on_undispatchable, |at| at.value);
-    let ptp = t.choice("ptp", &[("ns", PtpEncoding::Ns), ("sec_nsec", PtpEncoding::SecNsec)]);
-    rpc.ptp = ptp.map_or(rpc.ptp, |at| at.value);
+    let words = [("reply", Undispatchable::Reply), ("drop", Undispatchable::Drop)];
+    let on_undispatchable = t.chosen("on_undispatchable", &words);
+    let ptp = t.chosen("ptp", &[("ns", PtpEncoding::Ns), ("sec_nsec", PtpEncoding::SecNsec)]);
     t.finish();
-    rpc
+    Rpc { header, slots, slot_size, dispatch, worker_cpus, on_undispatchable, ptp }
 }
 
-pub(super) fn dispatch(t: &mut Table<'_, '_>) -> Option<Dispatch> {
-    Some(t.choice("dispatch", &[("inline", Dispatch::Inline), ("ring", Dispatch::Ring)])?.value)
-}
+/// `dispatch`
+pub(super) const DISPATCH: &[(&str, Dispatch)] = &[("inline", Dispatch::Inline), ("ring", Dispatch::Ring)];
 
 fn fault(mut t: Table<'_, '_>) -> Fault {
     let fault = Fault {
-        seed: t.integer("seed", 0..=i64::MAX as u64).map_or(1, |at| at.value),
-        drop: t.probability("drop").unwrap_or(0.0),
-        duplicate: t.probability("duplicate").unwrap_or(0.0),
-        reorder: t.probability("reorder").unwrap_or(0.0),
-        corrupt: t.probability("corrupt").unwrap_or(0.0),
-        delay_us: t.integer("delay_us", 0..=1_000_000).map_or(0, |at| at.value as u32),
+        seed: t.number("seed"),
+        drop: t.probability("drop"),
+        duplicate: t.probability("duplicate"),
+        reorder: t.probability("reorder"),
+        corrupt: t.probability("corrupt"),
+        delay_us: t.number("delay_us") as u32,
     };
     t.finish();
     fault
@@ -566,7 +553,7 @@ fn fault(mut t: Table<'_, '_>) -> Fault {
 fn pcap(mut t: Table<'_, '_>, folder: &Path) -> Option<Pcap> {
     let file = t.text("file");
     let file = t.require("file", file, "file = \"fpga0.pcap\"");
-    let max_bytes = t.integer("max_bytes", 1024..=1 << 40).map_or(100_000_000, |at| at.value);
+    let max_bytes = t.number("max_bytes");
     t.finish();
     Some(Pcap { file: folder.join(file?.value), max_bytes })
 }

@@ -69,7 +69,7 @@ pub(super) fn read_all(root: &mut Table<'_, '_>, folder: &Path) -> Vec<Region> {
             // A wrong size was reported already.
             t.require("size", size.as_ref(), "size = \"64 MiB\"");
         }
-        let numa = t.integer("numa", 0..=1023).map(|at| at.value as u32);
+        let numa = t.integer("numa").map(|at| at.value as u32);
         t.finish();
         names.extend(name.clone());
         if let (Some(name), Some(kind)) = (name, kind) {

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use berth_rendezvous::Form;
-use berth_roce::{Config, PEERS_MAX, Slots, path_mtu};
+use berth_roce::{Config, Slots, path_mtu};
 use berth_wire::{
     rendezvous::ImmForm,
     roce::{PKey, Psn, Qpn},
@@ -42,6 +42,9 @@ pub struct Peer {
     pub psn: Psn,
 }
 
+/// `immediate`
+pub(super) const IMMEDIATE: &[(&str, ImmForm)] = &[("psn20", ImmForm::Psn20), ("psn24", ImmForm::Psn24)];
+
 /// The keys below `[[port]]` that belong to this transport alone.
 pub(super) const ALONE: &[&str] = &["roce", "peer"];
 
@@ -60,23 +63,21 @@ pub(super) fn roce(t: &mut Table<'_, '_>, mtu: u16) -> Option<Roce> {
 /// `rendezvous` and `rendezvous_form`.
 pub(super) fn rendezvous(t: &mut Table<'_, '_>) -> Option<Rendezvous> {
     let bind = t.text("rendezvous");
-    let form = t.choice("rendezvous_form", &[("berth", Form::Berth), ("host-api", Form::HostApi)]);
+    let form = t.chosen("rendezvous_form", &[("berth", Form::Berth), ("host-api", Form::HostApi)]);
     let bind = address(t, &bind?)?;
-    Some(Rendezvous { bind, form: form.map_or(Form::Berth, |at| at.value) })
+    Some(Rendezvous { bind, form })
 }
 
 fn endpoint(t: &mut Table<'_, '_>, mtu: u16, fixed: usize) -> Option<Config> {
-    let slots = Slots { count: 64, stride: 2048, base: 0, form: ImmForm::Psn20 };
-    let mut config = Config { p_key: PKey(0xffff), slots, path_mtu: path_mtu(usize::from(mtu)), peers: fixed + 16 };
-    let Some(mut t) = t.table("roce") else { return Some(config) };
-    let form = t.choice("immediate", &[("psn20", ImmForm::Psn20), ("psn24", ImmForm::Psn24)]);
-    config.slots.form = form.map_or(config.slots.form, |at| at.value);
-    let slots = t.integer("slots", 1..=u64::from(ImmForm::Psn20.max_slots()));
-    config.slots.count = slots.map_or(config.slots.form.max_slots().min(64) as usize, |at| at.value as usize);
-    config.slots.stride = t.integer("stride", 128..=1 << 24).map_or(config.slots.stride, |at| at.value as usize);
-    config.slots.base = t.integer("base", 0..=1 << 39).map_or(0, |at| at.value);
-    config.p_key = t.integer("p_key", 1..=0xffff).map_or(config.p_key, |at| PKey(at.value as u16));
-    config.peers = t.integer("peers", 1..=PEERS_MAX as u64).map_or(config.peers, |at| at.value as usize);
+    let mut t = t.table_or_empty("roce");
+    let form = t.chosen("immediate", IMMEDIATE);
+    let (slots, default) = (t.integer("slots"), t.default_number("slots").min(form.max_slots().into()));
+    let count = slots.map_or(default, |at| at.value) as usize;
+    let (stride, base) = (t.number("stride") as usize, t.number("base"));
+    let p_key = PKey(t.number("p_key") as u16);
+    let peers = t.integer("peers").map_or(fixed + 16, |at| at.value as usize);
+    let slots = Slots { count, stride, base, form };
+    let config = Config { p_key, slots, path_mtu: path_mtu(usize::from(mtu)), peers };
     let checked = config.check();
     if let Err(e) = checked {
         t.sink().mistake(t.span(), t.path(), e);
@@ -94,9 +95,9 @@ fn endpoint(t: &mut Table<'_, '_>, mtu: u16, fixed: usize) -> Option<Config> {
 fn peer(mut t: Table<'_, '_>) -> Option<Peer> {
     let ip = t.text("address");
     let ip = t.require("address", ip, "address = \"10.0.0.1\"");
-    let qpn = t.integer("qpn", 2..=0x00ff_fffe);
+    let qpn = t.integer("qpn");
     let qpn = t.require("qpn", qpn, "qpn = 0x11, the number of the peer's queue pair");
-    let psn = t.integer("psn", 0..=0x00ff_ffff).map_or(0, |at| at.value as u32);
+    let psn = t.number("psn") as u32;
     let parsed = ip.as_ref().and_then(|at| at.value.parse().ok());
     if let (Some(at), None) = (&ip, parsed) {
         t.sink().wrong(at, format_args!("\"{}\" is not an address; write one like \"10.0.0.1\"", at.value));

@@ -32,29 +32,27 @@ pub struct Nic {
     pub gro_flush_timeout_ns: Option<u64>,
 }
 
-pub(super) fn read(table: Option<Table<'_, '_>>) -> Tune {
-    let mut tune = Tune { interrupts: true, ..Tune::default() };
-    let Some(mut t) = table else { return tune };
-    tune.hugepages_2m = t.integer("hugepages_2m", 0..=1 << 24).map(|at| at.value);
-    tune.hugepages_1g = t.integer("hugepages_1g", 0..=1 << 14).map(|at| at.value);
-    tune.interrupts = t.flag("interrupts").unwrap_or(true);
+pub(super) fn read(mut t: Table<'_, '_>) -> Tune {
+    let number = |t: &mut Table<'_, '_>, key| t.integer(key).map(|at| at.value);
+    let (hugepages_2m, hugepages_1g) = (number(&mut t, "hugepages_2m"), number(&mut t, "hugepages_1g"));
+    let interrupts = t.is_on("interrupts");
     let governors = ["performance", "schedutil", "ondemand", "powersave"].map(|word| (word, word));
-    tune.governor = t.choice("governor", &governors).map(|at| at.value.to_owned());
-    let throttling = t.flag("rt_throttling");
-    tune.rt_runtime_us = throttling.map(|on| if on { 950_000 } else { -1 });
-    tune.cpu_dma_latency_us = t.integer("cpu_dma_latency_us", 0..=1_000_000).map(|at| at.value as u32);
+    let governor = t.choice("governor", &governors).map(|at| at.value.to_owned());
+    let rt_runtime_us = t.flag("rt_throttling").map(|on| if on { 950_000 } else { -1 });
+    let cpu_dma_latency_us = number(&mut t, "cpu_dma_latency_us").map(|us| us as u32);
+    let mut nics = Vec::new();
     for mut t in t.tables("nic").into_iter().flatten() {
         let name = super::name(&mut t, "eth0");
-        let defer_hard_irqs = t.integer("defer_hard_irqs", 0..=1000).map(|at| at.value);
-        let gro_flush_timeout_ns = t.integer("gro_flush_timeout_ns", 0..=1_000_000_000).map(|at| at.value);
+        let defer_hard_irqs = number(&mut t, "defer_hard_irqs");
+        let gro_flush_timeout_ns = number(&mut t, "gro_flush_timeout_ns");
         if let Some(name) = &name
             && (name.value.contains('/') || name.value.len() > 15)
         {
             t.sink().wrong(name, "is no interface; names have at most 15 characters and no slash");
         }
         t.finish();
-        tune.nics.extend(name.map(|name| Nic { name: name.value, defer_hard_irqs, gro_flush_timeout_ns }));
+        nics.extend(name.map(|name| Nic { name: name.value, defer_hard_irqs, gro_flush_timeout_ns }));
     }
     t.finish();
-    tune
+    Tune { hugepages_2m, hugepages_1g, interrupts, governor, rt_runtime_us, cpu_dma_latency_us, nics }
 }

@@ -31,23 +31,18 @@ pub(super) const KEYS: &[&str] = &["gid_index", "rdma"];
 
 pub(super) fn verbs(t: &mut Table<'_, '_>, device: Option<At<String>>) -> Option<Verbs> {
     let device = t.require("device", device, "device = \"mlx5_0\", a name that `rdma link` prints");
-    let gid_index = t.integer("gid_index", 0..=255).map_or(1, |at| at.value as u8);
+    let gid_index = t.number("gid_index") as u8;
     let rendezvous = roce::rendezvous(t);
     let rendezvous = t.require("rendezvous", rendezvous, "rendezvous = \"10.0.1.2:4791\", where peers come");
-    let (mut port, mut peers, mut immediate, mut slots) = (1, 64, ImmForm::Psn20, None);
-    if let Some(mut t) = t.table("rdma") {
-        port = t.integer("port", 1..=255).map_or(port, |at| at.value as u8);
-        peers = t.integer("peers", 1..=1024).map_or(peers, |at| at.value as usize);
-        let form = t.choice("immediate", &[("psn20", ImmForm::Psn20), ("psn24", ImmForm::Psn24)]);
-        immediate = form.map_or(immediate, |at| at.value);
-        slots = t.integer("slots", 1..=u64::from(ImmForm::Psn20.max_slots()));
-        if let Some(at) = slots.as_ref().filter(|at| at.value > u64::from(immediate.max_slots())) {
-            let most = immediate.max_slots();
-            t.sink()
-                .wrong(at, format_args!("immediates of the form {immediate} name {most} slots; write at most that"));
-        }
-        t.finish();
+    let mut t = t.table_or_empty("rdma");
+    let (port, peers) = (t.number("port") as u8, t.number("peers") as usize);
+    let immediate = t.chosen("immediate", roce::IMMEDIATE);
+    let most = u64::from(immediate.max_slots());
+    let slots = t.integer("slots");
+    if let Some(at) = slots.as_ref().filter(|at| at.value > most) {
+        t.sink().wrong(at, format_args!("immediates of the form {immediate} name {most} slots; write at most that"));
     }
-    let slots = slots.map_or(immediate.max_slots().min(64), |at| at.value as u32);
+    let slots = slots.map_or(t.default_number("slots").min(most), |at| at.value) as u32;
+    t.finish();
     Some(Verbs { device: device?.value, gid_index, rendezvous: rendezvous?, port, immediate, slots, peers })
 }

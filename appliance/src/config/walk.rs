@@ -6,13 +6,17 @@
 use std::{
     cell::RefCell,
     fmt::{self, Display},
-    ops::{Range, RangeInclusive},
+    ops::Range,
     path::PathBuf,
+    sync::LazyLock,
 };
 
 use toml::de::{DeTable, DeValue};
 
-use super::document::{self, Source};
+use super::{
+    document::{self, Source},
+    schema::{self, CPU_MAX, Key, Kind, Section},
+};
 
 /// One thing to tell about a configuration file: a mistake, or a warning.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,9 +120,11 @@ impl<'s> Sink<'s> {
     }
 }
 
-/// One table of the document, read key by key.
+/// One table of the document, read key by key. What its keys hold is known from its section of the schema: to ask for a
+/// key that the schema does not have, or has as something else, is a mistake of ours and panics.
 pub(super) struct Table<'a, 'i> {
     sink: &'a Sink<'a>,
+    section: &'static Section,
     entries: &'a DeTable<'i>,
     path: String,
     span: Range<usize>,
@@ -127,7 +133,7 @@ pub(super) struct Table<'a, 'i> {
 
 impl<'a, 'i> Table<'a, 'i> {
     pub(super) fn root(sink: &'a Sink<'a>, table: &'a DeTable<'i>) -> Self {
-        Self { sink, entries: table, path: String::new(), span: 0..0, asked: Vec::new() }
+        Self { sink, section: &schema::ROOT, entries: table, path: String::new(), span: 0..0, asked: Vec::new() }
     }
 
     pub(super) fn sink(&self) -> &'a Sink<'a> {
@@ -140,6 +146,12 @@ impl<'a, 'i> Table<'a, 'i> {
 
     pub(super) fn path(&self) -> &str {
         &self.path
+    }
+
+    /// Where a key's value stands, or else this table.
+    pub(super) fn place(&self, key: &str) -> Range<usize> {
+        let value = self.entries.iter().find(|(name, _)| name.get_ref() == key);
+        value.map_or_else(|| self.span(), |(_, value)| value.span())
     }
 
     fn field(&self, key: &str) -> String {
@@ -165,6 +177,11 @@ impl<'a, 'i> Table<'a, 'i> {
         None
     }
 
+    /// What the schema says of a key.
+    fn known(&self, key: &str) -> &'static Key {
+        self.section.key(key).unwrap_or_else(|| panic!("the schema has no {}", self.field(key)))
+    }
+
     /// Reports a key that this table must hold.
     pub(super) fn require<T>(&self, key: &str, found: Option<T>, example: impl Display) -> Option<T> {
         // A key that is there with a wrong value has been reported already.
@@ -175,20 +192,41 @@ impl<'a, 'i> Table<'a, 'i> {
     }
 
     pub(super) fn text(&mut self, key: &'static str) -> Option<At<&'a str>> {
+        assert!(matches!(self.known(key).kind, Kind::Text), "{}", self.field(key));
+        self.string(key)
+    }
+
+    fn string(&mut self, key: &'static str) -> Option<At<&'a str>> {
         let at = self.get(key)?;
         self.expect(at, "a string", DeValue::as_str)
     }
 
-    /// An integer within `range`.
-    pub(super) fn integer(&mut self, key: &'static str, range: RangeInclusive<u64>) -> Option<At<u64>> {
-        let at = self.get(key)?;
-        let (low, high) = (range.start(), range.end());
-        let wanted = format!("an integer from {low} to {high}");
-        self.expect(at, &wanted, |value| integer(value).filter(|n| range.contains(n)))
+    /// The string that the schema says holds without the key.
+    pub(super) fn default_text(&self, key: &str) -> &'static str {
+        self.known(key).word()
     }
 
-    /// A probability from 0 to 1.
-    pub(super) fn probability(&mut self, key: &'static str) -> Option<f64> {
+    /// An integer.
+    pub(super) fn integer(&mut self, key: &'static str) -> Option<At<u64>> {
+        let Kind::Integer(low, high) = self.known(key).kind else { panic!("{} is no integer", self.field(key)) };
+        let wanted = format!("an integer from {low} to {high}");
+        self.value(key, &wanted, |value| integer(value).filter(|n| (low..=high).contains(n)))
+    }
+
+    /// The integer that the schema says holds without the key.
+    pub(super) fn default_number(&self, key: &str) -> u64 {
+        self.known(key).number()
+    }
+
+    /// An integer, or its default.
+    pub(super) fn number(&mut self, key: &'static str) -> u64 {
+        self.integer(key).map_or_else(|| self.default_number(key), |at| at.value)
+    }
+
+    /// A probability from 0 to 1, or its default.
+    pub(super) fn probability(&mut self, key: &'static str) -> f64 {
+        let known = self.known(key);
+        assert!(matches!(known.kind, Kind::Probability), "{}", self.field(key));
         let number = self.value(key, "a probability from 0 to 1", |value| {
             let number: f64 = match value {
                 DeValue::Float(float) => float.as_str().parse().ok()?,
@@ -196,17 +234,37 @@ impl<'a, 'i> Table<'a, 'i> {
                 _ => return None,
             };
             (0.0..=1.0).contains(&number).then_some(number)
-        })?;
-        Some(number.value)
+        });
+        number.map_or_else(|| known.probability(), |at| at.value)
     }
 
     /// `true` or `false`.
     pub(super) fn flag(&mut self, key: &'static str) -> Option<bool> {
+        assert!(matches!(self.known(key).kind, Kind::Flag), "{}", self.field(key));
         Some(self.value(key, "true or false", DeValue::as_bool)?.value)
+    }
+
+    /// `true` or `false`, or the default.
+    pub(super) fn is_on(&mut self, key: &'static str) -> bool {
+        let default = self.known(key).default == Some("true");
+        self.flag(key).unwrap_or(default)
+    }
+
+    /// `true` or `false`; `None` is the word that the schema has beside them, which is the default.
+    pub(super) fn flag_or_word(&mut self, key: &'static str) -> Option<bool> {
+        let Kind::FlagOr(word) = self.known(key).kind else { panic!("{} has no word", self.field(key)) };
+        let wanted = format!("true, false or \"{word}\"");
+        self.value(key, &wanted, |value| match value {
+            DeValue::Boolean(flag) => Some(Some(*flag)),
+            DeValue::String(text) if text == word => Some(None),
+            _ => None,
+        })?
+        .value
     }
 
     /// A number of bytes, at least 1: an integer, or a string such as `64 MiB`.
     pub(super) fn size(&mut self, key: &'static str) -> Option<At<u64>> {
+        assert!(matches!(self.known(key).kind, Kind::Size), "{}", self.field(key));
         self.value(key, "a number of bytes such as 67108864 or \"64 MiB\"", |value| match value {
             DeValue::String(text) => parse_size(text),
             value => integer(value).filter(|bytes| *bytes > 0),
@@ -214,7 +272,7 @@ impl<'a, 'i> Table<'a, 'i> {
     }
 
     /// A value that `pick` accepts; `wanted` says which those are.
-    pub(super) fn value<T>(
+    fn value<T>(
         &mut self,
         key: &'static str,
         wanted: &str,
@@ -224,9 +282,12 @@ impl<'a, 'i> Table<'a, 'i> {
         self.expect(at, wanted, pick)
     }
 
-    /// One of a few words.
+    /// One of the words that the schema has; `words` says what each stands for.
     pub(super) fn choice<T: Copy>(&mut self, key: &'static str, words: &[(&str, T)]) -> Option<At<T>> {
-        let at = self.text(key)?;
+        let Kind::Choice(known) = self.known(key).kind else { panic!("{} is no choice", self.field(key)) };
+        let same = known.iter().map(|word| word.0).eq(words.iter().map(|word| word.0));
+        assert!(same, "the words of {} are those of the schema, in its order", self.field(key));
+        let at = self.string(key)?;
         if let Some((_, value)) = words.iter().find(|(word, _)| *word == at.value) {
             return Some(at.map(|_| *value));
         }
@@ -235,15 +296,24 @@ impl<'a, 'i> Table<'a, 'i> {
         None
     }
 
-    /// A list of integers within `range`; each keeps its place.
-    pub(super) fn integers(&mut self, key: &'static str, range: RangeInclusive<u64>) -> Option<At<Vec<At<u64>>>> {
-        let (low, high) = (range.start(), range.end());
-        let wanted = format!("an integer from {low} to {high}");
-        self.elements(key, "a list of integers", &wanted, |value| integer(value).filter(|n| range.contains(n)))
+    /// One of the words that the schema has, or its default.
+    pub(super) fn chosen<T: Copy>(&mut self, key: &'static str, words: &[(&str, T)]) -> T {
+        let default = self.known(key).word();
+        let found = self.choice(key, words).map(|at| at.value);
+        let otherwise = words.iter().find(|(word, _)| *word == default).map(|word| word.1);
+        found.or(otherwise).unwrap_or_else(|| panic!("{default:?} is no word of {}", self.field(key)))
+    }
+
+    /// A list of CPUs; each keeps its place.
+    pub(super) fn cpus(&mut self, key: &'static str) -> Option<At<Vec<At<u64>>>> {
+        assert!(matches!(self.known(key).kind, Kind::Cpus), "{}", self.field(key));
+        let wanted = format!("an integer from 0 to {CPU_MAX}");
+        self.elements(key, "a list of integers", &wanted, |value| integer(value).filter(|n| *n <= CPU_MAX))
     }
 
     /// A string, or a list of strings; each keeps its place.
     pub(super) fn texts(&mut self, key: &'static str) -> Option<At<Vec<At<&'a str>>>> {
+        assert!(matches!(self.known(key).kind, Kind::Texts), "{}", self.field(key));
         if let Some(at) = self.get(key).filter(|at| at.value.is_str()) {
             let one = self.expect(at, "a string", DeValue::as_str)?;
             return Some(At { field: one.field.clone(), span: one.span.clone(), value: vec![one] });
@@ -272,7 +342,21 @@ impl<'a, 'i> Table<'a, 'i> {
     pub(super) fn table(&mut self, key: &'static str) -> Option<Table<'a, 'i>> {
         let at = self.get(key)?;
         let at = self.expect(at, &format!("a table [{}]", self.field(key)), DeValue::as_table)?;
-        Some(Table { sink: self.sink, entries: at.value, path: at.field, span: at.span, asked: Vec::new() })
+        Some(self.below(key, at))
+    }
+
+    /// A sub-table, empty where it is absent.
+    pub(super) fn table_or_empty(&mut self, key: &'static str) -> Table<'a, 'i> {
+        static EMPTY: LazyLock<DeTable<'static>> = LazyLock::new(DeTable::new);
+        let found = self.table(key);
+        found.unwrap_or_else(|| self.below(key, At { value: &EMPTY, field: self.field(key), span: self.span() }))
+    }
+
+    fn below(&self, key: &str, at: At<&'a DeTable<'i>>) -> Table<'a, 'i> {
+        let (Kind::Table(section) | Kind::Tables(section)) = self.known(key).kind else {
+            panic!("{} is no table", self.field(key));
+        };
+        Table { sink: self.sink, section, entries: at.value, path: at.field, span: at.span, asked: Vec::new() }
     }
 
     /// An array of tables; `None` where it is absent.
@@ -283,8 +367,7 @@ impl<'a, 'i> Table<'a, 'i> {
         if tables.value.is_empty() {
             sink.wrong(&tables, format_args!("is empty; write {head} and its keys"));
         }
-        let table = |at: At<_>| Table { sink, entries: at.value, path: at.field, span: at.span, asked: Vec::new() };
-        Some(tables.value.into_iter().map(table).collect())
+        Some(tables.value.into_iter().map(|at| self.below(key, at)).collect())
     }
 
     /// Reports keys that were given but mean nothing here, because of what another key says.

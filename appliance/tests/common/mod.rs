@@ -87,7 +87,16 @@ impl Berth {
     /// Started with files beside the configuration, and with what `set` gives the command.
     pub fn start_fully(text: &str, files: &[(&str, &str)], set: impl FnOnce(&mut Command)) -> Self {
         let (folder, config) = write_config(text, files);
-        let mut command = command(&config);
+        Self::spawn(&config, folder, set)
+    }
+
+    /// Started with a configuration that is there.
+    pub fn start_file(config: &Path, set: impl FnOnce(&mut Command)) -> Self {
+        Self::spawn(config, tempfile::tempdir().unwrap(), set)
+    }
+
+    fn spawn(config: &Path, folder: TempDir, set: impl FnOnce(&mut Command)) -> Self {
+        let mut command = command(config);
         set(&mut command);
         let mut child = command.spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());

@@ -1,0 +1,114 @@
+//! The lease plane: `[node]`, `[control]`, `[[region]]`, `[dataplane]`, `[[binding]]`.
+
+use super::{Kind, Section, key};
+
+pub(super) static NODE: Section = Section {
+    doc: "",
+    keys: &[
+        key("state_dir", Kind::Text, "where the journal of leases is kept, and the node's key")
+            .default("\"/var/lib/berth\""),
+        key("key_file", Kind::Text, "the node's key, made at the first start")
+            .otherwise("node.key in state_dir")
+            .example("\"node.key\""),
+        key("site", Kind::Integer(0, u32::MAX as u64), "where the node stands, as announced").default("0"),
+        key("row", Kind::Integer(0, u32::MAX as u64), "where the node stands, as announced").default("0"),
+        key("rack", Kind::Integer(0, u32::MAX as u64), "where the node stands, as announced").default("0"),
+        key("trust_domain", Kind::Text, "whom it trusts, as announced; at most 255 bytes").default("\"\""),
+    ],
+};
+
+pub(super) static CONTROL: Section = Section {
+    doc: "The lease plane: this host as a fabricBIOS node that leases memory and blocks. Off without [control].",
+    keys: &[
+        key("udp", Kind::Text, "control over UDP")
+            .default("\"127.0.0.1:5700\"")
+            .more("Port 0 takes a free port; the \"berth ready\" line tells which."),
+        key("quic", Kind::Text, "control and data over QUIC").default("\"127.0.0.1:5701\""),
+        key("relay", Kind::Text, "the discovery relay").otherwise("off").example("\"127.0.0.1:5706\""),
+        key("announce", Kind::Texts, "relays that are told of this node").default("[]").example("[\"10.0.0.1:5706\"]"),
+        key(
+            "enroll",
+            Kind::Choice(&[
+                ("closed", "only the keys of `enrolled`"),
+                ("open", "any key may enrol itself, without permissions"),
+            ]),
+            "who may enrol",
+        )
+        .default("\"closed\""),
+        key("enrolled", Kind::Texts, "public keys, 64 hex digits each: what `berth key show` prints").default("[]"),
+        key("require_fence", Kind::Flag, "no token before a scheduler has installed a fence").default("false"),
+        key(
+            "max_requests_per_sec",
+            Kind::Integer(0, u32::MAX as u64),
+            "requests that are served of each sender; 0 is without limit",
+        )
+        .default("10000")
+        .live(),
+        key("max_leases", Kind::Integer(1, 1 << 24), "leases at a time, revoked ones that are remembered included")
+            .default("65536")
+            .more("Room for them is taken at the start."),
+        key("policy", Kind::Tables(&POLICY), "what presenters may do").live(),
+    ],
+};
+
+static POLICY: Section = Section {
+    doc: "What presenters may do. All policies that fit a presenter add up.",
+    keys: &[
+        key("presenter", Kind::Text, "\"*\" is every enrolled one; or the 32 hex digits of an id")
+            .required()
+            .example("\"*\""),
+        key("perms", Kind::Texts, "of read, write, alloc, revoke, exec, admin, delegate")
+            .required()
+            .example("[\"read\", \"write\", \"alloc\"]"),
+        key("resources", Kind::Texts, "names of regions").otherwise("all").example("[\"scratch\"]"),
+    ],
+};
+
+pub(super) static REGION: Section = Section {
+    doc: "What can be leased.",
+    keys: &[
+        key("name", Kind::Text, "unique name").required().example("\"scratch\""),
+        key("kind", Kind::Choice(&[("memory", "bytes"), ("block", "blocks of 512 bytes")]), "what it is leased as")
+            .required()
+            .example("\"memory\""),
+        key("size", Kind::Size, "its length, a multiple of 4096 bytes")
+            .otherwise("all of a path; else it must be given")
+            .example("\"64 MiB\""),
+        key("backing", Kind::Text, "ram, hugepages, or for blocks also the path of a file or block device")
+            .default("\"ram\""),
+        key("numa", Kind::Integer(0, 1023), "the NUMA node of its memory").otherwise("any").example("0"),
+    ],
+};
+
+pub(super) static DATAPLANE: Section = Section {
+    doc: "Where leases are read and written beside QUIC and ports with service = \"lease-io\". All are off by default.",
+    keys: &[
+        key("fbmt", Kind::Text, "memory over TCP").otherwise("off").example("\"127.0.0.1:5704\""),
+        key("fbbt", Kind::Text, "blocks over TCP").otherwise("off").example("\"127.0.0.1:5705\""),
+        key("fbmu", Kind::Text, "memory and blocks over UDP").otherwise("off").example("\"127.0.0.1:5703\""),
+    ],
+};
+
+pub(super) static BINDING: Section = Section {
+    doc: "Transports of their own that a lease is connected to by LEASE_BIND, past the lease table.",
+    keys: &[
+        key("kind", Kind::Choice(&[("rdma", "one-sided reads and writes")]), "the transport")
+            .required()
+            .example("\"rdma\""),
+        key("device", Kind::Text, "a name that `rdma link` prints").required().example("\"mlx5_0\""),
+        key("port", Kind::Integer(1, 255), "the device's port").default("1"),
+        key("gid_index", Kind::Integer(0, 255), "the address that clients connect to; `berth doctor` lists them")
+            .default("1"),
+        key("max_leases", Kind::Integer(1, 65536), "leases that are connected at once").default("256"),
+        key(
+            "windows",
+            Kind::Choice(&[
+                ("auto", "memory windows where they work"),
+                ("always", "or else the appliance does not start"),
+                ("never", "a memory region for each lease"),
+            ]),
+            "what scopes a remote key",
+        )
+        .default("\"auto\""),
+    ],
+};

@@ -1,0 +1,117 @@
+//! `[[decoder]]` and `[[function]]`.
+
+use std::{fs, process::Command};
+
+use super::{PORT, assert_cases, check, mistakes, mistakes_with};
+
+#[test]
+fn decoders_and_functions() {
+    assert_cases(
+        PORT,
+        &[
+            (
+                "[[decoder]]\nname = \"a b\"\nalgorithm = \"mwpm\"\ndepth = 2\nmodel = \"gone.dem\"",
+                &[
+                    "7:8: decoder[0].name: \"a b\" is not a name; use 1 to 64 printable ASCII characters, no spaces",
+                    "9:1: decoder[0].depth: means nothing here; only algorithm = \"lut\" has a depth",
+                    "10:9: decoder[0].model: there is no file gone.dem; relative paths start at the folder of the configuration file",
+                ],
+            ),
+            (
+                "[[function]]\nname = \"f\"\nhandler = \"builtin:qec_decode\"\ndecoder = \"d5\"\n[[function]]\nname = \"f\"\n\
+                 handler = \"builtin:rpc_incr\"\n[[function]]\nname = \"g\"\nhandler = \"lib.so\"\ndispatch = \"ring\"\nargs = \
+                 [\"int32\"]",
+                &[
+                    "9:11: function[0].decoder: there is no decoder \"d5\"; there are none",
+                    "11:8: function[1].name: \"f\" is taken; each name is used once",
+                    "12:11: function[1].handler: \"rpc_incr\" is not built in; did you mean `rpc_increment`?",
+                    "13:1: function[2].dispatch: port \"a\" has no workers; give it rpc.worker_cpus",
+                    "15:11: function[2].handler: \"lib.so\" is not a handler; write \"builtin:NAME\" or \"plugin:PATH#SYMBOL\"",
+                    "17:1: function[2].args: means nothing here; only plug-ins have it, the schema of a builtin is known",
+                ],
+            ),
+            (
+                "[[function]]\nname = \"f\"\nhandler = \"plugin:gone.so#f\"\nargs = [\"int33\", \"array_uint8\"]\ntable = \"t\"",
+                &[
+                    "6:1: function[0].abi: is missing; write abi = \"host_call\" or \"device_call\"",
+                    "8:11: function[0].handler: there is no file gone.so; relative paths start at the folder of the configuration file",
+                    "9:9: function[0].args[0]: \"int33\" is not a type; there are: uint8, int32, int64, float32, float64, \
+                     array_uint8[N], array_int32[N], array_float32[N], array_float64[N], bit_packed[N]",
+                    "9:18: function[0].args[1]: \"array_uint8\" is not a type; there are: uint8, int32, int64, float32, float64, \
+                     array_uint8[N], array_int32[N], array_float32[N], array_float64[N], bit_packed[N]",
+                    "10:1: function[0].table: means nothing here; plug-ins have abi, args and results",
+                ],
+            ),
+        ],
+    );
+}
+
+#[test]
+fn a_model_that_is_none_is_reported_with_its_own_line() {
+    let decoder = "[[decoder]]\nname = \"d\"\nalgorithm = \"mwpm\"\nmodel = \"m.dem\"\n";
+    let text = format!("{PORT}{decoder}");
+    let found = mistakes_with(&text, &[("m.dem", "error(0.1) D0 L0\nerror(1.5) D1\n")]);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(
+        found[0].starts_with("berth.toml:9:9: decoder[0].model: not a detector error model: m.dem:2:"),
+        "{found:?}"
+    );
+    // Three detectors in one error: a hyperedge, which matching cannot take.
+    let found = mistakes_with(&text, &[("m.dem", "error(0.1) D0 D1 D2 L0\n")]);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].starts_with("berth.toml:9:9: decoder[0].model: m.dem suits another algorithm: "), "{found:?}");
+}
+
+#[test]
+fn measurements_and_tables_are_read_too() {
+    let decoder = "[[decoder]]\nname = \"d\"\nalgorithm = \"mwpm\"\nmodel = \"m.dem\"\nmeasurements = \"s.txt\"\n";
+    let model = ("m.dem", "error(0.1) D0 L0\nerror(0.1) D0 D1\nerror(0.1) D1\n");
+    for (matrix, wanted) in [
+        ("0 x -1", "\"x\" is not a number; write each detector's measurements and -1"),
+        ("0 1", "the last row does not end: -1 is missing; write each detector's measurements and -1"),
+        ("0 1 -1", "has 1 rows; the model has 2 detectors"),
+    ] {
+        let found = mistakes_with(&format!("{PORT}{decoder}"), &[model, ("s.txt", matrix)]);
+        assert_eq!(found, [format!("berth.toml:10:16: decoder[0].measurements: s.txt: {wanted}")]);
+    }
+    let function = "[[function]]\nname = \"m\"\nhandler = \"builtin:mock_decode\"\ntable = \"t.txt\"\n";
+    let found = mistakes_with(&format!("{PORT}{function}"), &[("t.txt", "NUM_DATA 1\nWHAT\n")]);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].starts_with("berth.toml:9:9: function[0].table: not a syndrome file: t.txt:2: "), "{found:?}");
+}
+
+#[test]
+fn plug_ins_are_loaded() {
+    let function = |symbol| {
+        format!("{PORT}[[function]]\nname = \"f\"\nabi = \"host_call\"\nhandler = \"plugin:lib.so#{symbol}\"\n")
+    };
+    let found = mistakes_with(&function("f"), &[("lib.so", "not a library")]);
+    assert_eq!(found.len(), 1, "{found:?}");
+    let prefix = "berth.toml:9:11: function[0].handler: plug-in lib.so ";
+    assert!(found[0].starts_with(&format!("{prefix}is not a shared library that can be loaded: ")), "{found:?}");
+
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("f.c");
+    fs::write(&source, "void f(const void *rx, void *tx, unsigned long size) { (void)rx; (void)tx; (void)size; }")
+        .unwrap();
+    let library = folder.path().join("lib.so");
+    let built = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status().unwrap();
+    assert!(built.success());
+    assert_eq!(check(&folder, &function("f")).status.code(), Some(0));
+    let output = check(&folder, &function("g"));
+    assert_eq!(output.status.code(), Some(2));
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let stderr = stderr.replace(&format!("{}/", folder.path().display()), "");
+    let wanted = "exports no symbol \"g\"; C++ needs extern \"C\", Rust #[unsafe(no_mangle)]\n";
+    assert_eq!(stderr, format!("{prefix}{wanted}"));
+}
+
+#[test]
+fn a_decoding_server_has_one_place() {
+    let functions = "[port.rpc]\nworker_cpus = [0]\n[[function]]\nname = \"enqueue_syndromes\"\nhandler = \
+                     \"builtin:enqueue_syndromes\"\ndispatch = \"ring\"\n[[function]]\nname = \"get_corrections\"\n\
+                     handler = \"builtin:get_corrections\"\n";
+    let wanted = "berth.toml:14:11: function[1].handler: port \"a\" runs it elsewhere than \"enqueue_syndromes\", without \
+                  its sessions; give both the same dispatch";
+    assert_eq!(mistakes(&format!("{PORT}{functions}")), [wanted]);
+}

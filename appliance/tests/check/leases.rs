@@ -1,0 +1,135 @@
+//! `[node]`, `[control]`, `[[region]]`, `[dataplane]` and `[[binding]]`.
+
+use super::{PORT, assert_cases, check, mistakes};
+
+#[test]
+fn keys_of_bindings() {
+    let twice = "[control]\n[[binding]]\nkind = \"rdma\"\ndevice = \"rxe0\"\n[[binding]]\nkind = \"rdma\"\nport = 0\n\
+                 windows = \"often\"\nmax_leases = 65537\n";
+    let without = "this berth was built without RDMA; build it with `cargo build --release --features verbs`";
+    let mut wanted = vec![
+        "berth.toml:5:1: binding[1].device: is missing; write device = \"mlx5_0\", a name that `rdma link` prints"
+            .into(),
+        "berth.toml:6:8: binding[1].kind: there is a binding of this kind already; a node has one of each kind".into(),
+        "berth.toml:7:8: binding[1].port: is 0; an integer from 1 to 255 is wanted".into(),
+        "berth.toml:8:11: binding[1].windows: \"often\" is unknown; there are: always, auto, never".into(),
+        "berth.toml:9:14: binding[1].max_leases: is 65537; an integer from 1 to 65536 is wanted".into(),
+    ];
+    if !cfg!(feature = "verbs") {
+        wanted.insert(0, format!("berth.toml:3:8: binding[0].kind: {without}"));
+        wanted.insert(2, format!("berth.toml:6:8: binding[1].kind: {without}"));
+    }
+    assert_eq!(mistakes(twice), wanted);
+    let alone = format!("{PORT}[[binding]]\nkind = \"rdma\"\ndevice = \"rxe0\"\n");
+    let wanted = "berth.toml:6:1: binding[0]: connects leases, and nothing grants any; add [control]";
+    assert!(mistakes(&alone).contains(&wanted.to_string()));
+}
+
+/// RFC 8032, section 7.1, test 1.
+const PUBLIC: &str = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
+
+#[test]
+fn a_node_may_lease_without_ports() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!(
+        "[node]\nstate_dir = \"state\"\nsite = 1\nrow = 2\nrack = 3\ntrust_domain = \"lab\"\n\
+         [control]\nudp = \"127.0.0.1:0\"\nenrolled = [\"{PUBLIC}\"]\nrequire_fence = true\nrelay = \"[::1]:5706\"\n\
+         [[control.policy]]\npresenter = \"*\"\nperms = [\"read\", \"write\", \"alloc\"]\n\
+         [[control.policy]]\npresenter = \"21fe31dfa154a261626bf854046fd227\"\nperms = \"admin\"\nresources = [\"a\", \"c\"]\n\
+         [[region]]\nname = \"a\"\nkind = \"memory\"\nsize = \"64 MiB\"\nnuma = 0\n\
+         [[region]]\nname = \"b\"\nkind = \"memory\"\nsize = 8192\nbacking = \"hugepages\"\n\
+         [[region]]\nname = \"c\"\nkind = \"block\"\nbacking = \"disk\"\n\
+         [dataplane]\nfbmt = \"0.0.0.0:5704\"\nfbmu = \"0.0.0.0:5703\"\n"
+    );
+    let output = check(&folder, &text);
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    let out = String::from_utf8(output.stdout).unwrap().replace(&format!("{}/", folder.path().display()), "");
+    let wanted = [
+        "region a: memory, 67108864 B of ram, numa node 0",
+        "region b: memory, 8192 B of hugepages",
+        "region c: block, all of disk",
+        "control: 1 enrolled, enrolment closed, tokens only under a fence, state state, key state/node.key",
+        "policy *: read, write, alloc on all regions",
+        "policy 21fe31dfa154a261626bf854046fd227: admin on a, c",
+        "endpoint control-udp: 127.0.0.1:0",
+        "endpoint quic: 127.0.0.1:5701",
+        "endpoint relay: [::1]:5706",
+        "endpoint fbmu: 0.0.0.0:5703",
+        "endpoint fbmt: 0.0.0.0:5704",
+    ];
+    assert_eq!(out.lines().collect::<Vec<_>>(), wanted);
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
+fn keys_of_the_lease_plane() {
+    assert_cases(
+        "[control]\n",
+        &[
+            (
+                "udp = \"localhost\"\nquic = 5701\nenroll = \"opened\"\nrequire_fence = 1\nmax_requests_per_sec = -1\n\
+                 enrolled = \"00\"\nregion = 1",
+                &[
+                    "2:7: control.udp: \"localhost\" is not an address; write one like \"127.0.0.1:4700\" or \"[::1]:4700\"",
+                    "3:8: control.quic: is 5701; a string is wanted",
+                    "4:10: control.enroll: \"opened\" is unknown; did you mean `open`?",
+                    "5:17: control.require_fence: is 1; true or false is wanted",
+                    "6:24: control.max_requests_per_sec: is -1; an integer from 0 to 4294967295 is wanted",
+                    "7:12: control.enrolled: \"00\" is not a public key; `berth key show` prints one: 64 hex digits",
+                    "8:1: control.region: is not a key; there are: announce, enroll, enrolled, max_leases, max_requests_per_sec, policy, quic, relay, \
+                     require_fence, udp",
+                ],
+            ),
+            (
+                "[[control.policy]]\n[[control.policy]]\npresenter = \"me\"\nperms = [\"read\", \"rite\"]\nresources = [\"b\"]\n\
+                 [[region]]\nname = \"a\"\nkind = \"memory\"\nsize = \"1 MB\"",
+                &[
+                    "2:1: control.policy[0].presenter: is missing; write presenter = \"*\" or the id that `berth key show` prints",
+                    "2:1: control.policy[0].perms: is missing; write perms = [\"read\", \"write\", \"alloc\"]",
+                    "4:13: control.policy[1].presenter: \"me\" is not an id; write \"*\" or the 32 hex digits that `berth key \
+                     show` prints",
+                    "5:18: control.policy[1].perms[1]: \"rite\" is not a permission; did you mean `write`?",
+                    "6:14: control.policy[1].resources[0]: there is no region \"b\"; there are: a",
+                    "10:8: region[0].size: is the string \"1 MB\"; a number of bytes such as 67108864 or \"64 MiB\" is wanted",
+                ],
+            ),
+            (
+                "[[region]]\nname = \"a\"\n[[region]]\nname = \"a\"\nkind = \"memory\"\nbacking = \"disk\"\nnuma = 0\nsize = 1000",
+                &[
+                    "2:1: region[0].kind: is missing; write kind = \"memory\" or \"block\"",
+                    "2:1: region[0].size: is missing; write size = \"64 MiB\"",
+                    "5:8: region[1].name: \"a\" is taken; each name is used once",
+                    "7:11: region[1].backing: \"disk\" is a path, and memory is \"ram\" or \"hugepages\"",
+                    "8:1: region[1].numa: means nothing here; a path has no NUMA node",
+                    "9:8: region[1].size: is 1000 bytes; a multiple of 4096 is wanted",
+                ],
+            ),
+            (
+                "udp = \"127.0.0.1:7\"\nquic = \"127.0.0.1:7\"\n[dataplane]\nfbmu = \"127.0.0.1:7\"\nfbmt = \"127.0.0.1:7\"\n\
+                 fbbt = \"127.0.0.1:7\"\n[[port]]\nname = \"p\"\ndriver = \"udp\"\nbind = \"127.0.0.1:7\"\ncpu = 0\n\
+                 service = \"lease-io\"\n[port.rpc]",
+                &[
+                    "3:8: control.quic: control.udp binds 127.0.0.1:7 too; give each port its own address",
+                    "5:8: dataplane.fbmu: control.quic binds 127.0.0.1:7 too; give each port its own address",
+                    "7:8: dataplane.fbbt: dataplane.fbmt binds 127.0.0.1:7 too; give each port its own address",
+                    "11:8: port[0].bind: dataplane.fbmu binds 127.0.0.1:7 too; give each port its own address",
+                    "14:7: port[0].rpc: means nothing here; only service = \"rpc\" has it",
+                ],
+            ),
+        ],
+    );
+}
+
+#[test]
+fn what_serves_leases_needs_a_control_plane() {
+    assert_cases(
+        PORT,
+        &[(
+            "service = \"lease-io\"\n[dataplane]\nfbmt = \"127.0.0.1:0\"",
+            &[
+                "6:11: port[0].service: \"lease-io\" serves leases, and nothing grants any; add [control]",
+                "7:1: dataplane: serves leases, and nothing grants any; add [control]",
+            ],
+        )],
+    );
+}

@@ -1,0 +1,169 @@
+//! The schema of the configuration: what is printed from it is what is checked in, and what the reader reads.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use berth::config::{
+    self, Host, Note,
+    schema::{self, Key, Kind, ROOT, Section},
+};
+use boon::{Compiler, Draft, Schemas};
+use serde_json::Value;
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+#[test]
+fn the_checked_in_files_are_what_the_schema_prints() {
+    for (form, file) in
+        [("default", "config/berth.toml"), ("schema", "config/berth.schema.json"), ("docs", "docs/config.md")]
+    {
+        let output = Command::new(env!("CARGO_BIN_EXE_berth")).args(["config", form]).output().unwrap();
+        assert_eq!(output.status.code(), Some(0));
+        let (printed, file) = (String::from_utf8(output.stdout).unwrap(), repository().join(file));
+        let found = fs::read_to_string(&file).unwrap();
+        assert!(found == printed, "run `berth config {form} > {}`", file.display());
+    }
+}
+
+/// A host that has everything.
+fn any_host() -> Host {
+    let read = |path: &Path| match path.extension() {
+        Some(extension) if extension == "dem" => Ok("error(0.1) D0 L0\n".to_owned()),
+        _ => Err(io::Error::other("nothing")),
+    };
+    Host { cpus: (0..8).collect(), dpdk: true, ofi: true, verbs: true, is_file: |_| true, read }
+}
+
+fn mistakes(text: &str) -> Vec<Note> {
+    config::parse(text, Path::new("berth.toml"), &any_host()).err().unwrap_or_default()
+}
+
+/// Visits every key that is no table, with the heads of the tables that it is in.
+fn each_key(section: &Section, path: &str, heads: &str, visit: &mut impl FnMut(&Key, &str, &str)) {
+    for key in section.keys {
+        let path = if path.is_empty() { key.name.to_owned() } else { format!("{path}.{}", key.name) };
+        match key.kind {
+            Kind::Table(section) => each_key(section, &path, &format!("{heads}[{path}]\n"), visit),
+            Kind::Tables(section) => each_key(section, &path, &format!("{heads}[[{path}]]\n"), visit),
+            _ => visit(key, &path, heads),
+        }
+    }
+}
+
+/// What makes keys mean something that are only for some drivers.
+const KINDS: [&str; 5] = [
+    "",
+    "driver = \"udp\"\n",
+    "driver = \"dpdk\"\ntransport = \"roce\"\nrendezvous = \"127.0.0.1:0\"\n",
+    "driver = \"ofi\"\n",
+    "driver = \"verbs\"\ndevice = \"rxe0\"\nrendezvous = \"127.0.0.1:0\"\n",
+];
+
+#[test]
+fn every_key_of_the_schema_is_read_as_it_says() {
+    let mut keys = 0;
+    each_key(&ROOT, "", "", &mut |key, path, heads| {
+        keys += 1;
+        let said = |value: &str| {
+            let documents = KINDS.iter().filter(|kind| !kind.contains(&format!("{} =", key.name))).map(|kind| {
+                // What the port is stands in its own table, before those below it.
+                let heads = heads.replacen("[[port]]\n", &format!("[[port]]\n{kind}"), 1);
+                format!("{heads}{} = {value}\n", key.name)
+            });
+            let notes: Vec<_> = documents.flat_map(|document| mistakes(&document)).collect();
+            let ours = notes.into_iter().filter(|note| note.field.replace("[0]", "") == path);
+            ours.map(|note| note.message).collect::<Vec<_>>()
+        };
+        let wrong = said("1979-05-27");
+        assert!(wrong.iter().any(|message| message.ends_with(" is wanted")), "{path} is not read: {wrong:?}");
+        // Bounds, words and defaults are those of the schema.
+        let refused =
+            |value: &str| said(value).iter().any(|message| message.contains("wanted") || message.contains("unknown"));
+        match key.kind {
+            Kind::Integer(low, high) => {
+                assert!(!refused(&low.to_string()) && !refused(&high.to_string()), "{path}");
+                assert!(low == 0 || refused(&(low - 1).to_string()), "{path}");
+                assert!(high >= i64::MAX as u64 || refused(&(high + 1).to_string()), "{path}");
+            }
+            Kind::Choice(words) => {
+                assert!(words.iter().all(|(word, _)| !refused(&format!("{word:?}"))), "{path}");
+                assert!(refused("\"nothing\""), "{path}");
+            }
+            _ => {}
+        }
+        for literal in [key.default, key.example].into_iter().flatten() {
+            assert!(!refused(literal), "{path} = {literal}");
+        }
+    });
+    assert!(keys > 100, "{keys}");
+}
+
+#[test]
+fn the_json_schema_takes_every_configuration_and_refuses_wrong_ones() {
+    let mut schemas = Schemas::new();
+    let mut compiler = Compiler::new();
+    compiler.set_default_draft(Draft::V2020_12);
+    let url = "https://berth.invalid/berth.schema.json";
+    compiler.add_resource(url, serde_json::from_str(&schema::json_schema()).unwrap()).unwrap();
+    // Checks it against the schema of schemas.
+    let schema = compiler.compile(url, &mut schemas).unwrap();
+    let json = |text: &str| serde_json::to_value(toml::from_str::<toml::Table>(text).unwrap()).unwrap();
+    let folders = ["config", "config/examples", "config/profiles"].map(|folder| repository().join(folder));
+    let files = folders.iter().flat_map(|folder| fs::read_dir(folder).unwrap()).map(|entry| entry.unwrap().path());
+    let mut seen = 0;
+    for file in files.filter(|path| path.extension().is_some_and(|extension| extension == "toml")) {
+        let valid = schemas.validate(&json(&fs::read_to_string(&file).unwrap()), schema).map_err(|e| e.to_string());
+        assert_eq!(valid, Ok(()), "{}", file.display());
+        seen += 1;
+    }
+    assert!(seen >= 12, "{seen}");
+    let port = "[[port]]\nname = \"a\"\ndriver = \"udp\"\nbind = \"127.0.0.1:0\"\n";
+    for (wrong, place) in [
+        ("idle = \"spinn\"", "/port/0/idle"),
+        ("nme = 1", "/port/0"),
+        ("[port.rpc]\nslots = 0", "/port/0/rpc/slots"),
+        ("[[region]]\nsize = \"1 MB\"", "/region/0"),
+        ("[runtime.dpdk]\nhugepages = 1", "/runtime/dpdk/hugepages"),
+    ] {
+        let instance: Value = json(&format!("{port}{wrong}\n"));
+        let error = schemas.validate(&instance, schema).expect_err(wrong).to_string();
+        assert!(error.contains(&format!("'{place}")), "{wrong}: {error}");
+    }
+}
+
+#[test]
+fn the_default_file_shows_every_key_once_in_its_table() {
+    let text = schema::default_file();
+    let mut head = String::new();
+    let mut shown = Vec::new();
+    for line in text.lines() {
+        let line = line.strip_prefix("# ").unwrap_or(line);
+        if let Some(table) = line.strip_prefix('[') {
+            head = table.trim_matches(['[', ']']).to_owned();
+        } else if let Some((name, _)) = line.split_once(" = ").filter(|(name, _)| !name.contains([' ', ':'])) {
+            shown.push(format!("{head}.{name}"));
+        }
+    }
+    let mut wanted = Vec::new();
+    each_key(&ROOT, "", "", &mut |_, path, _| wanted.push(path.to_owned()));
+    shown.sort();
+    wanted.sort();
+    assert_eq!(shown, wanted);
+    assert!(text.lines().all(|line| line.len() <= 200), "{text}");
+}
+
+#[test]
+fn live_is_what_a_reload_takes_and_nothing_beside_it() {
+    for live in ["function[3].handler", "decoder[0]", "log.level", "port[1].rpc.dispatch", "control.policy[0].perms[1]"]
+    {
+        assert!(schema::is_live(live), "{live}");
+    }
+    for fixed in ["port[0].bind", "port[0]", "control", "control.enroll", "tune.cpu_dma_latency_us", "functions", ""] {
+        assert!(!schema::is_live(fixed), "{fixed}");
+    }
+}
