@@ -39,12 +39,21 @@ pub struct Key {
     pub only: &'static str,
     /// Whether it must be given.
     pub required: bool,
-    /// Whether a reload changes it, and all below it that is not fixed.
-    pub live: bool,
-    /// Whether no reload changes it, although it stands in a table that reloads change.
-    pub fixed: bool,
+    /// Whether a reload changes it.
+    pub reload: Reload,
     /// Whether the default file says it, rather than only shows it in a comment.
     pub said: bool,
+}
+
+/// Whether a reload changes a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reload {
+    /// As it does the table that the key stands in; not at the root.
+    AsTable,
+    /// It does, with all below that is not fixed.
+    Live,
+    /// It does not, although it does the table that the key stands in.
+    Fixed,
 }
 
 /// What a key holds.
@@ -88,8 +97,7 @@ const fn key(name: &'static str, kind: Kind, doc: &'static str) -> Key {
         more: "",
         only: "",
         required: false,
-        live: false,
-        fixed: false,
+        reload: Reload::AsTable,
         said: false,
     }
 }
@@ -120,11 +128,11 @@ impl Key {
     }
 
     const fn live(self) -> Self {
-        Self { live: true, ..self }
+        Self { reload: Reload::Live, ..self }
     }
 
     const fn fixed(self) -> Self {
-        Self { fixed: true, ..self }
+        Self { reload: Reload::Fixed, ..self }
     }
 
     const fn said(self) -> Self {
@@ -187,8 +195,12 @@ pub fn is_live(field: &str) -> bool {
     let (mut section, mut live) = (Some(&ROOT), false);
     for step in field.split('.') {
         let name = step.split('[').next().unwrap_or(step);
-        let Some(key) = section.and_then(|section| section.key(name)).filter(|key| !key.fixed) else { return false };
-        live |= key.live;
+        let Some(key) = section.and_then(|section| section.key(name)) else { return false };
+        live = match key.reload {
+            Reload::AsTable => live,
+            Reload::Live => true,
+            Reload::Fixed => return false,
+        };
         section = match key.kind {
             Kind::Table(section) | Kind::Tables(section) => Some(section),
             _ => None,

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
-use super::{CPU_MAX, Key, Kind, ROOT, Section};
+use super::{CPU_MAX, Key, Kind, ROOT, Reload, Section};
 
 /// Columns of the default file.
 const WIDTH: usize = 118;
@@ -63,7 +63,9 @@ fn scalar(out: &mut String, key: &Key, mark: &str) {
     if let Kind::Choice(words) = key.kind {
         comment(out, "", &format!("{}:", key.name));
         let longest = words.iter().map(|(word, _)| word.len()).max().unwrap_or_default();
-        words.iter().for_each(|(word, doc)| comment(out, &format!("   {word:longest$} "), doc));
+        for (word, doc) in words {
+            comment(out, &format!("   {word:longest$} "), doc);
+        }
     }
     // Two spaces at least.
     let line = format!("{mark}{} = {value}  ", key.name);
@@ -176,7 +178,7 @@ pub fn reference() -> String {
 
 fn chapter(out: &mut String, key: &Key, above: &str, live: bool) {
     let (Kind::Table(section) | Kind::Tables(section)) = key.kind else { return };
-    let (path, live) = (format!("{above}{}", key.name), live || key.live);
+    let (path, live) = (format!("{above}{}", key.name), live || key.reload == Reload::Live);
     let _ = match key.kind {
         Kind::Tables(_) => writeln!(out, "\n## `[[{path}]]`\n"),
         _ => writeln!(out, "\n## `[{path}]`\n"),
@@ -186,9 +188,9 @@ fn chapter(out: &mut String, key: &Key, above: &str, live: bool) {
     let reload = if live { " **Live.**" } else { "" };
     let _ = writeln!(out, "{doc}{only}{reload}\n\n| key | value | default | meaning |\n|---|---|---|---|");
     for key in section.keys.iter().filter(|key| !matches!(key.kind, Kind::Table(_) | Kind::Tables(_))) {
-        let mark = match (live, key.live, key.fixed) {
-            (false, true, _) => " **live**",
-            (true, _, true) => " needs a restart",
+        let mark = match key.reload {
+            Reload::Live if !live => " **live**",
+            Reload::Fixed => " needs a restart",
             _ => "",
         };
         let default = match key.default {
