@@ -71,7 +71,7 @@ fn create(path: &Path) -> io::Result<()> {
 }
 
 fn is_for_want_of_room(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge)
 }
 
 /// Names what failed in an [`OpenError`].
