@@ -1,7 +1,8 @@
 //! The Berth appliance: configuration, poll loops, host checks.
 //!
 //! The top floor composes and holds no protocol logic: [`config`] reads the file, [`check`] says what it would run,
-//! [`run`] runs it, [`doctor`] says what the host can do, [`tune`] changes that, [`admin`] says how it is doing, and [`cli`] are the commands of a client.
+//! [`run`] runs it, [`doctor`] says what the host can do, [`tune`] changes that, [`admin`] says how it is doing, [`top`] shows
+//! that live, [`mod@log`] is what it says of itself, and [`cli`] are the commands of a client.
 #![forbid(unsafe_code)]
 
 pub mod admin;
@@ -12,4 +13,5 @@ pub mod doctor;
 pub mod log;
 pub mod run;
 mod sys;
+pub mod top;
 pub mod tune;

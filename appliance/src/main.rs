@@ -9,7 +9,7 @@ use std::{
 use berth::{
     check, cli,
     config::{self, Loaded, Origin},
-    doctor, log, run, tune,
+    doctor, log, run, top, tune,
 };
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
@@ -55,6 +55,7 @@ enum Command {
     #[command(subcommand)]
     Tune(TuneCommand),
     Status(cli::StatusCommand),
+    Top(top::TopCommand),
     Key(cli::KeyCommand),
     Enroll(cli::EnrollCommand),
     Token(cli::TokenCommand),
@@ -176,6 +177,7 @@ fn execute(command: Command) -> anyhow::Result<ExitCode> {
             }
         }
         Command::Status(command) => return command.run(),
+        Command::Top(command) => command.run()?,
         Command::Key(command) => command.run()?,
         Command::Enroll(command) => command.run()?,
         Command::Token(command) => command.run()?,

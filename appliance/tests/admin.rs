@@ -4,35 +4,15 @@ mod common;
 
 use std::{
     fs,
-    io::{Read as _, Write as _},
+    io::Write as _,
     net::{SocketAddr, TcpStream},
     process::Command,
+    thread,
     time::{Duration, Instant},
 };
 
-use common::{Berth, INCREMENT, RPC_INCREMENT, c_plugin, fails, port, request};
+use common::{ADMIN, Berth, INCREMENT, RPC_INCREMENT, admin, ask, c_plugin, fails, get, port, request};
 use serde_json::Value;
-
-const ADMIN: &str = "[admin]\nlisten = \"127.0.0.1:0\"\n";
-
-fn admin(berth: &Berth) -> SocketAddr {
-    berth.ready["endpoints"]["admin"].as_str().unwrap().parse().unwrap()
-}
-
-/// The status code and the body of an answer.
-fn get(addr: SocketAddr, path: &str, header: &str) -> (u16, String) {
-    ask(addr, &format!("GET {path} HTTP/1.1\r\nHost: berth\r\n{header}\r\n"))
-}
-
-fn ask(addr: SocketAddr, request: &str) -> (u16, String) {
-    let mut stream = TcpStream::connect(addr).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    (head[9..12].parse().unwrap(), body.to_string())
-}
 
 /// The value of a sample in an exposition.
 fn sample(text: &str, name: &str) -> f64 {
@@ -143,18 +123,189 @@ fn beyond_loopback_a_token_is_wanted() {
 }
 
 #[test]
-fn wrong_requests_and_slow_peers_keep_nobody_else_waiting() {
+fn workers_are_counted_while_they_work() {
+    let rpc = "[port.rpc]\ndispatch = \"ring\"\nworker_cpus = [0]";
+    let berth = Berth::start(&format!("{ADMIN}{}{INCREMENT}", port("a", rpc)));
+    let client = berth.client("a");
+    for _ in 0..3 {
+        client.call(RPC_INCREMENT, &[1]);
+    }
+    let deadline = Instant::now() + Duration::from_secs(5);
+    let text = loop {
+        let text = get(admin(&berth), "/metrics", "").1;
+        if sample(&text, "berth_worker_answered_total{worker=\"worker0\",port=\"a\"}") > 2.5 {
+            break text;
+        }
+        assert!(Instant::now() < deadline, "{text}");
+    };
+    let calls = "berth_worker_calls_total{worker=\"worker0\",port=\"a\",function=\"rpc_increment\"}";
+    assert!((sample(&text, calls) - 3.0).abs() < 0.5);
+    for histogram in [
+        "berth_worker_time_seconds_count{worker=\"worker0\",port=\"a\"}",
+        "berth_ring_wait_seconds_count{lcore=\"cpu0\",port=\"a\"}",
+        "berth_ring_time_seconds_count{lcore=\"cpu0\",port=\"a\"}",
+        "berth_handler_time_seconds_count{lcore=\"cpu0\",port=\"a\"}",
+    ] {
+        assert!(sample(&text, histogram) > 0.5, "{histogram} in\n{text}");
+    }
+    berth.stop();
+}
+
+/// Every part that counts without special hardware, in one appliance.
+fn everything() -> String {
+    let parts = "[[region]]\nname = \"scratch-1\"\nkind = \"memory\"\nsize = \"1 MiB\"\n\
+                 [node]\nstate_dir = \"state\"\n\
+                 [control]\nudp = \"127.0.0.1:0\"\nquic = \"127.0.0.1:0\"\nrelay = \"127.0.0.1:0\"\n";
+    let layers = "[port.rpc]\ndispatch = \"ring\"\nworker_cpus = [0]\n[port.fault]\ndrop = 0.0\n\
+                  [port.pcap]\nfile = \"frames.pcap\"";
+    let uring = port("b", "").replace("\"udp\"", "\"uring\"");
+    let leases = port("c", "service = \"lease-io\"");
+    let loopback = "[[port]]\nname = \"d\"\ndriver = \"loopback\"\ncpu = 0\nidle = \"wait\"\n";
+    format!("{ADMIN}{parts}{}{uring}{leases}{loopback}{INCREMENT}", port("a", layers))
+}
+
+#[test]
+fn every_metric_is_described_and_of_the_openmetrics_form() {
+    let berth = Berth::start(&everything());
+    let (_, text) = get(admin(&berth), "/metrics", "");
+    for part in ["lcore", "lane", "port", "service", "worker", "control", "data", "admin"] {
+        assert!(text.contains(&format!("# HELP berth_{part}_")), "{part}");
+    }
+    assert!(!text.contains("a counter without a description"), "add it to catalog.rs: {text}");
+    assert!(!text.contains(" a latency\n"), "add it to HISTOGRAMS: {text}");
+    let sizes = ["size", "free"]
+        .map(|kind| sample(&text, &format!("berth_control_region_{kind}_bytes{{region=\"scratch-1\"}}")));
+    assert_eq!(sizes.map(|bytes| bytes as u64), [1 << 20; 2]);
+    // An independent and strict reader takes it whole, and a checker of names finds nothing.
+    let check = "import re, sys\n\
+        from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse\n\
+        families = list(parse(sys.stdin.read()))\n\
+        for family in families:\n\
+        \x20   assert re.fullmatch('berth_[a-z0-9_]+', family.name), family.name\n\
+        \x20   assert len(family.documentation) > 10, family\n\
+        \x20   assert not re.search('_(ns|us|ms|micros|millis|nanos|kb|count)$', family.name), family.name\n\
+        \x20   seconds = re.search('(time|uptime|busy|elapsed|slept|wait|hiccup)$', family.name)\n\
+        \x20   assert not seconds, family.name + ' lacks its unit'\n\
+        \x20   series = [(s.name, tuple(sorted(s.labels.items()))) for s in family.samples]\n\
+        \x20   assert len(series) == len(set(series)), family.name\n\
+        print(len(families))";
+    let mut python = Command::new("/usr/bin/python3");
+    let mut python = python
+        .args(["-c", check])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    python.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let out = python.wait_with_output().unwrap();
+    assert!(out.status.success(), "{text}");
+    assert!(String::from_utf8(out.stdout).unwrap().trim().parse::<u32>().unwrap() > 60);
+    berth.stop();
+}
+
+#[test]
+fn what_the_dashboard_asks_for_is_there() {
+    let dashboard = include_str!("../../config/grafana/berth.json");
+    let json: Value = serde_json::from_str(dashboard).unwrap();
+    let mut asked = Vec::new();
+    for panel in json["panels"].as_array().unwrap() {
+        for target in panel["targets"].as_array().into_iter().flatten() {
+            let words = target["expr"].as_str().unwrap().split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            asked.extend(words.filter(|word| word.starts_with("berth_")).map(str::to_owned));
+        }
+    }
+    assert!(asked.len() > 20, "{asked:?}");
+    let berth = Berth::start(&everything());
+    let (_, text) = get(admin(&berth), "/metrics", "");
+    for metric in asked {
+        let there =
+            text.lines().any(|line| line.strip_prefix(&metric).is_some_and(|rest| rest.starts_with(['{', ' '])));
+        assert!(there, "no {metric} in\n{text}");
+    }
+    berth.stop();
+}
+
+#[test]
+fn losses_are_told_by_reason_and_latencies_of_late_forget() {
+    let berth = Berth::start(&format!("{ADMIN}{}{INCREMENT}", port("a", "")));
+    let client = berth.client("a");
+    client.call(RPC_INCREMENT, &[1]);
+    client.send(&request(1, &[], 1, 0));
+    client.receive();
+    client.send(b"nonsense");
+    let status = || serde_json::from_str::<Value>(&get(admin(&berth), "/status", "").1).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(5);
+    let lost = loop {
+        let lost = status()["losses"].clone();
+        if lost.as_array().unwrap().len() == 2 {
+            break lost;
+        }
+        assert!(Instant::now() < deadline, "{lost}");
+    };
+    let of = |what: &str, reason: &str| serde_json::json!({ "place": "a", "what": what, "reason": reason, "count": 1 });
+    assert_eq!(lost, serde_json::json!([of("dropped", "bad_magic"), of("refused", "unknown_function")]));
+    // The window that holds the three frames may be this or the next; after it nothing came.
+    let counted = || {
+        thread::sleep(Duration::from_millis(950));
+        let status = status();
+        let recent =
+            status["recent"].as_array().unwrap().iter().find(|one| one["stage"] == "service_time").unwrap().clone();
+        assert!(status["window_s"].as_f64().unwrap() > 0.9, "{status}");
+        recent["summary"]["count"].as_u64().unwrap()
+    };
+    let windows = [counted(), counted(), counted()];
+    assert_eq!(windows[2], 0, "{windows:?}");
+    berth.stop();
+}
+
+#[test]
+fn wrong_requests_are_refused_and_counted() {
     let berth = Berth::start(&format!("{ADMIN}{}{INCREMENT}", port("a", "")));
     let addr = admin(&berth);
     assert_eq!(get(addr, "/nothing", "").0, 404);
-    assert_eq!(ask(addr, "POST /status HTTP/1.1\r\nHost: berth\r\nContent-Length: 0\r\n\r\n").0, 405);
+    assert_eq!(ask(addr, "POST /status HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n").0, 405);
     assert_eq!(ask(addr, "nonsense\r\n\r\n").0, 400);
     assert_eq!(ask(addr, &format!("GET / HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(20_000))).0, 431);
-    // All places but for none are taken by peers that say nothing; they are cut off.
-    let slow: Vec<_> = (0..40).map(|_| TcpStream::connect(addr).unwrap()).collect();
-    let start = Instant::now();
-    assert_eq!(get(addr, "/healthz", "").0, 200);
-    assert!(start.elapsed() < Duration::from_secs(9), "{:?}", start.elapsed());
+    // A stranger's page whose name leads here.
+    for (host, code) in
+        [("evil.example", 421), ("evil.example:80", 421), ("LOCALHOST:1", 200), ("[::1]:5780", 200), ("127.0.0.1", 200)]
+    {
+        assert_eq!(ask(addr, &format!("GET /status HTTP/1.1\r\nHost: {host}\r\n\r\n")).0, code, "{host}");
+    }
+    assert_eq!(ask(addr, "GET /healthz HTTP/1.0\r\n\r\n").0, 200, "probes may name no host");
+    let (_, text) = get(addr, "/metrics", "");
+    for (reason, count) in [("not_found", 1.0), ("not_allowed", 1.0), ("failed", 2.0), ("foreign_host", 2.0)] {
+        let counted = sample(&text, &format!("berth_admin_refused_total{{reason=\"{reason}\"}}"));
+        assert!((counted - count).abs() < 0.5, "{reason}: {counted}");
+    }
+    berth.stop();
+}
+
+#[test]
+fn slow_and_silent_peers_keep_nobody_waiting() {
+    let berth = Berth::start(&format!("{ADMIN}{}{INCREMENT}", port("a", "")));
+    let addr = admin(&berth);
+    // Half as many again as there are places: half say nothing, half send a header without an end.
+    let mut slow: Vec<_> = (0..96).map(|_| TcpStream::connect(addr).unwrap()).collect();
+    for round in 0..10 {
+        for stream in slow.iter_mut().step_by(2) {
+            // Those that made room are gone.
+            let _ = stream.write_all(if round == 0 { b"GET /status HTTP/1.1\r\nX-A: b\r\n" } else { b"X-A: b\r\n" });
+        }
+        let start = Instant::now();
+        assert_eq!(get(addr, "/healthz", "").0, 200);
+        assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+        thread::sleep(Duration::from_millis(50));
+    }
+    let evicted = sample(&get(addr, "/metrics", "").1, "berth_admin_refused_total{reason=\"evicted\"}");
+    assert!(evicted >= 32.0, "{evicted}");
+    // What is left is cut off by its time.
+    thread::sleep(Duration::from_secs(6));
+    let files = fs::read_dir(format!("/proc/{}/fd", berth.pid())).unwrap();
+    let sockets = files.filter(|file| {
+        fs::read_link(file.as_ref().unwrap().path()).is_ok_and(|to| to.to_string_lossy().starts_with("socket:"))
+    });
+    assert!(sockets.count() < 10);
     drop(slow);
     berth.stop();
 }

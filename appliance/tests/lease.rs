@@ -165,8 +165,8 @@ async fn a_tour_over_quic() {
     let stopped = berth.stop();
     assert_eq!(stopped.status.code(), Some(0), "{}", stopped.stderr);
     let control = &stopped.counters["control"];
-    assert_eq!(control["lease_alloc"], 2);
-    assert_eq!(control["lease_alloc_refused"], 2);
+    assert_eq!(control["op_lease_alloc"], 2);
+    assert_eq!(control["op_lease_alloc_refused"], 2);
     assert_eq!(control["journal_degraded"], 0);
     assert_eq!(control["streams_reset"], 0);
     assert!(!stopped.stderr.contains("WARN"), "{}", stopped.stderr);

@@ -19,7 +19,7 @@ use berth_qec::{
     mock::{MockTable, SyndromeFile},
 };
 use berth_rpc::{
-    FunctionTable, RpcService, Undispatchable,
+    FunctionTable, RpcService, Stage, Undispatchable,
     handlers::{Handler, HandlerSet, Session},
 };
 use berth_wire::rpc::PtpEncoding;
@@ -83,9 +83,9 @@ pub(crate) fn rpc(args: &RpcArgs) -> Arc<Serve> {
     })
 }
 
-type Service = RpcService<HandlerSet, TscClock, fn(u64)>;
+type Service = RpcService<HandlerSet, TscClock, fn(Stage, u64)>;
 
-fn unrecorded(_wire_time_ns: u64) {}
+fn unrecorded(_: Stage, _nanos: u64) {}
 
 /// Every function that the command line gives the data of.
 fn service(args: &RpcArgs, slot_size: usize, clock: TscClock) -> anyhow::Result<Service> {
@@ -114,5 +114,5 @@ fn service(args: &RpcArgs, slot_size: usize, clock: TscClock) -> anyhow::Result<
         on_undispatchable: Undispatchable::Reply,
         ptp: args.ptp().unwrap_or(PtpEncoding::Ns),
     };
-    Ok(RpcService::new(config, table, handlers, None, clock, unrecorded as fn(u64))?)
+    Ok(RpcService::new(config, table, handlers, None, clock, unrecorded as fn(Stage, u64))?)
 }

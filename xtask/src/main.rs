@@ -23,7 +23,8 @@ cargo xtask bench rpc      the speed table, each row interleaved with its baseli
 cargo xtask bench lease    the same for leases
 cargo xtask bench rdma     the same for RDMA, libfabric and RoCE in software
 cargo xtask bench knobs    what the knobs of docs/tune.md do on this host
-cargo xtask bench appliance  how soon the appliance is ready, and how much memory it takes";
+cargo xtask bench appliance  how soon the appliance is ready, and how much memory it takes
+cargo xtask bench telemetry  what telemetry costs: against a build without it";
 
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -35,6 +36,7 @@ fn main() -> Result<()> {
         ["bench", "rdma"] => bench::rdma(),
         ["bench", "knobs"] => bench::knobs(),
         ["bench", "appliance"] => bench::appliance(),
+        ["bench", "telemetry"] => bench::telemetry(),
         ["package"] => package::command(),
         ["demo"] => demo::run_all(),
         ["test"] => test::run_all(),

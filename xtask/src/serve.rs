@@ -36,7 +36,12 @@ impl Server {
 
     /// Starts `berth run` and returns its ready line.
     pub(crate) fn berth(config: &str) -> Result<(Self, Value)> {
-        let (server, ready) = Self::start(&mut cmd(BERTH, ["run", "--config", config]), "berth ready ")?;
+        Self::berth_of(BERTH, config)
+    }
+
+    /// The same of another build.
+    pub(crate) fn berth_of(binary: &str, config: &str) -> Result<(Self, Value)> {
+        let (server, ready) = Self::start(&mut cmd(binary, ["run", "--config", config]), "berth ready ")?;
         Ok((server, serde_json::from_str(&ready).context("the ready line is not JSON")?))
     }
 
@@ -88,7 +93,10 @@ impl Drop for Server {
 /// The binary that [`build`] makes.
 pub(crate) const BERTH: &str = "target/release/berth";
 
-/// Builds the appliance with everything that the packages of `setup` allow.
+/// Everything that the packages of `setup` allow.
+pub(crate) const FEATURES: &str = "dpdk,verbs,ofi";
+
+/// Builds the appliance with [`FEATURES`].
 pub(crate) fn build() -> Result<()> {
-    run(&mut crate::sh::cargo(["build", "--release", "-p", "berth", "--features", "dpdk,verbs,ofi"]))
+    run(&mut crate::sh::cargo(["build", "--release", "-p", "berth", "--features", FEATURES]))
 }

@@ -12,9 +12,18 @@ use crate::sh::{cmd, run};
 /// To build with the features `dpdk` and `ofi`: the libraries, and libclang for bindgen.
 const BUILD: &[&str] =
     &["gcc", "g++", "libc6-dev", "pkg-config", "cmake", "libdpdk-dev", "libfabric-dev", "libclang-14-dev", "clang-14"];
-/// To test: network namespaces, independent peers and readers.
-const TEST: &[&str] =
-    &["iproute2", "iputils-ping", "iputils-arping", "ethtool", "tcpdump", "util-linux", "python3-venv"];
+/// To test: network namespaces, independent peers and readers, a browser.
+const TEST: &[&str] = &[
+    "chromium",
+    "ethtool",
+    "iproute2",
+    "iputils-arping",
+    "iputils-ping",
+    "python3-prometheus-client",
+    "python3-venv",
+    "tcpdump",
+    "util-linux",
+];
 /// To run the lab: what its sysroot is unpacked with, and what suites run in the guest.
 const LAB: &[&str] = &[
     "coreutils",

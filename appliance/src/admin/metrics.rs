@@ -10,12 +10,29 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-use super::Sources;
+use super::{
+    Sources,
+    catalog::{self, Place},
+};
 
 /// Upper bounds of the buckets of a latency, in seconds: three to the decade from 250 ns to 1 s.
 const BOUNDS: [f64; 21] = [
     2.5e-7, 5e-7, 1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.2,
     0.5, 1.0,
+];
+
+/// Each histogram, as its layer names it, in the order of a request's way, and what it measures. docs/telemetry.md
+/// tells more.
+pub(super) const HISTOGRAMS: [(&str, &str); 9] = [
+    ("wire_time", "from the sender's PTP stamp to the poll that received the request; of each that is stamped"),
+    ("rx_time", "from the poll until the first frame of its burst is dispatched; of sampled bursts"),
+    ("handler_time", "of the first frame of a burst in its service; of sampled bursts"),
+    ("ring_wait", "from the copy into the ring until the worker turned to the request; of sampled requests"),
+    ("worker_time", "for one request at its worker; of sampled turns"),
+    ("ring_time", "from the copy into the ring until the answer was found; of the same requests"),
+    ("tx_time", "of the transmit call; of sampled bursts"),
+    ("service_time", "from the poll that received a frame to the end of its burst's transmission; of each frame"),
+    ("hiccup", "polls that found nothing and took 10 us or longer: what the host took from a spinning lcore"),
 ];
 
 /// The exposition, whole.
@@ -32,64 +49,76 @@ struct Exposition(Sources);
 
 type Labels = Vec<(&'static str, String)>;
 
+/// Samples of one name.
+struct Samples {
+    help: &'static str,
+    is_gauge: bool,
+    values: Vec<(Labels, u64)>,
+}
+
 impl Collector for Exposition {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let Sources { telemetry, control, health, started } = &self.0;
+        let sources = &self.0;
+        let version = [("version", env!("CARGO_PKG_VERSION"))];
+        encoder.encode_descriptor("build", "which Berth this is", None, MetricType::Info)?.encode_info(&version)?;
         let mut gauge = |name, help, unit, value: f64| {
             encoder.encode_descriptor(name, help, unit, MetricType::Gauge)?.encode_gauge(&value)
         };
-        gauge("ready", "1 from the ready line until the drain", None, f64::from(u8::from(health.is_ready())))?;
-        let alive = health.stuck().is_empty();
+        let (ready, alive) = (sources.health.is_ready(), sources.health.stuck().is_empty());
+        gauge("ready", "1 from the ready line until the drain", None, f64::from(u8::from(ready)))?;
         gauge("alive", "1 while every polling thread goes round its loop", None, f64::from(u8::from(alive)))?;
-        gauge("uptime", "since the start", Some(&Unit::Seconds), started.elapsed().as_secs_f64())?;
+        gauge("uptime", "time since the start", Some(&Unit::Seconds), sources.started.elapsed().as_secs_f64())?;
 
-        let reloads = health.reloads.now();
-        let mut metric = encoder.encode_descriptor("reloads", "of the configuration", None, MetricType::Counter)?;
+        let reloads = sources.health.reloads.now();
+        let mut metric =
+            encoder.encode_descriptor("reloads", "reloads of the configuration", None, MetricType::Counter)?;
         for (result, count) in [("done", reloads.done), ("refused", reloads.refused)] {
             metric.encode_family(&[("result", result)])?.encode_counter::<NoLabelSet, _, f64>(&count, None)?;
         }
 
         // A metric is described once, whatever number of lcores and ports has it.
-        let mut counters: BTreeMap<String, Vec<(Labels, u64)>> = BTreeMap::new();
-        for lcore in telemetry.snapshot().lcores {
-            let labels: Labels = vec![("lcore", lcore.name)];
-            for (name, value) in lcore.counters {
-                counters.entry(format!("lcore_{name}")).or_default().push((labels.clone(), value));
-            }
-            for lane in lcore.lanes {
-                let labels: Labels = labels.iter().cloned().chain([("port", lane.name)]).collect();
-                for (part, all) in [("lane", lane.counters), ("port", lane.port), ("service", lane.service)] {
-                    for (name, value) in all {
-                        counters.entry(format!("{part}_{name}")).or_default().push((labels.clone(), value));
-                    }
-                }
-            }
-        }
-        for (name, value) in control.iter().flat_map(berth_control::Monitor::counters) {
-            counters.entry(format!("control_{}", legal(&name))).or_default().push((Vec::new(), value));
-        }
-        for (name, values) in counters {
+        let mut families = BTreeMap::<String, Samples>::new();
+        sources.counters(&mut |part, labels, counter, value| {
+            let place = catalog::locate(part, counter);
+            let (name, help, is_gauge) = match &place {
+                Some(Place { family, .. }) => (family.name.to_owned(), family.help, family.is_gauge),
+                None => (legal(counter), "a counter without a description", false),
+            };
+            let labels = labels.iter().cloned().chain(place.into_iter().flat_map(|place| place.labels)).collect();
+            let empty = || Samples { help, is_gauge, values: Vec::new() };
+            families.entry(format!("{part}_{name}")).or_insert_with(empty).values.push((labels, value));
+        });
+        for (name, Samples { help, is_gauge, values }) in families {
             // Seconds are the unit of times.
-            let (name, seconds) = name.strip_suffix("_ns").map_or((&*name, false), |name| (name, true));
-            let unit = seconds.then_some(&Unit::Seconds);
-            let mut metric = encoder.encode_descriptor(name, "docs/operate.md", unit, MetricType::Counter)?;
+            let (name, unit, scale) = match (name.strip_suffix("_ns"), name.strip_suffix("_bytes")) {
+                (Some(name), _) => (name, Some(&Unit::Seconds), 1e-9),
+                (None, Some(name)) => (name, Some(&Unit::Bytes), 1.0),
+                (None, None) => (&*name, None, 1.0),
+            };
+            let kind = if is_gauge { MetricType::Gauge } else { MetricType::Counter };
+            let mut metric = encoder.encode_descriptor(name, help, unit, kind)?;
             for (labels, value) in values {
                 let mut metric = metric.encode_family(&labels)?;
-                if seconds {
-                    metric.encode_counter::<NoLabelSet, _, f64>(&(value as f64 * 1e-9), None)?;
-                } else {
-                    metric.encode_counter::<NoLabelSet, _, f64>(&value, None)?;
+                match (is_gauge, unit) {
+                    (true, _) => metric.encode_gauge(&(value as f64))?,
+                    (false, Some(Unit::Seconds)) => {
+                        metric.encode_counter::<NoLabelSet, _, f64>(&(value as f64 * scale), None)?;
+                    }
+                    (false, _) => metric.encode_counter::<NoLabelSet, _, f64>(&value, None)?,
                 }
             }
         }
 
         let mut histograms: BTreeMap<&str, Vec<(Labels, Histogram<u64>)>> = BTreeMap::new();
-        for (lcore, port, name, histogram) in telemetry.histograms() {
-            histograms.entry(name).or_default().push((vec![("lcore", lcore), ("port", port)], histogram));
+        for timed in sources.telemetry.histograms() {
+            let thread = if timed.name == "worker_time" { "worker" } else { "lcore" };
+            let port = timed.port.map(|port| ("port", port));
+            let labels = [(thread, timed.thread)].into_iter().chain(port).collect();
+            histograms.entry(timed.name).or_default().push((labels, timed.histogram));
         }
         for (name, values) in histograms {
-            let unit = Some(&Unit::Seconds);
-            let mut metric = encoder.encode_descriptor(name, "a latency", unit, MetricType::Histogram)?;
+            let help = HISTOGRAMS.iter().find(|(known, _)| *known == name).map_or("a latency", |(_, help)| help);
+            let mut metric = encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Histogram)?;
             for (labels, histogram) in values {
                 let (sum, buckets) = buckets(&histogram);
                 let mut metric = metric.encode_family(&labels)?;
@@ -100,7 +129,7 @@ impl Collector for Exposition {
     }
 }
 
-/// Only letters, digits and underscores stand in a metric's name; names of regions may have others.
+/// Only letters, digits and underscores stand in a metric's name.
 fn legal(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }
@@ -136,5 +165,14 @@ mod tests {
     #[test]
     fn names_are_legal() {
         assert_eq!(legal("region_scratch-1_reads"), "region_scratch_1_reads");
+    }
+
+    #[test]
+    fn every_histogram_has_its_line_in_the_docs() {
+        let docs = include_str!("../../../docs/telemetry.md");
+        for (name, help) in HISTOGRAMS {
+            let line = format!("| `berth_{name}_seconds` | {help} |");
+            assert!(docs.contains(&line), "docs/telemetry.md lacks the line\n{line}");
+        }
     }
 }

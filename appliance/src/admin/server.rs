@@ -3,7 +3,7 @@
 use std::{
     convert::Infallible,
     io,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::Arc,
     thread::{self, JoinHandle},
     time::Duration,
@@ -14,7 +14,10 @@ use http_body_util::Full;
 use hyper::{
     Method, Request, Response, StatusCode,
     body::{Bytes, Incoming},
-    header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE},
+    header::{
+        AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderValue, REFERRER_POLICY,
+        WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+    },
     server::conn::http1,
     service::service_fn,
 };
@@ -26,11 +29,14 @@ use tokio::{
     time::timeout,
 };
 
-use super::{Sources, Status, metrics};
+use super::{Sources, Status, counts::Event, metrics};
 use crate::config;
 
 /// Connections at a time; who has been here for longest without an answer gives way to a newcomer.
 const LIMITS: Limits = Limits { strangers: 64, guests: 0, per_peer: 0 };
+
+/// Where this stands, the page has the nonce of its policy.
+const NONCE: &str = "{{nonce}}";
 
 /// How long a request, and its answer, may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -89,10 +95,12 @@ async fn serve(listener: TcpListener, shared: Arc<(config::Admin, Sources)>) {
         };
         let (shared, (mut stranger, _)) = (shared.clone(), lobby.enter());
         tokio::spawn(async move {
-            // Slow peers are cut off; a peer's failure is its own matter.
+            // Slow peers are cut off.
             tokio::select! {
-                _ = timeout(2 * PATIENCE, converse(stream, &shared)) => {}
-                () = stranger.displaced() => {}
+                ended = timeout(2 * PATIENCE, converse(stream, &shared)) => if !matches!(ended, Ok(Ok(()))) {
+                    shared.1.own.add(Event::Failed);
+                },
+                () = stranger.displaced() => shared.1.own.add(Event::Evicted),
             }
         });
     }
@@ -107,16 +115,28 @@ async fn converse(stream: TcpStream, shared: &(config::Admin, Sources)) -> hyper
 }
 
 fn answer(request: &Request<Incoming>, settings: &config::Admin, sources: &Sources) -> Response<Full<Bytes>> {
+    let path = request.uri().path();
+    let refuse = |event, status, why: &str| {
+        sources.own.add(event);
+        text(status, why)
+    };
     if request.method() != Method::GET && request.method() != Method::HEAD {
-        return text(StatusCode::METHOD_NOT_ALLOWED, "this address is only read from\n");
+        return refuse(Event::NotAllowed, StatusCode::METHOD_NOT_ALLOWED, "this address is only read from\n");
     }
-    let probe = matches!(request.uri().path(), "/healthz" | "/readyz");
-    if !probe && !may(request, settings) {
-        let mut refused = text(StatusCode::UNAUTHORIZED, "a bearer token is wanted: admin.token_file\n");
+    if settings.token.is_none() && !is_local_name(request) {
+        let why = "this address is asked for by an IP address or as localhost\n";
+        return refuse(Event::ForeignHost, StatusCode::MISDIRECTED_REQUEST, why);
+    }
+    // The page holds nothing; its script asks for the token.
+    let open = matches!(path, "/" | "/healthz" | "/readyz");
+    if !open && !may(request, settings) {
+        let why = "a bearer token is wanted: admin.token_file\n";
+        let mut refused = refuse(Event::Unauthorized, StatusCode::UNAUTHORIZED, why);
         refused.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         return refused;
     }
-    match request.uri().path() {
+    let response = match path {
+        "/" => page(),
         "/metrics" => match metrics::exposition(sources) {
             Ok(body) => typed("application/openmetrics-text; version=1.0.0; charset=utf-8", body),
             Err(e) => text(StatusCode::INTERNAL_SERVER_ERROR, &format!("{e}\n")),
@@ -131,8 +151,45 @@ fn answer(request: &Request<Incoming>, settings: &config::Admin, sources: &Sourc
         },
         "/readyz" if sources.health.is_ready() => text(StatusCode::OK, "ok\n"),
         "/readyz" => text(StatusCode::SERVICE_UNAVAILABLE, "not ready\n"),
-        _ => text(StatusCode::NOT_FOUND, "there are /metrics, /status, /healthz and /readyz\n"),
+        _ => {
+            let why = "there are /, /metrics, /status, /healthz and /readyz\n";
+            return refuse(Event::NotFound, StatusCode::NOT_FOUND, why);
+        }
+    };
+    sources.own.add(Event::Answered);
+    response
+}
+
+/// The page, whose script and style are the only ones that a browser runs, and which talks to this address alone.
+fn page() -> Response<Full<Bytes>> {
+    let mut random = [0; 16];
+    if let Err(e) = getrandom::fill(&mut random) {
+        return text(StatusCode::INTERNAL_SERVER_ERROR, &format!("{e}\n"));
     }
+    let nonce = format!("{:032x}", u128::from_ne_bytes(random));
+    let policy = format!(
+        "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; img-src data:; connect-src 'self'; \
+         base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    );
+    let mut response = typed("text/html; charset=utf-8", include_str!("page.html").replace(NONCE, &nonce));
+    let headers = response.headers_mut();
+    headers.extend(HeaderValue::try_from(policy).map(|policy| (CONTENT_SECURITY_POLICY, policy)));
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers.insert(X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
+    response
+}
+
+/// Whether a request names this host by an address, as localhost, or not at all, as browsers never do. A page of a
+/// stranger, whose name was made to lead here, names itself.
+fn is_local_name(request: &Request<Incoming>) -> bool {
+    let Some(named) = request.headers().get(HOST) else { return true };
+    let named = named.to_str().unwrap_or_default();
+    let name = named
+        .rsplit_once(':')
+        .filter(|(_, port)| port.bytes().all(|b| b.is_ascii_digit()))
+        .map_or(named, |(name, _)| name);
+    let address = name.trim_start_matches('[').trim_end_matches(']');
+    name.eq_ignore_ascii_case("localhost") || address.parse::<IpAddr>().is_ok()
 }
 
 /// Whether a request carries the token that is wanted.
@@ -150,6 +207,9 @@ fn text(status: StatusCode, body: &str) -> Response<Full<Bytes>> {
 
 fn typed(kind: &'static str, body: String) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(body)));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }

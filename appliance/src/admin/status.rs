@@ -1,11 +1,11 @@
 //! What `/status` says, and how `berth status` prints it.
 
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::{collections::BTreeMap, fmt::Write as _, sync::PoisonError};
 
 use berth_engine::{Counters, Snapshot};
 use serde::{Deserialize, Serialize};
 
-use super::{Reloaded, Sources};
+use super::{Latency, Reloaded, Sources, catalog};
 
 /// The appliance at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -24,11 +24,31 @@ pub struct Status {
     pub snapshot: Snapshot,
     /// What the control plane counted; empty without one.
     pub control: Counters,
+    /// Seconds that [`Status::recent`] is about: since somebody last asked, and at least 0.9.
+    pub window_s: f64,
+    /// Every latency of late.
+    pub recent: Vec<Latency>,
+    /// What was dropped or refused, by reason, where it was at all.
+    pub losses: Vec<Loss>,
+}
+
+/// A reason for which something was dropped or refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Loss {
+    /// Whose it is: the port, or the part of the appliance where it is no port's.
+    pub place: String,
+    /// The metric without prefix and suffix, such as `rx_dropped`.
+    pub what: String,
+    /// Its reason.
+    pub reason: String,
+    /// How often, since the start.
+    pub count: u64,
 }
 
 impl Status {
     pub(super) fn now(sources: &Sources) -> Self {
-        let Sources { telemetry, control, health, started } = sources;
+        let Sources { telemetry, control, health, started, own: _, window } = sources;
+        let (window_s, recent) = window.lock().unwrap_or_else(PoisonError::into_inner).look(telemetry, *started);
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             ready: health.is_ready(),
@@ -37,17 +57,24 @@ impl Status {
             reloads: health.reloads.now(),
             snapshot: telemetry.snapshot(),
             control: control.iter().flat_map(berth_control::Monitor::counters).collect(),
+            window_s,
+            recent,
+            losses: losses(sources),
+        }
+    }
+
+    /// Whether it serves, in words.
+    pub fn state(&self) -> String {
+        match (self.ready, &*self.stuck) {
+            (_, stuck) if !stuck.is_empty() => format!("{stuck} does not poll"),
+            (true, _) => "serving".to_owned(),
+            (false, _) => "not ready".to_owned(),
         }
     }
 
     /// A table for people.
     pub fn table(&self) -> String {
-        let state = match (self.ready, &*self.stuck) {
-            (_, stuck) if !stuck.is_empty() => format!("{stuck} does not poll"),
-            (true, _) => "serving".to_owned(),
-            (false, _) => "not ready".to_owned(),
-        };
-        let mut out = format!("berth {}: {state}, up {:.0} s\n", self.version, self.uptime_s);
+        let mut out = format!("berth {}: {}, up {:.0} s\n", self.version, self.state(), self.uptime_s);
         // Writing to a string succeeds.
         for line in self.reloads.refusal.lines() {
             let _ = writeln!(out, "reload refused: {line}");
@@ -85,4 +112,25 @@ impl Status {
         }
         out
     }
+}
+
+/// All queues of a port are one place.
+fn losses(sources: &Sources) -> Vec<Loss> {
+    let mut found = BTreeMap::new();
+    sources.counters(&mut |part, labels, counter, value| {
+        let Some(place) = catalog::locate(part, counter).filter(|place| value > 0 && place.family.is_loss()) else {
+            return;
+        };
+        let whose = labels.iter().find(|(key, _)| *key == "port").map_or(part, |(_, port)| port);
+        let reason: Vec<_> = place.labels.iter().map(|(_, value)| value.as_str()).collect();
+        // A worker refuses on behalf of the service, which counts it too.
+        if part != "worker" {
+            *found.entry((whose.to_owned(), place.family.name, reason.join(" "))).or_default() += value;
+        }
+    });
+    let losses = found.into_iter().map(|((place, what, reason), count)| {
+        let what = what.to_owned();
+        Loss { place, what, reason, count }
+    });
+    losses.collect()
 }

@@ -25,7 +25,7 @@ pub use key::KeyCommand;
 pub use lease::LeaseCommand;
 pub use manual::manual;
 pub use node::{EnrollCommand, NodesCommand};
-pub use status::StatusCommand;
+pub use status::{AdminAddress, StatusCommand};
 pub use token::TokenCommand;
 
 /// Whose key this is, and how to print.

@@ -11,23 +11,20 @@ use crate::admin::Status;
 /// How long the appliance may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Say how a running appliance is; exits with 1 where it does not serve.
+/// Which appliance.
 #[derive(Debug, Clone, Args)]
-pub struct StatusCommand {
+pub struct AdminAddress {
     /// The appliance's admin address.
     #[arg(long, value_name = "ADDR", env = "BERTH_ADMIN", default_value = "127.0.0.1:5780")]
     admin: SocketAddr,
     /// The file with the token that it wants.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
 }
 
-impl StatusCommand {
-    /// Asks once and prints.
-    pub fn run(&self) -> anyhow::Result<ExitCode> {
+impl AdminAddress {
+    /// Asks for the status; returns its JSON too.
+    pub(crate) fn status(&self) -> anyhow::Result<(Status, String)> {
         let agent: Agent = Agent::config_builder().timeout_global(Some(PATIENCE)).build().into();
         let mut request = agent.get(format!("http://{}/status", self.admin));
         if let Some(file) = &self.token_file {
@@ -36,7 +33,25 @@ impl StatusCommand {
         }
         let body = request.call().and_then(|mut response| response.body_mut().read_to_string());
         let body = body.with_context(|| format!("{} does not tell; is [admin] configured?", self.admin))?;
-        let status: Status = serde_json::from_str(&body).with_context(|| format!("{} is no berth", self.admin))?;
+        let status = serde_json::from_str(&body).with_context(|| format!("{} is no berth", self.admin))?;
+        Ok((status, body))
+    }
+}
+
+/// Say how a running appliance is; exits with 1 where it does not serve.
+#[derive(Debug, Clone, Args)]
+pub struct StatusCommand {
+    #[command(flatten)]
+    of: AdminAddress,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl StatusCommand {
+    /// Asks once and prints.
+    pub fn run(&self) -> anyhow::Result<ExitCode> {
+        let (status, body) = self.of.status()?;
         if self.json {
             println!("{body}");
         } else {

@@ -1,13 +1,15 @@
-//! `[log]`: what is logged.
+//! `[log]`: what is logged, and how.
 
 use super::walk::Table;
-use crate::log::check_level;
+use crate::log::{Format, check_level};
 
 /// `[log]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Log {
     /// As in `RUST_LOG`: a level, or levels of modules.
     pub level: String,
+    /// Where lines go, and how they look.
+    pub format: Format,
 }
 
 pub(super) fn read(mut t: Table<'_, '_>) -> Log {
@@ -18,6 +20,8 @@ pub(super) fn read(mut t: Table<'_, '_>) -> Log {
         t.sink().wrong(at, format_args!("{e}; say \"info\", or \"warn,berth_control=debug\""));
     }
     let level = level.map_or(t.default_text("level"), |at| at.value).to_owned();
+    let formats = [Format::Auto, Format::Text, Format::Json, Format::Journal].map(|format| (format.word(), format));
+    let format = t.choice("format", &formats).map_or(Format::Auto, |at| at.value);
     t.finish();
-    Log { level }
+    Log { level, format }
 }

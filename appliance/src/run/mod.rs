@@ -80,8 +80,6 @@ const KEEP_HOUSE_EVERY: Duration = Duration::from_secs(1);
 enum Event {
     /// A thread has opened everything: each queue's port and address, and what wakes the thread where it can sleep.
     Ready(Vec<(usize, SocketAddr)>, Option<Waker>),
-    /// What the workers of a thread counted.
-    Reports(Vec<worker::Report>),
     /// An lcore has ended, as it should or not.
     LcoreEnded(anyhow::Result<()>),
     /// A worker thread has ended, as it should or not.
@@ -129,10 +127,9 @@ struct ReadyPort<'a> {
 }
 
 #[derive(Serialize)]
-struct StoppedLine<'a> {
+struct StoppedLine {
     #[serde(flatten)]
     snapshot: Snapshot,
-    workers: &'a [worker::Report],
     #[serde(skip_serializing_if = "Option::is_none")]
     control: Option<BTreeMap<String, u64>>,
 }
@@ -170,12 +167,8 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
     let health = Arc::<Health>::default();
     let admin = shared.config.admin.clone().map(|settings| {
         let listen = settings.listen;
-        let sources = Sources {
-            telemetry: shared.telemetry.clone(),
-            control: control.as_ref().map(Control::monitor),
-            health: health.clone(),
-            started: Instant::now(),
-        };
+        let monitor = control.as_ref().map(Control::monitor);
+        let sources = Sources::new(shared.telemetry.clone(), monitor, health.clone());
         Admin::start(settings, sources).with_context(|| format!("admin {listen}"))
     });
     let plan::Plan { lcores, workers, facts, seats } = plan;
@@ -192,7 +185,6 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
         pulses: Pulses::default(),
         lcores: 0,
         workers: 0,
-        reports: Vec::new(),
         failure: None,
     };
     supervisor.start(lcores, workers, &facts)?;
@@ -200,7 +192,8 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
     let control = supervisor.control.take().map(|control| control.stop(DRAIN).into_iter().collect());
     let mut snapshot = supervisor.shared.telemetry.snapshot();
     snapshot.lcores.sort_by(|a, b| a.name.cmp(&b.name));
-    line("berth stopped", &StoppedLine { snapshot, workers: &supervisor.reports, control })?;
+    snapshot.workers.sort_by(|a, b| (&a.name, &a.port).cmp(&(&b.name, &b.port)));
+    line("berth stopped", &StoppedLine { snapshot, control })?;
     supervisor.failure.map_or(Ok(()), Err)
 }
 
@@ -256,7 +249,6 @@ struct Supervisor {
     lcores: usize,
     /// Worker threads that have not ended.
     workers: usize,
-    reports: Vec<worker::Report>,
     /// Why the exit status will not be 0.
     failure: Option<anyhow::Error>,
 }
@@ -394,7 +386,6 @@ impl Supervisor {
     fn take(&mut self, event: Event) {
         match event {
             Event::Ready(..) => {}
-            Event::Reports(reports) => self.reports.extend(reports),
             Event::Signal(SIGHUP) if self.reload == Reload::Idle && self.health.is_ready() => self.read_again(),
             // Done with the reload under way, or with the start.
             Event::Signal(SIGHUP) => self.reload = Reload::Again,

@@ -12,6 +12,7 @@ use berth_fabric::Binding;
 use berth_host::{BindError, UdpConfig, UdpSocket};
 use berth_port::{BURST, Fault, FaultSpec, Faults, Loopback, Pcap, Port};
 use berth_ring::Producer;
+use berth_rpc::Stage;
 use berth_udp::UdpPort;
 use berth_uring::UringSocket;
 use tracing::warn;
@@ -223,19 +224,31 @@ impl Layers {
     /// Joins `port` to its service.
     fn join<P: Port + 'static>(self, lcore: &mut Lcore, shared: &Shared, port: P) -> anyhow::Result<SocketAddr> {
         let addr = port.local_addr();
-        let wire_time = Recorder::default();
         let config = &shared.config.ports[self.port];
         let weight = NonZeroU32::new(config.weight).context("a weight is at least 1")?;
         let limits = config.admits();
         match &config.service {
             Service::Rpc(rpc) => {
                 let updates = self.updates.context("RPC has functions")?;
-                let service = service::service(shared, rpc, self.ring, updates, limits, wire_time.clone())?;
-                let lane = Lane::new(&config.name, port, service).histogram("wire_time", &wire_time);
-                lcore.add(lane.weight(weight));
+                let [wire_time, ring_wait, ring_time] = [(); 3].map(|()| Recorder::default());
+                let named = [("wire_time", &wire_time), ("ring_wait", &ring_wait), ("ring_time", &ring_time)];
+                // The ring's are shown where there is one.
+                let shown = if self.ring.is_some() { &named[..] } else { &named[..1] };
+                let record = {
+                    let [wire_time, ring_wait, ring_time] = named.map(|(_, recorder)| recorder.clone());
+                    move |stage, nanos| match stage {
+                        Stage::Wire => wire_time.record(nanos),
+                        Stage::RingWait => ring_wait.record(nanos),
+                        Stage::RingTime => ring_time.record(nanos),
+                    }
+                };
+                let service = service::service(shared, rpc, self.ring, updates, limits, record)?;
+                let lane = Lane::new(&config.name, port, service).weight(weight).timed(shared.clock.clone());
+                lcore.add(shown.iter().fold(lane, |lane, (name, recorder)| lane.histogram(name, recorder)));
             }
             Service::LeaseIo => {
-                lcore.add(Lane::new(&config.name, port, service::lease_io(shared, limits)?).weight(weight));
+                let lane = Lane::new(&config.name, port, service::lease_io(shared, limits)?);
+                lcore.add(lane.weight(weight).timed(shared.clock.clone()));
             }
         }
         Ok(addr)

@@ -4,7 +4,6 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use berth_admission::Limits;
-use berth_engine::Recorder;
 use berth_host::TscClock;
 use berth_lease_io::{LeaseService, TwoSided};
 use berth_plugin::{Plugin, PluginError};
@@ -12,7 +11,7 @@ use berth_port::Service;
 use berth_qec::{Decoder, mock::MockTable};
 use berth_ring::{Dispatcher, Producer};
 use berth_rpc::{
-    Config, FunctionTable, RpcService, Worker,
+    Config, FunctionTable, RpcService, Stage, Worker,
     handlers::{Handler, HandlerSet, Session},
 };
 
@@ -25,19 +24,18 @@ pub(super) type Program = berth_rpc::Program<HandlerSet<Plugin>>;
 /// Takes in what replaces it.
 pub(super) type Updates = berth_rpc::Updates<HandlerSet<Plugin>>;
 
-/// Makes the RPC service of a queue; `ring` leads to its worker, if it has one.
+/// Makes the RPC service of a queue; `ring` leads to its worker, if it has one. `record` is told how long stages took.
 pub(super) fn service(
     shared: &Shared,
     rpc: &config::Rpc,
     ring: Option<Producer>,
     updates: Updates,
     limits: Option<Limits>,
-    wire_time: Recorder,
-) -> anyhow::Result<impl Service + use<>> {
+    record: impl FnMut(Stage, u64) + 'static,
+) -> anyhow::Result<impl Service + 'static> {
     let (table, handlers) = functions(&shared.config, rpc)?;
     let settings =
         Config { header: rpc.header, slot_size: rpc.slot_size, on_undispatchable: rpc.on_undispatchable, ptp: rpc.ptp };
-    let record = move |nanos| wire_time.record(nanos);
     let service = RpcService::new(settings, table, handlers, ring, shared.clock.clone(), record)?;
     Ok(service.limited(limits).updated_by(updates))
 }

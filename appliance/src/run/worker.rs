@@ -1,19 +1,17 @@
 //! The thread of one worker CPU: runs the handlers of functions with `dispatch = "ring"`.
 
 use std::{
-    collections::BTreeMap,
     sync::{atomic::Ordering::Relaxed, mpsc::Sender},
     thread,
 };
 
 use anyhow::Context as _;
-use berth_engine::{Idle, SHORTEST_SLEEP, SPIN_AFTER_WORK};
+use berth_engine::{Idle, SHORTEST_SLEEP, SPIN_AFTER_WORK, WorkerMeter};
 use berth_host::{TscClock, pin_current_thread};
 use berth_plugin::Plugin;
 use berth_port::Clock as _;
 use berth_ring::Dispatcher;
 use berth_rpc::{Worker, handlers::HandlerSet};
-use serde::Serialize;
 
 use super::{Event, Shared, pulse::Pulse, service};
 
@@ -25,34 +23,39 @@ pub(super) struct Plan {
     pub(super) rings: Vec<(usize, Dispatcher, service::Updates)>,
 }
 
-/// What one worker counted.
-#[derive(Debug, Serialize)]
-pub(super) struct Report {
-    name: String,
-    port: String,
-    counters: BTreeMap<&'static str, u64>,
-}
-
 /// Runs on the worker's thread until every lcore has ended.
 pub(super) fn run(plan: Plan, shared: &Shared, pulse: &Pulse, events: &Sender<Event>) -> anyhow::Result<()> {
     pin_current_thread(plan.cpu)?;
-    let cpu = plan.cpu;
-    let mut workers = Vec::new();
+    let mut meter = WorkerMeter::new(format!("worker{}", plan.cpu), &shared.telemetry);
+    let mut workers: Vec<Worker<HandlerSet<Plugin>, TscClock>> = Vec::new();
     for (index, ring, updates) in plan.rings {
         let port = &shared.config.ports[index];
         let rpc = port.rpc().context("only RPC has workers")?;
-        workers.push((port, service::worker(shared, rpc, ring, updates)?));
+        let worker = service::worker(shared, rpc, ring, updates)?;
+        meter.add(&port.name, |visit| worker.counters(visit));
+        workers.push(worker);
     }
+    let publish = |meter: &mut WorkerMeter, workers: &[Worker<_, _>]| {
+        workers.iter().enumerate().for_each(|(index, worker)| meter.publish(index, |visit| worker.counters(visit)));
+    };
     events.send(Event::Ready(Vec::new(), None)).context("the appliance is gone")?;
 
     let mut last_work = shared.clock.now().mono;
     while !shared.stop_workers.load(Relaxed) {
         pulse.beat();
-        let now = shared.clock.now();
-        let served: usize = workers
-            .iter_mut()
-            .map(|(_, worker): &mut (_, Worker<HandlerSet<Plugin>, TscClock>)| worker.poll(now))
-            .sum();
+        let mut served = 0;
+        let mut now = shared.clock.now();
+        for (index, worker) in workers.iter_mut().enumerate() {
+            if index > 0 {
+                now = shared.clock.now();
+            }
+            let requests = worker.poll(now);
+            meter.turn(index, now.mono, requests);
+            served += requests;
+        }
+        if meter.is_due(now.mono) {
+            publish(&mut meter, &workers);
+        }
         if served > 0 {
             last_work = now.mono;
         } else if plan.idle == Idle::Spin || now.mono - last_work < SPIN_AFTER_WORK {
@@ -62,12 +65,6 @@ pub(super) fn run(plan: Plan, shared: &Shared, pulse: &Pulse, events: &Sender<Ev
             thread::sleep(SHORTEST_SLEEP);
         }
     }
-    let reports = workers.iter().map(|(port, worker)| {
-        let mut counters = BTreeMap::new();
-        worker.counters(&mut |name, value| {
-            counters.insert(name, value);
-        });
-        Report { name: format!("worker{cpu}"), port: port.name.clone(), counters }
-    });
-    events.send(Event::Reports(reports.collect())).context("the appliance is gone")
+    publish(&mut meter, &workers);
+    Ok(())
 }

@@ -3,8 +3,8 @@
 
 use std::{
     fs,
-    io::{BufRead as _, BufReader, Read as _},
-    net::{SocketAddr, UdpSocket},
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::{SocketAddr, TcpStream, UdpSocket},
     path::{Path, PathBuf},
     process::{Child, ChildStdout, Command, ExitStatus, Stdio},
     time::Duration,
@@ -36,6 +36,28 @@ pub fn c_plugin(folder: &Path, name: &str, source: &str) -> (String, u32) {
     assert!(cc.success());
     let id = name.bytes().fold(2_166_136_261u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(16_777_619));
     (format!("plugin:{}#{name}", library.display()), id)
+}
+
+pub const ADMIN: &str = "[admin]\nlisten = \"127.0.0.1:0\"\n";
+
+/// The admin address.
+pub fn admin(berth: &Berth) -> SocketAddr {
+    berth.ready["endpoints"]["admin"].as_str().unwrap().parse().unwrap()
+}
+
+/// The status code and the body of an answer of the admin address.
+pub fn get(addr: SocketAddr, path: &str, header: &str) -> (u16, String) {
+    ask(addr, &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{header}\r\n"))
+}
+
+pub fn ask(addr: SocketAddr, request: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(addr).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head[9..12].parse().unwrap(), body.to_string())
 }
 
 /// A running appliance.
@@ -87,16 +109,17 @@ impl Berth {
     /// Started with files beside the configuration, and with what `set` gives the command.
     pub fn start_fully(text: &str, files: &[(&str, &str)], set: impl FnOnce(&mut Command)) -> Self {
         let (folder, config) = write_config(text, files);
-        Self::spawn(&config, folder, set)
+        Self::spawn_command(command(&config), folder, set)
     }
 
     /// Started with a configuration that is there.
     pub fn start_file(config: &Path, set: impl FnOnce(&mut Command)) -> Self {
-        Self::spawn(config, tempfile::tempdir().unwrap(), set)
+        Self::spawn_command(command(config), tempfile::tempdir().unwrap(), set)
     }
 
-    fn spawn(config: &Path, folder: TempDir, set: impl FnOnce(&mut Command)) -> Self {
-        let mut command = command(config);
+    /// Started by a command that ends up being `berth run`; `folder` is kept as long.
+    pub fn spawn_command(mut command: Command, folder: TempDir, set: impl FnOnce(&mut Command)) -> Self {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
         set(&mut command);
         let mut child = command.spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());

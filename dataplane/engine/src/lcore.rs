@@ -1,14 +1,14 @@
 //! Several lanes on one core.
 
-use std::{num::NonZeroU32, os::fd::RawFd, sync::Arc, time::Duration};
+use std::{num::NonZeroU32, os::fd::RawFd, time::Duration};
 
-use berth_port::{Nanos, Now, Port, Service};
+use berth_port::{Clock, Nanos, Now, Port, Service};
 
 use crate::{
     Idle, Lane, Recorder, Telemetry,
     idle::IdleState,
     lane::{Turn, Work},
-    telemetry::{Board, LaneBoard},
+    telemetry::{LaneBoard, Publisher},
 };
 
 /// How often counters are published at most.
@@ -16,6 +16,10 @@ use crate::{
 /// A publication stores some tens of words; once in 1 ms that is less than 0.1 % of a core. The burst of the poll
 /// that publishes waits for it, and its service time says so.
 pub const PUBLISH_EVERY: Duration = Duration::from_millis(1);
+
+/// A turn that did nothing is a hiccup if it took so long: no driver takes 10 us to say that nothing is there, but an
+/// interrupt, the scheduler or a hypervisor that takes the CPU away does.
+pub const HICCUP: Duration = Duration::from_micros(10);
 
 /// What the thread that runs an lcore does before the next [`Lcore::poll`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +54,8 @@ pub struct Lcore {
     /// What the poll before this one did, whose end is this poll's beginning.
     last: Option<Last>,
     publish_at: Nanos,
-    board: Arc<Board>,
+    board: Publisher,
+    hiccups: Recorder,
     telemetry: Telemetry,
     index: usize,
 }
@@ -66,7 +71,7 @@ struct Slot {
     charged: u64,
     counts: LaneCounts,
     service_time: Recorder,
-    boards: [Arc<Board>; 3],
+    boards: [Publisher; 3],
 }
 
 #[derive(Clone, Copy)]
@@ -129,7 +134,8 @@ impl Lcore {
     /// An lcore without lanes. The name appears in `telemetry`.
     pub fn new(name: impl Into<String>, idle: Idle, telemetry: &Telemetry) -> Self {
         let counts = Counts::default();
-        let board = Board::new(|visit| counts.report(visit));
+        let board = Publisher::new(|visit| counts.report(visit));
+        let hiccups = Recorder::default();
         Self {
             slots: Vec::new(),
             next: 0,
@@ -139,24 +145,27 @@ impl Lcore {
             counts,
             last: None,
             publish_at: Nanos(0),
-            index: telemetry.add_lcore(name.into(), board.clone()),
+            index: telemetry.add_lcore(name.into(), board.board(), hiccups.reader()),
             board,
+            hiccups,
             telemetry: telemetry.clone(),
         }
     }
 
     /// Adds a lane. Not for the hot path: it allocates the lane's telemetry.
-    pub fn add<P: Port + 'static, S: Service + 'static>(&mut self, lane: Lane<P, S>) {
+    pub fn add<P: Port + 'static, S: Service + 'static, C: Clock + 'static>(&mut self, lane: Lane<P, S, C>) {
         let counts = LaneCounts::default();
         let service_time = Recorder::default();
-        let counters = Board::new(|visit| counts.report(visit));
-        let port = Board::new(|visit| lane.port_counters(visit));
-        let service = Board::new(|visit| lane.service_counters(visit));
+        let boards = [
+            Publisher::new(|visit| counts.report(visit)),
+            Publisher::new(|visit| lane.port_counters(visit)),
+            Publisher::new(|visit| lane.service_counters(visit)),
+        ];
+        let [counters, port, service] = [0, 1, 2].map(|board: usize| boards[board].board());
         let histograms = [("service_time", service_time.reader())]
             .into_iter()
             .chain(lane.histograms.iter().map(|(name, recorder)| (*name, recorder.reader())))
             .collect();
-        let boards = [counters.clone(), port.clone(), service.clone()];
         let name = lane.name.clone();
         self.telemetry.add_lane(self.index, LaneBoard { name, counters, port, service, histograms });
         let weight = lane.weight;
@@ -180,7 +189,7 @@ impl Lcore {
     #[inline]
     pub fn poll(&mut self, now: Now) -> Step {
         self.settle(now.mono);
-        if now.mono >= self.publish_at {
+        if now.mono >= self.publish_at && !cfg!(feature = "no-telemetry") {
             self.publish(now.mono);
         }
         let draining = match self.drain {
@@ -236,6 +245,7 @@ impl Lcore {
         let took = now.0.saturating_sub(last.at.0);
         self.counts.elapsed_ns += took;
         match last.did {
+            Did::Nothing if took >= HICCUP.as_nanos() as u64 => self.hiccups.record(took),
             Did::Nothing => {}
             Did::Sleep => self.counts.slept_ns += took,
             Did::Work { slot, received } => {
@@ -297,11 +307,10 @@ impl Lcore {
     fn publish(&mut self, now: Nanos) {
         self.publish_at = now + PUBLISH_EVERY;
         self.board.publish(|visit| self.counts.report(visit));
-        for slot in &self.slots {
-            let [counters, port, service] = &slot.boards;
-            counters.publish(|visit| slot.counts.report(visit));
-            port.publish(|visit| slot.lane.port_counters(visit));
-            service.publish(|visit| slot.lane.service_counters(visit));
+        for Slot { lane, counts, boards: [counters, port, service], .. } in &mut self.slots {
+            counters.publish(|visit| counts.report(visit));
+            port.publish(|visit| lane.port_counters(visit));
+            service.publish(|visit| lane.service_counters(visit));
         }
     }
 }

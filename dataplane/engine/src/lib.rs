@@ -1,4 +1,5 @@
-//! The poll loop, without I/O: it makes no system call, starts no thread and reads no clock.
+//! The poll loop, without I/O: it makes no system call and starts no thread. Time is an argument; only the stages of one
+//! burst in [`SAMPLE_EVERY`](berth_port::SAMPLE_EVERY) are timed by a clock that the lane was given.
 //!
 //! # Threading model
 //!
@@ -39,6 +40,9 @@
 //! }
 //! ```
 //!
+//! With the feature `no-telemetry` there are no histograms, no samples and no publication before the end; counters still
+//! count. It exists to measure what telemetry costs.
+//!
 //! Lanes of one core share its time fairly, by weight, but a turn is not interrupted: lanes whose services may take
 //! long belong on cores of their own, or their latency is that of the others' bursts.
 #![forbid(unsafe_code)]
@@ -47,10 +51,14 @@ mod histogram;
 mod idle;
 mod lane;
 mod lcore;
+mod stages;
 mod telemetry;
+mod worker;
 
 pub use histogram::{HIGHEST_NS, Recorder, SIGNIFICANT_DIGITS};
 pub use idle::{Idle, LONGEST_SLEEP, SHORTEST_SLEEP, SPIN_AFTER_WORK};
 pub use lane::Lane;
-pub use lcore::{Lcore, PUBLISH_EVERY, Step};
-pub use telemetry::{Counters, LaneSnapshot, LcoreSnapshot, Snapshot, Summary, Telemetry};
+pub use lcore::{HICCUP, Lcore, PUBLISH_EVERY, Step};
+pub use stages::Untimed;
+pub use telemetry::{Counters, LaneSnapshot, LcoreSnapshot, Snapshot, Summary, Telemetry, Timed, WorkerSnapshot};
+pub use worker::WorkerMeter;

@@ -16,41 +16,78 @@ use crate::histogram::Reader;
 ///
 /// A core publishes by relaxed stores into cells of its own, at most once per [`PUBLISH_EVERY`](crate::PUBLISH_EVERY);
 /// a reader loads them. Neither waits for the other: the lock inside is taken when an lcore or a lane is added and by
-/// readers, never by a poll. A snapshot is not one instant: each value is exact, values differ by at most what
+/// readers, never by a poll but for the first after a reload. A snapshot is not one instant: each value is exact, values differ by at most what
 /// happened between two publications.
 #[derive(Debug, Clone, Default)]
 pub struct Telemetry {
-    lcores: Arc<Mutex<Vec<LcoreBoard>>>,
+    boards: Arc<Mutex<Boards>>,
 }
 
-/// A fixed set of counters, named once.
-#[derive(Debug)]
-pub(crate) struct Board {
-    names: Box<[&'static str]>,
-    cells: Box<[AtomicU64]>,
+#[derive(Debug, Default)]
+struct Boards {
+    lcores: Vec<LcoreBoard>,
+    workers: Vec<WorkerBoard>,
 }
+
+/// Counters by their names, as one thread stores them.
+#[derive(Debug)]
+struct Cells(Box<[(&'static str, AtomicU64)]>);
+
+impl Cells {
+    fn new(report: impl FnOnce(&mut dyn FnMut(&'static str, u64))) -> Arc<Self> {
+        let mut cells = Vec::new();
+        report(&mut |name, value| cells.push((name, AtomicU64::new(value))));
+        Arc::new(Self(cells.into()))
+    }
+}
+
+/// What readers have of counters.
+#[derive(Debug)]
+pub(crate) struct Board(Mutex<Arc<Cells>>);
 
 impl Board {
-    /// A board with one cell for each counter that `report` visits.
-    pub(crate) fn new(report: impl FnOnce(&mut dyn FnMut(&'static str, u64))) -> Arc<Self> {
-        let mut names = Vec::new();
-        report(&mut |name, _| names.push(name));
-        Arc::new(Self { cells: names.iter().map(|_| AtomicU64::new(0)).collect(), names: names.into() })
-    }
-
-    /// Stores the values that `report` visits: the same counters, in the same order, as when the board was made.
-    pub(crate) fn publish(&self, report: impl FnOnce(&mut dyn FnMut(&'static str, u64))) {
-        let mut cells = self.names.iter().zip(&self.cells);
-        report(&mut |name, value| {
-            if let Some((known, cell)) = cells.next() {
-                debug_assert_eq!(*known, name, "counters are reported in one order");
-                cell.store(value, Relaxed);
-            }
-        });
+    fn cells(&self) -> std::sync::MutexGuard<'_, Arc<Cells>> {
+        // It holds one pointer, which is whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn read(&self) -> Counters {
-        self.names.iter().zip(&self.cells).map(|(name, cell)| ((*name).to_owned(), cell.load(Relaxed))).collect()
+        let cells = self.cells().clone();
+        cells.0.iter().map(|(name, cell)| ((*name).to_owned(), cell.load(Relaxed))).collect()
+    }
+}
+
+/// What the thread that counts has of them.
+#[derive(Debug)]
+pub(crate) struct Publisher {
+    cells: Arc<Cells>,
+    board: Arc<Board>,
+}
+
+impl Publisher {
+    /// With one cell for each counter that `report` visits.
+    pub(crate) fn new(report: impl FnOnce(&mut dyn FnMut(&'static str, u64))) -> Self {
+        let cells = Cells::new(report);
+        Self { board: Arc::new(Board(Mutex::new(cells.clone()))), cells }
+    }
+
+    pub(crate) fn board(&self) -> Arc<Board> {
+        self.board.clone()
+    }
+
+    /// Stores the values that `report` visits: relaxed stores into the cells of the last publication, in whose order
+    /// they come. Other counters than then, as after a reload, get cells of their own.
+    pub(crate) fn publish(&mut self, report: impl Fn(&mut dyn FnMut(&'static str, u64))) {
+        let mut cells = self.cells.0.iter();
+        let mut same = true;
+        report(&mut |name, value| match cells.next() {
+            Some((known, cell)) if std::ptr::eq(*known, name) || *known == name => cell.store(value, Relaxed),
+            _ => same = false,
+        });
+        if !same || cells.next().is_some() {
+            self.cells = Cells::new(report);
+            *self.board.cells() = self.cells.clone();
+        }
     }
 }
 
@@ -58,7 +95,17 @@ impl Board {
 struct LcoreBoard {
     name: String,
     counters: Arc<Board>,
+    hiccups: Reader,
     lanes: Vec<LaneBoard>,
+}
+
+/// One ring of one worker thread.
+#[derive(Debug)]
+pub(crate) struct WorkerBoard {
+    pub(crate) name: String,
+    pub(crate) port: String,
+    pub(crate) counters: Arc<Board>,
+    pub(crate) worker_time: Reader,
 }
 
 #[derive(Debug)]
@@ -70,37 +117,71 @@ pub(crate) struct LaneBoard {
     pub(crate) histograms: Vec<(&'static str, Reader)>,
 }
 
+/// A histogram of nanoseconds, and whose it is.
+#[derive(Debug, Clone)]
+pub struct Timed {
+    /// The name of the lcore or worker.
+    pub thread: String,
+    /// The name of the lane, or of the port that a worker serves; `None` is the whole lcore.
+    pub port: Option<String>,
+    /// The name of the histogram.
+    pub name: &'static str,
+    /// What was recorded since the start.
+    pub histogram: hdrhistogram::Histogram<u64>,
+}
+
 impl Telemetry {
     /// Adds an lcore, and returns its index.
-    pub(crate) fn add_lcore(&self, name: String, counters: Arc<Board>) -> usize {
-        let mut lcores = self.lock();
-        lcores.push(LcoreBoard { name, counters, lanes: Vec::new() });
+    pub(crate) fn add_lcore(&self, name: String, counters: Arc<Board>, hiccups: Reader) -> usize {
+        let lcores = &mut self.lock().lcores;
+        lcores.push(LcoreBoard { name, counters, hiccups, lanes: Vec::new() });
         lcores.len() - 1
     }
 
     /// Adds a lane to the lcore of that index.
     pub(crate) fn add_lane(&self, lcore: usize, lane: LaneBoard) {
-        self.lock()[lcore].lanes.push(lane);
+        self.lock().lcores[lcore].lanes.push(lane);
+    }
+
+    /// Adds a ring of a worker.
+    pub(crate) fn add_worker(&self, worker: WorkerBoard) {
+        self.lock().workers.push(worker);
     }
 
     /// The values of everything now.
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot { lcores: self.lock().iter().map(LcoreBoard::read).collect() }
+        let boards = self.lock();
+        Snapshot {
+            lcores: boards.lcores.iter().map(LcoreBoard::read).collect(),
+            workers: boards.workers.iter().map(WorkerBoard::read).collect(),
+        }
     }
 
-    /// Every histogram now, with its lcore, its lane and its name.
-    pub fn histograms(&self) -> Vec<(String, String, &'static str, hdrhistogram::Histogram<u64>)> {
-        let lcores = self.lock();
-        let lanes = lcores.iter().flat_map(|lcore| lcore.lanes.iter().map(move |lane| (lcore, lane)));
-        let all = lanes.flat_map(|(lcore, lane)| {
-            lane.histograms.iter().map(|(name, h)| (lcore.name.clone(), lane.name.clone(), *name, h.snapshot()))
-        });
-        all.collect()
+    /// Every histogram now.
+    pub fn histograms(&self) -> Vec<Timed> {
+        let boards = self.lock();
+        let mut all = Vec::new();
+        let mut add = |thread: &str, port: Option<&str>, name, histogram: &Reader| {
+            let (thread, port) = (thread.to_owned(), port.map(str::to_owned));
+            all.push(Timed { thread, port, name, histogram: histogram.snapshot() });
+        };
+        for lcore in &boards.lcores {
+            add(&lcore.name, None, "hiccup", &lcore.hiccups);
+            for lane in &lcore.lanes {
+                lane.histograms
+                    .iter()
+                    .for_each(|(name, histogram)| add(&lcore.name, Some(&lane.name), name, histogram));
+            }
+        }
+        for worker in &boards.workers {
+            add(&worker.name, Some(&worker.port), "worker_time", &worker.worker_time);
+        }
+        all
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<LcoreBoard>> {
-        // The list is only ever pushed to: a panic elsewhere cannot leave it half changed.
-        self.lcores.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, Boards> {
+        // The lists are only ever pushed to: a panic elsewhere cannot leave them half changed.
+        self.boards.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -110,7 +191,27 @@ impl LcoreBoard {
         let lanes: Vec<_> = self.lanes.iter().map(LaneBoard::read).collect();
         let busy: u64 = lanes.iter().map(|lane| lane.counters["busy_ns"]).sum();
         let busy_fraction = busy as f64 / counters["elapsed_ns"].max(1) as f64;
-        LcoreSnapshot { name: self.name.clone(), busy_fraction, counters, lanes }
+        LcoreSnapshot {
+            name: self.name.clone(),
+            busy_fraction,
+            hiccups: self.hiccups.snapshot().into(),
+            counters,
+            lanes,
+        }
+    }
+}
+
+impl WorkerBoard {
+    fn read(&self) -> WorkerSnapshot {
+        let counters = self.counters.read();
+        let busy_fraction = counters["busy_ns"] as f64 / counters["elapsed_ns"].max(1) as f64;
+        WorkerSnapshot {
+            name: self.name.clone(),
+            port: self.port.clone(),
+            busy_fraction,
+            counters,
+            worker_time: self.worker_time.snapshot().into(),
+        }
     }
 }
 
@@ -134,6 +235,8 @@ pub type Counters = BTreeMap<String, u64>;
 pub struct Snapshot {
     /// In the order the lcores were made.
     pub lcores: Vec<LcoreSnapshot>,
+    /// Each ring of each worker thread.
+    pub workers: Vec<WorkerSnapshot>,
 }
 
 /// One core's share of a [`Snapshot`].
@@ -143,6 +246,9 @@ pub struct LcoreSnapshot {
     pub name: String,
     /// The part of the elapsed time spent in turns that received or answered a frame, from 0 to 1.
     pub busy_fraction: f64,
+    /// Turns that did nothing and took [`HICCUP`](crate::HICCUP) or longer all the same: what the host took from a
+    /// spinning lcore. A sleeping one has none.
+    pub hiccups: Summary,
     /// `elapsed_ns` since the first poll, `sleeps`, `slept_ns`, `drain_abandoned`: answers owed when a drain ran
     /// out of time.
     pub counters: Counters,
@@ -164,6 +270,22 @@ pub struct LaneSnapshot {
     pub service: Counters,
     /// `service_time` and those added to the lane, in nanoseconds.
     pub histograms: BTreeMap<String, Summary>,
+}
+
+/// One ring's share of a [`Snapshot`]: what a worker thread did for one port.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WorkerSnapshot {
+    /// The worker's name.
+    pub name: String,
+    /// The port whose requests it serves.
+    pub port: String,
+    /// The part of the elapsed time that it spent on them, from 0 to 1.
+    pub busy_fraction: f64,
+    /// `elapsed_ns`, `busy_ns`, and what the worker counted.
+    pub counters: Counters,
+    /// Time for one request, where several were served at once their mean; of one turn in
+    /// [`SAMPLE_EVERY`](berth_port::SAMPLE_EVERY).
+    pub worker_time: Summary,
 }
 
 /// A histogram in eight numbers, in nanoseconds but for `count`; zeros where nothing was recorded.

@@ -380,9 +380,12 @@ impl<H: Host> Node<H> {
     pub fn counters(&self, visit: &mut dyn FnMut(&str, u64)) {
         for (op, [done, refused]) in &self.counts.by_op {
             let name = op.name().to_ascii_lowercase();
-            visit(&name, *done);
-            visit(&format!("{name}_refused"), *refused);
+            visit(&format!("op_{name}"), *done);
+            visit(&format!("op_{name}_refused"), *refused);
         }
+        let berth_lease::Quota { leases, bytes } = self.leases.total();
+        visit("leases", leases);
+        visit("leased_bytes", bytes);
         visit("unknown_ops", self.counts.unknown_ops);
         visit("leases_expired", self.counts.leases_expired);
         visit("teardowns_failed", self.counts.teardowns_failed);

@@ -299,6 +299,7 @@ fn the_node_says_who_it_is_and_what_it_does_not_do() {
     world.node.counters(&mut |name, count| {
         counted.insert(name.to_owned(), count);
     });
-    let counts = ["ping", "ping_refused", "gpu_submit_refused", "unknown_ops", "lease_alloc"].map(|name| counted[name]);
+    let counts = ["op_ping", "op_ping_refused", "op_gpu_submit_refused", "unknown_ops", "op_lease_alloc"]
+        .map(|name| counted[name]);
     assert_eq!(counts, [1, 1, 1, 2, 0]);
 }

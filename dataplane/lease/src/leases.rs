@@ -396,6 +396,14 @@ impl Leases {
         self.usage.get(&holder).copied().unwrap_or(Quota { leases: 0, bytes: 0 })
     }
 
+    /// What all holders have.
+    pub fn total(&self) -> Quota {
+        self.usage.values().fold(Quota { leases: 0, bytes: 0 }, |sum, of| Quota {
+            leases: sum.leases + of.leases,
+            bytes: sum.bytes + of.bytes,
+        })
+    }
+
     /// What tells when no access from before this call goes on: to be waited for before a revocation is answered.
     pub fn quiescence(&self) -> Quiescence {
         self.writer.quiescence()

@@ -19,6 +19,7 @@ mod fault;
 mod frame;
 mod loopback;
 mod pcap;
+mod sampler;
 mod time;
 
 use std::{net::SocketAddr, os::fd::RawFd};
@@ -27,6 +28,7 @@ pub use fault::{Fault, FaultSpec, Faults};
 pub use frame::{Frame, Verdict};
 pub use loopback::Loopback;
 pub use pcap::Pcap;
+pub use sampler::{SAMPLE_AFTER, SAMPLE_EVERY, Sampler};
 pub use time::{Clock, Nanos, Now};
 
 /// The most frames one call of [`Port::rx`] lends.

@@ -31,7 +31,7 @@ fn main() -> anyhow::Result<()> {
         Config { header: FORM, slot_size: SLOT_SIZE, on_undispatchable: Undispatchable::Reply, ptp: PtpEncoding::Ns };
     let mut wire_time = 0_u64;
     let mut service =
-        RpcService::new(config, table.clone(), handlers()?, None, clock.clone(), |nanos| wire_time = nanos)?;
+        RpcService::new(config, table.clone(), handlers()?, None, clock.clone(), |_, nanos| wire_time = nanos)?;
     let geometry = Geometry::new(64, SLOT_SIZE)?;
     let mut ring = Ring::new(HeapRegion::new(geometry.region_len()), geometry)?;
     let mut producer = ring.producer().expect("the ring is new");

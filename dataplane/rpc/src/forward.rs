@@ -5,12 +5,12 @@ use std::{
     time::Duration,
 };
 
-use berth_port::{BURST, Frame, Nanos, Port, PostError};
+use berth_port::{BURST, Frame, Nanos, Port, PostError, Sampler};
 use berth_ring::{Overrun, Producer, TxError};
 use berth_wire::rpc::{HeaderForm, ResponseHeader, status};
 
 use crate::{
-    Config, Outcome,
+    Config, Outcome, Stage,
     counts::{Counts, Event},
     gate::Request,
     program::sendable,
@@ -36,6 +36,7 @@ pub(crate) struct Forward {
     given_up: usize,
     /// When the worker turned to the oldest request that nobody has answered, at the latest.
     turn: Nanos,
+    sampler: Sampler,
     /// An answer that found the transmit queue full; it is in `held`.
     stalled: Option<Answer>,
     held: Vec<u8>,
@@ -55,18 +56,20 @@ struct Caller {
     request_id: u32,
     ptp_timestamp: u64,
     budget: Duration,
+    pushed: Nanos,
 }
 
 impl Forward {
     pub(crate) fn new(ring: Producer, config: Config) -> Self {
         let nobody = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-        let nobody = Caller { peer: nobody, request_id: 0, ptp_timestamp: 0, budget: RING_BUDGET };
+        let nobody = Caller { peer: nobody, request_id: 0, ptp_timestamp: 0, budget: RING_BUDGET, pushed: Nanos(0) };
         Self {
             form: config.header,
             callers: vec![nobody; ring.slots() as usize],
             tail: 0,
             given_up: 0,
             turn: Nanos(0),
+            sampler: Sampler::default(),
             stalled: None,
             held: vec![0; config.slot_size],
             ring,
@@ -93,18 +96,25 @@ impl Forward {
             request_id: request.header.request_id,
             ptp_timestamp: request.header.ptp_timestamp,
             budget: budget.unwrap_or(RING_BUDGET),
+            pushed: now,
         };
         Ok(())
     }
 
     /// Posts the answers that are ready, and answers for a worker that is late.
-    pub(crate) fn poll<P: Port>(&mut self, port: &mut P, now: Nanos, counts: &mut Counts) -> usize {
+    pub(crate) fn poll<P: Port>(
+        &mut self,
+        port: &mut P,
+        now: Nanos,
+        counts: &mut Counts,
+        record: &mut impl FnMut(Stage, u64),
+    ) -> usize {
         let mut posted = 0;
         if let Some(answer) = self.stalled.take() {
             posted += self.post(port, answer, counts);
         }
         while posted < BURST && self.stalled.is_none() {
-            let Some((caller, outcome)) = self.collect(now, counts) else { break };
+            let Some((caller, outcome)) = self.collect(now, counts, record) else { break };
             posted += self.finish(port, caller, outcome, counts);
         }
         while posted < BURST && self.stalled.is_none() && self.given_up < self.ring.outstanding() as usize {
@@ -122,8 +132,13 @@ impl Forward {
     }
 
     /// Takes the next answer, its results copied to `held`. Those before it that come too late are discarded.
-    fn collect(&mut self, now: Nanos, counts: &mut Counts) -> Option<(Caller, Outcome)> {
-        let Self { ring, callers, tail, given_up, turn, held, form, .. } = self;
+    fn collect(
+        &mut self,
+        now: Nanos,
+        counts: &mut Counts,
+        record: &mut impl FnMut(Stage, u64),
+    ) -> Option<(Caller, Outcome)> {
+        let Self { ring, callers, tail, given_up, turn, sampler, held, form, .. } = self;
         loop {
             let caller = callers[*tail];
             let mut outcome = None;
@@ -139,10 +154,17 @@ impl Forward {
                 return None;
             }
             *tail = (*tail + 1) % callers.len();
+            let began = *turn;
             if *given_up == 0 {
                 *turn = now;
             }
             if let Some(outcome) = outcome {
+                let sampled = sampler.is_due(now);
+                sampler.seen(sampled, now);
+                if sampled {
+                    record(Stage::RingWait, (began - caller.pushed).as_nanos() as u64);
+                    record(Stage::RingTime, (now - caller.pushed).as_nanos() as u64);
+                }
                 return Some((caller, outcome));
             }
         }

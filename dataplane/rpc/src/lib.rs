@@ -27,7 +27,7 @@ pub use call::{Call, Handlers, Outcome};
 pub use forward::RING_BUDGET;
 pub use guard::{COOL_OFF, MAX_STRIKES};
 pub use program::Program;
-pub use service::{Config, RpcService, SetupError, Undispatchable};
+pub use service::{Config, RpcService, SetupError, Stage, Undispatchable};
 pub use switch::{Switch, Updates, switch};
 pub use table::{Dispatch, Function, FunctionIndex, FunctionTable, TableError};
 pub use worker::Worker;

@@ -38,6 +38,18 @@ pub struct Config {
     pub ptp: PtpEncoding,
 }
 
+/// What a service measures of the way of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// From the sender's stamp until the poll that received the request; of each that carries a stamp.
+    Wire,
+    /// From the copy into the ring until the worker turned to the request, as the poll core saw it: to within one poll.
+    /// Of one request in [`SAMPLE_EVERY`](berth_port::SAMPLE_EVERY).
+    RingWait,
+    /// From the copy into the ring until the poll core found the answer; of the same requests.
+    RingTime,
+}
+
 /// Why a service or a worker cannot work.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SetupError {
@@ -74,18 +86,18 @@ pub enum SetupError {
 
 /// Answers the RPC requests of one port. Owned by the port's core.
 ///
-/// `wire_time` is told how long each dispatched request was under way, in nanoseconds, where it carries a stamp.
-pub struct RpcService<H, C, W> {
+/// `record` is told how long a stage took, in nanoseconds.
+pub struct RpcService<H, C, R> {
     config: Config,
     program: Program<H>,
     updates: Option<Updates<H>>,
     clock: C,
     forward: Option<Forward>,
-    wire_time: W,
+    record: R,
     counts: Counts,
 }
 
-impl<H: Handlers, C: Clock, W: FnMut(u64)> RpcService<H, C, W> {
+impl<H: Handlers, C: Clock, R: FnMut(Stage, u64)> RpcService<H, C, R> {
     /// Makes a service. `ring` leads to the [`Worker`](crate::Worker) of the functions that are dispatched through it.
     pub fn new(
         config: Config,
@@ -93,7 +105,7 @@ impl<H: Handlers, C: Clock, W: FnMut(u64)> RpcService<H, C, W> {
         handlers: H,
         ring: Option<Producer>,
         clock: C,
-        wire_time: W,
+        record: R,
     ) -> Result<Self, SetupError> {
         let program = Program::new(table, handlers);
         program.check(config.header, config.slot_size, ring.is_some())?;
@@ -102,7 +114,7 @@ impl<H: Handlers, C: Clock, W: FnMut(u64)> RpcService<H, C, W> {
             return Err(SetupError::ShortRing { ring, slot_size });
         }
         let forward = ring.map(|ring| Forward::new(ring, config));
-        Ok(Self { config, program, updates: None, clock, forward, wire_time, counts: Counts::default() })
+        Ok(Self { config, program, updates: None, clock, forward, record, counts: Counts::default() })
     }
 
     /// Lets the program be replaced, by those that [`Program::check`] finds good for this service.
@@ -117,7 +129,7 @@ impl<H: Handlers, C: Clock, W: FnMut(u64)> RpcService<H, C, W> {
         Self { program: self.program.limited(limits), ..self }
     }
 
-    /// Tells `wire_time` how long ago the request was stamped.
+    /// Records how long ago the request was stamped.
     #[inline]
     fn stamped(&mut self, stamp: u64, now: Now) {
         if stamp == 0 {
@@ -129,7 +141,7 @@ impl<H: Handlers, C: Clock, W: FnMut(u64)> RpcService<H, C, W> {
         if sent > now.wall.0 {
             self.counts.add(Event::FutureStamps);
         }
-        (self.wire_time)(now.wall.0.saturating_sub(sent));
+        (self.record)(Stage::Wire, now.wall.0.saturating_sub(sent));
     }
 
     #[cold]
@@ -184,7 +196,7 @@ pub(crate) fn check_fit(table: &FunctionTable, form: HeaderForm, slot_size: usiz
     Ok(())
 }
 
-impl<H: Handlers, C: Clock, W: FnMut(u64)> Service for RpcService<H, C, W> {
+impl<H: Handlers, C: Clock, R: FnMut(Stage, u64)> Service for RpcService<H, C, R> {
     #[inline]
     fn handle(&mut self, frame: &mut Frame<'_>, now: Now) -> Verdict {
         let Config { header: form, slot_size, .. } = self.config;
@@ -226,10 +238,11 @@ impl<H: Handlers, C: Clock, W: FnMut(u64)> Service for RpcService<H, C, W> {
     }
 
     fn poll<P: Port>(&mut self, port: &mut P, now: Now) -> usize {
-        if let Some(updates) = &mut self.updates {
-            updates.apply(&mut self.program);
+        let Self { program, updates, forward, counts, record, .. } = self;
+        if let Some(updates) = updates {
+            updates.apply(program);
         }
-        self.forward.as_mut().map_or(0, |forward| forward.poll(port, now.mono, &mut self.counts))
+        forward.as_mut().map_or(0, |forward| forward.poll(port, now.mono, counts, record))
     }
 
     fn outstanding(&self) -> usize {

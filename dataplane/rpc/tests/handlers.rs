@@ -11,7 +11,7 @@ use berth_qec::{
     sparse::{MeasurementMap, SparseMatrix},
 };
 use berth_rpc::{
-    FunctionTable, RpcService, Undispatchable,
+    FunctionTable, RpcService, Stage, Undispatchable,
     handlers::{Handler, HandlerError, HandlerSet, MapMismatch, Session, UNMATCHABLE},
 };
 use berth_wire::rpc::{
@@ -47,7 +47,7 @@ fn closed() -> Decoder {
 }
 
 struct Bench {
-    service: RpcService<HandlerSet, VirtualClock, fn(u64)>,
+    service: RpcService<HandlerSet, VirtualClock, fn(Stage, u64)>,
     form: HeaderForm,
 }
 
@@ -57,7 +57,7 @@ impl Bench {
         let set = HandlerSet::new(functions, sessions).unwrap();
         let table = Arc::new(FunctionTable::new(set.functions()).unwrap());
         let config = config(form, Undispatchable::Reply);
-        let service = RpcService::new(config, table, set, None, VirtualClock::default(), drop as fn(u64)).unwrap();
+        let service = RpcService::new(config, table, set, None, VirtualClock::default(), QUIET).unwrap();
         Self { service, form }
     }
 

@@ -5,16 +5,16 @@ mod common;
 use std::{collections::BTreeMap, time::Duration};
 
 use berth_port::{Clock, Frame, Now, Service, Verdict};
-use berth_rpc::{COOL_OFF, Config, Dispatch, RpcService, SetupError, Undispatchable};
+use berth_rpc::{COOL_OFF, Config, Dispatch, RpcService, SetupError, Stage, Undispatchable};
 use berth_wire::rpc::{HeaderForm, PtpEncoding, status};
 use common::*;
 use proptest::prelude::*;
 
 const FORMS: [HeaderForm; 2] = [HeaderForm::V24, HeaderForm::V16];
 
-fn service(config: Config, clock: &VirtualClock) -> RpcService<TestHandlers, VirtualClock, impl FnMut(u64)> {
+fn service(config: Config, clock: &VirtualClock) -> RpcService<TestHandlers, VirtualClock, impl FnMut(Stage, u64)> {
     let table = table(Dispatch::Inline);
-    RpcService::new(config, table, TestHandlers(clock.clone()), None, clock.clone(), |_| {}).unwrap()
+    RpcService::new(config, table, TestHandlers(clock.clone()), None, clock.clone(), |_, _| {}).unwrap()
 }
 
 /// One message through a fresh service: the answer and what was counted.
@@ -202,7 +202,10 @@ fn wire_time_is_measured_in_both_encodings() {
         let clock = VirtualClock::default();
         let mut recorded = None;
         let config = Config { ptp, ..config(HeaderForm::V24, Undispatchable::Reply) };
-        let record = |nanos| assert_eq!(recorded.replace(nanos), None);
+        let record = |stage, nanos| {
+            assert_eq!(stage, Stage::Wire);
+            assert_eq!(recorded.replace(nanos), None);
+        };
         let handlers = TestHandlers(clock.clone());
         let mut service =
             RpcService::new(config, table(Dispatch::Inline), handlers, None, clock.clone(), record).unwrap();
@@ -222,7 +225,7 @@ fn wire_time_is_measured_in_both_encodings() {
 fn a_service_that_cannot_work_is_refused() {
     let clock = VirtualClock::default();
     let make = |config, mode| {
-        RpcService::new(config, table(mode), TestHandlers(clock.clone()), None, clock.clone(), |_| {}).err()
+        RpcService::new(config, table(mode), TestHandlers(clock.clone()), None, clock.clone(), |_, _| {}).err()
     };
     let good = config(HeaderForm::V24, Undispatchable::Reply);
     assert_eq!(make(Config { slot_size: 28, ..good }, Dispatch::Inline), None);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use berth_admission::{Limits, Rate};
 use berth_port::{Clock, Frame, Service, Verdict};
-use berth_rpc::{Dispatch, Program, RpcService, Undispatchable, switch};
+use berth_rpc::{Dispatch, Program, RpcService, Stage, Undispatchable, switch};
 use berth_wire::rpc::{HeaderForm, status};
 use common::*;
 
@@ -16,9 +16,9 @@ fn service(
     on_undispatchable: Undispatchable,
     limits: Limits,
     clock: &VirtualClock,
-) -> RpcService<TestHandlers, VirtualClock, impl FnMut(u64)> {
+) -> RpcService<TestHandlers, VirtualClock, fn(Stage, u64)> {
     let (config, handlers) = (config(FORM, on_undispatchable), TestHandlers(clock.clone()));
-    let service = RpcService::new(config, table(Dispatch::Inline), handlers, None, clock.clone(), |_| {}).unwrap();
+    let service = RpcService::new(config, table(Dispatch::Inline), handlers, None, clock.clone(), QUIET).unwrap();
     service.limited(Some(limits))
 }
 

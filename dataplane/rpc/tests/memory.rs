@@ -27,7 +27,7 @@ fn a_million_requests_allocate_nothing() {
     let table = Arc::new(FunctionTable::new(set.functions()).unwrap());
     let clock = VirtualClock::default();
     let config = config(form, Undispatchable::Reply);
-    let mut service = RpcService::new(config, table, set, None, clock.clone(), |_| {}).unwrap();
+    let mut service = RpcService::new(config, table, set, None, clock.clone(), |_, _| {}).unwrap();
 
     let mut two_events = [0; 33];
     (two_events[24], two_events[32]) = (2, 0b10);

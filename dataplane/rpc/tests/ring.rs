@@ -13,7 +13,7 @@ use std::{
 
 use berth_port::{Clock, Frame, Port, Service, Verdict};
 use berth_ring::{Dispatcher, ErrorCode, Geometry, HeapRegion, Producer, Ring};
-use berth_rpc::{COOL_OFF, Dispatch, RING_BUDGET, RpcService, SetupError, Undispatchable, Worker};
+use berth_rpc::{COOL_OFF, Dispatch, RING_BUDGET, RpcService, SetupError, Stage, Undispatchable, Worker};
 use berth_wire::rpc::{HeaderForm, ResponseHeader, status};
 use common::*;
 use proptest::prelude::*;
@@ -29,7 +29,7 @@ fn ring(slots: u32, slot_size: usize) -> (Producer, Dispatcher) {
 
 struct Bench {
     clock: VirtualClock,
-    service: RpcService<TestHandlers, VirtualClock, fn(u64)>,
+    service: RpcService<TestHandlers, VirtualClock, fn(Stage, u64)>,
     port: Outbox,
 }
 
@@ -40,7 +40,7 @@ impl Bench {
         let config = config(form, Undispatchable::Reply);
         let handlers = TestHandlers(clock.clone());
         let table = table(Dispatch::Ring);
-        let service = RpcService::new(config, table, handlers, Some(producer), clock.clone(), drop as fn(u64));
+        let service = RpcService::new(config, table, handlers, Some(producer), clock.clone(), QUIET);
         (Self { clock, service: service.unwrap(), port: Outbox::new(100) }, dispatcher)
     }
 
@@ -106,6 +106,44 @@ fn every_kind_of_answer_comes_back_to_its_peer() {
         assert_eq!((counted["received"], counted["answered"], counted["panicked"]), (4, 1, 1));
         assert_eq!(counted["calls_increment"], 1);
     }
+}
+
+#[test]
+fn the_wait_for_the_worker_and_the_way_through_the_ring_are_measured() {
+    let clock = VirtualClock::default();
+    let (producer, dispatcher) = ring(SLOTS, SLOT);
+    let times = std::cell::RefCell::new(Vec::new());
+    let record = |stage, nanos| times.borrow_mut().push((stage, nanos));
+    let (config, handlers) = (config(FORM, Undispatchable::Reply), TestHandlers(clock.clone()));
+    let mut service =
+        RpcService::new(config, table(Dispatch::Ring), handlers, Some(producer), clock.clone(), record).unwrap();
+    let handlers = TestHandlers(clock.clone());
+    let mut worker = Worker::new(FORM, table(Dispatch::Ring), handlers, dispatcher, clock.clone()).unwrap();
+    let mut outbox = Outbox::new(100);
+    let send = |service: &mut RpcService<_, _, _>| {
+        let mut message = request(FORM, "increment", 1, &[]);
+        message[16..24].fill(0);
+        let len = message.len();
+        message.resize(SLOT, 0);
+        let verdict = service.handle(&mut Frame::new(&mut message, len, len, peer(1)), clock.now());
+        assert_eq!(verdict, Verdict::Drop);
+    };
+    let millis = |n| clock.advance(Duration::from_millis(n));
+    // The second comes when the worker has answered the first and nobody has looked.
+    send(&mut service);
+    worker.poll(clock.now());
+    millis(1);
+    send(&mut service);
+    millis(1);
+    assert_eq!(service.poll(&mut outbox, clock.now()), 1);
+    // As far as the poll core has seen, the worker turns to the second now, 1 ms after it came.
+    worker.poll(clock.now());
+    millis(2);
+    assert_eq!(service.poll(&mut outbox, clock.now()), 1);
+    drop(service);
+    let ms = 1_000_000;
+    let expected = [(Stage::RingWait, 0), (Stage::RingTime, 2 * ms), (Stage::RingWait, ms), (Stage::RingTime, 3 * ms)];
+    assert_eq!(times.into_inner(), expected);
 }
 
 #[test]
@@ -289,7 +327,7 @@ fn slots_must_hold_the_services_messages() {
     let config = config(FORM, Undispatchable::Reply);
     let table = table(Dispatch::Ring);
     let handlers = || TestHandlers(clock.clone());
-    let error = RpcService::new(config, table.clone(), handlers(), Some(producer), clock.clone(), |_| {}).err();
+    let error = RpcService::new(config, table.clone(), handlers(), Some(producer), clock.clone(), |_, _| {}).err();
     assert_eq!(error, Some(SetupError::ShortRing { ring: 100, slot_size: SLOT }));
     assert!(Worker::new(FORM, table, handlers(), dispatcher, clock.clone()).is_ok());
 }

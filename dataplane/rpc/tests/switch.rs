@@ -11,8 +11,8 @@ use berth_port::{Clock, Frame, Service, Verdict};
 use berth_qec::{Algorithm, Decoder};
 use berth_ring::{Geometry, HeapRegion, Ring};
 use berth_rpc::{
-    Call, Dispatch, Function, FunctionIndex, FunctionTable, Handlers, Outcome, Program, RpcService, SetupError, Switch,
-    Undispatchable, Worker,
+    Call, Dispatch, Function, FunctionIndex, FunctionTable, Handlers, Outcome, Program, RpcService, SetupError, Stage,
+    Switch, Undispatchable, Worker,
     handlers::{Handler, HandlerSet, Session},
     switch,
 };
@@ -45,7 +45,7 @@ fn table(names: &[&str], mode: Dispatch) -> Arc<FunctionTable> {
 }
 
 struct Bench {
-    service: RpcService<Says, VirtualClock, fn(u64)>,
+    service: RpcService<Says, VirtualClock, fn(Stage, u64)>,
     switch: Switch<Says>,
     dropped: Arc<AtomicUsize>,
 }
@@ -56,7 +56,7 @@ impl Bench {
         let dropped = Arc::<AtomicUsize>::default();
         let (config, handlers) = (config(FORM, Undispatchable::Reply), Says(says, dropped.clone()));
         let clock = VirtualClock::default();
-        let service = RpcService::new(config, table(names, Dispatch::Inline), handlers, None, clock, drop as fn(u64));
+        let service = RpcService::new(config, table(names, Dispatch::Inline), handlers, None, clock, QUIET);
         Self { service: service.unwrap().updated_by(updates), switch, dropped }
     }
 
@@ -133,8 +133,7 @@ fn what_waits_in_the_ring_meets_the_workers_new_program() {
     let says = |says| Says(says, dropped.clone());
     let old = || table(&["gone", "stays"], Dispatch::Ring);
     let config = config(FORM, Undispatchable::Reply);
-    let mut service =
-        RpcService::new(config, old(), says(b"old"), Some(producer), clock.clone(), drop as fn(u64)).unwrap();
+    let mut service = RpcService::new(config, old(), says(b"old"), Some(producer), clock.clone(), QUIET).unwrap();
     let (mut switch, updates) = switch();
     let worker = Worker::new(FORM, old(), says(b"old"), dispatcher, clock.clone()).unwrap();
     let mut worker = worker.updated_by(updates);
@@ -175,7 +174,7 @@ fn decoding_sessions_go_on_where_they_are_inherited() {
     let (mut switch, updates) = switch();
     let first = program(1);
     let (config, clock) = (config(FORM, Undispatchable::Reply), VirtualClock::default());
-    let service = RpcService::new(config, table(&first), first, None, clock.clone(), drop as fn(u64));
+    let service = RpcService::new(config, table(&first), first, None, clock.clone(), QUIET);
     let mut service = service.unwrap().updated_by(updates);
     let mut call = |name, args: Vec<u8>, next: Option<HandlerSet>| {
         if let Some(next) = next {

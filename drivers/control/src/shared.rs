@@ -214,7 +214,14 @@ impl Shared {
         let mut visit = |name: &str, value| all.push((name.to_owned(), value));
         self.counters.report(&mut |name, value| visit(name, value));
         self.link().counters(&mut |name, value| visit(name, value));
-        self.node().counters(&mut visit);
+        {
+            let node = self.node();
+            node.counters(&mut visit);
+            for (id, region) in self.regions.iter() {
+                visit(&format!("region_{}_size_bytes", region.name), node.leases().capacity(id));
+                visit(&format!("region_{}_free_bytes", region.name), node.leases().available(id));
+            }
+        }
         self.relay().counters(&mut |name, value| visit(&format!("relay_{name}"), value));
         self.journal.counters(&mut |name, value| visit(name, value));
         for (_, region) in self.regions.iter() {

@@ -260,7 +260,7 @@ fn a_retransmission_gets_the_same_answer_and_floods_of_half_messages_do_not_matt
     }
     let counters = node.stop(Duration::from_secs(1));
     let count = |name: &str| counters.iter().find(|(known, _)| known == name).unwrap().1;
-    assert_eq!(count("ping_refused"), 10, "each was executed once");
+    assert_eq!(count("op_ping_refused"), 10, "each was executed once");
     assert!(count("answers_repeated") >= 10, "{}", count("answers_repeated"));
 }
 

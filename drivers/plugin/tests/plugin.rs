@@ -62,7 +62,7 @@ fn call(plugin: Plugin, args: &[u8]) -> (i32, Vec<u8>) {
     let table = Arc::new(FunctionTable::new(set.functions()).unwrap());
     let config =
         Config { header: FORM, slot_size: SLOT, on_undispatchable: Undispatchable::Reply, ptp: PtpEncoding::Ns };
-    let mut service = RpcService::new(config, table, set, None, NoTime, |_| {}).unwrap();
+    let mut service = RpcService::new(config, table, set, None, NoTime, |_, _| {}).unwrap();
 
     let header =
         RequestHeader { function_id: fnv1a("f"), arg_len: args.len() as u32, request_id: 0xABCD, ptp_timestamp: 77 };

@@ -31,6 +31,8 @@ pub struct RdmaBinding<H: Hca> {
     links: BTreeMap<LeaseId, State<H::Link>>,
     seen: Vec<Seen>,
     now: Nanos,
+    /// Clients provoke refusals: one line a second tells of them, the counter of all.
+    quiet_until: Nanos,
     counts: Counts,
 }
 
@@ -69,11 +71,15 @@ struct Counts {
 impl<H: Hca> RdmaBinding<H> {
     /// Connects at most `max_leases` at once.
     pub fn new(hca: H, max_leases: usize) -> Self {
-        Self { hca, max_leases, links: BTreeMap::new(), seen: Vec::new(), now: Nanos(0), counts: Counts::default() }
+        let (now, quiet_until) = (Nanos(0), Nanos(0));
+        Self { hca, max_leases, links: BTreeMap::new(), seen: Vec::new(), now, quiet_until, counts: Counts::default() }
     }
 
     fn refuse(&mut self, error: &HcaError) -> Status {
-        tracing::warn!("a lease is not connected over RDMA: {error}");
+        if self.now >= self.quiet_until {
+            tracing::warn!("a lease is not connected over RDMA: {error}");
+            self.quiet_until = self.now + Duration::from_secs(1);
+        }
         self.counts.binds_failed += 1;
         error.status()
     }

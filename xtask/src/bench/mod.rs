@@ -1,4 +1,4 @@
-//! `cargo xtask bench rpc`, `bench lease`, `bench rdma` and `bench knobs`: the speed tables.
+//! `cargo xtask bench rpc`, `lease`, `rdma`, `knobs` and `telemetry`: the speed tables.
 //!
 //! Two contestants take turns many times over, so that both see the same moods of the machine; a row is the median of
 //! the ratios of neighbours. On two cores the distance between them changes as the host moves them, so that rows over
@@ -11,6 +11,7 @@ mod network;
 mod ofi;
 mod programs;
 mod rdma;
+mod telemetry;
 
 use std::fmt::Write as _;
 
@@ -81,6 +82,12 @@ pub(crate) fn appliance() -> Result<()> {
     setup::all()?;
     serve::build()?;
     report("appliance", &appliance::rows()?)
+}
+
+pub(crate) fn telemetry() -> Result<()> {
+    setup::all()?;
+    telemetry::build()?;
+    report("telemetry", &telemetry::rows()?)
 }
 
 fn report(name: &str, rows: &[Row]) -> Result<()> {

@@ -70,17 +70,14 @@ pub(super) fn round_trip(case: &'static str, reach: f64) -> Figure {
     Figure { case, pacing: &[], pointer: "/latency/p50", scale: 1e-3, unit: "us", reach: Reach::AtMost(reach) }
 }
 
+pub(super) fn throughput(case: &'static str, reach: Reach) -> Figure {
+    Figure { case, pacing: &["--window", "256"], pointer: "/answered_per_s", scale: 1e-6, unit: "M/s", reach }
+}
+
 pub(super) fn rows() -> Result<Vec<Row>> {
     let _pages = Hugepages::reserve(2 * PAGES);
     fs::create_dir_all(OUT)?;
-    let throughput = Figure {
-        case: "rpc_increment 32 B, memif, open throughput",
-        pacing: &["--window", "256"],
-        pointer: "/answered_per_s",
-        scale: 1e-6,
-        unit: "M/s",
-        reach: Reach::AtLeast(0.75),
-    };
+    let throughput = throughput("rpc_increment 32 B, memif, open throughput", Reach::AtLeast(0.75));
     let contests = [
         Contest {
             name: "memif",
@@ -188,6 +185,11 @@ pub(super) fn port_lines(port: &str, payload: usize) -> (String, Vec<String>) {
 
 /// Our RPC service on a port, asked with payloads of so many bytes.
 pub(super) fn berth(port: &str, payload: usize) -> Result<(Server, Peer)> {
+    berth_of(BERTH, port, payload)
+}
+
+/// The same of another build.
+pub(super) fn berth_of(binary: &str, port: &str, payload: usize) -> Result<(Server, Peer)> {
     let (lines, client) = port_lines(port, payload);
     let config = format!(
         "{lines}service = \"rpc\"\n[port.rpc]\n[[function]]\nname = \"rpc_increment\"\n\
@@ -195,7 +197,7 @@ pub(super) fn berth(port: &str, payload: usize) -> Result<(Server, Peer)> {
     );
     let path = format!("{OUT}/{port}.toml");
     fs::write(&path, config)?;
-    let (server, ready) = Server::berth(&path)?;
+    let (server, ready) = Server::berth_of(binary, &path)?;
     let address = ready["ports"][0]["addr"].as_str().context("a port without an address")?;
     Ok((server, Peer::rpc(address, client, payload)))
 }

@@ -27,9 +27,23 @@ static DPDK: Section = Section {
 
 pub(super) static LOG: Section = Section {
     doc: "What `berth run` says of itself. The variable RUST_LOG goes before its level.",
-    keys: &[key("level", Kind::Text, "the least level that is logged")
-        .default("\"info\"")
-        .more("error, warn, info, debug or trace, also by module: \"info,berth::run=debug\".")],
+    keys: &[
+        key("level", Kind::Text, "the least level that is logged")
+            .default("\"info\"")
+            .more("error, warn, info, debug or trace, also by module: \"info,berth::run=debug\"."),
+        key(
+            "format",
+            Kind::Choice(&[
+                ("auto", "to journald, with fields, where standard error leads there; else text"),
+                ("text", "lines for people, on standard error"),
+                ("json", "a JSON object a line, on standard error"),
+                ("journal", "to journald, with a field for each value"),
+            ]),
+            "where lines go, and how they look",
+        )
+        .default("\"auto\"")
+        .fixed(),
+    ],
 };
 
 pub(super) static TUNE: Section = Section {

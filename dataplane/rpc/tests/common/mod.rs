@@ -12,12 +12,17 @@ use std::{
 };
 
 use berth_port::{Clock, Frame, Nanos, Now, Port, PostError, Service, Verdict};
-use berth_rpc::{Call, Config, Dispatch, Function, FunctionIndex, FunctionTable, Handlers, Outcome, Undispatchable};
+use berth_rpc::{
+    Call, Config, Dispatch, Function, FunctionIndex, FunctionTable, Handlers, Outcome, Stage, Undispatchable,
+};
 use berth_wire::rpc::{HandlerSchema, HeaderForm, PtpEncoding, RequestHeader, ResponseHeader, TypeDesc, TypeId, fnv1a};
 
 pub const SLOT: usize = 256;
 pub const STAMP: u64 = 900;
 pub const WALL: u64 = 1_000;
+
+/// Records nothing.
+pub const QUIET: fn(Stage, u64) = |_, _| {};
 
 /// A clock that moves when told; one nanosecond of wall time is [`WALL`] ahead.
 #[derive(Clone, Default)]

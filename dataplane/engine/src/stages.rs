@@ -1,0 +1,63 @@
+//! Where the time of a burst goes, measured on a few of them.
+
+use berth_port::{Clock, Nanos, Now, Sampler};
+
+use crate::Recorder;
+
+/// The clock of a lane whose stages are not timed.
+#[derive(Debug, Clone, Copy)]
+pub enum Untimed {}
+
+impl Clock for Untimed {
+    fn now(&self) -> Now {
+        match *self {}
+    }
+}
+
+/// The stages of a lane.
+#[derive(Debug)]
+pub(crate) struct Stages<C> {
+    clock: C,
+    sampler: Sampler,
+    rx: Recorder,
+    handler: Recorder,
+    tx: Recorder,
+}
+
+impl<C: Clock> Stages<C> {
+    pub(crate) fn new(clock: C) -> Self {
+        let [rx, handler, tx] = [(); 3].map(|()| Recorder::default());
+        Self { clock, sampler: Sampler::default(), rx, handler, tx }
+    }
+
+    /// Each histogram by its name.
+    pub(crate) fn histograms(&self) -> [(&'static str, &Recorder); 3] {
+        [("rx_time", &self.rx), ("handler_time", &self.handler), ("tx_time", &self.tx)]
+    }
+
+    /// Whether the burst that may come now is to be timed.
+    #[inline]
+    pub(crate) fn is_due(&self, now: Nanos) -> bool {
+        !cfg!(feature = "no-telemetry") && self.sampler.is_due(now)
+    }
+
+    #[inline]
+    pub(crate) fn now(&self) -> Nanos {
+        self.clock.now().mono
+    }
+
+    /// A burst has been there: `timed` is when its first frame was dispatched and handled, and when its transmission
+    /// began, if it was a sample. It has just been transmitted.
+    #[inline]
+    pub(crate) fn seen(&mut self, begun: Nanos, timed: Option<[Nanos; 3]>) {
+        self.sampler.seen(timed.is_some(), begun);
+        if let Some([dispatched, handled, transmits]) = timed {
+            let sent = self.now();
+            for (recorder, from, to) in
+                [(&self.rx, begun, dispatched), (&self.handler, dispatched, handled), (&self.tx, transmits, sent)]
+            {
+                recorder.record(to.0.saturating_sub(from.0));
+            }
+        }
+    }
+}
