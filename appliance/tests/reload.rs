@@ -71,7 +71,7 @@ impl Reloaded {
     fn status(&self) -> Value {
         let addr: SocketAddr = self.berth.ready["endpoints"]["admin"].as_str().unwrap().parse().unwrap();
         let mut stream = TcpStream::connect(addr).unwrap();
-        stream.write_all(b"GET /status HTTP/1.1\r\nHost: berth\r\n\r\n").unwrap();
+        stream.write_all(b"GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()

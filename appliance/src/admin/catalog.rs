@@ -342,8 +342,8 @@ const CATALOG: &[Family] = &[
     gauge("control", "region_free_bytes", "bytes of a region that can be leased", &[("region_*_free_bytes", "region")]),
     family("control", "requests_answered", "ops answered", &[("requests_answered", "")]),
     family("control", "requests_not_durable", "ops left unanswered because the journal failed", &[("requests_not_durable", "")]),
-    family("control", "ops_refused", "ops refused", &[("op_*_refused", "op"), ("unknown_ops", "op=unknown")]),
-    family("control", "ops", "ops done", &[("op_*", "op")]),
+    family("control", "ops_refused", "ops of the control plane that were refused", &[("op_*_refused", "op"), ("unknown_ops", "op=unknown")]),
+    family("control", "ops", "ops of the control plane that were done", &[("op_*", "op")]),
     family("control", "leases_expired", "leases that expired", &[("leases_expired", "")]),
     family("control", "teardowns_failed", "leases whose binding could not be torn down", &[("teardowns_failed", "")]),
     family("control", "connections", "connections accepted", &[

@@ -123,12 +123,12 @@ fn answer(request: &Request<Incoming>, settings: &config::Admin, sources: &Sourc
     if request.method() != Method::GET && request.method() != Method::HEAD {
         return refuse(Event::NotAllowed, StatusCode::METHOD_NOT_ALLOWED, "this address is only read from\n");
     }
-    if settings.token.is_none() && !is_local_name(request) {
+    // The page holds nothing; its script asks for the token.
+    let open = matches!(path, "/" | "/healthz" | "/readyz");
+    if !open && settings.token.is_none() && !is_local_name(request) {
         let why = "this address is asked for by an IP address or as localhost\n";
         return refuse(Event::ForeignHost, StatusCode::MISDIRECTED_REQUEST, why);
     }
-    // The page holds nothing; its script asks for the token.
-    let open = matches!(path, "/" | "/healthz" | "/readyz");
     if !open && !may(request, settings) {
         let why = "a bearer token is wanted: admin.token_file\n";
         let mut refused = refuse(Event::Unauthorized, StatusCode::UNAUTHORIZED, why);
