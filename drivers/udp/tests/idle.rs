@@ -71,7 +71,7 @@ fn idles<P: Port + Send + 'static>(idle: Idle, port: P, mut exchange: impl FnMut
         waker.wake();
         lcore.join().expect("no panic")
     });
-    let Snapshot { lcores } = telemetry.snapshot();
+    let Snapshot { lcores, .. } = telemetry.snapshot();
     let elapsed = Duration::from_nanos(lcores[0].counters["elapsed_ns"]);
     assert!(elapsed >= PAUSE * FRAMES as u32, "{elapsed:?}");
     assert!(cpu < elapsed / 10, "{cpu:?} of CPU in {elapsed:?}");

@@ -91,8 +91,10 @@ mod tests {
     }
 
     fn snapshot(lanes: Vec<LaneSnapshot>) -> Snapshot {
-        let lcore = LcoreSnapshot { name: "cpu0".into(), busy_fraction: 0.0, counters: Counters::default(), lanes };
-        Snapshot { lcores: vec![lcore] }
+        let hiccups = hdrhistogram::Histogram::new(3).unwrap().into();
+        let counters = Counters::default();
+        let lcore = LcoreSnapshot { name: "cpu0".into(), busy_fraction: 0.0, hiccups, counters, lanes };
+        Snapshot { lcores: vec![lcore], workers: Vec::new() }
     }
 
     #[test]
