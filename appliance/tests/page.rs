@@ -140,7 +140,8 @@ fn busy(berth: &Berth, done: &AtomicBool, pause: Duration) {
     for call in 0_u32.. {
         for (client, often) in clients.iter().zip([1, 3]) {
             if call % often == 0 {
-                client.call(RPC_INCREMENT, &[0; 32]);
+                client.send(&request(RPC_INCREMENT, &[0; 32], call, 0));
+                client.receive();
             }
         }
         if call % 100 == 0 {

@@ -17,7 +17,7 @@ import time
 
 import pyte
 
-COLUMNS, ROWS = 112, 46
+COLUMNS, ROWS = 122, 46
 COLOURS = {"default": "#d6dde6", "cyan": "#5cc8d7", "green": "#7bd88f", "red": "#ff8b82", "black": "#000000",
            "brightblack": "#6b7685"}
 

@@ -125,7 +125,7 @@ const CATALOG: &[Family] = &[
     family("lcore", "slept_ns", "time that the loop slept", &[("slept_ns", "")]),
     family("lcore", "drain_abandoned", "answers owed when a drain ran out of time", &[("drain_abandoned", "")]),
 
-    family("lane", "polls", "turns", &[("polls", "")]),
+    family("lane", "polls", "turns that it had", &[("polls", "")]),
     family("lane", "empty_polls", "turns that received and answered nothing", &[("empty_polls", "")]),
     family("lane", "busy_ns", "time of turns that received or answered something", &[("busy_ns", "")]),
     family("lane", "frames_rx", "frames given to the service", &[("frames_rx", "")]),
