@@ -25,7 +25,7 @@ pub struct Key {
     pub name: &'static str,
     /// What it holds.
     pub kind: Kind,
-    /// What holds without it, in TOML; `None`: [`Key::otherwise`] says.
+    /// What holds without it, in TOML; `None`: `otherwise` says.
     pub default: Option<&'static str>,
     /// What holds without it, in words.
     pub otherwise: &'static str,
