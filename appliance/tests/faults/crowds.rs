@@ -57,7 +57,12 @@ async fn ten_thousand_idle_tcp_connections_displace_each_other_and_nobody_else()
         println!("{name}: {MANY} idle connections, served in {served:?}, {} KiB more", grown / 1024);
         assert!(served < Duration::from_secs(3), "{name}: {served:?}");
         assert!(grown < 32 * MIB, "{name}: {grown} bytes more");
-        assert!(descriptors(berth.pid()) < files + 600, "{name}");
+        // Those that gave way are closed when their turn comes.
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while descriptors(berth.pid()) >= files + 600 {
+            assert!(Instant::now() < deadline, "{name}: {} descriptors", descriptors(berth.pid()));
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
         drop(idle);
     }
     kept.write(0, b"still here").await.unwrap();
