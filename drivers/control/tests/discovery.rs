@@ -284,5 +284,5 @@ fn a_restart_does_not_let_recordings_in_again() {
     asker.socket.send_to(&recorded[0], at).unwrap();
     let request = asker.client.request(at, None, Op::Ping.code(), 0, &[], &[]).unwrap();
     assert!(asker.answer(request, at, Duration::from_secs(5)).is_some());
-    assert_eq!(count(node, "ping"), 1, "the new one alone");
+    assert_eq!(count(node, "op_ping"), 1, "the new one alone");
 }

@@ -166,6 +166,8 @@ fn paragraph(license: &str, crates: &[Linked]) -> Result<String> {
     let alone = crates.iter().filter(|linked| linked.license == license).flat_map(|linked| linked.files.values());
     let family = license.to_uppercase();
     let family = family.trim_end_matches("-CLAUSE").split('-').next().unwrap_or_default();
+    // The Boost licence's files have its whole name.
+    let family = if family == "BSL" { "BOOST" } else { family };
     let named = crates.iter().filter(|linked| identifiers(&linked.license).any(|name| name == license));
     let named = named.flat_map(|linked| &linked.files).filter(|(name, _)| name.contains(family)).map(|(_, text)| text);
     let words = alone.chain(named).next().with_context(|| format!("no crate has the text of the licence {license}"))?;
@@ -198,7 +200,7 @@ mod tests {
         let field = |stanza: &str| stanza.lines().find_map(|line| Some(line.strip_prefix("License: ")?.to_owned()));
         let named = files.iter().flat_map(|stanza| {
             let words = field(stanza).unwrap_or_default().replace(',', "");
-            words.split(' ').filter(|word| !["or", "and"].contains(word)).map(str::to_owned).collect::<Vec<_>>()
+            words.split(' ').filter(|word| !["or", "and", "WITH"].contains(word)).map(str::to_owned).collect::<Vec<_>>()
         });
         let named: BTreeSet<_> = named.collect();
         let explained: BTreeSet<_> = texts.iter().filter_map(|stanza| field(stanza)).collect();
