@@ -49,7 +49,7 @@ fpga() {
 block() { awk -v mark="$1" '/^```/ { inside = $0 == "```sh " mark; next } inside' docs/operate.md; }
 listing() {
     find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /run -o -path /tmp -o -path /var/tmp -o -path /var/log \
-        -o -path /var/cache -o -path /var/lib/dpkg -o -path /var/lib/apt -o -path /var/lib/systemd/timers -o -path /var/lib/systemd/linger -o -path "$ROOT" \) \
+        -o -path /var/cache -o -path /var/backups -o -path /var/lib/dpkg -o -path /var/lib/apt -o -path /var/lib/systemd/timers -o -path /var/lib/systemd/linger -o -path "$ROOT" \) \
         -prune -o -printf '%p %m %u %g\n' | grep -v '/etc/\(passwd\|group\|shadow\|gshadow\)- ' | sort
     sort /etc/passwd /etc/group
 }
