@@ -74,7 +74,8 @@ const UNSENT: [&str; 8] = [
 /// What a port sends beside answers: of the network's own protocols, and copies on purpose.
 const BESIDE: [&str; 3] = ["rx_answered", "tx_solicited", "fault_tx_duplicated"];
 
-fn get(counters: &Counters, name: &str) -> u64 {
+/// A counter; 0 where there is none of this name.
+pub(crate) fn get(counters: &Counters, name: &str) -> u64 {
     counters.get(name).copied().unwrap_or(0)
 }
 

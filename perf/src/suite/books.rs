@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use anyhow::Context as _;
-use berth_engine::{Counters, Snapshot};
+use berth_engine::Snapshot;
 
 use super::process::{Finished, Process};
 use crate::{
-    books::{self, Entry},
+    books::{self, Entry, get},
     report::suite::{Book, Verdict},
 };
 
@@ -42,11 +42,7 @@ pub(super) fn books(snapshot: &Snapshot) -> (Vec<Book>, Vec<String>) {
 
 /// A counter of every lane's port together, such as `rx_overrun`: what the kernel dropped before the port saw it.
 pub(super) fn port_sum(snapshot: &Snapshot, name: &str) -> u64 {
-    snapshot.lcores.iter().flat_map(|lcore| &lcore.lanes).map(|lane| count(&lane.port, name)).sum()
-}
-
-fn count(counters: &Counters, name: &str) -> u64 {
-    counters.get(name).copied().unwrap_or(0)
+    snapshot.lcores.iter().flat_map(|lcore| &lcore.lanes).map(|lane| get(&lane.port, name)).sum()
 }
 
 /// Whether all books add up.
@@ -73,7 +69,7 @@ pub(super) fn verdict(books: &[Book], wrong: &[String]) -> Verdict {
 
 #[cfg(test)]
 mod tests {
-    use berth_engine::{LaneSnapshot, LcoreSnapshot};
+    use berth_engine::{Counters, LaneSnapshot, LcoreSnapshot};
 
     use super::*;
 
