@@ -66,7 +66,7 @@ pub(super) fn rows() -> Result<Vec<Row>> {
 }
 
 fn pair(ours: f64) -> Pair {
-    Pair { state: String::new(), ours, theirs: 1.0 }
+    Pair { state: String::new(), ours, theirs: f64::NAN }
 }
 
 /// The row with its median judged.

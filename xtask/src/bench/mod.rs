@@ -25,6 +25,7 @@ pub(crate) struct Pair {
     /// `near`, `far`, or `mixed` where it changed in between; empty where one core is involved.
     pub(crate) state: String,
     pub(crate) ours: f64,
+    /// NaN where there is no baseline.
     pub(crate) theirs: f64,
 }
 
@@ -121,14 +122,13 @@ fn table(rows: &[Row]) -> String {
             };
             let _ = writeln!(
                 text,
-                "| {} | {} | {state} | {} | {} {} | {} {} | {ratio:.2}x | {reach} | {} |",
+                "| {} | {} | {state} | {} | {} | {} | {} | {reach} | {} |",
                 row.case,
                 row.baseline,
                 of_state.len(),
-                figure(ours),
-                row.unit,
-                figure(theirs),
-                row.unit,
+                figure(ours, row.unit),
+                figure(theirs, row.unit),
+                if ratio.is_nan() { String::new() } else { format!("{ratio:.2}x") },
                 met.map_or("", |met| if met { "met" } else { "short" }),
             );
         }
@@ -136,8 +136,12 @@ fn table(rows: &[Row]) -> String {
     text
 }
 
-fn figure(value: f64) -> String {
-    if value >= 100.0 { format!("{value:.0}") } else { format!("{value:.2}") }
+fn figure(value: f64, unit: &str) -> String {
+    match value {
+        _ if value.is_nan() => String::new(),
+        100.0.. => format!("{value:.0} {unit}"),
+        _ => format!("{value:.2} {unit}"),
+    }
 }
 
 fn median(values: impl Iterator<Item = f64>) -> f64 {
