@@ -33,7 +33,7 @@ fn main() {
             keys.push(key);
         }
     }
-    let array: Vec<Line> = (0..(leases * 2).next_power_of_two()).map(|_| Line([rng.u64(..); 8])).collect();
+    let array: Vec<Line> = (0..leases + leases / 2).map(|_| Line([rng.u64(..); 8])).collect();
     let ranks = cumulative(leases);
     let cases: [(&str, Draw<'_>); 3] = [
         ("uniform", &|rng| keys[rng.usize(..leases)]),

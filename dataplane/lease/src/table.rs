@@ -3,8 +3,8 @@
 //! An entry is one cache line: a sequence word, odd while the rest changes, and seven words of data. All are atomics,
 //! so that a torn read is a value to be thrown away and not undefined behaviour.
 //!
-//! Keys are random, so a multiplicative hash spreads them, and the table is at most half full: an entry lies at its
-//! home line or in the first free line after it. Each line also says how far entries that are at home there reach,
+//! Keys are random, so a multiplicative hash spreads them, and the table is at most two thirds full: an entry lies at
+//! its home line or in the first free line after it. Each line also says how far entries that are at home there reach,
 //! which bounds every probe, of unknown keys above all. Entries never move while they live.
 
 use std::sync::Arc;
@@ -18,15 +18,25 @@ use crate::{
 
 /// The key of a free line.
 const EMPTY: u64 = 0;
-/// Lines after its home in which an entry may lie. At half full, no key of very many finds all of them taken.
-const FURTHEST: usize = 1023;
+/// Lines after its home in which an entry may lie. At two thirds full, no key of very many finds all of them taken.
+const FURTHEST: usize = reach_of(REACH_CODES - 1);
 /// Where the sequence word has the entry's `max_io`, above the sequence.
 const MAX_IO_SHIFT: u32 = 32;
 /// The word that also has the line's reach, in the 5 bits that entries leave free.
 const REACH_WORD: usize = 2;
 const REACH_SHIFT: u32 = 59;
-/// The reach that stands for [`FURTHEST`].
-const REACH_MAX: u64 = 31;
+const REACH_CODES: u64 = 32;
+
+/// Lines that a line's code stands for: exact up to 8, then in steps of a quarter of a power of two, so that a probe
+/// goes little further than the furthest entry.
+const fn reach_of(code: u64) -> usize {
+    if code < 4 { code as usize } else { (4 + code as usize % 4) << (code / 4 - 1) }
+}
+
+/// The first code that stands for as many lines as these, or more.
+fn code_of(reach: usize) -> u64 {
+    (0..REACH_CODES).find(|code| reach_of(*code) >= reach).expect("no entry lies further")
+}
 
 /// One cache line.
 #[repr(align(64))]
@@ -47,20 +57,21 @@ impl Line {
         self.words[0].load(Ordering::Relaxed)
     }
 
+    #[inline]
+    fn code(&self) -> u64 {
+        self.words[REACH_WORD].load(Ordering::Relaxed) >> REACH_SHIFT
+    }
+
     /// How many lines after this the entries lie, at most, that are at home here.
     #[inline]
     fn reach(&self) -> usize {
-        match self.words[REACH_WORD].load(Ordering::Relaxed) >> REACH_SHIFT {
-            REACH_MAX => FURTHEST,
-            reach => reach as usize,
-        }
+        reach_of(self.code())
     }
 
     /// Sets the reach and nothing else, so that no reader of the entry here has to read again.
     fn set_reach(&self, reach: usize) {
         let others = self.words[REACH_WORD].load(Ordering::Relaxed) & ((1 << REACH_SHIFT) - 1);
-        let word = others | (reach as u64).min(REACH_MAX) << REACH_SHIFT;
-        self.words[REACH_WORD].store(word, Ordering::Relaxed);
+        self.words[REACH_WORD].store(others | code_of(reach) << REACH_SHIFT, Ordering::Relaxed);
     }
 
     /// A consistent copy, or `None` where it has become another's.
@@ -92,20 +103,21 @@ impl Line {
 }
 
 pub(crate) struct Lines {
+    /// Those that are homes, and after them as many as an entry may lie away from the last home: no probe wraps.
     lines: Box<[Line]>,
-    /// Right shift that leaves the index of a hash.
-    shift: u32,
+    homes: u64,
 }
 
 impl Lines {
     #[inline]
     fn home(&self, key: LeaseKey) -> usize {
-        (key.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> self.shift) as usize
+        let hash = key.0.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        (u128::from(hash) * u128::from(self.homes) >> 64) as usize
     }
 
     #[inline]
     fn line(&self, index: usize) -> &Line {
-        &self.lines[index & (self.lines.len() - 1)]
+        &self.lines[index]
     }
 
     #[inline]
@@ -127,13 +139,13 @@ impl Lines {
         self.line(found).read(key)
     }
 
-    /// Where the entry of this key lies, in lines after its home.
+    /// The line of this key's entry.
     fn find(&self, key: LeaseKey) -> Option<usize> {
         if key.0 == EMPTY {
             return None;
         }
         let home = self.home(key);
-        (0..=self.line(home).reach()).find(|distance| self.line(home + distance).key() == key.0)
+        (home..=home + self.line(home).reach()).find(|index| self.line(*index).key() == key.0)
     }
 }
 
@@ -145,12 +157,13 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table for `capacity` entries, of 128 to 256 bytes each, and the one who may change it.
+    /// A table for `capacity` entries, of 96 bytes each, and the one who may change it.
     pub fn new(capacity: usize) -> (Self, TableWriter) {
-        let lines = (capacity.max(1) * 2).next_power_of_two();
-        let shift = u64::BITS - lines.ilog2();
-        let lines = Lines { lines: std::iter::repeat_with(Line::new).take(lines).collect(), shift };
-        let table = Self { lines: Arc::new(lines), readers: Arc::default() };
+        let homes = capacity.max(1) + capacity.div_ceil(2);
+        let furthest = reach_of(code_of(homes.min(FURTHEST)));
+        // Lines are written here, though they begin as zeros, so that no probe is the first to touch a page.
+        let lines = std::iter::repeat_with(Line::new).take(homes + furthest).collect();
+        let table = Self { lines: Arc::new(Lines { lines, homes: homes as u64 }), readers: Arc::default() };
         (table.clone(), TableWriter { table, capacity, used: 0 })
     }
 
@@ -196,12 +209,11 @@ impl TableWriter {
         }
         let lines = &self.table.lines;
         let home = lines.home(entry.key());
-        let free =
-            (0..=FURTHEST.min(lines.lines.len() - 1)).find(|distance| lines.line(home + distance).key() == EMPTY);
-        let distance = free.ok_or(InsertError::Taken)?;
-        lines.line(home + distance).write(entry.pack(), entry.max_io);
-        if distance > lines.line(home).reach() {
-            lines.line(home).set_reach(distance);
+        let furthest = lines.lines.len() - lines.homes as usize;
+        let free = (home..=home + furthest).find(|index| lines.line(*index).key() == EMPTY).ok_or(InsertError::Taken)?;
+        lines.line(free).write(entry.pack(), entry.max_io);
+        if free - home > lines.line(home).reach() {
+            lines.line(home).set_reach(free - home);
         }
         self.used += 1;
         Ok(())
@@ -223,7 +235,7 @@ impl TableWriter {
         lines.line(index).write([EMPTY; WORDS], 0);
         let home = lines.home(key);
         let reach = lines.line(home).reach();
-        if index == home + reach || reach == FURTHEST {
+        if code_of(index - home) == lines.line(home).code() {
             let at_home_here = |distance: &usize| match lines.line(home + distance).key() {
                 EMPTY => false,
                 key => lines.home(LeaseKey(key)) == home,
@@ -273,7 +285,6 @@ impl TableWriter {
 
     /// The line of this key's entry.
     fn find(&self, key: LeaseKey) -> Option<usize> {
-        let lines = &self.table.lines;
-        lines.find(key).map(|distance| lines.home(key) + distance)
+        self.table.lines.find(key)
     }
 }

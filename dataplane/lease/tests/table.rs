@@ -85,22 +85,44 @@ fn keys_with_one_home_all_have_a_place_until_the_reach_ends() {
     let inverse = (0..6).fold(1_u64, |x, _| x.wrapping_mul(2_u64.wrapping_sub(x.wrapping_mul(0x9E37_79B9_7F4A_7C15))));
     let key = |n: u64| inverse.wrapping_mul(n);
     let (table, mut writer) = Table::new(4096);
-    for n in 1..=1024 {
+    for n in 1..=449 {
         writer.insert(&entry(key(n), n)).unwrap();
     }
-    assert_eq!(writer.insert(&entry(key(1025), 1025)), Err(InsertError::Taken));
+    assert_eq!(writer.insert(&entry(key(450), 450)), Err(InsertError::Taken));
     let mut reader = table.reader();
-    assert!((1..=1024).all(|n| reader.enter().probe(LeaseKey(key(n))) == Some(entry(key(n), n))));
+    assert!((1..=449).all(|n| reader.enter().probe(LeaseKey(key(n))) == Some(entry(key(n), n))));
     // Whatever is taken out first, the others stay within reach.
-    for n in (1..=1024).filter(|n| n % 5 != 0) {
+    for n in (1..=449).filter(|n| n % 5 != 0) {
         assert!(writer.remove(LeaseKey(key(n))));
     }
-    assert!((1..=1024).all(|n| reader.enter().probe(LeaseKey(key(n))).is_some() == (n % 5 == 0)));
-    for n in (1..=204).rev().map(|n| n * 5) {
+    assert!((1..=449).all(|n| reader.enter().probe(LeaseKey(key(n))).is_some() == (n % 5 == 0)));
+    for n in (1..=89).rev().map(|n| n * 5) {
         assert_eq!(writer.get(LeaseKey(key(n))), Some(entry(key(n), n)));
         assert!(writer.remove(LeaseKey(key(n))));
     }
     assert!(writer.is_empty());
+}
+
+#[test]
+fn tables_of_every_size_can_be_full_and_stay_so() {
+    let mut rng = fastrand::Rng::with_seed(2);
+    for capacity in (1..40).chain([100, 1000, 4095, 65_536, 200_001]) {
+        let (table, mut writer) = Table::new(capacity);
+        let mut keys: Vec<u64> = (0..capacity).map(|_| rng.u64(1..)).collect();
+        for key in &keys {
+            assert_eq!(writer.insert(&entry(*key, !key)), Ok(()), "of {capacity}");
+        }
+        for _ in 0..3 * capacity {
+            let key = &mut keys[rng.usize(..capacity)];
+            assert!(writer.remove(LeaseKey(*key)));
+            *key = rng.u64(1..);
+            assert_eq!(writer.insert(&entry(*key, !*key)), Ok(()), "of {capacity}");
+        }
+        assert_eq!(writer.insert(&entry(rng.u64(1..), 1)), Err(InsertError::Full));
+        let mut reader = table.reader();
+        let guard = reader.enter();
+        assert!(keys.iter().all(|key| guard.probe(LeaseKey(*key)) == Some(entry(*key, !key))));
+    }
 }
 
 #[test]
