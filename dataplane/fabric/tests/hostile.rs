@@ -31,7 +31,7 @@ fn nothing_that_a_presenter_sends_harms_another() {
         let mut world = World::new();
         let theirs = world.alloc(1, ResourceType::Mem, 4096);
         let own = world.alloc(2, ResourceType::Block, 4096);
-        let before = *world.node.leases().get(theirs).unwrap();
+        let before = world.node.leases().get(theirs).unwrap();
         let token = world.token(2, ALL);
         let mut params = vec![theirs.0.to_be_bytes().to_vec(), own.0.to_be_bytes().to_vec(), vec![0xFF; 40]];
         params.push([&60_u32.to_be_bytes()[..], &0_u32.to_be_bytes(), &[0, 2], &4096_u64.to_be_bytes()].concat());
@@ -57,7 +57,7 @@ fn nothing_that_a_presenter_sends_harms_another() {
             };
             world.ask_request(&request);
         }
-        assert_eq!(world.node.leases().get(theirs), Some(&before), "seed {seed}");
+        assert_eq!(world.node.leases().get(theirs), Some(before), "seed {seed}");
         assert!(world.node.leases().query(theirs, world.now.mono).is_some(), "seed {seed}");
     }
 }

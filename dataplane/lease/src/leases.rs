@@ -1,9 +1,12 @@
 //! The state machine of all leases of a node.
 
+mod deadlines;
 mod end;
+mod grantees;
 mod handle;
 mod page;
 mod place;
+mod record;
 mod relocate;
 mod restore;
 
@@ -22,7 +25,14 @@ pub use restore::RestoreError;
 
 use crate::{
     Entry, Extent, GRANULE, Generation, LeaseId, LeaseKey, Quiescence, RegionId, RegionKind, Regions, Rights, Span,
-    State, Table, TableWriter, leases::handle::Handles, leases::place::Places,
+    State, Table, TableWriter,
+    leases::{
+        deadlines::Deadlines,
+        grantees::Grantees,
+        handle::Handles,
+        place::Places,
+        record::{Records, Slot},
+    },
 };
 
 /// How long a revoked lease is remembered as such.
@@ -217,30 +227,10 @@ pub enum LeaseError {
     Busy,
 }
 
-/// A lease and what belongs to it.
-#[derive(Debug)]
-struct Record {
-    lease: Lease,
-    /// Whether its extent is taken in the arena.
-    holds: bool,
-    /// Keep the extent until then, after a move.
-    keep_until: Nanos,
-    /// Revoked only because its contents are being moved, and still listed by token.
-    moving: bool,
-    handles: Vec<u128>,
-    pages: BTreeMap<u32, Page>,
-}
-
-/// Something that happens at a time.
+/// Something else that happens at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Due {
-    /// The lease expires.
-    Expires(LeaseKey),
-    /// Its grace ends.
-    Ends(LeaseKey),
-    /// Its revocation is forgotten.
-    Forgotten(LeaseKey),
-    /// Its bytes were kept long enough.
+enum Timer {
+    /// A lease's bytes were kept long enough.
     Kept(LeaseKey),
     /// The handle expires.
     Handle(u128),
@@ -258,11 +248,17 @@ pub struct Leases {
     config: Config,
     places: Places,
     writer: TableWriter,
-    records: BTreeMap<LeaseKey, Record>,
-    by_token: BTreeSet<(u128, LeaseKey)>,
+    records: Records,
+    grantees: Grantees,
     usage: BTreeMap<u128, Quota>,
-    deadlines: BTreeSet<(Nanos, Due)>,
+    /// When leases expire, then end, or when their revocation is forgotten.
+    deadlines: Deadlines,
+    timers: BTreeSet<(Nanos, Timer)>,
     handles: Handles,
+    /// Until when the extents of moved leases are kept.
+    kept: BTreeMap<LeaseKey, Nanos>,
+    /// The pages that page ops have touched.
+    pages: BTreeMap<LeaseKey, BTreeMap<u32, Page>>,
 }
 
 impl Leases {
@@ -272,12 +268,15 @@ impl Leases {
         Self {
             config,
             places: Places::new(regions),
+            records: Records::new(config.capacity, writer.lines()),
             writer,
-            records: BTreeMap::new(),
-            by_token: BTreeSet::new(),
+            grantees: Grantees::new(config.capacity),
             usage: BTreeMap::new(),
-            deadlines: BTreeSet::new(),
+            deadlines: Deadlines::new(config.capacity),
+            timers: BTreeSet::new(),
             handles: Handles::default(),
+            kept: BTreeMap::new(),
+            pages: BTreeMap::new(),
         }
     }
 
@@ -350,16 +349,13 @@ impl Leases {
         if duration.is_zero() {
             return Err(LeaseError::Invalid("a lease lasts at least a second"));
         }
-        let lease = *self.held(id, holder, now)?;
+        let (slot, lease) = self.held(id, holder, now)?;
         if lease.standing != Standing::Live {
             return Err(LeaseError::Revoked);
         }
-        self.forget_deadlines(&lease);
-        let record = self.records.get_mut(&id.key()).expect("it was found");
-        record.lease.expires = now + duration;
-        let lease = record.lease;
-        self.deadlines.insert((lease.expires, Due::Expires(id.key())));
-        self.publish(&lease);
+        let lease = self.change(slot, |lease| lease.expires = now + duration);
+        self.records[slot].in_grace = false;
+        self.deadlines.set(slot, lease.expires);
         self.publish_attachments(id.key());
         Ok(lease.expires)
     }
@@ -370,25 +366,25 @@ impl Leases {
         Some((lease.status(now)?, lease.expires))
     }
 
-    /// Every active lease: a consistent snapshot, by key.
-    pub fn active(&self, now: Nanos) -> impl Iterator<Item = &Lease> {
+    /// Every active lease: a consistent snapshot, in no particular order.
+    pub fn active(&self, now: Nanos) -> impl Iterator<Item = Lease> {
         self.iter().filter(move |lease| lease.status(now) == Some(Status::Active))
     }
 
     /// Every lease that a snapshot of the journal needs: live, revoked and remembered, fenced; and those that are over
     /// but not released.
-    pub fn iter(&self) -> impl Iterator<Item = &Lease> {
-        self.records.values().map(|record| &record.lease)
+    pub fn iter(&self) -> impl Iterator<Item = Lease> {
+        self.records.slots().map(|slot| self.lease(slot))
     }
 
     /// A lease, whatever its standing.
-    pub fn get(&self, id: LeaseId) -> Option<&Lease> {
-        self.records.get(&id.key()).map(|record| &record.lease).filter(|lease| lease.id == id)
+    pub fn get(&self, id: LeaseId) -> Option<Lease> {
+        self.known(id).map(|(_, lease)| lease)
     }
 
     /// A lease by its key, whatever its standing.
-    pub fn by_key(&self, key: LeaseKey) -> Option<&Lease> {
-        self.records.get(&key).map(|record| &record.lease)
+    pub fn by_key(&self, key: LeaseKey) -> Option<Lease> {
+        self.slot(key).map(|slot| self.lease(slot))
     }
 
     /// What a holder has.
@@ -410,16 +406,17 @@ impl Leases {
     }
 
     /// A lease of this presenter that is known: live, or revoked and remembered.
-    fn held(&self, id: LeaseId, holder: u128, now: Nanos) -> Result<&Lease, LeaseError> {
-        let lease = self.get(id).filter(|lease| lease.status(now).is_some()).ok_or(LeaseError::NotFound)?;
-        if lease.holder == holder { Ok(lease) } else { Err(LeaseError::NotHolder) }
+    fn held(&self, id: LeaseId, holder: u128, now: Nanos) -> Result<(Slot, Lease), LeaseError> {
+        let known = self.known(id).filter(|(_, lease)| lease.status(now).is_some());
+        let (slot, lease) = known.ok_or(LeaseError::NotFound)?;
+        if lease.holder == holder { Ok((slot, lease)) } else { Err(LeaseError::NotHolder) }
     }
 
     /// A lease of this presenter that can be used.
-    fn usable(&self, id: LeaseId, holder: u128, now: Nanos) -> Result<&Lease, LeaseError> {
-        let lease = self.held(id, holder, now)?;
+    fn usable(&self, id: LeaseId, holder: u128, now: Nanos) -> Result<(Slot, Lease), LeaseError> {
+        let (slot, lease) = self.held(id, holder, now)?;
         match lease.status(now) {
-            Some(Status::Active) => Ok(lease),
+            Some(Status::Active) => Ok((slot, lease)),
             Some(Status::Expired) => Err(LeaseError::Expired),
             _ => Err(LeaseError::Revoked),
         }
@@ -432,7 +429,7 @@ impl Leases {
     }
 
     fn is_free(&self, key: LeaseKey) -> bool {
-        !self.records.contains_key(&key) && self.writer.get(key).is_none()
+        self.slot(key).is_none() && self.writer.line_of(key).is_none()
     }
 
     fn check_quota(&self, holder: u128, bytes: u64) -> Result<(), LeaseError> {
@@ -447,21 +444,16 @@ impl Leases {
         if let Some(entry) = self.entry(&lease) {
             self.writer.insert(&entry).map_err(|_| LeaseError::Capacity)?;
         }
-        let key = lease.id.key();
+        let slot = self.store(&lease, holds);
         match lease.standing {
             Standing::Live => {
-                self.deadlines.insert((lease.expires, Due::Expires(key)));
-                self.by_token.insert((lease.token, key));
+                self.deadlines.set(slot, lease.expires);
+                self.grantees.list(self.records[slot].grantee, slot);
                 self.count(&lease, true);
             }
-            Standing::Revoked { at } => {
-                self.deadlines.insert((at + REMEMBERED, Due::Forgotten(key)));
-            }
+            Standing::Revoked { at } => self.deadlines.set(slot, at + REMEMBERED),
             Standing::Over => {}
         }
-        let record =
-            Record { lease, holds, keep_until: Nanos(0), moving: false, handles: Vec::new(), pages: BTreeMap::new() };
-        self.records.insert(key, record);
         Ok(())
     }
 
@@ -475,14 +467,6 @@ impl Leases {
         };
         let max_io = self.config.max_io;
         Some(Entry { id, generation, rights, region: region?, base, len, first, max_io, expires, state })
-    }
-
-    /// Publishes a change of a lease.
-    fn publish(&mut self, lease: &Lease) {
-        match self.entry(lease) {
-            Some(entry) => self.writer.update(&entry),
-            None => self.writer.remove(lease.id.key()),
-        };
     }
 
     /// Adds a live lease to what its holder has, or takes it away.
@@ -499,12 +483,5 @@ impl Leases {
                 self.usage.remove(&lease.holder);
             }
         }
-    }
-
-    /// Takes out the deadlines of a live lease.
-    fn forget_deadlines(&mut self, lease: &Lease) {
-        let key = lease.id.key();
-        self.deadlines.remove(&(lease.expires, Due::Expires(key)));
-        self.deadlines.remove(&(lease.ends(), Due::Ends(key)));
     }
 }

@@ -112,7 +112,7 @@ impl Lines {
     #[inline]
     fn home(&self, key: LeaseKey) -> usize {
         let hash = key.0.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        (u128::from(hash) * u128::from(self.homes) >> 64) as usize
+        ((u128::from(hash) * u128::from(self.homes)) >> 64) as usize
     }
 
     #[inline]
@@ -204,13 +204,14 @@ impl TableWriter {
         if self.used == self.capacity {
             return Err(InsertError::Full);
         }
-        if !entry.id.is_usable() || self.find(entry.key()).is_some() {
+        if !entry.id.is_usable() || self.line_of(entry.key()).is_some() {
             return Err(InsertError::Taken);
         }
         let lines = &self.table.lines;
         let home = lines.home(entry.key());
         let furthest = lines.lines.len() - lines.homes as usize;
-        let free = (home..=home + furthest).find(|index| lines.line(*index).key() == EMPTY).ok_or(InsertError::Taken)?;
+        let free =
+            (home..=home + furthest).find(|index| lines.line(*index).key() == EMPTY).ok_or(InsertError::Taken)?;
         lines.line(free).write(entry.pack(), entry.max_io);
         if free - home > lines.line(home).reach() {
             lines.line(home).set_reach(free - home);
@@ -221,7 +222,7 @@ impl TableWriter {
 
     /// Replaces the entry of the same key; false where there is none.
     pub fn update(&mut self, entry: &Entry) -> bool {
-        let found = self.find(entry.key());
+        let found = self.line_of(entry.key());
         if let Some(index) = found {
             self.table.lines.line(index).write(entry.pack(), entry.max_io);
         }
@@ -230,7 +231,7 @@ impl TableWriter {
 
     /// Takes an entry out; false where there is none.
     pub fn remove(&mut self, key: LeaseKey) -> bool {
-        let Some(index) = self.find(key) else { return false };
+        let Some(index) = self.line_of(key) else { return false };
         let lines = &self.table.lines;
         lines.line(index).write([EMPTY; WORDS], 0);
         let home = lines.home(key);
@@ -283,8 +284,13 @@ impl TableWriter {
         }
     }
 
-    /// The line of this key's entry.
-    fn find(&self, key: LeaseKey) -> Option<usize> {
+    /// Lines of the table, free ones included.
+    pub(crate) fn lines(&self) -> usize {
+        self.table.lines.lines.len()
+    }
+
+    /// The line of this key's entry: the same for as long as it is in the table.
+    pub(crate) fn line_of(&self, key: LeaseKey) -> Option<usize> {
         self.table.lines.find(key)
     }
 }

@@ -17,7 +17,7 @@ use common::{
 fn a_lease_is_active_then_in_grace_then_gone() {
     let mut node = Node::new();
     let id = node.alloc(&request(5000), at(100));
-    let lease = *node.leases.get(id).unwrap();
+    let lease = node.leases.get(id).unwrap();
     assert_eq!((lease.len, lease.first, lease.generation), (5000, 0, Generation::FIRST));
     assert_eq!(
         node.access(Op::Write, id, 4999, 1, at(109)),
@@ -110,6 +110,27 @@ fn a_revocation_is_remembered_for_300_seconds() {
     assert!(node.leases.get(id).is_none());
     assert!(node.leases.release(in_grace, at(302)), "its bytes are its until its bindings are torn down");
     assert!(node.leases.get(in_grace).is_none());
+}
+
+#[test]
+fn a_token_takes_back_what_lives_of_it_whoever_holds_that() {
+    let mut node = Node::new();
+    let holders = [ANN, BOB, ANN, BOB, BOB, ANN];
+    let mut alloc = |token| holders.map(|holder| node.alloc(&Request { holder, token, ..request(1) }, at(0)));
+    let (ids, others) = (alloc(TOKEN), alloc(TOKEN + 1));
+    node.leases.free(ids[2], ANN, at(1)).unwrap();
+    assert!(node.leases.release(ids[2], at(1)));
+    node.leases.free(ids[4], BOB, at(1)).unwrap();
+    node.leases.revoke(ids[0], at(1)).unwrap();
+    // In the place of one that is gone, and listed anew.
+    let late = node.alloc(&request(1), at(1));
+    assert_eq!(node.leases.revoke_token(TOKEN, at(2)), [ids[1], ids[3], ids[5], late]);
+    assert_eq!(node.leases.revoke_token(TOKEN, at(2)), []);
+    assert_eq!(node.leases.active(at(2)).count(), others.len());
+    assert_eq!(node.leases.revoke_token(TOKEN + 1, at(2)), others);
+    assert_eq!([ANN, BOB].map(|holder| node.leases.usage(holder).leases), [0, 0]);
+    assert_eq!(ids.map(|id| node.leases.get(id).is_some()), [true, true, false, true, true, true]);
+    assert_eq!(ids.map(|id| node.leases.is_of(id, BOB)), [false, true, false, true, true, false]);
 }
 
 #[test]

@@ -23,7 +23,7 @@ fn a_restart_restores_leases_at_their_bytes_and_raises_generations_of_memory() {
     node.leases.revoke(fenced, at(1)).unwrap();
     node.leases.release(revoked, at(1));
     node.leases.fence(fenced);
-    let snapshot: Vec<Lease> = node.leases.iter().copied().collect();
+    let snapshot: Vec<Lease> = node.leases.iter().collect();
     let handle = node.leases.export(kept.key(), ANN, 0, 0, 1, secs(9), at(1), &mut || 4).unwrap();
 
     let mut again = Node::new();
@@ -69,7 +69,7 @@ fn a_restart_restores_leases_at_their_bytes_and_raises_generations_of_memory() {
 fn a_journal_that_does_not_fit_is_refused() {
     let mut node = Node::new();
     let id = node.alloc(&request(GRANULE), at(0));
-    let lease = *node.leases.get(id).unwrap();
+    let lease = node.leases.get(id).unwrap();
     let restore = |node: &mut Node, lease| node.leases.restore(lease, at(1));
     assert_eq!(restore(&mut node, lease), Err(RestoreError::Taken));
     let other = Lease { id: LeaseId(9), ..lease };

@@ -20,7 +20,7 @@ impl<H: Host> Node<H> {
         let kind = BindKind::from_code(kind).ok_or(Status::InvalidParams)?;
         let binding = self.bindings.iter().position(|binding| binding.kind() == kind).ok_or(Status::UnsupportedOp)?;
         let id = LeaseId(lease_id);
-        let lease = *self.leases.get(id).ok_or(Status::ResourceNotFound)?;
+        let lease = self.leases.get(id).ok_or(Status::ResourceNotFound)?;
         match self.leases.query(id, ask.now.mono) {
             None => return Err(Status::ResourceNotFound),
             Some(_) if lease.holder != ask.request.presenter => return Err(Status::InsufficientPerm),
@@ -56,7 +56,7 @@ impl<H: Host> Node<H> {
     ) -> Result<Vec<u8>, Status> {
         let binding = self.bindings.iter_mut().find(|binding| binding.kind() == kind).ok_or(Status::UnsupportedOp)?;
         let active = self.leases.query(id, now).is_some_and(|(standing, _)| standing == Standing::Active);
-        let bound = self.leases.get(id).filter(|_| active).and_then(Self::bound_lease);
+        let bound = self.leases.get(id).filter(|_| active).and_then(|lease| Self::bound_lease(&lease));
         let mut tlvs = Vec::new();
         // It may have ended while its client was looked for.
         let connected = bound.ok_or(Status::LeaseExpired).and_then(|bound| binding.bind(&bound, client, &mut tlvs));

@@ -86,7 +86,7 @@ impl<H: Host> Node<H> {
 
     /// The answer to an allocation whose bytes are zero.
     pub(crate) fn granted(&mut self, id: LeaseId, now: Nanos) -> Result<Outcome, Status> {
-        let lease = *self.leases.get(id).ok_or(Status::InternalError)?;
+        let lease = self.leases.get(id).ok_or(Status::InternalError)?;
         let bindings = self.binding_tlvs(&lease);
         let grant = LeaseGrant {
             lease_id: id.0,
@@ -151,7 +151,7 @@ impl<H: Host> Node<H> {
         }
         let id = LeaseId(lease_id);
         let lease = self.leases.get(id).ok_or(Status::ResourceNotFound)?;
-        if !granted.covers(self.lease_resource(lease)) {
+        if !granted.covers(self.lease_resource(&lease)) {
             return Err(Status::InsufficientPerm);
         }
         let now = ask.now.mono;
@@ -183,21 +183,22 @@ impl<H: Host> Node<H> {
         Ok(Outcome::ok(state.to_vec()))
     }
 
-    /// Every active lease, by key; only the first [`MAX_LISTED`], which is what a message has room for.
+    /// Every active lease, by key; where there are more, [`MAX_LISTED`] of them, which is what a message has room for.
     pub(super) fn lease_list_active(&mut self, ask: &Ask<'_>) -> Reply {
         ask.no_params()?;
         // Nobody may know a lease whose bytes are not zero yet.
         let answered = self.leases.active(ask.now.mono).filter(|lease| !self.is_being_zeroed(lease.id));
-        let listed: Vec<LeaseEntry> = answered
+        let mut listed: Vec<LeaseEntry> = answered
             .take(MAX_LISTED)
             .map(|lease| LeaseEntry {
                 lease_id: lease.id.0,
-                resource_id: self.lease_resource(lease),
+                resource_id: self.lease_resource(&lease),
                 holder: lease.holder,
                 expires_at: self.clock.unix_secs(lease.expires),
                 alloc_bytes: lease.len,
             })
             .collect();
+        listed.sort_unstable_by_key(|entry| LeaseId(entry.lease_id).key());
         Ok(Outcome::ok(LeaseList::of(&listed).map_err(|_| Status::InternalError)?.to_vec()))
     }
 

@@ -43,7 +43,7 @@ impl<H: Host> Node<H> {
             return Err(Status::CapacityExceeded);
         };
         self.proxies.insert(granted.id, Proxy { ingress, backend });
-        let lease = *self.leases.get(granted.id).expect("it was just granted");
+        let lease = self.leases.get(granted.id).expect("it was just granted");
         let grant = SvcTcpGrant {
             lease_id: lease.id.0,
             expires_at: self.clock.unix_secs(lease.expires),

@@ -117,7 +117,7 @@ impl World {
         match asked.op {
             Op::LeaseAlloc => {
                 let grant = LeaseGrant::parse(result).expect("a grant");
-                let lease = *self.process.node.leases().get(LeaseId(grant.lease_id)).expect("it was granted");
+                let lease = self.process.node.leases().get(LeaseId(grant.lease_id)).expect("it was granted");
                 let mono = self.process.mono(self.now);
                 let time = |at: Nanos| self.now + at.0 - mono.0;
                 let known = Known {

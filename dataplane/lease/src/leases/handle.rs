@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use berth_port::Nanos;
 
-use super::{Due, LeaseError, Leases, Standing};
+use super::{LeaseError, Leases, Standing, Timer};
 use crate::{Entry, LeaseId, LeaseKey, Rights};
 
 /// Handles of one lease at once, at most, and attachments of one handle.
@@ -19,6 +19,8 @@ const CHANGE: u32 = 2 | 4;
 #[derive(Debug, Default)]
 pub(super) struct Handles {
     by_id: BTreeMap<u128, HandleRecord>,
+    /// The handles of each lease that has any.
+    by_lease: BTreeMap<LeaseKey, Vec<u128>>,
     /// The importer of each attachment.
     importers: BTreeMap<LeaseKey, u128>,
 }
@@ -73,7 +75,7 @@ impl Leases {
         random: &mut dyn FnMut() -> u128,
     ) -> Result<Handle, LeaseError> {
         let id = self.by_key(key).ok_or(LeaseError::NotFound)?.id;
-        let lease = *self.usable(id, holder, now)?;
+        let (_, lease) = self.usable(id, holder, now)?;
         if rights == 0 || rights & !(READ | CHANGE) != 0 {
             return Err(LeaseError::Invalid("rights are 1 read, 2 write, 4 append"));
         }
@@ -86,7 +88,7 @@ impl Leases {
         if !lease.rights.contains(rights_of(rights)) {
             return Err(LeaseError::Rights);
         }
-        if self.records[&key].handles.len() >= MOST {
+        if self.handles.by_lease.get(&key).is_some_and(|handles| handles.len() >= MOST) {
             return Err(LeaseError::Capacity);
         }
         let id = loop {
@@ -143,7 +145,7 @@ impl Leases {
         if handle.target != 0 && handle.target != presenter {
             return Err(LeaseError::NotHolder);
         }
-        let lease = *self.get(handle.lease).ok_or(LeaseError::NotFound)?;
+        let lease = self.get(handle.lease).ok_or(LeaseError::NotFound)?;
         self.usable(lease.id, lease.holder, now)?;
         let expires = handle.expires.min(lease.expires);
         let attached = |key| Attachment { key, rights: handle.rights, expires };
@@ -168,14 +170,14 @@ impl Leases {
     }
 
     fn add_handle(&mut self, handle: Handle) {
-        self.records.get_mut(&handle.lease.key()).expect("its lease is known").handles.push(handle.id);
-        self.deadlines.insert((handle.expires, Due::Handle(handle.id)));
+        self.handles.by_lease.entry(handle.lease.key()).or_default().push(handle.id);
+        self.timers.insert((handle.expires, Timer::Handle(handle.id)));
         self.handles.by_id.insert(handle.id, HandleRecord { handle, attachments: BTreeMap::new() });
     }
 
     /// What the table says of an attachment.
     fn attachment(&self, handle: &Handle, key: LeaseKey) -> Option<Entry> {
-        let lease = self.entry(self.get(handle.lease)?)?;
+        let lease = self.entry(&self.get(handle.lease)?)?;
         let rights = lease.rights.and(rights_of(handle.rights));
         // A renewal may have made the lease shorter than it was when the handle was made.
         let expires = handle.expires.min(lease.expires);
@@ -184,7 +186,7 @@ impl Leases {
 
     /// Publishes a change of a lease to its attachments.
     pub(super) fn publish_attachments(&mut self, lease: LeaseKey) {
-        for handle in &self.records[&lease].handles {
+        for handle in self.handles.by_lease.get(&lease).into_iter().flatten() {
             let HandleRecord { handle, attachments } = &self.handles.by_id[handle];
             for key in attachments.values() {
                 if let Some(entry) = self.attachment(handle, *key) {
@@ -197,20 +199,22 @@ impl Leases {
     /// A handle has expired.
     pub(super) fn drop_handle(&mut self, handle: u128) {
         let Some(HandleRecord { handle, attachments }) = self.handles.by_id.remove(&handle) else { return };
-        self.deadlines.remove(&(handle.expires, Due::Handle(handle.id)));
+        self.timers.remove(&(handle.expires, Timer::Handle(handle.id)));
         for key in attachments.values() {
             self.writer.remove(*key);
             self.handles.importers.remove(key);
         }
-        if let Some(record) = self.records.get_mut(&handle.lease.key()) {
-            record.handles.retain(|id| *id != handle.id);
+        if let Some(handles) = self.handles.by_lease.get_mut(&handle.lease.key()) {
+            handles.retain(|id| *id != handle.id);
+            if handles.is_empty() {
+                self.handles.by_lease.remove(&handle.lease.key());
+            }
         }
     }
 
     /// A lease is over, and its handles with it.
     pub(super) fn drop_handles(&mut self, lease: LeaseKey) {
-        let handles = std::mem::take(&mut self.records.get_mut(&lease).expect("its lease is known").handles);
-        for handle in handles {
+        for handle in self.handles.by_lease.remove(&lease).unwrap_or_default() {
             self.drop_handle(handle);
         }
     }

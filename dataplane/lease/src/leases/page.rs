@@ -19,8 +19,8 @@ pub struct Page {
 impl Leases {
     /// The state of a lease's page; untouched pages and unknown leases have the default state.
     pub fn page(&self, id: LeaseId, index: u32) -> Page {
-        let record = self.records.get(&id.key()).filter(|record| record.lease.id == id);
-        record.and_then(|record| record.pages.get(&index)).copied().unwrap_or_default()
+        let pages = self.pages.get(&id.key()).filter(|_| self.get(id).is_some());
+        pages.and_then(|pages| pages.get(&index)).copied().unwrap_or_default()
     }
 
     /// A page op read (or also wrote) a page, at this many ms since the Unix epoch.
@@ -42,8 +42,7 @@ impl Leases {
     /// `None` where the lease has no such page.
     fn page_mut(&mut self, id: LeaseId, index: u32) -> Option<&mut Page> {
         let size = u64::from(self.config.page_size);
-        let record = self.records.get_mut(&id.key()).filter(|record| record.lease.id == id)?;
-        let inside = u64::from(index) < record.lease.len.div_ceil(size);
-        inside.then(|| record.pages.entry(index).or_default())
+        let inside = u64::from(index) < self.get(id)?.len.div_ceil(size);
+        inside.then(|| self.pages.entry(id.key()).or_default().entry(index).or_default())
     }
 }

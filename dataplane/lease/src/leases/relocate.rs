@@ -2,7 +2,7 @@
 
 use berth_port::Nanos;
 
-use super::{LeaseError, Leases};
+use super::{LeaseError, Leases, record::Slot};
 use crate::{LeaseId, LeaseKey, Rights, Span};
 
 /// What becomes of source and destination (`RelocateMode`).
@@ -59,7 +59,7 @@ impl Leases {
     ) -> Result<Relocation, RelocateError> {
         let id = |key| self.by_key(key).map(|lease| lease.id).ok_or(LeaseError::NotFound);
         let (src, dst) = (id(src)?, id(dst)?);
-        let (source, target) = (*self.usable(src, holder, now)?, *self.usable(dst, holder, now)?);
+        let ((slot, source), (_, target)) = (self.usable(src, holder, now)?, self.usable(dst, holder, now)?);
         if !source.rights.contains(Rights::READ) || !target.rights.contains(Rights::WRITE) {
             return Err(LeaseError::Rights.into());
         }
@@ -77,9 +77,9 @@ impl Leases {
             return Err(RelocateError::Failed("the destination's RANGE begins after the source's"));
         }
         if mode == Mode::Move {
-            self.revoke_live(&source, now);
-            self.records.get_mut(&src.key()).expect("it was found").moving = true;
-            self.by_token.insert((source.token, src.key()));
+            self.revoke_live(slot, now);
+            self.records[slot].moving = true;
+            self.grantees.list(self.records[slot].grantee, slot);
         }
         let from = Span { region: from, at: source.base + first, len };
         let to = Span { region: to, at: target.base + first, len };
@@ -88,25 +88,29 @@ impl Leases {
 
     /// The copy failed: the source of a move is as it was, unless it was revoked for another reason meanwhile.
     pub fn relocate_failed(&mut self, relocation: &Relocation) {
-        let key = relocation.src.key();
-        if relocation.mode == Mode::Move && self.get(relocation.src).is_some() && self.stop_moving(key) {
-            self.unrevoke(key);
+        if relocation.mode == Mode::Move
+            && let Some((slot, _)) = self.known(relocation.src)
+            && self.stop_moving(slot)
+        {
+            self.unrevoke(slot);
         }
     }
 
     /// The source of a move is revoked for good; false where it is no such source.
-    pub(super) fn stop_moving(&mut self, key: LeaseKey) -> bool {
-        let Some(record) = self.records.get_mut(&key).filter(|record| record.moving) else { return false };
-        record.moving = false;
-        self.by_token.remove(&(record.lease.token, key));
-        true
+    pub(super) fn stop_moving(&mut self, slot: Slot) -> bool {
+        let record = &mut self.records[slot];
+        let was_moving = std::mem::take(&mut record.moving);
+        if was_moving {
+            self.grantees.unlist(record.grantee, slot);
+        }
+        was_moving
     }
 
     /// Keeps the bytes of a moved source until `until`, at most until its grace would have ended, though it is
     /// released (`preserve_until_ms`).
     pub fn preserve(&mut self, id: LeaseId, until: Nanos) {
-        if let Some(record) = self.records.get_mut(&id.key()).filter(|record| record.lease.id == id) {
-            record.keep_until = until.min(record.lease.ends());
+        if let Some((_, lease)) = self.known(id) {
+            self.kept.insert(id.key(), until.min(lease.ends()));
         }
     }
 }

@@ -34,7 +34,7 @@ impl Leases {
         if self.records.len() >= self.config.capacity {
             return Err(RestoreError::Capacity);
         }
-        if !lease.id.is_usable() || self.records.contains_key(&lease.id.key()) {
+        if !lease.id.is_usable() || !self.is_free(lease.id.key()) {
             return Err(RestoreError::Taken);
         }
         let holds = lease.standing == Standing::Live || lease.fenced;

@@ -56,7 +56,7 @@ impl Sim {
         for dirty in &granted.zero {
             self.on_blocks(BlockOp::Zero(dirty.len), *dirty, Box::default());
         }
-        let lease = *self.leases.get(granted.id).unwrap();
+        let lease = self.leases.get(granted.id).unwrap();
         if self.crashed_first() {
             return;
         }

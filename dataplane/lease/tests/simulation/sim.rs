@@ -1,14 +1,14 @@
 //! The node, what was answered about it, and the passing of time.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex},
     time::Duration,
 };
 
 use berth_lease::{
-    BlockDone, BlockError, BlockOp, BlockRequest, Config, Event, GRANULE, Handle, Held, Lease, LeaseId, LeaseKey,
-    Leases, Op, Quiescence, Quota, REMEMBERED, Reader, RegionId, Regions, Span, Standing, Status, Storage,
+    BlockDone, BlockError, BlockOp, BlockRequest, Config, Event, GRANULE, Handle, Held, Lease, LeaseId, Leases, Op,
+    Quiescence, Quota, REMEMBERED, Reader, RegionId, Regions, Span, Standing, Status, Storage,
 };
 use berth_port::Nanos;
 use fastrand::Rng;
@@ -292,15 +292,17 @@ impl Sim {
 
     /// What the node says of every lease is what was answered.
     pub(crate) fn compare(&mut self) {
+        let listed: Vec<LeaseId> = self.leases.active(self.now).map(|lease| lease.id).collect();
+        let active: BTreeSet<LeaseId> = listed.iter().copied().collect();
+        assert_eq!(listed.len(), active.len(), "a lease is listed twice");
         for (id, known) in &self.known {
             if self.unanswered.iter().any(|unanswered| unanswered.ids.contains(id)) {
                 continue;
             }
             let expected = known.status(self.now).map(|status| (status, known.lease.expires));
             assert_eq!(self.leases.query(*id, self.now), expected, "{known:?}");
+            assert_eq!(active.contains(id), known.status(self.now) == Some(Status::Active), "{known:?}");
         }
-        let active = self.leases.active(self.now).map(|lease| lease.id.key()).collect::<Vec<LeaseKey>>();
-        assert!(active.is_sorted(), "a snapshot by key");
         let free: u64 = (0..3).map(|n| self.leases.available(RegionId(n))).sum();
         let held = self.leases.iter().filter(|lease| lease.standing == Standing::Live || lease.fenced);
         let held: u64 = held.map(|lease| lease.len.next_multiple_of(GRANULE)).sum();

@@ -1,0 +1,110 @@
+//! Who was granted leases, and which leases each token's revocation takes back.
+
+use std::collections::BTreeMap;
+
+use super::record::Slot;
+
+/// Every token with a holder of leases under it: kept once, however many the leases are.
+#[derive(Debug, Default)]
+pub(super) struct Grantees {
+    by_token: BTreeMap<Grantee, GranteeIndex>,
+    all: Vec<Known>,
+    /// Indices that nobody has.
+    free: Vec<GranteeIndex>,
+    /// The neighbours of each lease in the list of its grantee.
+    links: Vec<Links>,
+}
+
+/// A token and who holds leases under it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Grantee {
+    pub(super) token: u128,
+    pub(super) holder: u128,
+}
+
+/// A grantee, by its place.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct GranteeIndex(u32);
+
+#[derive(Debug)]
+struct Known {
+    grantee: Grantee,
+    /// Records that name it.
+    records: u32,
+    /// The first of its leases that a revocation of the token takes back.
+    first: Option<Slot>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Links {
+    previous: Option<Slot>,
+    next: Option<Slot>,
+}
+
+impl Grantees {
+    /// For leases in as many slots as these.
+    pub(super) fn new(capacity: usize) -> Self {
+        Self { links: Vec::with_capacity(capacity), ..Self::default() }
+    }
+
+    /// The grantee of a new record.
+    pub(super) fn join(&mut self, grantee: Grantee) -> GranteeIndex {
+        let Self { by_token, all, free, .. } = self;
+        let index = *by_token.entry(grantee).or_insert_with(|| {
+            let known = Known { grantee, records: 0, first: None };
+            if let Some(index) = free.pop() {
+                all[index.0 as usize] = known;
+                return index;
+            }
+            all.push(known);
+            GranteeIndex(all.len() as u32 - 1)
+        });
+        all[index.0 as usize].records += 1;
+        index
+    }
+
+    /// A record is gone.
+    pub(super) fn leave(&mut self, index: GranteeIndex) {
+        let known = &mut self.all[index.0 as usize];
+        known.records -= 1;
+        if known.records == 0 {
+            self.by_token.remove(&known.grantee);
+            self.free.push(index);
+        }
+    }
+
+    pub(super) fn get(&self, index: GranteeIndex) -> Grantee {
+        self.all[index.0 as usize].grantee
+    }
+
+    /// Enters a lease that the revocation of its token is to take back.
+    pub(super) fn list(&mut self, index: GranteeIndex, slot: Slot) {
+        if self.links.len() <= slot.index() {
+            self.links.resize(slot.index() + 1, Links::default());
+        }
+        let next = self.all[index.0 as usize].first.replace(slot);
+        self.links[slot.index()] = Links { previous: None, next };
+        if let Some(next) = next {
+            self.links[next.index()].previous = Some(slot);
+        }
+    }
+
+    /// Takes out a lease that was entered.
+    pub(super) fn unlist(&mut self, index: GranteeIndex, slot: Slot) {
+        let Links { previous, next } = std::mem::take(&mut self.links[slot.index()]);
+        match previous {
+            Some(previous) => self.links[previous.index()].next = next,
+            None => self.all[index.0 as usize].first = next,
+        }
+        if let Some(next) = next {
+            self.links[next.index()].previous = previous;
+        }
+    }
+
+    /// The leases entered under a token.
+    pub(super) fn under(&self, token: u128) -> impl Iterator<Item = Slot> {
+        let holders = Grantee { token, holder: 0 }..=Grantee { token, holder: u128::MAX };
+        let firsts = self.by_token.range(holders).map(|(_, index)| self.all[index.0 as usize].first);
+        firsts.flat_map(|first| std::iter::successors(first, |slot| self.links[slot.index()].next))
+    }
+}
