@@ -120,11 +120,11 @@ fn a_token_takes_back_what_lives_of_it_whoever_holds_that() {
     let (ids, others) = (alloc(TOKEN), alloc(TOKEN + 1));
     node.leases.free(ids[2], ANN, at(1)).unwrap();
     assert!(node.leases.release(ids[2], at(1)));
-    node.leases.free(ids[4], BOB, at(1)).unwrap();
-    node.leases.revoke(ids[0], at(1)).unwrap();
+    node.leases.free(ids[1], BOB, at(1)).unwrap();
+    node.leases.revoke(ids[3], at(1)).unwrap();
     // In the place of one that is gone, and listed anew.
     let late = node.alloc(&request(1), at(1));
-    assert_eq!(node.leases.revoke_token(TOKEN, at(2)), [ids[1], ids[3], ids[5], late]);
+    assert_eq!(node.leases.revoke_token(TOKEN, at(2)), [ids[0], ids[4], ids[5], late]);
     assert_eq!(node.leases.revoke_token(TOKEN, at(2)), []);
     assert_eq!(node.leases.active(at(2)).count(), others.len());
     assert_eq!(node.leases.revoke_token(TOKEN + 1, at(2)), others);
