@@ -45,7 +45,7 @@ impl Drop for Small {
 /// Brings the journal close to the end of what is written ahead, less the headroom, by records that mean nothing.
 fn nearly_used_up(state: &std::path::Path) {
     const USED: u64 = (6 << 20) - (32 << 10);
-    let journal = Journal::open(state).unwrap().journal;
+    let journal = Journal::open(state, drop).unwrap().journal;
     let mut bytes = 0;
     while bytes < USED {
         journal.commit(&vec![Record::Ended { lease: 1 }; 500]).wait().unwrap();

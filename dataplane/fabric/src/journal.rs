@@ -7,7 +7,7 @@
 //!
 //! Compaction writes a new file: a header with a new id and frames of the records that add up to the same state
 //! ([`Recovered::records`](crate::Recovered::records)), and renames it over the old one. A snapshot needs no format of
-//! its own, and the writer can keep that state itself, from the records it writes.
+//! its own, and nobody has to keep that state for it: the old file is read back.
 //!
 //! ```text
 //! header  magic "BERTHJNL", version u32, zero u32, id u64, crc32c u32 of all before, zero u32          32 bytes
@@ -16,10 +16,15 @@
 //! ```
 
 mod record;
+mod window;
 
 pub use record::{Grant, Handle, Proxy, Record};
 
+use std::io::{self, Read};
+
 use thiserror::Error;
+
+use window::Window;
 
 /// Bytes of a journal's header.
 pub const HEADER_LEN: usize = 32;
@@ -69,7 +74,7 @@ fn frame_crc(id: u64, len_and_sequence: &[u8], records: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c_append(crc, len_and_sequence), records)
 }
 
-/// Why a journal cannot be replayed. Nothing of it may be used: a grant or a revocation could be missing.
+/// How a journal is damaged. Nothing of it may be used: a grant or a revocation could be missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Corrupt {
     /// The header is damaged or is no journal's.
@@ -94,6 +99,17 @@ pub enum Corrupt {
     },
 }
 
+/// Why a journal was not read to its end. What was read of it may not be used.
+#[derive(Debug, Error)]
+pub enum ReplayError {
+    /// Its bytes are damaged.
+    #[error(transparent)]
+    Corrupt(#[from] Corrupt),
+    /// Its bytes cannot be had.
+    #[error("the journal cannot be read: {0}")]
+    Read(#[from] io::Error),
+}
+
 /// How a journal that can be replayed ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
@@ -108,36 +124,38 @@ pub enum End {
     },
 }
 
-/// Reads a journal's bytes.
+/// Reads a journal, a piece at a time: what it holds in memory is bounded by the longest frame.
 #[derive(Debug)]
-pub struct Replay<'a> {
-    bytes: &'a [u8],
+pub struct Replay<R> {
+    file: Window<R>,
     id: u64,
-    /// Where the next frame starts.
-    at: usize,
     /// The next frame's number.
     sequence: u64,
-    /// Records of the current frame that are still to come, and where that frame started.
-    records: &'a [u8],
-    frame_at: usize,
+    /// Bytes of the current frame's records that are still to come, and where that frame started.
+    left: usize,
+    frame_at: u64,
     end: Option<End>,
 }
 
-impl<'a> Replay<'a> {
+impl<R: Read> Replay<R> {
     /// Begins to read a whole journal file.
-    pub fn new(bytes: &'a [u8]) -> Result<Self, Corrupt> {
-        let Some(found) = bytes.first_chunk::<HEADER_LEN>() else { return Err(Corrupt::Header) };
+    pub fn new(file: R) -> Result<Self, ReplayError> {
+        let mut file = Window::new(file);
+        let Some(found) = file.peek(HEADER_LEN)?.first_chunk::<HEADER_LEN>() else {
+            return Err(Corrupt::Header.into());
+        };
         let id = be_u64(&found[16..24]);
         if found[..8] == MAGIC && be_u32(&found[24..28]) == crc32c::crc32c(&found[..24]) {
             let version = be_u32(&found[8..12]);
             if version != VERSION {
-                return Err(Corrupt::Version(version));
+                return Err(Corrupt::Version(version).into());
             }
         }
         if *found != header(id) {
-            return Err(Corrupt::Header);
+            return Err(Corrupt::Header.into());
         }
-        Ok(Self { bytes, id, at: HEADER_LEN, sequence: 1, records: &[], frame_at: HEADER_LEN, end: None })
+        file.pass(HEADER_LEN);
+        Ok(Self { file, id, sequence: 1, left: 0, frame_at: 0, end: None })
     }
 
     /// The journal's id.
@@ -155,59 +173,84 @@ impl<'a> Replay<'a> {
         self.end
     }
 
-    /// The records of a sound frame that starts at `at`, and its number.
-    fn frame(&self, at: usize) -> Option<(u64, &'a [u8])> {
-        let (found, rest) = self.bytes.get(at..)?.split_first_chunk::<FRAME_HEADER_LEN>()?;
+    /// The number of the sound frame that comes next, and the bytes of its records.
+    fn frame(&mut self) -> io::Result<Option<(u64, usize)>> {
+        let ahead = self.file.peek(FRAME_HEADER_LEN)?;
+        let Some(found) = ahead.first_chunk::<FRAME_HEADER_LEN>() else { return Ok(None) };
         let len = be_u32(&found[4..8]) as usize;
         if found[..4] != FRAME_MAGIC || len > MAX_FRAME_LEN {
-            return None;
+            return Ok(None);
         }
-        let records = rest.get(..len)?;
+        let ahead = self.file.peek(FRAME_HEADER_LEN + len)?;
+        let Some((found, records)) = ahead.get(..FRAME_HEADER_LEN + len).map(|frame| frame.split_at(FRAME_HEADER_LEN))
+        else {
+            return Ok(None);
+        };
         let sound = frame_crc(self.id, &found[4..16], records) == be_u32(&found[16..]);
-        sound.then(|| (be_u64(&found[8..16]), records))
+        Ok(sound.then(|| (be_u64(&found[8..16]), len)))
     }
 
     /// Goes to the next frame; false at the end.
-    fn advance(&mut self) -> Result<bool, Corrupt> {
-        if let Some((sequence, records)) = self.frame(self.at)
+    fn advance(&mut self) -> Result<bool, ReplayError> {
+        let at = self.file.at();
+        if let Some((sequence, len)) = self.frame()?
             && sequence == self.sequence
         {
-            self.frame_at = self.at;
-            self.records = records;
-            self.at += FRAME_HEADER_LEN + records.len();
+            self.file.pass(FRAME_HEADER_LEN);
+            (self.frame_at, self.left) = (at, len);
             self.sequence += 1;
             return Ok(true);
         }
-        let rest = &self.bytes[self.at..];
         // A sound frame anywhere behind means that the one that ought to be here was durable once.
-        let magics = rest.windows(FRAME_MAGIC.len()).enumerate().filter(|(_, window)| **window == FRAME_MAGIC);
-        for next in magics.map(|(offset, _)| self.at + offset) {
-            if self.frame(next).is_some() {
-                return Err(Corrupt::Frame { at: self.at as u64, next: next as u64 });
+        let end = loop {
+            let ahead = self.file.peek(FRAME_MAGIC.len())?;
+            let len = ahead.len();
+            if len < FRAME_MAGIC.len() {
+                break self.file.at() + len as u64;
             }
-        }
-        let lost = rest.len() as u64;
-        self.end = Some(if lost == 0 { End::Clean } else { End::Torn { at: self.at as u64, lost } });
+            match ahead.windows(FRAME_MAGIC.len()).position(|window| *window == FRAME_MAGIC) {
+                Some(magic) => {
+                    self.file.pass(magic);
+                    if self.frame()?.is_some() {
+                        return Err(Corrupt::Frame { at, next: self.file.at() }.into());
+                    }
+                    self.file.pass(1);
+                }
+                // The last bytes may be the first of one.
+                None => self.file.pass(len - (FRAME_MAGIC.len() - 1)),
+            }
+        };
+        let lost = end - at;
+        self.end = Some(if lost == 0 { End::Clean } else { End::Torn { at, lost } });
         Ok(false)
+    }
+
+    /// The next record of the current frame.
+    fn record(&mut self) -> Result<Record, ReplayError> {
+        let mut records = &self.file.peek(self.left)?[..self.left];
+        let record = Record::decode(&mut records).ok_or(Corrupt::Record { at: self.frame_at })?;
+        let left = records.len();
+        self.file.pass(self.left - left);
+        self.left = left;
+        Ok(record)
     }
 }
 
-impl Iterator for Replay<'_> {
-    type Item = Result<Record, Corrupt>;
+impl<R: Read> Iterator for Replay<R> {
+    type Item = Result<Record, ReplayError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        while self.records.is_empty() {
+        while self.left == 0 {
             if self.end.is_some() {
                 return None;
             }
             match self.advance() {
                 Ok(true) => {}
                 Ok(false) => return None,
-                Err(corrupt) => return Some(Err(corrupt)),
+                Err(error) => return Some(Err(error)),
             }
         }
-        let record = Record::decode(&mut self.records);
-        Some(record.ok_or(Corrupt::Record { at: self.frame_at as u64 }))
+        Some(self.record())
     }
 }
 

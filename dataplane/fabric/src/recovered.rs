@@ -1,6 +1,9 @@
 //! The state that a journal's records add up to.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    iter,
+};
 
 use berth_lease::REMEMBERED;
 use berth_port::Nanos;
@@ -100,25 +103,25 @@ impl Recovered {
 
     /// The records that add up to this state: what a snapshot consists of. What has lapsed by the latest time is
     /// forgotten first.
-    pub fn records(&mut self) -> Vec<Record> {
+    pub fn records(&mut self) -> impl Iterator<Item = Record> {
         let latest = self.latest;
         self.revoked_tokens.retain(|_, until| *until > latest);
         self.forget_handles(|handle| handle.expires <= latest);
         self.leases.retain(|_, lease| lease.fenced || lease.revoked.is_none_or(|at| at + REMEMBERED > latest));
-        let mut records = vec![Record::Started { epoch: self.epoch, at: latest }];
-        records.extend(self.fence.map(|epoch| Record::FenceSet { epoch }));
-        records.extend(self.enrolled.iter().map(|&public_key| Record::Enrolled { public_key }));
-        records.extend(self.seen.iter().map(|(&sender, &nonce)| Record::Seen { sender, nonce }));
-        records.extend(self.revoked_tokens.iter().map(|(&token, &until)| Record::TokenRevoked { token, until }));
-        for (&lease, RecoveredLease { grant, revoked, fenced }) in &self.leases {
-            records.push(Record::Granted(grant.clone()));
-            records.extend(revoked.map(|at| Record::LeaseRevoked { lease, at }));
-            records.extend(fenced.then_some(Record::LeaseFenced { lease }));
-        }
-        records.extend(self.handles.values().copied().map(Record::Exported));
-        let imported = self.attachments.iter();
-        records.extend(imported.map(|(&(handle, importer), &key)| Record::Imported { handle, importer, key }));
-        records
+        let revoked_tokens = self.revoked_tokens.iter();
+        let attachments = self.attachments.iter();
+        iter::once(Record::Started { epoch: self.epoch, at: latest })
+            .chain(self.fence.map(|epoch| Record::FenceSet { epoch }))
+            .chain(self.enrolled.iter().map(|&public_key| Record::Enrolled { public_key }))
+            .chain(self.seen.iter().map(|(&sender, &nonce)| Record::Seen { sender, nonce }))
+            .chain(revoked_tokens.map(|(&token, &until)| Record::TokenRevoked { token, until }))
+            .chain(self.leases.iter().flat_map(|(&lease, known)| {
+                iter::once(Record::Granted(known.grant.clone()))
+                    .chain(known.revoked.map(|at| Record::LeaseRevoked { lease, at }))
+                    .chain(known.fenced.then_some(Record::LeaseFenced { lease }))
+            }))
+            .chain(self.handles.values().copied().map(Record::Exported))
+            .chain(attachments.map(|(&(handle, importer), &key)| Record::Imported { handle, importer, key }))
     }
 
     /// Forgets handles, and what was attached by them.

@@ -1,8 +1,11 @@
 //! The journal's bytes: what was written comes back, a torn tail is cut, and damage elsewhere is refused.
 
+use std::io::{self, Read};
+
 use berth_fabric::Recovered;
 use berth_fabric::journal::{
-    Corrupt, End, FRAME_HEADER_LEN, Grant, HEADER_LEN, Handle, Proxy, Record, Replay, encode, frame_header, header,
+    Corrupt, End, FRAME_HEADER_LEN, Grant, HEADER_LEN, Handle, Proxy, Record, Replay, ReplayError, encode,
+    frame_header, header,
 };
 use berth_port::Nanos;
 use proptest::prelude::*;
@@ -69,8 +72,12 @@ fn journal(frames: &[Vec<Record>]) -> (Vec<u8>, Vec<usize>) {
 }
 
 fn read(bytes: &[u8]) -> Result<(Vec<Record>, End), Corrupt> {
-    let mut replay = Replay::new(bytes)?;
-    let records = replay.by_ref().collect::<Result<_, _>>()?;
+    let corrupt = |error| match error {
+        ReplayError::Corrupt(corrupt) => corrupt,
+        ReplayError::Read(error) => unreachable!("slices can be read: {error}"),
+    };
+    let mut replay = Replay::new(bytes).map_err(corrupt)?;
+    let records = replay.by_ref().collect::<Result<_, _>>().map_err(corrupt)?;
     Ok((records, replay.end().expect("the iteration ended")))
 }
 
@@ -189,10 +196,59 @@ fn other_versions_and_unknown_records_are_refused() {
 #[test]
 fn the_next_frame_follows_the_last() {
     let (bytes, _) = journal(&small());
-    let mut replay = Replay::new(&bytes).expect("a header");
+    let mut replay = Replay::new(&bytes[..]).expect("a header");
     assert_eq!(replay.by_ref().count(), 5);
     assert_eq!((replay.id(), replay.next_sequence()), (ID, 5));
     assert_eq!(FRAME_HEADER_LEN, 20);
+}
+
+/// Frames lie across the pieces in which a file is read.
+#[test]
+fn a_long_journal_is_read_in_pieces() {
+    const PIECE: usize = 1 << 20;
+    let fences = |epochs: std::ops::Range<u64>| epochs.map(|epoch| Record::FenceSet { epoch }).collect::<Vec<_>>();
+    for next in [PIECE - 21, PIECE - 20, PIECE - 19, PIECE - 4, PIECE - 3, PIECE - 2, PIECE - 1, PIECE, PIECE + 1] {
+        // Records of 9 and of 17 bytes fill the first frame up to `next`.
+        let fill = next - HEADER_LEN - FRAME_HEADER_LEN;
+        let ends = (fill * 8) % 9;
+        let mut first = fences(0..((fill - 17 * ends) / 9) as u64);
+        first.extend((0..ends).map(|lease| Record::Ended { lease: lease as u128 }));
+        let frames = vec![first, fences(0..150_000), fences(0..1), fences(0..1000)];
+        let (mut bytes, ends) = journal(&frames);
+        assert_eq!(ends[1], next);
+        assert_eq!(read(&bytes), Ok((frames.concat(), End::Clean)), "frame at {next}");
+        bytes.extend(vec![0; 2 * PIECE]);
+        let torn = End::Torn { at: ends[4] as u64, lost: 2 * PIECE as u64 };
+        assert_eq!(read(&bytes), Ok((frames.concat(), torn)), "frame at {next}");
+        bytes[HEADER_LEN + 40] ^= 1;
+        let corrupt = Corrupt::Frame { at: HEADER_LEN as u64, next: next as u64 };
+        assert_eq!(read(&bytes), Err(corrupt), "frame at {next}");
+        bytes[next + 40] ^= 1;
+        let corrupt = Corrupt::Frame { at: HEADER_LEN as u64, next: ends[2] as u64 };
+        assert_eq!(read(&bytes), Err(corrupt), "frame at {next}");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_neither_torn_nor_corrupt() {
+    struct Fails;
+    impl Read for Fails {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::TimedOut.into())
+        }
+    }
+    let (bytes, _) = journal(&small());
+    for cut in 0..=bytes.len() {
+        let failed = |error| matches!(error, ReplayError::Read(error) if error.kind() == io::ErrorKind::TimedOut);
+        match Replay::new(bytes[..cut].chain(Fails)) {
+            Err(error) => assert!(failed(error), "cut at {cut}"),
+            Ok(mut replay) => {
+                let error = replay.by_ref().find_map(Result::err).expect("it fails somewhere");
+                assert!(failed(error), "cut at {cut}");
+                assert_eq!(replay.end(), None, "cut at {cut}");
+            }
+        }
+    }
 }
 
 fn grant_of(lease: u128) -> Record {
@@ -249,5 +305,5 @@ fn records_add_up_and_a_snapshot_adds_up_to_the_same() {
     assert_eq!(state.attachments, [((31, 5), 41), ((31, 6), 42)].into());
     assert_eq!(state.revoked_tokens, [(3, Nanos(330))].into());
     assert_eq!(state.seen, [(2, 8)].into());
-    assert_eq!(state.records().into_iter().collect::<Recovered>(), state);
+    assert_eq!(state.records().collect::<Recovered>(), state);
 }

@@ -144,7 +144,7 @@ fn each_restart_raises_the_generation_and_a_snapshot_keeps_it() {
         for record in world.journal {
             state.apply(record);
         }
-        state = state.records().into_iter().collect();
+        state = state.records().collect();
     }
 }
 

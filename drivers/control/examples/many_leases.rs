@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [state, region, count] = &arguments[..] else { return Err("many_leases STATE_DIR REGION COUNT".into()) };
     let (state, count) = (PathBuf::from(state), count.parse::<u64>()?);
-    let journal = Journal::open(&state)?.journal;
+    let journal = Journal::open(&state, drop)?.journal;
     let node = key_file::read_or_create(&state.join("node.key"))?.id().0;
     let at = Nanos(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_nanos() as u64);
     let grant = |number: u64| {

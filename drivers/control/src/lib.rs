@@ -184,29 +184,23 @@ impl Control {
             let _within = runtime.enter();
             Listeners::bind(&listen)?
         };
-        let Opened { journal, records, torn } = Journal::open(&state_dir)?;
+        let mut recovered = Recovered::default();
+        let Opened { journal, torn } = Journal::open(&state_dir, |record| recovered.apply(record))?;
         if let Some(torn) = torn {
             tracing::warn!("the journal ended in a commit that was never answered, which is cut off: {torn:?}");
-        }
-        let mut recovered = Recovered::default();
-        for record in records {
-            recovered.apply(record);
         }
         let config = Config { endpoints: listeners.endpoints(), facts: facts::facts(Path::new("/sys")), ..node };
         let machine = Machine { proxies: proxies.clone(), sensors: sensors.clone() };
         let started =
-            Node::start(identity.clone(), config, machine, regions.clone(), bindings, recovered.clone(), clock.now())?;
+            Node::start(identity.clone(), config, machine, regions.clone(), bindings, recovered, clock.now())?;
         let Started { node, journal: first, seen } = started;
         journal.commit(&first).wait()?;
-        for record in first {
-            recovered.apply(record);
-        }
         let mut link = Server::default();
         for (sender, nonce) in seen {
             link.replay.refuse_up_to(NodeId(sender), nonce);
         }
         let (sender, broadcasts) = mpsc::unbounded_channel();
-        let shared = Shared::new(identity, clock, regions, counters, proxies, journal, sender, link, node, recovered);
+        let shared = Shared::new(identity, clock, regions, counters, proxies, journal, sender, link, node);
         let shared = Arc::new(shared);
         listeners.quic.set_server_config(Some(quic::config(&shared)?));
         Ok(Self { runtime, shared, listeners, announce, broadcasts: Some(broadcasts), sensors })

@@ -5,9 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering::Relaxed},
 };
 
-use berth_fabric::{
-    Answer, Effects, Node, Outcome, Recovered, Request, Step, WorkFailed, discovery::Relay, journal::Record,
-};
+use berth_fabric::{Answer, Effects, Node, Outcome, Request, Step, WorkFailed, discovery::Relay, journal::Record};
 use berth_identity::{
     Identity,
     link::{Notices, Server},
@@ -59,8 +57,6 @@ pub(crate) struct Shared {
     node: Mutex<Node<Machine>>,
     /// Locked third.
     relay: Mutex<Relay>,
-    /// What the journal's records add up to. Locked with the node.
-    journaled: Mutex<Recovered>,
 }
 
 /// What is left to do before an answer leaves.
@@ -82,7 +78,6 @@ impl Shared {
         broadcasts: mpsc::UnboundedSender<Vec<u8>>,
         link: Server,
         node: Node<Machine>,
-        journaled: Recovered,
     ) -> Self {
         let first_nonce = clock.now().wall.0 / 1000;
         Self {
@@ -102,7 +97,6 @@ impl Shared {
             link: Mutex::new(link),
             node: Mutex::new(node),
             relay: Mutex::default(),
-            journaled: Mutex::new(journaled),
         }
     }
 
@@ -131,7 +125,7 @@ impl Shared {
                 Step::Done(outcome) => Ok(self.settle(outcome)),
                 // Its bytes were another's until now: a kill must not find them overwritten, and the end of that other
                 // lease not in the journal. A commit of nothing is durable when all before it is.
-                Step::Work(work) => Err((work, self.commit(Vec::new()))),
+                Step::Work(work) => Err((work, self.journal.commit(&[]))),
             }
         };
         let pending = match first {
@@ -161,19 +155,9 @@ impl Shared {
     /// Hands on what an outcome brings. Under the node's lock: the journal's order is the node's.
     fn settle(&self, outcome: Outcome) -> Pending {
         let Outcome { answer, journal, quiescence, effects } = outcome;
-        let durable = (!journal.is_empty()).then(|| self.commit(journal));
+        let durable = (!journal.is_empty()).then(|| self.journal.commit(&journal));
         self.apply(effects);
         Pending { answer, durable, quiescence }
-    }
-
-    /// Queues records. Under the node's lock: the journal's order is the node's.
-    fn commit(&self, records: Vec<Record>) -> Ticket {
-        let ticket = self.journal.commit(&records);
-        let mut journaled = self.journaled.lock().unwrap_or_else(PoisonError::into_inner);
-        for record in records {
-            journaled.apply(record);
-        }
-        ticket
     }
 
     /// Journals which nonces are used up, so that a restart does not let recorded messages in again. Ops that change
@@ -190,10 +174,8 @@ impl Shared {
         if !self.journal.wants_compaction() {
             return;
         }
-        let _node = self.node();
-        let records = self.journaled.lock().unwrap_or_else(PoisonError::into_inner).records();
         // Nothing waits for it; a failure is counted.
-        drop(self.journal.compact(records));
+        drop(self.journal.compact());
     }
 
     /// Obeys a REVOKE_BROADCAST to its end, if its sender may send it.
@@ -240,7 +222,7 @@ impl Shared {
         let Effects { ended: _, proxies_closed, broadcasts, journal } = effects;
         if !journal.is_empty() {
             // Nothing waits for it; a failure is seen by the next tick.
-            drop(self.commit(journal));
+            drop(self.journal.commit(&journal));
         }
         for (lease, _) in proxies_closed {
             self.proxies.close(lease);

@@ -70,7 +70,7 @@ impl Bare {
 fn main() {
     let base = env::args_os().nth(1).map_or_else(env::temp_dir, PathBuf::from);
     let dir = tempfile::tempdir_in(base).expect("a directory");
-    let journal = Journal::open(dir.path()).expect("a new journal").journal;
+    let journal = Journal::open(dir.path(), drop).expect("a new journal").journal;
     let mut bare = Bare::new(dir.path());
     let (mut syncs, mut single, mut many) = (Vec::new(), Vec::new(), Vec::new());
     let mut busy = Duration::ZERO;

@@ -3,7 +3,7 @@
 use std::{
     fs::{self, DirBuilder, File, OpenOptions, TryLockError},
     hash::{BuildHasher, RandomState},
-    io::{self, Read},
+    io::{self, Read, Seek, Take},
     os::{
         fd::AsRawFd,
         unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt},
@@ -11,7 +11,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use berth_fabric::journal::{End, FRAME_HEADER_LEN, HEADER_LEN, MAX_FRAME_LEN, Record, Replay, frame_header, header};
+use berth_fabric::journal::{
+    End, FRAME_HEADER_LEN, HEADER_LEN, MAX_FRAME_LEN, Record, Replay, ReplayError, frame_header, header,
+};
 
 use crate::OpenError;
 
@@ -85,8 +87,8 @@ fn options() -> OpenOptions {
     options
 }
 
-/// Opens or begins the journal in `dir` and reads all of it.
-pub(crate) fn open(dir: &Path) -> Result<(JournalFile, Vec<Record>, Option<Torn>), OpenError> {
+/// Opens or begins the journal in `dir` and hands all its records to `record`.
+pub(crate) fn open(dir: &Path, record: impl FnMut(Record)) -> Result<(JournalFile, Option<Torn>), OpenError> {
     let dir = Directory::lock(dir)?;
     let new = dir.path.join(NEW);
     match fs::remove_file(&new) {
@@ -95,41 +97,64 @@ pub(crate) fn open(dir: &Path) -> Result<(JournalFile, Vec<Record>, Option<Torn>
     }
     let path = dir.path.join(JOURNAL);
     match options().open(&path) {
-        Ok(mut file) => {
-            let mut bytes = Vec::new();
-            file.read_to_end(&mut bytes).map_err(failed("cannot read", &path))?;
-            let (mut journal, records, torn) = replay(dir, file, &bytes)?;
+        Ok(file) => {
+            let (mut journal, torn) = replay(dir, file, record)?;
             journal.reserve(0).map_err(failed("cannot write zeros ahead to", &path))?;
-            Ok((journal, records, torn))
+            Ok((journal, torn))
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let mut journal = JournalFile::begin(dir).map_err(failed("cannot begin", &path))?;
             journal.take_over().map_err(failed("cannot begin", &path))?;
-            Ok((journal, Vec::new(), None))
+            Ok((journal, None))
         }
         Err(error) => Err(failed("cannot open", &path)(error)),
     }
 }
 
-/// Reads the journal `file`, whose content is `bytes`, and cuts a torn tail off.
-fn replay(dir: Directory, file: File, bytes: &[u8]) -> Result<(JournalFile, Vec<Record>, Option<Torn>), OpenError> {
+/// Reads the journal `file` and cuts a torn tail off.
+fn replay(
+    dir: Directory,
+    file: File,
+    mut record: impl FnMut(Record),
+) -> Result<(JournalFile, Option<Torn>), OpenError> {
     let path = dir.path.join(JOURNAL);
-    let corrupt = |corrupt| OpenError::Corrupt { path: path.clone(), corrupt };
-    let mut replay = Replay::new(bytes).map_err(corrupt)?;
-    let records = replay.by_ref().collect::<Result<_, _>>().map_err(corrupt)?;
+    let unread = |error| match error {
+        ReplayError::Corrupt(corrupt) => OpenError::Corrupt { path: path.clone(), corrupt },
+        ReplayError::Read(error) => failed("cannot read", &path)(error),
+    };
+    let mut replay = Replay::new(&file).map_err(unread)?;
+    for found in &mut replay {
+        record(found.map_err(unread)?);
+    }
+    let mut allocated = file.metadata().map_err(failed("cannot read", &path))?.len();
+    let (id, sequence) = (replay.id(), replay.next_sequence());
     let end = match replay.end() {
         Some(End::Torn { at, .. }) => at,
-        _ => bytes.len() as u64,
+        _ => allocated,
     };
-    let last = bytes[end as usize..].iter().rposition(|&byte| byte != 0);
-    let torn = last.map(|last| Torn { at: end, lost: last as u64 + 1 });
-    let mut allocated = bytes.len() as u64;
+    let lost = used(&file, end).map_err(failed("cannot read", &path))?;
+    let torn = (lost > 0).then_some(Torn { at: end, lost });
     if torn.is_some() {
         file.set_len(end).and_then(|()| file.sync_all()).map_err(failed("cannot cut the torn tail of", &path))?;
         allocated = end;
     }
-    let (id, sequence) = (replay.id(), replay.next_sequence());
-    Ok((JournalFile { dir, file, id, sequence, end, allocated, full: false }, records, torn))
+    Ok((JournalFile { dir, file, id, sequence, end, allocated, full: false }, torn))
+}
+
+/// The bytes of `file` from `at` up to the last that is not zero.
+fn used(file: &File, at: u64) -> io::Result<u64> {
+    let mut piece = vec![0; 1 << 20];
+    let (mut passed, mut used) = (0, 0);
+    loop {
+        let len = file.read_at(&mut piece, at + passed)?;
+        if len == 0 {
+            return Ok(used);
+        }
+        if let Some(last) = piece[..len].iter().rposition(|&byte| byte != 0) {
+            used = passed + last as u64 + 1;
+        }
+        passed += len as u64;
+    }
 }
 
 impl Directory {
@@ -181,6 +206,14 @@ impl JournalFile {
     pub(crate) fn remove_successor(&self) {
         // If that fails, the next start does it, or the next successor.
         let _ = fs::remove_file(self.dir.path.join(NEW));
+    }
+
+    /// The sound part as it is now, to be read while more is appended. One reader at a time: they share the file's
+    /// position, which nothing else uses.
+    pub(crate) fn sound(&self) -> io::Result<Take<File>> {
+        let mut file = self.file.try_clone()?;
+        file.rewind()?;
+        Ok(file.take(self.end))
     }
 
     /// The length of the sound part.

@@ -11,6 +11,9 @@
 //! One thread writes. Whatever was committed while it waited for the disk becomes the next frame: one write and one
 //! fdatasync, linked, for all of it. Zeros are written ahead so that the fdatasync of a frame has no metadata to write.
 //!
+//! A compaction writes what the journal adds up to as a new one, which takes its place. That state is nowhere else to be
+//! kept: a thread of its own reads it back from the file, up to where the compaction stands in the queue.
+//!
 //! A full disk is seen before it hurts: where there is no room to write ahead, the journal says that it is full while a
 //! headroom of 2 MiB is left, and its users stop granting. That passes when there is room again.
 //!
@@ -50,8 +53,6 @@ pub struct Journal {
 pub struct Opened {
     /// The journal, ready for commits.
     pub journal: Journal,
-    /// All records, in the order of their commits.
-    pub records: Vec<Record>,
     /// What a crash had left of a last commit, which was not answered; it is cut off now.
     pub torn: Option<Torn>,
 }
@@ -62,13 +63,14 @@ pub struct Opened {
 pub struct Ticket(oneshot::Receiver<Result<(), JournalError>>);
 
 impl Journal {
-    /// Opens the journal in `dir`, or begins one there, and reads all of it.
-    pub fn open(dir: &Path) -> Result<Opened, OpenError> {
-        let (file, records, torn) = file::open(dir)?;
+    /// Opens the journal in `dir`, or begins one there, and hands all its records to `record`, in the order of their
+    /// commits. After an error those it was handed may not be used.
+    pub fn open(dir: &Path, record: impl FnMut(Record)) -> Result<Opened, OpenError> {
+        let (file, torn) = file::open(dir, record)?;
         let queue = Arc::new(Queue::new(file.end()));
         queue.full.store(file.is_full(), Relaxed);
         let writer = writer::spawn(file, Arc::clone(&queue))?;
-        Ok(Opened { journal: Self { queue, writer: Some(writer) }, records, torn })
+        Ok(Opened { journal: Self { queue, writer: Some(writer) }, torn })
     }
 
     /// Appends `records`, all or none of them. The order of calls is the order in the journal; the ticket says when they
@@ -91,13 +93,13 @@ impl Journal {
         Ticket(ticket)
     }
 
-    /// Replaces all that was committed before this call with `state`, the records that come to the same. Commits go on
-    /// meanwhile, and are kept; the caller makes sure that none happens between taking the state and this call.
+    /// Replaces all that was committed before this call with the records that come to the same
+    /// ([`Recovered`](berth_fabric::Recovered)). Commits go on meanwhile, and are kept.
     ///
     /// A failure is the ticket's: the journal goes on as it was.
-    pub fn compact(&self, state: impl IntoIterator<Item = Record, IntoIter: Send + 'static>) -> Ticket {
+    pub fn compact(&self) -> Ticket {
         let (done, ticket) = oneshot::channel();
-        self.queue.compact(Box::new(state.into_iter()), done);
+        self.queue.compact(done);
         Ticket(ticket)
     }
 

@@ -9,16 +9,13 @@ use std::{
     },
 };
 
-use berth_fabric::journal::{FRAME_HEADER_LEN, Record};
+use berth_fabric::journal::FRAME_HEADER_LEN;
 use tokio::sync::oneshot;
 
 use crate::{Failure, JournalError};
 
 /// Who is told when it is over.
 pub(crate) type Done = oneshot::Sender<Result<(), JournalError>>;
-
-/// The records that a compaction leaves.
-pub(crate) type StateRecords = Box<dyn Iterator<Item = Record> + Send>;
 
 /// A group is closed to further commits at this many bytes.
 const GROUP: usize = 1 << 20;
@@ -43,7 +40,7 @@ pub(crate) enum Work {
     /// Make it durable.
     Group(Group),
     /// Begin a compaction.
-    Compact(StateRecords, Done),
+    Compact(Done),
     /// A compaction's file is written, or is not.
     Written,
     /// Look whether a full disk has room again.
@@ -119,8 +116,8 @@ impl Queue {
         }
     }
 
-    /// Asks for a compaction behind all that was appended.
-    pub(crate) fn compact(&self, records: StateRecords, done: Done) {
+    /// Asks for a compaction of all that was appended.
+    pub(crate) fn compact(&self, done: Done) {
         let mut state = self.state();
         let refused = match state.failure {
             Some(failure) => Some(JournalError::Degraded(failure)),
@@ -131,7 +128,7 @@ impl Queue {
             return;
         }
         state.compacting = true;
-        state.work.push_back(Work::Compact(records, done));
+        state.work.push_back(Work::Compact(done));
         self.ready.notify_one();
     }
 
@@ -201,7 +198,7 @@ impl Queue {
         for work in waiting {
             match work {
                 Work::Group(group) => group.waiters.into_iter().for_each(tell),
-                Work::Compact(_, done) => tell(done),
+                Work::Compact(done) => tell(done),
                 Work::Written | Work::Room | Work::Close => {}
             }
         }

@@ -17,7 +17,7 @@ use io_uring::{
 use crate::{
     Failure, JournalError, compact,
     file::JournalFile,
-    queue::{Done, Group, Queue, StateRecords, Work},
+    queue::{Done, Group, Queue, Work},
 };
 
 const WRITE: u64 = 0;
@@ -61,7 +61,7 @@ impl Writer {
         loop {
             match self.queue.next() {
                 Work::Group(group) => self.commit(group),
-                Work::Compact(records, done) => self.begin_compaction(records, done),
+                Work::Compact(done) => self.begin_compaction(done),
                 Work::Written => self.end_compaction(),
                 Work::Room => self.look_for_room(),
                 Work::Close => break,
@@ -137,8 +137,8 @@ impl Writer {
         Ok(())
     }
 
-    fn begin_compaction(&mut self, records: StateRecords, done: Done) {
-        match compact::start(&self.file, records, &self.queue) {
+    fn begin_compaction(&mut self, done: Done) {
+        match compact::start(&self.file, &self.queue) {
             Ok(thread) => self.compaction = Some(Compaction { thread, done, since: Vec::new() }),
             Err(failure) => {
                 self.file.remove_successor();
@@ -149,7 +149,7 @@ impl Writer {
 
     fn end_compaction(&mut self) {
         let Some(compaction) = self.compaction.take() else { return };
-        let panicked = Failure { what: "reading the state for", errno: libc::ECANCELED };
+        let panicked = Failure { what: "compacting", errno: libc::ECANCELED };
         let written = compaction.thread.join().unwrap_or(Err(panicked));
         let result = written.and_then(|mut new| {
             let appended = compaction.since.into_iter().try_for_each(|mut frame| new.append(&mut frame));

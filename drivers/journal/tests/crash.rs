@@ -6,7 +6,6 @@ use std::{
     io::{BufRead, BufReader, Write},
     path::Path,
     process::{Command, Stdio},
-    sync::Mutex,
     thread,
     time::Duration,
 };
@@ -38,29 +37,21 @@ fn child(test: &str, dir: &Path) -> Command {
 fn child_that_is_killed() {
     let Ok(dir) = env::var(DIR) else { return };
     let round: u128 = env::var(ROUND).unwrap().parse().unwrap();
-    let Opened { journal, records, .. } = Journal::open(Path::new(&dir)).unwrap();
-    // The state of this node is all its records: a compaction leaves as many.
-    let all = Mutex::new(records);
+    let journal = Journal::open(Path::new(&dir), drop).unwrap().journal;
     thread::scope(|scope| {
         for writer in 0..WRITERS {
-            let (journal, all) = (&journal, &all);
+            let journal = &journal;
             scope.spawn(move || {
                 for n in 0.. {
-                    let record = Record::Ended { lease: round << 64 | writer << 32 | n };
-                    let mut all = all.lock().unwrap();
-                    all.push(record.clone());
-                    let ticket = journal.commit(&[record]);
-                    drop(all);
-                    ticket.wait().unwrap();
+                    // A compaction leaves as many of these as there were.
+                    let sender = round << 64 | writer << 32 | n;
+                    journal.commit(&[Record::Seen { sender, nonce: 1 }]).wait().unwrap();
                     say(&format!("done {writer} {n}"));
                 }
             });
         }
         loop {
-            let state = all.lock().unwrap();
-            let ticket = journal.compact(state.clone());
-            drop(state);
-            ticket.wait().unwrap();
+            journal.compact().wait().unwrap();
             say("compacted");
         }
     });
@@ -80,7 +71,8 @@ fn what_a_killed_process_said_is_there() {
         child.kill().unwrap();
         child.wait().unwrap();
         said.extend(lines);
-        let Opened { records, .. } = Journal::open(dir.path()).unwrap();
+        let mut records = Vec::new();
+        Journal::open(dir.path(), |record| records.push(record)).unwrap();
         for line in said {
             // A last line may be cut short.
             if let ["done", writer, n] = line.split(' ').collect::<Vec<_>>()[..]
@@ -90,12 +82,17 @@ fn what_a_killed_process_said_is_there() {
             }
         }
         let mut found = BTreeSet::new();
-        for record in records {
-            let Record::Ended { lease } = record else { panic!("{record:?}") };
-            assert!(found.insert(lease), "{lease:x} twice");
-            assert!(lease as u32 == 0 || found.contains(&(lease - 1)), "{lease:x} before its predecessor");
+        for (place, record) in records.into_iter().enumerate() {
+            let sender = match record {
+                Record::Seen { sender, nonce: 1 } => sender,
+                // A compaction begins with it.
+                Record::Started { epoch: 0, .. } if place == 0 => continue,
+                record => panic!("{record:?}"),
+            };
+            assert!(found.insert(sender), "{sender:x} twice");
+            assert!(sender as u32 == 0 || found.contains(&(sender - 1)), "{sender:x} before its predecessor");
         }
-        let lost: Vec<_> = acknowledged.iter().filter(|lease| !found.contains(lease)).collect();
+        let lost: Vec<_> = acknowledged.iter().filter(|sender| !found.contains(sender)).collect();
         assert!(lost.is_empty(), "round {round}: {lost:x?}");
     }
     assert!(acknowledged.len() >= 20 * ROUNDS as usize);
@@ -111,7 +108,7 @@ fn child_without_room() {
         assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit), 0);
         libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
     }
-    let Opened { journal, .. } = Journal::open(Path::new(&dir)).unwrap();
+    let journal = Journal::open(Path::new(&dir), drop).unwrap().journal;
     // 1.7 MB each: seven fit below the limit.
     let commits: Vec<_> = (0..10).map(|lease| journal.commit(&vec![Record::Ended { lease }; 100_000])).collect();
     let results: Vec<_> = commits.into_iter().map(berth_journal::Ticket::wait).collect();
@@ -121,7 +118,7 @@ fn child_without_room() {
     assert_eq!(results, [vec![Ok(()); 7], vec![degraded; 3]].concat());
     // Small ones would fit, and yet nothing is committed any more.
     assert_eq!(journal.commit(&[Record::Ended { lease: 99 }]).wait(), degraded);
-    assert_eq!(journal.compact(vec![]).wait(), degraded);
+    assert_eq!(journal.compact().wait(), degraded);
     let mut state = None;
     journal.counters(&mut |name, value| state = state.or((name == "journal_degraded").then_some(value)));
     assert_eq!(state, Some(1));
@@ -134,8 +131,9 @@ fn a_file_that_cannot_grow_degrades_the_journal() {
     let output = child("child_without_room", dir.path()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && said.contains("as it should be"), "{said}");
-    let Opened { journal, records, torn } = Journal::open(dir.path()).unwrap();
-    assert_eq!((records.len(), torn), (700_000, None));
+    let mut records = 0;
+    let Opened { journal, torn } = Journal::open(dir.path(), |_| records += 1).unwrap();
+    assert_eq!((records, torn), (700_000, None));
     // With the cause gone the node goes on.
     journal.commit(&[Record::Ended { lease: 99 }]).wait().unwrap();
 }

@@ -6,11 +6,18 @@ mod mount;
 use std::{fs, path::Path, process::Command};
 
 use berth_fabric::journal::Record;
-use berth_journal::{Journal, JournalError, OpenError};
+use berth_journal::{Journal, JournalError, OpenError, Opened};
 use mount::{Loop, mount, private_tmpfs};
 
 fn ended(lease: u128, copies: usize) -> Vec<Record> {
     vec![Record::Ended { lease }; copies]
+}
+
+/// The journal in `dir`, and what it held.
+fn open(dir: &Path) -> Result<(Opened, Vec<Record>), OpenError> {
+    let mut records = Vec::new();
+    let opened = Journal::open(dir, |record| records.push(record))?;
+    Ok((opened, records))
 }
 
 fn fill(dir: &Path) {
@@ -22,11 +29,11 @@ fn fill(dir: &Path) {
 fn a_full_disk_fails_compactions_first_and_commits_when_the_room_is_used_up() {
     let Some(dir) = private_tmpfs("20m") else { return };
     let state = dir.path().join("state");
-    let journal = Journal::open(&state).unwrap().journal;
+    let journal = open(&state).unwrap().0.journal;
     fill(dir.path());
     // What is written ahead is used all the same.
     journal.commit(&ended(1, 1000)).wait().unwrap();
-    let error = journal.compact(ended(2, 1)).wait().unwrap_err();
+    let error = journal.compact().wait().unwrap_err();
     assert!(matches!(error, JournalError::Compaction(failure) if failure.errno == libc::ENOSPC), "{error}");
     assert_eq!(journal.failure(), None);
     journal.commit(&ended(3, 1000)).wait().unwrap();
@@ -37,12 +44,12 @@ fn a_full_disk_fails_compactions_first_and_commits_when_the_room_is_used_up() {
     fs::remove_file(dir.path().join("other")).unwrap();
     assert_eq!(journal.commit(&ended(5, 1)).wait(), Err(error));
     drop(journal);
-    let found = Journal::open(&state).unwrap();
-    assert_eq!((found.records, found.torn), ([ended(1, 1000), ended(3, 1000)].concat(), None));
+    let (found, records) = open(&state).unwrap();
+    assert_eq!((records, found.torn), ([ended(1, 1000), ended(3, 1000)].concat(), None));
     drop(found.journal);
     // Where not even a first journal fits, the node does not start.
     fill(dir.path());
-    let error = Journal::open(&dir.path().join("new")).unwrap_err();
+    let error = open(&dir.path().join("new")).unwrap_err();
     assert!(matches!(&error, OpenError::Io { source, .. } if source.raw_os_error() == Some(libc::ENOSPC)), "{error}");
 }
 
@@ -60,7 +67,7 @@ fn a_failed_sync_is_final() {
     let mounted = dir.path().join("mounted");
     fs::create_dir(&mounted).unwrap();
     assert!(mount(&[device_path, mounted.to_str().unwrap()]));
-    let journal = Journal::open(&mounted.join("state")).unwrap().journal;
+    let journal = open(&mounted.join("state")).unwrap().0.journal;
     journal.commit(&ended(1, 1)).wait().unwrap();
     let punched = Command::new("fallocate").args(["--punch-hole", "--length", "48MiB"]).arg(&disk).status();
     assert!(punched.unwrap().success());

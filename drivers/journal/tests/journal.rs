@@ -2,14 +2,14 @@
 
 use std::{
     collections::BTreeSet,
-    fs, iter,
+    fs,
     os::unix::fs::{FileExt, MetadataExt},
     path::Path,
     thread,
 };
 
-use berth_fabric::journal::{Corrupt, HEADER_LEN, MAX_FRAME_LEN, Record};
-use berth_journal::{Journal, JournalError, OpenError, Opened, Torn};
+use berth_fabric::journal::{Corrupt, FRAME_HEADER_LEN, Grant, HEADER_LEN, MAX_FRAME_LEN, Record, encode};
+use berth_journal::{Failure, Journal, JournalError, OpenError, Torn};
 use berth_port::Nanos;
 use tempfile::TempDir;
 
@@ -17,8 +17,37 @@ fn ended(leases: impl IntoIterator<Item = u128>) -> Vec<Record> {
     leases.into_iter().map(|lease| Record::Ended { lease }).collect()
 }
 
-fn open(dir: &Path) -> Opened {
-    Journal::open(dir).unwrap()
+/// A record of each sender, which compactions leave, after [`LEFT`].
+fn seen(senders: impl IntoIterator<Item = u128>) -> Vec<Record> {
+    senders.into_iter().map(|sender| Record::Seen { sender, nonce: 1 }).collect()
+}
+
+/// What a compaction leaves of a node that never started.
+const LEFT: Record = Record::Started { epoch: 0, at: Nanos(0) };
+
+/// The bytes of a frame of these records.
+fn frame_len(records: &[Record]) -> u64 {
+    let mut bytes = Vec::new();
+    records.iter().for_each(|record| encode(record, &mut bytes));
+    (FRAME_HEADER_LEN + bytes.len()) as u64
+}
+
+/// A journal, and what it held.
+#[derive(Debug)]
+struct Found {
+    journal: Journal,
+    records: Vec<Record>,
+    torn: Option<Torn>,
+}
+
+fn try_open(dir: &Path) -> Result<Found, OpenError> {
+    let mut records = Vec::new();
+    let opened = Journal::open(dir, |record| records.push(record))?;
+    Ok(Found { journal: opened.journal, records, torn: opened.torn })
+}
+
+fn open(dir: &Path) -> Found {
+    try_open(dir).unwrap()
 }
 
 fn count(journal: &Journal, wanted: &str) -> u64 {
@@ -31,7 +60,7 @@ fn count(journal: &Journal, wanted: &str) -> u64 {
 fn what_was_committed_is_there_again_in_its_order() {
     let dir = TempDir::new().unwrap();
     let state = dir.path().join("state/journal");
-    let Opened { journal, records, torn } = open(&state);
+    let Found { journal, records, torn } = open(&state);
     assert_eq!((records, torn), (vec![], None));
     let all = vec![
         Record::Started { epoch: 1, at: Nanos(5) },
@@ -93,7 +122,7 @@ async fn tickets_are_futures() {
 fn only_one_process_at_a_time() {
     let dir = TempDir::new().unwrap();
     let first = open(dir.path());
-    let error = Journal::open(dir.path()).unwrap_err();
+    let error = try_open(dir.path()).unwrap_err();
     assert!(matches!(&error, OpenError::Locked(path) if path == dir.path()), "{error}");
     drop(first);
     open(dir.path());
@@ -136,7 +165,7 @@ fn in_memory() -> TempDir {
 /// What a start finds in a journal of these bytes. If it starts, what is committed then must be there at the next.
 fn restart(dir: &Path, bytes: &[u8]) -> Result<(Vec<Record>, Option<Torn>), OpenError> {
     fs::write(dir.join("journal"), bytes).unwrap();
-    let Opened { journal, records, torn } = Journal::open(dir)?;
+    let Found { journal, records, torn } = try_open(dir)?;
     journal.commit(&ended([99])).wait().unwrap();
     drop(journal);
     let again = open(dir);
@@ -198,35 +227,74 @@ fn a_compaction_replaces_what_was_and_keeps_what_comes() {
     let dir = TempDir::new().unwrap();
     let journal = open(dir.path()).journal;
     for _ in 0..100 {
-        drop(journal.commit(&ended(0..1000)));
+        drop(journal.commit(&seen(0..1000)));
     }
-    journal.commit(&ended([0])).wait().unwrap();
-    let before = count(&journal, "journal_bytes");
+    // State that takes its time to read and to write, and commits meanwhile.
+    journal.commit(&seen(1000..100_000)).wait().unwrap();
     thread::scope(|scope| {
-        // State that takes its time to write, and commits meanwhile.
-        let state = ended(1000..100_000);
-        let ticket = journal.compact(state);
-        assert_eq!(journal.compact(vec![]).wait(), Err(JournalError::Compacting));
+        let ticket = journal.compact();
+        assert_eq!(journal.compact().wait(), Err(JournalError::Compacting));
         for client in 1..5 {
             let journal = &journal;
             scope.spawn(move || {
                 for n in 0..100 {
-                    journal.commit(&ended([client << 64 | n])).wait().unwrap();
+                    journal.commit(&seen([client << 64 | n])).wait().unwrap();
                 }
             });
         }
         ticket.wait().unwrap();
     });
     assert_eq!(count(&journal, "journal_compactions"), 1);
-    let after = count(&journal, "journal_bytes");
-    assert!(after < before + 500 * 37, "{before} {after}");
-    journal.commit(&ended([7])).wait().unwrap();
-    // A second one, to nearly nothing.
-    journal.compact(ended([1, 2])).wait().unwrap();
-    journal.commit(&ended([3])).wait().unwrap();
-    assert_eq!(count(&journal, "journal_bytes"), HEADER_LEN as u64 + 20 + 2 * 17 + 37);
+    let state = HEADER_LEN as u64 + frame_len(&[LEFT]) + frame_len(&seen(0..100_000));
+    let since = 400 * frame_len(&seen([0]));
+    // Frames of state are 1 MiB; commits that came together share one.
+    let bytes = count(&journal, "journal_bytes");
+    assert!((state..state + since + 2 * FRAME_HEADER_LEN as u64).contains(&bytes), "{state} {bytes}");
     drop(journal);
-    assert_eq!(open(dir.path()).records, ended([1, 2, 3]));
+    let records = open(dir.path()).records;
+    assert_eq!(records.len(), 1 + 100_000 + 400);
+    assert_eq!((&records[0], &records[1..=100_000]), (&LEFT, &seen(0..100_000)[..]));
+    let expected: BTreeSet<_> = (1..5).flat_map(|client| (0..100).map(move |n| client << 64 | n)).collect();
+    let since = records[100_001..].iter().map(|record| match record {
+        Record::Seen { sender, nonce: 1 } => *sender,
+        record => panic!("{record:?}"),
+    });
+    assert_eq!(since.collect::<BTreeSet<_>>(), expected);
+}
+
+#[test]
+fn a_compaction_leaves_nothing_of_leases_that_ended() {
+    let dir = TempDir::new().unwrap();
+    let journal = open(dir.path()).journal;
+    let grant = |lease| Grant {
+        lease,
+        resource: 1,
+        base: 0,
+        len: 4096,
+        first: 0,
+        holder: 2,
+        token: 3,
+        rights: 3,
+        generation: 1,
+        at: Nanos(10),
+        expires: Nanos(100),
+        grace: Nanos(5),
+        proxy: None,
+    };
+    let granted = |leases: std::ops::Range<u128>| leases.map(|lease| Record::Granted(grant(lease))).collect::<Vec<_>>();
+    journal.commit(&granted(0..1000)).wait().unwrap();
+    journal.commit(&ended(2..1000)).wait().unwrap();
+    journal.commit(&[Record::Renewed { lease: 1, at: Nanos(20), expires: Nanos(200) }]).wait().unwrap();
+    journal.compact().wait().unwrap();
+    let renewed = Record::Granted(Grant { expires: Nanos(200), ..grant(1) });
+    let left = [Record::Started { epoch: 0, at: Nanos(20) }, Record::Granted(grant(0)), renewed];
+    assert_eq!(count(&journal, "journal_bytes"), HEADER_LEN as u64 + frame_len(&left));
+    // The next one reads what that one wrote, and what came since.
+    journal.commit(&ended([0])).wait().unwrap();
+    journal.compact().wait().unwrap();
+    journal.commit(&ended([3])).wait().unwrap();
+    drop(journal);
+    assert_eq!(open(dir.path()).records, [&left[..1], &left[2..], &ended([3])].concat());
     assert!(!dir.path().join("journal.new").exists());
 }
 
@@ -235,53 +303,75 @@ fn a_compaction_replaces_what_was_and_keeps_what_comes() {
 fn a_restart_after_a_compaction_finds_state_and_commits() {
     let dir = TempDir::new().unwrap();
     let journal = open(dir.path()).journal;
-    drop(journal.commit(&ended([5])));
-    let ticket = journal.compact(ended(0..50_000));
+    drop(journal.commit(&seen(0..50_000)));
+    let ticket = journal.compact();
     let later: Vec<_> = (1 << 64..(1 << 64) + 300).collect();
+    // In the queue together with the compaction, and behind it.
+    drop(journal.commit(&seen(later[..100].iter().copied())));
     thread::scope(|scope| {
-        scope.spawn(|| later.iter().for_each(|&lease| journal.commit(&ended([lease])).wait().unwrap()));
+        scope.spawn(|| later[100..].iter().for_each(|&sender| journal.commit(&seen([sender])).wait().unwrap()));
         ticket.wait().unwrap();
     });
     drop(journal);
-    let records = open(dir.path()).records;
-    assert_eq!(records.len(), 50_300);
-    assert_eq!(records[..50_000], ended(0..50_000)[..]);
-    assert_eq!(records[50_000..], ended(later)[..]);
+    assert_eq!(open(dir.path()).records, [vec![LEFT], seen(0..50_000), seen(later)].concat());
 }
 
 #[test]
 fn an_unfinished_compaction_is_forgotten() {
-    let dir = TempDir::new().unwrap();
+    let dir = in_memory();
     let journal = open(dir.path()).journal;
-    journal.commit(&ended([1])).wait().unwrap();
-    // Endless, so that the journal is closed first.
-    let ticket = journal.compact((0..).map(|lease| Record::Ended { lease }));
+    // So long that the journal is closed first.
+    let many = ended(0..900_000);
+    for _ in 0..4 {
+        journal.commit(&many).wait().unwrap();
+    }
+    let ticket = journal.compact();
     drop(journal);
     let error = ticket.wait().unwrap_err();
     let cancelled = |error| matches!(error, JournalError::Compaction(failure) if failure.errno == libc::ECANCELED);
     assert!(error == JournalError::Closed || cancelled(error), "{error}");
     assert!(!dir.path().join("journal.new").exists());
     fs::write(dir.path().join("journal.new"), "what a killed process left").unwrap();
-    assert_eq!(open(dir.path()).records, ended([1]));
+    assert_eq!(open(dir.path()).records.len(), 4 * many.len());
     assert!(!dir.path().join("journal.new").exists());
 }
 
 #[test]
-fn a_compaction_that_panics_or_fails_leaves_the_journal_as_it_was() {
+fn a_compaction_that_fails_leaves_the_journal_as_it_was() {
     let dir = TempDir::new().unwrap();
     let journal = open(dir.path()).journal;
-    let panics = iter::once_with(|| -> Record { panic!("the state is odd") });
-    let error = journal.compact(panics).wait().unwrap_err();
-    assert!(matches!(error, JournalError::Compaction(failure) if failure.errno == libc::ECANCELED), "{error}");
+    journal.commit(&seen([1])).wait().unwrap();
+    journal.commit(&seen([2])).wait().unwrap();
+    // Damage to what was durable: to a frame in the middle, to the last one.
+    let file = fs::File::options().read(true).write(true).open(dir.path().join("journal")).unwrap();
+    let (last, mut byte) = (HEADER_LEN as u64 + frame_len(&seen([1])), [0]);
+    for at in [last - 1, last + 30] {
+        file.read_exact_at(&mut byte, at).unwrap();
+        file.write_all_at(&[!byte[0]], at).unwrap();
+        let error = journal.compact().wait().unwrap_err();
+        let failure = Failure { what: "reading back", errno: libc::EBADMSG };
+        assert_eq!(error, JournalError::Compaction(failure), "byte {at}");
+        assert_eq!(
+            error.to_string(),
+            "compaction: reading back the journal failed: Bad message (os error 74); \
+            the journal goes on as it was"
+        );
+        file.write_all_at(&byte, at).unwrap();
+    }
     // A directory in the way of the new file.
     fs::create_dir(dir.path().join("journal.new")).unwrap();
-    let error = journal.compact(ended([1])).wait().unwrap_err();
+    let error = journal.compact().wait().unwrap_err();
     assert!(matches!(error, JournalError::Compaction(failure) if failure.errno == libc::EISDIR), "{error}");
-    assert_eq!(count(&journal, "journal_failed_compactions"), 2);
+    assert_eq!((count(&journal, "journal_compactions"), count(&journal, "journal_failed_compactions")), (0, 3));
     fs::remove_dir(dir.path().join("journal.new")).unwrap();
-    journal.commit(&ended([2])).wait().unwrap();
+    journal.commit(&seen([3])).wait().unwrap();
     drop(journal);
-    assert_eq!(open(dir.path()).records, ended([2]));
+    let journal = {
+        let found = open(dir.path());
+        assert_eq!(found.records, seen([1, 2, 3]));
+        found.journal
+    };
+    journal.compact().wait().unwrap();
 }
 
 #[test]
@@ -297,13 +387,13 @@ fn a_journal_grows_beyond_its_first_chunk_and_asks_for_compaction() {
     assert_eq!(commits, 5, "64 MiB are 4.4 times 15.3 MB");
     // After a failure the next attempt waits for 16 MiB more.
     fs::create_dir(dir.path().join("journal.new")).unwrap();
-    journal.compact(ended([4])).wait().unwrap_err();
+    journal.compact().wait().unwrap_err();
     fs::remove_dir(dir.path().join("journal.new")).unwrap();
     for more in [false, false, true] {
         assert_eq!(journal.wants_compaction(), more);
         journal.commit(&many).wait().unwrap();
     }
-    journal.compact(ended([4])).wait().unwrap();
+    journal.compact().wait().unwrap();
     assert!(!journal.wants_compaction());
     assert!(fs::metadata(dir.path().join("journal")).unwrap().len() <= 8 << 20);
 }

@@ -142,9 +142,9 @@ impl Journal {
 
     /// Writes a new file of the same state.
     pub fn compact(&mut self, id: u64) {
-        let mut state: Recovered = Replay::new(&self.file).unwrap().map(Result::unwrap).collect();
+        let mut state: Recovered = Replay::new(&self.file[..]).unwrap().map(Result::unwrap).collect();
         let mut compacted = Self::new(id);
-        compacted.write_now(&state.records());
+        compacted.write_now(&state.records().collect::<Vec<_>>());
         (self.file, self.id, self.sequence) = (compacted.file, id, compacted.sequence);
     }
 
@@ -158,7 +158,7 @@ impl Journal {
             }
         }
         self.staged.clear();
-        let mut replay = Replay::new(&self.file).expect("only the tail is torn");
+        let mut replay = Replay::new(&self.file[..]).expect("only the tail is torn");
         let recovered = replay.by_ref().map(|record| record.expect("only the tail is torn")).collect();
         self.sequence = replay.next_sequence();
         if let Some(berth_fabric::journal::End::Torn { at, .. }) = replay.end() {
