@@ -28,7 +28,9 @@ const LEFT: Record = Record::Started { epoch: 0, at: Nanos(0) };
 /// The bytes of a frame of these records.
 fn frame_len(records: &[Record]) -> u64 {
     let mut bytes = Vec::new();
-    records.iter().for_each(|record| encode(record, &mut bytes));
+    for record in records {
+        encode(record, &mut bytes);
+    }
     (FRAME_HEADER_LEN + bytes.len()) as u64
 }
 
