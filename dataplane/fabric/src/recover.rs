@@ -71,7 +71,7 @@ impl<H: Host> Node<H> {
         }
         let mut journal = vec![Record::Started { epoch: node.epoch, at: clock.unix(now.mono) }];
         for lease in recovered.leases.into_values() {
-            node.restore(lease, now, &mut journal)?;
+            node.restore(*lease, now, &mut journal)?;
         }
         for handle in recovered.handles.into_values() {
             node.leases.restore_handle(berth_lease::Handle {

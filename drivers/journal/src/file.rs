@@ -3,7 +3,7 @@
 use std::{
     fs::{self, DirBuilder, File, OpenOptions, TryLockError},
     hash::{BuildHasher, RandomState},
-    io::{self, Read, Seek, Take},
+    io::{self, Read, Seek},
     os::{
         fd::AsRawFd,
         unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt},
@@ -49,6 +49,13 @@ pub(crate) struct JournalFile {
     allocated: u64,
     /// Whether the disk has no room for the headroom.
     full: bool,
+}
+
+/// The sound part of a journal.
+#[derive(Debug)]
+pub(crate) struct Sound {
+    file: File,
+    len: u64,
 }
 
 /// The directory, locked.
@@ -177,6 +184,19 @@ impl Directory {
     }
 }
 
+impl Sound {
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Reads it from its start. One reader at a time: they share the file's position, which nothing else uses.
+    pub(crate) fn reader(&self) -> io::Result<impl Read> {
+        let mut file = &self.file;
+        file.rewind()?;
+        Ok(file.take(self.len))
+    }
+}
+
 impl JournalFile {
     /// Begins an empty journal beside the one in `dir`, with a new id: it tells frames from those of other files, and
     /// need not be hard to guess.
@@ -208,12 +228,9 @@ impl JournalFile {
         let _ = fs::remove_file(self.dir.path.join(NEW));
     }
 
-    /// The sound part as it is now, to be read while more is appended. One reader at a time: they share the file's
-    /// position, which nothing else uses.
-    pub(crate) fn sound(&self) -> io::Result<Take<File>> {
-        let mut file = self.file.try_clone()?;
-        file.rewind()?;
-        Ok(file.take(self.end))
+    /// The sound part as it is now, to be read while more is appended.
+    pub(crate) fn sound(&self) -> io::Result<Sound> {
+        Ok(Sound { file: self.file.try_clone()?, len: self.end })
     }
 
     /// The length of the sound part.

@@ -8,7 +8,8 @@ use std::{
     thread,
 };
 
-use berth_fabric::journal::{Corrupt, FRAME_HEADER_LEN, Grant, HEADER_LEN, MAX_FRAME_LEN, Record, encode};
+use berth_fabric::Recovered;
+use berth_fabric::journal::{Corrupt, FRAME_HEADER_LEN, Grant, HEADER_LEN, Handle, MAX_FRAME_LEN, Record, encode};
 use berth_journal::{Failure, Journal, JournalError, OpenError, Torn};
 use berth_port::Nanos;
 use tempfile::TempDir;
@@ -24,6 +25,28 @@ fn seen(senders: impl IntoIterator<Item = u128>) -> Vec<Record> {
 
 /// What a compaction leaves of a node that never started.
 const LEFT: Record = Record::Started { epoch: 0, at: Nanos(0) };
+
+fn grant(lease: u128) -> Grant {
+    Grant {
+        lease,
+        resource: 1,
+        base: 0,
+        len: 4096,
+        first: 0,
+        holder: 2,
+        token: 3,
+        rights: 3,
+        generation: 1,
+        at: Nanos(10),
+        expires: Nanos(100),
+        grace: Nanos(5),
+        proxy: None,
+    }
+}
+
+fn granted(leases: impl IntoIterator<Item = u128>) -> Vec<Record> {
+    leases.into_iter().map(|lease| Record::Granted(grant(lease))).collect()
+}
 
 /// The bytes of a frame of these records.
 fn frame_len(records: &[Record]) -> u64 {
@@ -268,22 +291,6 @@ fn a_compaction_replaces_what_was_and_keeps_what_comes() {
 fn a_compaction_leaves_nothing_of_leases_that_ended() {
     let dir = TempDir::new().unwrap();
     let journal = open(dir.path()).journal;
-    let grant = |lease| Grant {
-        lease,
-        resource: 1,
-        base: 0,
-        len: 4096,
-        first: 0,
-        holder: 2,
-        token: 3,
-        rights: 3,
-        generation: 1,
-        at: Nanos(10),
-        expires: Nanos(100),
-        grace: Nanos(5),
-        proxy: None,
-    };
-    let granted = |leases: std::ops::Range<u128>| leases.map(|lease| Record::Granted(grant(lease))).collect::<Vec<_>>();
     journal.commit(&granted(0..1000)).wait().unwrap();
     journal.commit(&ended(2..1000)).wait().unwrap();
     journal.commit(&[Record::Renewed { lease: 1, at: Nanos(20), expires: Nanos(200) }]).wait().unwrap();
@@ -298,6 +305,48 @@ fn a_compaction_leaves_nothing_of_leases_that_ended() {
     drop(journal);
     assert_eq!(open(dir.path()).records, [&left[..1], &left[2..], &ended([3])].concat());
     assert!(!dir.path().join("journal.new").exists());
+}
+
+/// So many leases that the journal is read in several passes: all that it adds up to is there once, and no more.
+#[test]
+fn a_long_journal_is_compacted_in_passes() {
+    let dir = in_memory();
+    let journal = open(dir.path()).journal;
+    for first in (0..600_000).step_by(50_000) {
+        journal.commit(&granted(first..first + 50_000)).wait().unwrap();
+    }
+    let handle = |lease| Handle { handle: lease, lease, target: 0, kind: 1, rights: 1, expires: Nanos(1 << 40) };
+    for lease in (0..1000).step_by(10) {
+        let later = Nanos(1000);
+        let of_leases = [
+            Record::Renewed { lease, at: Nanos(20), expires: later },
+            Record::Exported(handle(lease)),
+            Record::Imported { handle: lease, importer: 1, key: 5 },
+            Record::Ended { lease: lease + 1 },
+            Record::LeaseRevoked { lease: lease + 2, at: later },
+            Record::Exported(handle(lease + 3)),
+            Record::LeaseRevoked { lease: lease + 3, at: later },
+            Record::LeaseFenced { lease: lease + 3 },
+            Record::Seen { sender: lease, nonce: 3 },
+            Record::TokenRevoked { token: lease, until: Nanos(1 << 40) },
+            // Forgotten: it lapsed.
+            Record::TokenRevoked { token: lease + 1, until: Nanos(1000) },
+        ];
+        drop(journal.commit(&of_leases));
+    }
+    journal.commit(&[Record::Started { epoch: 7, at: Nanos(3) }, Record::FenceSet { epoch: 4 }]).wait().unwrap();
+    assert!(count(&journal, "journal_bytes") > 64 << 20);
+    drop(journal);
+    let Found { journal, records, .. } = open(dir.path());
+    let mut state: Recovered = records.into_iter().collect();
+    state.forget_lapsed();
+    assert_eq!((state.leases.len(), state.handles.len(), state.latest), (599_900, 100, Nanos(1000)));
+    journal.compact().wait().unwrap();
+    drop(journal);
+    let records = open(dir.path()).records;
+    // The start, the fence, the leases, those revoked, those fenced, handles and attachments, senders and tokens.
+    assert_eq!(records.len(), 1 + 1 + 599_900 + 200 + 100 + 100 + 100 + 100 + 100);
+    assert!(records.into_iter().collect::<Recovered>() == state);
 }
 
 /// The same with a restart right after: the state first, then every commit since, once each and in order.

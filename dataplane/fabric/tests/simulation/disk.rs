@@ -143,6 +143,7 @@ impl Journal {
     /// Writes a new file of the same state.
     pub fn compact(&mut self, id: u64) {
         let mut state: Recovered = Replay::new(&self.file[..]).unwrap().map(Result::unwrap).collect();
+        state.forget_lapsed();
         let mut compacted = Self::new(id);
         compacted.write_now(&state.records().collect::<Vec<_>>());
         (self.file, self.id, self.sequence) = (compacted.file, id, compacted.sequence);
