@@ -40,7 +40,7 @@ use std::{
 };
 
 use berth_fabric::{Binding, Config, Node, Policy, RecoverError, Recovered, Started};
-use berth_host::{TscClock, pin_current_thread, raise_file_limit};
+use berth_host::{TscClock, pin_current_thread, raise_file_limit, release_free_memory};
 use berth_identity::{Identity, NodeId, link::Server};
 use berth_journal::{Journal, JournalError, Opened};
 use berth_lease::{Regions, Table};
@@ -193,6 +193,8 @@ impl Control {
         let machine = Machine { proxies: proxies.clone(), sensors: sensors.clone() };
         let started =
             Node::start(identity.clone(), config, machine, regions.clone(), bindings, recovered, clock.now())?;
+        // What was read back of many leases is freed among what they need now.
+        release_free_memory();
         let Started { node, journal: first, seen } = started;
         journal.commit(&first).wait()?;
         let mut link = Server::default();

@@ -3,6 +3,7 @@
 mod clock;
 mod facts;
 mod files;
+mod memory;
 mod pin;
 mod region;
 mod sleep;
@@ -15,6 +16,7 @@ mod thermal;
 pub use clock::TscClock;
 pub use facts::{Gpu, NumaNode, gpus, has_ecc, numa_nodes};
 pub use files::raise_file_limit;
+pub use memory::release_free_memory;
 pub use pin::{PinError, pin_current_thread};
 pub use region::{HugePage, HugeRegion, HugeRegionError};
 pub use sleep::{Sleeper, Wake, Waker};
