@@ -66,10 +66,10 @@ impl Server {
         serde_json::from_str(&counters).context("the stopped line is not JSON")
     }
 
-    /// Memory that it has in use, in MiB.
-    pub(crate) fn resident_mib(&self) -> Result<f64> {
+    /// Memory by a field of proc_pid_status(5), such as `VmRSS:`, in MiB.
+    pub(crate) fn memory_mib(&self, field: &str) -> Result<f64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+        let line = status.lines().find_map(|line| line.strip_prefix(field)).context("no such field")?;
         let kib: f64 = line.trim().trim_end_matches(" kB").parse()?;
         Ok(kib / 1024.0)
     }

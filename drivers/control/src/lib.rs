@@ -61,6 +61,9 @@ use message::Role;
 use proxy::Proxies;
 use shared::{MAX_OPS, Shared};
 
+/// Records that a start commits at once: there may be one for every lease, and the length of a commit is bounded.
+const RECORDS: usize = 1 << 14;
+
 /// How long the goodbyes of QUIC may take.
 const GOODBYE: Duration = Duration::from_millis(300);
 
@@ -196,7 +199,9 @@ impl Control {
         // What was read back of many leases is freed among what they need now.
         release_free_memory();
         let Started { node, journal: first, seen } = started;
-        journal.commit(&first).wait()?;
+        for records in first.chunks(RECORDS) {
+            journal.commit(records).wait()?;
+        }
         let mut link = Server::default();
         for (sender, nonce) in seen {
             link.replay.refuse_up_to(NodeId(sender), nonce);

@@ -1,50 +1,24 @@
 //! A node and a relay over real sockets: announcements, solicitations, withdrawals, and datagrams of strangers.
 
+mod common;
+
 use std::{
     net::{SocketAddr, UdpSocket},
     path::Path,
-    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
 use berth_control::{Control, Listen, Settings};
 use berth_fabric::{Config, Policy, Rule};
 use berth_host::TscClock;
-use berth_identity::{
-    Identity,
-    link::{Client, Notices},
-};
-use berth_lease::{Bytes, Region, RegionKind, Regions, Storage};
+use berth_identity::link::{Client, Notices};
 use berth_port::Nanos;
 use berth_wire::fabric::{
     Announce, EndpointKind, Filter, FilterField, FilterOp, Frame, List, MAX_DATAGRAM_PAYLOAD, MsgType, Op, Perms,
     Relayed, Response, Solicit, Status, Wire as _, Withdraw,
 };
+use common::{LOCAL, who};
 use tempfile::TempDir;
-
-/// Memory behind a lock.
-struct Heap(Mutex<Vec<u8>>);
-
-impl Bytes for Heap {
-    fn len(&self) -> u64 {
-        self.0.lock().unwrap().len() as u64
-    }
-    fn read(&self, at: u64, into: &mut [u8]) {
-        into.copy_from_slice(&self.0.lock().unwrap()[at as usize..at as usize + into.len()]);
-    }
-    fn write(&self, at: u64, from: &[u8]) {
-        self.0.lock().unwrap()[at as usize..at as usize + from.len()].copy_from_slice(from);
-    }
-    fn zero(&self, at: u64, len: u64) {
-        self.0.lock().unwrap()[at as usize..(at + len) as usize].fill(0);
-    }
-}
-
-const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
-
-fn who(seed: u8) -> Identity {
-    Identity::from_seed(&[seed; 32])
-}
 
 /// Starts a node with this key, which knows keys 1 to 3 and announces itself to `announce`.
 fn start(seed: u8, site: u32, announce: Vec<SocketAddr>) -> (Control, TempDir) {
@@ -53,8 +27,6 @@ fn start(seed: u8, site: u32, announce: Vec<SocketAddr>) -> (Control, TempDir) {
 }
 
 fn start_in(folder: &Path, seed: u8, site: u32, announce: Vec<SocketAddr>) -> Control {
-    let memory = Arc::new(Heap(Mutex::new(vec![0; 1 << 20])));
-    let region = Region { name: "mem".into(), kind: RegionKind::Memory, numa: None, storage: Storage::Bytes(memory) };
     let rule = Rule { presenter: Some(who(3).id().0), perms: Perms::ALL, resources: None };
     let listen = Listen { udp: LOCAL, quic: LOCAL, relay: Some(LOCAL), fbmu: None, fbmt: None, fbbt: None };
     let mut control = Control::open(Settings {
@@ -64,7 +36,7 @@ fn start_in(folder: &Path, seed: u8, site: u32, announce: Vec<SocketAddr>) -> Co
         state_dir: folder.into(),
         cpus: vec![0],
         clock: TscClock::calibrate(Duration::from_millis(20)),
-        regions: Regions::new(vec![region]),
+        regions: common::memory(1 << 20),
         bindings: Vec::new(),
         node: Config {
             site,
