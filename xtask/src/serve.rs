@@ -66,7 +66,7 @@ impl Server {
         serde_json::from_str(&counters).context("the stopped line is not JSON")
     }
 
-    /// Memory by a field of proc_pid_status(5), such as `VmRSS:`, in MiB.
+    /// Memory by a field of `proc_pid_status(5)`, such as `VmRSS:`, in MiB.
     pub(crate) fn memory_mib(&self, field: &str) -> Result<f64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
         let line = status.lines().find_map(|line| line.strip_prefix(field)).context("no such field")?;

@@ -43,12 +43,16 @@ fn as_many_leases_in_memory_as_there_may_be_are_served_after_a_restart() {
     };
     let grants: Vec<Record> = (0..LEASES).map(grant).collect();
     let mut bytes = Vec::new();
-    grants.iter().for_each(|grant| encode(grant, &mut bytes));
+    for grant in &grants {
+        encode(grant, &mut bytes);
+    }
     assert!(bytes.len() > MAX_FRAME_LEN);
     {
         let journal = Journal::open(folder.path(), drop).unwrap().journal;
         journal.commit(&[Record::Started { epoch: 1, at }]).wait().unwrap();
-        grants.chunks(1000).for_each(|grants| journal.commit(grants).wait().unwrap());
+        for grants in grants.chunks(1000) {
+            journal.commit(grants).wait().unwrap();
+        }
     }
     let control = Control::open(Settings {
         identity: who(1),

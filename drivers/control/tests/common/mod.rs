@@ -26,14 +26,14 @@ impl Bytes for Heap {
     }
 }
 
-pub const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
+pub(crate) const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
-pub fn who(seed: u8) -> Identity {
+pub(crate) fn who(seed: u8) -> Identity {
     Identity::from_seed(&[seed; 32])
 }
 
 /// One region of so many bytes of memory, `mem`.
-pub fn memory(len: usize) -> Regions {
+pub(crate) fn memory(len: usize) -> Regions {
     let memory = Arc::new(Heap(Mutex::new(vec![0; len])));
     let storage = Storage::Bytes(memory);
     Regions::new(vec![Region { name: "mem".into(), kind: RegionKind::Memory, numa: None, storage }])
