@@ -1,4 +1,5 @@
 //! When each lease is next to be looked at: a heap that knows where every lease is in it, so that any can be taken out.
+//! Libraries of such heaps find their items by hash; here a slot is an index, which saves that memory.
 
 use berth_port::Nanos;
 
