@@ -369,6 +369,7 @@ const CATALOG: &[Family] = &[
         ("frames_forged", "reason=forged"),
         ("frames_replayed", "reason=replayed"),
         ("frames_elsewhere", "reason=elsewhere"),
+        ("frames_over_share", "reason=over_share"),
         ("fragments_conflicting", "reason=fragments_conflicting"),
         ("fragments_timed_out", "reason=fragments_timed_out"),
         ("fragments_evicted", "reason=fragments_evicted"),

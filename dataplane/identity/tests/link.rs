@@ -411,3 +411,15 @@ fn streams_carry_one_sound_frame_of_the_tls_peer() {
     let surplus = [&plain(bare.to_vec(), MsgType::Request).to_frame()[..], &[0]].concat();
     assert_eq!(accept_stream(&surplus, &peer), Err(Drop::Malformed));
 }
+
+#[test]
+fn a_message_that_its_caller_drops_before_it_is_taken_is_new_when_it_comes_again() {
+    let (mut client, mut server) = (client(), Server::default());
+    let request = query(&mut client, false);
+    let datagram = frames(&client, request).remove(0);
+    assert_eq!(server.whole(&datagram, at(9), NOW).unwrap().sender, client.identity().id());
+    server.refuse(Drop::OverShare);
+    assert!(matches!(server.receive(&datagram, at(9), &keys(), NOW), Received::New(..)));
+    assert!(matches!(server.receive(&datagram, at(9), &keys(), NOW), Received::Nothing));
+    assert_eq!([Drop::OverShare, Drop::Replayed].map(|reason| server.drops().get(reason)), [1, 1]);
+}

@@ -18,6 +18,7 @@ mod counters;
 mod facts;
 mod machine;
 mod message;
+mod permits;
 mod proxy;
 mod pump;
 mod quic;
@@ -58,8 +59,9 @@ use clock::Clock;
 use counters::Counters;
 use machine::{Machine, Sensors};
 use message::Role;
+use permits::BLOCKING;
 use proxy::Proxies;
-use shared::{MAX_OPS, Shared};
+use shared::Shared;
 
 /// Records that a start commits at once: there may be one for every lease, and the length of a commit is bounded.
 const RECORDS: usize = 1 << 14;
@@ -276,12 +278,9 @@ impl Control {
         let Self { runtime, shared, listeners, announce, .. } = self;
         let quic = listeners.quic.clone();
         runtime.block_on(async {
-            // Requests wait for permits, so that no op starts once all are taken.
-            let drained = timeout(patience, shared.ops.acquire_many(MAX_OPS as u32)).await;
-            if drained.is_err() {
+            if timeout(patience, shared.permits.close()).await.is_err() {
                 tracing::warn!("ops that did not end in time are given up");
             }
-            shared.ops.close();
             shared.keep_nonces();
             if !announce.is_empty() {
                 let farewell = shared.node().withdrawal(WithdrawReason::GracefulShutdown, shared.clock.now());
@@ -350,7 +349,8 @@ fn runtime(cpus: Vec<usize>) -> io::Result<Runtime> {
     let next = AtomicUsize::new(0);
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(cpus.len().max(1))
-        .max_blocking_threads(4)
+        // One more reads the sensors.
+        .max_blocking_threads(BLOCKING + 1)
         .thread_name("berth-control")
         .enable_all()
         .on_thread_start(move || {

@@ -3,7 +3,7 @@
 use berth_identity::link::Message;
 use berth_lease_io::{Gate, PageOp};
 use berth_wire::fabric::{
-    MsgType, RevokeBroadcast, Wire as _,
+    Announce, MsgType, RevokeBroadcast, Wire as _, Withdraw,
     data::page::{Request, Response},
 };
 
@@ -24,8 +24,15 @@ pub(crate) enum Said {
 pub(crate) enum Role {
     /// The node.
     Node,
-    /// The discovery relay, which also answers for others.
+    /// The discovery relay, which also answers for others, and does nothing else.
     Relay,
+}
+
+impl Role {
+    /// Whether messages of this type are served over UDP (decision 33).
+    pub(crate) fn serves(self, kind: MsgType) -> bool {
+        self == Self::Node || matches!(kind, MsgType::Announce | MsgType::Withdraw | MsgType::Solicit)
+    }
 }
 
 impl Shared {
@@ -55,6 +62,9 @@ impl Shared {
                 // The relay counts why it ignores something.
                 taken.map_or(Said::Malformed, |()| Said::Nothing)
             }
+            // For relays; a node has no use for it.
+            MsgType::Announce if Announce::parse(payload).is_ok() => Said::Nothing,
+            MsgType::Withdraw if Withdraw::parse(payload).is_ok() => Said::Nothing,
             MsgType::RevokeBroadcast => {
                 let Ok(revoked) = RevokeBroadcast::parse(payload) else { return Said::Malformed };
                 self.obey(sender, &revoked).await;

@@ -1,6 +1,6 @@
 //! Control and data over QUIC.
 
-use std::{sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use berth_fabric::Carrier;
 use berth_identity::{
@@ -8,18 +8,19 @@ use berth_identity::{
     link::{Message, accept_stream},
 };
 use berth_lease_io::Stream;
-use berth_lobby::{Limits, Lobby, Refused, Stranger};
+use berth_lobby::{Limits, Lobby, Place, Refused, Stranger};
 use berth_tls::quic::{self, Alpn};
-use berth_wire::fabric::{MAX_MESSAGE, MsgType, Request, Wire as _, data::stream::Kind};
+use berth_wire::fabric::{Frame, MAX_MESSAGE, MsgType, Request, Wire as _, data::stream::Kind};
 use quinn::{Connection, Endpoint, Incoming, RecvStream, SendStream, ServerConfig, TransportConfig, VarInt};
 use tokio::{
     select,
-    time::{Instant, interval, timeout},
+    time::{Instant, interval, timeout, timeout_at},
 };
 
 use crate::{
     Shared,
     message::{Role, Said},
+    permits::{Asks, LONG},
     pump::{End, Pump},
 };
 
@@ -59,7 +60,8 @@ pub(crate) fn config(shared: &Arc<Shared>) -> Result<ServerConfig, quic::TlsErro
         .datagram_receive_buffer_size(None)
         .receive_window(VarInt::from_u32(WINDOW))
         .max_idle_timeout(IDLE.try_into().ok());
-    config.transport_config(Arc::new(transport));
+    // An address is proved by the handshake: SOURCE_IP goes by it.
+    config.transport_config(Arc::new(transport)).migration(false);
     Ok(config)
 }
 
@@ -113,11 +115,12 @@ async fn connection(incoming: Incoming, mut stranger: Stranger<u128>, shared: &A
 }
 
 async fn control(connection: &Connection, peer: PublicKey, shared: &Arc<Shared>) {
+    let source = connection.remote_address();
     while let Ok((send, receive)) = connection.accept_bi().await {
-        let (shared, source) = (shared.clone(), connection.remote_address());
+        let (shared, connection) = (shared.clone(), connection.clone());
         // A task of its own, which ends well though the connection is lost: an op must not stop half-way.
         tokio::spawn(async move {
-            if one_op((send, receive), peer, source, &shared).await.is_none() {
+            if one_op((send, receive), peer, source, &connection, &shared).await.is_none() {
                 shared.counters.streams_reset.add();
             }
         });
@@ -128,7 +131,8 @@ async fn control(connection: &Connection, peer: PublicKey, shared: &Arc<Shared>)
 async fn one_op(
     (mut send, mut receive): (SendStream, RecvStream),
     peer: PublicKey,
-    source: std::net::SocketAddr,
+    source: SocketAddr,
+    connection: &Connection,
     shared: &Shared,
 ) -> Option<()> {
     let reset = |mut send: SendStream| {
@@ -136,17 +140,20 @@ async fn one_op(
         let _ = send.reset(VarInt::from_u32(1));
         None
     };
-    let Ok(Ok(bytes)) = timeout(PATIENCE, receive.read_to_end(MAX_MESSAGE + FRAME_OVERHEAD)).await else {
-        return reset(send);
+    let presenter = peer.id().0;
+    // What has not begun when its connection closes never does.
+    let ready = select! {
+        ready = ready(&mut receive, presenter, shared) => ready,
+        _ = connection.closed() => None,
     };
-    let Ok(_permit) = shared.ops.acquire().await else { return reset(send) };
+    let Some(Ready { bytes, permit, in_hand: _in_hand }) = ready else { return reset(send) };
     let Ok(message) = accept_stream(&bytes, &peer) else { return reset(send) };
     let (kind, payload) = match message.kind {
         MsgType::Request => {
             let Ok(request) = Request::parse(&message.payload) else { return reset(send) };
             let asked = berth_fabric::Request {
                 carrier: Carrier::Quic,
-                presenter: message.sender.0,
+                presenter,
                 source,
                 op: request.op,
                 resource: request.resource_id,
@@ -165,6 +172,7 @@ async fn one_op(
             Said::Malformed => return reset(send),
         },
     };
+    drop(permit);
     let answer = Message {
         kind,
         sender: shared.identity.id(),
@@ -180,6 +188,38 @@ async fn one_op(
         let _ = send.finish();
     }
     Some(())
+}
+
+/// A message that was read, and may be acted on.
+struct Ready {
+    bytes: Vec<u8>,
+    permit: Place<u128>,
+    /// Held until the answer is taken.
+    in_hand: (Place<u128>, Option<Place<u128>>),
+}
+
+/// Reads a message and waits for its turn. May be cancelled. `None`: it is too long, or came too slowly.
+async fn ready(receive: &mut RecvStream, presenter: u128, shared: &Shared) -> Option<Ready> {
+    let permits = &shared.permits;
+    let place = permits.messages.enter(presenter).await;
+    let (mut bytes, mut long) = (Vec::new(), None);
+    let deadline = Instant::now() + PATIENCE;
+    while let Some(chunk) = timeout_at(deadline, receive.read_chunk(LONG, true)).await.ok()?.ok()? {
+        if bytes.len() + chunk.bytes.len() > MAX_MESSAGE + FRAME_OVERHEAD {
+            return None;
+        }
+        if long.is_none() && bytes.len() + chunk.bytes.len() > LONG {
+            long = Some(timeout_at(deadline, permits.long.enter(presenter)).await.ok()?);
+        }
+        bytes.extend_from_slice(&chunk.bytes);
+    }
+    let frame = Frame::parse(&bytes, MAX_MESSAGE).ok()?;
+    let asks = Asks::of(frame.header.msg_type, frame.payload);
+    if asks.lists && long.is_none() {
+        long = Some(permits.long.enter(presenter).await);
+    }
+    let permit = permits.begin(presenter, asks).await;
+    Some(Ready { bytes, permit, in_hand: (place, long) })
 }
 
 /// A data connection: its first stream names the lease, the others carry an access each.

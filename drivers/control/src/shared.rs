@@ -14,21 +14,16 @@ use berth_journal::{Journal, Ticket};
 use berth_lease::{Quiescence, Regions, Storage, Table};
 use berth_lease_io::Totals;
 use berth_wire::fabric::{Bytes, Response, RevokeBroadcast, Status, Wire as _};
-use tokio::{
-    sync::{Semaphore, mpsc},
-    task::spawn_blocking,
-};
+use tokio::{sync::mpsc, task::spawn_blocking};
 
 use crate::{
     clock::Clock,
     counters::Counters,
     machine::Machine,
+    permits::Permits,
     proxy::Proxies,
     work::{quiet, work},
 };
-
-/// Ops under way at once, on all carriers; more wait in their sockets.
-pub(crate) const MAX_OPS: usize = 1024;
 
 /// What all listeners share.
 #[derive(Debug)]
@@ -43,7 +38,7 @@ pub(crate) struct Shared {
     pub(crate) pages: Totals,
     pub(crate) counters: Arc<Counters>,
     pub(crate) proxies: Arc<Proxies>,
-    pub(crate) ops: Arc<Semaphore>,
+    pub(crate) permits: Permits,
     pub(crate) journal: Journal,
     /// Whether the node was told that the journal's disk is full.
     full: AtomicBool,
@@ -89,7 +84,7 @@ impl Shared {
             pages: Totals::default(),
             counters,
             proxies,
-            ops: Arc::new(Semaphore::new(MAX_OPS)),
+            permits: Permits::new(),
             journal,
             full: AtomicBool::new(false),
             broadcasts,
@@ -139,6 +134,7 @@ impl Shared {
                     Err(_) => Err(WorkFailed),
                 };
                 if let Some(prepare) = asked.prepare {
+                    let _turn = self.permits.blocking.enter(request.presenter).await;
                     // Where it panics, the node finds nothing prepared.
                     let _ = spawn_blocking(|| prepare.run()).await;
                 }

@@ -3,21 +3,22 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use berth_lease_io::{Answer, Gate, Shim, answer};
+use berth_lobby::Shares;
 use berth_wire::fabric::data::shim::{Header, MAX_DATA};
-use tokio::{net::UdpSocket, sync::Semaphore};
+use tokio::net::UdpSocket;
 
 use crate::Shared;
 
 /// The longest datagram.
 const MAX_DATAGRAM: usize = 65_507;
 
-/// Accesses to blocks at once.
-const MAX_FLIGHTS: usize = 256;
+/// Accesses to blocks at once, and of one address among them.
+const MAX_FLIGHTS: (usize, usize) = (256, 64);
 
 /// Answers datagrams until the runtime ends.
 pub(crate) async fn serve(socket: Arc<UdpSocket>, shared: Arc<Shared>) {
     let mut gate = Gate::new(&shared.table, &shared.regions);
-    let flights = Arc::new(Semaphore::new(MAX_FLIGHTS));
+    let flights = Shares::new(MAX_FLIGHTS.0, MAX_FLIGHTS.1);
     let mut buf = vec![0; MAX_DATAGRAM];
     loop {
         // An error is that of a datagram sent before.
@@ -29,7 +30,7 @@ pub(crate) async fn serve(socket: Arc<UdpSocket>, shared: Arc<Shared>) {
             Answer::Now(len) => send(&socket, &buf[..len], peer, &shared).await,
             Answer::Never => {}
             Answer::Later(later) => {
-                let Ok(flight) = flights.clone().try_acquire_owned() else {
+                let Some(flight) = flights.try_enter(peer.ip()) else {
                     shared.counters.shim_crowded_out.add();
                     continue;
                 };

@@ -3,51 +3,106 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use berth_fabric::Carrier;
-use berth_identity::link::{Message, Received, Reply};
+use berth_identity::{
+    Enrolled,
+    link::{Drop, Message, Received, Reply},
+};
+use berth_lobby::Place;
 use berth_wire::fabric::{MsgType, Request, Wire as _};
 use tokio::net::UdpSocket;
 
 use crate::{
     Shared,
     message::{Role, Said},
+    permits::{ANYBODY, Asks, LONG},
 };
 
 /// The longest datagram.
 const MAX_DATAGRAM: usize = 65_507;
 
-/// Takes requests until the runtime ends. While as many ops run as may, requests wait in the socket.
+/// Takes messages until the runtime ends. What finds no place in its sender's share is dropped before it is taken in, so
+/// that the same message, sent again, is not a copy; nobody else waits for it.
 pub(crate) async fn serve(socket: Arc<UdpSocket>, role: Role, shared: Arc<Shared>) {
     let mut buf = vec![0; MAX_DATAGRAM];
     let keys = shared.node().keys().clone();
     loop {
         // An error is that of a datagram sent before.
         let Ok((len, source)) = socket.recv_from(&mut buf).await else { continue };
-        // Before it is taken in: what is taken in once is refused the next time.
-        let Ok(permit) = shared.ops.clone().acquire_owned().await else { return };
-        let received = match shared.link().receive(&buf[..len], source, &keys, shared.clock.mono()) {
-            Received::Nothing => continue,
-            Received::Again(answer) => Err(answer),
-            Received::New(message, reply) => Ok((owned(message), reply)),
+        let Some((received, asks, presenter, in_hand)) = take(&buf[..len], source, role, &keys, &shared) else {
+            continue;
         };
         let (socket, shared) = (socket.clone(), shared.clone());
         tokio::spawn(async move {
             match received {
-                Err(answer) => send(&socket, &answer, source, &shared).await,
-                Ok((message, reply)) => answer(&socket, &message, reply, role, &shared).await,
+                Taken::Again(answer) => send(&socket, &answer, source, &shared).await,
+                Taken::New(message, reply) => {
+                    let permit = shared.permits.begin(presenter, asks).await;
+                    let answer = answer(&message, &reply, role, &shared).await;
+                    drop(permit);
+                    if let Some(answer) = answer {
+                        send(&socket, &answer, reply.to, &shared).await;
+                    }
+                }
             }
-            drop(permit);
+            drop(in_hand);
         });
     }
+}
+
+/// What a datagram completed.
+enum Taken {
+    /// A copy of what was answered.
+    Again(Arc<Message<'static>>),
+    New(Message<'static>, Reply),
+}
+
+/// Held until a message's answer is sent.
+type InHand = (Place<u128>, Option<Place<u128>>);
+
+/// Takes in what a datagram completes, with what its sender then has in hand.
+fn take(
+    datagram: &[u8],
+    source: SocketAddr,
+    role: Role,
+    keys: &Enrolled,
+    shared: &Shared,
+) -> Option<(Taken, Asks, u128, InHand)> {
+    let (permits, now) = (&shared.permits, shared.clock.mono());
+    let mut link = shared.link();
+    let message = link.whole(datagram, source, now)?;
+    if !role.serves(message.kind) {
+        link.refuse(Drop::Unexpected);
+        return None;
+    }
+    let asks = Asks::of(message.kind, &message.payload);
+    let proved = message.kind != MsgType::Solicit || message.signature.is_some();
+    let presenter = if proved { message.sender.0 } else { ANYBODY };
+    let is_long = message.payload.len() > LONG || asks.lists;
+    let in_hand = permits.messages.try_enter(presenter).and_then(|place| {
+        let long = is_long.then(|| permits.long.try_enter(presenter));
+        if long.as_ref().is_some_and(Option::is_none) { None } else { Some((place, long.flatten())) }
+    });
+    let Some(in_hand) = in_hand else {
+        link.refuse(Drop::OverShare);
+        return None;
+    };
+    let taken = match link.take(message, source, keys, now) {
+        Received::Nothing => return None,
+        Received::Again(answer) => Taken::Again(answer),
+        Received::New(message, reply) => Taken::New(owned(message), reply),
+    };
+    Some((taken, asks, presenter, in_hand))
 }
 
 fn owned(message: Message<'_>) -> Message<'static> {
     Message { payload: message.payload.into_owned().into(), ..message }
 }
 
-async fn answer(socket: &UdpSocket, message: &Message<'_>, reply: Reply, role: Role, shared: &Shared) {
+/// Does what a message asks for, and keeps the answer for its copies.
+async fn answer(message: &Message<'_>, reply: &Reply, role: Role, shared: &Shared) -> Option<Arc<Message<'static>>> {
     let (kind, payload) = match message.kind {
         MsgType::Request => {
-            let Ok(request) = Request::parse(&message.payload) else { return };
+            let request = Request::parse(&message.payload).ok()?;
             let asked = berth_fabric::Request {
                 carrier: Carrier::Udp { nonce: message.nonce },
                 presenter: message.sender.0,
@@ -57,19 +112,18 @@ async fn answer(socket: &UdpSocket, message: &Message<'_>, reply: Reply, role: R
                 token: request.token.get(),
                 params: request.params.get(),
             };
-            let Some(payload) = shared.execute(&asked).await else { return };
+            let payload = shared.execute(&asked).await?;
             (MsgType::Response, payload)
         }
         _ => match shared.hear(message, message.signature.is_some(), role).await {
             Said::Answer(kind, payload) => (kind, payload),
-            Said::Nothing | Said::Malformed => return,
+            Said::Nothing | Said::Malformed => return None,
         },
     };
     // No payload that this node makes is over 1 MiB.
-    if let Ok(answer) = reply.message(kind, payload, &shared.identity) {
-        shared.link().answered(&reply, &answer, shared.clock.mono());
-        send(socket, &answer, reply.to, shared).await;
-    }
+    let answer = reply.message(kind, payload, &shared.identity).ok()?;
+    shared.link().answered(reply, &answer, shared.clock.mono());
+    Some(answer)
 }
 
 /// Sends all frames of a message.

@@ -5,6 +5,8 @@
 //! however many stay silent. Guests are limited in all and for each peer, and are never displaced.
 #![forbid(unsafe_code)]
 
+mod shares;
+
 use std::{
     collections::{BTreeMap, HashMap},
     fmt::Debug,
@@ -14,6 +16,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+pub use shares::{Place, Shares};
 use socket2::{Domain, Socket, Type};
 use tokio::sync::oneshot;
 

@@ -31,6 +31,8 @@ drops! {
     Replayed = "frames_replayed", "the nonce was used before, or is too old";
     /// A copy of an answered request from another address than the first.
     Elsewhere = "frames_elsewhere", "a copy of a request came from another address than the first";
+    /// The sender has as much under way as its share is.
+    OverShare = "frames_over_share", "the sender has as much under way as its share is";
     /// Fragments of one message that disagree or overlap; all of them are dropped.
     Conflicting = "fragments_conflicting", "fragments of one message disagree or overlap";
     /// Incomplete messages that outlived their time.

@@ -59,13 +59,34 @@ impl Server {
     /// signature; SOLICIT may do without, and is then not protected against replays. Any frame signature must verify.
     /// `ENROLL_REQUEST` is verified with the key that it brings.
     pub fn receive<'a>(&mut self, datagram: &'a [u8], source: SocketAddr, keys: &Enrolled, now: Nanos) -> Received<'a> {
-        let message = match Frame::parse(datagram, MAX_DATAGRAM_PAYLOAD) {
+        let Some(message) = self.whole(datagram, source, now) else { return Received::Nothing };
+        self.take(message, source, keys, now)
+    }
+
+    /// The first half of [`Server::receive`]: the message that a datagram is or completes. Nothing says yet that it is
+    /// its sender's, and it can be dropped as if it had never come.
+    pub fn whole<'a>(&mut self, datagram: &'a [u8], source: SocketAddr, now: Nanos) -> Option<Message<'a>> {
+        match Frame::parse(datagram, MAX_DATAGRAM_PAYLOAD) {
             Ok(frame) if frame.header.is_part() => self.reassembly.add(source, &frame, now, &mut self.drops),
             Ok(frame) => Some(Message::of_frame(&frame)),
-            Err(_) => return self.drop(Drop::Malformed),
-        };
-        let Some(message) = message else { return Received::Nothing };
-        self.take(message, source, keys, now).unwrap_or_else(|reason| self.drop(reason))
+            Err(_) => {
+                self.refuse(Drop::Malformed);
+                None
+            }
+        }
+    }
+
+    /// The second half: verifies a message and takes it in.
+    pub fn take<'a>(&mut self, message: Message<'a>, source: SocketAddr, keys: &Enrolled, now: Nanos) -> Received<'a> {
+        self.accept(message, source, keys, now).unwrap_or_else(|reason| {
+            self.refuse(reason);
+            Received::Nothing
+        })
+    }
+
+    /// Counts a message that the caller drops.
+    pub fn refuse(&mut self, reason: Drop) {
+        self.drops.add(reason, 1);
     }
 
     /// Keeps an answer for copies of its request. To be called before the answer is sent.
@@ -100,7 +121,7 @@ impl Server {
 
     /// A whole message, through what protects against copies and forgeries. What is cheap to find out comes before
     /// the signature; nothing is remembered of a message before it is verified.
-    fn take<'a>(
+    fn accept<'a>(
         &mut self,
         message: Message<'a>,
         to: SocketAddr,
@@ -131,11 +152,6 @@ impl Server {
         }
         self.accepted += 1;
         Ok(Received::New(message, reply))
-    }
-
-    fn drop<'a>(&mut self, reason: Drop) -> Received<'a> {
-        self.drops.add(reason, 1);
-        Received::Nothing
     }
 }
 

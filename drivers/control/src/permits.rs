@@ -1,0 +1,84 @@
+//! What a presenter has of the control plane at a time, so that nobody waits for what another holds.
+
+use std::sync::Arc;
+
+use berth_lobby::{Place, Shares};
+use berth_wire::fabric::{MsgType, Op, Request, Wire as _};
+
+/// A message, or an answer, that is longer than this is a long one, in bytes.
+pub(crate) const LONG: usize = 16 << 10;
+
+/// Threads for work that blocks.
+pub(crate) const BLOCKING: usize = 8;
+
+/// Who asks, where anybody may and nothing proves who it is.
+pub(crate) const ANYBODY: u128 = 0;
+
+/// Places of each kind, by presenter.
+#[derive(Debug)]
+pub(crate) struct Permits {
+    /// Messages in hand: from before one is read, or taken in, until its answer is taken.
+    pub(crate) messages: Arc<Shares<u128>>,
+    /// Long messages and messages with long answers among them, up to 1 MiB each way.
+    pub(crate) long: Arc<Shares<u128>>,
+    /// Turns of the threads for work that blocks.
+    pub(crate) blocking: Arc<Shares<u128>>,
+    /// Ops that run.
+    ops: Arc<Shares<u128>>,
+    /// The reserve, for what ends or keeps leases.
+    urgent: Arc<Shares<u128>>,
+}
+
+impl Permits {
+    pub(crate) fn new() -> Self {
+        Self {
+            messages: Shares::new(8192, 1024),
+            long: Shares::new(256, 32),
+            blocking: Shares::new(BLOCKING, 2),
+            ops: Shares::new(1024, 256),
+            urgent: Shares::new(256, 32),
+        }
+    }
+
+    /// The permit to do what a message asks for: to be dropped when it is done, before its answer is written. May be
+    /// cancelled.
+    pub(crate) async fn begin(&self, presenter: u128, asks: Asks) -> Place<u128> {
+        if !asks.urgent {
+            return self.ops.enter(presenter).await;
+        }
+        match self.ops.try_enter(presenter) {
+            Some(permit) => permit,
+            None => self.urgent.enter(presenter).await,
+        }
+    }
+
+    /// Has nothing begin any more, and waits until what runs has ended.
+    pub(crate) async fn close(&self) {
+        self.ops.close().await;
+        self.urgent.close().await;
+    }
+}
+
+/// What a message asks for, before anything of it is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Asks {
+    /// It ends leases or keeps them.
+    pub(crate) urgent: bool,
+    /// Its answer may be a long one.
+    pub(crate) lists: bool,
+}
+
+impl Asks {
+    /// What a message of this type with this payload asks for.
+    pub(crate) fn of(kind: MsgType, payload: &[u8]) -> Self {
+        let op = match kind {
+            MsgType::Request => Request::parse(payload).ok().and_then(|request| Op::from_code(request.op)),
+            _ => None,
+        };
+        let ends = matches!(op, Some(Op::CapRevoke | Op::SchedulerFenceSet | Op::LeaseRenew | Op::LeaseFree));
+        Self {
+            urgent: ends || kind == MsgType::RevokeBroadcast,
+            lists: op == Some(Op::LeaseListActive) || kind == MsgType::Solicit,
+        }
+    }
+}

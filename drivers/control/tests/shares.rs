@@ -1,0 +1,220 @@
+//! What one presenter holds of the control plane, and what others do meanwhile.
+#![allow(clippy::doc_markdown)] // the names of ops
+
+mod common;
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Condvar, Mutex},
+    time::Duration,
+};
+
+use berth_client::{Alloc, Client, Token};
+use berth_fabric::{Binding, BoundLease, Preparation, TeardownFailed};
+use berth_identity::{Identity, link::Message};
+use berth_lease::LeaseId;
+use berth_tls::quic::{Alpn, client_config};
+use berth_wire::fabric::{
+    Announce, BindKind, Bytes, LeaseBind, List, MsgType, Op, Perms, Request, Status, Tlvs, Wire as _,
+};
+use common::{LOCAL, count, endpoint, memory, start, who};
+use quinn::{ClientConfig, Connection, Endpoint, TransportConfig, VarInt};
+use tokio::time::timeout;
+
+const MIB: usize = 1 << 20;
+
+/// Longer than whoever has a share may take, and shorter than anything that a greedy peer can make it.
+const SOON: Duration = Duration::from_secs(5);
+
+/// Beside the node's own threads.
+fn clients<T>(asked: impl Future<Output = T>) -> T {
+    tokio::runtime::Runtime::new().unwrap().block_on(asked)
+}
+
+fn key(seed: u8) -> Arc<Identity> {
+    Arc::new(who(seed))
+}
+
+/// A connection of this key whose peer may send it so many bytes on each stream.
+async fn connect(seed: u8, to: SocketAddr, window: u32) -> Connection {
+    let mut config = ClientConfig::new(Arc::new(client_config(&key(seed), Alpn::Control, Arc::new(|_| true)).unwrap()));
+    let mut transport = TransportConfig::default();
+    transport.stream_receive_window(VarInt::from_u32(window));
+    config.transport_config(Arc::new(transport));
+    Endpoint::client(LOCAL).unwrap().connect_with(config, to, "berth").unwrap().await.unwrap()
+}
+
+/// A REQUEST as it goes on a stream.
+fn request(seed: u8, op: Op, token: &[u8], params: &[u8]) -> Vec<u8> {
+    let (token, params) = (Bytes::of(token).unwrap(), Bytes::of(params).unwrap());
+    frame(seed, MsgType::Request, Request { op: op.code(), resource_id: 0, token, params, presenter: None }.to_vec())
+}
+
+fn frame(seed: u8, kind: MsgType, payload: Vec<u8>) -> Vec<u8> {
+    let message = Message {
+        kind,
+        sender: who(seed).id(),
+        request_id: 1,
+        nonce: 1,
+        payload: payload.into(),
+        v2: false,
+        signature: None,
+    };
+    let signed = matches!(kind, MsgType::Announce | MsgType::Withdraw);
+    if signed { message.signed(&who(seed)).to_frame() } else { message.to_frame() }
+}
+
+/// Sends a message on a stream of its own, and leaves its answer where it is.
+async fn ask(connection: &Connection, message: &[u8]) -> (quinn::SendStream, quinn::RecvStream) {
+    let (mut send, receive) = connection.open_bi().await.unwrap();
+    send.write_all(message).await.unwrap();
+    send.finish().unwrap();
+    (send, receive)
+}
+
+async fn token(client: &Client) -> Token {
+    client.cap_request(Perms::ALL, 300, 0, None).await.unwrap()
+}
+
+/// A tenant does what must not wait, on both carriers.
+async fn is_served(udp: &Client, quic: &Client, token: &Token, lease: u128) {
+    for client in [udp, quic] {
+        timeout(SOON, client.lease_renew(token, lease, 60)).await.expect("LEASE_RENEW is answered").unwrap();
+        timeout(SOON, client.cap_revoke(token, 7, 60)).await.expect("CAP_REVOKE is answered").unwrap();
+        timeout(SOON, client.lease_alloc(token, &Alloc::memory(4096, 60))).await.expect("LEASE_ALLOC is").unwrap();
+    }
+}
+
+#[test]
+fn clients_that_never_take_their_answers_keep_nobody_waiting() {
+    let folder = tempfile::tempdir().unwrap();
+    let control = start(folder.path(), memory(MIB), Vec::new());
+    clients(async {
+        let at = endpoint(&control, "quic");
+        let tenant = Client::quic(key(3), at, None).await.unwrap();
+        let over_udp = Client::udp(key(3), endpoint(&control, "control-udp"), None).await.unwrap();
+        let token = token(&tenant).await;
+        let lease = tenant.lease_alloc(&token, &Alloc::memory(4096, 15)).await.unwrap().lease_id;
+        // More streams than there are permits, each with an answer that finds no window.
+        let ping = request(2, Op::Ping, &[], &[]);
+        let mut greedy = Vec::new();
+        for _ in 0..40 {
+            let connection = connect(2, at, 0).await;
+            for _ in 0..32 {
+                greedy.push((ask(&connection, &ping).await, connection.clone()));
+            }
+        }
+        is_served(&over_udp, &tenant, &token, lease).await;
+        drop(greedy);
+    });
+    let counters = control.stop(Duration::from_secs(1));
+    assert_eq!(count(&counters, "op_lease_renew"), 2);
+}
+
+/// RDMA whose clients are found when they are let in.
+#[derive(Debug)]
+struct Slow(Arc<(Mutex<bool>, Condvar)>);
+
+impl Binding for Slow {
+    fn kind(&self) -> BindKind {
+        BindKind::Rdma
+    }
+    fn prepare(&mut self, _: &BoundLease, _: Tlvs<'_>) -> Result<Option<Preparation>, Status> {
+        let gate = self.0.clone();
+        Ok(Some(Preparation::new(move || {
+            let (open, changed) = &*gate;
+            drop(changed.wait_while(open.lock().unwrap(), |open| !*open).unwrap());
+        })))
+    }
+    fn bind(&mut self, _: &BoundLease, _: Tlvs<'_>, _: &mut Vec<u8>) -> Result<(), Status> {
+        Ok(())
+    }
+    fn teardown(&mut self, _: LeaseId) -> Result<(), TeardownFailed> {
+        Ok(())
+    }
+}
+
+/// LEASE_BIND of as many new leases, as messages; more than one presenter's share of the ops that run.
+async fn binds(client: &Client, seed: u8, leases: usize) -> Vec<Vec<u8>> {
+    let token = token(client).await;
+    let mut binds = Vec::new();
+    for _ in 0..leases {
+        let lease_id = client.lease_alloc(&token, &Alloc::memory(64, 60)).await.unwrap().lease_id;
+        let bind = LeaseBind { lease_id, kind: BindKind::Rdma.code(), client: Tlvs::EMPTY }.to_vec();
+        binds.push(request(seed, Op::LeaseBind, token.as_bytes(), &bind));
+    }
+    binds
+}
+
+#[test]
+fn slow_ops_of_one_presenter_end_with_its_connections_and_leave_threads_to_others() {
+    const LEASES: usize = 300;
+    let folder = tempfile::tempdir().unwrap();
+    let gate = Arc::<(Mutex<bool>, Condvar)>::default();
+    let control = start(folder.path(), memory(4 * MIB), vec![Box::new(Slow(gate.clone()))]);
+    clients(async {
+        let at = endpoint(&control, "quic");
+        let (greedy, tenant) =
+            (Client::quic(key(2), at, None).await.unwrap(), Client::quic(key(3), at, None).await.unwrap());
+        let over_udp = Client::udp(key(3), endpoint(&control, "control-udp"), None).await.unwrap();
+        let binds_of_2 = binds(&greedy, 2, LEASES).await;
+        let mut asked = Vec::new();
+        for binds in binds_of_2.chunks(30) {
+            let connection = connect(2, at, 1024).await;
+            for bind in binds {
+                asked.push((ask(&connection, bind).await, connection.clone()));
+            }
+        }
+        let token = token(&tenant).await;
+        let lease = tenant.lease_alloc(&token, &Alloc::memory(4096, 60)).await.unwrap().lease_id;
+        is_served(&over_udp, &tenant, &token, lease).await;
+        // Its own work that blocks has threads, too.
+        let bind = binds(&tenant, 3, 1).await.remove(0);
+        let connection = connect(3, at, 1024).await;
+        let (_, mut answer) = ask(&connection, &bind).await;
+        let reading = tokio::spawn(async move { answer.read_to_end(1024).await.unwrap() });
+        // What waits and has not begun ends with its connections.
+        for (_, connection) in &asked {
+            connection.close(VarInt::from_u32(0), b"");
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        *gate.0.lock().unwrap() = true;
+        gate.1.notify_all();
+        assert!(!timeout(SOON, reading).await.expect("LEASE_BIND is answered").unwrap().is_empty());
+    });
+    let counters = control.stop(Duration::from_secs(5));
+    assert_eq!(count(&counters, "op_lease_bind"), 256 + 1, "as many as may run, and the other's");
+}
+
+#[test]
+fn a_relay_serves_discovery_alone_and_a_node_hears_announcements() {
+    let folder = tempfile::tempdir().unwrap();
+    let control = start(folder.path(), memory(MIB), Vec::new());
+    clients(async {
+        let relay = Client::udp(key(2), endpoint(&control, "relay"), None).await.unwrap();
+        assert_eq!(relay.nodes(&[]).await.unwrap().len(), 1);
+        let asked = async { tokio::join!(relay.ping(), relay.enroll()) };
+        assert!(timeout(Duration::from_secs(1), asked).await.is_err(), "it answers no op");
+        let quic = connect(2, endpoint(&control, "quic"), 1024).await;
+        let announce = Announce {
+            node_id: who(2).id().0,
+            sequence: 1,
+            ttl_secs: 60,
+            site: 1,
+            row: 1,
+            rack: 1,
+            locality_custom: [0; 32],
+            endpoints: List::EMPTY,
+            resources: List::EMPTY,
+            tlvs: List::EMPTY,
+        };
+        for (payload, expected) in [(announce.to_vec(), true), (vec![0; 5], false)] {
+            let (_, mut answer) = ask(&quic, &frame(2, MsgType::Announce, payload)).await;
+            let ended = answer.read_to_end(1024).await;
+            assert_eq!(ended.as_deref().ok(), expected.then_some(&[][..]), "no bytes, or a reset");
+        }
+    });
+    let counters = control.stop(Duration::from_secs(1));
+    assert_eq!(count(&counters, "messages_accepted"), 1);
+    assert!(count(&counters, "frames_unexpected") >= 2);
+}
