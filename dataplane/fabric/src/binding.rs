@@ -30,9 +30,9 @@ pub trait Binding: Debug + Send {
     /// Appends what LEASE_ALLOC's answer tells of this binding, for clients that need not be known to be told.
     fn describe(&self, _lease: LeaseId, _out: &mut Vec<u8>) {}
 
-    /// Begins to connect a lease; returns what takes time, if anything does, such as finding the way to the client. That
-    /// is done without holding the node, and [`Binding::bind`] follows. Until then the client must reach nothing, and
-    /// [`Binding::teardown`] gives the attempt up.
+    /// Begins to connect a lease; returns what takes time, if anything does, such as opening a device, finding the way to
+    /// the client or registering memory. That is done without holding the node, and [`Binding::bind`] follows. Until then
+    /// the client must reach nothing, and [`Binding::teardown`] gives the attempt up. Must not wait for anybody.
     ///
     /// # Errors
     /// The status to answer with.

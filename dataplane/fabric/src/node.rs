@@ -6,9 +6,9 @@ use std::{
 };
 
 use berth_identity::{Enrolled, Enrolment, Identity, NodeId, PublicKey, Rates, token::Verifier};
-use berth_lease::{Event, LeaseId, Leases, Quiescence, Relocation, Status as Standing, Table};
+use berth_lease::{Event, LeaseId, Leases, Table};
 use berth_port::{Nanos, Now};
-use berth_wire::fabric::{BindKind, EndpointKind, Op, Perms, RevokeBroadcast, Status, Tlvs, Wire as _};
+use berth_wire::fabric::{BindKind, EndpointKind, Op, Perms, RevokeBroadcast, Status};
 
 use crate::{
     binding::Binding,
@@ -18,12 +18,13 @@ use crate::{
     inventory::Facts,
     journal::{Proxy, Record},
     ops::{Ask, ends, needs_journal},
+    pending::Waiting,
     policy::Policy,
-    request::{Answer, Carrier, Effects, Job, Outcome, Request, Step, Work},
+    request::{Answer, Carrier, Effects, Outcome, Request, Step},
 };
 
-/// Memory zeroed by one [`Node::tick`], at most, in bytes.
-const ZERO_PER_TICK: u64 = 4 << 20;
+/// Memory zeroed by one [`Node::zero_free`], at most, in bytes: so much takes about as long as checking a signature.
+const ZERO_AT_ONCE: u64 = 256 << 10;
 
 /// How a node is set up.
 #[derive(Debug, Clone, Default)]
@@ -83,50 +84,10 @@ pub struct Node<H> {
     rates: Rates<u128>,
     /// Work under way, by ticket.
     pub(crate) pending: BTreeMap<u64, Waiting>,
-    next_ticket: u64,
+    pub(crate) next_ticket: u64,
     /// How many works touch a lease's bytes: so long they are not leased again.
-    pinned: BTreeMap<LeaseId, u32>,
+    pub(crate) pinned: BTreeMap<LeaseId, u32>,
     counts: Counts,
-}
-
-/// An op whose bytes are being worked on.
-#[derive(Debug, Clone)]
-pub(crate) enum Pending {
-    /// The bytes of a new lease are being zeroed.
-    Alloc(LeaseId),
-    /// Bytes are being copied from one lease to another.
-    Relocate {
-        relocation: Relocation,
-        /// Until when the source's bytes are kept, in Unix time.
-        keep_until: Option<Nanos>,
-    },
-    /// The way to a lease's client is being found.
-    Bind {
-        lease: LeaseId,
-        kind: BindKind,
-        /// The client's TLVs.
-        client: Vec<u8>,
-    },
-}
-
-impl Pending {
-    fn leases(&self) -> impl Iterator<Item = LeaseId> + use<> {
-        match *self {
-            Self::Alloc(id) => [Some(id), None],
-            Self::Relocate { relocation, .. } => [Some(relocation.src), Some(relocation.dst)],
-            Self::Bind { lease, .. } => [Some(lease), None],
-        }
-        .into_iter()
-        .flatten()
-    }
-}
-
-#[derive(Debug)]
-pub(crate) struct Waiting {
-    pub(crate) pending: Pending,
-    op: Op,
-    carrier: Carrier,
-    presenter: u128,
 }
 
 /// Requests by op: done and refused.
@@ -287,50 +248,8 @@ impl<H: Host> Node<H> {
         }
     }
 
-    /// Goes on with an op whose work is done, or failed.
-    ///
-    /// # Panics
-    /// For a ticket that is not under way.
-    pub fn resume(&mut self, ticket: u64, work: Result<(), WorkFailed>, now: Now) -> Outcome {
-        let waiting = self.pending.remove(&ticket).expect("a ticket is resumed once");
-        let Waiting { pending, op, carrier, presenter } = waiting;
-        let leases = pending.leases();
-        for id in pending.leases() {
-            self.unpin(id);
-        }
-        let outcome = match pending {
-            Pending::Alloc(id) if work.is_ok() => match self.leases.query(id, now.mono) {
-                Some((Standing::Active, _)) => self.granted(id, now.mono),
-                // It was revoked meanwhile.
-                _ => Err(Status::LeaseExpired),
-            },
-            Pending::Alloc(id) => {
-                self.not_granted(id, now);
-                Err(Status::InternalError)
-            }
-            Pending::Relocate { relocation, keep_until } => {
-                if work.is_err() {
-                    self.leases.relocate_failed(&relocation);
-                }
-                Ok(self.relocated(&relocation, keep_until, work.is_ok(), now))
-            }
-            Pending::Bind { lease, kind, .. } if work.is_err() => {
-                self.give_up(lease, kind);
-                Err(Status::InternalError)
-            }
-            Pending::Bind { lease, kind, client } => {
-                let client = Tlvs::parse(&client).expect("TLVs that were parsed");
-                self.connect(lease, kind, client, now.mono).map(Outcome::with)
-            }
-        };
-        for id in leases {
-            self.release(id, now.mono);
-        }
-        self.done(op, outcome, carrier, presenter)
-    }
-
-    /// Does what is due: leases expire and end, memory is zeroed. To be called every few milliseconds while it returns
-    /// something, and a few times a second otherwise.
+    /// Does what is due: leases expire and end. To be called every few milliseconds while it returns something, and a few
+    /// times a second otherwise.
     pub fn tick(&mut self, now: Now) -> Effects {
         let mut effects = Effects::default();
         for event in self.leases.tick(now.mono) {
@@ -355,8 +274,12 @@ impl<H: Host> Node<H> {
         for binding in &mut self.bindings {
             binding.tick(now.mono);
         }
-        self.leases.zero(ZERO_PER_TICK);
         effects
+    }
+
+    /// Zeroes some of the free memory that is not zero, so little that nobody notices; false where all is zero.
+    pub fn zero_free(&mut self) -> bool {
+        self.leases.zero(ZERO_AT_ONCE) > 0
     }
 
     /// Obeys a REVOKE_BROADCAST whose frame signature was verified (decision 24); `None` where its sender may not
@@ -408,7 +331,13 @@ impl<H: Host> Node<H> {
     }
 
     /// Completes an outcome: what is journaled must not be done again by a copy of the request after a restart.
-    fn done(&mut self, op: Op, outcome: Result<Outcome, Status>, carrier: Carrier, presenter: u128) -> Outcome {
+    pub(crate) fn done(
+        &mut self,
+        op: Op,
+        outcome: Result<Outcome, Status>,
+        carrier: Carrier,
+        presenter: u128,
+    ) -> Outcome {
         let mut outcome = outcome.unwrap_or_else(Outcome::refused);
         if outcome.answer.status != Status::Ok {
             outcome.answer.result.clear();
@@ -422,44 +351,11 @@ impl<H: Host> Node<H> {
         outcome
     }
 
-    /// Has an op wait for work on bytes, which nobody else gets meanwhile.
-    pub(crate) fn work(
-        &mut self,
-        pending: Pending,
-        quiescence: Option<Quiescence>,
-        jobs: Vec<Job>,
-        op: Op,
-        request: &Request<'_>,
-    ) -> Work {
-        for id in pending.leases() {
-            *self.pinned.entry(id).or_default() += 1;
-        }
-        let ticket = self.next_ticket;
-        self.next_ticket += 1;
-        let (carrier, presenter) = (request.carrier, request.presenter);
-        self.pending.insert(ticket, Waiting { pending, op, carrier, presenter });
-        Work { ticket, quiescence, jobs, prepare: None }
-    }
-
-    fn unpin(&mut self, id: LeaseId) {
-        if let Some(pins) = self.pinned.get_mut(&id) {
-            *pins -= 1;
-            if *pins == 0 {
-                self.pinned.remove(&id);
-            }
-        }
-    }
-
-    /// Whether a lease is not answered yet, because its bytes are not zero yet.
-    pub(crate) fn is_being_zeroed(&self, id: LeaseId) -> bool {
-        self.pinned.contains_key(&id)
-            && self.pending.values().any(|waiting| matches!(waiting.pending, Pending::Alloc(other) if other == id))
-    }
-
     /// What follows the end of a lease: connections close, bindings are torn down, and its bytes become free. False
     /// where a binding cannot be torn down; the bytes then stay with the lease, and the region is fenced.
     pub(crate) fn wind_up(&mut self, id: LeaseId, now: Now, journal: &mut Vec<Record>, effects: &mut Effects) -> bool {
         effects.ended.push(id);
+        self.stop_work(id);
         if let Some(proxy) = self.proxies.remove(&id) {
             effects.proxies_closed.push((id, proxy));
         }
@@ -471,13 +367,6 @@ impl<H: Host> Node<H> {
         journal.push(Record::LeaseRevoked { lease: id.0, at: self.clock.unix(now.mono) });
         journal.push(Record::LeaseFenced { lease: id.0 });
         false
-    }
-
-    /// Frees the bytes of a lease that is over, unless they are being worked on: then [`Node::resume`] does.
-    fn release(&mut self, id: LeaseId, now: Nanos) {
-        if !self.pinned.contains_key(&id) {
-            self.leases.release(id, now);
-        }
     }
 
     /// Tears down every binding of a lease; false where one cannot be.
@@ -506,11 +395,6 @@ impl<H: Host> Node<H> {
         self.keys.get(NodeId(presenter)).is_some()
     }
 }
-
-/// The host could not do a [`Job`]: the storage failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the storage failed")]
-pub struct WorkFailed;
 
 impl Outcome {
     pub(crate) fn refused(status: Status) -> Self {

@@ -2,11 +2,14 @@
 
 use std::net::SocketAddr;
 
-use berth_lease::{LeaseId, Quiescence, Regions, Span, Storage};
+use berth_lease::{LeaseId, Quiescence, RegionId, Regions, Span, Storage};
 use berth_wire::fabric::Status;
 
-use crate::binding::Preparation;
-use crate::journal::{Proxy, Record};
+use crate::{
+    binding::Preparation,
+    journal::{Proxy, Record},
+    pending::Deadline,
+};
 
 /// How a request came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,11 +82,16 @@ impl Default for Answer {
     }
 }
 
-/// Work, for the host to do without holding the node: first wait, then do the jobs in order, then prepare.
+/// Work, for the host to do without holding the node: first wait, then do the jobs in order and in small pieces, then
+/// prepare.
 #[derive(Debug)]
 pub struct Work {
     /// Names it to `Node::resume`.
     pub ticket: u64,
+    /// To be looked at before each piece; where it is over, the rest of the jobs is left undone.
+    pub deadline: Deadline,
+    /// To be durable, with all that was journaled before, when the first job begins; `None` where nothing need be.
+    pub journal: Option<Vec<Record>>,
     /// To wait for before the first job.
     pub quiescence: Option<Quiescence>,
     /// What to do.
@@ -99,6 +107,8 @@ pub enum Job {
     Zero(Span),
     /// Copy the first bytes to the second, which are as many and do not overlap them.
     Copy(Span, Span),
+    /// Make what was zeroed in this region survive a loss of power.
+    Flush(RegionId),
 }
 
 /// Bytes that a job moves at a time.
@@ -108,11 +118,13 @@ impl Job {
     /// Does the job where all of its bytes are memory; false where some are behind a block engine: then nothing was
     /// done, and the host does it through [`Blocks`](berth_lease::Blocks).
     pub fn in_memory(&self, regions: &Regions) -> bool {
-        let memory = |span: &Span| match &regions.get(span.region)?.storage {
+        let in_region = |id| match &regions.get(id)?.storage {
             Storage::Bytes(bytes) => Some(bytes),
             Storage::Blocks(_) => None,
         };
+        let memory = |span: &Span| in_region(span.region);
         match self {
+            Self::Flush(region) => in_region(*region).is_some(),
             Self::Zero(span) => memory(span).map(|bytes| bytes.zero(span.at, span.len)).is_some(),
             Self::Copy(from, to) => {
                 let (Some(source), Some(target)) = (memory(from), memory(to)) else { return false };

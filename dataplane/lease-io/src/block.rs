@@ -60,8 +60,8 @@ impl Future for BlockIo {
 }
 
 impl Gate {
-    /// Decides again on an access that [`Gate::read`] or [`Gate::write`] left to the blocks, and starts it. A write takes the front of
-    /// `data`; a read needs none.
+    /// Decides again on an access that [`Gate::read`] or [`Gate::write`] left to the blocks, and starts it at `now`. A write
+    /// takes the front of `data`; a read needs none.
     pub fn start(&self, ask: &Ask, data: &[u8], now: Nanos) -> Result<BlockIo, Refusal> {
         let held = self.table.reader().hold();
         let (blocks, span) = place(&held, ask, &self.regions, now)?;

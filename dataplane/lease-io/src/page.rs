@@ -57,17 +57,19 @@ impl<'a> PageOp<'a> {
         Ok(Self { request, work })
     }
 
-    /// Does the access, and returns what was read where the operation reads.
-    pub async fn run(&self, gate: &mut Gate, now: Nanos) -> Result<Vec<u8>, Status> {
+    /// Does the access, and returns what was read where the operation reads. `clock` tells the time: a copy takes a while,
+    /// and its write begins when the read has ended.
+    pub async fn run(&self, gate: &mut Gate, clock: impl Fn() -> Nanos) -> Result<Vec<u8>, Status> {
+        let clock = &clock;
         let done = match (&self.work, &self.request) {
-            (Work::Read(ask), _) => read(gate, ask, now).await,
-            (Work::Write(ask), Request::Write { data, .. }) => write(gate, ask, data, now).await,
-            (Work::Write(ask), _) => write(gate, ask, &vec![0; ask.access.len as usize], now).await,
-            (Work::Copy(from, to), _) => match read(gate, from, now).await {
-                Ok(data) => write(gate, to, &data, now).await,
+            (Work::Read(ask), _) => read(gate, ask, clock).await,
+            (Work::Write(ask), Request::Write { data, .. }) => write(gate, ask, data, clock).await,
+            (Work::Write(ask), _) => write(gate, ask, &vec![0; ask.access.len as usize], clock).await,
+            (Work::Copy(from, to), _) => match read(gate, from, clock).await {
+                Ok(data) => write(gate, to, &data, clock).await,
                 failed => failed,
             },
-            (Work::Look(ask), _) => inside(gate, ask, now),
+            (Work::Look(ask), _) => inside(gate, ask, clock()),
         };
         done.map_err(|failure| match (failure, &self.work) {
             (Failure::Refused(Refusal::Unknown), Work::Copy(..)) => Status::SrcLeaseNotFound,
@@ -155,13 +157,13 @@ impl Place {
     }
 }
 
-async fn read(gate: &mut Gate, ask: &Ask, now: Nanos) -> Result<Vec<u8>, Failure> {
+async fn read(gate: &mut Gate, ask: &Ask, clock: &impl Fn() -> Nanos) -> Result<Vec<u8>, Failure> {
     // An access that is out of range may ask for 4 GiB: the room is made for what a page can hold.
     let inside = ask.access.offset != u64::MAX;
     let mut data = vec![0; if inside { ask.access.len as usize } else { 0 }];
-    let done = match gate.read(ask, &mut data, now) {
+    let done = match gate.read(ask, &mut data, clock()) {
         Ok(Served::Done) => Ok(data),
-        Ok(Served::Blocks) => match gate.start(ask, &[], now) {
+        Ok(Served::Blocks) => match gate.start(ask, &[], clock()) {
             Ok(io) => io.await.map(Vec::from),
             Err(refusal) => Err(refusal.into()),
         },
@@ -171,10 +173,10 @@ async fn read(gate: &mut Gate, ask: &Ask, now: Nanos) -> Result<Vec<u8>, Failure
     done
 }
 
-async fn write(gate: &mut Gate, ask: &Ask, data: &[u8], now: Nanos) -> Result<Vec<u8>, Failure> {
-    let done = match gate.write(ask, data, now) {
+async fn write(gate: &mut Gate, ask: &Ask, data: &[u8], clock: &impl Fn() -> Nanos) -> Result<Vec<u8>, Failure> {
+    let done = match gate.write(ask, data, clock()) {
         Ok(Served::Done) => Ok(()),
-        Ok(Served::Blocks) => match gate.start(ask, data, now) {
+        Ok(Served::Blocks) => match gate.start(ask, data, clock()) {
             Ok(io) => io.await.map(|_| ()),
             Err(refusal) => Err(refusal.into()),
         },

@@ -3,6 +3,7 @@
 mod common;
 
 use std::{
+    cell::Cell,
     pin::pin,
     task::{Context, Poll, Waker},
     time::Duration,
@@ -62,7 +63,7 @@ impl Pages {
             }
         };
         let done = {
-            let mut run = pin!(op.run(&mut self.gate, now));
+            let mut run = pin!(op.run(&mut self.gate, || now));
             let mut cx = Context::from_waker(Waker::noop());
             loop {
                 match run.as_mut().poll(&mut cx) {
@@ -124,6 +125,23 @@ fn pages_are_written_copied_zeroed_and_counted() {
         assert_eq!(pages.state(last), touched(2, 2, 0x21));
         assert_eq!(pages.state(page(lease, 1)), State { page: 1, tier, ..State::default() });
     }
+}
+
+/// The lease ends while its page is read: nothing is written any more.
+#[test]
+fn a_copy_begins_its_write_when_the_read_has_ended() {
+    let mut pages = Pages::new();
+    let lease = pages.alloc(1, 2 * PAGE as u64, Rights::ALL, ANN);
+    let copy = Request::Copy { src: page(lease, 0), dst: page(lease, 1) };
+    let op = PageOp::begin(copy, &pages.leases, ANN, NOW).unwrap();
+    let now = Cell::new(NOW);
+    let mut run = pin!(op.run(&mut pages.gate, || now.get()));
+    let mut cx = Context::from_waker(Waker::noop());
+    assert_eq!(run.as_mut().poll(&mut cx), Poll::Pending);
+    pages.node.disk.land(Ok(()));
+    now.set(LATER);
+    assert_eq!(run.as_mut().poll(&mut cx), Poll::Ready(Err(Status::LeaseExpired)));
+    assert_eq!(pages.node.disk.waiting.lock().unwrap().len(), 0);
 }
 
 #[test]

@@ -108,7 +108,7 @@ pub struct Request<'a> {
 pub struct Granted {
     /// Its id.
     pub id: LeaseId,
-    /// Bytes of block regions that must be zeroed before the grant is answered; memory is zero already.
+    /// Those of its bytes that are not zero: they must be before the grant is answered.
     pub zero: Vec<Span>,
 }
 

@@ -27,7 +27,7 @@ fn regions_are_tried_in_order_but_the_near_ones_first() {
 }
 
 #[test]
-fn memory_is_zeroed_before_it_is_leased_again() {
+fn dirty_memory_is_returned_to_be_zeroed() {
     let mut node = Node::with(Config::default(), vec![memory(4 * GRANULE, None)]);
     let memory = bytes(node.leases.regions(), 0);
     let dirty = |node: &mut Node| {
@@ -42,15 +42,19 @@ fn memory_is_zeroed_before_it_is_leased_again() {
         all.iter().all(|byte| *byte == 0)
     };
     dirty(&mut node);
-    node.alloc(&request(2 * GRANULE), at(0));
-    assert!(zeros(2 * GRANULE));
-    assert!(!zeros(2 * GRANULE + 1), "no more than what is leased");
+    let granted = node.try_alloc(&request(2 * GRANULE), at(0)).unwrap();
+    assert_eq!(granted.zero, [Span { region: MEMORY, at: 0, len: 2 * GRANULE }], "no more than what is leased");
+    assert!(!zeros(1), "whoever holds the node does not wait for it");
+    for span in granted.zero {
+        memory.zero(span.at, span.len);
+    }
     assert_eq!(node.leases.zero(GRANULE), GRANULE);
     assert_eq!(node.leases.available(MEMORY), 2 * GRANULE);
     assert_eq!(node.leases.zero(u64::MAX), GRANULE);
     assert_eq!(node.leases.zero(u64::MAX), 0);
     assert!(zeros(4 * GRANULE));
-    assert_eq!(node.alloc(&request(2 * GRANULE), at(0)), node.leases.iter().last().unwrap().id);
+    let granted = node.try_alloc(&request(2 * GRANULE), at(0)).unwrap();
+    assert_eq!(granted.zero, [], "it was zeroed in the background");
 }
 
 #[test]

@@ -83,7 +83,7 @@ impl Shared {
             Err(status) => Response::Status(op, status).write(&mut answer),
             Ok(access) => {
                 let mut gate = Gate::new(&self.table, &self.regions);
-                let done = access.run(&mut gate, now.mono).await;
+                let done = access.run(&mut gate, || self.clock.mono()).await;
                 self.pages.take(gate.counts());
                 let at_ms = now.wall.0 / 1_000_000;
                 access.end(done.as_deref().map_err(|status| *status), self.node().leases_mut(), at_ms, &mut answer);

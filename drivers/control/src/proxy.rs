@@ -13,7 +13,8 @@ use tokio::{
     io::copy_bidirectional,
     net::{TcpListener, TcpStream},
     runtime::Handle,
-    task::{AbortHandle, JoinSet},
+    sync::oneshot,
+    task::{JoinHandle, JoinSet},
     time::sleep,
 };
 
@@ -27,7 +28,14 @@ const MAX_CONNECTIONS: usize = 256;
 pub(crate) struct Proxies {
     runtime: Handle,
     counters: Arc<Counters>,
-    open: Mutex<HashMap<LeaseId, AbortHandle>>,
+    open: Mutex<HashMap<LeaseId, Open>>,
+}
+
+#[derive(Debug)]
+struct Open {
+    /// Dropped to stop the task.
+    _running: oneshot::Sender<()>,
+    task: JoinHandle<()>,
 }
 
 impl Proxies {
@@ -43,29 +51,31 @@ impl Proxies {
         let port = listener.local_addr().ok()?.port();
         let _within = self.runtime.enter();
         let listener = TcpListener::from_std(listener).ok()?;
-        let task = self.runtime.spawn(serve(listener, proxy.backend, self.counters.clone()));
-        let before = self.lock().insert(lease, task.abort_handle());
+        let (running, stopped) = oneshot::channel();
+        let task = self.runtime.spawn(serve(listener, proxy.backend, self.counters.clone(), stopped));
+        let before = self.lock().insert(lease, Open { _running: running, task });
         debug_assert!(before.is_none(), "a lease has one proxy");
         Some(port)
     }
 
-    /// Closes a lease's listener and all of its connections.
-    pub(crate) fn close(&self, lease: LeaseId) {
-        if let Some(task) = self.lock().remove(&lease) {
-            task.abort();
-        }
+    /// Begins to close a lease's listener and all of its connections; when the task that it returns has ended, no byte
+    /// passes any more.
+    pub(crate) fn close(&self, lease: LeaseId) -> Option<JoinHandle<()>> {
+        self.lock().remove(&lease).map(|open| open.task)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<LeaseId, AbortHandle>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<LeaseId, Open>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Forwards connections until the task is aborted, which aborts those of the set with it.
-async fn serve(listener: TcpListener, backend: u16, counters: Arc<Counters>) {
+/// Forwards connections until it is stopped, and ends when all of them have.
+async fn serve(listener: TcpListener, backend: u16, counters: Arc<Counters>, mut stopped: oneshot::Receiver<()>) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
+            biased;
+            _ = &mut stopped => break,
             accepted = listener.accept() => match accepted {
                 Ok((client, _)) if connections.len() < MAX_CONNECTIONS => {
                     counters.proxy_connections.add();
@@ -78,11 +88,51 @@ async fn serve(listener: TcpListener, backend: u16, counters: Arc<Counters>) {
             Some(_) = connections.join_next() => {}
         }
     }
+    drop(listener);
+    connections.shutdown().await;
 }
 
 async fn forward(mut client: TcpStream, backend: u16) {
     if let Ok(mut server) = TcpStream::connect((Ipv4Addr::LOCALHOST, backend)).await {
         // Either side may break at any time, and nobody is left to tell.
         let _ = copy_bidirectional(&mut client, &mut server).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{Read as _, Write as _},
+        net::TcpStream as StdStream,
+    };
+
+    use super::*;
+
+    /// Connections of which the client sends all the time: when the proxy is closed, what reaches the backend was sent
+    /// before.
+    #[test]
+    fn nothing_passes_a_proxy_that_is_closed() {
+        const CONNECTIONS: usize = 64;
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let backend = StdListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let proxies = Proxies::new(runtime.handle().clone(), Arc::default());
+        let lease = LeaseId(1);
+        let proxy = Proxy { ingress: 0, backend: backend.local_addr().unwrap().port() };
+        let port = proxies.open(lease, proxy).unwrap();
+        let mut pairs: Vec<(StdStream, StdStream)> = Vec::new();
+        for _ in 0..CONNECTIONS {
+            let mut client = StdStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+            let mut server = backend.accept().unwrap().0;
+            client.write_all(b"x").unwrap();
+            server.read_exact(&mut [0]).unwrap();
+            pairs.push((client, server));
+        }
+        runtime.block_on(proxies.close(lease).unwrap()).unwrap();
+        for (client, server) in &mut pairs {
+            let _ = client.write_all(b"y");
+            assert!(matches!(server.read(&mut [0]), Ok(0) | Err(_)), "a byte passed");
+        }
+        assert!(StdStream::connect((Ipv4Addr::LOCALHOST, port)).is_err());
+        assert!(proxies.close(lease).is_none());
     }
 }

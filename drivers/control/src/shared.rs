@@ -14,7 +14,10 @@ use berth_journal::{Journal, Ticket};
 use berth_lease::{Quiescence, Regions, Storage, Table};
 use berth_lease_io::Totals;
 use berth_wire::fabric::{Bytes, Response, RevokeBroadcast, Status, Wire as _};
-use tokio::{sync::mpsc, task::spawn_blocking};
+use tokio::{
+    sync::mpsc,
+    task::{JoinHandle, spawn_blocking},
+};
 
 use crate::{
     clock::Clock,
@@ -22,7 +25,7 @@ use crate::{
     machine::Machine,
     permits::Permits,
     proxy::Proxies,
-    work::{quiet, work},
+    work::{Worker, quiet},
 };
 
 /// What all listeners share.
@@ -39,6 +42,7 @@ pub(crate) struct Shared {
     pub(crate) counters: Arc<Counters>,
     pub(crate) proxies: Arc<Proxies>,
     pub(crate) permits: Permits,
+    worker: Worker,
     pub(crate) journal: Journal,
     /// Whether the node was told that the journal's disk is full.
     full: AtomicBool,
@@ -59,6 +63,8 @@ struct Pending {
     answer: Answer,
     durable: Option<Ticket>,
     quiescence: Option<Quiescence>,
+    /// Proxies that are being closed.
+    closing: Vec<JoinHandle<()>>,
 }
 
 impl Shared {
@@ -75,6 +81,7 @@ impl Shared {
         node: Node<Machine>,
     ) -> Self {
         let first_nonce = clock.now().wall.0 / 1000;
+        let worker = Worker::new(regions.clone(), node.table().clone(), clock.clone());
         Self {
             identity,
             clock,
@@ -85,6 +92,7 @@ impl Shared {
             counters,
             proxies,
             permits: Permits::new(),
+            worker,
             journal,
             full: AtomicBool::new(false),
             broadcasts,
@@ -118,20 +126,26 @@ impl Shared {
             match node.request(request, self.clock.now()) {
                 Step::Drop => return None,
                 Step::Done(outcome) => Ok(self.settle(outcome)),
-                // Its bytes were another's until now: a kill must not find them overwritten, and the end of that other
-                // lease not in the journal. A commit of nothing is durable when all before it is.
-                Step::Work(work) => Err((work, self.journal.commit(&[]))),
+                // A commit of nothing is durable when all before it is.
+                Step::Work(work) => {
+                    let durable = work.journal.as_ref().map(|records| self.journal.commit(records));
+                    Err((work, durable))
+                }
             }
         };
         let pending = match first {
             Ok(pending) => pending,
-            Err((asked, freed)) => {
-                if let Some(quiescence) = asked.quiescence {
+            Err((mut asked, durable)) => {
+                if let Some(quiescence) = asked.quiescence.take() {
                     quiet(quiescence).await;
                 }
-                let done = match freed.await {
-                    Ok(()) => work(&asked.jobs, &self.regions).await,
-                    Err(_) => Err(WorkFailed),
+                let durable = match durable {
+                    Some(durable) => durable.await.map_err(|_| WorkFailed),
+                    None => Ok(()),
+                };
+                let done = match durable {
+                    Ok(()) => self.worker.work(&asked.jobs, &asked.deadline, request.presenter).await,
+                    failed => failed,
                 };
                 if let Some(prepare) = asked.prepare {
                     let _turn = self.permits.blocking.enter(request.presenter).await;
@@ -152,8 +166,8 @@ impl Shared {
     fn settle(&self, outcome: Outcome) -> Pending {
         let Outcome { answer, journal, quiescence, effects } = outcome;
         let durable = (!journal.is_empty()).then(|| self.journal.commit(&journal));
-        self.apply(effects);
-        Pending { answer, durable, quiescence }
+        let closing = self.apply(effects);
+        Pending { answer, durable, quiescence, closing }
     }
 
     /// Journals which nonces are used up, so that a restart does not let recorded messages in again. Ops that change
@@ -212,27 +226,29 @@ impl Shared {
         all
     }
 
-    /// Does what the node asks for beside answers. Under the node's lock.
-    pub(crate) fn apply(&self, effects: Effects) {
+    /// Does what the node asks for beside answers. Under the node's lock. Returns the proxies that are being closed.
+    pub(crate) fn apply(&self, effects: Effects) -> Vec<JoinHandle<()>> {
         // Connections of leases that ended see that for themselves.
         let Effects { ended: _, proxies_closed, broadcasts, journal } = effects;
         if !journal.is_empty() {
             // Nothing waits for it; a failure is seen by the next tick.
             drop(self.journal.commit(&journal));
         }
-        for (lease, _) in proxies_closed {
-            self.proxies.close(lease);
-        }
         for broadcast in broadcasts {
             // Without a receiver the node is stopping.
             let _ = self.broadcasts.send(broadcast);
         }
+        proxies_closed.into_iter().filter_map(|(lease, _)| self.proxies.close(lease)).collect()
     }
 
     /// Waits until the answer may leave; `None` where it never may.
     async fn finish(&self, pending: Pending) -> Option<Answer> {
         if let Some(quiescence) = pending.quiescence {
             quiet(quiescence).await;
+        }
+        for closing in pending.closing {
+            // One that panicked has ended, too.
+            let _ = closing.await;
         }
         if let Some(durable) = pending.durable
             && let Err(e) = durable.await

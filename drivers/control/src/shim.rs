@@ -40,7 +40,7 @@ pub(crate) async fn serve(socket: Arc<UdpSocket>, shared: Arc<Shared>) {
                 message[..len].copy_from_slice(&buf[..len]);
                 tokio::spawn(async move {
                     let mut gate = Gate::new(&shared.table, &shared.regions);
-                    let ended = match later.start(&gate, &message, now) {
+                    let ended = match later.start(&gate, &message, shared.clock.mono()) {
                         Ok(access) => access.await,
                         Err(failure) => Err(failure),
                     };

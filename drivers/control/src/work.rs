@@ -1,20 +1,31 @@
 //! Work on leased bytes that the node asks for: zeroing new leases, copying between leases.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
     time::Duration,
 };
 
-use berth_fabric::{Job, WorkFailed};
-use berth_lease::{BlockDone, BlockError, BlockOp, BlockRequest, Blocks, Quiescence, Regions, Span, Storage};
+use berth_fabric::{Deadline, Job, WorkFailed};
+use berth_lease::{
+    BlockDone, BlockError, BlockOp, BlockRequest, Blocks, Quiescence, RegionId, Regions, Span, Storage, Table,
+};
+use berth_lobby::Shares;
 use tokio::{
     sync::oneshot,
     task::yield_now,
     time::{interval, sleep},
 };
 
-/// Bytes that are worked on before other tasks get their turn.
-const PIECE: u64 = 1 << 20;
+use crate::clock::Clock;
+
+/// Bytes of memory that are worked on before other tasks get their turn: some tens of microseconds.
+const PIECE: u64 = 256 << 10;
+
+/// Bytes of blocks that are zeroed by one operation.
+const BLOCK_PIECE: u64 = 1 << 20;
 
 /// How long to wait before asking a busy block engine again.
 const BUSY: Duration = Duration::from_millis(1);
@@ -34,65 +45,167 @@ pub(crate) async fn quiet(mut quiescence: Quiescence) {
     }
 }
 
-/// Does the jobs in order.
-pub(crate) async fn work(jobs: &[Job], regions: &Regions) -> Result<(), WorkFailed> {
-    for job in jobs {
-        match *job {
-            Job::Zero(span) => {
-                for piece in pieces(span) {
-                    zero(piece, regions).await?;
-                    yield_now().await;
-                }
-            }
-            Job::Copy(from, to) => {
-                for (from, to) in pieces(from).zip(pieces(to)) {
-                    let bytes = read(from, regions).await?;
-                    write(to, bytes, regions).await?;
-                    yield_now().await;
-                }
-            }
-        }
-    }
-    Ok(())
+/// Does the work on leased bytes, in small pieces: one at a time of each presenter, however many works it has under way,
+/// and one at a time in memory, whoever asks. So ops of others wait for one piece at most, and works for one piece of each
+/// other presenter.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    regions: Regions,
+    table: Table,
+    clock: Clock,
+    /// Whose piece is under way.
+    turns: Arc<Shares<u128>>,
+    /// Whose piece of memory.
+    memory: Arc<Shares<u128>>,
+    /// Of each region.
+    flushes: Vec<Flushes>,
 }
 
-fn pieces(span: Span) -> impl Iterator<Item = Span> {
-    (0..span.len).step_by(PIECE as usize).map(move |done| Span {
+impl Worker {
+    pub(crate) fn new(regions: Regions, table: Table, clock: Clock) -> Self {
+        let flushes = regions.iter().map(|_| Flushes::default()).collect();
+        let (turns, memory) = (Shares::new(usize::MAX, 1), Shares::new(1, 1));
+        Self { regions, table, clock, turns, memory, flushes }
+    }
+
+    /// Does the jobs of a presenter in order, until the deadline.
+    pub(crate) async fn work(&self, jobs: &[Job], deadline: &Deadline, presenter: u128) -> Result<(), WorkFailed> {
+        for job in jobs {
+            match *job {
+                Job::Zero(span) => self.zero_all(span, deadline, presenter).await?,
+                Job::Copy(from, to) => self.copy_all(from, to, deadline, presenter).await?,
+                Job::Flush(region) => self.flush(region).await?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn zero_all(&self, span: Span, deadline: &Deadline, presenter: u128) -> Result<(), WorkFailed> {
+        let storage = self.storage(span.region);
+        let len = if matches!(storage, Storage::Bytes(_)) { PIECE } else { BLOCK_PIECE };
+        for piece in pieces(span, len) {
+            let turn = self.turns.enter(presenter).await;
+            // Nobody else has these bytes before the work is over, whatever becomes of the lease.
+            self.in_time(deadline)?;
+            match storage {
+                Storage::Bytes(bytes) => {
+                    let _alone = self.memory.enter(presenter).await;
+                    bytes.zero(piece.at, piece.len);
+                }
+                Storage::Blocks(blocks) => patiently(blocks, BlockOp::Zero(piece.len), piece.at).await?,
+            }
+            drop(turn);
+            yield_now().await;
+        }
+        Ok(())
+    }
+
+    async fn copy_all(&self, from: Span, to: Span, deadline: &Deadline, presenter: u128) -> Result<(), WorkFailed> {
+        let mut reader = self.table.reader();
+        let mut buffer = Box::default();
+        for (from, to) in pieces(from, PIECE).zip(pieces(to, PIECE)) {
+            let turn = self.turns.enter(presenter).await;
+            loop {
+                // The end of either lease waits for this guard, and the deadline tells of an end from before it.
+                let held = reader.hold();
+                self.in_time(deadline)?;
+                let copied = self.copy(from, to, buffer, presenter).await;
+                reader = held.end();
+                match copied {
+                    Ok(back) => {
+                        buffer = back;
+                        break;
+                    }
+                    Err(BlockError::Busy) => buffer = Box::default(),
+                    Err(BlockError::Io(_)) => return Err(WorkFailed),
+                }
+                sleep(BUSY).await;
+            }
+            drop(turn);
+            yield_now().await;
+        }
+        Ok(())
+    }
+
+    fn in_time(&self, deadline: &Deadline) -> Result<(), WorkFailed> {
+        if deadline.is_over(self.clock.mono()) { Err(WorkFailed) } else { Ok(()) }
+    }
+
+    fn storage(&self, region: RegionId) -> &Storage {
+        &self.regions.get(region).expect("the node has the same regions").storage
+    }
+
+    /// Copies a piece by way of `buffer`, or of a new one where that has another length.
+    async fn copy(
+        &self,
+        from: Span,
+        to: Span,
+        mut buffer: Box<[u8]>,
+        presenter: u128,
+    ) -> Result<Box<[u8]>, BlockError> {
+        if buffer.len() as u64 != from.len {
+            buffer = vec![0; from.len as usize].into();
+        }
+        match self.storage(from.region) {
+            Storage::Bytes(bytes) => {
+                let _alone = self.memory.enter(presenter).await;
+                bytes.read(from.at, &mut buffer);
+            }
+            Storage::Blocks(blocks) => buffer = submit(blocks, BlockOp::Read, from.at, buffer).await?,
+        }
+        match self.storage(to.region) {
+            Storage::Bytes(bytes) => {
+                let _alone = self.memory.enter(presenter).await;
+                bytes.write(to.at, &buffer);
+            }
+            Storage::Blocks(blocks) => buffer = submit(blocks, BlockOp::Write, to.at, buffer).await?,
+        }
+        Ok(buffer)
+    }
+
+    async fn flush(&self, region: RegionId) -> Result<(), WorkFailed> {
+        let Storage::Blocks(blocks) = self.storage(region) else { return Ok(()) };
+        self.flushes[usize::from(region.0)].flush(blocks).await
+    }
+}
+
+fn pieces(span: Span, len: u64) -> impl Iterator<Item = Span> {
+    (0..span.len).step_by(len as usize).map(move |done| Span {
         region: span.region,
         at: span.at + done,
-        len: PIECE.min(span.len - done),
+        len: len.min(span.len - done),
     })
 }
 
-fn storage(span: Span, regions: &Regions) -> Result<&Storage, WorkFailed> {
-    regions.get(span.region).map(|region| &region.storage).ok_or(WorkFailed)
+/// The flushes of a region: one serves all who ask before it begins.
+#[derive(Debug, Default)]
+struct Flushes {
+    asked: AtomicU64,
+    ended: tokio::sync::Mutex<Flushed>,
 }
 
-async fn zero(span: Span, regions: &Regions) -> Result<(), WorkFailed> {
-    match storage(span, regions)? {
-        Storage::Bytes(bytes) => bytes.zero(span.at, span.len),
-        Storage::Blocks(blocks) => drop(submit(blocks, BlockOp::Zero(span.len), span.at, Box::default()).await?),
-    }
-    Ok(())
+/// How many of those who asked have been served.
+#[derive(Debug, Default)]
+struct Flushed {
+    to: u64,
+    /// A flush that failed may have lost what those up to here wrote, and the next one would not tell.
+    failed_to: u64,
 }
 
-async fn read(span: Span, regions: &Regions) -> Result<Box<[u8]>, WorkFailed> {
-    let mut buffer = vec![0; span.len as usize].into_boxed_slice();
-    match storage(span, regions)? {
-        Storage::Bytes(bytes) => {
-            bytes.read(span.at, &mut buffer);
-            Ok(buffer)
+impl Flushes {
+    async fn flush(&self, blocks: &Arc<dyn Blocks>) -> Result<(), WorkFailed> {
+        let number = self.asked.fetch_add(1, SeqCst) + 1;
+        let mut ended = self.ended.lock().await;
+        if number > ended.to {
+            let to = self.asked.load(SeqCst);
+            let done = patiently(blocks, BlockOp::Flush, 0).await;
+            ended.to = to;
+            if done.is_err() {
+                ended.failed_to = to;
+            }
         }
-        Storage::Blocks(blocks) => submit(blocks, BlockOp::Read, span.at, buffer).await,
+        if number > ended.failed_to { Ok(()) } else { Err(WorkFailed) }
     }
-}
-
-async fn write(span: Span, data: Box<[u8]>, regions: &Regions) -> Result<(), WorkFailed> {
-    match storage(span, regions)? {
-        Storage::Bytes(bytes) => bytes.write(span.at, &data),
-        Storage::Blocks(blocks) => drop(submit(blocks, BlockOp::Write, span.at, data).await?),
-    }
-    Ok(())
 }
 
 /// How a block operation ended, and its buffer.
@@ -110,22 +223,23 @@ impl BlockDone for Waiting {
     }
 }
 
-/// One block operation; returns its buffer. Waits as long as the engine is busy.
-async fn submit(
-    blocks: &Arc<dyn Blocks>,
-    op: BlockOp,
-    at: u64,
-    mut buffer: Box<[u8]>,
-) -> Result<Box<[u8]>, WorkFailed> {
+/// One block operation; returns its buffer.
+async fn submit(blocks: &Arc<dyn Blocks>, op: BlockOp, at: u64, buffer: Box<[u8]>) -> Result<Box<[u8]>, BlockError> {
+    let (sender, ended) = oneshot::channel();
+    let done = Arc::new(Waiting(Mutex::new(Some(sender))));
+    blocks.submit(BlockRequest { op, at, buffer, tag: 0, done });
+    // An engine that drops a request has stopped.
+    let (buffer, result) = ended.await.unwrap_or((Box::default(), Err(BlockError::Io(0))));
+    result.map(|()| buffer)
+}
+
+/// One block operation without a buffer; waits as long as the engine is busy.
+async fn patiently(blocks: &Arc<dyn Blocks>, op: BlockOp, at: u64) -> Result<(), WorkFailed> {
     loop {
-        let (sender, ended) = oneshot::channel();
-        let done = Arc::new(Waiting(Mutex::new(Some(sender))));
-        blocks.submit(BlockRequest { op, at, buffer, tag: 0, done });
-        match ended.await.map_err(|_| WorkFailed)? {
-            (buffer, Ok(())) => return Ok(buffer),
-            (back, Err(BlockError::Busy)) => buffer = back,
-            (_, Err(BlockError::Io(_))) => return Err(WorkFailed),
+        match submit(blocks, op, at, Box::default()).await {
+            Ok(_) => return Ok(()),
+            Err(BlockError::Busy) => sleep(BUSY).await,
+            Err(BlockError::Io(_)) => return Err(WorkFailed),
         }
-        sleep(BUSY).await;
     }
 }

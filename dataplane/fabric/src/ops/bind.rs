@@ -8,7 +8,8 @@ use super::{Ask, Reply, params};
 use crate::{
     binding::BoundLease,
     host::Host,
-    node::{Node, Pending},
+    node::Node,
+    pending::Pending,
     request::{Outcome, Work},
 };
 

@@ -12,7 +12,8 @@ use crate::{
     clock::secs,
     host::{Host, random_u128},
     journal::{Handle, Record},
-    node::{Node, Pending},
+    node::Node,
+    pending::Pending,
     request::{Job, Outcome},
     status::of_lease,
 };
@@ -77,6 +78,9 @@ impl<H: Host> Node<H> {
             Err(RelocateError::Refused(error)) => return Err(of_lease(error)),
             Err(RelocateError::Failed(reason)) => return Ok(Outcome::ok(failed(reason))),
         };
+        if mode == Mode::Move {
+            self.stop_work(relocation.src);
+        }
         // What was written to the source and answered must be in the copy, whichever way it was written.
         if mode == Mode::Move && !self.unbind(relocation.src) {
             self.leases.relocate_failed(&relocation);
@@ -89,17 +93,17 @@ impl<H: Host> Node<H> {
         Ok(self.work(pending, quiescence, jobs, Op::LeaseRelocate, &ask.request).into())
     }
 
-    /// The answer to a relocation whose bytes were copied, or could not be (`well`).
+    /// The answer to a relocation whose bytes were copied, or were not, for this reason.
     pub(crate) fn relocated(
         &mut self,
         relocation: &Relocation,
         keep_until: Option<Nanos>,
-        well: bool,
+        failure: Option<&'static str>,
         now: Now,
     ) -> Outcome {
         let mut outcome = Outcome::default();
-        if !well {
-            outcome.answer.result = failed("the storage failed");
+        if let Some(reason) = failure {
+            outcome.answer.result = failed(reason);
             return outcome;
         }
         let bytes_transferred = relocation.from.len;
@@ -113,6 +117,7 @@ impl<H: Host> Node<H> {
             if !self.wind_up(relocation.src, now, &mut outcome.journal, &mut outcome.effects) {
                 outcome.answer.status = Status::ResourceFenced;
             }
+            outcome.quiescence = Some(self.leases.quiescence());
         }
         outcome
     }

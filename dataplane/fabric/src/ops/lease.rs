@@ -13,7 +13,8 @@ use crate::{
     host::{Host, random_u128},
     inventory::region_type,
     journal::{Grant, Record},
-    node::{Node, Pending},
+    node::Node,
+    pending::Pending,
     request::{Job, Outcome, Step},
     status::of_lease,
 };
@@ -68,7 +69,12 @@ impl<H: Host> Node<H> {
         if granted.zero.is_empty() {
             return self.granted(granted.id, ask.now.mono).map(Step::from);
         }
-        let jobs = granted.zero.into_iter().map(Job::Zero).collect();
+        let region = granted.zero[0].region;
+        let mut jobs: Vec<Job> = granted.zero.into_iter().map(Job::Zero).collect();
+        if !self.leases.is_volatile(region) {
+            // The grant outlives a loss of power, and so must the zeroes.
+            jobs.push(Job::Flush(region));
+        }
         Ok(self.work(Pending::Alloc(granted.id), None, jobs, Op::LeaseAlloc, &ask.request).into())
     }
 
@@ -99,7 +105,7 @@ impl<H: Host> Node<H> {
         Ok(outcome)
     }
 
-    /// The bytes of an allocation could not be zeroed: nobody is told of it.
+    /// The bytes of an allocation could not be zeroed, or not in its time: nobody is told of it.
     pub(crate) fn not_granted(&mut self, id: LeaseId, now: Now) {
         if let Some(holder) = self.leases.get(id).map(|lease| lease.holder) {
             let _ = self.leases.free(id, holder, now.mono);
@@ -156,6 +162,7 @@ impl<H: Host> Node<H> {
         }
         let now = ask.now.mono;
         let expires = self.leases.renew(id, ask.request.presenter, secs(duration_secs), now).map_err(of_lease)?;
+        self.prolong_work(id, now);
         let mut outcome = Outcome::default();
         outcome.answer.result = LeaseRenewed { expires_at: self.clock.unix_secs(expires) }.to_vec();
         let (at, expires) = (self.clock.unix(now), self.clock.unix(expires));
@@ -167,8 +174,11 @@ impl<H: Host> Node<H> {
         let LeaseRef { lease_id } = params(ask)?;
         let id = LeaseId(lease_id);
         self.leases.free(id, ask.request.presenter, ask.now.mono).map_err(of_lease)?;
-        let mut outcome = Outcome { quiescence: Some(self.leases.quiescence()), ..Outcome::default() };
-        if self.wind_up(id, ask.now, &mut outcome.journal, &mut outcome.effects) {
+        let mut outcome = Outcome::default();
+        let over = self.wind_up(id, ask.now, &mut outcome.journal, &mut outcome.effects);
+        // Taken last: once it is over, so is what the lease's bytes wait for before they are leased again.
+        outcome.quiescence = Some(self.leases.quiescence());
+        if over {
             outcome.journal.push(Record::Ended { lease: lease_id });
         } else {
             outcome.answer.status = Status::ResourceFenced;
@@ -204,15 +214,14 @@ impl<H: Host> Node<H> {
 
     /// Takes back every lease that was allocated under a token.
     pub(crate) fn revoke_leases_of(&mut self, token: u128, now: Now, outcome: &mut Outcome) {
-        let revoked = self.leases.revoke_token(token, now.mono);
-        // Also where none is left: one that ended a moment ago may still be accessed.
-        outcome.quiescence = Some(self.leases.quiescence());
-        for id in revoked {
+        for id in self.leases.revoke_token(token, now.mono) {
             outcome.journal.push(Record::LeaseRevoked { lease: id.0, at: self.clock.unix(now.mono) });
             if !self.wind_up(id, now, &mut outcome.journal, &mut outcome.effects) {
                 outcome.answer.status = Status::ResourceFenced;
             }
         }
+        // Also where none is left: one that ended a moment ago may still be accessed.
+        outcome.quiescence = Some(self.leases.quiescence());
     }
 
     /// The bytes of a live lease that its token's RANGE caveats let anyone reach.

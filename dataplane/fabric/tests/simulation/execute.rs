@@ -69,7 +69,8 @@ impl World {
     pub(super) fn worked(&mut self, ticket: u64) {
         let Working { work, asked, .. } = self.process.working.remove(&ticket).expect("it is under way");
         let fails = self.random.u8(..) < 40;
-        if !fails {
+        let in_time = !work.deadline.is_over(self.time().mono);
+        if !fails && in_time {
             for job in &work.jobs {
                 match job {
                     Job::Zero(span) => self.stores.heap(span.region.0).zero(span.at, span.len),
@@ -78,6 +79,7 @@ impl World {
                         self.stores.heap(from.region.0).read(from.at, &mut bytes);
                         self.stores.heap(to.region.0).write(to.at, &bytes);
                     }
+                    Job::Flush(_) => {}
                 }
             }
             if asked.op == Op::LeaseRelocate {
@@ -86,7 +88,7 @@ impl World {
                 self.oracle.copied(src, dst);
             }
         }
-        let result = if fails { Err(WorkFailed) } else { Ok(()) };
+        let result = if fails || !in_time { Err(WorkFailed) } else { Ok(()) };
         let now = self.time();
         let outcome = self.process.node.resume(ticket, result, now);
         self.conclude(&asked, outcome);

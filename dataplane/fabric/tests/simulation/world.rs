@@ -260,6 +260,7 @@ impl World {
                 Event::Durable(_) | Event::Worked(..) | Event::Io(..) => {}
                 Event::Tick => {
                     let effects = self.process.node.tick(self.time());
+                    self.process.node.zero_free();
                     if !effects.journal.is_empty() {
                         self.journal.stage(&effects.journal);
                     }

@@ -3,9 +3,6 @@
 use super::{LeaseError, Leases};
 use crate::{Arena, Extent, Quiescence, RegionId, RegionKind, Regions, Span, Storage};
 
-/// How often an allocation looks again at bytes whose last accesses have not ended, before it gives up.
-const LOOKS: u32 = 1_000;
-
 /// The arenas of all regions.
 #[derive(Debug)]
 pub(super) struct Places {
@@ -61,7 +58,7 @@ impl Places {
         self.regions.get(region).is_some_and(|region| matches!(region.storage, Storage::Bytes(_)))
     }
 
-    /// Takes bytes in one of `candidates`, those on `near` first; memory is zeroed, dirty blocks are returned.
+    /// Takes bytes in one of `candidates`, those on `near` first, and returns those of them that are not zero.
     pub(super) fn place(
         &mut self,
         candidates: &[RegionId],
@@ -76,40 +73,23 @@ impl Places {
         if known && order.is_empty() {
             return Err(LeaseError::Fenced);
         }
-        for _ in 0..LOOKS {
-            for region in &order {
-                let place = self.get_mut(*region).expect("it is known");
-                place.reclaim();
-                if let Some((extent, dirty)) = place.arena.allocate(len) {
-                    let span = |extent: Extent| Span { region: *region, at: extent.at, len: extent.len };
-                    let dirty = dirty.into_iter().map(span).filter(|dirty| !self.zero_now(*dirty)).collect();
-                    return Ok((span(extent), dirty));
-                }
+        for region in &order {
+            let place = self.get_mut(*region).expect("it is known");
+            place.reclaim();
+            if let Some((extent, dirty)) = place.arena.allocate(len) {
+                let span = |extent: Extent| Span { region: *region, at: extent.at, len: extent.len };
+                return Ok((span(extent), dirty.into_iter().map(span).collect()));
             }
-            if order.iter().all(|region| self.get(*region).is_some_and(|place| place.draining.is_empty())) {
-                return Err(LeaseError::Capacity);
-            }
-            crate::sync::yield_now();
         }
-        Err(LeaseError::Busy)
-    }
-
-    /// Zeroes memory; false where the bytes are behind an engine.
-    fn zero_now(&self, span: Span) -> bool {
-        match self.regions.get(span.region).map(|region| &region.storage) {
-            Some(Storage::Bytes(bytes)) => {
-                bytes.zero(span.at, span.len);
-                true
-            }
-            _ => false,
-        }
+        let is_draining = |region: &RegionId| self.get(*region).is_some_and(|place| !place.draining.is_empty());
+        Err(if order.iter().any(is_draining) { LeaseError::Busy } else { LeaseError::Capacity })
     }
 
     /// Takes these very bytes; false where they are not all free. Memory is zeroed, blocks keep their contents.
     pub(super) fn place_at(&mut self, region: RegionId, extent: Extent) -> bool {
         let dirty = self.get_mut(region).and_then(|place| place.arena.allocate_at(extent));
-        for dirty in dirty.iter().flatten() {
-            self.zero_now(Span { region, at: dirty.at, len: dirty.len });
+        if let Some(Storage::Bytes(bytes)) = self.regions.get(region).map(|region| &region.storage) {
+            dirty.iter().flatten().for_each(|dirty| bytes.zero(dirty.at, dirty.len));
         }
         dirty.is_some()
     }
@@ -150,13 +130,18 @@ impl Leases {
         self.places.get(region).map_or(0, |place| place.arena.available() + place.draining())
     }
 
+    /// Whether a restart loses the region's contents: it is in memory.
+    pub fn is_volatile(&self, region: RegionId) -> bool {
+        self.places.is_volatile(region)
+    }
+
     /// Whether a region is fenced: nothing is leased from it, because a binding of a lease could not be torn down.
     pub fn is_fenced(&self, region: RegionId) -> bool {
         self.places.get(region).is_some_and(|place| place.fenced)
     }
 
-    /// Zeroes free memory that is dirty, at most `budget` bytes; returns how many. Blocks behind an engine are zeroed
-    /// when they are leased.
+    /// Zeroes free memory that is dirty, at most `budget` bytes (but at least a granule); returns how many. What it
+    /// does not reach, and blocks behind an engine, are zeroed when they are leased.
     pub fn zero(&mut self, budget: u64) -> u64 {
         let Places { regions, arenas } = &mut self.places;
         let mut zeroed = 0;

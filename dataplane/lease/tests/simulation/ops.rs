@@ -6,8 +6,8 @@ use std::{
 };
 
 use berth_lease::{
-    BlockOp, GRANULE, Handle, Lease, LeaseError, LeaseId, LeaseKey, Mode, Quota, RegionId, RelocateError, Request,
-    Rights, Span, Standing, Status,
+    GRANULE, Handle, Lease, LeaseError, LeaseId, LeaseKey, Mode, Quota, RegionId, RelocateError, Request, Rights, Span,
+    Standing, Status,
 };
 
 use crate::sim::{HOLDERS, Known, Sim, TOKENS, Unanswered};
@@ -54,7 +54,7 @@ impl Sim {
             }
         };
         for dirty in &granted.zero {
-            self.on_blocks(BlockOp::Zero(dirty.len), *dirty, Box::default());
+            self.zero(*dirty);
         }
         let lease = self.leases.get(granted.id).unwrap();
         if self.crashed_first() {

@@ -190,6 +190,13 @@ impl Sim {
         }
     }
 
+    pub(crate) fn zero(&self, span: Span) {
+        match &self.regions.get(span.region).unwrap().storage {
+            Storage::Bytes(memory) => memory.zero(span.at, span.len),
+            Storage::Blocks(_) => drop(self.on_blocks(BlockOp::Zero(span.len), span, Box::default())),
+        }
+    }
+
     pub(crate) fn on_blocks(&self, op: BlockOp, span: Span, buffer: Box<[u8]>) -> Vec<u8> {
         struct Done(Mutex<Box<[u8]>>);
         impl BlockDone for Done {

@@ -1,0 +1,211 @@
+//! Ops that wait for work on bytes, which the host does without the node.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use berth_lease::{LeaseId, Quiescence, Relocation};
+use berth_port::{Nanos, Now};
+use berth_wire::fabric::{BindKind, Op, Status, Tlvs, Wire as _};
+
+use crate::{
+    host::Host,
+    journal::Record,
+    node::Node,
+    request::{Carrier, Job, Outcome, Request, Work},
+};
+
+/// The host could not do a [`Job`], or stopped because the [`Deadline`] was over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the storage failed")]
+pub struct WorkFailed;
+
+/// Until when work on the bytes of leases may go on: until the first of them ends, for whatever reason. The node moves
+/// it, and the host looks at it before each piece.
+///
+/// A piece that touches bytes which somebody has been granted is done under a guard of the lease table
+/// ([`berth_lease::Reader::hold`]), and the host looks while it has it: the [`Quiescence`] of a lease's end then waits
+/// for the piece under way, and none begins later.
+#[derive(Debug, Clone)]
+pub struct Deadline(Arc<AtomicU64>);
+
+impl Deadline {
+    fn new(at: Nanos) -> Self {
+        Self(Arc::new(AtomicU64::new(at.0)))
+    }
+
+    /// Whether the work must stop.
+    pub fn is_over(&self, now: Nanos) -> bool {
+        now.0 >= self.0.load(Ordering::Acquire)
+    }
+
+    fn set(&self, at: Nanos) {
+        self.0.store(at.0, Ordering::Release);
+    }
+}
+
+/// An op whose bytes are being worked on.
+#[derive(Debug, Clone)]
+pub(crate) enum Pending {
+    /// The bytes of a new lease are being zeroed.
+    Alloc(LeaseId),
+    /// Bytes are being copied from one lease to another.
+    Relocate {
+        relocation: Relocation,
+        /// Until when the source's bytes are kept, in Unix time.
+        keep_until: Option<Nanos>,
+    },
+    /// The way to a lease's client is being found.
+    Bind {
+        lease: LeaseId,
+        kind: BindKind,
+        /// The client's TLVs.
+        client: Vec<u8>,
+    },
+}
+
+impl Pending {
+    fn leases(&self) -> impl Iterator<Item = LeaseId> + use<> {
+        match *self {
+            Self::Alloc(id) => [Some(id), None],
+            Self::Relocate { relocation, .. } => [Some(relocation.src), Some(relocation.dst)],
+            Self::Bind { lease, .. } => [Some(lease), None],
+        }
+        .into_iter()
+        .flatten()
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) pending: Pending,
+    deadline: Deadline,
+    op: Op,
+    carrier: Carrier,
+    presenter: u128,
+}
+
+impl<H: Host> Node<H> {
+    /// Has an op wait for work on bytes, which nobody else gets meanwhile.
+    pub(crate) fn work(
+        &mut self,
+        pending: Pending,
+        quiescence: Option<Quiescence>,
+        jobs: Vec<Job>,
+        op: Op,
+        request: &Request<'_>,
+    ) -> Work {
+        for id in pending.leases() {
+            *self.pinned.entry(id).or_default() += 1;
+        }
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        let (carrier, presenter) = (request.carrier, request.presenter);
+        let journal = match (&pending, carrier) {
+            // A copy of the request that comes after a restart must not overwrite what was written since.
+            (Pending::Relocate { .. }, Carrier::Udp { nonce }) => Some(vec![Record::Seen { sender: presenter, nonce }]),
+            // Its bytes were another's until now: a kill must not find them overwritten, and the end of that other lease
+            // not in the journal. Memory is lost by a restart, whoever has it.
+            (Pending::Alloc(id), _) if !self.is_in_memory(*id) => Some(Vec::new()),
+            _ => None,
+        };
+        let deadline = Deadline::new(self.first_end(&pending));
+        self.pending.insert(ticket, Waiting { pending, deadline: deadline.clone(), op, carrier, presenter });
+        Work { ticket, deadline, journal, quiescence, jobs, prepare: None }
+    }
+
+    /// Goes on with an op whose work is done, has failed, or was stopped.
+    ///
+    /// # Panics
+    /// For a ticket that is not under way.
+    pub fn resume(&mut self, ticket: u64, work: Result<(), WorkFailed>, now: Now) -> Outcome {
+        let waiting = self.pending.remove(&ticket).expect("a ticket is resumed once");
+        let Waiting { pending, deadline, op, carrier, presenter } = waiting;
+        let in_time = !deadline.is_over(now.mono);
+        let leases = pending.leases();
+        for id in pending.leases() {
+            self.unpin(id);
+        }
+        let outcome = match pending {
+            Pending::Alloc(id) if work.is_ok() && in_time => self.granted(id, now.mono),
+            Pending::Alloc(id) => {
+                self.not_granted(id, now);
+                Err(if in_time { Status::InternalError } else { Status::LeaseExpired })
+            }
+            Pending::Relocate { relocation, keep_until } => {
+                let reason = match (in_time, work) {
+                    (true, Ok(())) => None,
+                    (true, Err(WorkFailed)) => Some("the storage failed"),
+                    (false, _) => Some("one of the leases ended meanwhile"),
+                };
+                if reason.is_some() {
+                    self.leases.relocate_failed(&relocation);
+                }
+                Ok(self.relocated(&relocation, keep_until, reason, now))
+            }
+            Pending::Bind { lease, kind, .. } if work.is_err() => {
+                self.give_up(lease, kind);
+                Err(Status::InternalError)
+            }
+            Pending::Bind { lease, kind, client } => {
+                let client = Tlvs::parse(&client).expect("TLVs that were parsed");
+                self.connect(lease, kind, client, now.mono).map(Outcome::with)
+            }
+        };
+        for id in leases {
+            self.release(id, now.mono);
+        }
+        self.done(op, outcome, carrier, presenter)
+    }
+
+    /// A lease ends: no work on its bytes goes on. To be called before the quiescence is taken that its end waits for.
+    pub(crate) fn stop_work(&mut self, id: LeaseId) {
+        for waiting in self.works_on(id) {
+            waiting.deadline.set(Nanos(0));
+        }
+    }
+
+    /// A lease expires at another time: so does the work on its bytes, unless that is over.
+    pub(crate) fn prolong_work(&mut self, id: LeaseId, now: Nanos) {
+        for waiting in self.works_on(id).filter(|waiting| !waiting.deadline.is_over(now)) {
+            waiting.deadline.set(self.first_end(&waiting.pending));
+        }
+    }
+
+    fn is_in_memory(&self, id: LeaseId) -> bool {
+        self.leases.get(id).and_then(|lease| lease.region).is_some_and(|region| self.leases.is_volatile(region))
+    }
+
+    fn works_on(&self, id: LeaseId) -> impl Iterator<Item = &Waiting> {
+        let all = self.pinned.contains_key(&id).then(|| self.pending.values());
+        all.into_iter().flatten().filter(move |waiting| waiting.pending.leases().any(|other| other == id))
+    }
+
+    /// When the first lease of an op expires.
+    fn first_end(&self, pending: &Pending) -> Nanos {
+        let expiries = pending.leases().filter_map(|id| self.leases.get(id)).map(|lease| lease.expires);
+        expiries.min().unwrap_or(Nanos(0))
+    }
+
+    /// Whether a lease is not answered yet, because its bytes are not zero yet.
+    pub(crate) fn is_being_zeroed(&self, id: LeaseId) -> bool {
+        self.works_on(id).any(|waiting| matches!(waiting.pending, Pending::Alloc(_)))
+    }
+
+    /// Frees the bytes of a lease that is over, unless they are being worked on: then [`Node::resume`] does.
+    pub(crate) fn release(&mut self, id: LeaseId, now: Nanos) {
+        if !self.pinned.contains_key(&id) {
+            self.leases.release(id, now);
+        }
+    }
+
+    fn unpin(&mut self, id: LeaseId) {
+        if let Some(pins) = self.pinned.get_mut(&id) {
+            *pins -= 1;
+            if *pins == 0 {
+                self.pinned.remove(&id);
+            }
+        }
+    }
+}
