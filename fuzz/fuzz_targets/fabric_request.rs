@@ -3,10 +3,10 @@
 
 use berth_wire::fabric::{
     CapRefresh, CapRequest, CapRevoke, Enroll, FenceSet, FenceState, GpuSubmit, GpuSubmitted, Identity, Inventory,
-    LeaseAlloc, LeaseBind, LeaseExport, LeaseExported, LeaseGrant, LeaseImport, LeaseImported, LeaseList, LeaseRef,
-    LeaseRelocate, LeaseRelocated, LeaseRenew, LeaseState, Request, Response, SvcTcpBind, SvcTcpGrant, SvcTcpState,
-    TaskletLeaseAlloc, TaskletLeaseGrant, TaskletOutput, TaskletRef, TaskletState, TaskletSubmit, TaskletSubmitted,
-    Wire,
+    KeyList, KeyListAsked, KeyRevoke, KeyRevoked, LeaseAlloc, LeaseBind, LeaseExport, LeaseExported, LeaseGrant,
+    LeaseImport, LeaseImported, LeaseList, LeaseRef, LeaseRelocate, LeaseRelocated, LeaseRenew, LeaseState, Request,
+    Response, SvcTcpBind, SvcTcpGrant, SvcTcpState, TaskletLeaseAlloc, TaskletLeaseGrant, TaskletOutput, TaskletRef,
+    TaskletState, TaskletSubmit, TaskletSubmitted, Wire,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -29,6 +29,10 @@ fn params(bytes: &[u8]) {
     canonical::<CapRequest>(bytes);
     canonical::<CapRefresh>(bytes);
     canonical::<CapRevoke>(bytes);
+    canonical::<KeyRevoke>(bytes);
+    canonical::<KeyRevoked>(bytes);
+    canonical::<KeyListAsked>(bytes);
+    canonical::<KeyList<'_>>(bytes);
     canonical::<Enroll>(bytes);
     canonical::<FenceSet>(bytes);
     canonical::<FenceState>(bytes);

@@ -1,5 +1,6 @@
 //! The commands of a client: keys, enrolment, tokens, leases, discovery.
 
+mod enrolled;
 mod fence;
 mod handle;
 mod key;
@@ -20,6 +21,7 @@ use berth_tls::key_file;
 use berth_wire::fabric::Perms;
 use clap::Args;
 
+pub use enrolled::EnrolledCommand;
 pub use fence::FenceCommand;
 pub use key::KeyCommand;
 pub use lease::LeaseCommand;

@@ -13,7 +13,7 @@ use berth_wire::fabric::{Caveat, Perms};
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
-use super::{Own, Reach, WithToken, block_on, id, output};
+use super::{Own, Reach, WithToken, block_on, enrolled::key_id, id, output};
 
 /// Capability tokens: ask a node for one, look at it, pass it on, take it back.
 #[derive(Debug, Args)]
@@ -36,7 +36,8 @@ enum Tokens {
     },
     /// Pass a token on to another holder, narrowed; prints the new one in hex digits.
     Delegate(Delegate),
-    /// Take a token back, and every lease that was allocated with it. The token that permits this needs `revoke`.
+    /// Take a token back, and every lease that was allocated with it; or all of a holder's. The token that permits this
+    /// needs `revoke`, for a holder's `admin`.
     Revoke(Box<Revoke>),
 }
 
@@ -64,8 +65,11 @@ struct Request {
 #[derive(Debug, Args)]
 struct Revoke {
     /// The `token_id` that `berth token show` prints.
-    #[arg(value_parser = id)]
-    token_id: u128,
+    #[arg(value_parser = id, required_unless_present = "holder")]
+    token_id: Option<u128>,
+    /// Instead of one token, all that this key may hold, and every lease that it has. This needs `admin`.
+    #[arg(long, value_name = "KEY", value_parser = key_id, conflicts_with_all = ["token_id", "ttl"])]
+    holder: Option<NodeId>,
     /// For how long, in seconds; for 300 at least.
     #[arg(long, default_value_t = 300)]
     ttl: u32,
@@ -115,16 +119,7 @@ impl TokenCommand {
                 print(&token, asked.node.own.json);
             }
             Tokens::Show { token, json } => show(&read(token)?, *json),
-            Tokens::Revoke(asked) => {
-                let until = block_on(async {
-                    let (client, token) = asked.with.connect(Perms::REVOKE, 0).await?;
-                    let until = client.cap_revoke(&token, asked.token_id, asked.ttl).await?;
-                    client.close().await;
-                    Ok(until)
-                })?;
-                let revoked = Value::from(format!("{:032x}", asked.token_id));
-                output::pairs(asked.with.node.own.json, &[("revoked", revoked), ("until", until.into())]);
-            }
+            Tokens::Revoke(asked) => block_on(asked.run())?,
             Tokens::Delegate(asked) => {
                 let token = read(&asked.token)?;
                 let caveats = [
@@ -142,6 +137,25 @@ impl TokenCommand {
                 print(&token.delegate(&*asked.own.identity()?, asked.to, &caveats)?, asked.own.json);
             }
         }
+        Ok(())
+    }
+}
+
+impl Revoke {
+    async fn run(&self) -> anyhow::Result<()> {
+        let perms = if self.holder.is_some() { Perms::ADMIN } else { Perms::REVOKE };
+        let (client, token) = self.with.connect(perms, 0).await?;
+        let mut pairs = Vec::new();
+        if let Some(holder) = self.holder {
+            let revoked = client.key_revoke(&token, holder, false).await?;
+            pairs.push(("revoked", Value::from(holder.to_string())));
+            pairs.extend([("leases", revoked.leases.into()), ("until", revoked.until.into())]);
+        } else if let Some(token_id) = self.token_id {
+            let until = client.cap_revoke(&token, token_id, self.ttl).await?;
+            pairs.extend([("revoked", format!("{token_id:032x}").into()), ("until", until.into())]);
+        }
+        client.close().await;
+        output::pairs(self.with.node.own.json, &pairs);
         Ok(())
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, ops::Range};
 
+use berth_identity::Enrolment;
 use berth_rpc::Dispatch;
 use toml::de::{DeTable, DeValue};
 
@@ -98,6 +99,8 @@ fn differing(old: &Config, new: &Config) -> Vec<&'static str> {
     let control = |config: &Config| {
         config.control.clone().map(|mut control| {
             control.policies.clear();
+            control.enrolled.clear();
+            control.enroll = Enrolment::default();
             control.max_requests_per_sec = 0;
             control
         })

@@ -45,7 +45,7 @@ pub struct Control {
     pub announce: Vec<SocketAddr>,
     /// Who may enroll.
     pub enroll: Enrolment,
-    /// Public keys that are enrolled from the start.
+    /// Public keys that are enrolled.
     pub enrolled: Vec<PublicKey>,
     /// Whether no token is issued before a scheduler has installed a fence.
     pub require_fence: bool,

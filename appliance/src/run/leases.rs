@@ -70,10 +70,14 @@ pub(super) fn open(
     Ok(Some(Control::open(settings)?))
 }
 
-/// Puts these policies and limits in the place of those that are in force.
+/// Puts these keys, policies and limits in the place of those that are in force.
 pub(super) fn reconfigure(control: &Control, settings: &config::Control, regions: &[config::Region]) {
-    let policy = policy(&settings.policies, regions, control.id());
-    control.reconfigure(policy, settings.max_requests_per_sec);
+    control.reconfigure(berth_fabric::Settings {
+        policy: policy(&settings.policies, regions, control.id()),
+        enrolled: settings.enrolled.clone(),
+        enrolment: settings.enroll,
+        max_requests_per_sec: settings.max_requests_per_sec,
+    });
 }
 
 /// Opens a region; its memory too, where it has any.

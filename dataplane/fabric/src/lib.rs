@@ -34,7 +34,7 @@ pub use binding::{Binding, BoundLease, Preparation, TeardownFailed};
 pub use clock::Clock;
 pub use host::Host;
 pub use inventory::{Facts, Gpu, Tier, resource_id};
-pub use node::{Config, Node};
+pub use node::{Config, Node, Settings};
 pub use pending::{Deadline, WorkFailed};
 pub use policy::{Policy, Rule};
 pub use recover::{RecoverError, Started};

@@ -55,6 +55,19 @@ pub struct Config {
     pub leases: berth_lease::Config,
 }
 
+/// What a running node takes of a new configuration.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    /// What presenters may have tokens for.
+    pub policy: Policy,
+    /// Keys that are enrolled without asking.
+    pub enrolled: Vec<PublicKey>,
+    /// Whether others may ask.
+    pub enrolment: Enrolment,
+    /// Requests of one presenter in a second; 0 for any number.
+    pub max_requests_per_sec: u32,
+}
+
 /// A fabricBIOS node without I/O. Every call needs `&mut self`: one thread, or a lock, and what a call returns is to be
 /// handed on before the next call's: the order of the journal is the order of the calls.
 pub struct Node<H> {
@@ -68,6 +81,8 @@ pub struct Node<H> {
     pub(crate) fence: Option<u64>,
     /// The latest end of any token issued since the start, in seconds of the host's clock.
     pub(crate) issued_until: u64,
+    /// The latest issue of any token since the start, likewise.
+    pub(crate) issued_latest: u64,
     pub(crate) clock: Clock,
     pub(crate) started: Nanos,
     /// Counts the starts of this node.
@@ -131,6 +146,7 @@ impl<H: Host> Node<H> {
             keys: Enrolled::default(),
             fence: None,
             issued_until: 0,
+            issued_latest: 0,
             clock,
             started: now.mono,
             epoch: 0,
@@ -168,14 +184,23 @@ impl<H: Host> Node<H> {
         self.config.endpoints.extend(endpoints);
     }
 
-    /// Replaces what presenters may have tokens for, and how many requests of one are served in a second.
-    pub fn reconfigure(&mut self, policy: Policy, max_requests_per_sec: u32) {
+    /// Replaces what a running node takes of its configuration.
+    pub fn reconfigure(&mut self, settings: Settings) {
+        let Settings { policy, enrolled, enrolment, max_requests_per_sec } = settings;
         self.config.policy = policy;
+        self.config.enrolled = enrolled;
+        self.config.enrolment = enrolment;
         self.config.max_requests_per_sec = max_requests_per_sec;
+        self.list_keys();
     }
 
-    /// Counts a message that is not a request with its sender's requests; false where those are too many.
+    /// Counts a message that is not a request with its sender's requests; false where those are too many, or its key is
+    /// not known any more.
     pub fn admit(&mut self, sender: u128, now: Now) -> bool {
+        self.knows(sender) && self.within_rate(sender, now)
+    }
+
+    fn within_rate(&mut self, sender: u128, now: Now) -> bool {
         let limit = self.config.max_requests_per_sec;
         limit == 0 || self.rates.admit(sender, limit, now.mono.0 / 1_000_000_000)
     }
@@ -239,6 +264,10 @@ impl<H: Host> Node<H> {
             self.counts.unknown_ops += 1;
             return Outcome::refused(Status::UnsupportedOp).into();
         };
+        // Its key may have been removed since its signature was verified.
+        if op != Op::EnrollRequest && !self.knows(request.presenter) {
+            return Step::Drop;
+        }
         let reply = self.enter(request, op, now).and_then(|()| self.perform(op, &Ask { request: *request, now }));
         match reply {
             Ok(Step::Work(work)) => Step::Work(work),
@@ -285,7 +314,7 @@ impl<H: Host> Node<H> {
     /// Obeys a REVOKE_BROADCAST whose frame signature was verified (decision 24); `None` where its sender may not
     /// revoke here. The outcome's answer means nothing.
     pub fn revoke_broadcast(&mut self, sender: u128, revoked: &RevokeBroadcast<'_>, now: Now) -> Option<Outcome> {
-        let may = sender == self.id() || self.config.policy.perms(sender, 0).contains(Perms::ADMIN);
+        let may = self.perms(sender, 0).contains(Perms::ADMIN);
         if sender != revoked.issuer || !may || self.degraded {
             return None;
         }
@@ -320,7 +349,7 @@ impl<H: Host> Node<H> {
     }
 
     fn enter(&mut self, request: &Request<'_>, op: Op, now: Now) -> Result<(), Status> {
-        if !self.admit(request.presenter, now) {
+        if !self.within_rate(request.presenter, now) {
             return Err(Status::RateLimited);
         }
         match needs_journal(op) {
@@ -384,10 +413,16 @@ impl<H: Host> Node<H> {
         !self.bindings.iter().any(|binding| self.bound.contains(&(id, binding.kind())))
     }
 
-    /// Adds a key that is enrolled by configuration or by the journal.
-    pub(crate) fn set_keys(&mut self, recovered: impl Iterator<Item = PublicKey>) {
-        let keys = self.config.enrolled.iter().copied().chain(recovered);
-        self.keys = Enrolled::new(keys, self.config.enrolment);
+    /// Knows the keys that the configuration lists, and the node's own.
+    pub(crate) fn list_keys(&self) {
+        let own = *self.identity.public_key();
+        self.keys.list(self.config.enrolled.iter().copied().chain([own]), self.config.enrolment);
+    }
+
+    /// What a presenter may have tokens for. The node's own key may administer it: who holds that makes tokens anyway.
+    pub(crate) fn perms(&self, presenter: u128, resource: u128) -> Perms {
+        let own = if presenter == self.id() { Perms::ADMIN | Perms::REVOKE } else { Perms::NONE };
+        self.config.policy.perms(presenter, resource).or(own)
     }
 
     /// Whether a presenter's key is known.

@@ -2,6 +2,7 @@
 
 mod bind;
 mod handle;
+mod key;
 mod lease;
 mod node;
 mod service;
@@ -65,6 +66,8 @@ impl<H: Host> Node<H> {
             Op::CapRequest => self.cap_request(ask),
             Op::CapRefresh => self.cap_refresh(ask),
             Op::CapRevoke => self.cap_revoke(ask),
+            Op::KeyRevoke => self.key_revoke(ask),
+            Op::KeyList => self.key_list(ask),
             Op::LeaseAlloc => self.lease_alloc(ask),
             Op::LeaseFree => self.lease_free(ask),
             Op::LeaseRenew => self.lease_renew(ask),
@@ -95,6 +98,7 @@ pub(crate) fn needs_journal(op: Op) -> bool {
             | Op::LeaseImportHandle
             | Op::LeaseRelocate
             | Op::CapRevoke
+            | Op::KeyRevoke
             | Op::LeaseAlloc
             | Op::LeaseFree
             | Op::LeaseRenew
@@ -104,7 +108,7 @@ pub(crate) fn needs_journal(op: Op) -> bool {
 
 /// Whether an op ends something, and never adds to what must be kept.
 pub(crate) fn ends(op: Op) -> bool {
-    matches!(op, Op::LeaseFree | Op::CapRevoke | Op::SchedulerFenceSet)
+    matches!(op, Op::LeaseFree | Op::CapRevoke | Op::KeyRevoke | Op::SchedulerFenceSet)
 }
 
 impl Outcome {

@@ -23,6 +23,11 @@ impl Policy {
         Self(rules)
     }
 
+    /// Whom rules are about by id, in no order and as often as they are.
+    pub(crate) fn presenters(&self) -> impl Iterator<Item = u128> {
+        self.0.iter().filter_map(|rule| rule.presenter)
+    }
+
     /// The permissions that a token for `resource` may have in the hands of `presenter`. Resource 0 is any resource,
     /// so that a rule for some resources only does not count there.
     pub fn perms(&self, presenter: u128, resource: u128) -> Perms {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use berth_identity::{Identity, PublicKey};
+use berth_identity::{Identity, NodeId, PublicKey};
 use berth_lease::{
     Generation, Lease, LeaseId, LeaseKey, Leases, REMEMBERED, RegionId, Regions, RestoreError, Rights, Standing,
 };
@@ -63,11 +63,21 @@ impl<H: Host> Node<H> {
         let mut node = Self::empty(identity, config, host, leases, bindings, clock, now);
         node.epoch = recovered.epoch + 1;
         node.fence = recovered.fence;
-        node.set_keys(recovered.enrolled.iter().filter_map(|key| PublicKey::from_bytes(key).ok()));
+        node.list_keys();
+        for key in recovered.enrolled.values().filter_map(|key| PublicKey::from_bytes(key).ok()) {
+            node.keys.restore(key);
+        }
+        for key in recovered.removed {
+            // As many as were remembered before fit again.
+            let _ = node.keys.remove(NodeId(key));
+        }
         let wall = now.wall.0 / 1_000_000_000;
         for (token, until) in recovered.revoked_tokens {
             // As many as were remembered before fit again.
             let _ = node.verifier.revoked.revoke(token, until.0 / 1_000_000_000, wall);
+        }
+        for (holder, (_, revoked)) in recovered.revoked_holders {
+            let _ = node.verifier.revoked.revoke_holder(holder, revoked, wall);
         }
         let mut journal = vec![Record::Started { epoch: node.epoch, at: clock.unix(now.mono) }];
         for lease in recovered.leases.into_values() {

@@ -5,6 +5,7 @@ use std::{
     iter,
 };
 
+use berth_identity::{HolderRevoked, NodeId};
 use berth_lease::REMEMBERED;
 use berth_port::Nanos;
 
@@ -23,8 +24,12 @@ pub struct Recovered {
     pub revoked_tokens: BTreeMap<u128, Nanos>,
     /// The installed fence.
     pub fence: Option<u64>,
-    /// Keys that were enrolled by request.
-    pub enrolled: BTreeSet<[u8; 32]>,
+    /// Holders whose tokens of before were revoked, and when.
+    pub revoked_holders: BTreeMap<u128, (Nanos, HolderRevoked)>,
+    /// Keys that were enrolled by request, by id.
+    pub enrolled: BTreeMap<u128, [u8; 32]>,
+    /// Keys that were removed.
+    pub removed: BTreeSet<u128>,
     /// The highest nonce of each sender whose request must not be executed again.
     pub seen: BTreeMap<u128, u64>,
     /// Exported handles, by id.
@@ -84,7 +89,24 @@ impl Recovered {
             }
             Record::FenceSet { epoch } => self.fence = Some(epoch),
             Record::Enrolled { public_key } => {
-                self.enrolled.insert(public_key);
+                self.enrolled.insert(NodeId::of(&public_key).0, public_key);
+            }
+            Record::Unenrolled { key } => {
+                self.enrolled.remove(&key);
+                self.removed.insert(key);
+            }
+            Record::HolderRevoked { holder, at, issued_by, until } => {
+                self.saw(at);
+                let revoked = HolderRevoked { issued_by, until: until.0 / 1_000_000_000 };
+                self.revoked_holders.insert(holder, (at, revoked));
+                for lease in self.leases.values_mut().filter(|lease| lease.grant.holder == holder) {
+                    lease.revoked.get_or_insert(at);
+                }
+                self.attachments.retain(|(_, importer), _| *importer != holder);
+                let Self { leases, handles, attachments, .. } = self;
+                let revoked = |id| leases.get(&id).is_some_and(|lease| lease.grant.holder == holder);
+                handles.retain(|_, handle| !revoked(handle.lease));
+                attachments.retain(|(handle, _), _| handles.contains_key(handle));
             }
             Record::Seen { sender, nonce } => {
                 let known = self.seen.entry(sender).or_default();
@@ -105,6 +127,7 @@ impl Recovered {
     pub fn forget_lapsed(&mut self) {
         let latest = self.latest;
         self.revoked_tokens.retain(|_, until| *until > latest);
+        self.revoked_holders.retain(|_, (_, revoked)| Nanos(revoked.until * 1_000_000_000) > latest);
         self.forget_handles(|handle| handle.expires <= latest);
         self.leases.retain(|_, lease| lease.fenced || lease.revoked.is_none_or(|at| at + REMEMBERED > latest));
     }
@@ -112,12 +135,20 @@ impl Recovered {
     /// The records that add up to this state: what a snapshot consists of.
     pub fn records(&self) -> impl Iterator<Item = Record> {
         let revoked_tokens = self.revoked_tokens.iter();
+        let revoked_holders = self.revoked_holders.iter();
         let attachments = self.attachments.iter();
         iter::once(Record::Started { epoch: self.epoch, at: self.latest })
             .chain(self.fence.map(|epoch| Record::FenceSet { epoch }))
-            .chain(self.enrolled.iter().map(|&public_key| Record::Enrolled { public_key }))
+            .chain(self.enrolled.values().map(|&public_key| Record::Enrolled { public_key }))
+            .chain(self.removed.iter().map(|&key| Record::Unenrolled { key }))
             .chain(self.seen.iter().map(|(&sender, &nonce)| Record::Seen { sender, nonce }))
             .chain(revoked_tokens.map(|(&token, &until)| Record::TokenRevoked { token, until }))
+            .chain(revoked_holders.map(|(&holder, &(at, HolderRevoked { issued_by, until }))| Record::HolderRevoked {
+                holder,
+                at,
+                issued_by,
+                until: Nanos(until * 1_000_000_000),
+            }))
             .chain(self.lease_records())
             .chain(self.handles.values().copied().map(Record::Exported))
             .chain(attachments.map(|(&(handle, importer), &key)| Record::Imported { handle, importer, key }))

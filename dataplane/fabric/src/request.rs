@@ -149,6 +149,8 @@ pub struct Effects {
     pub ended: Vec<LeaseId>,
     /// Service leases that ended: their listeners and connections are to be closed.
     pub proxies_closed: Vec<(LeaseId, Proxy)>,
+    /// A key is not served any more: its connections are to be closed at once.
+    pub unenrolled: bool,
     /// Payloads of REVOKE_BROADCAST frames to sign and send to whoever listens.
     pub broadcasts: Vec<Vec<u8>>,
     /// To be made durable some time, behind earlier ones; nothing waits for it.

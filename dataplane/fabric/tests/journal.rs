@@ -7,6 +7,7 @@ use berth_fabric::journal::{
     Corrupt, End, FRAME_HEADER_LEN, Grant, HEADER_LEN, Handle, Proxy, Record, Replay, ReplayError, encode,
     frame_header, header,
 };
+use berth_identity::NodeId;
 use berth_port::Nanos;
 use proptest::prelude::*;
 
@@ -49,6 +50,9 @@ fn record() -> impl Strategy<Value = Record> {
         any::<u64>().prop_map(|epoch| Record::FenceSet { epoch }),
         any::<[u8; 32]>().prop_map(|public_key| Record::Enrolled { public_key }),
         (id, any::<u64>()).prop_map(|(sender, nonce)| Record::Seen { sender, nonce }),
+        id.prop_map(|key| Record::Unenrolled { key }),
+        (id, time.clone(), any::<u64>(), time.clone())
+            .prop_map(|(holder, at, issued_by, until)| Record::HolderRevoked { holder, at, issued_by, until }),
         (id, id, id, any::<(u16, u32)>(), time).prop_map(|(handle, lease, target, (kind, rights), expires)| {
             Record::Exported(Handle { handle, lease, target, kind, rights, expires })
         }),
@@ -251,14 +255,23 @@ fn a_file_that_cannot_be_read_is_neither_torn_nor_corrupt() {
     }
 }
 
+/// The id of a key of these bytes.
+fn id(byte: u8) -> u128 {
+    NodeId::of(&[byte; 32]).0
+}
+
 fn grant_of(lease: u128) -> Record {
+    grant_to(lease, 2)
+}
+
+fn grant_to(lease: u128, holder: u128) -> Record {
     Record::Granted(Grant {
         lease,
         resource: 1,
         base: 0,
         len: 4096,
         first: 0,
-        holder: 2,
+        holder,
         token: 3,
         rights: 3,
         generation: 1,
@@ -274,11 +287,16 @@ fn records_add_up_and_a_snapshot_adds_up_to_the_same() {
     let handle = |handle, lease| Handle { handle, lease, target: 0, kind: 2, rights: 1, expires: Nanos(90) };
     let records = [
         Record::Started { epoch: 1, at: Nanos(9) },
+        grant_to(20, 7),
         grant_of(21),
         grant_of(22),
         grant_of(23),
         Record::Renewed { lease: 21, at: Nanos(20), expires: Nanos(200) },
         Record::Renewed { lease: 99, at: Nanos(21), expires: Nanos(200) },
+        Record::Exported(handle(30, 20)),
+        Record::Imported { handle: 30, importer: 5, key: 41 },
+        Record::Imported { handle: 30, importer: 6, key: 42 },
+        Record::Imported { handle: 30, importer: 2, key: 45 },
         Record::Exported(handle(31, 21)),
         Record::Exported(handle(32, 22)),
         Record::Exported(handle(33, 23)),
@@ -295,14 +313,22 @@ fn records_add_up_and_a_snapshot_adds_up_to_the_same() {
         Record::Seen { sender: 2, nonce: 8 },
         Record::Seen { sender: 2, nonce: 7 },
         Record::Enrolled { public_key: [4; 32] },
+        Record::Enrolled { public_key: [5; 32] },
+        Record::Unenrolled { key: id(5) },
+        Record::HolderRevoked { holder: 2, at: Nanos(40), issued_by: 1, until: Nanos(300_000_000_000) },
+        grant_of(24),
     ];
     let mut state: Recovered = records.iter().cloned().collect();
-    assert_eq!((state.epoch, state.latest, state.fence), (1, Nanos(30), Some(5)));
-    assert_eq!(state.leases.keys().collect::<Vec<_>>(), [&21, &22]);
-    assert_eq!((state.leases[&21].grant.expires, state.leases[&21].revoked), (Nanos(200), None));
+    assert_eq!((state.epoch, state.latest, state.fence), (1, Nanos(40), Some(5)));
+    assert_eq!(state.leases.keys().collect::<Vec<_>>(), [&20, &21, &22, &24]);
+    assert_eq!((state.leases[&21].grant.expires, state.leases[&21].revoked), (Nanos(200), Some(Nanos(40))));
+    assert_eq!(state.leases[&24].revoked, None, "granted after its holder's revocation");
+    assert_eq!(state.leases[&20].revoked, None, "another's");
     assert_eq!((state.leases[&22].revoked, state.leases[&22].fenced), (Some(Nanos(30)), true));
-    assert_eq!(state.handles.keys().collect::<Vec<_>>(), [&31]);
-    assert_eq!(state.attachments, [((31, 5), 41), ((31, 6), 42)].into());
+    assert_eq!(state.handles.keys().collect::<Vec<_>>(), [&30], "the others' leases were revoked");
+    assert_eq!(state.attachments, [((30, 5), 41), ((30, 6), 42)].into());
+    assert_eq!(state.enrolled, [(id(4), [4; 32])].into());
+    assert_eq!(state.removed, [id(5)].into());
     assert_eq!(state.revoked_tokens, [(3, Nanos(330))].into());
     assert_eq!(state.seen, [(2, 8)].into());
     state.forget_lapsed();

@@ -1,13 +1,14 @@
 //! Whose signatures count.
 
 use std::{
-    collections::HashMap,
-    sync::{Arc, PoisonError, RwLock, RwLockReadGuard},
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
 use crate::{NodeId, PublicKey};
 
-/// The most keys that a node knows: what a peer can make an open node remember is bounded.
+/// The most keys that a node knows, and the most that it remembers as removed: what a peer can make an open node
+/// remember is bounded.
 pub const MAX_ENROLLED: usize = 65_536;
 
 /// How keys become known.
@@ -24,8 +25,29 @@ pub enum Enrolment {
 /// else of the node.
 #[derive(Debug, Clone, Default)]
 pub struct Enrolled {
-    keys: Arc<RwLock<HashMap<NodeId, PublicKey>>>,
+    keys: Arc<RwLock<Keys>>,
+}
+
+#[derive(Debug, Default)]
+struct Keys {
+    /// Those of the configuration.
+    listed: HashMap<NodeId, PublicKey>,
+    /// Those that enrolled themselves: they count while enrolment is open.
+    asked: HashMap<NodeId, PublicKey>,
+    /// Those that never count again, wherever else they are.
+    removed: HashSet<NodeId>,
     enrolment: Enrolment,
+}
+
+/// How a key stands with a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Known {
+    /// The configuration lists it.
+    Listed(PublicKey),
+    /// It enrolled itself.
+    Asked(PublicKey),
+    /// It was removed.
+    Removed,
 }
 
 /// Why a key was not enrolled.
@@ -34,47 +56,105 @@ pub enum EnrolError {
     /// The node's list is closed.
     #[error("enrolment is closed: the key has to be listed in the node's configuration")]
     Closed,
-    /// [`MAX_ENROLLED`] keys are known.
+    /// The key was removed.
+    #[error("the key was removed: its holder has to make a new one")]
+    Removed,
+    /// [`MAX_ENROLLED`] keys are known, or remembered as removed.
     #[error("the node knows {MAX_ENROLLED} keys, and no more fit")]
     Full,
 }
 
 impl Enrolled {
     /// A set that starts with these keys.
-    pub fn new(keys: impl IntoIterator<Item = PublicKey>, enrolment: Enrolment) -> Self {
-        let keys = keys.into_iter().map(|key| (key.id(), key)).collect();
-        Self { keys: Arc::new(RwLock::new(keys)), enrolment }
+    pub fn new(listed: impl IntoIterator<Item = PublicKey>, enrolment: Enrolment) -> Self {
+        let keys = Self::default();
+        keys.list(listed, enrolment);
+        keys
+    }
+
+    /// Puts these keys in the place of those of the configuration, and says how others become known.
+    pub fn list(&self, listed: impl IntoIterator<Item = PublicKey>, enrolment: Enrolment) {
+        let mut keys = self.write();
+        keys.listed = listed.into_iter().map(|key| (key.id(), key)).collect();
+        keys.enrolment = enrolment;
     }
 
     /// The key of an enrolled id.
     pub fn get(&self, id: NodeId) -> Option<PublicKey> {
-        self.read().get(&id).copied()
+        self.read().get(id)
     }
 
-    /// How many keys are known.
+    /// How many keys are known, those that enrolled themselves included.
     pub fn len(&self) -> usize {
         self.read().len()
     }
 
     /// Whether no key is known.
     pub fn is_empty(&self) -> bool {
-        self.read().is_empty()
+        self.len() == 0
     }
 
-    /// Enrols a key at its holder's own request. A known key stays as it is.
-    pub fn enrol(&self, key: PublicKey) -> Result<(), EnrolError> {
-        if self.enrolment == Enrolment::Closed {
-            return Err(EnrolError::Closed);
+    /// Enrols a key at its holder's own request; false where it is enrolled already.
+    pub fn enrol(&self, key: PublicKey) -> Result<bool, EnrolError> {
+        let mut keys = self.write();
+        let id = key.id();
+        match () {
+            () if keys.enrolment == Enrolment::Closed => Err(EnrolError::Closed),
+            () if keys.removed.contains(&id) => Err(EnrolError::Removed),
+            () if keys.get(id).is_some() => Ok(false),
+            () if keys.len() >= MAX_ENROLLED => Err(EnrolError::Full),
+            () => {
+                keys.asked.insert(id, key);
+                Ok(true)
+            }
         }
-        let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
-        if keys.len() >= MAX_ENROLLED && !keys.contains_key(&key.id()) {
+    }
+
+    /// Enters a key that enrolled itself before a restart, also while enrolment is closed: it does not count then.
+    pub fn restore(&self, key: PublicKey) {
+        self.write().asked.insert(key.id(), key);
+    }
+
+    /// Has a key never count again, whoever lists or enrols it.
+    pub fn remove(&self, id: NodeId) -> Result<(), EnrolError> {
+        let mut keys = self.write();
+        if keys.removed.len() >= MAX_ENROLLED && !keys.removed.contains(&id) {
             return Err(EnrolError::Full);
         }
-        keys.insert(key.id(), key);
+        keys.removed.insert(id);
+        keys.asked.remove(&id);
         Ok(())
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, HashMap<NodeId, PublicKey>> {
+    /// The keys that count, and those that were removed, by their ids behind `after`.
+    pub fn behind(&self, after: NodeId) -> BTreeMap<NodeId, Known> {
+        let keys = self.read();
+        let open = keys.enrolment == Enrolment::Open;
+        let asked = keys.asked.iter().filter(|_| open).map(|(id, key)| (*id, Known::Asked(*key)));
+        let listed = keys.listed.iter().map(|(id, key)| (*id, Known::Listed(*key)));
+        let removed = keys.removed.iter().map(|id| (*id, Known::Removed));
+        asked.chain(listed).chain(removed).filter(|(id, _)| *id > after).collect()
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Keys> {
         self.keys.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Keys> {
+        self.keys.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Keys {
+    fn get(&self, id: NodeId) -> Option<PublicKey> {
+        if self.removed.contains(&id) {
+            return None;
+        }
+        let asked = || self.asked.get(&id).filter(|_| self.enrolment == Enrolment::Open);
+        self.listed.get(&id).or_else(asked).copied()
+    }
+
+    fn len(&self) -> usize {
+        self.listed.len() + self.asked.len()
     }
 }

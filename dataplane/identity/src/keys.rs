@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use ed25519_dalek::{
     Signature, Signer as _, SigningKey, VerifyingKey,
-    pkcs8::{DecodePrivateKey as _, EncodePrivateKey as _, spki::der::pem::LineEnding},
+    pkcs8::{DecodePrivateKey as _, EncodePrivateKey as _, KeypairBytes, spki::der::pem::LineEnding},
 };
 use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
@@ -147,9 +147,11 @@ impl Identity {
         }
     }
 
-    /// The key as PKCS#8 PEM, which [`Self::from_text`] reads.
+    /// The key as PKCS#8 PEM, which [`Self::from_text`] reads. In version 1, without the public key: OpenSSL 3.0 knows no
+    /// other.
     pub fn to_pem(&self) -> Zeroizing<String> {
-        self.key.to_pkcs8_pem(LineEnding::LF).expect("an Ed25519 key has a PKCS#8 form")
+        let key = KeypairBytes { secret_key: self.key.to_bytes(), public_key: None };
+        key.to_pkcs8_pem(LineEnding::LF).expect("an Ed25519 key has a PKCS#8 form")
     }
 
     /// The public half.

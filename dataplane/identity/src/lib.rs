@@ -12,7 +12,7 @@ mod revocations;
 pub mod token;
 
 pub use certificate::{CertificateError, certify, verify_certificate};
-pub use enrolled::{EnrolError, Enrolled, Enrolment, MAX_ENROLLED};
+pub use enrolled::{EnrolError, Enrolled, Enrolment, Known, MAX_ENROLLED};
 pub use keys::{Identity, KeyError, NodeId, PublicKey};
 pub use rates::{MAX_RATED, Rates};
-pub use revocations::{MAX_REVOCATIONS, Revocations, RevocationsFull};
+pub use revocations::{HolderRevoked, MAX_REVOCATIONS, Revocations, RevocationsFull};

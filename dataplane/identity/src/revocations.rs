@@ -7,10 +7,21 @@ use berth_wire::fabric::MAX_TOKEN_TTL;
 /// The most revocations remembered at a time.
 pub const MAX_REVOCATIONS: usize = 1 << 20;
 
-/// Revoked token ids, each until a time after which no token of that id can be alive.
+/// Revoked token ids, each until a time after which no token of that id can be alive; and holders whose tokens of
+/// before were revoked.
 #[derive(Debug, Clone, Default)]
 pub struct Revocations {
     until: HashMap<u128, u64>,
+    holders: HashMap<u128, HolderRevoked>,
+}
+
+/// What was revoked of one holder; all in seconds since the epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HolderRevoked {
+    /// Tokens that were issued by then are refused.
+    pub issued_by: u64,
+    /// When none of them can be alive any more.
+    pub until: u64,
 }
 
 /// [`MAX_REVOCATIONS`] are remembered, and none of them has run out.
@@ -42,7 +53,32 @@ impl Revocations {
         self.until.get(&token_id).is_some_and(|until| *until > now_secs)
     }
 
-    /// Every revocation that still holds, with the time it lasts until, in no order.
+    /// Revokes what `holder` may hold of tokens; a longer revocation stays.
+    pub fn revoke_holder(
+        &mut self,
+        holder: u128,
+        revoked: HolderRevoked,
+        now_secs: u64,
+    ) -> Result<(), RevocationsFull> {
+        if self.holders.len() >= MAX_REVOCATIONS && !self.holders.contains_key(&holder) {
+            self.holders.retain(|_, known| known.until > now_secs);
+            if self.holders.len() >= MAX_REVOCATIONS {
+                return Err(RevocationsFull);
+            }
+        }
+        let known = self.holders.entry(holder).or_insert(revoked);
+        known.issued_by = revoked.issued_by.max(known.issued_by);
+        known.until = revoked.until.max(known.until);
+        Ok(())
+    }
+
+    /// Whether a token that was issued then is refused, because `holder` holds it or passed it on.
+    pub fn contains_holder(&self, holder: u128, issued_at: u64, now_secs: u64) -> bool {
+        let known = self.holders.get(&holder);
+        known.is_some_and(|known| known.until > now_secs && issued_at <= known.issued_by)
+    }
+
+    /// Every revocation of a token that still holds, with the time it lasts until, in no order.
     pub fn iter(&self, now_secs: u64) -> impl Iterator<Item = (u128, u64)> {
         self.until.iter().map(|(id, until)| (*id, *until)).filter(move |(_, until)| *until > now_secs)
     }

@@ -1,8 +1,8 @@
 //! Certificates, enrolment, rates and the bounds of what a node remembers.
 
 use berth_identity::{
-    CertificateError, EnrolError, Enrolled, Enrolment, Identity, MAX_ENROLLED, MAX_RATED, MAX_REVOCATIONS, PublicKey,
-    Rates, Revocations, RevocationsFull, certify, verify_certificate,
+    CertificateError, EnrolError, Enrolled, Enrolment, HolderRevoked, Identity, Known, MAX_ENROLLED, MAX_RATED,
+    MAX_REVOCATIONS, NodeId, PublicKey, Rates, Revocations, RevocationsFull, certify, verify_certificate,
 };
 use berth_wire::fabric::Tlv8;
 
@@ -69,10 +69,31 @@ fn an_open_node_enrols_up_to_its_bound() {
         *Identity::from_seed(&seed).public_key()
     });
     let keys = Enrolled::new(many, Enrolment::Open);
-    assert_eq!(keys.clone().enrol(*who(2).public_key()), Ok(()), "clones are the same set");
-    assert_eq!(keys.enrol(*who(2).public_key()), Ok(()), "a known key is enrolled already");
+    assert_eq!(keys.clone().enrol(*who(2).public_key()), Ok(true), "clones are the same set");
+    assert_eq!(keys.enrol(*who(2).public_key()), Ok(false), "a known key is enrolled already");
     assert_eq!(keys.enrol(*who(3).public_key()), Err(EnrolError::Full));
     assert_eq!(keys.len(), MAX_ENROLLED);
+}
+
+#[test]
+fn a_closed_node_knows_what_is_listed_alone_and_a_removed_key_never_comes_back() {
+    let [listed, asked, removed] = [2, 3, 4].map(|n| *who(n).public_key());
+    let keys = Enrolled::new([listed, removed], Enrolment::Open);
+    assert_eq!(keys.enrol(asked), Ok(true));
+    assert_eq!(keys.remove(removed.id()), Ok(()));
+    let known = |keys: &Enrolled| [listed, asked, removed].map(|key| keys.get(key.id()).is_some());
+    assert_eq!(known(&keys), [true, true, false]);
+    assert_eq!(keys.enrol(removed), Err(EnrolError::Removed));
+    let behind = keys.behind(NodeId(0));
+    assert_eq!(behind[&removed.id()], Known::Removed);
+    assert_eq!((behind[&listed.id()], behind[&asked.id()]), (Known::Listed(listed), Known::Asked(asked)));
+    let last = *behind.keys().next_back().unwrap();
+    assert!(keys.behind(last).is_empty());
+    keys.list([listed, removed], Enrolment::Closed);
+    assert_eq!(known(&keys), [true, false, false], "closed, whoever enrolled himself before");
+    assert_eq!(keys.behind(NodeId(0)).len(), 2);
+    keys.list([], Enrolment::Open);
+    assert_eq!(known(&keys), [false, true, false]);
 }
 
 #[test]
@@ -101,4 +122,21 @@ fn revocations_are_bounded_and_none_is_forgotten() {
     assert_eq!(revoked.revoke(0, 20, 9), Ok(()), "a known one may last longer");
     assert_eq!(revoked.revoke(u128::MAX, 20, 10), Ok(()), "what has run out gives way");
     assert_eq!(revoked.iter(10).count(), 2);
+}
+
+#[test]
+fn a_holders_tokens_are_revoked_up_to_their_issue_and_until_none_lives() {
+    let mut revoked = Revocations::default();
+    revoked.revoke_holder(1, HolderRevoked { issued_by: 5, until: 10 }, 5).unwrap();
+    let contains = |revoked: &Revocations, holder, issued_at, now| revoked.contains_holder(holder, issued_at, now);
+    assert!(contains(&revoked, 1, 5, 9) && contains(&revoked, 1, 0, 9));
+    assert!(!contains(&revoked, 1, 6, 9) && !contains(&revoked, 1, 5, 10) && !contains(&revoked, 2, 5, 9));
+    revoked.revoke_holder(1, HolderRevoked { issued_by: 4, until: 12 }, 9).unwrap();
+    assert!(contains(&revoked, 1, 5, 11), "neither becomes less");
+    for holder in 2..=MAX_REVOCATIONS as u128 {
+        revoked.revoke_holder(holder, HolderRevoked { issued_by: 5, until: 20 }, 9).unwrap();
+    }
+    let one_more = HolderRevoked { issued_by: 5, until: 30 };
+    assert_eq!(revoked.revoke_holder(u128::MAX, one_more, 11), Err(RevocationsFull));
+    assert_eq!(revoked.revoke_holder(u128::MAX, one_more, 12), Ok(()), "what has run out gives way");
 }

@@ -298,7 +298,7 @@ fn refresh_keeps_everything_but_the_links() {
     let token = delegate(&token, &who(3), who(4).id(), &[Caveat::TimeBound { start: NOW, end: NOW + 100 }]).unwrap();
     let asked = Asked { presenter: who(4).id(), ..asked() };
     let granted = verify(&token, &asked).unwrap();
-    let again = refresh(&node(), &granted, NOW + 5, NOW + 95, 6).unwrap();
+    let again = refresh(&node(), &granted, Perms::ALL, NOW + 5, NOW + 95, 6).unwrap();
     let fresh = verify(&again, &asked).unwrap().token;
     assert_eq!((fresh.token_id, fresh.resource_id, fresh.perms), (77, 5, granted.token.perms));
     assert_eq!((fresh.audience, fresh.issued_at, fresh.expires_at, fresh.epoch), (who(4).id().0, NOW + 5, NOW + 95, 6));
@@ -314,17 +314,20 @@ fn refresh_does_not_give_links_back() {
     for _ in 0..3 {
         token = delegate(&token, &holder(), holder().id(), &[]).unwrap();
     }
-    let fresh = refresh(&node(), &verify(&token, &asked()).unwrap(), NOW, NOW + 1, 0).unwrap();
+    let fresh = refresh(&node(), &verify(&token, &asked()).unwrap(), Perms::ALL, NOW, NOW + 1, 0).unwrap();
     let caveats = |token: &[u8]| CapabilityToken::parse(token).unwrap().caveats.iter().collect::<Vec<_>>();
     assert_eq!(caveats(&fresh), [Caveat::Depth(5)]);
-    let unlinked = refresh(&node(), &verify(&with(&[]), &asked()).unwrap(), NOW, NOW + 1, 0).unwrap();
+    let unlinked = refresh(&node(), &verify(&with(&[]), &asked()).unwrap(), Perms::ALL, NOW, NOW + 1, 0).unwrap();
     assert_eq!(caveats(&unlinked), []);
     let wide = delegate(&with(&[Caveat::Depth(200)]), &holder(), holder().id(), &[]).unwrap();
-    let fresh = refresh(&node(), &verify(&wide, &asked()).unwrap(), NOW, NOW + 1, 0).unwrap();
+    let fresh = refresh(&node(), &verify(&wide, &asked()).unwrap(), Perms::ALL, NOW, NOW + 1, 0).unwrap();
     assert_eq!(caveats(&fresh), [Caveat::Depth(199), Caveat::Depth(7)], "eight links in all, whatever DEPTH says");
     let full = [Caveat::RateLimit(1_000_000); 32];
     let full = delegate(&with(&full), &holder(), holder().id(), &[Caveat::RateLimit(1)]).unwrap();
-    assert!(refresh(&node(), &verify(&full, &asked()).unwrap(), NOW, NOW + 1, 0).is_err(), "no caveat is dropped");
+    assert!(
+        refresh(&node(), &verify(&full, &asked()).unwrap(), Perms::ALL, NOW, NOW + 1, 0).is_err(),
+        "no caveat is dropped"
+    );
 }
 
 fn caveat() -> impl Strategy<Value = Caveat> {
@@ -381,7 +384,7 @@ proptest! {
         // A refreshed token grants exactly what its forerunner did.
         let (token, seed) = &chain[refresh_after.min(chain.len() - 1)];
         if let Ok(before) = verify(token, &asked(*seed)) {
-            let fresh = refresh(&node(), &before, now_secs, now_secs + 1, 3).unwrap();
+            let fresh = refresh(&node(), &before, Perms::ALL, now_secs, now_secs + 1, 3).unwrap();
             let after = verify(&fresh, &asked(*seed)).unwrap();
             prop_assert_eq!(after.span, before.span);
             let room = |mut token: Vec<u8>| {

@@ -3,10 +3,10 @@
 use berth_identity::NodeId;
 use berth_wire::fabric::{
     BindKind, CapRefresh, CapRequest, CapRevoke, Certificate, Enroll, FenceSet, FenceState, Identity, Inventory,
-    LeaseAlloc, LeaseBind, LeaseEntry, LeaseExport, LeaseExported, LeaseImport, LeaseImported, LeaseList, LeaseRef,
-    LeaseRelocate, LeaseRelocated, LeaseRenew, LeaseRenewed, LeaseState, Op, Perms, Pong, RelocateMode, Relocation,
-    ResourceSummary, ResourceType, RevokeBroadcast, SvcTcpBind, SvcTcpGrant, SvcTcpQuery, SvcTcpState, Thermal, Tlvs,
-    Wire as _,
+    KeyEntry, KeyList, KeyListAsked, KeyRevoke, KeyRevoked, LeaseAlloc, LeaseBind, LeaseEntry, LeaseExport,
+    LeaseExported, LeaseImport, LeaseImported, LeaseList, LeaseRef, LeaseRelocate, LeaseRelocated, LeaseRenew,
+    LeaseRenewed, LeaseState, Op, Perms, Pong, RelocateMode, Relocation, ResourceSummary, ResourceType,
+    RevokeBroadcast, SvcTcpBind, SvcTcpGrant, SvcTcpQuery, SvcTcpState, Thermal, Tlvs, Wire as _,
 };
 
 use crate::{Client, Error, Grant, Token};
@@ -121,6 +121,28 @@ impl Client {
         let params = CapRevoke { token_id, ttl_secs };
         let result = self.call(Op::CapRevoke, 0, Some(token), &params.to_vec()).await?;
         Ok(RevokeBroadcast::parse(&result)?.until)
+    }
+
+    /// Ends every token and lease of a key, and with `remove` its enrolment for good; `token` authorises it with ADMIN.
+    pub async fn key_revoke(&self, token: &Token, key: NodeId, remove: bool) -> Result<KeyRevoked, Error> {
+        let params = KeyRevoke { key_id: key.0, remove };
+        Ok(KeyRevoked::parse(&self.call(Op::KeyRevoke, 0, Some(token), &params.to_vec()).await?)?)
+    }
+
+    /// Every key that the node knows or has removed, by rising ids; `token` authorises it with ADMIN.
+    pub async fn key_list(&self, token: &Token) -> Result<Vec<KeyEntry>, Error> {
+        let mut keys: Vec<KeyEntry> = Vec::new();
+        loop {
+            let after = keys.last().map_or(0, |last| last.key_id);
+            let params = KeyListAsked { after, max: u16::MAX };
+            let result = self.call(Op::KeyList, 0, Some(token), &params.to_vec()).await?;
+            let page = KeyList::parse(&result)?;
+            let before = keys.len();
+            keys.extend(page.keys.iter());
+            if !page.more || keys.len() == before {
+                return Ok(keys);
+            }
+        }
     }
 
     /// Installs a scheduler's epoch; `token` authorises it with ADMIN.

@@ -40,7 +40,7 @@ use std::{
     time::Duration,
 };
 
-use berth_fabric::{Binding, Config, Node, Policy, RecoverError, Recovered, Started};
+use berth_fabric::{Binding, Config, Node, RecoverError, Recovered, Started};
 use berth_host::{TscClock, pin_current_thread, raise_file_limit, release_free_memory};
 use berth_identity::{Identity, NodeId, link::Server};
 use berth_journal::{Journal, JournalError, Opened};
@@ -220,10 +220,11 @@ impl Control {
         self.shared.identity.id()
     }
 
-    /// From now on issues tokens by `policy`, and serves so many requests of one sender in a second (0: any number).
-    /// Tokens that were issued before stay good until they end.
-    pub fn reconfigure(&self, policy: Policy, max_requests_per_sec: u32) {
-        self.shared.node().reconfigure(policy, max_requests_per_sec);
+    /// From now on serves these keys and issues tokens by this policy. Connections of keys that are not served any more
+    /// close; tokens that were issued before stay good until they end.
+    pub fn reconfigure(&self, settings: berth_fabric::Settings) {
+        self.shared.node().reconfigure(settings);
+        self.shared.look_at_keys();
     }
 
     /// The table that accesses are checked against.

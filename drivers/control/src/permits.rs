@@ -75,10 +75,11 @@ impl Asks {
             MsgType::Request => Request::parse(payload).ok().and_then(|request| Op::from_code(request.op)),
             _ => None,
         };
-        let ends = matches!(op, Some(Op::CapRevoke | Op::SchedulerFenceSet | Op::LeaseRenew | Op::LeaseFree));
+        let ends =
+            matches!(op, Some(Op::CapRevoke | Op::KeyRevoke | Op::SchedulerFenceSet | Op::LeaseRenew | Op::LeaseFree));
         Self {
             urgent: ends || kind == MsgType::RevokeBroadcast,
-            lists: op == Some(Op::LeaseListActive) || kind == MsgType::Solicit,
+            lists: matches!(op, Some(Op::LeaseListActive | Op::KeyList)) || kind == MsgType::Solicit,
         }
     }
 }

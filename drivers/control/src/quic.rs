@@ -107,11 +107,19 @@ async fn connection(incoming: Incoming, mut stranger: Stranger<u128>, shared: &A
         }
     };
     shared.counters.connections.add();
-    match alpn {
-        Alpn::Control => control(&connection, peer, shared).await,
-        Alpn::Memory => data(&connection, Kind::Memory, peer, shared).await,
-        Alpn::Block => data(&connection, Kind::Block, peer, shared).await,
+    let served = async {
+        match alpn {
+            Alpn::Control => control(&connection, peer, shared).await,
+            Alpn::Memory => data(&connection, Kind::Memory, peer, shared).await,
+            Alpn::Block => data(&connection, Kind::Block, peer, shared).await,
+        }
+    };
+    tokio::pin!(served);
+    select! {
+        () = &mut served => return,
+        () = shared.unenrolled(&peer) => connection.close(VarInt::from_u32(2), b"the key is not served any more"),
     }
+    served.await;
 }
 
 async fn control(connection: &Connection, peer: PublicKey, shared: &Arc<Shared>) {

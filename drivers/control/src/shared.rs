@@ -7,7 +7,7 @@ use std::sync::{
 
 use berth_fabric::{Answer, Effects, Node, Outcome, Request, Step, WorkFailed, discovery::Relay, journal::Record};
 use berth_identity::{
-    Identity,
+    Identity, PublicKey,
     link::{Notices, Server},
 };
 use berth_journal::{Journal, Ticket};
@@ -15,7 +15,7 @@ use berth_lease::{Quiescence, Regions, Storage, Table};
 use berth_lease_io::Totals;
 use berth_wire::fabric::{Bytes, Response, RevokeBroadcast, Status, Wire as _};
 use tokio::{
-    sync::mpsc,
+    sync::{mpsc, watch},
     task::{JoinHandle, spawn_blocking},
 };
 
@@ -46,6 +46,8 @@ pub(crate) struct Shared {
     pub(crate) journal: Journal,
     /// Whether the node was told that the journal's disk is full.
     full: AtomicBool,
+    /// Tells connections that keys may not be served any more.
+    keys: watch::Sender<()>,
     /// Payloads of REVOKE_BROADCAST frames to send.
     broadcasts: mpsc::UnboundedSender<Vec<u8>>,
     /// Makes the messages that the node sends on its own.
@@ -95,6 +97,7 @@ impl Shared {
             worker,
             journal,
             full: AtomicBool::new(false),
+            keys: watch::Sender::default(),
             broadcasts,
             notices: Notices::new(first_nonce),
             link: Mutex::new(link),
@@ -116,6 +119,21 @@ impl Shared {
     /// What the relay knows of other nodes.
     pub(crate) fn relay(&self) -> MutexGuard<'_, Relay> {
         self.relay.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has every connection look whether its key is still served.
+    pub(crate) fn look_at_keys(&self) {
+        self.keys.send_replace(());
+    }
+
+    /// Waits until the key of a peer is not served any more.
+    pub(crate) async fn unenrolled(&self, peer: &PublicKey) {
+        let mut changes = self.keys.subscribe();
+        let keys = self.node().keys().clone();
+        while keys.get(peer.id()) == Some(*peer) {
+            // The sender is ours.
+            let _ = changes.changed().await;
+        }
     }
 
     /// Executes one op to its end and returns the payload of its RESPONSE; `None` where nothing may be answered. Must
@@ -229,10 +247,13 @@ impl Shared {
     /// Does what the node asks for beside answers. Under the node's lock. Returns the proxies that are being closed.
     pub(crate) fn apply(&self, effects: Effects) -> Vec<JoinHandle<()>> {
         // Connections of leases that ended see that for themselves.
-        let Effects { ended: _, proxies_closed, broadcasts, journal } = effects;
+        let Effects { ended: _, proxies_closed, unenrolled, broadcasts, journal } = effects;
         if !journal.is_empty() {
             // Nothing waits for it; a failure is seen by the next tick.
             drop(self.journal.commit(&journal));
+        }
+        if unenrolled {
+            self.look_at_keys();
         }
         for broadcast in broadcasts {
             // Without a receiver the node is stopping.

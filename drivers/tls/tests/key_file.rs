@@ -46,6 +46,33 @@ fn pem_of_openssl_is_read() {
     assert!(text.stdout.ends_with(key.public_key().as_bytes()));
 }
 
+/// Version 1, which has no public key: OpenSSL 3.0 refuses the other.
+#[test]
+fn openssl_reads_what_is_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("key");
+    let key = key_file::generate().unwrap();
+    key_file::create(&path, &key).unwrap();
+    let read = Command::new("openssl").args(["pkey", "-pubout", "-outform", "DER", "-in"]).arg(&path).output().unwrap();
+    assert!(read.status.success(), "{}", String::from_utf8_lossy(&read.stderr));
+    assert!(read.stdout.ends_with(key.public_key().as_bytes()));
+    let der = Command::new("openssl").args(["pkey", "-outform", "DER", "-in"]).arg(&path).output().unwrap().stdout;
+    let text = fs::read_to_string(&path).unwrap();
+    let lines = text.lines().filter(|line| !line.starts_with("---"));
+    assert_eq!(lines.collect::<String>().len(), 64, "48 bytes: {text}");
+    assert_eq!((der.len(), &der[..5]), (48, &[0x30, 46, 2, 1, 0][..]), "version 1 is the number 0");
+}
+
+/// Keys that Berth made before: version 2, with the public key.
+#[test]
+fn version_2_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "-----BEGIN PRIVATE KEY-----\nMFECAQEwBQYDK2VwBCIEIJ1hsZ3v/VpguoRK9JLsLMREScVpezJpGXA7rAMcrn9g\n\
+                gSEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=\n-----END PRIVATE KEY-----\n";
+    let key = key_file::read(&file(&folder, text, 0o600)).unwrap();
+    assert_eq!(key.public_key().to_string(), PUBLIC);
+}
+
 #[test]
 fn a_new_key_is_its_owners_alone_and_is_kept() {
     let folder = tempfile::tempdir().unwrap();

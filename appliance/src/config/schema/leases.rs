@@ -34,8 +34,11 @@ pub(super) static CONTROL: Section = Section {
             ]),
             "who may enrol",
         )
-        .default("\"closed\""),
-        key("enrolled", Kind::Texts, "public keys, 64 hex digits each: what `berth key show` prints").default("[]"),
+        .default("\"closed\"")
+        .live(),
+        key("enrolled", Kind::Texts, "public keys, 64 hex digits each: what `berth key show` prints")
+            .default("[]")
+            .live(),
         key("require_fence", Kind::Flag, "no token before a scheduler has installed a fence").default("false"),
         key(
             "max_requests_per_sec",

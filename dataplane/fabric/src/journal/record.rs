@@ -59,6 +59,22 @@ pub enum Record {
         /// Its Ed25519 public key.
         public_key: [u8; 32],
     },
+    /// A key was removed: it is not served again, whoever lists or enrols it.
+    Unenrolled {
+        /// Its id.
+        key: u128,
+    },
+    /// Every token that `holder` may hold and every lease and attachment that it holds was revoked, however many.
+    HolderRevoked {
+        /// The id of its key.
+        holder: u128,
+        /// When.
+        at: Nanos,
+        /// Tokens that were issued by then are refused, in seconds of the host's clock.
+        issued_by: u64,
+        /// When the tokens may be forgotten.
+        until: Nanos,
+    },
     /// An op of `sender` that must not be executed again was executed; nonces up to this one are used up.
     Seen {
         /// The presenter.
@@ -149,6 +165,8 @@ mod kind {
     pub(super) const SEEN: u8 = 10;
     pub(super) const EXPORTED: u8 = 11;
     pub(super) const IMPORTED: u8 = 12;
+    pub(super) const UNENROLLED: u8 = 13;
+    pub(super) const HOLDER_REVOKED: u8 = 14;
 }
 
 /// A fixed-size field.
@@ -271,6 +289,8 @@ records! {
         Enrolled = ENROLLED { public_key }
         Seen = SEEN { sender, nonce }
         Imported = IMPORTED { handle, importer, key }
+        Unenrolled = UNENROLLED { key }
+        HolderRevoked = HOLDER_REVOKED { holder, at, issued_by, until }
     }
     structs {
         Granted = GRANTED

@@ -47,16 +47,15 @@ impl<H: Host> Node<H> {
         if node_id != key.id().0 || node_id != ask.request.presenter {
             return Err(Status::InvalidParams);
         }
-        let known = self.keys.get(key.id()).is_some();
-        self.keys.enrol(key).map_err(|error| match error {
-            EnrolError::Closed => Status::InsufficientPerm,
+        let new = self.keys.enrol(key).map_err(|error| match error {
+            EnrolError::Closed | EnrolError::Removed => Status::InsufficientPerm,
             EnrolError::Full => Status::CapacityExceeded,
         })?;
         let now = ask.wall_secs();
         let certificate = certify(&self.identity, &key, now, now + CERTIFICATE_SECS, &[]);
         let mut outcome = Outcome::default();
         outcome.answer.result = certificate.map_err(|_| Status::InternalError)?;
-        outcome.journal.extend((!known).then_some(Record::Enrolled { public_key }));
+        outcome.journal.extend(new.then_some(Record::Enrolled { public_key }));
         Ok(outcome.into())
     }
 }

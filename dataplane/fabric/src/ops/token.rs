@@ -2,7 +2,7 @@
 
 use berth_identity::{
     NodeId, Revocations,
-    token::{Asked, Granted, Terms, TokenError, issue, refresh},
+    token::{Asked, Granted, Terms, TokenError, issue, refresh, stands_on, token_id},
 };
 use berth_port::{Nanos, Now};
 use berth_wire::fabric::{
@@ -41,7 +41,7 @@ impl<H: Host> Node<H> {
     }
 
     /// The same for an op on the node itself: a token for one resource is not enough.
-    fn verify_for_node(&mut self, ask: &Ask<'_>, perms: Perms) -> Result<(), Status> {
+    pub(super) fn verify_for_node(&mut self, ask: &Ask<'_>, perms: Perms) -> Result<(), Status> {
         let granted = self.verify(ask, perms, 0, None)?;
         if granted.token.resource_id == 0 { Ok(()) } else { Err(Status::InsufficientPerm) }
     }
@@ -60,21 +60,19 @@ impl<H: Host> Node<H> {
         let (presenter, audience) = (ask.request.presenter, NodeId(wanted.audience));
         let resource = ask.request.resource;
         let perms = Perms::from_bits(wanted.perms).ok_or(Status::InsufficientPerm)?;
-        let may = self.config.policy.perms(presenter, resource);
+        let may = self.perms(presenter, resource);
         let for_another = audience.0 != presenter;
-        let audience_may = !for_another
-            || may.contains(Perms::DELEGATE) && self.config.policy.perms(audience.0, resource).contains(perms);
+        let audience_may =
+            !for_another || may.contains(Perms::DELEGATE) && self.perms(audience.0, resource).contains(perms);
         if !may.contains(perms) || !audience_may || self.keys.get(audience).is_none() {
             return Err(Status::InsufficientPerm);
         }
         if resource != 0 && !self.resources().iter().any(|known| known.resource_id == resource) {
             return Err(Status::ResourceNotFound);
         }
-        let now = ask.wall_secs();
-        let expires_at = now + u64::from(wanted.ttl_secs.min(MAX_TOKEN_TTL));
-        self.issued_until = self.issued_until.max(expires_at);
+        let (now, expires_at) = self.life(ask, wanted.ttl_secs);
         let terms = Terms {
-            token_id: random_u128(&mut self.host),
+            token_id: token_id(random_u128(&mut self.host) as u64, audience),
             audience,
             resource_id: resource,
             perms,
@@ -95,12 +93,32 @@ impl<H: Host> Node<H> {
         if self.fence.is_none() && self.config.require_fence {
             return Err(Status::FenceRequired);
         }
+        let perms = self.perms_of_now(&granted, ask.request.presenter);
+        if granted.token.perms.and(perms) == Perms::NONE {
+            return Err(Status::InsufficientPerm);
+        }
+        let (now, expires_at) = self.life(ask, ttl_secs);
+        let successor = refresh(&self.identity, &granted, perms, now, expires_at, self.fence.unwrap_or(0));
+        // More caveats than a token holds.
+        Ok(Outcome::ok(successor.map_err(|_| Status::InvalidToken)?))
+    }
+
+    /// When a token that lives this long is issued, and when it ends.
+    fn life(&mut self, ask: &Ask<'_>, ttl_secs: u32) -> (u64, u64) {
         let now = ask.wall_secs();
         let expires_at = now + u64::from(ttl_secs.min(MAX_TOKEN_TTL));
         self.issued_until = self.issued_until.max(expires_at);
-        let successor = refresh(&self.identity, &granted, now, expires_at, self.fence.unwrap_or(0));
-        // More caveats than a token holds.
-        Ok(Outcome::ok(successor.map_err(|_| Status::InvalidToken)?))
+        self.issued_latest = self.issued_latest.max(now);
+        (now, expires_at)
+    }
+
+    /// What the policy of now gives to whom a token was issued: whose it was before links and refreshes, which may have
+    /// handed it to presenters without a policy. Nothing where that key is not known any more.
+    fn perms_of_now(&self, granted: &Granted<'_>, presenter: u128) -> Perms {
+        let token = &granted.token;
+        let known = [token.audience, presenter, self.id()].into_iter().chain(self.config.policy.presenters());
+        let origin = known.into_iter().find(|id| stands_on(token.token_id, NodeId(*id))).unwrap_or(presenter);
+        if self.knows(origin) { self.perms(origin, token.resource_id) } else { Perms::NONE }
     }
 
     pub(super) fn cap_revoke(&mut self, ask: &Ask<'_>) -> Reply {

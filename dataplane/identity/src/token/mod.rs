@@ -1,7 +1,9 @@
 //! Capability tokens (profile, "Payloads", and decisions 6 to 12).
 
+mod origin;
 mod verify;
 
+pub use origin::{stands_on, token_id};
 pub use verify::{Asked, Granted, TokenError, Verifier};
 
 use berth_wire::fabric::{
@@ -88,12 +90,13 @@ pub fn delegate(token: &[u8], holder: &Identity, to: NodeId, caveats: &[Caveat])
     Ok(CapabilityToken { links: List::of(&links)?, ..token }.to_vec())
 }
 
-/// The successor of a verified token for its presenter (decision 11): id, resource, permissions and every caveat stay,
-/// links become caveats of the issuer, and what DEPTH they used up is gone. An error says that all of the caveats
+/// The successor of a verified token for its presenter (decision 11): id, resource and every caveat stay, and of the
+/// permissions those in `perms`; links become caveats of the issuer, and what DEPTH they used up is gone. An error says that all of the caveats
 /// together are more than one token holds.
 pub fn refresh(
     issuer: &Identity,
     granted: &Granted<'_>,
+    perms: Perms,
     issued_at: u64,
     expires_at: u64,
     epoch: u64,
@@ -115,7 +118,7 @@ pub fn refresh(
         token_id: token.token_id,
         audience: NodeId(token.holder()),
         resource_id: token.resource_id,
-        perms: token.perms,
+        perms: token.perms.and(perms),
         issued_at,
         expires_at,
         epoch,

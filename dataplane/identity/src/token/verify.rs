@@ -64,7 +64,7 @@ pub enum TokenError {
     /// Expired, issued in the future, or made to live too long.
     #[error("the token is not valid at this time")]
     Time,
-    /// The token id was revoked.
+    /// The token id was revoked, or what one of its holders held.
     #[error("the token was revoked")]
     Revoked,
     /// A caveat does not hold.
@@ -145,7 +145,10 @@ impl Verifier {
         {
             return Err(TokenError::Time);
         }
-        if self.revoked.contains(token.token_id, asked.now_secs) {
+        let mut holders = std::iter::once(token.audience).chain(token.links.iter().map(|link| link.delegate));
+        if self.revoked.contains(token.token_id, asked.now_secs)
+            || holders.any(|holder| self.revoked.contains_holder(holder, token.issued_at, asked.now_secs))
+        {
             return Err(TokenError::Revoked);
         }
         if !token.links.is_empty() && !token.perms.contains(Perms::DELEGATE) {

@@ -45,10 +45,23 @@ impl Leases {
 
     /// Takes back every lease that was allocated under a token, as [`Leases::revoke`] does; returns them, by key.
     pub fn revoke_token(&mut self, token: u128, now: Nanos) -> Vec<LeaseId> {
-        let under = self.grantees.under(token).map(|slot| (slot, self.lease(slot)));
+        let under: Vec<_> = self.grantees.under(token).collect();
+        self.revoke_all(under, now)
+    }
+
+    /// Takes back every lease that a presenter holds, as [`Leases::revoke`] does, and what it has attached; returns the
+    /// leases, by key.
+    pub fn revoke_holder(&mut self, holder: u128, now: Nanos) -> Vec<LeaseId> {
+        self.detach(holder);
+        let held: Vec<_> = self.grantees.held_by(holder).collect();
+        self.revoke_all(held, now)
+    }
+
+    fn revoke_all(&mut self, slots: Vec<Slot>, now: Nanos) -> Vec<LeaseId> {
+        let all = slots.into_iter().map(|slot| (slot, self.lease(slot)));
         // One whose grace is over at `now` has ended, though no tick has said so yet.
         let mut live: Vec<(Slot, LeaseId)> =
-            under.filter(|(_, lease)| lease.status(now).is_some()).map(|(slot, lease)| (slot, lease.id)).collect();
+            all.filter(|(_, lease)| lease.status(now).is_some()).map(|(slot, lease)| (slot, lease.id)).collect();
         live.sort_unstable_by_key(|(_, id)| id.key());
         for (slot, _) in &live {
             if !self.stop_moving(*slot) {

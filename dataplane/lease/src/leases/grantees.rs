@@ -104,7 +104,16 @@ impl Grantees {
     /// The leases entered under a token.
     pub(super) fn under(&self, token: u128) -> impl Iterator<Item = Slot> {
         let holders = Grantee { token, holder: 0 }..=Grantee { token, holder: u128::MAX };
-        let firsts = self.by_token.range(holders).map(|(_, index)| self.all[index.0 as usize].first);
-        firsts.flat_map(|first| std::iter::successors(first, |slot| self.links[slot.index()].next))
+        self.by_token.range(holders).flat_map(|(_, index)| self.of(*index))
+    }
+
+    /// The leases entered that `holder` has, under whatever token. Looks at every grantee.
+    pub(super) fn held_by(&self, holder: u128) -> impl Iterator<Item = Slot> {
+        let held = self.by_token.iter().filter(move |(grantee, _)| grantee.holder == holder);
+        held.flat_map(|(_, index)| self.of(*index))
+    }
+
+    fn of(&self, index: GranteeIndex) -> impl Iterator<Item = Slot> {
+        std::iter::successors(self.all[index.0 as usize].first, |slot| self.links[slot.index()].next)
     }
 }

@@ -196,6 +196,21 @@ impl Leases {
         }
     }
 
+    /// Ends every attachment of an importer.
+    pub(super) fn detach(&mut self, importer: u128) {
+        let of_importer = self.handles.importers.iter().filter(|(_, of)| **of == importer);
+        let keys: Vec<_> = of_importer.map(|(key, _)| *key).collect();
+        for key in &keys {
+            self.handles.importers.remove(key);
+            self.writer.remove(*key);
+        }
+        if !keys.is_empty() {
+            for record in self.handles.by_id.values_mut() {
+                record.attachments.remove(&importer);
+            }
+        }
+    }
+
     /// A handle has expired.
     pub(super) fn drop_handle(&mut self, handle: u128) {
         let Some(HandleRecord { handle, attachments }) = self.handles.by_id.remove(&handle) else { return };

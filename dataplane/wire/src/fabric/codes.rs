@@ -39,6 +39,8 @@ codes! {
         LeaseQuery = 0x0203, "LEASE_QUERY", "ask for a lease's state";
         LeaseListActive = 0x0208, "LEASE_LIST_ACTIVE", "ask for every active lease";
         LeaseBind = 0x020A, "LEASE_BIND", "connect a lease to a client's own transport";
+        KeyRevoke = 0x020E, "KEY_REVOKE", "end a key's tokens and leases, and its enrolment";
+        KeyList = 0x020F, "KEY_LIST", "ask for the keys that the node knows";
         SvcTcpBind = 0x0400, "SVC_TCP_BIND", "lease a TCP proxy to a port of the node";
         SvcTcpQuery = 0x0403, "SVC_TCP_QUERY", "ask for a TCP proxy's state";
         TaskletSubmit = 0x0500, "TASKLET_SUBMIT", "run a WASM tasklet";
@@ -97,6 +99,13 @@ codes! {
         QuicBlock = 14, "quic-block", "blocks over QUIC streams";
     }
 
+    /// How a key stands with a node (KEY_LIST).
+    pub enum KeyStanding: u8 {
+        Listed = 1, "LISTED", "the node's configuration lists it";
+        Enrolled = 2, "ENROLLED", "it enrolled itself";
+        Removed = 3, "REMOVED", "it was removed, and is not served";
+    }
+
     /// A lease's state as an answer tells it.
     pub enum LeaseStatus: u8 {
         Active = 0, "ACTIVE", "the lease grants access";
@@ -113,7 +122,7 @@ bits! {
         ALLOC = 4, "allocate, renew and bind leases";
         REVOKE = 8, "revoke tokens";
         EXEC = 16, "run tasklets and GPU kernels";
-        ADMIN = 32, "set fences";
+        ADMIN = 32, "set fences, revoke and list keys";
         DELEGATE = 64, "pass the token on";
     }
 

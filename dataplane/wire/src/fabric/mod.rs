@@ -36,7 +36,7 @@ pub use announce::{
 pub use binding::{BindKind, BindingTlv, ClientTlv, NvmeTransport, OfiAccess, OfiEndpoint, PciAddress};
 pub use certificate::{CERT_DOMAIN, Certificate, MAX_EXTENSIONS, MAX_REVOKED, RevokeBroadcast};
 pub use codec::{Bytes, FabricError, List, ListIter, Reader, ShortText, Text, Wire};
-pub use codes::{EndpointKind, LeaseStatus, MsgType, Op, Perms, ResourceFlags, ResourceType, Status};
+pub use codes::{EndpointKind, KeyStanding, LeaseStatus, MsgType, Op, Perms, ResourceFlags, ResourceType, Status};
 pub use export::{
     Binding, LeaseExport, LeaseExported, LeaseImport, LeaseImported, LeaseRelocate, LeaseRelocated, MAX_REASON,
     RelocateMode, Relocation, Rights, TargetRuntime,
@@ -58,8 +58,9 @@ pub use lease::{
     MAX_LISTED,
 };
 pub use node::{
-    CapRefresh, CapRequest, CapRevoke, Enroll, FenceSet, FenceState, Identity, Inventory, MAX_RESOURCES, Pong,
-    ResourceSummary, SvcTcpBind, SvcTcpGrant, SvcTcpQuery, SvcTcpState,
+    CapRefresh, CapRequest, CapRevoke, Enroll, FenceSet, FenceState, Identity, Inventory, KeyEntry, KeyList,
+    KeyListAsked, KeyRevoke, KeyRevoked, MAX_KEYS, MAX_RESOURCES, Pong, ResourceSummary, SvcTcpBind, SvcTcpGrant,
+    SvcTcpQuery, SvcTcpState,
 };
 pub use request::{Presenter, REQUEST_DOMAIN, Request, Response};
 pub use solicit::{Filter, FilterField, FilterOp, MAX_FILTERS, QUERY_INVENTORY, Solicit};

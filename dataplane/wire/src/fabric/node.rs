@@ -1,14 +1,17 @@
-//! Params and results of the ops on a node: identity, inventory, enrolment, tokens, fences, TCP proxies. PING, GET_*,
+//! Params and results of the ops on a node: identity, inventory, keys, tokens, fences, TCP proxies. PING, GET_*,
 //! SCHEDULER_FENCE_GET and LEASE_LIST_ACTIVE have empty params.
 
 use super::{
-    LeaseStatus, ResourceFlags,
+    KeyStanding, LeaseStatus, ResourceFlags,
     codec::{FabricError, List, Reader, Wire},
     macros::wire,
 };
 
 /// The most resources of an inventory or an announcement.
 pub const MAX_RESOURCES: usize = 1024;
+
+/// The most keys in one answer to KEY_LIST.
+pub const MAX_KEYS: usize = 1024;
 
 wire! {
     /// Result of PING.
@@ -45,6 +48,40 @@ wire! {
         pub token_id: u128,
         /// Seconds; at least 300 count (decision 12).
         pub ttl_secs: u32,
+    }
+
+    /// Params of KEY_REVOKE.
+    pub struct KeyRevoke {
+        /// The id of the key.
+        pub key_id: u128,
+        /// Whether its enrolment ends too, for good.
+        pub remove: bool,
+    }
+
+    /// Result of KEY_REVOKE.
+    pub struct KeyRevoked {
+        /// Until when the key's tokens of before are remembered as revoked, in seconds since the epoch.
+        pub until: u64,
+        /// How many leases ended.
+        pub leases: u32,
+    }
+
+    /// Params of KEY_LIST.
+    pub struct KeyListAsked {
+        /// Only keys whose ids are higher.
+        pub after: u128,
+        /// So many at most; more than [`MAX_KEYS`] are cut, 0 is INVALID_PARAMS.
+        pub max: u16,
+    }
+
+    /// One key in the result of KEY_LIST: 49 bytes.
+    pub struct KeyEntry {
+        /// Its id.
+        pub key_id: u128,
+        /// The key; zeros where only the id is remembered.
+        pub public_key: [u8; 32],
+        /// How it stands.
+        pub standing: KeyStanding,
     }
 
     /// Params of SCHEDULER_FENCE_SET; the result is empty.
@@ -107,6 +144,16 @@ wire! {
         pub capacity: u64,
         /// How much of it can be leased now.
         pub available: u64,
+    }
+}
+
+wire! {
+    /// Result of KEY_LIST.
+    pub struct KeyList<'w> {
+        /// Whether keys of higher ids are left.
+        pub more: bool,
+        /// By rising ids.
+        pub keys: List<'w, KeyEntry, MAX_KEYS>,
     }
 }
 
@@ -174,6 +221,17 @@ mod tests {
         exact_but(&with_epoch, &format!("00000080 0000003c {NINE} 0000000000000002"), &[24]);
         exact(&CapRefresh { ttl_secs: 60 }, "0000003c");
         exact(&CapRevoke { token_id: 9, ttl_secs: 60 }, &format!("{NINE} 0000003c"));
+    }
+
+    #[test]
+    fn key_ops_are_laid_out_as_documented() {
+        exact(&KeyRevoke { key_id: 9, remove: true }, &format!("{NINE} 01"));
+        exact(&KeyRevoked { until: 5, leases: 3 }, "0000000000000005 00000003");
+        exact(&KeyListAsked { after: 9, max: 3 }, &format!("{NINE} 0003"));
+        let entry = KeyEntry { key_id: 9, public_key: [0xAB; 32], standing: KeyStanding::Enrolled };
+        let keys = [entry];
+        let list = KeyList { more: true, keys: List::of(&keys).unwrap() };
+        exact(&list, &format!("01 0001 {NINE} {} 02", "ab".repeat(32)));
     }
 
     #[test]

@@ -1,0 +1,76 @@
+//! Keys that lose what they had: KEY_REVOKE and KEY_LIST (0x020E and 0x020F of our profile).
+
+use berth_identity::{HolderRevoked, Known, NodeId, Revocations};
+use berth_port::{Nanos, Now};
+use berth_wire::fabric::{
+    KeyEntry, KeyList, KeyListAsked, KeyRevoke, KeyRevoked, KeyStanding, List, MAX_KEYS, Perms, Status, Wire as _,
+};
+
+use super::{Ask, Reply, params, wall_secs};
+use crate::{host::Host, journal::Record, node::Node, request::Outcome};
+
+impl<H: Host> Node<H> {
+    pub(super) fn key_revoke(&mut self, ask: &Ask<'_>) -> Reply {
+        self.verify_for_node(ask, Perms::ADMIN)?;
+        let KeyRevoke { key_id, remove } = params(ask)?;
+        if key_id == self.id() {
+            return Err(Status::InvalidParams);
+        }
+        let mut outcome = Outcome::default();
+        if remove {
+            self.keys.remove(NodeId(key_id)).map_err(|_| Status::CapacityExceeded)?;
+            outcome.journal.push(Record::Unenrolled { key: key_id });
+            outcome.effects.unenrolled = true;
+        }
+        let (until, leases) = self.revoke_holder(key_id, ask.now, &mut outcome)?;
+        outcome.answer.result = KeyRevoked { until, leases }.to_vec();
+        Ok(outcome.into())
+    }
+
+    /// Revokes every token that a presenter may hold, and ends its leases and attachments; returns until when the
+    /// former is remembered, and how many leases it was.
+    fn revoke_holder(&mut self, holder: u128, now: Now, outcome: &mut Outcome) -> Result<(u64, u32), Status> {
+        let wall = wall_secs(now);
+        let until = self.issued_until.max(Revocations::until(wall, 0));
+        let until = until.max(Revocations::until(self.clock.unix_secs(now.mono), 0));
+        let revoked = HolderRevoked { issued_by: wall.max(self.issued_latest), until };
+        self.verifier.revoked.revoke_holder(holder, revoked, wall).map_err(|_| Status::CapacityExceeded)?;
+        outcome.journal.push(Record::HolderRevoked {
+            holder,
+            at: self.clock.unix(now.mono),
+            issued_by: revoked.issued_by,
+            until: Nanos(until.saturating_mul(1_000_000_000)),
+        });
+        let ended = self.leases.revoke_holder(holder, now.mono);
+        outcome.quiescence = Some(self.leases.quiescence());
+        for id in &ended {
+            if !self.wind_up(*id, now, &mut outcome.journal, &mut outcome.effects) {
+                outcome.answer.status = Status::ResourceFenced;
+            }
+        }
+        Ok((until, ended.len() as u32))
+    }
+
+    pub(super) fn key_list(&mut self, ask: &Ask<'_>) -> Reply {
+        self.verify_for_node(ask, Perms::ADMIN)?;
+        let KeyListAsked { after, max } = params(ask)?;
+        if max == 0 {
+            return Err(Status::InvalidParams);
+        }
+        let known = self.keys.behind(NodeId(after));
+        let entries: Vec<_> =
+            known.iter().take(MAX_KEYS.min(max.into())).map(|(id, known)| entry(*id, known)).collect();
+        let list =
+            KeyList { more: entries.len() < known.len(), keys: List::of(&entries).map_err(|_| Status::InternalError)? };
+        Ok(Outcome::ok(list.to_vec()))
+    }
+}
+
+fn entry(id: NodeId, known: &Known) -> KeyEntry {
+    let (public_key, standing) = match known {
+        Known::Listed(key) => (*key.as_bytes(), KeyStanding::Listed),
+        Known::Asked(key) => (*key.as_bytes(), KeyStanding::Enrolled),
+        Known::Removed => ([0; 32], KeyStanding::Removed),
+    };
+    KeyEntry { key_id: id.0, public_key, standing }
+}
