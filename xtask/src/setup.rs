@@ -1,5 +1,8 @@
 //! The Debian packages and the Python environment that the other commands need.
 
+#[cfg(test)]
+mod tests;
+
 use std::{
     path::{Path, PathBuf},
     process::Stdio,
@@ -9,16 +12,31 @@ use anyhow::{Context, Result, bail};
 
 use crate::sh::{cmd, run};
 
-/// To build with the features `dpdk` and `ofi`: the libraries, and libclang for bindgen.
-const BUILD: &[&str] =
-    &["gcc", "g++", "libc6-dev", "pkg-config", "cmake", "libdpdk-dev", "libfabric-dev", "libclang-14-dev", "clang-14"];
-/// To test: network namespaces, independent peers and readers, a browser.
+/// To build with the features `dpdk` and `ofi`, and to start and stop what was built: the libraries, and libclang for
+/// bindgen.
+const BUILD: &[&str] = &[
+    "gcc",
+    "g++",
+    "libc6-dev",
+    "pkg-config",
+    "cmake",
+    "libdpdk-dev",
+    "libfabric-dev",
+    "libclang-14-dev",
+    "clang-14",
+    "procps",
+];
+/// To test: network namespaces, file systems, independent peers and readers, a browser.
 const TEST: &[&str] = &[
     "chromium",
+    "e2fsprogs",
     "ethtool",
     "iproute2",
     "iputils-arping",
     "iputils-ping",
+    "mount",
+    "openssl",
+    "python3",
     "python3-prometheus-client",
     "python3-venv",
     "tcpdump",
@@ -41,34 +59,40 @@ const LAB: &[&str] = &[
     "rdmacm-utils",
 ];
 /// To make packages, and a clean Debian for the lab to try them in.
-const PACKAGE: &[&str] = &["binutils", "dpkg-dev", "gzip", "mmdebstrap"];
+const PACKAGE: &[&str] = &["binutils", "dpkg-dev", "git", "gzip", "mmdebstrap"];
 /// To measure: the programs that the baselines are made of.
-const BENCH: &[&str] = &["dpdk", "libfabric-bin", "iperf3", "liburing-dev"];
+const BENCH: &[&str] = &["dpdk", "dpdk-dev", "libfabric-bin", "iperf3", "liburing-dev"];
+
+const FOR_DEMO: &[&[&str]] = &[BUILD];
+const FOR_TEST: &[&[&str]] = &[BUILD, TEST];
+const FOR_LAB: &[&[&str]] = &[BUILD, PACKAGE, LAB];
+const FOR_PACKAGE: &[&[&str]] = &[BUILD, PACKAGE];
+const FOR_BENCH: &[&[&str]] = &[BUILD, TEST, PACKAGE, LAB, BENCH];
 
 /// What `demo` needs.
 pub(crate) fn build() -> Result<()> {
-    packages(BUILD)
+    packages(&FOR_DEMO.concat())
 }
 
 /// What `test` needs.
 pub(crate) fn test() -> Result<()> {
-    packages(&[BUILD, TEST].concat())?;
+    packages(&FOR_TEST.concat())?;
     fabric().map(drop)
 }
 
 /// What `lab` needs beside its sysroot.
 pub(crate) fn lab() -> Result<()> {
-    packages(&[BUILD, PACKAGE, LAB].concat())
+    packages(&FOR_LAB.concat())
 }
 
 /// What `package` needs.
 pub(crate) fn package() -> Result<()> {
-    packages(&[BUILD, PACKAGE].concat())
+    packages(&FOR_PACKAGE.concat())
 }
 
 /// What `bench` needs.
 pub(crate) fn all() -> Result<()> {
-    packages(&[BUILD, TEST, PACKAGE, LAB, BENCH].concat())?;
+    packages(&FOR_BENCH.concat())?;
     fabric().map(drop)
 }
 

@@ -1,0 +1,198 @@
+//! Each command's list of packages against the programs that its code calls.
+
+use std::{
+    collections::BTreeSet,
+    env, fs,
+    path::{Path, PathBuf},
+};
+
+use super::{FOR_BENCH, FOR_DEMO, FOR_LAB, FOR_PACKAGE, FOR_TEST};
+use crate::sh::{cmd, root};
+
+/// Programs that are called, and the packages that bring them.
+const PROGRAMS: &[(&str, &str)] = &[
+    ("cc", "gcc"),
+    ("depmod", "kmod"),
+    ("dpdk-testpmd", "dpdk-dev"),
+    ("dpkg-gencontrol", "dpkg-dev"),
+    ("dpkg-shlibdeps", "dpkg-dev"),
+    ("ethtool", "ethtool"),
+    ("fi_pingpong", "libfabric-bin"),
+    ("git", "git"),
+    ("ip", "iproute2"),
+    ("iperf3", "iperf3"),
+    ("kill", "procps"),
+    ("losetup", "mount"),
+    ("mkfs.ext4", "e2fsprogs"),
+    ("mmdebstrap", "mmdebstrap"),
+    ("modprobe", "kmod"),
+    ("mount", "mount"),
+    ("openssl", "openssl"),
+    ("pkg-config", "pkg-config"),
+    ("python3", "python3"),
+    ("strip", "binutils"),
+    ("tcpdump", "tcpdump"),
+    ("umount", "mount"),
+    ("xz", "xz-utils"),
+];
+
+/// Of packages that every Debian has: essential ones, apt and what those contain.
+const EVERYWHERE: &[&str] = &[
+    "apt-get",
+    "base64",
+    "chmod",
+    "date",
+    "dd",
+    "dpkg-deb",
+    "dpkg-query",
+    "env",
+    "fallocate",
+    "gzip",
+    "id",
+    "script",
+    "setpriv",
+    "sh",
+    "stdbuf",
+    "tar",
+    "taskset",
+    "timeout",
+    "unshare",
+];
+
+/// Programs that start the one which stands behind their options.
+const STARTERS: &[&str] = &["taskset", "stdbuf", "timeout", "setpriv", "unshare", "env"];
+
+/// What `setup` itself calls where it is there, or is the tool chain.
+const NOT_OURS: &[&str] = &["sudo", "cargo", "berth"];
+
+fn sources(at: &Path, found: &mut Vec<PathBuf>) {
+    if at.is_dir() {
+        for entry in fs::read_dir(at).unwrap() {
+            let path = entry.unwrap().path();
+            if !path.ends_with("target") {
+                sources(&path, found);
+            }
+        }
+    } else if at.extension().is_some_and(|extension| extension == "rs") {
+        found.push(at.to_path_buf());
+    }
+}
+
+/// The string literals at the start of `text`, up to the end of the statement.
+fn literals(text: &str) -> Vec<&str> {
+    let statement = text.split(";\n").next().unwrap_or(text);
+    statement.split('"').skip(1).step_by(2).collect()
+}
+
+/// The programs that this source calls.
+fn calls(text: &str) -> BTreeSet<String> {
+    let mut called = BTreeSet::new();
+    for start in ["Command::new(\"", " cmd(\"", "(cmd(\"", "mut cmd(\"", " run(\"", "!run(\""] {
+        for (at, _) in text.match_indices(start) {
+            let literals = literals(&text[at..]);
+            let mut words = literals.iter();
+            let Some(program) = words.next() else { continue };
+            called.insert((*program).to_owned());
+            if STARTERS.contains(program) {
+                let known = |word: &&&str| PROGRAMS.iter().any(|(name, _)| name == **word);
+                called.extend(words.find(known).map(|word| (*word).to_owned()));
+            }
+        }
+    }
+    let name = |word: &String| {
+        !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+    };
+    called.into_iter().filter(name).filter(|name| !NOT_OURS.contains(&name.as_str())).collect()
+}
+
+#[test]
+fn every_command_installs_what_it_calls() {
+    let tests = ["appliance", "dataplane", "drivers", "perf", "xtask/src/test.rs"];
+    let commands: [(&str, &[&[&str]], &[&str]); 5] = [
+        ("demo", FOR_DEMO, &["xtask/src/demo.rs", "xtask/src/serve.rs"]),
+        ("test", FOR_TEST, &tests),
+        ("lab", FOR_LAB, &["xtask/src/lab"]),
+        ("package", FOR_PACKAGE, &["xtask/src/package"]),
+        ("bench", FOR_BENCH, &["xtask/src/bench", "xtask/src/serve.rs", "xtask/src/setup.rs"]),
+    ];
+    let mut wrong = Vec::new();
+    let mut all = BTreeSet::new();
+    for (command, lists, places) in commands {
+        let listed = lists.concat();
+        let mut files = Vec::new();
+        places.iter().for_each(|place| sources(&root().join(place), &mut files));
+        assert!(!files.is_empty(), "{command}");
+        for program in files.iter().flat_map(|file| calls(&fs::read_to_string(file).unwrap())) {
+            match PROGRAMS.iter().find(|(name, _)| *name == program) {
+                Some((_, package)) if listed.contains(package) => {}
+                Some((_, package)) => wrong.push(format!("{command} calls {program} and does not install {package}")),
+                None if EVERYWHERE.contains(&program.as_str()) => {}
+                None => wrong.push(format!("{command} calls {program}: say in this test which package brings it")),
+            }
+            all.insert(program);
+        }
+    }
+    wrong.sort();
+    wrong.dedup();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    for program in ["dpdk-testpmd", "fi_pingpong", "iperf3", "openssl", "ip"] {
+        assert!(all.contains(program), "{program} is not found among {all:?}");
+    }
+}
+
+/// The packages that the file of a program belongs to, or those that its symbolic links do.
+fn owners(program: &str) -> Option<Vec<String>> {
+    let folders = ["/usr/bin", "/usr/sbin", "/bin", "/sbin"].map(Path::new);
+    let mut file = folders.iter().map(|folder| folder.join(program)).find(|file| file.exists())?;
+    let mut owners = Vec::new();
+    loop {
+        let told = cmd("dpkg", ["-S"]).arg(&file).output().ok()?;
+        let merged =
+            cmd("dpkg", ["-S"]).arg(file.strip_prefix("/usr").map_or(file.clone(), |at| Path::new("/").join(at)));
+        let merged = { merged }.output().ok()?;
+        for line in [told.stdout, merged.stdout].iter().flat_map(|out| str::from_utf8(out).unwrap_or("").lines()) {
+            owners.extend(line.split(": ").next().map(|names| names.split(':').next().unwrap_or(names).to_owned()));
+        }
+        match fs::read_link(&file) {
+            Ok(to) => file = file.parent()?.join(to),
+            Err(_) => return Some(owners),
+        }
+    }
+}
+
+/// Where a program is installed, it is of the package that is said to bring it.
+#[test]
+fn programs_are_of_the_packages_that_are_said_to_bring_them() {
+    if env::var_os("PATH").is_none() || !Path::new("/usr/bin/dpkg").exists() {
+        return;
+    }
+    let mut seen = 0;
+    for (program, package) in PROGRAMS {
+        let Some(owners) = owners(program) else { continue };
+        // An empty package that depends on the one with the program.
+        let stands_for = |owner: &String| *package == "pkg-config" && owner.starts_with("pkgconf");
+        // A program of the Debian may be hidden by one that somebody put there.
+        if !owners.is_empty() {
+            let is = owners
+                .iter()
+                .any(|owner| owner == package || owner == &format!("{package}-minimal") || stands_for(owner));
+            assert!(is, "{program} is of {owners:?}, not of {package}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 10, "{seen}");
+}
+
+#[test]
+fn calls_are_found_where_they_stand() {
+    let found = calls(
+        r#"
+        let mut a = cmd("taskset", ["-c", CPU, "iperf3", "-s"]);
+        run(&mut cmd("cc", ["-o", &out]))?;
+        Command::new("stdbuf").args(["-oL", "dpdk-testpmd"]);
+        assert!(run("ip", "link"));
+        Command::new("target/release/berth").arg("x");
+        "#,
+    );
+    assert_eq!(found.into_iter().collect::<Vec<_>>(), ["cc", "dpdk-testpmd", "iperf3", "ip", "stdbuf", "taskset"]);
+}
