@@ -1,5 +1,8 @@
 //! `berth check`: exact messages, all of them in one pass.
 
+#[path = "../common/mod.rs"]
+mod common;
+mod docs;
 mod functions;
 mod leases;
 mod ports;
