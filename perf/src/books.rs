@@ -60,16 +60,8 @@ const LEASE_IO: Outcomes = Outcomes {
 };
 
 /// Why an answer that a port was given does not leave, as the drivers and the fault layer count it.
-const UNSENT: [&str; 8] = [
-    "tx_dropped",
-    "tx_errors",
-    "tx_gone",
-    "tx_dropped_full",
-    "tx_too_long",
-    "fault_tx_dropped",
-    "fault_tx_refused",
-    "unroutable",
-];
+const UNSENT: [&str; 7] =
+    ["tx_dropped", "tx_errors", "tx_gone", "tx_too_long", "fault_tx_dropped", "fault_tx_refused", "unroutable"];
 
 /// What a port sends beside answers: of the network's own protocols, and copies on purpose.
 const BESIDE: [&str; 3] = ["rx_answered", "tx_solicited", "fault_tx_duplicated"];

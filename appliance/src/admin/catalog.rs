@@ -173,6 +173,7 @@ const CATALOG: &[Family] = &[
         ("roce_out_of_range", "reason=out_of_range"),
     ]),
     family("port", "rx_errors", "receive calls that failed", &[("rx_errors", "")]),
+    family("port", "rx_held", "polls that received nothing, because answers waited for room at the device", &[("rx_held", "")]),
     family("port", "rx_rearms", "times the receive of an io_uring ended and was started again", &[("rx_rearms", "")]),
     family("port", "rx_no_buffers", "times that receive found no free buffer; the socket keeps the frames", &[("rx_no_buffers", "")]),
     family("port", "tx_frames", "frames that the device took", &[("tx_frames", "")]),
@@ -181,7 +182,6 @@ const CATALOG: &[Family] = &[
     family("port", "tx_solicited", "questions for a neighbour's address", &[("tx_solicited", "")]),
     family("port", "tx_dropped", "frames that were to be sent and were not", &[
         ("tx_dropped", "reason=full"),
-        ("tx_dropped_full", "reason=full"),
         ("tx_dropped_no_buffer", "reason=no_buffer"),
         ("tx_refused", "reason=refused"),
         ("tx_too_long", "reason=too_long"),

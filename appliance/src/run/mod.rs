@@ -6,7 +6,7 @@
 //!   driver binds to a thread is bound to the right one, and owns its decoders and sessions: two queues of one port do
 //!   not share a decoding session.
 //! - The *housekeeping* thread, which is the one that called [`run`], on the first housekeeping CPU: it disciplines the
-//!   clock once a second, and starts the drain when a signal arrives or an lcore fails. It tells the service manager
+//!   clock and reads what devices count once a second, and starts the drain when a signal arrives or an lcore fails. It tells the service manager
 //!   that the appliance is ready and alive, the latter only while every thread that polls goes round its loop.
 //! - A thread that waits for signals, and one for the time of each reload (see `reload`).
 //! - With `[control]`, the threads of the lease plane on the housekeeping CPUs (see `berth_control`), one that writes the
@@ -347,6 +347,7 @@ impl Supervisor {
             } else {
                 self.reloader.collect();
                 self.shared.clock.discipline();
+                self.shared.telemetry.read_devices();
                 self.feel_pulses(&mut stuck);
             }
             if self.lcores == 0 {

@@ -58,7 +58,9 @@ pub(super) fn run(plan: Plan, shared: &Shared, pulse: &Pulse, events: &Sender<Ev
         }
         if served > 0 {
             last_work = now.mono;
-        } else if plan.idle == Idle::Spin || now.mono - last_work < SPIN_AFTER_WORK {
+        } else if plan.idle == Idle::Spin {
+            // A core of its own has nothing to yield to, and a pause hint takes longer than a look into the ring.
+        } else if now.mono - last_work < SPIN_AFTER_WORK {
             std::hint::spin_loop();
         } else {
             // Nothing announces a request in the ring: look for one at each tick.

@@ -46,6 +46,12 @@ impl IdleState {
         Self { policy, next_sleep: SHORTEST_SLEEP, last_work: None }
     }
 
+    /// Whether the core is the loop's alone.
+    #[inline]
+    pub(crate) fn spins(&self) -> bool {
+        self.policy == Idle::Spin
+    }
+
     /// A turn did something.
     pub(crate) fn worked(&mut self, now: Nanos) {
         self.last_work = Some(now);

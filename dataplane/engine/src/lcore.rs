@@ -8,13 +8,14 @@ use crate::{
     Idle, Lane, Recorder, Telemetry,
     idle::IdleState,
     lane::{Turn, Work},
-    telemetry::{LaneBoard, Publisher},
+    telemetry::{Attached, LaneBoard, Publisher},
 };
 
 /// How often counters are published at most.
 ///
-/// A publication stores some tens of words; once in 1 ms that is less than 0.1 % of a core. The burst of the poll
-/// that publishes waits for it, and its service time says so.
+/// A publication stores some tens of words of memory that the core itself wrote; once in 1 ms that is less than 0.1 % of
+/// a core. The burst of the poll that publishes waits for it, and its service time says so. What only a system call or a
+/// device register tells is [`Telemetry::read_devices`]' business.
 pub const PUBLISH_EVERY: Duration = Duration::from_millis(1);
 
 /// A turn that did nothing is a hiccup if it took so long: no driver takes 10 us to say that nothing is there, but an
@@ -61,6 +62,8 @@ pub struct Lcore {
 }
 
 struct Slot {
+    /// Ends before the port does.
+    _device: Option<Attached>,
     lane: Box<dyn Turn>,
     /// False once a drain has emptied this lane's receive queue.
     receiving: bool,
@@ -167,11 +170,23 @@ impl Lcore {
             .chain(lane.histograms.iter().map(|(name, recorder)| (*name, recorder.reader())))
             .collect();
         let name = lane.name.clone();
-        self.telemetry.add_lane(self.index, LaneBoard { name, counters, port, service, histograms });
+        let attached = lane.device().map(Attached::new);
+        let device = attached.as_ref().map(Attached::board);
+        self.telemetry.add_lane(self.index, LaneBoard { name, counters, port, device, service, histograms });
         let weight = lane.weight;
         let lane = Box::new(lane);
         let (receiving, backlogged, charged) = (true, false, 0);
-        self.slots.push(Slot { lane, receiving, backlogged, weight, charged, counts, service_time, boards });
+        self.slots.push(Slot {
+            _device: attached,
+            lane,
+            receiving,
+            backlogged,
+            weight,
+            charged,
+            counts,
+            service_time,
+            boards,
+        });
     }
 
     /// The descriptors that a sleeping thread waits on for readability; lanes without one are why
@@ -180,11 +195,12 @@ impl Lcore {
         self.slots.iter().filter_map(|slot| slot.lane.wait_fd())
     }
 
-    /// Gives the next lane its turn. `now` is the only clock reading: it ends the turn before and begins this one.
+    /// Gives the next lane its turn. `now` ends the turn before and begins this one.
     ///
     /// The service time of a burst thus runs from just before its receive call to the end of its transmit call and
-    /// of what the caller does between polls. Each frame of the burst is recorded with the burst's time, since the
-    /// answer of the first is not sent before the last is handled. A turn that only posts late answers counts as
+    /// of what the caller does between polls. A lane with a clock that has its core alone, an lcore that spins, looks up
+    /// to 16 times for frames in one turn, and reads the clock when they come: a burst then begins with its first frame.
+    /// Each frame of the burst is recorded with the burst's time, within which the last is answered. A turn that only posts late answers counts as
     /// busy and records no service time.
     #[inline]
     pub fn poll(&mut self, now: Now) -> Step {
@@ -207,7 +223,8 @@ impl Lcore {
         if !work.is_none() {
             self.idle.worked(now.mono);
             self.empty_turns = 0;
-            self.last = Some(Last { at: now.mono, did: Did::Work { slot: index, received: work.received } });
+            self.idled(work.began.0.saturating_sub(now.mono.0));
+            self.last = Some(Last { at: work.began, did: Did::Work { slot: index, received: work.received } });
             return Step::Busy;
         }
         self.last = Some(Last { at: now.mono, did: Did::Nothing });
@@ -243,12 +260,14 @@ impl Lcore {
     fn settle(&mut self, now: Nanos) {
         let Some(last) = self.last else { return };
         let took = now.0.saturating_sub(last.at.0);
-        self.counts.elapsed_ns += took;
         match last.did {
-            Did::Nothing if took >= HICCUP.as_nanos() as u64 => self.hiccups.record(took),
-            Did::Nothing => {}
-            Did::Sleep => self.counts.slept_ns += took,
+            Did::Nothing => self.idled(took),
+            Did::Sleep => {
+                self.counts.elapsed_ns += took;
+                self.counts.slept_ns += took;
+            }
             Did::Work { slot, received } => {
+                self.counts.elapsed_ns += took;
                 let slot = &mut self.slots[slot];
                 slot.counts.busy_ns += took;
                 slot.charged += took.div_ceil(slot.weight.get().into());
@@ -259,18 +278,28 @@ impl Lcore {
         }
     }
 
+    /// So much time has passed in polls that found nothing.
+    #[inline]
+    fn idled(&mut self, took: u64) {
+        self.counts.elapsed_ns += took;
+        if took >= HICCUP.as_nanos() as u64 {
+            self.hiccups.record(took);
+        }
+    }
+
     #[inline]
     fn turn(&mut self, index: usize, now: Now, draining: Option<Drain>) -> Work {
+        let alone = self.slots.len() == 1 && draining.is_none() && self.idle.spins();
         let Some(slot) = self.slots.get_mut(index) else { return Work::default() };
         if draining.is_some_and(|drain| now.mono >= drain.receive_until) {
             slot.receiving = false;
         }
-        let work = slot.lane.turn(now, slot.receiving);
+        let work = slot.lane.turn(now, slot.receiving, alone);
         if draining.is_some() && work.received == 0 {
             slot.receiving = false;
         }
-        slot.counts.polls += 1;
-        slot.counts.empty_polls += u64::from(work.is_none());
+        slot.counts.polls += work.polls;
+        slot.counts.empty_polls += work.polls - u64::from(!work.is_none());
         slot.counts.frames_rx += work.received;
         slot.counts.frames_replied += work.replied;
         work

@@ -42,6 +42,11 @@ impl<C: Clock> Stages<C> {
     }
 
     #[inline]
+    pub(crate) fn clock(&self) -> &C {
+        &self.clock
+    }
+
+    #[inline]
     pub(crate) fn now(&self) -> Nanos {
         self.clock.now().mono
     }

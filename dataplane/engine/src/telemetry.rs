@@ -2,12 +2,14 @@
 
 use std::{
     collections::BTreeMap,
+    fmt,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
 
+use berth_port::DeviceCounters;
 use serde::{Deserialize, Serialize};
 
 use crate::histogram::Reader;
@@ -91,6 +93,61 @@ impl Publisher {
     }
 }
 
+/// What a device counts by itself, as it was last read.
+pub(crate) struct DeviceBoard(Mutex<Device>);
+
+struct Device {
+    /// `None` once its port is gone.
+    counters: Option<Box<dyn DeviceCounters>>,
+    values: Counters,
+}
+
+impl DeviceBoard {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Device> {
+        // Each value is whole, whatever happened to the others.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read(&self) {
+        let Device { counters, values } = &mut *self.lock();
+        if let Some(counters) = counters {
+            counters.read(&mut |name, value| {
+                values.insert(name.to_owned(), value);
+            });
+        }
+    }
+}
+
+impl fmt::Debug for DeviceBoard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("DeviceBoard").field(&self.lock().values).finish()
+    }
+}
+
+/// Holds a device's counters for as long as its port lives; their last values stay.
+#[derive(Debug)]
+pub(crate) struct Attached(Arc<DeviceBoard>);
+
+impl Attached {
+    pub(crate) fn new(counters: Box<dyn DeviceCounters>) -> Self {
+        let device = Device { counters: Some(counters), values: Counters::new() };
+        let board = DeviceBoard(Mutex::new(device));
+        board.read();
+        Self(Arc::new(board))
+    }
+
+    pub(crate) fn board(&self) -> Arc<DeviceBoard> {
+        self.0.clone()
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        self.0.read();
+        self.0.lock().counters = None;
+    }
+}
+
 #[derive(Debug)]
 struct LcoreBoard {
     name: String,
@@ -113,6 +170,7 @@ pub(crate) struct LaneBoard {
     pub(crate) name: String,
     pub(crate) counters: Arc<Board>,
     pub(crate) port: Arc<Board>,
+    pub(crate) device: Option<Arc<DeviceBoard>>,
     pub(crate) service: Arc<Board>,
     pub(crate) histograms: Vec<(&'static str, Reader)>,
 }
@@ -148,7 +206,18 @@ impl Telemetry {
         self.lock().workers.push(worker);
     }
 
-    /// The values of everything now.
+    /// Reads what devices count by themselves, which costs system calls and device registers: for a housekeeping thread,
+    /// once in a while. Until the next time, [`Telemetry::snapshot`] shows what was read.
+    pub fn read_devices(&self) {
+        let lanes = |boards: &Boards| -> Vec<_> {
+            boards.lcores.iter().flat_map(|lcore| &lcore.lanes).filter_map(|lane| lane.device.clone()).collect()
+        };
+        // Not under the lock: a device may take its time.
+        let devices = lanes(&self.lock());
+        devices.iter().for_each(|device| device.read());
+    }
+
+    /// The values of everything now; those of devices as they were last read.
     pub fn snapshot(&self) -> Snapshot {
         let boards = self.lock();
         Snapshot {
@@ -217,10 +286,12 @@ impl WorkerBoard {
 
 impl LaneBoard {
     fn read(&self) -> LaneSnapshot {
+        let mut port = self.port.read();
+        port.extend(self.device.iter().flat_map(|device| device.lock().values.clone()));
         LaneSnapshot {
             name: self.name.clone(),
             counters: self.counters.read(),
-            port: self.port.read(),
+            port,
             service: self.service.read(),
             histograms: self.histograms.iter().map(|(name, h)| ((*name).to_owned(), h.snapshot().into())).collect(),
         }
@@ -264,7 +335,7 @@ pub struct LaneSnapshot {
     /// `polls`; `empty_polls`, those that received and answered nothing; `busy_ns`, the time of the others;
     /// `frames_rx` and `frames_replied`, at once or later.
     pub counters: Counters,
-    /// What the port counted.
+    /// What the port counted, and its device.
     pub port: Counters,
     /// What the service counted.
     pub service: Counters,

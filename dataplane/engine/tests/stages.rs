@@ -8,13 +8,13 @@ use berth_engine::{HICCUP, Idle, Lane, Lcore, Telemetry, WorkerMeter};
 use berth_port::{BURST, Clock, Frame, Nanos, Now, Port, SAMPLE_EVERY, Service, Verdict};
 use common::{Late, Log, at, port};
 
-/// A clock that each reading moves on by one microsecond.
-#[derive(Clone, Default)]
-struct Ticking(Rc<Cell<u64>>);
+/// A clock that each reading moves on by so many nanoseconds.
+#[derive(Clone)]
+struct Ticking(Rc<Cell<u64>>, u64);
 
 impl Clock for Ticking {
     fn now(&self) -> Now {
-        self.0.set(self.0.get() + 1_000);
+        self.0.set(self.0.get() + self.1);
         at(self.0.get())
     }
 }
@@ -39,7 +39,7 @@ impl Service for Slow {
 
 #[test]
 fn a_sampled_burst_is_timed_from_the_poll_to_its_transmission() {
-    let (telemetry, clock) = (Telemetry::default(), Ticking::default());
+    let (telemetry, clock) = (Telemetry::default(), Ticking(Rc::default(), 1_000));
     let mut lcore = Lcore::new("l", Idle::Spin, &telemetry);
     lcore.add(Lane::new("a", port(0, 2 * BURST, &Log::default()), Slow(clock.clone())).timed(clock.clone()));
     lcore.poll(clock.now());
@@ -51,7 +51,7 @@ fn a_sampled_burst_is_timed_from_the_poll_to_its_transmission() {
 
 #[test]
 fn one_burst_in_so_many_is_a_sample_and_an_empty_one_never() {
-    let (telemetry, clock) = (Telemetry::default(), Ticking::default());
+    let (telemetry, clock) = (Telemetry::default(), Ticking(Rc::default(), 100));
     let mut lcore = Lcore::new("l", Idle::Spin, &telemetry);
     let frames = port(0, 0, &Log::default());
     let queue = frames.queue.clone();
@@ -64,7 +64,7 @@ fn one_burst_in_so_many_is_a_sample_and_an_empty_one_never() {
     let stages = &telemetry.snapshot().lcores[0].lanes[0].histograms;
     let expected = if cfg!(feature = "no-telemetry") { 0 } else { 3 };
     assert_eq!(["rx_time", "handler_time", "tx_time"].map(|stage| stages[stage].count), [expected; 3]);
-    assert_eq!(clock.0.get(), expected * 4_000, "readings");
+    assert_eq!(clock.0.get(), expected * 4 * 100, "readings");
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Block accesses of a poll loop: so many at once, each in a slot with what its answer needs.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::sync::Arc;
 
 use berth_lease::{BlockDone, BlockError, Held, Op, Reader, Table};
-use berth_port::{BURST, Nanos, Port, PostError};
+use berth_port::{BURST, Nanos, Port, PostError, ReplyTo};
 use crossbeam_queue::ArrayQueue;
 
 use crate::{
@@ -29,7 +29,7 @@ struct Slot<E> {
     held: Option<Held>,
     /// Kept from one access to the next, for most are of the same length.
     buffer: Box<[u8]>,
-    waiting: Option<(SocketAddr, Later<E>)>,
+    waiting: Option<(ReplyTo, Later<E>)>,
     outcome: Result<(), Failure>,
 }
 
@@ -73,7 +73,7 @@ impl<E: Copy> Flights<E> {
     pub(crate) fn start(
         &mut self,
         gate: &Gate,
-        peer: SocketAddr,
+        to: ReplyTo,
         later: Later<E>,
         message: &[u8],
         now: Nanos,
@@ -97,7 +97,7 @@ impl<E: Copy> Flights<E> {
         if op == Op::Write {
             buffer.copy_from_slice(&message[later.data.clone()]);
         }
-        (slot.held, slot.waiting) = (Some(held), Some((peer, later)));
+        (slot.held, slot.waiting) = (Some(held), Some((to, later)));
         blocks.submit(request(op, &span, buffer, index as u64, self.landed.clone()));
         Ok(())
     }
@@ -122,7 +122,7 @@ impl<E: Copy> Flights<E> {
     /// Posts the answer of one slot and frees it, or keeps it for the next poll.
     fn post<P: Protocol<Echo = E>, Q: Port>(&mut self, index: usize, gate: &mut Gate, port: &mut Q) -> usize {
         let slot = &mut self.slots[index];
-        let (peer, later) = slot.waiting.as_ref().expect("somebody waits for every access");
+        let (to, later) = slot.waiting.as_ref().expect("somebody waits for every access");
         let (op, len) = (later.ask.access.op, slot.buffer.len());
         let outcome = match slot.outcome {
             Ok(()) if op == Op::Read && P::HEAD + len > port.max_frame() => Err(Failure::Storage),
@@ -131,7 +131,7 @@ impl<E: Copy> Flights<E> {
         let data = if op == Op::Read { len } else { 0 };
         let mut posted = 0;
         if is_answered::<P>(outcome) {
-            match port.post(*peer, |buf| {
+            match port.reply(*to, |buf| {
                 if outcome.is_ok() {
                     buf[P::HEAD..][..data].copy_from_slice(&slot.buffer[..data]);
                 }

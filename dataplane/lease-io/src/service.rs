@@ -54,13 +54,13 @@ impl<P: Protocol> Service for LeaseService<P> {
             self.gate.counts.add(limit.into());
             return Verdict::Drop;
         }
-        let (len, whole, peer) = (frame.len(), frame.wire_len() == frame.len(), frame.peer());
+        let (len, whole, to) = (frame.len(), frame.wire_len() == frame.len(), frame.reply_to());
         let answered = match answer::<P>(&mut self.gate, frame.buf_mut(), len, whole, now.mono) {
             Answer::Now(len) => Some(len),
             Answer::Never => None,
             Answer::Later(later) => {
                 let (ask, echo) = (later.ask, later.echo);
-                match self.flights.start(&self.gate, peer, later, frame.data(), now.mono) {
+                match self.flights.start(&self.gate, to, later, frame.data(), now.mono) {
                     Ok(()) => None,
                     Err(failure) => finish::<P>(&mut self.gate, &ask, &echo, Err(failure), frame.buf_mut()),
                 }

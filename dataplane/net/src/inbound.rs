@@ -14,7 +14,7 @@ use berth_wire::net::{
 };
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::Host;
+use crate::{Host, outbound::Way};
 
 /// What a received frame is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +40,8 @@ pub struct Datagram {
     pub ip: usize,
     /// Where the UDP header starts in the frame, in bytes.
     pub udp: usize,
+    /// The way back to the peer for an answer that comes later, see [`Host::way_back`].
+    pub way: u128,
 }
 
 /// Which checksums the device has already found right.
@@ -179,11 +181,11 @@ impl Host {
         }
         let (source, destination) = (IpAddr::V4(header.source()), IpAddr::V4(header.destination()));
         let body_at = inbound.at + header.header_len();
-        self.accept(source, destination, inbound)?;
+        let interface = self.accept(source, destination, inbound)?;
         match header.protocol {
             IpProtocol::UDP => {
                 let body = body_at..body_at + body.len();
-                self.udp(buf, body, verified, (source, destination), inbound)
+                self.udp(buf, body, verified, (source, destination), interface, inbound)
             }
             IpProtocol::ICMP => {
                 if !Sum::default().bytes(body).is_valid() {
@@ -205,8 +207,8 @@ impl Host {
         let addresses = (IpAddr::V6(source), IpAddr::V6(destination));
         match header.next_header {
             IpProtocol::UDP => {
-                self.accept(addresses.0, addresses.1, inbound)?;
-                self.udp(buf, body_range, verified, addresses, inbound)
+                let interface = self.accept(addresses.0, addresses.1, inbound)?;
+                self.udp(buf, body_range, verified, addresses, interface, inbound)
             }
             IpProtocol::ICMPV6 => {
                 let pseudo = Sum::pseudo_header(addresses.0, addresses.1, IpProtocol::ICMPV6.0, body.len() as u16);
@@ -232,16 +234,14 @@ impl Host {
         }
     }
 
-    /// A unicast packet, from a proper host, to us.
+    /// A unicast packet, from a proper host, to us: to the interface of this number.
     #[inline]
-    fn accept(&self, source: IpAddr, destination: IpAddr, inbound: &Inbound) -> Result<(), Drop> {
-        if !self.owns(destination) {
-            return Err(Drop::OtherAddress);
-        }
+    fn accept(&self, source: IpAddr, destination: IpAddr, inbound: &Inbound) -> Result<usize, Drop> {
+        let interface = self.interfaces.iter().position(|i| i.address == destination).ok_or(Drop::OtherAddress)?;
         if inbound.destination != self.mac {
             return Err(Drop::OtherStation);
         }
-        if self.is_proper_source(source) { Ok(()) } else { Err(Drop::BadSource) }
+        if self.is_proper_source(source) { Ok(interface) } else { Err(Drop::BadSource) }
     }
 
     #[inline]
@@ -251,6 +251,7 @@ impl Host {
         body: Range<usize>,
         verified: Verified,
         (source, destination): (IpAddr, IpAddr),
+        interface: usize,
         inbound: &Inbound,
     ) -> Result<Outcome, Drop> {
         let (header, payload) = UdpHeader::parse(&buf[body.clone()])?;
@@ -277,6 +278,7 @@ impl Host {
             peer: SocketAddr::new(source, header.source_port()),
             ip: inbound.at,
             udp: body.start,
+            way: Way { mac: inbound.source, interface }.pack(),
         };
         self.neighbours.heard(source, inbound.source, inbound.now);
         Ok(Outcome::Udp(datagram))

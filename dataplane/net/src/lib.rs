@@ -8,7 +8,8 @@
 //! rx(frame) -> Udp(datagram)   the service writes an answer over the payload, then `reply` rewrites the headers
 //!           -> Answer(len)     the frame now holds an answer to ARP, NDP or ping: send it
 //!           -> Drop(reason)    counted by the caller
-//! route(peer) -> Route         write a payload behind `Route::header_len`, then `seal` writes the headers
+//! way_back(peer, way) -> Route  to a peer whose datagram came that way
+//! route(peer) -> Route         to any peer: write a payload behind `Route::header_len`, then `seal` writes the headers
 //! solicit(peer) -> len         a request for a neighbour that `route` did not know
 //! ```
 //!

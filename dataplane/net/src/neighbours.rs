@@ -9,8 +9,8 @@ use std::{
 use berth_port::Nanos;
 use berth_wire::net::MacAddr;
 
-/// Sets of the table; with [`WAYS`] a host knows at most 256 neighbours.
-const SETS: usize = 64;
+/// Sets of the table; with [`WAYS`] a host knows at most 4096 neighbours, in 160 KiB: more than a link should have.
+const SETS: usize = 1024;
 /// Entries that share a set; the one confirmed longest ago gives way.
 const WAYS: usize = 4;
 /// Solicitations that may be under way at once, which bounds what a flood of unknown peers makes us send.
@@ -30,11 +30,11 @@ struct Entry {
 
 /// A set-associative table of fixed size.
 #[derive(Debug)]
-struct Table(Box<[[Option<Entry>; WAYS]; SETS]>);
+struct Table(Box<[[Option<Entry>; WAYS]]>);
 
 impl Default for Table {
     fn default() -> Self {
-        Self(Box::new([[None; WAYS]; SETS]))
+        Self(vec![[None; WAYS]; SETS].into())
     }
 }
 

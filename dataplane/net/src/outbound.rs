@@ -35,6 +35,33 @@ pub struct Route {
     pub solicit: bool,
 }
 
+/// How a datagram came, which is how a late answer goes: through the interface that it was sent to, to the link-layer
+/// address that sent it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Way {
+    pub(crate) mac: MacAddr,
+    pub(crate) interface: usize,
+}
+
+impl Way {
+    /// Marks what [`Way::pack`] made: 0 is no way.
+    const KNOWN: u64 = 1 << 63;
+
+    #[inline]
+    pub(crate) fn pack(self) -> u128 {
+        let [a, b, c, d, e, f] = self.mac.0;
+        let mac = u64::from_be_bytes([0, 0, a, b, c, d, e, f]);
+        u128::from(mac | Self::KNOWN) << 64 | self.interface as u128
+    }
+
+    #[inline]
+    fn unpack(way: u128) -> Option<Self> {
+        let mac = (way >> 64) as u64;
+        let [_, _, a, b, c, d, e, f] = mac.to_be_bytes();
+        (mac & Self::KNOWN != 0).then_some(Self { mac: MacAddr([a, b, c, d, e, f]), interface: way as usize })
+    }
+}
+
 /// Why there is no way to a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoRoute {
@@ -83,6 +110,16 @@ impl Host {
         self.turn_round(buf, datagram.ip, datagram.udp, UdpHeader::LEN + payload_len);
         self.write_udp(&mut buf[..sealed.len], header, sealed, offload);
         sealed
+    }
+
+    /// The way back to `peer`, a datagram of which came by [`Datagram::way`]; `None` where that is 0. Asks no table: what
+    /// a peer was heard from a moment ago may have been forgotten for others since.
+    #[inline]
+    pub fn way_back(&self, peer: SocketAddr, way: u128) -> Option<Route> {
+        let Way { mac, interface } = Way::unpack(way)?;
+        let source = self.interfaces.get(interface)?.address;
+        let route = Route { mac, source, peer, link_len: self.link_len(), solicit: false };
+        (source.is_ipv4() == peer.is_ipv4()).then_some(route)
     }
 
     /// Finds the way to `peer`.

@@ -90,7 +90,7 @@ impl Transport for Udp {
     ) -> Taken {
         let len = datagram.payload.len();
         let room = &mut buf[datagram.payload.start..][..datagram.capacity.max(len)];
-        let mut frame = Frame::new(room, len, len, datagram.peer);
+        let mut frame = Frame::new(room, len, len, datagram.peer).routed(datagram.way);
         let verdict = handle(&mut frame);
         let answer = frame.len();
         let answer = match verdict {

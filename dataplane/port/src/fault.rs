@@ -4,7 +4,7 @@ use std::{net::SocketAddr, os::fd::RawFd, time::Duration};
 
 use fastrand::Rng;
 
-use crate::{BURST, Clock, Frame, Nanos, Port, PostError, Verdict};
+use crate::{BURST, Clock, DeviceCounters, Frame, Nanos, Port, PostError, ReplyTo, Verdict};
 
 /// How many frames a direction holds back at most.
 const POOL: usize = 256;
@@ -85,7 +85,7 @@ struct Held {
     buf: Box<[u8]>,
     len: usize,
     wire_len: usize,
-    peer: SocketAddr,
+    peer: ReplyTo,
     number: u64,
     due: Nanos,
     /// Due as soon as it is overtaken, too.
@@ -156,7 +156,7 @@ impl Side {
     }
 
     /// Lets a frame's fate befall it, and returns whether the frame goes on now.
-    fn strike(&mut self, fate: Fate, data: &mut [u8], wire_len: usize, peer: SocketAddr, now: Nanos) -> bool {
+    fn strike(&mut self, fate: Fate, data: &mut [u8], wire_len: usize, peer: ReplyTo, now: Nanos) -> bool {
         if fate.drop {
             self.counts.dropped += 1;
             return false;
@@ -182,7 +182,7 @@ impl Side {
     }
 
     /// Keeps a copy of the frame drawn for last until it is due; false where the pool is full.
-    fn hold(&mut self, data: &[u8], wire_len: usize, peer: SocketAddr, due: Nanos, reorder: bool) -> bool {
+    fn hold(&mut self, data: &[u8], wire_len: usize, peer: ReplyTo, due: Nanos, reorder: bool) -> bool {
         let len = data.len();
         let Some(mut buf) = self.free.pop_if(|buf| len <= buf.len()) else {
             self.counts.pool_full += 1;
@@ -239,7 +239,8 @@ impl<P: Port, C: Clock> Fault<P, C> {
         for released in 0..BURST {
             let Some(index) = self.rx.due(now) else { return released };
             let mut held = self.rx.held.remove(index);
-            let mut frame = Frame::new(&mut held.buf, held.len, held.wire_len, held.peer);
+            let mut frame =
+                Frame::new(&mut held.buf, held.len, held.wire_len, held.peer.peer()).routed(held.peer.route());
             let verdict = handle(&mut frame);
             let (len, peer) = (frame.len(), held.peer);
             if verdict == Verdict::Reply {
@@ -254,8 +255,8 @@ impl<P: Port, C: Clock> Fault<P, C> {
     }
 
     /// Sends a frame whose sender thinks it sent: where the inner port is full, it is held for the next [`Port::tx`].
-    fn forward(&mut self, data: &[u8], peer: SocketAddr, now: Nanos) {
-        let sent = self.inner.post(peer, |out| copy(data, out));
+    fn forward(&mut self, data: &[u8], peer: ReplyTo, now: Nanos) {
+        let sent = self.inner.reply(peer, |out| copy(data, out));
         let kept = sent == Err(PostError::Full) && self.tx.hold(data, data.len(), peer, now, false);
         self.tx_refused += u64::from(sent.is_err() && !kept);
     }
@@ -277,7 +278,7 @@ impl<P: Port, C: Clock> Port for Fault<P, C> {
         let Self { inner, rx, tx, .. } = self;
         let mut handled = 0;
         inner.rx(|frame| {
-            let (len, wire_len, peer) = (frame.len(), frame.wire_len(), frame.peer());
+            let (len, wire_len, peer) = (frame.len(), frame.wire_len(), frame.reply_to());
             let fate = rx.draw();
             if !rx.strike(fate, &mut frame.buf_mut()[..len], wire_len, peer, now) {
                 return Verdict::Drop;
@@ -294,11 +295,15 @@ impl<P: Port, C: Clock> Port for Fault<P, C> {
     }
 
     fn post<F: FnOnce(&mut [u8]) -> usize>(&mut self, peer: SocketAddr, fill: F) -> Result<(), PostError> {
+        self.reply(peer.into(), fill)
+    }
+
+    fn reply<F: FnOnce(&mut [u8]) -> usize>(&mut self, peer: ReplyTo, fill: F) -> Result<(), PostError> {
         let now = self.clock.now().mono;
         let fate = self.tx.draw();
         if !fate.may_stay() {
             let Self { inner, tx, .. } = self;
-            return inner.post(peer, |out| {
+            return inner.reply(peer, |out| {
                 let len = fill(out);
                 tx.strike(fate, &mut out[..len], len, peer, now);
                 len
@@ -317,7 +322,7 @@ impl<P: Port, C: Clock> Port for Fault<P, C> {
         let now = self.clock.now().mono;
         while let Some(index) = self.tx.due(now) {
             let held = self.tx.held.remove(index);
-            match self.inner.post(held.peer, |out| copy(held.data(), out)) {
+            match self.inner.reply(held.peer, |out| copy(held.data(), out)) {
                 Ok(()) => {}
                 Err(PostError::Full) => {
                     self.tx.held.insert(index, held);
@@ -369,5 +374,9 @@ impl<P: Port, C: Clock> Port for Fault<P, C> {
         ];
         self.tx.report(tx, visit);
         visit("fault_tx_refused", self.tx_refused);
+    }
+
+    fn device(&self) -> Option<Box<dyn DeviceCounters>> {
+        self.inner.device()
     }
 }

@@ -10,7 +10,42 @@ pub struct Frame<'a> {
     buf: &'a mut [u8],
     len: usize,
     wire_len: usize,
+    from: ReplyTo,
+    send_now: bool,
+}
+
+/// Where an answer goes that does not lie in its request's frame: [`Frame::reply_to`] gives it, [`Port::reply`] takes it.
+///
+/// Beside the peer's name it holds the way back that the request showed the port, so that a late answer asks no table
+/// which may have forgotten the peer. Only the port that received the request reads it.
+///
+/// [`Port::reply`]: crate::Port::reply
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReplyTo {
     peer: SocketAddr,
+    route: u128,
+}
+
+impl ReplyTo {
+    /// Who gets the answer.
+    #[inline]
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// What the port knew of the way, in a form of its own; 0 where it knew nothing.
+    #[inline]
+    pub fn route(&self) -> u128 {
+        self.route
+    }
+}
+
+/// A peer by its name alone: the port finds the way.
+impl From<SocketAddr> for ReplyTo {
+    #[inline]
+    fn from(peer: SocketAddr) -> Self {
+        Self { peer, route: 0 }
+    }
 }
 
 /// What becomes of a frame after its handler has seen it.
@@ -32,7 +67,15 @@ impl<'a> Frame<'a> {
     #[inline]
     pub fn new(buf: &'a mut [u8], len: usize, wire_len: usize, peer: SocketAddr) -> Self {
         assert!(len <= buf.len(), "frame length beyond its buffer");
-        Self { buf, len, wire_len, peer }
+        Self { buf, len, wire_len, from: peer.into(), send_now: false }
+    }
+
+    /// Notes the way that the frame came, in a form of the port's own, for [`ReplyTo::route`].
+    #[inline]
+    #[must_use]
+    pub fn routed(mut self, route: u128) -> Self {
+        self.from.route = route;
+        self
     }
 
     /// The received bytes, or the answer once [`Frame::set_len`] was called.
@@ -84,6 +127,25 @@ impl<'a> Frame<'a> {
     /// Who sent the frame, and gets the answer.
     #[inline]
     pub fn peer(&self) -> SocketAddr {
-        self.peer
+        self.from.peer
+    }
+
+    /// Where the answer goes, for those that come later.
+    #[inline]
+    pub fn reply_to(&self) -> ReplyTo {
+        self.from
+    }
+
+    /// Asks the port to transmit when this frame has been handled, with all answers queued so far, rather than after the
+    /// burst: handlers have taken so long that the first answers should not wait for the last.
+    #[inline]
+    pub fn send_now(&mut self) {
+        self.send_now = true;
+    }
+
+    /// Whether [`Frame::send_now`] was called.
+    #[inline]
+    pub fn is_urgent(&self) -> bool {
+        self.send_now
     }
 }

@@ -25,7 +25,7 @@ mod time;
 use std::{net::SocketAddr, os::fd::RawFd};
 
 pub use fault::{Fault, FaultSpec, Faults};
-pub use frame::{Frame, Verdict};
+pub use frame::{Frame, ReplyTo, Verdict};
 pub use loopback::Loopback;
 pub use pcap::Pcap;
 pub use sampler::{SAMPLE_AFTER, SAMPLE_EVERY, Sampler};
@@ -41,13 +41,20 @@ pub trait Port {
     /// Lends the frames that have arrived, at most [`BURST`], in the port's own memory, one by one, and returns how many.
     ///
     /// A frame whose verdict is [`Verdict::Reply`] is queued towards the peer it came from, with the contents and
-    /// length the handler left in it; every other frame is released. Never blocks.
+    /// length the handler left in it; every other frame is released. What is queued is transmitted after a frame that
+    /// [is urgent](Frame::is_urgent). Never blocks.
     fn rx<H: FnMut(&mut Frame<'_>) -> Verdict>(&mut self, handle: H) -> usize;
 
     /// Queues a frame that does not answer the current burst: a request, or an answer that comes later.
     ///
     /// `fill` writes into a buffer of [`Port::max_frame`] bytes and returns the length it used.
     fn post<F: FnOnce(&mut [u8]) -> usize>(&mut self, peer: SocketAddr, fill: F) -> Result<(), PostError>;
+
+    /// Queues an answer to a frame that was received before, as [`Port::post`] does, by the way that the frame came.
+    #[inline]
+    fn reply<F: FnOnce(&mut [u8]) -> usize>(&mut self, to: ReplyTo, fill: F) -> Result<(), PostError> {
+        self.post(to.peer(), fill)
+    }
 
     /// Hands everything queued by [`Port::rx`] and [`Port::post`] to the device. Never blocks: what the device does
     /// not take stays queued, and is dropped and counted where the queue is full.
@@ -65,8 +72,21 @@ pub trait Port {
         None
     }
 
-    /// Reports every counter of this port: names are `snake_case`, values only ever grow.
+    /// Reports every counter that this port keeps: names are `snake_case`, values only ever grow. Reads memory and nothing
+    /// else: the poll core calls it.
     fn counters(&self, visit: &mut dyn FnMut(&'static str, u64));
+
+    /// What the device, or the kernel, counts for this port; `None` where it counts nothing, or for another port.
+    fn device(&self) -> Option<Box<dyn DeviceCounters>> {
+        None
+    }
+}
+
+/// Counters that a system call or a device register tells: read by another thread than the port's, while the port works.
+/// Dropped before the port.
+pub trait DeviceCounters: Send {
+    /// Reads every counter, as [`Port::counters`] reports them. May take long.
+    fn read(&mut self, visit: &mut dyn FnMut(&'static str, u64));
 }
 
 /// Why [`Port::post`] did not queue a frame. Nothing was sent.

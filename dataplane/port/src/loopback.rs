@@ -74,12 +74,14 @@ impl Port for Loopback {
             let Ok(Packet { mut buf, len }) = self.incoming.pop() else { return received };
             self.rx_frames += 1;
             let mut frame = Frame::new(&mut buf, len, len, self.peer);
-            match handle(&mut frame) {
-                Verdict::Reply => {
-                    let len = frame.len();
-                    self.queued.push(Packet { buf, len });
-                }
+            let verdict = handle(&mut frame);
+            let (len, urgent) = (frame.len(), frame.is_urgent());
+            match verdict {
+                Verdict::Reply => self.queued.push(Packet { buf, len }),
                 Verdict::Drop => self.release(buf),
+            }
+            if urgent {
+                self.tx();
             }
         }
         BURST

@@ -8,7 +8,7 @@ use std::{
 
 use etherparse::{PacketBuilder, PacketBuilderStep, UdpHeader};
 
-use crate::{Clock, Frame, Nanos, Port, PostError, Verdict};
+use crate::{Clock, DeviceCounters, Frame, Nanos, Port, PostError, ReplyTo, Verdict};
 
 /// Magic number of a pcap file with nanosecond stamps.
 const MAGIC_NANOSECONDS: u32 = 0xa1b2_3c4d;
@@ -136,11 +136,15 @@ impl<P: Port, W: Write, C: Clock> Port for Pcap<P, W, C> {
     }
 
     fn post<F: FnOnce(&mut [u8]) -> usize>(&mut self, peer: SocketAddr, fill: F) -> Result<(), PostError> {
+        self.reply(peer.into(), fill)
+    }
+
+    fn reply<F: FnOnce(&mut [u8]) -> usize>(&mut self, to: ReplyTo, fill: F) -> Result<(), PostError> {
         let Self { inner, clock, capture } = self;
         let (at, local) = (clock.now().wall, inner.local_addr());
-        inner.post(peer, |out| {
+        inner.reply(to, |out| {
             let len = fill(out);
-            capture.record([local, peer], &out[..len], len, at);
+            capture.record([local, to.peer()], &out[..len], len, at);
             len
         })
     }
@@ -166,5 +170,9 @@ impl<P: Port, W: Write, C: Clock> Port for Pcap<P, W, C> {
         visit("pcap_frames", self.capture.frames);
         visit("pcap_missed", self.capture.missed);
         visit("pcap_write_errors", self.capture.write_errors);
+    }
+
+    fn device(&self) -> Option<Box<dyn DeviceCounters>> {
+        self.inner.device()
     }
 }

@@ -92,7 +92,7 @@ impl QueuePair {
                 let headers = Self::headers_len(window.is_some());
                 let most = self.most(datagram.capacity, headers, window.as_ref());
                 let room = &mut self.region.bytes()[slot * slots.stride..][..slots.stride.min(most.max(len))];
-                let mut frame = Frame::new(room, len, len, name);
+                let mut frame = Frame::new(room, len, len, name).routed(datagram.way);
                 if handle(&mut frame) == Verdict::Drop {
                     return Taken { lent: Some(len), answer: Answer::None };
                 }
@@ -108,7 +108,7 @@ impl QueuePair {
             Then::Payload => {
                 let most = self.most(datagram.capacity, Self::headers_len(false), None);
                 let room = &mut buf[base..][packet.payload.start..][..most.max(len)];
-                let mut frame = Frame::new(room, len, len, name);
+                let mut frame = Frame::new(room, len, len, name).routed(datagram.way);
                 let verdict = handle(&mut frame);
                 let answer = frame.len();
                 let answer = match verdict {

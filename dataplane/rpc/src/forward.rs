@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use berth_port::{BURST, Frame, Nanos, Port, PostError, Sampler};
+use berth_port::{BURST, Frame, Nanos, Port, PostError, ReplyTo, Sampler};
 use berth_ring::{Overrun, Producer, TxError};
 use berth_wire::rpc::{HeaderForm, ResponseHeader, status};
 
@@ -45,14 +45,14 @@ pub(crate) struct Forward {
 /// An answer to be posted.
 #[derive(Debug, Clone, Copy)]
 struct Answer {
-    peer: SocketAddr,
+    to: ReplyTo,
     len: usize,
     status: i32,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Caller {
-    peer: SocketAddr,
+    to: ReplyTo,
     request_id: u32,
     ptp_timestamp: u64,
     budget: Duration,
@@ -61,8 +61,8 @@ struct Caller {
 
 impl Forward {
     pub(crate) fn new(ring: Producer, config: Config) -> Self {
-        let nobody = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-        let nobody = Caller { peer: nobody, request_id: 0, ptp_timestamp: 0, budget: RING_BUDGET, pushed: Nanos(0) };
+        let to = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)).into();
+        let nobody = Caller { to, request_id: 0, ptp_timestamp: 0, budget: RING_BUDGET, pushed: Nanos(0) };
         Self {
             form: config.header,
             callers: vec![nobody; ring.slots() as usize],
@@ -92,7 +92,7 @@ impl Forward {
             self.turn = self.turn.max(now);
         }
         self.callers[slot.0 as usize] = Caller {
-            peer: frame.peer(),
+            to: frame.reply_to(),
             request_id: request.header.request_id,
             ptp_timestamp: request.header.ptp_timestamp,
             budget: budget.unwrap_or(RING_BUDGET),
@@ -176,13 +176,13 @@ impl Forward {
             if self.form.len() + len > port.max_frame() { Err(status::RESULT_TOO_LARGE) } else { Ok(len) }
         });
         let len = write_answer(self.form, &mut self.held, caller.request_id, caller.ptp_timestamp, outcome);
-        self.post(port, Answer { peer: caller.peer, len, status: outcome.err().unwrap_or(0) }, counts)
+        self.post(port, Answer { to: caller.to, len, status: outcome.err().unwrap_or(0) }, counts)
     }
 
     /// Posts and counts the answer in `held`, or keeps it for the next poll.
     fn post<P: Port>(&mut self, port: &mut P, answer: Answer, counts: &mut Counts) -> usize {
         let message = &self.held[..answer.len];
-        let posted = port.post(answer.peer, |buf| {
+        let posted = port.reply(answer.to, |buf| {
             buf[..message.len()].copy_from_slice(message);
             message.len()
         });

@@ -141,6 +141,10 @@ fn port_id(name: &CStr) -> Option<u16> {
 /// What can be refused before a device is touched.
 pub(crate) fn check(config: &PortConfig) -> Result<(), Error> {
     let device = || config.device.clone();
+    let shared = |argument: &str| argument == "zero-copy=yes";
+    if config.device.starts_with("net_memif") && config.device.split(',').any(shared) {
+        return Err(Error::SharedBuffers(device()));
+    }
     if config.addresses.is_empty() {
         return Err(Error::NoAddress(device()));
     }
@@ -205,8 +209,9 @@ impl Device {
         result == 0 && u32::from(link.0.link_status()) == sys::RTE_ETH_LINK_UP
     }
 
-    /// The device's own counters.
+    /// The device's own counters. Reads registers, or asks the kernel.
     pub(crate) fn stats(&self) -> sys::rte_eth_stats {
+        let _control = CONTROL.lock().unwrap_or_else(PoisonError::into_inner);
         let mut stats = sys::rte_eth_stats::default();
         // SAFETY: the port exists as long as the device; a driver without counters leaves the zeros.
         unsafe { sys::rte_eth_stats_get(self.port, &raw mut stats) };

@@ -98,6 +98,9 @@ pub enum Error {
         /// The device's upper limit.
         most: u16,
     },
+    /// A memif whose peer could rewrite frames while they are read.
+    #[error("{0}: zero-copy=yes lets the peer rewrite what was already checked; leave it out, frames are copied then")]
+    SharedBuffers(String),
     /// A port without an address.
     #[error("{0}: at least one address with its prefix is needed, such as 10.0.0.2/24")]
     NoAddress(String),

@@ -1,6 +1,7 @@
 //! The hot path: one queue pair.
 
 use std::{
+    mem::MaybeUninit,
     net::SocketAddr,
     ptr::NonNull,
     sync::Arc,
@@ -10,7 +11,7 @@ use std::{
 use arrayvec::ArrayVec;
 use berth_dpdk_sys as sys;
 use berth_net::{Answer, Drop as Reason, Host, NoRoute, Outcome, Transport, Udp};
-use berth_port::{BURST, Frame, Nanos, Port, PostError, Verdict};
+use berth_port::{BURST, DeviceCounters, Frame, Nanos, Port, PostError, ReplyTo, Verdict};
 
 use crate::{
     device::{Device, Queue},
@@ -53,9 +54,9 @@ struct Counters {
     rx_multi_segment: u64,
     rx_shared: u64,
     rx_answered: u64,
+    rx_held: u64,
     tx_frames: u64,
     tx_bytes: u64,
-    tx_dropped_full: u64,
     tx_dropped_no_buffer: u64,
     tx_too_long: u64,
     tx_unresolved: u64,
@@ -128,13 +129,6 @@ impl<T: Transport> DpdkPort<T> {
         self.tx.drain(..sent);
     }
 
-    /// Frees what the device will not take, and counts it.
-    #[cold]
-    fn discard(&mut self) {
-        self.counters.tx_dropped_full += self.tx.len() as u64;
-        free(&mut self.tx);
-    }
-
     #[inline]
     fn queue(&mut self, mbuf: Mbuf) {
         self.counters.tx_bytes += mbuf.len() as u64;
@@ -162,7 +156,7 @@ impl<T: Transport> DpdkPort<T> {
 
     /// Deals with one received frame; gives back the buffer unless it was queued as an answer.
     #[inline]
-    fn handle<H: FnMut(&mut Frame<'_>) -> Verdict>(&mut self, mut mbuf: Mbuf, handle: &mut H) -> Option<Mbuf> {
+    fn handle<H: FnMut(&mut Frame<'_>) -> Verdict>(&mut self, mut mbuf: Mbuf, handle: H) -> Option<Mbuf> {
         if !mbuf.is_single() {
             self.counters.rx_multi_segment += 1;
             return Some(mbuf);
@@ -229,26 +223,38 @@ impl<T: Transport> Port for DpdkPort<T> {
         if self.tx.remaining_capacity() < BURST {
             self.flush();
             if self.tx.remaining_capacity() < BURST {
-                self.discard();
+                // What cannot be answered is left to the device, which drops it for less than an answer costs.
+                self.counters.rx_held += 1;
+                return 0;
             }
         }
-        let mut burst = [std::ptr::null_mut(); BURST];
+        let mut burst = [const { MaybeUninit::<*mut sys::rte_mbuf>::uninit() }; BURST];
         let (port, queue) = (self.device.port, self.queue);
         // SAFETY: the queue is started and this thread's alone; the array has room for BURST buffers, which are ours
         // from then on.
-        let receive = || unsafe { sys::rte_eth_rx_burst(port, queue, burst.as_mut_ptr(), BURST as u16) };
+        let receive = || unsafe { sys::rte_eth_rx_burst(port, queue, burst.as_mut_ptr().cast(), BURST as u16) };
         let count = usize::from(during(self.bursts.as_ref(), receive));
-        let burst = &burst[..count];
+        // SAFETY: the driver wrote that many pointers.
+        let burst = burst[..count].iter().map(|mbuf| unsafe { mbuf.assume_init() });
         let mut lent = self.counters.rx_frames;
         let mut done = ArrayVec::<*mut sys::rte_mbuf, TX_QUEUE>::new();
-        for &mbuf in burst {
+        for mbuf in burst.clone() {
             Mbuf::prefetch(mbuf);
         }
-        for &mbuf in burst {
+        for mbuf in burst {
             // SAFETY: the driver handed over that many live buffers.
             let mbuf = unsafe { Mbuf::from_raw(NonNull::new_unchecked(mbuf)) };
-            if let Some(mbuf) = self.handle(mbuf, &mut handle) {
+            let mut urgent = false;
+            let noted = |frame: &mut Frame<'_>| {
+                let verdict = handle(frame);
+                urgent = frame.is_urgent();
+                verdict
+            };
+            if let Some(mbuf) = self.handle(mbuf, noted) {
                 done.push(mbuf.into_raw());
+            }
+            if urgent {
+                self.flush();
             }
         }
         if !done.is_empty() {
@@ -260,6 +266,12 @@ impl<T: Transport> Port for DpdkPort<T> {
 
     #[inline]
     fn post<F: FnOnce(&mut [u8]) -> usize>(&mut self, peer: SocketAddr, fill: F) -> Result<(), PostError> {
+        self.reply(peer.into(), fill)
+    }
+
+    #[inline]
+    fn reply<F: FnOnce(&mut [u8]) -> usize>(&mut self, to: ReplyTo, fill: F) -> Result<(), PostError> {
+        let peer = to.peer();
         if self.tx.is_full() {
             self.flush();
             if self.tx.is_full() {
@@ -267,7 +279,8 @@ impl<T: Transport> Port for DpdkPort<T> {
             }
         }
         let address = self.transport.address_of(peer).ok_or(PostError::Unreachable)?;
-        let route = match self.host.route(address, self.now) {
+        let route = match self.host.way_back(address, to.route()).map_or_else(|| self.host.route(address, self.now), Ok)
+        {
             Ok(route) => route,
             Err(NoRoute::OffLink) => {
                 self.counters.tx_off_link += 1;
@@ -322,11 +335,11 @@ impl<T: Transport> Port for DpdkPort<T> {
             ("rx_frames", c.rx_frames),
             ("rx_bytes", c.rx_bytes),
             ("rx_answered", c.rx_answered),
+            ("rx_held", c.rx_held),
             ("rx_multi_segment", c.rx_multi_segment),
             ("rx_shared", c.rx_shared),
             ("tx_frames", c.tx_frames),
             ("tx_bytes", c.tx_bytes),
-            ("tx_dropped_full", c.tx_dropped_full),
             ("tx_dropped_no_buffer", c.tx_dropped_no_buffer),
             ("tx_too_long", c.tx_too_long),
             ("tx_unresolved", c.tx_unresolved),
@@ -339,14 +352,24 @@ impl<T: Transport> Port for DpdkPort<T> {
             visit(reason.name(), c.rx_dropped[reason as usize]);
         }
         self.transport.counters(visit);
-        // The device counts for all its queues; the first port tells.
-        if self.queue == 0 {
-            let stats = self.device.stats();
-            visit("device_rx_missed", stats.imissed);
-            visit("device_rx_errors", stats.ierrors);
-            visit("device_rx_no_buffer", stats.rx_nombuf);
-            visit("device_tx_errors", stats.oerrors);
-        }
+    }
+
+    /// The device counts for all its queues; the first port has them.
+    fn device(&self) -> Option<Box<dyn DeviceCounters>> {
+        (self.queue == 0).then(|| Box::new(Statistics(self.device.clone())) as Box<dyn DeviceCounters>)
+    }
+}
+
+/// A device's own counters.
+struct Statistics(Arc<Device>);
+
+impl DeviceCounters for Statistics {
+    fn read(&mut self, visit: &mut dyn FnMut(&'static str, u64)) {
+        let stats = self.0.stats();
+        visit("device_rx_missed", stats.imissed);
+        visit("device_rx_errors", stats.ierrors);
+        visit("device_rx_no_buffer", stats.rx_nombuf);
+        visit("device_tx_errors", stats.oerrors);
     }
 }
 

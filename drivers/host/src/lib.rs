@@ -21,5 +21,5 @@ pub use pin::{PinError, pin_current_thread};
 pub use region::{HugePage, HugeRegion, HugeRegionError};
 pub use sleep::{Sleeper, Wake, Waker};
 pub use sockaddr::{PACKET_INFO, RawAddr, answer_from_destination};
-pub use socket::{BindError, UdpConfig, UdpSocket};
+pub use socket::{BindError, SocketCounters, UdpConfig, UdpSocket};
 pub use thermal::{Sensor, Thermal};

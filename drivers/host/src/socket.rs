@@ -1,12 +1,12 @@
 //! UDP sockets for poll loops: bound, sized, and with every loss visible.
 
 use std::{
-    cell::Cell,
     io::{self, ErrorKind},
     net::SocketAddr,
     os::fd::{AsRawFd, RawFd},
 };
 
+use berth_port::DeviceCounters;
 use socket2::{Domain, Protocol, Socket, Type};
 
 /// The longest UDP payload over IPv4 and over IPv6, in bytes: 65,535 less the headers that the length covers.
@@ -87,7 +87,13 @@ pub enum BindError {
 pub struct UdpSocket {
     socket: Socket,
     addr: SocketAddr,
-    overrun: Cell<u64>,
+}
+
+/// What the kernel counts for a socket, read through a descriptor of its own.
+#[derive(Debug)]
+pub struct SocketCounters {
+    socket: Socket,
+    overrun: u64,
 }
 
 impl UdpSocket {
@@ -124,7 +130,7 @@ impl UdpSocket {
         })?;
         let bound = socket.local_addr().map_err(io("reading the bound address"))?;
         let addr = bound.as_socket().expect("a UDP socket is bound to an IP address");
-        Ok(Self { socket, addr, overrun: Cell::new(0) })
+        Ok(Self { socket, addr })
     }
 
     /// The address that is bound, with the port that the kernel chose.
@@ -137,28 +143,9 @@ impl UdpSocket {
         self.addr.ip().is_unspecified()
     }
 
-    /// How many received datagrams the kernel has dropped, since the socket was opened, for want of buffer space or
-    /// for a wrong checksum. One system call. Exact as long as it is called once per 2^32 drops.
-    pub fn overrun(&self) -> u64 {
-        /// Index of the drop count in the answer to `SO_MEMINFO` (`SK_MEMINFO_DROPS`, `linux/sock_diag.h`).
-        const DROPS: usize = 8;
-        let mut info = [0u32; DROPS + 1];
-        let mut len = size_of_val(&info) as libc::socklen_t;
-        // SAFETY: `info` is `len` bytes long, and the kernel writes no more.
-        let rc = unsafe {
-            libc::getsockopt(
-                self.as_raw_fd(),
-                libc::SOL_SOCKET,
-                libc::SO_MEMINFO,
-                info.as_mut_ptr().cast(),
-                &raw mut len,
-            )
-        };
-        if rc == 0 {
-            let last = self.overrun.get();
-            self.overrun.set(last + u64::from(info[DROPS].wrapping_sub(last as u32)));
-        }
-        self.overrun.get()
+    /// What the kernel counts for this socket; `None` where the process may open no more descriptors.
+    pub fn counters(&self) -> Option<SocketCounters> {
+        Some(SocketCounters { socket: self.socket.try_clone().ok()?, overrun: 0 })
     }
 
     /// Empties the socket's error queue, up to `limit` entries, and returns how many there were: each is an ICMP error
@@ -172,6 +159,31 @@ impl UdpSocket {
             }
         };
         (0..limit).take_while(|_| take() >= 0).count()
+    }
+}
+
+impl DeviceCounters for SocketCounters {
+    /// `rx_overrun`: how many received datagrams the kernel has dropped, since the socket was opened, for want of buffer
+    /// space or for a wrong checksum. One system call. Exact as long as it is called once per 2^32 drops.
+    fn read(&mut self, visit: &mut dyn FnMut(&'static str, u64)) {
+        /// Index of the drop count in the answer to `SO_MEMINFO` (`SK_MEMINFO_DROPS`, `linux/sock_diag.h`).
+        const DROPS: usize = 8;
+        let mut info = [0u32; DROPS + 1];
+        let mut len = size_of_val(&info) as libc::socklen_t;
+        // SAFETY: `info` is `len` bytes long, and the kernel writes no more.
+        let rc = unsafe {
+            libc::getsockopt(
+                self.socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_MEMINFO,
+                info.as_mut_ptr().cast(),
+                &raw mut len,
+            )
+        };
+        if rc == 0 {
+            self.overrun += u64::from(info[DROPS].wrapping_sub(self.overrun as u32));
+        }
+        visit("rx_overrun", self.overrun);
     }
 }
 

@@ -3,6 +3,7 @@
 //! Each function is one test; a driver's `tests/` calls all of them with its own port. Port and peer share the test's
 //! thread, so that what is in flight is known exactly.
 
+mod calls;
 mod echo;
 mod filter;
 mod loss;
@@ -15,6 +16,7 @@ use std::{
 
 use berth_port::{Port, Verdict};
 
+pub use calls::publications_call_nobody;
 pub use echo::*;
 pub use filter::with_failing;
 pub use loss::*;
@@ -52,14 +54,16 @@ pub fn expect_nothing<P: Port>(port: &mut P) {
     }
 }
 
-/// The value of one counter.
+/// The value of one counter, the port's or the kernel's.
 pub fn counter<P: Port>(port: &P, name: &str) -> u64 {
     let mut found = None;
-    port.counters(&mut |counter, value| {
+    let mut visit = |counter: &str, value| {
         if counter == name {
             found = Some(value);
         }
-    });
+    };
+    port.counters(&mut visit);
+    port.device().iter_mut().for_each(|device| device.read(&mut visit));
     found.unwrap_or_else(|| panic!("no counter {name}"))
 }
 

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, os::fd::RawFd};
 
-use berth_port::{Frame, Port, PostError, Verdict};
+use berth_port::{DeviceCounters, Frame, Port, PostError, ReplyTo, Verdict};
 
 use crate::Rendezvous;
 
@@ -33,6 +33,11 @@ impl<P: Port> Port for Attended<P> {
     }
 
     #[inline]
+    fn reply<F: FnOnce(&mut [u8]) -> usize>(&mut self, to: ReplyTo, fill: F) -> Result<(), PostError> {
+        self.port.reply(to, fill)
+    }
+
+    #[inline]
     fn tx(&mut self) {
         self.port.tx();
     }
@@ -54,5 +59,9 @@ impl<P: Port> Port for Attended<P> {
         if let Some(rendezvous) = &self.rendezvous {
             rendezvous.counters(visit);
         }
+    }
+
+    fn device(&self) -> Option<Box<dyn DeviceCounters>> {
+        self.port.device()
     }
 }

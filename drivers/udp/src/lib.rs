@@ -18,7 +18,7 @@ use std::{
 
 use berth_host::UdpSocket;
 pub use berth_host::{BindError, UdpConfig};
-use berth_port::{BURST, Frame, Port, PostError, Verdict};
+use berth_port::{BURST, DeviceCounters, Frame, Port, PostError, Verdict};
 
 use slot::{Arena, Slot};
 
@@ -30,11 +30,11 @@ const BUSY: u32 = 2;
 
 /// One UDP socket as a [`Port`].
 ///
-/// Counters: `rx_frames`, `rx_truncated` (longer than `max_frame`, lent with the length cut), `rx_overrun` (dropped by
-/// the kernel before the port saw them), `rx_errors` (failed receive calls), `tx_frames` (taken by the kernel),
-/// `tx_deferred` (times the kernel took no more and the rest stayed queued), `tx_dropped` (answers without room in the
-/// queue), `tx_errors` (refused by the kernel and dropped), `icmp_errors` (reports of peers that are gone, and other
-/// errors about frames already sent).
+/// Counters: `rx_frames`, `rx_truncated` (longer than `max_frame`, lent with the length cut), `rx_errors` (failed receive
+/// calls), `rx_held` (polls that received nothing, because finished answers filled the queue), `tx_frames` (taken by the
+/// kernel), `tx_deferred` (times the kernel took no more and the rest stayed queued), `tx_errors` (refused by the kernel
+/// and dropped), `icmp_errors` (reports of peers that are gone, and other errors about frames already sent); of the
+/// kernel's own, `rx_overrun` (dropped before the port saw them).
 pub struct UdpPort {
     socket: UdpSocket,
     fd: RawFd,
@@ -59,9 +59,9 @@ struct Counters {
     rx_frames: u64,
     rx_truncated: u64,
     rx_errors: u64,
+    rx_held: u64,
     tx_frames: u64,
     tx_deferred: u64,
-    tx_dropped: u64,
     tx_errors: u64,
     icmp_errors: u64,
 }
@@ -120,15 +120,15 @@ impl UdpPort {
         reports
     }
 
-    /// Makes room for one more frame behind `tail`, if there is any.
+    /// Makes room for so many more frames behind `tail`, if there is any.
     #[inline]
-    fn has_room(&mut self) -> bool {
-        if self.tail == self.queue.len() && self.head > 0 {
+    fn has_room(&mut self, frames: usize) -> bool {
+        if self.tail + frames > self.queue.len() && self.head > 0 {
             self.queue.rotate_left(self.head);
             self.tail -= self.head;
             self.head = 0;
         }
-        self.tail < self.queue.len()
+        self.tail + frames <= self.queue.len()
     }
 
     /// Accounts for a failed send. Returns whether to go on with the queue.
@@ -159,6 +159,11 @@ impl UdpPort {
 impl Port for UdpPort {
     #[inline]
     fn rx<H: FnMut(&mut Frame<'_>) -> Verdict>(&mut self, mut handle: H) -> usize {
+        // What cannot be answered is left to the kernel, which drops it for less than an answer costs.
+        if !self.has_room(BURST) {
+            self.counters.rx_held += 1;
+            return 0;
+        }
         let received = self.receive();
         let few = usize::from(self.streak >= BUSY);
         self.streak = if received > few { self.streak.saturating_add(1) } else { 0 };
@@ -170,17 +175,15 @@ impl Port for UdpPort {
             self.counters.rx_truncated += u64::from(wire_len > len);
             let mut frame = Frame::new(slot.buf(), len, wire_len, peer);
             let verdict = handle(&mut frame);
-            let answer_len = frame.len();
-            if verdict == Verdict::Drop {
-                continue;
-            }
-            slot.set_len(answer_len);
-            slot.answer_from_destination();
-            if self.has_room() {
+            let (answer_len, urgent) = (frame.len(), frame.is_urgent());
+            if verdict == Verdict::Reply {
+                slot.set_len(answer_len);
+                slot.answer_from_destination();
                 std::mem::swap(&mut self.rx[index], &mut self.queue[self.tail]);
                 self.tail += 1;
-            } else {
-                self.counters.tx_dropped += 1;
+            }
+            if urgent {
+                self.tx();
             }
         }
         received
@@ -190,7 +193,7 @@ impl Port for UdpPort {
         if peer.is_ipv4() != self.local_addr().is_ipv4() {
             return Err(PostError::Unreachable);
         }
-        if !self.has_room() {
+        if !self.has_room(1) {
             return Err(PostError::Full);
         }
         let slot = &mut self.queue[self.tail];
@@ -238,17 +241,19 @@ impl Port for UdpPort {
         Some(self.fd)
     }
 
-    /// One system call, for `rx_overrun`.
     fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
         let counters = &self.counters;
         visit("rx_frames", counters.rx_frames);
         visit("rx_truncated", counters.rx_truncated);
-        visit("rx_overrun", self.socket.overrun());
         visit("rx_errors", counters.rx_errors);
+        visit("rx_held", counters.rx_held);
         visit("tx_frames", counters.tx_frames);
         visit("tx_deferred", counters.tx_deferred);
-        visit("tx_dropped", counters.tx_dropped);
         visit("tx_errors", counters.tx_errors);
         visit("icmp_errors", counters.icmp_errors);
+    }
+
+    fn device(&self) -> Option<Box<dyn DeviceCounters>> {
+        Some(Box::new(self.socket.counters()?))
     }
 }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use berth_host::UdpSocket;
-use berth_port::{BURST, Frame, Port, PostError, Verdict};
+use berth_port::{BURST, DeviceCounters, Frame, Port, PostError, Verdict};
 use io_uring::{
     IoUring, cqueue, opcode, squeue,
     types::{CancelBuilder, Fixed},
@@ -44,11 +44,11 @@ const MAX_FAILURES: u64 = 4;
 
 /// One UDP socket behind an `io_uring` as a [`Port`]. Stays on the thread that made it.
 ///
-/// Counters: `rx_frames`, `rx_truncated` (longer than `max_frame`, lent with the length cut), `rx_overrun` (dropped by
-/// the kernel before the ring saw them), `rx_errors` (failed receives), `rx_rearms` (times the receive ended and was
+/// Counters: `rx_frames`, `rx_truncated` (longer than `max_frame`, lent with the length cut), `rx_errors` (failed receives), `rx_rearms` (times the receive ended and was
 /// started again), `rx_no_buffers` (those for want of a free buffer), `tx_frames` (sent), `tx_errors` (refused by the
 /// kernel and dropped), `icmp_errors` (reports of peers that are gone, and other errors about frames already sent),
-/// `cq_overflows` (times completions waited for room in the queue), `ring_errors` (failed calls to enter the ring).
+/// `cq_overflows` (times completions waited for room in the queue), `ring_errors` (failed calls to enter the ring); of the
+/// kernel's own, `rx_overrun` (dropped before the ring saw them).
 pub struct UringPort {
     ring: IoUring,
     socket: UdpSocket,
@@ -228,12 +228,15 @@ impl UringPort {
         self.counters.rx_truncated += u64::from(wire_len > len);
         let mut frame = Frame::new(self.buffers.frame(&mut slot), len, wire_len, peer);
         let verdict = handle(&mut frame);
-        let answer_len = frame.len();
+        let (answer_len, urgent) = (frame.len(), frame.is_urgent());
         if verdict == Verdict::Reply {
             self.buffers.prepare(&mut slot, answer_len, true);
             self.send(slot, 0);
         } else {
             self.free(slot);
+        }
+        if urgent {
+            self.submit();
         }
         true
     }
@@ -369,12 +372,10 @@ impl Port for UringPort {
         Some(self.socket.as_raw_fd())
     }
 
-    /// One system call, for `rx_overrun`.
     fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
         let counters = &self.counters;
         visit("rx_frames", counters.rx_frames);
         visit("rx_truncated", counters.rx_truncated);
-        visit("rx_overrun", self.socket.overrun());
         visit("rx_errors", counters.rx_errors);
         visit("rx_rearms", counters.rx_rearms);
         visit("rx_no_buffers", counters.rx_no_buffers);
@@ -383,6 +384,10 @@ impl Port for UringPort {
         visit("icmp_errors", counters.icmp_errors);
         visit("cq_overflows", counters.cq_overflows);
         visit("ring_errors", counters.ring_errors);
+    }
+
+    fn device(&self) -> Option<Box<dyn DeviceCounters>> {
+        Some(Box::new(self.socket.counters()?))
     }
 }
 

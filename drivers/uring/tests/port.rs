@@ -82,6 +82,11 @@ fn an_error_report_hides_no_frame() {
 }
 
 #[test]
+fn publications_call_nobody() {
+    suite::publications_call_nobody(|| open(V4), &[libc::SYS_io_uring_enter]);
+}
+
+#[test]
 fn a_sleeping_loop_wakes() {
     suite::a_sleeping_loop_wakes(&mut open(V4));
 }

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     collections::VecDeque,
     net::{Ipv4Addr, SocketAddr},
     os::fd::RawFd,
@@ -23,20 +23,39 @@ pub(crate) struct Scripted {
     pub(crate) log: Log,
     pub(crate) received: u64,
     pub(crate) queued: usize,
+    /// Polls that find nothing before the queue is looked at.
+    pub(crate) blind: Rc<Cell<usize>>,
 }
 
 pub(crate) fn port(lane: usize, queued: usize, log: &Log) -> Scripted {
-    Scripted { lane, queue: Rc::new(RefCell::new(queued)), fd: None, log: log.clone(), received: 0, queued: 0 }
+    Scripted {
+        lane,
+        queue: Rc::new(RefCell::new(queued)),
+        fd: None,
+        log: log.clone(),
+        received: 0,
+        queued: 0,
+        blind: Rc::default(),
+    }
 }
 
 impl Port for Scripted {
     fn rx<H: FnMut(&mut Frame<'_>) -> Verdict>(&mut self, mut handle: H) -> usize {
+        if let Some(left) = self.blind.get().checked_sub(1) {
+            self.blind.set(left);
+            self.log.borrow_mut().push((self.lane, "rx", 0));
+            return 0;
+        }
         let burst = BURST.min(*self.queue.borrow());
         *self.queue.borrow_mut() -= burst;
         let mut buf = [0; 64];
         for _ in 0..burst {
-            let verdict = handle(&mut Frame::new(&mut buf, 8, 8, self.local_addr()));
+            let mut frame = Frame::new(&mut buf, 8, 8, self.local_addr());
+            let verdict = handle(&mut frame);
             self.queued += usize::from(verdict == Verdict::Reply);
+            if frame.is_urgent() {
+                self.tx();
+            }
         }
         self.received += burst as u64;
         self.log.borrow_mut().push((self.lane, "rx", burst));

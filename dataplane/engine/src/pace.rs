@@ -1,0 +1,100 @@
+//! When the answers of a burst should not wait for its end.
+
+use std::time::Duration;
+
+use berth_port::Nanos;
+
+/// Answers that have waited so long for the handlers of later frames are transmitted: a few times what a transmit call
+/// costs.
+pub const TRANSMIT_AFTER: Duration = Duration::from_micros(4);
+
+/// Where a frame takes so long, the clock is read after each: its 15 ns are 5 % then.
+const SLOW: Duration = Duration::from_nanos(300);
+
+/// Where frames take less, the clock is read after so many, then after twice as many, and so on.
+const FIRST_READING: u32 = 4;
+
+/// How fast the frames of a lane are handled, learned from burst to burst.
+#[derive(Debug, Default)]
+pub(crate) struct Pace {
+    /// Whether frames take [`SLOW`] or longer.
+    slow: bool,
+    /// When the clock was last read, and the frames handled since.
+    read: Nanos,
+    frames: u32,
+    next_reading: u32,
+    transmitted: Nanos,
+}
+
+impl Pace {
+    /// The first frame of a burst is dispatched.
+    #[inline]
+    pub(crate) fn begin(&mut self, now: Nanos) {
+        let slow = self.slow;
+        *self = Self { slow, read: now, frames: 0, next_reading: FIRST_READING, transmitted: now };
+    }
+
+    /// A frame was handled, at the time `known` if it was read. Whether to transmit now.
+    #[inline]
+    pub(crate) fn handled(&mut self, known: Option<Nanos>, clock: impl FnOnce() -> Nanos) -> bool {
+        self.frames += 1;
+        if !self.slow && known.is_none() && self.frames < self.next_reading {
+            return false;
+        }
+        let now = known.unwrap_or_else(clock);
+        self.slow = now - self.read >= SLOW * self.frames;
+        self.next_reading *= 2;
+        (self.read, self.frames) = (now, 0);
+        let due = now - self.transmitted >= TRANSMIT_AFTER;
+        if due {
+            self.transmitted = now;
+        }
+        due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many readings a burst takes whose frames take so long each, and after which frames it transmits.
+    fn burst(pace: &mut Pace, took: &[u64]) -> (u32, Vec<usize>) {
+        let (mut readings, mut now) = (0, 1_000_000);
+        pace.begin(Nanos(now));
+        let mut transmits = Vec::new();
+        for (index, took) in took.iter().enumerate() {
+            now += took;
+            let clock = || {
+                readings += 1;
+                Nanos(now)
+            };
+            if pace.handled(None, clock) {
+                transmits.push(index + 1);
+            }
+        }
+        (readings, transmits)
+    }
+
+    #[test]
+    fn fast_frames_cost_few_readings_and_transmit_at_the_end() {
+        let mut pace = Pace::default();
+        for _ in 0..3 {
+            assert_eq!(burst(&mut pace, &[50; 32]), (3, vec![]));
+            assert_eq!(burst(&mut pace, &[50; 3]), (0, vec![]));
+        }
+    }
+
+    #[test]
+    fn slow_frames_transmit_as_they_are_answered() {
+        let mut pace = Pace::default();
+        // Not known to be slow at first: the fourth tells, and each one from then on.
+        assert_eq!(burst(&mut pace, &[5_000; 32]), (29, (4..=32).collect()));
+        assert_eq!(burst(&mut pace, &[5_000; 32]), (32, (1..=32).collect()));
+        // Of 1.5 us each, the third makes 4 us full.
+        assert_eq!(burst(&mut pace, &[1_500; 9]), (9, vec![3, 6, 9]));
+        assert_eq!(burst(&mut pace, &[5_000]), (1, vec![1]));
+        // A fast one ends it.
+        assert_eq!(burst(&mut pace, &[50; 32]).1, []);
+        assert_eq!(burst(&mut pace, &[50; 32]).0, 3);
+    }
+}
