@@ -30,9 +30,8 @@ pub(super) fn run(plan: LcorePlan, shared: &Shared, pulse: &Pulse, events: &Send
             draining = true;
         }
         match lcore.poll(shared.clock.now()) {
-            Step::Busy => {}
             Step::Spin if pauses => std::hint::spin_loop(),
-            Step::Spin => {}
+            Step::Busy | Step::Spin => {}
             Step::Sleep(most) => {
                 sleeper.sleep(Some(most));
             }

@@ -214,7 +214,9 @@ impl Telemetry {
         };
         // Not under the lock: a device may take its time.
         let devices = lanes(&self.lock());
-        devices.iter().for_each(|device| device.read());
+        for device in devices {
+            device.read();
+        }
     }
 
     /// The values of everything now; those of devices as they were last read.

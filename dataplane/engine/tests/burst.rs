@@ -91,7 +91,8 @@ fn looks(idle: Idle, lanes: usize, blind: usize) -> (Step, u64, [u64; 2], u64) {
         lcore.poll(watch.now());
     }
     watch.advance(1_000);
-    (blinded.set(blind), *queue.borrow_mut() = 1);
+    blinded.set(blind);
+    *queue.borrow_mut() = 1;
     let (now, before) = (watch.now(), watch.readings.get());
     // The host takes the CPU away meanwhile.
     watch.advance(2 * HICCUP.as_nanos() as u64);

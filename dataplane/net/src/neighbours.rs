@@ -21,7 +21,7 @@ const RETRY: Duration = Duration::from_millis(100);
 /// (as RFC 4861 section 7.3.2 does for IPv6).
 const REACHABLE: Duration = Duration::from_secs(30);
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Entry {
     address: IpAddr,
     mac: MacAddr,
@@ -30,11 +30,15 @@ struct Entry {
 
 /// A set-associative table of fixed size.
 #[derive(Debug)]
-struct Table(Box<[[Option<Entry>; WAYS]]>);
+struct Table {
+    sets: Box<[[Option<Entry>; WAYS]]>,
+    /// What was inserted last: once more, it changes nothing, and one flow in a row is the usual case.
+    last: Option<Entry>,
+}
 
 impl Default for Table {
     fn default() -> Self {
-        Self(vec![[None; WAYS]; SETS].into())
+        Self { sets: vec![[None; WAYS]; SETS].into(), last: None }
     }
 }
 
@@ -51,12 +55,16 @@ impl Table {
 
     #[inline]
     fn get(&self, address: IpAddr) -> Option<Entry> {
-        self.0[Self::set(address)].iter().flatten().find(|e| e.address == address).copied()
+        self.sets[Self::set(address)].iter().flatten().find(|e| e.address == address).copied()
     }
 
     #[inline]
     fn insert(&mut self, entry: Entry) {
-        let set = &mut self.0[Self::set(entry.address)];
+        if self.last == Some(entry) {
+            return;
+        }
+        self.last = Some(entry);
+        let set = &mut self.sets[Self::set(entry.address)];
         let own = set.iter().position(|e| e.is_some_and(|e| e.address == entry.address));
         let way = own.unwrap_or_else(|| {
             let age = |e: &Option<Entry>| e.map(|e| e.confirmed);

@@ -63,7 +63,9 @@ pub fn counter<P: Port>(port: &P, name: &str) -> u64 {
         }
     };
     port.counters(&mut visit);
-    port.device().iter_mut().for_each(|device| device.read(&mut visit));
+    if let Some(mut device) = port.device() {
+        device.read(&mut visit);
+    }
     found.unwrap_or_else(|| panic!("no counter {name}"))
 }
 

@@ -25,27 +25,37 @@ impl Sum {
     #[inline]
     #[must_use]
     pub fn bytes(self, bytes: &[u8]) -> Self {
-        let mut sum = self.0;
-        let (words, rest) = bytes.as_chunks::<4>();
-        // A frame is shorter than 2^32 words of 2^32 each, so 64 bits cannot overflow.
+        let mut sum = self;
+        let (words, rest) = bytes.as_chunks::<8>();
         for word in words {
-            sum += u64::from(u32::from_ne_bytes(*word));
+            sum = sum.add(u64::from_ne_bytes(*word));
+        }
+        let (words, rest) = rest.as_chunks::<4>();
+        for word in words {
+            sum = sum.add(u64::from(u32::from_ne_bytes(*word)));
         }
         let (pairs, last) = rest.as_chunks::<2>();
         for pair in pairs {
-            sum += u64::from(u16::from_ne_bytes(*pair));
+            sum = sum.add(u64::from(u16::from_ne_bytes(*pair)));
         }
         if let [byte] = last {
-            sum += u64::from(u16::from_ne_bytes([*byte, 0]));
+            sum = sum.add(u64::from(u16::from_ne_bytes([*byte, 0])));
         }
-        Self(sum)
+        sum
     }
 
     /// Adds one 16-bit word, given in host order.
     #[inline]
     #[must_use]
     pub fn word(self, word: u16) -> Self {
-        Self(self.0 + u64::from(word.to_be()))
+        self.add(u64::from(word.to_be()))
+    }
+
+    /// Adds four words at once: what is carried out of the top comes in at the bottom, as 2^64 is 1 modulo 2^16 - 1.
+    #[inline]
+    fn add(self, words: u64) -> Self {
+        let (sum, carry) = self.0.overflowing_add(words);
+        Self(sum + u64::from(carry))
     }
 
     /// The sum folded to 16 bits, in host order: 0xffff over data that carries its own right checksum.
