@@ -19,7 +19,7 @@ use berth_qec::{
     mock::{MockTable, SyndromeFile},
 };
 use berth_rpc::{
-    FunctionTable, RpcService, Stage, Undispatchable,
+    FunctionTable, Order, RpcService, Stage, Undispatchable,
     handlers::{Handler, HandlerSet, Session},
 };
 use berth_wire::rpc::PtpEncoding;
@@ -113,6 +113,7 @@ fn service(args: &RpcArgs, slot_size: usize, clock: TscClock) -> anyhow::Result<
         slot_size,
         on_undispatchable: Undispatchable::Reply,
         ptp: args.ptp().unwrap_or(PtpEncoding::Ns),
+        order: Order::Arrival,
     };
     Ok(RpcService::new(config, table, handlers, None, clock, unrecorded as fn(Stage, u64))?)
 }

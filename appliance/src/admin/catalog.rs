@@ -267,7 +267,7 @@ const CATALOG: &[Family] = &[
         ("bad_magic", "reason=bad_magic"),
         ("truncated", "reason=truncated"),
     ]),
-    family("rpc", "unanswered", "refused requests that got no answer because on_undispatchable is drop", &[("dropped_undispatchable", "")]),
+    family("rpc", "unanswered", "refused requests that got no answer: on_undispatchable is drop, or there was no room to keep one in order", &[("dropped_undispatchable", "")]),
     family("rpc", "handler_faults", "what handlers did wrong", &[
         ("over_budget", "fault=over_budget"),
         ("panicked", "fault=panicked"),
@@ -280,6 +280,7 @@ const CATALOG: &[Family] = &[
         ("limited_peer", "reason=peer_limit"),
         ("limited_crowd", "reason=crowd_limit"),
         ("limited_port", "reason=port_limit"),
+        ("order_full", "reason=order_full"),
     ]),
     family("rpc", "late_answers", "answers of workers that came after the request was answered for them", &[("late_answers", "")]),
     family("rpc", "unroutable", "answers without a route to their peer", &[("unroutable", "")]),

@@ -24,7 +24,7 @@ const BOUNDS: [f64; 21] = [
 /// Each histogram, as its layer names it, in the order of a request's way, and what it measures. docs/telemetry.md
 /// tells more.
 pub(super) const HISTOGRAMS: [(&str, &str); 9] = [
-    ("wire_time", "from the sender's PTP stamp to the poll that received the request; of each that is stamped"),
+    ("wire_time", "from the sender's PTP stamp to the poll that received the request; of sampled stamped requests"),
     ("rx_time", "from the poll until the first frame of its burst is dispatched; of sampled bursts"),
     ("handler_time", "of the first frame of a burst in its service; of sampled bursts"),
     ("ring_wait", "from the copy into the ring until the worker turned to the request; of sampled requests"),

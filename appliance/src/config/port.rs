@@ -7,7 +7,7 @@ use std::{
 };
 
 use berth_engine::Idle;
-use berth_rpc::{Dispatch, Undispatchable};
+use berth_rpc::{Dispatch, Order, Undispatchable};
 use berth_wire::{
     net::MacAddr,
     rpc::{HeaderForm, PtpEncoding},
@@ -179,6 +179,8 @@ pub struct Rpc {
     pub on_undispatchable: Undispatchable,
     /// How the peers encode their time stamps.
     pub ptp: PtpEncoding,
+    /// In which order each client gets its answers.
+    pub order: Order,
 }
 
 /// `[port.fault]`: probabilities per frame, in both directions.
@@ -254,7 +256,12 @@ pub(super) fn read_all(
                 t.sink().mistake(at.clone(), &format!("{}.idle", t.path()), message);
             }
         }
-        let service = service(&mut t, leases, host);
+        let is_rdma = match &driver {
+            Some(Driver::Verbs(_)) => true,
+            Some(Driver::Dpdk(dpdk)) => matches!(dpdk.transport, Transport::Roce(_)),
+            _ => false,
+        };
+        let service = service(&mut t, leases, is_rdma, host);
         let weight = t.number("weight") as u32;
         let limits = t.table("limits").map_or_else(Limits::default, |t| limits(t, driver.as_ref()));
         let fault = t.table("fault").map(fault);
@@ -269,10 +276,10 @@ pub(super) fn read_all(
     ports
 }
 
-fn service(t: &mut Table<'_, '_>, leases: bool, host: &Host) -> Service {
+fn service(t: &mut Table<'_, '_>, leases: bool, is_rdma: bool, host: &Host) -> Service {
     let at = t.place("service");
     let lease_io = t.chosen("service", &[("rpc", false), ("lease-io", true)]);
-    let rpc = rpc(t.table_or_empty("rpc"), host);
+    let rpc = rpc(t.table_or_empty("rpc"), is_rdma, host);
     if !lease_io {
         return Service::Rpc(rpc);
     }
@@ -518,7 +525,7 @@ fn cpu(t: &Table<'_, '_>, at: &At<u64>, host: &Host) -> Option<usize> {
     Some(cpu)
 }
 
-fn rpc(mut t: Table<'_, '_>, host: &Host) -> Rpc {
+fn rpc(mut t: Table<'_, '_>, is_rdma: bool, host: &Host) -> Rpc {
     let header = t.chosen("header", &[("v24", HeaderForm::V24), ("v16", HeaderForm::V16)]);
     let (slots, slot_size) = (t.number("slots") as usize, t.number("slot_size") as usize);
     let dispatch = t.chosen("dispatch", DISPATCH);
@@ -529,9 +536,15 @@ fn rpc(mut t: Table<'_, '_>, host: &Host) -> Rpc {
     }
     let words = [("reply", Undispatchable::Reply), ("drop", Undispatchable::Drop)];
     let on_undispatchable = t.chosen("on_undispatchable", &words);
+    let order = if is_rdma {
+        t.refuse(&["order"], "RDMA peers know answers by their slots");
+        Order::Ready
+    } else {
+        t.chosen("order", &[("arrival", Order::Arrival), ("ready", Order::Ready)])
+    };
     let ptp = t.chosen("ptp", &[("ns", PtpEncoding::Ns), ("sec_nsec", PtpEncoding::SecNsec)]);
     t.finish();
-    Rpc { header, slots, slot_size, dispatch, worker_cpus, on_undispatchable, ptp }
+    Rpc { header, slots, slot_size, dispatch, worker_cpus, on_undispatchable, ptp, order }
 }
 
 /// `dispatch`

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::Context as _;
 use berth_engine::Idle;
 use berth_fabric::Binding;
-use berth_ring::{Geometry, HeapRegion, Producer, Ring};
+use berth_ring::Producer;
 
 use super::{
     queue::{Facts, Queue, Source},
@@ -72,9 +72,7 @@ fn ring(
 ) -> anyhow::Result<Option<Producer>> {
     let Some(rpc) = port.rpc().filter(|rpc| !rpc.worker_cpus.is_empty()) else { return Ok(None) };
     let cpus = &rpc.worker_cpus;
-    let geometry = Geometry::new(rpc.slots as u32, rpc.slot_size)?;
-    let mut ring = Ring::new(HeapRegion::new(geometry.region_len()), geometry)?;
-    let (producer, dispatcher) = ring.producer().zip(ring.dispatcher()).context("a new ring has both its ends")?;
+    let (producer, dispatcher) = berth_ring::pair(rpc.slots as u32, rpc.slot_size)?;
     let cpu = cpus[number % cpus.len()];
     let worker = workers.entry(cpu).or_insert(worker::Plan { cpu, idle: port.idle, rings: Vec::new() });
     worker.idle = worker.idle.max(port.idle);

@@ -34,8 +34,13 @@ pub(super) fn service(
     record: impl FnMut(Stage, u64) + 'static,
 ) -> anyhow::Result<impl Service + 'static> {
     let (table, handlers) = functions(&shared.config, rpc)?;
-    let settings =
-        Config { header: rpc.header, slot_size: rpc.slot_size, on_undispatchable: rpc.on_undispatchable, ptp: rpc.ptp };
+    let settings = Config {
+        header: rpc.header,
+        slot_size: rpc.slot_size,
+        on_undispatchable: rpc.on_undispatchable,
+        ptp: rpc.ptp,
+        order: rpc.order,
+    };
     let service = RpcService::new(settings, table, handlers, ring, shared.clock.clone(), record)?;
     Ok(service.limited(limits).updated_by(updates))
 }

@@ -1,8 +1,9 @@
-//! The round trip to another core and back: a bare flag in a cache line each way, `rtrb`, and our ring.
+//! The round trip to another core and back: a bare flag in a cache line each way, `rtrb`, our internal ring, and one in
+//! the host API's layout.
 //!
 //! `cargo run --release -p berth-ring --example pingpong_bench [ROUNDS [CPU CPU]]`
 //!
-//! The three take turns in blocks of a few milliseconds, so that all see the same state of the machine. Each round
+//! The four take turns in blocks of a few milliseconds, so that all see the same state of the machine. Each round
 //! prints one JSON line: the p50 of each in nanoseconds (over groups of 16 round trips, which hides the cost of the
 //! clock) and the ratio of ring to bare. The last lines have the medians over the rounds in which the two cores were
 //! near each other (bare below 250 ns, as within a socket) and far.
@@ -17,7 +18,7 @@ use std::{
     time::Instant,
 };
 
-use berth_ring::{Dispatcher, Geometry, HeapRegion, Producer, Ring};
+use berth_ring::{Dispatcher, Geometry, HeapRegion, Producer, Ring, pair};
 use core_affinity::CoreId;
 
 /// Round trips timed together.
@@ -78,7 +79,11 @@ fn pop(from: &mut rtrb::Consumer<Message>) -> Message {
 }
 
 fn ring_round_trip(producer: &mut Producer, request: &Message) {
-    while producer.push(|slot| slot[..MESSAGE].copy_from_slice(request)).is_err() {
+    let fill = |slot: &mut [u8]| {
+        slot[..MESSAGE].copy_from_slice(request);
+        MESSAGE
+    };
+    while producer.push(fill).is_err() {
         spin_loop();
     }
     let mut check = |_, answer: Result<&[u8], _>| assert_eq!(answer.expect("an answer")[24], request[24] + 1);
@@ -93,7 +98,7 @@ fn serve_ring(dispatcher: &mut Dispatcher) {
         for (answer, request) in tx[24..MESSAGE].iter_mut().zip(&rx[24..MESSAGE]) {
             *answer = request.wrapping_add(1);
         }
-        Ok(())
+        Ok(MESSAGE)
     };
     while dispatcher.poll(1, answer) == 0 {
         spin_loop();
@@ -108,9 +113,10 @@ fn main() {
     let lines = Arc::new([Line::default(), Line::default()]);
     let (mut rtrb_out, mut rtrb_request) = rtrb::RingBuffer::<Message>::new(SLOTS as usize);
     let (mut rtrb_answer, mut rtrb_in) = rtrb::RingBuffer::<Message>::new(SLOTS as usize);
+    let (mut producer, mut dispatcher) = pair(SLOTS, MESSAGE).expect("a valid geometry");
     let geometry = Geometry::new(SLOTS, 64).expect("a valid geometry");
     let mut ring = Ring::new(HeapRegion::new(geometry.region_len()), geometry).expect("a region that fits");
-    let (mut producer, mut dispatcher) = (ring.producer().expect("free"), ring.dispatcher().expect("free"));
+    let (mut abi_producer, mut abi_dispatcher) = (ring.producer().expect("free"), ring.dispatcher().expect("free"));
 
     let peer_lines = lines.clone();
     let peer = thread::spawn(move || {
@@ -127,8 +133,10 @@ fn main() {
                 message[24..].iter_mut().for_each(|byte| *byte = byte.wrapping_add(1));
                 rtrb_answer.push(message).expect("one message at a time");
             }
-            for _ in 0..BLOCK {
-                serve_ring(&mut dispatcher);
+            for dispatcher in [&mut dispatcher, &mut abi_dispatcher] {
+                for _ in 0..BLOCK {
+                    serve_ring(dispatcher);
+                }
             }
         }
         dispatcher.stats()
@@ -150,11 +158,10 @@ fn main() {
             assert_eq!(pop(&mut rtrb_in)[24], message[24] + 1);
         });
         let ring = time(|| ring_round_trip(&mut producer, &message));
-        let ratio = ring / bare;
-        println!(
-            r#"{{"round":{round},"bare_ns":{bare:.1},"rtrb_ns":{rtrb:.1},"ring_ns":{ring:.1},"ring_to_bare":{ratio:.3}}}"#
-        );
-        results.push([bare, rtrb, ring, ratio]);
+        let abi = time(|| ring_round_trip(&mut abi_producer, &message));
+        let result = [bare, rtrb, ring, abi, ring / bare];
+        println!(r#"{{"round":{round},{}}}"#, figures(result));
+        results.push(result);
     }
     let served = peer.join().expect("the peer finished");
     let round_trips = (rounds * BLOCK) as u64;
@@ -163,14 +170,13 @@ fn main() {
     for (cores, results) in [("near", near), ("far", far)] {
         if !results.is_empty() {
             let p50 = |column: usize| median(&mut results.iter().map(|result| result[column]).collect::<Vec<_>>());
-            println!(
-                r#"{{"cores":"{cores}","rounds":{},"bare_ns":{:.1},"rtrb_ns":{:.1},"ring_ns":{:.1},"ring_to_bare":{:.3}}}"#,
-                results.len(),
-                p50(0),
-                p50(1),
-                p50(2),
-                p50(3),
-            );
+            println!(r#"{{"cores":"{cores}","rounds":{},{}}}"#, results.len(), figures([0, 1, 2, 3, 4].map(p50)));
         }
     }
+}
+
+fn figures([bare, rtrb, ring, abi, ratio]: [f64; 5]) -> String {
+    format!(
+        r#""bare_ns":{bare:.1},"rtrb_ns":{rtrb:.1},"ring_ns":{ring:.1},"abi_ns":{abi:.1},"ring_to_bare":{ratio:.3}"#
+    )
 }

@@ -1,6 +1,13 @@
 //! The worker's side of a ring: requests out, answers in.
 
-use crate::{ErrorCode, SlotIndex, abi::FREE, producer::PROBE, ring::Memory, sync::Lane};
+use crate::{
+    ErrorCode, SlotIndex,
+    abi::FREE,
+    cursor::Cursor,
+    producer::PROBE,
+    ring::Memory,
+    sync::{HEAD, Lane},
+};
 
 /// The one who takes rx slots and publishes tx slots, both strictly round robin. Owned by one core at a time.
 #[repr(align(128))]
@@ -8,7 +15,7 @@ pub struct Dispatcher {
     rx: Lane,
     tx: Lane,
     slots: u32,
-    cursor: SlotIndex,
+    cursor: Cursor,
     /// Tx slots from `cursor` on that were seen empty; only the dispatcher's own answers can change that.
     empty: u32,
     idle: u32,
@@ -43,54 +50,71 @@ pub struct DispatcherStats {
 
 impl Dispatcher {
     pub(crate) fn new(rx: Lane, tx: Lane, slots: u32, memory: Memory) -> Self {
-        let cursor = SlotIndex(0);
+        let cursor = Cursor::START;
         let stats = DispatcherStats::default();
         Self { rx, tx, slots, cursor, empty: 0, idle: 0, probe: 1, gap: None, stats, _memory: memory }
     }
 
     /// Hands the requests that are ready, at most `limit`, to `handle(rx, tx)` and returns how many slots it consumed.
     ///
-    /// `handle` reads the request slot and writes the whole answer into the tx slot, both of the slot size; the bytes
-    /// it leaves alone are those of an earlier answer. Every consumed slot gets exactly one tx publication: the
-    /// answer, or an error-tagged flag where `handle` returns a code, unwinds, or the request cannot be trusted.
+    /// `handle` reads the request, writes the whole answer into the tx slot and returns its length; the bytes it leaves
+    /// alone are those of an earlier answer. The request is the message as it was pushed on an internal ring, and the
+    /// whole slot in the host API's layout. Every consumed slot gets exactly one tx publication: the answer, or an error
+    /// where `handle` returns a code, unwinds, or the request cannot be trusted.
+    ///
+    /// # Panics
+    /// If the length is beyond the slot size; answered as if `handle` had unwound.
     #[inline]
-    pub fn poll(&mut self, limit: usize, mut handle: impl FnMut(&[u8], &mut [u8]) -> Result<(), ErrorCode>) -> usize {
+    pub fn poll(
+        &mut self,
+        limit: usize,
+        mut handle: impl FnMut(&[u8], &mut [u8]) -> Result<usize, ErrorCode>,
+    ) -> usize {
         for done in 0..limit {
-            let slot = self.cursor;
+            let slot = self.cursor.slot;
             let flag = self.rx.load(slot);
-            if flag == FREE {
-                self.rx.prefetch(slot);
-                self.look_for_gap();
-                return done;
-            }
-            self.gap = None;
-            if !self.rx.announces(slot, flag) {
-                self.stats.bad_flags += 1;
-                drop(Turn { flag: ErrorCode::BAD_FLAG.to_flag(), dispatcher: self });
-                continue;
-            }
-            let before = self.rx.head(slot);
-            let mut turn = Turn { flag: ErrorCode::UNWOUND.to_flag(), dispatcher: self };
-            let (rx, tx) = (&turn.dispatcher.rx, &turn.dispatcher.tx);
-            // SAFETY: the flag says that the request is complete, and the producer leaves both slots alone until the
-            // rx flag is zero; there is one dispatcher.
-            let answer = unsafe { rx.read(slot, |request| tx.write(slot, |answer| handle(request, answer))) };
-            let reused = rx.load(slot) != flag || rx.head(slot) != before;
-            let stats = &mut turn.dispatcher.stats;
-            stats.dispatched += 1;
-            turn.flag = match answer {
-                _ if reused => {
-                    stats.slots_reused += 1;
-                    ErrorCode::SLOT_REUSED.to_flag()
-                }
-                Ok(()) => turn.dispatcher.tx.address(slot),
-                Err(code) => {
-                    stats.errors += 1;
-                    code.to_flag()
+            let (len, before) = if self.rx.is_internal() {
+                let Some(Ok(len)) = self.cursor.read(flag) else { return done };
+                (len, None)
+            } else {
+                match self.find_foreign(flag) {
+                    Foreign::Nothing => return done,
+                    Foreign::Refused => continue,
+                    Foreign::Request(head) => (self.rx.slot_size(), Some(head)),
                 }
             };
+            let mut turn = Turn { outcome: Err(ErrorCode::UNWOUND), dispatcher: self };
+            let (rx, tx) = (&turn.dispatcher.rx, &turn.dispatcher.tx);
+            // SAFETY: the flag says that the request is complete and how long it is, and the producer leaves both slots
+            // alone until the answer is published and the rx flag zero; there is one dispatcher.
+            let answer = unsafe { rx.read(slot, len, |request| tx.write(slot, |answer| handle(request, answer))) };
+            assert!(answer.unwrap_or(0) <= tx.slot_size(), "an answer longer than its slot");
+            let reused = before.is_some_and(|head| rx.load(slot) != flag || rx.head(slot) != head);
+            let stats = &mut turn.dispatcher.stats;
+            stats.dispatched += 1;
+            stats.errors += u64::from(answer.is_err() && !reused);
+            stats.slots_reused += u64::from(reused);
+            turn.outcome = if reused { Err(ErrorCode::SLOT_REUSED) } else { answer };
         }
         limit
+    }
+
+    /// What a flag of the host API says: a request is announced with its slot's address.
+    #[inline]
+    fn find_foreign(&mut self, flag: u64) -> Foreign {
+        let slot = self.cursor.slot;
+        if flag == FREE {
+            self.rx.prefetch(slot);
+            self.look_for_gap();
+            return Foreign::Nothing;
+        }
+        self.gap = None;
+        if self.rx.announces(slot, flag) {
+            return Foreign::Request(self.rx.head(slot));
+        }
+        self.stats.bad_flags += 1;
+        drop(Turn { outcome: Err(ErrorCode::BAD_FLAG), dispatcher: self });
+        Foreign::Refused
     }
 
     /// How many slots the cursor would have to skip to reach a request that is ready, if it was found waiting behind
@@ -105,9 +129,9 @@ impl Dispatcher {
     /// A request that comes into a skipped slot after all is dispatched on the next lap.
     pub fn skip_gap(&mut self) -> u32 {
         let mut skipped = 0;
-        while skipped < self.gap.unwrap_or(0) && self.rx.load(self.cursor) == FREE {
-            self.publish(ErrorCode::SKIPPED.to_flag());
-            self.cursor = self.cursor.next(self.slots);
+        while skipped < self.gap.unwrap_or(0) && self.rx.load(self.cursor.slot) == FREE {
+            self.publish(Err(ErrorCode::SKIPPED));
+            self.cursor.advance(self.slots);
             skipped += 1;
         }
         self.gap = None;
@@ -128,26 +152,36 @@ impl Dispatcher {
     fn probe_ahead(&mut self) {
         let ahead = self.probe;
         self.probe = if ahead + 1 < self.slots { ahead + 1 } else { 1 };
-        let slot = SlotIndex(((self.cursor.0 as u64 + ahead as u64) % self.slots as u64) as u32);
+        let cursor = self.cursor.slot;
+        let slot = SlotIndex(((cursor.0 as u64 + ahead as u64) % self.slots as u64) as u32);
         // A producer that keeps the order has set the cursor's flag before this one: a second look is final.
-        if self.rx.load(slot) != FREE && self.rx.load(self.cursor) == FREE {
+        if self.rx.load(slot) != FREE && self.rx.load(cursor) == FREE {
             self.gap = Some(ahead);
             self.stats.gaps += 1;
         }
     }
 
-    /// Publishes `flag` for the cursor's slot.
+    /// Publishes the answer, or what stands for it, of the cursor's slot.
     #[inline]
-    fn publish(&mut self, flag: u64) {
-        if self.empty == 0 {
-            self.empty = self.tx.free_run(self.cursor, self.slots);
+    fn publish(&mut self, outcome: Result<usize, ErrorCode>) {
+        let slot = self.cursor.slot;
+        let flag = match outcome {
+            Ok(len) if self.tx.is_internal() => self.cursor.message(len),
+            Err(code) if self.tx.is_internal() => self.cursor.error(code),
+            Ok(_) => self.tx.address(slot),
+            Err(code) => code.to_flag(),
+        };
+        if !self.tx.is_internal() {
             if self.empty == 0 {
-                self.stats.tx_overwritten += 1;
-                self.empty = 1;
+                self.empty = self.tx.free_run(slot, self.slots);
+                if self.empty == 0 {
+                    self.stats.tx_overwritten += 1;
+                    self.empty = 1;
+                }
             }
+            self.empty -= 1;
         }
-        self.empty -= 1;
-        self.tx.store(self.cursor, flag);
+        self.tx.store(slot, flag);
     }
 
     /// Usable bytes of a slot.
@@ -174,21 +208,34 @@ impl Dispatcher {
     }
 }
 
-/// Publishes the flag, frees the request and moves on, also when the handler unwinds.
+/// What the flag at the cursor means, in the host API's layout.
+enum Foreign {
+    /// No request yet.
+    Nothing,
+    /// No flag that can be followed; answered.
+    Refused,
+    /// A request, whose first bytes are these.
+    Request([u8; HEAD]),
+}
+
+/// Publishes the outcome, frees the request and moves on, also when the handler unwinds.
 struct Turn<'a> {
     dispatcher: &'a mut Dispatcher,
-    flag: u64,
+    outcome: Result<usize, ErrorCode>,
 }
 
 impl Drop for Turn<'_> {
     #[inline]
     fn drop(&mut self) {
         let d = &mut *self.dispatcher;
-        if self.flag == ErrorCode::UNWOUND.to_flag() {
+        if self.outcome == Err(ErrorCode::UNWOUND) {
             d.stats.unwound += 1;
         }
-        d.publish(self.flag);
-        d.rx.store(d.cursor, FREE);
-        d.cursor = d.cursor.next(d.slots);
+        d.publish(self.outcome);
+        // An internal ring's producer sees by the answer that the request was read.
+        if !d.rx.is_internal() {
+            d.rx.store(d.cursor.slot, FREE);
+        }
+        d.cursor.advance(d.slots);
     }
 }

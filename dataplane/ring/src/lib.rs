@@ -16,6 +16,9 @@
 //! dispatcher (a GPU kernel, a C thread) serve our ring through [`Ring::as_abi`], and ours a foreign one through
 //! [`Ring::attach`].
 //!
+//! Where both ends are ours, [`pair`] makes an internal ring with the same two roles: its flags lie in front of their
+//! slots and carry the length of the message, and nobody clears them.
+//!
 //! What a peer does wrong is counted and answered, never silent: see [`ProducerStats`] and [`DispatcherStats`]. A flag
 //! is compared with the address it should hold and is never dereferenced.
 
@@ -23,6 +26,7 @@
 compile_error!("the ring's layouts are LP64");
 
 pub mod abi;
+mod cursor;
 mod dispatcher;
 mod producer;
 mod region;
@@ -33,5 +37,5 @@ mod sync;
 pub use dispatcher::{Dispatcher, DispatcherStats};
 pub use producer::{Overrun, Producer, ProducerStats, TxError};
 pub use region::{ExternalRegion, HeapRegion, Region};
-pub use ring::{ErrorCode, Geometry, Ring, RingError, SlotIndex};
+pub use ring::{ErrorCode, Geometry, Ring, RingError, SlotIndex, pair};
 pub use sequence::{Arrival, Sequence, SequenceCounts};

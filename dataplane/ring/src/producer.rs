@@ -3,6 +3,7 @@
 use crate::{
     ErrorCode, SlotIndex,
     abi::{FREE, IN_FLIGHT},
+    cursor::Cursor,
     ring::Memory,
     sync::Lane,
 };
@@ -18,9 +19,9 @@ pub struct Producer {
     tx: Lane,
     slots: u32,
     /// The next slot to fill.
-    head: SlotIndex,
+    head: Cursor,
     /// The oldest slot whose answer was not taken yet.
-    tail: SlotIndex,
+    tail: Cursor,
     /// Slots between `tail` and `head`.
     outstanding: u32,
     /// Slots from `head` on that were seen free both ways; only the producer's own push can change that.
@@ -70,13 +71,12 @@ pub enum TxError {
 
 impl Producer {
     pub(crate) fn new(rx: Lane, tx: Lane, slots: u32, memory: Memory) -> Self {
-        let (head, tail) = (SlotIndex(0), SlotIndex(0));
         Self {
             rx,
             tx,
             slots,
-            head,
-            tail,
+            head: Cursor::START,
+            tail: Cursor::START,
             outstanding: 0,
             free: 0,
             idle: 0,
@@ -85,24 +85,29 @@ impl Producer {
         }
     }
 
-    /// Fills the next slot through `fill` and announces it.
+    /// Fills the next slot through `fill`, which returns the message's length, and announces it.
     ///
-    /// `fill` gets the whole slot; bytes it leaves alone are those of an earlier request, so the message states its
-    /// own length. If `fill` panics nothing was announced and the slot stays free.
+    /// `fill` gets the whole slot; bytes it leaves alone are those of an earlier request. On an internal ring the reader
+    /// gets as many as the message has; in the host API's layout it gets the slot, so there the message must state a length
+    /// that is true. If `fill` panics nothing was announced and the slot stays free.
     ///
     /// # Errors
     /// The slot is still in use; counted. See [`Producer::can_push`] for waiting without counting.
+    ///
+    /// # Panics
+    /// If the length is beyond the slot size.
     #[inline]
-    pub fn push(&mut self, fill: impl FnOnce(&mut [u8])) -> Result<SlotIndex, Overrun> {
+    pub fn push(&mut self, fill: impl FnOnce(&mut [u8]) -> usize) -> Result<SlotIndex, Overrun> {
         if !self.can_push() {
             self.stats.overruns += 1;
             return Err(Overrun);
         }
-        let slot = self.head;
-        // SAFETY: rx flag 0 means that the slot is the producer's, and there is one producer.
-        unsafe { self.rx.write(slot, fill) };
-        self.rx.store(slot, self.rx.address(slot));
-        self.head = slot.next(self.slots);
+        let (head, slot) = (self.head, self.head.slot);
+        // SAFETY: the slot was found free, and there is one producer.
+        let len = unsafe { self.rx.write(slot, fill) };
+        assert!(len <= self.rx.slot_size(), "a request longer than its slot");
+        self.rx.store(slot, if self.rx.is_internal() { head.message(len) } else { self.rx.address(slot) });
+        self.head.advance(self.slots);
         self.outstanding += 1;
         self.free -= 1;
         self.stats.pushed += 1;
@@ -121,15 +126,17 @@ impl Producer {
     /// Counts the free slots at the head. Slots that wait for their answer are not, and need no look.
     fn find_free(&mut self) -> u32 {
         let unused = self.slots - self.outstanding;
-        if unused == 0 {
-            return 0;
+        // On an internal ring a slot whose answer was taken has no other user.
+        if unused == 0 || self.rx.is_internal() {
+            return unused;
         }
-        let rx = self.rx.free_run(self.head, self.slots).min(unused);
-        let tx = self.tx.free_run(self.head, self.slots);
-        if rx != 0 && tx == 0 && self.tx.load(self.head) != IN_FLIGHT {
+        let slot = self.head.slot;
+        let rx = self.rx.free_run(slot, self.slots).min(unused);
+        let tx = self.tx.free_run(slot, self.slots);
+        if rx != 0 && tx == 0 && self.tx.load(slot) != IN_FLIGHT {
             // No request of ours is waiting in this slot: the answer of one that was given up.
             self.stats.late_answers += 1;
-            self.tx.store(self.head, FREE);
+            self.tx.store(slot, FREE);
             return 1;
         }
         rx.min(tx)
@@ -143,28 +150,50 @@ impl Producer {
     #[inline]
     pub fn collect(&mut self, limit: usize, mut take: impl FnMut(SlotIndex, Result<&[u8], TxError>)) -> usize {
         let mut taken = 0;
-        while taken < limit && self.outstanding != 0 {
-            let mut flag = self.tx.load(self.tail);
-            if flag == FREE || flag == IN_FLIGHT {
-                self.tx.prefetch(self.tail);
-                if flag == IN_FLIGHT || !self.is_unanswered() {
-                    break;
-                }
-                flag = FREE;
-            }
-            let turn = Turn { producer: self };
-            let (slot, tx) = (turn.producer.tail, &turn.producer.tx);
-            if tx.announces(slot, flag) {
-                // SAFETY: the flag says that the answer is complete, and the dispatcher leaves it until it is zero.
-                unsafe { tx.read(slot, |answer| take(slot, Ok(answer))) };
-            } else {
-                let error = turn.producer.classify(flag);
-                take(slot, Err(error));
-            }
-            drop(turn);
+        while taken < limit
+            && self.collect_if(|slot, answer| {
+                take(slot, answer);
+                true
+            })
+        {
             taken += 1;
         }
         taken
+    }
+
+    /// Shows the oldest request's answer to `take`, if it is ready, and takes it where that returns true; else it stays
+    /// where it is. Returns whether one was taken.
+    #[inline]
+    pub fn collect_if(&mut self, take: impl FnOnce(SlotIndex, Result<&[u8], TxError>) -> bool) -> bool {
+        let Some(found) = self.find_answer() else { return false };
+        let mut turn = Turn { producer: self, taken: true, error: found.err() };
+        let (slot, tx) = (turn.producer.tail.slot, &turn.producer.tx);
+        turn.taken = match found {
+            // SAFETY: the flag says that the answer is complete, and the dispatcher leaves it until it is taken.
+            Ok(len) => unsafe { tx.read(slot, len, |answer| take(slot, Ok(answer))) },
+            Err(error) => take(slot, Err(error)),
+        };
+        turn.taken
+    }
+
+    /// The length of the answer at the tail, or why there is none.
+    #[inline]
+    fn find_answer(&mut self) -> Option<Result<usize, TxError>> {
+        if self.outstanding == 0 {
+            return None;
+        }
+        let flag = self.tx.load(self.tail.slot);
+        if self.tx.is_internal() {
+            return self.tail.read(flag).map(|answer| answer.map_err(TxError::Tagged));
+        }
+        if flag == FREE || flag == IN_FLIGHT {
+            self.tx.prefetch(self.tail.slot);
+            return (flag == FREE && self.is_unanswered()).then_some(Err(TxError::Unanswered));
+        }
+        if self.tx.announces(self.tail.slot, flag) {
+            return Some(Ok(self.tx.slot_size()));
+        }
+        Some(Err(ErrorCode::from_flag(flag).map_or(TxError::BadFlag(flag), TxError::Tagged)))
     }
 
     /// Whether the oldest request was freed without an answer; looked at once in [`PROBE`] polls.
@@ -172,21 +201,8 @@ impl Producer {
     fn is_unanswered(&mut self) -> bool {
         self.idle = self.idle.wrapping_add(1);
         // The answer is published before the request is freed, so a second look at the tx flag is final.
-        self.idle.is_multiple_of(PROBE) && self.rx.load(self.tail) == FREE && self.tx.load(self.tail) == FREE
-    }
-
-    #[cold]
-    fn classify(&mut self, flag: u64) -> TxError {
-        if flag == FREE {
-            self.stats.unanswered += 1;
-            TxError::Unanswered
-        } else if let Some(code) = ErrorCode::from_flag(flag) {
-            self.stats.errors += 1;
-            TxError::Tagged(code)
-        } else {
-            self.stats.bad_flags += 1;
-            TxError::BadFlag(flag)
-        }
+        let slot = self.tail.slot;
+        self.idle.is_multiple_of(PROBE) && self.rx.load(slot) == FREE && self.tx.load(slot) == FREE
     }
 
     /// Requests pushed whose answers were not taken yet.
@@ -197,6 +213,12 @@ impl Producer {
     /// How many slots the ring has.
     pub fn slots(&self) -> u32 {
         self.slots
+    }
+
+    /// Whether both ends are ours, as [`pair`](crate::pair) makes them: then the other one learns how long a message is.
+    #[inline]
+    pub fn is_internal(&self) -> bool {
+        self.rx.is_internal()
     }
 
     /// Usable bytes of a slot.
@@ -222,17 +244,30 @@ impl Producer {
     }
 }
 
-/// Frees the tx slot at the tail and moves on, also when the callback unwinds.
+/// Frees the tx slot at the tail and moves on if the answer was taken, also when the callback unwinds.
 struct Turn<'a> {
     producer: &'a mut Producer,
+    taken: bool,
+    error: Option<TxError>,
 }
 
 impl Drop for Turn<'_> {
     #[inline]
     fn drop(&mut self) {
+        if !self.taken {
+            return;
+        }
         let p = &mut *self.producer;
-        p.tx.store(p.tail, FREE);
-        p.tail = p.tail.next(p.slots);
+        match self.error {
+            None => {}
+            Some(TxError::Tagged(_)) => p.stats.errors += 1,
+            Some(TxError::Unanswered) => p.stats.unanswered += 1,
+            Some(TxError::BadFlag(_)) => p.stats.bad_flags += 1,
+        }
+        if !p.tx.is_internal() {
+            p.tx.store(p.tail.slot, FREE);
+        }
+        p.tail.advance(p.slots);
         p.outstanding -= 1;
         p.stats.collected += 1;
     }

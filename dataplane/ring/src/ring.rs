@@ -9,7 +9,7 @@ use crate::{
     sync::{HEAD, Lane},
 };
 #[cfg(not(loom))]
-use crate::{Region, abi};
+use crate::{HeapRegion, Region, abi, sync::WORD};
 
 /// The number of a slot; a response lies in the tx slot of the same number as its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -52,6 +52,11 @@ impl ErrorCode {
         self.0
     }
 
+    /// The code of 48 bits; others are cut off.
+    pub(crate) const fn from_value(value: u64) -> Self {
+        Self(value & ((1 << Self::BITS) - 1))
+    }
+
     /// The tx flag that carries the code.
     pub const fn to_flag(self) -> u64 {
         crate::abi::ERROR_TAG << Self::BITS | self.0
@@ -59,7 +64,7 @@ impl ErrorCode {
 
     /// The code that a tx flag carries, if it is tagged as an error.
     pub const fn from_flag(flag: u64) -> Option<Self> {
-        if flag >> Self::BITS == crate::abi::ERROR_TAG { Some(Self(flag & ((1 << Self::BITS) - 1))) } else { None }
+        if flag >> Self::BITS == crate::abi::ERROR_TAG { Some(Self::from_value(flag)) } else { None }
     }
 }
 
@@ -170,7 +175,7 @@ pub enum RingError {
     Foreign(&'static str),
 }
 
-/// A ring and its two roles, each given out once.
+/// A ring in the host API's layout and its two roles, each given out once.
 ///
 /// The memory stays until the ring and both roles are gone.
 pub struct Ring {
@@ -283,11 +288,39 @@ impl Ring {
     }
 }
 
+/// Both ends of an internal ring: `slots` slots of `slot_size` bytes each way, for two cores of this process.
+///
+/// Each slot has a word in front of it, in one cache line with a message of up to 56 bytes, that says in one store that
+/// the message is there and how long it is. What a reader gets is what was written, never the rest of an earlier message.
+///
+/// # Errors
+/// As [`Geometry::new`].
+#[cfg(not(loom))]
+pub fn pair(slots: u32, slot_size: usize) -> Result<(Producer, Dispatcher), RingError> {
+    Geometry::new(slots, slot_size)?;
+    let stride = (WORD + slot_size).next_multiple_of(Geometry::LINE);
+    let half = (slots as usize * stride).next_multiple_of(Geometry::AREA);
+    let region = HeapRegion::new(2 * half);
+    // SAFETY: the region is zeroed, aligned to lines as the stride is, holds both halves, and nobody else has it; `memory`
+    // keeps it alive.
+    let lane = |at: usize| unsafe { Lane::internal(region.as_ptr().add(at), stride, slot_size) };
+    let (rx, tx) = (lane(0), lane(half));
+    let memory: Memory = Some(Arc::new(region));
+    Ok((Producer::new(rx.clone(), tx.clone(), slots, memory.clone()), Dispatcher::new(rx, tx, slots, memory)))
+}
+
+/// The same on loom's heap.
+#[cfg(loom)]
+pub fn pair(slots: u32, slot_size: usize) -> Result<(Producer, Dispatcher), RingError> {
+    let (rx, tx) = (Lane::new(slots, slot_size, true), Lane::new(slots, slot_size, true));
+    Ok((Producer::new(rx.clone(), tx.clone(), slots, None), Dispatcher::new(rx, tx, slots, None)))
+}
+
 #[cfg(loom)]
 impl Ring {
     /// A ring on loom's heap.
     pub fn modelled(slots: u32, slot_size: usize) -> Self {
-        let (rx, tx) = (Lane::new(slots, slot_size), Lane::new(slots, slot_size));
+        let (rx, tx) = (Lane::new(slots, slot_size, false), Lane::new(slots, slot_size, false));
         Self { slots, rx, tx, producer_taken: false, dispatcher_taken: false, memory: None }
     }
 }

@@ -1,4 +1,9 @@
 //! One direction of a ring: its flags and its slots, in real memory or under loom.
+//!
+//! ```text
+//! host API   flags: 8 B a slot, 8 to a line        slots: size bytes, apart from them
+//! internal   slot: word (8 B), then size bytes: a header of 24 bytes and 32 of payload share the word's line
+//! ```
 
 #[cfg(loom)]
 pub(crate) use model::Lane;
@@ -24,6 +29,10 @@ impl Lane {
 
 use crate::{SlotIndex, abi::FREE};
 
+/// Bytes of the word in front of each slot of an internal ring.
+#[cfg(not(loom))]
+pub(crate) const WORD: usize = size_of::<u64>();
+
 #[cfg(not(loom))]
 mod real {
     use std::{
@@ -31,13 +40,16 @@ mod real {
         sync::atomic::{AtomicU64, Ordering},
     };
 
-    use super::HEAD;
+    use super::{HEAD, WORD};
     use crate::SlotIndex;
 
     /// Pointers to the flags and slots of one direction, as the host sees them.
     #[derive(Debug, Clone)]
     pub(crate) struct Lane {
         flags: NonNull<AtomicU64>,
+        /// Bytes from one flag to the next.
+        flag_stride: usize,
+        is_internal: bool,
         data: NonNull<u8>,
         stride: usize,
         size: usize,
@@ -60,7 +72,25 @@ mod real {
             size: usize,
             view: u64,
         ) -> Self {
-            Self { flags: flags.cast(), data, stride, size, view }
+            Self { flags: flags.cast(), flag_stride: size_of::<u64>(), is_internal: false, data, stride, size, view }
+        }
+
+        /// A lane whose slots have their word in front of them.
+        ///
+        /// # Safety
+        /// `base` and `stride` must be multiples of 8. `slots` stretches of [`WORD`] and `size` bytes at `stride` must be
+        /// zeroed, valid for reads and writes from any thread for as long as the lane is used, and be referred to by no
+        /// Rust reference.
+        pub(crate) unsafe fn internal(base: NonNull<u8>, stride: usize, size: usize) -> Self {
+            // SAFETY: the slot starts behind the word, within the stretch that the caller vouches for.
+            let data = unsafe { base.add(WORD) };
+            Self { flags: base.cast(), flag_stride: stride, is_internal: true, data, stride, size, view: 0 }
+        }
+
+        /// Whether flags are words that say how long a message is.
+        #[inline]
+        pub(crate) fn is_internal(&self) -> bool {
+            self.is_internal
         }
 
         #[inline]
@@ -71,7 +101,7 @@ mod real {
         #[inline]
         fn flag(&self, i: SlotIndex) -> &AtomicU64 {
             // SAFETY: indices come from cursors below the slot count; the flag is aligned and valid per `new`.
-            unsafe { &*self.flags.as_ptr().add(i.0 as usize) }
+            unsafe { &*self.flags.as_ptr().byte_add(i.0 as usize * self.flag_stride) }
         }
 
         #[inline]
@@ -120,14 +150,15 @@ mod real {
             }
         }
 
-        /// Lends the slot for reading.
+        /// Lends the first `len` bytes of the slot for reading.
         ///
         /// # Safety
-        /// The caller must own the slot per the flag protocol, for reading at least.
+        /// The caller must own the slot per the flag protocol, for reading at least. `len` is at most the slot size.
         #[inline]
-        pub(crate) unsafe fn read<R>(&self, i: SlotIndex, f: impl FnOnce(&[u8]) -> R) -> R {
+        pub(crate) unsafe fn read<R>(&self, i: SlotIndex, len: usize, f: impl FnOnce(&[u8]) -> R) -> R {
+            debug_assert!(len <= self.size, "a message longer than its slot");
             // SAFETY: the slot is valid per `new`, and not written while the caller owns it.
-            f(unsafe { std::slice::from_raw_parts(self.slot(i), self.size) })
+            f(unsafe { std::slice::from_raw_parts(self.slot(i), len) })
         }
 
         /// Lends the slot for writing.
@@ -160,11 +191,13 @@ mod model {
         flags: Arc<[AtomicU64]>,
         slots: Arc<[UnsafeCell<Box<[u8]>>]>,
         size: usize,
+        is_internal: bool,
     }
 
     impl Lane {
-        pub(crate) fn new(slots: u32, size: usize) -> Self {
+        pub(crate) fn new(slots: u32, size: usize, is_internal: bool) -> Self {
             Self {
+                is_internal,
                 flags: (0..slots).map(|_| AtomicU64::new(0)).collect(),
                 slots: (0..slots).map(|_| UnsafeCell::new(vec![0; size].into())).collect(),
                 size,
@@ -173,6 +206,10 @@ mod model {
 
         pub(crate) fn slot_size(&self) -> usize {
             self.size
+        }
+
+        pub(crate) fn is_internal(&self) -> bool {
+            self.is_internal
         }
 
         pub(crate) fn load(&self, i: SlotIndex) -> u64 {
@@ -199,9 +236,9 @@ mod model {
         #[expect(clippy::unused_self, reason = "loom has no caches")]
         pub(crate) fn prefetch(&self, _: SlotIndex) {}
 
-        pub(crate) unsafe fn read<R>(&self, i: SlotIndex, f: impl FnOnce(&[u8]) -> R) -> R {
+        pub(crate) unsafe fn read<R>(&self, i: SlotIndex, len: usize, f: impl FnOnce(&[u8]) -> R) -> R {
             // SAFETY: loom tracks the access and fails the model on a race.
-            self.slots[i.0 as usize].with(|p| f(unsafe { &*p }))
+            self.slots[i.0 as usize].with(|p| f(unsafe { &(&*p)[..len] }))
         }
 
         pub(crate) unsafe fn write<R>(&self, i: SlotIndex, f: impl FnOnce(&mut [u8]) -> R) -> R {

@@ -68,7 +68,10 @@ fn a_c_dispatcher_serves_our_ring() {
         while taken < COUNT {
             if sent < COUNT && producer.can_push() {
                 producer
-                    .push(|slot| slot[..HEADER + 8].copy_from_slice(&message(0x4355_5152, 0x191B_6322, sent, 0)))
+                    .push(|slot| {
+                        slot[..HEADER + 8].copy_from_slice(&message(0x4355_5152, 0x191B_6322, sent, 0));
+                        HEADER + 8
+                    })
                     .unwrap();
                 sent += 1;
             }
@@ -121,7 +124,7 @@ fn our_dispatcher_serves_a_ring_of_c() {
                 let n = u64::from_le_bytes(rx[HEADER..HEADER + 8].try_into().unwrap());
                 assert_eq!(rx[..HEADER + 8], message(0x4355_5152, 0x191B_6322, n, 0));
                 tx[..HEADER + 8].copy_from_slice(&message(0x4355_5153, 0, n, 1));
-                Ok(())
+                Ok(HEADER + 8)
             }) as u64;
         }
         dispatcher.stats()

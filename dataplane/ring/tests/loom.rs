@@ -9,30 +9,45 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use berth_ring::{Dispatcher, ErrorCode, Producer, Ring, TxError};
+use berth_ring::{Dispatcher, ErrorCode, Producer, Ring, TxError, pair};
 use loom::thread;
 
 const SLOT: usize = 24;
 
-fn ring(slots: u32) -> (Producer, Dispatcher) {
+fn ring(is_internal: bool, slots: u32) -> (Producer, Dispatcher) {
+    if is_internal {
+        return pair(slots, SLOT).unwrap();
+    }
     let mut ring = Ring::modelled(slots, SLOT);
     (ring.producer().unwrap(), ring.dispatcher().unwrap())
 }
 
-/// Dispatches `count` requests: each byte plus one; `fails(n)` returns an error, `unwinds(n)` panics.
-fn dispatch(mut dispatcher: Dispatcher, count: u8, fails: fn(u8) -> bool, unwinds: fn(u8) -> bool) -> Dispatcher {
+/// Request `n` of an internal ring has so many bytes, and so has its answer.
+fn length(is_internal: bool, n: u8) -> usize {
+    if is_internal { SLOT - usize::from(n) } else { SLOT }
+}
+
+/// Dispatches `count` requests: each byte plus 100; `fails(n)` returns an error, `unwinds(n)` panics.
+fn dispatch(
+    is_internal: bool,
+    mut dispatcher: Dispatcher,
+    count: u8,
+    fails: fn(u8) -> bool,
+    unwinds: fn(u8) -> bool,
+) -> Dispatcher {
     let mut served = 0;
     while served < count {
         let polled = catch_unwind(AssertUnwindSafe(|| {
             dispatcher.poll(1, |rx, tx| {
                 assert!(rx.iter().all(|byte| *byte == rx[0]), "a torn request");
                 assert_eq!(rx[0], served, "a request out of order, twice or never");
+                assert_eq!(rx.len(), length(is_internal, served), "another request's length");
                 tx.fill(rx[0] + 100);
                 if unwinds(rx[0]) {
                     // Not a panic message on stderr for each of thousands of executions.
                     std::panic::resume_unwind(Box::new(()));
                 }
-                if fails(rx[0]) { Err(ErrorCode::FIRST_FREE) } else { Ok(()) }
+                if fails(rx[0]) { Err(ErrorCode::FIRST_FREE) } else { Ok(rx.len()) }
             })
         }));
         let n = polled.unwrap_or(1);
@@ -45,17 +60,23 @@ fn dispatch(mut dispatcher: Dispatcher, count: u8, fails: fn(u8) -> bool, unwind
 }
 
 /// Pushes `count` requests as slots come free and returns all answers.
-fn produce(producer: &mut Producer, count: u8) -> Vec<Result<u8, TxError>> {
+fn produce(is_internal: bool, producer: &mut Producer, count: u8) -> Vec<Result<u8, TxError>> {
     let (mut sent, mut answers) = (0, Vec::new());
     while answers.len() < count as usize {
         let pushed = sent < count && producer.can_push();
         if pushed {
-            producer.push(|slot| slot.fill(sent)).unwrap();
+            let len = length(is_internal, sent);
+            let fill = |slot: &mut [u8]| {
+                slot[..len].fill(sent);
+                len
+            };
+            producer.push(fill).unwrap();
             sent += 1;
         }
         let taken = producer.collect(1, |_, answer| {
             answers.push(answer.map(|bytes| {
                 assert!(bytes.iter().all(|byte| *byte == bytes[0]), "a torn answer");
+                assert_eq!(bytes.len(), length(is_internal, bytes[0] - 100), "another answer's length");
                 bytes[0]
             }));
         });
@@ -71,12 +92,18 @@ fn never(_: u8) -> bool {
 }
 
 fn check(slots: u32, count: u8, fails: fn(u8) -> bool, unwinds: fn(u8) -> bool) {
+    for is_internal in [false, true] {
+        check_layout(is_internal, slots, count, fails, unwinds);
+    }
+}
+
+fn check_layout(is_internal: bool, slots: u32, count: u8, fails: fn(u8) -> bool, unwinds: fn(u8) -> bool) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(4);
     model.check(move || {
-        let (mut producer, dispatcher) = ring(slots);
-        let worker = thread::spawn(move || dispatch(dispatcher, count, fails, unwinds));
-        let answers = produce(&mut producer, count);
+        let (mut producer, dispatcher) = ring(is_internal, slots);
+        let worker = thread::spawn(move || dispatch(is_internal, dispatcher, count, fails, unwinds));
+        let answers = produce(is_internal, &mut producer, count);
         let dispatcher = worker.join().unwrap();
         let expected: Vec<_> = (0..count)
             .map(|n| match n {

@@ -1,4 +1,4 @@
-//! The flag protocol, seen through both roles of one ring and through its raw flags.
+//! The flag protocol of the host API, seen through both roles of one ring and through its raw flags.
 #![cfg(not(loom))]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,16 +18,19 @@ fn ring() -> (Ring, Producer, Dispatcher) {
 }
 
 fn push(producer: &mut Producer, byte: u8) -> Result<SlotIndex, Overrun> {
-    producer.push(|slot| slot.fill(byte))
+    producer.push(|slot| {
+        slot.fill(byte);
+        slot.len()
+    })
 }
 
 /// Answers each byte with the next.
 #[expect(clippy::unnecessary_wraps, reason = "the signature of a handler")]
-fn increment(rx: &[u8], tx: &mut [u8]) -> Result<(), ErrorCode> {
+fn increment(rx: &[u8], tx: &mut [u8]) -> Result<usize, ErrorCode> {
     for (answer, request) in tx.iter_mut().zip(rx) {
         *answer = request.wrapping_add(1);
     }
-    Ok(())
+    Ok(tx.len())
 }
 
 fn collect(producer: &mut Producer) -> Vec<(u32, Result<u8, TxError>)> {

@@ -3,20 +3,24 @@
 
 use std::{collections::VecDeque, thread};
 
-use berth_ring::{Dispatcher, ErrorCode, Geometry, HeapRegion, Overrun, Producer, Ring, SlotIndex, TxError};
+use berth_ring::{Dispatcher, ErrorCode, Geometry, HeapRegion, Overrun, Producer, Ring, SlotIndex, TxError, pair};
 use proptest::prelude::*;
 
-fn roles(slots: u32, slot_size: usize) -> (Producer, Dispatcher) {
+fn roles(is_internal: bool, slots: u32, slot_size: usize) -> (Producer, Dispatcher) {
+    if is_internal {
+        return pair(slots, slot_size).unwrap();
+    }
     let geometry = Geometry::new(slots, slot_size).unwrap();
     let mut ring = Ring::new(HeapRegion::new(geometry.region_len()), geometry).unwrap();
     (ring.producer().unwrap(), ring.dispatcher().unwrap())
 }
 
 /// Bytes that differ for each message, over a slot of 80 bytes (more than a cache line).
-fn fill(slot: &mut [u8], n: u64) {
+fn fill(slot: &mut [u8], n: u64) -> usize {
     for (i, word) in slot.chunks_exact_mut(8).enumerate() {
         word.copy_from_slice(&n.wrapping_mul(i as u64 * 2 + 1).to_le_bytes());
     }
+    slot.len()
 }
 
 fn is_filled(slot: &[u8], n: u64) -> bool {
@@ -25,17 +29,26 @@ fn is_filled(slot: &[u8], n: u64) -> bool {
 
 #[test]
 fn a_million_messages_cross_two_threads_whole_and_in_order() {
+    cross(false);
+}
+
+#[test]
+fn a_million_messages_cross_an_internal_ring_whole_and_in_order() {
+    cross(true);
+}
+
+fn cross(is_internal: bool) {
     const COUNT: u64 = 1_000_000;
-    let (mut producer, mut dispatcher) = roles(7, 80);
+    let (mut producer, mut dispatcher) = roles(is_internal, 7, 80);
     let worker = thread::spawn(move || {
         let mut served = 0;
         while served < COUNT {
             let before = served;
             dispatcher.poll(5, |rx, tx| {
                 assert!(is_filled(rx, served), "request {served}");
-                fill(tx, !served);
+                let len = fill(tx, !served);
                 served += 1;
-                if served % 1000 == 0 { Err(ErrorCode::FIRST_FREE) } else { Ok(()) }
+                if served % 1000 == 0 { Err(ErrorCode::FIRST_FREE) } else { Ok(len) }
             });
             if served == before {
                 thread::yield_now();
@@ -86,8 +99,8 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     /// Any schedule of the two roles behaves like two queues of bounded total length.
     #[test]
-    fn behaves_like_queues(slots in 1..6_u32, steps in prop::collection::vec(step(), 0..200)) {
-        let (mut producer, mut dispatcher) = roles(slots, 24);
+    fn behaves_like_queues(is_internal: bool, slots in 1..6_u32, steps in prop::collection::vec(step(), 0..200)) {
+        let (mut producer, mut dispatcher) = roles(is_internal, slots, 24);
         let (mut requests, mut answers) = (VecDeque::new(), VecDeque::new());
         let (mut next, mut overruns) = (0_u64, 0);
         for step in steps {
@@ -109,8 +122,8 @@ proptest! {
                     dispatcher.poll(limit, |rx, tx| {
                         let n = u64::from_le_bytes(rx[..8].try_into().unwrap());
                         seen.push((n, is_filled(rx, n)));
-                        fill(tx, !n);
-                        if n % 5 == 4 { ErrorCode::new(n).map_or(Ok(()), Err) } else { Ok(()) }
+                        let len = fill(tx, !n);
+                        if n % 5 == 4 { ErrorCode::new(n).map_or(Ok(len), Err) } else { Ok(len) }
                     });
                     prop_assert_eq!(seen, expected.iter().map(|n| (*n, true)).collect::<Vec<_>>());
                     answers.extend(expected);

@@ -7,9 +7,9 @@ use std::{hint::black_box, net::SocketAddr, sync::Arc, time::Duration};
 
 use berth_host::TscClock;
 use berth_port::{Clock, Frame, Service, Verdict};
-use berth_ring::{Geometry, HeapRegion, Ring};
+use berth_ring::pair;
 use berth_rpc::{
-    Config, FunctionTable, RpcService, Undispatchable, Worker,
+    Config, FunctionTable, Order, RpcService, Undispatchable, Worker,
     handlers::{Handler, HandlerSet},
 };
 use berth_wire::rpc::{HeaderForm, PtpEncoding, RequestHeader, fnv1a};
@@ -27,15 +27,17 @@ fn handlers() -> anyhow::Result<HandlerSet> {
 fn main() -> anyhow::Result<()> {
     let clock = TscClock::calibrate(Duration::from_millis(50));
     let table = Arc::new(FunctionTable::new(handlers()?.functions())?);
-    let config =
-        Config { header: FORM, slot_size: SLOT_SIZE, on_undispatchable: Undispatchable::Reply, ptp: PtpEncoding::Ns };
+    let config = Config {
+        header: FORM,
+        slot_size: SLOT_SIZE,
+        on_undispatchable: Undispatchable::Reply,
+        ptp: PtpEncoding::Ns,
+        order: Order::Arrival,
+    };
     let mut wire_time = 0_u64;
     let mut service =
         RpcService::new(config, table.clone(), handlers()?, None, clock.clone(), |_, nanos| wire_time = nanos)?;
-    let geometry = Geometry::new(64, SLOT_SIZE)?;
-    let mut ring = Ring::new(HeapRegion::new(geometry.region_len()), geometry)?;
-    let mut producer = ring.producer().expect("the ring is new");
-    let dispatcher = ring.dispatcher().expect("the ring is new");
+    let (mut producer, dispatcher) = pair(64, SLOT_SIZE)?;
     let mut worker = Worker::new(FORM, table, handlers()?, dispatcher, clock.clone())?;
 
     let now = clock.now();
@@ -55,7 +57,11 @@ fn main() -> anyhow::Result<()> {
             black_box(frame.data());
         });
         let ring_ns = per_operation(&clock, || {
-            producer.push(|slot| slot[..len].copy_from_slice(black_box(&request))).expect("the ring is empty");
+            let fill = |slot: &mut [u8]| {
+                slot[..len].copy_from_slice(black_box(&request));
+                len
+            };
+            producer.push(fill).expect("the ring is empty");
             worker.poll(now);
             let taken =
                 producer.collect(1, |_, answer| copy.copy_from_slice(&answer.expect("an answer")[FORM.len()..len]));

@@ -1,14 +1,45 @@
 //! What a handler gets, and what it returns.
 
-use berth_wire::rpc::HeaderForm;
+use berth_wire::rpc::{HeaderForm, status};
 
 use crate::FunctionIndex;
 
-/// How a call ended: the bytes of results it wrote, or a status.
-///
-/// A positive status is the handler's own error; a negative one is of [`berth_wire::rpc::status`]. Results with a
-/// status are not sent.
-pub type Outcome = Result<usize, i32>;
+/// How a call ended: the bytes of results it wrote, or why there are none. Results with a failure are not sent.
+pub type Outcome = Result<usize, Failure>;
+
+/// Why a call has no results.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failure {
+    /// A positive status of the handler's own. Any other is answered as [`status::HANDLER_FAILED`]: negative ones are the
+    /// protocol's, which a handler has no say in.
+    Status(i32),
+    /// The arguments are not what the handler takes, as [`status::SCHEMA_MISMATCH`].
+    Mismatch,
+    /// The results do not fit, as [`status::RESULT_TOO_LARGE`].
+    TooLarge,
+}
+
+impl Failure {
+    /// The handler ran and made nothing that can be sent.
+    pub const FAILED: Self = Self::Status(status::HANDLER_FAILED);
+
+    /// The status that is sent.
+    #[inline]
+    pub(crate) fn status(self) -> i32 {
+        match self {
+            Self::Status(own) if own > 0 => own,
+            Self::Status(_) => status::HANDLER_FAILED,
+            Self::Mismatch => status::SCHEMA_MISMATCH,
+            Self::TooLarge => status::RESULT_TOO_LARGE,
+        }
+    }
+}
+
+impl From<i32> for Failure {
+    fn from(own: i32) -> Self {
+        Self::Status(own)
+    }
+}
 
 /// All handlers of one core, and their state: one value, monomorphised into its service or worker.
 pub trait Handlers {
@@ -59,10 +90,10 @@ impl Call<'_> {
         &mut self.slot[self.form.len()..]
     }
 
-    /// The whole slot as it was received: header, arguments, then bytes that mean nothing.
+    /// The message as it was received: header and arguments.
     #[inline]
-    pub fn slot(&self) -> &[u8] {
-        self.slot
+    pub fn message(&self) -> &[u8] {
+        &self.slot[..self.form.len() + self.arg_len]
     }
 
     /// The form of the slot's header.

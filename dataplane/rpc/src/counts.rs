@@ -26,6 +26,7 @@ pub(crate) enum Event {
     LimitedPeer,
     LimitedCrowd,
     LimitedPort,
+    OrderFull,
     BadResult,
     TimedOut,
     LateAnswers,
@@ -35,7 +36,7 @@ pub(crate) enum Event {
 }
 
 /// The counters' names, in the order of [`Event`].
-const NAMES: [&str; 25] = [
+const NAMES: [&str; 26] = [
     "answered",
     "handler_error",
     "bad_magic",
@@ -55,6 +56,7 @@ const NAMES: [&str; 25] = [
     "limited_peer",
     "limited_crowd",
     "limited_port",
+    "order_full",
     "bad_result",
     "timed_out",
     "late_answers",

@@ -10,44 +10,35 @@ use berth_ring::{Overrun, Producer, TxError};
 use berth_wire::rpc::{HeaderForm, ResponseHeader, status};
 
 use crate::{
-    Config, Outcome, Stage,
+    Config, Order, Stage,
     counts::{Counts, Event},
     gate::Request,
-    program::sendable,
+    order::{Behind, Place, Turns},
     service::write_answer,
 };
 
 /// How long a worker may take for a function without a budget, before it is answered for.
 pub const RING_BUDGET: Duration = Duration::from_secs(1);
 
-/// Requests on their way to a worker and back.
+/// Requests on their way to a worker and back, and answers that must not overtake them.
 ///
 /// Slots are answered in the order of the requests. A request whose time is up is answered here with
 /// [`status::HANDLER_FAILED`]; its slot stays taken until the worker publishes it after all, and that answer is
-/// discarded.
+/// discarded. An answer that finds the transmit queue full stays in its slot.
 pub(crate) struct Forward {
     ring: Producer,
     form: HeaderForm,
     /// Who waits for each slot.
     callers: Vec<Caller>,
-    /// The oldest slot whose answer was not taken.
-    tail: usize,
-    /// How many slots from the tail on were answered here, because their time was up.
+    /// The slot of the oldest request that nobody has answered.
+    oldest: usize,
+    /// How many slots before the oldest were answered here, because their time was up.
     given_up: usize,
-    /// When the worker turned to the oldest request that nobody has answered, at the latest.
+    /// When the worker turned to the oldest request, at the latest.
     turn: Nanos,
     sampler: Sampler,
-    /// An answer that found the transmit queue full; it is in `held`.
-    stalled: Option<Answer>,
-    held: Vec<u8>,
-}
-
-/// An answer to be posted.
-#[derive(Debug, Clone, Copy)]
-struct Answer {
-    to: ReplyTo,
-    len: usize,
-    status: i32,
+    /// None: answers go out as they become ready.
+    turns: Option<Turns>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -63,33 +54,52 @@ impl Forward {
     pub(crate) fn new(ring: Producer, config: Config) -> Self {
         let to = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)).into();
         let nobody = Caller { to, request_id: 0, ptp_timestamp: 0, budget: RING_BUDGET, pushed: Nanos(0) };
+        let slots = ring.slots() as usize;
         Self {
             form: config.header,
-            callers: vec![nobody; ring.slots() as usize],
-            tail: 0,
+            callers: vec![nobody; slots],
+            oldest: 0,
             given_up: 0,
             turn: Nanos(0),
             sampler: Sampler::default(),
-            stalled: None,
-            held: vec![0; config.slot_size],
+            turns: (config.order == Order::Arrival).then(|| Turns::new(slots, config.slot_size)),
             ring,
         }
     }
 
-    /// Copies a request into the next slot.
+    /// Whether the worker learns how many bytes of a request are there.
+    pub(crate) fn is_internal(&self) -> bool {
+        self.ring.is_internal()
+    }
+
+    /// Where a client stands that may have to wait for its turn.
+    #[inline]
+    pub(crate) fn place(&self, peer: SocketAddr) -> Option<Place> {
+        self.turns.as_ref().filter(|turns| !turns.is_idle()).map(|turns| turns.place(peer))
+    }
+
+    /// Copies a request of a client, whose place is known if it is not idle, into the next slot.
+    #[inline]
     pub(crate) fn push(
         &mut self,
         frame: &Frame<'_>,
         request: &Request,
         budget: Option<Duration>,
         now: Nanos,
-    ) -> Result<(), i32> {
+        place: Option<Place>,
+    ) -> Result<(), Overrun> {
         let message = &frame.data()[..self.form.len() + request.arg_len];
-        let waiting = self.ring.outstanding() as usize - self.given_up;
-        let pushed = self.ring.push(|slot| slot[..message.len()].copy_from_slice(message));
-        let slot = pushed.map_err(|Overrun| status::OVERLOADED)?;
-        if waiting == 0 {
+        let is_first = self.ring.outstanding() as usize == self.given_up;
+        let slot = self.ring.push(|slot| {
+            slot[..message.len()].copy_from_slice(message);
+            message.len()
+        })?;
+        if is_first {
             self.turn = self.turn.max(now);
+        }
+        if let Some(turns) = &mut self.turns {
+            let place = place.unwrap_or_else(|| turns.place(frame.peer()));
+            turns.push(frame.reply_to(), place);
         }
         self.callers[slot.0 as usize] = Caller {
             to: frame.reply_to(),
@@ -101,6 +111,18 @@ impl Forward {
         Ok(())
     }
 
+    /// Whether one more answer may wait there.
+    pub(crate) fn has_room(&mut self, behind: Behind) -> bool {
+        self.turns.as_mut().is_some_and(|turns| turns.has_room(behind))
+    }
+
+    /// Keeps an answer until those before it are sent; there is room.
+    pub(crate) fn hold(&mut self, behind: Behind, answer: &[u8]) {
+        if let Some(turns) = &mut self.turns {
+            turns.hold(behind, answer);
+        }
+    }
+
     /// Posts the answers that are ready, and answers for a worker that is late.
     pub(crate) fn poll<P: Port>(
         &mut self,
@@ -110,97 +132,116 @@ impl Forward {
         record: &mut impl FnMut(Stage, u64),
     ) -> usize {
         let mut posted = 0;
-        if let Some(answer) = self.stalled.take() {
-            posted += self.post(port, answer, counts);
-        }
-        while posted < BURST && self.stalled.is_none() {
-            let Some((caller, outcome)) = self.collect(now, counts, record) else { break };
-            posted += self.finish(port, caller, outcome, counts);
-        }
-        while posted < BURST && self.stalled.is_none() && self.given_up < self.ring.outstanding() as usize {
-            let late = self.callers[(self.tail + self.given_up) % self.callers.len()];
-            let deadline = self.turn + late.budget;
-            if now <= deadline {
-                break;
-            }
-            self.turn = deadline;
-            self.given_up += 1;
-            counts.add(Event::TimedOut);
-            posted += self.finish(port, late, Err(status::HANDLER_FAILED), counts);
+        while posted < BURST
+            && (self.post_due(port, counts)
+                || self.post_next(port, now, counts, record)
+                || self.post_overdue(port, now, counts))
+        {
+            posted += 1;
         }
         posted
     }
 
-    /// Takes the next answer, its results copied to `held`. Those before it that come too late are discarded.
-    fn collect(
+    /// Posts an answer that has waited for its turn.
+    #[inline]
+    fn post_due<P: Port>(&mut self, port: &mut P, counts: &mut Counts) -> bool {
+        let Self { form, turns, .. } = self;
+        let Some(turns) = turns else { return false };
+        let Some((to, answer)) = turns.due() else { return false };
+        let Ok(ResponseHeader { status, request_id, ptp_timestamp, .. }) = ResponseHeader::parse(*form, answer) else {
+            unreachable!("an answer of our own")
+        };
+        let caller = Caller { to, request_id, ptp_timestamp, budget: RING_BUDGET, pushed: Nanos(0) };
+        let outcome = if status == 0 { Ok(&answer[form.len()..]) } else { Err(status) };
+        let sent = post(port, *form, &caller, outcome, counts);
+        if sent {
+            turns.sent();
+        }
+        sent
+    }
+
+    /// Posts the next answer from the ring, straight from its slot. Those of requests given up before it are discarded.
+    #[inline]
+    fn post_next<P: Port>(
         &mut self,
+        port: &mut P,
         now: Nanos,
         counts: &mut Counts,
         record: &mut impl FnMut(Stage, u64),
-    ) -> Option<(Caller, Outcome)> {
-        let Self { ring, callers, tail, given_up, turn, sampler, held, form, .. } = self;
-        loop {
-            let caller = callers[*tail];
-            let mut outcome = None;
-            let taken = ring.collect(1, |_, answer| {
-                if *given_up > 0 {
-                    *given_up -= 1;
-                    counts.add(Event::LateAnswers);
-                } else {
-                    outcome = Some(read_answer(*form, answer, caller.request_id, held, counts));
-                }
-            });
-            if taken == 0 {
-                return None;
+    ) -> bool {
+        while self.given_up > 0 {
+            if !self.ring.collect_if(|_, _| true) {
+                return false;
             }
-            *tail = (*tail + 1) % callers.len();
-            let began = *turn;
-            if *given_up == 0 {
-                *turn = now;
+            self.given_up -= 1;
+            counts.add(Event::LateAnswers);
+            if self.given_up == 0 {
+                self.turn = now;
             }
-            if let Some(outcome) = outcome {
-                let sampled = sampler.is_due(now);
-                sampler.seen(sampled, now);
-                if sampled {
-                    record(Stage::RingWait, (began - caller.pushed).as_nanos() as u64);
-                    record(Stage::RingTime, (now - caller.pushed).as_nanos() as u64);
-                }
-                return Some((caller, outcome));
+        }
+        if self.is_blocked() {
+            return false;
+        }
+        let Self { ring, form, callers, oldest, .. } = self;
+        let (caller, is_internal) = (callers[*oldest], ring.is_internal());
+        let taken = ring.collect_if(|_, answer| {
+            let outcome = read_answer(*form, answer, caller.request_id, is_internal);
+            let sent = post(port, *form, &caller, outcome.unwrap_or(Err(status::HANDLER_FAILED)), counts);
+            if sent && outcome.is_none() {
+                counts.add(Event::BadResult);
             }
+            sent
+        });
+        if !taken {
+            return false;
+        }
+        let began = std::mem::replace(&mut self.turn, now);
+        self.answered();
+        let sampled = self.sampler.is_due(now);
+        self.sampler.seen(sampled, now);
+        if sampled {
+            record(Stage::RingWait, (began - caller.pushed).as_nanos() as u64);
+            record(Stage::RingTime, (now - caller.pushed).as_nanos() as u64);
+        }
+        true
+    }
+
+    /// Answers the oldest request if the worker has had its time.
+    #[inline]
+    fn post_overdue<P: Port>(&mut self, port: &mut P, now: Nanos, counts: &mut Counts) -> bool {
+        if self.is_blocked() || self.given_up == self.ring.outstanding() as usize {
+            return false;
+        }
+        let late = self.callers[self.oldest];
+        let deadline = self.turn + late.budget;
+        if now <= deadline || !post(port, self.form, &late, Err(status::HANDLER_FAILED), counts) {
+            return false;
+        }
+        self.turn = deadline;
+        self.given_up += 1;
+        self.answered();
+        counts.add(Event::TimedOut);
+        true
+    }
+
+    /// Whether an answer that is due found the transmit queue full: no other goes before it.
+    #[inline]
+    fn is_blocked(&self) -> bool {
+        self.turns.as_ref().is_some_and(|turns| turns.due().is_some())
+    }
+
+    /// The oldest request has its answer.
+    #[inline]
+    fn answered(&mut self) {
+        self.oldest = if self.oldest + 1 == self.callers.len() { 0 } else { self.oldest + 1 };
+        if let Some(turns) = &mut self.turns {
+            turns.answered();
         }
     }
 
-    /// Completes the answer in `held` and posts it.
-    fn finish<P: Port>(&mut self, port: &mut P, caller: Caller, outcome: Outcome, counts: &mut Counts) -> usize {
-        let outcome = outcome.and_then(|len| {
-            if self.form.len() + len > port.max_frame() { Err(status::RESULT_TOO_LARGE) } else { Ok(len) }
-        });
-        let len = write_answer(self.form, &mut self.held, caller.request_id, caller.ptp_timestamp, outcome);
-        self.post(port, Answer { to: caller.to, len, status: outcome.err().unwrap_or(0) }, counts)
-    }
-
-    /// Posts and counts the answer in `held`, or keeps it for the next poll.
-    fn post<P: Port>(&mut self, port: &mut P, answer: Answer, counts: &mut Counts) -> usize {
-        let message = &self.held[..answer.len];
-        let posted = port.reply(answer.to, |buf| {
-            buf[..message.len()].copy_from_slice(message);
-            message.len()
-        });
-        match posted {
-            Ok(()) => {}
-            Err(PostError::Full) => {
-                self.stalled = Some(answer);
-                return 0;
-            }
-            Err(PostError::Unreachable) => counts.add(Event::Unroutable),
-        }
-        counts.add_status(answer.status);
-        1
-    }
-
-    /// Requests that nobody has answered yet.
+    /// Requests that nobody has answered yet, and answers that wait for their turn.
     pub(crate) fn outstanding(&self) -> usize {
-        self.ring.outstanding() as usize - self.given_up + usize::from(self.stalled.is_some())
+        self.ring.outstanding() as usize - self.given_up + self.turns.as_ref().map_or(0, Turns::len)
     }
 
     pub(crate) fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
@@ -208,25 +249,47 @@ impl Forward {
     }
 }
 
-/// Checks the answer in a slot and copies its results to their place in `held`.
+/// Posts and counts an answer; false where the transmit queue is full.
+#[inline]
+fn post<P: Port>(
+    port: &mut P,
+    form: HeaderForm,
+    caller: &Caller,
+    outcome: Result<&[u8], i32>,
+    counts: &mut Counts,
+) -> bool {
+    let outcome = outcome.and_then(|results| {
+        if form.len() + results.len() > port.max_frame() { Err(status::RESULT_TOO_LARGE) } else { Ok(results) }
+    });
+    let posted = port.reply(caller.to, |buf| {
+        let results = outcome.unwrap_or(&[]);
+        buf[form.len()..][..results.len()].copy_from_slice(results);
+        write_answer(form, buf, caller.request_id, caller.ptp_timestamp, outcome.map(<[u8]>::len))
+    });
+    match posted {
+        Ok(()) => {}
+        Err(PostError::Full) => return false,
+        Err(PostError::Unreachable) => counts.add(Event::Unroutable),
+    }
+    counts.add_status(outcome.err().unwrap_or(0));
+    true
+}
+
+/// The results, or the status, in a slot; nothing where it holds no proper answer of this request.
+#[inline]
 fn read_answer(
     form: HeaderForm,
     answer: Result<&[u8], TxError>,
     request_id: u32,
-    held: &mut [u8],
-    counts: &mut Counts,
-) -> Outcome {
-    let checked = answer.ok().and_then(|slot| {
-        let header = ResponseHeader::parse(form, slot).ok().filter(|header| header.request_id == request_id)?;
-        if header.status != 0 {
-            return Some(Err(sendable(header.status)));
-        }
-        let range = form.len()..form.len().checked_add(header.result_len as usize)?;
-        held.get_mut(range.clone())?.copy_from_slice(slot.get(range.clone())?);
-        Some(Ok(range.len()))
-    });
-    checked.unwrap_or_else(|| {
-        counts.add(Event::BadResult);
-        Err(status::HANDLER_FAILED)
-    })
+    is_internal: bool,
+) -> Option<Result<&[u8], i32>> {
+    let slot = answer.ok()?;
+    let header = ResponseHeader::parse(form, slot).ok().filter(|header| header.request_id == request_id)?;
+    match header.status {
+        0 => slot[form.len()..].get(..header.result_len as usize).map(Ok),
+        // A worker of ours tells what it found. Behind a foreign dispatcher a handler may have said it, who has no say in
+        // the protocol: what reaches a ring was checked.
+        own if own > 0 || is_internal => Some(Err(own)),
+        _ => Some(Err(status::HANDLER_FAILED)),
+    }
 }

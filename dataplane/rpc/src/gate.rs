@@ -13,6 +13,14 @@ pub(crate) struct Request {
     pub(crate) arg_len: usize,
 }
 
+impl Request {
+    /// Whether the header claims more arguments than there are.
+    #[inline]
+    pub(crate) fn is_cut(&self) -> bool {
+        self.header.arg_len as usize > self.arg_len
+    }
+}
+
 /// Checks the request with this header in `data`, of which the sender sent `wire_len` bytes; a refusal is its status. Bytes
 /// behind the arguments are padding.
 #[inline]
@@ -28,13 +36,13 @@ pub(crate) fn check(
         return Err(status::BAD_LENGTH);
     }
     let index = table.find(header.function_id).ok_or(status::UNKNOWN_FUNCTION)?;
-    let function = table.get(index);
+    let function = table.rule(index);
     let (claimed, there) = (header.arg_len as usize, data.len() - form.len());
     if claimed > there && !function.checks_length {
         return Err(status::BAD_LENGTH);
     }
     let arg_len = claimed.min(there);
-    if !function.schema.accepts_args(arg_len) {
+    if !function.args.accept(arg_len) {
         return Err(status::SCHEMA_MISMATCH);
     }
     Ok(Request { header, function: index, arg_len })

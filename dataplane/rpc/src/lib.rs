@@ -17,15 +17,17 @@ mod forward;
 mod gate;
 mod guard;
 pub mod handlers;
+mod order;
 mod program;
 mod service;
 mod switch;
 mod table;
 mod worker;
 
-pub use call::{Call, Handlers, Outcome};
+pub use call::{Call, Failure, Handlers, Outcome};
 pub use forward::RING_BUDGET;
 pub use guard::{COOL_OFF, MAX_STRIKES};
+pub use order::Order;
 pub use program::Program;
 pub use service::{Config, RpcService, SetupError, Stage, Undispatchable};
 pub use switch::{Switch, Updates, switch};

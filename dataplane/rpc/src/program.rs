@@ -11,7 +11,7 @@ use berth_port::{Clock, Nanos};
 use berth_wire::rpc::{HeaderForm, status};
 
 use crate::{
-    Call, Dispatch, FunctionTable, Handlers, Outcome, SetupError,
+    Call, Dispatch, FunctionTable, Handlers, SetupError,
     counts::{Counts, Event},
     gate::Request,
     guard::Guard,
@@ -24,17 +24,24 @@ use crate::{
 pub struct Program<H> {
     pub(crate) table: Arc<FunctionTable>,
     handlers: H,
-    guards: Vec<Guard>,
-    calls: Vec<u64>,
+    records: Vec<Record>,
     /// What a service admits; a worker serves what was admitted.
     pub(crate) admission: Option<Box<Admission>>,
+}
+
+/// What a core keeps of a function: one cache line.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(align(64))]
+struct Record {
+    calls: u64,
+    guard: Guard,
 }
 
 impl<H: Handlers> Program<H> {
     /// The functions of `table`, which `handlers` run.
     pub fn new(table: Arc<FunctionTable>, handlers: H) -> Self {
         let n = table.functions().len();
-        Self { table, handlers, guards: vec![Guard::default(); n], calls: vec![0; n], admission: None }
+        Self { table, handlers, records: vec![Record::default(); n], admission: None }
     }
 
     /// Limits what a service admits. Requests over a limit are answered with [`status::OVERLOADED`], or as
@@ -57,9 +64,9 @@ impl<H: Handlers> Program<H> {
     /// Takes over from `old` what outlives it: how often each function was called, what the handlers keep, and how full
     /// buckets are whose limits stay.
     pub(crate) fn succeed(&mut self, old: &mut Self) {
-        for (function, calls) in self.table.functions().iter().zip(&mut self.calls) {
+        for (function, record) in self.table.functions().iter().zip(&mut self.records) {
             if let Some(before) = old.table.find(function.id()) {
-                *calls = old.calls[before.0];
+                record.calls = old.records[before.0].calls;
             }
         }
         self.handlers.adopt(&mut old.handlers);
@@ -68,8 +75,7 @@ impl<H: Handlers> Program<H> {
         }
     }
 
-    /// Calls a function on the request in `slot`. The outcome is one that can be sent: results fit the slot and the
-    /// schema, a status is a known one.
+    /// Calls a function on the request in `slot`: the length of results that fit the slot and the schema, or a status.
     #[inline]
     pub(crate) fn run<C: Clock>(
         &mut self,
@@ -79,18 +85,18 @@ impl<H: Handlers> Program<H> {
         slot: &mut [u8],
         now: Nanos,
         counts: &mut Counts,
-    ) -> Outcome {
-        let Self { table, handlers, guards, calls, .. } = self;
-        let (index, function) = (request.function, table.get(request.function));
-        let guard = &mut guards[index.0];
+    ) -> Result<usize, i32> {
+        let Self { table, handlers, records, .. } = self;
+        let (index, rule) = (request.function, table.rule(request.function));
+        let Record { calls, guard } = &mut records[index.0];
         if !guard.admits(now) {
             counts.add(Event::Resting);
             return Err(status::OVERLOADED);
         }
-        calls[index.0] += 1;
+        *calls += 1;
         let room = slot.len() - form.len();
         let mut call = Call { slot, form, arg_len: request.arg_len, claimed_len: request.header.arg_len as usize };
-        let start = function.budget.map(|budget| (budget, clock.now().mono));
+        let start = rule.budget.map(|budget| (budget, clock.now().mono));
         let Ok(outcome) = catch_unwind(AssertUnwindSafe(|| handlers.call(index, &mut call))) else {
             counts.add(Event::Panicked);
             guard.strike(now);
@@ -104,24 +110,18 @@ impl<H: Handlers> Program<H> {
         }
         match outcome {
             Ok(len) if len > room => Err(status::RESULT_TOO_LARGE),
-            Ok(len) if !function.schema.accepts_results(len) => {
+            Ok(len) if !rule.results.accept(len) => {
                 counts.add(Event::BadResult);
                 Err(status::HANDLER_FAILED)
             }
             Ok(len) => Ok(len),
-            Err(status) => Err(sendable(status)),
+            Err(failure) => Err(failure.status()),
         }
     }
 
     pub(crate) fn report_calls(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        for (name, &calls) in self.table.counter_names().iter().zip(&self.calls) {
-            visit(name, calls);
+        for (name, record) in self.table.counter_names().iter().zip(&self.records) {
+            visit(name, record.calls);
         }
     }
-}
-
-/// The status of a failed call, or what stands for one that means nothing.
-#[inline]
-pub(crate) fn sendable(status: i32) -> i32 {
-    if status > 0 || status::name(status).is_some() { status } else { status::HANDLER_FAILED }
 }

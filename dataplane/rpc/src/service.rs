@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use berth_admission::Limits;
-use berth_port::{Clock, Frame, Now, Port, Service, Verdict};
+use berth_port::{Clock, Frame, Now, Port, Sampler, Service, Verdict};
 use berth_ring::Producer;
 use berth_wire::rpc::{HeaderForm, PtpEncoding, RequestHeader, ResponseHeader, status};
 
 use crate::{
-    Dispatch, FunctionTable, Handlers, Outcome, Program, Updates,
+    Dispatch, FunctionTable, Handlers, Order, Program, Updates,
     counts::{Counts, Event},
     forward::Forward,
     gate,
+    order::Behind,
 };
 
 /// What becomes of requests that are not dispatched: unknown functions, bad lengths, schema mismatches, and those over a
@@ -36,12 +37,15 @@ pub struct Config {
     pub on_undispatchable: Undispatchable,
     /// How its senders encode their PTP time.
     pub ptp: PtpEncoding,
+    /// In which order each of its senders gets its answers.
+    pub order: Order,
 }
 
 /// What a service measures of the way of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// From the sender's stamp until the poll that received the request; of each that carries a stamp.
+    /// From the sender's stamp until the poll that received the request. Of one stamped request in
+    /// [`SAMPLE_EVERY`](berth_port::SAMPLE_EVERY).
     Wire,
     /// From the copy into the ring until the worker turned to the request, as the poll core saw it: to within one poll.
     /// Of one request in [`SAMPLE_EVERY`](berth_port::SAMPLE_EVERY).
@@ -94,6 +98,7 @@ pub struct RpcService<H, C, R> {
     clock: C,
     forward: Option<Forward>,
     record: R,
+    stamps: Sampler,
     counts: Counts,
 }
 
@@ -114,7 +119,8 @@ impl<H: Handlers, C: Clock, R: FnMut(Stage, u64)> RpcService<H, C, R> {
             return Err(SetupError::ShortRing { ring, slot_size });
         }
         let forward = ring.map(|ring| Forward::new(ring, config));
-        Ok(Self { config, program, updates: None, clock, forward, record, counts: Counts::default() })
+        let (stamps, counts) = (Sampler::default(), Counts::default());
+        Ok(Self { config, program, updates: None, clock, forward, record, stamps, counts })
     }
 
     /// Lets the program be replaced, by those that [`Program::check`] finds good for this service.
@@ -141,26 +147,75 @@ impl<H: Handlers, C: Clock, R: FnMut(Stage, u64)> RpcService<H, C, R> {
         if sent > now.wall.0 {
             self.counts.add(Event::FutureStamps);
         }
-        (self.record)(Stage::Wire, now.wall.0.saturating_sub(sent));
+        let sampled = self.stamps.is_due(now.mono);
+        self.stamps.seen(sampled, now.mono);
+        if sampled {
+            (self.record)(Stage::Wire, now.wall.0.saturating_sub(sent));
+        }
     }
 
     #[cold]
-    fn refuse(&mut self, frame: &mut Frame<'_>, header: &RequestHeader, status: i32) -> Verdict {
-        self.counts.add_status(status);
+    fn refuse(
+        &mut self,
+        frame: &mut Frame<'_>,
+        header: &RequestHeader,
+        status: i32,
+        behind: Option<Behind>,
+    ) -> Verdict {
         if self.config.on_undispatchable == Undispatchable::Reply {
-            return answer(self.config.header, frame, header, Err(status));
+            return self.answer(frame, header, Err(status), behind);
         }
+        self.counts.add_status(status);
         self.counts.add(Event::DroppedUndispatchable);
         Verdict::Drop
     }
-}
 
-/// Writes the header of an answer in front of its results.
-#[inline]
-fn answer(form: HeaderForm, frame: &mut Frame<'_>, request: &RequestHeader, outcome: Outcome) -> Verdict {
-    let len = write_answer(form, frame.buf_mut(), request.request_id, request.ptp_timestamp, outcome);
-    frame.set_len(len);
-    Verdict::Reply
+    /// Answers with results in the frame, or a status: now, or when those before it are answered.
+    #[inline]
+    fn answer(
+        &mut self,
+        frame: &mut Frame<'_>,
+        request: &RequestHeader,
+        outcome: Result<usize, i32>,
+        behind: Option<Behind>,
+    ) -> Verdict {
+        let (id, stamp) = (request.request_id, request.ptp_timestamp);
+        let len = write_answer(self.config.header, frame.buf_mut(), id, stamp, outcome);
+        frame.set_len(len);
+        match behind {
+            None => {
+                self.counts.add_status(outcome.err().unwrap_or(0));
+                Verdict::Reply
+            }
+            Some(behind) => self.hold(frame, behind),
+        }
+    }
+
+    /// Keeps the answer in the frame until its turn. It is counted when it goes out.
+    #[cold]
+    fn hold(&mut self, frame: &Frame<'_>, behind: Behind) -> Verdict {
+        if !self.has_room(Some(behind)) {
+            return self.leave_out();
+        }
+        if let Some(forward) = &mut self.forward {
+            forward.hold(behind, frame.data());
+        }
+        Verdict::Drop
+    }
+
+    #[inline]
+    fn has_room(&mut self, behind: Option<Behind>) -> bool {
+        behind.is_none_or(|behind| self.forward.as_mut().is_some_and(|forward| forward.has_room(behind)))
+    }
+
+    /// Too many answers of the client wait already: this one would be out of order, so there is none.
+    #[cold]
+    fn leave_out(&mut self) -> Verdict {
+        self.counts.add(Event::OrderFull);
+        self.counts.add_status(status::OVERLOADED);
+        self.counts.add(Event::DroppedUndispatchable);
+        Verdict::Drop
+    }
 }
 
 /// Writes the header of an answer to the front of `slot`, whose results follow, and returns the answer's length.
@@ -170,7 +225,7 @@ pub(crate) fn write_answer(
     slot: &mut [u8],
     request_id: u32,
     ptp_timestamp: u64,
-    outcome: Outcome,
+    outcome: Result<usize, i32>,
 ) -> usize {
     let (status, result_len) = match outcome {
         Ok(len) => (0, len),
@@ -208,33 +263,38 @@ impl<H: Handlers, C: Clock, R: FnMut(Stage, u64)> Service for RpcService<H, C, R
                 return Verdict::Drop;
             }
         };
+        let place = self.forward.as_ref().and_then(|forward| forward.place(frame.peer()));
+        let behind = place.and_then(|place| place.behind);
         if let Some(admission) = &mut self.program.admission
             && let Err(limit) = admission.admit(frame.peer(), now.mono)
         {
             self.counts.add(limit.into());
-            return self.refuse(frame, &header, status::OVERLOADED);
+            return self.refuse(frame, &header, status::OVERLOADED, behind);
         }
         let request = match gate::check(&self.program.table, form, slot_size, header, frame.data(), frame.wire_len()) {
             Ok(request) => request,
-            Err(status) => return self.refuse(frame, &header, status),
+            Err(status) => return self.refuse(frame, &header, status, behind),
         };
         self.stamped(request.header.ptp_timestamp, now);
-        let function = self.program.table.get(request.function);
-        let outcome = if let (Some(forward), Dispatch::Ring) = (&mut self.forward, function.mode) {
-            match forward.push(frame, &request, function.budget, now.mono) {
-                Ok(()) => return Verdict::Drop,
-                Err(status) => {
-                    self.counts.add(Event::RingFull);
-                    Err(status)
-                }
+        let rule = self.program.table.rule(request.function);
+        let outcome = if let (Some(forward), Dispatch::Ring) = (&mut self.forward, rule.mode) {
+            // A foreign dispatcher would take an earlier request's bytes for those that are not there.
+            if request.is_cut() && !forward.is_internal() {
+                return self.refuse(frame, &header, status::BAD_LENGTH, behind);
             }
-        } else {
+            if forward.push(frame, &request, rule.budget, now.mono, place).is_ok() {
+                return Verdict::Drop;
+            }
+            self.counts.add(Event::RingFull);
+            Err(status::OVERLOADED)
+        } else if self.has_room(behind) {
             let room = slot_size.min(frame.capacity());
             let slot = &mut frame.buf_mut()[..room];
             self.program.run(&self.clock, &request, form, slot, now.mono, &mut self.counts)
+        } else {
+            return self.leave_out();
         };
-        self.counts.add_status(outcome.err().unwrap_or(0));
-        answer(form, frame, &request.header, outcome)
+        self.answer(frame, &header, outcome, behind)
     }
 
     fn poll<P: Port>(&mut self, port: &mut P, now: Now) -> usize {

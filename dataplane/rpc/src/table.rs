@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use berth_wire::rpc::{HandlerSchema, fnv1a};
+use berth_wire::rpc::{HandlerSchema, Lengths, fnv1a};
 
 /// Where a function runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -62,27 +62,46 @@ pub enum TableError {
     Collision(String, String),
 }
 
+/// What dispatch asks of a function for each request: one cache line.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(crate) struct Rule {
+    pub(crate) args: Lengths,
+    pub(crate) results: Lengths,
+    pub(crate) budget: Option<Duration>,
+    pub(crate) mode: Dispatch,
+    pub(crate) checks_length: bool,
+}
+
+const _: () = assert!(size_of::<Rule>() == 64);
+
 /// Every function of a service, found by id. Built once.
 #[derive(Debug)]
 pub struct FunctionTable {
     functions: Vec<Function>,
+    rules: Vec<Rule>,
     /// Open addressing, at most half full; the ids are hashes already.
-    buckets: Vec<Option<(u32, FunctionIndex)>>,
+    buckets: Vec<(u32, u32)>,
     /// `calls_` and the name of each function.
     counter_names: Vec<&'static str>,
 }
+
+/// The index of a bucket that holds no function.
+const EMPTY: u32 = u32::MAX;
 
 impl FunctionTable {
     /// Makes the table. The names of counters are kept for ever, each once: make tables of an operator's functions, not
     /// of a peer's.
     pub fn new(functions: Vec<Function>) -> Result<Self, TableError> {
-        let mut buckets = vec![None; (2 * functions.len()).next_power_of_two()];
+        let mut buckets = vec![(0, EMPTY); (2 * functions.len()).next_power_of_two()];
         for (i, function) in functions.iter().enumerate() {
             let id = function.id();
             let mut at = id as usize & (buckets.len() - 1);
-            while let Some((taken, FunctionIndex(other))) = buckets[at] {
+            while let (taken, other) = buckets[at]
+                && other != EMPTY
+            {
                 if taken == id {
-                    let (other, name) = (functions[other].name.clone(), function.name.clone());
+                    let (other, name) = (functions[other as usize].name.clone(), function.name.clone());
                     return Err(if other == name {
                         TableError::Duplicate(name)
                     } else {
@@ -91,10 +110,18 @@ impl FunctionTable {
                 }
                 at = (at + 1) & (buckets.len() - 1);
             }
-            buckets[at] = Some((id, FunctionIndex(i)));
+            buckets[at] = (id, i as u32);
         }
+        let rules = functions.iter().map(|function| Rule {
+            args: function.schema.arg_lengths(),
+            results: function.schema.result_lengths(),
+            budget: function.budget,
+            mode: function.mode,
+            checks_length: function.checks_length,
+        });
+        let rules = rules.collect();
         let counter_names = functions.iter().map(|f| kept(format!("calls_{}", f.name))).collect();
-        Ok(Self { functions, buckets, counter_names })
+        Ok(Self { functions, rules, buckets, counter_names })
     }
 
     /// The function with this id.
@@ -102,22 +129,21 @@ impl FunctionTable {
     pub fn find(&self, id: u32) -> Option<FunctionIndex> {
         let mask = self.buckets.len() - 1;
         let mut at = id as usize & mask;
-        while let Some((found, index)) = self.buckets[at & mask] {
+        while let (found, index) = self.buckets[at & mask]
+            && index != EMPTY
+        {
             if found == id {
-                return Some(index);
+                return Some(FunctionIndex(index as usize));
             }
             at += 1;
         }
         None
     }
 
-    /// The function at `index`.
-    ///
-    /// # Panics
-    /// If the index is not of this table.
+    /// What holds for requests of the function at `index`, which is of this table.
     #[inline]
-    pub fn get(&self, index: FunctionIndex) -> &Function {
-        &self.functions[index.0]
+    pub(crate) fn rule(&self, index: FunctionIndex) -> &Rule {
+        &self.rules[index.0]
     }
 
     /// Every function, in the order of their indices.

@@ -62,14 +62,13 @@ impl<H: Handlers, C: Clock> Worker<H, C> {
                 counts.add(error.into());
                 Self::NO_REQUEST
             })?;
-            let outcome = gate::check(&program.table, form, rx.len(), header, rx, rx.len()).and_then(|request| {
+            let outcome = gate::check(&program.table, form, tx.len(), header, rx, rx.len()).and_then(|request| {
                 let message = form.len() + request.arg_len;
                 tx[..message].copy_from_slice(&rx[..message]);
                 program.run(clock, &request, form, tx, now.mono, counts)
             });
             counts.add_status(outcome.err().unwrap_or(0));
-            write_answer(form, tx, header.request_id, header.ptp_timestamp, outcome);
-            Ok(())
+            Ok(write_answer(form, tx, header.request_id, header.ptp_timestamp, outcome))
         })
     }
 

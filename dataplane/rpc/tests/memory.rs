@@ -1,13 +1,14 @@
-//! The inline path allocates nothing, over a million requests.
+//! The path of a request allocates nothing, over a million of them.
 
 mod common;
 
-use std::sync::Arc;
+use std::{convert::Infallible, net::SocketAddr, sync::Arc};
 
-use berth_port::{Clock, Frame, Service, Verdict};
+use berth_port::{Clock, Frame, Port, PostError, Service, Verdict};
 use berth_qec::{Algorithm, Decoder};
+use berth_ring::pair;
 use berth_rpc::{
-    FunctionTable, RpcService, Undispatchable,
+    Dispatch, FunctionTable, RpcService, Undispatchable, Worker,
     handlers::{Handler, HandlerSet, Session},
 };
 use berth_wire::rpc::HeaderForm;
@@ -52,4 +53,63 @@ fn a_million_requests_allocate_nothing() {
         }
     });
     assert_eq!((allocated.count_total, statuses), (0, [0, 0, 0, 0, -1]));
+}
+
+/// Takes every answer and keeps none.
+struct Sink([u8; SLOT]);
+
+impl Port for Sink {
+    fn rx<H: FnMut(&mut Frame<'_>) -> Verdict>(&mut self, _: H) -> usize {
+        0
+    }
+
+    fn post<F: FnOnce(&mut [u8]) -> usize>(&mut self, _: SocketAddr, fill: F) -> Result<(), PostError> {
+        fill(&mut self.0);
+        Ok(())
+    }
+
+    fn tx(&mut self) {}
+
+    fn max_frame(&self) -> usize {
+        SLOT
+    }
+
+    fn local_addr(&self) -> SocketAddr {
+        peer(0)
+    }
+
+    fn counters(&self, _: &mut dyn FnMut(&'static str, u64)) {}
+}
+
+#[test]
+fn the_ring_and_answers_that_wait_for_their_turn_allocate_nothing() {
+    let form = HeaderForm::V24;
+    let set = || {
+        let functions = ["fast", "slow"].map(|name| (name.to_owned(), Handler::Increment));
+        HandlerSet::<Infallible>::new(functions.into(), vec![]).unwrap()
+    };
+    let mut functions = set().functions();
+    functions[1].mode = Dispatch::Ring;
+    let table = Arc::new(FunctionTable::new(functions).unwrap());
+    let clock = VirtualClock::default();
+    let (producer, dispatcher) = pair(64, SLOT).unwrap();
+    let config = config(form, Undispatchable::Reply);
+    let mut service = RpcService::new(config, table.clone(), set(), Some(producer), clock.clone(), |_, _| {}).unwrap();
+    let mut worker = Worker::new(form, table, set(), dispatcher, clock.clone()).unwrap();
+    let messages = ["slow", "fast", "fast"].map(|name| request(form, name, 1, &[9; 32]));
+    let (mut buf, mut port, now) = ([0; SLOT], Sink([0; SLOT]), clock.now());
+    let mut posted = 0;
+    let allocated = allocation_counter::measure(|| {
+        for round in 0..10_000 {
+            for (at, message) in messages.iter().cycle().take(30).enumerate() {
+                buf[..message.len()].copy_from_slice(message);
+                let client = peer((round * 7 + at / 3) as u16);
+                let mut frame = Frame::new(&mut buf, message.len(), message.len(), client);
+                assert_eq!(service.handle(&mut frame, now), Verdict::Drop);
+            }
+            assert_eq!(worker.poll(now), 10);
+            posted += service.poll(&mut port, now);
+        }
+    });
+    assert_eq!((allocated.count_total, posted), (0, 300_000));
 }

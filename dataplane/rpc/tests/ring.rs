@@ -12,7 +12,7 @@ use std::{
 };
 
 use berth_port::{Clock, Frame, Port, Service, Verdict};
-use berth_ring::{Dispatcher, ErrorCode, Geometry, HeapRegion, Producer, Ring};
+use berth_ring::{Dispatcher, ErrorCode, Geometry, HeapRegion, Producer, Ring, pair};
 use berth_rpc::{COOL_OFF, Dispatch, RING_BUDGET, RpcService, SetupError, Stage, Undispatchable, Worker};
 use berth_wire::rpc::{HeaderForm, ResponseHeader, status};
 use common::*;
@@ -21,7 +21,8 @@ use proptest::prelude::*;
 const FORM: HeaderForm = HeaderForm::V24;
 const SLOTS: u32 = 4;
 
-fn ring(slots: u32, slot_size: usize) -> (Producer, Dispatcher) {
+/// A ring in the host API's layout.
+fn foreign_ring(slots: u32, slot_size: usize) -> (Producer, Dispatcher) {
     let geometry = Geometry::new(slots, slot_size).unwrap();
     let mut ring = Ring::new(HeapRegion::new(geometry.region_len()), geometry).unwrap();
     (ring.producer().unwrap(), ring.dispatcher().unwrap())
@@ -34,9 +35,8 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(form: HeaderForm) -> (Self, Dispatcher) {
+    fn new(form: HeaderForm, (producer, dispatcher): (Producer, Dispatcher)) -> (Self, Dispatcher) {
         let clock = VirtualClock::default();
-        let (producer, dispatcher) = ring(SLOTS, SLOT);
         let config = config(form, Undispatchable::Reply);
         let handlers = TestHandlers(clock.clone());
         let table = table(Dispatch::Ring);
@@ -45,7 +45,7 @@ impl Bench {
     }
 
     fn with_worker(form: HeaderForm) -> (Self, Worker<TestHandlers, VirtualClock>) {
-        let (bench, dispatcher) = Self::new(form);
+        let (bench, dispatcher) = Self::new(form, pair(SLOTS, SLOT).unwrap());
         let (handlers, clock) = (TestHandlers(bench.clock.clone()), bench.clock.clone());
         (bench, Worker::new(form, table(Dispatch::Ring), handlers, dispatcher, clock).unwrap())
     }
@@ -111,7 +111,7 @@ fn every_kind_of_answer_comes_back_to_its_peer() {
 #[test]
 fn the_wait_for_the_worker_and_the_way_through_the_ring_are_measured() {
     let clock = VirtualClock::default();
-    let (producer, dispatcher) = ring(SLOTS, SLOT);
+    let (producer, dispatcher) = pair(SLOTS, SLOT).unwrap();
     let times = std::cell::RefCell::new(Vec::new());
     let record = |stage, nanos| times.borrow_mut().push((stage, nanos));
     let (config, handlers) = (config(FORM, Undispatchable::Reply), TestHandlers(clock.clone()));
@@ -267,7 +267,7 @@ fn a_worker_rests_a_function_that_overruns() {
     assert_eq!(bench.answers()[0].1.0, 0);
 }
 
-type Answerer = Box<dyn Fn(&mut [u8]) -> Result<(), ErrorCode>>;
+type Answerer = Box<dyn Fn(&mut [u8]) -> Result<usize, ErrorCode>>;
 
 /// A dispatcher that is not ours answers what it likes: only a proper response of the right request goes out.
 #[test]
@@ -277,20 +277,21 @@ fn a_foreign_workers_answers_are_checked() {
         move |tx: &mut [u8]| {
             header.write(FORM, tx).unwrap();
             tx[24..26].copy_from_slice(&[7, 8]);
-            Ok(())
+            Ok(26)
         }
     };
-    let cases: [(Answerer, Answer); 7] = [
+    let cases: [(Answerer, Answer); 8] = [
         (Box::new(write(good)), (0, 1, vec![7, 8])),
         (Box::new(write(ResponseHeader { status: 5, ..good })), (5, 1, vec![])),
         (Box::new(write(ResponseHeader { status: -99, ..good })), (-6, 1, vec![])),
+        (Box::new(write(ResponseHeader { status: status::UNKNOWN_FUNCTION, ..good })), (-6, 1, vec![])),
         (Box::new(write(ResponseHeader { request_id: 2, ..good })), (-6, 1, vec![])),
         (Box::new(write(ResponseHeader { result_len: (SLOT - 23) as u32, ..good })), (-6, 1, vec![])),
-        (Box::new(|_| Ok(())), (-6, 1, vec![])),
+        (Box::new(|_| Ok(0)), (-6, 1, vec![])),
         (Box::new(|_| Err(ErrorCode::FIRST_FREE)), (-6, 1, vec![])),
     ];
     for (answer, expected) in cases {
-        let (mut bench, mut dispatcher) = Bench::new(FORM);
+        let (mut bench, mut dispatcher) = Bench::new(FORM, foreign_ring(SLOTS, SLOT));
         bench.send(1, FORM, "increment", &[]);
         assert_eq!(dispatcher.poll(1, |_, tx| answer(tx)), 1);
         assert_eq!(bench.answers(), [(1, expected)]);
@@ -301,7 +302,7 @@ fn a_foreign_workers_answers_are_checked() {
 #[test]
 fn a_worker_answers_every_slot_of_a_foreign_producer() {
     let clock = VirtualClock::default();
-    let (mut producer, dispatcher) = ring(8, SLOT);
+    let (mut producer, dispatcher) = foreign_ring(8, SLOT);
     let mut worker =
         Worker::new(FORM, table(Dispatch::Inline), TestHandlers(clock.clone()), dispatcher, clock.clone()).unwrap();
     let mut beyond = request(FORM, "increment", 3, &[0; 4]);
@@ -309,7 +310,11 @@ fn a_worker_answers_every_slot_of_a_foreign_producer() {
     let messages =
         [request(FORM, "increment", 1, &[1]), vec![0; 24], request(FORM, "nobody", 2, &[]), beyond, vec![0xFF; SLOT]];
     for message in &messages {
-        producer.push(|slot| slot[..message.len()].copy_from_slice(message)).unwrap();
+        let fill = |slot: &mut [u8]| {
+            slot[..message.len()].copy_from_slice(message);
+            message.len()
+        };
+        producer.push(fill).unwrap();
     }
     assert_eq!(worker.poll(clock.now()), 5);
     let mut statuses = Vec::new();
@@ -322,7 +327,7 @@ fn a_worker_answers_every_slot_of_a_foreign_producer() {
 
 #[test]
 fn slots_must_hold_the_services_messages() {
-    let (producer, dispatcher) = ring(1, 100);
+    let (producer, dispatcher) = pair(1, 100).unwrap();
     let clock = VirtualClock::default();
     let config = config(FORM, Undispatchable::Reply);
     let table = table(Dispatch::Ring);

@@ -9,7 +9,7 @@ use std::sync::{
 
 use berth_port::{Clock, Frame, Service, Verdict};
 use berth_qec::{Algorithm, Decoder};
-use berth_ring::{Geometry, HeapRegion, Ring};
+use berth_ring::pair;
 use berth_rpc::{
     Call, Dispatch, Function, FunctionIndex, FunctionTable, Handlers, Outcome, Program, RpcService, SetupError, Stage,
     Switch, Undispatchable, Worker,
@@ -126,9 +126,7 @@ fn a_program_is_checked_before_it_is_sent() {
 
 #[test]
 fn what_waits_in_the_ring_meets_the_workers_new_program() {
-    let geometry = Geometry::new(8, SLOT).unwrap();
-    let mut ring = Ring::new(HeapRegion::new(geometry.region_len()), geometry).unwrap();
-    let (producer, dispatcher) = (ring.producer().unwrap(), ring.dispatcher().unwrap());
+    let (producer, dispatcher) = pair(8, SLOT).unwrap();
     let (clock, dropped) = (VirtualClock::default(), Arc::<AtomicUsize>::default());
     let says = |says| Says(says, dropped.clone());
     let old = || table(&["gone", "stays"], Dispatch::Ring);

@@ -159,10 +159,14 @@ mod tests {
                     assert!(region.as_ptr().addr().get().is_multiple_of(page.bytes()));
                     let mut ring = Ring::new(region, Geometry::new(64, 8192).unwrap()).unwrap();
                     let (mut producer, mut dispatcher) = (ring.producer().unwrap(), ring.dispatcher().unwrap());
-                    producer.push(|slot| slot.fill(7)).unwrap();
+                    let fill = |slot: &mut [u8]| {
+                        slot.fill(7);
+                        slot.len()
+                    };
+                    producer.push(fill).unwrap();
                     dispatcher.poll(1, |rx, tx| {
                         tx.copy_from_slice(rx);
-                        Ok(())
+                        Ok(tx.len())
                     });
                     assert_eq!(producer.collect(1, |_, answer| assert_eq!(answer, Ok(&[7; 8192][..]))), 1);
                 }

@@ -8,8 +8,8 @@
 
 use std::path::{Path, PathBuf};
 
-use berth_rpc::{Call, Outcome, handlers::Custom};
-use berth_wire::rpc::{HandlerSchema, ResponseHeader, status};
+use berth_rpc::{Call, Failure, Outcome, handlers::Custom};
+use berth_wire::rpc::{HandlerSchema, ResponseHeader};
 use libloading::Library;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -117,9 +117,8 @@ impl Custom for Plugin {
     fn call(&mut self, call: &mut Call<'_>) -> Outcome {
         let (header, arg_len) = (call.form().len(), call.args().len());
         let (rx, tx) = (self.rx.bytes(), self.tx.bytes());
-        let message = header + arg_len;
         // Both slots are of the service's slot size, but a worker's ring may have longer ones.
-        rx.get_mut(..message).ok_or(status::BAD_LENGTH)?.copy_from_slice(&call.slot()[..message]);
+        rx.get_mut(..header + arg_len).ok_or(Failure::Mismatch)?.copy_from_slice(call.message());
         let room = tx.len() - header;
         let len = match self.entry {
             Entry::Host(entry) => {
@@ -128,9 +127,9 @@ impl Custom for Plugin {
                 unsafe { entry(rx.as_ptr(), tx.as_mut_ptr(), tx.len()) };
                 let sent = u32::from_le_bytes([rx[12], rx[13], rx[14], rx[15]]);
                 let response = ResponseHeader::parse(call.form(), tx).ok().filter(|r| r.request_id == sent);
-                let response = response.ok_or(status::HANDLER_FAILED)?;
+                let response = response.ok_or(Failure::FAILED)?;
                 if response.status != 0 {
-                    return Err(response.status);
+                    return Err(response.status.into());
                 }
                 response.result_len
             }
@@ -142,13 +141,13 @@ impl Custom for Plugin {
                     entry(input, output, arg_len as u32, room as u32, &raw mut result_len)
                 };
                 if status != 0 {
-                    return Err(status);
+                    return Err(status.into());
                 }
                 result_len
             }
         } as usize;
-        let results = tx[header..].get(..len).ok_or(status::RESULT_TOO_LARGE)?;
-        call.results().get_mut(..len).ok_or(status::RESULT_TOO_LARGE)?.copy_from_slice(results);
+        let results = tx[header..].get(..len).ok_or(Failure::TooLarge)?;
+        call.results().get_mut(..len).ok_or(Failure::TooLarge)?.copy_from_slice(results);
         Ok(len)
     }
 }

@@ -9,7 +9,7 @@ use std::{
 use berth_plugin::{Abi, Plugin, PluginError};
 use berth_port::{Clock, Frame, Now, Service, Verdict};
 use berth_rpc::{
-    Config, FunctionTable, RpcService, Undispatchable,
+    Config, FunctionTable, Order, RpcService, Undispatchable,
     handlers::{Handler, HandlerSet},
 };
 use berth_wire::rpc::{
@@ -58,14 +58,26 @@ impl Clock for NoTime {
 
 /// Sends `args` to a plug-in through a service; the status and the result.
 fn call(plugin: Plugin, args: &[u8]) -> (i32, Vec<u8>) {
+    send(&mut service(plugin), args.len(), args)
+}
+
+fn service(plugin: Plugin) -> impl Service {
     let set = HandlerSet::new(vec![("f".to_owned(), Handler::Custom(plugin))], vec![]).unwrap();
     let table = Arc::new(FunctionTable::new(set.functions()).unwrap());
-    let config =
-        Config { header: FORM, slot_size: SLOT, on_undispatchable: Undispatchable::Reply, ptp: PtpEncoding::Ns };
-    let mut service = RpcService::new(config, table, set, None, NoTime, |_, _| {}).unwrap();
+    let config = Config {
+        header: FORM,
+        slot_size: SLOT,
+        on_undispatchable: Undispatchable::Reply,
+        ptp: PtpEncoding::Ns,
+        order: Order::Arrival,
+    };
+    RpcService::new(config, table, set, None, NoTime, |_, _| {}).unwrap()
+}
 
+/// Sends a request that claims `claimed` bytes of arguments.
+fn send(service: &mut impl Service, claimed: usize, args: &[u8]) -> (i32, Vec<u8>) {
     let header =
-        RequestHeader { function_id: fnv1a("f"), arg_len: args.len() as u32, request_id: 0xABCD, ptp_timestamp: 77 };
+        RequestHeader { function_id: fnv1a("f"), arg_len: claimed as u32, request_id: 0xABCD, ptp_timestamp: 77 };
     // A buffer as unaligned as a packet's payload is.
     let mut buf = vec![0xEE; SLOT + 1];
     let buf = &mut buf[1..];
@@ -92,6 +104,24 @@ fn the_c_example_answers_with_either_signature() {
 }
 
 #[test]
+fn a_short_request_after_a_long_one_has_its_own_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let library = compile_c("examples-c/xor.c", dir.path());
+    for (symbol, abi) in [("xor_host", Abi::HostCall), ("xor_device", Abi::DeviceCall)] {
+        let mut service = service(load(&library, symbol, abi));
+        for (claimed, args, expected) in [
+            (SLOT - 24, &[0x55; SLOT - 24][..], (0, vec![0])),
+            (1, &[7], (0, vec![7])),
+            (2, &[7], (status::BAD_LENGTH, vec![])),
+            (SLOT - 24, &[7], (status::BAD_LENGTH, vec![])),
+            (0, &[], (0, vec![0])),
+        ] {
+            assert_eq!(send(&mut service, claimed, args), expected, "{symbol}: {claimed}");
+        }
+    }
+}
+
+#[test]
 fn the_rust_example_answers_and_survives_its_own_panic() {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plugin-example");
     run(Command::new(env!("CARGO"))
@@ -113,6 +143,7 @@ fn what_a_plugin_answers_is_checked() {
         ("wrong_magic", status::HANDLER_FAILED),
         ("wrong_id", status::HANDLER_FAILED),
         ("nonsense_status", status::HANDLER_FAILED),
+        ("minus_one", status::HANDLER_FAILED),
         ("too_long", status::RESULT_TOO_LARGE),
         ("own_error", 9),
     ] {
@@ -126,6 +157,7 @@ fn what_a_plugin_answers_is_checked() {
     let device = |symbol| call(load(&library, symbol, Abi::DeviceCall), &[1]);
     assert_eq!(device("device_too_long"), (status::RESULT_TOO_LARGE, vec![]));
     assert_eq!(device("device_error"), (77, vec![]));
+    assert_eq!(device("device_minus_one"), (status::HANDLER_FAILED, vec![]), "not \"unknown function\": it ran");
     assert_eq!(device("device_room"), (0, vec![SLOT as u8 - 24, 0, 0, 0]));
 }
 

@@ -19,6 +19,7 @@ void too_long(const void *rx, void *tx, size_t n) { respond(tx, 0x43555153, 0, (
 void as_long_as_can_be(const void *rx, void *tx, size_t n) { respond(tx, 0x43555153, 0, (uint32_t)n - 24, request_id(rx)); }
 void own_error(const void *rx, void *tx, size_t n) { (void)n; respond(tx, 0x43555153, 9, 3, request_id(rx)); }
 void nonsense_status(const void *rx, void *tx, size_t n) { (void)n; respond(tx, 0x43555153, -1000, 0, request_id(rx)); }
+void minus_one(const void *rx, void *tx, size_t n) { (void)n; respond(tx, 0x43555153, -1, 0, request_id(rx)); }
 void slot_size_and_alignment(const void *rx, void *tx, size_t n)
 {
     respond(tx, 0x43555153, 0, 8, request_id(rx));
@@ -36,6 +37,11 @@ int device_error(const void *in, void *out, uint32_t args, uint32_t room, uint32
 {
     (void)in, (void)out, (void)args, (void)room, (void)len;
     return 77;
+}
+int device_minus_one(const void *in, void *out, uint32_t args, uint32_t room, uint32_t *len)
+{
+    (void)in, (void)out, (void)args, (void)room, (void)len;
+    return -1;
 }
 int device_room(const void *in, void *out, uint32_t args, uint32_t room, uint32_t *len)
 {

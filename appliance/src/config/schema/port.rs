@@ -170,6 +170,22 @@ static RPC_TABLE: Section = Section {
         .default("\"reply\"")
         .said(),
         key(
+            "order",
+            Kind::Choice(&[
+                ("arrival", "in the order of its requests, wherever they ran"),
+                ("ready", "as they become ready"),
+            ]),
+            "in which order each client gets its answers",
+        )
+        .default("\"arrival\"")
+        .more(
+            "It matters where some functions run inline and others on workers: the answer of an inline one then waits for \
+             those that the same client asked for before. Clients that tell answers apart by nothing else, such as CUDA-Q's \
+             device_call, need \"arrival\". RDMA peers know answers by their slots: there it is no setting, and answers \
+             go out as they become ready.",
+        )
+        .said(),
+        key(
             "ptp",
             Kind::Choice(&[("ns", "nanoseconds"), ("sec_nsec", "seconds and nanoseconds, 32 bits each")]),
             "how senders stamp",

@@ -8,11 +8,10 @@ use berth_qec::{DecodeError, mock::MockTable};
 use berth_wire::rpc::{
     HandlerSchema, SchemaError, TypeDesc, TypeId, bits,
     decoding::{self, EnqueueSyndromes, GetCorrections, ResetDecoder},
-    status,
 };
 pub use session::{MapMismatch, Session};
 
-use crate::{Call, Function, FunctionIndex, Handlers, Outcome};
+use crate::{Call, Failure, Function, FunctionIndex, Handlers, Outcome};
 
 /// The positive status of `qec_decode`: no set of the model's errors makes the syndrome.
 pub const UNMATCHABLE: i32 = 1;
@@ -194,25 +193,25 @@ fn increment(call: &mut Call<'_>) -> usize {
 fn mock_decode(table: &MockTable, scratch: &mut [u8], call: &mut Call<'_>) -> Outcome {
     let answer = &mut scratch[..table.num_observables()];
     table.answer(call.args(), answer);
-    call.results().get_mut(..answer.len()).ok_or(status::RESULT_TOO_LARGE)?.copy_from_slice(answer);
+    call.results().get_mut(..answer.len()).ok_or(Failure::TooLarge)?.copy_from_slice(answer);
     Ok(answer.len())
 }
 
 #[inline]
 fn qec_decode(session: &mut Session, call: &mut Call<'_>) -> Outcome {
     let decoder = session.decoder();
-    let (events, n) = call.args().split_last_chunk().ok_or(status::SCHEMA_MISMATCH)?;
+    let (events, n) = call.args().split_last_chunk().ok_or(Failure::Mismatch)?;
     let n = u32::from_le_bytes(*n) as usize;
     if n != decoder.num_detectors() || events.len() != bits::bytes_for(n) {
-        return Err(status::SCHEMA_MISMATCH);
+        return Err(Failure::Mismatch);
     }
     let mut flips = [0; session::FLIPS];
     let flips = &mut flips[..bits::bytes_for(decoder.num_observables())];
     decoder.decode(events, flips).map_err(|error| match error {
-        DecodeError::Unmatchable => UNMATCHABLE,
-        DecodeError::Events(_) | DecodeError::Flips(_) => status::SCHEMA_MISMATCH,
+        DecodeError::Unmatchable => Failure::Status(UNMATCHABLE),
+        DecodeError::Events(_) | DecodeError::Flips(_) => Failure::Mismatch,
     })?;
-    call.results().get_mut(..flips.len()).ok_or(status::RESULT_TOO_LARGE)?.copy_from_slice(flips);
+    call.results().get_mut(..flips.len()).ok_or(Failure::TooLarge)?.copy_from_slice(flips);
     Ok(flips.len())
 }
 

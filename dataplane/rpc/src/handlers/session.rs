@@ -82,7 +82,7 @@ impl Session {
     pub(super) fn enqueue(&mut self, request: Option<EnqueueSyndromes<'_>>) -> Outcome {
         let Some(EnqueueSyndromes { measurements, .. }) = request else {
             self.state = State::Failed;
-            return Err(status::BAD_REQUEST);
+            return Err(status::BAD_REQUEST.into());
         };
         if self.state != State::Failed {
             // Failed until proven otherwise: a decoder that panics leaves it so.
@@ -119,16 +119,16 @@ impl Session {
     pub(super) fn corrections(&mut self, request: GetCorrections, results: &mut [u8]) -> Outcome {
         let observables = self.num_observables();
         if request.return_size as i64 <= 0 {
-            return Err(status::BAD_REQUEST);
+            return Err(status::BAD_REQUEST.into());
         }
         if self.state == State::Failed {
-            return Err(status::INTERNAL_ERROR);
+            return Err(status::INTERNAL_ERROR.into());
         }
         if request.return_size != observables as u64 {
-            return Err(status::BAD_REQUEST);
+            return Err(status::BAD_REQUEST.into());
         }
         if self.state != State::ResultReady {
-            return Err(status::NOT_READY);
+            return Err(status::NOT_READY.into());
         }
         let len = bits::bytes_for(observables);
         results.get_mut(..len).ok_or(status::INTERNAL_ERROR)?.copy_from_slice(&self.corrections[..len]);

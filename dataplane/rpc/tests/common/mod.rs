@@ -13,7 +13,7 @@ use std::{
 
 use berth_port::{Clock, Frame, Nanos, Now, Port, PostError, Service, Verdict};
 use berth_rpc::{
-    Call, Config, Dispatch, Function, FunctionIndex, FunctionTable, Handlers, Outcome, Stage, Undispatchable,
+    Call, Config, Dispatch, Function, FunctionIndex, FunctionTable, Handlers, Order, Outcome, Stage, Undispatchable,
 };
 use berth_wire::rpc::{HandlerSchema, HeaderForm, PtpEncoding, RequestHeader, ResponseHeader, TypeDesc, TypeId, fnv1a};
 
@@ -57,7 +57,7 @@ impl Handlers for TestHandlers {
                 call.results()[..len].iter_mut().for_each(|byte| *byte = byte.wrapping_add(1));
                 Ok(len)
             }
-            "status" => Err(word),
+            "status" => Err(word.into()),
             "take" => {
                 self.0.advance(Duration::from_micros(word as u64));
                 Ok(4)
@@ -92,7 +92,7 @@ pub fn table(mode: Dispatch) -> Arc<FunctionTable> {
 }
 
 pub fn config(header: HeaderForm, on_undispatchable: Undispatchable) -> Config {
-    Config { header, slot_size: SLOT, on_undispatchable, ptp: PtpEncoding::Ns }
+    Config { header, slot_size: SLOT, on_undispatchable, ptp: PtpEncoding::Ns, order: Order::Arrival }
 }
 
 pub fn peer(port: u16) -> SocketAddr {

@@ -102,21 +102,26 @@ impl ResponseHeader {
     }
 }
 
+/// Reads what follows the magic: three words, and the time where the form has it.
 #[inline]
 fn read(magic: u32, form: HeaderForm, bytes: &[u8]) -> Result<([u32; 3], u64), HeaderError> {
-    let (found, rest) = bytes.split_first_chunk().ok_or(HeaderError::Truncated)?;
+    let found = bytes.first_chunk().ok_or(HeaderError::Truncated)?;
     if u32::from_le_bytes(*found) != magic {
         return Err(HeaderError::WrongMagic);
     }
-    let (words, rest) = rest.split_first_chunk::<12>().ok_or(HeaderError::Truncated)?;
-    let ptp_timestamp = match form {
-        HeaderForm::V24 => u64::from_le_bytes(*rest.first_chunk().ok_or(HeaderError::Truncated)?),
-        HeaderForm::V16 => 0,
-    };
-    let word = |at: usize| u32::from_le_bytes([words[at], words[at + 1], words[at + 2], words[at + 3]]);
-    Ok(([word(0), word(4), word(8)], ptp_timestamp))
+    match form {
+        HeaderForm::V24 => {
+            let bytes: &[u8; HeaderForm::V24.len()] = bytes.first_chunk().ok_or(HeaderError::Truncated)?;
+            Ok((words(bytes), u64::from_le_bytes(at(bytes, 16))))
+        }
+        HeaderForm::V16 => {
+            let bytes: &[u8; HeaderForm::V16.len()] = bytes.first_chunk().ok_or(HeaderError::Truncated)?;
+            Ok((words(bytes), 0))
+        }
+    }
 }
 
+/// Writes a header. Each form has a constant length, so that it is a few stores and no copy.
 #[inline]
 fn write(
     magic: u32,
@@ -125,15 +130,32 @@ fn write(
     form: HeaderForm,
     bytes: &mut [u8],
 ) -> Result<usize, HeaderError> {
-    let mut header = [0; 24];
-    header[..4].copy_from_slice(&magic.to_le_bytes());
-    header[4..8].copy_from_slice(&a.to_le_bytes());
-    header[8..12].copy_from_slice(&b.to_le_bytes());
-    header[12..16].copy_from_slice(&c.to_le_bytes());
-    header[16..].copy_from_slice(&ptp_timestamp.to_le_bytes());
-    let len = form.len();
-    bytes.get_mut(..len).ok_or(HeaderError::Truncated)?.copy_from_slice(&header[..len]);
-    Ok(len)
+    let pair = |low: u32, high: u32| (u64::from(high) << 32 | u64::from(low)).to_le_bytes();
+    let (first, second) = (pair(magic, a), pair(b, c));
+    match form {
+        HeaderForm::V24 => {
+            let to: &mut [u8; HeaderForm::V24.len()] = bytes.first_chunk_mut().ok_or(HeaderError::Truncated)?;
+            to[..8].copy_from_slice(&first);
+            to[8..16].copy_from_slice(&second);
+            to[16..].copy_from_slice(&ptp_timestamp.to_le_bytes());
+        }
+        HeaderForm::V16 => {
+            let to: &mut [u8; HeaderForm::V16.len()] = bytes.first_chunk_mut().ok_or(HeaderError::Truncated)?;
+            to[..8].copy_from_slice(&first);
+            to[8..].copy_from_slice(&second);
+        }
+    }
+    Ok(form.len())
+}
+
+#[inline]
+fn words<const N: usize>(bytes: &[u8; N]) -> [u32; 3] {
+    [4, 8, 12].map(|offset| u32::from_le_bytes(at(bytes, offset)))
+}
+
+#[inline]
+fn at<const N: usize, const LEN: usize>(bytes: &[u8; N], offset: usize) -> [u8; LEN] {
+    std::array::from_fn(|i| bytes[offset + i])
 }
 
 #[cfg(test)]

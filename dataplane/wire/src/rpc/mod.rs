@@ -13,7 +13,7 @@ mod value;
 pub use bits::Bits;
 pub use header::{HeaderError, HeaderForm, RequestHeader, ResponseHeader};
 pub use ptp::PtpEncoding;
-pub use schema::{HandlerSchema, SchemaError, TypeDesc, TypeId};
+pub use schema::{HandlerSchema, Lengths, SchemaError, TypeDesc, TypeId};
 pub use value::Value;
 
 /// First word of a request, `CUQR` (section "RPC Header / Response").

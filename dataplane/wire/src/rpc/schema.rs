@@ -192,10 +192,29 @@ pub struct HandlerSchema {
 struct Values<const N: usize> {
     descs: [TypeDesc; N],
     count: usize,
+    lengths: Lengths,
+}
+
+/// The lengths that a payload of some schema can have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lengths {
     /// Bytes of the fixed-size values together.
-    fixed: usize,
+    fixed: u32,
     /// Element size of the variable one; 0: there is none.
-    variable: usize,
+    variable: u32,
+}
+
+impl Lengths {
+    /// Whether a payload of `len` bytes can be of the schema.
+    #[inline]
+    pub fn accept(self, len: usize) -> bool {
+        let fixed = self.fixed as usize;
+        match self.variable {
+            0 => len == fixed,
+            1 => len >= fixed,
+            size => len >= fixed && (len - fixed).is_multiple_of(size as usize),
+        }
+    }
 }
 
 impl<const N: usize> Values<N> {
@@ -207,8 +226,10 @@ impl<const N: usize> Values<N> {
         let values = Self {
             descs,
             count: list.len(),
-            fixed: u32::try_from(fixed).map_err(|_| SchemaError::TooLarge)? as usize,
-            variable: variable.next().map_or(0, |desc| desc.type_id.element_size()),
+            lengths: Lengths {
+                fixed: u32::try_from(fixed).map_err(|_| SchemaError::TooLarge)?,
+                variable: variable.next().map_or(0, |desc| desc.type_id.element_size() as u32),
+            },
         };
         if variable.next().is_some() { Err(SchemaError::SeveralVariable) } else { Ok(values) }
     }
@@ -217,20 +238,11 @@ impl<const N: usize> Values<N> {
         &self.descs[..self.count]
     }
 
-    #[inline]
-    fn accepts(&self, len: usize) -> bool {
-        match self.variable {
-            0 => len == self.fixed,
-            1 => len >= self.fixed,
-            size => len >= self.fixed && (len - self.fixed).is_multiple_of(size),
-        }
-    }
-
     fn read<'a>(&'a self, payload: &'a [u8]) -> Result<impl Iterator<Item = Value<'a>>, SchemaError> {
-        if !self.accepts(payload.len()) {
+        if !self.lengths.accept(payload.len()) {
             return Err(SchemaError::Length(payload.len()));
         }
-        let (left, mut rest) = (payload.len() - self.fixed, payload);
+        let (left, mut rest) = (payload.len() - self.lengths.fixed as usize, payload);
         Ok(self.list().iter().map_while(move |desc| {
             let size = if desc.is_variable() { left } else { desc.size_bytes as usize };
             let (bytes, behind) = rest.split_at_checked(size)?;
@@ -267,16 +279,16 @@ impl HandlerSchema {
         self.results.list()
     }
 
-    /// Whether arguments of `len` bytes can be of this schema: one comparison, without a look at the values.
+    /// The lengths that arguments can have: one comparison, without a look at the values.
     #[inline]
-    pub fn accepts_args(&self, len: usize) -> bool {
-        self.args.accepts(len)
+    pub fn arg_lengths(&self) -> Lengths {
+        self.args.lengths
     }
 
-    /// Whether results of `len` bytes can be of this schema.
+    /// The lengths that results can have.
     #[inline]
-    pub fn accepts_results(&self, len: usize) -> bool {
-        self.results.accepts(len)
+    pub fn result_lengths(&self) -> Lengths {
+        self.results.lengths
     }
 
     /// The arguments in `payload`, which must be of exactly the schema's length.
@@ -382,21 +394,21 @@ mod tests {
         let payload = [5, 0, 0, 0, 0, 0, 0x20, 0x40];
         let values: Vec<_> = process.read_args(&payload).unwrap().collect();
         assert_eq!(values, [Value::Int32(5), Value::Float32(2.5)]);
-        assert!(!process.accepts_args(7) && !process.accepts_args(9));
+        assert!(!process.arg_lengths().accept(7) && !process.arg_lengths().accept(9));
 
         let payload = [0b1000_0001, 0b10, 10, 0, 0, 0];
         let schema = qec_decode();
         let values: Vec<_> = schema.read_args(&payload).unwrap().collect();
         assert_eq!(values, [Value::BitPacked(Bits::new(&payload, 16).unwrap()), Value::Int32(10)]);
         assert!(schema.read_args(&payload[..3]).is_err());
-        assert!(schema.accepts_args(4), "no bits, then their number");
+        assert!(schema.arg_lengths().accept(4), "no bits, then their number");
     }
 
     #[test]
     fn a_variable_array_is_a_whole_number_of_elements() {
         let schema =
             HandlerSchema::new(&[TypeDesc::one(TypeId::UInt8), TypeDesc::variable(TypeId::ArrayFloat64)], &[]).unwrap();
-        let accepted: Vec<_> = (0..20).filter(|&len| schema.accepts_args(len)).collect();
+        let accepted: Vec<_> = (0..20).filter(|&len| schema.arg_lengths().accept(len)).collect();
         assert_eq!(accepted, [1, 9, 17]);
     }
 
@@ -442,7 +454,7 @@ mod tests {
             let fixed: usize = args.iter().map(|desc| desc.size_bytes() as usize).sum();
             let is_variable = args.iter().any(TypeDesc::is_variable);
             let payload: Vec<u8> = (0..fixed + extra).map(|i| i as u8).collect();
-            prop_assert_eq!(schema.accepts_args(payload.len()), extra == 0 || is_variable);
+            prop_assert_eq!(schema.arg_lengths().accept(payload.len()), extra == 0 || is_variable);
             let values = schema.read_args(&payload);
             if let Ok(values) = values {
                 let mut again = vec![0; payload.len()];
