@@ -6,7 +6,7 @@ use std::{
 };
 
 use berth_qec::{
-    Algorithm,
+    Algorithm, Tables,
     dem::DetectorErrorModel,
     sparse::{MeasurementMap, SparseMatrix},
 };
@@ -17,7 +17,7 @@ use super::{
 };
 
 /// One decoder; its position in the file is the `decoder_id` of the decoding server.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Decoder {
     /// Unique name.
     pub name: String,
@@ -27,20 +27,42 @@ pub struct Decoder {
     pub file: PathBuf,
     /// The model.
     pub model: Arc<DetectorErrorModel>,
+    /// What the algorithm has worked out of the model, once for all cores.
+    pub tables: Arc<Tables>,
     /// How measurements make detection events.
     pub measurements: MeasurementMap,
 }
 
-/// The decoders without mistakes, and the names of all.
-pub(super) fn read_all(root: &mut Table<'_, '_>, folder: &Path, host: &Host) -> (Vec<Decoder>, Vec<String>) {
+impl PartialEq for Decoder {
+    /// The tables follow from the model and the algorithm.
+    fn eq(&self, other: &Self) -> bool {
+        let Self { name, algorithm, file, model, tables: _, measurements } = self;
+        (name, algorithm, file, model, measurements)
+            == (&other.name, &other.algorithm, &other.file, &other.model, &other.measurements)
+    }
+}
+
+/// The decoders without mistakes, and the names of all. Tables of a model are those of `known` where it is there.
+pub(super) fn read_all(
+    root: &mut Table<'_, '_>,
+    folder: &Path,
+    host: &Host,
+    known: &[Decoder],
+) -> (Vec<Decoder>, Vec<String>) {
     let mut names = Vec::new();
     let tables = root.tables("decoder").unwrap_or_default();
-    let decoders = tables.into_iter().filter_map(|t| decoder(t, folder, host, &mut names)).collect();
+    let decoders = tables.into_iter().filter_map(|t| decoder(t, folder, host, known, &mut names)).collect();
     unique(root.sink(), names.iter());
     (decoders, names.into_iter().map(|at| at.value).collect())
 }
 
-fn decoder(mut t: Table<'_, '_>, folder: &Path, host: &Host, names: &mut Vec<At<String>>) -> Option<Decoder> {
+fn decoder(
+    mut t: Table<'_, '_>,
+    folder: &Path,
+    host: &Host,
+    known: &[Decoder],
+    names: &mut Vec<At<String>>,
+) -> Option<Decoder> {
     let name = name(&mut t, "surface-d5");
     names.extend(name.clone());
     let algorithm = algorithm(&mut t);
@@ -48,7 +70,7 @@ fn decoder(mut t: Table<'_, '_>, folder: &Path, host: &Host, names: &mut Vec<At<
     let file = t.require("model", file, "model = \"decoders/surface_d5.dem\"");
     let file = file.and_then(|at| resolve(&t, at, folder, host.is_file));
     let measurements = t.text("measurements").map(|at| resolve(&t, at, folder, host.is_file));
-    let model = file.as_ref().and_then(|at| model(&t, at, algorithm, host));
+    let (model, tables) = file.as_ref().and_then(|at| model(&t, at, algorithm, host, known)).unzip();
     let measurements = match (measurements, &model) {
         (None, Some(model)) => Some(MeasurementMap::identity(model.num_detectors())),
         (Some(Some(at)), Some(model)) => measurement_map(&t, &at, model, host),
@@ -59,7 +81,8 @@ fn decoder(mut t: Table<'_, '_>, folder: &Path, host: &Host, names: &mut Vec<At<
         name: name?.value,
         algorithm: algorithm?,
         file: file?.value,
-        model: Arc::new(model?),
+        model: model?,
+        tables: tables?,
         measurements: measurements?,
     })
 }
@@ -74,8 +97,14 @@ fn algorithm(t: &mut Table<'_, '_>) -> Option<Algorithm> {
     kind.map(|is_lut| if is_lut.value { Algorithm::Lut { depth } } else { Algorithm::Mwpm })
 }
 
-/// Reads the model and, once, builds the decoder, for some models are none that the algorithm can take.
-fn model(t: &Table<'_, '_>, at: &At<PathBuf>, algorithm: Option<Algorithm>, host: &Host) -> Option<DetectorErrorModel> {
+/// Reads the model, and works out the tables if they are not known: some models are none that the algorithm can take.
+fn model(
+    t: &Table<'_, '_>,
+    at: &At<PathBuf>,
+    algorithm: Option<Algorithm>,
+    host: &Host,
+    known: &[Decoder],
+) -> Option<(Arc<DetectorErrorModel>, Arc<Tables>)> {
     let path = at.value.display();
     let text = contents(t, at, host)?;
     let model = match DetectorErrorModel::parse(&text) {
@@ -86,11 +115,17 @@ fn model(t: &Table<'_, '_>, at: &At<PathBuf>, algorithm: Option<Algorithm>, host
             return None;
         }
     };
-    if let Err(e) = berth_qec::Decoder::from_model(&model, algorithm?) {
-        t.sink().wrong(at, format_args!("{path} suits another algorithm: {e}"));
-        return None;
+    let algorithm = algorithm?;
+    if let Some(known) = known.iter().find(|known| known.algorithm == algorithm && *known.model == model) {
+        return Some((known.model.clone(), known.tables.clone()));
     }
-    Some(model)
+    match Tables::new(&model, algorithm) {
+        Ok(tables) => Some((Arc::new(model), Arc::new(tables))),
+        Err(e) => {
+            t.sink().wrong(at, format_args!("{path} suits another algorithm: {e}"));
+            None
+        }
+    }
 }
 
 /// Reads a `D_sparse` matrix: the measurements of each detector in turn, -1 after each, separated by white space or commas.

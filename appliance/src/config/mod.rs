@@ -139,40 +139,40 @@ impl Loaded {
         Sink::new(&self.sources)
     }
 
-    /// Reads and checks the same files again, against the same host.
+    /// Reads and checks the same files again, against the same host. What was worked out of models that stay is kept.
     pub fn again(&self) -> Result<Self, Vec<Note>> {
-        load(&self.origin, &self.host)
+        check(self.origin.clone(), self.origin.read()?, &self.host, &self.config.decoders)
     }
 }
 
 /// Reads, merges and checks the documents of `origin`; relative paths in all of them start at the folder of its file.
 pub fn load(origin: &Origin, host: &Host) -> Result<Loaded, Vec<Note>> {
-    check(origin.clone(), origin.read()?, host)
+    check(origin.clone(), origin.read()?, host, &[])
 }
 
 /// Checks the document `text`, as if it stood in `file`, alone. Returns the configuration with its warnings, or every
 /// mistake.
 pub fn parse(text: &str, file: &Path, host: &Host) -> Result<Loaded, Vec<Note>> {
     let origin = Origin { file: file.to_path_buf(), sets: Vec::new() };
-    check(origin, Sources::one(file, text), host)
+    check(origin, Sources::one(file, text), host, &[])
 }
 
-fn check(origin: Origin, sources: Vec<Source>, host: &Host) -> Result<Loaded, Vec<Note>> {
+fn check(origin: Origin, sources: Vec<Source>, host: &Host, known: &[Decoder]) -> Result<Loaded, Vec<Note>> {
     let sink = Sink::new(&sources);
     let texts = document::shifted(&sources);
     let document = document::merged(&sources, &texts, &sink);
     let mut root = Table::root(&sink, &document);
     let folder = origin.file.parent().unwrap_or(Path::new(""));
-    let config = read(&mut root, folder, host);
+    let config = read(&mut root, folder, host, known);
     root.finish();
     let warnings = sink.finish()?;
     let places = change::places(&document);
     Ok(Loaded { config, warnings, origin, sources, host: host.clone(), places })
 }
 
-fn read(root: &mut Table<'_, '_>, folder: &Path, host: &Host) -> Config {
+fn read(root: &mut Table<'_, '_>, folder: &Path, host: &Host, known: &[Decoder]) -> Config {
     let runtime = runtime(root.table_or_empty("runtime"), host);
-    let (decoders, names) = decoder::read_all(root, folder, host);
+    let (decoders, names) = decoder::read_all(root, folder, host, known);
     let node = fabric::node(root.table_or_empty("node"), folder);
     let regions = region::read_all(root, folder);
     let mut binds = BTreeMap::new();

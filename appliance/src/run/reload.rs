@@ -24,7 +24,7 @@ use tracing::{info, warn};
 
 use super::{
     leases,
-    service::{self, Program, Updates},
+    service::{self, Program, Seated, Updates},
 };
 use crate::{
     check,
@@ -91,10 +91,12 @@ impl Reloader {
             let (changes, refused): (Vec<_>, Vec<_>) =
                 loaded.changes_from(&running).into_iter().partition(|change| change.live);
             ensure!(refused.is_empty(), lines(refused.iter().map(|change| &change.note)));
-            let programs = |ports: Vec<usize>| {
-                ports.into_iter().map(|port| service::successor(&running.config, &loaded.config, port)).collect()
+            let programs = |ports: Vec<usize>, seated| {
+                let successor = |port| service::successor(&running.config, &loaded.config, port, seated);
+                ports.into_iter().map(successor).collect()
             };
-            let (workers, lcores): (anyhow::Result<_>, anyhow::Result<_>) = (programs(workers), programs(lcores));
+            let workers: anyhow::Result<_> = programs(workers, Seated::Worker);
+            let lcores: anyhow::Result<_> = programs(lcores, Seated::Queue);
             Ok(Prepared { changes, workers: workers?, lcores: lcores?, loaded })
         }
     }

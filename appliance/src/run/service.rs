@@ -11,8 +11,8 @@ use berth_port::Service;
 use berth_qec::{Decoder, mock::MockTable};
 use berth_ring::{Dispatcher, Producer};
 use berth_rpc::{
-    Config, FunctionTable, RpcService, Stage, Worker,
-    handlers::{Handler, HandlerSet, Session},
+    Config, Dispatch, FunctionTable, RpcService, Stage, Worker,
+    handlers::{Handler, HandlerSet, MapMismatch, Session},
 };
 
 use super::{Leased, Shared};
@@ -33,7 +33,7 @@ pub(super) fn service(
     limits: Option<Limits>,
     record: impl FnMut(Stage, u64) + 'static,
 ) -> anyhow::Result<impl Service + 'static> {
-    let (table, handlers) = functions(&shared.config, rpc)?;
+    let (table, handlers) = functions(&shared.config, rpc, Seated::Queue)?;
     let settings = Config {
         header: rpc.header,
         slot_size: rpc.slot_size,
@@ -61,15 +61,29 @@ pub(super) fn worker(
     ring: Dispatcher,
     updates: Updates,
 ) -> anyhow::Result<Worker<HandlerSet<Plugin>, TscClock>> {
-    let (table, handlers) = functions(&shared.config, rpc)?;
+    let (table, handlers) = functions(&shared.config, rpc, Seated::Worker)?;
     Ok(Worker::new(rpc.header, table, handlers, ring, shared.clock.clone())?.updated_by(updates))
 }
 
+/// Whose program it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Seated {
+    /// A queue's, which calls the functions that run inline.
+    Queue,
+    /// A worker's, which calls whatever it finds in its ring.
+    Worker,
+}
+
 /// Makes what replaces the program of a queue of the port at `port`, or of its worker: from `old` to `new`.
-pub(super) fn successor(old: &config::Config, new: &config::Config, port: usize) -> anyhow::Result<Program> {
+pub(super) fn successor(
+    old: &config::Config,
+    new: &config::Config,
+    port: usize,
+    seated: Seated,
+) -> anyhow::Result<Program> {
     let rpc = |config: &config::Config| config.ports.get(port).and_then(|port| port.rpc().cloned());
     let (before, rpc) = rpc(old).zip(rpc(new)).context("only RPC has functions")?;
-    let (table, handlers) = functions(new, &rpc)?;
+    let (table, handlers) = functions(new, &rpc, seated)?;
     let program = Program::new(table, handlers.inheriting(inherited(old, &before, new, &rpc)));
     let program = program.limited(new.ports[port].admits());
     program.check(rpc.header, rpc.slot_size, !rpc.worker_cpus.is_empty())?;
@@ -97,9 +111,13 @@ fn inherited(
     new.decoders.iter().enumerate().filter_map(|(here, decoder)| Some((here, place(decoder)?))).collect()
 }
 
-/// The functions as a port dispatches them, and handlers with decoders and sessions of their own.
-fn functions(config: &config::Config, rpc: &config::Rpc) -> anyhow::Result<(Arc<FunctionTable>, HandlerSet<Plugin>)> {
-    let sessions = config.decoders.iter().map(session).collect::<anyhow::Result<_>>()?;
+/// The functions as a port dispatches them, and handlers with sessions of their own on the decoders' shared tables.
+fn functions(
+    config: &config::Config,
+    rpc: &config::Rpc,
+    seated: Seated,
+) -> anyhow::Result<(Arc<FunctionTable>, HandlerSet<Plugin>)> {
+    let sessions = config.decoders.iter().map(session).collect::<Result<_, _>>()?;
     let named = config
         .functions
         .iter()
@@ -110,12 +128,13 @@ fn functions(config: &config::Config, rpc: &config::Rpc) -> anyhow::Result<(Arc<
         entry.mode = function.dispatch.unwrap_or(rpc.dispatch);
         entry.budget = function.budget_us.map(Duration::from_micros);
     }
+    let calls_none = seated == Seated::Queue && functions.iter().all(|function| function.mode == Dispatch::Ring);
+    let handlers = if calls_none { handlers.without_sessions() } else { handlers };
     Ok((Arc::new(FunctionTable::new(functions)?), handlers))
 }
 
-fn session(decoder: &config::Decoder) -> anyhow::Result<Session> {
-    let made = Decoder::from_model(&decoder.model, decoder.algorithm)?;
-    Ok(Session::with_map(made, decoder.measurements.clone())?)
+fn session(decoder: &config::Decoder) -> Result<Session, MapMismatch> {
+    Session::with_map(Decoder::new(decoder.tables.clone()), decoder.measurements.clone())
 }
 
 fn handler(handler: &config::Handler, slot_size: usize) -> Result<Handler<Plugin>, PluginError> {
@@ -130,4 +149,65 @@ fn handler(handler: &config::Handler, slot_size: usize) -> Result<Handler<Plugin
             Handler::Custom(Plugin::load(library, symbol, *abi, **schema, slot_size)?)
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use super::*;
+    use crate::config::{Host, Loaded, Origin};
+
+    const PORT: &str = "[[port]]\nname = \"a\"\ndriver = \"udp\"\nbind = \"127.0.0.1:0\"\ncpus = [1, 2]\n";
+    const DECODERS: &str = "[[decoder]]\nname = \"one\"\nalgorithm = \"mwpm\"\nmodel = \"one.dem\"\n\
+                            [[decoder]]\nname = \"two\"\nalgorithm = \"lut\"\nmodel = \"two.dem\"\n";
+
+    fn load(folder: &Path, functions: &str) -> Loaded {
+        let file = folder.join("berth.toml");
+        fs::write(&file, format!("{PORT}rpc.worker_cpus = [3]\n{DECODERS}{functions}")).unwrap();
+        for model in ["one.dem", "two.dem"] {
+            fs::write(folder.join(model), "error(0.1) D0 L0\nerror(0.1) D0 D1 L1\n").unwrap();
+        }
+        let (is_file, cpus) = (Path::is_file, (0..8).collect());
+        let host = Host { cpus, dpdk: false, ofi: false, verbs: false, is_file, read: |path| fs::read_to_string(path) };
+        config::load(&Origin { file, sets: Vec::new() }, &host).unwrap()
+    }
+
+    fn function(name: &str, dispatch: &str) -> String {
+        let decoder = "handler = \"builtin:qec_decode\"\ndecoder = \"one\"";
+        format!("[[function]]\nname = \"{name}\"\n{decoder}\ndispatch = \"{dispatch}\"\n")
+    }
+
+    fn users(loaded: &Loaded) -> Vec<usize> {
+        loaded.config.decoders.iter().map(|decoder| Arc::strong_count(&decoder.tables)).collect()
+    }
+
+    #[test]
+    fn every_core_shares_the_tables_of_a_decoder_and_one_that_runs_nothing_has_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let mixed = load(folder.path(), &[function("f", "ring"), function("g", "inline")].concat());
+        let rpc = mixed.config.ports[0].rpc().unwrap();
+        let made =
+            [Seated::Queue, Seated::Queue, Seated::Worker].map(|seat| functions(&mixed.config, rpc, seat).unwrap());
+        assert_eq!(users(&mixed), [4, 4], "the configuration, two queues and a worker");
+        drop(made);
+        let away = load(folder.path(), &function("f", "ring"));
+        let made =
+            [Seated::Queue, Seated::Queue, Seated::Worker].map(|seat| functions(&away.config, rpc, seat).unwrap());
+        assert_eq!(users(&away), [2, 2], "the configuration and the worker");
+        drop(made);
+    }
+
+    #[test]
+    fn a_reload_works_out_only_the_models_that_changed() {
+        let folder = tempfile::tempdir().unwrap();
+        let before = load(folder.path(), &function("f", "inline"));
+        fs::write(folder.path().join("two.dem"), "error(0.2) D0 L0\n").unwrap();
+        let after = before.again().unwrap();
+        let same = |at: usize| Arc::ptr_eq(&before.config.decoders[at].tables, &after.config.decoders[at].tables);
+        assert_eq!([0, 1].map(same), [true, false]);
+        let program = successor(&before.config, &after.config, 0, Seated::Queue).unwrap();
+        assert_eq!(users(&before), [3, 1], "both configurations and the new program");
+        drop(program);
+    }
 }

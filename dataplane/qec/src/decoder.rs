@@ -1,10 +1,12 @@
 //! The one face of every decoder.
 
+use std::sync::Arc;
+
 use crate::{
     bits::{self, BitsError},
     dem::{DemError, DetectorErrorModel},
     lut::{Lut, LutError},
-    mwpm::{Mwpm, MwpmError},
+    mwpm::{Matcher, MwpmError, Paths},
 };
 
 /// How a [`Decoder`] finds the flips of a syndrome.
@@ -47,19 +49,38 @@ pub enum DecodeError {
     Unmatchable,
 }
 
-/// A decoder of one model, for one core. Not shared: it decodes in its own scratch memory.
+/// What an algorithm has worked out of a model. Never changes, so that the decoders of many cores share it.
 #[derive(Debug)]
-pub struct Decoder {
+pub struct Tables {
     num_detectors: usize,
     num_observables: usize,
-    events: Vec<u64>,
     kind: Kind,
 }
 
 #[derive(Debug)]
 enum Kind {
-    Mwpm(Box<Mwpm>),
+    Mwpm(Paths),
     Lut(Lut),
+}
+
+impl Tables {
+    /// Works out the tables of a detector error model.
+    pub fn new(model: &DetectorErrorModel, algorithm: Algorithm) -> Result<Self, ModelError> {
+        let kind = match algorithm {
+            Algorithm::Mwpm => Kind::Mwpm(Paths::new(model)?),
+            Algorithm::Lut { depth } => Kind::Lut(Lut::from_model(model, depth)?),
+        };
+        Ok(Self { num_detectors: model.num_detectors(), num_observables: model.num_observables(), kind })
+    }
+}
+
+/// A decoder of one model, for one core: shared tables, and scratch memory of its own.
+#[derive(Debug)]
+pub struct Decoder {
+    tables: Arc<Tables>,
+    events: Vec<u64>,
+    /// Where the tables are for matching.
+    matcher: Option<Box<Matcher>>,
 }
 
 impl Decoder {
@@ -70,30 +91,32 @@ impl Decoder {
 
     /// Makes a decoder from a detector error model.
     pub fn from_model(model: &DetectorErrorModel, algorithm: Algorithm) -> Result<Self, ModelError> {
-        let kind = match algorithm {
-            Algorithm::Mwpm => Kind::Mwpm(Box::new(Mwpm::new(model)?)),
-            Algorithm::Lut { depth } => Kind::Lut(Lut::from_model(model, depth)?),
-        };
-        Ok(Self::new(model.num_detectors(), model.num_observables(), kind))
+        Ok(Self::new(Arc::new(Tables::new(model, algorithm)?)))
     }
 
     /// Makes a decoder from a table, for one that was built from matrices.
     pub fn from_lut(lut: Lut) -> Self {
-        Self::new(lut.num_detectors(), lut.num_observables(), Kind::Lut(lut))
+        let (num_detectors, num_observables) = (lut.num_detectors(), lut.num_observables());
+        Self::new(Arc::new(Tables { num_detectors, num_observables, kind: Kind::Lut(lut) }))
     }
 
-    fn new(num_detectors: usize, num_observables: usize, kind: Kind) -> Self {
-        Self { num_detectors, num_observables, events: vec![0; bits::words_for(num_detectors)], kind }
+    /// Makes a decoder of tables that others may have, too.
+    pub fn new(tables: Arc<Tables>) -> Self {
+        let matcher = match &tables.kind {
+            Kind::Mwpm(paths) => Some(Box::new(Matcher::new(paths))),
+            Kind::Lut(_) => None,
+        };
+        Self { events: vec![0; bits::words_for(tables.num_detectors)], tables, matcher }
     }
 
     /// The bits of a syndrome.
     pub fn num_detectors(&self) -> usize {
-        self.num_detectors
+        self.tables.num_detectors
     }
 
     /// The bits of an answer.
     pub fn num_observables(&self) -> usize {
-        self.num_observables
+        self.tables.num_observables
     }
 
     /// Predicts which observables the errors behind a syndrome flipped.
@@ -105,12 +128,14 @@ impl Decoder {
     /// allocates its nodes and the matching.
     #[inline]
     pub fn decode(&mut self, events: &[u8], flips: &mut [u8]) -> Result<(), DecodeError> {
-        bits::check(events, self.num_detectors).map_err(DecodeError::Events)?;
-        bits::check_length(flips, self.num_observables).map_err(DecodeError::Flips)?;
+        let Self { tables, matcher, .. } = self;
+        bits::check(events, tables.num_detectors).map_err(DecodeError::Events)?;
+        bits::check_length(flips, tables.num_observables).map_err(DecodeError::Flips)?;
         bits::load(events, &mut self.events);
-        let predicted = match &mut self.kind {
-            Kind::Mwpm(mwpm) => mwpm.decode(&self.events)?,
-            Kind::Lut(lut) => lut.decode(&self.events),
+        let predicted = match (&tables.kind, matcher) {
+            (Kind::Mwpm(paths), Some(matcher)) => matcher.decode(paths, &self.events)?,
+            (Kind::Mwpm(_), None) => unreachable!("a matching decoder has a matcher"),
+            (Kind::Lut(lut), _) => lut.decode(&self.events),
         };
         flips.copy_from_slice(&predicted.to_le_bytes()[..flips.len()]);
         Ok(())

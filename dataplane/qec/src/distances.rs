@@ -36,6 +36,10 @@ impl Distances {
         distances
     }
 
+    pub(crate) fn num_detectors(&self) -> usize {
+        self.num_detectors
+    }
+
     /// The weight between two events, where it is less than that of matching both with the boundary.
     #[inline]
     pub(crate) fn if_nearer(&self, one: u32, other: u32) -> Option<u32> {

@@ -17,4 +17,4 @@ mod search;
 pub mod sparse;
 
 pub use bits::BitsError;
-pub use decoder::{Algorithm, DecodeError, Decoder, ModelError};
+pub use decoder::{Algorithm, DecodeError, Decoder, ModelError, Tables};

@@ -47,12 +47,19 @@ pub enum MwpmError {
     TooManyDetectors(usize),
 }
 
-/// A matching decoder.
+/// What matching knows of a model.
 #[derive(Debug)]
-pub(crate) struct Mwpm {
+pub(crate) struct Paths {
     certain_events: Vec<u64>,
     certain_flips: u64,
     distances: Distances,
+    /// The graph as fusion-blossom takes it.
+    solver: SolverInitializer,
+}
+
+/// What matching works with.
+#[derive(Debug)]
+pub(crate) struct Matcher {
     search: Search,
     blossom: Blossom,
     /// Events that no group has taken yet.
@@ -60,7 +67,7 @@ pub(crate) struct Mwpm {
     group: Vec<u32>,
 }
 
-impl Mwpm {
+impl Paths {
     pub(crate) fn new(model: &DetectorErrorModel) -> Result<Self, MwpmError> {
         let detectors = model.num_detectors();
         if detectors > MAX_DETECTORS {
@@ -71,36 +78,46 @@ impl Mwpm {
             certain_events: graph.certain_events().to_vec(),
             certain_flips: graph.certain_flips(),
             distances: Distances::new(&graph),
+            solver: initializer(&graph),
+        })
+    }
+}
+
+impl Matcher {
+    pub(crate) fn new(paths: &Paths) -> Self {
+        let detectors = paths.distances.num_detectors();
+        Self {
             search: Search::new(),
-            blossom: Blossom::new(&graph),
+            blossom: Blossom::new(&paths.solver),
             rest: Vec::with_capacity(detectors),
             group: Vec::with_capacity(detectors),
-        })
+        }
     }
 
     /// The flips of the least matching of the events, a bit for each detector.
     #[inline]
-    pub(crate) fn decode(&mut self, events: &[u64]) -> Result<u64, DecodeError> {
+    pub(crate) fn decode(&mut self, paths: &Paths, events: &[u64]) -> Result<u64, DecodeError> {
+        let distances = &paths.distances;
         self.rest.clear();
-        for (index, (events, certain)) in events.iter().zip(&self.certain_events).enumerate() {
+        for (index, (events, certain)) in events.iter().zip(&paths.certain_events).enumerate() {
             let mut word = events ^ certain;
             while word != 0 {
                 self.rest.push(index as u32 * 64 + word.trailing_zeros());
                 word &= word - 1;
             }
         }
-        let mut flips = self.certain_flips;
+        let mut flips = paths.certain_flips;
         while let Some(first) = self.rest.pop() {
-            self.take_group(first);
+            self.take_group(first, distances);
             flips ^= match self.group[..] {
-                [one] if self.distances.to_boundary(one) == UNREACHABLE => return Err(DecodeError::Unmatchable),
-                [one] => self.distances.flips_to_boundary(one),
+                [one] if distances.to_boundary(one) == UNREACHABLE => return Err(DecodeError::Unmatchable),
+                [one] => distances.flips_to_boundary(one),
                 // They are in one group because the path between them is the lighter choice.
-                [one, other] => self.distances.flips(one, other),
-                _ => match self.search.run(&self.group, &self.distances) {
+                [one, other] => distances.flips(one, other),
+                _ => match self.search.run(&self.group, distances) {
                     Found::Flips(flips) => flips,
                     Found::Nothing => return Err(DecodeError::Unmatchable),
-                    Found::GaveUp => self.blossom.decode(&self.group, &self.distances)?,
+                    Found::GaveUp => self.blossom.decode(&self.group, distances)?,
                 },
             };
         }
@@ -109,7 +126,7 @@ impl Mwpm {
 
     /// Moves the group of an event out of the rest.
     #[inline]
-    fn take_group(&mut self, first: u32) {
+    fn take_group(&mut self, first: u32, distances: &Distances) {
         self.group.clear();
         self.group.push(first);
         let mut grown = 0;
@@ -118,7 +135,7 @@ impl Mwpm {
             grown += 1;
             let mut at = 0;
             while at < self.rest.len() {
-                if self.distances.if_nearer(from, self.rest[at]).is_some() {
+                if distances.if_nearer(from, self.rest[at]).is_some() {
                     self.group.push(self.rest.swap_remove(at));
                 } else {
                     at += 1;
@@ -140,16 +157,20 @@ impl std::fmt::Debug for Blossom {
     }
 }
 
+/// The graph for fusion-blossom.
+fn initializer(graph: &Graph) -> SolverInitializer {
+    let boundary = graph.num_detectors();
+    let mut edges: Vec<_> =
+        graph.edges().map(|(from, to, weight)| (from as usize, to as usize, weight as isize)).collect();
+    // The solver needs a way out for every event. This one is taken only where the group has none.
+    let forbidden = edges.iter().map(|edge| edge.2).sum::<isize>() + 2;
+    edges.extend(graph.components_without_boundary().map(|detector| (detector, boundary, forbidden)));
+    SolverInitializer::new(boundary + 1, edges, vec![boundary])
+}
+
 impl Blossom {
-    fn new(graph: &Graph) -> Self {
-        let boundary = graph.num_detectors();
-        let mut edges: Vec<_> =
-            graph.edges().map(|(from, to, weight)| (from as usize, to as usize, weight as isize)).collect();
-        // The solver needs a way out for every event. This one is taken only where the group has none.
-        let forbidden = edges.iter().map(|edge| edge.2).sum::<isize>() + 2;
-        edges.extend(graph.components_without_boundary().map(|detector| (detector, boundary, forbidden)));
-        let initializer = SolverInitializer::new(boundary + 1, edges, vec![boundary]);
-        Self { solver: SolverSerial::new(&initializer), syndrome: SyndromePattern::new(Vec::new(), Vec::new()) }
+    fn new(graph: &SolverInitializer) -> Self {
+        Self { solver: SolverSerial::new(graph), syndrome: SyndromePattern::new(Vec::new(), Vec::new()) }
     }
 
     fn decode(&mut self, group: &[u32], distances: &Distances) -> Result<u64, DecodeError> {

@@ -122,6 +122,12 @@ impl<X: Custom> HandlerSet<X> {
         Self { inherited, ..self }
     }
 
+    /// The same functions, for a core that calls none of them: it needs no decoders.
+    #[must_use]
+    pub fn without_sessions(self) -> Self {
+        Self { sessions: Vec::new(), ..self }
+    }
+
     /// The functions, in order, for the table: inline and without a budget until the caller says otherwise.
     pub fn functions(&self) -> Vec<Function> {
         self.functions.clone()
