@@ -1,6 +1,6 @@
 //! `berth check`: every mistake of a configuration file, or what it would run.
 
-use std::{collections::BTreeSet, fmt::Write as _, net::SocketAddr, path::Path};
+use std::{collections::BTreeSet, fmt::Write as _, net::SocketAddr, os::unix::fs::PermissionsExt as _, path::Path};
 
 use berth_identity::Enrolment;
 use berth_plugin::Plugin;
@@ -23,6 +23,7 @@ pub fn this_host() -> Host {
         ofi: cfg!(feature = "ofi"),
         verbs: cfg!(feature = "verbs"),
         is_file: Path::is_file,
+        is_public: |path| std::fs::metadata(path).is_ok_and(|file| file.permissions().mode() & 0o006 != 0),
         read: |path| std::fs::read_to_string(path),
     }
 }

@@ -6,6 +6,7 @@ use std::{
     fs,
     io::Write as _,
     net::{SocketAddr, TcpStream},
+    os::unix::fs::PermissionsExt as _,
     process::Command,
     thread,
     time::{Duration, Instant},
@@ -96,6 +97,21 @@ fn health_follows_the_poll_loops() {
     wait((503, "cpu0 does not poll\n"));
     wait((200, "ok\n"));
     berth.stop();
+}
+
+#[test]
+fn a_token_that_everybody_may_read_is_refused() {
+    let config = format!("[admin]\nlisten = \"127.0.0.1:0\"\ntoken_file = \"token\"\n{}{INCREMENT}", port("a", ""));
+    let (folder, config) = common::write_config(&config, &[("token", "correct-horse-battery\n")]);
+    let token = folder.path().join("token");
+    for (mode, fine) in [(0o644, false), (0o602, false), (0o640, true), (0o600, true)] {
+        fs::set_permissions(&token, fs::Permissions::from_mode(mode)).unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_berth")).arg("check").arg(&config).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.success(), fine, "{mode:o}: {said}");
+        let advice = format!("is open to everybody on this host: run `chmod o= {}`", token.display());
+        assert_eq!(said.contains(&advice), !fine, "{said}");
+    }
 }
 
 #[test]

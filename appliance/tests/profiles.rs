@@ -19,7 +19,15 @@ fn each_is_valid_where_its_host_is() {
         let name = file.file_stem().unwrap().to_str().unwrap().to_owned();
         let big = name == "mlx5-gpu-host";
         let (cpus, is_file): (_, fn(&Path) -> bool) = ((0..if big { 8 } else { 2 }).collect(), Path::is_file);
-        let host = Host { cpus, dpdk: big, ofi: false, verbs: big, is_file, read: |path| fs::read_to_string(path) };
+        let host = Host {
+            cpus,
+            dpdk: big,
+            ofi: false,
+            verbs: big,
+            is_file,
+            is_public: |_| false,
+            read: |path| fs::read_to_string(path),
+        };
         let loaded = config::load(&Origin { file, sets: Vec::new() }, &host);
         let loaded = loaded.unwrap_or_else(|notes| panic!("{name}: {notes:?}"));
         assert_eq!(loaded.warnings, [], "{name}");

@@ -36,7 +36,7 @@ fn any_host() -> Host {
         Some(extension) if extension == "dem" => Ok("error(0.1) D0 L0\n".to_owned()),
         _ => Err(io::Error::other("nothing")),
     };
-    Host { cpus: (0..8).collect(), dpdk: true, ofi: true, verbs: true, is_file: |_| true, read }
+    Host { cpus: (0..8).collect(), dpdk: true, ofi: true, verbs: true, is_file: |_| true, is_public: |_| false, read }
 }
 
 fn mistakes(text: &str) -> Vec<Note> {

@@ -283,6 +283,7 @@ ok "it answers" answered
 
 ip netns del fpga
 driverctl unset-override "$card"
+rm /etc/udev/rules.d/61-berth-nic.rules
 systemctl reset-failed
 block uninstall >"$OUT/uninstall"
 ok "uninstalled as docs/operate.md says" sh -eux "$OUT/uninstall"

@@ -27,6 +27,11 @@ pub(super) fn read(
     }
     let file = t.text("token_file").and_then(|at| resolve(&t, at, folder, host.is_file));
     let token = file.as_ref().and_then(|at| {
+        if (host.is_public)(&at.value) {
+            let path = at.value.display();
+            t.sink().wrong(at, format_args!("{path} is open to everybody on this host: run `chmod o= {path}`"));
+            return None;
+        }
         let token = contents(&t, at, host)?.trim().to_owned();
         if token.len() < 16 || !token.bytes().all(|b| b.is_ascii_graphic()) {
             t.sink().wrong(at, "holds no token; write at least 16 printable ASCII characters into it, no spaces");

@@ -115,6 +115,8 @@ pub struct Host {
     pub verbs: bool,
     /// Whether there is a file at a path.
     pub is_file: fn(&Path) -> bool,
+    /// Whether everybody on the host may read or write the file at a path.
+    pub is_public: fn(&Path) -> bool,
     /// Reads a text file.
     pub read: fn(&Path) -> io::Result<String>,
 }

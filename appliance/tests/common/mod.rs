@@ -5,6 +5,7 @@ use std::{
     fs,
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{SocketAddr, TcpStream, UdpSocket},
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::{Child, ChildStdout, Command, ExitStatus, Stdio},
     time::Duration,
@@ -80,6 +81,8 @@ pub fn write_config(text: &str, files: &[(&str, &str)]) -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     for (name, contents) in files {
         fs::write(folder.path().join(name), contents).unwrap();
+        // A token that everybody may read is refused.
+        fs::set_permissions(folder.path().join(name), fs::Permissions::from_mode(0o640)).unwrap();
     }
     let config = folder.path().join("berth.toml");
     fs::write(&config, text).unwrap();
