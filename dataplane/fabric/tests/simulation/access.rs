@@ -1,6 +1,6 @@
 //! Accesses to leases, decided as every dataplane does.
 
-use berth_lease::{Access, Bytes as _, Generation, LeaseKey, Span, check};
+use berth_lease::{Access, Generation, LeaseKey, Span, check};
 
 use super::world::{DataOp, Event, MILLI, SLOT, World};
 
@@ -59,11 +59,11 @@ impl World {
         self.oracle.touches(id);
         let heap = self.stores.heap(span.region.0);
         if let Some(tag) = access.write {
-            heap.write(span.at, &tag.to_be_bytes().repeat(SLOT as usize / 8));
+            heap.store(span.at, &tag.to_be_bytes().repeat(SLOT as usize / 8));
             self.oracle.wrote(id, access.slot, tag);
         } else {
             let mut bytes = [0; SLOT as usize];
-            heap.read(span.at, &mut bytes);
+            heap.load(span.at, &mut bytes);
             let tag = u64::from_be_bytes(*bytes.first_chunk().expect("8 bytes"));
             assert_eq!(bytes[..], tag.to_be_bytes().repeat(SLOT as usize / 8), "bytes of two writes");
             self.oracle.read(id, access.slot, tag);

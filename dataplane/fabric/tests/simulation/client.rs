@@ -9,7 +9,7 @@ use berth_wire::fabric::{
 };
 use fastrand::Rng;
 
-use super::world::SLOT;
+use super::{stores::MEMORY, world::SLOT};
 
 /// A lease that a client knows of, its own or by a handle.
 #[derive(Debug, Clone, Copy)]
@@ -38,6 +38,8 @@ pub struct Client {
     pub asked: Option<Asked>,
     /// How many tokens were asked for and had.
     pub refused: u64,
+    /// It leases all it can and frees it again, and sees to it that much ends while it is worked on.
+    pub hostile: bool,
 }
 
 /// What clients tell each other.
@@ -51,9 +53,9 @@ pub struct Rumours {
 pub type Plan = (Op, Vec<u8>, Vec<u8>);
 
 impl Client {
-    pub fn new(identity: Identity, random: &mut Rng) -> Self {
+    pub fn new(identity: Identity, hostile: bool, random: &mut Rng) -> Self {
         let link = Link::new(identity, 1_000_000, random.u64(..));
-        Self { link, leases: Vec::new(), token: None, epoch: None, asked: None, refused: 0 }
+        Self { link, leases: Vec::new(), token: None, epoch: None, asked: None, refused: 0, hostile }
     }
 
     fn own(&self, random: &mut Rng) -> Option<Lease> {
@@ -76,14 +78,23 @@ impl Client {
         let of_lease = |lease: Option<Lease>, random: &mut Rng| lease.map_or(random.u128(..), |lease| lease.id);
         // Without a lease, only another's can be tried.
         let most = if self.leases.is_empty() { 40 } else { 100 };
-        let (op, params) = match random.u8(0..most) {
+        let next = match random.u8(0..most) {
+            // An own lease is freed, or its token revoked, or it is copied.
+            44.. if self.hostile => [44, 44, 58, 66, 66, 86][random.usize(0..6)],
+            next => next,
+        };
+        let (op, params) = match next {
             0..36 => {
                 let kind = if random.bool() { ResourceType::Mem } else { ResourceType::Block };
+                let slots = match (self.hostile, kind) {
+                    (true, ResourceType::Mem) => [MEMORY, MEMORY - (1 << 20), MEMORY / 2][random.usize(0..3)] / SLOT,
+                    _ => random.u64(1..=40),
+                };
                 let params = LeaseAlloc {
                     duration_secs: random.u32(1..8),
                     grace_secs: random.u32(0..3),
                     resource_type: Some(kind),
-                    requested_bytes: Some(SLOT * random.u64(1..=40)),
+                    requested_bytes: Some(SLOT * slots),
                     intents: Tlvs::EMPTY,
                 };
                 (Op::LeaseAlloc, params.to_vec())

@@ -1,10 +1,13 @@
 //! Requests at the node: executed, worked on, concluded.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::{BTreeMap, HashSet},
+    time::Duration,
+};
 
-use berth_fabric::{Carrier, Job, Outcome, Step, WorkFailed};
+use berth_fabric::{Carrier, Outcome, Step};
 use berth_identity::{NodeId, link::Received};
-use berth_lease::{Bytes as _, LeaseId};
+use berth_lease::LeaseId;
 use berth_port::Nanos;
 use berth_wire::fabric::{
     Bytes, CapRevoke, FenceSet, LeaseExport, LeaseExported, LeaseGrant, LeaseImport, LeaseImported, LeaseRef,
@@ -13,7 +16,9 @@ use berth_wire::fabric::{
 
 use super::{
     oracle::{Attached, Known, Note},
-    world::{Executing, Leaving, NODE, Working, World, address},
+    stores::MEMORY,
+    work::Working,
+    world::{Executing, HELD, JOURNALED, Leaving, NODE, SLOWEST, World, address},
 };
 
 impl World {
@@ -46,19 +51,34 @@ impl World {
                     nonce: message.nonce,
                     op: Op::from_code(request.op).expect("clients know their ops"),
                     params: request.params.get().to_vec(),
+                    came: self.at,
                 };
                 self.oracle.executes(executing.sender, executing.nonce);
                 self.summary.executed += 1;
                 match process.node.request(&asked, now) {
-                    Step::Done(outcome) => self.conclude(&executing, outcome),
+                    Step::Done(outcome) => {
+                        let due = executing.came
+                            + HELD
+                            + if outcome.journal.is_empty() { 0 } else { JOURNALED }
+                            + if outcome.quiescence.is_none() { 0 } else { SLOWEST };
+                        self.conclude(&executing, outcome, due);
+                    }
                     Step::Work(work) => {
                         if let Some((src, _)) = moved(&executing) {
                             let src = self.oracle.keys[&src];
                             self.oracle.ended(&[src]);
                         }
                         self.say(|| format!("works on {:?}", work.jobs));
-                        let ticket = work.ticket;
-                        self.process.working.insert(ticket, Working { work, asked: executing, started: false });
+                        let durable = match &work.journal {
+                            Some(records) if records.is_empty() => self.journal.staged_to,
+                            Some(records) => {
+                                let batch = self.journal.stage(records);
+                                self.oracle.journaled(executing.sender, executing.nonce, batch);
+                                batch
+                            }
+                            None => 0,
+                        };
+                        self.process.working.insert(work.ticket, Working::new(work, executing, durable));
                     }
                     Step::Drop => unreachable!("clients are enrolled"),
                 }
@@ -66,36 +86,8 @@ impl World {
         }
     }
 
-    pub(super) fn worked(&mut self, ticket: u64) {
-        let Working { work, asked, .. } = self.process.working.remove(&ticket).expect("it is under way");
-        let fails = self.random.u8(..) < 40;
-        let in_time = !work.deadline.is_over(self.time().mono);
-        if !fails && in_time {
-            for job in &work.jobs {
-                match job {
-                    Job::Zero(span) => self.stores.heap(span.region.0).zero(span.at, span.len),
-                    Job::Copy(from, to) => {
-                        let mut bytes = vec![0; from.len as usize];
-                        self.stores.heap(from.region.0).read(from.at, &mut bytes);
-                        self.stores.heap(to.region.0).write(to.at, &bytes);
-                    }
-                    Job::Flush(_) => {}
-                }
-            }
-            if asked.op == Op::LeaseRelocate {
-                let params = LeaseRelocate::parse(&asked.params).expect("it was served");
-                let (src, dst) = (self.oracle.keys[&params.src_lease_id], self.oracle.keys[&params.dst_lease_id]);
-                self.oracle.copied(src, dst);
-            }
-        }
-        let result = if fails || !in_time { Err(WorkFailed) } else { Ok(()) };
-        let now = self.time();
-        let outcome = self.process.node.resume(ticket, result, now);
-        self.conclude(&asked, outcome);
-    }
-
     /// An op was executed: what it means, and when its answer may leave.
-    pub(super) fn conclude(&mut self, asked: &Executing, outcome: Outcome) {
+    pub(super) fn conclude(&mut self, asked: &Executing, outcome: Outcome, due: u64) {
         let Outcome { answer, journal, quiescence, effects } = outcome;
         let (op, status, result) = (asked.op, answer.status, &answer.result);
         self.say(|| format!("{op} of {} -> {status}, {journal:?}", NodeId(asked.sender)));
@@ -111,7 +103,7 @@ impl World {
         let result = Bytes::of(&answer.result).expect("it is short");
         let payload = Response { status: status.code(), op: op.code(), result }.to_vec();
         let batch = if waits { staged } else { 0 };
-        self.process.leaving.push(Leaving { reply: asked.reply, payload, batch, quiescence, note });
+        self.process.leaving.push(Leaving { reply: asked.reply, payload, batch, quiescence, note, due });
     }
 
     /// What an op that succeeded means to the oracle.
@@ -135,11 +127,13 @@ impl World {
                     expires_at_least: None,
                     over: false,
                     over_for_good: false,
-                    contents: HashMap::new(),
+                    contents: BTreeMap::new(),
+                    ever: HashSet::new(),
                 };
                 assert_eq!(lease.holder, asked.sender);
                 self.oracle.granted(grant.lease_id, known, self.now);
                 self.summary.grants += 1;
+                self.summary.hoarded += u64::from(lease.len >= MEMORY / 2);
                 Note::Lives(grant.lease_id, time(lease.expires))
             }
             Op::LeaseRenew => {
@@ -165,6 +159,11 @@ impl World {
                 let relocated = LeaseRelocated::parse(result).expect("a relocation");
                 let complete = relocated.outcome == Relocation::Complete;
                 self.summary.relocations += u64::from(complete);
+                if complete {
+                    let params = LeaseRelocate::parse(&asked.params).expect("it was served");
+                    let [src, dst] = [params.src_lease_id, params.dst_lease_id].map(|key| self.oracle.keys[&key]);
+                    self.oracle.relocated(src, dst, params.mode == RelocateMode::Move, self.now);
+                }
                 let Some((src, _)) = moved(asked) else { return Note::Nothing };
                 let src = self.oracle.keys[&src];
                 if complete {

@@ -1,5 +1,6 @@
-//! A whole node in virtual time: clients over a network that loses, copies and reorders, a journal that takes its time
-//! and is cut by crashes, and an oracle that knows what may happen.
+//! A whole node in virtual time: clients over a network that loses, copies and reorders, hostile ones among them, a journal
+//! that takes its time and is cut by crashes, a disk that forgets with the power what was not flushed, and an oracle that
+//! knows what may happen.
 //!
 //! `BERTH_SIM_SEEDS=10000 cargo test --release -p berth-fabric --test simulation` runs more seeds;
 //! `BERTH_SIM_SEED=<n>` replays one, and prints what happens.
@@ -8,9 +9,11 @@
 
 mod access;
 mod client;
-mod disk;
 mod execute;
+mod journal;
 mod oracle;
+mod stores;
+mod work;
 mod world;
 
 use std::{
@@ -26,7 +29,8 @@ fn number(name: &str) -> Option<u64> {
 }
 
 /// At most one holder of a byte at a time, no access after a revocation was answered, no lease that comes back, nothing
-/// executed twice, and nothing lost that was answered.
+/// executed twice, and nothing lost that was answered. No byte of an earlier lease is read from a new one, and whatever some
+/// do, the ops of others are answered in time.
 #[test]
 fn invariants_hold_for_every_seed() {
     if let Some(seed) = number("BERTH_SIM_SEED") {
@@ -72,4 +76,5 @@ fn invariants_hold_for_every_seed() {
     // A simulation in which nothing happens proves nothing.
     assert!(totals.grants >= seeds && totals.served >= 5 * seeds && totals.refused >= seeds, "{totals:?}");
     assert!(totals.restarts >= seeds / 2 && totals.revocations * 10 >= seeds && totals.relocations * 20 >= seeds);
+    assert!(totals.outages * 4 >= seeds && totals.stopped * 20 >= seeds && totals.hoarded >= seeds, "{totals:?}");
 }

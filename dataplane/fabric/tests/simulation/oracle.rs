@@ -1,10 +1,12 @@
 //! What may be observed, kept apart from the node: the oracle sees requests, answers and accesses, never the node's
 //! own state, but for what the node must still have after a restart.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use berth_lease::{LeaseId, Leases, Standing, Status};
 use berth_port::Nanos;
+
+use super::{stores::Heap, world::SLOT};
 
 /// A lease as far as it can be told from outside.
 #[derive(Debug)]
@@ -28,7 +30,16 @@ pub struct Known {
     /// That was answered: it must never come back.
     pub over_for_good: bool,
     /// Tag by slot; nothing written is 0.
-    pub contents: HashMap<u64, u64>,
+    pub contents: BTreeMap<u64, u64>,
+    /// Every tag that a slot ever had: what was not flushed may be lost with the power.
+    pub ever: HashSet<(u64, u64)>,
+}
+
+impl Known {
+    fn set(&mut self, slot: u64, tag: u64) {
+        self.contents.insert(slot, tag);
+        self.ever.insert((slot, tag));
+    }
 }
 
 /// What a handle was imported as.
@@ -175,7 +186,7 @@ impl Oracle {
     }
 
     pub fn wrote(&mut self, id: u128, slot: u64, tag: u64) {
-        self.leases.get_mut(&id).expect("it is known").contents.insert(slot, tag);
+        self.leases.get_mut(&id).expect("it is known").set(slot, tag);
     }
 
     pub fn read(&self, id: u128, slot: u64, found: u64) {
@@ -183,13 +194,40 @@ impl Oracle {
         assert_eq!(found, expected, "slot {slot} of lease {id:032x}");
     }
 
-    /// The bytes of one lease were copied to another.
-    pub fn copied(&mut self, from: u128, to: u128) {
-        let contents = self.leases[&from].contents.clone();
-        let slots = self.leases[&from].len / super::world::SLOT;
-        let target = &mut self.leases.get_mut(&to).expect("it is known").contents;
-        for slot in 0..slots {
-            target.insert(slot, contents.get(&slot).copied().unwrap_or(0));
+    /// Bytes of one lease are copied to another, from slot `first` on: both are still there.
+    pub fn copied(&mut self, from: u128, to: u128, first: u64, slots: u64) {
+        self.touches(from);
+        self.touches(to);
+        let range = first..first + slots;
+        let copied: Vec<(u64, u64)> =
+            self.leases[&from].contents.range(range.clone()).map(|(slot, tag)| (*slot, *tag)).collect();
+        let target = self.leases.get_mut(&to).expect("it is known");
+        let before: Vec<u64> = target.contents.range(range).map(|(slot, _)| *slot).collect();
+        for (slot, tag) in before.into_iter().map(|slot| (slot, 0)).chain(copied) {
+            target.set(slot, tag);
+        }
+    }
+
+    /// A relocation is complete: its leases lived all the time, but for the source of a move.
+    pub fn relocated(&self, src: u128, dst: u128, moved: bool, now: u64) {
+        for (id, may_be_over) in [(src, moved), (dst, false)] {
+            let lease = &self.leases[&id];
+            assert!(may_be_over || !lease.over, "a relocation is complete though lease {id:032x} is over");
+            assert!(now < lease.expires_at_most, "a relocation is complete though lease {id:032x} has expired");
+        }
+    }
+
+    /// After a restart, the leases of blocks have bytes of their own and of nobody else.
+    pub fn finds(&mut self, disk: &Heap) {
+        for (id, lease) in self.leases.iter_mut().filter(|(_, lease)| lease.region == 1 && !lease.over) {
+            for slot in 0..lease.len / SLOT {
+                let mut tag = [0; 8];
+                disk.load(lease.base + slot * SLOT, &mut tag);
+                let tag = u64::from_be_bytes(tag);
+                let own = tag == 0 || lease.ever.contains(&(slot, tag));
+                assert!(own, "slot {slot} of lease {id:032x} has what it never had");
+                lease.contents.insert(slot, tag);
+            }
         }
     }
 

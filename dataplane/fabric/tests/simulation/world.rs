@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, net::SocketAddr};
 
-use berth_fabric::{Config, Host, Node, Policy, Recovered, Rule, Work, journal::Proxy};
+use berth_fabric::{Config, Host, Node, Policy, Recovered, Rule, journal::Proxy};
 use berth_identity::{
     Identity, NodeId,
     link::{Reply, Server},
@@ -14,8 +14,10 @@ use fastrand::Rng;
 
 use super::{
     client::{Asked, Client, Rumours},
-    disk::{Journal, Stores},
+    journal::Journal,
     oracle::{Note, Oracle},
+    stores::Stores,
+    work::Working,
 };
 
 /// Bytes that accesses are made in.
@@ -24,10 +26,20 @@ pub const SLOT: u64 = 512;
 /// How long a seed runs, in virtual time.
 const LENGTH: u64 = 10 * SECOND;
 const SECOND: u64 = 1_000_000_000;
+/// What the node takes for each byte that it works on itself.
+const PER_BYTE: u64 = 1;
+/// The longest that one operation of the storage takes.
+pub(super) const SLOWEST: u64 = 1500 * MILLI;
+/// The longest that the journal takes to write, and what comes while it does.
+pub(super) const JOURNALED: u64 = 2 * 20 * MILLI;
+/// The longest that the node is held by others.
+pub(super) const HELD: u64 = 5 * MILLI;
 pub(super) const MILLI: u64 = 1_000_000;
 /// Unix time when a seed begins.
 const WALL: u64 = 1_700_000_000 * SECOND;
 const CLIENTS: u8 = 3;
+/// Clients after those, who want everything for themselves.
+const HOSTILE: u8 = 2;
 pub(super) const NODE: u8 = 100;
 
 /// What happened, so that a test can see that enough did.
@@ -40,6 +52,12 @@ pub struct Summary {
     pub restarts: u64,
     pub served: u64,
     pub refused: u64,
+    /// Losses of power among the restarts.
+    pub outages: u64,
+    /// Work that ended with its leases.
+    pub stopped: u64,
+    /// Grants of most of the memory.
+    pub hoarded: u64,
 }
 
 impl Summary {
@@ -51,6 +69,9 @@ impl Summary {
         self.restarts += other.restarts;
         self.served += other.served;
         self.refused += other.refused;
+        self.outages += other.outages;
+        self.stopped += other.stopped;
+        self.hoarded += other.hoarded;
     }
 }
 
@@ -67,7 +88,7 @@ pub(super) enum Event {
     Client(u8),
     /// The journal's write is done, in this run of the process.
     Durable(u64),
-    /// Work on bytes is done, in this run of the process.
+    /// A piece of work on bytes is done, in this run of the process.
     Worked(u64, u64),
     /// A block operation is done, in this run of the process.
     Io(u64, u64),
@@ -106,13 +127,8 @@ pub(super) struct Leaving {
     pub(super) batch: u64,
     pub(super) quiescence: Option<Quiescence>,
     pub(super) note: Note,
-}
-
-/// A request whose bytes are being worked on.
-pub(super) struct Working {
-    pub(super) work: Work,
-    pub(super) asked: Executing,
-    pub(super) started: bool,
+    /// By when it must have left, where nothing but the node itself can hold it up.
+    pub(super) due: u64,
 }
 
 /// A request that is being executed.
@@ -122,6 +138,8 @@ pub(super) struct Executing {
     pub(super) nonce: u64,
     pub(super) op: Op,
     pub(super) params: Vec<u8>,
+    /// When it came, whatever the node was doing.
+    pub(super) came: u64,
 }
 
 /// What a crash takes with it.
@@ -149,6 +167,10 @@ pub struct World {
     pub(super) journal: Journal,
     pub(super) process: Process,
     pub(super) run: u64,
+    /// When this run of the process began.
+    pub(super) started: u64,
+    /// When the event that is being handled happened.
+    pub(super) at: u64,
     pub(super) step: i64,
     pub(super) oracle: Oracle,
     pub(super) summary: Summary,
@@ -166,8 +188,8 @@ pub(super) fn address(n: u8) -> SocketAddr {
 fn config() -> Config {
     let rule = |n| Rule { presenter: Some(who(n).id().0), perms: Perms::ALL, resources: None };
     Config {
-        policy: Policy::new((1..=CLIENTS).map(rule).collect()),
-        enrolled: (1..=CLIENTS).map(|n| *who(n).public_key()).collect(),
+        policy: Policy::new((1..=CLIENTS + HOSTILE).map(rule).collect()),
+        enrolled: (1..=CLIENTS + HOSTILE).map(|n| *who(n).public_key()).collect(),
         leases: berth_lease::Config { capacity: 512, ..berth_lease::Config::default() },
         ..Config::default()
     }
@@ -185,7 +207,7 @@ impl World {
         let stores = Stores::new();
         let mut journal = Journal::new(random.u64(..));
         let process = Process::start(&stores, &mut journal, Recovered::default(), 0, &mut random);
-        let clients = (1..=CLIENTS).map(|n| Client::new(who(n), &mut random)).collect();
+        let clients = (1..=CLIENTS + HOSTILE).map(|n| Client::new(who(n), n > CLIENTS, &mut random)).collect();
         let mut world = Self {
             random,
             now: 0,
@@ -198,12 +220,14 @@ impl World {
             journal,
             process,
             run: 1,
+            started: 0,
+            at: 0,
             step: 0,
             oracle: Oracle::default(),
             summary: Summary::default(),
             talk,
         };
-        for n in 1..=CLIENTS {
+        for n in 1..=CLIENTS + HOSTILE {
             world.after(u64::from(n) * MILLI, Event::Client(n));
         }
         world.after(50 * MILLI, Event::Tick);
@@ -243,6 +267,7 @@ impl World {
             }
             // A restart takes time in which nothing happens.
             self.now = at.max(self.now);
+            self.at = at.max(self.started);
             match event {
                 Event::Datagram { to: NODE, from, bytes } => self.arrives(from, &bytes),
                 Event::Datagram { to, bytes, .. } => self.answered(to, &bytes),
@@ -261,11 +286,16 @@ impl World {
                 Event::Tick => {
                     let effects = self.process.node.tick(self.time());
                     self.process.node.zero_free();
+                    if self.random.u8(..) < 40 {
+                        // The disk writes back what it likes when it likes.
+                        self.stores.flush();
+                    }
                     if !effects.journal.is_empty() {
                         self.journal.stage(&effects.journal);
                     }
                     let delay = self.random.u64(MILLI..400 * MILLI);
                     self.after(delay, Event::Tick);
+                    self.check_delays();
                 }
                 Event::Crash => self.crash(),
                 Event::Step(by) => {
@@ -273,6 +303,8 @@ impl World {
                     self.step = by;
                 }
             }
+            // Whatever the node did to bytes itself, everybody has waited for.
+            self.now += self.stores.touched() * PER_BYTE;
             self.settle();
         }
     }
@@ -288,27 +320,19 @@ impl World {
                 self.after(delay, Event::Durable(run));
             }
         }
-        let ready: Vec<u64> = self
-            .process
-            .working
-            .iter_mut()
-            .filter_map(|(ticket, working)| {
-                let quiet = working.work.quiescence.as_mut().is_none_or(Quiescence::is_over);
-                let begins = quiet && !working.started;
-                working.started |= quiet;
-                begins.then_some(*ticket)
-            })
-            .collect();
-        for ticket in ready {
-            let (delay, run) = (self.slow(3 * MILLI), self.run);
-            self.after(delay, Event::Worked(run, ticket));
-        }
+        self.begin_works();
         let mut waiting = std::mem::take(&mut self.process.leaving);
         let durable_to = self.journal.durable_to;
         let may_leave = |leaving: &mut Leaving| {
             leaving.batch <= durable_to && leaving.quiescence.as_mut().is_none_or(Quiescence::is_over)
         };
         for mut leaving in waiting.extract_if(.., may_leave) {
+            assert!(
+                self.now <= leaving.due,
+                "an answer left {} ns too late: {:?}",
+                self.now - leaving.due,
+                leaving.note
+            );
             self.oracle.answered(&leaving.note);
             let payload = std::mem::take(&mut leaving.payload);
             let (node, now) = (self.process.node.identity().clone(), self.time().mono);
@@ -322,9 +346,16 @@ impl World {
         self.process.leaving.append(&mut waiting);
     }
 
+    /// No answer is overdue but those that wait for a journal which has failed.
+    fn check_delays(&self) {
+        let overdue = |leaving: &&Leaving| self.now > leaving.due;
+        let late = self.process.leaving.iter().find(overdue).filter(|_| !self.process.node.is_degraded());
+        assert!(late.is_none(), "an answer is overdue: {:?}", late.map(|leaving| &leaving.note));
+    }
+
     /// How long storage takes: up to `most`, and now and then so long that much else happens meanwhile.
     pub(super) fn slow(&mut self, most: u64) -> u64 {
-        if self.random.u8(..) < 80 { self.random.u64(0..1500 * MILLI) } else { self.random.u64(0..most) }
+        if self.random.u8(..) < 80 { self.random.u64(0..SLOWEST) } else { self.random.u64(0..most) }
     }
 
     /// A datagram goes on its way: it may be lost, doubled and overtaken.
@@ -370,7 +401,8 @@ impl World {
         for _ in 0..self.random.usize(0..6) {
             self.use_a_lease(index);
         }
-        let pause = self.random.u64(300 * MILLI..1800 * MILLI);
+        let longest = if self.clients[index].hostile { 400 } else { 1800 };
+        let pause = self.random.u64(300 * MILLI..longest * MILLI);
         self.after(pause, Event::Client(n));
     }
 
@@ -384,8 +416,9 @@ impl World {
         let status = Status::from_code(response.status).expect("a status");
         client.learn(&asked, status, response.result.get(), &mut self.rumours);
         // A client that has its answer asks the next thing soon.
-        let pause = self.random.u64(MILLI..300 * MILLI);
-        if self.random.bool() {
+        let (hostile, longest) = if client.hostile { (true, 100) } else { (false, 300) };
+        let pause = self.random.u64(MILLI..longest * MILLI);
+        if hostile || self.random.bool() {
             self.after(pause, Event::Client(to));
             self.events
                 .retain(|(at, _), event| !matches!(event, Event::Client(n) if *n == to && *at > self.now + pause));
@@ -397,7 +430,12 @@ impl World {
         self.summary.restarts += 1;
         self.step = 0;
         let recovered = self.journal.crash(&mut self.random);
-        self.say(|| format!("crashes; durable up to {}: {recovered:?}", self.journal.durable_to));
+        let outage = self.random.bool();
+        if outage {
+            self.summary.outages += 1;
+            self.stores.lose_power(&mut self.random);
+        }
+        self.say(|| format!("crashes (outage: {outage}); durable up to {}: {recovered:?}", self.journal.durable_to));
         self.oracle.crashed(self.journal.durable_to);
         self.stores.lose_memory();
         self.now += self.random.u64(0..2 * SECOND);
@@ -405,6 +443,8 @@ impl World {
         self.process = Process::start(&self.stores, &mut self.journal, recovered, self.now, &mut self.random);
         let node = &self.process.node;
         self.oracle.restarted(node.leases(), node.fence(), self.process.mono(self.now), self.now);
+        self.oracle.finds(self.stores.heap(1));
+        self.started = self.now;
     }
 }
 

@@ -1,83 +1,10 @@
-//! The journal file and the bytes of regions, as far as they outlive the process.
-
-use std::sync::{Arc, Mutex};
+//! The journal file, as far as it outlives the process.
 
 use berth_fabric::{
     Recovered,
     journal::{Record, Replay, encode, frame_header, header},
 };
-use berth_lease::{BlockRequest, Blocks, Bytes, Region, RegionKind, Regions, Storage};
 use fastrand::Rng;
-
-/// Bytes of each region: so few that leases compete for them.
-pub const REGION: u64 = 64 << 10;
-
-/// Bytes behind a lock.
-#[derive(Clone)]
-pub struct Heap(Arc<Mutex<Vec<u8>>>);
-
-impl Heap {
-    fn new() -> Self {
-        Self(Arc::new(Mutex::new(vec![0; REGION as usize])))
-    }
-}
-
-impl Bytes for Heap {
-    fn len(&self) -> u64 {
-        REGION
-    }
-    fn read(&self, at: u64, into: &mut [u8]) {
-        let at = at as usize;
-        into.copy_from_slice(&self.0.lock().unwrap()[at..at + into.len()]);
-    }
-    fn write(&self, at: u64, from: &[u8]) {
-        let at = at as usize;
-        self.0.lock().unwrap()[at..at + from.len()].copy_from_slice(from);
-    }
-    fn zero(&self, at: u64, len: u64) {
-        self.0.lock().unwrap()[at as usize..(at + len) as usize].fill(0);
-    }
-}
-
-/// A disk: the node sees that it does not forget, and leaves its bytes to the host.
-struct Disk;
-
-impl Blocks for Disk {
-    fn len(&self) -> u64 {
-        REGION
-    }
-    fn submit(&self, _: BlockRequest) {
-        unreachable!("the simulated host does all block I/O")
-    }
-}
-
-/// Memory, which a restart clears, and a disk, which it does not.
-pub struct Stores {
-    memory: Heap,
-    disk: Heap,
-}
-
-impl Stores {
-    pub fn new() -> Self {
-        Self { memory: Heap::new(), disk: Heap::new() }
-    }
-
-    pub fn lose_memory(&mut self) {
-        self.memory = Heap::new();
-    }
-
-    pub fn regions(&self) -> Regions {
-        let region = |name: &str, kind, storage| Region { name: name.into(), kind, numa: None, storage };
-        Regions::new(vec![
-            region("memory", RegionKind::Memory, Storage::Bytes(Arc::new(self.memory.clone()))),
-            region("disk", RegionKind::Block, Storage::Blocks(Arc::new(Disk))),
-        ])
-    }
-
-    pub fn heap(&self, region: u16) -> &Heap {
-        [&self.memory, &self.disk][usize::from(region)]
-    }
-}
 
 /// A journal file, its records that are not written yet, and the frame that is being written.
 pub struct Journal {

@@ -1,0 +1,112 @@
+//! Work on bytes, piece by piece: as the host of a node does it, but slower.
+
+use berth_fabric::{Job, Work, WorkFailed};
+use berth_lease::{Held, Quiescence, Span};
+use berth_wire::fabric::{LeaseRelocate, Op, Wire as _};
+
+use super::world::{Event, Executing, MILLI, SLOT, World};
+
+/// A request whose bytes are being worked on.
+pub(super) struct Working {
+    work: Work,
+    asked: Executing,
+    /// The batch of the journal that the work waits for.
+    durable: u64,
+    started: bool,
+    job: usize,
+    /// Bytes of the job that are done.
+    done: u64,
+    /// While a piece of a copy is under way.
+    held: Option<Held>,
+}
+
+impl Working {
+    pub(super) fn new(work: Work, asked: Executing, durable: u64) -> Self {
+        Self { work, asked, durable, started: false, job: 0, done: 0, held: None }
+    }
+}
+
+/// The piece of a job from `done` on: an eighth of it, or a page.
+fn piece(span: Span, done: u64) -> Span {
+    let len = (span.len / 8).next_multiple_of(8 * SLOT).min(span.len - done);
+    Span { region: span.region, at: span.at + done, len }
+}
+
+impl World {
+    /// Begins the works that need not wait any more.
+    pub(super) fn begin_works(&mut self) {
+        let durable_to = self.journal.durable_to;
+        let begins = |working: &mut Working| {
+            let quiet = working.work.quiescence.as_mut().is_none_or(Quiescence::is_over);
+            let begins = quiet && working.durable <= durable_to && !working.started;
+            working.started |= begins;
+            begins
+        };
+        let all = self.process.working.iter_mut();
+        let ready: Vec<u64> = all.filter_map(|(ticket, working)| begins(working).then_some(*ticket)).collect();
+        for ticket in ready {
+            self.begin_piece(ticket);
+        }
+    }
+
+    /// Begins the next piece of a work, or ends the work.
+    fn begin_piece(&mut self, ticket: u64) {
+        let now = self.time().mono;
+        let working = self.process.working.get_mut(&ticket).expect("it is under way");
+        let Some(job) = working.work.jobs.get(working.job) else { return self.end_work(ticket, Ok(())) };
+        if matches!(job, Job::Copy(..)) {
+            working.held = Some(self.process.node.table().reader().hold());
+        }
+        if working.work.deadline.is_over(now) {
+            self.summary.stopped += 1;
+            return self.end_work(ticket, Err(WorkFailed));
+        }
+        let (delay, run) = (self.slow(MILLI), self.run);
+        self.after(delay, Event::Worked(run, ticket));
+    }
+
+    /// A piece of a work has ended.
+    pub(super) fn worked(&mut self, ticket: u64) {
+        let fails = self.random.u8(..) < 8;
+        let working = self.process.working.get_mut(&ticket).expect("it is under way");
+        if fails {
+            return self.end_work(ticket, Err(WorkFailed));
+        }
+        let (whole, moved) = match working.work.jobs[working.job] {
+            Job::Zero(span) => {
+                let piece = piece(span, working.done);
+                self.stores.heap(piece.region.0).clear(piece.at, piece.len);
+                (span.len, piece.len)
+            }
+            Job::Copy(from, to) => {
+                let whole = from.len;
+                let (from, to) = (piece(from, working.done), piece(to, working.done));
+                let params = LeaseRelocate::parse(&working.asked.params).expect("it was served");
+                let [src, dst] = [params.src_lease_id, params.dst_lease_id].map(|key| self.oracle.keys[&key]);
+                self.oracle.copied(src, dst, working.done / SLOT, from.len / SLOT);
+                let (source, target) = (self.stores.heap(from.region.0), self.stores.heap(to.region.0));
+                source.copy(from.at, target, to.at, from.len);
+                (whole, from.len)
+            }
+            Job::Flush(_) => {
+                self.stores.flush();
+                (0, 0)
+            }
+        };
+        working.done += moved;
+        working.held = None;
+        if working.done == whole {
+            (working.job, working.done) = (working.job + 1, 0);
+        }
+        self.begin_piece(ticket);
+    }
+
+    fn end_work(&mut self, ticket: u64, result: Result<(), WorkFailed>) {
+        let Working { asked, .. } = self.process.working.remove(&ticket).expect("it is under way");
+        let now = self.time();
+        let outcome = self.process.node.resume(ticket, result, now);
+        assert!(asked.op == Op::LeaseAlloc || asked.op == Op::LeaseRelocate);
+        // How long bytes take is their owner's affair.
+        self.conclude(&asked, outcome, u64::MAX);
+    }
+}
