@@ -42,12 +42,13 @@ impl<H: Host> Node<H> {
             until: Nanos(until.saturating_mul(1_000_000_000)),
         });
         let ended = self.leases.revoke_holder(holder, now.mono);
-        outcome.quiescence = Some(self.leases.quiescence());
         for id in &ended {
             if !self.wind_up(*id, now, &mut outcome.journal, &mut outcome.effects) {
                 outcome.answer.status = Status::ResourceFenced;
             }
         }
+        // Taken last: it waits for the pieces of work that began before they were stopped.
+        outcome.quiescence = Some(self.leases.quiescence());
         Ok((until, ended.len() as u32))
     }
 
