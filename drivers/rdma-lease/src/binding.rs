@@ -11,7 +11,7 @@ use berth_lease::{LeaseId, Rights};
 use berth_port::Nanos;
 use berth_wire::fabric::{BindKind, BindingTlv, ClientTlv, Status, Tlvs};
 
-use crate::hca::{Hca, HcaError, Local, Peer, Seen};
+use crate::hca::{Hca, HcaError, Key, Local, Peer, Seen, Unconnected};
 
 /// How long after LEASE_BIND a client is first asked for a sign of life: by then its queue pair must be connected.
 pub const FIRST_PROBE: Duration = Duration::from_secs(3);
@@ -37,11 +37,11 @@ pub struct RdmaBinding<H: Hca> {
 }
 
 /// Where a preparation leaves its queue pair.
-type Place<L> = Arc<Mutex<Option<Result<L, HcaError>>>>;
+type Place<L> = Arc<Mutex<Option<Result<(L, Key), Unconnected<L>>>>>;
 
 #[derive(Debug)]
 enum State<L> {
-    /// The way to the client is being found.
+    /// The way to the client is being found, and its key made.
     Preparing(Place<L>),
     /// The client reaches the lease.
     Connected { link: L, probe: Probe },
@@ -87,7 +87,7 @@ impl<H: Hca> RdmaBinding<H> {
     /// Ends a connection; false where it may go on.
     fn end(&mut self, id: LeaseId) -> bool {
         let mut link = match self.links.remove(&id) {
-            // A queue pair without a key; whoever prepares it drops it.
+            // A queue pair that lets nobody reach anything; whoever prepares it drops it.
             None | Some(State::Preparing(_)) => return true,
             Some(State::Connected { link, .. } | State::Stuck(link)) => link,
         };
@@ -179,7 +179,7 @@ impl<H: Hca> Binding for RdmaBinding<H> {
             self.counts.full += 1;
             return Err(Status::CapacityExceeded);
         }
-        let connect = self.hca.begin(peer, lease.rights).map_err(|error| self.refuse(&error))?;
+        let connect = self.hca.begin(peer, lease);
         let place = Place::<H::Link>::default();
         self.links.insert(lease.id, State::Preparing(place.clone()));
         Ok(Some(Preparation::new(move || {
@@ -191,11 +191,17 @@ impl<H: Hca> Binding for RdmaBinding<H> {
     fn bind(&mut self, lease: &BoundLease, _: Tlvs<'_>, out: &mut Vec<u8>) -> Result<(), Status> {
         let Some(State::Preparing(place)) = self.links.remove(&lease.id) else { return Err(Status::InternalError) };
         let connected = place.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let mut link = connected.ok_or(Status::InternalError)?.map_err(|error| self.refuse(&error))?;
-        let key = match self.hca.grant(&mut link, lease) {
-            Ok(key) => key,
-            Err(error) => {
-                self.links.insert(lease.id, State::Stuck(link));
+        let granted = match connected.ok_or(Status::InternalError)? {
+            Ok((mut link, key)) => match self.hca.grant(&mut link, lease.rights) {
+                Ok(()) => Ok((link, key)),
+                Err(error) => Err(Unconnected { error, left: Some(Box::new(link)) }),
+            },
+            Err(unconnected) => Err(unconnected),
+        };
+        let (link, key) = match granted {
+            Ok(granted) => granted,
+            Err(Unconnected { error, left }) => {
+                self.links.extend(left.map(|link| (lease.id, State::Stuck(*link))));
                 return Err(self.refuse(&error));
             }
         };

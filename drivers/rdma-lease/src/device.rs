@@ -2,7 +2,8 @@
 
 use std::{
     collections::HashMap,
-    sync::Arc,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -15,7 +16,7 @@ use berth_verbs::{
 };
 
 use crate::{
-    hca::{Connect, Hca, HcaError, Key, Local, Peer, Seen},
+    hca::{Connect, Hca, HcaError, Key, Local, Peer, Seen, Unconnected},
     memory::Part,
 };
 
@@ -31,6 +32,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// How long a window may take to be bound: no packet is involved.
 const BIND_TIME: Duration = Duration::from_secs(1);
+
+/// After how long it is looked again whether it is.
+const LOOK_AGAIN: Duration = Duration::from_micros(50);
+
+/// What a client may do before its lease is granted to it.
+const NOTHING: Access = Access::LOCAL_READ;
 
 /// How long each step of the trial of windows may take, in which packets go from the device to itself.
 const TRIAL_TIME: Duration = Duration::from_secs(2);
@@ -64,16 +71,22 @@ pub struct Config {
 /// An RDMA device, as long as it is there.
 #[derive(Debug)]
 pub struct Verbs {
-    config: Config,
-    /// The memory of each region; `None` for blocks.
-    memory: Vec<Option<Arc<Memory>>>,
-    open: Option<Open>,
+    device: Arc<Device>,
     next_serial: u64,
     /// The serial number of each queue pair that a client may use: a completion may be of a former one of its number.
     live: HashMap<u32, u64>,
-    /// What was seen while something else was waited for.
-    early: Vec<Completion>,
     looked: Instant,
+}
+
+/// What those who connect share with those who hold the node; neither waits for the other.
+#[derive(Debug)]
+struct Device {
+    config: Config,
+    /// The memory of each region; `None` for blocks.
+    memory: Vec<Option<Arc<Memory>>>,
+    /// Held by whoever opens the device.
+    opening: Mutex<()>,
+    open: Mutex<Option<Arc<Open>>>,
 }
 
 #[derive(Debug)]
@@ -83,6 +96,15 @@ struct Open {
     gid: [u8; 16],
     path: Path,
     scoping: Scoping,
+    completions: Mutex<Completions>,
+}
+
+/// What the queue has told, for those it concerns.
+#[derive(Debug, Default)]
+struct Completions {
+    probes: Vec<Completion>,
+    /// By the id of the work: of those whom somebody waits for.
+    bindings: HashMap<u64, Option<Outcome>>,
 }
 
 /// How a key is kept to its lease.
@@ -104,6 +126,7 @@ pub struct Link {
     pd: Pd,
     serial: u64,
     local: Local,
+    open: Arc<Open>,
 }
 
 /// What a work request is for: the low bit of its id, above which is its queue pair's serial number.
@@ -113,46 +136,85 @@ const BIND: u64 = 1;
 impl Verbs {
     /// Opens the device, and finds out whether windows work on it. `memory` is that of each region, by id.
     pub fn open(config: Config, memory: Vec<Option<Arc<Memory>>>) -> Result<Self, HcaError> {
-        let mut this = Self {
-            config,
-            memory,
-            open: None,
-            next_serial: 0,
-            live: HashMap::new(),
-            early: Vec::new(),
-            looked: Instant::now(),
-        };
-        this.opened()?;
-        Ok(this)
+        let device = Arc::new(Device { config, memory, opening: Mutex::default(), open: Mutex::default() });
+        device.opened()?;
+        Ok(Self { device, next_serial: 0, live: HashMap::new(), looked: Instant::now() })
     }
 
     /// Whether remote keys are of windows.
     pub fn uses_windows(&self) -> bool {
-        matches!(self.open, Some(Open { scoping: Scoping::Windows { .. }, .. }))
+        self.device.current().is_some_and(|open| matches!(open.scoping, Scoping::Windows { .. }))
+    }
+}
+
+impl Device {
+    fn current(&self) -> Option<Arc<Open>> {
+        lock(&self.open).clone()
     }
 
-    fn opened(&mut self) -> Result<&Open, HcaError> {
-        if self.open.is_none() {
-            self.open = Some(Open::new(&self.config, &self.memory)?);
+    /// The device; opens it where it is not open, which may take seconds.
+    fn opened(&self) -> Result<Arc<Open>, HcaError> {
+        let _opening = lock(&self.opening);
+        if let Some(open) = self.current() {
+            return Ok(open);
         }
-        Ok(self.open.as_ref().expect("it was opened"))
+        let open = Arc::new(Open::new(&self.config, &self.memory)?);
+        *lock(&self.open) = Some(open.clone());
+        Ok(open)
     }
 
-    /// Waits for the window of a queue pair to be bound.
-    fn bound(&mut self, id: u64) -> Result<(), HcaError> {
-        let open = self.open.as_ref().ok_or_else(|| HcaError::Gone(self.config.device.clone()))?;
-        let deadline = Instant::now() + BIND_TIME;
-        loop {
-            let mut completion = [Completion::default()];
-            if open.cq.poll(&mut completion).map_err(failed)? == 1 {
-                let [completion] = completion;
-                match (completion.id() == id, completion.outcome()) {
-                    (true, Outcome::Done) => return Ok(()),
-                    (true, outcome) => return Err(HcaError::Failed(format!("binding a window: {outcome:?}").into())),
-                    (false, _) => self.early.push(completion),
-                }
-            } else if Instant::now() > deadline {
-                return Err(HcaError::Failed("binding a window takes too long".into()));
+    /// Connects a queue pair whose client may do nothing yet, and makes the key of its lease.
+    fn connect(&self, peer: Peer, lease: &BoundLease, serial: u64) -> Result<(Link, Key), Unconnected<Link>> {
+        let region = usize::from(lease.bytes.region.0);
+        let memory = self.memory.get(region).and_then(Option::as_ref).ok_or(HcaError::NotMemory)?;
+        let part = Part::new(memory, lease.bytes.at, lease.bytes.len).ok_or(HcaError::NotMemory)?;
+        let open = self.opened()?;
+        let pd = match &open.scoping {
+            Scoping::Windows { pd, .. } => pd.clone(),
+            Scoping::Regions => Pd::new(&open.context).map_err(failed)?,
+        };
+        let mut qp = queue_pair(&pd, &open.cq, true).map_err(failed)?;
+        let path = Path { mtu: open.path.mtu.min(peer.mtu), ..open.path };
+        let local = Local { qp_num: qp.number(), gid: open.gid, port: path.port, psn: random_psn() };
+        let remote = Remote { qp_num: peer.qp_num, psn: peer.psn, gid: peer.gid };
+        qp.to_init(path.port, NOTHING, 0).map_err(failed)?;
+        let reads = open.context.limits().reads_in.min(READS);
+        qp.to_rtr(path, Some(&remote), reads).map_err(|error| HcaError::Unreachable(error.into()))?;
+        qp.to_rts(local.psn, 1, RETRY).map_err(failed)?;
+        let mut link = Link { window: None, qp: Some(qp), region: None, pd, serial, local, open };
+        match link.make_key(lease, part) {
+            Ok(rkey) => Ok((link, Key { rkey, region_addr: region_addr(lease.bytes.region) })),
+            Err(error) => Err(Unconnected { error, left: Some(Box::new(link)) }),
+        }
+    }
+}
+
+impl Link {
+    /// Makes the key by which the client of this queue pair, and nobody else, reaches exactly the lease's bytes, once it
+    /// may do anything.
+    fn make_key(&mut self, lease: &BoundLease, part: Part) -> Result<u32, HcaError> {
+        let (region, at, len) = (lease.bytes.region, lease.bytes.at, lease.bytes.len);
+        match &self.open.scoping {
+            Scoping::Windows { pd, regions } => {
+                let mr = regions.get(usize::from(region.0)).and_then(Option::as_ref).ok_or(HcaError::NotMemory)?;
+                let window = self.window.insert(Mw::new(pd).map_err(failed)?);
+                let qp = self.qp.as_mut().expect("it was made with the link");
+                let memory = qp.keep(mr).map_err(failed)?;
+                let (bytes, id) = (LocalBytes { memory, at: at as usize, len: len as usize }, self.serial << 1 | BIND);
+                let flags = Flags { signalled: true, ..Flags::default() };
+                self.open.await_binding(id, || {
+                    let rkey =
+                        qp.bind(id, window, bytes, access(lease.rights), random() as u8, flags).map_err(failed)?;
+                    qp.ring().1.map_err(failed)?;
+                    Ok(rkey)
+                })
+            }
+            Scoping::Regions => {
+                // What a client may write, the device must be able to write.
+                let access = access(lease.rights)
+                    | if lease.rights.contains(Rights::WRITE) { Access::LOCAL_WRITE } else { Access::LOCAL_READ };
+                let mr = self.pd.register(part, access, Some(region_addr(region) + at)).map_err(failed)?;
+                Ok(self.region.insert(mr).rkey())
             }
         }
     }
@@ -161,63 +223,24 @@ impl Verbs {
 impl Hca for Verbs {
     type Link = Link;
 
-    fn begin(&mut self, peer: Peer, rights: Rights) -> Result<Connect<Link>, HcaError> {
+    fn begin(&mut self, peer: Peer, lease: &BoundLease) -> Connect<Link> {
         let serial = self.next_serial;
         self.next_serial += 1;
-        let Open { context, cq, gid, path, scoping } = self.opened()?;
-        let pd = match scoping {
-            Scoping::Windows { pd, .. } => pd.clone(),
-            Scoping::Regions => Pd::new(context).map_err(failed)?,
-        };
-        let mut qp = queue_pair(&pd, cq, true).map_err(failed)?;
-        let local = Local { qp_num: qp.number(), gid: *gid, port: path.port, psn: random_psn() };
-        let (path, reads) = (Path { mtu: path.mtu.min(peer.mtu), ..*path }, context.limits().reads_in.min(READS));
-        Ok(Box::new(move || {
-            let remote = Remote { qp_num: peer.qp_num, psn: peer.psn, gid: peer.gid };
-            qp.to_init(path.port, access(rights), 0).map_err(failed)?;
-            qp.to_rtr(path, Some(&remote), reads).map_err(|error| HcaError::Unreachable(error.into()))?;
-            qp.to_rts(local.psn, 1, RETRY).map_err(failed)?;
-            Ok(Link { window: None, qp: Some(qp), region: None, pd, serial, local })
-        }))
+        let (device, lease) = (self.device.clone(), *lease);
+        Box::new(move || device.connect(peer, &lease, serial))
     }
 
     fn local(link: &Link) -> Local {
         link.local
     }
 
-    fn grant(&mut self, link: &mut Link, lease: &BoundLease) -> Result<Key, HcaError> {
-        let (region, at, len) = (lease.bytes.region, lease.bytes.at, lease.bytes.len);
-        let memory = self.memory.get(usize::from(region.0)).and_then(Option::as_ref).ok_or(HcaError::NotMemory)?;
-        let part = Part::new(memory, at, len).ok_or(HcaError::NotMemory)?;
-        let gone = || HcaError::Gone(self.config.device.clone());
-        let (open, qp) = (self.open.as_ref().ok_or_else(gone)?, link.qp.as_mut().ok_or_else(gone)?);
-        let region_addr = region_addr(region);
-        let rkey = match &open.scoping {
-            Scoping::Windows { pd, regions } => {
-                let mr = regions.get(usize::from(region.0)).and_then(Option::as_ref).ok_or(HcaError::NotMemory)?;
-                let mut window = Mw::new(pd).map_err(failed)?;
-                let memory = qp.keep(mr).map_err(failed)?;
-                let (bytes, id) = (LocalBytes { memory, at: at as usize, len: len as usize }, link.serial << 1 | BIND);
-                let flags = Flags { signalled: true, ..Flags::default() };
-                let asked = qp.bind(id, &mut window, bytes, access(lease.rights), random() as u8, flags);
-                link.window = Some(window);
-                let rkey = asked.map_err(failed)?;
-                qp.ring().1.map_err(failed)?;
-                self.bound(id)?;
-                rkey
-            }
-            Scoping::Regions => {
-                // What a client may write, the device must be able to write.
-                let access = access(lease.rights)
-                    | if lease.rights.contains(Rights::WRITE) { Access::LOCAL_WRITE } else { Access::LOCAL_READ };
-                let mr = link.pd.register(part, access, Some(region_addr + at)).map_err(failed)?;
-                let rkey = mr.rkey();
-                link.region = Some(mr);
-                rkey
-            }
-        };
+    fn grant(&mut self, link: &mut Link, rights: Rights) -> Result<(), HcaError> {
+        // It may be gone since, and open anew: of the former one nothing is heard any more.
+        let there = self.device.current().is_some_and(|open| Arc::ptr_eq(&open, &link.open));
+        let qp = link.qp.as_mut().filter(|_| there).ok_or_else(|| HcaError::Gone(self.device.config.device.clone()))?;
+        qp.allow(access(rights)).map_err(failed)?;
         self.live.insert(link.local.qp_num, link.serial);
-        Ok(Key { rkey, region_addr })
+        Ok(())
     }
 
     fn end(&mut self, link: &mut Link) -> Result<(), HcaError> {
@@ -260,7 +283,7 @@ impl Hca for Verbs {
     }
 
     fn poll(&mut self, seen: &mut Vec<Seen>) {
-        let Some(open) = &self.open else { return };
+        let Some(open) = self.device.current() else { return };
         if self.looked.elapsed() >= LOOK_EVERY {
             self.looked = Instant::now();
             if !open.context.is_present() {
@@ -279,30 +302,24 @@ impl Hca for Verbs {
                 Event::PortDown(_) | Event::PortUp(_) | Event::GidsChanged | Event::Other(_) => {}
             }
         }
-        let mut completions = [Completion::default(); 32];
-        loop {
-            // A queue that cannot be polled belongs to a device that is going.
-            let polled = open.cq.poll(&mut completions).unwrap_or(0);
-            for completion in self.early.drain(..).chain(completions[..polled].iter().copied()) {
-                let qp_num = completion.qp_num();
-                if self.live.get(&qp_num) == Some(&(completion.id() >> 1)) {
-                    seen.push(match completion.outcome() {
-                        Outcome::Done => Seen::Alive(qp_num),
-                        Outcome::Flushed => Seen::Faulted(qp_num),
-                        _ => Seen::Lost(qp_num),
-                    });
-                }
-            }
-            if polled < completions.len() {
-                return;
+        let mut completions = lock(&open.completions);
+        // A queue that cannot be polled belongs to a device that is going.
+        let _ = completions.poll(&open.cq);
+        for completion in completions.probes.drain(..) {
+            let qp_num = completion.qp_num();
+            if self.live.get(&qp_num) == Some(&(completion.id() >> 1)) {
+                seen.push(match completion.outcome() {
+                    Outcome::Done => Seen::Alive(qp_num),
+                    Outcome::Flushed => Seen::Faulted(qp_num),
+                    _ => Seen::Lost(qp_num),
+                });
             }
         }
     }
 
     fn close(&mut self) {
-        self.open = None;
+        *lock(&self.device.open) = None;
         self.live.clear();
-        self.early.clear();
     }
 }
 
@@ -329,8 +346,59 @@ impl Open {
                 }
             },
         };
-        Ok(Self { context, cq, gid, path, scoping })
+        Ok(Self { context, cq, gid, path, scoping, completions: Mutex::default() })
     }
+
+    /// Posts the binding of a window, and waits until it is done.
+    fn await_binding<T>(&self, id: u64, post: impl FnOnce() -> Result<T, HcaError>) -> Result<T, HcaError> {
+        lock(&self.completions).bindings.insert(id, None);
+        let bound = post().and_then(|posted| self.bound(id).map(|()| posted));
+        lock(&self.completions).bindings.remove(&id);
+        bound
+    }
+
+    fn bound(&self, id: u64) -> Result<(), HcaError> {
+        let deadline = Instant::now() + BIND_TIME;
+        loop {
+            {
+                let mut completions = lock(&self.completions);
+                completions.poll(&self.cq).map_err(failed)?;
+                match completions.bindings.get(&id).copied().flatten() {
+                    Some(Outcome::Done) => return Ok(()),
+                    Some(outcome) => return Err(HcaError::Failed(format!("binding a window: {outcome:?}").into())),
+                    None => {}
+                }
+            }
+            if Instant::now() > deadline {
+                return Err(HcaError::Failed("binding a window takes too long".into()));
+            }
+            thread::sleep(LOOK_AGAIN);
+        }
+    }
+}
+
+impl Completions {
+    /// Takes what has completed off the queue.
+    fn poll(&mut self, cq: &Cq) -> Result<(), Error> {
+        let mut polled = [Completion::default(); 32];
+        loop {
+            let count = cq.poll(&mut polled)?;
+            for completion in &polled[..count] {
+                if completion.id() & 1 == PROBE {
+                    self.probes.push(*completion);
+                } else if let Some(outcome) = self.bindings.get_mut(&completion.id()) {
+                    *outcome = Some(completion.outcome());
+                }
+            }
+            if count < polled.len() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Registers every region, to be reached through windows, if those are to be trusted.

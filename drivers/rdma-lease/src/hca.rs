@@ -86,26 +86,42 @@ impl HcaError {
     }
 }
 
-/// Connects a queue pair; may take seconds.
-pub type Connect<L> = Box<dyn FnOnce() -> Result<L, HcaError> + Send>;
+/// Connects a queue pair and makes its key; may take seconds.
+pub type Connect<L> = Box<dyn FnOnce() -> Result<(L, Key), Unconnected<L>> + Send>;
+
+/// A queue pair was not connected, or has no key.
+#[derive(Debug)]
+pub struct Unconnected<L> {
+    /// Why.
+    pub error: HcaError,
+    /// What there is of it, to be ended.
+    pub left: Option<Box<L>>,
+}
+
+impl<L> From<HcaError> for Unconnected<L> {
+    fn from(error: HcaError) -> Self {
+        Self { error, left: None }
+    }
+}
 
 /// An RDMA device whose ports may come and go.
 pub trait Hca: Debug + Send {
     /// A queue pair of type RC, and what belongs to it alone. Dropping it ends it.
     type Link: Debug + Send + 'static;
 
-    /// Makes a queue pair that lets its client do no more than `rights`, and nothing at all before [`Hca::grant`].
-    /// Opens the device where it is not open.
-    fn begin(&mut self, peer: Peer, rights: Rights) -> Result<Connect<Self::Link>, HcaError>;
+    /// Begins to connect a queue pair and to make a key for exactly the lease's bytes and rights, good on that queue pair
+    /// only. What takes time is left to what this returns, from opening the device on. Its client reaches nothing before
+    /// [`Hca::grant`].
+    fn begin(&mut self, peer: Peer, lease: &BoundLease) -> Connect<Self::Link>;
 
     /// Our side of a connection.
     fn local(link: &Self::Link) -> Local;
 
-    /// Lets the client of this queue pair, and nobody else, reach exactly the lease's bytes with its rights.
+    /// Lets the client of this queue pair reach what its key is for, with these rights. Must not wait for anybody.
     ///
     /// # Errors
-    /// Whether the client reaches them is not known; [`Hca::end`] sees to it that it does not.
-    fn grant(&mut self, link: &mut Self::Link, lease: &BoundLease) -> Result<Key, HcaError>;
+    /// Whether the client reaches it is not known; [`Hca::end`] sees to it that it does not.
+    fn grant(&mut self, link: &mut Self::Link, rights: Rights) -> Result<(), HcaError>;
 
     /// Takes the key away and ends the queue pair: when this returns, nothing that came over it touches memory any more.
     ///
@@ -119,6 +135,6 @@ pub trait Hca: Debug + Send {
     /// Appends what was seen since; never blocks.
     fn poll(&mut self, seen: &mut Vec<Seen>);
 
-    /// Lets go of a device that was [`Seen::Removed`], so that it can go; the next [`Hca::begin`] opens it anew.
+    /// Lets go of a device that was [`Seen::Removed`], so that it can go; the next connection opens it anew.
     fn close(&mut self);
 }

@@ -9,14 +9,16 @@ use std::{
 use berth_fabric::{Binding as _, BoundLease, TeardownFailed};
 use berth_lease::{Generation, LeaseId, RegionId, Rights, Span};
 use berth_port::Nanos;
-use berth_rdma_lease::{Connect, FIRST_PROBE, Hca, HcaError, Key, Local, PROBE_EVERY, Peer, RdmaBinding, Seen};
+use berth_rdma_lease::{
+    Connect, FIRST_PROBE, Hca, HcaError, Key, Local, PROBE_EVERY, Peer, RdmaBinding, Seen, Unconnected,
+};
 use berth_wire::fabric::{BindingTlv, ClientTlv, Status, Tlvs, Wire as _};
 
 /// What the device was told.
 #[derive(Debug, Default)]
 struct Told {
     next: u32,
-    begun: Vec<(Peer, Rights)>,
+    connected: Vec<(Peer, BoundLease)>,
     reached: BTreeSet<u32>,
     ended: Vec<u32>,
     probed: Vec<u32>,
@@ -32,7 +34,10 @@ struct Told {
 enum Wrong {
     Gone,
     Unreachable,
+    /// A queue pair is connected, and no key made.
     NoKey,
+    /// A key is made, and whether it is good is not known.
+    NotGranted,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -51,30 +56,32 @@ fn failed() -> HcaError {
 impl Hca for Noted {
     type Link = u32;
 
-    fn begin(&mut self, peer: Peer, rights: Rights) -> Result<Connect<u32>, HcaError> {
-        let mut told = self.told();
-        if told.wrong == Some(Wrong::Gone) {
-            return Err(HcaError::Gone("none".into()));
-        }
-        told.begun.push((peer, rights));
-        told.next += 1;
-        let (qp_num, unreachable) = (told.next, told.wrong == Some(Wrong::Unreachable));
-        let refused = || HcaError::Unreachable("what the driver said".into());
-        Ok(Box::new(move || if unreachable { Err(refused()) } else { Ok(qp_num) }))
+    fn begin(&mut self, peer: Peer, lease: &BoundLease) -> Connect<u32> {
+        let (device, lease) = (self.clone(), *lease);
+        Box::new(move || {
+            let mut told = device.told();
+            if told.wrong == Some(Wrong::Gone) {
+                return Err(HcaError::Gone("none".into()).into());
+            }
+            told.connected.push((peer, lease));
+            told.next += 1;
+            match told.wrong {
+                Some(Wrong::Unreachable) => Err(HcaError::Unreachable("what the driver said".into()).into()),
+                Some(Wrong::NoKey) => Err(Unconnected { error: failed(), left: Some(Box::new(told.next)) }),
+                _ => Ok((told.next, Key { rkey: 0x500 + told.next, region_addr: 1 << 40 })),
+            }
+        })
     }
 
     fn local(link: &u32) -> Local {
         Local { qp_num: *link, gid: [9; 16], port: 2, psn: 77 }
     }
 
-    fn grant(&mut self, link: &mut u32, _: &BoundLease) -> Result<Key, HcaError> {
+    fn grant(&mut self, link: &mut u32, rights: Rights) -> Result<(), HcaError> {
+        assert_eq!(rights, Rights::READ);
         let mut told = self.told();
         told.reached.insert(*link);
-        if told.wrong == Some(Wrong::NoKey) {
-            Err(failed())
-        } else {
-            Ok(Key { rkey: 0x500 + *link, region_addr: 1 << 40 })
-        }
+        if told.wrong == Some(Wrong::NotGranted) { Err(failed()) } else { Ok(()) }
     }
 
     fn end(&mut self, link: &mut u32) -> Result<(), HcaError> {
@@ -161,7 +168,7 @@ fn a_client_is_told_how_to_reach_its_lease() {
         tlv.write(&mut expected);
     }
     assert_eq!(tlvs, expected);
-    assert_eq!(hca.told().begun, [(PEER, Rights::READ)]);
+    assert_eq!(hca.told().connected, [(PEER, lease(1))]);
     assert_eq!(binding.teardown(LeaseId(1)), Ok(()));
     assert_eq!(hca.told().ended, [1]);
     assert_eq!(binding.teardown(LeaseId(1)), Ok(()), "also where nothing is connected");
@@ -185,10 +192,27 @@ fn a_client_describes_itself_well() {
         let refused = binding.prepare(&lease(1), Tlvs::parse(&client).unwrap());
         assert_eq!(refused.err(), Some(Status::InvalidParams), "{client:?}");
     }
-    assert_eq!(hca.told().begun, []);
+    assert_eq!(hca.told().connected, []);
     let blind = BoundLease { rights: Rights::NONE, ..lease(1) };
     let refused = binding.prepare(&blind, Tlvs::parse(&described(PEER)).unwrap());
     assert_eq!(refused.err(), Some(Status::InsufficientPerm));
+}
+
+/// It may take seconds to open and to register memory, and whoever holds the node does not wait for that.
+#[test]
+fn nothing_of_the_device_is_touched_before_the_preparation() {
+    let (mut binding, hca) = node(1);
+    hca.told().wrong = Some(Wrong::Gone);
+    let client = described(PEER);
+    let client = Tlvs::parse(&client).unwrap();
+    let preparation = binding.prepare(&lease(1), client).unwrap().unwrap();
+    assert_eq!(hca.told().connected, []);
+    hca.told().wrong = None;
+    preparation.run();
+    assert_eq!(hca.told().connected, [(PEER, lease(1))]);
+    assert_eq!(hca.told().reached, BTreeSet::new(), "its client does nothing before the lease is looked at again");
+    binding.bind(&lease(1), client, &mut Vec::new()).unwrap();
+    assert_eq!(hca.told().reached, BTreeSet::from([1]));
 }
 
 #[test]
@@ -211,6 +235,7 @@ fn what_is_given_up_while_it_is_prepared_is_not_connected() {
     let preparation = binding.prepare(&lease(1), client).unwrap().unwrap();
     binding.teardown(LeaseId(1)).unwrap();
     preparation.run();
+    assert_eq!(hca.told().reached, BTreeSet::new(), "nor is its client let in before the lease is looked at again");
     assert_eq!(binding.bind(&lease(1), client, &mut Vec::new()), Err(Status::InternalError));
     assert_eq!(hca.told().reached, BTreeSet::new());
     hca.told().wrong = Some(Wrong::Unreachable);
@@ -222,16 +247,18 @@ fn what_is_given_up_while_it_is_prepared_is_not_connected() {
 /// Whether a key that was not given for sure is good, nobody knows.
 #[test]
 fn a_failed_bind_leaves_nothing_that_is_reached() {
-    let (mut binding, hca) = node(1);
-    hca.told().wrong = Some(Wrong::NoKey);
-    hca.told().stuck = true;
-    assert_eq!(bind(&mut binding, 1), Err(Status::InternalError));
-    assert_eq!(binding.teardown(LeaseId(1)), Err(TeardownFailed));
-    hca.told().stuck = false;
-    assert_eq!(binding.teardown(LeaseId(1)), Ok(()));
-    assert_eq!(hca.told().reached, BTreeSet::new());
-    assert_eq!(hca.told().ended, [1]);
-    assert_eq!(count(&binding, "binds_failed"), 1);
+    for wrong in [Wrong::NoKey, Wrong::NotGranted] {
+        let (mut binding, hca) = node(1);
+        hca.told().wrong = Some(wrong);
+        hca.told().stuck = true;
+        assert_eq!(bind(&mut binding, 1), Err(Status::InternalError));
+        assert_eq!(binding.teardown(LeaseId(1)), Err(TeardownFailed));
+        hca.told().stuck = false;
+        assert_eq!(binding.teardown(LeaseId(1)), Ok(()));
+        assert_eq!(hca.told().reached, BTreeSet::new());
+        assert_eq!(hca.told().ended, [1]);
+        assert_eq!(count(&binding, "binds_failed"), 1);
+    }
 }
 
 #[test]

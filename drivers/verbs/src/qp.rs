@@ -244,6 +244,16 @@ impl Qp {
         self.modify(State::Rts, attr, fields)
     }
 
+    /// Changes what the peer of a connection in [`State::Rts`] may do.
+    pub fn allow(&mut self, access: Access) -> Result<(), Error> {
+        if self.state != State::Rts {
+            return Err(Error::NotReady(self.state));
+        }
+        let mut attr = blank();
+        attr.qp_access_flags = access.0;
+        self.modify(State::Rts, attr, mask::IBV_QP_ACCESS_FLAGS)
+    }
+
     /// To ERROR: posted work is flushed, and every packet of the peer is refused once this has returned.
     pub fn to_error(&mut self) -> Result<(), Error> {
         self.modify(State::Error, blank(), mask(0))
