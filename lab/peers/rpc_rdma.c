@@ -12,6 +12,10 @@
  *   range  the first write ends one byte behind the port's slots: the same
  *   slot   every tenth immediate names a slot that there is not, and gets no answer
  *   gap    every tenth immediate is preceded by a number that no packet has
+ *   full   not one: as many requests under way as the port has slots, and no second try where it has no receive posted
+ *   long   the same with requests that do not travel inline. A connection that SENDs may then try twice: the port has the memory
+ *          of its answers back when the device says that they were sent, which soft-RoCE may say a window too late
+ *   over   each request, a long one, is overwritten soon after it was written: what is answered must be an answer
  *   twice  every tenth request is written twice in a row into its slot, before there is an answer
  *   die    the process is killed with work in flight, after COUNT answers
  *   last   waits for the connection to be lost, after COUNT answers, and says so
@@ -32,7 +36,7 @@
 #include <unistd.h>
 #include <infiniband/verbs.h>
 
-enum { HEADER = 24, PAYLOAD = 32, FRAME = HEADER + PAYLOAD, WINDOW = 16, DEPTH = 64, STRIDE = 2048, SLOTS = 64 };
+enum { HEADER = 24, WINDOW = 16, DEPTH = 64, STRIDE = 2048, SLOTS = 64 };
 enum { REQUESTS = 0, ANSWERS = DEPTH * STRIDE, BACK = 2 * DEPTH * STRIDE, BYTES = 3 * DEPTH * STRIDE };
 
 static struct ibv_context *context;
@@ -44,6 +48,7 @@ static unsigned char *buffer;
 static union ibv_gid gid, their_gid;
 static enum ibv_mtu mtu;
 static uint32_t psn, their_psn, their_qp, rkey, slots = SLOTS, stride = STRIDE, told;
+static uint32_t payload = 32, window = WINDOW;
 static uint64_t base;
 static bool reliable, writes, back;
 static const char *fault = "";
@@ -64,6 +69,13 @@ static uint64_t now_ms(void)
 static bool is_fault(const char *name)
 {
     return !strcmp(fault, name);
+}
+
+static uint64_t now_us(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
 }
 
 static void open_device(const char *name, int gid_index)
@@ -127,7 +139,8 @@ static void connect_queue_pair(int gid_index)
     if (ibv_modify_qp(qp, &attr, reliable ? mask | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : mask))
         die("to RTR");
     attr = (struct ibv_qp_attr){
-        .qp_state = IBV_QPS_RTS, .sq_psn = psn, .timeout = 12, .retry_cnt = 6, .rnr_retry = 7, .max_rd_atomic = 1};
+        .qp_state = IBV_QPS_RTS, .sq_psn = psn, .timeout = 12, .retry_cnt = 6, .max_rd_atomic = 1,
+        .rnr_retry = window == slots && (writes || payload < 100) ? 0 : 7};
     mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
     if (ibv_modify_qp(qp, &attr, reliable ? mask | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
                                                 IBV_QP_MAX_QP_RD_ATOMIC
@@ -246,13 +259,13 @@ static void post(uint32_t id, uint32_t slot, uint32_t named)
     unsigned char *frame = buffer + REQUESTS + id % DEPTH * STRIDE;
     little(frame, 0x43555152);
     little(frame + 4, 0x191b6322);
-    little(frame + 8, PAYLOAD);
+    little(frame + 8, payload);
     little(frame + 12, id);
     little(frame + 16, id ^ 0x55555555);
     little(frame + 20, ~id);
-    for (int i = 0; i < PAYLOAD; i++)
+    for (int i = 0; i < payload; i++)
         frame[HEADER + i] = argument(id, i);
-    struct ibv_sge sge = {.addr = (uint64_t)(uintptr_t)frame, .length = FRAME, .lkey = mr->lkey};
+    struct ibv_sge sge = {.addr = (uint64_t)(uintptr_t)frame, .length = (HEADER + payload), .lkey = mr->lkey};
     struct ibv_send_wr wr = {.wr_id = 1000 + id, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND}, *bad;
     if (writes) {
         wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
@@ -263,10 +276,55 @@ static void post(uint32_t id, uint32_t slot, uint32_t named)
         if (is_fault("rkey"))
             wr.wr.rdma.rkey ^= 0x5500;
         if (is_fault("range"))
-            wr.wr.rdma.remote_addr = base + (uint64_t)slots * stride - FRAME + 1;
+            wr.wr.rdma.remote_addr = base + (uint64_t)slots * stride - (HEADER + payload) + 1;
     }
     if (ibv_post_send(qp, &wr, &bad))
         die("ibv_post_send");
+}
+
+/* Overwrites the slot of the request before. */
+static void overwrite(uint32_t slot)
+{
+    memset(buffer + BACK, 0xEE, HEADER + payload);
+    struct ibv_sge sge = {.addr = (uint64_t)(uintptr_t)(buffer + BACK), .length = HEADER + payload, .lkey = mr->lkey};
+    struct ibv_send_wr wr = {.wr_id = 1000, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE}, *bad;
+    wr.wr.rdma.remote_addr = base + (uint64_t)slot * stride;
+    wr.wr.rdma.rkey = rkey;
+    if (ibv_post_send(qp, &wr, &bad))
+        die("ibv_post_send");
+}
+
+/* Asks COUNT times, one by one, and overwrites each request a little later; some are not answered. */
+static int ask_and_overwrite(uint32_t count)
+{
+    uint32_t answered = 0;
+    for (uint32_t id = 0; id < count; id++) {
+        uint64_t begun = now_us();
+        post(id, id % slots, id % slots);
+        while (now_us() - begun < id % 64)
+            ;
+        overwrite(id % slots);
+        while (now_us() - begun < 2000) {
+            struct ibv_wc wc;
+            if (ibv_poll_cq(cq, 1, &wc) == 0)
+                continue;
+            if (wc.status != IBV_WC_SUCCESS) {
+                printf("fail %s after %u\n", ibv_wc_status_str(wc.status), answered);
+                return 5;
+            }
+            if (wc.wr_id >= 1000)
+                continue;
+            const unsigned char *answer = buffer + ANSWERS + wc.wr_id * STRIDE;
+            if (from_little(answer) != 0x43555153 || from_little(answer + 8) + HEADER != wc.byte_len) {
+                printf("fail answer %u is none\n", answered);
+                return 1;
+            }
+            answered++;
+            post_receive(wc.wr_id);
+        }
+    }
+    printf(answered > 0 ? "answers\n" : "no answers\n");
+    return 0;
 }
 
 static const char *wrong(const unsigned char *answer, uint32_t *id)
@@ -276,11 +334,11 @@ static const char *wrong(const unsigned char *answer, uint32_t *id)
         return "magic";
     if (from_little(answer + 4) != 0)
         return "status";
-    if (from_little(answer + 8) != PAYLOAD)
+    if (from_little(answer + 8) != payload)
         return "length";
     if (from_little(answer + 16) != (*id ^ 0x55555555) || from_little(answer + 20) != ~*id)
         return "time stamp";
-    for (int i = 0; i < PAYLOAD; i++)
+    for (int i = 0; i < payload; i++)
         if (answer[HEADER + i] != (unsigned char)(argument(*id, i) + 1))
             return "payload";
     return NULL;
@@ -300,15 +358,21 @@ int main(int argc, char **argv)
     back = !strcmp(kind, "rc-back");
     writes = back || strstr(kind, "write");
     int code = !writes ? (reliable ? 2 : 5) : reliable ? 3 : 1;
+    if (is_fault("full") || is_fault("long"))
+        window = SLOTS;
+    if (is_fault("long") || is_fault("over"))
+        payload = 1000;
     open_device(argv[1], gid_index);
     int fd = rendezvous(argv[3], atoi(argv[4]), !strcmp(argv[5], "host-api"), code);
     connect_queue_pair(gid_index);
+    if (is_fault("over"))
+        return ask_and_overwrite(count);
 
     unsigned char *open = calloc(1, (size_t)count + 1);
     uint32_t sent = 0, answered = 0, silent = 0, slot = 0;
     uint64_t last = now_ms();
     while (answered + silent < count) {
-        while (sent < count && sent - answered - silent < WINDOW) {
+        while (sent < count && sent - answered - silent < window) {
             bool tenth = sent % 10 == 9;
             if (is_fault("slot") && tenth) {
                 post(sent++, slot, slots);

@@ -78,6 +78,14 @@ check "100000 answers to an RC client that writes" "answers 100000" $client 7001
 check "20000 answers to a UC client that sends" "answers 20000" $client 7001 berth uc-send 20000
 check "20000 answers written back" "answers 20000" $client 7001 berth rc-back 20000
 
+# Full windows: whoever has an answer may send the next request, and finds a receive.
+for kind in rc-send uc-send rc-write uc-write rc-back; do
+    for size in full long; do
+        check "a $size window of $kind" "answers 20000" $client 7001 berth $kind 20000 $size
+    done
+done
+check "requests that are overwritten" "answers" $client 7001 berth rc-write 1000 over
+
 # Faults, while another peer is served.
 $client 7001 berth rc-send 60000 >"$OUT/bystander" &
 bystander=$!

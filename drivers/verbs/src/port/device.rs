@@ -84,7 +84,7 @@ impl Device {
     /// Memory for a peer. Its addresses begin at 0, as the host API has it, and for others it is as good as any.
     fn memory(&self, remote: bool, shape: Shape) -> Result<[Mr; 2], Error> {
         let access = if remote { Access::LOCAL_WRITE | Access::REMOTE_WRITE } else { Access::LOCAL_WRITE };
-        let [requests, own] = shape.bytes();
+        let [requests, own] = shape.bytes(remote);
         let requests = self.pd.register(Pages::new(requests), access, Some(0))?;
         Ok([requests, self.pd.register(Pages::new(own), Access::LOCAL_READ, Some(0))?])
     }

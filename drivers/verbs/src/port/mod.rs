@@ -13,9 +13,10 @@
 //! # Frames
 //!
 //! Requests are SENDs, each into a posted receive of a slot, or RDMA WRITEs with immediate into the slot that the
-//! immediate names. A frame is lent in its slot, answered there, and sent from there: inline where it is short, by SEND,
-//! or by RDMA WRITE with immediate into the same slot of the peer's window where it offered one. Doorbells are rung once
-//! per burst and peer, every 16th send is signalled, and receives are posted again 16 at a time.
+//! immediate names; those are copied first, for the peer could change them while they are read. A frame is answered where it
+//! is lent, and sent from there: inline where it is short, by SEND, or by RDMA WRITE with immediate into the same slot of the
+//! peer's window where it offered one. Doorbells are rung once per burst and peer, every 16th send is signalled, and receives
+//! are posted again 16 at a time, so many that a peer may have as many requests under way as it has slots.
 //!
 //! # The device
 //!
@@ -330,22 +331,37 @@ impl VerbsPort {
         let len = wire_len.min(self.max_frame);
         counters.rx_truncated += u64::from(wire_len > len);
         let addr = peer.addr;
-        let mut frame = Frame::new(peer.slot(slot), len, wire_len, addr);
+        let (buffer, bytes) = peer.request(slot, len);
+        let mut frame = Frame::new(bytes, len, wire_len, addr);
         let verdict = handle(&mut frame);
-        let len = frame.len();
-        let posted = peer.inbound == Inbound::Receives;
+        let (len, urgent) = (frame.len(), frame.is_urgent());
         if verdict == Verdict::Drop || !peer.has_room() {
             counters.tx_dropped += u64::from(verdict == Verdict::Reply);
-            if posted {
+            if peer.inbound == Inbound::Receives {
                 peer.release(slot);
             }
-            return true;
+        } else {
+            counters.tx_frames += 1;
+            if peer.answer(place, slot, buffer, len).is_err() {
+                self.fail(place);
+            }
         }
-        counters.tx_frames += 1;
-        if peer.answer(place, slot, len).is_err() {
-            self.fail(place);
+        if urgent {
+            self.flush();
         }
         true
+    }
+
+    /// Rings the doorbells that are due.
+    #[inline]
+    fn flush(&mut self) {
+        while let Some(place) = self.dirty.pop() {
+            let Some(peer) = self.peers[place].as_deref_mut() else { continue };
+            peer.dirty = false;
+            if peer.flush(place).is_err() {
+                self.fail(place);
+            }
+        }
     }
 
     /// Takes the completions of sends, which give slots and room back.
@@ -363,7 +379,7 @@ impl VerbsPort {
             }
             peer.sent(number);
             if !peer.dirty {
-                // Slots that came back are posted again, though nothing may arrive before they are.
+                // Its buffers that came back are posted again.
                 peer.dirty = true;
                 self.dirty.push(place);
             }
@@ -421,14 +437,8 @@ impl Port for VerbsPort {
 
     #[inline]
     fn tx(&mut self) {
-        while let Some(place) = self.dirty.pop() {
-            let Some(peer) = self.peers[place].as_deref_mut() else { continue };
-            peer.dirty = false;
-            if peer.flush(place).is_err() {
-                self.fail(place);
-            }
-        }
         self.reap();
+        self.flush();
     }
 
     fn max_frame(&self) -> usize {

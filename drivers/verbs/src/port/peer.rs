@@ -31,20 +31,24 @@ pub(super) enum Outbound {
     WriteSlots { to: RemoteBytes, slots: Slots },
 }
 
-/// What a send on its way holds.
+/// Memory of a frame that the peer does not reach.
 #[derive(Debug, Clone, Copy)]
-enum Held {
-    Nothing,
-    /// The slot of a receive, whose answer it carries.
-    Receive(u32),
-    /// A slot of our own.
+pub(super) enum Buffer {
+    /// A receive's.
+    Received(u32),
+    /// The copy of a request that was written into the slot of this number.
+    Copied(u32),
+    /// Ours, for what is posted.
     Own(u32),
 }
+
+/// The most sends to one that is signalled, and the most receives that wait to be posted again.
+const SIGNAL_EVERY: u32 = 16;
 
 /// How much a peer has of everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shape {
-    /// Slots that requests come into.
+    /// Requests that the peer may have under way, and slots that it may write them into.
     pub(super) slots: u32,
     /// Slots for what is posted.
     pub(super) own: u32,
@@ -55,14 +59,16 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// Bytes of the slots that requests come into, and of our own.
-    pub(super) fn bytes(self) -> [usize; 2] {
-        [self.slots, self.own].map(|slots| slots as usize * self.stride)
+    /// Bytes of the memory that requests come into, and of our own: there a request that was written is copied, too.
+    pub(super) fn bytes(self, written: bool) -> [usize; 2] {
+        let [requests, own] = if written { [self.slots, self.own + self.slots] } else { [self.receives(), self.own] };
+        [requests, own].map(|slots| slots as usize * self.stride)
     }
 
-    /// Receives posted to a peer: with immediates they are not bound to slots, so there may be more than slots.
+    /// Receives of a peer: a whole window's, as many whose answers the peer has while we do not know that yet, and those
+    /// that wait to be posted again together.
     pub(super) fn receives(self) -> u32 {
-        self.slots.max(64)
+        2 * self.slots + SIGNAL_EVERY
     }
 
     /// Sends on their way at most.
@@ -79,7 +85,7 @@ pub(super) struct Peer {
     /// Tells its work requests from those of whoever was at its place before.
     pub(super) generation: u16,
     qp: Qp,
-    /// The slots that requests come into, which the peer may reach, and our own, which it may not.
+    /// What requests come into, which a peer that writes reaches, and our own, which none does.
     rings: [Ring; 2],
     shape: Shape,
     pub(super) inbound: Inbound,
@@ -90,7 +96,8 @@ pub(super) struct Peer {
     /// Slots of inline answers: free when the doorbell has been rung.
     after_ring: Vec<u32>,
     free: Vec<u32>,
-    held: VecDeque<Held>,
+    /// By send on its way: what is free once it is over.
+    held: VecDeque<Option<Buffer>>,
     /// The number of the next send, and of the oldest on its way.
     next: u32,
     oldest: u32,
@@ -163,13 +170,13 @@ impl Peer {
             inbound,
             outbound,
             mtu: u32::from(mtu),
-            repost: (0..if inbound == Inbound::Receives { shape.slots } else { shape.receives() }).collect(),
-            after_ring: Vec::with_capacity(shape.slots as usize),
-            free: (shape.slots..shape.slots + shape.own).collect(),
+            repost: (0..shape.receives()).collect(),
+            after_ring: Vec::with_capacity(shape.receives() as usize),
+            free: (0..shape.own).collect(),
             held: VecDeque::with_capacity(shape.sends() as usize),
             next: 0,
             oldest: 0,
-            signal_every: (shape.slots.min(shape.own.max(1)) / 4).clamp(1, 16),
+            signal_every: (shape.slots.min(shape.own.max(1)) / 4).clamp(1, SIGNAL_EVERY),
             psn: 0,
             next_slot: 0,
             expected: None,
@@ -189,23 +196,49 @@ impl Peer {
         self.outbound = outbound;
     }
 
-    /// Where a slot is: its ring, and its first byte there. Our own are numbered after the others.
+    /// The bytes of a buffer, for the processor.
     #[inline]
-    fn place(&self, slot: u32) -> (&Ring, usize) {
-        let Shape { slots, own, stride, .. } = self.shape;
-        debug_assert!(slot < slots + own);
-        let (ring, index) = if slot < slots { (&self.rings[0], slot) } else { (&self.rings[1], slot - slots) };
+    fn bytes(&mut self, buffer: Buffer) -> &mut [u8] {
+        let (ring, at) = self.place(buffer);
+        // SAFETY: within the registration. The peer does not reach it: it reaches none of our own memory, and of that which
+        // requests come into only slots that it writes, which are no `Buffer::Received`. And no work request of ours names
+        // it: receives are posted again, and sends' slots lent again, only afterwards; the copy of a request that was
+        // written may still be on its way as the answer before, which a peer that writes so early has mixed itself.
+        unsafe { std::slice::from_raw_parts_mut(ring.base.as_ptr().add(at), self.shape.max_frame) }
+    }
+
+    /// Where a buffer is: its ring, and its first byte there.
+    #[inline]
+    fn place(&self, buffer: Buffer) -> (&Ring, usize) {
+        let Shape { own, stride, .. } = self.shape;
+        let (ring, index) = match buffer {
+            Buffer::Received(slot) => (&self.rings[0], slot),
+            Buffer::Own(slot) => (&self.rings[1], slot),
+            Buffer::Copied(slot) => (&self.rings[1], own + slot),
+        };
         (ring, index as usize * stride)
     }
 
-    /// A slot for the processor.
+    /// The request of `len` bytes in a slot, which nobody changes any more, and where it is answered.
     #[inline]
-    pub(super) fn slot(&mut self, slot: u32) -> &mut [u8] {
-        let (ring, at) = self.place(slot);
-        // SAFETY: within the registration, and no work request of ours names a slot that is asked for here: receives are
-        // posted again, and sends' slots lent again, only afterwards. Slots that the peer writes by RDMA it may write
-        // meanwhile; like a memif's, such bytes may change while they are read, which checked code bears.
-        unsafe { std::slice::from_raw_parts_mut(ring.base.as_ptr().add(at), self.shape.max_frame) }
+    pub(super) fn request(&mut self, slot: u32, len: usize) -> (Buffer, &mut [u8]) {
+        if self.inbound == Inbound::Receives {
+            let buffer = Buffer::Received(slot);
+            return (buffer, self.bytes(buffer));
+        }
+        let buffer = Buffer::Copied(slot);
+        // SAFETY: within the slots of both rings.
+        let (from, to) = unsafe {
+            let from = self.rings[0].base.add(slot as usize * self.shape.stride);
+            let (ring, at) = self.place(buffer);
+            (from.cast::<u64>(), ring.base.add(at).cast::<u64>())
+        };
+        for word in 0..len.div_ceil(size_of::<u64>()) {
+            // SAFETY: words of slots, whose stride is a multiple of 128 bytes from the beginning of a page. The peer may write
+            // the one meanwhile: it is read once, and the read is volatile. It does not reach the other.
+            unsafe { to.add(word).write(from.add(word).read_volatile()) };
+        }
+        (buffer, self.bytes(buffer))
     }
 
     /// The slot and the length of an immediate's frame; what was wrong with it otherwise.
@@ -231,10 +264,9 @@ impl Peer {
         self.next.wrapping_sub(self.oldest) < self.shape.sends()
     }
 
-    /// Queues the answer in a slot.
+    /// Queues the answer in a buffer to the request that came in a slot.
     #[inline]
-    pub(super) fn answer(&mut self, place: usize, slot: u32, len: usize) -> Result<(), Error> {
-        let inline = len <= self.qp.max_inline();
+    pub(super) fn answer(&mut self, place: usize, slot: u32, buffer: Buffer, len: usize) -> Result<(), Error> {
         let op = match self.outbound {
             Outbound::WriteBack(window) => {
                 let addr = window.addr + u64::from(slot) * u64::from(window.slots.stride);
@@ -244,16 +276,7 @@ impl Peer {
             }
             Outbound::Send | Outbound::WriteSlots { .. } => Op::Send,
         };
-        let held = match self.inbound {
-            Inbound::Receives if inline => Held::Nothing,
-            Inbound::Receives => Held::Receive(slot),
-            Inbound::Slots(_) => Held::Nothing,
-        };
-        self.send(place, op, slot, len, held)?;
-        if inline && self.inbound == Inbound::Receives {
-            self.after_ring.push(slot);
-        }
-        Ok(())
+        self.send(place, op, buffer, len)
     }
 
     /// Queues what `fill` writes into a slot of our own; `None` where there is no room.
@@ -261,8 +284,8 @@ impl Peer {
         if !self.has_room() {
             return None;
         }
-        let slot = self.free.pop()?;
-        let len = fill(self.slot(slot));
+        let buffer = Buffer::Own(self.free.pop()?);
+        let len = fill(self.bytes(buffer));
         assert!(len <= self.shape.max_frame, "posted frame longer than its buffer");
         let op = match self.outbound {
             Outbound::Send | Outbound::WriteBack(_) => Op::Send,
@@ -274,28 +297,33 @@ impl Peer {
                 Op::WriteImm(RemoteBytes { addr, ..to }, slots.form.join(self.psn, slot))
             }
         };
-        Some(self.send(place, op, slot, len, Held::Own(slot)))
+        Some(self.send(place, op, buffer, len))
     }
 
     #[inline]
-    fn send(&mut self, place: usize, op: Op, slot: u32, len: usize, held: Held) -> Result<(), Error> {
+    fn send(&mut self, place: usize, op: Op, buffer: Buffer, len: usize) -> Result<(), Error> {
         let number = self.next;
-        let flags = Flags {
-            signalled: number.is_multiple_of(self.signal_every),
-            inline: len <= self.qp.max_inline(),
-            fence: false,
-        };
+        let inline = len <= self.qp.max_inline();
+        let flags = Flags { signalled: number.is_multiple_of(self.signal_every), inline, fence: false };
         let id = receive_id(place, self.generation, number);
-        let (ring, at) = self.place(slot);
+        let (ring, at) = self.place(buffer);
         let bytes = Local { memory: ring.memory, at, len };
         match self.qp.send(id, op, Some(bytes), flags) {
             Err(Error::Full) => {
-                self.qp.ring().1?;
+                self.flush(place)?;
                 self.qp.send(id, op, Some(bytes), flags)?;
             }
             result => result?,
         }
         self.next = number.wrapping_add(1);
+        let held = match buffer {
+            Buffer::Received(slot) if inline => {
+                self.after_ring.push(slot);
+                None
+            }
+            Buffer::Copied(_) => None,
+            held => Some(held),
+        };
         self.held.push_back(held);
         Ok(())
     }
@@ -306,9 +334,9 @@ impl Peer {
         let over = number.wrapping_sub(self.oldest).wrapping_add(1);
         for _ in 0..over {
             match self.held.pop_front() {
-                Some(Held::Own(slot)) => self.free.push(slot),
-                Some(Held::Receive(slot)) => self.repost.push(slot),
-                Some(Held::Nothing) => {}
+                Some(Some(Buffer::Own(slot))) => self.free.push(slot),
+                Some(Some(Buffer::Received(slot))) => self.repost.push(slot),
+                Some(None | Some(Buffer::Copied(_))) => {}
                 None => return,
             }
             self.oldest = self.oldest.wrapping_add(1);
@@ -321,9 +349,11 @@ impl Peer {
         self.repost.push(slot);
     }
 
-    /// Rings the doorbell, and posts receives again once there are several.
+    /// Rings the doorbell, and posts receives again once there are several: before it where they are free, for who has an
+    /// answer may send the next request.
     #[inline]
     pub(super) fn flush(&mut self, place: usize) -> Result<(), Error> {
+        self.repost(place, self.signal_every as usize)?;
         self.qp.ring().1?;
         self.repost.append(&mut self.after_ring);
         self.repost(place, self.signal_every as usize)
@@ -338,7 +368,7 @@ impl Peer {
             for _ in 0..self.repost.len().min(BATCH) {
                 let Some(slot) = self.repost.pop() else { break };
                 let bytes = (self.inbound == Inbound::Receives).then(|| {
-                    let (ring, at) = self.place(slot);
+                    let (ring, at) = self.place(Buffer::Received(slot));
                     Local { memory: ring.memory, at, len: self.shape.max_frame }
                 });
                 self.qp.receive(receive_id(place, self.generation, slot), bytes)?;
