@@ -210,7 +210,12 @@ impl Emulator {
         self.mix.sent();
         self.load.sent();
         self.last_event = now.mono;
-        self.tally.counts.sent += u64::from(request.number >= self.measured);
+        if request.number >= self.measured {
+            self.tally.counts.sent += 1;
+            if self.load.is_open() {
+                self.tally.lag.saturating_record(now.mono.0.saturating_sub(request.due.0));
+            }
+        }
     }
 
     /// Takes note that the port had no room for a request that was due.
@@ -299,6 +304,9 @@ impl Emulator {
         self.tally.last_answer = now;
         let latency = now.0.saturating_sub(slot.due.0);
         self.tally.latency[slot.call.step as usize].saturating_record(latency);
+        if self.load.is_open() {
+            self.tally.from_sent.saturating_record(now.0.saturating_sub(slot.sent.0));
+        }
     }
 
     #[cold]

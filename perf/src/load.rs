@@ -78,6 +78,12 @@ impl Load {
         };
     }
 
+    /// Whether requests are due on a schedule.
+    #[inline]
+    pub fn is_open(&self) -> bool {
+        matches!(self.pacing, Pacing::Open { .. })
+    }
+
     /// The intended send time of the next request, where it has come.
     #[inline]
     pub fn due(&self, now: Nanos, outstanding: usize) -> Option<Nanos> {

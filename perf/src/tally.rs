@@ -161,6 +161,10 @@ pub struct Interval {
     pub last_answer: Nanos,
     /// Nanoseconds from the intended send to the answer, per step of the mix; right answers only.
     pub latency: Vec<Histogram<u64>>,
+    /// Open loop: nanoseconds from the intended send to the real one, of every request.
+    pub lag: Histogram<u64>,
+    /// Open loop: nanoseconds from the real send to the answer; right answers only.
+    pub from_sent: Histogram<u64>,
     /// Nanoseconds between two polls of the client's own loop.
     pub hiccups: Histogram<u64>,
     /// Events.
@@ -178,6 +182,8 @@ impl Interval {
             end: Nanos(0),
             last_answer: Nanos(0),
             latency: (0..steps).map(|_| histogram()).collect(),
+            lag: histogram(),
+            from_sent: histogram(),
             hiccups: histogram(),
             counts: Counts::default(),
             refusals: Refusals::default(),
@@ -186,10 +192,10 @@ impl Interval {
 
     /// Forgets everything and keeps the memory.
     pub fn clear(&mut self) {
-        for histogram in &mut self.latency {
+        let Self { latency, lag, from_sent, hiccups, .. } = self;
+        for histogram in latency.iter_mut().chain([lag, from_sent, hiccups]) {
             histogram.reset();
         }
-        self.hiccups.reset();
         self.counts = Counts::default();
         self.refusals = Refusals::default();
     }

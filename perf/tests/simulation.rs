@@ -358,6 +358,10 @@ fn a_client_that_stalls_counts_from_the_intended_time_too() {
     let p975 = case.latency.value_at_quantile(0.975) as f64 / 1e6;
     assert!((p975 - 25.0).abs() < 0.5, "500 of 10,000 requests were sent up to 50 ms late: {p975} ms");
     assert!(case.hiccups.max() >= 49_900_000, "and the hiccup histogram says whose fault it was");
+    let lag = case.lag.value_at_quantile(0.975) as f64 / 1e6;
+    assert!((lag - 25.0).abs() < 0.5, "they were late by that: {lag} ms");
+    assert_eq!(case.lag.len(), 10_000);
+    assert!(case.from_sent.value_at_quantile(0.999) < 10_000, "and the server answered each at once");
 }
 
 #[test]
@@ -388,6 +392,12 @@ fn an_overloaded_server_does_not_hide_what_was_never_sent() {
     assert_eq!(case.counts.sent + case.counts.unsent, 10_000);
     // 110 ms at one request per 20 us and a little.
     assert!((4_300..=4_600).contains(&case.counts.unsent), "{}", case.counts.unsent);
+
+    // With patience enough nothing is left over: only the lag tells that the client was too slow by half.
+    let client = Client { timeout: Duration::from_secs(1), ..client };
+    let (case, _) = client.run_over(&mut wire, &clock).unwrap();
+    assert_eq!((case.counts.sent, case.counts.unsent), (10_000, 0));
+    assert!(case.lag.value_at_quantile(0.99) > 90_000_000, "{} ns", case.lag.value_at_quantile(0.99));
 }
 
 fn decoder_shots() -> Data {

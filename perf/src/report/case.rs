@@ -22,6 +22,10 @@ pub struct Case {
     pub functions: Vec<(&'static str, Histogram<u64>)>,
     /// The latencies of all functions.
     pub latency: Histogram<u64>,
+    /// Open loop: how late requests were sent, in nanoseconds.
+    pub lag: Histogram<u64>,
+    /// Open loop: latencies from the moment a request was really sent.
+    pub from_sent: Histogram<u64>,
     /// Gaps between the client's polls in nanoseconds.
     pub hiccups: Histogram<u64>,
     /// Events.
@@ -69,6 +73,8 @@ impl Case {
             payload,
             functions: functions.iter().map(|name| (*name, histogram())).collect(),
             latency: histogram(),
+            lag: histogram(),
+            from_sent: histogram(),
             hiccups: histogram(),
             counts: Counts::default(),
             refusals: Refusals::default(),
@@ -89,6 +95,8 @@ impl Case {
             all.add(latency).expect("equal bounds");
         }
         self.latency.add(&all).expect("equal bounds");
+        self.lag.add(&interval.lag).expect("equal bounds");
+        self.from_sent.add(&interval.from_sent).expect("equal bounds");
         self.hiccups.add(&interval.hiccups).expect("equal bounds");
         self.counts.add(&interval.counts);
         self.refusals.merge(&interval.refusals);

@@ -18,7 +18,7 @@ use crate::{
     hiccup::Hiccups,
     load::{Limit, Pacing},
     ports,
-    tally::Counts,
+    tally::{Counts, histogram},
 };
 
 /// The document's version: it grows when a field changes its meaning or goes; new fields do not change it.
@@ -94,6 +94,9 @@ pub struct CaseReport {
     pub refusals: Vec<Refusal>,
     /// Latency of right answers.
     pub latency: Latency,
+    /// Open loop: how the client kept its schedule.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<Schedule>,
     /// The same, function by function.
     pub functions: Vec<FunctionReport>,
     /// Gaps between the client's own polls.
@@ -203,6 +206,41 @@ pub(crate) struct Spoken {
     pub(crate) shots: Option<String>,
 }
 
+/// How an open loop's client kept its schedule.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Schedule {
+    /// From the moment a request was due to the moment it was sent, of every request.
+    pub lag: Latency,
+    /// Latency from the moment a request was sent: without what the client itself was late.
+    pub from_sent: Latency,
+    /// Every lag, in nanoseconds.
+    pub lag_histogram: Sparse,
+    /// Every latency from the sending, in nanoseconds.
+    pub from_sent_histogram: Sparse,
+}
+
+impl Schedule {
+    /// Of its two histograms; `None` where nothing was sent on a schedule.
+    pub fn of(lag: &Histogram<u64>, from_sent: &Histogram<u64>) -> Option<Self> {
+        (!lag.is_empty()).then(|| Self {
+            lag: Latency::of(lag),
+            from_sent: Latency::of(from_sent),
+            lag_histogram: Sparse::of(lag),
+            from_sent_histogram: Sparse::of(from_sent),
+        })
+    }
+
+    /// That of several runs together.
+    pub fn merged<'a>(runs: impl Iterator<Item = &'a Self>) -> Option<Self> {
+        let (mut lag, mut from_sent) = (histogram(), histogram());
+        for run in runs {
+            lag.add(run.lag_histogram.histogram()).expect("equal bounds");
+            from_sent.add(run.from_sent_histogram.histogram()).expect("equal bounds");
+        }
+        Self::of(&lag, &from_sent)
+    }
+}
+
 /// Points of the spectrum per halving of the distance to quantile 1.
 const SPECTRUM_TICKS: u32 = 8;
 
@@ -222,6 +260,7 @@ impl CaseReport {
             counts: case.counts,
             refusals: case.refusals.iter().map(refusal).chain(others).collect(),
             latency: Latency::of(&case.latency),
+            schedule: Schedule::of(&case.lag, &case.from_sent),
             functions: case
                 .functions
                 .iter()

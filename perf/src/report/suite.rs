@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{json::Latency, sparse::Sparse};
+use super::{
+    json::{Latency, Schedule},
+    sparse::Sparse,
+};
 use crate::{bounce::Bounce, compare::Estimate, hiccup::Hiccups, tally::Counts};
 
 /// A suite as it ran.
@@ -143,6 +146,9 @@ pub struct Step {
     pub goodput_per_s: f64,
     /// Latency of those, from the moment each was due.
     pub latency: Latency,
+    /// How the client kept its schedule.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<Schedule>,
     /// Requests answered `overloaded`, or with another status.
     pub refused: u64,
     /// Requests that nobody answered.

@@ -75,6 +75,12 @@ fn remarks(text: &mut String, case: &CaseReport) {
         hiccups.over_100_us,
         hiccups.max_ns as f64 / 1e3
     );
+    if let Some(schedule) = &case.schedule {
+        let [_, p50, _, p99, _, _, max] = latencies(&schedule.lag);
+        let _ = writeln!(text, "  sent after it was due: p50 {p50} us, p99 {p99} us, longest {max} us");
+        let [_, p50, _, p99, p99_9, ..] = latencies(&schedule.from_sent);
+        let _ = writeln!(text, "  latency from the real send: p50 {p50} us, p99 {p99} us, p99.9 {p99_9} us");
+    }
     let counts = &case.counts;
     if counts.predictions > 0 {
         let share = |part: u64| part as f64 / counts.predictions as f64 * 100.0;

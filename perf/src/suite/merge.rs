@@ -5,7 +5,7 @@ use crate::{
     hiccup::Hiccups,
     report::{
         case::Point,
-        json::{CaseReport, Latency, spectrum},
+        json::{CaseReport, Latency, Schedule, spectrum},
         sparse::Sparse,
         suite::Turn,
     },
@@ -31,6 +31,7 @@ pub(super) fn turn(taken: &Taken) -> Turn {
 /// All runs as one case, and each as a turn of it. There is at least one.
 pub(super) fn turns(name: String, taken: impl Iterator<Item = Taken>) -> CaseReport {
     let taken: Vec<Taken> = taken.collect();
+    let schedule = schedule(&taken);
     let (mut latency, mut hiccups) = (histogram(), histogram());
     let turns: Vec<Turn> = taken.iter().map(turn).collect();
     let mut taken = taken.into_iter();
@@ -61,12 +62,18 @@ pub(super) fn turns(name: String, taken: impl Iterator<Item = Taken>) -> CaseRep
     // Quantiles of parts do not add up; those of the whole are made of its histogram.
     merged.functions.clear();
     merged.latency = Latency::of(&latency);
+    merged.schedule = schedule;
     merged.spectrum = spectrum(&latency);
     merged.hiccups = Hiccups::of(&hiccups);
     merged.histogram = Sparse::of(&latency);
     merged.hiccup_histogram = Sparse::of(&hiccups);
     merged.turns = turns;
     merged
+}
+
+/// How the client of all runs kept its schedule.
+pub(super) fn schedule(taken: &[Taken]) -> Option<Schedule> {
+    Schedule::merged(taken.iter().filter_map(|taken| taken.report.schedule.as_ref()))
 }
 
 /// The latency of all runs together.

@@ -113,6 +113,7 @@ fn step(load: f64, saturation: f64, seconds: f64, taken: &[Taken]) -> Step {
             taken.iter().map(|taken| taken.report.counts.answered as f64 / seconds.max(taken.report.seconds)),
         ),
         latency: merged,
+        schedule: merge::schedule(taken),
         refused: sum(|report| report.counts.refused),
         dropped: sum(|report| report.counts.lost),
         unsent: sum(|report| report.counts.unsent),
@@ -149,13 +150,29 @@ fn judge(report: &OverloadReport, wanted: &Overload) -> Vec<Verdict> {
             ),
         });
     }
-    let unsent: u64 = report.steps.iter().map(|step| step.unsent).sum();
-    verdicts.push(Verdict {
-        what: "the client kept its schedule".into(),
-        passed: unsent == 0,
-        detail: format!("{unsent} requests were due and not sent"),
-    });
+    verdicts.push(punctual(&report.steps));
     verdicts
+}
+
+/// Whether the client sent what was due when it was due, but for what it was kept from polling: a client that is too slow
+/// is ever later, and what it measures is itself.
+fn punctual(steps: &[Step]) -> Verdict {
+    let unsent: u64 = steps.iter().map(|step| step.unsent).sum();
+    let lag = |step: &Step| step.schedule.as_ref().map_or(0, |schedule| schedule.lag.p99);
+    let late = |step: &Step| lag(step).saturating_sub(step.hiccup_ns);
+    let latest = steps.iter().max_by_key(|step| late(step));
+    Verdict {
+        what: "the client kept its schedule".into(),
+        passed: unsent == 0 && latest.is_none_or(|step| late(step) <= STALL_NS as u64),
+        detail: latest.map_or_else(String::new, |step| {
+            format!(
+                "99 % were sent within {:.0} us of their time at {}x, the client's longest hiccup was {:.0} us; {unsent} were never sent",
+                lag(step) as f64 / 1e3,
+                step.load,
+                step.hiccup_ns as f64 / 1e3
+            )
+        }),
+    }
 }
 
 fn median(values: impl Iterator<Item = f64>) -> f64 {
@@ -167,7 +184,10 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{report::json::Latency, tally::histogram};
+    use crate::{
+        report::json::{Latency, Schedule},
+        tally::histogram,
+    };
 
     fn report(goodput: &[(f64, f64)], p99_ns: u64) -> OverloadReport {
         let latency = Latency { n: 9, p99: p99_ns, ..Latency::of(&histogram()) };
@@ -176,6 +196,7 @@ mod tests {
             offered_per_s: load * 1e4,
             goodput_per_s: *goodput,
             latency,
+            schedule: None,
             refused: 0,
             dropped: 0,
             unsent: 0,
@@ -200,6 +221,14 @@ mod tests {
         assert_eq!(passed(&report(&[(0.5, 5e3), (2.0, 9.5e3)], 10_000_000)), [true, true, true]);
         assert_eq!(passed(&report(&[(0.5, 5e3), (2.0, 8e3)], 10_000_000)), [false, true, true]);
         assert_eq!(passed(&report(&[(0.5, 5e3), (2.0, 9.5e3)], 30_000_000)), [true, false, true]);
+        // A client that is late by more than it was kept from polling measures itself.
+        let mut lag = histogram();
+        lag.record_n(400_000_000, 100).unwrap();
+        let mut late = report(&[(0.5, 5e3), (2.0, 9.5e3)], 10_000_000);
+        late.steps[1].schedule = Schedule::of(&lag, &histogram());
+        assert_eq!(passed(&late), [true, true, false]);
+        late.steps[1].hiccup_ns = 400_000_000;
+        assert_eq!(passed(&late), [true, true, true]);
         // Below saturation there is less to answer, and that is no collapse.
         assert_eq!(passed(&report(&[(0.1, 1e3), (2.0, 1e4)], 0)), [true, true, true]);
     }
