@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Times PyMatching on the shots of perf/data, on one core: the lines that `decode_bench` prints, to compare with.
 
-    taskset -c 1 python perf/baselines/pymatching_decode.py [ROUNDS]     (pip install stim==1.16.0 pymatching==2.4.0)
+    taskset -c 1 python perf/baselines/pymatching_decode.py [ROUNDS [FOLDER]]    (pip install stim==1.16.0 pymatching==2.4.0)
+
+FOLDER has sets that `make_shots.py` made there.
 
 `mean_ns` and `shots_per_s` are of `decode_batch` over a whole set; the percentiles are of single `decode` calls, which
 carry the cost of a Python call each.
@@ -18,13 +20,17 @@ import pymatching
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 ROUNDS = int(sys.argv[1]) if len(sys.argv) > 1 else 3
 
-for distance in (3, 5, 7):
+SETS = [(distance, ROOT / "config/decoders", ROOT / "perf/data") for distance in (3, 5, 7)]
+if len(sys.argv) > 2:
+    folder = pathlib.Path(sys.argv[2])
+    larger = [path.name.removeprefix("surface_d").removesuffix("_p1e-3.obs.b8") for path in folder.glob("*_p1e-3.obs.b8")]
+    SETS += [(distance, folder, folder) for distance in sorted(map(int, larger))]
+
+for distance, models, data in SETS:
     for p, noise, model in ((0.001, "_p1e-3", ""), (0.005, "_p5e-3", "_p5e-3")):
-        matching = pymatching.Matching.from_detector_error_model_file(
-            str(ROOT / f"config/decoders/surface_d{distance}{model}.dem")
-        )
+        matching = pymatching.Matching.from_detector_error_model_file(str(models / f"surface_d{distance}{model}.dem"))
         detectors = matching.num_detectors
-        stem = ROOT / f"perf/data/surface_d{distance}{noise}"
+        stem = data / f"surface_d{distance}{noise}"
         packed = numpy.fromfile(f"{stem}.dets.b8", dtype=numpy.uint8).reshape(-1, -(-detectors // 8))
         flips = numpy.fromfile(f"{stem}.obs.b8", dtype=numpy.uint8)
         recorded = numpy.fromfile(f"{stem}.pymatching.b8", dtype=numpy.uint8)

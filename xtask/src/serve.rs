@@ -66,6 +66,14 @@ impl Server {
         serde_json::from_str(&counters).context("the stopped line is not JSON")
     }
 
+    /// Stops the program and returns the rest of the line that begins with `last`, which it prints then.
+    pub(crate) fn end(mut self, last: &str) -> Result<String> {
+        self.terminate()?;
+        let rest = self.expect(last)?;
+        self.child.wait()?;
+        Ok(rest)
+    }
+
     /// Memory by a field of `proc_pid_status(5)`, such as `VmRSS:`, in MiB.
     pub(crate) fn memory_mib(&self, field: &str) -> Result<f64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;

@@ -50,7 +50,11 @@ pub(crate) fn output(cmd: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&out.stdout).into_owned())
 }
 
-/// The command as one would type it.
+/// The command as one would type it, very long words cut short.
 pub(crate) fn line(cmd: &Command) -> String {
-    std::iter::once(cmd.get_program()).chain(cmd.get_args()).map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ")
+    let word = |word: &OsStr| {
+        let word = word.to_string_lossy();
+        word.char_indices().nth(200).map_or_else(|| word.to_string(), |(end, _)| format!("{}...", &word[..end]))
+    };
+    std::iter::once(cmd.get_program()).chain(cmd.get_args()).map(word).collect::<Vec<_>>().join(" ")
 }

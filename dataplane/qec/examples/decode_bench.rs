@@ -1,11 +1,16 @@
 //! Times the decoders on the shots of `perf/data`: the handler only, one core, one JSON line per set and algorithm.
 //!
-//! `cargo run --release -p berth-qec --example decode_bench [ROUNDS]`
+//! `cargo run --release -p berth-qec --example decode_bench [ROUNDS [FOLDER]]`
 //!
-//! Every shot is decoded ROUNDS times (default 3) after one round to warm up; `p50_ns` and the like are of single
+//! FOLDER has sets that `perf/data/make_shots.py` made there; look-up tables are for the smaller codes. Every shot is decoded ROUNDS times (default 3) after one round to warm up; `p50_ns` and the like are of single
 //! decodes with the cost of reading the clock taken off, `mean_ns` and `shots_per_s` are of whole rounds.
 
-use std::{fs, hint::black_box, path::Path, time::Instant};
+use std::{
+    fs,
+    hint::black_box,
+    path::{Path, PathBuf},
+    time::Instant,
+};
 
 use anyhow::{Context, Result};
 use berth_qec::{Algorithm, Decoder, ModelError, lut::LutError};
@@ -17,23 +22,26 @@ fn main() -> Result<()> {
         Some(rounds) => rounds.parse().context("ROUNDS is a number of rounds")?,
         None => 3,
     };
-    for distance in [3, 5, 7] {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let (models, data) = (root.join("config/decoders"), root.join("perf/data"));
+    let mut sets = [3, 5, 7].map(|distance| (distance, models.clone(), data.clone())).to_vec();
+    if let Some(folder) = std::env::args().nth(2).map(PathBuf::from) {
+        sets.extend(distances(&folder)?.into_iter().map(|distance| (distance, folder.clone(), folder.clone())));
+    }
+    let algorithms =
+        [("mwpm", Algorithm::Mwpm), ("lut1", Algorithm::Lut { depth: 1 }), ("lut2", Algorithm::Lut { depth: 2 })];
+    for (distance, models, data) in sets {
         for (p, noise, model) in [(0.001, "_p1e-3", ""), (0.005, "_p5e-3", "_p5e-3")] {
-            let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
             let read = |kind| {
-                let path = root.join(format!("perf/data/surface_d{distance}{noise}.{kind}.b8"));
+                let path = data.join(format!("surface_d{distance}{noise}.{kind}.b8"));
                 fs::read(&path).with_context(|| path.display().to_string())
             };
             let set = Set { events: read("dets")?, flips: read("obs")?, pymatching: read("pymatching")? };
-            let path = root.join(format!("config/decoders/surface_d{distance}{model}.dem"));
+            let path = models.join(format!("surface_d{distance}{model}.dem"));
             let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-            for (name, algorithm) in [
-                ("mwpm", Algorithm::Mwpm),
-                ("lut1", Algorithm::Lut { depth: 1 }),
-                ("lut2", Algorithm::Lut { depth: 2 }),
-            ] {
+            for (name, algorithm) in algorithms.iter().take(if distance > 7 { 1 } else { 3 }) {
                 let started = Instant::now();
-                let mut decoder = match Decoder::from_dem(&text, algorithm) {
+                let mut decoder = match Decoder::from_dem(&text, *algorithm) {
                     Err(ModelError::Lut(too_large @ LutError::TooLarge { .. })) => {
                         eprintln!("d={distance} p={p} {name}: {too_large}");
                         continue;
@@ -51,6 +59,18 @@ fn main() -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The distances of the sets in a folder, rising.
+fn distances(folder: &Path) -> Result<Vec<u32>> {
+    let mut distances = Vec::new();
+    for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        let distance = name.strip_prefix("surface_d").and_then(|name| name.strip_suffix("_p1e-3.obs.b8"));
+        distances.extend(distance.map(str::parse::<u32>).transpose()?);
+    }
+    distances.sort_unstable();
+    Ok(distances)
 }
 
 struct Set {

@@ -8,7 +8,8 @@ use serde_json::Value;
 
 use super::{
     Pair, Reach, Row,
-    network::{self, CLIENT_CPU, Contest, Figure, OUT, PAGES, Peer, SERVER_CPU, TURNS, port_lines, round_trip},
+    capacity::{self, Target},
+    network::{self, CLIENT_CPU, Contest, OUT, PAGES, Peer, SERVER_CPU, TURNS, port_lines, round_trip},
     programs::{build, example, lines, number},
 };
 use crate::{
@@ -34,10 +35,10 @@ pub(super) fn rows() -> Result<Vec<Row>> {
         two_sided("udp", "two-sided WRITE 64 B, udp, RTT p50", "write"),
         two_sided("memif", "two-sided READ 64 B, memif, RTT p50", "read"),
         two_sided("memif", "two-sided WRITE 64 B, memif, RTT p50", "write"),
-        throughput(),
     ] {
         rows.extend(network::contest(&contest)?);
     }
+    rows.push(capacity().row()?);
     Ok(rows)
 }
 
@@ -53,22 +54,19 @@ fn two_sided(port: &'static str, case: &'static str, op: &'static str) -> Contes
     }
 }
 
-/// Reads of a page, many under way, against DPDK's own forwarder.
-fn throughput() -> Contest {
+/// Reads of a page, as many as the node can serve, against DPDK's own forwarder with frames of that size.
+fn capacity() -> capacity::Contest {
     const LEN: usize = 4096;
-    Contest {
-        name: "lease-throughput",
+    capacity::Contest {
+        case: "two-sided READ 4 KiB, memif, server's capacity".into(),
         baseline: "testpmd 5tswap",
-        ours: Box::new(|| leased("memif", "read", LEN)),
-        theirs: Box::new(|| network::testpmd(LEN)),
-        figures: vec![Figure {
-            case: "two-sided READ 4 KiB, memif, throughput",
-            pacing: &["--window", "64"],
-            pointer: "/answered_per_s",
-            scale: 1e-6,
-            unit: "M/s",
-            reach: Reach::AtLeast(0.6),
-        }],
+        ours: Box::new(|| {
+            let (server, _, quic, _) = node("memif", LEN)?;
+            let messages = capacity::read_of_lease(&quic, LEN)?;
+            Ok(Target { server, messages, frame_ns: capacity::of_berth })
+        }),
+        theirs: Box::new(|| network::busy_testpmd(LEN)),
+        least: Some(0.6),
         turns: TURNS,
     }
 }
@@ -114,14 +112,20 @@ fn fbmt() -> Result<Row> {
     let iperf = &mut cmd("taskset", ["-c", SERVER_CPU, "iperf3", "-s", "-B", "127.0.0.1", "-p", IPERF, "--forceflush"]);
     let (_iperf, _) = Server::start(iperf, "Server listening")?;
     let mut pairs = Vec::new();
-    for _ in 0..TURNS {
-        let key = format!("{OUT}/client.key");
-        let ours = output(&mut cmd("taskset", ["-c", CLIENT_CPU, &bench, &quic, &key, SECONDS]))?;
-        let ours = number(lines(&ours)?.first().context("no figure")?, "bytes_per_s")?;
-        let stream = ["-c", CLIENT_CPU, "iperf3", "-c", "127.0.0.1", "-p", IPERF, "-t", "2", "-l", "64K", "-R", "-J"];
-        let report: Value = serde_json::from_str(&output(&mut cmd("taskset", stream))?)?;
-        let bits = report.pointer("/end/sum_received/bits_per_second").and_then(Value::as_f64);
-        let theirs = bits.context("iperf3 reports no bandwidth")? / 8.0;
+    for turn in 0..TURNS {
+        let ours = || {
+            let key = format!("{OUT}/client.key");
+            let ours = output(&mut cmd("taskset", ["-c", CLIENT_CPU, &bench, &quic, &key, SECONDS]))?;
+            number(lines(&ours)?.first().context("no figure")?, "bytes_per_s")
+        };
+        let theirs = || {
+            let stream = ["iperf3", "-c", "127.0.0.1", "-p", IPERF, "-t", "2", "-l", "64K", "-R", "-J"];
+            let report = output(cmd("taskset", ["-c", CLIENT_CPU]).args(stream))?;
+            let report: Value = serde_json::from_str(&report)?;
+            let bits = report.pointer("/end/sum_received/bits_per_second").and_then(Value::as_f64);
+            Ok(bits.context("iperf3 reports no bandwidth")? / 8.0)
+        };
+        let (ours, theirs) = super::in_turn(turn, ours, theirs)?;
         pairs.push(Pair { state: String::new(), ours: ours / 1e9, theirs: theirs / 1e9 });
     }
     Ok(Row {

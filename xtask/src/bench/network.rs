@@ -5,7 +5,10 @@ use std::{fs, path::Path, process::Command};
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::{Pair, Reach, Row};
+use super::{
+    Pair, Reach, Row,
+    capacity::{self, Messages, Target},
+};
 use crate::{
     hugepages::Hugepages,
     serve::{BERTH, Server},
@@ -21,7 +24,7 @@ pub(super) const TURNS: usize = 9;
 /// 2 MiB pages of each of two DPDK processes.
 pub(super) const PAGES: usize = 128;
 /// Seconds of each turn.
-const SECONDS: &str = "1.5";
+pub(super) const SECONDS: &str = "1";
 
 /// What `berth perf` is told to ask a server: a suite, whom, and what.
 pub(super) struct Peer(pub(super) Vec<String>);
@@ -70,21 +73,16 @@ pub(super) fn round_trip(case: &'static str, reach: f64) -> Figure {
     Figure { case, pacing: &[], pointer: "/latency/p50", scale: 1e-3, unit: "us", reach: Reach::AtMost(reach) }
 }
 
-pub(super) fn throughput(case: &'static str, reach: Reach) -> Figure {
-    Figure { case, pacing: &["--window", "256"], pointer: "/answered_per_s", scale: 1e-6, unit: "M/s", reach }
-}
-
 pub(super) fn rows() -> Result<Vec<Row>> {
     let _pages = Hugepages::reserve(2 * PAGES);
     fs::create_dir_all(OUT)?;
-    let throughput = throughput("rpc_increment 32 B, memif, open throughput", Reach::AtLeast(0.75));
     let contests = [
         Contest {
             name: "memif",
             baseline: "testpmd 5tswap",
             ours: Box::new(|| berth("memif", 32)),
             theirs: Box::new(|| testpmd(32)),
-            figures: vec![round_trip("rpc_increment 32 B, memif, RTT p50", 1.10), throughput],
+            figures: vec![round_trip("rpc_increment 32 B, memif, RTT p50", 1.05)],
             turns: TURNS,
         },
         Contest {
@@ -104,17 +102,40 @@ pub(super) fn rows() -> Result<Vec<Row>> {
             turns: TURNS,
         },
     ];
-    contests.iter().map(contest).collect::<Result<Vec<_>>>().map(|rows| rows.into_iter().flatten().collect())
+    let rows = contests.iter().map(contest).collect::<Result<Vec<_>>>()?;
+    let mut rows: Vec<Row> = rows.into_iter().flatten().collect();
+    let most = capacity::Contest {
+        case: "rpc_increment 32 B, memif, server's capacity".into(),
+        baseline: "testpmd 5tswap",
+        ours: Box::new(|| busy_berth(BERTH)),
+        theirs: Box::new(|| busy_testpmd(32)),
+        least: Some(0.9),
+        turns: TURNS,
+    };
+    rows.insert(1, most.row()?);
+    Ok(rows)
+}
+
+/// Our RPC service on a memif, asked for all that it can do.
+pub(super) fn busy_berth(binary: &str) -> Result<Target> {
+    let (server, _) = berth_of(binary, "memif", 32)?;
+    Ok(Target { server, messages: Messages::rpc(32), frame_ns: capacity::of_berth })
+}
+
+/// DPDK's forwarder likewise.
+pub(super) fn busy_testpmd(payload: usize) -> Result<Target> {
+    let (server, _) = testpmd(payload)?;
+    Ok(Target { server, messages: Messages::echo(payload), frame_ns: capacity::of_testpmd })
 }
 
 pub(super) fn contest(contest: &Contest) -> Result<Vec<Row>> {
     let mut pairs = vec![Vec::new(); contest.figures.len()];
     for turn in 0..contest.turns {
-        let ours = measure(contest, &format!("berth-{turn}"), &contest.ours)?;
-        let theirs = measure(contest, &format!("baseline-{turn}"), &contest.theirs)?;
+        let ours = || measure(contest, &format!("berth-{turn}"), &contest.ours);
+        let theirs = || measure(contest, &format!("baseline-{turn}"), &contest.theirs);
+        let (ours, theirs) = super::in_turn(turn, ours, theirs)?;
         for ((ours, theirs), pairs) in ours.into_iter().zip(theirs).zip(&mut pairs) {
-            let state = if ours.0 == theirs.0 { ours.0 } else { "mixed".into() };
-            pairs.push(Pair { state, ours: ours.1, theirs: theirs.1 });
+            pairs.push(Pair { state: mixed(&ours.0, &theirs.0), ours: ours.1, theirs: theirs.1 });
         }
     }
     let rows = contest.figures.iter().zip(pairs).map(|(figure, pairs)| Row {
@@ -147,8 +168,12 @@ fn measure(contest: &Contest, name: &str, start: &Start) -> Result<Vec<(String, 
 /// `near` or `far` where the cores were so both before and after.
 pub(super) fn state(case: &Value) -> String {
     let at = |when: &str| case[when]["state"].as_str().unwrap_or("unknown").to_owned();
-    let (before, after) = (at("bounce_before"), at("bounce_after"));
-    if before == after { before } else { "mixed".into() }
+    mixed(&at("bounce_before"), &at("bounce_after"))
+}
+
+/// The state of two moments.
+pub(super) fn mixed(one: &str, other: &str) -> String {
+    if one == other { one } else { "mixed" }.into()
 }
 
 /// The arguments of a memif device whose buffers hold frames of `payload` bytes and their headers.
@@ -171,7 +196,7 @@ fn memif_client(payload: usize) -> Vec<String> {
 /// The lines of a port of ours, and the client's port for it.
 pub(super) fn port_lines(port: &str, payload: usize) -> (String, Vec<String>) {
     let (lines, client) = if port == "memif" {
-        let device = memif(0, "server", payload);
+        let device = format!("{},mac={SERVER_MAC}", memif(0, "server", payload));
         let mtu = mtu(payload);
         let lines = format!(
             "driver = \"dpdk\"\ndevice = \"{device}\"\naddress = \"10.0.0.2/24\"\nudp_port = 4700\nmtu = {mtu}\n"
@@ -205,21 +230,23 @@ pub(super) fn berth_of(binary: &str, port: &str, payload: usize) -> Result<(Serv
 /// DPDK's own forwarder, which swaps the addresses of every layer and sends the frame back.
 pub(super) fn testpmd(payload: usize) -> Result<(Server, Peer)> {
     let cores = format!("{CLIENT_CPU},{SERVER_CPU}");
-    let device = format!("{},mac={TESTPMD_MAC}", memif(0, "server", payload));
+    let device = format!("{},mac={SERVER_MAC}", memif(0, "server", payload));
     let mut testpmd = Command::new("stdbuf");
     let memory: &[&str] = if Hugepages::free(PAGES) { &["--in-memory"] } else { &["--no-huge", "-m", "128"] };
     testpmd.args(["-oL", "dpdk-testpmd", "-l", &cores, "--file-prefix", "berth-bench", "--no-pci"]).args(memory);
     testpmd.args(["--vdev", &device, "--", "--forward-mode=5tswap", "--auto-start", "--nb-cores=1"]);
+    testpmd.arg("--record-core-cycles");
     // A memif carries what its buffers hold, whatever the longest packet is said to be.
     let jumbo = ["--total-num-mbufs=4096", "--mbuf-size=8704"];
     testpmd.args(if payload > 1400 { &jumbo[..] } else { &["--total-num-mbufs=16384"] });
     let (server, _) = Server::start_with_stdin(&mut testpmd, "Press enter to exit")?;
     let mut client = memif_client(payload);
-    client.extend(["--neighbour".into(), format!("10.0.0.2={TESTPMD_MAC}")]);
+    client.extend(["--neighbour".into(), format!("10.0.0.2={SERVER_MAC}")]);
     Ok((server, Peer::rpc("10.0.0.2:4700", client, payload).echoing()))
 }
 
-const TESTPMD_MAC: &str = "02:00:00:00:00:02";
+/// Of whatever serves a memif: the client of [`capacity`] asks nobody for it.
+const SERVER_MAC: &str = "02:00:00:00:00:02";
 
 /// A baseline server of `perf/baselines`, compiled as its users would.
 fn echo(name: &str, libraries: &[&str]) -> Result<(Server, Peer)> {

@@ -33,10 +33,11 @@ pub(super) fn rows() -> Result<Vec<Row>> {
     for (provider, bind) in [("tcp", "127.0.0.1"), ("shm", "-")] {
         let (mut medians, mut means) = (Vec::new(), Vec::new());
         for turn in 0..TURNS {
-            let (state, p50, mean) = ours(provider, bind, turn)?;
-            let bare = bare(&binary, provider, bind)?;
+            let theirs = || Ok((String::new(), bare(&binary, provider, bind)?, fi_pingpong(provider)?));
+            let ((state, p50, mean), (_, bare, pingpong)) =
+                super::in_turn(turn, || ours(provider, bind, turn), theirs)?;
             medians.push(Pair { state: state.clone(), ours: p50, theirs: bare });
-            means.push(Pair { state, ours: mean, theirs: fi_pingpong(provider)? });
+            means.push(Pair { state, ours: mean, theirs: pingpong });
         }
         let row = |statistic: &str, baseline: &str, reach, pairs| Row {
             case: format!("two-sided READ 64 B, ofi {provider}, RTT {statistic}"),
