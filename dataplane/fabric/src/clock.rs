@@ -12,7 +12,19 @@ pub struct Clock {
     anchor: Now,
 }
 
+/// How far the journal's latest time may lead the host's clock and still be believed.
+const LEAD: Duration = Duration::from_hours(24);
+
+/// 2023-01-01T00:00Z: a host whose clock is before it has not been told the time yet.
+const NO_CLOCK: Nanos = Nanos(1_672_531_200_000_000_000);
+
 impl Clock {
+    /// Whether the host's clock was far ahead when the journal's latest time was written, and is not any more. One that
+    /// was never set, as on a host without a battery, tells nothing about it.
+    pub(crate) fn was_wrong(latest: Nanos, wall: Nanos) -> bool {
+        wall >= NO_CLOCK && latest - wall > LEAD
+    }
+
     /// A clock that begins with the host's time, but not before `latest`, so that time never goes back in a journal.
     pub fn new(now: Now, latest: Nanos) -> Self {
         Self { anchor: Now { mono: now.mono, wall: now.wall.max(latest) } }

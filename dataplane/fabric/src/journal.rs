@@ -69,6 +69,11 @@ pub fn frame_header(id: u64, sequence: u64, records: &[u8]) -> [u8; FRAME_HEADER
     header
 }
 
+/// How many bytes of records the frame with this header says it has.
+pub fn frame_len(header: &[u8; FRAME_HEADER_LEN]) -> usize {
+    be_u32(&header[4..8]) as usize
+}
+
 fn frame_crc(id: u64, len_and_sequence: &[u8], records: &[u8]) -> u32 {
     let crc = crc32c::crc32c(&id.to_be_bytes());
     crc32c::crc32c_append(crc32c::crc32c_append(crc, len_and_sequence), records)

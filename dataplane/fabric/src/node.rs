@@ -320,10 +320,8 @@ impl<H: Host> Node<H> {
         }
         let mut outcome = Outcome::default();
         for token in revoked.token_ids {
-            // Where no more revocations fit, the rest of the list cannot be obeyed either.
-            if self.revoke_token(token, revoked.until, now, &mut outcome).is_err() {
-                break;
-            }
+            // Where no more revocations fit, its leases are taken back all the same.
+            self.revoke_token(token, now, &mut outcome);
         }
         Some(outcome)
     }

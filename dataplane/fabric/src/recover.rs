@@ -55,9 +55,13 @@ impl<H: Host> Node<H> {
         host: H,
         regions: Regions,
         bindings: Vec<Box<dyn Binding>>,
-        recovered: Recovered,
+        mut recovered: Recovered,
         now: Now,
     ) -> Result<Started<H>, RecoverError> {
+        recovered.settle();
+        if Clock::was_wrong(recovered.latest, now.wall) {
+            recovered.set_clock(now.wall);
+        }
         let clock = Clock::new(now, recovered.latest);
         let leases = Leases::new(config.leases, regions);
         let mut node = Self::empty(identity, config, host, leases, bindings, clock, now);
@@ -100,7 +104,7 @@ impl<H: Host> Node<H> {
     }
 
     fn restore(&mut self, known: RecoveredLease, now: Now, journal: &mut Vec<Record>) -> Result<(), RecoverError> {
-        let RecoveredLease { grant, revoked, fenced } = known;
+        let RecoveredLease { grant, revoked, fenced, .. } = known;
         let id = LeaseId(grant.lease);
         // The process that connected it may be gone, and the connection not.
         let unbound = self.unbind_after_restart(id);

@@ -45,6 +45,7 @@ fn record() -> impl Strategy<Value = Record> {
         (id, time.clone(), time.clone()).prop_map(|(lease, at, expires)| Record::Renewed { lease, at, expires }),
         id.prop_map(|lease| Record::Ended { lease }),
         (id, time.clone()).prop_map(|(lease, at)| Record::LeaseRevoked { lease, at }),
+        (id, time.clone()).prop_map(|(token, at)| Record::LeasesRevoked { token, at }),
         id.prop_map(|lease| Record::LeaseFenced { lease }),
         (id, time.clone()).prop_map(|(token, until)| Record::TokenRevoked { token, until }),
         any::<u64>().prop_map(|epoch| Record::FenceSet { epoch }),
@@ -332,5 +333,81 @@ fn records_add_up_and_a_snapshot_adds_up_to_the_same() {
     assert_eq!(state.revoked_tokens, [(3, Nanos(330))].into());
     assert_eq!(state.seen, [(2, 8)].into());
     state.forget_lapsed();
+    assert_eq!(state.records().collect::<Recovered>(), state);
+}
+
+fn grant_to(lease: u128, token: u128, holder: u128, at: u64) -> Record {
+    let Record::Granted(grant) = grant_of(lease) else { unreachable!() };
+    Record::Granted(Grant { token, holder, at: Nanos(at), expires: Nanos(at + 100), ..grant })
+}
+
+#[test]
+fn a_revocation_of_many_takes_back_what_lived_then_and_nothing_later() {
+    let token = |token, at| Record::LeasesRevoked { token, at: Nanos(at) };
+    let holder =
+        |holder, at| Record::HolderRevoked { holder, at: Nanos(at), issued_by: 0, until: Nanos(300_000_000_000) };
+    let records = [
+        grant_to(1, 10, 20, 1),
+        grant_to(2, 10, 21, 2),
+        grant_to(3, 11, 20, 3),
+        grant_to(4, 12, 22, 4),
+        Record::LeaseRevoked { lease: 3, at: Nanos(5) },
+        Record::Exported(Handle { handle: 50, lease: 2, target: 0, kind: 1, rights: 1, expires: Nanos(90) }),
+        Record::Imported { handle: 50, importer: 5, key: 9 },
+        token(10, 6),
+        holder(20, 7),
+        // As by a holder who came back.
+        grant_to(5, 13, 20, 8),
+        holder(20, 9),
+        grant_to(6, 14, 20, 10),
+        Record::Ended { lease: 1 },
+        // Past its grace, though nobody said so.
+        holder(22, 109),
+    ];
+    let mut state: Recovered = records.into_iter().collect();
+    let revoked = state.leases.iter().map(|(id, lease)| (*id, lease.revoked.map(|at| at.0)));
+    let expected = [(2, Some(6)), (3, Some(5)), (4, None), (5, Some(9)), (6, None)];
+    assert_eq!(revoked.collect::<Vec<_>>(), expected);
+    assert!(state.handles.is_empty() && state.attachments.is_empty());
+    assert_eq!(state.records().collect::<Recovered>(), state);
+    // What is replayed later goes on from there.
+    state.apply(token(14, 115));
+    state.settle();
+    assert_eq!(state.leases[&6].revoked, None, "it had ended");
+}
+
+/// With all handles that there may be, at a time that does not depend on them: one look at each for each end would take
+/// an hour.
+#[test]
+fn a_replay_looks_at_no_handle_but_those_of_the_lease() {
+    const MANY: u128 = 100_000;
+    let handle = |id| Handle { handle: id, lease: id / 64, target: 0, kind: 1, rights: 1, expires: Nanos(1 << 40) };
+    let records = (0..MANY)
+        .flat_map(|id| [Record::Exported(handle(id)), Record::Imported { handle: id, importer: 1, key: id as u64 }])
+        .chain((0..MANY).flat_map(|id| [grant_of(MANY + id), Record::Ended { lease: MANY + id }]))
+        .chain((0..MANY).flat_map(|id| [grant_of(MANY + id), Record::LeaseRevoked { lease: MANY + id, at: Nanos(1) }]))
+        .chain((0..MANY).map(|id| Record::LeasesRevoked { token: 3 * (id % 2), at: Nanos(20) }));
+    let state: Recovered = records.collect();
+    assert_eq!((state.handles.len(), state.attachments.len()), (MANY as usize, MANY as usize));
+    assert_eq!(state.leases.len(), MANY as usize);
+}
+
+/// One start under a clock that is years ahead, and what was granted then lasts as long as it was to.
+#[test]
+fn times_go_back_with_the_clock() {
+    let records = [
+        Record::Started { epoch: 1, at: Nanos(1_000) },
+        grant_to(1, 10, 20, 1_010),
+        grant_to(2, 10, 20, 1_020),
+        Record::Exported(Handle { handle: 50, lease: 1, target: 0, kind: 1, rights: 1, expires: Nanos(1_090) }),
+        Record::LeaseRevoked { lease: 2, at: Nanos(1_030) },
+        Record::TokenRevoked { token: 10, until: Nanos(1_330) },
+        Record::Started { epoch: 2, at: Nanos(530) },
+    ];
+    let state: Recovered = records.into_iter().collect();
+    let Grant { at, expires, .. } = state.leases[&1].grant;
+    assert_eq!((state.latest, at, expires), (Nanos(530), Nanos(510), Nanos(610)));
+    assert_eq!((state.leases[&2].revoked, state.handles[&50].expires), (Some(Nanos(530)), Nanos(590)));
+    assert_eq!(state.revoked_tokens[&10], Nanos(1_330), "tokens go by the host's clock");
     assert_eq!(state.records().collect::<Recovered>(), state);
 }

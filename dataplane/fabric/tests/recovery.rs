@@ -10,6 +10,7 @@ use berth_fabric::{
 };
 use berth_identity::{NodeId, link::Server};
 use berth_lease::{LeaseId, Status as Standing};
+use berth_port::{Nanos, Now};
 use berth_wire::fabric::{
     CapRevoke, CapabilityToken, FenceSet, LeaseRef, LeaseRelocate, LeaseRenew, Op, RelocateMode, ResourceType,
     Wire as _,
@@ -176,4 +177,52 @@ fn a_region_that_is_gone_is_not_forgotten_silently() {
     assert!(error.to_string().contains("put the region back"), "{error}");
     let later = script.world.now.after(Duration::from_secs(1000));
     assert!(start(later).is_ok(), "its leases are over");
+}
+
+/// As on the wire: one token, many leases, and a journal that does not grow with them.
+#[test]
+fn a_revocation_of_any_size_is_one_record() {
+    let mut world = World::new();
+    let token = world.token(1, ALL);
+    let leases: Vec<LeaseId> = (0..40).map(|_| world.alloc_under(1, ResourceType::Mem, 4096, &token)).collect();
+    let before = world.journal.len();
+    let token_id = CapabilityToken::parse(&token).unwrap().token_id;
+    let admin = world.token(2, ALL);
+    world.ok(2, Op::CapRevoke, 0, &admin, &CapRevoke { token_id, ttl_secs: u32::MAX }.to_vec());
+    let at = world.node.clock().unix(world.now.mono);
+    let sender = identity(2).id().0;
+    // It is remembered for as long as a token can live, whatever was asked for.
+    let expected = [
+        Record::TokenRevoked { token: token_id, until: at + Duration::from_secs(300) },
+        Record::LeasesRevoked { token: token_id, at },
+    ];
+    assert_eq!(world.journal[before..before + 2], expected);
+    assert!(matches!(world.journal[before + 2..], [Record::Seen { sender: seen, .. }] if seen == sender));
+    let recovered: Recovered = world.journal.iter().cloned().collect();
+    let world = World::start(config(), world.regions.clone(), recovered, world.now, 9);
+    for id in leases {
+        assert_eq!(world.node.leases().query(id, world.now.mono).unwrap().0, Standing::Revoked);
+    }
+}
+
+/// The lease has its minute whatever the host's clock says: right again, never set, or a little behind.
+#[test]
+fn a_clock_that_was_years_ahead_is_set_right() {
+    let years = Duration::from_hours(9 * 365 * 24);
+    let ahead = Now { wall: START.wall + years, ..START };
+    let mut world = World::start(config(), regions(), Recovered::default(), ahead, 7);
+    let lease = world.alloc(1, ResourceType::Block, 4096);
+    let nearly = START.wall + (years - Duration::from_hours(1));
+    for (wall, unix) in [(START.wall, START.wall), (Nanos(SECOND), ahead.wall), (nearly, ahead.wall)] {
+        let now = Now { mono: START.mono, wall };
+        let mut journal = world.journal.clone();
+        for seed in 8..10 {
+            let recovered = journal.iter().cloned().collect();
+            let next = World::start(config(), world.regions.clone(), recovered, now, seed);
+            assert_eq!(next.node.clock().unix(now.mono), unix);
+            let minute = now.mono + Duration::from_mins(1);
+            assert_eq!(next.node.leases().query(lease, now.mono), Some((Standing::Active, minute)));
+            journal.extend(next.journal);
+        }
+    }
 }

@@ -190,7 +190,12 @@ impl Shared {
 
     /// Journals which nonces are used up, so that a restart does not let recorded messages in again. Ops that change
     /// something do it at once; this is for the rest, page writes among them.
+    ///
+    /// Not while the journal's disk is full: what room is left is for what ends leases.
     pub(crate) fn keep_nonces(&self) {
+        if self.journal.is_full() {
+            return;
+        }
         let risen = self.link().replay.risen();
         let seen = risen.into_iter().map(|(sender, nonce)| Record::Seen { sender: sender.0, nonce });
         let _node = self.node();

@@ -1,5 +1,6 @@
 //! A compaction: what the journal adds up to is written to a new file on a thread of its own, while commits go on. The
-//! journal itself is the state: it is read back, as often as keeps it small what is in memory of it.
+//! journal itself is the state: it is read back, a few times over where that keeps it small what is in memory of it. What
+//! was committed since is copied from there too, until little is left: that the writer copies, between two commits.
 
 use std::{
     io,
@@ -14,7 +15,7 @@ use berth_fabric::{
 
 use crate::{
     Failure,
-    file::{JournalFile, Sound},
+    file::{JournalFile, Sound, Tail},
     queue::Queue,
 };
 
@@ -24,19 +25,28 @@ const FRAME: usize = 1 << 20;
 /// For each of so many bytes the old journal is read once, for an equal part of its leases: about 250 000, of 220 bytes.
 const PASS: u64 = 32 << 20;
 
+/// So often at most, however long it is: what a compaction takes stays linear in that.
+const PASSES: u64 = 8;
+
+/// The writer copies what was committed since the state was read, once it is at most this much, in bytes.
+const LITTLE: u64 = 1 << 20;
+
+/// A journal that is to take the place of another, and what it lacks of that.
+pub(crate) struct Successor {
+    pub(crate) file: JournalFile,
+    pub(crate) rest: Tail,
+}
+
 /// Begins a successor of `file` and writes to it what the sound part of `file` adds up to now, on a thread, which tells
 /// `queue` before it ends.
-pub(crate) fn start(
-    file: &JournalFile,
-    queue: &Arc<Queue>,
-) -> Result<JoinHandle<Result<JournalFile, Failure>>, Failure> {
+pub(crate) fn start(file: &JournalFile, queue: &Arc<Queue>) -> Result<JoinHandle<Result<Successor, Failure>>, Failure> {
     let failed = |what| move |error: io::Error| Failure::new(what, &error);
     let dir = file.directory().map_err(failed("beginning the successor of"))?;
-    let old = file.sound().map_err(failed("reading back"))?;
+    let (old, since) = file.sound().map_err(failed("reading back"))?;
     let told = TellAtEnd(Arc::clone(queue));
     let run = move || {
         let new = JournalFile::begin(dir).map_err(failed("beginning the successor of"))?;
-        Compaction { old, new, frame: vec![0; FRAME_HEADER_LEN], queue: &told.0 }.run()
+        Compaction { old, since, new, frame: vec![0; FRAME_HEADER_LEN], queue: &told.0 }.run()
     };
     thread::Builder::new().name("berth-compact".into()).spawn(run).map_err(failed("starting a thread to compact"))
 }
@@ -52,6 +62,8 @@ impl Drop for TellAtEnd {
 
 struct Compaction<'a> {
     old: Sound,
+    /// What is committed meanwhile.
+    since: Tail,
     new: JournalFile,
     /// Room for a frame's header, and the records of it so far.
     frame: Vec<u8>,
@@ -59,22 +71,27 @@ struct Compaction<'a> {
 }
 
 impl Compaction<'_> {
-    fn run(mut self) -> Result<JournalFile, Failure> {
-        let parts = 1 + self.old.len() / PASS;
+    fn run(mut self) -> Result<Successor, Failure> {
+        let parts = (1 + self.old.len() / PASS).min(PASSES);
         for part in 0..parts {
             let state = self.read(|lease| lease as u64 % parts == part)?;
-            if part + 1 < parts {
-                self.write(state.lease_records())?;
-            } else {
+            // What concerns many leases stands before all of them.
+            if part == 0 {
                 self.write(state.records())?;
+            } else {
+                self.write(state.lease_records())?;
             }
         }
         self.flush()?;
+        while self.queue.durable() - self.since.at() > LITTLE {
+            self.go_on()?;
+            self.since.copy_frame(&mut self.new)?;
+        }
         self.new.sync().map_err(|error| write_failed(&error))?;
-        Ok(self.new)
+        Ok(Successor { file: self.new, rest: self.since })
     }
 
-    /// What the old journal adds up to, all of which must be sound: of its leases, `wanted` ones.
+    /// What the old journal adds up to, all of which must be sound: of its leases and their handles, `wanted` ones.
     fn read(&self, wanted: impl Fn(u128) -> bool) -> Result<Recovered, Failure> {
         let failed = |error| match error {
             ReplayError::Read(error) => Failure::new("reading back", &error),
@@ -86,13 +103,15 @@ impl Compaction<'_> {
         for record in &mut replay {
             self.go_on()?;
             let record = record.map_err(failed)?;
-            let unwanted = match &record {
-                Record::Granted(grant) if !wanted(grant.lease) => Some(grant.lease),
-                _ => None,
-            };
-            state.apply(record);
-            if let Some(lease) = unwanted {
-                state.leases.remove(&lease);
+            match record {
+                Record::Granted(grant) if !wanted(grant.lease) => {
+                    let lease = grant.lease;
+                    // For its time.
+                    state.apply(Record::Granted(grant));
+                    state.leases.remove(&lease);
+                }
+                Record::Exported(handle) if !wanted(handle.lease) => {}
+                record => state.apply(record),
             }
         }
         if replay.end() != Some(End::Clean) {
@@ -129,6 +148,6 @@ impl Compaction<'_> {
     }
 }
 
-fn write_failed(error: &io::Error) -> Failure {
+pub(crate) fn write_failed(error: &io::Error) -> Failure {
     Failure::new("writing the successor of", error)
 }

@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf};
 
-use berth_fabric::journal::{Corrupt, MAX_FRAME_LEN};
+use berth_fabric::journal::Corrupt;
 use berth_uring::UringError;
 
 /// Why a journal is not opened.
@@ -60,9 +60,6 @@ pub enum JournalError {
     /// This commit or one before it failed. Whether it is replayed at the next start is unknown.
     #[error("{0}: nothing can be granted until the cause is removed and the node started anew")]
     Degraded(Failure),
-    /// The records do not fit a frame; nothing was written.
-    #[error("{0} bytes of records are more than the {MAX_FRAME_LEN} of one commit")]
-    TooLong(usize),
     /// The compaction failed; the journal goes on as it was.
     #[error("compaction: {0}; the journal goes on as it was")]
     Compaction(Failure),

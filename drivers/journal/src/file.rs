@@ -12,10 +12,10 @@ use std::{
 };
 
 use berth_fabric::journal::{
-    End, FRAME_HEADER_LEN, HEADER_LEN, MAX_FRAME_LEN, Record, Replay, ReplayError, frame_header, header,
+    End, FRAME_HEADER_LEN, HEADER_LEN, MAX_FRAME_LEN, Record, Replay, ReplayError, frame_header, frame_len, header,
 };
 
-use crate::OpenError;
+use crate::{Failure, OpenError, compact::write_failed};
 
 const JOURNAL: &str = "journal";
 const NEW: &str = "journal.new";
@@ -56,6 +56,15 @@ pub(crate) struct JournalFile {
 pub(crate) struct Sound {
     file: File,
     len: u64,
+}
+
+/// What is committed to a journal behind its sound part.
+#[derive(Debug)]
+pub(crate) struct Tail {
+    file: File,
+    id: u64,
+    sequence: u64,
+    at: u64,
 }
 
 /// The directory, locked.
@@ -197,6 +206,29 @@ impl Sound {
     }
 }
 
+impl Tail {
+    /// Up to where it was copied.
+    pub(crate) fn at(&self) -> u64 {
+        self.at
+    }
+
+    /// Appends the next frame to `new`. It must be durable.
+    pub(crate) fn copy_frame(&mut self, new: &mut JournalFile) -> Result<(), Failure> {
+        let failed = |error: io::Error| Failure::new("reading back", &error);
+        let mut head = [0; FRAME_HEADER_LEN];
+        self.file.read_exact_at(&mut head, self.at).map_err(failed)?;
+        let len = frame_len(&head).min(MAX_FRAME_LEN);
+        let mut frame = vec![0; FRAME_HEADER_LEN + len];
+        self.file.read_exact_at(&mut frame, self.at).map_err(failed)?;
+        if frame_header(self.id, self.sequence, &frame[FRAME_HEADER_LEN..]) != frame[..FRAME_HEADER_LEN] {
+            return Err(Failure { what: "reading back", errno: libc::EBADMSG });
+        }
+        self.at += frame.len() as u64;
+        self.sequence += 1;
+        new.append(&mut frame).map_err(|error| write_failed(&error))
+    }
+}
+
 impl JournalFile {
     /// Begins an empty journal beside the one in `dir`, with a new id: it tells frames from those of other files, and
     /// need not be hard to guess.
@@ -228,9 +260,11 @@ impl JournalFile {
         let _ = fs::remove_file(self.dir.path.join(NEW));
     }
 
-    /// The sound part as it is now, to be read while more is appended.
-    pub(crate) fn sound(&self) -> io::Result<Sound> {
-        Ok(Sound { file: self.file.try_clone()?, len: self.end })
+    /// The sound part as it is now, to be read while more is appended, and what will come behind it.
+    pub(crate) fn sound(&self) -> io::Result<(Sound, Tail)> {
+        let file = self.file.try_clone()?;
+        let tail = Tail { file: self.file.try_clone()?, id: self.id, sequence: self.sequence, at: self.end };
+        Ok((Sound { file, len: self.end }, tail))
     }
 
     /// The length of the sound part.

@@ -34,12 +34,15 @@ use std::{
     thread::JoinHandle,
 };
 
-use berth_fabric::journal::{MAX_FRAME_LEN, Record, encode};
+use berth_fabric::journal::{Record, encode};
 use tokio::sync::oneshot;
 
 pub use error::{Failure, JournalError, OpenError};
 pub use file::Torn;
 use queue::Queue;
+
+/// Records of one commit that become durable together, in bytes, and one record more: half of what a frame holds.
+const PIECE: usize = 8 << 20;
 
 /// An open journal; shared by reference. Dropping it commits what is queued.
 #[derive(Debug)]
@@ -73,23 +76,21 @@ impl Journal {
         Ok(Opened { journal: Self { queue, writer: Some(writer) }, torn })
     }
 
-    /// Appends `records`, all or none of them. The order of calls is the order in the journal; the ticket says when they
-    /// are durable.
+    /// Appends `records`. The order of calls is the order in the journal; the ticket says when all of them are durable.
     ///
-    /// At most [`MAX_FRAME_LEN`] bytes of records; more fail. What is queued is bounded by the callers alone: one that
-    /// waits for its tickets adds no more than it waits for.
+    /// A crash leaves all or none of up to 8 MiB of records, and of more than that perhaps the first ones. What is queued is
+    /// bounded by the callers alone: one that waits for its tickets adds no more than it waits for.
     pub fn commit(&self, records: &[Record]) -> Ticket {
         let (done, ticket) = oneshot::channel();
-        let mut bytes = Vec::new();
+        let mut pieces = vec![Vec::new()];
         for record in records {
-            encode(record, &mut bytes);
+            let piece = pieces.last_mut().expect("there is one");
+            encode(record, piece);
+            if piece.len() > PIECE {
+                pieces.push(Vec::new());
+            }
         }
-        if bytes.len() > MAX_FRAME_LEN {
-            // The other end is right here.
-            let _ = done.send(Err(JournalError::TooLong(bytes.len())));
-        } else {
-            self.queue.append(&bytes, done);
-        }
+        self.queue.append(&pieces, done);
         Ticket(ticket)
     }
 

@@ -5,7 +5,10 @@ use std::{
     fmt,
     sync::{
         Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        atomic::{
+            AtomicBool, AtomicU64,
+            Ordering::{Acquire, Relaxed, Release},
+        },
     },
 };
 
@@ -54,7 +57,7 @@ pub(crate) struct Queue {
     state: Mutex<State>,
     ready: Condvar,
     /// The length of the journal.
-    pub(crate) len: AtomicU64,
+    len: AtomicU64,
     /// The length at which a compaction is worth it.
     compact_at: AtomicU64,
     /// A compaction that runs is to give up.
@@ -96,23 +99,29 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds encoded records to the group that is gathered.
-    pub(crate) fn append(&self, records: &[u8], done: Done) {
+    /// Adds encoded records, each piece at most a frame's, to the group that is gathered and to groups of their own.
+    /// There is a piece.
+    pub(crate) fn append(&self, pieces: &[Vec<u8>], done: Done) {
         let mut state = self.state();
         if let Some(failure) = state.failure {
             let _ = done.send(Err(JournalError::Degraded(failure)));
             return;
         }
-        match state.work.back_mut() {
-            Some(Work::Group(group)) if group.frame.len() + records.len() <= GROUP => {
-                group.frame.extend_from_slice(records);
-                group.waiters.push(done);
+        for records in pieces {
+            match state.work.back_mut() {
+                Some(Work::Group(group)) if group.frame.len() + records.len() <= GROUP => {
+                    group.frame.extend_from_slice(records);
+                }
+                _ => {
+                    let frame = [&[0; FRAME_HEADER_LEN], &records[..]].concat();
+                    state.work.push_back(Work::Group(Group { frame, waiters: Vec::new() }));
+                    self.ready.notify_one();
+                }
             }
-            _ => {
-                let frame = [&[0; FRAME_HEADER_LEN], records].concat();
-                state.work.push_back(Work::Group(Group { frame, waiters: vec![done] }));
-                self.ready.notify_one();
-            }
+        }
+        // The groups are durable in their order.
+        if let Some(Work::Group(group)) = state.work.back_mut() {
+            group.waiters.push(done);
         }
     }
 
@@ -161,13 +170,18 @@ impl Queue {
 
     /// A group is durable.
     pub(crate) fn committed(&self, group: Vec<Done>, len: u64) {
-        self.len.store(len, Relaxed);
+        self.len.store(len, Release);
         self.groups.fetch_add(1, Relaxed);
         self.commits.fetch_add(group.len() as u64, Relaxed);
         for done in group {
             // Nobody may wait any more.
             let _ = done.send(Ok(()));
         }
+    }
+
+    /// The length of the journal that is durable.
+    pub(crate) fn durable(&self) -> u64 {
+        self.len.load(Acquire)
     }
 
     /// A compaction is over: the length of the journal now, or the failure.

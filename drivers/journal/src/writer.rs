@@ -15,7 +15,8 @@ use io_uring::{
 };
 
 use crate::{
-    Failure, JournalError, compact,
+    Failure, JournalError,
+    compact::{self, Successor, write_failed},
     file::JournalFile,
     queue::{Done, Group, Queue, Work},
 };
@@ -32,10 +33,8 @@ struct Writer {
 
 /// A compaction under way.
 struct Compaction {
-    thread: JoinHandle<Result<JournalFile, Failure>>,
+    thread: JoinHandle<Result<Successor, Failure>>,
     done: Done,
-    /// The frames committed since it began, which its file lacks.
-    since: Vec<Vec<u8>>,
 }
 
 /// Starts the writer of `file`.
@@ -77,9 +76,6 @@ impl Writer {
         match self.write(&mut frame) {
             Ok(()) => {
                 self.file.advance(frame.len());
-                if let Some(compaction) = &mut self.compaction {
-                    compaction.since.push(frame);
-                }
                 self.queue.committed(waiters, self.file.end());
             }
             Err(failure) => self.fail(failure, waiters),
@@ -139,7 +135,7 @@ impl Writer {
 
     fn begin_compaction(&mut self, done: Done) {
         match compact::start(&self.file, &self.queue) {
-            Ok(thread) => self.compaction = Some(Compaction { thread, done, since: Vec::new() }),
+            Ok(thread) => self.compaction = Some(Compaction { thread, done }),
             Err(failure) => {
                 self.file.remove_successor();
                 self.queue.compacted(Err(failure), done);
@@ -151,9 +147,11 @@ impl Writer {
         let Some(compaction) = self.compaction.take() else { return };
         let panicked = Failure { what: "compacting", errno: libc::ECANCELED };
         let written = compaction.thread.join().unwrap_or(Err(panicked));
-        let result = written.and_then(|mut new| {
-            let appended = compaction.since.into_iter().try_for_each(|mut frame| new.append(&mut frame));
-            appended.and_then(|()| new.sync()).map_err(|error| Failure::new("writing the successor of", &error))?;
+        let result = written.and_then(|Successor { file: mut new, mut rest }| {
+            while rest.at() < self.file.end() {
+                rest.copy_frame(&mut new)?;
+            }
+            new.sync().map_err(|error| write_failed(&error))?;
             if let Err(error) = new.take_over() {
                 // Which of the two a restart would find is not known.
                 let failure = Failure::new("replacing", &error);

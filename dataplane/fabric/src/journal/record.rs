@@ -37,6 +37,13 @@ pub enum Record {
         /// When.
         at: Nanos,
     },
+    /// Every lease that lived and was granted under a token was revoked, however many.
+    LeasesRevoked {
+        /// The token.
+        token: u128,
+        /// When.
+        at: Nanos,
+    },
     /// A binding could not be torn down: the lease's bytes are not leased again.
     LeaseFenced {
         /// The lease.
@@ -167,6 +174,7 @@ mod kind {
     pub(super) const IMPORTED: u8 = 12;
     pub(super) const UNENROLLED: u8 = 13;
     pub(super) const HOLDER_REVOKED: u8 = 14;
+    pub(super) const LEASES_REVOKED: u8 = 15;
 }
 
 /// A fixed-size field.
@@ -283,6 +291,7 @@ records! {
         Renewed = RENEWED { lease, at, expires }
         Ended = ENDED { lease }
         LeaseRevoked = LEASE_REVOKED { lease, at }
+        LeasesRevoked = LEASES_REVOKED { token, at }
         LeaseFenced = LEASE_FENCED { lease }
         TokenRevoked = TOKEN_REVOKED { token, until }
         FenceSet = FENCE_SET { epoch }

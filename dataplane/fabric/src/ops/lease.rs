@@ -212,10 +212,13 @@ impl<H: Host> Node<H> {
         Ok(Outcome::ok(LeaseList::of(&listed).map_err(|_| Status::InternalError)?.to_vec()))
     }
 
-    /// Takes back every lease that was allocated under a token.
+    /// Takes back every lease that was allocated under a token: one record, however many they are.
     pub(crate) fn revoke_leases_of(&mut self, token: u128, now: Now, outcome: &mut Outcome) {
-        for id in self.leases.revoke_token(token, now.mono) {
-            outcome.journal.push(Record::LeaseRevoked { lease: id.0, at: self.clock.unix(now.mono) });
+        let revoked = self.leases.revoke_token(token, now.mono);
+        if !revoked.is_empty() {
+            outcome.journal.push(Record::LeasesRevoked { token, at: self.clock.unix(now.mono) });
+        }
+        for id in revoked {
             if !self.wind_up(id, now, &mut outcome.journal, &mut outcome.effects) {
                 outcome.answer.status = Status::ResourceFenced;
             }

@@ -124,9 +124,12 @@ impl<H: Host> Node<H> {
     pub(super) fn cap_revoke(&mut self, ask: &Ask<'_>) -> Reply {
         self.verify_for_node(ask, Perms::REVOKE)?;
         let CapRevoke { token_id, ttl_secs } = params(ask)?;
-        let until = Revocations::until(ask.wall_secs(), ttl_secs);
         let mut outcome = Outcome::default();
-        let until = self.revoke_token(token_id, until, ask.now, &mut outcome)?;
+        let Some(at_least) = self.revoke_token(token_id, ask.now, &mut outcome) else {
+            outcome.answer.status = Status::CapacityExceeded;
+            return Ok(outcome.into());
+        };
+        let until = Revocations::until(ask.wall_secs(), ttl_secs).max(at_least);
         let issuer = self.identity.id().0;
         let broadcast = RevokeBroadcast { issuer, token_ids: List::of(&[token_id]).expect("one"), until }.to_vec();
         outcome.effects.broadcasts.push(broadcast.clone());
@@ -134,20 +137,18 @@ impl<H: Host> Node<H> {
         Ok(outcome.into())
     }
 
-    /// Revokes a token until a Unix time in seconds, and every lease that was allocated under it. Returns the time that
-    /// it is revoked until: later where the host's clock was set back, as the token's end counts by what it was before.
-    pub(crate) fn revoke_token(
-        &mut self,
-        token: u128,
-        until: u64,
-        now: Now,
-        outcome: &mut Outcome,
-    ) -> Result<u64, Status> {
-        let until = until.max(self.issued_until).max(Revocations::until(self.clock.unix_secs(now.mono), 0));
-        self.verifier.revoked.revoke(token, until, wall_secs(now)).map_err(|_| Status::CapacityExceeded)?;
-        outcome.journal.push(Record::TokenRevoked { token, until: Nanos(until.saturating_mul(1_000_000_000)) });
+    /// Revokes every lease that was allocated under a token, and the token itself: until a Unix time in seconds, which
+    /// is returned, when none of its id can be alive. Later than a token lives where the host's clock was set back, as
+    /// its end counts by what that was before. `None` where as many revocations are remembered as may be.
+    pub(crate) fn revoke_token(&mut self, token: u128, now: Now, outcome: &mut Outcome) -> Option<u64> {
+        let lives = |now_secs| Revocations::until(now_secs, 0);
+        let until = lives(wall_secs(now)).max(self.issued_until).max(lives(self.clock.unix_secs(now.mono)));
+        let remembered = self.verifier.revoked.revoke(token, until, wall_secs(now)).ok().map(|()| until);
+        if remembered.is_some() {
+            outcome.journal.push(Record::TokenRevoked { token, until: Nanos(until.saturating_mul(1_000_000_000)) });
+        }
         self.revoke_leases_of(token, now, outcome);
-        Ok(until)
+        remembered
     }
 
     pub(super) fn fence_set(&mut self, ask: &Ask<'_>) -> Reply {
