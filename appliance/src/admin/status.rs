@@ -103,12 +103,23 @@ impl Status {
                 );
             }
         }
-        let control: BTreeMap<_, _> = self.control.iter().filter(|(_, value)| **value > 0).collect();
+        let (quotas, control): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            self.control.iter().filter(|(_, value)| **value > 0).partition(|(name, _)| name.starts_with("holder_"));
         if !control.is_empty() {
             out.push_str("\ncontrol\n");
         }
         for (name, value) in control {
             let _ = writeln!(out, "  {name:<40} {value:>14}");
+        }
+        let mut used =
+            quotas.iter().filter_map(|(name, value)| Some((name.strip_suffix("_used")?, **value))).peekable();
+        if used.peek().is_some() {
+            out.push_str("\nused of quotas; of presenters without a policy of their own, the most that one has\n");
+        }
+        for (name, value) in used {
+            let quota = self.control.get(&format!("{name}_quota")).copied().unwrap_or_default();
+            let name = name.trim_start_matches("holder_");
+            let _ = writeln!(out, "  {name:<46} {value:>14} of {quota}");
         }
         out
     }

@@ -7,6 +7,7 @@ use std::{
 };
 
 use berth_identity::{Enrolment, NodeId, PublicKey};
+use berth_lease::Item;
 use berth_wire::fabric::Perms;
 
 use super::{
@@ -66,6 +67,8 @@ pub struct Policy {
     pub perms: Perms,
     /// The regions it may lease from, by position; `None` is all.
     pub regions: Option<Vec<usize>>,
+    /// How much the presenter may have, of what the policy limits.
+    pub limits: Vec<(Item, u64)>,
 }
 
 /// `[dataplane]`
@@ -180,6 +183,19 @@ fn policy(mut t: Table<'_, '_>, regions: &[Region]) -> Option<Policy> {
         };
         at.value.iter().filter_map(region).collect()
     });
+    let limits = Item::ALL.into_iter().filter_map(|item| {
+        let most = match item {
+            Item::Leases => t.integer("max_leases"),
+            Item::Bytes => t.size("max_bytes"),
+            Item::Handles => t.integer("max_handles"),
+            Item::Attachments => t.integer("max_attachments"),
+            Item::Proxies => t.integer("max_proxies"),
+            Item::Bindings => t.integer("max_bindings"),
+            Item::PageState => t.integer("max_page_state"),
+        };
+        Some((item, most?.value))
+    });
+    let limits = limits.collect();
     t.finish();
-    Some(Policy { presenter: presenter?, perms, regions: resources })
+    Some(Policy { presenter: presenter?, perms, regions: resources, limits })
 }

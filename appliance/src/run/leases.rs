@@ -13,7 +13,7 @@ use berth_control::{Control, Listen, Settings};
 use berth_fabric::{Binding, Config as NodeConfig, Policy, Rule, resource_id};
 use berth_host::{HugePage, TscClock};
 use berth_identity::NodeId;
-use berth_lease::{GRANULE, Region, RegionKind, Regions, Storage};
+use berth_lease::{GRANULE, Quotas, Region, RegionKind, Regions, Storage};
 use berth_store::{BlockEngine, Memory};
 use berth_tls::key_file;
 use berth_wire::fabric::ResourceType;
@@ -59,6 +59,7 @@ pub(super) fn open(
             rack: node.rack,
             trust_domain: node.trust_domain.clone(),
             policy,
+            quotas: quotas(&control.policies),
             enrolled: control.enrolled.clone(),
             enrolment: control.enroll,
             require_fence: control.require_fence,
@@ -70,10 +71,11 @@ pub(super) fn open(
     Ok(Some(Control::open(settings)?))
 }
 
-/// Puts these keys, policies and limits in the place of those that are in force.
+/// Puts these keys, policies, quotas and limits in the place of those that are in force.
 pub(super) fn reconfigure(control: &Control, settings: &config::Control, regions: &[config::Region]) {
     control.reconfigure(berth_fabric::Settings {
         policy: policy(&settings.policies, regions, control.id()),
+        quotas: quotas(&settings.policies),
         enrolled: settings.enrolled.clone(),
         enrolment: settings.enroll,
         max_requests_per_sec: settings.max_requests_per_sec,
@@ -129,4 +131,9 @@ fn policy(policies: &[config::Policy], regions: &[config::Region], node: NodeId)
         resources: policy.regions.as_ref().map(|list| list.iter().map(|region| resource(&regions[*region])).collect()),
     };
     Policy::new(policies.iter().map(rule).collect())
+}
+
+fn quotas(policies: &[config::Policy]) -> Quotas {
+    let limits = policies.iter().map(|policy| (policy.presenter.map(|id| id.0), policy.limits.clone()));
+    Quotas::new(&limits.collect::<Vec<_>>())
 }

@@ -2,14 +2,14 @@
 
 use std::{fs, path::PathBuf, process::Command, time::Duration};
 
-use berth_client::{Alloc, Data, Error, Via};
+use berth_client::{Alloc, Client, Data, Error, Via};
 use berth_fabric::journal::Record;
 use berth_journal::Journal;
 use berth_wire::fabric::{LeaseStatus, Status};
 
 use crate::{
     common::Berth,
-    site::{Site, quic, token},
+    site::{Site, endpoint, quic, token},
 };
 
 /// A memory file system for a node's state.
@@ -80,6 +80,16 @@ async fn while_the_disk_is_full_nothing_is_granted_and_nothing_is_lost() {
     client.lease_free(last.lease_id).await.unwrap();
     let mut data = Data::open(&site.holder, &kept, Via::Tcp, None).await.unwrap();
     data.write(0, b"on").await.unwrap();
+    // Reads use no room up, though each has a nonce.
+    let over_udp = Client::udp(site.holder.clone(), endpoint(&berth, "control-udp"), None).await.unwrap();
+    over_udp.ping().await.unwrap();
+    let used = || fs::read(small.0.join("journal")).unwrap().iter().rposition(|byte| *byte != 0);
+    let before = used();
+    for _ in 0..12 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        over_udp.ping().await.unwrap();
+    }
+    assert_eq!(used(), before);
     // There is room again: within a second or so, grants go on.
     small.free();
     let mut again = None;

@@ -22,7 +22,12 @@ impl Clock {
     /// Whether the host's clock was far ahead when the journal's latest time was written, and is not any more. One that
     /// was never set, as on a host without a battery, tells nothing about it.
     pub(crate) fn was_wrong(latest: Nanos, wall: Nanos) -> bool {
-        wall >= NO_CLOCK && latest - wall > LEAD
+        Self::is_set(wall) && latest - wall > LEAD
+    }
+
+    /// Whether the host's clock was ever set.
+    pub fn is_set(wall: Nanos) -> bool {
+        wall >= NO_CLOCK
     }
 
     /// A clock that begins with the host's time, but not before `latest`, so that time never goes back in a journal.

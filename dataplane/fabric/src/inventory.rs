@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 use crate::{host::Host, node::Node};
 
 /// Ports that proxies can listen on at once, at most: the ephemeral ones.
-const PROXIES: u64 = 28_232;
+pub(crate) const PROXIES: u64 = 28_232;
 
 /// What the host knows of itself. All of it is optional: what is not there is not announced.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

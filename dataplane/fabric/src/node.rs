@@ -1,12 +1,9 @@
 //! The node: its state, and what every op goes through.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::SocketAddr,
-};
+use std::{collections::BTreeMap, net::SocketAddr};
 
 use berth_identity::{Enrolled, Enrolment, Identity, NodeId, PublicKey, Rates, token::Verifier};
-use berth_lease::{Event, LeaseId, Leases, Table};
+use berth_lease::{Event, Item, LeaseId, Leases, Quota, Quotas, Table};
 use berth_port::{Nanos, Now};
 use berth_wire::fabric::{BindKind, EndpointKind, Op, Perms, RevokeBroadcast, Status};
 
@@ -41,6 +38,8 @@ pub struct Config {
     pub endpoints: Vec<(EndpointKind, SocketAddr)>,
     /// What presenters may have tokens for.
     pub policy: Policy,
+    /// How much each may have.
+    pub quotas: Quotas,
     /// Keys that are enrolled without asking.
     pub enrolled: Vec<PublicKey>,
     /// Whether others may ask.
@@ -60,6 +59,8 @@ pub struct Config {
 pub struct Settings {
     /// What presenters may have tokens for.
     pub policy: Policy,
+    /// How much each may have.
+    pub quotas: Quotas,
     /// Keys that are enrolled without asking.
     pub enrolled: Vec<PublicKey>,
     /// Whether others may ask.
@@ -91,8 +92,8 @@ pub struct Node<H> {
     pub(crate) resource_ids: Vec<u128>,
     pub(crate) proxies: BTreeMap<LeaseId, Proxy>,
     pub(crate) bindings: Vec<Box<dyn Binding>>,
-    /// Which leases are connected by which binding.
-    pub(crate) bound: BTreeSet<(LeaseId, BindKind)>,
+    /// Which leases are connected by which binding, and whose they are.
+    pub(crate) bound: BTreeMap<(LeaseId, BindKind), u128>,
     pub(crate) degraded: bool,
     full: bool,
     pub(crate) discovery: Discovery,
@@ -152,7 +153,7 @@ impl<H: Host> Node<H> {
             epoch: 0,
             proxies: BTreeMap::new(),
             bindings,
-            bound: BTreeSet::new(),
+            bound: BTreeMap::new(),
             degraded: false,
             full: false,
             discovery: Discovery::default(),
@@ -186,7 +187,8 @@ impl<H: Host> Node<H> {
 
     /// Replaces what a running node takes of its configuration.
     pub fn reconfigure(&mut self, settings: Settings) {
-        let Settings { policy, enrolled, enrolment, max_requests_per_sec } = settings;
+        let Settings { policy, quotas, enrolled, enrolment, max_requests_per_sec } = settings;
+        self.leases.set_quotas(quotas);
         self.config.policy = policy;
         self.config.enrolled = enrolled;
         self.config.enrolment = enrolment;
@@ -333,17 +335,43 @@ impl<H: Host> Node<H> {
             visit(&format!("op_{name}"), *done);
             visit(&format!("op_{name}_refused"), *refused);
         }
-        let berth_lease::Quota { leases, bytes } = self.leases.total();
+        let (leases, bytes) = self.leases.live();
         visit("leases", leases);
         visit("leased_bytes", bytes);
         visit("unknown_ops", self.counts.unknown_ops);
         visit("leases_expired", self.counts.leases_expired);
         visit("teardowns_failed", self.counts.teardowns_failed);
+        self.report_quotas(visit);
         for binding in &self.bindings {
             let kind = binding.kind().name().to_ascii_lowercase();
             binding.counters(&mut |name, count| visit(&format!("{kind}_{name}"), count));
         }
         self.discovery.counters(&mut |name, count| visit(name, count));
+    }
+
+    /// What each presenter with a policy of its own has of its quota; and of all others, for each item, who has most.
+    fn report_quotas(&self, visit: &mut dyn FnMut(&str, u64)) {
+        let quotas = self.leases.quotas();
+        let mut most = Quota::NOTHING;
+        for (_, usage) in self.leases.usages().filter(|(holder, _)| !quotas.of.contains_key(holder)) {
+            for item in Item::ALL {
+                most[item] = most[item].max(usage[item]);
+            }
+        }
+        let bytes = self.regions().iter().map(|(region, _)| self.leases.capacity(region)).sum();
+        let capacity = |item| match item {
+            Item::Leases => self.leases.config().capacity as u64,
+            Item::Bytes => bytes,
+            _ => u64::MAX,
+        };
+        let named = quotas.of.iter().map(|(id, quota)| (format!("{id:032x}"), self.leases.usage(*id), *quota));
+        for (holder, usage, quota) in named.chain([("others".to_owned(), most, quotas.others)]) {
+            for item in Item::ALL {
+                let name = item.name();
+                visit(&format!("holder_{holder}_{name}_used"), usage[item]);
+                visit(&format!("holder_{holder}_{name}_quota"), quota[item].min(capacity(item)));
+            }
+        }
     }
 
     fn enter(&mut self, request: &Request<'_>, op: Op, now: Now) -> Result<(), Status> {
@@ -400,15 +428,16 @@ impl<H: Host> Node<H> {
     pub(crate) fn unbind(&mut self, id: LeaseId) -> bool {
         for binding in &mut self.bindings {
             let bound = (id, binding.kind());
-            if self.bound.contains(&bound) {
+            if let Some(holder) = self.bound.get(&bound).copied() {
                 if binding.teardown(id).is_err() {
                     self.counts.teardowns_failed += 1;
                 } else {
                     self.bound.remove(&bound);
+                    self.leases.unbound(holder);
                 }
             }
         }
-        !self.bindings.iter().any(|binding| self.bound.contains(&(id, binding.kind())))
+        !self.bindings.iter().any(|binding| self.bound.contains_key(&(id, binding.kind())))
     }
 
     /// Knows the keys that the configuration lists, and the node's own.

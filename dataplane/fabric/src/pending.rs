@@ -83,7 +83,7 @@ pub(crate) struct Waiting {
     deadline: Deadline,
     op: Op,
     carrier: Carrier,
-    presenter: u128,
+    pub(crate) presenter: u128,
 }
 
 impl<H: Host> Node<H> {

@@ -63,7 +63,8 @@ impl<H: Host> Node<H> {
             recovered.set_clock(now.wall);
         }
         let clock = Clock::new(now, recovered.latest);
-        let leases = Leases::new(config.leases, regions);
+        let mut leases = Leases::new(config.leases, regions);
+        leases.set_quotas(config.quotas.clone());
         let mut node = Self::empty(identity, config, host, leases, bindings, clock, now);
         node.epoch = recovered.epoch + 1;
         node.fence = recovered.fence;
@@ -107,7 +108,7 @@ impl<H: Host> Node<H> {
         let RecoveredLease { grant, revoked, fenced, .. } = known;
         let id = LeaseId(grant.lease);
         // The process that connected it may be gone, and the connection not.
-        let unbound = self.unbind_after_restart(id);
+        let unbound = self.unbind_after_restart(id, grant.holder);
         let unix = self.clock.unix(now.mono);
         let over = match revoked {
             Some(at) => unix >= at + REMEMBERED,
@@ -176,8 +177,11 @@ impl<H: Host> Node<H> {
     }
 
     /// Tears down what bindings may have left of a lease; false where that fails.
-    fn unbind_after_restart(&mut self, id: LeaseId) -> bool {
-        self.bound.extend(self.bindings.iter().map(|binding| (id, binding.kind())));
+    fn unbind_after_restart(&mut self, id: LeaseId, holder: u128) -> bool {
+        for binding in &self.bindings {
+            self.bound.insert((id, binding.kind()), holder);
+            self.leases.bound(holder);
+        }
         self.unbind(id)
     }
 }

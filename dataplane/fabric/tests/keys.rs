@@ -7,7 +7,7 @@ use std::time::Duration;
 use berth_fabric::journal::Record;
 use berth_fabric::{Carrier, Config, Policy, Recovered, Request, Rule, Settings};
 use berth_identity::{Enrolment, token::delegate};
-use berth_lease::{LeaseId, Status as Standing};
+use berth_lease::{LeaseId, Quotas, Status as Standing};
 use berth_wire::fabric::{
     CapRefresh, CapabilityToken, Enroll, KeyEntry, KeyList, KeyListAsked, KeyRevoke, KeyRevoked, KeyStanding,
     LeaseExport, LeaseExported, LeaseImport, LeaseImported, LeaseRenew, Op, Perms, ResourceType, Rights, Status,
@@ -25,6 +25,7 @@ fn settings(rules: &[(u8, Perms)], enrolled: &[u8], enrolment: Enrolment) -> Set
     let rule = |&(n, perms): &(u8, Perms)| Rule { presenter: Some(id(n)), perms, resources: None };
     Settings {
         policy: Policy::new(rules.iter().map(rule).collect()),
+        quotas: Quotas::default(),
         enrolled: enrolled.iter().map(|n| *identity(*n).public_key()).collect(),
         enrolment,
         max_requests_per_sec: 0,

@@ -6,7 +6,7 @@ mod common;
 use std::{net::SocketAddr, time::Duration};
 
 use berth_fabric::Config;
-use berth_lease::{Access, Generation, LeaseId, Op as Io, Refusal, check};
+use berth_lease::{Access, Generation, Item, LeaseId, Op as Io, Quotas, Refusal, check};
 use berth_wire::fabric::{
     BindingTlv, CapRevoke, CapabilityToken, EndpointKind, Identity, LeaseAlloc, LeaseEntry, LeaseGrant, LeaseList,
     LeaseRef, LeaseRenew, LeaseRenewed, LeaseState, LeaseStatus, Op, Pong, ResourceFlags, ResourceSummary,
@@ -195,9 +195,8 @@ fn active_leases_are_listed_and_the_inventory_counts_their_bytes() {
 
 #[test]
 fn a_quota_is_the_holders() {
-    let quota = berth_lease::Quota { leases: 2, bytes: 8192 };
-    let leases = berth_lease::Config { quota, ..berth_lease::Config::default() };
-    let mut world = World::with(Config { leases, ..config() });
+    let quotas = Quotas::new(&[(None, vec![(Item::Leases, 2), (Item::Bytes, 8192)])]);
+    let mut world = World::with(Config { quotas, ..config() });
     let token = world.token(1, ALL);
     let mem = |bytes| params(Some(ResourceType::Mem), Some(bytes)).to_vec();
     assert_eq!(world.refused(1, Op::LeaseAlloc, 0, &token, &mem(8193)), Status::CapacityExceeded);
@@ -243,7 +242,7 @@ fn a_proxy_lives_as_long_as_its_lease() {
     world.asked.lock().unwrap().no_proxies = true;
     let token = world.token(1, ALL);
     assert_eq!(world.refused(1, Op::SvcTcpBind, 0, &token, &bind(5, 80)), Status::CapacityExceeded);
-    assert_eq!(world.node.leases().usage(id(1)).leases, 1);
+    assert_eq!(world.node.leases().usage(id(1))[Item::Leases], 1);
 }
 
 #[test]

@@ -231,6 +231,28 @@ fn broadcasts_count_only_from_the_node_and_administrators() {
 }
 
 #[test]
+fn a_revocation_takes_leases_back_though_no_more_are_remembered_and_all_lapse_with_the_tokens() {
+    let mut world = World::new();
+    let token = world.token(1, ALL);
+    let lease = world.alloc_under(1, ResourceType::Mem, 512, &token);
+    let admin = world.token(2, ALL);
+    for first in (0..1 << 20).step_by(1024) {
+        let ids: Vec<u128> = (first..first + 1024).collect();
+        let revoked = RevokeBroadcast { issuer: id(1), token_ids: List::of(&ids).unwrap(), until: u64::MAX };
+        world.node.revoke_broadcast(id(1), &revoked, world.now).unwrap();
+    }
+    let token_id = CapabilityToken::parse(&token).unwrap().token_id;
+    let revoke = CapRevoke { token_id, ttl_secs: 1 }.to_vec();
+    assert_eq!(world.refused(2, Op::CapRevoke, 0, &admin, &revoke), Status::CapacityExceeded);
+    assert_eq!(world.node.leases().query(lease, world.now.mono).unwrap().0, Standing::Revoked);
+    let recovered: Recovered = world.journal.iter().cloned().collect();
+    assert!(recovered.leases[&lease.0].revoked.is_some());
+    world.pass(Duration::from_secs(300));
+    let admin = world.token(2, ALL);
+    world.ok(2, Op::CapRevoke, 0, &admin, &revoke);
+}
+
+#[test]
 fn the_fence_rises_and_tokens_before_it_are_stale() {
     let mut world = World::new();
     assert_eq!(fence(&mut world), None);

@@ -13,7 +13,8 @@ use std::{
 
 use berth_fabric::{Carrier, Job, Outcome, Recovered, Request, Step, Work, WorkFailed, journal::Record};
 use berth_lease::{
-    BlockRequest, Blocks, Bytes, LeaseId, Region, RegionId, RegionKind, Regions, Span, Status as Standing, Storage,
+    BlockRequest, Blocks, Bytes, Item, LeaseId, Region, RegionId, RegionKind, Regions, Span, Status as Standing,
+    Storage,
 };
 use berth_wire::fabric::{
     CapRevoke, CapabilityToken, LeaseAlloc, LeaseGrant, LeaseRef, LeaseRelocate, LeaseRelocated, LeaseRenew, Op,
@@ -167,7 +168,7 @@ fn an_allocation_that_ends_while_it_is_zeroed_is_freed() {
         let outcome = world.node.resume(work.ticket, work_done, world.now);
         assert_eq!((outcome.answer.status, outcome.journal.len()), (Status::LeaseExpired, 0));
         assert_eq!(world.node.resources()[1].available, GIB);
-        assert_eq!(world.node.leases().usage(identity(1).id().0).leases, 0);
+        assert_eq!(world.node.leases().usage(identity(1).id().0)[Item::Bytes], 0);
     }
 }
 

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use berth_identity::{
     Enrolled, Enrolment, Identity,
-    link::{Client, Drop, Message, Notices, Received, Reply, Server, accept_stream},
+    link::{Client, Drop, Message, Notices, Received, Replay, Reply, Server, accept_stream},
 };
 use berth_port::Nanos;
 use berth_wire::fabric::{Bytes, Frame, FrameFlags, MAX_MESSAGE, MsgType, Op, Request, Wire as _};
@@ -219,6 +219,20 @@ fn kept_answers_are_bounded_and_an_op_still_runs_once() {
     }
     assert!(matches!(server.receive(&first[0], at(9), &keys(), NOW), Received::Nothing));
     assert_eq!(dropped(&server), [("frames_replayed", 1)]);
+}
+
+/// A sender whose clock was years ahead has its key back when the clock is right.
+#[test]
+fn nonces_far_ahead_are_dropped_and_use_nothing_up() {
+    let (mut replay, ann) = (Replay::default(), who(2).id());
+    replay.accept_up_to(1000);
+    assert!(!replay.is_fresh(ann, 1001) && !replay.accept(ann, 1001));
+    assert!(replay.accept(ann, 10) && !replay.accept(ann, 10));
+    // A journal remembers one that was accepted under the node's own wrong clock.
+    replay.refuse_up_to(ann, u64::MAX);
+    assert!(!replay.is_fresh(ann, 1000) && !replay.is_fresh(ann, 1001));
+    replay.accept_up_to(2000);
+    assert!(replay.accept(ann, 1001));
 }
 
 #[test]

@@ -54,6 +54,19 @@ impl<'a> PageOp<'a> {
                 Work::Copy(from, dst.first(from.access.len))
             }
         };
+        // What is noted of a page counts as its holder's.
+        let noted = match request {
+            Request::Query(_) => [None, None],
+            Request::Copy { src, dst } => [Some(src), Some(dst)],
+            Request::Read { page, .. } | Request::Write { page, .. } | Request::Advise { page, .. } => {
+                [Some(page), None]
+            }
+            Request::Zero(page) => [Some(page), None],
+        };
+        let mut noted = noted.into_iter().flatten();
+        if !noted.all(|page| leases.may_keep(LeaseId(page.lease_id), page.page, now)) {
+            return Err(Status::InsufficientCapacity);
+        }
         Ok(Self { request, work })
     }
 

@@ -6,6 +6,7 @@ mod grantees;
 mod handle;
 mod page;
 mod place;
+mod quota;
 mod record;
 mod relocate;
 mod restore;
@@ -20,6 +21,7 @@ use berth_port::Nanos;
 pub use end::Event;
 pub use handle::{Attachment, Handle};
 pub use page::Page;
+pub use quota::{Item, Limits, Quota, Quotas};
 pub use relocate::{Mode, RelocateError, Relocation};
 pub use restore::RestoreError;
 
@@ -31,6 +33,7 @@ use crate::{
         grantees::Grantees,
         handle::Handles,
         place::Places,
+        quota::Accounts,
         record::{Records, Slot},
     },
 };
@@ -47,36 +50,18 @@ const DRAWS: usize = 64;
 /// Sizes and limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
-    /// Leases and attachments at once, revoked ones that are remembered included.
+    /// Leases and attachments at once, revoked ones that are remembered included; and as many handles.
     pub capacity: usize,
     /// The longest access to a lease, in bytes.
     pub max_io: u32,
     /// Bytes of a page of the page profile.
     pub page_size: u32,
-    /// What one holder may have.
-    pub quota: Quota,
 }
 
 impl Default for Config {
-    /// 65,536 leases, accesses of 1 MiB, pages of 4,096 bytes, no quota.
+    /// 65,536 leases, accesses of 1 MiB, pages of 4,096 bytes.
     fn default() -> Self {
-        Self { capacity: 1 << 16, max_io: 1 << 20, page_size: 4096, quota: Quota::default() }
-    }
-}
-
-/// What one holder may have, or has: leases that are active or in grace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Quota {
-    /// How many leases.
-    pub leases: u64,
-    /// How many bytes, each lease rounded up to [`GRANULE`].
-    pub bytes: u64,
-}
-
-impl Default for Quota {
-    /// No limit.
-    fn default() -> Self {
-        Self { leases: u64::MAX, bytes: u64::MAX }
+        Self { capacity: 1 << 16, max_io: 1 << 20, page_size: 4096 }
     }
 }
 
@@ -250,7 +235,9 @@ pub struct Leases {
     writer: TableWriter,
     records: Records,
     grantees: Grantees,
-    usage: BTreeMap<u128, Quota>,
+    accounts: Accounts,
+    /// Leases that live, and their bytes.
+    live: (u64, u64),
     /// When leases expire, then end, or when their revocation is forgotten.
     deadlines: Deadlines,
     timers: BTreeSet<(Nanos, Timer)>,
@@ -271,7 +258,8 @@ impl Leases {
             records: Records::new(config.capacity, writer.lines()),
             writer,
             grantees: Grantees::new(config.capacity),
-            usage: BTreeMap::new(),
+            accounts: Accounts::default(),
+            live: (0, 0),
             deadlines: Deadlines::new(config.capacity),
             timers: BTreeSet::new(),
             handles: Handles::default(),
@@ -387,17 +375,9 @@ impl Leases {
         self.slot(key).map(|slot| self.lease(slot))
     }
 
-    /// What a holder has.
-    pub fn usage(&self, holder: u128) -> Quota {
-        self.usage.get(&holder).copied().unwrap_or(Quota { leases: 0, bytes: 0 })
-    }
-
-    /// What all holders have.
-    pub fn total(&self) -> Quota {
-        self.usage.values().fold(Quota { leases: 0, bytes: 0 }, |sum, of| Quota {
-            leases: sum.leases + of.leases,
-            bytes: sum.bytes + of.bytes,
-        })
+    /// How many leases live, active or in grace, and how many bytes they have, each rounded up to [`GRANULE`].
+    pub fn live(&self) -> (u64, u64) {
+        self.live
     }
 
     /// What tells when no access from before this call goes on: to be waited for before a revocation is answered.
@@ -432,11 +412,14 @@ impl Leases {
         self.slot(key).is_none() && self.writer.line_of(key).is_none()
     }
 
+    /// Whether a holder may have one more lease, of so many bytes.
     fn check_quota(&self, holder: u128, bytes: u64) -> Result<(), LeaseError> {
-        let (usage, Quota { leases, bytes: most }) = (self.usage(holder), self.config.quota);
-        let bytes = bytes.checked_next_multiple_of(GRANULE).and_then(|bytes| bytes.checked_add(usage.bytes));
-        let within = usage.leases < leases && bytes.is_some_and(|bytes| bytes <= most);
-        if within { Ok(()) } else { Err(LeaseError::Quota) }
+        let check = |item, more| self.accounts.check(holder, item, more);
+        check(Item::Leases, 1)?;
+        match bytes {
+            0 => check(Item::Proxies, 1),
+            bytes => check(Item::Bytes, bytes.checked_next_multiple_of(GRANULE).ok_or(LeaseError::Quota)?),
+        }
     }
 
     /// Enters a lease whose bytes are taken already, and publishes it.
@@ -469,19 +452,18 @@ impl Leases {
         Some(Entry { id, generation, rights, region: region?, base, len, first, max_io, expires, state })
     }
 
-    /// Adds a live lease to what its holder has, or takes it away.
-    fn count(&mut self, lease: &Lease, add: bool) {
-        let usage = self.usage.entry(lease.holder).or_insert(Quota { leases: 0, bytes: 0 });
-        let bytes = lease.extent().len;
-        if add {
-            usage.leases += 1;
-            usage.bytes += bytes;
+    /// A lease lives from now on, or does not any more.
+    fn count(&mut self, lease: &Lease, lives: bool) {
+        let (leases, bytes) = (&mut self.live.0, &mut self.live.1);
+        let without_bytes = u64::from(lease.region.is_none());
+        if lives {
+            *leases += 1;
+            *bytes += lease.extent().len;
+            self.accounts.take(lease.holder, Item::Proxies, without_bytes);
         } else {
-            usage.leases -= 1;
-            usage.bytes -= bytes;
-            if usage.leases == 0 {
-                self.usage.remove(&lease.holder);
-            }
+            *leases -= 1;
+            *bytes -= lease.extent().len;
+            self.accounts.give(lease.holder, Item::Proxies, without_bytes);
         }
     }
 }

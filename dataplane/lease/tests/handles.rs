@@ -3,8 +3,11 @@
 
 mod common;
 
+use std::time::Duration;
+
 use berth_lease::{
-    Attachment, GRANULE, LeaseError, LeaseId, LeaseKey, Mode, Op, Refusal, RelocateError, Request, Rights, Span, Status,
+    Attachment, GRANULE, Item, LeaseError, LeaseId, LeaseKey, Mode, Op, Quota, Quotas, Refusal, RelocateError, Request,
+    Rights, Span, Status,
 };
 use common::{
     bytes,
@@ -101,15 +104,17 @@ fn contents_are_copied_and_moved() {
     assert_eq!(node.read(src, at(1)), Err(Refusal::Revoked));
     node.leases.relocate_failed(&failed);
     assert!(node.read(src, at(1)).is_ok());
-    assert_eq!(node.leases.usage(ANN).leases, 2);
+    assert_eq!(node.leases.usage(ANN)[Item::Leases], 2);
     assert_eq!(node.leases.tick(at(9)), []);
     copy(&mut node, Mode::Move);
     assert_eq!(node.leases.query(src, at(1)), Some((Status::Revoked, at(10))));
-    node.leases.preserve(src, at(4));
+    node.leases.preserve(src, at(4), at(1));
     let available = node.leases.available(MEMORY);
     assert!(node.leases.release(src, at(1)));
     assert_eq!(node.leases.available(MEMORY), available, "kept for now");
+    let bytes = node.leases.usage(ANN)[Item::Bytes];
     node.leases.tick(at(4));
+    assert_eq!(node.leases.usage(ANN)[Item::Bytes], bytes - 2 * GRANULE);
     assert_eq!(node.leases.available(MEMORY), available + 2 * GRANULE);
 }
 
@@ -128,7 +133,7 @@ fn a_lease_that_is_revoked_while_it_is_moved_does_not_come_back() {
         assert_eq!(node.leases.revoke(src, at(2)), Err(LeaseError::Revoked));
         node.leases.relocate_failed(&moved);
         assert_eq!(node.read(src, at(2)), Err(Refusal::Revoked));
-        assert_eq!(node.leases.usage(ANN).leases, 1);
+        assert_eq!(node.leases.usage(ANN)[Item::Leases], 2, "remembered");
     }
 }
 
@@ -155,4 +160,52 @@ fn what_cannot_be_relocated_stays_as_it_is() {
     let base = |id| node.leases.get(id).unwrap().base;
     assert_eq!(relocation.from, Span { region: MEMORY, at: base(ranged) + 1, len: 1 });
     assert_eq!(relocation.to, Span { region: MEMORY, at: base(large) + 1, len: 1 });
+}
+
+#[test]
+fn handles_and_attachments_count_until_they_end() {
+    let mut node = Node::new();
+    let mut quota = Quota::default();
+    (quota[Item::Handles], quota[Item::Attachments]) = (2, 1);
+    node.leases.set_quotas(Quotas { others: quota, ..Quotas::default() });
+    let lease = node.alloc(&request(1), at(0));
+    let mut ids = 1..;
+    let mut random = || ids.next().unwrap();
+    let mut export = |node: &mut Node, ttl, now| {
+        node.leases.export(lease.key(), ANN, 0, 1, 1, secs(ttl), now, &mut random).map(|handle| handle.id)
+    };
+    let (one, two) = (export(&mut node, 2, at(0)).unwrap(), export(&mut node, 5, at(0)).unwrap());
+    assert_eq!(export(&mut node, 5, at(0)), Err(LeaseError::Quota));
+    let import = |node: &mut Node, handle, now| {
+        let mut draws = 1000..;
+        node.leases.import(handle, BOB, now, &mut || draws.next().unwrap()).map(|attachment| attachment.key)
+    };
+    let key = import(&mut node, one, at(0)).unwrap();
+    assert_eq!(import(&mut node, one, at(0)), Ok(key), "importing again adds nothing");
+    assert_eq!(import(&mut node, two, at(0)), Err(LeaseError::Quota));
+    node.leases.tick(at(2));
+    import(&mut node, two, at(2)).unwrap();
+    export(&mut node, 5, at(2)).unwrap();
+    let usage = |node: &Node| (node.leases.usage(ANN)[Item::Handles], node.leases.usage(BOB)[Item::Attachments]);
+    assert_eq!(usage(&node), (2, 1));
+    node.leases.free(lease, ANN, at(3)).unwrap();
+    assert_eq!(usage(&node), (0, 0));
+}
+
+#[test]
+fn what_a_move_leaves_is_kept_no_longer_than_the_lease_is_remembered() {
+    let mut node = Node::new();
+    let forever = Request { grace: Duration::from_hours(1 << 20), ..request(1) };
+    let [src, dst] = [forever, request(1)].map(|request| node.alloc(&request, at(0)));
+    node.leases.relocate(src.key(), dst.key(), Mode::Move, ANN, at(1)).unwrap();
+    node.leases.preserve(src, at(1 << 30), at(1));
+    assert!(node.leases.release(src, at(1)));
+    node.leases.free(dst, ANN, at(1)).unwrap();
+    node.leases.release(dst, at(1));
+    let taken = |node: &Node| (node.leases.usage(ANN)[Item::Leases], node.leases.usage(ANN)[Item::Bytes]);
+    node.leases.tick(at(300));
+    assert_eq!(taken(&node), (1, GRANULE));
+    node.leases.tick(at(301));
+    assert_eq!(taken(&node), (0, 0));
+    assert_eq!(node.leases.available(MEMORY), 64 * GRANULE);
 }

@@ -4,8 +4,8 @@
 mod common;
 
 use berth_lease::{
-    Config, Event, GRANULE, Generation, LeaseError, LeaseId, Op, Page, Quota, Refusal, RegionId, Request, Rights, Span,
-    Status,
+    Config, Event, GRANULE, Generation, Item, LeaseError, LeaseId, Op, Page, Quota, Quotas, Refusal, RegionId, Request,
+    Rights, Span, Status,
 };
 use berth_port::Nanos;
 use common::{
@@ -46,7 +46,7 @@ fn a_lease_is_active_then_in_grace_then_gone() {
     assert!(!node.leases.release(id, at(115)), "released twice");
     assert_eq!(node.leases.available(MEMORY), 64 * GRANULE);
     assert_eq!(node.leases.iter().count(), 0);
-    assert_eq!(node.leases.usage(ANN), Quota { leases: 0, bytes: 0 });
+    assert_eq!(node.leases.usage(ANN), Quota::NOTHING);
 }
 
 #[test]
@@ -128,7 +128,10 @@ fn a_token_takes_back_what_lives_of_it_whoever_holds_that() {
     assert_eq!(node.leases.revoke_token(TOKEN, at(2)), []);
     assert_eq!(node.leases.active(at(2)).count(), others.len());
     assert_eq!(node.leases.revoke_token(TOKEN + 1, at(2)), others);
-    assert_eq!([ANN, BOB].map(|holder| node.leases.usage(holder).leases), [0, 0]);
+    assert_eq!(node.leases.live(), (0, 0));
+    let fresh = [ANN, BOB].map(|holder| node.alloc(&Request { holder, token: 5, ..request(1) }, at(2)));
+    assert_eq!(node.leases.revoke_holder(BOB, at(2)), fresh[1..]);
+    assert_eq!(node.leases.revoke_holder(ANN, at(2)), fresh[..1]);
     assert_eq!(ids.map(|id| node.leases.get(id).is_some()), [true, true, false, true, true, true]);
     assert_eq!(ids.map(|id| node.leases.is_of(id, BOB)), [false, true, false, true, true, false]);
 }
@@ -151,9 +154,14 @@ fn rights_and_range_come_from_the_token() {
 
 #[test]
 fn what_cannot_be_granted_is_refused_and_takes_nothing() {
-    let quota = Quota { leases: 3, bytes: 10 * GRANULE };
     let regions = || vec![memory(16 * GRANULE, None)];
-    let mut node = Node::with(Config { capacity: 5, quota, ..Config::default() }, regions());
+    let mut node = Node::with(Config { capacity: 5, ..Config::default() }, regions());
+    let has = |leases, bytes| {
+        let mut has = Quota::NOTHING;
+        (has[Item::Leases], has[Item::Bytes]) = (leases, bytes);
+        has
+    };
+    node.leases.set_quotas(Quotas { others: has(3, 10 * GRANULE), ..Quotas::default() });
     let whole = node.leases.available(MEMORY);
     let no_time = Request { duration: secs(0), ..request(1) };
     assert!(matches!(node.try_alloc(&no_time, at(0)), Err(LeaseError::Invalid(_))));
@@ -162,22 +170,65 @@ fn what_cannot_be_granted_is_refused_and_takes_nothing() {
     assert_eq!(node.try_alloc(&request(10 * GRANULE + 1), at(0)), Err(LeaseError::Quota));
     assert_eq!(node.try_alloc(&request(u64::MAX), at(0)), Err(LeaseError::Quota));
     let id = node.alloc(&request(9 * GRANULE + 1), at(0));
-    assert_eq!(node.leases.usage(ANN), Quota { leases: 1, bytes: 10 * GRANULE });
+    assert_eq!(node.leases.usage(ANN), has(1, 10 * GRANULE));
     assert_eq!(node.try_alloc(&request(1), at(0)), Err(LeaseError::Quota));
     assert_eq!(node.try_alloc(&Request { holder: BOB, ..request(7 * GRANULE) }, at(0)), Err(LeaseError::Capacity));
     assert_eq!(node.leases.available(MEMORY), whole - 10 * GRANULE);
     node.leases.free(id, ANN, at(0)).unwrap();
+    assert_eq!(node.leases.usage(ANN), has(1, 10 * GRANULE), "its bytes are not free yet");
     assert!(node.leases.release(id, at(0)));
-    // Revoked leases do not count, but take a place in the table.
+    // Revoked leases count until they are forgotten, as they take a place in the table; their bytes are free.
     for _ in 0..3 {
         node.alloc(&request(1), at(0));
     }
     assert_eq!(node.try_alloc(&request(1), at(0)), Err(LeaseError::Quota));
     assert_eq!(node.leases.revoke_token(TOKEN, at(0)).len(), 3);
-    assert_eq!(node.leases.usage(ANN), Quota { leases: 0, bytes: 0 });
-    node.alloc(&request(1), at(0));
-    node.alloc(&request(1), at(0));
-    assert_eq!(node.try_alloc(&request(1), at(0)), Err(LeaseError::Capacity));
+    assert_eq!(node.leases.usage(ANN), has(3, 3 * GRANULE));
+    let revoked: Vec<LeaseId> = node.leases.iter().map(|lease| lease.id).collect();
+    assert!(revoked.into_iter().all(|id| node.leases.release(id, at(0))));
+    assert_eq!(node.leases.usage(ANN), has(3, 0));
+    assert_eq!(node.try_alloc(&request(1), at(0)), Err(LeaseError::Quota));
+    for _ in 0..2 {
+        node.alloc(&Request { holder: BOB, ..request(1) }, at(0));
+    }
+    assert_eq!(node.try_alloc(&Request { holder: BOB, ..request(1) }, at(0)), Err(LeaseError::Capacity));
+    assert_eq!(node.leases.tick(at(300)).len(), 2, "those of the other expire");
+    assert_eq!(node.leases.usage(ANN), Quota::NOTHING);
+    node.alloc(&request(1), at(300));
+}
+
+#[test]
+fn a_policy_for_a_holder_goes_before_those_for_every_one() {
+    let quotas = Quotas::new(&[
+        (None, vec![(Item::Leases, 10), (Item::Handles, 7)]),
+        (Some(ANN), vec![(Item::Leases, 2)]),
+        (Some(ANN), vec![(Item::Leases, 3), (Item::Bytes, 5)]),
+        (Some(BOB), vec![]),
+    ]);
+    let leases_bytes_handles = |id| [Item::Leases, Item::Bytes, Item::Handles].map(|item| quotas.get(id)[item]);
+    assert_eq!(leases_bytes_handles(ANN), [3, 5, 7]);
+    assert_eq!(leases_bytes_handles(BOB), [10, u64::MAX, 7]);
+    assert_eq!(leases_bytes_handles(1), leases_bytes_handles(BOB));
+    assert_eq!(quotas.get(ANN)[Item::Proxies], Quota::default()[Item::Proxies]);
+    assert_eq!(quotas.of.keys().collect::<Vec<_>>(), [&ANN, &BOB]);
+}
+
+/// What a smaller quota leaves a holder stays, and nothing comes to it.
+#[test]
+fn a_quota_can_be_lowered_below_what_is_had() {
+    let mut node = Node::new();
+    let ids = [1, 2].map(|_| node.alloc(&request(1), at(0)));
+    let mut quota = Quota::default();
+    quota[Item::Leases] = 1;
+    node.leases.set_quotas(Quotas { of: [(ANN, quota)].into(), ..Quotas::default() });
+    assert!(node.leases.renew(ids[0], ANN, secs(20), at(1)).is_ok());
+    node.alloc(&Request { holder: BOB, ..request(1) }, at(1));
+    for id in ids {
+        assert_eq!(node.try_alloc(&request(1), at(1)), Err(LeaseError::Quota));
+        node.leases.free(id, ANN, at(1)).unwrap();
+        node.leases.release(id, at(1));
+    }
+    node.alloc(&request(1), at(1));
 }
 
 #[test]
@@ -227,4 +278,13 @@ fn pages_count_what_page_ops_do() {
     assert_eq!(node.leases.page(id, 0), Page::default());
     node.leases.touch(id, 2, true, 80);
     assert_eq!(node.leases.page(id, 2), Page::default(), "beyond the lease");
+    assert_eq!(node.leases.usage(ANN)[Item::PageState], 1);
+    let mut quota = Quota::default();
+    quota[Item::PageState] = 1;
+    node.leases.set_quotas(Quotas { others: quota, ..Quotas::default() });
+    let may = |index, now| node.leases.may_keep(id, index, now);
+    assert_eq!([may(0, at(1)), may(1, at(1)), may(2, at(1)), may(0, at(90))], [false, true, true, true]);
+    node.leases.free(id, ANN, at(1)).unwrap();
+    node.leases.release(id, at(1));
+    assert_eq!(node.leases.usage(ANN), Quota::NOTHING);
 }

@@ -2,8 +2,18 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use berth_fabric::Clock as Unix;
 use berth_host::TscClock;
 use berth_port::{Clock as _, Nanos, Now};
+
+/// How far a sender's clock may be ahead of the host's: 30 days, in microseconds.
+const AHEAD: u64 = 30 * 24 * 3600 * 1_000_000;
+
+/// The highest nonce to accept at this time: nonces start at a sender's time in microseconds. One that started years
+/// ahead would shut its key out until then. A host whose clock was never set cannot tell.
+pub(crate) fn highest_nonce(wall: Nanos) -> u64 {
+    if Unix::is_set(wall) { wall.0 / 1000 + AHEAD } else { u64::MAX }
+}
 
 /// The monotonic time of the poll loops, with Unix time beside it.
 #[derive(Debug, Clone)]

@@ -55,7 +55,7 @@ use tokio::{
     time::timeout,
 };
 
-use clock::Clock;
+use clock::{Clock, highest_nonce};
 use counters::Counters;
 use machine::{Machine, Sensors};
 use message::Role;
@@ -205,6 +205,7 @@ impl Control {
             journal.commit(records).wait()?;
         }
         let mut link = Server::default();
+        link.replay.accept_up_to(highest_nonce(clock.now().wall));
         for (sender, nonce) in seen {
             link.replay.refuse_up_to(NodeId(sender), nonce);
         }
@@ -220,7 +221,8 @@ impl Control {
         self.shared.identity.id()
     }
 
-    /// From now on serves these keys and issues tokens by this policy. Connections of keys that are not served any more
+    /// From now on serves these keys and issues tokens by this policy, and gives each presenter no more than its
+    /// quota. Connections of keys that are not served any more
     /// close; tokens that were issued before stay good until they end.
     pub fn reconfigure(&self, settings: berth_fabric::Settings) {
         self.shared.node().reconfigure(settings);

@@ -20,7 +20,7 @@ use tokio::{
 };
 
 use crate::{
-    clock::Clock,
+    clock::{Clock, highest_nonce},
     counters::Counters,
     machine::Machine,
     permits::Permits,
@@ -193,6 +193,7 @@ impl Shared {
     ///
     /// Not while the journal's disk is full: what room is left is for what ends leases.
     pub(crate) fn keep_nonces(&self) {
+        self.link().replay.accept_up_to(highest_nonce(self.clock.now().wall));
         if self.journal.is_full() {
             return;
         }

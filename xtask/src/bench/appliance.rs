@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    path::Path,
+    path::{Path, PathBuf},
     thread::sleep,
     time::{Duration, Instant},
 };
@@ -63,6 +63,7 @@ pub(super) fn rows() -> Result<Vec<Row>> {
     let mut rows = vec![started("one udp port", PORT, 300.0)?, started("memif and udp", &dpdk, 2000.0)?];
     rows.extend(memory("resident memory, one idle udp port", PORT, 40.0)?);
     rows.extend(many_leases()?);
+    rows.push(worst_journal()?);
     Ok(rows)
 }
 
@@ -112,4 +113,52 @@ fn many_leases() -> Result<[Row; 2]> {
         room = LEASES + 1000,
     );
     memory("resident memory, 1,000,000 leases of blocks", &text, 200.0)
+}
+
+/// How soon a node is ready after the worst that a tenant within its quota can do to its journal.
+fn worst_journal() -> Result<Row> {
+    let example = programs::build("berth-control", "worst_journal")?;
+    let config = |kind: &str| {
+        let state = Path::new(OUT).canonicalize().context("the folder of this bench")?.join(kind);
+        run(&mut cmd(&example, [&*state.to_string_lossy(), "disk", kind]))?;
+        let config = format!("{OUT}/{kind}.toml");
+        let text = format!(
+            "[node]\nstate_dir = \"{state}\"\n[control]\nudp = \"127.0.0.1:0\"\nquic = \"127.0.0.1:0\"\n[[region]]\nname = \
+             \"disk\"\nkind = \"block\"\nsize = \"16 MiB\"\nbacking = \"{state}/disk\"\n{PORT}",
+            state = state.display(),
+        );
+        fs::write(&config, text)?;
+        Ok::<_, anyhow::Error>((config, state.join("journal")))
+    };
+    let (worst, plain) = (config("handles")?, config("none")?);
+    // Each start finds the journal as it was written, and not what a compaction made of it.
+    let start = |(config, journal): &(String, PathBuf)| {
+        let written = journal.with_extension("written");
+        if !written.exists() {
+            fs::copy(journal, &written)?;
+        }
+        fs::copy(&written, journal)?;
+        let began = Instant::now();
+        let (server, _) = Server::berth(config)?;
+        let took = began.elapsed().as_secs_f64() * 1e3;
+        server.stop()?;
+        Ok::<_, anyhow::Error>(took)
+    };
+    let pairs = (0..STARTS).map(|turn| {
+        let (ours, theirs) = match turn % 2 {
+            0 => (start(&worst)?, start(&plain)?),
+            _ => {
+                let theirs = start(&plain)?;
+                (start(&worst)?, theirs)
+            }
+        };
+        Ok(Pair { state: String::new(), ours, theirs })
+    });
+    Ok(Row {
+        case: "start after the worst journal that a tenant within its quota can cause".into(),
+        baseline: "the same bytes without handles".into(),
+        unit: "ms",
+        reach: Reach::AtMost(1.5),
+        pairs: pairs.collect::<Result<_>>()?,
+    })
 }

@@ -55,7 +55,9 @@ pub(super) static CONTROL: Section = Section {
 };
 
 static POLICY: Section = Section {
-    doc: "What presenters may do. All policies that fit a presenter add up.",
+    doc: "What presenters may do, and how much of the node each may have, whatever the regions. The permissions of all \
+          policies that fit a presenter add up. A quota of a policy that names a presenter goes before that of \"*\"; of \
+          several the largest counts. What is kept or remembered counts.",
     keys: &[
         key("presenter", Kind::Text, "\"*\" is every enrolled one; or the 32 hex digits of an id")
             .required()
@@ -64,6 +66,21 @@ static POLICY: Section = Section {
             .required()
             .example("[\"read\", \"write\", \"alloc\"]"),
         key("resources", Kind::Texts, "names of regions").otherwise("all").example("[\"scratch\"]"),
+        key("max_leases", Kind::Integer(0, 1 << 24), "its leases: in grace and, for 300 s, revoked ones too")
+            .otherwise("all of the node's")
+            .example("1000"),
+        key("max_bytes", Kind::Size, "its bytes, each lease in whole pages of 4 KiB")
+            .otherwise("all of the node's")
+            .example("\"16 MiB\""),
+        key("max_handles", Kind::Integer(0, 1 << 24), "handles of its leases").otherwise("4096").example("100"),
+        key("max_attachments", Kind::Integer(0, 1 << 24), "handles that it imported").otherwise("4096").example("100"),
+        key("max_proxies", Kind::Integer(0, 1 << 16), "TCP proxies").otherwise("1024").example("10"),
+        key("max_bindings", Kind::Integer(0, 1 << 16), "its leases that are connected over RDMA")
+            .otherwise("1024")
+            .example("10"),
+        key("max_page_state", Kind::Integer(0, 1 << 32), "pages of its leases whose state is kept")
+            .otherwise("1048576")
+            .example("65536"),
     ],
 };
 

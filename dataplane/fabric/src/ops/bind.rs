@@ -9,8 +9,9 @@ use crate::{
     binding::BoundLease,
     host::Host,
     node::Node,
-    pending::Pending,
+    pending::{Pending, Waiting},
     request::{Outcome, Work},
+    status::of_lease,
 };
 
 impl<H: Host> Node<H> {
@@ -35,10 +36,15 @@ impl<H: Host> Node<H> {
         if self.is_being_bound(id, kind) {
             return Err(Status::ResourceBusy);
         }
-        if self.bound.contains(&(id, kind)) {
+        if let Some(holder) = self.bound.get(&(id, kind)).copied() {
             self.bindings[binding].teardown(id).map_err(|_| Status::ResourceBusy)?;
             self.bound.remove(&(id, kind));
+            self.leases.unbound(holder);
         }
+        let of_holder =
+            |waiting: &&Waiting| matches!(waiting.pending, Pending::Bind { .. }) && waiting.presenter == lease.holder;
+        let begun = self.pending.values().filter(of_holder).count();
+        self.leases.check_binding(lease.holder, begun as u64).map_err(of_lease)?;
         let Some(prepare) = self.bindings[binding].prepare(&bound, client)? else {
             return self.connect(id, kind, client, ask.now.mono).map(Outcome::ok);
         };
@@ -62,19 +68,29 @@ impl<H: Host> Node<H> {
         // It may have ended while its client was looked for.
         let connected = bound.ok_or(Status::LeaseExpired).and_then(|bound| binding.bind(&bound, client, &mut tlvs));
         match connected {
-            Ok(()) => drop(self.bound.insert((id, kind))),
+            Ok(()) => self.bound(id, kind),
             Err(_) => self.give_up(id, kind),
         }
         connected.map(|()| tlvs)
     }
 
+    /// A lease is connected.
+    fn bound(&mut self, id: LeaseId, kind: BindKind) {
+        let Some(holder) = self.leases.get(id).map(|lease| lease.holder) else { return };
+        if self.bound.insert((id, kind), holder).is_none() {
+            self.leases.bound(holder);
+        }
+    }
+
     /// Has a binding forget what it prepared for a lease that is not connected.
     pub(crate) fn give_up(&mut self, id: LeaseId, kind: BindKind) {
+        let mut failed = false;
         for binding in self.bindings.iter_mut().filter(|binding| binding.kind() == kind) {
-            if binding.teardown(id).is_err() {
-                // The client may reach its bytes, and the lease's end must see to it.
-                self.bound.insert((id, kind));
-            }
+            // The client may reach its bytes, and the lease's end must see to it.
+            failed |= binding.teardown(id).is_err();
+        }
+        if failed {
+            self.bound(id, kind);
         }
     }
 

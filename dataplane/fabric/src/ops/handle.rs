@@ -110,7 +110,7 @@ impl<H: Host> Node<H> {
         outcome.answer.result = LeaseRelocated { bytes_transferred, outcome: Ending::Complete }.to_vec();
         if relocation.mode == Mode::Move {
             if let Some(until) = keep_until {
-                self.leases.preserve(relocation.src, self.clock.mono(until));
+                self.leases.preserve(relocation.src, self.clock.mono(until), now.mono);
             }
             let at = self.clock.unix(now.mono);
             outcome.journal.push(Record::LeaseRevoked { lease: relocation.src.0, at });

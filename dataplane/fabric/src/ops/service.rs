@@ -9,6 +9,7 @@ use super::{Ask, Reply, lease::wire_status, params};
 use crate::{
     clock::secs,
     host::{Host, random_u128},
+    inventory::PROXIES,
     journal::Proxy,
     node::Node,
     request::Outcome,
@@ -22,6 +23,9 @@ impl<H: Host> Node<H> {
         let SvcTcpBind { duration_secs, backend_port: backend } = params(ask)?;
         if duration_secs == 0 || backend == 0 {
             return Err(Status::InvalidParams);
+        }
+        if self.proxies.len() as u64 >= PROXIES {
+            return Err(Status::CapacityExceeded);
         }
         let request = berth_lease::Request {
             regions: &[],

@@ -10,9 +10,17 @@ pub const REPLAY_WINDOW: u64 = 1024;
 const WORDS: usize = REPLAY_WINDOW as usize / 64;
 
 /// The nonces of every sender. Only verified messages may touch it, so it is bounded by how many keys are enrolled.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Replay {
     senders: HashMap<NodeId, Window>,
+    /// The highest nonce that is accepted of anybody.
+    most: u64,
+}
+
+impl Default for Replay {
+    fn default() -> Self {
+        Self { senders: HashMap::new(), most: u64::MAX }
+    }
 }
 
 #[derive(Debug)]
@@ -27,12 +35,17 @@ struct Window {
 impl Replay {
     /// Whether a message with this nonce would be accepted.
     pub fn is_fresh(&self, sender: NodeId, nonce: u64) -> bool {
-        self.senders.get(&sender).is_none_or(|window| window.is_fresh(nonce))
+        nonce <= self.most && self.senders.get(&sender).is_none_or(|window| window.is_fresh(nonce))
+    }
+
+    /// From now on refuses nonces above `most`: a sender whose clock is years ahead would shut its key out until then.
+    pub fn accept_up_to(&mut self, most: u64) {
+        self.most = most;
     }
 
     /// Accepts the nonce of a verified message, once. `false`: it was used, or lies below the window.
     pub fn accept(&mut self, sender: NodeId, nonce: u64) -> bool {
-        self.senders.entry(sender).or_insert_with(|| Window::new(nonce)).accept(nonce)
+        nonce <= self.most && self.senders.entry(sender).or_insert_with(|| Window::new(nonce)).accept(nonce)
     }
 
     /// The highest nonce of each sender where it has risen since the last call, in no order: what a node keeps, to refuse
@@ -46,8 +59,10 @@ impl Replay {
         tell.collect()
     }
 
-    /// Refuses every nonce of `sender` up to this one, as after a restart.
+    /// Refuses every nonce of `sender` up to this one, as after a restart; those that are above what is accepted of
+    /// anybody are refused already.
     pub fn refuse_up_to(&mut self, sender: NodeId, nonce: u64) {
+        let nonce = nonce.min(self.most);
         let window = self.senders.entry(sender).or_insert_with(|| Window::new(nonce));
         if window.highest <= nonce {
             *window = Window { used: [u64::MAX; WORDS], told: Some(nonce), ..Window::new(nonce) };

@@ -2,7 +2,7 @@
 
 use berth_port::Nanos;
 
-use super::{Lease, LeaseError, Leases, REMEMBERED, Standing, Timer, record::Slot};
+use super::{Item, Lease, LeaseError, Leases, REMEMBERED, Standing, Timer, record::Slot};
 use crate::LeaseId;
 
 /// The most deadlines that one [`Leases::tick`] works off, so that no tick is long.
@@ -83,6 +83,7 @@ impl Leases {
             return true;
         }
         self.records[slot].holds = false;
+        self.accounts.give(lease.holder, Item::Bytes, lease.extent().len);
         self.stop_moving(slot);
         if let Some(region) = lease.region {
             self.places.drain(region, lease.extent(), self.writer.quiescence());

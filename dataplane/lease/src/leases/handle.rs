@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use berth_port::Nanos;
 
-use super::{LeaseError, Leases, Standing, Timer};
+use super::{Item, LeaseError, Leases, Standing, Timer};
 use crate::{Entry, LeaseId, LeaseKey, Rights};
 
 /// Handles of one lease at once, at most, and attachments of one handle.
@@ -56,6 +56,8 @@ pub struct Attachment {
 #[derive(Debug)]
 pub(super) struct HandleRecord {
     handle: Handle,
+    /// Who exported it.
+    holder: u128,
     /// Attachment by importer.
     attachments: BTreeMap<u128, LeaseKey>,
 }
@@ -88,9 +90,11 @@ impl Leases {
         if !lease.rights.contains(rights_of(rights)) {
             return Err(LeaseError::Rights);
         }
-        if self.handles.by_lease.get(&key).is_some_and(|handles| handles.len() >= MOST) {
+        let of_lease = self.handles.by_lease.get(&key).map_or(0, Vec::len);
+        if of_lease >= MOST || self.handles.by_id.len() >= self.config.capacity {
             return Err(LeaseError::Capacity);
         }
+        self.accounts.check(holder, Item::Handles, 1)?;
         let id = loop {
             let id = random();
             if !self.handles.by_id.contains_key(&id) {
@@ -98,23 +102,23 @@ impl Leases {
             }
         };
         let handle = Handle { id, lease: lease.id, target, kind, rights, expires: lease.expires.min(now + ttl) };
-        self.add_handle(handle);
+        self.add_handle(handle, holder);
         Ok(handle)
     }
 
     /// Enters a handle of the journal; false where its lease does not live, or it is known.
     pub fn restore_handle(&mut self, handle: Handle) -> bool {
-        let lives = self.get(handle.lease).is_some_and(|lease| lease.standing != Standing::Over);
-        let new = lives && !self.handles.by_id.contains_key(&handle.id);
-        if new {
-            self.add_handle(handle);
+        let lease = self.get(handle.lease).filter(|lease| lease.standing != Standing::Over);
+        let lease = lease.filter(|_| !self.handles.by_id.contains_key(&handle.id));
+        if let Some(lease) = lease {
+            self.add_handle(handle, lease.holder);
         }
-        new
+        lease.is_some()
     }
 
     /// Enters an attachment of the journal; false where its handle is not there, or its key is taken.
     pub fn restore_attachment(&mut self, handle: u128, importer: u128, key: LeaseKey) -> bool {
-        let Some(HandleRecord { handle, attachments }) = self.handles.by_id.get(&handle) else { return false };
+        let Some(HandleRecord { handle, attachments, .. }) = self.handles.by_id.get(&handle) else { return false };
         !attachments.contains_key(&importer)
             && LeaseId(key.0.into()).is_usable()
             && self.is_free(key)
@@ -141,7 +145,7 @@ impl Leases {
         random: &mut dyn FnMut() -> u128,
     ) -> Result<Attachment, LeaseError> {
         let record = self.handles.by_id.get(&handle).filter(|record| now < record.handle.expires);
-        let HandleRecord { handle, attachments } = record.ok_or(LeaseError::NotFound)?;
+        let HandleRecord { handle, attachments, .. } = record.ok_or(LeaseError::NotFound)?;
         if handle.target != 0 && handle.target != presenter {
             return Err(LeaseError::NotHolder);
         }
@@ -155,6 +159,7 @@ impl Leases {
         if attachments.len() >= MOST {
             return Err(LeaseError::Capacity);
         }
+        self.accounts.check(presenter, Item::Attachments, 1)?;
         let (handle, key) = (*handle, self.draw(random)?.key());
         self.attach(handle, presenter, key)?;
         Ok(Attachment { key, rights: handle.rights, expires })
@@ -166,13 +171,15 @@ impl Leases {
         self.writer.insert(&entry).map_err(|_| LeaseError::Capacity)?;
         self.handles.by_id.get_mut(&handle.id).expect("it was found").attachments.insert(importer, key);
         self.handles.importers.insert(key, importer);
+        self.accounts.take(importer, Item::Attachments, 1);
         Ok(())
     }
 
-    fn add_handle(&mut self, handle: Handle) {
+    fn add_handle(&mut self, handle: Handle, holder: u128) {
+        self.accounts.take(holder, Item::Handles, 1);
         self.handles.by_lease.entry(handle.lease.key()).or_default().push(handle.id);
         self.timers.insert((handle.expires, Timer::Handle(handle.id)));
-        self.handles.by_id.insert(handle.id, HandleRecord { handle, attachments: BTreeMap::new() });
+        self.handles.by_id.insert(handle.id, HandleRecord { handle, holder, attachments: BTreeMap::new() });
     }
 
     /// What the table says of an attachment.
@@ -187,7 +194,7 @@ impl Leases {
     /// Publishes a change of a lease to its attachments.
     pub(super) fn publish_attachments(&mut self, lease: LeaseKey) {
         for handle in self.handles.by_lease.get(&lease).into_iter().flatten() {
-            let HandleRecord { handle, attachments } = &self.handles.by_id[handle];
+            let HandleRecord { handle, attachments, .. } = &self.handles.by_id[handle];
             for key in attachments.values() {
                 if let Some(entry) = self.attachment(handle, *key) {
                     self.writer.update(&entry);
@@ -204,6 +211,7 @@ impl Leases {
             self.handles.importers.remove(key);
             self.writer.remove(*key);
         }
+        self.accounts.give(importer, Item::Attachments, keys.len() as u64);
         if !keys.is_empty() {
             for record in self.handles.by_id.values_mut() {
                 record.attachments.remove(&importer);
@@ -213,11 +221,13 @@ impl Leases {
 
     /// A handle has expired.
     pub(super) fn drop_handle(&mut self, handle: u128) {
-        let Some(HandleRecord { handle, attachments }) = self.handles.by_id.remove(&handle) else { return };
+        let Some(HandleRecord { handle, holder, attachments }) = self.handles.by_id.remove(&handle) else { return };
+        self.accounts.give(holder, Item::Handles, 1);
         self.timers.remove(&(handle.expires, Timer::Handle(handle.id)));
-        for key in attachments.values() {
-            self.writer.remove(*key);
-            self.handles.importers.remove(key);
+        for (importer, key) in attachments {
+            self.writer.remove(key);
+            self.handles.importers.remove(&key);
+            self.accounts.give(importer, Item::Attachments, 1);
         }
         if let Some(handles) = self.handles.by_lease.get_mut(&handle.lease.key()) {
             handles.retain(|id| *id != handle.id);

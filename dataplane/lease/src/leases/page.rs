@@ -1,6 +1,8 @@
 //! State of the pages of leases (page profile).
 
-use super::Leases;
+use berth_port::Nanos;
+
+use super::{Item, Lease, Leases, Status};
 use crate::LeaseId;
 
 /// The state of one page.
@@ -23,6 +25,15 @@ impl Leases {
         pages.and_then(|pages| pages.get(&index)).copied().unwrap_or_default()
     }
 
+    /// Whether a page op may go on: the page's state is kept already, its holder may have one more that is, or there is
+    /// nothing to keep, as the lease cannot be used or has no such page.
+    pub fn may_keep(&self, id: LeaseId, index: u32, now: Nanos) -> bool {
+        let usable = |lease: &Lease| lease.status(now) == Some(Status::Active) && self.has_page(lease, index);
+        let Some(lease) = self.get(id).filter(usable) else { return true };
+        let kept = self.pages.get(&id.key()).is_some_and(|pages| pages.contains_key(&index));
+        kept || self.accounts.check(lease.holder, Item::PageState, 1).is_ok()
+    }
+
     /// A page op read (or also wrote) a page, at this many ms since the Unix epoch.
     pub fn touch(&mut self, id: LeaseId, index: u32, wrote: bool, at_ms: u64) {
         if let Some(page) = self.page_mut(id, index) {
@@ -41,8 +52,15 @@ impl Leases {
 
     /// `None` where the lease has no such page.
     fn page_mut(&mut self, id: LeaseId, index: u32) -> Option<&mut Page> {
-        let size = u64::from(self.config.page_size);
-        let inside = u64::from(index) < self.get(id)?.len.div_ceil(size);
-        inside.then(|| self.pages.entry(id.key()).or_default().entry(index).or_default())
+        let lease = self.get(id).filter(|lease| self.has_page(lease, index))?;
+        let pages = self.pages.entry(id.key()).or_default();
+        if !pages.contains_key(&index) {
+            self.accounts.take(lease.holder, Item::PageState, 1);
+        }
+        Some(pages.entry(index).or_default())
+    }
+
+    fn has_page(&self, lease: &Lease, index: u32) -> bool {
+        u64::from(index) < lease.len.div_ceil(self.config.page_size.into())
     }
 }

@@ -10,7 +10,7 @@ use std::{
 use berth_port::Nanos;
 
 use super::{
-    Lease, Leases, Standing,
+    Item, Lease, Leases, Standing,
     grantees::{Grantee, GranteeIndex},
 };
 use crate::{Entry, LeaseId, LeaseKey};
@@ -129,6 +129,8 @@ impl Leases {
         let Lease { id, holder, token, grace, standing, fenced, .. } = *lease;
         let grantee = self.grantees.join(Grantee { token, holder });
         let (key, grace) = (id.key(), Nanos(0) + grace);
+        self.accounts.take(holder, Item::Leases, 1);
+        self.accounts.take(holder, Item::Bytes, if holds { lease.extent().len } else { 0 });
         let slot = self.records.insert(Record {
             key,
             grace,
@@ -171,8 +173,11 @@ impl Leases {
         let Some(Record { key, grantee, .. }) = self.records.slots[slot.index()].take() else { return };
         self.records.free.push(slot);
         self.records.unpublished.remove(&key);
+        let Grantee { holder, .. } = self.grantees.get(grantee);
         self.grantees.leave(grantee);
         self.kept.remove(&key);
-        self.pages.remove(&key);
+        let pages = self.pages.remove(&key).map_or(0, |pages| pages.len());
+        self.accounts.give(holder, Item::PageState, pages as u64);
+        self.accounts.give(holder, Item::Leases, 1);
     }
 }

@@ -2,7 +2,7 @@
 
 use berth_port::Nanos;
 
-use super::{LeaseError, Leases, record::Slot};
+use super::{LeaseError, Leases, REMEMBERED, record::Slot};
 use crate::{LeaseId, LeaseKey, Rights, Span};
 
 /// What becomes of source and destination (`RelocateMode`).
@@ -106,11 +106,11 @@ impl Leases {
         was_moving
     }
 
-    /// Keeps the bytes of a moved source until `until`, at most until its grace would have ended, though it is
-    /// released (`preserve_until_ms`).
-    pub fn preserve(&mut self, id: LeaseId, until: Nanos) {
+    /// Keeps the bytes of a moved source until `until`, though it is released (`preserve_until_ms`): at most until its
+    /// grace would have ended, and for [`REMEMBERED`]. So long they count as its holder's.
+    pub fn preserve(&mut self, id: LeaseId, until: Nanos, now: Nanos) {
         if let Some((_, lease)) = self.known(id) {
-            self.kept.insert(id.key(), until.min(lease.ends()));
+            self.kept.insert(id.key(), until.min(lease.ends()).min(now + REMEMBERED));
         }
     }
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use berth_lease::{
-    GRANULE, Handle, Lease, LeaseError, LeaseId, LeaseKey, Mode, Quota, RegionId, RelocateError, Request, Rights, Span,
+    GRANULE, Handle, Item, Lease, LeaseError, LeaseId, LeaseKey, Mode, RegionId, RelocateError, Request, Rights, Span,
     Standing, Status,
 };
 
@@ -44,8 +44,9 @@ impl Sim {
                     LeaseError::Fenced => self.known.values().any(|known| known.lease.fenced),
                     LeaseError::Capacity => true,
                     LeaseError::Quota => {
-                        let Quota { leases, bytes } = self.leases.usage(request.holder);
-                        leases >= 6 || bytes + request.bytes.next_multiple_of(GRANULE) > 10 * GRANULE
+                        let bytes = request.bytes.next_multiple_of(GRANULE);
+                        !self.has_room(request.holder, Item::Leases, 1)
+                            || !self.has_room(request.holder, Item::Bytes, bytes)
                     }
                     _ => false,
                 };
@@ -68,6 +69,11 @@ impl Sim {
             assert!(all.iter().all(|byte| *byte == 0), "{lease:?} has bytes of another");
         }
         assert!(self.known.insert(granted.id, known).is_none(), "an id was granted twice");
+    }
+
+    /// Whether a holder may have so much more.
+    fn has_room(&self, holder: u128, item: Item, more: u64) -> bool {
+        self.leases.usage(holder)[item] + more <= self.leases.quotas().get(holder)[item]
     }
 
     /// Bytes get a holder: they must have none, and nobody may still be at them.
@@ -202,6 +208,7 @@ impl Sim {
         let ttl = Duration::from_secs(self.rng.u64(1..30));
         let (status, lease) = (self.known[&id].status(self.now), self.known[&id].lease);
         let draw = self.rng.u128(..);
+        let room = self.has_room(lease.holder, Item::Handles, 1);
         let exported = self.leases.export(id.key(), presenter, target, 1, rights, ttl, self.now, &mut || draw);
         let has = |right: Rights, bits| rights & bits == 0 || lease.rights.contains(right);
         let sound = status == Some(Status::Active)
@@ -209,7 +216,9 @@ impl Sim {
             && lease.region.is_some()
             && has(Rights::READ, 1)
             && has(Rights::WRITE, 6);
-        assert_eq!(exported.is_ok(), sound, "{exported:?} of {lease:?}");
+        let expected = if room { Ok(()) } else { Err(LeaseError::Quota) };
+        assert_eq!(exported.is_ok(), sound && room, "{exported:?} of {lease:?}");
+        assert!(!sound || exported.map(drop) == expected, "{exported:?} of {lease:?}");
         if let Ok(handle) = exported
             && !self.crashed_first()
         {
@@ -224,6 +233,7 @@ impl Sim {
         let handles: Vec<Handle> = handles.copied().collect();
         let Some(handle) = self.rng.choice(handles).filter(|handle| !self.is_pending(handle.lease)) else { return };
         let presenter = self.rng.u128(1..=HOLDERS);
+        let room = self.has_room(presenter, Item::Attachments, 1);
         let draws = &mut self.rng;
         let imported = self.leases.import(handle.id, presenter, self.now, &mut || draws.u128(..));
         let status = self.known[&handle.lease].status(self.now);
@@ -242,6 +252,7 @@ impl Sim {
                 }
                 self.counts.attached += 1;
             }
+            Err(LeaseError::Quota) => assert!(sound && !room, "{handle:?}"),
             Err(refusal) => assert!(!sound || refusal == LeaseError::Capacity, "{handle:?}: {refusal}"),
         }
     }
@@ -293,7 +304,7 @@ impl Sim {
             self.counts.moved += 1;
             if self.chance(2) {
                 let until = self.now + self.secs(20);
-                self.leases.preserve(src, until);
+                self.leases.preserve(src, until, self.now);
             }
             assert_eq!(self.leases.revoke(src, self.now), Ok(()), "its move can no longer fail");
             self.await_quiescence(vec![src]);

@@ -7,8 +7,8 @@ use std::{
 };
 
 use berth_lease::{
-    BlockDone, BlockError, BlockOp, BlockRequest, Config, Event, GRANULE, Handle, Held, Lease, LeaseId, Leases, Op,
-    Quiescence, Quota, REMEMBERED, Reader, RegionId, Regions, Span, Standing, Status, Storage,
+    BlockDone, BlockError, BlockOp, BlockRequest, Config, Event, GRANULE, Handle, Held, Item, Lease, LeaseId, Leases,
+    Op, Quiescence, Quota, Quotas, REMEMBERED, Reader, RegionId, Regions, Span, Standing, Status, Storage,
 };
 use berth_port::Nanos;
 use fastrand::Rng;
@@ -20,8 +20,21 @@ pub(crate) const HOLDERS: u128 = 3;
 pub(crate) const TOKENS: u128 = 4;
 pub(crate) const REGION: u64 = 12 * GRANULE;
 pub(crate) const MAX_IO: u32 = 64;
-pub(crate) const CONFIG: Config =
-    Config { capacity: 24, max_io: MAX_IO, page_size: 4096, quota: Quota { leases: 6, bytes: 10 * GRANULE } };
+pub(crate) const CONFIG: Config = Config { capacity: 24, max_io: MAX_IO, page_size: 4096 };
+/// Leases, bytes, handles and attachments of one holder, at most.
+pub(crate) const QUOTA: [(Item, u64); 4] =
+    [(Item::Leases, 8), (Item::Bytes, 10 * GRANULE), (Item::Handles, 4), (Item::Attachments, 5)];
+
+/// A node that has just started.
+fn start(regions: Regions) -> Leases {
+    let mut leases = Leases::new(CONFIG, regions);
+    let mut quotas = Quotas::default();
+    for (item, most) in QUOTA {
+        quotas.others[item] = most;
+    }
+    leases.set_quotas(quotas);
+    leases
+}
 
 /// What was answered about a lease, and so what must be true of it.
 #[derive(Debug, Clone)]
@@ -117,7 +130,7 @@ impl Sim {
         Self {
             rng: Rng::with_seed(seed),
             now: Nanos(1),
-            leases: Leases::new(CONFIG, regions.clone()),
+            leases: start(regions.clone()),
             regions,
             readers: Vec::new(),
             known: BTreeMap::new(),
@@ -150,7 +163,28 @@ impl Sim {
             self.answer();
             self.compare();
         }
+        self.end_all();
         self.counts
+    }
+
+    /// When everything has ended, nobody has anything but what is fenced.
+    fn end_all(&mut self) {
+        for _ in 0..3 {
+            while !self.flights.is_empty() {
+                self.end_access();
+            }
+            self.answer();
+            self.now = self.now + REMEMBERED + Duration::from_secs(100);
+            self.tick();
+        }
+        self.compare();
+        for (holder, usage) in self.leases.usages() {
+            let fenced = self.leases.iter().filter(|lease| lease.holder == holder && lease.fenced);
+            assert_eq!(usage[Item::Leases], fenced.count() as u64, "leases of {holder}");
+            for item in [Item::Handles, Item::Attachments, Item::Proxies] {
+                assert_eq!(usage[item], 0, "{item:?} of {holder}");
+            }
+        }
     }
 
     pub(crate) fn chance(&mut self, one_in: u32) -> bool {
@@ -216,9 +250,12 @@ impl Sim {
     pub(crate) fn pass(&mut self) {
         let by = if self.chance(25) { REMEMBERED / 2 } else { self.secs(8) };
         self.now = self.now + by + Duration::from_nanos(self.rng.u64(0..2));
-        if self.chance(3) {
-            return;
+        if !self.chance(3) {
+            self.tick();
         }
+    }
+
+    fn tick(&mut self) {
         loop {
             let events = self.leases.tick(self.now);
             if events.is_empty() {
@@ -260,7 +297,7 @@ impl Sim {
         self.unanswered.clear();
         self.regions = with_new_memory(&self.regions);
         self.now = self.now + self.secs(10);
-        self.leases = Leases::new(CONFIG, self.regions.clone());
+        self.leases = start(self.regions.clone());
         let now = self.now;
         for id in self.known.keys().copied().collect::<Vec<_>>() {
             let known = self.known.get_mut(&id).unwrap();
@@ -310,9 +347,34 @@ impl Sim {
             assert_eq!(self.leases.query(*id, self.now), expected, "{known:?}");
             assert_eq!(active.contains(id), known.status(self.now) == Some(Status::Active), "{known:?}");
         }
+        self.compare_usage();
         let free: u64 = (0..3).map(|n| self.leases.available(RegionId(n))).sum();
         let held = self.leases.iter().filter(|lease| lease.standing == Standing::Live || lease.fenced);
         let held: u64 = held.map(|lease| lease.len.next_multiple_of(GRANULE)).sum();
         assert!(free + held <= 3 * REGION, "bytes are counted twice: {free} free, {held} held");
+    }
+
+    /// What the node counts of holders is what there is.
+    fn compare_usage(&self) {
+        let mut usage = BTreeMap::<u128, Quota>::new();
+        let mut add = |holder, item, more| usage.entry(holder).or_insert(Quota::NOTHING)[item] += more;
+        for lease in self.leases.iter() {
+            add(lease.holder, Item::Leases, 1);
+            let proxies = lease.region.is_none() && lease.standing == Standing::Live;
+            add(lease.holder, Item::Proxies, u64::from(proxies));
+        }
+        for handle in self.leases.handles() {
+            add(self.leases.get(handle.lease).unwrap().holder, Item::Handles, 1);
+        }
+        for holder in 0..=HOLDERS {
+            let found = self.leases.usage(holder);
+            let expected = usage.get(&holder).copied().unwrap_or(Quota::NOTHING);
+            for item in [Item::Leases, Item::Proxies, Item::Handles] {
+                assert_eq!(found[item], expected[item], "{item:?} of {holder}");
+            }
+        }
+        let sum = |item| self.leases.usages().map(|(_, usage)| usage[item]).sum::<u64>();
+        let free: u64 = (0..3).map(|n| self.leases.available(RegionId(n))).sum();
+        assert_eq!(sum(Item::Bytes) + free, 3 * REGION, "bytes are whoever's has them, or free");
     }
 }
