@@ -124,8 +124,8 @@ impl Decoder {
     /// `events` is `ceil(num_detectors / 8)` bytes, LSB-first, padded with zeros; `flips` is
     /// `ceil(num_observables / 8)` bytes and is overwritten, unless this fails.
     ///
-    /// Allocates nothing, but for matching where the exact search gives up (see [`crate::mwpm`]): fusion-blossom then
-    /// allocates its nodes and the matching.
+    /// Allocates nothing, but that matching makes its scratch memory larger for a syndrome with more close pairs of
+    /// events than any before it.
     #[inline]
     pub fn decode(&mut self, events: &[u8], flips: &mut [u8]) -> Result<(), DecodeError> {
         let Self { tables, matcher, .. } = self;
@@ -139,5 +139,11 @@ impl Decoder {
         };
         flips.copy_from_slice(&predicted.to_le_bytes()[..flips.len()]);
         Ok(())
+    }
+
+    /// The weight of the last matching: ln((1 - p) / p) of all errors that it takes to have happened, in sum. `None`
+    /// for a table.
+    pub fn weight(&self) -> Option<f64> {
+        self.matcher.as_ref().map(|matcher| matcher.weight())
     }
 }

@@ -11,88 +11,112 @@ use crate::{
     mwpm::MwpmError,
 };
 
-/// The weight of one unit of log-likelihood, ln((1 - p) / p). Weights are even, as fusion-blossom needs.
-const RESOLUTION: f64 = 32768.0;
-/// Probabilities nearer to 0 than this are taken as this: it bounds weights, and with them every path, to 32 bits.
-const LEAST_PROBABILITY: f64 = 1e-6;
+/// The weight of one unit of log-likelihood, ln((1 - p) / p). Weights are even, so that half of a path is whole. The
+/// least positive `f64` weighs 745 of these: a path through as many detectors as a model can have fits 62 bits.
+pub(crate) const RESOLUTION: f64 = 4_294_967_296.0;
+/// The weight of no path: above that of any path, and twice it is still a number.
+pub(crate) const FAR: i64 = i64::MAX / 4 * 2;
+
+/// The lightest path from somewhere, or an edge, with what it flips.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Path {
+    pub(crate) weight: i64,
+    pub(crate) flips: u64,
+}
+
+/// An edge as one of its detectors sees it.
+#[derive(Debug, Clone, Copy)]
+struct Step {
+    to: u32,
+    path: Path,
+}
 
 /// The graph.
 #[derive(Debug)]
 pub(crate) struct Graph {
-    num_detectors: usize,
-    edges: Vec<Edge>,
-    /// The edges at each vertex; the boundary is the last one.
-    edges_at: Vec<Vec<u32>>,
+    /// Where the steps of each detector start, and where the last ones end.
+    starts: Vec<u32>,
+    steps: Vec<Step>,
+    /// The edge of each detector to the boundary; where there is none it weighs [`FAR`].
+    to_boundary: Vec<Path>,
     certain_events: Vec<u64>,
     certain_flips: u64,
 }
 
-#[derive(Debug)]
 struct Edge {
-    ends: (u32, u32),
+    one: u32,
+    /// `None`: the boundary.
+    other: Option<u32>,
     probability: f64,
-    weight: u32,
     flips: u64,
 }
 
 impl Graph {
     /// Gathers the edges of a model. `error(p)` with parts is one independent error of probability p for each part.
     pub(crate) fn new(model: &DetectorErrorModel) -> Result<Self, MwpmError> {
-        let num_detectors = model.num_detectors();
-        let mut graph = Self {
-            num_detectors,
-            edges: Vec::new(),
-            edges_at: vec![Vec::new(); num_detectors + 1],
-            certain_events: vec![0; bits::words_for(num_detectors)],
-            certain_flips: 0,
-        };
-        let mut known = HashMap::new();
-        for mechanism in model.mechanisms().filter(|mechanism| mechanism.probability() > 0.0) {
-            for Symptoms { detectors, observables } in mechanism.parts() {
-                let ends = match *detectors {
-                    // Nothing shows whether it happened.
-                    [] => continue,
-                    [one] => (one, num_detectors as u32),
-                    [one, other] => (one, other),
-                    _ => return Err(MwpmError::NotGraphlike { line: mechanism.line(), detectors: detectors.len() }),
-                };
-                let probability = mechanism.probability();
-                let at = *known.entry(ends).or_insert(graph.edges.len());
-                if let Some(edge) = graph.edges.get_mut(at) {
-                    // One of two independent errors, not both. The first one's observables stay, as in PyMatching.
-                    edge.probability += probability - 2.0 * edge.probability * probability;
-                } else {
-                    graph.edges.push(Edge { ends, probability, weight: 0, flips: observables });
+        let detectors = model.num_detectors();
+        let mut certain_events = vec![0; bits::words_for(detectors)];
+        let mut certain_flips = 0;
+        let mut edges = edges(model)?;
+        // An error that happens more often than not is taken to have happened, and its edge stands for its absence:
+        // that makes every weight positive and leaves the least matching what it is.
+        for edge in edges.iter_mut().filter(|edge| edge.probability > 0.5) {
+            edge.probability = 1.0 - edge.probability;
+            certain_flips ^= edge.flips;
+            for end in [Some(edge.one), edge.other].into_iter().flatten() {
+                certain_events[end as usize / 64] ^= 1 << (end % 64);
+            }
+        }
+        let mut starts = vec![0; detectors + 1];
+        for end in edges.iter().filter_map(|edge| Some([edge.one, edge.other?])).flatten() {
+            starts[end as usize] += 1;
+        }
+        let mut end = 0;
+        for start in &mut starts {
+            end += *start;
+            *start = end;
+        }
+        let nowhere = Path { weight: FAR, flips: 0 };
+        let mut steps = vec![Step { to: 0, path: nowhere }; end as usize];
+        let mut to_boundary = vec![nowhere; detectors];
+        for edge in edges {
+            let path = Path { weight: weight(edge.probability), flips: edge.flips };
+            let Some(other) = edge.other else {
+                to_boundary[edge.one as usize] = path;
+                continue;
+            };
+            for (from, to) in [(edge.one, other), (other, edge.one)] {
+                let start = &mut starts[from as usize];
+                *start -= 1;
+                steps[*start as usize] = Step { to, path };
+            }
+        }
+        Ok(Self { starts, steps, to_boundary, certain_events, certain_flips })
+    }
+
+    /// The lightest path from each detector to the boundary.
+    pub(crate) fn paths_to_boundary(&self) -> Vec<Path> {
+        let mut paths = self.to_boundary.clone();
+        let reached = |(at, path): (usize, &Path)| (path.weight < FAR).then_some(Reverse((path.weight, at as u32)));
+        let mut queue: BinaryHeap<_> = paths.iter().enumerate().filter_map(reached).collect();
+        while let Some(Reverse((weight, at))) = queue.pop() {
+            let path = paths[at as usize];
+            if path.weight < weight {
+                continue;
+            }
+            for step in self.steps(at) {
+                let weight = weight + step.path.weight;
+                if weight < paths[step.to as usize].weight {
+                    paths[step.to as usize] = Path { weight, flips: path.flips ^ step.path.flips };
+                    queue.push(Reverse((weight, step.to)));
                 }
             }
         }
-        for at in 0..graph.edges.len() {
-            graph.weigh(at);
-        }
-        Ok(graph)
-    }
-
-    /// Gives an edge its weight. An error that happens more often than not is taken to have happened, and the edge
-    /// stands for its absence: that makes every weight positive and leaves the least matching what it is.
-    fn weigh(&mut self, at: usize) {
-        let edge = &mut self.edges[at];
-        let ends = [edge.ends.0, edge.ends.1];
-        if edge.probability > 0.5 {
-            edge.probability = 1.0 - edge.probability;
-            self.certain_flips ^= edge.flips;
-            for end in ends.into_iter().filter(|&end| (end as usize) < self.num_detectors) {
-                self.certain_events[end as usize / 64] ^= 1 << (end % 64);
-            }
-        }
-        let probability = edge.probability.max(LEAST_PROBABILITY);
-        edge.weight = 2 * ((((1.0 - probability) / probability).ln() * RESOLUTION / 2.0).round() as u32).max(1);
-        for end in ends {
-            self.edges_at[end as usize].push(at as u32);
-        }
+        paths
     }
 
     pub(crate) fn num_detectors(&self) -> usize {
-        self.num_detectors
+        self.to_boundary.len()
     }
 
     /// Events of the errors that are taken to have happened, a bit for each detector.
@@ -105,54 +129,91 @@ impl Graph {
         self.certain_flips
     }
 
-    /// Each edge's ends and weight. The boundary is the vertex after the last detector.
-    pub(crate) fn edges(&self) -> impl Iterator<Item = (u32, u32, u32)> {
-        self.edges.iter().map(|edge| (edge.ends.0, edge.ends.1, edge.weight))
+    /// The edges of a detector, but for that to the boundary.
+    fn steps(&self, detector: u32) -> &[Step] {
+        &self.steps[self.starts[detector as usize] as usize..self.starts[detector as usize + 1] as usize]
+    }
+}
+
+fn edges(model: &DetectorErrorModel) -> Result<Vec<Edge>, MwpmError> {
+    let mut edges: Vec<Edge> = Vec::new();
+    let mut known = HashMap::new();
+    for mechanism in model.mechanisms().filter(|mechanism| mechanism.probability() > 0.0) {
+        for Symptoms { detectors, observables } in mechanism.parts() {
+            let (one, other) = match *detectors {
+                // Nothing shows whether it happened.
+                [] => continue,
+                [one] => (one, None),
+                [one, other] => (one, Some(other)),
+                _ => return Err(MwpmError::NotGraphlike { line: mechanism.line(), detectors: detectors.len() }),
+            };
+            let probability = mechanism.probability();
+            let at = *known.entry((one, other)).or_insert(edges.len());
+            if let Some(edge) = edges.get_mut(at) {
+                // One of two independent errors, not both. The first one's observables stay, as in PyMatching.
+                edge.probability += probability - 2.0 * edge.probability * probability;
+            } else {
+                edges.push(Edge { one, other, probability, flips: observables });
+            }
+        }
+    }
+    Ok(edges)
+}
+
+/// The weight of an error of probability at most a half.
+fn weight(probability: f64) -> i64 {
+    // That of an error that is certain not to happen is what rounding left of 1 - p; it gets the greatest weight.
+    let likelihood = (-probability).ln_1p() - probability.max(f64::from_bits(1)).ln();
+    2 * ((likelihood * (RESOLUTION / 2.0)).round() as i64).max(1)
+}
+
+/// Visits detectors in the order of their distance from one of them.
+#[derive(Debug, Default)]
+pub(crate) struct Walk {
+    /// The lightest path known to each detector.
+    paths: Vec<Path>,
+    /// Detectors that have one.
+    known: Vec<u32>,
+    queue: BinaryHeap<Reverse<(i64, u32)>>,
+}
+
+impl Walk {
+    pub(crate) fn new(num_detectors: usize) -> Self {
+        Self {
+            paths: vec![Path { weight: FAR, flips: 0 }; num_detectors],
+            known: Vec::with_capacity(num_detectors),
+            queue: BinaryHeap::with_capacity(num_detectors),
+        }
     }
 
-    /// The least weight of a path from a detector to every vertex, the boundary last, and the path's flips. `None`:
-    /// there is no path. Paths end at the boundary, they do not cross it.
-    pub(crate) fn paths_from(&self, from: usize) -> Vec<(Option<u32>, u64)> {
-        let mut paths = vec![(None, 0u64); self.num_detectors + 1];
-        let mut queue = BinaryHeap::from([Reverse((0u32, from as u32, 0u64))]);
-        while let Some(Reverse((weight, vertex, flips))) = queue.pop() {
-            let path = &mut paths[vertex as usize];
-            if path.0.is_some() {
+    /// Goes to each detector nearer than `limit`, until `visit` returns false. Paths do not cross the boundary.
+    pub(crate) fn run(&mut self, graph: &Graph, from: u32, limit: i64, mut visit: impl FnMut(u32, Path) -> bool) {
+        for detector in self.known.drain(..) {
+            self.paths[detector as usize].weight = FAR;
+        }
+        self.queue.clear();
+        self.queue.push(Reverse((0, from)));
+        self.paths[from as usize] = Path { weight: 0, flips: 0 };
+        self.known.push(from);
+        while let Some(Reverse((weight, at))) = self.queue.pop() {
+            let path = self.paths[at as usize];
+            if path.weight < weight {
                 continue;
             }
-            *path = (Some(weight), flips);
-            if vertex as usize == self.num_detectors {
-                continue;
+            if !visit(at, path) {
+                return;
             }
-            for &edge in &self.edges_at[vertex as usize] {
-                let edge = &self.edges[edge as usize];
-                let next = edge.ends.0 ^ edge.ends.1 ^ vertex;
-                if paths[next as usize].0.is_none() {
-                    queue.push(Reverse((weight + edge.weight, next, flips ^ edge.flips)));
+            for step in graph.steps(at) {
+                let weight = weight + step.path.weight;
+                let known = &mut self.paths[step.to as usize];
+                if weight < known.weight && weight < limit {
+                    if known.weight == FAR {
+                        self.known.push(step.to);
+                    }
+                    *known = Path { weight, flips: path.flips ^ step.path.flips };
+                    self.queue.push(Reverse((weight, step.to)));
                 }
             }
         }
-        paths
-    }
-
-    /// One detector of each connected part of the graph that has no edge to the boundary.
-    pub(crate) fn components_without_boundary(&self) -> impl Iterator<Item = usize> {
-        let mut seen = vec![false; self.num_detectors + 1];
-        (0..self.num_detectors).filter(move |&detector| {
-            if seen[detector] {
-                return false;
-            }
-            let mut bounded = false;
-            let mut stack = vec![detector];
-            while let Some(vertex) = stack.pop() {
-                if vertex == self.num_detectors {
-                    bounded = true;
-                } else if !std::mem::replace(&mut seen[vertex], true) {
-                    let ends = self.edges_at[vertex].iter().map(|&edge| self.edges[edge as usize].ends);
-                    stack.extend(ends.map(|ends| (ends.0 ^ ends.1) as usize ^ vertex));
-                }
-            }
-            !bounded
-        })
     }
 }

@@ -8,12 +8,13 @@
 mod bits;
 mod decoder;
 pub mod dem;
-mod distances;
+mod few;
 mod graph;
 pub mod lut;
+mod matching;
 pub mod mock;
 pub mod mwpm;
-mod search;
+mod nearest;
 pub mod sparse;
 
 pub use bits::BitsError;

@@ -67,12 +67,24 @@ fn odd_events_without_a_boundary_fail_and_harm_nothing() {
 }
 
 #[test]
-fn hyperedges_and_huge_models_are_refused() {
+fn hyperedges_are_refused() {
     let error = Decoder::from_dem("error(0.1) D0\n\nerror(0.1) D0 ^ D1 D2 D3", Algorithm::Mwpm).unwrap_err();
     assert_eq!(error, ModelError::Mwpm(MwpmError::NotGraphlike { line: 3, detectors: 3 }));
     assert!(error.to_string().starts_with("line 3: "));
-    let error = Decoder::from_dem("detector D5000", Algorithm::Mwpm).unwrap_err();
-    assert_eq!(error, ModelError::Mwpm(MwpmError::TooManyDetectors(5001)));
+}
+
+#[test]
+fn rare_errors_keep_their_weight() {
+    // The chain of two errors of 1e-5 is a thousand times likelier than the one of 1e-13.
+    let mut decoder = mwpm("error(1e-13) D0 L0\nerror(1e-5) D0 D1\nerror(1e-5) D1");
+    assert_eq!(decode(&mut decoder, 0b01), Ok(0));
+    assert!((decoder.weight().unwrap() - 2.0 * (99_999f64).ln()).abs() < 1e-8);
+    let mut decoder = mwpm("error(1e-9) D0 L0\nerror(1e-5) D0 D1\nerror(1e-5) D1");
+    assert_eq!(decode(&mut decoder, 0b01), Ok(1));
+    // The least positive probability, and one that 1 - p cannot tell from it.
+    let mut decoder = mwpm("error(5e-324) D0 L0\nerror(1e-161) D0 D1\nerror(1e-161) D1\nerror(1) D2");
+    assert_eq!(decode(&mut decoder, 0b101), Ok(0));
+    assert!((decoder.weight().unwrap() - 2.0 * (1e161f64).ln()).abs() < 1e-8);
 }
 
 #[test]
@@ -122,7 +134,7 @@ fn weight((_, p): &Edge) -> f64 {
 }
 
 proptest! {
-    /// A ring has two sets of edges for each syndrome. All events are one group, too large for the search.
+    /// A ring has two sets of edges for each syndrome, and no boundary.
     #[test]
     fn large_groups_are_matched(
         edges in prop::collection::vec((0.001..0.5f64, any::<bool>()), 100..200),
@@ -143,10 +155,11 @@ proptest! {
             weights[usize::from(taken)] += ((1.0 - edge.0) / edge.0).ln();
             flips[usize::from(taken)] ^= 1 << (at % 61);
         }
-        prop_assume!((weights[0] - weights[1]).abs() > 0.01);
+        prop_assume!((weights[0] - weights[1]).abs() > 1e-6);
         let mut found = [0; 8];
         decoder.decode(&events, &mut found).unwrap();
         prop_assert_eq!(u64::from_le_bytes(found), flips[usize::from(weights[1] < weights[0])]);
+        prop_assert!((decoder.weight().unwrap() - weights[0].min(weights[1])).abs() < 1e-6);
         // One event more or less has no matching.
         let flipped = more.index(ring);
         events[flipped / 8] ^= 1 << (flipped % 8);
@@ -173,7 +186,7 @@ proptest! {
                     let chosen = || edges.iter().enumerate().filter(|(index, _)| flips >> index & 1 == 1);
                     prop_assert_eq!(chosen().fold(0, |syndrome, (_, edge)| syndrome ^ syndrome_of(edge)), syndrome);
                     let found: f64 = chosen().map(|(_, edge)| weight(edge)).sum();
-                    prop_assert!((found - least[syndrome]).abs() < 0.01, "{} is not {}", found, least[syndrome]);
+                    prop_assert!((found - least[syndrome]).abs() < 1e-6, "{} is not {}", found, least[syndrome]);
                 }
             }
         }

@@ -58,6 +58,18 @@ fn matching_agrees_with_pymatching() {
 }
 
 #[test]
+fn decoding_allocates_nothing() {
+    let set = shots(7, "p5e-3");
+    let mut decoder = Decoder::from_dem(&set.model, Algorithm::Mwpm).unwrap();
+    let allocated = allocation_counter::measure(|| {
+        for events in set.events.chunks_exact(42) {
+            decoder.decode(events, &mut [0]).unwrap();
+        }
+    });
+    assert_eq!(allocated.count_total, 0);
+}
+
+#[test]
 fn wrong_lengths_and_padding_are_refused() {
     let set = shots(3, "p1e-3");
     let mut decoder = Decoder::from_dem(&set.model, Algorithm::Mwpm).unwrap();

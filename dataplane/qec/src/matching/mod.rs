@@ -1,0 +1,346 @@
+//! Least matching of the events of one shot, each with another or with the boundary, by the primal-dual method of
+//! sparse blossom (arXiv 2303.15933).
+//!
+//! Every event has a dual, the radius of its region. Regions may touch but not overlap, nor reach beyond the boundary:
+//! the duals of two events never weigh more than the path between them, that of one no more than its path to the
+//! boundary. A matching of events whose regions touch is then a least one. Regions of an odd cycle of touching events
+//! grow together, as a blossom (`blossom`).
+//!
+//! Where sparse blossom floods the detectors around each event, this looks them up in lists of the nearest detectors
+//! ([`crate::nearest`]), only as far as a region has grown: an event has found all events nearer than its `limit`, and
+//! its dual is at most half of that, so no two regions overlap unnoticed. Beyond its list an event walks the graph.
+//!
+//! 1. Each region starts as large as it can be whatever the others do: half the way to the nearest event, or up to
+//!    the boundary. Most events touch the other one or the boundary then, and are matched.
+//! 2. Each of the rest in turn is the root of an alternating tree that grows until it finds a way to match one more
+//!    event (`search`). What it touches is local; all else stands still.
+
+mod blossom;
+mod extract;
+mod search;
+
+use std::{cmp::Reverse, collections::BinaryHeap};
+
+use crate::{
+    decoder::DecodeError,
+    graph::{Path, Walk},
+    mwpm::Paths,
+    nearest::Nearest,
+};
+
+/// No event, node or arc.
+const NONE: u32 = u32::MAX;
+/// In [`Node::mate`]: the boundary; the other bits are the event next to it.
+const BOUNDARY: u32 = 1 << 31;
+/// Detectors of a list that are looked at before other things get their turn.
+const STRIDE: u32 = 16;
+
+/// A detection event.
+#[derive(Debug, Clone)]
+struct Event {
+    detector: u32,
+    /// The outermost node around it.
+    top: u32,
+    /// The next event of the same node.
+    next: u32,
+    /// The first of its arcs.
+    arc: u32,
+    /// The next detector of its list.
+    cursor: u32,
+    /// Its dual when `top` got its label; the current one if that has none.
+    dual: i64,
+    /// All events nearer than this are known.
+    limit: i64,
+    /// The weight to the boundary.
+    boundary: i64,
+}
+
+/// One direction of the path between two events; the other direction is beside it, at the index with the last bit
+/// flipped.
+#[derive(Debug, Clone, Copy)]
+struct Arc {
+    to: u32,
+    /// The next arc of the same event.
+    next: u32,
+    weight: i64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Label {
+    /// Not in the tree: it stands still.
+    Outside,
+    /// At an even distance from the root: it grows.
+    Plus,
+    /// At an odd distance: it shrinks.
+    Minus,
+}
+
+/// An event, or a blossom: an odd cycle of nodes.
+#[derive(Debug, Clone)]
+struct Node {
+    label: Label,
+    /// The blossom around it.
+    parent: u32,
+    /// What it is matched with: the arc from one of its events, or [`BOUNDARY`] and the event; [`NONE`].
+    mate: u32,
+    /// For a minus node, the arc by which the tree came.
+    entry: u32,
+    /// Its events are linked from `first` to `last`.
+    first: u32,
+    last: u32,
+    /// For a blossom, one of its cycle.
+    child: u32,
+    /// The next node of the cycle that it is on, and the arc there.
+    sibling: u32,
+    link: u32,
+    /// The last [`Matching::mark`] that it got.
+    mark: u32,
+    /// When it got its label.
+    since: i64,
+    /// For a blossom, its own part of its events' duals when it got its label.
+    dual: i64,
+}
+
+impl Node {
+    fn new(event: u32) -> Self {
+        Self {
+            label: Label::Outside,
+            parent: NONE,
+            mate: NONE,
+            entry: NONE,
+            first: event,
+            last: event,
+            child: NONE,
+            sibling: NONE,
+            link: NONE,
+            mark: 0,
+            since: 0,
+            dual: 0,
+        }
+    }
+}
+
+/// What a search waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Wait {
+    /// The regions at the ends of an arc touch.
+    Touch(u32),
+    /// The region of an event outgrows what it knows.
+    Look(u32),
+    /// A shrinking blossom has nothing left.
+    Burst(u32),
+}
+
+/// Scratch memory of one decoder. It has room for every event of the graph; the room for arcs grows where a shot has
+/// more of them than any before it.
+#[derive(Debug)]
+pub(crate) struct Matching {
+    /// The event at each detector.
+    event_at: Vec<u32>,
+    events: Vec<Event>,
+    arcs: Vec<Arc>,
+    /// What the path of each pair of arcs flips.
+    flips: Vec<u64>,
+    /// The events, then blossoms.
+    nodes: Vec<Node>,
+    unused: Vec<u32>,
+    /// What the search waits for, by the time.
+    queue: BinaryHeap<Reverse<(i64, Wait)>>,
+    /// Nodes that got a label.
+    tree: Vec<u32>,
+    now: i64,
+    /// When and where the search can end: an arc, or [`BOUNDARY`] and an event.
+    horizon: i64,
+    way_out: u32,
+    /// How many ways up the tree were marked.
+    mark: u32,
+    /// Nodes, or nodes and events, that a step has still to see to.
+    pending: Vec<u32>,
+    walk: Walk,
+}
+
+impl Matching {
+    pub(crate) fn new(detectors: usize) -> Self {
+        Self {
+            event_at: vec![NONE; detectors],
+            events: Vec::with_capacity(detectors),
+            arcs: Vec::with_capacity(8 * detectors),
+            flips: Vec::with_capacity(4 * detectors),
+            nodes: Vec::with_capacity(detectors + detectors / 2),
+            unused: Vec::with_capacity(detectors / 2),
+            queue: BinaryHeap::with_capacity(4 * detectors),
+            tree: Vec::with_capacity(2 * detectors),
+            now: 0,
+            horizon: 0,
+            way_out: NONE,
+            mark: 0,
+            pending: Vec::with_capacity(detectors),
+            walk: Walk::new(detectors),
+        }
+    }
+
+    /// Begins a shot.
+    #[inline]
+    fn clear(&mut self) {
+        for event in &self.events {
+            self.event_at[event.detector as usize] = NONE;
+        }
+        self.events.clear();
+        self.arcs.clear();
+        self.flips.clear();
+        self.nodes.clear();
+        self.unused.clear();
+        self.mark = 0;
+    }
+
+    /// Adds an event.
+    #[inline]
+    fn add(&mut self, detector: u32, nearest: &Nearest) {
+        let row = nearest.row(detector);
+        let at = self.events.len() as u32;
+        self.event_at[detector as usize] = at;
+        self.events.push(Event {
+            detector,
+            top: at,
+            next: NONE,
+            arc: NONE,
+            cursor: row.start,
+            dual: 0,
+            limit: 0,
+            boundary: row.boundary.weight,
+        });
+        self.nodes.push(Node::new(at));
+    }
+
+    /// The flips and the weight of a least matching of the events at some detectors.
+    #[inline]
+    pub(crate) fn run(&mut self, detectors: &[u32], paths: &Paths) -> Result<Path, DecodeError> {
+        self.clear();
+        for &detector in detectors {
+            self.add(detector, &paths.nearest);
+        }
+        for event in 0..self.events.len() as u32 {
+            self.start(event, paths);
+        }
+        for event in 0..self.events.len() as u32 {
+            let top = self.events[event as usize].top;
+            if self.nodes[top as usize].mate == NONE {
+                self.search(top, paths)?;
+            }
+        }
+        Ok(self.extract(paths))
+    }
+
+    /// Gives an event its first region, and matches it if that touches the boundary or the unmatched nearest event.
+    #[inline]
+    fn start(&mut self, at: u32, paths: &Paths) {
+        let arc = self.look(at, u32::MAX, paths);
+        let event = &mut self.events[at as usize];
+        if arc == NONE {
+            event.dual = event.boundary.min(event.limit / 2);
+            if event.dual == event.boundary {
+                self.nodes[at as usize].mate = BOUNDARY | at;
+            }
+            return;
+        }
+        let Arc { to, weight, .. } = self.arcs[arc as usize];
+        event.dual = weight / 2;
+        if self.events[to as usize].dual == weight / 2 && self.nodes[to as usize].mate == NONE {
+            self.nodes[at as usize].mate = arc;
+            self.nodes[to as usize].mate = arc ^ 1;
+        }
+    }
+
+    /// Looks for the next event in the list of another one, at `stride` detectors at most. Returns the arc to it.
+    #[inline]
+    fn look(&mut self, at: u32, stride: u32, paths: &Paths) -> u32 {
+        let event = &mut self.events[at as usize];
+        let list = paths.nearest.row(event.detector);
+        let looked_at = event.cursor..list.end.min(event.cursor.saturating_add(stride));
+        let detectors = &paths.nearest.detectors()[looked_at.start as usize..looked_at.end as usize];
+        let found = detectors.iter().position(|&detector| self.event_at[detector as usize] != NONE);
+        event.cursor = found.map_or(looked_at.end, |found| looked_at.start + found as u32 + 1);
+        event.limit =
+            if event.cursor < list.end { paths.nearest.paths()[event.cursor as usize].weight } else { list.limit };
+        let Some(found) = found else { return NONE };
+        let (other, path) =
+            (self.event_at[detectors[found] as usize], paths.nearest.paths()[event.cursor as usize - 1]);
+        if path.weight < self.events[other as usize].limit {
+            // The other one has found this one.
+            let mut arc = self.events[at as usize].arc;
+            while self.arcs[arc as usize].to != other {
+                arc = self.arcs[arc as usize].next;
+            }
+            return arc;
+        }
+        self.connect(at, other, path)
+    }
+
+    /// Looks for events beyond the list of another one, a quarter further than it has looked.
+    #[cold]
+    fn look_beyond(&mut self, at: u32, paths: &Paths) {
+        let Event { detector, limit: from, .. } = self.events[at as usize];
+        let to = (from + from / 8 * 2 + 2).min(paths.nearest.row(detector).reach());
+        let mut walk = std::mem::take(&mut self.walk);
+        walk.run(&paths.graph, detector, to, |other, path| {
+            let event = self.event_at[other as usize];
+            if event != NONE
+                && path.weight >= from
+                && paths.nearest.are_near(detector, other, path.weight)
+                && path.weight >= self.events[event as usize].limit
+            {
+                self.connect(at, event, path);
+            }
+            true
+        });
+        self.walk = walk;
+        self.events[at as usize].limit = to;
+    }
+
+    /// Makes the arcs of a path between two events; returns the first.
+    fn connect(&mut self, one: u32, other: u32, path: Path) -> u32 {
+        let arc = self.arcs.len() as u32;
+        for (from, to) in [(one, other), (other, one)] {
+            let next = std::mem::replace(&mut self.events[from as usize].arc, self.arcs.len() as u32);
+            self.arcs.push(Arc { to, next, weight: path.weight });
+        }
+        self.flips.push(path.flips);
+        arc
+    }
+
+    /// The dual of an event.
+    #[inline]
+    fn dual(&self, event: u32) -> i64 {
+        let event = &self.events[event as usize];
+        let top = &self.nodes[event.top as usize];
+        match top.label {
+            Label::Outside => event.dual,
+            Label::Plus => event.dual + (self.now - top.since),
+            Label::Minus => event.dual - (self.now - top.since),
+        }
+    }
+
+    /// The outermost node around an event.
+    #[inline]
+    fn top(&self, event: u32) -> u32 {
+        self.events[event as usize].top
+    }
+
+    /// The event that an arc comes from.
+    #[inline]
+    fn from(&self, arc: u32) -> u32 {
+        self.arcs[arc as usize ^ 1].to
+    }
+
+    /// The event that an arc goes to.
+    #[inline]
+    fn to(&self, arc: u32) -> u32 {
+        self.arcs[arc as usize].to
+    }
+
+    /// How far the regions at the ends of an arc are from each other.
+    #[inline]
+    fn slack(&self, arc: u32) -> i64 {
+        self.arcs[arc as usize].weight - self.dual(self.from(arc)) - self.dual(self.to(arc))
+    }
+}
