@@ -79,7 +79,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         records.push(Record::Ended { lease: id(number) });
         if records.len() > 10_000 {
             let mut bytes = Vec::new();
-            records.iter().for_each(|record| encode(record, &mut bytes));
+            for record in &records {
+                encode(record, &mut bytes);
+            }
             len += bytes.len();
             journal.commit(&std::mem::take(&mut records)).wait()?;
             if len > LONG {
