@@ -409,6 +409,7 @@ const CATALOG: &[Family] = &[
         ("relay_announcements_foreign", "reason=foreign"),
         ("relay_announcements_old", "reason=old"),
         ("relay_announcements_full", "reason=full"),
+        ("relay_announcements_displaced", "reason=displaced"),
     ]),
     family("control", "journal_commits", "commits to the journal", &[("journal_commits", "")]),
     family("control", "journal_groups", "groups of commits, each made durable by one fdatasync", &[("journal_groups", "")]),

@@ -5,7 +5,7 @@
 //! | `/` | a page that shows `/status` each second |
 //! | `/metrics` | every counter and histogram, for Prometheus |
 //! | `/status` | the same in short, as JSON; `berth status` and `berth top` print it |
-//! | `/healthz` | 200 while every polling thread goes round its loop, else 503 and which does not |
+//! | `/healthz` | 200 while every polling thread and `control` go on, else 503 and which does not |
 //! | `/readyz` | 200 from the ready line until the drain, else 503 |
 //!
 //! It only reads. A request costs a copy of the counters on a housekeeping CPU; poll loops do not notice.

@@ -6,8 +6,9 @@
 //!   driver binds to a thread is bound to the right one, and owns its decoders and sessions: two queues of one port do
 //!   not share a decoding session.
 //! - The *housekeeping* thread, which is the one that called [`run`], on the first housekeeping CPU: it disciplines the
-//!   clock and reads what devices count once a second, and starts the drain when a signal arrives or an lcore fails. It tells the service manager
-//!   that the appliance is ready and alive, the latter only while every thread that polls goes round its loop.
+//!   clock and reads what devices count once a second, and starts the drain when a signal arrives or an lcore fails. It
+//!   tells the service manager that the appliance is ready and alive, the latter only while every thread that polls goes
+//!   round its loop and the node is served.
 //! - A thread that waits for signals, and one for the time of each reload (see `reload`).
 //! - With `[control]`, the threads of the lease plane on the housekeeping CPUs (see `berth_control`), one that writes the
 //!   journal, and one for each region of blocks in a file or device.
@@ -309,6 +310,7 @@ impl Supervisor {
         let mut endpoints = BTreeMap::new();
         if let Some(control) = &mut self.control {
             control.serve(&two_sided.iter().map(|(_, addr)| *addr).collect::<Vec<_>>());
+            self.pulses.add_control(control.beats());
             endpoints.extend(control.endpoints().iter().map(|(name, addr)| ((*name).to_string(), *addr)));
         }
         for (nth, (port, addr)) in two_sided.iter().enumerate() {

@@ -1,9 +1,12 @@
-//! Whether the threads that poll still go round their loops.
+//! Whether the threads that poll still go round their loops, and the control plane serves its node.
 
 use std::sync::{
     Arc,
     atomic::{AtomicU64, Ordering::Relaxed},
 };
+
+/// Looks without a beat that the control plane is granted: its threads share their CPUs.
+const PATIENCE: u32 = 2;
 
 /// One thread's: it beats once a round.
 #[derive(Debug, Clone, Default)]
@@ -27,26 +30,56 @@ impl Pulse {
 #[derive(Debug, Default)]
 pub(super) struct Pulses(Vec<Watched>);
 
+/// Who beats.
+#[derive(Debug)]
+enum Source {
+    Thread(Pulse),
+    /// The control plane, whose beats it counts itself.
+    Control(Arc<AtomicU64>),
+}
+
+impl Source {
+    fn beats(&self) -> u64 {
+        match self {
+            Self::Thread(pulse) => pulse.0.0.load(Relaxed),
+            Self::Control(beats) => beats.load(Relaxed),
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Watched {
     name: String,
-    pulse: Pulse,
+    source: Source,
     seen: u64,
+    /// Looks in a row that found no beat, and how many of those are granted.
+    missed: u32,
+    patience: u32,
 }
 
 impl Pulses {
     /// Watches one more thread, which is to beat.
     pub(super) fn add(&mut self, name: &str) -> Pulse {
         let pulse = Pulse::default();
-        self.0.push(Watched { name: name.to_owned(), pulse: pulse.clone(), seen: 0 });
+        self.watch(name, Source::Thread(pulse.clone()), 0);
         pulse
     }
 
-    /// Those that have not beaten since this was last asked.
+    /// Watches the control plane, by what it counts.
+    pub(super) fn add_control(&mut self, beats: Arc<AtomicU64>) {
+        self.watch("control", Source::Control(beats), PATIENCE);
+    }
+
+    fn watch(&mut self, name: &str, source: Source, patience: u32) {
+        self.0.push(Watched { name: name.to_owned(), source, seen: 0, missed: 0, patience });
+    }
+
+    /// Those that have not beaten since this was last asked, or for longer where they are granted more.
     pub(super) fn stuck(&mut self) -> Vec<&str> {
         let stuck = self.0.iter_mut().filter_map(|watched| {
-            let before = std::mem::replace(&mut watched.seen, watched.pulse.0.0.load(Relaxed));
-            (before == watched.seen).then_some(&*watched.name)
+            let before = std::mem::replace(&mut watched.seen, watched.source.beats());
+            watched.missed = if before == watched.seen { watched.missed + 1 } else { 0 };
+            (watched.missed > watched.patience).then_some(&*watched.name)
         });
         stuck.collect()
     }

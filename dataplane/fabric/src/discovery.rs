@@ -12,7 +12,7 @@ use berth_wire::fabric::{
     Announce, MAX_MESSAGE, MAX_RELAYED, Solicit, Wire as _, Withdraw, WithdrawDetail, WithdrawReason,
 };
 
-pub use relay::{Ignored, MAX_NODES, MAX_RELAY_BYTES, Relay};
+pub use relay::{Ignored, MAX_NODES, MAX_RELAY_BYTES, MAX_TTL, Relay};
 
 /// How long an announcement of this node counts, in seconds; it is to be made again at a third of that.
 pub const ANNOUNCE_TTL_SECS: u32 = 30;

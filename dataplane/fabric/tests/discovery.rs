@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use berth_fabric::discovery::{Discovery, Ignored, MAX_NODES, MAX_RELAY_BYTES, Relay};
+use berth_fabric::discovery::{Discovery, Ignored, MAX_NODES, MAX_RELAY_BYTES, MAX_TTL, Relay};
 use berth_port::Nanos;
 use berth_wire::fabric::{
     Announce, Filter, FilterField, FilterOp, List, MAX_RELAYED, Relayed, ResourceFlags, ResourceSummary, Solicit, Tlv,
@@ -231,31 +231,55 @@ fn the_relay_itself_is_in_the_answer_once() {
 }
 
 #[test]
-fn a_relay_is_full_at_its_caps() {
+fn at_a_relays_caps_who_was_heard_longest_ago_or_says_most_gives_way() {
     let mut relay = Relay::default();
-    for id in 0..MAX_NODES as u128 {
-        relay.announced(id, &announce(id, 1).to_vec(), NOW).unwrap();
+    let (first, late) = (10, 10 + MAX_NODES as u128);
+    for id in first..late {
+        relay.announced(id, &announce(id, 1).to_vec(), NOW + Duration::from_nanos(id as u64)).unwrap();
     }
-    let late = MAX_NODES as u128;
-    assert_eq!(relay.announced(late, &announce(late, 1).to_vec(), NOW), Err(Ignored::Full));
-    assert_eq!(relay.announced(5, &announce(5, 2).to_vec(), NOW), Ok(()), "a known node is still heard");
-    let after = NOW + Duration::from_secs(30);
-    assert_eq!(relay.announced(late, &announce(late, 1).to_vec(), after), Ok(()), "what is over gives way");
+    let soon = NOW + Duration::from_secs(1);
+    let is_known = |relay: &mut Relay, id: u128| {
+        ask(relay, &[Filter::new(FilterField::NodeId, FilterOp::Eq, &id.to_be_bytes())], soon) == [id]
+    };
+    assert_eq!(relay.announced(first, &announce(first, 2).to_vec(), soon), Ok(()), "it takes no other's place");
+    assert_eq!(relay.announced(late, &announce(late, 1).to_vec(), soon), Ok(()));
+    assert_eq!([first, first + 1, first + 2, late].map(|id| is_known(&mut relay, id)), [true, false, true, true]);
+    assert_eq!(relay.len(), MAX_NODES);
+    let after = NOW + Duration::from_secs(40);
+    assert_eq!(relay.announced(late + 1, &announce(late + 1, 1).to_vec(), after), Ok(()), "what is over goes first");
     assert_eq!(relay.len(), 1);
 
+    let mut displaced = 0;
+    relay.counters(&mut |name, count| displaced += if name == "announcements_displaced" { count } else { 0 });
+    assert_eq!(displaced, 1);
+
     let mut relay = Relay::default();
+    relay.announced(7, &announce(7, 1).to_vec(), NOW).unwrap();
     let resources = vec![resource(MEM, ResourceFlags::NONE); 1000];
-    let large = |id| Announce { resources: List::of(&resources).unwrap(), ..announce(id, 1) }.to_vec();
-    let fit = MAX_RELAY_BYTES / large(0).len();
-    for id in 0..fit as u128 {
-        relay.announced(id, &large(id), NOW).unwrap();
+    let large = |id, more: usize| {
+        Announce { resources: List::of(&resources[..999 + more]).unwrap(), ..announce(id, 1) }.to_vec()
+    };
+    for id in 0..MAX_RELAY_BYTES / large(0, 0).len() {
+        relay.announced(1000 + id as u128, &large(1000 + id as u128, 0), soon).unwrap();
     }
-    assert_eq!(relay.announced(99_999, &large(99_999), NOW), Err(Ignored::Full));
+    let (before, newcomer) = (relay.len(), 99_999);
+    assert_eq!(relay.announced(newcomer, &large(newcomer, 1), soon), Err(Ignored::Full), "longer than any other");
+    assert_eq!(relay.announced(newcomer, &large(newcomer, 0), soon), Ok(()));
+    assert_eq!(relay.len(), before, "another of its kind gave way");
+    assert!(is_known(&mut relay, 7), "and not who says little, though it was heard first");
     let value = vec![0; 60_000];
     let tlvs = [Tlv::of(0x0801, &value).unwrap()];
     let too_long =
         Announce { resources: List::of(&resources).unwrap(), tlvs: List::of(&tlvs).unwrap(), ..announce(2, 9) };
     assert!(matches!(relay.announced(2, &too_long.to_vec(), NOW), Err(Ignored::Malformed(_))));
+}
+
+#[test]
+fn an_announcement_counts_for_an_hour_at_most() {
+    let mut relay = Relay::default();
+    relay.announced(5, &Announce { ttl_secs: u32::MAX, ..announce(5, 1) }.to_vec(), NOW).unwrap();
+    assert_eq!(ask(&mut relay, &[], NOW + (MAX_TTL - Duration::from_nanos(1))).len(), 2);
+    assert_eq!(ask(&mut relay, &[], NOW + MAX_TTL).len(), 1);
 }
 
 #[test]

@@ -437,3 +437,24 @@ fn a_message_that_its_caller_drops_before_it_is_taken_is_new_when_it_comes_again
     assert!(matches!(server.receive(&datagram, at(9), &keys(), NOW), Received::Nothing));
     assert_eq!([Drop::OverShare, Drop::Replayed].map(|reason| server.drops().get(reason)), [1, 1]);
 }
+
+#[test]
+fn who_has_many_answers_kept_drops_none_of_another() {
+    let (mut careful, mut greedy) = (client(), Client::new(who(3), 1, 1));
+    let mut server = Server::default();
+    let mut answer = |client: &mut Client, payload| {
+        let request = query(client, false);
+        let datagrams = frames(client, request);
+        let (_, reply) = accept(&mut server, &datagrams, at(9)).unwrap();
+        reply_with(&mut server, reply, payload);
+        datagrams
+    };
+    let first = answer(&mut careful, vec![1]);
+    let theirs: Vec<_> = (0..70).map(|_| answer(&mut greedy, vec![0; MAX_MESSAGE])).collect();
+    let mut again =
+        |datagrams: &[Vec<u8>]| matches!(server.receive(&datagrams[0], at(9), &keys(), NOW), Received::Again(_));
+    assert!(again(&first), "the oldest of all, of who has least");
+    assert_eq!([0, 69].map(|nth: usize| again(&theirs[nth])), [false, true]);
+    server.expire(NOW + Duration::from_secs(30));
+    assert_eq!(server.bytes(), 0);
+}

@@ -35,7 +35,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Weak,
-        atomic::{AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -237,6 +237,11 @@ impl Control {
     /// Where the leases' bytes lie.
     pub fn regions(&self) -> &Regions {
         &self.shared.regions
+    }
+
+    /// Rises about a hundred times a second while the node is served: while its threads run tasks and its lock can be had.
+    pub fn beats(&self) -> Arc<AtomicU64> {
+        self.shared.beats.clone()
     }
 
     /// Every bound address, by its name in the ready line.

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use berth_lobby::{Place, Shares};
 use berth_wire::fabric::{MsgType, Op, Request, Wire as _};
 
+use crate::pump;
+
 /// A message, or an answer, that is longer than this is a long one, in bytes.
 pub(crate) const LONG: usize = 16 << 10;
 
@@ -23,6 +25,12 @@ pub(crate) struct Permits {
     pub(crate) long: Arc<Shares<u128>>,
     /// Turns of the threads for work that blocks.
     pub(crate) blocking: Arc<Shares<u128>>,
+    /// Data streams of QUIC that are served, with buffers of 64 KiB each way.
+    pub(crate) accesses: Arc<Shares<u128>>,
+    /// Those among them with buffers of up to 1 MiB each way.
+    pub(crate) long_accesses: Arc<Shares<u128>>,
+    /// QUIC connections with wide windows.
+    pub(crate) wide: Arc<Shares<u128>>,
     /// Ops that run.
     ops: Arc<Shares<u128>>,
     /// The reserve, for what ends or keeps leases.
@@ -35,6 +43,9 @@ impl Permits {
             messages: Shares::new(8192, 1024),
             long: Shares::new(256, 32),
             blocking: Shares::new(BLOCKING, 2),
+            accesses: Shares::new(4096, 512),
+            long_accesses: Shares::new(pump::LONG.0, pump::LONG.1),
+            wide: Shares::new(128, 16),
             ops: Shares::new(1024, 256),
             urgent: Shares::new(256, 32),
         }

@@ -33,8 +33,11 @@ const RETRY_FROM: usize = 256;
 /// Streams of one connection at once.
 const MAX_STREAMS: u32 = 32;
 
-/// Bytes of one connection that were received and not read yet.
-const WINDOW: u32 = 4 << 20;
+/// Bytes of one connection that were received and not read yet, and as many that were sent and not acknowledged.
+const WINDOW: u32 = 128 << 10;
+
+/// The same for connections that have a place among the wide ones.
+const WIDE_WINDOW: u32 = 4 << 20;
 
 /// A connection that shows no sign of life for so long is closed.
 const IDLE: Duration = Duration::from_secs(30);
@@ -59,6 +62,7 @@ pub(crate) fn config(shared: &Arc<Shared>) -> Result<ServerConfig, quic::TlsErro
         .max_concurrent_uni_streams(VarInt::from_u32(0))
         .datagram_receive_buffer_size(None)
         .receive_window(VarInt::from_u32(WINDOW))
+        .send_window(WINDOW.into())
         .max_idle_timeout(IDLE.try_into().ok());
     // An address is proved by the handshake: SOURCE_IP goes by it.
     config.transport_config(Arc::new(transport)).migration(false);
@@ -97,7 +101,7 @@ async fn connection(incoming: Incoming, mut stranger: Stranger<u128>, shared: &A
         shared.counters.handshakes_failed.add();
         return;
     };
-    let _guest = match stranger.admit(peer.id().0) {
+    let mut guest = match stranger.admit(peer.id().0) {
         Ok(guest) => guest,
         Err(refused) => {
             if refused == Refused::Full {
@@ -107,6 +111,11 @@ async fn connection(incoming: Incoming, mut stranger: Stranger<u128>, shared: &A
         }
     };
     shared.counters.connections.add();
+    let wide = shared.permits.wide.try_enter(peer.id().0);
+    if wide.is_some() {
+        connection.set_receive_window(VarInt::from_u32(WIDE_WINDOW));
+        connection.set_send_window(WIDE_WINDOW.into());
+    }
     let served = async {
         match alpn {
             Alpn::Control => control(&connection, peer, shared).await,
@@ -118,6 +127,10 @@ async fn connection(incoming: Incoming, mut stranger: Stranger<u128>, shared: &A
     select! {
         () = &mut served => return,
         () = shared.unenrolled(&peer) => connection.close(VarInt::from_u32(2), b"the key is not served any more"),
+        () = guest.displaced() => {
+            shared.counters.connections_displaced.add();
+            connection.close(VarInt::from_u32(1), b"too many connections");
+        }
     }
     served.await;
 }
@@ -245,7 +258,7 @@ async fn greeted(connection: &Connection, kind: Kind, peer: PublicKey, shared: &
     let (node, peer) = (shared.clone(), peer.id().0);
     let first = Stream::new(kind, &shared.table, &shared.regions, shared.data.clone());
     let mut first = first.of(move |lease| node.node().leases().is_of(lease, peer));
-    let mut pump = Pump::default();
+    let mut pump = Pump::new(peer, shared.permits.long_accesses.clone());
     let named = |stream: &Stream| stream.sibling().is_some();
     let ends = (&mut receive, &mut send);
     match pump.run(&mut first, ends, &shared.clock, Some(deadline), named).await {
@@ -267,7 +280,8 @@ async fn greeted(connection: &Connection, kind: Kind, peer: PublicKey, shared: &
             accepted = connection.accept_bi() => {
                 let Ok(ends) = accepted else { return Some(()) };
                 let Some(stream) = lease.sibling() else { return Some(()) };
-                tokio::spawn(access(stream, Pump::default(), ends, shared.clone(), connection.clone()));
+                let pump = Pump::new(peer, shared.permits.long_accesses.clone());
+                tokio::spawn(access(stream, pump, ends, shared.clone(), connection.clone()));
             }
             _ = ticks.tick() => {
                 if lease.is_over(shared.clock.mono()) {
@@ -281,11 +295,15 @@ async fn greeted(connection: &Connection, kind: Kind, peer: PublicKey, shared: &
 /// Serves the messages of one stream. What breaks the protocol closes the connection.
 async fn access(
     mut stream: Stream,
-    mut pump: Pump,
+    mut pump: Pump<u128>,
     (mut send, mut receive): (SendStream, RecvStream),
     shared: Arc<Shared>,
     connection: Connection,
 ) {
+    let _place = select! {
+        place = shared.permits.accesses.enter(pump.peer) => place,
+        _ = connection.closed() => return,
+    };
     let deadline = Instant::now() + PATIENCE;
     let ended = pump.run(&mut stream, (&mut receive, &mut send), &shared.clock, Some(deadline), |_| false).await;
     let _ = send.finish();

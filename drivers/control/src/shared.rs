@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicBool, Ordering::Relaxed},
+    atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
 };
 
 use berth_fabric::{Answer, Effects, Node, Outcome, Request, Step, WorkFailed, discovery::Relay, journal::Record};
@@ -43,6 +43,8 @@ pub(crate) struct Shared {
     pub(crate) proxies: Arc<Proxies>,
     pub(crate) permits: Permits,
     worker: Worker,
+    /// How often time was passed on to the node.
+    pub(crate) beats: Arc<AtomicU64>,
     pub(crate) journal: Journal,
     /// Whether the node was told that the journal's disk is full.
     full: AtomicBool,
@@ -95,6 +97,7 @@ impl Shared {
             proxies,
             permits: Permits::new(),
             worker,
+            beats: Arc::default(),
             journal,
             full: AtomicBool::new(false),
             keys: watch::Sender::default(),

@@ -3,7 +3,7 @@
 use std::{io, net::IpAddr, sync::Arc, time::Duration};
 
 use berth_lease_io::Stream;
-use berth_lobby::{Limits, Lobby, Refused, Stranger};
+use berth_lobby::{Limits, Lobby, Refused, Shares, Stranger};
 use berth_wire::fabric::data::stream::Kind;
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -13,7 +13,7 @@ use tokio::{
 
 use crate::{
     Shared,
-    pump::{End, Pump},
+    pump::{self, End, Pump},
 };
 
 /// Connections of one listener: strangers have not named their lease yet.
@@ -25,6 +25,7 @@ const GREET_WITHIN: Duration = Duration::from_secs(10);
 /// Accepts until the runtime ends.
 pub(crate) async fn serve(listener: TcpListener, kind: Kind, shared: Arc<Shared>) {
     let lobby = Lobby::new(LIMITS);
+    let long = Shares::new(pump::LONG.0, pump::LONG.1);
     loop {
         let Ok((socket, from)) = listener.accept().await else {
             // Out of descriptors: wait for some to come back.
@@ -36,10 +37,10 @@ pub(crate) async fn serve(listener: TcpListener, kind: Kind, shared: Arc<Shared>
         if crowded {
             shared.counters.connections_displaced.add();
         }
-        let shared = shared.clone();
+        let (shared, pump) = (shared.clone(), Pump::new(from.ip(), long.clone()));
         tokio::spawn(async move {
             // A connection that breaks has nobody left to tell.
-            if let Ok(End::TimedOut) = connection(socket, from.ip(), stranger, kind, &shared).await {
+            if let Ok(End::TimedOut) = connection(socket, from.ip(), stranger, (kind, pump), &shared).await {
                 shared.counters.connections_timed_out.add();
             }
         });
@@ -50,12 +51,11 @@ async fn connection(
     mut socket: TcpStream,
     from: IpAddr,
     mut stranger: Stranger<IpAddr>,
-    kind: Kind,
+    (kind, mut pump): (Kind, Pump<IpAddr>),
     shared: &Shared,
 ) -> io::Result<End> {
     socket.set_nodelay(true)?;
     let mut stream = Stream::new(kind, &shared.table, &shared.regions, shared.data.clone());
-    let mut pump = Pump::default();
     let (mut reader, mut writer) = socket.split();
     let deadline = Some(Instant::now() + GREET_WITHIN);
     let greeted = |stream: &Stream| stream.sibling().is_some();
@@ -66,7 +66,7 @@ async fn connection(
     if end != End::Reached {
         return Ok(end);
     }
-    let _guest = match stranger.admit(from) {
+    let mut guest = match stranger.admit(from) {
         Ok(guest) => guest,
         Err(refused) => {
             if refused == Refused::Full {
@@ -75,5 +75,11 @@ async fn connection(
             return Ok(End::Closed);
         }
     };
-    pump.run(&mut stream, (&mut reader, &mut writer), &shared.clock, None, |_| false).await
+    select! {
+        end = pump.run(&mut stream, (&mut reader, &mut writer), &shared.clock, None, |_| false) => end,
+        () = guest.displaced() => {
+            shared.counters.connections_displaced.add();
+            Ok(End::Closed)
+        }
+    }
 }

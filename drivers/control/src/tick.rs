@@ -1,6 +1,10 @@
 //! What happens by itself: leases end, the node announces itself, the journal is compacted.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
 
 use berth_fabric::discovery::ANNOUNCE_TTL_SECS;
 use berth_wire::fabric::MsgType;
@@ -39,6 +43,7 @@ pub(crate) async fn time(shared: Arc<Shared>) {
             }
             yield_now().await;
         }
+        shared.beats.fetch_add(1, Relaxed);
         if count % SELDOM == 0 {
             let now = shared.clock.mono();
             shared.link().expire(now);

@@ -5,7 +5,7 @@ mod common;
 
 use std::{
     net::SocketAddr,
-    sync::{Arc, Condvar, Mutex},
+    sync::{Arc, Condvar, Mutex, atomic::Ordering::Relaxed},
     time::Duration,
 };
 
@@ -13,11 +13,12 @@ use berth_client::{Alloc, Client, Token};
 use berth_fabric::{Binding, BoundLease, Preparation, TeardownFailed};
 use berth_identity::{Identity, link::Message};
 use berth_lease::LeaseId;
+use berth_port::Nanos;
 use berth_tls::quic::{Alpn, client_config};
 use berth_wire::fabric::{
     Announce, BindKind, Bytes, LeaseBind, List, MsgType, Op, Perms, Request, Status, Tlvs, Wire as _,
 };
-use common::{LOCAL, count, endpoint, memory, start, who};
+use common::{LOCAL, clients, count, endpoint, memory, start, who};
 use quinn::{ClientConfig, Connection, Endpoint, TransportConfig, VarInt};
 use tokio::time::timeout;
 
@@ -25,11 +26,6 @@ const MIB: usize = 1 << 20;
 
 /// Longer than whoever has a share may take, and shorter than anything that a greedy peer can make it.
 const SOON: Duration = Duration::from_secs(5);
-
-/// Beside the node's own threads.
-fn clients<T>(asked: impl Future<Output = T>) -> T {
-    tokio::runtime::Runtime::new().unwrap().block_on(asked)
-}
 
 fn key(seed: u8) -> Arc<Identity> {
     Arc::new(who(seed))
@@ -217,4 +213,42 @@ fn a_relay_serves_discovery_alone_and_a_node_hears_announcements() {
     let counters = control.stop(Duration::from_secs(1));
     assert_eq!(count(&counters, "messages_accepted"), 1);
     assert!(count(&counters, "frames_unexpected") >= 2);
+}
+
+/// RDMA whose device is stuck while the gate is closed, with the node.
+#[derive(Debug)]
+struct Stuck(Arc<Mutex<()>>);
+
+impl Binding for Stuck {
+    fn kind(&self) -> BindKind {
+        BindKind::Rdma
+    }
+    fn bind(&mut self, _: &BoundLease, _: Tlvs<'_>, _: &mut Vec<u8>) -> Result<(), Status> {
+        Ok(())
+    }
+    fn teardown(&mut self, _: LeaseId) -> Result<(), TeardownFailed> {
+        Ok(())
+    }
+    fn tick(&mut self, _: Nanos) {
+        drop(self.0.lock().unwrap());
+    }
+}
+
+#[test]
+fn a_node_that_is_stuck_does_not_beat() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = Arc::<Mutex<()>>::default();
+    let control = start(folder.path(), memory(MIB), vec![Box::new(Stuck(gate.clone()))]);
+    let beats = control.beats();
+    let rises = || {
+        let before = beats.load(Relaxed);
+        std::thread::sleep(Duration::from_millis(300));
+        beats.load(Relaxed) > before
+    };
+    assert!((0..20).any(|_| rises()));
+    let stuck = gate.lock().unwrap();
+    assert!((0..20).any(|_| !rises()) && !rises());
+    drop(stuck);
+    assert!((0..20).any(|_| rises()));
+    control.stop(Duration::from_secs(1));
 }

@@ -2,13 +2,14 @@
 //!
 //! A listener that refuses newcomers while it is full is closed by whoever fills it with connections that say nothing.
 //! Here every newcomer gets in, and the stranger who has waited longest gives way: whoever speaks at once is served,
-//! however many stay silent. Guests are limited in all and for each peer, and are never displaced.
+//! however many stay silent. Guests are limited in all and for each peer; where there are as many as may be, a guest of
+//! the peer with the most gives way to one of a peer who then has fewer.
 #![forbid(unsafe_code)]
 
 mod shares;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     fmt::Debug,
     hash::Hash,
     io,
@@ -57,22 +58,70 @@ struct Inside<K> {
     strangers: BTreeMap<u64, oneshot::Sender<()>>,
     next: u64,
     guests: usize,
-    of_peer: HashMap<K, usize>,
+    /// The guests of each peer, in the same way.
+    of_peer: HashMap<K, BTreeMap<u64, oneshot::Sender<()>>>,
+    /// Every peer by the number of its guests.
+    by_count: BTreeSet<(usize, K)>,
 }
 
 /// Why a stranger does not become a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
-    /// There are too many guests, or too many who are this peer.
+    /// There are too many guests who are this peer, or too many in all of whom no peer has more.
     Full,
     /// A newcomer has taken its place.
     Displaced,
 }
 
-impl<K: Eq + Hash + Clone> Lobby<K> {
+impl<K: Eq + Hash + Ord + Clone> Inside<K> {
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// How many guests are this peer.
+    fn count(&self, peer: &K) -> usize {
+        self.of_peer.get(peer).map_or(0, BTreeMap::len)
+    }
+
+    /// Changes the guests who are this peer.
+    fn change<T>(&mut self, peer: &K, change: impl FnOnce(&mut BTreeMap<u64, oneshot::Sender<()>>) -> T) -> T {
+        let guests = self.of_peer.entry(peer.clone()).or_default();
+        let before = guests.len();
+        let changed = change(guests);
+        let after = guests.len();
+        if after == 0 {
+            self.of_peer.remove(peer);
+        }
+        self.guests = self.guests - before + after;
+        self.by_count.remove(&(before, peer.clone()));
+        if after > 0 {
+            self.by_count.insert((after, peer.clone()));
+        }
+        changed
+    }
+
+    /// Has the newest guest of the peer with the most give way to one of `peer`; false where that would not be fairer.
+    fn displace_for(&mut self, peer: &K) -> bool {
+        let Some((most, greediest)) = self.by_count.last().cloned() else { return false };
+        let fairer = most > self.count(peer) + 1;
+        if fairer {
+            self.change(&greediest, BTreeMap::pop_last);
+        }
+        fairer
+    }
+}
+
+impl<K: Eq + Hash + Ord + Clone> Lobby<K> {
     /// An empty one.
     pub fn new(limits: Limits) -> Arc<Self> {
-        let inside = Inside { strangers: BTreeMap::new(), next: 0, guests: 0, of_peer: HashMap::new() };
+        let inside = Inside {
+            strangers: BTreeMap::new(),
+            next: 0,
+            guests: 0,
+            of_peer: HashMap::new(),
+            by_count: BTreeSet::new(),
+        };
         Arc::new(Self { limits, inside: Mutex::new(inside) })
     }
 
@@ -83,8 +132,7 @@ impl<K: Eq + Hash + Clone> Lobby<K> {
         if crowded {
             inside.strangers.pop_first();
         }
-        let number = inside.next;
-        inside.next += 1;
+        let number = inside.number();
         let (stays, displaced) = oneshot::channel();
         inside.strangers.insert(number, stays);
         drop(inside);
@@ -105,13 +153,13 @@ impl<K: Eq + Hash + Clone> Lobby<K> {
 
 /// Somebody who is inside until this is dropped, or a newcomer takes the place.
 #[derive(Debug)]
-pub struct Stranger<K: Eq + Hash + Clone> {
+pub struct Stranger<K: Eq + Hash + Ord + Clone> {
     lobby: Arc<Lobby<K>>,
     number: u64,
     displaced: oneshot::Receiver<()>,
 }
 
-impl<K: Eq + Hash + Clone> Stranger<K> {
+impl<K: Eq + Hash + Ord + Clone> Stranger<K> {
     /// Waits until a newcomer takes the place. May be cancelled and called again.
     pub async fn displaced(&mut self) {
         // Nothing is ever sent.
@@ -125,39 +173,42 @@ impl<K: Eq + Hash + Clone> Stranger<K> {
         if inside.strangers.remove(&self.number).is_none() {
             return Err(Refused::Displaced);
         }
-        let of_peer = inside.of_peer.get(&peer).copied().unwrap_or(0);
-        if inside.guests >= guests || of_peer >= per_peer {
+        if inside.count(&peer) >= per_peer || inside.guests >= guests && !inside.displace_for(&peer) {
             return Err(Refused::Full);
         }
-        inside.guests += 1;
-        inside.of_peer.insert(peer.clone(), of_peer + 1);
+        let number = inside.number();
+        let (stays, displaced) = oneshot::channel();
+        inside.change(&peer, |guests| guests.insert(number, stays));
         drop(inside);
-        Ok(Guest { lobby: self.lobby.clone(), peer })
+        Ok(Guest { lobby: self.lobby.clone(), peer, number, displaced })
     }
 }
 
-impl<K: Eq + Hash + Clone> Drop for Stranger<K> {
+impl<K: Eq + Hash + Ord + Clone> Drop for Stranger<K> {
     fn drop(&mut self) {
         self.lobby.lock().strangers.remove(&self.number);
     }
 }
 
-/// Somebody who is served until this is dropped.
+/// Somebody who is served until this is dropped, or gives way to a peer with fewer guests.
 #[derive(Debug)]
-pub struct Guest<K: Eq + Hash + Clone> {
+pub struct Guest<K: Eq + Hash + Ord + Clone> {
     lobby: Arc<Lobby<K>>,
     peer: K,
+    number: u64,
+    displaced: oneshot::Receiver<()>,
 }
 
-impl<K: Eq + Hash + Clone> Drop for Guest<K> {
+impl<K: Eq + Hash + Ord + Clone> Guest<K> {
+    /// Waits until another peer's guest takes the place. May be cancelled and called again.
+    pub async fn displaced(&mut self) {
+        // Nothing is ever sent.
+        let _ = (&mut self.displaced).await;
+    }
+}
+
+impl<K: Eq + Hash + Ord + Clone> Drop for Guest<K> {
     fn drop(&mut self) {
-        let mut inside = self.lobby.lock();
-        inside.guests -= 1;
-        if let Some(count) = inside.of_peer.get_mut(&self.peer) {
-            *count -= 1;
-            if *count == 0 {
-                inside.of_peer.remove(&self.peer);
-            }
-        }
+        self.lobby.lock().change(&self.peer, |guests| guests.remove(&self.number));
     }
 }

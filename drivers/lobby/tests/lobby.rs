@@ -2,7 +2,7 @@
 
 use std::pin::pin;
 
-use berth_lobby::{Limits, Lobby, Refused};
+use berth_lobby::{Guest, Limits, Lobby, Refused};
 use tokio::select;
 
 const LIMITS: Limits = Limits { strangers: 2, guests: 3, per_peer: 2 };
@@ -36,22 +36,37 @@ async fn the_stranger_who_waited_longest_gives_way_to_a_newcomer() {
     assert_eq!(lobby.population(), 0);
 }
 
+/// Whether another peer's guest has taken the place.
+async fn gave_way(guest: &mut Guest<&str>) -> bool {
+    select! {
+        biased;
+        () = guest.displaced() => true,
+        () = pin!(async {}) => false,
+    }
+}
+
 #[tokio::test]
-async fn guests_are_limited_in_all_and_for_each_peer_and_stay() {
+async fn guests_are_limited_for_each_peer_and_the_greediest_gives_way_where_that_is_fairer() {
     let lobby = Lobby::new(LIMITS);
     let admit = |peer| lobby.enter().0.admit(peer);
-    let (a, b) = (admit("a").unwrap(), admit("a").unwrap());
+    let (mut a, mut b) = (admit("a").unwrap(), admit("a").unwrap());
     assert_eq!(admit("a").unwrap_err(), Refused::Full);
-    let c = admit("b").unwrap();
-    assert_eq!(admit("c").unwrap_err(), Refused::Full);
+    let mut c = admit("b").unwrap();
     // Any number of strangers displaces no guest.
     let strangers: Vec<_> = (0..100).map(|_| lobby.enter()).collect();
     assert_eq!(lobby.population(), 2 + 3);
-    drop((a, strangers));
-    let d = admit("c").unwrap();
-    assert_eq!(admit("a").unwrap_err(), Refused::Full);
+    drop(strangers);
+    assert_eq!(admit("b").unwrap_err(), Refused::Full, "it would have as many as the greediest has now");
+    let mut d = admit("c").unwrap();
+    assert_eq!([gave_way(&mut a).await, gave_way(&mut b).await, gave_way(&mut c).await], [false, true, false]);
+    assert_eq!(lobby.population(), 3);
+    // It has given its place away already.
     drop(b);
-    assert!(admit("a").is_ok());
-    drop((c, d));
+    assert_eq!(lobby.population(), 3);
+    assert_eq!(admit("d").unwrap_err(), Refused::Full, "each has one");
+    assert!(!gave_way(&mut d).await);
+    drop(a);
+    let e = admit("d").unwrap();
+    drop((c, d, e));
     assert_eq!(lobby.population(), 0);
 }

@@ -13,7 +13,14 @@ pub const MAX_NODES: usize = 4096;
 /// The most bytes of announcements that a relay holds.
 pub const MAX_RELAY_BYTES: usize = 16 << 20;
 
+/// The longest that an announcement counts, whatever its `ttl_secs` says: nodes announce themselves again.
+pub const MAX_TTL: Duration = Duration::from_hours(1);
+
 /// The newest announcement of each node, for as long as its `ttl_secs` says.
+///
+/// At [`MAX_NODES`] the node that was heard longest ago gives way to a newcomer, and at [`MAX_RELAY_BYTES`] the one with
+/// the longest announcement, unless the newcomer's is longer: whoever fills the relay must say everything again and
+/// again, and crowds out those who are as greedy.
 #[derive(Debug, Default)]
 pub struct Relay {
     /// By id.
@@ -28,6 +35,7 @@ pub struct Relay {
 
 #[derive(Debug)]
 struct Announcement {
+    heard: Nanos,
     expires: Nanos,
     payload: Box<[u8]>,
 }
@@ -40,6 +48,7 @@ struct Counts {
     foreign: u64,
     old: u64,
     full: u64,
+    displaced: u64,
 }
 
 /// Why an announcement or a withdrawal was ignored.
@@ -54,8 +63,8 @@ pub enum Ignored {
     /// Its sequence is not above the last one.
     #[error("its sequence is not above the last one")]
     Old,
-    /// [`MAX_NODES`] or [`MAX_RELAY_BYTES`] is reached.
-    #[error("the relay holds {MAX_NODES} nodes or {MAX_RELAY_BYTES} bytes, and takes no more")]
+    /// [`MAX_RELAY_BYTES`] is reached, and all that the relay holds is shorter.
+    #[error("the relay holds {MAX_RELAY_BYTES} bytes, and takes nothing that is longer than what it holds")]
     Full,
 }
 
@@ -109,6 +118,7 @@ impl Relay {
         visit("announcements_foreign", self.counts.foreign);
         visit("announcements_old", self.counts.old);
         visit("announcements_full", self.counts.full);
+        visit("announcements_displaced", self.counts.displaced);
     }
 
     fn announce(&mut self, sender: u128, payload: &[u8], now: Nanos) -> Result<(), Ignored> {
@@ -117,23 +127,45 @@ impl Relay {
         }
         let announce = Announce::parse(payload)?;
         self.check_sequence(sender, announce.node_id, announce.sequence)?;
-        let room = |relay: &Self| {
-            let before = relay.announcements.get(&sender).map(|before| before.payload.len());
-            relay.announcements.len() - usize::from(before.is_some()) < MAX_NODES
-                && relay.bytes - before.unwrap_or(0) + payload.len() <= MAX_RELAY_BYTES
-        };
-        if !room(self) {
-            self.expire(now);
-            if !room(self) {
-                return Err(Ignored::Full);
-            }
-        }
-        let expires = now + Duration::from_secs(announce.ttl_secs.into());
+        self.make_room(sender, payload.len(), now)?;
+        let expires = now + Duration::from_secs(announce.ttl_secs.into()).min(MAX_TTL);
         self.forget(sender);
         self.bytes += payload.len();
-        self.announcements.insert(sender, Announcement { expires, payload: payload.into() });
+        self.announcements.insert(sender, Announcement { heard: now, expires, payload: payload.into() });
         self.sequences.insert(sender, announce.sequence);
         Ok(())
+    }
+
+    /// Has others give way to an announcement of `sender` with so many bytes.
+    fn make_room(&mut self, sender: u128, len: usize, now: Nanos) -> Result<(), Ignored> {
+        if self.crowded(sender) || self.overflows(sender, len) {
+            self.expire(now);
+        }
+        let others = || self.announcements.iter().filter(|(id, _)| **id != sender);
+        let gives_way = if self.overflows(sender, len) {
+            let longest = others().max_by_key(|(_, other)| (other.payload.len(), std::cmp::Reverse(other.heard)));
+            Some(longest.filter(|(_, other)| other.payload.len() >= len).ok_or(Ignored::Full)?)
+        } else if self.crowded(sender) {
+            others().min_by_key(|(_, other)| other.heard)
+        } else {
+            None
+        };
+        if let Some(id) = gives_way.map(|(id, _)| *id) {
+            self.counts.displaced += 1;
+            self.forget(id);
+        }
+        Ok(())
+    }
+
+    /// Whether one more node would be too many.
+    fn crowded(&self, sender: u128) -> bool {
+        self.announcements.len() >= MAX_NODES && !self.announcements.contains_key(&sender)
+    }
+
+    /// Whether so many bytes in the place of what `sender` announced before would be too many.
+    fn overflows(&self, sender: u128, len: usize) -> bool {
+        let before = self.announcements.get(&sender).map_or(0, |before| before.payload.len());
+        self.bytes - before + len > MAX_RELAY_BYTES
     }
 
     fn withdraw(&mut self, sender: u128, payload: &[u8]) -> Result<(), Ignored> {

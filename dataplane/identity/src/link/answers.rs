@@ -1,7 +1,7 @@
 //! What was answered, for retransmissions (profile, "Replay").
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     net::SocketAddr,
     sync::Arc,
     time::Duration,
@@ -14,8 +14,8 @@ use crate::NodeId;
 
 /// How long an answer is kept.
 pub const ANSWER_LIFE: Duration = Duration::from_secs(30);
-/// The most memory that answers take, in bytes. At the limit the oldest goes; its op still never runs twice, as its
-/// nonce stays used.
+/// The most memory that answers take, in bytes. At the limit the oldest of the sender with the most goes; its op still
+/// never runs twice, as its nonce stays used.
 pub const MAX_ANSWER_BYTES: usize = 64 << 20;
 
 /// What an answer costs beyond its payload, in bytes.
@@ -39,7 +39,19 @@ pub(super) struct Answered {
 #[derive(Debug, Default)]
 pub(super) struct Answers {
     kept: HashMap<Asked, Answered>,
-    by_age: VecDeque<(Nanos, Asked)>,
+    /// Which is how old, by its number.
+    by_age: BTreeMap<u64, (Nanos, Asked)>,
+    senders: HashMap<NodeId, Sender>,
+    /// Every sender by the bytes of its answers.
+    by_bytes: BTreeSet<(usize, NodeId)>,
+    bytes: usize,
+    next: u64,
+}
+
+#[derive(Debug, Default)]
+struct Sender {
+    /// The numbers of its answers, the oldest first.
+    answers: VecDeque<u64>,
     bytes: usize,
 }
 
@@ -53,17 +65,25 @@ impl Answers {
         if self.kept.contains_key(&asked) {
             return;
         }
-        self.bytes += cost(&answered);
+        let number = self.next;
+        self.next += 1;
+        let of = asked.sender;
+        self.senders.entry(of).or_default().answers.push_back(number);
+        self.count(of, |bytes| bytes + cost(&answered));
         self.kept.insert(asked, answered);
-        self.by_age.push_back((now, asked));
-        while self.bytes > MAX_ANSWER_BYTES {
-            self.drop_oldest();
+        self.by_age.insert(number, (now, asked));
+        while self.bytes > MAX_ANSWER_BYTES
+            && let Some((_, greediest)) = self.by_bytes.last().copied()
+        {
+            self.drop_oldest(greediest);
         }
     }
 
     pub(super) fn expire(&mut self, now: Nanos) {
-        while self.by_age.front().is_some_and(|(since, _)| *since + ANSWER_LIFE <= now) {
-            self.drop_oldest();
+        while let Some((_, (_, asked))) =
+            self.by_age.first_key_value().filter(|(_, (since, _))| *since + ANSWER_LIFE <= now)
+        {
+            self.drop_oldest(asked.sender);
         }
     }
 
@@ -71,11 +91,26 @@ impl Answers {
         self.bytes
     }
 
-    fn drop_oldest(&mut self) {
-        if let Some((_, asked)) = self.by_age.pop_front()
+    fn drop_oldest(&mut self, of: NodeId) {
+        let number = self.senders.get_mut(&of).and_then(|sender| sender.answers.pop_front());
+        if let Some((_, asked)) = number.and_then(|number| self.by_age.remove(&number))
             && let Some(answered) = self.kept.remove(&asked)
         {
-            self.bytes -= cost(&answered);
+            self.count(of, |bytes| bytes - cost(&answered));
+        }
+    }
+
+    /// Changes how many bytes a sender's answers take.
+    fn count(&mut self, of: NodeId, change: impl FnOnce(usize) -> usize) {
+        let Some(sender) = self.senders.get_mut(&of) else { return };
+        self.by_bytes.remove(&(sender.bytes, of));
+        self.bytes -= sender.bytes;
+        sender.bytes = change(sender.bytes);
+        self.bytes += sender.bytes;
+        if sender.bytes > 0 {
+            self.by_bytes.insert((sender.bytes, of));
+        } else {
+            self.senders.remove(&of);
         }
     }
 }

@@ -78,3 +78,8 @@ pub(crate) fn endpoint(control: &Control, name: &str) -> SocketAddr {
 pub(crate) fn count(counters: &[(String, u64)], name: &str) -> u64 {
     counters.iter().find(|(known, _)| known == name).unwrap_or_else(|| panic!("no {name}")).1
 }
+
+/// Beside the node's own threads.
+pub(crate) fn clients<T>(asked: impl Future<Output = T>) -> T {
+    tokio::runtime::Runtime::new().unwrap().block_on(asked)
+}
