@@ -28,6 +28,7 @@ pub(super) fn rows() -> Result<Vec<Row>> {
     rows.push(revocations_over_udp()?);
     rows.extend(commits()?);
     rows.extend(allocs()?);
+    rows.push(renewals()?);
     rows.push(fbmt()?);
     let _pages = Hugepages::reserve(2 * PAGES);
     for contest in [
@@ -80,14 +81,17 @@ fn node(port: &str, payload: usize) -> Result<(Server, Value, String, Vec<String
 
 /// The same with any ports; returns the node's QUIC address, too.
 fn node_with(name: &str, ports: &str) -> Result<(Server, Value, String)> {
-    let identity = key_file::read_or_create(format!("{OUT}/client.key").as_ref())?;
+    let [client, other] =
+        ["client", "other"].map(|name| key_file::read_or_create(format!("{OUT}/{name}.key").as_ref()));
+    let (client, other) = (client?, other?);
     let config = format!(
         "[node]\nstate_dir = \"lease-node\"\n[control]\nudp = \"127.0.0.1:0\"\nquic = \"127.0.0.1:0\"\n\
-         enrolled = [\"{}\"]\n[[control.policy]]\npresenter = \"*\"\n\
+         enrolled = [\"{}\", \"{}\"]\n[[control.policy]]\npresenter = \"*\"\n\
          perms = [\"read\", \"write\", \"alloc\", \"revoke\"]\n\
          [dataplane]\nfbmt = \"127.0.0.1:0\"\n[[region]]\nname = \"bench\"\nkind = \"memory\"\nsize = \"16 MiB\"\n\
          {ports}",
-        identity.public_key()
+        client.public_key(),
+        other.public_key()
     );
     let path = format!("{OUT}/lease-{name}.toml");
     fs::write(&path, config)?;
@@ -221,6 +225,25 @@ fn allocs() -> Result<Vec<Row>> {
         row("LEASE_ALLOC over QUIC, 1 client, p50", "alloc_p50_us", Reach::Added(300.0))?,
         row("LEASE_ALLOC over QUIC, 32 clients, p50", "alloc_of_32_p50_us", group)?,
     ])
+}
+
+/// Renewals of a tenant while another holds all that it may.
+fn renewals() -> Result<Row> {
+    let bench = build("berth-client", "renew_bench")?;
+    let (_server, _, quic) = node_with("renew", "")?;
+    let keys = ["client", "other"].map(|name| format!("{OUT}/{name}.key"));
+    let pairs = lines(&output(&mut cmd(&bench, [&quic, &keys[0], &keys[1]]))?)?;
+    let pairs = pairs.iter().map(|line| {
+        let (ours, theirs) = (number(line, "beside_us")?, number(line, "alone_us")?);
+        Ok(Pair { state: String::new(), ours, theirs })
+    });
+    Ok(Row {
+        case: "LEASE_RENEW of a tenant, p99, while another holds every share it has".into(),
+        baseline: "alone".into(),
+        unit: "us",
+        reach: Reach::AtMost(2.0),
+        pairs: pairs.collect::<Result<_>>()?,
+    })
 }
 
 /// The journal against a bare write and sync of the same disk.
