@@ -7,6 +7,8 @@
 mod own;
 mod relay;
 
+use std::sync::Arc;
+
 use berth_port::Nanos;
 use berth_wire::fabric::{
     Announce, MAX_MESSAGE, MAX_RELAYED, Solicit, Wire as _, Withdraw, WithdrawDetail, WithdrawReason,
@@ -20,6 +22,12 @@ pub const ANNOUNCE_TTL_SECS: u32 = 30;
 /// How much work solicitations without a signature may cause in one second, in steps of [`work`]: about a tenth of a
 /// second of one core. Signed ones are limited with their sender's other requests.
 const UNSIGNED_WORK: u64 = 20_000_000;
+
+/// Steps of [`work`] that count as one more request of who signed a solicitation.
+pub(crate) const STEPS_PER_REQUEST: u64 = 2_000;
+
+/// Steps of [`work`] in one go.
+const WORK_AT_ONCE: u64 = 50_000;
 
 /// What a node says of itself and answers to solicitations.
 #[derive(Debug, Default)]
@@ -52,19 +60,18 @@ impl Discovery {
         Withdraw { node_id, detail: Some(detail) }.to_vec()
     }
 
-    /// The payload of the RESPONSE to a SOLICIT.
+    /// Begins to answer a SOLICIT: nothing is looked through yet.
     ///
-    /// `own` is this node's announcement; `relay` is given where the relay is asked rather than the node. What does not
-    /// fit into a message is left out, and comes first the next time. `None`, to be dropped: the question is malformed;
-    /// or it is not `signed` and shorter than its answer, or such ones have caused enough work in this second.
-    pub fn solicited(
+    /// `own` is this node's announcement; `relay` is given where the relay is asked rather than the node. `None`, to be
+    /// dropped: the question is malformed, or it is not `signed` and such ones have caused enough work in this second.
+    pub fn begin(
         &mut self,
         payload: &[u8],
         signed: bool,
-        own: &[u8],
-        relay: Option<&mut Relay>,
+        own: Vec<u8>,
+        relay: Option<&Relay>,
         now: Nanos,
-    ) -> Option<Vec<u8>> {
+    ) -> Option<Search> {
         let Ok(solicit) = Solicit::parse(payload) else {
             self.counts.malformed += 1;
             return None;
@@ -77,24 +84,45 @@ impl Discovery {
             self.counts.over_budget += 1;
             return None;
         }
-        let mut snapshot = Snapshot { count: 0, items: Vec::new(), room: MAX_MESSAGE, work: 0 };
+        let id = Announce::parse(&own).map_or(0, |announce| announce.node_id);
+        let mut announcements = vec![(id, Arc::from(own))];
+        announcements.extend(relay.into_iter().flat_map(|relay| relay.all(id, now)));
+        let work: u64 = announcements.iter().map(|(_, announcement)| work(&solicit, announcement)).sum();
         if !signed {
-            snapshot.room = payload.len();
+            self.worked.1 += work;
         }
-        let mut all = snapshot.offer(&solicit, own);
-        if let Some(relay) = relay {
-            let own = Announce::parse(own).map_or(0, |announce| announce.node_id);
-            all = all && relay.all(own, now, |announcement| snapshot.offer(&solicit, announcement));
+        let room = if signed { MAX_MESSAGE } else { payload.len() };
+        let snapshot = Snapshot { count: 0, items: Vec::new(), room };
+        Some(Search { question: payload.into(), signed, announcements, next: 0, work, snapshot, left_out: None })
+    }
+
+    /// The payload of the RESPONSE to a SOLICIT that is looked through; what it had no room for comes first the next time.
+    /// `None`, to be dropped: the question is not signed and shorter than its answer.
+    pub fn end(&mut self, search: Search, relay: Option<&mut Relay>) -> Option<Vec<u8>> {
+        let Search { signed, snapshot, left_out, .. } = search;
+        if let Some((relay, id)) = relay.zip(left_out) {
+            relay.begin_with(id);
         }
-        if !signed {
-            self.worked.1 += snapshot.work;
-        }
-        if !signed && !all && usize::from(snapshot.count) < MAX_RELAYED {
+        if !signed && left_out.is_some() && usize::from(snapshot.count) < MAX_RELAYED {
             self.counts.unpadded += 1;
             return None;
         }
         self.counts.answered += 1;
         Some([&snapshot.count.to_be_bytes()[..], &snapshot.items].concat())
+    }
+
+    /// Answers a SOLICIT at once; see [`Discovery::begin`] and [`Discovery::end`].
+    pub fn solicited(
+        &mut self,
+        payload: &[u8],
+        signed: bool,
+        own: &[u8],
+        relay: Option<&mut Relay>,
+        now: Nanos,
+    ) -> Option<Vec<u8>> {
+        let mut search = self.begin(payload, signed, own.to_vec(), relay.as_deref(), now)?;
+        while !search.step() {}
+        self.end(search, relay)
     }
 
     /// Reports every counter.
@@ -111,20 +139,55 @@ impl Discovery {
     }
 }
 
+/// A SOLICIT whose answer is looked for: a node is not held meanwhile.
+#[derive(Debug)]
+pub struct Search {
+    question: Box<[u8]>,
+    signed: bool,
+    /// This node's, then those of others.
+    announcements: Vec<(u128, Arc<[u8]>)>,
+    next: usize,
+    work: u64,
+    snapshot: Snapshot,
+    /// The first that the answer has no room for.
+    left_out: Option<u128>,
+}
+
+impl Search {
+    /// How much work it is to look through all.
+    pub fn work(&self) -> u64 {
+        self.work
+    }
+
+    /// Looks through some more, for some hundred microseconds at most; true once it is done.
+    pub fn step(&mut self) -> bool {
+        let Ok(solicit) = Solicit::parse(&self.question) else { return true };
+        let mut done = 0;
+        while let Some((id, announcement)) = self.announcements.get(self.next).filter(|_| self.left_out.is_none()) {
+            if done >= WORK_AT_ONCE {
+                return false;
+            }
+            done += work(&solicit, announcement);
+            self.left_out = (!self.snapshot.offer(&solicit, announcement)).then_some(*id);
+            self.next += 1;
+        }
+        true
+    }
+}
+
 /// The announcements of one answer.
+#[derive(Debug)]
 struct Snapshot {
     count: u16,
     /// Each behind its length.
     items: Vec<u8>,
     /// The most bytes of the answer.
     room: usize,
-    work: u64,
 }
 
 impl Snapshot {
     /// Adds an announcement if it is wanted; `false`: it does not fit.
     fn offer(&mut self, solicit: &Solicit<'_>, announcement: &[u8]) -> bool {
-        self.work += work(solicit, announcement);
         let wanted = Announce::parse(announcement).is_ok_and(|announce| solicit.matches(&announce));
         if !wanted {
             return true;

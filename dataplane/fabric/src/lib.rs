@@ -35,6 +35,7 @@ pub use clock::Clock;
 pub use host::Host;
 pub use inventory::{Facts, Gpu, Tier, resource_id};
 pub use node::{Config, Node, Settings};
+pub use ops::Listing;
 pub use pending::{Deadline, WorkFailed};
 pub use policy::{Policy, Rule};
 pub use recover::{RecoverError, Started};

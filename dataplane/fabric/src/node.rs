@@ -207,6 +207,12 @@ impl<H: Host> Node<H> {
         limit == 0 || self.rates.admit(sender, limit, now.mono.0 / 1_000_000_000)
     }
 
+    /// Counts work for a sender as so many more of its requests.
+    pub(crate) fn charge(&mut self, sender: u128, requests: usize, now: Now) {
+        let requests = u32::try_from(requests).unwrap_or(u32::MAX);
+        self.rates.charge(&sender, requests, now.mono.0 / 1_000_000_000);
+    }
+
     /// Whose signatures count.
     pub fn keys(&self) -> &Enrolled {
         &self.keys
@@ -274,6 +280,10 @@ impl<H: Host> Node<H> {
         match reply {
             Ok(Step::Work(work)) => Step::Work(work),
             Ok(Step::Drop) => Step::Drop,
+            Ok(Step::List(listing)) => {
+                self.done(op, Ok(Outcome::default()), request.carrier, request.presenter);
+                Step::List(listing)
+            }
             Ok(Step::Done(outcome)) => self.done(op, Ok(outcome), request.carrier, request.presenter).into(),
             Err(status) => self.done(op, Err(status), request.carrier, request.presenter).into(),
         }

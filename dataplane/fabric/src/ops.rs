@@ -4,12 +4,15 @@ mod bind;
 mod handle;
 mod key;
 mod lease;
+mod list;
 mod node;
 mod service;
 mod token;
 
 use berth_port::Now;
 use berth_wire::fabric::{Op, Status, Wire};
+
+pub use list::Listing;
 
 use crate::{
     host::Host,

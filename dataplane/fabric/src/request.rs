@@ -8,6 +8,7 @@ use berth_wire::fabric::Status;
 use crate::{
     binding::Preparation,
     journal::{Proxy, Record},
+    ops::Listing,
     pending::Deadline,
 };
 
@@ -50,6 +51,8 @@ pub enum Step {
     Done(Outcome),
     /// Bytes must be worked on before it is: then call `Node::resume`.
     Work(Work),
+    /// All leases are to be looked at, a part at a time: call `Node::list` until the listing is whole, then answer it.
+    List(Listing),
     /// The request is malformed in a way that is dropped on UDP, and resets the stream on QUIC.
     Drop,
 }

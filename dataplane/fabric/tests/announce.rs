@@ -92,6 +92,27 @@ fn signed_questions_are_within_their_senders_rate() {
 }
 
 #[test]
+fn a_question_to_a_full_relay_is_looked_through_in_pieces_and_counts_as_many() {
+    let mut world = World::with(berth_fabric::Config { max_requests_per_sec: 1000, ..placed() });
+    let announcement = world.node.announcement(world.now);
+    let announcement = Announce::parse(&announcement).unwrap();
+    let mut relay = Relay::default();
+    for node_id in 1..4000 {
+        relay.announced(node_id, &Announce { node_id, ..announcement }.to_vec(), world.now.mono).unwrap();
+    }
+    let filters = [Filter::new(FilterField::ResourceFlags, FilterOp::Contains, &[0, 2]); 32];
+    let mut search = world.node.solicit(&question(&filters), Some(1), Some(&relay), world.now).unwrap();
+    let pieces = 1 + (0..1000).take_while(|_| !search.step()).count();
+    assert!(pieces >= 10, "{pieces}");
+    assert_eq!(world.node.answer_solicit(search, Some(&mut relay)), Some(vec![0, 0]));
+    let more =
+        (0..100).take_while(|_| world.node.solicit(&question(&filters), Some(1), Some(&relay), world.now).is_some());
+    let more = more.count();
+    assert!((1..10).contains(&more), "{more}");
+    assert!(world.node.solicit(&question(&filters), Some(2), Some(&relay), world.now).is_some());
+}
+
+#[test]
 fn a_relay_answers_with_itself_and_those_that_announced() {
     let mut world = World::with(placed());
     let mut other = World::start(placed(), regions(), berth_fabric::Recovered::default(), START, 8);

@@ -24,6 +24,13 @@ impl<K> Default for Rates<K> {
 }
 
 impl<K: Eq + Hash> Rates<K> {
+    /// Counts so many uses of `key` that were admitted as one, where one was in `second`.
+    pub fn charge(&mut self, key: &K, uses: u32, second: u64) {
+        if let Some(count) = self.counts.get_mut(key).filter(|count| count.second == second) {
+            count.uses = count.uses.saturating_add(uses);
+        }
+    }
+
     /// Counts one use of `key` in `second` and says whether it is within `limit` uses. Refused uses do not count.
     pub fn admit(&mut self, key: K, limit: u32, second: u64) -> bool {
         if self.counts.len() >= MAX_RATED && !self.counts.contains_key(&key) {

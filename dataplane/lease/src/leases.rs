@@ -13,6 +13,7 @@ mod restore;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ops::Range,
     time::Duration,
 };
 
@@ -357,6 +358,18 @@ impl Leases {
     /// Every active lease: a consistent snapshot, in no particular order.
     pub fn active(&self, now: Nanos) -> impl Iterator<Item = Lease> {
         self.iter().filter(move |lease| lease.status(now) == Some(Status::Active))
+    }
+
+    /// How many places for leases there are, taken or free. A lease keeps its place.
+    pub fn places(&self) -> usize {
+        self.records.places()
+    }
+
+    /// The active leases of so many places. All places, one range after another, have every lease that was active all the
+    /// while.
+    pub fn active_among(&self, places: Range<usize>, now: Nanos) -> impl Iterator<Item = Lease> {
+        let leases = self.records.slots_among(places).map(|slot| self.lease(slot));
+        leases.filter(move |lease| lease.status(now) == Some(Status::Active))
     }
 
     /// Every lease that a snapshot of the journal needs: live, revoked and remembered, fenced; and those that are over

@@ -15,6 +15,7 @@
 
 mod clock;
 mod counters;
+mod debts;
 mod facts;
 mod machine;
 mod message;
@@ -59,7 +60,7 @@ use clock::{Clock, highest_nonce};
 use counters::Counters;
 use machine::{Machine, Sensors};
 use message::Role;
-use permits::BLOCKING;
+use permits::{BLOCKING, WALKS};
 use proxy::Proxies;
 use shared::Shared;
 
@@ -358,7 +359,7 @@ fn runtime(cpus: Vec<usize>) -> io::Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(cpus.len().max(1))
         // One more reads the sensors.
-        .max_blocking_threads(BLOCKING + 1)
+        .max_blocking_threads(BLOCKING + WALKS + 1)
         .thread_name("berth-control")
         .enable_all()
         .on_thread_start(move || {

@@ -7,7 +7,9 @@ use berth_wire::fabric::{
     data::page::{Request, Response},
 };
 
-use crate::Shared;
+use tokio::task::yield_now;
+
+use crate::{Shared, permits::ANYBODY};
 
 /// What a message leads to.
 pub(crate) enum Said {
@@ -41,12 +43,7 @@ impl Shared {
         let (sender, payload) = (message.sender.0, &message.payload[..]);
         let now = self.clock.now();
         if message.kind == MsgType::Solicit {
-            let signed_by = proved.then_some(sender);
-            let mut node = self.node();
-            let mut relay = self.relay();
-            let relay = (role == Role::Relay).then_some(&mut *relay);
-            let answer = node.solicited(payload, signed_by, relay, now);
-            return answer.map_or(Said::Malformed, |answer| Said::Answer(MsgType::Response, answer));
+            return self.solicited(payload, proved.then_some(sender), role).await;
         }
         if !self.node().admit(sender, now) {
             return Said::Nothing;
@@ -72,6 +69,24 @@ impl Shared {
             }
             _ => Said::Malformed,
         }
+    }
+
+    /// Looks through announcements off all locks, one question of a sender at a time.
+    async fn solicited(&self, payload: &[u8], signed_by: Option<u128>, role: Role) -> Said {
+        let _turn = self.permits.walks.enter(signed_by.unwrap_or(ANYBODY)).await;
+        let search = {
+            let mut node = self.node();
+            let relay = (role == Role::Relay).then(|| self.relay());
+            node.solicit(payload, signed_by, relay.as_deref(), self.clock.now())
+        };
+        let Some(mut search) = search else { return Said::Malformed };
+        while !search.step() {
+            yield_now().await;
+        }
+        let mut node = self.node();
+        let mut relay = (role == Role::Relay).then(|| self.relay());
+        let answer = node.answer_solicit(search, relay.as_deref_mut());
+        answer.map_or(Said::Malformed, |answer| Said::Answer(MsgType::Response, answer))
     }
 
     async fn page(&self, holder: u128, payload: &[u8]) -> Said {

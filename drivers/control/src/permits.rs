@@ -1,17 +1,20 @@
 //! What a presenter has of the control plane at a time, so that nobody waits for what another holds.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use berth_lobby::{Place, Shares};
 use berth_wire::fabric::{MsgType, Op, Request, Wire as _};
 
-use crate::pump;
+use crate::{debts::Debts, pump};
 
 /// A message, or an answer, that is longer than this is a long one, in bytes.
 pub(crate) const LONG: usize = 16 << 10;
 
 /// Threads for work that blocks.
 pub(crate) const BLOCKING: usize = 8;
+
+/// Threads for answers that are made of all leases.
+pub(crate) const WALKS: usize = 2;
 
 /// Who asks, where anybody may and nothing proves who it is.
 pub(crate) const ANYBODY: u128 = 0;
@@ -29,8 +32,12 @@ pub(crate) struct Permits {
     pub(crate) accesses: Arc<Shares<u128>>,
     /// Those among them with buffers of up to 1 MiB each way.
     pub(crate) long_accesses: Arc<Shares<u128>>,
+    /// Turns of looking at all leases, or all announcements of a relay.
+    pub(crate) walks: Arc<Shares<u128>>,
     /// QUIC connections with wide windows.
     pub(crate) wide: Arc<Shares<u128>>,
+    /// For long answers over UDP.
+    debts: Mutex<Debts>,
     /// Ops that run.
     ops: Arc<Shares<u128>>,
     /// The reserve, for what ends or keeps leases.
@@ -45,7 +52,9 @@ impl Permits {
             blocking: Shares::new(BLOCKING, 2),
             accesses: Shares::new(4096, 512),
             long_accesses: Shares::new(pump::LONG.0, pump::LONG.1),
+            walks: Shares::new(WALKS, 1),
             wide: Shares::new(128, 16),
+            debts: Mutex::default(),
             ops: Shares::new(1024, 256),
             urgent: Shares::new(256, 32),
         }
@@ -61,6 +70,11 @@ impl Permits {
             Some(permit) => permit,
             None => self.urgent.enter(presenter).await,
         }
+    }
+
+    /// What long answers over UDP have cost.
+    pub(crate) fn debts(&self) -> MutexGuard<'_, Debts> {
+        self.debts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Has nothing begin any more, and waits until what runs has ended.

@@ -5,7 +5,9 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
 };
 
-use berth_fabric::{Answer, Effects, Node, Outcome, Request, Step, WorkFailed, discovery::Relay, journal::Record};
+use berth_fabric::{
+    Answer, Effects, Listing, Node, Outcome, Request, Step, WorkFailed, discovery::Relay, journal::Record,
+};
 use berth_identity::{
     Identity, PublicKey,
     link::{Notices, Server},
@@ -16,7 +18,7 @@ use berth_lease_io::Totals;
 use berth_wire::fabric::{Bytes, Response, RevokeBroadcast, Status, Wire as _};
 use tokio::{
     sync::{mpsc, watch},
-    task::{JoinHandle, spawn_blocking},
+    task::{JoinHandle, spawn_blocking, yield_now},
 };
 
 use crate::{
@@ -146,6 +148,10 @@ impl Shared {
             let mut node = self.node();
             match node.request(request, self.clock.now()) {
                 Step::Drop => return None,
+                Step::List(listing) => {
+                    drop(node);
+                    return self.list(listing, request).await;
+                }
                 Step::Done(outcome) => Ok(self.settle(outcome)),
                 // A commit of nothing is durable when all before it is.
                 Step::Work(work) => {
@@ -181,6 +187,19 @@ impl Shared {
         let answer = self.finish(pending).await?;
         self.counters.requests_answered.add();
         Some(response(request.op, &answer))
+    }
+
+    /// Looks at all leases, a part at a time, and returns the payload of the RESPONSE.
+    async fn list(&self, mut listing: Listing, request: &Request<'_>) -> Option<Vec<u8>> {
+        let _turn = self.permits.walks.enter(request.presenter).await;
+        while !listing.is_whole() {
+            self.node().list(&mut listing, self.clock.now());
+            yield_now().await;
+        }
+        let op = request.op;
+        let answer = spawn_blocking(move || response(op, &listing.answer())).await.ok()?;
+        self.counters.requests_answered.add();
+        Some(answer)
     }
 
     /// Hands on what an outcome brings. Under the node's lock: the journal's order is the node's.

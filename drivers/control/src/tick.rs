@@ -47,6 +47,7 @@ pub(crate) async fn time(shared: Arc<Shared>) {
         if count % SELDOM == 0 {
             let now = shared.clock.mono();
             shared.link().expire(now);
+            shared.permits.debts().pay(TICK * SELDOM);
             shared.relay().expire(now);
             shared.keep_nonces();
             shared.compact();

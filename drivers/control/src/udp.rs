@@ -8,7 +8,7 @@ use berth_identity::{
     link::{Drop, Message, Received, Reply},
 };
 use berth_lobby::Place;
-use berth_wire::fabric::{MsgType, Request, Wire as _};
+use berth_wire::fabric::{MAX_MESSAGE, MsgType, Request, Wire as _};
 use tokio::net::UdpSocket;
 
 use crate::{
@@ -33,16 +33,21 @@ pub(crate) async fn serve(socket: Arc<UdpSocket>, role: Role, shared: Arc<Shared
         };
         let (socket, shared) = (socket.clone(), shared.clone());
         tokio::spawn(async move {
-            match received {
-                Taken::Again(answer) => send(&socket, &answer, source, &shared).await,
+            let answer = match received {
+                Taken::Again(answer) => Some(answer),
                 Taken::New(message, reply) => {
                     let permit = shared.permits.begin(presenter, asks).await;
                     let answer = answer(&message, &reply, role, &shared).await;
                     drop(permit);
-                    if let Some(answer) = answer {
-                        send(&socket, &answer, reply.to, &shared).await;
+                    if asks.lists {
+                        let len = answer.as_ref().map_or(0, |answer| answer.payload.len());
+                        shared.permits.debts().refund(presenter, MAX_MESSAGE - len);
                     }
+                    answer
                 }
+            };
+            if let Some(answer) = answer {
+                send(&socket, &answer, source, &shared).await;
             }
             drop(in_hand);
         });
@@ -79,6 +84,10 @@ fn take(
     let presenter = if proved { message.sender.0 } else { ANYBODY };
     let is_long = message.payload.len() > LONG || asks.lists;
     let in_hand = permits.messages.try_enter(presenter).and_then(|place| {
+        // A question that nobody signed is as long as its answer.
+        if asks.lists && presenter != ANYBODY && !permits.debts().may(presenter) {
+            return None;
+        }
         let long = is_long.then(|| permits.long.try_enter(presenter));
         if long.as_ref().is_some_and(Option::is_none) { None } else { Some((place, long.flatten())) }
     });
@@ -88,8 +97,18 @@ fn take(
     };
     let taken = match link.take(message, source, keys, now) {
         Received::Nothing => return None,
-        Received::Again(answer) => Taken::Again(answer),
-        Received::New(message, reply) => Taken::New(owned(message), reply),
+        Received::Again(answer) => {
+            if asks.lists {
+                permits.debts().charge(presenter, answer.payload.len());
+            }
+            Taken::Again(answer)
+        }
+        Received::New(message, reply) => {
+            if asks.lists && presenter != ANYBODY {
+                permits.debts().charge(presenter, MAX_MESSAGE);
+            }
+            Taken::New(owned(message), reply)
+        }
     };
     Some((taken, asks, presenter, in_hand))
 }

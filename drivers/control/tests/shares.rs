@@ -252,3 +252,35 @@ fn a_node_that_is_stuck_does_not_beat() {
     assert!((0..20).any(|_| rises()));
     control.stop(Duration::from_secs(1));
 }
+
+#[test]
+fn long_answers_over_udp_are_charged_to_who_asks_and_no_other() {
+    const LEASES: usize = 1000;
+    let folder = tempfile::tempdir().unwrap();
+    let control = start(folder.path(), memory(4 * MIB), Vec::new());
+    clients(async {
+        let quic = Client::quic(key(2), endpoint(&control, "quic"), None).await.unwrap();
+        let token = token(&quic).await;
+        let alloc = Alloc::memory(64, 300);
+        for _ in 0..LEASES {
+            quic.lease_alloc(&token, &alloc).await.unwrap();
+        }
+        let at = endpoint(&control, "control-udp");
+        let (greedy, other) =
+            (Client::udp(key(2), at, None).await.unwrap(), Client::udp(key(3), at, None).await.unwrap());
+        assert_eq!(greedy.lease_list().await.unwrap().len(), LEASES);
+        // Of 62 KiB each: 4 MiB and one more at once, then a MiB in a second.
+        let mut asking = tokio::task::JoinSet::new();
+        let greedy = Arc::new(greedy);
+        for _ in 0..8 {
+            let greedy = greedy.clone();
+            asking.spawn(async move { while greedy.lease_list().await.is_ok() {} });
+        }
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        asking.abort_all();
+        assert_eq!(timeout(SOON, other.lease_list()).await.expect("it has its own").unwrap().len(), LEASES);
+        assert_eq!(quic.lease_list().await.unwrap().len(), LEASES, "QUIC is not charged");
+        greedy.ping().await.unwrap();
+    });
+    assert!(count(&control.stop(Duration::from_secs(1)), "frames_over_share") > 0);
+}

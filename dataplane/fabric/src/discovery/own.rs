@@ -5,7 +5,7 @@ use berth_wire::fabric::{
     Announce, Endpoint, List, MAX_ANNOUNCE_TLVS, MAX_ENDPOINTS, MAX_RESOURCES, Text, Tlvs, Wire as _, WithdrawReason,
 };
 
-use super::{ANNOUNCE_TTL_SECS, Relay};
+use super::{ANNOUNCE_TTL_SECS, Relay, STEPS_PER_REQUEST, Search};
 use crate::{Host, Node};
 
 impl<H: Host> Node<H> {
@@ -41,8 +41,33 @@ impl<H: Host> Node<H> {
         self.discovery.withdrawal(self.id(), reason, self.clock.unix(now.mono))
     }
 
-    /// The payload of the RESPONSE to a SOLICIT; see [`Discovery::solicited`](super::Discovery::solicited). `signed_by`
-    /// is the sender of a signed one, which is within that sender's rate; over it there is no answer either.
+    /// Begins to answer a SOLICIT; see [`Discovery::begin`](super::Discovery::begin). `signed_by` is the sender of a signed
+    /// one, which is within that sender's rate, and counts as more requests where there is much to look through. Over that
+    /// rate there is no answer either.
+    pub fn solicit(
+        &mut self,
+        payload: &[u8],
+        signed_by: Option<u128>,
+        relay: Option<&Relay>,
+        now: Now,
+    ) -> Option<Search> {
+        if signed_by.is_some_and(|sender| !self.admit(sender, now)) {
+            return None;
+        }
+        let own = self.announcement(now);
+        let search = self.discovery.begin(payload, signed_by.is_some(), own, relay, now.mono)?;
+        if let Some(sender) = signed_by {
+            self.charge(sender, (search.work() / STEPS_PER_REQUEST) as usize, now);
+        }
+        Some(search)
+    }
+
+    /// Ends the answer to a SOLICIT; see [`Discovery::end`](super::Discovery::end).
+    pub fn answer_solicit(&mut self, search: Search, relay: Option<&mut Relay>) -> Option<Vec<u8>> {
+        self.discovery.end(search, relay)
+    }
+
+    /// All of it at once.
     pub fn solicited(
         &mut self,
         payload: &[u8],
@@ -50,10 +75,8 @@ impl<H: Host> Node<H> {
         relay: Option<&mut Relay>,
         now: Now,
     ) -> Option<Vec<u8>> {
-        if signed_by.is_some_and(|sender| !self.admit(sender, now)) {
-            return None;
-        }
-        let own = self.announcement(now);
-        self.discovery.solicited(payload, signed_by.is_some(), &own, relay, now.mono)
+        let mut search = self.solicit(payload, signed_by, relay.as_deref(), now)?;
+        while !search.step() {}
+        self.answer_solicit(search, relay)
     }
 }

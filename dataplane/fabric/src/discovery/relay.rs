@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
+    sync::Arc,
     time::Duration,
 };
 
@@ -37,7 +38,7 @@ pub struct Relay {
 struct Announcement {
     heard: Nanos,
     expires: Nanos,
-    payload: Box<[u8]>,
+    payload: Arc<[u8]>,
 }
 
 #[derive(Debug, Default)]
@@ -97,17 +98,16 @@ impl Relay {
         self.announcements.is_empty()
     }
 
-    /// Shows the announcement of each node but `own` to `show`, until that says `false`: then the next call begins with
-    /// the node that was refused. Says whether all were taken.
-    pub(super) fn all(&mut self, own: u128, now: Nanos, mut show: impl FnMut(&[u8]) -> bool) -> bool {
+    /// The announcement of each node but `own`, beginning with the one that the last answer left out.
+    pub(super) fn all(&self, own: u128, now: Nanos) -> impl Iterator<Item = (u128, Arc<[u8]>)> {
         let all = self.announcements.range(self.begin..).chain(self.announcements.range(..self.begin));
-        for (id, announcement) in all {
-            if *id != own && announcement.expires > now && !show(&announcement.payload) {
-                self.begin = *id;
-                return false;
-            }
-        }
-        true
+        let counts = all.filter(move |(id, announcement)| **id != own && announcement.expires > now);
+        counts.map(|(id, announcement)| (*id, announcement.payload.clone()))
+    }
+
+    /// The next answer begins with this node: there was no room for it.
+    pub(super) fn begin_with(&mut self, id: u128) {
+        self.begin = id;
     }
 
     /// Reports every counter.

@@ -1,10 +1,10 @@
-//! Leases: LEASE_ALLOC, LEASE_RENEW, LEASE_FREE, LEASE_QUERY and LEASE_LIST_ACTIVE.
+//! Leases: LEASE_ALLOC, LEASE_RENEW, LEASE_FREE and LEASE_QUERY.
 
 use berth_lease::{Lease, LeaseId, RegionId, RegionKind, Rights, Span, Status as Standing};
 use berth_port::{Nanos, Now};
 use berth_wire::fabric::{
-    BindingTlv, EndpointKind, LeaseAlloc, LeaseEntry, LeaseGrant, LeaseList, LeaseRef, LeaseRenew, LeaseRenewed,
-    LeaseState, LeaseStatus, MAX_LISTED, Op, Perms, ResourceType, Status, Tlvs, Wire as _,
+    BindingTlv, EndpointKind, LeaseAlloc, LeaseGrant, LeaseRef, LeaseRenew, LeaseRenewed, LeaseState, LeaseStatus, Op,
+    Perms, ResourceType, Status, Tlvs, Wire as _,
 };
 
 use super::{Ask, Reply, params};
@@ -191,25 +191,6 @@ impl<H: Host> Node<H> {
         let (status, expires) = self.leases.query(LeaseId(lease_id), ask.now.mono).ok_or(Status::ResourceNotFound)?;
         let state = LeaseState { status: wire_status(status), expires_at: self.clock.unix_secs(expires) };
         Ok(Outcome::ok(state.to_vec()))
-    }
-
-    /// Every active lease, by key; where there are more, [`MAX_LISTED`] of them, which is what a message has room for.
-    pub(super) fn lease_list_active(&mut self, ask: &Ask<'_>) -> Reply {
-        ask.no_params()?;
-        // Nobody may know a lease whose bytes are not zero yet.
-        let answered = self.leases.active(ask.now.mono).filter(|lease| !self.is_being_zeroed(lease.id));
-        let mut listed: Vec<LeaseEntry> = answered
-            .take(MAX_LISTED)
-            .map(|lease| LeaseEntry {
-                lease_id: lease.id.0,
-                resource_id: self.lease_resource(&lease),
-                holder: lease.holder,
-                expires_at: self.clock.unix_secs(lease.expires),
-                alloc_bytes: lease.len,
-            })
-            .collect();
-        listed.sort_unstable_by_key(|entry| LeaseId(entry.lease_id).key());
-        Ok(Outcome::ok(LeaseList::of(&listed).map_err(|_| Status::InternalError)?.to_vec()))
     }
 
     /// Takes back every lease that was allocated under a token: one record, however many they are.

@@ -180,6 +180,12 @@ impl World {
                 assert!(work.jobs.iter().all(|job| job.in_memory(&self.regions)));
                 self.node.resume(work.ticket, Ok(()), self.now)
             }
+            Step::List(mut listing) => {
+                while !listing.is_whole() {
+                    self.node.list(&mut listing, self.now);
+                }
+                Outcome { answer: listing.answer(), ..Outcome::default() }
+            }
             Step::Drop => return None,
         };
         self.journal.extend(outcome.journal.iter().cloned());

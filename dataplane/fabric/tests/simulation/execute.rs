@@ -80,6 +80,12 @@ impl World {
                         };
                         self.process.working.insert(work.ticket, Working::new(work, executing, durable));
                     }
+                    Step::List(mut listing) => {
+                        while !listing.is_whole() {
+                            process.node.list(&mut listing, now);
+                        }
+                        self.conclude(&executing, Outcome { answer: listing.answer(), ..Outcome::default() });
+                    }
                     Step::Drop => unreachable!("clients are enrolled"),
                 }
             }

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     num::NonZeroU32,
-    ops::{Index, IndexMut},
+    ops::{Index, IndexMut, Range},
     time::Duration,
 };
 
@@ -74,6 +74,16 @@ impl Records {
 
     pub(super) fn slots(&self) -> impl Iterator<Item = Slot> {
         (0..self.slots.len()).filter(|index| self.slots[*index].is_some()).map(Slot::new)
+    }
+
+    /// How many places for leases there are, taken or free.
+    pub(super) fn places(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The slots among so many places.
+    pub(super) fn slots_among(&self, places: Range<usize>) -> impl Iterator<Item = Slot> {
+        places.filter(|place| self.slots.get(*place).is_some_and(Option::is_some)).map(Slot::new)
     }
 
     fn insert(&mut self, record: Record) -> Slot {
