@@ -66,7 +66,7 @@ fn main() -> Result<()> {
     let (said, lane_clock) = (told.clone(), clock.clone());
     let server = thread::spawn(move || -> Result<()> {
         pin_current_thread(server_cpu)?;
-        let functions = vec![("qec_decode".to_owned(), Handler::QecDecode(0))];
+        let functions: Vec<(String, Handler)> = vec![("qec_decode".to_owned(), Handler::QecDecode(0))];
         let handlers = HandlerSet::new(functions, vec![Session::new(decoder)])?;
         let table = Arc::new(FunctionTable::new(handlers.functions())?);
         let config = Config {

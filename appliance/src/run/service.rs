@@ -169,7 +169,8 @@ mod tests {
             fs::write(folder.join(model), "error(0.1) D0 L0\nerror(0.1) D0 D1 L1\n").unwrap();
         }
         let (is_file, cpus) = (Path::is_file, (0..8).collect());
-        let host = Host { cpus, dpdk: false, ofi: false, verbs: false, is_file, read: |path| fs::read_to_string(path) };
+        let (is_public, read) = (|_: &Path| false, |path: &Path| fs::read_to_string(path));
+        let host = Host { cpus, dpdk: false, ofi: false, verbs: false, is_file, is_public, read };
         config::load(&Origin { file, sets: Vec::new() }, &host).unwrap()
     }
 

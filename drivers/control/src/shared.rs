@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use berth_fabric::{
-    Answer, Effects, Listing, Node, Outcome, Request, Step, WorkFailed, discovery::Relay, journal::Record,
+    Answer, Effects, Listing, Node, Outcome, Request, Step, Work, WorkFailed, discovery::Relay, journal::Record,
 };
 use berth_identity::{
     Identity, PublicKey,
@@ -71,6 +71,14 @@ struct Pending {
     quiescence: Option<Quiescence>,
     /// Proxies that are being closed.
     closing: Vec<JoinHandle<()>>,
+}
+
+/// An op of which the node has done what it does at once.
+enum Begun {
+    List(Listing),
+    Done(Pending),
+    /// With the commit that must be durable before the work begins.
+    Work(Work, Option<Ticket>),
 }
 
 impl Shared {
@@ -144,25 +152,23 @@ impl Shared {
     /// Executes one op to its end and returns the payload of its RESPONSE; `None` where nothing may be answered. Must
     /// not be cancelled: the node waits for what it asked for.
     pub(crate) async fn execute(&self, request: &Request<'_>) -> Option<Vec<u8>> {
-        let first = {
+        let begun = {
             let mut node = self.node();
             match node.request(request, self.clock.now()) {
                 Step::Drop => return None,
-                Step::List(listing) => {
-                    drop(node);
-                    return self.list(listing, request).await;
-                }
-                Step::Done(outcome) => Ok(self.settle(outcome)),
+                Step::List(listing) => Begun::List(listing),
+                Step::Done(outcome) => Begun::Done(self.settle(outcome)),
                 // A commit of nothing is durable when all before it is.
                 Step::Work(work) => {
                     let durable = work.journal.as_ref().map(|records| self.journal.commit(records));
-                    Err((work, durable))
+                    Begun::Work(work, durable)
                 }
             }
         };
-        let pending = match first {
-            Ok(pending) => pending,
-            Err((mut asked, durable)) => {
+        let pending = match begun {
+            Begun::List(listing) => return self.list(listing, request).await,
+            Begun::Done(pending) => pending,
+            Begun::Work(mut asked, durable) => {
                 if let Some(quiescence) = asked.quiescence.take() {
                     quiet(quiescence).await;
                 }
