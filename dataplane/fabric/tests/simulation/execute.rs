@@ -84,7 +84,8 @@ impl World {
                         while !listing.is_whole() {
                             process.node.list(&mut listing, now);
                         }
-                        self.conclude(&executing, Outcome { answer: listing.answer(), ..Outcome::default() });
+                        let due = executing.came + HELD;
+                        self.conclude(&executing, Outcome { answer: listing.answer(), ..Outcome::default() }, due);
                     }
                     Step::Drop => unreachable!("clients are enrolled"),
                 }
