@@ -336,7 +336,7 @@ fn records_add_up_and_a_snapshot_adds_up_to_the_same() {
     assert_eq!(state.records().collect::<Recovered>(), state);
 }
 
-fn grant_to(lease: u128, token: u128, holder: u128, at: u64) -> Record {
+fn grant_under(lease: u128, token: u128, holder: u128, at: u64) -> Record {
     let Record::Granted(grant) = grant_of(lease) else { unreachable!() };
     Record::Granted(Grant { token, holder, at: Nanos(at), expires: Nanos(at + 100), ..grant })
 }
@@ -347,19 +347,19 @@ fn a_revocation_of_many_takes_back_what_lived_then_and_nothing_later() {
     let holder =
         |holder, at| Record::HolderRevoked { holder, at: Nanos(at), issued_by: 0, until: Nanos(300_000_000_000) };
     let records = [
-        grant_to(1, 10, 20, 1),
-        grant_to(2, 10, 21, 2),
-        grant_to(3, 11, 20, 3),
-        grant_to(4, 12, 22, 4),
+        grant_under(1, 10, 20, 1),
+        grant_under(2, 10, 21, 2),
+        grant_under(3, 11, 20, 3),
+        grant_under(4, 12, 22, 4),
         Record::LeaseRevoked { lease: 3, at: Nanos(5) },
         Record::Exported(Handle { handle: 50, lease: 2, target: 0, kind: 1, rights: 1, expires: Nanos(90) }),
         Record::Imported { handle: 50, importer: 5, key: 9 },
         token(10, 6),
         holder(20, 7),
         // As by a holder who came back.
-        grant_to(5, 13, 20, 8),
+        grant_under(5, 13, 20, 8),
         holder(20, 9),
-        grant_to(6, 14, 20, 10),
+        grant_under(6, 14, 20, 10),
         Record::Ended { lease: 1 },
         // Past its grace, though nobody said so.
         holder(22, 109),
@@ -397,8 +397,8 @@ fn a_replay_looks_at_no_handle_but_those_of_the_lease() {
 fn times_go_back_with_the_clock() {
     let records = [
         Record::Started { epoch: 1, at: Nanos(1_000) },
-        grant_to(1, 10, 20, 1_010),
-        grant_to(2, 10, 20, 1_020),
+        grant_under(1, 10, 20, 1_010),
+        grant_under(2, 10, 20, 1_020),
         Record::Exported(Handle { handle: 50, lease: 1, target: 0, kind: 1, rights: 1, expires: Nanos(1_090) }),
         Record::LeaseRevoked { lease: 2, at: Nanos(1_030) },
         Record::TokenRevoked { token: 10, until: Nanos(1_330) },
