@@ -97,7 +97,7 @@ async fn closed(client: &Client) {
     for _ in 0..500 {
         match client.ping().await {
             Ok(_) => tokio::time::sleep(Duration::from_millis(10)).await,
-            Err(Error::Connection { .. }) => return,
+            Err(Error::Connection { .. } | Error::Closed) => return,
             Err(e) => panic!("{e}"),
         }
     }

@@ -25,8 +25,8 @@ enum Enrolled {
     /// configuration lists.
     Remove {
         /// The key, or its id.
-        #[arg(value_parser = key_id)]
-        key: NodeId,
+        #[arg(value_name = "KEY", value_parser = key_id)]
+        removed: NodeId,
         #[command(flatten)]
         with: WithToken,
     },
@@ -61,11 +61,11 @@ impl Enrolled {
                     print!("{}", output::table(["ID", "STANDING", "PUBLIC KEY"], &rows));
                 }
             }
-            Self::Remove { key, with } => {
+            Self::Remove { removed, with } => {
                 let (client, token) = with.connect(Perms::ADMIN, 0).await?;
-                let revoked = client.key_revoke(&token, *key, true).await?;
+                let revoked = client.key_revoke(&token, *removed, true).await?;
                 client.close().await;
-                let removed = ("removed", Value::from(key.to_string()));
+                let removed = ("removed", Value::from(removed.to_string()));
                 output::pairs(with.node.own.json, &[removed, ("leases", revoked.leases.into())]);
             }
         }
