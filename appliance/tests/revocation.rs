@@ -70,7 +70,7 @@ async fn a_kill_within_a_revocation_of_a_million_leases_leaves_all_or_none() {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("state");
     fs::create_dir(&state).unwrap();
-    grant_all(&state);
+    tokio::task::block_in_place(|| grant_all(&state));
     let identity = Arc::new(key_file::generate().unwrap());
     let text = format!(
         "[node]\nstate_dir = \"{}\"\n[control]\nudp = \"127.0.0.1:0\"\nquic = \"127.0.0.1:0\"\nenrolled = [\"{}\"]\n\
