@@ -159,11 +159,18 @@ fn the_default_file_shows_every_key_once_in_its_table() {
 
 #[test]
 fn live_is_what_a_reload_takes_and_nothing_beside_it() {
-    for live in ["function[3].handler", "decoder[0]", "log.level", "port[1].rpc.dispatch", "control.policy[0].perms[1]"]
-    {
+    for live in [
+        "function[3].handler",
+        "decoder[0]",
+        "log.level",
+        "port[1].rpc.dispatch",
+        "control.policy[0].perms[1]",
+        "control.enroll",
+        "control.enrolled[0]",
+    ] {
         assert!(schema::is_live(live), "{live}");
     }
-    for fixed in ["port[0].bind", "port[0]", "control", "control.enroll", "tune.cpu_dma_latency_us", "functions", ""] {
+    for fixed in ["port[0].bind", "port[0]", "control", "control.udp", "tune.cpu_dma_latency_us", "functions", ""] {
         assert!(!schema::is_live(fixed), "{fixed}");
     }
 }
