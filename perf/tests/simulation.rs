@@ -361,7 +361,9 @@ fn a_client_that_stalls_counts_from_the_intended_time_too() {
     let lag = case.lag.value_at_quantile(0.975) as f64 / 1e6;
     assert!((lag - 25.0).abs() < 0.5, "they were late by that: {lag} ms");
     assert_eq!(case.lag.len(), 10_000);
-    assert!(case.from_sent.value_at_quantile(0.999) < 10_000, "and the server answered each at once");
+    let answered = case.from_sent.value_at_quantile(0.999);
+    // But for what the client sends in one go before it looks for answers.
+    assert!(answered < 200_000, "and the server answered each at once: {answered} ns");
 }
 
 #[test]

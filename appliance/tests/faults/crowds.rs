@@ -56,7 +56,7 @@ async fn ten_thousand_idle_tcp_connections_displace_each_other_and_nobody_else()
         let (served, grown) = (started.elapsed(), resident(berth.pid()).saturating_sub(before));
         println!("{name}: {MANY} idle connections, served in {served:?}, {} KiB more", grown / 1024);
         assert!(served < Duration::from_secs(3), "{name}: {served:?}");
-        assert!(grown < 20 * MIB, "{name}: {grown} bytes more");
+        assert!(grown < 32 * MIB, "{name}: {grown} bytes more");
         // Those that gave way are closed when their turn comes.
         let deadline = Instant::now() + Duration::from_secs(5);
         while descriptors(berth.pid()) >= files + 600 {

@@ -192,7 +192,7 @@ fn what_cannot_be_granted_is_refused_and_takes_nothing() {
         node.alloc(&Request { holder: BOB, ..request(1) }, at(0));
     }
     assert_eq!(node.try_alloc(&Request { holder: BOB, ..request(1) }, at(0)), Err(LeaseError::Capacity));
-    assert_eq!(node.leases.tick(at(300)).len(), 2, "those of the other expire");
+    assert_eq!(node.leases.tick(at(300)).len(), 4, "those of the other expire and end");
     assert_eq!(node.leases.usage(ANN), Quota::NOTHING);
     node.alloc(&request(1), at(300));
 }

@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn the_order_of_a_pair_alternates() {
         let order = std::cell::RefCell::new(String::new());
-        let run = |name: &'static str| {
+        let side = |name: &'static str| {
             let order = &order;
             move || {
                 order.borrow_mut().push_str(name);
@@ -241,7 +241,7 @@ mod tests {
             }
         };
         for turn in 0..3 {
-            assert_eq!(in_turn(turn, run("o"), run("t")).unwrap(), ("o", "t"));
+            assert_eq!(in_turn(turn, side("o"), side("t")).unwrap(), ("o", "t"));
         }
         assert_eq!(order.into_inner(), "ottoot");
     }

@@ -194,5 +194,5 @@ fn calls_are_found_where_they_stand() {
         Command::new("target/release/berth").arg("x");
         "#,
     );
-    assert_eq!(found.into_iter().collect::<Vec<_>>(), ["cc", "dpdk-testpmd", "iperf3", "ip", "stdbuf", "taskset"]);
+    assert_eq!(found.into_iter().collect::<Vec<_>>(), ["cc", "dpdk-testpmd", "ip", "iperf3", "stdbuf", "taskset"]);
 }
