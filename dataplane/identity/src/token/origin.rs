@@ -4,7 +4,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::NodeId;
 
-/// The id of a token that stands on the policy of `origin`: 64 random bits, and a digest of both. CAP_REFRESH keeps the
+/// The id of a token that stands on the policy of `origin`: 64 random bits, and a digest of both. `CAP_REFRESH` keeps the
 /// id and drops the links, so that this outlives them, and a restart of the node.
 pub fn token_id(random: u64, origin: NodeId) -> u128 {
     u128::from(random) << 64 | u128::from(digest(random, origin))
