@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{WithToken, block_on, output};
 
-/// The keys that a node serves. For administrators; on the node's host its own key is one: --key STATE_DIR/node.key
+/// The keys that a node serves. For administrators; on the node's host its own key is one: `--key STATE_DIR/node.key`
 #[derive(Debug, Args)]
 pub struct EnrolledCommand {
     #[command(subcommand)]
@@ -56,7 +56,7 @@ impl Enrolled {
                     let all = rows.iter().map(|[id, standing, key]| {
                         json!({ "id": id, "standing": standing, "public_key": (!key.is_empty()).then_some(key) })
                     });
-                    println!("{}", Value::from_iter(all));
+                    println!("{}", all.collect::<Value>());
                 } else {
                     print!("{}", output::table(["ID", "STANDING", "PUBLIC KEY"], &rows));
                 }

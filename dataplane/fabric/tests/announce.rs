@@ -16,8 +16,8 @@ fn question(filters: &[Filter]) -> Vec<u8> {
 }
 
 /// The id of a key that the node knows.
-fn known(n: u8) -> Option<u128> {
-    Some(identity(n).id().0)
+fn known(n: u8) -> u128 {
+    identity(n).id().0
 }
 
 fn placed() -> berth_fabric::Config {
@@ -74,7 +74,7 @@ fn an_announcement_tells_place_endpoints_and_what_is_left() {
 fn a_degraded_node_says_so_to_those_who_look_for_it() {
     let mut world = World::with(placed());
     let degraded = question(&[Filter::new(FilterField::ResourceFlags, FilterOp::Contains, &[0, 2])]);
-    let answer = |world: &mut World| world.node.solicited(&degraded, known(1), None, world.now).unwrap();
+    let answer = |world: &mut World| world.node.solicited(&degraded, Some(known(1)), None, world.now).unwrap();
     assert_eq!(answer(&mut world), [0, 0]);
     world.node.journal_failed();
     let answer = answer(&mut world);
@@ -91,8 +91,8 @@ fn signed_questions_are_within_their_senders_rate() {
         let now = world.now.after(Duration::from_secs(after));
         world.node.solicited(&question(&[]), sender, None, now).is_some()
     };
-    assert_eq!([0; 4].map(|_| answered(known(1), 0)), [true, true, true, false]);
-    assert!(answered(known(2), 0) && answered(known(1), 1));
+    assert_eq!([0; 4].map(|_| answered(Some(known(1)), 0)), [true, true, true, false]);
+    assert!(answered(Some(known(2)), 0) && answered(Some(known(1)), 1));
     assert!(!answered(None, 0), "an unsigned one must be padded");
 }
 
@@ -106,15 +106,15 @@ fn a_question_to_a_full_relay_is_looked_through_in_pieces_and_counts_as_many() {
         relay.announced(node_id, &Announce { node_id, ..announcement }.to_vec(), world.now.mono).unwrap();
     }
     let filters = [Filter::new(FilterField::ResourceFlags, FilterOp::Contains, &[0, 2]); 32];
-    let mut search = world.node.solicit(&question(&filters), known(1), Some(&relay), world.now).unwrap();
+    let mut search = world.node.solicit(&question(&filters), Some(known(1)), Some(&relay), world.now).unwrap();
     let pieces = 1 + (0..1000).take_while(|_| !search.step()).count();
     assert!(pieces >= 10, "{pieces}");
     assert_eq!(world.node.answer_solicit(search, Some(&mut relay)), Some(vec![0, 0]));
-    let more =
-        (0..100).take_while(|_| world.node.solicit(&question(&filters), known(1), Some(&relay), world.now).is_some());
+    let more = (0..100)
+        .take_while(|_| world.node.solicit(&question(&filters), Some(known(1)), Some(&relay), world.now).is_some());
     let more = more.count();
     assert!((1..10).contains(&more), "{more}");
-    assert!(world.node.solicit(&question(&filters), known(2), Some(&relay), world.now).is_some());
+    assert!(world.node.solicit(&question(&filters), Some(known(2)), Some(&relay), world.now).is_some());
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn a_relay_answers_with_itself_and_those_that_announced() {
     let announcement = Announce { node_id: 5, ..Announce::parse(&announcement).unwrap() }.to_vec();
     relay.announced(5, &announcement, other.now.mono).unwrap();
     let ids = |world: &mut World, relay: Option<&mut Relay>| {
-        let answer = world.node.solicited(&question(&[]), known(1), relay, world.now).unwrap();
+        let answer = world.node.solicited(&question(&[]), Some(known(1)), relay, world.now).unwrap();
         let nodes = Relayed::parse(&answer).unwrap();
         nodes.iter().map(|node| Announce::parse(node.get()).unwrap().node_id).collect::<Vec<_>>()
     };

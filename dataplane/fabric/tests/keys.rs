@@ -1,4 +1,4 @@
-//! What ends with a key: its tokens, leases, attachments and enrolment (profile, decision 33; KEY_REVOKE and KEY_LIST).
+//! What ends with a key: its tokens, leases, attachments and enrolment (profile, decision 33; `KEY_REVOKE` and `KEY_LIST`).
 
 mod common;
 
@@ -41,7 +41,7 @@ fn perms(token: &[u8]) -> Perms {
     CapabilityToken::parse(token).unwrap().perms
 }
 
-/// KEY_REVOKE by presenter 1: the answer, and its records but for the nonce.
+/// `KEY_REVOKE` by presenter 1: the answer, and its records but for the nonce.
 fn revoke(world: &mut World, n: u8, remove: bool) -> (KeyRevoked, Vec<Record>) {
     let token = world.token(1, Perms::ADMIN);
     let params = KeyRevoke { key_id: id(n), remove }.to_vec();

@@ -247,7 +247,7 @@ fn a_revocation_takes_leases_back_though_no_more_are_remembered_and_all_lapse_wi
     assert_eq!(world.node.leases().query(lease, world.now.mono).unwrap().0, Standing::Revoked);
     let recovered: Recovered = world.journal.iter().cloned().collect();
     assert!(recovered.leases[&lease.0].revoked.is_some());
-    world.pass(Duration::from_secs(300));
+    world.pass(Duration::from_mins(5));
     let admin = world.token(2, ALL);
     world.ok(2, Op::CapRevoke, 0, &admin, &revoke);
 }

@@ -37,9 +37,12 @@ fn ask(server: &mut Host, to: IpAddr, peer: IpAddr, mac: MacAddr) -> Datagram {
 fn every_late_answer_goes_back_by_the_way_of_its_request() {
     const PEERS: u32 = 10_000;
     for v6 in [false, true] {
-        let address = |net: u32, host: u32| match v6 {
-            false => IpAddr::from((net << 24 | host).to_be_bytes()),
-            true => IpAddr::from([0xfd00, net as u16, 0, 0, 0, 0, (host >> 16) as u16, host as u16]),
+        let address = |net: u32, host: u32| {
+            if v6 {
+                IpAddr::from([0xfd00, net as u16, 0, 0, 0, 0, (host >> 16) as u16, host as u16])
+            } else {
+                IpAddr::from((net << 24 | host).to_be_bytes())
+            }
         };
         // The second address is asked too, and answers itself; the peers are behind a router, on none of our networks.
         let (ours, mac) = ([address(10, 1), address(11, 1)], MacAddr([2, 0, 0, 0, 0, 1]));
@@ -61,7 +64,7 @@ fn every_late_answer_goes_back_by_the_way_of_its_request() {
             let mut client = host(&[datagram.peer.ip()], *from, None);
             match client.rx(&mut buf, sealed.len, Verified::default(), Nanos(3)) {
                 Outcome::Udp(answer) => {
-                    assert_eq!((answer.peer, answer.payload.len()), (SocketAddr::new(*source, 4700), 4))
+                    assert_eq!((answer.peer, answer.payload.len()), (SocketAddr::new(*source, 4700), 4));
                 }
                 outcome => panic!("{outcome:?}"),
             }

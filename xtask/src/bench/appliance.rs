@@ -145,13 +145,7 @@ fn worst_journal() -> Result<Row> {
         Ok::<_, anyhow::Error>(took)
     };
     let pairs = (0..STARTS).map(|turn| {
-        let (ours, theirs) = match turn % 2 {
-            0 => (start(&worst)?, start(&plain)?),
-            _ => {
-                let theirs = start(&plain)?;
-                (start(&worst)?, theirs)
-            }
-        };
+        let (ours, theirs) = super::in_turn(turn, || start(&worst), || start(&plain))?;
         Ok(Pair { state: String::new(), ours, theirs })
     });
     Ok(Row {

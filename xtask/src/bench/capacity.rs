@@ -3,7 +3,7 @@
 //! The client is a program that does nearly nothing for a packet ([`CLIENT`]), so that the server is what is short of time;
 //! how busy it was it says itself: the time that it takes for a frame, by its own clock, times the frames of a second.
 
-use std::{fs, path::Path};
+use std::{fmt::Write as _, fs, path::Path};
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -55,7 +55,10 @@ impl Messages {
 }
 
 pub(super) fn hex(bytes: impl Iterator<Item = u8>) -> String {
-    bytes.map(|byte| format!("{byte:02x}")).collect()
+    bytes.fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("a string takes everything");
+        text
+    })
 }
 
 /// Two servers that take turns.
@@ -119,7 +122,7 @@ fn bounce() -> Result<String> {
 /// The time of polls that found something, by frame.
 pub(super) fn of_berth(server: Server) -> Result<f64> {
     let stopped = server.stop()?;
-    let lanes = stopped["lcores"].as_array().into_iter().flatten().flat_map(|lcore| lcore["lanes"].as_array());
+    let lanes = stopped["lcores"].as_array().into_iter().flatten().filter_map(|lcore| lcore["lanes"].as_array());
     let (mut busy, mut frames) = (0.0, 0.0);
     for lane in lanes.flatten() {
         busy += number(&lane["counters"], "busy_ns")?;
