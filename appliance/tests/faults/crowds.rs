@@ -43,9 +43,9 @@ async fn ten_thousand_idle_tcp_connections_displace_each_other_and_nobody_else()
     let grants = grants(&quic(&berth, &site.holder).await).await;
     // Guests from before stay.
     let mut kept = Data::open(&site.holder, &grants[0], Via::Tcp, None).await.unwrap();
-    let files = descriptors(berth.pid());
+    let (before, files) = (resident(berth.pid()), descriptors(berth.pid()));
     for name in ["fbmt", "fbbt", "admin"] {
-        let (address, before) = (endpoint(&berth, name), resident(berth.pid()));
+        let address = endpoint(&berth, name);
         let idle: Vec<_> = (0..MANY).map(|_| TcpStream::connect(address).unwrap()).collect();
         let started = Instant::now();
         match name {

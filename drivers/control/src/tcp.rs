@@ -8,6 +8,7 @@ use berth_wire::fabric::data::stream::Kind;
 use tokio::{
     net::{TcpListener, TcpStream},
     select,
+    task::yield_now,
     time::{Instant, sleep},
 };
 
@@ -36,6 +37,8 @@ pub(crate) async fn serve(listener: TcpListener, kind: Kind, shared: Arc<Shared>
         let (stranger, crowded) = lobby.enter();
         if crowded {
             shared.counters.connections_displaced.add();
+            // Whoever gave way goes before the next one comes: a crowd has hardly more tasks than places.
+            yield_now().await;
         }
         let (shared, pump) = (shared.clone(), Pump::new(from.ip(), long.clone()));
         tokio::spawn(async move {
