@@ -39,5 +39,5 @@ pub use ops::Listing;
 pub use pending::{Deadline, WorkFailed};
 pub use policy::{Policy, Rule};
 pub use recover::{RecoverError, Started};
-pub use recovered::{Recovered, RecoveredLease};
+pub use recovered::{Attached, Recovered, RecoveredLease};
 pub use request::{Answer, Carrier, Effects, Job, Outcome, Request, Step, Work};

@@ -14,7 +14,7 @@ use crate::{
     host::Host,
     journal::{Grant, Record},
     node::{Config, Node},
-    recovered::{Recovered, RecoveredLease},
+    recovered::{Attached, Recovered, RecoveredLease},
 };
 
 /// A node that has started.
@@ -88,7 +88,7 @@ impl<H: Host> Node<H> {
         for lease in recovered.leases.into_values() {
             node.restore(*lease, now, &mut journal)?;
         }
-        for handle in recovered.handles.into_values() {
+        for handle in recovered.handles.into_values().flatten() {
             node.leases.restore_handle(berth_lease::Handle {
                 id: handle.handle,
                 lease: LeaseId(handle.lease),
@@ -98,7 +98,7 @@ impl<H: Host> Node<H> {
                 expires: clock.mono(handle.expires),
             });
         }
-        for ((handle, importer), key) in recovered.attachments {
+        for Attached { handle, importer, key, .. } in recovered.attachments {
             node.leases.restore_attachment(handle, importer, LeaseKey(key));
         }
         Ok(Started { node, journal, seen: recovered.seen })

@@ -1,8 +1,8 @@
 //! The state that a journal's records add up to.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
-    iter,
+    collections::{BTreeMap, BTreeSet, HashSet},
+    iter, mem,
 };
 
 use berth_identity::{HolderRevoked, NodeId};
@@ -10,6 +10,9 @@ use berth_lease::REMEMBERED;
 use berth_port::Nanos;
 
 use crate::journal::{Grant, Handle, Record};
+
+/// Attachments that are kept, at least, before those are looked for whose handles are gone.
+const ATTACHMENTS: usize = 1 << 18;
 
 /// What a node must know again after a restart. Records are applied in the journal's order, then [`Recovered::settle`]
 /// ends it. All of that takes a time linear in the journal, whatever it holds.
@@ -33,14 +36,13 @@ pub struct Recovered {
     pub removed: BTreeSet<u128>,
     /// The highest nonce of each sender whose request must not be executed again.
     pub seen: BTreeMap<u128, u64>,
-    /// Exported handles, by id.
-    pub handles: BTreeMap<u128, Handle>,
-    /// The keys of attachments, by handle and importer.
-    pub attachments: BTreeMap<(u128, u128), u64>,
-    /// Each lease with each of its handles.
-    by_lease: BTreeSet<(u128, u128)>,
-    /// Each importer with each handle that it imported.
-    by_importer: BTreeSet<(u128, u128)>,
+    /// The handles of each lease that has any.
+    pub handles: BTreeMap<u128, Vec<Handle>>,
+    /// Attachments, by handle and importer once they are settled. Until then in the order in which they were made, and
+    /// some of them are gone: a journal may be full of them, and none is looked up in it.
+    pub attachments: Vec<Attached>,
+    /// At so many attachments those that are gone are dropped; 0 when settled.
+    crowded: usize,
     /// Revocations of many leases that are not settled: when, each with its number.
     revocations: BTreeMap<LeasesOf, Vec<(u64, Nanos)>>,
     /// How many those are.
@@ -67,6 +69,19 @@ pub struct RecoveredLease {
     since: u64,
 }
 
+/// An imported handle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attached {
+    /// The handle.
+    pub handle: u128,
+    /// Who imported it.
+    pub importer: u128,
+    /// The attachment's key.
+    pub key: u64,
+    /// The number of the first revocation of many leases that came after it.
+    since: u64,
+}
+
 impl Recovered {
     /// Adds one record. A record about a lease that is not there changes nothing.
     pub fn apply(&mut self, record: Record) {
@@ -88,14 +103,14 @@ impl Recovered {
             }
             Record::Ended { lease } => {
                 self.leases.remove(&lease);
-                self.forget_handles(lease);
+                self.handles.remove(&lease);
             }
             Record::LeaseRevoked { lease, at } => {
                 self.saw(at);
                 if let Some(lease) = self.leases.get_mut(&lease) {
                     lease.revoked = Some(at);
                 }
-                self.forget_handles(lease);
+                self.handles.remove(&lease);
             }
             Record::LeasesRevoked { token, at } => self.revoke_all(LeasesOf::Token(token), at),
             Record::LeaseFenced { lease } => {
@@ -119,25 +134,18 @@ impl Recovered {
                 let revoked = HolderRevoked { issued_by, until: until.0 / 1_000_000_000 };
                 self.revoked_holders.insert(holder, (at, revoked));
                 self.revoke_all(LeasesOf::Holder(holder), at);
-                while let Some(&(_, handle)) = self.by_importer.range((holder, 0)..=(holder, u128::MAX)).next() {
-                    self.by_importer.remove(&(holder, handle));
-                    self.attachments.remove(&(handle, holder));
-                }
             }
             Record::Seen { sender, nonce } => {
                 let known = self.seen.entry(sender).or_default();
                 *known = nonce.max(*known);
             }
-            Record::Exported(handle) => {
-                if let Some(before) = self.handles.insert(handle.handle, handle) {
-                    self.by_lease.remove(&(before.lease, before.handle));
-                }
-                self.by_lease.insert((handle.lease, handle.handle));
-            }
+            Record::Exported(handle) => self.handles.entry(handle.lease).or_default().push(handle),
             Record::Imported { handle, importer, key } => {
-                if self.handles.contains_key(&handle) {
-                    self.attachments.insert((handle, importer), key);
-                    self.by_importer.insert((importer, handle));
+                self.attachments.push(Attached { handle, importer, key, since: self.revoked });
+                if self.attachments.len() > self.crowded.max(ATTACHMENTS) {
+                    // As many more as are looked at now: it stays linear.
+                    let looked_at = self.settle_attachments();
+                    self.crowded = 2 * looked_at;
                 }
             }
         }
@@ -145,14 +153,22 @@ impl Recovered {
 
     /// Ends a replay: what was revoked together is revoked one by one. Takes a time linear in what there is.
     pub fn settle(&mut self) {
-        let revocations = std::mem::take(&mut self.revocations);
-        self.revoked = 0;
+        self.settle_leases();
+        self.settle_attachments();
+        self.attachments.iter_mut().for_each(|attached| attached.since = 0);
+        self.attachments.shrink_to_fit();
+        self.revocations.clear();
+        (self.revoked, self.crowded) = (0, 0);
+    }
+
+    /// Revokes the leases that were revoked together.
+    fn settle_leases(&mut self) {
+        let Self { leases, handles, revocations, .. } = self;
         if revocations.is_empty() {
             return;
         }
-        let mut revoked = Vec::new();
-        for lease in self.leases.values_mut() {
-            let since = std::mem::take(&mut lease.since);
+        for lease in leases.values_mut() {
+            let since = mem::take(&mut lease.since);
             let Grant { lease: id, token, holder, expires, grace, .. } = lease.grant;
             let first = [LeasesOf::Token(token), LeasesOf::Holder(holder)].into_iter().filter_map(|of| {
                 let all = revocations.get(&of)?;
@@ -162,12 +178,30 @@ impl Recovered {
             let first = first.min().filter(|(_, at)| at.0 < expires.0.saturating_add(grace.0));
             if let (None, Some((_, at))) = (lease.revoked, first) {
                 lease.revoked = Some(at);
-                revoked.push(id);
+                handles.remove(&id);
             }
         }
-        for lease in revoked {
-            self.forget_handles(lease);
-        }
+    }
+
+    /// Drops the attachments that are gone, with their handles or by a revocation of their importer, and sorts the
+    /// others. Returns how many things it looked at.
+    fn settle_attachments(&mut self) -> usize {
+        let Self { handles, attachments, revocations, .. } = self;
+        let handles: HashSet<u128> = handles.values().flatten().map(|handle| handle.handle).collect();
+        attachments.retain(|attached| {
+            let revoked = revocations.get(&LeasesOf::Holder(attached.importer)).and_then(|all| all.last());
+            handles.contains(&attached.handle) && revoked.is_none_or(|(number, _)| *number < attached.since)
+        });
+        // Of one that was imported twice the later holds.
+        attachments.sort_by_key(|attached| (attached.handle, attached.importer));
+        attachments.dedup_by(|later, kept| {
+            let same = (later.handle, later.importer) == (kept.handle, kept.importer);
+            if same {
+                *kept = *later;
+            }
+            same
+        });
+        handles.len() + attachments.len()
     }
 
     /// Sets the clock: where `at` is before what was told, all times that leases and handles have go back as far, so
@@ -183,7 +217,7 @@ impl Recovered {
             let Grant { at, expires, .. } = &mut lease.grant;
             [at, expires].into_iter().chain(&mut lease.revoked).for_each(back);
         }
-        self.handles.values_mut().map(|handle| &mut handle.expires).for_each(back);
+        self.handles.values_mut().flatten().map(|handle| &mut handle.expires).for_each(back);
         self.revocations.values_mut().flatten().map(|(_, at)| at).for_each(back);
         self.revoked_holders.values_mut().map(|(at, _)| at).for_each(back);
     }
@@ -194,10 +228,11 @@ impl Recovered {
         let latest = self.latest;
         self.revoked_tokens.retain(|_, until| *until > latest);
         self.revoked_holders.retain(|_, (_, revoked)| Nanos(revoked.until * 1_000_000_000) > latest);
-        let lapsed: Vec<Handle> = self.handles.values().filter(|handle| handle.expires <= latest).copied().collect();
-        for handle in lapsed {
-            self.forget_handle(handle.lease, handle.handle);
-        }
+        self.handles.retain(|_, handles| {
+            handles.retain(|handle| handle.expires > latest);
+            !handles.is_empty()
+        });
+        self.settle_attachments();
         self.leases.retain(|_, lease| lease.fenced || lease.revoked.is_none_or(|at| at + REMEMBERED > latest));
     }
 
@@ -228,26 +263,9 @@ impl Recovered {
                 .chain(known.fenced.then_some(Record::LeaseFenced { lease }))
         });
         let attachments = self.attachments.iter();
-        leases
-            .chain(self.handles.values().copied().map(Record::Exported))
-            .chain(attachments.map(|(&(handle, importer), &key)| Record::Imported { handle, importer, key }))
-    }
-
-    /// Forgets the handles of a lease, and what was attached by them.
-    fn forget_handles(&mut self, lease: u128) {
-        while let Some(&(_, handle)) = self.by_lease.range((lease, 0)..=(lease, u128::MAX)).next() {
-            self.forget_handle(lease, handle);
-        }
-    }
-
-    fn forget_handle(&mut self, lease: u128, handle: u128) {
-        self.by_lease.remove(&(lease, handle));
-        self.handles.remove(&handle);
-        let attached = self.attachments.range((handle, 0)..=(handle, u128::MAX)).map(|(key, _)| *key);
-        for (handle, importer) in attached.collect::<Vec<_>>() {
-            self.attachments.remove(&(handle, importer));
-            self.by_importer.remove(&(importer, handle));
-        }
+        leases.chain(self.handles.values().flatten().copied().map(Record::Exported)).chain(
+            attachments.map(|&Attached { handle, importer, key, .. }| Record::Imported { handle, importer, key }),
+        )
     }
 
     /// What lives of these leases is revoked, when all is settled.

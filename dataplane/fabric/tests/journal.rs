@@ -326,14 +326,19 @@ fn records_add_up_and_a_snapshot_adds_up_to_the_same() {
     assert_eq!(state.leases[&24].revoked, None, "granted after its holder's revocation");
     assert_eq!(state.leases[&20].revoked, None, "another's");
     assert_eq!((state.leases[&22].revoked, state.leases[&22].fenced), (Some(Nanos(30)), true));
-    assert_eq!(state.handles.keys().collect::<Vec<_>>(), [&30], "the others' leases were revoked");
-    assert_eq!(state.attachments, [((30, 5), 41), ((30, 6), 42)].into());
+    assert_eq!(state.handles, [(20, vec![handle(30, 20)])].into(), "the others' leases were revoked");
+    assert_eq!(attached(&state), [(30, 5, 41), (30, 6, 42)]);
     assert_eq!(state.enrolled, [(id(4), [4; 32])].into());
     assert_eq!(state.removed, [id(5)].into());
     assert_eq!(state.revoked_tokens, [(3, Nanos(330))].into());
     assert_eq!(state.seen, [(2, 8)].into());
     state.forget_lapsed();
     assert_eq!(state.records().collect::<Recovered>(), state);
+}
+
+/// Each attachment's handle, importer and key.
+fn attached(state: &Recovered) -> Vec<(u128, u128, u64)> {
+    state.attachments.iter().map(|attached| (attached.handle, attached.importer, attached.key)).collect()
 }
 
 fn grant_under(lease: u128, token: u128, holder: u128, at: u64) -> Record {
@@ -388,8 +393,56 @@ fn a_replay_looks_at_no_handle_but_those_of_the_lease() {
         .chain((0..MANY).flat_map(|id| [grant_of(MANY + id), Record::LeaseRevoked { lease: MANY + id, at: Nanos(1) }]))
         .chain((0..MANY).map(|id| Record::LeasesRevoked { token: 3 * (id % 2), at: Nanos(20) }));
     let state: Recovered = records.collect();
-    assert_eq!((state.handles.len(), state.attachments.len()), (MANY as usize, MANY as usize));
+    let handles = state.handles.values().flatten().count();
+    assert_eq!((handles, state.attachments.len()), (MANY as usize, MANY as usize));
     assert_eq!(state.leases.len(), MANY as usize);
+}
+
+/// However many were made: a lease's end takes them with it, though no record names them.
+#[test]
+fn attachments_that_are_gone_are_not_kept_for_the_length_of_a_replay() {
+    const MANY: u128 = 1_000_000;
+    let handle = |handle, lease| Handle { handle, lease, target: 0, kind: 1, rights: 1, expires: Nanos(1 << 40) };
+    let mut state = Recovered::default();
+    state.apply(Record::Exported(handle(0, 0)));
+    state.apply(Record::Imported { handle: 0, importer: 1, key: 1 });
+    let mut most = 0;
+    for id in 1..MANY {
+        state.apply(Record::Exported(handle(id, 1)));
+        state.apply(Record::Imported { handle: id, importer: 1, key: id as u64 });
+        state.apply(Record::Ended { lease: 1 });
+        most = state.attachments.len().max(most);
+    }
+    assert!(most < MANY as usize / 2, "{most} at a time");
+    state.settle();
+    assert_eq!(attached(&state), [(0, 1, 1)]);
+}
+
+#[test]
+fn a_holders_revocation_takes_what_it_imported_until_then() {
+    let handle = |handle| Handle { handle, lease: 1, target: 0, kind: 1, rights: 1, expires: Nanos(1 << 40) };
+    let import = |handle, importer, key| Record::Imported { handle, importer, key };
+    let revoked = |at| Record::HolderRevoked { holder: 5, at: Nanos(at), issued_by: 0, until: Nanos(300_000_000_000) };
+    let records = [
+        grant_of(1),
+        Record::Exported(handle(50)),
+        Record::Exported(handle(51)),
+        import(50, 5, 1),
+        import(51, 5, 2),
+        import(51, 6, 3),
+        revoked(1),
+        // As by one who came back, twice.
+        import(50, 5, 4),
+        import(50, 5, 5),
+    ];
+    let mut state: Recovered = records.into_iter().collect();
+    assert_eq!(attached(&state), [(50, 5, 5), (51, 6, 3)]);
+    // What is replayed later goes on from there.
+    state.apply(revoked(2));
+    state.apply(import(51, 5, 6));
+    state.settle();
+    assert_eq!(attached(&state), [(51, 5, 6), (51, 6, 3)]);
+    assert_eq!(state.records().collect::<Recovered>(), state);
 }
 
 /// One start under a clock that is years ahead, and what was granted then lasts as long as it was to.
@@ -407,7 +460,7 @@ fn times_go_back_with_the_clock() {
     let state: Recovered = records.into_iter().collect();
     let Grant { at, expires, .. } = state.leases[&1].grant;
     assert_eq!((state.latest, at, expires), (Nanos(530), Nanos(510), Nanos(610)));
-    assert_eq!((state.leases[&2].revoked, state.handles[&50].expires), (Some(Nanos(530)), Nanos(590)));
+    assert_eq!((state.leases[&2].revoked, state.handles[&1][0].expires), (Some(Nanos(530)), Nanos(590)));
     assert_eq!(state.revoked_tokens[&10], Nanos(1_330), "tokens go by the host's clock");
     assert_eq!(state.records().collect::<Recovered>(), state);
 }
