@@ -56,7 +56,16 @@ const LEASE_IO: Outcomes = Outcomes {
         "out_of_range",
         "denied",
     ],
-    dropped: &["busy", "storage_failed", "not_theirs", "limited_peer", "limited_crowd", "limited_port", "malformed"],
+    dropped: &[
+        "busy",
+        "storage_failed",
+        "not_theirs",
+        "over_quota",
+        "limited_peer",
+        "limited_crowd",
+        "limited_port",
+        "malformed",
+    ],
 };
 
 /// Why an answer that a port was given does not leave, as the drivers and the fault layer count it.

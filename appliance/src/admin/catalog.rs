@@ -330,6 +330,7 @@ const CATALOG: &[Family] = &[
         ("busy", "reason=busy"),
         ("storage_failed", "reason=storage_failed"),
         ("not_theirs", "reason=not_theirs"),
+        ("over_quota", "reason=over_quota"),
         ("limited_peer", "reason=peer_limit"),
         ("limited_crowd", "reason=crowd_limit"),
         ("limited_port", "reason=port_limit"),

@@ -25,6 +25,7 @@ pub(crate) enum Event {
     Busy,
     StorageFailed,
     NotTheirs,
+    OverQuota,
     LimitedPeer,
     LimitedCrowd,
     LimitedPort,
@@ -36,7 +37,7 @@ pub(crate) enum Event {
 }
 
 /// The counters' names, in the order of [`Event`].
-const NAMES: [&str; 23] = [
+const NAMES: [&str; 24] = [
     "read",
     "written",
     "greeted",
@@ -52,6 +53,7 @@ const NAMES: [&str; 23] = [
     "busy",
     "storage_failed",
     "not_theirs",
+    "over_quota",
     "limited_peer",
     "limited_crowd",
     "limited_port",

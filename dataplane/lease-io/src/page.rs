@@ -8,7 +8,7 @@ use berth_lease::{Access, LeaseId, Leases, Op, Refusal, RegionKind};
 use berth_port::Nanos;
 use berth_wire::fabric::data::page::{PageRef, Request, Response, State, Status};
 
-use crate::{Ask, Failure, Gate, Served};
+use crate::{Ask, Counts, Failure, Gate, Served, counts::Event};
 
 /// A page operation that has been allowed so far.
 #[derive(Debug)]
@@ -63,11 +63,20 @@ impl<'a> PageOp<'a> {
             }
             Request::Zero(page) => [Some(page), None],
         };
-        let mut noted = noted.into_iter().flatten();
-        if !noted.all(|page| leases.may_keep(LeaseId(page.lease_id), page.page, now)) {
+        let noted: Vec<_> = noted.into_iter().flatten().map(|page| (LeaseId(page.lease_id), page.page)).collect();
+        if !leases.may_keep(&noted, now) {
             return Err(Status::InsufficientCapacity);
         }
         Ok(Self { request, work })
+    }
+
+    /// Counts an operation that [`PageOp::begin`] has refused.
+    pub fn refused(status: Status, counts: &mut Counts) {
+        counts.add(match status {
+            Status::InsufficientCapacity => Event::OverQuota,
+            Status::CrossTenantCopyDenied => Event::NotTheirs,
+            _ => Event::UnknownLease,
+        });
     }
 
     /// Does the access, and returns what was read where the operation reads. `clock` tells the time: a copy takes a while,
@@ -82,7 +91,9 @@ impl<'a> PageOp<'a> {
                 Ok(data) => write(gate, to, &data, clock).await,
                 failed => failed,
             },
-            (Work::Look(ask), _) => inside(gate, ask, clock()),
+            (Work::Look(ask), _) => {
+                inside(gate, ask, clock()).inspect_err(|failure| gate.counts.add((*failure).into()))
+            }
         };
         done.map_err(|failure| match (failure, &self.work) {
             (Failure::Refused(Refusal::Unknown), Work::Copy(..)) => Status::SrcLeaseNotFound,

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use berth_lease::{Config, LeaseId, Leases, RegionId, Request as Alloc, Rights};
+use berth_lease::{Config, Item, LeaseId, Leases, Quotas, RegionId, Request as Alloc, Rights};
 use berth_lease_io::{Gate, PageOp};
 use berth_port::Nanos;
 use berth_wire::fabric::data::page::{PageRef, Request, Response, State, Status};
@@ -58,6 +58,7 @@ impl Pages {
         let op = match PageOp::begin(request, &self.leases, holder, now) {
             Ok(op) => op,
             Err(status) => {
+                PageOp::refused(status, self.gate.counts());
                 Response::Status(request.op(), status).write(&mut out);
                 return out;
             }
@@ -90,6 +91,22 @@ impl Pages {
             Some(Response::Data(data)) => data.to_vec(),
             other => panic!("{other:?}"),
         }
+    }
+
+    /// What was counted under a name.
+    fn count(&mut self, name: &str) -> u64 {
+        let mut found = None;
+        self.gate.counts().report(&mut |known, count| {
+            if known == name {
+                found = Some(count);
+            }
+        });
+        found.expect("a counter")
+    }
+
+    /// What a holder has of the pages whose state is kept.
+    fn kept(&self, holder: u128) -> u64 {
+        self.leases.usage(holder)[Item::PageState]
     }
 
     fn state(&mut self, page: PageRef) -> State {
@@ -206,5 +223,57 @@ fn leases_that_are_over_and_rights() {
     pages.leases.revoke(LeaseId(lease), NOW).unwrap();
     for request in [Request::Zero(first), Request::Query(first), Request::Read { page: first, offset: 0, length: 8 }] {
         assert_eq!(pages.status(request, ANN, NOW), Status::LeaseRevoked, "{request:?}");
+    }
+}
+
+/// Over its quota of pages whose state is kept, a holder is told so, and has what it had: bytes, states and its share.
+#[test]
+fn pages_over_the_quota_are_refused_and_counted_and_lose_nothing() {
+    let mut pages = Pages::new();
+    let quota = vec![(Item::PageState, 2)];
+    pages.leases.set_quotas(Quotas::new(&[(None, quota)]));
+    let [lease, other] =
+        [pages.alloc(0, 5 * PAGE as u64, Rights::ALL, ANN), pages.alloc(0, PAGE as u64, Rights::ALL, BOB)];
+    let write = |index, data| Request::Write { page: page(lease, index), offset: 0, data };
+    assert_eq!(pages.status(write(0, b"kept"), ANN, NOW), Status::Ok);
+
+    // A copy between two new pages needs two places, and one is left.
+    let copy = |src, dst| Request::Copy { src: page(lease, src), dst: page(lease, dst) };
+    assert_eq!(pages.status(copy(2, 3), ANN, NOW), Status::InsufficientCapacity);
+    assert_eq!((pages.kept(ANN), pages.count("over_quota")), (1, 1));
+    assert_eq!(pages.status(copy(1, 1), ANN, NOW), Status::Ok, "of a page to itself it is one");
+    assert_eq!(pages.kept(ANN), 2);
+
+    let before = [0, 1, 2].map(|index| (pages.state(page(lease, index)), pages.node.heap.bytes()));
+    let over = page(lease, 2);
+    for request in [
+        Request::Read { page: over, offset: 0, length: 1 },
+        write(2, b"lost"),
+        Request::Zero(over),
+        Request::Advise { page: over, flags: 1 },
+        copy(0, 2),
+        copy(2, 0),
+    ] {
+        assert_eq!(pages.status(request, ANN, NOW), Status::InsufficientCapacity, "{request:?}");
+    }
+    assert_eq!(pages.count("over_quota"), 7);
+    assert_eq!([0, 1, 2].map(|index| (pages.state(page(lease, index)), pages.node.heap.bytes())), before);
+    assert_eq!(pages.kept(ANN), 2);
+
+    // What is kept already goes on, as do others, and what is wrong for another reason is told that.
+    assert_eq!(pages.status(copy(0, 1), ANN, NOW), Status::Ok);
+    assert_eq!(pages.read(page(lease, 1), 0, 4), b"kept");
+    assert_eq!(pages.status(Request::Zero(page(other, 0)), BOB, NOW), Status::Ok);
+    assert_eq!(pages.status(write(5, b"x"), ANN, NOW), Status::PageOutOfRange, "no such page");
+    assert_eq!(pages.status(write(2, b"x"), ANN, LATER), Status::LeaseExpired);
+    assert_eq!(pages.count("over_quota"), 7);
+
+    // With the lease its pages' states go, and their places are free again.
+    pages.leases.free(LeaseId(lease), ANN, NOW).unwrap();
+    assert!(pages.leases.release(LeaseId(lease), NOW));
+    assert_eq!((pages.kept(ANN), pages.kept(BOB)), (0, 1));
+    let next = pages.alloc(0, 3 * PAGE as u64, Rights::ALL, ANN);
+    for (index, status) in [(0, Status::Ok), (1, Status::Ok), (2, Status::InsufficientCapacity)] {
+        assert_eq!(pages.status(Request::Zero(page(next, index)), ANN, NOW), status);
     }
 }

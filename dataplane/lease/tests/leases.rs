@@ -282,7 +282,7 @@ fn pages_count_what_page_ops_do() {
     let mut quota = Quota::default();
     quota[Item::PageState] = 1;
     node.leases.set_quotas(Quotas { others: quota, ..Quotas::default() });
-    let may = |index, now| node.leases.may_keep(id, index, now);
+    let may = |index, now| node.leases.may_keep(&[(id, index)], now);
     assert_eq!([may(0, at(1)), may(1, at(1)), may(2, at(1)), may(0, at(90))], [false, true, true, true]);
     node.leases.free(id, ANN, at(1)).unwrap();
     node.leases.release(id, at(1));

@@ -1,7 +1,7 @@
 //! Messages that are not requests: pages, discovery, revocations.
 
 use berth_identity::link::Message;
-use berth_lease_io::{Gate, PageOp};
+use berth_lease_io::{Counts, Gate, PageOp};
 use berth_wire::fabric::{
     Announce, MsgType, RevokeBroadcast, Wire as _, Withdraw,
     data::page::{Request, Response},
@@ -95,7 +95,12 @@ impl Shared {
         let begun = PageOp::begin(request, self.node().leases(), holder, now.mono);
         let mut answer = Vec::new();
         match begun {
-            Err(status) => Response::Status(op, status).write(&mut answer),
+            Err(status) => {
+                let mut counts = Counts::default();
+                PageOp::refused(status, &mut counts);
+                self.pages.take(&mut counts);
+                Response::Status(op, status).write(&mut answer);
+            }
             Ok(access) => {
                 let mut gate = Gate::new(&self.table, &self.regions);
                 let done = access.run(&mut gate, || self.clock.mono()).await;

@@ -25,13 +25,18 @@ impl Leases {
         pages.and_then(|pages| pages.get(&index)).copied().unwrap_or_default()
     }
 
-    /// Whether a page op may go on: the page's state is kept already, its holder may have one more that is, or there is
-    /// nothing to keep, as the lease cannot be used or has no such page.
-    pub fn may_keep(&self, id: LeaseId, index: u32, now: Nanos) -> bool {
-        let usable = |lease: &Lease| lease.status(now) == Some(Status::Active) && self.has_page(lease, index);
-        let Some(lease) = self.get(id).filter(usable) else { return true };
-        let kept = self.pages.get(&id.key()).is_some_and(|pages| pages.contains_key(&index));
-        kept || self.accounts.check(lease.holder, Item::PageState, 1).is_ok()
+    /// Whether a page op on these pages of one holder may go on: the holder may have as many more pages whose state is
+    /// kept as there are whose state is not. There is nothing to keep where the lease cannot be used or has no such page.
+    pub fn may_keep(&self, pages: &[(LeaseId, u32)], now: Nanos) -> bool {
+        let owner = |(id, index): (LeaseId, u32)| {
+            let usable = |lease: &Lease| lease.status(now) == Some(Status::Active) && self.has_page(lease, index);
+            let kept = self.pages.get(&id.key()).is_some_and(|pages| pages.contains_key(&index));
+            self.get(id).filter(|lease| !kept && usable(lease)).map(|lease| lease.holder)
+        };
+        let once = pages.iter().enumerate().filter(|(at, page)| !pages[..*at].contains(page));
+        let owners: Vec<u128> = once.filter_map(|(_, page)| owner(*page)).collect();
+        let more = owners.len() as u64;
+        owners.first().is_none_or(|holder| self.accounts.check(*holder, Item::PageState, more).is_ok())
     }
 
     /// A page op read (or also wrote) a page, at this many ms since the Unix epoch.
