@@ -10,9 +10,10 @@ use std::{
 };
 
 use berth_fabric::{
-    Binding, BoundLease, Carrier, Preparation, Recovered, Request, Step, TeardownFailed, WorkFailed, journal::Record,
+    Binding, BoundLease, Carrier, Config, Preparation, Recovered, Request, Settings, Step, TeardownFailed, WorkFailed,
+    journal::Record,
 };
-use berth_lease::{Generation, LeaseId, RegionId, Rights, Span, Status as Standing};
+use berth_lease::{Generation, Item, LeaseId, Quotas, RegionId, Rights, Span, Status as Standing};
 use berth_port::Nanos;
 use berth_wire::fabric::{
     BindKind, BindingTlv, CapRevoke, CapabilityToken, ClientTlv, LeaseBind, LeaseRef, LeaseRelocate, LeaseRelocated,
@@ -205,6 +206,68 @@ fn what_takes_time_is_done_without_the_node() {
     let outcome = world.node.resume(work.ticket, Err(WorkFailed), world.now);
     assert_eq!(outcome.answer.status, Status::InternalError);
     assert_eq!(told.lock().unwrap().bound, BTreeSet::new());
+}
+
+/// Two places for bindings: those that are being made count, and every end gives its place back.
+#[test]
+fn bindings_have_a_quota_and_give_their_places_back() {
+    let (mut world, told) = world();
+    let Config { policy, enrolled, enrolment, .. } = world.node.config().clone();
+    let quotas = Quotas::new(&[(None, vec![(Item::Bindings, 2)])]);
+    world.node.reconfigure(Settings { policy, quotas, enrolled, enrolment, max_requests_per_sec: 0 });
+    let token = world.token(1, ALL);
+    let [first, second, third, source] = [(); 4].map(|()| world.alloc_under(1, ResourceType::Mem, 4096, &token));
+    let has = |world: &World| world.node.leases().usage(identity(1).id().0)[Item::Bindings];
+    let full = |world: &mut World| {
+        assert_eq!(world.refused(1, Op::LeaseBind, 0, &token, &bind(third, 2)), Status::CapacityExceeded);
+        assert_eq!((has(world), told.lock().unwrap().bound.contains(&third)), (2, false));
+    };
+    world.ok(1, Op::LeaseBind, 0, &token, &bind(first, 2));
+    // What the binding refuses takes no place.
+    let no_client = LeaseBind { lease_id: second.0, kind: 2, client: Tlvs::EMPTY }.to_vec();
+    assert_eq!(world.refused(1, Op::LeaseBind, 0, &token, &no_client), Status::InvalidParams);
+    assert_eq!(has(&world), 1);
+    world.ok(1, Op::LeaseBind, 0, &token, &bind(source, 2));
+    full(&mut world);
+    world.ok(1, Op::LeaseBind, 0, &token, &bind(source, 2));
+    full(&mut world);
+    let other = world.token(2, ALL);
+    let theirs = world.alloc_under(2, ResourceType::Mem, 4096, &other);
+    world.ok(2, Op::LeaseBind, 0, &other, &bind(theirs, 2));
+
+    // Freed, and moved away.
+    world.ok(1, Op::LeaseFree, 0, &[], &of(first));
+    assert_eq!(has(&world), 1);
+    world.ok(1, Op::LeaseBind, 0, &token, &bind(second, 2));
+    full(&mut world);
+    let (src_lease_id, dst_lease_id) = (source.key().0, third.key().0);
+    let relocate = LeaseRelocate { src_lease_id, dst_lease_id, mode: RelocateMode::Move, preserve_until_ms: None };
+    world.ok(1, Op::LeaseRelocate, 0, &[], &relocate.to_vec());
+    assert_eq!(has(&world), 1);
+
+    // One that is being made has the last place, and gives it back where it comes to nothing.
+    told.lock().unwrap().far = true;
+    let params = bind(third, 2);
+    let (op, source) = (Op::LeaseBind.code(), "127.0.0.1:1".parse().unwrap());
+    let (carrier, presenter) = (Carrier::Quic, identity(1).id().0);
+    let request = Request { carrier, presenter, source, op, resource: 0, token: &token, params: &params };
+    let Step::Work(work) = world.node.request(&request, world.now) else { panic!("it was done at once") };
+    let fourth = world.alloc_under(1, ResourceType::Mem, 4096, &token);
+    assert_eq!(world.refused(1, Op::LeaseBind, 0, &token, &bind(fourth, 2)), Status::CapacityExceeded);
+    assert_eq!(world.node.resume(work.ticket, Err(WorkFailed), world.now).answer.status, Status::InternalError);
+    assert_eq!(has(&world), 1);
+    told.lock().unwrap().far = false;
+    world.ok(1, Op::LeaseBind, 0, &token, &bind(third, 2));
+
+    // One that cannot be torn down keeps its place; the others end with the token.
+    told.lock().unwrap().stuck = true;
+    assert_eq!(world.refused(1, Op::LeaseBind, 0, &token, &bind(third, 2)), Status::ResourceBusy);
+    assert_eq!(has(&world), 2);
+    told.lock().unwrap().stuck = false;
+    let token_id = CapabilityToken::parse(&token).unwrap().token_id;
+    world.ok(1, Op::CapRevoke, 0, &token, &CapRevoke { token_id, ttl_secs: 1 }.to_vec());
+    assert_eq!(has(&world), 0);
+    assert_eq!(told.lock().unwrap().bound, BTreeSet::from([theirs]));
 }
 
 /// What the client wrote through its transport before a move is answered must be in the copy.
