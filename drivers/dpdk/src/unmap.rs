@@ -89,12 +89,12 @@ impl Drop for Registered {
     }
 }
 
-/// Waits for the end of every burst that began before.
-fn wait_for_bursts() {
+/// Waits for the end of every burst that began before. False where no memif is open, and so no CPU was interrupted.
+fn wait_for_bursts() -> bool {
     // The driver marked its device as not connected before it came here.
     fence(Ordering::SeqCst);
     if !all().any(|bursts| bursts.taken.load(Ordering::Relaxed)) {
-        return;
+        return false;
     }
     // After it, a burst either is seen as begun below, or sees that its device is not connected.
     // SAFETY: the call takes three numbers; `prepare` announced it, so it cannot fail.
@@ -105,6 +105,7 @@ fn wait_for_bursts() {
             std::thread::yield_now();
         }
     }
+    true
 }
 
 /// The C library's `munmap`, once no memif burst is under way. Takes no lock and allocates nothing, since allocators
@@ -122,16 +123,37 @@ unsafe extern "C" fn munmap(addr: *mut libc::c_void, len: libc::size_t) -> libc:
 #[cfg(test)]
 mod tests {
     use std::{
-        sync::mpsc,
+        sync::{Mutex, PoisonError, mpsc},
         thread,
         time::{Duration, Instant},
     };
 
     use super::*;
 
+    /// Whose test it is: all share the process's list of queues.
+    static TURN: Mutex<()> = Mutex::new(());
+
+    /// What costs every other `munmap` of the process its microsecond goes with the last memif.
+    #[test]
+    fn no_cpu_is_interrupted_while_no_memif_is_open() {
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        prepare().unwrap();
+        assert!(!wait_for_bursts());
+        let queues = [(); 2].map(|()| Bursts::register());
+        assert!(wait_for_bursts());
+        let [first, last] = queues;
+        drop(first);
+        assert!(wait_for_bursts());
+        drop(last);
+        assert!(!wait_for_bursts());
+        assert!(Bursts::register().during(|| true), "its place is taken again");
+        assert!(!wait_for_bursts());
+    }
+
     #[test]
     fn memory_stays_mapped_until_a_burst_ends() {
         const BURST: Duration = Duration::from_millis(100);
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         prepare().unwrap();
         let (begun, wait) = mpsc::channel();
         // The last one registered, so that the whole list is walked.
