@@ -170,6 +170,25 @@ fn a_revocation_by_holder_is_one_record_and_ends_all_that_the_key_has() {
     everything_is_over(&mut world);
 }
 
+/// The host's clock goes back after a restart: tokens that were issued before that are revoked all the same.
+#[test]
+fn a_clock_that_went_back_saves_no_token_from_a_revocation_by_holder() {
+    let mut world = World::new();
+    let token = world.token(2, ALL);
+    world.pass(Duration::from_secs(1));
+    world.alloc(1, ResourceType::Mem, 4096);
+    let mut world = restarted(&world, config());
+    world.pass(Duration::from_secs(1));
+    let right = world.now;
+    world.now.wall.0 -= 1800 * SECOND;
+    revoke(&mut world, 2, false);
+    world.now = right;
+    assert_eq!(refresh(&mut world, 2, &token), Err(Status::InvalidToken));
+    world.pass(Duration::from_secs(1));
+    let fresh = world.token(2, ALL);
+    assert!(refresh(&mut world, 2, &fresh).is_ok());
+}
+
 #[test]
 fn a_removed_key_is_not_served_whoever_lists_or_enrols_it() {
     let open = || Config { enrolment: Enrolment::Open, ..config() };

@@ -31,9 +31,10 @@ impl<H: Host> Node<H> {
     /// former is remembered, and how many leases it was.
     fn revoke_holder(&mut self, holder: u128, now: Now, outcome: &mut Outcome) -> Result<(u64, u32), Status> {
         let wall = wall_secs(now);
-        let until = self.issued_until.max(Revocations::until(wall, 0));
-        let until = until.max(Revocations::until(self.clock.unix_secs(now.mono), 0));
-        let revoked = HolderRevoked { issued_by: wall.max(self.issued_latest), until };
+        // The host's clock may be behind what it was when tokens were issued, in this run or before.
+        let latest = wall.max(self.clock.unix_secs(now.mono));
+        let until = self.issued_until.max(Revocations::until(latest, 0));
+        let revoked = HolderRevoked { issued_by: latest.max(self.issued_latest), until };
         self.verifier.revoked.revoke_holder(holder, revoked, wall).map_err(|_| Status::CapacityExceeded)?;
         outcome.journal.push(Record::HolderRevoked {
             holder,
