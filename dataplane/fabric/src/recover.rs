@@ -12,7 +12,7 @@ use crate::{
     binding::Binding,
     clock::Clock,
     host::Host,
-    journal::{Grant, Record},
+    journal::{self, Grant, Record},
     node::{Config, Node},
     recovered::{Attached, Recovered, RecoveredLease},
 };
@@ -88,7 +88,9 @@ impl<H: Host> Node<H> {
         for lease in recovered.leases.into_values() {
             node.restore(*lease, now, &mut journal)?;
         }
-        for handle in recovered.handles.into_values().flatten() {
+        // One that has expired has no place among those that live.
+        let lives = |handle: &journal::Handle| clock.mono(handle.expires) > now.mono;
+        for handle in recovered.handles.into_values().flatten().filter(lives) {
             node.leases.restore_handle(berth_lease::Handle {
                 id: handle.handle,
                 lease: LeaseId(handle.lease),

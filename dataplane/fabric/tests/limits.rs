@@ -83,6 +83,15 @@ fn all_handles_together_are_as_many_as_leases_may_be() {
         assert_eq!(has(world, 1, Item::Handles) + has(world, 2, Item::Handles), 8);
     };
     full(&mut world);
+    let mut later = World::start(
+        world.node.config().clone(),
+        world.regions.clone(),
+        world.journal.iter().cloned().collect(),
+        world.now.after(Duration::from_secs(6)),
+        9,
+    );
+    assert_eq!((later.node.leases().handles().count(), has(&later, 1, Item::Handles)), (7, 3), "one has expired");
+    later.ok(1, Op::LeaseExportHandle, 0, &[], &export(lasting, 50));
     let mut world = restarted(world);
     full(&mut world);
     // An importer takes no place of a handle, and leases are granted while handles are not.
