@@ -57,6 +57,7 @@ impl World {
 
     pub(super) fn touch(&mut self, span: Span, id: u128, access: DataOp) {
         self.oracle.touches(id);
+        self.oracle.reaches(access.key);
         let heap = self.stores.heap(span.region.0);
         if let Some(tag) = access.write {
             heap.store(span.at, &tag.to_be_bytes().repeat(SLOT as usize / 8));

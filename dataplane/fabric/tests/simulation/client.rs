@@ -3,9 +3,9 @@
 use berth_identity::{Identity, link::Client as Link};
 use berth_lease::LeaseId;
 use berth_wire::fabric::{
-    BindingTlv, CapRequest, CapRevoke, CapabilityToken, FenceSet, FenceState, LeaseAlloc, LeaseExport, LeaseExported,
-    LeaseGrant, LeaseImport, LeaseImported, LeaseRef, LeaseRelocate, LeaseRenew, Op, Perms, RelocateMode, ResourceType,
-    Rights, Status, TargetRuntime, Tlvs, Wire as _,
+    BindingTlv, CapRequest, CapRevoke, CapabilityToken, FenceSet, FenceState, KeyListAsked, KeyRevoke, LeaseAlloc,
+    LeaseExport, LeaseExported, LeaseGrant, LeaseImport, LeaseImported, LeaseRef, LeaseRelocate, LeaseRenew, Op, Perms,
+    RelocateMode, ResourceType, Rights, Status, TargetRuntime, Tlvs, Wire as _,
 };
 use fastrand::Rng;
 
@@ -38,8 +38,17 @@ pub struct Client {
     pub asked: Option<Asked>,
     /// How many tokens were asked for and had.
     pub refused: u64,
+    greed: Greed,
+}
+
+/// What a client wants for itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Greed {
+    None,
     /// It leases all it can and frees it again, and sees to it that much ends while it is worked on.
-    pub hostile: bool,
+    Bytes,
+    /// It makes handles of its leases and attaches itself to those of others, as many as it may and more.
+    Handles,
 }
 
 /// What clients tell each other.
@@ -47,15 +56,21 @@ pub struct Client {
 pub struct Rumours {
     pub handles: Vec<(u128, Lease)>,
     pub tokens: Vec<u128>,
+    /// The ids of everybody's keys.
+    pub keys: Vec<u128>,
 }
 
 /// An op, with its token and params.
 pub type Plan = (Op, Vec<u8>, Vec<u8>);
 
 impl Client {
-    pub fn new(identity: Identity, hostile: bool, random: &mut Rng) -> Self {
+    pub fn new(identity: Identity, greed: Greed, random: &mut Rng) -> Self {
         let link = Link::new(identity, 1_000_000, random.u64(..));
-        Self { link, leases: Vec::new(), token: None, epoch: None, asked: None, refused: 0, hostile }
+        Self { link, leases: Vec::new(), token: None, epoch: None, asked: None, refused: 0, greed }
+    }
+
+    pub fn is_hostile(&self) -> bool {
+        self.greed != Greed::None
     }
 
     fn own(&self, random: &mut Rng) -> Option<Lease> {
@@ -78,16 +93,21 @@ impl Client {
         let of_lease = |lease: Option<Lease>, random: &mut Rng| lease.map_or(random.u128(..), |lease| lease.id);
         // Without a lease, only another's can be tried.
         let most = if self.leases.is_empty() { 40 } else { 100 };
-        let next = match random.u8(0..most) {
+        // Who hoards handles has little else in mind once it has a lease.
+        let least = if self.greed == Greed::Handles && most == 100 && random.u8(..) < 160 { 44 } else { 0 };
+        let next = match random.u8(least..most) {
             // An own lease is freed, or its token revoked, or it is copied.
-            44.. if self.hostile => [44, 44, 58, 66, 66, 86][random.usize(0..6)],
+            44.. if self.greed == Greed::Bytes => [44, 44, 58, 66, 66, 86][random.usize(0..6)],
+            44.. if self.greed == Greed::Handles => [86, 86, 86, 86, 86, 90, 90, 96][random.usize(0..8)],
             next => next,
         };
         let (op, params) = match next {
             0..36 => {
                 let kind = if random.bool() { ResourceType::Mem } else { ResourceType::Block };
-                let slots = match (self.hostile, kind) {
-                    (true, ResourceType::Mem) => [MEMORY, MEMORY - (1 << 20), MEMORY / 2][random.usize(0..3)] / SLOT,
+                let slots = match (self.greed, kind) {
+                    (Greed::Bytes, ResourceType::Mem) => {
+                        [MEMORY, MEMORY - (1 << 20), MEMORY / 2][random.usize(0..3)] / SLOT
+                    }
                     _ => random.u64(1..=40),
                 };
                 let params = LeaseAlloc {
@@ -145,7 +165,12 @@ impl Client {
                 (Op::LeaseImportHandle, LeaseImport { export_handle }.to_vec())
             }
             94..95 => (Op::SchedulerFenceSet, FenceSet { new_epoch: self.epoch.unwrap_or(0) + 1 }.to_vec()),
-            95..97 => (Op::SchedulerFenceGet, Vec::new()),
+            95..96 => (Op::SchedulerFenceGet, Vec::new()),
+            96..98 => {
+                let key_id = rumours.keys[random.usize(0..rumours.keys.len())];
+                (Op::KeyRevoke, KeyRevoke { key_id, remove: random.u8(..) < 24 }.to_vec())
+            }
+            98..99 => (Op::KeyList, KeyListAsked { after: 0, max: 16 }.to_vec()),
             _ => (Op::LeaseListActive, Vec::new()),
         };
         (op, token, params)

@@ -10,8 +10,9 @@ use berth_identity::{NodeId, link::Received};
 use berth_lease::LeaseId;
 use berth_port::Nanos;
 use berth_wire::fabric::{
-    Bytes, CapRevoke, FenceSet, LeaseExport, LeaseExported, LeaseGrant, LeaseImport, LeaseImported, LeaseRef,
-    LeaseRelocate, LeaseRelocated, LeaseRenew, Op, RelocateMode, Relocation, Request, Response, Status, Wire as _,
+    Bytes, CapRevoke, CapabilityToken, FenceSet, KeyList, LeaseExport, LeaseExported, LeaseGrant, LeaseImport,
+    LeaseImported, LeaseRef, LeaseRelocate, LeaseRelocated, LeaseRenew, Op, RelocateMode, Relocation, Request,
+    Response, Status, Wire as _,
 };
 
 use super::{
@@ -99,6 +100,9 @@ impl World {
         let (op, status, result) = (asked.op, answer.status, &answer.result);
         self.say(|| format!("{op} of {} -> {status}, {journal:?}", NodeId(asked.sender)));
         assert!(status != Status::InternalError || self.process.node.is_degraded() || op == Op::LeaseAlloc);
+        if status == Status::CapacityExceeded {
+            self.over_quota(asked);
+        }
         let note = if status == Status::Ok { self.meaning(asked, result) } else { Note::Nothing };
         let mut records = journal;
         let waits = !records.is_empty();
@@ -134,6 +138,7 @@ impl World {
                     expires_at_least: None,
                     over: false,
                     over_for_good: false,
+                    holder_revoked: false,
                     contents: BTreeMap::new(),
                     ever: HashSet::new(),
                 };
@@ -180,7 +185,8 @@ impl World {
                 let leases = self.process.node.leases();
                 let lives = leases.get(LeaseId(src)).is_some_and(|lease| lease.standing == berth_lease::Standing::Live);
                 if lives {
-                    assert!(!self.oracle.is_revoked(token), "a failed move brought a revoked lease back");
+                    let revoked = self.oracle.is_revoked(token) || self.oracle.leases[&src].holder_revoked;
+                    assert!(!revoked, "a failed move brought a revoked lease back");
                     self.oracle.lives_again(src);
                 }
                 Note::Nothing
@@ -189,6 +195,7 @@ impl World {
                 let exported = LeaseExported::parse(result).expect("a handle");
                 let key = LeaseExport::parse(&asked.params).expect("it was served").lease_id;
                 self.handles.insert(exported.export_handle, self.oracle.keys[&key]);
+                self.within_quota(asked.sender);
                 Note::Nothing
             }
             Op::LeaseImportHandle => {
@@ -198,8 +205,21 @@ impl World {
                 let leases = self.process.node.leases();
                 let expires = leases.handles().find(|known| known.id == handle).expect("it was imported").expires;
                 self.oracle.keys.insert(key, lease);
-                self.oracle.attachments.entry(key).or_insert(Attached { lease, importer, at_least: None });
+                let attached = Attached { lease, importer, at_least: None, over_for_good: false };
+                self.oracle.attachments.entry(key).or_insert(attached);
+                self.within_quota(asked.sender);
                 Note::Attached(key, self.now + expires.0 - self.process.mono(self.now).0)
+            }
+            Op::CapRequest => {
+                let token = CapabilityToken::parse(result).expect("a token").token_id;
+                self.oracle.keyring.issued.insert(token, asked.sender);
+                Note::Nothing
+            }
+            Op::KeyRevoke => self.key_revoked(asked, result),
+            Op::KeyList => {
+                self.summary.keys_listed += 1;
+                self.oracle.listed(&KeyList::parse(result).expect("a list"));
+                Note::Nothing
             }
             Op::SchedulerFenceSet => Note::Fence(FenceSet::parse(&asked.params).expect("it was served").new_epoch),
             _ => Note::Nothing,

@@ -1,4 +1,5 @@
-//! A whole node in virtual time: clients over a network that loses, copies and reorders, hostile ones among them, a journal
+//! A whole node in virtual time: clients over a network that loses, copies and reorders, hostile and greedy ones among them,
+//! and some who lose their key; a journal
 //! that takes its time and is cut by crashes, a disk that forgets with the power what was not flushed, and an oracle that
 //! knows what may happen.
 //!
@@ -11,6 +12,7 @@ mod access;
 mod client;
 mod execute;
 mod journal;
+mod keys;
 mod oracle;
 mod stores;
 mod work;
@@ -29,8 +31,9 @@ fn number(name: &str) -> Option<u64> {
 }
 
 /// At most one holder of a byte at a time, no access after a revocation was answered, no lease that comes back, nothing
-/// executed twice, and nothing lost that was answered. No byte of an earlier lease is read from a new one, and whatever some
-/// do, the ops of others are answered in time.
+/// executed twice, and nothing lost that was answered. No byte of an earlier lease is read from a new one. Whatever some
+/// do, the ops of others are answered in time, and nobody's handles are refused for what others have. What the holder of a
+/// revoked key had has ended for good, and a removed key is not served again.
 #[test]
 fn invariants_hold_for_every_seed() {
     if let Some(seed) = number("BERTH_SIM_SEED") {
@@ -77,4 +80,9 @@ fn invariants_hold_for_every_seed() {
     assert!(totals.grants >= seeds && totals.served >= 5 * seeds && totals.refused >= seeds, "{totals:?}");
     assert!(totals.restarts >= seeds / 2 && totals.revocations * 10 >= seeds && totals.relocations * 20 >= seeds);
     assert!(totals.outages * 4 >= seeds && totals.stopped * 20 >= seeds && totals.hoarded >= seeds, "{totals:?}");
+    assert!(
+        totals.over_quota >= seeds && totals.keys_revoked >= seeds && totals.keys_listed * 20 >= seeds,
+        "{totals:?}"
+    );
+    assert!(totals.keys_removed * 20 >= seeds && totals.detached * 20 >= seeds, "{totals:?}");
 }

@@ -6,7 +6,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use berth_lease::{LeaseId, Leases, Standing, Status};
 use berth_port::Nanos;
 
-use super::{stores::Heap, world::SLOT};
+use super::{
+    keys::{KeyEnds, Keyring},
+    stores::Heap,
+    world::SLOT,
+};
 
 /// A lease as far as it can be told from outside.
 #[derive(Debug)]
@@ -29,6 +33,8 @@ pub struct Known {
     pub over: bool,
     /// That was answered: it must never come back.
     pub over_for_good: bool,
+    /// Its holder's key was revoked.
+    pub holder_revoked: bool,
     /// Tag by slot; nothing written is 0.
     pub contents: BTreeMap<u64, u64>,
     /// Every tag that a slot ever had: what was not flushed may be lost with the power.
@@ -49,6 +55,8 @@ pub struct Attached {
     pub importer: u128,
     /// Until when it must be there, if the lease lives: what was answered.
     pub at_least: Option<u64>,
+    /// That its importer's key was revoked was answered: it must never come back.
+    pub over_for_good: bool,
 }
 
 /// What is learnt when an answer leaves the node.
@@ -60,6 +68,8 @@ pub enum Note {
     /// These are over, by the revocation of a token or otherwise.
     Over(Vec<u128>, Option<u128>),
     Fence(u64),
+    /// All that a key had is over.
+    Key(KeyEnds),
     /// An attachment, by its key, until then.
     Attached(u64, u64),
 }
@@ -72,7 +82,9 @@ pub struct Oracle {
     /// Attachments by key.
     pub attachments: HashMap<u64, Attached>,
     /// Tokens whose revocation was executed in this run, or was answered.
-    revoked: HashMap<u128, bool>,
+    pub revoked: HashMap<u128, bool>,
+    /// The keys that the node does not serve any more, and what it has issued to whom.
+    pub keyring: Keyring,
     /// The highest fence that was answered.
     pub fence: Option<u64>,
     /// Sender and nonce of what was executed with an effect, by the batch of its records; 0: durable.
@@ -85,6 +97,7 @@ impl Oracle {
     /// A request is about to be executed.
     pub fn executes(&mut self, sender: u128, nonce: u64) {
         assert!(self.this_run.insert((sender, nonce)), "a request was executed twice in one run");
+        assert!(!self.keyring.removed.contains_key(&sender), "a request of a removed key was executed");
         assert!(!self.executed.contains_key(&(sender, nonce)), "a durable request was executed again after a restart");
     }
 
@@ -164,6 +177,7 @@ impl Oracle {
                 }
             }
             Note::Fence(epoch) => self.fence = self.fence.max(Some(*epoch)),
+            Note::Key(ends) => self.key_ended(ends),
             Note::Attached(key, until) => {
                 self.attachments.get_mut(key).expect("it was imported").at_least = Some(*until);
             }
@@ -262,7 +276,7 @@ impl Oracle {
                 continue;
             };
             // What was executed and not answered may have been forgotten.
-            known.over = false;
+            (known.over, known.holder_revoked) = (false, false);
             let place = (lease.region.unwrap().0, lease.base, lease.len, lease.holder, lease.token);
             assert_eq!(place, (known.region, known.base, known.len, known.holder, known.token), "lease {id:032x}");
             let (expires, ends) = (time(lease.expires), time(lease.ends()));
@@ -277,11 +291,12 @@ impl Oracle {
             }
             self.keys.insert(*id as u64, *id);
         }
-        for (key, Attached { lease, importer, at_least }) in &self.attachments {
+        for (key, Attached { lease, importer, at_least, over_for_good }) in &self.attachments {
+            let kept = leases.is_of(LeaseId((*key).into()), *importer);
+            assert!(!kept || !over_for_good, "attachment {key:016x} is back though its importer's key was revoked");
             if !self.keys.contains_key(&(*lease as u64)) {
                 continue;
             }
-            let kept = leases.is_of(LeaseId((*key).into()), *importer);
             assert!(kept || at_least.is_none_or(|until| now >= until), "attachment {key:016x} is lost");
             if kept {
                 self.keys.insert(*key, *lease);

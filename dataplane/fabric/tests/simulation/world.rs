@@ -7,13 +7,13 @@ use berth_identity::{
     Identity, NodeId,
     link::{Reply, Server},
 };
-use berth_lease::{Held, LeaseId, Quiescence, Reader, Span};
+use berth_lease::{Held, Item, LeaseId, Quiescence, Quotas, Reader, Span};
 use berth_port::{Nanos, Now};
 use berth_wire::fabric::{MsgType, Op, Perms, Response, Status, Thermal, Wire as _};
 use fastrand::Rng;
 
 use super::{
-    client::{Asked, Client, Rumours},
+    client::{Asked, Client, Greed, Rumours},
     journal::Journal,
     oracle::{Note, Oracle},
     stores::Stores,
@@ -39,7 +39,11 @@ pub(super) const MILLI: u64 = 1_000_000;
 const WALL: u64 = 1_700_000_000 * SECOND;
 const CLIENTS: u8 = 3;
 /// Clients after those, who want everything for themselves.
-const HOSTILE: u8 = 2;
+const HOSTILE: u8 = 3;
+/// The last of them hoards handles.
+const HOARDER: u8 = CLIENTS + HOSTILE;
+/// Handles and attachments that each may have; all together are far from what the node may have.
+pub(super) const MOST_HANDLES: u64 = 3;
 pub(super) const NODE: u8 = 100;
 
 /// What happened, so that a test can see that enough did.
@@ -58,6 +62,14 @@ pub struct Summary {
     pub stopped: u64,
     /// Grants of most of the memory.
     pub hoarded: u64,
+    /// Handles and attachments that were refused, as their presenter had its quota.
+    pub over_quota: u64,
+    /// Revocations by holder, and removals among them.
+    pub keys_revoked: u64,
+    pub keys_removed: u64,
+    /// Attachments that ended with their importer's key.
+    pub detached: u64,
+    pub keys_listed: u64,
 }
 
 impl Summary {
@@ -72,6 +84,11 @@ impl Summary {
         self.outages += other.outages;
         self.stopped += other.stopped;
         self.hoarded += other.hoarded;
+        self.over_quota += other.over_quota;
+        self.keys_revoked += other.keys_revoked;
+        self.keys_removed += other.keys_removed;
+        self.detached += other.detached;
+        self.keys_listed += other.keys_listed;
     }
 }
 
@@ -185,12 +202,18 @@ pub(super) fn address(n: u8) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, n], 5700))
 }
 
+/// The ids of all clients' keys.
+pub(super) fn keys() -> impl Iterator<Item = u128> {
+    (1..=CLIENTS + HOSTILE).map(|n| who(n).id().0)
+}
+
 fn config() -> Config {
     let rule = |n| Rule { presenter: Some(who(n).id().0), perms: Perms::ALL, resources: None };
     Config {
         policy: Policy::new((1..=CLIENTS + HOSTILE).map(rule).collect()),
         enrolled: (1..=CLIENTS + HOSTILE).map(|n| *who(n).public_key()).collect(),
         leases: berth_lease::Config { capacity: 512, ..berth_lease::Config::default() },
+        quotas: Quotas::new(&[(None, [Item::Handles, Item::Attachments].map(|item| (item, MOST_HANDLES)).into())]),
         ..Config::default()
     }
 }
@@ -207,14 +230,19 @@ impl World {
         let stores = Stores::new();
         let mut journal = Journal::new(random.u64(..));
         let process = Process::start(&stores, &mut journal, Recovered::default(), 0, &mut random);
-        let clients = (1..=CLIENTS + HOSTILE).map(|n| Client::new(who(n), n > CLIENTS, &mut random)).collect();
+        let greed = |n| match n {
+            HOARDER => Greed::Handles,
+            n if n > CLIENTS => Greed::Bytes,
+            _ => Greed::None,
+        };
+        let clients = (1..=CLIENTS + HOSTILE).map(|n| Client::new(who(n), greed(n), &mut random)).collect();
         let mut world = Self {
             random,
             now: 0,
             events: BTreeMap::new(),
             numbered: 0,
             clients,
-            rumours: Rumours::default(),
+            rumours: Rumours { keys: keys().collect(), ..Rumours::default() },
             handles: BTreeMap::new(),
             stores,
             journal,
@@ -401,7 +429,7 @@ impl World {
         for _ in 0..self.random.usize(0..6) {
             self.use_a_lease(index);
         }
-        let longest = if self.clients[index].hostile { 400 } else { 1800 };
+        let longest = if self.clients[index].is_hostile() { 400 } else { 1800 };
         let pause = self.random.u64(300 * MILLI..longest * MILLI);
         self.after(pause, Event::Client(n));
     }
@@ -416,7 +444,7 @@ impl World {
         let status = Status::from_code(response.status).expect("a status");
         client.learn(&asked, status, response.result.get(), &mut self.rumours);
         // A client that has its answer asks the next thing soon.
-        let (hostile, longest) = if client.hostile { (true, 100) } else { (false, 300) };
+        let (hostile, longest) = if client.is_hostile() { (true, 100) } else { (false, 300) };
         let pause = self.random.u64(MILLI..longest * MILLI);
         if hostile || self.random.bool() {
             self.after(pause, Event::Client(to));
@@ -443,6 +471,7 @@ impl World {
         self.process = Process::start(&self.stores, &mut self.journal, recovered, self.now, &mut self.random);
         let node = &self.process.node;
         self.oracle.restarted(node.leases(), node.fence(), self.process.mono(self.now), self.now);
+        self.oracle.finds_keys(node.keys());
         self.oracle.finds(self.stores.heap(1));
         self.started = self.now;
     }
