@@ -1,18 +1,18 @@
 //! `cargo xtask test`: what CI runs, in the order in which a failure is cheapest.
 
-use std::{
-    io::{BufRead, BufReader},
-    process::{Command, Stdio},
-    time::Instant,
-};
+mod cargo_test;
+
+use std::{process::Command, time::Instant};
 
 use anyhow::{Context, Result, bail};
+
+use cargo_test::TestRun;
 
 use crate::{
     lab,
     package::FEATURES,
     setup,
-    sh::{cargo, cmd, line, run},
+    sh::{cargo, cmd, run},
 };
 
 /// How long each fuzz target runs.
@@ -41,6 +41,10 @@ pub(crate) fn run_all() -> Result<()> {
     let suites = lab::run_all()?;
     count.passed += suites.passed;
     count.failed += suites.failed;
+    count.told.extend(suites.told);
+    for told in &count.told {
+        println!("\n{told}");
+    }
     println!("\n{:.0} s", start.elapsed().as_secs_f64());
     println!("{} passed, {} failed", count.passed, count.failed);
     if count.failed > 0 {
@@ -54,34 +58,33 @@ pub(crate) fn run_all() -> Result<()> {
 struct Count {
     passed: u32,
     failed: u32,
+    /// What failed, also what passed when it ran again: said at the end, where one looks.
+    told: Vec<String>,
 }
 
 impl Count {
-    /// Runs `cargo test`, shows what it prints and adds up its summary lines.
+    /// Runs `cargo test` and adds up what it says. A test that fails runs once more, alone: on a host that takes its CPUs
+    /// away for half a second at a time, what waits for an answer fails by that alone, though not twice.
     fn cargo_test(&mut self, cmd: &mut Command) -> Result<()> {
-        eprintln!("+ {}", line(cmd));
-        let mut child = cmd.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot start {}", line(cmd)))?;
-        let failed_before = self.failed;
-        for text in BufReader::new(child.stdout.take().expect("stdout is piped")).lines() {
-            let text = text?;
-            println!("{text}");
-            if let Some(counts) = text.strip_prefix("test result: ") {
-                self.passed += number_before(counts, " passed");
-                self.failed += number_before(counts, " failed");
+        let run = TestRun::of(cmd)?;
+        self.passed += run.passed;
+        self.failed += run.failed;
+        for failure in run.failures {
+            let again = TestRun::of(&mut failure.again(cmd))?;
+            let passes = again.passed == 1 && again.succeeded;
+            if passes {
+                self.passed += 1;
+                self.failed -= 1;
             }
+            let what = if passes { "failed, and passed when it ran again" } else { "failed twice" };
+            self.told.push(format!("{what}: {} {}\n{}", failure.program, failure.name, failure.output.join("\n")));
         }
-        let status = child.wait()?;
-        if !status.success() && self.failed == failed_before {
-            bail!("{} ended with {status}", line(cmd));
+        for program in run.unfinished {
+            self.failed += 1;
+            self.told.push(format!("ended before its tests: {program}"));
         }
         Ok(())
     }
-}
-
-/// The number that stands before `word` in `text`.
-fn number_before(text: &str, word: &str) -> u32 {
-    let digits = text.split(word).next().unwrap_or_default();
-    digits.rsplit(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0)
 }
 
 /// Builds every fuzz target with coverage instrumentation, which the pinned stable compiler has, and runs each for a
@@ -114,7 +117,7 @@ fn fuzz(count: &mut Count) -> Result<()> {
         match run(&mut fuzzer) {
             Ok(()) => count.passed += 1,
             Err(error) => {
-                eprintln!("fuzz target {name}: {error}");
+                count.told.push(format!("fuzz target {name}: {error}"));
                 count.failed += 1;
             }
         }

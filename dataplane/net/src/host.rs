@@ -4,7 +4,10 @@ use std::net::{IpAddr, SocketAddr};
 
 use berth_wire::net::{EthernetHeader, Ipv4Header, Ipv6Header, MacAddr, UdpHeader, VlanTag};
 
-use crate::neighbours::{Neighbours, SharedNeighbours};
+use crate::{
+    flow::Flows,
+    neighbours::{Neighbours, SharedNeighbours},
+};
 
 /// An address with the length of its network prefix in bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +70,7 @@ pub struct Host {
     pub(crate) udp_checksums: bool,
     pub(crate) mtu: usize,
     pub(crate) neighbours: Neighbours,
+    pub(crate) flows: Flows,
 }
 
 impl Host {
@@ -85,6 +89,7 @@ impl Host {
             udp_checksums: config.udp_checksums,
             mtu: config.mtu,
             neighbours: Neighbours::new(&config.neighbours, shared.clone()),
+            flows: Flows::default(),
         }
     }
 

@@ -17,7 +17,10 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::{Host, outbound::Way};
 
 /// What a received frame is.
+///
+/// Its tag is a byte of its own: one in the niche of an address would have every move take the address apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[repr(u8)]
 pub enum Outcome {
     /// A datagram for our port.
     Udp(Datagram),
@@ -42,6 +45,16 @@ pub struct Datagram {
     pub udp: usize,
     /// The way back to the peer for an answer that comes later, see [`Host::way_back`].
     pub way: u128,
+    /// The number of the known flow that it is of; 0 of none.
+    pub(crate) flow: u32,
+}
+
+impl Datagram {
+    /// The same, sent by `peer`, who gets the answer.
+    #[must_use]
+    pub fn by(&self, peer: SocketAddr) -> Self {
+        Self { peer, ..self.clone() }
+    }
 }
 
 /// Which checksums the device has already found right.
@@ -142,10 +155,15 @@ impl Host {
     #[inline]
     pub fn rx(&mut self, buf: &mut [u8], len: usize, verified: Verified, now: Nanos) -> Outcome {
         assert!(len <= buf.len(), "frame length beyond its buffer");
+        if let Some(payload) = self.of_known_flow(buf, len, verified, now)
+            && let Some(known) = self.flows.known()
+        {
+            let capacity = self.capacity(buf, known.ip, payload.start);
+            return Outcome::Udp(Datagram { payload, capacity, ..known.clone() });
+        }
         self.receive(buf, len, verified, now).unwrap_or_else(Outcome::Drop)
     }
 
-    #[inline]
     fn receive(&mut self, buf: &mut [u8], len: usize, verified: Verified, now: Nanos) -> Result<Outcome, Drop> {
         let (ethernet, rest) = EthernetHeader::parse(&buf[..len])?;
         let (destination, source) = (ethernet.destination, ethernet.source);
@@ -274,14 +292,22 @@ impl Host {
         let start = body.start + UdpHeader::LEN;
         let datagram = Datagram {
             payload: start..start + payload.len(),
-            capacity: (buf.len() - start).min(self.mtu.saturating_sub(start - inbound.at)),
+            capacity: self.capacity(buf, inbound.at, start),
             peer: SocketAddr::new(source, header.source_port()),
             ip: inbound.at,
             udp: body.start,
             way: Way { mac: inbound.source, interface }.pack(),
+            flow: 0,
         };
         self.neighbours.heard(source, inbound.source, inbound.now);
+        self.of_other_flow(buf, &datagram, inbound.now);
         Ok(Outcome::Udp(datagram))
+    }
+
+    /// The most payload of an answer whose IP header begins at `ip` and whose payload at `start`.
+    #[inline]
+    pub(crate) fn capacity(&self, buf: &[u8], ip: usize, start: usize) -> usize {
+        (buf.len() - start).min(self.mtu.saturating_sub(start - ip))
     }
 
     /// Answers a ping in place. `request` is the family's echo request, and the message's checksum is right.

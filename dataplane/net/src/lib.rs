@@ -16,6 +16,7 @@
 //! A [`Transport`] makes datagrams the frames of a service; [`Udp`] is the one that adds nothing.
 #![forbid(unsafe_code)]
 
+mod flow;
 mod host;
 mod inbound;
 mod neighbours;

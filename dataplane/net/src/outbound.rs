@@ -55,7 +55,7 @@ impl Way {
     }
 
     #[inline]
-    fn unpack(way: u128) -> Option<Self> {
+    pub(crate) fn unpack(way: u128) -> Option<Self> {
         let mac = (way >> 64) as u64;
         let [_, _, a, b, c, d, e, f] = mac.to_be_bytes();
         (mac & Self::KNOWN != 0).then_some(Self { mac: MacAddr([a, b, c, d, e, f]), interface: way as usize })
@@ -100,6 +100,9 @@ impl Host {
     #[inline]
     pub fn reply(&self, buf: &mut [u8], datagram: &Datagram, payload_len: usize, offload: bool) -> Sealed {
         assert!(payload_len <= datagram.capacity, "answer longer than its frame's capacity");
+        if let Some(sealed) = self.answer_in_flow(buf, datagram, payload_len, offload) {
+            return sealed;
+        }
         let header = UdpHeader::new(self.udp_port, datagram.peer.port(), payload_len);
         let sealed = Sealed {
             len: datagram.udp + UdpHeader::LEN + payload_len,
@@ -246,14 +249,19 @@ impl Host {
             header.set_checksum(if offload {
                 pseudo.folded()
             } else {
-                // RFC 768: a computed checksum of zero is sent as all ones.
-                match pseudo.bytes(header.as_bytes()).bytes(&frame[udp + UdpHeader::LEN..]).checksum() {
-                    0 => 0xffff,
-                    checksum => checksum,
-                }
+                sent(pseudo.bytes(header.as_bytes()).bytes(&frame[udp + UdpHeader::LEN..]))
             });
         }
         frame[udp..udp + UdpHeader::LEN].copy_from_slice(header.as_bytes());
+    }
+}
+
+/// The checksum field for a datagram of this sum. RFC 768: a computed checksum of zero is sent as all ones.
+#[inline]
+pub(crate) fn sent(sum: Sum) -> u16 {
+    match sum.checksum() {
+        0 => 0xffff,
+        checksum => checksum,
     }
 }
 

@@ -163,7 +163,7 @@ impl QueuePair {
     ) -> Sealed {
         let len = self.write(&mut buf[datagram.payload.start..], to, len);
         let peer = SocketAddr::new(datagram.peer.ip(), UDP_PORT);
-        let sealed = host.reply(buf, &Datagram { peer, ..datagram.clone() }, len, false);
+        let sealed = host.reply(buf, &datagram.by(peer), len, false);
         self.sign(&mut buf[..sealed.len], sealed);
         sealed
     }

@@ -167,10 +167,11 @@ impl<T: Transport> DpdkPort<T> {
         }
         let (len, verified) = (mbuf.len(), mbuf.verified());
         let bytes = mbuf.bytes();
-        match self.host.rx(bytes, len, verified, self.now) {
+        let outcome = self.host.rx(bytes, len, verified, self.now);
+        match &outcome {
             Outcome::Udp(datagram) => {
                 let offload = self.device.completes_checksums;
-                let taken = self.transport.rx(&self.host, bytes, &datagram, offload, handle);
+                let taken = self.transport.rx(&self.host, bytes, datagram, offload, handle);
                 self.counters.rx_frames += u64::from(taken.lent.is_some());
                 self.counters.rx_bytes += taken.lent.unwrap_or(0) as u64;
                 match taken.answer {
@@ -184,10 +185,10 @@ impl<T: Transport> DpdkPort<T> {
             }
             Outcome::Answer(len) => {
                 self.counters.rx_answered += 1;
-                mbuf.set_len(len);
+                mbuf.set_len(*len);
             }
             Outcome::Drop(reason) => {
-                self.counters.rx_dropped[reason as usize] += 1;
+                self.counters.rx_dropped[*reason as usize] += 1;
                 return Some(mbuf);
             }
         }

@@ -43,18 +43,29 @@ struct Options {
     from: PathBuf,
     /// All of the folder if empty.
     names: Vec<String>,
+    /// Whether a suite that fails runs once more.
+    again: bool,
 }
 
 /// Lines that began with `ok` and with `not ok`.
-#[derive(Default, Clone, Copy)]
+#[derive(Default)]
 pub(crate) struct Tally {
     pub(crate) passed: u32,
     pub(crate) failed: u32,
+    /// Those that were `not ok`, also where the suite passed when it ran again.
+    pub(crate) told: Vec<String>,
+}
+
+impl Tally {
+    fn fail(&mut self, told: String) {
+        self.failed += 1;
+        self.told.push(told);
+    }
 }
 
 /// `cargo xtask lab [--native] [--from FOLDER] [SUITE...]`.
 pub(crate) fn command(args: &[&str]) -> Result<()> {
-    let mut options = Options { native: false, from: SUITES.into(), names: Vec::new() };
+    let mut options = Options { native: false, from: SUITES.into(), names: Vec::new(), again: false };
     let mut args = args.iter();
     while let Some(&arg) = args.next() {
         match arg {
@@ -70,14 +81,14 @@ pub(crate) fn command(args: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Every suite, each in its guest.
+/// Every suite, each in its guest, and once more if it fails.
 pub(crate) fn run_all() -> Result<Tally> {
-    Options { native: false, from: SUITES.into(), names: Vec::new() }.run()
+    Options { native: false, from: SUITES.into(), names: Vec::new(), again: true }.run()
 }
 
 /// Runs the suites of `lab/bench`, which no test does, and returns the lines that they left in `rows`.
 pub(crate) fn bench() -> Result<String> {
-    let options = Options { native: false, from: "lab/bench".into(), names: Vec::new() };
+    let options = Options { native: false, from: "lab/bench".into(), names: Vec::new(), again: false };
     let tally = options.run()?;
     ensure!(tally.failed == 0, "{} turns in the lab failed", tally.failed);
     let mut rows = String::new();
@@ -101,17 +112,19 @@ impl Options {
         for suite in &suites {
             build(suite)?;
             let (mut one, mut died) = run_one(suite, hypervisor.as_ref())?;
-            if died {
-                // That tells nothing of Berth: translated guests stand still now and then.
-                println!("suite {}: the guest died; once more", suite.name);
+            // A guest that dies tells nothing of Berth: translated ones stand still now and then.
+            if died || (self.again && one.failed > 0) {
+                println!("suite {}: {}; once more", suite.name, if died { "the guest died" } else { "it failed" });
+                tally.told.extend(one.told);
                 (one, died) = run_one(suite, hypervisor.as_ref())?;
             }
             if died {
-                one.failed += 1;
                 println!("not ok {}: the guest ended without an exit code", suite.name);
+                one.fail(format!("suite {}: the guest ended without an exit code", suite.name));
             }
             tally.passed += one.passed;
             tally.failed += one.failed;
+            tally.told.extend(one.told);
         }
         Ok(tally)
     }
@@ -185,9 +198,10 @@ fn run_one(suite: &Suite, hypervisor: Option<&Hypervisor>) -> Result<(Tally, boo
         }
     };
     if let Some(why) = verdict {
-        tally.failed += 1;
         println!("not ok {}: {why}", suite.name);
+        tally.fail(why);
     }
+    tally.told.iter_mut().for_each(|told| *told = format!("suite {}: {told}", suite.name));
     let seconds = start.elapsed().as_secs_f64();
     println!("suite {}: {} passed, {} failed, {seconds:.1} s", suite.name, tally.passed, tally.failed);
     Ok((tally, code.is_none()))
@@ -203,7 +217,9 @@ fn follow(stdout: impl Read, log: &Path) -> Result<Tally> {
         println!("{text}");
         writeln!(log, "{text}")?;
         tally.passed += u32::from(text.starts_with("ok "));
-        tally.failed += u32::from(text.starts_with("not ok "));
+        if let Some(check) = text.strip_prefix("not ok ") {
+            tally.fail(format!("not ok {check}"));
+        }
     }
     Ok(tally)
 }
