@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use berth_port::Nanos;
 
-/// Answers that have waited so long for the handlers of later frames are transmitted: a few times what a transmit call
-/// costs.
-pub const TRANSMIT_AFTER: Duration = Duration::from_micros(4);
+/// Answers that have waited so long for the handlers of later frames are transmitted: many times what a transmit call of
+/// a polled device costs, and about what a system call does.
+pub const TRANSMIT_AFTER: Duration = Duration::from_micros(2);
 
 /// Where a frame takes so long, the clock is read after each: its 15 ns are 5 % then.
 const SLOW: Duration = Duration::from_nanos(300);
@@ -90,8 +90,8 @@ mod tests {
         // Not known to be slow at first: the fourth tells, and each one from then on.
         assert_eq!(burst(&mut pace, &[5_000; 32]), (29, (4..=32).collect()));
         assert_eq!(burst(&mut pace, &[5_000; 32]), (32, (1..=32).collect()));
-        // Of 1.5 us each, the third makes 4 us full.
-        assert_eq!(burst(&mut pace, &[1_500; 9]), (9, vec![3, 6, 9]));
+        // Of 800 ns each, the third makes 2 us full.
+        assert_eq!(burst(&mut pace, &[800; 9]), (9, vec![3, 6, 9]));
         assert_eq!(burst(&mut pace, &[5_000]), (1, vec![1]));
         // A fast one ends it.
         assert_eq!(burst(&mut pace, &[50; 32]).1, []);
