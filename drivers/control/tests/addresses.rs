@@ -9,30 +9,16 @@ use std::{
     time::Duration,
 };
 
-use berth_identity::link::Message;
 use berth_tls::quic::{Alpn, client_config};
-use berth_wire::fabric::{Bytes, MsgType, Op, Request, Wire as _};
-use common::{LOCAL, clients, count, endpoint, memory, start, who};
+use berth_wire::fabric::Op;
+use common::{LOCAL, ask, clients, count, endpoint, memory, request, start, who};
 use quinn::{ClientConfig, Connection, Endpoint, EndpointConfig, default_runtime};
 use tokio::time::timeout;
 
-/// PING, and its answer.
+/// The answer to a PING.
 async fn ping(connection: Connection) -> Vec<u8> {
-    let (token, params) = (Bytes::default(), Bytes::default());
-    let request = Request { op: Op::Ping.code(), resource_id: 0, token, params, presenter: None };
-    let message = Message {
-        kind: MsgType::Request,
-        sender: who(2).id(),
-        request_id: 1,
-        nonce: 1,
-        payload: request.to_vec().into(),
-        v2: false,
-        signature: None,
-    };
-    let (mut send, mut receive) = connection.open_bi().await.unwrap();
-    send.write_all(&message.to_frame()).await.unwrap();
-    send.finish().unwrap();
-    receive.read_to_end(1024).await.unwrap()
+    let (_, mut answer) = ask(&connection, &request(2, Op::Ping, &[], &[])).await;
+    answer.read_to_end(1024).await.unwrap()
 }
 
 #[test]

@@ -4,69 +4,23 @@
 mod common;
 
 use std::{
-    net::SocketAddr,
     sync::{Arc, Condvar, Mutex, atomic::Ordering::Relaxed},
     time::Duration,
 };
 
 use berth_client::{Alloc, Client, Token};
 use berth_fabric::{Binding, BoundLease, Preparation, TeardownFailed};
-use berth_identity::{Identity, link::Message};
 use berth_lease::LeaseId;
 use berth_port::Nanos;
-use berth_tls::quic::{Alpn, client_config};
-use berth_wire::fabric::{
-    Announce, BindKind, Bytes, LeaseBind, List, MsgType, Op, Perms, Request, Status, Tlvs, Wire as _,
-};
-use common::{LOCAL, clients, count, endpoint, memory, start, who};
-use quinn::{ClientConfig, Connection, Endpoint, TransportConfig, VarInt};
+use berth_wire::fabric::{Announce, BindKind, LeaseBind, List, MsgType, Op, Perms, Status, Tlvs, Wire as _};
+use common::{ask, clients, connect, count, endpoint, frame, key, memory, request, start, who};
+use quinn::VarInt;
 use tokio::time::timeout;
 
 const MIB: usize = 1 << 20;
 
 /// Longer than whoever has a share may take, and shorter than anything that a greedy peer can make it.
 const SOON: Duration = Duration::from_secs(5);
-
-fn key(seed: u8) -> Arc<Identity> {
-    Arc::new(who(seed))
-}
-
-/// A connection of this key whose peer may send it so many bytes on each stream.
-async fn connect(seed: u8, to: SocketAddr, window: u32) -> Connection {
-    let mut config = ClientConfig::new(Arc::new(client_config(&key(seed), Alpn::Control, Arc::new(|_| true)).unwrap()));
-    let mut transport = TransportConfig::default();
-    transport.stream_receive_window(VarInt::from_u32(window));
-    config.transport_config(Arc::new(transport));
-    Endpoint::client(LOCAL).unwrap().connect_with(config, to, "berth").unwrap().await.unwrap()
-}
-
-/// A REQUEST as it goes on a stream.
-fn request(seed: u8, op: Op, token: &[u8], params: &[u8]) -> Vec<u8> {
-    let (token, params) = (Bytes::of(token).unwrap(), Bytes::of(params).unwrap());
-    frame(seed, MsgType::Request, Request { op: op.code(), resource_id: 0, token, params, presenter: None }.to_vec())
-}
-
-fn frame(seed: u8, kind: MsgType, payload: Vec<u8>) -> Vec<u8> {
-    let message = Message {
-        kind,
-        sender: who(seed).id(),
-        request_id: 1,
-        nonce: 1,
-        payload: payload.into(),
-        v2: false,
-        signature: None,
-    };
-    let signed = matches!(kind, MsgType::Announce | MsgType::Withdraw);
-    if signed { message.signed(&who(seed)).to_frame() } else { message.to_frame() }
-}
-
-/// Sends a message on a stream of its own, and leaves its answer where it is.
-async fn ask(connection: &Connection, message: &[u8]) -> (quinn::SendStream, quinn::RecvStream) {
-    let (mut send, receive) = connection.open_bi().await.unwrap();
-    send.write_all(message).await.unwrap();
-    send.finish().unwrap();
-    (send, receive)
-}
 
 async fn token(client: &Client) -> Token {
     client.cap_request(Perms::ALL, 300, 0, None).await.unwrap()

@@ -11,9 +11,11 @@ use std::{
 use berth_control::{Control, Listen, Settings};
 use berth_fabric::{Binding, Config, Policy, Rule};
 use berth_host::TscClock;
-use berth_identity::Identity;
+use berth_identity::{Identity, link::Message};
 use berth_lease::{Bytes, Region, RegionKind, Regions, Storage};
-use berth_wire::fabric::Perms;
+use berth_tls::quic::{Alpn, client_config};
+use berth_wire::fabric::{Bytes as Field, MsgType, Op, Perms, Request, Wire as _};
+use quinn::{ClientConfig, Connection, Endpoint, TransportConfig, VarInt};
 
 /// Memory behind a lock.
 struct Heap(Mutex<Vec<u8>>);
@@ -46,9 +48,22 @@ pub(crate) fn memory(len: usize) -> Regions {
     Regions::new(vec![Region { name: "mem".into(), kind: RegionKind::Memory, numa: None, storage }])
 }
 
-/// A node of key 1 with these bindings, over `folder`; it knows keys 2 to 40, who may do everything.
-pub(crate) fn start(folder: &Path, regions: Regions, bindings: Vec<Box<dyn Binding>>) -> Control {
+/// Keys 2 to 40 may do everything.
+pub(crate) fn config() -> Config {
     let rule = Rule { presenter: None, perms: Perms::ALL, resources: None };
+    Config {
+        policy: Policy::new(vec![rule]),
+        enrolled: (2..=40).map(|seed| *who(seed).public_key()).collect(),
+        ..Config::default()
+    }
+}
+
+/// A node of key 1 with these bindings, over `folder`.
+pub(crate) fn start(folder: &Path, regions: Regions, bindings: Vec<Box<dyn Binding>>) -> Control {
+    start_with(folder, regions, bindings, config())
+}
+
+pub(crate) fn start_with(folder: &Path, regions: Regions, bindings: Vec<Box<dyn Binding>>, node: Config) -> Control {
     let listen = Listen { udp: LOCAL, quic: LOCAL, relay: Some(LOCAL), fbmu: None, fbmt: Some(LOCAL), fbbt: None };
     let mut control = Control::open(Settings {
         identity: who(1),
@@ -59,11 +74,7 @@ pub(crate) fn start(folder: &Path, regions: Regions, bindings: Vec<Box<dyn Bindi
         clock: TscClock::calibrate(Duration::from_millis(20)),
         regions,
         bindings,
-        node: Config {
-            policy: Policy::new(vec![rule]),
-            enrolled: (2..=40).map(|seed| *who(seed).public_key()).collect(),
-            ..Config::default()
-        },
+        node,
     })
     .unwrap();
     control.serve(&[]);
@@ -82,4 +93,45 @@ pub(crate) fn count(counters: &[(String, u64)], name: &str) -> u64 {
 /// Beside the node's own threads.
 pub(crate) fn clients<T>(asked: impl Future<Output = T>) -> T {
     tokio::runtime::Runtime::new().unwrap().block_on(asked)
+}
+
+pub(crate) fn key(seed: u8) -> Arc<Identity> {
+    Arc::new(who(seed))
+}
+
+/// A connection of this key whose peer may send it so many bytes on each stream.
+pub(crate) async fn connect(seed: u8, to: SocketAddr, window: u32) -> Connection {
+    let mut config = ClientConfig::new(Arc::new(client_config(&key(seed), Alpn::Control, Arc::new(|_| true)).unwrap()));
+    let mut transport = TransportConfig::default();
+    transport.stream_receive_window(VarInt::from_u32(window));
+    config.transport_config(Arc::new(transport));
+    Endpoint::client(LOCAL).unwrap().connect_with(config, to, "berth").unwrap().await.unwrap()
+}
+
+/// A REQUEST as it goes on a stream.
+pub(crate) fn request(seed: u8, op: Op, token: &[u8], params: &[u8]) -> Vec<u8> {
+    let (token, params) = (Field::of(token).unwrap(), Field::of(params).unwrap());
+    frame(seed, MsgType::Request, Request { op: op.code(), resource_id: 0, token, params, presenter: None }.to_vec())
+}
+
+pub(crate) fn frame(seed: u8, kind: MsgType, payload: Vec<u8>) -> Vec<u8> {
+    let message = Message {
+        kind,
+        sender: who(seed).id(),
+        request_id: 1,
+        nonce: 1,
+        payload: payload.into(),
+        v2: false,
+        signature: None,
+    };
+    let signed = matches!(kind, MsgType::Announce | MsgType::Withdraw);
+    if signed { message.signed(&who(seed)).to_frame() } else { message.to_frame() }
+}
+
+/// Sends a message on a stream of its own, and leaves its answer where it is.
+pub(crate) async fn ask(connection: &Connection, message: &[u8]) -> (quinn::SendStream, quinn::RecvStream) {
+    let (mut send, receive) = connection.open_bi().await.unwrap();
+    send.write_all(message).await.unwrap();
+    send.finish().unwrap();
+    (send, receive)
 }
