@@ -12,6 +12,7 @@ import sys
 import carriers
 import discovery
 import golden
+import keys
 import leases
 import node
 import planes
@@ -62,12 +63,13 @@ PARTS = {
     ],
     "udp": [carriers.fragments, carriers.once_only, discovery.unsigned, discovery.relay],
     "quic": [carriers.streams],
+    "last": [keys.listed, keys.revoked, keys.removed],
 }
 
 
 def main(carrier, *ready):
     w = world.World(carrier, *(json.loads(line.removeprefix("berth ready "))["endpoints"] for line in ready))
-    for part in PARTS["both"] + PARTS[carrier]:
+    for part in PARTS["both"] + PARTS[carrier] + PARTS["last"]:
         part(w)
     print(f"{world.steps} steps over {carrier}, all as the page says")
 
