@@ -246,10 +246,9 @@ impl Greedy {
             intents: Tlvs::EMPTY,
         };
         let far = Tlvs::parse(&[0x0F, 0xFF, 0, 0]).unwrap();
-        let binds = self.leases[BINDINGS as usize / 2..BINDINGS as usize]
-            .to_vec()
-            .into_iter()
-            .map(|lease_id| (Op::LeaseBind, LeaseBind { lease_id, kind: BindKind::Rdma.code(), client: far }.to_vec()));
+        let bind = |lease_id| LeaseBind { lease_id, kind: BindKind::Rdma.code(), client: far }.to_vec();
+        let half = BINDINGS as usize / 2;
+        let binds = self.leases[half..2 * half].iter().map(|lease| (Op::LeaseBind, bind(*lease)));
         let allocs = (0..BLOCKS).map(|_| (Op::LeaseAlloc, alloc.to_vec()));
         let work: Vec<_> = binds.chain(allocs).collect();
         for work in work.chunks(32) {

@@ -88,7 +88,7 @@ impl Oracle {
         });
     }
 
-    /// What KEY_LIST says: every client's key, and how it stands.
+    /// What `KEY_LIST` says: every client's key, and how it stands.
     pub fn listed(&self, list: &KeyList<'_>) {
         assert!(!list.more);
         for key in keys() {
