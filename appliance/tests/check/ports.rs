@@ -264,3 +264,31 @@ fn software_roce_has_keys_of_its_own() {
         assert_eq!(mistakes(&text), [format!("berth.toml:{wanted}")]);
     }
 }
+
+#[cfg(all(feature = "dpdk", feature = "verbs"))]
+#[test]
+fn order_means_nothing_to_rdma_peers() {
+    let verbs = "driver = \"verbs\"\ndevice = \"rxe0\"\nrendezvous = \"127.0.0.1:0\"";
+    let roce = "driver = \"dpdk\"\ndevice = \"net_null0\"\naddress = \"10.0.0.2/24\"\ntransport = \"roce\"\nrendezvous = \
+                \"127.0.0.1:0\"";
+    for (driver, line) in [(verbs, 8), (roce, 10)] {
+        for word in ["arrival", "ready"] {
+            let found =
+                mistakes(&format!("[[port]]\nname = \"a\"\ncpu = 0\n{driver}\n[port.rpc]\norder = \"{word}\"\n"));
+            let wanted = format!(
+                "berth.toml:{line}:1: port[0].rpc.order: means nothing here; RDMA peers know answers by their slots"
+            );
+            assert_eq!(found, [wanted]);
+        }
+    }
+    // Peers of other ports may need it.
+    for word in ["arrival", "ready"] {
+        let folder = tempfile::tempdir().unwrap();
+        let good = check(&folder, &format!("{PORT}[port.rpc]\norder = \"{word}\"\n"));
+        assert_eq!(good.status.code(), Some(0), "{}", String::from_utf8_lossy(&good.stderr));
+    }
+    assert_eq!(
+        mistakes(&format!("{PORT}[port.rpc]\norder = \"fast\"\n")),
+        ["berth.toml:7:9: port[0].rpc.order: \"fast\" is unknown; there are: arrival, ready"]
+    );
+}
