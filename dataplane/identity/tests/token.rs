@@ -1,6 +1,6 @@
 //! Tokens: what each rule refuses and with which status, what delegation and refresh keep.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, time::Instant};
 
 use berth_identity::{
     Enrolled, Enrolment, Identity,
@@ -95,6 +95,34 @@ fn every_changed_byte_of_a_token_is_refused() {
     }
     let surplus = [&token[..], &[0]].concat();
     assert_eq!(verify(&surplus, &asked).unwrap_err().status(), Status::InvalidToken);
+}
+
+/// Ten times as fast is far from what it saves, and far from what chance does.
+#[test]
+fn a_token_is_verified_once_and_still_judged_each_time() {
+    let mut verifier = Verifier::new(*node().public_key());
+    let token = delegate(&with(&[]), &holder(), who(3).id(), &[]).unwrap();
+    let asked = Asked { presenter: who(3).id(), ..asked() };
+    let enrolled = keys();
+    let timed = |verifier: &mut Verifier| {
+        let start = Instant::now();
+        assert!(verifier.verify(&token, &asked, &enrolled).is_ok());
+        start.elapsed()
+    };
+    let first = (0..20).map(|_| timed(&mut Verifier::new(*node().public_key()))).min();
+    timed(&mut verifier);
+    let again = (0..20).map(|_| timed(&mut verifier)).min();
+    assert!(again < first.map(|first| first / 10), "{first:?}, then {again:?}");
+    for at in 0..token.len() {
+        let mut changed = token.clone();
+        changed[at] ^= 1;
+        assert!(verifier.verify(&changed, &asked, &enrolled).is_err(), "byte {at}");
+    }
+    // The links hold, and whoever made one may be gone.
+    let without = Enrolled::new([*who(3).public_key()], Enrolment::Closed);
+    assert_eq!(verifier.verify(&token, &asked, &without).unwrap_err(), TokenError::Link);
+    verifier.revoked.revoke(77, NOW + 300, NOW).unwrap();
+    assert_eq!(verifier.verify(&token, &asked, &enrolled).unwrap_err(), TokenError::Revoked);
 }
 
 #[test]

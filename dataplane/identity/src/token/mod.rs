@@ -1,6 +1,7 @@
 //! Capability tokens (profile, "Payloads", and decisions 6 to 12).
 
 mod origin;
+mod proven;
 mod verify;
 
 pub use origin::{stands_on, token_id};

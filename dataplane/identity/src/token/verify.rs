@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use berth_wire::fabric::{CLOCK_SKEW, CapabilityToken, Caveat, FabricError, MAX_TOKEN_TTL, Perms, Status, Wire as _};
 
-use super::{caveats, links_left};
+use super::{caveats, links_left, proven::Proven};
 use crate::{Enrolled, NodeId, PublicKey, Rates, Revocations};
 
 /// What a token is presented for.
@@ -100,12 +100,13 @@ pub struct Verifier {
     /// Tokens that no longer count.
     pub revoked: Revocations,
     rates: Rates<u128>,
+    proven: Proven,
 }
 
 impl Verifier {
     /// For the tokens that `issuer` signs.
     pub fn new(issuer: PublicKey) -> Self {
-        Self { issuer, revoked: Revocations::default(), rates: Rates::default() }
+        Self { issuer, revoked: Revocations::default(), rates: Rates::default(), proven: Proven::default() }
     }
 
     /// What `token` grants of what is `asked`.
@@ -157,15 +158,15 @@ impl Verifier {
         Ok(())
     }
 
-    fn check_signatures(&self, token: &CapabilityToken<'_>, keys: &Enrolled) -> Result<(), TokenError> {
-        if !self.issuer.verifies(&token.signed_bytes(), &token.signature) {
+    fn check_signatures(&mut self, token: &CapabilityToken<'_>, keys: &Enrolled) -> Result<(), TokenError> {
+        if !self.proven.verifies(&self.issuer, &token.signed_bytes(), &token.signature) {
             return Err(TokenError::Issuer);
         }
         let mut holder = token.audience;
         for (i, link) in token.links.iter().enumerate() {
             let key = keys.get(NodeId(holder)).ok_or(TokenError::Link)?;
             let signed = token.link_signed_bytes(i).ok_or(TokenError::Link)?;
-            if !key.verifies(&signed, &link.signature) {
+            if !self.proven.verifies(&key, &signed, &link.signature) {
                 return Err(TokenError::Link);
             }
             holder = link.delegate;
