@@ -3,7 +3,6 @@
 use std::{io, path::PathBuf};
 
 use berth_fabric::journal::Corrupt;
-use berth_uring::UringError;
 
 /// Why a journal is not opened.
 #[derive(Debug, thiserror::Error)]
@@ -33,9 +32,6 @@ pub enum OpenError {
         /// The system's answer.
         source: io::Error,
     },
-    /// There is no ring to write through.
-    #[error("the journal is written through io_uring: {0}")]
-    Uring(#[from] UringError),
 }
 
 /// The write or sync that failed, after which the journal takes nothing more.

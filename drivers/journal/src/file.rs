@@ -330,6 +330,11 @@ impl JournalFile {
         Ok(self.end)
     }
 
+    /// Writes the frame that was placed last where it is to be.
+    pub(crate) fn write(&self, frame: &[u8], at: u64) -> io::Result<()> {
+        self.file.write_all_at(frame, at)
+    }
+
     /// The frame that was placed last is written: the next comes behind it.
     pub(crate) fn advance(&mut self, len: usize) {
         self.end += len as u64;
@@ -339,7 +344,7 @@ impl JournalFile {
     /// Appends a frame without making it durable.
     pub(crate) fn append(&mut self, frame: &mut [u8]) -> io::Result<()> {
         let at = self.place(frame)?;
-        self.file.write_all_at(frame, at)?;
+        self.write(frame, at)?;
         self.advance(frame.len());
         Ok(())
     }

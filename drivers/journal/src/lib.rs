@@ -9,7 +9,7 @@
 //! ```
 //!
 //! One thread writes. Whatever was committed while it waited for the disk becomes the next frame: one write and one
-//! fdatasync, linked, for all of it. Zeros are written ahead so that the fdatasync of a frame has no metadata to write.
+//! fdatasync for all of it. Zeros are written ahead so that the fdatasync of a frame has no metadata to write.
 //!
 //! A compaction writes what the journal adds up to as a new one, which takes its place. That state is nowhere else to be
 //! kept: a thread of its own reads it back from the file, up to where the compaction stands in the queue.
@@ -72,7 +72,10 @@ impl Journal {
         let (file, torn) = file::open(dir, record)?;
         let queue = Arc::new(Queue::new(file.end()));
         queue.full.store(file.is_full(), Relaxed);
-        let writer = writer::spawn(file, Arc::clone(&queue))?;
+        let writer = writer::spawn(file, Arc::clone(&queue)).map_err(|source| {
+            let what = "cannot start a thread to write";
+            OpenError::Io { what, path: dir.to_owned(), source }
+        })?;
         Ok(Opened { journal: Self { queue, writer: Some(writer) }, torn })
     }
 

@@ -107,6 +107,7 @@ impl Queue {
             let _ = done.send(Err(JournalError::Degraded(failure)));
             return;
         }
+        let before = state.work.len();
         for records in pieces {
             match state.work.back_mut() {
                 Some(Work::Group(group)) if group.frame.len() + records.len() <= GROUP => {
@@ -115,13 +116,18 @@ impl Queue {
                 _ => {
                     let frame = [&[0; FRAME_HEADER_LEN], &records[..]].concat();
                     state.work.push_back(Work::Group(Group { frame, waiters: Vec::new() }));
-                    self.ready.notify_one();
                 }
             }
         }
         // The groups are durable in their order.
         if let Some(Work::Group(group)) = state.work.back_mut() {
             group.waiters.push(done);
+        }
+        let more = state.work.len() > before;
+        // Else the writer would wake up to wait for the lock.
+        drop(state);
+        if more {
+            self.ready.notify_one();
         }
     }
 

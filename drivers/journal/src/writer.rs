@@ -2,16 +2,8 @@
 
 use std::{
     io,
-    sync::{Arc, atomic::Ordering::Relaxed, mpsc},
+    sync::{Arc, atomic::Ordering::Relaxed},
     thread::{self, JoinHandle},
-    time::Duration,
-};
-
-use berth_uring::UringError;
-use io_uring::{
-    IoUring, opcode,
-    squeue::Flags,
-    types::{Fd, FsyncFlags},
 };
 
 use crate::{
@@ -21,12 +13,8 @@ use crate::{
     queue::{Done, Group, Queue, Work},
 };
 
-const WRITE: u64 = 0;
-const SYNC: u64 = 1;
-
 struct Writer {
     file: JournalFile,
-    ring: IoUring,
     queue: Arc<Queue>,
     compaction: Option<Compaction>,
 }
@@ -37,22 +25,10 @@ struct Compaction {
     done: Done,
 }
 
-/// Starts the writer of `file`.
-pub(crate) fn spawn(file: JournalFile, queue: Arc<Queue>) -> Result<JoinHandle<()>, UringError> {
-    let (ready, started) = mpsc::sync_channel(1);
-    let run = move || {
-        // The ring belongs to the thread that makes it.
-        let ring = match berth_uring::ring(8) {
-            Ok(ring) => ring,
-            Err(error) => return drop(ready.send(Err(error))),
-        };
-        let _ = ready.send(Ok(()));
-        Writer { file, ring, queue, compaction: None }.run();
-    };
-    let failed = |source| UringError::Io { what: "starting the journal's thread", source };
-    let thread = thread::Builder::new().name("berth-journal".into()).spawn(run).map_err(failed)?;
-    started.recv().unwrap_or_else(|_| Err(failed(io::ErrorKind::BrokenPipe.into())))?;
-    Ok(thread)
+/// Starts the writer of `file`. Plain calls: `io_uring` hands a sync to a thread of its own, which is two switches more.
+pub(crate) fn spawn(file: JournalFile, queue: Arc<Queue>) -> io::Result<JoinHandle<()>> {
+    let run = || Writer { file, queue, compaction: None }.run();
+    thread::Builder::new().name("berth-journal".into()).spawn(run)
 }
 
 impl Writer {
@@ -102,35 +78,8 @@ impl Writer {
         let placed = self.file.place(frame);
         self.queue.full.store(self.file.is_full(), Relaxed);
         let at = placed.map_err(|error| Failure::new("making room in", &error))?;
-        let fd = Fd(self.file.fd());
-        let write = opcode::Write::new(fd, frame.as_ptr(), frame.len() as u32).offset(at).build();
-        let sync = opcode::Fsync::new(fd).flags(FsyncFlags::DATASYNC).build();
-        let linked = [write.flags(Flags::IO_LINK).user_data(WRITE), sync.user_data(SYNC)];
-        // SAFETY: the frame outlives both requests: this does not return before they are over.
-        let pushed = unsafe { self.ring.submission().push_multiple(&linked) };
-        pushed.expect("the ring is empty between frames");
-        let (mut written, mut synced, mut under_way) = (0, 0, linked.len());
-        while under_way > 0 {
-            if self.ring.submit_and_wait(under_way).is_err() {
-                // Signals and a lack of memory pass; a request that the kernel has must not be abandoned.
-                thread::sleep(Duration::from_millis(1));
-            }
-            for completion in self.ring.completion() {
-                under_way -= 1;
-                *(if completion.user_data() == WRITE { &mut written } else { &mut synced }) = completion.result();
-            }
-        }
-        if written < 0 {
-            return Err(Failure { what: "writing", errno: -written });
-        }
-        if written as usize != frame.len() {
-            // What is left did not fit.
-            return Err(Failure { what: "writing", errno: libc::ENOSPC });
-        }
-        if synced < 0 {
-            return Err(Failure { what: "syncing", errno: -synced });
-        }
-        Ok(())
+        self.file.write(frame, at).map_err(|error| Failure::new("writing", &error))?;
+        self.file.sync().map_err(|error| Failure::new("syncing", &error))
     }
 
     fn begin_compaction(&mut self, done: Done) {
