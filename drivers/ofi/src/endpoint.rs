@@ -217,12 +217,12 @@ impl Endpoint {
         Reason::check(sent as i64).map(drop)
     }
 
-    /// Drives the provider, and reports operations that have ended, at most [`BURST`].
+    /// Drives the provider, and reports operations that have ended, at most [`BURST`]; more may be begun meanwhile.
     ///
     /// # Errors
     /// The completion queue itself has failed.
     #[inline]
-    pub(crate) fn poll(&mut self, mut each: impl FnMut(Completion)) -> Result<(), Reason> {
+    pub(crate) fn poll(&mut self, mut each: impl FnMut(&mut Self, Completion)) -> Result<(), Reason> {
         let mut entries = [const { MaybeUninit::<sys::fi_cq_msg_entry>::uninit() }; BURST];
         let mut sources = [NO_ADDR; BURST];
         // SAFETY: both arrays have room for BURST entries of the queue's format.
@@ -233,7 +233,7 @@ impl Endpoint {
                 sys::FI_EAGAIN => Ok(()),
                 sys::FI_EAVAIL => {
                     let failed = self.read_error()?;
-                    each(failed);
+                    each(self, failed);
                     Ok(())
                 }
                 reason => Err(Reason(reason as i32)),
@@ -243,7 +243,7 @@ impl Endpoint {
             // SAFETY: that many entries were written.
             let entry = unsafe { entry.assume_init_ref() };
             let Some(context) = NonNull::new(entry.op_context) else {
-                each(Completion::Lost);
+                each(self, Completion::Lost);
                 continue;
             };
             // SAFETY: the operation has ended, and its context is a buffer's.
@@ -254,7 +254,7 @@ impl Endpoint {
                 (buffer, Operation::Send(peer)) => Completion::Sent { buffer, peer, failed: false },
                 (_, Operation::None) => Completion::Lost,
             };
-            each(completion);
+            each(self, completion);
         }
         Ok(())
     }

@@ -41,7 +41,6 @@ pub struct OfiPort {
     peers: Peers,
     local: SocketAddr,
     endpoint: Endpoint,
-    inject_size: usize,
     max_frame: usize,
     roster: Roster,
     /// Buffers for messages to come.
@@ -50,11 +49,7 @@ pub struct OfiPort {
     idle: Vec<(Buffer, Option<u32>)>,
     /// Receives for each peer, where the provider wants them posted so, and buffers for those of peers to come.
     directed: Option<Directed>,
-    /// Messages that wait for the provider.
-    queue: Vec<Queued>,
-    /// Empty but for the time of a flush.
-    later: Vec<Queued>,
-    round: u64,
+    outbox: Outbox,
     counters: Counters,
     /// A client's connection to the rendezvous of its server.
     held: Option<Held>,
@@ -70,6 +65,16 @@ impl Drop for OfiPort {
 struct Directed {
     each: usize,
     spare: Vec<Buffer>,
+}
+
+/// Messages that wait for the provider.
+#[derive(Debug)]
+struct Outbox {
+    queue: Vec<Queued>,
+    /// Empty but for the time of a flush.
+    later: Vec<Queued>,
+    round: u64,
+    inject_size: usize,
 }
 
 #[derive(Debug)]
@@ -168,15 +173,17 @@ impl OfiPort {
         };
         let mut port = Self {
             local,
-            inject_size: info.inject_size(),
             max_frame: max_message,
             roster: Roster::new(peers.limit()),
-            queue: Vec::with_capacity(free.len()),
-            later: Vec::with_capacity(free.len()),
+            outbox: Outbox {
+                queue: Vec::with_capacity(free.len()),
+                later: Vec::with_capacity(free.len()),
+                round: 0,
+                inject_size: info.inject_size(),
+            },
             free,
             idle,
             directed,
-            round: 0,
             counters: Counters::default(),
             endpoint,
             rendezvous,
@@ -260,13 +267,14 @@ impl OfiPort {
             }
         }
     }
+}
 
+impl Outbox {
     /// Offers the queue to the provider. What it does not take for one peer does not hold up the others'.
     #[inline]
-    fn flush(&mut self) {
+    fn flush(&mut self, endpoint: &mut Endpoint, roster: &mut Roster, free: &mut Vec<Buffer>, counters: &mut Counters) {
         self.round += 1;
-        let Self { endpoint, roster, free, queue, later, counters, .. } = self;
-        for Queued { mut buffer, len, to } in queue.drain(..) {
+        for Queued { mut buffer, len, to } in self.queue.drain(..) {
             let Some(peer) = roster.peer(to) else {
                 counters.tx_gone += 1;
                 roster.release(to);
@@ -274,7 +282,7 @@ impl OfiPort {
                 continue;
             };
             if roster.is_full(to, self.round) {
-                later.push(Queued { buffer, len, to });
+                self.later.push(Queued { buffer, len, to });
                 continue;
             }
             let at = peer.at;
@@ -295,7 +303,7 @@ impl OfiPort {
                 Some((buffer, reason)) if reason.is_again() => {
                     counters.tx_deferred += 1;
                     roster.set_full(to, self.round);
-                    later.push(Queued { buffer, len, to });
+                    self.later.push(Queued { buffer, len, to });
                 }
                 Some((buffer, _)) => {
                     counters.tx_errors += 1;
@@ -304,7 +312,7 @@ impl OfiPort {
                 }
             }
         }
-        std::mem::swap(queue, later);
+        std::mem::swap(&mut self.queue, &mut self.later);
     }
 }
 
@@ -316,9 +324,9 @@ impl Port for OfiPort {
             self.obey(commands);
         }
         let max_frame = self.max_frame;
-        let Self { endpoint, roster, free, idle, queue, counters, .. } = self;
+        let Self { endpoint, roster, free, idle, outbox, counters, .. } = self;
         let mut lent = 0;
-        let polled = endpoint.poll(|completion| match completion {
+        let polled = endpoint.poll(|endpoint, completion| match completion {
             Completion::Received { mut buffer, len, peer: directed, from } => {
                 let found = match directed {
                     None => roster.by_entry(from),
@@ -340,17 +348,20 @@ impl Port for OfiPort {
                 lent += 1;
                 let mut frame = Frame::new(&mut buffer.bytes()[..max_frame], len, len, peer.name);
                 let verdict = handle(&mut frame);
-                let len = frame.len();
+                let (len, urgent) = (frame.len(), frame.is_urgent());
                 if verdict == Verdict::Drop {
                     idle.push((buffer, directed));
                 } else if let (true, Some(fresh)) = (roster.may_hold(slot, free.len()), free.pop()) {
                     // The answer keeps its request's buffer; another one takes its place among the receives.
                     idle.push((fresh, directed));
                     roster.hold(slot);
-                    queue.push(Queued { buffer, len, to: slot });
+                    outbox.queue.push(Queued { buffer, len, to: slot });
                 } else {
                     counters.tx_dropped += 1;
                     idle.push((buffer, directed));
+                }
+                if urgent {
+                    outbox.flush(endpoint, roster, free, counters);
                 }
             }
             Completion::Sent { buffer, peer, failed } => {
@@ -383,14 +394,15 @@ impl Port for OfiPort {
         let len = fill(&mut buffer.bytes()[..self.max_frame]);
         assert!(len <= self.max_frame, "posted frame longer than the port's longest");
         self.roster.hold(slot);
-        self.queue.push(Queued { buffer, len, to: slot });
+        self.outbox.queue.push(Queued { buffer, len, to: slot });
         Ok(())
     }
 
     #[inline]
     fn tx(&mut self) {
-        if !self.queue.is_empty() {
-            self.flush();
+        let Self { endpoint, roster, free, outbox, counters, .. } = self;
+        if !outbox.queue.is_empty() {
+            outbox.flush(endpoint, roster, free, counters);
         }
         // After the answers: nobody waits for it.
         self.post_receives();

@@ -100,6 +100,43 @@ fn frames_of_every_length_are_answered_in_place() {
 }
 
 #[test]
+fn answers_of_slow_handlers_leave_before_the_burst_ends() {
+    for provider in PROVIDERS {
+        let (mut server, mut client) = pair(provider);
+        let to = server.local_addr();
+        let until = Instant::now() + Duration::from_secs(10);
+        let mut early = 0;
+        while early == 0 {
+            assert!(Instant::now() < until, "{provider}: no two frames came in one burst");
+            for n in 0..20_u8 {
+                post(&mut client, to, &[n; 700]);
+            }
+            let (mut handled, mut answered) = (0, 0);
+            while answered < 20 {
+                let first = handled == 0;
+                server.rx(|frame| {
+                    handled += 1;
+                    frame.send_now();
+                    // The second of a burst is handled while the first one's answer is on its way.
+                    if first && handled == 2 {
+                        eventually(&mut client, |client| {
+                            early += client.rx(|_| Verdict::Drop);
+                            early > 0
+                        });
+                        answered += early;
+                    }
+                    Verdict::Reply
+                });
+                server.tx();
+                answered += client.rx(|_| Verdict::Drop);
+                client.tx();
+                assert!(Instant::now() < until, "{provider}: {answered} answers of 20");
+            }
+        }
+    }
+}
+
+#[test]
 fn many_are_under_way() {
     for provider in PROVIDERS {
         let (mut server, mut client) = pair(provider);
