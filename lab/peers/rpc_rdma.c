@@ -13,8 +13,7 @@
  *   slot   every tenth immediate names a slot that there is not, and gets no answer
  *   gap    every tenth immediate is preceded by a number that no packet has
  *   full   not one: as many requests under way as the port has slots, and no second try where it has no receive posted
- *   long   the same with requests that do not travel inline. A connection that SENDs may then try twice: the port has the memory
- *          of its answers back when the device says that they were sent, which soft-RoCE may say a window too late
+ *   long   the same with requests that do not travel inline
  *   over   each request, a long one, is overwritten soon after it was written: what is answered must be an answer
  *   twice  every tenth request is written twice in a row into its slot, before there is an answer
  *   die    the process is killed with work in flight, after COUNT answers
@@ -140,7 +139,7 @@ static void connect_queue_pair(int gid_index)
         die("to RTR");
     attr = (struct ibv_qp_attr){
         .qp_state = IBV_QPS_RTS, .sq_psn = psn, .timeout = 12, .retry_cnt = 6, .max_rd_atomic = 1,
-        .rnr_retry = window == slots && (writes || payload < 100) ? 0 : 7};
+        .rnr_retry = window == slots ? 0 : 7};
     mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
     if (ibv_modify_qp(qp, &attr, reliable ? mask | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
                                                 IBV_QP_MAX_QP_RD_ATOMIC

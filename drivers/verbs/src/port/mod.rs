@@ -169,6 +169,8 @@ pub struct VerbsPort {
     burst: u64,
     /// Places whose doorbell is to be rung.
     dirty: Vec<usize>,
+    /// Places with requests that wait until answers have left.
+    waiting: Vec<usize>,
     counters: Counters,
     tally: Arc<Tally>,
     /// Reports what all queues share.
@@ -212,6 +214,7 @@ impl VerbsPort {
             stale: [false; BURST],
             burst: 0,
             dirty: Vec::with_capacity(places),
+            waiting: Vec::with_capacity(places),
             counters: Counters::default(),
             tally,
             first: true,
@@ -299,8 +302,14 @@ impl VerbsPort {
             peer.dirty = true;
             self.dirty.push(place);
         }
-        let counters = &mut self.counters;
         let wire_len = completion.len();
+        if peer.must_wait() {
+            if !peer.wait(posted, wire_len) {
+                self.waiting.push(place);
+            }
+            return false;
+        }
+        let counters = &mut self.counters;
         let slot = match peer.inbound {
             Inbound::Receives => posted,
             Inbound::Slots(form) => {
@@ -327,6 +336,19 @@ impl VerbsPort {
             counters.slot_overruns += 1;
             return false;
         }
+        self.lend(place, slot, wire_len, handle);
+        true
+    }
+
+    /// Lends a request, and queues its answer.
+    #[inline]
+    fn lend<H: FnMut(&mut Frame<'_>) -> Verdict>(&mut self, place: usize, slot: u32, wire_len: usize, handle: &mut H) {
+        let Some(peer) = self.peers[place].as_deref_mut() else { return };
+        if !peer.dirty {
+            peer.dirty = true;
+            self.dirty.push(place);
+        }
+        let counters = &mut self.counters;
         counters.rx_frames += 1;
         let len = wire_len.min(self.max_frame);
         counters.rx_truncated += u64::from(wire_len > len);
@@ -349,7 +371,25 @@ impl VerbsPort {
         if urgent {
             self.flush();
         }
-        true
+    }
+
+    /// Lends a burst of the requests that waited, as far as answers have left. Returns how many.
+    #[cold]
+    fn resume<H: FnMut(&mut Frame<'_>) -> Verdict>(&mut self, handle: &mut H) -> usize {
+        let mut lent = 0;
+        for _ in 0..self.waiting.len() {
+            let place = self.waiting.remove(0);
+            while lent < BURST
+                && let Some((slot, len)) = self.peers[place].as_deref_mut().and_then(Peer::waited)
+            {
+                self.lend(place, slot, len, handle);
+                lent += 1;
+            }
+            if self.peers[place].as_deref().is_some_and(Peer::is_waiting) {
+                self.waiting.push(place);
+            }
+        }
+        lent
     }
 
     /// Rings the doorbells that are due.
@@ -405,6 +445,12 @@ impl Port for VerbsPort {
     fn rx<H: FnMut(&mut Frame<'_>) -> Verdict>(&mut self, mut handle: H) -> usize {
         if !self.inbox.is_empty() {
             self.obey();
+        }
+        if !self.waiting.is_empty() {
+            let resumed = self.resume(&mut handle);
+            if resumed > 0 {
+                return resumed;
+            }
         }
         let Some(queues) = &self.queues else { return 0 };
         let Ok(burst) = queues.received.poll(&mut self.completions[..]) else { return 0 };

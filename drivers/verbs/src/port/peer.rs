@@ -65,8 +65,8 @@ impl Shape {
         [requests, own].map(|slots| slots as usize * self.stride)
     }
 
-    /// Receives of a peer: a whole window's, as many whose answers the peer has while we do not know that yet, and those
-    /// that wait to be posted again together.
+    /// Receives of a peer: a whole window's, as many whose answers the peer has while we do not know that yet (no more:
+    /// [`Peer::must_wait`]), and those that wait to be posted again together.
     pub(super) fn receives(self) -> u32 {
         2 * self.slots + SIGNAL_EVERY
     }
@@ -98,6 +98,10 @@ pub(super) struct Peer {
     free: Vec<u32>,
     /// By send on its way: what is free once it is over.
     held: VecDeque<Option<Buffer>>,
+    /// How many of those are receives'.
+    kept: u32,
+    /// Requests that came while their answers would keep too many receives: the slot and the length of each.
+    waiting: VecDeque<(u32, usize)>,
     /// The number of the next send, and of the oldest on its way.
     next: u32,
     oldest: u32,
@@ -174,6 +178,8 @@ impl Peer {
             after_ring: Vec::with_capacity(shape.receives() as usize),
             free: (0..shape.own).collect(),
             held: VecDeque::with_capacity(shape.sends() as usize),
+            kept: 0,
+            waiting: VecDeque::with_capacity(shape.receives() as usize),
             next: 0,
             oldest: 0,
             signal_every: (shape.slots.min(shape.own.max(1)) / 4).clamp(1, SIGNAL_EVERY),
@@ -258,6 +264,37 @@ impl Peer {
         self.seen.get_mut(slot as usize).is_none_or(|seen| std::mem::replace(seen, burst) != burst)
     }
 
+    /// Whether answers keep as many receives as a window has requests. Were it one more, a peer that has these answers
+    /// before the device tells of them might not find a receive for each request of its next window.
+    #[inline]
+    fn keeps_a_window(&self) -> bool {
+        self.kept + self.after_ring.len() as u32 >= self.shape.slots
+    }
+
+    /// Whether the next request has to wait until the device has sent answers, for its own could be one too many.
+    #[inline]
+    pub(super) fn must_wait(&self) -> bool {
+        self.inbound == Inbound::Receives && (self.is_waiting() || self.keeps_a_window())
+    }
+
+    /// Has a request wait. Returns whether others did.
+    #[cold]
+    pub(super) fn wait(&mut self, slot: u32, len: usize) -> bool {
+        let others = self.is_waiting();
+        self.waiting.push_back((slot, len));
+        others
+    }
+
+    /// The next request that waited and may be answered now.
+    pub(super) fn waited(&mut self) -> Option<(u32, usize)> {
+        if self.keeps_a_window() { None } else { self.waiting.pop_front() }
+    }
+
+    /// Whether requests wait.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
     /// Whether one more send fits.
     #[inline]
     pub(super) fn has_room(&self) -> bool {
@@ -324,6 +361,7 @@ impl Peer {
             Buffer::Copied(_) => None,
             held => Some(held),
         };
+        self.kept += u32::from(matches!(held, Some(Buffer::Received(_))));
         self.held.push_back(held);
         Ok(())
     }
@@ -335,7 +373,10 @@ impl Peer {
         for _ in 0..over {
             match self.held.pop_front() {
                 Some(Some(Buffer::Own(slot))) => self.free.push(slot),
-                Some(Some(Buffer::Received(slot))) => self.repost.push(slot),
+                Some(Some(Buffer::Received(slot))) => {
+                    self.kept -= 1;
+                    self.repost.push(slot);
+                }
                 Some(None | Some(Buffer::Copied(_))) => {}
                 None => return,
             }
