@@ -41,7 +41,7 @@ fn grant_all(state: &Path) {
             at,
             expires: at + Duration::from_hours(24),
             grace: Nanos(0),
-            proxy: None,
+            unit: Vec::new(),
         })
     };
     drop(journal.commit(&[Record::Started { epoch: 1, at }]));

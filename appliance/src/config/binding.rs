@@ -53,8 +53,9 @@ pub(super) fn read_all(root: &mut Table<'_, '_>, host: &Host, leases: bool) -> V
         let max_leases = t.number("max_leases") as u32;
         let words = [("auto", Windows::Auto), ("always", Windows::Always), ("never", Windows::Never)];
         let windows = t.chosen("windows", &words);
-        if let (Some(at), false) = (&kind, bindings.is_empty()) {
-            t.sink().wrong(at, "there is a binding of this kind already; a node has one of each kind");
+        let is_same = |Binding::Rdma(other): &Binding| device.as_ref().is_some_and(|it| other.device == it.value);
+        if let (Some(at), true) = (&device, bindings.iter().any(is_same)) {
+            t.sink().wrong(at, "there is a binding of this device already");
         }
         t.finish();
         if let Some(device) = device {

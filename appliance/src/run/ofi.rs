@@ -34,8 +34,8 @@ impl Endpoint {
     }
 
     /// What connects leases to the port.
-    pub(super) fn binding(&self) -> OfiBinding {
-        OfiBinding::new(self.peers.clone())
+    pub(super) fn binding(&self, port: &str) -> OfiBinding {
+        OfiBinding::new(port.to_owned(), self.peers.clone())
     }
 
     /// Opens the endpoint, on the thread that will poll it.

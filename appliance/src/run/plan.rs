@@ -51,14 +51,14 @@ pub(super) fn plan(config: &Config) -> anyhow::Result<Plan> {
 }
 
 impl Plan {
-    /// What connects leases to ports that serve them: one of each kind, that of the first such port.
+    /// What connects leases to ports that serve them, in the order of the configuration.
     pub(super) fn bindings(&self, config: &Config) -> Vec<Box<dyn Binding>> {
         let queues = self.lcores.iter().flat_map(|lcore| &lcore.queues);
-        let serving = queues.filter(|queue| config.ports[queue.port].service == Service::LeaseIo);
-        let mut bindings: Vec<_> = serving.filter_map(|queue| Some((queue.port, queue.source.binding()?))).collect();
-        bindings.sort_by_key(|(port, binding)| (binding.kind().code(), *port));
-        bindings.dedup_by_key(|(_, binding)| binding.kind());
-        bindings.into_iter().map(|(_, binding)| binding).collect()
+        let serving = queues.map(|queue| (queue, &config.ports[queue.port]));
+        let serving = serving.filter(|(_, port)| port.service == Service::LeaseIo);
+        let bindings = serving.filter_map(|(queue, port)| Some((queue.port, queue.source.binding(&port.name)?)));
+        let bindings: BTreeMap<_, _> = bindings.collect();
+        bindings.into_values().collect()
     }
 }
 

@@ -120,11 +120,14 @@ impl Source {
     }
 
     /// What connects leases to this queue's peers, where the driver has it.
-    pub(super) fn binding(&self) -> Option<Box<dyn Binding>> {
+    pub(super) fn binding(&self, port: &str) -> Option<Box<dyn Binding>> {
         match self {
             #[cfg(feature = "ofi")]
-            Self::Ofi(endpoint) => Some(Box::new(endpoint.binding())),
-            _ => None,
+            Self::Ofi(endpoint) => Some(Box::new(endpoint.binding(port))),
+            _ => {
+                let _ = port;
+                None
+            }
         }
     }
 }

@@ -26,7 +26,7 @@ pub(super) fn bindings(
         let config = Config { device: device.clone(), port, gid_index, max_leases, windows };
         let verbs = Verbs::open(config, memory.to_vec()).context("binding rdma")?;
         info!(device, windows = verbs.uses_windows(), "leases can be connected over RDMA");
-        Ok(Box::new(RdmaBinding::new(verbs, max_leases as usize)))
+        Ok(Box::new(RdmaBinding::new(device.clone(), verbs, max_leases as usize)))
     };
     bindings.iter().map(open).collect()
 }

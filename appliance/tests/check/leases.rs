@@ -5,19 +5,20 @@ use super::{PORT, assert_cases, check, mistakes};
 #[test]
 fn keys_of_bindings() {
     let twice = "[control]\n[[binding]]\nkind = \"rdma\"\ndevice = \"rxe0\"\n[[binding]]\nkind = \"rdma\"\nport = 0\n\
-                 windows = \"often\"\nmax_leases = 65537\n";
+                 windows = \"often\"\nmax_leases = 65537\n[[binding]]\nkind = \"rdma\"\ndevice = \"rxe0\"\n";
     let without = "this berth was built without RDMA; build it with `cargo build --release --features verbs`";
     let mut wanted = vec![
         "berth.toml:5:1: binding[1].device: is missing; write device = \"mlx5_0\", a name that `rdma link` prints"
             .into(),
-        "berth.toml:6:8: binding[1].kind: there is a binding of this kind already; a node has one of each kind".into(),
         "berth.toml:7:8: binding[1].port: is 0; an integer from 1 to 255 is wanted".into(),
         "berth.toml:8:11: binding[1].windows: \"often\" is unknown; there are: always, auto, never".into(),
         "berth.toml:9:14: binding[1].max_leases: is 65537; an integer from 1 to 65536 is wanted".into(),
+        "berth.toml:12:10: binding[2].device: there is a binding of this device already".into(),
     ];
     if !cfg!(feature = "verbs") {
         wanted.insert(0, format!("berth.toml:3:8: binding[0].kind: {without}"));
         wanted.insert(2, format!("berth.toml:6:8: binding[1].kind: {without}"));
+        wanted.insert(6, format!("berth.toml:11:8: binding[2].kind: {without}"));
     }
     assert_eq!(mistakes(twice), wanted);
     let alone = format!("{PORT}[[binding]]\nkind = \"rdma\"\ndevice = \"rxe0\"\n");

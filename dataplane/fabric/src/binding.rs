@@ -1,10 +1,13 @@
 //! Where a transport of its own joins leases: RDMA, NVMe-oF, SR-IOV, libfabric.
 
-use std::fmt::{self, Debug};
+use std::fmt::Debug;
 
 use berth_lease::{Generation, LeaseId, Rights, Span};
 use berth_port::Nanos;
 use berth_wire::fabric::{BindKind, Status, Tlvs};
+use sha2::{Digest as _, Sha256};
+
+use crate::blocking::BlockingWork;
 
 /// A lease as a binding sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,75 +18,93 @@ pub struct BoundLease {
     pub generation: Generation,
     /// What the transport may let the client do.
     pub rights: Rights,
-    /// The bytes that it may let the client reach: the lease's, narrowed to its RANGE caveats.
-    pub bytes: Span,
-    /// How far into the lease those start, in bytes.
-    pub first: u64,
+    /// What the transport may let the client reach.
+    pub reach: Reach,
+}
+
+/// What the client of a lease may reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// The lease's bytes, narrowed to its RANGE caveats.
+    Bytes {
+        /// Where they lie.
+        span: Span,
+        /// How far into the lease they start, in bytes.
+        first: u64,
+    },
+    /// The unit that its resource gave the lease.
+    Unit,
 }
 
 /// Connects leases to a transport that does its own data I/O, past the lease table: it must itself enforce the rights
-/// and the bytes of [`BoundLease`], and stop when it is told to.
+/// and the reach of [`BoundLease`], and stop when it is told to.
+///
+/// A node may have several bindings of one kind: each is asked in turn, and the first that takes the client has it. No
+/// call may wait for anybody; what takes time is returned as [`BlockingWork`].
 pub trait Binding: Debug + Send {
     /// The kind that it serves.
     fn kind(&self) -> BindKind;
+
+    /// The name of its device or port, which tells it from others of its kind on this node, also after a restart.
+    fn name(&self) -> &str;
+
+    /// Whether clients go on after a restart of the node without another LEASE_BIND: then the start binds their leases
+    /// anew, with what they said before.
+    fn resumes(&self) -> bool {
+        false
+    }
 
     /// Appends what LEASE_ALLOC's answer tells of this binding, for clients that need not be known to be told.
     fn describe(&self, _lease: LeaseId, _out: &mut Vec<u8>) {}
 
     /// Begins to connect a lease; returns what takes time, if anything does, such as opening a device, finding the way to
-    /// the client or registering memory. That is done without holding the node, and [`Binding::bind`] follows. Until then
-    /// the client must reach nothing, and [`Binding::teardown`] gives the attempt up. Must not wait for anybody.
+    /// the client or registering memory. [`Binding::bind`] follows. Until then the client must reach nothing, and
+    /// [`Binding::teardown`] gives the attempt up. A connection that outlives the process has to be made by that work: it
+    /// begins when the journal knows of it.
     ///
     /// # Errors
     /// The status to answer with.
-    fn prepare(&mut self, _lease: &BoundLease, _client: Tlvs<'_>) -> Result<Option<Preparation>, Status> {
+    fn prepare(&mut self, _lease: &BoundLease, _client: Tlvs<'_>) -> Result<Option<BlockingWork>, Status> {
         Ok(None)
     }
 
-    /// Connects a lease to the client that `client` describes, and appends that binding's TLVs to `out`. Must not wait
-    /// for anybody.
+    /// Connects a lease to the client that `client` describes, and appends that binding's TLVs to `out`.
     ///
     /// # Errors
-    /// The status to answer with; the lease is then not connected.
+    /// The status to answer with; the lease is then not connected, and [`Binding::teardown`] follows.
     fn bind(&mut self, lease: &BoundLease, client: Tlvs<'_>, out: &mut Vec<u8>) -> Result<(), Status>;
 
-    /// Disconnects a lease; when this returns, the client reaches none of its bytes. So it is for a lease that was never
-    /// connected: after a restart a node asks for every lease that it is not sure of.
+    /// Begins to disconnect a lease, or to give up what was prepared for it; returns what takes time, if anything does,
+    /// and then [`Binding::torn_down`] follows. When that is over, the client reaches nothing of the lease. So it is for a
+    /// lease of which this binding knows nothing: one that was connected before a restart.
     ///
     /// # Errors
-    /// The client may still reach them. The node then keeps the bytes from everyone else and tries again.
-    fn teardown(&mut self, lease: LeaseId) -> Result<(), TeardownFailed>;
+    /// The client may still reach it. The node then keeps what the lease holds from everyone else.
+    fn teardown(&mut self, lease: LeaseId) -> Result<Option<BlockingWork>, TeardownFailed>;
 
-    /// Looks after what is connected: clients that are gone, devices that come and go. Called with every
-    /// [`Node::tick`](crate::Node::tick); must not block.
-    fn tick(&mut self, _now: Nanos) {}
+    /// The work that [`Binding::teardown`] returned is done, or has panicked.
+    ///
+    /// # Errors
+    /// As those of [`Binding::teardown`].
+    fn torn_down(&mut self, _lease: LeaseId) -> Result<(), TeardownFailed> {
+        Ok(())
+    }
 
-    /// Reports every counter.
+    /// Looks after what is connected: devices that come and go. Called with every [`Node::tick`](crate::Node::tick).
+    /// Leases whose client is gone go to `lost`; the node disconnects them.
+    fn tick(&mut self, _now: Nanos, _lost: &mut Vec<LeaseId>) {}
+
+    /// Reports every counter. Those of bindings of one kind are added up.
     fn counters(&self, _visit: &mut dyn FnMut(&str, u64)) {}
 }
 
-/// The transport could not be told to stop.
+/// What a lease was connected to, or what it held, may still be in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the binding could not be torn down")]
+#[error("it could not be torn down")]
 pub struct TeardownFailed;
 
-/// What a binding has to do before it can connect a lease.
-pub struct Preparation(Box<dyn FnOnce() + Send>);
-
-impl Preparation {
-    /// What is to be done.
-    pub fn new(work: impl FnOnce() + Send + 'static) -> Self {
-        Self(Box::new(work))
-    }
-
-    /// Does it; may take seconds.
-    pub fn run(self) {
-        (self.0)();
-    }
-}
-
-impl Debug for Preparation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Preparation")
-    }
+/// As what the journal knows a binding.
+pub(crate) fn binding_id(binding: &dyn Binding) -> u64 {
+    let digest = Sha256::new().chain_update([binding.kind().code()]).chain_update(binding.name()).finalize();
+    u64::from_be_bytes(*digest.first_chunk().expect("32 bytes"))
 }

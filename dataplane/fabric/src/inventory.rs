@@ -1,17 +1,17 @@
 //! What a node offers: its resources, and what tells clients where they lie.
 
-use berth_lease::{GRANULE, Lease, RegionId, RegionKind, Regions};
+use berth_lease::{GRANULE, Holding, Lease, RegionId, RegionKind, Regions};
 use berth_wire::fabric::{
     CpuIsolation, GpuAttachInfo, GpuExclusivity, InventoryTlv, List, MAX_TRUST_DOMAIN, MemTierInfo, MemTierKind,
     NodeAffinityMeta, ResourceFlags, ResourceSummary, ResourceType, ShortText, SupportedIsolation, TierFlags,
     TierShare, Tlv,
 };
-use sha2::{Digest as _, Sha256};
 
-use crate::{host::Host, node::Node};
-
-/// Ports that proxies can listen on at once, at most: the ephemeral ones.
-pub(crate) const PROXIES: u64 = 28_232;
+use crate::{
+    host::Host,
+    node::Node,
+    resource::{Stock, resource_id},
+};
 
 /// What the host knows of itself. All of it is optional: what is not there is not announced.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -52,17 +52,6 @@ pub struct Gpu {
     pub host_map: bool,
 }
 
-/// The id of a node's resource: the same after every restart, another on every node.
-pub fn resource_id(node: u128, kind: ResourceType, name: &str) -> u128 {
-    let digest = Sha256::new()
-        .chain_update(b"berth-resource\0")
-        .chain_update(node.to_be_bytes())
-        .chain_update(kind.code().to_be_bytes())
-        .chain_update(name)
-        .finalize();
-    u128::from_be_bytes(*digest.first_chunk().expect("32 bytes"))
-}
-
 /// As what a region is leased.
 pub(crate) fn region_type(kind: RegionKind) -> ResourceType {
     match kind {
@@ -72,8 +61,8 @@ pub(crate) fn region_type(kind: RegionKind) -> ResourceType {
 }
 
 impl<H: Host> Node<H> {
-    /// What GET_INVENTORY answers and ANNOUNCE carries: the regions, the proxies, the processors and the GPUs. Regions
-    /// and proxies can be leased; the others are told for placement.
+    /// What GET_INVENTORY answers and ANNOUNCE carries: what can be leased, then the processors and GPUs, which are told
+    /// for placement.
     pub fn resources(&self) -> Vec<ResourceSummary> {
         let degraded = if self.degraded { ResourceFlags::DEGRADED } else { ResourceFlags::NONE };
         let summary = |resource_id, kind: ResourceType, fenced, capacity, available| ResourceSummary {
@@ -83,18 +72,15 @@ impl<H: Host> Node<H> {
             capacity,
             available,
         };
-        let regions = self.regions().iter().map(|(id, region)| {
-            let (capacity, available) = (self.leases.capacity(id), self.leases.available(id));
-            let fenced = self.leases.is_fenced(id);
-            summary(self.region_resource(id), region_type(region.kind), fenced, capacity, available)
+        let leased = self.resources.iter().zip(&self.resource_ids).map(|(resource, id)| {
+            let Stock { capacity, available, fenced } = resource.stock(&self.leases);
+            summary(*id, resource.kind(), fenced, capacity, available)
         });
-        let free = PROXIES.saturating_sub(self.proxies.len() as u64);
-        let proxies = summary(self.proxy_resource(), ResourceType::Net, false, PROXIES, free);
         let cpus = self.config.facts.cpus;
         let cpus = (cpus > 0).then(|| summary(self.cpu_resource(), ResourceType::Cpu, false, cpus.into(), 0));
         let gpus = self.config.facts.gpus.iter();
         let gpus = gpus.map(|gpu| summary(self.gpu_resource(gpu), ResourceType::Gpu, false, gpu.vram, 0));
-        regions.chain([proxies]).chain(cpus).chain(gpus).collect()
+        leased.chain(cpus).chain(gpus).collect()
     }
 
     /// The 0x08xx TLVs of ANNOUNCE, encoded.
@@ -178,11 +164,11 @@ impl<H: Host> Node<H> {
     }
 
     pub(crate) fn lease_resource(&self, lease: &Lease) -> u128 {
-        lease.region.map_or_else(|| self.proxy_resource(), |region| self.region_resource(region))
-    }
-
-    pub(crate) fn proxy_resource(&self) -> u128 {
-        resource_id(self.id(), ResourceType::Net, "tcp-proxy")
+        match lease.holds {
+            Holding::Bytes(region) => self.region_resource(region),
+            Holding::Unit(unit) => self.resource_ids[usize::from(unit.resource)],
+            Holding::Nothing => 0,
+        }
     }
 
     pub(crate) fn cpu_resource(&self) -> u128 {

@@ -18,7 +18,7 @@
 mod record;
 mod window;
 
-pub use record::{Grant, Handle, Proxy, Record};
+pub use record::{Grant, Handle, Record};
 
 use std::io::{self, Read};
 
@@ -36,7 +36,7 @@ pub const FRAME_HEADER_LEN: usize = 20;
 pub const MAX_FRAME_LEN: usize = 16 << 20;
 
 const MAGIC: [u8; 8] = *b"BERTHJNL";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const FRAME_MAGIC: [u8; 4] = *b"FBJF";
 
 /// Appends the encoding of `record` to the records of a frame.

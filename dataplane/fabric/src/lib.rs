@@ -2,11 +2,12 @@
 //!
 //! ```text
 //! link (berth-identity) -> Request -> Node::request -> Step::Done(Outcome)    answer, journal, quiescence, effects
-//!                                          |           Step::Work(Work)       bytes to zero or to copy first
+//!                                          |           Step::Work(Work)       bytes to zero or to copy first, a client to find
 //!                                          |                |
 //!                                          +---- Node::resume(ticket)
-//! time  -> Node::tick -> Effects            connections and proxies to close, records
-//! bytes -> journal::Replay -> Recovered -> Node::start
+//! time  -> Node::tick -> Effects            connections to close, records, and what is being torn down
+//!                          Teardown -> Node::torn_down(ticket) -> Effects
+//! bytes -> journal::Replay -> Recovered -> Starting -> Node::start
 //! ```
 //!
 //! An answer leaves when its records are durable and its quiescence is over; both can be waited for without the node.
@@ -15,8 +16,10 @@
 #![allow(clippy::doc_markdown)] // the documents' names of ops
 
 mod binding;
+mod blocking;
 mod clock;
 pub mod discovery;
+mod ending;
 mod host;
 mod inventory;
 pub mod journal;
@@ -28,16 +31,20 @@ mod policy;
 mod recover;
 mod recovered;
 mod request;
+mod resource;
 mod status;
 
-pub use binding::{Binding, BoundLease, Preparation, TeardownFailed};
+pub use binding::{Binding, BoundLease, Reach, TeardownFailed};
+pub use blocking::BlockingWork;
 pub use clock::Clock;
+pub use ending::{Ending, Teardown};
 pub use host::Host;
-pub use inventory::{Facts, Gpu, Tier, resource_id};
+pub use inventory::{Facts, Gpu, Tier};
 pub use node::{Config, Node, Settings};
-pub use ops::Listing;
+pub use ops::{Listing, Proxy};
 pub use pending::{Deadline, WorkFailed};
 pub use policy::{Policy, Rule};
-pub use recover::{RecoverError, Started};
+pub use recover::{RecoverError, Started, Starting};
 pub use recovered::{Attached, Recovered, RecoveredLease};
 pub use request::{Answer, Carrier, Effects, Job, Outcome, Request, Step, Work};
+pub use resource::{Resource, Stock, resource_id};

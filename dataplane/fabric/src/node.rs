@@ -3,21 +3,23 @@
 use std::{collections::BTreeMap, net::SocketAddr};
 
 use berth_identity::{Enrolled, Enrolment, Identity, NodeId, PublicKey, Rates, token::Verifier};
-use berth_lease::{Event, Item, LeaseId, Leases, Quota, Quotas, Table};
+use berth_lease::{Event, Item, LeaseId, Leases, Quota, Quotas, Region, Table};
 use berth_port::{Nanos, Now};
-use berth_wire::fabric::{BindKind, EndpointKind, Op, Perms, RevokeBroadcast, Status};
+use berth_wire::fabric::{EndpointKind, Op, Perms, RevokeBroadcast, Status};
 
 use crate::{
     binding::Binding,
     clock::Clock,
     discovery::Discovery,
+    ending::{Connection, Part, UnderWay, Why},
     host::Host,
-    inventory::Facts,
-    journal::{Proxy, Record},
+    inventory::{Facts, region_type},
+    journal::Record,
     ops::{Ask, ends, needs_journal},
     pending::Waiting,
     policy::Policy,
     request::{Answer, Carrier, Effects, Outcome, Request, Step},
+    resource::{RegionResource, Resource, resource_id},
 };
 
 /// Memory zeroed by one [`Node::zero_free`], at most, in bytes: so much takes about as long as checking a signature.
@@ -88,31 +90,38 @@ pub struct Node<H> {
     pub(crate) started: Nanos,
     /// Counts the starts of this node.
     pub(crate) epoch: u64,
-    /// Ids of the regions' resources, in their order.
+    /// What leases are granted of: the regions, by their ids, then what has units.
+    pub(crate) resources: Vec<Box<dyn Resource>>,
+    /// Their ids.
     pub(crate) resource_ids: Vec<u128>,
-    pub(crate) proxies: BTreeMap<LeaseId, Proxy>,
+    /// The units that leases hold, as their resources journal them.
+    pub(crate) units: BTreeMap<LeaseId, Vec<u8>>,
     pub(crate) bindings: Vec<Box<dyn Binding>>,
-    /// Which leases are connected by which binding, and whose they are.
-    pub(crate) bound: BTreeMap<(LeaseId, BindKind), u128>,
+    /// Which leases are connected, by the position of the binding.
+    pub(crate) connections: BTreeMap<(LeaseId, usize), Connection>,
+    /// What is being torn down, by ticket.
+    pub(crate) teardowns: BTreeMap<u64, (LeaseId, Part)>,
+    /// The leases of that.
+    pub(crate) endings: BTreeMap<LeaseId, UnderWay>,
     pub(crate) degraded: bool,
     full: bool,
     pub(crate) discovery: Discovery,
     rates: Rates<u128>,
     /// Work under way, by ticket.
     pub(crate) pending: BTreeMap<u64, Waiting>,
-    pub(crate) next_ticket: u64,
+    next_ticket: u64,
     /// How many works touch a lease's bytes: so long they are not leased again.
     pub(crate) pinned: BTreeMap<LeaseId, u32>,
-    counts: Counts,
+    pub(crate) counts: Counts,
 }
 
 /// Requests by op: done and refused.
 #[derive(Debug)]
-struct Counts {
+pub(crate) struct Counts {
     by_op: Vec<(Op, [u64; 2])>,
     unknown_ops: u64,
     leases_expired: u64,
-    teardowns_failed: u64,
+    pub(crate) teardowns_failed: u64,
 }
 
 impl Default for Counts {
@@ -123,22 +132,27 @@ impl Default for Counts {
 }
 
 impl<H: Host> Node<H> {
+    #[expect(clippy::too_many_arguments, reason = "made in one place")]
     pub(crate) fn empty(
         identity: Identity,
         config: Config,
         host: H,
         leases: Leases,
+        units: Vec<Box<dyn Resource>>,
         bindings: Vec<Box<dyn Binding>>,
         clock: Clock,
         now: Now,
     ) -> Self {
         let verifier = Verifier::new(*identity.public_key());
-        let id = identity.id().0;
-        let resource = |region: &berth_lease::Region| {
-            crate::inventory::resource_id(id, crate::inventory::region_type(region.kind), &region.name)
+        let region = |(id, region): (_, &Region)| -> Box<dyn Resource> {
+            Box::new(RegionResource { id, kind: region_type(region.kind), name: region.name.clone() })
         };
+        let resources: Vec<_> = leases.regions().iter().map(region).chain(units).collect();
+        let id = identity.id().0;
         Self {
-            resource_ids: leases.regions().iter().map(|(_, region)| resource(region)).collect(),
+            resource_ids: resources.iter().map(|of| resource_id(id, of.kind(), of.name())).collect(),
+            resources,
+            units: BTreeMap::new(),
             verifier,
             identity,
             config,
@@ -151,15 +165,16 @@ impl<H: Host> Node<H> {
             clock,
             started: now.mono,
             epoch: 0,
-            proxies: BTreeMap::new(),
             bindings,
-            bound: BTreeMap::new(),
+            connections: BTreeMap::new(),
+            teardowns: BTreeMap::new(),
+            endings: BTreeMap::new(),
             degraded: false,
             full: false,
             discovery: Discovery::default(),
             rates: Rates::default(),
             pending: BTreeMap::new(),
-            next_ticket: 1,
+            next_ticket: 0,
             pinned: BTreeMap::new(),
             counts: Counts::default(),
         }
@@ -292,30 +307,29 @@ impl<H: Host> Node<H> {
     /// Does what is due: leases expire and end. To be called every few milliseconds while it returns something, and a few
     /// times a second otherwise.
     pub fn tick(&mut self, now: Now) -> Effects {
-        let mut effects = Effects::default();
+        let mut outcome = Outcome::default();
         for event in self.leases.tick(now.mono) {
-            let mut journal = Vec::new();
             match event {
                 Event::Expired(id) => {
                     self.counts.leases_expired += 1;
-                    effects.ended.push(id);
-                    if !self.unbind(id) && self.leases.revoke(id, now.mono).is_ok() {
-                        // A binding goes on past the table: nobody else may ever get these bytes.
-                        self.wind_up(id, now, &mut journal, &mut effects);
+                    outcome.effects.ended.push(id);
+                    if self.is_connected(id) {
+                        // Where that fails, what it holds is fenced.
+                        let _ = self.end(id, Why::Expired, None, now, &mut outcome);
                     }
                 }
-                Event::Ended(id) => {
-                    if self.wind_up(id, now, &mut journal, &mut effects) {
-                        journal.push(Record::Ended { lease: id.0 });
-                    }
-                }
+                Event::Ended(id) => self.wind_up(id, now, &mut outcome),
             }
-            effects.journal.append(&mut journal);
         }
-        for binding in &mut self.bindings {
-            binding.tick(now.mono);
+        let mut lost = Vec::new();
+        for index in 0..self.bindings.len() {
+            self.bindings[index].tick(now.mono, &mut lost);
+            for id in lost.drain(..) {
+                // Where that fails, the lease's end tries again.
+                let _ = self.end(id, Why::Disconnected, Some(index), now, &mut outcome);
+            }
         }
-        effects
+        outcome.into_effects()
     }
 
     /// Zeroes some of the free memory that is not zero, so little that nobody notices; false where all is zero.
@@ -352,9 +366,13 @@ impl<H: Host> Node<H> {
         visit("leases_expired", self.counts.leases_expired);
         visit("teardowns_failed", self.counts.teardowns_failed);
         self.report_quotas(visit);
+        let mut of_bindings = BTreeMap::<String, u64>::new();
         for binding in &self.bindings {
             let kind = binding.kind().name().to_ascii_lowercase();
-            binding.counters(&mut |name, count| visit(&format!("{kind}_{name}"), count));
+            binding.counters(&mut |name, count| *of_bindings.entry(format!("{kind}_{name}")).or_default() += count);
+        }
+        for (name, count) in &of_bindings {
+            visit(name, *count);
         }
         self.discovery.counters(&mut |name, count| visit(name, count));
     }
@@ -407,7 +425,8 @@ impl<H: Host> Node<H> {
         if outcome.answer.status != Status::Ok {
             outcome.answer.result.clear();
         }
-        if let (Carrier::Udp { nonce }, false) = (carrier, outcome.journal.is_empty()) {
+        let journaled = !outcome.journal.is_empty() || !outcome.endings.is_empty();
+        if let (Carrier::Udp { nonce }, true) = (carrier, journaled) {
             outcome.journal.push(Record::Seen { sender: presenter, nonce });
         }
         if let Some((_, counts)) = self.counts.by_op.iter_mut().find(|(known, _)| *known == op) {
@@ -416,38 +435,10 @@ impl<H: Host> Node<H> {
         outcome
     }
 
-    /// What follows the end of a lease: connections close, bindings are torn down, and its bytes become free. False
-    /// where a binding cannot be torn down; the bytes then stay with the lease, and the region is fenced.
-    pub(crate) fn wind_up(&mut self, id: LeaseId, now: Now, journal: &mut Vec<Record>, effects: &mut Effects) -> bool {
-        effects.ended.push(id);
-        self.stop_work(id);
-        if let Some(proxy) = self.proxies.remove(&id) {
-            effects.proxies_closed.push((id, proxy));
-        }
-        if self.unbind(id) {
-            self.release(id, now.mono);
-            return true;
-        }
-        self.leases.fence(id);
-        journal.push(Record::LeaseRevoked { lease: id.0, at: self.clock.unix(now.mono) });
-        journal.push(Record::LeaseFenced { lease: id.0 });
-        false
-    }
-
-    /// Tears down every binding of a lease; false where one cannot be.
-    pub(crate) fn unbind(&mut self, id: LeaseId) -> bool {
-        for binding in &mut self.bindings {
-            let bound = (id, binding.kind());
-            if let Some(holder) = self.bound.get(&bound).copied() {
-                if binding.teardown(id).is_err() {
-                    self.counts.teardowns_failed += 1;
-                } else {
-                    self.bound.remove(&bound);
-                    self.leases.unbound(holder);
-                }
-            }
-        }
-        !self.bindings.iter().any(|binding| self.bound.contains_key(&(id, binding.kind())))
+    /// Names work that is handed out.
+    pub(crate) fn ticket(&mut self) -> u64 {
+        self.next_ticket += 1;
+        self.next_ticket
     }
 
     /// Knows the keys that the configuration lists, and the node's own.

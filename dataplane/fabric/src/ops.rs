@@ -12,7 +12,10 @@ mod token;
 use berth_port::Now;
 use berth_wire::fabric::{Op, Status, Wire};
 
+pub(crate) use bind::Attempt;
+pub(crate) use handle::STILL_CONNECTED;
 pub use list::Listing;
+pub use service::Proxy;
 
 use crate::{
     host::Host,
@@ -105,6 +108,7 @@ pub(crate) fn needs_journal(op: Op) -> bool {
             | Op::LeaseAlloc
             | Op::LeaseFree
             | Op::LeaseRenew
+            | Op::LeaseBind
             | Op::SvcTcpBind
     )
 }

@@ -5,15 +5,16 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use berth_lease::{LeaseId, Quiescence, Relocation};
+use berth_lease::{LeaseId, Mode, Relocation};
 use berth_port::{Nanos, Now};
-use berth_wire::fabric::{BindKind, Op, Status, Tlvs, Wire as _};
+use berth_wire::fabric::{Op, Status};
 
 use crate::{
     host::Host,
     journal::Record,
     node::Node,
-    request::{Carrier, Job, Outcome, Request, Work},
+    ops::{Attempt, STILL_CONNECTED},
+    request::{Carrier, Effects, Request, Step, Work},
 };
 
 /// The host could not do a [`Job`], or stopped because the [`Deadline`] was over.
@@ -56,13 +57,27 @@ pub(crate) enum Pending {
         /// Until when the source's bytes are kept, in Unix time.
         keep_until: Option<Nanos>,
     },
-    /// The way to a lease's client is being found.
-    Bind {
-        lease: LeaseId,
-        kind: BindKind,
-        /// The client's TLVs.
-        client: Vec<u8>,
-    },
+    /// A lease is being connected.
+    Bind(Attempt),
+}
+
+/// Whose op it is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Origin {
+    op: Op,
+    carrier: Carrier,
+    pub(crate) presenter: u128,
+}
+
+impl Origin {
+    pub(crate) fn of(op: Op, request: &Request<'_>) -> Self {
+        Self { op, carrier: request.carrier, presenter: request.presenter }
+    }
+
+    /// For what the node does on its own for a holder.
+    pub(crate) fn node(op: Op, holder: u128) -> Self {
+        Self { op, carrier: Carrier::Quic, presenter: holder }
+    }
 }
 
 impl Pending {
@@ -70,7 +85,7 @@ impl Pending {
         match *self {
             Self::Alloc(id) => [Some(id), None],
             Self::Relocate { relocation, .. } => [Some(relocation.src), Some(relocation.dst)],
-            Self::Bind { lease, .. } => [Some(lease), None],
+            Self::Bind(ref attempt) => [Some(attempt.lease), None],
         }
         .into_iter()
         .flatten()
@@ -81,27 +96,17 @@ impl Pending {
 pub(crate) struct Waiting {
     pub(crate) pending: Pending,
     deadline: Deadline,
-    op: Op,
-    carrier: Carrier,
-    pub(crate) presenter: u128,
+    pub(crate) origin: Origin,
 }
 
 impl<H: Host> Node<H> {
-    /// Has an op wait for work on bytes, which nobody else gets meanwhile.
-    pub(crate) fn work(
-        &mut self,
-        pending: Pending,
-        quiescence: Option<Quiescence>,
-        jobs: Vec<Job>,
-        op: Op,
-        request: &Request<'_>,
-    ) -> Work {
+    /// Has an op wait for work on leases, whose bytes nobody else gets meanwhile. The caller says what the work is.
+    pub(crate) fn work(&mut self, pending: Pending, origin: Origin) -> Work {
         for id in pending.leases() {
             *self.pinned.entry(id).or_default() += 1;
         }
-        let ticket = self.next_ticket;
-        self.next_ticket += 1;
-        let (carrier, presenter) = (request.carrier, request.presenter);
+        let ticket = self.ticket();
+        let Origin { carrier, presenter, .. } = origin;
         let journal = match (&pending, carrier) {
             // A copy of the request that comes after a restart must not overwrite what was written since.
             (Pending::Relocate { .. }, Carrier::Udp { nonce }) => Some(vec![Record::Seen { sender: presenter, nonce }]),
@@ -111,30 +116,32 @@ impl<H: Host> Node<H> {
             _ => None,
         };
         let deadline = Deadline::new(self.first_end(&pending));
-        self.pending.insert(ticket, Waiting { pending, deadline: deadline.clone(), op, carrier, presenter });
-        Work { ticket, deadline, journal, quiescence, jobs, prepare: None }
+        self.pending.insert(ticket, Waiting { pending, deadline: deadline.clone(), origin });
+        let (jobs, effects) = (Vec::new(), Effects::default());
+        Work { ticket, deadline, journal, quiescence: None, ending: None, effects, jobs, prepare: None }
     }
 
     /// Goes on with an op whose work is done, has failed, or was stopped.
     ///
     /// # Panics
     /// For a ticket that is not under way.
-    pub fn resume(&mut self, ticket: u64, work: Result<(), WorkFailed>, now: Now) -> Outcome {
+    pub fn resume(&mut self, ticket: u64, work: Result<(), WorkFailed>, now: Now) -> Step {
         let waiting = self.pending.remove(&ticket).expect("a ticket is resumed once");
-        let Waiting { pending, deadline, op, carrier, presenter } = waiting;
+        let Waiting { pending, deadline, origin } = waiting;
         let in_time = !deadline.is_over(now.mono);
         let leases = pending.leases();
         for id in pending.leases() {
             self.unpin(id);
         }
-        let outcome = match pending {
-            Pending::Alloc(id) if work.is_ok() && in_time => self.granted(id, now.mono),
+        let step = match pending {
+            Pending::Alloc(id) if work.is_ok() && in_time => self.granted(id, now.mono).map(Step::from),
             Pending::Alloc(id) => {
                 self.not_granted(id, now);
                 Err(if in_time { Status::InternalError } else { Status::LeaseExpired })
             }
             Pending::Relocate { relocation, keep_until } => {
                 let reason = match (in_time, work) {
+                    _ if relocation.mode == Mode::Move && self.is_connected(relocation.src) => Some(STILL_CONNECTED),
                     (true, Ok(())) => None,
                     (true, Err(WorkFailed)) => Some("the storage failed"),
                     (false, _) => Some("one of the leases ended meanwhile"),
@@ -142,21 +149,19 @@ impl<H: Host> Node<H> {
                 if reason.is_some() {
                     self.leases.relocate_failed(&relocation);
                 }
-                Ok(self.relocated(&relocation, keep_until, reason, now))
+                Ok(self.relocated(&relocation, keep_until, reason, now).into())
             }
-            Pending::Bind { lease, kind, .. } if work.is_err() => {
-                self.give_up(lease, kind);
-                Err(Status::InternalError)
-            }
-            Pending::Bind { lease, kind, client } => {
-                let client = Tlvs::parse(&client).expect("TLVs that were parsed");
-                self.connect(lease, kind, client, now.mono).map(Outcome::with)
-            }
+            Pending::Bind(attempt) => self.go_on_binding(attempt, work, origin, now),
         };
         for id in leases {
             self.release(id, now.mono);
         }
-        self.done(op, outcome, carrier, presenter)
+        let Origin { op, carrier, presenter } = origin;
+        match step {
+            Ok(Step::Done(outcome)) => self.done(op, Ok(outcome), carrier, presenter).into(),
+            Ok(step) => step,
+            Err(status) => self.done(op, Err(status), carrier, presenter).into(),
+        }
     }
 
     /// A lease ends: no work on its bytes goes on. To be called before the quiescence is taken that its end waits for.
@@ -174,7 +179,7 @@ impl<H: Host> Node<H> {
     }
 
     fn is_in_memory(&self, id: LeaseId) -> bool {
-        self.leases.get(id).and_then(|lease| lease.region).is_some_and(|region| self.leases.is_volatile(region))
+        self.leases.get(id).and_then(|lease| lease.region()).is_some_and(|region| self.leases.is_volatile(region))
     }
 
     fn works_on(&self, id: LeaseId) -> impl Iterator<Item = &Waiting> {
@@ -193,9 +198,10 @@ impl<H: Host> Node<H> {
         self.works_on(id).any(|waiting| matches!(waiting.pending, Pending::Alloc(_)))
     }
 
-    /// Frees the bytes of a lease that is over, unless they are being worked on: then [`Node::resume`] does.
+    /// Frees the bytes of a lease that is over, unless they are being worked on, then [`Node::resume`] does, or something of
+    /// it is being torn down.
     pub(crate) fn release(&mut self, id: LeaseId, now: Nanos) {
-        if !self.pinned.contains_key(&id) {
+        if !self.pinned.contains_key(&id) && !self.endings.contains_key(&id) {
             self.leases.release(id, now);
         }
     }

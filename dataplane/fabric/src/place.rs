@@ -39,7 +39,7 @@ impl<H: Host> Node<H> {
             AffinityTarget::Resource(id) => self.is_beside(id, region),
             AffinityTarget::Lease(id) => {
                 let lease = self.leases.get(LeaseId(id));
-                lease.and_then(|lease| lease.region).is_some_and(|other| self.are_together(other, region))
+                lease.and_then(|lease| lease.region()).is_some_and(|other| self.are_together(other, region))
             }
             AffinityTarget::Service(_) => false,
             AffinityTarget::TrustDomain(name) => !name.is_empty() && name == self.config.trust_domain,

@@ -1,20 +1,24 @@
 //! Starting a node from what its journal remembers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use berth_identity::{Identity, NodeId, PublicKey};
 use berth_lease::{
-    Generation, Lease, LeaseId, LeaseKey, Leases, REMEMBERED, RegionId, Regions, RestoreError, Rights, Standing,
+    Generation, Holding, Lease, LeaseId, LeaseKey, Leases, REMEMBERED, RegionId, Regions, RestoreError, Rights,
+    Standing, Unit,
 };
 use berth_port::{Nanos, Now};
 
 use crate::{
-    binding::Binding,
+    binding::{Binding, TeardownFailed, binding_id},
+    blocking::BlockingWork,
     clock::Clock,
     host::Host,
     journal::{self, Grant, Record},
     node::{Config, Node},
     recovered::{Attached, Recovered, RecoveredLease},
+    request::{Step, Work},
+    resource::Resource,
 };
 
 /// A node that has started.
@@ -26,6 +30,43 @@ pub struct Started<H> {
     pub journal: Vec<Record>,
     /// For each sender the highest nonce that was used up: the link must refuse those up to it.
     pub seen: BTreeMap<u128, u64>,
+    /// Leases that are being connected again; to be done like the work of requests, once the node serves.
+    pub works: Vec<Work>,
+}
+
+/// A node that is about to start: what was connected before is being torn down.
+#[derive(Debug)]
+pub struct Starting {
+    recovered: Recovered,
+    bindings: Vec<Box<dyn Binding>>,
+    /// Connections whose teardown takes time, by lease and position of the binding.
+    waiting: Vec<(u128, usize)>,
+    /// Those that are gone.
+    gone: BTreeSet<(u128, usize)>,
+}
+
+impl Starting {
+    /// Begins to tear down what `recovered` says was connected, and nothing else. All of the work that is returned is to
+    /// be done before [`Node::start`]; the default of `recovered` is for a new node.
+    pub fn new(mut recovered: Recovered, mut bindings: Vec<Box<dyn Binding>>) -> (Self, Vec<BlockingWork>) {
+        recovered.settle();
+        let ids: Vec<u64> = bindings.iter().map(|binding| binding_id(&**binding)).collect();
+        let (mut waiting, mut gone, mut works) = (Vec::new(), BTreeSet::new(), Vec::new());
+        for (lease, binding) in recovered.bound.keys() {
+            let Some(index) = ids.iter().position(|id| id == binding) else { continue };
+            match bindings[index].teardown(LeaseId(*lease)) {
+                Ok(None) => {
+                    gone.insert((*lease, index));
+                }
+                Ok(Some(work)) => {
+                    works.push(work);
+                    waiting.push((*lease, index));
+                }
+                Err(TeardownFailed) => {}
+            }
+        }
+        (Self { recovered, bindings, waiting, gone }, works)
+    }
 }
 
 /// Why a node cannot start from its journal.
@@ -45,7 +86,7 @@ pub enum RecoverError {
 }
 
 impl<H: Host> Node<H> {
-    /// Starts a node of these regions. `recovered` is what its journal adds up to; the default for a new node.
+    /// Starts a node of these regions, and these resources of units.
     ///
     /// Leases that were answered and have not ended are served again, at the very bytes they had; those in memory under
     /// a higher generation, for their contents are lost.
@@ -54,18 +95,19 @@ impl<H: Host> Node<H> {
         config: Config,
         host: H,
         regions: Regions,
-        bindings: Vec<Box<dyn Binding>>,
-        mut recovered: Recovered,
+        resources: Vec<Box<dyn Resource>>,
+        starting: Starting,
         now: Now,
     ) -> Result<Started<H>, RecoverError> {
-        recovered.settle();
+        let Starting { mut recovered, mut bindings, waiting, mut gone } = starting;
+        gone.extend(waiting.into_iter().filter(|(lease, index)| bindings[*index].torn_down(LeaseId(*lease)).is_ok()));
         if Clock::was_wrong(recovered.latest, now.wall) {
             recovered.set_clock(now.wall);
         }
         let clock = Clock::new(now, recovered.latest);
         let mut leases = Leases::new(config.leases, regions);
         leases.set_quotas(config.quotas.clone());
-        let mut node = Self::empty(identity, config, host, leases, bindings, clock, now);
+        let mut node = Self::empty(identity, config, host, leases, resources, bindings, clock, now);
         node.epoch = recovered.epoch + 1;
         node.fence = recovered.fence;
         node.list_keys();
@@ -85,8 +127,10 @@ impl<H: Host> Node<H> {
             let _ = node.verifier.revoked.revoke_holder(holder, revoked, wall);
         }
         let mut journal = vec![Record::Started { epoch: node.epoch, at: clock.unix(now.mono) }];
+        let bound = node.connections_of(recovered.bound, &gone);
         for lease in recovered.leases.into_values() {
-            node.restore(*lease, now, &mut journal)?;
+            let stuck = bound.get(&lease.grant.lease).is_some_and(|bound| bound.stuck(lease.fenced));
+            node.restore(*lease, stuck, now, &mut journal)?;
         }
         // One that has expired has no place among those that live.
         let lives = |handle: &journal::Handle| clock.mono(handle.expires) > now.mono;
@@ -103,38 +147,89 @@ impl<H: Host> Node<H> {
         for Attached { handle, importer, key, .. } in recovered.attachments {
             node.leases.restore_attachment(handle, importer, LeaseKey(key));
         }
-        Ok(Started { node, journal, seen: recovered.seen })
+        let works = node.restore_connections(bound, now, &mut journal);
+        Ok(Started { node, journal, seen: recovered.seen, works })
     }
 
-    fn restore(&mut self, known: RecoveredLease, now: Now, journal: &mut Vec<Record>) -> Result<(), RecoverError> {
+    /// What the journal says of connections, by lease.
+    fn connections_of(
+        &self,
+        bound: BTreeMap<(u128, u64), Box<[u8]>>,
+        gone: &BTreeSet<(u128, usize)>,
+    ) -> BTreeMap<u128, Bound> {
+        let ids: Vec<u64> = self.bindings.iter().map(|binding| binding_id(&**binding)).collect();
+        let mut all = BTreeMap::<u128, Bound>::new();
+        for ((lease, binding), client) in bound {
+            let bound = all.entry(lease).or_default();
+            match ids.iter().position(|id| *id == binding) {
+                Some(index) if gone.contains(&(lease, index)) => bound.gone.push((index, client)),
+                Some(index) => bound.left.push(index),
+                None => bound.unknown = true,
+            }
+        }
+        all
+    }
+
+    /// Knows what is still connected, and connects again what goes on without being asked.
+    fn restore_connections(&mut self, bound: BTreeMap<u128, Bound>, now: Now, journal: &mut Vec<Record>) -> Vec<Work> {
+        let mut works = Vec::new();
+        for (id, Bound { gone, left, .. }) in bound {
+            let lease = self.leases.get(LeaseId(id));
+            for index in left {
+                self.counts.teardowns_failed += 1;
+                if let Some(lease) = lease {
+                    self.connected(lease.id, index, lease.holder);
+                }
+            }
+            for (index, client) in gone {
+                journal.push(Record::Unbound { lease: id, binding: binding_id(&*self.bindings[index]) });
+                let Some(lease) = lease.filter(|_| self.bindings[index].resumes()) else { continue };
+                match self.bind_anew(&lease, index, client.into(), now) {
+                    Step::Work(work) => works.push(work),
+                    // Done at once. Where it is refused, its holder has to ask again.
+                    Step::Done(outcome) => journal.extend(outcome.into_effects().journal),
+                    _ => {}
+                }
+            }
+        }
+        works
+    }
+
+    /// Restores a lease. `stuck`: its client may still reach what it holds.
+    fn restore(
+        &mut self,
+        known: RecoveredLease,
+        stuck: bool,
+        now: Now,
+        journal: &mut Vec<Record>,
+    ) -> Result<(), RecoverError> {
         let RecoveredLease { grant, revoked, fenced, .. } = known;
         let id = LeaseId(grant.lease);
-        // The process that connected it may be gone, and the connection not.
-        let unbound = self.unbind_after_restart(id, grant.holder);
         let unix = self.clock.unix(now.mono);
         let over = match revoked {
             Some(at) => unix >= at + REMEMBERED,
             None => unix >= Nanos(grant.expires.0.saturating_add(grant.grace.0)),
         };
-        // A fence is lifted only where a binding has said that it is disconnected.
-        let fenced = if unbound { fenced && self.bindings.is_empty() } else { fenced || over || revoked.is_some() };
+        // A fence is lifted where every binding has said that it is disconnected.
+        let fenced = stuck && (fenced || over || revoked.is_some());
         if over && !fenced {
             journal.push(Record::Ended { lease: grant.lease });
             return Ok(());
         }
-        let region = match self.region_of(&grant, id) {
-            // It has no bytes any more; that it was revoked is still to be told.
-            Err(_) if revoked.is_some() && !fenced => None,
-            region => region?,
+        let holds = match self.holding_of(&grant) {
+            Some(holds) => holds,
+            // What it held is gone; that it was revoked is still to be told.
+            None if revoked.is_some() && !fenced => Holding::Nothing,
+            None => return Err(RecoverError::Resource(id)),
         };
-        let lease = self.lease_of(&grant, region, revoked, fenced, now);
+        let lease = self.lease_of(&grant, holds, revoked, fenced, now);
         let generation = lease.generation;
         let restored = self.leases.restore(lease, now.mono).map_err(|error| RecoverError::Lease(id, error))?;
         let Some(lease) = restored else { return Ok(()) };
-        if let (Some(proxy), Standing::Live) = (grant.proxy, lease.standing)
-            && self.host.open_proxy(id, proxy) == Some(proxy.ingress)
+        if let (Holding::Unit(unit), Standing::Live) = (lease.holds, lease.standing)
+            && self.resources[usize::from(unit.resource)].recover(id, &grant.unit)
         {
-            self.proxies.insert(id, proxy);
+            self.units.insert(id, grant.unit.clone());
         }
         if lease.generation != generation {
             journal.push(Record::Granted(Grant { generation: lease.generation.0, ..grant }));
@@ -143,19 +238,12 @@ impl<H: Host> Node<H> {
     }
 
     /// A grant as the leases have it. One whose expiry is past gets what is left of its grace.
-    fn lease_of(
-        &self,
-        grant: &Grant,
-        region: Option<RegionId>,
-        revoked: Option<Nanos>,
-        fenced: bool,
-        now: Now,
-    ) -> Lease {
+    fn lease_of(&self, grant: &Grant, holds: Holding, revoked: Option<Nanos>, fenced: bool, now: Now) -> Lease {
         let ago = self.clock.unix(now.mono) - grant.expires;
         let standing = revoked.map_or(Standing::Live, |at| Standing::Revoked { at: self.clock.mono(at) });
         Lease {
             id: LeaseId(grant.lease),
-            region,
+            holds,
             base: grant.base,
             len: grant.len,
             first: grant.first,
@@ -170,20 +258,32 @@ impl<H: Host> Node<H> {
         }
     }
 
-    fn region_of(&self, grant: &Grant, id: LeaseId) -> Result<Option<RegionId>, RecoverError> {
-        if grant.resource == self.proxy_resource() {
-            return Ok(None);
-        }
-        let region = self.regions().iter().find(|(region, _)| self.region_resource(*region) == grant.resource);
-        region.map(|(region, _)| Some(region)).ok_or(RecoverError::Resource(id))
+    /// What a grant is of; `None` where that is not configured.
+    fn holding_of(&self, grant: &Grant) -> Option<Holding> {
+        let index = self.resource_ids.iter().position(|id| *id == grant.resource)?;
+        let item = self.resources[index].counts_as();
+        Some(match item {
+            Some(item) => Holding::Unit(Unit { resource: index as u16, item }),
+            None => Holding::Bytes(RegionId(index as u16)),
+        })
     }
+}
 
-    /// Tears down what bindings may have left of a lease; false where that fails.
-    fn unbind_after_restart(&mut self, id: LeaseId, holder: u128) -> bool {
-        for binding in &self.bindings {
-            self.bound.insert((id, binding.kind()), holder);
-            self.leases.bound(holder);
-        }
-        self.unbind(id)
+/// What a lease was connected to.
+#[derive(Debug, Default)]
+struct Bound {
+    /// Over these bindings, by position, and to whom: not any more.
+    gone: Vec<(usize, Box<[u8]>)>,
+    /// Over these: perhaps still.
+    left: Vec<usize>,
+    /// And over bindings that are not configured any more.
+    unknown: bool,
+}
+
+impl Bound {
+    /// Whether the client may still reach what the lease holds. Today's transports end with the process; one that is not
+    /// configured any more counts where it is why a lease was `fenced`.
+    fn stuck(&self, fenced: bool) -> bool {
+        !self.left.is_empty() || fenced && self.unknown
     }
 }

@@ -36,6 +36,8 @@ pub struct Recovered {
     pub removed: BTreeSet<u128>,
     /// The highest nonce of each sender whose request must not be executed again.
     pub seen: BTreeMap<u128, u64>,
+    /// What leases are connected, or may be, by lease and binding: what their holders said of the clients.
+    pub bound: BTreeMap<(u128, u64), Box<[u8]>>,
     /// The handles of each lease that has any.
     pub handles: BTreeMap<u128, Vec<Handle>>,
     /// Attachments, by handle and importer once they are settled. Until then in the order in which they were made, and
@@ -104,6 +106,13 @@ impl Recovered {
             Record::Ended { lease } => {
                 self.leases.remove(&lease);
                 self.handles.remove(&lease);
+                self.bound.extract_if((lease, 0)..=(lease, u64::MAX), |_, _| true).for_each(drop);
+            }
+            Record::Bound { lease, binding, client } => {
+                self.bound.insert((lease, binding), client.into());
+            }
+            Record::Unbound { lease, binding } => {
+                self.bound.remove(&(lease, binding));
             }
             Record::LeaseRevoked { lease, at } => {
                 self.saw(at);
@@ -233,7 +242,11 @@ impl Recovered {
             !handles.is_empty()
         });
         self.settle_attachments();
-        self.leases.retain(|_, lease| lease.fenced || lease.revoked.is_none_or(|at| at + REMEMBERED > latest));
+        let Self { leases, bound, .. } = self;
+        let remembered = |lease: &RecoveredLease| lease.revoked.is_none_or(|at| at + REMEMBERED > latest);
+        let connected = |lease| bound.range((lease, 0)..=(lease, u64::MAX)).next().is_some();
+        leases.retain(|id, lease| lease.fenced || remembered(lease) || connected(*id));
+        bound.retain(|(lease, _), _| leases.contains_key(lease));
     }
 
     /// The records that add up to this state, once it is settled: what a snapshot consists of.
@@ -262,8 +275,10 @@ impl Recovered {
                 .chain(known.revoked.map(|at| Record::LeaseRevoked { lease, at }))
                 .chain(known.fenced.then_some(Record::LeaseFenced { lease }))
         });
+        let bound = self.bound.iter();
+        let bound = bound.map(|(&(lease, binding), client)| Record::Bound { lease, binding, client: client.to_vec() });
         let attachments = self.attachments.iter();
-        leases.chain(self.handles.values().flatten().copied().map(Record::Exported)).chain(
+        leases.chain(bound).chain(self.handles.values().flatten().copied().map(Record::Exported)).chain(
             attachments.map(|&Attached { handle, importer, key, .. }| Record::Imported { handle, importer, key }),
         )
     }

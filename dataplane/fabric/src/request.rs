@@ -6,8 +6,9 @@ use berth_lease::{LeaseId, Quiescence, RegionId, Regions, Span, Storage};
 use berth_wire::fabric::Status;
 
 use crate::{
-    binding::Preparation,
-    journal::{Proxy, Record},
+    blocking::BlockingWork,
+    ending::{Ending, Teardown},
+    journal::Record,
     ops::Listing,
     pending::Deadline,
 };
@@ -66,6 +67,9 @@ pub struct Outcome {
     pub journal: Vec<Record>,
     /// The answer leaves when this is over: no access is served after a revocation was answered.
     pub quiescence: Option<Quiescence>,
+    /// The answer leaves when all of these are over, and what was journaled at their end is durable. Where one has failed,
+    /// it is [`Status::ResourceFenced`].
+    pub endings: Vec<Ending>,
     /// To be done at once, beside the above.
     pub effects: Effects,
 }
@@ -85,8 +89,8 @@ impl Default for Answer {
     }
 }
 
-/// Work, for the host to do without holding the node: first wait, then do the jobs in order and in small pieces, then
-/// prepare.
+/// Work, for the host to do without holding the node: first wait, then do the jobs in order and in small pieces, then what
+/// may block. Where the ending that it waits for fails, so does the work, and nothing of it is done.
 #[derive(Debug)]
 pub struct Work {
     /// Names it to `Node::resume`.
@@ -97,10 +101,14 @@ pub struct Work {
     pub journal: Option<Vec<Record>>,
     /// To wait for before the first job.
     pub quiescence: Option<Quiescence>,
+    /// To wait for before the first job, too.
+    pub ending: Option<Ending>,
+    /// To be done at once.
+    pub effects: Effects,
     /// What to do.
     pub jobs: Vec<Job>,
     /// What a binding has to do, which may block.
-    pub prepare: Option<Preparation>,
+    pub prepare: Option<BlockingWork>,
 }
 
 /// One piece of work on bytes. Spans of block regions are multiples of 512 bytes.
@@ -146,16 +154,24 @@ impl Job {
 }
 
 /// What the host is to do.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub struct Effects {
     /// Leases that serve no more I/O: their data connections are to be closed within a second.
     pub ended: Vec<LeaseId>,
-    /// Service leases that ended: their listeners and connections are to be closed.
-    pub proxies_closed: Vec<(LeaseId, Proxy)>,
+    /// What is being torn down.
+    pub teardowns: Vec<Teardown>,
     /// A key is not served any more: its connections are to be closed at once.
     pub unenrolled: bool,
     /// Payloads of REVOKE_BROADCAST frames to sign and send to whoever listens.
     pub broadcasts: Vec<Vec<u8>>,
     /// To be made durable some time, behind earlier ones; nothing waits for it.
     pub journal: Vec<Record>,
+}
+
+impl Outcome {
+    /// What is left of an outcome that nobody waits for.
+    pub(crate) fn into_effects(mut self) -> Effects {
+        self.effects.journal.splice(..0, self.journal);
+        self.effects
+    }
 }

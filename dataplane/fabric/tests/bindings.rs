@@ -5,19 +5,19 @@ mod common;
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
 use berth_fabric::{
-    Binding, BoundLease, Carrier, Config, Preparation, Recovered, Request, Settings, Step, TeardownFailed, WorkFailed,
-    journal::Record,
+    Binding, BlockingWork, BoundLease, Carrier, Config, Outcome, Reach, Recovered, Request, Settings, Step, Teardown,
+    TeardownFailed, WorkFailed, journal::Record,
 };
 use berth_lease::{Generation, Item, LeaseId, Quotas, RegionId, Rights, Span, Status as Standing};
 use berth_port::Nanos;
 use berth_wire::fabric::{
     BindKind, BindingTlv, CapRevoke, CapabilityToken, ClientTlv, LeaseBind, LeaseRef, LeaseRelocate, LeaseRelocated,
-    Op, Perms, RelocateMode, Relocation, ResourceFlags, ResourceType, Status, Tlvs, Wire as _,
+    LeaseRenew, Op, Perms, RelocateMode, Relocation, ResourceFlags, ResourceType, Status, Tlv, Tlvs, Wire as _,
 };
 use common::*;
 
@@ -32,27 +32,46 @@ struct Told {
     /// Clients must be looked for first.
     far: bool,
     found: bool,
+    /// Tearing down takes time.
+    slow: bool,
+    /// It knows no client.
+    blind: bool,
+    /// Its clients go on after a restart.
+    resumes: bool,
+    /// Clients that are gone.
+    lost: Vec<LeaseId>,
 }
 
 /// RDMA without a device.
 #[derive(Debug)]
-struct Rdma(Arc<Mutex<Told>>);
+struct Rdma(&'static str, Arc<Mutex<Told>>);
 
 impl Binding for Rdma {
     fn kind(&self) -> BindKind {
         BindKind::Rdma
     }
 
-    fn prepare(&mut self, _: &BoundLease, _: Tlvs<'_>) -> Result<Option<Preparation>, Status> {
-        let told = self.0.clone();
-        let far = told.lock().unwrap().far;
-        Ok(far.then(|| Preparation::new(move || told.lock().unwrap().found = true)))
+    fn name(&self) -> &str {
+        self.0
+    }
+
+    fn resumes(&self) -> bool {
+        self.told().resumes
+    }
+
+    fn prepare(&mut self, _: &BoundLease, _: Tlvs<'_>) -> Result<Option<BlockingWork>, Status> {
+        let Told { far, blind, .. } = *self.told();
+        if blind {
+            return Err(Status::ResourceBusy);
+        }
+        let told = self.1.clone();
+        Ok(far.then(|| BlockingWork::new(move || told.lock().unwrap().found = true)))
     }
 
     fn bind(&mut self, lease: &BoundLease, client: Tlvs<'_>, out: &mut Vec<u8>) -> Result<(), Status> {
         let peer = client.iter().find_map(|tlv| ClientTlv::read(tlv).ok().flatten()).ok_or(Status::InvalidParams)?;
         let ClientTlv::RdmaPeer { psn, .. } = peer else { return Err(Status::InvalidParams) };
-        let mut told = self.0.lock().unwrap();
+        let mut told = self.told();
         assert!(told.bound.insert(lease.id), "it was torn down first");
         assert_eq!(told.far, told.found, "the client was looked for");
         told.last = Some(*lease);
@@ -61,22 +80,44 @@ impl Binding for Rdma {
         Ok(())
     }
 
-    fn teardown(&mut self, lease: LeaseId) -> Result<(), TeardownFailed> {
-        let mut told = self.0.lock().unwrap();
-        if told.stuck {
-            return Err(TeardownFailed);
+    fn teardown(&mut self, lease: LeaseId) -> Result<Option<BlockingWork>, TeardownFailed> {
+        if self.told().slow {
+            let told = self.1.clone();
+            return Ok(Some(BlockingWork::new(move || told.lock().unwrap().end(lease))));
         }
-        told.bound.remove(&lease);
-        told.torn_down.push(lease);
-        Ok(())
+        self.told().end(lease);
+        self.torn_down(lease).map(|()| None)
     }
 
-    fn tick(&mut self, _: Nanos) {
-        self.0.lock().unwrap().ticks += 1;
+    fn torn_down(&mut self, lease: LeaseId) -> Result<(), TeardownFailed> {
+        if self.told().bound.contains(&lease) { Err(TeardownFailed) } else { Ok(()) }
+    }
+
+    fn tick(&mut self, _: Nanos, lost: &mut Vec<LeaseId>) {
+        let mut told = self.told();
+        told.ticks += 1;
+        lost.append(&mut told.lost);
     }
 
     fn counters(&self, visit: &mut dyn FnMut(&str, u64)) {
-        visit("ticks", self.0.lock().unwrap().ticks);
+        visit("ticks", self.told().ticks);
+    }
+}
+
+impl Rdma {
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.1.lock().unwrap()
+    }
+}
+
+impl Told {
+    fn end(&mut self, lease: LeaseId) {
+        if self.stuck {
+            self.bound.insert(lease);
+        } else {
+            self.bound.remove(&lease);
+            self.torn_down.push(lease);
+        }
     }
 }
 
@@ -86,7 +127,7 @@ fn world() -> (World, Arc<Mutex<Told>>) {
 
 fn restarted(recovered: Recovered, after: u64) -> (World, Arc<Mutex<Told>>) {
     let told = Arc::<Mutex<Told>>::default();
-    let bindings: Vec<Box<dyn Binding>> = vec![Box::new(Rdma(told.clone()))];
+    let bindings: Vec<Box<dyn Binding>> = vec![Box::new(Rdma("mlx5_0", told.clone()))];
     let now = START.after(Duration::from_secs(after));
     (World::start_with(config(), regions(), bindings, recovered, now, 7 + after), told)
 }
@@ -114,7 +155,8 @@ fn a_lease_is_bound_and_bound_again() {
         assert_eq!(told.lock().unwrap().torn_down.len(), times);
     }
     let bytes = Span { region: RegionId(0), at: 0, len: 4096 };
-    let bound = BoundLease { id: lease, generation: Generation(1), rights: Rights::READ, bytes, first: 0 };
+    let reach = Reach::Bytes { span: bytes, first: 0 };
+    let bound = BoundLease { id: lease, generation: Generation(1), rights: Rights::READ, reach };
     assert_eq!(told.lock().unwrap().last, Some(bound));
 
     let other = world.token(2, ALL);
@@ -146,11 +188,10 @@ fn every_end_of_a_lease_tears_its_binding_down() {
     assert_eq!(told.lock().unwrap().torn_down, [leases[0]]);
     // At the expiry, not at the end of the grace: the transport does not look at the clock.
     world.pass(Duration::from_mins(1));
-    world.node.tick(world.now);
+    world.tick();
     assert_eq!(told.lock().unwrap().bound, BTreeSet::new());
     world.pass(Duration::from_mins(1));
-    let effects = world.node.tick(world.now);
-    let ended: BTreeSet<LeaseId> = effects.ended.into_iter().collect();
+    let ended: BTreeSet<LeaseId> = world.tick().into_iter().collect();
     assert_eq!(ended, leases[1..].iter().copied().collect());
     assert_eq!(told.lock().unwrap().torn_down.len(), 3, "once each");
 }
@@ -158,8 +199,8 @@ fn every_end_of_a_lease_tears_its_binding_down() {
 #[test]
 fn a_binding_is_ticked_and_its_counters_are_the_nodes() {
     let (mut world, _) = world();
-    world.node.tick(world.now);
-    world.node.tick(world.now);
+    world.tick();
+    world.tick();
     let mut ticks = None;
     world.node.counters(&mut |name, count| {
         if name == "rdma_ticks" {
@@ -187,7 +228,7 @@ fn what_takes_time_is_done_without_the_node() {
     assert_eq!(world.refused(1, Op::LeaseBind, 0, &token, &bind(first, 2)), Status::ResourceBusy, "once at a time");
     assert_eq!(told.lock().unwrap().bound, BTreeSet::new());
     work.prepare.unwrap().run();
-    let outcome = world.node.resume(work.ticket, Ok(()), world.now);
+    let outcome = done(world.node.resume(work.ticket, Ok(()), world.now));
     assert_eq!(outcome.answer.status, Status::Ok);
     assert_ne!(outcome.answer.result, []);
     assert_eq!(told.lock().unwrap().bound, BTreeSet::from([first]));
@@ -196,14 +237,14 @@ fn what_takes_time_is_done_without_the_node() {
     world.ok(1, Op::LeaseFree, 0, &[], &of(second));
     assert_eq!(world.node.resources()[0].available, (1 << 20) - 8192, "its bytes are not another's yet");
     work.prepare.unwrap().run();
-    let outcome = world.node.resume(work.ticket, Ok(()), world.now);
+    let outcome = done(world.node.resume(work.ticket, Ok(()), world.now));
     assert_eq!((outcome.answer.status, outcome.answer.result), (Status::LeaseExpired, vec![]));
     assert_eq!(told.lock().unwrap().bound, BTreeSet::from([first]));
     assert_eq!(told.lock().unwrap().torn_down.last(), Some(&second), "what was prepared is given up");
     assert_eq!(world.node.resources()[0].available, (1 << 20) - 4096);
 
     let work = begin(&mut world, first);
-    let outcome = world.node.resume(work.ticket, Err(WorkFailed), world.now);
+    let outcome = done(world.node.resume(work.ticket, Err(WorkFailed), world.now));
     assert_eq!(outcome.answer.status, Status::InternalError);
     assert_eq!(told.lock().unwrap().bound, BTreeSet::new());
 }
@@ -254,7 +295,7 @@ fn bindings_have_a_quota_and_give_their_places_back() {
     let Step::Work(work) = world.node.request(&request, world.now) else { panic!("it was done at once") };
     let fourth = world.alloc_under(1, ResourceType::Mem, 4096, &token);
     assert_eq!(world.refused(1, Op::LeaseBind, 0, &token, &bind(fourth, 2)), Status::CapacityExceeded);
-    assert_eq!(world.node.resume(work.ticket, Err(WorkFailed), world.now).answer.status, Status::InternalError);
+    assert_eq!(done(world.node.resume(work.ticket, Err(WorkFailed), world.now)).answer.status, Status::InternalError);
     assert_eq!(has(&world), 1);
     told.lock().unwrap().far = false;
     world.ok(1, Op::LeaseBind, 0, &token, &bind(third, 2));
@@ -339,4 +380,183 @@ fn a_failed_teardown_fences_the_resource_until_a_restart_succeeds() {
     assert!(!fenced(&world));
     assert_eq!(world.node.leases().query(lease, world.now.mono).unwrap().0, Standing::Revoked);
     assert_eq!(world.node.resources()[0].available, 1 << 20);
+}
+
+/// A node whose bindings take time to tear down, and a lease of 4 KiB that is connected.
+fn slowly() -> (World, Arc<Mutex<Told>>, Vec<u8>, LeaseId) {
+    let (mut world, told) = world();
+    let token = world.token(1, ALL);
+    let lease = world.alloc_under(1, ResourceType::Mem, 4096, &token);
+    world.ok(1, Op::LeaseBind, 0, &token, &bind(lease, 2));
+    told.lock().unwrap().slow = true;
+    world.held = Some(Vec::new());
+    (world, told, token, lease)
+}
+
+/// The one teardown that waits.
+fn held(world: &mut World) -> Teardown {
+    let mut held = std::mem::take(world.held.as_mut().unwrap());
+    assert_eq!(held.len(), 1);
+    held.remove(0)
+}
+
+fn revoke(world: &mut World, token: &[u8]) -> Outcome {
+    let own = world.token(2, ALL);
+    let token_id = CapabilityToken::parse(token).unwrap().token_id;
+    world.ask_whole(2, Op::CapRevoke.code(), 0, &own, &CapRevoke { token_id, ttl_secs: 1 }.to_vec())
+}
+
+#[test]
+fn a_lease_keeps_its_bytes_until_a_slow_teardown_is_done() {
+    for revoked in [false, true] {
+        let (mut world, told, token, lease) = slowly();
+        let outcome = match revoked {
+            true => revoke(&mut world, &token),
+            false => world.ask_whole(1, Op::LeaseFree.code(), 0, &[], &of(lease)),
+        };
+        assert_eq!(outcome.answer.status, Status::Ok);
+        let [ending] = &outcome.endings[..] else { panic!("the answer waits for the teardown") };
+        assert!(!ending.is_over() && told.lock().unwrap().bound.contains(&lease));
+        assert_eq!(world.node.resources()[0].available, (1 << 20) - 4096);
+        assert!(!world.journal.contains(&Record::Ended { lease: lease.0 }));
+        // Another revocation waits for the same.
+        if revoked {
+            let again = revoke(&mut world, &token);
+            assert!(again.endings.len() == 1 && !again.endings[0].is_over());
+        }
+        let teardown = held(&mut world);
+        world.tear_down(teardown);
+        assert!(ending.is_over() && !ending.has_failed());
+        assert_eq!(world.node.resources()[0].available, 1 << 20);
+        assert_eq!(world.journal.contains(&Record::Ended { lease: lease.0 }), !revoked);
+        assert_eq!(world.node.leases().usage(identity(1).id().0)[Item::Bindings], 0);
+    }
+}
+
+#[test]
+fn a_slow_teardown_that_fails_fences_what_it_was_of() {
+    let (mut world, told, token, lease) = slowly();
+    told.lock().unwrap().stuck = true;
+    let outcome = revoke(&mut world, &token);
+    assert!(outcome.endings.iter().all(|ending| !ending.is_over()));
+    let teardown = held(&mut world);
+    world.tear_down(teardown);
+    assert!(outcome.endings.iter().all(berth_fabric::Ending::has_failed));
+    assert!(world.journal.contains(&Record::LeaseFenced { lease: lease.0 }));
+    assert_eq!(world.node.resources()[0].flags, ResourceFlags::FENCED);
+    // Whoever revokes again is told again that its client may still be there.
+    assert_eq!(revoke(&mut world, &token).answer.status, Status::ResourceFenced);
+}
+
+/// A teardown that an expiry began goes on while the lease is renewed, and a new connection waits for its end.
+#[test]
+fn a_lease_is_bound_again_when_its_slow_teardown_is_done() {
+    let (mut world, told, _, lease) = slowly();
+    world.pass(Duration::from_mins(1));
+    world.tick();
+    let token = world.token(1, ALL);
+    let renew = LeaseRenew { lease_id: lease.0, duration_secs: 60 }.to_vec();
+    world.ok(1, Op::LeaseRenew, 0, &token, &renew);
+    let params = bind(lease, 2);
+    let (op, source) = (Op::LeaseBind.code(), "127.0.0.1:1".parse().unwrap());
+    let (carrier, presenter) = (Carrier::Quic, identity(1).id().0);
+    let request = Request { carrier, presenter, source, op, resource: 0, token: &token, params: &params };
+    let Step::Work(work) = world.node.request(&request, world.now) else { panic!("the former is still there") };
+    assert!(work.ending.as_ref().is_some_and(|ending| !ending.is_over()));
+    assert_eq!(world.refused(1, Op::LeaseBind, 0, &token, &params), Status::ResourceBusy);
+    let teardown = held(&mut world);
+    world.tear_down(teardown);
+    let outcome = world.finish(Step::Work(work)).unwrap();
+    assert_eq!(outcome.answer.status, Status::Ok);
+    let told = told.lock().unwrap();
+    assert_eq!((told.bound.len(), told.torn_down.len()), (1, 1));
+}
+
+/// The client of a connection is gone: the node ends it, and nothing else of the lease.
+#[test]
+fn a_lost_client_is_disconnected_and_its_lease_goes_on() {
+    let (mut world, told, token, lease) = slowly();
+    told.lock().unwrap().lost.push(lease);
+    world.tick();
+    let teardown = held(&mut world);
+    world.tear_down(teardown);
+    assert_eq!(told.lock().unwrap().torn_down, [lease]);
+    assert!(matches!(world.journal.last(), Some(Record::Unbound { .. })));
+    assert_eq!(world.node.leases().query(lease, world.now.mono).unwrap().0, Standing::Active);
+    told.lock().unwrap().slow = false;
+    world.ok(1, Op::LeaseBind, 0, &token, &bind(lease, 2));
+}
+
+/// Two ports of one kind: the first that takes a client has it.
+#[test]
+fn the_next_binding_of_a_kind_takes_what_the_first_refuses() {
+    let both = [(); 2].map(|()| Arc::<Mutex<Told>>::default());
+    let binding = |name, told: &Arc<Mutex<Told>>| -> Box<dyn Binding> { Box::new(Rdma(name, told.clone())) };
+    let bindings = vec![binding("mlx5_0", &both[0]), binding("mlx5_1", &both[1])];
+    let mut world = World::start_with(config(), regions(), bindings, Recovered::default(), START, 7);
+    let token = world.token(1, ALL);
+    let lease = world.alloc_under(1, ResourceType::Mem, 4096, &token);
+    let bound = || both.each_ref().map(|told| told.lock().unwrap().bound.contains(&lease));
+    both[0].lock().unwrap().blind = true;
+    world.ok(1, Op::LeaseBind, 0, &token, &bind(lease, 2));
+    assert_eq!(bound(), [false, true]);
+    both[0].lock().unwrap().blind = false;
+    world.ok(1, Op::LeaseBind, 0, &token, &bind(lease, 2));
+    assert_eq!(bound(), [true, false], "never over both");
+    both.iter().for_each(|told| told.lock().unwrap().blind = true);
+    assert_eq!(world.refused(1, Op::LeaseBind, 0, &token, &bind(lease, 2)), Status::ResourceBusy);
+    assert_eq!((bound(), world.node.leases().usage(identity(1).id().0)[Item::Bindings]), ([false; 2], 0));
+    let mut ticks = 0;
+    world.tick();
+    world.node.counters(&mut |name, count| ticks += if name == "rdma_ticks" { count } else { 0 });
+    assert_eq!(ticks, 2, "counters of one kind are added up");
+}
+
+/// A start looks at what was connected, and at nothing else; clients that go on without asking are let in again.
+#[test]
+fn a_start_ends_what_was_connected_and_connects_what_goes_on() {
+    let (mut world, _) = world();
+    let token = world.token(1, ALL);
+    let [bound, other, ended, revoked] = [(); 4].map(|()| world.alloc_under(1, ResourceType::Mem, 4096, &token));
+    for lease in [bound, ended, revoked] {
+        world.ok(1, Op::LeaseBind, 0, &token, &bind(lease, 2));
+    }
+    world.ok(1, Op::LeaseFree, 0, &[], &of(ended));
+    let mut recovered: Recovered = world.journal.iter().cloned().collect();
+    recovered.apply(Record::LeaseRevoked { lease: revoked.0, at: Nanos(START.wall.0) });
+    let snapshot: Recovered = recovered.records().collect();
+    assert_eq!(snapshot.bound, recovered.bound);
+    for resumes in [false, true] {
+        let told = Arc::new(Mutex::new(Told { resumes, far: true, ..Told::default() }));
+        let bindings: Vec<Box<dyn Binding>> = vec![Box::new(Rdma("mlx5_0", told.clone()))];
+        let mut world = World::start_with(config(), regions(), bindings, recovered.clone(), START, 9);
+        let torn_down: BTreeSet<LeaseId> = told.lock().unwrap().torn_down.iter().copied().collect();
+        assert_eq!(torn_down, BTreeSet::from([bound, revoked]));
+        for work in std::mem::take(&mut world.works) {
+            world.finish(Step::Work(work));
+        }
+        let expected = if resumes { BTreeSet::from([bound]) } else { BTreeSet::new() };
+        assert_eq!(told.lock().unwrap().bound, expected);
+        assert_eq!(world.node.leases().query(other, world.now.mono).unwrap().0, Standing::Active);
+        let mut after = recovered.clone();
+        world.journal.into_iter().for_each(|record| after.apply(record));
+        assert_eq!(after.bound.keys().map(|(lease, _)| LeaseId(*lease)).collect::<BTreeSet<_>>(), expected);
+    }
+    // Another device's connections have ended with the process.
+    let bindings: Vec<Box<dyn Binding>> = vec![Box::new(Rdma("mlx5_1", Arc::default()))];
+    let world = World::start_with(config(), regions(), bindings, recovered, START, 9);
+    assert_eq!(world.node.resources()[0].flags, ResourceFlags::NONE);
+}
+
+#[test]
+fn what_a_client_says_of_itself_is_short() {
+    let (mut world, told) = world();
+    let token = world.token(1, ALL);
+    let lease = world.alloc_under(1, ResourceType::Mem, 4096, &token);
+    let mut client = Vec::new();
+    ClientTlv::RdmaPeer { qp_num: 1, gid: [0; 16], psn: 41, mtu: 1024 }.write(&mut client);
+    Tlv::append(&mut client, 0x02FF, |value| value.extend([0; 1024]));
+    let params = LeaseBind { lease_id: lease.0, kind: 2, client: Tlvs::parse(&client).unwrap() }.to_vec();
+    assert_eq!(world.refused(1, Op::LeaseBind, 0, &token, &params), Status::InvalidParams);
+    assert_eq!(told.lock().unwrap().bound, BTreeSet::new());
 }

@@ -92,7 +92,7 @@ fn an_export_is_the_holders_and_within_the_rights_of_the_lease() {
 
 fn bytes(world: &World, lease: LeaseId) -> (std::sync::Arc<dyn Bytes>, u64) {
     let lease = world.node.leases().get(lease).unwrap();
-    let Storage::Bytes(bytes) = &world.regions.get(lease.region.unwrap()).unwrap().storage else { panic!() };
+    let Storage::Bytes(bytes) = &world.regions.get(lease.region().unwrap()).unwrap().storage else { panic!() };
     (bytes.clone(), lease.base)
 }
 
@@ -178,7 +178,7 @@ fn a_failed_move_gives_the_source_back_unless_it_was_revoked_meanwhile() {
             let token_id = CapabilityToken::parse(&token).unwrap().token_id;
             world.ok(1, Op::CapRevoke, 0, &token, &CapRevoke { token_id, ttl_secs: 1 }.to_vec());
         }
-        let outcome = world.node.resume(work.ticket, Err(WorkFailed), world.now);
+        let outcome = done(world.node.resume(work.ticket, Err(WorkFailed), world.now));
         let failed = LeaseRelocated::parse(&outcome.answer.result).unwrap();
         assert!(matches!(failed.outcome, Relocation::Failed { .. }));
         let expected = if revoke { Err(Refusal::Revoked) } else { Ok(()) };

@@ -4,8 +4,8 @@ use std::io::{self, Read};
 
 use berth_fabric::Recovered;
 use berth_fabric::journal::{
-    Corrupt, End, FRAME_HEADER_LEN, Grant, HEADER_LEN, Handle, Proxy, Record, Replay, ReplayError, encode,
-    frame_header, header,
+    Corrupt, End, FRAME_HEADER_LEN, Grant, HEADER_LEN, Handle, Record, Replay, ReplayError, encode, frame_header,
+    header,
 };
 use berth_identity::NodeId;
 use berth_port::Nanos;
@@ -16,8 +16,8 @@ const ID: u64 = 0x0123_4567_89AB_CDEF;
 fn grant() -> impl Strategy<Value = Record> {
     let ids = (any::<u128>(), any::<u128>(), any::<u128>(), any::<u128>());
     let extent = (any::<u64>(), any::<u64>(), any::<u64>());
-    let proxy = proptest::option::of((any::<u16>(), any::<u16>()));
-    (ids, extent, any::<(u8, u64, u64, u64, u64)>(), proxy).prop_map(|(ids, extent, rest, proxy)| {
+    let unit = proptest::collection::vec(any::<u8>(), 0..6);
+    (ids, extent, any::<(u8, u64, u64, u64, u64)>(), unit).prop_map(|(ids, extent, rest, unit)| {
         Record::Granted(Grant {
             lease: ids.0,
             resource: ids.1,
@@ -31,7 +31,7 @@ fn grant() -> impl Strategy<Value = Record> {
             at: Nanos(rest.2),
             expires: Nanos(rest.3),
             grace: Nanos(rest.4),
-            proxy: proxy.map(|(ingress, backend)| Proxy { ingress, backend }),
+            unit,
         })
     })
 }
@@ -47,6 +47,9 @@ fn record() -> impl Strategy<Value = Record> {
         (id, time.clone()).prop_map(|(lease, at)| Record::LeaseRevoked { lease, at }),
         (id, time.clone()).prop_map(|(token, at)| Record::LeasesRevoked { token, at }),
         id.prop_map(|lease| Record::LeaseFenced { lease }),
+        (id, any::<u64>(), proptest::collection::vec(any::<u8>(), 0..6))
+            .prop_map(|(lease, binding, client)| Record::Bound { lease, binding, client }),
+        (id, any::<u64>()).prop_map(|(lease, binding)| Record::Unbound { lease, binding }),
         (id, time.clone()).prop_map(|(token, until)| Record::TokenRevoked { token, until }),
         any::<u64>().prop_map(|epoch| Record::FenceSet { epoch }),
         any::<[u8; 32]>().prop_map(|public_key| Record::Enrolled { public_key }),
@@ -99,7 +102,7 @@ fn small() -> Vec<Vec<Record>> {
 fn the_encoding_is_fixed() {
     let (bytes, ends) = journal(&small()[..2]);
     assert_eq!(ends, [32, 32 + 20 + 17 + 9, 32 + 20 + 17 + 9 + 20 + 33]);
-    assert_eq!(&bytes[..32], b"BERTHJNL\0\0\0\x01\0\0\0\0\x01\x23\x45\x67\x89\xAB\xCD\xEF\xC8\xF1\xCA\xD2\0\0\0\0");
+    assert_eq!(&bytes[..32], b"BERTHJNL\0\0\0\x02\0\0\0\0\x01\x23\x45\x67\x89\xAB\xCD\xEF\x99\x87\x82\x7D\0\0\0\0");
     assert_eq!(&bytes[32..48], b"FBJF\0\0\0\x1A\0\0\0\0\0\0\0\x01");
     assert_eq!(&bytes[52..78], b"\x01\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x07\x08\0\0\0\0\0\0\0\x03");
 }
@@ -186,10 +189,10 @@ fn frames_of_other_journals_and_of_other_places_are_not_accepted() {
 #[test]
 fn other_versions_and_unknown_records_are_refused() {
     let mut other = header(ID);
-    other[11] = 2;
+    other[11] = 1;
     let crc = crc32c::crc32c(&other[..24]);
     other[24..28].copy_from_slice(&crc.to_be_bytes());
-    assert_eq!(read(&other), Err(Corrupt::Version(2)));
+    assert_eq!(read(&other), Err(Corrupt::Version(1)));
     for records in [&[0xFF_u8][..], &[0], &[4, 0, 0], &[8, 0, 0, 0, 0, 0, 0, 0, 3, 8]] {
         let mut bytes = header(ID).to_vec();
         bytes.extend(frame_header(ID, 1, records));
@@ -279,7 +282,7 @@ fn grant_to(lease: u128, holder: u128) -> Record {
         at: Nanos(10),
         expires: Nanos(100),
         grace: Nanos(5),
-        proxy: None,
+        unit: Vec::new(),
     })
 }
 

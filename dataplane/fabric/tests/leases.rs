@@ -104,7 +104,7 @@ fn a_lease_expires_has_its_grace_and_ends() {
     assert_eq!(world.ok(3, Op::LeaseQuery, 0, &[], &of(lease)), state(LeaseStatus::Active, 60));
     world.pass(Duration::from_millis(1));
     assert_eq!(access(&world, lease), Err(Refusal::Expired), "at its time, whenever the tick comes");
-    assert_eq!(world.node.tick(world.now).ended, [lease]);
+    assert_eq!(world.tick(), [lease]);
     assert_eq!(world.ok(3, Op::LeaseQuery, 0, &[], &of(lease)), state(LeaseStatus::Expired, 60));
     assert_eq!(world.refused(2, Op::LeaseRenew, 0, &token, &renew(lease, 5)), Status::InvalidToken, "another's token");
     let other = world.token(2, ALL);
@@ -124,7 +124,7 @@ fn a_lease_expires_has_its_grace_and_ends() {
 fn bytes_are_zero_again_for_the_next_holder() {
     let mut world = World::new();
     let lease = world.alloc(1, ResourceType::Mem, 1 << 20);
-    let region = world.node.leases().get(lease).unwrap().region.unwrap();
+    let region = world.node.leases().get(lease).unwrap().region().unwrap();
     let berth_lease::Storage::Bytes(bytes) = world.regions.get(region).unwrap().storage.clone() else { panic!() };
     bytes.write(5000, b"secret");
     assert_eq!(world.node.resources()[0].available, 0);
@@ -220,7 +220,7 @@ fn a_proxy_lives_as_long_as_its_lease() {
     let grant = SvcTcpGrant::parse(&result).unwrap();
     assert_eq!((grant.expires_at, grant.ingress_port), (START_SECS + 5, 40_000));
     let lease = LeaseId(grant.lease_id);
-    let proxy = berth_fabric::journal::Proxy { ingress: 40_000, backend: 80 };
+    let proxy = berth_fabric::Proxy { ingress: 40_000, backend: 80 };
     assert_eq!(world.asked.lock().unwrap().proxies, [(lease, proxy)]);
     let query = SvcTcpQuery { lease_id: lease.0 }.to_vec();
     let state = |status, ingress_port| SvcTcpState { status, expires_at: START_SECS + 5, ingress_port }.to_vec();
@@ -235,8 +235,8 @@ fn a_proxy_lives_as_long_as_its_lease() {
     assert_eq!(world.asked.lock().unwrap().proxies, [(lease, proxy)]);
     assert_eq!(world.ok(3, Op::SvcTcpQuery, 0, &[], &query), state(LeaseStatus::Active, 40_000));
     world.pass(Duration::from_secs(5));
-    let effects = world.node.tick(world.now);
-    assert_eq!(effects.proxies_closed, [(lease, proxy)]);
+    world.tick();
+    assert_eq!(world.asked.lock().unwrap().closed, [lease]);
     assert_eq!(world.refused(3, Op::SvcTcpQuery, 0, &[], &query), Status::ResourceNotFound);
 
     world.asked.lock().unwrap().no_proxies = true;
@@ -269,7 +269,7 @@ fn steps_of_the_clock_move_no_lease() {
         world.now.wall.0 = START.wall.0 + step * SECOND;
         assert_eq!(world.ok(3, Op::LeaseQuery, 0, &[], &of(lease)), state(LeaseStatus::Active, 60));
     }
-    assert_eq!(world.node.tick(world.now).ended, []);
+    assert_eq!(world.tick(), []);
     // A restart with a clock that went back a day: the lease does not live longer than a minute from what was written.
     let recovered: berth_fabric::Recovered = world.journal.iter().cloned().collect();
     let mut now = START;
@@ -277,7 +277,7 @@ fn steps_of_the_clock_move_no_lease() {
     let mut world = World::start(config(), world.regions.clone(), recovered, now, 8);
     assert_eq!(world.node.leases().get(lease).unwrap().generation, Generation(2));
     world.pass(Duration::from_mins(1));
-    assert_eq!(world.node.tick(world.now).ended, [lease]);
+    assert_eq!(world.tick(), [lease]);
 }
 
 #[test]

@@ -27,8 +27,7 @@ fn has(world: &World, n: u8, item: Item) -> u64 {
 /// Time passes, and the node hears of it.
 fn pass(world: &mut World, secs: u64) {
     world.pass(Duration::from_secs(secs));
-    let effects = world.node.tick(world.now);
-    world.journal.extend(effects.journal);
+    world.tick();
 }
 
 fn restarted(world: World) -> World {

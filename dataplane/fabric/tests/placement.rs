@@ -57,7 +57,7 @@ fn place(world: &mut World, intents: &[u8]) -> Result<String, Status> {
         return Err(answer.status);
     }
     let id = LeaseId(LeaseGrant::parse(&answer.result).unwrap().lease_id);
-    let region = world.node.leases().get(id).unwrap().region.unwrap();
+    let region = world.node.leases().get(id).unwrap().region().unwrap();
     Ok(world.regions.get(region).unwrap().name.clone())
 }
 

@@ -127,8 +127,8 @@ fn a_journal_cut_anywhere_gives_the_state_that_was_answered() {
             let before = script.world.node.leases().get(*id);
             let lease = world.node.leases().get(*id).unwrap();
             assert_eq!(lease.generation.0, 2, "its bytes were in memory");
-            if let Some(before) = before.filter(|lease| lease.region.is_some()) {
-                assert_eq!((lease.region, lease.base, lease.len), (before.region, before.base, before.len));
+            if let Some(before) = before.filter(|lease| lease.region().is_some()) {
+                assert_eq!((lease.region(), lease.base, lease.len), (before.region(), before.base, before.len));
             }
         }
     }
@@ -170,7 +170,8 @@ fn a_region_that_is_gone_is_not_forgotten_silently() {
     let regions = berth_lease::Regions::new(vec![memory_alone]);
     let start = |now| {
         let (identity, host) = (identity(100), TestHost::new(1).0);
-        berth_fabric::Node::start(identity, config(), host, regions.clone(), Vec::new(), recovered.clone(), now)
+        let starting = berth_fabric::Starting::new(recovered.clone(), Vec::new()).0;
+        berth_fabric::Node::start(identity, config(), host, regions.clone(), Vec::new(), starting, now)
     };
     let error = start(script.world.now).unwrap_err();
     assert_eq!(error, berth_fabric::RecoverError::Resource(leases[4]));

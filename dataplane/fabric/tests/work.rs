@@ -123,7 +123,7 @@ fn memory_that_is_leased_again_is_zeroed_by_the_host() {
     assert_eq!(work.jobs, [Job::Zero(Span { region: RegionId(0), at: 0, len: GIB })]);
     assert_eq!(work.journal, None, "a restart loses memory, whoever has it");
     assert_eq!(void.zeroed.load(Relaxed), 0, "while the node was held");
-    granted(&world.node.resume(work.ticket, Ok(()), world.now));
+    granted(&done(world.node.resume(work.ticket, Ok(()), world.now)));
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn blocks_are_granted_when_their_zeroes_are_durable() {
     let work = work(alloc(&mut world, ResourceType::Block, 8192, &token));
     assert_eq!(work.jobs, [Job::Zero(Span { region: BLOCKS, at: 0, len: 8192 }), Job::Flush(BLOCKS)]);
     assert_eq!(work.journal, Some(Vec::new()), "the end of the lease that had them is durable first");
-    granted(&world.node.resume(work.ticket, Ok(()), world.now));
+    granted(&done(world.node.resume(work.ticket, Ok(()), world.now)));
 }
 
 /// It is nobody's then: its bytes are free, though its grace would last an hour.
@@ -165,7 +165,7 @@ fn an_allocation_that_ends_while_it_is_zeroed_is_freed() {
         }
         assert!(work.deadline.is_over(world.now.mono), "there is no use in zeroing the rest");
         assert_eq!(world.node.resources()[1].available, 0, "it is still being zeroed");
-        let outcome = world.node.resume(work.ticket, work_done, world.now);
+        let outcome = done(world.node.resume(work.ticket, work_done, world.now));
         assert_eq!((outcome.answer.status, outcome.journal.len()), (Status::LeaseExpired, 0));
         assert_eq!(world.node.resources()[1].available, GIB);
         assert_eq!(world.node.leases().usage(identity(1).id().0)[Item::Bytes], 0);
@@ -179,7 +179,7 @@ fn relocating(mode: RelocateMode) -> (World, Vec<u8>, [LeaseId; 2], Work) {
     let other = world.token(1, ALL);
     let [src, dst] = [&token, &other].map(|token| {
         let work = work(alloc(&mut world, ResourceType::Block, 8192, token));
-        granted(&world.node.resume(work.ticket, Ok(()), world.now))
+        granted(&done(world.node.resume(work.ticket, Ok(()), world.now)))
     });
     let (src_lease_id, dst_lease_id) = (src.key().0, dst.key().0);
     let params = LeaseRelocate { src_lease_id, dst_lease_id, mode, preserve_until_ms: None }.to_vec();
@@ -200,7 +200,7 @@ fn a_relocation_is_used_up_before_it_begins() {
         let (mut world, _, _, work) = relocating(mode);
         let seen = Record::Seen { sender: identity(1).id().0, nonce: 1 << 40 };
         assert_eq!(work.journal, Some(vec![seen]));
-        assert!(is_complete(&world.node.resume(work.ticket, Ok(()), world.now)));
+        assert!(is_complete(&done(world.node.resume(work.ticket, Ok(()), world.now))));
     }
 }
 
@@ -229,7 +229,7 @@ fn a_relocation_fails_when_either_lease_ends() {
             drop(piece);
             assert!(quiescence.is_over());
         }
-        assert!(!is_complete(&world.node.resume(work.ticket, Ok(()), world.now)));
+        assert!(!is_complete(&done(world.node.resume(work.ticket, Ok(()), world.now))));
     }
 }
 
@@ -238,7 +238,7 @@ fn a_move_fails_when_its_destination_ends_and_gives_the_source_back() {
     let (mut world, _, [src, dst], work) = relocating(RelocateMode::Move);
     free(&mut world, dst);
     assert!(work.deadline.is_over(world.now.mono));
-    assert!(!is_complete(&world.node.resume(work.ticket, Ok(()), world.now)));
+    assert!(!is_complete(&done(world.node.resume(work.ticket, Ok(()), world.now))));
     assert_eq!(world.node.leases().query(src, world.now.mono).unwrap().0, Standing::Active);
 }
 
@@ -249,8 +249,8 @@ fn a_copy_fails_when_its_source_is_moved_away() {
     let params = LeaseRelocate { src_lease_id, dst_lease_id, mode: RelocateMode::Move, preserve_until_ms: None };
     let moving = work(step(&mut world, Op::LeaseRelocate, Carrier::Quic, &[], &params.to_vec()));
     assert!(copy.deadline.is_over(world.now.mono) && !moving.deadline.is_over(world.now.mono));
-    assert!(is_complete(&world.node.resume(moving.ticket, Ok(()), world.now)));
-    assert!(!is_complete(&world.node.resume(copy.ticket, Ok(()), world.now)));
+    assert!(is_complete(&done(world.node.resume(moving.ticket, Ok(()), world.now))));
+    assert!(!is_complete(&done(world.node.resume(copy.ticket, Ok(()), world.now))));
 }
 
 #[test]
@@ -268,5 +268,5 @@ fn a_relocation_goes_on_where_its_leases_are_renewed() {
     assert!(work.deadline.is_over(world.now.mono));
     world.ok(1, Op::LeaseRenew, 0, &token, &LeaseRenew { lease_id: leases[0].0, duration_secs: 60 }.to_vec());
     assert!(work.deadline.is_over(world.now.mono), "it has expired once");
-    assert!(!is_complete(&world.node.resume(work.ticket, Ok(()), world.now)));
+    assert!(!is_complete(&done(world.node.resume(work.ticket, Ok(()), world.now))));
 }

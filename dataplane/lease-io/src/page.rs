@@ -222,7 +222,7 @@ fn inside(gate: &mut Gate, ask: &Ask, now: Nanos) -> Result<Vec<u8>, Failure> {
 
 fn state(page: PageRef, leases: &Leases) -> State {
     let id = LeaseId(page.lease_id);
-    let region = leases.get(id).and_then(|lease| leases.regions().get(lease.region?));
+    let region = leases.get(id).and_then(|lease| leases.regions().get(lease.region()?));
     let persistent = region.is_some_and(|region| region.kind == RegionKind::Block);
     let known = leases.page(id, page.page);
     State {

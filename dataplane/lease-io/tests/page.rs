@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use berth_lease::{Config, Item, LeaseId, Leases, Quotas, RegionId, Request as Alloc, Rights};
+use berth_lease::{Config, Item, LeaseId, Leases, Quotas, RegionId, Request as Alloc, Rights, Wanted};
 use berth_lease_io::{Gate, PageOp};
 use berth_port::Nanos;
 use berth_wire::fabric::data::page::{PageRef, Request, Response, State, Status};
@@ -37,7 +37,7 @@ impl Pages {
 
     fn alloc(&mut self, region: u16, bytes: u64, rights: Rights, holder: u128) -> u128 {
         let request = Alloc {
-            regions: &[RegionId(region)],
+            wanted: Wanted::Bytes(&[RegionId(region)]),
             near: None,
             bytes,
             range: None,

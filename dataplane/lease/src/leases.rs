@@ -69,11 +69,11 @@ impl Default for Config {
 /// What an allocation asks for.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
-    /// The regions it may come from, the best first. Empty: a lease of no bytes, such as a proxy's.
-    pub regions: &'a [RegionId],
+    /// What it is to hold.
+    pub wanted: Wanted<'a>,
     /// The NUMA node whose regions are tried first, if any.
     pub near: Option<u16>,
-    /// How many bytes, 0 where there are no regions; rounded up to whole blocks where the region has blocks.
+    /// How many bytes, 0 for a unit; rounded up to whole blocks where the region has blocks.
     pub bytes: u64,
     /// The token's RANGE caveat: the first byte that may be accessed and the byte after the last.
     pub range: Option<(u64, u64)>,
@@ -87,6 +87,35 @@ pub struct Request<'a> {
     pub duration: Duration,
     /// How long after that it can be renewed.
     pub grace: Duration,
+}
+
+/// What an allocation asks for.
+#[derive(Debug, Clone, Copy)]
+pub enum Wanted<'a> {
+    /// Bytes of one of these regions, the best first.
+    Bytes(&'a [RegionId]),
+    /// This unit.
+    Unit(Unit),
+}
+
+/// What a lease holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Holding {
+    /// Bytes of this region.
+    Bytes(RegionId),
+    /// A unit of a resource that has no bytes.
+    Unit(Unit),
+    /// Nothing: it was revoked, and what it held is not configured any more.
+    Nothing,
+}
+
+/// A unit of a resource that has no bytes, such as a proxy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unit {
+    /// The resource, by its position among the node's.
+    pub resource: u16,
+    /// As what it counts among what its holder has.
+    pub item: Item,
 }
 
 /// A lease was granted.
@@ -103,9 +132,9 @@ pub struct Granted {
 pub struct Lease {
     /// Its id.
     pub id: LeaseId,
-    /// Where its bytes lie; `None`: it has none.
-    pub region: Option<RegionId>,
-    /// Its first byte in the region.
+    /// What it holds.
+    pub holds: Holding,
+    /// Its first byte in the region; 0 without bytes.
     pub base: u64,
     /// Its length in bytes.
     pub len: u64,
@@ -130,6 +159,14 @@ pub struct Lease {
 }
 
 impl Lease {
+    /// Where its bytes lie, if it has any.
+    pub fn region(&self) -> Option<RegionId> {
+        match self.holds {
+            Holding::Bytes(region) => Some(region),
+            Holding::Unit(_) | Holding::Nothing => None,
+        }
+    }
+
     /// When its grace ends.
     pub fn ends(&self) -> Nanos {
         self.expires + self.grace
@@ -286,12 +323,12 @@ impl Leases {
         now: Nanos,
         random: &mut dyn FnMut() -> u128,
     ) -> Result<Granted, LeaseError> {
-        let Request { regions, near, bytes, range, rights, holder, token, duration, grace } = *request;
+        let Request { wanted, near, bytes, range, rights, holder, token, duration, grace } = *request;
         if duration.is_zero() {
             return Err(LeaseError::Invalid("a lease lasts at least a second"));
         }
-        if (bytes == 0) != regions.is_empty() {
-            return Err(LeaseError::Invalid("a lease has at least one byte"));
+        if (bytes == 0) != matches!(wanted, Wanted::Unit(_)) {
+            return Err(LeaseError::Invalid("a lease of bytes has at least one, and one of a unit none"));
         }
         let (first, end) = range.unwrap_or((0, u64::MAX));
         if bytes > end {
@@ -303,7 +340,7 @@ impl Leases {
         let id = self.draw(random)?;
         let mut lease = Lease {
             id,
-            region: None,
+            holds: Holding::Nothing,
             base: 0,
             len: 0,
             first,
@@ -317,15 +354,18 @@ impl Leases {
             fenced: false,
         };
         let mut zero = Vec::new();
-        self.check_quota(holder, bytes)?;
-        if !regions.is_empty() {
-            let (span, dirty) = self.places.place(regions, near, bytes)?;
-            let blocks = self.places.kind(span.region) == Some(RegionKind::Block);
-            lease.len = if blocks { bytes.next_multiple_of(BLOCK).min(end) } else { bytes };
-            (lease.region, lease.base, zero) = (Some(span.region), span.at, dirty);
+        self.check_quota(holder, wanted, bytes)?;
+        match wanted {
+            Wanted::Bytes(regions) => {
+                let (span, dirty) = self.places.place(regions, near, bytes)?;
+                let blocks = self.places.kind(span.region) == Some(RegionKind::Block);
+                lease.len = if blocks { bytes.next_multiple_of(BLOCK).min(end) } else { bytes };
+                (lease.holds, lease.base, zero) = (Holding::Bytes(span.region), span.at, dirty);
+            }
+            Wanted::Unit(unit) => lease.holds = Holding::Unit(unit),
         }
         self.add(lease, true).inspect_err(|_| {
-            if let Some(region) = lease.region {
+            if let Some(region) = lease.region() {
                 self.places.give_back(region, lease.extent());
             }
         })?;
@@ -425,13 +465,13 @@ impl Leases {
         self.slot(key).is_none() && self.writer.line_of(key).is_none()
     }
 
-    /// Whether a holder may have one more lease, of so many bytes.
-    fn check_quota(&self, holder: u128, bytes: u64) -> Result<(), LeaseError> {
+    /// Whether a holder may have one more lease, of so many bytes or of a unit.
+    fn check_quota(&self, holder: u128, wanted: Wanted<'_>, bytes: u64) -> Result<(), LeaseError> {
         let check = |item, more| self.accounts.check(holder, item, more);
         check(Item::Leases, 1)?;
-        match bytes {
-            0 => check(Item::Proxies, 1),
-            bytes => check(Item::Bytes, bytes.checked_next_multiple_of(GRANULE).ok_or(LeaseError::Quota)?),
+        match wanted {
+            Wanted::Unit(unit) => check(unit.item, 1),
+            Wanted::Bytes(_) => check(Item::Bytes, bytes.checked_next_multiple_of(GRANULE).ok_or(LeaseError::Quota)?),
         }
     }
 
@@ -455,28 +495,29 @@ impl Leases {
 
     /// What the table says of a lease; `None`: nothing.
     fn entry(&self, lease: &Lease) -> Option<Entry> {
-        let Lease { id, region, base, len, first, rights, generation, expires, standing, .. } = *lease;
+        let Lease { id, base, len, first, rights, generation, expires, standing, .. } = *lease;
         let state = match standing {
             Standing::Live => State::Active,
             Standing::Revoked { .. } => State::Revoked,
             Standing::Over => return None,
         };
         let max_io = self.config.max_io;
-        Some(Entry { id, generation, rights, region: region?, base, len, first, max_io, expires, state })
+        Some(Entry { id, generation, rights, region: lease.region()?, base, len, first, max_io, expires, state })
     }
 
     /// A lease lives from now on, or does not any more.
     fn count(&mut self, lease: &Lease, lives: bool) {
         let (leases, bytes) = (&mut self.live.0, &mut self.live.1);
-        let without_bytes = u64::from(lease.region.is_none());
+        let change: fn(&mut Accounts, u128, Item, u64) = if lives { Accounts::take } else { Accounts::give };
         if lives {
             *leases += 1;
             *bytes += lease.extent().len;
-            self.accounts.take(lease.holder, Item::Proxies, without_bytes);
         } else {
             *leases -= 1;
             *bytes -= lease.extent().len;
-            self.accounts.give(lease.holder, Item::Proxies, without_bytes);
+        }
+        if let Holding::Unit(unit) = lease.holds {
+            change(&mut self.accounts, lease.holder, unit.item, 1);
         }
     }
 }

@@ -28,8 +28,8 @@ pub use arena::{Arena, Extent};
 pub use entry::{Entry, State};
 pub use id::{Generation, LeaseId, LeaseKey, RegionId, Rights};
 pub use leases::{
-    Attachment, BLOCK, Config, Event, Granted, Handle, Item, Lease, LeaseError, Leases, Limits, Mode, Page, Quota,
-    Quotas, REMEMBERED, RelocateError, Relocation, Request, RestoreError, Standing, Status,
+    Attachment, BLOCK, Config, Event, Granted, Handle, Holding, Item, Lease, LeaseError, Leases, Limits, Mode, Page,
+    Quota, Quotas, REMEMBERED, RelocateError, Relocation, Request, RestoreError, Standing, Status, Unit, Wanted,
 };
 pub use reader::{Guard, Held, Quiescence, Reader};
 pub use region::{BlockDone, BlockError, BlockOp, BlockRequest, Blocks, Bytes, Region, RegionKind, Regions, Storage};

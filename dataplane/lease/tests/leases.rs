@@ -4,8 +4,8 @@
 mod common;
 
 use berth_lease::{
-    Config, Event, GRANULE, Generation, Item, LeaseError, LeaseId, Op, Page, Quota, Quotas, Refusal, RegionId, Request,
-    Rights, Span, Status,
+    Config, Event, GRANULE, Generation, Holding, Item, LeaseError, LeaseId, Op, Page, Quota, Quotas, Refusal, RegionId,
+    Request, Rights, Span, Status, Unit, Wanted,
 };
 use berth_port::Nanos;
 use common::{
@@ -145,7 +145,7 @@ fn rights_and_range_come_from_the_token() {
     assert_eq!(node.access(Op::Read, id, 99, 1, at(1)), Err(Refusal::OutOfRange));
     assert!(node.access(Op::Read, id, 100, 3900, at(1)).is_ok());
     assert_eq!(node.try_alloc(&Request { bytes: 5001, ..limited }, at(0)), Err(LeaseError::Range));
-    let block = Request { regions: &[BLOCKS], range: Some((0, 1000)), ..request(513) };
+    let block = Request { wanted: Wanted::Bytes(&[BLOCKS]), range: Some((0, 1000)), ..request(513) };
     let id = node.alloc(&block, at(0));
     assert_eq!(node.leases.get(id).unwrap().len, 1000, "two blocks, but for the RANGE");
     let id = node.alloc(&Request { range: None, ..block }, at(0));
@@ -166,7 +166,10 @@ fn what_cannot_be_granted_is_refused_and_takes_nothing() {
     let no_time = Request { duration: secs(0), ..request(1) };
     assert!(matches!(node.try_alloc(&no_time, at(0)), Err(LeaseError::Invalid(_))));
     assert!(matches!(node.try_alloc(&request(0), at(0)), Err(LeaseError::Invalid(_))));
-    assert_eq!(node.try_alloc(&Request { regions: &[RegionId(9)], ..request(1) }, at(0)), Err(LeaseError::Capacity));
+    assert_eq!(
+        node.try_alloc(&Request { wanted: Wanted::Bytes(&[RegionId(9)]), ..request(1) }, at(0)),
+        Err(LeaseError::Capacity)
+    );
     assert_eq!(node.try_alloc(&request(10 * GRANULE + 1), at(0)), Err(LeaseError::Quota));
     assert_eq!(node.try_alloc(&request(u64::MAX), at(0)), Err(LeaseError::Quota));
     let id = node.alloc(&request(9 * GRANULE + 1), at(0));
@@ -243,15 +246,20 @@ fn ids_are_drawn_until_one_can_be_used() {
 }
 
 #[test]
-fn a_lease_without_bytes_lives_but_is_not_published() {
+fn a_lease_of_a_unit_lives_but_is_not_published() {
     let mut node = Node::new();
-    let id = node.alloc(&Request { regions: &[], ..request(0) }, at(0));
+    let unit = Unit { resource: 2, item: Item::Proxies };
+    let wanted = Wanted::Unit(unit);
+    let id = node.alloc(&Request { wanted, ..request(0) }, at(0));
+    assert_eq!(node.leases.get(id).unwrap().holds, Holding::Unit(unit));
+    assert_eq!(node.leases.usage(ANN)[Item::Proxies], 1);
     assert_eq!(node.leases.query(id, at(1)), Some((Status::Active, at(10))));
     assert_eq!(node.probe(id.key()), None);
     node.leases.revoke(id, at(1)).unwrap();
     assert!(node.leases.release(id, at(1)));
     assert_eq!(node.leases.query(id, at(1)), Some((Status::Revoked, at(10))));
-    assert!(matches!(node.try_alloc(&Request { regions: &[], ..request(1) }, at(0)), Err(LeaseError::Invalid(_))));
+    assert_eq!(node.leases.usage(ANN)[Item::Proxies], 0);
+    assert!(matches!(node.try_alloc(&Request { wanted, ..request(1) }, at(0)), Err(LeaseError::Invalid(_))));
 }
 
 #[test]

@@ -5,7 +5,9 @@ mod common;
 
 use std::sync::Arc;
 
-use berth_lease::{Bytes, Config, Event, GRANULE, LeaseError, Region, RegionId, RegionKind, Request, Span, Storage};
+use berth_lease::{
+    Bytes, Config, Event, GRANULE, LeaseError, Region, RegionId, RegionKind, Request, Span, Storage, Wanted,
+};
 use common::{
     bytes, memory,
     node::{ANN, BLOCKS, MEMORY, Node, at, request},
@@ -15,10 +17,10 @@ use common::{
 fn regions_are_tried_in_order_but_the_near_ones_first() {
     let regions = vec![memory(4 * GRANULE, Some(0)), memory(4 * GRANULE, Some(1)), memory(4 * GRANULE, None)];
     let mut node = Node::with(Config::default(), regions);
-    let all = Request { regions: &[RegionId(2), RegionId(0), RegionId(1)], ..request(3 * GRANULE) };
+    let all = Request { wanted: Wanted::Bytes(&[RegionId(2), RegionId(0), RegionId(1)]), ..request(3 * GRANULE) };
     let mut region = |near| {
         let id = node.try_alloc(&Request { near, ..all }, at(0)).map(|granted| granted.id);
-        id.map(|id| node.leases.get(id).unwrap().region.unwrap().0)
+        id.map(|id| node.leases.get(id).unwrap().region().unwrap().0)
     };
     assert_eq!(region(Some(1)), Ok(1));
     assert_eq!(region(Some(1)), Ok(2));
@@ -60,7 +62,7 @@ fn dirty_memory_is_returned_to_be_zeroed() {
 #[test]
 fn dirty_blocks_are_returned_to_be_zeroed() {
     let mut node = Node::new();
-    let block = Request { regions: &[BLOCKS], ..request(GRANULE) };
+    let block = Request { wanted: Wanted::Bytes(&[BLOCKS]), ..request(GRANULE) };
     let granted = node.try_alloc(&block, at(0)).unwrap();
     assert_eq!(granted.zero, [Span { region: BLOCKS, at: 0, len: GRANULE }], "what the file held before");
     assert_eq!(node.leases.zero(u64::MAX), 0);
@@ -91,9 +93,9 @@ fn a_failed_teardown_fences_bytes_and_region() {
     assert!(node.leases.is_fenced(MEMORY) && !node.leases.is_fenced(BLOCKS));
     assert!(!node.leases.release(id, at(1)), "it is fenced");
     assert_eq!(node.try_alloc(&request(1), at(1)), Err(LeaseError::Fenced));
-    let either = Request { regions: &[MEMORY, BLOCKS], ..request(1) };
+    let either = Request { wanted: Wanted::Bytes(&[MEMORY, BLOCKS]), ..request(1) };
     let elsewhere = node.alloc(&either, at(1));
-    assert_eq!(node.leases.get(elsewhere).unwrap().region, Some(BLOCKS));
+    assert_eq!(node.leases.get(elsewhere).unwrap().region(), Some(BLOCKS));
     assert!(node.read(other, at(1)).is_ok());
     assert_eq!(node.leases.available(MEMORY), 62 * GRANULE);
     node.leases.tick(at(400));

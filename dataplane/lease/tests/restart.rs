@@ -4,8 +4,8 @@
 mod common;
 
 use berth_lease::{
-    Attachment, Config, Entry, Event, GRANULE, Generation, Lease, LeaseId, LeaseKey, Leases, Refusal, RegionId,
-    Request, RestoreError, Rights, Standing,
+    Attachment, Config, Entry, Event, GRANULE, Generation, Holding, Lease, LeaseId, LeaseKey, Leases, Refusal,
+    RegionId, Request, RestoreError, Rights, Standing, Wanted,
 };
 use common::{
     memory,
@@ -17,7 +17,7 @@ fn a_restart_restores_leases_at_their_bytes_and_raises_generations_of_memory() {
     let mut node = Node::new();
     let kept = node.alloc(&Request { range: Some((8, 9000)), ..request(9000) }, at(0));
     let gone = node.alloc(&Request { duration: secs(1), grace: secs(1), ..request(1) }, at(0));
-    let block = node.alloc(&Request { regions: &[BLOCKS], rights: Rights::READ, ..request(512) }, at(0));
+    let block = node.alloc(&Request { wanted: Wanted::Bytes(&[BLOCKS]), rights: Rights::READ, ..request(512) }, at(0));
     let [revoked, fenced] = [(); 2].map(|()| node.alloc(&request(GRANULE), at(0)));
     node.leases.revoke(revoked, at(1)).unwrap();
     node.leases.revoke(fenced, at(1)).unwrap();
@@ -75,11 +75,11 @@ fn a_journal_that_does_not_fit_is_refused() {
     let other = Lease { id: LeaseId(9), ..lease };
     assert_eq!(restore(&mut node, other), Err(RestoreError::Taken), "the same bytes");
     let mut small = Node::with(Config { capacity: 1, ..Config::default() }, vec![memory(GRANULE, None)]);
-    assert_eq!(restore(&mut small, Lease { region: Some(RegionId(1)), ..lease }), Err(RestoreError::Region));
+    assert_eq!(restore(&mut small, Lease { holds: Holding::Bytes(RegionId(1)), ..lease }), Err(RestoreError::Region));
     assert_eq!(restore(&mut small, Lease { base: GRANULE, ..lease }), Err(RestoreError::Region));
     assert_eq!(restore(&mut small, Lease { base: u64::MAX, ..lease }), Err(RestoreError::Region));
     assert!(restore(&mut small, lease).unwrap().is_some());
-    assert_eq!(restore(&mut small, Lease { region: None, ..other }), Err(RestoreError::Capacity));
+    assert_eq!(restore(&mut small, Lease { holds: Holding::Nothing, ..other }), Err(RestoreError::Capacity));
     let over = Lease { standing: Standing::Over, ..other };
     assert_eq!(restore(&mut node, over), Ok(None));
 }

@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             at,
             expires: Nanos(at.0 + DAY),
             grace: Nanos(0),
-            proxy: None,
+            unit: Vec::new(),
         })
     };
     journal.commit(&[Record::Started { epoch: 1, at }]).wait()?;

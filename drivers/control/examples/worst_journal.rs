@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let resource = resource_id(node, ResourceType::Block, region);
     let grant = |number: u64, place: u64| {
         let (lease, base, grace) = (id(number), place * LEN, Nanos(0));
-        let (holder, token, generation, rights, proxy) = (1, 1, 1, 3, None);
+        let (holder, token, generation, rights, unit) = (1, 1, 1, 3, Vec::new());
         Record::Granted(Grant {
             lease,
             resource,
@@ -54,7 +54,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             at,
             expires,
             grace,
-            proxy,
+            unit,
         })
     };
     let export = |handle: u64, lease: u64| {

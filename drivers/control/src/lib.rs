@@ -41,7 +41,9 @@ use std::{
     time::Duration,
 };
 
-use berth_fabric::{Binding, Config, Node, RecoverError, Recovered, Started};
+use berth_fabric::{
+    Binding, BlockingWork, Config, Node, RecoverError, Recovered, Resource, Started, Starting, Teardown, Work,
+};
 use berth_host::{TscClock, pin_current_thread, raise_file_limit, release_free_memory};
 use berth_identity::{Identity, NodeId, link::Server};
 use berth_journal::{Journal, JournalError, Opened};
@@ -60,7 +62,7 @@ use clock::{Clock, highest_nonce};
 use counters::Counters;
 use machine::{Machine, Sensors};
 use message::Role;
-use permits::{BLOCKING, WALKS};
+use permits::{BLOCKING, TEARDOWNS, WALKS};
 use proxy::Proxies;
 use shared::Shared;
 
@@ -147,8 +149,17 @@ pub struct Control {
     shared: Arc<Shared>,
     listeners: Listeners,
     announce: Vec<SocketAddr>,
-    broadcasts: Option<mpsc::UnboundedReceiver<Vec<u8>>>,
+    /// Until it serves.
+    begun: Option<Begun>,
     sensors: Arc<Sensors>,
+}
+
+/// What the node has begun, and is gone on with once it serves.
+#[derive(Debug)]
+struct Begun {
+    broadcasts: mpsc::UnboundedReceiver<Vec<u8>>,
+    teardowns: mpsc::UnboundedReceiver<Teardown>,
+    works: Vec<Work>,
 }
 
 /// Watches a [`Control`].
@@ -184,7 +195,8 @@ impl Control {
         let runtime = runtime(cpus).map_err(StartError::Threads)?;
         let clock = Clock::new(clock);
         let counters = Arc::<Counters>::default();
-        let proxies = Arc::new(Proxies::new(runtime.handle().clone(), counters.clone()));
+        let resources: Vec<Box<dyn Resource>> =
+            vec![Box::new(Proxies::new(runtime.handle().clone(), counters.clone()))];
         let sensors = Arc::new(Sensors::new());
         let listeners = {
             let _within = runtime.enter();
@@ -196,12 +208,14 @@ impl Control {
             tracing::warn!("the journal ended in a commit that was never answered, which is cut off: {torn:?}");
         }
         let config = Config { endpoints: listeners.endpoints(), facts: facts::facts(Path::new("/sys")), ..node };
-        let machine = Machine { proxies: proxies.clone(), sensors: sensors.clone() };
+        let machine = Machine { sensors: sensors.clone() };
+        let (starting, works) = Starting::new(recovered, bindings);
+        all(&runtime, works);
         let started =
-            Node::start(identity.clone(), config, machine, regions.clone(), bindings, recovered, clock.now())?;
+            Node::start(identity.clone(), config, machine, regions.clone(), resources, starting, clock.now())?;
         // What was read back of many leases is freed among what they need now.
         release_free_memory();
-        let Started { node, journal: first, seen } = started;
+        let Started { node, journal: first, seen, works } = started;
         for records in first.chunks(RECORDS) {
             journal.commit(records).wait()?;
         }
@@ -210,11 +224,12 @@ impl Control {
         for (sender, nonce) in seen {
             link.replay.refuse_up_to(NodeId(sender), nonce);
         }
-        let (sender, broadcasts) = mpsc::unbounded_channel();
-        let shared = Shared::new(identity, clock, regions, counters, proxies, journal, sender, link, node);
+        let ((broadcasts, to_send), (teardowns, to_do)) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
+        let shared = Shared::new(identity, clock, regions, counters, journal, broadcasts, teardowns, link, node);
         let shared = Arc::new(shared);
         listeners.quic.set_server_config(Some(quic::config(&shared)?));
-        Ok(Self { runtime, shared, listeners, announce, broadcasts: Some(broadcasts), sensors })
+        let begun = Some(Begun { broadcasts: to_send, teardowns: to_do, works });
+        Ok(Self { runtime, shared, listeners, announce, begun, sensors })
     }
 
     /// The node's id.
@@ -257,7 +272,7 @@ impl Control {
 
     /// Begins to serve; `two_sided` are the ports of the dataplane, which bindings name too.
     pub fn serve(&mut self, two_sided: &[SocketAddr]) {
-        let Self { runtime, shared, listeners, announce, broadcasts, sensors } = self;
+        let Self { runtime, shared, listeners, announce, begun, sensors } = self;
         let two_sided = two_sided.iter().map(|addr| (EndpointKind::TwoSidedUdp, *addr));
         shared.node().add_endpoints(two_sided);
         let Listeners { udp, quic, relay, fbmu, fbmt, fbbt, bound: _ } = listeners;
@@ -276,8 +291,13 @@ impl Control {
         }
         runtime.spawn(sensors.clone().watch());
         runtime.spawn(tick::time(shared.clone()));
-        if let Some(broadcasts) = broadcasts.take() {
+        if let Some(Begun { broadcasts, teardowns, works }) = begun.take() {
             runtime.spawn(tick::speak(udp.clone(), announce.clone(), broadcasts, shared.clone()));
+            runtime.spawn(tick::tear_down(teardowns, shared.clone()));
+            for work in works {
+                let shared = shared.clone();
+                runtime.spawn(async move { shared.work_alone(work).await });
+            }
         }
     }
 
@@ -353,13 +373,22 @@ impl Listeners {
     }
 }
 
+/// Does all of this at once, and waits for it.
+fn all(runtime: &Runtime, works: Vec<BlockingWork>) {
+    let begun: Vec<_> = works.into_iter().map(|work| runtime.spawn_blocking(|| work.run())).collect();
+    for work in begun {
+        // Where it panics, the node finds it still there.
+        let _ = runtime.block_on(work);
+    }
+}
+
 /// One thread on each of these CPUs.
 fn runtime(cpus: Vec<usize>) -> io::Result<Runtime> {
     let next = AtomicUsize::new(0);
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(cpus.len().max(1))
         // One more reads the sensors.
-        .max_blocking_threads(BLOCKING + WALKS + 1)
+        .max_blocking_threads(BLOCKING + TEARDOWNS + WALKS + 1)
         .thread_name("berth-control")
         .enable_all()
         .on_thread_start(move || {

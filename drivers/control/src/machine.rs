@@ -6,13 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use berth_fabric::{Host, journal::Proxy};
+use berth_fabric::Host;
 use berth_host::{Sensor, Thermal as Reading};
-use berth_lease::LeaseId;
 use berth_wire::fabric::{MilliCelsius, SensorStatus, Thermal};
 use tokio::time::interval;
-
-use crate::proxy::Proxies;
 
 /// How often the sensors are read.
 const SENSE_EVERY: Duration = Duration::from_secs(2);
@@ -20,7 +17,6 @@ const SENSE_EVERY: Duration = Duration::from_secs(2);
 /// This host.
 #[derive(Debug)]
 pub(crate) struct Machine {
-    pub(crate) proxies: Arc<Proxies>,
     pub(crate) sensors: Arc<Sensors>,
 }
 
@@ -32,10 +28,6 @@ impl Host for Machine {
 
     fn thermal(&mut self) -> Thermal {
         self.sensors.newest()
-    }
-
-    fn open_proxy(&mut self, lease: LeaseId, proxy: Proxy) -> Option<u16> {
-        self.proxies.open(lease, proxy)
     }
 }
 

@@ -13,6 +13,9 @@ pub(crate) const LONG: usize = 16 << 10;
 /// Threads for work that blocks.
 pub(crate) const BLOCKING: usize = 8;
 
+/// Threads for what is being torn down.
+pub(crate) const TEARDOWNS: usize = 8;
+
 /// Threads for answers that are made of all leases.
 pub(crate) const WALKS: usize = 2;
 
@@ -28,6 +31,8 @@ pub(crate) struct Permits {
     pub(crate) long: Arc<Shares<u128>>,
     /// Turns of the threads for work that blocks.
     pub(crate) blocking: Arc<Shares<u128>>,
+    /// Turns of the threads for what is being torn down: nobody's end waits behind what its holder begins.
+    pub(crate) teardowns: Arc<Shares<u128>>,
     /// Data streams of QUIC that are served, with buffers of 64 KiB each way.
     pub(crate) accesses: Arc<Shares<u128>>,
     /// Those among them with buffers of up to 1 MiB each way.
@@ -50,6 +55,7 @@ impl Permits {
             messages: Shares::new(8192, 1024),
             long: Shares::new(256, 32),
             blocking: Shares::new(BLOCKING, 2),
+            teardowns: Shares::new(TEARDOWNS, TEARDOWNS / 2),
             accesses: Shares::new(4096, 512),
             long_accesses: Shares::new(pump::LONG.0, pump::LONG.1),
             walks: Shares::new(WALKS, 1),

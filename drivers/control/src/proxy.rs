@@ -3,12 +3,13 @@
 use std::{
     collections::HashMap,
     net::{Ipv4Addr, TcpListener as StdListener},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
-use berth_fabric::journal::Proxy;
-use berth_lease::LeaseId;
+use berth_fabric::{BlockingWork, Proxy, Resource, Stock, TeardownFailed};
+use berth_lease::{Item, LeaseId, Leases};
+use berth_wire::fabric::{ResourceType, Status};
 use tokio::{
     io::copy_bidirectional,
     net::{TcpListener, TcpStream},
@@ -23,29 +24,32 @@ use crate::counters::Counters;
 /// Connections through one proxy.
 const MAX_CONNECTIONS: usize = 256;
 
+/// Ports that proxies can listen on at once, at most: the ephemeral ones.
+const PORTS: u64 = 28_232;
+
 /// Every proxy that is open.
 #[derive(Debug)]
 pub(crate) struct Proxies {
     runtime: Handle,
     counters: Arc<Counters>,
-    open: Mutex<HashMap<LeaseId, Open>>,
+    open: HashMap<LeaseId, Open>,
 }
 
 #[derive(Debug)]
 struct Open {
     /// Dropped to stop the task.
-    _running: oneshot::Sender<()>,
+    running: oneshot::Sender<()>,
     task: JoinHandle<()>,
 }
 
 impl Proxies {
     pub(crate) fn new(runtime: Handle, counters: Arc<Counters>) -> Self {
-        Self { runtime, counters, open: Mutex::default() }
+        Self { runtime, counters, open: HashMap::new() }
     }
 
-    /// Listens on 127.0.0.1 and forwards to `proxy.backend` there, until [`Proxies::close`]. Returns the port that it
-    /// listens on, or `None` where it cannot.
-    pub(crate) fn open(&self, lease: LeaseId, proxy: Proxy) -> Option<u16> {
+    /// Listens on 127.0.0.1 and forwards to `proxy.backend` there, until the lease's end. Returns the port that it listens
+    /// on, or `None` where it cannot.
+    fn open(&mut self, lease: LeaseId, proxy: Proxy) -> Option<u16> {
         let listener = StdListener::bind((Ipv4Addr::LOCALHOST, proxy.ingress)).ok()?;
         listener.set_nonblocking(true).ok()?;
         let port = listener.local_addr().ok()?.port();
@@ -53,19 +57,50 @@ impl Proxies {
         let listener = TcpListener::from_std(listener).ok()?;
         let (running, stopped) = oneshot::channel();
         let task = self.runtime.spawn(serve(listener, proxy.backend, self.counters.clone(), stopped));
-        let before = self.lock().insert(lease, Open { _running: running, task });
+        let before = self.open.insert(lease, Open { running, task });
         debug_assert!(before.is_none(), "a lease has one proxy");
         Some(port)
     }
+}
 
-    /// Begins to close a lease's listener and all of its connections; when the task that it returns has ended, no byte
-    /// passes any more.
-    pub(crate) fn close(&self, lease: LeaseId) -> Option<JoinHandle<()>> {
-        self.lock().remove(&lease).map(|open| open.task)
+impl Resource for Proxies {
+    fn kind(&self) -> ResourceType {
+        ResourceType::Net
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<LeaseId, Open>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    fn name(&self) -> &str {
+        "tcp-proxy"
+    }
+
+    fn stock(&self, _: &Leases) -> Stock {
+        let available = PORTS.saturating_sub(self.open.len() as u64);
+        Stock { capacity: PORTS, available, fenced: false }
+    }
+
+    fn counts_as(&self) -> Option<Item> {
+        Some(Item::Proxies)
+    }
+
+    fn grant(&mut self, lease: LeaseId, wanted: &[u8]) -> Result<Vec<u8>, Status> {
+        let wanted = Proxy::from_bytes(wanted).ok_or(Status::InvalidParams)?;
+        let ingress = self.open(lease, wanted).ok_or(Status::CapacityExceeded)?;
+        Ok(Proxy { ingress, ..wanted }.to_bytes())
+    }
+
+    /// Begins to close the listener and all of its connections; when the work is done, no byte passes any more.
+    fn end(&mut self, lease: LeaseId) -> Result<Option<BlockingWork>, TeardownFailed> {
+        let Some(Open { running, task }) = self.open.remove(&lease) else { return Ok(None) };
+        drop(running);
+        let runtime = self.runtime.clone();
+        Ok(Some(BlockingWork::new(move || {
+            // One that panicked has ended, too.
+            let _ = runtime.block_on(task);
+        })))
+    }
+
+    /// On the port that it had.
+    fn recover(&mut self, lease: LeaseId, unit: &[u8]) -> bool {
+        Proxy::from_bytes(unit).is_some_and(|proxy| self.open(lease, proxy) == Some(proxy.ingress))
     }
 }
 
@@ -115,7 +150,7 @@ mod tests {
         const CONNECTIONS: usize = 64;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let backend = StdListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let proxies = Proxies::new(runtime.handle().clone(), Arc::default());
+        let mut proxies = Proxies::new(runtime.handle().clone(), Arc::default());
         let lease = LeaseId(1);
         let proxy = Proxy { ingress: 0, backend: backend.local_addr().unwrap().port() };
         let port = proxies.open(lease, proxy).unwrap();
@@ -127,12 +162,12 @@ mod tests {
             server.read_exact(&mut [0]).unwrap();
             pairs.push((client, server));
         }
-        runtime.block_on(proxies.close(lease).unwrap()).unwrap();
+        proxies.end(lease).unwrap().unwrap().run();
         for (client, server) in &mut pairs {
             let _ = client.write_all(b"y");
             assert!(matches!(server.read(&mut [0]), Ok(0) | Err(_)), "a byte passed");
         }
         assert!(StdStream::connect((Ipv4Addr::LOCALHOST, port)).is_err());
-        assert!(proxies.close(lease).is_none());
+        assert!(proxies.end(lease).unwrap().is_none());
     }
 }

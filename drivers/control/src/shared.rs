@@ -6,7 +6,8 @@ use std::sync::{
 };
 
 use berth_fabric::{
-    Answer, Effects, Listing, Node, Outcome, Request, Step, Work, WorkFailed, discovery::Relay, journal::Record,
+    Answer, Effects, Ending, Listing, Node, Outcome, Request, Step, Teardown, Work, WorkFailed, discovery::Relay,
+    journal::Record,
 };
 use berth_identity::{
     Identity, PublicKey,
@@ -18,7 +19,7 @@ use berth_lease_io::Totals;
 use berth_wire::fabric::{Bytes, Response, RevokeBroadcast, Status, Wire as _};
 use tokio::{
     sync::{mpsc, watch},
-    task::{JoinHandle, spawn_blocking, yield_now},
+    task::{spawn_blocking, yield_now},
 };
 
 use crate::{
@@ -26,8 +27,7 @@ use crate::{
     counters::Counters,
     machine::Machine,
     permits::Permits,
-    proxy::Proxies,
-    work::{Worker, quiet},
+    work::{Worker, ended, quiet},
 };
 
 /// What all listeners share.
@@ -42,7 +42,6 @@ pub(crate) struct Shared {
     /// Accesses of page operations.
     pub(crate) pages: Totals,
     pub(crate) counters: Arc<Counters>,
-    pub(crate) proxies: Arc<Proxies>,
     pub(crate) permits: Permits,
     worker: Worker,
     /// How often time was passed on to the node.
@@ -54,6 +53,8 @@ pub(crate) struct Shared {
     keys: watch::Sender<()>,
     /// Payloads of REVOKE_BROADCAST frames to send.
     broadcasts: mpsc::UnboundedSender<Vec<u8>>,
+    /// What is being torn down: at most as many as there are connections and units.
+    teardowns: mpsc::UnboundedSender<Teardown>,
     /// Makes the messages that the node sends on its own.
     pub(crate) notices: Notices,
     /// Locked first, where several are.
@@ -69,11 +70,10 @@ struct Pending {
     answer: Answer,
     durable: Option<Ticket>,
     quiescence: Option<Quiescence>,
-    /// Proxies that are being closed.
-    closing: Vec<JoinHandle<()>>,
+    endings: Vec<Ending>,
 }
 
-/// An op of which the node has done what it does at once.
+/// What an op comes to, of which the node has done what it does at once.
 enum Begun {
     List(Listing),
     Done(Pending),
@@ -88,9 +88,9 @@ impl Shared {
         clock: Clock,
         regions: Regions,
         counters: Arc<Counters>,
-        proxies: Arc<Proxies>,
         journal: Journal,
         broadcasts: mpsc::UnboundedSender<Vec<u8>>,
+        teardowns: mpsc::UnboundedSender<Teardown>,
         link: Server,
         node: Node<Machine>,
     ) -> Self {
@@ -104,7 +104,6 @@ impl Shared {
             data: Arc::default(),
             pages: Totals::default(),
             counters,
-            proxies,
             permits: Permits::new(),
             worker,
             beats: Arc::default(),
@@ -112,6 +111,7 @@ impl Shared {
             full: AtomicBool::new(false),
             keys: watch::Sender::default(),
             broadcasts,
+            teardowns,
             notices: Notices::new(first_nonce),
             link: Mutex::new(link),
             node: Mutex::new(node),
@@ -154,45 +154,96 @@ impl Shared {
     pub(crate) async fn execute(&self, request: &Request<'_>) -> Option<Vec<u8>> {
         let begun = {
             let mut node = self.node();
-            match node.request(request, self.clock.now()) {
-                Step::Drop => return None,
-                Step::List(listing) => Begun::List(listing),
-                Step::Done(outcome) => Begun::Done(self.settle(outcome)),
-                // A commit of nothing is durable when all before it is.
-                Step::Work(work) => {
-                    let durable = work.journal.as_ref().map(|records| self.journal.commit(records));
-                    Begun::Work(work, durable)
-                }
-            }
+            let step = node.request(request, self.clock.now());
+            self.begin(step)?
         };
         let pending = match begun {
             Begun::List(listing) => return self.list(listing, request).await,
             Begun::Done(pending) => pending,
-            Begun::Work(mut asked, durable) => {
-                if let Some(quiescence) = asked.quiescence.take() {
-                    quiet(quiescence).await;
-                }
-                let durable = match durable {
-                    Some(durable) => durable.await.map_err(|_| WorkFailed),
-                    None => Ok(()),
-                };
-                let done = match durable {
-                    Ok(()) => self.worker.work(&asked.jobs, &asked.deadline, request.presenter).await,
-                    failed => failed,
-                };
-                if let Some(prepare) = asked.prepare {
-                    let _turn = self.permits.blocking.enter(request.presenter).await;
-                    // Where it panics, the node finds nothing prepared.
-                    let _ = spawn_blocking(|| prepare.run()).await;
-                }
-                let mut node = self.node();
-                let outcome = node.resume(asked.ticket, done, self.clock.now());
-                self.settle(outcome)
-            }
+            Begun::Work(work, durable) => self.work(work, durable, request.presenter).await,
         };
         let answer = self.finish(pending).await?;
         self.counters.requests_answered.add();
         Some(response(request.op, &answer))
+    }
+
+    /// Hands on what a step brings. Under the node's lock: the journal's order is the node's.
+    fn begin(&self, step: Step) -> Option<Begun> {
+        Some(match step {
+            Step::Drop => return None,
+            Step::List(listing) => Begun::List(listing),
+            Step::Done(outcome) => Begun::Done(self.settle(outcome)),
+            Step::Work(mut work) => {
+                // A commit of nothing is durable when all before it is.
+                let durable = work.journal.as_ref().map(|records| self.journal.commit(records));
+                self.apply(std::mem::take(&mut work.effects));
+                Begun::Work(work, durable)
+            }
+        })
+    }
+
+    /// Does work, and what work follows it, to the end.
+    async fn work(&self, mut work: Work, mut durable: Option<Ticket>, presenter: u128) -> Pending {
+        loop {
+            if let Some(quiescence) = work.quiescence.take() {
+                quiet(quiescence).await;
+            }
+            let done = self.work_off(&mut work, durable, presenter).await;
+            let begun = {
+                let mut node = self.node();
+                let step = node.resume(work.ticket, done, self.clock.now());
+                self.begin(step)
+            };
+            match begun {
+                Some(Begun::Work(more, until)) => (work, durable) = (more, until),
+                Some(Begun::Done(pending)) => return pending,
+                Some(Begun::List(_)) | None => unreachable!("work leads to work, or to an answer"),
+            }
+        }
+    }
+
+    /// Does the jobs, and what may block.
+    async fn work_off(&self, work: &mut Work, durable: Option<Ticket>, presenter: u128) -> Result<(), WorkFailed> {
+        if let Some(ending) = &work.ending {
+            ended(ending).await;
+            if ending.has_failed() {
+                return Err(WorkFailed);
+            }
+        }
+        if let Some(durable) = durable {
+            durable.await.map_err(|_| WorkFailed)?;
+        }
+        self.worker.work(&work.jobs, &work.deadline, presenter).await?;
+        if let Some(prepare) = work.prepare.take() {
+            let _turn = self.permits.blocking.enter(presenter).await;
+            // Where it panics, the node finds nothing prepared.
+            let _ = spawn_blocking(|| prepare.run()).await;
+        }
+        Ok(())
+    }
+
+    /// Does what the node begins on its own, and nobody waits for.
+    pub(crate) async fn work_alone(&self, work: Work) {
+        let begun = {
+            let _node = self.node();
+            self.begin(Step::Work(work))
+        };
+        if let Some(Begun::Work(work, durable)) = begun {
+            let pending = self.work(work, durable, self.identity.id().0).await;
+            self.finish(pending).await;
+        }
+    }
+
+    /// Tears something down, to the end.
+    pub(crate) async fn tear_down(&self, teardown: Teardown) {
+        let Teardown { ticket, holder, work } = teardown;
+        let turn = self.permits.teardowns.enter(holder).await;
+        // Where it panics, the node finds it still there.
+        let _ = spawn_blocking(|| work.run()).await;
+        drop(turn);
+        let mut node = self.node();
+        let effects = node.torn_down(ticket, self.clock.now());
+        self.apply(effects);
     }
 
     /// Looks at all leases, a part at a time, and returns the payload of the RESPONSE.
@@ -210,10 +261,10 @@ impl Shared {
 
     /// Hands on what an outcome brings. Under the node's lock: the journal's order is the node's.
     fn settle(&self, outcome: Outcome) -> Pending {
-        let Outcome { answer, journal, quiescence, effects } = outcome;
+        let Outcome { answer, journal, quiescence, endings, effects } = outcome;
         let durable = (!journal.is_empty()).then(|| self.journal.commit(&journal));
-        let closing = self.apply(effects);
-        Pending { answer, durable, quiescence, closing }
+        self.apply(effects);
+        Pending { answer, durable, quiescence, endings }
     }
 
     /// Journals which nonces are used up, so that a restart does not let recorded messages in again. Ops that change
@@ -278,10 +329,10 @@ impl Shared {
         all
     }
 
-    /// Does what the node asks for beside answers. Under the node's lock. Returns the proxies that are being closed.
-    pub(crate) fn apply(&self, effects: Effects) -> Vec<JoinHandle<()>> {
+    /// Does what the node asks for beside answers. Under the node's lock.
+    pub(crate) fn apply(&self, effects: Effects) {
         // Connections of leases that ended see that for themselves.
-        let Effects { ended: _, proxies_closed, unenrolled, broadcasts, journal } = effects;
+        let Effects { ended: _, teardowns, unenrolled, broadcasts, journal } = effects;
         if !journal.is_empty() {
             // Nothing waits for it; a failure is seen by the next tick.
             drop(self.journal.commit(&journal));
@@ -293,26 +344,37 @@ impl Shared {
             // Without a receiver the node is stopping.
             let _ = self.broadcasts.send(broadcast);
         }
-        proxies_closed.into_iter().filter_map(|(lease, _)| self.proxies.close(lease)).collect()
+        for teardown in teardowns {
+            // Likewise.
+            let _ = self.teardowns.send(teardown);
+        }
     }
 
     /// Waits until the answer may leave; `None` where it never may.
     async fn finish(&self, pending: Pending) -> Option<Answer> {
-        if let Some(quiescence) = pending.quiescence {
+        let Pending { mut answer, mut durable, quiescence, endings } = pending;
+        if let Some(quiescence) = quiescence {
             quiet(quiescence).await;
         }
-        for closing in pending.closing {
-            // One that panicked has ended, too.
-            let _ = closing.await;
+        for ending in &endings {
+            ended(ending).await;
         }
-        if let Some(durable) = pending.durable
+        if endings.iter().any(Ending::has_failed) {
+            answer = Answer { status: Status::ResourceFenced, result: Vec::new() };
+        }
+        if !endings.is_empty() {
+            // What was journaled at their end, too.
+            let _node = self.node();
+            durable = Some(self.journal.commit(&[]));
+        }
+        if let Some(durable) = durable
             && let Err(e) = durable.await
         {
             self.counters.requests_not_durable.add();
             self.degrade(&e.to_string());
             return None;
         }
-        Some(pending.answer)
+        Some(answer)
     }
 
     /// Tells the node, and the log when it changes, whether the journal's disk is full.

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use berth_fabric::discovery::ANNOUNCE_TTL_SECS;
+use berth_fabric::{Teardown, discovery::ANNOUNCE_TTL_SECS};
 use berth_wire::fabric::MsgType;
 use tokio::{
     net::UdpSocket,
@@ -56,6 +56,14 @@ pub(crate) async fn time(shared: Arc<Shared>) {
                 shared.degrade(&failure.to_string());
             }
         }
+    }
+}
+
+/// Tears down what the node asks for, until the runtime ends.
+pub(crate) async fn tear_down(mut teardowns: UnboundedReceiver<Teardown>, shared: Arc<Shared>) {
+    while let Some(teardown) = teardowns.recv().await {
+        let shared = shared.clone();
+        tokio::spawn(async move { shared.tear_down(teardown).await });
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use berth_fabric::{Deadline, Job, WorkFailed};
+use berth_fabric::{Deadline, Ending, Job, WorkFailed};
 use berth_lease::{
     BlockDone, BlockError, BlockOp, BlockRequest, Blocks, Quiescence, RegionId, Regions, Span, Storage, Table,
 };
@@ -41,6 +41,14 @@ pub(crate) async fn quiet(mut quiescence: Quiescence) {
     }
     let mut ticks = interval(Duration::from_millis(1));
     while !quiescence.is_over() {
+        ticks.tick().await;
+    }
+}
+
+/// Waits until an ending is over.
+pub(crate) async fn ended(ending: &Ending) {
+    let mut ticks = interval(Duration::from_millis(1));
+    while !ending.is_over() {
         ticks.tick().await;
     }
 }

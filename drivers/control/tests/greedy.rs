@@ -13,7 +13,7 @@ use std::{
 
 use berth_client::{Alloc, Client, Error, Token};
 use berth_control::Control;
-use berth_fabric::{Binding, BoundLease, Config, Preparation, TeardownFailed};
+use berth_fabric::{Binding, BlockingWork, BoundLease, Config, TeardownFailed};
 use berth_lease::{BlockOp, BlockRequest, Blocks, Item, LeaseId, Quotas, Region, RegionKind, Regions, Storage};
 use berth_wire::fabric::{
     BindKind, LeaseAlloc, LeaseBind, LeaseExport, Op, Perms, ResourceType, Rights, Status, TargetRuntime, Tlvs,
@@ -83,11 +83,14 @@ impl Binding for Rdma {
     fn kind(&self) -> BindKind {
         BindKind::Rdma
     }
-    fn prepare(&mut self, _: &BoundLease, client: Tlvs<'_>) -> Result<Option<Preparation>, Status> {
+    fn name(&self) -> &str {
+        "mlx5_0"
+    }
+    fn prepare(&mut self, _: &BoundLease, client: Tlvs<'_>) -> Result<Option<BlockingWork>, Status> {
         let gate = self.0.clone();
         let far = client.iter().next().is_some();
         Ok(far.then(|| {
-            Preparation::new(move || {
+            BlockingWork::new(move || {
                 let open = gate.open.lock().unwrap();
                 drop(gate.changed.wait_while(open, |open| !*open).unwrap());
             })
@@ -96,8 +99,8 @@ impl Binding for Rdma {
     fn bind(&mut self, _: &BoundLease, _: Tlvs<'_>, _: &mut Vec<u8>) -> Result<(), Status> {
         Ok(())
     }
-    fn teardown(&mut self, _: LeaseId) -> Result<(), TeardownFailed> {
-        Ok(())
+    fn teardown(&mut self, _: LeaseId) -> Result<Option<BlockingWork>, TeardownFailed> {
+        Ok(None)
     }
 }
 

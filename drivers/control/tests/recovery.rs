@@ -38,7 +38,7 @@ fn as_many_leases_in_memory_as_there_may_be_are_served_after_a_restart() {
             at,
             expires: at + Duration::from_hours(1),
             grace: Nanos(0),
-            proxy: None,
+            unit: Vec::new(),
         })
     };
     let grants: Vec<Record> = (0..LEASES).map(grant).collect();

@@ -9,7 +9,7 @@ use std::{
 };
 
 use berth_client::{Alloc, Client, Token};
-use berth_fabric::{Binding, BoundLease, Preparation, TeardownFailed};
+use berth_fabric::{Binding, BlockingWork, BoundLease, TeardownFailed};
 use berth_lease::LeaseId;
 use berth_port::Nanos;
 use berth_wire::fabric::{Announce, BindKind, LeaseBind, List, MsgType, Op, Perms, Status, Tlvs, Wire as _};
@@ -69,9 +69,12 @@ impl Binding for Slow {
     fn kind(&self) -> BindKind {
         BindKind::Rdma
     }
-    fn prepare(&mut self, _: &BoundLease, _: Tlvs<'_>) -> Result<Option<Preparation>, Status> {
+    fn name(&self) -> &str {
+        "mlx5_0"
+    }
+    fn prepare(&mut self, _: &BoundLease, _: Tlvs<'_>) -> Result<Option<BlockingWork>, Status> {
         let gate = self.0.clone();
-        Ok(Some(Preparation::new(move || {
+        Ok(Some(BlockingWork::new(move || {
             let (open, changed) = &*gate;
             drop(changed.wait_while(open.lock().unwrap(), |open| !*open).unwrap());
         })))
@@ -79,8 +82,8 @@ impl Binding for Slow {
     fn bind(&mut self, _: &BoundLease, _: Tlvs<'_>, _: &mut Vec<u8>) -> Result<(), Status> {
         Ok(())
     }
-    fn teardown(&mut self, _: LeaseId) -> Result<(), TeardownFailed> {
-        Ok(())
+    fn teardown(&mut self, _: LeaseId) -> Result<Option<BlockingWork>, TeardownFailed> {
+        Ok(None)
     }
 }
 
@@ -177,13 +180,16 @@ impl Binding for Stuck {
     fn kind(&self) -> BindKind {
         BindKind::Rdma
     }
+    fn name(&self) -> &str {
+        "mlx5_0"
+    }
     fn bind(&mut self, _: &BoundLease, _: Tlvs<'_>, _: &mut Vec<u8>) -> Result<(), Status> {
         Ok(())
     }
-    fn teardown(&mut self, _: LeaseId) -> Result<(), TeardownFailed> {
-        Ok(())
+    fn teardown(&mut self, _: LeaseId) -> Result<Option<BlockingWork>, TeardownFailed> {
+        Ok(None)
     }
-    fn tick(&mut self, _: Nanos) {
+    fn tick(&mut self, _: Nanos, _: &mut Vec<LeaseId>) {
         drop(self.0.lock().unwrap());
     }
 }

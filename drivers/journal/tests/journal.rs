@@ -40,7 +40,7 @@ fn grant(lease: u128) -> Grant {
         at: Nanos(10),
         expires: Nanos(100),
         grace: Nanos(5),
-        proxy: None,
+        unit: Vec::new(),
     }
 }
 

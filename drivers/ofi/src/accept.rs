@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use berth_fabric::{Binding, BoundLease, Preparation, TeardownFailed};
+use berth_fabric::{Binding, BlockingWork, BoundLease, Reach, TeardownFailed};
 use berth_lease::LeaseId;
 use berth_port::Nanos;
 use berth_rendezvous::{Acceptor, Answer, Offer, PeerId};
@@ -53,6 +53,7 @@ impl Acceptor for OfiAcceptor {
 /// still heard, and told what became of it, for as long as the table remembers a revocation or until its place is needed.
 #[derive(Debug)]
 pub struct OfiBinding {
+    name: String,
     peers: Peers,
     bound: HashMap<LeaseId, Arc<Mutex<Coming>>>,
     /// Clients whose leases have ended, and when, oldest first.
@@ -74,9 +75,9 @@ enum Coming {
 }
 
 impl OfiBinding {
-    /// For the port of these peers, whose service answers two-sided messages.
-    pub fn new(peers: Peers) -> Self {
-        Self { peers, bound: HashMap::new(), ended: VecDeque::new(), now: Nanos(0) }
+    /// For the port of this name and these peers, whose service answers two-sided messages.
+    pub fn new(name: String, peers: Peers) -> Self {
+        Self { name, peers, bound: HashMap::new(), ended: VecDeque::new(), now: Nanos(0) }
     }
 }
 
@@ -85,25 +86,34 @@ impl Binding for OfiBinding {
         BindKind::Ofi
     }
 
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Clients of endpoints without connections send on, to the same address.
+    fn resumes(&self) -> bool {
+        true
+    }
+
     fn describe(&self, lease: LeaseId, out: &mut Vec<u8>) {
         for tlv in self.peers.facts().into_iter().flat_map(|facts| facts.tlvs(Some(lease.key().0))) {
             tlv.write(out);
         }
     }
 
-    fn prepare(&mut self, lease: &BoundLease, client: Tlvs<'_>) -> Result<Option<Preparation>, Status> {
+    fn prepare(&mut self, lease: &BoundLease, client: Tlvs<'_>) -> Result<Option<BlockingWork>, Status> {
         let address = client.iter().find_map(|tlv| match BindingTlv::read(tlv) {
             Ok(Some(BindingTlv::OfiAddr(address))) => Some(address.to_vec()),
             _ => None,
         });
-        let address = address.ok_or(Status::InvalidParams)?;
+        let address = address.filter(|_| matches!(lease.reach, Reach::Bytes { .. })).ok_or(Status::InvalidParams)?;
         if self.peers.is_full() {
             self.ended.pop_front();
         }
         let coming = Arc::new(Mutex::new(Coming::Asked));
         self.bound.insert(lease.id, coming.clone());
         let peers = self.peers.clone();
-        Ok(Some(Preparation::new(move || {
+        Ok(Some(BlockingWork::new(move || {
             // The endpoint's own address says where it is; control messages come from elsewhere.
             let admitted = peers.admit(&address, IpAddr::V4(Ipv4Addr::UNSPECIFIED));
             *lock(&coming) = admitted.map_or_else(Coming::Refused, Coming::In);
@@ -124,12 +134,12 @@ impl Binding for OfiBinding {
         Ok(())
     }
 
-    fn teardown(&mut self, lease: LeaseId) -> Result<(), TeardownFailed> {
+    fn teardown(&mut self, lease: LeaseId) -> Result<Option<BlockingWork>, TeardownFailed> {
         self.ended.extend(self.bound.remove(&lease).map(|client| (self.now, client)));
-        Ok(())
+        Ok(None)
     }
 
-    fn tick(&mut self, now: Nanos) {
+    fn tick(&mut self, now: Nanos, _: &mut Vec<LeaseId>) {
         self.now = now;
         while self.ended.front().is_some_and(|(at, _)| now - *at > REMEMBERED) {
             self.ended.pop_front();

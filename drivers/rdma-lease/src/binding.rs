@@ -6,12 +6,12 @@ use std::{
     time::Duration,
 };
 
-use berth_fabric::{Binding, BoundLease, Preparation, TeardownFailed};
+use berth_fabric::{Binding, BlockingWork, BoundLease, Reach, TeardownFailed};
 use berth_lease::{LeaseId, Rights};
 use berth_port::Nanos;
 use berth_wire::fabric::{BindKind, BindingTlv, ClientTlv, Status, Tlvs};
 
-use crate::hca::{Hca, HcaError, Key, Local, Peer, Seen, Unconnected};
+use crate::hca::{Hca, HcaError, Key, Local, Peer, Seen, Unconnected, Unended};
 
 /// How long after LEASE_BIND a client is first asked for a sign of life: by then its queue pair must be connected.
 pub const FIRST_PROBE: Duration = Duration::from_secs(3);
@@ -26,6 +26,7 @@ pub const PROBE_EVERY: Duration = Duration::from_secs(1);
 /// gone, or that did what it may not, loses its connection, and its lease can be bound again.
 #[derive(Debug)]
 pub struct RdmaBinding<H: Hca> {
+    name: String,
     hca: H,
     max_leases: usize,
     links: BTreeMap<LeaseId, State<H::Link>>,
@@ -39,12 +40,17 @@ pub struct RdmaBinding<H: Hca> {
 /// Where a preparation leaves its queue pair.
 type Place<L> = Arc<Mutex<Option<Result<(L, Key), Unconnected<L>>>>>;
 
+/// Where the end of a connection leaves what there is of it; empty as long as it is not done.
+type Remains<L> = Arc<Mutex<Option<Result<(), Unended<L>>>>>;
+
 #[derive(Debug)]
 enum State<L> {
     /// The way to the client is being found, and its key made.
     Preparing(Place<L>),
     /// The client reaches the lease.
     Connected { link: L, probe: Probe },
+    /// It is being kept from it.
+    Ending(Remains<L>),
     /// The client is not to reach the lease any more, and may.
     Stuck(L),
 }
@@ -69,10 +75,19 @@ struct Counts {
 }
 
 impl<H: Hca> RdmaBinding<H> {
-    /// Connects at most `max_leases` at once.
-    pub fn new(hca: H, max_leases: usize) -> Self {
+    /// Connects at most `max_leases` at once over the device `name`.
+    pub fn new(name: String, hca: H, max_leases: usize) -> Self {
         let (now, quiet_until) = (Nanos(0), Nanos(0));
-        Self { hca, max_leases, links: BTreeMap::new(), seen: Vec::new(), now, quiet_until, counts: Counts::default() }
+        Self {
+            name,
+            hca,
+            max_leases,
+            links: BTreeMap::new(),
+            seen: Vec::new(),
+            now,
+            quiet_until,
+            counts: Counts::default(),
+        }
     }
 
     fn refuse(&mut self, error: &HcaError) -> Status {
@@ -84,32 +99,16 @@ impl<H: Hca> RdmaBinding<H> {
         error.status()
     }
 
-    /// Ends a connection; false where it may go on.
-    fn end(&mut self, id: LeaseId) -> bool {
-        let mut link = match self.links.remove(&id) {
-            // A queue pair that lets nobody reach anything; whoever prepares it drops it.
-            None | Some(State::Preparing(_)) => return true,
-            Some(State::Connected { link, .. } | State::Stuck(link)) => link,
-        };
-        match self.hca.end(&mut link) {
-            Ok(()) => true,
-            Err(error) => {
-                tracing::error!("lease {id} may still be reached over RDMA: {error}");
-                self.links.insert(id, State::Stuck(link));
-                false
-            }
-        }
-    }
-
     fn lease_of(&self, qp_num: u32) -> Option<LeaseId> {
         let is_it = |state: &State<H::Link>| match state {
             State::Connected { link, .. } => H::local(link).qp_num == qp_num,
-            State::Preparing(_) | State::Stuck(_) => false,
+            State::Preparing(_) | State::Ending(_) | State::Stuck(_) => false,
         };
         self.links.iter().find(|(_, state)| is_it(state)).map(|(id, _)| *id)
     }
 
-    fn saw(&mut self, seen: Seen) {
+    /// Takes note of what was seen; adds the leases whose clients are gone.
+    fn saw(&mut self, seen: Seen, lost: &mut Vec<LeaseId>) {
         match seen {
             Seen::Alive(qp_num) => {
                 let next = self.now + PROBE_EVERY;
@@ -120,44 +119,40 @@ impl<H: Hca> RdmaBinding<H> {
                 }
             }
             Seen::Lost(qp_num) => {
-                if let Some(id) = self.lease_of(qp_num) {
+                if let Some(id) = self.lease_of(qp_num).filter(|id| !lost.contains(id)) {
                     self.counts.peers_lost += 1;
-                    self.end(id);
+                    lost.push(id);
                 }
             }
             Seen::Faulted(qp_num) => {
-                if let Some(id) = self.lease_of(qp_num) {
+                if let Some(id) = self.lease_of(qp_num).filter(|id| !lost.contains(id)) {
                     self.counts.faults += 1;
-                    self.end(id);
+                    lost.push(id);
                 }
             }
             Seen::Removed => {
                 tracing::warn!("the RDMA device is gone; leases can be connected again when it is back");
                 self.counts.devices_removed += 1;
-                for id in self.links.keys().copied().collect::<Vec<_>>() {
-                    self.counts.links_removed += 1;
-                    self.end(id);
-                }
+                self.counts.links_removed += self.links.len() as u64;
+                lost.extend(self.links.keys());
                 self.hca.close();
             }
         }
     }
 
-    fn probe(&mut self) {
-        let mut failed = Vec::new();
+    fn probe(&mut self, lost: &mut Vec<LeaseId>) {
         for (id, state) in &mut self.links {
             if let State::Connected { link, probe } = state
                 && matches!(*probe, Probe::At(at) if at <= self.now)
             {
                 match self.hca.probe(link) {
                     Ok(()) => *probe = Probe::Sent,
-                    Err(_) => failed.push(*id),
+                    Err(_) => {
+                        self.counts.peers_lost += 1;
+                        lost.push(*id);
+                    }
                 }
             }
-        }
-        for id in failed {
-            self.counts.peers_lost += 1;
-            self.end(id);
         }
     }
 }
@@ -167,12 +162,16 @@ impl<H: Hca> Binding for RdmaBinding<H> {
         BindKind::Rdma
     }
 
-    fn prepare(&mut self, lease: &BoundLease, client: Tlvs<'_>) -> Result<Option<Preparation>, Status> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn prepare(&mut self, lease: &BoundLease, client: Tlvs<'_>) -> Result<Option<BlockingWork>, Status> {
         let peer = peer(client)?;
         if lease.rights == Rights::NONE {
             return Err(Status::InsufficientPerm);
         }
-        if lease.bytes.len == 0 {
+        if !matches!(lease.reach, Reach::Bytes { span, .. } if span.len > 0) {
             return Err(Status::InvalidParams);
         }
         if self.links.len() >= self.max_leases {
@@ -182,7 +181,7 @@ impl<H: Hca> Binding for RdmaBinding<H> {
         let connect = self.hca.begin(peer, lease);
         let place = Place::<H::Link>::default();
         self.links.insert(lease.id, State::Preparing(place.clone()));
-        Ok(Some(Preparation::new(move || {
+        Ok(Some(BlockingWork::new(move || {
             let connected = connect();
             *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(connected);
         })))
@@ -206,7 +205,8 @@ impl<H: Hca> Binding for RdmaBinding<H> {
             }
         };
         let Local { qp_num, gid, port, psn } = H::local(&link);
-        let first_byte = key.region_addr + lease.bytes.at - lease.first;
+        let Reach::Bytes { span, first } = lease.reach else { return Err(Status::InternalError) };
+        let first_byte = key.region_addr + span.at - first;
         for tlv in [
             BindingTlv::RdmaRkey(key.rkey),
             BindingTlv::RdmaRemoteAddr(first_byte),
@@ -222,19 +222,51 @@ impl<H: Hca> Binding for RdmaBinding<H> {
         Ok(())
     }
 
-    fn teardown(&mut self, lease: LeaseId) -> Result<(), TeardownFailed> {
-        if self.end(lease) { Ok(()) } else { Err(TeardownFailed) }
+    fn teardown(&mut self, lease: LeaseId) -> Result<Option<BlockingWork>, TeardownFailed> {
+        let link = match self.links.remove(&lease) {
+            // A queue pair that lets nobody reach anything; whoever prepares it drops it.
+            None | Some(State::Preparing(_)) => return Ok(None),
+            Some(State::Connected { link, .. } | State::Stuck(link)) => link,
+            // Its end has panicked.
+            Some(ending @ State::Ending(_)) => {
+                self.links.insert(lease, ending);
+                return Err(TeardownFailed);
+            }
+        };
+        let (end, remains) = (self.hca.end(link), Remains::default());
+        self.links.insert(lease, State::Ending(remains.clone()));
+        Ok(Some(BlockingWork::new(move || {
+            let ended = end();
+            *remains.lock().unwrap_or_else(PoisonError::into_inner) = Some(ended);
+        })))
     }
 
-    fn tick(&mut self, now: Nanos) {
+    fn torn_down(&mut self, lease: LeaseId) -> Result<(), TeardownFailed> {
+        let Some(State::Ending(remains)) = self.links.get(&lease) else { return Ok(()) };
+        let ended = remains.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match ended {
+            Some(Ok(())) => {
+                self.links.remove(&lease);
+                Ok(())
+            }
+            Some(Err(Unended { error, link })) => {
+                tracing::error!("lease {lease} may still be reached over RDMA: {error}");
+                self.links.insert(lease, State::Stuck(*link));
+                Err(TeardownFailed)
+            }
+            None => Err(TeardownFailed),
+        }
+    }
+
+    fn tick(&mut self, now: Nanos, lost: &mut Vec<LeaseId>) {
         self.now = now;
         let mut seen = std::mem::take(&mut self.seen);
         self.hca.poll(&mut seen);
         for event in seen.drain(..) {
-            self.saw(event);
+            self.saw(event, lost);
         }
         self.seen = seen;
-        self.probe();
+        self.probe(lost);
     }
 
     fn counters(&self, visit: &mut dyn FnMut(&str, u64)) {

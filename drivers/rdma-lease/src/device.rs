@@ -7,8 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use berth_fabric::BoundLease;
-use berth_lease::{RegionId, Rights};
+use berth_fabric::{BoundLease, Reach};
+use berth_lease::{RegionId, Rights, Span};
 use berth_store::Memory;
 use berth_verbs::{
     Access, Completion, Context, Cq, Error, Event, Flags, Local as LocalBytes, Mr, Mw, Op, Outcome, Pages, Path, Pd,
@@ -16,7 +16,7 @@ use berth_verbs::{
 };
 
 use crate::{
-    hca::{Connect, Hca, HcaError, Key, Local, Peer, Seen, Unconnected},
+    hca::{Connect, End, Hca, HcaError, Key, Local, Peer, Seen, Unconnected, Unended},
     memory::Part,
 };
 
@@ -165,9 +165,10 @@ impl Device {
 
     /// Connects a queue pair whose client may do nothing yet, and makes the key of its lease.
     fn connect(&self, peer: Peer, lease: &BoundLease, serial: u64) -> Result<(Link, Key), Unconnected<Link>> {
-        let region = usize::from(lease.bytes.region.0);
-        let memory = self.memory.get(region).and_then(Option::as_ref).ok_or(HcaError::NotMemory)?;
-        let part = Part::new(memory, lease.bytes.at, lease.bytes.len).ok_or(HcaError::NotMemory)?;
+        let Reach::Bytes { span, .. } = lease.reach else { return Err(HcaError::NotMemory.into()) };
+        let memory = self.memory.get(usize::from(span.region.0)).and_then(Option::as_ref);
+        let memory = memory.ok_or(HcaError::NotMemory)?;
+        let part = Part::new(memory, span.at, span.len).ok_or(HcaError::NotMemory)?;
         let open = self.opened()?;
         let pd = match &open.scoping {
             Scoping::Windows { pd, .. } => pd.clone(),
@@ -182,18 +183,48 @@ impl Device {
         qp.to_rtr(path, Some(&remote), reads).map_err(|error| HcaError::Unreachable(error.into()))?;
         qp.to_rts(local.psn, 1, RETRY).map_err(failed)?;
         let mut link = Link { window: None, qp: Some(qp), region: None, pd, serial, local, open };
-        match link.make_key(lease, part) {
-            Ok(rkey) => Ok((link, Key { rkey, region_addr: region_addr(lease.bytes.region) })),
+        match link.make_key(span, lease.rights, part) {
+            Ok(rkey) => Ok((link, Key { rkey, region_addr: region_addr(span.region) })),
             Err(error) => Err(Unconnected { error, left: Some(Box::new(link)) }),
         }
     }
 }
 
 impl Link {
+    /// Takes the key away and ends the queue pair.
+    fn end(&mut self) -> Result<(), HcaError> {
+        let there = self.pd.context().is_present();
+        // A device that is gone reaches nothing, whatever its driver says.
+        let failed = |error| if there { Some(failed(error)) } else { None };
+        if let Some(qp) = &mut self.qp {
+            // Whether or not the device does this, destroying the queue pair is what counts.
+            let _ = qp.to_error();
+        }
+        if let Some(Err((window, error))) = self.window.take().map(Mw::dealloc)
+            && let Some(error) = failed(error)
+        {
+            self.window = Some(window);
+            return Err(error);
+        }
+        if let Some(Err((qp, error))) = self.qp.take().map(Qp::destroy)
+            && let Some(error) = failed(error)
+        {
+            self.qp = Some(qp);
+            return Err(error);
+        }
+        if let Some(Err((region, error))) = self.region.take().map(Mr::deregister)
+            && let Some(error) = failed(error)
+        {
+            self.region = Some(region);
+            return Err(error);
+        }
+        Ok(())
+    }
+
     /// Makes the key by which the client of this queue pair, and nobody else, reaches exactly the lease's bytes, once it
     /// may do anything.
-    fn make_key(&mut self, lease: &BoundLease, part: Part) -> Result<u32, HcaError> {
-        let (region, at, len) = (lease.bytes.region, lease.bytes.at, lease.bytes.len);
+    fn make_key(&mut self, span: Span, rights: Rights, part: Part) -> Result<u32, HcaError> {
+        let Span { region, at, len } = span;
         match &self.open.scoping {
             Scoping::Windows { pd, regions } => {
                 let mr = regions.get(usize::from(region.0)).and_then(Option::as_ref).ok_or(HcaError::NotMemory)?;
@@ -203,16 +234,15 @@ impl Link {
                 let (bytes, id) = (LocalBytes { memory, at: at as usize, len: len as usize }, self.serial << 1 | BIND);
                 let flags = Flags { signalled: true, ..Flags::default() };
                 self.open.await_binding(id, || {
-                    let rkey =
-                        qp.bind(id, window, bytes, access(lease.rights), random() as u8, flags).map_err(failed)?;
+                    let rkey = qp.bind(id, window, bytes, access(rights), random() as u8, flags).map_err(failed)?;
                     qp.ring().1.map_err(failed)?;
                     Ok(rkey)
                 })
             }
             Scoping::Regions => {
                 // What a client may write, the device must be able to write.
-                let access = access(lease.rights)
-                    | if lease.rights.contains(Rights::WRITE) { Access::LOCAL_WRITE } else { Access::LOCAL_READ };
+                let access = access(rights)
+                    | if rights.contains(Rights::WRITE) { Access::LOCAL_WRITE } else { Access::LOCAL_READ };
                 let mr = self.pd.register(part, access, Some(region_addr(region) + at)).map_err(failed)?;
                 Ok(self.region.insert(mr).rkey())
             }
@@ -243,34 +273,9 @@ impl Hca for Verbs {
         Ok(())
     }
 
-    fn end(&mut self, link: &mut Link) -> Result<(), HcaError> {
-        let there = link.pd.context().is_present();
-        // A device that is gone reaches nothing, whatever its driver says.
-        let failed = |error| if there { Some(failed(error)) } else { None };
-        if let Some(qp) = &mut link.qp {
-            // Whether or not the device does this, destroying the queue pair is what counts.
-            let _ = qp.to_error();
-        }
-        if let Some(Err((window, error))) = link.window.take().map(Mw::dealloc)
-            && let Some(error) = failed(error)
-        {
-            link.window = Some(window);
-            return Err(error);
-        }
-        if let Some(Err((qp, error))) = link.qp.take().map(Qp::destroy)
-            && let Some(error) = failed(error)
-        {
-            link.qp = Some(qp);
-            return Err(error);
-        }
+    fn end(&mut self, mut link: Link) -> End<Link> {
         self.live.remove(&link.local.qp_num);
-        if let Some(Err((region, error))) = link.region.take().map(Mr::deregister)
-            && let Some(error) = failed(error)
-        {
-            link.region = Some(region);
-            return Err(error);
-        }
-        Ok(())
+        Box::new(move || link.end().map_err(|error| Unended { error, link: Box::new(link) }))
     }
 
     fn probe(&mut self, link: &mut Link) -> Result<(), HcaError> {

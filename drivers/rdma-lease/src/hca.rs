@@ -104,6 +104,18 @@ impl<L> From<HcaError> for Unconnected<L> {
     }
 }
 
+/// Ends a connection; may take milliseconds. Where it fails, the connection comes back.
+pub type End<L> = Box<dyn FnOnce() -> Result<(), Unended<L>> + Send>;
+
+/// A queue pair that may still reach memory.
+#[derive(Debug)]
+pub struct Unended<L> {
+    /// Why.
+    pub error: HcaError,
+    /// To be ended by another try.
+    pub link: Box<L>,
+}
+
 /// An RDMA device whose ports may come and go.
 pub trait Hca: Debug + Send {
     /// A queue pair of type RC, and what belongs to it alone. Dropping it ends it.
@@ -123,11 +135,9 @@ pub trait Hca: Debug + Send {
     /// Whether the client reaches it is not known; [`Hca::end`] sees to it that it does not.
     fn grant(&mut self, link: &mut Self::Link, rights: Rights) -> Result<(), HcaError>;
 
-    /// Takes the key away and ends the queue pair: when this returns, nothing that came over it touches memory any more.
-    ///
-    /// # Errors
-    /// It may still; this can be tried again.
-    fn end(&mut self, link: &mut Self::Link) -> Result<(), HcaError>;
+    /// What takes the key away and ends the queue pair: when it is done, nothing that came over it touches memory any more.
+    /// Nothing is [`Seen`] of it from now on.
+    fn end(&mut self, link: Self::Link) -> End<Self::Link>;
 
     /// Asks the client's device for a sign of life; what comes of it is [`Seen`] later.
     fn probe(&mut self, link: &mut Self::Link) -> Result<(), HcaError>;

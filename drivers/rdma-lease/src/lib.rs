@@ -12,4 +12,4 @@ mod memory;
 pub use binding::{FIRST_PROBE, PROBE_EVERY, RdmaBinding};
 pub use client::OneSided;
 pub use device::{Config, Link, Verbs, Windows};
-pub use hca::{Connect, Hca, HcaError, Key, Local, Peer, Seen, Unconnected};
+pub use hca::{Connect, End, Hca, HcaError, Key, Local, Peer, Seen, Unconnected, Unended};

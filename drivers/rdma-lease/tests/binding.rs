@@ -6,11 +6,11 @@ use std::{
     time::Duration,
 };
 
-use berth_fabric::{Binding as _, BoundLease, TeardownFailed};
+use berth_fabric::{Binding as _, BoundLease, Reach, TeardownFailed};
 use berth_lease::{Generation, LeaseId, RegionId, Rights, Span};
 use berth_port::Nanos;
 use berth_rdma_lease::{
-    Connect, FIRST_PROBE, Hca, HcaError, Key, Local, PROBE_EVERY, Peer, RdmaBinding, Seen, Unconnected,
+    Connect, End, FIRST_PROBE, Hca, HcaError, Key, Local, PROBE_EVERY, Peer, RdmaBinding, Seen, Unconnected, Unended,
 };
 use berth_wire::fabric::{BindingTlv, ClientTlv, Status, Tlvs, Wire as _};
 
@@ -84,14 +84,17 @@ impl Hca for Noted {
         if told.wrong == Some(Wrong::NotGranted) { Err(failed()) } else { Ok(()) }
     }
 
-    fn end(&mut self, link: &mut u32) -> Result<(), HcaError> {
-        let mut told = self.told();
-        if told.stuck {
-            return Err(failed());
-        }
-        told.reached.remove(link);
-        told.ended.push(*link);
-        Ok(())
+    fn end(&mut self, link: u32) -> End<u32> {
+        let device = self.clone();
+        Box::new(move || {
+            let mut told = device.told();
+            if told.stuck {
+                return Err(Unended { error: failed(), link: Box::new(link) });
+            }
+            told.reached.remove(&link);
+            told.ended.push(link);
+            Ok(())
+        })
     }
 
     fn probe(&mut self, link: &mut u32) -> Result<(), HcaError> {
@@ -112,12 +115,13 @@ type Binding = RdmaBinding<Noted>;
 
 fn node(max: usize) -> (Binding, Noted) {
     let hca = Noted::default();
-    (RdmaBinding::new(hca.clone(), max), hca)
+    (RdmaBinding::new("rxe0".into(), hca.clone(), max), hca)
 }
 
 fn lease(id: u128) -> BoundLease {
-    let bytes = Span { region: RegionId(0), at: 0x3010, len: 0xFF0 };
-    BoundLease { id: LeaseId(id), generation: Generation(1), rights: Rights::READ, bytes, first: 0x10 }
+    let span = Span { region: RegionId(0), at: 0x3010, len: 0xFF0 };
+    let reach = Reach::Bytes { span, first: 0x10 };
+    BoundLease { id: LeaseId(id), generation: Generation(1), rights: Rights::READ, reach }
 }
 
 const PEER: Peer = Peer { qp_num: 17, gid: [7; 16], psn: 0x00FF_FFFF, mtu: 1024 };
@@ -146,9 +150,20 @@ fn count(binding: &Binding, wanted: &str) -> u64 {
     found.unwrap_or_else(|| panic!("no {wanted}"))
 }
 
-/// A tick so long after the start.
+/// A tick so long after the start; what is lost is torn down.
 fn at(binding: &mut Binding, time: Duration) {
-    binding.tick(Nanos(0) + time);
+    let mut lost = Vec::new();
+    binding.tick(Nanos(0) + time, &mut lost);
+    for lease in lost {
+        end(binding, lease.0).unwrap();
+    }
+}
+
+/// Tears a lease's connection down, to the end.
+fn end(binding: &mut Binding, id: u128) -> Result<(), TeardownFailed> {
+    let Some(work) = binding.teardown(LeaseId(id))? else { return Ok(()) };
+    work.run();
+    binding.torn_down(LeaseId(id))
 }
 
 #[test]
@@ -169,9 +184,12 @@ fn a_client_is_told_how_to_reach_its_lease() {
     }
     assert_eq!(tlvs, expected);
     assert_eq!(hca.told().connected, [(PEER, lease(1))]);
-    assert_eq!(binding.teardown(LeaseId(1)), Ok(()));
+    let work = binding.teardown(LeaseId(1)).unwrap().expect("a queue pair is to be destroyed");
+    assert_eq!(hca.told().ended, [], "whoever holds the node does not wait for that");
+    work.run();
+    assert_eq!(binding.torn_down(LeaseId(1)), Ok(()));
     assert_eq!(hca.told().ended, [1]);
-    assert_eq!(binding.teardown(LeaseId(1)), Ok(()), "also where nothing is connected");
+    assert_eq!(end(&mut binding, 1), Ok(()), "also where nothing is connected");
     assert_eq!(hca.told().ended, [1]);
 }
 
@@ -222,7 +240,7 @@ fn connections_are_limited() {
     bind(&mut binding, 2).unwrap();
     assert_eq!(bind(&mut binding, 3), Err(Status::CapacityExceeded));
     assert_eq!(count(&binding, "full"), 1);
-    binding.teardown(LeaseId(1)).unwrap();
+    end(&mut binding, 1).unwrap();
     bind(&mut binding, 3).unwrap();
     assert_eq!(count(&binding, "connected"), 2);
 }
@@ -233,7 +251,7 @@ fn what_is_given_up_while_it_is_prepared_is_not_connected() {
     let client = described(PEER);
     let client = Tlvs::parse(&client).unwrap();
     let preparation = binding.prepare(&lease(1), client).unwrap().unwrap();
-    binding.teardown(LeaseId(1)).unwrap();
+    end(&mut binding, 1).unwrap();
     preparation.run();
     assert_eq!(hca.told().reached, BTreeSet::new(), "nor is its client let in before the lease is looked at again");
     assert_eq!(binding.bind(&lease(1), client, &mut Vec::new()), Err(Status::InternalError));
@@ -252,9 +270,9 @@ fn a_failed_bind_leaves_nothing_that_is_reached() {
         hca.told().wrong = Some(wrong);
         hca.told().stuck = true;
         assert_eq!(bind(&mut binding, 1), Err(Status::InternalError));
-        assert_eq!(binding.teardown(LeaseId(1)), Err(TeardownFailed));
+        assert_eq!(end(&mut binding, 1), Err(TeardownFailed));
         hca.told().stuck = false;
-        assert_eq!(binding.teardown(LeaseId(1)), Ok(()));
+        assert_eq!(end(&mut binding, 1), Ok(()));
         assert_eq!(hca.told().reached, BTreeSet::new());
         assert_eq!(hca.told().ended, [1]);
         assert_eq!(count(&binding, "binds_failed"), 1);
@@ -267,11 +285,11 @@ fn a_failed_teardown_is_tried_again() {
     bind(&mut binding, 1).unwrap();
     hca.told().stuck = true;
     for _ in 0..2 {
-        assert_eq!(binding.teardown(LeaseId(1)), Err(TeardownFailed));
+        assert_eq!(end(&mut binding, 1), Err(TeardownFailed));
     }
     assert_eq!(bind(&mut binding, 2), Err(Status::CapacityExceeded), "it is still there");
     hca.told().stuck = false;
-    assert_eq!(binding.teardown(LeaseId(1)), Ok(()));
+    assert_eq!(end(&mut binding, 1), Ok(()));
 }
 
 #[test]

@@ -49,6 +49,22 @@ pub enum Record {
         /// The lease.
         lease: u128,
     },
+    /// A lease is connected over a binding, or about to be.
+    Bound {
+        /// The lease.
+        lease: u128,
+        /// The binding: a hash of its kind and name.
+        binding: u64,
+        /// What its holder said of the client: TLVs.
+        client: Vec<u8>,
+    },
+    /// A lease is not connected over a binding any more.
+    Unbound {
+        /// The lease.
+        lease: u128,
+        /// The binding.
+        binding: u64,
+    },
     /// A token is not to be accepted again.
     TokenRevoked {
         /// The token.
@@ -129,17 +145,8 @@ pub struct Grant {
     pub expires: Nanos,
     /// How long after that it can be renewed, in nanoseconds.
     pub grace: Nanos,
-    /// The TCP ports of a service lease.
-    pub proxy: Option<Proxy>,
-}
-
-/// The TCP ports of a service lease.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Proxy {
-    /// Where the node listens on 127.0.0.1.
-    pub ingress: u16,
-    /// Where it connects to on 127.0.0.1.
-    pub backend: u16,
+    /// The unit that it holds, in its resource's own form, empty where it holds bytes.
+    pub unit: Vec<u8>,
 }
 
 /// An exported handle.
@@ -175,9 +182,11 @@ mod kind {
     pub(super) const UNENROLLED: u8 = 13;
     pub(super) const HOLDER_REVOKED: u8 = 14;
     pub(super) const LEASES_REVOKED: u8 = 15;
+    pub(super) const BOUND: u8 = 16;
+    pub(super) const UNBOUND: u8 = 17;
 }
 
-/// A fixed-size field.
+/// A field.
 trait Field: Sized {
     fn put(&self, out: &mut Vec<u8>);
     fn take(from: &mut &[u8]) -> Option<Self>;
@@ -219,20 +228,17 @@ impl Field for [u8; 32] {
     }
 }
 
-impl Field for Option<Proxy> {
+/// Bytes behind their length, of which 65,535 can be told.
+impl Field for Vec<u8> {
     fn put(&self, out: &mut Vec<u8>) {
-        u8::from(self.is_some()).put(out);
-        if let Some(Proxy { ingress, backend }) = self {
-            ingress.put(out);
-            backend.put(out);
-        }
+        u16::try_from(self.len()).expect("what is journaled is short").put(out);
+        out.extend_from_slice(self);
     }
     fn take(from: &mut &[u8]) -> Option<Self> {
-        match u8::take(from)? {
-            0 => Some(None),
-            1 => Some(Some(Proxy { ingress: u16::take(from)?, backend: u16::take(from)? })),
-            _ => None,
-        }
+        let len = u16::take(from)?.into();
+        let (bytes, rest) = from.split_at_checked(len)?;
+        *from = rest;
+        Some(bytes.to_vec())
     }
 }
 
@@ -250,7 +256,7 @@ macro_rules! structs {
     )*};
 }
 structs! {
-    Grant { lease, resource, base, len, first, holder, token, rights, generation, at, expires, grace, proxy }
+    Grant { lease, resource, base, len, first, holder, token, rights, generation, at, expires, grace, unit }
     Handle { handle, lease, target, kind, rights, expires }
 }
 
@@ -293,6 +299,8 @@ records! {
         LeaseRevoked = LEASE_REVOKED { lease, at }
         LeasesRevoked = LEASES_REVOKED { token, at }
         LeaseFenced = LEASE_FENCED { lease }
+        Bound = BOUND { lease, binding, client }
+        Unbound = UNBOUND { lease, binding }
         TokenRevoked = TOKEN_REVOKED { token, until }
         FenceSet = FENCE_SET { epoch }
         Enrolled = ENROLLED { public_key }

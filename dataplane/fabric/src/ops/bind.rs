@@ -1,18 +1,38 @@
 //! LEASE_BIND: transports of their own.
 
-use berth_lease::{Lease, LeaseId, Status as Standing};
-use berth_port::Nanos;
-use berth_wire::fabric::{BindKind, LeaseBind, Op, Perms, Status, Tlvs};
+use berth_lease::{Holding, Lease, LeaseId, Span, Status as Standing};
+use berth_port::Now;
+use berth_wire::fabric::{BindKind, LeaseBind, Op, Perms, Status, Tlvs, Wire as _};
 
 use super::{Ask, Reply, params};
 use crate::{
-    binding::BoundLease,
+    binding::{BoundLease, Reach, binding_id},
+    ending::{Ending, Why},
     host::Host,
+    journal::Record,
     node::Node,
-    pending::{Pending, Waiting},
-    request::{Outcome, Work},
+    pending::{Origin, Pending, WorkFailed},
+    request::{Effects, Outcome, Step, Work},
     status::of_lease,
 };
+
+/// Bytes of a client's TLVs, at most: they are journaled.
+const MAX_CLIENT: usize = 1024;
+
+/// A lease that is being connected.
+#[derive(Debug, Clone)]
+pub(crate) struct Attempt {
+    pub(crate) lease: LeaseId,
+    kind: BindKind,
+    /// The client's TLVs.
+    client: Vec<u8>,
+    /// The position of the binding that is tried, or of the first one to be tried.
+    at: usize,
+    /// Whether that has prepared it; else the way is being cleared.
+    prepared: bool,
+    /// What the first binding said that refused it.
+    refused: Option<Status>,
+}
 
 impl<H: Host> Node<H> {
     /// Connects a lease to its holder; where it is connected already, that connection is torn down first.
@@ -20,7 +40,9 @@ impl<H: Host> Node<H> {
         let granted = self.verify(ask, Perms::ALLOC, 0, None)?;
         let LeaseBind { lease_id, kind, client } = params(ask)?;
         let kind = BindKind::from_code(kind).ok_or(Status::InvalidParams)?;
-        let binding = self.bindings.iter().position(|binding| binding.kind() == kind).ok_or(Status::UnsupportedOp)?;
+        if !self.bindings.iter().any(|binding| binding.kind() == kind) {
+            return Err(Status::UnsupportedOp);
+        }
         let id = LeaseId(lease_id);
         let lease = self.leases.get(id).ok_or(Status::ResourceNotFound)?;
         match self.leases.query(id, ask.now.mono) {
@@ -32,76 +54,178 @@ impl<H: Host> Node<H> {
         if !granted.covers(self.lease_resource(&lease)) {
             return Err(Status::InsufficientPerm);
         }
-        let bound = Self::bound_lease(&lease).ok_or(Status::InvalidParams)?;
+        let client = client.as_bytes();
+        if client.len() > MAX_CLIENT {
+            return Err(Status::InvalidParams);
+        }
         if self.is_being_bound(id, kind) {
             return Err(Status::ResourceBusy);
         }
-        if let Some(holder) = self.bound.get(&(id, kind)).copied() {
-            self.bindings[binding].teardown(id).map_err(|_| Status::ResourceBusy)?;
-            self.bound.remove(&(id, kind));
-            self.leases.unbound(holder);
+        let attempt = Attempt { lease: id, kind, client: client.to_vec(), at: 0, prepared: false, refused: None };
+        let origin = Origin::of(Op::LeaseBind, &ask.request);
+        let (ending, effects) = self.clear_way(id, kind, ask.now)?;
+        match ending {
+            Some(_) => Ok(Work { ending, effects, ..self.work(Pending::Bind(attempt), origin) }.into()),
+            None => Ok(self.attempt(attempt, effects, origin, ask.now)),
         }
-        let of_holder =
-            |waiting: &&Waiting| matches!(waiting.pending, Pending::Bind { .. }) && waiting.presenter == lease.holder;
-        let begun = self.pending.values().filter(of_holder).count();
-        self.leases.check_binding(lease.holder, begun as u64).map_err(of_lease)?;
-        let Some(prepare) = self.bindings[binding].prepare(&bound, client)? else {
-            return self.connect(id, kind, client, ask.now.mono).map(Outcome::ok);
+    }
+
+    /// Ends the connection that a lease has over a binding of this kind.
+    fn clear_way(&mut self, id: LeaseId, kind: BindKind, now: Now) -> Result<(Option<Ending>, Effects), Status> {
+        let mut outcome = Outcome::default();
+        let of_kind = |index: &usize| self.bindings[*index].kind() == kind;
+        let connected = |index: &usize| self.connections.contains_key(&(id, *index));
+        let ending = match (0..self.bindings.len()).filter(of_kind).find(connected) {
+            Some(index) => self.end(id, Why::Disconnected, Some(index), now, &mut outcome),
+            None => Ok(None),
         };
-        let pending = Pending::Bind { lease: id, kind, client: client.as_bytes().to_vec() };
-        let work = self.work(pending, None, Vec::new(), Op::LeaseBind, &ask.request);
-        Ok(Work { prepare: Some(prepare), ..work }.into())
+        let ending = ending.map_err(|_| Status::ResourceBusy)?;
+        Ok((ending, outcome.into_effects()))
+    }
+
+    /// Goes on with a lease whose way is clear, or whose client has been found.
+    pub(crate) fn go_on_binding(
+        &mut self,
+        attempt: Attempt,
+        work: Result<(), WorkFailed>,
+        origin: Origin,
+        now: Now,
+    ) -> Reply {
+        let mut outcome = Outcome::default();
+        match (attempt.prepared, work) {
+            (false, Ok(())) => Ok(self.attempt(attempt, Effects::default(), origin, now)),
+            (false, Err(WorkFailed)) => Err(Status::ResourceBusy),
+            (true, Ok(())) => match self.connect(&attempt, &mut outcome, now) {
+                Ok(tlvs) => Ok(Outcome { answer: Outcome::with(tlvs).answer, ..outcome }.into()),
+                Err(status) => Ok(self.attempt(attempt.refused(status), outcome.into_effects(), origin, now)),
+            },
+            (true, Err(WorkFailed)) => {
+                self.give_up(&attempt, &mut outcome, now);
+                outcome.answer.status = Status::InternalError;
+                Ok(outcome.into())
+            }
+        }
+    }
+
+    /// Asks one binding after the other. `effects` are of what was done before.
+    fn attempt(&mut self, mut attempt: Attempt, effects: Effects, origin: Origin, now: Now) -> Step {
+        let mut outcome = Outcome { effects, ..Outcome::default() };
+        while attempt.at < self.bindings.len() {
+            if self.bindings[attempt.at].kind() != attempt.kind {
+                attempt.at += 1;
+                continue;
+            }
+            let begun = self
+                .check_attempt(&attempt, origin, now)
+                .and_then(|bound| self.bindings[attempt.at].prepare(&bound, attempt.client()));
+            let record = self.bound_record(&attempt);
+            match begun {
+                Ok(Some(prepare)) => {
+                    attempt.prepared = true;
+                    let work = self.work(Pending::Bind(attempt), origin);
+                    let (journal, effects) = (Some(vec![record]), outcome.into_effects());
+                    return Work { journal, effects, prepare: Some(prepare), ..work }.into();
+                }
+                Ok(None) => {
+                    outcome.journal.push(record);
+                    match self.connect(&attempt, &mut outcome, now) {
+                        Ok(tlvs) => {
+                            outcome.answer.result = tlvs;
+                            return outcome.into();
+                        }
+                        Err(status) => attempt = attempt.refused(status),
+                    }
+                }
+                Err(status) => attempt = attempt.refused(status),
+            }
+        }
+        outcome.answer.status = attempt.refused.unwrap_or(Status::UnsupportedOp);
+        outcome.into()
+    }
+
+    /// The lease of an attempt, where it is still active and its holder may have one more connection.
+    fn check_attempt(&self, attempt: &Attempt, origin: Origin, now: Now) -> Result<BoundLease, Status> {
+        let active =
+            self.leases.query(attempt.lease, now.mono).is_some_and(|(standing, _)| standing == Standing::Active);
+        let lease = self.leases.get(attempt.lease).filter(|_| active).ok_or(Status::LeaseExpired)?;
+        let binds = |pending: &Pending| matches!(pending, Pending::Bind(_));
+        let begun = self
+            .pending
+            .values()
+            .filter(|waiting| binds(&waiting.pending) && waiting.origin.presenter == origin.presenter);
+        self.leases.check_binding(lease.holder, begun.count() as u64).map_err(of_lease)?;
+        bound_lease(&lease).ok_or(Status::LeaseExpired)
+    }
+
+    fn bound_record(&self, attempt: &Attempt) -> Record {
+        let binding = binding_id(&*self.bindings[attempt.at]);
+        Record::Bound { lease: attempt.lease.0, binding, client: attempt.client.clone() }
     }
 
     /// Connects a lease whose client can be reached by now; returns the binding's TLVs.
-    pub(crate) fn connect(
-        &mut self,
-        id: LeaseId,
-        kind: BindKind,
-        client: Tlvs<'_>,
-        now: Nanos,
-    ) -> Result<Vec<u8>, Status> {
-        let binding = self.bindings.iter_mut().find(|binding| binding.kind() == kind).ok_or(Status::UnsupportedOp)?;
-        let active = self.leases.query(id, now).is_some_and(|(standing, _)| standing == Standing::Active);
-        let bound = self.leases.get(id).filter(|_| active).and_then(|lease| Self::bound_lease(&lease));
+    fn connect(&mut self, attempt: &Attempt, outcome: &mut Outcome, now: Now) -> Result<Vec<u8>, Status> {
+        let Attempt { lease: id, at, .. } = *attempt;
+        let active = self.leases.query(id, now.mono).is_some_and(|(standing, _)| standing == Standing::Active);
+        let bound = self.leases.get(id).filter(|_| active).and_then(|lease| bound_lease(&lease));
         let mut tlvs = Vec::new();
+        let binding = &mut self.bindings[at];
         // It may have ended while its client was looked for.
-        let connected = bound.ok_or(Status::LeaseExpired).and_then(|bound| binding.bind(&bound, client, &mut tlvs));
+        let connected =
+            bound.ok_or(Status::LeaseExpired).and_then(|bound| binding.bind(&bound, attempt.client(), &mut tlvs));
         match connected {
-            Ok(()) => self.bound(id, kind),
-            Err(_) => self.give_up(id, kind),
+            Ok(()) => {
+                let holder = self.leases.get(id).map_or(0, |lease| lease.holder);
+                self.connected(id, at, holder);
+            }
+            Err(_) => self.give_up(attempt, outcome, now),
         }
         connected.map(|()| tlvs)
     }
 
-    /// A lease is connected.
-    fn bound(&mut self, id: LeaseId, kind: BindKind) {
-        let Some(holder) = self.leases.get(id).map(|lease| lease.holder) else { return };
-        if self.bound.insert((id, kind), holder).is_none() {
-            self.leases.bound(holder);
-        }
-    }
-
     /// Has a binding forget what it prepared for a lease that is not connected.
-    pub(crate) fn give_up(&mut self, id: LeaseId, kind: BindKind) {
-        let mut failed = false;
-        for binding in self.bindings.iter_mut().filter(|binding| binding.kind() == kind) {
-            // The client may reach its bytes, and the lease's end must see to it.
-            failed |= binding.teardown(id).is_err();
+    fn give_up(&mut self, attempt: &Attempt, outcome: &mut Outcome, now: Now) {
+        let Some(lease) = self.leases.get(attempt.lease) else { return };
+        self.connected(lease.id, attempt.at, lease.holder);
+        // Where its client may reach what a lease held that is over, it is nobody else's.
+        let over = lease.standing != berth_lease::Standing::Live;
+        let why = if over { Why::Over } else { Why::Disconnected };
+        if let Ok(Some(ending)) = self.end(lease.id, why, Some(attempt.at), now, outcome) {
+            outcome.endings.push(ending);
         }
-        if failed {
-            self.bound(id, kind);
-        }
-    }
-
-    /// A lease as bindings see it; `None` where it has no bytes.
-    fn bound_lease(lease: &Lease) -> Option<BoundLease> {
-        let (id, generation, rights) = (lease.id, lease.generation, lease.rights);
-        Some(BoundLease { id, generation, rights, bytes: Self::reach(lease)?, first: lease.first.min(lease.len) })
     }
 
     fn is_being_bound(&self, id: LeaseId, kind: BindKind) -> bool {
-        let binds = |pending: &Pending| matches!(pending, Pending::Bind { lease, kind: other, .. } if (*lease, *other) == (id, kind));
+        let binds = |pending: &Pending| matches!(pending, Pending::Bind(attempt) if (attempt.lease, attempt.kind) == (id, kind));
         self.pending.values().any(|waiting| binds(&waiting.pending))
     }
+
+    /// Connects a lease again after a restart, as its holder asked before it.
+    pub(crate) fn bind_anew(&mut self, lease: &Lease, at: usize, client: Vec<u8>, now: Now) -> Step {
+        let kind = self.bindings[at].kind();
+        let attempt = Attempt { lease: lease.id, kind, client, at, prepared: false, refused: None };
+        self.attempt(attempt, Effects::default(), Origin::node(Op::LeaseBind, lease.holder), now)
+    }
+}
+
+impl Attempt {
+    fn client(&self) -> Tlvs<'_> {
+        Tlvs::parse(&self.client).expect("TLVs that were parsed")
+    }
+
+    /// The next one, where the binding at this position refuses.
+    fn refused(self, status: Status) -> Self {
+        Self { at: self.at + 1, prepared: false, refused: self.refused.or(Some(status)), ..self }
+    }
+}
+
+/// A lease as bindings see it; `None` where it holds nothing any more.
+fn bound_lease(lease: &Lease) -> Option<BoundLease> {
+    let &Lease { id, generation, rights, base, len, .. } = lease;
+    let first = lease.first.min(len);
+    let reach = match lease.holds {
+        Holding::Bytes(region) => Reach::Bytes { span: Span { region, at: base + first, len: len - first }, first },
+        Holding::Unit(_) => Reach::Unit,
+        Holding::Nothing => return None,
+    };
+    Some(BoundLease { id, generation, rights, reach })
 }

@@ -10,13 +10,17 @@ use berth_wire::fabric::{
 use super::{Ask, Reply, params};
 use crate::{
     clock::secs,
+    ending::Why,
     host::{Host, random_u128},
     journal::{Handle, Record},
     node::Node,
-    pending::Pending,
-    request::{Job, Outcome},
+    pending::{Origin, Pending},
+    request::{Effects, Job, Outcome, Work},
     status::of_lease,
 };
+
+/// Why a source was not moved that some transport may still write to.
+pub(crate) const STILL_CONNECTED: &str = "the source's binding cannot be torn down";
 
 impl<H: Host> Node<H> {
     pub(super) fn lease_export(&mut self, ask: &Ask<'_>) -> Reply {
@@ -78,19 +82,25 @@ impl<H: Host> Node<H> {
             Err(RelocateError::Refused(error)) => return Err(of_lease(error)),
             Err(RelocateError::Failed(reason)) => return Ok(Outcome::ok(failed(reason))),
         };
+        let (mut ending, mut effects) = (None, Effects::default());
         if mode == Mode::Move {
             self.stop_work(relocation.src);
-        }
-        // What was written to the source and answered must be in the copy, whichever way it was written.
-        if mode == Mode::Move && !self.unbind(relocation.src) {
-            self.leases.relocate_failed(&relocation);
-            return Ok(Outcome::ok(failed("the source's binding cannot be torn down")));
+            // What was written to the source and answered must be in the copy, whichever way it was written.
+            let mut outcome = Outcome::default();
+            let Ok(under_way) = self.end(relocation.src, Why::Disconnected, None, ask.now, &mut outcome) else {
+                self.leases.relocate_failed(&relocation);
+                let answer = Outcome::with(failed(STILL_CONNECTED)).answer;
+                return Ok(Outcome { answer, ..outcome }.into());
+            };
+            ending = under_way;
+            effects = outcome.into_effects();
         }
         let keep_until = wanted.preserve_until_ms.map(|ms| Nanos(ms.saturating_mul(1_000_000)));
         let quiescence = (mode == Mode::Move).then(|| self.leases.quiescence());
         let jobs = vec![Job::Copy(relocation.from, relocation.to)];
         let pending = Pending::Relocate { relocation, keep_until };
-        Ok(self.work(pending, quiescence, jobs, Op::LeaseRelocate, &ask.request).into())
+        let work = self.work(pending, Origin::of(Op::LeaseRelocate, &ask.request));
+        Ok(Work { quiescence, ending, effects, jobs, ..work }.into())
     }
 
     /// The answer to a relocation whose bytes were copied, or were not, for this reason.
@@ -114,9 +124,7 @@ impl<H: Host> Node<H> {
             }
             let at = self.clock.unix(now.mono);
             outcome.journal.push(Record::LeaseRevoked { lease: relocation.src.0, at });
-            if !self.wind_up(relocation.src, now, &mut outcome.journal, &mut outcome.effects) {
-                outcome.answer.status = Status::ResourceFenced;
-            }
+            self.wind_up(relocation.src, now, &mut outcome);
             outcome.quiescence = Some(self.leases.quiescence());
         }
         outcome

@@ -43,10 +43,9 @@ impl<H: Host> Node<H> {
             until: Nanos(until.saturating_mul(1_000_000_000)),
         });
         let ended = self.leases.revoke_holder(holder, now.mono);
+        self.await_revoked(|lease| lease.holder == holder, outcome);
         for id in &ended {
-            if !self.wind_up(*id, now, &mut outcome.journal, &mut outcome.effects) {
-                outcome.answer.status = Status::ResourceFenced;
-            }
+            self.wind_up(*id, now, outcome);
         }
         // Taken last: it waits for the pieces of work that began before they were stopped.
         outcome.quiescence = Some(self.leases.quiescence());

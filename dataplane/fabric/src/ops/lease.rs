@@ -1,6 +1,6 @@
 //! Leases: LEASE_ALLOC, LEASE_RENEW, LEASE_FREE and LEASE_QUERY.
 
-use berth_lease::{Lease, LeaseId, RegionId, RegionKind, Rights, Span, Status as Standing};
+use berth_lease::{Lease, LeaseId, RegionId, RegionKind, Rights, Status as Standing, Wanted};
 use berth_port::{Nanos, Now};
 use berth_wire::fabric::{
     BindingTlv, EndpointKind, LeaseAlloc, LeaseGrant, LeaseRef, LeaseRenew, LeaseRenewed, LeaseState, LeaseStatus, Op,
@@ -14,8 +14,8 @@ use crate::{
     inventory::region_type,
     journal::{Grant, Record},
     node::Node,
-    pending::Pending,
-    request::{Job, Outcome, Step},
+    pending::{Origin, Pending},
+    request::{Job, Outcome, Step, Work},
     status::of_lease,
 };
 
@@ -54,7 +54,7 @@ impl<H: Host> Node<H> {
             return Err(Status::InvalidToken);
         }
         let request = berth_lease::Request {
-            regions: &regions,
+            wanted: Wanted::Bytes(&regions),
             near: None,
             bytes: requested.unwrap_or(DEFAULT_BYTES.min(end)),
             range: Some((first, end)),
@@ -75,7 +75,8 @@ impl<H: Host> Node<H> {
             // The grant outlives a loss of power, and so must the zeroes.
             jobs.push(Job::Flush(region));
         }
-        Ok(self.work(Pending::Alloc(granted.id), None, jobs, Op::LeaseAlloc, &ask.request).into())
+        let work = self.work(Pending::Alloc(granted.id), Origin::of(Op::LeaseAlloc, &ask.request));
+        Ok(Work { jobs, ..work }.into())
     }
 
     /// The regions that `resource` (0: any) of this type may mean.
@@ -116,7 +117,7 @@ impl<H: Host> Node<H> {
     /// The 0x01xx TLVs of a lease with bytes, and those of bindings that need not know their client.
     fn binding_tlvs(&self, lease: &Lease) -> Vec<u8> {
         let mut tlvs = Vec::new();
-        let Some(region) = lease.region.and_then(|region| self.regions().get(region)) else { return tlvs };
+        let Some(region) = lease.region().and_then(|region| self.regions().get(region)) else { return tlvs };
         for (kind, addr) in self.config.endpoints.iter().filter(|(kind, _)| serves(*kind, region.kind)) {
             BindingTlv::Endpoint { kind: *kind, addr: &addr.to_string() }.write(&mut tlvs);
         }
@@ -145,7 +146,7 @@ impl<H: Host> Node<H> {
             at: self.clock.unix(now),
             expires: self.clock.unix(lease.expires),
             grace: Nanos(lease.grace.as_nanos() as u64),
-            proxy: self.proxies.get(&lease.id).copied(),
+            unit: self.units.get(&lease.id).cloned().unwrap_or_default(),
         })
     }
 
@@ -175,14 +176,9 @@ impl<H: Host> Node<H> {
         let id = LeaseId(lease_id);
         self.leases.free(id, ask.request.presenter, ask.now.mono).map_err(of_lease)?;
         let mut outcome = Outcome::default();
-        let over = self.wind_up(id, ask.now, &mut outcome.journal, &mut outcome.effects);
+        self.wind_up(id, ask.now, &mut outcome);
         // Taken last: once it is over, so is what the lease's bytes wait for before they are leased again.
         outcome.quiescence = Some(self.leases.quiescence());
-        if over {
-            outcome.journal.push(Record::Ended { lease: lease_id });
-        } else {
-            outcome.answer.status = Status::ResourceFenced;
-        }
         Ok(outcome.into())
     }
 
@@ -199,18 +195,11 @@ impl<H: Host> Node<H> {
         if !revoked.is_empty() {
             outcome.journal.push(Record::LeasesRevoked { token, at: self.clock.unix(now.mono) });
         }
+        self.await_revoked(|lease| lease.token == token, outcome);
         for id in revoked {
-            if !self.wind_up(id, now, &mut outcome.journal, &mut outcome.effects) {
-                outcome.answer.status = Status::ResourceFenced;
-            }
+            self.wind_up(id, now, outcome);
         }
         // Also where none is left: one that ended a moment ago may still be accessed.
         outcome.quiescence = Some(self.leases.quiescence());
-    }
-
-    /// The bytes of a live lease that its token's RANGE caveats let anyone reach.
-    pub(super) fn reach(lease: &Lease) -> Option<Span> {
-        let first = lease.first.min(lease.len);
-        Some(Span { region: lease.region?, at: lease.base + first, len: lease.len - first })
     }
 }

@@ -2,33 +2,57 @@
 
 use std::time::Duration;
 
-use berth_lease::{Rights, Status as LeaseStanding};
-use berth_wire::fabric::{Perms, Status, SvcTcpBind, SvcTcpGrant, SvcTcpQuery, SvcTcpState, Wire as _};
+use berth_lease::{Holding, Rights, Status as LeaseStanding, Unit, Wanted};
+use berth_wire::fabric::{Perms, ResourceType, Status, SvcTcpBind, SvcTcpGrant, SvcTcpQuery, SvcTcpState, Wire as _};
 
 use super::{Ask, Reply, lease::wire_status, params};
 use crate::{
     clock::secs,
     host::{Host, random_u128},
-    inventory::PROXIES,
-    journal::Proxy,
     node::Node,
     request::Outcome,
     status::of_lease,
 };
 
+/// A TCP proxy: a unit of the node's resource of kind [`ResourceType::Net`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Proxy {
+    /// Where it listens on 127.0.0.1; 0 in what is wanted: anywhere.
+    pub ingress: u16,
+    /// Where it connects to on 127.0.0.1.
+    pub backend: u16,
+}
+
+impl Proxy {
+    /// As [`Resource::grant`](crate::Resource::grant) gets and returns it.
+    pub fn to_bytes(self) -> Vec<u8> {
+        [self.ingress, self.backend].map(u16::to_be_bytes).concat()
+    }
+
+    /// What [`Proxy::to_bytes`] made.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let &[a, b, c, d] = bytes else { return None };
+        Some(Self { ingress: u16::from_be_bytes([a, b]), backend: u16::from_be_bytes([c, d]) })
+    }
+}
+
 impl<H: Host> Node<H> {
     /// Leases a proxy from a port of 127.0.0.1 to another; it needs WRITE.
     pub(super) fn svc_tcp_bind(&mut self, ask: &Ask<'_>) -> Reply {
-        let granted = self.verify(ask, Perms::WRITE, self.proxy_resource(), None)?;
+        let resource = self.proxies();
+        let id = resource.map_or(0, |resource| self.resource_ids[resource]);
+        let granted = self.verify(ask, Perms::WRITE, id, None)?;
+        let resource = resource.ok_or(Status::UnsupportedOp)?;
         let SvcTcpBind { duration_secs, backend_port: backend } = params(ask)?;
         if duration_secs == 0 || backend == 0 {
             return Err(Status::InvalidParams);
         }
-        if self.proxies.len() as u64 >= PROXIES {
+        if self.resources[resource].stock(&self.leases).available == 0 {
             return Err(Status::CapacityExceeded);
         }
+        let item = self.resources[resource].counts_as().ok_or(Status::InternalError)?;
         let request = berth_lease::Request {
-            regions: &[],
+            wanted: Wanted::Unit(Unit { resource: resource as u16, item }),
             near: None,
             bytes: 0,
             range: None,
@@ -40,13 +64,14 @@ impl<H: Host> Node<H> {
         };
         let host = &mut self.host;
         let granted = self.leases.alloc(&request, ask.now.mono, &mut || random_u128(host)).map_err(of_lease)?;
-        let Some(ingress) = self.host.open_proxy(granted.id, Proxy { ingress: 0, backend }) else {
+        let wanted = Proxy { ingress: 0, backend }.to_bytes();
+        let unit = self.resources[resource].grant(granted.id, &wanted).inspect_err(|_| {
             // Nobody knows the lease yet.
             let _ = self.leases.free(granted.id, ask.request.presenter, ask.now.mono);
             self.leases.release(granted.id, ask.now.mono);
-            return Err(Status::CapacityExceeded);
-        };
-        self.proxies.insert(granted.id, Proxy { ingress, backend });
+        })?;
+        let ingress = Proxy::from_bytes(&unit).ok_or(Status::InternalError)?.ingress;
+        self.units.insert(granted.id, unit);
         let lease = self.leases.get(granted.id).expect("it was just granted");
         let grant = SvcTcpGrant {
             lease_id: lease.id.0,
@@ -62,14 +87,22 @@ impl<H: Host> Node<H> {
     pub(super) fn svc_tcp_query(&mut self, ask: &Ask<'_>) -> Reply {
         let SvcTcpQuery { lease_id } = params(ask)?;
         let id = berth_lease::LeaseId(lease_id);
-        let lease = self.leases.get(id).filter(|lease| lease.region.is_none()).ok_or(Status::ResourceNotFound)?;
+        let proxies = self.proxies().ok_or(Status::ResourceNotFound)?;
+        let is_proxy = |holds| matches!(holds, Holding::Unit(unit) if usize::from(unit.resource) == proxies);
+        let lease = self.leases.get(id).filter(|lease| is_proxy(lease.holds)).ok_or(Status::ResourceNotFound)?;
         let (status, expires) = self.leases.query(lease.id, ask.now.mono).ok_or(Status::ResourceNotFound)?;
-        let proxy = self.proxies.get(&id).filter(|_| status == LeaseStanding::Active);
+        let unit = self.units.get(&id).filter(|_| status == LeaseStanding::Active);
+        let proxy = unit.and_then(|unit| Proxy::from_bytes(unit));
         let state = SvcTcpState {
             status: wire_status(status),
             expires_at: self.clock.unix_secs(expires),
             ingress_port: proxy.map_or(0, |proxy| proxy.ingress),
         };
         Ok(Outcome::ok(state.to_vec()))
+    }
+
+    /// The position of the resource that proxies are of.
+    fn proxies(&self) -> Option<usize> {
+        self.resources.iter().position(|resource| resource.kind() == ResourceType::Net)
     }
 }

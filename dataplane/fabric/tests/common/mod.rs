@@ -7,12 +7,12 @@ use std::{
     time::Duration,
 };
 
-use berth_fabric::journal::{Proxy, Record};
 use berth_fabric::{
-    Answer, Binding, Carrier, Config, Host, Node, Outcome, Policy, Recovered, Request, Rule, Started, Step,
+    Answer, Binding, BlockingWork, Carrier, Config, Effects, Host, Node, Outcome, Policy, Proxy, Recovered, Request,
+    Resource, Rule, Started, Starting, Step, Stock, Teardown, TeardownFailed, WorkFailed, journal::Record,
 };
 use berth_identity::Identity;
-use berth_lease::{Bytes, LeaseId, Region, RegionKind, Regions, Storage};
+use berth_lease::{Bytes, Item, LeaseId, Leases, Region, RegionKind, Regions, Storage};
 use berth_port::{Nanos, Now};
 use berth_wire::fabric::{
     CapRequest, LeaseAlloc, LeaseGrant, Op, Perms, ResourceType, Status, Thermal, Tlvs, Wire as _,
@@ -50,7 +50,9 @@ impl Bytes for Heap {
 /// What the node asked of its host.
 #[derive(Debug, Default)]
 pub struct Asked {
+    /// Those that were opened, and those that were closed.
     pub proxies: Vec<(LeaseId, Proxy)>,
+    pub closed: Vec<LeaseId>,
     pub no_proxies: bool,
     pub thermal: Thermal,
 }
@@ -75,14 +77,44 @@ impl Host for TestHost {
     fn thermal(&mut self) -> Thermal {
         self.asked.lock().unwrap().thermal
     }
-    fn open_proxy(&mut self, lease: LeaseId, proxy: Proxy) -> Option<u16> {
-        let mut asked = self.asked.lock().unwrap();
+}
+
+/// TCP proxies without sockets, whose closing takes time.
+#[derive(Debug)]
+pub struct TestProxies(pub Arc<Mutex<Asked>>);
+
+impl Resource for TestProxies {
+    fn kind(&self) -> ResourceType {
+        ResourceType::Net
+    }
+    fn name(&self) -> &str {
+        "tcp-proxy"
+    }
+    fn stock(&self, _: &Leases) -> Stock {
+        let asked = self.0.lock().unwrap();
+        let open = (asked.proxies.len() - asked.closed.len()) as u64;
+        Stock { capacity: 28_232, available: 28_232 - open, fenced: false }
+    }
+    fn counts_as(&self) -> Option<Item> {
+        Some(Item::Proxies)
+    }
+    fn grant(&mut self, lease: LeaseId, wanted: &[u8]) -> Result<Vec<u8>, Status> {
+        let mut asked = self.0.lock().unwrap();
         if asked.no_proxies {
-            return None;
+            return Err(Status::CapacityExceeded);
         }
-        let ingress = if proxy.ingress == 0 { 40_000 + (asked.proxies.len() % 25_000) as u16 } else { proxy.ingress };
-        asked.proxies.push((lease, Proxy { ingress, ..proxy }));
-        Some(ingress)
+        let wanted = Proxy::from_bytes(wanted).unwrap();
+        let proxy = Proxy { ingress: 40_000 + (asked.proxies.len() % 25_000) as u16, ..wanted };
+        asked.proxies.push((lease, proxy));
+        Ok(proxy.to_bytes())
+    }
+    fn end(&mut self, lease: LeaseId) -> Result<Option<BlockingWork>, TeardownFailed> {
+        let asked = self.0.clone();
+        Ok(Some(BlockingWork::new(move || asked.lock().unwrap().closed.push(lease))))
+    }
+    fn recover(&mut self, lease: LeaseId, unit: &[u8]) -> bool {
+        self.0.lock().unwrap().proxies.push((lease, Proxy::from_bytes(unit).unwrap()));
+        true
     }
 }
 
@@ -108,6 +140,10 @@ pub struct World {
     pub now: Now,
     /// Every record so far.
     pub journal: Vec<Record>,
+    /// Leases that are being connected again.
+    pub works: Vec<berth_fabric::Work>,
+    /// Where what is torn down waits, if it is to.
+    pub held: Option<Vec<Teardown>>,
     nonce: u64,
 }
 
@@ -148,9 +184,12 @@ impl World {
         seed: u64,
     ) -> Self {
         let (host, asked) = TestHost::new(seed);
-        let started = Node::start(identity(100), config, host, regions.clone(), bindings, recovered, now);
-        let Started { node, journal, .. } = started.expect("a sound journal");
-        Self { node, asked, regions, now, journal, nonce: 0 }
+        let (starting, works) = Starting::new(recovered, bindings);
+        works.into_iter().for_each(BlockingWork::run);
+        let resources: Vec<Box<dyn Resource>> = vec![Box::new(TestProxies(asked.clone()))];
+        let started = Node::start(identity(100), config, host, regions.clone(), resources, starting, now);
+        let Started { node, journal, works, .. } = started.expect("a sound journal");
+        Self { node, asked, regions, now, journal, works, held: None, nonce: 0 }
     }
 
     pub fn pass(&mut self, time: Duration) {
@@ -173,24 +212,66 @@ impl World {
     }
 
     pub fn ask_request(&mut self, request: &Request<'_>) -> Option<Outcome> {
-        let outcome = match self.node.request(request, self.now) {
-            Step::Done(outcome) => outcome,
-            Step::Work(work) => {
-                assert!(work.quiescence.is_none_or(|mut quiescence| quiescence.is_over()));
-                assert!(work.jobs.iter().all(|job| job.in_memory(&self.regions)));
-                self.node.resume(work.ticket, Ok(()), self.now)
-            }
-            Step::List(mut listing) => {
-                while !listing.is_whole() {
-                    self.node.list(&mut listing, self.now);
+        let step = self.node.request(request, self.now);
+        self.finish(step)
+    }
+
+    /// Does what a step asks for, to its end.
+    pub fn finish(&mut self, mut step: Step) -> Option<Outcome> {
+        let mut outcome = loop {
+            match step {
+                Step::Done(outcome) => break outcome,
+                Step::Work(work) => {
+                    self.journal.extend(work.journal.into_iter().flatten());
+                    self.apply(work.effects);
+                    assert!(work.quiescence.is_none_or(|mut quiescence| quiescence.is_over()));
+                    assert!(work.jobs.iter().all(|job| job.in_memory(&self.regions)));
+                    let ended = work.ending.is_none_or(|ending| ending.is_over() && !ending.has_failed());
+                    work.prepare.into_iter().for_each(BlockingWork::run);
+                    step = self.node.resume(work.ticket, ended.then_some(()).ok_or(WorkFailed), self.now);
                 }
-                Outcome { answer: listing.answer(), ..Outcome::default() }
+                Step::List(mut listing) => {
+                    while !listing.is_whole() {
+                        self.node.list(&mut listing, self.now);
+                    }
+                    break Outcome { answer: listing.answer(), ..Outcome::default() };
+                }
+                Step::Drop => return None,
             }
-            Step::Drop => return None,
         };
         self.journal.extend(outcome.journal.iter().cloned());
         self.journal.extend(outcome.effects.journal.iter().cloned());
+        let teardowns = std::mem::take(&mut outcome.effects.teardowns);
+        self.apply(Effects { teardowns, ..Effects::default() });
+        if outcome.endings.iter().any(berth_fabric::Ending::has_failed) {
+            outcome.answer = Answer { status: Status::ResourceFenced, result: Vec::new() };
+        }
         Some(outcome)
+    }
+
+    /// Does what the node asks for beside answers.
+    pub fn apply(&mut self, effects: Effects) {
+        self.journal.extend(effects.journal);
+        for teardown in effects.teardowns {
+            match &mut self.held {
+                Some(held) => held.push(teardown),
+                None => self.tear_down(teardown),
+            }
+        }
+    }
+
+    pub fn tear_down(&mut self, teardown: Teardown) {
+        teardown.work.run();
+        let effects = self.node.torn_down(teardown.ticket, self.now);
+        self.apply(effects);
+    }
+
+    /// Passes time on to the node; returns the leases that serve no more I/O.
+    pub fn tick(&mut self) -> Vec<LeaseId> {
+        let effects = self.node.tick(self.now);
+        let ended = effects.ended.clone();
+        self.apply(effects);
+        ended
     }
 
     pub fn ask(&mut self, n: u8, op: Op, resource: u128, token: &[u8], params: &[u8]) -> Answer {
@@ -243,4 +324,10 @@ impl World {
         let result = self.ok(n, Op::LeaseAlloc, 0, token, &params.to_vec());
         LeaseId(LeaseGrant::parse(&result).unwrap().lease_id)
     }
+}
+
+/// What a step has come to that is done.
+pub fn done(step: Step) -> Outcome {
+    let Step::Done(outcome) = step else { panic!("more is to be done: {step:?}") };
+    outcome
 }

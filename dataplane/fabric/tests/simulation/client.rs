@@ -3,9 +3,9 @@
 use berth_identity::{Identity, link::Client as Link};
 use berth_lease::LeaseId;
 use berth_wire::fabric::{
-    BindingTlv, CapRequest, CapRevoke, CapabilityToken, FenceSet, FenceState, KeyListAsked, KeyRevoke, LeaseAlloc,
-    LeaseExport, LeaseExported, LeaseGrant, LeaseImport, LeaseImported, LeaseRef, LeaseRelocate, LeaseRenew, Op, Perms,
-    RelocateMode, ResourceType, Rights, Status, TargetRuntime, Tlvs, Wire as _,
+    BindKind, BindingTlv, CapRequest, CapRevoke, CapabilityToken, FenceSet, FenceState, KeyListAsked, KeyRevoke,
+    LeaseAlloc, LeaseBind, LeaseExport, LeaseExported, LeaseGrant, LeaseImport, LeaseImported, LeaseRef, LeaseRelocate,
+    LeaseRenew, Op, Perms, RelocateMode, ResourceType, Rights, Status, TargetRuntime, Tlvs, Wire as _,
 };
 use fastrand::Rng;
 
@@ -101,6 +101,10 @@ impl Client {
             44.. if self.greed == Greed::Handles => [86, 86, 86, 86, 86, 90, 90, 96][random.usize(0..8)],
             next => next,
         };
+        if let Some(lease) = self.own(random).filter(|_| self.greed == Greed::None && random.u8(..) < 64) {
+            let params = LeaseBind { lease_id: lease.id, kind: BindKind::NvmeOf as u8, client: Tlvs::EMPTY };
+            return (Op::LeaseBind, token, params.to_vec());
+        }
         let (op, params) = match next {
             0..36 => {
                 let kind = if random.bool() { ResourceType::Mem } else { ResourceType::Block };

@@ -18,7 +18,6 @@ use berth_wire::fabric::{
 use super::{
     oracle::{Attached, Known, Note},
     stores::MEMORY,
-    work::Working,
     world::{Executing, HELD, JOURNALED, Leaving, NODE, SLOWEST, World, address},
 };
 
@@ -69,17 +68,7 @@ impl World {
                             let src = self.oracle.keys[&src];
                             self.oracle.ended(&[src]);
                         }
-                        self.say(|| format!("works on {:?}", work.jobs));
-                        let durable = match &work.journal {
-                            Some(records) if records.is_empty() => self.journal.staged_to,
-                            Some(records) => {
-                                let batch = self.journal.stage(records);
-                                self.oracle.journaled(executing.sender, executing.nonce, batch);
-                                batch
-                            }
-                            None => 0,
-                        };
-                        self.process.working.insert(work.ticket, Working::new(work, executing, durable));
+                        self.takes(work, Some(executing));
                     }
                     Step::List(mut listing) => {
                         while !listing.is_whole() {
@@ -96,7 +85,7 @@ impl World {
 
     /// An op was executed: what it means, and when its answer may leave.
     pub(super) fn conclude(&mut self, asked: &Executing, outcome: Outcome, due: u64) {
-        let Outcome { answer, journal, quiescence, effects } = outcome;
+        let Outcome { answer, journal, quiescence, endings, effects } = outcome;
         let (op, status, result) = (asked.op, answer.status, &answer.result);
         self.say(|| format!("{op} of {} -> {status}, {journal:?}", NodeId(asked.sender)));
         assert!(status != Status::InternalError || self.process.node.is_degraded() || op == Op::LeaseAlloc);
@@ -104,17 +93,18 @@ impl World {
             self.over_quota(asked);
         }
         let note = if status == Status::Ok { self.meaning(asked, result) } else { Note::Nothing };
-        let mut records = journal;
-        let waits = !records.is_empty();
-        records.extend(effects.journal);
-        let staged = if records.is_empty() { 0 } else { self.journal.stage(&records) };
+        let waits = !journal.is_empty();
+        let staged = if waits { self.journal.stage(&journal) } else { 0 };
         if waits {
             self.oracle.journaled(asked.sender, asked.nonce, staged);
         }
+        self.apply(effects);
         let result = Bytes::of(&answer.result).expect("it is short");
         let payload = Response { status: status.code(), op: op.code(), result }.to_vec();
-        let batch = if waits { staged } else { 0 };
-        self.process.leaving.push(Leaving { reply: asked.reply, payload, batch, quiescence, note, due });
+        // How long connections take to end is their transport's affair.
+        let due = if endings.is_empty() { due } else { u64::MAX };
+        let (reply, batch) = (asked.reply, staged);
+        self.process.leaving.push(Leaving { reply, payload, batch, quiescence, endings, note, due });
     }
 
     /// What an op that succeeded means to the oracle.
@@ -128,7 +118,7 @@ impl World {
                 let known = Known {
                     holder: lease.holder,
                     token: lease.token,
-                    region: lease.region.expect("it has bytes").0,
+                    region: lease.region().expect("it has bytes").0,
                     base: lease.base,
                     len: lease.len,
                     generation: lease.generation.0,
@@ -213,6 +203,10 @@ impl World {
             Op::CapRequest => {
                 let token = CapabilityToken::parse(result).expect("a token").token_id;
                 self.oracle.keyring.issued.insert(token, asked.sender);
+                Note::Nothing
+            }
+            Op::LeaseBind => {
+                self.summary.binds += 1;
                 Note::Nothing
             }
             Op::KeyRevoke => self.key_revoked(asked, result),

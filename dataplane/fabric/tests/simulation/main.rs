@@ -10,6 +10,7 @@
 
 mod access;
 mod client;
+mod connections;
 mod execute;
 mod journal;
 mod keys;
@@ -84,5 +85,7 @@ fn invariants_hold_for_every_seed() {
         totals.over_quota >= seeds && totals.keys_revoked >= seeds && totals.keys_listed * 20 >= seeds,
         "{totals:?}"
     );
+    assert!(totals.binds >= seeds && totals.remote >= seeds && totals.slow_teardowns * 2 >= seeds, "{totals:?}");
+    assert!(totals.bound_crashes * 10 >= seeds && totals.ending_crashes * 100 >= seeds, "{totals:?}");
     assert!(totals.keys_removed * 20 >= seeds && totals.detached * 20 >= seeds, "{totals:?}");
 }

@@ -277,7 +277,7 @@ impl Oracle {
             };
             // What was executed and not answered may have been forgotten.
             (known.over, known.holder_revoked) = (false, false);
-            let place = (lease.region.unwrap().0, lease.base, lease.len, lease.holder, lease.token);
+            let place = (lease.region().unwrap().0, lease.base, lease.len, lease.holder, lease.token);
             assert_eq!(place, (known.region, known.base, known.len, known.holder, known.token), "lease {id:032x}");
             let (expires, ends) = (time(lease.expires), time(lease.ends()));
             assert!(status != Some(Status::Active) || expires <= known.expires_ever, "lease {id:032x} lives longer");

@@ -1,15 +1,15 @@
 //! Work on bytes, piece by piece: as the host of a node does it, but slower.
 
-use berth_fabric::{Job, Work, WorkFailed};
+use berth_fabric::{Ending, Job, Work, WorkFailed};
 use berth_lease::{Held, Quiescence, Span};
 use berth_wire::fabric::{LeaseRelocate, Op, Wire as _};
 
 use super::world::{Event, Executing, MILLI, SLOT, World};
 
-/// A request whose bytes are being worked on.
+/// A request, or something of the node's own, that is being worked on.
 pub(super) struct Working {
     work: Work,
-    asked: Executing,
+    pub(super) asked: Option<Executing>,
     /// The batch of the journal that the work waits for.
     durable: u64,
     started: bool,
@@ -21,7 +21,7 @@ pub(super) struct Working {
 }
 
 impl Working {
-    pub(super) fn new(work: Work, asked: Executing, durable: u64) -> Self {
+    fn new(work: Work, asked: Option<Executing>, durable: u64) -> Self {
         Self { work, asked, durable, started: false, job: 0, done: 0, held: None }
     }
 }
@@ -33,12 +33,31 @@ fn piece(span: Span, done: u64) -> Span {
 }
 
 impl World {
+    /// Takes on what the node asks for.
+    pub(super) fn takes(&mut self, mut work: Work, asked: Option<Executing>) {
+        self.say(|| format!("works on {:?}", work.jobs));
+        self.apply(std::mem::take(&mut work.effects));
+        let durable = match &work.journal {
+            Some(records) if records.is_empty() => self.journal.staged_to,
+            Some(records) => {
+                let batch = self.journal.stage(records);
+                if let Some(asked) = asked.as_ref().filter(|asked| asked.op == Op::LeaseRelocate) {
+                    self.oracle.journaled(asked.sender, asked.nonce, batch);
+                }
+                batch
+            }
+            None => 0,
+        };
+        self.process.working.insert(work.ticket, Working::new(work, asked, durable));
+    }
+
     /// Begins the works that need not wait any more.
     pub(super) fn begin_works(&mut self) {
         let durable_to = self.journal.durable_to;
         let begins = |working: &mut Working| {
             let quiet = working.work.quiescence.as_mut().is_none_or(Quiescence::is_over);
-            let begins = quiet && working.durable <= durable_to && !working.started;
+            let ended = working.work.ending.as_ref().is_none_or(Ending::is_over);
+            let begins = quiet && ended && working.durable <= durable_to && !working.started;
             working.started |= begins;
             begins
         };
@@ -53,7 +72,16 @@ impl World {
     fn begin_piece(&mut self, ticket: u64) {
         let now = self.time().mono;
         let working = self.process.working.get_mut(&ticket).expect("it is under way");
-        let Some(job) = working.work.jobs.get(working.job) else { return self.end_work(ticket, Ok(())) };
+        if working.work.ending.as_ref().is_some_and(Ending::has_failed) {
+            return self.end_work(ticket, Err(WorkFailed));
+        }
+        let Some(job) = working.work.jobs.get(working.job) else {
+            if working.work.prepare.is_none() {
+                return self.end_work(ticket, Ok(()));
+            }
+            let (delay, run) = (self.slow(MILLI), self.run);
+            return self.after(delay, Event::Worked(run, ticket));
+        };
         if matches!(job, Job::Copy(..)) {
             working.held = Some(self.process.node.table().reader().hold());
         }
@@ -69,6 +97,10 @@ impl World {
     pub(super) fn worked(&mut self, ticket: u64) {
         let fails = self.random.u8(..) < 8;
         let working = self.process.working.get_mut(&ticket).expect("it is under way");
+        if let Some(prepare) = working.work.prepare.take_if(|_| working.job == working.work.jobs.len()) {
+            prepare.run();
+            return self.end_work(ticket, Ok(()));
+        }
         if fails {
             return self.end_work(ticket, Err(WorkFailed));
         }
@@ -81,7 +113,8 @@ impl World {
             Job::Copy(from, to) => {
                 let whole = from.len;
                 let (from, to) = (piece(from, working.done), piece(to, working.done));
-                let params = LeaseRelocate::parse(&working.asked.params).expect("it was served");
+                let params = LeaseRelocate::parse(&working.asked.as_ref().expect("it was asked for").params)
+                    .expect("it was served");
                 let [src, dst] = [params.src_lease_id, params.dst_lease_id].map(|key| self.oracle.keys[&key]);
                 self.oracle.copied(src, dst, working.done / SLOT, from.len / SLOT);
                 let (source, target) = (self.stores.heap(from.region.0), self.stores.heap(to.region.0));
@@ -102,11 +135,7 @@ impl World {
     }
 
     fn end_work(&mut self, ticket: u64, result: Result<(), WorkFailed>) {
-        let Working { asked, .. } = self.process.working.remove(&ticket).expect("it is under way");
-        let now = self.time();
-        let outcome = self.process.node.resume(ticket, result, now);
-        assert!(asked.op == Op::LeaseAlloc || asked.op == Op::LeaseRelocate);
-        // How long bytes take is their owner's affair.
-        self.conclude(&asked, outcome, u64::MAX);
+        let working = self.process.working.remove(&ticket).expect("it is under way");
+        self.go_on(ticket, working, result);
     }
 }

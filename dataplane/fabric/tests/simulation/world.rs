@@ -1,19 +1,24 @@
 //! The loop: virtual time, the network, the node's process and its crashes.
 
-use std::{collections::BTreeMap, net::SocketAddr};
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+};
 
-use berth_fabric::{Config, Host, Node, Policy, Recovered, Rule, journal::Proxy};
+use berth_fabric::{BlockingWork, Config, Ending, Host, Node, Policy, Recovered, Rule, Starting, Teardown, Work};
 use berth_identity::{
     Identity, NodeId,
     link::{Reply, Server},
 };
-use berth_lease::{Held, Item, LeaseId, Quiescence, Quotas, Reader, Span};
+use berth_lease::{Held, Item, Quiescence, Quotas, Reader, Span};
 use berth_port::{Nanos, Now};
 use berth_wire::fabric::{MsgType, Op, Perms, Response, Status, Thermal, Wire as _};
 use fastrand::Rng;
 
 use super::{
     client::{Asked, Client, Greed, Rumours},
+    connections::{Target, TargetBinding},
     journal::Journal,
     oracle::{Note, Oracle},
     stores::Stores,
@@ -70,6 +75,13 @@ pub struct Summary {
     /// Attachments that ended with their importer's key.
     pub detached: u64,
     pub keys_listed: u64,
+    /// Leases that were connected, and what their clients did.
+    pub binds: u64,
+    pub remote: u64,
+    pub slow_teardowns: u64,
+    /// Crashes with leases connected, and with some being torn down.
+    pub bound_crashes: u64,
+    pub ending_crashes: u64,
 }
 
 impl Summary {
@@ -89,6 +101,11 @@ impl Summary {
         self.keys_removed += other.keys_removed;
         self.detached += other.detached;
         self.keys_listed += other.keys_listed;
+        self.binds += other.binds;
+        self.remote += other.remote;
+        self.slow_teardowns += other.slow_teardowns;
+        self.bound_crashes += other.bound_crashes;
+        self.ending_crashes += other.ending_crashes;
     }
 }
 
@@ -109,6 +126,10 @@ pub(super) enum Event {
     Worked(u64, u64),
     /// A block operation is done, in this run of the process.
     Io(u64, u64),
+    /// A teardown is done, in this run of the process.
+    TornDown(u64, u64),
+    /// The client of a connected lease does something.
+    Remote,
     Tick,
     Crash,
     /// The host's clock is set, by so many nanoseconds more than it should be.
@@ -132,9 +153,6 @@ impl Host for SimHost {
     fn thermal(&mut self) -> Thermal {
         Thermal::default()
     }
-    fn open_proxy(&mut self, _: LeaseId, _: Proxy) -> Option<u16> {
-        None
-    }
 }
 
 /// An answer that waits for the journal and for accesses to end.
@@ -143,6 +161,7 @@ pub(super) struct Leaving {
     pub(super) payload: Vec<u8>,
     pub(super) batch: u64,
     pub(super) quiescence: Option<Quiescence>,
+    pub(super) endings: Vec<Ending>,
     pub(super) note: Note,
     /// By when it must have left, where nothing but the node itself can hold it up.
     pub(super) due: u64,
@@ -168,6 +187,7 @@ pub(super) struct Process {
     pub(super) reader: Reader,
     pub(super) leaving: Vec<Leaving>,
     pub(super) working: BTreeMap<u64, Working>,
+    pub(super) teardowns: BTreeMap<u64, Teardown>,
     pub(super) flights: BTreeMap<u64, (Held, Span, u128, DataOp)>,
 }
 
@@ -181,6 +201,7 @@ pub struct World {
     /// Leases by exported handle.
     pub(super) handles: BTreeMap<u128, u128>,
     pub(super) stores: Stores,
+    pub(super) target: Arc<Mutex<Target>>,
     pub(super) journal: Journal,
     pub(super) process: Process,
     pub(super) run: u64,
@@ -229,7 +250,8 @@ impl World {
         let mut random = Rng::with_seed(seed);
         let stores = Stores::new();
         let mut journal = Journal::new(random.u64(..));
-        let process = Process::start(&stores, &mut journal, Recovered::default(), 0, &mut random);
+        let target = Target::new(&mut random);
+        let (process, _) = Process::start(&stores, &target, &mut journal, Recovered::default(), 0, &mut random);
         let greed = |n| match n {
             HOARDER => Greed::Handles,
             n if n > CLIENTS => Greed::Bytes,
@@ -245,6 +267,7 @@ impl World {
             rumours: Rumours { keys: keys().collect(), ..Rumours::default() },
             handles: BTreeMap::new(),
             stores,
+            target,
             journal,
             process,
             run: 1,
@@ -259,6 +282,7 @@ impl World {
             world.after(u64::from(n) * MILLI, Event::Client(n));
         }
         world.after(50 * MILLI, Event::Tick);
+        world.after(MILLI, Event::Remote);
         for _ in 0..world.random.u64(0..3) {
             let at = world.random.u64(0..LENGTH);
             world.after(at, Event::Crash);
@@ -310,7 +334,9 @@ impl World {
                 }
                 Event::Worked(run, ticket) if run == self.run => self.worked(ticket),
                 Event::Io(run, flight) if run == self.run => self.io(flight),
-                Event::Durable(_) | Event::Worked(..) | Event::Io(..) => {}
+                Event::TornDown(run, ticket) if run == self.run => self.torn_down(ticket),
+                Event::Durable(_) | Event::Worked(..) | Event::Io(..) | Event::TornDown(..) => {}
+                Event::Remote => self.remote(),
                 Event::Tick => {
                     let effects = self.process.node.tick(self.time());
                     self.process.node.zero_free();
@@ -318,9 +344,7 @@ impl World {
                         // The disk writes back what it likes when it likes.
                         self.stores.flush();
                     }
-                    if !effects.journal.is_empty() {
-                        self.journal.stage(&effects.journal);
-                    }
+                    self.apply(effects);
                     let delay = self.random.u64(MILLI..400 * MILLI);
                     self.after(delay, Event::Tick);
                     self.check_delays();
@@ -350,9 +374,12 @@ impl World {
         }
         self.begin_works();
         let mut waiting = std::mem::take(&mut self.process.leaving);
-        let durable_to = self.journal.durable_to;
+        let (durable_to, staged_to) = (self.journal.durable_to, self.journal.staged_to);
         let may_leave = |leaving: &mut Leaving| {
-            leaving.batch <= durable_to && leaving.quiescence.as_mut().is_none_or(Quiescence::is_over)
+            leaving.look(staged_to);
+            leaving.endings.is_empty()
+                && leaving.batch <= durable_to
+                && leaving.quiescence.as_mut().is_none_or(Quiescence::is_over)
         };
         for mut leaving in waiting.extract_if(.., may_leave) {
             assert!(
@@ -466,9 +493,15 @@ impl World {
         self.say(|| format!("crashes (outage: {outage}); durable up to {}: {recovered:?}", self.journal.durable_to));
         self.oracle.crashed(self.journal.durable_to);
         self.stores.lose_memory();
+        self.summary.ending_crashes += u64::from(!self.process.teardowns.is_empty());
+        self.summary.bound_crashes += u64::from(!recovered.bound.is_empty());
+        self.target.lock().unwrap().crash(outage);
         self.now += self.random.u64(0..2 * SECOND);
         self.run += 1;
-        self.process = Process::start(&self.stores, &mut self.journal, recovered, self.now, &mut self.random);
+        let (stores, target) = (&self.stores, &self.target);
+        let (process, works) = Process::start(stores, target, &mut self.journal, recovered, self.now, &mut self.random);
+        self.process = process;
+        self.begin_own(works);
         let node = &self.process.node;
         self.oracle.restarted(node.leases(), node.fence(), self.process.mono(self.now), self.now);
         self.oracle.finds_keys(node.keys());
@@ -485,11 +518,20 @@ fn host(address: SocketAddr) -> u8 {
 }
 
 impl Process {
-    fn start(stores: &Stores, journal: &mut Journal, recovered: Recovered, now: u64, random: &mut Rng) -> Self {
+    fn start(
+        stores: &Stores,
+        target: &Arc<Mutex<Target>>,
+        journal: &mut Journal,
+        recovered: Recovered,
+        now: u64,
+        random: &mut Rng,
+    ) -> (Self, Vec<Work>) {
         let mono = random.u64(SECOND..1000 * SECOND);
         let time = Now { mono: Nanos(mono), wall: Nanos(WALL + now) };
         let host = SimHost(Rng::with_seed(random.u64(..)));
-        let started = Node::start(who(NODE), config(), host, stores.regions(), Vec::new(), recovered, time);
+        let (starting, works) = Starting::new(recovered, vec![Box::new(TargetBinding(target.clone()))]);
+        works.into_iter().for_each(BlockingWork::run);
+        let started = Node::start(who(NODE), config(), host, stores.regions(), Vec::new(), starting, time);
         let started = started.expect("the configuration has not changed");
         journal.write_now(&started.journal);
         let mut server = Server::default();
@@ -497,15 +539,17 @@ impl Process {
             server.replay.refuse_up_to(NodeId(sender), nonce);
         }
         let reader = started.node.table().reader();
-        Self {
+        let process = Self {
             node: started.node,
             server,
             mono: mono.wrapping_sub(now),
             reader,
             leaving: Vec::new(),
             working: BTreeMap::new(),
+            teardowns: BTreeMap::new(),
             flights: BTreeMap::new(),
-        }
+        };
+        (process, started.works)
     }
 
     pub(super) fn mono(&self, now: u64) -> Nanos {

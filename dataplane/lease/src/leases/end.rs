@@ -85,7 +85,7 @@ impl Leases {
         self.records[slot].holds = false;
         self.accounts.give(lease.holder, Item::Bytes, lease.extent().len);
         self.stop_moving(slot);
-        if let Some(region) = lease.region {
+        if let Some(region) = lease.region() {
             self.places.drain(region, lease.extent(), self.writer.quiescence());
         }
         if lease.standing == Standing::Over {
@@ -103,7 +103,7 @@ impl Leases {
         }
         self.change(slot, |lease| lease.fenced = true);
         self.stop_moving(slot);
-        if let Some(region) = lease.region {
+        if let Some(region) = lease.region() {
             self.places.fence(region);
         }
         true

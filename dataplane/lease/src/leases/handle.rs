@@ -84,7 +84,7 @@ impl Leases {
         if ttl.is_zero() {
             return Err(LeaseError::Invalid("a handle lasts at least a second"));
         }
-        if lease.region.is_none() {
+        if lease.region().is_none() {
             return Err(LeaseError::Invalid("the lease has no bytes"));
         }
         if !lease.rights.contains(rights_of(rights)) {

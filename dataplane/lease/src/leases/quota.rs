@@ -18,7 +18,7 @@ pub enum Item {
     Handles,
     /// Attachments, by handles of anyone's.
     Attachments,
-    /// Leases without bytes: proxies.
+    /// Leases of proxies.
     Proxies,
     /// Connections of its leases over transports of their own.
     Bindings,

@@ -10,7 +10,7 @@ use std::{
 use berth_port::Nanos;
 
 use super::{
-    Item, Lease, Leases, Standing,
+    Holding, Item, Lease, Leases, Standing,
     grantees::{Grantee, GranteeIndex},
 };
 use crate::{Entry, LeaseId, LeaseKey};
@@ -130,8 +130,8 @@ impl Leases {
         let Some(entry) = self.writer.get(key) else { return self.records.unpublished[&key].1 };
         let Entry { id, generation, rights, region, base, len, first, expires, .. } = entry;
         let Grantee { token, holder } = self.grantees.get(grantee);
-        let (region, grace) = (Some(region), Duration::from_nanos(grace.0));
-        Lease { id, region, base, len, first, rights, generation, holder, token, expires, grace, standing, fenced }
+        let (holds, grace) = (Holding::Bytes(region), Duration::from_nanos(grace.0));
+        Lease { id, holds, base, len, first, rights, generation, holder, token, expires, grace, standing, fenced }
     }
 
     /// Stores a new lease.

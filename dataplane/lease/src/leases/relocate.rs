@@ -66,7 +66,7 @@ impl Leases {
         if src == dst {
             return Err(RelocateError::Failed("source and destination are the same lease"));
         }
-        let (Some(from), Some(to)) = (source.region, target.region) else {
+        let (Some(from), Some(to)) = (source.region(), target.region()) else {
             return Err(RelocateError::Failed("a lease without bytes cannot be relocated"));
         };
         if source.len > target.len {

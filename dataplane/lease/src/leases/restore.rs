@@ -38,7 +38,7 @@ impl Leases {
             return Err(RestoreError::Taken);
         }
         let holds = lease.standing == Standing::Live || lease.fenced;
-        if let Some(region) = lease.region {
+        if let Some(region) = lease.region() {
             let sound =
                 lease.len > 0 && lease.base.checked_add(lease.len).is_some_and(|end| end <= self.capacity(region));
             if !sound {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use berth_lease::{
     Access, Config, Entry, GRANULE, Granted, LeaseError, LeaseId, LeaseKey, Leases, Op, Refusal, Region, RegionId,
-    Regions, Request, Rights, Span, check,
+    Regions, Request, Rights, Span, Wanted, check,
 };
 use berth_port::Nanos;
 
@@ -70,7 +70,7 @@ impl Node {
 /// 10 s, then 5 s of grace.
 pub(crate) fn request(bytes: u64) -> Request<'static> {
     Request {
-        regions: &[MEMORY],
+        wanted: Wanted::Bytes(&[MEMORY]),
         near: None,
         bytes,
         range: None,

@@ -35,12 +35,12 @@ impl Sim {
         // Where it lives, what is answered follows from what it is; where it does not, it must be refused.
         let expected = match status {
             _ if pending => Err(Refusal::Revoked),
-            Some(Status::Active) if lease.region.is_some() && !handle_over => match () {
+            Some(Status::Active) if lease.region().is_some() && !handle_over => match () {
                 () if stale => Err(Refusal::StaleGeneration),
                 () if access.len > u64::from(MAX_IO) => Err(Refusal::TooLong),
                 () if !inside => Err(Refusal::OutOfRange),
                 () if !rights.contains(access.op.right()) => Err(Refusal::Denied),
-                () => Ok(Span { region: lease.region.unwrap(), at: lease.base + access.offset, len: access.len }),
+                () => Ok(Span { region: lease.region().unwrap(), at: lease.base + access.offset, len: access.len }),
             },
             Some(Status::Revoked) => Err(Refusal::Revoked),
             _ => Err(Refusal::Expired),

@@ -7,18 +7,20 @@ use std::{
 
 use berth_lease::{
     GRANULE, Handle, Item, Lease, LeaseError, LeaseId, LeaseKey, Mode, RegionId, RelocateError, Request, Rights, Span,
-    Standing, Status,
+    Standing, Status, Unit, Wanted,
 };
 
 use crate::sim::{HOLDERS, Known, Sim, TOKENS, Unanswered};
 
 impl Sim {
     pub(crate) fn alloc(&mut self) {
-        let regions: &[RegionId] = self.rng.choice([&[RegionId(0), RegionId(1)][..], &[RegionId(2)], &[]]).unwrap();
+        let memory = Wanted::Bytes(&[RegionId(0), RegionId(1)]);
+        let proxy = Wanted::Unit(Unit { resource: 3, item: Item::Proxies });
+        let wanted = self.rng.choice([memory, Wanted::Bytes(&[RegionId(2)]), proxy]).unwrap();
         let request = Request {
-            regions,
+            wanted,
             near: self.rng.choice([None, Some(0), Some(1), Some(7)]).unwrap(),
-            bytes: if regions.is_empty() { 0 } else { self.rng.u64(1..4 * GRANULE) },
+            bytes: if matches!(wanted, Wanted::Unit(_)) { 0 } else { self.rng.u64(1..4 * GRANULE) },
             range: if self.chance(4) { Some((self.rng.u64(0..2 * GRANULE), 2 * GRANULE)) } else { None },
             rights: Rights::from_bits(self.rng.choice([0, 1, 2, 3, 3, 3]).unwrap()),
             holder: self.rng.u128(0..HOLDERS),
@@ -63,7 +65,7 @@ impl Sim {
         }
         self.counts.granted += 1;
         let known = Known { lease, wrote: BTreeMap::new(), over: false, revoked: false };
-        if lease.region.is_some() {
+        if lease.region().is_some() {
             self.take(granted.id, known.extent());
             let all = self.read(known.extent());
             assert!(all.iter().all(|byte| *byte == 0), "{lease:?} has bytes of another");
@@ -213,7 +215,7 @@ impl Sim {
         let has = |right: Rights, bits| rights & bits == 0 || lease.rights.contains(right);
         let sound = status == Some(Status::Active)
             && presenter == lease.holder
-            && lease.region.is_some()
+            && lease.region().is_some()
             && has(Rights::READ, 1)
             && has(Rights::WRITE, 6);
         let expected = if room { Ok(()) } else { Err(LeaseError::Quota) };

@@ -62,8 +62,8 @@ impl Known {
     }
 
     pub(crate) fn extent(&self) -> Span {
-        let Lease { region, base, len, .. } = self.lease;
-        Span { region: region.unwrap(), at: base, len: len.next_multiple_of(GRANULE) }
+        let Lease { base, len, .. } = self.lease;
+        Span { region: self.lease.region().unwrap(), at: base, len: len.next_multiple_of(GRANULE) }
     }
 }
 
@@ -311,13 +311,13 @@ impl Sim {
             known.over |= status.is_none();
             if matches!(status, Some(Status::Active | Status::Expired)) {
                 self.counts.restored += 1;
-                let lost = journaled.region.is_some_and(|region| region.0 < 2);
+                let lost = journaled.region().is_some_and(|region| region.0 < 2);
                 if lost {
                     known.wrote.clear();
                     known.lease.generation = journaled.generation.next();
                 }
                 assert_eq!(restored, Some(known.lease));
-                if journaled.region.is_some() {
+                if journaled.region().is_some() {
                     let extent = known.extent();
                     self.take(id, extent);
                 }
@@ -360,7 +360,7 @@ impl Sim {
         let mut add = |holder, item, more| usage.entry(holder).or_insert(Quota::NOTHING)[item] += more;
         for lease in self.leases.iter() {
             add(lease.holder, Item::Leases, 1);
-            let proxies = lease.region.is_none() && lease.standing == Standing::Live;
+            let proxies = lease.region().is_none() && lease.standing == Standing::Live;
             add(lease.holder, Item::Proxies, u64::from(proxies));
         }
         for handle in self.leases.handles() {

@@ -1,0 +1,296 @@
+//! How leases let go of what they hold: their connections are torn down, then their units are taken back. Either may take
+//! time, which the host spends without the node.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU8, Ordering},
+};
+
+use berth_lease::{Holding, Lease, LeaseId, Standing, Status as LeaseStatus};
+use berth_port::Now;
+use berth_wire::fabric::Status;
+
+use crate::{
+    binding::{TeardownFailed, binding_id},
+    blocking::BlockingWork,
+    host::Host,
+    journal::Record,
+    node::Node,
+    request::{Effects, Outcome},
+};
+
+/// How an ending stands that takes time; shared by the node and those who wait for it.
+#[derive(Debug, Clone, Default)]
+pub struct Ending(Arc<AtomicU8>);
+
+const UNDER_WAY: u8 = 0;
+const OVER: u8 = 1;
+const FAILED: u8 = 2;
+
+impl Ending {
+    /// Whether nothing more happens.
+    pub fn is_over(&self) -> bool {
+        self.0.load(Ordering::Acquire) != UNDER_WAY
+    }
+
+    /// Whether it has ended without success: what the lease held is fenced, or still connected.
+    pub fn has_failed(&self) -> bool {
+        self.0.load(Ordering::Acquire) == FAILED
+    }
+
+    fn set(&self, failed: bool) {
+        self.0.store(if failed { FAILED } else { OVER }, Ordering::Release);
+    }
+}
+
+/// Something that is being torn down: to be done without holding the node, then [`Node::torn_down`] is to be called.
+#[derive(Debug)]
+pub struct Teardown {
+    /// Names it to the node.
+    pub ticket: u64,
+    /// Whose lease it is of: whose share the time is.
+    pub holder: u128,
+    /// What is to be done.
+    pub work: BlockingWork,
+}
+
+/// What is being torn down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// The connection over the binding at this position.
+    Connection(usize),
+    /// The unit of the resource at this position.
+    Unit(usize),
+}
+
+/// Why a lease's connections end; the later, the more goes with them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Why {
+    /// They alone: the client is gone, or comes again, or the lease's bytes are to be moved.
+    Disconnected,
+    /// The lease has expired; it may be renewed.
+    Expired,
+    /// The lease is over, and what it holds is another's next.
+    Over,
+}
+
+/// A connection of a lease over a binding.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) holder: u128,
+    /// Whether it is being torn down. Where that failed, it is not any more, and the connection is still there.
+    ending: bool,
+}
+
+/// An ending that takes time.
+#[derive(Debug)]
+pub(crate) struct UnderWay {
+    why: Why,
+    /// Teardowns that are not done.
+    left: u32,
+    failed: bool,
+    /// Whether its unit was asked back, too.
+    unit_asked: bool,
+    ending: Ending,
+}
+
+impl<H: Host> Node<H> {
+    /// What follows the end of a lease: connections close, bindings are torn down, its unit is taken back, and its bytes
+    /// become free. Where something cannot be torn down, the bytes stay with the lease, and the region is fenced. The answer
+    /// waits for all that takes time.
+    pub(crate) fn wind_up(&mut self, id: LeaseId, now: Now, outcome: &mut Outcome) {
+        outcome.effects.ended.push(id);
+        self.stop_work(id);
+        match self.end(id, Why::Over, None, now, outcome) {
+            Ok(ending) => outcome.endings.extend(ending),
+            Err(TeardownFailed) => outcome.answer.status = Status::ResourceFenced,
+        }
+    }
+
+    /// Ends all connections of a lease, or the one over this binding, and what `why` says beside. Returns how that stands
+    /// where it takes time.
+    pub(crate) fn end(
+        &mut self,
+        id: LeaseId,
+        why: Why,
+        only: Option<usize>,
+        now: Now,
+        outcome: &mut Outcome,
+    ) -> Result<Option<Ending>, TeardownFailed> {
+        let (left, failed) = self.disconnect(id, only, outcome);
+        let fresh = UnderWay { why, left: 0, failed: false, unit_asked: false, ending: Ending::default() };
+        let known = self.endings.remove(&id);
+        let under_way = known.unwrap_or(fresh);
+        let (why, left, failed) = (under_way.why.max(why), under_way.left + left, under_way.failed | failed);
+        self.go_on(id, UnderWay { why, left, failed, ..under_way }, now, outcome)
+    }
+
+    /// Goes on with an ending as far as it goes at once.
+    fn go_on(
+        &mut self,
+        id: LeaseId,
+        mut under_way: UnderWay,
+        now: Now,
+        outcome: &mut Outcome,
+    ) -> Result<Option<Ending>, TeardownFailed> {
+        let UnderWay { why, failed, .. } = under_way;
+        if under_way.left == 0 && why == Why::Over && !failed && !under_way.unit_asked {
+            under_way.unit_asked = true;
+            match self.take_back(id, outcome) {
+                Ok(left) => under_way.left = left,
+                Err(TeardownFailed) => under_way.failed = true,
+            }
+        }
+        if under_way.left > 0 {
+            let ending = under_way.ending.clone();
+            self.endings.insert(id, under_way);
+            return Ok(Some(ending));
+        }
+        let UnderWay { failed, ending, .. } = under_way;
+        ending.set(failed);
+        match why {
+            Why::Over if failed => self.fence_lease(id, now, outcome),
+            Why::Over => {
+                self.units.remove(&id);
+                self.release(id, now.mono);
+                if self.leases.get(id).is_none_or(|lease| lease.standing == Standing::Over) {
+                    outcome.journal.push(Record::Ended { lease: id.0 });
+                }
+            }
+            // A binding goes on past the table: nobody else may ever get these bytes.
+            Why::Expired if failed && !self.is_active(id, now) && self.leases.revoke(id, now.mono).is_ok() => {
+                self.stop_work(id);
+                self.fence_lease(id, now, outcome);
+            }
+            Why::Expired | Why::Disconnected => {}
+        }
+        if failed { Err(TeardownFailed) } else { Ok(None) }
+    }
+
+    fn is_active(&self, id: LeaseId, now: Now) -> bool {
+        self.leases.query(id, now.mono).is_some_and(|(status, _)| status == LeaseStatus::Active)
+    }
+
+    /// What a lease holds that is over is nobody's from now on.
+    fn fence_lease(&mut self, id: LeaseId, now: Now, outcome: &mut Outcome) {
+        self.leases.fence(id);
+        let Some(lease) = self.leases.get(id) else { return };
+        if lease.standing == Standing::Over {
+            // Its end may have been journaled before a teardown failed that began later.
+            outcome.journal.push(self.grant_record(&lease, now.mono));
+        }
+        outcome.journal.push(Record::LeaseRevoked { lease: id.0, at: self.clock.unix(now.mono) });
+        outcome.journal.push(Record::LeaseFenced { lease: id.0 });
+    }
+
+    /// Begins to end connections that are not ending yet; returns how many take time, and whether one failed.
+    fn disconnect(&mut self, id: LeaseId, only: Option<usize>, outcome: &mut Outcome) -> (u32, bool) {
+        let (mut left, mut failed) = (0, false);
+        for index in only.map_or(0..self.bindings.len(), |only| only..only + 1) {
+            let Some(connection) = self.connections.get_mut(&(id, index)).filter(|connection| !connection.ending)
+            else {
+                continue;
+            };
+            match self.bindings[index].teardown(id) {
+                Ok(None) => self.disconnected(id, index, outcome),
+                Ok(Some(work)) => {
+                    connection.ending = true;
+                    let holder = connection.holder;
+                    self.tear_down(id, Part::Connection(index), holder, work, outcome);
+                    left += 1;
+                }
+                Err(TeardownFailed) => {
+                    self.counts.teardowns_failed += 1;
+                    failed = true;
+                }
+            }
+        }
+        (left, failed)
+    }
+
+    /// Begins to take back the unit of a lease, if it has one; returns how much of that takes time.
+    fn take_back(&mut self, id: LeaseId, outcome: &mut Outcome) -> Result<u32, TeardownFailed> {
+        let Some(lease) = self.leases.get(id).filter(|_| self.units.contains_key(&id)) else { return Ok(0) };
+        let Holding::Unit(unit) = lease.holds else { return Ok(0) };
+        let index = usize::from(unit.resource);
+        let ended = self.resources[index].end(id);
+        let work = ended.inspect_err(|TeardownFailed| self.counts.teardowns_failed += 1)?;
+        let left = u32::from(work.is_some());
+        if let Some(work) = work {
+            self.tear_down(id, Part::Unit(index), lease.holder, work, outcome);
+        }
+        Ok(left)
+    }
+
+    fn tear_down(&mut self, id: LeaseId, part: Part, holder: u128, work: BlockingWork, outcome: &mut Outcome) {
+        let ticket = self.ticket();
+        self.teardowns.insert(ticket, (id, part));
+        outcome.effects.teardowns.push(Teardown { ticket, holder, work });
+    }
+
+    /// Goes on with what a [`Teardown`] belongs to, which is done.
+    ///
+    /// # Panics
+    /// For a ticket that is not under way.
+    pub fn torn_down(&mut self, ticket: u64, now: Now) -> Effects {
+        let (id, part) = self.teardowns.remove(&ticket).expect("a teardown is done once");
+        let mut outcome = Outcome::default();
+        let done = match part {
+            Part::Connection(index) => self.bindings[index].torn_down(id),
+            Part::Unit(index) => self.resources[index].ended(id),
+        };
+        if done.is_err() {
+            self.counts.teardowns_failed += 1;
+        }
+        if let Part::Connection(index) = part {
+            match done {
+                Ok(()) => self.disconnected(id, index, &mut outcome),
+                Err(TeardownFailed) => {
+                    if let Some(connection) = self.connections.get_mut(&(id, index)) {
+                        connection.ending = false;
+                    }
+                }
+            }
+        }
+        if let Some(mut under_way) = self.endings.remove(&id) {
+            under_way.left -= 1;
+            under_way.failed |= done.is_err();
+            // Whoever waits looks at the ending itself.
+            let _ = self.go_on(id, under_way, now, &mut outcome);
+        }
+        outcome.into_effects()
+    }
+
+    /// Has the answer to a revocation wait also for those leases of `which` that were revoked before it and are still being
+    /// disconnected; where one cannot be, the answer says so again.
+    pub(crate) fn await_revoked(&self, which: impl Fn(&Lease) -> bool, outcome: &mut Outcome) {
+        let revoked =
+            |id: &LeaseId| self.leases.get(*id).filter(|lease| lease.standing != Standing::Live && which(lease));
+        let under_way = self.endings.iter().filter(|(id, _)| revoked(id).is_some());
+        outcome.endings.extend(under_way.map(|(_, under_way)| under_way.ending.clone()));
+        if self.connections.keys().any(|(id, _)| revoked(id).is_some_and(|lease| lease.fenced)) {
+            outcome.answer.status = Status::ResourceFenced;
+        }
+    }
+
+    /// A lease is connected, or may be.
+    pub(crate) fn connected(&mut self, id: LeaseId, index: usize, holder: u128) {
+        if self.connections.insert((id, index), Connection { holder, ending: false }).is_none() {
+            self.leases.bound(holder);
+        }
+    }
+
+    /// A lease is not connected any more.
+    fn disconnected(&mut self, id: LeaseId, index: usize, outcome: &mut Outcome) {
+        if let Some(connection) = self.connections.remove(&(id, index)) {
+            self.leases.unbound(connection.holder);
+            let binding = binding_id(&*self.bindings[index]);
+            outcome.journal.push(Record::Unbound { lease: id.0, binding });
+        }
+    }
+
+    /// Whether a lease is connected over any binding, or may be.
+    pub(crate) fn is_connected(&self, id: LeaseId) -> bool {
+        self.connections.range((id, 0)..=(id, usize::MAX)).next().is_some()
+    }
+}
