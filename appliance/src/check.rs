@@ -103,7 +103,7 @@ fn describe_port(port: &Port) -> String {
         }
         Service::LeaseIo => "lease-io".to_string(),
     };
-    let weight = if port.weight == 1 { String::new() } else { format!(", weight {}", port.weight) };
+    let weight = if port.weight.get() == 1 { String::new() } else { format!(", weight {}", port.weight) };
     format!("{place}, cpu {cpus}, idle {idle:?}{weight}, {service}{}", describe_limits(&port.limits))
 }
 

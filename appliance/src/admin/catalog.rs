@@ -121,6 +121,7 @@ const fn gauge(
 #[rustfmt::skip]
 const CATALOG: &[Family] = &[
     family("lcore", "elapsed_ns", "time since the first poll", &[("elapsed_ns", "")]),
+    family("lcore", "busy_ns", "time of turns that received or answered something", &[("busy_ns", "")]),
     family("lcore", "sleeps", "times that the loop slept", &[("sleeps", "")]),
     family("lcore", "slept_ns", "time that the loop slept", &[("slept_ns", "")]),
     family("lcore", "drain_abandoned", "answers owed when a drain ran out of time", &[("drain_abandoned", "")]),
@@ -249,7 +250,7 @@ const CATALOG: &[Family] = &[
     family("port", "pcap_missed", "frames that the capture had no room for", &[("pcap_missed", "")]),
     family("port", "pcap_write_errors", "writes to the capture that failed", &[("pcap_write_errors", "")]),
 
-    family("worker", "elapsed_ns", "time since the thread's first turn", &[("elapsed_ns", "")]),
+    family("worker", "elapsed_ns", "time since its lcore's first poll", &[("elapsed_ns", "")]),
     family("worker", "busy_ns", "time of turns that served something", &[("busy_ns", "")]),
 
     family("rpc", "received", "messages received", &[("received", "")]),

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     net::{IpAddr, SocketAddr},
+    num::NonZeroU32,
     path::{Path, PathBuf},
 };
 
@@ -37,7 +38,7 @@ pub struct Port {
     /// What answers its frames.
     pub service: Service,
     /// How much of its CPUs' time it gets, relative to other ports of the same ones.
-    pub weight: u32,
+    pub weight: NonZeroU32,
     /// What it takes, and what waits for it.
     pub limits: Limits,
     /// Faults to inject, for tests.
@@ -262,7 +263,7 @@ pub(super) fn read_all(
             _ => false,
         };
         let service = service(&mut t, leases, is_rdma, host);
-        let weight = t.number("weight") as u32;
+        let weight = NonZeroU32::new(t.number("weight") as u32).unwrap_or(NonZeroU32::MIN);
         let limits = t.table("limits").map_or_else(Limits::default, |t| limits(t, driver.as_ref()));
         let fault = t.table("fault").map(fault);
         let pcap = t.table("pcap").and_then(|t| pcap(t, folder));

@@ -3,22 +3,36 @@
 use std::sync::{atomic::Ordering::Relaxed, mpsc::Sender};
 
 use anyhow::Context as _;
-use berth_engine::{Lcore, Step};
+use berth_engine::{Idle, Lcore, Polled, Step};
 use berth_host::{Sleeper, pin_current_thread};
 use berth_port::Clock as _;
 
-use super::{DRAIN, Event, Shared, plan::LcorePlan, pulse::Pulse};
+use super::{
+    DRAIN, Event, Shared,
+    plan::{LcorePlan, Worker},
+    pulse::Pulse,
+    service,
+};
 
 /// Runs on the lcore's thread until it is drained.
 pub(super) fn run(plan: LcorePlan, shared: &Shared, pulse: &Pulse, events: &Sender<Event>) -> anyhow::Result<()> {
     pin_current_thread(plan.cpu)?;
     let mut lcore = Lcore::new(format!("cpu{}", plan.cpu), plan.idle, &shared.telemetry);
+    // Looks into rings alone have no pause between them: the hint takes longer than a look, and a core that spins has
+    // nothing to yield to.
+    let pauses = plan.idle != Idle::Spin || !plan.queues.is_empty();
     let mut opened = Vec::new();
     for queue in plan.queues {
         opened.push((queue.port, queue.open(&mut lcore, shared)?));
     }
+    for Worker { port, ring, updates } in plan.workers {
+        let port = &shared.config.ports[port];
+        let rpc = port.rpc().context("only RPC has workers")?;
+        let worker = service::worker(shared, rpc, ring, updates)?;
+        lcore.add(Polled::worker(format!("worker{}", plan.cpu), &port.name, worker).weight(port.weight));
+    }
     let mut sleeper = Sleeper::new(lcore.wait_fds()).context("opening what wakes the lcore")?;
-    events.send(Event::Ready(opened, Some(sleeper.waker()))).context("the appliance is gone")?;
+    events.send(Event::Ready(opened, sleeper.waker())).context("the appliance is gone")?;
 
     let mut draining = false;
     loop {
@@ -28,10 +42,10 @@ pub(super) fn run(plan: LcorePlan, shared: &Shared, pulse: &Pulse, events: &Send
             draining = true;
         }
         match lcore.poll(shared.clock.now()) {
-            Step::Busy => {}
             // A lane alone has looked 16 times by now. What runs on the core's other hyper-thread, often who asks, is
             // quicker for it: without the hint, round trips took 7 % longer.
-            Step::Spin => std::hint::spin_loop(),
+            Step::Spin if pauses => std::hint::spin_loop(),
+            Step::Busy | Step::Spin => {}
             Step::Sleep(most) => {
                 sleeper.sleep(Some(most));
             }

@@ -2,9 +2,9 @@
 //!
 //! # Threads
 //!
-//! - One *lcore* thread for each CPU that polls, pinned to it (see `lcore`). It opens its own queues, so that what a
-//!   driver binds to a thread is bound to the right one, and owns its decoders and sessions: two queues of one port do
-//!   not share a decoding session.
+//! - One *lcore* thread for each CPU that polls ports, runs the handlers of workers, or both, pinned to it (see
+//!   `lcore`). It opens its own queues, so that what a driver binds to a thread is bound to the right one, and owns its
+//!   decoders and sessions: two queues of one port do not share a decoding session.
 //! - The *housekeeping* thread, which is the one that called [`run`], on the first housekeeping CPU: it disciplines the
 //!   clock and reads what devices count once a second, and starts the drain when a signal arrives or an lcore fails. It
 //!   tells the service manager that the appliance is ready and alive, the latter only while every thread that polls goes
@@ -32,7 +32,6 @@ mod reload;
 #[cfg(feature = "dpdk")]
 mod roce;
 mod service;
-mod worker;
 
 use std::{
     any::Any,
@@ -79,12 +78,10 @@ const KEEP_HOUSE_EVERY: Duration = Duration::from_secs(1);
 
 /// What the threads tell the housekeeping thread.
 enum Event {
-    /// A thread has opened everything: each queue's port and address, and what wakes the thread where it can sleep.
-    Ready(Vec<(usize, SocketAddr)>, Option<Waker>),
+    /// An lcore has opened everything: each queue's port and address, and what wakes the thread.
+    Ready(Vec<(usize, SocketAddr)>, Waker),
     /// An lcore has ended, as it should or not.
     LcoreEnded(anyhow::Result<()>),
-    /// A worker thread has ended, as it should or not.
-    WorkerEnded(anyhow::Result<()>),
     /// SIGTERM, SIGINT or SIGHUP.
     Signal(i32),
     /// A new configuration is ready to take effect, or wrong.
@@ -99,8 +96,6 @@ struct Shared {
     telemetry: Telemetry,
     /// Lcores drain and end.
     stop: Arc<AtomicBool>,
-    /// Workers end: nobody sends them requests any more.
-    stop_workers: Arc<AtomicBool>,
     /// What the control plane grants leases of, where there is one.
     leased: Option<Leased>,
 }
@@ -157,7 +152,6 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
         clock,
         telemetry: Telemetry::default(),
         stop: Arc::default(),
-        stop_workers: Arc::default(),
         leased: control.as_ref().map(leased),
     };
     let sender = events.clone();
@@ -172,7 +166,7 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
         let sources = Sources::new(shared.telemetry.clone(), monitor, health.clone());
         Admin::start(settings, sources).with_context(|| format!("admin {listen}"))
     });
-    let plan::Plan { lcores, workers, facts, seats } = plan;
+    let plan::Plan { lcores, facts, seats } = plan;
     let mut supervisor = Supervisor {
         shared,
         inbox,
@@ -185,10 +179,9 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
         wakers: Vec::new(),
         pulses: Pulses::default(),
         lcores: 0,
-        workers: 0,
         failure: None,
     };
-    supervisor.start(lcores, workers, &facts)?;
+    supervisor.start(lcores, &facts)?;
     supervisor.supervise();
     let control = supervisor.control.take().map(|control| control.stop(DRAIN).into_iter().collect());
     let mut snapshot = supervisor.shared.telemetry.snapshot();
@@ -248,8 +241,6 @@ struct Supervisor {
     pulses: Pulses,
     /// Lcore threads that have not ended.
     lcores: usize,
-    /// Worker threads that have not ended.
-    workers: usize,
     /// Why the exit status will not be 0.
     failure: Option<anyhow::Error>,
 }
@@ -266,20 +257,7 @@ enum Reload {
 
 impl Supervisor {
     /// Starts all threads, waits until each has opened what it serves, and says so.
-    fn start(
-        &mut self,
-        lcores: Vec<plan::LcorePlan>,
-        workers: Vec<worker::Plan>,
-        facts: &[queue::Facts],
-    ) -> anyhow::Result<()> {
-        for plan in workers {
-            let (name, shared) = (format!("worker{}", plan.cpu), self.shared.clone());
-            let pulse = self.pulses.add(&name);
-            let label = name.clone();
-            let body = move |events: &_| worker::run(plan, &shared, &pulse, events).context(label);
-            spawn(&name, &self.events, Event::WorkerEnded, body)?;
-            self.workers += 1;
-        }
+    fn start(&mut self, lcores: Vec<plan::LcorePlan>, facts: &[queue::Facts]) -> anyhow::Result<()> {
         for plan in lcores {
             let (name, shared) = (format!("cpu{}", plan.cpu), self.shared.clone());
             let pulse = self.pulses.add(&name);
@@ -289,12 +267,12 @@ impl Supervisor {
             self.lcores += 1;
         }
         let mut addresses = BTreeMap::new();
-        let mut waiting = self.lcores + self.workers;
+        let mut waiting = self.lcores;
         while waiting > 0 {
             match self.inbox.recv()? {
                 Event::Ready(opened, waker) => {
                     addresses.extend(opened);
-                    self.wakers.extend(waker);
+                    self.wakers.push(waker);
                     waiting -= 1;
                 }
                 event => self.take(event),
@@ -343,7 +321,7 @@ impl Supervisor {
         // Twice within what the service manager grants.
         let every = notify::watchdog().map_or(KEEP_HOUSE_EVERY, |longest| KEEP_HOUSE_EVERY.min(longest / 2));
         let mut stuck = String::new();
-        while self.lcores + self.workers > 0 || self.control.is_some() && !self.shared.stop.load(Relaxed) {
+        while self.lcores > 0 || self.control.is_some() && !self.shared.stop.load(Relaxed) {
             if let Ok(event) = self.inbox.recv_timeout(every) {
                 self.take(event);
             } else {
@@ -352,14 +330,11 @@ impl Supervisor {
                 self.shared.telemetry.read_devices();
                 self.feel_pulses(&mut stuck);
             }
-            if self.lcores == 0 {
-                self.shared.stop_workers.store(true, Relaxed);
-            }
             if self.shared.stop.load(Relaxed) {
                 // A thread that hangs in a handler never sees its own deadline.
                 let deadline = *deadline.get_or_insert_with(|| Instant::now() + 2 * DRAIN);
                 if Instant::now() > deadline {
-                    self.fail(anyhow!("{} lcores and {} workers do not stop", self.lcores, self.workers));
+                    self.fail(anyhow!("{} lcores do not stop", self.lcores));
                     return;
                 }
             }
@@ -399,10 +374,6 @@ impl Supervisor {
             }
             Event::LcoreEnded(result) => {
                 self.lcores -= 1;
-                result.unwrap_or_else(|e| self.fail(e));
-            }
-            Event::WorkerEnded(result) => {
-                self.workers -= 1;
                 result.unwrap_or_else(|e| self.fail(e));
             }
         }

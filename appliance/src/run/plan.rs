@@ -1,16 +1,16 @@
-//! Which thread serves what: queues of all ports over the CPUs that poll them, rings over the CPUs of workers.
+//! Which thread serves what: queues of all ports over the CPUs that poll them, their workers over the CPUs of workers.
 
 use std::collections::BTreeMap;
 
 use anyhow::Context as _;
 use berth_engine::Idle;
 use berth_fabric::Binding;
-use berth_ring::Producer;
+use berth_ring::{Dispatcher, Producer};
 
 use super::{
     queue::{Facts, Queue, Source},
     reload::{Seat, Seats},
-    worker,
+    service,
 };
 use crate::config::{Config, Port, Service};
 
@@ -19,12 +19,22 @@ pub(super) struct LcorePlan {
     pub(super) cpu: usize,
     pub(super) idle: Idle,
     pub(super) queues: Vec<Queue>,
+    pub(super) workers: Vec<Worker>,
 }
+
+/// The worker for one queue of a port, by position in the configuration.
+pub(super) struct Worker {
+    pub(super) port: usize,
+    pub(super) ring: Dispatcher,
+    pub(super) updates: service::Updates,
+}
+
+/// The threads by their CPUs.
+type Lcores = BTreeMap<usize, LcorePlan>;
 
 /// Every thread of the dataplane.
 pub(super) struct Plan {
     pub(super) lcores: Vec<LcorePlan>,
-    pub(super) workers: Vec<worker::Plan>,
     /// What is known of each port, in the order of the configuration, beside its address.
     pub(super) facts: Vec<Facts>,
     /// Where functions can be replaced.
@@ -32,22 +42,20 @@ pub(super) struct Plan {
 }
 
 pub(super) fn plan(config: &Config) -> anyhow::Result<Plan> {
-    let mut lcores = BTreeMap::new();
-    let mut workers = BTreeMap::new();
+    let mut lcores = Lcores::new();
     let mut facts = Vec::new();
     let (mut seats, mut at_workers) = (Vec::new(), Vec::new());
     for (index, port) in config.ports.iter().enumerate() {
         let (sources, known) = Source::of(port, &config.runtime).with_context(|| format!("port {}", port.name))?;
         facts.push(known);
         for ((number, &cpu), source) in port.cpus.iter().enumerate().zip(sources) {
-            let ring = ring(&mut workers, &mut at_workers, index, port, number)?;
+            let ring = ring(&mut lcores, &mut at_workers, index, port, number)?;
             let updates = port.rpc().map(|_| Seat::add(&mut seats, index, format!("cpu{cpu}")));
-            let lcore = lcores.entry(cpu).or_insert(LcorePlan { cpu, idle: port.idle, queues: Vec::new() });
-            lcore.queues.push(Queue { port: index, number, source, ring, updates });
+            lcore(&mut lcores, cpu, port.idle).queues.push(Queue { port: index, number, source, ring, updates });
         }
     }
-    let (lcores, workers) = (lcores.into_values().collect(), workers.into_values().collect());
-    Ok(Plan { lcores, workers, facts, seats: Seats { workers: at_workers, lcores: seats } })
+    let lcores = lcores.into_values().collect();
+    Ok(Plan { lcores, facts, seats: Seats { workers: at_workers, lcores: seats } })
 }
 
 impl Plan {
@@ -62,9 +70,17 @@ impl Plan {
     }
 }
 
-/// The ring from one queue to a worker, which the queues of a port share in turn; the eagerest port sets how it idles.
+/// The thread of a CPU; the eagerest port that it polls or works for sets how it idles.
+fn lcore(lcores: &mut Lcores, cpu: usize, idle: Idle) -> &mut LcorePlan {
+    let new = || LcorePlan { cpu, idle, queues: Vec::new(), workers: Vec::new() };
+    let lcore = lcores.entry(cpu).or_insert_with(new);
+    lcore.idle = lcore.idle.max(idle);
+    lcore
+}
+
+/// The ring from one queue to a worker; the queues of a port go to its workers' CPUs in turn.
 fn ring(
-    workers: &mut BTreeMap<usize, worker::Plan>,
+    lcores: &mut Lcores,
     seats: &mut Vec<Seat>,
     index: usize,
     port: &Port,
@@ -74,8 +90,7 @@ fn ring(
     let cpus = &rpc.worker_cpus;
     let (producer, dispatcher) = berth_ring::pair(rpc.slots as u32, rpc.slot_size)?;
     let cpu = cpus[number % cpus.len()];
-    let worker = workers.entry(cpu).or_insert(worker::Plan { cpu, idle: port.idle, rings: Vec::new() });
-    worker.idle = worker.idle.max(port.idle);
-    worker.rings.push((index, dispatcher, Seat::add(seats, index, format!("worker{cpu}"))));
+    let updates = Seat::add(seats, index, format!("cpu{cpu}"));
+    lcore(lcores, cpu, port.idle).workers.push(Worker { port: index, ring: dispatcher, updates });
     Ok(Some(producer))
 }

@@ -3,7 +3,6 @@
 use std::{
     fs::File,
     net::{Ipv4Addr, SocketAddr},
-    num::NonZeroU32,
 };
 
 use anyhow::Context as _;
@@ -228,7 +227,6 @@ impl Layers {
     fn join<P: Port + 'static>(self, lcore: &mut Lcore, shared: &Shared, port: P) -> anyhow::Result<SocketAddr> {
         let addr = port.local_addr();
         let config = &shared.config.ports[self.port];
-        let weight = NonZeroU32::new(config.weight).context("a weight is at least 1")?;
         let limits = config.admits();
         match &config.service {
             Service::Rpc(rpc) => {
@@ -246,12 +244,12 @@ impl Layers {
                     }
                 };
                 let service = service::service(shared, rpc, self.ring, updates, limits, record)?;
-                let lane = Lane::new(&config.name, port, service).weight(weight).timed(shared.clock.clone());
+                let lane = Lane::new(&config.name, port, service).weight(config.weight).timed(shared.clock.clone());
                 lcore.add(shown.iter().fold(lane, |lane, (name, recorder)| lane.histogram(name, recorder)));
             }
             Service::LeaseIo => {
                 let lane = Lane::new(&config.name, port, service::lease_io(shared, limits)?);
-                lcore.add(lane.weight(weight).timed(shared.clock.clone()));
+                lcore.add(lane.weight(config.weight).timed(shared.clock.clone()));
             }
         }
         Ok(addr)

@@ -123,7 +123,7 @@ impl Reloader {
             leases::reconfigure(control, settings, &loaded.config.regions);
         }
         // A request that a queue takes in finds a worker that knows its function.
-        hand_out(at_workers, workers, &[])?;
+        hand_out(at_workers, workers, wakers)?;
         hand_out(at_lcores, lcores, wakers)?;
         self.running = Arc::new(loaded);
         for Change { note, .. } in &changes {

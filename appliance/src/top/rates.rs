@@ -38,8 +38,8 @@ impl<'s> Rates<'s> {
 
     /// The part of the time that an lcore was busy.
     pub(super) fn busy(&self, lcore: &LcoreSnapshot) -> f64 {
-        let busy = |lcore: &LcoreSnapshot| lcore.lanes.iter().map(|lane| nanos(&lane.counters)).sum();
-        self.per_second(busy(lcore), self.lcore(&lcore.name).map(busy)) / 1e9
+        let before = self.lcore(&lcore.name).map(|before| nanos(&before.counters));
+        self.per_second(nanos(&lcore.counters), before) / 1e9
     }
 
     /// The part of the time that a worker was busy with one ring.

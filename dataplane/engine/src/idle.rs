@@ -12,7 +12,7 @@ use crate::Step;
 /// 1 ms is some twenty times what a sleep and its wake-up cost, and lets a stream of more than 1,000 frames/s never sleep.
 pub const SPIN_AFTER_WORK: Duration = Duration::from_millis(1);
 
-/// The shortest sleep, and the only one where a lane has no descriptor to wake by or has answers outstanding: the
+/// The shortest sleep, and the only one where a task has no descriptor to wake by or has answers outstanding: the
 /// added latency of the first frame is then at most this and the kernel's timer slack (50 us unless configured),
 /// for some thousand wake-ups a second, one or two percent of a core.
 pub const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
@@ -21,7 +21,7 @@ pub const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
 /// to drain, or a device that has room again for frames it refused.
 pub const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
-/// What a loop does when nothing is there. Where the lanes of a core are configured differently, the eagerest
+/// What a loop does when nothing is there. Where the tasks of a core are configured differently, the eagerest
 /// (the greatest in this order) counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Idle {
@@ -58,19 +58,19 @@ impl IdleState {
         self.next_sleep = SHORTEST_SLEEP;
     }
 
-    /// A whole round did nothing. `outstanding`: some service owes answers, which no descriptor announces.
-    /// `wakeable`: every lane has a descriptor that announces its frames. Neither is asked while the policy spins.
+    /// A whole round did nothing. `expecting`: some task owes answers or is fed, which no descriptor announces.
+    /// `wakeable`: every task has a descriptor that announces its work. Neither is asked while the policy spins.
     pub(crate) fn step(
         &mut self,
         now: Nanos,
-        outstanding: impl FnOnce() -> bool,
+        expecting: impl FnOnce() -> bool,
         wakeable: impl FnOnce() -> bool,
     ) -> Step {
         let worked_lately = now < *self.last_work.get_or_insert(now) + SPIN_AFTER_WORK;
         if self.policy == Idle::Spin || (self.policy == Idle::Adaptive && worked_lately) {
             return Step::Spin;
         }
-        match outstanding() {
+        match expecting() {
             true if worked_lately => Step::Spin,
             false if wakeable() => {
                 let sleep = self.next_sleep;

@@ -1,24 +1,19 @@
 //! One port joined to one service.
 
-use std::{num::NonZeroU32, os::fd::RawFd};
+use std::os::fd::RawFd;
 
-use berth_port::{Clock, DeviceCounters, Nanos, Now, Port, Service, Verdict};
+use berth_port::{Clock, DeviceCounters, Nanos, Now, Part, Port, Service, Task, Verdict, Work};
 
 use crate::{
-    Recorder,
+    Polled,
     pace::Pace,
+    polled::Shown,
     stages::{Stages, Untimed},
 };
 
-/// One port joined to one service: what a core polls.
-///
-/// A lane is `Send` where its port and service are, so it can be built on any thread and added to an
-/// [`Lcore`](crate::Lcore) on the one that runs it.
+/// A port joined to the service that answers it.
 #[derive(Debug)]
 pub struct Lane<P, S, C = Untimed> {
-    pub(crate) name: String,
-    pub(crate) histograms: Vec<(&'static str, Recorder)>,
-    pub(crate) weight: NonZeroU32,
     port: P,
     service: S,
     stages: Option<Stages<C>>,
@@ -30,71 +25,25 @@ const POLLS_A_READING: u64 = 16;
 
 impl<P: Port, S: Service> Lane<P, S> {
     /// Joins a port to the service that answers it. The name appears in telemetry.
-    pub fn new(name: impl Into<String>, port: P, service: S) -> Self {
-        let (name, pace) = (name.into(), Pace::default());
-        Self { name, histograms: Vec::new(), weight: NonZeroU32::MIN, port, service, stages: None, pace }
+    pub fn new(name: impl Into<String>, port: P, service: S) -> Polled<Self> {
+        Polled::new(Shown::Lane(name.into()), Self { port, service, stages: None, pace: Pace::default() })
     }
+}
 
-    /// How much of the core's time this lane gets, relative to the others, while they all have work; 1 unless said.
-    #[must_use]
-    pub fn weight(mut self, weight: NonZeroU32) -> Self {
-        self.weight = weight;
-        self
-    }
-
+impl<P: Port, S: Service> Polled<Lane<P, S>> {
     /// Times the stages of one burst in [`SAMPLE_EVERY`](berth_port::SAMPLE_EVERY) with `clock`, which must be the one that
     /// [`Lcore::poll`](crate::Lcore::poll) gets its time from: `rx_time` from the poll until the first frame is
     /// dispatched, `handler_time` of that frame's service, `tx_time` of the transmit call. With a clock, a burst whose
     /// handlers take long is transmitted as it goes, every [`TRANSMIT_AFTER`](crate::TRANSMIT_AFTER).
-    pub fn timed<C: Clock>(self, clock: C) -> Lane<P, S, C> {
-        let Self { name, mut histograms, weight, port, service, stages: _, pace } = self;
+    pub fn timed<C: Clock>(self, clock: C) -> Polled<Lane<P, S, C>> {
+        let Self { task: Lane { port, service, stages: _, pace }, shown, weight, mut histograms } = self;
         let stages = Stages::new(clock);
         histograms.extend(stages.histograms().map(|(name, recorder)| (name, recorder.clone())));
-        Lane { name, histograms, weight, port, service, stages: Some(stages), pace }
+        Polled { task: Lane { port, service, stages: Some(stages), pace }, shown, weight, histograms }
     }
 }
 
-impl<P, S, C> Lane<P, S, C> {
-    /// Shows, under `name`, a histogram that the service or the port records into.
-    #[must_use]
-    pub fn histogram(mut self, name: &'static str, recorder: &Recorder) -> Self {
-        self.histograms.push((name, recorder.clone()));
-        self
-    }
-}
-
-/// What one turn of a lane did.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Work {
-    /// Frames.
-    pub(crate) received: u64,
-    /// Frames.
-    pub(crate) replied: u64,
-    /// How often it looked for frames; all but the last found none.
-    pub(crate) polls: u64,
-    /// When the last poll began, or dispatched its first frame where the clock was not read before it.
-    pub(crate) began: Nanos,
-}
-
-impl Work {
-    pub(crate) fn is_none(self) -> bool {
-        self.received + self.replied == 0
-    }
-}
-
-/// A lane of any port and service: what an lcore calls dynamically, once per burst and never per frame.
-pub(crate) trait Turn {
-    /// Receives at most one burst (none where `receive` is false), answers it, posts late answers and transmits. Where the
-    /// lane has its core `alone`, it looks more than once.
-    fn turn(&mut self, now: Now, receive: bool, alone: bool) -> Work;
-    fn outstanding(&self) -> usize;
-    fn wait_fd(&self) -> Option<RawFd>;
-    fn port_counters(&self, visit: &mut dyn FnMut(&'static str, u64));
-    fn service_counters(&self, visit: &mut dyn FnMut(&'static str, u64));
-    fn device(&self) -> Option<Box<dyn DeviceCounters>>;
-}
-
-impl<P: Port, S: Service, C: Clock> Turn for Lane<P, S, C> {
+impl<P: Port, S: Service, C: Clock> Task for Lane<P, S, C> {
     fn turn(&mut self, mut now: Now, receive: bool, alone: bool) -> Work {
         let Self { port, service, stages, pace, .. } = self;
         let mut work = Work { began: now.mono, ..Work::default() };
@@ -158,12 +107,11 @@ impl<P: Port, S: Service, C: Clock> Turn for Lane<P, S, C> {
         self.port.wait_fd()
     }
 
-    fn port_counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        self.port.counters(visit);
-    }
-
-    fn service_counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        self.service.counters(visit);
+    fn counters(&self, part: Part, visit: &mut dyn FnMut(&'static str, u64)) {
+        match part {
+            Part::Port => self.port.counters(visit),
+            Part::Service => self.service.counters(visit),
+        }
     }
 
     fn device(&self) -> Option<Box<dyn DeviceCounters>> {

@@ -1,14 +1,14 @@
-//! Several lanes on one core.
+//! Several tasks on one core.
 
 use std::{num::NonZeroU32, os::fd::RawFd, time::Duration};
 
-use berth_port::{Clock, Nanos, Now, Port, Service};
+use berth_port::{Nanos, Now, Part, Sampler, Task, Work};
 
 use crate::{
-    Idle, Lane, Recorder, Telemetry,
+    Idle, Polled, Recorder, Telemetry,
     idle::IdleState,
-    lane::{Turn, Work},
-    telemetry::{Attached, LaneBoard, Publisher},
+    polled::Shown,
+    telemetry::{Attached, Publisher, TaskBoard},
 };
 
 /// How often counters are published at most.
@@ -25,24 +25,24 @@ pub const HICCUP: Duration = Duration::from_micros(10);
 /// What the thread that runs an lcore does before the next [`Lcore::poll`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// Frames were received or answered: poll again at once.
+    /// Something was received or answered: poll again at once.
     Busy,
     /// Nothing was there: poll again after a pause hint to the CPU.
     Spin,
     /// Nothing is there: wait until one of [`Lcore::wait_fds`] is readable, at most for this long.
     Sleep(Duration),
-    /// The drain is over: stop polling. Everything was answered, or the deadline passed.
+    /// The drain is over and every task is gone: stop polling. Everything was answered, or the deadline passed.
     Done,
 }
 
-/// One core's poll loop: lanes of any types, taking turns.
+/// One core's poll loop: tasks of any types, taking turns.
 ///
-/// A poll gives one lane one turn, which is at most one burst. Lanes are served in rotation, and fairly in time: each
-/// turn is charged to its lane by how long it took, and a lane that is ahead of another one with work, by its share, is
-/// passed over until the other has caught up. A lane whose turn found nothing is looked at in every round, keeps no
-/// credit for the time it did not need, and holds nobody up. What a lane waits for at worst is one turn of each other.
+/// A poll gives one task one turn, which is at most one burst. Tasks are served in rotation, and fairly in time: each
+/// turn is charged to its task by how long it took, and a task that is ahead of another one with work, by its share, is
+/// passed over until the other has caught up. A task whose turn found nothing is looked at in every round, keeps no
+/// credit for the time it did not need, and holds nobody up. What a task waits for at worst is one turn of each other.
 ///
-/// Lanes are called dynamically, once per turn; everything within a turn, each frame's handler included, is
+/// Tasks are called dynamically, once per turn; everything within a turn, each frame's handler included, is
 /// monomorphised. An lcore stays on the thread that made it.
 pub struct Lcore {
     slots: Vec<Slot>,
@@ -64,17 +64,51 @@ pub struct Lcore {
 struct Slot {
     /// Ends before the port does.
     _device: Option<Attached>,
-    lane: Box<dyn Turn>,
-    /// False once a drain has emptied this lane's receive queue.
+    task: Box<dyn Task>,
+    /// False once a drain has emptied what this task receives from.
     receiving: bool,
     /// Whether its last turn found work: there may be more.
     backlogged: bool,
     weight: NonZeroU32,
     /// The time charged to it, by its weight, in nanoseconds, and that of the others while it had no work.
     charged: u64,
-    counts: LaneCounts,
-    service_time: Recorder,
+    counts: TaskCounts,
+    times: Times,
     boards: [Publisher; 3],
+}
+
+impl Slot {
+    #[cold]
+    fn publish(&mut self) {
+        let Self { task, counts, boards: [counters, port, service], .. } = self;
+        counters.publish(|visit| counts.report(visit));
+        port.publish(|visit| task.counters(Part::Port, visit));
+        service.publish(|visit| task.counters(Part::Service, visit));
+    }
+}
+
+/// What is recorded of a turn's time.
+enum Times {
+    /// All of it for each frame of a burst, within which the last is answered.
+    Burst(Recorder),
+    /// The mean of its requests, which are answered one by one, where the turn is a sample.
+    Mean(Recorder, Sampler),
+}
+
+impl Times {
+    #[inline]
+    fn record(&mut self, began: Nanos, took: u64, received: u64) {
+        match self {
+            Self::Burst(recorder) => recorder.record_n(took, received),
+            Self::Mean(recorder, sampler) => {
+                let sampled = sampler.is_due(began);
+                sampler.seen(sampled, began);
+                if sampled {
+                    recorder.record_n(took / received, received);
+                }
+            }
+        }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -94,12 +128,12 @@ enum Did {
 struct Drain {
     receive_until: Nanos,
     deadline: Nanos,
-    done: bool,
 }
 
 #[derive(Default)]
 struct Counts {
     elapsed_ns: u64,
+    busy_ns: u64,
     sleeps: u64,
     slept_ns: u64,
     drain_abandoned: u64,
@@ -108,6 +142,7 @@ struct Counts {
 impl Counts {
     fn report(&self, visit: &mut dyn FnMut(&'static str, u64)) {
         visit("elapsed_ns", self.elapsed_ns);
+        visit("busy_ns", self.busy_ns);
         visit("sleeps", self.sleeps);
         visit("slept_ns", self.slept_ns);
         visit("drain_abandoned", self.drain_abandoned);
@@ -115,7 +150,7 @@ impl Counts {
 }
 
 #[derive(Default)]
-struct LaneCounts {
+struct TaskCounts {
     polls: u64,
     empty_polls: u64,
     busy_ns: u64,
@@ -123,7 +158,7 @@ struct LaneCounts {
     frames_replied: u64,
 }
 
-impl LaneCounts {
+impl TaskCounts {
     fn report(&self, visit: &mut dyn FnMut(&'static str, u64)) {
         visit("polls", self.polls);
         visit("empty_polls", self.empty_polls);
@@ -134,7 +169,7 @@ impl LaneCounts {
 }
 
 impl Lcore {
-    /// An lcore without lanes. The name appears in `telemetry`.
+    /// An lcore without tasks. The name appears in `telemetry`.
     pub fn new(name: impl Into<String>, idle: Idle, telemetry: &Telemetry) -> Self {
         let counts = Counts::default();
         let board = Publisher::new(|visit| counts.report(visit));
@@ -155,66 +190,64 @@ impl Lcore {
         }
     }
 
-    /// Adds a lane. Not for the hot path: it allocates the lane's telemetry.
-    pub fn add<P: Port + 'static, S: Service + 'static, C: Clock + 'static>(&mut self, lane: Lane<P, S, C>) {
-        let counts = LaneCounts::default();
-        let service_time = Recorder::default();
+    /// Adds a task. Not for the hot path: it allocates the task's telemetry.
+    pub fn add<T: Task + 'static>(&mut self, polled: Polled<T>) {
+        let Polled { task, shown, weight, histograms } = polled;
+        let counts = TaskCounts::default();
         let boards = [
             Publisher::new(|visit| counts.report(visit)),
-            Publisher::new(|visit| lane.port_counters(visit)),
-            Publisher::new(|visit| lane.service_counters(visit)),
+            Publisher::new(|visit| task.counters(Part::Port, visit)),
+            Publisher::new(|visit| task.counters(Part::Service, visit)),
         ];
         let [counters, port, service] = [0, 1, 2].map(|board: usize| boards[board].board());
-        let histograms = [("service_time", service_time.reader())]
-            .into_iter()
-            .chain(lane.histograms.iter().map(|(name, recorder)| (*name, recorder.reader())))
-            .collect();
-        let name = lane.name.clone();
-        let attached = lane.device().map(Attached::new);
+        let time = Recorder::default();
+        let (name, times) = match shown {
+            Shown::Lane(_) => ("service_time", Times::Burst(time.clone())),
+            Shown::Worker { .. } => ("worker_time", Times::Mean(time.clone(), Sampler::default())),
+        };
+        let histograms = [(name, time)].into_iter().chain(histograms);
+        let histograms = histograms.map(|(name, recorder)| (name, recorder.reader())).collect();
+        let attached = task.device().map(Attached::new);
         let device = attached.as_ref().map(Attached::board);
-        self.telemetry.add_lane(self.index, LaneBoard { name, counters, port, device, service, histograms });
-        let weight = lane.weight;
-        let lane = Box::new(lane);
+        self.telemetry.add_task(self.index, TaskBoard { shown, counters, port, device, service, histograms });
         let (receiving, backlogged, charged) = (true, false, 0);
         self.slots.push(Slot {
             _device: attached,
-            lane,
+            task: Box::new(task),
             receiving,
             backlogged,
             weight,
             charged,
             counts,
-            service_time,
+            times,
             boards,
         });
     }
 
-    /// The descriptors that a sleeping thread waits on for readability; lanes without one are why
+    /// The descriptors that a sleeping thread waits on for readability; tasks without one are why
     /// [`Step::Sleep`] is short.
     pub fn wait_fds(&self) -> impl Iterator<Item = RawFd> {
-        self.slots.iter().filter_map(|slot| slot.lane.wait_fd())
+        self.slots.iter().filter_map(|slot| slot.task.wait_fd())
     }
 
-    /// Gives the next lane its turn. `now` ends the turn before and begins this one.
+    /// Gives the next task its turn. `now` ends the turn before and begins this one.
     ///
     /// The service time of a burst thus runs from just before its receive call to the end of its transmit call and
     /// of what the caller does between polls. A lane with a clock that has its core alone, an lcore that spins, looks up
     /// to 16 times for frames in one turn, and reads the clock when they come: a burst then begins with its first frame.
-    /// Each frame of the burst is recorded with the burst's time, within which the last is answered. A turn that only posts late answers counts as
-    /// busy and records no service time.
+    /// Each frame of the burst is recorded with the burst's time, within which the last is answered. A turn that only
+    /// posts late answers counts as busy and records no service time.
     #[inline]
     pub fn poll(&mut self, now: Now) -> Step {
         self.settle(now.mono);
         if now.mono >= self.publish_at && !cfg!(feature = "no-telemetry") {
             self.publish(now.mono);
         }
-        let draining = match self.drain {
-            Some(drain) if drain.done => return Step::Done,
-            Some(drain) if now.mono >= drain.deadline => return self.finish(now.mono),
-            drain => drain,
-        };
+        if self.drain.is_some_and(|drain| now.mono >= drain.deadline || self.slots.is_empty()) {
+            return self.finish(now.mono);
+        }
         let (index, floor) = self.choose();
-        let work = self.turn(index, now, draining);
+        let work = self.turn(index, now);
         self.next = if index + 1 < self.slots.len() { index + 1 } else { 0 };
         if let Some(slot) = self.slots.get_mut(index) {
             slot.backlogged = !work.is_none();
@@ -228,12 +261,15 @@ impl Lcore {
             return Step::Busy;
         }
         self.last = Some(Last { at: now.mono, did: Did::Nothing });
+        if self.drain.is_some() {
+            return self.end(index, now.mono);
+        }
         self.empty_turns += 1;
         let settled = self.empty_turns >= self.slots.len() && !self.slots.iter().any(|slot| slot.backlogged);
         if settled { self.quiet(now.mono) } else { Step::Spin }
     }
 
-    /// The lane whose turn it is: the next one that has no work that we know of, or that of those with work which was
+    /// The task whose turn it is: the next one that has no work that we know of, or that of those with work which was
     /// charged least. Also returns what that one was charged.
     #[inline]
     fn choose(&self) -> (usize, u64) {
@@ -246,13 +282,14 @@ impl Lcore {
         (index.unwrap_or(self.next), floor)
     }
 
-    /// Ends the loop gracefully: from now, each lane receives until its queue is empty for the first time, at the
-    /// latest until half of `within` has passed, and then only finishes what its service owes. [`Step::Done`] follows
-    /// when no service owes anything, or after `within`; the answers still owed then are counted in
+    /// Ends the loop gracefully: from now, each task receives until there was nothing for the first time, at the latest
+    /// until half of `within` has passed, and then only finishes what it owes. One that owes nothing any more is
+    /// dropped, and with it its ends of rings: a task [that is fed](Task::is_fed) by them receives until then.
+    /// [`Step::Done`] follows when no task is left, or after `within`; the answers still owed then are counted in
     /// `drain_abandoned`.
     pub fn drain(&mut self, now: Now, within: Duration) {
         self.empty_turns = 0;
-        self.drain = Some(Drain { receive_until: now.mono + within / 2, deadline: now.mono + within, done: false });
+        self.drain = Some(Drain { receive_until: now.mono + within / 2, deadline: now.mono + within });
     }
 
     /// Charges the time since the last poll to what that poll did.
@@ -268,11 +305,12 @@ impl Lcore {
             }
             Did::Work { slot, received } => {
                 self.counts.elapsed_ns += took;
+                self.counts.busy_ns += took;
                 let slot = &mut self.slots[slot];
                 slot.counts.busy_ns += took;
                 slot.charged += took.div_ceil(slot.weight.get().into());
                 if received > 0 {
-                    slot.service_time.record_n(took, received);
+                    slot.times.record(last.at, took, received);
                 }
             }
         }
@@ -288,14 +326,15 @@ impl Lcore {
     }
 
     #[inline]
-    fn turn(&mut self, index: usize, now: Now, draining: Option<Drain>) -> Work {
-        let alone = self.slots.len() == 1 && draining.is_none() && self.idle.spins();
+    fn turn(&mut self, index: usize, now: Now) -> Work {
+        let alone = self.slots.len() == 1 && self.drain.is_none() && self.idle.spins();
         let Some(slot) = self.slots.get_mut(index) else { return Work::default() };
-        if draining.is_some_and(|drain| now.mono >= drain.receive_until) {
+        let drain = self.drain.filter(|_| !slot.task.is_fed());
+        if drain.is_some_and(|drain| now.mono >= drain.receive_until) {
             slot.receiving = false;
         }
-        let work = slot.lane.turn(now, slot.receiving, alone);
-        if draining.is_some() && work.received == 0 {
+        let work = slot.task.turn(now, slot.receiving, alone);
+        if drain.is_some() && work.received == 0 {
             slot.receiving = false;
         }
         slot.counts.polls += work.polls;
@@ -308,11 +347,8 @@ impl Lcore {
     /// Decides after a whole round of empty turns.
     fn quiet(&mut self, now: Nanos) -> Step {
         let slots = &self.slots;
-        let outstanding = || slots.iter().any(|slot| slot.lane.outstanding() > 0);
-        if self.drain.is_some() {
-            return if outstanding() { Step::Spin } else { self.finish(now) };
-        }
-        let step = self.idle.step(now, outstanding, || slots.iter().all(|slot| slot.lane.wait_fd().is_some()));
+        let expecting = || slots.iter().any(|slot| slot.task.outstanding() > 0 || slot.task.is_fed());
+        let step = self.idle.step(now, expecting, || slots.iter().all(|slot| slot.task.wait_fd().is_some()));
         if let Step::Sleep(_) = step {
             self.counts.sleeps += 1;
             self.empty_turns = 0;
@@ -321,14 +357,24 @@ impl Lcore {
         step
     }
 
+    /// Drops a task that had nothing to do in a drain, if it is done.
+    #[cold]
+    fn end(&mut self, index: usize, now: Nanos) -> Step {
+        let slot = &mut self.slots[index];
+        if !slot.receiving && slot.task.outstanding() == 0 {
+            slot.publish();
+            self.slots.remove(index);
+            self.next = if index < self.slots.len() { index } else { 0 };
+        }
+        if self.slots.is_empty() { self.finish(now) } else { Step::Spin }
+    }
+
     #[cold]
     fn finish(&mut self, now: Nanos) -> Step {
-        self.counts.drain_abandoned = self.slots.iter().map(|slot| slot.lane.outstanding() as u64).sum();
-        if let Some(drain) = &mut self.drain {
-            drain.done = true;
-        }
+        self.counts.drain_abandoned += self.slots.iter().map(|slot| slot.task.outstanding() as u64).sum::<u64>();
         self.last = None;
         self.publish(now);
+        self.slots.clear();
         Step::Done
     }
 
@@ -336,10 +382,6 @@ impl Lcore {
     fn publish(&mut self, now: Nanos) {
         self.publish_at = now + PUBLISH_EVERY;
         self.board.publish(|visit| self.counts.report(visit));
-        for Slot { lane, counts, boards: [counters, port, service], .. } in &mut self.slots {
-            counters.publish(|visit| counts.report(visit));
-            port.publish(|visit| lane.port_counters(visit));
-            service.publish(|visit| lane.service_counters(visit));
-        }
+        self.slots.iter_mut().for_each(Slot::publish);
     }
 }

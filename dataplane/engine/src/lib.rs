@@ -3,28 +3,29 @@
 //!
 //! # Threading model
 //!
-//! One thread is pinned to one core and runs one [`Lcore`]. The lcore owns its [`Lane`]s, a lane owns one port and one
-//! service, and nothing else ever touches them: a frame is received, handled, answered and transmitted by plain
-//! function calls on plain data, without a lock, an atomic operation or a hand-off to another thread.
+//! One thread is pinned to one core and runs one [`Lcore`]. The lcore owns its [tasks](berth_port::Task), and nothing
+//! else ever touches them. A [`Lane`] is one: a port and a service, where a frame is received, handled, answered and
+//! transmitted by plain function calls on plain data, without a lock, an atomic operation or a hand-off to another
+//! thread. A worker is another: it runs the handlers of requests that a lane of any core put into a ring.
 //!
 //! ```text
 //!  housekeeping threads             core 1: Lcore                     core 2: Lcore
 //!  build ports and services ──move─▶ Lane: Port + Service              Lane: Port + Service
-//!  Telemetry::snapshot ◀──relaxed──  Lane: Port + Service              ...
-//!                         loads      counters, histograms
+//!  Telemetry::snapshot ◀──relaxed──  Lane: Port + Service ◀──ring────▶ Worker
+//!                         loads      counters, histograms              ...
 //! ```
 //!
 //! What crosses cores, in full:
 //!
-//! - **Lanes, once.** They may be built on any thread and move to the thread of their lcore, which adds them there.
+//! - **Tasks, once.** They may be built on any thread and move to the thread of their lcore, which adds them there.
 //!   A port whose kernel object is bound to a thread is built on that thread.
 //! - **Telemetry, outwards.** The core stores, readers load, all relaxed and per word: see [`Telemetry`] and
 //!   [`Recorder`]. Reading costs the core one shared cache line per line read, and never a wait.
-//! - **What a service brings along.** A service that dispatches to worker cores owns its end of the rings to them; the
-//!   loop sees only [`Service::poll`](berth_port::Service::poll), which posts finished answers, and
-//!   [`Service::outstanding`](berth_port::Service::outstanding), which says how many are owed.
-//! - **Nothing inwards.** A request to stop is a flag that the thread's own runner reads between polls and turns into
-//!   [`Lcore::drain`].
+//! - **What a task brings along.** A service that dispatches to workers owns its end of the ring to one, and a worker
+//!   the other end; the loop sees only how much each still [owes](berth_port::Task::outstanding), and whether it
+//!   [is fed](berth_port::Task::is_fed). Peers and functions that come and go reach a task by ways of its own.
+//! - **Nothing else inwards.** A request to stop is a flag that the thread's own runner reads between polls and turns
+//!   into [`Lcore::drain`].
 //!
 //! The runner is the few lines of the appliance that do have a clock and system calls:
 //!
@@ -40,10 +41,13 @@
 //! }
 //! ```
 //!
+//! A drain drops each task that is done, and with it its ends of rings. That is how a worker learns, on whatever core
+//! it is, that nobody sends it requests any more, and is done too.
+//!
 //! With the feature `no-telemetry` there are no histograms, no samples and no publication before the end; counters still
 //! count. It exists to measure what telemetry costs.
 //!
-//! Lanes of one core share its time fairly, by weight, but a turn is not interrupted: lanes whose services may take
+//! Tasks of one core share its time fairly, by weight, but a turn is not interrupted: tasks whose handlers may take
 //! long belong on cores of their own, or their latency is that of the others' bursts.
 #![forbid(unsafe_code)]
 
@@ -52,15 +56,15 @@ mod idle;
 mod lane;
 mod lcore;
 mod pace;
+mod polled;
 mod stages;
 mod telemetry;
-mod worker;
 
 pub use histogram::{HIGHEST_NS, Recorder, SIGNIFICANT_DIGITS};
 pub use idle::{Idle, LONGEST_SLEEP, SHORTEST_SLEEP, SPIN_AFTER_WORK};
 pub use lane::Lane;
 pub use lcore::{HICCUP, Lcore, PUBLISH_EVERY, Step};
 pub use pace::TRANSMIT_AFTER;
+pub use polled::Polled;
 pub use stages::Untimed;
 pub use telemetry::{Counters, LaneSnapshot, LcoreSnapshot, Snapshot, Summary, Telemetry, Timed, WorkerSnapshot};
-pub use worker::WorkerMeter;

@@ -12,23 +12,17 @@ use std::{
 use berth_port::DeviceCounters;
 use serde::{Deserialize, Serialize};
 
-use crate::histogram::Reader;
+use crate::{histogram::Reader, polled::Shown};
 
 /// Every lcore's counters and histograms; clones are the same telemetry.
 ///
 /// A core publishes by relaxed stores into cells of its own, at most once per [`PUBLISH_EVERY`](crate::PUBLISH_EVERY);
-/// a reader loads them. Neither waits for the other: the lock inside is taken when an lcore or a lane is added and by
-/// readers, never by a poll but for the first after a reload. A snapshot is not one instant: each value is exact, values differ by at most what
-/// happened between two publications.
+/// a reader loads them. Neither waits for the other: the lock inside is taken when an lcore or a task is added and by
+/// readers, never by a poll but for the first after a reload. A snapshot is not one instant: each value is exact, and
+/// values differ by at most what happened between two publications.
 #[derive(Debug, Clone, Default)]
 pub struct Telemetry {
-    boards: Arc<Mutex<Boards>>,
-}
-
-#[derive(Debug, Default)]
-struct Boards {
-    lcores: Vec<LcoreBoard>,
-    workers: Vec<WorkerBoard>,
+    lcores: Arc<Mutex<Vec<LcoreBoard>>>,
 }
 
 /// Counters by their names, as one thread stores them.
@@ -153,25 +147,17 @@ struct LcoreBoard {
     name: String,
     counters: Arc<Board>,
     hiccups: Reader,
-    lanes: Vec<LaneBoard>,
-}
-
-/// One ring of one worker thread.
-#[derive(Debug)]
-pub(crate) struct WorkerBoard {
-    pub(crate) name: String,
-    pub(crate) port: String,
-    pub(crate) counters: Arc<Board>,
-    pub(crate) worker_time: Reader,
+    tasks: Vec<TaskBoard>,
 }
 
 #[derive(Debug)]
-pub(crate) struct LaneBoard {
-    pub(crate) name: String,
+pub(crate) struct TaskBoard {
+    pub(crate) shown: Shown,
     pub(crate) counters: Arc<Board>,
     pub(crate) port: Arc<Board>,
     pub(crate) device: Option<Arc<DeviceBoard>>,
     pub(crate) service: Arc<Board>,
+    /// Its own first.
     pub(crate) histograms: Vec<(&'static str, Reader)>,
 }
 
@@ -191,29 +177,22 @@ pub struct Timed {
 impl Telemetry {
     /// Adds an lcore, and returns its index.
     pub(crate) fn add_lcore(&self, name: String, counters: Arc<Board>, hiccups: Reader) -> usize {
-        let lcores = &mut self.lock().lcores;
-        lcores.push(LcoreBoard { name, counters, hiccups, lanes: Vec::new() });
+        let mut lcores = self.lock();
+        lcores.push(LcoreBoard { name, counters, hiccups, tasks: Vec::new() });
         lcores.len() - 1
     }
 
-    /// Adds a lane to the lcore of that index.
-    pub(crate) fn add_lane(&self, lcore: usize, lane: LaneBoard) {
-        self.lock().lcores[lcore].lanes.push(lane);
-    }
-
-    /// Adds a ring of a worker.
-    pub(crate) fn add_worker(&self, worker: WorkerBoard) {
-        self.lock().workers.push(worker);
+    /// Adds a task to the lcore of that index.
+    pub(crate) fn add_task(&self, lcore: usize, task: TaskBoard) {
+        self.lock()[lcore].tasks.push(task);
     }
 
     /// Reads what devices count by themselves, which costs system calls and device registers: for a housekeeping thread,
     /// once in a while. Until the next time, [`Telemetry::snapshot`] shows what was read.
     pub fn read_devices(&self) {
-        let lanes = |boards: &Boards| -> Vec<_> {
-            boards.lcores.iter().flat_map(|lcore| &lcore.lanes).filter_map(|lane| lane.device.clone()).collect()
-        };
         // Not under the lock: a device may take its time.
-        let devices = lanes(&self.lock());
+        let devices: Vec<_> =
+            self.lock().iter().flat_map(|lcore| &lcore.tasks).filter_map(|task| task.device.clone()).collect();
         for device in devices {
             device.read();
         }
@@ -221,50 +200,58 @@ impl Telemetry {
 
     /// The values of everything now; those of devices as they were last read.
     pub fn snapshot(&self) -> Snapshot {
-        let boards = self.lock();
-        Snapshot {
-            lcores: boards.lcores.iter().map(LcoreBoard::read).collect(),
-            workers: boards.workers.iter().map(WorkerBoard::read).collect(),
-        }
+        let mut workers = Vec::new();
+        let lcores = self.lock().iter().map(|lcore| lcore.read(&mut workers)).collect();
+        Snapshot { lcores, workers }
     }
 
     /// Every histogram now.
     pub fn histograms(&self) -> Vec<Timed> {
-        let boards = self.lock();
         let mut all = Vec::new();
         let mut add = |thread: &str, port: Option<&str>, name, histogram: &Reader| {
             let (thread, port) = (thread.to_owned(), port.map(str::to_owned));
             all.push(Timed { thread, port, name, histogram: histogram.snapshot() });
         };
-        for lcore in &boards.lcores {
+        for lcore in &*self.lock() {
             add(&lcore.name, None, "hiccup", &lcore.hiccups);
-            for lane in &lcore.lanes {
-                lane.histograms
-                    .iter()
-                    .for_each(|(name, histogram)| add(&lcore.name, Some(&lane.name), name, histogram));
+            for task in &lcore.tasks {
+                let (thread, port) = match &task.shown {
+                    Shown::Lane(name) => (&lcore.name, name),
+                    Shown::Worker { name, port } => (name, port),
+                };
+                task.histograms.iter().for_each(|(name, histogram)| add(thread, Some(port), name, histogram));
             }
-        }
-        for worker in &boards.workers {
-            add(&worker.name, Some(&worker.port), "worker_time", &worker.worker_time);
         }
         all
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Boards> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<LcoreBoard>> {
         // The lists are only ever pushed to: a panic elsewhere cannot leave them half changed.
-        self.boards.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lcores.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
+/// The part of the elapsed time.
+fn fraction(busy_ns: u64, elapsed_ns: u64) -> f64 {
+    busy_ns as f64 / elapsed_ns.max(1) as f64
+}
+
 impl LcoreBoard {
-    fn read(&self) -> LcoreSnapshot {
+    /// Its own values and its lanes'; those of its workers are added to `workers`.
+    fn read(&self, workers: &mut Vec<WorkerSnapshot>) -> LcoreSnapshot {
         let counters = self.counters.read();
-        let lanes: Vec<_> = self.lanes.iter().map(LaneBoard::read).collect();
-        let busy: u64 = lanes.iter().map(|lane| lane.counters["busy_ns"]).sum();
-        let busy_fraction = busy as f64 / counters["elapsed_ns"].max(1) as f64;
+        let mut lanes = Vec::new();
+        for task in &self.tasks {
+            match &task.shown {
+                Shown::Lane(name) => lanes.push(task.lane(name.clone())),
+                Shown::Worker { name, port } => {
+                    workers.push(task.worker(name.clone(), port.clone(), counters["elapsed_ns"]));
+                }
+            }
+        }
         LcoreSnapshot {
             name: self.name.clone(),
-            busy_fraction,
+            busy_fraction: fraction(counters["busy_ns"], counters["elapsed_ns"]),
             hiccups: self.hiccups.snapshot().into(),
             counters,
             lanes,
@@ -272,30 +259,30 @@ impl LcoreBoard {
     }
 }
 
-impl WorkerBoard {
-    fn read(&self) -> WorkerSnapshot {
-        let counters = self.counters.read();
-        let busy_fraction = counters["busy_ns"] as f64 / counters["elapsed_ns"].max(1) as f64;
-        WorkerSnapshot {
-            name: self.name.clone(),
-            port: self.port.clone(),
-            busy_fraction,
-            counters,
-            worker_time: self.worker_time.snapshot().into(),
-        }
-    }
-}
-
-impl LaneBoard {
-    fn read(&self) -> LaneSnapshot {
+impl TaskBoard {
+    fn lane(&self, name: String) -> LaneSnapshot {
         let mut port = self.port.read();
         port.extend(self.device.iter().flat_map(|device| device.lock().values.clone()));
         LaneSnapshot {
-            name: self.name.clone(),
+            name,
             counters: self.counters.read(),
             port,
             service: self.service.read(),
             histograms: self.histograms.iter().map(|(name, h)| ((*name).to_owned(), h.snapshot().into())).collect(),
+        }
+    }
+
+    fn worker(&self, name: String, port: String, elapsed_ns: u64) -> WorkerSnapshot {
+        let busy_ns = self.counters.read()["busy_ns"];
+        let mut counters = self.service.read();
+        counters.extend([("elapsed_ns".to_owned(), elapsed_ns), ("busy_ns".to_owned(), busy_ns)]);
+        let (_, worker_time) = &self.histograms[0];
+        WorkerSnapshot {
+            name,
+            port,
+            busy_fraction: fraction(busy_ns, elapsed_ns),
+            counters,
+            worker_time: worker_time.snapshot().into(),
         }
     }
 }
@@ -308,7 +295,7 @@ pub type Counters = BTreeMap<String, u64>;
 pub struct Snapshot {
     /// In the order the lcores were made.
     pub lcores: Vec<LcoreSnapshot>,
-    /// Each ring of each worker thread.
+    /// The workers, each serving the ring from one queue of a port.
     pub workers: Vec<WorkerSnapshot>,
 }
 
@@ -317,15 +304,15 @@ pub struct Snapshot {
 pub struct LcoreSnapshot {
     /// The lcore's name.
     pub name: String,
-    /// The part of the elapsed time spent in turns that received or answered a frame, from 0 to 1.
+    /// The part of the elapsed time spent in turns that received or answered something, from 0 to 1.
     pub busy_fraction: f64,
     /// Turns that did nothing and took [`HICCUP`](crate::HICCUP) or longer all the same: what the host took from a
     /// spinning lcore. A sleeping one has none.
     pub hiccups: Summary,
-    /// `elapsed_ns` since the first poll, `sleeps`, `slept_ns`, `drain_abandoned`: answers owed when a drain ran
-    /// out of time.
+    /// `elapsed_ns` since the first poll, `busy_ns` of it, `sleeps`, `slept_ns`, `drain_abandoned`: answers owed when a
+    /// drain ran out of time.
     pub counters: Counters,
-    /// In the order the lanes were added.
+    /// In the order that they were added.
     pub lanes: Vec<LaneSnapshot>,
 }
 
@@ -345,7 +332,7 @@ pub struct LaneSnapshot {
     pub histograms: BTreeMap<String, Summary>,
 }
 
-/// One ring's share of a [`Snapshot`]: what a worker thread did for one port.
+/// One worker's share of a [`Snapshot`]: what it did for one queue of a port.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WorkerSnapshot {
     /// The worker's name.
@@ -354,7 +341,7 @@ pub struct WorkerSnapshot {
     pub port: String,
     /// The part of the elapsed time that it spent on them, from 0 to 1.
     pub busy_fraction: f64,
-    /// `elapsed_ns`, `busy_ns`, and what the worker counted.
+    /// `elapsed_ns` of its lcore, `busy_ns`, and what the worker counted.
     pub counters: Counters,
     /// Time for one request, where several were served at once their mean; of one turn in
     /// [`SAMPLE_EVERY`](berth_port::SAMPLE_EVERY).

@@ -1,4 +1,4 @@
-//! Lanes of one core share its time, whatever their frames cost: simulated, under virtual time.
+//! Tasks of one core share its time, whatever their frames and requests cost: simulated, under virtual time.
 
 mod common;
 
@@ -8,9 +8,9 @@ use std::{
     rc::Rc,
 };
 
-use berth_engine::{Idle, Lane, LaneSnapshot, Lcore, Step, Telemetry};
+use berth_engine::{Idle, Lane, Lcore, Polled, Step, Telemetry};
 use berth_port::{Frame, Nanos, Now, Service, Verdict};
-use common::{Log, at, port};
+use common::{Log, Worker, at, port};
 
 const US: u64 = 1_000;
 const SECOND: u64 = 1_000_000_000;
@@ -30,10 +30,10 @@ impl Service for Costly {
     fn counters(&self, _: &mut dyn FnMut(&'static str, u64)) {}
 }
 
-/// How many frames wait for a lane.
+/// How many frames or requests wait for a task.
 type Queue = Rc<RefCell<usize>>;
 
-/// A core with lanes of these costs per frame and weights, and what feeds each of them.
+/// A core with tasks of these costs per frame and weights, and what feeds each of them.
 struct Core {
     lcore: Lcore,
     telemetry: Telemetry,
@@ -53,6 +53,13 @@ impl Core {
             lcore.add(lane.weight(NonZeroU32::new(weight).unwrap()));
         }
         Self { lcore, telemetry, clock, queues }
+    }
+
+    fn add_worker(&mut self, each: u64, weight: u32) {
+        let worker = Worker { each, clock: self.clock.clone(), ..Worker::default() };
+        self.queues.push(worker.queue.clone());
+        let index = self.queues.len().to_string();
+        self.lcore.add(Polled::worker("worker1", index, worker).weight(NonZeroU32::new(weight).unwrap()));
     }
 
     fn poll(&mut self) -> Step {
@@ -75,19 +82,19 @@ impl Core {
         }
     }
 
-    /// What the lanes counted, published.
-    fn lanes(&mut self) -> Vec<LaneSnapshot> {
+    /// Each task's share of the time that all were busy, as published; lanes first.
+    fn shares(&mut self) -> Vec<f64> {
         self.poll();
         self.clock.set(self.clock.get() + SECOND);
         self.poll();
-        self.telemetry.snapshot().lcores.swap_remove(0).lanes
-    }
-
-    /// Each lane's share of the time that all were busy.
-    fn shares(&mut self) -> Vec<f64> {
-        let busy: Vec<_> = self.lanes().iter().map(|lane| lane.counters["busy_ns"] as f64).collect();
-        let all: f64 = busy.iter().sum();
-        busy.iter().map(|own| own / all).collect()
+        let snapshot = self.telemetry.snapshot();
+        let [lcore] = &snapshot.lcores[..] else { panic!("one lcore") };
+        let lanes = lcore.lanes.iter().map(|lane| &lane.counters);
+        let counters = lanes.chain(snapshot.workers.iter().map(|worker| &worker.counters));
+        let busy: Vec<_> = counters.map(|counters| counters["busy_ns"]).collect();
+        let all: u64 = busy.iter().sum();
+        assert_eq!(all, lcore.counters["busy_ns"]);
+        busy.iter().map(|own| *own as f64 / all as f64).collect()
     }
 }
 
@@ -120,6 +127,18 @@ fn weights_are_shares_of_time() {
     core.until(2 * SECOND, keep_full);
     core.empty();
     assert_near(&core.shares(), &[3.0 / 8.0, 1.0 / 8.0, 4.0 / 8.0]);
+}
+
+#[test]
+fn a_worker_and_a_port_share_a_core_by_weight() {
+    for [lane, worker] in [[1, 1], [3, 1], [1, 4]] {
+        let mut core = Core::new(&[(100, lane)]);
+        core.add_worker(20 * US, worker);
+        core.until(2 * SECOND, keep_full);
+        core.empty();
+        let all = f64::from(lane + worker);
+        assert_near(&core.shares(), &[f64::from(lane) / all, f64::from(worker) / all]);
+    }
 }
 
 #[test]

@@ -4,8 +4,9 @@ mod common;
 
 use std::{rc::Rc, time::Duration};
 
-use berth_engine::{Idle, LONGEST_SLEEP, Lane, Lcore, SHORTEST_SLEEP, Step, Telemetry};
-use common::{Late, Log, at, port};
+use berth_engine::{Idle, LONGEST_SLEEP, Lane, Lcore, Polled, SHORTEST_SLEEP, Step, Telemetry};
+use berth_port::{Frame, Now, Port, Service, Verdict};
+use common::{Late, Log, Worker, at, port};
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
@@ -157,6 +158,73 @@ fn a_drain_stops_receiving_from_a_flood_at_half_its_time() {
     assert_eq!(lcore.poll(at(5 * MS - 1)), Step::Busy);
     assert_eq!(lcore.poll(at(5 * MS)), Step::Done);
     assert_eq!(*queue.borrow(), usize::MAX - 32);
+}
+
+/// Answers late, and feeds a worker for as long as it lives.
+struct Feeding(Late, #[expect(dead_code, reason = "held")] Rc<()>);
+
+impl Service for Feeding {
+    fn handle(&mut self, frame: &mut Frame<'_>, now: Now) -> Verdict {
+        self.0.handle(frame, now)
+    }
+
+    fn poll<P: Port>(&mut self, port: &mut P, now: Now) -> usize {
+        self.0.poll(port, now)
+    }
+
+    fn outstanding(&self) -> usize {
+        self.0.outstanding()
+    }
+
+    fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        self.0.counters(visit);
+    }
+}
+
+#[test]
+fn a_worker_drains_after_the_lane_that_feeds_it() {
+    let (mut lcore, telemetry) = lcore(Idle::Spin);
+    let feeder = Rc::new(());
+    let worker = Worker { feeder: Rc::downgrade(&feeder), ..Worker::default() };
+    let queue = worker.queue.clone();
+    lcore.add(Polled::worker("worker1", "a", worker));
+    let late = Late { after: Some(Duration::from_millis(6)), ..Late::default() };
+    lcore.add(Lane::new("a", port(0, 1, &Log::default()), Feeding(late, feeder)));
+    lcore.drain(at(0), Duration::from_millis(10));
+    assert_eq!([0, 1, 2, 3].map(|i| lcore.poll(at(i))), [Step::Spin, Step::Busy, Step::Spin, Step::Spin]);
+    // The worker found nothing, and half the time is over: it serves what comes all the same.
+    *queue.borrow_mut() = 1;
+    assert_eq!(lcore.poll(at(5 * MS)), Step::Busy);
+    // The lane's answer leaves; then it is done, and then the worker is.
+    let steps = [1, 2, 3, 4].map(|i| lcore.poll(at(6 * MS + i)));
+    assert_eq!(steps, [Step::Busy, Step::Spin, Step::Spin, Step::Done]);
+    let snapshot = telemetry.snapshot();
+    assert_eq!((snapshot.workers[0].counters["served"], *queue.borrow()), (1, 0));
+    assert_eq!(snapshot.lcores[0].lanes[0].counters["frames_replied"], 1);
+    assert_eq!(snapshot.lcores[0].counters["drain_abandoned"], 0);
+}
+
+#[test]
+fn a_worker_that_is_fed_to_the_end_is_no_answer_owed() {
+    let (mut lcore, telemetry) = lcore(Idle::Spin);
+    let feeder = Rc::new(());
+    lcore.add(Polled::worker("worker1", "a", Worker { feeder: Rc::downgrade(&feeder), ..Worker::default() }));
+    lcore.drain(at(0), Duration::from_millis(10));
+    assert_eq!([1, 10 * MS - 1, 10 * MS].map(|now| lcore.poll(at(now))), [Step::Spin, Step::Spin, Step::Done]);
+    assert_eq!(telemetry.snapshot().lcores[0].counters["drain_abandoned"], 0);
+}
+
+#[test]
+fn a_worker_that_is_fed_is_looked_at_every_millisecond() {
+    for idle in [Idle::Wait, Idle::Adaptive] {
+        let (mut lcore, _) = lcore(idle);
+        let feeder = Rc::new(());
+        let worker = Worker { feeder: Rc::downgrade(&feeder), ..Worker::default() };
+        *worker.queue.borrow_mut() = 1;
+        lcore.add(Polled::worker("worker1", "a", worker));
+        assert_eq!([0, MS - 1].map(|now| lcore.poll(at(now))), [Step::Busy, Step::Spin], "{idle:?}");
+        assert_eq!([MS, 2 * MS, 9 * MS].map(|now| lcore.poll(at(now))), [Step::Sleep(SHORTEST_SLEEP); 3], "{idle:?}");
+    }
 }
 
 #[test]

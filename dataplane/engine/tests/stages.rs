@@ -2,11 +2,11 @@
 
 mod common;
 
-use std::{cell::Cell, rc::Rc, time::Duration};
+use std::{cell::Cell, rc::Rc};
 
-use berth_engine::{HICCUP, Idle, Lane, Lcore, Telemetry, WorkerMeter};
-use berth_port::{BURST, Clock, Frame, Nanos, Now, Port, SAMPLE_EVERY, Service, Verdict};
-use common::{Late, Log, at, port};
+use berth_engine::{HICCUP, Idle, Lane, Lcore, Polled, Telemetry, Timed};
+use berth_port::{BURST, Clock, Frame, Now, Part, Port, SAMPLE_EVERY, Service, Task, Verdict, Work};
+use common::{Late, Log, Worker, at, port};
 
 /// A clock that each reading moves on by so many nanoseconds.
 #[derive(Clone)]
@@ -85,38 +85,72 @@ fn a_long_turn_that_did_nothing_is_a_hiccup_and_a_long_one_that_did_something_is
 #[test]
 fn a_worker_is_seen_while_it_works() {
     let telemetry = Telemetry::default();
-    let mut meter = WorkerMeter::new("worker1", &telemetry);
-    let counted = Cell::new(0);
-    let report = |visit: &mut dyn FnMut(&'static str, u64)| visit("answered", counted.get());
-    meter.add("a", report);
-    meter.add("b", report);
-    // Each turn lasts until the next begins: 4 requests in 8 us on the first ring, nothing in 2 us on the second.
-    meter.turn(0, Nanos(0), 4);
-    meter.turn(1, Nanos(8_000), 0);
-    meter.turn(0, Nanos(10_000), 0);
-    counted.set(4);
-    assert!(meter.is_due(Nanos(10_000)) && !meter.is_due(Nanos(10_000) + Duration::from_micros(999)));
-    assert_eq!(telemetry.snapshot().workers[0].counters["answered"], 0);
-    (0..2).for_each(|ring| meter.publish(ring, report));
+    let mut lcore = Lcore::new("cpu1", Idle::Spin, &telemetry);
+    let worker = Worker::default();
+    *worker.queue.borrow_mut() = 4;
+    lcore.add(Polled::worker("worker1", "a", worker));
+    lcore.add(Polled::worker("worker1", "b", Worker::default()));
+    // Each turn lasts until the next begins: 4 requests in 8 us for the first port, nothing in 2 us for the second.
+    for now in [0, 8_000, 10_000] {
+        lcore.poll(at(now));
+    }
+    assert_eq!(telemetry.snapshot().workers[0].counters["served"], 0, "published every millisecond");
+    lcore.poll(at(1_000_000));
     let workers = telemetry.snapshot().workers;
     let seen = workers.iter().map(|worker| {
-        let counters = ["elapsed_ns", "busy_ns", "answered"].map(|name| worker.counters[name]);
+        let counters = ["elapsed_ns", "busy_ns", "served"].map(|name| worker.counters[name]);
         (&*worker.name, &*worker.port, counters, worker.worker_time.count, worker.worker_time.p50 / 100)
     });
-    let expected = [("worker1", "a", [10_000, 8_000, 4], 4, 20), ("worker1", "b", [10_000, 0, 4], 0, 0)];
+    let expected = [("worker1", "a", [1_000_000, 8_000, 4], 4, 20), ("worker1", "b", [1_000_000, 0, 0], 0, 0)];
     assert_eq!(seen.collect::<Vec<_>>(), expected);
-    assert!((workers[0].busy_fraction - 0.8).abs() < 1e-9);
+    assert!((workers[0].busy_fraction - 0.008).abs() < 1e-9);
+    let timed = telemetry.histograms();
+    let whose = |timed: &Timed| (timed.thread.clone(), timed.port.clone(), timed.name);
+    assert_eq!(whose(&timed[0]), ("cpu1".into(), None, "hiccup"));
+    assert_eq!(whose(&timed[1]), ("worker1".into(), Some("a".into()), "worker_time"));
+}
+
+#[test]
+fn a_sample_of_the_turns_of_a_worker_is_timed() {
+    let telemetry = Telemetry::default();
+    let mut lcore = Lcore::new("cpu1", Idle::Spin, &telemetry);
+    let worker = Worker::default();
+    *worker.queue.borrow_mut() = usize::MAX;
+    lcore.add(Polled::worker("worker1", "a", worker));
+    for turn in 0..=2 * u64::from(SAMPLE_EVERY) {
+        lcore.poll(at(turn));
+    }
+    let expected = if cfg!(feature = "no-telemetry") { 0 } else { 2 * BURST as u64 };
+    assert_eq!(telemetry.snapshot().workers[0].worker_time.count, expected);
+}
+
+/// Counts under another name from the first turn on.
+struct Renamed(bool);
+
+impl Task for Renamed {
+    fn turn(&mut self, now: Now, _: bool, _: bool) -> Work {
+        self.0 = true;
+        Work { polls: 1, began: now.mono, ..Work::default() }
+    }
+
+    fn counters(&self, _: Part, visit: &mut dyn FnMut(&'static str, u64)) {
+        if self.0 {
+            visit("calls_new", 1);
+            visit("calls_newer", 2);
+        } else {
+            visit("calls_old", 7);
+        }
+    }
 }
 
 #[test]
 fn counters_that_change_their_names_are_shown_under_the_new_ones() {
     let telemetry = Telemetry::default();
-    let mut meter = WorkerMeter::new("worker1", &telemetry);
-    meter.add("a", |visit| visit("calls_old", 7));
-    meter.publish(0, |visit| {
-        visit("calls_new", 1);
-        visit("calls_newer", 2);
-    });
+    let mut lcore = Lcore::new("cpu1", Idle::Spin, &telemetry);
+    lcore.add(Polled::worker("worker1", "a", Renamed(false)));
+    for now in [0, 1_000_000] {
+        lcore.poll(at(now));
+    }
     let counters = &telemetry.snapshot().workers[0].counters;
     let calls: Vec<_> = counters.iter().filter(|(name, _)| name.starts_with("calls")).collect();
     assert_eq!(calls, [(&"calls_new".to_string(), &1), (&"calls_newer".to_string(), &2)]);

@@ -12,6 +12,8 @@
 //! `rx` lends frames to a closure instead of returning them: a frame cannot outlive the descriptor that holds it,
 //! which the borrow checker then proves without any unsafe code above the drivers.
 //!
+//! What a core polls is a [`Task`]: such a loop, or anything else that takes turns.
+//!
 //! Ports compose: [`Fault`] and [`Pcap`] wrap any port and are ports themselves, and [`Loopback`] joins two in one process.
 #![forbid(unsafe_code)]
 
@@ -20,6 +22,7 @@ mod frame;
 mod loopback;
 mod pcap;
 mod sampler;
+mod task;
 mod time;
 
 use std::{net::SocketAddr, os::fd::RawFd};
@@ -29,6 +32,7 @@ pub use frame::{Frame, ReplyTo, Verdict};
 pub use loopback::Loopback;
 pub use pcap::Pcap;
 pub use sampler::{SAMPLE_AFTER, SAMPLE_EVERY, Sampler};
+pub use task::{Part, Task, Work};
 pub use time::{Clock, Nanos, Now};
 
 /// The most frames one call of [`Port::rx`] lends.

@@ -1,5 +1,7 @@
 //! The worker's side of a ring: requests out, answers in.
 
+use std::sync::Arc;
+
 use crate::{
     ErrorCode, SlotIndex,
     abi::FREE,
@@ -24,7 +26,7 @@ pub struct Dispatcher {
     /// The cursor's slot is empty while the one this far ahead is ready.
     gap: Option<u32>,
     stats: DispatcherStats,
-    _memory: Memory,
+    memory: Memory,
 }
 
 /// What a dispatcher counts.
@@ -52,7 +54,7 @@ impl Dispatcher {
     pub(crate) fn new(rx: Lane, tx: Lane, slots: u32, memory: Memory) -> Self {
         let cursor = Cursor::START;
         let stats = DispatcherStats::default();
-        Self { rx, tx, slots, cursor, empty: 0, idle: 0, probe: 1, gap: None, stats, _memory: memory }
+        Self { rx, tx, slots, cursor, empty: 0, idle: 0, probe: 1, gap: None, stats, memory }
     }
 
     /// Hands the requests that are ready, at most `limit`, to `handle(rx, tx)` and returns how many slots it consumed.
@@ -182,6 +184,11 @@ impl Dispatcher {
             self.empty -= 1;
         }
         self.tx.store(slot, flag);
+    }
+
+    /// Whether somebody may still push requests: always, where that may be someone foreign.
+    pub fn is_fed(&self) -> bool {
+        self.memory.as_ref().is_none_or(|memory| Arc::strong_count(memory) > 1)
     }
 
     /// Usable bytes of a slot.

@@ -43,6 +43,16 @@ fn a_short_message_after_a_long_one_ends_where_it_ends() {
 }
 
 #[test]
+fn a_dispatcher_knows_when_nobody_is_left_to_feed_it() {
+    let (mut producer, mut dispatcher) = pair(2, SLOT).unwrap();
+    push(&mut producer, b"last").unwrap();
+    assert!(dispatcher.is_fed());
+    drop(producer);
+    assert!(!dispatcher.is_fed());
+    assert_eq!(serve(&mut dispatcher), 1, "what was pushed is there");
+}
+
+#[test]
 fn slots_are_free_once_their_answers_are_taken() {
     let (mut producer, mut dispatcher) = pair(3, SLOT).unwrap();
     for lap in 0..100 {

@@ -1,8 +1,8 @@
-//! The other end of a ring: a core that runs handlers and nothing else.
+//! The other end of a ring: a task that runs handlers and nothing else.
 
 use std::sync::Arc;
 
-use berth_port::{BURST, Clock, Now};
+use berth_port::{BURST, Clock, Now, Part, Task, Work};
 use berth_ring::{Dispatcher, ErrorCode};
 use berth_wire::rpc::{HeaderForm, RequestHeader};
 
@@ -71,11 +71,24 @@ impl<H: Handlers, C: Clock> Worker<H, C> {
             Ok(write_answer(form, tx, header.request_id, header.ptp_timestamp, outcome))
         })
     }
+}
 
-    /// Reports every counter of this worker: names are `snake_case`, values only ever grow.
-    pub fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        self.counts.report(visit);
-        self.program.report_calls(visit);
-        self.ring.counters(visit);
+impl<H: Handlers, C: Clock> Task for Worker<H, C> {
+    #[inline]
+    fn turn(&mut self, now: Now, receive: bool, _: bool) -> Work {
+        let served = if receive { self.poll(now) as u64 } else { 0 };
+        Work { received: served, replied: served, polls: 1, began: now.mono }
+    }
+
+    fn is_fed(&self) -> bool {
+        self.ring.is_fed()
+    }
+
+    fn counters(&self, part: Part, visit: &mut dyn FnMut(&'static str, u64)) {
+        if part == Part::Service {
+            self.counts.report(visit);
+            self.program.report_calls(visit);
+            self.ring.counters(visit);
+        }
     }
 }

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use berth_port::{Clock, Frame, Port, Service, Verdict};
+use berth_port::{Clock, Frame, Part, Port, Service, Task, Verdict};
 use berth_ring::{Dispatcher, ErrorCode, Geometry, HeapRegion, Producer, Ring, pair};
 use berth_rpc::{COOL_OFF, Dispatch, RING_BUDGET, RpcService, SetupError, Stage, Undispatchable, Worker};
 use berth_wire::rpc::{HeaderForm, ResponseHeader, status};
@@ -102,7 +102,7 @@ fn every_kind_of_answer_comes_back_to_its_peer() {
         assert_eq!(bench.service.outstanding(), 0);
         let expected = [("answered", 1), ("handler_error", 1), ("handler_failed", 1), ("result_too_large", 1)];
         assert_eq!(events(&bench.service), expected.into());
-        let counted = counters(|visit| worker.counters(visit));
+        let counted = counters(|visit| worker.counters(Part::Service, visit));
         assert_eq!((counted["received"], counted["answered"], counted["panicked"]), (4, 1, 1));
         assert_eq!(counted["calls_increment"], 1);
     }
@@ -144,6 +144,18 @@ fn the_wait_for_the_worker_and_the_way_through_the_ring_are_measured() {
     let ms = 1_000_000;
     let expected = [(Stage::RingWait, 0), (Stage::RingTime, 2 * ms), (Stage::RingWait, ms), (Stage::RingTime, 3 * ms)];
     assert_eq!(times.into_inner(), expected);
+}
+
+#[test]
+fn a_worker_is_a_task_that_its_service_feeds() {
+    let (mut bench, mut worker) = Bench::with_worker(FORM);
+    assert_eq!(bench.send(1, FORM, "increment", &[1]), None);
+    assert!(worker.turn(bench.clock.now(), false, true).is_none());
+    let work = worker.turn(bench.clock.now(), true, true);
+    assert_eq!((work.received, work.replied), (1, 1));
+    assert!(worker.is_fed());
+    drop(bench);
+    assert!(!worker.is_fed());
 }
 
 #[test]

@@ -65,7 +65,7 @@ pub(super) static PORT: Section = Section {
         key(
             "weight",
             Kind::Integer(1, 1000),
-            "how much of its CPUs' time it gets while other ports of the same ones have work, too, relative to theirs",
+            "how much of a CPU's time it or its worker gets while others on that CPU have work, relative to theirs",
         )
         .default("1"),
         key("device", Kind::Text, "a PCI address, a virtual device with its arguments, or an RDMA device")
@@ -161,7 +161,7 @@ static RPC_TABLE: Section = Section {
         key("worker_cpus", Kind::Cpus, "the CPUs that run handlers")
             .default("[]")
             .example("[0]")
-            .more("Needed for dispatch = \"ring\"."),
+            .more("Needed for dispatch = \"ring\". They may poll ports, too."),
         key(
             "on_undispatchable",
             Kind::Choice(&[("reply", "answer a negative status"), ("drop", "stay silent")]),

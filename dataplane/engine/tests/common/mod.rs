@@ -1,4 +1,4 @@
-//! A port that receives what a script says, a service with late answers, and virtual time.
+//! A port that receives what a script says, a service with late answers, a worker, and virtual time.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::{
@@ -6,11 +6,11 @@ use std::{
     collections::VecDeque,
     net::{Ipv4Addr, SocketAddr},
     os::fd::RawFd,
-    rc::Rc,
+    rc::{Rc, Weak},
     time::Duration,
 };
 
-use berth_port::{BURST, Frame, Nanos, Now, Port, PostError, Service, Verdict};
+use berth_port::{BURST, Frame, Nanos, Now, Part, Port, PostError, Service, Task, Verdict, Work};
 
 /// What happened in a port, in order: (lane, event, frames).
 pub(crate) type Log = Rc<RefCell<Vec<(usize, &'static str, usize)>>>;
@@ -125,6 +125,36 @@ impl Service for Late {
     fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
         visit("handled", self.handled);
         visit("owed", self.due.len() as u64);
+    }
+}
+
+/// A worker that takes `each` nanoseconds of the clock for a request, and is fed for as long as its feeder is there.
+#[derive(Default)]
+pub(crate) struct Worker {
+    pub(crate) queue: Rc<RefCell<usize>>,
+    pub(crate) feeder: Weak<()>,
+    pub(crate) each: u64,
+    pub(crate) clock: Rc<Cell<u64>>,
+    pub(crate) served: u64,
+}
+
+impl Task for Worker {
+    fn turn(&mut self, now: Now, receive: bool, _: bool) -> Work {
+        let burst = if receive { BURST.min(*self.queue.borrow()) as u64 } else { 0 };
+        *self.queue.borrow_mut() -= burst as usize;
+        self.clock.set(self.clock.get() + burst * self.each);
+        self.served += burst;
+        Work { received: burst, replied: burst, polls: 1, began: now.mono }
+    }
+
+    fn is_fed(&self) -> bool {
+        self.feeder.strong_count() > 0
+    }
+
+    fn counters(&self, part: Part, visit: &mut dyn FnMut(&'static str, u64)) {
+        if part == Part::Service {
+            visit("served", self.served);
+        }
     }
 }
 
