@@ -15,8 +15,8 @@ use berth_lease::{
     Entry, Generation, LeaseId, Region, RegionId, RegionKind, Regions, Rights, State, Storage, Table as Leases,
 };
 use berth_lease_io::{LeaseService, TwoSided};
+use berth_pages::{Backing, Pages};
 use berth_port::Nanos;
-use berth_store::{Backing, Memory};
 use berth_tls::key_file;
 use berth_wire::fabric::{
     BindKind, BindingTlv, EndpointKind, Perms, Tlvs, Wire as _,
@@ -243,7 +243,7 @@ impl Lease {
 fn serve(lease: Lease) -> Arc<Serve> {
     Arc::new(move |port, cpu, clock| {
         Server::start(port, cpu, clock, move |_, _| {
-            let bytes = Memory::new(lease.len, Backing::Ordinary, None)?;
+            let bytes = Pages::new(lease.len, Backing::Ordinary, None)?;
             let storage = Storage::Bytes(Arc::new(bytes));
             let region = Region { name: "loopback".into(), kind: RegionKind::Memory, numa: None, storage };
             let entry = Entry {

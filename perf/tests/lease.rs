@@ -13,8 +13,8 @@ use std::{
 
 use berth_lease::{Entry, Generation, LeaseId, Region, RegionId, RegionKind, Regions, Rights, State, Storage, Table};
 use berth_lease_io::{LeaseService, TwoSided};
+use berth_pages::{Backing, Pages};
 use berth_port::{Nanos, Now, Port as _, Service as _};
-use berth_store::{Backing, Memory};
 use berth_udp::{UdpConfig, UdpPort};
 use common::run_suite;
 
@@ -39,8 +39,7 @@ fn serve(rights: Rights) -> (std::net::SocketAddr, Arc<AtomicBool>, thread::Join
     let (addr, stop) = (port.local_addr(), Arc::new(AtomicBool::new(false)));
     let stopped = stop.clone();
     let thread = thread::spawn(move || {
-        let memory = Arc::new(Memory::new(1 << 20, Backing::Ordinary, None).unwrap());
-        let storage = Storage::Bytes(memory);
+        let storage = Storage::Bytes(Arc::new(Pages::new(1 << 20, Backing::Ordinary, None).unwrap()));
         let region = Region { name: "m".into(), kind: RegionKind::Memory, numa: None, storage };
         let (table, mut writer) = Table::new(1);
         let entry = Entry {

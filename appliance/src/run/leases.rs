@@ -11,10 +11,12 @@ use std::{
 use anyhow::{Context as _, ensure};
 use berth_control::{Control, Listen, Settings};
 use berth_fabric::{Binding, Config as NodeConfig, Policy, Rule, resource_id};
-use berth_host::{HugePage, TscClock};
+use berth_host::TscClock;
 use berth_identity::NodeId;
 use berth_lease::{GRANULE, Quotas, Region, RegionKind, Regions, Storage};
-use berth_store::{BlockEngine, Memory};
+use berth_memory::Memory;
+use berth_pages::{HugePage, Pages};
+use berth_store::BlockEngine;
 use berth_tls::key_file;
 use berth_wire::fabric::ResourceType;
 
@@ -83,17 +85,17 @@ pub(super) fn reconfigure(control: &Control, settings: &config::Control, regions
 }
 
 /// Opens a region; its memory too, where it has any.
-fn region_of(region: &config::Region) -> anyhow::Result<(Region, Option<Arc<Memory>>)> {
+fn region_of(region: &config::Region) -> anyhow::Result<(Region, Option<Arc<dyn Memory>>)> {
     // A number that fits no NUMA node of this kind of machine was refused with the configuration.
     let numa = region.numa.and_then(|node| u16::try_from(node).ok());
-    let memory = |backing| -> anyhow::Result<(Storage, Option<Arc<Memory>>)> {
+    let memory = |backing| -> anyhow::Result<(Storage, Option<Arc<dyn Memory>>)> {
         let len = region.size.context("memory has a size")?;
-        let memory = Arc::new(Memory::new(len, backing, region.numa)?);
+        let memory = Arc::new(Pages::new(len, backing, region.numa)?);
         Ok((Storage::Bytes(memory.clone()), Some(memory)))
     };
     let (storage, memory) = match &region.backing {
-        Backing::Ram => memory(berth_store::Backing::Ordinary)?,
-        Backing::Hugepages => memory(berth_store::Backing::Huge(HugePage::Size2M))?,
+        Backing::Ram => memory(berth_pages::Backing::Ordinary)?,
+        Backing::Hugepages => memory(berth_pages::Backing::Huge(HugePage::Size2M))?,
         Backing::Path(path) => {
             let len = match region.size {
                 Some(len) => len,

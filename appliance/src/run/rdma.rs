@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use berth_fabric::Binding;
+use berth_memory::Memory;
 use berth_rdma_lease::{Config, RdmaBinding, Verbs, Windows};
-use berth_store::Memory;
 use tracing::info;
 
 use crate::config;
@@ -13,7 +13,7 @@ use crate::config;
 /// Opens the device of each binding; `memory` is that of each region.
 pub(super) fn bindings(
     bindings: &[config::Binding],
-    memory: &[Option<Arc<Memory>>],
+    memory: &[Option<Arc<dyn Memory>>],
 ) -> anyhow::Result<Vec<Box<dyn Binding>>> {
     let open = |config::Binding::Rdma(rdma): &config::Binding| -> anyhow::Result<Box<dyn Binding>> {
         let config::Rdma { device, port, gid_index, max_leases, windows } = rdma;

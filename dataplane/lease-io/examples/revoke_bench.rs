@@ -21,8 +21,8 @@ use berth_lease::{
     Bytes as _, Entry, Generation, LeaseId, Region, RegionId, RegionKind, Regions, Rights, State, Storage, Table,
 };
 use berth_lease_io::{LeaseService, TwoSided};
+use berth_memory::Heap;
 use berth_port::{BURST, Loopback, Nanos, Now, Port as _, Service as _, Verdict};
-use berth_store::{Backing, Memory};
 use berth_wire::fabric::data::two_sided::{Opcode, Request, Status};
 use zerocopy::IntoBytes as _;
 
@@ -34,7 +34,7 @@ const OURS: [u8; LEN] = [0xFF; LEN];
 
 fn main() {
     let revocations = std::env::args().nth(1).map_or(1000, |text| text.parse().expect("a number of revocations"));
-    let memory = Arc::new(Memory::new(1 << 20, Backing::Ordinary, None).expect("a megabyte"));
+    let memory = Arc::new(Heap::new(1 << 20));
     let storage = Storage::Bytes(memory.clone());
     let region = Region { name: "m".into(), kind: RegionKind::Memory, numa: None, storage };
     let (table, mut writer) = Table::new(1);

@@ -2,6 +2,8 @@
 
 use std::{fmt, sync::Arc};
 
+use berth_memory::Memory;
+
 use crate::RegionId;
 
 /// Memory of a region, shared by all cores.
@@ -18,6 +20,32 @@ pub trait Bytes: Send + Sync {
     fn write(&self, at: u64, from: &[u8]);
     /// Zeroes `len` bytes from `at` on.
     fn zero(&self, at: u64, len: u64);
+}
+
+impl<M: Memory> Bytes for M {
+    fn len(&self) -> u64 {
+        self.size() as u64
+    }
+
+    #[inline]
+    fn read(&self, at: u64, into: &mut [u8]) {
+        self.read_at(offset(at), into);
+    }
+
+    #[inline]
+    fn write(&self, at: u64, from: &[u8]) {
+        self.write_at(offset(at), from);
+    }
+
+    fn zero(&self, at: u64, len: u64) {
+        self.zero_at(offset(at), offset(len));
+    }
+}
+
+/// Beyond all memory where it does not fit.
+#[inline]
+fn offset(at: u64) -> usize {
+    usize::try_from(at).unwrap_or(usize::MAX)
 }
 
 /// Blocks of a region, behind an engine that works on its own core.

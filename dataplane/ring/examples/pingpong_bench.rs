@@ -18,7 +18,8 @@ use std::{
     time::Instant,
 };
 
-use berth_ring::{Dispatcher, Geometry, HeapRegion, Producer, Ring, pair};
+use berth_memory::Heap;
+use berth_ring::{Dispatcher, Geometry, Producer, Ring, pair};
 use core_affinity::CoreId;
 
 /// Round trips timed together.
@@ -115,7 +116,7 @@ fn main() {
     let (mut rtrb_answer, mut rtrb_in) = rtrb::RingBuffer::<Message>::new(SLOTS as usize);
     let (mut producer, mut dispatcher) = pair(SLOTS, MESSAGE).expect("a valid geometry");
     let geometry = Geometry::new(SLOTS, 64).expect("a valid geometry");
-    let mut ring = Ring::new(HeapRegion::new(geometry.region_len()), geometry).expect("a region that fits");
+    let mut ring = Ring::new(Heap::new(geometry.size()), geometry).expect("a region that fits");
     let (mut abi_producer, mut abi_dispatcher) = (ring.producer().expect("free"), ring.dispatcher().expect("free"));
 
     let peer_lines = lines.clone();

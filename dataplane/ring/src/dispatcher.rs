@@ -7,7 +7,7 @@ use crate::{
     abi::FREE,
     cursor::Cursor,
     producer::PROBE,
-    ring::Memory,
+    ring::Owner,
     sync::{HEAD, Lane},
 };
 
@@ -26,7 +26,7 @@ pub struct Dispatcher {
     /// The cursor's slot is empty while the one this far ahead is ready.
     gap: Option<u32>,
     stats: DispatcherStats,
-    memory: Memory,
+    owner: Owner,
 }
 
 /// What a dispatcher counts.
@@ -51,10 +51,10 @@ pub struct DispatcherStats {
 }
 
 impl Dispatcher {
-    pub(crate) fn new(rx: Lane, tx: Lane, slots: u32, memory: Memory) -> Self {
+    pub(crate) fn new(rx: Lane, tx: Lane, slots: u32, owner: Owner) -> Self {
         let cursor = Cursor::START;
         let stats = DispatcherStats::default();
-        Self { rx, tx, slots, cursor, empty: 0, idle: 0, probe: 1, gap: None, stats, memory }
+        Self { rx, tx, slots, cursor, empty: 0, idle: 0, probe: 1, gap: None, stats, owner }
     }
 
     /// Hands the requests that are ready, at most `limit`, to `handle(rx, tx)` and returns how many slots it consumed.
@@ -188,7 +188,7 @@ impl Dispatcher {
 
     /// Whether somebody may still push requests: always, where that may be someone foreign.
     pub fn is_fed(&self) -> bool {
-        self.memory.as_ref().is_none_or(|memory| Arc::strong_count(memory) > 1)
+        self.owner.as_ref().is_none_or(|owner| Arc::strong_count(owner) > 1)
     }
 
     /// Usable bytes of a slot.

@@ -29,13 +29,11 @@ pub mod abi;
 mod cursor;
 mod dispatcher;
 mod producer;
-mod region;
 mod ring;
 mod sequence;
 mod sync;
 
 pub use dispatcher::{Dispatcher, DispatcherStats};
 pub use producer::{Overrun, Producer, ProducerStats, TxError};
-pub use region::{ExternalRegion, HeapRegion, Region};
 pub use ring::{ErrorCode, Geometry, Ring, RingError, SlotIndex, pair};
 pub use sequence::{Arrival, Sequence, SequenceCounts};

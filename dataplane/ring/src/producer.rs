@@ -4,7 +4,7 @@ use crate::{
     ErrorCode, SlotIndex,
     abi::{FREE, IN_FLIGHT},
     cursor::Cursor,
-    ring::Memory,
+    ring::Owner,
     sync::Lane,
 };
 
@@ -28,7 +28,7 @@ pub struct Producer {
     free: u32,
     idle: u32,
     stats: ProducerStats,
-    _memory: Memory,
+    _owner: Owner,
 }
 
 /// What a producer counts.
@@ -70,7 +70,7 @@ pub enum TxError {
 }
 
 impl Producer {
-    pub(crate) fn new(rx: Lane, tx: Lane, slots: u32, memory: Memory) -> Self {
+    pub(crate) fn new(rx: Lane, tx: Lane, slots: u32, owner: Owner) -> Self {
         Self {
             rx,
             tx,
@@ -81,7 +81,7 @@ impl Producer {
             free: 0,
             idle: 0,
             stats: ProducerStats::default(),
-            _memory: memory,
+            _owner: owner,
         }
     }
 

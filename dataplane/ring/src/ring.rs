@@ -4,12 +4,15 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+#[cfg(not(loom))]
+use berth_memory::{Heap, Memory};
+
 use crate::{
     Dispatcher, Producer,
     sync::{HEAD, Lane},
 };
 #[cfg(not(loom))]
-use crate::{HeapRegion, Region, abi, sync::WORD};
+use crate::{abi, sync::WORD};
 
 /// The number of a slot; a response lies in the tx slot of the same number as its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -133,8 +136,8 @@ impl Geometry {
         (self.slots as usize * self.stride).next_multiple_of(Self::AREA)
     }
 
-    /// The bytes a region needs to hold the ring: both flag arrays, then rx and tx slots, each 128-aligned.
-    pub const fn region_len(&self) -> usize {
+    /// The bytes of memory that hold the ring: both flag arrays, then rx and tx slots, each 128-aligned.
+    pub const fn size(&self) -> usize {
         2 * (self.flags_len() + self.data_len())
     }
 }
@@ -159,16 +162,16 @@ pub enum RingError {
     /// The ring exceeds the address space.
     #[error("the ring is larger than the address space; use fewer or smaller slots")]
     TooLarge,
-    /// The region is too short.
-    #[error("the region has {have} bytes, the ring needs {need}")]
-    ShortRegion {
-        /// Bytes of the region.
+    /// The memory is too short.
+    #[error("the memory has {have} bytes, the ring needs {need}")]
+    ShortMemory {
+        /// Bytes of the memory.
         have: usize,
         /// Bytes the geometry needs.
         need: usize,
     },
-    /// The region is not aligned.
-    #[error("the region must be aligned to 128 bytes")]
+    /// The memory is not aligned.
+    #[error("the memory must be aligned to 128 bytes")]
     Misaligned,
     /// A foreign ring's description does not add up.
     #[error("foreign ring: {0}")]
@@ -186,34 +189,35 @@ pub struct Ring {
     tx: Lane,
     producer_taken: bool,
     dispatcher_taken: bool,
-    memory: Memory,
+    owner: Owner,
 }
 
+/// What keeps the slots; none where somebody else does.
 #[cfg(not(loom))]
-pub(crate) type Memory = Option<Arc<dyn Region>>;
+pub(crate) type Owner = Option<Arc<dyn Memory>>;
 #[cfg(loom)]
-pub(crate) type Memory = Option<Arc<()>>;
+pub(crate) type Owner = Option<Arc<()>>;
 
 #[cfg(not(loom))]
 impl Ring {
-    /// Lays a ring out in `region`, all slots free.
+    /// Lays a ring out in `memory`, all slots free.
     ///
     /// # Errors
-    /// The region is shorter than [`Geometry::region_len`] or not 128-aligned.
-    pub fn new(region: impl Region + 'static, geometry: Geometry) -> Result<Self, RingError> {
-        let (base, need) = (region.as_ptr(), geometry.region_len());
-        if region.len() < need {
-            return Err(RingError::ShortRegion { have: region.len(), need });
+    /// The memory is shorter than [`Geometry::size`] or not 128-aligned.
+    pub fn new(memory: impl Memory, geometry: Geometry) -> Result<Self, RingError> {
+        let (base, need) = (memory.base(), geometry.size());
+        if memory.size() < need {
+            return Err(RingError::ShortMemory { have: memory.size(), need });
         }
         if !base.addr().get().is_multiple_of(Geometry::AREA) {
             return Err(RingError::Misaligned);
         }
         let flags = geometry.flags_len();
-        // SAFETY: all offsets are within the `need` bytes that the region has.
+        // SAFETY: all offsets are within the `need` bytes that the memory has.
         let at = |offset: usize| unsafe { base.add(offset).as_ptr() };
         let (rx_flags, tx_flags) = (at(0).cast(), at(flags).cast());
         let (rx_data, tx_data) = (at(2 * flags), at(2 * flags + geometry.data_len()));
-        // SAFETY: the flag arrays are the first 2 * flags bytes, and nobody else has the region.
+        // SAFETY: the flag arrays are the first 2 * flags bytes, and nobody else has the memory.
         unsafe { base.write_bytes(0, 2 * flags) };
         let abi = abi::Ringbuffer {
             rx_flags,
@@ -227,9 +231,9 @@ impl Ring {
             rx_data_host: rx_data,
             tx_data_host: tx_data,
         };
-        // SAFETY: the description is of the region just laid out, which `memory` keeps alive.
+        // SAFETY: the description is of the memory just laid out, which `owner` keeps alive.
         let mut ring = unsafe { Self::attach(abi, geometry.slots, geometry.slot_size) }?;
-        ring.memory = Some(Arc::new(region));
+        ring.owner = Some(Arc::new(memory));
         Ok(ring)
     }
 
@@ -277,7 +281,7 @@ impl Ring {
         let rx = unsafe { Lane::new(rx_flags, rx_data, abi.rx_stride, slot_size, rx_view) };
         // SAFETY: as above.
         let tx = unsafe { Lane::new(tx_flags, tx_data, abi.tx_stride, slot_size, tx_view) };
-        Ok(Self { abi, slots, rx, tx, producer_taken: false, dispatcher_taken: false, memory: None })
+        Ok(Self { abi, slots, rx, tx, producer_taken: false, dispatcher_taken: false, owner: None })
     }
 
     /// Where the ring lies, for someone else to take the role that was not taken here.
@@ -300,13 +304,13 @@ pub fn pair(slots: u32, slot_size: usize) -> Result<(Producer, Dispatcher), Ring
     Geometry::new(slots, slot_size)?;
     let stride = (WORD + slot_size).next_multiple_of(Geometry::LINE);
     let half = (slots as usize * stride).next_multiple_of(Geometry::AREA);
-    let region = HeapRegion::new(2 * half);
-    // SAFETY: the region is zeroed, aligned to lines as the stride is, holds both halves, and nobody else has it; `memory`
+    let memory = Heap::new(2 * half);
+    // SAFETY: the memory is zeroed, aligned to lines as the stride is, holds both halves, and nobody else has it; `owner`
     // keeps it alive.
-    let lane = |at: usize| unsafe { Lane::internal(region.as_ptr().add(at), stride, slot_size) };
+    let lane = |at: usize| unsafe { Lane::internal(memory.base().add(at), stride, slot_size) };
     let (rx, tx) = (lane(0), lane(half));
-    let memory: Memory = Some(Arc::new(region));
-    Ok((Producer::new(rx.clone(), tx.clone(), slots, memory.clone()), Dispatcher::new(rx, tx, slots, memory)))
+    let owner: Owner = Some(Arc::new(memory));
+    Ok((Producer::new(rx.clone(), tx.clone(), slots, owner.clone()), Dispatcher::new(rx, tx, slots, owner)))
 }
 
 /// The same on loom's heap.
@@ -321,7 +325,7 @@ impl Ring {
     /// A ring on loom's heap.
     pub fn modelled(slots: u32, slot_size: usize) -> Self {
         let (rx, tx) = (Lane::new(slots, slot_size, false), Lane::new(slots, slot_size, false));
-        Self { slots, rx, tx, producer_taken: false, dispatcher_taken: false, memory: None }
+        Self { slots, rx, tx, producer_taken: false, dispatcher_taken: false, owner: None }
     }
 }
 
@@ -331,7 +335,7 @@ impl Ring {
         if std::mem::replace(&mut self.producer_taken, true) {
             return None;
         }
-        Some(Producer::new(self.rx.clone(), self.tx.clone(), self.slots, self.memory.clone()))
+        Some(Producer::new(self.rx.clone(), self.tx.clone(), self.slots, self.owner.clone()))
     }
 
     /// The dispatcher's role: takes requests, publishes answers. `None` once it was given out.
@@ -339,6 +343,6 @@ impl Ring {
         if std::mem::replace(&mut self.dispatcher_taken, true) {
             return None;
         }
-        Some(Dispatcher::new(self.rx.clone(), self.tx.clone(), self.slots, self.memory.clone()))
+        Some(Dispatcher::new(self.rx.clone(), self.tx.clone(), self.slots, self.owner.clone()))
     }
 }

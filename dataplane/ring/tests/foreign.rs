@@ -4,7 +4,8 @@
 
 use std::{mem::MaybeUninit, path::Path, process::Command, thread};
 
-use berth_ring::{ErrorCode, Geometry, HeapRegion, Ring, TxError, abi};
+use berth_memory::Heap;
+use berth_ring::{ErrorCode, Geometry, Ring, TxError, abi};
 use libloading::{Library, Symbol};
 
 const SLOTS: u32 = 8;
@@ -49,7 +50,7 @@ fn a_c_dispatcher_serves_our_ring() {
     let dispatch: Symbol<'_, Dispatch> = unsafe { library.get(b"foreign_dispatch") }.unwrap();
 
     let geometry = Geometry::new(SLOTS, SLOT_SIZE).unwrap();
-    let mut ring = Ring::new(HeapRegion::new(geometry.region_len()), geometry).unwrap();
+    let mut ring = Ring::new(Heap::new(geometry.size()), geometry).unwrap();
     let mut producer = ring.producer().unwrap();
     thread::scope(|scope| {
         let ring = ring.as_abi();
@@ -141,7 +142,7 @@ fn our_dispatcher_serves_a_ring_of_c() {
 #[test]
 fn a_foreign_ring_that_does_not_add_up_is_refused() {
     let geometry = Geometry::new(SLOTS, SLOT_SIZE).unwrap();
-    let ring = Ring::new(HeapRegion::new(geometry.region_len()), geometry).unwrap();
+    let ring = Ring::new(Heap::new(geometry.size()), geometry).unwrap();
     let good = ring.as_abi();
     // SAFETY: never used, since each is refused.
     let refusal = |abi, slots, slot_size| unsafe { Ring::attach(abi, slots, slot_size) }.err().map(|e| e.to_string());

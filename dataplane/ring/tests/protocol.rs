@@ -1,18 +1,20 @@
 //! The flag protocol of the host API, seen through both roles of one ring and through its raw flags.
 #![cfg(not(loom))]
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
-use berth_ring::{
-    Dispatcher, ErrorCode, ExternalRegion, Geometry, HeapRegion, Overrun, Producer, Region, Ring, RingError, SlotIndex,
-    TxError, abi,
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    ptr::NonNull,
+    sync::Arc,
 };
+
+use berth_memory::{Heap, Memory};
+use berth_ring::{Dispatcher, ErrorCode, Geometry, Overrun, Producer, Ring, RingError, SlotIndex, TxError, abi};
 
 const SLOTS: u32 = 4;
 
 fn ring() -> (Ring, Producer, Dispatcher) {
     let geometry = Geometry::new(SLOTS, 64).unwrap();
-    let mut ring = Ring::new(HeapRegion::new(geometry.region_len()), geometry).unwrap();
+    let mut ring = Ring::new(Heap::new(geometry.size()), geometry).unwrap();
     let (producer, dispatcher) = (ring.producer().unwrap(), ring.dispatcher().unwrap());
     (ring, producer, dispatcher)
 }
@@ -288,15 +290,27 @@ fn an_answer_published_over_another_is_counted() {
     assert_eq!(dispatcher.stats().tx_overwritten, 1);
 }
 
+/// The bytes of a heap, which the test looks at, from this one on.
+struct Mapped(Arc<Heap>, usize);
+
+// SAFETY: within the heap, which outlives it; the tests touch it only where the protocol lets them.
+unsafe impl Memory for Mapped {
+    fn base(&self) -> NonNull<u8> {
+        // SAFETY: the offset is within the heap.
+        unsafe { self.0.base().add(self.1) }
+    }
+
+    fn size(&self) -> usize {
+        self.0.size() - self.1
+    }
+}
+
 #[test]
-fn a_ring_in_external_memory_starts_free_and_leaves_the_memory_to_its_owner() {
+fn a_ring_in_memory_of_another_kind_starts_free() {
     let geometry = Geometry::with_stride(2, 24, 128).unwrap();
-    let owner = HeapRegion::new(geometry.region_len());
-    // SAFETY: the whole of `owner`, which outlives the ring and is used by nobody else.
-    unsafe { owner.as_ptr().write_bytes(0xAB, owner.len()) };
-    // SAFETY: as above.
-    let external = unsafe { ExternalRegion::new(owner.as_ptr(), owner.len()) };
-    let mut ring = Ring::new(external, geometry).unwrap();
+    let heap = Arc::new(Heap::new(64 + geometry.size()));
+    heap.write_at(0, &vec![0xAB; heap.size()]);
+    let mut ring = Ring::new(Mapped(heap.clone(), 0), geometry).unwrap();
     assert_eq!((ring.as_abi().rx_stride, ring.as_abi().rx_data as usize % 128), (128, 0));
     let (mut producer, mut dispatcher) = (ring.producer().unwrap(), ring.dispatcher().unwrap());
     push(&mut producer, 1).unwrap();
@@ -304,12 +318,12 @@ fn a_ring_in_external_memory_starts_free_and_leaves_the_memory_to_its_owner() {
     assert_eq!(dispatcher.poll(2, increment), 1);
     assert_eq!(collect(&mut producer), [(0, Ok(2))]);
     drop((producer, dispatcher));
-    // SAFETY: the memory is still `owner`'s; tx slots come after 2 x 128 bytes of flags and 256 of rx slots.
-    assert_eq!(unsafe { owner.as_ptr().add(512).read() }, 2);
+    // Tx slots come after 2 x 128 bytes of flags and 256 of rx slots.
+    let mut answer = [0];
+    heap.read_at(512, &mut answer);
+    assert_eq!(answer, [2]);
 
-    // SAFETY: refused, so never used.
-    let odd = unsafe { ExternalRegion::new(owner.as_ptr().add(64), owner.len()) };
-    assert_eq!(Ring::new(odd, geometry).err(), Some(RingError::Misaligned));
+    assert_eq!(Ring::new(Mapped(heap, 64), geometry).err(), Some(RingError::Misaligned));
 }
 
 #[test]
@@ -320,7 +334,7 @@ fn rings_that_cannot_be_are_refused() {
     assert_eq!(Geometry::with_stride(1, 64, 96), Err(RingError::BadStride { stride: 96, slot_size: 64 }));
     assert_eq!(Geometry::new(u32::MAX, usize::MAX - 64), Err(RingError::TooLarge));
     let geometry = Geometry::new(8, 100).unwrap();
-    assert_eq!((geometry.stride(), geometry.region_len()), (128, 2 * (128 + 1024)));
-    let short = Ring::new(HeapRegion::new(2303), geometry).err();
-    assert_eq!(short, Some(RingError::ShortRegion { have: 2303, need: 2304 }));
+    assert_eq!((geometry.stride(), geometry.size()), (128, 2 * (128 + 1024)));
+    let short = Ring::new(Heap::new(2303), geometry).err();
+    assert_eq!(short, Some(RingError::ShortMemory { have: 2303, need: 2304 }));
 }

@@ -3,7 +3,8 @@
 
 use std::{collections::VecDeque, thread};
 
-use berth_ring::{Dispatcher, ErrorCode, Geometry, HeapRegion, Overrun, Producer, Ring, SlotIndex, TxError, pair};
+use berth_memory::Heap;
+use berth_ring::{Dispatcher, ErrorCode, Geometry, Overrun, Producer, Ring, SlotIndex, TxError, pair};
 use proptest::prelude::*;
 
 fn roles(is_internal: bool, slots: u32, slot_size: usize) -> (Producer, Dispatcher) {
@@ -11,7 +12,7 @@ fn roles(is_internal: bool, slots: u32, slot_size: usize) -> (Producer, Dispatch
         return pair(slots, slot_size).unwrap();
     }
     let geometry = Geometry::new(slots, slot_size).unwrap();
-    let mut ring = Ring::new(HeapRegion::new(geometry.region_len()), geometry).unwrap();
+    let mut ring = Ring::new(Heap::new(geometry.size()), geometry).unwrap();
     (ring.producer().unwrap(), ring.dispatcher().unwrap())
 }
 

@@ -4,9 +4,10 @@ mod common;
 
 use std::sync::Arc;
 
+use berth_memory::Heap;
 use berth_port::{Clock, Frame, Service, Verdict};
 use berth_qec::{Algorithm, Decoder};
-use berth_ring::{Dispatcher, Geometry, HeapRegion, Producer, Ring, pair};
+use berth_ring::{Dispatcher, Geometry, Producer, Ring, pair};
 use berth_rpc::{
     Config, Dispatch, Function, FunctionTable, RpcService, Stage, Undispatchable, Worker,
     handlers::{Handler, HandlerSet, Session},
@@ -75,7 +76,7 @@ impl Bench {
 
 fn foreign_ring() -> (Producer, Dispatcher) {
     let geometry = Geometry::new(1, SLOT).unwrap();
-    let mut ring = Ring::new(HeapRegion::new(geometry.region_len()), geometry).unwrap();
+    let mut ring = Ring::new(Heap::new(geometry.size()), geometry).unwrap();
     (ring.producer().unwrap(), ring.dispatcher().unwrap())
 }
 

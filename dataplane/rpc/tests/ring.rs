@@ -11,8 +11,9 @@ use std::{
     time::Duration,
 };
 
+use berth_memory::Heap;
 use berth_port::{Clock, Frame, Part, Port, Service, Task, Verdict};
-use berth_ring::{Dispatcher, ErrorCode, Geometry, HeapRegion, Producer, Ring, pair};
+use berth_ring::{Dispatcher, ErrorCode, Geometry, Producer, Ring, pair};
 use berth_rpc::{COOL_OFF, Dispatch, RING_BUDGET, RpcService, SetupError, Stage, Undispatchable, Worker};
 use berth_wire::rpc::{HeaderForm, ResponseHeader, status};
 use common::*;
@@ -24,7 +25,7 @@ const SLOTS: u32 = 4;
 /// A ring in the host API's layout.
 fn foreign_ring(slots: u32, slot_size: usize) -> (Producer, Dispatcher) {
     let geometry = Geometry::new(slots, slot_size).unwrap();
-    let mut ring = Ring::new(HeapRegion::new(geometry.region_len()), geometry).unwrap();
+    let mut ring = Ring::new(Heap::new(geometry.size()), geometry).unwrap();
     (ring.producer().unwrap(), ring.dispatcher().unwrap())
 }
 

@@ -4,8 +4,9 @@ mod common;
 
 use std::net::SocketAddr;
 
+use berth_memory::Heap;
 use berth_port::{Clock as _, Frame, Port, PostError, ReplyTo, Service, Verdict};
-use berth_ring::{Geometry, HeapRegion, Ring};
+use berth_ring::{Geometry, Ring};
 use berth_rpc::{Dispatch, RpcService, Undispatchable, Worker};
 use berth_wire::rpc::HeaderForm;
 use common::{QUIET, SLOT, TestHandlers, VirtualClock, config, events, peer, request, table};
@@ -49,7 +50,7 @@ impl Port for Ways {
 fn no_peer_of_a_ring_is_unroutable() {
     let (clock, mut port) = (VirtualClock::default(), Ways::default());
     let geometry = Geometry::new(u32::from(PEERS), SLOT).unwrap();
-    let mut ring = Ring::new(HeapRegion::new(geometry.region_len()), geometry).unwrap();
+    let mut ring = Ring::new(Heap::new(geometry.size()), geometry).unwrap();
     let (producer, dispatcher) = (ring.producer().unwrap(), ring.dispatcher().unwrap());
     let handlers = || TestHandlers(clock.clone());
     let config = config(FORM, Undispatchable::Reply);

@@ -1,11 +1,10 @@
-//! What the dataplane needs of the host: a clock, pinned threads, huge pages, a way to sleep, and facts about it.
+//! What the dataplane needs of the host: a clock, pinned threads, a way to sleep, and facts about it.
 
 mod clock;
 mod facts;
 mod files;
 mod memory;
 mod pin;
-mod region;
 mod sleep;
 mod sockaddr;
 mod socket;
@@ -18,7 +17,6 @@ pub use facts::{Gpu, NumaNode, gpus, has_ecc, numa_nodes};
 pub use files::raise_file_limit;
 pub use memory::release_free_memory;
 pub use pin::{PinError, pin_current_thread};
-pub use region::{HugePage, HugeRegion, HugeRegionError};
 pub use sleep::{Sleeper, Wake, Waker};
 pub use sockaddr::{PACKET_INFO, RawAddr, answer_from_destination};
 pub use socket::{BindError, SocketCounters, UdpConfig, UdpSocket};

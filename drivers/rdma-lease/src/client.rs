@@ -5,10 +5,11 @@ use std::{
     net::{Ipv6Addr, SocketAddr},
 };
 
+use berth_memory::Heap;
 use berth_port::{Frame, Port, PostError, Verdict};
 use berth_verbs::{
-    Access, Completion, Context, Cq, Error, Flags, Local, MemoryId, Mr, Op, Outcome, Pages, Path, Pd, Qp, QpConfig,
-    QpKind, Remote, RemoteBytes, Retry, random_psn,
+    Access, Completion, Context, Cq, Error, Flags, Local, MemoryId, Mr, Op, Outcome, Path, Pd, Qp, QpConfig, QpKind,
+    Remote, RemoteBytes, Retry, random_psn,
 };
 use berth_wire::fabric::data::two_sided::{Opcode, Request, Status};
 
@@ -62,7 +63,7 @@ impl OneSided {
         let gid = context.gid(port, gid_index)?.raw;
         let pd = Pd::new(&context)?;
         let cq = Cq::new(&context, 2 * DEPTH as u32)?;
-        let memory = pd.register(Pages::new(DEPTH * max_frame), Access::LOCAL_WRITE, None)?;
+        let memory = pd.register(Heap::new(DEPTH * max_frame), Access::LOCAL_WRITE, None)?;
         let config = QpConfig {
             kind: QpKind::Rc,
             send_cq: &cq,

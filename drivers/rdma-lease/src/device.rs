@@ -9,16 +9,13 @@ use std::{
 
 use berth_fabric::{BoundLease, Reach};
 use berth_lease::{RegionId, Rights, Span};
-use berth_store::Memory;
+use berth_memory::{Heap, Memory, Part};
 use berth_verbs::{
-    Access, Completion, Context, Cq, Error, Event, Flags, Local as LocalBytes, Mr, Mw, Op, Outcome, Pages, Path, Pd,
-    Qp, QpConfig, QpKind, Remote, RemoteBytes, Retry, random, random_psn,
+    Access, Completion, Context, Cq, Error, Event, Flags, Local as LocalBytes, Mr, Mw, Op, Outcome, Path, Pd, Qp,
+    QpConfig, QpKind, Remote, RemoteBytes, Retry, random, random_psn,
 };
 
-use crate::{
-    hca::{Connect, End, Hca, HcaError, Key, Local, Peer, Seen, Unconnected, Unended},
-    memory::Part,
-};
+use crate::hca::{Connect, End, Hca, HcaError, Key, Local, Peer, Seen, Unconnected, Unended};
 
 /// When a client that answers nothing is given up: about a second on soft-RoCE, up to four times that on cards. A
 /// count of 7 would be for ever on soft-RoCE.
@@ -83,7 +80,7 @@ pub struct Verbs {
 struct Device {
     config: Config,
     /// The memory of each region; `None` for blocks.
-    memory: Vec<Option<Arc<Memory>>>,
+    memory: Vec<Option<Arc<dyn Memory>>>,
     /// Held by whoever opens the device.
     opening: Mutex<()>,
     open: Mutex<Option<Arc<Open>>>,
@@ -135,7 +132,7 @@ const BIND: u64 = 1;
 
 impl Verbs {
     /// Opens the device, and finds out whether windows work on it. `memory` is that of each region, by id.
-    pub fn open(config: Config, memory: Vec<Option<Arc<Memory>>>) -> Result<Self, HcaError> {
+    pub fn open(config: Config, memory: Vec<Option<Arc<dyn Memory>>>) -> Result<Self, HcaError> {
         let device = Arc::new(Device { config, memory, opening: Mutex::default(), open: Mutex::default() });
         device.opened()?;
         Ok(Self { device, next_serial: 0, live: HashMap::new(), looked: Instant::now() })
@@ -168,7 +165,8 @@ impl Device {
         let Reach::Bytes { span, .. } = lease.reach else { return Err(HcaError::NotMemory.into()) };
         let memory = self.memory.get(usize::from(span.region.0)).and_then(Option::as_ref);
         let memory = memory.ok_or(HcaError::NotMemory)?;
-        let part = Part::new(memory, span.at, span.len).ok_or(HcaError::NotMemory)?;
+        let part = Part::new(memory.clone(), span.at as usize, span.len as usize).filter(|part| part.size() > 0);
+        let part = part.ok_or(HcaError::NotMemory)?;
         let open = self.opened()?;
         let pd = match &open.scoping {
             Scoping::Windows { pd, .. } => pd.clone(),
@@ -329,7 +327,7 @@ impl Hca for Verbs {
 }
 
 impl Open {
-    fn new(config: &Config, memory: &[Option<Arc<Memory>>]) -> Result<Self, HcaError> {
+    fn new(config: &Config, memory: &[Option<Arc<dyn Memory>>]) -> Result<Self, HcaError> {
         let context = Context::open(&config.device).map_err(|error| match error {
             Error::NoDevice { name, .. } => HcaError::Gone(name),
             error => failed(error),
@@ -412,17 +410,17 @@ fn windows(
     cq: &Cq,
     path: Path,
     gid: [u8; 16],
-    memory: &[Option<Arc<Memory>>],
+    memory: &[Option<Arc<dyn Memory>>],
 ) -> Result<Scoping, HcaError> {
     if !context.limits().type2_windows {
         return Err(HcaError::Failed("the device has no memory windows of type 2".into()));
     }
     let pd = Pd::new(context).map_err(failed)?;
     trial(&pd, cq, path, gid)?;
-    let register = |(index, memory): (usize, &Option<Arc<Memory>>)| {
+    let register = |(index, memory): (usize, &Option<Arc<dyn Memory>>)| {
         let Some(memory) = memory else { return Ok(None) };
         let access = Access::LOCAL_WRITE | Access::BIND;
-        pd.register(Part::all(memory), access, Some(region_addr(RegionId(index as u16)))).map(Some)
+        pd.register(memory.clone(), access, Some(region_addr(RegionId(index as u16)))).map(Some)
     };
     let regions = memory.iter().enumerate().map(register).collect::<Result<_, _>>().map_err(failed)?;
     Ok(Scoping::Windows { pd, regions })
@@ -433,7 +431,7 @@ fn windows(
 fn trial(pd: &Pd, cq: &Cq, path: Path, gid: [u8; 16]) -> Result<(), HcaError> {
     const LEN: usize = 64;
     let (into, at) = (0, 4096);
-    let scratch = pd.register(Pages::new(2 * at), Access::LOCAL_WRITE | Access::BIND, None).map_err(failed)?;
+    let scratch = pd.register(Heap::new(2 * at), Access::LOCAL_WRITE | Access::BIND, None).map_err(failed)?;
     let mut qp = queue_pair(pd, cq, false).map_err(failed)?;
     let itself = Remote { qp_num: qp.number(), psn: 0, gid };
     qp.to_init(path.port, Access::REMOTE_READ, 0).map_err(failed)?;

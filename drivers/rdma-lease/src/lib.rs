@@ -7,7 +7,6 @@ mod binding;
 mod client;
 mod device;
 mod hca;
-mod memory;
 
 pub use binding::{FIRST_PROBE, PROBE_EVERY, RdmaBinding};
 pub use client::OneSided;

@@ -15,7 +15,7 @@ use std::{
 };
 
 use berth_lease::{BlockDone, BlockError, BlockOp, BlockRequest, Blocks};
-use berth_ring::{HeapRegion, Region};
+use berth_memory::{Heap, Memory as _};
 use berth_store::BlockEngine;
 
 const LEN: u64 = 64 << 20;
@@ -54,9 +54,9 @@ fn main() {
         completions.recv().expect("a completion");
     }
     let file = direct(&path);
-    let aligned = HeapRegion::new(64 << 10);
+    let aligned = Heap::new(64 << 10);
     // SAFETY: the region is that long, initialised, and used by nobody else.
-    let aligned = unsafe { std::slice::from_raw_parts_mut(aligned.as_ptr().as_ptr(), 64 << 10) };
+    let aligned = unsafe { std::slice::from_raw_parts_mut(aligned.base().as_ptr(), 64 << 10) };
     let (mut plain, mut through) = (Vec::new(), Vec::new());
     let mut buffer: Box<[u8]> = vec![0; 4096].into();
     let (mut plain_long, mut through_long) = (Duration::ZERO, Duration::ZERO);

@@ -23,7 +23,7 @@ use std::{
 };
 
 use berth_lease::{BlockError, BlockOp, BlockRequest};
-use berth_ring::{HeapRegion, Region};
+use berth_memory::{Heap, Memory as _};
 use berth_uring::UringError;
 use io_uring::{
     IoUring, opcode, squeue,
@@ -51,7 +51,7 @@ struct Engine {
     target: Target,
     shared: Arc<Shared>,
     ring: IoUring,
-    buffers: HeapRegion,
+    buffers: Heap,
     registered: bool,
     tasks: [Option<Task>; SLOTS],
     free: Vec<usize>,
@@ -131,8 +131,8 @@ impl Engine {
     fn new(target: Target, shared: Arc<Shared>) -> Result<Self, UringError> {
         // The ring belongs to the thread that makes it.
         let ring = berth_uring::ring(2 * SLOTS as u32)?;
-        let buffers = HeapRegion::new(SLOTS * SLOT);
-        let all = libc::iovec { iov_base: buffers.as_ptr().as_ptr().cast(), iov_len: buffers.len() };
+        let buffers = Heap::new(SLOTS * SLOT);
+        let all = libc::iovec { iov_base: buffers.base().as_ptr().cast(), iov_len: buffers.size() };
         // SAFETY: the kernel keeps these pages, and uses them for steps only, which `drop` waits for.
         let registered = unsafe { ring.submitter().register_buffers(&[all]) }.is_ok();
         Ok(Self {
@@ -289,7 +289,7 @@ impl Engine {
     fn address(&self, slot: usize) -> *mut u8 {
         assert!(slot < SLOTS);
         // SAFETY: the buffers are that long.
-        unsafe { self.buffers.as_ptr().as_ptr().add(slot * SLOT) }
+        unsafe { self.buffers.base().as_ptr().add(slot * SLOT) }
     }
 
     /// The bytes of a slot that the kernel does not use.

@@ -17,9 +17,10 @@ use std::{
     thread,
 };
 
+use berth_memory::Heap;
 use berth_verbs::{
-    Access, Completion, Context, Cq, Flags, Local, MemoryId, Mr, Op, Outcome, Pages, Path, Pd, Qp, QpConfig, QpKind,
-    Remote, RemoteBytes, Retry, Work,
+    Access, Completion, Context, Cq, Flags, Local, MemoryId, Mr, Op, Outcome, Path, Pd, Qp, QpConfig, QpKind, Remote,
+    RemoteBytes, Retry, Work,
 };
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
@@ -56,7 +57,7 @@ impl Server {
             scatter: false,
         };
         let mut qp = Qp::new(&pd, &config)?;
-        let mr = pd.register(Pages::new(BYTES), Access::LOCAL_WRITE, None)?;
+        let mr = pd.register(Heap::new(BYTES), Access::LOCAL_WRITE, None)?;
         let memory = qp.keep(&mr)?;
         qp.to_init(1, Access::LOCAL_WRITE, 0)?;
         Ok(Self { qp, sent, received, mr, memory, gone: Arc::default() })

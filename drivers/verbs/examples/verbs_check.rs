@@ -6,9 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use berth_memory::Heap;
 use berth_verbs::{
-    Access, Completion, Context, Cq, Error as Verbs, Event, Flags, Local, MemoryId, Mr, Mw, Op, Outcome, Pages, Path,
-    Pd, Qp, QpConfig, QpKind, Remote, RemoteBytes, Retry, Srq, State, Work, random_psn,
+    Access, Completion, Context, Cq, Error as Verbs, Event, Flags, Local, MemoryId, Mr, Mw, Op, Outcome, Path, Pd, Qp,
+    QpConfig, QpKind, Remote, RemoteBytes, Retry, Srq, State, Work, random_psn,
 };
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
@@ -47,7 +48,7 @@ impl Lab {
         };
         let mut qp = Qp::new(&self.pd, &config)?;
         let all = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE | Access::BIND;
-        let mr = self.pd.register(Pages::new(BYTES), all, Some(0))?;
+        let mr = self.pd.register(Heap::new(BYTES), all, Some(0))?;
         let memory = qp.keep(&mr)?;
         Ok(End { qp, sent, received, mr, memory })
     }
@@ -209,7 +210,7 @@ fn windows(lab: &Lab) -> Result {
 
 fn shared_receives(lab: &Lab) -> Result {
     let srq = Srq::new(&lab.pd, 16)?;
-    let pool = lab.pd.register(Pages::new(4096), Access::LOCAL_WRITE, None)?;
+    let pool = lab.pd.register(Heap::new(4096), Access::LOCAL_WRITE, None)?;
     let memory = srq.keep(&pool)?;
     let mut senders = Vec::new();
     for _ in 0..2 {
@@ -266,7 +267,7 @@ fn misuse(lab: &Lab) -> Result {
     let local = Some(a.local(BYTES - 7, 8));
     refused("8 bytes at the end less 7", a.qp.receive(0, local), |e| matches!(e, Verbs::Range { .. }))?;
     let other = Pd::new(&lab.context)?;
-    let foreign = other.register(Pages::new(1), Access::LOCAL_WRITE, None)?;
+    let foreign = other.register(Heap::new(1), Access::LOCAL_WRITE, None)?;
     refused("another domain's region", a.qp.keep(&foreign).map(drop), |e| matches!(e, Verbs::Misuse(_)))?;
     // Numbers jump: of several queue pairs in a row, some are not neighbours.
     let numbers = (0..6).map(|_| Ok(lab.end(QpKind::Rc, None)?.qp.number())).collect::<Result<Vec<_>>>()?;

@@ -38,7 +38,7 @@ mod work;
 pub use cq::{Completion, Cq, Outcome, Work};
 pub use device::{Context, Event, Gid, GidKind, Limits, PortInfo, devices};
 pub use error::Error;
-pub use memory::{Access, Mr, Mw, Pages, Pd, Registrable};
+pub use memory::{Access, Mr, Mw, Pd};
 pub use port::{OpenError, PortConfig, VerbsPort, open};
 pub use qp::{Path, Qp, QpConfig, Remote, Retry, random, random_psn};
 pub use srq::Srq;

@@ -1,7 +1,6 @@
 //! Protection domains, memory regions and memory windows.
 
 use std::{
-    alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error},
     fmt,
     ops::BitOr,
     os::fd::{AsRawFd, OwnedFd},
@@ -9,88 +8,10 @@ use std::{
     sync::Arc,
 };
 
-use berth_host::HugeRegion;
-use berth_ring::Region;
+use berth_memory::Part;
 use rdma_mummy_sys as sys;
 
 use crate::{Context, Error};
-
-/// Memory that can be registered: the device, and peers through it, read and write it at any time from then on.
-///
-/// # Safety
-/// [`Registrable::base`] and the [`Registrable::len`] bytes from there on are initialised, stay mapped where they are
-/// until the value is dropped, and nobody makes references of them while peers or work requests may write them.
-#[expect(clippy::len_without_is_empty, reason = "nobody registers nothing")]
-pub unsafe trait Registrable: Send + Sync + 'static {
-    /// The first byte.
-    fn base(&self) -> NonNull<u8>;
-    /// How many bytes.
-    fn len(&self) -> usize;
-}
-
-// SAFETY: the owner behind the `Arc` keeps every promise for as long as there is a clone.
-unsafe impl<T: Registrable> Registrable for Arc<T> {
-    fn base(&self) -> NonNull<u8> {
-        (**self).base()
-    }
-    fn len(&self) -> usize {
-        (**self).len()
-    }
-}
-
-// SAFETY: a `Region` is initialised, stays and never moves; the mapping is handed out as a pointer only.
-unsafe impl Registrable for HugeRegion {
-    fn base(&self) -> NonNull<u8> {
-        self.as_ptr()
-    }
-    fn len(&self) -> usize {
-        Region::len(self)
-    }
-}
-
-/// Zeroed memory in ordinary pages.
-pub struct Pages {
-    base: NonNull<u8>,
-    layout: Layout,
-    len: usize,
-}
-
-impl Pages {
-    /// `len` bytes, at least one; no other allocation shares their pages.
-    ///
-    /// # Panics
-    /// If `len` is more than the address space.
-    pub fn new(len: usize) -> Self {
-        const PAGE: usize = 4096;
-        let layout =
-            Layout::from_size_align(len.max(1).next_multiple_of(PAGE), PAGE).expect("within the address space");
-        // SAFETY: the layout is not empty.
-        let Some(base) = NonNull::new(unsafe { alloc_zeroed(layout) }) else { handle_alloc_error(layout) };
-        Self { base, layout, len: len.max(1) }
-    }
-}
-
-impl Drop for Pages {
-    fn drop(&mut self) {
-        // SAFETY: allocated by `new` with this layout.
-        unsafe { dealloc(self.base.as_ptr(), self.layout) };
-    }
-}
-
-// SAFETY: owned memory, handed out as a pointer only.
-unsafe impl Send for Pages {}
-// SAFETY: as above.
-unsafe impl Sync for Pages {}
-
-// SAFETY: zeroed, owned until dropped, and no reference of it is ever made here.
-unsafe impl Registrable for Pages {
-    fn base(&self) -> NonNull<u8> {
-        self.base
-    }
-    fn len(&self) -> usize {
-        self.len
-    }
-}
 
 /// What may be done with registered memory or through a queue pair. Local reads are always allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -152,15 +73,16 @@ impl Pd {
         &self.0.context
     }
 
-    /// Registers all of `memory`, which the region keeps. Peers address its first byte as `iova`, or by its address in
-    /// this process where that is `None`.
-    pub fn register(&self, memory: impl Registrable, access: Access, iova: Option<u64>) -> Result<Mr, Error> {
-        let (base, len) = (memory.base(), memory.len());
+    /// Registers `memory`, which the region keeps: the device, and peers through it, read and write it at any time from
+    /// then on. Peers address its first byte as `iova`, or by its address in this process where that is `None`.
+    pub fn register(&self, memory: impl Into<Part>, access: Access, iova: Option<u64>) -> Result<Mr, Error> {
+        let memory = memory.into();
+        let (base, len) = (memory.base(), memory.size());
         let iova = iova.unwrap_or(base.addr().get() as u64);
         // SAFETY: the bytes are mapped, and the region keeps their owner until it is deregistered.
         let raw = unsafe { sys::ibv_reg_mr_iova2(self.raw(), base.as_ptr().cast(), len, iova, access.0) };
         let raw = self.context().made("ibv_reg_mr", raw)?;
-        Ok(Mr::new(raw, self, Backing::Memory { base, _owner: Box::new(memory) }, iova, len))
+        Ok(Mr::new(raw, self, Backing::Memory(memory), iova, len))
     }
 
     /// Registers `len` bytes from `offset` on of a DMA buffer, such as a GPU's memory, which the kernel keeps. The
@@ -211,11 +133,11 @@ struct Registration {
 }
 
 enum Backing {
-    Memory { base: NonNull<u8>, _owner: Box<dyn Send + Sync> },
+    Memory(Part),
     Dmabuf { _buffer: OwnedFd },
 }
 
-// SAFETY: the library's calls on a region may be made from any thread, and its memory's owner says the same of itself.
+// SAFETY: the library's calls on a region may be made from any thread, and so may its memory be used.
 unsafe impl Send for Registration {}
 // SAFETY: as above.
 unsafe impl Sync for Registration {}
@@ -281,7 +203,7 @@ impl Mr {
     /// time: whoever makes references of them must know that none does.
     pub fn base(&self) -> Option<NonNull<u8>> {
         match &self.0.backing {
-            Backing::Memory { base, .. } => Some(*base),
+            Backing::Memory(memory) => Some(memory.base()),
             Backing::Dmabuf { .. } => None,
         }
     }

@@ -1,5 +1,6 @@
 //! The device of a port, and what a peer on it is made of. Lives on the rendezvous's thread, comes and goes.
 
+use berth_memory::Heap;
 use berth_rendezvous::{Form, PeerId};
 use berth_wire::{
     fabric::Status,
@@ -7,7 +8,7 @@ use berth_wire::{
 };
 
 use crate::{
-    Access, Context, Cq, Error, Gid, Mr, Pages, Path, Pd, Qp, QpConfig, QpKind, Remote, Retry,
+    Access, Context, Cq, Error, Gid, Mr, Path, Pd, Qp, QpConfig, QpKind, Remote, Retry,
     port::{
         PortConfig,
         peer::{Inbound, Outbound, Peer, Shape, name},
@@ -85,8 +86,8 @@ impl Device {
     fn memory(&self, remote: bool, shape: Shape) -> Result<[Mr; 2], Error> {
         let access = if remote { Access::LOCAL_WRITE | Access::REMOTE_WRITE } else { Access::LOCAL_WRITE };
         let [requests, own] = shape.bytes(remote);
-        let requests = self.pd.register(Pages::new(requests), access, Some(0))?;
-        Ok([requests, self.pd.register(Pages::new(own), Access::LOCAL_READ, Some(0))?])
+        let requests = self.pd.register(Heap::new(requests), access, Some(0))?;
+        Ok([requests, self.pd.register(Heap::new(own), Access::LOCAL_READ, Some(0))?])
     }
 
     /// Takes a peer in, connected and with its receives posted, and says what it must know of us.

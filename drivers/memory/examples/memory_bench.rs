@@ -1,16 +1,16 @@
-//! Copies out of a region against `copy_from_slice`, in nanoseconds; one JSON line per size.
+//! Copies out of memory that others write against `copy_from_slice`, in nanoseconds; one JSON line per size.
 //!
-//! `cargo run --release -p berth-store --example memory_bench`
+//! `cargo run --release -p berth-pages --example memory_bench`
 
 use std::{hint::black_box, time::Instant};
 
-use berth_lease::Bytes;
-use berth_store::{Backing, Memory};
+use berth_memory::Memory as _;
+use berth_pages::{Backing, Pages};
 
 const REGION: usize = 64 << 20;
 
 fn main() {
-    let memory = Memory::new(REGION as u64, Backing::Ordinary, None).expect("64 MiB of memory");
+    let memory = Pages::new(REGION as u64, Backing::Ordinary, None).expect("64 MiB of memory");
     let plain = vec![1u8; REGION];
     let mut into = vec![0u8; 64 << 10];
     for len in [64, 512, 4096, 65536] {
@@ -24,7 +24,7 @@ fn main() {
                     let at = (round * len * 7) % (REGION - len);
                     let into = black_box(&mut into[..len]);
                     if contestant == 0 {
-                        memory.read(at as u64, into);
+                        memory.read_at(at, into);
                     } else {
                         into.copy_from_slice(&plain[at..at + len]);
                     }

@@ -1,0 +1,59 @@
+//! Memory without a system call.
+
+use std::{
+    alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error},
+    ptr::NonNull,
+};
+
+use crate::Memory;
+
+/// Zeroed memory from the global allocator, in pages that no other allocation shares.
+#[derive(Debug)]
+pub struct Heap {
+    base: NonNull<u8>,
+    layout: Layout,
+    size: usize,
+}
+
+impl Heap {
+    const PAGE: usize = 4096;
+
+    /// Allocates `size` bytes, at least one.
+    ///
+    /// # Panics
+    /// If `size` is beyond the address space.
+    pub fn new(size: usize) -> Self {
+        let size = size.max(1);
+        let pages = size.checked_next_multiple_of(Self::PAGE);
+        let layout = pages.and_then(|pages| Layout::from_size_align(pages, Self::PAGE).ok());
+        let layout = layout.expect("a size within the address space");
+        // SAFETY: the layout's size is not zero.
+        let Some(base) = NonNull::new(unsafe { alloc_zeroed(layout) }) else { handle_alloc_error(layout) };
+        Self { base, layout, size }
+    }
+}
+
+impl Drop for Heap {
+    fn drop(&mut self) {
+        // SAFETY: `base` came from `alloc_zeroed` with this very layout, and is freed once.
+        unsafe { dealloc(self.base.as_ptr(), self.layout) }
+    }
+}
+
+// SAFETY: the allocation is owned, is only ever handed out as a raw pointer, and has no thread affinity.
+unsafe impl Send for Heap {}
+// SAFETY: as above; `&Heap` gives out the pointer only.
+unsafe impl Sync for Heap {}
+
+// SAFETY: the allocation is zeroed, lives until drop, and never moves.
+unsafe impl Memory for Heap {
+    #[inline]
+    fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    #[inline]
+    fn size(&self) -> usize {
+        self.size
+    }
+}

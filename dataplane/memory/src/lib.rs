@@ -1,0 +1,75 @@
+//! Memory that stays where it is: what slots, regions, registered memory and block buffers are made of.
+//!
+//! Devices, peers through them and other processes reach such memory at any time, past every reference that the language
+//! knows of. So it is handed out as a pointer, and [`Memory::read_at`] and its siblings copy through that.
+
+mod copy;
+mod heap;
+mod part;
+
+use std::{fmt, ptr::NonNull};
+
+pub use heap::Heap;
+pub use part::Part;
+
+/// A stretch of memory at an address that stays put.
+///
+/// # Safety
+/// For as long as the value lives, [`Memory::size`] bytes from [`Memory::base`] on are mapped, initialised, readable and
+/// writable from any thread. Both methods always answer the same. No other value of this process leads to the bytes, and
+/// the implementation makes no reference of them: so whoever has the value, and lends it to nobody, may.
+pub unsafe trait Memory: Send + Sync + 'static {
+    /// The first byte.
+    fn base(&self) -> NonNull<u8>;
+
+    /// How many bytes.
+    fn size(&self) -> usize;
+
+    /// Copies the bytes from `at` on into `into`. Of bytes that are written meanwhile it copies old or new ones.
+    ///
+    /// # Panics
+    /// If the range is not within the memory.
+    #[inline]
+    fn read_at(&self, at: usize, into: &mut [u8]) {
+        let from = range(self, at, into.len());
+        // SAFETY: both ranges are that long; no reference is made of the memory, so `into` lies elsewhere.
+        unsafe { copy::copy(from, into.as_mut_ptr(), into.len()) };
+    }
+
+    /// Copies `from` to the bytes from `at` on.
+    ///
+    /// # Panics
+    /// As [`Memory::read_at`].
+    #[inline]
+    fn write_at(&self, at: usize, from: &[u8]) {
+        let to = range(self, at, from.len());
+        // SAFETY: as in `read_at`.
+        unsafe { copy::copy(from.as_ptr(), to, from.len()) };
+    }
+
+    /// Zeroes `len` bytes from `at` on.
+    ///
+    /// # Panics
+    /// As [`Memory::read_at`].
+    fn zero_at(&self, at: usize, len: usize) {
+        let to = range(self, at, len);
+        // SAFETY: the range is that long.
+        unsafe { copy::zero(to, len) };
+    }
+}
+
+impl fmt::Debug for dyn Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Memory({} bytes)", self.size())
+    }
+}
+
+/// The address of `len` bytes from `at` on.
+#[inline]
+fn range(memory: &(impl Memory + ?Sized), at: usize, len: usize) -> *mut u8 {
+    let size = memory.size();
+    let within = at.checked_add(len).is_some_and(|end| end <= size);
+    assert!(within, "{len} bytes at {at} are not within {size} bytes of memory");
+    // SAFETY: the offset is within the memory.
+    unsafe { memory.base().as_ptr().add(at) }
+}

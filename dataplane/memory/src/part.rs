@@ -1,0 +1,72 @@
+//! A range of memory that others have ranges of too.
+
+use std::{ptr::NonNull, sync::Arc};
+
+use crate::Memory;
+
+/// Part of a memory, which lives as long. Parts may overlap.
+#[derive(Debug, Clone)]
+pub struct Part {
+    memory: Arc<dyn Memory>,
+    at: usize,
+    size: usize,
+}
+
+impl Part {
+    /// `size` bytes from `at` on; `None` where they are not within the memory.
+    pub fn new(memory: Arc<dyn Memory>, at: usize, size: usize) -> Option<Self> {
+        let within = at.checked_add(size).is_some_and(|end| end <= memory.size());
+        within.then_some(Self { memory, at, size })
+    }
+
+    /// The first byte.
+    #[inline]
+    pub fn base(&self) -> NonNull<u8> {
+        // SAFETY: within the memory.
+        unsafe { self.memory.base().add(self.at) }
+    }
+
+    /// How many bytes.
+    #[inline]
+    pub fn size(&self) -> usize {
+        self.size
+    }
+}
+
+impl<M: Memory> From<Arc<M>> for Part {
+    fn from(memory: Arc<M>) -> Self {
+        Self { at: 0, size: memory.size(), memory }
+    }
+}
+
+impl From<Arc<dyn Memory>> for Part {
+    fn from(memory: Arc<dyn Memory>) -> Self {
+        Self { at: 0, size: memory.size(), memory }
+    }
+}
+
+impl<M: Memory> From<M> for Part {
+    fn from(memory: M) -> Self {
+        Arc::new(memory).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Heap;
+
+    #[test]
+    fn a_part_is_within_its_memory_and_keeps_it() {
+        let memory: Arc<dyn Memory> = Arc::new(Heap::new(8192));
+        let part = Part::new(memory.clone(), 4096, 4096).unwrap();
+        assert_eq!(part.base().addr().get() - memory.base().addr().get(), 4096);
+        assert_eq!(part.size(), 4096);
+        for (at, size) in [(4096, 4097), (8192, 1), (usize::MAX, 2)] {
+            assert!(Part::new(memory.clone(), at, size).is_none(), "{size} bytes at {at}");
+        }
+        drop(part);
+        let all = Part::from(memory.clone());
+        assert_eq!((all.size(), Arc::strong_count(&memory)), (8192, 2));
+    }
+}

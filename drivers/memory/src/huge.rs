@@ -1,0 +1,50 @@
+//! The sizes of huge pages.
+
+use std::{fmt, fs};
+
+/// The huge page sizes of x86-64.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HugePage {
+    /// 2 MiB
+    Size2M,
+    /// 1 GiB
+    Size1G,
+}
+
+impl HugePage {
+    /// The page size in bytes.
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::Size2M => 2 << 20,
+            Self::Size1G => 1 << 30,
+        }
+    }
+
+    pub(crate) const fn map_flag(self) -> libc::c_int {
+        match self {
+            Self::Size2M => libc::MAP_HUGE_2MB,
+            Self::Size1G => libc::MAP_HUGE_1GB,
+        }
+    }
+
+    pub(crate) const fn sysfs(self) -> &'static str {
+        match self {
+            Self::Size2M => "/sys/kernel/mm/hugepages/hugepages-2048kB",
+            Self::Size1G => "/sys/kernel/mm/hugepages/hugepages-1048576kB",
+        }
+    }
+
+    /// What a file of sysfs counts.
+    pub(crate) fn count(self, file: &str) -> Option<usize> {
+        fs::read_to_string(format!("{}/{file}", self.sysfs())).ok()?.trim().parse().ok()
+    }
+}
+
+impl fmt::Display for HugePage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Size2M => "2 MiB",
+            Self::Size1G => "1 GiB",
+        })
+    }
+}

@@ -1,0 +1,132 @@
+//! Memory of the system: ordinary and huge pages, on a NUMA node if wanted.
+
+mod huge;
+mod mapping;
+mod numa;
+
+use std::{io, path::Path, ptr::NonNull};
+
+use berth_host::numa_nodes;
+use berth_memory::Memory;
+
+pub use huge::HugePage;
+use mapping::Mapping;
+
+/// What memory is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backing {
+    /// Ordinary pages, in transparent huge ones where the kernel finds them.
+    Ordinary,
+    /// Reserved huge pages: few TLB misses, and physically contiguous for devices.
+    Huge(HugePage),
+}
+
+/// Zeroed memory in pages that are resident from the start, so that no access waits for one.
+#[derive(Debug)]
+pub struct Pages {
+    mapping: Mapping,
+    size: usize,
+}
+
+/// Why there is no memory.
+#[derive(Debug, thiserror::Error)]
+pub enum PagesError {
+    /// No bytes, or more than the address space.
+    #[error("{0} bytes of memory cannot be: give it a size from 1 byte to {max} bytes", max = isize::MAX)]
+    Size(u64),
+    /// Too few huge pages are reserved and free.
+    #[error(
+        "{need} huge pages of {page} are needed and {free} are free; reserve them with: echo {reserve} > {}/nr_hugepages",
+        page.sysfs()
+    )]
+    NotReserved {
+        /// The page size.
+        page: HugePage,
+        /// Pages needed.
+        need: usize,
+        /// Pages that are free.
+        free: usize,
+        /// The number of reserved pages that would do.
+        reserve: usize,
+    },
+    /// The kernel has no pages of this size.
+    #[error("this machine has no huge pages of {0}; use the other size or ordinary memory")]
+    Unsupported(HugePage),
+    /// The machine has no such memory node.
+    #[error("there is no memory node {node}: the nodes are {nodes:?}")]
+    NoSuchNode {
+        /// The node asked for.
+        node: u32,
+        /// The nodes that are online.
+        nodes: Vec<u32>,
+    },
+    /// The memory is taken.
+    #[error("{need} bytes of memory are needed and {available} are available: make the region smaller")]
+    Short {
+        /// Bytes needed.
+        need: u64,
+        /// Bytes that are free, or cache that yields.
+        available: u64,
+    },
+    /// The kernel refused for another reason.
+    #[error("cannot map {len} bytes: {error}")]
+    Map {
+        /// Bytes wanted.
+        len: usize,
+        /// What it said.
+        error: io::Error,
+    },
+}
+
+impl Pages {
+    /// Maps `size` bytes, on memory node `numa` if one is given. A machine with a single node has node 0 only.
+    pub fn new(size: u64, backing: Backing, numa: Option<u32>) -> Result<Self, PagesError> {
+        let len = usize::try_from(size).ok().filter(|len| (1..=isize::MAX as usize).contains(len));
+        let Some(len) = len else { return Err(PagesError::Size(size)) };
+        let nodes = numa_nodes(Path::new("/sys"));
+        let node = numa.and_then(|id| nodes.iter().find(|node| node.id == id));
+        if let (Some(id), None) = (numa, node)
+            // Where sysfs tells of no nodes there is one.
+            && (id, nodes.len()) != (0, 0)
+        {
+            return Err(PagesError::NoSuchNode { node: id, nodes: nodes.iter().map(|node| node.id).collect() });
+        }
+        let node = node.filter(|_| nodes.len() > 1);
+        let map = || match backing {
+            Backing::Ordinary => {
+                // Beyond this, the kernel would kill processes to find pages, this one perhaps.
+                let available = node.map_or_else(available, |node| Some(node.available));
+                match available.filter(|&available| size > available) {
+                    Some(available) => Err(PagesError::Short { need: size, available }),
+                    None => Mapping::ordinary(len),
+                }
+            }
+            Backing::Huge(page) => Mapping::huge(len, page),
+        };
+        let mapping = match node {
+            Some(node) => numa::on_node(node.id, map).map_err(|error| PagesError::Map { len, error })??,
+            None => map()?,
+        };
+        Ok(Self { mapping, size: len })
+    }
+}
+
+// SAFETY: the mapping is zeroed by the kernel, stays where it is until drop, and is only ever handed out as a pointer.
+unsafe impl Memory for Pages {
+    #[inline]
+    fn base(&self) -> NonNull<u8> {
+        self.mapping.base
+    }
+
+    #[inline]
+    fn size(&self) -> usize {
+        self.size
+    }
+}
+
+/// The memory that the kernel can give without swapping, in bytes.
+fn available() -> Option<u64> {
+    let info = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib << 10)
+}

@@ -1,0 +1,82 @@
+//! Mappings of the kernel.
+
+use std::{
+    io,
+    ptr::{self, NonNull},
+};
+
+use crate::{HugePage, PagesError};
+
+/// Mapped pages, unmapped when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    pub(crate) base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the mapping is owned, is only ever handed out as a raw pointer, and has no thread affinity.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; `&Mapping` gives out the pointer only.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Ordinary pages.
+    pub(crate) fn ordinary(len: usize) -> Result<Self, PagesError> {
+        let mapping = Self::map(len, libc::MAP_NORESERVE).map_err(|error| PagesError::Map { len, error })?;
+        // SAFETY: advice about the mapping just made: a wish, which a kernel without such pages refuses.
+        unsafe { libc::madvise(mapping.base.as_ptr().cast(), len, libc::MADV_HUGEPAGE) };
+        mapping.populate().map_err(|error| PagesError::Map { len, error })?;
+        Ok(mapping)
+    }
+
+    /// Whole huge pages, at least `len` bytes.
+    pub(crate) fn huge(len: usize, page: HugePage) -> Result<Self, PagesError> {
+        let need = len.div_ceil(page.bytes());
+        let Some(reserved) = page.count("nr_hugepages") else { return Err(PagesError::Unsupported(page)) };
+        // A length beyond the address space is refused by mmap like any other that does not fit.
+        let len = need.saturating_mul(page.bytes());
+        Self::map(len, libc::MAP_HUGETLB | libc::MAP_POPULATE | page.map_flag()).map_err(|error| {
+            let free = page.count("free_hugepages").unwrap_or(0);
+            if error.raw_os_error() == Some(libc::ENOMEM) && free < need {
+                PagesError::NotReserved { page, need, free, reserve: reserved + need - free }
+            } else {
+                PagesError::Map { len, error }
+            }
+        })
+    }
+
+    fn map(len: usize, flags: libc::c_int) -> io::Result<Self> {
+        let flags = flags | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: an anonymous mapping at an address of the kernel's choice touches no existing memory.
+        let at = unsafe { libc::mmap(ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(at.cast()).expect("a mapping of the kernel's choice is not at address 0");
+        Ok(Self { base, len })
+    }
+
+    /// Makes every page resident.
+    fn populate(&self) -> io::Result<()> {
+        // SAFETY: advice about a mapping of this length.
+        if unsafe { libc::madvise(self.base.as_ptr().cast(), self.len, libc::MADV_POPULATE_WRITE) } == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::EINVAL) {
+            return Err(error);
+        }
+        // Before Linux 5.14 writing is how pages become resident.
+        // SAFETY: the mapping is that long, and nobody else has it yet.
+        unsafe { self.base.write_bytes(0, self.len) };
+        Ok(())
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: exactly the mapping made in `map`, unmapped once.
+        let unmapped = unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+        debug_assert_eq!(unmapped, 0, "munmap of a whole mapping");
+    }
+}

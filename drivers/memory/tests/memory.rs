@@ -1,0 +1,110 @@
+//! Pages through the face that the dataplane sees.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread,
+};
+
+use berth_memory::Memory as _;
+use berth_pages::{Backing, HugePage, Pages, PagesError};
+
+fn read(memory: &Pages, at: usize, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0xee; len];
+    memory.read_at(at, &mut bytes);
+    bytes
+}
+
+fn check(memory: &Pages) {
+    let len = memory.size();
+    assert_eq!(read(memory, 0, len), vec![0; len]);
+    // Odd places and lengths, up to the last byte.
+    for (at, size) in [(0, 1), (1, 63), (4095, 2), (77, 4096), (len - 1, 1), (0, len), (3, 0), (len, 0)] {
+        let data: Vec<u8> = (0..size).map(|n| (n * 31 + at + 1) as u8).collect();
+        memory.write_at(at, &data);
+        assert_eq!(read(memory, at, size), data);
+    }
+    memory.write_at(100, &[7; 100]);
+    memory.zero_at(120, 30);
+    let expected: Vec<u8> = (100..200).map(|at| if (120..150).contains(&at) { 0 } else { 7 }).collect();
+    assert_eq!(read(memory, 100, 100), expected);
+}
+
+#[test]
+fn ordinary_memory() {
+    check(&Pages::new(100_001, Backing::Ordinary, None).unwrap());
+    check(&Pages::new(3 << 20, Backing::Ordinary, Some(0)).unwrap());
+}
+
+#[test]
+fn huge_pages_or_what_to_reserve() {
+    match Pages::new(3 << 20, Backing::Huge(HugePage::Size2M), None) {
+        Ok(memory) => check(&memory),
+        Err(PagesError::NotReserved { need, .. }) => assert_eq!(need, 2),
+        Err(PagesError::Unsupported(page)) => assert_eq!(page, HugePage::Size2M),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn what_cannot_be_had_is_said() {
+    let ordinary = |len, numa| Pages::new(len, Backing::Ordinary, numa).unwrap_err();
+    assert!(matches!(ordinary(0, None), PagesError::Size(0)));
+    assert!(matches!(ordinary(u64::MAX, None), PagesError::Size(u64::MAX)));
+    assert!(matches!(ordinary(1 << 50, None), PagesError::Short { need, .. } if need == 1 << 50));
+    let error = ordinary(4096, Some(4000));
+    assert!(error.to_string().starts_with("there is no memory node 4000: the nodes are ["), "{error}");
+}
+
+#[test]
+fn ranges_beyond_the_end_panic() {
+    let memory = Pages::new(4096, Backing::Ordinary, None).unwrap();
+    for (at, len) in [(4096, 1), (1, 4096), (usize::MAX, 1), (usize::MAX - 1, 4)] {
+        let panics = |access: &dyn Fn()| std::panic::catch_unwind(std::panic::AssertUnwindSafe(access)).is_err();
+        assert!(panics(&|| memory.read_at(at, &mut vec![0; len])), "{at} {len}");
+        assert!(panics(&|| memory.write_at(at, &vec![0; len])), "{at} {len}");
+        assert!(panics(&|| memory.zero_at(at, len)), "{at} {len}");
+    }
+}
+
+/// What readers see of bytes that two writers overwrite is a mix of what these wrote, and nothing else.
+#[test]
+fn concurrent_writers_and_readers() {
+    let memory = Arc::new(Pages::new(64 << 10, Backing::Ordinary, None).unwrap());
+    let stop = Arc::new(AtomicBool::new(false));
+    let writers = [1u8, 2].map(|value| {
+        let (memory, stop) = (Arc::clone(&memory), Arc::clone(&stop));
+        memory.write_at(8, &vec![value; 60_000]);
+        thread::spawn(move || {
+            while !stop.load(Relaxed) {
+                memory.write_at(8, &vec![value; 60_000]);
+            }
+        })
+    });
+    for _ in 0..200 {
+        assert!(read(&memory, 8, 60_000).iter().all(|&byte| byte == 1 || byte == 2));
+    }
+    stop.store(true, Relaxed);
+    for writer in writers {
+        writer.join().unwrap();
+    }
+    assert_eq!((read(&memory, 0, 8), read(&memory, 60_008, 8)), (vec![0; 8], vec![0; 8]));
+}
+
+#[test]
+fn huge_pages_that_are_missing_are_named_with_the_command_that_reserves_them() {
+    let page = HugePage::Size2M;
+    let error = Pages::new(3 << 40, Backing::Huge(page), None).unwrap_err();
+    let PagesError::NotReserved { need, free, reserve, .. } = error else { panic!("{error}") };
+    assert_eq!(need, 3 << 19);
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "1572864 huge pages of 2 MiB are needed and {free} are free; reserve them with: \
+             echo {reserve} > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
+        )
+    );
+    assert!(reserve >= need);
+}
