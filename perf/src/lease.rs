@@ -243,7 +243,7 @@ impl Lease {
 fn serve(lease: Lease) -> Arc<Serve> {
     Arc::new(move |port, cpu, clock| {
         Server::start(port, cpu, clock, move |_, _| {
-            let bytes = Pages::new(lease.len, Backing::Ordinary, None)?;
+            let bytes = Pages::new(lease.len, &Backing::Ordinary, None)?;
             let storage = Storage::Bytes(Arc::new(bytes));
             let region = Region { name: "loopback".into(), kind: RegionKind::Memory, numa: None, storage };
             let entry = Entry {

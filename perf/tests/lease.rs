@@ -39,7 +39,7 @@ fn serve(rights: Rights) -> (std::net::SocketAddr, Arc<AtomicBool>, thread::Join
     let (addr, stop) = (port.local_addr(), Arc::new(AtomicBool::new(false)));
     let stopped = stop.clone();
     let thread = thread::spawn(move || {
-        let storage = Storage::Bytes(Arc::new(Pages::new(1 << 20, Backing::Ordinary, None).unwrap()));
+        let storage = Storage::Bytes(Arc::new(Pages::new(1 << 20, &Backing::Ordinary, None).unwrap()));
         let region = Region { name: "m".into(), kind: RegionKind::Memory, numa: None, storage };
         let (table, mut writer) = Table::new(1);
         let entry = Entry {

@@ -12,7 +12,7 @@ use berth_rpc::Dispatch;
 use berth_wire::rpc::{HandlerSchema, TypeDesc, TypeId, fnv1a};
 
 use super::{
-    Host, Port, contents, name, port, resolve, unique,
+    Host, Port, contents, name, resolve, rpc, unique,
     walk::{At, Table, instead},
 };
 
@@ -137,9 +137,9 @@ pub(super) fn read_all(
             }
         }
         let handler = handler(&mut t, folder, host, decoders);
-        let dispatch = t.choice("dispatch", port::DISPATCH).map(|at| at.value);
+        let dispatch = t.choice("dispatch", rpc::DISPATCH).map(|at| at.value);
         if dispatch == Some(Dispatch::Ring)
-            && let Some(port) = ports.iter().find(|port| port.rpc().is_some_and(|rpc| rpc.worker_cpus.is_empty()))
+            && let Some(port) = ports.iter().find(|port| port.rpc().is_some_and(|rpc| !rpc.has_ring()))
         {
             let message = format_args!("port \"{}\" has no workers; give it rpc.worker_cpus", port.name);
             t.sink().mistake(t.span(), &format!("{}.dispatch", t.path()), message);

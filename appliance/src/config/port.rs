@@ -8,17 +8,14 @@ use std::{
 };
 
 use berth_engine::Idle;
-use berth_rpc::{Dispatch, Order, Undispatchable};
-use berth_wire::{
-    net::MacAddr,
-    rpc::{HeaderForm, PtpEncoding},
-};
+use berth_wire::net::MacAddr;
 
 use super::{
     Host, Limits, Roce, Runtime,
     limits::limits,
     name,
     roce::{self, roce},
+    rpc::{Rpc, rpc},
     unique,
     verbs::{self, Verbs},
     walk::{At, Table},
@@ -161,27 +158,6 @@ impl Driver {
             Self::Loopback => "loopback",
         }
     }
-}
-
-/// `[port.rpc]`
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rpc {
-    /// Which header the peers speak.
-    pub header: HeaderForm,
-    /// Slots of the ring to each worker.
-    pub slots: usize,
-    /// The longest request and the longest answer, header included, in bytes.
-    pub slot_size: usize,
-    /// Where handlers run unless the function says otherwise.
-    pub dispatch: Dispatch,
-    /// The CPUs of the workers for ring dispatch.
-    pub worker_cpus: Vec<usize>,
-    /// What happens to a request that no handler can take.
-    pub on_undispatchable: Undispatchable,
-    /// How the peers encode their time stamps.
-    pub ptp: PtpEncoding,
-    /// In which order each client gets its answers.
-    pub order: Order,
 }
 
 /// `[port.fault]`: probabilities per frame, in both directions.
@@ -525,31 +501,6 @@ fn cpu(t: &Table<'_, '_>, at: &At<u64>, host: &Host) -> Option<usize> {
     }
     Some(cpu)
 }
-
-fn rpc(mut t: Table<'_, '_>, is_rdma: bool, host: &Host) -> Rpc {
-    let header = t.chosen("header", &[("v24", HeaderForm::V24), ("v16", HeaderForm::V16)]);
-    let (slots, slot_size) = (t.number("slots") as usize, t.number("slot_size") as usize);
-    let dispatch = t.chosen("dispatch", DISPATCH);
-    let worker_cpus = cpu_list(&mut t, "worker_cpus", host).unwrap_or_default();
-    if dispatch == Dispatch::Ring {
-        let given = (!worker_cpus.is_empty()).then_some(());
-        t.require("worker_cpus", given, "worker_cpus = [1], the CPUs that run handlers for dispatch = \"ring\"");
-    }
-    let words = [("reply", Undispatchable::Reply), ("drop", Undispatchable::Drop)];
-    let on_undispatchable = t.chosen("on_undispatchable", &words);
-    let order = if is_rdma {
-        t.refuse(&["order"], "RDMA peers know answers by their slots");
-        Order::Ready
-    } else {
-        t.chosen("order", &[("arrival", Order::Arrival), ("ready", Order::Ready)])
-    };
-    let ptp = t.chosen("ptp", &[("ns", PtpEncoding::Ns), ("sec_nsec", PtpEncoding::SecNsec)]);
-    t.finish();
-    Rpc { header, slots, slot_size, dispatch, worker_cpus, on_undispatchable, ptp, order }
-}
-
-/// `dispatch`
-pub(super) const DISPATCH: &[(&str, Dispatch)] = &[("inline", Dispatch::Inline), ("ring", Dispatch::Ring)];
 
 fn fault(mut t: Table<'_, '_>) -> Fault {
     let fault = Fault {

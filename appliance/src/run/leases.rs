@@ -88,14 +88,14 @@ pub(super) fn reconfigure(control: &Control, settings: &config::Control, regions
 fn region_of(region: &config::Region) -> anyhow::Result<(Region, Option<Arc<dyn Memory>>)> {
     // A number that fits no NUMA node of this kind of machine was refused with the configuration.
     let numa = region.numa.and_then(|node| u16::try_from(node).ok());
-    let memory = |backing| -> anyhow::Result<(Storage, Option<Arc<dyn Memory>>)> {
+    let memory = |backing: &_| -> anyhow::Result<(Storage, Option<Arc<dyn Memory>>)> {
         let len = region.size.context("memory has a size")?;
         let memory = Arc::new(Pages::new(len, backing, region.numa)?);
         Ok((Storage::Bytes(memory.clone()), Some(memory)))
     };
     let (storage, memory) = match &region.backing {
-        Backing::Ram => memory(berth_pages::Backing::Ordinary)?,
-        Backing::Hugepages => memory(berth_pages::Backing::Huge(HugePage::Size2M))?,
+        Backing::Ram => memory(&berth_pages::Backing::Ordinary)?,
+        Backing::Hugepages => memory(&berth_pages::Backing::Huge(HugePage::Size2M))?,
         Backing::Path(path) => {
             let len = match region.size {
                 Some(len) => len,

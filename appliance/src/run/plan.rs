@@ -1,18 +1,21 @@
 //! Which thread serves what: queues of all ports over the CPUs that poll them, their workers over the CPUs of workers.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::Path};
 
 use anyhow::Context as _;
 use berth_engine::Idle;
 use berth_fabric::Binding;
-use berth_ring::{Dispatcher, Producer};
+use berth_host::numa_nodes;
+use berth_memory::Heap;
+use berth_pages::{Backing, HugePage, Pages, PagesError};
+use berth_ring::{Dispatcher, Geometry, Producer};
 
 use super::{
     queue::{Facts, Queue, Source},
     reload::{Seat, Seats},
     service,
 };
-use crate::config::{Config, Port, Service};
+use crate::config::{Config, Memory, Port, Service};
 
 /// What an lcore thread needs to start.
 pub(super) struct LcorePlan {
@@ -46,10 +49,11 @@ pub(super) fn plan(config: &Config) -> anyhow::Result<Plan> {
     let mut facts = Vec::new();
     let (mut seats, mut at_workers) = (Vec::new(), Vec::new());
     for (index, port) in config.ports.iter().enumerate() {
-        let (sources, known) = Source::of(port, &config.runtime).with_context(|| format!("port {}", port.name))?;
+        let of_port = || format!("port {}", port.name);
+        let (sources, known) = Source::of(port, &config.runtime).with_context(of_port)?;
         facts.push(known);
         for ((number, &cpu), source) in port.cpus.iter().enumerate().zip(sources) {
-            let ring = ring(&mut lcores, &mut at_workers, index, port, number)?;
+            let ring = ring(&mut lcores, &mut at_workers, index, port, number).with_context(of_port)?;
             let updates = port.rpc().map(|_| Seat::add(&mut seats, index, format!("cpu{cpu}")));
             lcore(&mut lcores, cpu, port.idle).queues.push(Queue { port: index, number, source, ring, updates });
         }
@@ -78,7 +82,8 @@ fn lcore(lcores: &mut Lcores, cpu: usize, idle: Idle) -> &mut LcorePlan {
     lcore
 }
 
-/// The ring from one queue to a worker; the queues of a port go to its workers' CPUs in turn.
+/// The ring from one queue to a worker; the queues of a port go to its workers' CPUs in turn. A shared ring has no worker
+/// here.
 fn ring(
     lcores: &mut Lcores,
     seats: &mut Vec<Seat>,
@@ -86,11 +91,35 @@ fn ring(
     port: &Port,
     number: usize,
 ) -> anyhow::Result<Option<Producer>> {
-    let Some(rpc) = port.rpc().filter(|rpc| !rpc.worker_cpus.is_empty()) else { return Ok(None) };
+    let Some(rpc) = port.rpc().filter(|rpc| rpc.has_ring()) else { return Ok(None) };
     let cpus = &rpc.worker_cpus;
-    let (producer, dispatcher) = berth_ring::pair(rpc.slots as u32, rpc.slot_size)?;
+    let geometry = Geometry::new(rpc.slots as u32, rpc.slot_size)?;
+    let internal = geometry.internal_size();
+    let (producer, dispatcher) = match &rpc.memory {
+        Memory::Heap => berth_ring::pair_in(Heap::new(internal), geometry)?,
+        Memory::Hugepages => {
+            berth_ring::pair_in(pages(internal, &Backing::Huge(HugePage::Size2M), port.cpus[number])?, geometry)?
+        }
+        Memory::Shared(name) => {
+            let name = if number == 0 { format!("berth-{name}") } else { format!("berth-{name}.{number}") };
+            let memory = pages(geometry.shared_size(), &Backing::Shared(name), port.cpus[number])?;
+            return Ok(Some(berth_ring::shared(memory, geometry, shared_base(index, number))?));
+        }
+    };
     let cpu = cpus[number % cpus.len()];
     let updates = Seat::add(seats, index, format!("cpu{cpu}"));
     lcore(lcores, cpu, port.idle).workers.push(Worker { port: index, ring: dispatcher, updates });
     Ok(Some(producer))
+}
+
+/// Memory of the NUMA node of a CPU.
+fn pages(size: usize, backing: &Backing, cpu: usize) -> Result<Pages, PagesError> {
+    let node = numa_nodes(Path::new("/sys")).into_iter().find(|node| node.cpus.contains(&cpu));
+    Pages::new(size as u64, backing, node.map(|node| node.id))
+}
+
+/// Where the process that serves a shared ring had best map it: where nothing lies by itself, and, as a ring has 8.6 GB at
+/// most, apart from all others of this one.
+fn shared_base(port: usize, queue: usize) -> usize {
+    (0x2000 << 32) + (port << 40) + (queue << 34)
 }

@@ -86,7 +86,7 @@ pub(super) fn successor(
     let (table, handlers) = functions(new, &rpc, seated)?;
     let program = Program::new(table, handlers.inheriting(inherited(old, &before, new, &rpc)));
     let program = program.limited(new.ports[port].admits());
-    program.check(rpc.header, rpc.slot_size, !rpc.worker_cpus.is_empty())?;
+    program.check(rpc.header, rpc.slot_size, rpc.has_ring())?;
     Ok(program)
 }
 

@@ -62,6 +62,22 @@ fn keys_of_runtime_and_port() {
                 ],
             ),
             (
+                "[port.rpc]\nmemory = \"shared\"\nworker_cpus = [0]\ndispatch = \"ring\"",
+                &[
+                    "6:1: port[0].rpc.shared_name: is missing; write shared_name = \"fpga0\"",
+                    "8:1: port[0].rpc.worker_cpus: means nothing here; with memory = \"shared\" whoever attaches to the \
+                     ring serves it",
+                ],
+            ),
+            (
+                "[port.rpc]\nmemory = \"shared\"\nshared_name = \"../fpga0\"",
+                &["8:15: port[0].rpc.shared_name: \"../fpga0\" is not the name of a file; leave slashes out"],
+            ),
+            (
+                "[port.rpc]\nmemory = \"hugepages\"\nshared_name = \"fpga0\"",
+                &["8:1: port[0].rpc.shared_name: means nothing here; only memory = \"shared\" has it"],
+            ),
+            (
                 "[port.rpc]\nheader = \"v25\"\nslots = 0\nslotsize = 64\ndispatch = \"ring\"",
                 &[
                     "6:1: port[0].rpc.worker_cpus: is missing; write worker_cpus = [1], the CPUs that run handlers for \

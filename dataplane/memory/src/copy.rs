@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 /// `from` is valid for reads and `to` for writes of `len` bytes, and they do not overlap. What is not shared follows
 /// Rust's usual rules for that access.
 #[inline]
-pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: the caller vouches for both ranges; the instruction touches nothing else, and the direction flag is
     // clear on entry to every asm block.

@@ -9,6 +9,7 @@ mod part;
 
 use std::{fmt, ptr::NonNull};
 
+pub use copy::copy;
 pub use heap::Heap;
 pub use part::Part;
 

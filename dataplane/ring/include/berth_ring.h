@@ -119,6 +119,24 @@ typedef struct berth_ringbuffer {
     uint8_t *tx_data_host;
 } berth_ringbuffer;
 
+/* What a file of shared memory with a ring in it begins with. Offsets are from the file's first byte. `base` is the
+ * address of that byte in the dispatcher's view: flags hold base + offset. Map the file there, or translate. */
+#define BERTH_SHARED_MAGIC UINT64_C(0x474E524854524542) /* "BERTHRNG", written last */
+#define BERTH_SHARED_VERSION 1
+typedef struct berth_shared_ring {
+    volatile uint64_t magic;
+    uint32_t version;
+    uint32_t slots;
+    uint64_t slot_size;
+    uint64_t stride;
+    uint64_t size; /* of the file */
+    uint64_t base;
+    uint64_t rx_flags;
+    uint64_t tx_flags;
+    uint64_t rx_data;
+    uint64_t tx_data;
+} berth_shared_ring;
+
 #define BERTH_AT(type, field, offset) \
     BERTH_STATIC_ASSERT(offsetof(type, field) == (offset), #type "." #field " must be at " #offset)
 #define BERTH_SIZE(type, size) BERTH_STATIC_ASSERT(sizeof(type) == (size), #type " must have " #size " bytes")
@@ -162,6 +180,12 @@ BERTH_AT(berth_ringbuffer, rx_flags_host, 48);
 BERTH_AT(berth_ringbuffer, tx_flags_host, 56);
 BERTH_AT(berth_ringbuffer, rx_data_host, 64);
 BERTH_AT(berth_ringbuffer, tx_data_host, 72);
+
+BERTH_SIZE(berth_shared_ring, 80);
+BERTH_AT(berth_shared_ring, version, 8);
+BERTH_AT(berth_shared_ring, slot_size, 16);
+BERTH_AT(berth_shared_ring, base, 40);
+BERTH_AT(berth_shared_ring, tx_data, 72);
 
 #undef BERTH_AT
 #undef BERTH_SIZE

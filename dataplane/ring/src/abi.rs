@@ -122,6 +122,40 @@ pub struct FunctionTable {
     pub count: u32,
 }
 
+/// What a file of shared memory with a ring in it begins with. Offsets are from the file's first byte.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SharedRing {
+    /// [`SHARED_MAGIC`], written when all the rest is there.
+    pub magic: u64,
+    /// [`SHARED_VERSION`]
+    pub version: u32,
+    /// Slots of the ring.
+    pub slots: u32,
+    /// Bytes of each slot.
+    pub slot_size: u64,
+    /// Bytes from one slot to the next.
+    pub stride: u64,
+    /// Bytes of the file.
+    pub size: u64,
+    /// The address of the file's first byte in the dispatcher's view: flags hold this and an offset.
+    pub base: u64,
+    /// The offset of the request flags.
+    pub rx_flags: u64,
+    /// The offset of the response flags.
+    pub tx_flags: u64,
+    /// The offset of the request slots.
+    pub rx_data: u64,
+    /// The offset of the response slots.
+    pub tx_data: u64,
+}
+
+/// `SharedRing::magic`: "BERTHRNG".
+pub const SHARED_MAGIC: u64 = u64::from_le_bytes(*b"BERTHRNG");
+
+/// `SharedRing::version` of this layout.
+pub const SHARED_VERSION: u32 = 1;
+
 /// How a dispatcher is launched.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -201,6 +235,10 @@ layout!(FunctionTable, 16, { entries: 0, count: 8 });
 layout!(DispatcherConfig, 44, {
     device_id: 0, num_blocks: 4, threads_per_block: 8, num_slots: 12, slot_size: 16, vp_id: 20, kernel_type: 24,
     dispatch_mode: 28, dispatch_path: 32, skip_tx_markers: 36, shared_ring_mode: 40,
+});
+layout!(SharedRing, 80, {
+    magic: 0, version: 8, slots: 12, slot_size: 16, stride: 24, size: 32, base: 40,
+    rx_flags: 48, tx_flags: 56, rx_data: 64, tx_data: 72,
 });
 layout!(Ringbuffer, 80, {
     rx_flags: 0, tx_flags: 8, rx_data: 16, tx_data: 24, rx_stride: 32, tx_stride: 40,

@@ -14,7 +14,7 @@
 //! There is one [`Producer`] and one [`Dispatcher`], each on its own core; they share nothing but the flags and the
 //! slots, so no operation is an atomic read-modify-write. The flags lie as the host API says, which lets a foreign
 //! dispatcher (a GPU kernel, a C thread) serve our ring through [`Ring::as_abi`], and ours a foreign one through
-//! [`Ring::attach`].
+//! [`Ring::attach`]. [`shared`] lays such a ring out for another process.
 //!
 //! Where both ends are ours, [`pair`] makes an internal ring with the same two roles: its flags lie in front of their
 //! slots and carry the length of the message, and nobody clears them.
@@ -36,4 +36,6 @@ mod sync;
 pub use dispatcher::{Dispatcher, DispatcherStats};
 pub use producer::{Overrun, Producer, ProducerStats, TxError};
 pub use ring::{ErrorCode, Geometry, Ring, RingError, SlotIndex, pair};
+#[cfg(not(loom))]
+pub use ring::{pair_in, shared};
 pub use sequence::{Arrival, Sequence, SequenceCounts};

@@ -27,6 +27,8 @@ pub struct Producer {
     /// Slots from `head` on that were seen free both ways; only the producer's own push can change that.
     free: u32,
     idle: u32,
+    /// Where messages are put together and taken apart if the other side is not trusted to leave slots alone.
+    copy: Option<Box<[u8]>>,
     stats: ProducerStats,
     _owner: Owner,
 }
@@ -80,9 +82,16 @@ impl Producer {
             outstanding: 0,
             free: 0,
             idle: 0,
+            copy: None,
             stats: ProducerStats::default(),
             _owner: owner,
         }
+    }
+
+    /// Copies messages into and out of slots, which the other side may write at any time.
+    #[cfg(not(loom))]
+    pub(crate) fn distrusting(self) -> Self {
+        Self { copy: Some(vec![0; self.rx.slot_size()].into()), ..self }
     }
 
     /// Fills the next slot through `fill`, which returns the message's length, and announces it.
@@ -103,8 +112,15 @@ impl Producer {
             return Err(Overrun);
         }
         let (head, slot) = (self.head, self.head.slot);
-        // SAFETY: the slot was found free, and there is one producer.
-        let len = unsafe { self.rx.write(slot, fill) };
+        let len = match &mut self.copy {
+            // SAFETY: the slot was found free, and there is one producer.
+            None => unsafe { self.rx.write(slot, fill) },
+            Some(copy) => {
+                let len = fill(copy);
+                self.rx.copy_in(slot, &copy[..len]);
+                len
+            }
+        };
         assert!(len <= self.rx.slot_size(), "a request longer than its slot");
         self.rx.store(slot, if self.rx.is_internal() { head.message(len) } else { self.rx.address(slot) });
         self.head.advance(self.slots);
@@ -167,11 +183,16 @@ impl Producer {
     pub fn collect_if(&mut self, take: impl FnOnce(SlotIndex, Result<&[u8], TxError>) -> bool) -> bool {
         let Some(found) = self.find_answer() else { return false };
         let mut turn = Turn { producer: self, taken: true, error: found.err() };
-        let (slot, tx) = (turn.producer.tail.slot, &turn.producer.tx);
-        turn.taken = match found {
+        let Self { tail, tx, copy, .. } = &mut *turn.producer;
+        let slot = tail.slot;
+        turn.taken = match (found, copy) {
             // SAFETY: the flag says that the answer is complete, and the dispatcher leaves it until it is taken.
-            Ok(len) => unsafe { tx.read(slot, len, |answer| take(slot, Ok(answer))) },
-            Err(error) => take(slot, Err(error)),
+            (Ok(len), None) => unsafe { tx.read(slot, len, |answer| take(slot, Ok(answer))) },
+            (Ok(len), Some(copy)) => {
+                tx.copy_out(slot, &mut copy[..len]);
+                take(slot, Ok(&copy[..len]))
+            }
+            (Err(error), _) => take(slot, Err(error)),
         };
         turn.taken
     }

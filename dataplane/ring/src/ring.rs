@@ -1,8 +1,11 @@
 //! A ring: slots in both directions, and the two roles that use them.
 
-#[cfg(not(loom))]
-use std::ptr::NonNull;
 use std::sync::Arc;
+#[cfg(not(loom))]
+use std::{
+    ptr::{self, NonNull},
+    sync::atomic::{AtomicU64, Ordering::Release},
+};
 
 #[cfg(not(loom))]
 use berth_memory::{Heap, Memory};
@@ -136,9 +139,31 @@ impl Geometry {
         (self.slots as usize * self.stride).next_multiple_of(Self::AREA)
     }
 
-    /// The bytes of memory that hold the ring: both flag arrays, then rx and tx slots, each 128-aligned.
+    /// The bytes of memory that hold a [`Ring`]: both flag arrays, then rx and tx slots, each 128-aligned.
     pub const fn size(&self) -> usize {
         2 * (self.flags_len() + self.data_len())
+    }
+
+    /// The bytes of memory that hold an internal ring.
+    #[cfg(not(loom))]
+    pub const fn internal_size(&self) -> usize {
+        2 * self.internal_half()
+    }
+
+    #[cfg(not(loom))]
+    const fn internal_half(&self) -> usize {
+        (self.slots as usize * self.internal_stride()).next_multiple_of(Self::AREA)
+    }
+
+    #[cfg(not(loom))]
+    const fn internal_stride(&self) -> usize {
+        (WORD + self.slot_size).next_multiple_of(Self::LINE)
+    }
+
+    /// The bytes of memory that hold a ring for another process, and what describes it.
+    #[cfg(not(loom))]
+    pub const fn shared_size(&self) -> usize {
+        SHARED_FRONT + self.size()
     }
 }
 
@@ -205,31 +230,30 @@ impl Ring {
     /// # Errors
     /// The memory is shorter than [`Geometry::size`] or not 128-aligned.
     pub fn new(memory: impl Memory, geometry: Geometry) -> Result<Self, RingError> {
-        let (base, need) = (memory.base(), geometry.size());
-        if memory.size() < need {
-            return Err(RingError::ShortMemory { have: memory.size(), need });
-        }
-        if !base.addr().get().is_multiple_of(Geometry::AREA) {
-            return Err(RingError::Misaligned);
-        }
+        Self::lay_out(memory, geometry, 0, None)
+    }
+
+    /// Lays a ring out `front` bytes into `memory`, whose first byte the dispatcher sees at `base`, or where we do.
+    fn lay_out(memory: impl Memory, geometry: Geometry, front: usize, base: Option<usize>) -> Result<Self, RingError> {
+        fits(&memory, front + geometry.size())?;
         let flags = geometry.flags_len();
-        // SAFETY: all offsets are within the `need` bytes that the memory has.
-        let at = |offset: usize| unsafe { base.add(offset).as_ptr() };
-        let (rx_flags, tx_flags) = (at(0).cast(), at(flags).cast());
-        let (rx_data, tx_data) = (at(2 * flags), at(2 * flags + geometry.data_len()));
-        // SAFETY: the flag arrays are the first 2 * flags bytes, and nobody else has the memory.
-        unsafe { base.write_bytes(0, 2 * flags) };
+        let [tx_flags, rx_data] = [front + flags, front + 2 * flags];
+        let tx_data = rx_data + geometry.data_len();
+        // SAFETY: all offsets are within the bytes that the memory has.
+        let host = |offset| unsafe { memory.base().add(offset).as_ptr() };
+        let view = |offset| base.map_or(host(offset), |base| ptr::without_provenance_mut(base + offset));
+        memory.zero_at(front, 2 * flags);
         let abi = abi::Ringbuffer {
-            rx_flags,
-            tx_flags,
-            rx_data,
-            tx_data,
+            rx_flags: view(front).cast(),
+            tx_flags: view(tx_flags).cast(),
+            rx_data: view(rx_data),
+            tx_data: view(tx_data),
             rx_stride: geometry.stride,
             tx_stride: geometry.stride,
-            rx_flags_host: rx_flags,
-            tx_flags_host: tx_flags,
-            rx_data_host: rx_data,
-            tx_data_host: tx_data,
+            rx_flags_host: host(front).cast(),
+            tx_flags_host: host(tx_flags).cast(),
+            rx_data_host: host(rx_data),
+            tx_data_host: host(tx_data),
         };
         // SAFETY: the description is of the memory just laid out, which `owner` keeps alive.
         let mut ring = unsafe { Self::attach(abi, geometry.slots, geometry.slot_size) }?;
@@ -292,6 +316,56 @@ impl Ring {
     }
 }
 
+/// Bytes before a ring in a file of shared memory: a page, so that the flags begin one.
+#[cfg(not(loom))]
+const SHARED_FRONT: usize = 4096;
+
+/// The producer's end of a ring in `memory` that another process maps too, and serves. It finds an
+/// [`abi::SharedRing`] at the front; flags hold addresses as if it had mapped the memory at `base`.
+///
+/// That process is not trusted: no reference is made of what it can write, a flag is compared and never followed, and
+/// what it answers is copied out of its slot before anybody reads it.
+///
+/// # Errors
+/// The memory is shorter than [`Geometry::shared_size`] or not 128-aligned.
+#[cfg(not(loom))]
+pub fn shared(memory: impl Memory, geometry: Geometry, base: usize) -> Result<Producer, RingError> {
+    let (size, front) = (memory.size(), memory.base());
+    let ring = Ring::lay_out(memory, geometry, SHARED_FRONT, Some(base))?;
+    let offset = |address: usize| (address - base) as u64;
+    let header = abi::SharedRing {
+        magic: 0,
+        version: abi::SHARED_VERSION,
+        slots: geometry.slots,
+        slot_size: geometry.slot_size as u64,
+        stride: geometry.stride as u64,
+        size: size as u64,
+        base: base as u64,
+        rx_flags: offset(ring.abi.rx_flags.addr()),
+        tx_flags: offset(ring.abi.tx_flags.addr()),
+        rx_data: offset(ring.abi.rx_data.addr()),
+        tx_data: offset(ring.abi.tx_data.addr()),
+    };
+    // SAFETY: the header fits before the ring, and the memory, which the ring keeps, is aligned to pairs of lines.
+    unsafe {
+        front.cast::<abi::SharedRing>().write_volatile(header);
+        AtomicU64::from_ptr(front.cast().as_ptr()).store(abi::SHARED_MAGIC, Release);
+    }
+    Ok(Producer::new(ring.rx, ring.tx, ring.slots, ring.owner).distrusting())
+}
+
+/// Whether a ring of `need` bytes can lie in a memory.
+#[cfg(not(loom))]
+fn fits(memory: &impl Memory, need: usize) -> Result<(), RingError> {
+    if memory.size() < need {
+        return Err(RingError::ShortMemory { have: memory.size(), need });
+    }
+    if !memory.base().addr().get().is_multiple_of(Geometry::AREA) {
+        return Err(RingError::Misaligned);
+    }
+    Ok(())
+}
+
 /// Both ends of an internal ring: `slots` slots of `slot_size` bytes each way, for two cores of this process.
 ///
 /// Each slot has a word in front of it, in one cache line with a message of up to 56 bytes, that says in one store that
@@ -301,10 +375,20 @@ impl Ring {
 /// As [`Geometry::new`].
 #[cfg(not(loom))]
 pub fn pair(slots: u32, slot_size: usize) -> Result<(Producer, Dispatcher), RingError> {
-    Geometry::new(slots, slot_size)?;
-    let stride = (WORD + slot_size).next_multiple_of(Geometry::LINE);
-    let half = (slots as usize * stride).next_multiple_of(Geometry::AREA);
-    let memory = Heap::new(2 * half);
+    let geometry = Geometry::new(slots, slot_size)?;
+    pair_in(Heap::new(geometry.internal_size()), geometry)
+}
+
+/// [`pair`] in `memory`; strides are what an internal ring needs.
+///
+/// # Errors
+/// The memory is shorter than [`Geometry::internal_size`] or not 128-aligned.
+#[cfg(not(loom))]
+pub fn pair_in(memory: impl Memory, geometry: Geometry) -> Result<(Producer, Dispatcher), RingError> {
+    let Geometry { slots, slot_size, .. } = geometry;
+    let (stride, half) = (geometry.internal_stride(), geometry.internal_half());
+    fits(&memory, 2 * half)?;
+    memory.zero_at(0, 2 * half);
     // SAFETY: the memory is zeroed, aligned to lines as the stride is, holds both halves, and nobody else has it; `owner`
     // keeps it alive.
     let lane = |at: usize| unsafe { Lane::internal(memory.base().add(at), stride, slot_size) };

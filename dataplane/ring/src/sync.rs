@@ -150,6 +150,26 @@ mod real {
             }
         }
 
+        /// Copies `from` to the front of the slot, whoever writes it too.
+        ///
+        /// # Panics
+        /// If it is longer than the slot.
+        pub(crate) fn copy_in(&self, i: SlotIndex, from: &[u8]) {
+            assert!(from.len() <= self.size);
+            // SAFETY: the slot is valid per `new` and that long; `from` lies elsewhere.
+            unsafe { berth_memory::copy(from.as_ptr(), self.slot(i), from.len()) };
+        }
+
+        /// Copies the front of the slot to `into`, whoever writes it meanwhile.
+        ///
+        /// # Panics
+        /// If `into` is longer than the slot.
+        pub(crate) fn copy_out(&self, i: SlotIndex, into: &mut [u8]) {
+            assert!(into.len() <= self.size);
+            // SAFETY: as in `copy_in`.
+            unsafe { berth_memory::copy(self.slot(i), into.as_mut_ptr(), into.len()) };
+        }
+
         /// Lends the first `len` bytes of the slot for reading.
         ///
         /// # Safety
@@ -231,6 +251,16 @@ mod model {
         pub(crate) fn head(&self, i: SlotIndex) -> [u8; HEAD] {
             // SAFETY: loom tracks the access and fails the model on a race.
             self.slots[i.0 as usize].with(|p| unsafe { (&*p)[..HEAD].try_into().expect("a slot holds a header") })
+        }
+
+        pub(crate) fn copy_in(&self, i: SlotIndex, from: &[u8]) {
+            // SAFETY: loom tracks the access and fails the model on a race.
+            unsafe { self.write(i, |slot| slot[..from.len()].copy_from_slice(from)) };
+        }
+
+        pub(crate) fn copy_out(&self, i: SlotIndex, into: &mut [u8]) {
+            // SAFETY: as above.
+            unsafe { self.read(i, into.len(), |slot| into.copy_from_slice(slot)) };
         }
 
         #[expect(clippy::unused_self, reason = "loom has no caches")]

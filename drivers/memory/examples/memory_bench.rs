@@ -10,7 +10,7 @@ use berth_pages::{Backing, Pages};
 const REGION: usize = 64 << 20;
 
 fn main() {
-    let memory = Pages::new(REGION as u64, Backing::Ordinary, None).expect("64 MiB of memory");
+    let memory = Pages::new(REGION as u64, &Backing::Ordinary, None).expect("64 MiB of memory");
     let plain = vec![1u8; REGION];
     let mut into = vec![0u8; 64 << 10];
     for len in [64, 512, 4096, 65536] {

@@ -1,24 +1,33 @@
-//! Memory of the system: ordinary and huge pages, on a NUMA node if wanted.
+//! Memory of the system: ordinary and huge pages, private or shared with another process, on a NUMA node if wanted.
 
+mod file;
 mod huge;
 mod mapping;
 mod numa;
 
-use std::{io, path::Path, ptr::NonNull};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    ptr::NonNull,
+};
 
 use berth_host::numa_nodes;
 use berth_memory::Memory;
 
+use file::SharedFile;
 pub use huge::HugePage;
 use mapping::Mapping;
 
 /// What memory is made of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Backing {
     /// Ordinary pages, in transparent huge ones where the kernel finds them.
     Ordinary,
     /// Reserved huge pages: few TLB misses, and physically contiguous for devices.
     Huge(HugePage),
+    /// Ordinary pages of a new POSIX shared memory object of this name, which goes with them. Processes of the same user
+    /// may map it.
+    Shared(String),
 }
 
 /// Zeroed memory in pages that are resident from the start, so that no access waits for one.
@@ -26,6 +35,7 @@ pub enum Backing {
 pub struct Pages {
     mapping: Mapping,
     size: usize,
+    _file: Option<SharedFile>,
 }
 
 /// Why there is no memory.
@@ -68,6 +78,19 @@ pub enum PagesError {
         /// Bytes that are free, or cache that yields.
         available: u64,
     },
+    /// Another process has a shared memory object of this name.
+    #[error("{} is in use by another process: give one of them another name", .0.display())]
+    InUse(PathBuf),
+    /// A shared memory object cannot be made.
+    #[error("{what} {}: {error}", .path.display())]
+    File {
+        /// What was tried.
+        what: &'static str,
+        /// With what.
+        path: PathBuf,
+        /// What the kernel said.
+        error: io::Error,
+    },
     /// The kernel refused for another reason.
     #[error("cannot map {len} bytes: {error}")]
     Map {
@@ -80,7 +103,7 @@ pub enum PagesError {
 
 impl Pages {
     /// Maps `size` bytes, on memory node `numa` if one is given. A machine with a single node has node 0 only.
-    pub fn new(size: u64, backing: Backing, numa: Option<u32>) -> Result<Self, PagesError> {
+    pub fn new(size: u64, backing: &Backing, numa: Option<u32>) -> Result<Self, PagesError> {
         let len = usize::try_from(size).ok().filter(|len| (1..=isize::MAX as usize).contains(len));
         let Some(len) = len else { return Err(PagesError::Size(size)) };
         let nodes = numa_nodes(Path::new("/sys"));
@@ -98,16 +121,20 @@ impl Pages {
                 let available = node.map_or_else(available, |node| Some(node.available));
                 match available.filter(|&available| size > available) {
                     Some(available) => Err(PagesError::Short { need: size, available }),
-                    None => Mapping::ordinary(len),
+                    None => Mapping::ordinary(len).map(|mapping| (mapping, None)),
                 }
             }
-            Backing::Huge(page) => Mapping::huge(len, page),
+            Backing::Huge(page) => Mapping::huge(len, *page).map(|mapping| (mapping, None)),
+            Backing::Shared(name) => {
+                let file = SharedFile::create(name, size)?;
+                Ok((Mapping::shared(len, file.file())?, Some(file)))
+            }
         };
-        let mapping = match node {
+        let (mapping, file) = match node {
             Some(node) => numa::on_node(node.id, map).map_err(|error| PagesError::Map { len, error })??,
             None => map()?,
         };
-        Ok(Self { mapping, size: len })
+        Ok(Self { mapping, size: len, _file: file })
     }
 }
 

@@ -1,11 +1,16 @@
 //! Mappings of the kernel.
 
 use std::{
+    fs::File,
     io,
+    os::fd::AsRawFd,
     ptr::{self, NonNull},
 };
 
 use crate::{HugePage, PagesError};
+
+/// Pages of this process alone.
+const PRIVATE: libc::c_int = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
 
 /// Mapped pages, unmapped when it is dropped.
 #[derive(Debug)]
@@ -22,7 +27,8 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Ordinary pages.
     pub(crate) fn ordinary(len: usize) -> Result<Self, PagesError> {
-        let mapping = Self::map(len, libc::MAP_NORESERVE).map_err(|error| PagesError::Map { len, error })?;
+        let mapping =
+            Self::map(len, PRIVATE | libc::MAP_NORESERVE, -1).map_err(|error| PagesError::Map { len, error })?;
         // SAFETY: advice about the mapping just made: a wish, which a kernel without such pages refuses.
         unsafe { libc::madvise(mapping.base.as_ptr().cast(), len, libc::MADV_HUGEPAGE) };
         mapping.populate().map_err(|error| PagesError::Map { len, error })?;
@@ -35,7 +41,7 @@ impl Mapping {
         let Some(reserved) = page.count("nr_hugepages") else { return Err(PagesError::Unsupported(page)) };
         // A length beyond the address space is refused by mmap like any other that does not fit.
         let len = need.saturating_mul(page.bytes());
-        Self::map(len, libc::MAP_HUGETLB | libc::MAP_POPULATE | page.map_flag()).map_err(|error| {
+        Self::map(len, PRIVATE | libc::MAP_HUGETLB | libc::MAP_POPULATE | page.map_flag(), -1).map_err(|error| {
             let free = page.count("free_hugepages").unwrap_or(0);
             if error.raw_os_error() == Some(libc::ENOMEM) && free < need {
                 PagesError::NotReserved { page, need, free, reserve: reserved + need - free }
@@ -45,10 +51,18 @@ impl Mapping {
         })
     }
 
-    fn map(len: usize, flags: libc::c_int) -> io::Result<Self> {
-        let flags = flags | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: an anonymous mapping at an address of the kernel's choice touches no existing memory.
-        let at = unsafe { libc::mmap(ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+    /// The front of a file that is that long, for whoever maps it.
+    pub(crate) fn shared(len: usize, file: &File) -> Result<Self, PagesError> {
+        let mapped = Self::map(len, libc::MAP_SHARED, file.as_raw_fd()).and_then(|mapping| {
+            mapping.populate()?;
+            Ok(mapping)
+        });
+        mapped.map_err(|error| PagesError::Map { len, error })
+    }
+
+    fn map(len: usize, flags: libc::c_int, fd: libc::c_int) -> io::Result<Self> {
+        // SAFETY: a mapping at an address of the kernel's choice touches no existing memory.
+        let at = unsafe { libc::mmap(ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, fd, 0) };
         if at == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }

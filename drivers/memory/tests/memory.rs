@@ -1,6 +1,9 @@
 //! Pages through the face that the dataplane sees.
 
 use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -34,13 +37,13 @@ fn check(memory: &Pages) {
 
 #[test]
 fn ordinary_memory() {
-    check(&Pages::new(100_001, Backing::Ordinary, None).unwrap());
-    check(&Pages::new(3 << 20, Backing::Ordinary, Some(0)).unwrap());
+    check(&Pages::new(100_001, &Backing::Ordinary, None).unwrap());
+    check(&Pages::new(3 << 20, &Backing::Ordinary, Some(0)).unwrap());
 }
 
 #[test]
 fn huge_pages_or_what_to_reserve() {
-    match Pages::new(3 << 20, Backing::Huge(HugePage::Size2M), None) {
+    match Pages::new(3 << 20, &Backing::Huge(HugePage::Size2M), None) {
         Ok(memory) => check(&memory),
         Err(PagesError::NotReserved { need, .. }) => assert_eq!(need, 2),
         Err(PagesError::Unsupported(page)) => assert_eq!(page, HugePage::Size2M),
@@ -49,8 +52,25 @@ fn huge_pages_or_what_to_reserve() {
 }
 
 #[test]
+fn shared_pages_are_a_file_of_the_user_alone_for_as_long_as_they_live() {
+    let name = format!("berth-test-{}", std::process::id());
+    let path = Path::new("/dev/shm").join(&name);
+    fs::write(&path, "left behind").unwrap();
+    let backing = Backing::Shared(name);
+    let pages = Pages::new(100_001, &backing, None).unwrap();
+    check(&pages);
+    pages.write_at(4095, b"ab");
+    assert_eq!(fs::read(&path).unwrap()[4095..4097], *b"ab");
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let error = Pages::new(4096, &backing, None).unwrap_err();
+    assert!(matches!(&error, PagesError::InUse(at) if *at == path), "{error}");
+    drop(pages);
+    assert!(!path.exists());
+}
+
+#[test]
 fn what_cannot_be_had_is_said() {
-    let ordinary = |len, numa| Pages::new(len, Backing::Ordinary, numa).unwrap_err();
+    let ordinary = |len, numa| Pages::new(len, &Backing::Ordinary, numa).unwrap_err();
     assert!(matches!(ordinary(0, None), PagesError::Size(0)));
     assert!(matches!(ordinary(u64::MAX, None), PagesError::Size(u64::MAX)));
     assert!(matches!(ordinary(1 << 50, None), PagesError::Short { need, .. } if need == 1 << 50));
@@ -60,7 +80,7 @@ fn what_cannot_be_had_is_said() {
 
 #[test]
 fn ranges_beyond_the_end_panic() {
-    let memory = Pages::new(4096, Backing::Ordinary, None).unwrap();
+    let memory = Pages::new(4096, &Backing::Ordinary, None).unwrap();
     for (at, len) in [(4096, 1), (1, 4096), (usize::MAX, 1), (usize::MAX - 1, 4)] {
         let panics = |access: &dyn Fn()| std::panic::catch_unwind(std::panic::AssertUnwindSafe(access)).is_err();
         assert!(panics(&|| memory.read_at(at, &mut vec![0; len])), "{at} {len}");
@@ -72,7 +92,7 @@ fn ranges_beyond_the_end_panic() {
 /// What readers see of bytes that two writers overwrite is a mix of what these wrote, and nothing else.
 #[test]
 fn concurrent_writers_and_readers() {
-    let memory = Arc::new(Pages::new(64 << 10, Backing::Ordinary, None).unwrap());
+    let memory = Arc::new(Pages::new(64 << 10, &Backing::Ordinary, None).unwrap());
     let stop = Arc::new(AtomicBool::new(false));
     let writers = [1u8, 2].map(|value| {
         let (memory, stop) = (Arc::clone(&memory), Arc::clone(&stop));
@@ -96,7 +116,7 @@ fn concurrent_writers_and_readers() {
 #[test]
 fn huge_pages_that_are_missing_are_named_with_the_command_that_reserves_them() {
     let page = HugePage::Size2M;
-    let error = Pages::new(3 << 40, Backing::Huge(page), None).unwrap_err();
+    let error = Pages::new(3 << 40, &Backing::Huge(page), None).unwrap_err();
     let PagesError::NotReserved { need, free, reserve, .. } = error else { panic!("{error}") };
     assert_eq!(need, 3 << 19);
     assert_eq!(

@@ -161,7 +161,27 @@ static RPC_TABLE: Section = Section {
         key("worker_cpus", Kind::Cpus, "the CPUs that run handlers")
             .default("[]")
             .example("[0]")
-            .more("Needed for dispatch = \"ring\". They may poll ports, too."),
+            .more("Needed for dispatch = \"ring\", unless memory = \"shared\". They may poll ports, too."),
+        key(
+            "memory",
+            Kind::Choice(&[
+                ("heap", "the process's own"),
+                ("hugepages", "reserved huge pages of 2 MiB"),
+                ("shared", "shared memory: another process serves the ring"),
+            ]),
+            "what slots are made of",
+        )
+        .default("\"heap\"")
+        .more(
+            "Huge pages lie on the NUMA node of the port's CPU. With \"shared\" there are no workers: whoever attaches to the \
+             ring serves it, see docs/ring.md.",
+        )
+        .said(),
+        key("shared_name", Kind::Text, "the shared memory object, /dev/shm/berth-NAME")
+            .required()
+            .only("memory = \"shared\"")
+            .example("\"fpga0\"")
+            .more("The second CPU of the port has NAME.1, and so on."),
         key(
             "on_undispatchable",
             Kind::Choice(&[("reply", "answer a negative status"), ("drop", "stay silent")]),

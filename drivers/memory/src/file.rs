@@ -1,0 +1,65 @@
+//! Shared memory objects, which are files in `/dev/shm`.
+
+use std::{
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{self, ErrorKind},
+    os::{fd::AsRawFd, unix::fs::OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+use crate::PagesError;
+
+/// A file that is locked while it is in use, and removed when it is dropped.
+#[derive(Debug)]
+pub(crate) struct SharedFile {
+    file: File,
+    path: PathBuf,
+}
+
+impl SharedFile {
+    /// Makes a file of `size` zeros for this user alone, in the place of one that nobody uses any more.
+    pub(crate) fn create(name: &str, size: u64) -> Result<Self, PagesError> {
+        let path = Path::new("/dev/shm").join(name);
+        let failed = |what| {
+            let path = path.clone();
+            move |error| PagesError::File { what, path, error }
+        };
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+        match options.open(&path) {
+            Ok(left) => {
+                lock(&left, &path)?;
+                fs::remove_file(&path).map_err(failed("cannot remove"))?;
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(failed("cannot open")(error)),
+        }
+        let file = options.create_new(true).open(&path).map_err(failed("cannot make"))?;
+        lock(&file, &path)?;
+        let made = Self { file, path: path.clone() };
+        // SAFETY: no pointers. What is not there now would be a fault later.
+        if unsafe { libc::fallocate(made.file.as_raw_fd(), 0, 0, size as libc::off_t) } != 0 {
+            return Err(failed("cannot have the memory of")(io::Error::last_os_error()));
+        }
+        Ok(made)
+    }
+
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+}
+
+/// Locks a file for as long as it is open.
+fn lock(file: &File, path: &Path) -> Result<(), PagesError> {
+    file.try_lock().map_err(|error| match error {
+        TryLockError::WouldBlock => PagesError::InUse(path.to_owned()),
+        TryLockError::Error(error) => PagesError::File { what: "cannot lock", path: path.to_owned(), error },
+    })
+}
+
+impl Drop for SharedFile {
+    fn drop(&mut self) {
+        // Nobody else can have made one of this name: the lock is still held.
+        let _ = fs::remove_file(&self.path);
+    }
+}
