@@ -8,6 +8,7 @@ use std::{
 };
 
 use berth_lease::{BlockDone, BlockError, BlockOp, BlockRequest, Blocks, Held, Op, Refusal, Regions, Span, Storage};
+use berth_memory::{Heap, Part};
 use berth_port::Nanos;
 
 use crate::{Ask, Failure, Gate, gate::decide};
@@ -23,7 +24,7 @@ struct Shared(Mutex<Under>);
 struct Under {
     /// Keeps the lease's bytes from being leased to another while the engine may still touch them.
     held: Option<Held>,
-    result: Option<Result<Box<[u8]>, Failure>>,
+    result: Option<Result<Part, Failure>>,
     waker: Option<Waker>,
 }
 
@@ -34,10 +35,11 @@ impl Shared {
 }
 
 impl BlockDone for Shared {
-    fn done(&self, _: u64, buffer: Box<[u8]>, result: Result<(), BlockError>) {
+    fn done(&self, _: u64, mut pieces: Vec<Part>, result: Result<(), BlockError>) {
         let mut under = self.lock();
         under.held = None;
-        under.result = Some(result.map(|()| buffer).map_err(Failure::from));
+        let result = result.and_then(|()| pieces.pop().ok_or(BlockError::Io(0)));
+        under.result = Some(result.map_err(Failure::from));
         if let Some(waker) = under.waker.take() {
             drop(under);
             waker.wake();
@@ -47,7 +49,7 @@ impl BlockDone for Shared {
 
 /// Resolves when the access has ended, to its buffer: what was read, or what was written.
 impl Future for BlockIo {
-    type Output = Result<Box<[u8]>, Failure>;
+    type Output = Result<Part, Failure>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut under = self.0.lock();
@@ -67,11 +69,12 @@ impl Gate {
         let (blocks, span) = place(&held, ask, &self.regions, now)?;
         let shared = Shared(Mutex::new(Under { held: Some(held), result: None, waker: None }));
         let shared = Arc::new(shared);
-        let buffer = match ask.access.op {
-            Op::Read => vec![0; span.len as usize].into(),
-            Op::Write => data[..span.len as usize].into(),
+        let len = span.len as usize;
+        let memory = match ask.access.op {
+            Op::Read => Heap::new(len),
+            Op::Write => Heap::from(&data[..len]),
         };
-        blocks.submit(request(ask.access.op, &span, buffer, 0, shared.clone()));
+        blocks.submit(request(ask.access.op, &span, vec![memory.into()], 0, shared.clone()));
         Ok(BlockIo(shared))
     }
 }
@@ -91,10 +94,10 @@ pub(crate) fn place<'r>(
 }
 
 /// What the engine is asked for.
-pub(crate) fn request(op: Op, span: &Span, buffer: Box<[u8]>, tag: u64, done: Arc<dyn BlockDone>) -> BlockRequest {
+pub(crate) fn request(op: Op, span: &Span, pieces: Vec<Part>, tag: u64, done: Arc<dyn BlockDone>) -> BlockRequest {
     let op = match op {
         Op::Read => BlockOp::Read,
         Op::Write => BlockOp::Write,
     };
-    BlockRequest { op, at: span.at, buffer, tag, done }
+    BlockRequest { op, at: span.at, pieces, tag, done }
 }

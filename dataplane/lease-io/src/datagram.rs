@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use berth_lease::{Entry, Op, Refusal};
+use berth_memory::Part;
 use berth_port::Nanos;
 
 use crate::{Ask, BlockIo, Failure, Gate, Served, counts::Event};
@@ -130,11 +131,11 @@ impl<E: Copy> Later<E> {
     pub fn finish<P: Protocol<Echo = E>>(
         &self,
         gate: &mut Gate,
-        ended: Result<Box<[u8]>, Failure>,
+        ended: Result<Part, Failure>,
         buf: &mut [u8],
     ) -> Option<usize> {
         if let (Ok(data), Op::Read) = (&ended, self.ask.access.op) {
-            buf[P::HEAD..][..data.len()].copy_from_slice(data);
+            data.read_at(0, &mut buf[P::HEAD..][..data.size()]);
         }
         finish::<P>(gate, &self.ask, &self.echo, ended.map(|_| ()), buf)
     }

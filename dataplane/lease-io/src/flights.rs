@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use berth_lease::{BlockDone, BlockError, Held, Op, Reader, Table};
+use berth_lease::{BlockDone, BlockError, Held, Op, Reader, Regions, Storage, Table};
+use berth_memory::{Heap, Memory, Part};
 use berth_port::{BURST, Nanos, Port, PostError, ReplyTo};
 use crossbeam_queue::ArrayQueue;
 
@@ -13,9 +14,14 @@ use crate::{
     datagram::is_answered,
 };
 
+/// Bytes of a slot's memory: no datagram is longer.
+const LONGEST: usize = 64 << 10;
+
 /// Accesses under way and what waits for them.
 pub(crate) struct Flights<E> {
     slots: Vec<Slot<E>>,
+    /// [`LONGEST`] bytes for each slot, registered with every engine.
+    memory: Arc<dyn Memory>,
     free: Vec<usize>,
     landed: Arc<Landed>,
     /// A slot whose answer found the transmit queue full.
@@ -27,8 +33,8 @@ struct Slot<E> {
     reader: Option<Reader>,
     /// Here while something is.
     held: Option<Held>,
-    /// Kept from one access to the next, for most are of the same length.
-    buffer: Box<[u8]>,
+    /// One, or none while the engine has it. Kept from one access to the next.
+    pieces: Vec<Part>,
     waiting: Option<(ReplyTo, Later<E>)>,
     outcome: Result<(), Failure>,
 }
@@ -40,30 +46,40 @@ struct Landed(ArrayQueue<Landing>);
 #[derive(Debug)]
 struct Landing {
     slot: usize,
-    buffer: Box<[u8]>,
+    pieces: Vec<Part>,
     result: Result<(), BlockError>,
 }
 
 impl BlockDone for Landed {
-    fn done(&self, tag: u64, buffer: Box<[u8]>, result: Result<(), BlockError>) {
-        let landing = Landing { slot: tag as usize, buffer, result };
+    fn done(&self, tag: u64, pieces: Vec<Part>, result: Result<(), BlockError>) {
+        let landing = Landing { slot: tag as usize, pieces, result };
         self.0.push(landing).expect("the queue has room for every slot");
     }
 }
 
 impl<E: Copy> Flights<E> {
-    /// Room for `slots` accesses at once.
-    pub(crate) fn new(table: &Table, slots: usize) -> Self {
+    /// Room for `slots` accesses at once to `regions`: none where those have no blocks.
+    pub(crate) fn new(table: &Table, regions: &Regions, slots: usize) -> Self {
+        let blocks = || {
+            regions.iter().filter_map(|(_, region)| match &region.storage {
+                Storage::Blocks(blocks) => Some(blocks),
+                Storage::Bytes(_) => None,
+            })
+        };
+        let slots = if blocks().next().is_some() { slots } else { 0 };
+        let memory: Arc<dyn Memory> = Arc::new(Heap::new(slots * LONGEST));
+        blocks().for_each(|blocks| blocks.register(&memory));
         let slot = || Slot {
             reader: Some(table.reader()),
             held: None,
-            buffer: Box::default(),
+            pieces: Vec::with_capacity(1),
             waiting: None,
             outcome: Ok(()),
         };
         Self {
             slots: std::iter::repeat_with(slot).take(slots).collect(),
             free: (0..slots).collect(),
+            memory,
             landed: Arc::new(Landed(ArrayQueue::new(slots.max(1)))),
             stalled: None,
         }
@@ -89,16 +105,22 @@ impl<E: Copy> Flights<E> {
                 return Err(refusal.into());
             }
         };
-        let mut buffer = std::mem::take(&mut slot.buffer);
-        if buffer.len() as u64 != span.len {
-            buffer = vec![0; span.len as usize].into();
-        }
+        let piece = usize::try_from(span.len).ok().filter(|len| *len <= LONGEST);
+        let piece = piece.and_then(|len| Part::new(self.memory.clone(), index * LONGEST, len));
+        let Some(piece) = piece else {
+            slot.reader = Some(held.end());
+            self.free.push(index);
+            return Err(Failure::Storage);
+        };
         let op = later.ask.access.op;
         if op == Op::Write {
-            buffer.copy_from_slice(&message[later.data.clone()]);
+            piece.write_at(0, &message[later.data.clone()]);
         }
+        let mut pieces = std::mem::take(&mut slot.pieces);
+        pieces.clear();
+        pieces.push(piece);
         (slot.held, slot.waiting) = (Some(held), Some((to, later)));
-        blocks.submit(request(op, &span, buffer, index as u64, self.landed.clone()));
+        blocks.submit(request(op, &span, pieces, index as u64, self.landed.clone()));
         Ok(())
     }
 
@@ -109,10 +131,10 @@ impl<E: Copy> Flights<E> {
             posted += self.post::<P, Q>(index, gate, port);
         }
         while posted < BURST && self.stalled.is_none() {
-            let Some(Landing { slot: index, buffer, result }) = self.landed.0.pop() else { break };
+            let Some(Landing { slot: index, pieces, result }) = self.landed.0.pop() else { break };
             let slot = &mut self.slots[index];
             slot.reader = slot.held.take().map(Held::end);
-            slot.buffer = buffer;
+            slot.pieces = pieces;
             slot.outcome = result.map_err(Failure::from);
             posted += self.post::<P, Q>(index, gate, port);
         }
@@ -123,7 +145,7 @@ impl<E: Copy> Flights<E> {
     fn post<P: Protocol<Echo = E>, Q: Port>(&mut self, index: usize, gate: &mut Gate, port: &mut Q) -> usize {
         let slot = &mut self.slots[index];
         let (to, later) = slot.waiting.as_ref().expect("somebody waits for every access");
-        let (op, len) = (later.ask.access.op, slot.buffer.len());
+        let (op, len) = (later.ask.access.op, slot.pieces.first().map_or(0, Part::size));
         let outcome = match slot.outcome {
             Ok(()) if op == Op::Read && P::HEAD + len > port.max_frame() => Err(Failure::Storage),
             outcome => outcome,
@@ -133,7 +155,9 @@ impl<E: Copy> Flights<E> {
         if is_answered::<P>(outcome) {
             match port.reply(*to, |buf| {
                 if outcome.is_ok() {
-                    buf[P::HEAD..][..data].copy_from_slice(&slot.buffer[..data]);
+                    if let Some(piece) = slot.pieces.first().filter(|_| data > 0) {
+                        piece.read_at(0, &mut buf[P::HEAD..][..data]);
+                    }
                 }
                 P::finish(&later.echo, outcome.map(|()| data), buf)
             }) {

@@ -48,7 +48,7 @@ impl From<BlockError> for Failure {
     fn from(error: BlockError) -> Self {
         match error {
             BlockError::Busy => Self::Busy,
-            BlockError::Io(_) => Self::Storage,
+            BlockError::Io(_) | BlockError::Miscompare => Self::Storage,
         }
     }
 }

@@ -188,7 +188,10 @@ async fn read(gate: &mut Gate, ask: &Ask, clock: &impl Fn() -> Nanos) -> Result<
     let done = match gate.read(ask, &mut data, clock()) {
         Ok(Served::Done) => Ok(data),
         Ok(Served::Blocks) => match gate.start(ask, &[], clock()) {
-            Ok(io) => io.await.map(Vec::from),
+            Ok(io) => io.await.map(|read| {
+                read.read_at(0, &mut data);
+                data
+            }),
             Err(refusal) => Err(refusal.into()),
         },
         Err(refusal) => Err(refusal.into()),

@@ -26,7 +26,7 @@ pub struct LeaseService<P: Protocol> {
 impl<P: Protocol> LeaseService<P> {
     /// Serves the leases of `table`, whose bytes lie in `regions`, with at most `flights` block accesses at once.
     pub fn new(table: &Table, regions: &Regions, flights: usize) -> Self {
-        let (gate, flights) = (Gate::new(table, regions), Flights::new(table, flights));
+        let (gate, flights) = (Gate::new(table, regions), Flights::new(table, regions, flights));
         Self { gate, flights, admission: None, protocol: PhantomData }
     }
 

@@ -3,6 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use berth_lease::{Access, LeaseId, Op, Regions, Table};
+use berth_memory::Part;
 use berth_port::Nanos;
 use berth_wire::fabric::data::{
     IoStatus,
@@ -66,7 +67,7 @@ struct Lease {
 struct Pending {
     ask: Ask,
     request_id: u32,
-    ended: Option<Result<Box<[u8]>, Failure>>,
+    ended: Option<Result<Part, Failure>>,
 }
 
 /// What one call of [`Stream::advance`] did.
@@ -150,7 +151,7 @@ impl Stream {
     }
 
     /// Takes the result of the access that [`Step::Blocks`] named; its answer is written by the next [`Stream::advance`].
-    pub fn landed(&mut self, ended: Result<Box<[u8]>, Failure>) {
+    pub fn landed(&mut self, ended: Result<Part, Failure>) {
         if let Some(pending) = &mut self.pending {
             pending.ended = Some(ended);
         }
@@ -272,16 +273,15 @@ impl Stream {
             self.pending = Some(pending);
             return Turn::Stop(Step::Input(usize::MAX));
         };
-        let data = match (ended, pending.ask.access.op) {
-            (Ok(data), Op::Read) => &data[..],
-            _ => &[],
-        };
-        let room = READ_HEAD + data.len();
+        let data = ended.as_ref().ok().filter(|_| pending.ask.access.op == Op::Read);
+        let room = READ_HEAD + data.map_or(0, Part::size);
         if output.len() < room {
             self.pending = Some(pending);
             return Turn::Stop(Step::Output(room));
         }
-        output[READ_HEAD..room].copy_from_slice(data);
+        if let Some(data) = data {
+            data.read_at(0, &mut output[READ_HEAD..room]);
+        }
         let outcome = ended.as_ref().map(|_| ()).map_err(|failure| *failure);
         Turn::Done { consumed: 0, written: self.conclude(&pending.ask, pending.request_id, outcome, output) }
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use berth_lease::{BlockError, Entry, Rights, State};
 use berth_lease_io::{LONGEST, Progress, Step, Stream, Totals};
+use berth_memory::Heap;
 use berth_port::Nanos;
 use berth_wire::fabric::data::{
     IoStatus,
@@ -221,7 +222,7 @@ fn fbbt_serves_blocks_one_after_the_other() {
         panic!("blocks take time")
     };
     node.disk.land(Ok(()));
-    stream.landed(Ok(Box::default()));
+    stream.landed(Ok(Heap::new(1024).into()));
     let Progress { consumed: second, written: 20, step: Step::Blocks(_) } =
         stream.advance(&input[consumed..], &mut output, NOW)
     else {
@@ -230,8 +231,8 @@ fn fbbt_serves_blocks_one_after_the_other() {
     assert_eq!(messages(&output[..20]), [(Op::WriteResp, 3, vec![0; 4])]);
     assert_eq!(consumed + second, input.len());
     let read_back = node.disk.waiting.lock().unwrap().remove(0);
-    assert_eq!((read_back.at, read_back.buffer.len()), (BASE, 1536));
-    stream.landed(Ok(vec![3; 1536].into()));
+    assert_eq!((read_back.at, read_back.len()), (BASE, 1536));
+    stream.landed(Ok(Heap::from(&[3; 1536][..]).into()));
     let Progress { written: 0, step: Step::Output(room), .. } = stream.advance(&[], &mut output[..40], NOW) else {
         panic!("it needs room")
     };

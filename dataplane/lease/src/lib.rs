@@ -15,6 +15,7 @@
 
 mod access;
 mod arena;
+mod blocks;
 mod entry;
 mod id;
 mod leases;
@@ -25,6 +26,7 @@ mod table;
 
 pub use access::{Access, Op, Refusal, Span, check};
 pub use arena::{Arena, Extent};
+pub use blocks::{BlockDone, BlockError, BlockInfo, BlockOp, BlockRequest, Blocks};
 pub use entry::{Entry, State};
 pub use id::{Generation, LeaseId, LeaseKey, RegionId, Rights};
 pub use leases::{
@@ -32,7 +34,7 @@ pub use leases::{
     Quota, Quotas, REMEMBERED, RelocateError, Relocation, Request, RestoreError, Standing, Status, Unit, Wanted,
 };
 pub use reader::{Guard, Held, Quiescence, Reader};
-pub use region::{BlockDone, BlockError, BlockOp, BlockRequest, Blocks, Bytes, Region, RegionKind, Regions, Storage};
+pub use region::{Bytes, Region, RegionKind, Regions, Storage};
 pub use table::{InsertError, Table, TableWriter};
 
 /// Unit of placement: every lease starts at a multiple of it in its region, in bytes.

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use berth_memory::Memory;
 
-use crate::RegionId;
+use crate::{Blocks, RegionId};
 
 /// Memory of a region, shared by all cores.
 ///
@@ -46,70 +46,6 @@ impl<M: Memory> Bytes for M {
 #[inline]
 fn offset(at: u64) -> usize {
     usize::try_from(at).unwrap_or(usize::MAX)
-}
-
-/// Blocks of a region, behind an engine that works on its own core.
-#[expect(clippy::len_without_is_empty, reason = "a region is never empty")]
-pub trait Blocks: Send + Sync {
-    /// The region's length in bytes, a multiple of 512.
-    fn len(&self) -> u64;
-    /// Starts an operation; never blocks. Where the engine cannot take it, it is completed at once with
-    /// [`BlockError::Busy`], on the caller's own thread.
-    fn submit(&self, request: BlockRequest);
-    /// Reports what the engine counts.
-    fn counters(&self, _visit: &mut dyn FnMut(&'static str, u64)) {}
-}
-
-/// One operation on blocks.
-pub struct BlockRequest {
-    /// What to do.
-    pub op: BlockOp,
-    /// The first byte in the region, a multiple of 512.
-    pub at: u64,
-    /// Read: filled; write: what is written; either way a multiple of 512 long. Otherwise empty.
-    pub buffer: Box<[u8]>,
-    /// The submitter's name for the operation.
-    pub tag: u64,
-    /// Told when it is over.
-    pub done: Arc<dyn BlockDone>,
-}
-
-impl fmt::Debug for BlockRequest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { op, at, buffer, tag, done: _ } = self;
-        write!(f, "BlockRequest({op:?} at {at}, {} bytes, tag {tag})", buffer.len())
-    }
-}
-
-/// What a [`BlockRequest`] does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BlockOp {
-    /// Reads the buffer's length.
-    Read,
-    /// Writes the buffer.
-    Write,
-    /// Zeroes this many bytes, a multiple of 512.
-    Zero(u64),
-    /// Makes all that was written and zeroed before survive a loss of power.
-    Flush,
-}
-
-/// Who is told of completions.
-pub trait BlockDone: Send + Sync {
-    /// The operation `tag` is over; its buffer comes back. Called once for each, mostly on the engine's thread: it
-    /// must not block.
-    fn done(&self, tag: u64, buffer: Box<[u8]>, result: Result<(), BlockError>);
-}
-
-/// Why a block operation failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum BlockError {
-    /// The engine has as many operations in flight as it can; try again.
-    #[error("the block engine is busy")]
-    Busy,
-    /// The device or file failed, with this errno.
-    #[error("block I/O failed with errno {0}")]
-    Io(i32),
 }
 
 /// What a region is made of.

@@ -3,6 +3,7 @@
 use std::{
     alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error},
     ptr::NonNull,
+    slice,
 };
 
 use crate::Memory;
@@ -30,6 +31,21 @@ impl Heap {
         // SAFETY: the layout's size is not zero.
         let Some(base) = NonNull::new(unsafe { alloc_zeroed(layout) }) else { handle_alloc_error(layout) };
         Self { base, layout, size }
+    }
+}
+
+impl From<&[u8]> for Heap {
+    fn from(bytes: &[u8]) -> Self {
+        let mut heap = Self::new(bytes.len());
+        heap.as_mut()[..bytes.len()].copy_from_slice(bytes);
+        heap
+    }
+}
+
+impl AsMut<[u8]> for Heap {
+    fn as_mut(&mut self) -> &mut [u8] {
+        // SAFETY: the allocation is initialised and that long; whoever has the heap alone has its bytes alone.
+        unsafe { slice::from_raw_parts_mut(self.base.as_ptr(), self.size) }
     }
 }
 

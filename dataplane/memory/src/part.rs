@@ -31,6 +31,25 @@ impl Part {
     pub fn size(&self) -> usize {
         self.size
     }
+
+    /// [`Memory::read_at`], of this part.
+    #[inline]
+    pub fn read_at(&self, at: usize, into: &mut [u8]) {
+        self.check(at, into.len());
+        self.memory.read_at(self.at + at, into);
+    }
+
+    /// [`Memory::write_at`], of this part.
+    #[inline]
+    pub fn write_at(&self, at: usize, from: &[u8]) {
+        self.check(at, from.len());
+        self.memory.write_at(self.at + at, from);
+    }
+
+    fn check(&self, at: usize, len: usize) {
+        let within = at.checked_add(len).is_some_and(|end| end <= self.size);
+        assert!(within, "{len} bytes at {at} are not within {} bytes of memory", self.size);
+    }
 }
 
 impl<M: Memory> From<Arc<M>> for Part {
@@ -65,6 +84,13 @@ mod tests {
         for (at, size) in [(4096, 4097), (8192, 1), (usize::MAX, 2)] {
             assert!(Part::new(memory.clone(), at, size).is_none(), "{size} bytes at {at}");
         }
+        part.write_at(1, &[7]);
+        let (mut whole, mut own) = ([0; 2], [0; 2]);
+        memory.read_at(4096, &mut whole);
+        part.read_at(0, &mut own);
+        assert_eq!((whole, own), ([0, 7], [0, 7]));
+        let beyond = std::panic::AssertUnwindSafe(|| part.read_at(4095, &mut [0; 2]));
+        assert!(std::panic::catch_unwind(beyond).is_err());
         drop(part);
         let all = Part::from(memory.clone());
         assert_eq!((all.size(), Arc::strong_count(&memory)), (8192, 2));

@@ -13,6 +13,7 @@ use berth_lease::{
     BlockDone, BlockError, BlockOp, BlockRequest, Blocks, Quiescence, RegionId, Regions, Span, Storage, Table,
 };
 use berth_lobby::Shares;
+use berth_memory::{Heap, Memory as _, Part};
 use tokio::{
     sync::oneshot,
     task::yield_now,
@@ -110,7 +111,7 @@ impl Worker {
 
     async fn copy_all(&self, from: Span, to: Span, deadline: &Deadline, presenter: u128) -> Result<(), WorkFailed> {
         let mut reader = self.table.reader();
-        let mut buffer = Box::default();
+        let mut buffer = Arc::new(Heap::new(0));
         for (from, to) in pieces(from, PIECE).zip(pieces(to, PIECE)) {
             let turn = self.turns.enter(presenter).await;
             loop {
@@ -124,8 +125,8 @@ impl Worker {
                         buffer = back;
                         break;
                     }
-                    Err(BlockError::Busy) => buffer = Box::default(),
-                    Err(BlockError::Io(_)) => return Err(WorkFailed),
+                    Err(BlockError::Busy) => buffer = Arc::new(Heap::new(0)),
+                    Err(BlockError::Io(_) | BlockError::Miscompare) => return Err(WorkFailed),
                 }
                 sleep(BUSY).await;
             }
@@ -148,25 +149,25 @@ impl Worker {
         &self,
         from: Span,
         to: Span,
-        mut buffer: Box<[u8]>,
+        mut buffer: Arc<Heap>,
         presenter: u128,
-    ) -> Result<Box<[u8]>, BlockError> {
-        if buffer.len() as u64 != from.len {
-            buffer = vec![0; from.len as usize].into();
+    ) -> Result<Arc<Heap>, BlockError> {
+        if buffer.size() as u64 != from.len {
+            buffer = Arc::new(Heap::new(from.len as usize));
         }
         match self.storage(from.region) {
             Storage::Bytes(bytes) => {
                 let _alone = self.memory.enter(presenter).await;
-                bytes.read(from.at, &mut buffer);
+                bytes.read(from.at, alone(&mut buffer)?);
             }
-            Storage::Blocks(blocks) => buffer = submit(blocks, BlockOp::Read, from.at, buffer).await?,
+            Storage::Blocks(blocks) => submit(blocks, BlockOp::Read, from.at, Some(buffer.clone())).await?,
         }
         match self.storage(to.region) {
             Storage::Bytes(bytes) => {
                 let _alone = self.memory.enter(presenter).await;
-                bytes.write(to.at, &buffer);
+                bytes.write(to.at, alone(&mut buffer)?);
             }
-            Storage::Blocks(blocks) => buffer = submit(blocks, BlockOp::Write, to.at, buffer).await?,
+            Storage::Blocks(blocks) => submit(blocks, BlockOp::Write, to.at, Some(buffer.clone())).await?,
         }
         Ok(buffer)
     }
@@ -175,6 +176,11 @@ impl Worker {
         let Storage::Blocks(blocks) = self.storage(region) else { return Ok(()) };
         self.flushes[usize::from(region.0)].flush(blocks).await
     }
+}
+
+/// The bytes of a buffer that no engine has.
+fn alone(buffer: &mut Arc<Heap>) -> Result<&mut [u8], BlockError> {
+    Arc::get_mut(buffer).map(Heap::as_mut).ok_or(BlockError::Busy)
 }
 
 fn pieces(span: Span, len: u64) -> impl Iterator<Item = Span> {
@@ -216,38 +222,36 @@ impl Flushes {
     }
 }
 
-/// How a block operation ended, and its buffer.
-type Ended = (Box<[u8]>, Result<(), BlockError>);
-
 /// Whoever waits for one block operation.
-struct Waiting(Mutex<Option<oneshot::Sender<Ended>>>);
+struct Waiting(Mutex<Option<oneshot::Sender<Result<(), BlockError>>>>);
 
 impl BlockDone for Waiting {
-    fn done(&self, _: u64, buffer: Box<[u8]>, result: Result<(), BlockError>) {
+    fn done(&self, _: u64, pieces: Vec<Part>, result: Result<(), BlockError>) {
+        // Whoever waits has the buffer alone again.
+        drop(pieces);
         if let Some(waiting) = self.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
             // Nobody waits where the node is stopping.
-            let _ = waiting.send((buffer, result));
+            let _ = waiting.send(result);
         }
     }
 }
 
-/// One block operation; returns its buffer.
-async fn submit(blocks: &Arc<dyn Blocks>, op: BlockOp, at: u64, buffer: Box<[u8]>) -> Result<Box<[u8]>, BlockError> {
+/// One block operation, on all of a buffer where it needs one.
+async fn submit(blocks: &Arc<dyn Blocks>, op: BlockOp, at: u64, buffer: Option<Arc<Heap>>) -> Result<(), BlockError> {
     let (sender, ended) = oneshot::channel();
     let done = Arc::new(Waiting(Mutex::new(Some(sender))));
-    blocks.submit(BlockRequest { op, at, buffer, tag: 0, done });
+    blocks.submit(BlockRequest { op, at, pieces: buffer.into_iter().map(Part::from).collect(), tag: 0, done });
     // An engine that drops a request has stopped.
-    let (buffer, result) = ended.await.unwrap_or((Box::default(), Err(BlockError::Io(0))));
-    result.map(|()| buffer)
+    ended.await.unwrap_or(Err(BlockError::Io(0)))
 }
 
 /// One block operation without a buffer; waits as long as the engine is busy.
 async fn patiently(blocks: &Arc<dyn Blocks>, op: BlockOp, at: u64) -> Result<(), WorkFailed> {
     loop {
-        match submit(blocks, op, at, Box::default()).await {
-            Ok(_) => return Ok(()),
+        match submit(blocks, op, at, None).await {
+            Ok(()) => return Ok(()),
             Err(BlockError::Busy) => sleep(BUSY).await,
-            Err(BlockError::Io(_)) => return Err(WorkFailed),
+            Err(BlockError::Io(_) | BlockError::Miscompare) => return Err(WorkFailed),
         }
     }
 }

@@ -78,9 +78,9 @@ impl Blocks for Disk {
                 return self.flushing.lock().unwrap().push(request);
             }
             BlockOp::Zero(len) => drop(self.zeroed.fetch_add(len, SeqCst)),
-            BlockOp::Read | BlockOp::Write => {}
+            BlockOp::Read | BlockOp::Write | BlockOp::Compare | BlockOp::Discard(_) => {}
         }
-        request.done.done(request.tag, request.buffer, Ok(()));
+        request.done.done(request.tag, request.pieces, Ok(()));
     }
 }
 
@@ -88,7 +88,7 @@ impl Disk {
     fn end_flush(&self) {
         let ended = self.flushing.lock().unwrap().pop();
         if let Some(request) = ended {
-            request.done.done(request.tag, request.buffer, Ok(()));
+            request.done.done(request.tag, request.pieces, Ok(()));
         }
     }
 }

@@ -71,7 +71,7 @@ impl Blocks for Stuck {
             return waiting.push(request);
         }
         drop(waiting);
-        request.done.done(request.tag, request.buffer, Ok(()));
+        request.done.done(request.tag, request.pieces, Ok(()));
     }
 }
 
@@ -113,7 +113,7 @@ impl Drop for Opens {
         self.0.changed.notify_all();
         let waiting = std::mem::take(&mut *self.1.1.lock().unwrap());
         for request in waiting {
-            request.done.done(request.tag, request.buffer, Ok(()));
+            request.done.done(request.tag, request.pieces, Ok(()));
         }
     }
 }

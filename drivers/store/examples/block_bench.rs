@@ -15,19 +15,19 @@ use std::{
 };
 
 use berth_lease::{BlockDone, BlockError, BlockOp, BlockRequest, Blocks};
-use berth_memory::{Heap, Memory as _};
+use berth_memory::{Heap, Memory, Part};
 use berth_store::BlockEngine;
 
 const LEN: u64 = 64 << 20;
 const ROUNDS: u64 = 20;
 const BURST: u64 = 100;
 
-struct Told(Mutex<Sender<Box<[u8]>>>);
+struct Told(Mutex<Sender<Vec<Part>>>);
 
 impl BlockDone for Told {
-    fn done(&self, _tag: u64, buffer: Box<[u8]>, result: Result<(), BlockError>) {
+    fn done(&self, _tag: u64, pieces: Vec<Part>, result: Result<(), BlockError>) {
         result.expect("I/O within the file");
-        self.0.lock().expect("no panic").send(buffer).expect("a receiver");
+        self.0.lock().expect("no panic").send(pieces).expect("a receiver");
     }
 }
 
@@ -48,9 +48,9 @@ fn main() {
     let engine = BlockEngine::open(&path, LEN).expect("64 MiB of space");
     let (sender, completions) = channel();
     let done = Arc::new(Told(Mutex::new(sender)));
-    let submit = |op, at, buffer| engine.submit(BlockRequest { op, at, buffer, tag: 0, done: done.clone() });
+    let submit = |op, at, pieces| engine.submit(BlockRequest { op, at, pieces, tag: 0, done: done.clone() });
     for at in (0..LEN).step_by(1 << 20) {
-        submit(BlockOp::Write, at, vec![1; 1 << 20].into());
+        submit(BlockOp::Write, at, vec![Heap::from(&[1; 1 << 20][..]).into()]);
         completions.recv().expect("a completion");
     }
     let file = direct(&path);
@@ -58,7 +58,10 @@ fn main() {
     // SAFETY: the region is that long, initialised, and used by nobody else.
     let aligned = unsafe { std::slice::from_raw_parts_mut(aligned.base().as_ptr(), 64 << 10) };
     let (mut plain, mut through) = (Vec::new(), Vec::new());
-    let mut buffer: Box<[u8]> = vec![0; 4096].into();
+    let memory: Arc<dyn Memory> = Arc::new(Heap::new(BURST as usize * 65536));
+    engine.register(&memory);
+    let piece = |at, len| vec![Part::new(memory.clone(), at, len).expect("within")];
+    let mut buffer = piece(0, 4096);
     let (mut plain_long, mut through_long) = (Duration::ZERO, Duration::ZERO);
     for round in 0..ROUNDS {
         for n in 0..BURST {
@@ -76,7 +79,7 @@ fn main() {
             file.read_exact_at(aligned, n * 65536).expect("within the file");
         }
         plain_long += start.elapsed();
-        let buffers: Vec<Box<[u8]>> = (0..BURST).map(|_| vec![0; 65536].into()).collect();
+        let buffers: Vec<_> = (0..BURST as usize).map(|n| piece(n * 65536, 65536)).collect();
         let start = Instant::now();
         for (n, buffer) in (0..).zip(buffers) {
             submit(BlockOp::Read, n * 65536, buffer);

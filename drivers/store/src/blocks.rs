@@ -17,14 +17,11 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-use berth_lease::{BlockError, BlockRequest, Blocks};
+use berth_lease::{BlockError, BlockInfo, BlockRequest, Blocks};
+use berth_memory::Memory;
 use crossbeam_queue::ArrayQueue;
 
-use crate::{
-    BlockOpenError,
-    engine::{self, total},
-    target::Target,
-};
+use crate::{BlockOpenError, engine, target::Target};
 
 /// How many requests may wait for the engine.
 const QUEUE: usize = 1024;
@@ -40,18 +37,25 @@ pub struct BlockEngine {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     len: u64,
-    align: u64,
+    info: BlockInfo,
 }
 
 /// Between submitters and the engine.
 pub(crate) struct Shared {
-    pub(crate) queue: ArrayQueue<BlockRequest>,
+    pub(crate) queue: ArrayQueue<Submitted>,
     /// Ends the engine's sleep.
     pub(crate) wake: File,
     /// The engine looks at nothing until it is woken.
     pub(crate) asleep: AtomicBool,
     pub(crate) closed: AtomicBool,
     pub(crate) counts: Counts,
+}
+
+/// What the engine is told.
+pub(crate) enum Submitted {
+    Request(BlockRequest),
+    /// To be registered.
+    Memory(Arc<dyn Memory>),
 }
 
 /// What happened.
@@ -80,6 +84,7 @@ impl BlockEngine {
     pub fn open(path: &Path, len: u64) -> Result<Self, BlockOpenError> {
         let target = Target::open(path, len)?;
         let align = target.align;
+        let info = BlockInfo { block_size: align as u32, discard: target.discard, compare: true, flush: true };
         let failed = |source| BlockOpenError::Io { what: "cannot make an eventfd for", path: path.to_owned(), source };
         let shared = Arc::new(Shared {
             queue: ArrayQueue::new(QUEUE),
@@ -95,12 +100,7 @@ impl BlockEngine {
         if !registered {
             tracing::warn!("{}: buffers are not registered: raise RLIMIT_MEMLOCK by 4 MiB", path.display());
         }
-        Ok(Self { shared, thread: Some(thread), len, align })
-    }
-
-    /// Whether I/O goes around the page cache (`O_DIRECT`); not all file systems can.
-    pub fn is_direct(&self) -> bool {
-        self.align > 1
+        Ok(Self { shared, thread: Some(thread), len, info })
     }
 }
 
@@ -135,22 +135,32 @@ impl Blocks for BlockEngine {
         self.len
     }
 
-    fn submit(&self, request: BlockRequest) {
-        let counts = &self.shared.counts;
-        if request.at.checked_add(total(&request)).is_none_or(|end| end > self.len) {
-            add(&counts.refused, 1);
-            return request.done.done(request.tag, request.buffer, Err(BlockError::Io(libc::EINVAL)));
-        }
-        match self.shared.queue.push(request) {
-            Ok(()) => self.shared.nudge(),
-            Err(request) => {
-                add(&counts.busy, 1);
-                request.done.done(request.tag, request.buffer, Err(BlockError::Busy));
-            }
+    fn info(&self) -> BlockInfo {
+        self.info
+    }
+
+    fn register(&self, memory: &Arc<dyn Memory>) {
+        // Where the queue is full, it goes without.
+        if self.shared.queue.push(Submitted::Memory(memory.clone())).is_ok() {
+            self.shared.nudge();
         }
     }
 
-    /// Reports `block_reads`, `block_writes`, `block_zeroes` and `block_flushes` (requests that were done),
+    fn submit(&self, request: BlockRequest) {
+        let counts = &self.shared.counts;
+        if request.at.checked_add(request.len()).is_none_or(|end| end > self.len) {
+            add(&counts.refused, 1);
+            return request.done.done(request.tag, request.pieces, Err(BlockError::Io(libc::EINVAL)));
+        }
+        if let Err(Submitted::Request(request)) = self.shared.queue.push(Submitted::Request(request)) {
+            add(&counts.busy, 1);
+            return request.done.done(request.tag, request.pieces, Err(BlockError::Busy));
+        }
+        self.shared.nudge();
+    }
+
+    /// Reports `block_reads`, `block_writes`, `block_zeroes` and `block_flushes` (requests that were
+    /// done; a comparison is a read, a discard a zero),
     /// `block_bytes_read`, `block_bytes_written`, `block_merged` (writes that had to read first), `block_busy` (requests
     /// refused because the queue was full), `block_refused` (because they were not within the region),
     /// `block_no_space` and `block_failed` (with any other error).

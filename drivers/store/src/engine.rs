@@ -1,15 +1,14 @@
 //! The thread that moves blocks.
 //!
-//! Every request in progress has a slot: a buffer, aligned and registered, of which one piece after the other is read
-//! or written. So a request may be longer than a slot, a transfer may be cut short, and the caller's memory need not
-//! be aligned. A write that does not cover whole sectors reads them first; a request that touches the same sectors
-//! meanwhile is parked.
+//! Whole sectors are moved from or to the request's own pieces, where these are aligned; nobody copies them. For all else
+//! every request in progress has a slot: a buffer, aligned and registered, by way of which one part after the other is read
+//! or written. So a transfer may be cut short, and the caller's memory need not be aligned. A write that does not cover
+//! whole sectors reads them first; a request that touches the same sectors meanwhile is parked.
 
 use std::{
     collections::VecDeque,
     io::{self, Read},
     os::fd::AsRawFd,
-    slice,
     sync::{
         Arc,
         atomic::{
@@ -23,7 +22,6 @@ use std::{
 };
 
 use berth_lease::{BlockError, BlockOp, BlockRequest};
-use berth_memory::{Heap, Memory as _};
 use berth_uring::UringError;
 use io_uring::{
     IoUring, opcode, squeue,
@@ -31,15 +29,13 @@ use io_uring::{
 };
 
 use crate::{
-    blocks::{Shared, add},
+    blocks::{Shared, Submitted, add},
+    buffers::{Buffers, SLOT, SLOTS},
     target::Target,
 };
 
-/// Requests in progress at a time.
-const SLOTS: usize = 64;
-
-/// Bytes of a slot's buffer.
-const SLOT: usize = 64 << 10;
+/// The most bytes that are moved at once.
+const MOST: usize = 1 << 30;
 
 /// Requests that wait for others at their sectors; while there are as many, no new ones are taken.
 const PARKED: usize = 64;
@@ -51,8 +47,7 @@ struct Engine {
     target: Target,
     shared: Arc<Shared>,
     ring: IoUring,
-    buffers: Heap,
-    registered: bool,
+    buffers: Buffers,
     tasks: [Option<Task>; SLOTS],
     free: Vec<usize>,
     parked: VecDeque<BlockRequest>,
@@ -71,6 +66,8 @@ struct Task {
 #[derive(Clone, Copy)]
 enum Step {
     Read(Piece),
+    /// Reads or writes so many bytes of one of the request's own pieces.
+    Direct(usize),
     /// Reads the sectors of a piece that does not fill them.
     ReadToMerge(Piece),
     Write(Piece),
@@ -107,7 +104,7 @@ pub(crate) fn spawn(target: Target, shared: Arc<Shared>) -> Result<(JoinHandle<(
     let (ready, started) = mpsc::sync_channel(1);
     let run = move || match Engine::new(target, shared) {
         Ok(mut engine) => {
-            let _ = ready.send(Ok(engine.registered));
+            let _ = ready.send(Ok(engine.buffers.are_registered()));
             engine.run();
         }
         Err(error) => drop(ready.send(Err(error))),
@@ -118,29 +115,16 @@ pub(crate) fn spawn(target: Target, shared: Arc<Shared>) -> Result<(JoinHandle<(
     Ok((thread, registered))
 }
 
-/// Bytes that a request covers.
-pub(crate) fn total(request: &BlockRequest) -> u64 {
-    match request.op {
-        BlockOp::Read | BlockOp::Write => request.buffer.len() as u64,
-        BlockOp::Zero(len) => len,
-        BlockOp::Flush => 0,
-    }
-}
-
 impl Engine {
     fn new(target: Target, shared: Arc<Shared>) -> Result<Self, UringError> {
         // The ring belongs to the thread that makes it.
         let ring = berth_uring::ring(2 * SLOTS as u32)?;
-        let buffers = Heap::new(SLOTS * SLOT);
-        let all = libc::iovec { iov_base: buffers.base().as_ptr().cast(), iov_len: buffers.size() };
-        // SAFETY: the kernel keeps these pages, and uses them for steps only, which `drop` waits for.
-        let registered = unsafe { ring.submitter().register_buffers(&[all]) }.is_ok();
+        let buffers = Buffers::new(&ring);
         Ok(Self {
             target,
             shared,
             ring,
             buffers,
-            registered,
             tasks: [const { None }; SLOTS],
             free: (0..SLOTS).collect(),
             parked: VecDeque::with_capacity(PARKED),
@@ -180,10 +164,13 @@ impl Engine {
     fn take(&mut self) -> bool {
         let mut taken = false;
         while self.may_take()
-            && let Some(request) = self.shared.queue.pop()
+            && let Some(submitted) = self.shared.queue.pop()
         {
             taken = true;
-            self.admit(request);
+            match submitted {
+                Submitted::Request(request) => self.admit(request),
+                Submitted::Memory(memory) => self.buffers.register(&self.ring, memory),
+            }
         }
         taken
     }
@@ -245,8 +232,8 @@ impl Engine {
     fn conflict(&self, one: &BlockRequest, other: &BlockRequest) -> bool {
         let align = self.target.align;
         let range = |request: &BlockRequest| match request.op {
-            BlockOp::Write | BlockOp::Zero(_) => Some((request.at, request.at + total(request))),
-            BlockOp::Read | BlockOp::Flush => None,
+            BlockOp::Write | BlockOp::Zero(_) | BlockOp::Discard(_) => Some((request.at, request.at + request.len())),
+            BlockOp::Read | BlockOp::Compare | BlockOp::Flush => None,
         };
         let (Some(one), Some(other)) = (range(one), range(other)) else { return false };
         let ragged = [one.0, one.1, other.0, other.1].into_iter().any(|edge| !edge.is_multiple_of(align));
@@ -255,12 +242,18 @@ impl Engine {
 
     /// Starts the next step of a task, or ends it.
     fn begin(&mut self, slot: usize, mut task: Task) {
-        let left = total(&task.request) - task.progress as u64;
+        let left = task.request.len() - task.progress as u64;
         let aligned = |n: u64| n.is_multiple_of(self.target.align);
         task.step = match task.request.op {
             BlockOp::Flush => Step::Flush,
             _ if left == 0 => return self.end(slot, task, Ok(())),
-            BlockOp::Read => Step::Read(self.piece(&task, left)),
+            BlockOp::Discard(_) if self.target.discard.is_none() => {
+                return self.end(slot, task, Err(BlockError::Io(libc::EOPNOTSUPP)));
+            }
+            BlockOp::Discard(_) if self.space(&task.request).1 == 0 => return self.end(slot, task, Ok(())),
+            BlockOp::Discard(_) => Step::Fallocate(Zeroing::PunchHole),
+            BlockOp::Read | BlockOp::Write if self.direct(&task) > 0 => Step::Direct(self.direct(&task)),
+            BlockOp::Read | BlockOp::Compare => Step::Read(self.piece(&task, left)),
             BlockOp::Zero(len) if self.zeroing != Zeroing::Write && aligned(task.request.at) && aligned(len) => {
                 Step::Fallocate(self.zeroing)
             }
@@ -286,24 +279,37 @@ impl Engine {
         Piece { at: from - skip as u64, len: (skip + meant).next_multiple_of(self.target.align as usize), skip, meant }
     }
 
-    fn address(&self, slot: usize) -> *mut u8 {
-        assert!(slot < SLOTS);
-        // SAFETY: the buffers are that long.
-        unsafe { self.buffers.base().as_ptr().add(slot * SLOT) }
+    /// Bytes of whole sectors that can be moved next from or to a piece of the request itself.
+    fn direct(&self, task: &Task) -> usize {
+        let Some((piece, here)) = task.request.piece(task.progress) else { return 0 };
+        let at = task.request.at + task.progress as u64;
+        let aligned = at.is_multiple_of(self.target.align)
+            && ((piece.base().addr().get() + here) as u64).is_multiple_of(self.target.memory_align);
+        let len = (piece.size() - here).min(MOST);
+        if aligned { len - len % self.target.align as usize } else { 0 }
+    }
+
+    /// The space that a request zeroes, or gives back: whole units of it.
+    fn space(&self, request: &BlockRequest) -> (u64, u64) {
+        let unit = match request.op {
+            BlockOp::Discard(_) => self.target.discard.unwrap_or(1).into(),
+            _ => 1,
+        };
+        let (from, to) = (request.at.next_multiple_of(unit), (request.at + request.len()) / unit * unit);
+        (from, to.saturating_sub(from))
     }
 
     /// The bytes of a slot that the kernel does not use.
     fn bytes(&mut self, slot: usize) -> &mut [u8] {
-        // SAFETY: the slot's buffer is that long and initialised. The kernel uses it only while its task's step is under
-        // way, and this is called before it starts and after it ended; the borrow of self keeps others away.
-        unsafe { slice::from_raw_parts_mut(self.address(slot), SLOT) }
+        // SAFETY: this is called before a step of the slot's task starts and after it ended.
+        unsafe { self.buffers.bytes(slot) }
     }
 
     /// Copies what a task writes to its slot.
     fn fill(&mut self, slot: usize, task: &Task, piece: Piece) {
         let into = &mut self.bytes(slot)[piece.skip..][..piece.meant];
         match task.request.op {
-            BlockOp::Write => into.copy_from_slice(&task.request.buffer[task.progress..][..piece.meant]),
+            BlockOp::Write => task.request.read_at(task.progress, into),
             _ => into.fill(0),
         }
     }
@@ -311,26 +317,30 @@ impl Engine {
     /// Gives a task's step to the kernel.
     fn push(&mut self, slot: usize, task: Task) {
         let fd = Fd(self.target.file.as_raw_fd());
-        let at = self.address(slot);
-        let entry: squeue::Entry = match (task.step, self.registered) {
-            (Step::Read(piece) | Step::ReadToMerge(piece), true) => {
-                opcode::ReadFixed::new(fd, at, piece.len as u32, 0).offset(piece.at).build()
+        let entry: squeue::Entry = match task.step {
+            Step::Direct(len) => {
+                let (piece, here) = task.request.piece(task.progress).expect("a piece that is moved");
+                let (from, writes) = (task.request.at + task.progress as u64, task.request.op == BlockOp::Write);
+                // SAFETY: within the piece.
+                let at = unsafe { piece.base().as_ptr().add(here) };
+                transfer(fd, writes, at, len, from, self.buffers.index(at.addr()))
             }
-            (Step::Read(piece) | Step::ReadToMerge(piece), false) => {
-                opcode::Read::new(fd, at, piece.len as u32).offset(piece.at).build()
+            Step::Read(piece) | Step::ReadToMerge(piece) | Step::Write(piece) => {
+                let writes = matches!(task.step, Step::Write(_));
+                transfer(fd, writes, self.buffers.address(slot), piece.len, piece.at, self.buffers.slot_index())
             }
-            (Step::Write(piece), true) => opcode::WriteFixed::new(fd, at, piece.len as u32, 0).offset(piece.at).build(),
-            (Step::Write(piece), false) => opcode::Write::new(fd, at, piece.len as u32).offset(piece.at).build(),
-            (Step::Fallocate(zeroing), _) => {
+            Step::Fallocate(zeroing) => {
+                let (at, len) = self.space(&task.request);
                 let mode =
                     if zeroing == Zeroing::PunchHole { libc::FALLOC_FL_PUNCH_HOLE } else { libc::FALLOC_FL_ZERO_RANGE };
-                let fallocate = opcode::Fallocate::new(fd, total(&task.request)).offset(task.request.at);
+                let fallocate = opcode::Fallocate::new(fd, len).offset(at);
                 fallocate.mode(mode | libc::FALLOC_FL_KEEP_SIZE).build()
             }
-            (Step::Flush, _) => opcode::Fsync::new(fd).flags(FsyncFlags::DATASYNC).build(),
+            Step::Flush => opcode::Fsync::new(fd).flags(FsyncFlags::DATASYNC).build(),
         };
         self.tasks[slot] = Some(task);
-        // SAFETY: a piece lies within its slot's buffer, which is left alone until the completion; `drop` waits for it.
+        // SAFETY: what is moved lies within the slot's buffer or a piece of the request, which the task keeps, and both are
+        // left alone until the completion; `drop` waits for it.
         let pushed = unsafe { self.ring.submission().push(&entry.user_data(slot as u64)) };
         pushed.expect("the ring has room for every slot");
     }
@@ -340,31 +350,43 @@ impl Engine {
         let mut task = self.tasks[slot].take().expect("a completion is of a task in progress");
         match (task.step, result) {
             (_, result) if [-libc::EINTR, -libc::EAGAIN].contains(&result) => self.begin(slot, task),
-            (Step::Fallocate(tried), result) if [-libc::EOPNOTSUPP, -libc::ENOSYS].contains(&result) => {
+            (Step::Fallocate(tried), result)
+                if [-libc::EOPNOTSUPP, -libc::ENOSYS].contains(&result)
+                    && matches!(task.request.op, BlockOp::Zero(_)) =>
+            {
                 if self.zeroing == tried {
                     self.zeroing = if tried == Zeroing::ZeroRange { Zeroing::PunchHole } else { Zeroing::Write };
                 }
                 self.begin(slot, task);
             }
-            (_, ..0) => self.end(slot, task, Err(-result)),
+            (_, ..0) => self.end(slot, task, Err(BlockError::Io(-result))),
             (Step::Fallocate(_) | Step::Flush, _) => self.end(slot, task, Ok(())),
             (Step::ReadToMerge(piece), read) => {
                 if read as usize != piece.len {
-                    return self.end(slot, task, Err(libc::EIO));
+                    return self.end(slot, task, Err(BlockError::Io(libc::EIO)));
                 }
                 self.fill(slot, &task, piece);
                 task.step = Step::Write(piece);
                 self.push(slot, task);
             }
+            (Step::Direct(_), 0) => self.end(slot, task, Err(BlockError::Io(libc::EIO))),
+            (Step::Direct(len), moved) => {
+                task.progress += len.min(moved as usize);
+                self.begin(slot, task);
+            }
             (Step::Read(piece) | Step::Write(piece), moved) => {
                 let done = (moved as usize).saturating_sub(piece.skip).min(piece.meant);
                 if done == 0 {
                     // Nothing is left of the file, or of the device.
-                    return self.end(slot, task, Err(libc::EIO));
+                    return self.end(slot, task, Err(BlockError::Io(libc::EIO)));
                 }
-                if matches!(task.step, Step::Read(_)) {
-                    let read = &self.bytes(slot)[piece.skip..][..done];
-                    task.request.buffer[task.progress..][..done].copy_from_slice(read);
+                let moved = &self.bytes(slot)[piece.skip..][..done];
+                match task.request.op {
+                    BlockOp::Read => task.request.write_at(task.progress, moved),
+                    BlockOp::Compare if !is_equal(&task.request, task.progress, moved) => {
+                        return self.end(slot, task, Err(BlockError::Miscompare));
+                    }
+                    _ => {}
                 }
                 task.progress += done;
                 self.begin(slot, task);
@@ -373,29 +395,50 @@ impl Engine {
     }
 
     /// Ends a task, and starts what it held up.
-    fn end(&mut self, slot: usize, task: Task, result: Result<(), i32>) {
+    fn end(&mut self, slot: usize, task: Task, result: Result<(), BlockError>) {
         self.free.push(slot);
-        let BlockRequest { op, at: _, buffer, tag, done } = task.request;
+        let len = task.request.len();
+        let BlockRequest { op, at: _, pieces, tag, done } = task.request;
         let counts = &self.shared.counts;
         match (result, op) {
-            (Err(libc::ENOSPC), _) => add(&counts.no_space, 1),
-            (Err(_), _) => add(&counts.failed, 1),
-            (Ok(()), BlockOp::Read) => {
+            (Err(BlockError::Io(libc::ENOSPC)), _) => add(&counts.no_space, 1),
+            (Err(BlockError::Io(_) | BlockError::Busy), _) => add(&counts.failed, 1),
+            (Err(BlockError::Miscompare), _) | (Ok(()), BlockOp::Read | BlockOp::Compare) => {
                 add(&counts.reads, 1);
-                add(&counts.bytes_read, buffer.len() as u64);
+                add(&counts.bytes_read, len);
             }
             (Ok(()), BlockOp::Write) => {
                 add(&counts.writes, 1);
-                add(&counts.bytes_written, buffer.len() as u64);
+                add(&counts.bytes_written, len);
             }
-            (Ok(()), BlockOp::Zero(_)) => add(&counts.zeroes, 1),
+            (Ok(()), BlockOp::Zero(_) | BlockOp::Discard(_)) => add(&counts.zeroes, 1),
             (Ok(()), BlockOp::Flush) => add(&counts.flushes, 1),
         }
-        done.done(tag, buffer, result.map_err(BlockError::Io));
+        done.done(tag, pieces, result);
         for request in std::mem::take(&mut self.parked) {
             self.admit(request);
         }
     }
+}
+
+fn transfer(fd: Fd, writes: bool, at: *mut u8, len: usize, offset: u64, index: Option<u16>) -> squeue::Entry {
+    let len = len as u32;
+    match (writes, index) {
+        (false, Some(index)) => opcode::ReadFixed::new(fd, at, len, index).offset(offset).build(),
+        (false, None) => opcode::Read::new(fd, at, len).offset(offset).build(),
+        (true, Some(index)) => opcode::WriteFixed::new(fd, at, len, index).offset(offset).build(),
+        (true, None) => opcode::Write::new(fd, at, len).offset(offset).build(),
+    }
+}
+
+/// Whether the data of a request from `at` on is `found`.
+fn is_equal(request: &BlockRequest, at: usize, found: &[u8]) -> bool {
+    let mut wanted = [0; 512];
+    found.chunks(wanted.len()).enumerate().all(|(index, found)| {
+        let wanted = &mut wanted[..found.len()];
+        request.read_at(at + index * 512, wanted);
+        wanted == found
+    })
 }
 
 /// Waits for what the kernel still does with the buffers: nothing, unless a completion's receiver panicked.

@@ -1,6 +1,7 @@
 //! Leased blocks in files and on block devices: [`BlockEngine`].
 
 mod blocks;
+mod buffers;
 mod engine;
 mod target;
 

@@ -7,7 +7,7 @@ use std::{
     mem::zeroed,
     os::{
         fd::AsRawFd,
-        unix::fs::{FileTypeExt, OpenOptionsExt},
+        unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt},
     },
     path::{Path, PathBuf},
 };
@@ -66,6 +66,10 @@ pub(crate) struct Target {
     pub(crate) file: File,
     /// In units of how many bytes it must be accessed: 1 where the page cache is used.
     pub(crate) align: u64,
+    /// In memory aligned to how many bytes.
+    pub(crate) memory_align: u64,
+    /// In units of how many bytes space can be given back, if it can be.
+    pub(crate) discard: Option<u32>,
 }
 
 impl Target {
@@ -95,10 +99,10 @@ impl Target {
         let refused = |error: &io::Error| error.raw_os_error() == Some(libc::EINVAL);
         if matches!(&opened, Ok((None, _))) || opened.as_ref().is_err_and(refused) {
             drop(opened);
-            opened = open(0).map(|file| (Some(1), file));
+            opened = open(0).map(|file| (Some((1, 1)), file));
         }
-        let (align, mut file) = match opened {
-            Ok((align, file)) => (align.unwrap_or(1), file),
+        let ((align, memory_align), mut file) = match opened {
+            Ok((units, file)) => (units.unwrap_or((1, 1)), file),
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
                 return Err(BlockOpenError::InUse(path.to_owned()));
             }
@@ -120,7 +124,8 @@ impl Target {
         } else {
             reserve(&file, len).map_err(failed("cannot reserve the region's space in"))?;
         }
-        Ok(Self { file, align })
+        let discard = if is_device { device_discard(&file) } else { file_discard(&file) };
+        Ok(Self { file, align, memory_align, discard })
     }
 }
 
@@ -137,8 +142,27 @@ fn reserve(file: &File, len: u64) -> io::Result<()> {
     if file.metadata()?.len() < len { file.set_len(len) } else { Ok(()) }
 }
 
-/// The unit of direct I/O on an open file: none, if the file system has none after all.
-fn direct_unit(file: &File) -> Option<u64> {
+/// The unit in which a file's holes can be punched.
+fn file_discard(file: &File) -> Option<u32> {
+    let metadata = file.metadata().ok()?;
+    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    let behind = metadata.len().next_multiple_of(GRANULE) as libc::off_t;
+    // SAFETY: no pointers. Behind the end there is nothing to lose.
+    let punched = unsafe { libc::fallocate(file.as_raw_fd(), mode, behind, GRANULE as libc::off_t) };
+    (punched == 0).then_some(metadata.blksize() as u32)
+}
+
+/// The unit of a device's discards, as sysfs tells it of the device or of the one that it is a partition of.
+fn device_discard(file: &File) -> Option<u32> {
+    let device = file.metadata().ok()?.rdev();
+    let folder = format!("/sys/dev/block/{}:{}", libc::major(device), libc::minor(device));
+    let read = |path| fs::read_to_string(format!("{folder}/{path}/discard_granularity")).ok();
+    let unit = read("queue").or_else(|| read("../queue"))?.trim().parse().ok()?;
+    (unit > 0).then_some(unit)
+}
+
+/// The units of direct I/O on an open file, in it and in memory: none, if the file system has none after all.
+fn direct_unit(file: &File) -> Option<(u64, u64)> {
     let empty = CString::default();
     // SAFETY: zeros are a valid statx.
     let mut found: libc::statx = unsafe { zeroed() };
@@ -148,10 +172,10 @@ fn direct_unit(file: &File) -> Option<u64> {
     };
     if answered != 0 || found.stx_mask & libc::STATX_DIOALIGN == 0 {
         // Kernels and file systems that do not tell: a page is enough for all that Linux knows.
-        return Some(GRANULE);
+        return Some((GRANULE, GRANULE));
     }
     match (found.stx_dio_mem_align, found.stx_dio_offset_align) {
-        (1..=4096, unit @ 1..) => Some(unit.into()),
+        (memory @ 1..=4096, unit @ 1..) => Some((unit.into(), memory.into())),
         _ => None,
     }
 }

@@ -4,12 +4,14 @@ mod common;
 
 use std::{
     fs::{self, File},
+    os::unix::fs::MetadataExt as _,
     path::Path,
     sync::{Arc, Barrier},
     thread,
 };
 
 use berth_lease::{BlockError, BlockOp, BlockRequest, Blocks};
+use berth_memory::{Heap, Memory, Part};
 use berth_store::{BlockEngine, BlockOpenError};
 use common::{Loop, Waiter, count, private_tmpfs, read, run, write};
 use tempfile::TempDir;
@@ -76,7 +78,7 @@ fn a_file_with_direct_io() {
     check_against_model(&engine, 512, 150, 1);
     check_against_model(&engine, 1, 150, 2);
     check_neighbours(&engine);
-    if engine.is_direct() {
+    if engine.info().block_size > 1 {
         assert!(count(&engine, "block_merged") > 0);
     }
     assert_eq!((count(&engine, "block_failed"), count(&engine, "block_flushes")), (0, 2));
@@ -100,7 +102,7 @@ fn devices_with_small_and_large_sectors() {
         let error = BlockEngine::open(device.path(), 2 * LEN).unwrap_err();
         assert!(matches!(error, BlockOpenError::TooSmall { has: LEN, need, .. } if need == 2 * LEN), "{error}");
         let engine = BlockEngine::open(device.path(), LEN).unwrap();
-        assert!(engine.is_direct());
+        assert_eq!(engine.info().block_size, sectors);
         let error = BlockEngine::open(device.path(), LEN).unwrap_err();
         assert!(matches!(&error, BlockOpenError::InUse(path) if path == device.path()), "{error}");
         check_against_model(&engine, 512, 100, 5);
@@ -213,10 +215,76 @@ fn a_write_that_is_done_has_left_the_process() {
 }
 
 #[test]
+fn a_comparison_tells_whether_the_blocks_hold_the_same() {
+    for base in [TempDir::new().unwrap(), TempDir::new_in("/dev/shm").unwrap()] {
+        let engine = BlockEngine::open(&base.path().join("blocks"), LEN).unwrap();
+        assert!(engine.info().compare);
+        let mut data: Vec<u8> = (0..200_000).map(|n| (n % 251) as u8).collect();
+        write(&engine, 1000, data.clone()).unwrap();
+        for at in [0, 511, 70_000, 199_999] {
+            assert_eq!(run(&engine, BlockOp::Compare, 1000, data.clone()), Ok(()));
+            data[at] ^= 1;
+            assert_eq!(run(&engine, BlockOp::Compare, 1000, data.clone()), Err(BlockError::Miscompare), "{at}");
+            data[at] ^= 1;
+        }
+        assert_eq!((read(&engine, 1000, 200_000).unwrap(), count(&engine, "block_failed")), (data, 0));
+    }
+}
+
+#[test]
+fn a_discard_gives_whole_units_back() {
+    for base in [TempDir::new().unwrap(), TempDir::new_in("/dev/shm").unwrap()] {
+        let path = base.path().join("blocks");
+        let engine = BlockEngine::open(&path, LEN).unwrap();
+        write(&engine, 0, vec![7; LEN as usize]).unwrap();
+        run(&engine, BlockOp::Flush, 0, vec![]).unwrap();
+        let Some(unit) = engine.info().discard else { return };
+        let (unit, kept) = (u64::from(unit), fs::metadata(&path).unwrap().blocks());
+        run(&engine, BlockOp::Discard(2 * unit), unit / 2, vec![]).unwrap();
+        run(&engine, BlockOp::Discard(unit / 2), 0, vec![]).unwrap();
+        let (unit, found) = (unit as usize, read(&engine, 0, LEN as usize).unwrap());
+        assert!(found[..unit].iter().chain(&found[2 * unit..]).all(|&byte| byte == 7));
+        assert!(found[unit..2 * unit].iter().all(|&byte| byte == 0));
+        assert_eq!(kept - fs::metadata(&path).unwrap().blocks(), unit as u64 / 512);
+    }
+}
+
+/// Pieces of registered memory and of other memory, aligned or not, in one request.
+#[test]
+fn pieces_of_any_memory_make_one_request() {
+    for base in [TempDir::new().unwrap(), TempDir::new_in("/dev/shm").unwrap()] {
+        let engine = BlockEngine::open(&base.path().join("blocks"), LEN).unwrap();
+        let waiter = Waiter::new();
+        let registered: Arc<dyn Memory> = Arc::new(Heap::new(64 << 10));
+        engine.register(&registered);
+        let part = |at, len| Part::new(registered.clone(), at, len).unwrap();
+        let mut rng = fastrand::Rng::with_seed(9);
+        for at in [0, 4096, 512] {
+            let pieces =
+                vec![part(0, 8192), Heap::new(12288).into(), part(8192, 512), part(9000, 100), part(16384, 7580)];
+            let total: usize = pieces.iter().map(Part::size).sum();
+            let data: Vec<u8> = (0..total).map(|_| rng.u8(..)).collect();
+            let mut rest = &data[..];
+            for piece in &pieces {
+                let (front, behind) = rest.split_at(piece.size());
+                piece.write_at(0, front);
+                rest = behind;
+            }
+            waiter.submit_pieces(&engine, BlockOp::Write, at, pieces.clone(), 1);
+            waiter.next().result.unwrap();
+            assert!(read(&engine, at, total).unwrap() == data, "written at {at}");
+            pieces.iter().for_each(|piece| piece.write_at(0, &vec![0; piece.size()]));
+            waiter.submit_pieces(&engine, BlockOp::Read, at, pieces, 2);
+            assert!(*waiter.next().buffer == *data, "read at {at}");
+        }
+    }
+}
+
+#[test]
 fn an_engine_may_be_dropped_by_a_completion() {
     struct Last(std::sync::Mutex<Option<Arc<BlockEngine>>>, std::sync::mpsc::Sender<()>);
     impl berth_lease::BlockDone for Last {
-        fn done(&self, _: u64, _: Box<[u8]>, result: Result<(), BlockError>) {
+        fn done(&self, _: u64, _: Vec<Part>, result: Result<(), BlockError>) {
             result.unwrap();
             drop(self.0.lock().unwrap().take());
             self.1.send(()).unwrap();
@@ -227,7 +295,13 @@ fn an_engine_may_be_dropped_by_a_completion() {
     let (sender, dropped) = std::sync::mpsc::channel();
     let done = Arc::new(Last(std::sync::Mutex::new(None), sender));
     let waiting = done.0.lock().unwrap();
-    engine.submit(BlockRequest { op: BlockOp::Read, at: 0, buffer: vec![0; 512].into(), tag: 0, done: done.clone() });
+    engine.submit(BlockRequest {
+        op: BlockOp::Read,
+        at: 0,
+        pieces: common::pieces(&[0; 512]),
+        tag: 0,
+        done: done.clone(),
+    });
     let mut waiting = waiting;
     *waiting = Some(engine);
     drop(waiting);

@@ -78,16 +78,23 @@ pub struct Disk {
 impl Disk {
     /// Ends the oldest operation.
     pub fn land(&self, result: Result<(), BlockError>) {
-        let mut request = self.waiting.lock().unwrap().remove(0);
+        let request = self.waiting.lock().unwrap().remove(0);
         if result.is_ok() {
+            let mut bytes = vec![0; request.len() as usize];
             match request.op {
-                BlockOp::Read => self.heap.read(request.at, &mut request.buffer),
-                BlockOp::Write => self.heap.write(request.at, &request.buffer),
+                BlockOp::Read => {
+                    self.heap.read(request.at, &mut bytes);
+                    request.write_at(0, &bytes);
+                }
+                BlockOp::Write => {
+                    request.read_at(0, &mut bytes);
+                    self.heap.write(request.at, &bytes);
+                }
                 BlockOp::Zero(len) => self.heap.zero(request.at, len),
-                BlockOp::Flush => {}
+                BlockOp::Flush | BlockOp::Compare | BlockOp::Discard(_) => {}
             }
         }
-        request.done.done(request.tag, request.buffer, result);
+        request.done.done(request.tag, request.pieces, result);
     }
 }
 
@@ -102,7 +109,7 @@ impl Blocks for Disk {
             return waiting.push(request);
         }
         drop(waiting);
-        request.done.done(request.tag, request.buffer, Err(BlockError::Busy));
+        request.done.done(request.tag, request.pieces, Err(BlockError::Busy));
     }
 }
 

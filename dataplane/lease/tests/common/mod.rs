@@ -39,14 +39,20 @@ impl Blocks for Engine {
         self.0.len()
     }
     fn submit(&self, request: BlockRequest) {
-        let BlockRequest { op, at, mut buffer, tag, done } = request;
-        match op {
-            BlockOp::Read => self.0.read(at, &mut buffer),
-            BlockOp::Write => self.0.write(at, &buffer),
-            BlockOp::Zero(len) => self.0.zero(at, len),
-            BlockOp::Flush => {}
+        let mut bytes = vec![0; request.len() as usize];
+        match request.op {
+            BlockOp::Read => {
+                self.0.read(request.at, &mut bytes);
+                request.write_at(0, &bytes);
+            }
+            BlockOp::Write => {
+                request.read_at(0, &mut bytes);
+                self.0.write(request.at, &bytes);
+            }
+            BlockOp::Zero(len) => self.0.zero(request.at, len),
+            BlockOp::Flush | BlockOp::Compare | BlockOp::Discard(_) => {}
         }
-        done.done(tag, buffer, Ok(()));
+        request.done.done(request.tag, request.pieces, Ok(()));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::Duration,
 };
 
@@ -10,6 +10,7 @@ use berth_lease::{
     BlockDone, BlockError, BlockOp, BlockRequest, Config, Event, GRANULE, Handle, Held, Item, Lease, LeaseId, Leases,
     Op, Quiescence, Quota, Quotas, REMEMBERED, Reader, RegionId, Regions, Span, Standing, Status, Storage,
 };
+use berth_memory::{Heap, Part};
 use berth_port::Nanos;
 use fastrand::Rng;
 
@@ -212,7 +213,7 @@ impl Sim {
         let mut bytes = vec![0; span.len as usize];
         match &self.regions.get(span.region).unwrap().storage {
             Storage::Bytes(memory) => memory.read(span.at, &mut bytes),
-            Storage::Blocks(_) => bytes = self.on_blocks(BlockOp::Read, span, bytes.into()),
+            Storage::Blocks(_) => bytes = self.on_blocks(BlockOp::Read, span, &bytes),
         }
         bytes
     }
@@ -220,30 +221,30 @@ impl Sim {
     pub(crate) fn write(&self, span: Span, bytes: Vec<u8>) {
         match &self.regions.get(span.region).unwrap().storage {
             Storage::Bytes(memory) => memory.write(span.at, &bytes),
-            Storage::Blocks(_) => drop(self.on_blocks(BlockOp::Write, span, bytes.into())),
+            Storage::Blocks(_) => drop(self.on_blocks(BlockOp::Write, span, &bytes)),
         }
     }
 
     pub(crate) fn zero(&self, span: Span) {
         match &self.regions.get(span.region).unwrap().storage {
             Storage::Bytes(memory) => memory.zero(span.at, span.len),
-            Storage::Blocks(_) => drop(self.on_blocks(BlockOp::Zero(span.len), span, Box::default())),
+            Storage::Blocks(_) => drop(self.on_blocks(BlockOp::Zero(span.len), span, &[])),
         }
     }
 
-    pub(crate) fn on_blocks(&self, op: BlockOp, span: Span, buffer: Box<[u8]>) -> Vec<u8> {
-        struct Done(Mutex<Box<[u8]>>);
+    pub(crate) fn on_blocks(&self, op: BlockOp, span: Span, data: &[u8]) -> Vec<u8> {
+        struct Done;
         impl BlockDone for Done {
-            fn done(&self, _: u64, buffer: Box<[u8]>, result: Result<(), BlockError>) {
+            fn done(&self, _: u64, _: Vec<Part>, result: Result<(), BlockError>) {
                 result.unwrap();
-                *self.0.lock().unwrap() = buffer;
             }
         }
         let Storage::Blocks(engine) = &self.regions.get(span.region).unwrap().storage else { panic!("not blocks") };
-        let done = Arc::new(Done(Mutex::default()));
-        engine.submit(BlockRequest { op, at: span.at, buffer, tag: 0, done: done.clone() });
-        let buffer = std::mem::take(&mut *done.0.lock().unwrap());
-        buffer.into_vec()
+        let pieces: Vec<Part> = (!data.is_empty()).then(|| Heap::from(data).into()).into_iter().collect();
+        engine.submit(BlockRequest { op, at: span.at, pieces: pieces.clone(), tag: 0, done: Arc::new(Done) });
+        let mut bytes = vec![0; data.len()];
+        pieces.iter().for_each(|piece| piece.read_at(0, &mut bytes));
+        bytes
     }
 
     /// Time passes, and the node notices now or later.

@@ -4,10 +4,12 @@ mod mount;
 
 use std::sync::{
     Arc, Mutex,
+    atomic::{AtomicUsize, Ordering::Relaxed},
     mpsc::{Receiver, Sender, channel},
 };
 
 use berth_lease::{BlockDone, BlockError, BlockOp, BlockRequest, Blocks};
+use berth_memory::{Heap, Part};
 use berth_store::BlockEngine;
 pub(crate) use mount::{Loop, private_tmpfs};
 
@@ -26,7 +28,8 @@ pub(crate) struct Waiter {
 struct Told(Mutex<Sender<Done>>);
 
 impl BlockDone for Told {
-    fn done(&self, tag: u64, buffer: Box<[u8]>, result: Result<(), BlockError>) {
+    fn done(&self, tag: u64, pieces: Vec<Part>, result: Result<(), BlockError>) {
+        let buffer = pieces.iter().flat_map(bytes).collect();
         // A test that failed does not listen any more.
         let _ = self.0.lock().unwrap().send(Done { tag, buffer, result });
     }
@@ -39,12 +42,31 @@ impl Waiter {
     }
 
     pub(crate) fn submit(&self, engine: &BlockEngine, op: BlockOp, at: u64, buffer: Vec<u8>, tag: u64) {
-        engine.submit(BlockRequest { op, at, buffer: buffer.into(), tag, done: self.sender.clone() });
+        self.submit_pieces(engine, op, at, pieces(&buffer), tag);
+    }
+
+    pub(crate) fn submit_pieces(&self, engine: &BlockEngine, op: BlockOp, at: u64, pieces: Vec<Part>, tag: u64) {
+        engine.submit(BlockRequest { op, at, pieces, tag, done: self.sender.clone() });
     }
 
     pub(crate) fn next(&self) -> Done {
         self.receiver.recv().unwrap()
     }
+}
+
+/// The bytes in one piece, which every other time does not begin where an engine would like it to.
+pub(crate) fn pieces(bytes: &[u8]) -> Vec<Part> {
+    static CALLS: AtomicUsize = AtomicUsize::new(0);
+    let at = CALLS.fetch_add(1, Relaxed) % 2;
+    let piece = Part::new(Arc::new(Heap::new(bytes.len() + at)), at, bytes.len()).unwrap();
+    piece.write_at(0, bytes);
+    if bytes.is_empty() { vec![] } else { vec![piece] }
+}
+
+pub(crate) fn bytes(piece: &Part) -> Vec<u8> {
+    let mut bytes = vec![0; piece.size()];
+    piece.read_at(0, &mut bytes);
+    bytes
 }
 
 /// One operation, to its end.
