@@ -1,13 +1,9 @@
 //! The memory that frames lie in while libfabric receives and sends them.
 
-use std::{
-    alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error},
-    ffi::c_void,
-    mem::size_of,
-    ptr::NonNull,
-};
+use std::{ffi::c_void, mem::size_of, ptr::NonNull};
 
 use berth_libfabric_sys as sys;
+use berth_memory::{Heap, Memory as _};
 
 const CACHE_LINE: usize = 64;
 
@@ -42,39 +38,33 @@ unsafe impl Send for Buffer {}
 /// The memory of all buffers of an endpoint: one allocation, each frame on a cache line of its own.
 #[derive(Debug)]
 pub(crate) struct Arena {
-    base: NonNull<u8>,
-    layout: Layout,
+    memory: Heap,
     stride: usize,
 }
-
-// SAFETY: plain memory that the arena alone frees; it is not tied to the thread that allocated it.
-unsafe impl Send for Arena {}
 
 impl Arena {
     /// Allocates and touches `count` buffers of `capacity` bytes. They must not be used after the arena is dropped.
     pub(crate) fn new(count: usize, capacity: usize) -> (Self, Vec<Buffer>) {
         let stride = size_of::<Meta>() + capacity.next_multiple_of(CACHE_LINE);
-        let layout = Layout::from_size_align(count * stride, CACHE_LINE).expect("a few frames fit an address space");
-        // SAFETY: the layout is not empty: a `Meta` has a size.
-        let Some(base) = NonNull::new(unsafe { alloc_zeroed(layout) }) else { handle_alloc_error(layout) };
-        // SAFETY: the allocation is that long. Writing it faults every page in now, not under load.
-        unsafe { base.write_bytes(0, layout.size()) };
+        let memory = Heap::new(count * stride);
+        // Faults every page in now, not under load.
+        memory.zero_at(0, memory.size());
         let buffers = (0..count).map(|index| {
-            // SAFETY: each buffer gets its own `stride` bytes of the allocation; `stride` keeps `Meta` aligned.
-            let meta = unsafe { base.add(index * stride) }.cast::<Meta>();
+            // SAFETY: each buffer gets its own `stride` bytes of the memory; `stride` keeps `Meta` aligned.
+            let meta = unsafe { memory.base().add(index * stride) }.cast::<Meta>();
             // SAFETY: as above, and all zeros are a valid context.
             unsafe { meta.write(Meta { context: sys::fi_context2::default(), capacity, operation: Operation::None }) };
             Buffer(meta)
         });
         let buffers = buffers.collect();
-        (Self { base, layout, stride }, buffers)
+        (Self { memory, stride }, buffers)
     }
 
     /// The contexts of what is under way with some of the buffers.
     pub(crate) fn contexts(&self, operation: Operation) -> impl Iterator<Item = *mut c_void> {
-        let metas = (0..self.layout.size() / self.stride).map(|index| {
+        let metas = (0..self.memory.size() / self.stride).map(|index| {
             // SAFETY: the start of a buffer, as in `new`.
-            unsafe { self.base.add(index * self.stride) }.cast::<Meta>()
+            unsafe { self.memory.base().add(index * self.stride) }.cast::<Meta>()
         });
         // SAFETY: every `Meta` was initialised. Providers write to its context alone; the port, whose thread this is, to the
         // rest.
@@ -83,14 +73,7 @@ impl Arena {
 
     /// The whole allocation, for registering it.
     pub(crate) fn memory(&self) -> (*mut c_void, usize) {
-        (self.base.as_ptr().cast(), self.layout.size())
-    }
-}
-
-impl Drop for Arena {
-    fn drop(&mut self) {
-        // SAFETY: allocated by `new` with this layout; buffers have no drop glue that could touch it later.
-        unsafe { dealloc(self.base.as_ptr(), self.layout) };
+        (self.memory.base().as_ptr().cast(), self.memory.size())
     }
 }
 

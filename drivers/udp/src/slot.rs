@@ -1,13 +1,13 @@
 //! Frame buffers and the message headers that describe them to the kernel.
 
 use std::{
-    alloc::{Layout, alloc, dealloc, handle_alloc_error},
     mem::{offset_of, size_of, zeroed},
     net::SocketAddr,
     ptr::NonNull,
 };
 
 use berth_host::{PACKET_INFO, RawAddr, answer_from_destination};
+use berth_memory::{Heap, Memory as _};
 
 const CACHE_LINE: usize = 64;
 
@@ -27,12 +27,9 @@ pub(crate) struct Slot(libc::mmsghdr);
 
 /// The memory of all slots of a port: one allocation, each frame on a cache line of its own.
 pub(crate) struct Arena {
-    base: NonNull<u8>,
-    layout: Layout,
+    _memory: Heap,
 }
 
-// SAFETY: the arena is plain memory that it alone frees; it is not tied to the thread that allocated it.
-unsafe impl Send for Arena {}
 // SAFETY: a slot owns the memory it points to, as a box would; see `Slot`.
 unsafe impl Send for Slot {}
 
@@ -40,23 +37,14 @@ impl Arena {
     /// Allocates and touches `count` slots of `max_frame` bytes.
     pub(crate) fn new(count: usize, max_frame: usize) -> (Self, Vec<Slot>) {
         let stride = size_of::<Meta>() + max_frame.next_multiple_of(CACHE_LINE);
-        let layout = Layout::from_size_align(count * stride, CACHE_LINE).expect("a few frames fit an address space");
-        // SAFETY: the layout is not empty: a `Meta` has a size.
-        let Some(base) = NonNull::new(unsafe { alloc(layout) }) else { handle_alloc_error(layout) };
-        // SAFETY: the allocation is `layout.size()` bytes long. Writing it faults every page in now, not under load.
-        unsafe { base.write_bytes(0, layout.size()) };
+        let memory = Heap::new(count * stride);
+        // Faults every page in now, not under load.
+        memory.zero_at(0, memory.size());
         let slots = (0..count)
-            // SAFETY: each slot gets its own `stride` bytes of the allocation; `stride` keeps `Meta` aligned.
-            .map(|index| unsafe { Slot::new(base.add(index * stride).cast(), max_frame) })
+            // SAFETY: each slot gets its own `stride` bytes of the memory; `stride` keeps `Meta` aligned.
+            .map(|index| unsafe { Slot::new(memory.base().add(index * stride).cast(), max_frame) })
             .collect();
-        (Self { base, layout }, slots)
-    }
-}
-
-impl Drop for Arena {
-    fn drop(&mut self) {
-        // SAFETY: allocated by `new` with this layout; slots have no drop glue that could touch it later.
-        unsafe { dealloc(self.base.as_ptr(), self.layout) };
+        (Self { _memory: memory }, slots)
     }
 }
 

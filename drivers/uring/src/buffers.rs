@@ -9,15 +9,14 @@
 //! ```
 
 use std::{
-    alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error},
     mem::{size_of, zeroed},
     net::SocketAddr,
-    ptr::NonNull,
     slice,
     sync::atomic::{AtomicU16, Ordering::Release},
 };
 
 use berth_host::{PACKET_INFO, RawAddr, answer_from_destination};
+use berth_memory::{Heap, Memory as _};
 use io_uring::types::{BufRingEntry, RecvMsgOut};
 
 const CACHE_LINE: usize = 64;
@@ -54,8 +53,8 @@ impl Slot {
 
 /// All buffers, and the ring that lends the first of them to the kernel.
 pub(crate) struct Buffers {
-    base: NonNull<u8>,
-    layout: Layout,
+    /// The port ends all requests before it is freed.
+    memory: Heap,
     ring_entries: u16,
     ring_tail: u16,
     /// From a buffer's start to its frame, and to the next buffer.
@@ -79,12 +78,10 @@ impl Buffers {
         let stride = frame_at + max_frame.next_multiple_of(CACHE_LINE);
         let count = ring_entries + others;
         let ring_size = ring_bytes(ring_entries);
-        let layout = Layout::from_size_align(ring_size + usize::from(count) * stride, PAGE).expect("a few frames");
-        // SAFETY: the layout is not empty.
-        let Some(base) = NonNull::new(unsafe { alloc_zeroed(layout) }) else { handle_alloc_error(layout) };
-        // SAFETY: the allocation is that long. Writing it faults every page in now, not under load.
-        unsafe { base.write_bytes(0, layout.size()) };
-        let buffers = Self { base, layout, ring_entries, ring_tail: 0, frame_at, stride, max_frame, template };
+        let memory = Heap::new(ring_size + usize::from(count) * stride);
+        // Faults every page in now, not under load.
+        memory.zero_at(0, memory.size());
+        let buffers = Self { memory, ring_entries, ring_tail: 0, frame_at, stride, max_frame, template };
         // SAFETY: nobody else has these yet.
         let slots = (0..count).map(|index| unsafe { Slot::claim(index) }).collect();
         (buffers, slots)
@@ -92,7 +89,7 @@ impl Buffers {
 
     /// The buffer ring's address, for its registration.
     pub(crate) fn ring(&self) -> u64 {
-        self.base.as_ptr() as u64
+        self.memory.base().as_ptr() as u64
     }
 
     /// What a multishot receive asks for.
@@ -111,7 +108,7 @@ impl Buffers {
         let bid = slot.release();
         let index = self.ring_tail & (self.ring_entries - 1);
         // SAFETY: the index is within the ring; each buffer is in it at most once, so the kernel is done with the entry.
-        let entry = unsafe { &mut *self.base.cast::<BufRingEntry>().add(index.into()).as_ptr() };
+        let entry = unsafe { &mut *self.memory.base().cast::<BufRingEntry>().add(index.into()).as_ptr() };
         entry.set_addr(addr);
         entry.set_len(len as u32);
         entry.set_bid(bid);
@@ -129,7 +126,7 @@ impl Buffers {
     pub(crate) fn publish(&mut self) {
         // SAFETY: the ring is zeroed memory of its full size, and its tail an aligned u16 that only this thread writes.
         unsafe {
-            let tail = BufRingEntry::tail(self.base.cast::<BufRingEntry>().as_ptr());
+            let tail = BufRingEntry::tail(self.memory.base().cast::<BufRingEntry>().as_ptr());
             AtomicU16::from_ptr(tail.cast_mut()).store(self.ring_tail, Release);
         }
     }
@@ -141,8 +138,8 @@ impl Buffers {
 
     fn start(&self, slot: &Slot) -> *mut u8 {
         let offset = ring_bytes(self.ring_entries) + usize::from(slot.0) * self.stride;
-        // SAFETY: slots are only claimed of buffers that exist, so the offset is within the allocation.
-        unsafe { self.base.add(offset).as_ptr() }
+        // SAFETY: slots are only claimed of buffers that exist, so the offset is within the memory.
+        unsafe { self.memory.base().add(offset).as_ptr() }
     }
 
     fn meta(&self, slot: &Slot) -> *mut Meta {
@@ -237,11 +234,4 @@ pub(crate) enum Message {
 
 fn ring_bytes(entries: u16) -> usize {
     (usize::from(entries) * size_of::<BufRingEntry>()).next_multiple_of(PAGE)
-}
-
-impl Drop for Buffers {
-    fn drop(&mut self) {
-        // SAFETY: allocated by `new` with this layout; the port ends all requests first.
-        unsafe { dealloc(self.base.as_ptr(), self.layout) };
-    }
 }
