@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use berth_lobby::{Limits, Lobby};
+use berth_stream::{self as stream, Connections, Limits, Listener, Pending};
 use http_body_util::Full;
 use hyper::{
     Method, Request, Response, StatusCode,
@@ -23,17 +23,13 @@ use hyper::{
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
 use subtle::ConstantTimeEq as _;
-use tokio::{
-    net::{TcpListener, TcpStream},
-    sync::oneshot,
-    time::timeout,
-};
+use tokio::{net::TcpStream, sync::oneshot};
 
 use super::{Sources, Status, counts::Event, metrics};
 use crate::config;
 
-/// Connections at a time; who has been here for longest without an answer gives way to a newcomer.
-const LIMITS: Limits = Limits { strangers: 64, guests: 0, per_peer: 0 };
+/// Connections at a time: one is pending until it is over, for it asks once.
+const LIMITS: Limits = Limits { pending: 64, identify_within: PATIENCE.saturating_mul(2), admitted: 0, per_peer: 0 };
 
 /// Where this stands, the page has the nonce of its policy.
 const NONCE: &str = "{{nonce}}";
@@ -52,18 +48,16 @@ pub(crate) struct Admin {
 impl Admin {
     /// Binds the address and serves what `sources` hold.
     pub(crate) fn start(settings: config::Admin, sources: Sources) -> io::Result<Self> {
-        let listener = berth_lobby::listen(settings.listen)?;
+        let listener = Listener::bind(settings.listen)?;
         let local = listener.local_addr()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (stop, stopped) = oneshot::channel();
         let thread = thread::Builder::new().name("berth-admin".into()).spawn(move || {
             runtime.block_on(async {
-                let listener = match TcpListener::from_std(listener) {
-                    Ok(listener) => listener,
-                    Err(e) => return tracing::error!("admin {local}: {e}"),
-                };
                 tokio::select! {
-                    () = serve(listener, Arc::new((settings, sources))) => {}
+                    served = serve(listener, Arc::new((settings, sources))) => if let Err(e) = served {
+                        tracing::error!("admin {local}: {e}");
+                    },
                     _ = stopped => {}
                 }
             });
@@ -85,25 +79,22 @@ impl Drop for Admin {
     }
 }
 
-async fn serve(listener: TcpListener, shared: Arc<(config::Admin, Sources)>) {
-    let lobby = Lobby::<()>::new(LIMITS);
-    loop {
-        let Ok((stream, _)) = listener.accept().await else {
-            // A connection that was gone before it was accepted, or no descriptor for it: later.
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            continue;
-        };
-        let (shared, (mut stranger, _)) = (shared.clone(), lobby.enter());
+async fn serve(listener: Listener, shared: Arc<(config::Admin, Sources)>) -> io::Result<()> {
+    let observed = shared.clone();
+    let connections = Connections::<()>::new(LIMITS, move |event| match event {
+        stream::Event::Displaced => observed.1.own.add(Event::Evicted),
+        stream::Event::Expired => observed.1.own.add(Event::Failed),
+        stream::Event::Refused => {}
+    });
+    let spawn = |stream, _, mut pending: Pending<()>| {
+        let shared = shared.clone();
         tokio::spawn(async move {
-            // Slow peers are cut off.
-            tokio::select! {
-                ended = timeout(2 * PATIENCE, converse(stream, &shared)) => if !matches!(ended, Ok(Ok(()))) {
-                    shared.1.own.add(Event::Failed);
-                },
-                () = stranger.displaced() => shared.1.own.add(Event::Evicted),
+            if let Some(Err(_)) = pending.identify(converse(stream, &shared)).await {
+                shared.1.own.add(Event::Failed);
             }
         });
-    }
+    };
+    listener.serve(connections, spawn).await
 }
 
 async fn converse(stream: TcpStream, shared: &(config::Admin, Sources)) -> hyper::Result<()> {

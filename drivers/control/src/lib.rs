@@ -48,15 +48,11 @@ use berth_host::{TscClock, pin_current_thread, raise_file_limit, release_free_me
 use berth_identity::{Identity, NodeId, link::Server};
 use berth_journal::{Journal, JournalError, Opened};
 use berth_lease::{Regions, Table};
+use berth_stream::Listener;
 use berth_tls::quic::TlsError;
 use berth_wire::fabric::{EndpointKind, MsgType, WithdrawReason, data::stream::Kind};
 use quinn::{Endpoint, EndpointConfig, TokioRuntime, VarInt};
-use tokio::{
-    net::{TcpListener, UdpSocket},
-    runtime::Runtime,
-    sync::mpsc,
-    time::timeout,
-};
+use tokio::{net::UdpSocket, runtime::Runtime, sync::mpsc, time::timeout};
 
 use clock::{Clock, highest_nonce};
 use counters::Counters;
@@ -179,8 +175,8 @@ struct Listeners {
     quic: Endpoint,
     relay: Option<Arc<UdpSocket>>,
     fbmu: Option<Arc<UdpSocket>>,
-    fbmt: Option<TcpListener>,
-    fbbt: Option<TcpListener>,
+    fbmt: Option<Listener>,
+    fbbt: Option<Listener>,
     /// Where each of them is, by its name in the ready line.
     bound: Vec<(&'static str, SocketAddr)>,
 }
@@ -350,9 +346,9 @@ impl Listeners {
         let fbmu = listen.fbmu.map(|address| tokio_udp(udp("fbmu", address)?, "fbmu")).transpose()?;
         let mut tcp = |what, address| {
             let failed = |source| StartError::Listen { what, address, source };
-            let socket = berth_lobby::listen(address).map_err(failed)?;
-            bound.push((what, socket.local_addr().map_err(failed)?));
-            TcpListener::from_std(socket).map_err(failed)
+            let listener = Listener::bind(address).map_err(failed)?;
+            bound.push((what, listener.local_addr().map_err(failed)?));
+            Ok::<_, StartError>(listener)
         };
         let fbmt = listen.fbmt.map(|address| tcp("fbmt", address)).transpose()?;
         let fbbt = listen.fbbt.map(|address| tcp("fbbt", address)).transpose()?;

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use berth_lobby::{Place, Shares};
+use berth_stream::{Place, Shares};
 use berth_wire::fabric::{MsgType, Op, Request, Wire as _};
 
 use crate::{debts::Debts, pump};

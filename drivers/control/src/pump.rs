@@ -3,7 +3,7 @@
 use std::{hash::Hash, io, pin::pin, sync::Arc, time::Duration};
 
 use berth_lease_io::{Progress, Step, Stream};
-use berth_lobby::{Place, Shares};
+use berth_stream::{Place, Shares};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     select,

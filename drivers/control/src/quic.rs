@@ -8,7 +8,7 @@ use berth_identity::{
     link::{Message, accept_stream},
 };
 use berth_lease_io::Stream;
-use berth_lobby::{Limits, Lobby, Place, Refused, Stranger};
+use berth_stream::{Connections, Event, Limits, Pending, Place};
 use berth_tls::quic::{self, Alpn};
 use berth_wire::fabric::{Frame, MAX_MESSAGE, MsgType, Request, Wire as _, data::stream::Kind};
 use quinn::{Connection, Endpoint, Incoming, RecvStream, SendStream, ServerConfig, TransportConfig, VarInt};
@@ -24,8 +24,8 @@ use crate::{
     pump::{End, Pump},
 };
 
-/// Connections at once: strangers are in their handshakes, guests have keys.
-const LIMITS: Limits = Limits { strangers: 1024, guests: 4096, per_peer: 256 };
+/// Connections at once: pending ones are in their handshakes, admitted ones have keys.
+const LIMITS: Limits = Limits { pending: 1024, identify_within: PATIENCE, admitted: 4096, per_peer: 256 };
 
 /// From this many connections on, a peer has to show that it is at its address before it gets any state.
 const RETRY_FROM: usize = 256;
@@ -71,28 +71,27 @@ pub(crate) fn config(shared: &Arc<Shared>) -> Result<ServerConfig, quic::TlsErro
 
 /// Accepts until the endpoint is closed.
 pub(crate) async fn serve(endpoint: Endpoint, shared: Arc<Shared>) {
-    let lobby = Lobby::new(LIMITS);
+    let counters = shared.counters.clone();
+    let connections = Connections::new(LIMITS, move |event| match event {
+        Event::Displaced => counters.connections_displaced.add(),
+        Event::Refused => counters.connections_refused.add(),
+        // Counted with the handshakes that failed.
+        Event::Expired => {}
+    });
     while let Some(incoming) = endpoint.accept().await {
-        if lobby.population() >= RETRY_FROM && !incoming.remote_address_validated() {
+        if connections.count() >= RETRY_FROM && !incoming.remote_address_validated() {
             // An error says that the address was validated meanwhile: the peer tries again.
             let _ = incoming.retry();
             shared.counters.handshakes_retried.add();
             continue;
         }
-        let (stranger, crowded) = lobby.enter();
-        if crowded {
-            shared.counters.connections_displaced.add();
-        }
-        let shared = shared.clone();
-        tokio::spawn(async move { connection(incoming, stranger, &shared).await });
+        let (pending, shared) = (connections.enter(), shared.clone());
+        tokio::spawn(async move { connection(incoming, pending, &shared).await });
     }
 }
 
-async fn connection(incoming: Incoming, mut stranger: Stranger<u128>, shared: &Arc<Shared>) {
-    let made = select! {
-        made = timeout(PATIENCE, incoming.into_future()) => made.ok().and_then(Result::ok),
-        () = stranger.displaced() => None,
-    };
+async fn connection(incoming: Incoming, mut pending: Pending<u128>, shared: &Arc<Shared>) {
+    let made = pending.identify(incoming.into_future()).await.and_then(Result::ok);
     let known = made.and_then(|connection| {
         let (peer, alpn) = (quic::peer_key(&connection)?, Alpn::of(&connection)?);
         Some((connection, peer, alpn))
@@ -101,14 +100,8 @@ async fn connection(incoming: Incoming, mut stranger: Stranger<u128>, shared: &A
         shared.counters.handshakes_failed.add();
         return;
     };
-    let mut guest = match stranger.admit(peer.id().0) {
-        Ok(guest) => guest,
-        Err(refused) => {
-            if refused == Refused::Full {
-                shared.counters.connections_refused.add();
-            }
-            return connection.close(VarInt::from_u32(1), b"too many connections");
-        }
+    let Some(mut admitted) = pending.admit(peer.id().0) else {
+        return connection.close(VarInt::from_u32(1), b"too many connections");
     };
     shared.counters.connections.add();
     let wide = shared.permits.wide.try_enter(peer.id().0);
@@ -127,10 +120,7 @@ async fn connection(incoming: Incoming, mut stranger: Stranger<u128>, shared: &A
     select! {
         () = &mut served => return,
         () = shared.unenrolled(&peer) => connection.close(VarInt::from_u32(2), b"the key is not served any more"),
-        () = guest.displaced() => {
-            shared.counters.connections_displaced.add();
-            connection.close(VarInt::from_u32(1), b"too many connections");
-        }
+        () = admitted.displaced() => connection.close(VarInt::from_u32(1), b"too many connections"),
     }
     served.await;
 }

@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use berth_lease_io::{Answer, Gate, Shim, answer};
-use berth_lobby::Shares;
+use berth_stream::Shares;
 use berth_wire::fabric::data::shim::{Header, MAX_DATA};
 use tokio::net::UdpSocket;
 

@@ -7,7 +7,7 @@ use berth_identity::{
     Enrolled,
     link::{Drop, Message, Received, Reply},
 };
-use berth_lobby::Place;
+use berth_stream::Place;
 use berth_wire::fabric::{MAX_MESSAGE, MsgType, Request, Wire as _};
 use tokio::net::UdpSocket;
 

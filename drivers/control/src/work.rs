@@ -12,8 +12,8 @@ use berth_fabric::{Deadline, Ending, Job, WorkFailed};
 use berth_lease::{
     BlockDone, BlockError, BlockOp, BlockRequest, Blocks, Quiescence, RegionId, Regions, Span, Storage, Table,
 };
-use berth_lobby::Shares;
 use berth_memory::{Heap, Memory as _, Part};
+use berth_stream::Shares;
 use tokio::{
     sync::oneshot,
     task::yield_now,

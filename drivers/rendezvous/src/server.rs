@@ -10,7 +10,7 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-use berth_lobby::{Limits as Crowd, Lobby, Stranger};
+use berth_stream::{Connections, Event, Limits as Crowd, Listener, Pending};
 use berth_wire::{
     fabric::{FabricError, Status},
     rendezvous::{Answer, HostApi, MAX_MESSAGE, Offer},
@@ -18,17 +18,17 @@ use berth_wire::{
 use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     select,
     sync::oneshot,
     task::LocalSet,
-    time::{sleep, timeout},
+    time::sleep,
 };
 
 use crate::{Acceptor, DEAD_AFTER, Form, Limits, PeerId, TICK, counters::Counters};
 
-/// Connections whose request has not come yet, at a time; who becomes a peer is [`Limits`]'s affair.
-const STRANGERS: Crowd = Crowd { strangers: 64, guests: 0, per_peer: 0 };
+/// Connections whose request has not come yet, at a time.
+const PENDING: usize = 64;
 
 /// A listener with its thread; dropping it stops the thread, and drops the acceptor there.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ pub struct Rendezvous {
 impl Rendezvous {
     /// Binds `addr` and serves it on a new thread, which inherits the caller's CPUs.
     pub fn listen(addr: SocketAddr, form: Form, limits: Limits, acceptor: impl Acceptor) -> io::Result<Self> {
-        let listener = berth_lobby::listen(addr)?;
+        let listener = Listener::bind(addr)?;
         let local = listener.local_addr()?;
         let counters = Arc::<Counters>::default();
         let (stop, stopped) = oneshot::channel();
@@ -59,9 +59,8 @@ impl Rendezvous {
                 guests: RefCell::default(),
             });
             tasks.block_on(&runtime, async {
-                let Ok(listener) = TcpListener::from_std(listener) else { return };
                 select! {
-                    () = accept(&listener, &house) => {}
+                    _ = accept(listener, &house) => {}
                     () = keep_house(&house) => {}
                     _ = stopped => {}
                 }
@@ -112,21 +111,20 @@ struct Guests {
     addressed: HashMap<(IpAddr, Ipv4Addr), PeerId>,
 }
 
-async fn accept<A: Acceptor>(listener: &TcpListener, house: &Rc<House<A>>) {
-    let lobby = Lobby::new(STRANGERS);
-    loop {
-        let Ok((stream, from)) = listener.accept().await else {
-            // Out of descriptors: wait for some to come back.
-            sleep(TICK).await;
-            continue;
-        };
-        let (stranger, crowded) = lobby.enter();
-        if crowded {
-            house.counters.displaced.add();
-        }
+async fn accept<A: Acceptor>(listener: Listener, house: &Rc<House<A>>) -> io::Result<()> {
+    let counters = house.counters.clone();
+    // Who becomes a peer is decided with the offer.
+    let limits = Crowd { pending: PENDING, identify_within: house.limits.request_within, admitted: 0, per_peer: 0 };
+    let connections = Connections::new(limits, move |event| match event {
+        Event::Displaced => counters.displaced.add(),
+        Event::Refused => {}
+        Event::Expired => counters.timed_out.add(),
+    });
+    let spawn = |stream, from, pending| {
         let house = house.clone();
-        tokio::task::spawn_local(async move { house.meet(stream, from, stranger).await });
-    }
+        tokio::task::spawn_local(async move { house.meet(stream, from, pending).await });
+    };
+    listener.serve(connections, spawn).await
 }
 
 async fn keep_house<A: Acceptor>(house: &House<A>) {
@@ -160,28 +158,24 @@ impl From<FabricError> for Failure {
 
 impl<A: Acceptor> House<A> {
     /// One connection, from its request to its end.
-    async fn meet(self: Rc<Self>, mut stream: TcpStream, from: SocketAddr, mut stranger: Stranger<()>) {
-        let meeting = timeout(self.limits.request_within, async {
+    async fn meet(self: Rc<Self>, mut stream: TcpStream, from: SocketAddr, mut pending: Pending<()>) {
+        let meeting = pending.identify(async {
             watch(&stream)?;
             match self.form {
                 Form::HostApi => self.host_api(&mut stream, from).await.map(|()| None),
                 Form::Berth => self.tlvs(&mut stream, from).await,
             }
         });
-        let met = select! {
-            met = meeting => met,
-            () = stranger.displaced() => Ok(Err(Failure::Io)),
-        };
-        drop(stranger);
+        let met = meeting.await;
+        drop(pending);
         match met {
-            Ok(Ok(Some(mut guest))) => select! {
+            Some(Ok(Some(mut guest))) => select! {
                 // Whether it closes or says more than it may: it is gone.
                 _ = stream.read_u8() => {}
                 _ = &mut guest.ended => {}
             },
-            Ok(Ok(None) | Err(Failure::Io)) => {}
-            Ok(Err(Failure::Malformed)) => self.counters.malformed.add(),
-            Err(_) => self.counters.timed_out.add(),
+            Some(Err(Failure::Malformed)) => self.counters.malformed.add(),
+            Some(Ok(None) | Err(Failure::Io)) | None => {}
         }
     }
 
@@ -296,7 +290,6 @@ impl<A: Acceptor> Drop for Guest<'_, A> {
 /// Makes the kernel notice a host that is gone without a word.
 fn watch(stream: &TcpStream) -> io::Result<()> {
     const PROBES: u32 = 4;
-    stream.set_nodelay(true)?;
     let every = DEAD_AFTER / (PROBES + 1);
     let keepalive = TcpKeepalive::new().with_time(every).with_interval(every).with_retries(PROBES);
     let socket = SockRef::from(stream);

@@ -2,7 +2,7 @@
 
 use std::{pin::Pin, sync::Arc};
 
-use berth_lobby::{Place, Shares};
+use berth_stream::{Place, Shares};
 use tokio::select;
 
 type Waiting<'a> = Pin<Box<dyn Future<Output = Place<&'static str>> + 'a>>;
