@@ -10,8 +10,8 @@ use std::sync::{
 use berth_lease::{
     Bytes, Entry, Generation, LeaseId, Region, RegionId, RegionKind, Regions, Rights, State, Storage, Table,
 };
-use berth_lease_io::{Answer, Gate, Protocol, Shim, Step, Stream, TwoSided, answer};
-use berth_port::Nanos;
+use berth_lease_io::{Answer, Gate, Protocol, Shim, Stream, TwoSided, answer};
+use berth_port::{Nanos, Next, Session as _};
 use berth_wire::fabric::data::{page, shim, stream::Kind};
 use libfuzzer_sys::fuzz_target;
 use zerocopy::IntoBytes as _;
@@ -81,15 +81,15 @@ fn stream(mut stream: Stream, message: &[u8], piece: usize) {
         let progress = stream.advance(&message[at..have], &mut output, NOW);
         assert!(progress.consumed <= have - at && progress.written <= output.len());
         at += progress.consumed;
-        match progress.step {
-            Step::Input(wanted) if have == message.len() => return assert!(wanted > have - at),
-            Step::Input(_) => have = message.len().min(have + piece),
-            Step::Output(room) => {
+        match progress.next {
+            Next::Input(wanted) if have == message.len() => return assert!(wanted > have - at),
+            Next::Input(_) => have = message.len().min(have + piece),
+            Next::Output(room) => {
                 assert!(progress.written > 0 || room > output.len());
                 output.resize(room.max(output.len()), 0);
             }
-            Step::Blocks(_) => panic!("the lease is memory"),
-            Step::Close => return,
+            Next::Completion => panic!("the lease is memory"),
+            Next::Close => return,
         }
     }
 }

@@ -4,7 +4,8 @@
 //! a message  ->  protocol    what is asked for (two_sided, shim, stream)
 //!                Gate        probes the table, berth_lease::check decides, memory is copied on the spot
 //!                BlockIo,    blocks go to their engine, which answers later: a future for tasks,
-//!                Flights     slots that a poll loop looks at for its services
+//!                Flights     slots that a poll loop looks at for its services,
+//!                Accesses    completions of a connection, which Stream answers as they come
 //! an answer  <-  protocol    its status and data
 //! ```
 //!
@@ -30,5 +31,5 @@ pub use gate::{Ask, Failure, Gate, Served};
 pub use page::PageOp;
 pub use service::LeaseService;
 pub use shim::Shim;
-pub use stream::{LONGEST, Progress, Step, Stream};
+pub use stream::{LONGEST, Stream};
 pub use two_sided::TwoSided;

@@ -1,10 +1,14 @@
 //! FBMT and FBBT: bytes in, bytes out (profile, decision 21).
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::Arc,
+    task::{Context, Poll},
+};
 
-use berth_lease::{Access, LeaseId, Op, Regions, Table};
+use berth_lease::{Access, LeaseId, Op, Refusal, Regions, Table};
 use berth_memory::Part;
-use berth_port::Nanos;
+use berth_port::{Nanos, Next, Progress, Session};
 use berth_wire::fabric::data::{
     IoStatus,
     stream::{Header, Hello, HelloAck, Kind, Op as Message, Range, ReadResp, WriteResp},
@@ -12,7 +16,8 @@ use berth_wire::fabric::data::{
 use zerocopy::IntoBytes;
 
 use crate::{
-    Ask, BlockIo, Failure, Gate, Served, Totals,
+    Ask, Failure, Gate, Served, Totals,
+    block::{Accesses, Ended},
     counts::Event,
     shim::{bytes, limits, status, unit},
 };
@@ -29,20 +34,29 @@ const SHORT: usize = Header::LEN + HelloAck::LEN;
 /// Bytes of a READ's answer before its data.
 const READ_HEAD: usize = Header::LEN + ReadResp::LEN;
 
+/// Accesses to blocks that one connection has under way.
+const DEPTH: usize = 64;
+
 /// The server's side of one FBMT or FBBT connection, over TCP or QUIC.
 ///
-/// It buffers nothing: [`Stream::advance`] reads messages where they have been received, and copies what is read from
-/// the lease straight to where it will be sent from. What is returned in [`Progress`] says what to do next.
+/// Memory is answered at once, in the order of the requests. Accesses to blocks are answered in the order in which they
+/// end: as many are under way as their buffers find room in the output, so that whoever lends it has accounted for
+/// them.
 #[derive(Debug)]
 pub struct Stream {
     kind: Kind,
     gate: Gate,
-    regions: Regions,
     totals: Arc<Totals>,
     lease: Option<Lease>,
     peer: Option<Peer>,
-    /// A block access that has been started.
-    pending: Option<Pending>,
+    accesses: Accesses,
+    /// Those that are not answered yet.
+    pending: Vec<Pending>,
+    /// How many there may be.
+    depth: usize,
+    next_tag: u64,
+    /// What was read from blocks and how much of it was written.
+    data: Option<(Part, usize)>,
     closed: bool,
 }
 
@@ -65,50 +79,35 @@ struct Lease {
 
 #[derive(Debug)]
 struct Pending {
+    tag: u64,
     ask: Ask,
     request_id: u32,
-    ended: Option<Result<Part, Failure>>,
-}
-
-/// What one call of [`Stream::advance`] did.
-#[derive(Debug)]
-pub struct Progress {
-    /// Bytes from the front of the input that are done with.
-    pub consumed: usize,
-    /// Bytes at the front of the output that are to be sent.
-    pub written: usize,
-    /// What it takes to go on.
-    pub step: Step,
-}
-
-/// What a stream waits for.
-#[derive(Debug)]
-pub enum Step {
-    /// So many bytes of input, counted from the first that was not consumed.
-    Input(usize),
-    /// An output of so many bytes: send what is there first.
-    Output(usize),
-    /// The end of this access, to be told with [`Stream::landed`]; nothing advances before.
-    Blocks(BlockIo),
-    /// Nothing more: send what was written and close.
-    Close,
 }
 
 /// What one message led to.
 enum Turn {
-    /// It is consumed and answered.
+    /// It is consumed, and answered unless an access for it is under way.
     Done { consumed: usize, written: usize },
     /// It is not, or not answered, until this has happened.
-    Stop(Step),
-    /// It is consumed, and an access for it under way.
-    Started { consumed: usize, io: BlockIo },
+    Stop(Next),
 }
 
 impl Stream {
     /// A new connection to the leases of `table`, whose bytes lie in `regions`, for whoever knows a lease's id.
     pub fn new(kind: Kind, table: &Table, regions: &Regions, totals: Arc<Totals>) -> Self {
-        let gate = Gate::new(table, regions);
-        Self { kind, gate, regions: regions.clone(), totals, lease: None, peer: None, pending: None, closed: false }
+        Self {
+            kind,
+            gate: Gate::new(table, regions),
+            totals,
+            lease: None,
+            peer: None,
+            accesses: Accesses::default(),
+            pending: Vec::new(),
+            depth: DEPTH,
+            next_tag: 0,
+            data: None,
+            closed: false,
+        }
     }
 
     /// The same for a peer that has proved who it is: only the leases of which `is_of` says that they are the peer's.
@@ -117,74 +116,51 @@ impl Stream {
         Self { peer: Some(Peer(Box::new(is_of))), ..self }
     }
 
-    /// Another stream of the same connection, as QUIC has one for each operation, to the lease that this one greeted;
-    /// `None` before it did.
+    /// Another stream of the same connection, as QUIC has one for each operation, to the lease that this one greeted,
+    /// with one access under way at a time; `None` before it did.
     pub fn sibling(&self) -> Option<Self> {
         let lease = self.lease.filter(|_| !self.closed)?;
-        let new = Self::new(self.kind, &self.gate.table, &self.regions, self.totals.clone());
-        Some(Self { lease: Some(lease), ..new })
+        let new = Self::new(self.kind, &self.gate.table, &self.gate.regions, self.totals.clone());
+        Some(Self { lease: Some(lease), depth: 1, ..new })
     }
 
-    /// Whether the connection's lease takes no accesses any more: close it. Ask at least once a second.
-    pub fn is_over(&mut self, now: Nanos) -> bool {
-        self.lease.is_some_and(|lease| self.gate.look(&lease.ask(Op::Read, 0, 0, true), now).is_err())
-    }
-
-    /// Serves the messages that `input` holds, as far as `output` has room for their answers.
-    pub fn advance(&mut self, input: &[u8], output: &mut [u8], now: Nanos) -> Progress {
-        let (mut consumed, mut written) = (0, 0);
-        let step = loop {
-            match self.turn(&input[consumed..], &mut output[written..], now) {
-                Turn::Done { consumed: read, written: wrote } => {
-                    consumed += read;
-                    written += wrote;
-                }
-                Turn::Started { consumed: read, io } => {
-                    consumed += read;
-                    break Step::Blocks(io);
-                }
-                Turn::Stop(step) => break step,
-            }
-        };
-        self.totals.take(self.gate.counts());
-        Progress { consumed, written, step }
-    }
-
-    /// Takes the result of the access that [`Step::Blocks`] named; its answer is written by the next [`Stream::advance`].
-    pub fn landed(&mut self, ended: Result<Part, Failure>) {
-        if let Some(pending) = &mut self.pending {
-            pending.ended = Some(ended);
+    /// Handles what comes first: an access that has ended, or a message. `room`: the length of the whole output.
+    fn turn(&mut self, input: &[u8], output: &mut [u8], room: usize, now: Nanos) -> Turn {
+        if self.data.is_some() {
+            return self.send(output);
         }
-    }
-
-    fn turn(&mut self, input: &[u8], output: &mut [u8], now: Nanos) -> Turn {
-        if let Some(pending) = self.pending.take() {
-            return self.finish(pending, output);
+        if !self.pending.is_empty() {
+            if output.len() < SHORT {
+                return Turn::Stop(Next::Output(SHORT));
+            }
+            if let Some((tag, ended)) = self.accesses.next() {
+                return self.finish(tag, ended, output);
+            }
         }
         if self.closed {
-            return Turn::Stop(Step::Close);
+            return Turn::Stop(if self.pending.is_empty() { Next::Close } else { Next::Completion });
         }
-        let Some(header) = Header::parse(input) else { return Turn::Stop(Step::Input(Header::LEN)) };
+        let Some(header) = Header::parse(input) else { return Turn::Stop(Next::Input(Header::LEN)) };
         if !header.is_sound(self.kind) {
             return self.close();
         }
         if output.len() < SHORT {
-            return Turn::Stop(Step::Output(SHORT));
+            return Turn::Stop(Next::Output(SHORT));
         }
         let largest = self.lease.map_or(0, |lease| lease.most) + Range::LEN as u32 + TOLERATED;
         if header.payload_len() > largest {
             return self.violated(&header, IoStatus::BadLength, output);
         }
         let whole = Header::LEN + header.payload_len() as usize;
-        let Some(payload) = input.get(Header::LEN..whole) else { return Turn::Stop(Step::Input(whole)) };
+        let Some(payload) = input.get(Header::LEN..whole) else { return Turn::Stop(Next::Input(whole)) };
         match (header.op(), self.lease) {
             (Some(Message::Hello), None) => self.hello(&header, payload, output, now),
             (Some(Message::Read | Message::Write), None) => self.violated(&header, IoStatus::InvalidLease, output),
             (Some(Message::Read | Message::Write), Some(_)) if header.request_id() == 0 => {
                 self.violated(&header, IoStatus::BadLength, output)
             }
-            (Some(Message::Read), Some(lease)) => self.read(&header, lease, payload, output, now),
-            (Some(Message::Write), Some(lease)) => self.write(&header, lease, payload, output, now),
+            (Some(Message::Read), Some(lease)) => self.read(&header, lease, payload, (output, room), now),
+            (Some(Message::Write), Some(lease)) => self.write(&header, lease, payload, (output, room), now),
             (Some(Message::Ping), Some(_)) if payload.is_empty() => {
                 self.count(Event::Received);
                 self.count(Event::Pinged);
@@ -223,22 +199,36 @@ impl Stream {
         Turn::Done { consumed: Header::LEN + payload.len(), written }
     }
 
-    fn read(&mut self, header: &Header, lease: Lease, payload: &[u8], output: &mut [u8], now: Nanos) -> Turn {
+    fn read(
+        &mut self,
+        header: &Header,
+        lease: Lease,
+        payload: &[u8],
+        (output, room): (&mut [u8], usize),
+        now: Nanos,
+    ) -> Turn {
         let range = Range::parse(payload).unwrap_or(Range::new(0, 0));
         let ask = self.ask(Op::Read, lease, &range, payload.len() as u64);
-        let room = READ_HEAD + if ask.access.well_formed { ask.access.len as usize } else { 0 };
-        if output.len() < room {
-            return Turn::Stop(Step::Output(room));
+        let len = READ_HEAD + if ask.access.well_formed { ask.access.len as usize } else { 0 };
+        if output.len() < len {
+            return Turn::Stop(Next::Output(len));
         }
-        let served = self.gate.read(&ask, &mut output[READ_HEAD..room], now);
-        self.answer(header, &ask, served.map_err(Failure::from), payload, output, now)
+        let served = self.gate.read(&ask, &mut output[READ_HEAD..len], now);
+        self.answer(header, &ask, served, payload, (output, room), now)
     }
 
-    fn write(&mut self, header: &Header, lease: Lease, payload: &[u8], output: &mut [u8], now: Nanos) -> Turn {
+    fn write(
+        &mut self,
+        header: &Header,
+        lease: Lease,
+        payload: &[u8],
+        (output, room): (&mut [u8], usize),
+        now: Nanos,
+    ) -> Turn {
         let range = Range::parse(payload).unwrap_or(Range::new(0, 0));
         let ask = self.ask(Op::Write, lease, &range, payload.len() as u64);
         let served = self.gate.write(&ask, payload.get(Range::LEN..).unwrap_or_default(), now);
-        self.answer(header, &ask, served.map_err(Failure::from), payload, output, now)
+        self.answer(header, &ask, served, payload, (output, room), now)
     }
 
     /// Answers an access, or starts it where it goes to blocks.
@@ -246,47 +236,74 @@ impl Stream {
         &mut self,
         header: &Header,
         ask: &Ask,
-        served: Result<Served, Failure>,
+        mut served: Result<Served, Refusal>,
         payload: &[u8],
-        output: &mut [u8],
+        (output, room): (&mut [u8], usize),
         now: Nanos,
     ) -> Turn {
-        self.count(Event::Received);
         let (consumed, request_id) = (Header::LEN + payload.len(), header.request_id());
-        let outcome = match served {
-            Ok(Served::Done) => Ok(()),
-            Ok(Served::Blocks) => match self.gate.start(ask, &payload[Range::LEN..], now) {
-                Ok(io) => {
-                    self.pending = Some(Pending { ask: *ask, request_id, ended: None });
-                    return Turn::Started { consumed, io };
+        if served == Ok(Served::Blocks) {
+            if let Some(next) = self.no_room_for(ask, room) {
+                return Turn::Stop(next);
+            }
+            let tag = self.next_tag;
+            match self.accesses.start(&self.gate, ask, &payload[Range::LEN..], tag, now) {
+                Ok(()) => {
+                    self.count(Event::Received);
+                    self.next_tag += 1;
+                    self.pending.push(Pending { tag, ask: *ask, request_id });
+                    return Turn::Done { consumed, written: 0 };
                 }
-                Err(refusal) => Err(refusal.into()),
-            },
-            Err(failure) => Err(failure),
-        };
-        Turn::Done { consumed, written: self.conclude(ask, request_id, outcome, output) }
+                Err(refusal) => served = Err(refusal),
+            }
+        }
+        self.count(Event::Received);
+        let data = if served.is_ok() && ask.access.op == Op::Read { ask.access.len as usize } else { 0 };
+        let head = self.conclude(ask, request_id, served.map(|_| ()).map_err(Failure::from), output);
+        Turn::Done { consumed, written: head + data }
     }
 
-    /// Writes the answer to a block access, once it has ended.
-    fn finish(&mut self, pending: Pending, output: &mut [u8]) -> Turn {
-        let Some(ended) = &pending.ended else {
-            self.pending = Some(pending);
-            return Turn::Stop(Step::Input(usize::MAX));
+    /// What an access to blocks has to wait for, where it does.
+    fn no_room_for(&self, ask: &Ask, room: usize) -> Option<Next> {
+        let bytes = self.pending.iter().map(|pending| pending.ask.access.len).sum::<u64>() + ask.access.len;
+        if self.pending.len() >= self.depth || bytes > LONGEST.into() {
+            return Some(Next::Completion);
+        }
+        (bytes > room as u64).then_some(Next::Output(bytes as usize))
+    }
+
+    /// Begins the answer to an access to blocks that has ended.
+    fn finish(&mut self, tag: u64, ended: Ended, output: &mut [u8]) -> Turn {
+        let Some(at) = self.pending.iter().position(|pending| pending.tag == tag) else {
+            return Turn::Done { consumed: 0, written: 0 };
         };
-        let data = ended.as_ref().ok().filter(|_| pending.ask.access.op == Op::Read);
-        let room = READ_HEAD + data.map_or(0, Part::size);
-        if output.len() < room {
-            self.pending = Some(pending);
-            return Turn::Stop(Step::Output(room));
-        }
-        if let Some(data) = data {
-            data.read_at(0, &mut output[READ_HEAD..room]);
-        }
+        let Pending { ask, request_id, .. } = self.pending.swap_remove(at);
         let outcome = ended.as_ref().map(|_| ()).map_err(|failure| *failure);
-        Turn::Done { consumed: 0, written: self.conclude(&pending.ask, pending.request_id, outcome, output) }
+        let written = self.conclude(&ask, request_id, outcome, output);
+        if let (Ok(data), Op::Read) = (ended, ask.access.op)
+            && data.size() > 0
+        {
+            self.data = Some((data, 0));
+        }
+        Turn::Done { consumed: 0, written }
     }
 
-    /// Counts how an access ended and writes its answer; a read's data is in place.
+    /// Goes on with what was read from blocks.
+    fn send(&mut self, output: &mut [u8]) -> Turn {
+        let Some((data, sent)) = &mut self.data else { return Turn::Done { consumed: 0, written: 0 } };
+        let written = output.len().min(data.size() - *sent);
+        if written == 0 {
+            return Turn::Stop(Next::Output(SHORT));
+        }
+        data.read_at(*sent, &mut output[..written]);
+        *sent += written;
+        if *sent == data.size() {
+            self.data = None;
+        }
+        Turn::Done { consumed: 0, written }
+    }
+
+    /// Counts how an access ended and writes the head of its answer, behind which a read's data goes.
     fn conclude(&mut self, ask: &Ask, request_id: u32, outcome: Result<(), Failure>, output: &mut [u8]) -> usize {
         let (op, len) = (ask.access.op, ask.access.len);
         self.gate.counts().outcome(op, len, outcome);
@@ -301,7 +318,7 @@ impl Stream {
         let header = Header::new(self.kind, Message::ReadResp, (ReadResp::LEN + len) as u32, request_id);
         output[..Header::LEN].copy_from_slice(header.as_bytes());
         output[Header::LEN..READ_HEAD].copy_from_slice(head.as_bytes());
-        READ_HEAD + len
+        READ_HEAD
     }
 
     /// Writes a whole message and returns its length.
@@ -326,7 +343,7 @@ impl Stream {
         self.count(Event::Received);
         self.count(Event::Malformed);
         self.closed = true;
-        Turn::Stop(Step::Close)
+        Turn::Stop(Next::Close)
     }
 
     /// What a message with `carried` bytes of payload asks for.
@@ -341,6 +358,41 @@ impl Stream {
 
     fn count(&mut self, event: Event) {
         self.gate.counts().add(event);
+    }
+}
+
+impl Session for Stream {
+    fn advance(&mut self, input: &[u8], output: &mut [u8], now: Nanos) -> Progress {
+        let (mut consumed, mut written, room) = (0, 0, output.len());
+        let next = loop {
+            match self.turn(&input[consumed..], &mut output[written..], room, now) {
+                Turn::Done { consumed: read, written: wrote } => {
+                    consumed += read;
+                    written += wrote;
+                }
+                Turn::Stop(next) => break next,
+            }
+        };
+        self.totals.take(self.gate.counts());
+        Progress { consumed, written, next }
+    }
+
+    /// The peer has named its lease.
+    fn is_identified(&self) -> bool {
+        self.lease.is_some() && !self.closed
+    }
+
+    /// The connection's lease takes no accesses any more.
+    fn is_over(&mut self, now: Nanos) -> bool {
+        self.lease.is_some_and(|lease| self.gate.look(&lease.ask(Op::Read, 0, 0, true), now).is_err())
+    }
+
+    fn outstanding(&self) -> usize {
+        self.pending.len() + usize::from(self.data.is_some())
+    }
+
+    fn poll_completion(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.accesses.poll(cx)
     }
 }
 

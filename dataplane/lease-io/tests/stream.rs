@@ -5,9 +5,8 @@ mod common;
 use std::sync::Arc;
 
 use berth_lease::{BlockError, Entry, Rights, State};
-use berth_lease_io::{LONGEST, Progress, Step, Stream, Totals};
-use berth_memory::Heap;
-use berth_port::Nanos;
+use berth_lease_io::{LONGEST, Stream, Totals};
+use berth_port::{Nanos, Next, Progress, Session as _};
 use berth_wire::fabric::data::{
     IoStatus,
     stream::{Header, Hello, HelloAck, Kind, Op, Range, ReadResp, WriteResp},
@@ -39,18 +38,16 @@ fn write(kind: Kind, offset: u64, length: u32, data: &[u8]) -> Vec<u8> {
 }
 
 /// The answers to `input`, which is all consumed: op, request id, payload.
-fn exchange(stream: &mut Stream, input: &[u8], now: Nanos) -> (Vec<(Op, u32, Vec<u8>)>, Step) {
+fn exchange(stream: &mut Stream, input: &[u8], now: Nanos) -> (Vec<(Op, u32, Vec<u8>)>, Next) {
     let (mut sent, mut output) = (Vec::new(), vec![0xEE; ROOM]);
     let (mut at, mut room) = (0, ROOM);
     loop {
-        let Progress { consumed, written, step } = stream.advance(&input[at..], &mut output[..room], now);
+        let Progress { consumed, written, next } = stream.advance(&input[at..], &mut output[..room], now);
         sent.extend_from_slice(&output[..written]);
         at += consumed;
-        match step {
-            Step::Output(more) => room = more,
-            step => {
-                return (messages(&sent), step);
-            }
+        match next {
+            Next::Output(more) => room = more,
+            next => return (messages(&sent), next),
         }
     }
 }
@@ -71,14 +68,14 @@ fn greeted(node: &Node, kind: Kind) -> Stream {
     let id = if kind == Kind::Memory { MEMORY } else { BLOCK };
     let (answers, step) = exchange(&mut stream, &hello(kind, id.0), NOW);
     assert_eq!((answers.len(), answers[0].2[0]), (1, 0));
-    assert!(matches!(step, Step::Input(16)));
+    assert!(matches!(step, Next::Input(16)));
     stream
 }
 
 /// The status of the single answer, which must keep the stream open.
 fn status(stream: &mut Stream, message: &[u8], now: Nanos) -> IoStatus {
     let (answers, step) = exchange(stream, message, now);
-    assert!(matches!(step, Step::Input(16)), "{step:?}");
+    assert!(matches!(step, Next::Input(16)), "{step:?}");
     let [(op, id, payload)] = &answers[..] else { panic!("{answers:?}") };
     assert_eq!(*id, if *op == Op::ReadResp { 2 } else { 3 });
     assert_eq!(payload.len(), if *op == Op::ReadResp { 8 } else { 4 }, "fixed fields and no data");
@@ -89,9 +86,9 @@ fn status(stream: &mut Stream, message: &[u8], now: Nanos) -> IoStatus {
 /// What the stream says before it closes.
 fn closes(stream: &mut Stream, message: &[u8]) -> Vec<(Op, Vec<u8>)> {
     let (answers, step) = exchange(stream, message, NOW);
-    assert!(matches!(step, Step::Close), "{step:?}");
+    assert!(matches!(step, Next::Close), "{step:?}");
     let again = exchange(stream, &hello(Kind::Memory, MEMORY.0), NOW);
-    assert!(again.0.is_empty() && matches!(again.1, Step::Close), "closed for good");
+    assert!(again.0.is_empty() && matches!(again.1, Next::Close), "closed for good");
     answers.into_iter().map(|(op, _, payload)| (op, payload)).collect()
 }
 
@@ -108,7 +105,7 @@ fn a_conversation() {
     ]
     .concat();
     let (answers, step) = exchange(&mut stream, &input, NOW);
-    assert!(matches!(step, Step::Input(16)));
+    assert!(matches!(step, Next::Input(16)));
     let ack = HelloAck::Memory { status: 0, resource_len: LEN, max_read_len: MAX_IO, max_write_len: MAX_IO };
     assert_eq!(answers[0], (Op::HelloAck, 1, ack.to_bytes().to_vec()));
     assert_eq!(answers[1], (Op::WriteResp, 3, WriteResp::new(0).as_bytes().to_vec()));
@@ -135,15 +132,15 @@ fn input_and_output_may_be_cut_anywhere() {
             let progress = stream.advance(&input[at..have], &mut output, NOW);
             sent.extend_from_slice(&output[..progress.written]);
             at += progress.consumed;
-            match progress.step {
-                Step::Input(wanted) => {
+            match progress.next {
+                Next::Input(wanted) => {
                     assert!(wanted > have - at, "it waits for more than it has");
                     if at == input.len() {
                         break;
                     }
                     have = (have + step).min(input.len());
                 }
-                Step::Output(wanted) => room = wanted,
+                Next::Output(wanted) => room = wanted,
                 other => panic!("{other:?}"),
             }
         }
@@ -211,48 +208,101 @@ fn violations_close() {
     assert_eq!(wrong, [(Op::HelloAck, ack.to_bytes().to_vec())], "the same key, another id");
 }
 
+/// A READ of `length` blocks with an id of its own.
+fn read_blocks(request_id: u32, first: u64, length: u32) -> Vec<u8> {
+    message(Kind::Block, Op::Read, request_id, Range::new(first, length).as_bytes())
+}
+
 #[test]
-fn fbbt_serves_blocks_one_after_the_other() {
+fn blocks_are_answered_in_the_order_in_which_they_end() {
     let node = Node::new();
     let mut stream = greeted(&node, Kind::Block);
     let data: Vec<u8> = (0..1024_u32).map(|i| (i % 251) as u8).collect();
-    let input = [write(Kind::Block, 1, 2, &data), read(Kind::Block, 0, 3)].concat();
-    let mut output = vec![0; ROOM];
-    let Progress { consumed, written: 0, step: Step::Blocks(_) } = stream.advance(&input, &mut output, NOW) else {
-        panic!("blocks take time")
-    };
+    let input =
+        [write(Kind::Block, 1, 2, &data), read_blocks(7, 4, 1), message(Kind::Block, Op::Ping, 9, &[])].concat();
+    let (answers, step) = exchange(&mut stream, &input, NOW);
+    assert_eq!((answers, step), (vec![(Op::Pong, 9, Vec::new())], Next::Input(16)), "the blocks take time");
+    assert_eq!(stream.outstanding(), 2);
+    node.disk.waiting.lock().unwrap().swap(0, 1);
     node.disk.land(Ok(()));
-    stream.landed(Ok(Heap::new(1024).into()));
-    let Progress { consumed: second, written: 20, step: Step::Blocks(_) } =
-        stream.advance(&input[consumed..], &mut output, NOW)
-    else {
-        panic!("the write is answered, the read takes time")
-    };
-    assert_eq!(messages(&output[..20]), [(Op::WriteResp, 3, vec![0; 4])]);
-    assert_eq!(consumed + second, input.len());
-    let read_back = node.disk.waiting.lock().unwrap().remove(0);
-    assert_eq!((read_back.at, read_back.len()), (BASE, 1536));
-    stream.landed(Ok(Heap::from(&[3; 1536][..]).into()));
-    let Progress { written: 0, step: Step::Output(room), .. } = stream.advance(&[], &mut output[..40], NOW) else {
-        panic!("it needs room")
-    };
-    let Progress { consumed: 0, written, step: Step::Input(16) } = stream.advance(&[], &mut output[..room], NOW) else {
-        panic!("the read is answered")
-    };
-    let expected = [ReadResp::new(0, 3).as_bytes(), &[3; 1536]].concat();
-    assert_eq!(messages(&output[..written]), [(Op::ReadResp, 2, expected)]);
+    let expected = [ReadResp::new(0, 1).as_bytes(), &original(2048, 512)].concat();
+    assert_eq!(exchange(&mut stream, &[], NOW).0, [(Op::ReadResp, 7, expected)]);
+    node.disk.land(Ok(()));
+    assert_eq!(exchange(&mut stream, &[], NOW).0, [(Op::WriteResp, 3, vec![0; 4])]);
+    assert_eq!(stream.outstanding(), 0);
     for (failure, status) in [(BlockError::Io(5), IoStatus::Internal), (BlockError::Busy, IoStatus::Busy)] {
-        let Progress { step: Step::Blocks(_), .. } = stream.advance(&read(Kind::Block, 0, 1), &mut output, NOW) else {
-            panic!("blocks take time")
-        };
-        stream.landed(Err(failure.into()));
-        let written = stream.advance(&[], &mut output, NOW).written;
-        assert_eq!(
-            messages(&output[..written]),
-            [(Op::ReadResp, 2, ReadResp::new(status as u8, 0).as_bytes().to_vec())]
-        );
+        assert_eq!(exchange(&mut stream, &read_blocks(8, 0, 1), NOW).0, []);
+        node.disk.land(Err(failure));
+        let answer = ReadResp::new(status as u8, 0).as_bytes().to_vec();
+        assert_eq!(exchange(&mut stream, &[], NOW).0, [(Op::ReadResp, 8, answer)]);
     }
     assert!(node.canaries_live());
+}
+
+/// What was read goes out in as many parts as the output needs.
+#[test]
+fn an_answer_is_longer_than_the_output() {
+    let node = Node::new();
+    let mut stream = greeted(&node, Kind::Block);
+    exchange(&mut stream, &read_blocks(2, 0, 4), NOW);
+    node.disk.land(Ok(()));
+    let (mut sent, mut output) = (Vec::new(), [0; 100]);
+    while stream.outstanding() > 0 {
+        let Progress { written, .. } = stream.advance(&[], &mut output, NOW);
+        assert!(written > 0);
+        sent.extend_from_slice(&output[..written]);
+    }
+    let expected = [ReadResp::new(0, 4).as_bytes(), &original(0, 2048)].concat();
+    assert_eq!(messages(&sent), [(Op::ReadResp, 2, expected)]);
+}
+
+#[test]
+fn sixty_four_accesses_are_under_way_where_their_bytes_have_room() {
+    let node = Node::with_room(100);
+    let mut stream = greeted(&node, Kind::Block);
+    let input: Vec<u8> = (1..=70).flat_map(|id| read_blocks(id, u64::from(id % 8), 1)).collect();
+    let one = read_blocks(1, 0, 1).len();
+    let mut output = vec![0; 64 * 512];
+    // Half of the room: half of the accesses.
+    let half = stream.advance(&input, &mut output[..32 * 512], NOW);
+    assert_eq!(half, Progress { consumed: 32 * one, written: 0, next: Next::Output(33 * 512) });
+    let rest = stream.advance(&input[half.consumed..], &mut output, NOW);
+    assert_eq!(rest, Progress { consumed: 32 * one, written: 0, next: Next::Completion });
+    assert_eq!((stream.outstanding(), node.disk.waiting.lock().unwrap().len()), (64, 64));
+    for _ in 0..64 {
+        node.disk.land(Ok(()));
+    }
+    let (answers, step) = exchange(&mut stream, &input[64 * one..], NOW);
+    assert_eq!((answers.len(), step), (64, Next::Input(16)));
+    assert_eq!(stream.outstanding(), 6);
+    // Another stream of the connection has one at a time.
+    let one_at_a_time = stream.sibling().unwrap().advance(&input, &mut output, NOW);
+    assert_eq!((one_at_a_time.consumed, one_at_a_time.next), (one, Next::Completion));
+}
+
+#[test]
+fn what_is_under_way_is_answered_before_a_violation_closes() {
+    let node = Node::new();
+    let mut stream = greeted(&node, Kind::Block);
+    let input = [read_blocks(2, 0, 1), message(Kind::Block, Op::ReadResp, 1, &[])].concat();
+    let (answers, step) = exchange(&mut stream, &input, NOW);
+    assert_eq!((answers, step), (vec![(Op::Error, 1, vec![IoStatus::BadLength as u8])], Next::Completion));
+    node.disk.land(Ok(()));
+    let (answers, step) = exchange(&mut stream, &[], NOW);
+    assert_eq!((answers[0].1, step), (2, Next::Close));
+}
+
+/// A revocation waits for the engine alone, not for a peer that takes no answers.
+#[test]
+fn an_access_that_has_ended_holds_up_no_revocation() {
+    let node = Node::new();
+    let mut stream = greeted(&node, Kind::Block);
+    exchange(&mut stream, &read_blocks(2, 0, 1), NOW);
+    let mut quiescence = node.writer.quiescence();
+    assert!(!quiescence.is_over());
+    node.disk.land(Ok(()));
+    assert!(quiescence.is_over());
+    assert_eq!(stream.outstanding(), 1);
 }
 
 #[test]

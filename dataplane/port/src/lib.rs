@@ -14,6 +14,9 @@
 //!
 //! What a core polls is a [`Task`]: such a loop, or anything else that takes turns.
 //!
+//! Byte streams have a waist of their own: a [`Session`] answers the messages of one connection, and whoever moves the
+//! bytes is called a pump.
+//!
 //! Ports compose: [`Fault`] and [`Pcap`] wrap any port and are ports themselves, and [`Loopback`] joins two in one process.
 #![forbid(unsafe_code)]
 
@@ -22,6 +25,7 @@ mod frame;
 mod loopback;
 mod pcap;
 mod sampler;
+mod session;
 mod task;
 mod time;
 
@@ -32,6 +36,7 @@ pub use frame::{Frame, ReplyTo, Verdict};
 pub use loopback::Loopback;
 pub use pcap::Pcap;
 pub use sampler::{SAMPLE_AFTER, SAMPLE_EVERY, Sampler};
+pub use session::{Next, Progress, Session};
 pub use task::{Part, Task, Work};
 pub use time::{Clock, Nanos, Now};
 

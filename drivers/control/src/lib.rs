@@ -21,7 +21,6 @@ mod machine;
 mod message;
 mod permits;
 mod proxy;
-mod pump;
 mod quic;
 mod shared;
 mod shim;
@@ -251,7 +250,8 @@ impl Control {
         &self.shared.regions
     }
 
-    /// Rises about a hundred times a second while the node is served: while its threads run tasks and its lock can be had.
+    /// Rises about a hundred times a second while the node is served: while its threads run tasks and its lock can be
+    /// had.
     pub fn beats(&self) -> Arc<AtomicU64> {
         self.shared.beats.clone()
     }

@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use berth_stream::{Place, Shares};
+use berth_stream::{self as stream, Place, Shares};
 use berth_wire::fabric::{MsgType, Op, Request, Wire as _};
 
-use crate::{debts::Debts, pump};
+use crate::debts::Debts;
 
 /// A message, or an answer, that is longer than this is a long one, in bytes.
 pub(crate) const LONG: usize = 16 << 10;
@@ -57,7 +57,7 @@ impl Permits {
             blocking: Shares::new(BLOCKING, 2),
             teardowns: Shares::new(TEARDOWNS, TEARDOWNS / 2),
             accesses: Shares::new(4096, 512),
-            long_accesses: Shares::new(pump::LONG.0, pump::LONG.1),
+            long_accesses: Shares::new(stream::LONG.0, stream::LONG.1),
             walks: Shares::new(WALKS, 1),
             wide: Shares::new(128, 16),
             debts: Mutex::default(),

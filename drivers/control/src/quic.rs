@@ -8,7 +8,8 @@ use berth_identity::{
     link::{Message, accept_stream},
 };
 use berth_lease_io::Stream;
-use berth_stream::{Connections, Event, Limits, Pending, Place};
+use berth_port::Session as _;
+use berth_stream::{Connections, End, Event, Limits, Pending, Place, Pump};
 use berth_tls::quic::{self, Alpn};
 use berth_wire::fabric::{Frame, MAX_MESSAGE, MsgType, Request, Wire as _, data::stream::Kind};
 use quinn::{Connection, Endpoint, Incoming, RecvStream, SendStream, ServerConfig, TransportConfig, VarInt};
@@ -21,7 +22,6 @@ use crate::{
     Shared,
     message::{Role, Said},
     permits::{Asks, LONG},
-    pump::{End, Pump},
 };
 
 /// Connections at once: pending ones are in their handshakes, admitted ones have keys.
@@ -249,10 +249,9 @@ async fn greeted(connection: &Connection, kind: Kind, peer: PublicKey, shared: &
     let first = Stream::new(kind, &shared.table, &shared.regions, shared.data.clone());
     let mut first = first.of(move |lease| node.node().leases().is_of(lease, peer));
     let mut pump = Pump::new(peer, shared.permits.long_accesses.clone());
-    let named = |stream: &Stream| stream.sibling().is_some();
-    let ends = (&mut receive, &mut send);
-    match pump.run(&mut first, ends, &shared.clock, Some(deadline), named).await {
-        Ok(End::Reached) => {}
+    let now = || shared.clock.mono();
+    match pump.identify(&mut first, (&mut receive, &mut send), &now, Some(deadline)).await {
+        Ok(End::Identified) => {}
         Ok(End::TimedOut) => return None,
         Ok(End::Closed) | Err(_) => {
             // The answer says why; the peer has a moment to read it before the connection closes.
@@ -263,7 +262,7 @@ async fn greeted(connection: &Connection, kind: Kind, peer: PublicKey, shared: &
     }
     let mut lease = first.sibling()?;
     let connection_of = connection.clone();
-    tokio::spawn(access(first, pump, (send, receive), shared.clone(), connection_of));
+    tokio::spawn(access(first, peer, pump, (send, receive), shared.clone(), connection_of));
     let mut ticks = interval(LOOK_EVERY);
     loop {
         tokio::select! {
@@ -271,7 +270,7 @@ async fn greeted(connection: &Connection, kind: Kind, peer: PublicKey, shared: &
                 let Ok(ends) = accepted else { return Some(()) };
                 let Some(stream) = lease.sibling() else { return Some(()) };
                 let pump = Pump::new(peer, shared.permits.long_accesses.clone());
-                tokio::spawn(access(stream, pump, ends, shared.clone(), connection.clone()));
+                tokio::spawn(access(stream, peer, pump, ends, shared.clone(), connection.clone()));
             }
             _ = ticks.tick() => {
                 if lease.is_over(shared.clock.mono()) {
@@ -285,19 +284,21 @@ async fn greeted(connection: &Connection, kind: Kind, peer: PublicKey, shared: &
 /// Serves the messages of one stream. What breaks the protocol closes the connection.
 async fn access(
     mut stream: Stream,
+    peer: u128,
     mut pump: Pump<u128>,
     (mut send, mut receive): (SendStream, RecvStream),
     shared: Arc<Shared>,
     connection: Connection,
 ) {
     let _place = select! {
-        place = shared.permits.accesses.enter(pump.peer) => place,
+        place = shared.permits.accesses.enter(peer) => place,
         _ = connection.closed() => return,
     };
     let deadline = Instant::now() + PATIENCE;
-    let ended = pump.run(&mut stream, (&mut receive, &mut send), &shared.clock, Some(deadline), |_| false).await;
+    let now = || shared.clock.mono();
+    let ended = pump.serve(&mut stream, (&mut receive, &mut send), &now, Some(deadline)).await;
     let _ = send.finish();
-    if stream.sibling().is_none() {
+    if !stream.is_identified() {
         let _ = timeout(LOOK_EVERY, send.stopped()).await;
         connection.close(VarInt::from_u32(1), b"");
     }

@@ -3,14 +3,11 @@
 use std::{io, net::IpAddr, sync::Arc, time::Duration};
 
 use berth_lease_io::Stream;
-use berth_stream::{Connections, Event, Limits, Listener, Pending, Shares};
+use berth_stream::{Connections, End, Event, LONG, Limits, Listener, Pending, Pump, Shares};
 use berth_wire::fabric::data::stream::Kind;
 use tokio::{net::TcpStream, select};
 
-use crate::{
-    Shared,
-    pump::{self, End, Pump},
-};
+use crate::Shared;
 
 /// Connections of one listener: pending ones have not named their lease yet.
 const LIMITS: Limits =
@@ -24,7 +21,7 @@ pub(crate) async fn serve(listener: Listener, kind: Kind, shared: Arc<Shared>) {
         Event::Refused => counters.connections_refused.add(),
         Event::Expired => counters.connections_timed_out.add(),
     });
-    let long = Shares::new(pump::LONG.0, pump::LONG.1);
+    let long = Shares::new(LONG.0, LONG.1);
     let served = listener.serve(connections, |socket, from, pending| {
         shared.counters.connections.add();
         let (shared, pump) = (shared.clone(), Pump::new(from.ip(), long.clone()));
@@ -49,16 +46,16 @@ async fn connection(
 ) -> io::Result<End> {
     let mut stream = Stream::new(kind, &shared.table, &shared.regions, shared.data.clone());
     let (mut reader, mut writer) = socket.split();
-    let greeted = |stream: &Stream| stream.sibling().is_some();
-    let greeting = pump.run(&mut stream, (&mut reader, &mut writer), &shared.clock, None, greeted);
+    let now = || shared.clock.mono();
+    let greeting = pump.identify(&mut stream, (&mut reader, &mut writer), &now, None);
     let Some(end) = pending.identify(greeting).await else { return Ok(End::Closed) };
     let end = end?;
-    if end != End::Reached {
+    if end != End::Identified {
         return Ok(end);
     }
     let Some(mut admitted) = pending.admit(from) else { return Ok(End::Closed) };
     select! {
-        end = pump.run(&mut stream, (&mut reader, &mut writer), &shared.clock, None, |_| false) => end,
+        end = pump.serve(&mut stream, (&mut reader, &mut writer), &now, None) => end,
         () = admitted.displaced() => Ok(End::Closed),
     }
 }

@@ -1,4 +1,5 @@
-//! The TCP rendezvous: where peers of an RDMA, software-RoCE or libfabric port say who they are and learn where to send.
+//! The TCP rendezvous: where peers of an RDMA, software-RoCE or libfabric port say who they are and learn where to
+//! send.
 //!
 //! [`Rendezvous::listen`] runs one listener on a thread of its own, for housekeeping cores. Each port brings an
 //! [`Acceptor`], which makes the queue pair or the entry of a peer on that thread; how it gets from there to the port's
@@ -14,6 +15,8 @@
 mod attended;
 mod client;
 mod counters;
+mod exchange;
+mod peers;
 mod server;
 
 use std::{net::SocketAddr, time::Duration};
@@ -69,7 +72,7 @@ pub trait Acceptor: Send + 'static {
     /// `from` is the address of its TCP connection, which need not be that of its fabric.
     fn offer(&mut self, peer: PeerId, from: SocketAddr, offer: &Offer<'_>, answer: &mut Answer) -> Result<(), Status>;
 
-    /// A peer that was taken in is gone: its connection ended, or in [`Form::HostApi`] its successor is at the door.
+    /// A peer that was taken in is gone: its connection ended, or in [`Form::HostApi`] its successor has come.
     fn gone(&mut self, peer: PeerId);
 
     /// Called every [`TICK`], to keep house. Peers named to `end` lose their connection; [`Acceptor::gone`] is not

@@ -1,31 +1,19 @@
 //! The listener, on a thread of its own.
 
 use std::{
-    cell::RefCell,
-    collections::HashMap,
     io,
-    net::{IpAddr, Ipv4Addr, SocketAddr},
+    net::SocketAddr,
     rc::Rc,
     sync::Arc,
     thread::{self, JoinHandle},
 };
 
-use berth_stream::{Connections, Event, Limits as Crowd, Listener, Pending};
-use berth_wire::{
-    fabric::{FabricError, Status},
-    rendezvous::{Answer, HostApi, MAX_MESSAGE, Offer},
-};
+use berth_port::Nanos;
+use berth_stream::{Connections, End, Event, Limits as Crowd, Listener, Pending, Pump, Shares};
 use socket2::{SockRef, TcpKeepalive};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-    select,
-    sync::oneshot,
-    task::LocalSet,
-    time::sleep,
-};
+use tokio::{net::TcpStream, select, sync::oneshot, task::LocalSet, time::sleep};
 
-use crate::{Acceptor, DEAD_AFTER, Form, Limits, PeerId, TICK, counters::Counters};
+use crate::{Acceptor, DEAD_AFTER, Form, Limits, TICK, counters::Counters, exchange::Exchange, peers::Peers};
 
 /// Connections whose request has not come yet, at a time.
 const PENDING: usize = 64;
@@ -51,17 +39,11 @@ impl Rendezvous {
         let counts = counters.clone();
         let thread = thread::Builder::new().name("rendezvous".into()).spawn(move || {
             let tasks = LocalSet::new();
-            let house = Rc::new(House {
-                form,
-                limits,
-                counters: counts,
-                acceptor: RefCell::new(acceptor),
-                guests: RefCell::default(),
-            });
+            let peers = Rc::new(Peers::new(limits, counts, acceptor));
             tasks.block_on(&runtime, async {
                 select! {
-                    _ = accept(listener, &house) => {}
-                    () = keep_house(&house) => {}
+                    _ = accept(listener, form, limits, &peers) => {}
+                    () = tick(&peers) => {}
                     _ = stopped => {}
                 }
             });
@@ -92,198 +74,46 @@ impl Drop for Rendezvous {
     }
 }
 
-/// What the tasks of the thread share.
-struct House<A> {
-    form: Form,
-    limits: Limits,
-    counters: Arc<Counters>,
-    acceptor: RefCell<A>,
-    guests: RefCell<Guests>,
-}
-
-#[derive(Default)]
-struct Guests {
-    /// The number of the next peer.
-    next: u64,
-    /// What ends the connection of a peer that has one.
-    peers: HashMap<PeerId, Option<oneshot::Sender<()>>>,
-    /// Host-API peers: who told of whom.
-    addressed: HashMap<(IpAddr, Ipv4Addr), PeerId>,
-}
-
-async fn accept<A: Acceptor>(listener: Listener, house: &Rc<House<A>>) -> io::Result<()> {
-    let counters = house.counters.clone();
+async fn accept<A: Acceptor>(listener: Listener, form: Form, limits: Limits, peers: &Rc<Peers<A>>) -> io::Result<()> {
+    let counters = peers.counters.clone();
     // Who becomes a peer is decided with the offer.
-    let limits = Crowd { pending: PENDING, identify_within: house.limits.request_within, admitted: 0, per_peer: 0 };
-    let connections = Connections::new(limits, move |event| match event {
+    let crowd = Crowd { pending: PENDING, identify_within: limits.request_within, admitted: 0, per_peer: 0 };
+    let connections = Connections::new(crowd, move |event| match event {
         Event::Displaced => counters.displaced.add(),
         Event::Refused => {}
         Event::Expired => counters.timed_out.add(),
     });
     let spawn = |stream, from, pending| {
-        let house = house.clone();
-        tokio::task::spawn_local(async move { house.meet(stream, from, pending).await });
+        let exchange = Exchange::new(form, peers.clone(), from);
+        // Whoever's connection breaks is gone.
+        tokio::task::spawn_local(connection(stream, exchange, pending));
     };
     listener.serve(connections, spawn).await
 }
 
-async fn keep_house<A: Acceptor>(house: &House<A>) {
+/// One connection, from its request to its end.
+async fn connection<A: Acceptor>(
+    mut stream: TcpStream,
+    mut exchange: Exchange<A>,
+    mut pending: Pending<()>,
+) -> io::Result<()> {
+    watch(&stream)?;
+    let (mut reader, mut writer) = stream.split();
+    // No message is long, and none of them depends on the time.
+    let (mut pump, now) = (Pump::new((), Shares::new(0, 0)), Nanos::default);
+    let offered = pump.identify(&mut exchange, (&mut reader, &mut writer), &now, None);
+    let offered = pending.identify(offered).await.transpose()?;
+    drop(pending);
+    if offered == Some(End::Identified) {
+        pump.serve(&mut exchange, (&mut reader, &mut writer), &now, None).await?;
+    }
+    Ok(())
+}
+
+async fn tick<A: Acceptor>(peers: &Peers<A>) {
     loop {
         sleep(TICK).await;
-        let mut ended = Vec::new();
-        house.acceptor.borrow_mut().tick(&mut |peer| ended.push(peer));
-        for peer in ended {
-            house.forget(peer);
-        }
-    }
-}
-
-/// Why a connection came to nothing.
-enum Failure {
-    Io,
-    Malformed,
-}
-
-impl From<io::Error> for Failure {
-    fn from(_: io::Error) -> Self {
-        Self::Io
-    }
-}
-
-impl From<FabricError> for Failure {
-    fn from(_: FabricError) -> Self {
-        Self::Malformed
-    }
-}
-
-impl<A: Acceptor> House<A> {
-    /// One connection, from its request to its end.
-    async fn meet(self: Rc<Self>, mut stream: TcpStream, from: SocketAddr, mut pending: Pending<()>) {
-        let meeting = pending.identify(async {
-            watch(&stream)?;
-            match self.form {
-                Form::HostApi => self.host_api(&mut stream, from).await.map(|()| None),
-                Form::Berth => self.tlvs(&mut stream, from).await,
-            }
-        });
-        let met = meeting.await;
-        drop(pending);
-        match met {
-            Some(Ok(Some(mut guest))) => select! {
-                // Whether it closes or says more than it may: it is gone.
-                _ = stream.read_u8() => {}
-                _ = &mut guest.ended => {}
-            },
-            Some(Err(Failure::Malformed)) => self.counters.malformed.add(),
-            Some(Ok(None) | Err(Failure::Io)) | None => {}
-        }
-    }
-
-    async fn host_api(&self, stream: &mut TcpStream, from: SocketAddr) -> Result<(), Failure> {
-        let mut request = [0; HostApi::LEN];
-        stream.read_exact(&mut request).await?;
-        let request = HostApi::parse(&request);
-        let offer = request.offer();
-        let key = (from.ip(), request.addr);
-        let predecessor = self.guests.borrow_mut().addressed.remove(&key);
-        if let Some(predecessor) = predecessor {
-            self.leave(predecessor);
-        }
-        // The form has no word for a refusal: the connection closes.
-        let Ok((id, answer)) = self.take(from, &offer, None) else { return Ok(()) };
-        self.guests.borrow_mut().addressed.insert(key, id);
-        if let Some(answer) = HostApi::of_answer(&answer) {
-            stream.write_all(&answer.to_bytes()).await?;
-        } else {
-            self.leave(id);
-        }
-        Ok(())
-    }
-
-    async fn tlvs(&self, stream: &mut TcpStream, from: SocketAddr) -> Result<Option<Guest<'_, A>>, Failure> {
-        let len = stream.read_u32().await? as usize;
-        if len > MAX_MESSAGE {
-            stream.write_all(&Answer::refusal(Status::InvalidParams)).await?;
-            return Err(Failure::Malformed);
-        }
-        let mut request = vec![0; len];
-        stream.read_exact(&mut request).await?;
-        let offer = match Offer::parse(&request) {
-            Ok(offer) => offer,
-            Err(e) => {
-                stream.write_all(&Answer::refusal(Status::InvalidParams)).await?;
-                return Err(e.into());
-            }
-        };
-        let (end, ended) = oneshot::channel();
-        match self.take(from, &offer, Some(end)) {
-            Ok((id, answer)) => {
-                let guest = Guest { house: self, id, ended };
-                let mut bytes = Vec::new();
-                answer.write(&mut bytes);
-                stream.write_all(&bytes).await?;
-                Ok(Some(guest))
-            }
-            Err(status) => {
-                stream.write_all(&Answer::refusal(status)).await?;
-                Ok(None)
-            }
-        }
-    }
-
-    /// Takes a peer in, where there is room and the port likes it.
-    fn take(
-        &self,
-        from: SocketAddr,
-        offer: &Offer<'_>,
-        end: Option<oneshot::Sender<()>>,
-    ) -> Result<(PeerId, Answer), Status> {
-        let mut guests = self.guests.borrow_mut();
-        if guests.peers.len() >= self.limits.peers {
-            self.counters.full.add();
-            return Err(Status::CapacityExceeded);
-        }
-        let id = PeerId(guests.next);
-        let mut answer = Answer::default();
-        if let Err(status) = self.acceptor.borrow_mut().offer(id, from, offer, &mut answer) {
-            self.counters.refused.add();
-            return Err(status);
-        }
-        guests.next += 1;
-        guests.peers.insert(id, end);
-        self.counters.taken.add();
-        Ok((id, answer))
-    }
-
-    /// A peer is gone, unless it was told to.
-    fn leave(&self, id: PeerId) {
-        if self.forget(id) {
-            self.acceptor.borrow_mut().gone(id);
-        }
-    }
-
-    /// Strikes a peer off, which ends its connection; false where it was before.
-    fn forget(&self, id: PeerId) -> bool {
-        let mut guests = self.guests.borrow_mut();
-        guests.addressed.retain(|_, peer| *peer != id);
-        let known = guests.peers.remove(&id).is_some();
-        if known {
-            self.counters.gone.add();
-        }
-        known
-    }
-}
-
-/// A peer that lives as long as its connection.
-struct Guest<'a, A: Acceptor> {
-    house: &'a House<A>,
-    id: PeerId,
-    ended: oneshot::Receiver<()>,
-}
-
-impl<A: Acceptor> Drop for Guest<'_, A> {
-    fn drop(&mut self) {
-        self.house.leave(self.id);
+        peers.tick();
     }
 }
 

@@ -1,9 +1,9 @@
 //! Connections of a listener: pending ones, whose peer has not identified itself, and admitted ones.
 //!
 //! A listener that refuses newcomers while it is full is closed by whoever fills it with connections that say nothing.
-//! Here every newcomer gets in, and the connection that has been pending for longest gives way: whoever speaks at once is
-//! served, however many stay silent. Admitted connections are limited in all and for each peer; where there are as many
-//! as may be, one of the peer with the most gives way to one of a peer who then has fewer.
+//! Here every newcomer gets in, and the connection that has been pending for longest gives way: whoever speaks at once
+//! is served, however many stay silent. Admitted connections are limited in all and for each peer; where there are as
+//! many as may be, one of the peer with the most gives way to one of a peer who then has fewer.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -92,7 +92,8 @@ impl<K: Eq + Hash + Ord + Clone> Inner<K> {
         changed
     }
 
-    /// Has the newest connection of the peer with the most give way to one of `peer`; false where that would not be fairer.
+    /// Has the newest connection of the peer with the most give way to one of `peer`; false where that would not be
+    /// fairer.
     fn displace_for(&mut self, peer: &K) -> bool {
         let Some((most, greediest)) = self.by_count.last().cloned() else { return false };
         let fairer = most > self.count(peer) + 1;
@@ -174,8 +175,8 @@ impl<K: Eq + Hash + Ord + Clone> Pending<K> {
         }
     }
 
-    /// Admits the connection, which turned out to be the peer's. `None`: it gave way before, or there are too many of its
-    /// peer, or too many in all and no peer has more.
+    /// Admits the connection, which turned out to be the peer's. `None`: it gave way before, or there are too many of
+    /// its peer, or too many in all and no peer has more.
     pub fn admit(self, peer: K) -> Option<Admitted<K>> {
         let Limits { admitted, per_peer, .. } = self.connections.limits;
         let observe = &self.connections.observe;

@@ -17,8 +17,8 @@ use tokio::{
 
 use crate::{Connections, Pending};
 
-/// Connections that the kernel holds until they are accepted, where `net.core.somaxconn` allows as many. Beyond, it drops
-/// what begins them, which costs whoever comes then a second; 128, as is usual, is a flood of a few milliseconds.
+/// Connections that the kernel holds until they are accepted, where `net.core.somaxconn` allows as many. Beyond, it
+/// drops what begins them, which costs whoever comes then a second; 128, as is usual, is a flood of a few milliseconds.
 const BACKLOG: i32 = 4096;
 
 /// How long to wait where there is no descriptor for a connection.

@@ -124,8 +124,13 @@ pub struct Node {
 
 impl Node {
     pub fn new() -> Self {
+        Self::with_room(3)
+    }
+
+    /// With blocks that take so many operations at once.
+    pub fn with_room(room: usize) -> Self {
         let heap = Heap::new();
-        let disk = Arc::new(Disk { heap: Heap::new(), waiting: Mutex::default(), room: 3 });
+        let disk = Arc::new(Disk { heap: Heap::new(), waiting: Mutex::default(), room });
         let region = |kind, storage| Region { name: format!("{kind:?}"), kind, numa: None, storage };
         let regions = Regions::new(vec![
             region(RegionKind::Memory, Storage::Bytes(heap.clone())),

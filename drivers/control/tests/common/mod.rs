@@ -64,7 +64,8 @@ pub(crate) fn start(folder: &Path, regions: Regions, bindings: Vec<Box<dyn Bindi
 }
 
 pub(crate) fn start_with(folder: &Path, regions: Regions, bindings: Vec<Box<dyn Binding>>, node: Config) -> Control {
-    let listen = Listen { udp: LOCAL, quic: LOCAL, relay: Some(LOCAL), fbmu: None, fbmt: Some(LOCAL), fbbt: None };
+    let listen =
+        Listen { udp: LOCAL, quic: LOCAL, relay: Some(LOCAL), fbmu: None, fbmt: Some(LOCAL), fbbt: Some(LOCAL) };
     let mut control = Control::open(Settings {
         identity: who(1),
         listen,

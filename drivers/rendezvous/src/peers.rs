@@ -1,0 +1,129 @@
+//! Which peers a port has.
+
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    rc::Rc,
+    sync::Arc,
+};
+
+use berth_wire::{
+    fabric::Status,
+    rendezvous::{Answer, HostApi, Offer},
+};
+use tokio::sync::oneshot;
+
+use crate::{Acceptor, Limits, PeerId, counters::Counters};
+
+/// The peers of one port, on the rendezvous's thread.
+pub(crate) struct Peers<A> {
+    limits: Limits,
+    pub(crate) counters: Arc<Counters>,
+    acceptor: RefCell<A>,
+    table: RefCell<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    /// The number of the next peer.
+    next: u64,
+    /// What ends the connection of a peer that has one.
+    peers: HashMap<PeerId, Option<oneshot::Sender<()>>>,
+    /// Host-API peers: who told of whom.
+    addressed: HashMap<(IpAddr, Ipv4Addr), PeerId>,
+}
+
+impl<A: Acceptor> Peers<A> {
+    pub(crate) fn new(limits: Limits, counters: Arc<Counters>, acceptor: A) -> Self {
+        Self { limits, counters, acceptor: RefCell::new(acceptor), table: RefCell::default() }
+    }
+
+    /// The host-API form: takes a peer in, in the place of the one at the same address.
+    pub(crate) fn replace(&self, from: SocketAddr, request: &HostApi) -> Option<HostApi> {
+        let key = (from.ip(), request.addr);
+        let predecessor = self.table.borrow_mut().addressed.remove(&key);
+        if let Some(predecessor) = predecessor {
+            self.leave(predecessor);
+        }
+        let (id, answer) = self.take(from, &request.offer(), None).ok()?;
+        self.table.borrow_mut().addressed.insert(key, id);
+        let answer = HostApi::of_answer(&answer);
+        if answer.is_none() {
+            self.leave(id);
+        }
+        answer
+    }
+
+    /// Takes a peer in for as long as what is returned.
+    pub(crate) fn join(self: &Rc<Self>, from: SocketAddr, offer: &Offer<'_>) -> Result<(Joined<A>, Answer), Status> {
+        let (end, ended) = oneshot::channel();
+        let (id, answer) = self.take(from, offer, Some(end))?;
+        Ok((Joined { peers: self.clone(), id, ended }, answer))
+    }
+
+    /// Takes a peer in, where there is room and the port likes it.
+    fn take(
+        &self,
+        from: SocketAddr,
+        offer: &Offer<'_>,
+        end: Option<oneshot::Sender<()>>,
+    ) -> Result<(PeerId, Answer), Status> {
+        let mut table = self.table.borrow_mut();
+        if table.peers.len() >= self.limits.peers {
+            self.counters.full.add();
+            return Err(Status::CapacityExceeded);
+        }
+        let id = PeerId(table.next);
+        let mut answer = Answer::default();
+        if let Err(status) = self.acceptor.borrow_mut().offer(id, from, offer, &mut answer) {
+            self.counters.refused.add();
+            return Err(status);
+        }
+        table.next += 1;
+        table.peers.insert(id, end);
+        self.counters.taken.add();
+        Ok((id, answer))
+    }
+
+    /// Calls [`Acceptor::tick`].
+    pub(crate) fn tick(&self) {
+        let mut ended = Vec::new();
+        self.acceptor.borrow_mut().tick(&mut |peer| ended.push(peer));
+        for peer in ended {
+            self.forget(peer);
+        }
+    }
+
+    /// A peer is gone, unless it was told to.
+    fn leave(&self, id: PeerId) {
+        if self.forget(id) {
+            self.acceptor.borrow_mut().gone(id);
+        }
+    }
+
+    /// Strikes a peer off, which ends its connection; false where it was before.
+    fn forget(&self, id: PeerId) -> bool {
+        let mut table = self.table.borrow_mut();
+        table.addressed.retain(|_, peer| *peer != id);
+        let known = table.peers.remove(&id).is_some();
+        if known {
+            self.counters.gone.add();
+        }
+        known
+    }
+}
+
+/// A peer that lives as long as this.
+pub(crate) struct Joined<A: Acceptor> {
+    peers: Rc<Peers<A>>,
+    id: PeerId,
+    /// Ends when the port ends the peer.
+    pub(crate) ended: oneshot::Receiver<()>,
+}
+
+impl<A: Acceptor> Drop for Joined<A> {
+    fn drop(&mut self) {
+        self.peers.leave(self.id);
+    }
+}

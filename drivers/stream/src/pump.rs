@@ -1,0 +1,290 @@
+//! Moves bytes between a connection and its session, on threads that sleep.
+
+use std::{future::poll_fn, hash::Hash, io, pin::pin, sync::Arc, time::Duration};
+
+use berth_port::{Nanos, Next, Progress, Session};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
+    select,
+    time::{Instant, Interval, interval},
+};
+
+use crate::{Place, Shares};
+
+/// Bytes that are read at once, and the size that answers are gathered to: all that a connection has of each without a
+/// place among the long ones.
+const CHUNK: usize = 64 << 10;
+
+/// Connections at once whose message or answer is longer than that, or which have more bytes under way; and of one
+/// peer.
+pub const LONG: (usize, usize) = (256, 64);
+
+/// How often a connection looks whether its session is over: a lease's must close within a second of its end. One that
+/// says nothing for so long keeps no buffers.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// How long a peer may take for a message once it has begun, and leave its answers in the socket.
+const SLOWEST: Duration = Duration::from_secs(30);
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// The peer has identified itself: go on with [`Pump::serve`].
+    Identified,
+    /// The connection is over, in good order or not.
+    Closed,
+    /// The peer said or took nothing for too long.
+    TimedOut,
+}
+
+/// The bytes that one connection has under way. They take no memory before something arrives, and grow as it arrives.
+#[derive(Debug)]
+pub struct Pump<K: Eq + Hash + Ord + Clone> {
+    peer: K,
+    input: Vec<u8>,
+    /// What of the input was received and not consumed.
+    held: std::ops::Range<usize>,
+    /// When the message began of which something is held.
+    begun: Option<Instant>,
+    /// The peer says nothing more.
+    finished: bool,
+    output: Vec<u8>,
+    shares: Arc<Shares<K>>,
+    /// The place for buffers that are longer than [`CHUNK`].
+    long: Option<Place<K>>,
+    /// Something was begun since there is that place.
+    is_used: bool,
+}
+
+/// The times that a run goes by.
+struct Times<'a, N> {
+    now: &'a N,
+    ticks: Interval,
+    /// When a peer that has nothing under way must have said more.
+    deadline: Option<Instant>,
+}
+
+impl<K: Eq + Hash + Ord + Clone> Pump<K> {
+    /// For a connection of `peer`, which shares the places for long messages.
+    pub fn new(peer: K, shares: Arc<Shares<K>>) -> Self {
+        Self {
+            peer,
+            input: Vec::new(),
+            held: 0..0,
+            begun: None,
+            finished: false,
+            output: Vec::new(),
+            shares,
+            long: None,
+            is_used: false,
+        }
+    }
+
+    /// Serves `session` until its peer has identified itself; it may say nothing until `deadline`.
+    pub async fn identify<S: Session>(
+        &mut self,
+        session: &mut S,
+        ends: (&mut (impl AsyncRead + Unpin), &mut (impl AsyncWrite + Unpin)),
+        now: &impl Fn() -> Nanos,
+        deadline: Option<Instant>,
+    ) -> io::Result<End> {
+        self.run(session, ends, now, deadline, S::is_identified).await
+    }
+
+    /// Serves `session` to the end; its peer may say nothing until `deadline`.
+    pub async fn serve(
+        &mut self,
+        session: &mut impl Session,
+        ends: (&mut (impl AsyncRead + Unpin), &mut (impl AsyncWrite + Unpin)),
+        now: &impl Fn() -> Nanos,
+        deadline: Option<Instant>,
+    ) -> io::Result<End> {
+        self.run(session, ends, now, deadline, |_| false).await
+    }
+
+    async fn run<S: Session>(
+        &mut self,
+        session: &mut S,
+        (reader, writer): (&mut (impl AsyncRead + Unpin), &mut (impl AsyncWrite + Unpin)),
+        now: &impl Fn() -> Nanos,
+        deadline: Option<Instant>,
+        until: impl Fn(&S) -> bool,
+    ) -> io::Result<End> {
+        let mut times = Times { now, ticks: interval(LOOK_EVERY), deadline };
+        loop {
+            // A place that others wait for serves what was begun with it, and no more.
+            let wanted = self.is_used && self.shares.is_wanted();
+            let yields = wanted && session.outstanding() > 0;
+            if wanted && !yields && self.held.len() <= CHUNK {
+                self.shrink(CHUNK);
+            }
+            let input = if yields { &[] } else { &self.input[self.held.clone()] };
+            let Progress { consumed, written, next } = session.advance(input, &mut self.output, now());
+            self.held.start += consumed;
+            if consumed > 0 || self.held.is_empty() {
+                self.begun = None;
+            }
+            self.is_used |= consumed > 0 && self.long.is_some();
+            let mut sent = 0;
+            while sent < written {
+                let patience = Some(Instant::now() + SLOWEST);
+                match times.watched(session, patience, false, writer.write(&self.output[sent..written])).await {
+                    Ok(wrote) => sent += wrote.transpose()?.unwrap_or_default(),
+                    Err(end) => return Ok(end),
+                }
+            }
+            if until(session) {
+                return Ok(End::Identified);
+            }
+            let waited = match next {
+                Next::Close => return Ok(End::Closed),
+                Next::Output(wanted) => self.grow(wanted, session, &mut times).await,
+                Next::Input(wanted) if !yields => self.receive(wanted, session, reader, &mut times).await?,
+                Next::Input(_) if session.outstanding() == 0 => Ok(()),
+                Next::Input(_) | Next::Completion => {
+                    poll_fn(|cx| session.poll_completion(cx)).await;
+                    Ok(())
+                }
+            };
+            if let Err(end) = waited {
+                return Ok(end);
+            }
+        }
+    }
+
+    /// Makes the output as long as is wanted, unless a completion comes first.
+    async fn grow(
+        &mut self,
+        wanted: usize,
+        session: &mut impl Session,
+        times: &mut Times<'_, impl Fn() -> Nanos>,
+    ) -> Result<(), End> {
+        if self.enter(wanted, session, None, times).await? {
+            let more = (2 * self.output.len()).min(CHUNK);
+            self.output.resize(wanted.max(more).max(self.output.len()), 0);
+        }
+        Ok(())
+    }
+
+    /// Receives what comes next of a message of `wanted` bytes, unless a completion comes first.
+    async fn receive(
+        &mut self,
+        wanted: usize,
+        session: &mut impl Session,
+        reader: &mut (impl AsyncRead + Unpin),
+        times: &mut Times<'_, impl Fn() -> Nanos>,
+    ) -> io::Result<Result<(), End>> {
+        if !self.held.is_empty() {
+            let begun = *self.begun.get_or_insert_with(Instant::now);
+            // A place is for what has come, not for what is announced.
+            let len = wanted.min(self.held.len() + 1);
+            match self.enter(len, session, Some(begun + SLOWEST), times).await {
+                Ok(true) => {}
+                Ok(false) => return Ok(Ok(())),
+                Err(end) => return Ok(Err(end)),
+            }
+        }
+        loop {
+            if self.finished && session.outstanding() == 0 {
+                return Ok(Err(End::Closed));
+            }
+            self.make_room(wanted);
+            select! {
+                read = reader.read(&mut self.input[self.held.end..]), if !self.finished => match read? {
+                    0 => self.finished = true,
+                    read => {
+                        self.held.end += read;
+                        return Ok(Ok(()));
+                    }
+                },
+                () = poll_fn(|cx| session.poll_completion(cx)) => return Ok(Ok(())),
+                _ = times.ticks.tick() => {
+                    let idle = session.outstanding() == 0;
+                    if idle && session.is_over((times.now)()) {
+                        return Ok(Err(End::Closed));
+                    }
+                    let deadline = times.deadline.filter(|_| idle);
+                    let late = deadline.into_iter().chain(self.begun.map(|begun| begun + SLOWEST)).min();
+                    if late.is_some_and(|late| Instant::now() > late) {
+                        return Ok(Err(End::TimedOut));
+                    }
+                    if idle && self.held.is_empty() {
+                        self.shrink(0);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits for the place that a buffer of so many bytes needs; false where a completion comes first.
+    async fn enter(
+        &mut self,
+        len: usize,
+        session: &mut impl Session,
+        patience: Option<Instant>,
+        times: &mut Times<'_, impl Fn() -> Nanos>,
+    ) -> Result<bool, End> {
+        if len > CHUNK && self.long.is_none() {
+            let place = self.shares.enter(self.peer.clone());
+            self.long = times.watched(session, patience, true, place).await?;
+        }
+        Ok(len <= CHUNK || self.long.is_some())
+    }
+
+    /// Makes room for what comes next of a message of `wanted` bytes; where the input is full, four times as much.
+    fn make_room(&mut self, wanted: usize) {
+        self.compact();
+        let len = self.input.len();
+        if self.held.len() == len {
+            let most = if self.long.is_some() { wanted.max(CHUNK) } else { CHUNK };
+            self.input.resize((4 * len).max(64).min(most).max(len + 1), 0);
+        }
+    }
+
+    /// Moves what is held to the front.
+    fn compact(&mut self) {
+        if self.held.start > 0 {
+            self.input.copy_within(self.held.clone(), 0);
+            self.held = 0..self.held.len();
+        }
+    }
+
+    /// Cuts the buffers to what is held, and at least `most` where they are longer, and gives the place back.
+    fn shrink(&mut self, most: usize) {
+        self.compact();
+        for (buffer, held) in [(&mut self.input, self.held.len()), (&mut self.output, 0)] {
+            buffer.truncate(most.max(held));
+            buffer.shrink_to_fit();
+        }
+        (self.long, self.is_used) = (None, false);
+    }
+}
+
+impl<N: Fn() -> Nanos> Times<'_, N> {
+    /// What `event` comes to, or `None` where a completion that is waited for comes first; how the connection ends
+    /// where its session is over, or `patience` has passed, before.
+    async fn watched<T>(
+        &mut self,
+        session: &mut impl Session,
+        patience: Option<Instant>,
+        completions: bool,
+        event: impl Future<Output = T>,
+    ) -> Result<Option<T>, End> {
+        let mut event = pin!(event);
+        loop {
+            select! {
+                happened = &mut event => return Ok(Some(happened)),
+                () = poll_fn(|cx| session.poll_completion(cx)), if completions => return Ok(None),
+                _ = self.ticks.tick() => {
+                    // What is under way is answered first, where somebody waits for that.
+                    if (!completions || session.outstanding() == 0) && session.is_over((self.now)()) {
+                        return Err(End::Closed);
+                    }
+                    if patience.is_some_and(|patience| Instant::now() > patience) {
+                        return Err(End::TimedOut);
+                    }
+                }
+            }
+        }
+    }
+}
