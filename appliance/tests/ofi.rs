@@ -17,7 +17,7 @@ use std::{
 use berth_client::{Alloc, Client, Grant, Token};
 use berth_identity::Identity;
 use berth_tls::key_file;
-use berth_wire::fabric::{BindKind, BindingTlv, Perms, Tlvs, Wire as _};
+use berth_wire::fabric::{BindKind, BindingTlv, LeaseStatus, Perms, Tlvs, Wire as _};
 use common::{Berth, INCREMENT, Stopped, fails};
 use tempfile::TempDir;
 
@@ -40,6 +40,7 @@ fn port(provider: &str, more: &str) -> String {
 /// A node that leases memory, reached by libfabric, and who may lease it.
 struct Node {
     berth: Berth,
+    config: String,
     folder: TempDir,
     holder: Arc<Identity>,
 }
@@ -64,7 +65,13 @@ impl Node {
             folder.path().join("state").display(),
             holder.public_key(),
         );
-        Self { berth: Berth::start(&config), folder, holder }
+        Self { berth: Berth::start(&config), config, folder, holder }
+    }
+
+    /// Stopped, and started again with its leases.
+    fn restarted(self) -> Self {
+        self.berth.stop();
+        Self { berth: Berth::start(&self.config), ..self }
     }
 
     fn control(&self) -> SocketAddr {
@@ -315,6 +322,25 @@ async fn a_revocation_is_felt_by_the_peer_at_its_next_message() {
         let stopped = node.berth.stop();
         expect(&stopped, &[("written", 1), ("read", 0), ("revoked", 2), ("bytes_written", 6)]);
     }
+}
+
+/// A client that sends on after a restart is heard: its lease is bound again, without another LEASE_BIND.
+#[tokio::test]
+async fn a_restart_binds_leases_again() {
+    let node = Node::start("tcp", "");
+    let mut peer = Peer::spawn("tcp", &[]);
+    let lease = node.lease(4096).await;
+    let own = unhex(peer.line().strip_prefix("addr ").unwrap());
+    lease.bind(&own).await.unwrap();
+    let unbound = node.lease(4096).await;
+    let node = node.restarted();
+    for lease in [&lease, &unbound] {
+        let client = Client::quic(node.holder.clone(), node.control(), None).await.unwrap();
+        assert_eq!(client.lease_query(lease.grant.lease_id).await.unwrap().status, LeaseStatus::Active);
+    }
+    // The port's core takes it in within a second, or never.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(node.berth.stop().sum("o", "port", "peers_joined"), 1);
 }
 
 #[tokio::test]

@@ -18,6 +18,9 @@ use crate::{
 /// How long each fuzz target runs.
 const FUZZ_SECONDS: u32 = 5;
 
+/// How many of the longest programs and suites are told at the end.
+const LONGEST: usize = 12;
+
 /// Seeds of each simulation of the lease plane: tens of seconds on two cores.
 const SIM_SEEDS: &str = "10000";
 
@@ -30,18 +33,29 @@ pub(crate) fn run_all() -> Result<()> {
     run(&mut cargo(lint))?;
     run(cargo(["doc", "--release", "--workspace", "--no-deps", "--features", FEATURES, "--quiet"])
         .env("RUSTDOCFLAGS", "-D warnings"))?;
+    count.stage("lints", start);
     let tests =
         ["test", "--release", "--workspace", "--exclude", "berth-fuzz", "--no-fail-fast", "--features", FEATURES];
+    let begun = Instant::now();
     count.cargo_test(cargo(tests).env("BERTH_SIM_SEEDS", SIM_SEEDS))?;
+    count.stage("tests, built and run", begun);
+    let begun = Instant::now();
     for package in ["berth-ring", "berth-lease"] {
         let models = ["test", "--release", "-p", package, "--test", "loom", "--target-dir", "target/loom"];
         count.cargo_test(cargo(models).env("RUSTFLAGS", "--cfg loom"))?;
     }
+    count.stage("models", begun);
+    let begun = Instant::now();
     fuzz(&mut count)?;
+    count.stage("fuzz targets", begun);
+    let begun = Instant::now();
     let suites = lab::run_all()?;
     count.passed += suites.passed;
     count.failed += suites.failed;
     count.told.extend(suites.told);
+    count.times.extend(suites.times);
+    count.stage("lab", begun);
+    count.tell_times();
     for told in &count.told {
         println!("\n{told}");
     }
@@ -60,15 +74,37 @@ struct Count {
     failed: u32,
     /// What failed, also what passed when it ran again: said at the end, where one looks.
     told: Vec<String>,
+    /// How long each stage took, in seconds, and each program and suite.
+    stages: Vec<(f64, &'static str)>,
+    times: Vec<(f64, String)>,
 }
 
 impl Count {
+    /// A stage has ended.
+    fn stage(&mut self, name: &'static str, begun: Instant) {
+        self.stages.push((begun.elapsed().as_secs_f64(), name));
+    }
+
+    /// Says where the time went.
+    fn tell_times(&mut self) {
+        println!();
+        for (seconds, name) in &self.stages {
+            println!("{:6.1} min  {name}", seconds / 60.0);
+        }
+        println!("the longest of them:");
+        self.times.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+        for (seconds, name) in self.times.iter().take(LONGEST) {
+            println!("{seconds:6.1} s    {name}");
+        }
+    }
+
     /// Runs `cargo test` and adds up what it says. A test that fails runs once more, alone: on a host that takes its CPUs
     /// away for half a second at a time, what waits for an answer fails by that alone, though not twice.
     fn cargo_test(&mut self, cmd: &mut Command) -> Result<()> {
         let run = TestRun::of(cmd)?;
         self.passed += run.passed;
         self.failed += run.failed;
+        self.times.extend(run.times);
         for failure in run.failures {
             let again = TestRun::of(&mut failure.again(cmd))?;
             // Other packages may have one of the same name.

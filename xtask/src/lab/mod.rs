@@ -54,6 +54,8 @@ pub(crate) struct Tally {
     pub(crate) failed: u32,
     /// Those that were `not ok`, also where the suite passed when it ran again.
     pub(crate) told: Vec<String>,
+    /// How long each suite ran, in seconds.
+    pub(crate) times: Vec<(f64, String)>,
 }
 
 impl Tally {
@@ -125,6 +127,7 @@ impl Options {
             tally.passed += one.passed;
             tally.failed += one.failed;
             tally.told.extend(one.told);
+            tally.times.extend(one.times);
         }
         Ok(tally)
     }
@@ -204,6 +207,7 @@ fn run_one(suite: &Suite, hypervisor: Option<&Hypervisor>) -> Result<(Tally, boo
     tally.told.iter_mut().for_each(|told| *told = format!("suite {}: {told}", suite.name));
     let seconds = start.elapsed().as_secs_f64();
     println!("suite {}: {} passed, {} failed, {seconds:.1} s", suite.name, tally.passed, tally.failed);
+    tally.times.push((seconds, format!("lab {}", suite.name)));
     Ok((tally, code.is_none()))
 }
 

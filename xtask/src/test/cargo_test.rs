@@ -58,6 +58,8 @@ pub(super) struct TestRun {
     /// Programs that ended without a summary: by a signal, or because they cannot start.
     pub(super) unfinished: Vec<String>,
     pub(super) succeeded: bool,
+    /// How long each program ran, in seconds.
+    pub(super) times: Vec<(f64, String)>,
     /// The program whose output comes, until its summary.
     program: Option<String>,
     /// The failed test whose output comes.
@@ -104,7 +106,9 @@ impl TestRun {
         } else if let Some(counts) = text.strip_prefix("test result: ") {
             self.passed += number_before(counts, " passed");
             self.failed += number_before(counts, " failed");
-            (self.program, self.output_of) = (None, None);
+            let seconds = counts.rsplit_once("finished in ").and_then(|(_, time)| time.strip_suffix('s')?.parse().ok());
+            self.times.extend(seconds.zip(self.program.take()));
+            self.output_of = None;
         } else if let Some(name) = text.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED")) {
             let program = self.program.clone().unwrap_or_default();
             self.failures.push(Failure { program, name: name.to_owned(), output: Vec::new() });
@@ -143,7 +147,7 @@ mod tests {
         let run = read(
             "     Running tests/crash.rs (target/release/deps/crash-1)\n\nrunning 2 tests\ntest a ... ok\ntest b ... FAILED\n\
              \nfailures:\n\n---- b stdout ----\nassertion failed: no\n\nfailures:\n    b\n\n\
-             test result: FAILED. 1 passed; 1 failed; 0 ignored\n\
+             test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 12.34s\n\
              \x20    Running unittests src/lib.rs (target/release/deps/x-2)\n\nrunning 1 test\n\
              test c::d ... ok\n\ntest result: ok. 1 passed; 0 failed; 0 ignored\n",
         );
@@ -152,6 +156,7 @@ mod tests {
         let [failure] = &run.failures[..] else { panic!("one failed: {run:?}") };
         assert_eq!((&*failure.program, &*failure.name), ("tests/crash.rs", "b"));
         assert_eq!(failure.output[0], "assertion failed: no");
+        assert_eq!(run.times, [(12.34, "tests/crash.rs".to_owned())]);
     }
 
     #[test]
