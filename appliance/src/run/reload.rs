@@ -6,7 +6,8 @@
 //! ```
 //!
 //! An lcore takes a program between two bursts and hands the old one back, which is dropped here: see
-//! [`berth_rpc::Switch`]. Nothing is handed out before everything is built, so that a reload is whole or does not happen.
+//! [`berth_rpc::Updates`]. Nothing is handed out before everything is built, so that a reload is whole or does not
+//! happen.
 
 use std::{
     fmt::Display,
@@ -18,8 +19,7 @@ use std::{
 use anyhow::{anyhow, ensure};
 use berth_control::Control;
 use berth_host::Waker;
-use berth_plugin::Plugin;
-use berth_rpc::{Switch, handlers::HandlerSet};
+use berth_port::Sender;
 use tracing::{info, warn};
 
 use super::{
@@ -41,14 +41,14 @@ pub(super) struct Seat {
     port: usize,
     /// The name of the thread.
     thread: String,
-    switch: Switch<HandlerSet<Plugin>>,
+    sender: Sender<Program, Program>,
 }
 
 impl Seat {
     /// Adds one to `seats`, and returns what its thread is to have.
     pub(super) fn add(seats: &mut Vec<Self>, port: usize, thread: String) -> Updates {
-        let (switch, updates) = berth_rpc::switch();
-        seats.push(Self { port, thread, switch });
+        let (sender, updates) = berth_rpc::updates();
+        seats.push(Self { port, thread, sender });
         updates
     }
 }
@@ -111,7 +111,7 @@ impl Reloader {
         let Prepared { loaded, changes, workers, lcores } = prepared;
         let Seats { workers: at_workers, lcores: at_lcores } = &mut self.seats;
         for seat in at_workers.iter().chain(at_lcores.iter()) {
-            ensure!(seat.switch.is_free(), "{} has not taken the last reload yet; try again later", seat.thread);
+            ensure!(seat.sender.room() > 0, "{} has not taken the last reload yet; try again later", seat.thread);
         }
         for note in &loaded.warnings {
             warn!("{note}");
@@ -137,7 +137,7 @@ impl Reloader {
     pub(super) fn collect(&mut self) {
         let Seats { workers, lcores } = &mut self.seats;
         for seat in workers.iter_mut().chain(lcores) {
-            seat.switch.collect();
+            seat.sender.returned().for_each(drop);
         }
     }
 }
@@ -145,12 +145,12 @@ impl Reloader {
 /// Hands each seat its program, and waits until most likely all have taken theirs.
 fn hand_out(seats: &mut [Seat], programs: Vec<Program>, wakers: &[Waker]) -> anyhow::Result<()> {
     for (seat, program) in seats.iter_mut().zip(programs) {
-        seat.switch.send(program).map_err(|_| anyhow!("{} takes no program", seat.thread))?;
+        seat.sender.send(program).map_err(|_| anyhow!("{} takes no program", seat.thread))?;
     }
     wakers.iter().for_each(Waker::wake);
     let deadline = Instant::now() + PATIENCE;
     for seat in seats {
-        while seat.switch.collect() == 0 {
+        while seat.sender.returned().count() == 0 {
             if Instant::now() > deadline {
                 warn!("{} takes the new functions when it is done with what it does", seat.thread);
                 break;

@@ -23,7 +23,8 @@
 //!   [`Recorder`]. Reading costs the core one shared cache line per line read, and never a wait.
 //! - **What a task brings along.** A service that dispatches to workers owns its end of the ring to one, and a worker
 //!   the other end; the loop sees only how much each still [owes](berth_port::Task::outstanding), and whether it
-//!   [is fed](berth_port::Task::is_fed). Peers and functions that come and go reach a task by ways of its own.
+//!   [is fed](berth_port::Task::is_fed). Peers and functions come to a task and go by a
+//!   [mailbox](berth_port::Mailbox) of its own.
 //! - **Nothing else inwards.** A request to stop is a flag that the thread's own runner reads between polls and turns
 //!   into [`Lcore::drain`].
 //!

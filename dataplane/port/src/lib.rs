@@ -23,6 +23,7 @@
 mod fault;
 mod frame;
 mod loopback;
+mod mailbox;
 mod pcap;
 mod sampler;
 mod session;
@@ -34,6 +35,7 @@ use std::{net::SocketAddr, os::fd::RawFd};
 pub use fault::{Fault, FaultSpec, Faults};
 pub use frame::{Frame, ReplyTo, Verdict};
 pub use loopback::Loopback;
+pub use mailbox::{Mailbox, Sender, mailbox};
 pub use pcap::Pcap;
 pub use sampler::{SAMPLE_AFTER, SAMPLE_EVERY, Sampler};
 pub use session::{Next, Progress, Session};

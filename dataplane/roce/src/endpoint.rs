@@ -3,9 +3,8 @@
 use std::net::SocketAddr;
 
 use berth_net::{Datagram, Host, Route, Sealed, Taken, Transport};
-use berth_port::{Frame, Verdict};
+use berth_port::{Frame, Mailbox, Verdict};
 use berth_wire::roce::{Bth, HEADERS_MAX, Icrc, Malformed, Packet, UDP_PORT, icrc};
-use rtrb::{Consumer, Producer};
 use zerocopy::FromBytes as _;
 
 use crate::{Config, Refusal, counters::Counters, queue_pair::QueuePair, registrar::Change};
@@ -16,25 +15,19 @@ pub struct Endpoint {
     config: Config,
     /// Each at the place that the low bits of its number name.
     pairs: Box<[Option<Box<QueuePair>>]>,
-    changes: Consumer<Change>,
-    removed: Producer<Box<QueuePair>>,
+    changes: Mailbox<Change, Box<QueuePair>>,
     counters: Counters,
 }
 
 impl Endpoint {
-    pub(crate) fn new(
-        config: Config,
-        places: usize,
-        changes: Consumer<Change>,
-        removed: Producer<Box<QueuePair>>,
-    ) -> Self {
+    pub(crate) fn new(config: Config, places: usize, changes: Mailbox<Change, Box<QueuePair>>) -> Self {
         let pairs = std::iter::repeat_with(|| None).take(places).collect();
-        Self { config, pairs, changes, removed, counters: Counters::default() }
+        Self { config, pairs, changes, counters: Counters::default() }
     }
 
     #[cold]
     fn take_note(&mut self) {
-        while let Ok(change) = self.changes.pop() {
+        while let Some(change) = self.changes.take() {
             match change {
                 Change::Add(pair) => {
                     let place = pair.local.qpn.get() as usize & (self.pairs.len() - 1);
@@ -45,8 +38,7 @@ impl Endpoint {
                     let place = qpn.get() as usize & (self.pairs.len() - 1);
                     if let Some(pair) = self.pairs[place].take_if(|pair| pair.local.qpn == qpn) {
                         self.counters.peers_removed += 1;
-                        // The ring holds as many as changes can be under way; beyond that it is freed here.
-                        let _ = self.removed.push(pair);
+                        self.changes.give_back(pair);
                     }
                 }
             }

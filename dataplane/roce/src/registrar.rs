@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use berth_port::{Sender, mailbox};
 use berth_wire::roce::{Psn, Qpn};
-use rtrb::{Consumer, Producer, RingBuffer};
 
 use crate::{
     Config, ConfigError, Endpoint, Slots,
@@ -80,9 +80,8 @@ pub struct Registrar {
     /// The queue pairs there are, each at the place that its low bits name.
     taken: Box<[Option<Qpn>]>,
     peers: usize,
-    changes: Producer<Change>,
-    /// Queue pairs to be freed, which takes longer than a poll core has.
-    removed: Consumer<Box<QueuePair>>,
+    /// Changes for the endpoint, and the queue pairs that it removed: freeing them takes longer than a poll core has.
+    endpoint: Sender<Change, Box<QueuePair>>,
 }
 
 /// An endpoint without peers, and what gives it some.
@@ -91,10 +90,9 @@ pub fn endpoint(config: Config) -> Result<(Endpoint, Registrar), ConfigError> {
     // At least twice the places, so that a random number finds a free one soon.
     let places = (2 * config.peers).next_power_of_two();
     let depth = 2 * config.peers;
-    let (changes, to_endpoint) = RingBuffer::new(depth);
-    let (to_registrar, removed) = RingBuffer::new(depth);
-    let registrar = Registrar { config, taken: vec![None; places].into(), peers: 0, changes, removed };
-    Ok((Endpoint::new(config, places, to_endpoint, to_registrar), registrar))
+    let (endpoint, changes) = mailbox(depth, depth);
+    let registrar = Registrar { config, taken: vec![None; places].into(), peers: 0, endpoint };
+    Ok((Endpoint::new(config, places, changes), registrar))
 }
 
 impl Registrar {
@@ -137,7 +135,7 @@ impl Registrar {
         }
         let Config { p_key, path_mtu, .. } = self.config;
         let pair = Box::new(QueuePair::new(*local, *remote, p_key, path_mtu));
-        self.changes.push(Change::Add(pair)).map_err(|_| AddError::Busy)
+        self.endpoint.send(Change::Add(pair)).map_err(|_| AddError::Busy)
     }
 
     /// Takes a peer in: [`Registrar::reserve`] and [`Registrar::connect`].
@@ -156,7 +154,7 @@ impl Registrar {
     /// yet, try again.
     pub fn remove(&mut self, qpn: Qpn) -> bool {
         self.free_removed();
-        let told = self.changes.push(Change::Remove(qpn)).is_ok();
+        let told = self.endpoint.send(Change::Remove(qpn)).is_ok();
         if told {
             self.release(qpn);
         }
@@ -176,6 +174,6 @@ impl Registrar {
     }
 
     fn free_removed(&mut self) {
-        while self.removed.pop().is_ok() {}
+        self.endpoint.returned().for_each(drop);
     }
 }

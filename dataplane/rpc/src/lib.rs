@@ -20,7 +20,6 @@ pub mod handlers;
 mod order;
 mod program;
 mod service;
-mod switch;
 mod table;
 mod worker;
 
@@ -28,8 +27,7 @@ pub use call::{Call, Failure, Handlers, Outcome};
 pub use forward::RING_BUDGET;
 pub use guard::{COOL_OFF, MAX_STRIKES};
 pub use order::Order;
-pub use program::Program;
+pub use program::{Program, Updates, updates};
 pub use service::{Config, RpcService, SetupError, Stage, Undispatchable};
-pub use switch::{Switch, Updates, switch};
 pub use table::{Dispatch, Function, FunctionIndex, FunctionTable, TableError};
 pub use worker::Worker;

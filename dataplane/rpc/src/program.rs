@@ -7,7 +7,7 @@ use std::{
 };
 
 use berth_admission::{Admission, Limits};
-use berth_port::{Clock, Nanos};
+use berth_port::{Clock, Mailbox, Nanos, Sender, mailbox};
 use berth_wire::rpc::{HeaderForm, status};
 
 use crate::{
@@ -18,8 +18,8 @@ use crate::{
     service::check_fit,
 };
 
-/// The functions of one core, their handlers, and their records. Never changes, but for being replaced as one: see
-/// [`Switch`](crate::Switch).
+/// The functions of one core, their handlers, and their records. Never changes, but for being replaced as one by what
+/// comes in [`Updates`].
 #[derive(Debug)]
 pub struct Program<H> {
     pub(crate) table: Arc<FunctionTable>,
@@ -27,6 +27,20 @@ pub struct Program<H> {
     records: Vec<Record>,
     /// What a service admits; a worker serves what was admitted.
     pub(crate) admission: Option<Box<Admission>>,
+}
+
+/// Brings programs to the service or worker that is to run them, and takes those back that they replace.
+///
+/// A program is taken between two bursts: a request is checked and run by one program. A request that waits for a
+/// worker is checked again by the worker, under the program that the worker has by then: a function that is gone by
+/// then is answered as an unknown one. Whoever replaces both therefore replaces the worker's first, so that no request
+/// of a new function finds an old worker.
+pub type Updates<H> = Mailbox<Program<H>, Program<H>>;
+
+/// Both ends of a way to replace one program, one at a time.
+pub fn updates<H>() -> (Sender<Program<H>, Program<H>>, Updates<H>) {
+    // Two come back where one was taken, and not collected yet, when the next was sent.
+    mailbox(1, 2)
 }
 
 /// What a core keeps of a function: one cache line.
@@ -61,9 +75,25 @@ impl<H: Handlers> Program<H> {
         }
     }
 
+    /// Replaces itself if a new program was sent: a load, where none was.
+    #[inline]
+    pub(crate) fn update(&mut self, updates: &mut Updates<H>) {
+        if !updates.is_empty() {
+            self.replace(updates);
+        }
+    }
+
+    #[cold]
+    fn replace(&mut self, updates: &mut Updates<H>) {
+        if let Some(mut new) = updates.take() {
+            new.succeed(self);
+            updates.give_back(mem::replace(self, new));
+        }
+    }
+
     /// Takes over from `old` what outlives it: how often each function was called, what the handlers keep, and how full
     /// buckets are whose limits stay.
-    pub(crate) fn succeed(&mut self, old: &mut Self) {
+    fn succeed(&mut self, old: &mut Self) {
         for (function, record) in self.table.functions().iter().zip(&mut self.records) {
             if let Some(before) = old.table.find(function.id()) {
                 record.calls = old.records[before.0].calls;

@@ -300,7 +300,7 @@ impl<H: Handlers, C: Clock, R: FnMut(Stage, u64)> Service for RpcService<H, C, R
     fn poll<P: Port>(&mut self, port: &mut P, now: Now) -> usize {
         let Self { program, updates, forward, counts, record, .. } = self;
         if let Some(updates) = updates {
-            updates.apply(program);
+            program.update(updates);
         }
         forward.as_mut().map_or(0, |forward| forward.poll(port, now.mono, counts, record))
     }

@@ -53,7 +53,7 @@ impl<H: Handlers, C: Clock> Worker<H, C> {
     pub fn poll(&mut self, now: Now) -> usize {
         let Self { form, program, updates, clock, ring, counts } = self;
         if let Some(updates) = updates {
-            updates.apply(program);
+            program.update(updates);
         }
         let form = *form;
         ring.poll(BURST, |rx, tx| {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use berth_admission::{Limits, Rate};
 use berth_port::{Clock, Frame, Service, Verdict};
-use berth_rpc::{Dispatch, Program, RpcService, Stage, Undispatchable, switch};
+use berth_rpc::{Dispatch, Program, RpcService, Stage, Undispatchable, updates};
 use berth_wire::rpc::{HeaderForm, status};
 use common::*;
 
@@ -71,14 +71,14 @@ fn what_is_no_request_takes_no_token() {
 fn a_new_program_brings_new_limits_and_leaves_buckets_whose_limits_stay() {
     let clock = VirtualClock::default();
     let strict = Limits { per_peer: Some(Rate::new(1, 2)), all: None };
-    let (mut switch, updates) = switch();
+    let (mut sender, updates) = updates();
     let mut service = service(Undispatchable::Reply, strict, &clock).updated_by(updates);
     assert_eq!(ask(&mut service, 1, &clock), Some(0));
     let program = |limits| Program::new(table(Dispatch::Inline), TestHandlers(clock.clone())).limited(limits);
     let mut reload = |service: &mut _, limits| {
-        switch.send(program(limits)).ok().unwrap();
+        sender.send(program(limits)).ok().unwrap();
         Service::poll(service, &mut Outbox::new(1), clock.now());
-        assert_eq!(switch.collect(), 1);
+        assert_eq!(sender.returned().count(), 1);
     };
     reload(&mut service, Some(strict));
     assert_eq!([1, 1].map(|host| ask(&mut service, host, &clock)), [Some(0), Some(status::OVERLOADED)]);

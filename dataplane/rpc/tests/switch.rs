@@ -7,14 +7,14 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
-use berth_port::{Clock, Frame, Service, Verdict};
+use berth_port::{Clock, Frame, Sender, Service, Verdict};
 use berth_qec::{Algorithm, Decoder};
 use berth_ring::pair;
 use berth_rpc::{
     Call, Dispatch, Function, FunctionIndex, FunctionTable, Handlers, Outcome, Program, RpcService, SetupError, Stage,
-    Switch, Undispatchable, Worker,
+    Undispatchable, Worker,
     handlers::{Handler, HandlerSet, Session},
-    switch,
+    updates,
 };
 use berth_wire::rpc::{HandlerSchema, HeaderForm, TypeDesc, TypeId, status};
 use common::*;
@@ -46,18 +46,18 @@ fn table(names: &[&str], mode: Dispatch) -> Arc<FunctionTable> {
 
 struct Bench {
     service: RpcService<Says, VirtualClock, fn(Stage, u64)>,
-    switch: Switch<Says>,
+    sender: Sender<Program<Says>, Program<Says>>,
     dropped: Arc<AtomicUsize>,
 }
 
 impl Bench {
     fn new(names: &[&str], says: &'static [u8]) -> Self {
-        let (switch, updates) = switch();
+        let (sender, updates) = updates();
         let dropped = Arc::<AtomicUsize>::default();
         let (config, handlers) = (config(FORM, Undispatchable::Reply), Says(says, dropped.clone()));
         let clock = VirtualClock::default();
         let service = RpcService::new(config, table(names, Dispatch::Inline), handlers, None, clock, QUIET);
-        Self { service: service.unwrap().updated_by(updates), switch, dropped }
+        Self { service: service.unwrap().updated_by(updates), sender, dropped }
     }
 
     fn program(&self, names: &[&str], says: &'static [u8]) -> Program<Says> {
@@ -80,19 +80,19 @@ fn a_poll_takes_the_new_program_whole_and_sends_the_old_one_back() {
     let mut bench = Bench::new(&["gone", "stays"], b"old");
     let new = bench.program(&["new", "stays"], b"new");
     assert_eq!(bench.call("stays"), (0, b"old".to_vec()));
-    assert!(bench.switch.send(new).is_ok());
-    assert!(!bench.switch.is_free());
+    assert!(bench.sender.send(new).is_ok());
+    assert_eq!(bench.sender.room(), 0);
     assert_eq!(bench.call("new"), (status::UNKNOWN_FUNCTION, vec![]), "not yet");
     assert_eq!(bench.call("gone"), (0, b"old".to_vec()));
 
     bench.poll();
-    assert!(bench.switch.is_free());
+    assert_eq!(bench.sender.room(), 1);
     for name in ["new", "stays"] {
         assert_eq!(bench.call(name), (0, b"new".to_vec()));
     }
     assert_eq!(bench.call("gone"), (status::UNKNOWN_FUNCTION, vec![]));
     assert_eq!(bench.dropped.load(Relaxed), 0, "the service drops nothing");
-    assert_eq!(bench.switch.collect(), 1);
+    assert_eq!(bench.sender.returned().count(), 1);
     assert_eq!(bench.dropped.load(Relaxed), 1);
 
     let counted = counters(|visit| bench.service.counters(visit));
@@ -102,17 +102,19 @@ fn a_poll_takes_the_new_program_whole_and_sends_the_old_one_back() {
 #[test]
 fn a_program_waits_until_the_one_before_was_taken() {
     let mut bench = Bench::new(&["f"], b"0");
-    let programs = [b"1", b"2", b"3", b"4"].map(|says| bench.program(&["f"], says));
+    let programs = [b"1", b"2", b"3"].map(|says| bench.program(&["f"], says));
     for (i, program) in programs.into_iter().enumerate() {
         let refused = bench.program(&["f"], b"not");
-        assert!(bench.switch.send(program).is_ok());
-        assert!(bench.switch.send(refused).is_err());
+        assert!(bench.sender.send(program).is_ok());
+        assert!(bench.sender.send(refused).is_err());
         bench.poll();
-        assert_eq!(bench.call("f"), (0, vec![b'1' + i as u8]));
+        // There is no room for a third replaced one.
+        assert_eq!(bench.call("f"), (0, vec![b'1' + i.min(1) as u8]));
     }
-    // Each refused one was dropped here, and so was each replaced one that a later send found.
-    assert_eq!(bench.switch.collect(), 1);
-    assert_eq!(bench.dropped.load(Relaxed), 4 + 4);
+    assert_eq!(bench.dropped.load(Relaxed), 3, "those that were refused");
+    assert_eq!(bench.sender.returned().count(), 2);
+    bench.poll();
+    assert_eq!(bench.call("f"), (0, b"3".to_vec()));
 }
 
 #[test]
@@ -132,7 +134,7 @@ fn what_waits_in_the_ring_meets_the_workers_new_program() {
     let old = || table(&["gone", "stays"], Dispatch::Ring);
     let config = config(FORM, Undispatchable::Reply);
     let mut service = RpcService::new(config, old(), says(b"old"), Some(producer), clock.clone(), QUIET).unwrap();
-    let (mut switch, updates) = switch();
+    let (mut sender, updates) = updates();
     let worker = Worker::new(FORM, old(), says(b"old"), dispatcher, clock.clone()).unwrap();
     let mut worker = worker.updated_by(updates);
 
@@ -143,13 +145,13 @@ fn what_waits_in_the_ring_meets_the_workers_new_program() {
     };
     send("gone", 1);
     send("stays", 2);
-    assert!(switch.send(Program::new(table(&["stays"], Dispatch::Ring), says(b"new"))).is_ok());
+    assert!(sender.send(Program::new(table(&["stays"], Dispatch::Ring), says(b"new"))).is_ok());
     assert_eq!(worker.poll(clock.now()), 2);
     let mut port = Outbox::new(8);
     assert_eq!(service.poll(&mut port, clock.now()), 2);
     let expected = [(1, (status::UNKNOWN_FUNCTION, 1, vec![])), (1, (0, 2, b"new".to_vec()))];
     assert_eq!(port.take(FORM), expected, "each has its own answer");
-    assert_eq!((dropped.load(Relaxed), switch.collect(), dropped.load(Relaxed)), (0, 1, 1));
+    assert_eq!((dropped.load(Relaxed), sender.returned().count(), dropped.load(Relaxed)), (0, 1, 1));
 }
 
 #[test]
@@ -169,14 +171,14 @@ fn decoding_sessions_go_on_where_they_are_inherited() {
         args.push(last);
         args
     };
-    let (mut switch, updates) = switch();
+    let (mut sender, updates) = updates();
     let first = program(1);
     let (config, clock) = (config(FORM, Undispatchable::Reply), VirtualClock::default());
     let service = RpcService::new(config, table(&first), first, None, clock.clone(), QUIET);
     let mut service = service.unwrap().updated_by(updates);
     let mut call = |name, args: Vec<u8>, next: Option<HandlerSet>| {
         if let Some(next) = next {
-            assert!(switch.send(Program::new(table(&next), next)).is_ok());
+            assert!(sender.send(Program::new(table(&next), next)).is_ok());
             service.poll(&mut Outbox::new(0), clock.now());
         }
         handle(&mut service, FORM, &request(FORM, name, 1, &args), SLOT, clock.now()).unwrap().0

@@ -3,17 +3,12 @@
 use std::{
     collections::HashMap,
     net::IpAddr,
-    sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{
-            AtomicBool,
-            Ordering::{Acquire, Release},
-        },
-        mpsc::{SyncSender, sync_channel},
-    },
-    time::Duration,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    thread,
+    time::{Duration, Instant},
 };
 
+use berth_port::{Mailbox, Sender, mailbox};
 use berth_wire::fabric::Status;
 
 use crate::{
@@ -21,8 +16,9 @@ use crate::{
     facts::Facts,
 };
 
-/// How long a peer waits for the port's core.
+/// How long a peer waits for the port's core, and how often it is seen whether the core has answered.
 const PATIENCE: Duration = Duration::from_secs(1);
+const LOOK_EVERY: Duration = Duration::from_micros(50);
 
 /// The peers of one port. Clones are the same.
 #[derive(Debug, Clone)]
@@ -32,22 +28,39 @@ pub struct Peers(Arc<Shared>);
 struct Shared {
     limit: usize,
     opened: OnceLock<(Facts, Format)>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
     /// How often each address was let in.
-    admitted: Mutex<HashMap<Box<[u8]>, usize>>,
-    /// The port is gone.
-    closed: AtomicBool,
-    /// Whether `commands` is worth a look.
-    waiting: AtomicBool,
-    commands: Mutex<Vec<Command>>,
+    admitted: HashMap<Box<[u8]>, usize>,
+    /// Leads to the port's core, once it is open.
+    core: Option<Core>,
+}
+
+#[derive(Debug)]
+struct Core {
+    commands: Sender<Command, Done>,
+    /// Commands that have not come back.
+    under_way: usize,
 }
 
 /// What the port's core shall do.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// Let messages of this endpoint in. The peer gets an address of its own at `ip`; the answer is whether it could be.
-    Insert { address: Box<[u8]>, padded: Box<[u8; MAX_ADDRESS]>, ip: IpAddr, done: SyncSender<bool> },
+    /// Let messages of this endpoint in. The peer gets an address of its own at `ip`.
+    Insert { address: Box<[u8]>, padded: Box<[u8; MAX_ADDRESS]>, ip: IpAddr },
     /// Refuse them from now on.
     Remove { address: Box<[u8]> },
+}
+
+/// A command that was carried out: each comes back, in order, with the memory to be freed.
+#[derive(Debug)]
+pub(crate) enum Done {
+    /// Whether the peer could be let in.
+    Inserted(bool, #[expect(dead_code, reason = "freed by who collects it")] Box<[u8; MAX_ADDRESS]>),
+    Removed(#[expect(dead_code, reason = "freed by who collects it")] Box<[u8]>),
 }
 
 /// A peer that was let in, for as long as this lives.
@@ -60,14 +73,7 @@ pub struct Admitted {
 impl Peers {
     /// Nobody yet, and at most `limit` at a time.
     pub fn new(limit: usize) -> Self {
-        Self(Arc::new(Shared {
-            limit,
-            opened: OnceLock::new(),
-            admitted: Mutex::default(),
-            closed: AtomicBool::new(false),
-            waiting: AtomicBool::new(false),
-            commands: Mutex::default(),
-        }))
+        Self(Arc::new(Shared { limit, opened: OnceLock::new(), state: Mutex::default() }))
     }
 
     pub(crate) fn limit(&self) -> usize {
@@ -76,7 +82,7 @@ impl Peers {
 
     /// Whether there is room for nobody else, as far as that can be told without waiting.
     pub(crate) fn is_full(&self) -> bool {
-        self.0.admitted.try_lock().is_ok_and(|admitted| admitted.len() >= self.0.limit)
+        self.0.state.try_lock().is_ok_and(|state| state.admitted.len() >= self.0.limit)
     }
 
     /// Where the port is; `None` before it is open.
@@ -84,9 +90,15 @@ impl Peers {
         self.0.opened.get().map(|(facts, _)| facts)
     }
 
-    pub(crate) fn opened(&self, facts: Facts, format: Format) {
+    /// The port is open; returns what its core is to do.
+    pub(crate) fn opened(&self, facts: Facts, format: Format) -> Mailbox<Command, Done> {
+        // Each of so many peers may be coming or going.
+        let depth = 2 * self.0.limit + 2;
+        let (commands, mailbox) = mailbox(depth, depth);
+        self.lock().core = Some(Core { commands, under_way: 0 });
         // A port is opened once.
         let _ = self.0.opened.set((facts, format));
+        mailbox
     }
 
     /// Lets messages of the endpoint at `address` in. A peer may be let in several times, for several reasons, and goes
@@ -98,7 +110,7 @@ impl Peers {
     pub fn admit(&self, address: &[u8], ip: IpAddr) -> Result<Admitted, Status> {
         let (_, format) = self.0.opened.get().ok_or(Status::ResourceBusy)?;
         let padded = format.check(address).ok_or(Status::InvalidParams)?;
-        let mut admitted = lock(&self.0.admitted);
+        let State { admitted, core } = &mut *self.lock();
         let key: Box<[u8]> = address.into();
         let room = admitted.len() < self.0.limit;
         let times = match admitted.get(&key) {
@@ -107,65 +119,70 @@ impl Peers {
             None => return Err(Status::CapacityExceeded),
         };
         if times == 0 {
-            let (done, answer) = sync_channel(1);
-            self.tell(Command::Insert { address: key.clone(), padded: padded.into(), ip, done });
-            match answer.recv_timeout(PATIENCE) {
-                Ok(true) => {}
-                Ok(false) => return Err(Status::InvalidParams),
-                Err(_) => {
-                    // It may still come to that.
-                    self.tell(Command::Remove { address: key });
-                    return Err(Status::ResourceBusy);
-                }
-            }
+            let core = core.as_mut().ok_or(Status::ResourceBusy)?;
+            core.insert(&key, padded.into(), ip, admitted.len())?;
         }
         admitted.insert(key.clone(), times + 1);
         Ok(Admitted { peers: self.clone(), address: key })
     }
 
-    fn tell(&self, command: Command) {
-        let mut commands = lock(&self.0.commands);
-        // Under the lock: whoever waits for an answer to a command that nobody will take learns so at once.
-        if !self.0.closed.load(Acquire) {
-            commands.push(command);
-            self.0.waiting.store(true, Release);
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Core {
+    /// Lets a peer in beside so many others, and waits until that is done.
+    fn insert(
+        &mut self,
+        address: &[u8],
+        padded: Box<[u8; MAX_ADDRESS]>,
+        ip: IpAddr,
+        others: usize,
+    ) -> Result<(), Status> {
+        // It and all others may have to be removed before the core looks again, which must find room.
+        if self.commands.room() < others + 2 {
+            return Err(Status::ResourceBusy);
+        }
+        self.tell(Command::Insert { address: address.into(), padded, ip });
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.collect() {
+                Some(Done::Inserted(inserted, _)) if self.under_way == 0 => {
+                    return if inserted { Ok(()) } else { Err(Status::InvalidParams) };
+                }
+                _ if self.commands.is_abandoned() || Instant::now() > deadline => {
+                    // It may still come to that.
+                    self.tell(Command::Remove { address: address.into() });
+                    return Err(Status::ResourceBusy);
+                }
+                _ => thread::sleep(LOOK_EVERY),
+            }
         }
     }
 
-    /// The port is gone: nobody is let in any more.
-    pub(crate) fn close(&self) {
-        let mut commands = lock(&self.0.commands);
-        self.0.closed.store(true, Release);
-        commands.clear();
+    fn tell(&mut self, command: Command) {
+        self.collect();
+        // There is room for it, or the port is gone.
+        self.under_way += usize::from(self.commands.send(command).is_ok());
     }
 
-    /// What there is to do, for the port's core: one load where there is nothing.
-    #[inline]
-    pub(crate) fn commands(&self) -> Vec<Command> {
-        if self.0.waiting.load(Acquire) { self.take() } else { Vec::new() }
-    }
-
-    #[cold]
-    fn take(&self) -> Vec<Command> {
-        // Where somebody is just adding one, the next burst takes it.
-        let Ok(mut commands) = self.0.commands.try_lock() else { return Vec::new() };
-        self.0.waiting.store(false, Release);
-        std::mem::take(&mut commands)
+    /// Takes back what is done, and returns the last of it.
+    fn collect(&mut self) -> Option<Done> {
+        self.commands.returned().inspect(|_| self.under_way -= 1).last()
     }
 }
 
 impl Drop for Admitted {
     fn drop(&mut self) {
-        let mut admitted = lock(&self.peers.0.admitted);
+        let State { admitted, core } = &mut *self.peers.lock();
         let Some(times) = admitted.get_mut(&self.address) else { return };
         *times -= 1;
         if *times == 0 {
             admitted.remove(&self.address);
-            self.peers.tell(Command::Remove { address: std::mem::take(&mut self.address) });
+            if let Some(core) = core {
+                core.tell(Command::Remove { address: std::mem::take(&mut self.address) });
+            }
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use berth_port::{BURST, Frame, Port, PostError, Verdict};
+use berth_port::{BURST, Frame, Mailbox, Port, PostError, Verdict};
 use berth_rendezvous::{Form, Held, Offer, Rendezvous, call};
 use berth_wire::{
     fabric::BindingTlv,
@@ -16,7 +16,7 @@ use crate::{
     endpoint::{Completion, Endpoint, Size},
     facts::Facts,
     info::Place,
-    peers::{Command, Peers},
+    peers::{Command, Done, Peers},
     roster::Roster,
 };
 
@@ -36,7 +36,8 @@ const BUFFER_BYTES: usize = 1 << 20;
 /// operations), and those of the rendezvous.
 #[derive(Debug)]
 pub struct OfiPort {
-    /// Ends first: nobody is let in any more.
+    /// Ends first: nobody is let in any more, and who waits for that learns so at once.
+    mailbox: Mailbox<Command, Done>,
     rendezvous: Option<Rendezvous>,
     peers: Peers,
     local: SocketAddr,
@@ -53,12 +54,6 @@ pub struct OfiPort {
     counters: Counters,
     /// A client's connection to the rendezvous of its server.
     held: Option<Held>,
-}
-
-impl Drop for OfiPort {
-    fn drop(&mut self) {
-        self.peers.close();
-    }
 }
 
 #[derive(Debug)]
@@ -172,6 +167,7 @@ impl OfiPort {
             (received.into_iter().map(|buffer| (buffer, None)).collect(), None)
         };
         let mut port = Self {
+            mailbox: peers.opened(facts, format),
             local,
             max_frame: max_message,
             roster: Roster::new(peers.limit()),
@@ -191,7 +187,6 @@ impl OfiPort {
             held: None,
         };
         port.post_receives();
-        port.peers.opened(facts, format);
         Ok(port)
     }
 
@@ -231,17 +226,20 @@ impl OfiPort {
     }
 
     #[cold]
-    fn obey(&mut self, commands: Vec<Command>) {
-        for command in commands {
-            match command {
-                Command::Insert { address, padded, ip, done } => {
+    fn obey(&mut self) {
+        while let Some(command) = self.mailbox.take() {
+            let done = match command {
+                Command::Insert { address, padded, ip } => {
                     let name = self.roster.name(ip);
                     let inserted = name.is_some_and(|name| self.insert(address, &padded, name));
-                    // Whoever has stopped waiting takes it back.
-                    let _ = done.try_send(inserted);
+                    Done::Inserted(inserted, padded)
                 }
-                Command::Remove { address } => self.remove(&address),
-            }
+                Command::Remove { address } => {
+                    self.remove(&address);
+                    Done::Removed(address)
+                }
+            };
+            self.mailbox.give_back(done);
         }
     }
 
@@ -319,9 +317,8 @@ impl Outbox {
 impl Port for OfiPort {
     #[inline]
     fn rx<H: FnMut(&mut Frame<'_>) -> Verdict>(&mut self, mut handle: H) -> usize {
-        let commands = self.peers.commands();
-        if !commands.is_empty() {
-            self.obey(commands);
+        if !self.mailbox.is_empty() {
+            self.obey();
         }
         let max_frame = self.max_frame;
         let Self { endpoint, roster, free, idle, outbox, counters, .. } = self;

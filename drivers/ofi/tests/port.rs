@@ -10,6 +10,7 @@ use berth_ofi::{Error, OfiAcceptor, OfiPort, Peers, Place, providers};
 use berth_port::{Port as _, PostError, Verdict};
 use berth_port_tests::{counter, eventually};
 use berth_rendezvous::{Form, Limits, Rendezvous};
+use berth_wire::fabric::Status;
 
 const PROVIDERS: [&str; 3] = ["tcp", "shm", "udp;ofi_rxd"];
 const MAX_FRAME: usize = 9000;
@@ -258,6 +259,47 @@ fn a_full_queue_says_so() {
     }
     assert!(queued >= 32, "{queued}");
     assert_eq!(client.post(to, |_| panic!("filled without room")), Err(PostError::Full));
+}
+
+#[test]
+fn a_port_that_is_not_polled_lets_nobody_in_and_does_not_pile_up_what_it_is_told() {
+    let peers = Peers::new(1);
+    let open = |peers: Peers| {
+        let acceptor = OfiAcceptor::new(peers.clone());
+        let rendezvous =
+            Rendezvous::listen("127.0.0.1:0".parse().unwrap(), Form::Berth, Limits::default(), acceptor).unwrap();
+        OfiPort::open(&place("tcp"), MAX_FRAME, rendezvous, peers).unwrap()
+    };
+    let mut port = open(peers.clone());
+    let address = open(Peers::new(1)).facts().address.clone();
+    let admit = || {
+        let asked = Instant::now();
+        (peers.admit(&address, "127.0.0.1".parse().unwrap()), asked.elapsed())
+    };
+    for waits in [true, true, false] {
+        let (admitted, took) = admit();
+        assert_eq!(admitted.err(), Some(Status::ResourceBusy));
+        assert_eq!(took > Duration::from_millis(900), waits, "{took:?}");
+    }
+    let admitted = thread::scope(|scope| {
+        port.rx(|_| Verdict::Drop);
+        assert_eq!(["peers_joined", "peers_left"].map(|name| counter(&port, name)), [2, 2]);
+        let coming = scope.spawn(admit);
+        while !coming.is_finished() {
+            port.rx(|_| Verdict::Drop);
+        }
+        coming.join().unwrap().0.unwrap()
+    });
+    drop(admitted);
+    // Who waits for a port that goes learns so at once.
+    thread::scope(|scope| {
+        let coming = scope.spawn(admit);
+        thread::sleep(Duration::from_millis(100));
+        drop(port);
+        let (admitted, took) = coming.join().unwrap();
+        assert_eq!(admitted.err(), Some(Status::ResourceBusy));
+        assert!(took < Duration::from_millis(900), "{took:?}");
+    });
 }
 
 #[test]

@@ -2,9 +2,9 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
+use berth_port::mailbox;
 use berth_rendezvous::call;
 use berth_wire::rendezvous::{Peer, Slots};
-use rtrb::RingBuffer;
 
 use super::{Device, Form, OpenError, PeerKind, PortConfig, VerbsPort, Way, peer::Outbound};
 use crate::{Remote, RemoteBytes};
@@ -37,9 +37,9 @@ impl VerbsPort {
         let remote = Remote { qp_num: side.qp_num, psn: side.psn, gid: side.gid };
         device.connect(peer.qp(), remote, psn, side.mtu)?;
         let name = peer.addr;
-        // Nobody gives orders, and what is given back is dropped.
-        let ((_, inbox), (outbox, _)) = (RingBuffer::new(1), RingBuffer::new(1));
-        let mut port = Self::new(&config, queues, inbox, outbox, Arc::default());
+        // Nobody gives orders or collects what is given back.
+        let (_, mailbox) = mailbox(1, 1);
+        let mut port = Self::new(&config, queues, mailbox, Arc::default());
         port.peers[0] = Some(Box::new(peer));
         port.way = Way::Client(held);
         Ok((port, name))

@@ -10,8 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use berth_port::Sender;
 use berth_rendezvous::{Acceptor, Answer, Form, Offer, PeerId, Status};
-use rtrb::{Consumer, Producer};
 
 use crate::{
     Event,
@@ -48,8 +48,7 @@ pub(super) enum Report {
 
 /// The way to one queue of the port.
 pub(super) struct Lane {
-    pub(super) orders: Producer<Order>,
-    pub(super) reports: Consumer<Report>,
+    pub(super) core: Sender<Order, Report>,
     /// While the device is there.
     pub(super) queues: Option<Queues>,
     /// By place: who is there.
@@ -87,7 +86,7 @@ impl Link {
     /// Takes what the queues give back, and destroys it.
     fn collect(&mut self, end: &mut dyn FnMut(PeerId)) {
         for lane in &mut self.lanes {
-            while let Ok(report) = lane.reports.pop() {
+            for report in lane.core.returned() {
                 match report {
                     Report::Peer(peer) => {
                         let id = peer.id;
@@ -157,9 +156,9 @@ impl Link {
     }
 }
 
-/// Each place has at most one order to take and one to drop under way, and the device one, so the ring has room.
+/// Each place has at most one order to take and one to drop under way, and the device one, so the mailbox has room.
 fn give(lane: &mut Lane, order: Order) {
-    assert!(lane.orders.push(order).is_ok(), "the ring holds every order there can be");
+    assert!(lane.core.send(order).is_ok(), "the mailbox holds every order there can be");
 }
 
 impl Acceptor for Link {

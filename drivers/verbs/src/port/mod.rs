@@ -4,8 +4,8 @@
 //!
 //! A peer comes by the rendezvous ([`PortConfig::rendezvous`]), whose thread makes its queue pair and its memory, which
 //! are its own: no peer reaches another's slots, and one that dies, or whose work fails, takes nothing with it. The
-//! finished peer goes to a queue's poll core through a ring of orders that [`Port::rx`] looks at once per burst, and
-//! comes back through another to be destroyed.
+//! finished peer goes to a queue's poll core through a mailbox that [`Port::rx`] looks at once per burst, and comes
+//! back through it to be destroyed.
 //!
 //! To the port's users a peer is the address of its fabric, with its place in the port and a number that is not used
 //! again soon in place of the port number.
@@ -34,10 +34,9 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
-use berth_port::{BURST, Frame, Port, PostError, Verdict};
+use berth_port::{BURST, Frame, Mailbox, Port, PostError, Verdict, mailbox};
 use berth_rendezvous::{Form, Limits, Rendezvous};
 use berth_wire::rendezvous::{ImmForm, PeerKind};
-use rtrb::{Consumer, Producer, RingBuffer};
 
 use crate::{Completion, Error, Outcome, Work};
 use device::{Device, Queues};
@@ -122,10 +121,9 @@ pub fn open(config: &PortConfig, queues: usize) -> Result<Vec<VerbsPort>, OpenEr
     let (mut ports, mut lanes) = (Vec::new(), Vec::new());
     for _ in 0..queues {
         let made = device.queues(config.peers, shape)?;
-        let (orders, inbox) = RingBuffer::new(2 * config.peers + 4);
-        let (outbox, reports) = RingBuffer::new(config.peers + 4);
-        lanes.push(Lane { orders, reports, queues: Some(made.clone()), places: vec![None; config.peers] });
-        let port = VerbsPort::new(config, made, inbox, outbox, tally.clone());
+        let (core, mailbox) = mailbox(2 * config.peers + 4, config.peers + 4);
+        lanes.push(Lane { core, queues: Some(made.clone()), places: vec![None; config.peers] });
+        let port = VerbsPort::new(config, made, mailbox, tally.clone());
         ports.push(port);
     }
     let link = Link::new(config.clone(), device, lanes, tally);
@@ -161,8 +159,7 @@ pub struct VerbsPort {
     places: usize,
     peers: Box<[Option<Box<Peer>>]>,
     queues: Option<Queues>,
-    inbox: Consumer<Order>,
-    outbox: Producer<Report>,
+    mailbox: Mailbox<Order, Report>,
     completions: Box<[Completion; BURST]>,
     /// Which completions of the burst were overwritten.
     stale: [bool; BURST],
@@ -194,13 +191,7 @@ struct Counters {
 }
 
 impl VerbsPort {
-    fn new(
-        config: &PortConfig,
-        queues: Queues,
-        inbox: Consumer<Order>,
-        outbox: Producer<Report>,
-        tally: Arc<Tally>,
-    ) -> Self {
+    fn new(config: &PortConfig, queues: Queues, mailbox: Mailbox<Order, Report>, tally: Arc<Tally>) -> Self {
         let places = config.places();
         Self {
             local: config.rendezvous,
@@ -208,8 +199,7 @@ impl VerbsPort {
             places,
             peers: std::iter::repeat_with(|| None).take(places).collect(),
             queues: Some(queues),
-            inbox,
-            outbox,
+            mailbox,
             completions: Box::new([Completion::default(); BURST]),
             stale: [false; BURST],
             burst: 0,
@@ -225,7 +215,7 @@ impl VerbsPort {
     /// Does what the rendezvous's thread says.
     #[cold]
     fn obey(&mut self) {
-        while let Ok(order) = self.inbox.pop() {
+        while let Some(order) = self.mailbox.take() {
             match order {
                 Order::Take(peer) => {
                     self.counters.peers += 1;
@@ -243,7 +233,7 @@ impl VerbsPort {
                         self.give_back(place);
                     }
                     let queues = self.queues.take();
-                    self.report(Report::Down(queues));
+                    self.mailbox.give_back(Report::Down(queues));
                 }
                 Order::Up(queues) => self.queues = Some(queues),
             }
@@ -253,13 +243,9 @@ impl VerbsPort {
     #[cold]
     fn give_back(&mut self, place: usize) {
         if let Some(peer) = self.peers[place].take() {
-            self.report(Report::Peer(peer));
+            // There is room for each peer there can be.
+            self.mailbox.give_back(Report::Peer(peer));
         }
-    }
-
-    fn report(&mut self, report: Report) {
-        // It holds one of each peer there can be. A client's has nobody behind it, and what it returns is dropped here.
-        drop(self.outbox.push(report));
     }
 
     /// A peer's work failed: it has nothing more to say.
@@ -443,7 +429,7 @@ fn at(peers: &mut [Option<Box<Peer>>], id: u64) -> Option<&mut Peer> {
 impl Port for VerbsPort {
     #[inline]
     fn rx<H: FnMut(&mut Frame<'_>) -> Verdict>(&mut self, mut handle: H) -> usize {
-        if !self.inbox.is_empty() {
+        if !self.mailbox.is_empty() {
             self.obey();
         }
         if !self.waiting.is_empty() {
