@@ -154,10 +154,8 @@ impl<E: Copy> Flights<E> {
         let mut posted = 0;
         if is_answered::<P>(outcome) {
             match port.reply(*to, |buf| {
-                if outcome.is_ok() {
-                    if let Some(piece) = slot.pieces.first().filter(|_| data > 0) {
-                        piece.read_at(0, &mut buf[P::HEAD..][..data]);
-                    }
+                if let Some(piece) = slot.pieces.first().filter(|_| outcome.is_ok() && op == Op::Read) {
+                    piece.read_at(0, &mut buf[P::HEAD..][..data]);
                 }
                 P::finish(&later.echo, outcome.map(|()| data), buf)
             }) {

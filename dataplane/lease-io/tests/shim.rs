@@ -165,7 +165,7 @@ fn blocks_are_a_future_for_tasks() {
         match result {
             Ok(()) => assert_eq!((echo.status, echo.length, data), (0, 2, &original(512, 1024)[..])),
             Err(BlockError::Io(_) | BlockError::Miscompare) => {
-                assert_eq!((echo.status, data.len()), (IoStatus::Internal as u8, 0))
+                assert_eq!((echo.status, data.len()), (IoStatus::Internal as u8, 0));
             }
             Err(BlockError::Busy) => assert_eq!((echo.status, data.len()), (IoStatus::Busy as u8, 0)),
         }

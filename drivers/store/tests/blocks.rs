@@ -21,7 +21,7 @@ const LEN: u64 = 1 << 20;
 /// Random reads, writes and zeroes of any range, one after the other.
 fn check_against_model(engine: &BlockEngine, unit: u64, rounds: u64, seed: u64) {
     let mut rng = fastrand::Rng::with_seed(seed);
-    run(engine, BlockOp::Zero(LEN), 0, vec![]).unwrap();
+    run(engine, BlockOp::Zero(LEN), 0, &[]).unwrap();
     let mut model = vec![0; LEN as usize];
     for round in 0..rounds {
         let longest = if rng.bool() { 4096 } else { 300_000 };
@@ -33,15 +33,15 @@ fn check_against_model(engine: &BlockEngine, unit: u64, rounds: u64, seed: u64) 
             1 => {
                 let data: Vec<_> = range.clone().map(|_| rng.u8(..)).collect();
                 model[range].copy_from_slice(&data);
-                write(engine, at, data).unwrap();
+                write(engine, at, &data).unwrap();
             }
             _ => {
                 model[range].fill(0);
-                run(engine, BlockOp::Zero(len), at, vec![]).unwrap();
+                run(engine, BlockOp::Zero(len), at, &[]).unwrap();
             }
         }
     }
-    run(engine, BlockOp::Flush, 0, vec![]).unwrap();
+    run(engine, BlockOp::Flush, 0, &[]).unwrap();
     assert_eq!(read(engine, 0, LEN as usize).unwrap(), model);
 }
 
@@ -54,11 +54,11 @@ fn check_neighbours(engine: &BlockEngine) {
                 let start = &start;
                 scope.spawn(move || {
                     start.wait();
-                    write(engine, 8192 + u64::from(sector) * 512, vec![round * 8 + sector + 1; 512]).unwrap();
+                    write(engine, 8192 + u64::from(sector) * 512, &vec![round * 8 + sector + 1; 512]).unwrap();
                 });
             }
             start.wait();
-            run(engine, BlockOp::Zero(1024), 8192 + 4096, vec![]).unwrap();
+            run(engine, BlockOp::Zero(1024), 8192 + 4096, &[]).unwrap();
         });
         let found = read(engine, 8192, 4096 + 1024).unwrap();
         for sector in 0..8 {
@@ -127,13 +127,13 @@ fn many_requests_at_a_time_from_many_threads() {
                 let waiter = Waiter::new();
                 let content = |tag: u64| (client * 60 + tag % 60) as u8 + 1;
                 for tag in 0..200 {
-                    waiter.submit(engine, BlockOp::Write, base + tag * 4096, vec![content(tag); 4096], tag);
+                    waiter.submit(engine, BlockOp::Write, base + tag * 4096, &vec![content(tag); 4096], tag);
                 }
                 for _ in 0..200 {
                     waiter.next().result.unwrap();
                 }
                 for tag in 0..200 {
-                    waiter.submit(engine, BlockOp::Read, base + tag * 4096, vec![0; 4096], tag);
+                    waiter.submit(engine, BlockOp::Read, base + tag * 4096, &vec![0; 4096], tag);
                 }
                 for _ in 0..200 {
                     let done = waiter.next();
@@ -154,7 +154,7 @@ fn a_queue_that_is_full_says_so() {
     // Long ones, far more than fit.
     let total = 3000;
     for tag in 0..total {
-        waiter.submit(&engine, BlockOp::Read, 0, vec![0; LEN as usize / 8], tag);
+        waiter.submit(&engine, BlockOp::Read, 0, &vec![0; LEN as usize / 8], tag);
     }
     let busy = (0..total).filter(|_| waiter.next().result == Err(BlockError::Busy)).count() as u64;
     assert!(busy > 0);
@@ -170,10 +170,10 @@ fn ranges_beyond_the_region_are_refused() {
     for (at, len) in [(LEN, 1), (LEN - 512, 1024), (u64::MAX, 2)] {
         let refused = Err(BlockError::Io(libc::EINVAL));
         assert_eq!(read(&engine, at, len as usize).map(drop), refused);
-        assert_eq!(run(&engine, BlockOp::Zero(len), at, vec![]), refused);
+        assert_eq!(run(&engine, BlockOp::Zero(len), at, &[]), refused);
     }
     assert_eq!(count(&engine, "block_refused"), 6);
-    run(&engine, BlockOp::Zero(LEN), 0, vec![]).unwrap();
+    run(&engine, BlockOp::Zero(LEN), 0, &[]).unwrap();
     assert_eq!(read(&engine, LEN, 0).unwrap(), []);
     drop(engine);
     // A longer file keeps what lies behind the region.
@@ -190,7 +190,7 @@ fn what_was_written_is_there_after_a_restart() {
     let path = dir.path().join("blocks");
     let engine = BlockEngine::open(&path, LEN).unwrap();
     let waiter = Waiter::new();
-    waiter.submit(&engine, BlockOp::Write, 512, vec![9; 1536], 0);
+    waiter.submit(&engine, BlockOp::Write, 512, &vec![9; 1536], 0);
     // Dropping the engine ends what was submitted.
     drop(engine);
     waiter.next().result.unwrap();
@@ -206,11 +206,11 @@ fn a_write_that_is_done_has_left_the_process() {
     let path = dir.path().join("blocks");
     let engine = BlockEngine::open(&path, LEN).unwrap();
     for (at, len) in [(0, 512), (4096, 4096), (8192 + 512, 65536)] {
-        write(&engine, at, vec![7; len]).unwrap();
+        write(&engine, at, &vec![7; len]).unwrap();
         assert_eq!(fs::read(&path).unwrap()[at as usize..][..len], vec![7; len], "{len} at {at}");
     }
     assert_eq!(count(&engine, "block_flushes"), 0);
-    run(&engine, BlockOp::Flush, 0, vec![]).unwrap();
+    run(&engine, BlockOp::Flush, 0, &[]).unwrap();
     assert_eq!(count(&engine, "block_flushes"), 1);
 }
 
@@ -220,11 +220,11 @@ fn a_comparison_tells_whether_the_blocks_hold_the_same() {
         let engine = BlockEngine::open(&base.path().join("blocks"), LEN).unwrap();
         assert!(engine.info().compare);
         let mut data: Vec<u8> = (0..200_000).map(|n| (n % 251) as u8).collect();
-        write(&engine, 1000, data.clone()).unwrap();
+        write(&engine, 1000, &data).unwrap();
         for at in [0, 511, 70_000, 199_999] {
-            assert_eq!(run(&engine, BlockOp::Compare, 1000, data.clone()), Ok(()));
+            assert_eq!(run(&engine, BlockOp::Compare, 1000, &data), Ok(()));
             data[at] ^= 1;
-            assert_eq!(run(&engine, BlockOp::Compare, 1000, data.clone()), Err(BlockError::Miscompare), "{at}");
+            assert_eq!(run(&engine, BlockOp::Compare, 1000, &data), Err(BlockError::Miscompare), "{at}");
             data[at] ^= 1;
         }
         assert_eq!((read(&engine, 1000, 200_000).unwrap(), count(&engine, "block_failed")), (data, 0));
@@ -236,12 +236,12 @@ fn a_discard_gives_whole_units_back() {
     for base in [TempDir::new().unwrap(), TempDir::new_in("/dev/shm").unwrap()] {
         let path = base.path().join("blocks");
         let engine = BlockEngine::open(&path, LEN).unwrap();
-        write(&engine, 0, vec![7; LEN as usize]).unwrap();
-        run(&engine, BlockOp::Flush, 0, vec![]).unwrap();
+        write(&engine, 0, &vec![7; LEN as usize]).unwrap();
+        run(&engine, BlockOp::Flush, 0, &[]).unwrap();
         let Some(unit) = engine.info().discard else { return };
         let (unit, kept) = (u64::from(unit), fs::metadata(&path).unwrap().blocks());
-        run(&engine, BlockOp::Discard(2 * unit), unit / 2, vec![]).unwrap();
-        run(&engine, BlockOp::Discard(unit / 2), 0, vec![]).unwrap();
+        run(&engine, BlockOp::Discard(2 * unit), unit / 2, &[]).unwrap();
+        run(&engine, BlockOp::Discard(unit / 2), 0, &[]).unwrap();
         let (unit, found) = (unit as usize, read(&engine, 0, LEN as usize).unwrap());
         assert!(found[..unit].iter().chain(&found[2 * unit..]).all(|&byte| byte == 7));
         assert!(found[unit..2 * unit].iter().all(|&byte| byte == 0));
@@ -273,7 +273,9 @@ fn pieces_of_any_memory_make_one_request() {
             waiter.submit_pieces(&engine, BlockOp::Write, at, pieces.clone(), 1);
             waiter.next().result.unwrap();
             assert!(read(&engine, at, total).unwrap() == data, "written at {at}");
-            pieces.iter().for_each(|piece| piece.write_at(0, &vec![0; piece.size()]));
+            for piece in &pieces {
+                piece.write_at(0, &vec![0; piece.size()]);
+            }
             waiter.submit_pieces(&engine, BlockOp::Read, at, pieces, 2);
             assert!(*waiter.next().buffer == *data, "read at {at}");
         }
@@ -336,7 +338,7 @@ fn a_file_that_someone_cut_off_fails_and_goes_on() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("blocks");
     let engine = BlockEngine::open(&path, LEN).unwrap();
-    write(&engine, 0, vec![1; 4096]).unwrap();
+    write(&engine, 0, &vec![1; 4096]).unwrap();
     let file = File::options().write(true).open(&path).unwrap();
     file.set_len(8192).unwrap();
     assert_eq!(read(&engine, 8192, 4096), Err(BlockError::Io(libc::EIO)));
@@ -351,16 +353,16 @@ fn a_full_file_system_fails_with_its_error() {
     // Not everyone may mount.
     let Some(dir) = private_tmpfs("8m") else { return };
     let engine = BlockEngine::open(&dir.path().join("blocks"), LEN).unwrap();
-    write(&engine, 0, vec![1; LEN as usize]).unwrap();
+    write(&engine, 0, &vec![1; LEN as usize]).unwrap();
     // A memory file system can zero only by giving space back, which others take.
-    run(&engine, BlockOp::Zero(LEN / 2), 0, vec![]).unwrap();
+    run(&engine, BlockOp::Zero(LEN / 2), 0, &[]).unwrap();
     let full = fs::write(dir.path().join("other"), vec![1; 8 << 20]).unwrap_err();
     assert_eq!(full.raw_os_error(), Some(libc::ENOSPC));
-    assert_eq!(write(&engine, 0, vec![2; 65536]), Err(BlockError::Io(libc::ENOSPC)));
+    assert_eq!(write(&engine, 0, &vec![2; 65536]), Err(BlockError::Io(libc::ENOSPC)));
     assert_eq!(count(&engine, "block_no_space"), 1);
     assert_eq!(read(&engine, LEN / 2, 4096).unwrap(), vec![1; 4096]);
     fs::remove_file(dir.path().join("other")).unwrap();
-    write(&engine, 0, vec![2; 65536]).unwrap();
+    write(&engine, 0, &vec![2; 65536]).unwrap();
 }
 
 #[test]
@@ -371,7 +373,7 @@ fn a_device_that_fails_reports_it() {
     let engine = BlockEngine::open(device.path(), 16 * LEN).unwrap();
     let mut failed = None;
     for at in 0..16 {
-        if let Err(error) = write(&engine, at * LEN, vec![1; LEN as usize]) {
+        if let Err(error) = write(&engine, at * LEN, &vec![1; LEN as usize]) {
             failed = failed.or(Some(error));
         }
     }

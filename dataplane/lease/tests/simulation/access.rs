@@ -77,7 +77,7 @@ impl Sim {
         assert_eq!(self.owners[&(span.region, granule)], id, "an access to {id} goes on after its bytes are another's");
         match op {
             Op::Write => {
-                self.write(span, vec![stamp; span.len as usize]);
+                self.write(span, &vec![stamp; span.len as usize]);
                 let wrote = &mut self.known.get_mut(&id).unwrap().wrote;
                 wrote.extend((offset..offset + span.len).map(|at| (at, stamp)));
             }

@@ -294,7 +294,7 @@ impl Sim {
             self.leases.relocate_failed(&relocation);
             return;
         }
-        self.write(relocation.to, self.read(relocation.from));
+        self.write(relocation.to, &self.read(relocation.from));
         let first = relocation.from.at - self.known[&src].lease.base;
         let covered = first..first + relocation.from.len;
         let copied: Vec<(u64, u8)> =

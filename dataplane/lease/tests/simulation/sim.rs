@@ -218,10 +218,10 @@ impl Sim {
         bytes
     }
 
-    pub(crate) fn write(&self, span: Span, bytes: Vec<u8>) {
+    pub(crate) fn write(&self, span: Span, bytes: &[u8]) {
         match &self.regions.get(span.region).unwrap().storage {
-            Storage::Bytes(memory) => memory.write(span.at, &bytes),
-            Storage::Blocks(_) => drop(self.on_blocks(BlockOp::Write, span, &bytes)),
+            Storage::Bytes(memory) => memory.write(span.at, bytes),
+            Storage::Blocks(_) => drop(self.on_blocks(BlockOp::Write, span, bytes)),
         }
     }
 
@@ -243,7 +243,9 @@ impl Sim {
         let pieces: Vec<Part> = (!data.is_empty()).then(|| Heap::from(data).into()).into_iter().collect();
         engine.submit(BlockRequest { op, at: span.at, pieces: pieces.clone(), tag: 0, done: Arc::new(Done) });
         let mut bytes = vec![0; data.len()];
-        pieces.iter().for_each(|piece| piece.read_at(0, &mut bytes));
+        for piece in &pieces {
+            piece.read_at(0, &mut bytes);
+        }
         bytes
     }
 

@@ -41,8 +41,8 @@ impl Waiter {
         Self { sender: Arc::new(Told(Mutex::new(sender))), receiver }
     }
 
-    pub(crate) fn submit(&self, engine: &BlockEngine, op: BlockOp, at: u64, buffer: Vec<u8>, tag: u64) {
-        self.submit_pieces(engine, op, at, pieces(&buffer), tag);
+    pub(crate) fn submit(&self, engine: &BlockEngine, op: BlockOp, at: u64, buffer: &[u8], tag: u64) {
+        self.submit_pieces(engine, op, at, pieces(buffer), tag);
     }
 
     pub(crate) fn submit_pieces(&self, engine: &BlockEngine, op: BlockOp, at: u64, pieces: Vec<Part>, tag: u64) {
@@ -70,7 +70,7 @@ pub(crate) fn bytes(piece: &Part) -> Vec<u8> {
 }
 
 /// One operation, to its end.
-pub(crate) fn run(engine: &BlockEngine, op: BlockOp, at: u64, buffer: Vec<u8>) -> Result<(), BlockError> {
+pub(crate) fn run(engine: &BlockEngine, op: BlockOp, at: u64, buffer: &[u8]) -> Result<(), BlockError> {
     let waiter = Waiter::new();
     waiter.submit(engine, op, at, buffer, 77);
     let done = waiter.next();
@@ -78,13 +78,13 @@ pub(crate) fn run(engine: &BlockEngine, op: BlockOp, at: u64, buffer: Vec<u8>) -
     done.result
 }
 
-pub(crate) fn write(engine: &BlockEngine, at: u64, data: Vec<u8>) -> Result<(), BlockError> {
+pub(crate) fn write(engine: &BlockEngine, at: u64, data: &[u8]) -> Result<(), BlockError> {
     run(engine, BlockOp::Write, at, data)
 }
 
 pub(crate) fn read(engine: &BlockEngine, at: u64, len: usize) -> Result<Vec<u8>, BlockError> {
     let waiter = Waiter::new();
-    waiter.submit(engine, BlockOp::Read, at, vec![0xee; len], 78);
+    waiter.submit(engine, BlockOp::Read, at, &vec![0xee; len], 78);
     let done = waiter.next();
     done.result.map(|()| done.buffer.into())
 }
