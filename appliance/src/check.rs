@@ -81,6 +81,7 @@ fn describe_port(port: &Port) -> String {
     let place = match &port.driver {
         Driver::Udp { bind } => format!("udp {bind}"),
         Driver::Uring { bind } => format!("uring {bind}"),
+        Driver::Tcp { bind } => format!("tcp {bind}"),
         Driver::Dpdk(dpdk) => format!("dpdk {} {}", dpdk.device, describe_transport(dpdk)),
         Driver::Ofi(ofi) => format!("ofi {} rendezvous {}", ofi.provider, ofi.rendezvous),
         Driver::Verbs(Verbs { device, port, gid_index, rendezvous, slots, peers, .. }) => {

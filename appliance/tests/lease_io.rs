@@ -2,11 +2,23 @@
 
 mod common;
 
-use std::process::{Command, Output};
+use std::{
+    io::{Read as _, Write as _},
+    net::TcpStream,
+    process::{Command, Output},
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
+use berth_client::{Alloc, Client, Data, Via};
 use berth_tls::key_file;
+use berth_wire::fabric::{
+    Perms,
+    data::stream::{Header, Hello, HelloAck, Kind, Op, Range, ReadResp},
+};
 use common::{Berth, Stopped};
 use tempfile::TempDir;
+use zerocopy::IntoBytes as _;
 
 /// A node with one such port, and a folder with the key of who may lease from it.
 fn node(port: &str) -> (Berth, TempDir) {
@@ -61,6 +73,55 @@ fn sockets_read_and_write_leases() {
         assert_eq!(served(&stopped, "io", "written"), 2 * 200 + 1024 + 48);
         assert_eq!(stopped.sum("io", "service", "bytes_read"), 200 * (64 + 4096) + 200 * 64 + 48 * 4096);
     }
+}
+
+/// FBMT on a poll core: the client that speaks it to a housekeeping thread, then many reads at once, then the lease's end.
+#[test]
+fn byte_streams_are_served_on_a_poll_core() {
+    const READS: u32 = 64;
+    const LEN: usize = 1024;
+    let port = "[[port]]\nname = \"io\"\ndriver = \"tcp\"\nbind = \"127.0.0.1:0\"\ncpu = 0\nidle = \"wait\"\n\
+                service = \"lease-io\"\n";
+    let (berth, folder) = node(port);
+    let key = Arc::new(key_file::read(&folder.path().join("client.key")).unwrap());
+    let control = berth.ready["endpoints"]["quic"].as_str().unwrap().parse().unwrap();
+    let at = berth.ready["ports"][0]["addr"].as_str().unwrap().to_owned();
+    let message = |op, request_id, payload: &[u8]| {
+        [Header::new(Kind::Memory, op, payload.len() as u32, request_id).as_bytes(), payload].concat()
+    };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let bytes: Vec<u8> = (0..300_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let (client, grant) = runtime.block_on(async {
+        let client = Client::quic(key.clone(), control, None).await.unwrap();
+        let perms = Perms::READ | Perms::WRITE | Perms::ALLOC;
+        let token = client.cap_request(perms, 300, 0, None).await.unwrap();
+        let grant = client.lease_alloc(&token, &Alloc::memory(1 << 20, 300)).await.unwrap();
+        let mut data = Data::open(&key, &grant, Via::Tcp, None).await.unwrap();
+        data.write(5, &bytes).await.unwrap();
+        assert!(data.read(5, bytes.len() as u64).await.unwrap() == bytes);
+        (client, grant)
+    });
+    let mut stream = TcpStream::connect(at).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    // All at once: what comes with the greeting goes to the poll core with the connection.
+    let mut asked = message(Op::Hello, 0, Hello::new(grant.lease_id).as_bytes());
+    for id in 0..READS {
+        asked.extend(message(Op::Read, 1 + id, Range::new(5 + u64::from(id), LEN as u32).as_bytes()));
+    }
+    stream.write_all(&asked).unwrap();
+    stream.read_exact(&mut [0; Header::LEN + HelloAck::LEN]).unwrap();
+    for id in 0..READS {
+        let mut answer = [0; Header::LEN + ReadResp::LEN + LEN];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(Header::parse(&answer).unwrap().request_id(), 1 + id);
+        assert_eq!(answer[Header::LEN + ReadResp::LEN..], bytes[id as usize..][..LEN]);
+    }
+    runtime.block_on(client.lease_free(grant.lease_id)).unwrap();
+    let ended = Instant::now();
+    assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+    assert!(ended.elapsed() < Duration::from_secs(2), "{:?}", ended.elapsed());
+    let stopped = berth.stop();
+    assert_eq!((stopped.status.code(), stopped.sum("io", "port", "connections")), (Some(0), 2));
 }
 
 #[test]

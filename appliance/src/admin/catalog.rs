@@ -195,6 +195,8 @@ const CATALOG: &[Family] = &[
     family("port", "icmp_errors", "ICMP errors about frames that were sent", &[("icmp_errors", "")]),
     family("port", "cq_overflows", "completions of an io_uring that the kernel held back", &[("cq_overflows", "")]),
     family("port", "ring_errors", "calls into an io_uring that failed", &[("ring_errors", "")]),
+    family("port", "connections", "connections that a poll core has taken over", &[("connections", "")]),
+    family("port", "connections_timed_out", "those whose peer took too long for a message or an answer", &[("connections_timed_out", "")]),
     family("port", "psn_gaps", "times that packet sequence numbers were missing", &[("psn_gaps", "")]),
     family("port", "psn_lost", "packet sequence numbers that were missing", &[("psn_lost", "")]),
     family("port", "psn_restarts", "senders that began anew", &[("psn_restarts", "")]),

@@ -86,6 +86,11 @@ pub enum Driver {
         /// The address to bind; port 0 takes a free one.
         bind: SocketAddr,
     },
+    /// Byte streams, for FBMT.
+    Tcp {
+        /// The address to bind; port 0 takes a free one.
+        bind: SocketAddr,
+    },
     /// A DPDK device.
     Dpdk(Dpdk),
     /// An endpoint of libfabric.
@@ -144,7 +149,10 @@ pub struct Ofi {
 impl Driver {
     /// Whether its datagrams are frames, as they are to everybody who speaks UDP.
     pub fn speaks_udp(&self) -> bool {
-        !matches!(self, Self::Dpdk(Dpdk { transport: Transport::Roce(_), .. }) | Self::Ofi(_) | Self::Verbs(_))
+        !matches!(
+            self,
+            Self::Tcp { .. } | Self::Dpdk(Dpdk { transport: Transport::Roce(_), .. }) | Self::Ofi(_) | Self::Verbs(_)
+        )
     }
 
     /// The word in the configuration and in the ready line.
@@ -152,6 +160,7 @@ impl Driver {
         match self {
             Self::Udp { .. } => "udp",
             Self::Uring { .. } => "uring",
+            Self::Tcp { .. } => "tcp",
             Self::Dpdk(_) => "dpdk",
             Self::Ofi(_) => "ofi",
             Self::Verbs(_) => "verbs",
@@ -239,6 +248,16 @@ pub(super) fn read_all(
             _ => false,
         };
         let service = service(&mut t, leases, is_rdma, host);
+        if matches!(driver, Some(Driver::Tcp { .. })) {
+            t.refuse(&["limits", "fault", "pcap"], "it is about frames, and driver = \"tcp\" has none");
+            if cpus.len() > 1 {
+                t.refuse(&["cpus"], "connections all come to one CPU; give others ports of their own");
+            }
+            if service != Service::LeaseIo {
+                let message = "driver = \"tcp\" serves leases; set service = \"lease-io\"";
+                t.sink().mistake(t.place("service"), &format!("{}.service", t.path()), message);
+            }
+        }
         let weight = NonZeroU32::new(t.number("weight") as u32).unwrap_or(NonZeroU32::MIN);
         let limits = t.table("limits").map_or_else(Limits::default, |t| limits(t, driver.as_ref()));
         let fault = t.table("fault").map(fault);
@@ -273,6 +292,7 @@ fn driver(t: &mut Table<'_, '_>, label: &str, binds: &mut Binds, host: &Host) ->
     enum Kind {
         Udp,
         Uring,
+        Tcp,
         Dpdk,
         Ofi,
         Verbs,
@@ -286,13 +306,14 @@ fn driver(t: &mut Table<'_, '_>, label: &str, binds: &mut Binds, host: &Host) ->
     let words = [
         ("udp", Kind::Udp),
         ("uring", Kind::Uring),
+        ("tcp", Kind::Tcp),
         ("dpdk", Kind::Dpdk),
         ("ofi", Kind::Ofi),
         ("verbs", Kind::Verbs),
         ("loopback", Kind::Loopback),
     ];
     let kind = t.choice("driver", &words);
-    let wanted = "driver = \"udp\", \"uring\", \"dpdk\", \"ofi\", \"verbs\" or \"loopback\"";
+    let wanted = "driver = \"udp\", \"uring\", \"tcp\", \"dpdk\", \"ofi\", \"verbs\" or \"loopback\"";
     let kind = t.require("driver", kind, wanted);
     let bind = t.text("bind");
     let device = t.text("device").map(|at| at.map(str::to_string));
@@ -324,13 +345,17 @@ fn driver(t: &mut Table<'_, '_>, label: &str, binds: &mut Binds, host: &Host) ->
         t.refuse(verbs::KEYS, "only driver = \"verbs\" has it");
     }
     match kind.value {
-        Kind::Udp | Kind::Uring => {
+        Kind::Udp | Kind::Uring | Kind::Tcp => {
             t.refuse(DEVICE, "kernel sockets have `bind`");
             t.refuse(DPDK, "only driver = \"dpdk\" has it, kernel sockets have `bind`");
             let at = t.require("bind", bind, "bind = \"127.0.0.1:0\"")?;
             let bind = address(t, &at)?;
             claim(t, binds, &at, bind, format!("port \"{label}\""));
-            Some(if kind.value == Kind::Udp { Driver::Udp { bind } } else { Driver::Uring { bind } })
+            Some(match kind.value {
+                Kind::Udp => Driver::Udp { bind },
+                Kind::Uring => Driver::Uring { bind },
+                _ => Driver::Tcp { bind },
+            })
         }
         Kind::Dpdk => {
             t.refuse(BIND, "a DPDK port has `address` and `udp_port`");

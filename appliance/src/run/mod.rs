@@ -50,7 +50,7 @@ use std::{
 };
 
 use anyhow::{Context as _, anyhow};
-use berth_control::Control;
+use berth_control::{Control, Polled};
 use berth_engine::{Snapshot, Telemetry};
 use berth_host::{TscClock, Waker, pin_current_thread};
 use berth_lease::{Regions, Table};
@@ -143,7 +143,7 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
     }
     let (events, inbox) = mpsc::channel();
     let _awake = config.tune.cpu_dma_latency_us.and_then(hold_latency);
-    let plan = plan::plan(config)?;
+    let mut plan = plan::plan(config)?;
     let clock = TscClock::calibrate(Duration::from_millis(50));
     let control = leases::open(config, &clock, plan.bindings(config))?;
     let leased = |control: &Control| Leased { table: control.table().clone(), regions: control.regions().clone() };
@@ -166,6 +166,7 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
         let sources = Sources::new(shared.telemetry.clone(), monitor, health.clone());
         Admin::start(settings, sources).with_context(|| format!("admin {listen}"))
     });
+    let polled = plan.polled();
     let plan::Plan { lcores, facts, seats } = plan;
     let mut supervisor = Supervisor {
         shared,
@@ -181,7 +182,7 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
         lcores: 0,
         failure: None,
     };
-    supervisor.start(lcores, &facts)?;
+    supervisor.start(lcores, &facts, polled)?;
     supervisor.supervise();
     let control = supervisor.control.take().map(|control| control.stop(DRAIN).into_iter().collect());
     let mut snapshot = supervisor.shared.telemetry.snapshot();
@@ -257,7 +258,12 @@ enum Reload {
 
 impl Supervisor {
     /// Starts all threads, waits until each has opened what it serves, and says so.
-    fn start(&mut self, lcores: Vec<plan::LcorePlan>, facts: &[queue::Facts]) -> anyhow::Result<()> {
+    fn start(
+        &mut self,
+        lcores: Vec<plan::LcorePlan>,
+        facts: &[queue::Facts],
+        polled: Vec<Polled>,
+    ) -> anyhow::Result<()> {
         for plan in lcores {
             let (name, shared) = (format!("cpu{}", plan.cpu), self.shared.clone());
             let pulse = self.pulses.add(&name);
@@ -287,7 +293,7 @@ impl Supervisor {
             ports().filter(|(port, _)| port.service == Service::LeaseIo && port.driver.speaks_udp()).collect();
         let mut endpoints = BTreeMap::new();
         if let Some(control) = &mut self.control {
-            control.serve(&two_sided.iter().map(|(_, addr)| *addr).collect::<Vec<_>>());
+            control.serve(&two_sided.iter().map(|(_, addr)| *addr).collect::<Vec<_>>(), polled);
             self.pulses.add_control(control.beats());
             endpoints.extend(control.endpoints().iter().map(|(name, addr)| ((*name).to_string(), *addr)));
         }

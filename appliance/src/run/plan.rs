@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, path::Path};
 
 use anyhow::Context as _;
+use berth_control::Polled;
 use berth_engine::Idle;
 use berth_fabric::Binding;
 use berth_host::numa_nodes;
@@ -63,6 +64,12 @@ pub(super) fn plan(config: &Config) -> anyhow::Result<Plan> {
 }
 
 impl Plan {
+    /// The control plane's ends of ports with connections.
+    pub(super) fn polled(&mut self) -> Vec<Polled> {
+        let queues = self.lcores.iter_mut().flat_map(|lcore| &mut lcore.queues);
+        queues.filter_map(|queue| queue.source.polled()).collect()
+    }
+
     /// What connects leases to ports that serve them, in the order of the configuration.
     pub(super) fn bindings(&self, config: &Config) -> Vec<Box<dyn Binding>> {
         let queues = self.lcores.iter().flat_map(|lcore| &lcore.queues);

@@ -6,14 +6,17 @@ use std::{
 };
 
 use anyhow::Context as _;
+use berth_control::{POLLED, Polled};
 use berth_engine::{Lane, Lcore, Recorder};
 use berth_fabric::Binding;
 use berth_host::{BindError, UdpConfig, UdpSocket};
-use berth_port::{BURST, Fault, FaultSpec, Faults, Loopback, Pcap, Port};
+use berth_lease_io::Stream;
+use berth_port::{BURST, Fault, FaultSpec, Faults, Loopback, Mailbox, Pcap, Port, mailbox};
 use berth_ring::Producer;
 use berth_rpc::Stage;
+use berth_stream::Listener;
 use berth_udp::UdpPort;
-use berth_uring::UringSocket;
+use berth_uring::{Connection, UringSocket, UringStreams};
 use tracing::warn;
 
 use super::{Shared, service};
@@ -47,6 +50,7 @@ pub(super) struct Queue {
 pub(super) enum Source {
     Udp(SocketAddr),
     Uring(SocketAddr),
+    Tcp(Box<Streams>),
     #[cfg(feature = "dpdk")]
     Dpdk(Box<berth_dpdk::DpdkPort>),
     #[cfg(feature = "dpdk")]
@@ -58,6 +62,23 @@ pub(super) enum Source {
     Loopback,
 }
 
+/// The byte streams of a port: what the poll core serves, and who hands connections to it.
+pub(super) struct Streams {
+    bind: SocketAddr,
+    mailbox: Mailbox<Box<Connection<Stream>>, Box<Connection<Stream>>>,
+    /// Taken by the control plane.
+    polled: Option<Polled>,
+}
+
+impl Streams {
+    fn bind(bind: SocketAddr) -> anyhow::Result<Self> {
+        let listener = Listener::bind(bind).with_context(|| format!("binding {bind}"))?;
+        let bind = listener.local_addr()?;
+        let (core, mailbox) = mailbox(POLLED.0, POLLED.0);
+        Ok(Self { bind, mailbox, polled: Some(Polled { listener, core }) })
+    }
+}
+
 /// What the ready line tells of a port beside its address.
 pub(super) type Facts = serde_json::Map<String, serde_json::Value>;
 
@@ -67,6 +88,10 @@ impl Source {
         let (bind, source): (_, fn(_) -> _) = match &port.driver {
             Driver::Udp { bind } => (*bind, Self::Udp),
             Driver::Uring { bind } => (*bind, Self::Uring),
+            Driver::Tcp { bind } => {
+                let streams = Streams::bind(*bind)?;
+                return Ok((vec![Self::Tcp(Box::new(streams))], Facts::new()));
+            }
             Driver::Loopback => return Ok((port.cpus.iter().map(|_| Self::Loopback).collect(), Facts::new())),
             #[cfg(feature = "dpdk")]
             Driver::Dpdk(device) => match &device.transport {
@@ -118,6 +143,14 @@ impl Source {
         Ok((port.cpus.iter().map(|_| source(bind)).collect(), Facts::new()))
     }
 
+    /// Who hands connections to this queue, where its port has connections.
+    pub(super) fn polled(&mut self) -> Option<Polled> {
+        match self {
+            Self::Tcp(streams) => streams.polled.take(),
+            _ => None,
+        }
+    }
+
     /// What connects leases to this queue's peers, where the driver has it.
     pub(super) fn binding(&self, port: &str) -> Option<Box<dyn Binding>> {
         match self {
@@ -144,6 +177,10 @@ impl Queue {
             Source::Uring(bind) => with_socket(config, bind, UringSocket::bind).and_then(|socket| {
                 // On this thread: the ring belongs to the one that makes it.
                 layers.add(lcore, shared, socket.into_port()?)
+            }),
+            Source::Tcp(streams) => UringStreams::new(streams.mailbox, POLLED.0).map_err(Into::into).map(|task| {
+                lcore.add(berth_engine::Polled::port(&config.name, task).weight(config.weight));
+                streams.bind
             }),
             #[cfg(feature = "dpdk")]
             Source::Dpdk(port) => layers.add(lcore, shared, *port),

@@ -26,6 +26,11 @@ pub(crate) enum Shown {
 }
 
 impl<T> Polled<T> {
+    /// A task that serves a port by itself. The name appears in telemetry.
+    pub fn port(name: impl Into<String>, task: T) -> Self {
+        Self::new(Shown::Lane(name.into()), task)
+    }
+
     /// A task that runs handlers for the requests of `port`.
     pub fn worker(name: impl Into<String>, port: impl Into<String>, task: T) -> Self {
         Self::new(Shown::Worker { name: name.into(), port: port.into() }, task)

@@ -22,7 +22,7 @@ use crate::{
     shim::{bytes, limits, status, unit},
 };
 
-/// The longest operation on a stream in bytes, whatever the lease's `max_io`: what a connection must be able to buffer.
+/// The longest operation on a stream in bytes, unless its carrier buffers less.
 pub const LONGEST: u32 = 1 << 20;
 
 /// How much longer than the largest WRITE a payload may claim to be without the connection being closed.
@@ -54,6 +54,8 @@ pub struct Stream {
     pending: Vec<Pending>,
     /// How many there may be.
     depth: usize,
+    /// The longest operation in bytes, whatever the lease's `max_io`.
+    longest: u32,
     next_tag: u64,
     /// What was read from blocks and how much of it was written.
     data: Option<(Part, usize)>,
@@ -104,6 +106,7 @@ impl Stream {
             accesses: Accesses::default(),
             pending: Vec::new(),
             depth: DEPTH,
+            longest: LONGEST,
             next_tag: 0,
             data: None,
             closed: false,
@@ -114,6 +117,17 @@ impl Stream {
     #[must_use]
     pub fn of(self, is_of: impl Fn(LeaseId) -> bool + Send + Sync + 'static) -> Self {
         Self { peer: Some(Peer(Box::new(is_of))), ..self }
+    }
+
+    /// The same for a carrier whose buffers have [`Stream::room_for`] operations of so many bytes, and never grow.
+    #[must_use]
+    pub fn at_most(self, longest: u32) -> Self {
+        Self { longest, ..self }
+    }
+
+    /// The longest message or answer, in bytes, where an operation has at most so many.
+    pub const fn room_for(longest: u32) -> usize {
+        Header::LEN + Range::LEN + longest as usize + TOLERATED as usize
     }
 
     /// Another stream of the same connection, as QUIC has one for each operation, to the lease that this one greeted,
@@ -186,8 +200,8 @@ impl Stream {
             }
             Ok(entry) => {
                 self.count(Event::Greeted);
-                self.lease = Some(Lease { id, most: entry.max_io.min(LONGEST) });
-                limits(self.kind, entry, LONGEST)
+                self.lease = Some(Lease { id, most: entry.max_io.min(self.longest) });
+                limits(self.kind, entry, self.longest)
             }
             Err(refusal) => {
                 self.count(Failure::from(*refusal).into());
@@ -392,7 +406,7 @@ impl Session for Stream {
     }
 
     fn poll_completion(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.accesses.poll(cx)
+        if self.pending.is_empty() { Poll::Pending } else { self.accesses.poll(cx) }
     }
 }
 

@@ -60,6 +60,7 @@ use message::Role;
 use permits::{BLOCKING, TEARDOWNS, WALKS};
 use proxy::Proxies;
 use shared::Shared;
+pub use tcp::{POLLED, Polled, ToCore};
 
 /// Records that a start commits at once: there may be one for every lease, and the length of a commit is bounded.
 const RECORDS: usize = 1 << 14;
@@ -266,11 +267,15 @@ impl Control {
         Monitor(Arc::downgrade(&self.shared))
     }
 
-    /// Begins to serve; `two_sided` are the ports of the dataplane, which bindings name too.
-    pub fn serve(&mut self, two_sided: &[SocketAddr]) {
+    /// Begins to serve; `two_sided` are the ports of the dataplane, which bindings name too, and `polled` those of FBMT.
+    pub fn serve(&mut self, two_sided: &[SocketAddr], polled: Vec<Polled>) {
         let Self { runtime, shared, listeners, announce, begun, sensors } = self;
         let two_sided = two_sided.iter().map(|addr| (EndpointKind::TwoSidedUdp, *addr));
-        shared.node().add_endpoints(two_sided);
+        let fbmt_polled = polled.iter().filter_map(|polled| polled.listener.local_addr().ok());
+        shared.node().add_endpoints(two_sided.chain(fbmt_polled.map(|addr| (EndpointKind::Fbmt, addr))));
+        for polled in polled {
+            runtime.spawn(tcp::serve_polled(polled, shared.clone()));
+        }
         let Listeners { udp, quic, relay, fbmu, fbmt, fbbt, bound: _ } = listeners;
         runtime.spawn(udp::serve(udp.clone(), Role::Node, shared.clone()));
         runtime.spawn(quic::serve(quic.clone(), shared.clone()));

@@ -113,7 +113,7 @@ fn start(kind: RegionKind, storage: Storage) -> (Control, TempDir) {
         },
     })
     .unwrap();
-    control.serve(&[]);
+    control.serve(&[], Vec::new());
     (control, folder)
 }
 

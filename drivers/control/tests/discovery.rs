@@ -46,7 +46,7 @@ fn start_in(folder: &Path, seed: u8, site: u32, announce: Vec<SocketAddr>) -> Co
         },
     })
     .unwrap();
-    control.serve(&[]);
+    control.serve(&[], Vec::new());
     control
 }
 

@@ -102,6 +102,11 @@ impl<K: Eq + Hash + Ord + Clone> Pump<K> {
         self.run(session, ends, now, deadline, |_| false).await
     }
 
+    /// What was received and not served, for whoever goes on with the connection.
+    pub fn received(&self) -> &[u8] {
+        &self.input[self.held.clone()]
+    }
+
     async fn run<S: Session>(
         &mut self,
         session: &mut S,

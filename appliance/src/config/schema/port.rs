@@ -19,6 +19,7 @@ pub(super) static PORT: Section = Section {
             Kind::Choice(&[
                 ("udp", "kernel sockets, polled"),
                 ("uring", "kernel sockets behind an io_uring"),
+                ("tcp", "byte streams behind an io_uring: FBMT for service = \"lease-io\"; one CPU"),
                 ("dpdk", "a NIC or virtual device of DPDK; needs a build with --features dpdk"),
                 ("ofi", "an endpoint of libfabric; needs a build with --features ofi"),
                 ("verbs", "queue pairs of an RDMA device, or of soft-RoCE; needs a build with --features verbs"),
@@ -29,9 +30,9 @@ pub(super) static PORT: Section = Section {
         .required()
         .example("\"udp\"")
         .said(),
-        key("bind", Kind::Text, "the UDP address to bind; for ofi the endpoint's own")
+        key("bind", Kind::Text, "the address to bind, UDP or TCP; for ofi the endpoint's own")
             .example("\"127.0.0.1:4700\"")
-            .only("driver = \"udp\", \"uring\" or \"ofi\"")
+            .only("driver = \"udp\", \"uring\", \"tcp\" or \"ofi\"")
             .more(
                 "Needed for sockets. Port 0 takes a free port; the \"berth ready\" line tells which. Without it the \
                  provider of ofi chooses.",

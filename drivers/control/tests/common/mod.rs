@@ -78,7 +78,7 @@ pub(crate) fn start_with(folder: &Path, regions: Regions, bindings: Vec<Box<dyn 
         node,
     })
     .unwrap();
-    control.serve(&[]);
+    control.serve(&[], Vec::new());
     control
 }
 

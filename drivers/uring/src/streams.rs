@@ -1,0 +1,326 @@
+//! Byte streams on a poll core: the connections of one port, with a receive and a send of each in one ring.
+
+use std::{
+    net::{Shutdown, TcpStream},
+    ops::Range,
+    os::fd::AsRawFd as _,
+    task::{Context, Waker},
+    time::Duration,
+};
+
+use berth_port::{BURST, Mailbox, Nanos, Next, Now, Part, Progress, Session, Task, Work};
+use io_uring::{IoUring, opcode, squeue, types::Fd};
+
+use crate::{UringError, setup};
+
+/// How often each connection is looked at: whether its session is over, and whether its peer keeps time.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// How long a peer may take for a message once it has begun, and leave its answers in the socket.
+const SLOWEST: Duration = Duration::from_secs(30);
+
+/// A connection that a poll core serves. Housekeeping threads make it and drop it.
+pub struct Connection<S> {
+    socket: TcpStream,
+    session: S,
+    input: Box<[u8]>,
+    /// What of the input was received and not consumed. Nobody touches the input while the kernel receives into it.
+    held: Range<usize>,
+    receiving: bool,
+    output: Box<[u8]>,
+    /// What the kernel is to send; the output is nobody else's while there is any.
+    sending: Range<usize>,
+    /// When the message began of which something is held.
+    begun: Option<Nanos>,
+    /// When what is sent was written.
+    written: Nanos,
+    /// The peer says nothing more.
+    finished: bool,
+    closing: bool,
+    /// Dropped when the connection is over and back on a housekeeping thread.
+    _token: Box<dyn Send>,
+}
+
+impl<S: std::fmt::Debug> std::fmt::Debug for Connection<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Connection({:?}, {:?})", self.socket, self.session)
+    }
+}
+
+impl<S> Connection<S> {
+    /// Of a peer that has said `received` already, where each message and answer is at most `longest` bytes; `token` is
+    /// dropped with it. The socket blocks.
+    pub fn new(socket: TcpStream, session: S, received: &[u8], longest: usize, token: impl Send + 'static) -> Self {
+        let mut input = vec![0; longest.max(received.len())].into_boxed_slice();
+        input[..received.len()].copy_from_slice(received);
+        Self {
+            socket,
+            session,
+            input,
+            held: 0..received.len(),
+            receiving: false,
+            output: vec![0; longest].into(),
+            sending: 0..0,
+            begun: None,
+            written: Nanos::default(),
+            finished: false,
+            closing: false,
+            _token: Box::new(token),
+        }
+    }
+
+    /// Ends what the kernel does for it.
+    fn abort(&mut self) {
+        self.closing = true;
+        // It may be over already.
+        let _ = self.socket.shutdown(Shutdown::Both);
+    }
+}
+
+/// The connections of one port, as a task. Stays on the thread that made it.
+///
+/// Counters: `connections` (taken over), `connections_timed_out` (whose peer took too long) and `ring_errors` (failed
+/// calls to enter the ring).
+pub struct UringStreams<S: Session> {
+    ring: IoUring,
+    mailbox: Mailbox<Box<Connection<S>>, Box<Connection<S>>>,
+    connections: Vec<Option<Box<Connection<S>>>>,
+    free: Vec<usize>,
+    /// Those whose sessions have something under way.
+    waiting: Vec<usize>,
+    /// Which connection is looked at next, and when.
+    look: (usize, Nanos),
+    counters: Counters,
+}
+
+#[derive(Default)]
+struct Counters {
+    connections: u64,
+    timed_out: u64,
+    ring_errors: u64,
+}
+
+impl<S: Session> UringStreams<S> {
+    /// Serves what comes by `mailbox`, at most `most` connections at once.
+    pub fn new(mailbox: Mailbox<Box<Connection<S>>, Box<Connection<S>>>, most: usize) -> Result<Self, UringError> {
+        // A receive and a send of each.
+        let ring = setup::ring((2 * most).next_power_of_two() as u32)?;
+        Ok(Self {
+            ring,
+            mailbox,
+            connections: std::iter::repeat_with(|| None).take(most).collect(),
+            free: (0..most).rev().collect(),
+            waiting: Vec::with_capacity(most),
+            look: (0, Nanos::default()),
+            counters: Counters::default(),
+        })
+    }
+
+    /// Takes over what came by the mailbox.
+    fn take(&mut self, now: Nanos) -> usize {
+        let mut taken = 0;
+        while !self.mailbox.is_empty()
+            && let Some(&at) = self.free.last()
+            && let Some(connection) = self.mailbox.take()
+        {
+            self.free.pop();
+            self.connections[at] = Some(connection);
+            self.counters.connections += 1;
+            taken += 1;
+            self.serve(at, now);
+        }
+        taken
+    }
+
+    /// Serves what was received, as far as there is room for answers, and has the kernel send and receive.
+    fn serve(&mut self, at: usize, now: Nanos) {
+        let Some(connection) = &mut self.connections[at] else { return };
+        let c = &mut **connection;
+        if !c.closing && c.sending.is_empty() {
+            let input = if c.receiving { &[] } else { &c.input[c.held.clone()] };
+            let Progress { consumed, written, next } = c.session.advance(input, &mut c.output, now);
+            c.held.start += consumed;
+            if consumed > 0 {
+                c.begun = None;
+            }
+            let waits = c.session.outstanding() > 0;
+            if waits && !self.waiting.contains(&at) {
+                self.waiting.push(at);
+            }
+            (c.sending, c.written) = (0..written, now);
+            match next {
+                Next::Close => c.closing = true,
+                // An answer that is longer than the whole output.
+                Next::Output(_) => c.closing = written == 0 && !waits,
+                Next::Input(_) if c.finished => c.closing = !waits && written == 0,
+                Next::Input(_) if !c.receiving => {
+                    c.input.copy_within(c.held.clone(), 0);
+                    c.held = 0..c.held.len();
+                    if !c.held.is_empty() {
+                        c.begun.get_or_insert(now);
+                    }
+                    // A message that is longer than the whole input.
+                    c.closing = c.held.len() == c.input.len();
+                    if !c.closing {
+                        c.receiving = true;
+                        let room = &mut c.input[c.held.len()..];
+                        let receive = opcode::Recv::new(Fd(c.socket.as_raw_fd()), room.as_mut_ptr(), room.len() as u32);
+                        let entry = receive.build().user_data(2 * at as u64);
+                        self.push(&entry);
+                    }
+                }
+                Next::Input(_) | Next::Completion => {}
+            }
+            if written > 0 {
+                self.send(at);
+            }
+        }
+        self.release(at);
+    }
+
+    /// Has the kernel send what is to be sent.
+    fn send(&mut self, at: usize) {
+        let Some(c) = &self.connections[at] else { return };
+        let bytes = &c.output[c.sending.clone()];
+        let send = opcode::Send::new(Fd(c.socket.as_raw_fd()), bytes.as_ptr(), bytes.len() as u32);
+        let entry = send.flags(libc::MSG_NOSIGNAL).build().user_data(2 * at as u64 + 1);
+        self.push(&entry);
+    }
+
+    fn push(&mut self, entry: &squeue::Entry) {
+        // SAFETY: a request's pointers lead into the input or the output of a connection that stays in `connections`,
+        // and leaves that buffer alone, until the request has completed.
+        let pushed = unsafe { self.ring.submission().push(entry) };
+        pushed.expect("the queue has room for all requests there can be");
+    }
+
+    /// Gives a connection that is over back, once the kernel has let go of it.
+    fn release(&mut self, at: usize) {
+        let Some(c) = &mut self.connections[at] else { return };
+        if !c.closing || !c.sending.is_empty() {
+            return;
+        }
+        if c.receiving {
+            return c.abort();
+        }
+        if let Some(connection) = self.connections[at].take() {
+            self.waiting.retain(|waiting| *waiting != at);
+            self.free.push(at);
+            self.mailbox.give_back(connection);
+        }
+    }
+
+    /// The kernel has received or sent, or failed to.
+    fn completed(&mut self, user_data: u64, result: i32, now: Nanos, work: &mut Work) {
+        let (at, is_send) = ((user_data / 2) as usize, user_data % 2 == 1);
+        let Some(c) = &mut self.connections[at] else { return };
+        let bytes = usize::try_from(result).unwrap_or(0);
+        if is_send {
+            c.sending.start += bytes;
+            if bytes == 0 {
+                c.sending = 0..0;
+                c.abort();
+            } else if !c.sending.is_empty() {
+                return self.send(at);
+            }
+            work.replied += 1;
+        } else {
+            c.receiving = false;
+            c.held.end += bytes;
+            c.finished |= result == 0;
+            if result < 0 {
+                c.abort();
+            }
+            work.received += 1;
+        }
+        self.serve(at, now);
+    }
+
+    /// Looks at one connection, where it is time for that.
+    fn look(&mut self, now: Nanos) {
+        let (at, when) = self.look;
+        if now < when {
+            return;
+        }
+        self.look = ((at + 1) % self.connections.len(), now + LOOK_EVERY / self.connections.len() as u32);
+        let Some(c) = &mut self.connections[at] else { return };
+        let slow = |since: Nanos| now > since + SLOWEST;
+        let late = c.begun.is_some_and(slow) || !c.sending.is_empty() && slow(c.written);
+        self.counters.timed_out += u64::from(late && !c.closing);
+        if late || c.session.outstanding() == 0 && c.session.is_over(now) {
+            c.abort();
+            self.release(at);
+        }
+    }
+
+    /// Submits what is queued, and lets the kernel complete what is due.
+    fn enter(&mut self) {
+        let queue = self.ring.submission();
+        let idle = queue.is_empty() && !queue.taskrun() && !queue.cq_overflow();
+        drop(queue);
+        if !idle && self.ring.submit().is_err_and(|e| e.kind() != std::io::ErrorKind::Interrupted) {
+            // What was not submitted stays queued.
+            self.counters.ring_errors += 1;
+        }
+    }
+}
+
+impl<S: Session> Task for UringStreams<S> {
+    fn turn(&mut self, now: Now, receive: bool, _: bool) -> Work {
+        let now = now.mono;
+        let mut work = Work { polls: 1, began: now, ..Work::default() };
+        if receive {
+            work.received += self.take(now) as u64;
+        }
+        self.enter();
+        for _ in 0..BURST {
+            let Some(completion) = self.ring.completion().next() else { break };
+            self.completed(completion.user_data(), completion.result(), now, &mut work);
+        }
+        let mut next = 0;
+        while let Some(&at) = self.waiting.get(next) {
+            let Some(c) = &mut self.connections[at] else { break };
+            let ended = c.session.poll_completion(&mut Context::from_waker(Waker::noop())).is_ready();
+            if c.session.outstanding() == 0 {
+                self.waiting.swap_remove(next);
+            } else {
+                next += 1;
+            }
+            if ended {
+                self.serve(at, now);
+            }
+        }
+        self.look(now);
+        self.enter();
+        work
+    }
+
+    fn outstanding(&self) -> usize {
+        self.connections.iter().flatten().filter(|c| !c.sending.is_empty() || c.session.outstanding() > 0).count()
+    }
+
+    fn counters(&self, part: Part, visit: &mut dyn FnMut(&'static str, u64)) {
+        if part == Part::Port {
+            visit("connections", self.counters.connections);
+            visit("connections_timed_out", self.counters.timed_out);
+            visit("ring_errors", self.counters.ring_errors);
+        }
+    }
+}
+
+impl<S: Session> Drop for UringStreams<S> {
+    fn drop(&mut self) {
+        let mut left = 0;
+        for c in self.connections.iter_mut().flatten() {
+            c.abort();
+            left += usize::from(c.receiving) + usize::from(!c.sending.is_empty());
+        }
+        while left > 0 {
+            if self.ring.submit_and_wait(1).is_err() {
+                // The kernel may still use the buffers.
+                return std::mem::forget(std::mem::take(&mut self.connections));
+            }
+            left -= self.ring.completion().count().min(left);
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Byte streams on a poll core, with a session that says everything again.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::{Shutdown, TcpListener, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use berth_port::{Nanos, Next, Now, Part, Progress, Sender, Session, Task as _, mailbox};
+use berth_uring::{Connection, UringStreams};
+
+/// Bytes of a connection's buffers: fewer than a peer says at once.
+const BUFFER: usize = 1000;
+
+struct Echo(Arc<AtomicBool>);
+
+impl Session for Echo {
+    fn advance(&mut self, input: &[u8], output: &mut [u8], _: Nanos) -> Progress {
+        let len = input.len().min(output.len());
+        output[..len].copy_from_slice(&input[..len]);
+        let next = if len < input.len() { Next::Output(1) } else { Next::Input(1) };
+        Progress { consumed: len, written: len, next }
+    }
+
+    fn is_identified(&self) -> bool {
+        true
+    }
+
+    fn is_over(&mut self, _: Nanos) -> bool {
+        self.0.load(Relaxed)
+    }
+}
+
+type ToCore = Sender<Box<Connection<Echo>>, Box<Connection<Echo>>>;
+
+/// Hands a connection over that has said `received` already; the peer's end, and what ends the session. The latter is
+/// nobody else's once the connection is dropped.
+fn connect(core: &mut ToCore, received: &[u8]) -> (TcpStream, Arc<AtomicBool>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    client.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let over = Arc::<AtomicBool>::default();
+    let socket = listener.accept().unwrap().0;
+    let connection = Connection::new(socket, Echo(over.clone()), received, BUFFER, over.clone());
+    assert!(core.send(Box::new(connection)).is_ok());
+    (client, over)
+}
+
+/// Polls until `done` holds.
+fn poll(streams: &mut UringStreams<Echo>, core: &mut ToCore, mut done: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < Duration::from_secs(10), "it takes too long");
+        let mono = Nanos(begun.elapsed().as_nanos() as u64);
+        streams.turn(Now { mono, wall: mono }, true, false);
+        core.returned().for_each(drop);
+    }
+}
+
+#[test]
+fn every_byte_comes_back_on_its_own_connection_until_its_peer_has_said_all() {
+    let (mut core, mailbox) = mailbox(8, 8);
+    let mut streams = UringStreams::new(mailbox, 8).unwrap();
+    let (mut peers, mut over) = (Vec::new(), Vec::new());
+    for seed in 0..3u8 {
+        let bytes: Vec<u8> = (0..1_000_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8 ^ seed).collect();
+        let (client, session) = connect(&mut core, &bytes[..500]);
+        over.push(session);
+        peers.push(thread::spawn(move || {
+            let mut writer = client.try_clone().unwrap();
+            let mut back = Vec::new();
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    writer.write_all(&bytes[500..]).unwrap();
+                    writer.shutdown(Shutdown::Write).unwrap();
+                });
+                (&client).read_to_end(&mut back).unwrap();
+            });
+            assert!(back == bytes);
+        }));
+    }
+    poll(&mut streams, &mut core, || over.iter().all(|session| Arc::strong_count(session) == 1));
+    for peer in peers {
+        peer.join().unwrap();
+    }
+    let mut counted = Vec::new();
+    streams.counters(Part::Port, &mut |name, value| counted.push((name, value)));
+    assert_eq!(counted, [("connections", 3), ("connections_timed_out", 0), ("ring_errors", 0)]);
+}
+
+#[test]
+fn a_session_that_is_over_closes_and_makes_room_for_the_next() {
+    let (mut core, mailbox) = mailbox(2, 2);
+    let mut streams = UringStreams::new(mailbox, 1).unwrap();
+    let (mut first, session) = connect(&mut core, b"");
+    let (mut second, _other) = connect(&mut core, b"waits");
+    let waiting = Instant::now();
+    poll(&mut streams, &mut core, || waiting.elapsed() > Duration::from_millis(50));
+    session.store(true, Relaxed);
+    poll(&mut streams, &mut core, || Arc::strong_count(&session) == 1);
+    assert_eq!(first.read(&mut [0]).unwrap(), 0);
+    second.set_nonblocking(true).unwrap();
+    let mut heard = [0; 5];
+    poll(&mut streams, &mut core, || second.read(&mut heard).is_ok_and(|len| len == 5));
+    assert_eq!(&heard, b"waits");
+}
+
+#[test]
+fn dropping_the_task_closes_its_connections() {
+    let (mut core, mailbox) = mailbox(1, 1);
+    let mut streams = UringStreams::new(mailbox, 1).unwrap();
+    let (mut client, session) = connect(&mut core, b"");
+    client.write_all(b"a").unwrap();
+    client.set_nonblocking(true).unwrap();
+    poll(&mut streams, &mut core, || client.read(&mut [0]).is_ok());
+    drop(streams);
+    client.set_nonblocking(false).unwrap();
+    assert_eq!(client.read(&mut [0]).unwrap(), 0);
+    assert_eq!(Arc::strong_count(&session), 1);
+}
