@@ -324,7 +324,7 @@ async fn a_revocation_is_felt_by_the_peer_at_its_next_message() {
     }
 }
 
-/// A client that sends on after a restart is heard: its lease is bound again, without another LEASE_BIND.
+/// A client that sends on after a restart is heard: its lease is bound again, without another `LEASE_BIND`.
 #[tokio::test]
 async fn a_restart_binds_leases_again() {
     let node = Node::start("tcp", "");

@@ -23,6 +23,7 @@ use common::*;
 
 /// What the transport has been told.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is another fault")]
 struct Told {
     bound: BTreeSet<LeaseId>,
     last: Option<BoundLease>,
@@ -51,7 +52,7 @@ impl Binding for Rdma {
         BindKind::Rdma
     }
 
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         self.0
     }
 
@@ -410,9 +411,10 @@ fn revoke(world: &mut World, token: &[u8]) -> Outcome {
 fn a_lease_keeps_its_bytes_until_a_slow_teardown_is_done() {
     for revoked in [false, true] {
         let (mut world, told, token, lease) = slowly();
-        let outcome = match revoked {
-            true => revoke(&mut world, &token),
-            false => world.ask_whole(1, Op::LeaseFree.code(), 0, &[], &of(lease)),
+        let outcome = if revoked {
+            revoke(&mut world, &token)
+        } else {
+            world.ask_whole(1, Op::LeaseFree.code(), 0, &[], &of(lease))
         };
         assert_eq!(outcome.answer.status, Status::Ok);
         let [ending] = &outcome.endings[..] else { panic!("the answer waits for the teardown") };
@@ -503,7 +505,9 @@ fn the_next_binding_of_a_kind_takes_what_the_first_refuses() {
     both[0].lock().unwrap().blind = false;
     world.ok(1, Op::LeaseBind, 0, &token, &bind(lease, 2));
     assert_eq!(bound(), [true, false], "never over both");
-    both.iter().for_each(|told| told.lock().unwrap().blind = true);
+    for told in &both {
+        told.lock().unwrap().blind = true;
+    }
     assert_eq!(world.refused(1, Op::LeaseBind, 0, &token, &bind(lease, 2)), Status::ResourceBusy);
     assert_eq!((bound(), world.node.leases().usage(identity(1).id().0)[Item::Bindings]), ([false; 2], 0));
     let mut ticks = 0;

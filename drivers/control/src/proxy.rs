@@ -68,7 +68,7 @@ impl Resource for Proxies {
         ResourceType::Net
     }
 
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "tcp-proxy"
     }
 

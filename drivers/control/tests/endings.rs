@@ -24,7 +24,7 @@ impl Binding for Slow {
     fn kind(&self) -> BindKind {
         BindKind::Rdma
     }
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "mlx5_0"
     }
     fn bind(&mut self, _: &BoundLease, _: Tlvs<'_>, _: &mut Vec<u8>) -> Result<(), Status> {

@@ -83,7 +83,7 @@ impl Binding for Rdma {
     fn kind(&self) -> BindKind {
         BindKind::Rdma
     }
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "mlx5_0"
     }
     fn prepare(&mut self, _: &BoundLease, client: Tlvs<'_>) -> Result<Option<BlockingWork>, Status> {

@@ -69,7 +69,7 @@ impl Binding for Slow {
     fn kind(&self) -> BindKind {
         BindKind::Rdma
     }
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "mlx5_0"
     }
     fn prepare(&mut self, _: &BoundLease, _: Tlvs<'_>) -> Result<Option<BlockingWork>, Status> {
@@ -180,7 +180,7 @@ impl Binding for Stuck {
     fn kind(&self) -> BindKind {
         BindKind::Rdma
     }
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "mlx5_0"
     }
     fn bind(&mut self, _: &BoundLease, _: Tlvs<'_>, _: &mut Vec<u8>) -> Result<(), Status> {

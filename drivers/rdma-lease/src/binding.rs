@@ -145,12 +145,11 @@ impl<H: Hca> RdmaBinding<H> {
             if let State::Connected { link, probe } = state
                 && matches!(*probe, Probe::At(at) if at <= self.now)
             {
-                match self.hca.probe(link) {
-                    Ok(()) => *probe = Probe::Sent,
-                    Err(_) => {
-                        self.counts.peers_lost += 1;
-                        lost.push(*id);
-                    }
+                if self.hca.probe(link).is_ok() {
+                    *probe = Probe::Sent;
+                } else {
+                    self.counts.peers_lost += 1;
+                    lost.push(*id);
                 }
             }
         }

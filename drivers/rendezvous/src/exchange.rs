@@ -64,12 +64,11 @@ impl<A: Acceptor> Exchange<A> {
                     Some(tlvs) => Offer::parse(tlvs).ok(),
                 };
                 self.state = State::Over;
-                let joined = match offer {
-                    Some(offer) => self.peers.join(self.from, &offer),
-                    None => {
-                        self.peers.counters.malformed.add();
-                        Err(Status::InvalidParams)
-                    }
+                let joined = if let Some(offer) = offer {
+                    self.peers.join(self.from, &offer)
+                } else {
+                    self.peers.counters.malformed.add();
+                    Err(Status::InvalidParams)
                 };
                 match joined {
                     Ok((joined, answer)) => {

@@ -9,7 +9,7 @@ use std::{
 use berth_stream::{Admitted, Connections, Event, Limits, Pending};
 use tokio::{select, time::sleep};
 
-const LIMITS: Limits = Limits { pending: 2, identify_within: Duration::from_secs(60), admitted: 3, per_peer: 2 };
+const LIMITS: Limits = Limits { pending: 2, identify_within: Duration::from_mins(1), admitted: 3, per_peer: 2 };
 
 fn connections(limits: Limits) -> (Arc<Connections<&'static str>>, Arc<Mutex<Vec<Event>>>) {
     let events = Arc::<Mutex<Vec<_>>>::default();
@@ -49,7 +49,7 @@ async fn a_peer_that_does_not_identify_itself_in_time_is_cut_off() {
     let (connections, events) = connections(Limits { identify_within: Duration::from_millis(100), ..LIMITS });
     assert_eq!(connections.enter().identify(async {}).await, Some(()));
     assert_eq!(*events.lock().unwrap(), []);
-    assert_eq!(connections.enter().identify(sleep(Duration::from_secs(60))).await, None);
+    assert_eq!(connections.enter().identify(sleep(Duration::from_mins(1))).await, None);
     assert_eq!(*events.lock().unwrap(), [Event::Expired]);
     assert_eq!(connections.count(), 0);
 }

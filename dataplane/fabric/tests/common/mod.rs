@@ -87,7 +87,7 @@ impl Resource for TestProxies {
     fn kind(&self) -> ResourceType {
         ResourceType::Net
     }
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "tcp-proxy"
     }
     fn stock(&self, _: &Leases) -> Stock {

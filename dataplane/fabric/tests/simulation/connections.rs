@@ -84,7 +84,7 @@ impl Binding for TargetBinding {
     fn kind(&self) -> BindKind {
         BindKind::NvmeOf
     }
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "target"
     }
     fn resumes(&self) -> bool {
