@@ -17,7 +17,7 @@ use crate::{
     request::{Carrier, Effects, Request, Step, Work},
 };
 
-/// The host could not do a [`Job`], or stopped because the [`Deadline`] was over.
+/// The host could not do a [`Job`](crate::Job), or stopped because the [`Deadline`] was over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the storage failed")]
 pub struct WorkFailed;
@@ -26,7 +26,7 @@ pub struct WorkFailed;
 /// it, and the host looks at it before each piece.
 ///
 /// A piece that touches bytes which somebody has been granted is done under a guard of the lease table
-/// ([`berth_lease::Reader::hold`]), and the host looks while it has it: the [`Quiescence`] of a lease's end then waits
+/// ([`berth_lease::Reader::hold`]), and the host looks while it has it: the [`Quiescence`](berth_lease::Quiescence) of a lease's end then waits
 /// for the piece under way, and none begins later.
 #[derive(Debug, Clone)]
 pub struct Deadline(Arc<AtomicU64>);
