@@ -261,15 +261,28 @@ impl<H: Host> Node<H> {
         outcome.into_effects()
     }
 
-    /// Has the answer to a revocation wait also for those leases of `which` that were revoked before it and are still being
-    /// disconnected; where one cannot be, the answer says so again.
-    pub(crate) fn await_revoked(&self, which: impl Fn(&Lease) -> bool, outcome: &mut Outcome) {
-        let revoked =
-            |id: &LeaseId| self.leases.get(*id).filter(|lease| lease.standing != Standing::Live && which(lease));
-        let under_way = self.endings.iter().filter(|(id, _)| revoked(id).is_some());
+    /// Has the answer to a revocation wait also for those leases of `which` that it did not end, and that may still be
+    /// connected: they were revoked before, or are over and no tick has come since. Where one cannot be disconnected, the
+    /// answer says so again. To be called when what lives is revoked, and before that is wound up.
+    pub(crate) fn await_others(&mut self, which: impl Fn(&Lease) -> bool, now: Now, outcome: &mut Outcome) {
+        let of_which = |id: &LeaseId| self.leases.get(*id).filter(&which);
+        let under_way = self.endings.iter().filter(|(id, _)| of_which(id).is_some());
         outcome.endings.extend(under_way.map(|(_, under_way)| under_way.ending.clone()));
-        if self.connections.keys().any(|(id, _)| revoked(id).is_some_and(|lease| lease.fenced)) {
-            outcome.answer.status = Status::ResourceFenced;
+        let connected: Vec<Lease> = self.connections.keys().filter_map(|(id, _)| of_which(id)).collect();
+        for lease in connected {
+            let failed = match lease.standing {
+                Standing::Live => match self.end(lease.id, Why::Disconnected, None, now, outcome) {
+                    Ok(ending) => {
+                        outcome.endings.extend(ending);
+                        false
+                    }
+                    Err(TeardownFailed) => true,
+                },
+                Standing::Revoked { .. } | Standing::Over => lease.fenced,
+            };
+            if failed {
+                outcome.answer.status = Status::ResourceFenced;
+            }
         }
     }
 

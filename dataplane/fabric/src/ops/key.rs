@@ -43,7 +43,7 @@ impl<H: Host> Node<H> {
             until: Nanos(until.saturating_mul(1_000_000_000)),
         });
         let ended = self.leases.revoke_holder(holder, now.mono);
-        self.await_revoked(|lease| lease.holder == holder, outcome);
+        self.await_others(|lease| lease.holder == holder, now, outcome);
         for id in &ended {
             self.wind_up(*id, now, outcome);
         }

@@ -195,7 +195,7 @@ impl<H: Host> Node<H> {
         if !revoked.is_empty() {
             outcome.journal.push(Record::LeasesRevoked { token, at: self.clock.unix(now.mono) });
         }
-        self.await_revoked(|lease| lease.token == token, outcome);
+        self.await_others(|lease| lease.token == token, now, outcome);
         for id in revoked {
             self.wind_up(id, now, outcome);
         }
