@@ -10,9 +10,9 @@ use berth_identity::{NodeId, link::Received};
 use berth_lease::LeaseId;
 use berth_port::Nanos;
 use berth_wire::fabric::{
-    Bytes, CapRevoke, CapabilityToken, FenceSet, KeyList, LeaseExport, LeaseExported, LeaseGrant, LeaseImport,
-    LeaseImported, LeaseRef, LeaseRelocate, LeaseRelocated, LeaseRenew, Op, RelocateMode, Relocation, Request,
-    Response, Status, Wire as _,
+    Bytes, CapRevoke, CapabilityToken, FenceSet, KeyList, KeyRevoke, LeaseExport, LeaseExported, LeaseGrant,
+    LeaseImport, LeaseImported, LeaseRef, LeaseRelocate, LeaseRelocated, LeaseRenew, Op, RelocateMode, Relocation,
+    Request, Response, Status, Wire as _,
 };
 
 use super::{
@@ -92,7 +92,11 @@ impl World {
         if status == Status::CapacityExceeded {
             self.over_quota(asked);
         }
-        let note = if status == Status::Ok { self.meaning(asked, result) } else { Note::Nothing };
+        let note = match status {
+            Status::Ok => self.meaning(asked, result),
+            Status::ResourceFenced => self.fenced(asked),
+            _ => Note::Nothing,
+        };
         let waits = !journal.is_empty();
         let staged = if waits { self.journal.stage(&journal) } else { 0 };
         if waits {
@@ -105,6 +109,26 @@ impl World {
         let due = if endings.is_empty() { due } else { u64::MAX };
         let (reply, batch) = (asked.reply, staged);
         self.process.leaving.push(Leaving { reply, payload, batch, quiescence, endings, note, due });
+    }
+
+    /// An op has ended leases of which some may still be connected: nothing of them is over for good.
+    fn fenced(&mut self, asked: &Executing) -> Note {
+        match asked.op {
+            Op::LeaseFree => {
+                let LeaseRef { lease_id } = LeaseRef::parse(&asked.params).expect("it was served");
+                self.oracle.ended(&[lease_id]);
+            }
+            Op::CapRevoke => {
+                let token = CapRevoke::parse(&asked.params).expect("it was served").token_id;
+                self.oracle.revokes(token);
+            }
+            Op::KeyRevoke => {
+                let KeyRevoke { key_id, remove } = KeyRevoke::parse(&asked.params).expect("it was served");
+                self.oracle.revokes_key(key_id, remove);
+            }
+            _ => {}
+        }
+        Note::Nothing
     }
 
     /// What an op that succeeded means to the oracle.

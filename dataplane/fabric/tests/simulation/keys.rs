@@ -31,7 +31,7 @@ pub struct KeyEnds {
 
 impl Oracle {
     /// A revocation by holder is executed now: all that the key has is over.
-    fn revokes_key(&mut self, key: u128, remove: bool) -> KeyEnds {
+    pub(super) fn revokes_key(&mut self, key: u128, remove: bool) -> KeyEnds {
         let held = self.leases.iter_mut().filter(|(_, lease)| lease.holder == key);
         let leases: Vec<u128> = held
             .map(|(id, lease)| {
