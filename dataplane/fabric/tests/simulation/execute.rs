@@ -219,7 +219,7 @@ impl World {
                 let leases = self.process.node.leases();
                 let expires = leases.handles().find(|known| known.id == handle).expect("it was imported").expires;
                 self.oracle.keys.insert(key, lease);
-                let attached = Attached { lease, importer, at_least: None, over_for_good: false };
+                let attached = Attached { lease, importer, at_least: None, over: false, over_for_good: false };
                 self.oracle.attachments.entry(key).or_insert(attached);
                 self.within_quota(asked.sender);
                 Note::Attached(key, self.now + expires.0 - self.process.mono(self.now).0)

@@ -42,7 +42,7 @@ impl Oracle {
         let imported = self.attachments.iter_mut().filter(|(_, attached)| attached.importer == key);
         let attachments: Vec<u64> = imported
             .map(|(key, attached)| {
-                attached.at_least = None;
+                (attached.at_least, attached.over) = (None, true);
                 *key
             })
             .collect();

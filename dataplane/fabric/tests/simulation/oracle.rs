@@ -55,7 +55,9 @@ pub struct Attached {
     pub importer: u128,
     /// Until when it must be there, if the lease lives: what was answered.
     pub at_least: Option<u64>,
-    /// That its importer's key was revoked was answered: it must never come back.
+    /// Its importer's key was revoked.
+    pub over: bool,
+    /// That was answered: it must never come back.
     pub over_for_good: bool,
 }
 
@@ -179,7 +181,8 @@ impl Oracle {
             Note::Fence(epoch) => self.fence = self.fence.max(Some(*epoch)),
             Note::Key(ends) => self.key_ended(ends),
             Note::Attached(key, until) => {
-                self.attachments.get_mut(key).expect("it was imported").at_least = Some(*until);
+                let attached = self.attachments.get_mut(key).expect("it was imported");
+                attached.at_least = Some(*until).filter(|_| !attached.over);
             }
         }
     }
@@ -291,14 +294,16 @@ impl Oracle {
             }
             self.keys.insert(*id as u64, *id);
         }
-        for (key, Attached { lease, importer, at_least, over_for_good }) in &self.attachments {
+        for (key, attached) in &mut self.attachments {
+            let Attached { lease, importer, at_least, over, over_for_good } = attached;
             let kept = leases.is_of(LeaseId((*key).into()), *importer);
-            assert!(!kept || !over_for_good, "attachment {key:016x} is back though its importer's key was revoked");
+            assert!(!kept || !*over_for_good, "attachment {key:016x} is back though its importer's key was revoked");
             if !self.keys.contains_key(&(*lease as u64)) {
                 continue;
             }
             assert!(kept || at_least.is_none_or(|until| now >= until), "attachment {key:016x} is lost");
             if kept {
+                *over = false;
                 self.keys.insert(*key, *lease);
             }
         }
