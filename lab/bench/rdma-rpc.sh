@@ -3,7 +3,7 @@
 # Leaves a line of JSON for each pair of figures in rows.
 # modules: crc32_generic rdma_rxe
 # memory: 1024
-# build: -p berth --features dpdk,verbs,ofi
+# build: berth
 # timeout: 300
 set -eu
 

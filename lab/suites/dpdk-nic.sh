@@ -4,7 +4,7 @@
 # modules: e1000e igb virtio_net
 # devices: iommu virtio-net-pair vmxnet3-pair e1000e-pair igb virtio-net-mq-pair
 # memory: 1536
-# build: -p berth --features dpdk,verbs,ofi
+# build: berth
 # timeout: 500
 set -eu
 

@@ -2,7 +2,7 @@
 # libfabric over soft-RoCE (verbs;ofi_rxm): Berth's own client and one in C that knows only the documents.
 # modules: crc32_generic rdma_rxe rdma_cm rdma_ucm
 # memory: 1024
-# build: -p berth --features dpdk,verbs,ofi
+# build: berth
 # peers: ofi_client
 # timeout: 300
 set -eu

@@ -2,7 +2,7 @@
 # Leases over RDMA, from the side of a client that is written against libibverbs alone.
 # modules: crc32_generic rdma_rxe
 # memory: 1024
-# build: -p berth --features dpdk,verbs,ofi
+# build: berth
 # peers: lease_rdma
 # timeout: 300
 set -eu

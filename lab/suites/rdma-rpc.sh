@@ -2,7 +2,7 @@
 # RPC over verbs: independent clients in C and our own, every way that requests come, hostile peers, a device that goes.
 # modules: crc32_generic rdma_rxe
 # memory: 1024
-# build: -p berth --features dpdk,verbs,ofi
+# build: berth
 # peers: rpc_rdma
 # timeout: 900
 set -eu

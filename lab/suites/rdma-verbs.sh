@@ -1,7 +1,7 @@
 #!/bin/sh
 # The verbs layer on soft-RoCE: every kind of queue pair and work, faults, misuse.
 # modules: crc32_generic rdma_rxe rdma_ucm
-# build: -p berth-verbs --examples
+# build: rping_peer verbs_check
 # peers: rping_door
 # timeout: 120
 set -eu

@@ -3,7 +3,7 @@
 # port with transport = "roce" at the other end of a cable.
 # modules: crc32_generic rdma_rxe
 # memory: 1536
-# build: -p berth --features dpdk,verbs,ofi
+# build: berth
 # peers: uc_rpc
 # timeout: 400
 set -eu

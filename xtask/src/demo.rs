@@ -4,7 +4,8 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::{
-    serve::{BERTH, Server, build},
+    build,
+    serve::{BERTH, Server},
     setup,
     sh::{cmd, run},
 };
@@ -17,7 +18,7 @@ const AGREEMENT: f64 = 0.999;
 
 pub(crate) fn run_all() -> Result<()> {
     setup::build()?;
-    build()?;
+    build::berth()?;
     std::fs::create_dir_all(OUT)?;
     let (berth, ready) = Server::berth(CONFIG)?;
     let ports = ready["ports"].as_array().cloned().unwrap_or_default();

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod build;
 mod demo;
 mod hugepages;
 mod lab;
@@ -16,7 +17,7 @@ use anyhow::Result;
 const USAGE: &str = "\
 cargo xtask setup          install the Debian packages that building and testing need
 cargo xtask demo           decode surface-code syndromes over DPDK memif and over io_uring, and write a report
-cargo xtask test           format, lints, every test, loom models, bounded fuzzing and the lab
+cargo xtask test [STAGE...] all stages of CI: lint, unit, system, fuzz, lab. Besides: long, hours of the same
 cargo xtask lab [SUITE...] suites in a guest with devices and kernel features that this host may lack; --native: here
 cargo xtask package        the Debian packages, in target/package
 cargo xtask bench rpc      the speed table, each row interleaved with its baseline
@@ -39,7 +40,7 @@ fn main() -> Result<()> {
         ["bench", "telemetry"] => bench::telemetry(),
         ["package"] => package::command(),
         ["demo"] => demo::run_all(),
-        ["test"] => test::run_all(),
+        ["test", ref stages @ ..] => test::command(stages),
         ["lab", ref args @ ..] => lab::command(args),
         _ => {
             eprintln!("{USAGE}");

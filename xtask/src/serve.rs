@@ -98,13 +98,5 @@ impl Drop for Server {
     }
 }
 
-/// The binary that [`build`] makes.
+/// The program that [`crate::build::berth`] makes.
 pub(crate) const BERTH: &str = "target/release/berth";
-
-/// Everything that the packages of `setup` allow.
-pub(crate) const FEATURES: &str = "dpdk,verbs,ofi";
-
-/// Builds the appliance with [`FEATURES`].
-pub(crate) fn build() -> Result<()> {
-    run(&mut crate::sh::cargo(["build", "--release", "-p", "berth", "--features", FEATURES]))
-}

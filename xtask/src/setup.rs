@@ -37,6 +37,7 @@ const TEST: &[&str] = &[
     "mount",
     "openssl",
     "python3",
+    "python3-jsonschema",
     "python3-prometheus-client",
     "python3-venv",
     "tcpdump",

@@ -3,7 +3,6 @@
 use std::fs;
 
 use anyhow::{Context, Result};
-use berth_tls::key_file;
 use serde_json::Value;
 
 use super::{
@@ -81,17 +80,14 @@ fn node(port: &str, payload: usize) -> Result<(Server, Value, String, Vec<String
 
 /// The same with any ports; returns the node's QUIC address, too.
 fn node_with(name: &str, ports: &str) -> Result<(Server, Value, String)> {
-    let [client, other] =
-        ["client", "other"].map(|name| key_file::read_or_create(format!("{OUT}/{name}.key").as_ref()));
+    let [client, other] = ["client", "other"].map(network::client_key);
     let (client, other) = (client?, other?);
     let config = format!(
         "[node]\nstate_dir = \"lease-node\"\n[control]\nudp = \"127.0.0.1:0\"\nquic = \"127.0.0.1:0\"\n\
-         enrolled = [\"{}\", \"{}\"]\n[[control.policy]]\npresenter = \"*\"\n\
+         enrolled = [\"{client}\", \"{other}\"]\n[[control.policy]]\npresenter = \"*\"\n\
          perms = [\"read\", \"write\", \"alloc\", \"revoke\"]\n\
          [dataplane]\nfbmt = \"127.0.0.1:0\"\n[[region]]\nname = \"bench\"\nkind = \"memory\"\nsize = \"16 MiB\"\n\
-         {ports}",
-        client.public_key(),
-        other.public_key()
+         {ports}"
     );
     let path = format!("{OUT}/lease-{name}.toml");
     fs::write(&path, config)?;

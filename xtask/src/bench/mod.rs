@@ -19,7 +19,7 @@ use std::fmt::Write as _;
 
 use anyhow::Result;
 
-use crate::{serve, setup};
+use crate::{build, setup};
 
 /// A figure and what it is measured against, taken one right after the other.
 #[derive(Debug, Clone)]
@@ -60,7 +60,7 @@ pub(crate) struct Row {
 
 pub(crate) fn rpc() -> Result<()> {
     setup::all()?;
-    serve::build()?;
+    build::berth()?;
     let mut rows = network::rows()?;
     rows.extend(programs::rows()?);
     report("rpc", &rows)
@@ -68,13 +68,13 @@ pub(crate) fn rpc() -> Result<()> {
 
 pub(crate) fn lease() -> Result<()> {
     setup::all()?;
-    serve::build()?;
+    build::berth()?;
     report("lease", &lease::rows()?)
 }
 
 pub(crate) fn rdma() -> Result<()> {
     setup::all()?;
-    serve::build()?;
+    build::berth()?;
     let mut rows = rdma::host_rows()?;
     rows.extend(ofi::rows()?);
     rows.extend(rdma::guest_rows()?);
@@ -83,13 +83,13 @@ pub(crate) fn rdma() -> Result<()> {
 
 pub(crate) fn knobs() -> Result<()> {
     setup::all()?;
-    serve::build()?;
+    build::berth()?;
     report("knobs", &knobs::rows()?)
 }
 
 pub(crate) fn appliance() -> Result<()> {
     setup::all()?;
-    serve::build()?;
+    build::berth()?;
     report("appliance", &appliance::rows()?)
 }
 

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     hugepages::Hugepages,
     serve::{BERTH, Server},
-    sh::{cmd, run},
+    sh::{cmd, output, run},
 };
 
 pub(super) const OUT: &str = "target/bench";
@@ -25,6 +25,14 @@ pub(super) const TURNS: usize = 9;
 pub(super) const PAGES: usize = 128;
 /// Seconds of each turn.
 pub(super) const SECONDS: &str = "1";
+
+/// The public half of the key `OUT/NAME.key`, which is made if it is not there.
+pub(super) fn client_key(name: &str) -> Result<String> {
+    let file = format!("{OUT}/{name}.key");
+    let word = if Path::new(&file).exists() { "show" } else { "new" };
+    let printed: Value = serde_json::from_str(&output(&mut cmd(BERTH, ["key", word, "--key", &file, "--json"]))?)?;
+    Ok(printed["public_key"].as_str().context("a key without a public half")?.to_owned())
+}
 
 /// What `berth perf` is told to ask a server: a suite, whom, and what.
 pub(super) struct Peer(pub(super) Vec<String>);

@@ -3,12 +3,11 @@
 use std::fs;
 
 use anyhow::{Context, Result};
-use berth_tls::key_file;
 use serde_json::Value;
 
 use super::{
     Pair, Reach, Row,
-    network::{CLIENT_CPU, OUT, SERVER_CPU, TURNS, state},
+    network::{CLIENT_CPU, OUT, SERVER_CPU, TURNS, client_key, state},
     programs::{lines, number},
 };
 use crate::{
@@ -54,16 +53,15 @@ pub(super) fn rows() -> Result<Vec<Row>> {
 
 /// A round trip with Berth: how the two cores stood, the median and the mean, in microseconds.
 fn ours(provider: &str, bind: &str, turn: usize) -> Result<(String, f64, f64)> {
-    let identity = key_file::read_or_create(format!("{OUT}/client.key").as_ref())?;
+    let client = client_key("client")?;
     let bind = if bind == "-" { None } else { Some(format!("{bind}:0")) };
     let at = bind.as_ref().map_or(String::new(), |bind| format!("bind = \"{bind}\"\n"));
     let config = format!(
         "[node]\nstate_dir = \"ofi-node\"\n[control]\nudp = \"127.0.0.1:0\"\nquic = \"127.0.0.1:0\"\n\
-         enrolled = [\"{}\"]\n[[control.policy]]\npresenter = \"*\"\nperms = [\"read\", \"write\", \"alloc\"]\n\
+         enrolled = [\"{client}\"]\n[[control.policy]]\npresenter = \"*\"\nperms = [\"read\", \"write\", \"alloc\"]\n\
          [[region]]\nname = \"bench\"\nkind = \"memory\"\nsize = \"16 MiB\"\n[[port]]\nname = \"ofi\"\ndriver = \"ofi\"\n\
          provider = \"{provider}\"\n{at}rendezvous = \"127.0.0.1:0\"\ncpu = {SERVER_CPU}\nidle = \"spin\"\n\
-         service = \"lease-io\"\n",
-        identity.public_key()
+         service = \"lease-io\"\n"
     );
     let path = format!("{OUT}/ofi-{provider}.toml");
     fs::write(&path, config)?;

@@ -9,8 +9,9 @@ use super::{
     network::{self, Contest, Figure, OUT, PAGES, berth_of, busy_berth, contest, round_trip},
 };
 use crate::{
+    build::FEATURES,
     hugepages::Hugepages,
-    serve::{self, BERTH},
+    serve::BERTH,
     sh::{cargo, run},
 };
 
@@ -25,10 +26,10 @@ const TURNS: usize = 21;
 /// Builds both; the other one first, since both come out under the same name.
 pub(super) fn build() -> Result<()> {
     fs::create_dir_all(OUT)?;
-    let features = format!("{},no-telemetry", serve::FEATURES);
+    let features = format!("{FEATURES},berth/no-telemetry");
     run(&mut cargo(["build", "--release", "-p", "berth", "--features", &features]))?;
     fs::copy(BERTH, WITHOUT)?;
-    serve::build()
+    crate::build::berth()
 }
 
 pub(super) fn rows() -> Result<Vec<Row>> {

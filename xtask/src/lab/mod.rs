@@ -22,8 +22,8 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::{
-    package, setup,
-    sh::{cargo, cmd, line, output, root, run},
+    build, package, setup,
+    sh::{cmd, line, output, root, run},
 };
 use guest::Hypervisor;
 use host::Host;
@@ -112,7 +112,7 @@ impl Options {
         let hypervisor = if self.native { None } else { Some(Hypervisor::make(&root().join(FOLDER))?) };
         let mut tally = Tally::default();
         for suite in &suites {
-            build(suite)?;
+            prepare(suite)?;
             let (mut one, mut died) = run_one(suite, hypervisor.as_ref())?;
             // A guest that dies tells nothing of Berth: translated ones stand still now and then.
             if died || (self.again && one.failed > 0) {
@@ -255,11 +255,13 @@ fn native(suite: &Suite, folder: &Path) -> Result<Command> {
     Ok(command)
 }
 
-/// Builds what a suite runs: our programs, and their peers in C. Before each suite, as another may have built the same
-/// program with other features.
-fn build(suite: &Suite) -> Result<()> {
-    if !suite.build.is_empty() {
-        run(cargo(["build", "--release"]).args(&suite.build))?;
+/// Builds what a suite runs: our programs, and their peers in C. Before each suite, as packages have the program without
+/// drivers too.
+fn prepare(suite: &Suite) -> Result<()> {
+    match &suite.build[..] {
+        [] => {}
+        [name] if name == "berth" => build::berth()?,
+        examples => build::examples(examples)?,
     }
     if suite.debian {
         debian::make(&root().join(FOLDER))?;

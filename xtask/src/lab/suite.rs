@@ -19,7 +19,7 @@ pub(super) struct Suite {
     pub(super) devices: Vec<String>,
     /// More for the guest's kernel command line.
     pub(super) kernel: Vec<String>,
-    /// Arguments of `cargo build --release`.
+    /// What to build: `berth`, or examples by their names.
     pub(super) build: Vec<String>,
     /// Programs to compile from `lab/peers/NAME.c`.
     pub(super) peers: Vec<String>,

@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn every_linked_crate_is_named_and_every_licence_has_its_text() {
-        let text = super::text(super::super::FEATURES).unwrap();
+        let text = super::text(crate::build::FEATURES).unwrap();
         // One linked always, one for a feature, and one that only builds.
         assert!(text.contains("\nFiles: vendor/tokio-1."));
         assert!(text.contains("\nFiles: vendor/rdma-mummy-sys-0."));

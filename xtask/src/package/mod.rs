@@ -17,12 +17,10 @@ use std::{
 use anyhow::{Context, Result, ensure};
 
 use crate::{
+    build::{DRIVERS, FEATURES},
     setup,
     sh::{cargo, cmd, output, run},
 };
-
-/// What `berth-full` is built with.
-pub(crate) const FEATURES: &str = "berth/dpdk,berth/ofi,berth/verbs";
 
 pub(crate) const FOLDER: &str = "target/package";
 const UNITS: &str = "usr/lib/systemd/system";
@@ -67,8 +65,7 @@ pub(crate) fn make() -> Result<Vec<PathBuf>> {
 
     // With the drivers along, the crates below have the same features in both and are built once. The full one last:
     // others find it in target/release.
-    let drivers = ["-p", "berth-dpdk", "-p", "berth-ofi", "-p", "berth-verbs"];
-    for (name, more) in [("berth", &drivers[..]), ("berth-full", &["--features", FEATURES])] {
+    for (name, more) in [("berth", &DRIVERS[..]), ("berth-full", &["--features", FEATURES])] {
         run(cargo(["build", "--release", "--locked", "-p", "berth"]).args(more))?;
         let tree = work.join(name);
         let program = tree.join("usr/bin/berth");

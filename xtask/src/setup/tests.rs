@@ -113,7 +113,7 @@ type Lists = [&'static [&'static str]];
 
 #[test]
 fn every_command_installs_what_it_calls() {
-    let tests = ["appliance", "dataplane", "drivers", "perf", "xtask/src/test.rs"];
+    let tests = ["appliance", "dataplane", "drivers", "perf", "xtask/src/test"];
     let commands: [(&str, &Lists, &[&str]); 5] = [
         ("demo", FOR_DEMO, &["xtask/src/demo.rs", "xtask/src/serve.rs"]),
         ("test", FOR_TEST, &tests),

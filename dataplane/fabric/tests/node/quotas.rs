@@ -1,17 +1,15 @@
 //! What one presenter may have (docs/fabricbios-profile.md, "Limits"): over its quota it is told so, others are not touched.
 #![allow(clippy::doc_markdown)] // the names of ops
 
-mod common;
-
 use std::{collections::BTreeMap, time::Duration};
 
+use crate::common::*;
 use berth_fabric::{Config, Recovered, Settings};
 use berth_lease::{Item, LeaseId, Quota, Quotas};
 use berth_wire::fabric::{
     LeaseAlloc, LeaseExport, LeaseExported, LeaseImport, LeaseRef, LeaseRelocate, Op, RelocateMode, ResourceType,
     Rights, Status, SvcTcpBind, SvcTcpGrant, TargetRuntime, Tlvs, Wire as _,
 };
-use common::*;
 
 fn mem(bytes: u64) -> Vec<u8> {
     let resource_type = Some(ResourceType::Mem);

@@ -2,17 +2,15 @@
 //! Bindings have theirs in bindings.rs.
 #![allow(clippy::doc_markdown)] // the names of ops
 
-mod common;
-
 use std::time::Duration;
 
+use crate::common::*;
 use berth_fabric::{Config, Recovered};
 use berth_lease::{Item, LeaseId, Quotas};
 use berth_wire::fabric::{
     CapRevoke, CapabilityToken, KeyRevoke, LeaseExport, LeaseExported, LeaseImport, LeaseRef, Op, ResourceType, Rights,
     Status, SvcTcpBind, SvcTcpGrant, TargetRuntime, Wire as _,
 };
-use common::*;
 
 const FULL: Status = Status::CapacityExceeded;
 

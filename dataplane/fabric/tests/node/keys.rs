@@ -1,9 +1,8 @@
 //! What ends with a key: its tokens, leases, attachments and enrolment (profile, decision 33; `KEY_REVOKE` and `KEY_LIST`).
 
-mod common;
-
 use std::time::Duration;
 
+use crate::common::*;
 use berth_fabric::journal::Record;
 use berth_fabric::{Carrier, Config, Policy, Recovered, Request, Rule, Settings};
 use berth_identity::{Enrolment, token::delegate};
@@ -13,7 +12,6 @@ use berth_wire::fabric::{
     LeaseExport, LeaseExported, LeaseImport, LeaseImported, LeaseRenew, Op, Perms, ResourceType, Rights, Status,
     TargetRuntime, Wire as _,
 };
-use common::*;
 
 const READ_ALLOC: Perms = Perms::READ.or(Perms::ALLOC);
 

@@ -1,14 +1,12 @@
 //! LEASE_LIST_ACTIVE, a part at a time.
 #![allow(clippy::doc_markdown)] // the names of ops
 
-mod common;
-
 use std::{net::SocketAddr, time::Duration};
 
+use crate::common::*;
 use berth_fabric::{Carrier, Config, Request, Step};
 use berth_lease::LeaseId;
 use berth_wire::fabric::{LeaseList, LeaseRef, Op, ResourceType, Status, Wire as _};
-use common::*;
 
 /// As many leases as its regions have room for: more than one part looks at.
 fn leases(world: &mut World) -> Vec<LeaseId> {

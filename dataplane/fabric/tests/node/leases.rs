@@ -1,10 +1,9 @@
 //! LEASE_* and SVC_TCP_* through the node, with exact results (decisions 4, 12 to 15 and 18).
 #![allow(clippy::doc_markdown)] // the names of ops
 
-mod common;
-
 use std::{net::SocketAddr, time::Duration};
 
+use crate::common::*;
 use berth_fabric::Config;
 use berth_lease::{Access, Generation, Item, LeaseId, Op as Io, Quotas, Refusal, check};
 use berth_wire::fabric::{
@@ -12,7 +11,6 @@ use berth_wire::fabric::{
     LeaseRef, LeaseRenew, LeaseRenewed, LeaseState, LeaseStatus, Op, Pong, ResourceFlags, ResourceSummary,
     ResourceType, Status, SvcTcpBind, SvcTcpGrant, SvcTcpQuery, SvcTcpState, Tlvs, Wire as _,
 };
-use common::*;
 
 fn id(n: u8) -> u128 {
     identity(n).id().0

@@ -1,15 +1,13 @@
 //! What a node announces of itself, and its answers to solicitations.
 
-mod common;
-
 use std::time::Duration;
 
+use crate::common::*;
 use berth_fabric::discovery::Relay;
 use berth_wire::fabric::{
     Announce, EndpointKind, Filter, FilterField, FilterOp, InventoryTlv, List, Relayed, ResourceFlags, ResourceType,
     Solicit, Wire as _, Withdraw, WithdrawReason,
 };
-use common::*;
 
 fn question(filters: &[Filter]) -> Vec<u8> {
     Solicit { filters: List::of(filters).unwrap(), padding: 0 }.to_vec()

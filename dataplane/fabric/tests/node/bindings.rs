@@ -1,14 +1,13 @@
 //! A transport of its own beside the lease table: bound, bound again, torn down, and what happens where that fails.
 #![allow(clippy::doc_markdown)] // the names of ops
 
-mod common;
-
 use std::{
     collections::BTreeSet,
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
+use crate::common::*;
 use berth_fabric::{
     Binding, BlockingWork, BoundLease, Carrier, Config, Outcome, Reach, Recovered, Request, Settings, Step, Teardown,
     TeardownFailed, WorkFailed, journal::Record,
@@ -19,7 +18,6 @@ use berth_wire::fabric::{
     BindKind, BindingTlv, CapRevoke, CapabilityToken, ClientTlv, LeaseBind, LeaseRef, LeaseRelocate, LeaseRelocated,
     LeaseRenew, Op, Perms, RelocateMode, Relocation, ResourceFlags, ResourceType, Status, Tlv, Tlvs, Wire as _,
 };
-use common::*;
 
 /// What the transport has been told.
 #[derive(Debug, Default)]

@@ -1,9 +1,8 @@
 //! Tokens, policy, the scheduler's fence, enrolment and rates, through the node's ops (decisions 2, 4 and 8 to 12).
 
-mod common;
-
 use std::time::Duration;
 
+use crate::common::*;
 use berth_fabric::{Carrier, Config, Policy, Recovered, Request, Rule};
 use berth_identity::{Enrolment, token::delegate, verify_certificate};
 use berth_lease::Status as Standing;
@@ -11,7 +10,6 @@ use berth_wire::fabric::{
     CapRefresh, CapRequest, CapRevoke, CapabilityToken, Caveat, Enroll, FenceSet, LeaseAlloc, LeaseRef, LeaseRenew,
     List, Op, Perms, ResourceType, RevokeBroadcast, Status, Tlvs, Wire as _,
 };
-use common::*;
 
 fn id(n: u8) -> u128 {
     identity(n).id().0

@@ -1,10 +1,9 @@
 //! LEASE_EXPORT_HANDLE, LEASE_IMPORT_HANDLE and LEASE_RELOCATE through the node (decision 16).
 #![allow(clippy::doc_markdown)] // the names of ops
 
-mod common;
-
 use std::time::Duration;
 
+use crate::common::*;
 use berth_fabric::{Carrier, Recovered, Request, Step, WorkFailed};
 use berth_lease::{Access, Bytes, LeaseId, LeaseKey, Op as Io, Refusal, Status as Standing, Storage, check};
 use berth_wire::fabric::{
@@ -12,7 +11,6 @@ use berth_wire::fabric::{
     LeaseRelocate, LeaseRelocated, Op, Perms, RelocateMode, Relocation, ResourceType, Rights, Status, TargetRuntime,
     Wire as _,
 };
-use common::*;
 
 fn export(lease: LeaseId, target: u128, rights: Rights, ttl_secs: u32) -> Vec<u8> {
     LeaseExport {

@@ -1,9 +1,8 @@
 //! A journal cut at every byte: the node that starts from it has what was answered, and nothing else.
 
-mod common;
-
 use std::{collections::BTreeMap, time::Duration};
 
+use crate::common::*;
 use berth_fabric::{
     Recovered,
     journal::{HEADER_LEN, Record, Replay, encode, frame_header, header},
@@ -15,7 +14,6 @@ use berth_wire::fabric::{
     CapRevoke, CapabilityToken, FenceSet, LeaseRef, LeaseRelocate, LeaseRenew, Op, RelocateMode, ResourceType,
     Wire as _,
 };
-use common::*;
 
 const ID: u64 = 99;
 

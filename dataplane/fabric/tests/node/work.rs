@@ -1,8 +1,6 @@
 //! Work on leased bytes: what the node leaves to its host, and how it ends where the leases do.
 #![allow(clippy::doc_markdown)] // the names of ops
 
-mod common;
-
 use std::{
     sync::{
         Arc,
@@ -11,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use crate::common::*;
 use berth_fabric::{Carrier, Job, Outcome, Recovered, Request, Step, Work, WorkFailed, journal::Record};
 use berth_lease::{
     BlockRequest, Blocks, Bytes, Item, LeaseId, Region, RegionId, RegionKind, Regions, Span, Status as Standing,
@@ -20,7 +19,6 @@ use berth_wire::fabric::{
     CapRevoke, CapabilityToken, LeaseAlloc, LeaseGrant, LeaseRef, LeaseRelocate, LeaseRelocated, LeaseRenew, Op,
     RelocateMode, Relocation, ResourceType, Status, Tlvs, Wire as _,
 };
-use common::*;
 
 /// Memory that holds nothing, and counts what is zeroed of it.
 struct Void {

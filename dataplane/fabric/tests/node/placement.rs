@@ -1,8 +1,7 @@
 //! Where allocations go: lease intents as filters and scores, and what clients are told for them.
 #![allow(clippy::doc_markdown)] // the names of ops and TLVs
 
-mod common;
-
+use crate::common::*;
 use berth_fabric::{Config, Facts, Gpu, Tier, resource_id};
 use berth_lease::{LeaseId, RegionKind, Regions, Storage};
 use berth_wire::fabric::{
@@ -10,7 +9,6 @@ use berth_wire::fabric::{
     IntentTier, IntentTlv, InventoryTlv, KvCacheIntent, LeaseAlloc, LeaseGrant, MemTierKind, MilliCelsius, Op,
     ResourceType, SensorStatus, Status, Thermal, TierFlags, Tlv, Tlvs, Wire as _,
 };
-use common::*;
 
 /// Memory on two nodes, DRAM and HBM, and anywhere; a GPU beside the HBM.
 fn world() -> World {

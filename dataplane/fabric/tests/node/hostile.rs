@@ -1,10 +1,8 @@
 //! Ops of a presenter who is enrolled and means no good: any op, any params, any token.
 
-mod common;
-
+use crate::common::*;
 use berth_fabric::{Carrier, Request};
 use berth_wire::fabric::{Op, ResourceType};
-use common::*;
 use fastrand::Rng;
 
 /// Bytes that begin as well-formed params do and then go wrong, or are any bytes at all.

@@ -1,5 +1,5 @@
 //! A node over memory, with virtual time and seeded randomness, and presenters that ask it.
-#![allow(dead_code, unreachable_pub, reason = "each test uses a part")]
+#![allow(unreachable_pub)] // its items are nobody else's
 
 use std::{
     net::SocketAddr,

@@ -1,0 +1,53 @@
+//! With which packages and features everything is built.
+//!
+//! Cargo gives a crate the features that the selected packages want of it, so two selections may build it, and all that
+//! stand on it, twice. These do not: `test lint` compares them.
+
+use std::{collections::BTreeSet, process::Command};
+
+use anyhow::{Result, ensure};
+
+use crate::sh::{cargo, output, run};
+
+/// Every driver.
+pub(crate) const FEATURES: &str = "berth/dpdk,berth/ofi,berth/verbs";
+
+/// The crates of the drivers. Beside a berth without its features they keep the crates below as they are.
+pub(crate) const DRIVERS: [&str; 6] = ["-p", "berth-dpdk", "-p", "berth-ofi", "-p", "berth-verbs"];
+
+/// All packages but the fuzz targets, which are built with flags of their own.
+pub(crate) const ALL: [&str; 6] = ["--release", "--workspace", "--exclude", "berth-fuzz", "--features", FEATURES];
+
+/// `cargo WORD` for [`ALL`].
+pub(crate) fn all(word: &str) -> Command {
+    cargo([&[word], &ALL[..]].concat())
+}
+
+/// Builds `target/release/berth`.
+pub(crate) fn berth() -> Result<()> {
+    run(&mut cargo(["build", "--release", "-p", "berth", "--features", FEATURES]))
+}
+
+/// Builds `target/release/examples/NAME` for each of `names`.
+pub(crate) fn examples(names: &[String]) -> Result<()> {
+    run(all("build").args(names.iter().flat_map(|name| ["--example", name])))
+}
+
+/// That no crate is built twice for the programs, the tests and the packages.
+pub(crate) fn compare() -> Result<()> {
+    let tests = units(&[&ALL[1..], &["--edges", "normal,build,dev"]].concat())?;
+    let programs = units(&["-p", "berth", "--features", FEATURES])?;
+    let plain = units(&[&["-p", "berth"], &DRIVERS[..]].concat())?;
+    // These two are what has the features.
+    let differ = |unit: &&String| !unit.starts_with("berth v") && !unit.starts_with("berth-perf v");
+    let twice: Vec<_> = programs.difference(&tests).chain(plain.difference(&tests).filter(differ)).collect();
+    ensure!(twice.is_empty(), "built once for tests and once more for programs:\n{twice:#?}");
+    Ok(())
+}
+
+/// The crates that a selection builds, each with its features.
+fn units(selection: &[&str]) -> Result<BTreeSet<String>> {
+    let mut tree = cargo(["tree", "--quiet", "--edges", "normal,build", "--prefix", "none", "--format", "{p} [{f}]"]);
+    let text = output(tree.args(selection))?;
+    Ok(text.lines().map(|line| line.trim_end_matches(" (*)").to_owned()).collect())
+}

@@ -1,0 +1,116 @@
+//! `cargo xtask test`: what CI runs, in the order in which a failure is cheapest.
+
+mod count;
+mod fuzz;
+mod lint;
+mod programs;
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+
+use crate::{lab, setup, sh::cargo};
+use count::Count;
+use programs::Program;
+
+/// Part of the tests, by its name on the command line.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Format, lints of every set of features, documentation.
+    Lint,
+    /// What needs no device, socket or process: the libraries' own tests, `dataplane`, models.
+    Unit,
+    /// The other test programs.
+    System,
+    /// Every fuzz target, for seconds.
+    Fuzz,
+    /// The suites of the lab.
+    Lab,
+    /// What samples do in the others, at length. CI leaves it out.
+    Long,
+}
+
+impl Stage {
+    const CI: [Self; 5] = [Self::Lint, Self::Unit, Self::System, Self::Fuzz, Self::Lab];
+
+    fn of(name: &str) -> Option<Self> {
+        [Self::Long].into_iter().chain(Self::CI).find(|stage| stage.name() == name)
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Lint => "lint",
+            Self::Unit => "unit",
+            Self::System => "system",
+            Self::Fuzz => "fuzz",
+            Self::Lab => "lab",
+            Self::Long => "long",
+        }
+    }
+}
+
+/// How long each fuzz target runs.
+const FUZZ: Duration = Duration::from_secs(5);
+
+/// Of [`Stage::Long`]: how long each fuzz target runs, and what the tests are told that look at their environment.
+const LONG_FUZZ: Duration = Duration::from_mins(10);
+const LONG: [(&str, &str); 2] = [("BERTH_SIM_SEEDS", "10000"), ("BERTH_CRASHES", "1000")];
+
+/// The test programs that look at [`LONG`].
+const SAMPLING: [&str; 3] = ["dataplane/fabric simulation", "dataplane/lease simulation", "appliance crash"];
+
+/// Runs the stages of these names, those of CI where there are none.
+pub(crate) fn command(names: &[&str]) -> Result<()> {
+    let mut stages = Vec::new();
+    for name in names {
+        let Some(stage) = Stage::of(name) else {
+            bail!("{name} is none of lint, unit, system, fuzz, lab, long");
+        };
+        stages.push(stage);
+    }
+    if stages.is_empty() {
+        stages.extend(Stage::CI);
+    }
+    setup::test()?;
+    let mut count = Count::default();
+    for stage in stages {
+        match stage {
+            Stage::Lint => lint::run_all()?,
+            Stage::Unit => {
+                count.programs(&programs::unit()?, &[])?;
+                count.docs()?;
+                count.models()?;
+            }
+            Stage::System => count.programs(&programs::system()?, &[])?,
+            Stage::Fuzz => fuzz::run_all(FUZZ, &mut count)?,
+            Stage::Lab => count.lab(lab::run_all()?),
+            Stage::Long => {
+                let mut sampling: Vec<Program> = programs::unit()?;
+                sampling.extend(programs::system()?);
+                sampling.retain(|program| SAMPLING.contains(&&*program.name));
+                count.programs(&sampling, &LONG)?;
+                fuzz::run_all(LONG_FUZZ, &mut count)?;
+                crate::build::berth()?;
+                crate::sh::run(&mut crate::sh::cmd("target/release/berth", ["perf", "suite", "soak"]))?;
+            }
+        }
+        count.ended(stage.name())?;
+    }
+    count.finish()
+}
+
+impl Count {
+    /// The examples in the documentation.
+    fn docs(&mut self) -> Result<()> {
+        self.run("examples of the documentation", crate::build::all("test").arg("--doc"))
+    }
+
+    /// The models of what is shared without locks, in every order of their steps.
+    fn models(&mut self) -> Result<()> {
+        for package in ["berth-ring", "berth-lease"] {
+            let models = ["test", "--release", "-p", package, "--test", "loom", "--target-dir", "target/loom"];
+            self.run(&format!("models of {package}"), cargo(models).env("RUSTFLAGS", "--cfg loom"))?;
+        }
+        Ok(())
+    }
+}
