@@ -46,7 +46,7 @@ enum Command {
     #[command(subcommand)]
     Config(ConfigCommand),
     Perf(berth_perf::PerfCommand),
-    /// Say what this host can do, and which command mends what it cannot. Changes nothing.
+    /// Report what this host supports, and the command that fixes each gap. Changes nothing.
     Doctor {
         /// Print JSON.
         #[arg(long)]

@@ -1,0 +1,135 @@
+//! What docs/architecture.md says of floors holds: who imports whom, what the dataplane stands on, where `unsafe` is.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use serde_json::Value;
+
+const PAGE: &str = "docs/architecture.md";
+
+/// What a state machine without I/O has no use for.
+const IO: [&str; 8] =
+    ["std::fs", "std::thread", "std::process", "Instant::now", "SystemTime", "TcpListener", "TcpStream", "UdpSocket"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().canonicalize().unwrap()
+}
+
+/// The code spans of `text`.
+fn spans(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// The number of each crate's floor, by its folder, and whatever is said twice or of nobody.
+fn floors(page: &str) -> BTreeMap<String, u32> {
+    let section = page.split("\n## ").find(|section| section.starts_with("Floors")).expect("a section of floors");
+    let mut floors = BTreeMap::new();
+    for line in section.lines().filter(|line| line.starts_with("| ")) {
+        let cells: Vec<_> = line.trim_matches('|').split(" | ").collect();
+        let Ok(floor) = cells[0].trim().parse() else { continue };
+        for folder in spans(cells[1]) {
+            assert_eq!(floors.insert(folder.to_owned(), floor), None, "{folder} is on two floors");
+        }
+    }
+    floors
+}
+
+/// The crates of others that the dataplane may use.
+fn allowed(page: &str) -> Vec<&str> {
+    let line = page.lines().find(|line| line.starts_with("Crates of others in `dataplane/`:"));
+    spans(line.expect("what the dataplane stands on")).skip(1).collect()
+}
+
+/// A package: its folder, and what it depends on outside of its tests.
+struct Package {
+    folder: String,
+    dependencies: Vec<String>,
+}
+
+fn packages() -> BTreeMap<String, Package> {
+    let cargo = Command::new(env!("CARGO")).args(["metadata", "--format-version", "1", "--no-deps"]).output().unwrap();
+    let metadata: Value = serde_json::from_slice(&cargo.stdout).unwrap();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let package = |package: &Value| {
+        let manifest = text(&package["manifest_path"]);
+        let folder = Path::new(&manifest).parent().unwrap().strip_prefix(root()).unwrap().display().to_string();
+        let dependencies = package["dependencies"].as_array().unwrap().iter();
+        let dependencies = dependencies.filter(|dependency| dependency["kind"] != "dev");
+        let dependencies = dependencies.map(|dependency| text(&dependency["name"])).collect();
+        (text(&package["name"]), Package { folder, dependencies })
+    };
+    metadata["packages"].as_array().unwrap().iter().map(package).collect()
+}
+
+#[test]
+fn a_crate_imports_only_crates_of_floors_below_it() {
+    let page = fs::read_to_string(root().join(PAGE)).unwrap();
+    let (floors, allowed, packages) = (floors(&page), allowed(&page), packages());
+    let mut wrong = Vec::new();
+    for package in packages.values() {
+        let folder = &package.folder;
+        let Some(floor) = floors.get(folder) else {
+            wrong.push(format!("{folder} has no floor in {PAGE}"));
+            continue;
+        };
+        for name in &package.dependencies {
+            match packages.get(name) {
+                Some(other) if floors.get(&other.folder) >= Some(floor) => {
+                    wrong.push(format!("{folder} imports {}, which is not below it", other.folder));
+                }
+                Some(_) => {}
+                None if folder.starts_with("dataplane/") && !allowed.contains(&&**name) => {
+                    wrong.push(format!("{folder} imports {name}, which {PAGE} does not name for the dataplane"));
+                }
+                None => {}
+            }
+        }
+    }
+    let gone = floors.keys().filter(|folder| !packages.values().any(|package| package.folder == **folder));
+    wrong.extend(gone.map(|folder| format!("{folder} has a floor and is no package")));
+    let used = |name: &&&str| packages.values().any(|package| package.dependencies.iter().any(|used| used == **name));
+    wrong.extend(allowed.iter().filter(|name| !used(name)).map(|name| format!("nobody uses {name}")));
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+fn sources(folder: &Path, visit: &mut impl FnMut(&Path, &str)) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, visit);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            visit(&path, &fs::read_to_string(&path).unwrap());
+        }
+    }
+}
+
+#[test]
+fn the_dataplane_does_no_io_and_reads_no_clock() {
+    let mut wrong = Vec::new();
+    for entry in fs::read_dir(root().join("dataplane")).unwrap() {
+        sources(&entry.unwrap().path().join("src"), &mut |path, text| {
+            let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+            for line in code.filter(|line| IO.iter().any(|word| line.contains(word))) {
+                wrong.push(format!("{}: {}", path.display(), line.trim()));
+            }
+        });
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn unsafe_is_forbidden_outside_of_drivers_rings_and_memory() {
+    let may = |folder: &str| folder.starts_with("drivers/") || ["dataplane/ring", "dataplane/memory", "fuzz"].contains(&folder);
+    for package in packages().values().filter(|package| !may(&package.folder)) {
+        let src = root().join(&package.folder).join("src");
+        let roots = ["lib.rs", "main.rs"].map(|name| src.join(name)).into_iter().filter(|root| root.exists());
+        for root in roots {
+            let text = fs::read_to_string(&root).unwrap();
+            assert!(text.contains("#![forbid(unsafe_code)]"), "{}", root.display());
+        }
+    }
+}
