@@ -348,7 +348,9 @@ impl Port for OfiPort {
                 let (len, urgent) = (frame.len(), frame.is_urgent());
                 if verdict == Verdict::Drop {
                     idle.push((buffer, directed));
-                } else if let (true, Some(fresh)) = (roster.may_hold(slot, free.len()), free.pop()) {
+                } else if roster.may_hold(slot, free.len())
+                    && let Some(fresh) = free.pop()
+                {
                     // The answer keeps its request's buffer; another one takes its place among the receives.
                     idle.push((fresh, directed));
                     roster.hold(slot);

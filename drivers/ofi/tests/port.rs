@@ -154,6 +154,33 @@ fn many_are_under_way() {
 }
 
 #[test]
+fn an_answer_that_finds_no_buffer_costs_none() {
+    const MESSAGES: usize = 100;
+    let (mut server, mut client) = pair("tcp");
+    let to = server.local_addr();
+    // Connects them: later posts need the client alone.
+    post(&mut client, to, &[1; 64]);
+    answers(&mut server, &mut client, 1);
+    let until = Instant::now() + Duration::from_secs(10);
+    for round in 1..5 {
+        // No answer leaves meanwhile, so the last ones find that the peer has its share of buffers already.
+        let mut asked = 0;
+        for _ in 0..MESSAGES {
+            post(&mut client, to, &[1; 64]);
+            asked += server.rx(|_| Verdict::Reply);
+        }
+        while asked < MESSAGES {
+            asked += server.rx(|_| Verdict::Reply);
+            assert!(Instant::now() < until, "{round}: {asked} frames");
+        }
+        // A share is half of what a mebibyte holds.
+        let share = (1 << 20) / MAX_FRAME / 2;
+        assert_eq!(counter(&server, "tx_dropped"), (round * (MESSAGES - share)) as u64, "{round}");
+        answers(&mut server, &mut client, share);
+    }
+}
+
+#[test]
 fn a_message_that_is_too_long_is_counted_and_harms_nobody() {
     for provider in PROVIDERS {
         let mut server = open(provider, 2048, 4);
