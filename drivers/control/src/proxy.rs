@@ -2,27 +2,28 @@
 
 use std::{
     collections::HashMap,
-    net::{Ipv4Addr, TcpListener as StdListener},
+    net::{IpAddr, Ipv4Addr},
     sync::Arc,
     time::Duration,
 };
 
 use berth_fabric::{BlockingWork, Proxy, Resource, Stock, TeardownFailed};
 use berth_lease::{Item, LeaseId, Leases};
+use berth_stream::{Admitted, Connections, Event, Limits, Listener};
 use berth_wire::fabric::{ResourceType, Status};
 use tokio::{
     io::copy_bidirectional,
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     runtime::Handle,
+    select,
     sync::oneshot,
     task::{JoinHandle, JoinSet},
-    time::sleep,
 };
 
 use crate::counters::Counters;
 
-/// Connections through one proxy.
-const MAX_CONNECTIONS: usize = 256;
+/// Connections through one proxy. Nobody identifies himself, so none is pending for long.
+const LIMITS: Limits = Limits { pending: 1, identify_within: Duration::ZERO, admitted: 256, per_peer: 256 };
 
 /// Ports that proxies can listen on at once, at most: the ephemeral ones.
 const PORTS: u64 = 28_232;
@@ -50,11 +51,8 @@ impl Proxies {
     /// Listens on 127.0.0.1 and forwards to `proxy.backend` there, until the lease's end. Returns the port that it listens
     /// on, or `None` where it cannot.
     fn open(&mut self, lease: LeaseId, proxy: Proxy) -> Option<u16> {
-        let listener = StdListener::bind((Ipv4Addr::LOCALHOST, proxy.ingress)).ok()?;
-        listener.set_nonblocking(true).ok()?;
+        let listener = Listener::bind((Ipv4Addr::LOCALHOST, proxy.ingress).into()).ok()?;
         let port = listener.local_addr().ok()?.port();
-        let _within = self.runtime.enter();
-        let listener = TcpListener::from_std(listener).ok()?;
         let (running, stopped) = oneshot::channel();
         let task = self.runtime.spawn(serve(listener, proxy.backend, self.counters.clone(), stopped));
         let before = self.open.insert(lease, Open { running, task });
@@ -105,32 +103,41 @@ impl Resource for Proxies {
 }
 
 /// Forwards connections until it is stopped, and ends when all of them have.
-async fn serve(listener: TcpListener, backend: u16, counters: Arc<Counters>, mut stopped: oneshot::Receiver<()>) {
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
-            biased;
-            _ = &mut stopped => break,
-            accepted = listener.accept() => match accepted {
-                Ok((client, _)) if connections.len() < MAX_CONNECTIONS => {
-                    counters.proxy_connections.add();
-                    connections.spawn(forward(client, backend));
-                }
-                Ok(_) => counters.connections_refused.add(),
-                // Out of descriptors: wait for some to come back.
-                Err(_) => sleep(Duration::from_millis(50)).await,
-            },
-            Some(_) = connections.join_next() => {}
+async fn serve(listener: Listener, backend: u16, counters: Arc<Counters>, stopped: oneshot::Receiver<()>) {
+    let of_events = counters.clone();
+    let connections = Connections::new(LIMITS, move |event| match event {
+        Event::Displaced => of_events.connections_displaced.add(),
+        Event::Refused => of_events.connections_refused.add(),
+        Event::Expired => of_events.connections_timed_out.add(),
+    });
+    let mut tasks = JoinSet::new();
+    let served = listener.serve(connections, |client, from, pending| {
+        while tasks.try_join_next().is_some() {}
+        if let Some(admitted) = pending.admit(from.ip()) {
+            counters.proxy_connections.add();
+            tasks.spawn(forward(client, backend, admitted));
+        }
+    });
+    select! {
+        biased;
+        _ = stopped => {}
+        served = served => if let Err(e) = served {
+            tracing::error!("a proxy is not served: {e}");
         }
     }
-    drop(listener);
-    connections.shutdown().await;
+    tasks.shutdown().await;
 }
 
-async fn forward(mut client: TcpStream, backend: u16) {
-    if let Ok(mut server) = TcpStream::connect((Ipv4Addr::LOCALHOST, backend)).await {
-        // Either side may break at any time, and nobody is left to tell.
-        let _ = copy_bidirectional(&mut client, &mut server).await;
+async fn forward(mut client: TcpStream, backend: u16, mut admitted: Admitted<IpAddr>) {
+    let forwarded = async {
+        if let Ok(mut server) = TcpStream::connect((Ipv4Addr::LOCALHOST, backend)).await {
+            // Either side may break at any time, and nobody is left to tell.
+            let _ = copy_bidirectional(&mut client, &mut server).await;
+        }
+    };
+    select! {
+        () = forwarded => {}
+        () = admitted.displaced() => {}
     }
 }
 
@@ -138,7 +145,7 @@ async fn forward(mut client: TcpStream, backend: u16) {
 mod tests {
     use std::{
         io::{Read as _, Write as _},
-        net::TcpStream as StdStream,
+        net::{TcpListener, TcpStream as StdStream},
     };
 
     use super::*;
@@ -149,7 +156,7 @@ mod tests {
     fn nothing_passes_a_proxy_that_is_closed() {
         const CONNECTIONS: usize = 64;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        let backend = StdListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let backend = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let mut proxies = Proxies::new(runtime.handle().clone(), Arc::default());
         let lease = LeaseId(1);
         let proxy = Proxy { ingress: 0, backend: backend.local_addr().unwrap().port() };
@@ -169,5 +176,31 @@ mod tests {
         }
         assert!(StdStream::connect((Ipv4Addr::LOCALHOST, port)).is_err());
         assert!(proxies.end(lease).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_proxy_has_so_many_connections_and_takes_more_when_one_has_ended() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let backend = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let mut proxies = Proxies::new(runtime.handle().clone(), Arc::default());
+        let proxy = Proxy { ingress: 0, backend: backend.local_addr().unwrap().port() };
+        let port = proxies.open(LeaseId(1), proxy).unwrap();
+        let connect = || {
+            let client = StdStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+            client.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+            client
+        };
+        let mut pairs: Vec<_> = (0..LIMITS.admitted).map(|_| (connect(), backend.accept().unwrap().0)).collect();
+        assert_eq!(connect().read(&mut [0]).unwrap(), 0, "one too many");
+        drop(pairs.pop());
+        // The proxy has closed both sides before there is room again.
+        let (mut client, mut server) = loop {
+            let mut client = connect();
+            if client.read(&mut [0]).is_err() {
+                break (client, backend.accept().unwrap().0);
+            }
+        };
+        client.write_all(b"x").unwrap();
+        server.read_exact(&mut [0]).unwrap();
     }
 }
