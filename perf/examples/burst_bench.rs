@@ -96,7 +96,7 @@ fn main() -> Result<()> {
             let payload = step.payloads.row((first + nth) % rows);
             let (function_id, arg_len, request_id) = (step.function_id, payload.len() as u32, nth as u32);
             let header = RequestHeader { function_id, arg_len, request_id, ptp_timestamp: 0 };
-            port.post(to, |frame| {
+            port.post(to.into(), |frame| {
                 header.write(FORM, frame).expect("a frame holds a header");
                 frame[FORM.len()..][..payload.len()].copy_from_slice(payload);
                 FORM.len() + payload.len()

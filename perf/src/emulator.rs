@@ -6,9 +6,9 @@
 //! answer names its slot by the low bits of its number and must match the whole number there, so an answer to an
 //! earlier use of the slot is never taken for the current one.
 
-use std::{fmt, net::SocketAddr, time::Duration};
+use std::{fmt, time::Duration};
 
-use berth_port::{Nanos, Now};
+use berth_port::{Nanos, Now, Peer};
 use berth_wire::rpc::{HeaderForm, RequestHeader};
 
 use crate::{
@@ -22,7 +22,7 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct Setup {
     /// Who is asked; frames from elsewhere are counted and ignored.
-    pub peer: SocketAddr,
+    pub peer: Peer,
     /// What its port speaks.
     pub protocol: Protocol,
     /// How long an answer may take before its request is counted lost.
@@ -226,7 +226,7 @@ impl Emulator {
 
     /// Accounts for one received frame; `wire_len` is the length the sender sent.
     #[inline]
-    pub fn answer(&mut self, frame: &[u8], wire_len: usize, from: SocketAddr, now: Nanos) {
+    pub fn answer(&mut self, frame: &[u8], wire_len: usize, from: Peer, now: Nanos) {
         if from != self.setup.peer {
             self.tally.counts.strangers += 1;
             return;
@@ -364,7 +364,7 @@ impl Emulator {
     }
 
     /// Who is asked.
-    pub fn peer(&self) -> SocketAddr {
+    pub fn peer(&self) -> Peer {
         self.setup.peer
     }
 

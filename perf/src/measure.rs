@@ -5,7 +5,6 @@
 
 use std::{
     io::Write as _,
-    net::SocketAddr,
     process::ExitCode,
     sync::{
         Arc,
@@ -18,7 +17,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use berth_host::{TscClock, pin_current_thread};
-use berth_port::{Clock, Port};
+use berth_port::{Clock, Peer, Port};
 use hdrhistogram::serialization::V2DeflateSerializer;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -123,7 +122,7 @@ struct Client {
 }
 
 impl PortUser for Client {
-    fn run<P: Port>(mut self, mut port: P, peer: SocketAddr) {
+    fn run<P: Port>(mut self, mut port: P, peer: Peer) {
         self.setup.peer = peer;
         // A send fails only when the other thread is gone, and then the receive fails too.
         let _ = self.events.send(Event::Ready);
@@ -183,7 +182,11 @@ pub(crate) fn measure(job: &Job) -> anyhow::Result<ExitCode> {
     let (plan_tx, plan_rx) = mpsc::channel();
     let (event_tx, event_rx) = mpsc::channel();
     let client = Client {
-        setup: Setup { peer: ports::peer(args), protocol: *protocol, timeout: Duration::from_millis(args.timeout) },
+        setup: Setup {
+            peer: ports::peer(args).into(),
+            protocol: *protocol,
+            timeout: Duration::from_millis(args.timeout),
+        },
         clock: clock.clone(),
         stop: Arc::clone(&stop),
         exchange,

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use anyhow::Context;
 use berth_host::{BindError, TscClock, UdpConfig};
-use berth_port::{Fault, Loopback, Port};
+use berth_port::{Fault, Loopback, Peer, Port};
 use berth_udp::UdpPort;
 use berth_uring::UringSocket;
 
@@ -16,7 +16,7 @@ use crate::{
 /// What is done with a port of whatever type.
 pub(crate) trait PortUser {
     /// Uses the port on the calling thread, which is the one that opened it, to ask `peer`.
-    fn run<P: Port>(self, port: P, peer: SocketAddr);
+    fn run<P: Port>(self, port: P, peer: Peer);
 }
 
 /// The CPUs of a run.
@@ -91,7 +91,7 @@ pub(crate) fn peer(args: &LoadArgs) -> SocketAddr {
 /// Opens the port on the calling thread and hands it to `user`.
 pub(crate) fn open(opening: &Opening<'_>, user: impl PortUser) -> anyhow::Result<()> {
     let Opening { args, max_frame, clock, cpus, serve, .. } = *opening;
-    let peer = peer(args);
+    let peer = peer(args).into();
     match args.port {
         PortDriver::Udp => hand_over(opening, with_socket(opening, UdpPort::open)?, peer, user),
         PortDriver::Uring => hand_over(opening, with_socket(opening, UringSocket::bind)?.into_port()?, peer, user),
@@ -127,7 +127,7 @@ fn with_socket<P>(opening: &Opening<'_>, open: impl Fn(&UdpConfig) -> Result<P, 
 const SOCKET_BUFFER: usize = 4 << 20;
 
 /// Puts the faults of the command line in between, if any.
-pub(crate) fn hand_over<P: Port>(opening: &Opening<'_>, port: P, peer: SocketAddr, user: impl PortUser) {
+pub(crate) fn hand_over<P: Port>(opening: &Opening<'_>, port: P, peer: Peer, user: impl PortUser) {
     match &opening.args.fault {
         Some(fault) => user.run(Fault::new(port, fault.spec, opening.clock.clone()), peer),
         None => user.run(port, peer),
@@ -147,12 +147,12 @@ fn ofi(opening: &Opening<'_>, user: impl PortUser) -> anyhow::Result<()> {
     let provider = provider.clone().context("--port ofi needs --provider")?;
     let place = Place { provider, fabric: fabric.clone(), domain: domain.clone(), bind: *bind };
     let (server, max_frame) = (peer(opening.args), opening.max_frame);
-    let port = match (opening.meet, opening.args.rendezvous) {
+    let (port, peer) = match (opening.meet, opening.args.rendezvous) {
         (Some(meet), _) => OfiPort::join(&place, max_frame, server, meet)?,
         (None, Some(rendezvous)) => OfiPort::connect(&place, max_frame, rendezvous)?,
         (None, None) => anyhow::bail!("--port ofi needs --rendezvous"),
     };
-    hand_over(opening, port, server, user);
+    hand_over(opening, port, peer, user);
     Ok(())
 }
 
@@ -242,7 +242,7 @@ fn dpdk(opening: &Opening<'_>, user: impl PortUser) -> anyhow::Result<()> {
     }
     let port = berth_dpdk::open(eal, &port)?.pop().context("a device has a queue")?;
     port.wait_link(LINK)?;
-    hand_over(opening, port, peer(args), user);
+    hand_over(opening, port, peer(args).into(), user);
     Ok(())
 }
 

@@ -19,7 +19,7 @@ use berth_perf::{
     shots::Shots,
     verify::{Mistake, Protocol},
 };
-use berth_port::{Clock, Frame, Nanos, Now, Port, PostError, Verdict};
+use berth_port::{Clock, Frame, Nanos, Now, Peer, Port, PostError, Verdict};
 use berth_wire::rpc::{HeaderForm, PtpEncoding, RequestHeader, ResponseHeader, fnv1a, status};
 use proptest::prelude::*;
 
@@ -69,8 +69,8 @@ impl<S: FnMut(usize, u64, &[u8]) -> Answers> Port for Wire<S> {
         received
     }
 
-    fn post<F: FnOnce(&mut [u8]) -> usize>(&mut self, peer: SocketAddr, fill: F) -> Result<(), PostError> {
-        assert_eq!(peer, PEER);
+    fn post<F: FnOnce(&mut [u8]) -> usize>(&mut self, peer: Peer, fill: F) -> Result<(), PostError> {
+        assert_eq!(peer, PEER.into());
         if !self.room {
             return Err(PostError::Unreachable);
         }
@@ -132,7 +132,7 @@ impl Client {
         let mix = Mix::new(&scripts(&self.mix, 8, &self.data));
         let names: Vec<_> = mix.steps().iter().map(|step| step.name).collect();
         let (mut exchange, mut collector, first) = exchange(names.len());
-        let setup = Setup { peer: PEER, protocol: PROTOCOL, timeout: self.timeout };
+        let setup = Setup { peer: PEER.into(), protocol: PROTOCOL, timeout: self.timeout };
         let mut emulator = Emulator::new(setup, self.pacing, mix, first, clock.now().mono);
         // One interval: nobody collects while the loop runs.
         let phases = Phases { warmup: self.warmup, limit: self.limit, interval: Duration::from_hours(1) };

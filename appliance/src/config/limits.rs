@@ -1,6 +1,6 @@
 //! `[port.limits]`: what a port takes, and what waits for it.
 
-use berth_admission::Rate;
+use berth_admission::{Admission, Rate};
 use berth_port::BURST;
 
 use super::{Driver, Transport, walk::Table};
@@ -26,12 +26,13 @@ pub struct Bucket {
 }
 
 impl Limits {
-    /// What each of a port's `queues` admits: peers find the same queue every time, the port's rate is shared out.
-    pub fn of_queue(&self, queues: usize) -> Option<berth_admission::Limits> {
-        let queues = queues.max(1) as u64;
-        let per_peer = self.per_peer.map(|bucket| Rate::new(bucket.rps, bucket.burst));
-        let all = self.all.map(|bucket| Rate::new(bucket.rps.div_ceil(queues), bucket.burst.div_ceil(queues)));
-        (per_peer.is_some() || all.is_some()).then_some(berth_admission::Limits { per_peer, all })
+    /// What each of a port's `queues` admits, which they share; nothing where nothing is limited.
+    pub fn admission(&self, queues: usize) -> Vec<Admission> {
+        let [per_peer, all] = [self.per_peer, self.all].map(|limit| limit.map(|at| Rate::new(at.rps, at.burst)));
+        if per_peer.is_none() && all.is_none() {
+            return Vec::new();
+        }
+        Admission::of_port(berth_admission::Limits { per_peer, all }, queues)
     }
 }
 

@@ -53,9 +53,9 @@ impl Port {
         }
     }
 
-    /// What each of its queues admits, where that is limited.
-    pub fn admits(&self) -> Option<berth_admission::Limits> {
-        self.limits.of_queue(self.cpus.len())
+    /// What each of its queues admits; nothing where nothing is limited.
+    pub fn admission(&self) -> Vec<berth_admission::Admission> {
+        self.limits.admission(self.cpus.len())
     }
 
     /// The longest frame in either direction, in bytes.

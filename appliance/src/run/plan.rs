@@ -53,10 +53,18 @@ pub(super) fn plan(config: &Config) -> anyhow::Result<Plan> {
         let of_port = || format!("port {}", port.name);
         let (sources, known) = Source::of(port, &config.runtime).with_context(of_port)?;
         facts.push(known);
+        let mut admission = port.admission().into_iter();
         for ((number, &cpu), source) in port.cpus.iter().enumerate().zip(sources) {
             let ring = ring(&mut lcores, &mut at_workers, index, port, number).with_context(of_port)?;
             let updates = port.rpc().map(|_| Seat::add(&mut seats, index, format!("cpu{cpu}")));
-            lcore(&mut lcores, cpu, port.idle).queues.push(Queue { port: index, number, source, ring, updates });
+            lcore(&mut lcores, cpu, port.idle).queues.push(Queue {
+                port: index,
+                number,
+                source,
+                ring,
+                updates,
+                admission: admission.next(),
+            });
         }
     }
     let lcores = lcores.into_values().collect();

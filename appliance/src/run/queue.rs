@@ -6,6 +6,7 @@ use std::{
 };
 
 use anyhow::Context as _;
+use berth_admission::Admission;
 use berth_control::{POLLED, Polled};
 use berth_engine::{Lane, Lcore, Recorder};
 use berth_fabric::Binding;
@@ -44,6 +45,8 @@ pub(super) struct Queue {
     pub(super) ring: Option<Producer>,
     /// Brings new functions, where it has any.
     pub(super) updates: Option<service::Updates>,
+    /// What it admits, where that is limited.
+    pub(super) admission: Option<Admission>,
 }
 
 /// Where frames come from: a device that is open, or what its thread opens.
@@ -168,8 +171,8 @@ impl Queue {
     /// Opens the queue on the thread of its CPU, adds it to the lcore, and returns where peers reach it.
     pub(super) fn open(self, lcore: &mut Lcore, shared: &Shared) -> anyhow::Result<SocketAddr> {
         let config = &shared.config.ports[self.port];
-        let Self { port, number, source, ring, updates } = self;
-        let layers = Layers { port, number, ring, updates };
+        let Self { port, number, source, ring, updates, admission } = self;
+        let layers = Layers { port, number, ring, updates, admission };
         let result = match source {
             Source::Udp(bind) => {
                 with_socket(config, bind, UdpPort::open).and_then(|port| layers.add(lcore, shared, port))
@@ -230,6 +233,7 @@ struct Layers {
     number: usize,
     ring: Option<Producer>,
     updates: Option<service::Updates>,
+    admission: Option<Admission>,
 }
 
 impl Layers {
@@ -264,7 +268,6 @@ impl Layers {
     fn join<P: Port + 'static>(self, lcore: &mut Lcore, shared: &Shared, port: P) -> anyhow::Result<SocketAddr> {
         let addr = port.local_addr();
         let config = &shared.config.ports[self.port];
-        let limits = config.admits();
         match &config.service {
             Service::Rpc(rpc) => {
                 let updates = self.updates.context("RPC has functions")?;
@@ -280,12 +283,12 @@ impl Layers {
                         Stage::RingTime => ring_time.record(nanos),
                     }
                 };
-                let service = service::service(shared, rpc, self.ring, updates, limits, record)?;
+                let service = service::service(shared, rpc, self.ring, updates, self.admission, record)?;
                 let lane = Lane::new(&config.name, port, service).weight(config.weight).timed(shared.clock.clone());
                 lcore.add(shown.iter().fold(lane, |lane, (name, recorder)| lane.histogram(name, recorder)));
             }
             Service::LeaseIo => {
-                let lane = Lane::new(&config.name, port, service::lease_io(shared, limits)?);
+                let lane = Lane::new(&config.name, port, service::lease_io(shared, self.admission)?);
                 lcore.add(lane.weight(config.weight).timed(shared.clock.clone()));
             }
         }

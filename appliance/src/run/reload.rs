@@ -91,12 +91,11 @@ impl Reloader {
             let (changes, refused): (Vec<_>, Vec<_>) =
                 loaded.changes_from(&running).into_iter().partition(|change| change.live);
             ensure!(refused.is_empty(), lines(refused.iter().map(|change| &change.note)));
-            let programs = |ports: Vec<usize>, seated| {
-                let successor = |port| service::successor(&running.config, &loaded.config, port, seated);
-                ports.into_iter().map(successor).collect()
-            };
-            let workers: anyhow::Result<_> = programs(workers, Seated::Worker);
-            let lcores: anyhow::Result<_> = programs(lcores, Seated::Queue);
+            let successor = |port, seated| service::successor(&running.config, &loaded.config, port, seated);
+            let workers: anyhow::Result<_> = workers.into_iter().map(|port| successor(port, Seated::Worker)).collect();
+            let mut admission: Vec<_> = loaded.config.ports.iter().map(|port| port.admission().into_iter()).collect();
+            let queue = |port: usize| Ok(successor(port, Seated::Queue)?.limited(admission[port].next()));
+            let lcores: anyhow::Result<_> = lcores.into_iter().map(queue).collect();
             Ok(Prepared { changes, workers: workers?, lcores: lcores?, loaded })
         }
     }

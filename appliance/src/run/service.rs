@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Context as _;
-use berth_admission::Limits;
+use berth_admission::Admission;
 use berth_host::TscClock;
 use berth_lease_io::{LeaseService, TwoSided};
 use berth_plugin::{Plugin, PluginError};
@@ -30,7 +30,7 @@ pub(super) fn service(
     rpc: &config::Rpc,
     ring: Option<Producer>,
     updates: Updates,
-    limits: Option<Limits>,
+    admission: Option<Admission>,
     record: impl FnMut(Stage, u64) + 'static,
 ) -> anyhow::Result<impl Service + 'static> {
     let (table, handlers) = functions(&shared.config, rpc, Seated::Queue)?;
@@ -42,16 +42,16 @@ pub(super) fn service(
         order: rpc.order,
     };
     let service = RpcService::new(settings, table, handlers, ring, shared.clock.clone(), record)?;
-    Ok(service.limited(limits).updated_by(updates))
+    Ok(service.limited(admission).updated_by(updates))
 }
 
 /// Block accesses that one queue has under way at most.
 const FLIGHTS: usize = 64;
 
 /// Makes the service of two-sided messages of a queue, with a reader of the lease table of its own.
-pub(super) fn lease_io(shared: &Shared, limits: Option<Limits>) -> anyhow::Result<LeaseService<TwoSided>> {
+pub(super) fn lease_io(shared: &Shared, admission: Option<Admission>) -> anyhow::Result<LeaseService<TwoSided>> {
     let Leased { table, regions } = shared.leased.as_ref().context("nothing grants leases; add [control]")?;
-    Ok(LeaseService::new(table, regions, FLIGHTS).limited(limits))
+    Ok(LeaseService::new(table, regions, FLIGHTS).limited(admission))
 }
 
 /// Makes the worker at the other end of a queue's ring.
@@ -85,7 +85,6 @@ pub(super) fn successor(
     let (before, rpc) = rpc(old).zip(rpc(new)).context("only RPC has functions")?;
     let (table, handlers) = functions(new, &rpc, seated)?;
     let program = Program::new(table, handlers.inheriting(inherited(old, &before, new, &rpc)));
-    let program = program.limited(new.ports[port].admits());
     program.check(rpc.header, rpc.slot_size, rpc.has_ring())?;
     Ok(program)
 }

@@ -1,6 +1,9 @@
 //! `[port.limits]` and `weight`.
 
-use std::{net::UdpSocket, time::Duration};
+use std::{
+    net::UdpSocket,
+    time::{Duration, Instant},
+};
 
 use berth_client::{Data, Via};
 
@@ -38,6 +41,28 @@ fn a_peer_over_its_limit_is_told_so_and_others_are_not_touched() {
         let stopped = berth.stop();
         assert_eq!(stopped.sum("a", "service", "limited_peer"), refused as u64 + 1);
         assert_eq!(books(&stopped)[0].received, 251);
+    }
+}
+
+#[test]
+fn a_peer_with_16_source_ports_has_one_limit_in_all_queues_of_a_port() {
+    const BURST: usize = 50;
+    for driver in ["udp", "uring"] {
+        let limits = format!("[port.limits]\nper_peer_rps = 1\nper_peer_burst = {BURST}");
+        let config = port("a", &limits).replace("\"udp\"", &format!("{driver:?}")).replace("cpu = 0", "cpus = [0, 1]");
+        let berth = Berth::start(&format!("{config}{INCREMENT}"));
+        let begun = Instant::now();
+        let clients: Vec<_> = (0..16).map(|_| client_at("127.0.0.2", &berth)).collect();
+        let call = |_| clients.iter().filter(|client| client.call(RPC_INCREMENT, &[1]).status == 0).count();
+        let admitted: usize = (0..20).map(call).sum();
+        let refilled = begun.elapsed().as_secs() as usize + 1;
+        assert!((BURST..=BURST + refilled).contains(&admitted), "{driver}: {admitted} of 320");
+        let stopped = berth.stop();
+        assert_eq!(stopped.sum("a", "service", "limited_peer"), 320 - admitted as u64, "{driver}");
+        // Both queues had some of them.
+        let queues = books(&stopped);
+        assert_eq!(queues.len(), 2, "{driver}");
+        assert!(queues.iter().all(|queue| queue.received > 0), "{driver}: {queues:?}");
     }
 }
 

@@ -5,53 +5,25 @@
 //! is therefore a bucket that was never used, which is what bounds the memory: the table of peers has a fixed size, and
 //! a peer that has been quiet for long enough leaves its place to the next without anything being forgotten.
 //!
-//! Nothing here allocates after [`Admission::new`], reads a clock, or is shared between cores.
+//! The queues of a port share its buckets, so that it does not matter which of them a request comes to. The only queue of
+//! a port is spared the atomic exchanges: nobody else changes what it reads.
+//!
+//! Nothing here allocates after [`Admission::of_port`], reads a clock, or waits for another core.
 #![forbid(unsafe_code)]
 
+mod bucket;
 mod peers;
+mod sync;
 
-use std::net::SocketAddr;
+use berth_port::{Nanos, Peer};
 
-use berth_port::Nanos;
-
+use bucket::Bucket;
+pub use bucket::Rate;
 pub use peers::PEERS;
-use peers::Peers;
+use peers::{Found, Peers};
+use sync::{Arc, spin};
 
-/// How often requests are admitted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rate {
-    /// Nanoseconds from one request to the next in the long run.
-    interval: u64,
-    /// How far ahead of now a bucket may be full: what the requests of a burst but the last take to refill.
-    ahead: u64,
-}
-
-impl Rate {
-    /// `per_second` requests in the long run, and `burst` at once after a pause; each at least 1. The interval between
-    /// requests is rounded up to whole nanoseconds, so that rates from 10 million on are up to 1 % lower than asked for.
-    pub fn new(per_second: u64, burst: u64) -> Self {
-        let interval = 1_000_000_000_u64.div_ceil(per_second.max(1));
-        Self { interval, ahead: interval.saturating_mul(burst.max(1) - 1) }
-    }
-}
-
-/// A bucket: when it is full again.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Bucket(pub(crate) u64);
-
-impl Bucket {
-    #[inline]
-    fn has_one(self, rate: Rate, now: Nanos) -> bool {
-        self.0 <= now.0.saturating_add(rate.ahead)
-    }
-
-    #[inline]
-    fn take(&mut self, rate: Rate, now: Nanos) {
-        self.0 = self.0.max(now.0).saturating_add(rate.interval);
-    }
-}
-
-/// What a queue of a port admits; `None` is everything.
+/// What a port admits; `None` is everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limits {
     /// From each peer.
@@ -71,19 +43,39 @@ pub enum Limit {
     All,
 }
 
-/// The buckets of one queue of a port. Owned by its core.
+/// How often a request tries again where other queues have changed what it read. Each time means that another request
+/// was admitted, or that a newcomer got its place; who never succeeds is refused.
+const TRIES: usize = if cfg!(loom) { 4 } else { 64 };
+
+/// What one queue of a port admits. Owned by its core.
 #[derive(Debug)]
 pub struct Admission {
     limits: Limits,
-    peers: Peers,
-    all: Bucket,
+    /// Whether no other queue has these buckets.
+    alone: bool,
+    buckets: Arc<Buckets>,
 }
 
+/// The buckets of a port.
+#[derive(Debug)]
+struct Buckets {
+    peers: Peers,
+    all: Line,
+}
+
+/// A bucket on a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Line(Bucket);
+
 impl Admission {
-    /// Full buckets. Allocates the table of peers, 64 KiB, where there is a limit for each.
-    pub fn new(limits: Limits) -> Self {
-        let peers = if limits.per_peer.is_some() { Peers::new() } else { Peers::none() };
-        Self { limits, peers, all: Bucket::default() }
+    /// For each of a port's queues, with full buckets. Allocates the table of peers, 65 KiB, where there is a limit for
+    /// each.
+    pub fn of_port(limits: Limits, queues: usize) -> Vec<Self> {
+        let peers = Peers::new(if limits.per_peer.is_some() { PEERS } else { 0 });
+        let buckets = Arc::new(Buckets { peers, all: Line::default() });
+        let queue = || Self { limits, alone: queues == 1, buckets: buckets.clone() };
+        std::iter::repeat_with(queue).take(queues).collect()
     }
 
     /// What it admits.
@@ -93,30 +85,76 @@ impl Admission {
 
     /// Admits one request, or says what refuses it; a refused one takes no token of either bucket.
     ///
-    /// A peer is an IP address, whatever port it sends from. Peers of libfabric that have no address are told apart by
-    /// their names.
+    /// All peers of one host count as one, see [`Peer::host`].
     #[inline]
-    pub fn admit(&mut self, peer: SocketAddr, now: Nanos) -> Result<(), Limit> {
-        let Self { limits, peers, all } = self;
-        let own = match limits.per_peer {
-            None => None,
-            Some(rate) => {
-                let (bucket, limit) = peers.find(peer, now);
-                if !bucket.has_one(rate, now) {
-                    return Err(limit);
-                }
-                Some((bucket, rate))
+    pub fn admit(&mut self, peer: Peer, now: Nanos) -> Result<(), Limit> {
+        let Some(rate) = self.limits.per_peer else { return self.admit_whoever(now) };
+        let peers = &self.buckets.peers;
+        let tag = peers.tag(&peer);
+        if self.alone
+            && let Some(Found { bucket, full_at, limit }) = peers.find(tag, true)
+        {
+            if !rate.admits(full_at, now) {
+                return Err(limit);
             }
-        };
-        if let Some(rate) = limits.all {
-            if !all.has_one(rate, now) {
-                return Err(Limit::All);
+            self.take_of_all(now, true)?;
+            bucket.replace(full_at, rate.after(full_at, now), true);
+            return Ok(());
+        }
+        self.admit_by_tries(tag, rate, now)
+    }
+
+    /// The same for newcomers, and where other queues may change what was read.
+    #[inline(never)]
+    fn admit_by_tries(&self, tag: u64, rate: Rate, now: Nanos) -> Result<(), Limit> {
+        let (Buckets { peers, all }, alone) = (&*self.buckets, self.alone);
+        let mut of_all = None;
+        let mut refused = Limit::Peer;
+        for _ in 0..TRIES {
+            let found = peers.find(tag, alone).or_else(|| peers.settle(tag, now, alone));
+            let Some(Found { bucket, full_at, limit }) = found else {
+                spin();
+                continue;
+            };
+            refused = limit;
+            if !rate.admits(full_at, now) {
+                break;
             }
-            all.take(rate, now);
+            if of_all.is_none() {
+                of_all = Some(self.take_of_all(now, alone)?);
+            }
+            if bucket.replace(full_at, rate.after(full_at, now), alone) {
+                return Ok(());
+            }
         }
-        if let Some((bucket, rate)) = own {
-            bucket.take(rate, now);
+        if let Some(Some((before, after))) = of_all {
+            // Unless other queues have gone on from there: then it stays taken.
+            all.0.replace(after, before, alone);
         }
-        Ok(())
+        Err(refused)
+    }
+
+    /// The same without a limit for each peer.
+    #[inline(never)]
+    fn admit_whoever(&self, now: Nanos) -> Result<(), Limit> {
+        self.take_of_all(now, self.alone).map(drop)
+    }
+
+    /// Takes a token of all peers: how full the bucket was before and after, where there is a limit.
+    #[inline]
+    fn take_of_all(&self, now: Nanos, alone: bool) -> Result<Option<(u64, u64)>, Limit> {
+        let Some(rate) = self.limits.all else { return Ok(None) };
+        let bucket = &self.buckets.all.0;
+        for _ in 0..TRIES {
+            let full_at = bucket.full_at();
+            if !rate.admits(full_at, now) {
+                break;
+            }
+            let after = rate.after(full_at, now);
+            if bucket.replace(full_at, after, alone) {
+                return Ok(Some((full_at, after)));
+            }
+        }
+        Err(Limit::All)
     }
 }

@@ -1,78 +1,160 @@
 //! The buckets of peers: a table of fixed size, keyed by a hash that peers cannot foresee.
 
 use std::{
+    array,
     hash::{BuildHasher as _, RandomState},
-    net::{IpAddr, SocketAddr},
+    net::IpAddr,
 };
 
-use berth_port::Nanos;
+use berth_port::{Nanos, Peer};
 use foldhash::{SharedSeed, quality::SeedableRandomState};
 
-use crate::{Bucket, Limit};
+use crate::{
+    Limit, Line,
+    bucket::Bucket,
+    sync::{AtomicBool, AtomicU64, Ordering},
+};
 
 /// How many peers have buckets of their own at a time.
-pub const PEERS: usize = 4096;
+pub const PEERS: usize = if cfg!(loom) { WAYS } else { 4096 };
 
 /// Peers of one set: as many as a cache line holds.
-const WAYS: usize = 4;
+const WAYS: usize = if cfg!(loom) { 2 } else { 4 };
+
+/// No peer's hash.
+const NOBODY: u64 = 0;
 
 /// Peers whose hashes end alike.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Default)]
 #[repr(align(64))]
 struct Set {
     /// Whose buckets these are: their whole hashes, of which the seed is secret, so that nobody finds two addresses
     /// that share one.
-    tags: [u64; WAYS],
+    tags: [AtomicU64; WAYS],
     buckets: [Bucket; WAYS],
+}
+
+/// A bucket to be taken from.
+pub(crate) struct Found<'a> {
+    pub(crate) bucket: &'a Bucket,
+    /// As it was when it was the peer's.
+    pub(crate) full_at: u64,
+    /// What it stands for.
+    pub(crate) limit: Limit,
+}
+
+/// What became of a newcomer.
+enum Settled {
+    At(usize),
+    /// Every bucket is in use.
+    Nowhere,
+    /// Another queue was faster.
+    TooLate,
 }
 
 #[derive(Debug)]
 pub(crate) struct Peers {
     hasher: SeedableRandomState,
     sets: Box<[Set]>,
+    /// By set, whether a queue is giving a place away there: one at a time, so that no peer gets two.
+    giving: Box<[AtomicBool]>,
     /// For peers that find their set taken by others who have asked lately.
-    crowd: Bucket,
+    crowd: Line,
 }
 
 impl Peers {
-    pub(crate) fn new() -> Self {
-        Self { sets: vec![Set::default(); PEERS / WAYS].into(), ..Self::none() }
-    }
-
-    /// A table that nobody looks into.
-    pub(crate) fn none() -> Self {
+    pub(crate) fn new(peers: usize) -> Self {
         // The standard library's is seeded by the kernel.
         let seed = RandomState::new().hash_one(());
-        let hasher = SeedableRandomState::with_seed(seed, SharedSeed::global_random());
-        Self { hasher, sets: Box::default(), crowd: Bucket::default() }
+        let sets = peers / WAYS;
+        Self {
+            hasher: SeedableRandomState::with_seed(seed, SharedSeed::global_random()),
+            sets: (0..sets).map(|_| Set::default()).collect(),
+            giving: (0..sets).map(|_| AtomicBool::default()).collect(),
+            crowd: Line::default(),
+        }
     }
 
-    /// A peer's bucket, and the limit that it stands for.
+    /// What tells a peer apart from those of other hosts.
     #[inline]
-    pub(crate) fn find(&mut self, peer: SocketAddr, now: Nanos) -> (&mut Bucket, Limit) {
-        let tag = self.hasher.hash_one(key(peer));
-        let place = tag as usize & (self.sets.len() - 1);
-        let Set { tags, buckets } = &mut self.sets[place];
-        if let Some(way) = tags.iter().position(|other| *other == tag) {
-            return (&mut buckets[way], Limit::Peer);
+    pub(crate) fn tag(&self, peer: &Peer) -> u64 {
+        let tag = match peer.host() {
+            Some(IpAddr::V4(ip)) => self.hasher.hash_one(u128::from(ip.to_ipv6_mapped())),
+            Some(IpAddr::V6(ip)) => self.hasher.hash_one(u128::from(ip)),
+            None => self.hasher.hash_one(peer.number()),
+        };
+        tag.max(NOBODY + 1)
+    }
+
+    #[inline]
+    fn place(&self, tag: u64) -> usize {
+        tag as usize & (self.sets.len() - 1)
+    }
+
+    /// The bucket of a peer that has one, and keeps it while it is looked at.
+    #[inline]
+    pub(crate) fn find(&self, tag: u64, alone: bool) -> Option<Found<'_>> {
+        let set = &self.sets[self.place(tag)];
+        let way = set.way_of(tag)?;
+        let (bucket, limit) = (&set.buckets[way], Limit::Peer);
+        let full_at = bucket.full_at();
+        // Looked at after the bucket, for who takes a place changes its tag before: see `Set::settle`.
+        let still = alone || set.tags[way].load(Ordering::Relaxed) == tag;
+        still.then_some(Found { bucket, full_at, limit })
+    }
+
+    /// Gives a newcomer the place that has been quiet for longest, for a bucket that is full says nothing about its peer;
+    /// or the crowd's bucket. `None`: another queue got in the way.
+    #[inline]
+    pub(crate) fn settle(&self, tag: u64, now: Nanos, alone: bool) -> Option<Found<'_>> {
+        let place = self.place(tag);
+        let set = &self.sets[place];
+        let settled = if alone {
+            set.settle(tag, now, true)
+        } else {
+            let giving = &self.giving[place];
+            giving.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).ok()?;
+            let settled = set.settle(tag, now, false);
+            giving.store(false, Ordering::Release);
+            settled
+        };
+        match settled {
+            Settled::At(way) => Some(Found { bucket: &set.buckets[way], full_at: now.0, limit: Limit::Peer }),
+            Settled::Nowhere => {
+                Some(Found { bucket: &self.crowd.0, full_at: self.crowd.0.full_at(), limit: Limit::Crowd })
+            }
+            Settled::TooLate => None,
         }
-        // The one that has been quiet for longest; a bucket that is full says nothing about its peer.
-        let quietest = (1..WAYS).fold(0, |best, way| if buckets[way].0 < buckets[best].0 { way } else { best });
-        if buckets[quietest].0 > now.0 {
-            return (&mut self.crowd, Limit::Crowd);
-        }
-        tags[quietest] = tag;
-        (&mut buckets[quietest], Limit::Peer)
     }
 }
 
-/// What a peer is told apart by.
-#[inline]
-fn key(peer: SocketAddr) -> u128 {
-    let ip = match peer.ip() {
-        IpAddr::V4(ip) => u128::from(ip.to_ipv6_mapped()),
-        IpAddr::V6(ip) => u128::from(ip),
-    };
-    // No packet comes from the unspecified address: these are the names of peers without one.
-    if peer.ip().is_unspecified() { ip + u128::from(peer.port()) } else { ip }
+impl Set {
+    #[inline]
+    fn way_of(&self, tag: u64) -> Option<usize> {
+        self.tags.iter().position(|other| other.load(Ordering::Relaxed) == tag)
+    }
+
+    /// Gives a place with a full bucket away, if there is one.
+    ///
+    /// A request that has read the bucket as that of the peer before either takes its token first, and then this fails; or
+    /// its own `replace` fails, for the bucket has changed; or it reads the bucket as changed, and then sees that the tag
+    /// is not its own.
+    #[inline]
+    fn settle(&self, tag: u64, now: Nanos, alone: bool) -> Settled {
+        if !alone && self.way_of(tag).is_some() {
+            // From another queue, meanwhile.
+            return Settled::TooLate;
+        }
+        let full_at: [_; WAYS] = array::from_fn(|way| self.buckets[way].full_at());
+        let quietest = (1..WAYS).fold(0, |best, way| if full_at[way] < full_at[best] { way } else { best });
+        let owner = self.tags[quietest].load(Ordering::Relaxed);
+        // It has to change, unless it is nobody's.
+        if full_at[quietest] > now.0 || full_at[quietest] == now.0 && owner != NOBODY {
+            return Settled::Nowhere;
+        }
+        self.tags[quietest].store(NOBODY, Ordering::Relaxed);
+        let full = self.buckets[quietest].replace(full_at[quietest], now.0, alone);
+        self.tags[quietest].store(if full { tag } else { owner }, Ordering::Relaxed);
+        if full { Settled::At(quietest) } else { Settled::TooLate }
+    }
 }

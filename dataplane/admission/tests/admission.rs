@@ -1,30 +1,39 @@
 //! Rates, bursts, and who shares what, under virtual time.
+#![cfg(not(loom))]
 
-use std::{collections::BTreeMap, net::SocketAddr};
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+};
 
 use berth_admission::{Admission, Limit, Limits, PEERS, Rate};
-use berth_port::Nanos;
+use berth_port::{Nanos, Peer};
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000_000_000;
 
-fn peer(number: u32) -> SocketAddr {
-    SocketAddr::from(((0x0A00_0000 + number).to_be_bytes(), 4000))
+fn peer(number: u32) -> Peer {
+    SocketAddr::from(((0x0A00_0000 + number).to_be_bytes(), 4000)).into()
+}
+
+/// For a port with one queue.
+fn alone(limits: Limits) -> Admission {
+    Admission::of_port(limits, 1).remove(0)
 }
 
 fn per_peer(per_second: u64, burst: u64) -> Admission {
-    Admission::new(Limits { per_peer: Some(Rate::new(per_second, burst)), all: None })
+    alone(Limits { per_peer: Some(Rate::new(per_second, burst)), all: None })
 }
 
 /// Offers `count` requests at once, and returns how many are admitted.
-fn offer(admission: &mut Admission, peer: SocketAddr, count: u64, now: u64) -> u64 {
+fn offer(admission: &mut Admission, peer: Peer, count: u64, now: u64) -> u64 {
     (0..count).map(|_| u64::from(admission.admit(peer, Nanos(now)).is_ok())).sum()
 }
 
 #[test]
 fn without_limits_everything_is_admitted() {
-    assert_eq!(offer(&mut Admission::new(Limits::default()), peer(1), 10_000, 0), 10_000);
+    assert_eq!(offer(&mut alone(Limits::default()), peer(1), 10_000, 0), 10_000);
 }
 
 #[test]
@@ -61,20 +70,20 @@ fn peers_are_addresses_and_do_not_share() {
         assert_eq!(offer(&mut admission, peer(number), 5, SECOND), 3, "peer {number}");
     }
     // Another port of a host that has used its tokens up is the same host; written as IPv6, too.
-    let mut again = peer(1);
-    again.set_port(9);
-    assert_eq!(admission.admit(again, Nanos(SECOND)), Err(Limit::Peer));
-    let mapped: SocketAddr = "[::ffff:10.0.0.1]:1".parse().unwrap();
-    assert_eq!(admission.admit(mapped, Nanos(SECOND)), Err(Limit::Peer));
-    // Peers without an address are their names.
-    let named = |port| SocketAddr::from(([0, 0, 0, 0], port));
-    assert_eq!([1, 2].map(|name| offer(&mut admission, named(name), 5, SECOND)), [3, 3]);
+    for again in ["10.0.0.1:9", "[::ffff:10.0.0.1]:1"] {
+        let again: SocketAddr = again.parse().unwrap();
+        assert_eq!(admission.admit(again.into(), Nanos(SECOND)), Err(Limit::Peer));
+    }
+    // And so are its connections; those of which no host is known are peers of their own.
+    let connection = |number, host: Option<IpAddr>| Peer::Connection { number, host };
+    assert_eq!(admission.admit(connection(1, Some([10, 0, 0, 1].into())), Nanos(SECOND)), Err(Limit::Peer));
+    assert_eq!([1, 2].map(|number| offer(&mut admission, connection(number, None), 5, SECOND)), [3, 3]);
 }
 
 #[test]
 fn the_port_s_bucket_is_for_all_and_a_refusal_takes_no_token_of_the_peer() {
     let limits = Limits { per_peer: Some(Rate::new(1000, 4)), all: Some(Rate::new(1000, 6)) };
-    let mut admission = Admission::new(limits);
+    let mut admission = alone(limits);
     assert_eq!(offer(&mut admission, peer(1), 5, SECOND), 4);
     assert_eq!(admission.admit(peer(1), Nanos(SECOND)), Err(Limit::Peer));
     assert_eq!(offer(&mut admission, peer(2), 5, SECOND), 2);
@@ -124,7 +133,7 @@ fn a_flood_from_made_up_addresses_leaves_a_peer_that_goes_on_asking_its_place() 
 #[test]
 fn a_million_requests_allocate_nothing() {
     let limits = Limits { per_peer: Some(Rate::new(1000, 4)), all: Some(Rate::new(100_000, 6)) };
-    let mut admission = Admission::new(limits);
+    let mut admission = alone(limits);
     let allocated = allocation_counter::measure(|| {
         for i in 0..1_000_000_u32 {
             let _ = admission.admit(peer(i % 10_000), Nanos(u64::from(i) * 100));
@@ -138,7 +147,7 @@ fn a_million_requests_allocate_nothing() {
 fn cost_of_a_request() {
     let limits = Limits { per_peer: Some(Rate::new(1_000_000, 1000)), all: Some(Rate::new(100_000_000, 1000)) };
     for (what, peers) in [("one peer", 1), ("32 peers in turn", 32), ("3,000 peers in turn", 3000)] {
-        let mut admission = Admission::new(limits);
+        let mut admission = alone(limits);
         let peers: Vec<_> = (0..peers).map(peer).collect();
         let (mut admitted, rounds) = (0_u64, 3_000_000 / peers.len() * peers.len());
         let started = std::time::Instant::now();

@@ -30,7 +30,7 @@ impl Port for WithDevice {
         self.0.rx(handle)
     }
 
-    fn post<F: FnOnce(&mut [u8]) -> usize>(&mut self, peer: std::net::SocketAddr, fill: F) -> Result<(), PostError> {
+    fn post<F: FnOnce(&mut [u8]) -> usize>(&mut self, peer: berth_port::Peer, fill: F) -> Result<(), PostError> {
         self.0.post(peer, fill)
     }
 

@@ -34,7 +34,7 @@ fn lanes_of_different_types_share_a_core_and_losses_are_exact() {
 
     let (mut answers, mut now) = (0, 0);
     for _ in 0..FRAMES {
-        peer.post(there, |_| 8).unwrap();
+        peer.post(there.into(), |_| 8).unwrap();
         peer.tx();
         for _ in 0..4 {
             now += 100;

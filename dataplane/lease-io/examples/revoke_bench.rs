@@ -63,7 +63,7 @@ fn main() {
             let mut was = Status::Ok;
             while !stop.load(SeqCst) {
                 for _ in 0..BURST {
-                    let _ = ours.post(server, |buf| {
+                    let _ = ours.post(server.into(), |buf| {
                         let header = Request::new(Opcode::Write, 7, 1, 0, LEN as u64);
                         buf[..Request::LEN].copy_from_slice(header.as_bytes());
                         buf[Request::LEN..][..LEN].fill(0);

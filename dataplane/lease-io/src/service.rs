@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use berth_admission::{Admission, Limits};
+use berth_admission::Admission;
 use berth_lease::{Regions, Table};
 use berth_port::{Frame, Now, Port, Service, Verdict};
 
@@ -33,8 +33,8 @@ impl<P: Protocol> LeaseService<P> {
     /// Limits what is admitted. What is over a limit is dropped and counted: no protocol of leases has an answer that
     /// says so.
     #[must_use]
-    pub fn limited(self, limits: Option<Limits>) -> Self {
-        Self { admission: limits.map(Admission::new), ..self }
+    pub fn limited(self, admission: Option<Admission>) -> Self {
+        Self { admission, ..self }
     }
 }
 

@@ -120,7 +120,7 @@ fn through_faults() {
             Request::new(if write { Opcode::Write } else { Opcode::Read }, key(MEMORY).0, GENERATION, offset, len);
         let payload = if write { vec![rng.u8(..); len as usize] } else { Vec::new() };
         let message = [header.as_bytes(), &payload].concat();
-        let _ = ours.post(addresses[1], |buf| {
+        let _ = ours.post(addresses[1].into(), |buf| {
             buf[..message.len()].copy_from_slice(&message);
             message.len()
         });

@@ -122,7 +122,7 @@ impl Line {
     fn ask(&mut self, message: &[u8]) {
         let to = self.theirs.local_addr();
         self.ours
-            .post(to, |buf| {
+            .post(to.into(), |buf| {
                 buf[..message.len()].copy_from_slice(message);
                 message.len()
             })
@@ -211,7 +211,7 @@ fn an_answer_that_finds_the_port_full_is_posted_later() {
     line.serve(&mut service);
     node.disk.land(Ok(()));
     // All buffers of the serving port are on their way.
-    while line.theirs.post(line.ours.local_addr(), |_| 1).is_ok() {}
+    while line.theirs.post(line.ours.local_addr().into(), |_| 1).is_ok() {}
     assert_eq!(line.serve(&mut service), 0);
     assert_eq!(service.outstanding(), 1);
     line.answers();

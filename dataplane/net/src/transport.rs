@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use berth_port::{Frame, Verdict};
+use berth_port::{Frame, Peer, Verdict};
 
 use crate::{Datagram, Host, Route, Sealed};
 
@@ -25,8 +25,8 @@ pub trait Transport {
         handle: H,
     ) -> Taken;
 
-    /// Where datagrams to the peer of this name go; `None` where there is no such peer.
-    fn address_of(&self, peer: SocketAddr) -> Option<SocketAddr>;
+    /// Where datagrams to this peer go; `None` where there is no such peer.
+    fn address_of(&self, peer: Peer) -> Option<SocketAddr>;
 
     /// Writes a message to `peer`, to which `route` leads, into `buf`: `fill` writes its bytes into
     /// [`Transport::max_frame`] bytes and returns their number. `None`: the peer does not take as many.
@@ -35,7 +35,7 @@ pub trait Transport {
         host: &Host,
         buf: &mut [u8],
         route: &Route,
-        peer: SocketAddr,
+        peer: Peer,
         offload: bool,
         fill: F,
     ) -> Option<Sealed>;
@@ -72,7 +72,7 @@ impl Taken {
     pub const NOTHING: Self = Self { lent: None, answer: Answer::None };
 }
 
-/// No protocol: a datagram is a frame, and a peer's name is its address.
+/// No protocol: a datagram is a frame, and a peer is an address.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Udp;
 
@@ -102,8 +102,11 @@ impl Transport for Udp {
     }
 
     #[inline]
-    fn address_of(&self, peer: SocketAddr) -> Option<SocketAddr> {
-        Some(peer)
+    fn address_of(&self, peer: Peer) -> Option<SocketAddr> {
+        match peer {
+            Peer::Address(addr) => Some(addr),
+            Peer::Connection { .. } => None,
+        }
     }
 
     #[inline]
@@ -112,7 +115,7 @@ impl Transport for Udp {
         host: &Host,
         buf: &mut [u8],
         route: &Route,
-        _: SocketAddr,
+        _: Peer,
         offload: bool,
         fill: F,
     ) -> Option<Sealed> {

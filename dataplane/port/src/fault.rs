@@ -4,7 +4,7 @@ use std::{net::SocketAddr, os::fd::RawFd, time::Duration};
 
 use fastrand::Rng;
 
-use crate::{BURST, Clock, DeviceCounters, Frame, Nanos, Port, PostError, ReplyTo, Verdict};
+use crate::{BURST, Clock, DeviceCounters, Frame, Nanos, Peer, Port, PostError, ReplyTo, Verdict};
 
 /// How many frames a direction holds back at most.
 const POOL: usize = 256;
@@ -294,7 +294,7 @@ impl<P: Port, C: Clock> Port for Fault<P, C> {
         handled
     }
 
-    fn post<F: FnOnce(&mut [u8]) -> usize>(&mut self, peer: SocketAddr, fill: F) -> Result<(), PostError> {
+    fn post<F: FnOnce(&mut [u8]) -> usize>(&mut self, peer: Peer, fill: F) -> Result<(), PostError> {
         self.reply(peer.into(), fill)
     }
 

@@ -1,6 +1,6 @@
 //! One frame, whatever the backend.
 
-use std::net::SocketAddr;
+use crate::Peer;
 
 /// A frame on loan from a port: the bytes after the transport header, in the port's own memory.
 ///
@@ -16,20 +16,20 @@ pub struct Frame<'a> {
 
 /// Where an answer goes that does not lie in its request's frame: [`Frame::reply_to`] gives it, [`Port::reply`] takes it.
 ///
-/// Beside the peer's name it holds the way back that the request showed the port, so that a late answer asks no table
+/// Beside the peer it holds the way back that the request showed the port, so that a late answer asks no table
 /// which may have forgotten the peer. Only the port that received the request reads it.
 ///
 /// [`Port::reply`]: crate::Port::reply
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReplyTo {
-    peer: SocketAddr,
+    peer: Peer,
     route: u128,
 }
 
 impl ReplyTo {
     /// Who gets the answer.
     #[inline]
-    pub fn peer(&self) -> SocketAddr {
+    pub fn peer(&self) -> Peer {
         self.peer
     }
 
@@ -40,10 +40,10 @@ impl ReplyTo {
     }
 }
 
-/// A peer by its name alone: the port finds the way.
-impl From<SocketAddr> for ReplyTo {
+/// A peer alone: the port finds the way.
+impl From<Peer> for ReplyTo {
     #[inline]
-    fn from(peer: SocketAddr) -> Self {
+    fn from(peer: Peer) -> Self {
         Self { peer, route: 0 }
     }
 }
@@ -65,9 +65,9 @@ impl<'a> Frame<'a> {
     /// # Panics
     /// If `len` exceeds the buffer.
     #[inline]
-    pub fn new(buf: &'a mut [u8], len: usize, wire_len: usize, peer: SocketAddr) -> Self {
+    pub fn new(buf: &'a mut [u8], len: usize, wire_len: usize, peer: impl Into<Peer>) -> Self {
         assert!(len <= buf.len(), "frame length beyond its buffer");
-        Self { buf, len, wire_len, from: peer.into(), send_now: false }
+        Self { buf, len, wire_len, from: peer.into().into(), send_now: false }
     }
 
     /// Notes the way that the frame came, in a form of the port's own, for [`ReplyTo::route`].
@@ -126,7 +126,7 @@ impl<'a> Frame<'a> {
 
     /// Who sent the frame, and gets the answer.
     #[inline]
-    pub fn peer(&self) -> SocketAddr {
+    pub fn peer(&self) -> Peer {
         self.from.peer
     }
 

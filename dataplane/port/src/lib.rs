@@ -25,6 +25,7 @@ mod frame;
 mod loopback;
 mod mailbox;
 mod pcap;
+mod peer;
 mod sampler;
 mod session;
 mod task;
@@ -37,6 +38,7 @@ pub use frame::{Frame, ReplyTo, Verdict};
 pub use loopback::Loopback;
 pub use mailbox::{Mailbox, Sender, mailbox};
 pub use pcap::Pcap;
+pub use peer::Peer;
 pub use sampler::{SAMPLE_AFTER, SAMPLE_EVERY, Sampler};
 pub use session::{Next, Progress, Session};
 pub use task::{Part, Task, Work};
@@ -59,7 +61,7 @@ pub trait Port {
     /// Queues a frame that does not answer the current burst: a request, or an answer that comes later.
     ///
     /// `fill` writes into a buffer of [`Port::max_frame`] bytes and returns the length it used.
-    fn post<F: FnOnce(&mut [u8]) -> usize>(&mut self, peer: SocketAddr, fill: F) -> Result<(), PostError>;
+    fn post<F: FnOnce(&mut [u8]) -> usize>(&mut self, peer: Peer, fill: F) -> Result<(), PostError>;
 
     /// Queues an answer to a frame that was received before, as [`Port::post`] does, by the way that the frame came.
     #[inline]

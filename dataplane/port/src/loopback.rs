@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use rtrb::{Consumer, Producer, RingBuffer};
 
-use crate::{BURST, Frame, Port, PostError, Verdict};
+use crate::{BURST, Frame, Peer, Port, PostError, Verdict};
 
 /// One of two ports joined by rings in memory; each may be on a thread of its own.
 ///
@@ -87,8 +87,8 @@ impl Port for Loopback {
         BURST
     }
 
-    fn post<F: FnOnce(&mut [u8]) -> usize>(&mut self, peer: SocketAddr, fill: F) -> Result<(), PostError> {
-        if peer != self.peer {
+    fn post<F: FnOnce(&mut [u8]) -> usize>(&mut self, peer: Peer, fill: F) -> Result<(), PostError> {
+        if peer != self.peer.into() {
             return Err(PostError::Unreachable);
         }
         let Some(mut buf) = self.free.pop().or_else(|| self.returned.pop().ok()) else {

@@ -2,13 +2,13 @@
 
 use std::{
     io::{self, BufWriter, Write},
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     os::fd::RawFd,
 };
 
 use etherparse::{PacketBuilder, PacketBuilderStep, UdpHeader};
 
-use crate::{Clock, DeviceCounters, Frame, Nanos, Port, PostError, ReplyTo, Verdict};
+use crate::{Clock, DeviceCounters, Frame, Nanos, Peer, Port, PostError, ReplyTo, Verdict};
 
 /// Magic number of a pcap file with nanosecond stamps.
 const MAGIC_NANOSECONDS: u32 = 0xa1b2_3c4d;
@@ -120,12 +120,22 @@ fn headers(from: SocketAddr, to: SocketAddr) -> PacketBuilderStep<UdpHeader> {
     ip.udp(from.port(), to.port())
 }
 
+/// What a packet calls a peer: of a connection, the low bits of its number stand for the port.
+fn shown(peer: Peer) -> SocketAddr {
+    match peer {
+        Peer::Address(addr) => addr,
+        Peer::Connection { number, host } => {
+            SocketAddr::new(host.unwrap_or(Ipv4Addr::UNSPECIFIED.into()), number as u16)
+        }
+    }
+}
+
 impl<P: Port, W: Write, C: Clock> Port for Pcap<P, W, C> {
     fn rx<H: FnMut(&mut Frame<'_>) -> Verdict>(&mut self, mut handle: H) -> usize {
         let Self { inner, clock, capture } = self;
         let (at, local) = (clock.now().wall, inner.local_addr());
         inner.rx(|frame| {
-            let peer = frame.peer();
+            let peer = shown(frame.peer());
             capture.record([peer, local], frame.data(), frame.wire_len(), at);
             let verdict = handle(frame);
             if verdict == Verdict::Reply {
@@ -135,7 +145,7 @@ impl<P: Port, W: Write, C: Clock> Port for Pcap<P, W, C> {
         })
     }
 
-    fn post<F: FnOnce(&mut [u8]) -> usize>(&mut self, peer: SocketAddr, fill: F) -> Result<(), PostError> {
+    fn post<F: FnOnce(&mut [u8]) -> usize>(&mut self, peer: Peer, fill: F) -> Result<(), PostError> {
         self.reply(peer.into(), fill)
     }
 
@@ -144,7 +154,7 @@ impl<P: Port, W: Write, C: Clock> Port for Pcap<P, W, C> {
         let (at, local) = (clock.now().wall, inner.local_addr());
         inner.reply(to, |out| {
             let len = fill(out);
-            capture.record([local, to.peer()], &out[..len], len, at);
+            capture.record([local, shown(to.peer())], &out[..len], len, at);
             len
         })
     }

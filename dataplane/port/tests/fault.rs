@@ -34,8 +34,8 @@ fn pass(way: Way, spec: FaultSpec, frames: u64) -> (Arrivals, Faulty) {
     while elapsed < last_frame + 10_000 {
         for _ in 0..(BURST as u64).min(frames - sent) {
             match way {
-                Way::Out => port.post(A, number(sent)).unwrap(),
-                Way::In | Way::Echo => peer.post(B, number(sent)).unwrap(),
+                Way::Out => port.post(A.into(), number(sent)).unwrap(),
+                Way::In | Way::Echo => peer.post(B.into(), number(sent)).unwrap(),
             }
             sent += 1;
             last_frame = elapsed;
@@ -214,7 +214,7 @@ fn frames_of_a_full_port_wait_for_it_and_are_not_lost() {
     let (mut peer, port) = pair(4);
     let mut port = Fault::new(port, FaultSpec { tx, ..FaultSpec::default() }, Virtual::default());
     for i in 0..3 {
-        port.post(A, number(i)).unwrap();
+        port.post(A.into(), number(i)).unwrap();
     }
     let mut arrived = Vec::new();
     for _ in 0..3 {

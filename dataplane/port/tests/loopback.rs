@@ -12,11 +12,11 @@ use proptest::prelude::*;
 fn an_answer_goes_back_in_the_frame_it_answers() {
     let (mut a, mut b) = pair(4);
     assert_eq!((a.local_addr(), b.local_addr(), a.max_frame()), (A, B, 64));
-    a.post(B, number(7)).unwrap();
+    a.post(B.into(), number(7)).unwrap();
     assert_eq!(b.rx(|_| unreachable!("nothing leaves before tx")), 0);
     a.tx();
     let received = b.rx(|frame| {
-        assert_eq!((number_of(frame.data()), frame.wire_len(), frame.capacity(), frame.peer()), (7, 8, 64, A));
+        assert_eq!((number_of(frame.data()), frame.wire_len(), frame.capacity(), frame.peer()), (7, 8, 64, A.into()));
         frame.buf_mut()[..3].copy_from_slice(b"yes");
         frame.set_len(3);
         Verdict::Reply
@@ -24,7 +24,7 @@ fn an_answer_goes_back_in_the_frame_it_answers() {
     assert_eq!(received, 1);
     b.tx();
     let answered = a.rx(|frame| {
-        assert_eq!((frame.data(), frame.peer()), (&b"yes"[..], B));
+        assert_eq!((frame.data(), frame.peer()), (&b"yes"[..], B.into()));
         Verdict::Drop
     });
     assert_eq!(answered, 1);
@@ -35,22 +35,22 @@ fn an_answer_goes_back_in_the_frame_it_answers() {
 #[test]
 fn a_post_without_a_buffer_or_to_a_stranger_is_refused() {
     let (mut a, mut b) = pair(3);
-    assert_eq!(a.post(A, |_| unreachable!()), Err(PostError::Unreachable));
+    assert_eq!(a.post(A.into(), |_| unreachable!()), Err(PostError::Unreachable));
     for i in 0..3 {
-        a.post(B, number(i)).unwrap();
+        a.post(B.into(), number(i)).unwrap();
     }
-    assert_eq!(a.post(B, |_| unreachable!()), Err(PostError::Full));
+    assert_eq!(a.post(B.into(), |_| unreachable!()), Err(PostError::Full));
     assert_eq!(counter(&a, "tx_refused"), 1);
     a.tx();
     assert_eq!(b.rx(|_| Verdict::Drop), 3);
-    a.post(B, number(9)).unwrap();
+    a.post(B.into(), number(9)).unwrap();
 }
 
 #[test]
 fn a_call_lends_at_most_a_burst() {
     let (mut a, mut b) = pair(2 * BURST);
     for i in 0..BURST as u64 + 5 {
-        a.post(B, number(i)).unwrap();
+        a.post(B.into(), number(i)).unwrap();
     }
     a.tx();
     assert_eq!([(); 3].map(|()| b.rx(|_| Verdict::Drop)), [BURST, 5, 0]);
@@ -61,7 +61,7 @@ fn the_same_buffers_carry_every_frame() {
     let (mut a, mut b) = pair(8);
     let mut buffers = HashSet::new();
     for i in 0..100_000 {
-        a.post(B, number(i)).unwrap();
+        a.post(B.into(), number(i)).unwrap();
         a.tx();
         b.rx(|frame| {
             buffers.insert(frame.data().as_ptr());
@@ -89,7 +89,7 @@ fn two_threads_exchange_every_frame_in_order() {
         });
         let (mut sent, mut received) = (0, 0);
         while received < FRAMES {
-            while sent < FRAMES && a.post(B, number(sent)).is_ok() {
+            while sent < FRAMES && a.post(B.into(), number(sent)).is_ok() {
                 sent += 1;
             }
             a.tx();
@@ -106,7 +106,7 @@ fn two_threads_exchange_every_frame_in_order() {
 /// Everything a side may do, by number: post, transmit, receive and answer, receive and release.
 fn act(port: &mut Loopback, peer: std::net::SocketAddr, action: u8) {
     match action {
-        0 => drop(port.post(peer, number(0))),
+        0 => drop(port.post(peer.into(), number(0))),
         1 => port.tx(),
         2 => drop(port.rx(|_| Verdict::Reply)),
         _ => drop(port.rx(|_| Verdict::Drop)),
@@ -128,7 +128,7 @@ proptest! {
         }
         for port in [&mut a, &mut b] {
             let peer = if port.local_addr() == A { B } else { A };
-            let posted = (0..9).take_while(|_| port.post(peer, number(1)).is_ok()).count();
+            let posted = (0..9).take_while(|_| port.post(peer.into(), number(1)).is_ok()).count();
             prop_assert_eq!(posted, 5);
         }
     }

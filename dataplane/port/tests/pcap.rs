@@ -48,12 +48,12 @@ fn capture([a, b]: [SocketAddr; 2]) -> Vec<Printed> {
     clock.advance(Duration::new(1_700_000_000, 123_456_789));
     let (mut peer, port) = Loopback::pair([a, b], 4, 64);
     let mut port = Pcap::new(port, File::create(&file).unwrap(), 1 << 20, clock.clone());
-    port.post(a, |buf| {
+    port.post(a.into(), |buf| {
         buf[..5].copy_from_slice(b"hello");
         5
     })
     .unwrap();
-    peer.post(b, number(u64::from_le_bytes(*b"question"))).unwrap();
+    peer.post(b.into(), number(u64::from_le_bytes(*b"question"))).unwrap();
     peer.tx();
     clock.advance(Duration::from_nanos(1));
     port.rx(|frame| {
@@ -102,7 +102,7 @@ fn around_faults_the_capture_shows_what_the_handler_saw() {
     let port = Fault::new(port, FaultSpec { seed: 1, rx, ..FaultSpec::default() }, clock.clone());
     let mut port = Pcap::new(port, File::create(&file).unwrap(), 1 << 20, clock);
     for i in 0..32 {
-        peer.post(B, number(i)).unwrap();
+        peer.post(B.into(), number(i)).unwrap();
     }
     peer.tx();
     let mut seen = Vec::new();
@@ -121,7 +121,7 @@ fn post_eights(out: impl Write, limit: u64, frames: u64) -> [u64; 3] {
     let (mut peer, port) = pair(64);
     let mut port = Pcap::new(port, out, limit, Virtual::default());
     for i in 0..frames {
-        port.post(A, number(i)).unwrap();
+        port.post(A.into(), number(i)).unwrap();
         port.tx();
         assert_eq!(peer.rx(|_| Verdict::Drop), 1, "frames pass whatever becomes of the capture");
     }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use berth_net::{Answer, Host, HostConfig, Interface, Outcome, Transport, Udp, Verified};
-use berth_port::{Nanos, Verdict};
+use berth_port::{Nanos, Peer, Verdict};
 use berth_roce::{Config, Remote, Slots, Window, endpoint};
 use berth_wire::{
     net::MacAddr,
@@ -39,7 +39,7 @@ fn host<T: Transport>(number: u8) -> Host {
 }
 
 /// Nanoseconds of the quickest of many tries.
-fn round_trip<T: Transport>(mut client: T, mut port: T, peer: SocketAddr) -> f64 {
+fn round_trip<T: Transport>(mut client: T, mut port: T, peer: Peer) -> f64 {
     let (mut client_host, mut port_host) = (host::<T>(1), host::<T>(2));
     client.poll();
     port.poll();
@@ -91,9 +91,9 @@ fn main() {
     let theirs = at_port.add(&remote(1, ours.qpn), Psn::new(0), &mut random).expect("room");
     let window = Some(Window { rkey: theirs.rkey, slots, unit: 1 });
     at_client.connect(&ours, &Remote { window, ..remote(2, theirs.qpn) }).expect("room");
-    let peer = berth_roce::Registrar::name(address(2), &ours);
+    let peer = berth_roce::Registrar::peer(address(2), &ours);
 
-    let udp = round_trip(Udp, Udp, SocketAddr::new(address(2), UDP_PORT));
+    let udp = round_trip(Udp, Udp, SocketAddr::new(address(2), UDP_PORT).into());
     let roce = round_trip(client, port, peer);
     println!("UDP {udp:.0} ns, RoCE {roce:.0} ns, {:.0} ns more", roce - udp);
 }

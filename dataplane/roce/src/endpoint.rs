@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use berth_net::{Datagram, Host, Route, Sealed, Taken, Transport};
-use berth_port::{Frame, Mailbox, Verdict};
+use berth_port::{Frame, Mailbox, Peer, Verdict};
 use berth_wire::roce::{Bth, HEADERS_MAX, Icrc, Malformed, Packet, UDP_PORT, icrc};
 use zerocopy::FromBytes as _;
 
@@ -89,9 +89,10 @@ impl Endpoint {
         Ok((pair, packet, counters))
     }
 
-    fn pair_of(&self, peer: SocketAddr) -> Option<&QueuePair> {
-        let place = usize::from(peer.port()) & (self.pairs.len() - 1);
-        self.pairs[place].as_deref().filter(|pair| pair.name() == peer)
+    fn place_of(&self, peer: Peer) -> Option<usize> {
+        let Peer::Connection { number, .. } = peer else { return None };
+        let place = number as usize & (self.pairs.len() - 1);
+        self.pairs[place].as_ref().is_some_and(|pair| pair.peer() == peer).then_some(place)
     }
 }
 
@@ -129,8 +130,9 @@ impl Transport for Endpoint {
     }
 
     #[inline]
-    fn address_of(&self, peer: SocketAddr) -> Option<SocketAddr> {
-        self.pair_of(peer).map(|pair| SocketAddr::new(pair.remote.address, UDP_PORT))
+    fn address_of(&self, peer: Peer) -> Option<SocketAddr> {
+        self.place_of(peer)?;
+        Some(SocketAddr::new(peer.host()?, UDP_PORT))
     }
 
     #[inline]
@@ -139,13 +141,13 @@ impl Transport for Endpoint {
         host: &Host,
         buf: &mut [u8],
         route: &Route,
-        peer: SocketAddr,
+        peer: Peer,
         _offload: bool,
         fill: F,
     ) -> Option<Sealed> {
         let most = self.max_frame(host);
-        let place = usize::from(peer.port()) & (self.pairs.len() - 1);
-        let pair = self.pairs[place].as_deref_mut().filter(|pair| pair.name() == peer)?;
+        let place = self.place_of(peer)?;
+        let pair = self.pairs[place].as_deref_mut()?;
         let sealed = pair.post(host, buf, route, most, fill);
         self.counters.sent += u64::from(sealed.is_some());
         sealed

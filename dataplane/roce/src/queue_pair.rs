@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use berth_net::{Answer, Datagram, Host, Route, Sealed, Taken};
-use berth_port::{Frame, Verdict};
+use berth_port::{Frame, Peer, Verdict};
 use berth_wire::roce::{HEADERS_MAX, Head, Icrc, IcrcMemo, Opcode, PKey, Packet, Psn, Qpn, Reth, UDP_PORT};
 
 use crate::{
@@ -18,7 +18,7 @@ use crate::{
 pub(crate) struct QueuePair {
     pub(crate) local: Local,
     pub(crate) remote: Remote,
-    name: SocketAddr,
+    peer: Peer,
     p_key: PKey,
     /// The longest payload of a packet to the peer, in bytes.
     mtu: usize,
@@ -43,16 +43,16 @@ impl QueuePair {
             icrc_in: IcrcMemo::default(),
             icrc_out: IcrcMemo::default(),
             next_slot: 0,
-            name: name(remote.address, local.qpn),
+            peer: peer(remote.address, local.qpn),
             local,
             remote,
         }
     }
 
-    /// What the peer is called in [`Frame::peer`].
+    /// Who it leads to.
     #[inline]
-    pub(crate) fn name(&self) -> SocketAddr {
-        self.name
+    pub(crate) fn peer(&self) -> Peer {
+        self.peer
     }
 
     /// Takes in a packet for this queue pair, whose ICRC is right.
@@ -84,7 +84,7 @@ impl QueuePair {
         }
         counters.packets += 1;
         counters.messages += u64::from(then != Then::Wait);
-        let name = self.name();
+        let peer = self.peer;
         match then {
             Then::Wait | Then::End | Then::Refuse(_) => Taken::NOTHING,
             Then::Slot { slot, len } => {
@@ -92,7 +92,7 @@ impl QueuePair {
                 let headers = Self::headers_len(window.is_some());
                 let most = self.most(datagram.capacity, headers, window.as_ref());
                 let room = &mut self.region.bytes()[slot * slots.stride..][..slots.stride.min(most.max(len))];
-                let mut frame = Frame::new(room, len, len, name).routed(datagram.way);
+                let mut frame = Frame::new(room, len, len, peer).routed(datagram.way);
                 if handle(&mut frame) == Verdict::Drop {
                     return Taken { lent: Some(len), answer: Answer::None };
                 }
@@ -108,7 +108,7 @@ impl QueuePair {
             Then::Payload => {
                 let most = self.most(datagram.capacity, Self::headers_len(false), None);
                 let room = &mut buf[base..][packet.payload.start..][..most.max(len)];
-                let mut frame = Frame::new(room, len, len, name).routed(datagram.way);
+                let mut frame = Frame::new(room, len, len, peer).routed(datagram.way);
                 let verdict = handle(&mut frame);
                 let answer = frame.len();
                 let answer = match verdict {
@@ -201,7 +201,7 @@ impl QueuePair {
     }
 }
 
-/// What a peer is called in [`Frame::peer`].
-pub(crate) fn name(address: IpAddr, qpn: Qpn) -> SocketAddr {
-    SocketAddr::new(address, qpn.get() as u16)
+/// The peer at an address that a queue pair of ours leads to.
+pub(crate) fn peer(address: IpAddr, qpn: Qpn) -> Peer {
+    Peer::Connection { number: qpn.get(), host: Some(address) }
 }

@@ -1,8 +1,8 @@
 //! Peers that come and go, from another thread than the one that serves them.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
-use berth_port::{Sender, mailbox};
+use berth_port::{Peer, Sender, mailbox};
 use berth_wire::roce::{Psn, Qpn};
 
 use crate::{
@@ -101,9 +101,9 @@ impl Registrar {
         &self.config
     }
 
-    /// What the peer of a queue pair is called in [`berth_port::Frame::peer`].
-    pub fn name(address: IpAddr, local: &Local) -> SocketAddr {
-        queue_pair::name(address, local.qpn)
+    /// The peer at `address` that a queue pair leads to.
+    pub fn peer(address: IpAddr, local: &Local) -> Peer {
+        queue_pair::peer(address, local.qpn)
     }
 
     /// Draws the number and the key of a queue pair, whose peer comes with [`Registrar::connect`]. `psn` is the number of

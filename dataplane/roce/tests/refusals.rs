@@ -3,7 +3,7 @@
 mod common;
 
 use berth_net::Transport as _;
-use berth_port::{Frame, Verdict};
+use berth_port::{Frame, Peer, Verdict};
 use berth_roce::{AddError, Local, RESTART, Registrar, Remote};
 use berth_wire::{
     rendezvous::ImmForm,
@@ -311,5 +311,6 @@ fn queue_pairs_have_ordinary_numbers_of_their_own() {
     let second = port.registrar.add(&remote, Psn::new(1), &mut random).unwrap();
     assert_eq!((first.qpn, first.rkey), (Qpn::new(0x11_0005), 0xaaaa));
     assert_eq!((second.qpn, second.rkey), (Qpn::new(0x33_0006), 0xbbbb));
-    assert_eq!(Registrar::name(v4(1), &second), (v4(1), 6).into());
+    let peer = Peer::Connection { number: second.qpn.get(), host: Some(v4(1)) };
+    assert_eq!(Registrar::peer(v4(1), &second), peer);
 }

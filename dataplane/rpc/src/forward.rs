@@ -1,11 +1,8 @@
 //! The poll core's end of a ring to a worker.
 
-use std::{
-    net::{Ipv4Addr, SocketAddr},
-    time::Duration,
-};
+use std::time::Duration;
 
-use berth_port::{BURST, Frame, Nanos, Port, PostError, ReplyTo, Sampler};
+use berth_port::{BURST, Frame, Nanos, Peer, Port, PostError, ReplyTo, Sampler};
 use berth_ring::{Overrun, Producer, TxError};
 use berth_wire::rpc::{HeaderForm, ResponseHeader, status};
 
@@ -52,7 +49,7 @@ struct Caller {
 
 impl Forward {
     pub(crate) fn new(ring: Producer, config: Config) -> Self {
-        let to = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)).into();
+        let to = Peer::Connection { number: 0, host: None }.into();
         let nobody = Caller { to, request_id: 0, ptp_timestamp: 0, budget: RING_BUDGET, pushed: Nanos(0) };
         let slots = ring.slots() as usize;
         Self {
@@ -74,7 +71,7 @@ impl Forward {
 
     /// Where a client stands that may have to wait for its turn.
     #[inline]
-    pub(crate) fn place(&self, peer: SocketAddr) -> Option<Place> {
+    pub(crate) fn place(&self, peer: Peer) -> Option<Place> {
         self.turns.as_ref().filter(|turns| !turns.is_idle()).map(|turns| turns.place(peer))
     }
 

@@ -9,12 +9,9 @@
 //!                                 └▶ held ─▶ held        answers that go out right after slot 7's
 //! ```
 
-use std::{
-    hash::{BuildHasher, RandomState},
-    net::{Ipv4Addr, SocketAddr},
-};
+use std::hash::{BuildHasher, RandomState};
 
-use berth_port::ReplyTo;
+use berth_port::{Peer, ReplyTo};
 use foldhash::{SharedSeed, fast::SeedableRandomState};
 
 /// In which order a client gets its answers.
@@ -132,7 +129,7 @@ impl Turns {
     pub(crate) fn new(slots: usize, slot_size: usize) -> Self {
         // The standard library's is seeded by the kernel: nobody finds clients that share a bucket.
         let seed = RandomState::new().hash_one(());
-        let to = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)).into();
+        let to = Peer::Connection { number: 0, host: None }.into();
         let mut held: Box<[_]> = vec![Held { next: NONE, len: 0 }; ROOM * slots].into();
         let mut free = List::EMPTY;
         (0..held.len() as u32).for_each(|at| free.push(at, &mut held));
@@ -158,7 +155,7 @@ impl Turns {
 
     /// Where this client stands.
     #[inline]
-    pub(crate) fn place(&self, peer: SocketAddr) -> Place {
+    pub(crate) fn place(&self, peer: Peer) -> Place {
         let bucket = self.hasher.hash_one(peer) as usize & (self.latest.len() - 1);
         let mut after = self.latest[bucket];
         while after > self.answered {

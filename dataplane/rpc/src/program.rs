@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use berth_admission::{Admission, Limits};
+use berth_admission::Admission;
 use berth_port::{Clock, Mailbox, Nanos, Sender, mailbox};
 use berth_wire::rpc::{HeaderForm, status};
 
@@ -26,7 +26,7 @@ pub struct Program<H> {
     handlers: H,
     records: Vec<Record>,
     /// What a service admits; a worker serves what was admitted.
-    pub(crate) admission: Option<Box<Admission>>,
+    pub(crate) admission: Option<Admission>,
 }
 
 /// Brings programs to the service or worker that is to run them, and takes those back that they replace.
@@ -61,8 +61,8 @@ impl<H: Handlers> Program<H> {
     /// Limits what a service admits. Requests over a limit are answered with [`status::OVERLOADED`], or as
     /// [`Config::on_undispatchable`](crate::Config::on_undispatchable) says; what is no request takes no token.
     #[must_use]
-    pub fn limited(self, limits: Option<Limits>) -> Self {
-        Self { admission: limits.map(|limits| Box::new(Admission::new(limits))), ..self }
+    pub fn limited(self, admission: Option<Admission>) -> Self {
+        Self { admission, ..self }
     }
 
     /// Whether slots of `slot_size` bytes hold every function's messages; and, where there is no `ring` to a worker,
@@ -100,7 +100,7 @@ impl<H: Handlers> Program<H> {
             }
         }
         self.handlers.adopt(&mut old.handlers);
-        if self.admission.as_ref().map(|new| new.limits()) == old.admission.as_ref().map(|old| old.limits()) {
+        if self.admission.as_ref().map(Admission::limits) == old.admission.as_ref().map(Admission::limits) {
             mem::swap(&mut self.admission, &mut old.admission);
         }
     }

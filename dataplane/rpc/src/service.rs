@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use berth_admission::Limits;
+use berth_admission::Admission;
 use berth_port::{Clock, Frame, Now, Port, Sampler, Service, Verdict};
 use berth_ring::Producer;
 use berth_wire::rpc::{HeaderForm, PtpEncoding, RequestHeader, ResponseHeader, status};
@@ -131,8 +131,8 @@ impl<H: Handlers, C: Clock, R: FnMut(Stage, u64)> RpcService<H, C, R> {
 
     /// Limits what is admitted, as [`Program::limited`] says.
     #[must_use]
-    pub fn limited(self, limits: Option<Limits>) -> Self {
-        Self { program: self.program.limited(limits), ..self }
+    pub fn limited(self, admission: Option<Admission>) -> Self {
+        Self { program: self.program.limited(admission), ..self }
     }
 
     /// Records how long ago the request was stamped.

@@ -2,9 +2,9 @@
 
 mod common;
 
-use std::time::Duration;
+use std::{net::SocketAddr, time::Duration};
 
-use berth_admission::{Limits, Rate};
+use berth_admission::{Admission, Limits, Rate};
 use berth_port::{Clock, Frame, Service, Verdict};
 use berth_rpc::{Dispatch, Program, RpcService, Stage, Undispatchable, updates};
 use berth_wire::rpc::{HeaderForm, status};
@@ -19,7 +19,12 @@ fn service(
 ) -> RpcService<TestHandlers, VirtualClock, fn(Stage, u64)> {
     let (config, handlers) = (config(FORM, on_undispatchable), TestHandlers(clock.clone()));
     let service = RpcService::new(config, table(Dispatch::Inline), handlers, None, clock.clone(), QUIET).unwrap();
-    service.limited(Some(limits))
+    service.limited(alone(limits))
+}
+
+/// For a port with one queue.
+fn alone(limits: Limits) -> Option<Admission> {
+    Admission::of_port(limits, 1).pop()
 }
 
 /// One increment of `host`, and the status of its answer.
@@ -27,7 +32,7 @@ fn ask(service: &mut impl Service, host: u8, clock: &VirtualClock) -> Option<i32
     let message = request(FORM, "increment", 7, &[1]);
     let mut buf = vec![0; SLOT];
     buf[..message.len()].copy_from_slice(&message);
-    let mut frame = Frame::new(&mut buf, message.len(), message.len(), ([10, 0, 0, host], 4000).into());
+    let mut frame = Frame::new(&mut buf, message.len(), message.len(), SocketAddr::from(([10, 0, 0, host], 4000)));
     let verdict = service.handle(&mut frame, clock.now());
     (verdict == Verdict::Reply).then(|| parse(FORM, frame.data()).0)
 }
@@ -80,10 +85,10 @@ fn a_new_program_brings_new_limits_and_leaves_buckets_whose_limits_stay() {
         Service::poll(service, &mut Outbox::new(1), clock.now());
         assert_eq!(sender.returned().count(), 1);
     };
-    reload(&mut service, Some(strict));
+    reload(&mut service, alone(strict));
     assert_eq!([1, 1].map(|host| ask(&mut service, host, &clock)), [Some(0), Some(status::OVERLOADED)]);
     reload(&mut service, None);
     assert_eq!([1, 1].map(|host| ask(&mut service, host, &clock)), [Some(0), Some(0)]);
-    reload(&mut service, Some(strict));
+    reload(&mut service, alone(strict));
     assert_eq!([1, 1, 1].map(|host| ask(&mut service, host, &clock)), [Some(0), Some(0), Some(status::OVERLOADED)]);
 }

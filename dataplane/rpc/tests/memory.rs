@@ -4,7 +4,7 @@ mod common;
 
 use std::{convert::Infallible, net::SocketAddr, sync::Arc};
 
-use berth_port::{Clock, Frame, Port, PostError, Service, Verdict};
+use berth_port::{Clock, Frame, Peer, Port, PostError, Service, Verdict};
 use berth_qec::{Algorithm, Decoder};
 use berth_ring::pair;
 use berth_rpc::{
@@ -63,7 +63,7 @@ impl Port for Sink {
         0
     }
 
-    fn post<F: FnOnce(&mut [u8]) -> usize>(&mut self, _: SocketAddr, fill: F) -> Result<(), PostError> {
+    fn post<F: FnOnce(&mut [u8]) -> usize>(&mut self, _: Peer, fill: F) -> Result<(), PostError> {
         fill(&mut self.0);
         Ok(())
     }
@@ -75,7 +75,7 @@ impl Port for Sink {
     }
 
     fn local_addr(&self) -> SocketAddr {
-        peer(0)
+        SocketAddr::from(([10, 0, 0, 1], 0))
     }
 
     fn counters(&self, _: &mut dyn FnMut(&'static str, u64)) {}

@@ -181,7 +181,7 @@ proptest! {
                 Step::Send(client, name) => {
                     let (before, mine) = (bench.left_out(), waiting.entry(client).or_default());
                     // What is in the transmit queue already goes out before what is answered at once.
-                    let is_first = mine.len() == bench.port.sent.iter().filter(|(to, _)| to.port() == client).count();
+                    let is_first = mine.len() == bench.port.sent.iter().filter(|(to, _)| *to == peer(client)).count();
                     let answer = bench.send(client, name, next);
                     prop_assert!(!is_first || name == "slow" || answer.is_some(), "waits for another client");
                     match answer {

@@ -5,7 +5,7 @@ mod common;
 use std::net::SocketAddr;
 
 use berth_memory::Heap;
-use berth_port::{Clock as _, Frame, Port, PostError, ReplyTo, Service, Verdict};
+use berth_port::{Clock as _, Frame, Peer, Port, PostError, ReplyTo, Service, Verdict};
 use berth_ring::{Geometry, Ring};
 use berth_rpc::{Dispatch, RpcService, Undispatchable, Worker};
 use berth_wire::rpc::HeaderForm;
@@ -23,7 +23,7 @@ impl Port for Ways {
         0
     }
 
-    fn post<F: FnOnce(&mut [u8]) -> usize>(&mut self, _: SocketAddr, _: F) -> Result<(), PostError> {
+    fn post<F: FnOnce(&mut [u8]) -> usize>(&mut self, _: Peer, _: F) -> Result<(), PostError> {
         Err(PostError::Unreachable)
     }
 
@@ -40,7 +40,7 @@ impl Port for Ways {
     }
 
     fn local_addr(&self) -> SocketAddr {
-        peer(0)
+        SocketAddr::from(([10, 0, 0, 1], 0))
     }
 
     fn counters(&self, _: &mut dyn FnMut(&'static str, u64)) {}

@@ -11,7 +11,7 @@ use std::{
 use arrayvec::ArrayVec;
 use berth_dpdk_sys as sys;
 use berth_net::{Answer, Drop as Reason, Host, NoRoute, Outcome, Transport, Udp};
-use berth_port::{BURST, DeviceCounters, Frame, Nanos, Port, PostError, ReplyTo, Verdict};
+use berth_port::{BURST, DeviceCounters, Frame, Nanos, Peer, Port, PostError, ReplyTo, Verdict};
 
 use crate::{
     device::{Device, Queue},
@@ -266,7 +266,7 @@ impl<T: Transport> Port for DpdkPort<T> {
     }
 
     #[inline]
-    fn post<F: FnOnce(&mut [u8]) -> usize>(&mut self, peer: SocketAddr, fill: F) -> Result<(), PostError> {
+    fn post<F: FnOnce(&mut [u8]) -> usize>(&mut self, peer: Peer, fill: F) -> Result<(), PostError> {
         self.reply(peer.into(), fill)
     }
 

@@ -81,7 +81,7 @@ fn converses(veth: &Veth, port: &mut DpdkPort) {
             buf[..7].copy_from_slice(b"berth 1");
             7
         };
-        while port.post(own, greet).is_err() {
+        while port.post(own.into(), greet).is_err() {
             port.tx();
             port.rx(|_| Verdict::Drop);
         }

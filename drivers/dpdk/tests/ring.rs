@@ -36,7 +36,7 @@ fn a_vlan_is_an_island() {
         serve(&mut server);
     });
     let (mut client, mut server) = ring_pair(eal(), &vlan(Some(7), 1), &vlan(Some(8), 2)).unwrap();
-    assert_eq!(client.post(v4(2), |_| 0), Err(PostError::Unreachable));
+    assert_eq!(client.post(v4(2).into(), |_| 0), Err(PostError::Unreachable));
     client.tx();
     serve(&mut server);
     assert_eq!(counter(&server, "rx_other_vlan"), 1);
@@ -47,7 +47,7 @@ fn a_static_neighbour_needs_no_resolution() {
     let mac = "02:00:00:00:00:09".parse().unwrap();
     let with = PortConfig { neighbours: vec![(v4(9).ip(), mac)], ..config("", 1) };
     let (mut client, mut server) = ring_pair(eal(), &with, &config("", 2)).unwrap();
-    assert_eq!(client.post(v4(9), |_| 3), Ok(()));
+    assert_eq!(client.post(v4(9).into(), |_| 3), Ok(()));
     client.tx();
     serve(&mut server);
     assert_eq!(counter(&server, "rx_other_station"), 1);
@@ -63,7 +63,7 @@ fn a_full_device_is_told_and_counted() {
     });
     // 63 in the ring, 64 in the port's queue, and not one more.
     let mut posted = 0;
-    while client.post(v4(2), |_| 16).is_ok() {
+    while client.post(v4(2).into(), |_| 16).is_ok() {
         posted += 1;
     }
     assert_eq!(posted, 63 + 64);
@@ -79,7 +79,7 @@ fn finished_answers_wait_for_the_device_and_requests_before_it() {
     let before = counter(&server, "rx_frames");
     for n in 0..200u8 {
         assert_eq!(
-            client.post(v4(2), |buf| {
+            client.post(v4(2).into(), |buf| {
                 buf[0] = n;
                 1
             }),
@@ -108,10 +108,10 @@ fn finished_answers_wait_for_the_device_and_requests_before_it() {
 #[test]
 fn peers_without_a_route_are_unreachable() {
     let (mut client, _server) = ring_pair(eal(), &config("", 1), &config("", 2)).unwrap();
-    assert_eq!(client.post("192.0.2.1:1".parse().unwrap(), |_| 0), Err(PostError::Unreachable));
+    assert_eq!(client.post(std::net::SocketAddr::from(([192, 0, 2, 1], 1)).into(), |_| 0), Err(PostError::Unreachable));
     assert_eq!(counter(&client, "tx_off_link"), 1);
     for _ in 0..1000 {
-        assert_eq!(client.post(v4(3), |_| 0), Err(PostError::Unreachable));
+        assert_eq!(client.post(v4(3).into(), |_| 0), Err(PostError::Unreachable));
     }
     assert_eq!(counter(&client, "tx_unresolved"), 1000);
     assert_eq!(counter(&client, "tx_solicited"), 1);

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    net::{IpAddr, Ipv4Addr, SocketAddr},
+    net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -35,7 +35,7 @@ impl OfiAcceptor {
 impl Acceptor for OfiAcceptor {
     fn offer(&mut self, peer: PeerId, from: SocketAddr, offer: &Offer<'_>, answer: &mut Answer) -> Result<(), Status> {
         let (PeerKind::Ofi, Peer::Ofi { addr }) = (offer.kind, offer.peer) else { return Err(Status::UnsupportedOp) };
-        let admitted = self.peers.admit(addr, from.ip())?;
+        let admitted = self.peers.admit(addr, Some(from.ip()))?;
         for tlv in self.peers.facts().into_iter().flat_map(|facts| facts.tlvs(None)) {
             answer.push(&tlv);
         }
@@ -114,8 +114,8 @@ impl Binding for OfiBinding {
         self.bound.insert(lease.id, coming.clone());
         let peers = self.peers.clone();
         Ok(Some(BlockingWork::new(move || {
-            // The endpoint's own address says where it is; control messages come from elsewhere.
-            let admitted = peers.admit(&address, IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+            // Control messages may come from another host.
+            let admitted = peers.admit(&address, None);
             *lock(&coming) = admitted.map_or_else(Coming::Refused, Coming::In);
         })))
     }

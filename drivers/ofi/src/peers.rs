@@ -49,8 +49,8 @@ struct Core {
 /// What the port's core shall do.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// Let messages of this endpoint in. The peer gets an address of its own at `ip`.
-    Insert { address: Box<[u8]>, padded: Box<[u8; MAX_ADDRESS]>, ip: IpAddr },
+    /// Let messages of this endpoint in, whose host is known or not.
+    Insert { address: Box<[u8]>, padded: Box<[u8; MAX_ADDRESS]>, host: Option<IpAddr> },
     /// Refuse them from now on.
     Remove { address: Box<[u8]> },
 }
@@ -102,12 +102,12 @@ impl Peers {
     }
 
     /// Lets messages of the endpoint at `address` in. A peer may be let in several times, for several reasons, and goes
-    /// with the last. In frames it is an address at `ip` of its own.
+    /// with the last. Limits count all peers of one `host` as one; a peer of which no host is known counts by itself.
     ///
     /// # Errors
     /// INVALID_PARAMS where that is no address of the port's provider, CAPACITY_EXCEEDED where there are too many peers,
     /// RESOURCE_BUSY where the port is not open or its core does not answer within a second.
-    pub fn admit(&self, address: &[u8], ip: IpAddr) -> Result<Admitted, Status> {
+    pub fn admit(&self, address: &[u8], host: Option<IpAddr>) -> Result<Admitted, Status> {
         let (_, format) = self.0.opened.get().ok_or(Status::ResourceBusy)?;
         let padded = format.check(address).ok_or(Status::InvalidParams)?;
         let State { admitted, core } = &mut *self.lock();
@@ -120,7 +120,7 @@ impl Peers {
         };
         if times == 0 {
             let core = core.as_mut().ok_or(Status::ResourceBusy)?;
-            core.insert(&key, padded.into(), ip, admitted.len())?;
+            core.insert(&key, padded.into(), host, admitted.len())?;
         }
         admitted.insert(key.clone(), times + 1);
         Ok(Admitted { peers: self.clone(), address: key })
@@ -137,14 +137,14 @@ impl Core {
         &mut self,
         address: &[u8],
         padded: Box<[u8; MAX_ADDRESS]>,
-        ip: IpAddr,
+        host: Option<IpAddr>,
         others: usize,
     ) -> Result<(), Status> {
         // It and all others may have to be removed before the core looks again, which must find room.
         if self.commands.room() < others + 2 {
             return Err(Status::ResourceBusy);
         }
-        self.tell(Command::Insert { address: address.into(), padded, ip });
+        self.tell(Command::Insert { address: address.into(), padded, host });
         let deadline = Instant::now() + PATIENCE;
         loop {
             match self.collect() {

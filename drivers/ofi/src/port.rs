@@ -1,8 +1,8 @@
 //! The hot path: one endpoint.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
-use berth_port::{BURST, Frame, Mailbox, Port, PostError, Verdict};
+use berth_port::{BURST, Frame, Mailbox, Peer, Port, PostError, Verdict};
 use berth_rendezvous::{Form, Held, Offer, Rendezvous, call};
 use berth_wire::{
     fabric::BindingTlv,
@@ -25,8 +25,7 @@ const BUFFER_BYTES: usize = 1 << 20;
 
 /// One reliable datagram endpoint as a [`Port`].
 ///
-/// Its peers are the endpoints that were let in, by its rendezvous or by [`Peers::admit`]. In frames a peer is the IP
-/// address that it came from and a small number of its own in place of a port.
+/// Its peers are the endpoints that were let in, by its rendezvous or by [`Peers::admit`].
 ///
 /// Counters: `rx_frames`, `rx_unknown` (messages of endpoints that were not let in, or no longer, dropped),
 /// `rx_too_long` (longer than `max_frame`, dropped), `rx_errors` (failed receives), `tx_frames` (taken by the provider),
@@ -104,10 +103,10 @@ impl OfiPort {
         Self::new(place, max_frame, peers, local, Some(rendezvous))
     }
 
-    /// Opens an endpoint and lets itself in at the port whose rendezvous is at `server`; frames name that port so too.
-    pub fn connect(place: &Place, max_frame: usize, server: SocketAddr) -> Result<Self, Error> {
+    /// Opens an endpoint and lets itself in at the port whose rendezvous is at `server`, its only peer.
+    pub fn connect(place: &Place, max_frame: usize, server: SocketAddr) -> Result<(Self, Peer), Error> {
         let mut held = None;
-        let mut port = Self::join(place, max_frame, server, |own| {
+        let (mut port, peer) = Self::join(place, max_frame, server, |own| {
             let offer = Offer { kind: PeerKind::Ofi, peer: Who::Ofi { addr: own }, window: None };
             let called = call(server, Form::Berth, &offer);
             let (answer, connection) = called.map_err(|source| Error::Rendezvous { server, source })?;
@@ -119,22 +118,24 @@ impl OfiPort {
             theirs.ok_or(Error::NoAddress(server))
         })?;
         port.held = held;
-        Ok(port)
+        Ok((port, peer))
     }
 
-    /// Opens an endpoint with one peer, whose address `meet` finds, given the endpoint's own; frames call it `name`.
+    /// Opens an endpoint with one peer, of the node at `server`, whose address `meet` finds, given the endpoint's own.
     pub fn join<E: From<Error>>(
         place: &Place,
         max_frame: usize,
-        name: SocketAddr,
+        server: SocketAddr,
         meet: impl FnOnce(&[u8]) -> Result<Vec<u8>, E>,
-    ) -> Result<Self, E> {
-        let mut port = Self::new(place, max_frame, Peers::new(1), name, None)?;
+    ) -> Result<(Self, Peer), E> {
+        let mut port = Self::new(place, max_frame, Peers::new(1), server, None)?;
         let own = port.facts().address.clone();
         let theirs = meet(&own)?;
         let format = Format { code: port.endpoint.info().addr_format(), len: own.len() };
         let padded = format.check(&theirs).ok_or(Error::Address)?;
-        if port.insert(theirs.into(), &padded, name) { Ok(port) } else { Err(Error::Address.into()) }
+        let slot = port.insert(theirs.into(), &padded, Some(server.ip()));
+        let peer = slot.and_then(|slot| port.roster.peer(slot)).map(|peer| peer.name);
+        Ok((port, peer.ok_or(Error::Address)?))
     }
 
     fn new(
@@ -198,14 +199,15 @@ impl OfiPort {
         self.peers.facts().expect("the port is open")
     }
 
-    fn insert(&mut self, address: Box<[u8]>, padded: &[u8; MAX_ADDRESS], name: SocketAddr) -> bool {
+    /// Lets an endpoint in, and returns its slot.
+    fn insert(&mut self, address: Box<[u8]>, padded: &[u8; MAX_ADDRESS], host: Option<IpAddr>) -> Option<u32> {
         let Ok(at) = self.endpoint.insert(padded) else {
             self.counters.peers_refused += 1;
-            return false;
+            return None;
         };
-        let Some(slot) = self.roster.insert(address, at, name) else {
+        let Some(slot) = self.roster.insert(address, at, host) else {
             self.counters.peers_refused += 1;
-            return false;
+            return None;
         };
         self.counters.peers_joined += 1;
         if let Some(Directed { each, spare }) = &mut self.directed {
@@ -213,7 +215,7 @@ impl OfiPort {
             self.idle.extend(spare.drain(kept..).map(|buffer| (buffer, Some(slot))));
             self.post_receives();
         }
-        true
+        Some(slot)
     }
 
     fn remove(&mut self, address: &[u8]) {
@@ -229,10 +231,8 @@ impl OfiPort {
     fn obey(&mut self) {
         while let Some(command) = self.mailbox.take() {
             let done = match command {
-                Command::Insert { address, padded, ip } => {
-                    let name = self.roster.name(ip);
-                    let inserted = name.is_some_and(|name| self.insert(address, &padded, name));
-                    Done::Inserted(inserted, padded)
+                Command::Insert { address, padded, host } => {
+                    Done::Inserted(self.insert(address, &padded, host).is_some(), padded)
                 }
                 Command::Remove { address } => {
                     self.remove(&address);
@@ -384,7 +384,7 @@ impl Port for OfiPort {
     }
 
     #[inline]
-    fn post<F: FnOnce(&mut [u8]) -> usize>(&mut self, peer: SocketAddr, fill: F) -> Result<(), PostError> {
+    fn post<F: FnOnce(&mut [u8]) -> usize>(&mut self, peer: Peer, fill: F) -> Result<(), PostError> {
         let slot = self.roster.by_name(peer).ok_or(PostError::Unreachable)?;
         if !self.roster.may_hold(slot, self.free.len()) {
             return Err(PostError::Full);

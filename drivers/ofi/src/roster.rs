@@ -1,9 +1,8 @@
 //! The peers of a port on its core: entries of the address vector, and what each has under way.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
-use foldhash::fast::FixedState;
-use hashbrown::HashMap;
+use berth_port::Peer as Name;
 
 use crate::endpoint::FiAddr;
 
@@ -14,7 +13,7 @@ pub(crate) struct Peer {
     address: Box<[u8]>,
     pub(crate) at: FiAddr,
     /// How frames name it.
-    pub(crate) name: SocketAddr,
+    pub(crate) name: Name,
 }
 
 /// A place for a peer. It stays taken until all that was under way to its peer has ended.
@@ -34,14 +33,15 @@ pub(crate) struct Roster {
     slots: Box<[Slot]>,
     /// Slots by entry of the address vector.
     entries: Vec<Option<u32>>,
-    names: HashMap<SocketAddr, u32, FixedState>,
+    /// How many were ever inserted.
+    joined: u32,
 }
 
 impl Roster {
     pub(crate) fn new(limit: usize) -> Self {
         // Peers that were removed may keep their places for a while.
         let slots = std::iter::repeat_with(Slot::default).take(2 * limit).collect();
-        Self { slots, entries: Vec::new(), names: HashMap::default() }
+        Self { slots, entries: Vec::new(), joined: 0 }
     }
 
     /// The slot of the peer at an entry of the address vector.
@@ -53,8 +53,10 @@ impl Roster {
 
     /// The slot of the peer that frames name so.
     #[inline]
-    pub(crate) fn by_name(&self, name: SocketAddr) -> Option<u32> {
-        self.names.get(&name).copied()
+    pub(crate) fn by_name(&self, name: Name) -> Option<u32> {
+        let Name::Connection { number, .. } = name else { return None };
+        let slot = number as usize % self.slots.len();
+        self.slots[slot].peer.as_ref().is_some_and(|peer| peer.name == name).then_some(slot as u32)
     }
 
     #[inline]
@@ -62,25 +64,24 @@ impl Roster {
         self.slots[slot as usize].peer.as_ref()
     }
 
-    /// A name for a new peer at `ip`; `None` where there is no place.
-    pub(crate) fn name(&self, ip: IpAddr) -> Option<SocketAddr> {
-        Some(SocketAddr::new(ip, self.free()? as u16 + 1))
-    }
-
     fn free(&self) -> Option<u32> {
         let free = self.slots.iter().position(|slot| slot.peer.is_none() && slot.held == 0 && slot.posted == 0);
         free.map(|slot| slot as u32)
     }
 
-    /// Adds a peer, and returns its slot; `None` where there is no place, or its entry or name is taken.
-    pub(crate) fn insert(&mut self, address: Box<[u8]>, at: FiAddr, name: SocketAddr) -> Option<u32> {
+    /// Adds a peer, whose host is known or not, and returns its slot; `None` where there is no place, or its entry is
+    /// taken.
+    pub(crate) fn insert(&mut self, address: Box<[u8]>, at: FiAddr, host: Option<IpAddr>) -> Option<u32> {
         let (slot, entry) = (self.free()?, at.index()?);
-        if self.by_entry(at).is_some() || self.names.contains_key(&name) || entry >= MAX_ENTRIES {
+        if self.by_entry(at).is_some() || entry >= MAX_ENTRIES {
             return None;
         }
         self.entries.resize(self.entries.len().max(entry + 1), None);
         self.entries[entry] = Some(slot);
-        self.names.insert(name, slot);
+        // The number tells the slot, and is not used again soon.
+        let rounds = u32::MAX / self.slots.len() as u32;
+        self.joined = (self.joined + 1) % rounds;
+        let name = Name::Connection { number: self.joined * self.slots.len() as u32 + slot, host };
         self.slots[slot as usize].peer = Some(Peer { address, at, name });
         Some(slot)
     }
@@ -89,8 +90,7 @@ impl Roster {
     pub(crate) fn remove(&mut self, address: &[u8]) -> Option<(u32, FiAddr)> {
         let of = |slot: &Slot| slot.peer.as_ref().is_some_and(|peer| *peer.address == *address);
         let slot = self.slots.iter().position(of)?;
-        let Peer { at, name, .. } = self.slots[slot].peer.take()?;
-        self.names.remove(&name);
+        let Peer { at, .. } = self.slots[slot].peer.take()?;
         if let Some(entry) = at.index() {
             self.entries[entry] = None;
         }

@@ -1,13 +1,13 @@
 //! Two ports of one host, over every provider that needs no card.
 
 use std::{
-    net::SocketAddr,
+    ops::{Deref, DerefMut},
     thread,
     time::{Duration, Instant},
 };
 
 use berth_ofi::{Error, OfiAcceptor, OfiPort, Peers, Place, providers};
-use berth_port::{Port as _, PostError, Verdict};
+use berth_port::{Peer, Port as _, PostError, Verdict};
 use berth_port_tests::{counter, eventually};
 use berth_rendezvous::{Form, Limits, Rendezvous};
 use berth_wire::fabric::Status;
@@ -28,25 +28,53 @@ fn open(provider: &str, max_frame: usize, limit: usize) -> OfiPort {
     OfiPort::open(&place(provider), max_frame, rendezvous, peers).unwrap()
 }
 
+/// A port with one peer, its server.
+#[derive(Debug)]
+struct Client {
+    port: OfiPort,
+    server: Peer,
+}
+
+impl From<(OfiPort, Peer)> for Client {
+    fn from((port, server): (OfiPort, Peer)) -> Self {
+        Self { port, server }
+    }
+}
+
+impl Deref for Client {
+    type Target = OfiPort;
+
+    fn deref(&self) -> &OfiPort {
+        &self.port
+    }
+}
+
+impl DerefMut for Client {
+    fn deref_mut(&mut self) -> &mut OfiPort {
+        &mut self.port
+    }
+}
+
 /// A client that the server lets in; the server is polled meanwhile.
-fn connect(server: &mut OfiPort, provider: &str, max_frame: usize) -> Result<OfiPort, Error> {
+fn connect(server: &mut OfiPort, provider: &str, max_frame: usize) -> Result<Client, Error> {
     let (addr, provider) = (server.local_addr(), provider.to_string());
     let client = thread::spawn(move || OfiPort::connect(&place(&provider), max_frame, addr));
     while !client.is_finished() {
         server.rx(|_| Verdict::Drop);
     }
-    client.join().unwrap()
+    client.join().unwrap().map(Client::from)
 }
 
-fn pair(provider: &str) -> (OfiPort, OfiPort) {
+fn pair(provider: &str) -> (OfiPort, Client) {
     let mut server = open(provider, MAX_FRAME, 4);
     let client = connect(&mut server, provider, MAX_FRAME).unwrap();
     (server, client)
 }
 
 /// Posts a frame, as soon as there is room for it.
-fn post(port: &mut OfiPort, to: SocketAddr, bytes: &[u8]) {
-    eventually(port, |port| {
+fn post(client: &mut Client, bytes: &[u8]) {
+    let to = client.server;
+    eventually(&mut client.port, |port| {
         let posted = port.post(to, |buf| {
             buf[..bytes.len()].copy_from_slice(bytes);
             bytes.len()
@@ -60,7 +88,7 @@ fn post(port: &mut OfiPort, to: SocketAddr, bytes: &[u8]) {
 }
 
 /// Polls a server that answers each frame with its bytes plus one, and its client until it has `count` answers.
-fn answers(server: &mut OfiPort, client: &mut OfiPort, count: usize) -> Vec<Vec<u8>> {
+fn answers(server: &mut OfiPort, client: &mut Client, count: usize) -> Vec<Vec<u8>> {
     let mut got = Vec::new();
     let until = Instant::now() + Duration::from_secs(10);
     while got.len() < count {
@@ -83,19 +111,18 @@ fn answers(server: &mut OfiPort, client: &mut OfiPort, count: usize) -> Vec<Vec<
 fn frames_of_every_length_are_answered_in_place() {
     for provider in PROVIDERS {
         let (mut server, mut client) = pair(provider);
-        let to = server.local_addr();
         let lengths = [1, 16, 56, 64, 65, 1000, 1256, 1257, 4096, 4097, MAX_FRAME - 1, MAX_FRAME];
         for (n, len) in lengths.into_iter().cycle().take(600).enumerate() {
             let bytes: Vec<u8> = (0..len).map(|i| (i * 7 + n) as u8).collect();
-            post(&mut client, to, &bytes);
+            post(&mut client, &bytes);
             let wanted: Vec<_> = bytes.iter().map(|byte| byte.wrapping_add(1)).collect();
             assert!(answers(&mut server, &mut client, 1) == [wanted], "{provider}: {len} bytes");
         }
         assert_eq!(counter(&server, "rx_frames"), 600, "{provider}");
         assert_eq!(counter(&server, "tx_frames"), 600, "{provider}");
-        assert_eq!(counter(&client, "rx_frames"), 600, "{provider}");
+        assert_eq!(counter(&client.port, "rx_frames"), 600, "{provider}");
         for name in ["rx_unknown", "rx_too_long", "rx_errors", "tx_dropped", "tx_errors", "provider_errors"] {
-            assert_eq!(counter(&server, name) + counter(&client, name), 0, "{provider} {name}");
+            assert_eq!(counter(&server, name) + counter(&client.port, name), 0, "{provider} {name}");
         }
     }
 }
@@ -104,13 +131,12 @@ fn frames_of_every_length_are_answered_in_place() {
 fn answers_of_slow_handlers_leave_before_the_burst_ends() {
     for provider in PROVIDERS {
         let (mut server, mut client) = pair(provider);
-        let to = server.local_addr();
         let until = Instant::now() + Duration::from_secs(10);
         let mut early = 0;
         while early == 0 {
             assert!(Instant::now() < until, "{provider}: no two frames came in one burst");
             for n in 0..20_u8 {
-                post(&mut client, to, &[n; 700]);
+                post(&mut client, &[n; 700]);
             }
             let (mut handled, mut answered) = (0, 0);
             while answered < 20 {
@@ -120,7 +146,7 @@ fn answers_of_slow_handlers_leave_before_the_burst_ends() {
                     frame.send_now();
                     // The second of a burst is handled while the first one's answer is on its way.
                     if first && handled == 2 {
-                        eventually(&mut client, |client| {
+                        eventually(&mut client.port, |client| {
                             early += client.rx(|_| Verdict::Drop);
                             early > 0
                         });
@@ -141,10 +167,9 @@ fn answers_of_slow_handlers_leave_before_the_burst_ends() {
 fn many_are_under_way() {
     for provider in PROVIDERS {
         let (mut server, mut client) = pair(provider);
-        let to = server.local_addr();
         for round in 0..20 {
             for n in 0..50_u8 {
-                post(&mut client, to, &[n; 700]);
+                post(&mut client, &[n; 700]);
             }
             let mut got = answers(&mut server, &mut client, 50);
             got.sort_unstable();
@@ -186,10 +211,9 @@ fn a_message_that_is_too_long_is_counted_and_harms_nobody() {
         let mut server = open(provider, 2048, 4);
         let mut client = connect(&mut server, provider, MAX_FRAME).unwrap();
         let mut other = connect(&mut server, provider, 2048).unwrap();
-        let to = server.local_addr();
-        post(&mut other, to, b"1");
+        post(&mut other, b"1");
         assert_eq!(answers(&mut server, &mut other, 1), [b"2"], "{provider}");
-        post(&mut client, to, &[7; 2049]);
+        post(&mut client, &[7; 2049]);
         eventually(&mut server, |server| {
             server.rx(|frame| panic!("{provider}: {} bytes", frame.len()));
             server.tx();
@@ -197,10 +221,11 @@ fn a_message_that_is_too_long_is_counted_and_harms_nobody() {
             client.tx();
             counter(server, "rx_too_long") == 1
         });
-        post(&mut other, to, &[7; 2048]);
+        post(&mut other, &[7; 2048]);
         assert_eq!(answers(&mut server, &mut other, 1), [vec![8; 2048]], "{provider}");
         // Over tcp it has cost the sender its connection, which is made anew by one of its next messages.
         eventually(&mut server, |server| {
+            let to = client.server;
             let _ = client.post(to, |buf| {
                 buf[..2].copy_from_slice(b"ab");
                 2
@@ -225,11 +250,12 @@ fn who_was_not_let_in_is_not_heard() {
     // Not over shm: version 1.17 names some other peer as the source of a message whose sender is not in the table.
     for provider in ["tcp", "udp;ofi_rxd"] {
         let (mut server, mut client) = pair(provider);
-        let to = server.local_addr();
         // It knows where the server is, and has not asked.
         let theirs = server.facts().address.clone();
-        let mut stranger = OfiPort::join(&place(provider), MAX_FRAME, to, |_| Ok::<_, Error>(theirs)).unwrap();
-        post(&mut stranger, to, b"let me in");
+        let to = server.local_addr();
+        let joined = OfiPort::join(&place(provider), MAX_FRAME, to, |_| Ok::<_, Error>(theirs));
+        let mut stranger = Client::from(joined.unwrap());
+        post(&mut stranger, b"let me in");
         let until = Instant::now() + Duration::from_millis(200);
         while Instant::now() < until {
             server.rx(|_| panic!("{provider}: a stranger was heard"));
@@ -239,7 +265,7 @@ fn who_was_not_let_in_is_not_heard() {
         }
         // Over udp;ofi_rxd the message stays with the provider.
         assert_eq!(counter(&server, "rx_unknown"), u64::from(provider == "tcp"));
-        post(&mut client, to, b"1");
+        post(&mut client, b"1");
         assert_eq!(answers(&mut server, &mut client, 1), [b"2"], "{provider}");
     }
 }
@@ -248,13 +274,12 @@ fn who_was_not_let_in_is_not_heard() {
 fn who_leaves_is_not_heard_any_more_and_makes_room() {
     for provider in PROVIDERS {
         let mut server = open(provider, MAX_FRAME, 2);
-        let to = server.local_addr();
         let mut first = connect(&mut server, provider, MAX_FRAME).unwrap();
         for n in 1..=5 {
             let mut second = connect(&mut server, provider, MAX_FRAME).unwrap();
             let refused = connect(&mut server, provider, MAX_FRAME).unwrap_err();
             assert!(refused.to_string().contains("CAPACITY_EXCEEDED"), "{provider}: {refused}");
-            post(&mut second, to, b"1");
+            post(&mut second, b"1");
             assert_eq!(answers(&mut server, &mut second, 1), [b"2"], "{provider}");
             drop(second);
             eventually(&mut server, |server| {
@@ -263,7 +288,7 @@ fn who_leaves_is_not_heard_any_more_and_makes_room() {
                 counter(server, "peers_left") == n
             });
         }
-        post(&mut first, to, b"1");
+        post(&mut first, b"1");
         assert_eq!(answers(&mut server, &mut first, 1), [b"2"], "{provider}");
         assert_eq!(counter(&server, "peers_joined"), 6);
     }
@@ -272,13 +297,18 @@ fn who_leaves_is_not_heard_any_more_and_makes_room() {
 #[test]
 fn frames_go_to_known_peers_only() {
     let (_server, mut client) = pair("tcp");
-    assert_eq!(client.post("127.0.0.1:9".parse().unwrap(), |_| panic!("filled")), Err(PostError::Unreachable));
+    let Peer::Connection { number, host } = client.server else { panic!("{:?}", client.server) };
+    let [address, other] =
+        [std::net::SocketAddr::from(([127, 0, 0, 1], 9)).into(), Peer::Connection { number: number + 1, host }];
+    for stranger in [address, other] {
+        assert_eq!(client.post(stranger, |_| panic!("filled")), Err(PostError::Unreachable));
+    }
 }
 
 #[test]
 fn a_full_queue_says_so() {
-    let (server, mut client) = pair("tcp");
-    let to = server.local_addr();
+    let (_server, mut client) = pair("tcp");
+    let to = client.server;
     let mut queued = 0;
     while client.post(to, |_| 1).is_ok() {
         queued += 1;
@@ -301,7 +331,7 @@ fn a_port_that_is_not_polled_lets_nobody_in_and_does_not_pile_up_what_it_is_told
     let address = open(Peers::new(1)).facts().address.clone();
     let admit = || {
         let asked = Instant::now();
-        (peers.admit(&address, "127.0.0.1".parse().unwrap()), asked.elapsed())
+        (peers.admit(&address, None), asked.elapsed())
     };
     for waits in [true, true, false] {
         let (admitted, took) = admit();

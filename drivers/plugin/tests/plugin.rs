@@ -84,7 +84,7 @@ fn send(service: &mut impl Service, claimed: usize, args: &[u8]) -> (i32, Vec<u8
     header.write(FORM, buf).unwrap();
     buf[FORM.len()..][..args.len()].copy_from_slice(args);
     let len = FORM.len() + args.len();
-    let mut frame = Frame::new(buf, len, len, ([127, 0, 0, 1], 1).into());
+    let mut frame = Frame::new(buf, len, len, std::net::SocketAddr::from(([127, 0, 0, 1], 1)));
     assert_eq!(service.handle(&mut frame, Now::default()), Verdict::Reply);
     let response = ResponseHeader::parse(FORM, frame.data()).unwrap();
     assert_eq!((response.request_id, response.ptp_timestamp), (0xABCD, 77));

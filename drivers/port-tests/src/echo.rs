@@ -34,7 +34,7 @@ pub fn round_trips<P: Port>(port: &mut P, frames: usize) {
         let mut seen = 0;
         eventually(port, |port| {
             seen += port.rx(|frame| {
-                assert_eq!((frame.len(), frame.peer()), (frame.wire_len(), peer.local_addr().expect("bound")));
+                assert_eq!((frame.len(), frame.peer()), (frame.wire_len(), peer.local_addr().expect("bound").into()));
                 frame.buf_mut()[..1].iter_mut().for_each(|byte| *byte ^= 0xff);
                 Verdict::Reply
             });
@@ -154,7 +154,7 @@ pub fn posts<P: Port>(port: &mut P) {
     let to = peer.local_addr().expect("bound");
     let max = port.max_frame();
     for n in 0..100 {
-        port.post(to, |buf| {
+        port.post(to.into(), |buf| {
             assert_eq!(buf.len(), max);
             buf[..n].copy_from_slice(&pattern(n as u64, n));
             n
@@ -165,17 +165,17 @@ pub fn posts<P: Port>(port: &mut P) {
         expect_sent(port, n as u64 + 1);
     }
     let other: SocketAddr = if addr.is_ipv4() { "[::1]:9" } else { "127.0.0.1:9" }.parse().expect("an address");
-    assert_eq!(port.post(other, |_| 1), Err(PostError::Unreachable));
+    assert_eq!(port.post(other.into(), |_| 1), Err(PostError::Unreachable));
 
     let mut queued = 0;
-    while port.post(to, |_| 1).is_ok() {
+    while port.post(to.into(), |_| 1).is_ok() {
         queued += 1;
         assert!(queued < 1 << 16, "a queue without end");
     }
     assert!(queued >= BURST, "{queued}");
-    assert_eq!(port.post(to, |_| panic!("filled without room")), Err(PostError::Full));
+    assert_eq!(port.post(to.into(), |_| panic!("filled without room")), Err(PostError::Full));
     expect_sent(port, 100 + queued as u64);
-    port.post(to, |_| 1).expect("room again");
+    port.post(to.into(), |_| 1).expect("room again");
 }
 
 /// Polls until `frames` were sent in all: an asynchronous port learns of it later.

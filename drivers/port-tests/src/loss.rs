@@ -69,7 +69,7 @@ pub fn an_error_report_hides_no_frame<P: Port>(port: &mut P) {
     let mut frame = [0; 8];
     for n in 0..ROUNDS as u8 {
         for (to, len) in [(gone, 1), (to, 2)] {
-            port.post(to, |buf| {
+            port.post(to.into(), |buf| {
                 buf[..2].fill(n);
                 len
             })
@@ -85,7 +85,7 @@ pub fn an_error_report_hides_no_frame<P: Port>(port: &mut P) {
         assert_eq!((peer.recv(&mut frame).expect("the posted frame"), &frame[..2]), (2, &[n, n][..]));
     }
     for n in 0..ROUNDS as u8 {
-        port.post(gone, |_| 1).expect("room");
+        port.post(gone.into(), |_| 1).expect("room");
         port.tx();
         peer.send_to(&[n], addr).expect("sending to the port");
         sleeper::echo_asleep(port, 1);

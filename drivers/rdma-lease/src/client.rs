@@ -6,14 +6,14 @@ use std::{
 };
 
 use berth_memory::Heap;
-use berth_port::{Frame, Port, PostError, Verdict};
+use berth_port::{Frame, Peer, Port, PostError, Verdict};
 use berth_verbs::{
     Access, Completion, Context, Cq, Error, Flags, Local, MemoryId, Mr, Op, Outcome, Path, Pd, Qp, QpConfig, QpKind,
     Remote, RemoteBytes, Retry, random_psn,
 };
 use berth_wire::fabric::data::two_sided::{Opcode, Request, Status};
 
-use crate::hca::{Key, Local as Side, Peer};
+use crate::hca::{Key, Local as Side, Peer as Described};
 
 /// Requests that are under way at once, at most.
 const DEPTH: usize = 16;
@@ -32,9 +32,9 @@ pub struct OneSided {
     memory: Mr,
     id: MemoryId,
     path: Path,
-    own: Peer,
+    own: Described,
     lease: Key,
-    name: SocketAddr,
+    peer: Peer,
     /// One request or answer at a time, outside of the memory that the device may write.
     frame: Vec<u8>,
     free: Vec<usize>,
@@ -79,14 +79,14 @@ impl OneSided {
         qp.to_init(port, Access::REMOTE_WRITE, 0)?;
         let id = qp.keep(&memory)?;
         Ok(Self {
-            own: Peer { qp_num: qp.number(), gid, psn: random_psn(), mtu },
+            own: Described { qp_num: qp.number(), gid, psn: random_psn(), mtu },
             qp,
             cq,
             memory,
             id,
             path: Path { port, gid_index, mtu },
             lease: Key { rkey: 0, region_addr: 0 },
-            name: SocketAddr::new(Ipv6Addr::from(gid).to_canonical(), 0),
+            peer: Peer::Connection { number: 0, host: None },
             frame: vec![0; max_frame],
             free: (0..DEPTH).collect(),
             sent: VecDeque::with_capacity(DEPTH),
@@ -97,7 +97,7 @@ impl OneSided {
     }
 
     /// How LEASE_BIND describes this client.
-    pub fn describe(&self) -> Peer {
+    pub fn describe(&self) -> Described {
         self.own
     }
 
@@ -108,13 +108,13 @@ impl OneSided {
         let reads = self.qp.pd().context().limits().reads_out.min(DEPTH as u8);
         self.qp.to_rts(self.own.psn, reads, RETRY)?;
         self.lease = Key { rkey, region_addr: remote_addr };
-        self.name = SocketAddr::new(Ipv6Addr::from(node.gid).to_canonical(), 0);
+        self.peer = Peer::Connection { number: 0, host: Some(Ipv6Addr::from(node.gid).to_canonical()) };
         Ok(())
     }
 
-    /// The name of the only peer.
-    pub fn peer(&self) -> SocketAddr {
-        self.name
+    /// The only peer.
+    pub fn peer(&self) -> Peer {
+        self.peer
     }
 
     /// Reads the lease's first byte, and waits for it.
@@ -176,12 +176,12 @@ impl Port for OneSided {
             self.failed += u64::from(!done);
             lent += 1;
             // There is nobody to answer: the node's device has no more to say.
-            let _ = handle(&mut Frame::new(&mut self.frame, len, len, self.name));
+            let _ = handle(&mut Frame::new(&mut self.frame, len, len, self.peer));
         }
         lent
     }
 
-    fn post<F: FnOnce(&mut [u8]) -> usize>(&mut self, _: SocketAddr, fill: F) -> Result<(), PostError> {
+    fn post<F: FnOnce(&mut [u8]) -> usize>(&mut self, _: Peer, fill: F) -> Result<(), PostError> {
         let slot = self.free.pop().ok_or(PostError::Full)?;
         let len = fill(&mut self.frame);
         if let Some(sent) = self.ask(slot, len) {

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, os::fd::RawFd};
 
-use berth_port::{DeviceCounters, Frame, Port, PostError, ReplyTo, Verdict};
+use berth_port::{DeviceCounters, Frame, Peer, Port, PostError, ReplyTo, Verdict};
 
 use crate::Rendezvous;
 
@@ -28,7 +28,7 @@ impl<P: Port> Port for Attended<P> {
     }
 
     #[inline]
-    fn post<F: FnOnce(&mut [u8]) -> usize>(&mut self, peer: SocketAddr, fill: F) -> Result<(), PostError> {
+    fn post<F: FnOnce(&mut [u8]) -> usize>(&mut self, peer: Peer, fill: F) -> Result<(), PostError> {
         self.port.post(peer, fill)
     }
 

@@ -2,10 +2,11 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use berth_port::Peer;
 use berth_rendezvous::{CallError, Form, Held, Offer, call};
 use berth_roce::{AddError, Local, Registrar, Remote, Slots, Window};
 use berth_wire::{
-    rendezvous::{Peer, PeerKind},
+    rendezvous::{Peer as Side, PeerKind},
     roce::{Psn, Qpn},
 };
 
@@ -27,8 +28,8 @@ pub struct Connection {
     pub local: Local,
     /// The port's.
     pub remote: Remote,
-    /// What the port is called in `Frame::peer` and `Port::post`.
-    pub peer: SocketAddr,
+    /// The port, as our endpoint names it.
+    pub peer: Peer,
     /// Keeps the port's end.
     pub held: Held,
 }
@@ -64,7 +65,7 @@ pub fn connect(
     };
     let local = registrar.reserve(psn, random)?;
     let mtu = registrar.config().path_mtu as u16;
-    let peer = Peer::Rdma { qp_num: local.qpn.get(), gid: gid_of(address), psn: psn.get(), mtu };
+    let peer = Side::Rdma { qp_num: local.qpn.get(), gid: gid_of(address), psn: psn.get(), mtu };
     let offer = Offer { kind: PeerKind::UcWriteImm, peer, window: None };
     let (answer, held) = call(rendezvous, form, &offer)?;
     let side = answer.rdma().ok_or(ConnectError::Answer)?;
@@ -82,5 +83,5 @@ pub fn connect(
         window: Some(Window { rkey: side.rkey, slots, unit: agreed.unit }),
     };
     registrar.connect(&local, &remote)?;
-    Ok(Connection { peer: Registrar::name(remote.address, &local), local, remote, held })
+    Ok(Connection { peer: Registrar::peer(remote.address, &local), local, remote, held })
 }

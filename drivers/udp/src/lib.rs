@@ -18,7 +18,7 @@ use std::{
 
 use berth_host::UdpSocket;
 pub use berth_host::{BindError, UdpConfig};
-use berth_port::{BURST, DeviceCounters, Frame, Port, PostError, Verdict};
+use berth_port::{BURST, DeviceCounters, Frame, Peer, Port, PostError, Verdict};
 
 use slot::{Arena, Slot};
 
@@ -189,7 +189,8 @@ impl Port for UdpPort {
         received
     }
 
-    fn post<F: FnOnce(&mut [u8]) -> usize>(&mut self, peer: SocketAddr, fill: F) -> Result<(), PostError> {
+    fn post<F: FnOnce(&mut [u8]) -> usize>(&mut self, peer: Peer, fill: F) -> Result<(), PostError> {
+        let Peer::Address(peer) = peer else { return Err(PostError::Unreachable) };
         if peer.is_ipv4() != self.local_addr().is_ipv4() {
             return Err(PostError::Unreachable);
         }

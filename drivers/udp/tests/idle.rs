@@ -110,7 +110,7 @@ fn without_a_descriptor_a_timer_wakes() {
     let addr = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let (mut peer, port) = Loopback::pair([addr(1), addr(2)], 4, 64);
     idles(Idle::Wait, port, |_| {
-        peer.post(addr(2), |_| 8).expect("a buffer");
+        peer.post(addr(2).into(), |_| 8).expect("a buffer");
         peer.tx();
         while peer.rx(|_| Verdict::Drop) == 0 {
             thread::yield_now();

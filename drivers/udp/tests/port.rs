@@ -109,14 +109,14 @@ fn a_busy_kernel_keeps_frames_queued_in_order() {
     let (peer, gone) = (suite::peer_of(addr), suite::peer_of(addr).local_addr().expect("bound"));
     let to = peer.local_addr().expect("bound");
     let post = |port: &mut UdpPort, n: u32| {
-        port.post(to, |buf| {
+        port.post(to.into(), |buf| {
             buf[..4].copy_from_slice(&n.to_le_bytes());
             4
         })
     };
 
     // The first frame goes out and comes back as an ICMP error, which ends the call; the rest finds the kernel busy.
-    port.post(gone, |_| 1).expect("room");
+    port.post(gone.into(), |_| 1).expect("room");
     let queued = (0..10_000).take_while(|&n| post(&mut port, n).is_ok()).count() as u32;
     suite::with_failing(libc::SYS_sendmmsg, queued + 1, libc::EAGAIN, || port.tx());
     assert_eq!(suite::counter(&port, "tx_frames"), 1);
@@ -154,8 +154,8 @@ fn a_frame_that_the_kernel_refuses_is_dropped_alone() {
     let peer = suite::peer_of(port.local_addr());
     let to = peer.local_addr().expect("bound");
     // Broadcasting takes an option that the port does not set.
-    port.post("255.255.255.255:9".parse().expect("an address"), |_| 1).expect("room");
-    port.post(to, |_| 2).expect("room");
+    port.post(std::net::SocketAddr::from(([255; 4], 9)).into(), |_| 1).expect("room");
+    port.post(to.into(), |_| 2).expect("room");
     port.tx();
     assert_eq!(peer.recv(&mut [0; 3]).expect("the other frame"), 2);
     assert_eq!((suite::counter(&port, "tx_frames"), suite::counter(&port, "tx_errors")), (1, 1));

@@ -8,7 +8,7 @@ use std::{
 };
 
 use berth_host::UdpSocket;
-use berth_port::{BURST, DeviceCounters, Frame, Port, PostError, Verdict};
+use berth_port::{BURST, DeviceCounters, Frame, Peer, Port, PostError, Verdict};
 use io_uring::{
     IoUring, cqueue, opcode, squeue,
     types::{CancelBuilder, Fixed},
@@ -340,7 +340,8 @@ impl Port for UringPort {
         frames
     }
 
-    fn post<F: FnOnce(&mut [u8]) -> usize>(&mut self, peer: SocketAddr, fill: F) -> Result<(), PostError> {
+    fn post<F: FnOnce(&mut [u8]) -> usize>(&mut self, peer: Peer, fill: F) -> Result<(), PostError> {
+        let Peer::Address(peer) = peer else { return Err(PostError::Unreachable) };
         if peer.is_ipv4() != self.local_addr().is_ipv4() {
             return Err(PostError::Unreachable);
         }

@@ -126,7 +126,7 @@ fn closing_sends_what_is_queued_and_leaves_nothing() {
         // Requests of all kinds under way: frames to be received, and to be sent.
         peer.send_to(&[n], port.local_addr()).expect("sending to the port");
         for _ in 0..10 {
-            port.post(to, |buf| {
+            port.post(to.into(), |buf| {
                 buf[0] = n;
                 1
             })
@@ -148,8 +148,8 @@ fn a_refused_send_is_dropped_alone() {
     let mut port = open(V4);
     let peer = suite::peer_of(port.local_addr());
     // Broadcasting takes an option that the port does not set.
-    port.post("255.255.255.255:9".parse().expect("an address"), |_| 1).expect("room");
-    port.post(peer.local_addr().expect("bound"), |_| 2).expect("room");
+    port.post(std::net::SocketAddr::from(([255; 4], 9)).into(), |_| 1).expect("room");
+    port.post(peer.local_addr().expect("bound").into(), |_| 2).expect("room");
     port.tx();
     assert_eq!(peer.recv(&mut [0; 3]).expect("the other frame"), 2);
     suite::eventually(&mut port, |port| {

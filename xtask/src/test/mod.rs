@@ -107,7 +107,7 @@ impl Count {
 
     /// The models of what is shared without locks, in every order of their steps.
     fn models(&mut self) -> Result<()> {
-        for package in ["berth-ring", "berth-lease"] {
+        for package in ["berth-ring", "berth-lease", "berth-admission"] {
             let models = ["test", "--release", "-p", package, "--test", "loom", "--target-dir", "target/loom"];
             self.run(&format!("models of {package}"), cargo(models).env("RUSTFLAGS", "--cfg loom"))?;
         }

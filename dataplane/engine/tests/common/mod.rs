@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use berth_port::{BURST, Frame, Nanos, Now, Part, Port, PostError, Service, Task, Verdict, Work};
+use berth_port::{BURST, Frame, Nanos, Now, Part, Peer, Port, PostError, Service, Task, Verdict, Work};
 
 /// What happened in a port, in order: (lane, event, frames).
 pub(crate) type Log = Rc<RefCell<Vec<(usize, &'static str, usize)>>>;
@@ -62,7 +62,7 @@ impl Port for Scripted {
         burst
     }
 
-    fn post<F: FnOnce(&mut [u8]) -> usize>(&mut self, _: SocketAddr, fill: F) -> Result<(), PostError> {
+    fn post<F: FnOnce(&mut [u8]) -> usize>(&mut self, _: Peer, fill: F) -> Result<(), PostError> {
         fill(&mut [0; 64]);
         self.queued += 1;
         Ok(())
@@ -94,7 +94,7 @@ impl Port for Scripted {
 pub(crate) struct Late {
     pub(crate) after: Option<Duration>,
     pub(crate) never: bool,
-    pub(crate) due: VecDeque<(Nanos, SocketAddr)>,
+    pub(crate) due: VecDeque<(Nanos, Peer)>,
     pub(crate) handled: u64,
 }
 

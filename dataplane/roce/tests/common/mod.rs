@@ -82,7 +82,7 @@ impl Node {
 
     /// A message to the peer that `local` describes; `None` where it takes none so long.
     pub fn post(&mut self, address: IpAddr, local: &Local, message: &[u8]) -> Option<Vec<u8>> {
-        let peer = Registrar::name(address, local);
+        let peer = Registrar::peer(address, local);
         let to = self.endpoint.address_of(peer).unwrap();
         let route = self.host.route(to, Nanos(1)).unwrap();
         let mut buf = vec![0xee; BUFFER];

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use berth_port::{Clock, Frame, Nanos, Now, Port, PostError, Service, Verdict};
+use berth_port::{Clock, Frame, Nanos, Now, Peer, Port, PostError, Service, Verdict};
 use berth_rpc::{
     Call, Config, Dispatch, Function, FunctionIndex, FunctionTable, Handlers, Order, Outcome, Stage, Undispatchable,
 };
@@ -95,8 +95,8 @@ pub fn config(header: HeaderForm, on_undispatchable: Undispatchable) -> Config {
     Config { header, slot_size: SLOT, on_undispatchable, ptp: PtpEncoding::Ns, order: Order::Arrival }
 }
 
-pub fn peer(port: u16) -> SocketAddr {
-    SocketAddr::from(([10, 0, 0, 1], port))
+pub fn peer(number: u16) -> Peer {
+    Peer::Connection { number: number.into(), host: Some([10, 0, 0, 1].into()) }
 }
 
 /// A request, with nothing behind its arguments.
@@ -166,8 +166,8 @@ pub fn events(service: &impl Service) -> BTreeMap<&'static str, u64> {
 /// A port whose transmit queue holds `room` frames until [`Outbox::take`].
 pub struct Outbox {
     pub room: usize,
-    pub sent: Vec<(SocketAddr, Vec<u8>)>,
-    pub unreachable: Option<SocketAddr>,
+    pub sent: Vec<(Peer, Vec<u8>)>,
+    pub unreachable: Option<Peer>,
 }
 
 impl Outbox {
@@ -176,7 +176,7 @@ impl Outbox {
     }
 
     pub fn take(&mut self, form: HeaderForm) -> Vec<(u16, Answer)> {
-        self.sent.drain(..).map(|(peer, bytes)| (peer.port(), parse(form, &bytes))).collect()
+        self.sent.drain(..).map(|(peer, bytes)| (peer.number().unwrap() as u16, parse(form, &bytes))).collect()
     }
 }
 
@@ -185,7 +185,7 @@ impl Port for Outbox {
         0
     }
 
-    fn post<F: FnOnce(&mut [u8]) -> usize>(&mut self, peer: SocketAddr, fill: F) -> Result<(), PostError> {
+    fn post<F: FnOnce(&mut [u8]) -> usize>(&mut self, peer: Peer, fill: F) -> Result<(), PostError> {
         if self.unreachable == Some(peer) {
             return Err(PostError::Unreachable);
         }
@@ -206,7 +206,7 @@ impl Port for Outbox {
     }
 
     fn local_addr(&self) -> SocketAddr {
-        peer(0)
+        SocketAddr::from(([10, 0, 0, 1], 0))
     }
 
     fn counters(&self, _: &mut dyn FnMut(&'static str, u64)) {}

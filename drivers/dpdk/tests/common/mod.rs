@@ -69,7 +69,7 @@ pub(crate) fn verified_round_trips(port: &mut impl Port, peer: SocketAddr, count
         assert!(start.elapsed() < Duration::from_mins(1), "{answered} of {count} answers after a minute");
         while sent < count && sent < answered + WINDOW {
             let bytes = payload(sent, longest);
-            match port.post(peer, |buf| {
+            match port.post(peer.into(), |buf| {
                 buf[..bytes.len()].copy_from_slice(&bytes);
                 bytes.len()
             }) {
@@ -80,7 +80,7 @@ pub(crate) fn verified_round_trips(port: &mut impl Port, peer: SocketAddr, count
         port.tx();
         between();
         let got = port.rx(|frame| {
-            assert_eq!(frame.peer(), peer);
+            assert_eq!(frame.peer(), peer.into());
             let answer: Vec<u8> = frame.data().iter().map(|b| !b).collect();
             let n = u64::from_le_bytes(answer[..8].try_into().unwrap());
             assert_eq!(answer, payload(n, longest), "answer {n}");

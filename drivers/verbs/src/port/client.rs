@@ -1,8 +1,8 @@
 //! The client half: a port with one peer, the server.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::sync::Arc;
 
-use berth_port::mailbox;
+use berth_port::{Peer as Name, mailbox};
 use berth_rendezvous::call;
 use berth_wire::rendezvous::{Peer, Slots};
 
@@ -10,10 +10,10 @@ use super::{Device, Form, OpenError, PeerKind, PortConfig, VerbsPort, Way, peer:
 use crate::{Remote, RemoteBytes};
 
 impl VerbsPort {
-    /// Connects to the port behind a rendezvous, and returns a port of our own with the name of its only peer.
+    /// Connects to the port behind a rendezvous, and returns a port of our own with its only peer.
     ///
     /// In the form of the host API both sides know the slots beforehand: those of `config`.
-    pub fn connect(config: &PortConfig, kind: PeerKind) -> Result<(Self, SocketAddr), OpenError> {
+    pub fn connect(config: &PortConfig, kind: PeerKind) -> Result<(Self, Name), OpenError> {
         let config = PortConfig { peers: 1, ..config.clone() };
         let device = Device::open(&config)?;
         let queues = device.queues(1, config.shape())?;
@@ -36,7 +36,7 @@ impl VerbsPort {
         let Peer::Rdma { psn, .. } = offer.peer else { return Err(OpenError::Answer) };
         let remote = Remote { qp_num: side.qp_num, psn: side.psn, gid: side.gid };
         device.connect(peer.qp(), remote, psn, side.mtu)?;
-        let name = peer.addr;
+        let name = peer.name;
         // Nobody gives orders or collects what is given back.
         let (_, mailbox) = mailbox(1, 1);
         let mut port = Self::new(&config, queues, mailbox, Arc::default());

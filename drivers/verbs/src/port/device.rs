@@ -1,6 +1,7 @@
 //! The device of a port, and what a peer on it is made of. Lives on the rendezvous's thread, comes and goes.
 
 use berth_memory::Heap;
+use berth_port::Peer as Name;
 use berth_rendezvous::{Form, PeerId};
 use berth_wire::{
     fabric::Status,
@@ -114,8 +115,8 @@ impl Device {
         let [mr, own] = self.memory(writes, shape)?;
         let inbound = if writes { Inbound::Slots(config.immediate) } else { Inbound::Receives };
         let outbound = offer.window.map_or(Outbound::Send, Outbound::WriteBack);
-        let addr = name(gid, place, generation, config.places());
-        let mut peer = Peer::new((id, addr, place, generation), qp, [&mr, &own], shape, (inbound, outbound), mtu)?;
+        let name = name(gid, place, generation);
+        let mut peer = Peer::new((id, name, place, generation), qp, [&mr, &own], shape, (inbound, outbound), mtu)?;
         self.connect(peer.qp(), Remote { qp_num, psn: theirs, gid }, psn, mtu)?;
         let slots = Slots { count: shape.slots, stride: shape.stride as u32, form: config.immediate };
         let slots = writes.then_some(slots);
@@ -135,8 +136,8 @@ impl Device {
         let who = Who::Rdma { qp_num: qp.number(), gid: self.gid.raw, psn, mtu: self.path.mtu };
         let [mr, own] = self.memory(false, shape)?;
         let ways = (Inbound::Receives, Outbound::Send);
-        let addr = name([0; 16], 0, 0, config.places());
-        let peer = Peer::new((PeerId(0), addr, 0, 0), qp, [&mr, &own], shape, ways, self.path.mtu)?;
+        let name = Name::Connection { number: 0, host: None };
+        let peer = Peer::new((PeerId(0), name, 0, 0), qp, [&mr, &own], shape, ways, self.path.mtu)?;
         Ok((peer, Offer { kind, peer: who, window: None }))
     }
 

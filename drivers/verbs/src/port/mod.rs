@@ -7,8 +7,8 @@
 //! finished peer goes to a queue's poll core through a mailbox that [`Port::rx`] looks at once per burst, and comes
 //! back through it to be destroyed.
 //!
-//! To the port's users a peer is the address of its fabric, with its place in the port and a number that is not used
-//! again soon in place of the port number.
+//! To the port's users a peer is the address of its fabric, with a number that tells its place in the port and is not
+//! used again soon.
 //!
 //! # Frames
 //!
@@ -34,14 +34,14 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
-use berth_port::{BURST, Frame, Mailbox, Port, PostError, Verdict, mailbox};
+use berth_port::{BURST, Frame, Mailbox, Peer as Name, Port, PostError, Verdict, mailbox};
 use berth_rendezvous::{Form, Limits, Rendezvous};
 use berth_wire::rendezvous::{ImmForm, PeerKind};
 
 use crate::{Completion, Error, Outcome, Work};
 use device::{Device, Queues};
 use link::{Lane, Link, Order, Report, Tally};
-use peer::{Inbound, Peer, Refused, Shape, split_id};
+use peer::{Inbound, Peer, Refused, Shape, place_of, split_id};
 
 /// Slots for what is posted to a peer rather than answered.
 const OWN_SLOTS: u32 = 64;
@@ -74,11 +74,6 @@ impl PortConfig {
         // The alignment that FPGAs want.
         let stride = self.max_frame.next_multiple_of(128);
         Shape { slots: self.slots, own: OWN_SLOTS, stride, max_frame: self.max_frame }
-    }
-
-    /// Places of one queue that addresses can name.
-    fn places(&self) -> usize {
-        self.peers.next_power_of_two()
     }
 }
 
@@ -156,7 +151,6 @@ enum Way {
 pub struct VerbsPort {
     local: SocketAddr,
     max_frame: usize,
-    places: usize,
     peers: Box<[Option<Box<Peer>>]>,
     queues: Option<Queues>,
     mailbox: Mailbox<Order, Report>,
@@ -192,11 +186,10 @@ struct Counters {
 
 impl VerbsPort {
     fn new(config: &PortConfig, queues: Queues, mailbox: Mailbox<Order, Report>, tally: Arc<Tally>) -> Self {
-        let places = config.places();
+        let places = config.peers;
         Self {
             local: config.rendezvous,
             max_frame: config.max_frame,
-            places,
             peers: std::iter::repeat_with(|| None).take(places).collect(),
             queues: Some(queues),
             mailbox,
@@ -219,8 +212,9 @@ impl VerbsPort {
             match order {
                 Order::Take(peer) => {
                     self.counters.peers += 1;
-                    let place = usize::from(peer.addr.port()) % self.places;
-                    self.peers[place] = Some(peer);
+                    if let Some(place) = place_of(peer.name) {
+                        self.peers[place] = Some(peer);
+                    }
                 }
                 Order::Drop(id) => {
                     let is = |peer: &Option<Box<Peer>>| peer.as_ref().is_some_and(|peer| peer.id == id);
@@ -229,7 +223,7 @@ impl VerbsPort {
                     }
                 }
                 Order::Down => {
-                    for place in 0..self.places {
+                    for place in 0..self.peers.len() {
                         self.give_back(place);
                     }
                     let queues = self.queues.take();
@@ -338,9 +332,9 @@ impl VerbsPort {
         counters.rx_frames += 1;
         let len = wire_len.min(self.max_frame);
         counters.rx_truncated += u64::from(wire_len > len);
-        let addr = peer.addr;
+        let name = peer.name;
         let (buffer, bytes) = peer.request(slot, len);
-        let mut frame = Frame::new(bytes, len, wire_len, addr);
+        let mut frame = Frame::new(bytes, len, wire_len, name);
         let verdict = handle(&mut frame);
         let (len, urgent) = (frame.len(), frame.is_urgent());
         if verdict == Verdict::Drop || !peer.has_room() {
@@ -411,12 +405,6 @@ impl VerbsPort {
             }
         }
     }
-
-    /// Where a peer of this name is.
-    fn place_of(&self, peer: SocketAddr) -> Option<usize> {
-        let place = usize::from(peer.port()) % self.places;
-        self.peers[place].as_ref().is_some_and(|there| there.addr == peer).then_some(place)
-    }
 }
 
 /// The peer that a work request was of, if it is still there.
@@ -447,9 +435,10 @@ impl Port for VerbsPort {
         (0..burst).filter(|index| self.received(*index, &mut handle)).count()
     }
 
-    fn post<F: FnOnce(&mut [u8]) -> usize>(&mut self, peer: SocketAddr, fill: F) -> Result<(), PostError> {
-        let place = self.place_of(peer).ok_or(PostError::Unreachable)?;
-        let Some(there) = &mut self.peers[place] else { return Err(PostError::Unreachable) };
+    fn post<F: FnOnce(&mut [u8]) -> usize>(&mut self, peer: Name, fill: F) -> Result<(), PostError> {
+        let place = place_of(peer).ok_or(PostError::Unreachable)?;
+        let there = self.peers.get_mut(place).and_then(Option::as_mut).filter(|there| there.name == peer);
+        let there = there.ok_or(PostError::Unreachable)?;
         match there.post(place, fill) {
             None => Err(PostError::Full),
             Some(Ok(())) => {

@@ -1,11 +1,8 @@
 //! One peer: its queue pair, its memory, and which of its slots are whose.
 
-use std::{
-    collections::VecDeque,
-    net::{IpAddr, Ipv6Addr, SocketAddr},
-    ptr::NonNull,
-};
+use std::{collections::VecDeque, net::Ipv6Addr, ptr::NonNull};
 
+use berth_port::Peer as Name;
 use berth_rendezvous::PeerId;
 use berth_wire::rendezvous::{ImmForm, Slots, Window};
 
@@ -80,8 +77,8 @@ impl Shape {
 /// A peer of a port.
 pub(super) struct Peer {
     pub(super) id: PeerId,
-    /// What the port's users name it by.
-    pub(super) addr: SocketAddr,
+    /// As the port's users know it.
+    pub(super) name: Name,
     /// Tells its work requests from those of whoever was at its place before.
     pub(super) generation: u16,
     qp: Qp,
@@ -145,18 +142,25 @@ pub(super) fn split_id(id: u64) -> (usize, u16, u32) {
     ((id >> 48) as usize, (id >> 32) as u16, id as u32)
 }
 
-/// How a peer at a place is named: its own address, and a number that is not used again soon.
-pub(super) fn name(gid: [u8; 16], place: usize, generation: u16, places: usize) -> SocketAddr {
-    let ip = Ipv6Addr::from(gid);
-    let ip = ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4);
-    let rounds = 65_536 / places;
-    SocketAddr::new(ip, (usize::from(generation) % rounds * places + place) as u16)
+/// How the port's users know the peer at a place, whose fabric has this address: the generation makes the number one
+/// that is not used again soon.
+pub(super) fn name(gid: [u8; 16], place: usize, generation: u16) -> Name {
+    let number = u32::from(generation) << 16 | place as u32;
+    Name::Connection { number, host: Some(Ipv6Addr::from(gid).to_canonical()) }
+}
+
+/// The place that such a name tells.
+pub(super) fn place_of(name: Name) -> Option<usize> {
+    match name {
+        Name::Connection { number, .. } => Some(usize::from(number as u16)),
+        Name::Address(_) => None,
+    }
 }
 
 impl Peer {
     /// Takes a queue pair over that is connected or about to be. All its receives are posted.
     pub(super) fn new(
-        (id, addr, place, generation): (PeerId, SocketAddr, usize, u16),
+        (id, name, place, generation): (PeerId, Name, usize, u16),
         mut qp: Qp,
         [requests, own]: [&Mr; 2],
         shape: Shape,
@@ -166,7 +170,7 @@ impl Peer {
         let rings = [Ring::new(&mut qp, requests)?, Ring::new(&mut qp, own)?];
         let mut peer = Self {
             id,
-            addr,
+            name,
             generation,
             qp,
             rings,

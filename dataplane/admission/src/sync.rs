@@ -1,0 +1,18 @@
+//! Atomics and waiting: the real ones, or loom's.
+
+#[cfg(loom)]
+pub(crate) use loom::{
+    hint::spin_loop as spin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+#[cfg(not(loom))]
+pub(crate) use std::{
+    hint::spin_loop as spin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
