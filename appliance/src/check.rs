@@ -9,8 +9,8 @@ use berth_rpc::Dispatch;
 
 use crate::{
     config::{
-        Backing, Binding, Bucket, Config, Control, Dataplane, Dpdk, Driver, Handler, Host, Kind, Limits, Loaded, Node,
-        Note, Policy, Port, Rdma, Region, Service, Transport, Verbs, type_word,
+        Backing, Binding, Bucket, Config, Control, Dataplane, Handler, Host, Kind, Limits, Loaded, Node, Note, Policy,
+        Port, Rdma, Region, Service, type_word,
     },
     sys::Root,
 };
@@ -19,9 +19,7 @@ use crate::{
 pub fn this_host() -> Host {
     Host {
         cpus: Root::new(Path::new("/")).allowed_cpus(),
-        dpdk: cfg!(feature = "dpdk"),
-        ofi: cfg!(feature = "ofi"),
-        verbs: cfg!(feature = "verbs"),
+        has_feature: berth_ports::has_feature,
         is_file: Path::is_file,
         is_public: |path| std::fs::metadata(path).is_ok_and(|file| file.permissions().mode() & 0o006 != 0),
         read: |path| std::fs::read_to_string(path),
@@ -78,20 +76,6 @@ pub fn summary(config: &Config) -> String {
 }
 
 fn describe_port(port: &Port) -> String {
-    let place = match &port.driver {
-        Driver::Udp { bind } => format!("udp {bind}"),
-        Driver::Uring { bind } => format!("uring {bind}"),
-        Driver::Tcp { bind } => format!("tcp {bind}"),
-        Driver::Dpdk(dpdk) => format!("dpdk {} {}", dpdk.device, describe_transport(dpdk)),
-        Driver::Ofi(ofi) => format!("ofi {} rendezvous {}", ofi.provider, ofi.rendezvous),
-        Driver::Verbs(Verbs { device, port, gid_index, rendezvous, slots, peers, .. }) => {
-            let (bind, form) = (rendezvous.bind, rendezvous.form);
-            format!(
-                "verbs {device} port {port} gid {gid_index}, rendezvous {bind} {form:?}, {slots} slots, {peers} peers"
-            )
-        }
-        Driver::Loopback => "loopback".to_string(),
-    };
     let cpus: Vec<_> = port.cpus.iter().map(ToString::to_string).collect();
     let (cpus, idle) = (cpus.join(","), port.idle);
     let service = match &port.service {
@@ -105,7 +89,7 @@ fn describe_port(port: &Port) -> String {
         Service::LeaseIo => "lease-io".to_string(),
     };
     let weight = if port.weight.get() == 1 { String::new() } else { format!(", weight {}", port.weight) };
-    format!("{place}, cpu {cpus}, idle {idle:?}{weight}, {service}{}", describe_limits(&port.limits))
+    format!("{}, cpu {cpus}, idle {idle:?}{weight}, {service}{}", port.driver, describe_limits(&port.limits))
 }
 
 fn describe_limits(limits: &Limits) -> String {
@@ -114,13 +98,6 @@ fn describe_limits(limits: &Limits) -> String {
     let all = limits.all.map(|of_all| bucket("all peers", of_all));
     let queue = limits.queue.map(|frames| format!(", {frames} frames may wait"));
     [per_peer, all, queue].into_iter().flatten().collect()
-}
-
-fn describe_transport(dpdk: &Dpdk) -> String {
-    let Transport::Roce(roce) = &dpdk.transport else { return format!("udp port {}", dpdk.udp_port) };
-    let berth_roce::Slots { count, stride, .. } = roce.endpoint.slots;
-    let door = roce.rendezvous.map_or_else(String::new, |door| format!(", rendezvous {} {:?}", door.bind, door.form));
-    format!("roce port {}, {count} slots x {stride} B, {} known peers{door}", dpdk.udp_port, roce.peers.len())
 }
 
 fn describe_region(region: &Region) -> String {

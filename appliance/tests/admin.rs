@@ -176,8 +176,7 @@ fn everything() -> String {
                   [port.pcap]\nfile = \"frames.pcap\"";
     let uring = port("b", "").replace("\"udp\"", "\"uring\"");
     let leases = port("c", "service = \"lease-io\"");
-    let loopback = "[[port]]\nname = \"d\"\ndriver = \"loopback\"\ncpu = 0\nidle = \"wait\"\n";
-    format!("{ADMIN}{parts}{}{uring}{leases}{loopback}{INCREMENT}", port("a", layers))
+    format!("{ADMIN}{parts}{}{uring}{leases}{INCREMENT}", port("a", layers))
 }
 
 #[test]

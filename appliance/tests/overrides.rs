@@ -71,14 +71,14 @@ fn values_that_are_set_need_nothing_before_them() {
         "",
         &[],
         &[
-            "port=[{name = \"a\", driver = \"loopback\", cpu = 0}]",
+            "port=[{name = \"a\", driver = \"udp\", bind = \"127.0.0.1:0\", cpu = 0}]",
             "function=[]",
             "function=[{name = \"f\", handler = \"builtin:rpc_increment\"}]",
             "port[0].rpc.slots=4",
             "port[0].name=\"b\"",
         ],
     );
-    let wanted = ["port b: loopback, cpu 0, idle Spin, rpc V24 4 x 2048 B, inline", "function f: rpc_increment"];
+    let wanted = ["port b: udp 127.0.0.1:0, cpu 0, idle Spin, rpc V24 4 x 2048 B, inline", "function f: rpc_increment"];
     assert_eq!(lines, wanted);
 }
 

@@ -35,7 +35,7 @@ fn any_host() -> Host {
         Some(extension) if extension == "dem" => Ok("error(0.1) D0 L0\n".to_owned()),
         _ => Err(io::Error::other("nothing")),
     };
-    Host { cpus: (0..8).collect(), dpdk: true, ofi: true, verbs: true, is_file: |_| true, is_public: |_| false, read }
+    Host { cpus: (0..8).collect(), has_feature: |_| true, is_file: |_| true, is_public: |_| false, read }
 }
 
 fn mistakes(text: &str) -> Vec<Note> {
@@ -44,21 +44,29 @@ fn mistakes(text: &str) -> Vec<Note> {
 
 /// Visits every key that is no table, with the heads of the tables that it is in.
 fn each_key(section: &Section, path: &str, heads: &str, visit: &mut impl FnMut(&Key, &str, &str)) {
-    for key in section.keys {
+    for key in section.all() {
         let path = if path.is_empty() { key.name.to_owned() } else { format!("{path}.{}", key.name) };
         match key.kind {
             Kind::Table(section) => each_key(section, &path, &format!("{heads}[{path}]\n"), visit),
             Kind::Tables(section) => each_key(section, &path, &format!("{heads}[[{path}]]\n"), visit),
-            _ => visit(key, &path, heads),
+            // What a port is, is said by the kinds below.
+            _ if heads.ends_with("[[port]]\n") => visit(key, &path, heads),
+            _ => {
+                let owner =
+                    section.owners(key.name).0.first().filter(|owner| section.key(owner.key).is_some()).copied();
+                let owner = owner.map(|owner| format!("{} = \"{}\"\n", owner.key, owner.word)).unwrap_or_default();
+                visit(key, &path, &format!("{heads}{owner}"));
+            }
         }
     }
 }
 
 /// What makes keys mean something that are only for some drivers.
-const KINDS: [&str; 5] = [
+const KINDS: [&str; 6] = [
     "",
     "driver = \"udp\"\n",
     "driver = \"dpdk\"\ntransport = \"roce\"\nrendezvous = \"127.0.0.1:0\"\n",
+    "driver = \"dpdk\"\n",
     "driver = \"ofi\"\n",
     "driver = \"verbs\"\ndevice = \"rxe0\"\nrendezvous = \"127.0.0.1:0\"\n",
 ];

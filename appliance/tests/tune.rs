@@ -49,9 +49,7 @@ fn host() -> tempfile::TempDir {
 fn parse() -> config::Config {
     let host = config::Host {
         cpus: (0..4).collect(),
-        dpdk: false,
-        ofi: false,
-        verbs: false,
+        has_feature: |_| false,
         is_file: Path::is_file,
         is_public: |_| false,
         read: |path| fs::read_to_string(path),
@@ -161,7 +159,7 @@ fn a_damaged_state_is_refused() {
 fn the_command_says_what_it_kept() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("berth.toml");
-    fs::write(&config, "[[port]]\nname = \"a\"\ndriver = \"loopback\"\n[tune]\nhugepages_2m = 0\ninterrupts = false\n")
+    fs::write(&config, "[[port]]\nname = \"a\"\ndriver = \"udp\"\nbind = \"127.0.0.1:0\"\n[tune]\nhugepages_2m = 0\ninterrupts = false\n")
         .unwrap();
     let berth = |args: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_berth"));

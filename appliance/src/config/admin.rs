@@ -1,8 +1,10 @@
 //! `[admin]`: where the appliance tells how it is.
 
-use std::{collections::BTreeMap, net::SocketAddr, path::Path};
+use std::{net::SocketAddr, path::Path};
 
-use super::{Host, contents, port, resolve, walk::Table};
+use berth_keys::{Binds, Table, address, claim, default_address};
+
+use super::{Host, contents, resolve};
 
 /// `[admin]`
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,17 +15,12 @@ pub struct Admin {
     pub token: Option<String>,
 }
 
-pub(super) fn read(
-    mut t: Table<'_, '_>,
-    folder: &Path,
-    host: &Host,
-    binds: &mut BTreeMap<SocketAddr, String>,
-) -> Option<Admin> {
+pub(super) fn read(mut t: Table<'_, '_>, folder: &Path, host: &Host, binds: &mut Binds) -> Option<Admin> {
     let listen = t.text("listen");
-    let default = port::default_address(&t, "listen");
-    let address = listen.as_ref().map_or(Some(default), |at| port::address(&t, at));
+    let default = default_address(&t, "listen");
+    let address = listen.as_ref().map_or(Some(default), |at| address(&t, at));
     if let (Some(at), Some(address)) = (&listen, address) {
-        port::claim(&t, binds, at, address, "the admin address".into());
+        claim(&t, binds, at, address, "the admin address".into());
     }
     let file = t.text("token_file").and_then(|at| resolve(&t, at, folder, host.is_file));
     let token = file.as_ref().and_then(|at| {

@@ -1,6 +1,8 @@
 //! `[[binding]]`: transports of their own that leases can be connected to.
 
-use super::{Host, walk::Table};
+use berth_keys::Table;
+
+use super::Host;
 
 /// One transport.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,9 +45,8 @@ pub(super) fn read_all(root: &mut Table<'_, '_>, host: &Host, leases: bool) -> V
         }
         let kind = t.choice("kind", &[("rdma", ())]);
         let kind = t.require("kind", kind, "kind = \"rdma\"");
-        if let Some(at) = kind.as_ref().filter(|_| !host.verbs) {
-            let message = "this berth was built without RDMA; build it with `cargo build --release --features verbs`";
-            t.sink().wrong(at, message);
+        if let Some(at) = kind.as_ref().filter(|_| !(host.has_feature)("verbs")) {
+            t.sink().wrong(at, berth_ports::not_built("RDMA", "verbs"));
         }
         let device = t.text("device");
         let device = t.require("device", device, "device = \"mlx5_0\", a name that `rdma link` prints");

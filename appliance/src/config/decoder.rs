@@ -5,16 +5,14 @@ use std::{
     sync::Arc,
 };
 
+use berth_keys::{At, Table};
 use berth_qec::{
     Algorithm, Tables,
     dem::DetectorErrorModel,
     sparse::{MeasurementMap, SparseMatrix},
 };
 
-use super::{
-    Host, contents, name, resolve, unique,
-    walk::{At, Table},
-};
+use super::{Host, contents, name, resolve, unique};
 
 /// One decoder; its position in the file is the `decoder_id` of the decoding server.
 #[derive(Debug, Clone)]
@@ -90,11 +88,7 @@ fn decoder(
 fn algorithm(t: &mut Table<'_, '_>) -> Option<Algorithm> {
     let kind = t.choice("algorithm", &[("mwpm", false), ("lut", true)]);
     let kind = t.require("algorithm", kind, "algorithm = \"mwpm\" or \"lut\"");
-    let depth = t.number("depth") as usize;
-    if kind.as_ref().is_some_and(|is_lut| !is_lut.value) {
-        t.refuse(&["depth"], "only algorithm = \"lut\" has a depth");
-    }
-    kind.map(|is_lut| if is_lut.value { Algorithm::Lut { depth } } else { Algorithm::Mwpm })
+    Some(if kind?.value { Algorithm::Lut { depth: t.number("depth") as usize } } else { Algorithm::Mwpm })
 }
 
 /// Reads the model, and works out the tables if they are not known: some models are none that the algorithm can take.

@@ -7,14 +7,11 @@ use std::{
 };
 
 use berth_identity::{Enrolment, NodeId, PublicKey};
+use berth_keys::{At, Binds, Table, address, claim, default_address, instead};
 use berth_lease::Item;
 use berth_wire::fabric::Perms;
 
-use super::{
-    port::{self, Binds},
-    region::Region,
-    walk::{At, Table, instead},
-};
+use super::region::Region;
 
 /// `[node]`
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,13 +94,13 @@ pub(super) fn node(mut t: Table<'_, '_>, folder: &Path) -> Node {
 }
 
 pub(super) fn control(mut t: Table<'_, '_>, regions: &[Region], binds: &mut Binds) -> Control {
-    let [local_udp, local_quic] = ["udp", "quic"].map(|key| port::default_address(&t, key));
+    let [local_udp, local_quic] = ["udp", "quic"].map(|key| default_address(&t, key));
     let mut listen = |key| listener(&mut t, key, &format!("control.{key}"), binds);
     let udp = listen("udp").unwrap_or(local_udp);
     let quic = listen("quic").unwrap_or(local_quic);
     let relay = listen("relay");
     let announce = t.texts("announce").map_or_else(Vec::new, |at| at.value);
-    let announce = announce.iter().filter_map(|at| port::address(&t, at)).collect();
+    let announce = announce.iter().filter_map(|at| address(&t, at)).collect();
     let enroll = t.chosen("enroll", &[("closed", Enrolment::Closed), ("open", Enrolment::Open)]);
     let enrolled = t.texts("enrolled").map_or_else(Vec::new, |at| at.value);
     let enrolled = enrolled.iter().filter_map(|at| public_key(&t, at)).collect();
@@ -132,8 +129,8 @@ pub(super) fn dataplane(table: Option<Table<'_, '_>>, leases: bool, binds: &mut 
 /// The address under `key`, which no other listener of the same transport has.
 fn listener(t: &mut Table<'_, '_>, key: &'static str, owner: &str, binds: &mut Binds) -> Option<SocketAddr> {
     let at = t.text(key)?;
-    let bind = port::address(t, &at)?;
-    port::claim(t, binds, &at, bind, owner.to_string());
+    let bind = address(t, &at)?;
+    claim(t, binds, &at, bind, owner.to_string());
     Some(bind)
 }
 

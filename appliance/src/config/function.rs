@@ -6,15 +6,13 @@ use std::{
     sync::Arc,
 };
 
+use berth_keys::{At, Table, instead};
 use berth_plugin::Abi;
 use berth_qec::mock::SyndromeFile;
 use berth_rpc::Dispatch;
 use berth_wire::rpc::{HandlerSchema, TypeDesc, TypeId, fnv1a};
 
-use super::{
-    Host, Port, contents, name, resolve, rpc, unique,
-    walk::{At, Table, instead},
-};
+use super::{Host, Port, contents, name, resolve, rpc, schema::PLUGIN, unique};
 
 /// One function of the table.
 #[derive(Debug, Clone)]
@@ -111,8 +109,6 @@ const MAX_ELEMENTS: u32 = 65507 * 8;
 
 const BUILTINS: [&str; 6] =
     ["rpc_increment", "mock_decode", "qec_decode", "enqueue_syndromes", "get_corrections", "reset_decoder"];
-const PLUGIN_KEYS: &[&str] = &["abi", "args", "results"];
-
 pub(super) fn read_all(
     root: &mut Table<'_, '_>,
     folder: &Path,
@@ -174,8 +170,20 @@ fn one_session_place(root: &Table<'_, '_>, functions: &[Function], ports: &[Port
     }
 }
 
+/// The form of a handler by which the schema knows what belongs to it.
+fn owner(handler: &str) -> Option<&'static str> {
+    match handler {
+        "builtin:qec_decode" => Some("builtin:qec_decode"),
+        "builtin:mock_decode" => Some("builtin:mock_decode"),
+        _ if handler.starts_with("builtin:") => Some("builtin:NAME"),
+        _ if handler.starts_with("plugin:") => Some(PLUGIN),
+        _ => None,
+    }
+}
+
 fn handler(t: &mut Table<'_, '_>, folder: &Path, host: &Host, decoders: &[String]) -> Option<At<Handler>> {
     let text = t.text("handler");
+    t.decide("handler", text.as_ref().and_then(|at| owner(at.value)));
     let decoder = t.text("decoder");
     let table = t.text("table");
     let abi = t.choice("abi", &[("host_call", Abi::HostCall), ("device_call", Abi::DeviceCall)]);
@@ -185,7 +193,6 @@ fn handler(t: &mut Table<'_, '_>, folder: &Path, host: &Host, decoders: &[String
         t.require("handler", text, "handler = \"builtin:rpc_increment\" or \"plugin:/usr/lib/berth/mine.so#symbol\"")?;
 
     if let Some(plugin) = text.value.strip_prefix("plugin:") {
-        t.refuse(&["decoder", "table"], "plug-ins have abi, args and results");
         let abi = t.require("abi", abi, "abi = \"host_call\" or \"device_call\"");
         let Some((library, symbol)) = plugin.split_once('#').filter(|(lib, sym)| !lib.is_empty() && !sym.is_empty())
         else {
@@ -204,7 +211,6 @@ fn handler(t: &mut Table<'_, '_>, folder: &Path, host: &Host, decoders: &[String
         let abi = abi?.value;
         return Some(text.map(|_| Handler::Plugin { library, symbol, abi, schema: Box::new(schema) }));
     }
-    t.refuse(PLUGIN_KEYS, "only plug-ins have it, the schema of a builtin is known");
     let Some(builtin) = text.value.strip_prefix("builtin:") else {
         t.sink().wrong(
             &text,
@@ -212,12 +218,6 @@ fn handler(t: &mut Table<'_, '_>, folder: &Path, host: &Host, decoders: &[String
         );
         return None;
     };
-    if builtin != "qec_decode" {
-        t.refuse(&["decoder"], "only builtin:qec_decode names a decoder");
-    }
-    if builtin != "mock_decode" {
-        t.refuse(&["table"], "only builtin:mock_decode has a table");
-    }
     let handler = match builtin {
         "rpc_increment" => Handler::RpcIncrement,
         "mock_decode" => {

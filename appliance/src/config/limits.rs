@@ -1,9 +1,8 @@
 //! `[port.limits]`: what a port takes, and what waits for it.
 
 use berth_admission::{Admission, Rate};
+use berth_keys::Table;
 use berth_port::BURST;
-
-use super::{Driver, Transport, walk::Table};
 
 /// `[port.limits]`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -41,7 +40,7 @@ fn default_burst(rps: u64) -> u64 {
     (rps / 100).max(BURST as u64)
 }
 
-pub(super) fn limits(mut t: Table<'_, '_>, driver: Option<&Driver>) -> Limits {
+pub(super) fn limits(mut t: Table<'_, '_>, has_slots: bool) -> Limits {
     let mut bucket = |rps_key: &'static str, burst_key: &'static str| {
         let (rps, burst) = (t.integer(rps_key), t.integer(burst_key));
         if rps.is_none() {
@@ -51,15 +50,10 @@ pub(super) fn limits(mut t: Table<'_, '_>, driver: Option<&Driver>) -> Limits {
         Some(Bucket { rps, burst: burst.map_or_else(|| default_burst(rps), |at| at.value) })
     };
     let (per_peer, all) = (bucket("per_peer_rps", "per_peer_burst"), bucket("rps", "burst"));
+    if has_slots {
+        t.refuse(&["queue"], "what waits is in the slots of each peer; set `slots`");
+    }
     let queue = t.integer("queue").map(|at| at.value as u32);
-    if let Some(Driver::Ofi(_) | Driver::Verbs(_) | Driver::Loopback) = driver {
-        t.refuse(&["queue"], "only kernel sockets and DPDK have it; of other drivers each peer has its `slots`");
-    }
-    if let Some(Driver::Dpdk(device)) = driver
-        && matches!(device.transport, Transport::Roce(_))
-    {
-        t.refuse(&["queue"], "what waits is in the slots of each peer; set `slots` of [port.roce]");
-    }
     t.finish();
     Limits { per_peer, all, queue }
 }

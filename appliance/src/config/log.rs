@@ -1,6 +1,7 @@
 //! `[log]`: what is logged, and how.
 
-use super::walk::Table;
+use berth_keys::Table;
+
 use crate::log::{Format, check_level};
 
 /// `[log]`

@@ -6,44 +6,36 @@ mod admin;
 mod binding;
 mod change;
 mod decoder;
-mod document;
 mod fabric;
 mod function;
 mod limits;
 mod log;
 mod port;
 mod region;
-mod roce;
 mod rpc;
 pub mod schema;
 mod tune;
-mod verbs;
-mod walk;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     io,
     path::{Path, PathBuf},
 };
 
 pub use admin::Admin;
+pub use berth_keys::{At, Note, Origin, Sink, Source, parse_size};
+use berth_keys::{Binds, Table, document};
 pub use binding::{Binding, Rdma, Windows};
 pub use change::Change;
 pub use decoder::Decoder;
-use document::Sources;
-pub use document::{Origin, Source};
 pub use fabric::{Control, Dataplane, Node, Policy};
 pub use function::{Function, Handler, type_word};
 pub use limits::{Bucket, Limits};
 pub use log::Log;
-pub use port::{Dpdk, Driver, Fault, Ofi, Pcap, Port, Service, Transport};
+pub use port::{Fault, Pcap, Port, Service};
 pub use region::{Backing, Kind, Region};
-pub use roce::{Peer, Rendezvous, Roce};
 pub use rpc::{Memory, Rpc};
 pub use tune::{Nic, Tune};
-pub use verbs::Verbs;
-use walk::Table;
-pub use walk::{At, Note, Sink, parse_size};
 
 /// A whole configuration, free of mistakes that can be seen without starting anything.
 #[derive(Debug, Clone)]
@@ -109,12 +101,8 @@ pub enum Hugepages {
 pub struct Host {
     /// The CPUs this process may run on.
     pub cpus: Vec<usize>,
-    /// Whether this binary was built with DPDK.
-    pub dpdk: bool,
-    /// Whether this binary was built with libfabric.
-    pub ofi: bool,
-    /// Whether this binary was built with RDMA.
-    pub verbs: bool,
+    /// Whether this binary was built with a feature.
+    pub has_feature: fn(&str) -> bool,
     /// Whether there is a file at a path.
     pub is_file: fn(&Path) -> bool,
     /// Whether everybody on the host may read or write the file at a path.
@@ -158,14 +146,14 @@ pub fn load(origin: &Origin, host: &Host) -> Result<Loaded, Vec<Note>> {
 /// mistake.
 pub fn parse(text: &str, file: &Path, host: &Host) -> Result<Loaded, Vec<Note>> {
     let origin = Origin { file: file.to_path_buf(), sets: Vec::new() };
-    check(origin, Sources::one(file, text), host, &[])
+    check(origin, document::one(file, text), host, &[])
 }
 
 fn check(origin: Origin, sources: Vec<Source>, host: &Host, known: &[Decoder]) -> Result<Loaded, Vec<Note>> {
     let sink = Sink::new(&sources);
     let texts = document::shifted(&sources);
     let document = document::merged(&sources, &texts, &sink);
-    let mut root = Table::root(&sink, &document);
+    let mut root = Table::root(&sink, &schema::ROOT, &document);
     let folder = origin.file.parent().unwrap_or(Path::new(""));
     let config = read(&mut root, folder, host, known);
     root.finish();
@@ -179,7 +167,7 @@ fn read(root: &mut Table<'_, '_>, folder: &Path, host: &Host, known: &[Decoder])
     let (decoders, names) = decoder::read_all(root, folder, host, known);
     let node = fabric::node(root.table_or_empty("node"), folder);
     let regions = region::read_all(root, folder);
-    let mut binds = BTreeMap::new();
+    let mut binds = Binds::new();
     let control = root.table("control").map(|table| fabric::control(table, &regions, &mut binds));
     let dataplane = fabric::dataplane(root.table("dataplane"), control.is_some(), &mut binds);
     let bindings = binding::read_all(root, host, control.is_some());

@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{name, unique, walk::Table};
+use berth_keys::Table;
+
+use super::{name, unique};
 
 /// One region.
 #[derive(Debug, Clone, PartialEq, Eq)]

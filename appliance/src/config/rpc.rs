@@ -1,9 +1,10 @@
 //! `[port.rpc]`: how calls are spoken, and where they run.
 
+use berth_keys::Table;
 use berth_rpc::{Dispatch, Order, Undispatchable};
 use berth_wire::rpc::{HeaderForm, PtpEncoding};
 
-use super::{Host, port::cpu_list, walk::Table};
+use super::{Host, port::cpu_list};
 
 /// `[port.rpc]`
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,7 +50,7 @@ impl Rpc {
 /// `dispatch`
 pub(super) const DISPATCH: &[(&str, Dispatch)] = &[("inline", Dispatch::Inline), ("ring", Dispatch::Ring)];
 
-pub(super) fn rpc(mut t: Table<'_, '_>, is_rdma: bool, host: &Host) -> Rpc {
+pub(super) fn rpc(mut t: Table<'_, '_>, has_slots: bool, host: &Host) -> Rpc {
     let header = t.chosen("header", &[("v24", HeaderForm::V24), ("v16", HeaderForm::V16)]);
     let (slots, slot_size) = (t.number("slots") as usize, t.number("slot_size") as usize);
     let dispatch = t.chosen("dispatch", DISPATCH);
@@ -63,7 +64,7 @@ pub(super) fn rpc(mut t: Table<'_, '_>, is_rdma: bool, host: &Host) -> Rpc {
     }
     let words = [("reply", Undispatchable::Reply), ("drop", Undispatchable::Drop)];
     let on_undispatchable = t.chosen("on_undispatchable", &words);
-    let order = if is_rdma {
+    let order = if has_slots {
         t.refuse(&["order"], "RDMA peers know answers by their slots");
         Order::Ready
     } else {
@@ -75,18 +76,16 @@ pub(super) fn rpc(mut t: Table<'_, '_>, is_rdma: bool, host: &Host) -> Rpc {
 }
 
 fn memory(t: &mut Table<'_, '_>) -> Memory {
-    let name = t.text("shared_name");
     match t.chosen("memory", &[("heap", 0), ("hugepages", 1), ("shared", 2)]) {
-        2 => {
+        0 => Memory::Heap,
+        1 => Memory::Hugepages,
+        _ => {
+            let name = t.text("shared_name");
             let name = t.require("shared_name", name, "shared_name = \"fpga0\"");
             if let Some(at) = name.as_ref().filter(|at| at.value.is_empty() || at.value.contains('/')) {
                 t.sink().wrong(at, format_args!("\"{}\" is not the name of a file; leave slashes out", at.value));
             }
             Memory::Shared(name.map_or_else(String::new, |at| at.value.to_string()))
-        }
-        kind => {
-            t.refuse(&["shared_name"], "only memory = \"shared\" has it");
-            if kind == 0 { Memory::Heap } else { Memory::Hugepages }
         }
     }
 }

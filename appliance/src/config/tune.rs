@@ -1,6 +1,6 @@
 //! `[tune]`: what `berth tune` makes of the host.
 
-use super::walk::Table;
+use berth_keys::Table;
 
 /// `[tune]`
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -4,9 +4,10 @@ use std::sync::{Mutex, PoisonError};
 
 use berth_dpdk::{DpdkPort, Eal, EalConfig, Error, Memory, PortConfig};
 use berth_net::Transport;
+use berth_ports::Dpdk;
 use tracing::warn;
 
-use crate::config::{Dpdk, Hugepages, Runtime};
+use crate::config::{Hugepages, Runtime};
 
 static EAL: Mutex<Option<Eal>> = Mutex::new(None);
 

@@ -290,7 +290,7 @@ impl Supervisor {
         }
         let ports = || self.shared.config.ports.iter().enumerate().map(|(index, port)| (port, addresses[&index]));
         let two_sided: Vec<_> =
-            ports().filter(|(port, _)| port.service == Service::LeaseIo && port.driver.speaks_udp()).collect();
+            ports().filter(|(port, _)| port.service == Service::LeaseIo && port.driver.traits().speaks_udp).collect();
         let mut endpoints = BTreeMap::new();
         if let Some(control) = &mut self.control {
             control.serve(&two_sided.iter().map(|(_, addr)| *addr).collect::<Vec<_>>(), polled);

@@ -5,9 +5,8 @@ use std::net::SocketAddr;
 
 use anyhow::Context as _;
 use berth_ofi::{Error, OfiAcceptor, OfiBinding, OfiPort, Peers, Place};
+use berth_ports::Ofi;
 use berth_rendezvous::{Form, Limits, Rendezvous};
-
-use crate::config::Ofi;
 
 /// A port that its thread is to open.
 pub(super) struct Endpoint {

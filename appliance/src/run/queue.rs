@@ -1,9 +1,6 @@
 //! One queue of one port on one CPU: opens the driver, puts the layers around it, joins it to its service.
 
-use std::{
-    fs::File,
-    net::{Ipv4Addr, SocketAddr},
-};
+use std::{fs::File, net::SocketAddr};
 
 use anyhow::Context as _;
 use berth_admission::Admission;
@@ -12,7 +9,7 @@ use berth_engine::{Lane, Lcore, Recorder};
 use berth_fabric::Binding;
 use berth_host::{BindError, UdpConfig, UdpSocket};
 use berth_lease_io::Stream;
-use berth_port::{BURST, Fault, FaultSpec, Faults, Loopback, Mailbox, Pcap, Port, mailbox};
+use berth_port::{Fault, FaultSpec, Faults, Mailbox, Pcap, Port, mailbox};
 use berth_ring::Producer;
 use berth_rpc::Stage;
 use berth_stream::Listener;
@@ -22,8 +19,10 @@ use tracing::warn;
 
 use super::{Shared, service};
 #[cfg(feature = "dpdk")]
-use crate::config::Transport;
-use crate::config::{self, Driver, Runtime, Service};
+use berth_ports::Transport;
+use berth_ports::{Driver, Tcp, Udp, Uring};
+
+use crate::config::{self, Runtime, Service};
 
 /// What a socket port asks the kernel to hold for it, in bytes as the kernel accounts for them: a burst of some 5,000
 /// short requests.
@@ -62,7 +61,6 @@ pub(super) enum Source {
     Ofi(Box<super::ofi::Endpoint>),
     #[cfg(feature = "verbs")]
     Verbs(Box<berth_verbs::VerbsPort>),
-    Loopback,
 }
 
 /// The byte streams of a port: what the poll core serves, and who hands connections to it.
@@ -89,13 +87,12 @@ impl Source {
     /// One for each CPU of a port, and what is known of it.
     pub(super) fn of(port: &config::Port, runtime: &Runtime) -> anyhow::Result<(Vec<Self>, Facts)> {
         let (bind, source): (_, fn(_) -> _) = match &port.driver {
-            Driver::Udp { bind } => (*bind, Self::Udp),
-            Driver::Uring { bind } => (*bind, Self::Uring),
-            Driver::Tcp { bind } => {
+            Driver::Udp(Udp { bind }) => (*bind, Self::Udp),
+            Driver::Uring(Uring { bind }) => (*bind, Self::Uring),
+            Driver::Tcp(Tcp { bind }) => {
                 let streams = Streams::bind(*bind)?;
                 return Ok((vec![Self::Tcp(Box::new(streams))], Facts::new()));
             }
-            Driver::Loopback => return Ok((port.cpus.iter().map(|_| Self::Loopback).collect(), Facts::new())),
             #[cfg(feature = "dpdk")]
             Driver::Dpdk(device) => match &device.transport {
                 Transport::Udp => {
@@ -195,7 +192,6 @@ impl Queue {
             }
             #[cfg(feature = "verbs")]
             Source::Verbs(port) => layers.add(lcore, shared, *port),
-            Source::Loopback => layers.add(lcore, shared, loopback(config, number)),
         };
         result.with_context(|| format!("port {}", config.name))
     }
@@ -219,12 +215,6 @@ fn with_socket<P>(
         }
         opened => Ok(opened?),
     }
-}
-
-/// One end of a loopback pair. The other end is for a service in this process, of which there is none yet.
-fn loopback(port: &config::Port, number: usize) -> Loopback {
-    let addresses = [1, 2].map(|host| SocketAddr::from((Ipv4Addr::new(127, 0, 0, host), number as u16)));
-    Loopback::pair(addresses, port.rpc().map_or(BURST, |rpc| rpc.slots), port.max_frame()).0
 }
 
 /// What a queue gets around its port.

@@ -30,8 +30,8 @@ struct Known {
 /// Opens the device, takes in the peers that are there from the start, and opens the door for those who come. Tells
 /// `rendezvous`, where peers come, and `peers`, what those that are programmed by hand must be told.
 pub(super) fn open(
-    roce: &config::Roce,
-    device: &config::Dpdk,
+    roce: &berth_ports::Roce,
+    device: &berth_ports::Dpdk,
     runtime: &config::Runtime,
 ) -> anyhow::Result<(RocePort, Facts)> {
     let (endpoint, mut registrar) = berth_roce::endpoint(roce.endpoint)?;
@@ -39,7 +39,7 @@ pub(super) fn open(
     let endpoint = || endpoint.take().expect("one queue");
     let port = super::dpdk::open(device, 1, None, runtime, endpoint)?.pop().context("a device has a queue")?;
     let mut peers = Vec::new();
-    for &config::Peer { address, qpn, psn } in &roce.peers {
+    for &berth_ports::Peer { address, qpn, psn } in &roce.peers {
         let remote = Remote { address, qpn, psn, path_mtu: roce.endpoint.path_mtu, window: None };
         let Local { qpn, psn, rkey, slots } = registrar.add(&remote, psn, berth_roce_peers::random)?;
         let berth_roce::Slots { count, stride, base, .. } = slots;
@@ -49,7 +49,7 @@ pub(super) fn open(
     if !peers.is_empty() {
         facts.insert("peers".into(), serde_json::to_value(peers)?);
     }
-    let rendezvous = roce.rendezvous.map(|config::Rendezvous { bind, form }| {
+    let rendezvous = roce.rendezvous.map(|berth_ports::Rendezvous { bind, form }| {
         let addresses = device.addresses.iter().map(|(address, _)| *address).collect();
         let limits = Limits { peers: roce.endpoint.peers, ..Limits::default() };
         let listening = Rendezvous::listen(bind, form, limits, Door::new(registrar, form, addresses));

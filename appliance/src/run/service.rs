@@ -169,7 +169,7 @@ mod tests {
         }
         let (is_file, cpus) = (Path::is_file, (0..8).collect());
         let (is_public, read) = (|_: &Path| false, |path: &Path| fs::read_to_string(path));
-        let host = Host { cpus, dpdk: false, ofi: false, verbs: false, is_file, is_public, read };
+        let host = Host { cpus, has_feature: |_| false, is_file, is_public, read };
         config::load(&Origin { file, sets: Vec::new() }, &host).unwrap()
     }
 

@@ -13,7 +13,7 @@ fn decoders_and_functions() {
                 "[[decoder]]\nname = \"a b\"\nalgorithm = \"mwpm\"\ndepth = 2\nmodel = \"gone.dem\"",
                 &[
                     "7:8: decoder[0].name: \"a b\" is not a name; use 1 to 64 printable ASCII characters, no spaces",
-                    "9:1: decoder[0].depth: means nothing here; only algorithm = \"lut\" has a depth",
+                    "9:1: decoder[0].depth: means nothing here; it belongs to algorithm = \"lut\", leave it out",
                     "10:9: decoder[0].model: there is no file gone.dem; relative paths start at the folder of the configuration file",
                 ],
             ),
@@ -27,7 +27,6 @@ fn decoders_and_functions() {
                     "12:11: function[1].handler: \"rpc_incr\" is not built in; did you mean `rpc_increment`?",
                     "13:1: function[2].dispatch: port \"a\" has no workers; give it rpc.worker_cpus",
                     "15:11: function[2].handler: \"lib.so\" is not a handler; write \"builtin:NAME\" or \"plugin:PATH#SYMBOL\"",
-                    "17:1: function[2].args: means nothing here; only plug-ins have it, the schema of a builtin is known",
                 ],
             ),
             (
@@ -39,7 +38,7 @@ fn decoders_and_functions() {
                      array_uint8[N], array_int32[N], array_float32[N], array_float64[N], bit_packed[N]",
                     "9:18: function[0].args[1]: \"array_uint8\" is not a type; there are: uint8, int32, int64, float32, float64, \
                      array_uint8[N], array_int32[N], array_float32[N], array_float64[N], bit_packed[N]",
-                    "10:1: function[0].table: means nothing here; plug-ins have abi, args and results",
+                    "10:1: function[0].table: means nothing here; it belongs to handler = \"builtin:mock_decode\", leave it out",
                 ],
             ),
         ],

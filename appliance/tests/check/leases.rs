@@ -114,7 +114,7 @@ fn keys_of_the_lease_plane() {
                     "5:8: dataplane.fbmu: control.quic binds 127.0.0.1:7 too; give each port its own address",
                     "7:8: dataplane.fbbt: dataplane.fbmt binds 127.0.0.1:7 too; give each port its own address",
                     "11:8: port[0].bind: dataplane.fbmu binds 127.0.0.1:7 too; give each port its own address",
-                    "14:7: port[0].rpc: means nothing here; only service = \"rpc\" has it",
+                    "14:7: port[0].rpc: means nothing here; it belongs to service = \"rpc\", leave it out",
                 ],
             ),
         ],

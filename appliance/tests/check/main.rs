@@ -132,7 +132,7 @@ fn the_document_itself() {
                 "[[port]]\n",
                 &[
                     "1:1: port[0].name: is missing; write name = \"fpga0\"",
-                    "1:1: port[0].driver: is missing; write driver = \"udp\", \"uring\", \"tcp\", \"dpdk\", \"ofi\", \"verbs\" or \"loopback\"",
+                    "1:1: port[0].driver: is missing; write driver = \"udp\", \"uring\", \"tcp\", \"dpdk\", \"ofi\" or \"verbs\"",
                 ],
             ),
         ],

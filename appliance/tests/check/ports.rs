@@ -37,9 +37,7 @@ fn keys_of_runtime_and_port() {
             ("cpus = [0]", &["5:1: port[0].cpu: means nothing here; `cpus` is given too, keep one of them"]),
             (
                 "udp_port = 1",
-                &[
-                    "6:1: port[0].udp_port: means nothing here; only driver = \"dpdk\" has it, kernel sockets have `bind`",
-                ],
+                &["6:1: port[0].udp_port: means nothing here; it belongs to driver = \"dpdk\", leave it out"],
             ),
             (
                 "[port.fault]\ndrop = 1.5\ncorrupt = \"often\"\nseed = -1\n[port.pcap]\nmax_bytes = 10",
@@ -75,7 +73,7 @@ fn keys_of_runtime_and_port() {
             ),
             (
                 "[port.rpc]\nmemory = \"hugepages\"\nshared_name = \"fpga0\"",
-                &["8:1: port[0].rpc.shared_name: means nothing here; only memory = \"shared\" has it"],
+                &["8:1: port[0].rpc.shared_name: means nothing here; it belongs to memory = \"shared\", leave it out"],
             ),
             (
                 "[port.rpc]\nheader = \"v25\"\nslots = 0\nslotsize = 64\ndispatch = \"ring\"",
@@ -105,8 +103,8 @@ fn several_ports() {
                 ],
             ),
             (
-                "[[port]]\nname = \"b\"\ndriver = \"loopback\"\ncpu = 0\nidle = \"wait\"",
-                &["10:8: port[1].idle: CPU 0 idles as port \"a\" says; give ports of one CPU the same idle"],
+                "[[port]]\nname = \"b\"\ndriver = \"udp\"\nbind = \"127.0.0.1:0\"\ncpu = 0\nidle = \"wait\"",
+                &["11:8: port[1].idle: CPU 0 idles as port \"a\" says; give ports of one CPU the same idle"],
             ),
             (
                 "[[port]]\nname = \"b\"\ndriver = \"udp\"\nbind = \"[::1]:5\"\n[[port]]\nname = \"c\"\ndriver = \"uring\"\n\
@@ -144,7 +142,7 @@ fn dpdk_ports() {
                     "11:27: port[1].address[1]: \"fd00::1\" is not an address with a prefix; write one like \"10.0.0.2/24\"",
                     "12:8: port[1].vlan: is 4095; an integer from 1 to 4094 is wanted",
                     "13:14: port[1].neighbours: \"10.0.0.1\" is not a neighbour; write one like \"10.0.0.1 02:00:00:00:00:01\"",
-                    "14:1: port[1].bind: means nothing here; a DPDK port has `address` and `udp_port`",
+                    "14:1: port[1].bind: means nothing here; it belongs to driver = \"udp\", \"uring\", \"tcp\" or \"ofi\", leave it out",
                 ],
             ),
         ],
@@ -160,7 +158,7 @@ fn keys_of_libfabric_ports() {
         "berth.toml:1:1: port[0].rendezvous: is missing; write rendezvous = \"127.0.0.1:0\"",
         "berth.toml:5:8: port[0].bind: \"here\" is not an address; write one like \"127.0.0.1:4700\" or \"[::1]:4700\"",
         "berth.toml:6:13: port[0].max_peers: is 0; an integer from 1 to 4096 is wanted",
-        "berth.toml:7:1: port[0].mtu: means nothing here; only driver = \"dpdk\" has it",
+        "berth.toml:7:1: port[0].mtu: means nothing here; it belongs to driver = \"dpdk\", leave it out",
     ];
     if !cfg!(feature = "ofi") {
         wanted.insert(
@@ -174,7 +172,7 @@ fn keys_of_libfabric_ports() {
     assert_eq!(
         elsewhere,
         [
-            "berth.toml:6:1: port[0].rendezvous: means nothing here; only transport = \"roce\", driver = \"verbs\" and driver = \"ofi\" have it"
+            "berth.toml:6:1: port[0].rendezvous: means nothing here; it belongs to transport = \"roce\", or driver = \"ofi\" or \"verbs\", leave it out"
         ]
     );
     let both =
@@ -214,8 +212,8 @@ fn keys_of_verbs_ports() {
     assert_case(
         &format!("{whole}bind = \"127.0.0.1:0\"\naddress = \"10.0.0.1/24\"\ngid_index = 256\n"),
         &[
-            "11:1: port[1].bind: means nothing here; an RDMA port has `device` and `rendezvous`",
-            "12:1: port[1].address: means nothing here; an RDMA port has `device` and `rendezvous`",
+            "11:1: port[1].bind: means nothing here; it belongs to driver = \"udp\", \"uring\", \"tcp\" or \"ofi\", leave it out",
+            "12:1: port[1].address: means nothing here; it belongs to driver = \"dpdk\", leave it out",
             "13:13: port[1].gid_index: is 256; an integer from 0 to 255 is wanted",
         ],
     );
@@ -228,8 +226,8 @@ fn keys_of_verbs_ports() {
     );
     let elsewhere = mistakes(&format!("{PORT}gid_index = 1\nrendezvous = \"127.0.0.1:0\"\n"));
     let wanted = [
-        "berth.toml:6:1: port[0].gid_index: means nothing here; only driver = \"verbs\" has it",
-        "berth.toml:7:1: port[0].rendezvous: means nothing here; only transport = \"roce\", driver = \"verbs\" and driver = \"ofi\" have it",
+        "berth.toml:6:1: port[0].gid_index: means nothing here; it belongs to driver = \"verbs\", leave it out",
+        "berth.toml:7:1: port[0].rendezvous: means nothing here; it belongs to transport = \"roce\", or driver = \"ofi\" or \"verbs\", leave it out",
     ];
     assert_eq!(elsewhere, wanted);
 }
@@ -261,7 +259,7 @@ fn software_roce_has_keys_of_its_own() {
         ),
         (
             port("udp_port = 4700\nrendezvous = \"127.0.0.1:0\""),
-            "7:1: port[0].rendezvous: means nothing here; only transport = \"roce\", driver = \"verbs\" and driver = \"ofi\" have it",
+            "7:1: port[0].rendezvous: means nothing here; it belongs to transport = \"roce\", or driver = \"ofi\" or \"verbs\", leave it out",
         ),
         (
             roce("cpus = [0, 1]"),

@@ -1,21 +1,21 @@
 //! The appliance on its host: `[runtime]`, `[log]`, `[tune]`, `[admin]`.
 
-use super::{Kind, Section, key};
+use berth_keys::{Kind, Section, key};
 
-pub(super) static RUNTIME: Section = Section {
-    doc: "",
-    keys: &[
+pub(super) static RUNTIME: Section = Section::new(
+    "",
+    &[
         key("housekeeping_cpus", Kind::Cpus, "where everything but the poll loops runs: signals, clocks, logs, leases")
             .otherwise("the first CPU this process may use")
             .example("[0]")
             .said(),
         key("dpdk", Kind::Table(&DPDK), "memory of DPDK"),
     ],
-};
+);
 
-static DPDK: Section = Section {
-    doc: "",
-    keys: &[
+static DPDK: Section = Section::new(
+    "",
+    &[
         key("hugepages", Kind::FlagOr("auto"), "whether DPDK's memory comes from huge pages")
             .default("\"auto\"")
             .more("true: start only with huge pages; false: ordinary pages; \"auto\": huge where enough are free."),
@@ -23,11 +23,11 @@ static DPDK: Section = Section {
             .default("256")
             .more("Of huge pages it takes what it needs."),
     ],
-};
+);
 
-pub(super) static LOG: Section = Section {
-    doc: "What `berth run` says of itself. The variable RUST_LOG goes before its level.",
-    keys: &[
+pub(super) static LOG: Section = Section::new(
+    "What `berth run` says of itself. The variable RUST_LOG goes before its level.",
+    &[
         key("level", Kind::Text, "the least level that is logged")
             .default("\"info\"")
             .more("error, warn, info, debug or trace, also by module: \"info,berth::run=debug\"."),
@@ -44,12 +44,12 @@ pub(super) static LOG: Section = Section {
         .default("\"auto\"")
         .fixed(),
     ],
-};
+);
 
-pub(super) static TUNE: Section = Section {
-    doc: "What `berth tune apply` makes of the host, and `berth tune revert` takes back. CPUs that poll are those of ports \
+pub(super) static TUNE: Section = Section::new(
+    "What `berth tune apply` makes of the host, and `berth tune revert` takes back. CPUs that poll are those of ports \
           and workers.",
-    keys: &[
+    &[
         key("hugepages_2m", Kind::Integer(0, 1 << 24), "at least so many huge pages of 2 MiB")
             .otherwise("as they are")
             .example("512")
@@ -85,11 +85,11 @@ pub(super) static TUNE: Section = Section {
         .example("0"),
         key("nic", Kind::Tables(&NIC), "interfaces of the kernel, for udp, uring and AF_XDP ports").live(),
     ],
-};
+);
 
-static NIC: Section = Section {
-    doc: "An interface of the kernel.",
-    keys: &[
+static NIC: Section = Section::new(
+    "An interface of the kernel.",
+    &[
         key("name", Kind::Text, "the interface").required().example("\"eth0\""),
         key("defer_hard_irqs", Kind::Integer(0, 1000), "how many polls without a frame put its interrupt off")
             .otherwise("as it is")
@@ -102,11 +102,11 @@ static NIC: Section = Section {
         .otherwise("as it is")
         .example("20000"),
     ],
-};
+);
 
-pub(super) static ADMIN: Section = Section {
-    doc: "Where the appliance tells how it is: /metrics for Prometheus, /status, /healthz, /readyz. Off without [admin].",
-    keys: &[
+pub(super) static ADMIN: Section = Section::new(
+    "Where the appliance tells how it is: /metrics for Prometheus, /status, /healthz, /readyz. Off without [admin].",
+    &[
         key("listen", Kind::Text, "the TCP address")
             .default("\"127.0.0.1:5780\"")
             .more("Port 0 takes a free port; the \"berth ready\" line tells which."),
@@ -115,4 +115,4 @@ pub(super) static ADMIN: Section = Section {
             .example("\"admin.token\"")
             .more("Needed beyond loopback; at least 16 printable characters."),
     ],
-};
+);

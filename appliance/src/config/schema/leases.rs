@@ -1,10 +1,10 @@
 //! The lease plane: `[node]`, `[control]`, `[[region]]`, `[dataplane]`, `[[binding]]`.
 
-use super::{Kind, Section, key};
+use berth_keys::{Kind, Section, key};
 
-pub(super) static NODE: Section = Section {
-    doc: "",
-    keys: &[
+pub(super) static NODE: Section = Section::new(
+    "",
+    &[
         key("state_dir", Kind::Text, "where the journal of leases is kept, and the node's key")
             .default("\"/var/lib/berth\""),
         key("key_file", Kind::Text, "the node's key, made at the first start")
@@ -15,11 +15,11 @@ pub(super) static NODE: Section = Section {
         key("rack", Kind::Integer(0, u32::MAX as u64), "where the node stands, as announced").default("0"),
         key("trust_domain", Kind::Text, "whom it trusts, as announced; at most 255 bytes").default("\"\""),
     ],
-};
+);
 
-pub(super) static CONTROL: Section = Section {
-    doc: "The lease plane: this host as a fabricBIOS node that leases memory and blocks. Off without [control].",
-    keys: &[
+pub(super) static CONTROL: Section = Section::new(
+    "The lease plane: this host as a fabricBIOS node that leases memory and blocks. Off without [control].",
+    &[
         key("udp", Kind::Text, "control over UDP")
             .default("\"127.0.0.1:5700\"")
             .more("Port 0 takes a free port; the \"berth ready\" line tells which."),
@@ -52,13 +52,13 @@ pub(super) static CONTROL: Section = Section {
             .more("Room for them is taken at the start."),
         key("policy", Kind::Tables(&POLICY), "what presenters may do").live(),
     ],
-};
+);
 
-static POLICY: Section = Section {
-    doc: "What presenters may do, and how much of the node each may have, whatever the regions. The permissions of all \
+static POLICY: Section = Section::new(
+    "What presenters may do, and how much of the node each may have, whatever the regions. The permissions of all \
           policies that fit a presenter add up. A quota of a policy that names a presenter goes before that of \"*\"; of \
           several the largest counts. What is kept or remembered counts.",
-    keys: &[
+    &[
         key("presenter", Kind::Text, "\"*\" is every enrolled one; or the 32 hex digits of an id")
             .required()
             .example("\"*\""),
@@ -82,11 +82,11 @@ static POLICY: Section = Section {
             .otherwise("1048576")
             .example("65536"),
     ],
-};
+);
 
-pub(super) static REGION: Section = Section {
-    doc: "What can be leased.",
-    keys: &[
+pub(super) static REGION: Section = Section::new(
+    "What can be leased.",
+    &[
         key("name", Kind::Text, "unique name").required().example("\"scratch\""),
         key("kind", Kind::Choice(&[("memory", "bytes"), ("block", "blocks of 512 bytes")]), "what it is leased as")
             .required()
@@ -98,20 +98,20 @@ pub(super) static REGION: Section = Section {
             .default("\"ram\""),
         key("numa", Kind::Integer(0, 1023), "the NUMA node of its memory").otherwise("any").example("0"),
     ],
-};
+);
 
-pub(super) static DATAPLANE: Section = Section {
-    doc: "Where leases are read and written beside QUIC and ports with service = \"lease-io\". All are off by default.",
-    keys: &[
+pub(super) static DATAPLANE: Section = Section::new(
+    "Where leases are read and written beside QUIC and ports with service = \"lease-io\". All are off by default.",
+    &[
         key("fbmt", Kind::Text, "memory over TCP").otherwise("off").example("\"127.0.0.1:5704\""),
         key("fbbt", Kind::Text, "blocks over TCP").otherwise("off").example("\"127.0.0.1:5705\""),
         key("fbmu", Kind::Text, "memory and blocks over UDP").otherwise("off").example("\"127.0.0.1:5703\""),
     ],
-};
+);
 
-pub(super) static BINDING: Section = Section {
-    doc: "Transports of their own that a lease is connected to by LEASE_BIND, past the lease table.",
-    keys: &[
+pub(super) static BINDING: Section = Section::new(
+    "Transports of their own that a lease is connected to by LEASE_BIND, past the lease table.",
+    &[
         key("kind", Kind::Choice(&[("rdma", "one-sided reads and writes")]), "the transport")
             .required()
             .example("\"rdma\""),
@@ -131,4 +131,4 @@ pub(super) static BINDING: Section = Section {
         )
         .default("\"auto\""),
     ],
-};
+);

@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 
+use berth_keys::{CPU_MAX, Key, Kind, Reload, Section, schema::Owners};
 use serde_json::{Map, Value, json};
 
-use super::{CPU_MAX, Key, Kind, ROOT, Reload, Section};
+use super::ROOT;
 
 /// Columns of the default file.
 const WIDTH: usize = 118;
@@ -18,13 +19,13 @@ pub fn default_file() -> String {
                    # Keys behind `#` show their default, or an example. docs/config.md has all there is to know of each.\n"
         .to_owned();
     for key in ROOT.keys {
-        table(&mut out, key, "", true);
+        table(&mut out, key, &ROOT.owners(key.name), "", true);
     }
     out
 }
 
 /// One table with all below it; in comments, unless it is said and what it is in is.
-fn table(out: &mut String, key: &Key, above: &str, said: bool) {
+fn table(out: &mut String, key: &Key, owners: &Owners, above: &str, said: bool) {
     let (section, list) = match key.kind {
         Kind::Table(section) => (section, false),
         Kind::Tables(section) => (section, true),
@@ -35,21 +36,22 @@ fn table(out: &mut String, key: &Key, above: &str, said: bool) {
     let mark = if said { "" } else { "# " };
     out.push('\n');
     comment(out, "", &if section.doc.is_empty() { sentence(key.doc) } else { section.doc.to_owned() });
-    if !key.only.is_empty() {
-        comment(out, "", &format!("With {}.", key.only));
+    if !owners.0.is_empty() {
+        comment(out, "", &format!("With {owners}."));
     }
     let _ = if list { writeln!(out, "{mark}[[{path}]]") } else { writeln!(out, "{mark}[{path}]") };
-    let mut only = "";
-    let scalars = section.keys.iter().filter(|key| !matches!(key.kind, Kind::Table(_) | Kind::Tables(_)));
+    let mut before = Owners(Vec::new());
+    let (tables, scalars): (Vec<_>, Vec<_>) = section.all().into_iter().partition(|key| key.section().is_some());
     for key in scalars {
-        if key.only != only && !key.said {
-            comment(out, "", &format!("With {}:", key.only));
-            only = key.only;
+        let owners = section.owners(key.name);
+        if owners != before {
+            comment(out, "", &format!("With {owners}:"));
+            before = owners;
         }
         scalar(out, key, if key.said { mark } else { "# " });
     }
-    for key in section.keys {
-        table(out, key, &format!("{path}."), said);
+    for key in tables {
+        table(out, key, &section.owners(key.name), &format!("{path}."), said);
     }
 }
 
@@ -92,10 +94,10 @@ fn sentence(phrase: &str) -> String {
 }
 
 /// What the reference and the JSON schema say of a key.
-fn description(key: &Key) -> String {
+fn description(key: &Key, owners: &Owners) -> String {
     let mut all = vec![sentence(key.doc)];
     all.extend((!key.more.is_empty()).then(|| key.more.to_owned()));
-    all.extend((!key.only.is_empty()).then(|| format!("Only with {}.", key.only)));
+    all.extend((!owners.0.is_empty()).then(|| format!("Only with {owners}.")));
     all.join(" ")
 }
 
@@ -110,9 +112,10 @@ pub fn json_schema() -> String {
 }
 
 fn object(section: &Section) -> Map<String, Value> {
-    let properties: Map<_, _> = section.keys.iter().map(|key| (key.name.to_owned(), property(key).into())).collect();
-    let required: Vec<_> =
-        section.keys.iter().filter(|key| key.required && key.only.is_empty()).map(|key| key.name).collect();
+    let all = section.all().into_iter();
+    let properties: Map<_, _> =
+        all.map(|key| (key.name.to_owned(), property(key, &section.owners(key.name)).into())).collect();
+    let required: Vec<_> = section.keys.iter().filter(|key| key.required).map(|key| key.name).collect();
     let mut object = Map::new();
     object.insert("type".into(), "object".into());
     object.insert("properties".into(), properties.into());
@@ -123,7 +126,7 @@ fn object(section: &Section) -> Map<String, Value> {
     object
 }
 
-fn property(key: &Key) -> Map<String, Value> {
+fn property(key: &Key, owners: &Owners) -> Map<String, Value> {
     let value = match key.kind {
         Kind::Flag => json!({"type": "boolean"}),
         Kind::FlagOr(word) => json!({"enum": [true, false, word]}),
@@ -149,7 +152,7 @@ fn property(key: &Key) -> Map<String, Value> {
         Kind::Tables(section) => json!({"type": "array", "items": object(section), "minItems": 1}),
     };
     let Value::Object(mut property) = value else { return Map::new() };
-    property.insert("description".into(), description(key).into());
+    property.insert("description".into(), description(key, owners).into());
     let default = key.default.and_then(|literal| toml::from_str::<toml::Table>(&format!("x = {literal}")).ok());
     if let Some(default) = default.and_then(|mut table| serde_json::to_value(table.remove("x")).ok()) {
         property.insert("default".into(), default);
@@ -171,12 +174,12 @@ pub fn reference() -> String {
          say what was refused and where. `berth check NEW --against OLD` says it beforehand.\n"
         .to_owned();
     for key in ROOT.keys {
-        chapter(&mut out, key, "", false);
+        chapter(&mut out, key, &ROOT.owners(key.name), "", false);
     }
     out
 }
 
-fn chapter(out: &mut String, key: &Key, above: &str, live: bool) {
+fn chapter(out: &mut String, key: &Key, owners: &Owners, above: &str, live: bool) {
     let (Kind::Table(section) | Kind::Tables(section)) = key.kind else { return };
     let (path, live) = (format!("{above}{}", key.name), live || key.reload == Reload::Live);
     let _ = match key.kind {
@@ -184,10 +187,11 @@ fn chapter(out: &mut String, key: &Key, above: &str, live: bool) {
         _ => writeln!(out, "\n## `[{path}]`\n"),
     };
     let doc = if section.doc.is_empty() { sentence(key.doc) } else { section.doc.to_owned() };
-    let only = if key.only.is_empty() { String::new() } else { format!(" Only with {}.", key.only) };
+    let only = if owners.0.is_empty() { String::new() } else { format!(" Only with {owners}.") };
     let reload = if live { " **Live.**" } else { "" };
     let _ = writeln!(out, "{doc}{only}{reload}\n\n| key | value | default | meaning |\n|---|---|---|---|");
-    for key in section.keys.iter().filter(|key| !matches!(key.kind, Kind::Table(_) | Kind::Tables(_))) {
+    let (tables, scalars): (Vec<_>, Vec<_>) = section.all().into_iter().partition(|key| key.section().is_some());
+    for key in scalars {
         let mark = match key.reload {
             Reload::Live if !live => " **live**",
             Reload::Fixed => " needs a restart",
@@ -205,11 +209,11 @@ fn chapter(out: &mut String, key: &Key, above: &str, live: bool) {
             "| `{}`{mark} | {} | {default} | {}{example} |",
             key.name,
             values(key.kind),
-            cell(&description(key))
+            cell(&description(key, &section.owners(key.name)))
         );
     }
-    for key in section.keys {
-        chapter(out, key, &format!("{path}."), live);
+    for key in tables {
+        chapter(out, key, &section.owners(key.name), &format!("{path}."), live);
     }
 }
 

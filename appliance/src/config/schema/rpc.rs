@@ -1,11 +1,13 @@
 //! What ports serve: `[[decoder]]` and `[[function]]`.
 
-use super::{Kind, Section, key, port::DISPATCH};
+use berth_keys::{Kind, Owned, Owner, Section, key};
 
-pub(super) static DECODER: Section = Section {
-    doc: "Decoders. The position in this list is the decoder_id of the decoding-server functions. Every core has its own \
+use super::port::DISPATCH;
+
+pub(super) static DECODER: Section = Section::new(
+    "Decoders. The position in this list is the decoder_id of the decoding-server functions. Every core has its own \
           copy. A reload reads their files again.",
-    keys: &[
+    &[
         key("name", Kind::Text, "unique name").required().example("\"surface-d5\""),
         key(
             "algorithm",
@@ -21,13 +23,16 @@ pub(super) static DECODER: Section = Section {
         key("measurements", Kind::Text, "which measurements make up each detector")
             .otherwise("measurements are detection events")
             .example("\"d_sparse.txt\""),
-        key("depth", Kind::Integer(1, 8), "the most errors in an entry").only("algorithm = \"lut\"").default("1"),
     ],
-};
+)
+.owned(&[&[Owned {
+    by: Owner { key: "algorithm", word: "lut" },
+    keys: &[key("depth", Kind::Integer(1, 8), "the most errors in an entry").default("1")],
+}]]);
 
-pub(super) static FUNCTION: Section = Section {
-    doc: "Functions. The id on the wire is the FNV-1a hash of the name. Every port serves all of them.",
-    keys: &[
+pub(super) static FUNCTION: Section = Section::new(
+    "Functions. The id on the wire is the FNV-1a hash of the name. Every port serves all of them.",
+    &[
         key("name", Kind::Text, "unique name").required().example("\"rpc_increment\"").said(),
         key("handler", Kind::Text, "what runs: \"builtin:NAME\" or \"plugin:PATH#SYMBOL\"")
             .required()
@@ -44,30 +49,40 @@ pub(super) static FUNCTION: Section = Section {
             .otherwise("none")
             .example("100")
             .more("A function that overruns three times in a row rests for 100 ms."),
-        key("decoder", Kind::Text, "the name of its decoder")
-            .required()
-            .only("handler = \"builtin:qec_decode\"")
-            .example("\"surface-d5\""),
-        key("table", Kind::Text, "the recorded answers")
-            .required()
-            .only("handler = \"builtin:mock_decode\"")
-            .example("\"mock.txt\""),
-        key(
-            "abi",
-            Kind::Choice(&[("host_call", "whole slots, headers included"), ("device_call", "arguments and results")]),
-            "how a plug-in is called",
-        )
-        .required()
-        .only("a plug-in")
-        .example("\"device_call\""),
-        key("args", Kind::Texts, "the types of a plug-in's arguments")
-            .only("a plug-in")
-            .otherwise("bytes of any number")
-            .example("[\"bit_packed[24]\", \"int32\"]")
-            .more("uint8 int32 int64 float32 float64 array_TYPE[N] bit_packed[N]; [] is any number."),
-        key("results", Kind::Texts, "the types of its results")
-            .only("a plug-in")
-            .otherwise("bytes of any number")
-            .example("[\"uint8\"]"),
     ],
-};
+)
+.owned(&[&[
+    Owned {
+        by: Owner { key: "handler", word: "builtin:qec_decode" },
+        keys: &[key("decoder", Kind::Text, "the name of its decoder").required().example("\"surface-d5\"")],
+    },
+    Owned {
+        by: Owner { key: "handler", word: "builtin:mock_decode" },
+        keys: &[key("table", Kind::Text, "the recorded answers").required().example("\"mock.txt\"")],
+    },
+    Owned {
+        by: Owner { key: "handler", word: PLUGIN },
+        keys: &[
+            key(
+                "abi",
+                Kind::Choice(&[
+                    ("host_call", "whole slots, headers included"),
+                    ("device_call", "arguments and results"),
+                ]),
+                "how a plug-in is called",
+            )
+            .required()
+            .example("\"device_call\""),
+            key("args", Kind::Texts, "the types of a plug-in's arguments")
+                .otherwise("bytes of any number")
+                .example("[\"bit_packed[24]\", \"int32\"]")
+                .more("uint8 int32 int64 float32 float64 array_TYPE[N] bit_packed[N]; [] is any number."),
+            key("results", Kind::Texts, "the types of its results")
+                .otherwise("bytes of any number")
+                .example("[\"uint8\"]"),
+        ],
+    },
+]]);
+
+/// The form of the handlers that are plug-ins.
+pub(in crate::config) const PLUGIN: &str = "plugin:PATH#SYMBOL";

@@ -15,7 +15,7 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-use super::{Note, Sink};
+use crate::{Note, Sink};
 
 /// The folder of drop-ins, beside the configuration file.
 const DROP_INS: &str = "conf.d";
@@ -33,17 +33,17 @@ pub struct Origin {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
     /// What notes call it: a path, or the option that it was.
-    pub(super) name: PathBuf,
-    pub(super) text: String,
+    pub(crate) name: PathBuf,
+    pub(crate) text: String,
     /// Where the document begins.
-    pub(super) start: usize,
+    pub(crate) start: usize,
     /// An option: a path and a value.
     set: bool,
 }
 
 impl Origin {
     /// Reads every document.
-    pub(super) fn read(&self) -> Result<Vec<Source>, Vec<Note>> {
+    pub fn read(&self) -> Result<Vec<Source>, Vec<Note>> {
         let mut sources = Sources::default();
         sources.file(&self.file)?;
         let folder = self.file.parent().unwrap_or(Path::new("")).join(DROP_INS);
@@ -61,7 +61,7 @@ impl Origin {
 }
 
 #[derive(Default)]
-pub(super) struct Sources(Vec<Source>);
+struct Sources(Vec<Source>);
 
 impl Sources {
     fn file(&mut self, path: &Path) -> Result<(), Vec<Note>> {
@@ -81,15 +81,15 @@ impl Sources {
         let start = self.0.last().map_or(0, |last| last.start + last.text.len() + 1);
         self.0.push(Source { name, text, start, set });
     }
+}
 
-    /// A document that was read already, alone.
-    pub(super) fn one(name: &Path, text: &str) -> Vec<Source> {
-        vec![Source { name: name.to_path_buf(), text: text.to_owned(), start: 0, set: false }]
-    }
+/// A document that was read already, alone.
+pub fn one(name: &Path, text: &str) -> Vec<Source> {
+    vec![Source { name: name.to_path_buf(), text: text.to_owned(), start: 0, set: false }]
 }
 
 /// The texts of the documents, each behind as many spaces as it takes for the parser to count places as we do.
-pub(super) fn shifted(sources: &[Source]) -> Vec<String> {
+pub fn shifted(sources: &[Source]) -> Vec<String> {
     let shift = |source: &Source| {
         let spaces = " ".repeat(source.start);
         match source.text.split_once('=') {
@@ -104,7 +104,7 @@ pub(super) fn shifted(sources: &[Source]) -> Vec<String> {
 }
 
 /// Parses and merges the documents.
-pub(super) fn merged<'i>(sources: &'i [Source], shifted: &'i [String], sink: &Sink<'_>) -> DeTable<'i> {
+pub fn merged<'i>(sources: &'i [Source], shifted: &'i [String], sink: &Sink<'_>) -> DeTable<'i> {
     let mut root = DeTable::new();
     for (source, text) in sources.iter().zip(shifted) {
         let (document, errors) = DeTable::parse_recoverable(text);
@@ -190,6 +190,6 @@ fn assign<'i>(table: &mut DeTable<'i>, path: &'i str, value: Spanned<DeValue<'i>
 }
 
 /// The document that a place is in.
-pub(super) fn holding<'s>(sources: &'s [Source], span: &Range<usize>) -> Option<&'s Source> {
+pub(crate) fn holding<'s>(sources: &'s [Source], span: &Range<usize>) -> Option<&'s Source> {
     sources.iter().rev().find(|source| source.start <= span.start)
 }

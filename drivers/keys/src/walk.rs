@@ -13,9 +13,9 @@ use std::{
 
 use toml::de::{DeTable, DeValue};
 
-use super::{
+use crate::{
     document::{self, Source},
-    schema::{self, CPU_MAX, Key, Kind, Section},
+    schema::{CPU_MAX, Key, Kind, Owner, Section},
 };
 
 /// One thing to tell about a configuration file: a mistake, or a warning.
@@ -56,7 +56,8 @@ pub struct At<T> {
 }
 
 impl<T> At<T> {
-    pub(super) fn map<U>(self, f: impl FnOnce(T) -> U) -> At<U> {
+    /// Another value at the same place.
+    pub fn map<U>(self, f: impl FnOnce(T) -> U) -> At<U> {
         At { value: f(self.value), field: self.field, span: self.span }
     }
 }
@@ -76,7 +77,8 @@ impl<'s> Sink<'s> {
         Self { sources, mistakes: RefCell::default(), warnings: RefCell::default() }
     }
 
-    pub(super) fn note(&self, span: &Range<usize>, field: &str, message: impl Display) -> Note {
+    /// What there is to tell at `span`.
+    pub fn note(&self, span: &Range<usize>, field: &str, message: impl Display) -> Note {
         let (file, before) = document::holding(self.sources, span).map_or_else(Default::default, |source| {
             let before = source.text.get(..span.start - source.start).unwrap_or(&source.text);
             (source.name.clone(), before)
@@ -122,36 +124,57 @@ impl<'s> Sink<'s> {
 
 /// One table of the document, read key by key. What its keys hold is known from its section of the schema: to ask for a
 /// key that the schema does not have, or has as something else, is a mistake of ours and panics.
-pub(super) struct Table<'a, 'i> {
+pub struct Table<'a, 'i> {
     sink: &'a Sink<'a>,
     section: &'static Section,
     entries: &'a DeTable<'i>,
     path: String,
     span: Range<usize>,
     asked: Vec<&'static str>,
+    /// What was read here and in the tables above, so that keys of other words are refused.
+    words: Vec<Owner>,
+    /// Keys whose word is missing or wrong: nobody knows which keys were meant.
+    undecided: Vec<&'static str>,
 }
 
 impl<'a, 'i> Table<'a, 'i> {
-    pub(super) fn root(sink: &'a Sink<'a>, table: &'a DeTable<'i>) -> Self {
-        Self { sink, section: &schema::ROOT, entries: table, path: String::new(), span: 0..0, asked: Vec::new() }
+    /// The root of a document, whose keys `section` has.
+    pub fn root(sink: &'a Sink<'a>, section: &'static Section, table: &'a DeTable<'i>) -> Self {
+        Self {
+            sink,
+            section,
+            entries: table,
+            path: String::new(),
+            span: 0..0,
+            asked: Vec::new(),
+            words: Vec::new(),
+            undecided: Vec::new(),
+        }
     }
 
-    pub(super) fn sink(&self) -> &'a Sink<'a> {
+    /// Where mistakes in it are noted.
+    pub fn sink(&self) -> &'a Sink<'a> {
         self.sink
     }
 
-    pub(super) fn span(&self) -> Range<usize> {
+    /// Where it stands.
+    pub fn span(&self) -> Range<usize> {
         self.span.clone()
     }
 
-    pub(super) fn path(&self) -> &str {
+    /// The field that it is.
+    pub fn path(&self) -> &str {
         &self.path
     }
 
     /// Where a key's value stands, or else this table.
-    pub(super) fn place(&self, key: &str) -> Range<usize> {
-        let value = self.entries.iter().find(|(name, _)| name.get_ref() == key);
-        value.map_or_else(|| self.span(), |(_, value)| value.span())
+    pub fn place(&self, key: &str) -> Range<usize> {
+        self.place_of(key).unwrap_or_else(|| self.span())
+    }
+
+    fn place_of(&self, key: &str) -> Option<Range<usize>> {
+        let (_, value) = self.entries.iter().find(|(name, _)| name.get_ref() == key)?;
+        Some(value.span())
     }
 
     fn field(&self, key: &str) -> String {
@@ -159,6 +182,9 @@ impl<'a, 'i> Table<'a, 'i> {
     }
 
     fn get(&mut self, key: &'static str) -> Option<At<&'a DeValue<'i>>> {
+        if self.is_foreign(key) {
+            return None;
+        }
         self.asked.push(key);
         let (_, value) = self.entries.iter().find(|(name, _)| name.get_ref() == key)?;
         Some(At { value: value.get_ref(), field: self.field(key), span: value.span() })
@@ -183,7 +209,7 @@ impl<'a, 'i> Table<'a, 'i> {
     }
 
     /// Reports a key that this table must hold.
-    pub(super) fn require<T>(&self, key: &str, found: Option<T>, example: impl Display) -> Option<T> {
+    pub fn require<T>(&self, key: &str, found: Option<T>, example: impl Display) -> Option<T> {
         // A key that is there with a wrong value has been reported already.
         if found.is_none() && !self.entries.iter().any(|(name, _)| name.get_ref() == key) {
             self.sink.mistake(self.span(), &self.field(key), format_args!("is missing; write {example}"));
@@ -191,7 +217,8 @@ impl<'a, 'i> Table<'a, 'i> {
         found
     }
 
-    pub(super) fn text(&mut self, key: &'static str) -> Option<At<&'a str>> {
+    /// A string.
+    pub fn text(&mut self, key: &'static str) -> Option<At<&'a str>> {
         assert!(matches!(self.known(key).kind, Kind::Text), "{}", self.field(key));
         self.string(key)
     }
@@ -202,29 +229,29 @@ impl<'a, 'i> Table<'a, 'i> {
     }
 
     /// The string that the schema says holds without the key.
-    pub(super) fn default_text(&self, key: &str) -> &'static str {
+    pub fn default_text(&self, key: &str) -> &'static str {
         self.known(key).word()
     }
 
     /// An integer.
-    pub(super) fn integer(&mut self, key: &'static str) -> Option<At<u64>> {
+    pub fn integer(&mut self, key: &'static str) -> Option<At<u64>> {
         let Kind::Integer(low, high) = self.known(key).kind else { panic!("{} is no integer", self.field(key)) };
         let wanted = format!("an integer from {low} to {high}");
         self.value(key, &wanted, |value| integer(value).filter(|n| (low..=high).contains(n)))
     }
 
     /// The integer that the schema says holds without the key.
-    pub(super) fn default_number(&self, key: &str) -> u64 {
+    pub fn default_number(&self, key: &str) -> u64 {
         self.known(key).number()
     }
 
     /// An integer, or its default.
-    pub(super) fn number(&mut self, key: &'static str) -> u64 {
+    pub fn number(&mut self, key: &'static str) -> u64 {
         self.integer(key).map_or_else(|| self.default_number(key), |at| at.value)
     }
 
     /// A probability from 0 to 1, or its default.
-    pub(super) fn probability(&mut self, key: &'static str) -> f64 {
+    pub fn probability(&mut self, key: &'static str) -> f64 {
         let known = self.known(key);
         assert!(matches!(known.kind, Kind::Probability), "{}", self.field(key));
         let number = self.value(key, "a probability from 0 to 1", |value| {
@@ -239,19 +266,19 @@ impl<'a, 'i> Table<'a, 'i> {
     }
 
     /// `true` or `false`.
-    pub(super) fn flag(&mut self, key: &'static str) -> Option<bool> {
+    pub fn flag(&mut self, key: &'static str) -> Option<bool> {
         assert!(matches!(self.known(key).kind, Kind::Flag), "{}", self.field(key));
         Some(self.value(key, "true or false", DeValue::as_bool)?.value)
     }
 
     /// `true` or `false`, or the default.
-    pub(super) fn is_on(&mut self, key: &'static str) -> bool {
+    pub fn is_on(&mut self, key: &'static str) -> bool {
         let default = self.known(key).default == Some("true");
         self.flag(key).unwrap_or(default)
     }
 
     /// `true` or `false`; `None` is the word that the schema has beside them, which is the default.
-    pub(super) fn flag_or_word(&mut self, key: &'static str) -> Option<bool> {
+    pub fn flag_or_word(&mut self, key: &'static str) -> Option<bool> {
         let Kind::FlagOr(word) = self.known(key).kind else { panic!("{} has no word", self.field(key)) };
         let wanted = format!("true, false or \"{word}\"");
         self.value(key, &wanted, |value| match value {
@@ -263,7 +290,7 @@ impl<'a, 'i> Table<'a, 'i> {
     }
 
     /// A number of bytes, at least 1: an integer, or a string such as `64 MiB`.
-    pub(super) fn size(&mut self, key: &'static str) -> Option<At<u64>> {
+    pub fn size(&mut self, key: &'static str) -> Option<At<u64>> {
         assert!(matches!(self.known(key).kind, Kind::Size), "{}", self.field(key));
         self.value(key, "a number of bytes such as 67108864 or \"64 MiB\"", |value| match value {
             DeValue::String(text) => parse_size(text),
@@ -283,21 +310,57 @@ impl<'a, 'i> Table<'a, 'i> {
     }
 
     /// One of the words that the schema has; `words` says what each stands for.
-    pub(super) fn choice<T: Copy>(&mut self, key: &'static str, words: &[(&str, T)]) -> Option<At<T>> {
+    pub fn choice<T: Copy>(&mut self, key: &'static str, words: &[(&str, T)]) -> Option<At<T>> {
+        let at = self.word(key)?;
         let Kind::Choice(known) = self.known(key).kind else { panic!("{} is no choice", self.field(key)) };
         let same = known.iter().map(|word| word.0).eq(words.iter().map(|word| word.0));
         assert!(same, "the words of {} are those of the schema, in its order", self.field(key));
-        let at = self.string(key)?;
-        if let Some((_, value)) = words.iter().find(|(word, _)| *word == at.value) {
-            return Some(at.map(|_| *value));
+        let value = words.iter().find(|(word, _)| *word == at.value)?.1;
+        Some(at.map(|_| value))
+    }
+
+    /// One of the words that the schema has, as the schema has it. Keys that belong to its other words are refused.
+    pub fn word(&mut self, key: &'static str) -> Option<At<&'static str>> {
+        let known = self.known(key);
+        let Kind::Choice(words) = known.kind else { panic!("{} is no choice", self.field(key)) };
+        let is_given = self.place_of(key).is_some();
+        let at = self.string(key);
+        let found = at.as_ref().and_then(|at| words.iter().find(|(word, _)| *word == at.value));
+        if let (Some(at), None) = (&at, found) {
+            let all = words.iter().map(|(word, _)| *word);
+            self.sink.wrong(at, format_args!("\"{}\" is unknown; {}", at.value, instead(at.value, all)));
         }
-        let all = words.iter().map(|(word, _)| *word);
-        self.sink.wrong(&at, format_args!("\"{}\" is unknown; {}", at.value, instead(at.value, all)));
-        None
+        match found {
+            Some((word, _)) => self.decide(key, Some(word)),
+            None if is_given || known.required => self.decide(key, None),
+            None if known.default.is_some() => self.decide(key, Some(known.word())),
+            None => {}
+        }
+        at.zip(found).map(|(at, (word, _))| at.map(|_| *word))
+    }
+
+    /// Notes which word `key` says: keys that belong to its other words are refused, unless none is known.
+    pub fn decide(&mut self, key: &'static str, word: Option<&'static str>) {
+        match word {
+            Some(word) => self.words.push(Owner { key, word }),
+            None => self.undecided.push(key),
+        }
+    }
+
+    /// Whether a key belongs to other words than those that were read.
+    fn is_foreign(&self, key: &str) -> bool {
+        let owners = self.section.owners(key).0;
+        let may_own = |owner: &Owner| self.words.contains(owner) || self.is_undecided(owner.key);
+        !owners.is_empty() && !owners.iter().any(may_own)
+    }
+
+    /// Whether nobody knows what a key says, or whether it belongs here.
+    fn is_undecided(&self, key: &str) -> bool {
+        self.undecided.contains(&key) || self.section.owners(key).0.iter().any(|owner| self.is_undecided(owner.key))
     }
 
     /// One of the words that the schema has, or its default.
-    pub(super) fn chosen<T: Copy>(&mut self, key: &'static str, words: &[(&str, T)]) -> T {
+    pub fn chosen<T: Copy>(&mut self, key: &'static str, words: &[(&str, T)]) -> T {
         let default = self.known(key).word();
         let found = self.choice(key, words).map(|at| at.value);
         let otherwise = words.iter().find(|(word, _)| *word == default).map(|word| word.1);
@@ -305,14 +368,14 @@ impl<'a, 'i> Table<'a, 'i> {
     }
 
     /// A list of CPUs; each keeps its place.
-    pub(super) fn cpus(&mut self, key: &'static str) -> Option<At<Vec<At<u64>>>> {
+    pub fn cpus(&mut self, key: &'static str) -> Option<At<Vec<At<u64>>>> {
         assert!(matches!(self.known(key).kind, Kind::Cpus), "{}", self.field(key));
         let wanted = format!("an integer from 0 to {CPU_MAX}");
         self.elements(key, "a list of integers", &wanted, |value| integer(value).filter(|n| *n <= CPU_MAX))
     }
 
     /// A string, or a list of strings; each keeps its place.
-    pub(super) fn texts(&mut self, key: &'static str) -> Option<At<Vec<At<&'a str>>>> {
+    pub fn texts(&mut self, key: &'static str) -> Option<At<Vec<At<&'a str>>>> {
         assert!(matches!(self.known(key).kind, Kind::Texts), "{}", self.field(key));
         if let Some(at) = self.get(key).filter(|at| at.value.is_str()) {
             let one = self.expect(at, "a string", DeValue::as_str)?;
@@ -339,14 +402,15 @@ impl<'a, 'i> Table<'a, 'i> {
     }
 
     /// A sub-table; absent reads as `None`.
-    pub(super) fn table(&mut self, key: &'static str) -> Option<Table<'a, 'i>> {
+    pub fn table(&mut self, key: &'static str) -> Option<Table<'a, 'i>> {
         let at = self.get(key)?;
         let at = self.expect(at, &format!("a table [{}]", self.field(key)), DeValue::as_table)?;
         Some(self.below(key, at))
     }
 
     /// A sub-table, empty where it is absent.
-    pub(super) fn table_or_empty(&mut self, key: &'static str) -> Table<'a, 'i> {
+    #[must_use]
+    pub fn table_or_empty(&mut self, key: &'static str) -> Table<'a, 'i> {
         static EMPTY: LazyLock<DeTable<'static>> = LazyLock::new(DeTable::new);
         let found = self.table(key);
         found.unwrap_or_else(|| self.below(key, At { value: &EMPTY, field: self.field(key), span: self.span() }))
@@ -356,11 +420,13 @@ impl<'a, 'i> Table<'a, 'i> {
         let (Kind::Table(section) | Kind::Tables(section)) = self.known(key).kind else {
             panic!("{} is no table", self.field(key));
         };
-        Table { sink: self.sink, section, entries: at.value, path: at.field, span: at.span, asked: Vec::new() }
+        let (words, undecided) = (self.words.clone(), self.undecided.clone());
+        let (sink, path, span) = (self.sink, at.field, at.span);
+        Table { sink, section, entries: at.value, path, span, asked: Vec::new(), words, undecided }
     }
 
     /// An array of tables; `None` where it is absent.
-    pub(super) fn tables(&mut self, key: &'static str) -> Option<Vec<Table<'a, 'i>>> {
+    pub fn tables(&mut self, key: &'static str) -> Option<Vec<Table<'a, 'i>>> {
         let (sink, head) = (self.sink, format!("[[{}]]", self.field(key)));
         let wanted = format!("a list of tables, each headed {head},");
         let tables = self.elements(key, &wanted, "a table", DeValue::as_table)?;
@@ -371,7 +437,7 @@ impl<'a, 'i> Table<'a, 'i> {
     }
 
     /// Reports keys that were given but mean nothing here, because of what another key says.
-    pub(super) fn refuse(&mut self, keys: &[&'static str], because: impl Display) {
+    pub fn refuse(&mut self, keys: &[&'static str], because: impl Display) {
         for (name, _) in self.entries.iter().filter(|(name, _)| keys.contains(&name.get_ref().as_ref())) {
             self.sink.mistake(name.span(), &self.field(name.get_ref()), format_args!("means nothing here; {because}"));
             // Said once is enough.
@@ -379,12 +445,21 @@ impl<'a, 'i> Table<'a, 'i> {
         }
     }
 
-    /// Reports every key that nobody asked for.
-    pub(super) fn finish(self) {
+    /// Reports every key that there is not, or that belongs to another word than the one that was read.
+    pub fn finish(self) {
         for (name, _) in self.entries.iter().filter(|(name, _)| !self.asked.contains(&name.get_ref().as_ref())) {
             let key: &str = name.get_ref();
-            let advice = instead(key, self.asked.iter().copied());
-            self.sink.mistake(name.span(), &self.field(key), format_args!("is not a key; {advice}"));
+            let (span, field) = (name.span(), self.field(key));
+            if self.section.key(key).is_none() {
+                let advice = instead(key, self.asked.iter().copied());
+                self.sink.mistake(span, &field, format_args!("is not a key; {advice}"));
+                continue;
+            }
+            if self.is_foreign(key) {
+                let owners = self.section.owners(key);
+                let message = format_args!("means nothing here; it belongs to {owners}, leave it out");
+                self.sink.mistake(span, &field, message);
+            }
         }
     }
 }
@@ -416,7 +491,7 @@ fn describe(value: &DeValue<'_>) -> String {
 }
 
 /// "did you mean `x`?" where one word is near, otherwise the words there are.
-pub(super) fn instead<'w>(given: &str, words: impl Iterator<Item = &'w str>) -> String {
+pub fn instead<'w>(given: &str, words: impl Iterator<Item = &'w str>) -> String {
     let mut words: Vec<_> = words.collect();
     words.sort_unstable();
     words.dedup();

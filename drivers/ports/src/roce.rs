@@ -1,15 +1,16 @@
 //! `transport = "roce"`: unreliable connections over a port's UDP, spoken in software.
 
-use std::net::{IpAddr, SocketAddr};
-
-use berth_rendezvous::Form;
-use berth_roce::{Config, Slots, path_mtu};
-use berth_wire::{
-    rendezvous::ImmForm,
-    roce::{PKey, Psn, Qpn},
+use std::{
+    fmt,
+    net::{IpAddr, SocketAddr},
 };
 
-use super::{port::address, walk::Table};
+use berth_keys::{Key, Kind, Owner, Section, Table, address, key};
+use berth_rendezvous::Form;
+use berth_roce::{Config, Slots, path_mtu};
+use berth_wire::roce::{PKey, Psn, Qpn};
+
+use crate::common;
 
 /// `[port.roce]`, and what else such a port has.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,14 +43,41 @@ pub struct Peer {
     pub psn: Psn,
 }
 
-/// `immediate`
-pub(super) const IMMEDIATE: &[(&str, ImmForm)] = &[("psn20", ImmForm::Psn20), ("psn24", ImmForm::Psn24)];
+static ROCE: Section = Section::new(
+    "",
+    &[
+        key("slots", Kind::Integer(1, 4096), "slots of each peer, at most 4 with psn24").default("64"),
+        key("stride", Kind::Integer(128, 1 << 24), "bytes from one slot to the next, a multiple of 128")
+            .default("2048"),
+        key("base", Kind::Integer(0, 1 << 39), "the virtual address of the first slot, a multiple of 128").default("0"),
+        common::IMMEDIATE,
+        key("p_key", Kind::Integer(1, 0xffff), "the partition").default("0xffff"),
+        key("peers", Kind::Integer(1, 4096), "peers, at most").otherwise("16 more than are given here").example("16"),
+    ],
+);
 
-/// The keys below `[[port]]` that belong to this transport alone.
-pub(super) const ALONE: &[&str] = &["roce", "peer"];
+static PEER: Section = Section::new(
+    "A peer that is programmed by hand. The \"berth ready\" line tells the queue pair and the key that it must use.",
+    &[
+        key("address", Kind::Text, "its address").required().example("\"10.0.0.1\""),
+        key("qpn", Kind::Integer(2, 0x00ff_fffe), "the number of its queue pair").required().example("0x11"),
+        key("psn", Kind::Integer(0, 0x00ff_ffff), "the number of the first packet in each direction").default("0"),
+    ],
+);
+
+/// What has these keys.
+pub(crate) const OWNER: Owner = Owner { key: "transport", word: "roce" };
+
+/// The keys of `[[port]]` that belong to this transport.
+pub(crate) const KEYS: &[Key] = &[
+    common::RENDEZVOUS,
+    common::RENDEZVOUS_FORM,
+    key("roce", Kind::Table(&ROCE), "what each peer of transport = \"roce\" has"),
+    key("peer", Kind::Tables(&PEER), "peers that are programmed by hand"),
+];
 
 /// Reads the keys of a port with this transport, whose IP packets are at most `mtu` bytes long.
-pub(super) fn roce(t: &mut Table<'_, '_>, mtu: u16) -> Option<Roce> {
+pub(crate) fn read(t: &mut Table<'_, '_>, mtu: u16) -> Option<Roce> {
     let rendezvous = rendezvous(t);
     let tables = t.tables("peer").unwrap_or_default();
     let peers: Vec<_> = tables.into_iter().filter_map(peer).collect();
@@ -61,16 +89,24 @@ pub(super) fn roce(t: &mut Table<'_, '_>, mtu: u16) -> Option<Roce> {
 }
 
 /// `rendezvous` and `rendezvous_form`.
-pub(super) fn rendezvous(t: &mut Table<'_, '_>) -> Option<Rendezvous> {
+pub(crate) fn rendezvous(t: &mut Table<'_, '_>) -> Option<Rendezvous> {
     let bind = t.text("rendezvous");
     let form = t.chosen("rendezvous_form", &[("berth", Form::Berth), ("host-api", Form::HostApi)]);
     let bind = address(t, &bind?)?;
     Some(Rendezvous { bind, form })
 }
 
+impl fmt::Display for Roce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Slots { count, stride, .. } = self.endpoint.slots;
+        write!(f, "{count} slots x {stride} B, {} known peers", self.peers.len())?;
+        self.rendezvous.iter().try_for_each(|Rendezvous { bind, form }| write!(f, ", rendezvous {bind} {form:?}"))
+    }
+}
+
 fn endpoint(t: &mut Table<'_, '_>, mtu: u16, fixed: usize) -> Option<Config> {
     let mut t = t.table_or_empty("roce");
-    let form = t.chosen("immediate", IMMEDIATE);
+    let form = t.chosen("immediate", common::IMMEDIATES);
     let (slots, default) = (t.integer("slots"), t.default_number("slots").min(form.max_slots().into()));
     let count = slots.map_or(default, |at| at.value) as usize;
     let (stride, base) = (t.number("stride") as usize, t.number("base"));
