@@ -4,13 +4,14 @@ use std::{collections::BTreeSet, fmt::Write as _, net::SocketAddr, os::unix::fs:
 
 use berth_identity::Enrolment;
 use berth_plugin::Plugin;
+use berth_ports::Rdma;
 use berth_qec::Algorithm;
 use berth_rpc::Dispatch;
 
 use crate::{
     config::{
         Backing, Binding, Bucket, Config, Control, Dataplane, Handler, Host, Kind, Limits, Loaded, Node, Note, Policy,
-        Port, Rdma, Region, Service, type_word,
+        Port, Region, Service, type_word,
     },
     sys::Root,
 };

@@ -118,8 +118,7 @@ struct TuneArgs {
 }
 
 fn main() -> ExitCode {
-    #[cfg(feature = "ofi")]
-    berth_ofi::reset_signals();
+    berth_ports::prepare_process();
     execute(Cli::parse().command).unwrap_or_else(|e| {
         eprintln!("berth: {e:#}");
         ExitCode::FAILURE
@@ -162,7 +161,10 @@ fn execute(command: Command) -> anyhow::Result<ExitCode> {
                 ConfigCommand::Docs => config::schema::reference(),
             }
         ),
-        Command::Perf(command) => return berth_perf::run(&command),
+        Command::Perf(command) => {
+            log::start(&config::Log { level: "warn".into(), format: log::Format::Text })?;
+            return berth_perf::run(&command);
+        }
         Command::Tune(command) => {
             let (reports, json) = match command {
                 TuneCommand::Apply { config, common } => match load(config, Sets::default()) {

@@ -4,24 +4,25 @@ mod values;
 
 use std::{
     fs,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     path::PathBuf,
     time::Duration,
 };
 
 use anyhow::{Context, bail};
+use berth_ports::{Client, ClientDriver, Meet, Runtime};
 use berth_qec::{dem::DetectorErrorModel, mock::SyndromeFile};
-#[cfg(any(feature = "dpdk", feature = "verbs"))]
 use berth_rendezvous::Form;
-#[cfg(any(feature = "dpdk", feature = "verbs"))]
-use berth_wire::rendezvous::ImmForm;
-#[cfg(feature = "verbs")]
-use berth_wire::rendezvous::PeerKind;
+use berth_roce::Slots;
 use berth_wire::{
     net::MacAddr,
+    rendezvous::{ImmForm, PeerKind},
     rpc::{HeaderForm, PtpEncoding},
 };
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{
+    Args, Subcommand, ValueEnum,
+    builder::{PossibleValue, PossibleValuesParser, TypedValueParser},
+};
 
 use values::{FaultArg, cidr, neighbour, percent, rate, seconds, seconds_or_none};
 
@@ -58,26 +59,42 @@ pub enum Action {
     Report(ReportArgs),
 }
 
-/// Port drivers the emulator can send from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+/// What the emulator sends from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PortDriver {
-    /// Spinning non-blocking kernel sockets
-    Udp,
-    /// `io_uring`: multishot receive into provided buffers
-    Uring,
-    /// DPDK: a network card, or a software device such as memif
-    Dpdk,
-    /// `RoCEv2` in software over a DPDK device: an FPGA that writes into slots, of a port that is reached by rendezvous
-    Roce,
-    /// An endpoint of libfabric
-    Ofi,
-    /// RDMA: a queue pair of a port that is reached by rendezvous
-    Verbs,
-    /// One-sided READs and WRITEs of a lease
-    #[value(skip)]
+    /// A port of this driver.
+    Driver(ClientDriver),
+    /// One-sided READs and WRITEs of a lease, which a binding leads to.
     OneSided,
-    /// Memory: the server is a second core of this process
+    /// Memory: the server is a second core of this process.
     Loopback,
+}
+
+impl PortDriver {
+    /// As the report has it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Driver(driver) => {
+                let known = ClientDriver::ALL.iter().find(|(known, ..)| *known == driver);
+                known.map_or("", |(_, word, _)| word)
+            }
+            Self::OneSided => "onesided",
+            Self::Loopback => LOOPBACK.0,
+        }
+    }
+}
+
+/// The word of [`PortDriver::Loopback`], and what it is.
+const LOOPBACK: (&str, &str) = ("loopback", "memory: the server is a second core of this process");
+
+/// The words of `--port`.
+fn port_driver() -> impl TypedValueParser<Value = PortDriver> {
+    let drivers = ClientDriver::ALL.iter().map(|(_, word, doc)| (*word, *doc));
+    let words = drivers.chain([LOOPBACK]).map(|(word, doc)| PossibleValue::new(word).help(doc));
+    PossibleValuesParser::new(words).map(|given| {
+        let driver = ClientDriver::ALL.iter().find(|(_, word, _)| *word == given);
+        driver.map_or(PortDriver::Loopback, |(driver, ..)| PortDriver::Driver(*driver))
+    })
 }
 
 /// How a sender of slots behaves.
@@ -104,7 +121,6 @@ pub enum Requests {
 
 impl Requests {
     /// As the rendezvous knows it.
-    #[cfg(feature = "verbs")]
     pub(crate) fn kind(self) -> PeerKind {
         match self {
             Self::RcSend => PeerKind::RcSend,
@@ -126,7 +142,6 @@ pub enum RendezvousForm {
 
 impl RendezvousForm {
     /// As the rendezvous knows it.
-    #[cfg(any(feature = "dpdk", feature = "verbs"))]
     pub(crate) fn form(self) -> Form {
         match self {
             Self::Berth => Form::Berth,
@@ -146,7 +161,6 @@ pub enum Immediate {
 
 impl Immediate {
     /// As it is on the wire.
-    #[cfg(any(feature = "dpdk", feature = "verbs"))]
     pub(crate) fn form(self) -> ImmForm {
         match self {
             Self::Psn20 => ImmForm::Psn20,
@@ -191,7 +205,7 @@ impl Ptp {
 #[derive(Debug, Clone, Args)]
 pub struct LoadArgs {
     /// The driver to send from
-    #[arg(long, value_enum, default_value = "udp")]
+    #[arg(long, value_name = "PORT", value_parser = port_driver(), default_value = "udp")]
     pub port: PortDriver,
     /// The server's address, where it is not the usual one on this host
     #[arg(long, value_name = "ADDR:PORT")]
@@ -402,6 +416,9 @@ pub struct BounceArgs {
     pub repeat: u32,
 }
 
+/// What the Holoscan Sensor Bridge's player fills its windows up to a multiple of, in bytes.
+const HSB_WINDOW: usize = 64;
+
 /// Where RPC is served unless somebody chose otherwise.
 const RPC_PORT: u16 = 4700;
 
@@ -411,10 +428,38 @@ impl LoadArgs {
         self.peer.unwrap_or(SocketAddr::from((Ipv4Addr::LOCALHOST, RPC_PORT)))
     }
 
-    /// The address to send from, of the peer's family.
-    pub(crate) fn bind(&self) -> SocketAddr {
-        let any = if self.peer().is_ipv4() { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { Ipv6Addr::UNSPECIFIED.into() };
-        self.bind.unwrap_or(SocketAddr::new(any, 0))
+    /// What the port is opened with.
+    pub(crate) fn client<'a>(
+        &'a self,
+        runtime: &'a Runtime,
+        max_frame: usize,
+        longest: usize,
+        meet: Option<&'a Meet>,
+    ) -> Client<'a> {
+        let (count, stride) = (self.slots as usize, self.stride as usize);
+        Client {
+            peer: self.peer(),
+            bind: self.bind,
+            device: self.device.as_deref(),
+            address: self.address,
+            neighbours: &self.neighbours,
+            rendezvous: self.rendezvous,
+            form: self.rendezvous_form.form(),
+            gid_index: self.gid_index,
+            requests: self.requests.kind(),
+            slots: Slots { count, stride, base: self.base, form: self.immediate.form() },
+            unit: match self.style {
+                Style::Plain => 1,
+                Style::Hsb => HSB_WINDOW,
+            },
+            provider: self.provider.as_deref(),
+            fabric: self.fabric.as_deref(),
+            domain: self.domain.as_deref(),
+            max_frame,
+            longest,
+            meet,
+            runtime,
+        }
     }
 
     /// How requests are paced.

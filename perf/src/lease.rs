@@ -17,6 +17,7 @@ use berth_lease::{
 use berth_lease_io::{LeaseService, TwoSided};
 use berth_pages::{Backing, Pages};
 use berth_port::Nanos;
+use berth_ports::{ClientDriver, Meet};
 use berth_tls::key_file;
 use berth_wire::fabric::{
     BindKind, BindingTlv, EndpointKind, Perms, Tlvs, Wire as _,
@@ -29,7 +30,6 @@ use crate::{
     args::{LoadArgs, PortDriver},
     measure::{Chore, Job, Plan, case_name, measure},
     mix::Script,
-    ports::Meet,
     report::json::Spoken,
     server::{Serve, Server},
     verify::{Expect, Protocol, Step, Table},
@@ -120,7 +120,7 @@ pub(crate) fn run(args: &LeaseArgs) -> anyhow::Result<ExitCode> {
         // A name for the answers' sender: the lease is bound to an endpoint or a queue pair, not to an address.
         load.peer = Some(control);
         let (port, kind) = match binding {
-            BindingArg::Ofi => (PortDriver::Ofi, BindKind::Ofi),
+            BindingArg::Ofi => (PortDriver::Driver(ClientDriver::Ofi), BindKind::Ofi),
             BindingArg::Rdma => (PortDriver::OneSided, BindKind::Rdma),
         };
         load.port = port;

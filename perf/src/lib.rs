@@ -34,10 +34,10 @@ mod lease;
 pub mod load;
 mod measure;
 pub mod mix;
+#[cfg(feature = "verbs")]
+mod one_sided;
 mod ports;
 pub mod report;
-#[cfg(feature = "dpdk")]
-mod roce;
 mod server;
 pub mod shots;
 pub mod suite;

@@ -18,6 +18,7 @@ use std::{
 use anyhow::{Context, bail};
 use berth_host::{TscClock, pin_current_thread};
 use berth_port::{Clock, Peer, Port};
+use berth_ports::{Meet, PortUser};
 use hdrhistogram::serialization::V2DeflateSerializer;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -31,7 +32,7 @@ use crate::{
     functions, lease,
     load::{Limit, Pacing},
     mix::{Mix, Script},
-    ports::{self, Cpus, Meet, Opening, PortUser},
+    ports::{self, Cpus, Opening},
     report::{
         self, Report,
         case::Case,

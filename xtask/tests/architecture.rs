@@ -123,7 +123,9 @@ fn the_dataplane_does_no_io_and_reads_no_clock() {
 
 #[test]
 fn unsafe_is_forbidden_outside_of_drivers_rings_and_memory() {
-    let may = |folder: &str| folder.starts_with("drivers/") || ["dataplane/ring", "dataplane/memory", "fuzz"].contains(&folder);
+    let may = |folder: &str| {
+        folder.starts_with("drivers/") || ["dataplane/ring", "dataplane/memory", "fuzz"].contains(&folder)
+    };
     for package in packages().values().filter(|package| !may(&package.folder)) {
         let src = root().join(&package.folder).join("src");
         let roots = ["lib.rs", "main.rs"].map(|name| src.join(name)).into_iter().filter(|root| root.exists());

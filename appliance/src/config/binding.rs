@@ -1,6 +1,7 @@
 //! `[[binding]]`: transports of their own that leases can be connected to.
 
 use berth_keys::Table;
+use berth_ports::{Rdma, Windows};
 
 use super::Host;
 
@@ -9,32 +10,6 @@ use super::Host;
 pub enum Binding {
     /// One-sided reads and writes by RDMA.
     Rdma(Rdma),
-}
-
-/// The keys of `kind = "rdma"`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rdma {
-    /// The device's name, as `rdma link` has it.
-    pub device: String,
-    /// The device's port.
-    pub port: u8,
-    /// The address that clients connect to, by its index in the port's table.
-    pub gid_index: u8,
-    /// Leases that are connected at once, at most: each has a queue pair.
-    pub max_leases: u32,
-    /// Whether memory windows are what scopes a remote key.
-    pub windows: Windows,
-}
-
-/// `binding.windows`
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Windows {
-    /// Where they work on the device.
-    Auto,
-    /// Or else the appliance does not start.
-    Always,
-    /// Every lease is a memory region of its own.
-    Never,
 }
 
 pub(super) fn read_all(root: &mut Table<'_, '_>, host: &Host, leases: bool) -> Vec<Binding> {

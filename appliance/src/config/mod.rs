@@ -25,7 +25,8 @@ use std::{
 pub use admin::Admin;
 pub use berth_keys::{At, Note, Origin, Sink, Source, parse_size};
 use berth_keys::{Binds, Table, document};
-pub use binding::{Binding, Rdma, Windows};
+use berth_ports::{Hugepages, Runtime};
+pub use binding::Binding;
 pub use change::Change;
 pub use decoder::Decoder;
 pub use fabric::{Control, Dataplane, Node, Policy};
@@ -72,28 +73,6 @@ impl Config {
         let workers = self.ports.iter().filter_map(Port::rpc).flat_map(|rpc| &rpc.worker_cpus);
         self.ports.iter().flat_map(|port| &port.cpus).chain(workers).copied().collect()
     }
-}
-
-/// `[runtime]`
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Runtime {
-    /// Where everything but the poll loops runs.
-    pub housekeeping_cpus: Vec<usize>,
-    /// Whether DPDK takes its memory from huge pages.
-    pub hugepages: Hugepages,
-    /// How much memory DPDK takes at start, in MiB.
-    pub memory_mb: u32,
-}
-
-/// `runtime.dpdk.hugepages`
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Hugepages {
-    /// Start only with huge pages.
-    Always,
-    /// Ordinary pages.
-    Never,
-    /// Huge pages where enough are free.
-    Auto,
 }
 
 /// What of the host the configuration is checked against.

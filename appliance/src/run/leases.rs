@@ -39,10 +39,8 @@ pub(super) fn open(
         opened.with_context(|| format!("region {}", region.name))
     });
     let (regions, memory): (Vec<_>, Vec<_>) = regions.collect::<anyhow::Result<Vec<_>>>()?.into_iter().unzip();
-    #[cfg(feature = "verbs")]
-    let bindings = bindings.into_iter().chain(super::rdma::bindings(&config.bindings, &memory)?).collect();
-    #[cfg(not(feature = "verbs"))]
-    let _ = memory;
+    let listed = config.bindings.iter().map(|config::Binding::Rdma(rdma)| rdma.open(&memory));
+    let bindings = bindings.into_iter().map(Ok).chain(listed).collect::<anyhow::Result<_>>()?;
     let regions = Regions::new(regions);
     let policy = policy(&control.policies, &config.regions, identity.id());
     let config::Dataplane { fbmt, fbbt, fbmu } = config.dataplane;

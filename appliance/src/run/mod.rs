@@ -16,21 +16,13 @@
 //! An lcore that fails takes the appliance down with it: the others drain, and the exit status says so. A part of the
 //! ports that keeps answering while another is dead would look healthy to whoever watches the process.
 
-#[cfg(feature = "dpdk")]
-mod dpdk;
 mod lcore;
 mod leases;
 mod notify;
-#[cfg(feature = "ofi")]
-mod ofi;
 mod plan;
 mod pulse;
 mod queue;
-#[cfg(feature = "verbs")]
-mod rdma;
 mod reload;
-#[cfg(feature = "dpdk")]
-mod roce;
 mod service;
 
 use std::{
@@ -54,6 +46,7 @@ use berth_control::{Control, Polled};
 use berth_engine::{Snapshot, Telemetry};
 use berth_host::{TscClock, Waker, pin_current_thread};
 use berth_lease::{Regions, Table};
+use berth_ports::Facts;
 use serde::Serialize;
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
@@ -119,7 +112,7 @@ struct ReadyPort<'a> {
     driver: &'static str,
     addr: String,
     #[serde(flatten)]
-    facts: &'a queue::Facts,
+    facts: &'a Facts,
 }
 
 #[derive(Serialize)]
@@ -258,12 +251,7 @@ enum Reload {
 
 impl Supervisor {
     /// Starts all threads, waits until each has opened what it serves, and says so.
-    fn start(
-        &mut self,
-        lcores: Vec<plan::LcorePlan>,
-        facts: &[queue::Facts],
-        polled: Vec<Polled>,
-    ) -> anyhow::Result<()> {
+    fn start(&mut self, lcores: Vec<plan::LcorePlan>, facts: &[Facts], polled: Vec<Polled>) -> anyhow::Result<()> {
         for plan in lcores {
             let (name, shared) = (format!("cpu{}", plan.cpu), self.shared.clone());
             let pulse = self.pulses.add(&name);

@@ -9,10 +9,11 @@ use berth_fabric::Binding;
 use berth_host::numa_nodes;
 use berth_memory::Heap;
 use berth_pages::{Backing, HugePage, Pages, PagesError};
+use berth_ports::{Facts, OpenQueue as _, Opening};
 use berth_ring::{Dispatcher, Geometry, Producer};
 
 use super::{
-    queue::{Facts, Queue, Source},
+    queue::Queue,
     reload::{Seat, Seats},
     service,
 };
@@ -51,7 +52,13 @@ pub(super) fn plan(config: &Config) -> anyhow::Result<Plan> {
     let (mut seats, mut at_workers) = (Vec::new(), Vec::new());
     for (index, port) in config.ports.iter().enumerate() {
         let of_port = || format!("port {}", port.name);
-        let (sources, known) = Source::of(port, &config.runtime).with_context(of_port)?;
+        let opening = Opening {
+            queues: port.cpus.len(),
+            max_frame: port.max_frame(),
+            waiting: port.limits.queue,
+            runtime: &config.runtime,
+        };
+        let (sources, known) = port.driver.queues(&opening).with_context(of_port)?;
         facts.push(known);
         let mut admission = port.admission().into_iter();
         for ((number, &cpu), source) in port.cpus.iter().enumerate().zip(sources) {

@@ -1,5 +1,8 @@
 //! `driver = "dpdk"`: a device of DPDK.
 
+#[cfg(feature = "dpdk")]
+pub(crate) mod open;
+
 use std::{fmt, net::IpAddr};
 
 use berth_keys::{At, Kind, Owned, Table, key};

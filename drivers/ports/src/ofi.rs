@@ -1,5 +1,8 @@
 //! `driver = "ofi"`: an endpoint of libfabric.
 
+#[cfg(feature = "ofi")]
+mod open;
+
 use std::{fmt, net::SocketAddr};
 
 use berth_keys::{Kind, Owned, Table, address, key};
@@ -69,4 +72,18 @@ impl fmt::Display for Ofi {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} rendezvous {}", self.provider, self.rendezvous)
     }
+}
+
+/// To be called first in `main`: what libraries have made of signals when they were loaded is undone.
+pub fn prepare_process() {
+    #[cfg(feature = "ofi")]
+    berth_ofi::reset_signals();
+}
+
+/// The providers of libfabric that this host can use now, each with the types of its endpoints.
+pub fn providers() -> anyhow::Result<Vec<(String, Vec<String>)>> {
+    #[cfg(not(feature = "ofi"))]
+    anyhow::bail!(crate::not_built(Ofi::LIBRARY, "ofi"));
+    #[cfg(feature = "ofi")]
+    open::providers()
 }

@@ -1,5 +1,8 @@
 //! `transport = "roce"`: unreliable connections over a port's UDP, spoken in software.
 
+#[cfg(feature = "dpdk")]
+pub(crate) mod open;
+
 use std::{
     fmt,
     net::{IpAddr, SocketAddr},

@@ -1,4 +1,4 @@
-//! Makes the roster from its lines.
+//! Makes the rosters from their lines.
 
 /// One line for each driver: its settings, and the feature that it is built in by, where it is one.
 macro_rules! roster {
@@ -57,6 +57,59 @@ macro_rules! roster {
             }
         }
 
+        impl Driver {
+            /// Opens the port as far as may be done before its threads run: its queues, and what the ready line tells of
+            /// it beside its address.
+            pub fn queues(&self, opening: &Opening<'_>) -> anyhow::Result<(Vec<Queue>, Facts)> {
+                match self {
+                    $(Self::$driver(settings) => {
+                        $(#[cfg(not(feature = $feature))]
+                        {
+                            let _ = (settings, opening);
+                            anyhow::bail!(not_built($driver::LIBRARY, $feature))
+                        })?
+                        $(#[cfg(feature = $feature)])?
+                        {
+                            let (queues, facts) = settings.queues(opening)?;
+                            Ok((queues.into_iter().map(Queue::$driver).collect(), facts))
+                        }
+                    })*
+                }
+            }
+        }
+
+        /// One queue of a port of whatever driver.
+        pub enum Queue {
+            $($(#[cfg(feature = $feature)])? #[doc = concat!("`", stringify!($driver), "`")]
+            $driver(<$driver as Open>::Queue),)*
+        }
+
+        impl OpenQueue for Queue {
+            fn open<U: QueueUser>(self, user: U) -> anyhow::Result<U::Output> {
+                match self {
+                    $($(#[cfg(feature = $feature)])? Self::$driver(queue) => queue.open(user),)*
+                }
+            }
+
+            fn polled(&mut self) -> Option<Polled> {
+                match self {
+                    $($(#[cfg(feature = $feature)])? Self::$driver(queue) => queue.polled(),)*
+                }
+            }
+
+            fn binding(&self, port: &str) -> Option<Box<dyn Binding>> {
+                match self {
+                    $($(#[cfg(feature = $feature)])? Self::$driver(queue) => queue.binding(port),)*
+                }
+            }
+        }
+
+        impl std::fmt::Debug for Queue {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("Queue")
+            }
+        }
+
         impl std::fmt::Display for Driver {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 match self {
@@ -67,4 +120,38 @@ macro_rules! roster {
     };
 }
 
+/// One line for each driver that a client can send from: its word, what it is, and what it is built in by.
+macro_rules! clients {
+    ($($driver:ident $word:literal $(if $feature:tt $library:literal)?: $doc:literal,)*) => {
+        /// A driver that a client can send from.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum ClientDriver {
+            $(#[doc = $doc] $driver,)*
+        }
+
+        impl ClientDriver {
+            /// All of them, each with its word and what it is.
+            pub const ALL: &[(Self, &str, &str)] = &[$((Self::$driver, $word, $doc)),*];
+
+            /// Opens a port on the calling thread, connects it, and hands it to `user`.
+            pub fn connect<U: PortUser>(self, client: &Client<'_>, user: U) -> anyhow::Result<()> {
+                match self {
+                    $(Self::$driver => {
+                        $(#[cfg(not(feature = $feature))]
+                        {
+                            let _ = (client, user);
+                            anyhow::bail!(not_built($library, $feature))
+                        })?
+                        $(#[cfg(feature = $feature)])?
+                        {
+                            <$driver as Connect>::connect(client, user)
+                        }
+                    })*
+                }
+            }
+        }
+    };
+}
+
+pub(crate) use clients;
 pub(crate) use roster;

@@ -2,9 +2,15 @@
 
 use std::{fmt, net::SocketAddr};
 
+use anyhow::Context as _;
+use berth_control::{POLLED, Polled};
 use berth_keys::{Owned, Table};
+use berth_lease_io::Stream;
+use berth_port::{Mailbox, mailbox};
+use berth_stream::Listener;
+use berth_uring::{Connection, UringStreams};
 
-use crate::{Reading, Settings, Traits, common, of_driver};
+use crate::{Facts, Open, OpenQueue, Opening, QueueUser, Reading, Settings, Traits, common, of_driver};
 
 /// The keys of `driver = "tcp"`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,5 +37,35 @@ impl Settings for Tcp {
 impl fmt::Display for Tcp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.bind)
+    }
+}
+
+/// The byte streams of a port: what the poll core serves, and who hands connections to it.
+#[derive(Debug)]
+pub struct Queue {
+    bind: SocketAddr,
+    mailbox: Mailbox<Box<Connection<Stream>>, Box<Connection<Stream>>>,
+    /// Taken by the control plane.
+    polled: Option<Polled>,
+}
+
+impl Open for Tcp {
+    type Queue = Queue;
+
+    fn queues(&self, _: &Opening<'_>) -> anyhow::Result<(Vec<Queue>, Facts)> {
+        let listener = Listener::bind(self.bind).with_context(|| format!("binding {}", self.bind))?;
+        let bind = listener.local_addr()?;
+        let (core, mailbox) = mailbox(POLLED.0, POLLED.0);
+        Ok((vec![Queue { bind, mailbox, polled: Some(Polled { listener, core }) }], Facts::new()))
+    }
+}
+
+impl OpenQueue for Queue {
+    fn open<U: QueueUser>(self, user: U) -> anyhow::Result<U::Output> {
+        user.streams(UringStreams::new(self.mailbox, POLLED.0)?, self.bind)
+    }
+
+    fn polled(&mut self) -> Option<Polled> {
+        self.polled.take()
     }
 }

@@ -3,8 +3,12 @@
 use std::{fmt, net::SocketAddr};
 
 use berth_keys::{Owned, Table};
+use berth_udp::UdpPort;
 
-use crate::{Reading, Settings, common, of_driver};
+use crate::{
+    Client, Connect, Facts, Open, OpenQueue, Opening, PortUser, QueueUser, Reading, Settings, common, of_driver,
+    sockets::Socket,
+};
 
 /// The keys of `driver = "udp"`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,5 +31,30 @@ impl Settings for Udp {
 impl fmt::Display for Udp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.bind)
+    }
+}
+
+/// A socket that its thread is to open.
+#[derive(Debug)]
+pub struct Queue(Socket);
+
+impl Open for Udp {
+    type Queue = Queue;
+
+    fn queues(&self, opening: &Opening<'_>) -> anyhow::Result<(Vec<Queue>, Facts)> {
+        Ok((Socket::queues(self.bind, opening)?.into_iter().map(Queue).collect(), Facts::new()))
+    }
+}
+
+impl OpenQueue for Queue {
+    fn open<U: QueueUser>(self, user: U) -> anyhow::Result<U::Output> {
+        user.port(self.0.open(UdpPort::open)?)
+    }
+}
+
+impl Connect for Udp {
+    fn connect<U: PortUser>(client: &Client<'_>, user: U) -> anyhow::Result<()> {
+        user.run(Socket::client(client).open(UdpPort::open)?, client.peer.into());
+        Ok(())
     }
 }

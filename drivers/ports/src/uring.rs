@@ -3,8 +3,12 @@
 use std::{fmt, net::SocketAddr};
 
 use berth_keys::{Owned, Table};
+use berth_uring::UringSocket;
 
-use crate::{Reading, Settings, common, of_driver};
+use crate::{
+    Client, Connect, Facts, Open, OpenQueue, Opening, PortUser, QueueUser, Reading, Settings, common, of_driver,
+    sockets::Socket,
+};
 
 /// The keys of `driver = "uring"`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,5 +31,31 @@ impl Settings for Uring {
 impl fmt::Display for Uring {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.bind)
+    }
+}
+
+/// A socket that its thread is to open.
+#[derive(Debug)]
+pub struct Queue(Socket);
+
+impl Open for Uring {
+    type Queue = Queue;
+
+    fn queues(&self, opening: &Opening<'_>) -> anyhow::Result<(Vec<Queue>, Facts)> {
+        Ok((Socket::queues(self.bind, opening)?.into_iter().map(Queue).collect(), Facts::new()))
+    }
+}
+
+impl OpenQueue for Queue {
+    fn open<U: QueueUser>(self, user: U) -> anyhow::Result<U::Output> {
+        // On this thread: the ring belongs to the one that makes it.
+        user.port(self.0.open(UringSocket::bind)?.into_port()?)
+    }
+}
+
+impl Connect for Uring {
+    fn connect<U: PortUser>(client: &Client<'_>, user: U) -> anyhow::Result<()> {
+        user.run(Socket::client(client).open(UringSocket::bind)?.into_port()?, client.peer.into());
+        Ok(())
     }
 }

@@ -1,5 +1,8 @@
 //! `driver = "verbs"`: queue pairs of an RDMA device.
 
+#[cfg(feature = "verbs")]
+mod open;
+
 use std::fmt;
 
 use berth_keys::{Key, Kind, Owned, Section, Table, key};

@@ -4,11 +4,9 @@
 #![allow(clippy::doc_markdown)] // the documents' names of ops
 
 mod binding;
-mod client;
 mod device;
 mod hca;
 
 pub use binding::{FIRST_PROBE, PROBE_EVERY, RdmaBinding};
-pub use client::OneSided;
 pub use device::{Config, Link, Verbs, Windows};
 pub use hca::{Connect, End, Hca, HcaError, Key, Local, Peer, Seen, Unconnected, Unended};

@@ -299,7 +299,6 @@ impl Report {
 
     /// The results of a run.
     pub(crate) fn new(environment: Environment, args: &LoadArgs, spoken: &Spoken, cpu: usize, cases: &[Case]) -> Self {
-        let name = |value: &dyn std::fmt::Debug| format!("{value:?}").to_lowercase();
         let (pacing, window, rate_per_s, burst) = match args.pacing() {
             Pacing::Closed { window } => ("closed", Some(window as u64), None, None),
             Pacing::Open { rate, burst } => ("open", None, Some(rate), Some(burst)),
@@ -309,7 +308,7 @@ impl Report {
             Limit::Duration(duration) => (None, Some(duration.as_secs_f64())),
         };
         let setup = Setup {
-            port: name(&args.port),
+            port: args.port.name().to_owned(),
             peer: ports::peer(args).to_string(),
             header: spoken.header.clone(),
             ptp: spoken.ptp.into(),

@@ -18,7 +18,8 @@ const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer
 pub(super) fn run_all(time: Duration, count: &mut Count) -> Result<()> {
     let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     // Cargo applies RUSTFLAGS to build scripts too unless a target is named.
-    let build = ["build", "--profile", "fuzz", "-p", "berth-fuzz", "--bins", "--target", &target, "--target-dir", FOLDER];
+    let build =
+        ["build", "--profile", "fuzz", "-p", "berth-fuzz", "--bins", "--target", &target, "--target-dir", FOLDER];
     run(cargo(build).env("RUSTFLAGS", FLAGS))?;
     for entry in fs::read_dir("fuzz/fuzz_targets")? {
         let path = entry?.path();

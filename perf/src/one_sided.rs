@@ -1,19 +1,43 @@
-//! The client's half: a port that carries two-sided messages to a lease as RDMA READs and WRITEs.
+//! A port that carries two-sided messages to a lease as RDMA READs and WRITEs.
 
 use std::{
     collections::VecDeque,
     net::{Ipv6Addr, SocketAddr},
+    time::Instant,
 };
 
+use anyhow::Context as _;
+use berth_client::RdmaBinding;
 use berth_memory::Heap;
 use berth_port::{Frame, Peer, Port, PostError, Verdict};
+use berth_ports::{Client, PortUser};
+use berth_rdma_lease::{Key, Local as Side, Peer as Described};
 use berth_verbs::{
     Access, Completion, Context, Cq, Error, Flags, Local, MemoryId, Mr, Op, Outcome, Path, Pd, Qp, QpConfig, QpKind,
     Remote, RemoteBytes, Retry, random_psn,
 };
-use berth_wire::fabric::data::two_sided::{Opcode, Request, Status};
+use berth_wire::fabric::{
+    ClientTlv,
+    data::two_sided::{Opcode, Request, Status},
+};
 
-use crate::hca::{Key, Local as Side, Peer as Described};
+/// Connects a queue pair to the lease that `meet` binds, and hands it to `user`.
+pub(crate) fn open(client: &Client<'_>, user: impl PortUser) -> anyhow::Result<()> {
+    let device = client.device.context("--binding rdma needs --device")?;
+    let mut port = OneSided::open(device, 1, client.gid_index, client.longest)?;
+    let Described { qp_num, gid, psn, mtu } = port.describe();
+    let mut own = Vec::new();
+    ClientTlv::RdmaPeer { qp_num, gid, psn, mtu }.write(&mut own);
+    let bound = RdmaBinding::parse(&client.meet.context("no lease is bound")?(&own)?)?;
+    let RdmaBinding { rkey, remote_addr, qp_num, gid, port: number, psn } = bound;
+    let begun = Instant::now();
+    port.connect(Side { qp_num, gid, port: number as u8, psn }, rkey, remote_addr)?;
+    port.read_byte()?;
+    eprintln!("connecting and the first read took {:.1} us", begun.elapsed().as_secs_f64() * 1e6);
+    let peer = port.peer();
+    user.run(port, peer);
+    Ok(())
+}
 
 /// Requests that are under way at once, at most.
 const DEPTH: usize = 16;
@@ -26,7 +50,7 @@ const RETRY: Retry = Retry { timeout: 14, count: 6, no_receive: 0 };
 /// The node takes no part in it: the lease's bytes are read and written by its device, so that the key and generation of
 /// a request mean nothing here. What the device refuses is answered [`Status::Denied`], and so is all that follows.
 #[derive(Debug)]
-pub struct OneSided {
+struct OneSided {
     qp: Qp,
     cq: Cq,
     memory: Mr,
@@ -57,7 +81,7 @@ struct Sent {
 
 impl OneSided {
     /// Makes a queue pair for frames of up to `max_frame` bytes.
-    pub fn open(device: &str, port: u8, gid_index: u8, max_frame: usize) -> Result<Self, Error> {
+    fn open(device: &str, port: u8, gid_index: u8, max_frame: usize) -> Result<Self, Error> {
         let context = Context::open(device)?;
         let mtu = context.port(port)?.mtu;
         let gid = context.gid(port, gid_index)?.raw;
@@ -97,12 +121,12 @@ impl OneSided {
     }
 
     /// How LEASE_BIND describes this client.
-    pub fn describe(&self) -> Described {
+    fn describe(&self) -> Described {
         self.own
     }
 
     /// Connects to what LEASE_BIND answered: the node's side, the lease's key and the address of its first byte.
-    pub fn connect(&mut self, node: Side, rkey: u32, remote_addr: u64) -> Result<(), Error> {
+    fn connect(&mut self, node: Side, rkey: u32, remote_addr: u64) -> Result<(), Error> {
         let remote = Remote { qp_num: node.qp_num, psn: node.psn, gid: node.gid };
         self.qp.to_rtr(self.path, Some(&remote), 1)?;
         let reads = self.qp.pd().context().limits().reads_out.min(DEPTH as u8);
@@ -113,12 +137,12 @@ impl OneSided {
     }
 
     /// The only peer.
-    pub fn peer(&self) -> Peer {
+    fn peer(&self) -> Peer {
         self.peer
     }
 
     /// Reads the lease's first byte, and waits for it.
-    pub fn read_byte(&mut self) -> Result<(), Error> {
+    fn read_byte(&mut self) -> Result<(), Error> {
         let there = RemoteBytes { addr: self.lease.region_addr, rkey: self.lease.rkey };
         let flags = Flags { signalled: true, ..Flags::default() };
         self.qp.send(0, Op::Read(there), Some(Local { memory: self.id, at: 0, len: 1 }), flags)?;

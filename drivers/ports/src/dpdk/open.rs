@@ -1,0 +1,155 @@
+//! DPDK, started once in the life of the process, and only where a port needs it.
+
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use berth_dpdk::{DpdkPort, Eal, EalConfig, Error, Memory, PortConfig};
+use berth_net::{Transport as Protocol, Udp};
+use tracing::warn;
+
+use super::{Dpdk, Transport};
+use crate::{
+    Client, Connect, Facts, Hugepages, Open, OpenQueue, Opening, PortUser, QueueUser, Runtime, roce::open::RocePort,
+};
+
+static EAL: Mutex<Option<Eal>> = Mutex::new(None);
+
+/// A queue of a device that is open.
+#[derive(Debug)]
+pub enum Queue {
+    /// Of frames.
+    Udp(Box<DpdkPort>),
+    /// With an endpoint of software RoCE.
+    Roce(Box<RocePort>),
+}
+
+impl Open for Dpdk {
+    type Queue = Queue;
+
+    fn queues(&self, opening: &Opening<'_>) -> anyhow::Result<(Vec<Queue>, Facts)> {
+        Ok(match &self.transport {
+            Transport::Udp => {
+                let ports = device(self, opening, || Udp)?;
+                (ports.into_iter().map(|port| Queue::Udp(Box::new(port))).collect(), Facts::new())
+            }
+            Transport::Roce(roce) => {
+                let (port, facts) = roce.open(self, opening)?;
+                (vec![Queue::Roce(Box::new(port))], facts)
+            }
+        })
+    }
+}
+
+impl OpenQueue for Queue {
+    fn open<U: QueueUser>(self, user: U) -> anyhow::Result<U::Output> {
+        match self {
+            Self::Udp(port) => user.port(*port),
+            Self::Roce(port) => user.port(*port),
+        }
+    }
+}
+
+/// Opens a device, each of its queues with the protocol that `transport` makes for it.
+pub(crate) fn device<T: Protocol>(
+    device: &Dpdk,
+    opening: &Opening<'_>,
+    transport: impl FnMut() -> T,
+) -> Result<Vec<DpdkPort<T>>, Error> {
+    let eal = eal(opening.runtime)?;
+    let defaults = PortConfig::default();
+    let frames = opening.waiting;
+    let config = PortConfig {
+        device: frames.map_or_else(|| device.device.clone(), |frames| sized(&device.device, frames)),
+        addresses: device.addresses.clone(),
+        udp_port: device.udp_port,
+        vlan: device.vlan,
+        queues: opening.queues as u16,
+        mtu: device.mtu,
+        neighbours: device.neighbours.clone(),
+        rx_desc: frames.map_or(defaults.rx_desc, |frames| frames as u16),
+        ..defaults
+    };
+    berth_dpdk::open_speaking(eal, &config, transport)
+}
+
+/// How long a link may take to come up: a memif client retries once a second.
+const LINK: Duration = Duration::from_secs(10);
+
+impl Connect for Dpdk {
+    fn connect<U: PortUser>(client: &Client<'_>, user: U) -> anyhow::Result<()> {
+        let config = PortConfig { mtu: mtu(client.max_frame)?, ..client_config(client)? };
+        user.run(client_port(client, &config, || Udp)?, client.peer.into());
+        Ok(())
+    }
+}
+
+/// The device of a client, as far as it does not depend on the transport.
+pub(crate) fn client_config(client: &Client<'_>) -> anyhow::Result<PortConfig> {
+    Ok(PortConfig {
+        device: client.device()?,
+        addresses: vec![client.address.context("this port needs --address")?],
+        neighbours: client.neighbours.to_vec(),
+        ..PortConfig::default()
+    })
+}
+
+/// Opens a client's device with one queue, and waits for its link.
+pub(crate) fn client_port<T: Protocol>(
+    client: &Client<'_>,
+    config: &PortConfig,
+    transport: impl FnMut() -> T,
+) -> anyhow::Result<DpdkPort<T>> {
+    let ports = berth_dpdk::open_speaking(eal(client.runtime)?, config, transport)?;
+    let port = ports.into_iter().next().context("a device has a queue")?;
+    port.wait_link(LINK)?;
+    Ok(port)
+}
+
+/// The usual MTU, or the one that the longest frame takes with its headers.
+fn mtu(max_frame: usize) -> anyhow::Result<u16> {
+    const USUAL: usize = 1500;
+    /// IPv6 and UDP.
+    const HEADERS: usize = 48;
+    /// What a server's slot usually holds; requests of most cases are shorter.
+    const USUAL_FRAME: usize = 2048;
+    let needed = if max_frame > USUAL_FRAME { max_frame + HEADERS } else { USUAL };
+    u16::try_from(needed).context("no IP packet holds such a frame")
+}
+
+/// A device's arguments with the length of its rings, where that is one of them: a memif's is a power of two.
+fn sized(device: &str, frames: u32) -> String {
+    let given = device.split(',').any(|argument| argument.starts_with("rsize="));
+    if device.starts_with("net_memif") && !given {
+        format!("{device},rsize={}", frames.ilog2())
+    } else {
+        device.to_owned()
+    }
+}
+
+/// DPDK, which is started by whoever asks first.
+fn eal(runtime: &Runtime) -> Result<Eal, Error> {
+    let mut started = EAL.lock().unwrap_or_else(PoisonError::into_inner);
+    Ok(match *started {
+        Some(eal) => eal,
+        None => *started.insert(start(runtime)?),
+    })
+}
+
+fn start(runtime: &Runtime) -> Result<Eal, Error> {
+    let start = |memory| Eal::init(&EalConfig { cpus: runtime.housekeeping_cpus.clone(), memory });
+    let ordinary = Memory::OrdinaryPages { mib: runtime.memory_mb };
+    match runtime.hugepages {
+        Hugepages::Always => start(Memory::HugePages),
+        Hugepages::Never => start(ordinary),
+        Hugepages::Auto => match start(Memory::HugePages) {
+            Err(Error::NoHugePages) => {
+                warn!("no free huge pages, DPDK takes {} MiB of ordinary ones", runtime.memory_mb);
+                start(ordinary)
+            }
+            started => started,
+        },
+    }
+}

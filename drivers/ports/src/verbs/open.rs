@@ -1,0 +1,55 @@
+//! Ports of an RDMA device.
+
+use berth_verbs::{PortConfig, VerbsPort};
+
+use super::Verbs;
+use crate::{Client, Connect, Facts, Open, OpenQueue, Opening, PortUser, QueueUser};
+
+/// A queue of a device that is open.
+#[derive(Debug)]
+pub struct Queue(Box<VerbsPort>);
+
+impl Open for Verbs {
+    type Queue = Queue;
+
+    fn queues(&self, opening: &Opening<'_>) -> anyhow::Result<(Vec<Queue>, Facts)> {
+        let config = PortConfig {
+            device: self.device.clone(),
+            port: self.port,
+            gid_index: self.gid_index,
+            rendezvous: self.rendezvous.bind,
+            form: self.rendezvous.form,
+            immediate: self.immediate,
+            slots: self.slots,
+            max_frame: opening.max_frame,
+            peers: self.peers,
+        };
+        let ports = berth_verbs::open(&config, opening.queues)?;
+        Ok((ports.into_iter().map(|port| Queue(Box::new(port))).collect(), Facts::new()))
+    }
+}
+
+impl OpenQueue for Queue {
+    fn open<U: QueueUser>(self, user: U) -> anyhow::Result<U::Output> {
+        user.port(*self.0)
+    }
+}
+
+impl Connect for Verbs {
+    fn connect<U: PortUser>(client: &Client<'_>, user: U) -> anyhow::Result<()> {
+        let config = PortConfig {
+            device: client.device()?,
+            port: 1,
+            gid_index: client.gid_index,
+            rendezvous: client.rendezvous()?,
+            form: client.form,
+            immediate: client.slots.form,
+            slots: client.slots.count as u32,
+            max_frame: client.max_frame.min(client.slots.stride),
+            peers: 1,
+        };
+        let (port, peer) = VerbsPort::connect(&config, client.requests)?;
+        user.run(port, peer);
+        Ok(())
+    }
+}
