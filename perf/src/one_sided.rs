@@ -120,12 +120,12 @@ impl OneSided {
         })
     }
 
-    /// How LEASE_BIND describes this client.
+    /// How `LEASE_BIND` describes this client.
     fn describe(&self) -> Described {
         self.own
     }
 
-    /// Connects to what LEASE_BIND answered: the node's side, the lease's key and the address of its first byte.
+    /// Connects to what `LEASE_BIND` answered: the node's side, the lease's key and the address of its first byte.
     fn connect(&mut self, node: Side, rkey: u32, remote_addr: u64) -> Result<(), Error> {
         let remote = Remote { qp_num: node.qp_num, psn: node.psn, gid: node.gid };
         self.qp.to_rtr(self.path, Some(&remote), 1)?;
