@@ -48,6 +48,9 @@ fn allowed(page: &str) -> Vec<&str> {
 struct Package {
     folder: String,
     dependencies: Vec<String>,
+    /// Whether Cargo looks for tests in its library and its programs, and in their documentation.
+    tests: bool,
+    doctests: bool,
 }
 
 fn packages() -> BTreeMap<String, Package> {
@@ -60,7 +63,11 @@ fn packages() -> BTreeMap<String, Package> {
         let dependencies = package["dependencies"].as_array().unwrap().iter();
         let dependencies = dependencies.filter(|dependency| dependency["kind"] != "dev");
         let dependencies = dependencies.map(|dependency| text(&dependency["name"])).collect();
-        (text(&package["name"]), Package { folder, dependencies })
+        let targets = || package["targets"].as_array().unwrap().iter();
+        let inner = || targets().filter(|target| ["lib", "cdylib", "bin"].iter().any(|kind| target["kind"][0] == *kind));
+        let tests = inner().any(|target| target["test"] == true);
+        let doctests = inner().any(|target| target["doctest"] == true);
+        (text(&package["name"]), Package { folder, dependencies, tests, doctests })
     };
     metadata["packages"].as_array().unwrap().iter().map(package).collect()
 }
@@ -81,11 +88,10 @@ fn a_crate_imports_only_crates_of_floors_below_it() {
                 Some(other) if floors.get(&other.folder) >= Some(floor) => {
                     wrong.push(format!("{folder} imports {}, which is not below it", other.folder));
                 }
-                Some(_) => {}
                 None if folder.starts_with("dataplane/") && !allowed.contains(&&**name) => {
                     wrong.push(format!("{folder} imports {name}, which {PAGE} does not name for the dataplane"));
                 }
-                None => {}
+                _ => {}
             }
         }
     }
@@ -134,4 +140,27 @@ fn unsafe_is_forbidden_outside_of_drivers_rings_and_memory() {
             assert!(text.contains("#![forbid(unsafe_code)]"), "{}", root.display());
         }
     }
+}
+
+/// A library without tests is not built for them; one that gets some says so in its Cargo.toml.
+#[test]
+fn no_test_stands_where_none_is_run() {
+    let mut wrong = Vec::new();
+    for package in packages().values().filter(|package| package.folder != "fuzz") {
+        sources(&root().join(&package.folder).join("src"), &mut |path, text| {
+            let lines = || text.lines().map(str::trim);
+            if !package.tests && lines().any(|line| line.starts_with("#[test]") || line.starts_with("#[tokio::test")) {
+                wrong.push(format!("{}: `test = false`", path.display()));
+            }
+            // Fences come in pairs: the first of each names what it has, where that is no Rust.
+            let mut fences = lines().filter_map(|line| line.strip_prefix("/// ```").or(line.strip_prefix("//! ```")));
+            while let Some(language) = fences.next() {
+                fences.next();
+                if !package.doctests && ["", "no_run", "should_panic"].contains(&language) {
+                    wrong.push(format!("{}: `doctest = false`", path.display()));
+                }
+            }
+        });
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

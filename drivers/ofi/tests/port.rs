@@ -184,14 +184,14 @@ fn an_answer_that_finds_no_buffer_costs_none() {
     let (mut server, mut client) = pair("tcp");
     let to = server.local_addr();
     // Connects them: later posts need the client alone.
-    post(&mut client, to, &[1; 64]);
+    post(&mut client, &[1; 64]);
     answers(&mut server, &mut client, 1);
     let until = Instant::now() + Duration::from_secs(10);
     for round in 1..5 {
         // No answer leaves meanwhile, so the last ones find that the peer has its share of buffers already.
         let mut asked = 0;
         for _ in 0..MESSAGES {
-            post(&mut client, to, &[1; 64]);
+            post(&mut client, &[1; 64]);
             asked += server.rx(|_| Verdict::Reply);
         }
         while asked < MESSAGES {

@@ -16,7 +16,18 @@ pub(super) fn run_all() -> Result<()> {
     let deny = ["--all-targets", "--", "-D", "warnings"];
     run(cargo(["clippy", "--release", "--workspace", "--features", FEATURES]).args(deny))?;
     for features in ALONE {
-        let mut clippy = cargo(["clippy", "--release", "-p", "berth", "-p", "berth-perf", "--features", features]);
+        let mut clippy = cargo([
+            "clippy",
+            "--release",
+            "-p",
+            "berth",
+            "-p",
+            "berth-perf",
+            "-p",
+            "berth-ports",
+            "--features",
+            features,
+        ]);
         run(clippy.args(DRIVERS).args(deny))?;
     }
     run(cargo(["doc", "--release", "--workspace", "--no-deps", "--features", FEATURES, "--quiet"])

@@ -52,11 +52,16 @@ impl Stage {
 /// How long each fuzz target runs.
 const FUZZ: Duration = Duration::from_secs(5);
 
-/// Of [`Stage::Long`]: how long each fuzz target runs, and what the tests are told that look at their environment.
+/// The same in [`Stage::Long`].
 const LONG_FUZZ: Duration = Duration::from_mins(10);
+
+/// How many seeds simulations take, and how often a node is killed.
+const SAMPLE: [(&str, &str); 2] = [("BERTH_SIM_SEEDS", "2000"), ("BERTH_CRASHES", "60")];
+
+/// The same in [`Stage::Long`].
 const LONG: [(&str, &str); 2] = [("BERTH_SIM_SEEDS", "10000"), ("BERTH_CRASHES", "1000")];
 
-/// The test programs that look at [`LONG`].
+/// The test programs that look at these.
 const SAMPLING: [&str; 3] = ["dataplane/fabric simulation", "dataplane/lease simulation", "appliance crash"];
 
 /// Runs the stages of these names, those of CI where there are none.
@@ -77,11 +82,11 @@ pub(crate) fn command(names: &[&str]) -> Result<()> {
         match stage {
             Stage::Lint => lint::run_all()?,
             Stage::Unit => {
-                count.programs(&programs::unit()?, &[])?;
+                count.programs(&programs::unit()?, &SAMPLE)?;
                 count.docs()?;
                 count.models()?;
             }
-            Stage::System => count.programs(&programs::system()?, &[])?,
+            Stage::System => count.programs(&programs::system()?, &SAMPLE)?,
             Stage::Fuzz => fuzz::run_all(FUZZ, &mut count)?,
             Stage::Lab => count.lab(lab::run_all()?),
             Stage::Long => {
