@@ -94,8 +94,12 @@ type Case = (&'static str, &'static [&'static str]);
 fn assert_cases(before: &str, cases: &[Case]) {
     let cpus = std::thread::available_parallelism().unwrap().get();
     let cpus = (0..cpus).map(|cpu| cpu.to_string()).collect::<Vec<_>>().join(", ");
+    let drivers: Vec<_> = berth_ports::WORDS.iter().map(|(word, _)| format!("\"{word}\"")).collect();
+    let (last, others) = drivers.split_last().unwrap();
+    let drivers = format!("{} or {last}", others.join(", "));
     for (text, wanted) in cases {
-        let wanted: Vec<_> = wanted.iter().map(|line| format!("berth.toml:{}", line.replace("CPUS", &cpus))).collect();
+        let filled = wanted.iter().map(|line| line.replace("CPUS", &cpus).replace("DRIVERS", &drivers));
+        let wanted: Vec<_> = filled.map(|line| format!("berth.toml:{line}")).collect();
         let found: Vec<_> = mistakes(&format!("{before}{text}"));
         assert_eq!(found, wanted, "in\n{before}{text}");
     }
@@ -132,7 +136,7 @@ fn the_document_itself() {
                 "[[port]]\n",
                 &[
                     "1:1: port[0].name: is missing; write name = \"fpga0\"",
-                    "1:1: port[0].driver: is missing; write driver = \"udp\", \"uring\", \"tcp\", \"dpdk\", \"ofi\" or \"verbs\"",
+                    "1:1: port[0].driver: is missing; write driver = DRIVERS",
                 ],
             ),
         ],

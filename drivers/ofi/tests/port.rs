@@ -182,7 +182,6 @@ fn many_are_under_way() {
 fn an_answer_that_finds_no_buffer_costs_none() {
     const MESSAGES: usize = 100;
     let (mut server, mut client) = pair("tcp");
-    let to = server.local_addr();
     // Connects them: later posts need the client alone.
     post(&mut client, &[1; 64]);
     answers(&mut server, &mut client, 1);
