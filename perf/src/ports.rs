@@ -112,6 +112,6 @@ impl<U: PortUser> PortUser for Faulty<'_, U> {
 use crate::one_sided::open as one_sided;
 
 #[cfg(not(feature = "verbs"))]
-fn one_sided(_: &Client<'_>, _: impl PortUser) -> anyhow::Result<()> {
+fn one_sided(_: &berth_ports::Client<'_>, _: impl PortUser) -> anyhow::Result<()> {
     anyhow::bail!(berth_ports::not_built("RDMA", "verbs"))
 }
