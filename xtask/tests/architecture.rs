@@ -64,7 +64,8 @@ fn packages() -> BTreeMap<String, Package> {
         let dependencies = dependencies.filter(|dependency| dependency["kind"] != "dev");
         let dependencies = dependencies.map(|dependency| text(&dependency["name"])).collect();
         let targets = || package["targets"].as_array().unwrap().iter();
-        let inner = || targets().filter(|target| ["lib", "cdylib", "bin"].iter().any(|kind| target["kind"][0] == *kind));
+        let inner =
+            || targets().filter(|target| ["lib", "cdylib", "bin"].iter().any(|kind| target["kind"][0] == *kind));
         let tests = inner().any(|target| target["test"] == true);
         let doctests = inner().any(|target| target["doctest"] == true);
         (text(&package["name"]), Package { folder, dependencies, tests, doctests })

@@ -9,13 +9,18 @@ use berth_port::Clock as _;
 
 use super::{
     DRAIN, Event, Shared,
+    heartbeat::Heartbeat,
     plan::{LcorePlan, Worker},
-    pulse::Pulse,
     service,
 };
 
 /// Runs on the lcore's thread until it is drained.
-pub(super) fn run(plan: LcorePlan, shared: &Shared, pulse: &Pulse, events: &Sender<Event>) -> anyhow::Result<()> {
+pub(super) fn run(
+    plan: LcorePlan,
+    shared: &Shared,
+    heartbeat: &Heartbeat,
+    events: &Sender<Event>,
+) -> anyhow::Result<()> {
     pin_current_thread(plan.cpu)?;
     let mut lcore = Lcore::new(format!("cpu{}", plan.cpu), plan.idle, &shared.telemetry);
     // Looks into rings alone have no pause between them: the hint takes longer than a look, and a core that spins has
@@ -36,7 +41,7 @@ pub(super) fn run(plan: LcorePlan, shared: &Shared, pulse: &Pulse, events: &Send
 
     let mut draining = false;
     loop {
-        pulse.beat();
+        heartbeat.beat();
         if !draining && shared.stop.load(Relaxed) {
             lcore.drain(shared.clock.now(), DRAIN);
             draining = true;

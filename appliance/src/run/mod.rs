@@ -16,11 +16,11 @@
 //! An lcore that fails takes the appliance down with it: the others drain, and the exit status says so. A part of the
 //! ports that keeps answering while another is dead would look healthy to whoever watches the process.
 
+mod heartbeat;
 mod lcore;
 mod leases;
 mod notify;
 mod plan;
-mod pulse;
 mod queue;
 mod reload;
 mod service;
@@ -55,7 +55,7 @@ use signal_hook::{
 use tracing::{error, info, warn};
 
 use self::{
-    pulse::Pulses,
+    heartbeat::Heartbeats,
     reload::{Prepared, Reloader},
 };
 use crate::{
@@ -160,18 +160,18 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
         Admin::start(settings, sources).with_context(|| format!("admin {listen}"))
     });
     let polled = plan.polled();
-    let plan::Plan { lcores, facts, seats } = plan;
+    let plan::Plan { lcores, facts, slots } = plan;
     let mut supervisor = Supervisor {
         shared,
         inbox,
         events,
-        reloader: Reloader::new(loaded, seats),
+        reloader: Reloader::new(loaded, slots),
         reload: Reload::Idle,
         control,
         admin: admin.transpose()?,
         health,
         wakers: Vec::new(),
-        pulses: Pulses::default(),
+        heartbeats: Heartbeats::default(),
         lcores: 0,
         failure: None,
     };
@@ -232,7 +232,7 @@ struct Supervisor {
     admin: Option<Admin>,
     health: Arc<Health>,
     wakers: Vec<Waker>,
-    pulses: Pulses,
+    heartbeats: Heartbeats,
     /// Lcore threads that have not ended.
     lcores: usize,
     /// Why the exit status will not be 0.
@@ -254,9 +254,9 @@ impl Supervisor {
     fn start(&mut self, lcores: Vec<plan::LcorePlan>, facts: &[Facts], polled: Vec<Polled>) -> anyhow::Result<()> {
         for plan in lcores {
             let (name, shared) = (format!("cpu{}", plan.cpu), self.shared.clone());
-            let pulse = self.pulses.add(&name);
+            let heartbeat = self.heartbeats.add(&name);
             let label = name.clone();
-            let body = move |events: &_| lcore::run(plan, &shared, &pulse, events).context(label);
+            let body = move |events: &_| lcore::run(plan, &shared, &heartbeat, events).context(label);
             spawn(&name, &self.events, Event::LcoreEnded, body)?;
             self.lcores += 1;
         }
@@ -282,7 +282,7 @@ impl Supervisor {
         let mut endpoints = BTreeMap::new();
         if let Some(control) = &mut self.control {
             control.serve(&two_sided.iter().map(|(_, addr)| *addr).collect::<Vec<_>>(), polled);
-            self.pulses.add_control(control.beats());
+            self.heartbeats.add_control(control.beats());
             endpoints.extend(control.endpoints().iter().map(|(name, addr)| ((*name).to_string(), *addr)));
         }
         for (nth, (port, addr)) in two_sided.iter().enumerate() {
@@ -322,7 +322,7 @@ impl Supervisor {
                 self.reloader.collect();
                 self.shared.clock.discipline();
                 self.shared.telemetry.read_devices();
-                self.feel_pulses(&mut stuck);
+                self.check_heartbeats(&mut stuck);
             }
             if self.shared.stop.load(Relaxed) {
                 // A thread that hangs in a handler never sees its own deadline.
@@ -337,8 +337,8 @@ impl Supervisor {
 
     /// Tells the service manager that every polling thread goes round its loop, or who does not; `known` is who was
     /// stuck before.
-    fn feel_pulses(&mut self, known: &mut String) {
-        let stuck = self.pulses.stuck().join(", ");
+    fn check_heartbeats(&mut self, known: &mut String) {
+        let stuck = self.heartbeats.stuck().join(", ");
         if stuck.is_empty() {
             notify::alive();
         }

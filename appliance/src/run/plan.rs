@@ -14,7 +14,7 @@ use berth_ring::{Dispatcher, Geometry, Producer};
 
 use super::{
     queue::Queue,
-    reload::{Seat, Seats},
+    reload::{ProgramSlot, ProgramSlots},
     service,
 };
 use crate::config::{Config, Memory, Port, Service};
@@ -43,13 +43,13 @@ pub(super) struct Plan {
     /// What is known of each port, in the order of the configuration, beside its address.
     pub(super) facts: Vec<Facts>,
     /// Where functions can be replaced.
-    pub(super) seats: Seats,
+    pub(super) slots: ProgramSlots,
 }
 
 pub(super) fn plan(config: &Config) -> anyhow::Result<Plan> {
     let mut lcores = Lcores::new();
     let mut facts = Vec::new();
-    let (mut seats, mut at_workers) = (Vec::new(), Vec::new());
+    let (mut slots, mut at_workers) = (Vec::new(), Vec::new());
     for (index, port) in config.ports.iter().enumerate() {
         let of_port = || format!("port {}", port.name);
         let opening = Opening {
@@ -63,7 +63,7 @@ pub(super) fn plan(config: &Config) -> anyhow::Result<Plan> {
         let mut admission = port.admission().into_iter();
         for ((number, &cpu), source) in port.cpus.iter().enumerate().zip(sources) {
             let ring = ring(&mut lcores, &mut at_workers, index, port, number).with_context(of_port)?;
-            let updates = port.rpc().map(|_| Seat::add(&mut seats, index, format!("cpu{cpu}")));
+            let updates = port.rpc().map(|_| ProgramSlot::add(&mut slots, index, format!("cpu{cpu}")));
             lcore(&mut lcores, cpu, port.idle).queues.push(Queue {
                 port: index,
                 number,
@@ -75,7 +75,7 @@ pub(super) fn plan(config: &Config) -> anyhow::Result<Plan> {
         }
     }
     let lcores = lcores.into_values().collect();
-    Ok(Plan { lcores, facts, seats: Seats { workers: at_workers, lcores: seats } })
+    Ok(Plan { lcores, facts, slots: ProgramSlots { workers: at_workers, lcores: slots } })
 }
 
 impl Plan {
@@ -108,7 +108,7 @@ fn lcore(lcores: &mut Lcores, cpu: usize, idle: Idle) -> &mut LcorePlan {
 /// here.
 fn ring(
     lcores: &mut Lcores,
-    seats: &mut Vec<Seat>,
+    slots: &mut Vec<ProgramSlot>,
     index: usize,
     port: &Port,
     number: usize,
@@ -129,7 +129,7 @@ fn ring(
         }
     };
     let cpu = cpus[number % cpus.len()];
-    let updates = Seat::add(seats, index, format!("cpu{cpu}"));
+    let updates = ProgramSlot::add(slots, index, format!("cpu{cpu}"));
     lcore(lcores, cpu, port.idle).workers.push(Worker { port: index, ring: dispatcher, updates });
     Ok(Some(producer))
 }

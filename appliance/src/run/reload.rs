@@ -24,7 +24,7 @@ use tracing::{info, warn};
 
 use super::{
     leases,
-    service::{self, Program, Seated, Updates},
+    service::{self, Program, Runner, Updates},
 };
 use crate::{
     check,
@@ -36,7 +36,7 @@ use crate::{
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Where one queue, or one worker for one queue, takes a new program.
-pub(super) struct Seat {
+pub(super) struct ProgramSlot {
     /// The port, by position in the configuration.
     port: usize,
     /// The name of the thread.
@@ -44,26 +44,26 @@ pub(super) struct Seat {
     sender: Sender<Program, Program>,
 }
 
-impl Seat {
-    /// Adds one to `seats`, and returns what its thread is to have.
-    pub(super) fn add(seats: &mut Vec<Self>, port: usize, thread: String) -> Updates {
+impl ProgramSlot {
+    /// Adds one to `slots`, and returns what its thread is to have.
+    pub(super) fn add(slots: &mut Vec<Self>, port: usize, thread: String) -> Updates {
         let (sender, updates) = berth_rpc::updates();
-        seats.push(Self { port, thread, sender });
+        slots.push(Self { port, thread, sender });
         updates
     }
 }
 
 /// Every place where programs are replaced.
-pub(super) struct Seats {
-    pub(super) workers: Vec<Seat>,
-    pub(super) lcores: Vec<Seat>,
+pub(super) struct ProgramSlots {
+    pub(super) workers: Vec<ProgramSlot>,
+    pub(super) lcores: Vec<ProgramSlot>,
 }
 
 /// What is ready to take effect.
 pub(super) struct Prepared {
     loaded: Loaded,
     changes: Vec<Change>,
-    /// One for each seat, in their order.
+    /// One for each slot, in their order.
     workers: Vec<Program>,
     lcores: Vec<Program>,
 }
@@ -71,30 +71,30 @@ pub(super) struct Prepared {
 /// The configuration that runs, and what it takes to replace it.
 pub(super) struct Reloader {
     running: Arc<Loaded>,
-    seats: Seats,
+    slots: ProgramSlots,
 }
 
 impl Reloader {
-    pub(super) fn new(running: Arc<Loaded>, seats: Seats) -> Self {
-        Self { running, seats }
+    pub(super) fn new(running: Arc<Loaded>, slots: ProgramSlots) -> Self {
+        Self { running, slots }
     }
 
     /// What reads the configuration again and builds what it asks for, on whatever thread calls it; an error has a line
     /// for each mistake.
     pub(super) fn preparation(&self) -> impl FnOnce() -> anyhow::Result<Prepared> + Send + use<> {
         let running = self.running.clone();
-        let ports = |seats: &[Seat]| seats.iter().map(|seat| seat.port).collect::<Vec<_>>();
-        let (workers, lcores) = (ports(&self.seats.workers), ports(&self.seats.lcores));
+        let ports = |slots: &[ProgramSlot]| slots.iter().map(|slot| slot.port).collect::<Vec<_>>();
+        let (workers, lcores) = (ports(&self.slots.workers), ports(&self.slots.lcores));
         move || {
             let loaded = running.again().and_then(|loaded| check::load_plugins(&loaded).map(|()| loaded));
             let loaded = loaded.map_err(|notes| lines(&notes))?;
             let (changes, refused): (Vec<_>, Vec<_>) =
                 loaded.changes_from(&running).into_iter().partition(|change| change.live);
             ensure!(refused.is_empty(), lines(refused.iter().map(|change| &change.note)));
-            let successor = |port, seated| service::successor(&running.config, &loaded.config, port, seated);
-            let workers: anyhow::Result<_> = workers.into_iter().map(|port| successor(port, Seated::Worker)).collect();
+            let successor = |port, runner| service::successor(&running.config, &loaded.config, port, runner);
+            let workers: anyhow::Result<_> = workers.into_iter().map(|port| successor(port, Runner::Worker)).collect();
             let mut admission: Vec<_> = loaded.config.ports.iter().map(|port| port.admission().into_iter()).collect();
-            let queue = |port: usize| Ok(successor(port, Seated::Queue)?.limited(admission[port].next()));
+            let queue = |port: usize| Ok(successor(port, Runner::Queue)?.limited(admission[port].next()));
             let lcores: anyhow::Result<_> = lcores.into_iter().map(queue).collect();
             Ok(Prepared { changes, workers: workers?, lcores: lcores?, loaded })
         }
@@ -108,9 +108,9 @@ impl Reloader {
         wakers: &[Waker],
     ) -> anyhow::Result<()> {
         let Prepared { loaded, changes, workers, lcores } = prepared;
-        let Seats { workers: at_workers, lcores: at_lcores } = &mut self.seats;
-        for seat in at_workers.iter().chain(at_lcores.iter()) {
-            ensure!(seat.sender.room() > 0, "{} has not taken the last reload yet; try again later", seat.thread);
+        let ProgramSlots { workers: at_workers, lcores: at_lcores } = &mut self.slots;
+        for slot in at_workers.iter().chain(at_lcores.iter()) {
+            ensure!(slot.sender.room() > 0, "{} has not taken the last reload yet; try again later", slot.thread);
         }
         for note in &loaded.warnings {
             warn!("{note}");
@@ -134,24 +134,24 @@ impl Reloader {
 
     /// Drops what late threads have replaced since.
     pub(super) fn collect(&mut self) {
-        let Seats { workers, lcores } = &mut self.seats;
-        for seat in workers.iter_mut().chain(lcores) {
-            seat.sender.returned().for_each(drop);
+        let ProgramSlots { workers, lcores } = &mut self.slots;
+        for slot in workers.iter_mut().chain(lcores) {
+            slot.sender.returned().for_each(drop);
         }
     }
 }
 
-/// Hands each seat its program, and waits until most likely all have taken theirs.
-fn hand_out(seats: &mut [Seat], programs: Vec<Program>, wakers: &[Waker]) -> anyhow::Result<()> {
-    for (seat, program) in seats.iter_mut().zip(programs) {
-        seat.sender.send(program).map_err(|_| anyhow!("{} takes no program", seat.thread))?;
+/// Hands each slot its program, and waits until most likely all have taken theirs.
+fn hand_out(slots: &mut [ProgramSlot], programs: Vec<Program>, wakers: &[Waker]) -> anyhow::Result<()> {
+    for (slot, program) in slots.iter_mut().zip(programs) {
+        slot.sender.send(program).map_err(|_| anyhow!("{} takes no program", slot.thread))?;
     }
     wakers.iter().for_each(Waker::wake);
     let deadline = Instant::now() + PATIENCE;
-    for seat in seats {
-        while seat.sender.returned().count() == 0 {
+    for slot in slots {
+        while slot.sender.returned().count() == 0 {
             if Instant::now() > deadline {
-                warn!("{} takes the new functions when it is done with what it does", seat.thread);
+                warn!("{} takes the new functions when it is done with what it does", slot.thread);
                 break;
             }
             sleep(Duration::from_micros(100));

@@ -33,7 +33,7 @@ pub(super) fn service(
     admission: Option<Admission>,
     record: impl FnMut(Stage, u64) + 'static,
 ) -> anyhow::Result<impl Service + 'static> {
-    let (table, handlers) = functions(&shared.config, rpc, Seated::Queue)?;
+    let (table, handlers) = functions(&shared.config, rpc, Runner::Queue)?;
     let settings = Config {
         header: rpc.header,
         slot_size: rpc.slot_size,
@@ -61,13 +61,13 @@ pub(super) fn worker(
     ring: Dispatcher,
     updates: Updates,
 ) -> anyhow::Result<Worker<HandlerSet<Plugin>, TscClock>> {
-    let (table, handlers) = functions(&shared.config, rpc, Seated::Worker)?;
+    let (table, handlers) = functions(&shared.config, rpc, Runner::Worker)?;
     Ok(Worker::new(rpc.header, table, handlers, ring, shared.clock.clone())?.updated_by(updates))
 }
 
 /// Whose program it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Seated {
+pub(super) enum Runner {
     /// A queue's, which calls the functions that run inline.
     Queue,
     /// A worker's, which calls whatever it finds in its ring.
@@ -79,11 +79,11 @@ pub(super) fn successor(
     old: &config::Config,
     new: &config::Config,
     port: usize,
-    seated: Seated,
+    runner: Runner,
 ) -> anyhow::Result<Program> {
     let rpc = |config: &config::Config| config.ports.get(port).and_then(|port| port.rpc().cloned());
     let (before, rpc) = rpc(old).zip(rpc(new)).context("only RPC has functions")?;
-    let (table, handlers) = functions(new, &rpc, seated)?;
+    let (table, handlers) = functions(new, &rpc, runner)?;
     let program = Program::new(table, handlers.inheriting(inherited(old, &before, new, &rpc)));
     program.check(rpc.header, rpc.slot_size, rpc.has_ring())?;
     Ok(program)
@@ -114,7 +114,7 @@ fn inherited(
 fn functions(
     config: &config::Config,
     rpc: &config::Rpc,
-    seated: Seated,
+    runner: Runner,
 ) -> anyhow::Result<(Arc<FunctionTable>, HandlerSet<Plugin>)> {
     let sessions = config.decoders.iter().map(session).collect::<Result<_, _>>()?;
     let named = config
@@ -127,7 +127,7 @@ fn functions(
         entry.mode = function.dispatch.unwrap_or(rpc.dispatch);
         entry.budget = function.budget_us.map(Duration::from_micros);
     }
-    let calls_none = seated == Seated::Queue && functions.iter().all(|function| function.mode == Dispatch::Ring);
+    let calls_none = runner == Runner::Queue && functions.iter().all(|function| function.mode == Dispatch::Ring);
     let handlers = if calls_none { handlers.without_sessions() } else { handlers };
     Ok((Arc::new(FunctionTable::new(functions)?), handlers))
 }
@@ -188,12 +188,12 @@ mod tests {
         let mixed = load(folder.path(), &[function("f", "ring"), function("g", "inline")].concat());
         let rpc = mixed.config.ports[0].rpc().unwrap();
         let made =
-            [Seated::Queue, Seated::Queue, Seated::Worker].map(|seat| functions(&mixed.config, rpc, seat).unwrap());
+            [Runner::Queue, Runner::Queue, Runner::Worker].map(|runner| functions(&mixed.config, rpc, runner).unwrap());
         assert_eq!(users(&mixed), [4, 4], "the configuration, two queues and a worker");
         drop(made);
         let away = load(folder.path(), &function("f", "ring"));
         let made =
-            [Seated::Queue, Seated::Queue, Seated::Worker].map(|seat| functions(&away.config, rpc, seat).unwrap());
+            [Runner::Queue, Runner::Queue, Runner::Worker].map(|runner| functions(&away.config, rpc, runner).unwrap());
         assert_eq!(users(&away), [2, 2], "the configuration and the worker");
         drop(made);
     }
@@ -206,7 +206,7 @@ mod tests {
         let after = before.again().unwrap();
         let same = |at: usize| Arc::ptr_eq(&before.config.decoders[at].tables, &after.config.decoders[at].tables);
         assert_eq!([0, 1].map(same), [true, false]);
-        let program = successor(&before.config, &after.config, 0, Seated::Queue).unwrap();
+        let program = successor(&before.config, &after.config, 0, Runner::Queue).unwrap();
         assert_eq!(users(&before), [3, 1], "both configurations and the new program");
         drop(program);
     }

@@ -15,7 +15,7 @@ use crate::{
     host::Host,
     inventory::{Facts, region_type},
     journal::Record,
-    ops::{Ask, ends, needs_journal},
+    ops::{TimedRequest, ends, needs_journal},
     pending::Waiting,
     policy::Policy,
     request::{Answer, Carrier, Effects, Outcome, Request, Step},
@@ -291,7 +291,8 @@ impl<H: Host> Node<H> {
         if op != Op::EnrollRequest && !self.knows(request.presenter) {
             return Step::Drop;
         }
-        let reply = self.enter(request, op, now).and_then(|()| self.perform(op, &Ask { request: *request, now }));
+        let reply =
+            self.enter(request, op, now).and_then(|()| self.perform(op, &TimedRequest { request: *request, now }));
         match reply {
             Ok(Step::Work(work)) => Step::Work(work),
             Ok(Step::Drop) => Step::Drop,

@@ -25,12 +25,12 @@ use crate::{
 
 /// A request and the time it came.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ask<'a> {
+pub(crate) struct TimedRequest<'a> {
     pub(crate) request: Request<'a>,
     pub(crate) now: Now,
 }
 
-impl Ask<'_> {
+impl TimedRequest<'_> {
     /// The host's time of day: what tokens go by.
     pub(crate) fn wall_secs(&self) -> u64 {
         wall_secs(self.now)
@@ -51,13 +51,13 @@ pub(crate) fn wall_secs(now: Now) -> u64 {
 pub(crate) type Reply = Result<Step, Status>;
 
 /// The op's params, exactly as long as they are to be.
-fn params<'a, T: Wire<'a>>(ask: &Ask<'a>) -> Result<T, Status> {
+fn params<'a, T: Wire<'a>>(ask: &TimedRequest<'a>) -> Result<T, Status> {
     T::parse(ask.request.params).map_err(|_| Status::InvalidParams)
 }
 
 impl<H: Host> Node<H> {
     /// Executes one op.
-    pub(crate) fn perform(&mut self, op: Op, ask: &Ask<'_>) -> Reply {
+    pub(crate) fn perform(&mut self, op: Op, ask: &TimedRequest<'_>) -> Reply {
         match op {
             Op::Ping => self.ping(ask),
             Op::GetInventory => self.get_inventory(ask),

@@ -12,7 +12,7 @@ use berth_lease::{BlockDone, BlockError, BlockOp, BlockRequest, Blocks, Held, Op
 use berth_memory::{Heap, Part};
 use berth_port::Nanos;
 
-use crate::{Ask, Failure, Gate, gate::decide};
+use crate::{AccessRequest, Failure, Gate, gate::decide};
 
 /// How an access ended: with its buffer, which holds what was read, or what was written.
 pub(crate) type Ended = Result<Part, Failure>;
@@ -57,7 +57,14 @@ impl BlockDone for Shared {
 impl Accesses {
     /// Decides again on an access that [`Gate::read`] or [`Gate::write`] left to the blocks, and starts it at `now`. A
     /// write takes the front of `data`; a read needs none.
-    pub(crate) fn start(&self, gate: &Gate, ask: &Ask, data: &[u8], tag: u64, now: Nanos) -> Result<(), Refusal> {
+    pub(crate) fn start(
+        &self,
+        gate: &Gate,
+        ask: &AccessRequest,
+        data: &[u8],
+        tag: u64,
+        now: Nanos,
+    ) -> Result<(), Refusal> {
         let held = gate.table.reader().hold();
         let (blocks, span) = place(&held, ask, &gate.regions, now)?;
         self.0.lock().held.push((tag, held));
@@ -105,7 +112,7 @@ impl Future for BlockIo {
 impl Gate {
     /// Decides again on an access that [`Gate::read`] or [`Gate::write`] left to the blocks, and starts it at `now`. A
     /// write takes the front of `data`; a read needs none.
-    pub fn start(&self, ask: &Ask, data: &[u8], now: Nanos) -> Result<BlockIo, Refusal> {
+    pub fn start(&self, ask: &AccessRequest, data: &[u8], now: Nanos) -> Result<BlockIo, Refusal> {
         let accesses = Accesses::default();
         accesses.start(self, ask, data, 0, now)?;
         Ok(BlockIo(accesses))
@@ -115,7 +122,7 @@ impl Gate {
 /// Decides under `held`, and says on which blocks.
 pub(crate) fn place<'r>(
     held: &Held,
-    ask: &Ask,
+    ask: &AccessRequest,
     regions: &'r Regions,
     now: Nanos,
 ) -> Result<(&'r Arc<dyn Blocks>, Span), Refusal> {

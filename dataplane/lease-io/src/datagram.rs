@@ -6,7 +6,7 @@ use berth_lease::{Entry, Op, Refusal};
 use berth_memory::Part;
 use berth_port::Nanos;
 
-use crate::{Ask, BlockIo, Failure, Gate, Served, counts::Event};
+use crate::{AccessRequest, BlockIo, Failure, Gate, Served, counts::Event};
 
 /// A protocol of one datagram each way.
 pub trait Protocol {
@@ -36,14 +36,14 @@ pub enum Request<E> {
     /// An access; the data of a write lies in `data` of the message, that of a read shall be put there.
     Access {
         /// What is asked for.
-        ask: Ask,
+        ask: AccessRequest,
         /// Where the data is; empty unless the request is well formed.
         data: Range<usize>,
         /// What the answer repeats.
         echo: E,
     },
     /// What the lease's limits are.
-    Greeting(Ask, E),
+    Greeting(AccessRequest, E),
     /// Whether anybody is there.
     Ping(E),
     /// Nothing that could be answered.
@@ -64,7 +64,7 @@ pub enum Answer<E> {
 /// An access that goes to blocks.
 #[derive(Debug, Clone)]
 pub struct Later<E> {
-    pub(crate) ask: Ask,
+    pub(crate) ask: AccessRequest,
     pub(crate) data: Range<usize>,
     pub(crate) echo: E,
 }
@@ -106,7 +106,7 @@ pub fn answer<P: Protocol>(gate: &mut Gate, buf: &mut [u8], len: usize, whole: b
 #[inline]
 pub(crate) fn finish<P: Protocol>(
     gate: &mut Gate,
-    ask: &Ask,
+    ask: &AccessRequest,
     echo: &P::Echo,
     outcome: Result<(), Failure>,
     buf: &mut [u8],

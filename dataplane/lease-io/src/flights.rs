@@ -23,7 +23,7 @@ pub(crate) struct Flights<E> {
     /// [`LONGEST`] bytes for each slot, registered with every engine.
     memory: Arc<dyn Memory>,
     free: Vec<usize>,
-    landed: Arc<Landed>,
+    landed: Arc<Completions>,
     /// A slot whose answer found the transmit queue full.
     stalled: Option<usize>,
 }
@@ -41,18 +41,18 @@ struct Slot<E> {
 
 /// What the engines have finished.
 #[derive(Debug)]
-struct Landed(ArrayQueue<Landing>);
+struct Completions(ArrayQueue<Completion>);
 
 #[derive(Debug)]
-struct Landing {
+struct Completion {
     slot: usize,
     pieces: Vec<Part>,
     result: Result<(), BlockError>,
 }
 
-impl BlockDone for Landed {
+impl BlockDone for Completions {
     fn done(&self, tag: u64, pieces: Vec<Part>, result: Result<(), BlockError>) {
-        let landing = Landing { slot: tag as usize, pieces, result };
+        let landing = Completion { slot: tag as usize, pieces, result };
         self.0.push(landing).expect("the queue has room for every slot");
     }
 }
@@ -80,7 +80,7 @@ impl<E: Copy> Flights<E> {
             slots: std::iter::repeat_with(slot).take(slots).collect(),
             free: (0..slots).collect(),
             memory,
-            landed: Arc::new(Landed(ArrayQueue::new(slots.max(1)))),
+            landed: Arc::new(Completions(ArrayQueue::new(slots.max(1)))),
             stalled: None,
         }
     }
@@ -131,7 +131,7 @@ impl<E: Copy> Flights<E> {
             posted += self.post::<P, Q>(index, gate, port);
         }
         while posted < BURST && self.stalled.is_none() {
-            let Some(Landing { slot: index, pieces, result }) = self.landed.0.pop() else { break };
+            let Some(Completion { slot: index, pieces, result }) = self.landed.0.pop() else { break };
             let slot = &mut self.slots[index];
             slot.reader = slot.held.take().map(Held::end);
             slot.pieces = pieces;

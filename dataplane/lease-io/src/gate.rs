@@ -11,7 +11,7 @@ use crate::Counts;
 
 /// What a message asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ask {
+pub struct AccessRequest {
     /// The whole id, where the message carries it: a lease that merely shares its key is unknown.
     pub id: Option<LeaseId>,
     /// The access.
@@ -73,7 +73,7 @@ impl Gate {
     /// # Panics
     /// Where the read is allowed and longer than `into`.
     #[inline]
-    pub fn read(&mut self, ask: &Ask, into: &mut [u8], now: Nanos) -> Result<Served, Refusal> {
+    pub fn read(&mut self, ask: &AccessRequest, into: &mut [u8], now: Nanos) -> Result<Served, Refusal> {
         debug_assert_eq!(ask.access.op, Op::Read);
         self.serve(ask, now, |bytes, at, len| bytes.read(at, &mut into[..len]))
     }
@@ -83,13 +83,18 @@ impl Gate {
     /// # Panics
     /// Where the write is allowed and longer than `from`.
     #[inline]
-    pub fn write(&mut self, ask: &Ask, from: &[u8], now: Nanos) -> Result<Served, Refusal> {
+    pub fn write(&mut self, ask: &AccessRequest, from: &[u8], now: Nanos) -> Result<Served, Refusal> {
         debug_assert_eq!(ask.access.op, Op::Write);
         self.serve(ask, now, |bytes, at, len| bytes.write(at, &from[..len]))
     }
 
     #[inline]
-    fn serve(&mut self, ask: &Ask, now: Nanos, copy: impl FnOnce(&dyn Bytes, u64, usize)) -> Result<Served, Refusal> {
+    fn serve(
+        &mut self,
+        ask: &AccessRequest,
+        now: Nanos,
+        copy: impl FnOnce(&dyn Bytes, u64, usize),
+    ) -> Result<Served, Refusal> {
         let guard = self.reader.enter();
         let (region, span) = decide(guard.probe(ask.access.key), ask, &self.regions, now)?;
         let Storage::Bytes(bytes) = &region.storage else { return Ok(Served::Blocks) };
@@ -98,7 +103,7 @@ impl Gate {
     }
 
     /// The lease that `ask` names, if it takes accesses now; what of it is asked for does not matter.
-    pub fn look(&mut self, ask: &Ask, now: Nanos) -> Result<Entry, Refusal> {
+    pub fn look(&mut self, ask: &AccessRequest, now: Nanos) -> Result<Entry, Refusal> {
         let guard = self.reader.enter();
         let entry = named(guard.probe(ask.access.key), ask);
         let offset = entry.map_or(0, |entry| entry.first);
@@ -118,7 +123,7 @@ impl Gate {
 
 /// The entry, if it is the one that the message names.
 #[inline]
-fn named(entry: Option<Entry>, ask: &Ask) -> Option<Entry> {
+fn named(entry: Option<Entry>, ask: &AccessRequest) -> Option<Entry> {
     entry.filter(|entry| ask.id.is_none_or(|id| id == entry.id))
 }
 
@@ -126,7 +131,7 @@ fn named(entry: Option<Entry>, ask: &Ask) -> Option<Entry> {
 #[inline]
 pub(crate) fn decide<'r>(
     entry: Option<Entry>,
-    ask: &Ask,
+    ask: &AccessRequest,
     regions: &'r Regions,
     now: Nanos,
 ) -> Result<(&'r Region, Span), Refusal> {

@@ -27,7 +27,7 @@ mod two_sided;
 pub use block::BlockIo;
 pub use counts::{Counts, Totals};
 pub use datagram::{Answer, Later, Protocol, Request, answer};
-pub use gate::{Ask, Failure, Gate, Served};
+pub use gate::{AccessRequest, Failure, Gate, Served};
 pub use page::PageOp;
 pub use service::LeaseService;
 pub use shim::Shim;

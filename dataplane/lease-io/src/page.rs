@@ -8,7 +8,7 @@ use berth_lease::{Access, LeaseId, Leases, Op, Refusal, RegionKind};
 use berth_port::Nanos;
 use berth_wire::fabric::data::page::{PageRef, Request, Response, State, Status};
 
-use crate::{Ask, Counts, Failure, Gate, Served, counts::Event};
+use crate::{AccessRequest, Counts, Failure, Gate, Served, counts::Event};
 
 /// A page operation that has been allowed so far.
 #[derive(Debug)]
@@ -19,11 +19,11 @@ pub struct PageOp<'a> {
 
 #[derive(Debug)]
 enum Work {
-    Read(Ask),
-    Write(Ask),
-    Copy(Ask, Ask),
+    Read(AccessRequest),
+    Write(AccessRequest),
+    Copy(AccessRequest, AccessRequest),
     /// Nothing is accessed, but the lease must be one that could be.
-    Look(Ask),
+    Look(AccessRequest),
 }
 
 /// `tier` of a page's state: local DRAM, and what outlives a restart.
@@ -164,24 +164,24 @@ impl Place {
     }
 
     /// An access to `length` bytes from `offset` of the page: outside of the lease where it is outside of the page.
-    fn part(self, op: Op, offset: u32, length: u32) -> Ask {
+    fn part(self, op: Op, offset: u32, length: u32) -> AccessRequest {
         let (offset, len) = (u64::from(offset), u64::from(length));
         let offset = if offset + len <= self.len { self.start + offset } else { u64::MAX };
         let access = Access { op, key: self.id.key(), generation: None, offset, len: len.max(1), well_formed: len > 0 };
-        Ask { id: Some(self.id), access }
+        AccessRequest { id: Some(self.id), access }
     }
 
-    fn whole(self, op: Op) -> Ask {
+    fn whole(self, op: Op) -> AccessRequest {
         self.part(op, 0, u32::try_from(self.len).unwrap_or(u32::MAX))
     }
 
     /// A write to the first `len` bytes of the page.
-    fn first(self, len: u64) -> Ask {
+    fn first(self, len: u64) -> AccessRequest {
         self.part(Op::Write, 0, u32::try_from(len).unwrap_or(u32::MAX))
     }
 }
 
-async fn read(gate: &mut Gate, ask: &Ask, clock: &impl Fn() -> Nanos) -> Result<Vec<u8>, Failure> {
+async fn read(gate: &mut Gate, ask: &AccessRequest, clock: &impl Fn() -> Nanos) -> Result<Vec<u8>, Failure> {
     // An access that is out of range may ask for 4 GiB: the room is made for what a page can hold.
     let inside = ask.access.offset != u64::MAX;
     let mut data = vec![0; if inside { ask.access.len as usize } else { 0 }];
@@ -200,7 +200,12 @@ async fn read(gate: &mut Gate, ask: &Ask, clock: &impl Fn() -> Nanos) -> Result<
     done
 }
 
-async fn write(gate: &mut Gate, ask: &Ask, data: &[u8], clock: &impl Fn() -> Nanos) -> Result<Vec<u8>, Failure> {
+async fn write(
+    gate: &mut Gate,
+    ask: &AccessRequest,
+    data: &[u8],
+    clock: &impl Fn() -> Nanos,
+) -> Result<Vec<u8>, Failure> {
     let done = match gate.write(ask, data, clock()) {
         Ok(Served::Done) => Ok(()),
         Ok(Served::Blocks) => match gate.start(ask, data, clock()) {
@@ -214,7 +219,7 @@ async fn write(gate: &mut Gate, ask: &Ask, data: &[u8], clock: &impl Fn() -> Nan
 }
 
 /// Whether the lease takes accesses and the page lies in it.
-fn inside(gate: &mut Gate, ask: &Ask, now: Nanos) -> Result<Vec<u8>, Failure> {
+fn inside(gate: &mut Gate, ask: &AccessRequest, now: Nanos) -> Result<Vec<u8>, Failure> {
     let entry = gate.look(ask, now)?;
     if ask.access.offset < entry.len && ask.access.well_formed {
         Ok(Vec::new())

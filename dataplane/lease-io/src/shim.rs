@@ -9,7 +9,7 @@ use berth_wire::fabric::data::{
 use zerocopy::IntoBytes;
 
 use crate::{
-    Ask, Failure,
+    AccessRequest, Failure,
     datagram::{Protocol, Request},
 };
 
@@ -28,7 +28,7 @@ impl Protocol for Shim {
         let unit = unit(fields.kind);
         let len = u64::from(fields.length) * unit;
         let data = usize::try_from(len).ok().filter(|len| *len <= MAX_DATA && Header::LEN + len <= room);
-        let ask = |op, well_formed| Ask {
+        let ask = |op, well_formed| AccessRequest {
             id: Some(LeaseId(fields.lease_id)),
             access: Access {
                 op,

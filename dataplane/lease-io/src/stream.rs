@@ -16,7 +16,7 @@ use berth_wire::fabric::data::{
 use zerocopy::IntoBytes;
 
 use crate::{
-    Ask, Failure, Gate, Served, Totals,
+    AccessRequest, Failure, Gate, Served, Totals,
     block::{Accesses, Ended},
     counts::Event,
     shim::{bytes, limits, status, unit},
@@ -82,12 +82,12 @@ struct Lease {
 #[derive(Debug)]
 struct Pending {
     tag: u64,
-    ask: Ask,
+    ask: AccessRequest,
     request_id: u32,
 }
 
 /// What one message led to.
-enum Turn {
+enum Advance {
     /// It is consumed, and answered unless an access for it is under way.
     Done { consumed: usize, written: usize },
     /// It is not, or not answered, until this has happened.
@@ -139,34 +139,34 @@ impl Stream {
     }
 
     /// Handles what comes first: an access that has ended, or a message. `room`: the length of the whole output.
-    fn turn(&mut self, input: &[u8], output: &mut [u8], room: usize, now: Nanos) -> Turn {
+    fn turn(&mut self, input: &[u8], output: &mut [u8], room: usize, now: Nanos) -> Advance {
         if self.data.is_some() {
             return self.send(output);
         }
         if !self.pending.is_empty() {
             if output.len() < SHORT {
-                return Turn::Stop(Next::Output(SHORT));
+                return Advance::Stop(Next::Output(SHORT));
             }
             if let Some((tag, ended)) = self.accesses.next() {
                 return self.finish(tag, ended, output);
             }
         }
         if self.closed {
-            return Turn::Stop(if self.pending.is_empty() { Next::Close } else { Next::Completion });
+            return Advance::Stop(if self.pending.is_empty() { Next::Close } else { Next::Completion });
         }
-        let Some(header) = Header::parse(input) else { return Turn::Stop(Next::Input(Header::LEN)) };
+        let Some(header) = Header::parse(input) else { return Advance::Stop(Next::Input(Header::LEN)) };
         if !header.is_sound(self.kind) {
             return self.close();
         }
         if output.len() < SHORT {
-            return Turn::Stop(Next::Output(SHORT));
+            return Advance::Stop(Next::Output(SHORT));
         }
         let largest = self.lease.map_or(0, |lease| lease.most) + Range::LEN as u32 + TOLERATED;
         if header.payload_len() > largest {
             return self.violated(&header, IoStatus::BadLength, output);
         }
         let whole = Header::LEN + header.payload_len() as usize;
-        let Some(payload) = input.get(Header::LEN..whole) else { return Turn::Stop(Next::Input(whole)) };
+        let Some(payload) = input.get(Header::LEN..whole) else { return Advance::Stop(Next::Input(whole)) };
         match (header.op(), self.lease) {
             (Some(Message::Hello), None) => self.hello(&header, payload, output, now),
             (Some(Message::Read | Message::Write), None) => self.violated(&header, IoStatus::InvalidLease, output),
@@ -178,14 +178,14 @@ impl Stream {
             (Some(Message::Ping), Some(_)) if payload.is_empty() => {
                 self.count(Event::Received);
                 self.count(Event::Pinged);
-                Turn::Done { consumed: whole, written: self.say(Message::Pong, header.request_id(), &[], output) }
+                Advance::Done { consumed: whole, written: self.say(Message::Pong, header.request_id(), &[], output) }
             }
             (Some(Message::Error), _) => self.close(),
             _ => self.violated(&header, IoStatus::BadLength, output),
         }
     }
 
-    fn hello(&mut self, header: &Header, payload: &[u8], output: &mut [u8], now: Nanos) -> Turn {
+    fn hello(&mut self, header: &Header, payload: &[u8], output: &mut [u8], now: Nanos) -> Advance {
         let Some(hello) = Hello::parse(payload) else {
             return self.violated(header, IoStatus::BadLength, output);
         };
@@ -210,7 +210,7 @@ impl Stream {
             }
         };
         let written = self.say(Message::HelloAck, header.request_id(), &ack.to_bytes(), output);
-        Turn::Done { consumed: Header::LEN + payload.len(), written }
+        Advance::Done { consumed: Header::LEN + payload.len(), written }
     }
 
     fn read(
@@ -220,12 +220,12 @@ impl Stream {
         payload: &[u8],
         (output, room): (&mut [u8], usize),
         now: Nanos,
-    ) -> Turn {
+    ) -> Advance {
         let range = Range::parse(payload).unwrap_or(Range::new(0, 0));
         let ask = self.ask(Op::Read, lease, &range, payload.len() as u64);
         let len = READ_HEAD + if ask.access.well_formed { ask.access.len as usize } else { 0 };
         if output.len() < len {
-            return Turn::Stop(Next::Output(len));
+            return Advance::Stop(Next::Output(len));
         }
         let served = self.gate.read(&ask, &mut output[READ_HEAD..len], now);
         self.answer(header, &ask, served, payload, (output, room), now)
@@ -238,7 +238,7 @@ impl Stream {
         payload: &[u8],
         (output, room): (&mut [u8], usize),
         now: Nanos,
-    ) -> Turn {
+    ) -> Advance {
         let range = Range::parse(payload).unwrap_or(Range::new(0, 0));
         let ask = self.ask(Op::Write, lease, &range, payload.len() as u64);
         let served = self.gate.write(&ask, payload.get(Range::LEN..).unwrap_or_default(), now);
@@ -249,16 +249,16 @@ impl Stream {
     fn answer(
         &mut self,
         header: &Header,
-        ask: &Ask,
+        ask: &AccessRequest,
         mut served: Result<Served, Refusal>,
         payload: &[u8],
         (output, room): (&mut [u8], usize),
         now: Nanos,
-    ) -> Turn {
+    ) -> Advance {
         let (consumed, request_id) = (Header::LEN + payload.len(), header.request_id());
         if served == Ok(Served::Blocks) {
             if let Some(next) = self.no_room_for(ask, room) {
-                return Turn::Stop(next);
+                return Advance::Stop(next);
             }
             let tag = self.next_tag;
             match self.accesses.start(&self.gate, ask, &payload[Range::LEN..], tag, now) {
@@ -266,7 +266,7 @@ impl Stream {
                     self.count(Event::Received);
                     self.next_tag += 1;
                     self.pending.push(Pending { tag, ask: *ask, request_id });
-                    return Turn::Done { consumed, written: 0 };
+                    return Advance::Done { consumed, written: 0 };
                 }
                 Err(refusal) => served = Err(refusal),
             }
@@ -274,11 +274,11 @@ impl Stream {
         self.count(Event::Received);
         let data = if served.is_ok() && ask.access.op == Op::Read { ask.access.len as usize } else { 0 };
         let head = self.conclude(ask, request_id, served.map(|_| ()).map_err(Failure::from), output);
-        Turn::Done { consumed, written: head + data }
+        Advance::Done { consumed, written: head + data }
     }
 
     /// What an access to blocks has to wait for, where it does.
-    fn no_room_for(&self, ask: &Ask, room: usize) -> Option<Next> {
+    fn no_room_for(&self, ask: &AccessRequest, room: usize) -> Option<Next> {
         let bytes = self.pending.iter().map(|pending| pending.ask.access.len).sum::<u64>() + ask.access.len;
         if self.pending.len() >= self.depth || bytes > LONGEST.into() {
             return Some(Next::Completion);
@@ -287,9 +287,9 @@ impl Stream {
     }
 
     /// Begins the answer to an access to blocks that has ended.
-    fn finish(&mut self, tag: u64, ended: Ended, output: &mut [u8]) -> Turn {
+    fn finish(&mut self, tag: u64, ended: Ended, output: &mut [u8]) -> Advance {
         let Some(at) = self.pending.iter().position(|pending| pending.tag == tag) else {
-            return Turn::Done { consumed: 0, written: 0 };
+            return Advance::Done { consumed: 0, written: 0 };
         };
         let Pending { ask, request_id, .. } = self.pending.swap_remove(at);
         let outcome = ended.as_ref().map(|_| ()).map_err(|failure| *failure);
@@ -299,26 +299,32 @@ impl Stream {
         {
             self.data = Some((data, 0));
         }
-        Turn::Done { consumed: 0, written }
+        Advance::Done { consumed: 0, written }
     }
 
     /// Goes on with what was read from blocks.
-    fn send(&mut self, output: &mut [u8]) -> Turn {
-        let Some((data, sent)) = &mut self.data else { return Turn::Done { consumed: 0, written: 0 } };
+    fn send(&mut self, output: &mut [u8]) -> Advance {
+        let Some((data, sent)) = &mut self.data else { return Advance::Done { consumed: 0, written: 0 } };
         let written = output.len().min(data.size() - *sent);
         if written == 0 {
-            return Turn::Stop(Next::Output(SHORT));
+            return Advance::Stop(Next::Output(SHORT));
         }
         data.read_at(*sent, &mut output[..written]);
         *sent += written;
         if *sent == data.size() {
             self.data = None;
         }
-        Turn::Done { consumed: 0, written }
+        Advance::Done { consumed: 0, written }
     }
 
     /// Counts how an access ended and writes the head of its answer, behind which a read's data goes.
-    fn conclude(&mut self, ask: &Ask, request_id: u32, outcome: Result<(), Failure>, output: &mut [u8]) -> usize {
+    fn conclude(
+        &mut self,
+        ask: &AccessRequest,
+        request_id: u32,
+        outcome: Result<(), Failure>,
+        output: &mut [u8],
+    ) -> usize {
         let (op, len) = (ask.access.op, ask.access.len);
         self.gate.counts().outcome(op, len, outcome);
         let (len, outcome) = match outcome {
@@ -344,24 +350,24 @@ impl Stream {
     }
 
     /// Closes after saying what was wrong.
-    fn violated(&mut self, header: &Header, status: IoStatus, output: &mut [u8]) -> Turn {
+    fn violated(&mut self, header: &Header, status: IoStatus, output: &mut [u8]) -> Advance {
         self.count(Event::Received);
         self.count(Event::Malformed);
         self.closed = true;
         let written = self.say(Message::Error, header.request_id(), &[status as u8], output);
-        Turn::Done { consumed: Header::LEN, written }
+        Advance::Done { consumed: Header::LEN, written }
     }
 
     /// Closes without a word.
-    fn close(&mut self) -> Turn {
+    fn close(&mut self) -> Advance {
         self.count(Event::Received);
         self.count(Event::Malformed);
         self.closed = true;
-        Turn::Stop(Next::Close)
+        Advance::Stop(Next::Close)
     }
 
     /// What a message with `carried` bytes of payload asks for.
-    fn ask(&self, op: Op, lease: Lease, range: &Range, carried: u64) -> Ask {
+    fn ask(&self, op: Op, lease: Lease, range: &Range, carried: u64) -> AccessRequest {
         let unit = unit(self.kind);
         let len = u64::from(range.length()) * unit;
         let data = if op == Op::Write { len } else { 0 };
@@ -380,11 +386,11 @@ impl Session for Stream {
         let (mut consumed, mut written, room) = (0, 0, output.len());
         let next = loop {
             match self.turn(&input[consumed..], &mut output[written..], room, now) {
-                Turn::Done { consumed: read, written: wrote } => {
+                Advance::Done { consumed: read, written: wrote } => {
                     consumed += read;
                     written += wrote;
                 }
-                Turn::Stop(next) => break next,
+                Advance::Stop(next) => break next,
             }
         };
         self.totals.take(self.gate.counts());
@@ -411,9 +417,9 @@ impl Session for Stream {
 }
 
 impl Lease {
-    fn ask(self, op: Op, offset: u64, len: u64, well_formed: bool) -> Ask {
+    fn ask(self, op: Op, offset: u64, len: u64, well_formed: bool) -> AccessRequest {
         let key = self.id.key();
-        Ask { id: Some(self.id), access: Access { op, key, generation: None, offset, len, well_formed } }
+        AccessRequest { id: Some(self.id), access: Access { op, key, generation: None, offset, len, well_formed } }
     }
 }
 

@@ -4,7 +4,7 @@ use berth_lease::{Access, Entry, Generation, LeaseKey, Op, Refusal};
 use berth_wire::fabric::data::two_sided::{self, Opcode, Status};
 
 use crate::{
-    Ask, Failure,
+    AccessRequest, Failure,
     datagram::{Protocol, Request},
 };
 
@@ -39,7 +39,7 @@ impl Protocol for TwoSided {
             well_formed,
         };
         let data = if well_formed { from..from + len } else { 0..0 };
-        Request::Access { ask: Ask { id: None, access }, data, echo: () }
+        Request::Access { ask: AccessRequest { id: None, access }, data, echo: () }
     }
 
     /// Storage that is busy or fails has no status here.

@@ -85,7 +85,7 @@ impl Dispatcher {
                     Foreign::Request(head) => (self.rx.slot_size(), Some(head)),
                 }
             };
-            let mut turn = Turn { outcome: Err(ErrorCode::UNWOUND), dispatcher: self };
+            let mut turn = Publish { outcome: Err(ErrorCode::UNWOUND), dispatcher: self };
             let (rx, tx) = (&turn.dispatcher.rx, &turn.dispatcher.tx);
             // SAFETY: the flag says that the request is complete and how long it is, and the producer leaves both slots
             // alone until the answer is published and the rx flag zero; there is one dispatcher.
@@ -115,7 +115,7 @@ impl Dispatcher {
             return Foreign::Request(self.rx.head(slot));
         }
         self.stats.bad_flags += 1;
-        drop(Turn { outcome: Err(ErrorCode::BAD_FLAG), dispatcher: self });
+        drop(Publish { outcome: Err(ErrorCode::BAD_FLAG), dispatcher: self });
         Foreign::Refused
     }
 
@@ -226,12 +226,12 @@ enum Foreign {
 }
 
 /// Publishes the outcome, frees the request and moves on, also when the handler unwinds.
-struct Turn<'a> {
+struct Publish<'a> {
     dispatcher: &'a mut Dispatcher,
     outcome: Result<usize, ErrorCode>,
 }
 
-impl Drop for Turn<'_> {
+impl Drop for Publish<'_> {
     #[inline]
     fn drop(&mut self) {
         let d = &mut *self.dispatcher;

@@ -182,7 +182,7 @@ impl Producer {
     #[inline]
     pub fn collect_if(&mut self, take: impl FnOnce(SlotIndex, Result<&[u8], TxError>) -> bool) -> bool {
         let Some(found) = self.find_answer() else { return false };
-        let mut turn = Turn { producer: self, taken: true, error: found.err() };
+        let mut turn = Publish { producer: self, taken: true, error: found.err() };
         let Self { tail, tx, copy, .. } = &mut *turn.producer;
         let slot = tail.slot;
         turn.taken = match (found, copy) {
@@ -266,13 +266,13 @@ impl Producer {
 }
 
 /// Frees the tx slot at the tail and moves on if the answer was taken, also when the callback unwinds.
-struct Turn<'a> {
+struct Publish<'a> {
     producer: &'a mut Producer,
     taken: bool,
     error: Option<TxError>,
 }
 
-impl Drop for Turn<'_> {
+impl Drop for Publish<'_> {
     #[inline]
     fn drop(&mut self) {
         if !self.taken {

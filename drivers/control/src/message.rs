@@ -12,7 +12,7 @@ use tokio::task::yield_now;
 use crate::{Shared, permits::ANYBODY};
 
 /// What a message leads to.
-pub(crate) enum Said {
+pub(crate) enum Handled {
     /// A message of this type back.
     Answer(MsgType, Vec<u8>),
     /// It was heard.
@@ -39,14 +39,14 @@ impl Role {
 
 impl Shared {
     /// Takes in a message whose sender is who it says; `proved` is false for a SOLICIT that anybody may have sent.
-    pub(crate) async fn hear(&self, message: &Message<'_>, proved: bool, role: Role) -> Said {
+    pub(crate) async fn hear(&self, message: &Message<'_>, proved: bool, role: Role) -> Handled {
         let (sender, payload) = (message.sender.0, &message.payload[..]);
         let now = self.clock.now();
         if message.kind == MsgType::Solicit {
             return self.solicited(payload, proved.then_some(sender), role).await;
         }
         if !self.node().admit(sender, now) {
-            return Said::Nothing;
+            return Handled::Nothing;
         }
         match message.kind {
             MsgType::PageRequest => self.page(sender, payload).await,
@@ -57,40 +57,40 @@ impl Shared {
                     _ => relay.withdrawn(sender, payload),
                 };
                 // The relay counts why it ignores something.
-                taken.map_or(Said::Malformed, |()| Said::Nothing)
+                taken.map_or(Handled::Malformed, |()| Handled::Nothing)
             }
             // For relays; a node has no use for it.
-            MsgType::Announce if Announce::parse(payload).is_ok() => Said::Nothing,
-            MsgType::Withdraw if Withdraw::parse(payload).is_ok() => Said::Nothing,
+            MsgType::Announce if Announce::parse(payload).is_ok() => Handled::Nothing,
+            MsgType::Withdraw if Withdraw::parse(payload).is_ok() => Handled::Nothing,
             MsgType::RevokeBroadcast => {
-                let Ok(revoked) = RevokeBroadcast::parse(payload) else { return Said::Malformed };
+                let Ok(revoked) = RevokeBroadcast::parse(payload) else { return Handled::Malformed };
                 self.obey(sender, &revoked).await;
-                Said::Nothing
+                Handled::Nothing
             }
-            _ => Said::Malformed,
+            _ => Handled::Malformed,
         }
     }
 
     /// Looks through announcements off all locks, one question of a sender at a time.
-    async fn solicited(&self, payload: &[u8], signed_by: Option<u128>, role: Role) -> Said {
+    async fn solicited(&self, payload: &[u8], signed_by: Option<u128>, role: Role) -> Handled {
         let _turn = self.permits.walks.enter(signed_by.unwrap_or(ANYBODY)).await;
         let search = {
             let mut node = self.node();
             let relay = (role == Role::Relay).then(|| self.relay());
             node.solicit(payload, signed_by, relay.as_deref(), self.clock.now())
         };
-        let Some(mut search) = search else { return Said::Malformed };
+        let Some(mut search) = search else { return Handled::Malformed };
         while !search.step() {
             yield_now().await;
         }
         let mut node = self.node();
         let mut relay = (role == Role::Relay).then(|| self.relay());
         let answer = node.answer_solicit(search, relay.as_deref_mut());
-        answer.map_or(Said::Malformed, |answer| Said::Answer(MsgType::Response, answer))
+        answer.map_or(Handled::Malformed, |answer| Handled::Answer(MsgType::Response, answer))
     }
 
-    async fn page(&self, holder: u128, payload: &[u8]) -> Said {
-        let Some(request) = Request::parse(payload) else { return Said::Malformed };
+    async fn page(&self, holder: u128, payload: &[u8]) -> Handled {
+        let Some(request) = Request::parse(payload) else { return Handled::Malformed };
         let (op, now) = (request.op(), self.clock.now());
         let begun = PageOp::begin(request, self.node().leases(), holder, now.mono);
         let mut answer = Vec::new();
@@ -109,6 +109,6 @@ impl Shared {
                 access.end(done.as_deref().map_err(|status| *status), self.node().leases_mut(), at_ms, &mut answer);
             }
         }
-        Said::Answer(MsgType::PageResponse, answer)
+        Handled::Answer(MsgType::PageResponse, answer)
     }
 }

@@ -20,7 +20,7 @@ use tokio::{
 
 use crate::{
     Shared,
-    message::{Role, Said},
+    message::{Handled, Role},
     permits::{Asks, LONG},
 };
 
@@ -175,12 +175,12 @@ async fn one_op(
             (MsgType::Response, payload)
         }
         _ => match shared.hear(&message, true, Role::Node).await {
-            Said::Answer(kind, payload) => (kind, payload),
-            Said::Nothing => {
+            Handled::Answer(kind, payload) => (kind, payload),
+            Handled::Nothing => {
                 let _ = send.finish();
                 return Some(());
             }
-            Said::Malformed => return reset(send),
+            Handled::Malformed => return reset(send),
         },
     };
     drop(permit);

@@ -13,7 +13,7 @@ use tokio::net::UdpSocket;
 
 use crate::{
     Shared,
-    message::{Role, Said},
+    message::{Handled, Role},
     permits::{ANYBODY, Asks, LONG},
 };
 
@@ -135,8 +135,8 @@ async fn answer(message: &Message<'_>, reply: &Reply, role: Role, shared: &Share
             (MsgType::Response, payload)
         }
         _ => match shared.hear(message, message.signature.is_some(), role).await {
-            Said::Answer(kind, payload) => (kind, payload),
-            Said::Nothing | Said::Malformed => return None,
+            Handled::Answer(kind, payload) => (kind, payload),
+            Handled::Nothing | Handled::Malformed => return None,
         },
     };
     // No payload that this node makes is over 1 MiB.

@@ -55,9 +55,9 @@ impl Acceptor for OfiAcceptor {
 pub struct OfiBinding {
     name: String,
     peers: Peers,
-    bound: HashMap<LeaseId, Arc<Mutex<Coming>>>,
+    bound: HashMap<LeaseId, Arc<Mutex<ClientState>>>,
     /// Clients whose leases have ended, and when, oldest first.
-    ended: VecDeque<(Nanos, Arc<Mutex<Coming>>)>,
+    ended: VecDeque<(Nanos, Arc<Mutex<ClientState>>)>,
     now: Nanos,
 }
 
@@ -66,7 +66,7 @@ const REMEMBERED: Duration = Duration::from_mins(5);
 
 /// A client, from LEASE_BIND on. Dropped with the last of the two who hold it, the binding and the preparation.
 #[derive(Debug)]
-enum Coming {
+enum ClientState {
     /// The port's core has not answered yet.
     Asked,
     /// It has let the client in.
@@ -110,21 +110,21 @@ impl Binding for OfiBinding {
         if self.peers.is_full() {
             self.ended.pop_front();
         }
-        let coming = Arc::new(Mutex::new(Coming::Asked));
+        let coming = Arc::new(Mutex::new(ClientState::Asked));
         self.bound.insert(lease.id, coming.clone());
         let peers = self.peers.clone();
         Ok(Some(BlockingWork::new(move || {
             // Control messages may come from another host.
             let admitted = peers.admit(&address, None);
-            *lock(&coming) = admitted.map_or_else(Coming::Refused, Coming::In);
+            *lock(&coming) = admitted.map_or_else(ClientState::Refused, ClientState::In);
         })))
     }
 
     fn bind(&mut self, lease: &BoundLease, _: Tlvs<'_>, out: &mut Vec<u8>) -> Result<(), Status> {
         let status = match self.bound.get(&lease.id).map(|coming| lock(coming)).as_deref() {
-            Some(Coming::In(_)) => None,
-            Some(Coming::Refused(status)) => Some(*status),
-            Some(Coming::Asked) | None => Some(Status::InternalError),
+            Some(ClientState::In(_)) => None,
+            Some(ClientState::Refused(status)) => Some(*status),
+            Some(ClientState::Asked) | None => Some(Status::InternalError),
         };
         if let Some(status) = status {
             self.bound.remove(&lease.id);
@@ -147,6 +147,6 @@ impl Binding for OfiBinding {
     }
 }
 
-fn lock(coming: &Mutex<Coming>) -> MutexGuard<'_, Coming> {
+fn lock(coming: &Mutex<ClientState>) -> MutexGuard<'_, ClientState> {
     coming.lock().unwrap_or_else(PoisonError::into_inner)
 }

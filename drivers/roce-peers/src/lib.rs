@@ -1,16 +1,16 @@
-//! How peers of a software-RoCE [`berth_roce::Endpoint`] find it, and it them: a [`Door`] takes them in at a rendezvous,
+//! How peers of a software-RoCE [`berth_roce::Endpoint`] find it, and it them: a [`RoceAcceptor`] takes them in at a rendezvous,
 //! and [`connect`] is how a client comes to one.
 #![forbid(unsafe_code)]
 
+mod acceptor;
 mod client;
-mod door;
 
 use std::net::{IpAddr, Ipv6Addr};
 
 use berth_wire::{rendezvous::ipv4_to_gid, roce::PATH_MTU_MAX};
 
+pub use acceptor::RoceAcceptor;
 pub use client::{Agreed, ConnectError, Connection, connect};
-pub use door::Door;
 
 /// The address that a GID stands for (annex A17.9.1).
 fn address_of(gid: [u8; 16]) -> IpAddr {

@@ -4,7 +4,7 @@ use berth_lease::{Holding, Lease, LeaseId, Span, Status as Standing};
 use berth_port::Now;
 use berth_wire::fabric::{BindKind, LeaseBind, Op, Perms, Status, Tlvs, Wire as _};
 
-use super::{Ask, Reply, params};
+use super::{Reply, TimedRequest, params};
 use crate::{
     binding::{BoundLease, Reach, binding_id},
     ending::{Ending, Why},
@@ -36,7 +36,7 @@ pub(crate) struct Attempt {
 
 impl<H: Host> Node<H> {
     /// Connects a lease to its holder; where it is connected already, that connection is torn down first.
-    pub(super) fn lease_bind(&mut self, ask: &Ask<'_>) -> Reply {
+    pub(super) fn lease_bind(&mut self, ask: &TimedRequest<'_>) -> Reply {
         let granted = self.verify(ask, Perms::ALLOC, 0, None)?;
         let LeaseBind { lease_id, kind, client } = params(ask)?;
         let kind = BindKind::from_code(kind).ok_or(Status::InvalidParams)?;

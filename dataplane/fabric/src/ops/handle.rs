@@ -7,7 +7,7 @@ use berth_wire::fabric::{
     Relocation as Ending, Rights, Status, Text, Wire as _,
 };
 
-use super::{Ask, Reply, params};
+use super::{Reply, TimedRequest, params};
 use crate::{
     clock::secs,
     ending::Why,
@@ -23,7 +23,7 @@ use crate::{
 pub(crate) const STILL_CONNECTED: &str = "the source's binding cannot be torn down";
 
 impl<H: Host> Node<H> {
-    pub(super) fn lease_export(&mut self, ask: &Ask<'_>) -> Reply {
+    pub(super) fn lease_export(&mut self, ask: &TimedRequest<'_>) -> Reply {
         let wanted: LeaseExport = params(ask)?;
         let (key, kind) = (LeaseKey(wanted.lease_id), wanted.target_runtime_kind.code());
         let (holder, target, rights) = (ask.request.presenter, wanted.target_identity, wanted.rights.bits());
@@ -51,7 +51,7 @@ impl<H: Host> Node<H> {
         Ok(outcome.into())
     }
 
-    pub(super) fn lease_import(&mut self, ask: &Ask<'_>) -> Reply {
+    pub(super) fn lease_import(&mut self, ask: &TimedRequest<'_>) -> Reply {
         let LeaseImport { export_handle } = params(ask)?;
         let (presenter, host) = (ask.request.presenter, &mut self.host);
         let attachment =
@@ -69,7 +69,7 @@ impl<H: Host> Node<H> {
         Ok(outcome.into())
     }
 
-    pub(super) fn lease_relocate(&mut self, ask: &Ask<'_>) -> Reply {
+    pub(super) fn lease_relocate(&mut self, ask: &TimedRequest<'_>) -> Reply {
         let wanted: LeaseRelocate = params(ask)?;
         let mode = match wanted.mode {
             RelocateMode::Copy => Mode::Copy,

@@ -6,11 +6,11 @@ use berth_wire::fabric::{
     KeyEntry, KeyList, KeyListAsked, KeyRevoke, KeyRevoked, KeyStanding, List, MAX_KEYS, Perms, Status, Wire as _,
 };
 
-use super::{Ask, Reply, params, wall_secs};
+use super::{Reply, TimedRequest, params, wall_secs};
 use crate::{host::Host, journal::Record, node::Node, request::Outcome};
 
 impl<H: Host> Node<H> {
-    pub(super) fn key_revoke(&mut self, ask: &Ask<'_>) -> Reply {
+    pub(super) fn key_revoke(&mut self, ask: &TimedRequest<'_>) -> Reply {
         self.verify_for_node(ask, Perms::ADMIN)?;
         let KeyRevoke { key_id, remove } = params(ask)?;
         if key_id == self.id() {
@@ -52,7 +52,7 @@ impl<H: Host> Node<H> {
         Ok((until, ended.len() as u32))
     }
 
-    pub(super) fn key_list(&mut self, ask: &Ask<'_>) -> Reply {
+    pub(super) fn key_list(&mut self, ask: &TimedRequest<'_>) -> Reply {
         self.verify_for_node(ask, Perms::ADMIN)?;
         let KeyListAsked { after, max } = params(ask)?;
         if max == 0 {

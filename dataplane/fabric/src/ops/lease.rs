@@ -7,7 +7,7 @@ use berth_wire::fabric::{
     Perms, ResourceType, Status, Tlvs, Wire as _,
 };
 
-use super::{Ask, Reply, params};
+use super::{Reply, TimedRequest, params};
 use crate::{
     clock::secs,
     host::{Host, random_u128},
@@ -41,7 +41,7 @@ fn serves(kind: EndpointKind, region: RegionKind) -> bool {
 }
 
 impl<H: Host> Node<H> {
-    pub(super) fn lease_alloc(&mut self, ask: &Ask<'_>) -> Reply {
+    pub(super) fn lease_alloc(&mut self, ask: &TimedRequest<'_>) -> Reply {
         let wanted = params::<LeaseAlloc<'_>>(ask);
         let requested = wanted.ok().and_then(|wanted| wanted.requested_bytes);
         let granted = self.verify(ask, Perms::ALLOC, ask.request.resource, requested)?;
@@ -150,7 +150,7 @@ impl<H: Host> Node<H> {
         })
     }
 
-    pub(super) fn lease_renew(&mut self, ask: &Ask<'_>) -> Reply {
+    pub(super) fn lease_renew(&mut self, ask: &TimedRequest<'_>) -> Reply {
         let granted = self.verify(ask, Perms::ALLOC, 0, None)?;
         let LeaseRenew { lease_id, duration_secs } = params(ask)?;
         if duration_secs == 0 {
@@ -171,7 +171,7 @@ impl<H: Host> Node<H> {
         Ok(outcome.into())
     }
 
-    pub(super) fn lease_free(&mut self, ask: &Ask<'_>) -> Reply {
+    pub(super) fn lease_free(&mut self, ask: &TimedRequest<'_>) -> Reply {
         let LeaseRef { lease_id } = params(ask)?;
         let id = LeaseId(lease_id);
         self.leases.free(id, ask.request.presenter, ask.now.mono).map_err(of_lease)?;
@@ -182,7 +182,7 @@ impl<H: Host> Node<H> {
         Ok(outcome.into())
     }
 
-    pub(super) fn lease_query(&mut self, ask: &Ask<'_>) -> Reply {
+    pub(super) fn lease_query(&mut self, ask: &TimedRequest<'_>) -> Reply {
         let LeaseRef { lease_id } = params(ask)?;
         let (status, expires) = self.leases.query(LeaseId(lease_id), ask.now.mono).ok_or(Status::ResourceNotFound)?;
         let state = LeaseState { status: wire_status(status), expires_at: self.clock.unix_secs(expires) };

@@ -4,7 +4,7 @@ use berth_lease::LeaseId;
 use berth_port::Now;
 use berth_wire::fabric::{LeaseEntry, LeaseList, MAX_LISTED, Status, Wire as _};
 
-use super::{Ask, Reply};
+use super::{Reply, TimedRequest};
 use crate::{
     host::Host,
     node::Node,
@@ -46,7 +46,7 @@ impl Listing {
 
 impl<H: Host> Node<H> {
     #[expect(clippy::unused_self, reason = "as every op")]
-    pub(super) fn lease_list_active(&mut self, ask: &Ask<'_>) -> Reply {
+    pub(super) fn lease_list_active(&mut self, ask: &TimedRequest<'_>) -> Reply {
         ask.no_params()?;
         Ok(Step::List(Listing { presenter: ask.request.presenter, next: Some(0), entries: Vec::new() }))
     }

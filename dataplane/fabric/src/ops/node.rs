@@ -3,7 +3,7 @@
 use berth_identity::{EnrolError, PublicKey, certify};
 use berth_wire::fabric::{Enroll, Identity, Inventory, Pong, Status, Wire as _};
 
-use super::{Ask, Reply, params};
+use super::{Reply, TimedRequest, params};
 use crate::{
     host::Host,
     journal::Record,
@@ -15,30 +15,30 @@ use crate::{
 const CERTIFICATE_SECS: u64 = 365 * 24 * 3600;
 
 impl<H: Host> Node<H> {
-    pub(super) fn ping(&self, ask: &Ask<'_>) -> Reply {
+    pub(super) fn ping(&self, ask: &TimedRequest<'_>) -> Reply {
         ask.no_params()?;
         Ok(Outcome::ok(Pong { uptime_secs: (ask.now.mono - self.started).as_secs() }.to_vec()))
     }
 
-    pub(super) fn get_identity(&self, ask: &Ask<'_>) -> Reply {
+    pub(super) fn get_identity(&self, ask: &TimedRequest<'_>) -> Reply {
         ask.no_params()?;
         let key = self.identity.public_key();
         Ok(Outcome::ok(Identity { node_id: key.id().0, controller_pubkey: *key.as_bytes() }.to_vec()))
     }
 
-    pub(super) fn get_inventory(&self, ask: &Ask<'_>) -> Reply {
+    pub(super) fn get_inventory(&self, ask: &TimedRequest<'_>) -> Reply {
         ask.no_params()?;
         let resources = self.resources();
         Ok(Outcome::ok(Inventory::of(&resources).map_err(|_| Status::InternalError)?.to_vec()))
     }
 
-    pub(super) fn get_thermal(&mut self, ask: &Ask<'_>) -> Reply {
+    pub(super) fn get_thermal(&mut self, ask: &TimedRequest<'_>) -> Reply {
         ask.no_params()?;
         Ok(Outcome::ok(self.host.thermal().to_vec()))
     }
 
     /// On UDP only (decision 2): on QUIC, TLS lets no unknown key get this far.
-    pub(super) fn enroll(&mut self, ask: &Ask<'_>) -> Reply {
+    pub(super) fn enroll(&mut self, ask: &TimedRequest<'_>) -> Reply {
         if ask.request.carrier == Carrier::Quic {
             return Err(Status::UnsupportedOp);
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use berth_lease::{Holding, Rights, Status as LeaseStanding, Unit, Wanted};
 use berth_wire::fabric::{Perms, ResourceType, Status, SvcTcpBind, SvcTcpGrant, SvcTcpQuery, SvcTcpState, Wire as _};
 
-use super::{Ask, Reply, lease::wire_status, params};
+use super::{Reply, TimedRequest, lease::wire_status, params};
 use crate::{
     clock::secs,
     host::{Host, random_u128},
@@ -38,7 +38,7 @@ impl Proxy {
 
 impl<H: Host> Node<H> {
     /// Leases a proxy from a port of 127.0.0.1 to another; it needs WRITE.
-    pub(super) fn svc_tcp_bind(&mut self, ask: &Ask<'_>) -> Reply {
+    pub(super) fn svc_tcp_bind(&mut self, ask: &TimedRequest<'_>) -> Reply {
         let resource = self.proxies();
         let id = resource.map_or(0, |resource| self.resource_ids[resource]);
         let granted = self.verify(ask, Perms::WRITE, id, None)?;
@@ -84,7 +84,7 @@ impl<H: Host> Node<H> {
         Ok(outcome.into())
     }
 
-    pub(super) fn svc_tcp_query(&mut self, ask: &Ask<'_>) -> Reply {
+    pub(super) fn svc_tcp_query(&mut self, ask: &TimedRequest<'_>) -> Reply {
         let SvcTcpQuery { lease_id } = params(ask)?;
         let id = berth_lease::LeaseId(lease_id);
         let proxies = self.proxies().ok_or(Status::ResourceNotFound)?;

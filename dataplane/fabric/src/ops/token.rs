@@ -10,7 +10,7 @@ use berth_wire::fabric::{
     Wire as _,
 };
 
-use super::{Ask, Reply, params, wall_secs};
+use super::{Reply, TimedRequest, params, wall_secs};
 use crate::{
     host::{Host, random_u128},
     journal::Record,
@@ -23,7 +23,7 @@ impl<H: Host> Node<H> {
     /// keeps to [`Granted::covers`]).
     pub(super) fn verify<'a>(
         &mut self,
-        ask: &Ask<'a>,
+        ask: &TimedRequest<'a>,
         perms: Perms,
         resource: u128,
         requested_bytes: Option<u64>,
@@ -41,12 +41,12 @@ impl<H: Host> Node<H> {
     }
 
     /// The same for an op on the node itself: a token for one resource is not enough.
-    pub(super) fn verify_for_node(&mut self, ask: &Ask<'_>, perms: Perms) -> Result<(), Status> {
+    pub(super) fn verify_for_node(&mut self, ask: &TimedRequest<'_>, perms: Perms) -> Result<(), Status> {
         let granted = self.verify(ask, perms, 0, None)?;
         if granted.token.resource_id == 0 { Ok(()) } else { Err(Status::InsufficientPerm) }
     }
 
-    pub(super) fn cap_request(&mut self, ask: &Ask<'_>) -> Reply {
+    pub(super) fn cap_request(&mut self, ask: &TimedRequest<'_>) -> Reply {
         let wanted: CapRequest = params(ask)?;
         if wanted.ttl_secs == 0 || wanted.perms == 0 {
             return Err(Status::InvalidParams);
@@ -84,7 +84,7 @@ impl<H: Host> Node<H> {
         Ok(Outcome::ok(issue(&self.identity, &terms).map_err(|_| Status::InternalError)?))
     }
 
-    pub(super) fn cap_refresh(&mut self, ask: &Ask<'_>) -> Reply {
+    pub(super) fn cap_refresh(&mut self, ask: &TimedRequest<'_>) -> Reply {
         let granted = self.verify(ask, Perms::NONE, 0, None)?;
         let CapRefresh { ttl_secs } = params(ask)?;
         if ttl_secs == 0 {
@@ -104,7 +104,7 @@ impl<H: Host> Node<H> {
     }
 
     /// When a token that lives this long is issued, and when it ends.
-    fn life(&mut self, ask: &Ask<'_>, ttl_secs: u32) -> (u64, u64) {
+    fn life(&mut self, ask: &TimedRequest<'_>, ttl_secs: u32) -> (u64, u64) {
         let now = ask.wall_secs();
         let expires_at = now + u64::from(ttl_secs.min(MAX_TOKEN_TTL));
         self.issued_until = self.issued_until.max(expires_at);
@@ -121,7 +121,7 @@ impl<H: Host> Node<H> {
         if self.knows(origin) { self.perms(origin, token.resource_id) } else { Perms::NONE }
     }
 
-    pub(super) fn cap_revoke(&mut self, ask: &Ask<'_>) -> Reply {
+    pub(super) fn cap_revoke(&mut self, ask: &TimedRequest<'_>) -> Reply {
         self.verify_for_node(ask, Perms::REVOKE)?;
         let CapRevoke { token_id, ttl_secs } = params(ask)?;
         let mut outcome = Outcome::default();
@@ -151,7 +151,7 @@ impl<H: Host> Node<H> {
         remembered
     }
 
-    pub(super) fn fence_set(&mut self, ask: &Ask<'_>) -> Reply {
+    pub(super) fn fence_set(&mut self, ask: &TimedRequest<'_>) -> Reply {
         self.verify_for_node(ask, Perms::ADMIN)?;
         let FenceSet { new_epoch } = params(ask)?;
         match self.fence {
@@ -164,7 +164,7 @@ impl<H: Host> Node<H> {
         Ok(Outcome { journal, ..Outcome::default() }.into())
     }
 
-    pub(super) fn fence_get(&mut self, ask: &Ask<'_>) -> Reply {
+    pub(super) fn fence_get(&mut self, ask: &TimedRequest<'_>) -> Reply {
         ask.no_params()?;
         let state = FenceState { installed: self.fence.is_some(), epoch: self.fence.unwrap_or(0) };
         Ok(Outcome::ok(state.to_vec()))

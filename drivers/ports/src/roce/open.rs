@@ -1,4 +1,4 @@
-//! Software `RoCE`: a DPDK queue with an endpoint, its peers, and the door that they come by.
+//! Software `RoCE`: a DPDK queue with an endpoint, its peers, and the acceptor of those who come.
 
 use std::net::IpAddr;
 
@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use berth_dpdk::{DpdkPort, PortConfig};
 use berth_rendezvous::{Attended, Limits, Rendezvous};
 use berth_roce::{Config, Endpoint, Local, Remote, Slots, path_mtu};
-use berth_roce_peers::{Agreed, Door, connect};
+use berth_roce_peers::{Agreed, RoceAcceptor, connect};
 use berth_wire::roce::{P_KEY_DEFAULT, UDP_PORT};
 use serde::Serialize;
 
@@ -32,7 +32,7 @@ struct Known {
 }
 
 impl Roce {
-    /// Opens the device, takes in the peers that are there from the start, and opens the door for those who come. Tells
+    /// Opens the device, takes in the peers that are there from the start, and accepts those who come. Tells
     /// `rendezvous`, where peers come, and `peers`, what those that are programmed by hand must be told.
     pub(crate) fn open(&self, dpdk: &Dpdk, opening: &Opening<'_>) -> anyhow::Result<(RocePort, Facts)> {
         let (endpoint, mut registrar) = berth_roce::endpoint(self.endpoint)?;
@@ -53,7 +53,7 @@ impl Roce {
         let rendezvous = self.rendezvous.map(|super::Rendezvous { bind, form }| {
             let addresses = dpdk.addresses.iter().map(|(address, _)| *address).collect();
             let limits = Limits { peers: self.endpoint.peers, ..Limits::default() };
-            let listening = Rendezvous::listen(bind, form, limits, Door::new(registrar, form, addresses));
+            let listening = Rendezvous::listen(bind, form, limits, RoceAcceptor::new(registrar, form, addresses));
             listening.with_context(|| format!("listening on {bind} for peers"))
         });
         let rendezvous = rendezvous.transpose()?;

@@ -1,4 +1,4 @@
-//! A door and its callers over loopback TCP.
+//! An acceptor and its peers over loopback TCP.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -8,7 +8,7 @@ use std::{
 use berth_net::Transport as _;
 use berth_rendezvous::{CallError, Form, Limits, Offer, Rendezvous, Status, call};
 use berth_roce::{Config, Endpoint, Registrar, Slots, endpoint};
-use berth_roce_peers::{Agreed, ConnectError, Connection, Door, connect};
+use berth_roce_peers::{Agreed, ConnectError, Connection, RoceAcceptor, connect};
 use berth_wire::{
     rendezvous::{ImmForm, Peer, PeerKind, ipv4_to_gid},
     roce::P_KEY_DEFAULT,
@@ -26,9 +26,9 @@ fn address(host: u8) -> IpAddr {
 fn open(form: Form) -> (Endpoint, Rendezvous) {
     let (endpoint, registrar) = endpoint(CONFIG).unwrap();
     let v6: IpAddr = "fd00::2".parse().unwrap();
-    let door = Door::new(registrar, form, vec![address(2), v6]);
+    let acceptor = RoceAcceptor::new(registrar, form, vec![address(2), v6]);
     let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
-    (endpoint, Rendezvous::listen(anywhere, form, Limits::default(), door).unwrap())
+    (endpoint, Rendezvous::listen(anywhere, form, Limits::default(), acceptor).unwrap())
 }
 
 fn come(registrar: &mut Registrar, form: Form, to: &Rendezvous) -> Result<Connection, ConnectError> {

@@ -16,7 +16,7 @@ use crate::{address_of, gid_of, path_mtu, random};
 
 /// Takes in peers of an endpoint at a rendezvous: unreliable connections whose requests are written or sent.
 #[derive(Debug)]
-pub struct Door {
+pub struct RoceAcceptor {
     registrar: Registrar,
     form: Form,
     addresses: Vec<IpAddr>,
@@ -25,8 +25,8 @@ pub struct Door {
     leaving: Vec<Qpn>,
 }
 
-impl Door {
-    /// A door to the endpoint of `registrar`, which is reached at `addresses`.
+impl RoceAcceptor {
+    /// Accepts peers of the endpoint of `registrar`, which is reached at `addresses`.
     pub fn new(registrar: Registrar, form: Form, addresses: Vec<IpAddr>) -> Self {
         Self { registrar, form, addresses, peers: HashMap::new(), leaving: Vec::new() }
     }
@@ -69,7 +69,7 @@ impl Door {
     }
 }
 
-impl Acceptor for Door {
+impl Acceptor for RoceAcceptor {
     fn offer(&mut self, peer: PeerId, _: SocketAddr, offer: &Offer<'_>, answer: &mut Answer) -> Result<(), Status> {
         let remote = Self::remote(offer)?;
         let family = |ours: &&IpAddr| ours.is_ipv4() == remote.address.is_ipv4();

@@ -10,7 +10,7 @@ const PATIENCE: u32 = 2;
 
 /// One thread's: it beats once a round.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Pulse(Arc<Beats>);
+pub(super) struct Heartbeat(Arc<Beats>);
 
 /// In lines of their own: what lay beside them would be taken from its core in each round. Two lines, since processors
 /// fetch them in pairs.
@@ -18,7 +18,7 @@ pub(super) struct Pulse(Arc<Beats>);
 #[repr(align(128))]
 struct Beats(AtomicU64);
 
-impl Pulse {
+impl Heartbeat {
     /// A round begins. A load and a store, in lines that others read once a second.
     pub(super) fn beat(&self) {
         let Beats(beats) = &*self.0;
@@ -28,12 +28,12 @@ impl Pulse {
 
 /// Every thread's, as the supervisor watches them.
 #[derive(Debug, Default)]
-pub(super) struct Pulses(Vec<Watched>);
+pub(super) struct Heartbeats(Vec<Watched>);
 
 /// Who beats.
 #[derive(Debug)]
 enum Source {
-    Thread(Pulse),
+    Thread(Heartbeat),
     /// The control plane, whose beats it counts itself.
     Control(Arc<AtomicU64>),
 }
@@ -41,7 +41,7 @@ enum Source {
 impl Source {
     fn beats(&self) -> u64 {
         match self {
-            Self::Thread(pulse) => pulse.0.0.load(Relaxed),
+            Self::Thread(heartbeat) => heartbeat.0.0.load(Relaxed),
             Self::Control(beats) => beats.load(Relaxed),
         }
     }
@@ -57,12 +57,12 @@ struct Watched {
     patience: u32,
 }
 
-impl Pulses {
+impl Heartbeats {
     /// Watches one more thread, which is to beat.
-    pub(super) fn add(&mut self, name: &str) -> Pulse {
-        let pulse = Pulse::default();
-        self.watch(name, Source::Thread(pulse.clone()), 0);
-        pulse
+    pub(super) fn add(&mut self, name: &str) -> Heartbeat {
+        let heartbeat = Heartbeat::default();
+        self.watch(name, Source::Thread(heartbeat.clone()), 0);
+        heartbeat
     }
 
     /// Watches the control plane, by what it counts.
@@ -91,8 +91,8 @@ mod tests {
 
     #[test]
     fn nothing_shares_the_lines_of_a_pulse() {
-        let mut pulses = Pulses::default();
-        let places = [(); 8].map(|()| Arc::as_ptr(&pulses.add("t").0) as usize);
+        let mut heartbeats = Heartbeats::default();
+        let places = [(); 8].map(|()| Arc::as_ptr(&heartbeats.add("t").0) as usize);
         assert!(size_of::<Beats>() == 128 && places.iter().all(|place| place % 128 == 0), "{places:?}");
     }
 }
