@@ -254,8 +254,7 @@ impl Nic {
 }
 
 fn features() -> Vec<String> {
-    let all = [("dpdk", cfg!(feature = "dpdk")), ("ofi", cfg!(feature = "ofi")), ("verbs", cfg!(feature = "verbs"))];
-    all.into_iter().filter(|(_, built)| *built).map(|(name, _)| name.to_owned()).collect()
+    berth_ports::features().map(str::to_owned).collect()
 }
 
 /// What a folder holds, in order.

@@ -88,7 +88,7 @@ fn dpdk(root: &Root, f: &mut Findings) {
         Some(name) => f.ok("libdpdk", name),
         None => f.missing("libdpdk", "not installed", "apt-get install libdpdk-dev"),
     }
-    if cfg!(feature = "dpdk") {
+    if berth_ports::has_feature("dpdk") {
         f.ok("dpdk driver", "built in");
     } else {
         f.warn("dpdk driver", "not built in", "cargo build --release --features dpdk");

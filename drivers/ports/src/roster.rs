@@ -18,9 +18,15 @@ macro_rules! roster {
         /// The keys of `[port.limits]` that belong to drivers.
         pub static LIMITS: &[&[Owned]] = &[$($driver::LIMITS),*];
 
+        /// The features that this program was built with.
+        pub fn features() -> impl Iterator<Item = &'static str> {
+            let all = [$($(($feature, cfg!(feature = $feature)),)?)*];
+            all.into_iter().filter_map(|(feature, built)| built.then_some(feature))
+        }
+
         /// Whether this program was built with a feature.
         pub fn has_feature(feature: &str) -> bool {
-            [$($(($feature, cfg!(feature = $feature)),)?)*].contains(&(feature, true))
+            features().any(|built| built == feature)
         }
 
         impl Driver {

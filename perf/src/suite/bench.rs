@@ -225,15 +225,15 @@ impl Client {
 
 /// What this build or this host lacks for something, and what helps.
 pub(super) fn lacking(need: Need) -> Option<String> {
-    let feature = |built: bool, what: &str, name: &str| {
-        (!built).then(|| {
+    let feature = |what: &str, name: &str| {
+        (!berth_ports::has_feature(name)).then(|| {
             format!("this program was built without {what}: install berth-full, or build with --features {name}")
         })
     };
     match need {
-        Need::Dpdk => feature(cfg!(feature = "dpdk"), "DPDK", "dpdk"),
-        Need::Ofi => feature(cfg!(feature = "ofi"), "libfabric", "ofi"),
-        Need::Rdma => feature(cfg!(feature = "verbs"), "RDMA", "verbs")
+        Need::Dpdk => feature("DPDK", "dpdk"),
+        Need::Ofi => feature("libfabric", "ofi"),
+        Need::Rdma => feature("RDMA", "verbs")
             .or_else(|| rdma_device().is_none().then(|| format!("no RDMA device: {RDMA_DEVICES} is empty"))),
         Need::Uring => {
             let opened = UringSocket::bind(&UdpConfig::new((Ipv4Addr::LOCALHOST, 0).into()));
