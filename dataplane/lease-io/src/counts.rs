@@ -7,66 +7,39 @@ use berth_lease::{Op, Refusal};
 
 use crate::Failure;
 
-/// One countable thing. Up to [`Event::Malformed`] they are outcomes: every message has exactly one, sooner or later.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Event {
-    Read,
-    Written,
-    Greeted,
-    Pinged,
-    UnknownLease,
-    Revoked,
-    Expired,
-    StaleGeneration,
-    BadRequest,
-    TooLong,
-    OutOfRange,
-    Denied,
-    Busy,
-    StorageFailed,
-    NotTheirs,
-    OverQuota,
-    LimitedPeer,
-    LimitedCrowd,
-    LimitedPort,
-    Malformed,
-    Received,
-    BytesRead,
-    BytesWritten,
-    Unroutable,
+berth_port::counters! {
+    /// One countable thing. Up to [`Event::Malformed`] they are outcomes: every message has exactly one, sooner or later.
+    pub(crate) enum Event {
+        Read = "read",
+        Written = "written",
+        Greeted = "greeted",
+        Pinged = "pinged",
+        UnknownLease = "unknown_lease",
+        Revoked = "revoked",
+        Expired = "expired",
+        StaleGeneration = "stale_generation",
+        BadRequest = "bad_request",
+        TooLong = "too_long",
+        OutOfRange = "out_of_range",
+        Denied = "denied",
+        Busy = "busy",
+        StorageFailed = "storage_failed",
+        NotTheirs = "not_theirs",
+        OverQuota = "over_quota",
+        LimitedPeer = "limited_peer",
+        LimitedCrowd = "limited_crowd",
+        LimitedPort = "limited_port",
+        Malformed = "malformed",
+        Received = "received",
+        BytesRead = "bytes_read",
+        BytesWritten = "bytes_written",
+        Unroutable = "unroutable",
+    }
 }
-
-/// The counters' names, in the order of [`Event`].
-const NAMES: [&str; 24] = [
-    "read",
-    "written",
-    "greeted",
-    "pinged",
-    "unknown_lease",
-    "revoked",
-    "expired",
-    "stale_generation",
-    "bad_request",
-    "too_long",
-    "out_of_range",
-    "denied",
-    "busy",
-    "storage_failed",
-    "not_theirs",
-    "over_quota",
-    "limited_peer",
-    "limited_crowd",
-    "limited_port",
-    "malformed",
-    "received",
-    "bytes_read",
-    "bytes_written",
-    "unroutable",
-];
 
 /// The counters of one core or one connection.
 #[derive(Debug, Clone, Default)]
-pub struct Counts([u64; NAMES.len()]);
+pub struct Counts([u64; Event::NAMES.len()]);
 
 impl Counts {
     #[inline]
@@ -88,7 +61,7 @@ impl Counts {
 
     /// Reports every counter under its name.
     pub fn report(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        NAMES.iter().zip(&self.0).for_each(|(name, count)| visit(name, *count));
+        Event::NAMES.iter().zip(&self.0).for_each(|(name, count)| visit(name, *count));
     }
 }
 
@@ -121,7 +94,7 @@ impl From<Limit> for Event {
 
 /// Counters that many tasks add theirs to.
 #[derive(Debug, Default)]
-pub struct Totals([AtomicU64; NAMES.len()]);
+pub struct Totals([AtomicU64; Event::NAMES.len()]);
 
 impl Totals {
     /// Adds `counts` and sets them to zero.
@@ -133,6 +106,6 @@ impl Totals {
 
     /// Reports every counter under its name.
     pub fn report(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        NAMES.iter().zip(&self.0).for_each(|(name, total)| visit(name, total.load(Relaxed)));
+        Event::NAMES.iter().zip(&self.0).for_each(|(name, total)| visit(name, total.load(Relaxed)));
     }
 }

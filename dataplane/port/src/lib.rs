@@ -20,6 +20,7 @@
 //! Ports compose: [`Fault`] and [`Pcap`] wrap any port and are ports themselves, and [`Loopback`] joins two in one process.
 #![forbid(unsafe_code)]
 
+mod counters;
 mod fault;
 mod frame;
 mod loopback;

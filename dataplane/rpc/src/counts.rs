@@ -3,67 +3,38 @@
 use berth_admission::Limit;
 use berth_wire::rpc::{HeaderError, status};
 
-/// One countable thing. Up to [`Event::HandlerFailed`] they are outcomes: every request has exactly one, sooner or
-/// later. The others tell more about some of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Event {
-    Answered,
-    HandlerError,
-    BadMagic,
-    Truncated,
-    UnknownFunction,
-    BadLength,
-    SchemaMismatch,
-    ResultTooLarge,
-    Overloaded,
-    HandlerFailed,
-    Received,
-    DroppedUndispatchable,
-    OverBudget,
-    Panicked,
-    Resting,
-    RingFull,
-    LimitedPeer,
-    LimitedCrowd,
-    LimitedPort,
-    OrderFull,
-    BadResult,
-    TimedOut,
-    LateAnswers,
-    Unroutable,
-    FutureStamps,
-    BadStamps,
+berth_port::counters! {
+    /// One countable thing. Up to [`Event::HandlerFailed`] they are outcomes: every request has exactly one, sooner or
+    /// later. The others tell more about some of them.
+    pub(crate) enum Event {
+        Answered = "answered",
+        HandlerError = "handler_error",
+        BadMagic = "bad_magic",
+        Truncated = "truncated",
+        UnknownFunction = "unknown_function",
+        BadLength = "bad_length",
+        SchemaMismatch = "schema_mismatch",
+        ResultTooLarge = "result_too_large",
+        Overloaded = "overloaded",
+        HandlerFailed = "handler_failed",
+        Received = "received",
+        DroppedUndispatchable = "dropped_undispatchable",
+        OverBudget = "over_budget",
+        Panicked = "panicked",
+        Resting = "resting",
+        RingFull = "ring_full",
+        LimitedPeer = "limited_peer",
+        LimitedCrowd = "limited_crowd",
+        LimitedPort = "limited_port",
+        OrderFull = "order_full",
+        BadResult = "bad_result",
+        TimedOut = "timed_out",
+        LateAnswers = "late_answers",
+        Unroutable = "unroutable",
+        FutureStamps = "future_stamps",
+        BadStamps = "bad_stamps",
+    }
 }
-
-/// The counters' names, in the order of [`Event`].
-const NAMES: [&str; 26] = [
-    "answered",
-    "handler_error",
-    "bad_magic",
-    "truncated",
-    "unknown_function",
-    "bad_length",
-    "schema_mismatch",
-    "result_too_large",
-    "overloaded",
-    "handler_failed",
-    "received",
-    "dropped_undispatchable",
-    "over_budget",
-    "panicked",
-    "resting",
-    "ring_full",
-    "limited_peer",
-    "limited_crowd",
-    "limited_port",
-    "order_full",
-    "bad_result",
-    "timed_out",
-    "late_answers",
-    "unroutable",
-    "future_stamps",
-    "bad_stamps",
-];
 
 impl From<HeaderError> for Event {
     fn from(error: HeaderError) -> Self {
@@ -85,7 +56,7 @@ impl From<Limit> for Event {
 }
 
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Counts([u64; NAMES.len()]);
+pub(crate) struct Counts([u64; Event::NAMES.len()]);
 
 impl Counts {
     #[inline]
@@ -109,7 +80,7 @@ impl Counts {
     }
 
     pub(crate) fn report(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        for (name, &count) in NAMES.iter().zip(&self.0) {
+        for (name, &count) in Event::NAMES.iter().zip(&self.0) {
             visit(name, count);
         }
     }

@@ -44,24 +44,25 @@ pub struct DpdkPort<T = Udp> {
     now: Nanos,
     polls: u32,
     counters: Counters,
+    rx_dropped: [u64; Reason::ALL.len()],
 }
 
-#[derive(Debug, Default)]
-struct Counters {
-    rx_frames: u64,
-    rx_bytes: u64,
-    rx_dropped: [u64; Reason::ALL.len()],
-    rx_multi_segment: u64,
-    rx_shared: u64,
-    rx_answered: u64,
-    rx_held: u64,
-    tx_frames: u64,
-    tx_bytes: u64,
-    tx_dropped_no_buffer: u64,
-    tx_too_long: u64,
-    tx_unresolved: u64,
-    tx_off_link: u64,
-    tx_solicited: u64,
+berth_port::counters! {
+    struct Counters {
+        rx_frames,
+        rx_bytes,
+        rx_multi_segment,
+        rx_shared,
+        rx_answered,
+        rx_held,
+        tx_frames,
+        tx_bytes,
+        tx_dropped_no_buffer,
+        tx_too_long,
+        tx_unresolved,
+        tx_off_link,
+        tx_solicited,
+    }
 }
 
 // SAFETY: queue, pool and buffers may be used from any thread, by one at a time, which owning the port ensures.
@@ -83,6 +84,7 @@ impl<T: Transport> DpdkPort<T> {
             now: Nanos(0),
             polls: 0,
             counters: Counters::default(),
+            rx_dropped: [0; Reason::ALL.len()],
         }
     }
 
@@ -188,7 +190,7 @@ impl<T: Transport> DpdkPort<T> {
                 mbuf.set_len(*len);
             }
             Outcome::Drop(reason) => {
-                self.counters.rx_dropped[*reason as usize] += 1;
+                self.rx_dropped[*reason as usize] += 1;
                 return Some(mbuf);
             }
         }
@@ -331,26 +333,9 @@ impl<T: Transport> Port for DpdkPort<T> {
     }
 
     fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        let c = &self.counters;
-        for (name, value) in [
-            ("rx_frames", c.rx_frames),
-            ("rx_bytes", c.rx_bytes),
-            ("rx_answered", c.rx_answered),
-            ("rx_held", c.rx_held),
-            ("rx_multi_segment", c.rx_multi_segment),
-            ("rx_shared", c.rx_shared),
-            ("tx_frames", c.tx_frames),
-            ("tx_bytes", c.tx_bytes),
-            ("tx_dropped_no_buffer", c.tx_dropped_no_buffer),
-            ("tx_too_long", c.tx_too_long),
-            ("tx_unresolved", c.tx_unresolved),
-            ("tx_off_link", c.tx_off_link),
-            ("tx_solicited", c.tx_solicited),
-        ] {
-            visit(name, value);
-        }
+        self.counters.report(visit);
         for reason in Reason::ALL {
-            visit(reason.name(), c.rx_dropped[reason as usize]);
+            visit(reason.name(), self.rx_dropped[reason as usize]);
         }
         self.transport.counters(visit);
     }

@@ -79,21 +79,22 @@ struct Queued {
     to: u32,
 }
 
-#[derive(Debug, Default)]
-struct Counters {
-    rx_frames: u64,
-    rx_unknown: u64,
-    rx_too_long: u64,
-    rx_errors: u64,
-    tx_frames: u64,
-    tx_deferred: u64,
-    tx_dropped: u64,
-    tx_errors: u64,
-    tx_gone: u64,
-    peers_joined: u64,
-    peers_left: u64,
-    peers_refused: u64,
-    provider_errors: u64,
+berth_port::counters! {
+    struct Counters {
+        rx_frames,
+        rx_unknown,
+        rx_too_long,
+        rx_errors,
+        tx_frames,
+        tx_deferred,
+        tx_dropped,
+        tx_errors,
+        tx_gone,
+        peers_joined,
+        peers_left,
+        peers_refused,
+        provider_errors,
+    }
 }
 
 impl OfiPort {
@@ -416,24 +417,7 @@ impl Port for OfiPort {
     }
 
     fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        let c = &self.counters;
-        for (name, value) in [
-            ("rx_frames", c.rx_frames),
-            ("rx_unknown", c.rx_unknown),
-            ("rx_too_long", c.rx_too_long),
-            ("rx_errors", c.rx_errors),
-            ("tx_frames", c.tx_frames),
-            ("tx_deferred", c.tx_deferred),
-            ("tx_dropped", c.tx_dropped),
-            ("tx_errors", c.tx_errors),
-            ("tx_gone", c.tx_gone),
-            ("peers_joined", c.peers_joined),
-            ("peers_left", c.peers_left),
-            ("peers_refused", c.peers_refused),
-            ("provider_errors", c.provider_errors),
-        ] {
-            visit(name, value);
-        }
+        self.counters.report(visit);
         if let Some(rendezvous) = &self.rendezvous {
             rendezvous.counters(visit);
         }

@@ -54,16 +54,17 @@ pub struct UdpPort {
     _arena: Arena,
 }
 
-#[derive(Default)]
-struct Counters {
-    rx_frames: u64,
-    rx_truncated: u64,
-    rx_errors: u64,
-    rx_held: u64,
-    tx_frames: u64,
-    tx_deferred: u64,
-    tx_errors: u64,
-    icmp_errors: u64,
+berth_port::counters! {
+    struct Counters {
+        rx_frames,
+        rx_truncated,
+        rx_errors,
+        rx_held,
+        tx_frames,
+        tx_deferred,
+        tx_errors,
+        icmp_errors,
+    }
 }
 
 impl UdpPort {
@@ -243,15 +244,7 @@ impl Port for UdpPort {
     }
 
     fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        let counters = &self.counters;
-        visit("rx_frames", counters.rx_frames);
-        visit("rx_truncated", counters.rx_truncated);
-        visit("rx_errors", counters.rx_errors);
-        visit("rx_held", counters.rx_held);
-        visit("tx_frames", counters.tx_frames);
-        visit("tx_deferred", counters.tx_deferred);
-        visit("tx_errors", counters.tx_errors);
-        visit("icmp_errors", counters.icmp_errors);
+        self.counters.report(visit);
     }
 
     fn device(&self) -> Option<Box<dyn DeviceCounters>> {

@@ -66,18 +66,19 @@ pub struct UringPort {
     counters: Counters,
 }
 
-#[derive(Default)]
-struct Counters {
-    rx_frames: u64,
-    rx_truncated: u64,
-    rx_errors: u64,
-    rx_rearms: u64,
-    rx_no_buffers: u64,
-    tx_frames: u64,
-    tx_errors: u64,
-    icmp_errors: u64,
-    cq_overflows: u64,
-    ring_errors: u64,
+berth_port::counters! {
+    struct Counters {
+        rx_frames,
+        rx_truncated,
+        rx_errors,
+        rx_rearms,
+        rx_no_buffers,
+        tx_frames,
+        tx_errors,
+        icmp_errors,
+        cq_overflows,
+        ring_errors,
+    }
 }
 
 impl UringPort {
@@ -374,17 +375,7 @@ impl Port for UringPort {
     }
 
     fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        let counters = &self.counters;
-        visit("rx_frames", counters.rx_frames);
-        visit("rx_truncated", counters.rx_truncated);
-        visit("rx_errors", counters.rx_errors);
-        visit("rx_rearms", counters.rx_rearms);
-        visit("rx_no_buffers", counters.rx_no_buffers);
-        visit("tx_frames", counters.tx_frames);
-        visit("tx_errors", counters.tx_errors);
-        visit("icmp_errors", counters.icmp_errors);
-        visit("cq_overflows", counters.cq_overflows);
-        visit("ring_errors", counters.ring_errors);
+        self.counters.report(visit);
     }
 
     fn device(&self) -> Option<Box<dyn DeviceCounters>> {

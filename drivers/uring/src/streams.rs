@@ -93,11 +93,12 @@ pub struct UringStreams<S: Session> {
     counters: Counters,
 }
 
-#[derive(Default)]
-struct Counters {
-    connections: u64,
-    timed_out: u64,
-    ring_errors: u64,
+berth_port::counters! {
+    struct Counters {
+        connections,
+        connections_timed_out,
+        ring_errors,
+    }
 }
 
 impl<S: Session> UringStreams<S> {
@@ -246,7 +247,7 @@ impl<S: Session> UringStreams<S> {
         let Some(c) = &mut self.connections[at] else { return };
         let slow = |since: Nanos| now > since + SLOWEST;
         let late = c.begun.is_some_and(slow) || !c.sending.is_empty() && slow(c.written);
-        self.counters.timed_out += u64::from(late && !c.closing);
+        self.counters.connections_timed_out += u64::from(late && !c.closing);
         if late || c.session.outstanding() == 0 && c.session.is_over(now) {
             c.abort();
             self.release(at);
@@ -301,9 +302,7 @@ impl<S: Session> Task for UringStreams<S> {
 
     fn counters(&self, part: Part, visit: &mut dyn FnMut(&'static str, u64)) {
         if part == Part::Port {
-            visit("connections", self.counters.connections);
-            visit("connections_timed_out", self.counters.timed_out);
-            visit("ring_errors", self.counters.ring_errors);
+            self.counters.report(visit);
         }
     }
 }

@@ -169,19 +169,20 @@ pub struct VerbsPort {
     way: Way,
 }
 
-#[derive(Default)]
-struct Counters {
-    rx_frames: u64,
-    rx_truncated: u64,
-    tx_frames: u64,
-    tx_dropped: u64,
-    psn_gaps: u64,
-    psn_lost: u64,
-    slot_overruns: u64,
-    slot_out_of_range: u64,
-    bad_immediates: u64,
-    peers: u64,
-    peers_failed: u64,
+berth_port::counters! {
+    struct Counters {
+        rx_frames,
+        rx_truncated,
+        tx_frames,
+        tx_dropped,
+        psn_gaps,
+        psn_lost,
+        slot_overruns,
+        slot_out_of_range,
+        bad_immediates,
+        peers,
+        peers_failed,
+    }
 }
 
 impl VerbsPort {
@@ -472,18 +473,7 @@ impl Port for VerbsPort {
     }
 
     fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        let counters = &self.counters;
-        visit("rx_frames", counters.rx_frames);
-        visit("rx_truncated", counters.rx_truncated);
-        visit("tx_frames", counters.tx_frames);
-        visit("tx_dropped", counters.tx_dropped);
-        visit("psn_gaps", counters.psn_gaps);
-        visit("psn_lost", counters.psn_lost);
-        visit("slot_overruns", counters.slot_overruns);
-        visit("slot_out_of_range", counters.slot_out_of_range);
-        visit("bad_immediates", counters.bad_immediates);
-        visit("peers", counters.peers);
-        visit("peers_failed", counters.peers_failed);
+        self.counters.report(visit);
         if self.first {
             visit("device_losses", self.tally.lost.load(Relaxed));
             visit("device_returns", self.tally.returned.load(Relaxed));
