@@ -1,6 +1,6 @@
 //! `[runtime]` and `[[port]]`.
 
-use super::{PORT, assert_cases, check, mistakes};
+use super::{PORT, assert_cases, mistakes};
 
 #[test]
 fn keys_of_runtime_and_port() {
@@ -243,7 +243,7 @@ fn software_roce_has_keys_of_its_own() {
     };
     let roce = |lines: &str| port(&format!("transport = \"roce\"\nrendezvous = \"127.0.0.1:0\"\n{lines}"));
     let folder = tempfile::tempdir().unwrap();
-    let good = check(
+    let good = super::check(
         &folder,
         &roce("[port.roce]\nslots = 4096\nstride = 256\n[[port.peer]]\naddress = \"fd00::1\"\nqpn = 0x11"),
     );
@@ -298,7 +298,7 @@ fn order_means_nothing_to_rdma_peers() {
     // Peers of other ports may need it.
     for word in ["arrival", "ready"] {
         let folder = tempfile::tempdir().unwrap();
-        let good = check(&folder, &format!("{PORT}[port.rpc]\norder = \"{word}\"\n"));
+        let good = super::check(&folder, &format!("{PORT}[port.rpc]\norder = \"{word}\"\n"));
         assert_eq!(good.status.code(), Some(0), "{}", String::from_utf8_lossy(&good.stderr));
     }
     assert_eq!(
