@@ -74,10 +74,7 @@ impl PortDriver {
     /// As the report has it.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Self::Driver(driver) => {
-                let known = ClientDriver::ALL.iter().find(|(known, ..)| *known == driver);
-                known.map_or("", |(_, word, _)| word)
-            }
+            Self::Driver(driver) => driver.word(),
             Self::OneSided => "onesided",
             Self::Loopback => LOOPBACK.0,
         }
@@ -89,11 +86,11 @@ const LOOPBACK: (&str, &str) = ("loopback", "memory: the server is a second core
 
 /// The words of `--port`.
 fn port_driver() -> impl TypedValueParser<Value = PortDriver> {
-    let drivers = ClientDriver::ALL.iter().map(|(_, word, doc)| (*word, *doc));
+    let drivers = ClientDriver::ALL.iter().map(|(driver, doc)| (driver.word(), *doc));
     let words = drivers.chain([LOOPBACK]).map(|(word, doc)| PossibleValue::new(word).help(doc));
     PossibleValuesParser::new(words).map(|given| {
-        let driver = ClientDriver::ALL.iter().find(|(_, word, _)| *word == given);
-        driver.map_or(PortDriver::Loopback, |(driver, ..)| PortDriver::Driver(*driver))
+        let driver = ClientDriver::ALL.iter().find(|(driver, _)| driver.word() == given);
+        driver.map_or(PortDriver::Loopback, |(driver, _)| PortDriver::Driver(*driver))
     })
 }
 

@@ -61,9 +61,7 @@ macro_rules! roster {
                     $(Self::$driver(settings) => settings.traits(),)*
                 }
             }
-        }
 
-        impl Driver {
             /// Opens the port as far as may be done before its threads run: its queues, and what the ready line tells of
             /// it beside its address.
             pub fn queues(&self, opening: &Opening<'_>) -> anyhow::Result<(Vec<Queue>, Facts)> {
@@ -136,8 +134,15 @@ macro_rules! clients {
         }
 
         impl ClientDriver {
-            /// All of them, each with its word and what it is.
-            pub const ALL: &[(Self, &str, &str)] = &[$((Self::$driver, $word, $doc)),*];
+            /// All of them, each with what it is.
+            pub const ALL: &[(Self, &str)] = &[$((Self::$driver, $doc)),*];
+
+            /// Its word on the command line and in reports.
+            pub fn word(self) -> &'static str {
+                match self {
+                    $(Self::$driver => $word,)*
+                }
+            }
 
             /// Opens a port on the calling thread, connects it, and hands it to `user`.
             pub fn connect<U: PortUser>(self, client: &Client<'_>, user: U) -> anyhow::Result<()> {

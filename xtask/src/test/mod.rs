@@ -11,7 +11,6 @@ use anyhow::{Result, bail};
 
 use crate::{lab, setup, sh::cargo};
 use count::Count;
-use programs::Program;
 
 /// Part of the tests, by its name on the command line.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -31,10 +30,10 @@ pub(crate) enum Stage {
 }
 
 impl Stage {
-    const CI: [Self; 5] = [Self::Lint, Self::Unit, Self::System, Self::Fuzz, Self::Lab];
+    const ALL: [Self; 6] = [Self::Lint, Self::Unit, Self::System, Self::Fuzz, Self::Lab, Self::Long];
 
     fn of(name: &str) -> Option<Self> {
-        [Self::Long].into_iter().chain(Self::CI).find(|stage| stage.name() == name)
+        Self::ALL.into_iter().find(|stage| stage.name() == name)
     }
 
     fn name(self) -> &'static str {
@@ -69,12 +68,12 @@ pub(crate) fn command(names: &[&str]) -> Result<()> {
     let mut stages = Vec::new();
     for name in names {
         let Some(stage) = Stage::of(name) else {
-            bail!("{name} is none of lint, unit, system, fuzz, lab, long");
+            bail!("{name} is none of {}", Stage::ALL.map(Stage::name).join(", "));
         };
         stages.push(stage);
     }
     if stages.is_empty() {
-        stages.extend(Stage::CI);
+        stages.extend(Stage::ALL.into_iter().filter(|stage| *stage != Stage::Long));
     }
     setup::test()?;
     let mut count = Count::default();
@@ -90,10 +89,7 @@ pub(crate) fn command(names: &[&str]) -> Result<()> {
             Stage::Fuzz => fuzz::run_all(FUZZ, &mut count)?,
             Stage::Lab => count.lab(lab::run_all()?),
             Stage::Long => {
-                let mut sampling: Vec<Program> = programs::unit()?;
-                sampling.extend(programs::system()?);
-                sampling.retain(|program| SAMPLING.contains(&&*program.name));
-                count.programs(&sampling, &LONG)?;
+                count.programs(&programs::named(&SAMPLING)?, &LONG)?;
                 fuzz::run_all(LONG_FUZZ, &mut count)?;
                 crate::build::berth()?;
                 crate::sh::run(&mut crate::sh::cmd("target/release/berth", ["perf", "suite", "soak"]))?;

@@ -7,7 +7,7 @@ use std::{
     time::Instant,
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use crate::{
@@ -33,7 +33,7 @@ pub(super) struct Program {
 impl Program {
     pub(super) fn command(&self) -> Command {
         let mut command = cmd::<&str>(&self.path.to_string_lossy(), []);
-        command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
+        command.current_dir(&self.folder);
         command
     }
 
@@ -68,6 +68,15 @@ pub(super) fn unit() -> Result<Vec<Program>> {
 /// Those of [`super::Stage::System`].
 pub(super) fn system() -> Result<Vec<Program>> {
     build(test_targets(|folder| !folder.starts_with("dataplane"))?, |program| !program.is_unit())
+}
+
+/// Those of these names, which all have to be there.
+pub(super) fn named(names: &[&str]) -> Result<Vec<Program>> {
+    let targets = names.iter().filter_map(|name| name.split_once(' '));
+    let arguments = targets.flat_map(|(_, target)| ["--test".to_owned(), target.to_owned()]);
+    let programs = build(arguments, |program| names.contains(&&*program.name))?;
+    ensure!(programs.len() == names.len(), "of {names:?} there are {programs:?}");
+    Ok(programs)
 }
 
 /// The arguments that choose the test programs of packages in such folders, and those of the same names elsewhere.

@@ -80,7 +80,7 @@ const LINK: Duration = Duration::from_secs(10);
 
 impl Connect for Dpdk {
     fn connect<U: PortUser>(client: &Client<'_>, user: U) -> anyhow::Result<()> {
-        let config = PortConfig { mtu: mtu(client.max_frame)?, ..client_config(client)? };
+        let config = PortConfig { mtu: mtu(client.longest)?, ..client_config(client)? };
         user.run(client_port(client, &config, || Udp)?, client.peer.into());
         Ok(())
     }
@@ -109,14 +109,11 @@ pub(crate) fn client_port<T: Protocol>(
 }
 
 /// The usual MTU, or the one that the longest frame takes with its headers.
-fn mtu(max_frame: usize) -> anyhow::Result<u16> {
+fn mtu(longest: usize) -> anyhow::Result<u16> {
     const USUAL: usize = 1500;
     /// IPv6 and UDP.
     const HEADERS: usize = 48;
-    /// What a server's slot usually holds; requests of most cases are shorter.
-    const USUAL_FRAME: usize = 2048;
-    let needed = if max_frame > USUAL_FRAME { max_frame + HEADERS } else { USUAL };
-    u16::try_from(needed).context("no IP packet holds such a frame")
+    u16::try_from(USUAL.max(longest + HEADERS)).context("no IP packet holds such a frame")
 }
 
 /// A device's arguments with the length of its rings, where that is one of them: a memif's is a power of two.
