@@ -4,6 +4,7 @@
 
 pub mod fabric;
 pub mod net;
+pub mod nvme;
 pub mod rendezvous;
 pub mod roce;
 pub mod rpc;

@@ -1,0 +1,18 @@
+//! NVMe over TCP: PDUs, commands and completions, the structures that commands carry, and authentication. Everything is
+//! little-endian.
+//!
+//! References are to the NVMe base specification 2.0 (Base), its NVM command set specification 1.0 (NVM) and the NVMe/TCP
+//! transport specification 1.0 (TCP), by the names of the fields. Fields that are not named here are zero where they are
+//! written, and not looked at where they are read.
+//!
+//! ```text
+//! common header 8 | rest of the header, hlen in all | header digest 4 | pad up to pdo | data | data digest 4
+//! ```
+
+pub mod command;
+mod macros;
+pub mod pdu;
+pub mod status;
+
+pub use command::{Cqe, Sgl, Sqe};
+pub use status::Status;
