@@ -4,15 +4,10 @@ use zerocopy::little_endian::{U16, U32, U64};
 
 use super::{
     macros::layout,
+    opcode,
     pdu::{Common, Fatal},
     status::Status,
 };
-
-/// Opcodes that every queue takes.
-pub mod opcode {
-    /// A command of fabrics, which `fctype` tells ("Fabrics Command").
-    pub const FABRICS: u8 = 0x7F;
-}
 
 layout! {
     /// A submission queue entry.
@@ -179,6 +174,19 @@ impl Sqe {
             _ if in_capsule > 0 => Err(Refused::Fatal(Fatal::unsupported(SGL))),
             _ => Err(Refused::Status(Status::SGL_TYPE_INVALID)),
         }
+    }
+
+    /// Dword 10 + `n` and the next as one number; `n` at most 4.
+    #[inline]
+    pub(super) fn quad(&self, n: usize) -> u64 {
+        u64::from(self.cdw10[n + 1].get()) << 32 | u64::from(self.cdw10[n].get())
+    }
+
+    /// Sets what [`Sqe::quad`] reads.
+    #[inline]
+    pub(super) fn set_quad(&mut self, n: usize, value: u64) {
+        self.cdw10[n] = (value as u32).into();
+        self.cdw10[n + 1] = ((value >> 32) as u32).into();
     }
 }
 

@@ -9,8 +9,14 @@
 //! common header 8 | rest of the header, hlen in all | header digest 4 | pad up to pdo | data | data digest 4
 //! ```
 
+pub mod admin;
 pub mod command;
+pub mod fabrics;
+pub mod identify;
+pub mod io;
+pub mod log;
 mod macros;
+pub mod opcode;
 pub mod pdu;
 pub mod status;
 
