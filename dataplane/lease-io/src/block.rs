@@ -8,29 +8,48 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use berth_lease::{BlockDone, BlockError, BlockOp, BlockRequest, Blocks, Held, Op, Refusal, Regions, Span, Storage};
+use berth_lease::{BlockDone, BlockError, BlockOp, BlockRequest, Blocks, Held, Op, Reader, Refusal, Span, Storage};
 use berth_memory::{Heap, Part};
 use berth_port::Nanos;
 
-use crate::{AccessRequest, Failure, Gate, gate::decide};
+use crate::{AccessRequest, Buffers, Failure, Gate, Pool};
 
-/// How an access ended: with its buffer, which holds what was read, or what was written.
-pub(crate) type Ended = Result<Part, Failure>;
+/// How an access ended: with its buffers, which hold what was read, or what was written.
+#[derive(Debug)]
+pub struct Ended {
+    /// What the access was called.
+    pub tag: u64,
+    /// Those that it was started with.
+    pub buffers: Buffers,
+    /// Whether it was done.
+    pub result: Result<(), BlockError>,
+}
 
 /// Accesses of one connection to blocks, told apart by tags. Dropping this does not stop those under way, nor free
 /// their bytes before they ended.
 #[derive(Debug, Default)]
-pub(crate) struct Accesses(Arc<Shared>);
+pub struct Accesses(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared(Mutex<State>);
 
+/// Lists that keep their room, so that an access allocates nothing once so many have been under way.
 #[derive(Debug, Default)]
 struct State {
-    /// By tag, what keeps the leases' bytes from being leased to others while the engine may still touch them.
-    held: Vec<(u64, Held)>,
-    ended: VecDeque<(u64, Ended)>,
+    under_way: Vec<UnderWay>,
+    /// Of accesses that have ended.
+    readers: Vec<Reader>,
+    ended: VecDeque<Ended>,
     waker: Option<Waker>,
+}
+
+#[derive(Debug)]
+struct UnderWay {
+    tag: u64,
+    /// What keeps the lease's bytes from being leased to others while the engine may still touch them.
+    held: Held,
+    /// Where the pieces go back to.
+    pool: Option<Arc<Pool>>,
 }
 
 impl Shared {
@@ -40,14 +59,14 @@ impl Shared {
 }
 
 impl BlockDone for Shared {
-    fn done(&self, tag: u64, mut pieces: Vec<Part>, result: Result<(), BlockError>) {
+    fn done(&self, tag: u64, pieces: Vec<Part>, result: Result<(), BlockError>) {
         let mut state = self.lock();
-        let held = state.held.iter().position(|(held, _)| *held == tag).map(|at| state.held.swap_remove(at));
-        let result = result.and_then(|()| pieces.pop().ok_or(BlockError::Io(0)));
-        state.ended.push_back((tag, result.map_err(Failure::from)));
+        let Some(at) = state.under_way.iter().position(|one| one.tag == tag) else { return };
+        let UnderWay { tag, held, pool } = state.under_way.swap_remove(at);
+        state.readers.push(held.end());
+        state.ended.push_back(Ended { tag, buffers: Buffers { pieces, pool }, result });
         let waker = state.waker.take();
         drop(state);
-        drop(held);
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -55,35 +74,39 @@ impl BlockDone for Shared {
 }
 
 impl Accesses {
-    /// Decides again on an access that [`Gate::read`] or [`Gate::write`] left to the blocks, and starts it at `now`. A
-    /// write takes the front of `data`; a read needs none.
-    pub(crate) fn start(
+    /// Decides again on an access that `gate` left to the blocks, and starts `op` at `now`. Its data lies in `buffers`,
+    /// which stay empty until it has ended, unless it is refused.
+    pub fn start(
         &self,
         gate: &Gate,
         ask: &AccessRequest,
-        data: &[u8],
+        op: BlockOp,
+        buffers: &mut Buffers,
         tag: u64,
         now: Nanos,
     ) -> Result<(), Refusal> {
-        let held = gate.table.reader().hold();
-        let (blocks, span) = place(&held, ask, &gate.regions, now)?;
-        self.0.lock().held.push((tag, held));
-        let len = span.len as usize;
-        let memory = match ask.access.op {
-            Op::Read => Heap::new(len),
-            Op::Write => Heap::from(&data[..len]),
+        let reader = self.0.lock().readers.pop().unwrap_or_else(|| gate.table.reader());
+        let held = reader.hold();
+        let (blocks, span) = match gate.place(&held, ask, now) {
+            Ok(placed) => placed,
+            Err(refusal) => {
+                self.0.lock().readers.push(held.end());
+                return Err(refusal);
+            }
         };
-        blocks.submit(request(ask.access.op, &span, vec![memory.into()], tag, self.0.clone()));
+        let (pieces, pool) = (std::mem::take(&mut buffers.pieces), buffers.pool.take());
+        self.0.lock().under_way.push(UnderWay { tag, held, pool });
+        blocks.submit(BlockRequest { op, at: span.at, pieces, tag, done: self.0.clone() });
         Ok(())
     }
 
     /// One that has ended, if there is any.
-    pub(crate) fn next(&self) -> Option<(u64, Ended)> {
+    pub fn next(&self) -> Option<Ended> {
         self.0.lock().ended.pop_front()
     }
 
     /// Ready where there is one that has ended; the task is woken by the next one otherwise.
-    pub(crate) fn poll(&self, cx: &Context<'_>) -> Poll<()> {
+    pub fn poll(&self, cx: &Context<'_>) -> Poll<()> {
         let mut state = self.0.lock();
         if !state.ended.is_empty() {
             return Poll::Ready(());
@@ -103,9 +126,17 @@ impl Future for BlockIo {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.0.poll(cx) {
-            Poll::Ready(()) => self.0.next().map_or(Poll::Pending, |(_, ended)| Poll::Ready(ended)),
+            Poll::Ready(()) => self.0.next().map_or(Poll::Pending, |ended| Poll::Ready(ended.into_part())),
             Poll::Pending => Poll::Pending,
         }
+    }
+}
+
+impl Ended {
+    /// The one piece of an access that was started with one.
+    pub(crate) fn into_part(mut self) -> Result<Part, Failure> {
+        self.result?;
+        self.buffers.pieces.pop().ok_or(Failure::Storage)
     }
 }
 
@@ -114,30 +145,38 @@ impl Gate {
     /// write takes the front of `data`; a read needs none.
     pub fn start(&self, ask: &AccessRequest, data: &[u8], now: Nanos) -> Result<BlockIo, Refusal> {
         let accesses = Accesses::default();
-        accesses.start(self, ask, data, 0, now)?;
+        self.start_copied(&accesses, ask, data, 0, now)?;
         Ok(BlockIo(accesses))
     }
-}
 
-/// Decides under `held`, and says on which blocks.
-pub(crate) fn place<'r>(
-    held: &Held,
-    ask: &AccessRequest,
-    regions: &'r Regions,
-    now: Nanos,
-) -> Result<(&'r Arc<dyn Blocks>, Span), Refusal> {
-    let (region, span) = decide(held.probe(ask.access.key), ask, regions, now)?;
-    match &region.storage {
-        Storage::Blocks(blocks) => Ok((blocks, span)),
-        Storage::Bytes(_) => Err(Refusal::Unknown), // the key has become another lease's meanwhile
+    /// The same, among `accesses`. Only after one of them: no more is allocated than the lease allows.
+    pub(crate) fn start_copied(
+        &self,
+        accesses: &Accesses,
+        ask: &AccessRequest,
+        data: &[u8],
+        tag: u64,
+        now: Nanos,
+    ) -> Result<(), Refusal> {
+        let len = ask.access.len as usize;
+        let (op, memory) = match ask.access.op {
+            Op::Read => (BlockOp::Read, Heap::new(len)),
+            Op::Write => (BlockOp::Write, Heap::from(&data[..len])),
+        };
+        accesses.start(self, ask, op, &mut Part::from(memory).into(), tag, now)
     }
-}
 
-/// What the engine is asked for.
-pub(crate) fn request(op: Op, span: &Span, pieces: Vec<Part>, tag: u64, done: Arc<dyn BlockDone>) -> BlockRequest {
-    let op = match op {
-        Op::Read => BlockOp::Read,
-        Op::Write => BlockOp::Write,
-    };
-    BlockRequest { op, at: span.at, pieces, tag, done }
+    /// Decides under `held`, and says on which blocks.
+    pub(crate) fn place(
+        &self,
+        held: &Held,
+        ask: &AccessRequest,
+        now: Nanos,
+    ) -> Result<(&Arc<dyn Blocks>, Span), Refusal> {
+        let (region, span) = self.decide(held.probe(ask.access.key), ask, now)?;
+        match &region.storage {
+            Storage::Blocks(blocks) => Ok((blocks, span)),
+            Storage::Bytes(_) => Err(Refusal::Unknown), // the key has become another lease's meanwhile
+        }
+    }
 }

@@ -2,17 +2,12 @@
 
 use std::sync::Arc;
 
-use berth_lease::{BlockDone, BlockError, Held, Op, Reader, Regions, Storage, Table};
+use berth_lease::{BlockDone, BlockError, BlockOp, BlockRequest, Held, Op, Reader, Regions, Storage, Table};
 use berth_memory::{Heap, Memory, Part};
 use berth_port::{BURST, Nanos, Port, PostError, ReplyTo};
 use crossbeam_queue::ArrayQueue;
 
-use crate::{
-    Failure, Gate, Later, Protocol,
-    block::{place, request},
-    counts::Event,
-    datagram::is_answered,
-};
+use crate::{Failure, Gate, Later, Protocol, counts::Event, datagram::is_answered};
 
 /// Bytes of a slot's memory: no datagram is longer.
 const LONGEST: usize = 64 << 10;
@@ -97,7 +92,7 @@ impl<E: Copy> Flights<E> {
         let index = self.free.pop().ok_or(Failure::Busy)?;
         let slot = &mut self.slots[index];
         let held = slot.reader.take().expect("a free slot has its reader").hold();
-        let (blocks, span) = match place(&held, &later.ask, &gate.regions, now) {
+        let (blocks, span) = match gate.place(&held, &later.ask, now) {
             Ok(placed) => placed,
             Err(refusal) => {
                 slot.reader = Some(held.end());
@@ -120,7 +115,11 @@ impl<E: Copy> Flights<E> {
         pieces.clear();
         pieces.push(piece);
         (slot.held, slot.waiting) = (Some(held), Some((to, later)));
-        blocks.submit(request(op, &span, pieces, index as u64, self.landed.clone()));
+        let op = match op {
+            Op::Read => BlockOp::Read,
+            Op::Write => BlockOp::Write,
+        };
+        blocks.submit(BlockRequest { op, at: span.at, pieces, tag: index as u64, done: self.landed.clone() });
         Ok(())
     }
 

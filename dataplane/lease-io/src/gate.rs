@@ -1,5 +1,10 @@
 //! The one way to leased bytes.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering::Relaxed},
+};
+
 use berth_lease::{
     Access, BlockError, Bytes, Entry, LeaseId, Op, Reader, Refusal, Region, RegionKind, Regions, Span, Storage, Table,
     check,
@@ -60,12 +65,26 @@ pub struct Gate {
     reader: Reader,
     pub(crate) regions: Regions,
     pub(crate) counts: Counts,
+    over: Option<Arc<AtomicBool>>,
 }
 
 impl Gate {
     /// A way to the leases of `table`, whose bytes lie in `regions`.
     pub fn new(table: &Table, regions: &Regions) -> Self {
-        Self { table: table.clone(), reader: table.reader(), regions: regions.clone(), counts: Counts::default() }
+        Self {
+            table: table.clone(),
+            reader: table.reader(),
+            regions: regions.clone(),
+            counts: Counts::default(),
+            over: None,
+        }
+    }
+
+    /// The same until `over` is set: from then on it refuses every access, as if the lease had been revoked. Accesses from
+    /// before are gone when [`Table::quiescence`], asked for after that, is over.
+    #[must_use]
+    pub fn until(self, over: Arc<AtomicBool>) -> Self {
+        Self { over: Some(over), ..self }
     }
 
     /// Decides on a read and, where the bytes lie in memory, copies them to the front of `into`.
@@ -88,6 +107,34 @@ impl Gate {
         self.serve(ask, now, |bytes, at, len| bytes.write(at, &from[..len]))
     }
 
+    /// As [`Gate::read`], of a part of the access: the bytes from its byte `at` on, as many as `into` takes.
+    ///
+    /// # Panics
+    /// Where the part is not within the access.
+    #[inline]
+    pub fn read_part(&mut self, ask: &AccessRequest, at: u64, into: &mut [u8], now: Nanos) -> Result<Served, Refusal> {
+        debug_assert_eq!(ask.access.op, Op::Read);
+        assert!(at + into.len() as u64 <= ask.access.len);
+        self.serve(ask, now, |bytes, first, _| bytes.read(first + at, into))
+    }
+
+    /// As [`Gate::write`], of a part of the access: the bytes from its byte `at` on become `from`.
+    ///
+    /// # Panics
+    /// As [`Gate::read_part`].
+    #[inline]
+    pub fn write_part(&mut self, ask: &AccessRequest, at: u64, from: &[u8], now: Nanos) -> Result<Served, Refusal> {
+        debug_assert_eq!(ask.access.op, Op::Write);
+        assert!(at + from.len() as u64 <= ask.access.len);
+        self.serve(ask, now, |bytes, first, _| bytes.write(first + at, from))
+    }
+
+    /// Decides on an access and does nothing.
+    #[inline]
+    pub fn check(&mut self, ask: &AccessRequest, now: Nanos) -> Result<Served, Refusal> {
+        self.serve(ask, now, |_, _, _| ())
+    }
+
     #[inline]
     fn serve(
         &mut self,
@@ -96,15 +143,34 @@ impl Gate {
         copy: impl FnOnce(&dyn Bytes, u64, usize),
     ) -> Result<Served, Refusal> {
         let guard = self.reader.enter();
-        let (region, span) = decide(guard.probe(ask.access.key), ask, &self.regions, now)?;
+        let (region, span) = decide(guard.probe(ask.access.key), ask, &self.regions, self.over.as_deref(), now)?;
         let Storage::Bytes(bytes) = &region.storage else { return Ok(Served::Blocks) };
         copy(&**bytes, span.at, span.len as usize);
         Ok(Served::Done)
     }
 
+    /// Decides on a write of zeros and, where the bytes lie in memory, zeroes them.
+    pub fn zero(&mut self, ask: &AccessRequest, now: Nanos) -> Result<Served, Refusal> {
+        debug_assert_eq!(ask.access.op, Op::Write);
+        self.serve(ask, now, |bytes, at, len| bytes.zero(at, len as u64))
+    }
+
+    /// [`decide`] on what a probe said.
+    pub(crate) fn decide(
+        &self,
+        entry: Option<Entry>,
+        ask: &AccessRequest,
+        now: Nanos,
+    ) -> Result<(&Region, Span), Refusal> {
+        decide(entry, ask, &self.regions, self.over.as_deref(), now)
+    }
+
     /// The lease that `ask` names, if it takes accesses now; what of it is asked for does not matter.
     pub fn look(&mut self, ask: &AccessRequest, now: Nanos) -> Result<Entry, Refusal> {
         let guard = self.reader.enter();
+        if is_set(self.over.as_deref()) {
+            return Err(Refusal::Revoked);
+        }
         let entry = named(guard.probe(ask.access.key), ask);
         let offset = entry.map_or(0, |entry| entry.first);
         let first = Access { offset, len: 1, well_formed: true, ..ask.access };
@@ -127,14 +193,23 @@ fn named(entry: Option<Entry>, ask: &AccessRequest) -> Option<Entry> {
     entry.filter(|entry| ask.id.is_none_or(|id| id == entry.id))
 }
 
-/// Decides on an access by what a probe said. Blocks are accessed whole.
 #[inline]
-pub(crate) fn decide<'r>(
+fn is_set(over: Option<&AtomicBool>) -> bool {
+    over.is_some_and(|over| over.load(Relaxed))
+}
+
+/// Decides on an access by what a probe said, and by `over`, read after it. Blocks are accessed whole.
+#[inline]
+fn decide<'r>(
     entry: Option<Entry>,
     ask: &AccessRequest,
     regions: &'r Regions,
+    over: Option<&AtomicBool>,
     now: Nanos,
 ) -> Result<(&'r Region, Span), Refusal> {
+    if is_set(over) {
+        return Err(Refusal::Revoked);
+    }
     let entry = named(entry, ask);
     let region = entry.and_then(|entry| regions.get(entry.region));
     let whole = region.is_none_or(|region| {

@@ -5,7 +5,8 @@
 //!                Gate        probes the table, berth_lease::check decides, memory is copied on the spot
 //!                BlockIo,    blocks go to their engine, which answers later: a future for tasks,
 //!                Flights     slots that a poll loop looks at for its services,
-//!                Accesses    completions of a connection, which Stream answers as they come
+//!                Accesses    completions of a connection, which Stream and NVMe queues answer as they come; their
+//!                            buffers may be of a Pool
 //! an answer  <-  protocol    its status and data
 //! ```
 //!
@@ -19,16 +20,18 @@ mod datagram;
 mod flights;
 mod gate;
 mod page;
+mod pool;
 mod service;
 mod shim;
 mod stream;
 mod two_sided;
 
-pub use block::BlockIo;
+pub use block::{Accesses, BlockIo, Ended};
 pub use counts::{Counts, Totals};
 pub use datagram::{Answer, Later, Protocol, Request, answer};
 pub use gate::{AccessRequest, Failure, Gate, Served};
 pub use page::PageOp;
+pub use pool::{Buffers, CHUNK, Pool};
 pub use service::LeaseService;
 pub use shim::Shim;
 pub use stream::{LONGEST, Stream};

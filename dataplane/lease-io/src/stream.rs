@@ -17,7 +17,7 @@ use zerocopy::IntoBytes;
 
 use crate::{
     AccessRequest, Failure, Gate, Served, Totals,
-    block::{Accesses, Ended},
+    block::Accesses,
     counts::Event,
     shim::{bytes, limits, status, unit},
 };
@@ -147,8 +147,8 @@ impl Stream {
             if output.len() < SHORT {
                 return Advance::Stop(Next::Output(SHORT));
             }
-            if let Some((tag, ended)) = self.accesses.next() {
-                return self.finish(tag, ended, output);
+            if let Some(ended) = self.accesses.next() {
+                return self.finish(ended.tag, ended.into_part(), output);
             }
         }
         if self.closed {
@@ -261,7 +261,7 @@ impl Stream {
                 return Advance::Stop(next);
             }
             let tag = self.next_tag;
-            match self.accesses.start(&self.gate, ask, &payload[Range::LEN..], tag, now) {
+            match self.gate.start_copied(&self.accesses, ask, &payload[Range::LEN..], tag, now) {
                 Ok(()) => {
                     self.count(Event::Received);
                     self.next_tag += 1;
@@ -287,7 +287,7 @@ impl Stream {
     }
 
     /// Begins the answer to an access to blocks that has ended.
-    fn finish(&mut self, tag: u64, ended: Ended, output: &mut [u8]) -> Advance {
+    fn finish(&mut self, tag: u64, ended: Result<Part, Failure>, output: &mut [u8]) -> Advance {
         let Some(at) = self.pending.iter().position(|pending| pending.tag == tag) else {
             return Advance::Done { consumed: 0, written: 0 };
         };

@@ -171,6 +171,13 @@ impl Table {
     pub fn reader(&self) -> Reader {
         Reader::new(self.lines.clone(), &self.readers)
     }
+
+    /// What tells when every guard that has been entered before is gone.
+    ///
+    /// What was stored before this call, here or elsewhere, is seen under every guard entered after it.
+    pub fn quiescence(&self) -> Quiescence {
+        self.readers.quiescence()
+    }
 }
 
 impl std::fmt::Debug for Table {
@@ -271,7 +278,7 @@ impl TableWriter {
     ///
     /// Changes made before this call are seen by every guard entered after it.
     pub fn quiescence(&self) -> Quiescence {
-        self.table.readers.quiescence()
+        self.table.quiescence()
     }
 
     /// Waits until every guard that has been entered before is gone.
