@@ -1,0 +1,516 @@
+//! I/O queues: commands of the NVM command set on the namespace of a lease.
+
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use berth_lease::{BlockError, BlockOp, Op, Refusal};
+use berth_lease_io::{Accesses, Buffers, Ended, Gate, Pool, Served};
+use berth_port::Nanos;
+use berth_wire::nvme::{
+    Sqe, Status,
+    command::{Fuse, Pointer, Refused},
+    io::Access,
+    opcode::io as opcode,
+    pdu::Fatal,
+};
+
+use crate::{
+    SGL, Target,
+    admin::FAREWELL,
+    controller::{Controller, QueueId},
+    counts::{Counts, Event},
+    namespace::{BLOCK, refused},
+    queue::{Phase, Queue, Work},
+    target::Subsystem,
+};
+
+/// Bytes that an I/O capsule may bring.
+pub(crate) const IN_CAPSULE: u32 = 8192;
+
+/// Bytes that a comparison with memory takes at once.
+const STEP: usize = 4096;
+
+/// The one namespace.
+pub(crate) const NSID: u32 = 1;
+
+/// What becomes of a command, where it did not fail.
+pub(crate) enum Turn {
+    /// It is done.
+    Done,
+    /// It goes on.
+    Later,
+}
+
+/// One I/O queue.
+#[derive(Debug)]
+pub(crate) struct Io {
+    controller: Arc<Controller>,
+    subsystem: Arc<Subsystem>,
+    id: QueueId,
+    gate: Gate,
+    accesses: Accesses,
+    /// How many of those there are.
+    under_way: usize,
+    pool: Arc<Pool>,
+    /// The most bytes of it that this queue has, unless one command needs more.
+    share: usize,
+    /// Commands that wait for buffers, in order.
+    waiting: VecDeque<u8>,
+    /// For the data of a capsule that comes next; and how many bytes that needs, where it waits for them.
+    spare: (Buffers, Option<usize>),
+    /// All data of a command is looked at before any of it is written, for it has digests.
+    collects: bool,
+    /// When the lease's end was seen.
+    ended: Option<Nanos>,
+}
+
+impl Io {
+    pub(crate) fn new(
+        target: &Target,
+        controller: Arc<Controller>,
+        subsystem: Arc<Subsystem>,
+        (id, over): (QueueId, Arc<std::sync::atomic::AtomicBool>),
+        collects: bool,
+    ) -> Self {
+        let (gate, pool) = (target.gate().until(over), target.pool().clone());
+        let share = (pool.size() / 8).max(subsystem.namespace.longest as usize);
+        Self {
+            controller,
+            subsystem,
+            id,
+            gate,
+            accesses: Accesses::default(),
+            under_way: 0,
+            pool,
+            share,
+            waiting: VecDeque::new(),
+            spare: (Buffers::default(), None),
+            collects,
+            ended: None,
+        }
+    }
+
+    /// Whether the queue has ended, for another reason than its lease's end.
+    pub(crate) fn is_over(&self) -> bool {
+        self.id.is_over() && !self.subsystem.has_ended()
+    }
+
+    /// Whether the host spoke in time.
+    pub(crate) fn hear(&self, now: Nanos) -> bool {
+        self.controller.hear(now)
+    }
+
+    pub(crate) fn controller(&self) -> &Controller {
+        &self.controller
+    }
+
+    /// Whether the lease is not the host's any more.
+    fn lease_has_ended(&mut self, now: Nanos) -> bool {
+        let ask = self.subsystem.namespace.whole();
+        self.subsystem.has_ended() || !matches!(self.gate.look(&ask, now), Ok(_) | Err(Refusal::Expired))
+    }
+
+    /// Whether there are buffers for the data of a capsule; else it has to wait.
+    pub(crate) fn prepare(&mut self, capsule: usize, counts: &mut Counts) -> bool {
+        let (spare, wanted) = &mut self.spare;
+        if capsule == 0 || self.subsystem.namespace.engine.is_none() || spare.size() == capsule {
+            return true;
+        }
+        spare.clear();
+        if self.pool.take(capsule, 0, spare) {
+            *wanted = None;
+            return true;
+        }
+        if wanted.replace(capsule).is_none() {
+            counts.add(Event::BufferWaits);
+        }
+        false
+    }
+
+    /// Serves a command, which has a slot.
+    pub(crate) fn command(
+        &mut self,
+        queue: &mut Queue,
+        index: usize,
+        sqe: &Sqe,
+        (pointer, data): (Pointer, &[u8]),
+        counts: &mut Counts,
+        now: Nanos,
+    ) -> Result<Turn, Refused> {
+        counts.add(match sqe.opcode {
+            opcode::READ => Event::Reads,
+            opcode::WRITE => Event::Writes,
+            _ => Event::Others,
+        });
+        if sqe.fuse() != Fuse::None {
+            return Err(Refused::Status(Status::INVALID_FIELD));
+        }
+        let all = sqe.opcode == opcode::FLUSH && sqe.nsid.get() == u32::MAX;
+        if sqe.nsid.get() != NSID && !all && is_known(sqe.opcode) {
+            return Err(Refused::Status(Status::INVALID_NAMESPACE));
+        }
+        let rw = Access::of(sqe);
+        match sqe.opcode {
+            opcode::READ => {
+                self.range(queue, index, Op::Read, rw, pointer)?;
+                if let Pointer::Capsule(len) = pointer {
+                    return Err(in_capsule(len));
+                }
+                self.read(queue, index, counts, now)
+            }
+            opcode::WRITE => {
+                queue.slot(index).work = Work::Write { flush: rw.fua && self.flushes() };
+                self.range(queue, index, Op::Write, rw, pointer)?;
+                self.take(queue, index, (pointer, data), counts, now)
+            }
+            opcode::COMPARE => {
+                queue.slot(index).work = Work::Compare;
+                self.range(queue, index, Op::Read, rw, pointer)?;
+                self.take(queue, index, (pointer, data), counts, now)
+            }
+            opcode::FLUSH => self.flush(queue, index, now),
+            opcode::WRITE_ZEROES => self.zero(queue, index, rw, now),
+            _ => Err(Refused::Status(Status::INVALID_OPCODE)),
+        }
+    }
+
+    /// Settles which bytes a command is about.
+    fn range(&self, queue: &mut Queue, index: usize, op: Op, rw: Access, pointer: Pointer) -> Result<(), Refused> {
+        let namespace = &self.subsystem.namespace;
+        let blocks = u64::from(rw.blocks);
+        if blocks * BLOCK > u64::from(namespace.longest) {
+            return Err(Refused::Status(Status::INVALID_FIELD));
+        }
+        queue.slot(index).ask = namespace.ask(op, rw.slba, blocks).map_err(Refused::Status)?;
+        if u64::from(pointer.len()) != blocks * BLOCK {
+            return Err(Refused::Status(Status::SGL_LENGTH_INVALID));
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, queue: &mut Queue, index: usize, counts: &mut Counts, now: Nanos) -> Result<Turn, Refused> {
+        let slot = queue.slot(index);
+        slot.work = Work::Read;
+        match self.gate.check(&slot.ask, now) {
+            Err(refusal) => return Err(self.refused(refusal, Op::Read)),
+            Ok(Served::Done) => queue.send(index, Phase::Sending),
+            Ok(Served::Blocks) => self.wait(queue, index, counts, now),
+        }
+        Ok(Turn::Later)
+    }
+
+    /// Takes the data of a command: from its capsule, or by R2T.
+    fn take(
+        &mut self,
+        queue: &mut Queue,
+        index: usize,
+        (pointer, data): (Pointer, &[u8]),
+        counts: &mut Counts,
+        now: Nanos,
+    ) -> Result<Turn, Refused> {
+        let slot = queue.slot(index);
+        let op = slot.ask.access.op;
+        let place = self.gate.check(&slot.ask, now).map_err(|refusal| self.refused(refusal, op))?;
+        match (pointer, place) {
+            (Pointer::Capsule(_), Served::Done) => self.piece(queue, index, data, now),
+            (Pointer::Capsule(_), Served::Blocks) => {
+                std::mem::swap(&mut slot.buffers, &mut self.spare.0);
+                self.piece(queue, index, data, now);
+            }
+            (Pointer::Transport(_), Served::Done) if !self.collects => {
+                queue.send(index, Phase::Asking);
+                return Ok(Turn::Later);
+            }
+            (Pointer::Transport(_), _) => {
+                self.wait(queue, index, counts, now);
+                return Ok(Turn::Later);
+            }
+        }
+        self.received(queue, index, now);
+        Ok(Turn::Later)
+    }
+
+    /// Takes what comes next of the data of a command.
+    pub(crate) fn piece(&mut self, queue: &mut Queue, index: usize, piece: &[u8], now: Nanos) {
+        let slot = queue.slot(index);
+        if slot.fault.is_none() {
+            let at = slot.moved;
+            if slot.buffers.size() > 0 {
+                slot.buffers.write_at(at as usize, piece);
+            } else {
+                let ask = slot.ask;
+                let done = if slot.work == Work::Compare {
+                    self.compare(&ask, at.into(), piece, now)
+                } else {
+                    self.gate
+                        .write_part(&ask, at.into(), piece, now)
+                        .map_err(|refusal| self.status(refusal, Op::Write))
+                        .map(drop)
+                };
+                slot.fault = done.err();
+            }
+        }
+        slot.moved += piece.len() as u32;
+        slot.since = now;
+    }
+
+    /// All data that was asked for is there.
+    pub(crate) fn received(&mut self, queue: &mut Queue, index: usize, now: Nanos) {
+        let slot = queue.slot(index);
+        if let Some(fault) = slot.fault {
+            return queue.respond(index, fault);
+        }
+        if slot.moved < slot.len() {
+            return queue.send(index, Phase::Asking);
+        }
+        if self.subsystem.namespace.engine.is_some() {
+            let op = if slot.work == Work::Compare { BlockOp::Compare } else { BlockOp::Write };
+            return self.start(queue, index, op, now);
+        }
+        let mut status = Status::SUCCESS;
+        if slot.buffers.size() > 0 {
+            status = self.store(queue, index, now);
+        }
+        queue.respond(index, status);
+    }
+
+    /// Writes what was collected to memory, or compares it.
+    fn store(&mut self, queue: &mut Queue, index: usize, now: Nanos) -> Status {
+        let slot = queue.slot(index);
+        let (ask, work, len) = (slot.ask, slot.work, slot.buffers.size());
+        let mut step = [0; STEP];
+        for at in (0..len).step_by(STEP) {
+            let piece = &mut step[..STEP.min(len - at)];
+            slot.buffers.read_at(at, piece);
+            let done = if work == Work::Compare {
+                self.compare(&ask, at as u64, piece, now)
+            } else {
+                self.gate
+                    .write_part(&ask, at as u64, piece, now)
+                    .map(drop)
+                    .map_err(|refusal| self.status(refusal, Op::Write))
+            };
+            if let Err(status) = done {
+                return status;
+            }
+        }
+        Status::SUCCESS
+    }
+
+    /// Compares memory with `piece`, from byte `at` of an access on.
+    fn compare(
+        &mut self,
+        ask: &berth_lease_io::AccessRequest,
+        at: u64,
+        piece: &[u8],
+        now: Nanos,
+    ) -> Result<(), Status> {
+        let mut step = [0; STEP];
+        for (nth, piece) in piece.chunks(STEP).enumerate() {
+            let there = &mut step[..piece.len()];
+            let read = self.gate.read_part(ask, at + (nth * STEP) as u64, there, now);
+            read.map_err(|refusal| self.status(refusal, Op::Read))?;
+            if there != piece {
+                return Err(Status::COMPARE_FAILURE);
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self, queue: &mut Queue, index: usize, now: Nanos) -> Result<Turn, Refused> {
+        let namespace = &self.subsystem.namespace;
+        let (ask, last) = (namespace.whole(), namespace.blocks - 1);
+        self.gate.look(&ask, now).map_err(|refusal| self.refused(refusal, Op::Read))?;
+        if !self.flushes() || !namespace.rights.contains(Op::Write.right()) {
+            return Ok(Turn::Done);
+        }
+        let slot = queue.slot(index);
+        slot.work = Work::Flush;
+        // A flush is not about any bytes; a host that may write may write the last block.
+        slot.ask = namespace.ask(Op::Write, last, 1).map_err(Refused::Status)?;
+        self.start(queue, index, BlockOp::Flush, now);
+        Ok(Turn::Later)
+    }
+
+    fn zero(&mut self, queue: &mut Queue, index: usize, rw: Access, now: Nanos) -> Result<Turn, Refused> {
+        let len = u64::from(rw.blocks) * BLOCK;
+        let pointer = Pointer::Transport(len.min(u64::from(u32::MAX)) as u32);
+        self.range(queue, index, Op::Write, rw, pointer)?;
+        let flush = rw.fua && self.flushes();
+        let slot = queue.slot(index);
+        slot.work = Work::Zero { flush };
+        match self.gate.zero(&slot.ask, now) {
+            Err(refusal) => Err(self.refused(refusal, Op::Write)),
+            Ok(Served::Done) => Ok(Turn::Done),
+            Ok(Served::Blocks) => {
+                self.start(queue, index, BlockOp::Zero(len), now);
+                Ok(Turn::Later)
+            }
+        }
+    }
+
+    /// Has a command wait for buffers, and all that wait go on where there are any.
+    fn wait(&mut self, queue: &mut Queue, index: usize, counts: &mut Counts, now: Nanos) {
+        queue.slot(index).phase = Phase::Waiting;
+        self.waiting.push_back(index as u8);
+        self.go_on(queue, now);
+        if self.waiting.back() == Some(&(index as u8)) {
+            counts.add(Event::BufferWaits);
+        }
+    }
+
+    /// What the first command that waits needs of the pool, and has to leave there; `None` where none waits, or this
+    /// queue has its share.
+    fn wanted(&self, queue: &Queue) -> Option<(usize, usize)> {
+        let slot = queue.get(usize::from(*self.waiting.front()?));
+        let len = slot.len() as usize;
+        // What waits for a host leaves room for what does not.
+        let leave = if slot.work == Work::Read { 0 } else { self.pool.size() / 4 };
+        (queue.held() == 0 || queue.held() + len <= self.share).then_some((len, leave))
+    }
+
+    /// Goes on with commands that wait for buffers.
+    pub(crate) fn go_on(&mut self, queue: &mut Queue, now: Nanos) {
+        while let Some((len, leave)) = self.wanted(queue)
+            && let Some(&index) = self.waiting.front()
+        {
+            let index = usize::from(index);
+            if !self.pool.take(len, leave, &mut queue.slot(index).buffers) {
+                return;
+            }
+            queue.hold(index, len);
+            self.waiting.pop_front();
+            if queue.slot(index).work == Work::Read {
+                self.start(queue, index, BlockOp::Read, now);
+            } else {
+                queue.send(index, Phase::Asking);
+            }
+        }
+    }
+
+    /// Starts what a command does with the blocks, if it may still.
+    fn start(&mut self, queue: &mut Queue, index: usize, op: BlockOp, now: Nanos) {
+        let slot = queue.slot(index);
+        slot.phase = Phase::Accessing;
+        match self.accesses.start(&self.gate, &slot.ask, op, &mut slot.buffers, index as u64, now) {
+            Ok(()) => self.under_way += 1,
+            Err(refusal) => {
+                let status = self.status(refusal, slot.ask.access.op);
+                queue.respond(index, status);
+            }
+        }
+    }
+
+    /// Goes on with a command whose access to blocks has ended; false where there is none.
+    pub(crate) fn finish(&mut self, queue: &mut Queue, now: Nanos) -> bool {
+        if self.under_way == 0 {
+            return false;
+        }
+        let Some(Ended { tag, buffers, result }) = self.accesses.next() else { return false };
+        self.under_way -= 1;
+        let index = tag as usize;
+        let slot = queue.slot(index);
+        slot.buffers = buffers;
+        let op = slot.ask.access.op;
+        match (result, slot.work) {
+            (Err(error), work) => queue.respond(index, failed(error, work)),
+            (Ok(()), Work::Read) => match self.gate.check(&slot.ask, now) {
+                Ok(_) => queue.send(index, Phase::Sending),
+                Err(refusal) => queue.respond(index, self.status(refusal, op)),
+            },
+            (Ok(()), Work::Write { flush: true } | Work::Zero { flush: true }) => {
+                slot.work = Work::Flush;
+                slot.buffers.clear();
+                self.start(queue, index, BlockOp::Flush, now);
+            }
+            (Ok(()), _) => queue.respond(index, Status::SUCCESS),
+        }
+        true
+    }
+
+    /// Whether the lease has ended and the host was told so for long enough.
+    pub(crate) fn ended_long_ago(&mut self, now: Nanos) -> bool {
+        if !self.lease_has_ended(now) {
+            return false;
+        }
+        now > *self.ended.get_or_insert(now) + FAREWELL
+    }
+
+    /// Sends `into` the data of a read of memory from `at` on.
+    #[inline]
+    pub(crate) fn copy(&mut self, queue: &mut Queue, index: usize, into: &mut [u8], now: Nanos) -> Result<(), Status> {
+        let slot = queue.slot(index);
+        let read = self.gate.read_part(&slot.ask, slot.moved.into(), into, now);
+        read.map(drop).map_err(|refusal| self.status(refusal, Op::Read))
+    }
+
+    /// Accesses under way, and commands that wait for buffers which no message of this host sets free.
+    pub(crate) fn outstanding(&self, queue: &Queue) -> usize {
+        let waits = self.spare.1.is_some() || self.wanted(queue).is_some();
+        self.under_way + usize::from(waits && queue.held() == 0)
+    }
+
+    pub(crate) fn poll(&self, queue: &Queue, cx: &Context<'_>) -> Poll<()> {
+        if self.under_way > 0 && self.accesses.poll(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        if let Some(len) = self.spare.1
+            && self.pool.poll(len, 0, cx).is_ready()
+        {
+            return Poll::Ready(());
+        }
+        match self.wanted(queue) {
+            Some((len, leave)) => self.pool.poll(len, leave, cx),
+            None => Poll::Pending,
+        }
+    }
+
+    /// Whether Flush does anything.
+    fn flushes(&self) -> bool {
+        self.subsystem.namespace.engine.is_some_and(|engine| engine.flush)
+    }
+
+    #[cold]
+    fn refused(&self, refusal: Refusal, op: Op) -> Refused {
+        Refused::Status(self.status(refusal, op))
+    }
+
+    /// What the host is told of a refusal: a lease that ended fails for good, a queue that ended does not.
+    #[cold]
+    fn status(&self, refusal: Refusal, op: Op) -> Status {
+        if self.is_over() { QUEUE_DELETED } else { refused(refusal, op) }
+    }
+}
+
+/// Command Aborted due to SQ Deletion.
+const QUEUE_DELETED: Status = Status::retryable(0x008);
+
+/// Namespace Not Ready, for now.
+const BUSY: Status = Status::retryable(0x082);
+
+/// ENOSPC.
+const NO_SPACE: i32 = 28;
+
+/// A descriptor of data in the capsule of a command that brings none.
+fn in_capsule(len: u32) -> Refused {
+    if len > 0 { Refused::Fatal(Fatal::unsupported(SGL)) } else { Refused::Status(Status::SGL_TYPE_INVALID) }
+}
+
+fn is_known(code: u8) -> bool {
+    use opcode::{COMPARE, FLUSH, READ, WRITE, WRITE_ZEROES};
+    matches!(code, FLUSH | READ | WRITE | COMPARE | WRITE_ZEROES)
+}
+
+#[cold]
+fn failed(error: BlockError, work: Work) -> Status {
+    match (error, work) {
+        (BlockError::Busy, _) => BUSY,
+        (BlockError::Miscompare, _) => Status::COMPARE_FAILURE,
+        (BlockError::Io(NO_SPACE), _) => Status::CAPACITY_EXCEEDED,
+        (BlockError::Io(_), Work::Read | Work::Compare) => Status::UNRECOVERED_READ_ERROR,
+        (BlockError::Io(_), _) => Status::WRITE_FAULT,
+    }
+}

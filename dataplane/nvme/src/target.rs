@@ -1,0 +1,298 @@
+//! Which lease is whose subsystem, and which controllers there are.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+};
+
+use berth_lease::{Generation, LeaseId, Op, Quiescence, Refusal, Regions, Storage, Table};
+use berth_lease_io::{Gate, Pool};
+use berth_port::Nanos;
+use berth_wire::nvme::fabrics::Nqn;
+
+use crate::{
+    controller::Controller,
+    counts::Totals,
+    namespace::{BLOCK, Namespace},
+    queue::DEPTH_MAX,
+};
+
+/// How many of each a [`Target`] has at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Leases that are bound.
+    pub leases: usize,
+    /// Controllers of one lease, which are the associations of its host.
+    pub controllers: usize,
+    /// Controllers at once, those of discovery included; up to 0xFFEF.
+    pub all_controllers: usize,
+    /// I/O queues of a controller.
+    pub io_queues: u16,
+    /// Commands of an I/O queue at once, from 2 to 256.
+    pub depth: u16,
+    /// Bytes of the longest transfer, whatever a lease's `max_io`; at least 4096.
+    pub longest: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { leases: 1024, controllers: 8, all_controllers: 1024, io_queues: 64, depth: 128, longest: 1 << 20 }
+    }
+}
+
+/// What all connections to a node's leases over NVMe share: cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Target(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    table: Table,
+    regions: Regions,
+    pool: Arc<Pool>,
+    limits: Limits,
+    totals: Totals,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    subsystems: BTreeMap<LeaseId, Arc<Subsystem>>,
+    controllers: BTreeMap<u16, Arc<Controller>>,
+    last_id: u16,
+    /// When the leases of each host changed last, by the number of the change.
+    changes: BTreeMap<String, u64>,
+    last_change: u64,
+}
+
+/// A lease that is bound: an NVM subsystem with one namespace, for one host.
+#[derive(Debug)]
+pub(crate) struct Subsystem {
+    pub(crate) nqn: String,
+    /// The NQN of the host that may connect.
+    pub(crate) host: String,
+    pub(crate) namespace: Namespace,
+    /// It was unbound.
+    ended: AtomicBool,
+}
+
+impl Subsystem {
+    /// Whether it was unbound.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(SeqCst)
+    }
+}
+
+/// Why a lease is not bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BindError {
+    /// The lease takes no accesses.
+    #[error("the lease takes no accesses: {0}")]
+    Lease(Refusal),
+    /// It has less than a block of 512 bytes, or its accesses are shorter than 4096 bytes.
+    #[error("the lease is too small for a namespace")]
+    TooSmall,
+    /// The host's name is empty, longer than 223 bytes, or has a NUL.
+    #[error("the host's NQN is none")]
+    HostNqn,
+    /// It is bound already.
+    #[error("the lease is bound already")]
+    Bound,
+    /// As many leases are bound as may be.
+    #[error("as many leases are bound as may be")]
+    Full,
+}
+
+/// A lease was unbound; the accesses that its connections have under way end one after the other.
+#[derive(Debug)]
+pub struct Unbound(Quiescence);
+
+impl Unbound {
+    /// Whether they all have ended: then no connection reads or writes a byte of the lease any more. Once true, always
+    /// true. Never wait for it on a thread that polls connections.
+    pub fn is_over(&mut self) -> bool {
+        self.0.is_over()
+    }
+}
+
+impl Target {
+    /// For the leases of `table`, whose bytes lie in `regions`. Data that cannot be moved between a connection's buffers
+    /// and a lease lies in `pool`, which must have room for 4 of the longest transfers.
+    pub fn new(table: &Table, regions: &Regions, pool: Arc<Pool>, limits: Limits) -> Self {
+        for (_, region) in regions.iter() {
+            if let Storage::Blocks(blocks) = &region.storage {
+                blocks.register(pool.memory());
+            }
+        }
+        let longest = limits.longest.min((pool.size() / 4) as u32).max(4096);
+        let depth = limits.depth.clamp(2, DEPTH_MAX);
+        let all_controllers = limits.all_controllers.min(0xFFEF);
+        let limits = Limits { all_controllers, depth, longest, ..limits };
+        let (table, regions, totals) = (table.clone(), regions.clone(), Totals::default());
+        Self(Arc::new(Shared { table, regions, pool, limits, totals, state: Mutex::default() }))
+    }
+
+    /// Lets the host that is called `host` connect to a lease; returns the NQN of the lease's subsystem.
+    pub fn bind(&self, lease: LeaseId, generation: Generation, host: &str, now: Nanos) -> Result<String, BindError> {
+        if host.is_empty() || host.len() > NQN_MAX || host.contains('\0') {
+            return Err(BindError::HostNqn);
+        }
+        let ask = Namespace::access(lease, generation, Op::Read, 0, 0);
+        let entry = self.gate().look(&ask, now).map_err(BindError::Lease)?;
+        let region = self.0.regions.get(entry.region).ok_or(BindError::Lease(Refusal::Unknown))?;
+        if entry.len < BLOCK || entry.max_io < 4096 {
+            return Err(BindError::TooSmall);
+        }
+        let namespace = Namespace::new(&entry, region, self.0.limits.longest);
+        let mut state = self.state();
+        if state.subsystems.contains_key(&lease) {
+            return Err(BindError::Bound);
+        }
+        if state.subsystems.len() >= self.0.limits.leases {
+            return Err(BindError::Full);
+        }
+        let nqn = nqn(lease);
+        let (host, ended) = (host.to_owned(), AtomicBool::new(false));
+        state.changed(&host);
+        let subsystem = Subsystem { nqn: nqn.clone(), host, namespace, ended };
+        state.subsystems.insert(lease, Arc::new(subsystem));
+        Ok(nqn)
+    }
+
+    /// Ends a lease's subsystem: from now on every command is refused, and its connections close within a second. `None`
+    /// where it was not bound.
+    pub fn unbind(&self, lease: LeaseId) -> Option<Unbound> {
+        let mut state = self.state();
+        let subsystem = state.subsystems.remove(&lease)?;
+        subsystem.ended.store(true, SeqCst);
+        let of_it = |controller: &&Arc<Controller>| controller.is_of(&subsystem);
+        state.controllers.values().filter(of_it).for_each(|controller| controller.lease_ended());
+        state.changed(&subsystem.host);
+        drop(state);
+        Some(Unbound(self.0.table.quiescence()))
+    }
+
+    /// Reports every counter under its name.
+    pub fn report(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        let state = self.state();
+        visit("leases", state.subsystems.len() as u64);
+        visit("controllers", state.controllers.len() as u64);
+        drop(state);
+        self.0.totals.report(visit);
+    }
+
+    pub(crate) fn gate(&self) -> Gate {
+        Gate::new(&self.0.table, &self.0.regions)
+    }
+
+    pub(crate) fn table(&self) -> &Table {
+        &self.0.table
+    }
+
+    pub(crate) fn pool(&self) -> &Arc<Pool> {
+        &self.0.pool
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.0.limits
+    }
+
+    pub(crate) fn totals(&self) -> &Totals {
+        &self.0.totals
+    }
+
+    /// The subsystem of this name.
+    pub(crate) fn subsystem(&self, nqn: &[u8]) -> Option<Arc<Subsystem>> {
+        let lease = lease(nqn)?;
+        self.state().subsystems.get(&lease).filter(|found| found.nqn.as_bytes() == nqn).cloned()
+    }
+
+    /// The leases of a host, and when they changed last.
+    pub(crate) fn leases_of(&self, host: &str) -> (u64, Vec<String>) {
+        let state = self.state();
+        let theirs = state.subsystems.values().filter(|subsystem| subsystem.host == host);
+        let names = theirs.map(|subsystem| subsystem.nqn.clone()).collect();
+        (state.changes.get(host).copied().unwrap_or(0), names)
+    }
+
+    /// Enters a new controller, which `make` makes of its id; `None` where there are as many as may be, or its subsystem
+    /// has ended meanwhile.
+    pub(crate) fn enter(
+        &self,
+        subsystem: Option<&Arc<Subsystem>>,
+        make: impl FnOnce(u16) -> Controller,
+    ) -> Option<Arc<Controller>> {
+        let mut state = self.state();
+        let limits = &self.0.limits;
+        if state.controllers.len() >= limits.all_controllers {
+            return None;
+        }
+        if let Some(subsystem) = subsystem {
+            let theirs = state.controllers.values().filter(|controller| controller.is_of(subsystem));
+            if subsystem.has_ended() || theirs.count() >= limits.controllers {
+                return None;
+            }
+        }
+        let ids = (state.last_id.wrapping_add(1)..=0xFFEF).chain(1..=0xFFEF);
+        let id = ids.into_iter().find(|id| *id > 0 && !state.controllers.contains_key(id))?;
+        state.last_id = id;
+        let controller = Arc::new(make(id));
+        state.controllers.insert(id, controller.clone());
+        Some(controller)
+    }
+
+    /// The controller of this id.
+    pub(crate) fn controller(&self, id: u16) -> Option<Arc<Controller>> {
+        self.state().controllers.get(&id).cloned()
+    }
+
+    /// A controller is over: its queues end.
+    pub(crate) fn remove(&self, controller: &Controller) {
+        controller.end();
+        self.state().controllers.remove(&controller.id);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// The leases of a host are others than before.
+    fn changed(&mut self, host: &str) {
+        self.last_change += 1;
+        let has_leases = self.subsystems.values().any(|subsystem| subsystem.host == host);
+        if has_leases || !self.changes.contains_key(host) {
+            self.changes.insert(host.to_owned(), self.last_change);
+        } else {
+            self.changes.remove(host);
+        }
+        let discovers = |controller: &&Arc<Controller>| controller.subsystem.is_none() && controller.host == host;
+        self.controllers.values().filter(discovers).for_each(|controller| controller.leases_changed());
+    }
+}
+
+/// Bytes of the longest NQN.
+const NQN_MAX: usize = 223;
+
+/// What comes before the lease's id, as a UUID, in its NQN.
+const NQN_FRONT: &str = "nqn.2014-08.org.nvmexpress:uuid:";
+
+/// The NQN of a lease.
+fn nqn(lease: LeaseId) -> String {
+    let id = lease.to_string();
+    format!("{NQN_FRONT}{}-{}-{}-{}-{}", &id[..8], &id[8..12], &id[12..16], &id[16..20], &id[20..])
+}
+
+/// A name of this node as structures have it.
+pub(crate) fn field(nqn: &str) -> Nqn {
+    Nqn::new(nqn.as_bytes()).expect("the names of subsystems are short")
+}
+
+/// The lease that an NQN names.
+fn lease(nqn: &[u8]) -> Option<LeaseId> {
+    let uuid = std::str::from_utf8(nqn.strip_prefix(NQN_FRONT.as_bytes())?).ok()?;
+    u128::from_str_radix(&uuid.replace('-', ""), 16).ok().map(LeaseId)
+}

@@ -1,0 +1,8 @@
+//! A node under test, and a host that speaks to it PDU by PDU.
+#![allow(dead_code, unreachable_pub)] // each test binary uses a part
+
+mod host;
+mod node;
+
+pub use host::*;
+pub use node::*;
