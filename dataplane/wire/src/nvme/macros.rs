@@ -3,7 +3,7 @@
 /// Defines structures as they lie on the wire. Each field has its offset in bytes before it, which is checked at compile
 /// time, as the length is.
 macro_rules! layout {
-    ($($(#[$meta:meta])* pub struct $name:ident: $len:literal {
+    ($($(#[$meta:meta])* $struct_vis:vis struct $name:ident: $len:literal {
         $($(#[$doc:meta])* $at:literal $vis:vis $field:ident: $ty:ty,)*
     })*) => {$(
         $(#[$meta])*
@@ -12,22 +12,23 @@ macro_rules! layout {
             zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout, zerocopy::Unaligned,
         )]
         #[repr(C)]
-        pub struct $name {
+        $struct_vis struct $name {
             $($(#[$doc])* $vis $field: $ty,)*
         }
 
+        #[allow(dead_code)] // a private structure needs what its module uses
         impl $name {
             /// Bytes.
-            pub const LEN: usize = $len;
+            $struct_vis const LEN: usize = $len;
 
             /// All bytes zero.
-            pub fn zeroed() -> Self {
+            $struct_vis fn zeroed() -> Self {
                 zerocopy::FromZeros::new_zeroed()
             }
 
             /// The structure at the front of `bytes`; `None` where it is cut short.
             #[inline]
-            pub fn parse(bytes: &[u8]) -> Option<&Self> {
+            $struct_vis fn parse(bytes: &[u8]) -> Option<&Self> {
                 Some(<Self as zerocopy::FromBytes>::ref_from_prefix(bytes).ok()?.0)
             }
         }

@@ -10,6 +10,7 @@
 //! ```
 
 pub mod admin;
+pub mod auth;
 pub mod command;
 pub mod fabrics;
 pub mod identify;
