@@ -26,7 +26,7 @@ pub const BLOCK: LeaseId = LeaseId(0xBBBB_0000_0000_0000_5555_6666_7777_8888);
 pub const NOW: Nanos = Nanos(5);
 pub const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:host-a";
 /// Chunks of the pool.
-pub const CHUNKS: usize = 48;
+pub const CHUNKS: usize = 128;
 
 /// Memory that concurrent accesses may mix in.
 pub struct Heap(Vec<AtomicU8>);
