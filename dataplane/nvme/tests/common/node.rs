@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc, Mutex,
-    atomic::{AtomicU8, Ordering::Relaxed},
+    atomic::{AtomicU8, AtomicU64, Ordering::Relaxed},
 };
 
 use berth_lease::{
@@ -29,15 +29,20 @@ pub const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:host-a";
 pub const CHUNKS: usize = 128;
 
 /// Memory that concurrent accesses may mix in.
-pub struct Heap(Vec<AtomicU8>);
+pub struct Heap(Vec<AtomicU8>, AtomicU64);
 
 impl Heap {
     pub fn new() -> Arc<Self> {
-        Arc::new(Self((0..REGION).map(|at| AtomicU8::new(canary(at))).collect()))
+        Arc::new(Self((0..REGION).map(|at| AtomicU8::new(canary(at))).collect(), AtomicU64::new(0)))
     }
 
     pub fn bytes(&self) -> Vec<u8> {
         self.0.iter().map(|byte| byte.load(Relaxed)).collect()
+    }
+
+    /// How often it was read or written.
+    pub fn accesses(&self) -> u64 {
+        self.1.load(Relaxed)
     }
 }
 
@@ -52,11 +57,13 @@ impl Bytes for Heap {
     }
 
     fn read(&self, at: u64, into: &mut [u8]) {
+        self.1.fetch_add(1, Relaxed);
         let from = &self.0[at as usize..][..into.len()];
         into.iter_mut().zip(from).for_each(|(to, byte)| *to = byte.load(Relaxed));
     }
 
     fn write(&self, at: u64, from: &[u8]) {
+        self.1.fetch_add(1, Relaxed);
         let to = &self.0[at as usize..][..from.len()];
         to.iter().zip(from).for_each(|(to, byte)| to.store(*byte, Relaxed));
     }
