@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod admin;
+pub mod auth;
 mod connect;
 mod connection;
 mod controller;
