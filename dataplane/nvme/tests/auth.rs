@@ -60,10 +60,11 @@ impl Run {
         loop {
             if self.host.next() == Next::Compute {
                 let work = self.host.work().unwrap();
-                assert!(self.host.work().is_none() || self.messages.len() == 2, "given out once");
+                assert!(self.host.work().is_none(), "given out once");
                 self.host.computed(work.compute());
             } else if self.controller.next() == Next::Compute {
                 let work = self.controller.work().unwrap();
+                assert!(self.controller.work().is_none(), "given out once");
                 assert_eq!(self.controller.send(&mut room), None, "not before it is computed");
                 self.controller.computed(work.compute());
             } else if self.host.next() == Next::Send {
@@ -227,6 +228,24 @@ fn a_host_is_held_to_what_it_offered() {
             }
         });
         assert_eq!(run.ends(), (Next::Failed(reason), Next::Failed(reason)), "byte {at}");
+    }
+}
+
+#[test]
+fn a_dh_value_is_as_long_as_its_group_says() {
+    let failed = Next::Failed(Reason::IncorrectPayload);
+    for (group, len) in [(Group::None, 4), (Group::Ffdhe2048, 252), (Group::Ffdhe2048, 260)] {
+        for number in [1, 2] {
+            let run = Run::equal(Hash::Sha256, group, false).go(|now, message| {
+                if now == number {
+                    let end = message.len() - group.len();
+                    message.truncate(end);
+                    message.extend(vec![2; len]);
+                    message[10..12].copy_from_slice(&(len as u16).to_le_bytes());
+                }
+            });
+            assert_eq!(run.ends(), (failed, failed), "{group:?} {len} in message {number}");
+        }
     }
 }
 

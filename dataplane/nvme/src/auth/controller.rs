@@ -17,6 +17,8 @@ pub struct Controller {
     /// That of the host's first message; failures carry it too.
     t_id: u16,
     state: State,
+    /// What is to be computed, until it is given out.
+    work: Option<Exponentiation>,
 }
 
 enum State {
@@ -47,15 +49,12 @@ struct OwnedReply {
     response: Digest,
     challenge: Option<Digest>,
     sequence: u32,
-    /// Given to whoever computes.
-    dh: Option<Vec<u8>>,
-    group: Group,
 }
 
 impl Controller {
     /// A transaction of a host that has to prove itself.
     pub fn new(parameters: Arc<Parameters>, random: Random) -> Self {
-        Self { parameters, random, t_id: 0, state: State::Negotiate }
+        Self { parameters, random, t_id: 0, state: State::Negotiate, work: None }
     }
 
     /// What it waits for.
@@ -74,6 +73,7 @@ impl Controller {
         if matches!(self.state, State::Done | State::Failed(_) | State::Failure1(_)) {
             return;
         }
+        self.work = None;
         self.state = match Message::parse(message).and_then(|(t_id, message)| self.take(t_id, message)) {
             Ok(state) => state,
             Err(reason) => State::Failure1(reason),
@@ -95,7 +95,7 @@ impl Controller {
         }
     }
 
-    fn negotiate(&self, negotiate: &Negotiate<'_>) -> Result<State, Reason> {
+    fn negotiate(&mut self, negotiate: &Negotiate<'_>) -> Result<State, Reason> {
         if negotiate.secure_channel != SC_C {
             return Err(Reason::ConcatenationMismatch);
         }
@@ -104,13 +104,14 @@ impl Controller {
         let hash = *hash.ok_or(Reason::HashNotUsable)?;
         let group = self.parameters.groups.iter().find(|&&group| negotiate.groups.contains(&(group as u8)));
         let group = *group.ok_or(Reason::GroupNotUsable)?;
-        Ok(match group {
-            Group::None => State::Challenge { hash, group, public: None },
-            _ => State::Public { hash, group },
-        })
+        if group == Group::None {
+            return Ok(State::Challenge { hash, group, public: None });
+        }
+        self.work = Some(Exponentiation { group, base: None, exponent: self.random.exponent() });
+        Ok(State::Public { hash, group })
     }
 
-    fn reply(&self, hash: Hash, group: Group, reply: &Reply<'_>) -> Result<State, Reason> {
+    fn reply(&mut self, hash: Hash, group: Group, reply: &Reply<'_>) -> Result<State, Reason> {
         if reply.response.len() != hash.len() || reply.dh.len() != group.len() {
             return Err(Reason::IncorrectPayload);
         }
@@ -118,13 +119,12 @@ impl Controller {
             response: Digest::new(reply.response),
             challenge: reply.challenge.map(Digest::new),
             sequence: reply.sequence,
-            dh: Some(reply.dh.to_vec()),
-            group,
         };
-        match group {
-            Group::None => self.verdict(hash, &owned, None),
-            _ => Ok(State::Shared { hash, reply: owned }),
+        if group == Group::None {
+            return self.verdict(hash, &owned, None);
         }
+        self.work = Some(Exponentiation { group, base: Some(reply.dh.to_vec()), exponent: self.random.exponent() });
+        Ok(State::Shared { hash, reply: owned })
     }
 
     fn verdict(&self, hash: Hash, reply: &OwnedReply, shared: Option<DhValue>) -> Result<State, Reason> {
@@ -146,14 +146,7 @@ impl Controller {
 
     /// The work that it waits for; given out once.
     pub fn work(&mut self) -> Option<Exponentiation> {
-        let exponent = self.random.exponent();
-        match &mut self.state {
-            &mut State::Public { group, .. } => Some(Exponentiation { group, base: None, exponent }),
-            State::Shared { reply, .. } => {
-                Some(Exponentiation { group: reply.group, base: Some(reply.dh.take()?), exponent })
-            }
-            _ => None,
-        }
+        self.work.take()
     }
 
     /// Takes the result of that work, [`Exponentiation::compute`]'s; of no effect where it is not waited for any more.

@@ -16,6 +16,8 @@ pub struct Host {
     random: Random,
     t_id: u16,
     state: State,
+    /// What is to be computed, until it is given out.
+    work: Option<Exponentiation>,
 }
 
 enum State {
@@ -47,14 +49,13 @@ struct OwnedChallenge {
     group: Group,
     challenge: Digest,
     sequence: u32,
-    /// Given to whoever computes.
-    dh: Option<Vec<u8>>,
+    dh: Vec<u8>,
 }
 
 impl Host {
     /// A transaction with a number of the host's.
     pub fn new(parameters: Arc<Parameters>, random: Random, t_id: u16) -> Self {
-        Self { parameters, random, t_id, state: State::Negotiate }
+        Self { parameters, random, t_id, state: State::Negotiate, work: None }
     }
 
     /// What it waits for.
@@ -73,13 +74,14 @@ impl Host {
         if matches!(self.state, State::Done | State::Failed(_) | State::Failure2(_)) {
             return;
         }
+        self.work = None;
         self.state = match Message::parse(message).and_then(|(t_id, message)| self.take(t_id, message)) {
             Ok(state) => state,
             Err(reason) => State::Failure2(reason),
         };
     }
 
-    fn take(&self, t_id: u16, message: Message<'_>) -> Result<State, Reason> {
+    fn take(&mut self, t_id: u16, message: Message<'_>) -> Result<State, Reason> {
         match (&self.state, message) {
             (_, Message::Failure1(reason)) => Ok(State::Failed(reason)),
             _ if t_id != self.t_id => Err(Reason::IncorrectPayload),
@@ -94,7 +96,7 @@ impl Host {
         }
     }
 
-    fn challenge(&self, challenge: &Challenge<'_>) -> Result<State, Reason> {
+    fn challenge(&mut self, challenge: &Challenge<'_>) -> Result<State, Reason> {
         let hash = Hash::of(challenge.hash).filter(|hash| self.parameters.hashes.contains(hash));
         let hash = hash.ok_or(Reason::HashNotUsable)?;
         let group = Group::of(challenge.group).filter(|group| self.parameters.groups.contains(group));
@@ -107,12 +109,13 @@ impl Host {
             group,
             challenge: Digest::new(challenge.challenge),
             sequence: challenge.sequence,
-            dh: Some(challenge.dh.to_vec()),
+            dh: challenge.dh.to_vec(),
         };
-        Ok(match group {
-            Group::None => self.respond(&owned, None, None),
-            _ => State::Public(owned),
-        })
+        if group == Group::None {
+            return Ok(self.respond(&owned, None, None));
+        }
+        self.work = Some(Exponentiation { group, base: None, exponent: self.random.exponent() });
+        Ok(State::Public(owned))
     }
 
     fn respond(&self, challenge: &OwnedChallenge, public: Option<DhValue>, shared: Option<DhValue>) -> State {
@@ -126,14 +129,7 @@ impl Host {
 
     /// The work that it waits for; given out once.
     pub fn work(&mut self) -> Option<Exponentiation> {
-        let exponent = self.random.exponent();
-        match &mut self.state {
-            State::Public(challenge) => Some(Exponentiation { group: challenge.group, base: None, exponent }),
-            State::Shared { challenge, .. } => {
-                Some(Exponentiation { group: challenge.group, base: Some(challenge.dh.take()?), exponent })
-            }
-            _ => None,
-        }
+        self.work.take()
     }
 
     /// Takes the result of that work, [`Exponentiation::compute`]'s; of no effect where it is not waited for any more.
@@ -141,7 +137,12 @@ impl Host {
         let state = std::mem::replace(&mut self.state, State::Negotiate);
         self.state = match (state, value) {
             (State::Public(_) | State::Shared { .. }, None) => State::Failure2(Reason::IncorrectPayload),
-            (State::Public(challenge), Some(public)) => State::Shared { challenge, public },
+            (State::Public(mut challenge), Some(public)) => {
+                let base = Some(std::mem::take(&mut challenge.dh));
+                let exponent = self.random.exponent();
+                self.work = Some(Exponentiation { group: challenge.group, base, exponent });
+                State::Shared { challenge, public }
+            }
             (State::Shared { challenge, public }, shared) => self.respond(&challenge, Some(public), shared),
             (state, _) => state,
         };
