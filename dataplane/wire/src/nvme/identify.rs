@@ -389,6 +389,8 @@ mod tests {
         let foreign = [9, 1, 0, 0, 5, 2, 1, 0, 0, 5, 1, 8, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 3, 16, 0, 0, 1];
         let known: Vec<_> = Descriptor::parse_all(&foreign).collect();
         assert_eq!(known, [Descriptor::Eui64([1, 2, 3, 4, 5, 6, 7, 8])]);
+        let ended = [0, 0, 0, 0, 1, 8, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
+        assert_eq!(Descriptor::parse_all(&ended).count(), 0);
     }
 
     fn descriptor() -> impl Strategy<Value = Descriptor> {

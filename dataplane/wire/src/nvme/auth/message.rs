@@ -379,6 +379,7 @@ mod tests {
         assert_eq!(Message::Negotiate(long).write(0, &mut [0; 100]), None);
         let uneven = Reply { response: &[1], challenge: Some(&[]), sequence: 0, dh: &[] };
         assert_eq!(Message::Reply(uneven).write(0, &mut [0; 100]), None);
+        assert_eq!(Message::Success1 { len: 2, response: Some(&[1]) }.write(0, &mut [0; 100]), None);
         assert_eq!(Reason::of(200), Reason::Failed);
     }
 
