@@ -362,6 +362,11 @@ fn messages_out_of_turn() {
     assert_eq!(host.send(&mut [0; 100]), None);
     let mut controller = fresh();
     controller.receive(&room[..len]);
+    controller.receive(&room[..len]);
+    assert!(controller.work().is_none(), "nobody waits for it");
+    assert_eq!((controller.send(&mut [0; 8]), controller.next()), (Some(8), failed));
+    let mut controller = fresh();
+    controller.receive(&room[..len]);
     let work = controller.work().unwrap();
     let reply = Reply { response: &[0; 32], challenge: None, sequence: 0, dh: &[9; 256] };
     let len = Message::Reply(reply).write(T_ID, &mut room).unwrap();
