@@ -141,7 +141,7 @@ impl Admin {
         if len == 0 {
             return Err(Refused::Status(Status::SGL_LENGTH_INVALID));
         }
-        (slot.ask.access.len, slot.page) = (len.into(), page);
+        (slot.len, slot.page) = (len, page);
         queue.send(index, Phase::Sending);
         Ok(Turn::Later)
     }

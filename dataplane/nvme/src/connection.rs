@@ -232,6 +232,9 @@ impl Connection {
             (None, Err(refused)) => Err(refused),
             (None, Ok(pointer)) => self.command(index, sqe, (pointer, data), now),
         };
+        if let Role::Io(io) = &mut self.role {
+            io.settle();
+        }
         match turn {
             Ok(Turn::Later) => {}
             Ok(Turn::Done) => self.queue.respond(index, Status::SUCCESS),
@@ -344,7 +347,7 @@ impl Connection {
                     }
                     let ttag = self.queue.ttag(index);
                     let slot = self.queue.slot(index);
-                    let len = (slot.len() - slot.moved).min(H2C_DATA_MAX);
+                    let len = (slot.len - slot.moved).min(H2C_DATA_MAX);
                     (slot.until, slot.phase, slot.since) = (slot.moved + len, Phase::Receiving, now);
                     let (cid, offset) = (slot.cid, slot.moved);
                     output.append(|to| self.framing.r2t(to, cid, ttag, offset, len));
@@ -379,7 +382,7 @@ impl Connection {
         let around = at + if self.framing.data_digest { DIGEST_LEN } else { 0 };
         let omits = self.queue.omits_responses();
         let slot = self.queue.slot(index);
-        let left = (slot.len() - slot.moved) as usize;
+        let left = (slot.len - slot.moved) as usize;
         if output.room() < around + left.min(DATA_MIN) {
             return Some(Next::Output(around + left.min(DATA_ROOM) + SHORT));
         }

@@ -32,8 +32,8 @@ const CTRATT: u32 = 1 | 1 << 6;
 const LPA: u8 = 1 << 1 | 1 << 2;
 /// ANACAP: optimized, inaccessible, persistent loss.
 const ANACAP: u8 = 1 | 1 << 2 | 1 << 3;
-/// ONCS: Compare, Write Zeroes.
-const ONCS: u16 = 1 | 1 << 3;
+/// ONCS: Compare, Dataset Management, Write Zeroes, Verify.
+const ONCS: u16 = 1 | 1 << 2 | 1 << 3 | 1 << 7;
 /// SGLS: without alignment; data in the capsule by its offset.
 const SGLS: u32 = 1 | 1 << 20;
 /// VWC: there is a cache; Flush takes all namespaces at once.
@@ -130,6 +130,8 @@ fn limits(subsystem: &Subsystem) -> NvmController {
     let longest = (subsystem.namespace.longest / 4096).ilog2() as u8;
     // 0 would be no limit.
     let mut limits = NvmController::zeroed();
-    limits.wzsl = longest;
+    (limits.vsl, limits.wzsl) = (longest, longest);
+    limits.dmrl = u8::MAX;
+    limits.dmrsl = (subsystem.namespace.longest / BLOCK as u32).into();
     limits
 }

@@ -1,5 +1,8 @@
 //! I/O queues: commands of the NVM command set on the namespace of a lease.
 
+mod memory;
+mod ranges;
+
 use std::{
     collections::VecDeque,
     sync::Arc,
@@ -12,7 +15,7 @@ use berth_port::Nanos;
 use berth_wire::nvme::{
     Sqe, Status,
     command::{Fuse, Pointer, Refused},
-    io::Access,
+    io::{Access, DatasetManagement},
     opcode::io as opcode,
     pdu::Fatal,
 };
@@ -29,9 +32,6 @@ use crate::{
 
 /// Bytes that an I/O capsule may bring.
 pub(crate) const IN_CAPSULE: u32 = 8192;
-
-/// Bytes that a comparison with memory takes at once.
-const STEP: usize = 4096;
 
 /// The one namespace.
 pub(crate) const NSID: u32 = 1;
@@ -130,6 +130,11 @@ impl Io {
         false
     }
 
+    /// Gives back what a capsule did not need.
+    pub(crate) fn settle(&mut self) {
+        self.spare.0.clear();
+    }
+
     /// Serves a command, which has a slot.
     pub(crate) fn command(
         &mut self,
@@ -155,6 +160,7 @@ impl Io {
         let rw = Access::of(sqe);
         match sqe.opcode {
             opcode::READ => {
+                queue.slot(index).work = Work::Read;
                 self.range(queue, index, Op::Read, rw, pointer)?;
                 if let Pointer::Capsule(len) = pointer {
                     return Err(in_capsule(len));
@@ -173,6 +179,15 @@ impl Io {
             }
             opcode::FLUSH => self.flush(queue, index, now),
             opcode::WRITE_ZEROES => self.zero(queue, index, rw, now),
+            opcode::VERIFY => {
+                queue.slot(index).work = Work::Verify;
+                self.range(queue, index, Op::Read, rw, no_data(rw))?;
+                self.read(queue, index, counts, now)
+            }
+            opcode::DATASET_MANAGEMENT => {
+                self.manage(queue, index, DatasetManagement::of(sqe), pointer)?;
+                self.take(queue, index, (pointer, data), counts, now)
+            }
             _ => Err(Refused::Status(Status::INVALID_OPCODE)),
         }
     }
@@ -184,7 +199,9 @@ impl Io {
         if blocks * BLOCK > u64::from(namespace.longest) {
             return Err(Refused::Status(Status::INVALID_FIELD));
         }
-        queue.slot(index).ask = namespace.ask(op, rw.slba, blocks).map_err(Refused::Status)?;
+        let slot = queue.slot(index);
+        slot.ask = namespace.ask(op, rw.slba, blocks).map_err(Refused::Status)?;
+        slot.len = (blocks * BLOCK) as u32;
         if u64::from(pointer.len()) != blocks * BLOCK {
             return Err(Refused::Status(Status::SGL_LENGTH_INVALID));
         }
@@ -193,9 +210,9 @@ impl Io {
 
     fn read(&mut self, queue: &mut Queue, index: usize, counts: &mut Counts, now: Nanos) -> Result<Turn, Refused> {
         let slot = queue.slot(index);
-        slot.work = Work::Read;
         match self.gate.check(&slot.ask, now) {
             Err(refusal) => return Err(self.refused(refusal, Op::Read)),
+            Ok(Served::Done) if slot.work == Work::Verify => return Ok(Turn::Done),
             Ok(Served::Done) => queue.send(index, Phase::Sending),
             Ok(Served::Blocks) => self.wait(queue, index, counts, now),
         }
@@ -214,7 +231,13 @@ impl Io {
         let slot = queue.slot(index);
         let op = slot.ask.access.op;
         let place = self.gate.check(&slot.ask, now).map_err(|refusal| self.refused(refusal, op))?;
+        let is_kept = matches!(slot.work, Work::Ranges { .. });
         match (pointer, place) {
+            (Pointer::Capsule(_), _) if is_kept => self.piece(queue, index, data, now),
+            (Pointer::Transport(_), _) if is_kept => {
+                queue.send(index, Phase::Asking);
+                return Ok(Turn::Later);
+            }
             (Pointer::Capsule(_), Served::Done) => self.piece(queue, index, data, now),
             (Pointer::Capsule(_), Served::Blocks) => {
                 std::mem::swap(&mut slot.buffers, &mut self.spare.0);
@@ -238,7 +261,9 @@ impl Io {
         let slot = queue.slot(index);
         if slot.fault.is_none() {
             let at = slot.moved;
-            if slot.buffers.size() > 0 {
+            if let Work::Ranges { .. } = slot.work {
+                slot.page.extend_from_slice(piece);
+            } else if slot.buffers.size() > 0 {
                 slot.buffers.write_at(at as usize, piece);
             } else {
                 let ask = slot.ask;
@@ -263,8 +288,11 @@ impl Io {
         if let Some(fault) = slot.fault {
             return queue.respond(index, fault);
         }
-        if slot.moved < slot.len() {
+        if slot.moved < slot.len {
             return queue.send(index, Phase::Asking);
+        }
+        if let Work::Ranges { .. } = slot.work {
+            return self.ranges(queue, index, now);
         }
         if self.subsystem.namespace.engine.is_some() {
             let op = if slot.work == Work::Compare { BlockOp::Compare } else { BlockOp::Write };
@@ -275,49 +303,6 @@ impl Io {
             status = self.store(queue, index, now);
         }
         queue.respond(index, status);
-    }
-
-    /// Writes what was collected to memory, or compares it.
-    fn store(&mut self, queue: &mut Queue, index: usize, now: Nanos) -> Status {
-        let slot = queue.slot(index);
-        let (ask, work, len) = (slot.ask, slot.work, slot.buffers.size());
-        let mut step = [0; STEP];
-        for at in (0..len).step_by(STEP) {
-            let piece = &mut step[..STEP.min(len - at)];
-            slot.buffers.read_at(at, piece);
-            let done = if work == Work::Compare {
-                self.compare(&ask, at as u64, piece, now)
-            } else {
-                self.gate
-                    .write_part(&ask, at as u64, piece, now)
-                    .map(drop)
-                    .map_err(|refusal| self.status(refusal, Op::Write))
-            };
-            if let Err(status) = done {
-                return status;
-            }
-        }
-        Status::SUCCESS
-    }
-
-    /// Compares memory with `piece`, from byte `at` of an access on.
-    fn compare(
-        &mut self,
-        ask: &berth_lease_io::AccessRequest,
-        at: u64,
-        piece: &[u8],
-        now: Nanos,
-    ) -> Result<(), Status> {
-        let mut step = [0; STEP];
-        for (nth, piece) in piece.chunks(STEP).enumerate() {
-            let there = &mut step[..piece.len()];
-            let read = self.gate.read_part(ask, at + (nth * STEP) as u64, there, now);
-            read.map_err(|refusal| self.status(refusal, Op::Read))?;
-            if there != piece {
-                return Err(Status::COMPARE_FAILURE);
-            }
-        }
-        Ok(())
     }
 
     fn flush(&mut self, queue: &mut Queue, index: usize, now: Nanos) -> Result<Turn, Refused> {
@@ -336,9 +321,7 @@ impl Io {
     }
 
     fn zero(&mut self, queue: &mut Queue, index: usize, rw: Access, now: Nanos) -> Result<Turn, Refused> {
-        let len = u64::from(rw.blocks) * BLOCK;
-        let pointer = Pointer::Transport(len.min(u64::from(u32::MAX)) as u32);
-        self.range(queue, index, Op::Write, rw, pointer)?;
+        self.range(queue, index, Op::Write, rw, no_data(rw))?;
         let flush = rw.fua && self.flushes();
         let slot = queue.slot(index);
         slot.work = Work::Zero { flush };
@@ -346,6 +329,7 @@ impl Io {
             Err(refusal) => Err(self.refused(refusal, Op::Write)),
             Ok(Served::Done) => Ok(Turn::Done),
             Ok(Served::Blocks) => {
+                let len = slot.len.into();
                 self.start(queue, index, BlockOp::Zero(len), now);
                 Ok(Turn::Later)
             }
@@ -366,9 +350,9 @@ impl Io {
     /// queue has its share.
     fn wanted(&self, queue: &Queue) -> Option<(usize, usize)> {
         let slot = queue.get(usize::from(*self.waiting.front()?));
-        let len = slot.len() as usize;
+        let len = slot.len as usize;
         // What waits for a host leaves room for what does not.
-        let leave = if slot.work == Work::Read { 0 } else { self.pool.size() / 4 };
+        let leave = if matches!(slot.work, Work::Read | Work::Verify) { 0 } else { self.pool.size() / 4 };
         (queue.held() == 0 || queue.held() + len <= self.share).then_some((len, leave))
     }
 
@@ -383,7 +367,7 @@ impl Io {
             }
             queue.hold(index, len);
             self.waiting.pop_front();
-            if queue.slot(index).work == Work::Read {
+            if matches!(queue.slot(index).work, Work::Read | Work::Verify) {
                 self.start(queue, index, BlockOp::Read, now);
             } else {
                 queue.send(index, Phase::Asking);
@@ -426,6 +410,7 @@ impl Io {
                 slot.buffers.clear();
                 self.start(queue, index, BlockOp::Flush, now);
             }
+            (Ok(()), Work::Ranges { .. }) => self.ranges(queue, index, now),
             (Ok(()), _) => queue.respond(index, Status::SUCCESS),
         }
         true
@@ -485,6 +470,11 @@ impl Io {
     }
 }
 
+/// The pointer that a command on a range would have if it transferred that.
+fn no_data(rw: Access) -> Pointer {
+    Pointer::Transport(rw.blocks * BLOCK as u32)
+}
+
 /// Command Aborted due to SQ Deletion.
 const QUEUE_DELETED: Status = Status::retryable(0x008);
 
@@ -500,8 +490,8 @@ fn in_capsule(len: u32) -> Refused {
 }
 
 fn is_known(code: u8) -> bool {
-    use opcode::{COMPARE, FLUSH, READ, WRITE, WRITE_ZEROES};
-    matches!(code, FLUSH | READ | WRITE | COMPARE | WRITE_ZEROES)
+    use opcode::{COMPARE, DATASET_MANAGEMENT, FLUSH, READ, VERIFY, WRITE, WRITE_ZEROES};
+    matches!(code, FLUSH | READ | WRITE | COMPARE | WRITE_ZEROES | VERIFY | DATASET_MANAGEMENT)
 }
 
 #[cold]
@@ -510,7 +500,7 @@ fn failed(error: BlockError, work: Work) -> Status {
         (BlockError::Busy, _) => BUSY,
         (BlockError::Miscompare, _) => Status::COMPARE_FAILURE,
         (BlockError::Io(NO_SPACE), _) => Status::CAPACITY_EXCEEDED,
-        (BlockError::Io(_), Work::Read | Work::Compare) => Status::UNRECOVERED_READ_ERROR,
+        (BlockError::Io(_), Work::Read | Work::Compare | Work::Verify) => Status::UNRECOVERED_READ_ERROR,
         (BlockError::Io(_), _) => Status::WRITE_FAULT,
     }
 }

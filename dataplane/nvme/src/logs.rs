@@ -72,10 +72,10 @@ fn effects() -> Effects {
     for opcode in admin {
         effects.admin[usize::from(opcode)] = Effects::SUPPORTED.into();
     }
-    for opcode in [io::FLUSH, io::READ, io::COMPARE] {
+    for opcode in [io::FLUSH, io::READ, io::COMPARE, io::VERIFY] {
         effects.io[usize::from(opcode)] = Effects::SUPPORTED.into();
     }
-    for opcode in [io::WRITE, io::WRITE_ZEROES] {
+    for opcode in [io::WRITE, io::WRITE_ZEROES, io::DATASET_MANAGEMENT] {
         effects.io[usize::from(opcode)] = (Effects::SUPPORTED | Effects::CHANGES_BLOCKS).into();
     }
     effects

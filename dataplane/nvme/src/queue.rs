@@ -10,6 +10,9 @@ use berth_wire::nvme::{Cqe, Status};
 /// The most commands of a queue: a TTAG has the slot in its low byte.
 pub(crate) const DEPTH_MAX: u16 = 256;
 
+/// Bytes that a slot keeps room for from one page to the next.
+const PAGE_KEPT: usize = 4096;
+
 /// How long a host may leave an R2T without data.
 const DATA_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -43,6 +46,8 @@ pub(crate) struct Slot {
     pub(crate) work: Work,
     /// What of the lease it is about.
     pub(crate) ask: AccessRequest,
+    /// Bytes of its data.
+    pub(crate) len: u32,
     /// Bytes of its data that have come, or were sent.
     pub(crate) moved: u32,
     /// Where the data ends that the R2T asked for.
@@ -55,7 +60,7 @@ pub(crate) struct Slot {
     pub(crate) buffers: Buffers,
     /// Bytes of them, where it waited for them.
     held: usize,
-    /// The same of admin commands, of which the rest is zero.
+    /// The same of admin commands, of which the rest is zero, and ranges.
     pub(crate) page: Vec<u8>,
     /// Dwords 0 and 1 of its completion.
     pub(crate) result: u64,
@@ -93,6 +98,10 @@ pub(crate) enum Work {
     Write { flush: bool },
     /// Compares the lease with it.
     Compare,
+    /// Reads what the lease holds, and sends nothing.
+    Verify,
+    /// It is this many ranges, of which so many have been looked at, which are deallocated or left alone.
+    Ranges { count: u16, done: u16, deallocate: bool },
     /// Zeroes a range.
     Zero { flush: bool },
     /// Makes durable what was written before.
@@ -142,7 +151,8 @@ impl Queue {
         slot.phase = Phase::Free;
         self.held -= std::mem::take(&mut slot.held);
         slot.buffers.clear();
-        slot.page = Vec::new();
+        slot.page.clear();
+        slot.page.shrink_to(PAGE_KEPT);
         self.free.push(index as u8);
     }
 
@@ -228,6 +238,7 @@ impl Slot {
             phase: Phase::Free,
             work: Work::Control,
             ask: AccessRequest { id: None, access },
+            len: 0,
             moved: 0,
             until: 0,
             since: Nanos(0),
@@ -237,11 +248,5 @@ impl Slot {
             page: Vec::new(),
             result: 0,
         }
-    }
-
-    /// Bytes of its data.
-    #[inline]
-    pub(crate) fn len(&self) -> u32 {
-        self.ask.access.len as u32
     }
 }

@@ -258,6 +258,14 @@ impl Host {
         self.try_hear().expect("an answer")
     }
 
+    /// The next PDU, if there is one, which stays.
+    pub fn peek(&mut self) -> Option<Pdu> {
+        let heard = self.heard.clone();
+        let pdu = self.try_hear();
+        self.heard = heard;
+        pdu
+    }
+
     pub fn hears_nothing(&mut self) {
         assert_eq!(self.try_hear(), None);
     }
