@@ -134,6 +134,7 @@ impl Connection {
                     return Step::Taken(0);
                 }
                 io.go_on(&mut self.queue, now);
+                io.go_on_fused(&mut self.queue, now);
             }
             Role::Admin(admin) => admin.tell(&mut self.queue),
             Role::New => {}
@@ -227,10 +228,13 @@ impl Connection {
         } else {
             None
         };
-        let turn = match (refused, pointer) {
-            (Some(status), _) => Err(Refused::Status(status)),
-            (None, Err(refused)) => Err(refused),
-            (None, Ok(pointer)) => self.command(index, sqe, (pointer, data), now),
+        let turn = match (refused.map_or(pointer, |status| Err(Refused::Status(status))), &mut self.role) {
+            (Ok(pointer), _) => self.command(index, sqe, (pointer, data), now),
+            (Err(refused), Role::Io(io)) => {
+                io.interrupt(&mut self.queue);
+                Err(refused)
+            }
+            (Err(refused), _) => Err(refused),
         };
         if let Role::Io(io) = &mut self.role {
             io.settle();
@@ -487,7 +491,7 @@ impl Session for Connection {
                 if late {
                     self.counts.add(Event::DataLate);
                 }
-                late || io.is_over() || io.controller().is_silent(now) || io.ended_long_ago(now)
+                late || io.is_over() || io.is_silent(now) || io.ended_long_ago(now)
             }
         };
         self.target.totals().take(&mut self.counts);

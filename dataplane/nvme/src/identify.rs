@@ -75,7 +75,7 @@ fn controller(admin: &Admin, subsystem: Option<&Subsystem>) -> Controller {
     found.aerl = EVENT_REQUESTS as u8 - 1;
     found.frmw = 1 << 1 | 1;
     found.lpa = LPA;
-    found.kas = 10.into();
+    found.kas = 1.into();
     found.sqes = 0x66;
     found.cqes = 0x44;
     found.maxcmd = admin.target.limits().depth.into();
@@ -100,6 +100,7 @@ fn controller(admin: &Admin, subsystem: Option<&Subsystem>) -> Controller {
     found.nn = NSID.into();
     found.mnan = NSID.into();
     found.oncs = ONCS.into();
+    found.fuses = u16::from(subsystem.namespace.fuses()).into();
     found.vwc = if flushes(admin) { VWC } else { VWC & !1 };
     found.ioccsz = ((64 + IN_CAPSULE) / 16).into();
     found.subnqn = field(&subsystem.nqn);

@@ -1,5 +1,7 @@
 //! I/O queues: commands of the NVM command set on the namespace of a lease.
 
+mod engine;
+mod fused;
 mod memory;
 mod ranges;
 
@@ -9,17 +11,18 @@ use std::{
     task::{Context, Poll},
 };
 
-use berth_lease::{BlockError, BlockOp, Op, Refusal};
-use berth_lease_io::{Accesses, Buffers, Ended, Gate, Pool, Served};
+use berth_lease::{BlockOp, Op, Refusal};
+use berth_lease_io::{Accesses, Buffers, Gate, Pool, Served};
 use berth_port::Nanos;
 use berth_wire::nvme::{
     Sqe, Status,
-    command::{Fuse, Pointer, Refused},
+    command::{Pointer, Refused},
     io::{Access, DatasetManagement},
     opcode::io as opcode,
     pdu::Fatal,
 };
 
+use self::{engine::block_op, fused::Fused};
 use crate::{
     SGL, Target,
     admin::FAREWELL,
@@ -59,6 +62,9 @@ pub(crate) struct Io {
     share: usize,
     /// Commands that wait for buffers, in order.
     waiting: VecDeque<u8>,
+    /// Those for which the engine had no room.
+    busy: VecDeque<u8>,
+    fused: Fused,
     /// For the data of a capsule that comes next; and how many bytes that needs, where it waits for them.
     spare: (Buffers, Option<usize>),
     /// All data of a command is looked at before any of it is written, for it has digests.
@@ -87,6 +93,8 @@ impl Io {
             pool,
             share,
             waiting: VecDeque::new(),
+            busy: VecDeque::new(),
+            fused: Fused::default(),
             spare: (Buffers::default(), None),
             collects,
             ended: None,
@@ -98,13 +106,22 @@ impl Io {
         self.id.is_over() && !self.subsystem.has_ended()
     }
 
-    /// Whether the host spoke in time.
+    /// Whether the host spoke in time; the association is over otherwise.
     pub(crate) fn hear(&self, now: Nanos) -> bool {
-        self.controller.hear(now)
+        let in_time = self.controller.hear(now);
+        if !in_time {
+            self.controller.end();
+        }
+        in_time
     }
 
-    pub(crate) fn controller(&self) -> &Controller {
-        &self.controller
+    /// Whether the host has said nothing for too long; the association is over then.
+    pub(crate) fn is_silent(&self, now: Nanos) -> bool {
+        let silent = self.controller.is_silent(now);
+        if silent {
+            self.controller.end();
+        }
+        silent
     }
 
     /// Whether the lease is not the host's any more.
@@ -150,8 +167,8 @@ impl Io {
             opcode::WRITE => Event::Writes,
             _ => Event::Others,
         });
-        if sqe.fuse() != Fuse::None {
-            return Err(Refused::Status(Status::INVALID_FIELD));
+        if let Some(turn) = self.fuse(queue, index, sqe, (pointer, data), now) {
+            return turn;
         }
         let all = sqe.opcode == opcode::FLUSH && sqe.nsid.get() == u32::MAX;
         if sqe.nsid.get() != NSID && !all && is_known(sqe.opcode) {
@@ -231,7 +248,7 @@ impl Io {
         let slot = queue.slot(index);
         let op = slot.ask.access.op;
         let place = self.gate.check(&slot.ask, now).map_err(|refusal| self.refused(refusal, op))?;
-        let is_kept = matches!(slot.work, Work::Ranges { .. });
+        let is_kept = is_kept(slot.work);
         match (pointer, place) {
             (Pointer::Capsule(_), _) if is_kept => self.piece(queue, index, data, now),
             (Pointer::Transport(_), _) if is_kept => {
@@ -261,7 +278,7 @@ impl Io {
         let slot = queue.slot(index);
         if slot.fault.is_none() {
             let at = slot.moved;
-            if let Work::Ranges { .. } = slot.work {
+            if is_kept(slot.work) {
                 slot.page.extend_from_slice(piece);
             } else if slot.buffers.size() > 0 {
                 slot.buffers.write_at(at as usize, piece);
@@ -285,6 +302,10 @@ impl Io {
     /// All data that was asked for is there.
     pub(crate) fn received(&mut self, queue: &mut Queue, index: usize, now: Nanos) {
         let slot = queue.slot(index);
+        if let Work::Fused { .. } = slot.work {
+            slot.phase = Phase::Parked;
+            return self.go_on_fused(queue, now);
+        }
         if let Some(fault) = slot.fault {
             return queue.respond(index, fault);
         }
@@ -295,7 +316,7 @@ impl Io {
             return self.ranges(queue, index, now);
         }
         if self.subsystem.namespace.engine.is_some() {
-            let op = if slot.work == Work::Compare { BlockOp::Compare } else { BlockOp::Write };
+            let op = block_op(slot);
             return self.start(queue, index, op, now);
         }
         let mut status = Status::SUCCESS;
@@ -329,91 +350,11 @@ impl Io {
             Err(refusal) => Err(self.refused(refusal, Op::Write)),
             Ok(Served::Done) => Ok(Turn::Done),
             Ok(Served::Blocks) => {
-                let len = slot.len.into();
-                self.start(queue, index, BlockOp::Zero(len), now);
+                let op = block_op(slot);
+                self.start(queue, index, op, now);
                 Ok(Turn::Later)
             }
         }
-    }
-
-    /// Has a command wait for buffers, and all that wait go on where there are any.
-    fn wait(&mut self, queue: &mut Queue, index: usize, counts: &mut Counts, now: Nanos) {
-        queue.slot(index).phase = Phase::Waiting;
-        self.waiting.push_back(index as u8);
-        self.go_on(queue, now);
-        if self.waiting.back() == Some(&(index as u8)) {
-            counts.add(Event::BufferWaits);
-        }
-    }
-
-    /// What the first command that waits needs of the pool, and has to leave there; `None` where none waits, or this
-    /// queue has its share.
-    fn wanted(&self, queue: &Queue) -> Option<(usize, usize)> {
-        let slot = queue.get(usize::from(*self.waiting.front()?));
-        let len = slot.len as usize;
-        // What waits for a host leaves room for what does not.
-        let leave = if matches!(slot.work, Work::Read | Work::Verify) { 0 } else { self.pool.size() / 4 };
-        (queue.held() == 0 || queue.held() + len <= self.share).then_some((len, leave))
-    }
-
-    /// Goes on with commands that wait for buffers.
-    pub(crate) fn go_on(&mut self, queue: &mut Queue, now: Nanos) {
-        while let Some((len, leave)) = self.wanted(queue)
-            && let Some(&index) = self.waiting.front()
-        {
-            let index = usize::from(index);
-            if !self.pool.take(len, leave, &mut queue.slot(index).buffers) {
-                return;
-            }
-            queue.hold(index, len);
-            self.waiting.pop_front();
-            if matches!(queue.slot(index).work, Work::Read | Work::Verify) {
-                self.start(queue, index, BlockOp::Read, now);
-            } else {
-                queue.send(index, Phase::Asking);
-            }
-        }
-    }
-
-    /// Starts what a command does with the blocks, if it may still.
-    fn start(&mut self, queue: &mut Queue, index: usize, op: BlockOp, now: Nanos) {
-        let slot = queue.slot(index);
-        slot.phase = Phase::Accessing;
-        match self.accesses.start(&self.gate, &slot.ask, op, &mut slot.buffers, index as u64, now) {
-            Ok(()) => self.under_way += 1,
-            Err(refusal) => {
-                let status = self.status(refusal, slot.ask.access.op);
-                queue.respond(index, status);
-            }
-        }
-    }
-
-    /// Goes on with a command whose access to blocks has ended; false where there is none.
-    pub(crate) fn finish(&mut self, queue: &mut Queue, now: Nanos) -> bool {
-        if self.under_way == 0 {
-            return false;
-        }
-        let Some(Ended { tag, buffers, result }) = self.accesses.next() else { return false };
-        self.under_way -= 1;
-        let index = tag as usize;
-        let slot = queue.slot(index);
-        slot.buffers = buffers;
-        let op = slot.ask.access.op;
-        match (result, slot.work) {
-            (Err(error), work) => queue.respond(index, failed(error, work)),
-            (Ok(()), Work::Read) => match self.gate.check(&slot.ask, now) {
-                Ok(_) => queue.send(index, Phase::Sending),
-                Err(refusal) => queue.respond(index, self.status(refusal, op)),
-            },
-            (Ok(()), Work::Write { flush: true } | Work::Zero { flush: true }) => {
-                slot.work = Work::Flush;
-                slot.buffers.clear();
-                self.start(queue, index, BlockOp::Flush, now);
-            }
-            (Ok(()), Work::Ranges { .. }) => self.ranges(queue, index, now),
-            (Ok(()), _) => queue.respond(index, Status::SUCCESS),
-        }
-        true
     }
 
     /// Whether the lease has ended and the host was told so for long enough.
@@ -435,7 +376,7 @@ impl Io {
     /// Accesses under way, and commands that wait for buffers which no message of this host sets free.
     pub(crate) fn outstanding(&self, queue: &Queue) -> usize {
         let waits = self.spare.1.is_some() || self.wanted(queue).is_some();
-        self.under_way + usize::from(waits && queue.held() == 0)
+        self.under_way + usize::from(waits && queue.held() == 0) + usize::from(self.waits_for_pass(queue))
     }
 
     pub(crate) fn poll(&self, queue: &Queue, cx: &Context<'_>) -> Poll<()> {
@@ -444,6 +385,12 @@ impl Io {
         }
         if let Some(len) = self.spare.1
             && self.pool.poll(len, 0, cx).is_ready()
+        {
+            return Poll::Ready(());
+        }
+        if self.waits_for_pass(queue)
+            && self.subsystem.fused.poll(cx).is_ready()
+            && self.pool.poll(2 * BLOCK as usize, 0, cx).is_ready()
         {
             return Poll::Ready(());
         }
@@ -478,12 +425,6 @@ fn no_data(rw: Access) -> Pointer {
 /// Command Aborted due to SQ Deletion.
 const QUEUE_DELETED: Status = Status::retryable(0x008);
 
-/// Namespace Not Ready, for now.
-const BUSY: Status = Status::retryable(0x082);
-
-/// ENOSPC.
-const NO_SPACE: i32 = 28;
-
 /// A descriptor of data in the capsule of a command that brings none.
 fn in_capsule(len: u32) -> Refused {
     if len > 0 { Refused::Fatal(Fatal::unsupported(SGL)) } else { Refused::Status(Status::SGL_TYPE_INVALID) }
@@ -494,13 +435,7 @@ fn is_known(code: u8) -> bool {
     matches!(code, FLUSH | READ | WRITE | COMPARE | WRITE_ZEROES | VERIFY | DATASET_MANAGEMENT)
 }
 
-#[cold]
-fn failed(error: BlockError, work: Work) -> Status {
-    match (error, work) {
-        (BlockError::Busy, _) => BUSY,
-        (BlockError::Miscompare, _) => Status::COMPARE_FAILURE,
-        (BlockError::Io(NO_SPACE), _) => Status::CAPACITY_EXCEEDED,
-        (BlockError::Io(_), Work::Read | Work::Compare | Work::Verify) => Status::UNRECOVERED_READ_ERROR,
-        (BlockError::Io(_), _) => Status::WRITE_FAULT,
-    }
+/// Whether a command's data is kept until it is complete, and then looked at by us.
+fn is_kept(work: Work) -> bool {
+    matches!(work, Work::Ranges { .. } | Work::Fused { .. })
 }

@@ -19,6 +19,7 @@ mod connect;
 mod connection;
 mod controller;
 mod counts;
+mod exclusive;
 mod features;
 mod identify;
 mod io;

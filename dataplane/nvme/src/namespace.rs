@@ -44,6 +44,11 @@ impl Namespace {
         AccessRequest { id: Some(lease), access }
     }
 
+    /// Whether Compare and Write can be fused.
+    pub(crate) fn fuses(&self) -> bool {
+        self.engine.is_none_or(|engine| engine.compare)
+    }
+
     /// An access that says nothing of bytes.
     pub(crate) fn whole(&self) -> AccessRequest {
         Self::access(self.lease, self.generation, Op::Read, 0, 0)

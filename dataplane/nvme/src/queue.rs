@@ -98,6 +98,8 @@ pub(crate) enum Work {
     Write { flush: bool },
     /// Compares the lease with it.
     Compare,
+    /// Compares or writes, as one with another command.
+    Fused { flush: bool },
     /// Reads what the lease holds, and sends nothing.
     Verify,
     /// It is this many ranges, of which so many have been looked at, which are deallocated or left alone.

@@ -16,6 +16,7 @@ use berth_wire::nvme::fabrics::Nqn;
 use crate::{
     controller::Controller,
     counts::Totals,
+    exclusive::Exclusive,
     namespace::{BLOCK, Namespace},
     queue::DEPTH_MAX,
 };
@@ -74,6 +75,8 @@ pub(crate) struct Subsystem {
     /// The NQN of the host that may connect.
     pub(crate) host: String,
     pub(crate) namespace: Namespace,
+    /// For fused commands.
+    pub(crate) fused: Exclusive,
     /// It was unbound.
     ended: AtomicBool,
 }
@@ -156,7 +159,7 @@ impl Target {
         let nqn = nqn(lease);
         let (host, ended) = (host.to_owned(), AtomicBool::new(false));
         state.changed(&host);
-        let subsystem = Subsystem { nqn: nqn.clone(), host, namespace, ended };
+        let subsystem = Subsystem { nqn: nqn.clone(), host, namespace, fused: Exclusive::default(), ended };
         state.subsystems.insert(lease, Arc::new(subsystem));
         Ok(nqn)
     }

@@ -206,3 +206,155 @@ fn features() {
     assert_eq!(set(&mut fresh, feature::VOLATILE_WRITE_CACHE, 0, false), (Status::last(0x10E), 0));
     assert_eq!(io.read(0, 1).1, Status::SUCCESS);
 }
+
+/// One of a pair, with a block of data in the capsule.
+fn half(opcode: u8, cid: u16, slba: u64) -> Sqe {
+    let mut sqe = in_capsule(opcode, cid, slba, 512);
+    sqe.flags |= if opcode == opcode::io::COMPARE { 1 } else { 2 };
+    sqe
+}
+
+#[test]
+fn compare_and_write() {
+    for digests in [0, 3] {
+        let node = Node::new();
+        for (nqn, by_capsule) in
+            [(&node.memory, true), (&node.memory, false), (&node.blocks, true), (&node.blocks, false)]
+        {
+            let (mut admin, mut io) = io(&node, nqn, digests);
+            let (page, _) = admin.identify(cns::CONTROLLER, 0);
+            assert_eq!(Controller::parse(&page).unwrap().fuses.get(), 1);
+            let slba = if by_capsule { 3 } else { 5 };
+            let mut pair = |old: &[u8], new: &[u8]| {
+                let (compare, write) = (io.cid(), io.cid());
+                let halves =
+                    [(half(opcode::io::COMPARE, compare, slba), old), (half(opcode::io::WRITE, write, slba), new)];
+                for (mut sqe, data) in halves {
+                    if by_capsule {
+                        io.command(&sqe, data);
+                    } else {
+                        sqe.sgl = Sgl::transport(512);
+                        io.command(&sqe, &[]);
+                    }
+                }
+                // The data of the second comes first.
+                let mut asked = Vec::new();
+                while let Some(Pdu::R2t { cid, ttag, .. }) = io.peek() {
+                    io.hear();
+                    asked.push((cid, ttag));
+                }
+                assert_eq!(asked.len(), if by_capsule { 0 } else { 2 });
+                for (cid, ttag) in asked.into_iter().rev() {
+                    let data = if cid == compare { old } else { new };
+                    let pdu = io.h2c_data(cid, ttag, 0, data, true);
+                    io.say(&pdu);
+                }
+                land(&node, &mut io);
+                (io.status(compare), io.status(write))
+            };
+            let (old, new) = (original(slba * 512, 512), pattern(1, 512));
+            assert_eq!(pair(&old, &new), (Status::SUCCESS, Status::SUCCESS));
+            assert_eq!(pair(&old, &pattern(2, 512)), (Status::COMPARE_FAILURE, Status::FAILED_FUSED));
+            assert_eq!(pair(&new, &old), (Status::SUCCESS, Status::SUCCESS));
+            let cid = io.cid();
+            io.command(&rw(opcode::io::READ, cid, slba, 1), &[]);
+            land(&node, &mut io);
+            assert_eq!(io.data(cid), (old, Status::SUCCESS));
+        }
+        assert!(node.canaries_live());
+    }
+}
+
+#[test]
+fn pairs_are_adjacent_and_of_one_range() {
+    let node = Node::new();
+    let (_admin, mut io) = io(&node, &node.memory, 0);
+    let (data, other) = (original(512, 512), pattern(1, 512));
+    let untouched = node.heap.bytes();
+    // Another command between them.
+    io.command(&half(opcode::io::COMPARE, 1, 1), &data);
+    io.command(&rw(opcode::io::READ, 2, 0, 1), &[]);
+    assert_eq!(io.status(1), Status::MISSING_FUSED);
+    assert_eq!(io.data(2).1, Status::SUCCESS);
+    io.command(&half(opcode::io::WRITE, 3, 1), &other);
+    assert_eq!(io.status(3), Status::MISSING_FUSED);
+    // One that is refused for another reason is one as well.
+    io.command(&half(opcode::io::COMPARE, 1, 1), &data);
+    io.command(&half(opcode::io::WRITE, 1, 1), &other);
+    assert_eq!((io.status(1), io.status(1)), (Status::MISSING_FUSED, Status::CID_CONFLICT));
+    // Two firsts.
+    io.command(&half(opcode::io::COMPARE, 1, 1), &data);
+    io.command(&half(opcode::io::COMPARE, 2, 1), &data);
+    assert_eq!(io.status(1), Status::MISSING_FUSED);
+    io.hears_nothing();
+    io.command(&half(opcode::io::WRITE, 3, 2), &other);
+    assert_eq!((io.status(2), io.status(3)), (Status::FAILED_FUSED, Status::INVALID_FIELD), "another range");
+    // What cannot be fused, and the second of that.
+    let mut write = half(opcode::io::WRITE, 4, 1);
+    write.flags = 0x41;
+    io.command(&write, &other);
+    assert_eq!(io.status(4), Status::INVALID_FIELD);
+    io.command(&half(opcode::io::WRITE, 5, 1), &other);
+    assert_eq!(io.status(5), Status::FAILED_FUSED);
+    let mut long = in_capsule(opcode::io::COMPARE, 6, 1, 1024);
+    long.flags = 0x41;
+    io.command(&long, &original(512, 1024));
+    assert_eq!(io.status(6), Status::last(0x014), "more than ACWU");
+    write.flags = 0x43;
+    io.command(&write, &other);
+    assert_eq!(io.status(4), Status::INVALID_FIELD);
+    assert_eq!(node.heap.bytes(), untouched);
+}
+
+/// Of pairs on one namespace that come over two queues, one has been compared and written before the other is compared.
+#[test]
+fn pairs_of_two_queues_do_not_mix() {
+    let node = Node::new();
+    let (_admin, id) = Host::admin(&node.target, &node.blocks, 0);
+    let mut queues = [1, 2].map(|queue| Host::io(&node.target, &node.blocks, id, queue, 0));
+    let old = original(512, 512);
+    for (nth, io) in queues.iter_mut().enumerate() {
+        io.command(&half(opcode::io::COMPARE, 1, 1), &old);
+        io.command(&half(opcode::io::WRITE, 2, 1), &pattern(nth as u64, 512));
+    }
+    assert_eq!(node.disk.ops(), [BlockOp::Compare], "the second waits");
+    node.disk.land(0, Ok(()));
+    queues.iter_mut().for_each(Host::run);
+    assert_eq!(node.disk.ops(), [BlockOp::Write]);
+    land(&node, &mut queues[0]);
+    assert_eq!((queues[0].status(1), queues[0].status(2)), (Status::SUCCESS, Status::SUCCESS));
+    assert_eq!(land(&node, &mut queues[1]), [BlockOp::Compare]);
+    assert_eq!((queues[1].status(1), queues[1].status(2)), (Status::COMPARE_FAILURE, Status::FAILED_FUSED));
+    // A connection that goes away with a pair under way stops no other.
+    let [mut first, mut second] = queues;
+    let now = pattern(0, 512);
+    first.command(&half(opcode::io::COMPARE, 3, 1), &now);
+    first.command(&half(opcode::io::WRITE, 4, 1), &old);
+    drop(first);
+    second.command(&half(opcode::io::COMPARE, 3, 1), &now);
+    second.command(&half(opcode::io::WRITE, 4, 1), &old);
+    land(&node, &mut second);
+    assert_eq!((second.status(3), second.status(4)), (Status::SUCCESS, Status::SUCCESS));
+}
+
+/// An engine that has no room takes what it refused when it has some again.
+#[test]
+fn a_busy_engine() {
+    let node = Node::new();
+    let (_admin, mut io) = io(&node, &node.blocks, 0);
+    io.command(&rw(opcode::io::READ, 1, 0, 8), &[]);
+    io.command(&in_capsule(opcode::io::WRITE, 2, 100, 4096), &pattern(1, 4096));
+    node.disk.land(1, Err(BlockError::Busy));
+    io.run();
+    io.hears_nothing();
+    assert_eq!(node.disk.ops(), [BlockOp::Read]);
+    node.disk.land(0, Ok(()));
+    io.run();
+    assert_eq!(io.data(1), (original(0, 4096), Status::SUCCESS));
+    assert_eq!(node.disk.ops(), [BlockOp::Write]);
+    land(&node, &mut io);
+    assert_eq!(io.status(2), Status::SUCCESS);
+    io.command(&rw(opcode::io::READ, 3, 100, 8), &[]);
+    land(&node, &mut io);
+    assert_eq!(io.data(3), (pattern(1, 4096), Status::SUCCESS));
+}
