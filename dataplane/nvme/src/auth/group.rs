@@ -44,7 +44,8 @@ impl Exponentiation {
         let parameters = BoxedMontyParams::new_vartime(Odd::new(prime).into_option()?);
         let exponent_bits = EXPONENT_LEN as u32 * 8;
         let exponent = Zeroizing::new(BoxedUint::from_be_slice(&*self.exponent, exponent_bits).ok()?);
-        let power = BoxedMontyForm::new(base, &parameters).pow_bounded_exp(&exponent, exponent_bits);
+        let base = BoxedMontyForm::new(base, &parameters);
+        let power = Zeroizing::new(base.pow_bounded_exp(&exponent, exponent_bits));
         let power = Zeroizing::new(power.retrieve());
         Some(DhValue(Zeroizing::new(power.to_be_bytes().into_vec())))
     }
