@@ -1,6 +1,6 @@
 #!/bin/sh
 # The dpdk port on PCI network cards behind an IOMMU. `berth doctor` leads from cards that the kernel has, or nobody, to
-# working ports: its commands are run as they are. Then every card answers 100,000 requests.
+# working ports: its commands are run as they are. Then every card answers as many requests as are wanted.
 # modules: e1000e igb virtio_net
 # devices: iommu virtio-net-pair vmxnet3-pair e1000e-pair igb virtio-net-mq-pair
 # memory: 1536
@@ -78,7 +78,7 @@ verdict "doctor: its commands run" sh -eu "$OUT/mends"
 mends after >"$OUT/mends-left"
 verdict "doctor: nothing left to mend" [ ! -s "$OUT/mends-left" ]
 
-# A port on this card, polled by these CPUs, answers 100,000 requests of `emulate`, every CPU some of them.
+# A port on this card, polled by these CPUs, answers ANSWERS requests of `emulate`, every CPU some of them.
 answers() {
     name=$1 device=$2 cpus=$3
     shift 3
@@ -91,12 +91,12 @@ answers() {
     done
     "$@" >"$OUT/$name.perf" 2>&1 || { cat "$OUT/$name.perf"; kill $berth; return 1; }
     kill $berth
-    wait $berth && python3 - "$OUT/$name.log" <<'PY'
+    wait $berth && python3 - "$OUT/$name.log" "$ANSWERS" <<'PY'
 import json, sys
 stopped = next(line for line in open(sys.argv[1]) if line.startswith("berth stopped "))
 lanes = [lane for lcore in json.loads(stopped[14:])["lcores"] for lane in lcore["lanes"]]
 answered = [lane["service"]["answered"] for lane in lanes]
-sys.exit(None if sum(answered) == 100_000 and all(answered) else f"answers of each queue: {answered}")
+sys.exit(None if sum(answered) == int(sys.argv[2]) and all(answered) else f"answers of each queue: {answered}")
 PY
 }
 
@@ -113,22 +113,22 @@ PY
 }
 
 from_card() {
-    emulate 100000 --port dpdk --device "$1" --address 10.0.0.1/24
+    emulate "$ANSWERS" --port dpdk --device "$1" --address 10.0.0.1/24
 }
 
 # Through the kernel, from ten ports, as each flow goes to one queue.
 from_kernel() {
     ip neigh replace 10.0.0.2 lladdr 02:00:00:00:05:00 dev "$kernel"
     for port in 0 1 2 3 4 5 6 7 8 9; do
-        emulate 10000 --port udp --bind 10.0.0.1:500$port || return 1
+        emulate $((ANSWERS / 10)) --port udp --bind 10.0.0.1:500$port || return 1
     done
 }
 
 pair() {
-    verdict "$1: 100,000 answers" answers "$1" "$2" 0 from_card "$3"
+    verdict "$1: $ANSWERS answers" answers "$1" "$2" 0 from_card "$3"
 }
 pair virtio-net $virtio
 pair vmxnet3 $(cards 0x15ad0x07b0)
 pair e1000e $(cards 0x80860x10d3)
 pair igb-function $(cards 0x80860x10ca)
-verdict "virtio-net, two queues: 100,000 answers" answers virtio-net-mq "$multi_queue" 0,1 from_kernel
+verdict "virtio-net, two queues: $ANSWERS answers" answers virtio-net-mq "$multi_queue" 0,1 from_kernel

@@ -73,12 +73,12 @@ ask() {
 }
 
 start berth 'stride = 3072'
-ask rpc-ipv4 "$(gid 0a09)" berth 100000
+ask rpc-ipv4 "$(gid 0a09)" berth "$ANSWERS"
 ask rpc-ipv6 "$(gid fd09)" berth 2000
 stop berth
 for counter in roce_wrong_rkey roce_out_of_range slot_overruns; do expect berth $counter 20; done
 for counter in psn_gaps roce_bad_icrc roce_stale_psn roce_malformed slot_mismatches; do expect berth $counter 0; done
-expect berth calls_rpc_increment 102000
+expect berth calls_rpc_increment $((ANSWERS + 2000))
 expect berth roce_peers_removed 2
 
 start host-api 'slots = 4

@@ -15,6 +15,9 @@ pub(crate) const FEATURES: &str = "berth/dpdk,berth/ofi,berth/verbs";
 /// The crates of the drivers. Beside a berth without its features they keep the crates below as they are.
 pub(crate) const DRIVERS: [&str; 6] = ["-p", "berth-dpdk", "-p", "berth-ofi", "-p", "berth-verbs"];
 
+/// The fuzz targets.
+const FUZZ: [&str; 2] = ["-p", "berth-fuzz"];
+
 /// All packages but the fuzz targets, which are built with flags of their own.
 pub(crate) const ALL: [&str; 6] = ["--release", "--workspace", "--exclude", "berth-fuzz", "--features", FEATURES];
 
@@ -33,14 +36,27 @@ pub(crate) fn examples(names: &[String]) -> Result<()> {
     run(all("build").args(names.iter().flat_map(|name| ["--example", name])))
 }
 
-/// That no crate is built twice for the programs, the tests and the packages.
+/// Builds every fuzz target, as `target/release/TARGET`.
+pub(crate) fn fuzz_targets() -> Command {
+    cargo([&["build", "--release", "--bins"], &FUZZ[..], &DRIVERS].concat())
+}
+
+/// That no crate is built twice for the programs, the tests, the fuzz targets and the packages, but for those of this
+/// workspace that fuzz targets have instrumented.
 pub(crate) fn compare() -> Result<()> {
     let tests = units(&[&ALL[1..], &["--edges", "normal,build,dev"]].concat())?;
     let programs = units(&["-p", "berth", "--features", FEATURES])?;
     let plain = units(&[&["-p", "berth"], &DRIVERS[..]].concat())?;
     // These are what has the features.
     let differ = |unit: &&String| !["berth v", "berth-perf v", "berth-ports v"].iter().any(|own| unit.starts_with(own));
-    let twice: Vec<_> = programs.difference(&tests).chain(plain.difference(&tests).filter(differ)).collect();
+    let fuzz = units(&[&FUZZ, &DRIVERS[..]].concat())?;
+    let not_fuzzed =
+        |unit: &&String| !["berth", "libfuzzer-sys v", "arbitrary v"].iter().any(|own| unit.starts_with(own));
+    let twice: Vec<_> = programs
+        .difference(&tests)
+        .chain(plain.difference(&tests).filter(differ))
+        .chain(fuzz.difference(&tests).filter(not_fuzzed))
+        .collect();
     ensure!(twice.is_empty(), "built once for tests and once more for programs:\n{twice:#?}");
     Ok(())
 }

@@ -1,5 +1,4 @@
 //! Rates, bursts, and who shares what, under virtual time.
-#![cfg(not(loom))]
 
 use std::{
     collections::BTreeMap,

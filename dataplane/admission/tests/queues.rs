@@ -1,5 +1,4 @@
 //! Queues that share a port's buckets, each on a thread of its own.
-#![cfg(not(loom))]
 
 use std::{
     net::SocketAddr,

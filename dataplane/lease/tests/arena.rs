@@ -1,5 +1,4 @@
 //! The arena against a model that knows what each granule is.
-#![cfg(not(loom))]
 
 use berth_lease::{Arena, Extent, GRANULE};
 use proptest::prelude::*;

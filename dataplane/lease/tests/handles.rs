@@ -1,5 +1,4 @@
 //! Handles, attachments and relocation.
-#![cfg(not(loom))]
 
 mod common;
 

@@ -1,5 +1,4 @@
 //! The life of a lease and what is published of it, op by op.
-#![cfg(not(loom))]
 
 mod common;
 

@@ -1,5 +1,4 @@
 //! Where leases lie, and what becomes of their bytes.
-#![cfg(not(loom))]
 
 mod common;
 

@@ -1,5 +1,4 @@
 //! Leases as a journal remembers them.
-#![cfg(not(loom))]
 
 mod common;
 

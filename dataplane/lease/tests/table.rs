@@ -1,5 +1,4 @@
 //! The table through its public face, against a map.
-#![cfg(not(loom))]
 
 use std::collections::HashMap;
 

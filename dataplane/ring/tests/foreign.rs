@@ -1,6 +1,5 @@
 //! C on the other side of the ring: the header compiles as C and C++, a C dispatcher serves our ring, and our
 //! dispatcher serves a ring that C allocated and fills.
-#![cfg(not(loom))]
 
 use std::{mem::MaybeUninit, path::Path, process::Command, thread};
 

@@ -1,5 +1,4 @@
 //! The flag protocol of the host API, seen through both roles of one ring and through its raw flags.
-#![cfg(not(loom))]
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},

@@ -1,5 +1,4 @@
 //! The sequence tracker against a model that remembers everything.
-#![cfg(not(loom))]
 
 use std::collections::HashSet;
 

@@ -1,5 +1,4 @@
 //! Many messages between two threads, and random schedules against a model.
-#![cfg(not(loom))]
 
 use std::{collections::VecDeque, thread};
 

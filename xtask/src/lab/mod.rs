@@ -35,6 +35,23 @@ const SUITES: &str = "lab/suites";
 /// What `timeout` ends with when it had to stop the program.
 const TIMED_OUT: i32 = 124;
 
+/// How many answers the checks that ask for many want.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Answers {
+    /// A sample of them.
+    Sample,
+    All,
+}
+
+impl Answers {
+    fn count(self) -> u32 {
+        match self {
+            Self::Sample => 10_000,
+            Self::All => 100_000,
+        }
+    }
+}
+
 /// What to run, and where.
 struct Options {
     /// On this host, not in a guest.
@@ -45,6 +62,7 @@ struct Options {
     names: Vec<String>,
     /// Whether a suite that fails runs once more.
     again: bool,
+    answers: Answers,
 }
 
 /// Lines that began with `ok` and with `not ok`.
@@ -67,7 +85,8 @@ impl Tally {
 
 /// `cargo xtask lab [--native] [--from FOLDER] [SUITE...]`.
 pub(crate) fn command(args: &[&str]) -> Result<()> {
-    let mut options = Options { native: false, from: SUITES.into(), names: Vec::new(), again: false };
+    let mut options =
+        Options { native: false, from: SUITES.into(), names: Vec::new(), again: false, answers: Answers::All };
     let mut args = args.iter();
     while let Some(&arg) = args.next() {
         match arg {
@@ -84,13 +103,14 @@ pub(crate) fn command(args: &[&str]) -> Result<()> {
 }
 
 /// Every suite, each in its guest, and once more if it fails.
-pub(crate) fn run_all() -> Result<Tally> {
-    Options { native: false, from: SUITES.into(), names: Vec::new(), again: true }.run()
+pub(crate) fn run_all(answers: Answers) -> Result<Tally> {
+    Options { native: false, from: SUITES.into(), names: Vec::new(), again: true, answers }.run()
 }
 
 /// Runs the suites of `lab/bench`, which no test does, and returns the lines that they left in `rows`.
 pub(crate) fn bench() -> Result<String> {
-    let options = Options { native: false, from: "lab/bench".into(), names: Vec::new(), again: false };
+    let (from, names, answers) = ("lab/bench".into(), Vec::new(), Answers::All);
+    let options = Options { native: false, from, names, again: false, answers };
     let tally = options.run()?;
     ensure!(tally.failed == 0, "{} turns in the lab failed", tally.failed);
     let mut rows = String::new();
@@ -113,12 +133,12 @@ impl Options {
         let mut tally = Tally::default();
         for suite in &suites {
             prepare(suite)?;
-            let (mut one, mut died) = run_one(suite, hypervisor.as_ref())?;
+            let (mut one, mut died) = run_one(suite, hypervisor.as_ref(), self.answers)?;
             // A guest that dies tells nothing of Berth: translated ones stand still now and then.
             if died || (self.again && one.failed > 0) {
                 println!("suite {}: {}; once more", suite.name, if died { "the guest died" } else { "it failed" });
                 tally.told.extend(one.told);
-                (one, died) = run_one(suite, hypervisor.as_ref())?;
+                (one, died) = run_one(suite, hypervisor.as_ref(), self.answers)?;
             }
             if died {
                 println!("not ok {}: the guest ended without an exit code", suite.name);
@@ -150,7 +170,7 @@ impl Options {
 }
 
 /// Runs a suite to its end and counts its checks. Tells too whether the guest died under it.
-fn run_one(suite: &Suite, hypervisor: Option<&Hypervisor>) -> Result<(Tally, bool)> {
+fn run_one(suite: &Suite, hypervisor: Option<&Hypervisor>, answers: Answers) -> Result<(Tally, bool)> {
     let start = Instant::now();
     let folder = root().join(FOLDER).join(&suite.name);
     let _ = fs::remove_dir_all(&folder);
@@ -159,14 +179,14 @@ fn run_one(suite: &Suite, hypervisor: Option<&Hypervisor>) -> Result<(Tally, boo
     let mut command = match hypervisor {
         Some(hypervisor) => {
             // The guest sees the folder as /run/lab.
-            let exports =
-                environment(suite, Path::new("/run/lab")).map(|(key, value)| format!("export {key}='{value}'\n"));
+            let exports = environment(suite, Path::new("/run/lab"), answers)
+                .map(|(key, value)| format!("export {key}='{value}'\n"));
             fs::write(folder.join("env"), exports.concat())?;
             let mut qemu = hypervisor.command(suite, &folder)?;
             qemu.args(host.iter().flat_map(Host::device));
             qemu
         }
-        None => native(suite, &folder)?,
+        None => native(suite, &folder, answers)?,
     };
     println!("\nsuite {} ({})", suite.name, hypervisor.map_or("on this host", Hypervisor::accelerator));
     let mut child = command
@@ -229,7 +249,7 @@ fn follow(stdout: impl Read, log: &Path) -> Result<Tally> {
 }
 
 /// What a suite finds in its environment.
-fn environment(suite: &Suite, folder: &Path) -> [(&'static str, String); 10] {
+fn environment(suite: &Suite, folder: &Path, answers: Answers) -> [(&'static str, String); 11] {
     let text = |path: &Path| path.display().to_string();
     [
         ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".into()),
@@ -242,16 +262,17 @@ fn environment(suite: &Suite, folder: &Path) -> [(&'static str, String); 10] {
         ("DEBIAN", if suite.debian { "yes".into() } else { String::new() }),
         ("PACKAGES", text(&root().join(package::FOLDER))),
         ("TIMEOUT", suite.timeout.to_string()),
+        ("ANSWERS", answers.count().to_string()),
     ]
 }
 
 /// The suite as a command of this host, whose devices and settings it takes as they are.
-fn native(suite: &Suite, folder: &Path) -> Result<Command> {
+fn native(suite: &Suite, folder: &Path, answers: Answers) -> Result<Command> {
     for module in &suite.modules {
         run(&mut cmd("modprobe", [module])).with_context(|| format!("suite {} needs {module}", suite.name))?;
     }
     let mut command = cmd("timeout", ["-k", "5", &suite.timeout.to_string()]);
-    command.arg(root().join(&suite.script)).envs(environment(suite, folder));
+    command.arg(root().join(&suite.script)).envs(environment(suite, folder, answers));
     Ok(command)
 }
 

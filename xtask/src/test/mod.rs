@@ -9,7 +9,11 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use crate::{lab, setup, sh::cargo};
+use crate::{
+    lab::{self, Answers},
+    setup,
+    sh::cargo,
+};
 use count::Count;
 
 /// Part of the tests, by its name on the command line.
@@ -87,9 +91,10 @@ pub(crate) fn command(names: &[&str]) -> Result<()> {
             }
             Stage::System => count.programs(&programs::system()?, &SAMPLE)?,
             Stage::Fuzz => fuzz::run_all(FUZZ, &mut count)?,
-            Stage::Lab => count.lab(lab::run_all()?),
+            Stage::Lab => count.lab(lab::run_all(Answers::Sample)?),
             Stage::Long => {
                 count.programs(&programs::named(&SAMPLING)?, &LONG)?;
+                count.lab(lab::run_all(Answers::All)?);
                 fuzz::run_all(LONG_FUZZ, &mut count)?;
                 crate::build::berth()?;
                 crate::sh::run(&mut crate::sh::cmd("target/release/berth", ["perf", "suite", "soak"]))?;
@@ -108,10 +113,7 @@ impl Count {
 
     /// The models of what is shared without locks, in every order of their steps.
     fn models(&mut self) -> Result<()> {
-        for package in ["berth-ring", "berth-lease", "berth-admission"] {
-            let models = ["test", "--release", "-p", package, "--test", "loom", "--target-dir", "target/loom"];
-            self.run(&format!("models of {package}"), cargo(models).env("RUSTFLAGS", "--cfg loom"))?;
-        }
-        Ok(())
+        let models = ["test", "--release", "-p", "berth-models", "--target-dir", "target/loom"];
+        self.run("models", cargo(models).env("RUSTFLAGS", "--cfg loom"))
     }
 }

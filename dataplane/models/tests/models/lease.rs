@@ -1,7 +1,4 @@
 //! Every interleaving and reordering of the table that the C11 memory model allows, explored by loom.
-//!
-//! `RUSTFLAGS="--cfg loom" cargo test -p berth-lease --release --test loom`
-#![cfg(loom)]
 
 use std::sync::Arc;
 

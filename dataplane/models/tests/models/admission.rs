@@ -1,7 +1,4 @@
 //! Two queues of a port, whatever the order in which their cores read and write.
-//!
-//! `RUSTFLAGS="--cfg loom" cargo test -p berth-admission --release --test loom`
-#![cfg(loom)]
 
 use berth_admission::{Admission, Limits, Rate};
 use berth_port::{Nanos, Peer};
@@ -17,8 +14,8 @@ fn queues(per_peer: Option<Rate>, all: Option<Rate>) -> [Admission; 2] {
     Admission::of_port(Limits { per_peer, all }, 2).try_into().unwrap()
 }
 
-fn once() -> Option<Rate> {
-    Some(Rate::new(1000, 1))
+fn once() -> Rate {
+    Rate::new(1000, 1)
 }
 
 /// How many requests of each of three peers are admitted, which come at one time.
@@ -49,7 +46,7 @@ fn a_peer_has_one_bucket_in_both_queues() {
 #[test]
 fn a_newcomer_to_both_queues_gets_one_place() {
     loom::model(|| {
-        let admitted = at_once(queues(once(), None), [&[0], &[1, 0], &[0, 1]]);
+        let admitted = at_once(queues(Some(once()), None), [&[0], &[1, 0], &[0, 1]]);
         assert_eq!(admitted, [1, 1, 0]);
     });
 }
@@ -57,7 +54,7 @@ fn a_newcomer_to_both_queues_gets_one_place() {
 #[test]
 fn a_place_that_is_given_away_takes_no_token_with_it() {
     loom::model(|| {
-        let mut queues = queues(once(), None);
+        let mut queues = queues(Some(once()), None);
         // The first one has been quiet for longest, so that its place is the third one's.
         for number in [0, 1] {
             assert!(queues[0].admit(peer(number), Nanos(u64::from(number + 1) * MS)).is_ok());
@@ -69,7 +66,7 @@ fn a_place_that_is_given_away_takes_no_token_with_it() {
 #[test]
 fn all_peers_share_one_bucket() {
     loom::model(|| {
-        let admitted = at_once(queues(once(), once()), [&[0], &[1], &[]]);
+        let admitted = at_once(queues(Some(once()), Some(once())), [&[0], &[1], &[]]);
         assert_eq!(admitted.iter().sum::<u32>(), 1);
     });
 }

@@ -1,11 +1,8 @@
 //! Every interleaving and reordering of the flag protocol that the C11 memory model allows, explored by loom.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p berth-ring --release --test loom`
-//!
 //! Slots are loom cells: a slot that is touched by both sides at once fails the model, which proves that the flags
 //! alone order every access. Under loom every empty poll also looks for gaps and unanswered requests, which must never
 //! be seen on a peer that keeps to the protocol, however slow.
-#![cfg(loom)]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

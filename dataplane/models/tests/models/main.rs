@@ -1,0 +1,6 @@
+//! `RUSTFLAGS="--cfg loom" cargo test --release -p berth-models --target-dir target/loom`
+#![cfg(loom)]
+
+mod admission;
+mod lease;
+mod ring;
