@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fmt::Write as _, net::SocketAddr, os::unix::fs:
 
 use berth_identity::Enrolment;
 use berth_plugin::Plugin;
-use berth_ports::Rdma;
+use berth_ports::{Nvme, Rdma};
 use berth_qec::Algorithm;
 use berth_rpc::Dispatch;
 
@@ -70,15 +70,30 @@ pub fn summary(config: &Config) -> String {
             let _ = writeln!(out, "endpoint {name}: {address}");
         }
     }
-    for Binding::Rdma(Rdma { device, port, gid_index, max_leases, .. }) in &config.bindings {
-        let _ = writeln!(out, "binding rdma: {device} port {port} gid {gid_index}, {max_leases} leases");
+    for binding in &config.bindings {
+        let _ = match binding {
+            Binding::Rdma(Rdma { device, port, gid_index, max_leases, .. }) => {
+                writeln!(out, "binding rdma: {device} port {port} gid {gid_index}, {max_leases} leases")
+            }
+            Binding::Nvme(Nvme { listen, cpus, idle, max_leases, max_hosts, .. }) => {
+                let listen: Vec<_> = listen.iter().map(ToString::to_string).collect();
+                let (listen, cpus) = (listen.join(", "), numbers(cpus));
+                writeln!(
+                    out,
+                    "binding nvme: {listen} on cpu {cpus}, idle {idle:?}, {max_leases} leases, {max_hosts} controllers"
+                )
+            }
+        };
     }
     out
 }
 
+fn numbers(cpus: &[usize]) -> String {
+    cpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
 fn describe_port(port: &Port) -> String {
-    let cpus: Vec<_> = port.cpus.iter().map(ToString::to_string).collect();
-    let (cpus, idle) = (cpus.join(","), port.idle);
+    let (cpus, idle) = (numbers(&port.cpus), port.idle);
     let service = match &port.service {
         Service::Rpc(rpc) => {
             let dispatch = match rpc.dispatch {

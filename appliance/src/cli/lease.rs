@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, bail, ensure};
-use berth_client::{Alloc, Data, Grant, RdmaPeer, Via};
+use berth_client::{Alloc, Data, Grant, NvmeBinding, RdmaPeer, Via};
 use berth_wire::fabric::{BindKind, EndpointKind, Perms, ResourceType, Tlv};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
@@ -30,9 +30,9 @@ enum Lease {
         /// How much, such as 4096 or "64 MiB".
         #[arg(long, value_parser = size)]
         size: u64,
-        /// Blocks instead of memory.
-        #[arg(long)]
-        block: bool,
+        /// Of what.
+        #[arg(long, value_enum, default_value = "memory")]
+        r#type: Type,
         /// For how long, in seconds.
         #[arg(long, default_value_t = 600)]
         duration: u32,
@@ -135,6 +135,9 @@ enum Lease {
         /// RDMA: the longest payload of a packet in bytes.
         #[arg(long, value_name = "BYTES", default_value_t = 1024)]
         mtu: u16,
+        /// NVMe: the name of the host that may connect, as /etc/nvme/hostnqn has it.
+        #[arg(long, value_name = "NQN", conflicts_with = "qp_num", conflicts_with = "tlv")]
+        host_nqn: Option<String>,
         /// What else describes this client, as TAG=VALUE in hex digits; may be repeated. Prints TLVs too.
         #[arg(long, value_name = "TAG=VALUE", conflicts_with = "qp_num")]
         tlv: Vec<String>,
@@ -152,9 +155,16 @@ enum Path {
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
+enum Type {
+    Memory,
+    Block,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
 enum Transport {
     Rdma,
-    NvmeOf,
+    #[value(alias = "nvme-of")]
+    Nvme,
     SrIov,
     Ofi,
 }
@@ -176,11 +186,14 @@ impl LeaseCommand {
 impl Lease {
     async fn run(&self) -> anyhow::Result<()> {
         match self {
-            Self::Alloc { size, block, duration, grace, resource, with } => {
+            Self::Alloc { size, r#type, duration, grace, resource, with } => {
                 let (client, token) = with.connect(Perms::READ | Perms::WRITE | Perms::ALLOC, *resource).await?;
                 let alloc = Alloc {
                     resource: *resource,
-                    kind: if *block { ResourceType::Block } else { ResourceType::Mem },
+                    kind: match r#type {
+                        Type::Memory => ResourceType::Mem,
+                        Type::Block => ResourceType::Block,
+                    },
                     bytes: *size,
                     duration_secs: *duration,
                     grace_secs: *grace,
@@ -233,7 +246,7 @@ impl Lease {
             }
             Self::Handle(handles) => handles.run().await?,
             Self::Page(pages) => pages.run().await?,
-            Self::Bind { lease, kind: Transport::Rdma, qp_num: Some(qp_num), gid, psn, mtu, tlv: _, with } => {
+            Self::Bind { lease, kind: Transport::Rdma, qp_num: Some(qp_num), gid, psn, mtu, with, .. } => {
                 let (gid, psn) = gid.map(|gid| gid.octets()).zip(*psn).context("--gid and --psn are missing")?;
                 let (client, token) = with.connect(Perms::ALLOC, 0).await?;
                 let peer = RdmaPeer { qp_num: *qp_num, gid, psn, mtu: *mtu };
@@ -251,12 +264,30 @@ impl Lease {
                     ],
                 );
             }
-            Self::Bind { lease, kind, qp_num, tlv, with, .. } => {
+            Self::Bind { lease, kind: Transport::Nvme, host_nqn: Some(host_nqn), with, .. } => {
+                let (client, token) = with.connect(Perms::ALLOC, 0).await?;
+                let NvmeBinding { nqn, transport, address, port } = client.bind_nvme(&token, *lease, host_nqn).await?;
+                client.close().await;
+                let transport = transport.name();
+                let connect = format!("nvme connect -t {transport} -a {address} -s {port} -n {nqn} -q {host_nqn}");
+                output::pairs(
+                    with.node.own.json,
+                    &[
+                        ("nqn", nqn.into()),
+                        ("transport", transport.into()),
+                        ("address", address.into()),
+                        ("port", port.into()),
+                        ("connect", connect.into()),
+                    ],
+                );
+            }
+            Self::Bind { lease, kind, qp_num, host_nqn, tlv, with, .. } => {
                 ensure!(qp_num.is_none(), "--qp-num, --gid, --psn and --mtu describe a client of --kind rdma");
+                ensure!(host_nqn.is_none(), "--host-nqn describes a client of --kind nvme");
                 let peer = tlvs(tlv)?;
                 let kind = match kind {
                     Transport::Rdma => BindKind::Rdma,
-                    Transport::NvmeOf => BindKind::NvmeOf,
+                    Transport::Nvme => BindKind::NvmeOf,
                     Transport::SrIov => BindKind::SrIov,
                     Transport::Ofi => BindKind::Ofi,
                 };

@@ -1,43 +1,89 @@
 //! `[[binding]]`: transports of their own that leases can be connected to.
 
-use berth_keys::Table;
-use berth_ports::{Rdma, Windows};
+use berth_keys::{Binds, Table, address, claim, default_address};
+use berth_ports::{Nvme, Rdma, Windows};
 
-use super::Host;
+use super::{Host, Runtime, port};
 
 /// One transport.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Binding {
     /// One-sided reads and writes by RDMA.
     Rdma(Rdma),
+    /// NVMe/TCP.
+    Nvme(Nvme),
 }
 
-pub(super) fn read_all(root: &mut Table<'_, '_>, host: &Host, leases: bool) -> Vec<Binding> {
+#[derive(Clone, Copy)]
+enum Kind {
+    Rdma,
+    Nvme,
+}
+
+pub(super) fn read_all(
+    root: &mut Table<'_, '_>,
+    runtime: &Runtime,
+    host: &Host,
+    leases: bool,
+    binds: &mut Binds,
+) -> Vec<Binding> {
     let mut bindings = Vec::new();
     for mut t in root.tables("binding").unwrap_or_default() {
         if !leases {
             t.sink().mistake(t.span(), t.path(), "connects leases, and nothing grants any; add [control]");
         }
-        let kind = t.choice("kind", &[("rdma", ())]);
+        let kind = t.choice("kind", &[("rdma", Kind::Rdma), ("nvme", Kind::Nvme)]);
         let kind = t.require("kind", kind, "kind = \"rdma\"");
-        if let Some(at) = kind.as_ref().filter(|_| !(host.has_feature)("verbs")) {
+        if let Some(at) = kind.as_ref().filter(|at| matches!(at.value, Kind::Rdma) && !(host.has_feature)("verbs")) {
             t.sink().wrong(at, berth_ports::not_built("RDMA", "verbs"));
         }
-        let device = t.text("device");
-        let device = t.require("device", device, "device = \"mlx5_0\", a name that `rdma link` prints");
-        let (port, gid_index) = (t.number("port") as u8, t.number("gid_index") as u8);
         let max_leases = t.number("max_leases") as u32;
-        let words = [("auto", Windows::Auto), ("always", Windows::Always), ("never", Windows::Never)];
-        let windows = t.chosen("windows", &words);
-        let is_same = |Binding::Rdma(other): &Binding| device.as_ref().is_some_and(|it| other.device == it.value);
-        if let (Some(at), true) = (&device, bindings.iter().any(is_same)) {
-            t.sink().wrong(at, "there is a binding of this device already");
+        match kind.map(|at| at.value) {
+            Some(Kind::Rdma) => bindings.extend(rdma(&mut t, max_leases, &bindings).map(Binding::Rdma)),
+            Some(Kind::Nvme) => bindings.push(Binding::Nvme(nvme(&mut t, max_leases, runtime, host, binds))),
+            None => {}
         }
         t.finish();
-        if let Some(device) = device {
-            let device = device.value.to_string();
-            bindings.push(Binding::Rdma(Rdma { device, port, gid_index, max_leases, windows }));
-        }
     }
     bindings
+}
+
+fn rdma(t: &mut Table<'_, '_>, max_leases: u32, others: &[Binding]) -> Option<Rdma> {
+    let device = t.text("device");
+    let device = t.require("device", device, "device = \"mlx5_0\", a name that `rdma link` prints");
+    let (port, gid_index) = (t.number("port") as u8, t.number("gid_index") as u8);
+    let words = [("auto", Windows::Auto), ("always", Windows::Always), ("never", Windows::Never)];
+    let windows = t.chosen("windows", &words);
+    let device = device?;
+    let is_same = |other: &Binding| matches!(other, Binding::Rdma(other) if other.device == device.value);
+    if others.iter().any(is_same) {
+        t.sink().wrong(&device, "there is a binding of this device already");
+    }
+    Some(Rdma { device: device.value.to_string(), port, gid_index, max_leases, windows })
+}
+
+fn nvme(t: &mut Table<'_, '_>, max_leases: u32, runtime: &Runtime, host: &Host, binds: &mut Binds) -> Nvme {
+    let mut listen = Vec::new();
+    for at in t.texts("listen").map_or_else(Vec::new, |at| at.value) {
+        let Some(bind) = address(t, &at) else { continue };
+        if bind.ip().is_unspecified() {
+            t.sink().wrong(&at, "is no address that a host can connect to; name one of this host");
+        }
+        claim(t, binds, &at, bind, t.path().to_owned());
+        listen.push(bind);
+    }
+    if listen.is_empty() {
+        listen.push(default_address(t, "listen"));
+    }
+    let cpus = port::cpu_list(t, "cpus", host);
+    let cpus = cpus.filter(|cpus| !cpus.is_empty()).unwrap_or_else(|| port::default_cpu(runtime, host));
+    let idle = port::idle(t);
+    let (max_hosts, io_queues) = (t.number("max_hosts") as u32, t.number("io_queues") as u16);
+    let queue_depth = t.number("queue_depth") as u16;
+    let buffers = t.size("buffers");
+    if let Some(at) = buffers.as_ref().filter(|at| at.value < Nvme::BUFFERS_MIN) {
+        t.sink().wrong(at, format_args!("is less than {} bytes", Nvme::BUFFERS_MIN));
+    }
+    let buffers = buffers.map_or(64 << 20, |at| at.value);
+    Nvme { listen, cpus, idle, max_leases, max_hosts, io_queues, queue_depth, buffers }
 }

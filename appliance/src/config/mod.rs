@@ -149,7 +149,7 @@ fn read(root: &mut Table<'_, '_>, folder: &Path, host: &Host, known: &[Decoder])
     let mut binds = Binds::new();
     let control = root.table("control").map(|table| fabric::control(table, &regions, &mut binds));
     let dataplane = fabric::dataplane(root.table("dataplane"), control.is_some(), &mut binds);
-    let bindings = binding::read_all(root, host, control.is_some());
+    let bindings = binding::read_all(root, &runtime, host, control.is_some(), &mut binds);
     let ports = port::read_all(root, folder, &runtime, host, control.is_some(), &mut binds);
     let functions = function::read_all(root, folder, host, &names, &ports);
     let admin = root.table("admin").and_then(|table| admin::read(table, folder, host, &mut binds));

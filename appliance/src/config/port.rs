@@ -125,7 +125,7 @@ pub(super) fn read_all(
             t.refuse(&["cpus"], why);
         }
         let at = t.place("idle");
-        let idle = t.chosen("idle", &[("spin", Idle::Spin), ("adaptive", Idle::Adaptive), ("wait", Idle::Wait)]);
+        let idle = idle(&mut t);
         for cpu in &cpus {
             let (first, owner) = idles.entry(*cpu).or_insert_with(|| (idle, label.clone()));
             if *first != idle {
@@ -178,11 +178,19 @@ fn cpus(t: &mut Table<'_, '_>, runtime: &Runtime, host: &Host) -> Vec<usize> {
     match (one, several) {
         (_, Some(cpus)) => cpus,
         (Some(at), None) => cpu(t, &at, host).into_iter().collect(),
-        (None, None) => {
-            let free = host.cpus.iter().find(|cpu| !runtime.housekeeping_cpus.contains(cpu));
-            free.or(host.cpus.last()).copied().into_iter().collect()
-        }
+        (None, None) => default_cpu(runtime, host),
     }
+}
+
+/// The first CPU that is not for housekeeping, if there is any.
+pub(super) fn default_cpu(runtime: &Runtime, host: &Host) -> Vec<usize> {
+    let free = host.cpus.iter().find(|cpu| !runtime.housekeeping_cpus.contains(cpu));
+    free.or(host.cpus.last()).copied().into_iter().collect()
+}
+
+/// `idle`
+pub(super) fn idle(t: &mut Table<'_, '_>) -> Idle {
+    t.chosen("idle", &[("spin", Idle::Spin), ("adaptive", Idle::Adaptive), ("wait", Idle::Wait)])
 }
 
 /// A list of distinct CPUs that exist, at least one.

@@ -10,7 +10,7 @@ use berth_port::Clock as _;
 use super::{
     DRAIN, Event, Shared,
     heartbeat::Heartbeat,
-    plan::{LcorePlan, Worker},
+    plan::{Bound, LcorePlan, Worker},
     service,
 };
 
@@ -25,7 +25,7 @@ pub(super) fn run(
     let mut lcore = Lcore::new(format!("cpu{}", plan.cpu), plan.idle, &shared.telemetry);
     // Looks into rings alone have no pause between them: the hint takes longer than a look, and a core that spins has
     // nothing to yield to.
-    let pauses = plan.idle != Idle::Spin || !plan.queues.is_empty();
+    let pauses = plan.idle != Idle::Spin || !plan.queues.is_empty() || !plan.bound.is_empty();
     let mut opened = Vec::new();
     for queue in plan.queues {
         opened.push((queue.port, queue.open(&mut lcore, shared)?));
@@ -35,6 +35,9 @@ pub(super) fn run(
         let rpc = port.rpc().context("only RPC has workers")?;
         let worker = service::worker(shared, rpc, ring, updates)?;
         lcore.add(Polled::worker(format!("worker{}", plan.cpu), &port.name, worker).weight(port.weight));
+    }
+    for Bound { name, core } in plan.bound {
+        lcore.add(Polled::port(&name, core.open().with_context(|| name.clone())?));
     }
     let mut sleeper = Sleeper::new(lcore.wait_fds()).context("opening what wakes the lcore")?;
     events.send(Event::Ready(opened, sleeper.waker())).context("the appliance is gone")?;

@@ -39,7 +39,11 @@ pub(super) fn open(
         opened.with_context(|| format!("region {}", region.name))
     });
     let (regions, memory): (Vec<_>, Vec<_>) = regions.collect::<anyhow::Result<Vec<_>>>()?.into_iter().unzip();
-    let listed = config.bindings.iter().map(|config::Binding::Rdma(rdma)| rdma.open(&memory));
+    let listed = config.bindings.iter().filter_map(|binding| match binding {
+        config::Binding::Rdma(rdma) => Some(rdma.open(&memory)),
+        // Its poll cores have been planned with it.
+        config::Binding::Nvme(_) => None,
+    });
     let bindings = bindings.into_iter().map(Ok).chain(listed).collect::<anyhow::Result<_>>()?;
     let regions = Regions::new(regions);
     let policy = policy(&control.policies, &config.regions, identity.id());

@@ -46,7 +46,9 @@ use berth_control::{Control, Polled};
 use berth_engine::{Snapshot, Telemetry};
 use berth_host::{TscClock, Waker, pin_current_thread};
 use berth_lease::{Regions, Table};
+use berth_port::Clock as _;
 use berth_ports::Facts;
+use berth_wire::fabric::EndpointKind;
 use serde::Serialize;
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
@@ -56,6 +58,7 @@ use tracing::{error, info, warn};
 
 use self::{
     heartbeat::Heartbeats,
+    plan::Transport,
     reload::{Prepared, Reloader},
 };
 use crate::{
@@ -160,7 +163,7 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
         Admin::start(settings, sources).with_context(|| format!("admin {listen}"))
     });
     let polled = plan.polled();
-    let plan::Plan { lcores, facts, slots } = plan;
+    let plan::Plan { lcores, facts, slots, transports, .. } = plan;
     let mut supervisor = Supervisor {
         shared,
         inbox,
@@ -175,7 +178,7 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
         lcores: 0,
         failure: None,
     };
-    supervisor.start(lcores, &facts, polled)?;
+    supervisor.start(lcores, &facts, polled, transports)?;
     supervisor.supervise();
     let control = supervisor.control.take().map(|control| control.stop(DRAIN).into_iter().collect());
     let mut snapshot = supervisor.shared.telemetry.snapshot();
@@ -251,7 +254,13 @@ enum Reload {
 
 impl Supervisor {
     /// Starts all threads, waits until each has opened what it serves, and says so.
-    fn start(&mut self, lcores: Vec<plan::LcorePlan>, facts: &[Facts], polled: Vec<Polled>) -> anyhow::Result<()> {
+    fn start(
+        &mut self,
+        lcores: Vec<plan::LcorePlan>,
+        facts: &[Facts],
+        polled: Vec<Polled>,
+        transports: Vec<Transport>,
+    ) -> anyhow::Result<()> {
         for plan in lcores {
             let (name, shared) = (format!("cpu{}", plan.cpu), self.shared.clone());
             let heartbeat = self.heartbeats.add(&name);
@@ -282,6 +291,12 @@ impl Supervisor {
         let mut endpoints = BTreeMap::new();
         if let Some(control) = &mut self.control {
             control.serve(&two_sided.iter().map(|(_, addr)| *addr).collect::<Vec<_>>(), polled);
+            for Transport { name, addresses, acceptor } in transports {
+                control.add_endpoints(addresses.iter().map(|addr| (EndpointKind::NvmeTcp, *addr)));
+                endpoints.insert(name, addresses[0]);
+                let clock = self.shared.clock.clone();
+                control.spawn(acceptor.run(move || clock.now().mono));
+            }
             self.heartbeats.add_control(control.beats());
             endpoints.extend(control.endpoints().iter().map(|(name, addr)| ((*name).to_string(), *addr)));
         }

@@ -1,15 +1,18 @@
 //! Which thread serves what: queues of all ports over the CPUs that poll them, their workers over the CPUs of workers.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{collections::BTreeMap, net::SocketAddr, path::Path};
 
 use anyhow::Context as _;
 use berth_control::Polled;
 use berth_engine::Idle;
-use berth_fabric::Binding;
+use berth_fabric::Binding as LeaseBinding;
 use berth_host::numa_nodes;
 use berth_memory::Heap;
 use berth_pages::{Backing, HugePage, Pages, PagesError};
-use berth_ports::{Facts, OpenQueue as _, Opening};
+use berth_ports::{
+    Facts, OpenQueue as _, Opening,
+    nvme::{Acceptor, NvmeBinding, NvmeCore, Opened},
+};
 use berth_ring::{Dispatcher, Geometry, Producer};
 
 use super::{
@@ -17,7 +20,7 @@ use super::{
     reload::{ProgramSlot, ProgramSlots},
     service,
 };
-use crate::config::{Config, Memory, Port, Service};
+use crate::config::{Binding, Config, Memory, Port, Service};
 
 /// What an lcore thread needs to start.
 pub(super) struct LcorePlan {
@@ -25,6 +28,21 @@ pub(super) struct LcorePlan {
     pub(super) idle: Idle,
     pub(super) queues: Vec<Queue>,
     pub(super) workers: Vec<Worker>,
+    pub(super) bound: Vec<Bound>,
+}
+
+/// Connections to leases that are bound to a transport of their own.
+pub(super) struct Bound {
+    /// As what the ready line and telemetry know the transport.
+    pub(super) name: String,
+    pub(super) core: NvmeCore,
+}
+
+/// A transport whose connections are polled.
+pub(super) struct Transport {
+    pub(super) name: String,
+    pub(super) addresses: Vec<SocketAddr>,
+    pub(super) acceptor: Acceptor,
 }
 
 /// The worker for one queue of a port, by position in the configuration.
@@ -44,6 +62,10 @@ pub(super) struct Plan {
     pub(super) facts: Vec<Facts>,
     /// Where functions can be replaced.
     pub(super) slots: ProgramSlots,
+    /// What accepts connections to leases.
+    pub(super) transports: Vec<Transport>,
+    /// What connects leases to them.
+    bindings: Vec<NvmeBinding>,
 }
 
 pub(super) fn plan(config: &Config) -> anyhow::Result<Plan> {
@@ -74,8 +96,19 @@ pub(super) fn plan(config: &Config) -> anyhow::Result<Plan> {
             });
         }
     }
+    let (mut transports, mut bindings) = (Vec::new(), Vec::new());
+    for binding in &config.bindings {
+        let Binding::Nvme(nvme) = binding else { continue };
+        let Opened { binding, acceptor, cores, addresses } = nvme.open()?;
+        let name = if transports.is_empty() { "nvme-tcp".into() } else { format!("nvme-tcp.{}", transports.len()) };
+        for (&cpu, core) in nvme.cpus.iter().zip(cores) {
+            lcore(&mut lcores, cpu, nvme.idle).bound.push(Bound { name: name.clone(), core });
+        }
+        bindings.push(binding);
+        transports.push(Transport { name, addresses, acceptor });
+    }
     let lcores = lcores.into_values().collect();
-    Ok(Plan { lcores, facts, slots: ProgramSlots { workers: at_workers, lcores: slots } })
+    Ok(Plan { lcores, facts, slots: ProgramSlots { workers: at_workers, lcores: slots }, transports, bindings })
 }
 
 impl Plan {
@@ -85,20 +118,21 @@ impl Plan {
         queues.filter_map(|queue| queue.source.polled()).collect()
     }
 
-    /// What connects leases to ports that serve them, in the order of the configuration.
-    pub(super) fn bindings(&self, config: &Config) -> Vec<Box<dyn Binding>> {
+    /// What connects leases to ports that serve them, and to transports, each in the order of the configuration.
+    pub(super) fn bindings(&mut self, config: &Config) -> Vec<Box<dyn LeaseBinding>> {
         let queues = self.lcores.iter().flat_map(|lcore| &lcore.queues);
         let serving = queues.map(|queue| (queue, &config.ports[queue.port]));
         let serving = serving.filter(|(_, port)| port.service == Service::LeaseIo);
         let bindings = serving.filter_map(|(queue, port)| Some((queue.port, queue.source.binding(&port.name)?)));
         let bindings: BTreeMap<_, _> = bindings.collect();
-        bindings.into_values().collect()
+        let transports = self.bindings.drain(..).map(|binding| Box::new(binding) as Box<dyn LeaseBinding>);
+        bindings.into_values().chain(transports).collect()
     }
 }
 
 /// The thread of a CPU; the eagerest port that it polls or works for sets how it idles.
 fn lcore(lcores: &mut Lcores, cpu: usize, idle: Idle) -> &mut LcorePlan {
-    let new = || LcorePlan { cpu, idle, queues: Vec::new(), workers: Vec::new() };
+    let new = || LcorePlan { cpu, idle, queues: Vec::new(), workers: Vec::new(), bound: Vec::new() };
     let lcore = lcores.entry(cpu).or_insert_with(new);
     lcore.idle = lcore.idle.max(idle);
     lcore

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use berth_lease::{Generation, LeaseId, Rights, Span};
+use berth_lease::{Generation, LeaseId, Regions, Rights, Span, Table};
 use berth_port::Nanos;
 use berth_wire::fabric::{BindKind, Status, Tlvs};
 use sha2::{Digest as _, Sha256};
@@ -47,6 +47,10 @@ pub trait Binding: Debug + Send {
 
     /// The name of its device or port, which tells it from others of its kind on this node, also after a restart.
     fn name(&self) -> &str;
+
+    /// Told once, when the node starts: where accesses are checked, and where the bytes lie. Only [`Binding::teardown`] comes
+    /// before it, for what was connected before a restart.
+    fn attach(&mut self, _table: &Table, _regions: &Regions) {}
 
     /// Whether clients go on after a restart of the node without another LEASE_BIND: then the start binds their leases
     /// anew, with what they said before.

@@ -280,13 +280,12 @@ impl State {
 /// Bytes of the longest NQN.
 const NQN_MAX: usize = 223;
 
-/// What comes before the lease's id, as a UUID, in its NQN.
-const NQN_FRONT: &str = "nqn.2014-08.org.nvmexpress:uuid:";
+/// What comes before the lease's id, as 32 hex digits, in its NQN (fabricBIOS v0, NVMe-oF bindings).
+const NQN_FRONT: &str = "nqn.2026-02.io.fabricbios:lease:";
 
 /// The NQN of a lease.
 fn nqn(lease: LeaseId) -> String {
-    let id = lease.to_string();
-    format!("{NQN_FRONT}{}-{}-{}-{}-{}", &id[..8], &id[8..12], &id[12..16], &id[16..20], &id[20..])
+    format!("{NQN_FRONT}{lease}")
 }
 
 /// A name of this node as structures have it.
@@ -296,6 +295,6 @@ pub(crate) fn field(nqn: &str) -> Nqn {
 
 /// The lease that an NQN names.
 fn lease(nqn: &[u8]) -> Option<LeaseId> {
-    let uuid = std::str::from_utf8(nqn.strip_prefix(NQN_FRONT.as_bytes())?).ok()?;
-    u128::from_str_radix(&uuid.replace('-', ""), 16).ok().map(LeaseId)
+    let id = std::str::from_utf8(nqn.strip_prefix(NQN_FRONT.as_bytes())?).ok()?;
+    u128::from_str_radix(id, 16).ok().map(LeaseId)
 }

@@ -60,7 +60,7 @@ use message::Role;
 use permits::{BLOCKING, TEARDOWNS, WALKS};
 use proxy::Proxies;
 use shared::Shared;
-pub use tcp::{POLLED, Polled, ToCore};
+pub use tcp::{POLLED, Polled};
 
 /// Records that a start commits at once: there may be one for every lease, and the length of a commit is bounded.
 const RECORDS: usize = 1 << 14;
@@ -300,6 +300,16 @@ impl Control {
                 runtime.spawn(async move { shared.work_alone(work).await });
             }
         }
+    }
+
+    /// Runs something of the dataplane's on the node's threads, until the node stops: an accept loop.
+    pub fn spawn(&self, serve: impl Future<Output = ()> + Send + 'static) {
+        self.runtime.spawn(serve);
+    }
+
+    /// Adds where bindings are reached to what announcements name.
+    pub fn add_endpoints(&self, endpoints: impl IntoIterator<Item = (EndpointKind, SocketAddr)>) {
+        self.shared.node().add_endpoints(endpoints);
     }
 
     /// Lets ops that are under way end, within `patience`, says goodbye and returns every counter. Leases go on: the

@@ -8,6 +8,7 @@
 mod client;
 mod common;
 mod dpdk;
+pub mod nvme;
 mod ofi;
 mod rdma;
 mod roce;
@@ -27,6 +28,7 @@ use berth_port::{Port, Task};
 
 pub use client::{Client, Connect, Meet, PortUser};
 pub use dpdk::{Dpdk, Transport};
+pub use nvme::Nvme;
 pub use ofi::{Ofi, prepare_process, providers};
 pub use rdma::{Rdma, Windows};
 pub use roce::{Peer, Rendezvous, Roce};

@@ -4,16 +4,19 @@
 //! ring (`SINGLE_ISSUER`, `DEFER_TASKRUN`). Until there is something to run or to send, a poll is a read of shared
 //! memory (`TASKRUN_FLAG`) and no system call at all; a poll that finds work makes one, and so does sending a burst.
 //!
-//! [`UringStreams`] serves byte streams on a poll core, with a receive and a send of each connection in a ring.
+//! [`UringStreams`] serves byte streams on a poll core, with a receive and a send of each connection in a ring; [`serve`]
+//! accepts them and hands them over.
 //!
 //! A ring belongs to the thread that created it. So the socket is bound first, anywhere, and becomes a port on the
 //! thread that polls it: [`UringSocket::bind`], then [`UringSocket::into_port`].
 
+mod accept;
 mod buffers;
 mod port;
 mod setup;
 mod streams;
 
+pub use accept::{Host, ToCore, serve};
 pub use berth_host::{BindError, UdpConfig};
 pub use port::UringPort;
 pub use setup::{UringError, probe, ring};

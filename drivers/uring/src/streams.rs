@@ -19,6 +19,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// How long a peer may take for a message once it has begun, and leave its answers in the socket.
 const SLOWEST: Duration = Duration::from_secs(30);
 
+/// How long a peer may go on sending once its connection was closed. A socket with input that nobody took is reset, and
+/// the last bytes to the peer with it.
+pub(crate) const LINGER: Duration = Duration::from_secs(1);
+
 /// A connection that a poll core serves. Housekeeping threads make it and drop it.
 pub struct Connection<S> {
     socket: TcpStream,
@@ -37,6 +41,10 @@ pub struct Connection<S> {
     /// The peer says nothing more.
     finished: bool,
     closing: bool,
+    /// When our direction was shut down; what comes since is thrown away.
+    shut: Option<Nanos>,
+    /// Both are.
+    aborted: bool,
     /// Dropped when the connection is over and back on a housekeeping thread.
     _token: Box<dyn Send>,
 }
@@ -65,13 +73,15 @@ impl<S> Connection<S> {
             written: Nanos::default(),
             finished: false,
             closing: false,
+            shut: None,
+            aborted: false,
             _token: Box::new(token),
         }
     }
 
     /// Ends what the kernel does for it.
     fn abort(&mut self) {
-        self.closing = true;
+        (self.closing, self.aborted) = (true, true);
         // It may be over already.
         let _ = self.socket.shutdown(Shutdown::Both);
     }
@@ -163,11 +173,7 @@ impl<S: Session> UringStreams<S> {
                     // A message that is longer than the whole input.
                     c.closing = c.held.len() == c.input.len();
                     if !c.closing {
-                        c.receiving = true;
-                        let room = &mut c.input[c.held.len()..];
-                        let receive = opcode::Recv::new(Fd(c.socket.as_raw_fd()), room.as_mut_ptr(), room.len() as u32);
-                        let entry = receive.build().user_data(2 * at as u64);
-                        self.push(&entry);
+                        self.receive(at);
                     }
                 }
                 Next::Input(_) | Next::Completion => {}
@@ -176,7 +182,17 @@ impl<S: Session> UringStreams<S> {
                 self.send(at);
             }
         }
-        self.release(at);
+        self.release(at, now);
+    }
+
+    /// Has the kernel receive behind what is held.
+    fn receive(&mut self, at: usize) {
+        let Some(c) = &mut self.connections[at] else { return };
+        c.receiving = true;
+        let room = &mut c.input[c.held.end..];
+        let receive = opcode::Recv::new(Fd(c.socket.as_raw_fd()), room.as_mut_ptr(), room.len() as u32);
+        let entry = receive.build().user_data(2 * at as u64);
+        self.push(&entry);
     }
 
     /// Has the kernel send what is to be sent.
@@ -195,14 +211,23 @@ impl<S: Session> UringStreams<S> {
         pushed.expect("the queue has room for all requests there can be");
     }
 
-    /// Gives a connection that is over back, once the kernel has let go of it.
-    fn release(&mut self, at: usize) {
+    /// Gives a connection that is over back, once its peer has closed it too or is late, and the kernel has let go of it.
+    fn release(&mut self, at: usize, now: Nanos) {
         let Some(c) = &mut self.connections[at] else { return };
         if !c.closing || !c.sending.is_empty() {
             return;
         }
+        if c.shut.is_none() && !c.aborted && !c.finished {
+            // It may be over already.
+            let _ = c.socket.shutdown(Shutdown::Write);
+            (c.shut, c.held) = (Some(now), 0..0);
+            if !c.receiving {
+                self.receive(at);
+            }
+            return;
+        }
         if c.receiving {
-            return c.abort();
+            return;
         }
         if let Some(connection) = self.connections[at].take() {
             self.waiting.retain(|waiting| *waiting != at);
@@ -227,8 +252,11 @@ impl<S: Session> UringStreams<S> {
             work.replied += 1;
         } else {
             c.receiving = false;
-            c.held.end += bytes;
             c.finished |= result == 0;
+            if c.shut.is_some() && bytes > 0 && !c.aborted {
+                return self.receive(at);
+            }
+            c.held.end += bytes;
             if result < 0 {
                 c.abort();
             }
@@ -248,9 +276,10 @@ impl<S: Session> UringStreams<S> {
         let slow = |since: Nanos| now > since + SLOWEST;
         let late = c.begun.is_some_and(slow) || !c.sending.is_empty() && slow(c.written);
         self.counters.connections_timed_out += u64::from(late && !c.closing);
-        if late || c.session.outstanding() == 0 && c.session.is_over(now) {
+        let lingers = c.shut.is_some_and(|since| now > since + LINGER);
+        if late || lingers || c.session.outstanding() == 0 && c.session.is_over(now) {
             c.abort();
-            self.release(at);
+            self.release(at, now);
         }
     }
 

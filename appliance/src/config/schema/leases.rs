@@ -1,6 +1,6 @@
 //! The lease plane: `[node]`, `[control]`, `[[region]]`, `[dataplane]`, `[[binding]]`.
 
-use berth_keys::{Kind, Section, key};
+use berth_keys::{Kind, Owned, Owner, Section, key};
 
 pub(super) static NODE: Section = Section::new(
     "",
@@ -110,25 +110,63 @@ pub(super) static DATAPLANE: Section = Section::new(
 );
 
 pub(super) static BINDING: Section = Section::new(
-    "Transports of their own that a lease is connected to by LEASE_BIND, past the lease table.",
+    "Transports of their own that a lease is connected to by LEASE_BIND.",
     &[
-        key("kind", Kind::Choice(&[("rdma", "one-sided reads and writes")]), "the transport")
-            .required()
-            .example("\"rdma\""),
-        key("device", Kind::Text, "a name that `rdma link` prints").required().example("\"mlx5_0\""),
-        key("port", Kind::Integer(1, 255), "the device's port").default("1"),
-        key("gid_index", Kind::Integer(0, 255), "the address that clients connect to; `berth doctor` lists them")
-            .default("1"),
-        key("max_leases", Kind::Integer(1, 65536), "leases that are connected at once").default("256"),
         key(
-            "windows",
+            "kind",
             Kind::Choice(&[
-                ("auto", "memory windows where they work"),
-                ("always", "or else the appliance does not start"),
-                ("never", "a memory region for each lease"),
+                ("rdma", "one-sided reads and writes, past the lease table"),
+                ("nvme", "a disk of the client's host: blocks over NVMe/TCP"),
             ]),
-            "what scopes a remote key",
+            "the transport",
         )
-        .default("\"auto\""),
+        .required()
+        .example("\"rdma\""),
+        key("max_leases", Kind::Integer(1, 65536), "leases that are connected at once").default("256"),
     ],
-);
+)
+.owned(&[&[
+    Owned {
+        by: Owner { key: "kind", word: "rdma" },
+        keys: &[
+            key("device", Kind::Text, "a name that `rdma link` prints").required().example("\"mlx5_0\""),
+            key("port", Kind::Integer(1, 255), "the device's port").default("1"),
+            key("gid_index", Kind::Integer(0, 255), "the address that clients connect to; `berth doctor` lists them")
+                .default("1"),
+            key(
+                "windows",
+                Kind::Choice(&[
+                    ("auto", "memory windows where they work"),
+                    ("always", "or else the appliance does not start"),
+                    ("never", "a memory region for each lease"),
+                ]),
+                "what scopes a remote key",
+            )
+            .default("\"auto\""),
+        ],
+    },
+    Owned {
+        by: Owner { key: "kind", word: "nvme" },
+        keys: &[
+            key(
+                "listen",
+                Kind::Texts,
+                "addresses that hosts connect to, none of them a wildcard; port 0 takes a free one",
+            )
+            .default("\"127.0.0.1:4420\""),
+            key("cpus", Kind::Cpus, "the CPUs that poll connections; a queue stays on one")
+                .otherwise("the first one that is not for housekeeping")
+                .example("[1]"),
+            key("idle", super::port::IDLE, "what these CPUs do when there is nothing to do").default("\"adaptive\""),
+            key(
+                "max_hosts",
+                Kind::Integer(1, 65519),
+                "controllers at once: one for each lease that a host has connected, and for its discovery",
+            )
+            .default("64"),
+            key("io_queues", Kind::Integer(1, 256), "I/O queues of a controller").default("8"),
+            key("queue_depth", Kind::Integer(2, 256), "commands of a queue at once").default("128"),
+            key("buffers", Kind::Size, "memory for data under way, of all connections").default("\"64 MiB\""),
+        ],
+    },
+]]);

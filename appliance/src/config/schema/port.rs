@@ -14,17 +14,7 @@ pub(super) static PORT: Section = Section::new(
             .otherwise("the first that is not for housekeeping")
             .example("1"),
         key("cpus", Kind::Cpus, "several CPUs: the port has a queue for each, instead of `cpu`").example("[2, 3]"),
-        key(
-            "idle",
-            Kind::Choice(&[
-                ("spin", "poll without pause"),
-                ("adaptive", "poll for a while, then sleep until a frame arrives"),
-                ("wait", "sleep at once"),
-            ]),
-            "what the CPU does while nothing arrives",
-        )
-        .default("\"spin\"")
-        .said(),
+        key("idle", IDLE, "what the CPU does while nothing arrives").default("\"spin\"").said(),
         key(
             "service",
             Kind::Choice(&[
@@ -137,6 +127,12 @@ static RPC_TABLE: Section = Section::new(
         .example("\"fpga0\"")
         .more("The second CPU of the port has NAME.1, and so on.")],
 }]]);
+
+pub(super) const IDLE: Kind = Kind::Choice(&[
+    ("spin", "poll without pause"),
+    ("adaptive", "poll for a while, then sleep until something arrives"),
+    ("wait", "sleep at once"),
+]);
 
 pub(super) const DISPATCH: Kind = Kind::Choice(&[("inline", "on the poll core"), ("ring", "on workers")]);
 

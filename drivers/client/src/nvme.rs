@@ -1,0 +1,78 @@
+//! LEASE_BIND for NVMe-oF.
+
+use berth_wire::fabric::{BindKind, BindingTlv, ClientTlv, FabricError, NvmeTransport, Tlvs, Wire as _};
+
+use crate::{Client, Error, Token};
+
+/// Where a host finds the lease as a disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NvmeBinding {
+    /// The qualified name of the lease's subsystem.
+    pub nqn: String,
+    /// The transport.
+    pub transport: NvmeTransport,
+    /// The node's IP address.
+    pub address: String,
+    /// The port there.
+    pub port: u16,
+}
+
+impl NvmeBinding {
+    /// Reads the result of LEASE_BIND; fields that this client does not know are skipped.
+    pub fn parse(result: &[u8]) -> Result<Self, FabricError> {
+        let (mut nqn, mut transport, mut address, mut port) = (None, None, None, None);
+        for tlv in &Tlvs::parse(result)? {
+            match BindingTlv::read(tlv)? {
+                Some(BindingTlv::NvmeNqn(value)) => nqn = Some(value.to_owned()),
+                Some(BindingTlv::NvmeTrType(value)) => transport = Some(value),
+                Some(BindingTlv::NvmeTrAddr(value)) => address = Some(value.to_owned()),
+                Some(BindingTlv::NvmeTrSvcId(value)) => port = Some(value),
+                _ => {}
+            }
+        }
+        Ok(Self {
+            nqn: nqn.ok_or(FabricError::Value("NVMEOF_NQN"))?,
+            transport: transport.ok_or(FabricError::Value("NVMEOF_TRTYPE"))?,
+            address: address.ok_or(FabricError::Value("NVMEOF_TRADDR"))?,
+            port: port.ok_or(FabricError::Value("NVMEOF_TRSVCID"))?,
+        })
+    }
+}
+
+impl Client {
+    /// Makes a lease of blocks a disk of the host of this name, `nqn.` and more. Whichever host it was bound to before has
+    /// it no longer.
+    pub async fn bind_nvme(&self, token: &Token, lease_id: u128, host_nqn: &str) -> Result<NvmeBinding, Error> {
+        let mut described = Vec::new();
+        ClientTlv::HostNqn(host_nqn).write(&mut described);
+        let result = self.lease_bind(token, lease_id, BindKind::NvmeOf, &described).await?;
+        Ok(NvmeBinding::parse(&result)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_binding_needs_every_field_and_skips_unknown_ones() {
+        let tlvs = [
+            BindingTlv::NvmeNqn("nqn.x"),
+            BindingTlv::NvmeTrType(NvmeTransport::Tcp),
+            BindingTlv::NvmeTrAddr("::1"),
+            BindingTlv::NvmeTrSvcId(4420),
+        ];
+        let encoded = |without: Option<usize>| {
+            let mut bytes = vec![0x03, 0x77, 0, 1, 9];
+            let rest = tlvs.iter().enumerate().filter(|(nth, _)| Some(*nth) != without);
+            rest.for_each(|(_, tlv)| tlv.write(&mut bytes));
+            bytes
+        };
+        let (nqn, transport, address) = ("nqn.x".to_owned(), NvmeTransport::Tcp, "::1".to_owned());
+        assert_eq!(NvmeBinding::parse(&encoded(None)), Ok(NvmeBinding { nqn, transport, address, port: 4420 }));
+        let names = ["NVMEOF_NQN", "NVMEOF_TRTYPE", "NVMEOF_TRADDR", "NVMEOF_TRSVCID"];
+        for (nth, name) in names.into_iter().enumerate() {
+            assert_eq!(NvmeBinding::parse(&encoded(Some(nth))), Err(FabricError::Value(name)));
+        }
+    }
+}

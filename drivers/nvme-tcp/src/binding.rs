@@ -1,0 +1,160 @@
+//! LEASE_BIND, kind 3: a lease of blocks becomes a subsystem for one host.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use berth_fabric::{Binding, BlockingWork, BoundLease, Reach, TeardownFailed};
+use berth_lease::{LeaseId, RegionKind, Regions, Table};
+use berth_nvme::{BindError, Target, Unbound};
+use berth_port::Nanos;
+use berth_wire::fabric::{BindKind, BindingTlv, ClientTlv, EndpointKind, NvmeTransport, Status, Tlvs};
+
+use crate::{Later, core::Counts};
+
+/// How long accesses that are under way may take to end once their lease has.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How often they are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+type Make = Box<dyn Fn(&Table, &Regions) -> Target + Send>;
+
+/// Lets hosts connect to leases over NVMe/TCP.
+pub struct NvmeBinding {
+    name: String,
+    address: SocketAddr,
+    later: Later,
+    make: Make,
+    regions: Option<Regions>,
+    /// Leases that were unbound, with accesses under way.
+    ending: BTreeMap<LeaseId, Arc<Mutex<Unbound>>>,
+    now: Nanos,
+    counts: Arc<Counts>,
+}
+
+impl fmt::Debug for NvmeBinding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "NvmeBinding({})", self.address)
+    }
+}
+
+impl NvmeBinding {
+    pub(crate) fn new(name: String, address: SocketAddr, later: Later, make: Make, counts: Arc<Counts>) -> Self {
+        Self { name, address, later, make, regions: None, ending: BTreeMap::new(), now: Nanos(0), counts }
+    }
+
+    fn target(&self) -> Result<&Target, Status> {
+        self.later.get().ok_or(Status::InternalError)
+    }
+}
+
+impl Binding for NvmeBinding {
+    fn kind(&self) -> BindKind {
+        BindKind::NvmeOf
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn attach(&mut self, table: &Table, regions: &Regions) {
+        self.regions = Some(regions.clone());
+        // It is told once.
+        let _ = self.later.set((self.make)(table, regions));
+    }
+
+    /// Hosts connect again by themselves.
+    fn resumes(&self) -> bool {
+        true
+    }
+
+    fn describe(&self, _: LeaseId, out: &mut Vec<u8>) {
+        let addr = &*self.address.to_string();
+        BindingTlv::Endpoint { kind: EndpointKind::NvmeTcp, addr }.write(out);
+    }
+
+    fn bind(&mut self, lease: &BoundLease, client: Tlvs<'_>, out: &mut Vec<u8>) -> Result<(), Status> {
+        let Reach::Bytes { span, .. } = lease.reach else { return Err(Status::UnsupportedOp) };
+        let region = self.regions.as_ref().and_then(|regions| regions.get(span.region));
+        if region.is_none_or(|region| region.kind == RegionKind::Memory) {
+            return Err(Status::UnsupportedOp);
+        }
+        let mut host = None;
+        for tlv in client.iter() {
+            match (ClientTlv::read(tlv), BindingTlv::read(tlv)) {
+                (Ok(Some(ClientTlv::HostNqn(name))), _) => host = Some(name),
+                (_, Ok(Some(BindingTlv::NvmeTrType(wanted)))) if wanted != NvmeTransport::Tcp => {
+                    return Err(Status::UnsupportedOp);
+                }
+                _ => {}
+            }
+        }
+        let host = host.filter(|name| name.starts_with("nqn.")).ok_or(Status::InvalidParams)?;
+        let bound = self.target()?.bind(lease.id, lease.generation, host, self.now);
+        let nqn = bound.map_err(|error| match error {
+            BindError::Lease(_) => Status::LeaseExpired,
+            BindError::TooSmall | BindError::HostNqn => Status::InvalidParams,
+            BindError::Bound => Status::ResourceBusy,
+            BindError::Full => Status::CapacityExceeded,
+        })?;
+        let ip = self.address.ip().to_string();
+        for tlv in [
+            BindingTlv::NvmeNqn(&nqn),
+            BindingTlv::NvmeTrAddr(&ip),
+            BindingTlv::NvmeTrSvcId(self.address.port()),
+            BindingTlv::NvmeTrType(NvmeTransport::Tcp),
+        ] {
+            tlv.write(out);
+        }
+        Ok(())
+    }
+
+    fn teardown(&mut self, lease: LeaseId) -> Result<Option<BlockingWork>, TeardownFailed> {
+        let unbound = self.later.get().and_then(|target| target.unbind(lease));
+        if let Some(unbound) = unbound {
+            self.ending.insert(lease, Arc::new(Mutex::new(unbound)));
+        }
+        // Those of an attempt that failed too.
+        let Some(unbound) = self.ending.get(&lease).cloned() else { return Ok(None) };
+        if is_over(&unbound) {
+            self.ending.remove(&lease);
+            return Ok(None);
+        }
+        Ok(Some(BlockingWork::new(move || {
+            let until = Instant::now() + PATIENCE;
+            while !is_over(&unbound) && Instant::now() < until {
+                thread::sleep(LOOK_EVERY);
+            }
+        })))
+    }
+
+    fn torn_down(&mut self, lease: LeaseId) -> Result<(), TeardownFailed> {
+        let Some(unbound) = self.ending.get(&lease) else { return Ok(()) };
+        if !is_over(unbound) {
+            return Err(TeardownFailed);
+        }
+        self.ending.remove(&lease);
+        Ok(())
+    }
+
+    fn tick(&mut self, now: Nanos, _: &mut Vec<LeaseId>) {
+        self.now = now;
+    }
+
+    fn counters(&self, visit: &mut dyn FnMut(&str, u64)) {
+        self.counts.report(visit);
+        if let Some(target) = self.later.get() {
+            target.report(&mut |name, count| visit(name, count));
+        }
+    }
+}
+
+fn is_over(unbound: &Mutex<Unbound>) -> bool {
+    unbound.lock().unwrap_or_else(PoisonError::into_inner).is_over()
+}

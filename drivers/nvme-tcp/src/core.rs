@@ -1,0 +1,143 @@
+//! The accept loop, and what a poll core runs.
+
+use std::{
+    fmt,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use berth_nvme::{Connection, Target};
+use berth_port::{Mailbox, Nanos, Task};
+use berth_stream::{Event, Limits, Listener};
+use berth_uring::{Host, ToCore, UringError, UringStreams};
+
+use crate::Later;
+
+/// Room for what a connection receives and sends at once, in bytes: several commands with their data.
+const ROOM: usize = 160 << 10;
+
+/// Until Connect: connections that have said nothing give way to new ones.
+const PENDING: usize = 512;
+
+/// As long as Linux waits for ICResp.
+const IDENTIFY_WITHIN: Duration = Duration::from_secs(10);
+
+type Handed = Box<berth_uring::Connection<Connection>>;
+
+/// A poll core's end.
+pub struct NvmeCore {
+    mailbox: Mailbox<Handed, Handed>,
+    most: usize,
+}
+
+impl fmt::Debug for NvmeCore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "NvmeCore({} connections)", self.most)
+    }
+}
+
+impl NvmeCore {
+    pub(crate) fn new(mailbox: Mailbox<Handed, Handed>, most: usize) -> Self {
+        Self { mailbox, most }
+    }
+
+    /// What the core polls; it stays on the thread that calls this.
+    ///
+    /// # Errors
+    /// The kernel gives no ring.
+    pub fn open(self) -> Result<impl Task + use<>, UringError> {
+        UringStreams::new(self.mailbox, self.most)
+    }
+}
+
+/// Accepts connections and hands them to the poll cores.
+pub struct Acceptor {
+    listeners: Vec<Listener>,
+    cores: Vec<ToCore<Connection>>,
+    most: usize,
+    later: Later,
+    counts: Arc<Counts>,
+}
+
+impl fmt::Debug for Acceptor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Acceptor({:?})", self.listeners)
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    accepted: AtomicU64,
+    displaced: AtomicU64,
+    refused: AtomicU64,
+    timed_out: AtomicU64,
+}
+
+impl Counts {
+    pub(crate) fn report(&self, visit: &mut dyn FnMut(&str, u64)) {
+        visit("connections", self.accepted.load(Relaxed));
+        visit("connections_displaced", self.displaced.load(Relaxed));
+        visit("connections_refused", self.refused.load(Relaxed));
+        visit("connections_timed_out", self.timed_out.load(Relaxed));
+    }
+}
+
+impl Acceptor {
+    pub(crate) fn new(
+        listeners: Vec<Listener>,
+        cores: Vec<ToCore<Connection>>,
+        most: usize,
+        later: Later,
+        counts: Arc<Counts>,
+    ) -> Self {
+        Self { listeners, cores, most, later, counts }
+    }
+
+    /// Accepts until the runtime ends; `now` is what leases are timed by. The node has to have started.
+    pub async fn run(self, now: impl Fn() -> Nanos + Send + Sync + 'static) {
+        let Self { listeners, cores, most, later, counts } = self;
+        let now = Box::new(now);
+        let Some(target) = later.get().cloned() else { return };
+        let limits = Limits { pending: PENDING, identify_within: IDENTIFY_WITHIN, admitted: most, per_peer: most };
+        berth_uring::serve(listeners, limits, cores, Arc::new(Nvme { target, now, counts })).await;
+    }
+}
+
+struct Nvme {
+    target: Target,
+    now: Box<dyn Fn() -> Nanos + Send + Sync>,
+    counts: Arc<Counts>,
+}
+
+impl Host for Nvme {
+    type Session = Connection;
+
+    fn session(&self, local: SocketAddr) -> Connection {
+        Connection::new(&self.target, local)
+    }
+
+    fn room(&self) -> usize {
+        ROOM
+    }
+
+    fn now(&self) -> Nanos {
+        (self.now)()
+    }
+
+    fn accepted(&self) {
+        self.counts.accepted.fetch_add(1, Relaxed);
+    }
+
+    fn ended(&self, event: Event) {
+        let count = match event {
+            Event::Displaced => &self.counts.displaced,
+            Event::Refused => &self.counts.refused,
+            Event::Expired => &self.counts.timed_out,
+        };
+        count.fetch_add(1, Relaxed);
+    }
+}

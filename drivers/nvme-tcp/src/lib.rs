@@ -1,0 +1,103 @@
+//! Leases of blocks over NVMe/TCP, as the binding `nvme` of a node.
+//!
+//! ```text
+//! LEASE_BIND  -> NvmeBinding -> Target: a subsystem for the lease, for one host
+//! connections -> Acceptor, on threads that sleep, until Connect -> NvmeCore: a task of a poll core, for each its share
+//! ```
+//!
+//! The queue of a connection stays on its core to the end. The target itself is `berth_nvme`.
+#![forbid(unsafe_code)]
+
+mod binding;
+mod core;
+
+use std::{
+    io,
+    net::SocketAddr,
+    sync::{Arc, OnceLock},
+};
+
+use berth_lease::{Regions, Table};
+use berth_lease_io::{CHUNK, Pool};
+use berth_memory::Memory;
+use berth_nvme::Target;
+use berth_port::mailbox;
+use berth_stream::Listener;
+
+pub use self::{
+    binding::NvmeBinding,
+    core::{Acceptor, NvmeCore},
+};
+
+/// What a binding is set up with.
+#[derive(Debug)]
+pub struct Settings {
+    /// Where hosts connect; port 0 takes a free one. At least one.
+    pub listen: Vec<SocketAddr>,
+    /// Poll cores; at least one.
+    pub cores: usize,
+    /// Leases that are bound at once.
+    pub max_leases: usize,
+    /// Controllers at once, those of discovery included.
+    pub max_hosts: usize,
+    /// I/O queues of a controller.
+    pub io_queues: u16,
+    /// Commands of an I/O queue at once.
+    pub queue_depth: u16,
+    /// For data under way, of all connections.
+    pub buffers: Arc<dyn Memory>,
+}
+
+/// A binding whose sockets are bound.
+#[derive(Debug)]
+pub struct Opened {
+    /// For the node.
+    pub binding: NvmeBinding,
+    /// For threads that sleep.
+    pub acceptor: Acceptor,
+    /// One for each poll core.
+    pub cores: Vec<NvmeCore>,
+    /// Where hosts connect.
+    pub addresses: Vec<SocketAddr>,
+}
+
+/// The target, once the node has said where accesses are checked.
+type Later = Arc<OnceLock<Target>>;
+
+/// Binds the sockets.
+///
+/// # Errors
+/// What the system said of an address.
+pub fn open(settings: Settings) -> io::Result<Opened> {
+    let Settings { listen, cores, max_leases, max_hosts, io_queues, queue_depth, buffers } = settings;
+    let name = listen.first().map_or_else(String::new, SocketAddr::to_string);
+    let listeners = listen.into_iter().map(Listener::bind).collect::<io::Result<Vec<_>>>()?;
+    let addresses = listeners.iter().map(Listener::local_addr).collect::<io::Result<Vec<_>>>()?;
+    let most = max_hosts * (1 + usize::from(io_queues));
+    let (to_cores, cores) = (0..cores)
+        .map(|_| {
+            let (to_core, mailbox) = mailbox(most, most);
+            (to_core, NvmeCore::new(mailbox, most))
+        })
+        .unzip();
+    let limits = berth_nvme::Limits {
+        leases: max_leases,
+        controllers: max_hosts,
+        all_controllers: max_hosts,
+        io_queues,
+        depth: queue_depth,
+        ..berth_nvme::Limits::default()
+    };
+    let pool = Pool::new(buffers);
+    let (later, counts) = (Later::default(), Arc::default());
+    let make = move |table: &Table, regions: &Regions| Target::new(table, regions, pool.clone(), limits);
+    Ok(Opened {
+        binding: NvmeBinding::new(name, addresses[0], later.clone(), Box::new(make), Arc::clone(&counts)),
+        acceptor: Acceptor::new(listeners, to_cores, most, later, counts),
+        cores,
+        addresses,
+    })
+}
+
+/// The fewest bytes for [`Settings::buffers`].
+pub const BUFFERS_MIN: u64 = 4 * CHUNK as u64;

@@ -1,0 +1,154 @@
+//! Connections that are accepted on threads that sleep, and served on poll cores once their peers are identified.
+
+use std::{
+    io,
+    net::{IpAddr, Shutdown, SocketAddr},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use berth_port::{Nanos, Sender, Session};
+use berth_stream::{Admitted, Connections, End, Event, LONG, Limits, Listener, Pending, Pump, Shares};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    select,
+    sync::oneshot,
+    time::{interval, timeout},
+};
+
+use crate::{Connection, streams::LINGER};
+
+/// How often connections that are over come back from a poll core.
+const RETURN_EVERY: Duration = Duration::from_millis(20);
+
+/// Hands connections to a poll core, and takes them back when they are over.
+pub type ToCore<S> = Sender<Box<Connection<S>>, Box<Connection<S>>>;
+
+/// What is served, and who is told of it.
+pub trait Host: Send + Sync + 'static {
+    /// The server's side of a connection.
+    type Session: Session + Send + 'static;
+
+    /// For a connection that reached this node at `local`.
+    fn session(&self, local: SocketAddr) -> Self::Session;
+
+    /// Room for what a poll core receives and sends of a connection at once, in bytes.
+    fn room(&self) -> usize;
+
+    /// The time.
+    fn now(&self) -> Nanos;
+
+    /// A connection was accepted.
+    fn accepted(&self);
+
+    /// A connection was ended by this node.
+    fn ended(&self, event: Event);
+}
+
+/// Poll cores, which get connections in turn.
+struct Cores<S> {
+    cores: Vec<Mutex<ToCore<S>>>,
+}
+
+impl<S> Cores<S> {
+    fn lock(&self, nth: usize) -> MutexGuard<'_, ToCore<S>> {
+        self.cores[nth % self.cores.len()].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn take_back(&self) {
+        let mut ticks = interval(RETURN_EVERY);
+        loop {
+            ticks.tick().await;
+            (0..self.cores.len()).for_each(|nth| self.lock(nth).returned().for_each(drop));
+        }
+    }
+}
+
+/// Accepts until the runtime ends, and leaves whoever is identified to the `cores`, of which there is one at least.
+pub async fn serve<H: Host>(listeners: Vec<Listener>, limits: Limits, cores: Vec<ToCore<H::Session>>, host: Arc<H>) {
+    let cores = Arc::new(Cores { cores: cores.into_iter().map(Mutex::new).collect() });
+    let observer = host.clone();
+    let connections = Connections::new(limits, move |event| observer.ended(event));
+    let long = Shares::new(LONG.0, LONG.1);
+    let mut accepting = tokio::task::JoinSet::new();
+    for listener in listeners {
+        let (cores, host, long, mut nth) = (cores.clone(), host.clone(), long.clone(), 0);
+        accepting.spawn(listener.serve(connections.clone(), move |socket, from, pending| {
+            host.accepted();
+            let (cores, host, pump) = (cores.clone(), host.clone(), Pump::new(from.ip(), long.clone()));
+            nth += 1;
+            tokio::spawn(async move {
+                // A connection that breaks has nobody left to tell.
+                if let Ok(End::TimedOut) = connection(socket, from.ip(), pending, pump, (&cores, nth), &*host).await {
+                    host.ended(Event::Expired);
+                }
+            });
+        }));
+    }
+    select! {
+        Some(ended) = accepting.join_next() => tracing::error!("connections are not accepted any more: {ended:?}"),
+        () = cores.take_back() => {}
+    }
+}
+
+async fn connection<H: Host>(
+    mut socket: TcpStream,
+    from: IpAddr,
+    mut pending: Pending<IpAddr>,
+    mut pump: Pump<IpAddr>,
+    (cores, nth): (&Cores<H::Session>, usize),
+    host: &H,
+) -> io::Result<End> {
+    let mut session = host.session(socket.local_addr()?);
+    let (mut reader, mut writer) = socket.split();
+    let now = || host.now();
+    let greeting = pump.identify(&mut session, (&mut reader, &mut writer), &now, None);
+    let Some(end) = pending.identify(greeting).await else { return Ok(End::Closed) };
+    match end? {
+        End::Identified => {}
+        End::Closed => {
+            linger(socket).await;
+            return Ok(End::Closed);
+        }
+        End::TimedOut => return Ok(End::TimedOut),
+    }
+    let Some(admitted) = pending.admit(from) else { return Ok(End::Closed) };
+    hand_over(socket, session, pump.received(), admitted, (cores, nth), host.room()).await?;
+    Ok(End::Closed)
+}
+
+/// Has a poll core serve the connection to its end, or until it gives way.
+async fn hand_over<S: Session>(
+    socket: TcpStream,
+    session: S,
+    received: &[u8],
+    mut admitted: Admitted<IpAddr>,
+    (cores, nth): (&Cores<S>, usize),
+    room: usize,
+) -> io::Result<()> {
+    let socket = socket.into_std()?;
+    socket.set_nonblocking(false)?;
+    let (token, over) = oneshot::channel::<()>();
+    let handle = socket.try_clone()?;
+    let connection = Connection::new(socket, session, received, room, token);
+    // A core that is gone, or has as many as it may, drops it.
+    drop(cores.lock(nth).send(Box::new(connection)));
+    select! {
+        _ = over => Ok(()),
+        () = admitted.displaced() => handle.shutdown(Shutdown::Both),
+    }
+}
+
+/// Closes our direction, and takes what comes until the peer closes its own or is late: a socket with input that nobody
+/// took is reset, and the last bytes to the peer with it.
+async fn linger(mut socket: TcpStream) {
+    let close = async {
+        socket.shutdown().await?;
+        let mut thrown_away = [0; 1024];
+        while socket.read(&mut thrown_away).await? > 0 {}
+        Ok::<_, io::Error>(())
+    };
+    // It is over in any case.
+    let _ = timeout(LINGER, close).await;
+}
