@@ -186,7 +186,7 @@ fn every_metric_is_described_and_of_the_openmetrics_form() {
     for part in ["lcore", "lane", "port", "service", "worker", "control", "data", "admin"] {
         assert!(text.contains(&format!("# HELP berth_{part}_")), "{part}");
     }
-    assert!(!text.contains("a counter without a description"), "add it to catalog.rs: {text}");
+    assert!(!text.contains("a counter without a description"), "declare it by `counters!`: {text}");
     assert!(!text.contains(" a latency\n"), "add it to HISTOGRAMS: {text}");
     let sizes = ["size", "free"]
         .map(|kind| sample(&text, &format!("berth_control_region_{kind}_bytes{{region=\"scratch-1\"}}")));

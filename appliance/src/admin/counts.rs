@@ -2,26 +2,32 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// How a request, or a connection without one, ended.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Event {
-    Answered,
-    Unauthorized,
-    ForeignHost,
-    NotFound,
-    NotAllowed,
-    /// The request was malformed, too slow, or its peer was gone.
-    Failed,
-    /// It made room for a newer connection.
-    Evicted,
-}
+use berth_port::{Family, Tables};
 
-/// The counters' names, in the order of [`Event`].
-const NAMES: [&str; 7] = ["answered", "unauthorized", "foreign_host", "not_found", "not_allowed", "failed", "evicted"];
+/// What the admin address counts.
+pub(super) const COUNTERS: Tables = &[Event::TABLE];
+
+const REFUSED: Family = Family::counter("refused", "requests to the admin address that were refused");
+const REQUESTS: Family = Family::counter("requests", "requests to the admin address that were answered");
+
+berth_port::counters! {
+    /// How a request, or a connection without one, ended.
+    pub(super) enum Event {
+        Answered = answered: REQUESTS,
+        Unauthorized = unauthorized: REFUSED { reason: "unauthorized" },
+        ForeignHost = foreign_host: REFUSED { reason: "foreign_host" },
+        NotFound = not_found: REFUSED { reason: "not_found" },
+        NotAllowed = not_allowed: REFUSED { reason: "not_allowed" },
+        /// The request was malformed, too slow, or its peer was gone.
+        Failed = failed: REFUSED { reason: "failed" },
+        /// It made room for a newer connection.
+        Evicted = evicted: REFUSED { reason: "evicted" },
+    }
+}
 
 /// One counter for each [`Event`].
 #[derive(Debug, Default)]
-pub(crate) struct Counts([AtomicU64; NAMES.len()]);
+pub(crate) struct Counts([AtomicU64; Event::TABLE.len()]);
 
 impl Counts {
     pub(super) fn add(&self, event: Event) {
@@ -30,6 +36,6 @@ impl Counts {
 
     /// Reports every counter under its name.
     pub(super) fn report(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        NAMES.iter().zip(&self.0).for_each(|(name, count)| visit(name, count.load(Relaxed)));
+        Event::report(self.0.iter().map(|count| count.load(Relaxed)), visit);
     }
 }

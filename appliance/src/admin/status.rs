@@ -129,7 +129,7 @@ impl Status {
 fn losses(sources: &Sources) -> Vec<Loss> {
     let mut found = BTreeMap::new();
     sources.counters(&mut |part, labels, counter, value| {
-        let Some(place) = catalog::locate(part, counter).filter(|place| value > 0 && place.family.is_loss()) else {
+        let Some(place) = catalog::locate(part, counter).filter(|place| value > 0 && place.is_loss()) else {
             return;
         };
         let whose = labels.iter().find(|(key, _)| *key == "port").map_or(part, |(_, port)| port);

@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroU32, os::fd::RawFd, time::Duration};
 
-use berth_port::{Nanos, Now, Part, Sampler, Task, Work};
+use berth_port::{Family, Nanos, Now, Part, Sampler, Tables, Task, Work};
 
 use crate::{
     Idle, Polled, Recorder, Telemetry,
@@ -130,41 +130,31 @@ struct Drain {
     deadline: Nanos,
 }
 
-#[derive(Default)]
-struct Counts {
-    elapsed_ns: u64,
-    busy_ns: u64,
-    sleeps: u64,
-    slept_ns: u64,
-    drain_abandoned: u64,
-}
+/// What each lcore counts.
+pub const LCORE_COUNTERS: Tables = &[Counts::TABLE];
 
-impl Counts {
-    fn report(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        visit("elapsed_ns", self.elapsed_ns);
-        visit("busy_ns", self.busy_ns);
-        visit("sleeps", self.sleeps);
-        visit("slept_ns", self.slept_ns);
-        visit("drain_abandoned", self.drain_abandoned);
+/// What is counted of each lane.
+pub const LANE_COUNTERS: Tables = &[TaskCounts::TABLE];
+
+const BUSY_NS: Family = Family::counter("busy_ns", "time of turns that received or answered something");
+
+berth_port::counters! {
+    struct Counts {
+        elapsed_ns: "time since the first poll",
+        busy_ns: BUSY_NS,
+        sleeps: "times that the loop slept",
+        slept_ns: "time that the loop slept",
+        drain_abandoned: "answers owed when a drain ran out of time",
     }
 }
 
-#[derive(Default)]
-struct TaskCounts {
-    polls: u64,
-    empty_polls: u64,
-    busy_ns: u64,
-    frames_rx: u64,
-    frames_replied: u64,
-}
-
-impl TaskCounts {
-    fn report(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        visit("polls", self.polls);
-        visit("empty_polls", self.empty_polls);
-        visit("busy_ns", self.busy_ns);
-        visit("frames_rx", self.frames_rx);
-        visit("frames_replied", self.frames_replied);
+berth_port::counters! {
+    struct TaskCounts {
+        polls: "turns that it had",
+        empty_polls: "turns that received and answered nothing",
+        busy_ns: BUSY_NS,
+        frames_rx: "frames given to the service",
+        frames_replied: "frames that the service answered, at once or later",
     }
 }
 

@@ -64,8 +64,10 @@ mod telemetry;
 pub use histogram::{HIGHEST_NS, Recorder, SIGNIFICANT_DIGITS};
 pub use idle::{Idle, LONGEST_SLEEP, SHORTEST_SLEEP, SPIN_AFTER_WORK};
 pub use lane::Lane;
-pub use lcore::{HICCUP, Lcore, PUBLISH_EVERY, Step};
+pub use lcore::{HICCUP, LANE_COUNTERS, LCORE_COUNTERS, Lcore, PUBLISH_EVERY, Step};
 pub use pace::TRANSMIT_AFTER;
 pub use polled::Polled;
 pub use stages::Untimed;
-pub use telemetry::{Counters, LaneSnapshot, LcoreSnapshot, Snapshot, Summary, Telemetry, Timed, WorkerSnapshot};
+pub use telemetry::{
+    Counters, LaneSnapshot, LcoreSnapshot, Snapshot, Summary, Telemetry, Timed, WORKER_COUNTERS, WorkerSnapshot,
+};

@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use berth_port::DeviceCounters;
+use berth_port::{DeviceCounters, Tables};
 use serde::{Deserialize, Serialize};
 
 use crate::{histogram::Reader, polled::Shown};
@@ -259,6 +259,17 @@ impl LcoreBoard {
     }
 }
 
+berth_port::counters! {
+    /// What is counted of each worker beside what it counts.
+    struct OfWorker {
+        elapsed_ns: "time since its lcore's first poll",
+        busy_ns: "time of turns that served something",
+    }
+}
+
+/// What is counted of each worker beside what it counts.
+pub const WORKER_COUNTERS: Tables = &[OfWorker::TABLE];
+
 impl TaskBoard {
     fn lane(&self, name: String) -> LaneSnapshot {
         let mut port = self.port.read();
@@ -275,7 +286,9 @@ impl TaskBoard {
     fn worker(&self, name: String, port: String, elapsed_ns: u64) -> WorkerSnapshot {
         let busy_ns = self.counters.read()["busy_ns"];
         let mut counters = self.service.read();
-        counters.extend([("elapsed_ns".to_owned(), elapsed_ns), ("busy_ns".to_owned(), busy_ns)]);
+        OfWorker { elapsed_ns, busy_ns }.report(&mut |name, value| {
+            counters.insert(name.to_owned(), value);
+        });
         let (_, worker_time) = &self.histograms[0];
         WorkerSnapshot {
             name,

@@ -98,7 +98,7 @@ pub trait Binding: Debug + Send {
     /// Leases whose client is gone go to `lost`; the node disconnects them.
     fn tick(&mut self, _now: Nanos, _lost: &mut Vec<LeaseId>) {}
 
-    /// Reports every counter. Those of bindings of one kind are added up.
+    /// Reports every counter; its name begins with the kind. Those of bindings of one kind are added up.
     fn counters(&self, _visit: &mut dyn FnMut(&str, u64)) {}
 }
 

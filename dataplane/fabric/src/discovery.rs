@@ -9,11 +9,12 @@ mod relay;
 
 use std::sync::Arc;
 
-use berth_port::Nanos;
+use berth_port::{Family, Nanos};
 use berth_wire::fabric::{
     Announce, MAX_MESSAGE, MAX_RELAYED, Solicit, Wire as _, Withdraw, WithdrawDetail, WithdrawReason,
 };
 
+pub(crate) use relay::Counts as RelayCounts;
 pub use relay::{Ignored, MAX_NODES, MAX_RELAY_BYTES, MAX_TTL, Relay};
 
 /// How long an announcement of this node counts, in seconds; it is to be made again at a third of that.
@@ -39,12 +40,16 @@ pub struct Discovery {
     counts: Counts,
 }
 
-#[derive(Debug, Default)]
-struct Counts {
-    answered: u64,
-    malformed: u64,
-    unpadded: u64,
-    over_budget: u64,
+const SOLICITS_DROPPED: Family =
+    Family::counter("solicits_dropped", "questions for announcements that were not answered");
+
+berth_port::counters! {
+    pub(crate) struct Counts {
+        answered = solicits_answered: "questions for announcements that were answered",
+        malformed = solicits_malformed: SOLICITS_DROPPED { reason: "malformed" },
+        unpadded = solicits_unpadded: SOLICITS_DROPPED { reason: "unpadded" },
+        over_budget = solicits_over_budget: SOLICITS_DROPPED { reason: "over_budget" },
+    }
 }
 
 impl Discovery {
@@ -127,10 +132,7 @@ impl Discovery {
 
     /// Reports every counter.
     pub fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        visit("solicits_answered", self.counts.answered);
-        visit("solicits_malformed", self.counts.malformed);
-        visit("solicits_unpadded", self.counts.unpadded);
-        visit("solicits_over_budget", self.counts.over_budget);
+        self.counts.report(visit);
     }
 
     fn next_sequence(&mut self, unix: Nanos) -> u64 {

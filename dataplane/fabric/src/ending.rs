@@ -200,7 +200,7 @@ impl<H: Host> Node<H> {
                     left += 1;
                 }
                 Err(TeardownFailed) => {
-                    self.counts.teardowns_failed += 1;
+                    self.counts.counters.teardowns_failed += 1;
                     failed = true;
                 }
             }
@@ -214,7 +214,7 @@ impl<H: Host> Node<H> {
         let Holding::Unit(unit) = lease.holds else { return Ok(0) };
         let index = usize::from(unit.resource);
         let ended = self.resources[index].end(id);
-        let work = ended.inspect_err(|TeardownFailed| self.counts.teardowns_failed += 1)?;
+        let work = ended.inspect_err(|TeardownFailed| self.counts.counters.teardowns_failed += 1)?;
         let left = u32::from(work.is_some());
         if let Some(work) = work {
             self.tear_down(id, Part::Unit(index), lease.holder, work, outcome);
@@ -240,7 +240,7 @@ impl<H: Host> Node<H> {
             Part::Unit(index) => self.resources[index].ended(id),
         };
         if done.is_err() {
-            self.counts.teardowns_failed += 1;
+            self.counts.counters.teardowns_failed += 1;
         }
         if let Part::Connection(index) = part {
             match done {

@@ -40,7 +40,7 @@ pub use clock::Clock;
 pub use ending::{Ending, Teardown};
 pub use host::Host;
 pub use inventory::{Facts, Gpu, Tier};
-pub use node::{Config, Node, Settings};
+pub use node::{COUNTERS, Config, Node, Settings};
 pub use ops::{Listing, Proxy};
 pub use pending::{Deadline, WorkFailed};
 pub use policy::{Policy, Rule};

@@ -4,13 +4,13 @@ use std::{collections::BTreeMap, net::SocketAddr};
 
 use berth_identity::{Enrolled, Enrolment, Identity, NodeId, PublicKey, Rates, token::Verifier};
 use berth_lease::{Event, Item, LeaseId, Leases, Quota, Quotas, Region, Table};
-use berth_port::{Nanos, Now};
+use berth_port::{Family, Nanos, Now, Tables};
 use berth_wire::fabric::{EndpointKind, Op, Perms, RevokeBroadcast, Status};
 
 use crate::{
     binding::Binding,
     clock::Clock,
-    discovery::Discovery,
+    discovery::{self, Discovery},
     ending::{Connection, Part, UnderWay, Why},
     host::Host,
     inventory::{Facts, region_type},
@@ -119,15 +119,64 @@ pub struct Node<H> {
 #[derive(Debug)]
 pub(crate) struct Counts {
     by_op: Vec<(Op, [u64; 2])>,
-    unknown_ops: u64,
-    leases_expired: u64,
-    pub(crate) teardowns_failed: u64,
+    pub(crate) counters: Counters,
+}
+
+/// What a node counts, its bindings aside.
+pub const COUNTERS: Tables = &[Counters::TABLE, OPS, HOLDERS, discovery::Counts::TABLE, discovery::RelayCounts::TABLE];
+
+const OPS_DONE: Family = Family::counter("ops", "ops of the control plane that were done");
+const OPS_REFUSED: Family = Family::counter("ops_refused", "ops of the control plane that were refused");
+
+berth_port::counters! {
+    #[derive(Clone, Copy)]
+    pub(crate) struct Counters {
+        /// Set as it is reported, as the next.
+        leases: gauge "leases that stand",
+        leased_bytes: gauge "bytes of leases that stand",
+        unknown_ops: OPS_REFUSED { op: "unknown" },
+        leases_expired: "leases that expired",
+        teardowns_failed: "leases whose binding could not be torn down",
+    }
+}
+
+berth_port::counters! {
+    const OPS {
+        "op_*_refused": OPS_REFUSED { op: * },
+        "op_*": OPS_DONE { op: * },
+    }
+}
+
+const USED: Family = Family::gauge(
+    "holder_used",
+    "what a presenter that a policy names has of its quota; of all others, for each item, who has most",
+);
+const QUOTA: Family = Family::gauge("holder_quota", "how much that presenter, or each of the others, may have");
+
+berth_port::counters! {
+    /// By holder, for each [`Item`].
+    const HOLDERS {
+        "holder_*_leases_used": USED { holder: *, item: "leases" },
+        "holder_*_bytes_used": USED { holder: *, item: "bytes" },
+        "holder_*_handles_used": USED { holder: *, item: "handles" },
+        "holder_*_attachments_used": USED { holder: *, item: "attachments" },
+        "holder_*_proxies_used": USED { holder: *, item: "proxies" },
+        "holder_*_bindings_used": USED { holder: *, item: "bindings" },
+        "holder_*_page_state_used": USED { holder: *, item: "page_state" },
+        "holder_*_leases_quota": QUOTA { holder: *, item: "leases" },
+        "holder_*_bytes_quota": QUOTA { holder: *, item: "bytes" },
+        "holder_*_handles_quota": QUOTA { holder: *, item: "handles" },
+        "holder_*_attachments_quota": QUOTA { holder: *, item: "attachments" },
+        "holder_*_proxies_quota": QUOTA { holder: *, item: "proxies" },
+        "holder_*_bindings_quota": QUOTA { holder: *, item: "bindings" },
+        "holder_*_page_state_quota": QUOTA { holder: *, item: "page_state" },
+    }
 }
 
 impl Default for Counts {
     fn default() -> Self {
         let by_op = Op::ALL.iter().map(|op| (*op, [0; 2])).collect();
-        Self { by_op, unknown_ops: 0, leases_expired: 0, teardowns_failed: 0 }
+        Self { by_op, counters: Counters::default() }
     }
 }
 
@@ -284,7 +333,7 @@ impl<H: Host> Node<H> {
     /// Executes one op. The caller sees to it that no request is executed twice.
     pub fn request(&mut self, request: &Request<'_>, now: Now) -> Step {
         let Some(op) = Op::from_code(request.op) else {
-            self.counts.unknown_ops += 1;
+            self.counts.counters.unknown_ops += 1;
             return Outcome::refused(Status::UnsupportedOp).into();
         };
         // Its key may have been removed since its signature was verified.
@@ -312,7 +361,7 @@ impl<H: Host> Node<H> {
         for event in self.leases.tick(now.mono) {
             match event {
                 Event::Expired(id) => {
-                    self.counts.leases_expired += 1;
+                    self.counts.counters.leases_expired += 1;
                     outcome.effects.ended.push(id);
                     if self.is_connected(id) {
                         // Where that fails, what it holds is fenced.
@@ -360,17 +409,12 @@ impl<H: Host> Node<H> {
             visit(&format!("op_{name}"), *done);
             visit(&format!("op_{name}_refused"), *refused);
         }
-        let (leases, bytes) = self.leases.live();
-        visit("leases", leases);
-        visit("leased_bytes", bytes);
-        visit("unknown_ops", self.counts.unknown_ops);
-        visit("leases_expired", self.counts.leases_expired);
-        visit("teardowns_failed", self.counts.teardowns_failed);
+        let (leases, leased_bytes) = self.leases.live();
+        Counters { leases, leased_bytes, ..self.counts.counters }.report(&mut |name, count| visit(name, count));
         self.report_quotas(visit);
         let mut of_bindings = BTreeMap::<String, u64>::new();
         for binding in &self.bindings {
-            let kind = binding.kind().name().to_ascii_lowercase();
-            binding.counters(&mut |name, count| *of_bindings.entry(format!("{kind}_{name}")).or_default() += count);
+            binding.counters(&mut |name, count| *of_bindings.entry(name.to_owned()).or_default() += count);
         }
         for (name, count) in &of_bindings {
             visit(name, *count);

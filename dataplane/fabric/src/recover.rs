@@ -177,7 +177,7 @@ impl<H: Host> Node<H> {
         for (id, Bound { gone, left, .. }) in bound {
             let lease = self.leases.get(LeaseId(id));
             for index in left {
-                self.counts.teardowns_failed += 1;
+                self.counts.counters.teardowns_failed += 1;
                 if let Some(lease) = lease {
                     self.connected(lease.id, index, lease.holder);
                 }

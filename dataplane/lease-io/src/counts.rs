@@ -4,42 +4,54 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use berth_admission::Limit;
 use berth_lease::{Op, Refusal};
+use berth_port::{Family, Tables};
 
 use crate::Failure;
+
+/// What every way to leased bytes counts.
+pub const COUNTERS: Tables = &[Event::TABLE];
+
+const MESSAGES: Family = Family::counter("messages", "messages about leased bytes");
+const ACCESSES: Family = Family::counter("accesses", "messages about leased bytes that were answered with success");
+const BYTES: Family = Family::counter("access_bytes", "leased bytes read and written");
+const REFUSED: Family = Family::counter("access_refused", "accesses to leased bytes that were refused");
+const DROPPED: Family = Family::counter("access_dropped", "messages about leased bytes that are malformed");
+const UNROUTABLE: Family =
+    Family::counter("access_unroutable", "answers about leased bytes without a route to their peer");
 
 berth_port::counters! {
     /// One countable thing. Up to [`Event::Malformed`] they are outcomes: every message has exactly one, sooner or later.
     pub(crate) enum Event {
-        Read = "read",
-        Written = "written",
-        Greeted = "greeted",
-        Pinged = "pinged",
-        UnknownLease = "unknown_lease",
-        Revoked = "revoked",
-        Expired = "expired",
-        StaleGeneration = "stale_generation",
-        BadRequest = "bad_request",
-        TooLong = "too_long",
-        OutOfRange = "out_of_range",
-        Denied = "denied",
-        Busy = "busy",
-        StorageFailed = "storage_failed",
-        NotTheirs = "not_theirs",
-        OverQuota = "over_quota",
-        LimitedPeer = "limited_peer",
-        LimitedCrowd = "limited_crowd",
-        LimitedPort = "limited_port",
-        Malformed = "malformed",
-        Received = "received",
-        BytesRead = "bytes_read",
-        BytesWritten = "bytes_written",
-        Unroutable = "unroutable",
+        Read = read: ACCESSES { op: "read" },
+        Written = written: ACCESSES { op: "write" },
+        Greeted = greeted: ACCESSES { op: "greet" },
+        Pinged = pinged: ACCESSES { op: "ping" },
+        UnknownLease = unknown_lease: REFUSED { reason: "unknown_lease" },
+        Revoked = revoked: REFUSED { reason: "revoked" },
+        Expired = expired: REFUSED { reason: "expired" },
+        StaleGeneration = stale_generation: REFUSED { reason: "stale_generation" },
+        BadRequest = bad_request: REFUSED { reason: "bad_request" },
+        TooLong = too_long: REFUSED { reason: "too_long" },
+        OutOfRange = out_of_range: REFUSED { reason: "out_of_range" },
+        Denied = denied: REFUSED { reason: "denied" },
+        Busy = busy: REFUSED { reason: "busy" },
+        StorageFailed = storage_failed: REFUSED { reason: "storage_failed" },
+        NotTheirs = not_theirs: REFUSED { reason: "not_theirs" },
+        OverQuota = over_quota: REFUSED { reason: "over_quota" },
+        LimitedPeer = limited_peer: REFUSED { reason: "peer_limit" },
+        LimitedCrowd = limited_crowd: REFUSED { reason: "crowd_limit" },
+        LimitedPort = limited_port: REFUSED { reason: "port_limit" },
+        Malformed = malformed: DROPPED { reason: "malformed" },
+        Received = received: MESSAGES,
+        BytesRead = bytes_read: BYTES { op: "read" },
+        BytesWritten = bytes_written: BYTES { op: "write" },
+        Unroutable = unroutable: UNROUTABLE,
     }
 }
 
 /// The counters of one core or one connection.
 #[derive(Debug, Clone, Default)]
-pub struct Counts([u64; Event::NAMES.len()]);
+pub struct Counts([u64; Event::TABLE.len()]);
 
 impl Counts {
     #[inline]
@@ -61,7 +73,7 @@ impl Counts {
 
     /// Reports every counter under its name.
     pub fn report(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        Event::NAMES.iter().zip(&self.0).for_each(|(name, count)| visit(name, *count));
+        Event::report(self.0, visit);
     }
 }
 
@@ -94,7 +106,7 @@ impl From<Limit> for Event {
 
 /// Counters that many tasks add theirs to.
 #[derive(Debug, Default)]
-pub struct Totals([AtomicU64; Event::NAMES.len()]);
+pub struct Totals([AtomicU64; Event::TABLE.len()]);
 
 impl Totals {
     /// Adds `counts` and sets them to zero.
@@ -106,6 +118,6 @@ impl Totals {
 
     /// Reports every counter under its name.
     pub fn report(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        Event::NAMES.iter().zip(&self.0).for_each(|(name, total)| visit(name, total.load(Relaxed)));
+        Event::report(self.0.iter().map(|total| total.load(Relaxed)), visit);
     }
 }

@@ -27,7 +27,7 @@ mod stream;
 mod two_sided;
 
 pub use block::{Accesses, BlockIo, Ended};
-pub use counts::{Counts, Totals};
+pub use counts::{COUNTERS, Counts, Totals};
 pub use datagram::{Answer, Later, Protocol, Request, answer};
 pub use gate::{AccessRequest, Failure, Gate, Served};
 pub use page::PageOp;

@@ -5,7 +5,7 @@ use std::{
     ops::Range,
 };
 
-use berth_port::Nanos;
+use berth_port::{Nanos, families::RX_DROPPED};
 use berth_wire::net::{
     Arp, ArpOperation, EtherType, EthernetHeader, ICMPV4_ECHO_REPLY, ICMPV4_ECHO_REQUEST, ICMPV6_ECHO_REPLY,
     ICMPV6_ECHO_REQUEST, ICMPV6_NEIGHBOUR_ADVERT, ICMPV6_NEIGHBOUR_SOLICIT, IcmpHeader, IpProtocol, Ipv4Header,
@@ -66,69 +66,33 @@ pub struct Verified {
     pub udp: bool,
 }
 
-/// Why a frame was dropped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Drop {
-    /// A header is truncated, or contradicts itself.
-    Malformed,
-    /// A checksum does not match.
-    Checksum,
-    /// Sent to another station, or from a group.
-    OtherStation,
-    /// Another VLAN, or a tag where none is expected, or none where one is.
-    OtherVlan,
-    /// Neither ARP, IPv4 nor IPv6.
-    OtherEtherType,
-    /// An IP or ARP target that is not ours.
-    OtherAddress,
-    /// A source no host can have: unspecified, multicast, broadcast, loopback, our own.
-    BadSource,
-    /// A fragment; they are not reassembled.
-    Fragment,
-    /// An IPv6 extension header.
-    Extension,
-    /// Neither UDP nor ICMP, or an ICMP message that a host need not answer.
-    OtherProtocol,
-    /// A datagram to another UDP port, or from port 0, which cannot be answered.
-    OtherPort,
-    /// Not for the service: the neighbour table took it in.
-    Consumed,
-}
-
-impl Drop {
-    /// Every reason, in the order of its number.
-    pub const ALL: [Self; 12] = [
-        Self::Malformed,
-        Self::Checksum,
-        Self::OtherStation,
-        Self::OtherVlan,
-        Self::OtherEtherType,
-        Self::OtherAddress,
-        Self::BadSource,
-        Self::Fragment,
-        Self::Extension,
-        Self::OtherProtocol,
-        Self::OtherPort,
-        Self::Consumed,
-    ];
-
-    /// The name of its counter.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Malformed => "rx_malformed",
-            Self::Checksum => "rx_bad_checksum",
-            Self::OtherStation => "rx_other_station",
-            Self::OtherVlan => "rx_other_vlan",
-            Self::OtherEtherType => "rx_other_ether_type",
-            Self::OtherAddress => "rx_other_address",
-            Self::BadSource => "rx_bad_source",
-            Self::Fragment => "rx_fragment",
-            Self::Extension => "rx_ipv6_extension",
-            Self::OtherProtocol => "rx_other_protocol",
-            Self::OtherPort => "rx_other_port",
-            Self::Consumed => "rx_neighbour",
-        }
+berth_port::counters! {
+    /// Why a frame was dropped.
+    pub enum Drop {
+        /// A header is truncated, or contradicts itself.
+        Malformed = rx_malformed: RX_DROPPED { reason: "malformed" },
+        /// A checksum does not match.
+        Checksum = rx_bad_checksum: RX_DROPPED { reason: "bad_checksum" },
+        /// Sent to another station, or from a group.
+        OtherStation = rx_other_station: RX_DROPPED { reason: "other_station" },
+        /// Another VLAN, or a tag where none is expected, or none where one is.
+        OtherVlan = rx_other_vlan: RX_DROPPED { reason: "other_vlan" },
+        /// Neither ARP, IPv4 nor IPv6.
+        OtherEtherType = rx_other_ether_type: RX_DROPPED { reason: "other_ether_type" },
+        /// An IP or ARP target that is not ours.
+        OtherAddress = rx_other_address: RX_DROPPED { reason: "other_address" },
+        /// A source no host can have: unspecified, multicast, broadcast, loopback, our own.
+        BadSource = rx_bad_source: RX_DROPPED { reason: "bad_source" },
+        /// A fragment; they are not reassembled.
+        Fragment = rx_fragment: RX_DROPPED { reason: "fragment" },
+        /// An IPv6 extension header.
+        Extension = rx_ipv6_extension: RX_DROPPED { reason: "ipv6_extension" },
+        /// Neither UDP nor ICMP, or an ICMP message that a host need not answer.
+        OtherProtocol = rx_other_protocol: RX_DROPPED { reason: "other_protocol" },
+        /// A datagram to another UDP port, or from port 0, which cannot be answered.
+        OtherPort = rx_other_port: RX_DROPPED { reason: "other_port" },
+        /// Not for the service: the neighbour table took it in.
+        Consumed = rx_neighbour: "frames that only told where a neighbour is",
     }
 }
 

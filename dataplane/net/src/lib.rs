@@ -28,3 +28,6 @@ pub use inbound::{Datagram, Drop, Outcome, Verified};
 pub use neighbours::SharedNeighbours;
 pub use outbound::{NoRoute, Route, Sealed};
 pub use transport::{Answer, Taken, Transport, Udp};
+
+/// What a port over raw frames counts beside its own.
+pub const COUNTERS: berth_port::Tables = &[Drop::TABLE];

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, os::fd::RawFd, time::Duration};
 
 use fastrand::Rng;
 
-use crate::{BURST, Clock, DeviceCounters, Frame, Nanos, Peer, Port, PostError, ReplyTo, Verdict};
+use crate::{BURST, Clock, Counter, DeviceCounters, Family, Frame, Nanos, Peer, Port, PostError, ReplyTo, Verdict};
 
 /// How many frames a direction holds back at most.
 const POOL: usize = 256;
@@ -98,16 +98,38 @@ impl Held {
     }
 }
 
-#[derive(Debug, Default)]
-struct Counts {
-    dropped: u64,
-    corrupted: u64,
-    duplicated: u64,
-    delayed: u64,
-    reordered: u64,
-    pool_full: u64,
-    held: u64,
-    released: u64,
+const FAULTS: Family = Family::counter("faults", "frames that the fault layer hit, by its direction and fault");
+
+/// What each direction counts.
+macro_rules! counts {
+    ($($fault:ident)*) => {
+        #[derive(Debug, Default)]
+        struct Counts {
+            $($fault: u64,)*
+        }
+
+        impl Counts {
+            const RX: &[&str] = &[$(concat!("fault_rx_", stringify!($fault))),*];
+            const TX: &[&str] = &[$(concat!("fault_tx_", stringify!($fault))),*];
+
+            fn report(&self, names: &'static [&'static str], visit: &mut dyn FnMut(&'static str, u64)) {
+                names.iter().zip([$(self.$fault),*]).for_each(|(name, value)| visit(name, value));
+            }
+        }
+
+        /// What each counter is outside.
+        pub(crate) const COUNTERS: &[Counter] = &[
+            $(fault(concat!("fault_rx_", stringify!($fault)), &[("direction", "rx"), ("fault", stringify!($fault))]),)*
+            $(fault(concat!("fault_tx_", stringify!($fault)), &[("direction", "tx"), ("fault", stringify!($fault))]),)*
+            fault("fault_tx_refused", &[("direction", "tx"), ("fault", "refused")]),
+        ];
+    };
+}
+
+counts! { dropped corrupted duplicated delayed reordered pool_full held released }
+
+const fn fault(name: &'static str, labels: &'static [(&'static str, &'static str)]) -> Counter {
+    Counter { name, family: FAULTS, labels }
 }
 
 /// The faults of one frame.
@@ -210,12 +232,6 @@ impl Side {
         self.counts.released += 1;
         self.passed = self.passed.max(held.number);
         self.free.push(held.buf);
-    }
-
-    fn report(&self, names: [&'static str; 8], visit: &mut dyn FnMut(&'static str, u64)) {
-        let Counts { dropped, corrupted, duplicated, delayed, reordered, pool_full, held, released } = self.counts;
-        let values = [dropped, corrupted, duplicated, delayed, reordered, pool_full, held, released];
-        names.into_iter().zip(values).for_each(|(name, value)| visit(name, value));
     }
 }
 
@@ -351,28 +367,8 @@ impl<P: Port, C: Clock> Port for Fault<P, C> {
 
     fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
         self.inner.counters(visit);
-        let rx = [
-            "fault_rx_dropped",
-            "fault_rx_corrupted",
-            "fault_rx_duplicated",
-            "fault_rx_delayed",
-            "fault_rx_reordered",
-            "fault_rx_pool_full",
-            "fault_rx_held",
-            "fault_rx_released",
-        ];
-        self.rx.report(rx, visit);
-        let tx = [
-            "fault_tx_dropped",
-            "fault_tx_corrupted",
-            "fault_tx_duplicated",
-            "fault_tx_delayed",
-            "fault_tx_reordered",
-            "fault_tx_pool_full",
-            "fault_tx_held",
-            "fault_tx_released",
-        ];
-        self.tx.report(tx, visit);
+        self.rx.counts.report(Counts::RX, visit);
+        self.tx.counts.report(Counts::TX, visit);
         visit("fault_tx_refused", self.tx_refused);
     }
 

@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod counters;
+pub mod families;
 mod fault;
 mod frame;
 mod loopback;
@@ -34,6 +35,7 @@ mod time;
 
 use std::{net::SocketAddr, os::fd::RawFd};
 
+pub use counters::{Count, Counter, Family, Tables};
 pub use fault::{Fault, FaultSpec, Faults};
 pub use frame::{Frame, ReplyTo, Verdict};
 pub use loopback::Loopback;
@@ -44,6 +46,9 @@ pub use sampler::{SAMPLE_AFTER, SAMPLE_EVERY, Sampler};
 pub use session::{Next, Progress, Session};
 pub use task::{Part, Task, Work};
 pub use time::{Clock, Nanos, Now};
+
+/// What the ports of this crate count.
+pub const COUNTERS: Tables = &[loopback::Counters::TABLE, fault::COUNTERS, pcap::Counters::TABLE];
 
 /// The most frames one call of [`Port::rx`] lends.
 ///

@@ -4,7 +4,10 @@ use std::net::SocketAddr;
 
 use rtrb::{Consumer, Producer, RingBuffer};
 
-use crate::{BURST, Frame, Peer, Port, PostError, Verdict};
+use crate::{
+    BURST, Frame, Peer, Port, PostError, Verdict,
+    families::{RX_FRAMES, TX_DROPPED, TX_FRAMES},
+};
 
 /// One of two ports joined by rings in memory; each may be on a thread of its own.
 ///
@@ -23,9 +26,15 @@ pub struct Loopback {
     outgoing: Producer<Packet>,
     returned: Consumer<Box<[u8]>>,
     returns: Producer<Box<[u8]>>,
-    rx_frames: u64,
-    tx_frames: u64,
-    tx_refused: u64,
+    counters: Counters,
+}
+
+crate::counters! {
+    pub(crate) struct Counters {
+        rx_frames: RX_FRAMES,
+        tx_frames: TX_FRAMES,
+        tx_refused: TX_DROPPED { reason: "refused" },
+    }
 }
 
 #[derive(Debug)]
@@ -52,9 +61,7 @@ impl Loopback {
             outgoing,
             returned,
             returns,
-            rx_frames: 0,
-            tx_frames: 0,
-            tx_refused: 0,
+            counters: Counters::default(),
         };
         (side(a, b, from_b, to_b, returned_by_b, return_to_b), side(b, a, from_a, to_a, returned_by_a, return_to_a))
     }
@@ -72,7 +79,7 @@ impl Port for Loopback {
     fn rx<H: FnMut(&mut Frame<'_>) -> Verdict>(&mut self, mut handle: H) -> usize {
         for received in 0..BURST {
             let Ok(Packet { mut buf, len }) = self.incoming.pop() else { return received };
-            self.rx_frames += 1;
+            self.counters.rx_frames += 1;
             let mut frame = Frame::new(&mut buf, len, len, self.peer);
             let verdict = handle(&mut frame);
             let (len, urgent) = (frame.len(), frame.is_urgent());
@@ -92,7 +99,7 @@ impl Port for Loopback {
             return Err(PostError::Unreachable);
         }
         let Some(mut buf) = self.free.pop().or_else(|| self.returned.pop().ok()) else {
-            self.tx_refused += 1;
+            self.counters.tx_refused += 1;
             return Err(PostError::Full);
         };
         let len = fill(&mut buf);
@@ -102,7 +109,7 @@ impl Port for Loopback {
     }
 
     fn tx(&mut self) {
-        self.tx_frames += self.queued.len() as u64;
+        self.counters.tx_frames += self.queued.len() as u64;
         for packet in self.queued.drain(..) {
             self.outgoing.push(packet).expect("the ring holds every buffer of the pair");
         }
@@ -117,8 +124,6 @@ impl Port for Loopback {
     }
 
     fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        visit("rx_frames", self.rx_frames);
-        visit("tx_frames", self.tx_frames);
-        visit("tx_refused", self.tx_refused);
+        self.counters.report(visit);
     }
 }

@@ -39,9 +39,15 @@ struct Capture<W: Write> {
     out: BufWriter<W>,
     open: bool,
     bytes_left: u64,
-    frames: u64,
-    missed: u64,
-    write_errors: u64,
+    counters: Counters,
+}
+
+crate::counters! {
+    pub(crate) struct Counters {
+        frames = pcap_frames: "frames written to the capture",
+        missed = pcap_missed: "frames that the capture had no room for",
+        write_errors = pcap_write_errors: "writes to the capture that failed",
+    }
 }
 
 impl<P: Port, W: Write, C: Clock> Pcap<P, W, C> {
@@ -51,9 +57,7 @@ impl<P: Port, W: Write, C: Clock> Pcap<P, W, C> {
             out: BufWriter::new(out),
             open: limit >= FILE_HEADER_BYTES,
             bytes_left: limit.saturating_sub(FILE_HEADER_BYTES),
-            frames: 0,
-            missed: 0,
-            write_errors: 0,
+            counters: Counters::default(),
         };
         if capture.open {
             let written = capture.write_file_header();
@@ -82,7 +86,7 @@ impl<W: Write> Capture<W> {
         // What no IP packet holds is missed alone; what is beyond the limit ends the capture.
         self.open &= !fits || bytes <= self.bytes_left;
         if !self.open || !fits {
-            self.missed += 1;
+            self.counters.missed += 1;
             return;
         }
         self.bytes_left -= bytes;
@@ -93,14 +97,14 @@ impl<W: Write> Capture<W> {
             .out
             .write_all(&header)
             .and_then(|()| packet.write(&mut self.out, data).map_err(|error| io::Error::other(error.to_string())));
-        self.frames += u64::from(written.is_ok());
-        self.missed += u64::from(written.is_err());
+        self.counters.frames += u64::from(written.is_ok());
+        self.counters.missed += u64::from(written.is_err());
         self.check(&written);
     }
 
     fn check(&mut self, written: &io::Result<()>) {
         if written.is_err() {
-            self.write_errors += 1;
+            self.counters.write_errors += 1;
             self.open = false;
         }
     }
@@ -177,9 +181,7 @@ impl<P: Port, W: Write, C: Clock> Port for Pcap<P, W, C> {
 
     fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
         self.inner.counters(visit);
-        visit("pcap_frames", self.capture.frames);
-        visit("pcap_missed", self.capture.missed);
-        visit("pcap_write_errors", self.capture.write_errors);
+        self.capture.counters.report(visit);
     }
 
     fn device(&self) -> Option<Box<dyn DeviceCounters>> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    ErrorCode, SlotIndex,
+    ErrorCode, RING_EVENTS, SlotIndex,
     abi::FREE,
     cursor::Cursor,
     producer::PROBE,
@@ -29,25 +29,27 @@ pub struct Dispatcher {
     owner: Owner,
 }
 
-/// What a dispatcher counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct DispatcherStats {
-    /// Requests whose handler returned.
-    pub dispatched: u64,
-    /// Handlers that returned an error code.
-    pub errors: u64,
-    /// Handlers that unwound, or returned [`ErrorCode::UNWOUND`] for one that did further down.
-    pub unwound: u64,
-    /// Rx flags that were neither zero nor the slot's address; answered with [`ErrorCode::BAD_FLAG`].
-    pub bad_flags: u64,
-    /// Requests overwritten while they were being dispatched; answered with [`ErrorCode::SLOT_REUSED`].
-    pub slots_reused: u64,
-    /// Answers that were published over one that nobody had taken.
-    pub tx_overwritten: u64,
-    /// Times the cursor's slot was found empty while a later one was ready.
-    pub gaps: u64,
-    /// Slots passed over by [`Dispatcher::skip_gap`].
-    pub skipped: u64,
+berth_port::counters! {
+    /// What a dispatcher counts.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    pub struct DispatcherStats {
+        /// Requests whose handler returned.
+        dispatched = ring_dispatched: "requests taken from the ring by the worker",
+        /// Handlers that returned an error code.
+        errors = ring_handler_errors: RING_EVENTS { event: "handler_error" },
+        /// Handlers that unwound, or returned [`ErrorCode::UNWOUND`] for one that did further down.
+        unwound = ring_handler_unwound: RING_EVENTS { event: "handler_unwound" },
+        /// Rx flags that were neither zero nor the slot's address; answered with [`ErrorCode::BAD_FLAG`].
+        bad_flags = ring_bad_rx_flags: RING_EVENTS { event: "bad_rx_flag" },
+        /// Requests overwritten while they were being dispatched; answered with [`ErrorCode::SLOT_REUSED`].
+        slots_reused = ring_slots_reused: RING_EVENTS { event: "slot_reused" },
+        /// Answers that were published over one that nobody had taken.
+        tx_overwritten = ring_tx_overwritten: RING_EVENTS { event: "tx_overwritten" },
+        /// Times the cursor's slot was found empty while a later one was ready.
+        gaps = ring_gaps: RING_EVENTS { event: "gap" },
+        /// Slots passed over by [`Dispatcher::skip_gap`].
+        skipped = ring_skipped: RING_EVENTS { event: "skipped" },
+    }
 }
 
 impl Dispatcher {
@@ -203,15 +205,7 @@ impl Dispatcher {
 
     /// Reports every counter by name.
     pub fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        let s = &self.stats;
-        visit("ring_dispatched", s.dispatched);
-        visit("ring_handler_errors", s.errors);
-        visit("ring_handler_unwound", s.unwound);
-        visit("ring_bad_rx_flags", s.bad_flags);
-        visit("ring_slots_reused", s.slots_reused);
-        visit("ring_tx_overwritten", s.tx_overwritten);
-        visit("ring_gaps", s.gaps);
-        visit("ring_skipped", s.skipped);
+        self.stats.report(visit);
     }
 }
 

@@ -39,3 +39,10 @@ pub use ring::{ErrorCode, Geometry, Ring, RingError, SlotIndex, pair};
 #[cfg(not(loom))]
 pub use ring::{pair_in, shared};
 pub use sequence::{Arrival, Sequence, SequenceCounts};
+
+use berth_port::{Family, Tables};
+
+/// What the two ends of a ring count.
+pub const COUNTERS: Tables = &[ProducerStats::TABLE, DispatcherStats::TABLE];
+
+const RING_EVENTS: Family = Family::counter("ring_events", "what happened in the ring beside requests and answers");

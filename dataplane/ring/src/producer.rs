@@ -1,7 +1,9 @@
 //! The host's side of a ring: requests in, answers out.
 
+use berth_port::Family;
+
 use crate::{
-    ErrorCode, SlotIndex,
+    ErrorCode, RING_EVENTS, SlotIndex,
     abi::{FREE, IN_FLIGHT},
     cursor::Cursor,
     ring::Owner,
@@ -33,23 +35,28 @@ pub struct Producer {
     _owner: Owner,
 }
 
-/// What a producer counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ProducerStats {
-    /// Requests pushed.
-    pub pushed: u64,
-    /// Answers taken, errors included.
-    pub collected: u64,
-    /// Pushes refused because the slot was still in use.
-    pub overruns: u64,
-    /// Answers that were error-tagged.
-    pub errors: u64,
-    /// Slots the dispatcher freed without an answer.
-    pub unanswered: u64,
-    /// Answers that came after their slot was given up as unanswered; discarded.
-    pub late_answers: u64,
-    /// Tx flags that meant nothing.
-    pub bad_flags: u64,
+const RING_REQUESTS: Family = Family::counter("ring_requests", "requests put into the ring to a worker");
+const RING_ANSWERS: Family = Family::counter("ring_answers", "answers taken from the ring");
+
+berth_port::counters! {
+    /// What a producer counts.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    pub struct ProducerStats {
+        /// Requests pushed.
+        pushed = ring_pushed: RING_REQUESTS,
+        /// Answers taken, errors included.
+        collected = ring_collected: RING_ANSWERS,
+        /// Pushes refused because the slot was still in use.
+        overruns = ring_overruns: RING_EVENTS { event: "overrun" },
+        /// Answers that were error-tagged.
+        errors = ring_error_answers: RING_EVENTS { event: "error_answer" },
+        /// Slots the dispatcher freed without an answer.
+        unanswered = ring_unanswered: RING_EVENTS { event: "unanswered" },
+        /// Answers that came after their slot was given up as unanswered; discarded.
+        late_answers = ring_late_answers: RING_EVENTS { event: "late_answer" },
+        /// Tx flags that meant nothing.
+        bad_flags = ring_bad_tx_flags: RING_EVENTS { event: "bad_tx_flag" },
+    }
 }
 
 /// [`Producer::push`] found the next slot still in use; nothing was written.
@@ -254,14 +261,7 @@ impl Producer {
 
     /// Reports every counter by name.
     pub fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        let s = &self.stats;
-        visit("ring_pushed", s.pushed);
-        visit("ring_collected", s.collected);
-        visit("ring_overruns", s.overruns);
-        visit("ring_error_answers", s.errors);
-        visit("ring_unanswered", s.unanswered);
-        visit("ring_late_answers", s.late_answers);
-        visit("ring_bad_tx_flags", s.bad_flags);
+        self.stats.report(visit);
     }
 }
 

@@ -32,12 +32,12 @@ impl Endpoint {
                 Change::Add(pair) => {
                     let place = pair.local.qpn.get() as usize & (self.pairs.len() - 1);
                     self.pairs[place] = Some(pair);
-                    self.counters.peers_added += 1;
+                    self.counters.taken.peers_added += 1;
                 }
                 Change::Remove(qpn) => {
                     let place = qpn.get() as usize & (self.pairs.len() - 1);
                     if let Some(pair) = self.pairs[place].take_if(|pair| pair.local.qpn == qpn) {
-                        self.counters.peers_removed += 1;
+                        self.counters.taken.peers_removed += 1;
                         self.changes.give_back(pair);
                     }
                 }
@@ -119,7 +119,7 @@ impl Transport for Endpoint {
         match self.admit(buf, datagram) {
             Ok((pair, packet, counters)) => {
                 let taken = pair.rx(host, buf, datagram, &packet, counters, handle);
-                counters.sent += u64::from(matches!(taken.answer, berth_net::Answer::Sealed(_)));
+                counters.taken.sent += u64::from(matches!(taken.answer, berth_net::Answer::Sealed(_)));
                 taken
             }
             Err((refusal, counters)) => {
@@ -149,7 +149,7 @@ impl Transport for Endpoint {
         let place = self.place_of(peer)?;
         let pair = self.pairs[place].as_deref_mut()?;
         let sealed = pair.post(host, buf, route, most, fill);
-        self.counters.sent += u64::from(sealed.is_some());
+        self.counters.taken.sent += u64::from(sealed.is_some());
         sealed
     }
 

@@ -38,7 +38,7 @@ use berth_wire::{
     roce::{HEADERS_MAX, Icrc, PATH_MTU_MAX, PKey},
 };
 
-pub use counters::Refusal;
+pub use counters::{COUNTERS, Refusal};
 pub use endpoint::Endpoint;
 pub use region::{ConfigError, Slots};
 pub use registrar::{AddError, Local, Registrar, Remote, Window, endpoint};

@@ -82,8 +82,8 @@ impl QueuePair {
             counters.refused[refusal as usize] += 1;
             return Taken::NOTHING;
         }
-        counters.packets += 1;
-        counters.messages += u64::from(then != Then::Wait);
+        counters.taken.packets += 1;
+        counters.taken.messages += u64::from(then != Then::Wait);
         let peer = self.peer;
         match then {
             Then::Wait | Then::End | Then::Refuse(_) => Taken::NOTHING,

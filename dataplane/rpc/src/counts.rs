@@ -1,38 +1,65 @@
 //! What services and workers count.
 
 use berth_admission::Limit;
+use berth_port::{Family, Tables};
 use berth_wire::rpc::{HeaderError, status};
+
+/// What services and workers count beside their rings.
+pub const COUNTERS: Tables = &[Event::TABLE, CALLS];
+
+const REFUSED: Family = Family::counter(
+    "refused",
+    "requests answered with a negative status, or with none where on_undispatchable says so",
+);
+const DROPPED: Family = Family::counter("dropped", "messages that are no request");
+const HANDLER_ERRORS: Family =
+    Family::counter("handler_errors", "requests answered with a status of the handler's own");
+const UNANSWERED: Family = Family::counter(
+    "unanswered",
+    "refused requests that got no answer: on_undispatchable is drop, or there was no room to keep one in order",
+);
+const HANDLER_FAULTS: Family = Family::counter("handler_faults", "what handlers did wrong");
+const OVERLOADED: Family = Family::counter("overloaded", "of the requests refused as overloaded: why");
+const STAMPS: Family = Family::counter("bad_stamps", "requests whose PTP stamp cannot be compared");
+const CALLS_OF: Family = Family::counter("calls", "calls of a function");
+
+berth_port::counters! {
+    /// By function: see [`FunctionTable`](crate::FunctionTable).
+    const CALLS {
+        "calls_*": CALLS_OF { function: * },
+    }
+}
 
 berth_port::counters! {
     /// One countable thing. Up to [`Event::HandlerFailed`] they are outcomes: every request has exactly one, sooner or
     /// later. The others tell more about some of them.
     pub(crate) enum Event {
-        Answered = "answered",
-        HandlerError = "handler_error",
-        BadMagic = "bad_magic",
-        Truncated = "truncated",
-        UnknownFunction = "unknown_function",
-        BadLength = "bad_length",
-        SchemaMismatch = "schema_mismatch",
-        ResultTooLarge = "result_too_large",
-        Overloaded = "overloaded",
-        HandlerFailed = "handler_failed",
-        Received = "received",
-        DroppedUndispatchable = "dropped_undispatchable",
-        OverBudget = "over_budget",
-        Panicked = "panicked",
-        Resting = "resting",
-        RingFull = "ring_full",
-        LimitedPeer = "limited_peer",
-        LimitedCrowd = "limited_crowd",
-        LimitedPort = "limited_port",
-        OrderFull = "order_full",
-        BadResult = "bad_result",
-        TimedOut = "timed_out",
-        LateAnswers = "late_answers",
-        Unroutable = "unroutable",
-        FutureStamps = "future_stamps",
-        BadStamps = "bad_stamps",
+        Answered = answered: "requests answered with results",
+        HandlerError = handler_error: HANDLER_ERRORS,
+        BadMagic = bad_magic: DROPPED { reason: "bad_magic" },
+        Truncated = truncated: DROPPED { reason: "truncated" },
+        UnknownFunction = unknown_function: REFUSED { reason: "unknown_function" },
+        BadLength = bad_length: REFUSED { reason: "bad_length" },
+        SchemaMismatch = schema_mismatch: REFUSED { reason: "schema_mismatch" },
+        ResultTooLarge = result_too_large: REFUSED { reason: "result_too_large" },
+        Overloaded = overloaded: REFUSED { reason: "overloaded" },
+        HandlerFailed = handler_failed: REFUSED { reason: "handler_failed" },
+        Received = received: "messages received",
+        DroppedUndispatchable = dropped_undispatchable: UNANSWERED,
+        OverBudget = over_budget: HANDLER_FAULTS { fault: "over_budget" },
+        Panicked = panicked: HANDLER_FAULTS { fault: "panicked" },
+        Resting = resting: OVERLOADED { reason: "function_rests" },
+        RingFull = ring_full: OVERLOADED { reason: "ring_full" },
+        LimitedPeer = limited_peer: OVERLOADED { reason: "peer_limit" },
+        LimitedCrowd = limited_crowd: OVERLOADED { reason: "crowd_limit" },
+        LimitedPort = limited_port: OVERLOADED { reason: "port_limit" },
+        OrderFull = order_full: OVERLOADED { reason: "order_full" },
+        BadResult = bad_result: HANDLER_FAULTS { fault: "bad_result" },
+        TimedOut = timed_out: HANDLER_FAULTS { fault: "timed_out" },
+        LateAnswers = late_answers: "answers of workers that came after the request was answered for them",
+        Unroutable = unroutable: "answers without a route to their peer",
+        FutureStamps = future_stamps: STAMPS { reason: "future" },
+        BadStamps = bad_stamps: STAMPS { reason: "malformed" },
     }
 }
 
@@ -56,7 +83,7 @@ impl From<Limit> for Event {
 }
 
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Counts([u64; Event::NAMES.len()]);
+pub(crate) struct Counts([u64; Event::TABLE.len()]);
 
 impl Counts {
     #[inline]
@@ -80,8 +107,6 @@ impl Counts {
     }
 
     pub(crate) fn report(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        for (name, &count) in Event::NAMES.iter().zip(&self.0) {
-            visit(name, count);
-        }
+        Event::report(self.0, visit);
     }
 }

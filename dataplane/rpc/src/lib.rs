@@ -24,6 +24,7 @@ mod table;
 mod worker;
 
 pub use call::{Call, Failure, Handlers, Outcome};
+pub use counts::COUNTERS;
 pub use forward::RING_BUDGET;
 pub use guard::{COOL_OFF, MAX_STRIKES};
 pub use order::Order;

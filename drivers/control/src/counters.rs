@@ -1,58 +1,46 @@
 //! What the listeners count.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use berth_identity::link::FRAMES_DROPPED;
+use berth_port::{Family, Tables};
 
-macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident)*) => {
-        /// Events of the listeners.
-        #[derive(Debug, Default)]
-        pub(crate) struct Counters {
-            $($(#[$doc])* pub(crate) $name: Count,)*
-        }
+/// What is counted here. The link, the node, the journal and the blocks of regions count as well.
+pub const COUNTERS: Tables = &[Counters::TABLE, REGIONS];
 
-        impl Counters {
-            /// Reports every counter under its name.
-            pub(crate) fn report(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-                $(visit(stringify!($name), self.$name.0.load(Relaxed));)*
-            }
-        }
-    };
+const CONNECTIONS: Family = Family::counter("connections", "connections accepted");
+const CONNECTIONS_REFUSED: Family =
+    Family::counter("connections_refused", "connections that were refused or ended by the node");
+
+berth_port::counters! {
+    /// Events of the listeners.
+    pub(crate) struct Counters of Count {
+        requests_answered: "ops answered",
+        requests_not_durable: "ops left unanswered because the journal failed",
+        connections: CONNECTIONS { kind: "control" },
+        /// Because there were too many, or too many of one peer.
+        connections_refused: CONNECTIONS_REFUSED { reason: "full" },
+        /// They had not said what they want when newcomers needed their places.
+        connections_displaced: CONNECTIONS_REFUSED { reason: "displaced" },
+        /// They said nothing, or took nothing, for too long.
+        connections_timed_out: CONNECTIONS_REFUSED { reason: "timed_out" },
+        /// QUIC handshakes: unknown keys among them.
+        handshakes_failed: CONNECTIONS_REFUSED { reason: "handshake_failed" },
+        /// There were many connections.
+        handshakes_retried: "QUIC handshakes that were asked to show where their peer is",
+        streams_reset: "QUIC streams reset as malformed or too slow",
+        sends_failed: "datagrams that could not be sent",
+        /// Block accesses over FBBU: too many were under way.
+        shim_crowded_out: FRAMES_DROPPED { reason: "crowded_out" },
+        proxy_connections: CONNECTIONS { kind: "proxy" },
+    }
 }
 
-counters! {
-    /// Ops that were answered, over either carrier.
-    requests_answered
-    /// Ops that got no answer because the journal failed.
-    requests_not_durable
-    /// Connections that were accepted.
-    connections
-    /// Connections that were refused because there were too many, or too many of one peer.
-    connections_refused
-    /// Connections that had not said what they want when newcomers needed their places.
-    connections_displaced
-    /// Connections that were closed because they said nothing, or took nothing, for too long.
-    connections_timed_out
-    /// QUIC handshakes that failed: unknown keys among them.
-    handshakes_failed
-    /// QUIC handshakes that were asked to begin anew, by peers that show where they are: there were many connections.
-    handshakes_retried
-    /// QUIC streams that were reset because what they carried is malformed or came too slowly.
-    streams_reset
-    /// Datagrams that could not be sent.
-    sends_failed
-    /// Block accesses over FBBU that were dropped because too many were under way.
-    shim_crowded_out
-    /// Connections through TCP proxies.
-    proxy_connections
-}
+const REGION_SIZE: Family = Family::gauge("region_size_bytes", "bytes of a region");
+const REGION_FREE: Family = Family::gauge("region_free_bytes", "bytes of a region that can be leased");
 
-/// One counter.
-#[derive(Debug, Default)]
-pub(crate) struct Count(AtomicU64);
-
-impl Count {
-    /// One more.
-    pub(crate) fn add(&self) {
-        self.0.fetch_add(1, Relaxed);
+berth_port::counters! {
+    /// By region; what its blocks count is `berth_store::COUNTERS`.
+    const REGIONS {
+        "region_*_size_bytes": REGION_SIZE { region: * },
+        "region_*_free_bytes": REGION_FREE { region: * },
     }
 }

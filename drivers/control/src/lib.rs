@@ -54,6 +54,7 @@ use quinn::{Endpoint, EndpointConfig, TokioRuntime, VarInt};
 use tokio::{net::UdpSocket, runtime::Runtime, sync::mpsc, time::timeout};
 
 use clock::{Clock, highest_nonce};
+pub use counters::COUNTERS;
 use counters::Counters;
 use machine::{Machine, Sensors};
 use message::Role;

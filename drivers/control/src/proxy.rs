@@ -106,15 +106,15 @@ impl Resource for Proxies {
 async fn serve(listener: Listener, backend: u16, counters: Arc<Counters>, stopped: oneshot::Receiver<()>) {
     let of_events = counters.clone();
     let connections = Connections::new(LIMITS, move |event| match event {
-        Event::Displaced => of_events.connections_displaced.add(),
-        Event::Refused => of_events.connections_refused.add(),
-        Event::Expired => of_events.connections_timed_out.add(),
+        Event::Displaced => of_events.connections_displaced.add(1),
+        Event::Refused => of_events.connections_refused.add(1),
+        Event::Expired => of_events.connections_timed_out.add(1),
     });
     let mut tasks = JoinSet::new();
     let served = listener.serve(connections, |client, from, pending| {
         while tasks.try_join_next().is_some() {}
         if let Some(admitted) = pending.admit(from.ip()) {
-            counters.proxy_connections.add();
+            counters.proxy_connections.add(1);
             tasks.spawn(forward(client, backend, admitted));
         }
     });

@@ -73,8 +73,8 @@ pub(crate) fn config(shared: &Arc<Shared>) -> Result<ServerConfig, quic::TlsErro
 pub(crate) async fn serve(endpoint: Endpoint, shared: Arc<Shared>) {
     let counters = shared.counters.clone();
     let connections = Connections::new(LIMITS, move |event| match event {
-        Event::Displaced => counters.connections_displaced.add(),
-        Event::Refused => counters.connections_refused.add(),
+        Event::Displaced => counters.connections_displaced.add(1),
+        Event::Refused => counters.connections_refused.add(1),
         // Counted with the handshakes that failed.
         Event::Expired => {}
     });
@@ -82,7 +82,7 @@ pub(crate) async fn serve(endpoint: Endpoint, shared: Arc<Shared>) {
         if connections.count() >= RETRY_FROM && !incoming.remote_address_validated() {
             // An error says that the address was validated meanwhile: the peer tries again.
             let _ = incoming.retry();
-            shared.counters.handshakes_retried.add();
+            shared.counters.handshakes_retried.add(1);
             continue;
         }
         let (pending, shared) = (connections.enter(), shared.clone());
@@ -97,13 +97,13 @@ async fn connection(incoming: Incoming, mut pending: Pending<u128>, shared: &Arc
         Some((connection, peer, alpn))
     });
     let Some((connection, peer, alpn)) = known else {
-        shared.counters.handshakes_failed.add();
+        shared.counters.handshakes_failed.add(1);
         return;
     };
     let Some(mut admitted) = pending.admit(peer.id().0) else {
         return connection.close(VarInt::from_u32(1), b"too many connections");
     };
-    shared.counters.connections.add();
+    shared.counters.connections.add(1);
     let wide = shared.permits.wide.try_enter(peer.id().0);
     if wide.is_some() {
         connection.set_receive_window(VarInt::from_u32(WIDE_WINDOW));
@@ -132,7 +132,7 @@ async fn control(connection: &Connection, peer: PublicKey, shared: &Arc<Shared>)
         // A task of its own, which ends well though the connection is lost: an op must not stop half-way.
         tokio::spawn(async move {
             if one_op((send, receive), peer, source, &connection, &shared).await.is_none() {
-                shared.counters.streams_reset.add();
+                shared.counters.streams_reset.add(1);
             }
         });
     }
@@ -236,7 +236,7 @@ async fn ready(receive: &mut RecvStream, presenter: u128, shared: &Shared) -> Op
 /// A data connection: its first stream names the lease, the others carry an access each.
 async fn data(connection: &Connection, kind: Kind, peer: PublicKey, shared: &Arc<Shared>) {
     if greeted(connection, kind, peer, shared).await.is_none() {
-        shared.counters.connections_timed_out.add();
+        shared.counters.connections_timed_out.add(1);
     }
     connection.close(VarInt::from_u32(0), b"");
 }
@@ -303,6 +303,6 @@ async fn access(
         connection.close(VarInt::from_u32(1), b"");
     }
     if let Ok(End::TimedOut) = ended {
-        shared.counters.streams_reset.add();
+        shared.counters.streams_reset.add(1);
     }
 }

@@ -163,7 +163,7 @@ impl Shared {
             Begun::Work(work, durable) => self.work(work, durable, request.presenter).await,
         };
         let answer = self.finish(pending).await?;
-        self.counters.requests_answered.add();
+        self.counters.requests_answered.add(1);
         Some(response(request.op, &answer))
     }
 
@@ -255,7 +255,7 @@ impl Shared {
         }
         let op = request.op;
         let answer = spawn_blocking(move || response(op, &listing.answer())).await.ok()?;
-        self.counters.requests_answered.add();
+        self.counters.requests_answered.add(1);
         Some(answer)
     }
 
@@ -317,7 +317,7 @@ impl Shared {
                 visit(&format!("region_{}_free_bytes", region.name), node.leases().available(id));
             }
         }
-        self.relay().counters(&mut |name, value| visit(&format!("relay_{name}"), value));
+        self.relay().counters(&mut |name, value| visit(name, value));
         self.journal.counters(&mut |name, value| visit(name, value));
         for (_, region) in self.regions.iter() {
             if let Storage::Blocks(blocks) = &region.storage {
@@ -370,7 +370,7 @@ impl Shared {
         if let Some(durable) = durable
             && let Err(e) = durable.await
         {
-            self.counters.requests_not_durable.add();
+            self.counters.requests_not_durable.add(1);
             self.degrade(&e.to_string());
             return None;
         }

@@ -31,7 +31,7 @@ pub(crate) async fn serve(socket: Arc<UdpSocket>, shared: Arc<Shared>) {
             Answer::Never => {}
             Answer::Later(later) => {
                 let Some(flight) = flights.try_enter(peer.ip()) else {
-                    shared.counters.shim_crowded_out.add();
+                    shared.counters.shim_crowded_out.add(1);
                     continue;
                 };
                 let (socket, shared) = (socket.clone(), shared.clone());
@@ -58,6 +58,6 @@ pub(crate) async fn serve(socket: Arc<UdpSocket>, shared: Arc<Shared>) {
 
 async fn send(socket: &UdpSocket, datagram: &[u8], peer: SocketAddr, shared: &Shared) {
     if socket.send_to(datagram, peer).await.is_err() {
-        shared.counters.sends_failed.add();
+        shared.counters.sends_failed.add(1);
     }
 }

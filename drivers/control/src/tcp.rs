@@ -54,7 +54,7 @@ impl Host for OnCore {
     }
 
     fn accepted(&self) {
-        self.0.counters.connections.add();
+        self.0.counters.connections.add(1);
     }
 
     fn ended(&self, event: Event) {
@@ -68,9 +68,9 @@ fn session(kind: Kind, shared: &Shared) -> Stream {
 
 fn count(event: Event, shared: &Shared) {
     match event {
-        Event::Displaced => shared.counters.connections_displaced.add(),
-        Event::Refused => shared.counters.connections_refused.add(),
-        Event::Expired => shared.counters.connections_timed_out.add(),
+        Event::Displaced => shared.counters.connections_displaced.add(1),
+        Event::Refused => shared.counters.connections_refused.add(1),
+        Event::Expired => shared.counters.connections_timed_out.add(1),
     }
 }
 
@@ -86,7 +86,7 @@ pub(crate) async fn serve(listener: Listener, kind: Kind, shared: Arc<Shared>) {
     let connections = Connections::new(LIMITS, move |event| count(event, &observer));
     let long = Shares::new(LONG.0, LONG.1);
     let served = listener.serve(connections, |socket, from, pending| {
-        shared.counters.connections.add();
+        shared.counters.connections.add(1);
         let (shared, pump) = (shared.clone(), Pump::new(from.ip(), long.clone()));
         tokio::spawn(async move {
             // A connection that breaks has nobody left to tell.

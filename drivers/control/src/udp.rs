@@ -149,7 +149,7 @@ async fn answer(message: &Message<'_>, reply: &Reply, role: Role, shared: &Share
 pub(crate) async fn send(socket: &UdpSocket, message: &Message<'_>, to: SocketAddr, shared: &Shared) {
     for frame in message.frames() {
         if socket.send_to(&frame, to).await.is_err() {
-            shared.counters.sends_failed.add();
+            shared.counters.sends_failed.add(1);
         }
     }
 }

@@ -38,5 +38,5 @@ mod unmap;
 pub use device::{PortConfig, open, open_speaking};
 pub use eal::{Eal, EalConfig, Memory};
 pub use error::{Errno, Error};
-pub use port::DpdkPort;
+pub use port::{COUNTERS, DpdkPort};
 pub use rings::ring_pair;

@@ -11,7 +11,10 @@ use std::{
 use arrayvec::ArrayVec;
 use berth_dpdk_sys as sys;
 use berth_net::{Answer, Drop as Reason, Host, NoRoute, Outcome, Transport, Udp};
-use berth_port::{BURST, DeviceCounters, Frame, Nanos, Peer, Port, PostError, ReplyTo, Verdict};
+use berth_port::{
+    BURST, DeviceCounters, Frame, Nanos, Peer, Port, PostError, ReplyTo, Tables, Verdict,
+    families::{RX_DROPPED, RX_FRAMES, RX_HELD, TX_DROPPED, TX_FRAMES},
+};
 
 use crate::{
     device::{Device, Queue},
@@ -44,26 +47,39 @@ pub struct DpdkPort<T = Udp> {
     now: Nanos,
     polls: u32,
     counters: Counters,
-    rx_dropped: [u64; Reason::ALL.len()],
+    rx_dropped: [u64; Reason::TABLE.len()],
 }
 
 berth_port::counters! {
     struct Counters {
-        rx_frames,
-        rx_bytes,
-        rx_multi_segment,
-        rx_shared,
-        rx_answered,
-        rx_held,
-        tx_frames,
-        tx_bytes,
-        tx_dropped_no_buffer,
-        tx_too_long,
-        tx_unresolved,
-        tx_off_link,
-        tx_solicited,
+        rx_frames: RX_FRAMES,
+        rx_bytes: "bytes received, with all headers",
+        rx_multi_segment: RX_DROPPED { reason: "multi_segment" },
+        rx_shared: RX_DROPPED { reason: "shared_buffer" },
+        rx_answered: "frames that the port answers by itself: ARP, NDP, ping",
+        rx_held: RX_HELD,
+        tx_frames: TX_FRAMES,
+        tx_bytes: "bytes that the device took, with all headers",
+        tx_dropped_no_buffer: TX_DROPPED { reason: "no_buffer" },
+        tx_too_long: TX_DROPPED { reason: "too_long" },
+        tx_unresolved: TX_DROPPED { reason: "unresolved" },
+        tx_off_link: TX_DROPPED { reason: "off_link" },
+        tx_solicited: "questions for a neighbour's address",
     }
 }
+
+berth_port::counters! {
+    /// What a device counts by itself.
+    struct Statistics {
+        rx_missed = device_rx_missed: RX_DROPPED { reason: "device_missed" },
+        rx_errors = device_rx_errors: RX_DROPPED { reason: "device_error" },
+        rx_no_buffer = device_rx_no_buffer: RX_DROPPED { reason: "no_buffer" },
+        tx_errors = device_tx_errors: TX_DROPPED { reason: "device_error" },
+    }
+}
+
+/// What a port counts beside the host that it is, and the protocol that it speaks.
+pub const COUNTERS: Tables = &[Counters::TABLE, Statistics::TABLE];
 
 // SAFETY: queue, pool and buffers may be used from any thread, by one at a time, which owning the port ensures.
 unsafe impl<T: Send> Send for DpdkPort<T> {}
@@ -84,7 +100,7 @@ impl<T: Transport> DpdkPort<T> {
             now: Nanos(0),
             polls: 0,
             counters: Counters::default(),
-            rx_dropped: [0; Reason::ALL.len()],
+            rx_dropped: [0; Reason::TABLE.len()],
         }
     }
 
@@ -334,28 +350,29 @@ impl<T: Transport> Port for DpdkPort<T> {
 
     fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
         self.counters.report(visit);
-        for reason in Reason::ALL {
-            visit(reason.name(), self.rx_dropped[reason as usize]);
-        }
+        Reason::report(self.rx_dropped, visit);
         self.transport.counters(visit);
     }
 
     /// The device counts for all its queues; the first port has them.
     fn device(&self) -> Option<Box<dyn DeviceCounters>> {
-        (self.queue == 0).then(|| Box::new(Statistics(self.device.clone())) as Box<dyn DeviceCounters>)
+        (self.queue == 0).then(|| Box::new(OfDevice(self.device.clone())) as Box<dyn DeviceCounters>)
     }
 }
 
 /// A device's own counters.
-struct Statistics(Arc<Device>);
+struct OfDevice(Arc<Device>);
 
-impl DeviceCounters for Statistics {
+impl DeviceCounters for OfDevice {
     fn read(&mut self, visit: &mut dyn FnMut(&'static str, u64)) {
         let stats = self.0.stats();
-        visit("device_rx_missed", stats.imissed);
-        visit("device_rx_errors", stats.ierrors);
-        visit("device_rx_no_buffer", stats.rx_nombuf);
-        visit("device_tx_errors", stats.oerrors);
+        let statistics = Statistics {
+            rx_missed: stats.imissed,
+            rx_errors: stats.ierrors,
+            rx_no_buffer: stats.rx_nombuf,
+            tx_errors: stats.oerrors,
+        };
+        statistics.report(visit);
     }
 }
 

@@ -19,5 +19,5 @@ pub use memory::release_free_memory;
 pub use pin::{PinError, pin_current_thread};
 pub use sleep::{Sleeper, Wake, Waker};
 pub use sockaddr::{PACKET_INFO, RawAddr, answer_from_destination};
-pub use socket::{BindError, SocketCounters, UdpConfig, UdpSocket};
+pub use socket::{BindError, COUNTERS, SocketCounters, UdpConfig, UdpSocket};
 pub use thermal::{Sensor, Thermal};

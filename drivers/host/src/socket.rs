@@ -6,7 +6,7 @@ use std::{
     os::fd::{AsRawFd, RawFd},
 };
 
-use berth_port::DeviceCounters;
+use berth_port::{DeviceCounters, Tables, families::RX_DROPPED};
 use socket2::{Domain, Protocol, Socket, Type};
 
 /// The longest UDP payload over IPv4 and over IPv6, in bytes: 65,535 less the headers that the length covers.
@@ -162,6 +162,16 @@ impl UdpSocket {
     }
 }
 
+berth_port::counters! {
+    /// What the kernel counts for a socket.
+    struct Kernel {
+        rx_overrun: RX_DROPPED { reason: "socket_full" },
+    }
+}
+
+/// What is counted for every socket.
+pub const COUNTERS: Tables = &[Kernel::TABLE];
+
 impl DeviceCounters for SocketCounters {
     /// `rx_overrun`: how many received datagrams the kernel has dropped, since the socket was opened, for want of buffer
     /// space or for a wrong checksum. One system call. Exact as long as it is called once per 2^32 drops.
@@ -183,7 +193,7 @@ impl DeviceCounters for SocketCounters {
         if rc == 0 {
             self.overrun += u64::from(info[DROPS].wrapping_sub(self.overrun as u32));
         }
-        visit("rx_overrun", self.overrun);
+        Kernel { rx_overrun: self.overrun }.report(visit);
     }
 }
 

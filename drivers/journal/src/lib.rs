@@ -39,6 +39,11 @@ use tokio::sync::oneshot;
 
 pub use error::{Failure, JournalError, OpenError};
 pub use file::Torn;
+
+use berth_port::Tables;
+
+/// What a journal counts.
+pub const COUNTERS: Tables = &[queue::Counters::TABLE];
 use queue::Queue;
 
 /// Records of one commit that become durable together, in bytes, and one record more: half of what a frame holds.

@@ -13,6 +13,7 @@ use std::{
 };
 
 use berth_fabric::journal::FRAME_HEADER_LEN;
+use berth_port::Family;
 use tokio::sync::oneshot;
 
 use crate::{Failure, JournalError};
@@ -28,6 +29,20 @@ const COMPACT: u64 = 64 << 20;
 
 /// By how much it grows after a compaction that failed, before another is worth it.
 const RETRY: u64 = 16 << 20;
+
+const COMPACTIONS: Family = Family::counter("journal_compactions", "times the journal was written anew");
+
+berth_port::counters! {
+    pub(crate) struct Counters {
+        commits = journal_commits: "commits to the journal",
+        groups = journal_groups: "groups of commits, each made durable by one fdatasync",
+        bytes = journal_bytes: gauge "length of the journal",
+        compactions = journal_compactions: COMPACTIONS { outcome: "done" },
+        failed_compactions = journal_failed_compactions: COMPACTIONS { outcome: "failed" },
+        full = journal_full: gauge "1 while the disk of the journal is full and nothing is granted",
+        degraded = journal_degraded: gauge "1 where the journal has failed and nothing is granted any more",
+    }
+}
 
 /// Commits that become durable together.
 #[derive(Debug)]
@@ -241,13 +256,16 @@ impl Queue {
     }
 
     pub(crate) fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        visit("journal_commits", self.commits.load(Relaxed));
-        visit("journal_groups", self.groups.load(Relaxed));
-        visit("journal_bytes", self.len.load(Relaxed));
-        visit("journal_compactions", self.compactions.load(Relaxed));
-        visit("journal_failed_compactions", self.failed_compactions.load(Relaxed));
-        visit("journal_full", self.full.load(Relaxed).into());
-        visit("journal_degraded", self.failure().is_some().into());
+        let counters = Counters {
+            commits: self.commits.load(Relaxed),
+            groups: self.groups.load(Relaxed),
+            bytes: self.len.load(Relaxed),
+            compactions: self.compactions.load(Relaxed),
+            failed_compactions: self.failed_compactions.load(Relaxed),
+            full: self.full.load(Relaxed).into(),
+            degraded: self.failure().is_some().into(),
+        };
+        counters.report(visit);
     }
 }
 

@@ -47,5 +47,5 @@ pub use error::{Error, Reason};
 pub use facts::Facts;
 pub use info::{Place, Provider, providers};
 pub use peers::{Admitted, Peers};
-pub use port::OfiPort;
+pub use port::{COUNTERS, OfiPort};
 pub use signals::reset_signals;

@@ -2,7 +2,10 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use berth_port::{BURST, Frame, Mailbox, Peer, Port, PostError, Verdict};
+use berth_port::{
+    BURST, Frame, Mailbox, Peer, Port, PostError, Tables, Verdict,
+    families::{PEERS, RX_DROPPED, RX_ERRORS, RX_FRAMES, TX_DEFERRED, TX_DROPPED, TX_FRAMES},
+};
 use berth_rendezvous::{Form, Held, Offer, Rendezvous, call};
 use berth_wire::{
     fabric::BindingTlv,
@@ -81,21 +84,24 @@ struct Queued {
 
 berth_port::counters! {
     struct Counters {
-        rx_frames,
-        rx_unknown,
-        rx_too_long,
-        rx_errors,
-        tx_frames,
-        tx_deferred,
-        tx_dropped,
-        tx_errors,
-        tx_gone,
-        peers_joined,
-        peers_left,
-        peers_refused,
-        provider_errors,
+        rx_frames: RX_FRAMES,
+        rx_unknown: RX_DROPPED { reason: "unknown_peer" },
+        rx_too_long: RX_DROPPED { reason: "too_long" },
+        rx_errors: RX_ERRORS,
+        tx_frames: TX_FRAMES,
+        tx_deferred: TX_DEFERRED,
+        tx_dropped: TX_DROPPED { reason: "full" },
+        tx_errors: TX_DROPPED { reason: "error" },
+        tx_gone: TX_DROPPED { reason: "peer_gone" },
+        peers_joined: PEERS { event: "joined" },
+        peers_left: PEERS { event: "left" },
+        peers_refused: PEERS { event: "refused" },
+        provider_errors: "errors of a libfabric provider that belong to no frame",
     }
 }
+
+/// What a port counts beside its rendezvous.
+pub const COUNTERS: Tables = &[Counters::TABLE];
 
 impl OfiPort {
     /// Opens an endpoint for frames of `max_frame` bytes whose peers come through `rendezvous`, which serves `peers`.

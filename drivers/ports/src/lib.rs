@@ -24,7 +24,7 @@ use std::{fmt::Display, net::SocketAddr};
 use berth_control::Polled;
 use berth_fabric::Binding;
 use berth_keys::{Binds, Owned, Owner, Table};
-use berth_port::{Port, Task};
+use berth_port::{Port, Tables, Task};
 
 pub use client::{Client, Connect, Meet, PortUser};
 pub use dpdk::{Dpdk, Transport};
@@ -113,6 +113,9 @@ impl Default for Traits {
 pub trait Open: Settings {
     /// One queue: a device that is open, or what the queue's thread is to open.
     type Queue: OpenQueue;
+
+    /// What its ports count.
+    const COUNTERS: &'static [Tables];
 
     /// A queue for each CPU of the port, and what the ready line tells of it beside its address.
     fn queues(&self, opening: &Opening<'_>) -> anyhow::Result<(Vec<Self::Queue>, Facts)>;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use berth_fabric::Binding;
 use berth_memory::Memory;
+use berth_port::Tables;
 
 /// The keys of `kind = "rdma"`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +36,12 @@ pub enum Windows {
 }
 
 impl Rdma {
+    /// What its bindings count, where they are built in.
+    pub const COUNTERS: &[Tables] = &[
+        #[cfg(feature = "verbs")]
+        berth_rdma_lease::COUNTERS,
+    ];
+
     /// Opens the device; `memory` is that of each region.
     pub fn open(&self, memory: &[Option<Arc<dyn Memory>>]) -> anyhow::Result<Box<dyn Binding>> {
         #[cfg(feature = "verbs")]

@@ -18,6 +18,9 @@ macro_rules! roster {
         /// The keys of `[port.limits]` that belong to drivers.
         pub static LIMITS: &[&[Owned]] = &[$($driver::LIMITS),*];
 
+        /// What the ports of each driver that is built in count.
+        pub const COUNTERS: &[&[Tables]] = &[$($(#[cfg(feature = $feature)])? <$driver as Open>::COUNTERS),*];
+
         /// The features that this program was built with.
         pub fn features() -> impl Iterator<Item = &'static str> {
             let all = [$($(($feature, cfg!(feature = $feature)),)?)*];

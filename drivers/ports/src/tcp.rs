@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use berth_control::{POLLED, Polled};
 use berth_keys::{Owned, Table};
 use berth_lease_io::Stream;
-use berth_port::{Mailbox, mailbox};
+use berth_port::{Mailbox, Tables, mailbox};
 use berth_stream::Listener;
 use berth_uring::{Connection, UringStreams};
 
@@ -51,6 +51,7 @@ pub struct Queue {
 
 impl Open for Tcp {
     type Queue = Queue;
+    const COUNTERS: &'static [Tables] = &[berth_uring::COUNTERS];
 
     fn queues(&self, _: &Opening<'_>) -> anyhow::Result<(Vec<Queue>, Facts)> {
         let listener = Listener::bind(self.bind).with_context(|| format!("binding {}", self.bind))?;

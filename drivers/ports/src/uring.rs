@@ -3,6 +3,7 @@
 use std::{fmt, net::SocketAddr};
 
 use berth_keys::{Owned, Table};
+use berth_port::Tables;
 use berth_uring::UringSocket;
 
 use crate::{
@@ -40,6 +41,7 @@ pub struct Queue(Socket);
 
 impl Open for Uring {
     type Queue = Queue;
+    const COUNTERS: &'static [Tables] = &[berth_uring::COUNTERS, berth_host::COUNTERS];
 
     fn queues(&self, opening: &Opening<'_>) -> anyhow::Result<(Vec<Queue>, Facts)> {
         Ok((Socket::queues(self.bind, opening)?.into_iter().map(Queue).collect(), Facts::new()))

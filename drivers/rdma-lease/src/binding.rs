@@ -8,7 +8,7 @@ use std::{
 
 use berth_fabric::{Binding, BlockingWork, BoundLease, Reach, TeardownFailed};
 use berth_lease::{LeaseId, Rights};
-use berth_port::Nanos;
+use berth_port::{Family, Nanos, Tables};
 use berth_wire::fabric::{BindKind, BindingTlv, ClientTlv, Status, Tlvs};
 
 use crate::hca::{Hca, HcaError, Key, Local, Peer, Seen, Unconnected, Unended};
@@ -63,16 +63,26 @@ enum Probe {
     Sent,
 }
 
-#[derive(Debug, Default)]
-struct Counts {
-    binds: u64,
-    binds_failed: u64,
-    full: u64,
-    peers_lost: u64,
-    faults: u64,
-    devices_removed: u64,
-    links_removed: u64,
+const BINDS_REFUSED: Family = Family::counter("rdma_binds_refused", "leases that were not connected over RDMA");
+const EVENTS: Family = Family::counter("rdma_events", "what befell connections over RDMA");
+
+berth_port::counters! {
+    #[derive(Clone, Copy)]
+    struct Counts {
+        /// Set as it is reported.
+        connected = rdma_connected: gauge "leases connected over RDMA",
+        binds = rdma_binds: "leases that were connected over RDMA",
+        binds_failed = rdma_binds_failed: BINDS_REFUSED { reason: "failed" },
+        full = rdma_full: BINDS_REFUSED { reason: "full" },
+        peers_lost = rdma_peers_lost: EVENTS { event: "peer_lost" },
+        faults = rdma_faults: EVENTS { event: "fault" },
+        devices_removed = rdma_devices_removed: EVENTS { event: "device_removed" },
+        links_removed = rdma_links_removed: EVENTS { event: "link_removed" },
+    }
 }
+
+/// What bindings over RDMA count.
+pub const COUNTERS: Tables = &[Counts::TABLE];
 
 impl<H: Hca> RdmaBinding<H> {
     /// Connects at most `max_leases` at once over the device `name`.
@@ -269,15 +279,7 @@ impl<H: Hca> Binding for RdmaBinding<H> {
     }
 
     fn counters(&self, visit: &mut dyn FnMut(&str, u64)) {
-        let Counts { binds, binds_failed, full, peers_lost, faults, devices_removed, links_removed } = self.counts;
-        visit("connected", self.links.len() as u64);
-        visit("binds", binds);
-        visit("binds_failed", binds_failed);
-        visit("full", full);
-        visit("peers_lost", peers_lost);
-        visit("faults", faults);
-        visit("devices_removed", devices_removed);
-        visit("links_removed", links_removed);
+        Counts { connected: self.links.len() as u64, ..self.counts }.report(&mut |name, value| visit(name, value));
     }
 }
 

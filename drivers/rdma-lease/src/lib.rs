@@ -7,6 +7,6 @@ mod binding;
 mod device;
 mod hca;
 
-pub use binding::{FIRST_PROBE, PROBE_EVERY, RdmaBinding};
+pub use binding::{COUNTERS, FIRST_PROBE, PROBE_EVERY, RdmaBinding};
 pub use device::{Config, Link, Verbs, Windows};
 pub use hca::{Connect, End, Hca, HcaError, Key, Local, Peer, Seen, Unconnected, Unended};

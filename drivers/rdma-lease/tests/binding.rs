@@ -239,10 +239,10 @@ fn connections_are_limited() {
     bind(&mut binding, 1).unwrap();
     bind(&mut binding, 2).unwrap();
     assert_eq!(bind(&mut binding, 3), Err(Status::CapacityExceeded));
-    assert_eq!(count(&binding, "full"), 1);
+    assert_eq!(count(&binding, "rdma_full"), 1);
     end(&mut binding, 1).unwrap();
     bind(&mut binding, 3).unwrap();
-    assert_eq!(count(&binding, "connected"), 2);
+    assert_eq!(count(&binding, "rdma_connected"), 2);
 }
 
 #[test]
@@ -275,7 +275,7 @@ fn a_failed_bind_leaves_nothing_that_is_reached() {
         assert_eq!(end(&mut binding, 1), Ok(()));
         assert_eq!(hca.told().reached, BTreeSet::new());
         assert_eq!(hca.told().ended, [1]);
-        assert_eq!(count(&binding, "binds_failed"), 1);
+        assert_eq!(count(&binding, "rdma_binds_failed"), 1);
     }
 }
 
@@ -320,7 +320,7 @@ fn a_lost_or_faulty_client_loses_its_connection_alone() {
     at(&mut binding, PROBE_EVERY);
     assert_eq!(hca.told().ended, [1, 3]);
     assert_eq!(hca.told().reached, BTreeSet::from([2]));
-    let counts = ["connected", "peers_lost", "faults", "binds"].map(|name| count(&binding, name));
+    let counts = ["rdma_connected", "rdma_peers_lost", "rdma_faults", "rdma_binds"].map(|name| count(&binding, name));
     assert_eq!(counts, [1, 1, 1, 3]);
     bind(&mut binding, 1).unwrap();
     assert_eq!(hca.told().reached, BTreeSet::from([2, 4]));
@@ -336,7 +336,10 @@ fn a_device_goes_with_its_connections_and_comes_back() {
     at(&mut binding, PROBE_EVERY);
     assert_eq!(hca.told().ended, [1, 2]);
     assert_eq!(hca.told().closed, 1);
-    assert_eq!(["connected", "devices_removed", "links_removed"].map(|name| count(&binding, name)), [0, 1, 2]);
+    assert_eq!(
+        ["rdma_connected", "rdma_devices_removed", "rdma_links_removed"].map(|name| count(&binding, name)),
+        [0, 1, 2]
+    );
     assert_eq!(bind(&mut binding, 1), Err(Status::ResourceBusy));
     hca.told().wrong = None;
     bind(&mut binding, 1).unwrap();

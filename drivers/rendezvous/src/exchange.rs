@@ -67,7 +67,7 @@ impl<A: Acceptor> Exchange<A> {
                 let joined = if let Some(offer) = offer {
                     self.peers.join(self.from, &offer)
                 } else {
-                    self.peers.counters.malformed.add();
+                    self.peers.counters.malformed.add(1);
                     Err(Status::InvalidParams)
                 };
                 match joined {

@@ -27,6 +27,7 @@ pub use berth_wire::{
     rendezvous::{Answer, Offer},
 };
 pub use client::{CallError, Held, call};
+pub use counters::COUNTERS;
 pub use server::Rendezvous;
 
 /// How long a silent host counts as alive.

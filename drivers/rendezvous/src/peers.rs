@@ -71,18 +71,18 @@ impl<A: Acceptor> Peers<A> {
     ) -> Result<(PeerId, Answer), Status> {
         let mut table = self.table.borrow_mut();
         if table.peers.len() >= self.limits.peers {
-            self.counters.full.add();
+            self.counters.full.add(1);
             return Err(Status::CapacityExceeded);
         }
         let id = PeerId(table.next);
         let mut answer = Answer::default();
         if let Err(status) = self.acceptor.borrow_mut().offer(id, from, offer, &mut answer) {
-            self.counters.refused.add();
+            self.counters.refused.add(1);
             return Err(status);
         }
         table.next += 1;
         table.peers.insert(id, end);
-        self.counters.taken.add();
+        self.counters.taken.add(1);
         Ok((id, answer))
     }
 
@@ -108,7 +108,7 @@ impl<A: Acceptor> Peers<A> {
         table.addressed.retain(|_, peer| *peer != id);
         let known = table.peers.remove(&id).is_some();
         if known {
-            self.counters.gone.add();
+            self.counters.gone.add(1);
         }
         known
     }

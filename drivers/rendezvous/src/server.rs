@@ -79,9 +79,9 @@ async fn accept<A: Acceptor>(listener: Listener, form: Form, limits: Limits, pee
     // Who becomes a peer is decided with the offer.
     let crowd = Crowd { pending: PENDING, identify_within: limits.request_within, admitted: 0, per_peer: 0 };
     let connections = Connections::new(crowd, move |event| match event {
-        Event::Displaced => counters.displaced.add(),
+        Event::Displaced => counters.displaced.add(1),
         Event::Refused => {}
-        Event::Expired => counters.timed_out.add(),
+        Event::Expired => counters.timed_out.add(1),
     });
     let spawn = |stream, from, pending| {
         let exchange = Exchange::new(form, peers.clone(), from);

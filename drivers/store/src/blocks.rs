@@ -9,7 +9,7 @@ use std::{
     sync::{
         Arc,
         atomic::{
-            AtomicBool, AtomicU64,
+            AtomicBool,
             Ordering::{Relaxed, SeqCst},
             fence,
         },
@@ -19,6 +19,7 @@ use std::{
 
 use berth_lease::{BlockError, BlockInfo, BlockRequest, Blocks};
 use berth_memory::Memory;
+use berth_port::{Family, Tables};
 use crossbeam_queue::ArrayQueue;
 
 use crate::{BlockOpenError, engine, target::Target};
@@ -58,25 +59,36 @@ pub(crate) enum Submitted {
     Memory(Arc<dyn Memory>),
 }
 
-/// What happened.
-#[derive(Debug, Default)]
-pub(crate) struct Counts {
-    pub(crate) reads: AtomicU64,
-    pub(crate) writes: AtomicU64,
-    pub(crate) zeroes: AtomicU64,
-    pub(crate) flushes: AtomicU64,
-    pub(crate) bytes_read: AtomicU64,
-    pub(crate) bytes_written: AtomicU64,
-    pub(crate) merged: AtomicU64,
-    pub(crate) busy: AtomicU64,
-    pub(crate) refused: AtomicU64,
-    pub(crate) no_space: AtomicU64,
-    pub(crate) failed: AtomicU64,
+const OPS: Family = Family::counter("region_ops", "requests to the blocks of a region");
+const BYTES: Family = Family::counter("region_bytes", "bytes of blocks read and written");
+const MERGED: Family = Family::counter("region_merged", "writes that had to read a block first");
+const REFUSED: Family =
+    Family::counter("region_refused", "requests to the blocks of a region that were refused or failed");
+
+berth_port::counters! {
+    /// What happened to requests: those that were done, where they were not refused. A comparison is a read, a discard
+    /// a zero.
+    pub(crate) struct Counts of Count {
+        reads = block_reads: OPS { region: *, op: "read" },
+        writes = block_writes: OPS { region: *, op: "write" },
+        zeroes = block_zeroes: OPS { region: *, op: "zero" },
+        flushes = block_flushes: OPS { region: *, op: "flush" },
+        bytes_read = block_bytes_read: BYTES { region: *, op: "read" },
+        bytes_written = block_bytes_written: BYTES { region: *, op: "write" },
+        merged = block_merged: MERGED { region: * },
+        /// The queue was full.
+        busy = block_busy: REFUSED { region: *, reason: "busy" },
+        /// It was not within the region.
+        refused = block_refused: REFUSED { region: *, reason: "out_of_range" },
+        no_space = block_no_space: REFUSED { region: *, reason: "no_space" },
+        /// With any other error.
+        failed = block_failed: REFUSED { region: *, reason: "failed" },
+    }
 }
 
-pub(crate) fn add(counter: &AtomicU64, n: u64) {
-    counter.fetch_add(n, Relaxed);
-}
+/// What a region of blocks counts. They are reported behind a prefix, `region_NAME_`, for which the `*` of their labels
+/// stands.
+pub const COUNTERS: Tables = &[Counts::TABLE];
 
 impl BlockEngine {
     /// Opens `path`, a block device or a file (made if there is none), for a region of `len` bytes, a multiple of 4096,
@@ -149,39 +161,18 @@ impl Blocks for BlockEngine {
     fn submit(&self, request: BlockRequest) {
         let counts = &self.shared.counts;
         if request.at.checked_add(request.len()).is_none_or(|end| end > self.len) {
-            add(&counts.refused, 1);
+            counts.refused.add(1);
             return request.done.done(request.tag, request.pieces, Err(BlockError::Io(libc::EINVAL)));
         }
         if let Err(Submitted::Request(request)) = self.shared.queue.push(Submitted::Request(request)) {
-            add(&counts.busy, 1);
+            counts.busy.add(1);
             return request.done.done(request.tag, request.pieces, Err(BlockError::Busy));
         }
         self.shared.nudge();
     }
 
-    /// Reports `block_reads`, `block_writes`, `block_zeroes` and `block_flushes` (requests that were
-    /// done; a comparison is a read, a discard a zero),
-    /// `block_bytes_read`, `block_bytes_written`, `block_merged` (writes that had to read first), `block_busy` (requests
-    /// refused because the queue was full), `block_refused` (because they were not within the region),
-    /// `block_no_space` and `block_failed` (with any other error).
     fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        let counts = &self.shared.counts;
-        let named = [
-            ("block_reads", &counts.reads),
-            ("block_writes", &counts.writes),
-            ("block_zeroes", &counts.zeroes),
-            ("block_flushes", &counts.flushes),
-            ("block_bytes_read", &counts.bytes_read),
-            ("block_bytes_written", &counts.bytes_written),
-            ("block_merged", &counts.merged),
-            ("block_busy", &counts.busy),
-            ("block_refused", &counts.refused),
-            ("block_no_space", &counts.no_space),
-            ("block_failed", &counts.failed),
-        ];
-        for (name, count) in named {
-            visit(name, count.load(Relaxed));
-        }
+        self.shared.counts.report(visit);
     }
 }
 

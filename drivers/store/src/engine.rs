@@ -29,7 +29,7 @@ use io_uring::{
 };
 
 use crate::{
-    blocks::{Shared, Submitted, add},
+    blocks::{Shared, Submitted},
     buffers::{Buffers, SLOT, SLOTS},
     target::Target,
 };
@@ -260,7 +260,7 @@ impl Engine {
             BlockOp::Write | BlockOp::Zero(_) => {
                 let piece = self.piece(&task, left);
                 if piece.meant < piece.len {
-                    add(&self.shared.counts.merged, 1);
+                    self.shared.counts.merged.add(1);
                     Step::ReadToMerge(piece)
                 } else {
                     self.fill(slot, &task, piece);
@@ -401,18 +401,18 @@ impl Engine {
         let BlockRequest { op, at: _, pieces, tag, done } = task.request;
         let counts = &self.shared.counts;
         match (result, op) {
-            (Err(BlockError::Io(libc::ENOSPC)), _) => add(&counts.no_space, 1),
-            (Err(BlockError::Io(_) | BlockError::Busy), _) => add(&counts.failed, 1),
+            (Err(BlockError::Io(libc::ENOSPC)), _) => counts.no_space.add(1),
+            (Err(BlockError::Io(_) | BlockError::Busy), _) => counts.failed.add(1),
             (Err(BlockError::Miscompare), _) | (Ok(()), BlockOp::Read | BlockOp::Compare) => {
-                add(&counts.reads, 1);
-                add(&counts.bytes_read, len);
+                counts.reads.add(1);
+                counts.bytes_read.add(len);
             }
             (Ok(()), BlockOp::Write) => {
-                add(&counts.writes, 1);
-                add(&counts.bytes_written, len);
+                counts.writes.add(1);
+                counts.bytes_written.add(len);
             }
-            (Ok(()), BlockOp::Zero(_) | BlockOp::Discard(_)) => add(&counts.zeroes, 1),
-            (Ok(()), BlockOp::Flush) => add(&counts.flushes, 1),
+            (Ok(()), BlockOp::Zero(_) | BlockOp::Discard(_)) => counts.zeroes.add(1),
+            (Ok(()), BlockOp::Flush) => counts.flushes.add(1),
         }
         done.done(tag, pieces, result);
         for request in std::mem::take(&mut self.parked) {

@@ -5,5 +5,5 @@ mod buffers;
 mod engine;
 mod target;
 
-pub use blocks::BlockEngine;
+pub use blocks::{BlockEngine, COUNTERS};
 pub use target::BlockOpenError;

@@ -18,7 +18,10 @@ use std::{
 
 use berth_host::UdpSocket;
 pub use berth_host::{BindError, UdpConfig};
-use berth_port::{BURST, DeviceCounters, Frame, Peer, Port, PostError, Verdict};
+use berth_port::{
+    BURST, DeviceCounters, Frame, Peer, Port, PostError, Tables, Verdict,
+    families::{ICMP_ERRORS, RX_ERRORS, RX_FRAMES, RX_HELD, RX_TRUNCATED, TX_DEFERRED, TX_DROPPED, TX_FRAMES},
+};
 
 use slot::{Arena, Slot};
 
@@ -56,16 +59,19 @@ pub struct UdpPort {
 
 berth_port::counters! {
     struct Counters {
-        rx_frames,
-        rx_truncated,
-        rx_errors,
-        rx_held,
-        tx_frames,
-        tx_deferred,
-        tx_errors,
-        icmp_errors,
+        rx_frames: RX_FRAMES,
+        rx_truncated: RX_TRUNCATED,
+        rx_errors: RX_ERRORS,
+        rx_held: RX_HELD,
+        tx_frames: TX_FRAMES,
+        tx_deferred: TX_DEFERRED,
+        tx_errors: TX_DROPPED { reason: "error" },
+        icmp_errors: ICMP_ERRORS,
     }
 }
+
+/// What a port counts beside its socket.
+pub const COUNTERS: Tables = &[Counters::TABLE];
 
 impl UdpPort {
     /// Binds a socket and allocates the port's buffers.

@@ -25,6 +25,12 @@ pub use streams::{Connection, UringStreams};
 use std::net::SocketAddr;
 
 use berth_host::UdpSocket;
+use berth_port::{Family, Tables};
+
+/// What ports count beside their sockets.
+pub const COUNTERS: Tables = &[port::Counters::TABLE, streams::Counters::TABLE];
+
+const RING_ERRORS: Family = Family::counter("ring_errors", "calls into an io_uring that failed");
 
 /// A bound socket that is not polled yet.
 #[derive(Debug)]

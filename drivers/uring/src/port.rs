@@ -8,14 +8,17 @@ use std::{
 };
 
 use berth_host::UdpSocket;
-use berth_port::{BURST, DeviceCounters, Frame, Peer, Port, PostError, Verdict};
+use berth_port::{
+    BURST, DeviceCounters, Frame, Peer, Port, PostError, Verdict,
+    families::{ICMP_ERRORS, RX_ERRORS, RX_FRAMES, RX_TRUNCATED, TX_DROPPED, TX_FRAMES},
+};
 use io_uring::{
     IoUring, cqueue, opcode, squeue,
     types::{CancelBuilder, Fixed},
 };
 
 use crate::{
-    UringError,
+    RING_ERRORS, UringError,
     buffers::{Buffers, Message, Slot},
     setup,
 };
@@ -67,17 +70,17 @@ pub struct UringPort {
 }
 
 berth_port::counters! {
-    struct Counters {
-        rx_frames,
-        rx_truncated,
-        rx_errors,
-        rx_rearms,
-        rx_no_buffers,
-        tx_frames,
-        tx_errors,
-        icmp_errors,
-        cq_overflows,
-        ring_errors,
+    pub(crate) struct Counters {
+        rx_frames: RX_FRAMES,
+        rx_truncated: RX_TRUNCATED,
+        rx_errors: RX_ERRORS,
+        rx_rearms: "times the receive of an io_uring ended and was started again",
+        rx_no_buffers: "times that receive found no free buffer; the socket keeps the frames",
+        tx_frames: TX_FRAMES,
+        tx_errors: TX_DROPPED { reason: "error" },
+        icmp_errors: ICMP_ERRORS,
+        cq_overflows: "completions of an io_uring that the kernel held back",
+        ring_errors: RING_ERRORS,
     }
 }
 

@@ -11,7 +11,7 @@ use std::{
 use berth_port::{BURST, Mailbox, Nanos, Next, Now, Part, Progress, Session, Task, Work};
 use io_uring::{IoUring, opcode, squeue, types::Fd};
 
-use crate::{UringError, setup};
+use crate::{RING_ERRORS, UringError, setup};
 
 /// How often each connection is looked at: whether its session is over, and whether its peer keeps time.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -104,10 +104,10 @@ pub struct UringStreams<S: Session> {
 }
 
 berth_port::counters! {
-    struct Counters {
-        connections,
-        connections_timed_out,
-        ring_errors,
+    pub(crate) struct Counters {
+        connections: "connections that a poll core has taken over",
+        connections_timed_out: "those whose peer took too long for a message or an answer",
+        ring_errors: RING_ERRORS,
     }
 }
 

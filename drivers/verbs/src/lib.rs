@@ -39,7 +39,7 @@ pub use cq::{Completion, Cq, Outcome, Work};
 pub use device::{Context, Event, Gid, GidKind, Limits, PortInfo, devices};
 pub use error::Error;
 pub use memory::{Access, Mr, Mw, Pd};
-pub use port::{OpenError, PortConfig, VerbsPort, open};
+pub use port::{COUNTERS, OpenError, PortConfig, VerbsPort, open};
 pub use qp::{Path, Qp, QpConfig, Remote, Retry, random, random_psn};
 pub use srq::Srq;
 pub use state::{QpKind, State};

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use berth_port::Nanos;
+use berth_port::{Family, Nanos};
 use berth_wire::fabric::{Announce, FabricError, MAX_ANNOUNCE, Wire as _, Withdraw};
 
 /// The most nodes that a relay holds announcements of.
@@ -41,15 +41,20 @@ struct Announcement {
     payload: Arc<[u8]>,
 }
 
-#[derive(Debug, Default)]
-struct Counts {
-    announced: u64,
-    withdrawn: u64,
-    malformed: u64,
-    foreign: u64,
-    old: u64,
-    full: u64,
-    displaced: u64,
+const TAKEN: Family = Family::counter("announcements", "announcements of other nodes that the relay took");
+const DROPPED: Family =
+    Family::counter("announcements_dropped", "announcements of other nodes that the relay did not take");
+
+berth_port::counters! {
+    pub(crate) struct Counts {
+        announced = relay_announcements_taken: TAKEN { kind: "announce" },
+        withdrawn = relay_withdrawals_taken: TAKEN { kind: "withdraw" },
+        malformed = relay_announcements_malformed: DROPPED { reason: "malformed" },
+        foreign = relay_announcements_foreign: DROPPED { reason: "foreign" },
+        old = relay_announcements_old: DROPPED { reason: "old" },
+        full = relay_announcements_full: DROPPED { reason: "full" },
+        displaced = relay_announcements_displaced: DROPPED { reason: "displaced" },
+    }
 }
 
 /// Why an announcement or a withdrawal was ignored.
@@ -112,13 +117,7 @@ impl Relay {
 
     /// Reports every counter.
     pub fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        visit("announcements_taken", self.counts.announced);
-        visit("withdrawals_taken", self.counts.withdrawn);
-        visit("announcements_malformed", self.counts.malformed);
-        visit("announcements_foreign", self.counts.foreign);
-        visit("announcements_old", self.counts.old);
-        visit("announcements_full", self.counts.full);
-        visit("announcements_displaced", self.counts.displaced);
+        self.counts.report(visit);
     }
 
     fn announce(&mut self, sender: u128, payload: &[u8], now: Nanos) -> Result<(), Ignored> {

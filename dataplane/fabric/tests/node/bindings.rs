@@ -99,7 +99,7 @@ impl Binding for Rdma {
     }
 
     fn counters(&self, visit: &mut dyn FnMut(&str, u64)) {
-        visit("ticks", self.told().ticks);
+        visit("rdma_ticks", self.told().ticks);
     }
 }
 

@@ -250,7 +250,7 @@ fn at_a_relays_caps_who_was_heard_longest_ago_or_says_most_gives_way() {
     assert_eq!(relay.len(), 1);
 
     let mut displaced = 0;
-    relay.counters(&mut |name, count| displaced += if name == "announcements_displaced" { count } else { 0 });
+    relay.counters(&mut |name, count| displaced += if name == "relay_announcements_displaced" { count } else { 0 });
     assert_eq!(displaced, 1);
 
     let mut relay = Relay::default();

@@ -17,10 +17,15 @@ mod stream;
 
 pub use answers::{ANSWER_LIFE, MAX_ANSWER_BYTES};
 pub use client::{Answer, Client};
-pub use drops::{Drop, Drops};
+pub use drops::{Drop, Drops, FRAMES_DROPPED};
 pub use message::Message;
 pub use notices::Notices;
 pub use reassembly::{FRAGMENT_LIFE, MAX_REASSEMBLIES_PER_SOURCE, MAX_REASSEMBLY_BYTES, Reassembly};
 pub use replay::{REPLAY_WINDOW, Replay};
 pub use server::{Received, Reply, Server};
 pub use stream::accept_stream;
+
+use berth_port::Tables;
+
+/// What a [`Server`] counts.
+pub const COUNTERS: Tables = &[server::Counters::TABLE, Drop::TABLE];

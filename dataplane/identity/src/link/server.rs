@@ -21,8 +21,14 @@ pub struct Server {
     pub replay: Replay,
     answers: Answers,
     drops: Drops,
-    accepted: u64,
-    repeated: u64,
+    counters: Counters,
+}
+
+berth_port::counters! {
+    pub(super) struct Counters {
+        accepted = messages_accepted: "messages over UDP that were taken",
+        repeated = answers_repeated: "answers over UDP sent again for a repeated request",
+    }
 }
 
 /// What a datagram brought.
@@ -104,8 +110,7 @@ impl Server {
 
     /// Reports every counter.
     pub fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        visit("messages_accepted", self.accepted);
-        visit("answers_repeated", self.repeated);
+        self.counters.report(visit);
         self.drops.counters(visit);
     }
 
@@ -139,7 +144,7 @@ impl Server {
                     return Err(Drop::Elsewhere);
                 }
                 authenticate(&message, keys)?;
-                self.repeated += 1;
+                self.counters.repeated += 1;
                 return Ok(Received::Again(Arc::clone(&answered.message)));
             }
             if !self.replay.is_fresh(sender, nonce) {
@@ -150,7 +155,7 @@ impl Server {
         if once {
             self.replay.accept(sender, nonce);
         }
-        self.accepted += 1;
+        self.counters.accepted += 1;
         Ok(Received::New(message, reply))
     }
 }

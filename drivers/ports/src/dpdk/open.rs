@@ -8,6 +8,7 @@ use std::{
 use anyhow::Context as _;
 use berth_dpdk::{DpdkPort, Eal, EalConfig, Error, Memory, PortConfig};
 use berth_net::{Transport as Protocol, Udp};
+use berth_port::Tables;
 use tracing::warn;
 
 use super::{Dpdk, Transport};
@@ -28,6 +29,8 @@ pub enum Queue {
 
 impl Open for Dpdk {
     type Queue = Queue;
+    const COUNTERS: &'static [Tables] =
+        &[berth_dpdk::COUNTERS, berth_net::COUNTERS, berth_roce::COUNTERS, berth_rendezvous::COUNTERS];
 
     fn queues(&self, opening: &Opening<'_>) -> anyhow::Result<(Vec<Queue>, Facts)> {
         Ok(match &self.transport {

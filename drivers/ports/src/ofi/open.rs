@@ -4,6 +4,7 @@
 use anyhow::{Context as _, anyhow};
 use berth_fabric::Binding;
 use berth_ofi::{OfiAcceptor, OfiBinding, OfiPort, Peers, Place};
+use berth_port::Tables;
 use berth_rendezvous::{Form, Limits, Rendezvous};
 
 use super::Ofi;
@@ -20,6 +21,7 @@ pub struct Queue {
 
 impl Open for Ofi {
     type Queue = Queue;
+    const COUNTERS: &'static [Tables] = &[berth_ofi::COUNTERS, berth_rendezvous::COUNTERS];
 
     /// Opens the rendezvous; who comes before the endpoint is open is told to come again.
     fn queues(&self, opening: &Opening<'_>) -> anyhow::Result<(Vec<Queue>, Facts)> {

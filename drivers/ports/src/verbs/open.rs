@@ -1,5 +1,6 @@
 //! Ports of an RDMA device.
 
+use berth_port::Tables;
 use berth_verbs::{PortConfig, VerbsPort};
 
 use super::Verbs;
@@ -11,6 +12,7 @@ pub struct Queue(Box<VerbsPort>);
 
 impl Open for Verbs {
     type Queue = Queue;
+    const COUNTERS: &'static [Tables] = &[berth_verbs::COUNTERS, berth_rendezvous::COUNTERS];
 
     fn queues(&self, opening: &Opening<'_>) -> anyhow::Result<(Vec<Queue>, Facts)> {
         let config = PortConfig {

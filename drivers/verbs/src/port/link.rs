@@ -3,14 +3,11 @@
 use std::{
     collections::HashMap,
     net::SocketAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
-use berth_port::Sender;
+use berth_port::{Family, Sender, families::PEERS};
 use berth_rendezvous::{Acceptor, Answer, Form, Offer, PeerId, Status};
 
 use crate::{
@@ -55,13 +52,17 @@ pub(super) struct Lane {
     pub(super) places: Vec<Option<PeerId>>,
 }
 
-/// What happens beside the poll cores.
-#[derive(Debug, Default)]
-pub(super) struct Tally {
-    pub(super) lost: AtomicU64,
-    pub(super) returned: AtomicU64,
-    pub(super) overruns: AtomicU64,
-    pub(super) refused: AtomicU64,
+const DEVICE_EVENTS: Family =
+    Family::counter("device_events", "an RDMA device that was lost, that returned, or whose completion queue overran");
+
+berth_port::counters! {
+    /// What happens beside the poll cores.
+    pub(super) struct Tally of Count {
+        lost = device_losses: DEVICE_EVENTS { event: "lost" },
+        returned = device_returns: DEVICE_EVENTS { event: "returned" },
+        overruns = cq_overruns: DEVICE_EVENTS { event: "cq_overrun" },
+        refused = offers_refused: PEERS { event: "refused" },
+    }
 }
 
 pub(super) struct Link {
@@ -119,14 +120,14 @@ impl Link {
             match event {
                 Event::DeviceFatal => failed = true,
                 Event::CqError => {
-                    self.tally.overruns.fetch_add(1, Relaxed);
+                    self.tally.overruns.add(1);
                     failed = true;
                 }
                 _ => {}
             }
         }
         if failed {
-            self.tally.lost.fetch_add(1, Relaxed);
+            self.tally.lost.add(1);
             self.going = true;
             self.tell(|_| Order::Down);
         }
@@ -146,7 +147,7 @@ impl Link {
         }
         self.tell(|lane| Order::Up(queues[lane].clone()));
         self.device = Some(device);
-        self.tally.returned.fetch_add(1, Relaxed);
+        self.tally.returned.add(1);
     }
 
     fn tell(&mut self, order: impl Fn(usize) -> Order) {
@@ -173,7 +174,7 @@ impl Acceptor for Link {
         self.generation = self.generation.wrapping_add(1);
         let taken = device.accept((peer, place, self.generation), offer, queues, &self.config, psn);
         let (made, side) = taken.map_err(|refusal| {
-            self.tally.refused.fetch_add(1, Relaxed);
+            self.tally.refused.add(1);
             match refusal {
                 Refusal::Status(status) => status,
                 Refusal::Device(e) if e.errno() == Some(libc::ENOMEM) => Status::CapacityExceeded,

@@ -28,13 +28,13 @@ mod device;
 mod link;
 mod peer;
 
-use std::{
-    fmt,
-    net::SocketAddr,
-    sync::{Arc, atomic::Ordering::Relaxed},
-};
+use std::{fmt, net::SocketAddr, sync::Arc};
 
-use berth_port::{BURST, Frame, Mailbox, Peer as Name, Port, PostError, Verdict, mailbox};
+use berth_port::{
+    BURST, Frame, Mailbox, Peer as Name, Port, PostError, Tables, Verdict,
+    families::{PEERS, PSN_GAPS, PSN_LOST, RX_DROPPED, RX_FRAMES, RX_TRUNCATED, TX_DROPPED, TX_FRAMES},
+    mailbox,
+};
 use berth_rendezvous::{Form, Limits, Rendezvous};
 use berth_wire::rendezvous::{ImmForm, PeerKind};
 
@@ -171,19 +171,22 @@ pub struct VerbsPort {
 
 berth_port::counters! {
     struct Counters {
-        rx_frames,
-        rx_truncated,
-        tx_frames,
-        tx_dropped,
-        psn_gaps,
-        psn_lost,
-        slot_overruns,
-        slot_out_of_range,
-        bad_immediates,
-        peers,
-        peers_failed,
+        rx_frames: RX_FRAMES,
+        rx_truncated: RX_TRUNCATED,
+        tx_frames: TX_FRAMES,
+        tx_dropped: TX_DROPPED { reason: "full" },
+        psn_gaps: PSN_GAPS,
+        psn_lost: PSN_LOST,
+        slot_overruns: RX_DROPPED { reason: "slot_overrun" },
+        slot_out_of_range: RX_DROPPED { reason: "slot_out_of_range" },
+        bad_immediates: RX_DROPPED { reason: "bad_immediate" },
+        peers: PEERS { event: "joined" },
+        peers_failed: PEERS { event: "failed" },
     }
 }
+
+/// What a port counts beside its rendezvous.
+pub const COUNTERS: Tables = &[Counters::TABLE, Tally::TABLE];
 
 impl VerbsPort {
     fn new(config: &PortConfig, queues: Queues, mailbox: Mailbox<Order, Report>, tally: Arc<Tally>) -> Self {
@@ -475,10 +478,7 @@ impl Port for VerbsPort {
     fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
         self.counters.report(visit);
         if self.first {
-            visit("device_losses", self.tally.lost.load(Relaxed));
-            visit("device_returns", self.tally.returned.load(Relaxed));
-            visit("cq_overruns", self.tally.overruns.load(Relaxed));
-            visit("offers_refused", self.tally.refused.load(Relaxed));
+            self.tally.report(visit);
             if let Way::Server(rendezvous) = &self.way {
                 rendezvous.counters(visit);
             }
