@@ -1,5 +1,6 @@
 //! The command line.
 
+pub(crate) mod lease;
 mod values;
 
 use std::{
@@ -24,11 +25,11 @@ use clap::{
     builder::{PossibleValue, PossibleValuesParser, TypedValueParser},
 };
 
+pub use lease::LeaseArgs;
 use values::{FaultArg, cidr, neighbour, percent, rate, seconds, seconds_or_none};
 
 use crate::{
     functions::{Data, Weighted},
-    lease::LeaseArgs,
     load::{Limit, Pacing},
     shots::Shots,
     verify::Protocol,

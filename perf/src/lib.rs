@@ -4,7 +4,8 @@
 //! machine with leased bytes in place of functions:
 //!
 //! ```text
-//! args      -> cases       what to ask, how often, of whom
+//! args         the command line
+//! rpc, lease   what to ask, how often, of whom: the cases
 //! load         when a request is due (closed or open loop)
 //! mix, verify  what it asks and what the answer has to be
 //! emulator     the table of requests in flight and the accounting
@@ -38,12 +39,26 @@ pub mod mix;
 mod one_sided;
 mod ports;
 pub mod report;
+mod rpc;
 mod server;
 pub mod shots;
 pub mod suite;
 pub mod tally;
 pub mod verify;
 
-pub use args::{Action, BounceArgs, CompareArgs, LoadArgs, PerfCommand, ReportArgs, RpcArgs, SuiteArgs};
-pub use lease::LeaseArgs;
-pub use measure::run;
+use std::process::ExitCode;
+
+pub use args::{Action, BounceArgs, CompareArgs, LeaseArgs, LoadArgs, PerfCommand, ReportArgs, RpcArgs, SuiteArgs};
+
+/// Runs the command and prints its results to stdout. A failure status means that a request was lost, doubled or answered
+/// wrong, that nothing was measured, or that a report is worse than another.
+pub fn run(command: &PerfCommand) -> anyhow::Result<ExitCode> {
+    match &command.action {
+        Action::Rpc(args) => rpc::run(args),
+        Action::Lease(args) => lease::run(args),
+        Action::Bounce(args) => measure::print_bounces(args),
+        Action::Suite(args) => suite::run(args),
+        Action::Compare(args) => compare::run(args),
+        Action::Report(args) => report::run(args),
+    }
+}

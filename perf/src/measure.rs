@@ -23,13 +23,11 @@ use hdrhistogram::serialization::V2DeflateSerializer;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::{
-    args::{Action, BounceArgs, LoadArgs, PerfCommand, RpcArgs},
+    args::{BounceArgs, LoadArgs},
     bounce::{Bounce, bounce},
-    compare,
     drive::{Collector, DriveError, Exchange, Phases, drive, exchange},
     emulator::{Emulator, FirstMistake, Setup},
     environment::Environment,
-    functions, lease,
     load::{Limit, Pacing},
     mix::{Mix, Script},
     ports::{self, Cpus, Opening},
@@ -39,8 +37,7 @@ use crate::{
         hlog::{self, Log},
         json::Spoken,
     },
-    server::{self, Serve},
-    suite,
+    server::Serve,
     tally::Interval,
     verify::Protocol,
 };
@@ -50,19 +47,6 @@ const CALIBRATION: Duration = Duration::from_millis(50);
 
 /// How often results are taken from the client thread.
 const COLLECT: Duration = Duration::from_millis(5);
-
-/// Runs the command and prints its results to stdout. A failure status means that a request was lost, doubled or answered
-/// wrong, that nothing was measured, or that a report is worse than another.
-pub fn run(command: &PerfCommand) -> anyhow::Result<ExitCode> {
-    match &command.action {
-        Action::Rpc(args) => measure(&rpc(args)?),
-        Action::Lease(args) => lease::run(args),
-        Action::Bounce(args) => print_bounces(args),
-        Action::Suite(args) => suite::run(args),
-        Action::Compare(args) => compare::run(args),
-        Action::Report(args) => report::run(args),
-    }
-}
 
 /// What a command line comes to.
 pub(crate) struct Job {
@@ -154,13 +138,6 @@ fn grown(before: &[(&'static str, u64)], mut after: Vec<(&'static str, u64)>) ->
         *value = value.saturating_sub(start);
     }
     after
-}
-
-fn rpc(args: &RpcArgs) -> anyhow::Result<Job> {
-    let header = format!("{:?}", args.header).to_lowercase();
-    let spoken = Spoken { header, ptp: args.stamp().name(), echo: args.echo, shots: args.shots.clone() };
-    let (protocol, plans, serve) = (args.protocol(), plan(args)?, server::rpc(args));
-    Ok(Job { load: args.load.clone(), protocol, spoken, plans, serve, meet: None })
 }
 
 /// Runs every case and reports. Failure: a request was lost, doubled or answered wrong, or nothing was measured.
@@ -255,7 +232,7 @@ pub(crate) fn measure(job: &Job) -> anyhow::Result<ExitCode> {
         file.flush().context("--hlog")?;
     }
 
-    let report = Report::new(environment, args, spoken, cpus.client, &cases);
+    let report = Report::new(environment, args, ports::peer(args), spoken, cpus.client, &cases);
     print!("{}", report::table::render(&report));
     report::write_files(&report, args)?;
     let measured = report.cases.iter().all(|case| case.counts.answered > 0);
@@ -304,17 +281,6 @@ fn collect(
     }
 }
 
-/// The cases of a command line.
-fn plan(args: &RpcArgs) -> anyhow::Result<Vec<Plan>> {
-    let data = args.data()?;
-    let sweep = args.sweep().iter().map(|payload| {
-        let scripts = functions::scripts(&args.functions, *payload, &data);
-        let payload = args.functions.iter().any(|weighted| weighted.function.is_sized()).then_some(*payload);
-        Plan { name: case_name(&scripts, payload, args.load.pacing()), payload, scripts, chore: None }
-    });
-    Ok(sweep.collect())
-}
-
 pub(crate) fn case_name(scripts: &[Script], payload: Option<usize>, pacing: Pacing) -> String {
     let names: Vec<_> = scripts
         .iter()
@@ -337,7 +303,7 @@ fn bounce_of(cpus: Cpus, clock: &TscClock) -> Option<Bounce> {
     bounce([cpus.client, cpus.other?], clock).ok()
 }
 
-fn print_bounces(args: &BounceArgs) -> anyhow::Result<ExitCode> {
+pub(crate) fn print_bounces(args: &BounceArgs) -> anyhow::Result<ExitCode> {
     let given = args.cpus.as_deref().unwrap_or_default();
     let cpus = Cpus::choose(given.first().copied(), given.get(1).copied())?;
     let other = cpus.other.context("the bounce needs two CPUs, and this process may run on one only")?;

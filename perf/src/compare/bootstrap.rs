@@ -11,7 +11,7 @@
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF as _, Normal, StudentsT};
 
-use crate::report::suite::Turn;
+use crate::report::suite::{Estimate, Turn};
 
 /// Resamples of each comparison.
 pub const RESAMPLES: usize = 10_000;
@@ -21,17 +21,6 @@ pub const CONFIDENCE: f64 = 0.95;
 
 /// Turns that tell something about how much turns differ.
 pub const FEWEST: usize = 4;
-
-/// A ratio and where it lies with the [`CONFIDENCE`].
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Estimate {
-    /// New over base.
-    pub ratio: f64,
-    /// The interval's lower end.
-    pub low: f64,
-    /// Its upper end.
-    pub high: f64,
-}
 
 /// What is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -9,12 +9,16 @@ use std::{fmt::Write as _, process::ExitCode};
 
 use serde::Serialize;
 
-pub use bootstrap::{CONFIDENCE, Estimate, FEWEST, Figure, Pairing, RESAMPLES, Ratios};
+pub use bootstrap::{CONFIDENCE, FEWEST, Figure, Pairing, RESAMPLES, Ratios};
 
 use crate::{
     args::CompareArgs,
     environment::Environment,
-    report::{self, Report, json::CaseReport, suite::Turn},
+    report::{
+        self, Report,
+        json::CaseReport,
+        suite::{Estimate, Turn},
+    },
 };
 
 /// What is said of one case, in one state of the cores.

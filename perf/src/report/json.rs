@@ -1,6 +1,6 @@
 //! The JSON document: every figure of a run. `docs/perf-report.md` describes it for readers.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, net::SocketAddr};
 
 use berth_wire::rpc::status;
 use hdrhistogram::Histogram;
@@ -17,7 +17,6 @@ use crate::{
     environment::Environment,
     hiccup::Hiccups,
     load::{Limit, Pacing},
-    ports,
     tally::{Counts, histogram},
 };
 
@@ -298,7 +297,14 @@ impl Report {
     }
 
     /// The results of a run.
-    pub(crate) fn new(environment: Environment, args: &LoadArgs, spoken: &Spoken, cpu: usize, cases: &[Case]) -> Self {
+    pub(crate) fn new(
+        environment: Environment,
+        args: &LoadArgs,
+        peer: SocketAddr,
+        spoken: &Spoken,
+        cpu: usize,
+        cases: &[Case],
+    ) -> Self {
         let (pacing, window, rate_per_s, burst) = match args.pacing() {
             Pacing::Closed { window } => ("closed", Some(window as u64), None, None),
             Pacing::Open { rate, burst } => ("open", None, Some(rate), Some(burst)),
@@ -309,7 +315,7 @@ impl Report {
         };
         let setup = Setup {
             port: args.port.name().to_owned(),
-            peer: ports::peer(args).to_string(),
+            peer: peer.to_string(),
             header: spoken.header.clone(),
             ptp: spoken.ptp.into(),
             echo: spoken.echo,

@@ -8,7 +8,7 @@ use super::{
     json::{Latency, Schedule},
     sparse::Sparse,
 };
-use crate::{bounce::Bounce, compare::Estimate, hiccup::Hiccups, tally::Counts};
+use crate::{bounce::Bounce, hiccup::Hiccups, tally::Counts};
 
 /// A suite as it ran.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -70,6 +70,17 @@ pub struct Contest {
     pub p99: Option<Estimate>,
     /// The case's answers per second over the baseline's.
     pub rate: Option<Estimate>,
+}
+
+/// A ratio, and where it lies with the confidence of comparisons ([`CONFIDENCE`](crate::compare::CONFIDENCE)).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Estimate {
+    /// New over base.
+    pub ratio: f64,
+    /// The interval's lower end.
+    pub low: f64,
+    /// Its upper end.
+    pub high: f64,
 }
 
 /// A program that measures itself, turn by turn.

@@ -14,16 +14,13 @@ use hdrhistogram::serialization::{
 };
 
 use super::bench::slug;
-use crate::{
-    compare::Estimate,
-    report::{
-        self, Report,
-        hlog::{MAX_VALUE_DIVISOR, create},
-        html,
-        json::CaseReport,
-        suite::{Contest, OverloadReport, Program},
-        table,
-    },
+use crate::report::{
+    self, Report,
+    hlog::{MAX_VALUE_DIVISOR, create},
+    html,
+    json::CaseReport,
+    suite::{Contest, Estimate, OverloadReport, Program},
+    table,
 };
 
 /// Writes `report.json`, `report.html`, and for each case `CASE.hlog` and `CASE.hgrm`.

@@ -7,12 +7,9 @@ use super::{
     chart::{Chart, Series, XAxis},
     duration, escape, group,
 };
-use crate::{
-    compare::Estimate,
-    report::{
-        Report,
-        suite::{Book, OverloadReport, SoakReport, Step, SuiteFacts},
-    },
+use crate::report::{
+    Report,
+    suite::{Book, Estimate, OverloadReport, SoakReport, Step, SuiteFacts},
 };
 
 pub(super) fn render(page: &mut String, heading: &str, report: &Report) {

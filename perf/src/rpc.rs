@@ -1,0 +1,30 @@
+//! `berth perf rpc`: requests of functions.
+
+use std::process::ExitCode;
+
+use crate::{
+    args::RpcArgs,
+    functions,
+    measure::{Job, Plan, case_name, measure},
+    report::json::Spoken,
+    server,
+};
+
+/// Runs the command line.
+pub(crate) fn run(args: &RpcArgs) -> anyhow::Result<ExitCode> {
+    let header = format!("{:?}", args.header).to_lowercase();
+    let spoken = Spoken { header, ptp: args.stamp().name(), echo: args.echo, shots: args.shots.clone() };
+    let (protocol, plans, serve) = (args.protocol(), plan(args)?, server::rpc(args));
+    measure(&Job { load: args.load.clone(), protocol, spoken, plans, serve, meet: None })
+}
+
+/// The cases of a command line.
+fn plan(args: &RpcArgs) -> anyhow::Result<Vec<Plan>> {
+    let data = args.data()?;
+    let sweep = args.sweep().iter().map(|payload| {
+        let scripts = functions::scripts(&args.functions, *payload, &data);
+        let payload = args.functions.iter().any(|weighted| weighted.function.is_sized()).then_some(*payload);
+        Plan { name: case_name(&scripts, payload, args.load.pacing()), payload, scripts, chore: None }
+    });
+    Ok(sweep.collect())
+}
