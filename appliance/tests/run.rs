@@ -4,7 +4,7 @@ mod common;
 
 use std::{fs, net::UdpSocket, process::Command, time::Duration};
 
-use common::{Berth, INCREMENT, RPC_INCREMENT, Response, c_plugin, command, fails, port, request, write_config};
+use common::{Berth, INCREMENT, RPC_INCREMENT, Response, c_plugin, fails, port, request, write_config};
 
 #[test]
 fn the_ready_line_lists_the_ports_in_order() {
@@ -240,19 +240,14 @@ fn without_privileges_it_serves_and_warns_of_small_buffers() {
 fn a_capture_is_written_and_faults_are_counted() {
     let more = "[port.pcap]\nfile = \"a.pcap\"\n[port.fault]\nseed = 7\nduplicate = 1.0";
     let (folder, config) = write_config(&format!("{}{INCREMENT}", port("a", more)), &[]);
-    let mut child = command(&config).spawn().unwrap();
-    let mut line = String::new();
-    let mut stdout = std::io::BufReader::new(child.stdout.take().unwrap());
-    std::io::BufRead::read_line(&mut stdout, &mut line).unwrap();
-    let ready: serde_json::Value = serde_json::from_str(line.strip_prefix("berth ready ").unwrap()).unwrap();
-    let client = common::Client::new(ready["ports"][0]["addr"].as_str().unwrap().parse().unwrap());
+    let berth = Berth::start_file(&config, |_| ());
+    let client = berth.client("a");
     assert_eq!(client.call(RPC_INCREMENT, &[1]).result, [2]);
     // The request is duplicated, and both answers are.
     for _ in 0..3 {
         assert_eq!(client.response().result, [2]);
     }
-    Command::new("kill").arg(child.id().to_string()).status().unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert!(berth.stop().status.success());
     let capture = fs::read(folder.path().join("a.pcap")).unwrap();
     assert_eq!(capture[..4], 0xA1B2_3C4D_u32.to_le_bytes());
     assert!(capture.len() > 24, "frames behind the file's header");

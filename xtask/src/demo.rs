@@ -4,10 +4,8 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::{
-    build,
-    serve::{BERTH, Server},
-    setup,
-    sh::{cmd, run},
+    build, setup,
+    sh::{self, BERTH, cmd, run},
 };
 
 const CONFIG: &str = "config/demo.toml";
@@ -20,7 +18,7 @@ pub(crate) fn run_all() -> Result<()> {
     setup::build()?;
     build::berth()?;
     std::fs::create_dir_all(OUT)?;
-    let (berth, ready) = Server::berth(CONFIG)?;
+    let (berth, ready) = sh::berth(CONFIG)?;
     let ports = ready["ports"].as_array().cloned().unwrap_or_default();
     let mut cases = Vec::new();
     for port in &ports {
@@ -42,7 +40,7 @@ pub(crate) fn run_all() -> Result<()> {
         run(&mut perf)?;
         cases.push(stem);
     }
-    let counters = berth.stop()?;
+    let counters = berth.terminate()?.counters()?;
     std::fs::write(format!("{OUT}/counters.json"), serde_json::to_string_pretty(&counters)?)?;
     println!();
     for stem in cases {

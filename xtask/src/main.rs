@@ -7,7 +7,6 @@ mod demo;
 mod hugepages;
 mod lab;
 mod package;
-mod serve;
 mod setup;
 mod sh;
 mod test;

@@ -7,6 +7,12 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use berth_process::Stop;
+pub(crate) use berth_process::{Process, line};
+use serde_json::Value;
+
+/// The program that [`crate::build::berth`] makes.
+pub(crate) const BERTH: &str = "target/release/berth";
 
 /// The root of the repository.
 pub(crate) fn root() -> PathBuf {
@@ -50,11 +56,22 @@ pub(crate) fn output(cmd: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&out.stdout).into_owned())
 }
 
-/// The command as one would type it, very long words cut short.
-pub(crate) fn line(cmd: &Command) -> String {
-    let word = |word: &OsStr| {
-        let word = word.to_string_lossy();
-        word.char_indices().nth(200).map_or_else(|| word.to_string(), |(end, _)| format!("{}...", &word[..end]))
-    };
-    std::iter::once(cmd.get_program()).chain(cmd.get_args()).map(word).collect::<Vec<_>>().join(" ")
+/// Starts a server and waits for the line on its stdout that begins with `ready`; returns the rest of that line too.
+pub(crate) fn server(cmd: &mut Command, ready: &str) -> Result<(Process, String)> {
+    eprintln!("+ {} &", line(cmd));
+    let mut server = Process::start(cmd, &Stop::default())?;
+    let rest = server.expect(ready)?;
+    Ok((server, rest))
+}
+
+/// Starts `berth run` and returns its ready line.
+pub(crate) fn berth(config: &str) -> Result<(Process, Value)> {
+    berth_of(BERTH, config)
+}
+
+/// The same of another build.
+pub(crate) fn berth_of(binary: &str, config: &str) -> Result<(Process, Value)> {
+    let mut berth = cmd(binary, ["run", "--config", config]);
+    eprintln!("+ {} &", line(&berth));
+    Process::berth(&mut berth, &Stop::default())
 }

@@ -3,14 +3,15 @@
 
 use std::{
     fs,
-    io::{BufRead as _, BufReader, Read as _, Write as _},
+    io::{Read as _, Write as _},
     net::{SocketAddr, TcpStream, UdpSocket},
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
-    process::{Child, ChildStdout, Command, ExitStatus, Stdio},
+    process::{Command, ExitStatus, Stdio},
     time::Duration,
 };
 
+use berth_process::{Finished, Process, Stop};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -63,8 +64,8 @@ pub fn ask(addr: SocketAddr, request: &str) -> (u16, String) {
 
 /// A running appliance.
 pub struct Berth {
-    child: Child,
-    stdout: BufReader<ChildStdout>,
+    /// Until its end is waited for.
+    process: Option<Process>,
     pub ready: Value,
     folder: TempDir,
 }
@@ -122,22 +123,14 @@ impl Berth {
 
     /// Started by a command that ends up being `berth run`; `folder` is kept as long.
     pub fn spawn_command(mut command: Command, folder: TempDir, set: impl FnOnce(&mut Command)) -> Self {
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stderr(Stdio::piped());
         set(&mut command);
-        let mut child = command.spawn().unwrap();
-        let mut stdout = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        stdout.read_line(&mut line).unwrap();
-        let Some(json) = line.strip_prefix("berth ready ") else {
-            let mut stderr = String::new();
-            child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
-            panic!("not ready: {line:?}\n{stderr}");
-        };
-        Self { ready: serde_json::from_str(json).unwrap(), child, stdout, folder }
+        let (process, ready) = Process::berth(&mut command, &Stop::default()).unwrap();
+        Self { process: Some(process), ready, folder }
     }
 
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.process.as_ref().unwrap().id()
     }
 
     /// Where the configuration lies.
@@ -169,15 +162,8 @@ impl Berth {
     }
 
     /// Waits until it ends by itself, and returns how.
-    pub fn wait(mut self, within: Duration) -> ExitStatus {
-        let deadline = std::time::Instant::now() + within;
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status;
-            }
-            assert!(std::time::Instant::now() < deadline, "it still runs after {within:?}");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+    pub fn wait(self, within: Duration) -> ExitStatus {
+        self.end(within).status
     }
 
     /// Sends SIGTERM, and reads the stopped line and how it ended.
@@ -185,24 +171,24 @@ impl Berth {
         self.stop_with("-TERM")
     }
 
-    pub fn stop_with(mut self, signal: &str) -> Stopped {
+    pub fn stop_with(self, signal: &str) -> Stopped {
         self.signal(signal);
-        let mut out = String::new();
-        self.stdout.read_to_string(&mut out).unwrap();
-        let status = self.child.wait().unwrap();
-        let mut stderr = String::new();
-        self.child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
-        let json = out.strip_prefix("berth stopped ").unwrap_or_else(|| panic!("no stopped line: {out:?}\n{stderr}"));
-        assert_eq!(json.matches('\n').count(), 1, "one line: {json:?}");
+        let Finished { status, lines, stderr, .. } = self.end(Duration::from_mins(1));
+        let [stopped] = &lines[..] else { panic!("one line, not {lines:?}\n{stderr}") };
+        let json = stopped.strip_prefix("berth stopped ").unwrap_or_else(|| panic!("{stopped}\n{stderr}"));
         Stopped { status, counters: serde_json::from_str(json).unwrap(), stderr }
+    }
+
+    fn end(mut self, within: Duration) -> Finished {
+        self.process.take().unwrap().finish(within).unwrap()
     }
 }
 
 impl Drop for Berth {
     fn drop(&mut self) {
-        // Already gone after `stop`.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        if let Some(process) = &mut self.process {
+            process.kill();
+        }
     }
 }
 

@@ -5,20 +5,20 @@ use std::{
     fs,
     net::Ipv4Addr,
     path::{Path, PathBuf},
+    process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, anyhow, bail};
 use berth_host::UdpConfig;
+use berth_process::{Process, Stop};
 use berth_tls::key_file;
 use berth_uring::UringSocket;
-use serde_json::Value;
 use tempfile::TempDir;
 
 use super::{
     file::{Baseline, Need, Server},
     library,
-    process::{Process, Stop},
     vars::Vars,
 };
 use crate::{
@@ -102,15 +102,9 @@ impl Bench {
         let path = self.out.join(format!("{}.toml", slug(&server.name)));
         fs::write(&path, self.vars.fill(&server.config)?)
             .with_context(|| format!("cannot write {}", path.display()))?;
-        let words = [
-            self.exe.to_string_lossy().into_owned(),
-            "run".into(),
-            "--config".into(),
-            path.to_string_lossy().into_owned(),
-        ];
-        let mut process = Process::start(&words)?;
-        let ready = process.expect("berth ready ", &self.stop)?;
-        let ready: Value = serde_json::from_str(&ready).context("the ready line is not JSON")?;
+        let mut berth = Command::new(&self.exe);
+        berth.args(["run", "--config"]).arg(&path).stderr(Stdio::piped());
+        let (process, ready) = Process::berth(&mut berth, &self.stop)?;
         let mut vars = self.vars.clone();
         for port in ready["ports"].as_array().into_iter().flatten() {
             let text = |key: &str| port[key].as_str().map(ToOwned::to_owned);
@@ -126,17 +120,23 @@ impl Bench {
 
     /// Starts a baseline's server, and fills in what it says when it is ready.
     pub(super) fn serve_baseline(&self, baseline: &Baseline) -> anyhow::Result<(Process, Vars)> {
-        let mut process = Process::start(&self.vars.words(&baseline.server)?)?;
+        let mut process = self.program(&self.vars.words(&baseline.server)?)?;
         let mut vars = self.vars.clone();
         if let Some(ready) = &baseline.ready {
-            vars.set("ready", process.expect(ready, &self.stop)?.trim());
+            vars.set("ready", process.expect(ready)?.trim());
         } else {
             std::thread::sleep(Duration::from_millis(500));
             if !process.runs() {
-                bail!(process.finish(Duration::ZERO, &self.stop)?.failure());
+                bail!(process.finish(Duration::ZERO)?.failure());
             }
         }
         Ok((process, vars))
+    }
+
+    /// Starts a program.
+    pub(super) fn program(&self, words: &[String]) -> anyhow::Result<Process> {
+        let (program, args) = words.split_first().context("an empty command")?;
+        Process::start(Command::new(program).args(args).stderr(Stdio::piped()), &self.stop)
     }
 
     /// Starts a client; `name` keeps its report apart from others that run at the same time.
@@ -153,13 +153,13 @@ impl Bench {
         all.extend(["--duration".into(), seconds.to_string(), "--warmup".into(), warmup.to_string()]);
         all.extend(["--json".into(), json.to_string_lossy().into_owned()]);
         all.extend(expect_losses.then(|| "--expect-losses".to_owned()));
-        let process = Process::start(&all)?;
+        let process = self.program(&all)?;
         Ok(Client { process, json, limit: Duration::from_secs_f64(seconds + warmup) + PATIENCE })
     }
 
     /// Runs a client to its end: what it measured.
     pub(super) fn ask(&self, words: &[String], measure: Measure) -> anyhow::Result<(CaseReport, Option<Setup>)> {
-        self.start(words, "client", measure)?.finish(&self.stop)
+        self.start(words, "client", measure)?.finish()
     }
 
     /// Whether a baseline can run here; builds it the first time.
@@ -174,8 +174,8 @@ impl Bench {
         }
         let Some(build) = &baseline.build else { return Ok(()) };
         if !self.built.contains_key(name) {
-            let built = self.vars.words(build).map_err(Into::into).and_then(|words| Process::start(&words));
-            let built = built.and_then(|process| process.finish(PATIENCE, &self.stop)?.check());
+            let built = self.vars.words(build).map_err(Into::into).and_then(|words| self.program(&words));
+            let built = built.and_then(|process| process.finish(PATIENCE)?.check());
             self.built.insert(name.to_owned(), built.map(drop).map_err(|error| format!("{error:#}")));
         }
         self.built[name].clone()
@@ -206,8 +206,8 @@ pub(super) struct Client {
 
 impl Client {
     /// Waits for the end. Its report counts, whatever its exit status says: what is wrong stands in the report.
-    pub(super) fn finish(self, stop: &Stop) -> anyhow::Result<(CaseReport, Option<Setup>)> {
-        let finished = self.process.finish(self.limit, stop)?;
+    pub(super) fn finish(self) -> anyhow::Result<(CaseReport, Option<Setup>)> {
+        let finished = self.process.finish(self.limit)?;
         let Ok(text) = fs::read_to_string(&self.json) else { return Err(finished.failure()) };
         fs::remove_file(&self.json)?;
         let Report { mut cases, setup, .. } = serde_json::from_str(&text).context("a client's report")?;

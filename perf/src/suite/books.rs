@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use anyhow::Context as _;
 use berth_engine::Snapshot;
+use berth_process::Process;
 
-use super::process::{Finished, Process};
 use crate::{
     books::{self, Entry, get},
     report::suite::{Book, Verdict},
@@ -13,9 +13,7 @@ use crate::{
 
 /// Stops a server of ours, and reads what it counted.
 pub(super) fn close(server: Process) -> anyhow::Result<Snapshot> {
-    let finished: Finished = server.terminate()?.check()?;
-    let stopped = finished.lines.iter().find_map(|line| line.strip_prefix("berth stopped "));
-    serde_json::from_str(stopped.context("the server printed no `berth stopped` line")?).context("the stopped line")
+    serde_json::from_value(server.terminate()?.counters()?).context("the stopped line")
 }
 
 /// Each port's book, queues of one port are one; and where they do not add up.

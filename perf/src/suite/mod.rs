@@ -18,7 +18,6 @@ mod library;
 mod merge;
 mod output;
 mod overload;
-mod process;
 mod soak;
 mod turns;
 mod vars;
@@ -30,6 +29,7 @@ use std::{
 };
 
 use anyhow::Context as _;
+use berth_process::Stop;
 
 pub use file::{Baseline, Mistake, Mistakes, Suite};
 pub use library::{BASELINES, BuiltIn, SUITES, built_in};
@@ -37,7 +37,6 @@ pub use library::{BASELINES, BuiltIn, SUITES, built_in};
 use self::{
     bench::{Bench, lacking},
     library::Library,
-    process::Stop,
 };
 use crate::{
     args::SuiteArgs,

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    fs,
     sync::atomic::Ordering::Relaxed,
     thread,
     time::{Duration, Instant},
@@ -9,6 +10,7 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use berth_engine::{Counters, Snapshot};
+use berth_process::Process;
 use serde::Deserialize;
 
 use super::{
@@ -16,7 +18,6 @@ use super::{
     books,
     file::{Load, Soak, Suite},
     merge,
-    process::{Process, resources},
     turns::Taken,
     vars::Vars,
 };
@@ -79,7 +80,7 @@ pub(super) fn run(bench: &Bench, suite: &Suite, wanted: &Soak, duration: Option<
             bail!("stopped by a signal");
         }
         if !process.runs() {
-            bail!(process.finish(Duration::ZERO, &bench.stop)?.failure().context("the server died"));
+            bail!(process.finish(Duration::ZERO)?.failure().context("the server died"));
         }
         if started.elapsed() >= next_sample {
             samples.push(sample(&process, &admin, started)?);
@@ -126,7 +127,7 @@ impl Running<'_> {
 
     fn finish(&mut self, bench: &Bench) -> anyhow::Result<()> {
         let Some(client) = self.client.take() else { return Ok(()) };
-        let (report, setup) = client.finish(&bench.stop).with_context(|| self.load.name.clone())?;
+        let (report, setup) = client.finish().with_context(|| self.load.name.clone())?;
         self.taken.push(Taken { at_s: bench.started.elapsed().as_secs_f64() - report.seconds, report, setup });
         Ok(())
     }
@@ -139,6 +140,16 @@ impl Running<'_> {
         let latency = merge::latency(&self.taken);
         SoakLoad { name: self.load.name.clone(), runs: self.taken.len() as u64, counts, latency }
     }
+}
+
+/// What `/proc` tells of a process: resident KiB, descriptors, threads.
+fn resources(pid: u32) -> anyhow::Result<(u64, u64, u64)> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let number = |key: &str| -> Option<u64> {
+        status.lines().find_map(|line| line.strip_prefix(key))?.split_whitespace().next()?.parse().ok()
+    };
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fd"))?.count() as u64;
+    Ok((number("VmRSS:").context("no VmRSS")?, descriptors, number("Threads:").context("no Threads")?))
 }
 
 fn sample(server: &Process, admin: &str, started: Instant) -> anyhow::Result<Sample> {

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, sync::atomic::Ordering::Relaxed, time::Duration};
 
 use anyhow::Context as _;
+use berth_process::Finished;
 use regex::Regex;
 use serde_json::Value;
 
@@ -11,7 +12,6 @@ use super::{
     file::{Baseline, Case, Figure as Printed, Server, Suite},
     library::Library,
     merge,
-    process::Process,
 };
 use crate::{
     compare::{CONFIDENCE, FEWEST, Figure, Pairing, RESAMPLES, Ratios},
@@ -165,7 +165,7 @@ fn our_turn(
             Err(error) => outcome.failures.push(format!("{}, turn {}: {error:#}", case.name, turn + 1)),
         }
     }
-    if let Some(Err(error)) = process.map(|process| process.terminate().and_then(super::process::Finished::check)) {
+    if let Some(Err(error)) = process.map(|process| process.terminate().and_then(Finished::check)) {
         outcome.failures.push(format!("turn {}: {error:#}", turn + 1));
     }
 }
@@ -188,8 +188,8 @@ fn baseline_turn(
             keep(bench, entries, case, Some(name), turn, report, setup);
         }
     } else if let (Some(run), Some(printed)) = (&baseline.run, &baseline.figure) {
-        let client = Process::start(&vars.words(run)?)?;
-        let text = client.finish(PROGRAM, &bench.stop)?.check()?.lines.join("\n");
+        let client = bench.program(&vars.words(run)?)?;
+        let text = client.finish(PROGRAM)?.check()?.lines.join("\n");
         let figure = figure(printed, &text).with_context(|| format!("its output has no figure:\n{text}"))?;
         eprintln!("  {name}: {} {figure:.2} {}", printed.what, printed.unit);
         for case in cases {

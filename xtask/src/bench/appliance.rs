@@ -10,10 +10,7 @@ use std::{
 use anyhow::{Context, Result};
 
 use super::{Pair, Reach, Row, programs};
-use crate::{
-    serve::Server,
-    sh::{cmd, run},
-};
+use crate::sh::{self, Process, cmd, run};
 
 /// Where configurations and states go.
 const OUT: &str = "target/bench/appliance";
@@ -46,9 +43,9 @@ pub(super) fn rows() -> Result<Vec<Row>> {
         fs::write(&config, text)?;
         let pairs = (0..STARTS).map(|_| {
             let began = Instant::now();
-            let (server, _) = Server::berth(&config)?;
+            let (server, _) = sh::berth(&config)?;
             let took = began.elapsed().as_secs_f64();
-            server.stop()?;
+            server.terminate()?.counters()?;
             Ok(pair(took * 1e3))
         });
         Ok::<_, anyhow::Error>(Row {
@@ -84,10 +81,10 @@ fn memory(case: &str, text: &str, most: f64) -> Result<[Row; 2]> {
     let config = format!("{OUT}/memory.toml");
     fs::write(&config, text)?;
     let samples = (0..3).map(|_| {
-        let (server, _) = Server::berth(&config)?;
+        let (server, _) = sh::berth(&config)?;
         sleep(REST);
-        let sample = [server.memory_mib("VmRSS:")?, server.memory_mib("VmHWM:")?];
-        server.stop()?;
+        let sample = [memory_mib(&server, "VmRSS:")?, memory_mib(&server, "VmHWM:")?];
+        server.terminate()?.counters()?;
         Ok(sample)
     });
     let samples = samples.collect::<Result<Vec<_>>>()?;
@@ -99,6 +96,14 @@ fn memory(case: &str, text: &str, most: f64) -> Result<[Row; 2]> {
         pairs: samples.iter().map(|sample| pair(sample[of])).collect(),
     };
     Ok([judged(row(case.into(), 0), most), row(format!("{case}, peak"), 1)])
+}
+
+/// Memory by a field of `proc_pid_status(5)`, such as `VmRSS:`, in MiB.
+fn memory_mib(server: &Process, field: &str) -> Result<f64> {
+    let status = fs::read_to_string(format!("/proc/{}/status", server.id()))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field)).context("no such field")?;
+    let kib: f64 = line.trim().trim_end_matches(" kB").parse()?;
+    Ok(kib / 1024.0)
 }
 
 /// A node that recovers a million leases of a block region from its journal.
@@ -139,9 +144,9 @@ fn worst_journal() -> Result<Row> {
         }
         fs::copy(&written, journal)?;
         let began = Instant::now();
-        let (server, _) = Server::berth(config)?;
+        let (server, _) = sh::berth(config)?;
         let took = began.elapsed().as_secs_f64() * 1e3;
-        server.stop()?;
+        server.terminate()?.counters()?;
         Ok::<_, anyhow::Error>(took)
     };
     let pairs = (0..STARTS).map(|turn| {

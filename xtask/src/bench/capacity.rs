@@ -13,20 +13,17 @@ use super::{
     network::{CLIENT_CPU, OUT, SECONDS, SERVER_CPU, SOCKET, mixed},
     programs::number,
 };
-use crate::{
-    serve::{BERTH, Server},
-    sh::{cmd, output, run},
-};
+use crate::sh::{self, BERTH, Process, cmd, output, run};
 
 /// The client, and where it is compiled to.
 const CLIENT: [&str; 2] = ["perf/baselines/memif_blast.c", "target/bench/memif_blast"];
 
 /// A server that runs, and what it is asked.
 pub(super) struct Target {
-    pub(super) server: Server,
+    pub(super) server: Process,
     pub(super) messages: Messages,
     /// Stops it, and returns the nanoseconds that it took for a frame.
-    pub(super) frame_ns: fn(Server) -> Result<f64>,
+    pub(super) frame_ns: fn(Process) -> Result<f64>,
 }
 
 /// A request and its answer, in hex.
@@ -105,7 +102,7 @@ fn blast(open: &dyn Fn() -> Result<Target>) -> Result<Blast> {
     let Messages { request, answer, number: at } = messages;
     let at = at.map_or("-1".into(), |at| at.to_string());
     let client = [SOCKET, CLIENT_CPU, SECONDS, &request, &at, &answer];
-    let (_client, line) = Server::start(&mut cmd(CLIENT[1], client), "blasted ")?;
+    let (_client, line) = sh::server(&mut cmd(CLIENT[1], client), "blasted ")?;
     let rate = number(&serde_json::from_str(&line)?, "answered_per_s")?;
     let busy = frame_ns(server)? * rate * 1e-9;
     let state = mixed(&before, &bounce()?);
@@ -120,8 +117,8 @@ fn bounce() -> Result<String> {
 }
 
 /// The time of polls that found something, by frame.
-pub(super) fn of_berth(server: Server) -> Result<f64> {
-    let stopped = server.stop()?;
+pub(super) fn of_berth(server: Process) -> Result<f64> {
+    let stopped = server.terminate()?.counters()?;
     let lanes = stopped["lcores"].as_array().into_iter().flatten().filter_map(|lcore| lcore["lanes"].as_array());
     let (mut busy, mut frames) = (0.0, 0.0);
     for lane in lanes.flatten() {
@@ -132,8 +129,9 @@ pub(super) fn of_berth(server: Server) -> Result<f64> {
 }
 
 /// The same: testpmd, too, counts the cycles of bursts that it received.
-pub(super) fn of_testpmd(server: Server) -> Result<f64> {
-    let line = server.end("  CPU cycles/packet=")?;
+pub(super) fn of_testpmd(server: Process) -> Result<f64> {
+    let ended = server.terminate()?;
+    let line = ended.line("  CPU cycles/packet=")?;
     let figure = |text: &str| text.split_whitespace().next()?.parse::<f64>().ok();
     let cycles = line.split(' ').next().and_then(figure);
     let mhz = line.split(" at ").nth(1).and_then(figure);

@@ -10,7 +10,10 @@ use super::{
     capacity::{self, Messages, Target},
     network::{Contest, Figure, OUT, PAGES, Peer, contest, port_lines},
 };
-use crate::{hugepages::Hugepages, serve::Server};
+use crate::{
+    hugepages::Hugepages,
+    sh::{self, Process},
+};
 
 /// Turns of each side; a row needs no better than to show which way a knob goes.
 const TURNS: usize = 5;
@@ -86,7 +89,7 @@ fn busy(change: Option<(&str, &str)>) -> Result<Target> {
 }
 
 /// Our RPC service, with a part of its configuration replaced.
-fn server(port: &str, change: Option<(&str, &str)>) -> Result<(Server, Peer)> {
+fn server(port: &str, change: Option<(&str, &str)>) -> Result<(Process, Peer)> {
     let (lines, client) = port_lines(port, 32);
     let mut config = format!(
         "{lines}service = \"rpc\"\n[[function]]\nname = \"rpc_increment\"\nhandler = \"builtin:rpc_increment\"\n"
@@ -96,7 +99,7 @@ fn server(port: &str, change: Option<(&str, &str)>) -> Result<(Server, Peer)> {
     }
     let path = format!("{OUT}/knobs.toml");
     fs::write(&path, config)?;
-    let (server, ready) = Server::berth(&path)?;
+    let (server, ready) = sh::berth(&path)?;
     let address = ready["ports"][0]["addr"].as_str().context("a port without an address")?;
     Ok((server, Peer::rpc(address, client, 32)))
 }

@@ -13,8 +13,7 @@ use super::{
 };
 use crate::{
     hugepages::Hugepages,
-    serve::Server,
-    sh::{cmd, output},
+    sh::{self, Process, cmd, output},
 };
 
 /// Seconds of each stream.
@@ -72,14 +71,14 @@ fn capacity() -> capacity::Contest {
 }
 
 /// A node with this port and FBMT, and a client's key that may lease from it.
-fn node(port: &str, payload: usize) -> Result<(Server, Value, String, Vec<String>)> {
+fn node(port: &str, payload: usize) -> Result<(Process, Value, String, Vec<String>)> {
     let (lines, client) = port_lines(port, payload);
     let (server, ready, quic) = node_with(port, &format!("{lines}service = \"lease-io\"\n"))?;
     Ok((server, ready, quic, client))
 }
 
 /// The same with any ports; returns the node's QUIC address, too.
-fn node_with(name: &str, ports: &str) -> Result<(Server, Value, String)> {
+fn node_with(name: &str, ports: &str) -> Result<(Process, Value, String)> {
     let [client, other] = ["client", "other"].map(network::client_key);
     let (client, other) = (client?, other?);
     let config = format!(
@@ -91,13 +90,13 @@ fn node_with(name: &str, ports: &str) -> Result<(Server, Value, String)> {
     );
     let path = format!("{OUT}/lease-{name}.toml");
     fs::write(&path, config)?;
-    let (server, ready) = Server::berth(&path)?;
+    let (server, ready) = sh::berth(&path)?;
     let quic = ready["endpoints"]["quic"].as_str().context("a node without QUIC")?.to_owned();
     Ok((server, ready, quic))
 }
 
 /// A node whose leases are read or written over a port.
-fn leased(port: &str, op: &str, len: usize) -> Result<(Server, Peer)> {
+fn leased(port: &str, op: &str, len: usize) -> Result<(Process, Peer)> {
     let (server, ready, quic, client) = node(port, len)?;
     let address = ready["ports"][0]["addr"].as_str().context("a port without an address")?;
     let args = ["lease", "--control", &quic, "--identity", &format!("{OUT}/client.key"), "--peer", address];
@@ -110,7 +109,7 @@ fn fbmt() -> Result<Row> {
     let bench = build("berth-client", "fbmt_bench")?;
     let (_server, _, quic, _) = node("udp", 64)?;
     let iperf = &mut cmd("taskset", ["-c", SERVER_CPU, "iperf3", "-s", "-B", "127.0.0.1", "-p", IPERF, "--forceflush"]);
-    let (_iperf, _) = Server::start(iperf, "Server listening")?;
+    let (_iperf, _) = sh::server(iperf, "Server listening")?;
     let mut pairs = Vec::new();
     for turn in 0..TURNS {
         let ours = || {

@@ -11,8 +11,7 @@ use super::{
 };
 use crate::{
     hugepages::Hugepages,
-    serve::{BERTH, Server},
-    sh::{cmd, output, run},
+    sh::{self, BERTH, Process, cmd, output, run},
 };
 
 pub(super) const OUT: &str = "target/bench";
@@ -52,7 +51,7 @@ impl Peer {
 }
 
 /// Starts a server.
-pub(super) type Start = Box<dyn Fn() -> Result<(Server, Peer)>>;
+pub(super) type Start = Box<dyn Fn() -> Result<(Process, Peer)>>;
 
 /// A pair of servers that take turns, and the figures of them that make rows.
 pub(super) struct Contest {
@@ -217,12 +216,12 @@ pub(super) fn port_lines(port: &str, payload: usize) -> (String, Vec<String>) {
 }
 
 /// Our RPC service on a port, asked with payloads of so many bytes.
-pub(super) fn berth(port: &str, payload: usize) -> Result<(Server, Peer)> {
+pub(super) fn berth(port: &str, payload: usize) -> Result<(Process, Peer)> {
     berth_of(BERTH, port, payload)
 }
 
 /// The same of another build.
-pub(super) fn berth_of(binary: &str, port: &str, payload: usize) -> Result<(Server, Peer)> {
+pub(super) fn berth_of(binary: &str, port: &str, payload: usize) -> Result<(Process, Peer)> {
     let (lines, client) = port_lines(port, payload);
     let config = format!(
         "{lines}service = \"rpc\"\n[port.rpc]\n[[function]]\nname = \"rpc_increment\"\n\
@@ -230,13 +229,13 @@ pub(super) fn berth_of(binary: &str, port: &str, payload: usize) -> Result<(Serv
     );
     let path = format!("{OUT}/{port}.toml");
     fs::write(&path, config)?;
-    let (server, ready) = Server::berth_of(binary, &path)?;
+    let (server, ready) = sh::berth_of(binary, &path)?;
     let address = ready["ports"][0]["addr"].as_str().context("a port without an address")?;
     Ok((server, Peer::rpc(address, client, payload)))
 }
 
 /// DPDK's own forwarder, which swaps the addresses of every layer and sends the frame back.
-pub(super) fn testpmd(payload: usize) -> Result<(Server, Peer)> {
+pub(super) fn testpmd(payload: usize) -> Result<(Process, Peer)> {
     let cores = format!("{CLIENT_CPU},{SERVER_CPU}");
     let device = format!("{},mac={SERVER_MAC}", memif(0, "server", payload));
     let mut testpmd = Command::new("stdbuf");
@@ -247,7 +246,7 @@ pub(super) fn testpmd(payload: usize) -> Result<(Server, Peer)> {
     // A memif carries what its buffers hold, whatever the longest packet is said to be.
     let jumbo = ["--total-num-mbufs=4096", "--mbuf-size=8704"];
     testpmd.args(if payload > 1400 { &jumbo[..] } else { &["--total-num-mbufs=16384"] });
-    let (server, _) = Server::start_with_stdin(&mut testpmd, "Press enter to exit")?;
+    let (server, _) = sh::server(&mut testpmd, "Press enter to exit")?;
     let mut client = memif_client(payload);
     client.extend(["--neighbour".into(), format!("10.0.0.2={SERVER_MAC}")]);
     Ok((server, Peer::rpc("10.0.0.2:4700", client, payload).echoing()))
@@ -257,13 +256,13 @@ pub(super) fn testpmd(payload: usize) -> Result<(Server, Peer)> {
 const SERVER_MAC: &str = "02:00:00:00:00:02";
 
 /// A baseline server of `perf/baselines`, compiled as its users would.
-fn echo(name: &str, libraries: &[&str]) -> Result<(Server, Peer)> {
+fn echo(name: &str, libraries: &[&str]) -> Result<(Process, Peer)> {
     let binary = format!("{OUT}/{name}");
     let source = format!("perf/baselines/{name}.c");
     if !Path::new(&binary).exists() {
         run(cmd("cc", ["-O3", "-march=native", "-o", &binary, &source]).args(libraries))?;
     }
-    let (server, port) = Server::start(&mut cmd(&binary, ["0", SERVER_CPU]), "ready ")?;
+    let (server, port) = sh::server(&mut cmd(&binary, ["0", SERVER_CPU]), "ready ")?;
     let address = format!("127.0.0.1:{}", port.trim());
     Ok((server, Peer::rpc(&address, vec!["--port".into(), "udp".into()], 32).echoing()))
 }

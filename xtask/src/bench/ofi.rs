@@ -10,10 +10,7 @@ use super::{
     network::{CLIENT_CPU, OUT, SERVER_CPU, TURNS, client_key, state},
     programs::{lines, number},
 };
-use crate::{
-    serve::{BERTH, Server},
-    sh::{cmd, output, run},
-};
+use crate::sh::{self, BERTH, cmd, output, run};
 
 /// Seconds of each turn.
 const SECONDS: &str = "1.5";
@@ -65,7 +62,7 @@ fn ours(provider: &str, bind: &str, turn: usize) -> Result<(String, f64, f64)> {
     );
     let path = format!("{OUT}/ofi-{provider}.toml");
     fs::write(&path, config)?;
-    let (_server, ready) = Server::berth(&path)?;
+    let (_server, ready) = sh::berth(&path)?;
     let quic = ready["endpoints"]["quic"].as_str().context("a node without QUIC")?;
     let json = format!("{OUT}/ofi-{provider}-berth-{turn}.json");
     let key = format!("{OUT}/client.key");
@@ -82,7 +79,7 @@ fn ours(provider: &str, bind: &str, turn: usize) -> Result<(String, f64, f64)> {
 
 /// The same messages between two programs of a screenful, median in microseconds.
 fn bare(binary: &str, provider: &str, bind: &str) -> Result<f64> {
-    let (_server, address) = Server::start(&mut cmd(binary, [provider, bind, SERVER_CPU]), "ready ")?;
+    let (_server, address) = sh::server(&mut cmd(binary, [provider, bind, SERVER_CPU]), "ready ")?;
     let (request, answer) = (REQUEST.to_string(), ANSWER.to_string());
     let client = [provider, bind, CLIENT_CPU, address.trim(), &request, &answer, SECONDS];
     let report = lines(&output(&mut cmd(binary, client))?)?;

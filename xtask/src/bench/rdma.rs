@@ -9,7 +9,11 @@ use super::{
     Pair, Reach, Row,
     network::{self, Contest, OUT, PAGES, Peer, SERVER_CPU, TURNS, contest, round_trip},
 };
-use crate::{hugepages::Hugepages, lab, serve::Server};
+use crate::{
+    hugepages::Hugepages,
+    lab,
+    sh::{self, Process},
+};
 
 /// Rows that this host can run without RDMA.
 pub(super) fn host_rows() -> Result<Vec<Row>> {
@@ -54,7 +58,7 @@ pub(super) fn guest_rows() -> Result<Vec<Row>> {
 }
 
 /// Our RPC service behind an unreliable connection that we speak ourselves.
-fn roce() -> Result<(Server, Peer)> {
+fn roce() -> Result<(Process, Peer)> {
     let device = network::memif(0, "server", 32);
     let config = format!(
         "[[port]]\nname = \"roce\"\ndriver = \"dpdk\"\ndevice = \"{device}\"\naddress = \"10.0.0.2/24\"\ntransport = \"roce\"\n\
@@ -63,7 +67,7 @@ fn roce() -> Result<(Server, Peer)> {
     );
     let path = format!("{OUT}/roce.toml");
     fs::write(&path, config)?;
-    let (server, ready) = Server::berth(&path)?;
+    let (server, ready) = sh::berth(&path)?;
     let rendezvous = ready["ports"][0]["rendezvous"].as_str().context("a port without a rendezvous")?;
     let device = network::memif(1, "client", 32);
     let args = ["rpc", "--port", "roce", "--device", &device, "--address", "10.0.0.1/24", "--rendezvous", rendezvous];

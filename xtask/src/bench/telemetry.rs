@@ -11,8 +11,7 @@ use super::{
 use crate::{
     build::FEATURES,
     hugepages::Hugepages,
-    serve::BERTH,
-    sh::{cargo, run},
+    sh::{BERTH, cargo, run},
 };
 
 /// The same program that times nothing and publishes nothing.

@@ -1,0 +1,303 @@
+//! Programs beside us: servers for as long as we hold them, clients to their end. Tests, suites and benches start a
+//! `berth` by it.
+#![forbid(unsafe_code)]
+
+use std::{
+    io::{BufRead as _, BufReader, Read},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+        mpsc::{self, Receiver, RecvTimeoutError},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, anyhow, bail};
+pub use rustix::process::Signal;
+use rustix::process::{Pid, kill_process};
+use serde_json::Value;
+
+/// How often whoever waits looks whether he shall stop.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// How long a program may take for a line that it is waited for: a node reads its journal back, huge pages are cleared,
+/// a memif client tries again once a second.
+const READY: Duration = Duration::from_mins(1);
+
+/// How long a program may take to end after it was asked to.
+const END: Duration = Duration::from_secs(30);
+
+/// How long the output of a program that has ended may be on its way.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// Bytes of standard error that are kept, the last ones.
+const STDERR: usize = 1 << 20;
+
+/// Bytes of it that stand in an error.
+const COMPLAINT: usize = 4096;
+
+/// Once set, nothing is waited for any more.
+pub type Stop = Arc<AtomicBool>;
+
+/// A program, named by its command line. Dropped, it is asked to end, and killed if it does not.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    child: Child,
+    lines: Lines,
+    /// All of it, at its end; `None` where it goes elsewhere.
+    stderr: Option<Lines>,
+    stop: Stop,
+}
+
+/// What a thread reads from it. It is never locked: the mutex lets tests share what has a process.
+type Lines = Mutex<Receiver<String>>;
+
+impl Process {
+    /// Starts a program. What it prints is kept; so is its standard error where the command has that piped. Its standard
+    /// input is open until [`Process::finish`], for some end when that does.
+    pub fn start(command: &mut Command, stop: &Stop) -> anyhow::Result<Self> {
+        let name = line(command);
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut child = child.with_context(|| format!("cannot start {name}"))?;
+        let stdout = child.stdout.take().expect("piped");
+        let (line, lines) = mpsc::channel();
+        // Both are read to their end whoever listens: a full pipe would stop the program.
+        thread::spawn(move || {
+            for text in BufReader::new(stdout).lines().map_while(Result::ok) {
+                let _ = line.send(text);
+            }
+        });
+        let stderr = child.stderr.take().map(|stderr| {
+            let (all, stderr_text) = mpsc::channel();
+            thread::spawn(move || all.send(last_of(stderr)));
+            Mutex::new(stderr_text)
+        });
+        Ok(Self { name, child, lines: Mutex::new(lines), stderr, stop: stop.clone() })
+    }
+
+    /// Starts `berth run`, and returns what its ready line says, the first that it prints.
+    pub fn berth(command: &mut Command, stop: &Stop) -> anyhow::Result<(Self, Value)> {
+        const READY_LINE: &str = "berth ready ";
+        let mut process = Self::start(command, stop)?;
+        let line = process.next(READY_LINE)?;
+        let ready = line.strip_prefix(READY_LINE).with_context(|| format!("{} printed {line:?}", process.name))?;
+        Ok((process, serde_json::from_str(ready).context("the ready line is not JSON")?))
+    }
+
+    /// Waits for the line that begins so, and returns the rest of it. Lines before it are forgotten.
+    pub fn expect(&mut self, prefix: &str) -> anyhow::Result<String> {
+        loop {
+            if let Some(rest) = self.next(prefix)?.strip_prefix(prefix) {
+                return Ok(rest.to_owned());
+            }
+        }
+    }
+
+    /// Waits for the next line; `prefix` is what one is waited for.
+    fn next(&mut self, prefix: &str) -> anyhow::Result<String> {
+        let deadline = Instant::now() + READY;
+        while Instant::now() < deadline && !self.stop.load(Relaxed) {
+            match receive(&mut self.lines, LOOK) {
+                Ok(line) => return Ok(line),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    let status = self.child.wait()?;
+                    let complaint = complaint(&self.last_words());
+                    bail!("{} ended with {status} before it printed {prefix:?}{complaint}", self.name);
+                }
+            }
+        }
+        Err(anyhow!("{} did not print {prefix:?} within {} s", self.name, READY.as_secs()))
+    }
+
+    /// Waits for the end.
+    pub fn finish(mut self, limit: Duration) -> anyhow::Result<Finished> {
+        drop(self.child.stdin.take());
+        let deadline = Instant::now() + limit;
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                // What it started may outlive it and hold its output open: that is not waited for.
+                let lines = std::iter::from_fn(|| receive(&mut self.lines, LAST_WORDS).ok()).collect();
+                return Ok(Finished { name: self.name.clone(), status, lines, stderr: self.last_words() });
+            }
+            if self.stop.load(Relaxed) {
+                bail!("stopped by a signal");
+            }
+            if Instant::now() > deadline {
+                bail!("{} did not end within {:.0} s", self.name, limit.as_secs_f64());
+            }
+            thread::sleep(LOOK);
+        }
+    }
+
+    /// Asks the program to end with SIGTERM, and waits for that whoever wants to stop.
+    pub fn terminate(mut self) -> anyhow::Result<Finished> {
+        self.signal(Signal::TERM);
+        self.stop = Stop::default();
+        self.finish(END)
+    }
+
+    /// Ends it at once.
+    pub fn kill(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            // It may have ended by itself.
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    /// Whether it still runs.
+    pub fn runs(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it said on standard error.
+    fn last_words(&mut self) -> String {
+        let stderr = self.stderr.as_mut().and_then(|stderr| receive(stderr, LAST_WORDS).ok());
+        stderr.unwrap_or_default()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if self.runs() {
+            self.signal(Signal::TERM);
+            let deadline = Instant::now() + END;
+            while self.runs() && Instant::now() < deadline {
+                thread::sleep(LOOK);
+            }
+            self.kill();
+        }
+    }
+}
+
+/// A program that has ended.
+#[derive(Debug)]
+pub struct Finished {
+    name: String,
+    /// How.
+    pub status: ExitStatus,
+    /// What it printed, beginning behind the last line that was waited for.
+    pub lines: Vec<String>,
+    /// What it said on standard error, where that was kept.
+    pub stderr: String,
+}
+
+impl Finished {
+    /// An error with its last words, unless its exit status was 0.
+    pub fn check(self) -> anyhow::Result<Self> {
+        if self.status.success() { Ok(self) } else { Err(self.failure()) }
+    }
+
+    /// The error that it failed.
+    pub fn failure(&self) -> anyhow::Error {
+        anyhow!("{} ended with {}{}", self.name, self.status, complaint(&self.stderr))
+    }
+
+    /// The rest of the line that begins so.
+    pub fn line(&self, prefix: &str) -> anyhow::Result<&str> {
+        let line = self.lines.iter().find_map(|line| line.strip_prefix(prefix));
+        line.with_context(|| format!("{} ended without printing {prefix:?}", self.name))
+    }
+
+    /// What a `berth` that ended well has counted.
+    pub fn counters(self) -> anyhow::Result<Value> {
+        serde_json::from_str(self.check()?.line("berth stopped ")?).context("the stopped line is not JSON")
+    }
+}
+
+/// The command as one would type it, very long words cut short.
+pub fn line(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args()).map(|word| {
+        let word = word.to_string_lossy();
+        word.char_indices().nth(200).map_or_else(|| word.to_string(), |(end, _)| format!("{}...", &word[..end]))
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+fn receive(lines: &mut Lines, within: Duration) -> Result<String, RecvTimeoutError> {
+    lines.get_mut().unwrap_or_else(PoisonError::into_inner).recv_timeout(within)
+}
+
+/// The end of what there is to read, which says why a program failed.
+fn last_of(mut from: impl Read) -> String {
+    let (mut text, mut part) = (Vec::new(), [0; COMPLAINT]);
+    while let Ok(len @ 1..) = from.read(&mut part) {
+        text.extend_from_slice(&part[..len]);
+        text.drain(..text.len().saturating_sub(STDERR));
+    }
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// The end of `stderr`, to stand behind a message.
+fn complaint(stderr: &str) -> String {
+    let text = stderr.trim();
+    let text = &text[text.ceil_char_boundary(text.len().saturating_sub(COMPLAINT))..];
+    if text.is_empty() { String::new() } else { format!(": {text}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn start(text: &str) -> Process {
+        Process::start(Command::new("sh").args(["-c", text]).stderr(Stdio::piped()), &Stop::default()).unwrap()
+    }
+
+    #[test]
+    fn a_server_is_awaited_and_ended() {
+        let mut server = start("echo hello; echo ready 7; exec sleep 60");
+        assert_eq!(server.expect("ready ").unwrap(), "7");
+        assert!(server.runs());
+        let finished = server.terminate().unwrap();
+        assert!(!finished.status.success() && finished.lines.is_empty());
+    }
+
+    #[test]
+    fn a_berth_says_where_it_is_and_what_it_counted() {
+        let stopped = r#"trap 'echo "berth stopped {\"n\":2}"; exit 0' TERM"#;
+        let berth = |end: &str| format!(r#"{end}; echo 'berth ready {{"n":1}}'; while :; do sleep 0.01; done"#);
+        let mut command = Command::new("sh");
+        let (process, ready) = Process::berth(command.args(["-c", &berth(stopped)]), &Stop::default()).unwrap();
+        assert_eq!((&ready["n"], &process.terminate().unwrap().counters().unwrap()["n"]), (&1.into(), &2.into()));
+        let mut other = Command::new("sh");
+        let other = Process::berth(other.args(["-c", "echo hello; echo 'berth ready {}'"]), &Stop::default());
+        assert!(other.unwrap_err().to_string().ends_with("printed \"hello\""), "the ready line is the first");
+        let mut process = start(&berth("trap 'echo no disk >&2; exit 3' TERM"));
+        process.expect("berth ready ").unwrap();
+        let error = process.terminate().unwrap().counters().unwrap_err().to_string();
+        assert!(error.ends_with("exit status: 3: no disk"), "{error}");
+    }
+
+    #[test]
+    fn last_words_are_kept() {
+        let error = start("echo no place >&2; exit 3").expect("ready").unwrap_err().to_string();
+        assert!(error.contains("exit status: 3") && error.ends_with("no place"), "{error}");
+        let client = start("echo 1; echo 2").finish(END).unwrap();
+        assert_eq!(client.check().unwrap().lines, ["1", "2"]);
+        let slow = start("exec sleep 60").finish(Duration::from_millis(50));
+        assert!(slow.unwrap_err().to_string().contains("did not end within"));
+    }
+
+    #[test]
+    fn who_shall_stop_waits_no_more() {
+        let stop = Stop::default();
+        let mut server = Process::start(Command::new("sleep").arg("60"), &stop).unwrap();
+        stop.store(true, Relaxed);
+        assert!(server.expect("ready").is_err() && server.finish(END).is_err());
+    }
+}
