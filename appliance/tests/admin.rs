@@ -281,7 +281,7 @@ fn wrong_requests_are_refused_and_counted() {
     assert_eq!(ask(addr, "POST /status HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n").0, 405);
     assert_eq!(ask(addr, "nonsense\r\n\r\n").0, 400);
     assert_eq!(ask(addr, &format!("GET / HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(20_000))).0, 431);
-    // A stranger's page whose name leads here.
+    // A page of another site, whose name leads here.
     for (host, code) in
         [("evil.example", 421), ("evil.example:80", 421), ("LOCALHOST:1", 200), ("[::1]:5780", 200), ("127.0.0.1", 200)]
     {

@@ -175,8 +175,8 @@ async fn all_of_a_holder_is_revoked_by_one_command_and_the_key_stays() {
 async fn a_reload_lists_keys_anew_and_closes_the_connections_of_those_that_are_gone() {
     let site = Site::new();
     let node = Berth::start(&site.config("open", &[&site.tenant]));
-    let stranger = Client::udp(site.other.clone(), endpoint(&node, "control-udp"), None).await.unwrap();
-    stranger.enroll().await.unwrap();
+    let other = Client::udp(site.other.clone(), endpoint(&node, "control-udp"), None).await.unwrap();
+    other.enroll().await.unwrap();
     let (tenant, enrolled) = (quic(&node, &site.tenant).await, quic(&node, &site.other).await);
     let grant = lease(&enrolled).await;
     let mut data = Data::open(&site.other, &grant, Via::Quic, None).await.unwrap();

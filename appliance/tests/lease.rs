@@ -295,17 +295,17 @@ async fn expiry_refuses_and_grace_renews() {
 }
 
 #[tokio::test]
-async fn strangers_and_forgers_get_nothing() {
+async fn who_is_not_enrolled_or_forges_gets_nothing() {
     let site = Site::new();
     let berth = site.start();
-    let stranger = Arc::new(key_file::generate().unwrap());
-    let made = Client::quic(stranger.clone(), endpoint(&berth, "quic"), None).await;
+    let unenrolled = Arc::new(key_file::generate().unwrap());
+    let made = Client::quic(unenrolled.clone(), endpoint(&berth, "quic"), None).await;
     match made {
         // The client learns of it with its first op.
         Ok(client) => assert!(client.ping().await.is_err()),
         Err(e) => assert!(matches!(e, Error::Connection { .. }), "{e}"),
     }
-    let unknown = Client::udp(stranger, endpoint(&berth, "control-udp"), None).await.unwrap();
+    let unknown = Client::udp(unenrolled, endpoint(&berth, "control-udp"), None).await.unwrap();
     assert!(matches!(unknown.ping().await, Err(Error::Timeout { .. })));
     // Another node's key is not this node's.
     let wrong = Client::quic(site.holder.clone(), endpoint(&berth, "quic"), Some(*site.other.public_key())).await;
@@ -324,17 +324,17 @@ async fn strangers_and_forgers_get_nothing() {
 async fn enrolment_is_closed_unless_it_is_open() {
     let site = Site::new();
     let berth = site.start();
-    let stranger = Arc::new(key_file::generate().unwrap());
-    let client = udp(&berth, &stranger).await;
+    let unenrolled = Arc::new(key_file::generate().unwrap());
+    let client = udp(&berth, &unenrolled).await;
     assert_eq!(refused(client.enroll().await), Status::InsufficientPerm);
     drop(berth);
     let berth = Berth::start(&site.config("enroll = \"open\""));
-    let client = udp(&berth, &stranger).await;
+    let client = udp(&berth, &unenrolled).await;
     client.enroll().await.unwrap();
     client.ping().await.unwrap();
     // Known by the policy for everybody.
     token(&client).await;
-    quic(&berth, &stranger).await.ping().await.unwrap();
+    quic(&berth, &unenrolled).await.ping().await.unwrap();
     let known = quic(&berth, &site.holder).await;
     assert_eq!(refused(known.enroll().await), Status::UnsupportedOp);
 }

@@ -129,9 +129,9 @@ fn a_lease_of_a_key_that_is_not_enrolled_is_refused() {
     let port = "[[port]]\nname = \"io\"\ndriver = \"udp\"\nbind = \"127.0.0.1:0\"\ncpu = 0\nidle = \"wait\"\n\
                 service = \"lease-io\"\n";
     let (berth, _folder) = node(port);
-    let stranger = tempfile::tempdir().unwrap();
-    key_file::create(&stranger.path().join("client.key"), &key_file::generate().unwrap()).unwrap();
-    assert!(!perf(&berth, &stranger, &["--count", "1"]).status.success());
+    let unenrolled = tempfile::tempdir().unwrap();
+    key_file::create(&unenrolled.path().join("client.key"), &key_file::generate().unwrap()).unwrap();
+    assert!(!perf(&berth, &unenrolled, &["--count", "1"]).status.success());
     assert_eq!(berth.stop().sum("io", "service", "received"), 0);
 }
 

@@ -228,7 +228,7 @@ impl Emulator {
     #[inline]
     pub fn answer(&mut self, frame: &[u8], wire_len: usize, from: Peer, now: Nanos) {
         if from != self.setup.peer {
-            self.tally.counts.strangers += 1;
+            self.tally.counts.other_source += 1;
             return;
         }
         self.last_event = now;

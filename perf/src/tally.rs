@@ -38,7 +38,8 @@ pub struct Counts {
     /// Wrong frames other than first answers to measured requests: a wrong magic, a number never sent, a bad duplicate.
     pub malformed: u64,
     /// Frames from another address than the peer's; ignored.
-    pub strangers: u64,
+    #[serde(rename = "strangers")]
+    pub other_source: u64,
     /// Open loop: requests whose time came before the end and that could not be sent until a timeout after it.
     pub unsent: u64,
     /// How often the port had no room for a request that was due.
@@ -67,7 +68,7 @@ impl Counts {
             reordered,
             stale,
             malformed,
-            strangers,
+            other_source,
             unsent,
             backpressure,
             predictions,
@@ -85,7 +86,7 @@ impl Counts {
         self.reordered += reordered;
         self.stale += stale;
         self.malformed += malformed;
-        self.strangers += strangers;
+        self.other_source += other_source;
         self.unsent += unsent;
         self.backpressure += backpressure;
         self.predictions += predictions;

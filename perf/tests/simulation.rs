@@ -265,22 +265,22 @@ fn refusals_are_counted_by_status() {
 }
 
 #[test]
-fn frames_of_strangers_are_ignored() {
+fn frames_of_another_source_are_ignored() {
     let clock = VirtualClock::default();
     let server = |_: usize, _: u64, request: &[u8]| vec![(1_000, right(request))];
-    let stranger = "10.0.0.9:4700".parse().unwrap();
+    let other = "10.0.0.9:4700".parse().unwrap();
     let mut wire = Wire {
         clock: clock.clone(),
         server,
         requests: 0,
         arriving: BTreeMap::new(),
         serial: 0,
-        from: stranger,
+        from: other,
         room: true,
     };
     let client = Client { limit: Limit::Count(10), ..Client::default() };
     let (case, _) = client.run_over(&mut wire, &clock).unwrap();
-    assert_eq!((case.counts.strangers, case.counts.lost, case.counts.malformed), (10, 10, 0));
+    assert_eq!((case.counts.other_source, case.counts.lost, case.counts.malformed), (10, 10, 0));
 }
 
 #[test]

@@ -170,8 +170,8 @@ fn page() -> Response<Full<Bytes>> {
     response
 }
 
-/// Whether a request names this host by an address, as localhost, or not at all, as browsers never do. A page of a
-/// stranger, whose name was made to lead here, names itself.
+/// Whether a request names this host by an address, as localhost, or not at all, as browsers never do. A page
+/// of another site, whose name was made to lead here, names that.
 fn is_local_name(request: &Request<Incoming>) -> bool {
     let Some(named) = request.headers().get(HOST) else { return true };
     let named = named.to_str().unwrap_or_default();

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_shares_the_lines_of_a_pulse() {
+    fn nothing_shares_the_cache_lines_of_a_heartbeat() {
         let mut heartbeats = Heartbeats::default();
         let places = [(); 8].map(|()| Arc::as_ptr(&heartbeats.add("t").0) as usize);
         assert!(size_of::<Beats>() == 128 && places.iter().all(|place| place % 128 == 0), "{places:?}");

@@ -70,7 +70,7 @@ use crate::{
 pub const DRAIN: Duration = Duration::from_secs(2);
 
 /// How often the clock is compared with the kernel's, and every polling thread is looked at.
-const KEEP_HOUSE_EVERY: Duration = Duration::from_secs(1);
+const SUPERVISE_EVERY: Duration = Duration::from_secs(1);
 
 /// What the threads tell the housekeeping thread.
 enum Event {
@@ -324,11 +324,11 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Keeps house until every thread has ended.
+    /// Supervises until every thread has ended.
     fn supervise(&mut self) {
         let mut deadline = None;
         // Twice within what the service manager grants.
-        let every = notify::watchdog().map_or(KEEP_HOUSE_EVERY, |longest| KEEP_HOUSE_EVERY.min(longest / 2));
+        let every = notify::watchdog().map_or(SUPERVISE_EVERY, |longest| SUPERVISE_EVERY.min(longest / 2));
         let mut stuck = String::new();
         while self.lcores > 0 || self.control.is_some() && !self.shared.stop.load(Relaxed) {
             if let Ok(event) = self.inbox.recv_timeout(every) {

@@ -144,8 +144,8 @@ def streams(w):
     """QUIC alone: who may connect, and what is no frame."""
     endpoint = w.nodes["main"]["quic"]
     expect("the node's certificate", w.at(ALICE).connection.peer_key, w.nodes["main"]["key"])
-    stranger = type(EVE)(bytes([99]) * 32)
-    expect("a stranger's certificate", turned_away(stranger, endpoint, "fabricbios/0"), True)
+    unenrolled = type(EVE)(bytes([99]) * 32)
+    expect("the certificate of a key that is not enrolled", turned_away(unenrolled, endpoint, "fabricbios/0"), True)
     expect("an unknown ALPN", turned_away(ALICE, endpoint, "h3"), True)
     link = w.at(ALICE).connection
     frame = w.at(ALICE).request(Op.PING)

@@ -129,11 +129,11 @@ def filters(w):
 
 def unsigned(w):
     """Nobody is flooded by a forged question."""
-    stranger = Udp(EVE_OF_NOWHERE, w.nodes["main"]["control-udp"])
-    expect("a stranger, padded", len(ask(stranger, signed=False, pad=1200)), 1)
-    expect("a stranger, short", stranger.refused(stranger.frame(SOLICIT, solicit())), True)
-    expect("a stranger, signed", stranger.refused(stranger.frame(SOLICIT, solicit(pad=1200), signed=True)), True)
-    stranger.close()
+    unenrolled = Udp(EVE_OF_NOWHERE, w.nodes["main"]["control-udp"])
+    expect("not enrolled, padded", len(ask(unenrolled, signed=False, pad=1200)), 1)
+    expect("not enrolled, short", unenrolled.refused(unenrolled.frame(SOLICIT, solicit())), True)
+    expect("not enrolled, signed", unenrolled.refused(unenrolled.frame(SOLICIT, solicit(pad=1200), signed=True)), True)
+    unenrolled.close()
 
 
 EVE_OF_NOWHERE = type(EVE)(bytes([98]) * 32)
@@ -187,7 +187,7 @@ def relay(w):
     say(DAVE, ANNOUNCE, announcement(BOB, 13, rack=8).write())
     say(EVE_OF_NOWHERE, ANNOUNCE, announcement(EVE_OF_NOWHERE, 1).write())
     time.sleep(0.2)
-    expect("old, unsigned, another's, a stranger's", known(), {BOB.id: first})
+    expect("old, unsigned, another's, one that is not enrolled", known(), {BOB.id: first})
     newer = announcement(BOB, 11, rack=9)
     say(BOB, ANNOUNCE, newer.write())
     say(DAVE, ANNOUNCE, announcement(DAVE, 1, ttl=2).write())

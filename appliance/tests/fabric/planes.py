@@ -227,7 +227,7 @@ def perms(w):
     w.free(ALICE, lease)
 
 
-def strangers(w):
+def who_is_not_the_holder(w):
     """Over QUIC a lease is there for its holder alone, though everybody is told its id."""
     for kind in (MEM, BLOCK):
         lease = w.lease(ALICE, 4096, kind)

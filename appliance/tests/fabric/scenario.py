@@ -51,7 +51,7 @@ PARTS = {
         planes.same_bytes,
         lambda w: planes.same_bytes(w, BLOCK),
         planes.perms,
-        planes.strangers,
+        planes.who_is_not_the_holder,
         planes.revoked,
         planes.pages,
         carriers.long_answers,

@@ -58,7 +58,7 @@ def policy(w):
         ("for another, with DELEGATE", ALICE, ask(RW, to=BOB), 0, OK),
         ("for another, more than it may have", ALICE, ask(RW, to=CAROL), 0, PERM),
         ("for another, without DELEGATE", CAROL, ask(Perm.READ, to=ALICE), 0, PERM),
-        ("for a stranger", ALICE, ask(RW).replace(u128(ALICE.id), u128(12345)), 0, PERM),
+        ("for another presenter", ALICE, ask(RW).replace(u128(ALICE.id), u128(12345)), 0, PERM),
     ):
         expect(f"CAP_REQUEST: {step}", w.status(who, Op.CAP_REQUEST, params, resource), want)
 
@@ -157,8 +157,8 @@ def delegation(w):
     expect("without a link it is no one else's", use(w, BOB, token), INVALID)
     expect("a delegate without a policy", use(w, DAVE, ALICE.delegate(token, DAVE.id)), OK)
     expect("a link by another", use(w, BOB, DAVE.delegate(token, BOB.id)), INVALID)
-    stranger = EVE.id ^ 1
-    expect("through a stranger", use(w, BOB, EVE.delegate(ALICE.delegate(token, stranger), BOB.id)), INVALID)
+    unenrolled = EVE.id ^ 1
+    expect("through a key that is not enrolled", use(w, BOB, EVE.delegate(ALICE.delegate(token, unenrolled), BOB.id)), INVALID)
     expect("without DELEGATE", use(w, BOB, ALICE.delegate(w.token(ALICE), BOB.id)), INVALID)
     chain = token
     for n in range(8):

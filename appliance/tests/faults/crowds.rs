@@ -205,11 +205,12 @@ async fn ten_thousand_handshakes_that_never_end_leave_room_for_one_that_does() {
             }
         }
     });
-    let stranger = quic_config(&key(), Alpn::Control);
+    let unknown_key = quic_config(&key(), Alpn::Control);
     let from = Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
     while begun.load(Relaxed) < MANY {
         let wanted = begun.load(Relaxed) + 250;
-        let under_way: Vec<_> = (0..250).map(|_| from.connect_with(stranger.clone(), via, "berth").unwrap()).collect();
+        let under_way: Vec<_> =
+            (0..250).map(|_| from.connect_with(unknown_key.clone(), via, "berth").unwrap()).collect();
         let deadline = Instant::now() + Duration::from_secs(2);
         while begun.load(Relaxed) < wanted && Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(1)).await;

@@ -71,19 +71,19 @@ fn polling_reads_no_device_and_its_last_values_stay() {
     assert_eq!((readers(), missed()), (vec![polls], 1), "a publication reads no device");
     assert!(telemetry.snapshot().lcores[0].lanes[0].port["received"] > 0);
 
-    let house = thread::scope(|scope| {
-        let house = scope.spawn(|| {
+    let housekeeping = thread::scope(|scope| {
+        let housekeeping = scope.spawn(|| {
             telemetry.read_devices();
             thread::current().id()
         });
-        house.join().unwrap()
+        housekeeping.join().unwrap()
     });
-    assert_eq!((readers(), missed()), (vec![polls, house], 2));
+    assert_eq!((readers(), missed()), (vec![polls, housekeeping], 2));
 
     // At the end, once more; the device is let go of then, and nobody reads it again.
     let holders = Arc::strong_count(&device.0);
     drop(lcore);
-    assert_eq!((readers(), missed()), (vec![polls, house, polls], 3));
+    assert_eq!((readers(), missed()), (vec![polls, housekeeping, polls], 3));
     assert_eq!(Arc::strong_count(&device.0), holders - 2, "the port's, and telemetry's");
     telemetry.read_devices();
     assert_eq!(missed(), 3);

@@ -268,16 +268,16 @@ fn nonces_below_the_window_and_after_a_restart_are_dropped() {
 #[test]
 fn who_is_not_enrolled_can_only_enrol_and_solicit() {
     let mut server = Server::default();
-    let mut stranger = Client::new(who(9), 1, 1);
-    let request = query(&mut stranger, false);
-    assert!(accept(&mut server, &frames(&stranger, request), at(9)).is_none());
-    let request = stranger.page_request(at(1), None, vec![1]).unwrap();
-    assert!(accept(&mut server, &frames(&stranger, request), at(9)).is_none());
-    let request = stranger.solicit(at(1), None, vec![0; 3], true).unwrap();
-    assert!(accept(&mut server, &frames(&stranger, request), at(9)).is_none());
+    let mut unenrolled = Client::new(who(9), 1, 1);
+    let request = query(&mut unenrolled, false);
+    assert!(accept(&mut server, &frames(&unenrolled, request), at(9)).is_none());
+    let request = unenrolled.page_request(at(1), None, vec![1]).unwrap();
+    assert!(accept(&mut server, &frames(&unenrolled, request), at(9)).is_none());
+    let request = unenrolled.solicit(at(1), None, vec![0; 3], true).unwrap();
+    assert!(accept(&mut server, &frames(&unenrolled, request), at(9)).is_none());
     assert_eq!(dropped(&server), [("frames_unenrolled", 3)]);
-    let request = stranger.solicit(at(1), None, vec![0; 3], false).unwrap();
-    assert!(accept(&mut server, &frames(&stranger, request), at(9)).is_some());
+    let request = unenrolled.solicit(at(1), None, vec![0; 3], false).unwrap();
+    assert!(accept(&mut server, &frames(&unenrolled, request), at(9)).is_some());
 
     let mut enrol = |identity: &Identity, params: &[u8]| {
         let mut client = Client::new(identity.clone(), 1, 1);

@@ -133,7 +133,7 @@ fn exchange(loss_percent: u64, seed: u64, vlan: Option<u16>, peer: SocketAddr, c
 }
 
 #[test]
-fn strangers_resolve_each_other_and_exchange_despite_loss() {
+fn hosts_resolve_each_other_and_exchange_despite_loss() {
     for peer in [v4(2), v6(2)] {
         for vlan in [None, Some(42)] {
             exchange(0, 1, vlan, peer, 100);

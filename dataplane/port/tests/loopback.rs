@@ -33,7 +33,7 @@ fn an_answer_goes_back_in_the_frame_it_answers() {
 }
 
 #[test]
-fn a_post_without_a_buffer_or_to_a_stranger_is_refused() {
+fn a_post_without_a_buffer_or_to_another_address_is_refused() {
     let (mut a, mut b) = pair(3);
     assert_eq!(a.post(A.into(), |_| unreachable!()), Err(PostError::Unreachable));
     for i in 0..3 {

@@ -124,7 +124,7 @@ fn a_corrupt_packet_is_nobodys() {
 }
 
 #[test]
-fn strangers_and_other_partitions_are_told_apart() {
+fn other_sources_and_partitions_are_told_apart() {
     let mut case = Case::new();
     let unknown = Raw { qpn: case.local.qpn.get() ^ 0x80_0000, ..case.write(0) };
     case.refused(&unknown);
@@ -132,9 +132,9 @@ fn strangers_and_other_partitions_are_told_apart() {
     case.taken(&limited, b"requests");
     let other = Raw { p_key: 0xfffe, ..case.write(1) };
     case.refused(&other);
-    let mut stranger = Node::new(3, CONFIG);
-    for (stranger_host, port) in [(&mut stranger.host, v4(2)), (&mut case.peer.host, v6(2))] {
-        let frame = Raw::new(Opcode::SendOnly, &case.local, 1, b"").frame(stranger_host, port);
+    let mut elsewhere = Node::new(3, CONFIG);
+    for (other_host, port) in [(&mut elsewhere.host, v4(2)), (&mut case.peer.host, v6(2))] {
+        let frame = Raw::new(Opcode::SendOnly, &case.local, 1, b"").frame(other_host, port);
         assert_eq!(case.port.rx(&frame, ignore), (None, None));
     }
     case.recovers(

@@ -185,8 +185,8 @@ mod tests {
             for (i, name) in names.iter().enumerate() {
                 assert_eq!(table.find(fnv1a(name)), Some(FunctionIndex(i)));
             }
-            for stranger in ["", "g0", "f70"] {
-                assert_eq!(table.find(fnv1a(stranger)), None);
+            for unknown in ["", "g0", "f70"] {
+                assert_eq!(table.find(fnv1a(unknown)), None);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! A node and a relay over real sockets: announcements, solicitations, withdrawals, and datagrams of strangers.
+//! A node and a relay over real sockets: announcements, solicitations, withdrawals, and unsigned datagrams.
 
 mod common;
 
@@ -129,12 +129,12 @@ fn a_node_is_found_through_its_relay_until_it_leaves() {
     let plain = endpoint(&relay, "control-udp");
     assert_eq!(asker.nodes(plain, &[]), [relay_id], "where it is no relay, it speaks for itself");
 
-    // Unsigned questions of strangers: answered only where they are as long as the answer.
-    let mut stranger = Asker::new(77);
+    // Unsigned questions: answered only where they are as long as the answer.
+    let mut unsigned = Asker::new(77);
     let mut ask = |padding, patience| {
         let question = Solicit { filters: List::EMPTY, padding }.to_vec();
-        let request = stranger.client.solicit(relay_at, None, question, false).unwrap();
-        stranger.answer(request, relay_at, Duration::from_millis(patience))
+        let request = unsigned.client.solicit(relay_at, None, question, false).unwrap();
+        unsigned.answer(request, relay_at, Duration::from_millis(patience))
     };
     assert_eq!(ask(0, 200), None);
     let padded = ask(1197, 5000).unwrap();

@@ -253,14 +253,14 @@ fn who_was_not_let_in_is_not_heard() {
         let theirs = server.facts().address.clone();
         let to = server.local_addr();
         let joined = OfiPort::join(&place(provider), MAX_FRAME, to, |_| Ok::<_, Error>(theirs));
-        let mut stranger = Client::from(joined.unwrap());
-        post(&mut stranger, b"let me in");
+        let mut uninvited = Client::from(joined.unwrap());
+        post(&mut uninvited, b"let me in");
         let until = Instant::now() + Duration::from_millis(200);
         while Instant::now() < until {
-            server.rx(|_| panic!("{provider}: a stranger was heard"));
+            server.rx(|_| panic!("{provider}: an endpoint that was not let in was heard"));
             server.tx();
-            stranger.rx(|_| panic!("{provider}: a stranger was answered"));
-            stranger.tx();
+            uninvited.rx(|_| panic!("{provider}: an endpoint that was not let in was answered"));
+            uninvited.tx();
         }
         // Over udp;ofi_rxd the message stays with the provider.
         assert_eq!(counter(&server, "rx_unknown"), u64::from(provider == "tcp"));
@@ -299,8 +299,8 @@ fn frames_go_to_known_peers_only() {
     let Peer::Connection { number, host } = client.server else { panic!("{:?}", client.server) };
     let [address, other] =
         [std::net::SocketAddr::from(([127, 0, 0, 1], 9)).into(), Peer::Connection { number: number + 1, host }];
-    for stranger in [address, other] {
-        assert_eq!(client.post(stranger, |_| panic!("filled")), Err(PostError::Unreachable));
+    for unknown in [address, other] {
+        assert_eq!(client.post(unknown, |_| panic!("filled")), Err(PostError::Unreachable));
     }
 }
 

@@ -76,7 +76,7 @@ pub trait Acceptor: Send + 'static {
     /// A peer that was taken in is gone: its connection ended, or in [`Form::HostApi`] its successor has come.
     fn gone(&mut self, peer: PeerId);
 
-    /// Called every [`TICK`], to keep house. Peers named to `end` lose their connection; [`Acceptor::gone`] is not
+    /// Called every [`TICK`], for housekeeping. Peers named to `end` lose their connection; [`Acceptor::gone`] is not
     /// called for them.
     fn tick(&mut self, end: &mut dyn FnMut(PeerId)) {
         let _ = end;

@@ -202,7 +202,7 @@ fn peers_are_capped_and_a_place_comes_free() {
 }
 
 #[test]
-fn slow_strangers_time_out_and_block_nobody() {
+fn slow_requests_time_out_and_block_nobody() {
     let limits = Limits { request_within: Duration::from_millis(200), ..Limits::default() };
     let (port, book) = listen(Form::Berth, limits);
     let mut slow: Vec<_> = (0..8).map(|_| TcpStream::connect(port.local_addr()).unwrap()).collect();
@@ -217,13 +217,13 @@ fn slow_strangers_time_out_and_block_nobody() {
 }
 
 #[test]
-fn strangers_give_way_to_newcomers_so_that_who_speaks_is_served() {
+fn silent_connections_give_way_to_new_ones_so_that_who_speaks_is_served() {
     let limits = Limits { request_within: Duration::from_millis(500), ..Limits::default() };
     let (port, _book) = listen(Form::Berth, limits);
-    let mut strangers: Vec<_> = (0..80).map(|_| TcpStream::connect(port.local_addr()).unwrap()).collect();
+    let mut silent: Vec<_> = (0..80).map(|_| TcpStream::connect(port.local_addr()).unwrap()).collect();
     eventually("the displacement", || counter(&port, "rendezvous_displaced") == 16);
     assert!(call(port.local_addr(), Form::Berth, &offer(1)).is_ok());
-    for stream in &mut strangers {
+    for stream in &mut silent {
         assert_eq!(to_the_end(stream), []);
     }
     assert_eq!((counter(&port, "rendezvous_displaced"), counter(&port, "rendezvous_timed_out")), (17, 63));

@@ -1,6 +1,6 @@
-//! The server's half of rping on a queue pair of this crate: `rping_peer DEVICE GID DOOR...`.
+//! The server's half of rping on a queue pair of this crate: `rping_peer DEVICE GID LISTENER...`.
 //!
-//! DOOR is a program that lets a client of `rdma_cm` in and says how to connect to it, as `lab/peers/rping_door.c` does. Each
+//! LISTENER is a program that lets a client of `rdma_cm` in and says how to connect to it, as `lab/peers/rping_listener.c` does. Each
 //! round the client tells where its text lies; we read it, say so, are told where it shall go, write it there, and say so.
 //! Prints the rounds served.
 
@@ -120,34 +120,35 @@ impl Server {
     }
 }
 
-fn line(door: &mut BufReader<ChildStdout>) -> Result<String> {
+fn line(listener: &mut BufReader<ChildStdout>) -> Result<String> {
     let mut line = String::new();
-    door.read_line(&mut line)?;
+    listener.read_line(&mut line)?;
     Ok(line.trim_end().into())
 }
 
 fn main() -> Result {
     let args: Vec<_> = env::args().skip(1).collect();
-    let [device, gid_index, door, door_args @ ..] = &args[..] else {
-        return Err("usage: rping_peer DEVICE GID DOOR...".into());
+    let [device, gid_index, listener, listener_args @ ..] = &args[..] else {
+        return Err("usage: rping_peer DEVICE GID LISTENER...".into());
     };
     let mut server = Server::open(device)?;
-    let mut door = Command::new(door).args(door_args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-    let mut told = BufReader::new(door.stdout.take().ok_or("no stdout")?);
+    let mut listener =
+        Command::new(listener).args(listener_args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let mut told = BufReader::new(listener.stdout.take().ok_or("no stdout")?);
     if line(&mut told)? != "listening" {
-        return Err("the door does not open".into());
+        return Err("the listener does not listen".into());
     }
     println!("listening");
     let peer = line(&mut told)?;
     let ["peer", qp_num, psn, gid, own_psn, mtu] = peer.split(' ').collect::<Vec<_>>()[..] else {
-        return Err(format!("the door says {peer:?}").into());
+        return Err(format!("the listener says {peer:?}").into());
     };
     let remote = Remote { qp_num: qp_num.parse()?, psn: psn.parse()?, gid: gid.parse::<Ipv6Addr>()?.octets() };
     let path = Path { port: 1, gid_index: gid_index.parse()?, mtu: mtu.parse()? };
     server.qp.to_rtr(path, Some(&remote), 1)?;
     server.listen()?;
     server.qp.to_rts(own_psn.parse()?, 1, Retry::default())?;
-    writeln!(door.stdin.take().ok_or("no stdin")?, "{}", server.qp.number())?;
+    writeln!(listener.stdin.take().ok_or("no stdin")?, "{}", server.qp.number())?;
     if line(&mut told)? != "established" {
         return Err("the client did not come in".into());
     }
@@ -159,7 +160,7 @@ fn main() -> Result {
     });
     println!("served {} rounds", server.rounds()?);
     if watch.join().map_err(|_| "panicked")? != "gone" {
-        return Err("the door fell shut".into());
+        return Err("the listener ended".into());
     }
     Ok(())
 }

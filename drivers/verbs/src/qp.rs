@@ -366,7 +366,7 @@ fn route(path: Path, gid: [u8; 16]) -> sys::ibv_ah_attr {
     }
 }
 
-/// A number that nobody guesses. Without a source of such there is no connection that a stranger could not guess.
+/// A number that nobody guesses. Without a source of such there is no connection that nobody else could guess.
 ///
 /// # Panics
 /// Where the kernel gives no random bytes.

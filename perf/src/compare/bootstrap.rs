@@ -70,8 +70,8 @@ impl Figure {
 pub enum Pairing {
     /// The n-th of both ran one after the other: a resample draws the same turns of both.
     Neighbours,
-    /// They have nothing to do with each other.
-    Strangers,
+    /// No turn of one belongs to one of the other.
+    Independent,
 }
 
 /// Resampled ratios of each figure, sorted, with the ratio of what was measured; `None` where there is nothing to divide.
@@ -83,7 +83,7 @@ impl Ratios {
     /// # Panics
     /// Without turns, and for neighbours of different number.
     pub fn of(base: &[&Turn], new: &[&Turn], pairing: Pairing, resamples: usize) -> Self {
-        assert!(!base.is_empty() && !new.is_empty() && (pairing == Pairing::Strangers || base.len() == new.len()));
+        assert!(!base.is_empty() && !new.is_empty() && (pairing == Pairing::Independent || base.len() == new.len()));
         let (base, new) = (Counted::of(base), Counted::of(new));
         let mut rng = fastrand::Rng::with_seed(0x0be7_c4ed);
         let measured = ratios(&base.figures(&vec![1; base.turns()]), &new.figures(&vec![1; new.turns()]));
@@ -93,7 +93,7 @@ impl Ratios {
             draw(&mut of_base, &mut rng);
             match pairing {
                 Pairing::Neighbours => of_new.copy_from_slice(&of_base),
-                Pairing::Strangers => draw(&mut of_new, &mut rng),
+                Pairing::Independent => draw(&mut of_new, &mut rng),
             }
             for (drawn, ratio) in drawn.iter_mut().zip(ratios(&base.figures(&of_base), &new.figures(&of_new))) {
                 drawn.extend(ratio);
@@ -225,7 +225,7 @@ mod tests {
     fn estimate(rng: &mut fastrand::Rng, count: usize, scale: f64, figure: Figure) -> Estimate {
         let (base, new) = (turns(rng, count, 1.0), turns(rng, count, scale));
         let ratios =
-            Ratios::of(&base.iter().collect::<Vec<_>>(), &new.iter().collect::<Vec<_>>(), Pairing::Strangers, 300);
+            Ratios::of(&base.iter().collect::<Vec<_>>(), &new.iter().collect::<Vec<_>>(), Pairing::Independent, 300);
         ratios.estimate(figure, CONFIDENCE, count).unwrap()
     }
 
@@ -269,8 +269,12 @@ mod tests {
         let mut width = |mood: f64| {
             let (base, new): (Vec<_>, Vec<_>) =
                 (0..9).map(|_| (turn(&mut rng, 1.0, mood), turn(&mut rng, 1.0, mood))).unzip();
-            let ratios =
-                Ratios::of(&base.iter().collect::<Vec<_>>(), &new.iter().collect::<Vec<_>>(), Pairing::Strangers, 300);
+            let ratios = Ratios::of(
+                &base.iter().collect::<Vec<_>>(),
+                &new.iter().collect::<Vec<_>>(),
+                Pairing::Independent,
+                300,
+            );
             let Estimate { low, high, .. } = ratios.estimate(Figure::P50, CONFIDENCE, 9).unwrap();
             high / low
         };
@@ -297,7 +301,7 @@ mod tests {
         let mut silent = turn(&mut fastrand::Rng::with_seed(5), 1.0, 0.0);
         silent.histogram = Sparse::default();
         silent.answered_per_s = 0.0;
-        let ratios = Ratios::of(&[&silent], &[&silent], Pairing::Strangers, 10);
+        let ratios = Ratios::of(&[&silent], &[&silent], Pairing::Independent, 10);
         assert_eq!(Figure::ALL.map(|figure| ratios.estimate(figure, CONFIDENCE, 1)), [None; 4]);
     }
 }

@@ -131,7 +131,7 @@ pub fn compare(base: &Report, new: &Report, threshold: f64, resamples: usize) ->
         for state in states {
             let (base, new) = (of_state(of_base, state), of_state(of_new, state));
             let turns = [base.len(), new.len()];
-            judged.push((rows.len(), Ratios::of(&base, &new, Pairing::Strangers, resamples)));
+            judged.push((rows.len(), Ratios::of(&base, &new, Pairing::Independent, resamples)));
             rows.push(Row {
                 case: name.clone(),
                 state: state.into(),

@@ -103,7 +103,7 @@ fn remarks(text: &mut String, case: &CaseReport) {
     let rare = [
         (counts.late, "lost requests were answered after the timeout"),
         (counts.stale, "answers were to requests too old to tell late from duplicate"),
-        (counts.strangers, "frames came from another address than the peer's"),
+        (counts.other_source, "frames came from another address than the peer's"),
         (counts.unsent, "requests were due and never sent: the server, or this client, is slower than the rate"),
         (counts.backpressure, "times the port had no room for a request that was due"),
     ];

@@ -125,7 +125,7 @@ impl Client {
 
     fn take(&mut self, datagram: &[u8], source: SocketAddr, now: Nanos) -> Result<Option<Answer>, Drop> {
         let frame = Frame::parse(datagram, MAX_DATAGRAM_PAYLOAD)?;
-        // Strangers do not even get to reassembly.
+        // What nobody waits for does not even get to reassembly.
         let request_id = frame.header.request_id;
         let pending = self.pending.get(&request_id).ok_or(Drop::Unexpected)?;
         let asked = &pending.message;

@@ -2,7 +2,7 @@
 /*
  * Lets a client of rdma_cm, such as rping, reach a queue pair that another program made.
  *
- * usage: rping_door ADDRESS PORT
+ * usage: rping_listener ADDRESS PORT
  *
  * Listens, and says of the first client `peer QPN PSN GID OWN_PSN MTU`. A line with a number on standard input is the queue pair
  * that shall be its peer, connected already; then `established`, and `gone` when the client has left.
