@@ -6,12 +6,11 @@ use berth_identity::Enrolment;
 use berth_plugin::Plugin;
 use berth_ports::{Nvme, Rdma};
 use berth_qec::Algorithm;
-use berth_rpc::Dispatch;
 
 use crate::{
     config::{
-        Backing, Binding, Bucket, Config, Control, Dataplane, Handler, Host, Kind, Limits, Loaded, Node, Note, Policy,
-        Port, Region, Service, type_word,
+        Backing, Binding, Bucket, Config, Control, Dataplane, Handler, Host, Kind, Limits, Loaded, Mode, Node, Note,
+        Policy, Port, Region, Ring, Service, type_word,
     },
     sys::Root,
 };
@@ -97,10 +96,12 @@ fn describe_port(port: &Port) -> String {
     let service = match &port.service {
         Service::Rpc(rpc) => {
             let dispatch = match rpc.dispatch {
-                Dispatch::Inline => "inline",
-                Dispatch::Ring => "ring",
+                Mode::Inline => "inline",
+                Mode::Ring => "ring",
             };
-            format!("rpc {:?} {} x {} B, {dispatch}", rpc.header, rpc.slots, rpc.slot_size)
+            let ring = |Ring { name, slots, .. }: &Ring| Some(format!(", ring {} {slots}", name.as_ref()?));
+            let named: String = rpc.named.iter().filter_map(ring).collect();
+            format!("rpc {:?} {} x {} B, {dispatch}{named}", rpc.header, rpc.ring.slots, rpc.slot_size)
         }
         Service::LeaseIo => "lease-io".to_string(),
     };

@@ -7,7 +7,10 @@ use std::{
     net::{SocketAddr, TcpStream, UdpSocket},
     os::unix::net::UnixDatagram,
     process::Command,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
@@ -198,6 +201,45 @@ fn functions_come_and_go_under_load_and_no_request_is_lost_or_wrong() {
         let sum = |counter| stopped.sum(port, "service", counter);
         assert_eq!(sum("received"), sum("answered") + sum("unknown_function"), "{port}");
     }
+}
+
+#[test]
+fn a_function_moves_between_rings_under_load_and_its_answers_keep_their_order() {
+    let rings = "[port.rpc]\nworker_cpus = [0]\n[[port.rpc.ring]]\nname = \"second\"\nworker_cpus = [0]";
+    let base = format!("{ADMIN}{}", port("a", rings));
+    let moved = |to: &str| {
+        format!("{base}{}{to}{}", function("moves"), function("stays") + "dispatch = \"ring\"\nring = \"second\"\n")
+    };
+    let places = ["", "dispatch = \"ring\"\n", "dispatch = \"ring\"\nring = \"second\"\n"];
+    let berth = Reloaded::start(&moved(places[0]), &[]);
+    let mut window = Window::new(berth.berth.addr("a"));
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let load = scope.spawn(|| {
+            let mut next = 0;
+            while !done.load(Relaxed) {
+                window.fill(id("moves"));
+                let (id, status, result) = window.take();
+                assert_eq!((id, status), (next, 0));
+                assert_eq!(result, id.to_le_bytes().map(|byte| byte.wrapping_add(1)));
+                next += 1;
+            }
+        });
+        for round in 1..=12 {
+            assert_eq!(berth.reload(&moved(places[round % 3])), "serving");
+            std::thread::sleep(Duration::from_millis(30));
+        }
+        done.store(true, Relaxed);
+        load.join().unwrap();
+    });
+    // Rings themselves are fixed.
+    let refused = berth.reload(&moved(places[0]).replace("name = \"second\"", "name = \"second\"\nslots = 8"));
+    assert!(refused.contains("port[0].rpc.ring[0].slots: is new; this needs a restart"), "{refused}");
+    let stopped = berth.berth.stop();
+    let workers = stopped.counters["workers"].as_array().unwrap();
+    let served: Vec<_> = workers.iter().map(|worker| worker["counters"]["calls_moves"].as_u64()).collect();
+    assert!(matches!(served[..], [Some(1..), Some(1..)]), "{served:?}");
+    assert!(stopped.sum("a", "service", "calls_moves") > 0);
 }
 
 /// Prints the latencies of a second with a reload in it beside one without; a figure on a quiet machine only.

@@ -2,12 +2,13 @@
 
 mod common;
 
-use std::net::UdpSocket;
+use std::{fs, net::UdpSocket};
 
 use common::{
     Berth, ENQUEUE_SYNDROMES, GET_CORRECTIONS, INCREMENT, MOCK_DECODE, QEC_DECODE, RESET_DECODER, RPC_INCREMENT,
-    Response, port, request, request_v16,
+    Response, c_plugin, port, request, request_v16,
 };
+use serde_json::Value;
 
 /// A repetition code of distance 3: D0 and D1 between three bits, L0 on the first.
 const REPETITION: &str = "error(0.1) D0 L0\nerror(0.1) D0 D1\nerror(0.1) D1\n";
@@ -166,6 +167,59 @@ fn decodes_on_a_worker() {
     assert_eq!(workers.len(), 1);
     assert_eq!((&workers[0]["name"], &workers[0]["port"]), (&"worker0".into(), &"a".into()));
     assert_eq!(workers[0]["counters"]["calls_qec_decode"], 40);
+}
+
+/// A function on a ring of its own that takes its time holds up the functions of the other ring, and the answers of its
+/// own client alone.
+#[test]
+fn a_slow_function_has_a_ring_and_a_worker_of_its_own() {
+    if std::thread::available_parallelism().unwrap().get() < 2 {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let done = folder.path().join("done");
+    let source = format!(
+        "#include <stdint.h>\n#include <unistd.h>\n\
+         int linger(const void *in, void *out, uint32_t arg_len, uint32_t max, uint32_t *result_len) {{\n\
+         (void)in, (void)out, (void)arg_len, (void)max;\n\
+         while (access(\"{}\", F_OK)) usleep(1000);\n\
+         *result_len = 0;\nreturn 0;\n}}\n",
+        done.display()
+    );
+    let (handler, linger) = c_plugin(folder.path(), "linger", &source);
+    let rpc = "[port.rpc]\ndispatch = \"ring\"\nworker_cpus = [0]\n\
+               [[port.rpc.ring]]\nname = \"slow\"\nslots = 4\nworker_cpus = [1]";
+    let function = format!(
+        "[[function]]\nname = \"linger\"\nhandler = \"{handler}\"\nabi = \"device_call\"\ndispatch = \"ring\"\nring = \
+         \"slow\"\nbudget_us = 10000000\n"
+    );
+    let berth = Berth::start(&format!("{}{INCREMENT}{function}", port("a", rpc)));
+    let (patient, other) = (berth.client("a"), berth.client("a"));
+    patient.send(&request(linger, &[], 1, 0));
+    patient.send(&request(RPC_INCREMENT, &[1], 2, 0));
+    for n in 0..50 {
+        assert_eq!(other.call(RPC_INCREMENT, &[n]).result, [n + 1]);
+    }
+    patient.expect_silence();
+    // Its ring has three slots more.
+    for id in 0..4 {
+        other.send(&request(linger, &[], id, 0));
+    }
+    other.expect_silence();
+    fs::write(done, "").unwrap();
+    let answers = [patient.response(), patient.response()].map(|answer| (answer.request_id, answer.status));
+    assert_eq!(answers, [(1, 0), (2, 0)], "in the order of the requests");
+    let answers = [(); 4].map(|()| other.response()).map(|answer| (answer.request_id, answer.status));
+    assert_eq!(answers, [(0, 0), (1, 0), (2, 0), (3, -5)]);
+    let stopped = berth.stop();
+    let workers = stopped.counters["workers"].as_array().unwrap();
+    let calls = |worker: &Value| {
+        let calls = ["calls_rpc_increment", "calls_linger"].map(|name| worker["counters"][name].as_u64().unwrap());
+        (worker["name"].as_str().unwrap().to_owned(), calls)
+    };
+    let wanted = [("worker0".to_owned(), [51, 0]), ("worker1.slow".to_owned(), [0, 4])];
+    assert_eq!(workers.iter().map(calls).collect::<Vec<_>>(), wanted);
+    assert_eq!(["ring_pushed", "ring_full"].map(|name| stopped.sum("a", "service", name)), [55, 1]);
 }
 
 fn enqueue(decoder: u64, n: u64, bits: u8) -> Vec<u8> {

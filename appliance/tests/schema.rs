@@ -188,7 +188,16 @@ fn live_is_what_a_reload_takes_and_nothing_beside_it() {
     ] {
         assert!(schema::is_live(live), "{live}");
     }
-    for fixed in ["port[0].bind", "port[0]", "control", "control.udp", "tune.cpu_dma_latency_us", "functions", ""] {
+    for fixed in [
+        "port[0].bind",
+        "port[0]",
+        "port[0].rpc.ring[0].slots",
+        "control",
+        "control.udp",
+        "tune.cpu_dma_latency_us",
+        "functions",
+        "",
+    ] {
         assert!(!schema::is_live(fixed), "{fixed}");
     }
 }

@@ -68,8 +68,12 @@ impl Ring {
 
     /// Starts a dispatcher with these arguments, and waits until it serves.
     fn serve(&self, more: &[&str]) -> Dispatcher {
+        self.serve_file(&self.file(), more)
+    }
+
+    fn serve_file(&self, file: &Path, more: &[&str]) -> Dispatcher {
         let mut command = Command::new(self.folder.path().join("dispatcher"));
-        let mut child = command.arg(self.file()).args(more).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = command.arg(file).args(more).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert_eq!(line, "attached\n");
@@ -141,6 +145,46 @@ fn a_process_that_dies_holds_up_nothing_and_another_one_goes_on() {
     assert_eq!(stopped.sum("a", "service", "late_answers"), 2);
     assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
     assert!(!ring.file().exists());
+}
+
+/// Two rings of one port, and processes of their own: each serves its functions, whether the other one is there or not.
+#[test]
+fn each_ring_of_a_port_is_served_by_a_process_of_its_own() {
+    let ring = Ring::new("rings");
+    let second = format!(
+        "[[port.rpc.ring]]\nname = \"second\"\nslots = 8\nmemory = \"shared\"\nshared_name = \"{0}-b\"\n[[function]]\nname = \
+         \"second\"\nhandler = \"builtin:rpc_increment\"\ndispatch = \"ring\"\nring = \"second\"\nbudget_us = 20000\n",
+        ring.name
+    );
+    let berth = Berth::start(&ring.config().replace("[[function]]", &format!("{second}[[function]]")));
+    let second = fnv1a("second");
+    let files = [ring.file(), PathBuf::from(format!("{}-b", ring.file().display()))];
+    let [first_at, second_at] = files.each_ref().map(|file| {
+        let front = fs::read(file).unwrap();
+        let word = |at: usize| u64::from_le_bytes(front[at..at + 8].try_into().unwrap());
+        word(40)..word(40) + word(32)
+    });
+    assert!(first_at.end <= second_at.start, "one process can map both: {first_at:x?} {second_at:x?}");
+
+    let client = berth.client("a");
+    let dispatcher = ring.serve_file(&files[1], &[]);
+    assert_eq!(client.call(second, &[1]).result, [2]);
+    assert_eq!(client.call(RPC_INCREMENT, &[1]).status, HANDLER_FAILED, "nobody serves it");
+    assert_eq!(client.call(second, &[3]).result, [4]);
+    let _first = ring.serve(&[]);
+    assert_eq!(client.call(RPC_INCREMENT, &[5]).result, [6]);
+    drop(dispatcher);
+    assert_eq!(client.call(RPC_INCREMENT, &[7]).result, [8]);
+    assert_eq!(client.call(second, &[7]).status, HANDLER_FAILED, "nobody serves it any more");
+    let stopped = berth.stop();
+    assert!(stopped.status.success());
+    // What nobody took is in no ring's answers.
+    assert_eq!(stopped.sum("a", "service", "ring_pushed"), 6);
+    assert!(files.iter().all(|file| !file.exists()));
+}
+
+fn fnv1a(name: &str) -> u32 {
+    name.bytes().fold(2_166_136_261, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(16_777_619))
 }
 
 #[test]

@@ -46,7 +46,7 @@ fn host() -> tempfile::TempDir {
     folder
 }
 
-fn parse() -> config::Config {
+fn parse(text: &str) -> config::Config {
     let host = config::Host {
         cpus: (0..4).collect(),
         has_feature: |_| false,
@@ -54,7 +54,14 @@ fn parse() -> config::Config {
         is_public: |_| false,
         read: |path| fs::read_to_string(path),
     };
-    config::parse(CONFIG, Path::new("berth.toml"), &host).unwrap().config
+    config::parse(text, Path::new("berth.toml"), &host).unwrap().config
+}
+
+#[test]
+fn the_workers_of_every_ring_have_their_cpus_for_themselves() {
+    let ring = "[[port.rpc.ring]]\nname = \"decoders\"\nworker_cpus = [1]\n[tune]";
+    let cpus = parse(&CONFIG.replace("[tune]", ring)).polled_cpus();
+    assert_eq!(cpus.into_iter().collect::<Vec<_>>(), [1, 2, 3]);
 }
 
 fn outcomes(reports: &[Report]) -> Vec<(&str, Outcome)> {
@@ -63,7 +70,7 @@ fn outcomes(reports: &[Report]) -> Vec<(&str, Outcome)> {
 
 #[test]
 fn turns_each_knob_once_and_takes_all_of_it_back() {
-    let (folder, config) = (host(), parse());
+    let (folder, config) = (host(), parse(CONFIG));
     let (root, state) = (folder.path(), folder.path().join("state.json"));
     let reports = apply(&config, root, &state).unwrap();
     assert_eq!(
@@ -111,7 +118,7 @@ fn turns_each_knob_once_and_takes_all_of_it_back() {
 
 #[test]
 fn what_somebody_else_changed_since_is_left_alone() {
-    let (folder, config) = (host(), parse());
+    let (folder, config) = (host(), parse(CONFIG));
     let (root, state) = (folder.path(), folder.path().join("state.json"));
     apply(&config, root, &state).unwrap();
     let pages = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
@@ -127,7 +134,7 @@ fn what_somebody_else_changed_since_is_left_alone() {
 
 #[test]
 fn a_knob_that_cannot_be_turned_is_reported_and_the_rest_is_turned() {
-    let (folder, config) = (host(), parse());
+    let (folder, config) = (host(), parse(CONFIG));
     let (root, state) = (folder.path(), folder.path().join("state.json"));
     // One is no file, and one forgets what is written to it.
     let irq = "/proc/irq/24/smp_affinity_list";
@@ -147,7 +154,7 @@ fn a_knob_that_cannot_be_turned_is_reported_and_the_rest_is_turned() {
 
 #[test]
 fn a_damaged_state_is_refused() {
-    let (folder, config) = (host(), parse());
+    let (folder, config) = (host(), parse(CONFIG));
     let state = folder.path().join("state.json");
     fs::write(&state, "{").unwrap();
     let e = format!("{:#}", apply(&config, folder.path(), &state).unwrap_err());

@@ -3,10 +3,9 @@
 use std::{collections::BTreeMap, ops::Range};
 
 use berth_identity::Enrolment;
-use berth_rpc::Dispatch;
 use toml::de::{DeTable, DeValue};
 
-use super::{Config, Limits, Loaded, Note, Port, Service, schema::is_live};
+use super::{Config, Limits, Loaded, Mode, Note, Port, Service, schema::is_live};
 
 /// One difference.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -123,7 +122,7 @@ fn differing(old: &Config, new: &Config) -> Vec<&'static str> {
 fn fixed_port(port: &Port) -> Port {
     let mut port = port.clone();
     if let Service::Rpc(rpc) = &mut port.service {
-        rpc.dispatch = Dispatch::Inline;
+        rpc.dispatch = Mode::Inline;
         port.limits = Limits { queue: port.limits.queue, ..Limits::default() };
     }
     port

@@ -9,10 +9,9 @@ use std::{
 use berth_keys::{At, Table, instead};
 use berth_plugin::Abi;
 use berth_qec::mock::SyndromeFile;
-use berth_rpc::Dispatch;
 use berth_wire::rpc::{HandlerSchema, TypeDesc, TypeId, fnv1a};
 
-use super::{Host, Port, contents, name, resolve, rpc, schema::PLUGIN, unique};
+use super::{Host, Mode, Port, Rpc, contents, name, resolve, rpc, schema::PLUGIN, unique};
 
 /// One function of the table.
 #[derive(Debug, Clone)]
@@ -22,7 +21,9 @@ pub struct Function {
     /// What runs.
     pub handler: At<Handler>,
     /// Where it runs; without it, where the port says.
-    pub dispatch: Option<Dispatch>,
+    pub dispatch: Option<Mode>,
+    /// The ring that leads there; without it, the port's own.
+    pub ring: Option<String>,
     /// A call that takes longer is counted as an overrun, in microseconds.
     pub budget_us: Option<u64>,
 }
@@ -115,6 +116,7 @@ pub(super) fn read_all(
     host: &Host,
     decoders: &[String],
     ports: &[Port],
+    rings: &[At<String>],
 ) -> Vec<Function> {
     let mut names = Vec::new();
     let mut functions = Vec::new();
@@ -134,22 +136,40 @@ pub(super) fn read_all(
         }
         let handler = handler(&mut t, folder, host, decoders);
         let dispatch = t.choice("dispatch", rpc::DISPATCH).map(|at| at.value);
-        if dispatch == Some(Dispatch::Ring)
-            && let Some(port) = ports.iter().find(|port| port.rpc().is_some_and(|rpc| !rpc.has_ring()))
-        {
-            let message = format_args!("port \"{}\" has no workers; give it rpc.worker_cpus", port.name);
-            t.sink().mistake(t.span(), &format!("{}.dispatch", t.path()), message);
-        }
+        let ring = t.text("ring");
+        check_ring(&t, dispatch, ring.as_ref(), ports);
+        let ring = ring.map(|at| at.value.to_owned());
         let budget_us = t.integer("budget_us").map(|at| at.value);
         t.finish();
         names.extend(name.clone());
         if let (Some(name), Some(handler)) = (name, handler) {
-            functions.push(Function { name: name.value, handler, dispatch, budget_us });
+            functions.push(Function { name: name.value, handler, dispatch, ring, budget_us });
         }
     }
     unique(root.sink(), names.iter());
     one_session_place(root, &functions, ports);
+    let is_used = |ring: &At<String>| functions.iter().any(|function| function.ring.as_ref() == Some(&ring.value));
+    for ring in rings.iter().filter(|ring| !is_used(ring)) {
+        let message = format_args!("no function names it; write ring = \"{}\" in those that are to use it", ring.value);
+        root.sink().warn(ring.span.clone(), &ring.field, message);
+    }
     functions
+}
+
+/// Reports a function that goes to a ring which a port does not have.
+fn check_ring(t: &Table<'_, '_>, dispatch: Option<Mode>, ring: Option<&At<&str>>, ports: &[Port]) {
+    // Where the port says, it has the workers.
+    let lacks = |rpc: &Rpc| dispatch.is_some() && rpc.dispatch_of(dispatch, ring.map(|at| at.value)).is_none();
+    let mut rpcs = ports.iter().filter_map(|port| Some((&port.name, port.rpc()?)));
+    let Some((port, rpc)) = rpcs.find(|(_, rpc)| lacks(rpc)) else { return };
+    if let Some(at) = ring {
+        let advice = instead(at.value, rpc.named.iter().filter_map(|ring| ring.name.as_deref()));
+        t.sink().wrong(at, format_args!("port \"{port}\" has no ring \"{}\"; {advice}", at.value));
+        return;
+    }
+    let (own, or) = if rpc.named.is_empty() { ("", "") } else { (" of its own", ", or name one of its rings") };
+    let message = format_args!("port \"{port}\" has no workers{own}; give it rpc.worker_cpus{or}");
+    t.sink().mistake(t.span(), &format!("{}.dispatch", t.path()), message);
 }
 
 /// The three functions of the decoding server share sessions, which live where the functions run.
@@ -157,12 +177,12 @@ fn one_session_place(root: &Table<'_, '_>, functions: &[Function], ports: &[Port
     use Handler::{EnqueueSyndromes, GetCorrections, ResetDecoder};
     let server = |f: &&Function| matches!(f.handler.value, EnqueueSyndromes | GetCorrections | ResetDecoder);
     for (port, rpc) in ports.iter().filter_map(|port| Some((port, port.rpc()?))) {
-        let place = |function: &Function| function.dispatch.unwrap_or(rpc.dispatch);
+        let place = |function: &Function| rpc.dispatch_of(function.dispatch, function.ring.as_deref());
         let mut served = functions.iter().filter(server);
         let Some(first) = served.next() else { return };
         if let Some(other) = served.find(|function| place(function) != place(first)) {
             let message = format_args!(
-                "port \"{}\" runs it elsewhere than \"{}\", without its sessions; give both the same dispatch",
+                "port \"{}\" runs it elsewhere than \"{}\", without its sessions; give both the same dispatch and ring",
                 port.name, first.name
             );
             root.sink().wrong(&other.handler, message);

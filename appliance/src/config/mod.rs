@@ -35,7 +35,7 @@ pub use limits::{Bucket, Limits};
 pub use log::Log;
 pub use port::{Fault, Pcap, Port, Service};
 pub use region::{Backing, Kind, Region};
-pub use rpc::{Memory, Rpc};
+pub use rpc::{Memory, Mode, Ring, Rpc};
 pub use tune::{Nic, Tune};
 
 /// A whole configuration, free of mistakes that can be seen without starting anything.
@@ -70,7 +70,7 @@ pub struct Config {
 impl Config {
     /// The CPUs that poll, or that run handlers for those that do.
     pub fn polled_cpus(&self) -> BTreeSet<usize> {
-        let workers = self.ports.iter().filter_map(Port::rpc).flat_map(|rpc| &rpc.worker_cpus);
+        let workers = self.ports.iter().filter_map(Port::rpc).flat_map(Rpc::rings).flat_map(|ring| &ring.worker_cpus);
         self.ports.iter().flat_map(|port| &port.cpus).chain(workers).copied().collect()
     }
 }
@@ -150,8 +150,8 @@ fn read(root: &mut Table<'_, '_>, folder: &Path, host: &Host, known: &[Decoder])
     let control = root.table("control").map(|table| fabric::control(table, &regions, &mut binds));
     let dataplane = fabric::dataplane(root.table("dataplane"), control.is_some(), &mut binds);
     let bindings = binding::read_all(root, &runtime, host, control.is_some(), &mut binds);
-    let ports = port::read_all(root, folder, &runtime, host, control.is_some(), &mut binds);
-    let functions = function::read_all(root, folder, host, &names, &ports);
+    let (ports, rings) = port::read_all(root, folder, &runtime, host, control.is_some(), &mut binds);
+    let functions = function::read_all(root, folder, host, &names, &ports, &rings);
     let admin = root.table("admin").and_then(|table| admin::read(table, folder, host, &mut binds));
     let tune = tune::read(root.table_or_empty("tune"));
     let log = log::read(root.table_or_empty("log"));

@@ -14,7 +14,7 @@ use super::{
     Host, Limits, Runtime,
     limits::limits,
     name,
-    rpc::{Rpc, rpc},
+    rpc::{Names, Rpc, rpc},
     unique,
 };
 
@@ -99,8 +99,8 @@ pub struct Pcap {
 /// The longest UDP datagram: two-sided messages are as long as the port can carry.
 const MAX_TWO_SIDED: usize = 65507;
 
-/// Reads the ports. `leases` says whether there is a control plane that grants any: without it at least one port is
-/// wanted.
+/// Reads the ports, and what their rings are called. `leases` says whether there is a control plane that grants any:
+/// without it at least one port is wanted.
 pub(super) fn read_all(
     root: &mut Table<'_, '_>,
     folder: &Path,
@@ -108,8 +108,9 @@ pub(super) fn read_all(
     host: &Host,
     leases: bool,
     binds: &mut Binds,
-) -> Vec<Port> {
+) -> (Vec<Port>, Vec<At<String>>) {
     let mut names = Vec::new();
+    let mut rings = Names::default();
     let mut ports = Vec::new();
     let mut idles: BTreeMap<usize, (Idle, String)> = BTreeMap::new();
     let tables = root.tables("port");
@@ -134,7 +135,7 @@ pub(super) fn read_all(
                 t.sink().mistake(at.clone(), &format!("{}.idle", t.path()), message);
             }
         }
-        let service = service(&mut t, leases, traits.has_slots, host);
+        let service = service(&mut t, leases, traits.has_slots, host, &mut rings);
         if !traits.has_frames {
             t.refuse(&["limits", "fault", "pcap"], "it is about frames, and this driver has none");
             if service != Service::LeaseIo {
@@ -153,13 +154,14 @@ pub(super) fn read_all(
         }
     }
     unique(root.sink(), names.iter());
-    ports
+    unique(root.sink(), rings.shared.iter());
+    (ports, rings.rings)
 }
 
-fn service(t: &mut Table<'_, '_>, leases: bool, has_slots: bool, host: &Host) -> Service {
+fn service(t: &mut Table<'_, '_>, leases: bool, has_slots: bool, host: &Host, rings: &mut Names) -> Service {
     let at = t.place("service");
     if !t.chosen("service", &[("rpc", false), ("lease-io", true)]) {
-        return Service::Rpc(rpc(t.table_or_empty("rpc"), has_slots, host));
+        return Service::Rpc(rpc(t.table_or_empty("rpc"), has_slots, host, rings));
     }
     if !leases {
         let message = "\"lease-io\" serves leases, and nothing grants any; add [control]";

@@ -30,11 +30,11 @@ pub(super) fn run(
     for queue in plan.queues {
         opened.push((queue.port, queue.open(&mut lcore, shared)?));
     }
-    for Worker { port, ring, updates } in plan.workers {
+    for Worker { name, port, ring, updates } in plan.workers {
         let port = &shared.config.ports[port];
         let rpc = port.rpc().context("only RPC has workers")?;
         let worker = service::worker(shared, rpc, ring, updates)?;
-        lcore.add(Polled::worker(format!("worker{}", plan.cpu), &port.name, worker).weight(port.weight));
+        lcore.add(Polled::worker(name, &port.name, worker).weight(port.weight));
     }
     for Bound { name, core } in plan.bound {
         lcore.add(Polled::port(&name, core.open().with_context(|| name.clone())?));

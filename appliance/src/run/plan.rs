@@ -20,7 +20,7 @@ use super::{
     reload::{ProgramSlot, ProgramSlots},
     service,
 };
-use crate::config::{Binding, Config, Memory, Port, Service};
+use crate::config::{Binding, Config, Memory, Port, Ring, Service};
 
 /// What an lcore thread needs to start.
 pub(super) struct LcorePlan {
@@ -45,15 +45,24 @@ pub(super) struct Transport {
     pub(super) acceptor: Acceptor,
 }
 
-/// The worker for one queue of a port, by position in the configuration.
+/// The worker for one ring of a queue of a port, by position in the configuration.
 pub(super) struct Worker {
+    pub(super) name: String,
     pub(super) port: usize,
     pub(super) ring: Dispatcher,
     pub(super) updates: service::Updates,
 }
 
-/// The threads by their CPUs.
-type Lcores = BTreeMap<usize, LcorePlan>;
+/// What is planned so far.
+#[derive(Default)]
+struct Draft {
+    /// The threads by their CPUs.
+    lcores: BTreeMap<usize, LcorePlan>,
+    /// Where functions of workers can be replaced.
+    at_workers: Vec<ProgramSlot>,
+    /// How many rings are in shared memory.
+    shared: usize,
+}
 
 /// Every thread of the dataplane.
 pub(super) struct Plan {
@@ -69,9 +78,8 @@ pub(super) struct Plan {
 }
 
 pub(super) fn plan(config: &Config) -> anyhow::Result<Plan> {
-    let mut lcores = Lcores::new();
-    let mut facts = Vec::new();
-    let (mut slots, mut at_workers) = (Vec::new(), Vec::new());
+    let mut draft = Draft::default();
+    let (mut facts, mut slots) = (Vec::new(), Vec::new());
     for (index, port) in config.ports.iter().enumerate() {
         let of_port = || format!("port {}", port.name);
         let opening = Opening {
@@ -84,13 +92,13 @@ pub(super) fn plan(config: &Config) -> anyhow::Result<Plan> {
         facts.push(known);
         let mut admission = port.admission().into_iter();
         for ((number, &cpu), source) in port.cpus.iter().enumerate().zip(sources) {
-            let ring = ring(&mut lcores, &mut at_workers, index, port, number).with_context(of_port)?;
+            let rings = draft.rings(index, port, number).with_context(of_port)?;
             let updates = port.rpc().map(|_| ProgramSlot::add(&mut slots, index, format!("cpu{cpu}")));
-            lcore(&mut lcores, cpu, port.idle).queues.push(Queue {
+            draft.lcore(cpu, port.idle).queues.push(Queue {
                 port: index,
                 number,
                 source,
-                ring,
+                rings,
                 updates,
                 admission: admission.next(),
             });
@@ -102,11 +110,12 @@ pub(super) fn plan(config: &Config) -> anyhow::Result<Plan> {
         let Opened { binding, acceptor, cores, addresses } = nvme.open()?;
         let name = if transports.is_empty() { "nvme-tcp".into() } else { format!("nvme-tcp.{}", transports.len()) };
         for (&cpu, core) in nvme.cpus.iter().zip(cores) {
-            lcore(&mut lcores, cpu, nvme.idle).bound.push(Bound { name: name.clone(), core });
+            draft.lcore(cpu, nvme.idle).bound.push(Bound { name: name.clone(), core });
         }
         bindings.push(binding);
         transports.push(Transport { name, addresses, acceptor });
     }
+    let Draft { lcores, at_workers, .. } = draft;
     let lcores = lcores.into_values().collect();
     Ok(Plan { lcores, facts, slots: ProgramSlots { workers: at_workers, lcores: slots }, transports, bindings })
 }
@@ -130,42 +139,54 @@ impl Plan {
     }
 }
 
-/// The thread of a CPU; the eagerest port that it polls or works for sets how it idles.
-fn lcore(lcores: &mut Lcores, cpu: usize, idle: Idle) -> &mut LcorePlan {
-    let new = || LcorePlan { cpu, idle, queues: Vec::new(), workers: Vec::new(), bound: Vec::new() };
-    let lcore = lcores.entry(cpu).or_insert_with(new);
-    lcore.idle = lcore.idle.max(idle);
-    lcore
-}
+impl Draft {
+    /// The thread of a CPU; the eagerest port that it polls or works for sets how it idles.
+    fn lcore(&mut self, cpu: usize, idle: Idle) -> &mut LcorePlan {
+        let new = || LcorePlan { cpu, idle, queues: Vec::new(), workers: Vec::new(), bound: Vec::new() };
+        let lcore = self.lcores.entry(cpu).or_insert_with(new);
+        lcore.idle = lcore.idle.max(idle);
+        lcore
+    }
 
-/// The ring from one queue to a worker; the queues of a port go to its workers' CPUs in turn. A shared ring has no worker
-/// here.
-fn ring(
-    lcores: &mut Lcores,
-    slots: &mut Vec<ProgramSlot>,
-    index: usize,
-    port: &Port,
-    number: usize,
-) -> anyhow::Result<Option<Producer>> {
-    let Some(rpc) = port.rpc().filter(|rpc| rpc.has_ring()) else { return Ok(None) };
-    let cpus = &rpc.worker_cpus;
-    let geometry = Geometry::new(rpc.slots as u32, rpc.slot_size)?;
-    let internal = geometry.internal_size();
-    let (producer, dispatcher) = match &rpc.memory {
-        Memory::Heap => berth_ring::pair_in(Heap::new(internal), geometry)?,
-        Memory::Hugepages => {
-            berth_ring::pair_in(pages(internal, &Backing::Huge(HugePage::Size2M), port.cpus[number])?, geometry)?
-        }
-        Memory::Shared(name) => {
-            let name = if number == 0 { format!("berth-{name}") } else { format!("berth-{name}.{number}") };
-            let memory = pages(geometry.shared_size(), &Backing::Shared(name), port.cpus[number])?;
-            return Ok(Some(berth_ring::shared(memory, geometry, shared_base(index, number))?));
-        }
-    };
-    let cpu = cpus[number % cpus.len()];
-    let updates = ProgramSlot::add(slots, index, format!("cpu{cpu}"));
-    lcore(lcores, cpu, port.idle).workers.push(Worker { port: index, ring: dispatcher, updates });
-    Ok(Some(producer))
+    /// The rings from one queue to workers.
+    fn rings(&mut self, index: usize, port: &Port, number: usize) -> anyhow::Result<Vec<Producer>> {
+        let Some(rpc) = port.rpc() else { return Ok(Vec::new()) };
+        let all = rpc.rings().map(|ring| {
+            let geometry = Geometry::new(ring.slots as u32, rpc.slot_size)?;
+            self.ring(index, port, number, ring, geometry)
+        });
+        all.collect()
+    }
+
+    /// One of them; the queues of a port go to the CPUs of the ring's workers in turn. A shared ring has no worker here.
+    fn ring(
+        &mut self,
+        index: usize,
+        port: &Port,
+        number: usize,
+        Ring { name, worker_cpus, memory, .. }: &Ring,
+        geometry: Geometry,
+    ) -> anyhow::Result<Producer> {
+        let internal = geometry.internal_size();
+        let (producer, dispatcher) = match memory {
+            Memory::Heap => berth_ring::pair_in(Heap::new(internal), geometry)?,
+            Memory::Hugepages => {
+                berth_ring::pair_in(pages(internal, &Backing::Huge(HugePage::Size2M), port.cpus[number])?, geometry)?
+            }
+            Memory::Shared(name) => {
+                let name = if number == 0 { format!("berth-{name}") } else { format!("berth-{name}.{number}") };
+                let memory = pages(geometry.shared_size(), &Backing::Shared(name), port.cpus[number])?;
+                let base = shared_base(self.shared);
+                self.shared += 1;
+                return Ok(berth_ring::shared(memory, geometry, base)?);
+            }
+        };
+        let cpu = worker_cpus[number % worker_cpus.len()];
+        let updates = ProgramSlot::add(&mut self.at_workers, index, format!("cpu{cpu}"));
+        let name = name.as_ref().map_or_else(|| format!("worker{cpu}"), |name| format!("worker{cpu}.{name}"));
+        self.lcore(cpu, port.idle).workers.push(Worker { name, port: index, ring: dispatcher, updates });
+        Ok(producer)
+    }
 }
 
 /// Memory of the NUMA node of a CPU.
@@ -174,8 +195,8 @@ fn pages(size: usize, backing: &Backing, cpu: usize) -> Result<Pages, PagesError
     Pages::new(size as u64, backing, node.map(|node| node.id))
 }
 
-/// Where the process that serves a shared ring had best map it: where nothing lies by itself, and, as a ring has 8.6 GB at
-/// most, apart from all others of this one.
-fn shared_base(port: usize, queue: usize) -> usize {
-    (0x2000 << 32) + (port << 40) + (queue << 34)
+/// Where the process that serves this one of all shared rings had best map it: where nothing lies by itself, and, as a
+/// ring has 8.6 GB at most, apart from the others.
+fn shared_base(nth: usize) -> usize {
+    (0x2000 << 32) + (nth << 34)
 }

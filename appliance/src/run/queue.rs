@@ -21,8 +21,8 @@ pub(super) struct Queue {
     pub(super) number: usize,
     /// Where its frames come from.
     pub(super) source: berth_ports::Queue,
-    /// Leads to the queue's worker.
-    pub(super) ring: Option<Producer>,
+    /// Lead to the queue's workers.
+    pub(super) rings: Vec<Producer>,
     /// Brings new functions, where it has any.
     pub(super) updates: Option<service::Updates>,
     /// What it admits, where that is limited.
@@ -33,9 +33,9 @@ impl Queue {
     /// Opens the queue on the thread of its CPU, adds it to the lcore, and returns where peers reach it.
     pub(super) fn open(self, lcore: &mut Lcore, shared: &Shared) -> anyhow::Result<SocketAddr> {
         let config = &shared.config.ports[self.port];
-        let Self { port, number, source, ring, updates, admission } = self;
+        let Self { port, number, source, rings, updates, admission } = self;
         source
-            .open(Layers { lcore, shared, port, number, ring, updates, admission })
+            .open(Layers { lcore, shared, port, number, rings, updates, admission })
             .with_context(|| format!("port {}", config.name))
     }
 }
@@ -46,7 +46,7 @@ struct Layers<'a> {
     shared: &'a Shared,
     port: usize,
     number: usize,
-    ring: Option<Producer>,
+    rings: Vec<Producer>,
     updates: Option<service::Updates>,
     admission: Option<Admission>,
 }
@@ -101,8 +101,8 @@ impl Layers<'_> {
                 let updates = self.updates.context("RPC has functions")?;
                 let [wire_time, ring_wait, ring_time] = [(); 3].map(|()| Recorder::default());
                 let named = [("wire_time", &wire_time), ("ring_wait", &ring_wait), ("ring_time", &ring_time)];
-                // The ring's are shown where there is one.
-                let shown = if self.ring.is_some() { &named[..] } else { &named[..1] };
+                // Those of rings are shown where there are any.
+                let shown = if self.rings.is_empty() { &named[..1] } else { &named[..] };
                 let record = {
                     let [wire_time, ring_wait, ring_time] = named.map(|(_, recorder)| recorder.clone());
                     move |stage, nanos| match stage {
@@ -111,7 +111,7 @@ impl Layers<'_> {
                         Stage::RingTime => ring_time.record(nanos),
                     }
                 };
-                let service = service::service(shared, rpc, self.ring, updates, self.admission, record)?;
+                let service = service::service(shared, rpc, self.rings, updates, self.admission, record)?;
                 let lane = Lane::new(&config.name, port, service).weight(config.weight).timed(shared.clock.clone());
                 lcore.add(shown.iter().fold(lane, |lane, (name, recorder)| lane.histogram(name, recorder)));
             }

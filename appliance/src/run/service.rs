@@ -24,11 +24,11 @@ pub(super) type Program = berth_rpc::Program<HandlerSet<Plugin>>;
 /// Takes in what replaces it.
 pub(super) type Updates = berth_rpc::Updates<HandlerSet<Plugin>>;
 
-/// Makes the RPC service of a queue; `ring` leads to its worker, if it has one. `record` is told how long stages took.
+/// Makes the RPC service of a queue; `rings` lead to its workers. `record` is told how long stages took.
 pub(super) fn service(
     shared: &Shared,
     rpc: &config::Rpc,
-    ring: Option<Producer>,
+    rings: Vec<Producer>,
     updates: Updates,
     admission: Option<Admission>,
     record: impl FnMut(Stage, u64) + 'static,
@@ -41,7 +41,7 @@ pub(super) fn service(
         ptp: rpc.ptp,
         order: rpc.order,
     };
-    let service = RpcService::new(settings, table, handlers, ring, shared.clock.clone(), record)?;
+    let service = RpcService::new(settings, table, handlers, rings, shared.clock.clone(), record)?;
     Ok(service.limited(admission).updated_by(updates))
 }
 
@@ -85,7 +85,7 @@ pub(super) fn successor(
     let (before, rpc) = rpc(old).zip(rpc(new)).context("only RPC has functions")?;
     let (table, handlers) = functions(new, &rpc, runner)?;
     let program = Program::new(table, handlers.inheriting(inherited(old, &before, new, &rpc)));
-    program.check(rpc.header, rpc.slot_size, rpc.has_ring())?;
+    program.check(rpc.header, rpc.slot_size, rpc.rings().count())?;
     Ok(program)
 }
 
@@ -101,7 +101,7 @@ fn inherited(
         let mut functions = config.functions.iter();
         // All three run at one place.
         let function = functions.find(|function| matches!(function.handler.value, config::Handler::EnqueueSyndromes));
-        function.map(|function| function.dispatch.unwrap_or(rpc.dispatch))
+        function.map(|function| rpc.dispatch_of(function.dispatch, function.ring.as_deref()))
     };
     if server(old, before) != server(new, rpc) {
         return Vec::new();
@@ -124,10 +124,11 @@ fn functions(
     let handlers = HandlerSet::new(named.collect::<anyhow::Result<_>>()?, sessions)?;
     let mut functions = handlers.functions();
     for (entry, function) in functions.iter_mut().zip(&config.functions) {
-        entry.mode = function.dispatch.unwrap_or(rpc.dispatch);
+        let mode = rpc.dispatch_of(function.dispatch, function.ring.as_deref());
+        entry.mode = mode.with_context(|| format!("function {} has no ring", function.name))?;
         entry.budget = function.budget_us.map(Duration::from_micros);
     }
-    let calls_none = runner == Runner::Queue && functions.iter().all(|function| function.mode == Dispatch::Ring);
+    let calls_none = runner == Runner::Queue && functions.iter().all(|function| function.mode != Dispatch::Inline);
     let handlers = if calls_none { handlers.without_sessions() } else { handlers };
     Ok((Arc::new(FunctionTable::new(functions)?), handlers))
 }
@@ -158,12 +159,13 @@ mod tests {
     use crate::config::{Host, Loaded, Origin};
 
     const PORT: &str = "[[port]]\nname = \"a\"\ndriver = \"udp\"\nbind = \"127.0.0.1:0\"\ncpus = [1, 2]\n";
+    const RINGS: &str = "rpc.worker_cpus = [3]\nrpc.ring = [{ name = \"r\", worker_cpus = [4] }]\n";
     const DECODERS: &str = "[[decoder]]\nname = \"one\"\nalgorithm = \"mwpm\"\nmodel = \"one.dem\"\n\
                             [[decoder]]\nname = \"two\"\nalgorithm = \"lut\"\nmodel = \"two.dem\"\n";
 
     fn load(folder: &Path, functions: &str) -> Loaded {
         let file = folder.join("berth.toml");
-        fs::write(&file, format!("{PORT}rpc.worker_cpus = [3]\n{DECODERS}{functions}")).unwrap();
+        fs::write(&file, format!("{PORT}{RINGS}{DECODERS}{functions}")).unwrap();
         for model in ["one.dem", "two.dem"] {
             fs::write(folder.join(model), "error(0.1) D0 L0\nerror(0.1) D0 D1 L1\n").unwrap();
         }
@@ -196,6 +198,25 @@ mod tests {
             [Runner::Queue, Runner::Queue, Runner::Worker].map(|runner| functions(&away.config, rpc, runner).unwrap());
         assert_eq!(users(&away), [2, 2], "the configuration and the worker");
         drop(made);
+    }
+
+    #[test]
+    fn sessions_stay_with_the_worker_that_has_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let server = |place: &str| {
+            let names = ["enqueue_syndromes", "get_corrections", "reset_decoder"];
+            let one = |name| format!("[[function]]\nname = \"{name}\"\nhandler = \"builtin:{name}\"\n{place}\n");
+            load(folder.path(), &names.map(one).concat())
+        };
+        let places = ["", "dispatch = \"ring\"", "dispatch = \"ring\"\nring = \"r\""];
+        let all = places.map(server);
+        for (a, old) in all.iter().enumerate() {
+            for (b, new) in all.iter().enumerate() {
+                let [before, rpc] = [old, new].map(|loaded| loaded.config.ports[0].rpc().unwrap());
+                let kept = inherited(&old.config, before, &new.config, rpc);
+                assert_eq!(kept, if a == b { vec![(0, 0), (1, 1)] } else { vec![] }, "{a} to {b}");
+            }
+        }
     }
 
     #[test]

@@ -111,6 +111,51 @@ fn a_decoding_server_has_one_place() {
                      \"builtin:enqueue_syndromes\"\ndispatch = \"ring\"\n[[function]]\nname = \"get_corrections\"\n\
                      handler = \"builtin:get_corrections\"\n";
     let wanted = "berth.toml:14:11: function[1].handler: port \"a\" runs it elsewhere than \"enqueue_syndromes\", without \
-                  its sessions; give both the same dispatch";
+                  its sessions; give both the same dispatch and ring";
     assert_eq!(mistakes(&format!("{PORT}{functions}")), [wanted]);
+    let rings = functions.replace("= [0]\n", "= [0]\nring = [{ name = \"r\", worker_cpus = [0] }]\n");
+    let elsewhere = format!("{PORT}{rings}dispatch = \"ring\"\nring = \"r\"\n");
+    assert_eq!(mistakes(&elsewhere), [wanted.replace(":14:", ":15:")]);
+    let folder = tempfile::tempdir().unwrap();
+    let together = elsewhere.replace("\"ring\"\n[[", "\"ring\"\nring = \"r\"\n[[");
+    assert_eq!(check(&folder, &together).status.code(), Some(0));
+}
+
+#[test]
+fn a_function_names_a_ring_that_each_port_has() {
+    let ports = format!(
+        "{PORT}[[port.rpc.ring]]\nname = \"decoders\"\nslots = 16\nworker_cpus = [0]\n{}",
+        PORT.replace("\"a\"", "\"b\"")
+    );
+    let function = "[[function]]\nname = \"f\"\nhandler = \"builtin:rpc_increment\"\n";
+    let ring = "dispatch = \"ring\"\nring = \"decoders\"\n";
+    let found = mistakes(&format!("{ports}{function}{ring}"));
+    assert_eq!(found, ["berth.toml:19:8: function[0].ring: port \"b\" has no ring \"decoders\"; there are none"]);
+    let found = mistakes(&format!("{ports}{function}{}", ring.replace("ders", "der")));
+    assert_eq!(
+        found,
+        ["berth.toml:19:8: function[0].ring: port \"a\" has no ring \"decoder\"; did you mean `decoders`?"]
+    );
+    let found = mistakes(&format!("{ports}{function}dispatch = \"ring\"\n"));
+    let wanted = "berth.toml:15:1: function[0].dispatch: port \"a\" has no workers of its own; give it rpc.worker_cpus, or \
+                  name one of its rings";
+    assert_eq!(found, [wanted]);
+    for place in ["", "dispatch = \"inline\"\n"] {
+        let found = mistakes(&format!("{PORT}{function}{place}ring = \"decoders\"\n"));
+        let wanted = "function[0].ring: means nothing here; it belongs to dispatch = \"ring\", leave it out";
+        assert_eq!(found, [format!("berth.toml:{}:1: {wanted}", 9 + place.lines().count())]);
+    }
+
+    let (one, _) = ports.split_at(ports.rfind("[[port]]").unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let good = check(&folder, &format!("{one}{function}{ring}"));
+    assert_eq!((good.status.code(), &*String::from_utf8(good.stderr).unwrap()), (Some(0), ""));
+    let out = String::from_utf8(good.stdout).unwrap();
+    assert!(out.contains(", rpc V24 64 x 2048 B, inline, ring decoders 16\n"), "{out}");
+    let idle = check(&folder, &format!("{one}{function}"));
+    assert_eq!(idle.status.code(), Some(0));
+    let wanted = "berth.toml:7:8: port[0].rpc.ring[0].name: no function names it; write ring = \"decoders\" in those that are \
+                  to use it\n";
+    let stderr = String::from_utf8(idle.stderr).unwrap();
+    assert!(stderr.starts_with("warning: ") && stderr.ends_with(wanted), "{stderr}");
 }

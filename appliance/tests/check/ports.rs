@@ -76,6 +76,30 @@ fn keys_of_runtime_and_port() {
                 &["8:1: port[0].rpc.shared_name: means nothing here; it belongs to memory = \"shared\", leave it out"],
             ),
             (
+                "[[port.rpc.ring]]\nname = \"a\"\nslots = 0\n[[port.rpc.ring]]\nname = \"a\"\nmemory = \"shared\"\nworker_cpus = \
+                 [0]\nshared_name = \"x\"\n[[port.rpc.ring]]\nworker_cpus = [4095]\nslot_size = 64\n[[port.rpc.ring]]\n\
+                 name = \"b\"\nworker_cpus = []\nshared_name = \"x\"",
+                &[
+                    "6:1: port[0].rpc.ring[0].worker_cpus: is missing; write worker_cpus = [1], the CPUs that run handlers \
+                     for dispatch = \"ring\"",
+                    "8:9: port[0].rpc.ring[0].slots: is 0; an integer from 1 to 65536 is wanted",
+                    "10:8: port[0].rpc.ring[1].name: \"a\" is taken; each name is used once",
+                    "12:1: port[0].rpc.ring[1].worker_cpus: means nothing here; with memory = \"shared\" whoever attaches to \
+                     the ring serves it",
+                    "14:1: port[0].rpc.ring[2].name: is missing; write name = \"decoders\"",
+                    "15:16: port[0].rpc.ring[2].worker_cpus[0]: CPU 4095 does not exist or is not allowed; this process may \
+                     use: CPUS",
+                    "16:1: port[0].rpc.ring[2].slot_size: is not a key; did you mean `slots`?",
+                    "19:15: port[0].rpc.ring[3].worker_cpus: is empty; name at least one CPU",
+                    "20:1: port[0].rpc.ring[3].shared_name: means nothing here; it belongs to memory = \"shared\", leave it out",
+                ],
+            ),
+            (
+                "[port.rpc]\nmemory = \"shared\"\nshared_name = \"x\"\n[[port.rpc.ring]]\nname = \"a\"\nmemory = \"shared\"\n\
+                 shared_name = \"x\"",
+                &["12:15: port[0].rpc.ring[0].shared_name: \"x\" is taken; each name is used once"],
+            ),
+            (
                 "[port.rpc]\nheader = \"v25\"\nslots = 0\nslotsize = 64\ndispatch = \"ring\"",
                 &[
                     "6:1: port[0].rpc.worker_cpus: is missing; write worker_cpus = [1], the CPUs that run handlers for \

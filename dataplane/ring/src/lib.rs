@@ -45,4 +45,4 @@ use berth_port::{Family, Tables};
 /// What the two ends of a ring count.
 pub const COUNTERS: Tables = &[ProducerStats::TABLE, DispatcherStats::TABLE];
 
-const RING_EVENTS: Family = Family::counter("ring_events", "what happened in the ring beside requests and answers");
+const RING_EVENTS: Family = Family::counter("ring_events", "what happened in rings beside requests and answers");

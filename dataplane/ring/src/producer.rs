@@ -1,5 +1,7 @@
 //! The host's side of a ring: requests in, answers out.
 
+use std::iter::Sum;
+
 use berth_port::Family;
 
 use crate::{
@@ -35,8 +37,8 @@ pub struct Producer {
     _owner: Owner,
 }
 
-const RING_REQUESTS: Family = Family::counter("ring_requests", "requests put into the ring to a worker");
-const RING_ANSWERS: Family = Family::counter("ring_answers", "answers taken from the ring");
+const RING_REQUESTS: Family = Family::counter("ring_requests", "requests put into rings to workers");
+const RING_ANSWERS: Family = Family::counter("ring_answers", "answers taken from rings");
 
 berth_port::counters! {
     /// What a producer counts.
@@ -56,6 +58,21 @@ berth_port::counters! {
         late_answers = ring_late_answers: RING_EVENTS { event: "late_answer" },
         /// Tx flags that meant nothing.
         bad_flags = ring_bad_tx_flags: RING_EVENTS { event: "bad_tx_flag" },
+    }
+}
+
+/// What several producers count together.
+impl Sum for ProducerStats {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, one| Self {
+            pushed: sum.pushed + one.pushed,
+            collected: sum.collected + one.collected,
+            overruns: sum.overruns + one.overruns,
+            errors: sum.errors + one.errors,
+            unanswered: sum.unanswered + one.unanswered,
+            late_answers: sum.late_answers + one.late_answers,
+            bad_flags: sum.bad_flags + one.bad_flags,
+        })
     }
 }
 
@@ -257,11 +274,6 @@ impl Producer {
     /// What was counted so far.
     pub fn stats(&self) -> ProducerStats {
         self.stats
-    }
-
-    /// Reports every counter by name.
-    pub fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        self.stats.report(visit);
     }
 }
 

@@ -3,27 +3,31 @@
 use std::time::Duration;
 
 use berth_port::{BURST, Frame, Nanos, Peer, Port, PostError, ReplyTo, Sampler};
-use berth_ring::{Overrun, Producer, TxError};
+use berth_ring::{Overrun, Producer, ProducerStats, TxError};
 use berth_wire::rpc::{HeaderForm, ResponseHeader, status};
 
 use crate::{
-    Config, Order, Stage,
+    RingIndex, Stage,
     counts::{Counts, Event},
     gate::Request,
-    order::{Behind, Place, Turns},
+    order::{Pending, Place, Turns},
     service::write_answer,
 };
 
 /// How long a worker may take for a function without a budget, before it is answered for.
 pub const RING_BUDGET: Duration = Duration::from_secs(1);
 
-/// Requests on their way to a worker and back, and answers that must not overtake them.
+/// Requests on their way to a worker and back.
 ///
 /// Slots are answered in the order of the requests. A request whose time is up is answered here with
 /// [`status::HANDLER_FAILED`]; its slot stays taken until the worker publishes it after all, and that answer is
-/// discarded. An answer that finds the transmit queue full stays in its slot.
+/// discarded. An answer that finds the transmit queue full stays in its slot; one that is early, as others of its client
+/// come from elsewhere, leaves it and waits among [`Turns`].
 pub(crate) struct Forward {
     ring: Producer,
+    index: RingIndex,
+    /// The number of its first slot among those of all rings.
+    first: usize,
     form: HeaderForm,
     /// Who waits for each slot.
     callers: Vec<Caller>,
@@ -34,8 +38,6 @@ pub(crate) struct Forward {
     /// When the worker turned to the oldest request, at the latest.
     turn: Nanos,
     sampler: Sampler,
-    /// None: answers go out as they become ready.
-    turns: Option<Turns>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -45,21 +47,25 @@ struct Caller {
     ptp_timestamp: u64,
     budget: Duration,
     pushed: Nanos,
+    /// Its place among those that wait for their turn, if they do.
+    pending: Option<Pending>,
 }
 
 impl Forward {
-    pub(crate) fn new(ring: Producer, config: Config) -> Self {
+    /// The ring of this index, whose first slot has the number `first` among those of all rings.
+    pub(crate) fn new(ring: Producer, index: RingIndex, first: usize, form: HeaderForm) -> Self {
         let to = Peer::Connection { number: 0, host: None }.into();
-        let nobody = Caller { to, request_id: 0, ptp_timestamp: 0, budget: RING_BUDGET, pushed: Nanos(0) };
-        let slots = ring.slots() as usize;
+        let nobody =
+            Caller { to, request_id: 0, ptp_timestamp: 0, budget: RING_BUDGET, pushed: Nanos(0), pending: None };
         Self {
-            form: config.header,
-            callers: vec![nobody; slots],
+            index,
+            first,
+            form,
+            callers: vec![nobody; ring.slots() as usize],
             oldest: 0,
             given_up: 0,
             turn: Nanos(0),
             sampler: Sampler::default(),
-            turns: (config.order == Order::Arrival).then(|| Turns::new(slots, config.slot_size)),
             ring,
         }
     }
@@ -67,12 +73,6 @@ impl Forward {
     /// Whether the worker learns how many bytes of a request are there.
     pub(crate) fn is_internal(&self) -> bool {
         self.ring.is_internal()
-    }
-
-    /// Where a client stands that may have to wait for its turn.
-    #[inline]
-    pub(crate) fn place(&self, peer: Peer) -> Option<Place> {
-        self.turns.as_ref().filter(|turns| !turns.is_idle()).map(|turns| turns.place(peer))
     }
 
     /// Copies a request of a client, whose place is known if it is not idle, into the next slot.
@@ -83,7 +83,7 @@ impl Forward {
         request: &Request,
         budget: Option<Duration>,
         now: Nanos,
-        place: Option<Place>,
+        (turns, place): (Option<&mut Turns>, Option<Place>),
     ) -> Result<(), Overrun> {
         let message = &frame.data()[..self.form.len() + request.arg_len];
         let is_first = self.ring.outstanding() as usize == self.given_up;
@@ -94,100 +94,66 @@ impl Forward {
         if is_first {
             self.turn = self.turn.max(now);
         }
-        if let Some(turns) = &mut self.turns {
-            let place = place.unwrap_or_else(|| turns.place(frame.peer()));
-            turns.push(frame.reply_to(), place);
-        }
-        self.callers[slot.0 as usize] = Caller {
+        let (slot, peer) = (slot.0 as usize, frame.peer());
+        let pending = turns.map(|turns| {
+            let place = place.unwrap_or_else(|| turns.place(peer));
+            turns.push(peer, place, self.index, self.first + slot)
+        });
+        self.callers[slot] = Caller {
             to: frame.reply_to(),
             request_id: request.header.request_id,
             ptp_timestamp: request.header.ptp_timestamp,
             budget: budget.unwrap_or(RING_BUDGET),
             pushed: now,
+            pending,
         };
         Ok(())
     }
 
-    /// Whether one more answer may wait there.
-    pub(crate) fn has_room(&mut self, behind: Behind) -> bool {
-        self.turns.as_mut().is_some_and(|turns| turns.has_room(behind))
-    }
-
-    /// Keeps an answer until those before it are sent; there is room.
-    pub(crate) fn hold(&mut self, behind: Behind, answer: &[u8]) {
-        if let Some(turns) = &mut self.turns {
-            turns.hold(behind, answer);
-        }
-    }
-
-    /// Posts the answers that are ready, and answers for a worker that is late.
+    /// Posts the answers that are ready, and answers for a worker that is late; returns how many answers went out.
     pub(crate) fn poll<P: Port>(
         &mut self,
         port: &mut P,
         now: Nanos,
+        turns: &mut Option<Turns>,
         counts: &mut Counts,
         record: &mut impl FnMut(Stage, u64),
     ) -> usize {
-        let mut posted = 0;
-        while posted < BURST
-            && (self.post_due(port, counts)
-                || self.post_next(port, now, counts, record)
-                || self.post_overdue(port, now, counts))
+        let mut out = Out { port, form: self.form, turns: turns.as_mut(), counts, posted: 0 };
+        let mut taken = 0;
+        while taken < BURST
+            && (out.post_due() || self.post_next(&mut out, now, record) || self.post_overdue(&mut out, now))
         {
-            posted += 1;
+            taken += 1;
         }
-        posted
-    }
-
-    /// Posts an answer that has waited for its turn.
-    #[inline]
-    fn post_due<P: Port>(&mut self, port: &mut P, counts: &mut Counts) -> bool {
-        let Self { form, turns, .. } = self;
-        let Some(turns) = turns else { return false };
-        let Some((to, answer)) = turns.due() else { return false };
-        let Ok(ResponseHeader { status, request_id, ptp_timestamp, .. }) = ResponseHeader::parse(*form, answer) else {
-            unreachable!("an answer of our own")
-        };
-        let caller = Caller { to, request_id, ptp_timestamp, budget: RING_BUDGET, pushed: Nanos(0) };
-        let outcome = if status == 0 { Ok(&answer[form.len()..]) } else { Err(status) };
-        let sent = post(port, *form, &caller, outcome, counts);
-        if sent {
-            turns.sent();
-        }
-        sent
+        out.posted
     }
 
     /// Posts the next answer from the ring, straight from its slot. Those of requests given up before it are discarded.
     #[inline]
-    fn post_next<P: Port>(
-        &mut self,
-        port: &mut P,
-        now: Nanos,
-        counts: &mut Counts,
-        record: &mut impl FnMut(Stage, u64),
-    ) -> bool {
+    fn post_next<P: Port>(&mut self, out: &mut Out<'_, P>, now: Nanos, record: &mut impl FnMut(Stage, u64)) -> bool {
         while self.given_up > 0 {
             if !self.ring.collect_if(|_, _| true) {
                 return false;
             }
             self.given_up -= 1;
-            counts.add(Event::LateAnswers);
+            out.counts.add(Event::LateAnswers);
             if self.given_up == 0 {
                 self.turn = now;
             }
         }
-        if self.is_blocked() {
+        if out.is_blocked() {
             return false;
         }
         let Self { ring, form, callers, oldest, .. } = self;
         let (caller, is_internal) = (callers[*oldest], ring.is_internal());
         let taken = ring.collect_if(|_, answer| {
             let outcome = read_answer(*form, answer, caller.request_id, is_internal);
-            let sent = post(port, *form, &caller, outcome.unwrap_or(Err(status::HANDLER_FAILED)), counts);
-            if sent && outcome.is_none() {
-                counts.add(Event::BadResult);
+            let taken = out.answer(&caller, outcome.unwrap_or(Err(status::HANDLER_FAILED)));
+            if taken && outcome.is_none() {
+                out.counts.add(Event::BadResult);
             }
-            sent
+            taken
         });
         if !taken {
             return false;
@@ -205,71 +171,131 @@ impl Forward {
 
     /// Answers the oldest request if the worker has had its time.
     #[inline]
-    fn post_overdue<P: Port>(&mut self, port: &mut P, now: Nanos, counts: &mut Counts) -> bool {
-        if self.is_blocked() || self.given_up == self.ring.outstanding() as usize {
+    fn post_overdue<P: Port>(&mut self, out: &mut Out<'_, P>, now: Nanos) -> bool {
+        if out.is_blocked() || self.given_up == self.ring.outstanding() as usize {
             return false;
         }
         let late = self.callers[self.oldest];
         let deadline = self.turn + late.budget;
-        if now <= deadline || !post(port, self.form, &late, Err(status::HANDLER_FAILED), counts) {
+        if now <= deadline || !out.answer(&late, Err(status::HANDLER_FAILED)) {
             return false;
         }
         self.turn = deadline;
         self.given_up += 1;
         self.answered();
-        counts.add(Event::TimedOut);
+        out.counts.add(Event::TimedOut);
         true
-    }
-
-    /// Whether an answer that is due found the transmit queue full: no other goes before it.
-    #[inline]
-    fn is_blocked(&self) -> bool {
-        self.turns.as_ref().is_some_and(|turns| turns.due().is_some())
     }
 
     /// The oldest request has its answer.
     #[inline]
     fn answered(&mut self) {
         self.oldest = if self.oldest + 1 == self.callers.len() { 0 } else { self.oldest + 1 };
-        if let Some(turns) = &mut self.turns {
-            turns.answered();
-        }
     }
 
-    /// Requests that nobody has answered yet, and answers that wait for their turn.
+    /// Requests that nobody has answered yet.
     pub(crate) fn outstanding(&self) -> usize {
-        self.ring.outstanding() as usize - self.given_up + self.turns.as_ref().map_or(0, Turns::len)
+        self.ring.outstanding() as usize - self.given_up
     }
 
-    pub(crate) fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        self.ring.counters(visit);
+    pub(crate) fn stats(&self) -> ProducerStats {
+        self.ring.stats()
     }
 }
+
+/// Where answers go out.
+struct Out<'a, P> {
+    port: &'a mut P,
+    form: HeaderForm,
+    /// None: answers go out as they become ready.
+    turns: Option<&'a mut Turns>,
+    counts: &'a mut Counts,
+    /// How many answers went out.
+    posted: usize,
+}
+
+impl<P: Port> Out<'_, P> {
+    /// Whether an answer that is due found the transmit queue full: no other goes before it.
+    #[inline]
+    fn is_blocked(&self) -> bool {
+        self.turns.as_ref().is_some_and(|turns| turns.due().is_some())
+    }
+
+    /// Posts an answer that has waited for its turn.
+    #[inline]
+    fn post_due(&mut self) -> bool {
+        let Self { port, form, turns, counts, posted } = self;
+        let Some(turns) = turns else { return false };
+        let Some((to, answer)) = turns.due() else { return false };
+        let Ok(ResponseHeader { status, request_id, ptp_timestamp, .. }) = ResponseHeader::parse(*form, answer) else {
+            unreachable!("an answer of our own")
+        };
+        let outcome = if status == 0 { Ok(&answer[form.len()..]) } else { Err(status) };
+        let sent = post(*port, *form, to, (request_id, ptp_timestamp), outcome, counts);
+        if sent {
+            turns.sent();
+            *posted += 1;
+        }
+        sent
+    }
+
+    /// Posts the answer to a request, or keeps it until its turn; false where the transmit queue is full.
+    #[inline]
+    fn answer(&mut self, caller: &Caller, outcome: Result<&[u8], i32>) -> bool {
+        let Self { port, form, turns, counts, posted } = self;
+        let (form, echoed) = (*form, (caller.request_id, caller.ptp_timestamp));
+        let mut waiting = turns.as_mut().zip(caller.pending);
+        if let Some((turns, pending)) = waiting.as_mut().filter(|(turns, pending)| turns.is_early(*pending)) {
+            turns.keep(*pending, caller.to, |buf| write(form, buf, echoed, fitting(form, outcome, buf.len())));
+            return true;
+        }
+        if !post(*port, form, caller.to, echoed, outcome, counts) {
+            return false;
+        }
+        *posted += 1;
+        if let Some((turns, pending)) = waiting {
+            turns.answered(pending);
+        }
+        true
+    }
+}
+
+/// The id and the time stamp of a request, which its answer echoes.
+type Echoed = (u32, u64);
 
 /// Posts and counts an answer; false where the transmit queue is full.
 #[inline]
 fn post<P: Port>(
     port: &mut P,
     form: HeaderForm,
-    caller: &Caller,
+    to: ReplyTo,
+    echoed: Echoed,
     outcome: Result<&[u8], i32>,
     counts: &mut Counts,
 ) -> bool {
-    let outcome = outcome.and_then(|results| {
-        if form.len() + results.len() > port.max_frame() { Err(status::RESULT_TOO_LARGE) } else { Ok(results) }
-    });
-    let posted = port.reply(caller.to, |buf| {
-        let results = outcome.unwrap_or(&[]);
-        buf[form.len()..][..results.len()].copy_from_slice(results);
-        write_answer(form, buf, caller.request_id, caller.ptp_timestamp, outcome.map(<[u8]>::len))
-    });
-    match posted {
+    let outcome = fitting(form, outcome, port.max_frame());
+    match port.reply(to, |buf| write(form, buf, echoed, outcome)) {
         Ok(()) => {}
         Err(PostError::Full) => return false,
         Err(PostError::Unreachable) => counts.add(Event::Unroutable),
     }
     counts.add_status(outcome.err().unwrap_or(0));
     true
+}
+
+/// An answer of at most `room` bytes.
+#[inline]
+fn fitting(form: HeaderForm, outcome: Result<&[u8], i32>, room: usize) -> Result<&[u8], i32> {
+    outcome
+        .and_then(|results| if form.len() + results.len() > room { Err(status::RESULT_TOO_LARGE) } else { Ok(results) })
+}
+
+/// Writes an answer, and returns its length.
+#[inline]
+fn write(form: HeaderForm, buf: &mut [u8], (request_id, ptp_timestamp): Echoed, outcome: Result<&[u8], i32>) -> usize {
+    let results = outcome.unwrap_or(&[]);
+    buf[form.len()..][..results.len()].copy_from_slice(results);
+    write_answer(form, buf, request_id, ptp_timestamp, outcome.map(<[u8]>::len))
 }
 
 /// The results, or the status, in a slot; nothing where it holds no proper answer of this request.

@@ -30,5 +30,5 @@ pub use guard::{COOL_OFF, MAX_STRIKES};
 pub use order::Order;
 pub use program::{Program, Updates, updates};
 pub use service::{Config, RpcService, SetupError, Stage, Undispatchable};
-pub use table::{Dispatch, Function, FunctionIndex, FunctionTable, TableError};
+pub use table::{Dispatch, Function, FunctionIndex, FunctionTable, RingIndex, TableError};
 pub use worker::Worker;

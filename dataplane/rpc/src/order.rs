@@ -1,18 +1,22 @@
 //! Keeps each client's answers in the order of its requests.
 //!
-//! A ring answers in order, so only what is answered at once can overtake: inline functions, and refusals. Such an answer
-//! waits behind the last request of the same client that a worker still has; nobody else's waits with it.
+//! A ring answers in order, but what is answered at once (inline functions, refusals) can overtake it, and so can
+//! another ring. Such an answer waits for those that the same client asked for before; nobody else's waits with it.
 //!
 //! ```text
-//! latest[hash of the client] ─▶ slot 7 ─▶ slot 4 ─▶ ..   the requests that workers have, the newest first
-//!                                 │
-//!                                 └▶ held ─▶ held        answers that go out right after slot 7's
+//! buckets[hash of the client] ─▶ client ─▶ client ─▶ ..
+//!                                  │
+//!                                  └▶ request ─▶ answer ─▶ request ─▶ answer     in the order of arrival
 //! ```
+//!
+//! The first entry of a client is a request that a worker still has, or its answer is due.
 
 use std::hash::{BuildHasher, RandomState};
 
 use berth_port::{Peer, ReplyTo};
 use foldhash::{SharedSeed, fast::SeedableRandomState};
+
+use crate::RingIndex;
 
 /// In which order a client gets its answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -24,212 +28,266 @@ pub enum Order {
     Ready,
 }
 
-/// Answers that can wait for their turn, for each slot of the ring.
+/// Answers that can wait for their turn, for each slot of the rings.
 const ROOM: usize = 2;
-/// No answer.
+/// No client, no entry.
 const NONE: u32 = u32::MAX;
 
 /// Whose turn it is to be answered.
 pub(crate) struct Turns {
     hasher: SeedableRandomState,
-    /// Of the clients of each bucket, the number of the last request that was pushed, plus one.
-    latest: Box<[u64]>,
-    /// The request in each slot of the ring.
-    waiting: Box<[Waiting]>,
-    /// How many requests were pushed, and how many of them answered.
-    pushed: u64,
-    answered: u64,
-    /// Who gets these answers next: the request that they waited behind has been answered.
-    due: Option<(ReplyTo, List)>,
-    held: Box<[Held]>,
-    /// `slot_size` bytes for each of `held`.
+    /// The first client of each bucket.
+    buckets: Box<[u32]>,
+    clients: Box<[Client]>,
+    /// The first place of a client that is free, and how many are not.
+    vacant: u32,
+    waiting: usize,
+    /// First those that have room for an answer, then, from `slots` on, one for each slot of the rings.
+    entries: Box<[Entry]>,
+    slots: u32,
+    /// `slot_size` bytes for each entry that has room.
     bytes: Box<[u8]>,
     slot_size: usize,
-    /// Those of `held` that are free.
-    free: List,
+    /// The first entry with room that is free, and how many are.
+    free: u32,
+    room: u32,
+    /// Answers that wait.
+    held: usize,
+    /// The client whose first entry is an answer, or none.
+    due: u32,
 }
 
+/// A client that waits for an answer.
 #[derive(Debug, Clone, Copy)]
-struct Waiting {
-    to: ReplyTo,
-    /// The number, plus one, of the request before it in its bucket.
-    before: u64,
-    list: List,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Held {
+struct Client {
+    peer: Peer,
+    bucket: u32,
+    /// The next one of the bucket, or the next place that is free.
     next: u32,
-    len: u32,
-}
-
-/// Answers in their order.
-#[derive(Debug, Clone, Copy)]
-struct List {
     first: u32,
     last: u32,
-    len: u32,
+    /// Its entries that have room.
+    taken: u32,
+    /// The ring that all its requests are in, if that is one: none of them can be answered early.
+    ring: Option<RingIndex>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    client: u32,
+    /// The client's next one, or the next one that is free.
+    next: u32,
+    /// Bytes of the answer that waits here; `None`: a worker has the request.
+    len: Option<u32>,
+    /// Who gets that answer.
+    to: ReplyTo,
 }
 
 /// Where a client stands.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place {
-    bucket: usize,
-    /// What the client's next answer has to wait for.
+    bucket: u32,
+    /// Set where the client's next answer has to wait for others.
     pub(crate) behind: Option<Behind>,
 }
 
-/// What an answer waits behind.
+/// The client whose answers an answer has to wait for.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Behind {
-    /// The request in this slot.
-    Slot(usize),
-    /// The client's answers that are due.
-    Due,
-}
+pub(crate) struct Behind(u32);
 
-impl Behind {
-    fn list<'a>(self, waiting: &'a mut [Waiting], due: &'a mut Option<(ReplyTo, List)>) -> Option<&'a mut List> {
-        match self {
-            Self::Slot(slot) => Some(&mut waiting[slot].list),
-            Self::Due => due.as_mut().map(|(_, list)| list),
-        }
-    }
-}
-
-impl List {
-    const EMPTY: Self = Self { first: NONE, last: NONE, len: 0 };
-
-    fn push(&mut self, at: u32, held: &mut [Held]) {
-        held[at as usize].next = NONE;
-        match self.last {
-            NONE => self.first = at,
-            last => held[last as usize].next = at,
-        }
-        self.last = at;
-        self.len += 1;
-    }
-
-    fn pop(&mut self, held: &[Held]) -> Option<u32> {
-        let at = self.first;
-        if at == NONE {
-            return None;
-        }
-        self.first = held[at as usize].next;
-        if self.first == NONE {
-            self.last = NONE;
-        }
-        self.len -= 1;
-        Some(at)
-    }
-}
+/// A request that a worker has.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pending(u32);
 
 impl Turns {
-    /// For a ring of so many slots and messages of up to `slot_size` bytes.
+    /// For rings of so many slots together, and messages of up to `slot_size` bytes.
     pub(crate) fn new(slots: usize, slot_size: usize) -> Self {
         // The standard library's is seeded by the kernel: nobody finds clients that share a bucket.
         let seed = RandomState::new().hash_one(());
-        let to = Peer::Connection { number: 0, host: None }.into();
-        let mut held: Box<[_]> = vec![Held { next: NONE, len: 0 }; ROOM * slots].into();
-        let mut free = List::EMPTY;
-        (0..held.len() as u32).for_each(|at| free.push(at, &mut held));
+        let peer = Peer::Connection { number: 0, host: None };
+        let after = |at: usize, len: usize| if at + 1 < len { at as u32 + 1 } else { NONE };
+        // Each waits for a slot, but for the one whose answers are due.
+        let places = slots + 1;
+        let client =
+            |at| Client { peer, bucket: 0, next: after(at, places), first: NONE, last: NONE, taken: 0, ring: None };
+        let room = ROOM * slots;
+        let entry = |at| Entry { client: NONE, next: after(at, room), len: None, to: peer.into() };
         Self {
             hasher: SeedableRandomState::with_seed(seed, SharedSeed::global_random()),
-            latest: vec![0; (2 * slots).next_power_of_two()].into(),
-            waiting: vec![Waiting { to, before: 0, list: List::EMPTY }; slots].into(),
-            pushed: 0,
-            answered: 0,
-            due: None,
-            bytes: vec![0; held.len() * slot_size].into(),
-            held,
+            buckets: vec![NONE; (2 * slots).next_power_of_two()].into(),
+            clients: (0..places).map(client).collect(),
+            vacant: 0,
+            waiting: 0,
+            entries: (0..room + slots).map(entry).collect(),
+            slots: room as u32,
+            bytes: vec![0; room * slot_size].into(),
             slot_size,
-            free,
+            free: 0,
+            room: room as u32,
+            held: 0,
+            due: NONE,
         }
     }
 
     /// Whether every client's next answer may go out at once.
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {
-        self.pushed == self.answered && self.due.is_none()
+        self.waiting == 0
     }
 
     /// Where this client stands.
     #[inline]
     pub(crate) fn place(&self, peer: Peer) -> Place {
-        let bucket = self.hasher.hash_one(peer) as usize & (self.latest.len() - 1);
-        let mut after = self.latest[bucket];
-        while after > self.answered {
-            let slot = self.slot(after - 1);
-            let waiting = &self.waiting[slot];
-            if waiting.to.peer() == peer {
-                return Place { bucket, behind: Some(Behind::Slot(slot)) };
-            }
-            after = waiting.before;
+        let bucket = self.hasher.hash_one(peer) as usize & (self.buckets.len() - 1);
+        let mut at = self.buckets[bucket];
+        while at != NONE && self.clients[at as usize].peer != peer {
+            at = self.clients[at as usize].next;
         }
-        let is_due = self.due.is_some_and(|(client, _)| client.peer() == peer);
-        Place { bucket, behind: is_due.then_some(Behind::Due) }
-    }
-
-    fn slot(&self, number: u64) -> usize {
-        (number % self.waiting.len() as u64) as usize
-    }
-
-    /// A request of this client was pushed to the next slot.
-    #[inline]
-    pub(crate) fn push(&mut self, to: ReplyTo, Place { bucket, .. }: Place) {
-        let slot = self.slot(self.pushed);
-        self.pushed += 1;
-        let before = std::mem::replace(&mut self.latest[bucket], self.pushed);
-        self.waiting[slot] = Waiting { to, before, list: List::EMPTY };
-    }
-
-    /// The oldest request was answered: what waits behind it is due, and must be gone before the next one is.
-    #[inline]
-    pub(crate) fn answered(&mut self) {
-        let Waiting { to, list, .. } = self.waiting[self.slot(self.answered)];
-        self.answered += 1;
-        self.due = (list.len > 0).then_some((to, list));
+        Place { bucket: bucket as u32, behind: (at != NONE).then_some(Behind(at)) }
     }
 
     /// Whether one more answer may wait there: a client leaves others as much room as it takes.
     #[inline]
-    pub(crate) fn has_room(&mut self, behind: Behind) -> bool {
-        let len = behind.list(&mut self.waiting, &mut self.due).map_or(0, |list| list.len);
-        len < self.free.len
+    pub(crate) fn has_room(&self, Behind(client): Behind) -> bool {
+        self.clients[client as usize].taken < self.room
+    }
+
+    /// Whether a request of the client may go to this ring: from another one than its others the answer may be early.
+    #[inline]
+    pub(crate) fn admits(&self, behind: Behind, ring: RingIndex) -> bool {
+        self.clients[behind.0 as usize].ring == Some(ring) || self.has_room(behind)
+    }
+
+    /// Adds a request of this client, which was admitted to this ring, in the slot of this number among those of all
+    /// rings.
+    #[inline]
+    pub(crate) fn push(&mut self, peer: Peer, place: Place, ring: RingIndex, slot: usize) -> Pending {
+        let own = self.slots + slot as u32;
+        let Some(Behind(client)) = place.behind else {
+            let client = self.enter(peer, place.bucket, ring);
+            self.append(client, own);
+            return Pending(own);
+        };
+        let known = &mut self.clients[client as usize];
+        let entry = if known.ring == Some(ring) {
+            own
+        } else {
+            known.ring = None;
+            self.take_room(client)
+        };
+        self.append(client, entry);
+        Pending(entry)
     }
 
     /// Keeps an answer of at most the slot size until it is due; there is room.
-    pub(crate) fn hold(&mut self, behind: Behind, answer: &[u8]) {
-        let Self { held, waiting, due, free, bytes, slot_size, .. } = self;
-        if let (Some(list), Some(at)) = (behind.list(waiting, due), free.pop(held)) {
-            let start = at as usize * *slot_size;
-            bytes[start..][..answer.len()].copy_from_slice(answer);
-            held[at as usize].len = answer.len() as u32;
-            list.push(at, held);
-        }
+    pub(crate) fn hold(&mut self, Behind(client): Behind, to: ReplyTo, answer: &[u8]) {
+        let entry = self.take_room(client);
+        self.append(client, entry);
+        self.keep(Pending(entry), to, |buf| {
+            buf[..answer.len()].copy_from_slice(answer);
+            answer.len()
+        });
+    }
+
+    /// Whether other answers go out before that of this request.
+    #[inline]
+    pub(crate) fn is_early(&self, Pending(entry): Pending) -> bool {
+        self.clients[self.entries[entry as usize].client as usize].first != entry
+    }
+
+    /// Keeps the early answer of a request, which `fill` writes and whose length it returns, until it is due.
+    pub(crate) fn keep(&mut self, Pending(entry): Pending, to: ReplyTo, fill: impl FnOnce(&mut [u8]) -> usize) {
+        let len = fill(&mut self.bytes[entry as usize * self.slot_size..][..self.slot_size]);
+        let entry = &mut self.entries[entry as usize];
+        (entry.to, entry.len) = (to, Some(len as u32));
+        self.held += 1;
+    }
+
+    /// A request was answered whose answer was not early: what waits behind it is due, and must be gone before any
+    /// other answer goes out.
+    #[inline]
+    pub(crate) fn answered(&mut self, Pending(entry): Pending) {
+        self.advance(self.entries[entry as usize].client);
     }
 
     /// The answer that is due, and who gets it.
     #[inline]
     pub(crate) fn due(&self) -> Option<(ReplyTo, &[u8])> {
-        let (to, list) = self.due?;
-        let start = list.first as usize * self.slot_size;
-        Some((to, &self.bytes[start..][..self.held[list.first as usize].len as usize]))
+        let first = self.clients.get(self.due as usize)?.first as usize;
+        let Entry { to, len, .. } = self.entries[first];
+        Some((to, &self.bytes[first * self.slot_size..][..len? as usize]))
     }
 
     /// The answer that was due is sent.
     pub(crate) fn sent(&mut self) {
-        let Some((_, list)) = &mut self.due else { return };
-        if let Some(at) = list.pop(&self.held) {
-            self.free.push(at, &mut self.held);
-        }
-        if list.len == 0 {
-            self.due = None;
-        }
+        self.held -= 1;
+        self.advance(self.due);
     }
 
     /// Answers that wait.
     pub(crate) fn len(&self) -> usize {
-        self.held.len() - self.free.len as usize
+        self.held
+    }
+
+    /// Adds a client to its bucket.
+    fn enter(&mut self, peer: Peer, bucket: u32, ring: RingIndex) -> u32 {
+        let at = self.vacant;
+        let client = &mut self.clients[at as usize];
+        self.vacant = client.next;
+        let next = std::mem::replace(&mut self.buckets[bucket as usize], at);
+        *client = Client { peer, bucket, next, first: NONE, last: NONE, taken: 0, ring: Some(ring) };
+        self.waiting += 1;
+        at
+    }
+
+    /// Takes a client out of its bucket.
+    fn leave(&mut self, at: u32) {
+        let Client { bucket, next, .. } = self.clients[at as usize];
+        let mut link = &mut self.buckets[bucket as usize];
+        while *link != at {
+            link = &mut self.clients[*link as usize].next;
+        }
+        *link = next;
+        self.clients[at as usize].next = std::mem::replace(&mut self.vacant, at);
+        self.waiting -= 1;
+    }
+
+    /// An entry that has room.
+    fn take_room(&mut self, client: u32) -> u32 {
+        let entry = self.free;
+        self.free = self.entries[entry as usize].next;
+        self.room -= 1;
+        self.clients[client as usize].taken += 1;
+        entry
+    }
+
+    fn append(&mut self, client: u32, entry: u32) {
+        let of = &mut self.clients[client as usize];
+        match of.last {
+            NONE => of.first = entry,
+            last => self.entries[last as usize].next = entry,
+        }
+        of.last = entry;
+        let entry = &mut self.entries[entry as usize];
+        (entry.client, entry.next, entry.len) = (client, NONE, None);
+    }
+
+    /// Takes the first entry of a client away.
+    fn advance(&mut self, at: u32) {
+        let client = &mut self.clients[at as usize];
+        let first = client.first;
+        let next = self.entries[first as usize].next;
+        client.first = next;
+        if first < self.slots {
+            client.taken -= 1;
+            self.entries[first as usize].next = std::mem::replace(&mut self.free, first);
+            self.room += 1;
+        }
+        self.due = NONE;
+        if next == NONE {
+            self.leave(at);
+        } else if self.entries[next as usize].len.is_some() {
+            self.due = at;
+        }
     }
 }

@@ -65,11 +65,12 @@ impl<H: Handlers> Program<H> {
         Self { admission, ..self }
     }
 
-    /// Whether slots of `slot_size` bytes hold every function's messages; and, where there is no `ring` to a worker,
-    /// whether no function needs one.
-    pub fn check(&self, form: HeaderForm, slot_size: usize, ring: bool) -> Result<(), SetupError> {
+    /// Whether slots of `slot_size` bytes hold every function's messages, and every function that needs a ring has one
+    /// of so many.
+    pub fn check(&self, form: HeaderForm, slot_size: usize, rings: usize) -> Result<(), SetupError> {
         check_fit(&self.table, form, slot_size)?;
-        match self.table.functions().iter().find(|function| function.mode == Dispatch::Ring && !ring) {
+        let is_orphan = |mode| matches!(mode, Dispatch::Ring(ring) if ring.0 >= rings);
+        match self.table.functions().iter().find(|function| is_orphan(function.mode)) {
             Some(orphan) => Err(SetupError::NoRing(orphan.name.clone())),
             None => Ok(()),
         }

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use berth_admission::Admission;
 use berth_port::{Clock, Frame, Now, Port, Sampler, Service, Verdict};
-use berth_ring::Producer;
+use berth_ring::{Producer, ProducerStats};
 use berth_wire::rpc::{HeaderForm, PtpEncoding, RequestHeader, ResponseHeader, status};
 
 use crate::{
-    Dispatch, FunctionTable, Handlers, Order, Program, Updates,
+    Dispatch, FunctionTable, Handlers, Order, Program, RingIndex, Updates,
     counts::{Counts, Event},
     forward::Forward,
     gate,
-    order::Behind,
+    order::{Behind, Turns},
 };
 
 /// What becomes of requests that are not dispatched: unknown functions, bad lengths, schema mismatches, and those over a
@@ -76,15 +76,15 @@ pub enum SetupError {
         slot_size: usize,
     },
     /// A ring whose slots are shorter than the service's.
-    #[error("the ring's slots have {ring} bytes, the service's {slot_size}")]
+    #[error("a ring's slots have {ring} bytes, the service's {slot_size}")]
     ShortRing {
         /// Bytes of the ring's slots.
         ring: usize,
         /// Configured bytes of a slot.
         slot_size: usize,
     },
-    /// A function for workers, and no ring that leads to one.
-    #[error("function {0:?} is dispatched through a ring, but the service has none")]
+    /// A function for workers, and no ring that leads to them.
+    #[error("function {0:?} is dispatched through a ring that the service does not have")]
     NoRing(String),
 }
 
@@ -96,31 +96,42 @@ pub struct RpcService<H, C, R> {
     program: Program<H>,
     updates: Option<Updates<H>>,
     clock: C,
-    forward: Option<Forward>,
+    rings: Vec<Forward>,
+    /// The ring whose answers go out first at the next poll.
+    first: usize,
+    /// None: answers go out as they become ready.
+    turns: Option<Turns>,
     record: R,
     stamps: Sampler,
     counts: Counts,
 }
 
 impl<H: Handlers, C: Clock, R: FnMut(Stage, u64)> RpcService<H, C, R> {
-    /// Makes a service. `ring` leads to the [`Worker`](crate::Worker) of the functions that are dispatched through it.
+    /// Makes a service. Each of `rings` leads to a [`Worker`](crate::Worker) of the functions that are dispatched through
+    /// it.
     pub fn new(
         config: Config,
         table: Arc<FunctionTable>,
         handlers: H,
-        ring: Option<Producer>,
+        rings: impl IntoIterator<Item = Producer>,
         clock: C,
         record: R,
     ) -> Result<Self, SetupError> {
-        let program = Program::new(table, handlers);
-        program.check(config.header, config.slot_size, ring.is_some())?;
-        let slot_size = config.slot_size;
-        if let Some(ring) = ring.as_ref().map(Producer::slot_size).filter(|&ring| ring < slot_size) {
-            return Err(SetupError::ShortRing { ring, slot_size });
+        let Config { header, slot_size, order, .. } = config;
+        let (mut forwards, mut slots) = (Vec::new(), 0);
+        for ring in rings {
+            if ring.slot_size() < slot_size {
+                return Err(SetupError::ShortRing { ring: ring.slot_size(), slot_size });
+            }
+            let first = slots;
+            slots += ring.slots() as usize;
+            forwards.push(Forward::new(ring, RingIndex(forwards.len()), first, header));
         }
-        let forward = ring.map(|ring| Forward::new(ring, config));
+        let program = Program::new(table, handlers);
+        program.check(header, slot_size, forwards.len())?;
+        let turns = (order == Order::Arrival && slots > 0).then(|| Turns::new(slots, slot_size));
         let (stamps, counts) = (Sampler::default(), Counts::default());
-        Ok(Self { config, program, updates: None, clock, forward, record, stamps, counts })
+        Ok(Self { config, program, updates: None, clock, rings: forwards, first: 0, turns, record, stamps, counts })
     }
 
     /// Lets the program be replaced, by those that [`Program::check`] finds good for this service.
@@ -194,18 +205,14 @@ impl<H: Handlers, C: Clock, R: FnMut(Stage, u64)> RpcService<H, C, R> {
     /// Keeps the answer in the frame until its turn. It is counted when it goes out.
     #[cold]
     fn hold(&mut self, frame: &Frame<'_>, behind: Behind) -> Verdict {
-        if !self.has_room(Some(behind)) {
-            return self.leave_out();
-        }
-        if let Some(forward) = &mut self.forward {
-            forward.hold(behind, frame.data());
-        }
+        let Some(turns) = self.turns.as_mut().filter(|turns| turns.has_room(behind)) else { return self.leave_out() };
+        turns.hold(behind, frame.reply_to(), frame.data());
         Verdict::Drop
     }
 
     #[inline]
-    fn has_room(&mut self, behind: Option<Behind>) -> bool {
-        behind.is_none_or(|behind| self.forward.as_mut().is_some_and(|forward| forward.has_room(behind)))
+    fn has_room(&self, behind: Option<Behind>) -> bool {
+        behind.is_none_or(|behind| self.turns.as_ref().is_some_and(|turns| turns.has_room(behind)))
     }
 
     /// Too many answers of the client wait already: this one would be out of order, so there is none.
@@ -263,7 +270,8 @@ impl<H: Handlers, C: Clock, R: FnMut(Stage, u64)> Service for RpcService<H, C, R
                 return Verdict::Drop;
             }
         };
-        let place = self.forward.as_ref().and_then(|forward| forward.place(frame.peer()));
+        let turns = self.turns.as_ref().filter(|turns| !turns.is_idle());
+        let place = turns.map(|turns| turns.place(frame.peer()));
         let behind = place.and_then(|place| place.behind);
         if let Some(admission) = &mut self.program.admission
             && let Err(limit) = admission.admit(frame.peer(), now.mono)
@@ -277,12 +285,17 @@ impl<H: Handlers, C: Clock, R: FnMut(Stage, u64)> Service for RpcService<H, C, R
         };
         self.stamped(request.header.ptp_timestamp, now);
         let rule = self.program.table.rule(request.function);
-        let outcome = if let (Some(forward), Dispatch::Ring) = (&mut self.forward, rule.mode) {
+        let outcome = if let Dispatch::Ring(index) = rule.mode
+            && let Some(ring) = self.rings.get_mut(index.0)
+        {
             // A foreign dispatcher would take an earlier request's bytes for those that are not there.
-            if request.is_cut() && !forward.is_internal() {
+            if request.is_cut() && !ring.is_internal() {
                 return self.refuse(frame, &header, status::BAD_LENGTH, behind);
             }
-            if forward.push(frame, &request, rule.budget, now.mono, place).is_ok() {
+            if behind.is_some_and(|behind| !self.turns.as_ref().is_some_and(|turns| turns.admits(behind, index))) {
+                return self.leave_out();
+            }
+            if ring.push(frame, &request, rule.budget, now.mono, (self.turns.as_mut(), place)).is_ok() {
                 return Verdict::Drop;
             }
             self.counts.add(Event::RingFull);
@@ -298,22 +311,29 @@ impl<H: Handlers, C: Clock, R: FnMut(Stage, u64)> Service for RpcService<H, C, R
     }
 
     fn poll<P: Port>(&mut self, port: &mut P, now: Now) -> usize {
-        let Self { program, updates, forward, counts, record, .. } = self;
+        let Self { program, updates, rings, first, turns, counts, record, .. } = self;
         if let Some(updates) = updates {
             program.update(updates);
         }
-        forward.as_mut().map_or(0, |forward| forward.poll(port, now.mono, counts, record))
+        let (later, sooner) = rings.split_at_mut(*first);
+        let mut posted = 0;
+        for ring in sooner.iter_mut().chain(later) {
+            posted += ring.poll(port, now.mono, turns, counts, record);
+        }
+        // Each in turn comes first to a transmit queue that has not room for all.
+        *first = if *first + 1 < rings.len() { *first + 1 } else { 0 };
+        posted
     }
 
     fn outstanding(&self) -> usize {
-        self.forward.as_ref().map_or(0, Forward::outstanding)
+        self.rings.iter().map(Forward::outstanding).sum::<usize>() + self.turns.as_ref().map_or(0, Turns::len)
     }
 
     fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
         self.counts.report(visit);
         self.program.report_calls(visit);
-        if let Some(forward) = &self.forward {
-            forward.counters(visit);
+        if !self.rings.is_empty() {
+            self.rings.iter().map(Forward::stats).sum::<ProducerStats>().report(visit);
         }
     }
 }

@@ -14,9 +14,13 @@ pub enum Dispatch {
     /// On the core that received the request.
     #[default]
     Inline,
-    /// On the worker at the other end of the service's ring.
-    Ring,
+    /// On the worker at the other end of this ring of the service.
+    Ring(RingIndex),
 }
+
+/// A ring's place among those of its service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RingIndex(pub usize);
 
 /// One function that requests can name.
 #[derive(Debug, Clone)]

@@ -10,7 +10,7 @@ use crate::{
     FunctionTable, Handlers, Program, SetupError, Updates,
     counts::{Counts, Event},
     gate,
-    service::write_answer,
+    service::{check_fit, write_answer},
 };
 
 /// Serves the requests of a ring, whoever fills it. Owned by the worker's core.
@@ -38,8 +38,8 @@ impl<H: Handlers, C: Clock> Worker<H, C> {
         ring: Dispatcher,
         clock: C,
     ) -> Result<Self, SetupError> {
+        check_fit(&table, form, ring.slot_size())?;
         let program = Program::new(table, handlers);
-        program.check(form, ring.slot_size(), true)?;
         Ok(Self { form, program, updates: None, clock, ring, counts: Counts::default() })
     }
 

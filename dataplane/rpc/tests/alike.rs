@@ -9,7 +9,7 @@ use berth_port::{Clock, Frame, Service, Verdict};
 use berth_qec::{Algorithm, Decoder};
 use berth_ring::{Dispatcher, Geometry, Producer, Ring, pair};
 use berth_rpc::{
-    Config, Dispatch, Function, FunctionTable, RpcService, Stage, Undispatchable, Worker,
+    Config, Dispatch, Function, FunctionTable, RingIndex, RpcService, Stage, Undispatchable, Worker,
     handlers::{Handler, HandlerSet, Session},
 };
 use berth_wire::rpc::{
@@ -36,25 +36,32 @@ fn handlers() -> HandlerSet {
     HandlerSet::new(functions, vec![session(), session()]).unwrap()
 }
 
-/// A service, and the worker at the other end of its ring of one slot.
+/// A service, and the workers at the other ends of its rings of one slot.
 struct Bench {
     service: RpcService<HandlerSet, VirtualClock, fn(Stage, u64)>,
-    worker: Option<Worker<HandlerSet, VirtualClock>>,
+    workers: Vec<Worker<HandlerSet, VirtualClock>>,
     port: Outbox,
     form: HeaderForm,
 }
 
 impl Bench {
-    fn new(form: HeaderForm, ring: Option<(Producer, Dispatcher)>) -> Self {
-        let mode = if ring.is_some() { Dispatch::Ring } else { Dispatch::Inline };
-        let functions = handlers().functions().into_iter().map(|function| Function { mode, ..function });
-        let table = Arc::new(FunctionTable::new(functions.collect()).unwrap());
-        let (producer, dispatcher) = ring.unzip();
+    /// All inline where there is no ring; else the decoding server has the last one, and others the first.
+    fn new(form: HeaderForm, rings: impl IntoIterator<Item = (Producer, Dispatcher)>) -> Self {
+        let (producers, dispatchers): (Vec<_>, Vec<_>) = rings.into_iter().unzip();
+        let mode = |function: &Function| match producers.len() {
+            0 => Dispatch::Inline,
+            n if SERVER.contains(&&*function.name) => Dispatch::Ring(RingIndex(n - 1)),
+            _ => RING,
+        };
+        let functions = handlers().functions().into_iter();
+        let functions = functions.map(|function| Function { mode: mode(&function), ..function }).collect();
+        let table = Arc::new(FunctionTable::new(functions).unwrap());
         let config: Config = config(form, Undispatchable::Reply);
         let clock = VirtualClock::default();
-        let service = RpcService::new(config, table.clone(), handlers(), producer, clock.clone(), QUIET).unwrap();
-        let worker = dispatcher.map(|ring| Worker::new(form, table, handlers(), ring, clock).unwrap());
-        Self { service, worker, port: Outbox::new(1), form }
+        let service = RpcService::new(config, table.clone(), handlers(), producers, clock.clone(), QUIET).unwrap();
+        let worker = |ring| Worker::new(form, table.clone(), handlers(), ring, clock.clone()).unwrap();
+        let workers = dispatchers.into_iter().map(worker).collect();
+        Self { service, workers, port: Outbox::new(1), form }
     }
 
     fn ask(&mut self, message: &[u8]) -> (i32, Vec<u8>) {
@@ -66,8 +73,11 @@ impl Bench {
             let (status, _, results) = parse(self.form, frame.data());
             return (status, results);
         }
-        let worker = self.worker.as_mut().expect("only a worker answers later");
-        assert_eq!(worker.poll(now), 1);
+        assert_eq!(
+            self.workers.iter_mut().map(|worker| worker.poll(now)).sum::<usize>(),
+            1,
+            "one worker answers later"
+        );
         assert_eq!(self.service.poll(&mut self.port, now), 1);
         let [(_, (status, _, ref results))] = self.port.take(self.form)[..] else { panic!("one answer") };
         (status, results.clone())
@@ -150,11 +160,14 @@ fn answers(bench: &mut Bench, skip: impl Fn(&Probe) -> bool) -> Vec<(i32, Vec<u8
 fn a_ring_answers_what_inline_dispatch_answers() {
     for form in FORMS {
         let inline = answers(&mut Bench::new(form, None), |_| false);
-        let ring = answers(&mut Bench::new(form, Some(pair(1, SLOT).unwrap())), |_| false);
-        for (at, (ring, inline)) in ring.iter().zip(&inline).enumerate() {
-            assert_eq!(ring, inline, "answer {at}");
+        for rings in 1..=2 {
+            let rings = (0..rings).map(|_| pair(1, SLOT).unwrap());
+            let ring = answers(&mut Bench::new(form, rings), |_| false);
+            for (at, (ring, inline)) in ring.iter().zip(&inline).enumerate() {
+                assert_eq!(ring, inline, "answer {at}");
+            }
+            assert_eq!(ring.len(), inline.len());
         }
-        assert_eq!(ring.len(), inline.len());
         // The corpus has refusals of the gate, of handlers, and answers.
         for status in [status::BAD_LENGTH, 0, 2, 3] {
             assert!(inline.iter().any(|answer| answer.0 == status), "{status}");

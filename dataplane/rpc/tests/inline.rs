@@ -242,7 +242,7 @@ fn a_service_that_cannot_work_is_refused() {
         make(Config { slot_size: 23, ..good }, Dispatch::Inline),
         Some(SetupError::ShortSlots { slot_size: 23, header: 24 })
     );
-    assert_eq!(make(good, Dispatch::Ring), Some(SetupError::NoRing("increment".into())));
+    assert_eq!(make(good, RING), Some(SetupError::NoRing("increment".into())));
 }
 
 proptest! {

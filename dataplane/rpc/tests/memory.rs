@@ -8,7 +8,7 @@ use berth_port::{Clock, Frame, Peer, Port, PostError, Service, Verdict};
 use berth_qec::{Algorithm, Decoder};
 use berth_ring::pair;
 use berth_rpc::{
-    Dispatch, FunctionTable, RpcService, Undispatchable, Worker,
+    Dispatch, FunctionTable, RingIndex, RpcService, Undispatchable, Worker,
     handlers::{Handler, HandlerSet, Session},
 };
 use berth_wire::rpc::HeaderForm;
@@ -82,21 +82,22 @@ impl Port for Sink {
 }
 
 #[test]
-fn the_ring_and_answers_that_wait_for_their_turn_allocate_nothing() {
+fn rings_and_answers_that_wait_for_their_turn_allocate_nothing() {
     let form = HeaderForm::V24;
     let set = || {
-        let functions = ["fast", "slow"].map(|name| (name.to_owned(), Handler::Increment));
+        let functions = ["fast", "slow", "slower"].map(|name| (name.to_owned(), Handler::Increment));
         HandlerSet::<Infallible>::new(functions.into(), vec![]).unwrap()
     };
     let mut functions = set().functions();
-    functions[1].mode = Dispatch::Ring;
+    (functions[1].mode, functions[2].mode) = (RING, Dispatch::Ring(RingIndex(1)));
     let table = Arc::new(FunctionTable::new(functions).unwrap());
     let clock = VirtualClock::default();
-    let (producer, dispatcher) = pair(64, SLOT).unwrap();
+    let (producers, rings): (Vec<_>, Vec<_>) = (0..2).map(|_| pair(64, SLOT).unwrap()).unzip();
     let config = config(form, Undispatchable::Reply);
-    let mut service = RpcService::new(config, table.clone(), set(), Some(producer), clock.clone(), |_, _| {}).unwrap();
-    let mut worker = Worker::new(form, table, set(), dispatcher, clock.clone()).unwrap();
-    let messages = ["slow", "fast", "fast"].map(|name| request(form, name, 1, &[9; 32]));
+    let mut service = RpcService::new(config, table.clone(), set(), producers, clock.clone(), |_, _| {}).unwrap();
+    let worker = |ring| Worker::new(form, table.clone(), set(), ring, clock.clone()).unwrap();
+    let mut workers: Vec<_> = rings.into_iter().map(worker).collect();
+    let messages = ["slow", "fast", "slower"].map(|name| request(form, name, 1, &[9; 32]));
     let (mut buf, mut port, now) = ([0; SLOT], Sink([0; SLOT]), clock.now());
     let mut posted = 0;
     let allocated = allocation_counter::measure(|| {
@@ -107,8 +108,11 @@ fn the_ring_and_answers_that_wait_for_their_turn_allocate_nothing() {
                 let mut frame = Frame::new(&mut buf, message.len(), message.len(), client);
                 assert_eq!(service.handle(&mut frame, now), Verdict::Drop);
             }
-            assert_eq!(worker.poll(now), 10);
-            posted += service.poll(&mut port, now);
+            // The answers of the second ring are early.
+            for worker in workers.iter_mut().rev() {
+                assert_eq!(worker.poll(now), 10);
+                posted += service.poll(&mut port, now);
+            }
         }
     });
     assert_eq!((allocated.count_total, posted), (0, 300_000));

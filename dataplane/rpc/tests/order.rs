@@ -2,20 +2,16 @@
 
 mod common;
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use berth_port::{Clock, Frame, Service, Verdict};
 use berth_ring::pair;
 use berth_rpc::{
-    Call, Config, Dispatch, Function, FunctionIndex, FunctionTable, Handlers, Order, Outcome, RING_BUDGET, RpcService,
-    Stage, Undispatchable, Worker,
+    Call, Config, Function, FunctionIndex, FunctionTable, Handlers, Order, Outcome, RING_BUDGET, RpcService, Stage,
+    Undispatchable, Worker,
 };
 use berth_wire::rpc::{HandlerSchema, HeaderForm, TypeDesc, TypeId, status};
 use common::*;
-use proptest::prelude::*;
 
 const FORM: HeaderForm = HeaderForm::V24;
 const SLOTS: u32 = 4;
@@ -33,7 +29,7 @@ impl Handlers for Echo {
 fn functions() -> Arc<FunctionTable> {
     let bytes = TypeDesc::variable(TypeId::ArrayUInt8);
     let schema = HandlerSchema::new(&[bytes], &[bytes]).unwrap();
-    let slow = Function { mode: Dispatch::Ring, ..Function::new("slow", schema) };
+    let slow = Function { mode: RING, ..Function::new("slow", schema) };
     Arc::new(FunctionTable::new(vec![Function::new("fast", schema), slow]).unwrap())
 }
 
@@ -144,68 +140,4 @@ fn a_client_takes_half_of_the_room_and_its_further_requests_are_not_run() {
     assert_eq!(counters(|visit| bench.service.counters(visit))["calls_fast"], 5);
     let expected = [("answered", 7), ("overloaded", 95), ("order_full", 95), ("dropped_undispatchable", 95)];
     assert_eq!(events(&bench.service), expected.into());
-}
-
-#[derive(Debug, Clone)]
-enum Step {
-    Send(u16, &'static str),
-    Work,
-    Poll,
-    Wait,
-    Transmit,
-}
-
-fn step() -> impl Strategy<Value = Step> {
-    let names = prop::sample::select(&["fast", "slow", "nobody"][..]);
-    prop_oneof![
-        8 => (0..3_u16, names).prop_map(|(client, name)| Step::Send(client, name)),
-        2 => Just(Step::Work),
-        3 => Just(Step::Poll),
-        1 => Just(Step::Wait),
-        2 => Just(Step::Transmit),
-    ]
-}
-
-proptest! {
-    /// Whatever the order of events, each client's answers come in the order of its requests, every request has one but
-    /// for those that are counted as left out, and who waits for nothing is answered at once.
-    #[test]
-    fn answers_keep_the_order_of_requests(steps in prop::collection::vec(step(), 1..150), room in 1..4_usize) {
-        let mut bench = Bench::new(Order::Arrival);
-        bench.port.room = room;
-        let mut waiting = BTreeMap::<u16, VecDeque<u32>>::new();
-        let mut next = 0;
-        let finish = [Step::Work, Step::Poll, Step::Transmit].into_iter().cycle().take(90);
-        for step in steps.into_iter().chain(finish) {
-            match step {
-                Step::Send(client, name) => {
-                    let (before, mine) = (bench.left_out(), waiting.entry(client).or_default());
-                    // What is in the transmit queue already goes out before what is answered at once.
-                    let is_first = mine.len() == bench.port.sent.iter().filter(|(to, _)| *to == peer(client)).count();
-                    let answer = bench.send(client, name, next);
-                    prop_assert!(!is_first || name == "slow" || answer.is_some(), "waits for another client");
-                    match answer {
-                        Some(answer) => {
-                            prop_assert!(is_first, "an answer overtook");
-                            prop_assert_eq!(answer.1, next);
-                        }
-                        None if bench.left_out() == before => mine.push_back(next),
-                        None => prop_assert!(!is_first, "left out though nothing was before it"),
-                    }
-                    next += 1;
-                }
-                Step::Work => drop(bench.worker.poll(bench.clock.now())),
-                Step::Poll => drop(bench.service.poll(&mut bench.port, bench.clock.now())),
-                Step::Wait => bench.clock.advance(RING_BUDGET * 2 / 3),
-                Step::Transmit => {
-                    for (client, (_, id, _)) in bench.port.take(FORM) {
-                        prop_assert_eq!(waiting.get_mut(&client).and_then(VecDeque::pop_front), Some(id));
-                    }
-                }
-            }
-            events(&bench.service);
-        }
-        prop_assert_eq!(bench.service.outstanding(), 0);
-        prop_assert!(waiting.values().all(VecDeque::is_empty));
-    }
 }

@@ -40,7 +40,7 @@ impl Bench {
         let clock = VirtualClock::default();
         let config = config(form, Undispatchable::Reply);
         let handlers = TestHandlers(clock.clone());
-        let table = table(Dispatch::Ring);
+        let table = table(RING);
         let service = RpcService::new(config, table, handlers, Some(producer), clock.clone(), QUIET);
         (Self { clock, service: service.unwrap(), port: Outbox::new(100) }, dispatcher)
     }
@@ -48,7 +48,7 @@ impl Bench {
     fn with_worker(form: HeaderForm) -> (Self, Worker<TestHandlers, VirtualClock>) {
         let (bench, dispatcher) = Self::new(form, pair(SLOTS, SLOT).unwrap());
         let (handlers, clock) = (TestHandlers(bench.clock.clone()), bench.clock.clone());
-        (bench, Worker::new(form, table(Dispatch::Ring), handlers, dispatcher, clock).unwrap())
+        (bench, Worker::new(form, table(RING), handlers, dispatcher, clock).unwrap())
     }
 
     /// Hands in a request from a peer; answers at once only where it is refused.
@@ -116,10 +116,9 @@ fn the_wait_for_the_worker_and_the_way_through_the_ring_are_measured() {
     let times = std::cell::RefCell::new(Vec::new());
     let record = |stage, nanos| times.borrow_mut().push((stage, nanos));
     let (config, handlers) = (config(FORM, Undispatchable::Reply), TestHandlers(clock.clone()));
-    let mut service =
-        RpcService::new(config, table(Dispatch::Ring), handlers, Some(producer), clock.clone(), record).unwrap();
+    let mut service = RpcService::new(config, table(RING), handlers, Some(producer), clock.clone(), record).unwrap();
     let handlers = TestHandlers(clock.clone());
-    let mut worker = Worker::new(FORM, table(Dispatch::Ring), handlers, dispatcher, clock.clone()).unwrap();
+    let mut worker = Worker::new(FORM, table(RING), handlers, dispatcher, clock.clone()).unwrap();
     let mut outbox = Outbox::new(100);
     let send = |service: &mut RpcService<_, _, _>| {
         let mut message = request(FORM, "increment", 1, &[]);
@@ -343,7 +342,7 @@ fn slots_must_hold_the_services_messages() {
     let (producer, dispatcher) = pair(1, 100).unwrap();
     let clock = VirtualClock::default();
     let config = config(FORM, Undispatchable::Reply);
-    let table = table(Dispatch::Ring);
+    let table = table(RING);
     let handlers = || TestHandlers(clock.clone());
     let error = RpcService::new(config, table.clone(), handlers(), Some(producer), clock.clone(), |_, _| {}).err();
     assert_eq!(error, Some(SetupError::ShortRing { ring: 100, slot_size: SLOT }));

@@ -120,10 +120,10 @@ fn a_program_waits_until_the_one_before_was_taken() {
 #[test]
 fn a_program_is_checked_before_it_is_sent() {
     let dropped = Arc::<AtomicUsize>::default();
-    let program = Program::new(table(&["f"], Dispatch::Ring), Says(b"", dropped));
-    assert_eq!(program.check(FORM, SLOT, true), Ok(()));
-    assert_eq!(program.check(FORM, SLOT, false), Err(SetupError::NoRing("f".into())));
-    assert_eq!(program.check(FORM, 8, true), Err(SetupError::ShortSlots { slot_size: 8, header: 24 }));
+    let program = Program::new(table(&["f"], RING), Says(b"", dropped));
+    assert_eq!(program.check(FORM, SLOT, 1), Ok(()));
+    assert_eq!(program.check(FORM, SLOT, 0), Err(SetupError::NoRing("f".into())));
+    assert_eq!(program.check(FORM, 8, 1), Err(SetupError::ShortSlots { slot_size: 8, header: 24 }));
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn what_waits_in_the_ring_meets_the_workers_new_program() {
     let (producer, dispatcher) = pair(8, SLOT).unwrap();
     let (clock, dropped) = (VirtualClock::default(), Arc::<AtomicUsize>::default());
     let says = |says| Says(says, dropped.clone());
-    let old = || table(&["gone", "stays"], Dispatch::Ring);
+    let old = || table(&["gone", "stays"], RING);
     let config = config(FORM, Undispatchable::Reply);
     let mut service = RpcService::new(config, old(), says(b"old"), Some(producer), clock.clone(), QUIET).unwrap();
     let (mut sender, updates) = updates();
@@ -145,7 +145,7 @@ fn what_waits_in_the_ring_meets_the_workers_new_program() {
     };
     send("gone", 1);
     send("stays", 2);
-    assert!(sender.send(Program::new(table(&["stays"], Dispatch::Ring), says(b"new"))).is_ok());
+    assert!(sender.send(Program::new(table(&["stays"], RING), says(b"new"))).is_ok());
     assert_eq!(worker.poll(clock.now()), 2);
     let mut port = Outbox::new(8);
     assert_eq!(service.poll(&mut port, clock.now()), 2);

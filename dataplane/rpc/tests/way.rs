@@ -7,9 +7,9 @@ use std::net::SocketAddr;
 use berth_memory::Heap;
 use berth_port::{Clock as _, Frame, Peer, Port, PostError, ReplyTo, Service, Verdict};
 use berth_ring::{Geometry, Ring};
-use berth_rpc::{Dispatch, RpcService, Undispatchable, Worker};
+use berth_rpc::{RpcService, Undispatchable, Worker};
 use berth_wire::rpc::HeaderForm;
-use common::{QUIET, SLOT, TestHandlers, VirtualClock, config, events, peer, request, table};
+use common::{QUIET, RING, SLOT, TestHandlers, VirtualClock, config, events, peer, request, table};
 
 const FORM: HeaderForm = HeaderForm::V24;
 const PEERS: u16 = 512;
@@ -54,9 +54,8 @@ fn no_peer_of_a_ring_is_unroutable() {
     let (producer, dispatcher) = (ring.producer().unwrap(), ring.dispatcher().unwrap());
     let handlers = || TestHandlers(clock.clone());
     let config = config(FORM, Undispatchable::Reply);
-    let mut service =
-        RpcService::new(config, table(Dispatch::Ring), handlers(), Some(producer), clock.clone(), QUIET).unwrap();
-    let mut worker = Worker::new(FORM, table(Dispatch::Ring), handlers(), dispatcher, clock.clone()).unwrap();
+    let mut service = RpcService::new(config, table(RING), handlers(), Some(producer), clock.clone(), QUIET).unwrap();
+    let mut worker = Worker::new(FORM, table(RING), handlers(), dispatcher, clock.clone()).unwrap();
     let now = clock.now();
     for from in 0..PEERS {
         let mut message = request(FORM, "increment", u32::from(from), &[1]);

@@ -1,6 +1,6 @@
 //! `[[port]]`, with `[port.rpc]` and the tables of its drivers and layers.
 
-use berth_keys::{CPU_MAX, Kind, Owned, Owner, Section, key};
+use berth_keys::{CPU_MAX, Key, Kind, Owned, Owner, Section, key};
 
 pub(super) static PORT: Section = Section::new(
     "A port is where requests come in. There may be several, also on one CPU. A node that only leases needs none.",
@@ -61,7 +61,7 @@ static RPC_TABLE: Section = Section::new(
             .default("\"v24\"")
             .more("Both forms look alike on the wire, so this must be told.")
             .said(),
-        key("slots", Kind::Integer(1, 65536), "requests that can wait for a worker").default("64").said(),
+        SLOTS.said(),
         key("slot_size", Kind::Integer(64, 65507), "the longest request and answer with its header, in bytes")
             .default("2048")
             .said(),
@@ -69,25 +69,10 @@ static RPC_TABLE: Section = Section::new(
             .default("\"inline\"")
             .live()
             .said(),
-        key("worker_cpus", Kind::Cpus, "the CPUs that run handlers")
+        WORKER_CPUS
             .default("[]")
-            .example("[0]")
             .more("Needed for dispatch = \"ring\", unless memory = \"shared\". They may poll ports, too."),
-        key(
-            "memory",
-            Kind::Choice(&[
-                ("heap", "the process's own"),
-                ("hugepages", "reserved huge pages of 2 MiB"),
-                ("shared", "shared memory: another process serves the ring"),
-            ]),
-            "what slots are made of",
-        )
-        .default("\"heap\"")
-        .more(
-            "Huge pages lie on the NUMA node of the port's CPU. With \"shared\" there are no workers: whoever attaches to the \
-             ring serves it, see docs/ring.md.",
-        )
-        .said(),
+        MEMORY.said(),
         key(
             "on_undispatchable",
             Kind::Choice(&[("reply", "answer a negative status"), ("drop", "stay silent")]),
@@ -118,15 +103,51 @@ static RPC_TABLE: Section = Section::new(
         )
         .default("\"ns\"")
         .said(),
+        key("ring", Kind::Tables(&RING), "rings beside the port's own").otherwise("none"),
     ],
 )
-.owned(&[&[Owned {
+.owned(&[SHARED]);
+
+static RING: Section = Section::new(
+    "A ring beside the port's own, with workers of its own, for the functions that name it: quick ones then do not wait \
+     for slow ones.",
+    &[
+        key("name", Kind::Text, "unique name within the port").required().example("\"decoders\""),
+        SLOTS,
+        WORKER_CPUS
+            .otherwise("it must be given")
+            .more("Not with memory = \"shared\". They may poll ports, and serve other rings."),
+        MEMORY,
+    ],
+)
+.owned(&[SHARED]);
+
+const SLOTS: Key = key("slots", Kind::Integer(1, 65536), "requests that can wait for a worker").default("64");
+
+const WORKER_CPUS: Key = key("worker_cpus", Kind::Cpus, "the CPUs that run handlers").example("[0]");
+
+const MEMORY: Key = key(
+    "memory",
+    Kind::Choice(&[
+        ("heap", "the process's own"),
+        ("hugepages", "reserved huge pages of 2 MiB"),
+        ("shared", "shared memory: another process serves the ring"),
+    ]),
+    "what slots are made of",
+)
+.default("\"heap\"")
+.more(
+    "Huge pages lie on the NUMA node of the port's CPU. With \"shared\" there are no workers: whoever attaches to the \
+     ring serves it, see docs/ring.md.",
+);
+
+const SHARED: &[Owned] = &[Owned {
     by: Owner { key: "memory", word: "shared" },
     keys: &[key("shared_name", Kind::Text, "the shared memory object, /dev/shm/berth-NAME")
         .required()
         .example("\"fpga0\"")
         .more("The second CPU of the port has NAME.1, and so on.")],
-}]]);
+}];
 
 pub(super) const IDLE: Kind = Kind::Choice(&[
     ("spin", "poll without pause"),

@@ -53,6 +53,13 @@ pub(super) static FUNCTION: Section = Section::new(
 )
 .owned(&[&[
     Owned {
+        by: Owner { key: "dispatch", word: "ring" },
+        keys: &[key("ring", Kind::Text, "the name of the ring that its requests go to")
+            .otherwise("the port's own")
+            .example("\"decoders\"")
+            .more("Each port with service = \"rpc\" needs a [[port.rpc.ring]] of this name.")],
+    },
+    Owned {
         by: Owner { key: "handler", word: "builtin:qec_decode" },
         keys: &[key("decoder", Kind::Text, "the name of its decoder").required().example("\"surface-d5\"")],
     },

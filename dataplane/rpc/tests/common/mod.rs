@@ -13,13 +13,17 @@ use std::{
 
 use berth_port::{Clock, Frame, Nanos, Now, Peer, Port, PostError, Service, Verdict};
 use berth_rpc::{
-    Call, Config, Dispatch, Function, FunctionIndex, FunctionTable, Handlers, Order, Outcome, Stage, Undispatchable,
+    Call, Config, Dispatch, Function, FunctionIndex, FunctionTable, Handlers, Order, Outcome, RingIndex, Stage,
+    Undispatchable,
 };
 use berth_wire::rpc::{HandlerSchema, HeaderForm, PtpEncoding, RequestHeader, ResponseHeader, TypeDesc, TypeId, fnv1a};
 
 pub const SLOT: usize = 256;
 pub const STAMP: u64 = 900;
 pub const WALL: u64 = 1_000;
+
+/// Through the first ring of the service.
+pub const RING: Dispatch = Dispatch::Ring(RingIndex(0));
 
 /// Records nothing.
 pub const QUIET: fn(Stage, u64) = |_, _| {};
