@@ -1,6 +1,6 @@
 #!/bin/sh
 # Leases of blocks as disks: the kernel's NVMe/TCP initiator and nvme-cli, as any host has them.
-# modules: nvme_tcp ext4 xfs
+# modules: nvme_tcp ext4
 # memory: 1024
 # build: berth
 # timeout: 400
@@ -29,8 +29,9 @@ within() {
     done
 }
 
-truncate -s 64M "$work/disk.img"
-cat >"$work/berth.toml" <<TOML
+# configure BACKING: blocks of it for lease.
+configure() {
+    cat >"$work/berth.toml" <<TOML
 [runtime]
 housekeeping_cpus = [0]
 [node]
@@ -43,13 +44,10 @@ enroll = "open"
 presenter = "*"
 perms = ["read", "write", "alloc", "revoke"]
 [[region]]
-name = "ram"
+name = "blocks"
 kind = "block"
 size = "64 MiB"
-[[region]]
-name = "file"
-kind = "block"
-backing = "$work/disk.img"
+backing = "$1"
 [[region]]
 name = "bytes"
 kind = "memory"
@@ -60,6 +58,7 @@ listen = ["127.0.0.1:4420"]
 cpus = [1]
 idle = "adaptive"
 TOML
+}
 start() {
     "$BERTH" run --config "$work/berth.toml" >"$work/ready" 2>>"$OUT/berth.log" &
     berth=$!
@@ -68,20 +67,118 @@ start() {
         sleep 0.1
     done
 }
-start
-check "the ready line names the transport" grep -q '"nvme-tcp":"127.0.0.1:4420"' "$work/ready"
 node="--udp --node 127.0.0.1:5700"
-"$BERTH" key new >/dev/null
-"$BERTH" enroll $node >/dev/null
-
-# alloc SIZE [RESOURCE-NAME]: a lease of blocks.
-alloc() { "$BERTH" lease alloc $node --type block --size "$1" --json | sed 's/.*"lease_id": *"\([0-9a-f]*\)".*/\1/'; }
-bind() { "$BERTH" lease bind $node "$1" --kind nvme --host-nqn "$host" --json; }
-connect() { nvme connect -t tcp -a 127.0.0.1 -s 4420 -n "nqn.2026-02.io.fabricbios:lease:$1" -q "$host" -I $hostid "${@:2}"; }
-# disk LEASE: its device.
+# alloc TYPE SIZE: a lease.
+alloc() {
+    "$BERTH" lease alloc $node --type "$1" --size "$2" --json | sed 's/.*"lease_id": *"\([0-9a-f]*\)".*/\1/'
+}
+# bind LEASE HOST
+bind() { "$BERTH" lease bind $node "$1" --kind nvme --host-nqn "$2"; }
+# connect LEASE HOST OPTIONS...
+connect() {
+    nqn=nqn.2026-02.io.fabricbios:lease:$1 name=$2
+    shift 2
+    nvme connect -t tcp -a 127.0.0.1 -s 4420 -n "$nqn" -q "$name" -I "${name##*:}" "$@"
+}
+# disk LEASE: its device; nvme0c0n1 and such are paths to one.
 disk() {
-    for uuid in /sys/block/nvme*/uuid; do
-        [ -e "$uuid" ] && [ "$(tr -d '-' <"$uuid")" = "$1" ] && echo "/dev/$(basename "$(dirname "$uuid")")" && return
+    for disk in /sys/block/nvme*; do
+        name=$(basename "$disk")
+        case $name in *c*) continue ;; esac
+        [ -e "$disk/uuid" ] && [ "$(tr -d - <"$disk/uuid")" = "$1" ] && [ -b "/dev/$name" ] && echo "/dev/$name" && return
     done
     return 1
 }
+disconnect() { nvme disconnect -n "nqn.2026-02.io.fabricbios:lease:$1"; }
+gone() { not disk "$1"; }
+# verify DISK PATTERN BLOCK SIZE
+verify() {
+    fio --name=verify --filename="$1" --rw="$2" --bs="$3" --size="$4" --iodepth=16 --ioengine=libaio --direct=1 \
+        --verify=crc32c --do_verify=1 --verify_fatal=1 --output="$work/fio"
+}
+
+configure ram
+start
+check "the ready line names the transport" grep -q '"nvme-tcp":"127.0.0.1:4420"' "$work/ready"
+"$BERTH" key new >/dev/null
+"$BERTH" enroll >/dev/null
+
+lease=$(alloc block "32 MiB")
+check "a lease of memory is no disk" not bind "$(alloc memory "4 KiB")" "$host"
+check "a host has a name" not bind "$lease" "somebody"
+check "LEASE_BIND prints the command" sh -c "'$BERTH' lease bind $node $lease --kind nvme --host-nqn $host |
+    grep -q 'nvme connect -t tcp -a 127.0.0.1 -s 4420 -n nqn.2026-02.io.fabricbios:lease:$lease -q $host'"
+check "the host discovers its lease" sh -c "nvme discover -t tcp -a 127.0.0.1 -s 4420 -q $host -I ${host##*:} |
+    grep -q 'subnqn: *nqn.2026-02.io.fabricbios:lease:$lease'"
+check "another host discovers nothing of it" sh -c "! nvme discover -t tcp -a 127.0.0.1 -s 4420 -q $other -I ${other##*:} |
+    grep -q $lease"
+check "another host is not let in" not connect "$lease" "$other"
+
+for digests in "" -g -G "-g -G"; do
+    check "connected ${digests:-without digests}" connect "$lease" "$host" $digests
+    if within 10 disk "$lease" >/dev/null; then echo "ok a disk appears"; else echo "not ok a disk appears"; continue; fi
+    device=$(disk "$lease")
+    check "it has the lease's size" [ "$(blockdev --getsize64 "$device")" = $((32 << 20)) ]
+    check "random writes of 4 KiB come back" verify "$device" randwrite 4k 4M
+    check "random writes of 512 bytes come back" verify "$device" randwrite 512 256k
+    check "writes of 256 KiB come back" verify "$device" write 256k 4M
+    check "disconnected" disconnect "$lease"
+    within 5 gone "$lease" || echo "not ok the disk is gone"
+done
+
+check "connected with two queues" connect "$lease" "$host" -i 2
+within 10 disk "$lease" >/dev/null
+device=$(disk "$lease")
+mkdir "$work/mnt"
+check "mkfs.ext4" mkfs.ext4 -q -F "$device"
+check "mounted" mount "$device" "$work/mnt"
+dd if=/dev/urandom of="$work/file" bs=1M count=8 2>/dev/null
+check "a file is written" sh -c "cp $work/file $work/mnt/file && sync"
+check "unmounted" umount "$work/mnt"
+check "fsck finds nothing" fsck.ext4 -fn "$device"
+mount "$device" "$work/mnt"
+check "the file is as it was" cmp "$work/file" "$work/mnt/file"
+umount "$work/mnt"
+
+echo "the lease's own bytes" >"$work/text"
+dd if="$work/text" of="$device" bs=512 count=1 conv=sync,nocreat oflag=direct 2>/dev/null
+check "what the disk holds is in the lease" sh -c \
+    "'$BERTH' lease read $lease --len 512 --via quic | head -c 22 | cmp - $work/text"
+
+# The end of the lease while it is used.
+fio --name=end --filename="$device" --rw=randwrite --bs=4k --size=8M --time_based --runtime=60 --ioengine=libaio \
+    --direct=1 --output="$work/end" 2>/dev/null &
+fio=$!
+sleep 2
+"$BERTH" lease free $node "$lease" >/dev/null
+freed=$(cut -d. -f1 /proc/uptime)
+if within 10 not kill -0 $fio 2>/dev/null && not wait $fio; then echo "ok fio ends with an error"; else echo "not ok fio goes on"; fi
+check "the disk is gone" within 10 gone "$lease"
+check "it is not let in again" not connect "$lease" "$host"
+kill $berth
+wait $berth || echo "not ok berth ends with $?"
+
+# A restart amid writes, on a file: the host connects again by itself and finds what it wrote.
+configure "$work/disk.img"
+truncate -s 64M "$work/disk.img"
+start
+lease=$(alloc block "16 MiB")
+bind "$lease" "$host" >/dev/null
+connect "$lease" "$host" >/dev/null
+within 10 disk "$lease" >/dev/null
+device=$(disk "$lease")
+fio --name=kill --filename="$device" --rw=randwrite --bs=4k --size=4M --loops=4 --ioengine=libaio --iodepth=8 --direct=1 \
+    --verify=crc32c --verify_fatal=1 --output="$work/kill" &
+fio=$!
+sleep 2
+kill -9 $berth
+wait $berth 2>/dev/null || true
+start
+if wait $fio; then echo "ok fio goes on over a kill -9 of the node, and verifies"; else
+    echo "not ok fio over a kill -9: $(tail -n 5 "$work/kill" | tr '\n' ' ')"
+fi
+check "disconnected" nvme disconnect-all
+kill $berth
+wait $berth || echo "not ok berth ends with $?"
+cp "$work/ready" "$OUT/stopped"
+dmesg | grep -i nvme | tail -40 >"$OUT/nvme" || true

@@ -46,8 +46,11 @@ const TEST: &[&str] = &[
 /// To run the lab: what its sysroot is unpacked with, and what suites run in the guest.
 const LAB: &[&str] = &[
     "coreutils",
+    "e2fsprogs",
+    "fio",
     "iproute2",
     "kmod",
+    "nvme-cli",
     "procps",
     "python3",
     "strace",
