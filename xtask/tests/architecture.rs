@@ -1,7 +1,7 @@
 //! What docs/architecture.md says of floors holds: who imports whom, what the dataplane stands on, where `unsafe` is.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
     process::Command,
@@ -141,6 +141,53 @@ fn unsafe_is_forbidden_outside_of_drivers_rings_and_memory() {
             assert!(text.contains("#![forbid(unsafe_code)]"), "{}", root.display());
         }
     }
+}
+
+/// The modules that `code` imports by `crate::`; of a group, the first word of each member.
+fn imported(code: &str) -> BTreeSet<String> {
+    let word = |text: &str| text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
+    let mut modules = BTreeSet::new();
+    for rest in code.split("crate::").skip(1) {
+        let Some(group) = rest.strip_prefix('{') else {
+            modules.insert(word(rest));
+            continue;
+        };
+        let (mut depth, mut member) = (1, 0);
+        for (at, c) in group.char_indices() {
+            if depth == 1 && [',', '}'].contains(&c) {
+                modules.insert(word(group[member..at].trim_start()));
+                member = at + 1;
+            }
+            depth = match c {
+                '{' => depth + 1,
+                '}' => depth - 1,
+                _ => depth,
+            };
+            if depth == 0 {
+                break;
+            }
+        }
+    }
+    modules
+}
+
+#[test]
+fn modules_of_perf_import_each_other_in_one_direction() {
+    let src = root().join("perf/src");
+    let mut imports = BTreeMap::<String, BTreeSet<String>>::new();
+    sources(&src, &mut |path, text| {
+        let first = path.strip_prefix(&src).unwrap().components().next().unwrap();
+        let module = Path::new(first.as_os_str()).file_stem().unwrap().to_str().unwrap().to_owned();
+        let code: String = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+        let others = imported(&code).into_iter().filter(|other| *other != module);
+        imports.entry(module.clone()).or_default().extend(others);
+    });
+    assert!(imports["suite"].contains("report") && imports["report"].contains("tally"), "{imports:#?}");
+    while let Some(last) = imports.iter().find(|(_, of)| of.iter().all(|name| !imports.contains_key(name))) {
+        let last = last.0.clone();
+        imports.remove(&last);
+    }
+    assert!(imports.is_empty(), "a circle: {imports:#?}");
 }
 
 /// A library without tests is not built for them; one that gets some says so in its Cargo.toml.
