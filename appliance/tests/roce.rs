@@ -62,7 +62,7 @@ fn answers_a_hundred_thousand_over_memif() {
     emulate(&berth, &client, "fd79::1/64", 2000, &["--payload", "1,999"]);
     let stopped = berth.stop();
     all_went_well(&stopped, 104_000);
-    assert_eq!(stopped.sum("d", "port", "roce_peers_added"), 2);
+    assert_eq!(stopped.sum("d", "port", "peers_joined"), 2);
     assert_eq!(stopped.sum("d", "port", "rendezvous_gone"), 2);
 }
 

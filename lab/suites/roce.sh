@@ -79,7 +79,7 @@ stop berth
 for counter in roce_wrong_rkey roce_out_of_range slot_overruns; do expect berth $counter 20; done
 for counter in psn_gaps roce_bad_icrc roce_stale_psn roce_malformed slot_mismatches; do expect berth $counter 0; done
 expect berth calls_rpc_increment $((ANSWERS + 2000))
-expect berth roce_peers_removed 2
+expect berth peers_left 2
 
 start host-api 'slots = 4
 stride = 1024
@@ -89,5 +89,5 @@ ask rpc-host-api "$(gid 0a09)" host-api 2000 4 1024 psn24
 ask rpc-host-api-again "$(gid 0a09)" host-api 2000 4 1024 psn24
 stop host-api
 expect host-api calls_rpc_increment 4000
-expect host-api roce_peers_removed 1
+expect host-api peers_left 1
 expect host-api psn_gaps 0

@@ -64,8 +64,8 @@ berth_port::counters! {
         packets = roce_packets: "RoCEv2 packets that were taken",
         messages = roce_messages: "RoCEv2 messages that were taken whole",
         sent = roce_sent: "RoCEv2 packets that were sent",
-        peers_added = roce_peers_added: PEERS { event: "joined" },
-        peers_removed = roce_peers_removed: PEERS { event: "left" },
+        peers_joined: PEERS { event: "joined" },
+        peers_left: PEERS { event: "left" },
     }
 }
 

@@ -32,12 +32,12 @@ impl Endpoint {
                 Change::Add(pair) => {
                     let place = pair.local.qpn.get() as usize & (self.pairs.len() - 1);
                     self.pairs[place] = Some(pair);
-                    self.counters.taken.peers_added += 1;
+                    self.counters.taken.peers_joined += 1;
                 }
                 Change::Remove(qpn) => {
                     let place = qpn.get() as usize & (self.pairs.len() - 1);
                     if let Some(pair) = self.pairs[place].take_if(|pair| pair.local.qpn == qpn) {
-                        self.counters.taken.peers_removed += 1;
+                        self.counters.taken.peers_left += 1;
                         self.changes.give_back(pair);
                     }
                 }

@@ -74,7 +74,7 @@ fn round_trips(addresses: [IpAddr; 2], back: bool) {
         assert!(
             node.counted()
                 .iter()
-                .all(|(name, _)| { ["roce_messages", "roce_packets", "roce_sent", "roce_peers_added"].contains(name) })
+                .all(|(name, _)| { ["roce_messages", "roce_packets", "roce_sent", "peers_joined"].contains(name) })
         );
     }
 }

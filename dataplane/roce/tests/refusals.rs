@@ -58,7 +58,7 @@ impl Case {
         let write = self.write(psn);
         self.taken(&write, b"requests");
         let mut expected = expected.to_vec();
-        expected.push(("roce_peers_added", 1));
+        expected.push(("peers_joined", 1));
         for of_the_next in ["roce_messages", "roce_packets"] {
             match expected.iter_mut().find(|(name, _)| *name == of_the_next) {
                 Some((_, value)) => *value += 1,
@@ -297,7 +297,7 @@ fn peers_come_and_go_and_are_capped() {
     assert_eq!(port.counters()["roce_unknown_qpn"], 1);
     let again = port.add(&remote(v4(1), 0), 0);
     assert!(peers.iter().all(|local| local.qpn != again.qpn && local.rkey != again.rkey));
-    assert_eq!((port.counters()["roce_peers_added"], port.counters()["roce_peers_removed"]), (5, 1));
+    assert_eq!((port.counters()["peers_joined"], port.counters()["peers_left"]), (5, 1));
 }
 
 #[test]

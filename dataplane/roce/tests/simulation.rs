@@ -225,7 +225,7 @@ fn run(seed: u64, weather: Weather, count: usize) -> BTreeMap<&'static str, u64>
         assert_eq!(lent, complete, "seed {seed}");
         assert!(lent.is_none_or(|index| seen.insert(index)), "seed {seed}: frame {lent:?} twice");
     }
-    model.count("roce_peers_added", 1);
+    model.count("peers_joined", 1);
     let counted: BTreeMap<_, _> = port.counted().into_iter().collect();
     assert_eq!(counted, model.counters, "seed {seed}");
     counted

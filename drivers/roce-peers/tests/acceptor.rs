@@ -60,7 +60,7 @@ fn a_connection_is_a_peer() {
     let (mut client, mut registrar) = caller();
     let first = come(&mut registrar, Form::Berth, &rendezvous).unwrap();
     let second = come(&mut registrar, Form::Berth, &rendezvous).unwrap();
-    assert_eq!((count(&mut port, "roce_peers_added"), count(&mut client, "roce_peers_added")), (2, 2));
+    assert_eq!((count(&mut port, "peers_joined"), count(&mut client, "peers_joined")), (2, 2));
     assert_eq!((first.remote.address, first.remote.path_mtu), (address(2), 1024));
     let window = first.remote.window.unwrap();
     assert_eq!((window.slots, window.unit), (SLOTS, 64));
@@ -73,7 +73,7 @@ fn a_connection_is_a_peer() {
     let full = come(&mut registrar, Form::Berth, &rendezvous);
     assert!(matches!(full, Err(ConnectError::Call(CallError::Refused(Status::CapacityExceeded)))), "{full:?}");
     drop(first);
-    wait_for(&mut port, "roce_peers_removed", 1);
+    wait_for(&mut port, "peers_left", 1);
     come(&mut registrar, Form::Berth, &rendezvous).unwrap();
     assert!(second.held.is_open());
 }
@@ -86,7 +86,7 @@ fn a_host_api_peer_stays_until_its_successor() {
         let Connection { remote, local, .. } = come(&mut registrar, Form::HostApi, &rendezvous).unwrap();
         assert_eq!((remote.psn.get(), local.psn.get(), remote.path_mtu), (0, 0, 4096));
         assert_eq!(remote.window.unwrap().slots, AGREED.slots, "as both were told");
-        assert_eq!((count(&mut port, "roce_peers_added"), count(&mut port, "roce_peers_removed")), (round + 1, round));
+        assert_eq!((count(&mut port, "peers_joined"), count(&mut port, "peers_left")), (round + 1, round));
     }
 }
 
@@ -104,5 +104,5 @@ fn what_the_endpoint_does_not_speak_is_refused() {
         let Peer::Rdma { qp_num, gid, psn, .. } = peer else { unreachable!() };
         assert_eq!(refused(PeerKind::UcWriteImm, Peer::Rdma { qp_num, gid, psn, mtu }), Status::InvalidParams);
     }
-    assert_eq!(count(&mut port, "roce_peers_added"), 0);
+    assert_eq!(count(&mut port, "peers_joined"), 0);
 }

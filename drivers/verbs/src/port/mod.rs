@@ -146,7 +146,7 @@ enum Way {
 /// Counters: `rx_frames`, `rx_truncated` (longer than `max_frame`, lent with the length cut), `tx_frames`, `tx_dropped`
 /// (answers to a peer that takes none), `psn_gaps` (immediates whose number does not follow), `psn_lost` (the packets
 /// missing there), `slot_overruns` (requests that were overwritten before they were looked at), `slot_out_of_range`,
-/// `bad_immediates`, `peers` and `peers_failed` (those whose work failed), `device_losses`, `device_returns`,
+/// `bad_immediates`, `peers_joined` and `peers_failed` (those whose work failed), `device_losses`, `device_returns`,
 /// `cq_overruns`, `offers_refused`, and those of the rendezvous.
 pub struct VerbsPort {
     local: SocketAddr,
@@ -180,7 +180,7 @@ berth_port::counters! {
         slot_overruns: RX_DROPPED { reason: "slot_overrun" },
         slot_out_of_range: RX_DROPPED { reason: "slot_out_of_range" },
         bad_immediates: RX_DROPPED { reason: "bad_immediate" },
-        peers: PEERS { event: "joined" },
+        peers_joined: PEERS { event: "joined" },
         peers_failed: PEERS { event: "failed" },
     }
 }
@@ -215,7 +215,7 @@ impl VerbsPort {
         while let Some(order) = self.mailbox.take() {
             match order {
                 Order::Take(peer) => {
-                    self.counters.peers += 1;
+                    self.counters.peers_joined += 1;
                     if let Some(place) = place_of(peer.name) {
                         self.peers[place] = Some(peer);
                     }
