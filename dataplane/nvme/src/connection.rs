@@ -130,7 +130,7 @@ impl Connection {
                 return Step::Taken(0);
             }
             Role::Io(io) => {
-                if io.finish(&mut self.queue, now) {
+                if io.finish(&mut self.queue, &mut self.counts, now) {
                     return Step::Taken(0);
                 }
                 io.go_on(&mut self.queue, now);
@@ -336,7 +336,7 @@ impl Connection {
         self.incoming = None;
         let slot = self.queue.slot(index);
         if slot.moved == slot.until {
-            io.received(&mut self.queue, index, now);
+            io.received(&mut self.queue, index, &mut self.counts, now);
         }
         Ok(Step::Taken(taken))
     }

@@ -13,7 +13,7 @@ use crate::{
     admin::{Admin, EVENT_REQUESTS, Standing},
     connect::DISCOVERY,
     features::{flushes, offered},
-    io::{IN_CAPSULE, NSID},
+    io::{COPY_RANGES, IN_CAPSULE, NSID},
     namespace::BLOCK,
     target::{Subsystem, field},
 };
@@ -32,8 +32,8 @@ const CTRATT: u32 = 1 | 1 << 6;
 const LPA: u8 = 1 << 1 | 1 << 2;
 /// ANACAP: optimized, inaccessible, persistent loss.
 const ANACAP: u8 = 1 | 1 << 2 | 1 << 3;
-/// ONCS: Compare, Dataset Management, Write Zeroes, Verify.
-const ONCS: u16 = 1 | 1 << 2 | 1 << 3 | 1 << 7;
+/// ONCS: Compare, Dataset Management, Write Zeroes, Verify, Copy.
+const ONCS: u16 = 1 | 1 << 2 | 1 << 3 | 1 << 7 | 1 << 8;
 /// SGLS: without alignment; data in the capsule by its offset.
 const SGLS: u32 = 1 | 1 << 20;
 /// VWC: there is a cache; Flush takes all namespaces at once.
@@ -123,6 +123,10 @@ fn namespace(subsystem: &Subsystem) -> Namespace {
     found.nsfeat = 1 << 4;
     let less_one = (sector.min(1 << 16) - 1) as u16;
     (found.npwg, found.npwa, found.nows) = (less_one.into(), less_one.into(), less_one.into());
+    let longest = own.longest / BLOCK as u32;
+    found.mssrl = (longest.min(u16::MAX.into()) as u16).into();
+    found.mcl = longest.into();
+    found.msrc = COPY_RANGES as u8 - 1;
     found
 }
 

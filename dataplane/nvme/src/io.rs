@@ -1,5 +1,6 @@
 //! I/O queues: commands of the NVM command set on the namespace of a lease.
 
+mod copy;
 mod engine;
 mod fused;
 mod memory;
@@ -17,11 +18,12 @@ use berth_port::Nanos;
 use berth_wire::nvme::{
     Sqe, Status,
     command::{Pointer, Refused},
-    io::{Access, DatasetManagement},
+    io::{Access, CopyCommand, DatasetManagement},
     opcode::io as opcode,
     pdu::Fatal,
 };
 
+pub(crate) use self::copy::COPY_RANGES;
 use self::{engine::block_op, fused::Fused};
 use crate::{
     SGL, Target,
@@ -205,6 +207,10 @@ impl Io {
                 self.manage(queue, index, DatasetManagement::of(sqe), pointer)?;
                 self.take(queue, index, (pointer, data), counts, now)
             }
+            opcode::COPY => {
+                self.accept_copy(queue, index, CopyCommand::of(sqe), pointer)?;
+                self.take(queue, index, (pointer, data), counts, now)
+            }
             _ => Err(Refused::Status(Status::INVALID_OPCODE)),
         }
     }
@@ -269,7 +275,7 @@ impl Io {
                 return Ok(Turn::Later);
             }
         }
-        self.received(queue, index, now);
+        self.received(queue, index, counts, now);
         Ok(Turn::Later)
     }
 
@@ -300,7 +306,7 @@ impl Io {
     }
 
     /// All data that was asked for is there.
-    pub(crate) fn received(&mut self, queue: &mut Queue, index: usize, now: Nanos) {
+    pub(crate) fn received(&mut self, queue: &mut Queue, index: usize, counts: &mut Counts, now: Nanos) {
         let slot = queue.slot(index);
         if let Work::Fused { .. } = slot.work {
             slot.phase = Phase::Parked;
@@ -312,8 +318,10 @@ impl Io {
         if slot.moved < slot.len {
             return queue.send(index, Phase::Asking);
         }
-        if let Work::Ranges { .. } = slot.work {
-            return self.ranges(queue, index, now);
+        match slot.work {
+            Work::Ranges { .. } => return self.ranges(queue, index, now),
+            Work::Copy(_) => return self.copy_ranges(queue, index, counts, now),
+            _ => {}
         }
         if self.subsystem.namespace.engine.is_some() {
             let op = block_op(slot);
@@ -431,11 +439,11 @@ fn in_capsule(len: u32) -> Refused {
 }
 
 fn is_known(code: u8) -> bool {
-    use opcode::{COMPARE, DATASET_MANAGEMENT, FLUSH, READ, VERIFY, WRITE, WRITE_ZEROES};
-    matches!(code, FLUSH | READ | WRITE | COMPARE | WRITE_ZEROES | VERIFY | DATASET_MANAGEMENT)
+    use opcode::{COMPARE, COPY, DATASET_MANAGEMENT, FLUSH, READ, VERIFY, WRITE, WRITE_ZEROES};
+    matches!(code, FLUSH | READ | WRITE | COMPARE | WRITE_ZEROES | VERIFY | DATASET_MANAGEMENT | COPY)
 }
 
 /// Whether a command's data is kept until it is complete, and then looked at by us.
 fn is_kept(work: Work) -> bool {
-    matches!(work, Work::Ranges { .. } | Work::Fused { .. })
+    matches!(work, Work::Ranges { .. } | Work::Fused { .. } | Work::Copy(_))
 }

@@ -75,7 +75,7 @@ fn effects() -> Effects {
     for opcode in [io::FLUSH, io::READ, io::COMPARE, io::VERIFY] {
         effects.io[usize::from(opcode)] = Effects::SUPPORTED.into();
     }
-    for opcode in [io::WRITE, io::WRITE_ZEROES, io::DATASET_MANAGEMENT] {
+    for opcode in [io::WRITE, io::WRITE_ZEROES, io::DATASET_MANAGEMENT, io::COPY] {
         effects.io[usize::from(opcode)] = (Effects::SUPPORTED | Effects::CHANGES_BLOCKS).into();
     }
     effects

@@ -104,10 +104,24 @@ pub(crate) enum Work {
     Verify,
     /// It is this many ranges, of which so many have been looked at, which are deallocated or left alone.
     Ranges { count: u16, done: u16, deallocate: bool },
+    /// Copies ranges, of which so many have been copied, to the block where the next one belongs.
+    Copy(Copy),
     /// Zeroes a range.
     Zero { flush: bool },
     /// Makes durable what was written before.
     Flush,
+}
+
+/// How far Copy is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Copy {
+    /// Ranges, and how many have been copied.
+    pub(crate) ranges: (u16, u16),
+    /// The block that the next one goes to.
+    pub(crate) to: u64,
+    /// The next one has been read.
+    pub(crate) is_read: bool,
+    pub(crate) flush: bool,
 }
 
 /// Why a command gets no slot.
@@ -146,13 +160,12 @@ impl Queue {
 
     /// The command is over and has been answered.
     pub(crate) fn close(&mut self, index: usize) {
+        self.release(index);
         let slot = &mut self.slots[index];
         if slot.owns_cid {
             self.cids[usize::from(slot.cid) / 64] &= !(1 << (slot.cid % 64));
         }
         slot.phase = Phase::Free;
-        self.held -= std::mem::take(&mut slot.held);
-        slot.buffers.clear();
         slot.page.clear();
         slot.page.shrink_to(PAGE_KEPT);
         self.free.push(index as u8);
@@ -194,6 +207,13 @@ impl Queue {
     pub(crate) fn hold(&mut self, index: usize, bytes: usize) {
         self.slots[index].held = bytes;
         self.held += bytes;
+    }
+
+    /// Gives a command's buffers back.
+    pub(crate) fn release(&mut self, index: usize) {
+        let slot = &mut self.slots[index];
+        self.held -= std::mem::take(&mut slot.held);
+        slot.buffers.clear();
     }
 
     /// Bytes of buffers that commands have which waited for them.

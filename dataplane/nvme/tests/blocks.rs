@@ -167,6 +167,31 @@ impl Host {
     }
 }
 
+/// Hosts that ask to write and send nothing leave buffers for others that need no more of their host.
+#[test]
+fn hosts_that_send_nothing_leave_some() {
+    let node = Node::with(Limits { longest: 64 << 10, ..Limits::default() }, 8, memory(), blocks());
+    let (_admin, id) = Host::admin(&node.target, &node.blocks, 0);
+    let mut asked = 0;
+    let greedy: Vec<_> = (1..=10)
+        .map(|queue| {
+            let mut io = Host::io(&node.target, &node.blocks, id, queue, 0);
+            io.command(&rw(opcode::io::WRITE, 50, 0, 128), &[]);
+            asked += usize::from(io.try_hear().is_some());
+            io
+        })
+        .collect();
+    assert_eq!(asked, 3, "6 chunks of 8");
+    let (_other_admin, mut other) = io_of(&node);
+    assert_eq!(other.write_and_land(&node, 2000, &pattern(9, 512)), Status::SUCCESS);
+    let cid = other.cid();
+    other.command(&rw(opcode::io::READ, cid, 2000, 1), &[]);
+    land(&node, &mut other);
+    assert_eq!(other.data(cid), (pattern(9, 512), Status::SUCCESS));
+    drop(greedy);
+    assert_eq!(other.write_and_land(&node, 2001, &pattern(8, 512)), Status::SUCCESS);
+}
+
 /// A capsule with data waits where it is when there is no buffer at all.
 #[test]
 fn capsules_wait_for_buffers() {

@@ -8,7 +8,7 @@ use berth_wire::nvme::{
     Sgl, Sqe, Status,
     admin::{SetFeatures, feature},
     identify::{Controller, NvmController, cns},
-    io::{DatasetManagement, DsmRange},
+    io::{CopyCommand, CopyRange, DatasetManagement, DsmRange},
     log::{Effects, id},
     opcode,
 };
@@ -357,4 +357,40 @@ fn a_busy_engine() {
     io.command(&rw(opcode::io::READ, 3, 100, 8), &[]);
     land(&node, &mut io);
     assert_eq!(io.data(3), (pattern(1, 4096), Status::SUCCESS));
+}
+
+#[test]
+fn copy() {
+    let command = |cid, destination, ranges| {
+        let mut sqe = Sqe::new(opcode::io::COPY, cid, 1);
+        CopyCommand { destination, ranges, format: 0, fua: false }.put(&mut sqe);
+        sqe
+    };
+    for by_capsule in [true, false] {
+        let node = Node::new();
+        for nqn in [&node.memory, &node.blocks] {
+            let (_admin, mut io) = io(&node, nqn, 0);
+            let list = [CopyRange::new(3, 20), CopyRange::new(100, 1), CopyRange::new(60, 70)];
+            let data = list.as_bytes();
+            assert_eq!(status(&node, &mut io, command(50, 1000, 3), data, by_capsule), Status::SUCCESS);
+            let cid = io.cid();
+            io.command(&rw(opcode::io::READ, cid, 999, 93), &[]);
+            land(&node, &mut io);
+            let of = |slba: u64, blocks: usize| original(slba * 512, blocks * 512);
+            let expected = [of(999, 1), of(3, 20), of(100, 1), of(60, 70), of(1091, 1)].concat();
+            assert_eq!(io.data(cid), (expected, Status::SUCCESS));
+            let end = LEN / 512;
+            let mut refused = |destination, list: &[CopyRange]| {
+                status(&node, &mut io, command(50, destination, list.len()), list.as_bytes(), by_capsule)
+            };
+            assert_eq!(refused(end - 90, &list), Status::LBA_OUT_OF_RANGE);
+            assert_eq!(refused(end, &list), Status::LBA_OUT_OF_RANGE);
+            assert_eq!(refused(0, &[CopyRange::new(end - 1, 2)]), Status::LBA_OUT_OF_RANGE);
+            assert_eq!(refused(0, &[CopyRange::new(0, 257), CopyRange::new(0, 256)]), Status::last(0x183));
+            assert_eq!(refused(0, &[CopyRange::new(0, 1); 17]), Status::last(0x183));
+            let short = &data[..95];
+            assert_eq!(status(&node, &mut io, command(50, 0, 3), short, by_capsule), Status::SGL_LENGTH_INVALID);
+        }
+        assert!(node.canaries_live());
+    }
 }

@@ -256,6 +256,22 @@ fn ends() {
     }
 }
 
+/// What was read from blocks for a lease that has ended since is not sent.
+#[test]
+fn ends_while_blocks_are_read() {
+    let mut node = Node::new();
+    let (_admin, id) = Host::admin(&node.target, &node.blocks, 0);
+    let mut io = Host::io(&node.target, &node.blocks, id, 1, 0);
+    io.command(&rw(opcode::io::READ, 5, 0, 16), &[]);
+    node.set(Entry { state: State::Revoked, ..blocks() });
+    let mut quiescence = node.writer.quiescence();
+    assert!(!quiescence.is_over());
+    node.disk.land(0, Ok(()));
+    assert!(quiescence.is_over());
+    io.run();
+    assert_eq!(io.data(5), (Vec::new(), Status::ACCESS_DENIED));
+}
+
 /// A lease that is bound again has another association: what the old one had under way does not land.
 #[test]
 fn bound_again() {

@@ -8,7 +8,7 @@ use berth_wire::nvme::Status;
 use super::Io;
 use crate::{
     counts::{Counts, Event},
-    queue::{Phase, Queue, Slot, Work},
+    queue::{Copy, Phase, Queue, Slot, Work},
 };
 
 /// Namespace Not Ready, for now.
@@ -34,7 +34,7 @@ impl Io {
         let slot = queue.get(usize::from(*self.waiting.front()?));
         let len = slot.len as usize;
         // What waits for a host leaves room for what does not.
-        let leave = if matches!(slot.work, Work::Read | Work::Verify) { 0 } else { self.pool.size() / 4 };
+        let leave = if needs_no_host(slot.work) { 0 } else { self.pool.size() / 4 };
         (queue.held() == 0 || queue.held() + len <= self.share).then_some((len, leave))
     }
 
@@ -49,7 +49,7 @@ impl Io {
             }
             queue.hold(index, len);
             self.waiting.pop_front();
-            if matches!(queue.slot(index).work, Work::Read | Work::Verify) {
+            if needs_no_host(queue.slot(index).work) {
                 self.start(queue, index, BlockOp::Read, now);
             } else {
                 queue.send(index, Phase::Asking);
@@ -71,7 +71,7 @@ impl Io {
     }
 
     /// Goes on with a command whose access to blocks has ended; false where there is none.
-    pub(crate) fn finish(&mut self, queue: &mut Queue, now: Nanos) -> bool {
+    pub(crate) fn finish(&mut self, queue: &mut Queue, counts: &mut Counts, now: Nanos) -> bool {
         if self.under_way == 0 {
             return false;
         }
@@ -102,6 +102,7 @@ impl Io {
                 self.start(queue, index, BlockOp::Flush, now);
             }
             (Ok(()), Work::Ranges { .. }) => self.ranges(queue, index, now),
+            (Ok(()), Work::Copy(copy)) => self.copied(queue, index, copy, counts, now),
             (Ok(()), _) => queue.respond(index, Status::SUCCESS),
         }
         // The engine has room again.
@@ -112,6 +113,11 @@ impl Io {
         }
         true
     }
+}
+
+/// Whether a command that waits for buffers has all else.
+fn needs_no_host(work: Work) -> bool {
+    matches!(work, Work::Read | Work::Verify | Work::Copy(_))
 }
 
 #[cold]
@@ -128,9 +134,9 @@ fn failed(error: BlockError, op: Op) -> Status {
 /// What a command that has all it needs does with the blocks.
 pub(super) fn block_op(slot: &Slot) -> BlockOp {
     match slot.work {
-        Work::Read | Work::Verify => BlockOp::Read,
+        Work::Read | Work::Verify | Work::Copy(Copy { is_read: false, .. }) => BlockOp::Read,
         Work::Compare => BlockOp::Compare,
-        Work::Write { .. } | Work::Fused { .. } => BlockOp::Write,
+        Work::Write { .. } | Work::Fused { .. } | Work::Copy(_) => BlockOp::Write,
         Work::Zero { .. } => BlockOp::Zero(slot.ask.access.len),
         Work::Ranges { .. } => BlockOp::Discard(slot.ask.access.len),
         Work::Flush | Work::Control => BlockOp::Flush,

@@ -9,7 +9,7 @@ use super::Io;
 use crate::queue::{Queue, Work};
 
 /// Bytes that are copied or compared at once.
-const STEP: usize = 4096;
+pub(super) const STEP: usize = 4096;
 
 impl Io {
     /// Writes what was collected to memory, or compares it.
