@@ -22,6 +22,7 @@ const TABLES: &[(&str, &str, &[Tables])] = &[
     ),
     ("control", "region_*_", &[berth_store::COUNTERS]),
     ("control", "", berth_ports::Rdma::COUNTERS),
+    ("control", "", berth_ports::Nvme::COUNTERS),
     ("admin", "", &[super::counts::COUNTERS]),
 ];
 

@@ -2,40 +2,61 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use berth_port::{Family, Tables};
 use berth_wire::nvme::{Status, pdu::Fatal};
+
+const CONNECTS: Family = Family::counter("nvme_connects", "Connect commands over NVMe/TCP, by what became of them");
+const COMMANDS: Family = Family::counter("nvme_commands", "commands over NVMe/TCP");
+const BYTES: Family = Family::counter("nvme_bytes", "leased bytes read and written over NVMe/TCP");
+const ERRORS: Family =
+    Family::counter("nvme_errors", "commands over NVMe/TCP that failed, by the type of their status");
+const FATAL: Family =
+    Family::counter("nvme_fatal_errors", "NVMe/TCP connections that were ended because a host broke the protocol");
+const ENDED: Family = Family::counter("nvme_connections_ended", "NVMe/TCP connections that ended before their time");
 
 berth_port::counters! {
     /// One countable thing.
     pub(crate) enum Event {
-        Connected = "connected",
-        ConnectsRefused = "connects_refused",
-        Admin = "admin_commands",
-        Reads = "reads",
-        Writes = "writes",
-        Others = "other_commands",
-        BytesRead = "bytes_read",
-        BytesWritten = "bytes_written",
-        BufferWaits = "buffer_waits",
-        GenericErrors = "generic_errors",
-        SpecificErrors = "command_specific_errors",
-        MediaErrors = "media_errors",
-        PathErrors = "path_errors",
-        DataDigests = "data_digest_errors",
-        FatalFields = "fatal_header_field",
-        FatalSequence = "fatal_sequence",
-        FatalHeaderDigests = "fatal_header_digest",
-        FatalRanges = "fatal_out_of_range",
-        FatalLimits = "fatal_limit_exceeded",
-        FatalUnsupported = "fatal_unsupported",
-        EndedByHost = "ended_by_host",
-        KeepAliveExpired = "keep_alive_expired",
-        DataLate = "data_late",
+        Connected = nvme_connected: CONNECTS { result: "connected" },
+        ConnectsRefused = nvme_connects_refused: CONNECTS { result: "refused" },
+        Admin = nvme_admin_commands: COMMANDS { kind: "admin" },
+        Reads = nvme_reads: COMMANDS { kind: "read" },
+        Writes = nvme_writes: COMMANDS { kind: "write" },
+        Others = nvme_other_commands: COMMANDS { kind: "other" },
+        BytesRead = nvme_bytes_read: BYTES { op: "read" },
+        BytesWritten = nvme_bytes_written: BYTES { op: "write" },
+        BufferWaits = nvme_buffer_waits: "times that data of commands waited for a buffer",
+        GenericErrors = nvme_generic_errors: ERRORS { kind: "generic" },
+        SpecificErrors = nvme_command_specific_errors: ERRORS { kind: "command_specific" },
+        MediaErrors = nvme_media_errors: ERRORS { kind: "media" },
+        PathErrors = nvme_path_errors: ERRORS { kind: "path" },
+        DataDigests = nvme_data_digest_errors: "commands whose data came with a wrong digest",
+        FatalFields = nvme_fatal_header_field: FATAL { reason: "header_field" },
+        FatalSequence = nvme_fatal_sequence: FATAL { reason: "sequence" },
+        FatalHeaderDigests = nvme_fatal_header_digest: FATAL { reason: "header_digest" },
+        FatalRanges = nvme_fatal_out_of_range: FATAL { reason: "out_of_range" },
+        FatalLimits = nvme_fatal_limit_exceeded: FATAL { reason: "limit_exceeded" },
+        FatalUnsupported = nvme_fatal_unsupported: FATAL { reason: "unsupported" },
+        EndedByHost = nvme_ended_by_host: ENDED { reason: "host_error" },
+        KeepAliveExpired = nvme_keep_alive_expired: ENDED { reason: "keep_alive" },
+        DataLate = nvme_data_late: ENDED { reason: "data_late" },
     }
 }
 
+berth_port::counters! {
+    #[derive(Clone, Copy)]
+    pub(crate) struct Present {
+        leases = nvme_leases: gauge "leases that are bound over NVMe/TCP",
+        controllers = nvme_controllers: gauge "controllers over NVMe/TCP, those of discovery included",
+    }
+}
+
+/// What NVMe/TCP targets count.
+pub const COUNTERS: Tables = &[Event::TABLE, Present::TABLE];
+
 /// The counters of one connection.
 #[derive(Debug, Default)]
-pub(crate) struct Counts([u64; Event::NAMES.len()]);
+pub(crate) struct Counts([u64; Event::TABLE.len()]);
 
 impl Counts {
     #[inline]
@@ -74,7 +95,7 @@ impl Counts {
 
 /// Counters that all connections add theirs to.
 #[derive(Debug, Default)]
-pub(crate) struct Totals([AtomicU64; Event::NAMES.len()]);
+pub(crate) struct Totals([AtomicU64; Event::TABLE.len()]);
 
 impl Totals {
     /// Adds `counts` and sets them to zero.
@@ -85,6 +106,6 @@ impl Totals {
     }
 
     pub(crate) fn report(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        Event::NAMES.iter().zip(&self.0).for_each(|(name, total)| visit(name, total.load(Relaxed)));
+        Event::report(self.0.iter().map(|total| total.load(Relaxed)), visit);
     }
 }

@@ -30,6 +30,7 @@ mod queue;
 mod target;
 
 pub use connection::Connection;
+pub use counts::COUNTERS;
 pub use target::{BindError, Limits, Target, Unbound};
 
 /// Where a command capsule has its SGL descriptor.

@@ -15,7 +15,7 @@ use berth_wire::nvme::fabrics::Nqn;
 
 use crate::{
     controller::Controller,
-    counts::Totals,
+    counts::{Present, Totals},
     exclusive::Exclusive,
     namespace::{BLOCK, Namespace},
     queue::DEPTH_MAX,
@@ -180,9 +180,9 @@ impl Target {
     /// Reports every counter under its name.
     pub fn report(&self, visit: &mut dyn FnMut(&'static str, u64)) {
         let state = self.state();
-        visit("leases", state.subsystems.len() as u64);
-        visit("controllers", state.controllers.len() as u64);
+        let present = Present { leases: state.subsystems.len() as u64, controllers: state.controllers.len() as u64 };
         drop(state);
+        present.report(visit);
         self.0.totals.report(visit);
     }
 

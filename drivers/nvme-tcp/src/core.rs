@@ -1,17 +1,9 @@
 //! The accept loop, and what a poll core runs.
 
-use std::{
-    fmt,
-    net::SocketAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
-    time::Duration,
-};
+use std::{fmt, net::SocketAddr, sync::Arc, time::Duration};
 
 use berth_nvme::{Connection, Target};
-use berth_port::{Mailbox, Nanos, Task};
+use berth_port::{Family, Mailbox, Nanos, Task};
 use berth_stream::{Event, Limits, Listener};
 use berth_uring::{Host, ToCore, UringError, UringStreams};
 
@@ -69,20 +61,15 @@ impl fmt::Debug for Acceptor {
     }
 }
 
-#[derive(Debug, Default)]
-pub(crate) struct Counts {
-    accepted: AtomicU64,
-    displaced: AtomicU64,
-    refused: AtomicU64,
-    timed_out: AtomicU64,
-}
+const REFUSED: Family =
+    Family::counter("nvme_connections_refused", "connections over NVMe/TCP that were refused or ended before Connect");
 
-impl Counts {
-    pub(crate) fn report(&self, visit: &mut dyn FnMut(&str, u64)) {
-        visit("connections", self.accepted.load(Relaxed));
-        visit("connections_displaced", self.displaced.load(Relaxed));
-        visit("connections_refused", self.refused.load(Relaxed));
-        visit("connections_timed_out", self.timed_out.load(Relaxed));
+berth_port::counters! {
+    pub(crate) struct Counts of Count {
+        accepted = nvme_connections: "connections over NVMe/TCP that were accepted",
+        refused = nvme_connections_full: REFUSED { reason: "full" },
+        displaced = nvme_connections_displaced: REFUSED { reason: "displaced" },
+        timed_out = nvme_connections_timed_out: REFUSED { reason: "timed_out" },
     }
 }
 
@@ -129,7 +116,7 @@ impl Host for Nvme {
     }
 
     fn accepted(&self) {
-        self.counts.accepted.fetch_add(1, Relaxed);
+        self.counts.accepted.add(1);
     }
 
     fn ended(&self, event: Event) {
@@ -138,6 +125,6 @@ impl Host for Nvme {
             Event::Refused => &self.counts.refused,
             Event::Expired => &self.counts.timed_out,
         };
-        count.fetch_add(1, Relaxed);
+        count.add(1);
     }
 }

@@ -21,7 +21,7 @@ use berth_lease::{Regions, Table};
 use berth_lease_io::{CHUNK, Pool};
 use berth_memory::Memory;
 use berth_nvme::Target;
-use berth_port::mailbox;
+use berth_port::{Tables, mailbox};
 use berth_stream::Listener;
 
 pub use self::{
@@ -60,6 +60,9 @@ pub struct Opened {
     /// Where hosts connect.
     pub addresses: Vec<SocketAddr>,
 }
+
+/// What a binding counts.
+pub const COUNTERS: &[Tables] = &[&[core::Counts::TABLE], berth_nvme::COUNTERS];
 
 /// The target, once the node has said where accesses are checked.
 type Later = Arc<OnceLock<Target>>;

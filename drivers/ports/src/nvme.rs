@@ -7,6 +7,7 @@ use berth_engine::Idle;
 pub use berth_nvme_tcp::{Acceptor, NvmeBinding, NvmeCore, Opened};
 use berth_nvme_tcp::{BUFFERS_MIN, Settings};
 use berth_pages::{Backing, Pages};
+use berth_port::Tables;
 
 /// The keys of `kind = "nvme"`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +33,9 @@ pub struct Nvme {
 impl Nvme {
     /// The least that `buffers` may be.
     pub const BUFFERS_MIN: u64 = BUFFERS_MIN;
+
+    /// What its bindings count.
+    pub const COUNTERS: &[Tables] = berth_nvme_tcp::COUNTERS;
 
     /// Binds its sockets.
     pub fn open(&self) -> anyhow::Result<Opened> {

@@ -14,6 +14,9 @@ use std::{
 use berth_port::{Nanos, Next, Now, Part, Progress, Sender, Session, Task as _, mailbox};
 use berth_uring::{Connection, UringStreams};
 
+/// The word that ends a session, and its last one.
+const LAST: (u8, &[u8]) = (b'!', b"bye");
+
 /// Bytes of a connection's buffers: fewer than a peer says at once.
 const BUFFER: usize = 1000;
 
@@ -21,6 +24,10 @@ struct Echo(Arc<AtomicBool>);
 
 impl Session for Echo {
     fn advance(&mut self, input: &[u8], output: &mut [u8], _: Nanos) -> Progress {
+        if input.contains(&LAST.0) {
+            output[..LAST.1.len()].copy_from_slice(LAST.1);
+            return Progress { consumed: 0, written: LAST.1.len(), next: Next::Close };
+        }
         let len = input.len().min(output.len());
         output[..len].copy_from_slice(&input[..len]);
         let next = if len < input.len() { Next::Output(1) } else { Next::Input(1) };
@@ -122,4 +129,32 @@ fn dropping_the_task_closes_its_connections() {
     client.set_nonblocking(false).unwrap();
     assert_eq!(client.read(&mut [0]).unwrap(), 0);
     assert_eq!(Arc::strong_count(&session), 1);
+}
+
+/// A socket that is closed with input in it is reset, and what was sent last may be lost with it.
+#[test]
+fn a_peer_that_goes_on_sending_hears_the_last_word() {
+    let (mut core, mailbox) = mailbox(1, 1);
+    let mut streams = UringStreams::new(mailbox, 1).unwrap();
+    let (mut client, _session) = connect(&mut core, b"");
+    client.write_all(b"!").unwrap();
+    client.write_all(&[b'.'; 100 * BUFFER]).unwrap();
+    client.set_nonblocking(true).unwrap();
+    let mut heard = [0; 3];
+    poll(&mut streams, &mut core, || client.read(&mut heard).is_ok_and(|len| len == 3));
+    assert_eq!(&heard, LAST.1);
+    client.write_all(&[b'.'; BUFFER]).unwrap();
+    poll(&mut streams, &mut core, || matches!(client.read(&mut heard), Ok(0)));
+}
+
+#[test]
+fn a_peer_that_does_not_close_is_cut_off() {
+    let (mut core, mailbox) = mailbox(1, 1);
+    let mut streams = UringStreams::new(mailbox, 1).unwrap();
+    let (mut client, session) = connect(&mut core, b"");
+    client.write_all(b"!").unwrap();
+    let begun = Instant::now();
+    poll(&mut streams, &mut core, || Arc::strong_count(&session) == 1);
+    assert!(begun.elapsed() > Duration::from_millis(900), "after {:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(2), "after {:?}", begun.elapsed());
 }
