@@ -24,6 +24,9 @@ use crate::{
 /// The subsystem of discovery (Base, "Discovery Service").
 pub(crate) const DISCOVERY: &str = "nqn.2014-08.org.nvmexpress.discovery";
 
+/// KATO of controllers of discovery whose host asks for none, in milliseconds.
+const DISCOVERY_KEEP_ALIVE: u32 = 120_000;
+
 /// Connect Controller Busy: as many controllers as there may be, now.
 const CONTROLLER_BUSY: Status = Status::retryable(0x181);
 
@@ -107,7 +110,12 @@ fn join(
         if data.controller.get() != ConnectData::ANY_CONTROLLER {
             return Err(invalid(invalid_parameter::CONTROLLER));
         }
-        let make = |id| Controller::new(id, host.to_owned(), data.host_id, subsystem.clone(), command.keep_alive, now);
+        // Nobody keeps a controller of discovery by saying nothing.
+        let keep_alive = match (command.keep_alive, &subsystem) {
+            (0, None) => DISCOVERY_KEEP_ALIVE,
+            (keep_alive, _) => keep_alive,
+        };
+        let make = |id| Controller::new(id, host.to_owned(), data.host_id, subsystem.clone(), keep_alive, now);
         let controller = target.enter(subsystem.as_ref(), make).ok_or(CONTROLLER_BUSY)?;
         let id = controller.id;
         return Ok((Role::Admin(Box::new(Admin::new(target, controller, local))), id));

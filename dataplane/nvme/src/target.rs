@@ -28,8 +28,10 @@ pub struct Limits {
     pub leases: usize,
     /// Controllers of one lease, which are the associations of its host.
     pub controllers: usize,
-    /// Controllers at once, those of discovery included; up to 0xFFEF.
+    /// Controllers of all leases at once; up to 0xFFEF with those of discovery.
     pub all_controllers: usize,
+    /// Controllers of discovery, which whoever reaches the node may have.
+    pub discoveries: usize,
     /// I/O queues of a controller.
     pub io_queues: u16,
     /// Commands of an I/O queue at once, from 2 to 256.
@@ -40,7 +42,15 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { leases: 1024, controllers: 8, all_controllers: 1024, io_queues: 64, depth: 128, longest: 1 << 20 }
+        Self {
+            leases: 1024,
+            controllers: 8,
+            all_controllers: 1024,
+            discoveries: 128,
+            io_queues: 64,
+            depth: 128,
+            longest: 1 << 20,
+        }
     }
 }
 
@@ -131,8 +141,9 @@ impl Target {
         }
         let longest = limits.longest.min((pool.size() / 4) as u32).max(4096);
         let depth = limits.depth.clamp(2, DEPTH_MAX);
-        let all_controllers = limits.all_controllers.min(0xFFEF);
-        let limits = Limits { all_controllers, depth, longest, ..limits };
+        let discoveries = limits.discoveries.min(0x1000);
+        let all_controllers = limits.all_controllers.min(0xFFEF - discoveries);
+        let limits = Limits { all_controllers, discoveries, depth, longest, ..limits };
         let (table, regions, totals) = (table.clone(), regions.clone(), Totals::default());
         Self(Arc::new(Shared { table, regions, pool, limits, totals, state: Mutex::default() }))
     }
@@ -229,7 +240,12 @@ impl Target {
     ) -> Option<Arc<Controller>> {
         let mut state = self.state();
         let limits = &self.0.limits;
-        if state.controllers.len() >= limits.all_controllers {
+        let of_leases = state.controllers.values().filter(|controller| controller.subsystem.is_some()).count();
+        let is_full = match subsystem {
+            Some(_) => of_leases >= limits.all_controllers,
+            None => state.controllers.len() - of_leases >= limits.discoveries,
+        };
+        if is_full {
             return None;
         }
         if let Some(subsystem) = subsystem {

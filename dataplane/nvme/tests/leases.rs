@@ -124,6 +124,27 @@ fn as_many_controllers_as_there_may_be() {
     assert_eq!(third.connect(admin_connect(), &data).0, Status::SUCCESS);
 }
 
+/// Those of discovery, which anybody may have, take no controller from a lease, and do not stay for ever.
+#[test]
+fn discovery_is_limited_by_itself() {
+    let limits = Limits { discoveries: 2, all_controllers: 2, ..Limits::default() };
+    let node = Node::with(limits, CHUNKS, memory(), blocks());
+    let discover = || {
+        let mut host = Host::initialised(&node.target, 0, 0);
+        let status = host.connect(admin_connect(), &connect_data(DISCOVERY, 0xFFFF)).0;
+        (host, status)
+    };
+    let (mut first, status) = discover();
+    assert_eq!(status, Status::SUCCESS);
+    let _second = discover();
+    assert_eq!(discover().1, Status::retryable(0x181));
+    let _admins = [&node.memory, &node.blocks].map(|nqn| Host::admin(&node.target, nqn, 0));
+    assert!(!first.connection.is_over(NOW + Duration::from_mins(2)));
+    assert!(first.connection.is_over(NOW + Duration::from_mins(3)));
+    drop(first);
+    assert_eq!(discover().1, Status::SUCCESS);
+}
+
 #[test]
 fn leases_that_cannot_be_bound() {
     let mut node = Node::new();
