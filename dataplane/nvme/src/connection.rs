@@ -59,6 +59,8 @@ pub struct Connection {
     incoming: Option<Incoming>,
     queue: Queue,
     role: Role,
+    /// The host has disconnected its queue: close once that is answered.
+    leaving: bool,
     closing: bool,
     counts: Counts,
 }
@@ -111,6 +113,7 @@ impl Connection {
             incoming: None,
             queue: Queue::new(1, None),
             role: Role::New,
+            leaving: false,
             closing: false,
             counts: Counts::default(),
         }
@@ -125,6 +128,10 @@ impl Connection {
             return Step::Stop(next);
         }
         match &mut self.role {
+            _ if self.leaving => {
+                self.closing = true;
+                return Step::Taken(0);
+            }
             Role::Io(io) if io.is_over() => {
                 self.closing = true;
                 return Step::Taken(0);
@@ -275,10 +282,14 @@ impl Connection {
                 self.counts.add(Event::Admin);
                 admin.command(&mut self.queue, index, sqe, (pointer, data), now)
             }
-            Role::Io(_) if sqe.opcode == opcode::FABRICS => Err(Refused::Status(match sqe.fctype() {
-                opcode::fabrics::CONNECT => Status::SEQUENCE_ERROR,
-                _ => Status::INVALID_FIELD,
-            })),
+            Role::Io(_) if sqe.opcode == opcode::FABRICS => match sqe.fctype() {
+                opcode::fabrics::CONNECT => Err(Refused::Status(Status::SEQUENCE_ERROR)),
+                opcode::fabrics::DISCONNECT => {
+                    self.leaving = true;
+                    Ok(Turn::Done)
+                }
+                _ => Err(Refused::Status(Status::INVALID_FIELD)),
+            },
             Role::Io(io) => io.command(&mut self.queue, index, sqe, (pointer, data), &mut self.counts, now),
         }
     }
@@ -445,10 +456,15 @@ impl Connection {
     #[inline]
     fn count(&mut self, index: usize, status: Status) {
         use crate::queue::Work;
+        let slot = self.queue.get(index);
         if !status.is_success() {
+            match &self.role {
+                Role::New => {}
+                Role::Admin(admin) => admin.controller.record.failed(0, slot.cid, status, 0, 0),
+                Role::Io(io) => io.failed(slot, status),
+            }
             return self.counts.failed(status);
         }
-        let slot = self.queue.get(index);
         let bytes = slot.ask.access.len;
         match slot.work {
             Work::Read => self.counts.bytes(Event::BytesRead, bytes),
@@ -473,6 +489,9 @@ impl Session for Connection {
                 Step::Stop(next) => break next,
             }
         };
+        if let Role::Io(io) = &self.role {
+            io.record(&self.counts);
+        }
         self.target.totals().take(&mut self.counts);
         Progress { consumed, written: output.written(), next }
     }

@@ -13,7 +13,7 @@ use berth_lease::{Quiescence, Table};
 use berth_port::Nanos;
 use berth_wire::nvme::admin::Event;
 
-use crate::target::Subsystem;
+use crate::{health::Record, target::Subsystem};
 
 /// A controller. Its admin queue's connection ends it.
 #[derive(Debug)]
@@ -28,6 +28,7 @@ pub(crate) struct Controller {
     kato: AtomicU32,
     /// When it said something last.
     heard: AtomicU64,
+    pub(crate) record: Record,
     state: Mutex<State>,
 }
 
@@ -69,7 +70,8 @@ impl Controller {
         now: Nanos,
     ) -> Self {
         let (kato, heard) = (AtomicU32::new(kato), AtomicU64::new(now.0));
-        Self { id, host, host_id, subsystem, kato, heard, state: Mutex::default() }
+        let (record, state) = (Record::default(), Mutex::default());
+        Self { id, host, host_id, subsystem, kato, heard, record, state }
     }
 
     pub(crate) fn is_of(&self, subsystem: &Arc<Subsystem>) -> bool {
@@ -222,6 +224,11 @@ impl Enabled {
 }
 
 impl QueueId {
+    /// QID.
+    pub(crate) fn number(&self) -> u16 {
+        self.id
+    }
+
     /// Whether the queue has ended.
     #[inline]
     pub(crate) fn is_over(&self) -> bool {

@@ -65,6 +65,11 @@ impl Counts {
     }
 
     #[inline]
+    pub(crate) fn get(&self, event: Event) -> u64 {
+        self.0[event as usize]
+    }
+
+    #[inline]
     pub(crate) fn bytes(&mut self, event: Event, bytes: u64) {
         self.0[event as usize] += bytes;
     }

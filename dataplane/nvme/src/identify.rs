@@ -13,6 +13,7 @@ use crate::{
     admin::{Admin, EVENT_REQUESTS, Standing},
     connect::DISCOVERY,
     features::{flushes, offered},
+    health::ERRORS,
     io::{COPY_RANGES, IN_CAPSULE, NSID},
     namespace::BLOCK,
     target::{Subsystem, field},
@@ -34,6 +35,8 @@ const LPA: u8 = 1 << 1 | 1 << 2;
 const ANACAP: u8 = 1 | 1 << 2 | 1 << 3;
 /// ONCS: Compare, Dataset Management, Write Zeroes, Verify, Copy.
 const ONCS: u16 = 1 | 1 << 2 | 1 << 3 | 1 << 7 | 1 << 8;
+/// OFCS: Disconnect.
+const OFCS: u16 = 1;
 /// SGLS: without alignment; data in the capsule by its offset.
 const SGLS: u32 = 1 | 1 << 20;
 /// VWC: there is a cache; Flush takes all namespaces at once.
@@ -75,6 +78,7 @@ fn controller(admin: &Admin, subsystem: Option<&Subsystem>) -> Controller {
     found.aerl = EVENT_REQUESTS as u8 - 1;
     found.frmw = 1 << 1 | 1;
     found.lpa = LPA;
+    found.elpe = ERRORS as u8 - 1;
     found.kas = 1.into();
     found.sqes = 0x66;
     found.cqes = 0x44;
@@ -99,6 +103,7 @@ fn controller(admin: &Admin, subsystem: Option<&Subsystem>) -> Controller {
     found.nanagrpid = 1.into();
     found.nn = NSID.into();
     found.mnan = NSID.into();
+    found.ofcs = OFCS.into();
     found.oncs = ONCS.into();
     found.fuses = u16::from(subsystem.namespace.fuses()).into();
     found.vwc = if flushes(admin) { VWC } else { VWC & !1 };

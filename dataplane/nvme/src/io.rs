@@ -31,7 +31,7 @@ use crate::{
     controller::{Controller, QueueId},
     counts::{Counts, Event},
     namespace::{BLOCK, refused},
-    queue::{Phase, Queue, Work},
+    queue::{Phase, Queue, Slot, Work},
     target::Subsystem,
 };
 
@@ -124,6 +124,18 @@ impl Io {
             self.controller.end();
         }
         silent
+    }
+
+    /// Adds what the connection has counted to the controller's record.
+    pub(crate) fn record(&self, counts: &Counts) {
+        self.controller.record.add(counts);
+    }
+
+    /// A command has failed.
+    #[cold]
+    pub(crate) fn failed(&self, slot: &Slot, status: Status) {
+        let lba = slot.ask.access.offset / BLOCK;
+        self.controller.record.failed(self.id.number(), slot.cid, status, lba, NSID);
     }
 
     /// Whether the lease is not the host's any more.

@@ -21,6 +21,7 @@ mod controller;
 mod counts;
 mod exclusive;
 mod features;
+mod health;
 mod identify;
 mod io;
 mod logs;

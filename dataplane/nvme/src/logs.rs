@@ -4,7 +4,7 @@ use berth_wire::nvme::{
     Status,
     admin::GetLogPage,
     identify::{active_namespaces, padded},
-    log::{AnaHeader, DiscoveryHeader, DiscoveryRecord, Effects, ErrorEntry, FirmwareSlots, Health, id},
+    log::{AnaHeader, DiscoveryHeader, DiscoveryRecord, Effects, FirmwareSlots, id},
     opcode::{admin as op, io},
 };
 use zerocopy::IntoBytes;
@@ -29,12 +29,8 @@ pub(crate) fn page(admin: &Admin, command: &GetLogPage) -> Result<Vec<u8>, Statu
         return if command.id == id::DISCOVERY { Ok(discovery(admin)) } else { Err(Status::INVALID_LOG_PAGE) };
     }
     match command.id {
-        id::ERRORS => Ok(ErrorEntry::zeroed().as_bytes().to_vec()),
-        id::HEALTH => {
-            let mut health = Health::zeroed();
-            health.spare = 100;
-            Ok(health.as_bytes().to_vec())
-        }
+        id::ERRORS => Ok(admin.controller.record.errors()),
+        id::HEALTH => Ok(admin.controller.record.health().as_bytes().to_vec()),
         id::FIRMWARE => {
             let mut slots = FirmwareSlots::zeroed();
             slots.active = 1;

@@ -9,7 +9,7 @@ use berth_wire::nvme::{
     admin::{SetFeatures, feature},
     identify::{Controller, NvmController, cns},
     io::{CopyCommand, CopyRange, DatasetManagement, DsmRange},
-    log::{Effects, id},
+    log::{Effects, ErrorEntry, Health, id},
     opcode,
 };
 use common::*;
@@ -393,4 +393,52 @@ fn copy() {
         }
         assert!(node.canaries_live());
     }
+}
+
+#[test]
+fn logs_of_commands() {
+    let node = Node::new();
+    let (mut admin, mut io) = io(&node, &node.memory, 0);
+    assert_eq!(io.write_by_r2t(0, &pattern(1, 256 << 10), 64 << 10), Status::SUCCESS);
+    for _ in 0..5 {
+        assert_eq!(io.read(0, 512).1, Status::SUCCESS);
+    }
+    for nth in 0..20 {
+        let cid = io.cid();
+        io.command(&rw(opcode::io::READ, cid, LEN / 512 + nth, 1), &[]);
+        assert_eq!(io.status(cid), Status::LBA_OUT_OF_RANGE);
+    }
+    assert_eq!(io.write(7, &[]), Status::INVALID_FIELD, "65,536 blocks");
+    let (page, _) = admin.log(id::HEALTH, 0, 512, false);
+    let health = Health::parse(&page).unwrap();
+    assert_eq!((health.reads.get(), health.writes.get(), health.error_entries.get()), (25, 2, 21));
+    assert_eq!((health.units_read.get(), health.units_written.get()), (3, 1));
+    let (page, _) = admin.log(id::ERRORS, 0, 1024, false);
+    let entries: Vec<_> = page.chunks(64).map(|entry| *ErrorEntry::parse(entry).unwrap()).collect();
+    assert_eq!(entries.iter().map(|entry| entry.count.get()).collect::<Vec<_>>(), (6..=21).rev().collect::<Vec<_>>());
+    assert_eq!((entries[0].status(), entries[1].status()), (Status::INVALID_FIELD, Status::LBA_OUT_OF_RANGE));
+    assert!(entries.iter().all(|entry| (entry.queue.get(), entry.nsid.get(), entry.transport) == (1, 1, 3)));
+    // A part of a log, and lengths that are not the command's.
+    let (part, status) = admin.log(id::ERRORS, 64, 128, true);
+    assert_eq!((part, status), (page[64..192].to_vec(), Status::SUCCESS));
+    let (beyond, status) = admin.log(id::ERRORS, 960, 128, true);
+    assert_eq!((beyond, status), ([&page[960..], &[0; 64]].concat(), Status::SUCCESS));
+    for offset in [1024, 2, u64::MAX] {
+        assert_eq!(admin.log(id::ERRORS, offset, 64, true).1, Status::INVALID_FIELD);
+    }
+    assert_eq!(admin.log(0xEE, 0, 64, true).1, Status::INVALID_LOG_PAGE);
+}
+
+#[test]
+fn a_queue_that_is_disconnected() {
+    let node = Node::new();
+    let (_admin, id) = Host::admin(&node.target, &node.memory, 0);
+    let mut io = Host::io(&node.target, &node.memory, id, 1, 0);
+    let cid = io.cid();
+    io.command(&berth_wire::nvme::fabrics::command(opcode::fabrics::DISCONNECT, cid), &[]);
+    assert_eq!(io.status(cid), Status::SUCCESS);
+    assert_eq!(io.next, berth_port::Next::Close);
+    drop(io);
+    let mut again = Host::io(&node.target, &node.memory, id, 1, 0);
+    assert_eq!(again.read(0, 1).1, Status::SUCCESS);
 }
