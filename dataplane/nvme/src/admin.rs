@@ -8,8 +8,8 @@ use std::{
     time::Duration,
 };
 
-use berth_lease::Refusal;
-use berth_lease_io::Gate;
+use berth_lease::{BlockOp, Op, Refusal};
+use berth_lease_io::{Accesses, Buffers, Gate};
 use berth_port::Nanos;
 use berth_wire::nvme::{
     Sqe, Status,
@@ -60,12 +60,24 @@ pub(crate) struct Admin {
     gate: Gate,
     /// CC.
     configuration: u32,
+    shutdown: Shutdown,
     pub(crate) standing: Standing,
     /// How often that has changed.
     pub(crate) changes: u64,
     /// When its end was seen.
     ended: Option<Nanos>,
     pub(crate) events: Events,
+}
+
+/// How far a shutdown is: what was written survives a loss of power before it is complete.
+#[derive(Debug)]
+enum Shutdown {
+    /// There is none, or nothing more to do.
+    None,
+    /// A flush is due when all writes have ended.
+    Due,
+    /// It is under way.
+    Flushing(Accesses),
 }
 
 /// Asynchronous events, in bits of [`Event::bit`].
@@ -91,6 +103,7 @@ impl Admin {
             local,
             gate: target.gate(),
             configuration: 0,
+            shutdown: Shutdown::None,
             standing: Standing::Active,
             changes: 1,
             ended: None,
@@ -122,7 +135,7 @@ impl Admin {
             });
         }
         let answer = match sqe.opcode {
-            opcode::FABRICS => self.fabrics(sqe),
+            opcode::FABRICS => self.fabrics(sqe, now),
             op::KEEP_ALIVE => Ok(Answer::NONE),
             op::IDENTIFY => identify::identify(self, Identify::of(sqe), sqe.nsid.get()).map(Answer::page),
             op::GET_LOG_PAGE => self.log(GetLogPage::of(sqe), pointer),
@@ -146,9 +159,11 @@ impl Admin {
         Ok(Turn::Later)
     }
 
-    fn fabrics(&mut self, sqe: &Sqe) -> Result<Answer, Status> {
+    fn fabrics(&mut self, sqe: &Sqe, now: Nanos) -> Result<Answer, Status> {
         match sqe.fctype() {
-            fabrics::PROPERTY_GET => self.property(Property::of(sqe).ok_or(Status::INVALID_FIELD)?).map(Answer::result),
+            fabrics::PROPERTY_GET => {
+                self.property(Property::of(sqe).ok_or(Status::INVALID_FIELD)?, now).map(Answer::result)
+            }
             fabrics::PROPERTY_SET => {
                 self.set_property(Property::of(sqe).ok_or(Status::INVALID_FIELD)?)?;
                 Ok(Answer::NONE)
@@ -158,18 +173,18 @@ impl Admin {
         }
     }
 
-    fn property(&self, property: Property) -> Result<u64, Status> {
+    fn property(&mut self, property: Property, now: Nanos) -> Result<u64, Status> {
         match (property.offset, property.wide) {
             (property::CAP, true) => Ok(property::capabilities(self.target.limits().depth - 1, READY)),
             (property::VS, false) => Ok(property::VERSION.into()),
             (property::CC, false) => Ok(self.configuration.into()),
-            (property::CSTS, false) => Ok(self.state().into()),
+            (property::CSTS, false) => Ok(self.state(now).into()),
             _ => Err(Status::INVALID_FIELD),
         }
     }
 
     /// CSTS.
-    fn state(&self) -> u32 {
+    fn state(&mut self, now: Nanos) -> u32 {
         let drained = self.controller.is_drained();
         let mut state = 0;
         if self.configuration & cc::ENABLE != 0 || !drained {
@@ -179,9 +194,28 @@ impl Admin {
             state |= csts::FATAL;
         }
         if self.configuration & cc::SHUTDOWN != 0 {
-            state |= if drained { csts::SHUTDOWN_COMPLETE } else { SHUTDOWN_OCCURRING };
+            state |= if drained && self.is_flushed(now) { csts::SHUTDOWN_COMPLETE } else { SHUTDOWN_OCCURRING };
         }
         state
+    }
+
+    /// Goes on with the flush of a shutdown, whose writes have ended; whether it is over.
+    fn is_flushed(&mut self, now: Nanos) -> bool {
+        if let (Shutdown::Due, Some(subsystem)) = (&self.shutdown, &self.controller.subsystem) {
+            let accesses = Accesses::default();
+            let last = subsystem.namespace.blocks - 1;
+            let started = subsystem.namespace.ask(Op::Write, last, 1).is_ok_and(|ask| {
+                accesses.start(&self.gate, &ask, BlockOp::Flush, &mut Buffers::default(), 0, now).is_ok()
+            });
+            // A lease that has ended needs no flush.
+            self.shutdown = if started { Shutdown::Flushing(accesses) } else { Shutdown::None };
+        }
+        if let Shutdown::Flushing(accesses) = &self.shutdown
+            && accesses.next().is_some()
+        {
+            self.shutdown = Shutdown::None;
+        }
+        matches!(self.shutdown, Shutdown::None)
     }
 
     fn set_property(&mut self, property: Property) -> Result<(), Status> {
@@ -193,6 +227,9 @@ impl Admin {
             return Err(Status::INVALID_FIELD);
         }
         self.configuration = new;
+        if old & cc::SHUTDOWN == 0 && new & cc::SHUTDOWN != 0 && features::flushes(self) {
+            self.shutdown = Shutdown::Due;
+        }
         let works = |configuration| configuration & (cc::ENABLE | cc::SHUTDOWN) == cc::ENABLE;
         match (works(old), works(new)) {
             (false, true) => self.controller.enable(),

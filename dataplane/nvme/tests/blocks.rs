@@ -7,7 +7,7 @@ use std::task::{Context, Waker};
 use berth_lease::{BlockError, BlockOp};
 use berth_nvme::Limits;
 use berth_port::{Next, Session as _};
-use berth_wire::nvme::{Sqe, Status, io::Access, opcode};
+use berth_wire::nvme::{Sqe, Status, fabrics::property, io::Access, opcode};
 use common::*;
 
 fn io(node: &Node, digests: u8) -> (Host, Host) {
@@ -91,6 +91,27 @@ fn flushes_and_forced_access() {
         land(&node, &mut io);
         assert_eq!(io.status(sqe.cid.get()), Status::SUCCESS);
     }
+}
+
+/// A shutdown is complete when the writes that were under way have ended and are durable.
+#[test]
+fn a_shutdown_flushes() {
+    let node = Node::new();
+    let (mut admin, mut io) = io(&node, 0);
+    io.command(&in_capsule(opcode::io::WRITE, 5, 0, 512), &pattern(1, 512));
+    admin.set_property(property::CC, property::cc::ENABLED | property::cc::SHUTDOWN_NORMAL);
+    let occurring = property::csts::READY | 1 << 2;
+    assert_eq!(admin.property(property::CSTS), occurring);
+    assert_eq!(node.disk.ops(), [BlockOp::Write]);
+    node.disk.land(0, Ok(()));
+    assert_eq!(admin.property(property::CSTS), occurring);
+    assert_eq!(node.disk.ops(), [BlockOp::Flush]);
+    assert_eq!(admin.property(property::CSTS), occurring);
+    node.disk.land(0, Ok(()));
+    let complete = property::csts::READY | property::csts::SHUTDOWN_COMPLETE;
+    assert_eq!(admin.property(property::CSTS), complete);
+    assert_eq!(admin.property(property::CSTS), complete);
+    assert!(node.disk.ops().is_empty());
 }
 
 #[test]
