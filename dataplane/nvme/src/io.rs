@@ -395,8 +395,9 @@ impl Io {
 
     /// Accesses under way, and commands that wait for buffers which no message of this host sets free.
     pub(crate) fn outstanding(&self, queue: &Queue) -> usize {
-        let waits = self.spare.1.is_some() || self.wanted(queue).is_some();
-        self.under_way + usize::from(waits && queue.held() == 0) + usize::from(self.waits_for_pass(queue))
+        // While a capsule waits, no input is taken that could set any free.
+        let waits = self.spare.1.is_some() || self.wanted(queue).is_some() && queue.held() == 0;
+        self.under_way + usize::from(waits) + usize::from(self.waits_for_pass(queue))
     }
 
     pub(crate) fn poll(&self, queue: &Queue, cx: &Context<'_>) -> Poll<()> {

@@ -237,6 +237,33 @@ fn capsules_wait_for_buffers() {
     }
 }
 
+/// A capsule that waits is looked after, though data that this host was asked for is to come behind it.
+#[test]
+fn capsules_wait_before_data() {
+    let node = Node::with(Limits { longest: 32 << 10, ..Limits::default() }, 4, memory(), blocks());
+    let (_admin, mut io) = io(&node, 0);
+    let (_other_admin, mut other) = io_of(&node);
+    io.command(&rw(opcode::io::WRITE, 50, 0, 64), &[]);
+    let Pdu::R2t { ttag, .. } = io.hear() else { panic!("no R2T") };
+    for cid in 60..63 {
+        other.command(&in_capsule(opcode::io::WRITE, cid, 100, 512), &pattern(1, 512));
+    }
+    let data = io.h2c_data(50, ttag, 0, &pattern(2, 32 << 10), true);
+    let capsule = io.capsule(&in_capsule(opcode::io::WRITE, 51, 200, 512), &pattern(3, 512));
+    io.say(&[capsule, data].concat());
+    assert_eq!((io.next, io.connection.outstanding()), (Next::Completion, 1));
+    assert!(!is_ready(&mut io));
+    node.disk.land(0, Ok(()));
+    other.run();
+    assert!(is_ready(&mut io));
+    io.run();
+    while !node.disk.ops().is_empty() {
+        node.disk.land(0, Ok(()));
+    }
+    io.run();
+    assert_eq!((io.status(51), io.status(50)), (Status::SUCCESS, Status::SUCCESS));
+}
+
 /// A connection that goes away gives its buffers back, and those that the engine has when that is done with them.
 #[test]
 fn buffers_come_back_from_connections_that_are_gone() {
