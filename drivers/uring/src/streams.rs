@@ -280,6 +280,9 @@ impl<S: Session> UringStreams<S> {
         if late || lingers || c.session.outstanding() == 0 && c.session.is_over(now) {
             c.abort();
             self.release(at, now);
+        } else if !c.closing && c.session.poll_completion(&mut Context::from_waker(Waker::noop())).is_ready() {
+            // Something to say though nothing was asked, such as an event.
+            self.serve(at, now);
         }
     }
 

@@ -7,6 +7,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
+    task::{Context, Poll},
     thread,
     time::{Duration, Instant},
 };
@@ -157,4 +158,50 @@ fn a_peer_that_does_not_close_is_cut_off() {
     poll(&mut streams, &mut core, || Arc::strong_count(&session) == 1);
     assert!(begun.elapsed() > Duration::from_millis(900), "after {:?}", begun.elapsed());
     assert!(begun.elapsed() < Duration::from_secs(2), "after {:?}", begun.elapsed());
+}
+
+/// Says something when there is news, though it was not asked.
+struct Herald(Arc<AtomicBool>);
+
+impl Session for Herald {
+    fn advance(&mut self, input: &[u8], output: &mut [u8], _: Nanos) -> Progress {
+        let written = usize::from(self.0.swap(false, Relaxed));
+        output[..written].fill(b'!');
+        Progress { consumed: input.len(), written, next: Next::Input(1) }
+    }
+
+    fn is_identified(&self) -> bool {
+        true
+    }
+
+    fn is_over(&mut self, _: Nanos) -> bool {
+        false
+    }
+
+    fn poll_completion(&mut self, _: &mut Context<'_>) -> Poll<()> {
+        if self.0.load(Relaxed) { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+#[test]
+fn an_event_is_told_on_a_connection_that_has_nothing_under_way() {
+    let (mut core, mailbox) = mailbox(8, 8);
+    let mut streams = UringStreams::new(mailbox, 8).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    client.set_nonblocking(true).unwrap();
+    let news = Arc::<AtomicBool>::default();
+    let connection = Connection::new(listener.accept().unwrap().0, Herald(news.clone()), &[], BUFFER, ());
+    assert!(core.send(Box::new(connection)).is_ok());
+    let (begun, mut turns, mut heard) = (Instant::now(), 0_u32, [0]);
+    while !matches!(client.read(&mut heard), Ok(1)) {
+        assert!(begun.elapsed() < Duration::from_secs(10), "it takes too long");
+        let mono = Nanos(begun.elapsed().as_nanos() as u64);
+        streams.turn(Now { mono, wall: mono }, true, false);
+        turns += 1;
+        if turns == 100 {
+            news.store(true, Relaxed);
+        }
+    }
+    assert_eq!(heard, *b"!");
 }
