@@ -7,6 +7,7 @@ mod common;
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    task::{Context, Waker},
     time::Duration,
 };
 
@@ -129,7 +130,11 @@ impl Simulation {
         }
         for _ in 0..50_000 {
             let outboxes = self.lanes.iter().any(|lane| !lane.closed && !lane.outbox.is_empty());
-            if !outboxes && self.node.disk.ops().is_empty() {
+            let ready = self.lanes.iter_mut().any(|lane| {
+                let connection = &mut lane.host.connection;
+                !lane.closed && connection.poll_completion(&mut Context::from_waker(Waker::noop())).is_ready()
+            });
+            if !outboxes && !ready && self.node.disk.ops().is_empty() {
                 break;
             }
             self.deliver();
@@ -138,7 +143,8 @@ impl Simulation {
         }
         assert!(self.told.is_some(), "an end that is never told");
         for lane in self.lanes.iter().filter(|lane| lane.lease != lease) {
-            assert!(!lane.closed && lane.under_way.is_empty(), "the other lease goes on: {:?}", lane.under_way);
+            let left: Vec<_> = lane.under_way.keys().collect();
+            assert!(!lane.closed && left.is_empty(), "the other lease goes on, but {left:?}");
         }
         for lane in &self.lanes {
             for command in lane.under_way.values() {
@@ -301,8 +307,11 @@ impl Simulation {
         self.end = Some((lease, end, told));
     }
 
-    /// Whether the end can be told, and that nothing is touched once it was.
+    /// Whether the end can be told, and that nothing is touched once it was. Connections that want to be closed are.
     fn look(&mut self) {
+        for lane in self.lanes.iter_mut().filter(|lane| lane.closed) {
+            lane.host = Host::new(&self.node.target);
+        }
         if let Some((lease, end, mut told)) = self.end.take() {
             let is_over = match &mut told {
                 Told::Quiescence(quiescence) => quiescence.is_over(),
