@@ -106,7 +106,9 @@ impl<H: Host> Node<H> {
         }
         let clock = Clock::new(now, recovered.latest);
         let mut leases = Leases::new(config.leases, regions);
-        bindings.iter_mut().for_each(|binding| binding.attach(leases.table(), leases.regions()));
+        for binding in &mut bindings {
+            binding.attach(leases.table(), leases.regions());
+        }
         leases.set_quotas(config.quotas.clone());
         let mut node = Self::empty(identity, config, host, leases, resources, bindings, clock, now);
         node.epoch = recovered.epoch + 1;

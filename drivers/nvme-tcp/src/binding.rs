@@ -1,4 +1,4 @@
-//! LEASE_BIND, kind 3: a lease of blocks becomes a subsystem for one host.
+//! `LEASE_BIND`, kind 3: a lease of blocks becomes a subsystem for one host.
 
 use std::{
     collections::BTreeMap,
@@ -86,7 +86,7 @@ impl Binding for NvmeBinding {
             return Err(Status::UnsupportedOp);
         }
         let mut host = None;
-        for tlv in client.iter() {
+        for tlv in &client {
             match (ClientTlv::read(tlv), BindingTlv::read(tlv)) {
                 (Ok(Some(ClientTlv::HostNqn(name))), _) => host = Some(name),
                 (_, Ok(Some(BindingTlv::NvmeTrType(wanted)))) if wanted != NvmeTransport::Tcp => {

@@ -15,7 +15,7 @@ const ROOM: usize = 160 << 10;
 /// Until Connect: connections that have said nothing give way to new ones.
 const PENDING: usize = 512;
 
-/// As long as Linux waits for ICResp.
+/// As long as Linux waits for `ICResp`.
 const IDENTIFY_WITHIN: Duration = Duration::from_secs(10);
 
 type Handed = Box<berth_uring::Connection<Connection>>;

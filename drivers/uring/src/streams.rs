@@ -40,13 +40,22 @@ pub struct Connection<S> {
     written: Nanos,
     /// The peer says nothing more.
     finished: bool,
-    closing: bool,
-    /// When our direction was shut down; what comes since is thrown away.
-    shut: Option<Nanos>,
-    /// Both are.
-    aborted: bool,
+    end: End,
     /// Dropped when the connection is over and back on a housekeeping thread.
     _token: Box<dyn Send>,
+}
+
+/// How far a connection is closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// It is served.
+    NotYet,
+    /// As soon as all is sent.
+    Closing,
+    /// Our direction was shut down then; what comes since is thrown away.
+    Shut(Nanos),
+    /// Both directions are.
+    Aborted,
 }
 
 impl<S: std::fmt::Debug> std::fmt::Debug for Connection<S> {
@@ -72,16 +81,21 @@ impl<S> Connection<S> {
             begun: None,
             written: Nanos::default(),
             finished: false,
-            closing: false,
-            shut: None,
-            aborted: false,
+            end: End::NotYet,
             _token: Box::new(token),
+        }
+    }
+
+    /// Closes it once all is sent, where that is so.
+    fn close_if(&mut self, over: bool) {
+        if over {
+            self.end = End::Closing;
         }
     }
 
     /// Ends what the kernel does for it.
     fn abort(&mut self) {
-        (self.closing, self.aborted) = (true, true);
+        self.end = End::Aborted;
         // It may be over already.
         let _ = self.socket.shutdown(Shutdown::Both);
     }
@@ -147,7 +161,7 @@ impl<S: Session> UringStreams<S> {
     fn serve(&mut self, at: usize, now: Nanos) {
         let Some(connection) = &mut self.connections[at] else { return };
         let c = &mut **connection;
-        if !c.closing && c.sending.is_empty() {
+        if c.end == End::NotYet && c.sending.is_empty() {
             let input = if c.receiving { &[] } else { &c.input[c.held.clone()] };
             let Progress { consumed, written, next } = c.session.advance(input, &mut c.output, now);
             c.held.start += consumed;
@@ -160,10 +174,10 @@ impl<S: Session> UringStreams<S> {
             }
             (c.sending, c.written) = (0..written, now);
             match next {
-                Next::Close => c.closing = true,
+                Next::Close => c.close_if(true),
                 // An answer that is longer than the whole output.
-                Next::Output(_) => c.closing = written == 0 && !waits,
-                Next::Input(_) if c.finished => c.closing = !waits && written == 0,
+                Next::Output(_) => c.close_if(written == 0 && !waits),
+                Next::Input(_) if c.finished => c.close_if(!waits && written == 0),
                 Next::Input(_) if !c.receiving => {
                     c.input.copy_within(c.held.clone(), 0);
                     c.held = 0..c.held.len();
@@ -171,8 +185,8 @@ impl<S: Session> UringStreams<S> {
                         c.begun.get_or_insert(now);
                     }
                     // A message that is longer than the whole input.
-                    c.closing = c.held.len() == c.input.len();
-                    if !c.closing {
+                    c.close_if(c.held.len() == c.input.len());
+                    if c.end == End::NotYet {
                         self.receive(at);
                     }
                 }
@@ -214,13 +228,13 @@ impl<S: Session> UringStreams<S> {
     /// Gives a connection that is over back, once its peer has closed it too or is late, and the kernel has let go of it.
     fn release(&mut self, at: usize, now: Nanos) {
         let Some(c) = &mut self.connections[at] else { return };
-        if !c.closing || !c.sending.is_empty() {
+        if c.end == End::NotYet || !c.sending.is_empty() {
             return;
         }
-        if c.shut.is_none() && !c.aborted && !c.finished {
+        if c.end == End::Closing && !c.finished {
             // It may be over already.
             let _ = c.socket.shutdown(Shutdown::Write);
-            (c.shut, c.held) = (Some(now), 0..0);
+            (c.end, c.held) = (End::Shut(now), 0..0);
             if !c.receiving {
                 self.receive(at);
             }
@@ -253,7 +267,7 @@ impl<S: Session> UringStreams<S> {
         } else {
             c.receiving = false;
             c.finished |= result == 0;
-            if c.shut.is_some() && bytes > 0 && !c.aborted {
+            if matches!(c.end, End::Shut(_)) && bytes > 0 {
                 return self.receive(at);
             }
             c.held.end += bytes;
@@ -275,12 +289,13 @@ impl<S: Session> UringStreams<S> {
         let Some(c) = &mut self.connections[at] else { return };
         let slow = |since: Nanos| now > since + SLOWEST;
         let late = c.begun.is_some_and(slow) || !c.sending.is_empty() && slow(c.written);
-        self.counters.connections_timed_out += u64::from(late && !c.closing);
-        let lingers = c.shut.is_some_and(|since| now > since + LINGER);
+        self.counters.connections_timed_out += u64::from(late && c.end == End::NotYet);
+        let lingers = matches!(c.end, End::Shut(since) if now > since + LINGER);
         if late || lingers || c.session.outstanding() == 0 && c.session.is_over(now) {
             c.abort();
             self.release(at, now);
-        } else if !c.closing && c.session.poll_completion(&mut Context::from_waker(Waker::noop())).is_ready() {
+        } else if c.end == End::NotYet && c.session.poll_completion(&mut Context::from_waker(Waker::noop())).is_ready()
+        {
             // Something to say though nothing was asked, such as an event.
             self.serve(at, now);
         }
