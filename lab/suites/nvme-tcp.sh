@@ -70,7 +70,8 @@ start() {
 node="--udp --node 127.0.0.1:5700"
 # alloc TYPE SIZE: a lease.
 alloc() {
-    "$BERTH" lease alloc $node --type "$1" --size "$2" --json | sed 's/.*"lease_id": *"\([0-9a-f]*\)".*/\1/'
+    "$BERTH" lease alloc $node --type "$1" --size "$2" --json >"$work/alloc"
+    sed 's/.*"lease_id": *"\([0-9a-f]*\)".*/\1/' "$work/alloc"
 }
 # bind LEASE HOST
 bind() { "$BERTH" lease bind $node "$1" --kind nvme --host-nqn "$2"; }
@@ -104,7 +105,9 @@ check "the ready line names the transport" grep -q '"nvme-tcp":"127.0.0.1:4420"'
 "$BERTH" enroll >/dev/null
 
 lease=$(alloc block "32 MiB")
+check "a lease of blocks names the endpoint" grep -q nvme-tcp=127.0.0.1:4420 "$work/alloc"
 check "a lease of memory is no disk" not bind "$(alloc memory "4 KiB")" "$host"
+check "and does not name it" not grep -q nvme-tcp "$work/alloc"
 check "a host has a name" not bind "$lease" "somebody"
 check "LEASE_BIND prints the command" sh -c "'$BERTH' lease bind $node $lease --kind nvme --host-nqn $host |
     grep -q 'nvme connect -t tcp -a 127.0.0.1 -s 4420 -n nqn.2026-02.io.fabricbios:lease:$lease -q $host'"

@@ -63,6 +63,10 @@ fn rdma(t: &mut Table<'_, '_>, max_leases: u32, others: &[Binding]) -> Option<Rd
 }
 
 fn nvme(t: &mut Table<'_, '_>, max_leases: u32, runtime: &Runtime, host: &Host, binds: &mut Binds) -> Nvme {
+    // One of each is built.
+    for (key, word) in [("provider", "berth"), ("transport", "tcp"), ("auth", "none")] {
+        t.chosen(key, &[(word, ())]);
+    }
     let mut listen = Vec::new();
     for at in t.texts("listen").map_or_else(Vec::new, |at| at.value) {
         let Some(bind) = address(t, &at) else { continue };

@@ -13,7 +13,7 @@ use berth_fabric::{Binding, BlockingWork, BoundLease, Reach, TeardownFailed};
 use berth_lease::{LeaseId, RegionKind, Regions, Table};
 use berth_nvme::{BindError, Target, Unbound};
 use berth_port::Nanos;
-use berth_wire::fabric::{BindKind, BindingTlv, ClientTlv, EndpointKind, NvmeTransport, Status, Tlvs};
+use berth_wire::fabric::{BindKind, BindingTlv, ClientTlv, NvmeTransport, Status, Tlvs};
 
 use crate::{Later, core::Counts};
 
@@ -72,11 +72,6 @@ impl Binding for NvmeBinding {
     /// Hosts connect again by themselves.
     fn resumes(&self) -> bool {
         true
-    }
-
-    fn describe(&self, _: LeaseId, out: &mut Vec<u8>) {
-        let addr = &*self.address.to_string();
-        BindingTlv::Endpoint { kind: EndpointKind::NvmeTcp, addr }.write(out);
     }
 
     fn bind(&mut self, lease: &BoundLease, client: Tlvs<'_>, out: &mut Vec<u8>) -> Result<(), Status> {

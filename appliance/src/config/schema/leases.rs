@@ -148,6 +148,11 @@ pub(super) static BINDING: Section = Section::new(
     Owned {
         by: Owner { key: "kind", word: "nvme" },
         keys: &[
+            key("provider", Kind::Choice(&[("berth", "this program")]), "who serves it").default("\"berth\""),
+            key("transport", Kind::Choice(&[("tcp", "TCP")]), "what it is served over").default("\"tcp\""),
+            key("auth", Kind::Choice(&[("none", "a host is whom its NQN says")]), "how hosts prove who they are")
+                .default("\"none\"")
+                .more("An NQN is no secret: listen where only your hosts are."),
             key(
                 "listen",
                 Kind::Texts,

@@ -35,7 +35,9 @@ fn serves(kind: EndpointKind, region: RegionKind) -> bool {
     match kind {
         EndpointKind::TwoSidedUdp => true,
         EndpointKind::Fbmu | EndpointKind::Fbmt | EndpointKind::QuicMem => region == RegionKind::Memory,
-        EndpointKind::Fbbu | EndpointKind::Fbbt | EndpointKind::QuicBlock => region == RegionKind::Block,
+        EndpointKind::Fbbu | EndpointKind::Fbbt | EndpointKind::QuicBlock | EndpointKind::NvmeTcp => {
+            region == RegionKind::Block
+        }
         _ => false,
     }
 }
