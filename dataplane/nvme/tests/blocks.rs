@@ -172,7 +172,7 @@ fn buffers_are_bounded_and_taken_when_data_is_due() {
             other => panic!("{other:?}"),
         });
     }
-    assert!(node.counter("buffer_waits") >= 39);
+    assert!(node.counter("nvme_buffer_waits") >= 39);
 }
 
 fn io_of(node: &Node) -> (Host, Host) {

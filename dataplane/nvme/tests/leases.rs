@@ -165,7 +165,7 @@ fn leases_that_cannot_be_bound() {
     assert_eq!(bind(&node, MEMORY, 7, HOST), BindError::TooSmall);
     node.set(memory());
     assert_eq!(node.target.bind(MEMORY, Generation(7), HOST, NOW), Ok(node.memory.clone()));
-    let expected = "nqn.2014-08.org.nvmexpress:uuid:aaaa0000-0000-0000-1111-222233334444";
+    let expected = "nqn.2026-02.io.fabricbios:lease:aaaa0000000000001111222233334444";
     assert_eq!(node.memory, expected);
 }
 
@@ -396,7 +396,7 @@ fn data_that_does_not_come() {
     io.command(&rw(opcode::io::WRITE, 5, 0, 16), &[]);
     assert!(!io.connection.is_over(NOW + Duration::from_secs(10)));
     assert!(io.connection.is_over(NOW + Duration::from_secs(11)));
-    assert_eq!(node.counter("data_late"), 1);
+    assert_eq!(node.counter("nvme_data_late"), 1);
 }
 
 #[test]

@@ -50,16 +50,16 @@ fn a_linux_host_connects_reads_and_writes() {
         io.command(&Sqe::new(opcode::io::FLUSH, cid, u32::MAX), &[]);
         assert_eq!(io.status(cid), Status::SUCCESS);
         assert!(node.canaries_live());
-        assert_eq!((node.counter("reads"), node.counter("writes")), (3, 2));
-        assert_eq!(node.counter("bytes_read"), 4096 + 4096 + u64::from(MAX_IO));
-        assert_eq!(node.counter("bytes_written"), 4096 + u64::from(MAX_IO));
+        assert_eq!((node.counter("nvme_reads"), node.counter("nvme_writes")), (3, 2));
+        assert_eq!(node.counter("nvme_bytes_read"), 4096 + 4096 + u64::from(MAX_IO));
+        assert_eq!(node.counter("nvme_bytes_written"), 4096 + u64::from(MAX_IO));
         admin.set_property(property::CC, property::cc::ENABLED | property::cc::SHUTDOWN_NORMAL);
         let done = property::csts::READY | property::csts::SHUTDOWN_COMPLETE;
         assert_eq!(admin.property(property::CSTS), done);
         drop(admin);
         io.run();
         assert_eq!(io.next, Next::Close, "no I/O queue outlives its controller");
-        assert_eq!(node.counter("controllers"), 0);
+        assert_eq!(node.counter("nvme_controllers"), 0);
     }
 }
 

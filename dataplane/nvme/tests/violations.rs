@@ -235,7 +235,7 @@ fn others_go_on() {
     assert_eq!(admin.identify(1, 0).1, Status::SUCCESS);
     let mut again = Host::io(&node.target, &node.memory, id, 1, 0);
     assert_eq!(again.read(0, 8).1, Status::SUCCESS, "its queue identifier is free again");
-    assert_eq!(node.counter("fatal_header_field"), 1);
+    assert_eq!(node.counter("nvme_fatal_header_field"), 1);
 }
 
 #[test]
@@ -331,7 +331,7 @@ fn data_digests() {
         let data = pattern(3, MAX_IO as usize);
         assert_eq!(io.write_by_r2t(0, &data, 4096), Status::SUCCESS);
         assert_eq!(io.read(0, MAX_IO / 512), (data, Status::SUCCESS));
-        assert_eq!(node.counter("data_digest_errors"), 2);
+        assert_eq!(node.counter("nvme_data_digest_errors"), 2);
     }
 }
 
@@ -342,7 +342,7 @@ fn the_host_may_end_it() {
     io.say(&raw(Kind::H2cTermReq as u8, 0, 24, 0, 24, &[])[..24]);
     io.hears_nothing();
     assert_eq!(io.next, Next::Close);
-    assert_eq!(node.counter("ended_by_host"), 1);
+    assert_eq!(node.counter("nvme_ended_by_host"), 1);
 }
 
 /// More commands than the queue has entries end the connection, and are not lost for others.
