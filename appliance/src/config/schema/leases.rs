@@ -75,7 +75,7 @@ static POLICY: Section = Section::new(
         key("max_handles", Kind::Integer(0, 1 << 24), "handles of its leases").otherwise("4096").example("100"),
         key("max_attachments", Kind::Integer(0, 1 << 24), "handles that it imported").otherwise("4096").example("100"),
         key("max_proxies", Kind::Integer(0, 1 << 16), "TCP proxies").otherwise("1024").example("10"),
-        key("max_bindings", Kind::Integer(0, 1 << 16), "its leases that are connected over RDMA")
+        key("max_bindings", Kind::Integer(0, 1 << 16), "its leases that are connected to a transport of their own")
             .otherwise("1024")
             .example("10"),
         key("max_page_state", Kind::Integer(0, 1 << 32), "pages of its leases whose state is kept")
