@@ -421,7 +421,7 @@ impl Baseline {
         }
         if let Some(figure) = &baseline.figure {
             match (&figure.regex, &figure.pointer) {
-                (Some(regex), None) => match regex::Regex::new(regex) {
+                (Some(regex), None) => match regex_lite::Regex::new(regex) {
                     Ok(regex) if regex.captures_len() > 1 => {}
                     Ok(_) => document.wrong("figure.regex", "has no group (..) around the number"),
                     Err(error) => document.wrong("figure.regex", error),

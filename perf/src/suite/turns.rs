@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::atomic::Ordering::Relaxed, time::Duration
 
 use anyhow::Context as _;
 use berth_process::Finished;
-use regex::Regex;
+use regex_lite::Regex;
 use serde_json::Value;
 
 use super::{
