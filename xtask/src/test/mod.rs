@@ -81,10 +81,14 @@ pub(crate) fn command(names: &[&str]) -> Result<()> {
     }
     setup::test()?;
     let mut count = Count::default();
-    for stage in stages {
+    for &stage in &stages {
         match stage {
             Stage::Lint => lint::run_all()?,
             Stage::Unit => {
+                if stages.contains(&Stage::System) {
+                    // Crates that take long one after the other are built beside many others so.
+                    programs::build_all()?;
+                }
                 count.programs(&programs::unit()?, &SAMPLE)?;
                 count.docs()?;
                 count.models()?;

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::{
     build,
-    sh::{cmd, line, output, root},
+    sh::{cmd, line, output, root, run},
 };
 
 /// How many lines that a failed test printed are kept, the last ones.
@@ -57,6 +57,11 @@ impl Program {
             is_inner: target["kind"][0] != "test",
         })
     }
+}
+
+/// Builds those of all stages at once.
+pub(super) fn build_all() -> Result<()> {
+    run(build::all("test").args(["--no-run", "--lib", "--bins", "--tests"]))
 }
 
 /// Those of [`super::Stage::Unit`].
