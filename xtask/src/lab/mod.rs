@@ -81,6 +81,15 @@ impl Tally {
         self.failed += 1;
         self.told.push(told);
     }
+
+    /// Both together.
+    fn and(mut self, other: Self) -> Self {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.told.extend(other.told);
+        self.times.extend(other.times);
+        self
+    }
 }
 
 /// `cargo xtask lab [--native] [--from FOLDER] [SUITE...]`.
@@ -130,24 +139,39 @@ impl Options {
         let lock = fs::File::create(format!("{FOLDER}/lock"))?;
         lock.lock()?;
         let hypervisor = if self.native { None } else { Some(Hypervisor::make(&root().join(FOLDER))?) };
+        // Under systemd a guest waits most of the time: for a watchdog, for a restart that is put off.
+        let (waiting, busy): (Vec<_>, Vec<_>) = suites.iter().partition(|suite| suite.debian && !self.native);
+        waiting.iter().try_for_each(|suite| prepare(suite))?;
+        thread::scope(|scope| {
+            let beside = scope.spawn(|| self.run_each(&waiting, hypervisor.as_ref(), |_| Ok(())));
+            let tally = self.run_each(&busy, hypervisor.as_ref(), prepare);
+            let beside = beside.join().expect("it does not panic");
+            Ok(tally?.and(beside?))
+        })
+    }
+
+    /// Runs suites one after the other, each once it is prepared.
+    fn run_each(
+        &self,
+        suites: &[&Suite],
+        hypervisor: Option<&Hypervisor>,
+        prepare: impl Fn(&Suite) -> Result<()>,
+    ) -> Result<Tally> {
         let mut tally = Tally::default();
-        for suite in &suites {
+        for suite in suites {
             prepare(suite)?;
-            let (mut one, mut died) = run_one(suite, hypervisor.as_ref(), self.answers)?;
+            let (mut one, mut died) = run_one(suite, hypervisor, self.answers)?;
             // A guest that dies tells nothing of Berth: translated ones stand still now and then.
             if died || (self.again && one.failed > 0) {
                 println!("suite {}: {}; once more", suite.name, if died { "the guest died" } else { "it failed" });
                 tally.told.extend(one.told);
-                (one, died) = run_one(suite, hypervisor.as_ref(), self.answers)?;
+                (one, died) = run_one(suite, hypervisor, self.answers)?;
             }
             if died {
                 println!("not ok {}: the guest ended without an exit code", suite.name);
                 one.fail(format!("suite {}: the guest ended without an exit code", suite.name));
             }
-            tally.passed += one.passed;
-            tally.failed += one.failed;
-            tally.told.extend(one.told);
-            tally.times.extend(one.times);
+            tally = tally.and(one);
         }
         Ok(tally)
     }
@@ -198,7 +222,7 @@ fn run_one(suite: &Suite, hypervisor: Option<&Hypervisor>, answers: Answers) -> 
     let over = AtomicBool::new(false);
     let mut tally = thread::scope(|scope| {
         let host = scope.spawn(|| host.map_or(Ok(()), |host| host.run(&folder.join("out"), &over)));
-        let tally = follow(stdout, &folder.join("log"));
+        let tally = follow(stdout, suite, &folder.join("log"));
         over.store(true, Relaxed);
         host.join().expect("it does not panic")?;
         tally
@@ -232,13 +256,14 @@ fn run_one(suite: &Suite, hypervisor: Option<&Hypervisor>, answers: Answers) -> 
 }
 
 /// Shows and keeps what a suite prints, and counts its checks.
-fn follow(stdout: impl Read, log: &Path) -> Result<Tally> {
+fn follow(stdout: impl Read, suite: &Suite, log: &Path) -> Result<Tally> {
     let mut log = fs::File::create(log)?;
     let mut tally = Tally::default();
     for text in BufReader::new(stdout).split(b'\n') {
         let text = text?;
         let text = String::from_utf8_lossy(&text);
-        println!("{text}");
+        // Two run at once.
+        println!("{}: {text}", suite.name);
         writeln!(log, "{text}")?;
         tally.passed += u32::from(text.starts_with("ok "));
         if let Some(check) = text.strip_prefix("not ok ") {
