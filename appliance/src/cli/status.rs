@@ -38,7 +38,7 @@ impl AdminAddress {
     }
 }
 
-/// Say how a running appliance is; exits with 1 where it does not serve.
+/// Say how a running appliance is; exits with 1 if it does not serve.
 #[derive(Debug, Clone, Args)]
 pub struct StatusCommand {
     #[command(flatten)]

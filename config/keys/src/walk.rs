@@ -408,7 +408,7 @@ impl<'a, 'i> Table<'a, 'i> {
         Some(self.below(key, at))
     }
 
-    /// A sub-table, empty where it is absent.
+    /// A sub-table, empty if it is absent.
     #[must_use]
     pub fn table_or_empty(&mut self, key: &'static str) -> Table<'a, 'i> {
         static EMPTY: LazyLock<DeTable<'static>> = LazyLock::new(DeTable::new);
@@ -425,7 +425,7 @@ impl<'a, 'i> Table<'a, 'i> {
         Table { sink, section, entries: at.value, path, span, asked: Vec::new(), words, undecided }
     }
 
-    /// An array of tables; `None` where it is absent.
+    /// An array of tables; `None` if it is absent.
     pub fn tables(&mut self, key: &'static str) -> Option<Vec<Table<'a, 'i>>> {
         let (sink, head) = (self.sink, format!("[[{}]]", self.field(key)));
         let wanted = format!("a list of tables, each headed {head},");

@@ -15,7 +15,8 @@ pub struct Rate {
 
 impl Rate {
     /// `per_second` requests in the long run, and `burst` at once after a pause; each at least 1. The interval between
-    /// requests is rounded up to whole nanoseconds, so that rates from 10 million on are up to 1 % lower than asked for.
+    /// requests is rounded up to whole nanoseconds, so that rates from 10 million on are up to 1 % lower than asked
+    /// for.
     pub fn new(per_second: u64, burst: u64) -> Self {
         let interval = 1_000_000_000_u64.div_ceil(per_second.max(1));
         Self { interval, ahead: interval.saturating_mul(burst.max(1) - 1) }
@@ -44,7 +45,7 @@ impl Bucket {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Replaces what was read; false where another queue has changed it since. Who is `alone` need not look.
+    /// Replaces what was read; false if another queue has changed it since. Who is `alone` need not look.
     #[inline]
     pub(crate) fn replace(&self, read: u64, full_at: u64, alone: bool) -> bool {
         if alone {

@@ -1,12 +1,12 @@
 //! Admission: who may ask how often. A token bucket for a port, and one for each of its peers.
 //!
 //! A bucket is one number, the time at which it is full again (the generic cell rate algorithm): a request is admitted
-//! while that lies no further ahead than a burst takes to refill, and moves it on by one interval. A bucket that is full
-//! is therefore a bucket that was never used, which is what bounds the memory: the table of peers has a fixed size, and
-//! a peer that has been quiet for long enough leaves its place to the next without anything being forgotten.
+//! while that lies no further ahead than a burst takes to refill, and moves it on by one interval. A bucket that is
+//! full is therefore a bucket that was never used, which is what bounds the memory: the table of peers has a fixed
+//! size, and a peer that has been quiet for long enough leaves its place to the next without anything being forgotten.
 //!
-//! The queues of a port share its buckets, so that it does not matter which of them a request comes to. The only queue of
-//! a port is spared the atomic exchanges: nobody else changes what it reads.
+//! The queues of a port share its buckets, so that it does not matter which of them a request comes to. The only queue
+//! of a port is spared the atomic exchanges: nobody else changes what it reads.
 //!
 //! Nothing here allocates after [`Admission::of_port`], reads a clock, or waits for another core.
 #![forbid(unsafe_code)]
@@ -69,7 +69,7 @@ struct Buckets {
 struct Line(Bucket);
 
 impl Admission {
-    /// For each of a port's queues, with full buckets. Allocates the table of peers, 65 KiB, where there is a limit for
+    /// For each of a port's queues, with full buckets. Allocates the table of peers, 65 KiB, if there is a limit for
     /// each.
     pub fn of_port(limits: Limits, queues: usize) -> Vec<Self> {
         let peers = Peers::new(if limits.per_peer.is_some() { PEERS } else { 0 });
@@ -140,7 +140,7 @@ impl Admission {
         self.take_of_all(now, self.alone).map(drop)
     }
 
-    /// Takes a token of all peers: how full the bucket was before and after, where there is a limit.
+    /// Takes a token of all peers: how full the bucket was before and after, if there is a limit.
     #[inline]
     fn take_of_all(&self, now: Nanos, alone: bool) -> Result<Option<(u64, u64)>, Limit> {
         let Some(rate) = self.limits.all else { return Ok(None) };

@@ -187,8 +187,8 @@ impl Telemetry {
         self.lock()[lcore].tasks.push(task);
     }
 
-    /// Reads what devices count by themselves, which costs system calls and device registers: for a housekeeping thread,
-    /// once in a while. Until the next time, [`Telemetry::snapshot`] shows what was read.
+    /// Reads what devices count by themselves, which costs system calls and device registers: for a housekeeping
+    /// thread, once in a while. Until the next time, [`Telemetry::snapshot`] shows what was read.
     pub fn read_devices(&self) {
         // Not under the lock: a device may take its time.
         let devices: Vec<_> =
@@ -361,7 +361,7 @@ pub struct WorkerSnapshot {
     pub worker_time: Summary,
 }
 
-/// A histogram in eight numbers, in nanoseconds but for `count`; zeros where nothing was recorded.
+/// A histogram in eight numbers, in nanoseconds but for `count`; zeros if nothing was recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct Summary {

@@ -260,7 +260,7 @@ impl<H: Host> Node<H> {
         self.list_keys();
     }
 
-    /// Counts a message that is not a request with its sender's requests; false where those are too many, or its key is
+    /// Counts a message that is not a request with its sender's requests; false if those are too many, or its key is
     /// not known any more.
     pub fn admit(&mut self, sender: u128, now: Now) -> bool {
         self.knows(sender) && self.within_rate(sender, now)
@@ -354,8 +354,8 @@ impl<H: Host> Node<H> {
         }
     }
 
-    /// Does what is due: leases expire and end. To be called every few milliseconds while it returns something, and a few
-    /// times a second otherwise.
+    /// Does what is due: leases expire and end. To be called every few milliseconds while it returns something, and a
+    /// few times a second otherwise.
     pub fn tick(&mut self, now: Now) -> Effects {
         let mut outcome = Outcome::default();
         for event in self.leases.tick(now.mono) {
@@ -382,12 +382,12 @@ impl<H: Host> Node<H> {
         outcome.into_effects()
     }
 
-    /// Zeroes some of the free memory that is not zero, so little that nobody notices; false where all is zero.
+    /// Zeroes some of the free memory that is not zero, so little that nobody notices; false if all is zero.
     pub fn zero_free(&mut self) -> bool {
         self.leases.zero(ZERO_AT_ONCE) > 0
     }
 
-    /// Obeys a REVOKE_BROADCAST whose frame signature was verified (decision 24); `None` where its sender may not
+    /// Obeys a REVOKE_BROADCAST whose frame signature was verified (decision 24); `None` if its sender may not
     /// revoke here. The outcome's answer means nothing.
     pub fn revoke_broadcast(&mut self, sender: u128, revoked: &RevokeBroadcast<'_>, now: Now) -> Option<Outcome> {
         let may = self.perms(sender, 0).contains(Perms::ADMIN);

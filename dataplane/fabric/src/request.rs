@@ -67,8 +67,8 @@ pub struct Outcome {
     pub journal: Vec<Record>,
     /// The answer leaves when this is over: no access is served after a revocation was answered.
     pub quiescence: Option<Quiescence>,
-    /// The answer leaves when all of these are over, and what was journaled at their end is durable. Where one has failed,
-    /// it is [`Status::ResourceFenced`].
+    /// The answer leaves when all of these are over, and what was journaled at their end is durable. Where one has
+    /// failed, it is [`Status::ResourceFenced`].
     pub endings: Vec<Ending>,
     /// To be done at once, beside the above.
     pub effects: Effects,
@@ -89,15 +89,15 @@ impl Default for Answer {
     }
 }
 
-/// Work, for the host to do without holding the node: first wait, then do the jobs in order and in small pieces, then what
-/// may block. Where the ending that it waits for fails, so does the work, and nothing of it is done.
+/// Work, for the host to do without holding the node: first wait, then do the jobs in order and in small pieces, then
+/// what may block. Where the ending that it waits for fails, so does the work, and nothing of it is done.
 #[derive(Debug)]
 pub struct Work {
     /// Names it to `Node::resume`.
     pub ticket: u64,
     /// To be looked at before each piece; where it is over, the rest of the jobs is left undone.
     pub deadline: Deadline,
-    /// To be durable, with all that was journaled before, when the first job begins; `None` where nothing need be.
+    /// To be durable, with all that was journaled before, when the first job begins; `None` if nothing need be.
     pub journal: Option<Vec<Record>>,
     /// To wait for before the first job.
     pub quiescence: Option<Quiescence>,
@@ -126,7 +126,7 @@ pub enum Job {
 const CHUNK: u64 = 64 << 10;
 
 impl Job {
-    /// Does the job where all of its bytes are memory; false where some are behind a block engine: then nothing was
+    /// Does the job where all of its bytes are memory; false if some are behind a block engine: then nothing was
     /// done, and the host does it through [`Blocks`](berth_lease::Blocks).
     pub fn in_memory(&self, regions: &Regions) -> bool {
         let in_region = |id| match &regions.get(id)?.storage {

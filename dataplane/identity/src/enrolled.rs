@@ -94,7 +94,7 @@ impl Enrolled {
         self.len() == 0
     }
 
-    /// Enrols a key at its holder's own request; false where it is enrolled already.
+    /// Enrols a key at its holder's own request; false if it is enrolled already.
     pub fn enrol(&self, key: PublicKey) -> Result<bool, EnrolError> {
         let mut keys = self.write();
         let id = key.id();

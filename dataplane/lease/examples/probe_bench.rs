@@ -1,12 +1,12 @@
 //! What a probe of the lease table costs, as JSON lines: `cargo run --release -p berth-lease --example probe_bench`.
 //!
-//! The key of each probe waits for the answer to the one before, and the address of each plain load for what the one
-//! before read: both figures are latencies, a bound that no overlap of requests can flatter. The loads hit random
-//! lines of an array as large as the table. Probes and loads take turns, so that both see the same noise; a line has
-//! the medians of the rounds and the median of their ratios. `zipf` skews keys with exponent 0.99, `warm` probes few
-//! leases over and over. Keys are drawn before the clock runs.
+//! The key of each probe depends on the answer to the probe before, and the address of each plain load on the value
+//! that the load before read. Both figures are therefore latencies: no overlap of requests can make them look better.
+//! The loads hit random lines of an array as large as the table. Probes and loads take turns, so that both see the same
+//! noise. A line has the medians over the rounds, and the median of their ratios. `zipf` skews the keys with exponent
+//! 0.99; `warm` probes a few leases over and over. Keys are drawn before the clock starts.
 //!
-//! Argument: how many leases (1,000,000).
+//! Argument: number of leases (default 1,000,000).
 
 use std::{hint::black_box, time::Instant};
 
@@ -14,10 +14,10 @@ use berth_lease::{Access, Entry, Generation, LeaseId, LeaseKey, Op, Reader, Regi
 use berth_port::Nanos;
 use fastrand::Rng;
 
-/// Probes or loads between two looks at the clock.
+/// Probes or loads between two readings of the clock.
 const BATCH: usize = 20_000;
 const ROUNDS: usize = 51;
-/// Leases of the warm case: their lines fit in a first-level cache.
+/// Leases of the warm case; their lines fit into a first-level cache.
 const FEW: usize = 64;
 /// Exponent of the skewed case.
 const EXPONENT: f64 = 0.99;
@@ -81,7 +81,7 @@ fn entry(key: u64) -> Entry {
     }
 }
 
-/// Probabilities of the first rank, the first two, and so on, of a Zipf distribution.
+/// Cumulative probabilities of the ranks of a Zipf distribution.
 fn cumulative(ranks: usize) -> Vec<f64> {
     let mut sum = 0.0;
     let mut sums: Vec<f64> = (1..=ranks)
@@ -96,7 +96,7 @@ fn cumulative(ranks: usize) -> Vec<f64> {
     sums
 }
 
-/// Nanoseconds for each of `count` steps, each of which is told what the one before answered, times zero.
+/// Nanoseconds per step, for `count` steps. Each step gets the answer of the one before, times zero.
 fn timed(drawn: &[u64], mut step: impl FnMut(u64) -> u64) -> f64 {
     let (zero, mut last) = (black_box(0), 0);
     let start = Instant::now();

@@ -1,20 +1,20 @@
-//! The one function that decides on every access of every dataplane.
+//! The one function that decides on every access, whatever the dataplane.
 
 use berth_port::Nanos;
 
 use crate::{Entry, Generation, LeaseKey, RegionId, Rights, State};
 
-/// What an access does to the bytes.
+/// What an access does to a lease's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op {
-    /// Reads them.
+    /// Needs the right READ.
     Read,
-    /// Replaces them.
+    /// Needs the right WRITE.
     Write,
 }
 
 impl Op {
-    /// The right that the token must have had.
+    /// The right that the lease's token must include.
     #[inline]
     pub fn right(self) -> Rights {
         match self {
@@ -24,47 +24,48 @@ impl Op {
     }
 }
 
-/// What a peer asks for, as its message says.
+/// An access that a peer asks for, as decoded from its message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Access {
-    /// What to do.
+    /// Read or write.
     pub op: Op,
-    /// The lease.
+    /// The lease, by the low 64 bits of its id.
     pub key: LeaseKey,
-    /// The generation that the message names; `None` where the protocol has none (FBMT, FBBT, pages).
+    /// The generation that the message names; `None` if the protocol has none (FBMT, FBBT, pages).
     pub generation: Option<Generation>,
-    /// The first byte, from the lease's first.
+    /// First byte, counted from the lease's first.
     pub offset: u64,
-    /// How many bytes.
+    /// Number of bytes; 0 is refused.
     pub len: u64,
-    /// Whether the message is well formed otherwise: its lengths agree, it carries no data that it should not.
+    /// Whether the message is otherwise well formed: its lengths agree, and it carries no data that it should not.
     pub well_formed: bool,
 }
 
-/// The bytes of a region that an access may touch.
+/// The bytes that an access may touch, as a part of a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// The region.
+    /// The region that the lease lies in.
     pub region: RegionId,
-    /// The first byte in it.
+    /// Offset of the first byte in the region.
     pub at: u64,
-    /// How many bytes.
+    /// Number of bytes.
     pub len: u64,
 }
 
-/// Why an access is refused: in the order of the checks (profile, decision 18), the first that fails.
+/// Why an access is refused. The variants are in the order of the checks (profile, decision 18); the first failure
+/// counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// There is no such lease: never granted, freed, or past its grace.
+    /// No such lease: never granted, freed, or past its grace.
     #[error("no such lease")]
     Unknown,
-    /// It was revoked within the last 300 s.
+    /// The lease was revoked within the last 300 s.
     #[error("the lease was revoked")]
     Revoked,
-    /// It has expired and is in its grace.
+    /// The lease has expired and is in its grace.
     #[error("the lease has expired")]
     Expired,
-    /// The bytes that the peer knows were lost to a restart.
+    /// The message names an older generation: a restart lost the contents that the peer knows.
     #[error("the generation is stale")]
     StaleGeneration,
     /// The message is malformed, or asks for no bytes.
@@ -81,9 +82,9 @@ pub enum Refusal {
     Denied,
 }
 
-/// Decides on an access: `entry` is what a probe for `access.key` answered, `now` the monotonic time.
+/// Decides on an access. `entry` is the answer of the probe for `access.key`, `now` the monotonic time.
 ///
-/// Every dataplane and every carrier serves through this function, while it holds the guard it probed with.
+/// Every dataplane and carrier decides by this function, and holds the probe's guard until its access has ended.
 #[inline]
 pub fn check(entry: Option<&Entry>, access: &Access, now: Nanos) -> Result<Span, Refusal> {
     let entry = entry.filter(|entry| entry.key() == access.key).ok_or(Refusal::Unknown)?;
@@ -146,7 +147,7 @@ mod tests {
         assert_eq!(check(Some(&entry()), &unnumbered, Nanos(0)), span(8936, 256));
     }
 
-    /// An access that is wrong in every way is refused for one reason after the other, as they are mended in order.
+    /// An access with every fault at once is refused for one reason after the other as they are mended in order.
     #[test]
     fn checks_come_in_the_order_of_the_profile() {
         let mut entry = Entry { state: State::Revoked, rights: Rights::READ, ..entry() };

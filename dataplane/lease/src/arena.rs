@@ -1,4 +1,4 @@
-//! Which bytes of a region are free, and which of those are not zero yet.
+//! Which bytes of a region are free, and which of those still need zeroing.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,12 +7,12 @@ use std::{
 
 use crate::GRANULE;
 
-/// Bytes of a region that lie together: multiples of [`GRANULE`].
+/// A run of bytes in a region; start and length are multiples of [`GRANULE`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Extent {
-    /// The first byte in the region.
+    /// Offset of the first byte in the region.
     pub at: u64,
-    /// How many bytes.
+    /// Number of bytes.
     pub len: u64,
 }
 
@@ -25,8 +25,8 @@ impl Extent {
 
 /// The free bytes of one region.
 ///
-/// Extents are placed by best fit, the lowest first, and grow together again when they are free. Bytes that were
-/// leased are dirty until they have been zeroed; who gets dirty bytes is told to zero them first.
+/// Extents are placed by best fit, at the lowest of equal places, and merge again when they are freed. Bytes that were
+/// leased are dirty until they are zeroed; a caller that is given dirty bytes is told to zero them first.
 #[derive(Debug)]
 pub struct Arena {
     len: u64,
@@ -36,8 +36,8 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// A region of `len` bytes, all free; what is beyond the last whole [`GRANULE`] is never used. `zeroed`: whether
-    /// its bytes are known to be zero.
+    /// All `len` bytes are free; a last partial [`GRANULE`] is never used. `zeroed` says whether the bytes are known to
+    /// be zero.
     pub fn new(len: u64, zeroed: bool) -> Self {
         let len = len / GRANULE * GRANULE;
         let (mut free, mut dirty) = (Extents::default(), Extents::default());
@@ -49,12 +49,12 @@ impl Arena {
         Self { len, free, dirty }
     }
 
-    /// Bytes that can be leased at all.
+    /// Bytes that can be leased, free or not.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether the region has no bytes to lease at all.
+    /// Whether the region is too small for a single granule.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -64,12 +64,13 @@ impl Arena {
         self.free.total
     }
 
-    /// Free bytes that are not zero.
+    /// Free bytes that still need zeroing.
     pub fn dirty(&self) -> u64 {
         self.dirty.total
     }
 
-    /// Takes `len` bytes, rounded up to [`GRANULE`], and the parts of them to zero before anyone sees them.
+    /// Takes `len` bytes, rounded up to [`GRANULE`]. Returns them and those parts of them that the caller must zero
+    /// first.
     pub fn allocate(&mut self, len: u64) -> Option<(Extent, Vec<Extent>)> {
         let len = len.checked_next_multiple_of(GRANULE).filter(|len| *len > 0)?;
         let at = self.free.best_fit(len)?;
@@ -77,21 +78,21 @@ impl Arena {
         Some((extent, self.take(extent)))
     }
 
-    /// Takes these very bytes; `None` where not all of them are free.
+    /// Takes exactly these bytes; `None` if not all of them are free.
     pub fn allocate_at(&mut self, extent: Extent) -> Option<Vec<Extent>> {
         let Extent { at, len } = extent;
         let sound = at % GRANULE == 0 && len % GRANULE == 0 && len > 0 && self.free.contains(extent);
         sound.then(|| self.take(extent))
     }
 
-    /// Gives back bytes of an allocation. They are dirty from now on.
+    /// Returns bytes of an allocation. They count as dirty from now on.
     pub fn release(&mut self, extent: Extent) {
         self.free.insert(extent);
         self.dirty.insert(extent);
     }
 
-    /// Dirty free bytes, at most `max` of them (but at least a granule), for the caller to zero before it asks the
-    /// arena for anything else: they count as zero from now on.
+    /// Dirty free bytes, at most `max` of them (but at least a granule), which count as zero from now on: the caller
+    /// must zero them before its next call.
     pub fn clean(&mut self, max: u64) -> Option<Extent> {
         let found = self.dirty.largest()?;
         let extent = Extent { at: found.at, len: found.len.min((max / GRANULE).max(1) * GRANULE) };
@@ -105,12 +106,12 @@ impl Arena {
     }
 }
 
-/// Extents that neither overlap nor touch.
+/// A set of extents that neither overlap nor touch.
 #[derive(Debug, Default)]
 struct Extents {
-    /// Length by first byte.
+    /// Length, by first byte.
     by_at: BTreeMap<u64, u64>,
-    /// Length, first byte.
+    /// Pairs of length and first byte, for best fit.
     by_len: BTreeSet<(u64, u64)>,
     total: u64,
 }
@@ -130,7 +131,7 @@ impl Extents {
         self.total -= extent.len;
     }
 
-    /// The extent that starts last at or before `at`.
+    /// The last extent that starts at or before `at`.
     fn before(&self, at: u64) -> Option<Extent> {
         self.by_at.range(..=at).next_back().map(|(at, len)| Extent { at: *at, len: *len })
     }
@@ -140,7 +141,7 @@ impl Extents {
         self.before(extent.at).is_some_and(|found| end.is_some_and(|end| end <= found.end()))
     }
 
-    /// Adds bytes none of which is in here.
+    /// Adds bytes, none of which is in the set yet.
     fn insert(&mut self, mut extent: Extent) {
         if let Some(left) = self.before(extent.at) {
             assert!(left.end() <= extent.at, "{extent:?} is freed twice: {left:?} is free");
@@ -160,7 +161,7 @@ impl Extents {
         self.add(extent);
     }
 
-    /// Takes out the bytes of `extent` that are in here, and returns them.
+    /// Removes those bytes of `extent` that are in the set, and returns them.
     fn remove(&mut self, extent: Extent) -> Vec<Extent> {
         let first = self.before(extent.at).map_or(extent.at, |left| left.at);
         let touched = self.by_at.range(first..extent.end()).map(|(at, len)| Extent { at: *at, len: *len });

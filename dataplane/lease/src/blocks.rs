@@ -1,42 +1,44 @@
-//! What is asked of blocks, and of whoever keeps them.
+//! Block requests, and the trait of the engines that carry them out.
 
 use std::{fmt, sync::Arc};
 
 use berth_memory::{Memory, Part};
 
-/// Blocks of a region, behind an engine that works on its own core.
+/// A region of blocks, served by an engine that runs on a core of its own.
 #[expect(clippy::len_without_is_empty, reason = "a region is never empty")]
 pub trait Blocks: Send + Sync {
-    /// The region's length in bytes, a multiple of 512.
+    /// Length of the region in bytes, a multiple of 512.
     fn len(&self) -> u64;
-    /// What the engine can do.
+    /// What the engine supports.
     fn info(&self) -> BlockInfo {
         BlockInfo::default()
     }
-    /// Tells that requests will have pieces of this memory, which the engine keeps: they may take less time for it.
+    /// Says that requests will use pieces of this memory, so that the engine can prepare it. The engine keeps a
+    /// reference.
     fn register(&self, _memory: &Arc<dyn Memory>) {}
-    /// Starts an operation; never blocks. Where the engine cannot take it, it is completed at once with
-    /// [`BlockError::Busy`], on the caller's own thread.
+    /// Starts an operation; never blocks. If the engine cannot take it, `done` is called at once with
+    /// [`BlockError::Busy`], on the caller's thread.
     fn submit(&self, request: BlockRequest);
-    /// Reports what the engine counts.
+    /// Reports the engine's counters as pairs of name and value.
     fn counters(&self, _visit: &mut dyn FnMut(&'static str, u64)) {}
 }
 
-/// What an engine can do beside reading and writing.
+/// What an engine supports besides reads and writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockInfo {
-    /// Accesses of whole blocks of so many bytes are done as they are; others have to read what they do not write.
+    /// Native block size in bytes. Accesses of whole blocks are carried out as they are; others must read first what
+    /// they do not write.
     pub block_size: u32,
-    /// In units of how many bytes space is given back, if it can be.
+    /// Granularity of [`BlockOp::Discard`] in bytes; `None` if the engine cannot give back space.
     pub discard: Option<u32>,
-    /// Whether it does [`BlockOp::Compare`].
+    /// Whether it supports [`BlockOp::Compare`].
     pub compare: bool,
-    /// Whether [`BlockOp::Flush`] does anything: without, what is done is durable, or nothing is.
+    /// Whether [`BlockOp::Flush`] has an effect. If not, either all completed writes are durable or none is.
     pub flush: bool,
 }
 
 impl Default for BlockInfo {
-    /// Any reads and writes, and nothing else.
+    /// Reads and writes of any size are carried out as they are; none of the optional features.
     fn default() -> Self {
         Self { block_size: 1, discard: None, compare: false, flush: false }
     }
@@ -44,21 +46,21 @@ impl Default for BlockInfo {
 
 /// One operation on blocks.
 pub struct BlockRequest {
-    /// What to do.
+    /// The operation.
     pub op: BlockOp,
-    /// The first byte in the region, a multiple of 512.
+    /// First byte in the region, a multiple of 512.
     pub at: u64,
-    /// Where the data lies, in order: filled by a read, written by a write, compared by a comparison; together a multiple
-    /// of 512 long. Nobody else writes it until the request is over. Otherwise empty.
+    /// Buffers in order, a multiple of 512 bytes in all: filled by a read, written by a write, compared by a
+    /// comparison, empty for the other operations. Nobody else writes them until the request has completed.
     pub pieces: Vec<Part>,
-    /// The submitter's name for the operation.
+    /// Chosen by the submitter, handed to `done`.
     pub tag: u64,
-    /// Told when it is over.
+    /// Called once, on completion.
     pub done: Arc<dyn BlockDone>,
 }
 
 impl BlockRequest {
-    /// How many bytes of the region it covers.
+    /// Number of bytes of the region that the request covers.
     pub fn len(&self) -> u64 {
         match self.op {
             BlockOp::Read | BlockOp::Write | BlockOp::Compare => self.pieces.iter().map(|one| one.size() as u64).sum(),
@@ -67,12 +69,12 @@ impl BlockRequest {
         }
     }
 
-    /// Whether it covers no bytes.
+    /// Whether the request covers no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The piece with byte `at` of the data, and the place of that in it.
+    /// Finds byte `at` of the data: its piece, and its offset in that.
     pub fn piece(&self, mut at: usize) -> Option<(&Part, usize)> {
         self.pieces.iter().find_map(|piece| {
             let here = at;
@@ -81,10 +83,10 @@ impl BlockRequest {
         })
     }
 
-    /// Copies the data from `at` on, as much as `into` has room for.
+    /// Copies data from offset `at` on, until `into` is full.
     ///
     /// # Panics
-    /// If there is less.
+    /// If the data ends before.
     pub fn read_at(&self, mut at: usize, mut into: &mut [u8]) {
         while !into.is_empty() {
             let (piece, here) = self.piece(at).expect("data for all that is read");
@@ -94,10 +96,10 @@ impl BlockRequest {
         }
     }
 
-    /// Copies `from` to the data from `at` on.
+    /// Copies `from` into the data from offset `at` on.
     ///
     /// # Panics
-    /// If it is longer.
+    /// If the data ends before.
     pub fn write_at(&self, mut at: usize, mut from: &[u8]) {
         while !from.is_empty() {
             let (piece, here) = self.piece(at).expect("room for all that is written");
@@ -115,37 +117,37 @@ impl fmt::Debug for BlockRequest {
     }
 }
 
-/// What a [`BlockRequest`] does.
+/// The operation of a [`BlockRequest`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlockOp {
-    /// Reads into the pieces.
+    /// Fills the pieces from the region.
     Read,
-    /// Writes the pieces.
+    /// Writes the pieces to the region.
     Write,
-    /// Fails with [`BlockError::Miscompare`] unless the blocks hold what the pieces do.
+    /// Fails with [`BlockError::Miscompare`] unless the region holds the same bytes as the pieces.
     Compare,
-    /// Zeroes this many bytes, a multiple of 512.
+    /// Zeroes this many bytes of the region, a multiple of 512.
     Zero(u64),
-    /// Gives the space of this many bytes back, where it lies in whole units; they may read as zeros from then on.
+    /// Gives back the space of this many bytes, as far as they form whole units; they may read as zeros from then on.
     Discard(u64),
-    /// Makes all that was written and zeroed before survive a loss of power.
+    /// Makes all that was written and zeroed before survive a power loss.
     Flush,
 }
 
-/// Who is told of completions.
+/// Receives completions.
 pub trait BlockDone: Send + Sync {
-    /// The operation `tag` is over; its pieces come back. Called once for each, mostly on the engine's thread: it must not
-    /// block.
+    /// The operation `tag` has completed, and its pieces come back. Called once per operation, mostly on the engine's
+    /// thread: it must not block.
     fn done(&self, tag: u64, pieces: Vec<Part>, result: Result<(), BlockError>);
 }
 
 /// Why a block operation failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BlockError {
-    /// The engine has as many operations in flight as it can; try again.
+    /// The engine has as many operations in flight as it can hold; try again.
     #[error("the block engine is busy")]
     Busy,
-    /// The blocks hold something else.
+    /// The blocks differ from the pieces of a [`BlockOp::Compare`].
     #[error("the blocks hold something else")]
     Miscompare,
     /// The device or file failed, with this errno.

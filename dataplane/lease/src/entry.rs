@@ -1,61 +1,61 @@
-//! What a probe of the table answers, and how it is packed into one cache line.
+//! The answer of a probe, and how it is packed into one cache line.
 
 use berth_port::Nanos;
 
 use crate::{GRANULE, Generation, LeaseId, LeaseKey, RegionId, Rights};
 
-/// Whether a lease may be used, apart from its expiry.
+/// Whether a lease may be used, regardless of its expiry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// Granted; whether it has expired is for [`Entry::expires`] to say.
+    /// Granted and not revoked. Whether it has expired is for [`Entry::expires`] to say.
     Active,
-    /// Taken back before it expired.
+    /// Revoked before it expired.
     Revoked,
 }
 
-/// All that deciding on an access takes.
+/// All that a decision on an access needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    /// The lease, or an attachment of it.
+    /// The lease, or an attachment to it.
     pub id: LeaseId,
-    /// Its generation.
+    /// A request that names another generation is stale.
     pub generation: Generation,
-    /// What data I/O is allowed.
+    /// The data I/O that the token allowed.
     pub rights: Rights,
-    /// Where its bytes lie.
+    /// The region that its bytes lie in.
     pub region: RegionId,
-    /// Its first byte in the region, a multiple of [`GRANULE`] below 2^60.
+    /// Offset of its first byte in the region, a multiple of [`GRANULE`] below 2^60.
     pub base: u64,
-    /// Its length in bytes; accesses end there.
+    /// Length in bytes, counted from `base`.
     pub len: u64,
-    /// The first byte, from the lease's first, that may be accessed: 0 but for a RANGE caveat.
+    /// First byte that may be accessed, counted from the lease's first: 0 unless a RANGE caveat says otherwise.
     pub first: u64,
-    /// The longest access in bytes.
+    /// Longest access in bytes.
     pub max_io: u32,
-    /// The monotonic time from which it has expired.
+    /// Monotonic time from which the lease counts as expired.
     pub expires: Nanos,
-    /// Whether it was taken back.
+    /// Whether it was revoked.
     pub state: State,
 }
 
-/// 64-bit words of a packed entry: with the sequence word before them, one cache line.
+/// 64-bit words of a packed entry. With the sequence word before them they fill one cache line.
 pub(crate) const WORDS: usize = 7;
 
-/// Where the rights start in their word, above the generation.
+/// Shift of the rights within their word, above the generation.
 const RIGHTS_SHIFT: u32 = 56;
-/// The bit of a revoked lease, in the same word.
+/// Bit of a revoked lease, in the same word.
 const REVOKED: u64 = 1 << 58;
-/// Where the region starts in its word, above the base in granules.
+/// Shift of the region within its word, above the base in granules.
 const REGION_SHIFT: u32 = 48;
 
 impl Entry {
-    /// By what the dataplanes name it.
+    /// The key that the dataplanes name it by.
     #[inline]
     pub fn key(&self) -> LeaseKey {
         self.id.key()
     }
 
-    /// The words after the sequence word; `max_io` travels with the sequence.
+    /// Packs all but `max_io`, which shares the sequence's word.
     pub(crate) fn pack(&self) -> [u64; WORDS] {
         let Self { id, generation, rights, region, base, len, first, expires, state, max_io: _ } = *self;
         debug_assert!(base % GRANULE == 0 && base >> 60 == 0, "a base of {base:#x}");

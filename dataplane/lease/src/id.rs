@@ -1,4 +1,4 @@
-//! Names of leases, generations, rights and regions.
+//! Ids of leases and regions, generations and rights.
 
 use std::fmt;
 
@@ -7,13 +7,13 @@ use std::fmt;
 pub struct LeaseId(pub u128);
 
 impl LeaseId {
-    /// The id's low 64 bits, by which the dataplanes name the lease.
+    /// The low 64 bits, by which the dataplanes name the lease.
     #[inline]
     pub fn key(self) -> LeaseKey {
         LeaseKey(self.0 as u64)
     }
 
-    /// Whether the node may give this id to a lease: its key is not 0, which is never a lease.
+    /// Whether a lease may have this id: its key must not be 0.
     pub fn is_usable(self) -> bool {
         self.key().0 != 0
     }
@@ -36,7 +36,7 @@ impl fmt::Display for LeaseId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseKey(pub u64);
 
-/// How often a lease's bytes were lost to a restart, plus one: 56 bits, as two-sided messages carry it.
+/// How often a restart lost the lease's contents, plus one. 56 bits, as in two-sided messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Generation(pub u64);
 
@@ -44,31 +44,31 @@ impl Generation {
     /// The generation of a new lease.
     pub const FIRST: Self = Self(1);
 
-    /// The bits a generation has.
+    /// Mask of a generation's 56 bits.
     pub const MASK: u64 = (1 << 56) - 1;
 
-    /// The one after this; after the last comes the first.
+    /// The next generation; the first one follows the last.
     #[must_use]
     pub fn next(self) -> Self {
         if self.0 < Self::MASK { Self(self.0 + 1) } else { Self::FIRST }
     }
 }
 
-/// What data I/O a lease's token allowed.
+/// The data I/O that a lease's token allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Rights(u8);
 
 impl Rights {
     /// No right at all.
     pub const NONE: Self = Self(0);
-    /// Reading.
+    /// Token permission READ; bit 0.
     pub const READ: Self = Self(1);
-    /// Writing.
+    /// Token permission WRITE; bit 1.
     pub const WRITE: Self = Self(2);
     /// Reading and writing.
     pub const ALL: Self = Self(3);
 
-    /// The rights of which `bits` has the bit set; other bits are ignored.
+    /// Keeps bits 0 (read) and 1 (write) of `bits`; others are ignored.
     pub fn from_bits(bits: u32) -> Self {
         Self(bits as u8 & Self::ALL.0)
     }
@@ -78,19 +78,19 @@ impl Rights {
         self.0
     }
 
-    /// Whether all of `other` is in here.
+    /// Whether all rights of `other` are among these.
     #[inline]
     pub fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// What is in both.
+    /// The rights that both have.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 }
 
-/// A region, by its index in the configuration.
+/// A region's index in the configuration, from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RegionId(pub u16);

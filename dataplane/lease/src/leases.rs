@@ -1,4 +1,4 @@
-//! The state machine of all leases of a node.
+//! The state machine of all leases on a node.
 
 mod deadlines;
 mod end;
@@ -39,23 +39,23 @@ use crate::{
     },
 };
 
-/// How long a revoked lease is remembered as such.
+/// For how long a revoked lease is reported as revoked.
 pub const REMEMBERED: Duration = Duration::from_mins(5);
 
-/// Bytes of a block: block leases have a multiple of them, but for a RANGE caveat that ends within one.
+/// Block size in bytes. Block leases are a multiple of it long, unless a RANGE caveat ends within a block.
 pub const BLOCK: u64 = 512;
 
-/// Ids drawn for a new lease, at most: one that is taken is drawn about never.
+/// Limit on the ids drawn for a new lease. Even one collision is very unlikely.
 const DRAWS: usize = 64;
 
 /// Sizes and limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
-    /// Leases and attachments at once, revoked ones that are remembered included; and as many handles.
+    /// Limit on leases and attachments together, including remembered revoked ones. The same limit holds for handles.
     pub capacity: usize,
-    /// The longest access to a lease, in bytes.
+    /// Longest access to a lease, in bytes.
     pub max_io: u32,
-    /// Bytes of a page of the page profile.
+    /// Page size of the page profile, in bytes.
     pub page_size: u32,
 }
 
@@ -66,100 +66,100 @@ impl Default for Config {
     }
 }
 
-/// What an allocation asks for.
+/// An allocation to be made.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
-    /// What it is to hold.
+    /// Memory, blocks or a unit.
     pub wanted: Wanted<'a>,
-    /// The NUMA node whose regions are tried first, if any.
+    /// NUMA node whose regions are tried first; `None` for no preference.
     pub near: Option<u16>,
-    /// How many bytes, 0 for a unit; rounded up to whole blocks where the region has blocks.
+    /// Size in bytes, 0 for a unit. Rounded up to whole blocks in a block region.
     pub bytes: u64,
-    /// The token's RANGE caveat: the first byte that may be accessed and the byte after the last.
+    /// The token's RANGE caveat: first byte that may be accessed, and the byte after the last.
     pub range: Option<(u64, u64)>,
-    /// What data I/O the token allows.
+    /// The data I/O that the token allows.
     pub rights: Rights,
-    /// Who asks.
+    /// Id of the presenter that asks.
     pub holder: u128,
-    /// The token's id.
+    /// `token_id` of the token.
     pub token: u128,
-    /// How long it is active.
+    /// How long the lease is active.
     pub duration: Duration,
-    /// How long after that it can be renewed.
+    /// How long after its expiry it can be renewed.
     pub grace: Duration,
 }
 
-/// What an allocation asks for.
+/// The kind of thing to allocate.
 #[derive(Debug, Clone, Copy)]
 pub enum Wanted<'a> {
-    /// Bytes of one of these regions, the best first.
+    /// Bytes from one of these regions, in order of preference.
     Bytes(&'a [RegionId]),
-    /// This unit.
+    /// This particular unit.
     Unit(Unit),
 }
 
-/// What a lease holds.
+/// The thing that a lease holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holding {
-    /// Bytes of this region.
+    /// Bytes from this region.
     Bytes(RegionId),
-    /// A unit of a resource that has no bytes.
+    /// A unit of a resource without bytes.
     Unit(Unit),
-    /// Nothing: it was revoked, and what it held is not configured any more.
+    /// Nothing: it was revoked, and the configuration no longer has what it held.
     Nothing,
 }
 
-/// A unit of a resource that has no bytes, such as a proxy.
+/// A unit of a resource without bytes, such as a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unit {
-    /// The resource, by its position among the node's.
+    /// Index of the resource among the node's resources.
     pub resource: u16,
-    /// As what it counts among what its holder has.
+    /// The quota item that the unit counts towards.
     pub item: Item,
 }
 
-/// A lease was granted.
+/// The result of an allocation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Granted {
-    /// Its id.
+    /// Id of the new lease.
     pub id: LeaseId,
-    /// Those of its bytes that are not zero: they must be before the grant is answered.
+    /// Those of its bytes that must be zeroed before the grant is answered.
     pub zero: Vec<Span>,
 }
 
-/// One lease, as the journal keeps it.
+/// All state of one lease, as the journal keeps it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lease {
-    /// Its id.
+    /// Full id.
     pub id: LeaseId,
-    /// What it holds.
+    /// Bytes, a unit, or nothing.
     pub holds: Holding,
-    /// Its first byte in the region; 0 without bytes.
+    /// Offset of its first byte in the region; 0 without bytes.
     pub base: u64,
-    /// Its length in bytes.
+    /// Length in bytes; 0 for a unit.
     pub len: u64,
-    /// The first byte, from its own first, that may be accessed.
+    /// First byte that may be accessed, counted from the lease's first; 0 without a RANGE caveat.
     pub first: u64,
-    /// What data I/O its token allowed.
+    /// The data I/O that its token allowed.
     pub rights: Rights,
-    /// Its generation.
+    /// Rises when a restart loses the contents.
     pub generation: Generation,
-    /// Who may renew, free, export and move it.
+    /// Id of the presenter that may renew, free, export and move it.
     pub holder: u128,
-    /// The token it was allocated under.
+    /// `token_id` of the token that it was allocated under; renewals keep it.
     pub token: u128,
-    /// When it expires, or expired.
+    /// Monotonic time at which it expires or expired.
     pub expires: Nanos,
-    /// How long after that it can be renewed.
+    /// How long after its expiry it can be renewed.
     pub grace: Duration,
-    /// Whether it was revoked or is over.
+    /// Live, revoked or over.
     pub standing: Standing,
-    /// A binding could not be torn down: its bytes are never leased again.
+    /// A binding could not be torn down, so its bytes are never leased again.
     pub fenced: bool,
 }
 
 impl Lease {
-    /// Where its bytes lie, if it has any.
+    /// The region that its bytes lie in; `None` without bytes.
     pub fn region(&self) -> Option<RegionId> {
         match self.holds {
             Holding::Bytes(region) => Some(region),
@@ -167,12 +167,12 @@ impl Lease {
         }
     }
 
-    /// When its grace ends.
+    /// Monotonic time at which its grace ends.
     pub fn ends(&self) -> Nanos {
         self.expires + self.grace
     }
 
-    /// The bytes of the region that are taken for it.
+    /// The granules of the region that it occupies.
     fn extent(&self) -> Extent {
         Extent { at: self.base, len: self.len.next_multiple_of(GRANULE) }
     }
@@ -187,85 +187,85 @@ impl Lease {
     }
 }
 
-/// Where in its life a lease is, apart from what the time says.
+/// Stage of a lease's life, regardless of the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// Granted; active until it expires, then in grace.
+    /// Granted: active until it expires, then in its grace.
     Live,
-    /// Taken back.
+    /// Taken back before its time.
     Revoked {
-        /// When.
+        /// Monotonic time of the revocation.
         at: Nanos,
     },
     /// Freed, or past its grace.
     Over,
 }
 
-/// What a query answers.
+/// The answer to a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
-    /// It can be used.
+    /// Neither expired nor revoked.
     Active,
-    /// It is in its grace.
+    /// Expired, but in its grace: it can be renewed.
     Expired,
-    /// It was revoked within the last [`REMEMBERED`].
+    /// Revoked within the last [`REMEMBERED`].
     Revoked,
 }
 
-/// Why an op on leases is refused. Nothing has changed then.
+/// Why an operation on leases was refused. It changed nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LeaseError {
-    /// Never granted, freed, past its grace, or forgotten.
+    /// No such lease or handle: never made, freed, past its grace, or forgotten.
     #[error("no such lease")]
     NotFound,
-    /// Another presenter holds it, or the handle was made for another.
+    /// The presenter is not the lease's holder, or not the handle's target.
     #[error("the lease or handle is another presenter's")]
     NotHolder,
-    /// It is in its grace.
+    /// The lease has expired and is in its grace.
     #[error("the lease has expired")]
     Expired,
-    /// It was revoked.
+    /// The lease was revoked and is still remembered.
     #[error("the lease was revoked")]
     Revoked,
-    /// A parameter has a value that it may not have.
+    /// A parameter is out of its range; carries a sentence for people.
     #[error("{0}")]
     Invalid(&'static str),
-    /// More bytes than the token's RANGE caveat has.
+    /// More bytes than the token's RANGE caveat covers.
     #[error("more bytes than the RANGE of the token")]
     Range,
-    /// Rights that the lease does not have.
+    /// More rights than the lease has.
     #[error("the lease does not have these rights")]
     Rights,
-    /// No region has so many free bytes in one piece, or there are as many leases as there may be.
+    /// No region has so many contiguous free bytes, or a limit on leases is reached.
     #[error("not enough free capacity")]
     Capacity,
-    /// The holder has as much as one holder may have.
+    /// The holder's quota is used up.
     #[error("the quota of the holder is used up")]
     Quota,
-    /// A binding of one of its leases could not be torn down.
+    /// A binding of one of the leases could not be torn down.
     #[error("the resource is fenced")]
     Fenced,
-    /// The bytes are in use by accesses that have not ended; try again.
+    /// Accesses that have not ended yet use the bytes; try again.
     #[error("accesses to the bytes have not ended yet")]
     Busy,
 }
 
-/// Something else that happens at a time.
+/// Deadlines other than those of leases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
-    /// A lease's bytes were kept long enough.
+    /// The bytes of a moved lease need no longer be kept.
     Kept(LeaseKey),
-    /// The handle expires.
+    /// The handle with this id expires.
     Handle(u128),
 }
 
-/// All leases of a node. Publishes what the dataplanes need to know to the [`Table`] by itself.
+/// All leases of a node. It publishes by itself what the dataplanes need to the [`Table`].
 ///
-/// Times are monotonic, and every op goes by its own `now`: a lease is over at its time, even where [`Leases::tick`]
-/// comes late. Ops are to be journaled by the caller before they are answered.
+/// Times are monotonic, and each operation goes by its own `now`: a lease ends on time even if [`Leases::tick`] comes
+/// late. The caller must journal an operation before it answers it.
 ///
-/// A lease that was freed, revoked or has ended keeps its bytes until the caller has torn down its bindings and says
-/// so with [`Leases::release`], or with [`Leases::fence`] where that failed.
+/// A lease that was freed, was revoked or has ended keeps its bytes until the caller has torn down its bindings. The
+/// caller then calls [`Leases::release`], or [`Leases::fence`] if the teardown failed.
 #[derive(Debug)]
 pub struct Leases {
     config: Config,
@@ -274,20 +274,20 @@ pub struct Leases {
     records: Records,
     grantees: Grantees,
     accounts: Accounts,
-    /// Leases that live, and their bytes.
+    /// Number of live leases, and of their bytes.
     live: (u64, u64),
-    /// When leases expire, then end, or when their revocation is forgotten.
+    /// When each lease expires, when its grace ends, or when its revocation is forgotten.
     deadlines: Deadlines,
     timers: BTreeSet<(Nanos, Timer)>,
     handles: Handles,
     /// Until when the extents of moved leases are kept.
     kept: BTreeMap<LeaseKey, Nanos>,
-    /// The pages that page ops have touched.
+    /// State of the pages that page operations have touched.
     pages: BTreeMap<LeaseKey, BTreeMap<u32, Page>>,
 }
 
 impl Leases {
-    /// A node without leases. Memory and blocks in memory are taken to be zero, blocks behind an engine are not.
+    /// Starts without leases. Memory, and blocks in memory, are assumed to be zero; blocks behind an engine are not.
     pub fn new(config: Config, regions: Regions) -> Self {
         let (_, writer) = Table::new(config.capacity);
         Self {
@@ -311,12 +311,12 @@ impl Leases {
         self.writer.table()
     }
 
-    /// Sizes and limits.
+    /// As given to [`Leases::new`].
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Grants a lease. `random` draws ids.
+    /// Grants a lease. `random` draws candidate ids.
     pub fn alloc(
         &mut self,
         request: &Request<'_>,
@@ -372,8 +372,8 @@ impl Leases {
         Ok(Granted { id, zero })
     }
 
-    /// Makes a lease active for `duration` from now, in its grace too; returns when it will expire. Its generation
-    /// and token stay.
+    /// Makes a lease active for `duration` from now, even if it is in its grace. Returns the new expiry. Generation and
+    /// token stay.
     pub fn renew(&mut self, id: LeaseId, holder: u128, duration: Duration, now: Nanos) -> Result<Nanos, LeaseError> {
         if duration.is_zero() {
             return Err(LeaseError::Invalid("a lease lasts at least a second"));
@@ -389,63 +389,63 @@ impl Leases {
         Ok(lease.expires)
     }
 
-    /// Whether a lease can be used and when it expires or expired; `None`: no such lease.
+    /// State of a lease, and when it expires or expired. `None` if there is no such lease.
     pub fn query(&self, id: LeaseId, now: Nanos) -> Option<(Status, Nanos)> {
         let lease = self.get(id)?;
         Some((lease.status(now)?, lease.expires))
     }
 
-    /// Every active lease: a consistent snapshot, in no particular order.
+    /// A consistent snapshot of the active leases, in no particular order.
     pub fn active(&self, now: Nanos) -> impl Iterator<Item = Lease> {
         self.iter().filter(move |lease| lease.status(now) == Some(Status::Active))
     }
 
-    /// How many places for leases there are, taken or free. A lease keeps its place.
+    /// Number of places for leases, taken or free. A lease keeps its place for life.
     pub fn places(&self) -> usize {
         self.records.places()
     }
 
-    /// The active leases of so many places. All places, one range after another, have every lease that was active all the
-    /// while.
+    /// The active leases in these places. Ranges that together cover all places return every lease that was active
+    /// throughout.
     pub fn active_among(&self, places: Range<usize>, now: Nanos) -> impl Iterator<Item = Lease> {
         let leases = self.records.slots_among(places).map(|slot| self.lease(slot));
         leases.filter(move |lease| lease.status(now) == Some(Status::Active))
     }
 
-    /// Every lease that a snapshot of the journal needs: live, revoked and remembered, fenced; and those that are over
-    /// but not released.
+    /// Every lease that a snapshot of the journal needs: live ones, remembered revoked ones, fenced ones, and those
+    /// that are over but not released.
     pub fn iter(&self) -> impl Iterator<Item = Lease> {
         self.records.slots().map(|slot| self.lease(slot))
     }
 
-    /// A lease, whatever its standing.
+    /// The lease with this id, whatever its standing.
     pub fn get(&self, id: LeaseId) -> Option<Lease> {
         self.known(id).map(|(_, lease)| lease)
     }
 
-    /// A lease by its key, whatever its standing.
+    /// The lease with this key, whatever its standing.
     pub fn by_key(&self, key: LeaseKey) -> Option<Lease> {
         self.slot(key).map(|slot| self.lease(slot))
     }
 
-    /// How many leases live, active or in grace, and how many bytes they have, each rounded up to [`GRANULE`].
+    /// Number of live leases (active or in grace) and of their bytes, each lease rounded up to [`GRANULE`].
     pub fn live(&self) -> (u64, u64) {
         self.live
     }
 
-    /// What tells when no access from before this call goes on: to be waited for before a revocation is answered.
+    /// Tells when every access that began before this call has ended. Wait for that before a revocation is answered.
     pub fn quiescence(&self) -> Quiescence {
         self.writer.quiescence()
     }
 
-    /// A lease of this presenter that is known: live, or revoked and remembered.
+    /// A lease of this presenter that is live, or revoked and remembered.
     fn held(&self, id: LeaseId, holder: u128, now: Nanos) -> Result<(Slot, Lease), LeaseError> {
         let known = self.known(id).filter(|(_, lease)| lease.status(now).is_some());
         let (slot, lease) = known.ok_or(LeaseError::NotFound)?;
         if lease.holder == holder { Ok((slot, lease)) } else { Err(LeaseError::NotHolder) }
     }
 
-    /// A lease of this presenter that can be used.
+    /// A lease of this presenter that is active.
     fn usable(&self, id: LeaseId, holder: u128, now: Nanos) -> Result<(Slot, Lease), LeaseError> {
         let (slot, lease) = self.held(id, holder, now)?;
         match lease.status(now) {
@@ -455,7 +455,7 @@ impl Leases {
         }
     }
 
-    /// An id whose key nothing has.
+    /// Draws an id with an unused key.
     fn draw(&self, random: &mut dyn FnMut() -> u128) -> Result<LeaseId, LeaseError> {
         let free = |id: &LeaseId| id.is_usable() && self.is_free(id.key());
         std::iter::repeat_with(|| LeaseId(random())).take(DRAWS).find(free).ok_or(LeaseError::Capacity)
@@ -465,7 +465,7 @@ impl Leases {
         self.slot(key).is_none() && self.writer.line_of(key).is_none()
     }
 
-    /// Whether a holder may have one more lease, of so many bytes or of a unit.
+    /// Checks the holder's quota for one more lease of `bytes` bytes, or of a unit.
     fn check_quota(&self, holder: u128, wanted: Wanted<'_>, bytes: u64) -> Result<(), LeaseError> {
         let check = |item, more| self.accounts.check(holder, item, more);
         check(Item::Leases, 1)?;
@@ -475,7 +475,7 @@ impl Leases {
         }
     }
 
-    /// Enters a lease whose bytes are taken already, and publishes it.
+    /// Records and publishes a lease whose bytes are taken already.
     fn add(&mut self, lease: Lease, holds: bool) -> Result<(), LeaseError> {
         if let Some(entry) = self.entry(&lease) {
             self.writer.insert(&entry).map_err(|_| LeaseError::Capacity)?;
@@ -493,7 +493,7 @@ impl Leases {
         Ok(())
     }
 
-    /// What the table says of a lease; `None`: nothing.
+    /// The table's entry for a lease; `None` if it has none.
     fn entry(&self, lease: &Lease) -> Option<Entry> {
         let Lease { id, base, len, first, rights, generation, expires, standing, .. } = *lease;
         let state = match standing {
@@ -505,7 +505,7 @@ impl Leases {
         Some(Entry { id, generation, rights, region: lease.region()?, base, len, first, max_io, expires, state })
     }
 
-    /// A lease lives from now on, or does not any more.
+    /// Counts a lease that begins or ceases to live.
     fn count(&mut self, lease: &Lease, lives: bool) {
         let (leases, bytes) = (&mut self.live.0, &mut self.live.1);
         let change: fn(&mut Accounts, u128, Item, u64) = if lives { Accounts::take } else { Accounts::give };

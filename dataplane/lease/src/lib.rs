@@ -1,4 +1,4 @@
-//! Leases: the state machine, the table that every access probes, and who may touch which byte.
+//! Leases: the state machine, the table that every access probes, and the decision who may touch which byte.
 //!
 //! ```text
 //! control core                                   every core that serves data
@@ -8,9 +8,9 @@
 //!     quiescence() waits for guards <------------  drop(guard)
 //! ```
 //!
-//! A revocation is published to the [`Table`], seen by every probe that starts after it, and answered when
-//! [`TableWriter::quiescence`] says that no guard from before is left: no access is served after the answer.
-//! Nothing here reads a clock, makes random numbers or does I/O: all three are arguments.
+//! A revocation is published to the [`Table`], where every probe that starts later sees it. It is answered once
+//! [`TableWriter::quiescence`] says that all earlier guards are gone, so no access is served after the answer. Nothing
+//! here reads a clock, makes random numbers or does I/O: all three are arguments.
 #![forbid(unsafe_code)]
 
 mod access;
@@ -37,5 +37,5 @@ pub use reader::{Guard, Held, Quiescence, Reader};
 pub use region::{Bytes, Region, RegionKind, Regions, Storage};
 pub use table::{InsertError, Table, TableWriter};
 
-/// Unit of placement: every lease starts at a multiple of it in its region, in bytes.
+/// Unit of placement in bytes: every lease starts at a multiple of it in its region.
 pub const GRANULE: u64 = 4096;

@@ -1,8 +1,8 @@
-//! Who reads the table, and how the writer knows that nobody acts on what it said before.
+//! Readers of the table, and how the writer knows that nobody acts on outdated answers.
 //!
-//! Each reader has a counter of its own, odd while it is inside a guard. The writer publishes, then looks at the
-//! counters; a reader counts up, then probes. A sequentially consistent fence on both sides makes one of them see the
-//! other: either the probe sees what was published, or the writer sees the guard and waits for it.
+//! Each reader has its own counter, odd while it is inside a guard. The writer publishes, then reads the counters; a
+//! reader counts up, then probes. A sequentially consistent fence on both sides ensures that one sees the other: either
+//! the probe sees what was published, or the writer sees the guard and waits for it.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use crate::{
     table::Lines,
 };
 
-/// Counters of a reader, apart from those of others: two lines, as processors fetch them in pairs.
+/// Counter of one reader. Two lines long, because processors fetch lines in pairs.
 #[repr(align(128))]
 struct Turns(AtomicU64);
 
-/// Every reader of a table.
+/// Counters of all readers of a table.
 #[derive(Default)]
 pub(crate) struct Readers(Mutex<Vec<Arc<Turns>>>);
 
@@ -32,13 +32,13 @@ impl Readers {
     }
 }
 
-/// The guards that were inside at one moment.
+/// The guards that existed at one moment, and whether they are gone.
 ///
-/// It can wait anywhere: beside an answer that must not leave yet, or with bytes that must not be leased yet.
+/// Keep it with whatever has to wait for them: an answer that must not leave yet, or bytes that must not be leased yet.
 pub struct Quiescence(Vec<(Arc<Turns>, u64)>);
 
 impl Quiescence {
-    /// Whether all of them are gone; once true, always true.
+    /// Whether all of them are gone. Once true, it stays true.
     pub fn is_over(&mut self) -> bool {
         self.0.retain(|(turns, turn)| turns.0.load(Ordering::Acquire) == *turn);
         self.0.is_empty()
@@ -51,7 +51,7 @@ impl std::fmt::Debug for Quiescence {
     }
 }
 
-/// Probes a table, one guard at a time. Making one takes a lock; entering does not.
+/// Probes a table, one guard at a time. Making a reader takes a lock; entering a guard does not.
 pub struct Reader {
     lines: Arc<Lines>,
     all: Arc<Readers>,
@@ -68,14 +68,14 @@ impl Reader {
 
     /// Starts a burst of accesses: what is probed stays usable until the guard is dropped.
     ///
-    /// Keep it short, for it holds up revocations: drop it when the burst's bytes have been copied.
+    /// Keep it short, because revocations wait for it: drop the guard when the burst's bytes have been copied.
     #[inline]
     pub fn enter(&mut self) -> Guard<'_> {
         self.begin();
         Guard(self)
     }
 
-    /// Starts one access that outlives this call: a guard that owns its reader.
+    /// Starts one access that outlives this call, under a guard that owns its reader.
     pub fn hold(mut self) -> Held {
         self.begin();
         Held(self)
@@ -112,12 +112,12 @@ impl std::fmt::Debug for Reader {
     }
 }
 
-/// The right to act on probes; the writer waits for it.
+/// Permission to act on probes. The writer waits for it to end.
 #[derive(Debug)]
 pub struct Guard<'a>(&'a mut Reader);
 
 impl Guard<'_> {
-    /// What the table says of a lease.
+    /// The entry of a lease or attachment; `None` if the key is unknown.
     #[inline]
     pub fn probe(&self, key: LeaseKey) -> Option<Entry> {
         self.0.lines.probe(key)
@@ -131,19 +131,19 @@ impl Drop for Guard<'_> {
     }
 }
 
-/// A guard for one operation that goes on by itself, such as block I/O: ends when it is dropped or given back.
+/// A guard for one operation that completes later, such as block I/O. It ends when dropped or given back.
 ///
-/// It must be ended by whoever completes the operation, never by a thread that may be waiting for quiescence.
+/// The code that completes the operation must end it, never a thread that may be waiting for quiescence.
 #[derive(Debug)]
 pub struct Held(Reader);
 
 impl Held {
-    /// What the table says of a lease.
+    /// The entry of a lease or attachment; `None` if the key is unknown.
     pub fn probe(&self, key: LeaseKey) -> Option<Entry> {
         self.0.lines.probe(key)
     }
 
-    /// Ends it, and gives the reader back for the next operation.
+    /// Ends the guard, and returns the reader for the next operation.
     pub fn end(mut self) -> Reader {
         self.0.end();
         self.0

@@ -1,4 +1,4 @@
-//! Where leased bytes lie, as floors above the drivers see it: memory, or blocks behind an asynchronous engine.
+//! Where leased bytes lie, as the layers above the drivers see it: memory, or blocks behind an asynchronous engine.
 
 use std::{fmt, sync::Arc};
 
@@ -8,17 +8,17 @@ use crate::{Blocks, RegionId};
 
 /// Memory of a region, shared by all cores.
 ///
-/// Concurrent accesses to the same bytes may mix, as those of two remote peers may, but are never undefined
-/// behaviour. Every range must lie within [`Bytes::len`]; implementations panic otherwise.
+/// Concurrent accesses to the same bytes may mix, as those of two remote peers may, but are never undefined behaviour.
+/// Every range must lie within [`Bytes::len`]; implementations panic otherwise.
 #[expect(clippy::len_without_is_empty, reason = "a region is never empty")]
 pub trait Bytes: Send + Sync {
-    /// The region's length in bytes.
+    /// Length of the region in bytes.
     fn len(&self) -> u64;
-    /// Copies the bytes from `at` on into `into`.
+    /// Fills `into` with the bytes from offset `at` on.
     fn read(&self, at: u64, into: &mut [u8]);
-    /// Copies `from` to the bytes from `at` on.
+    /// Copies `from` to the bytes from offset `at` on.
     fn write(&self, at: u64, from: &[u8]);
-    /// Zeroes `len` bytes from `at` on.
+    /// Zeroes `len` bytes from offset `at` on.
     fn zero(&self, at: u64, len: u64);
 }
 
@@ -42,23 +42,23 @@ impl<M: Memory> Bytes for M {
     }
 }
 
-/// Beyond all memory where it does not fit.
+/// An offset that does not fit lies beyond all memory.
 #[inline]
 fn offset(at: u64) -> usize {
     usize::try_from(at).unwrap_or(usize::MAX)
 }
 
-/// What a region is made of.
+/// The backing of a region.
 #[derive(Clone)]
 pub enum Storage {
-    /// Memory, or blocks kept in memory: done when the call returns.
+    /// Memory, or blocks kept in memory: an access is complete when the call returns.
     Bytes(Arc<dyn Bytes>),
-    /// Blocks behind an engine: done when it says so.
+    /// Blocks behind an engine: an access is complete when the engine says so.
     Blocks(Arc<dyn Blocks>),
 }
 
 impl Storage {
-    /// The region's length in bytes.
+    /// Length of the region in bytes.
     #[expect(clippy::len_without_is_empty, reason = "a region is never empty")]
     pub fn len(&self) -> u64 {
         match self {
@@ -77,45 +77,45 @@ impl fmt::Debug for Storage {
     }
 }
 
-/// One region of the configuration.
+/// One region of the configuration, and what backs it.
 #[derive(Debug, Clone)]
 pub struct Region {
     /// Its name in the configuration.
     pub name: String,
-    /// Whether it is leased as memory or as blocks of 512 bytes.
+    /// Whether it is leased as memory or as blocks.
     pub kind: RegionKind,
-    /// The NUMA node it lies on, if it lies on one.
+    /// NUMA node of its memory or device; `None` if unknown.
     pub numa: Option<u16>,
-    /// Its bytes.
+    /// Holds the leased bytes.
     pub storage: Storage,
 }
 
-/// As what a region is leased.
+/// The form in which a region is leased.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RegionKind {
-    /// Bytes; they do not survive a restart.
+    /// Bytes, which a restart loses.
     Memory,
     /// Blocks of 512 bytes.
     Block,
 }
 
-/// All regions of a node: cheap to clone into every core.
+/// All regions of a node. Cheap to clone, so every core has it.
 #[derive(Debug, Clone)]
 pub struct Regions(Arc<[Region]>);
 
 impl Regions {
-    /// The regions, in the order of the configuration.
+    /// Takes the regions in the order of the configuration, which gives them their ids.
     pub fn new(regions: Vec<Region>) -> Self {
         Self(regions.into())
     }
 
-    /// The region of this id.
+    /// `None` if there is no such region.
     #[inline]
     pub fn get(&self, id: RegionId) -> Option<&Region> {
         self.0.get(usize::from(id.0))
     }
 
-    /// Every region with its id.
+    /// Iterates in the order of the configuration.
     pub fn iter(&self) -> impl Iterator<Item = (RegionId, &Region)> {
         self.0.iter().enumerate().map(|(index, region)| (RegionId(index as u16), region))
     }

@@ -1,4 +1,4 @@
-//! Atomics, locks and waiting: the real ones, or loom's.
+//! Atomics, locks and waiting: the standard ones, or loom's in its tests.
 
 #[cfg(loom)]
 pub(crate) use loom::{
@@ -17,7 +17,7 @@ pub(crate) use std::{
     thread::yield_now,
 };
 
-/// Waits for a writer that is a few stores away from done.
+/// Waits for a writer that needs only a few more stores.
 #[inline]
 pub(crate) fn spin() {
     #[cfg(loom)]

@@ -1,11 +1,11 @@
 //! The table of published leases: a fixed array, a seqlock per entry, one writer, any number of readers.
 //!
-//! An entry is one cache line: a sequence word, odd while the rest changes, and seven words of data. All are atomics,
-//! so that a torn read is a value to be thrown away and not undefined behaviour.
+//! An entry is one cache line: a sequence word, which is odd while the rest changes, and seven words of data. All are
+//! atomics, so a torn read yields a value to be discarded, not undefined behaviour.
 //!
-//! Keys are random, so a multiplicative hash spreads them, and the table is at most two thirds full: an entry lies at
-//! its home line or in the first free line after it. Each line also says how far entries that are at home there reach,
-//! which bounds every probe, of unknown keys above all. Entries never move while they live.
+//! Keys are random, so a multiplicative hash spreads them, and the table is at most two thirds full. An entry lies at
+//! its home line or in the first free line after it. Each line also stores how far away the entries may lie that are at
+//! home there. This bounds every probe, above all those of unknown keys. Entries never move while they live.
 
 use std::sync::Arc;
 
@@ -16,24 +16,24 @@ use crate::{
     sync::{AtomicU64, Ordering, fence, spin},
 };
 
-/// The key of a free line.
+/// Key of a free line.
 const EMPTY: u64 = 0;
-/// Lines after its home in which an entry may lie. At two thirds full, no key of very many finds all of them taken.
+/// Lines after its home in which an entry may lie. At two thirds full, hardly any key finds all of them taken.
 const FURTHEST: usize = reach_of(REACH_CODES - 1);
-/// Where the sequence word has the entry's `max_io`, above the sequence.
+/// Shift of the entry's `max_io` within the sequence word.
 const MAX_IO_SHIFT: u32 = 32;
-/// The word that also has the line's reach, in the 5 bits that entries leave free.
+/// Index of the word that also stores the line's reach, in 5 bits that entries leave free.
 const REACH_WORD: usize = 2;
 const REACH_SHIFT: u32 = 59;
 const REACH_CODES: u64 = 32;
 
-/// Lines that a line's code stands for: exact up to 8, then in steps of a quarter of a power of two, so that a probe
-/// goes little further than the furthest entry.
+/// Number of lines that a reach code stands for: exact up to 8, then in steps of a quarter of a power of two, so that
+/// a probe goes little further than the furthest entry.
 const fn reach_of(code: u64) -> usize {
     if code < 4 { code as usize } else { (4 + code as usize % 4) << (code / 4 - 1) }
 }
 
-/// The first code that stands for as many lines as these, or more.
+/// The smallest code that stands for at least `reach` lines.
 fn code_of(reach: usize) -> u64 {
     (0..REACH_CODES).find(|code| reach_of(*code) >= reach).expect("no entry lies further")
 }
@@ -41,7 +41,7 @@ fn code_of(reach: usize) -> u64 {
 /// One cache line.
 #[repr(align(64))]
 struct Line {
-    /// The sequence, odd while the words change; above it, `max_io`.
+    /// The sequence number, odd while the words change; above it `max_io`.
     sequence: AtomicU64,
     words: [AtomicU64; WORDS],
 }
@@ -51,7 +51,7 @@ impl Line {
         Self { sequence: AtomicU64::new(0), words: std::array::from_fn(|_| AtomicU64::new(EMPTY)) }
     }
 
-    /// The low half of the id: what a probe looks for.
+    /// Low half of the id, which a probe compares.
     #[inline(always)]
     fn key(&self) -> u64 {
         self.words[0].load(Ordering::Relaxed)
@@ -62,19 +62,19 @@ impl Line {
         self.words[REACH_WORD].load(Ordering::Relaxed) >> REACH_SHIFT
     }
 
-    /// How many lines after this the entries lie, at most, that are at home here.
+    /// Upper bound on the distance, in lines, of entries that are at home here.
     #[inline]
     fn reach(&self) -> usize {
         reach_of(self.code())
     }
 
-    /// Sets the reach and nothing else, so that no reader of the entry here has to read again.
+    /// Sets the reach alone, so that no reader of this line's entry has to read again.
     fn set_reach(&self, reach: usize) {
         let others = self.words[REACH_WORD].load(Ordering::Relaxed) & ((1 << REACH_SHIFT) - 1);
         self.words[REACH_WORD].store(others | code_of(reach) << REACH_SHIFT, Ordering::Relaxed);
     }
 
-    /// A consistent copy, or `None` where it has become another's.
+    /// A consistent copy; `None` if the line now belongs to another key.
     #[inline]
     fn read(&self, key: LeaseKey) -> Option<Entry> {
         loop {
@@ -88,7 +88,7 @@ impl Line {
         }
     }
 
-    /// Replaces the entry at once, as readers see it. Only the one writer calls this.
+    /// Replaces the entry; readers see the change at once or not at all. Only the one writer calls this.
     fn write(&self, mut words: [u64; WORDS], max_io: u32) {
         words[REACH_WORD] |= self.words[REACH_WORD].load(Ordering::Relaxed) >> REACH_SHIFT << REACH_SHIFT;
         let sequence = self.sequence.load(Ordering::Relaxed) as u32;
@@ -103,7 +103,7 @@ impl Line {
 }
 
 pub(crate) struct Lines {
-    /// Those that are homes, and after them as many as an entry may lie away from the last home: no probe wraps.
+    /// The home lines, followed by as many as an entry may lie away from its home, so that no probe wraps around.
     lines: Box<[Line]>,
     homes: u64,
 }
@@ -139,7 +139,7 @@ impl Lines {
         self.line(found).read(key)
     }
 
-    /// The line of this key's entry.
+    /// Index of the line with this key's entry.
     fn find(&self, key: LeaseKey) -> Option<usize> {
         if key.0 == EMPTY {
             return None;
@@ -149,7 +149,7 @@ impl Lines {
     }
 }
 
-/// The shared side of the table: cheap to clone, makes readers.
+/// The shared side of the table. Cheap to clone; makes readers.
 #[derive(Clone)]
 pub struct Table {
     lines: Arc<Lines>,
@@ -157,7 +157,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table for `capacity` entries, of 96 bytes each, and the one who may change it.
+    /// Makes a table for `capacity` entries, at 96 bytes each, and its only writer.
     pub fn new(capacity: usize) -> (Self, TableWriter) {
         let homes = capacity.max(1) + capacity.div_ceil(2);
         let furthest = reach_of(code_of(homes.min(FURTHEST)));
@@ -167,14 +167,14 @@ impl Table {
         (table.clone(), TableWriter { table, capacity, used: 0 })
     }
 
-    /// A new reader: for one thread, or for one operation that goes on by itself.
+    /// A new reader, for one thread or for one operation that completes later.
     pub fn reader(&self) -> Reader {
         Reader::new(self.lines.clone(), &self.readers)
     }
 
-    /// What tells when every guard that has been entered before is gone.
+    /// Tells when every guard entered before this call is gone.
     ///
-    /// What was stored before this call, here or elsewhere, is seen under every guard entered after it.
+    /// What was stored before this call, here or elsewhere, is visible under every guard entered after it.
     pub fn quiescence(&self) -> Quiescence {
         self.readers.quiescence()
     }
@@ -189,15 +189,15 @@ impl std::fmt::Debug for Table {
 /// Why an entry was not inserted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InsertError {
-    /// As many entries as the table was made for.
+    /// The table holds as many entries as it was made for.
     #[error("the lease table is full")]
     Full,
-    /// The key is in use or not usable, or has no free line near its home: draw another id.
+    /// The key is in use or not usable, or there is no free line near its home: draw another id.
     #[error("the lease key cannot be used")]
     Taken,
 }
 
-/// The one who may change the table.
+/// The only writer of a table.
 #[derive(Debug)]
 pub struct TableWriter {
     table: Table,
@@ -227,7 +227,7 @@ impl TableWriter {
         Ok(())
     }
 
-    /// Replaces the entry of the same key; false where there is none.
+    /// Replaces the entry with the same key; false if there is none.
     pub fn update(&mut self, entry: &Entry) -> bool {
         let found = self.line_of(entry.key());
         if let Some(index) = found {
@@ -236,7 +236,7 @@ impl TableWriter {
         found.is_some()
     }
 
-    /// Takes an entry out; false where there is none.
+    /// Removes an entry; false if there is none.
     pub fn remove(&mut self, key: LeaseKey) -> bool {
         let Some(index) = self.line_of(key) else { return false };
         let lines = &self.table.lines;
@@ -254,36 +254,36 @@ impl TableWriter {
         true
     }
 
-    /// The entry of this key, as readers see it.
+    /// The entry with this key, as readers see it.
     pub fn get(&self, key: LeaseKey) -> Option<Entry> {
         self.table.lines.probe(key)
     }
 
-    /// Entries in the table.
+    /// Number of entries in the table.
     pub fn len(&self) -> usize {
         self.used
     }
 
-    /// Whether the table is empty.
+    /// Whether the table has no entries.
     pub fn is_empty(&self) -> bool {
         self.used == 0
     }
 
-    /// The shared side.
+    /// The shared side, to make readers from.
     pub fn table(&self) -> &Table {
         &self.table
     }
 
-    /// What tells when every guard that has been entered before is gone.
+    /// Tells when every guard entered before this call is gone.
     ///
-    /// Changes made before this call are seen by every guard entered after it.
+    /// Changes made before this call are visible under every guard entered after it.
     pub fn quiescence(&self) -> Quiescence {
         self.table.quiescence()
     }
 
-    /// Waits until every guard that has been entered before is gone.
+    /// Waits until every guard entered before this call is gone.
     ///
-    /// Never call this on a thread whose own progress ends a guard: it would wait for itself.
+    /// Never call this on a thread that itself has to end a guard: it would wait for itself.
     pub fn quiesce(&self) {
         let mut quiescence = self.quiescence();
         while !quiescence.is_over() {
@@ -291,12 +291,12 @@ impl TableWriter {
         }
     }
 
-    /// Lines of the table, free ones included.
+    /// Number of lines, free ones included.
     pub(crate) fn lines(&self) -> usize {
         self.table.lines.lines.len()
     }
 
-    /// The line of this key's entry: the same for as long as it is in the table.
+    /// Index of the line with this key's entry, constant while the entry is in the table.
     pub(crate) fn line_of(&self, key: LeaseKey) -> Option<usize> {
         self.table.lines.find(key)
     }

@@ -1,4 +1,4 @@
-//! The arena against a model that knows what each granule is.
+//! The arena against a model that knows the state of each granule.
 
 use berth_lease::{Arena, Extent, GRANULE};
 use proptest::prelude::*;

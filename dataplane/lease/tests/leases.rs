@@ -1,4 +1,4 @@
-//! The life of a lease and what is published of it, op by op.
+//! The life of a lease and what is published of it, operation by operation.
 
 mod common;
 
@@ -215,7 +215,7 @@ fn a_policy_for_a_holder_goes_before_those_for_every_one() {
     assert_eq!(quotas.of.keys().collect::<Vec<_>>(), [&ANN, &BOB]);
 }
 
-/// What a smaller quota leaves a holder stays, and nothing comes to it.
+/// A holder above a lowered quota keeps what it has, and gets nothing more.
 #[test]
 fn a_quota_can_be_lowered_below_what_is_had() {
     let mut node = Node::new();

@@ -67,7 +67,7 @@ fn dirty_blocks_are_returned_to_be_zeroed() {
     assert_eq!(node.leases.zero(u64::MAX), 0);
 }
 
-/// `available` follows at once, but nobody gets bytes that an access from before may still touch.
+/// `available` rises at once, but the bytes are not leased again while an earlier access may still touch them.
 #[test]
 fn bytes_in_use_are_not_leased_again() {
     let mut node = Node::with(Config::default(), vec![memory(4 * GRANULE, None)]);
@@ -102,7 +102,7 @@ fn a_failed_teardown_fences_bytes_and_region() {
     assert!(node.leases.get(id).unwrap().fenced, "a snapshot needs it for good");
 }
 
-/// Memory that holds nothing: of these leases nobody reads.
+/// Memory without contents, for leases that nobody reads.
 struct Void(u64);
 
 impl Bytes for Void {

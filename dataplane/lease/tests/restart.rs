@@ -1,4 +1,4 @@
-//! Leases as a journal remembers them.
+//! Recovery of leases from a journal.
 
 mod common;
 

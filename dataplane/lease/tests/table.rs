@@ -1,4 +1,4 @@
-//! The table through its public face, against a map.
+//! The table through its public interface, against a map.
 
 use std::collections::HashMap;
 
@@ -28,7 +28,7 @@ enum Step {
     Remove(u64),
 }
 
-/// Few keys, so that steps meet; with steps of 2^61 they all have few homes, so that entries are pushed far.
+/// Few keys, so that steps collide. In steps of 2^61 they all have few homes, so that entries are pushed far away.
 fn key() -> impl Strategy<Value = u64> {
     prop_oneof![0..64_u64, (0..8_u64, 0..8_u64).prop_map(|(high, low)| high << 61 | low)]
 }
@@ -78,7 +78,7 @@ proptest! {
     }
 }
 
-/// Keys with one home: the multiplier's inverse times small numbers.
+/// Keys with the same home: multiples of the multiplier's inverse.
 #[test]
 fn keys_with_one_home_all_have_a_place_until_the_reach_ends() {
     let inverse = (0..6).fold(1_u64, |x, _| x.wrapping_mul(2_u64.wrapping_sub(x.wrapping_mul(0x9E37_79B9_7F4A_7C15))));
@@ -139,7 +139,7 @@ fn a_million_random_leases_fit_and_are_found() {
     assert!((0..1_000_000).all(|_| guard.probe(LeaseKey(rng.u64(1..))).is_none()));
 }
 
-/// Real threads: entries that are whole, and a writer that waits for guards.
+/// Real threads: readers see whole entries, and the writer waits for guards.
 #[test]
 fn readers_on_other_cores_see_whole_entries() {
     const ROUNDS: u64 = 20_000;

@@ -13,7 +13,7 @@ pub struct Part {
 }
 
 impl Part {
-    /// `size` bytes from `at` on; `None` where they are not within the memory.
+    /// `size` bytes from `at` on; `None` if they are not within the memory.
     pub fn new(memory: Arc<dyn Memory>, at: usize, size: usize) -> Option<Self> {
         let within = at.checked_add(size).is_some_and(|end| end <= memory.size());
         within.then_some(Self { memory, at, size })

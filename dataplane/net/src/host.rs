@@ -93,7 +93,7 @@ impl Host {
         }
     }
 
-    /// Where peers reach this host; the unspecified address where it has none.
+    /// Where peers reach this host; the unspecified address if it has none.
     pub fn local_addr(&self) -> SocketAddr {
         let address = self.interfaces.first().map_or(IpAddr::from([0, 0, 0, 0]), |i| i.address);
         SocketAddr::new(address, self.udp_port)

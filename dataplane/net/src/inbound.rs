@@ -75,7 +75,7 @@ berth_port::counters! {
         Checksum = rx_bad_checksum: RX_DROPPED { reason: "bad_checksum" },
         /// Sent to another station, or from a group.
         OtherStation = rx_other_station: RX_DROPPED { reason: "other_station" },
-        /// Another VLAN, or a tag where none is expected, or none where one is.
+        /// Another VLAN, or a tag where none is expected, or none if one is.
         OtherVlan = rx_other_vlan: RX_DROPPED { reason: "other_vlan" },
         /// Neither ARP, IPv4 nor IPv6.
         OtherEtherType = rx_other_ether_type: RX_DROPPED { reason: "other_ether_type" },

@@ -92,8 +92,8 @@ fn ip_len(address: IpAddr) -> usize {
 impl Host {
     /// Turns the frame of a received datagram into its answer: `payload_len` bytes, already at the payload's place.
     ///
-    /// With `offload` the UDP checksum field is left as the sum of the pseudo-header, for the device to complete; unless
-    /// there is none, see [`crate::HostConfig::udp_checksums`].
+    /// With `offload` the UDP checksum field is left as the sum of the pseudo-header, for the device to complete;
+    /// unless there is none, see [`crate::HostConfig::udp_checksums`].
     ///
     /// # Panics
     /// If the answer exceeds [`Datagram::capacity`], or `buf` is not the datagram's frame.
@@ -115,7 +115,7 @@ impl Host {
         sealed
     }
 
-    /// The way back to `peer`, a datagram of which came by [`Datagram::way`]; `None` where that is 0. Asks no table: what
+    /// The way back to `peer`, a datagram of which came by [`Datagram::way`]; `None` if that is 0. Asks no table: what
     /// a peer was heard from a moment ago may have been forgotten for others since.
     #[inline]
     pub fn way_back(&self, peer: SocketAddr, way: u128) -> Option<Route> {
@@ -173,7 +173,7 @@ impl Host {
         sealed
     }
 
-    /// Builds an ARP request or neighbour solicitation for `target` and returns the frame's length; 0 where this host
+    /// Builds an ARP request or neighbour solicitation for `target` and returns the frame's length; 0 if this host
     /// has no address of the target's family or `buf` is too short (90 bytes always do).
     pub fn solicit(&self, buf: &mut [u8], target: IpAddr) -> usize {
         let at = self.link_len();
@@ -196,7 +196,8 @@ impl Host {
         }
     }
 
-    /// Turns a received packet into the start of its answer: link-layer and IP headers, with `body_len` bytes to follow.
+    /// Turns a received packet into the start of its answer: link-layer and IP headers, with `body_len` bytes to
+    /// follow.
     #[inline]
     pub(crate) fn turn_round(&self, buf: &mut [u8], ip: usize, body: usize, body_len: usize) {
         if let Ok((ethernet, _)) = EthernetHeader::mut_from_prefix(buf) {

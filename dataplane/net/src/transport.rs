@@ -25,7 +25,7 @@ pub trait Transport {
         handle: H,
     ) -> Taken;
 
-    /// Where datagrams to this peer go; `None` where there is no such peer.
+    /// Where datagrams to this peer go; `None` if there is no such peer.
     fn address_of(&self, peer: Peer) -> Option<SocketAddr>;
 
     /// Writes a message to `peer`, to which `route` leads, into `buf`: `fill` writes its bytes into

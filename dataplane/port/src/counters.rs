@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// What one name and one line of help stand for outside: one counter, or several that are told apart by labels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Family {
-    /// The name behind that of the layer; `_total` follows for what only grows. `_ns` are nanoseconds, shown as seconds.
+    /// The name behind that of the layer; `_total` follows for what only grows. `_ns` are nanoseconds, shown as
+    /// seconds.
     pub name: &'static str,
     /// What it means, in a line.
     pub help: &'static str,
@@ -55,7 +56,7 @@ impl Count {
     }
 }
 
-/// Declares what a layer counts, a line for each counter: `FIELD: MEANING`, or `FIELD = NAME: MEANING` where it is not
+/// Declares what a layer counts, a line for each counter: `FIELD: MEANING`, or `FIELD = NAME: MEANING` if it is not
 /// reported under the name of the field. The meaning is one of
 ///
 /// | meaning | what it is outside |

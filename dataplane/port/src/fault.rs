@@ -25,7 +25,8 @@ pub struct Faults {
     pub delay: f64,
     /// The shortest and the longest delay, in microseconds.
     pub delay_us: [u32; 2],
-    /// The frame waits until at least one later frame has gone ahead, at most 1 ms. A delayed frame is not reordered too.
+    /// The frame waits until at least one later frame has gone ahead, at most 1 ms. A delayed frame is not reordered
+    /// too.
     pub reorder: f64,
 }
 
@@ -203,7 +204,7 @@ impl Side {
         true
     }
 
-    /// Keeps a copy of the frame drawn for last until it is due; false where the pool is full.
+    /// Keeps a copy of the frame drawn for last until it is due; false if the pool is full.
     fn hold(&mut self, data: &[u8], wire_len: usize, peer: ReplyTo, due: Nanos, reorder: bool) -> bool {
         let len = data.len();
         let Some(mut buf) = self.free.pop_if(|buf| len <= buf.len()) else {
@@ -359,7 +360,7 @@ impl<P: Port, C: Clock> Port for Fault<P, C> {
         self.inner.local_addr()
     }
 
-    /// None where frames may be held, for no descriptor tells when they are due.
+    /// None if frames may be held, for no descriptor tells when they are due.
     fn wait_fd(&self) -> Option<RawFd> {
         let holds = self.rx.faults.hold() || self.tx.faults.hold();
         self.inner.wait_fd().filter(|_| !holds)

@@ -14,7 +14,8 @@ pub struct Frame<'a> {
     send_now: bool,
 }
 
-/// Where an answer goes that does not lie in its request's frame: [`Frame::reply_to`] gives it, [`Port::reply`] takes it.
+/// Where an answer goes that does not lie in its request's frame: [`Frame::reply_to`] gives it, [`Port::reply`] takes
+/// it.
 ///
 /// Beside the peer it holds the way back that the request showed the port, so that a late answer asks no table
 /// which may have forgotten the peer. Only the port that received the request reads it.
@@ -33,7 +34,7 @@ impl ReplyTo {
         self.peer
     }
 
-    /// What the port knew of the way, in a form of its own; 0 where it knew nothing.
+    /// What the port knew of the way, in a form of its own; 0 if it knew nothing.
     #[inline]
     pub fn route(&self) -> u128 {
         self.route
@@ -136,8 +137,8 @@ impl<'a> Frame<'a> {
         self.from
     }
 
-    /// Asks the port to transmit when this frame has been handled, with all answers queued so far, rather than after the
-    /// burst: handlers have taken so long that the first answers should not wait for the last.
+    /// Asks the port to transmit when this frame has been handled, with all answers queued so far, rather than after
+    /// the burst: handlers have taken so long that the first answers should not wait for the last.
     #[inline]
     pub fn send_now(&mut self) {
         self.send_now = true;

@@ -17,7 +17,8 @@
 //! Byte streams have a waist of their own: a [`Session`] answers the messages of one connection, and whoever moves the
 //! bytes is called a pump.
 //!
-//! Ports compose: [`Fault`] and [`Pcap`] wrap any port and are ports themselves, and [`Loopback`] joins two in one process.
+//! Ports compose: [`Fault`] and [`Pcap`] wrap any port and are ports themselves, and [`Loopback`] joins two in one
+//! process.
 #![forbid(unsafe_code)]
 
 mod counters;
@@ -57,7 +58,8 @@ pub const BURST: usize = 32;
 
 /// One receive/transmit queue pair, owned by one core.
 pub trait Port {
-    /// Lends the frames that have arrived, at most [`BURST`], in the port's own memory, one by one, and returns how many.
+    /// Lends the frames that have arrived, at most [`BURST`], in the port's own memory, one by one, and returns how
+    /// many.
     ///
     /// A frame whose verdict is [`Verdict::Reply`] is queued towards the peer it came from, with the contents and
     /// length the handler left in it; every other frame is released. What is queued is transmitted after a frame that
@@ -91,18 +93,18 @@ pub trait Port {
         None
     }
 
-    /// Reports every counter that this port keeps: names are `snake_case`, values only ever grow. Reads memory and nothing
-    /// else: the poll core calls it.
+    /// Reports every counter that this port keeps: names are `snake_case`, values only ever grow. Reads memory and
+    /// nothing else: the poll core calls it.
     fn counters(&self, visit: &mut dyn FnMut(&'static str, u64));
 
-    /// What the device, or the kernel, counts for this port; `None` where it counts nothing, or for another port.
+    /// What the device, or the kernel, counts for this port; `None` if it counts nothing, or for another port.
     fn device(&self) -> Option<Box<dyn DeviceCounters>> {
         None
     }
 }
 
-/// Counters that a system call or a device register tells: read by another thread than the port's, while the port works.
-/// Dropped before the port.
+/// Counters that a system call or a device register tells: read by another thread than the port's, while the port
+/// works. Dropped before the port.
 pub trait DeviceCounters: Send {
     /// Reads every counter, as [`Port::counters`] reports them. May take long.
     fn read(&mut self, visit: &mut dyn FnMut(&'static str, u64));

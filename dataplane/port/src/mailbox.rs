@@ -32,7 +32,7 @@ impl<T, R> Sender<T, R> {
         self.items.slots()
     }
 
-    /// Sends an item, or hands it back where there is no room.
+    /// Sends an item, or hands it back if there is no room.
     pub fn send(&mut self, item: T) -> Result<(), T> {
         self.items.push(item).map_err(|rtrb::PushError::Full(item)| item)
     }
@@ -63,7 +63,7 @@ impl<T, R> Mailbox<T, R> {
         self.items.pop().ok()
     }
 
-    /// Gives something back. Where there is no room, which there is for each item that was taken, it is dropped here.
+    /// Gives something back. If there is no room, which there is for each item that was taken, it is dropped here.
     pub fn give_back(&mut self, done: R) {
         drop(self.returns.push(done));
     }

@@ -9,7 +9,7 @@ use crate::{DeviceCounters, Nanos, Now};
 /// A core owns its tasks and gives each a turn after another. A turn is one dynamic call; what it does for each frame
 /// or request is monomorphised within the task.
 pub trait Task {
-    /// Does at most one burst of what there is to do, and takes in new work only where `receive` says so. Never blocks.
+    /// Does at most one burst of what there is to do, and takes in new work only if `receive` says so. Never blocks.
     /// A task that has its core `alone` may look for work several times.
     fn turn(&mut self, now: Now, receive: bool, alone: bool) -> Work;
 

@@ -37,7 +37,7 @@ pub(crate) struct Graph {
     /// Where the steps of each detector start, and where the last ones end.
     starts: Vec<u32>,
     steps: Vec<Step>,
-    /// The edge of each detector to the boundary; where there is none it weighs [`FAR`].
+    /// The edge of each detector to the boundary; if there is none it weighs [`FAR`].
     to_boundary: Vec<Path>,
     certain_events: Vec<u64>,
     certain_flips: u64,

@@ -232,7 +232,7 @@ impl MockTable {
         self.num_observables
     }
 
-    /// Answers a request: the entry's corrections, zeros where the table has none. Returns whether it has one.
+    /// Answers a request: the entry's corrections, zeros if the table has none. Returns whether it has one.
     ///
     /// # Panics
     /// If `corrections` is not `num_observables` bytes.

@@ -217,7 +217,7 @@ pub struct Ring {
     owner: Owner,
 }
 
-/// What keeps the slots; none where somebody else does.
+/// What keeps the slots; none if somebody else does.
 #[cfg(not(loom))]
 pub(crate) type Owner = Option<Arc<dyn Memory>>;
 #[cfg(loom)]
@@ -369,7 +369,8 @@ fn fits(memory: &impl Memory, need: usize) -> Result<(), RingError> {
 /// Both ends of an internal ring: `slots` slots of `slot_size` bytes each way, for two cores of this process.
 ///
 /// Each slot has a word in front of it, in one cache line with a message of up to 56 bytes, that says in one store that
-/// the message is there and how long it is. What a reader gets is what was written, never the rest of an earlier message.
+/// the message is there and how long it is. What a reader gets is what was written, never the rest of an earlier
+/// message.
 ///
 /// # Errors
 /// As [`Geometry::new`].

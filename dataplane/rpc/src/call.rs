@@ -10,8 +10,8 @@ pub type Outcome = Result<usize, Failure>;
 /// Why a call has no results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
-    /// A positive status of the handler's own. Any other is answered as [`status::HANDLER_FAILED`]: negative ones are the
-    /// protocol's, which a handler has no say in.
+    /// A positive status of the handler's own. Any other is answered as [`status::HANDLER_FAILED`]: negative ones are
+    /// the protocol's, which a handler has no say in.
     Status(i32),
     /// The arguments are not what the handler takes, as [`status::SCHEMA_MISMATCH`].
     Mismatch,
@@ -77,7 +77,7 @@ impl Call<'_> {
         &self.slot[self.form.len()..][..self.arg_len]
     }
 
-    /// How many bytes of arguments the header claims. More than [`Call::args`] has only where
+    /// How many bytes of arguments the header claims. More than [`Call::args`] has only if
     /// [`Function::checks_length`](crate::Function::checks_length) is set.
     #[inline]
     pub fn claimed_len(&self) -> usize {

@@ -21,8 +21,8 @@ pub const RING_BUDGET: Duration = Duration::from_secs(1);
 ///
 /// Slots are answered in the order of the requests. A request whose time is up is answered here with
 /// [`status::HANDLER_FAILED`]; its slot stays taken until the worker publishes it after all, and that answer is
-/// discarded. An answer that finds the transmit queue full stays in its slot; one that is early, as others of its client
-/// come from elsewhere, leaves it and waits among [`Turns`].
+/// discarded. An answer that finds the transmit queue full stays in its slot; one that is early, as others of its
+/// client come from elsewhere, leaves it and waits among [`Turns`].
 pub(crate) struct Forward {
     ring: Producer,
     index: RingIndex,
@@ -239,7 +239,7 @@ impl<P: Port> Out<'_, P> {
         sent
     }
 
-    /// Posts the answer to a request, or keeps it until its turn; false where the transmit queue is full.
+    /// Posts the answer to a request, or keeps it until its turn; false if the transmit queue is full.
     #[inline]
     fn answer(&mut self, caller: &Caller, outcome: Result<&[u8], i32>) -> bool {
         let Self { port, form, turns, counts, posted } = self;
@@ -263,7 +263,7 @@ impl<P: Port> Out<'_, P> {
 /// The id and the time stamp of a request, which its answer echoes.
 type Echoed = (u32, u64);
 
-/// Posts and counts an answer; false where the transmit queue is full.
+/// Posts and counts an answer; false if the transmit queue is full.
 #[inline]
 fn post<P: Port>(
     port: &mut P,
@@ -298,7 +298,7 @@ fn write(form: HeaderForm, buf: &mut [u8], (request_id, ptp_timestamp): Echoed, 
     write_answer(form, buf, request_id, ptp_timestamp, outcome.map(<[u8]>::len))
 }
 
-/// The results, or the status, in a slot; nothing where it holds no proper answer of this request.
+/// The results, or the status, in a slot; nothing if it holds no proper answer of this request.
 #[inline]
 fn read_answer(
     form: HeaderForm,

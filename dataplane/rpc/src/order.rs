@@ -87,7 +87,7 @@ struct Entry {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place {
     bucket: u32,
-    /// Set where the client's next answer has to wait for others.
+    /// Set if the client's next answer has to wait for others.
     pub(crate) behind: Option<Behind>,
 }
 

@@ -45,7 +45,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// All inline where there is no ring; else the decoding server has the last one, and others the first.
+    /// All inline if there is no ring; else the decoding server has the last one, and others the first.
     fn new(form: HeaderForm, rings: impl IntoIterator<Item = (Producer, Dispatcher)>) -> Self {
         let (producers, dispatchers): (Vec<_>, Vec<_>) = rings.into_iter().unzip();
         let mode = |function: &Function| match producers.len() {

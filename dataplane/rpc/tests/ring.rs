@@ -51,7 +51,7 @@ impl Bench {
         (bench, Worker::new(form, table(RING), handlers, dispatcher, clock).unwrap())
     }
 
-    /// Hands in a request from a peer; answers at once only where it is refused.
+    /// Hands in a request from a peer; answers at once only if it is refused.
     fn send(&mut self, from: u16, form: HeaderForm, name: &str, args: &[u8]) -> Option<i32> {
         let mut message = request(form, name, u32::from(from), args);
         message.resize(SLOT, 0xAB);

@@ -1,5 +1,5 @@
-//! Codecs of every protocol Berth speaks: checked views over byte slices, and their writers. Nothing here copies a
-//! payload or panics on any input.
+//! Codecs of every protocol that Berth speaks: checked views over byte slices, and their writers. No payload is copied,
+//! and no input causes a panic.
 #![forbid(unsafe_code)]
 
 pub mod fabric;

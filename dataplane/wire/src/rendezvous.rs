@@ -1,17 +1,17 @@
-//! The TCP rendezvous of RDMA, software-RoCE and libfabric ports: how a peer and a port exchange what the fabric itself
-//! cannot tell them (`docs/rdma.md`, "The rendezvous").
+//! The TCP rendezvous of RDMA, software-RoCE and libfabric ports. Over it, a peer and a port exchange what they must
+//! know before the fabric can carry anything (`docs/rdma.md`, "The rendezvous").
 //!
-//! Two forms, and a port speaks one of them: 12 bytes each way as the CUDA-Q host API has it ([`HostApi`]), or TLVs
-//! ([`Offer`], [`Answer`]). Everything is big-endian.
+//! A port speaks one of two forms: 12 bytes each way as in the CUDA-Q host API ([`HostApi`]), or TLVs ([`Offer`],
+//! [`Answer`]). Everything is big-endian.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::fabric::{BindingTlv, ClientTlv, FabricError, Reader, Status, Tlv, Tlvs, Wire, macros::codes};
 
-/// The longest message, its length word aside, in bytes.
+/// Limit on a message in bytes, without its length word.
 pub const MAX_MESSAGE: usize = 4096;
 
-/// Packet sequence numbers are 24 bits wide.
+/// Mask of a packet sequence number, which is 24 bits wide.
 pub const PSN_MASK: u32 = 0x00FF_FFFF;
 
 const KIND: u16 = 0x0412;
@@ -19,7 +19,7 @@ const SLOTS: u16 = 0x0413;
 const PATH_MTU: u16 = 0x0414;
 
 codes! {
-    /// TLV 0x0412: the queue pair's type, and how requests come.
+    /// TLV 0x0412: the queue pair's type, and how requests arrive.
     pub enum PeerKind: u8 {
         UcWriteImm = 1, "uc-write-imm", "unreliable connection; requests are RDMA WRITEs with immediate into slots";
         RcSend = 2, "rc-send", "reliable connection; requests are SENDs";
@@ -41,14 +41,14 @@ impl PeerKind {
         matches!(self, Self::RcSend | Self::RcWriteImm)
     }
 
-    /// Whether requests are written into slots.
+    /// Whether the peer writes its requests into slots, rather than sending them.
     pub fn writes_slots(self) -> bool {
         matches!(self, Self::UcWriteImm | Self::RcWriteImm)
     }
 }
 
 impl ImmForm {
-    /// The slots that the form can name.
+    /// Number of slots that the form can name.
     pub fn max_slots(self) -> u32 {
         match self {
             Self::Psn20 => 1 << 12,
@@ -56,7 +56,7 @@ impl ImmForm {
         }
     }
 
-    /// The bits of the packet sequence number that an immediate carries.
+    /// Bits of the packet sequence number that an immediate carries.
     pub fn psn_mask(self) -> u32 {
         match self {
             Self::Psn20 => 0x000F_FFFF,
@@ -64,7 +64,7 @@ impl ImmForm {
         }
     }
 
-    /// The packet sequence number and the slot in an immediate; `None` where bits that must be zero are not.
+    /// Splits an immediate into packet sequence number and slot; `None` if bits that must be zero are not.
     #[inline]
     pub fn split(self, immediate: u32) -> Option<(u32, u32)> {
         match self {
@@ -73,7 +73,7 @@ impl ImmForm {
         }
     }
 
-    /// The immediate of a packet. Bits of `psn` and `slot` that the form cannot carry are left out.
+    /// Builds the immediate of a packet. Bits of `psn` and `slot` that the form cannot carry are dropped.
     #[inline]
     pub fn join(self, psn: u32, slot: u32) -> u32 {
         let slot = slot & (self.max_slots() - 1);
@@ -89,30 +89,30 @@ pub fn gid_to_ipv4(gid: [u8; 16]) -> Option<Ipv4Addr> {
     Ipv6Addr::from(gid).to_ipv4_mapped()
 }
 
-/// The GID of an IPv4 address.
+/// The GID that `RoCEv2` gives an IPv4 address (`::ffff:a.b.c.d`).
 pub fn ipv4_to_gid(addr: Ipv4Addr) -> [u8; 16] {
     addr.to_ipv6_mapped().octets()
 }
 
-/// The 12 bytes of the host API, the same in both directions. The rest is agreed: unreliable connection, RDMA WRITE with
+/// The 12 bytes of the host API, the same in both directions. The rest is fixed: unreliable connection, RDMA WRITE with
 /// immediate, MTU 4096, packet sequence numbers from 0, virtual addresses from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostApi {
-    /// The sender's queue pair.
+    /// Number of the sender's queue pair.
     pub qp_num: u32,
-    /// The sender's memory; 0 where it has none to be written.
+    /// Remote key of the sender's memory; 0 if the sender has none to be written.
     pub rkey: u32,
     /// The sender's `RoCEv2` address.
     pub addr: Ipv4Addr,
 }
 
 impl HostApi {
-    /// Bytes of the message.
+    /// Message size in bytes.
     pub const LEN: usize = 12;
-    /// The MTU of both queue pairs in bytes.
+    /// Path MTU of both queue pairs in bytes.
     pub const MTU: u16 = 4096;
 
-    /// Reads a message.
+    /// Reads a message; every value is allowed.
     pub fn parse(bytes: &[u8; Self::LEN]) -> Self {
         let word = |at: usize| [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
         Self {
@@ -122,7 +122,7 @@ impl HostApi {
         }
     }
 
-    /// The message.
+    /// The message as it is sent.
     pub fn to_bytes(self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
         bytes[..4].copy_from_slice(&self.qp_num.to_be_bytes());
@@ -131,14 +131,15 @@ impl HostApi {
         bytes
     }
 
-    /// What the message offers. Its rkey comes without an address and a size, so nothing is written back with it.
+    /// Reads a peer's message as an offer. Its rkey comes without an address and a size, so answers cannot be written
+    /// with it.
     pub fn offer(self) -> Offer<'static> {
         let gid = ipv4_to_gid(self.addr);
         let peer = Peer::Rdma { qp_num: self.qp_num, gid, psn: 0, mtu: Self::MTU };
         Offer { kind: PeerKind::UcWriteImm, peer, window: None }
     }
 
-    /// What the message of a port answers.
+    /// Reads a port's message as an answer.
     pub fn answer(self) -> Answer {
         let mut answer = Answer::default();
         answer.push(&BindingTlv::RdmaRkey(self.rkey));
@@ -150,76 +151,76 @@ impl HostApi {
         answer
     }
 
-    /// The message that carries an offer's or an answer's three facts; `None` where the GID is no IPv4 address or a fact
-    /// is missing.
+    /// Builds the message from an answer; `None` if its GID is not an IPv4 address or one of the three fields is
+    /// missing.
     pub fn of_answer(answer: &Answer) -> Option<Self> {
         let rdma = answer.rdma()?;
         Some(Self { qp_num: rdma.qp_num, rkey: rdma.rkey, addr: gid_to_ipv4(rdma.gid)? })
     }
 
-    /// The message of an offer, with `rkey` 0; `None` where its peer is not an RDMA one with an IPv4 address.
+    /// Builds the message from an offer, with `rkey` 0; `None` if the peer is not an RDMA one with an IPv4 address.
     pub fn of_offer(offer: &Offer<'_>) -> Option<Self> {
         let Peer::Rdma { qp_num, gid, .. } = offer.peer else { return None };
         Some(Self { qp_num, rkey: offer.window.map_or(0, |window| window.rkey), addr: gid_to_ipv4(gid)? })
     }
 }
 
-/// Who offers itself.
+/// The endpoint that wants to connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Peer<'a> {
     /// TLV 0x0410: a queue pair.
     Rdma {
-        /// Its number.
+        /// Number of the queue pair.
         qp_num: u32,
-        /// Its port.
+        /// GID of the peer's port.
         gid: [u8; 16],
-        /// The first packet sequence number it sends.
+        /// First packet sequence number that the peer sends.
         psn: u32,
-        /// The longest packet's payload in bytes.
+        /// Path MTU in bytes: the longest payload of a packet.
         mtu: u16,
     },
     /// TLV 0x0604: a libfabric endpoint.
     Ofi {
-        /// Its address, as `fi_getname` gives it.
+        /// The peer's address from `fi_getname`, opaque.
         addr: &'a [u8],
     },
 }
 
-/// Slots in somebody's memory.
+/// An array of slots in registered memory: TLV 0x0413.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slots {
-    /// How many.
+    /// Number of slots.
     pub count: u32,
-    /// Bytes from one to the next.
+    /// Bytes from the start of one slot to the next.
     pub stride: u32,
-    /// How immediates name them.
+    /// How an immediate names a slot.
     pub form: ImmForm,
 }
 
 /// Memory of the peer into which answers are written: TLVs 0x0201, 0x0202 and 0x0413 of an offer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
-    /// The key of the memory.
+    /// Remote key of the memory.
     pub rkey: u32,
-    /// The virtual address of slot 0.
+    /// Virtual address of slot 0.
     pub addr: u64,
-    /// The slots; an answer goes to the slot that its request came to.
+    /// Layout of the slots. An answer goes to the slot number that its request came to.
     pub slots: Slots,
 }
 
-/// What a peer offers: u32 length, then TLVs. Unknown TLVs are skipped.
+/// A peer's message: u32 length, then TLVs. Unknown TLVs are skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Offer<'a> {
-    /// How requests come.
+    /// The queue pair's type, and how requests arrive.
     pub kind: PeerKind,
-    /// Who sends them.
+    /// The endpoint that sends them.
     pub peer: Peer<'a>,
-    /// Where answers are written; without it they are sent.
+    /// Where answers are written; if `None`, they are sent.
     pub window: Option<Window>,
 }
 
 impl<'a> Offer<'a> {
-    /// Reads the bytes after the length word.
+    /// Reads the bytes behind the length word.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, FabricError> {
         let tlvs = tlvs(bytes)?;
         let kind: PeerKind = tlvs.find(KIND).ok_or(FabricError::Value("BIND_KIND"))?.parse_value()?;
@@ -256,7 +257,7 @@ impl<'a> Offer<'a> {
     /// Appends the length word and the TLVs.
     ///
     /// # Panics
-    /// Where an endpoint's address is longer than a TLV, 65535 bytes.
+    /// If an endpoint's address is longer than the 65535 bytes that a TLV can hold.
     pub fn write(&self, to: &mut Vec<u8>) {
         with_length(to, |to| {
             match self.peer {
@@ -289,48 +290,48 @@ impl<'a> Wire<'a> for Slots {
     }
 }
 
-/// A port's side of an RDMA connection, from an [`Answer`].
+/// A port's side of an RDMA connection, read from an [`Answer`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RdmaSide {
-    /// The port's queue pair.
+    /// Number of the port's queue pair.
     pub qp_num: u32,
-    /// The port's address.
+    /// GID of the port.
     pub gid: [u8; 16],
-    /// The first packet sequence number that the port sends.
+    /// First packet sequence number that the port sends.
     pub psn: u32,
-    /// The key of the port's slots; 0 where it has none.
+    /// Remote key of the port's slots; 0 if it has none.
     pub rkey: u32,
-    /// The virtual address of slot 0.
+    /// Virtual address of slot 0.
     pub addr: u64,
-    /// The port's slots; `None` in the host-API form, where both sides know them, and where requests are sent.
+    /// Layout of the port's slots. `None` in the host-API form, where both sides know it, and if requests are sent.
     pub slots: Option<Slots>,
-    /// The longest packet's payload in bytes, for both queue pairs.
+    /// Path MTU of both queue pairs in bytes: the longest payload of a packet.
     pub mtu: u16,
 }
 
-/// What a port answers: TLVs 0x02xx, 0x0413, 0x0414 or 0x06xx. Unknown ones are skipped.
+/// A port's message: a status, a length and TLVs 0x02xx, 0x0413, 0x0414 or 0x06xx. Unknown ones are skipped.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Answer {
     tlvs: Vec<u8>,
 }
 
 impl Answer {
-    /// Adds a fact.
+    /// Appends one TLV.
     pub fn push(&mut self, tlv: &BindingTlv<'_>) {
         tlv.write(&mut self.tlvs);
     }
 
-    /// Adds TLV 0x0413, the port's slots.
+    /// Appends TLV 0x0413, the layout of the port's slots.
     pub fn push_slots(&mut self, slots: Slots) {
         Tlv::append(&mut self.tlvs, SLOTS, |to| slots.write(to));
     }
 
-    /// Adds TLV 0x0414, the longest packet's payload in bytes.
+    /// Appends TLV 0x0414, the path MTU in bytes.
     pub fn push_path_mtu(&mut self, mtu: u16) {
         Tlv::append(&mut self.tlvs, PATH_MTU, |to| mtu.write(to));
     }
 
-    /// Adds every fact of one side of an RDMA connection.
+    /// Appends the TLVs of one side of an RDMA connection.
     pub fn push_rdma(&mut self, side: &RdmaSide) {
         self.push(&BindingTlv::RdmaQpNum(side.qp_num));
         self.push(&BindingTlv::RdmaGid(side.gid));
@@ -343,17 +344,17 @@ impl Answer {
         self.push_path_mtu(side.mtu);
     }
 
-    /// The facts, whole and well-formed.
+    /// The TLVs as encoded, checked to be whole.
     pub fn tlvs(&self) -> Tlvs<'_> {
         Tlvs::parse(&self.tlvs).unwrap_or(Tlvs::EMPTY)
     }
 
-    /// The facts about libfabric endpoints and memory that this crate knows.
+    /// The TLVs about libfabric endpoints and memory that this build knows.
     pub fn facts(&self) -> impl Iterator<Item = BindingTlv<'_>> {
         self.tlvs().iter().filter_map(|tlv| BindingTlv::read(tlv).ok().flatten())
     }
 
-    /// The RDMA side; `None` where a fact is missing.
+    /// The RDMA side; `None` if one of its TLVs is missing.
     pub fn rdma(&self) -> Option<RdmaSide> {
         let (mut qp_num, mut gid, mut psn) = (None, None, None);
         let (mut rkey, mut addr) = (0, 0);
@@ -372,7 +373,7 @@ impl Answer {
         Some(RdmaSide { qp_num: qp_num?, gid: gid?, psn: psn?, rkey, addr, slots, mtu })
     }
 
-    /// Reads the TLVs after the status and the length word.
+    /// Reads the TLVs behind the status and the length word.
     pub fn parse(bytes: &[u8]) -> Result<Self, FabricError> {
         for tlv in tlvs(bytes)? {
             BindingTlv::read(tlv)?;
@@ -391,7 +392,7 @@ impl Answer {
         with_length(to, |to| to.extend_from_slice(&self.tlvs));
     }
 
-    /// The message of a refusal: its status and no TLV.
+    /// Builds a refusal: a status and no TLV.
     pub fn refusal(status: Status) -> [u8; 6] {
         let [high, low] = status.code().to_be_bytes();
         [high, low, 0, 0, 0, 0]
@@ -405,7 +406,7 @@ fn tlvs(bytes: &[u8]) -> Result<Tlvs<'_>, FabricError> {
     Tlvs::parse(bytes)
 }
 
-/// Appends a u32 length and what `write` appends.
+/// Appends a u32 length and then what `write` appends.
 fn with_length(to: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     let at = to.len();
     0_u32.write(to);

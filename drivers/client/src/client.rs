@@ -38,7 +38,7 @@ enum Link {
 }
 
 impl Client {
-    /// Speaks to a node over UDP. Where its key is given, only what it signed is an answer; where not, answers are not
+    /// Speaks to a node over UDP. Where its key is given, only what it signed is an answer; if not, answers are not
     /// proved to be the node's.
     pub async fn udp(identity: Arc<Identity>, node: SocketAddr, key: Option<PublicKey>) -> Result<Self, Error> {
         let link = Link::Udp(udp::Link::open(&identity, node, key).await?);

@@ -48,8 +48,8 @@ impl Proxies {
         Self { runtime, counters, open: HashMap::new() }
     }
 
-    /// Listens on 127.0.0.1 and forwards to `proxy.backend` there, until the lease's end. Returns the port that it listens
-    /// on, or `None` where it cannot.
+    /// Listens on 127.0.0.1 and forwards to `proxy.backend` there, until the lease's end. Returns the port that it
+    /// listens on, or `None` if it cannot.
     fn open(&mut self, lease: LeaseId, proxy: Proxy) -> Option<u16> {
         let listener = Listener::bind((Ipv4Addr::LOCALHOST, proxy.ingress).into()).ok()?;
         let port = listener.local_addr().ok()?.port();

@@ -138,7 +138,7 @@ async fn control(connection: &Connection, peer: PublicKey, shared: &Arc<Shared>)
     }
 }
 
-/// One frame each way. `None` where the stream is reset.
+/// One frame each way. `None` if the stream is reset.
 async fn one_op(
     (mut send, mut receive): (SendStream, RecvStream),
     peer: PublicKey,
@@ -241,7 +241,7 @@ async fn data(connection: &Connection, kind: Kind, peer: PublicKey, shared: &Arc
     connection.close(VarInt::from_u32(0), b"");
 }
 
-/// `None` where the peer names no lease in time.
+/// `None` if the peer names no lease in time.
 async fn greeted(connection: &Connection, kind: Kind, peer: PublicKey, shared: &Arc<Shared>) -> Option<()> {
     let deadline = Instant::now() + PATIENCE;
     let (mut send, mut receive) = timeout(PATIENCE, connection.accept_bi()).await.ok()?.ok()?;

@@ -149,7 +149,7 @@ impl Shared {
         }
     }
 
-    /// Executes one op to its end and returns the payload of its RESPONSE; `None` where nothing may be answered. Must
+    /// Executes one op to its end and returns the payload of its RESPONSE; `None` if nothing may be answered. Must
     /// not be cancelled: the node waits for what it asked for.
     pub(crate) async fn execute(&self, request: &Request<'_>) -> Option<Vec<u8>> {
         let begun = {
@@ -350,7 +350,7 @@ impl Shared {
         }
     }
 
-    /// Waits until the answer may leave; `None` where it never may.
+    /// Waits until the answer may leave; `None` if it never may.
     async fn finish(&self, pending: Pending) -> Option<Answer> {
         let Pending { mut answer, mut durable, quiescence, endings } = pending;
         if let Some(quiescence) = quiescence {

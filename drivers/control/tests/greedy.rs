@@ -104,7 +104,7 @@ impl Binding for Rdma {
     }
 }
 
-/// Opens the gate, also where a test fails: the node ends when its work has.
+/// Opens the gate, even if a test fails: the node ends when its work has.
 struct Opens(Arc<Gate>, Arc<Stuck>);
 
 impl Drop for Opens {

@@ -218,7 +218,7 @@ impl Device {
         stats
     }
 
-    /// The device's link-layer address; one of our own making where it has none.
+    /// The device's link-layer address; one of our own making if it has none.
     fn mac(&self) -> Result<MacAddr, Error> {
         let mut mac = MacAddr::ZERO;
         // SAFETY: an rte_ether_addr is six bytes, as a MacAddr is.

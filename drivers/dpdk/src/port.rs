@@ -36,7 +36,7 @@ const CLOCK_POLLS: u32 = 64;
 pub struct DpdkPort<T = Udp> {
     device: Arc<Device>,
     queue: u16,
-    /// Set where the peer's memory can be unmapped at any time.
+    /// Set if the peer's memory can be unmapped at any time.
     bursts: Option<Registered>,
     pool: *mut sys::rte_mempool,
     host: Host,

@@ -1,11 +1,12 @@
 //! A memif peer that goes takes its memory along: nobody may be inside a burst then.
 //!
 //! When a peer closes the control channel or dies, DPDK's memif driver marks the device as not connected, which bursts
-//! check as they begin, and then unmaps the peer's memory, on DPDK's interrupt thread. It does not wait for a burst that
-//! has begun (DPDK 22.11; a poll thread that is preempted inside one then reads unmapped memory). So the waiting is done
-//! here: this module defines `munmap`, which takes the C library's place in this process, also for the driver, and
-//! lets every memif burst end before the kernel is asked to unmap anything. While a memif is open, each `munmap` of the
-//! process thus interrupts every CPU that runs one of its threads, for about a microsecond; otherwise it costs a fence.
+//! check as they begin, and then unmaps the peer's memory, on DPDK's interrupt thread. It does not wait for a burst
+//! that has begun (DPDK 22.11; a poll thread that is preempted inside one then reads unmapped memory). So the waiting
+//! is done here: this module defines `munmap`, which takes the C library's place in this process, also for the driver,
+//! and lets every memif burst end before the kernel is asked to unmap anything. While a memif is open, each `munmap` of
+//! the process thus interrupts every CPU that runs one of its threads, for about a microsecond; otherwise it costs a
+//! fence.
 
 use std::{
     ptr,
@@ -89,7 +90,7 @@ impl Drop for Registered {
     }
 }
 
-/// Waits for the end of every burst that began before. False where no memif is open, and so no CPU was interrupted.
+/// Waits for the end of every burst that began before. False if no memif is open, and so no CPU was interrupted.
 fn wait_for_bursts() -> bool {
     // The driver marked its device as not connected before it came here.
     fence(Ordering::SeqCst);

@@ -116,7 +116,7 @@ fn ranges(list: &str) -> Vec<usize> {
     list.split(',').filter_map(range).flatten().collect()
 }
 
-/// The directories and links in `dir`; none where it is missing.
+/// The directories and links in `dir`; none if it is missing.
 pub(crate) fn entries(dir: &Path) -> impl Iterator<Item = std::path::PathBuf> {
     fs::read_dir(dir).into_iter().flatten().filter_map(|entry: io::Result<_>| Some(entry.ok()?.path()))
 }

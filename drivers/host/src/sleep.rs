@@ -46,7 +46,7 @@ impl Sleeper {
         Ok(Self { fds, event })
     }
 
-    /// A handle that ends a sleep, or the next one where there is none.
+    /// A handle that ends a sleep, or the next one if there is none.
     pub fn waker(&self) -> Waker {
         Waker(Arc::clone(&self.event))
     }

@@ -143,7 +143,7 @@ impl UdpSocket {
         self.addr.ip().is_unspecified()
     }
 
-    /// What the kernel counts for this socket; `None` where the process may open no more descriptors.
+    /// What the kernel counts for this socket; `None` if the process may open no more descriptors.
     pub fn counters(&self) -> Option<SocketCounters> {
         Some(SocketCounters { socket: self.socket.try_clone().ok()?, overrun: 0 })
     }
@@ -173,8 +173,8 @@ berth_port::counters! {
 pub const COUNTERS: Tables = &[Kernel::TABLE];
 
 impl DeviceCounters for SocketCounters {
-    /// `rx_overrun`: how many received datagrams the kernel has dropped, since the socket was opened, for want of buffer
-    /// space or for a wrong checksum. One system call. Exact as long as it is called once per 2^32 drops.
+    /// `rx_overrun`: how many received datagrams the kernel has dropped, since the socket was opened, for want of
+    /// buffer space or for a wrong checksum. One system call. Exact as long as it is called once per 2^32 drops.
     fn read(&mut self, visit: &mut dyn FnMut(&'static str, u64)) {
         /// Index of the drop count in the answer to `SO_MEMINFO` (`SK_MEMINFO_DROPS`, `linux/sock_diag.h`).
         const DROPS: usize = 8;

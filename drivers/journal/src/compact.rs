@@ -1,6 +1,7 @@
 //! A compaction: what the journal adds up to is written to a new file on a thread of its own, while commits go on. The
-//! journal itself is the state: it is read back, a few times over where that keeps it small what is in memory of it. What
-//! was committed since is copied from there too, until little is left: that the writer copies, between two commits.
+//! journal itself is the state: it is read back, a few times over where that keeps it small what is in memory of it.
+//! What was committed since is copied from there too, until little is left: that the writer copies, between two
+//! commits.
 
 use std::{
     io,
@@ -22,7 +23,8 @@ use crate::{
 /// A frame of state holds this many bytes of records, and the last record beyond.
 const FRAME: usize = 1 << 20;
 
-/// For each of so many bytes the old journal is read once, for an equal part of its leases: about 250 000, of 220 bytes.
+/// For each of so many bytes the old journal is read once, for an equal part of its leases: about 250 000, of 220
+/// bytes.
 const PASS: u64 = 32 << 20;
 
 /// So often at most, however long it is: what a compaction takes stays linear in that.
@@ -141,7 +143,7 @@ impl Compaction<'_> {
         Ok(())
     }
 
-    /// Fails where the compaction is to give up.
+    /// Fails if the compaction is to give up.
     fn go_on(&self) -> Result<(), Failure> {
         let cancelled = self.queue.cancelled.load(Relaxed);
         if cancelled { Err(Failure { what: "compacting", errno: libc::ECANCELED }) } else { Ok(()) }

@@ -11,10 +11,10 @@
 //! One thread writes. Whatever was committed while it waited for the disk becomes the next frame: one write and one
 //! fdatasync for all of it. Zeros are written ahead so that the fdatasync of a frame has no metadata to write.
 //!
-//! A compaction writes what the journal adds up to as a new one, which takes its place. That state is nowhere else to be
-//! kept: a thread of its own reads it back from the file, up to where the compaction stands in the queue.
+//! A compaction writes what the journal adds up to as a new one, which takes its place. That state is nowhere else to
+//! be kept: a thread of its own reads it back from the file, up to where the compaction stands in the queue.
 //!
-//! A full disk is seen before it hurts: where there is no room to write ahead, the journal says that it is full while a
+//! A full disk is seen before it hurts: if there is no room to write ahead, the journal says that it is full while a
 //! headroom of 2 MiB is left, and its users stop granting. That passes when there is room again.
 //!
 //! After the first failed write or fdatasync nothing is known about what is on the disk, and asking again would not
@@ -86,8 +86,8 @@ impl Journal {
 
     /// Appends `records`. The order of calls is the order in the journal; the ticket says when all of them are durable.
     ///
-    /// A crash leaves all or none of up to 8 MiB of records, and of more than that perhaps the first ones. What is queued is
-    /// bounded by the callers alone: one that waits for its tickets adds no more than it waits for.
+    /// A crash leaves all or none of up to 8 MiB of records, and of more than that perhaps the first ones. What is
+    /// queued is bounded by the callers alone: one that waits for its tickets adds no more than it waits for.
     pub fn commit(&self, records: &[Record]) -> Ticket {
         let (done, ticket) = oneshot::channel();
         let mut pieces = vec![Vec::new()];

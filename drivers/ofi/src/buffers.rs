@@ -24,7 +24,7 @@ pub(crate) enum Operation {
     None,
     /// Sends to a peer.
     Send(u32),
-    /// Receives, from this peer alone where there is one.
+    /// Receives, from this peer alone if there is one.
     Receive(Option<u32>),
 }
 
@@ -95,8 +95,8 @@ impl Buffer {
         unsafe { self.0.as_ptr().add(1) }.cast()
     }
 
-    /// Hands the buffer to an operation. The result is the operation's context, from which [`Buffer::from_context`] makes the
-    /// buffer again.
+    /// Hands the buffer to an operation. The result is the operation's context, from which [`Buffer::from_context`]
+    /// makes the buffer again.
     #[inline]
     pub(crate) fn into_context(self, operation: Operation) -> *mut c_void {
         // SAFETY: the buffer's own `Meta`.

@@ -69,7 +69,7 @@ pub enum Error {
     /// A string with a NUL byte.
     #[error("{0:?} contains a NUL byte")]
     Nul(String),
-    /// An IP address where there are none.
+    /// An IP address if there are none.
     #[error("the libfabric provider {0} has no IP addresses; leave `bind` out")]
     NoBind(String),
     /// A call failed.

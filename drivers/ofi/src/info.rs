@@ -17,7 +17,7 @@ const VERSION: u32 = 0x0001_0011;
 /// What an endpoint must do: two-sided messages, and say who sent each.
 const CAPS: u64 = sys::FI_MSG as u64 | sys::FI_SOURCE;
 
-/// What it must do where it does not say that: receive from one peer alone.
+/// What it must do if it does not say that: receive from one peer alone.
 const DIRECTED: u64 = CAPS | sys::FI_DIRECTED_RECV;
 
 /// Modes that every endpoint here honours: each operation has a context structure of its own.
@@ -86,7 +86,7 @@ pub struct Provider {
 /// Every provider that this host can use now, by name.
 ///
 /// # Errors
-/// What libfabric says where there is none.
+/// What libfabric says if there is none.
 pub fn providers() -> Result<Vec<Provider>, Reason> {
     let mut providers = Vec::<Provider>::new();
     for info in List::get(None, None)?.iter() {
@@ -168,8 +168,8 @@ impl Info {
         unsafe { text((*(*self.as_ptr()).fabric_attr).name) }
     }
 
-    /// Whether receives are posted for one peer each, because the provider does not say who sent a message: `ofi_rxd` promises
-    /// to (`FI_SOURCE`) and does not, in any version up to 2.0.
+    /// Whether receives are posted for one peer each, because the provider does not say who sent a message: `ofi_rxd`
+    /// promises to (`FI_SOURCE`) and does not, in any version up to 2.0.
     pub(crate) fn is_directed(&self) -> bool {
         self.provider().ends_with("ofi_rxd")
     }

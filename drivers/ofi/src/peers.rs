@@ -105,8 +105,8 @@ impl Peers {
     /// with the last. Limits count all peers of one `host` as one; a peer of which no host is known counts by itself.
     ///
     /// # Errors
-    /// INVALID_PARAMS where that is no address of the port's provider, CAPACITY_EXCEEDED where there are too many peers,
-    /// RESOURCE_BUSY where the port is not open or its core does not answer within a second.
+    /// INVALID_PARAMS if that is no address of the port's provider, CAPACITY_EXCEEDED if there are too many peers,
+    /// RESOURCE_BUSY if the port is not open or its core does not answer within a second.
     pub fn admit(&self, address: &[u8], host: Option<IpAddr>) -> Result<Admitted, Status> {
         let (_, format) = self.0.opened.get().ok_or(Status::ResourceBusy)?;
         let padded = format.check(address).ok_or(Status::InvalidParams)?;

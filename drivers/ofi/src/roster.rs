@@ -69,7 +69,7 @@ impl Roster {
         free.map(|slot| slot as u32)
     }
 
-    /// Adds a peer, whose host is known or not, and returns its slot; `None` where there is no place, or its entry is
+    /// Adds a peer, whose host is known or not, and returns its slot; `None` if there is no place, or its entry is
     /// taken.
     pub(crate) fn insert(&mut self, address: Box<[u8]>, at: FiAddr, host: Option<IpAddr>) -> Option<u32> {
         let (slot, entry) = (self.free()?, at.index()?);

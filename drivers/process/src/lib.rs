@@ -47,7 +47,7 @@ pub struct Process {
     name: String,
     child: Child,
     lines: Lines,
-    /// All of it, at its end; `None` where it goes elsewhere.
+    /// All of it, at its end; `None` if it goes elsewhere.
     stderr: Option<Lines>,
     stop: Stop,
 }
@@ -56,8 +56,8 @@ pub struct Process {
 type Lines = Mutex<Receiver<String>>;
 
 impl Process {
-    /// Starts a program. What it prints is kept; so is its standard error where the command has that piped. Its standard
-    /// input is open until [`Process::finish`], for some end when that does.
+    /// Starts a program. What it prints is kept; so is its standard error where the command has that piped. Its
+    /// standard input is open until [`Process::finish`], for some end when that does.
     pub fn start(command: &mut Command, stop: &Stop) -> anyhow::Result<Self> {
         let name = line(command);
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();

@@ -149,7 +149,7 @@ impl Device {
         lock(&self.open).clone()
     }
 
-    /// The device; opens it where it is not open, which may take seconds.
+    /// The device; opens it if it is not open, which may take seconds.
     fn opened(&self) -> Result<Arc<Open>, HcaError> {
         let _opening = lock(&self.opening);
         if let Some(open) = self.current() {
@@ -219,8 +219,8 @@ impl Link {
         Ok(())
     }
 
-    /// Makes the key by which the client of this queue pair, and nobody else, reaches exactly the lease's bytes, once it
-    /// may do anything.
+    /// Makes the key by which the client of this queue pair, and nobody else, reaches exactly the lease's bytes, once
+    /// it may do anything.
     fn make_key(&mut self, span: Span, rights: Rights, part: Part) -> Result<u32, HcaError> {
         let Span { region, at, len } = span;
         match &self.open.scoping {
@@ -426,8 +426,8 @@ fn windows(
     Ok(Scoping::Windows { pd, regions })
 }
 
-/// Reads through a window by a queue pair that is connected to itself: what is within, and a byte beyond. Soft-RoCE lets
-/// whoever has a window's key reach the whole region (seen on Linux 6.12).
+/// Reads through a window by a queue pair that is connected to itself: what is within, and a byte beyond. Soft-RoCE
+/// lets whoever has a window's key reach the whole region (seen on Linux 6.12).
 fn trial(pd: &Pd, cq: &Cq, path: Path, gid: [u8; 16]) -> Result<(), HcaError> {
     const LEN: usize = 64;
     let (into, at) = (0, 4096);

@@ -62,7 +62,7 @@ impl<A: Acceptor> Peers<A> {
         Ok((Joined { peers: self.clone(), id, ended }, answer))
     }
 
-    /// Takes a peer in, where there is room and the port likes it.
+    /// Takes a peer in, if there is room and the port likes it.
     fn take(
         &self,
         from: SocketAddr,
@@ -102,7 +102,7 @@ impl<A: Acceptor> Peers<A> {
         }
     }
 
-    /// Strikes a peer off, which ends its connection; false where it was before.
+    /// Strikes a peer off, which ends its connection; false if it was before.
     fn forget(&self, id: PeerId) -> bool {
         let mut table = self.table.borrow_mut();
         table.addressed.retain(|_, peer| *peer != id);

@@ -1,5 +1,5 @@
-//! How peers of a software-RoCE [`berth_roce::Endpoint`] find it, and it them: a [`RoceAcceptor`] takes them in at a rendezvous,
-//! and [`connect`] is how a client comes to one.
+//! How peers of a software-RoCE [`berth_roce::Endpoint`] find it, and it them: a [`RoceAcceptor`] takes them in at a
+//! rendezvous, and [`connect`] is how a client comes to one.
 #![forbid(unsafe_code)]
 
 mod acceptor;
@@ -25,7 +25,7 @@ fn gid_of(address: IpAddr) -> [u8; 16] {
     }
 }
 
-/// A path MTU in bytes; `None` where there is no such (IBTA 9.4.2).
+/// A path MTU in bytes; `None` if there is no such (IBTA 9.4.2).
 fn path_mtu(mtu: u16) -> Option<usize> {
     let mtu = usize::from(mtu);
     (mtu.is_power_of_two() && (256..=PATH_MTU_MAX).contains(&mtu)).then_some(mtu)

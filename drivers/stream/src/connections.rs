@@ -2,7 +2,7 @@
 //!
 //! A listener that refuses newcomers while it is full is closed by whoever fills it with connections that say nothing.
 //! Here every newcomer gets in, and the connection that has been pending for longest gives way: whoever speaks at once
-//! is served, however many stay silent. Admitted connections are limited in all and for each peer; where there are as
+//! is served, however many stay silent. Admitted connections are limited in all and for each peer; if there are as
 //! many as may be, one of the peer with the most gives way to one of a peer who then has fewer.
 
 use std::{
@@ -92,7 +92,7 @@ impl<K: Eq + Hash + Ord + Clone> Inner<K> {
         changed
     }
 
-    /// Has the newest connection of the peer with the most give way to one of `peer`; false where that would not be
+    /// Has the newest connection of the peer with the most give way to one of `peer`; false if that would not be
     /// fairer.
     fn displace_for(&mut self, peer: &K) -> bool {
         let Some((most, greediest)) = self.by_count.last().cloned() else { return false };
@@ -117,7 +117,7 @@ impl<K: Eq + Hash + Ord + Clone> Connections<K> {
         Arc::new(Self { limits, observe: Box::new(observe), inner: Mutex::new(inner) })
     }
 
-    /// Takes a new connection in; the oldest pending one gives way where there are too many.
+    /// Takes a new connection in; the oldest pending one gives way if there are too many.
     pub fn enter(self: &Arc<Self>) -> Pending<K> {
         let mut inner = self.lock();
         let crowded = inner.pending.len() >= self.limits.pending;
@@ -160,7 +160,7 @@ pub struct Pending<K: Eq + Hash + Ord + Clone> {
 }
 
 impl<K: Eq + Hash + Ord + Clone> Pending<K> {
-    /// What `identified` ends with, which is when the peer has identified itself; `None` where the connection is over
+    /// What `identified` ends with, which is when the peer has identified itself; `None` if the connection is over
     /// before: it gave way, or was too late.
     pub async fn identify<T>(&mut self, identified: impl Future<Output = T>) -> Option<T> {
         select! {

@@ -21,7 +21,7 @@ use crate::{Connections, Pending};
 /// drops what begins them, which costs whoever comes then a second; 128, as is usual, is a flood of a few milliseconds.
 const BACKLOG: i32 = 4096;
 
-/// How long to wait where there is no descriptor for a connection.
+/// How long to wait if there is no descriptor for a connection.
 const NO_DESCRIPTOR: Duration = Duration::from_millis(50);
 
 /// A bound TCP socket.
@@ -43,7 +43,7 @@ impl Listener {
         self.0.local_addr()
     }
 
-    /// Accepts until dropped, and hands each connection to `spawn`, which returns at once. Fails where there is no
+    /// Accepts until dropped, and hands each connection to `spawn`, which returns at once. Fails if there is no
     /// runtime to serve it.
     pub async fn serve<K: Eq + Hash + Ord + Clone>(
         self,

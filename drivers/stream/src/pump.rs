@@ -221,7 +221,7 @@ impl<K: Eq + Hash + Ord + Clone> Pump<K> {
         }
     }
 
-    /// Waits for the place that a buffer of so many bytes needs; false where a completion comes first.
+    /// Waits for the place that a buffer of so many bytes needs; false if a completion comes first.
     async fn enter(
         &mut self,
         len: usize,
@@ -266,7 +266,7 @@ impl<K: Eq + Hash + Ord + Clone> Pump<K> {
 }
 
 impl<N: Fn() -> Nanos> Times<'_, N> {
-    /// What `event` comes to, or `None` where a completion that is waited for comes first; how the connection ends
+    /// What `event` comes to, or `None` if a completion that is waited for comes first; how the connection ends
     /// where its session is over, or `patience` has passed, before.
     async fn watched<T>(
         &mut self,

@@ -16,7 +16,7 @@ use crate::Error;
 /// The names of this host's RDMA devices.
 ///
 /// # Errors
-/// [`Error::NoRdma`] where neither libraries nor kernel know any.
+/// [`Error::NoRdma`] if neither libraries nor kernel know any.
 pub fn devices() -> Result<Vec<String>, Error> {
     let list = List::new()?;
     Ok(list.iter().map(name_of).collect())
@@ -239,8 +239,8 @@ impl Context {
         Ok((0..entries).filter_map(|index| self.gid(port, index as u8).ok()).collect())
     }
 
-    /// Whether the device is still there. Soft-RoCE goes without an event ([`Event::DeviceFatal`]), and its removal waits
-    /// until everything of it is dropped.
+    /// Whether the device is still there. Soft-RoCE goes without an event ([`Event::DeviceFatal`]), and its removal
+    /// waits until everything of it is dropped.
     pub fn is_present(&self) -> bool {
         // SAFETY: the context is open, and its device is valid for as long.
         let path = unsafe { CStr::from_ptr((&raw const (*(*self.raw()).device).dev_path).cast()) };

@@ -80,7 +80,7 @@ pub(crate) struct Receives {
 }
 
 impl Qp {
-    /// Queues a send, to be posted by [`Qp::ring`]. [`Error::Full`] where [`BATCH`] are queued.
+    /// Queues a send, to be posted by [`Qp::ring`]. [`Error::Full`] if [`BATCH`] are queued.
     #[inline]
     pub fn send(&mut self, id: u64, op: Op, bytes: Option<Local>, flags: Flags) -> Result<(), Error> {
         let mut request = self.request(id, op, flags)?;

@@ -41,9 +41,9 @@ impl<H: Host> Node<H> {
         self.discovery.withdrawal(self.id(), reason, self.clock.unix(now.mono))
     }
 
-    /// Begins to answer a SOLICIT; see [`Discovery::begin`](super::Discovery::begin). `signed_by` is the sender of a signed
-    /// one, which is within that sender's rate, and counts as more requests where there is much to look through. Over that
-    /// rate there is no answer either.
+    /// Begins to answer a SOLICIT; see [`Discovery::begin`](super::Discovery::begin). `signed_by` is the sender of a
+    /// signed one, which is within that sender's rate, and counts as more requests if there is much to look through.
+    /// Over that rate there is no answer either.
     pub fn solicit(
         &mut self,
         payload: &[u8],

@@ -145,7 +145,7 @@ pub struct Grant {
     pub expires: Nanos,
     /// How long after that it can be renewed, in nanoseconds.
     pub grace: Nanos,
-    /// The unit that it holds, in its resource's own form, empty where it holds bytes.
+    /// The unit that it holds, in its resource's own form, empty if it holds bytes.
     pub unit: Vec<u8>,
 }
 
@@ -280,7 +280,7 @@ macro_rules! records {
                 }
             }
 
-            /// Takes the first record; `None` where the bytes do not start with a whole, known one.
+            /// Takes the first record; `None` if the bytes do not start with a whole, known one.
             pub(super) fn decode(from: &mut &[u8]) -> Option<Self> {
                 Some(match u8::take(from)? {
                     $(kind::$kind => Self::$variant { $($field: Field::take(from)?),* },)*

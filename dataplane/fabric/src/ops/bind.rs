@@ -218,7 +218,7 @@ impl Attempt {
     }
 }
 
-/// A lease as bindings see it; `None` where it holds nothing any more.
+/// A lease as bindings see it; `None` if it holds nothing any more.
 fn bound_lease(lease: &Lease) -> Option<BoundLease> {
     let &Lease { id, generation, rights, base, len, .. } = lease;
     let first = lease.first.min(len);

@@ -32,7 +32,7 @@ impl Listing {
         self.next.is_none()
     }
 
-    /// The answer: every lease that was active all the while, by key; where there are more, [`MAX_LISTED`] of them. Takes
+    /// The answer: every lease that was active all the while, by key; if there are more, [`MAX_LISTED`] of them. Takes
     /// a millisecond or two for so many, and no node.
     pub fn answer(mut self) -> Answer {
         self.entries.sort_unstable_by_key(|entry| LeaseId(entry.lease_id).key());

@@ -113,7 +113,7 @@ impl<H: Host> Node<H> {
     }
 
     /// What the policy of now gives to whom a token was issued: whose it was before links and refreshes, which may have
-    /// handed it to presenters without a policy. Nothing where that key is not known any more.
+    /// handed it to presenters without a policy. Nothing if that key is not known any more.
     fn perms_of_now(&self, granted: &Granted<'_>, presenter: u128) -> Perms {
         let token = &granted.token;
         let known = [token.audience, presenter, self.id()].into_iter().chain(self.config.policy.presenters());
@@ -139,7 +139,7 @@ impl<H: Host> Node<H> {
 
     /// Revokes every lease that was allocated under a token, and the token itself: until a Unix time in seconds, which
     /// is returned, when none of its id can be alive. Later than a token lives where the host's clock was set back, as
-    /// its end counts by what that was before. `None` where as many revocations are remembered as may be.
+    /// its end counts by what that was before. `None` if as many revocations are remembered as may be.
     pub(crate) fn revoke_token(&mut self, token: u128, now: Now, outcome: &mut Outcome) -> Option<u64> {
         let lives = |now_secs| Revocations::until(now_secs, 0);
         let until = lives(wall_secs(now)).max(self.issued_until).max(lives(self.clock.unix_secs(now.mono)));

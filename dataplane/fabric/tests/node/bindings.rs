@@ -1,4 +1,4 @@
-//! A transport of its own beside the lease table: bound, bound again, torn down, and what happens where that fails.
+//! A transport of its own beside the lease table: bound, bound again, torn down, and what happens if that fails.
 #![allow(clippy::doc_markdown)] // the names of ops
 
 use std::{

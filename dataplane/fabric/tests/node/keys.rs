@@ -1,4 +1,5 @@
-//! What ends with a key: its tokens, leases, attachments and enrolment (profile, decision 33; `KEY_REVOKE` and `KEY_LIST`).
+//! What ends with a key: its tokens, leases, attachments and enrolment (profile, decision 33; `KEY_REVOKE` and
+//! `KEY_LIST`).
 
 use std::time::Duration;
 
@@ -58,7 +59,7 @@ fn standing(world: &World, lease: LeaseId) -> Option<Standing> {
     world.node.leases().query(lease, world.now.mono).map(|(standing, _)| standing)
 }
 
-/// What a request of presenter `n` comes to; `None` where it is dropped.
+/// What a request of presenter `n` comes to; `None` if it is dropped.
 fn ping(world: &mut World, n: u8) -> Option<Status> {
     let request = Request {
         carrier: Carrier::Quic,

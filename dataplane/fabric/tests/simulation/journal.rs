@@ -40,7 +40,7 @@ impl Journal {
         self.staged_to
     }
 
-    /// Begins to write what is staged; true where there is something and nothing else is being written.
+    /// Begins to write what is staged; true if there is something and nothing else is being written.
     pub fn begin(&mut self) -> bool {
         if self.writing.is_some() || self.durable_to == self.staged_to {
             return false;

@@ -20,7 +20,7 @@ impl Notices {
     }
 
     /// A message that `node` signs, for [`Message::frames`]; the same one may go to several peers.
-    /// [`FabricError::Limit`] where the payload is over 1 MiB.
+    /// [`FabricError::Limit`] if the payload is over 1 MiB.
     pub fn sign(&self, node: &Identity, kind: MsgType, payload: Vec<u8>) -> Result<Message<'static>, FabricError> {
         if payload.len() > MAX_MESSAGE {
             return Err(FabricError::Limit("payload"));

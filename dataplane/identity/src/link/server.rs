@@ -161,7 +161,7 @@ impl Server {
 }
 
 impl Reply {
-    /// The answer to the message, signed by `node` where the message was signed. [`FabricError::Limit`] where the
+    /// The answer to the message, signed by `node` where the message was signed. [`FabricError::Limit`] if the
     /// payload is over 1 MiB.
     pub fn message(
         &self,

@@ -7,7 +7,7 @@ use crate::{NodeId, PublicKey};
 
 /// Reads the one frame of a control stream whose TLS peer holds `peer`. An error resets the stream.
 ///
-/// The sender must be that peer. A presenter or a frame signature may be left out, and must be right where it is not.
+/// The sender must be that peer. A presenter or a frame signature may be left out, and must be right if it is not.
 pub fn accept_stream<'a>(bytes: &'a [u8], peer: &PublicKey) -> Result<Message<'a>, Drop> {
     let frame = Frame::parse(bytes, MAX_MESSAGE)?;
     if frame.header.is_part() {

@@ -92,8 +92,8 @@ pub fn delegate(token: &[u8], holder: &Identity, to: NodeId, caveats: &[Caveat])
 }
 
 /// The successor of a verified token for its presenter (decision 11): id, resource and every caveat stay, and of the
-/// permissions those in `perms`; links become caveats of the issuer, and what DEPTH they used up is gone. An error says that all of the caveats
-/// together are more than one token holds.
+/// permissions those in `perms`; links become caveats of the issuer, and what DEPTH they used up is gone. An error says
+/// that all of the caveats together are more than one token holds.
 pub fn refresh(
     issuer: &Identity,
     granted: &Granted<'_>,
@@ -138,7 +138,7 @@ fn caveats(token: &CapabilityToken<'_>) -> impl Iterator<Item = (Caveat, u8)> {
     of_issuer.chain(of_links)
 }
 
-/// How many more links the token may get; `None` where it has too many already.
+/// How many more links the token may get; `None` if it has too many already.
 fn links_left(token: &CapabilityToken<'_>) -> Option<u8> {
     let most = MAX_LINKS as u8 - token.links.len() as u8; // the codec refuses more
     caveats(token)

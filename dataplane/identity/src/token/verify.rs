@@ -32,7 +32,7 @@ pub struct Granted<'a> {
     /// The token.
     pub token: CapabilityToken<'a>,
     /// The bytes that may be read and written, counted from the lease's first: the first one, and the first one after.
-    /// All of them where no RANGE says less; none where the two are equal.
+    /// All of them where no RANGE says less; none if the two are equal.
     pub span: (u64, u64),
 }
 

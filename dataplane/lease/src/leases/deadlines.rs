@@ -1,22 +1,22 @@
-//! When each lease is next to be looked at: a heap that knows where every lease is in it, so that any can be taken out.
-//! Libraries of such heaps find their items by hash; here a slot is an index, which saves that memory.
+//! The next deadline of each lease: a heap that knows the position of every lease in it, so that any can be removed.
+//! General heaps of this kind find their items by hash; here a slot is an index, which saves that memory.
 
 use berth_port::Nanos;
 
 use super::record::Slot;
 
-/// The position of a lease that is not in the heap.
+/// Position of a lease that is not in the heap.
 const NOWHERE: u32 = u32::MAX;
 
-/// At most one time for each lease, the earliest first.
+/// At most one deadline per lease, earliest first.
 #[derive(Debug)]
 pub(super) struct Deadlines {
-    /// Nothing in it is due before its parent, which is at half its position.
+    /// A binary heap: no element is due before its parent, at half its position.
     heap: Vec<Slot>,
     by_slot: Vec<Deadline>,
 }
 
-/// Packed, for there are as many as leases: 12 bytes.
+/// Packed into 12 bytes, as there is one per lease.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, packed(4))]
 struct Deadline {
@@ -25,12 +25,12 @@ struct Deadline {
 }
 
 impl Deadlines {
-    /// For leases in as many slots as these.
+    /// Makes room for `capacity` slots.
     pub(super) fn new(capacity: usize) -> Self {
         Self { heap: Vec::with_capacity(capacity), by_slot: Vec::with_capacity(capacity) }
     }
 
-    /// Sets the time of a lease, whether it had one or not.
+    /// Sets the deadline of a lease, and replaces an earlier one.
     pub(super) fn set(&mut self, slot: Slot, at: Nanos) {
         if self.by_slot.len() <= slot.index() {
             self.by_slot.resize(slot.index() + 1, Deadline { at, position: NOWHERE });
@@ -44,7 +44,7 @@ impl Deadlines {
         self.settle(slot);
     }
 
-    /// Takes the time of a lease away, if it has one.
+    /// Removes the deadline of a lease, if it has one.
     pub(super) fn clear(&mut self, slot: Slot) {
         let Some(deadline) = self.by_slot.get_mut(slot.index()).filter(|deadline| deadline.position != NOWHERE) else {
             return;
@@ -57,7 +57,7 @@ impl Deadlines {
         }
     }
 
-    /// Takes out the lease whose time came first, if it has come.
+    /// Removes and returns the lease whose deadline came first, if it is due.
     pub(super) fn pop(&mut self, now: Nanos) -> Option<Slot> {
         let first = *self.heap.first()?;
         let due = self.at(first) <= now;
@@ -71,7 +71,7 @@ impl Deadlines {
         self.by_slot[slot.index()].at
     }
 
-    /// Moves a lease up or down to where its time belongs.
+    /// Moves a lease up or down to its place in the heap.
     fn settle(&mut self, slot: Slot) {
         let at = self.at(slot);
         let mut position = self.by_slot[slot.index()].position as usize;
@@ -90,7 +90,7 @@ impl Deadlines {
         self.by_slot[slot.index()].position = position as u32;
     }
 
-    /// Moves the lease at `from` to `to`; returns the position that is vacant now.
+    /// Moves the lease at `from` to `to`; returns the position that is now vacant.
     fn take_place(&mut self, to: usize, from: usize) -> usize {
         let slot = self.heap[from];
         self.heap[to] = slot;

@@ -1,24 +1,24 @@
-//! How leases end: freed, revoked, expired; and what becomes of their bytes.
+//! How leases end (freed, revoked, expired), and what becomes of their bytes.
 
 use berth_port::Nanos;
 
 use super::{Item, Lease, LeaseError, Leases, REMEMBERED, Standing, Timer, record::Slot};
 use crate::LeaseId;
 
-/// The most deadlines that one [`Leases::tick`] works off, so that no tick is long.
+/// Limit on the deadlines that one [`Leases::tick`] handles, so that no tick takes long.
 const PER_TICK: usize = 4096;
 
-/// What time did to a lease.
+/// A change that the passage of time brought.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// It expired and is in its grace: its connections are to be closed.
+    /// The lease expired and is in its grace: close its connections.
     Expired(LeaseId),
-    /// Its grace is over: its bindings are to be torn down, then it is to be released or fenced.
+    /// Its grace is over: tear down its bindings, then release or fence it.
     Ended(LeaseId),
 }
 
 impl Leases {
-    /// Ends a lease at its holder's wish. Its bindings are to be torn down, then it is to be released or fenced.
+    /// Ends a lease at its holder's request. Tear down its bindings, then release or fence it.
     pub fn free(&mut self, id: LeaseId, holder: u128, now: Nanos) -> Result<(), LeaseError> {
         let (slot, lease) = self.held(id, holder, now)?;
         if lease.standing != Standing::Live {
@@ -28,10 +28,10 @@ impl Leases {
         Ok(())
     }
 
-    /// Takes a lease back: no access that starts from now on is served.
+    /// Takes a lease back: accesses that start from now on are refused.
     ///
-    /// Before this is answered, the [`Leases::quiescence`] taken after it must be over and its bindings torn down;
-    /// then it is to be released or fenced.
+    /// Before the revocation is answered, wait for a [`Leases::quiescence`] taken after this call and tear down the
+    /// bindings; then release or fence the lease.
     pub fn revoke(&mut self, id: LeaseId, now: Nanos) -> Result<(), LeaseError> {
         let known = self.known(id).filter(|(_, lease)| lease.status(now).is_some());
         let (slot, lease) = known.ok_or(LeaseError::NotFound)?;
@@ -43,14 +43,15 @@ impl Leases {
         Ok(())
     }
 
-    /// Takes back every lease that was allocated under a token, as [`Leases::revoke`] does; returns them, by key.
+    /// Revokes every lease that was allocated under a token; see [`Leases::revoke`]. Returns them in the order of their
+    /// keys.
     pub fn revoke_token(&mut self, token: u128, now: Nanos) -> Vec<LeaseId> {
         let under: Vec<_> = self.grantees.under(token).collect();
         self.revoke_all(under, now)
     }
 
-    /// Takes back every lease that a presenter holds, as [`Leases::revoke`] does, and what it has attached; returns the
-    /// leases, by key.
+    /// Revokes every lease that a presenter holds, see [`Leases::revoke`], and ends its attachments. Returns the leases
+    /// in the order of their keys.
     pub fn revoke_holder(&mut self, holder: u128, now: Nanos) -> Vec<LeaseId> {
         self.detach(holder);
         let held: Vec<_> = self.grantees.held_by(holder).collect();
@@ -71,8 +72,8 @@ impl Leases {
         live.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// The bindings of a lease that was freed, revoked or has ended are torn down: its bytes may be leased again.
-    /// False where the lease still lives, holds no bytes any more or is fenced.
+    /// Frees the bytes of a lease that was freed, was revoked or has ended, once its bindings are torn down. False if
+    /// the lease still lives, holds no bytes any more, or is fenced.
     pub fn release(&mut self, id: LeaseId, now: Nanos) -> bool {
         let Some((slot, lease)) = self.known(id) else { return false };
         if lease.standing == Standing::Live || !self.records[slot].holds || lease.fenced {
@@ -94,8 +95,8 @@ impl Leases {
         true
     }
 
-    /// A binding of a lease that was freed, revoked or has ended could not be torn down: its bytes are never leased
-    /// again, and nothing is leased from its region any more. False where the lease still lives or was released.
+    /// Keeps the bytes of such a lease from ever being leased again, because a binding could not be torn down. Nothing
+    /// is leased from its region any more. False if the lease still lives or was released.
     pub fn fence(&mut self, id: LeaseId) -> bool {
         let Some((slot, lease)) = self.known(id) else { return false };
         if lease.standing == Standing::Live || !self.records[slot].holds {
@@ -109,8 +110,8 @@ impl Leases {
         true
     }
 
-    /// Works off what is due, and returns what the caller has to act on. Call it again at once where it returned
-    /// something, later otherwise.
+    /// Handles what is due, and returns the events that the caller must act on. If it returned any, call it again at
+    /// once.
     pub fn tick(&mut self, now: Nanos) -> Vec<Event> {
         for _ in 0..PER_TICK {
             let Some((at, timer)) = self.timers.first().copied().filter(|(at, _)| *at <= now) else { break };
@@ -145,7 +146,7 @@ impl Leases {
         events
     }
 
-    /// A live lease is over.
+    /// Turns a live lease into one that is over.
     fn end(&mut self, slot: Slot) {
         let lease = self.change(slot, |lease| lease.standing = Standing::Over);
         self.deadlines.clear(slot);
@@ -153,7 +154,7 @@ impl Leases {
         self.drop_handles(lease.id.key());
     }
 
-    /// A live lease is revoked.
+    /// Turns a live lease into a revoked one.
     pub(super) fn revoke_live(&mut self, slot: Slot, now: Nanos) {
         let lease = self.change(slot, |lease| lease.standing = Standing::Revoked { at: now });
         self.deadlines.set(slot, now + REMEMBERED);
@@ -161,7 +162,7 @@ impl Leases {
         self.publish_attachments(lease.id.key());
     }
 
-    /// A revoked lease lives after all: its move failed before anyone was told.
+    /// Takes a revocation back: the lease's move failed before anyone was told.
     pub(super) fn unrevoke(&mut self, slot: Slot) {
         let lease = self.change(slot, |lease| lease.standing = Standing::Live);
         self.deadlines.set(slot, lease.expires);
@@ -177,7 +178,7 @@ impl Leases {
         self.count(lease, false);
     }
 
-    /// A revocation has been remembered long enough.
+    /// Drops a revoked lease that has been remembered long enough.
     fn forget(&mut self, slot: Slot) {
         self.stop_moving(slot);
         let lease = self.change(slot, |lease| lease.standing = Standing::Over);

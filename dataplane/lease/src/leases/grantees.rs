@@ -1,37 +1,37 @@
-//! Who was granted leases, and which leases each token's revocation takes back.
+//! Who holds leases under which token, and which leases the revocation of a token ends.
 
 use std::collections::BTreeMap;
 
 use super::record::Slot;
 
-/// Every token with a holder of leases under it: kept once, however many the leases are.
+/// Pairs of token and holder. Each is stored once, however many leases it has.
 #[derive(Debug, Default)]
 pub(super) struct Grantees {
     by_token: BTreeMap<Grantee, GranteeIndex>,
     all: Vec<Known>,
-    /// Indices that nobody has.
+    /// Unused indices.
     free: Vec<GranteeIndex>,
-    /// The neighbours of each lease in the list of its grantee.
+    /// For each lease, its neighbours in the list of its grantee.
     links: Vec<Links>,
 }
 
-/// A token and who holds leases under it.
+/// A token, and a holder of leases under it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Grantee {
     pub(super) token: u128,
     pub(super) holder: u128,
 }
 
-/// A grantee, by its place.
+/// A grantee's index.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct GranteeIndex(u32);
 
 #[derive(Debug)]
 struct Known {
     grantee: Grantee,
-    /// Records that name it.
+    /// Number of records that refer to it.
     records: u32,
-    /// The first of its leases that a revocation of the token takes back.
+    /// Head of the list of leases that a revocation of the token ends.
     first: Option<Slot>,
 }
 
@@ -42,12 +42,12 @@ struct Links {
 }
 
 impl Grantees {
-    /// For leases in as many slots as these.
+    /// Makes room for `capacity` slots.
     pub(super) fn new(capacity: usize) -> Self {
         Self { links: Vec::with_capacity(capacity), ..Self::default() }
     }
 
-    /// The grantee of a new record.
+    /// The grantee of a new record; adds it if it is new.
     pub(super) fn join(&mut self, grantee: Grantee) -> GranteeIndex {
         let Self { by_token, all, free, .. } = self;
         let index = *by_token.entry(grantee).or_insert_with(|| {
@@ -63,7 +63,7 @@ impl Grantees {
         index
     }
 
-    /// A record is gone.
+    /// Counts a record less, and drops a grantee without records.
     pub(super) fn leave(&mut self, index: GranteeIndex) {
         let known = &mut self.all[index.0 as usize];
         known.records -= 1;
@@ -77,7 +77,7 @@ impl Grantees {
         self.all[index.0 as usize].grantee
     }
 
-    /// Enters a lease that the revocation of its token is to take back.
+    /// Adds a lease to those that a revocation of its token ends.
     pub(super) fn list(&mut self, index: GranteeIndex, slot: Slot) {
         if self.links.len() <= slot.index() {
             self.links.resize(slot.index() + 1, Links::default());
@@ -89,7 +89,7 @@ impl Grantees {
         }
     }
 
-    /// Takes out a lease that was entered.
+    /// Removes a lease from that list.
     pub(super) fn unlist(&mut self, index: GranteeIndex, slot: Slot) {
         let Links { previous, next } = std::mem::take(&mut self.links[slot.index()]);
         match previous {
@@ -101,13 +101,13 @@ impl Grantees {
         }
     }
 
-    /// The leases entered under a token.
+    /// Leases that a revocation of `token` ends.
     pub(super) fn under(&self, token: u128) -> impl Iterator<Item = Slot> {
         let holders = Grantee { token, holder: 0 }..=Grantee { token, holder: u128::MAX };
         self.by_token.range(holders).flat_map(|(_, index)| self.of(*index))
     }
 
-    /// The leases entered that `holder` has, under whatever token. Looks at every grantee.
+    /// Leases of `holder` that revocations of their tokens would end. Looks at every grantee.
     pub(super) fn held_by(&self, holder: u128) -> impl Iterator<Item = Slot> {
         let held = self.by_token.iter().filter(move |(grantee, _)| grantee.holder == holder);
         held.flat_map(|(_, index)| self.of(*index))

@@ -7,63 +7,63 @@ use berth_port::Nanos;
 use super::{Item, LeaseError, Leases, Standing, Timer};
 use crate::{Entry, LeaseId, LeaseKey, Rights};
 
-/// Handles of one lease at once, at most, and attachments of one handle.
+/// Limit on the handles of a lease, and on the attachments of a handle.
 const MOST: usize = 64;
 
-/// `RIGHT_READ` of a handle.
+/// `RIGHT_READ`.
 const READ: u32 = 1;
-/// `RIGHT_WRITE` and `RIGHT_APPEND` of a handle.
+/// `RIGHT_WRITE` and `RIGHT_APPEND`.
 const CHANGE: u32 = 2 | 4;
 
-/// All handles, and what was attached by them.
+/// All handles and attachments.
 #[derive(Debug, Default)]
 pub(super) struct Handles {
     by_id: BTreeMap<u128, HandleRecord>,
-    /// The handles of each lease that has any.
+    /// Ids of each lease's handles.
     by_lease: BTreeMap<LeaseKey, Vec<u128>>,
-    /// The importer of each attachment.
+    /// Importer of each attachment.
     importers: BTreeMap<LeaseKey, u128>,
 }
 
 /// An exported handle (`LEASE_EXPORT_HANDLE`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Handle {
-    /// Its id, random.
+    /// Random.
     pub id: u128,
-    /// The lease it leads to.
+    /// The exported lease.
     pub lease: LeaseId,
-    /// Who may import it; 0: anyone.
+    /// Id of the presenter that may import it; 0 for anyone.
     pub target: u128,
-    /// The kind of runtime it was made for.
+    /// `target_runtime_kind`, the runtime that it was made for.
     pub kind: u16,
-    /// What it grants: 1 read, 2 write, 4 append.
+    /// Rights bits: 1 read, 2 write, 4 append.
     pub rights: u32,
-    /// When it expires; not after its lease would have when it was exported.
+    /// Monotonic time at which it expires: no later than its lease did when the handle was made.
     pub expires: Nanos,
 }
 
-/// What an importer gets: a key that the dataplanes serve as they serve a lease's, with the handle's rights.
+/// What an importer gets: a key that the dataplanes serve like a lease's, with the handle's rights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attachment {
     /// `local_attach_id`; as a lease id, its high 64 bits are zero.
     pub key: LeaseKey,
-    /// The handle's rights.
+    /// Rights bits of the handle: 1 read, 2 write, 4 append.
     pub rights: u32,
-    /// When it ends: with its handle, or sooner with its lease.
+    /// Monotonic time at which it ends: with its handle, or sooner with its lease.
     pub expires: Nanos,
 }
 
 #[derive(Debug)]
 pub(super) struct HandleRecord {
     handle: Handle,
-    /// Who exported it.
+    /// Id of the presenter that exported it.
     holder: u128,
-    /// Attachment by importer.
+    /// Attachment keys by importer.
     attachments: BTreeMap<u128, LeaseKey>,
 }
 
 impl Leases {
-    /// Makes a handle of a lease for `target` (0: anyone).
+    /// Makes a handle to a lease for `target`; 0 allows anyone to import it.
     #[expect(clippy::too_many_arguments, reason = "the fields of the op")]
     pub fn export(
         &mut self,
@@ -106,7 +106,7 @@ impl Leases {
         Ok(handle)
     }
 
-    /// Enters a handle of the journal; false where its lease does not live, or it is known.
+    /// Restores a handle from the journal. False if its lease does not live, or the handle is known.
     pub fn restore_handle(&mut self, handle: Handle) -> bool {
         let lease = self.get(handle.lease).filter(|lease| lease.standing != Standing::Over);
         let lease = lease.filter(|_| !self.handles.by_id.contains_key(&handle.id));
@@ -116,7 +116,7 @@ impl Leases {
         lease.is_some()
     }
 
-    /// Enters an attachment of the journal; false where its handle is not there, or its key is taken.
+    /// Restores an attachment from the journal. False if its handle is unknown, or its key is taken.
     pub fn restore_attachment(&mut self, handle: u128, importer: u128, key: LeaseKey) -> bool {
         let Some(HandleRecord { handle, attachments, .. }) = self.handles.by_id.get(&handle) else { return false };
         !attachments.contains_key(&importer)
@@ -131,12 +131,12 @@ impl Leases {
         self.get(id).map(|lease| lease.holder).or_else(importer) == Some(presenter)
     }
 
-    /// Every handle that has not expired.
+    /// Every handle that has not expired yet.
     pub fn handles(&self) -> impl Iterator<Item = &Handle> {
         self.handles.by_id.values().map(|record| &record.handle)
     }
 
-    /// Attaches an importer. Importing again gets the same attachment.
+    /// Attaches an importer. A second import returns the same attachment.
     pub fn import(
         &mut self,
         handle: u128,
@@ -165,7 +165,7 @@ impl Leases {
         Ok(Attachment { key, rights: handle.rights, expires })
     }
 
-    /// Enters an attachment under a free key, and publishes it.
+    /// Records an attachment under a free key, and publishes it.
     fn attach(&mut self, handle: Handle, importer: u128, key: LeaseKey) -> Result<(), LeaseError> {
         let entry = self.attachment(&handle, key).ok_or(LeaseError::NotFound)?;
         self.writer.insert(&entry).map_err(|_| LeaseError::Capacity)?;
@@ -182,7 +182,7 @@ impl Leases {
         self.handles.by_id.insert(handle.id, HandleRecord { handle, holder, attachments: BTreeMap::new() });
     }
 
-    /// What the table says of an attachment.
+    /// The table's entry for an attachment; `None` if its lease is not published.
     fn attachment(&self, handle: &Handle, key: LeaseKey) -> Option<Entry> {
         let lease = self.entry(&self.get(handle.lease)?)?;
         let rights = lease.rights.and(rights_of(handle.rights));
@@ -191,7 +191,7 @@ impl Leases {
         Some(Entry { id: LeaseId(u128::from(key.0)), rights, expires, ..lease })
     }
 
-    /// Publishes a change of a lease to its attachments.
+    /// Publishes the state of a lease to its attachments.
     pub(super) fn publish_attachments(&mut self, lease: LeaseKey) {
         for handle in self.handles.by_lease.get(&lease).into_iter().flatten() {
             let HandleRecord { handle, attachments, .. } = &self.handles.by_id[handle];
@@ -203,7 +203,7 @@ impl Leases {
         }
     }
 
-    /// Ends every attachment of an importer.
+    /// Ends all attachments of an importer.
     pub(super) fn detach(&mut self, importer: u128) {
         let of_importer = self.handles.importers.iter().filter(|(_, of)| **of == importer);
         let keys: Vec<_> = of_importer.map(|(key, _)| *key).collect();
@@ -219,7 +219,7 @@ impl Leases {
         }
     }
 
-    /// A handle has expired.
+    /// Ends an expired handle and its attachments.
     pub(super) fn drop_handle(&mut self, handle: u128) {
         let Some(HandleRecord { handle, holder, attachments }) = self.handles.by_id.remove(&handle) else { return };
         self.accounts.give(holder, Item::Handles, 1);
@@ -237,7 +237,7 @@ impl Leases {
         }
     }
 
-    /// A lease is over, and its handles with it.
+    /// Ends the handles of a lease that is over.
     pub(super) fn drop_handles(&mut self, lease: LeaseKey) {
         for handle in self.handles.by_lease.remove(&lease).unwrap_or_default() {
             self.drop_handle(handle);
@@ -245,7 +245,7 @@ impl Leases {
     }
 }
 
-/// The data rights of a handle's rights: appending is writing.
+/// Data rights that follow from a handle's rights; append counts as write.
 fn rights_of(rights: u32) -> Rights {
     Rights::from_bits(rights & READ | if rights & CHANGE == 0 { 0 } else { 2 })
 }

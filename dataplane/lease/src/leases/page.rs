@@ -1,4 +1,4 @@
-//! State of the pages of leases (page profile).
+//! State of leased pages (page profile).
 
 use berth_port::Nanos;
 
@@ -8,25 +8,25 @@ use crate::LeaseId;
 /// The state of one page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Page {
-    /// Whether a page op has changed it.
+    /// Whether a page operation has written it.
     pub dirty: bool,
-    /// Page ops that touched it.
+    /// Number of page operations that accessed it.
     pub accesses: u32,
-    /// When the last of them did, in ms since the Unix epoch; 0: never.
+    /// Time of the last access in ms since the Unix epoch; 0 before the first.
     pub last_access_ms: u64,
-    /// Flags of the last `PAGE_ADVISE`.
+    /// Flags of the last `PAGE_ADVISE`; 0 before the first.
     pub advice: u32,
 }
 
 impl Leases {
-    /// The state of a lease's page; untouched pages and unknown leases have the default state.
+    /// State of a page. Untouched pages and unknown leases have the default state.
     pub fn page(&self, id: LeaseId, index: u32) -> Page {
         let pages = self.pages.get(&id.key()).filter(|_| self.get(id).is_some());
         pages.and_then(|pages| pages.get(&index)).copied().unwrap_or_default()
     }
 
-    /// Whether a page op on these pages of one holder may go on: the holder may have as many more pages whose state is
-    /// kept as there are whose state is not. There is nothing to keep where the lease cannot be used or has no such page.
+    /// Whether the holder's quota allows a page operation on these pages: each page without stored state needs one
+    /// more. Nothing is stored for a lease that cannot be used, or a page that does not exist.
     pub fn may_keep(&self, pages: &[(LeaseId, u32)], now: Nanos) -> bool {
         let owner = |(id, index): (LeaseId, u32)| {
             let usable = |lease: &Lease| lease.status(now) == Some(Status::Active) && self.has_page(lease, index);
@@ -39,7 +39,7 @@ impl Leases {
         owners.first().is_none_or(|holder| self.accounts.check(*holder, Item::PageState, more).is_ok())
     }
 
-    /// A page op read (or also wrote) a page, at this many ms since the Unix epoch.
+    /// Counts an access to a page at `at_ms`, in ms since the Unix epoch. A write also makes the page dirty.
     pub fn touch(&mut self, id: LeaseId, index: u32, wrote: bool, at_ms: u64) {
         if let Some(page) = self.page_mut(id, index) {
             page.dirty |= wrote;
@@ -48,14 +48,14 @@ impl Leases {
         }
     }
 
-    /// Replaces a page's advice.
+    /// Replaces the advice flags of a page.
     pub fn advise(&mut self, id: LeaseId, index: u32, flags: u32) {
         if let Some(page) = self.page_mut(id, index) {
             page.advice = flags;
         }
     }
 
-    /// `None` where the lease has no such page.
+    /// `None` if the lease has no such page.
     fn page_mut(&mut self, id: LeaseId, index: u32) -> Option<&mut Page> {
         let lease = self.get(id).filter(|lease| self.has_page(lease, index))?;
         let pages = self.pages.entry(id.key()).or_default();

@@ -1,4 +1,4 @@
-//! Where leases are placed: an arena for each region, and what waits to go back to it.
+//! Where leases are placed: an arena per region, and extents that wait to return to it.
 
 use super::{LeaseError, Leases};
 use crate::{Arena, Extent, Quiescence, RegionId, RegionKind, Regions, Span, Storage};
@@ -14,7 +14,7 @@ pub(super) struct Places {
 struct Place {
     arena: Arena,
     fenced: bool,
-    /// Given back, but perhaps still being accessed by those who probed before.
+    /// Released extents that earlier probes may still access.
     draining: Vec<(Extent, Quiescence)>,
 }
 
@@ -23,7 +23,7 @@ impl Place {
         self.draining.iter().map(|(extent, _)| extent.len).sum()
     }
 
-    /// Gives what has drained to the arena.
+    /// Returns drained extents to the arena.
     fn reclaim(&mut self) {
         let over = self.draining.extract_if(.., |(_, quiescence)| quiescence.is_over());
         over.for_each(|(extent, _)| self.arena.release(extent));
@@ -58,7 +58,7 @@ impl Places {
         self.regions.get(region).is_some_and(|region| matches!(region.storage, Storage::Bytes(_)))
     }
 
-    /// Takes bytes in one of `candidates`, those on `near` first, and returns those of them that are not zero.
+    /// Takes bytes in one of `candidates`, those on `near` first. Returns the parts that must be zeroed.
     pub(super) fn place(
         &mut self,
         candidates: &[RegionId],
@@ -85,7 +85,7 @@ impl Places {
         Err(if order.iter().any(is_draining) { LeaseError::Busy } else { LeaseError::Capacity })
     }
 
-    /// Takes these very bytes; false where they are not all free. Memory is zeroed, blocks keep their contents.
+    /// Takes exactly these bytes; false if they are not all free. Memory is zeroed, blocks keep their contents.
     pub(super) fn place_at(&mut self, region: RegionId, extent: Extent) -> bool {
         let dirty = self.get_mut(region).and_then(|place| place.arena.allocate_at(extent));
         if let Some(Storage::Bytes(bytes)) = self.regions.get(region).map(|region| &region.storage) {
@@ -94,12 +94,12 @@ impl Places {
         dirty.is_some()
     }
 
-    /// Gives back bytes that nobody has accessed.
+    /// Frees bytes that nobody has accessed.
     pub(super) fn give_back(&mut self, region: RegionId, extent: Extent) {
         self.get_mut(region).expect("it was placed there").arena.release(extent);
     }
 
-    /// Gives back bytes once nobody accesses them any more.
+    /// Frees bytes once no access to them is under way.
     pub(super) fn drain(&mut self, region: RegionId, extent: Extent, mut quiescence: Quiescence) {
         let place = self.get_mut(region).expect("it was placed there");
         if quiescence.is_over() {
@@ -115,22 +115,22 @@ impl Places {
 }
 
 impl Leases {
-    /// The regions that leases come from.
+    /// The regions that leases are placed in.
     pub fn regions(&self) -> &Regions {
         &self.places.regions
     }
 
-    /// Bytes of a region that can be leased at all; 0 where there is none.
+    /// Bytes of a region that can be leased, free or not; 0 if there is no such region.
     pub fn capacity(&self, region: RegionId) -> u64 {
         self.places.get(region).map_or(0, |place| place.arena.len())
     }
 
-    /// Bytes of a region that are free, those not zeroed yet included.
+    /// Free bytes of a region, including those that are not zeroed yet.
     pub fn available(&self, region: RegionId) -> u64 {
         self.places.get(region).map_or(0, |place| place.arena.available() + place.draining())
     }
 
-    /// Whether a restart loses the region's contents: it is in memory.
+    /// Whether a restart loses the region's contents, because they are in memory.
     pub fn is_volatile(&self, region: RegionId) -> bool {
         self.places.is_volatile(region)
     }
@@ -140,8 +140,8 @@ impl Leases {
         self.places.get(region).is_some_and(|place| place.fenced)
     }
 
-    /// Zeroes free memory that is dirty, at most `budget` bytes (but at least a granule); returns how many. What it
-    /// does not reach, and blocks behind an engine, are zeroed when they are leased.
+    /// Zeroes at most `budget` bytes (but at least a granule) of free dirty memory, and returns how many. The rest, and
+    /// blocks behind an engine, are zeroed when they are leased.
     pub fn zero(&mut self, budget: u64) -> u64 {
         let Places { regions, arenas } = &mut self.places;
         let mut zeroed = 0;

@@ -1,4 +1,4 @@
-//! What holders have, and what each may have.
+//! Quotas of holders, and what they use.
 
 use std::{
     collections::BTreeMap,
@@ -7,31 +7,31 @@ use std::{
 
 use super::{LeaseError, Leases};
 
-/// What is counted of a holder.
+/// The items that quotas count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Item {
-    /// Leases, until nothing remembers them: those in grace, revoked or kept too.
+    /// Leases, until nothing remembers them: those in grace, revoked or kept count too.
     Leases,
-    /// Bytes that nobody else can have, each lease's rounded up to [`GRANULE`](crate::GRANULE): kept ones too.
+    /// Bytes that nobody else can have, rounded up to [`GRANULE`](crate::GRANULE) per lease; kept ones count too.
     Bytes,
-    /// Handles of its leases.
+    /// Handles to the holder's leases.
     Handles,
-    /// Attachments, by handles of anyone's.
+    /// Attachments that the holder imported, whoever exported the handle.
     Attachments,
-    /// Leases of proxies.
+    /// Leases of TCP proxies.
     Proxies,
-    /// Connections of its leases over transports of their own.
+    /// Connections of the holder's leases over transports of their own.
     Bindings,
-    /// Pages of its leases whose state is kept.
+    /// Pages of the holder's leases whose state is stored.
     PageState,
 }
 
 impl Item {
-    /// Every item, in order.
+    /// Every item, in the order of the counts in a [`Quota`].
     pub const ALL: [Self; 7] =
         [Self::Leases, Self::Bytes, Self::Handles, Self::Attachments, Self::Proxies, Self::Bindings, Self::PageState];
 
-    /// Its name, as in `max_leases`.
+    /// The name used in config keys, as in `max_leases`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Leases => "leases",
@@ -45,17 +45,17 @@ impl Item {
     }
 }
 
-/// How much of each item one holder may have, or has.
+/// An amount of each item: a limit, or what is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quota([u64; Item::ALL.len()]);
 
 impl Quota {
-    /// Nothing.
+    /// Zero of every item.
     pub const NOTHING: Self = Self([0; Item::ALL.len()]);
 }
 
 impl Default for Quota {
-    /// Leases and bytes as many as there are; of the rest, what a tenant that means well does not come near.
+    /// No limit on leases and bytes. The other limits are above what a well-behaved tenant needs.
     fn default() -> Self {
         Self([u64::MAX, u64::MAX, 4096, 4096, 1024, 1024, 1 << 20])
     }
@@ -74,21 +74,21 @@ impl IndexMut<Item> for Quota {
     }
 }
 
-/// What each holder may have.
+/// Limits of every holder.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Quotas {
-    /// Holders with a quota of their own.
+    /// Holders with limits of their own.
     pub of: BTreeMap<u128, Quota>,
-    /// The quota of every other one.
+    /// Limits of all other holders.
     pub others: Quota,
 }
 
-/// What one policy says of one holder, or of every one (`None`).
+/// Limits that one policy sets, for one holder or for all (`None`).
 pub type Limits = (Option<u128>, Vec<(Item, u64)>);
 
 impl Quotas {
-    /// What policies add up to. Those for a holder go before those for every one; of several the largest counts; and
-    /// where none says anything, [`Quota::default`].
+    /// Combines policies. Those for a holder override those for all; of several, the largest limit counts. Items
+    /// without a policy get [`Quota::default`].
     pub fn new(policies: &[Limits]) -> Self {
         let quota = |holder: Option<u128>, mut quota: Quota| {
             let of_holder = policies.iter().filter(|(of, _)| *of == holder).flat_map(|(_, limits)| limits);
@@ -103,17 +103,17 @@ impl Quotas {
         Self { of: holders.map(|holder| (holder, quota(Some(holder), others))).collect(), others }
     }
 
-    /// What a holder may have.
+    /// Limits of this holder.
     pub fn get(&self, holder: u128) -> Quota {
         self.of.get(&holder).copied().unwrap_or(self.others)
     }
 }
 
-/// What holders have, beside what they may have.
+/// Usage and limits of all holders.
 #[derive(Debug, Default)]
 pub(super) struct Accounts {
     quotas: Quotas,
-    /// Holders that have anything.
+    /// Only holders that use anything.
     usage: BTreeMap<u128, Quota>,
 }
 
@@ -122,21 +122,21 @@ impl Accounts {
         self.usage.get(&holder).copied().unwrap_or(Quota::NOTHING)
     }
 
-    /// Whether a holder may have so much more.
+    /// Whether the limit of `item` allows `more`.
     pub(super) fn check(&self, holder: u128, item: Item, more: u64) -> Result<(), LeaseError> {
         let sum = self.usage(holder)[item].checked_add(more);
         let within = sum.is_some_and(|sum| sum <= self.quotas.get(holder)[item]);
         if within { Ok(()) } else { Err(LeaseError::Quota) }
     }
 
-    /// A holder has so much more, also where that is more than it may have: what a journal or a smaller quota leaves it.
+    /// Adds to a holder's usage, even beyond its limit: a journal or a smaller quota can leave it there.
     pub(super) fn take(&mut self, holder: u128, item: Item, more: u64) {
         if more > 0 {
             self.usage.entry(holder).or_insert(Quota::NOTHING)[item] += more;
         }
     }
 
-    /// A holder has so much less.
+    /// Subtracts from a holder's usage.
     pub(super) fn give(&mut self, holder: u128, item: Item, less: u64) {
         if let Some(usage) = self.usage.get_mut(&holder) {
             usage[item] -= less;
@@ -148,37 +148,37 @@ impl Accounts {
 }
 
 impl Leases {
-    /// Says what each holder may have from now on. Who has more keeps it, and gets nothing more.
+    /// Replaces the limits. A holder that is above its new limit keeps what it has, and gets nothing more.
     pub fn set_quotas(&mut self, quotas: Quotas) {
         self.accounts.quotas = quotas;
     }
 
-    /// What each holder may have.
+    /// The limits in force.
     pub fn quotas(&self) -> &Quotas {
         &self.accounts.quotas
     }
 
-    /// What a holder has.
+    /// What a holder uses of each item.
     pub fn usage(&self, holder: u128) -> Quota {
         self.accounts.usage(holder)
     }
 
-    /// Everyone who has anything, and what.
+    /// Every holder that uses anything.
     pub fn usages(&self) -> impl Iterator<Item = (u128, Quota)> {
         self.accounts.usage.iter().map(|(holder, usage)| (*holder, *usage))
     }
 
-    /// Whether a holder may have one more connection, beside `begun` that are being made.
+    /// Whether a holder may have one more connection, besides `begun` that are being made.
     pub fn check_binding(&self, holder: u128, begun: u64) -> Result<(), LeaseError> {
         self.accounts.check(holder, Item::Bindings, begun + 1)
     }
 
-    /// A lease of this holder is connected over a transport of its own.
+    /// Counts a connection of the holder's over a transport of its own.
     pub fn bound(&mut self, holder: u128) {
         self.accounts.take(holder, Item::Bindings, 1);
     }
 
-    /// One that was connected is not any more.
+    /// Counts such a connection less.
     pub fn unbound(&mut self, holder: u128) {
         self.accounts.give(holder, Item::Bindings, 1);
     }

@@ -1,4 +1,4 @@
-//! How leases are stored: a record each, beside the line of the table, which has the rest of it.
+//! How leases are stored: one record each, next to the table's line, which has the rest.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{Entry, LeaseId, LeaseKey};
 
-/// The place of a record.
+/// Index of a record, plus one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Slot(NonZeroU32);
 
@@ -29,7 +29,7 @@ impl Slot {
     }
 }
 
-/// What the table does not say of a lease.
+/// The part of a lease that the table's line lacks.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each says something else, in a byte")]
 pub(super) struct Record {
@@ -38,27 +38,27 @@ pub(super) struct Record {
     pub(super) standing: Standing,
     pub(super) grantee: GranteeIndex,
     fenced: bool,
-    /// Whether its extent is taken in the arena.
+    /// Whether the arena counts its extent as taken.
     pub(super) holds: bool,
-    /// Revoked only because its contents are being moved, and still listed by token.
+    /// Revoked only while its contents are being moved, and still listed by token.
     pub(super) moving: bool,
-    /// Whether it lives and was told to have expired: its deadline is the end of its grace.
+    /// Whether it lives and its expiry was reported: its deadline is then the end of its grace.
     pub(super) in_grace: bool,
 }
 
-/// All records.
+/// The records of all leases.
 #[derive(Debug)]
 pub(super) struct Records {
     slots: Vec<Option<Record>>,
     free: Vec<Slot>,
-    /// The record of each line of the table; none where the line is free or an attachment's.
+    /// The record of each line of the table; `None` if the line is free or an attachment's.
     by_line: Vec<Option<Slot>>,
-    /// Leases that the table does not have: those without bytes, and those that are over but not released.
+    /// Leases without a line: those without bytes, and those that are over but not released.
     unpublished: BTreeMap<LeaseKey, (Slot, Lease)>,
 }
 
 impl Records {
-    /// For as many leases as `capacity`, of a table of `lines` lines. What is not used is reserved, but takes no memory.
+    /// Makes room for `capacity` leases in a table of `lines` lines. Unused room is reserved but takes up no memory.
     pub(super) fn new(capacity: usize, lines: usize) -> Self {
         Self {
             slots: Vec::with_capacity(capacity),
@@ -76,12 +76,12 @@ impl Records {
         (0..self.slots.len()).filter(|index| self.slots[*index].is_some()).map(Slot::new)
     }
 
-    /// How many places for leases there are, taken or free.
+    /// Number of places for leases, taken or free.
     pub(super) fn places(&self) -> usize {
         self.slots.len()
     }
 
-    /// The slots among so many places.
+    /// Slots of the leases in these places.
     pub(super) fn slots_among(&self, places: Range<usize>) -> impl Iterator<Item = Slot> {
         places.filter(|place| self.slots.get(*place).is_some_and(Option::is_some)).map(Slot::new)
     }
@@ -110,7 +110,7 @@ impl IndexMut<Slot> for Records {
 }
 
 impl Leases {
-    /// Where the record of a lease is; none of an attachment's key.
+    /// Slot of a lease; `None` for an attachment's key.
     pub(super) fn slot(&self, key: LeaseKey) -> Option<Slot> {
         match self.writer.line_of(key) {
             Some(line) => self.records.by_line[line],
@@ -118,13 +118,13 @@ impl Leases {
         }
     }
 
-    /// A lease and where its record is, whatever its standing.
+    /// A lease and its slot, whatever its standing.
     pub(super) fn known(&self, id: LeaseId) -> Option<(Slot, Lease)> {
         let slot = self.slot(id.key())?;
         Some((slot, self.lease(slot))).filter(|(_, lease)| lease.id == id)
     }
 
-    /// The whole of a lease.
+    /// Assembles the whole lease.
     pub(super) fn lease(&self, slot: Slot) -> Lease {
         let Record { key, grace, standing, grantee, fenced, .. } = self.records[slot];
         let Some(entry) = self.writer.get(key) else { return self.records.unpublished[&key].1 };
@@ -134,7 +134,7 @@ impl Leases {
         Lease { id, holds, base, len, first, rights, generation, holder, token, expires, grace, standing, fenced }
     }
 
-    /// Stores a new lease.
+    /// Stores a new lease and returns its slot.
     pub(super) fn store(&mut self, lease: &Lease, holds: bool) -> Slot {
         let Lease { id, holder, token, grace, standing, fenced, .. } = *lease;
         let grantee = self.grantees.join(Grantee { token, holder });
@@ -159,7 +159,7 @@ impl Leases {
         slot
     }
 
-    /// Changes a lease, and publishes what it has become.
+    /// Changes a lease and publishes the change.
     pub(super) fn change(&mut self, slot: Slot, change: impl FnOnce(&mut Lease)) -> Lease {
         let mut lease = self.lease(slot);
         change(&mut lease);
@@ -178,7 +178,7 @@ impl Leases {
         lease
     }
 
-    /// Forgets a lease that is over and holds nothing.
+    /// Drops a lease that is over and holds nothing.
     pub(super) fn erase(&mut self, slot: Slot) {
         let Some(Record { key, grantee, .. }) = self.records.slots[slot.index()].take() else { return };
         self.records.free.push(slot);

@@ -1,54 +1,54 @@
-//! Copying or moving the contents of one lease to another of the same holder.
+//! Copies or moves contents between two leases of one holder.
 
 use berth_port::Nanos;
 
 use super::{LeaseError, Leases, REMEMBERED, record::Slot};
 use crate::{LeaseId, LeaseKey, Rights, Span};
 
-/// What becomes of source and destination (`RelocateMode`).
+/// What becomes of the source (`RelocateMode`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Both stay valid.
+    /// Both leases stay valid.
     Copy,
-    /// The source ends, revoked.
+    /// The source is revoked.
     Move,
-    /// As a copy: the destination has the contents as they are now, and neither sees what the other writes later.
+    /// Served as a copy: the destination gets the present contents, and neither lease sees later writes to the other.
     CowSeed,
 }
 
-/// A relocation that was found sound: these bytes are to be copied.
+/// A relocation that was accepted, to be carried out by the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Relocation {
-    /// The source lease.
+    /// Copied from.
     pub src: LeaseId,
-    /// The destination lease.
+    /// Copied to.
     pub dst: LeaseId,
-    /// What becomes of them.
+    /// As requested.
     pub mode: Mode,
-    /// The bytes to copy: those of the source that its token's RANGE lets anyone see.
+    /// Bytes to copy: those of the source that its token's RANGE makes visible.
     pub from: Span,
-    /// Where they go; of the same length.
+    /// Where to copy them; of the same length.
     pub to: Span,
 }
 
 /// Why nothing was relocated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RelocateError {
-    /// The op is refused.
+    /// The operation is refused with an error status.
     #[error(transparent)]
     Refused(#[from] LeaseError),
-    /// The op is answered as Failed, with this reason.
+    /// The operation is answered as Failed, with this reason.
     #[error("{0}")]
     Failed(&'static str),
 }
 
 impl Leases {
-    /// Begins a relocation between two active leases of `holder`; the source needs READ, the destination WRITE.
+    /// Begins a relocation between two active leases of `holder`. The source needs READ, the destination WRITE.
     ///
-    /// The caller copies the bytes; neither lease may be released meanwhile. From here on the source of a move is
-    /// revoked: the copy begins when the [`Leases::quiescence`] taken after this call is over, and when it is done,
-    /// the source is to be journaled, torn down and released as after [`Leases::revoke`]. Where the copy fails,
-    /// [`Leases::relocate_failed`] gives the source back.
+    /// The caller copies the bytes; neither lease may be released meanwhile. The source of a move is revoked from here
+    /// on. Its copy must wait for a [`Leases::quiescence`] taken after this call. Once it is copied, journal, tear down
+    /// and release the source as after [`Leases::revoke`]. If the copy fails, [`Leases::relocate_failed`] takes the
+    /// revocation back.
     pub fn relocate(
         &mut self,
         src: LeaseKey,
@@ -86,7 +86,7 @@ impl Leases {
         Ok(Relocation { src, dst, mode, from, to })
     }
 
-    /// The copy failed: the source of a move is as it was, unless it was revoked for another reason meanwhile.
+    /// Ends a relocation whose copy failed. The source of a move lives again, unless it was revoked for another reason.
     pub fn relocate_failed(&mut self, relocation: &Relocation) {
         if relocation.mode == Mode::Move
             && let Some((slot, _)) = self.known(relocation.src)
@@ -96,7 +96,7 @@ impl Leases {
         }
     }
 
-    /// The source of a move is revoked for good; false where it is no such source.
+    /// Makes the revocation of a move's source final; false if it is not such a source.
     pub(super) fn stop_moving(&mut self, slot: Slot) -> bool {
         let record = &mut self.records[slot];
         let was_moving = std::mem::take(&mut record.moving);
@@ -106,8 +106,8 @@ impl Leases {
         was_moving
     }
 
-    /// Keeps the bytes of a moved source until `until`, though it is released (`preserve_until_ms`): at most until its
-    /// grace would have ended, and for [`REMEMBERED`]. So long they count as its holder's.
+    /// Keeps the bytes of a moved source until `until` although it is released (`preserve_until_ms`), but no longer
+    /// than its grace would have lasted, nor than [`REMEMBERED`]. Meanwhile they count towards its holder's quota.
     pub fn preserve(&mut self, id: LeaseId, until: Nanos, now: Nanos) {
         if let Some((_, lease)) = self.known(id) {
             self.kept.insert(id.key(), until.min(lease.ends()).min(now + REMEMBERED));

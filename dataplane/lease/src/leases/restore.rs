@@ -1,10 +1,10 @@
-//! Recovery: leases as a journal remembers them.
+//! Recovery of leases from a journal.
 
 use berth_port::Nanos;
 
 use super::{Lease, Leases, Standing};
 
-/// Why a lease of the journal cannot be restored. Going on without it could hand its bytes to another.
+/// Why a lease of the journal cannot be restored. To go on without it could give its bytes to another holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RestoreError {
     /// The configuration has no region with these bytes.
@@ -19,11 +19,11 @@ pub enum RestoreError {
 }
 
 impl Leases {
-    /// Restores a lease after a restart, at the very bytes it had. Returns it as it is now: where its contents were in
-    /// memory they are lost and its generation is raised, which is to be journaled before it is served. `None`: its
-    /// time was over meanwhile, or it was revoked too long ago to be remembered.
+    /// Restores a lease after a restart, at the same bytes. Returns it in its present state: if its contents were in
+    /// memory, they are lost and its generation is raised, which must be journaled before it is served. `None` if its
+    /// time is over, or its revocation need not be remembered any longer.
     ///
-    /// Revoked leases are restored as such, without bytes; fenced ones keep theirs, and their region stays fenced.
+    /// Revoked leases are restored as revoked, without bytes. Fenced ones keep theirs, and their region stays fenced.
     pub fn restore(&mut self, mut lease: Lease, now: Nanos) -> Result<Option<Lease>, RestoreError> {
         if lease.status(now).is_none() {
             if !lease.fenced {

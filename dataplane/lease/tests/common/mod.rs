@@ -31,7 +31,7 @@ impl Bytes for Memory {
     }
 }
 
-/// Blocks of which the file once held sevens, done as soon as they are submitted.
+/// Blocks whose file used to hold sevens. Requests complete as soon as they are submitted.
 struct Engine(Memory);
 
 impl Blocks for Engine {
@@ -66,7 +66,6 @@ pub(crate) fn blocks(len: u64) -> Region {
     Region { name: "blocks".into(), kind: RegionKind::Block, numa: None, storage }
 }
 
-/// The bytes of a memory region.
 pub(crate) fn bytes(regions: &Regions, index: u16) -> Arc<dyn Bytes> {
     match &regions.get(berth_lease::RegionId(index)).unwrap().storage {
         Storage::Bytes(bytes) => bytes.clone(),

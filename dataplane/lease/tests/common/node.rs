@@ -1,4 +1,4 @@
-//! A node of one region of memory and one of blocks.
+//! A node with one region of memory and one of blocks.
 
 use std::time::Duration;
 
@@ -67,7 +67,7 @@ impl Node {
     }
 }
 
-/// 10 s, then 5 s of grace.
+/// A request for 10 s, with 5 s of grace.
 pub(crate) fn request(bytes: u64) -> Request<'static> {
     Request {
         wanted: Wanted::Bytes(&[MEMORY]),

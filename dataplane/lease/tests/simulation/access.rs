@@ -1,11 +1,11 @@
-//! Accesses, which take their time.
+//! Accesses, which take some time.
 
 use berth_lease::{Access, Entry, GRANULE, Generation, LeaseId, Op, Refusal, Rights, Span, Status, check};
 
 use crate::sim::{Flight, MAX_IO, Sim};
 
 impl Sim {
-    /// Begins an access by a lease's or an attachment's key.
+    /// Begins an access under the key of a lease or an attachment.
     pub(crate) fn access(&mut self) {
         let attachments: Vec<LeaseId> = self.attached.keys().copied().collect();
         let through = if self.chance(3) { self.rng.choice(attachments) } else { self.any_lease() };
@@ -64,7 +64,7 @@ impl Sim {
         }
     }
 
-    /// An access touches its bytes and ends.
+    /// Ends an access, which touches its bytes only now.
     pub(crate) fn end_access(&mut self) {
         if self.flights.is_empty() {
             return;

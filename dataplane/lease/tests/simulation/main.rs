@@ -1,10 +1,10 @@
-//! Leases, table and arena under random ops of several holders, accesses that take their time, failed teardowns and
-//! crashes, in virtual time and by seed.
+//! Leases, table and arena under random operations of several holders, accesses that take time, failed teardowns and
+//! crashes. Time is virtual, and a seed determines the run.
 //!
-//! What must hold: at most one holder of a byte at a time; new bytes are zero, old ones are what their holder wrote;
-//! no access after a revocation was answered; nothing that ended comes back, not even by a restart.
+//! What must hold: a byte has at most one holder at a time; new bytes are zero, old ones are what their holder wrote;
+//! no access is served after a revocation was answered; nothing that ended comes back, not even after a restart.
 //!
-//! `BERTH_SIM_SEEDS` says how many seeds are run (2,000), `BERTH_SIM_SEED` runs a single one.
+//! `BERTH_SIM_SEEDS` sets the number of seeds (default 2,000); `BERTH_SIM_SEED` runs a single one.
 #![cfg(not(loom))]
 
 mod access;
@@ -15,7 +15,7 @@ mod sim;
 
 use sim::{Counts, Sim};
 
-/// Says how to run a seed again when it fails.
+/// Prints on failure how to run the seed again.
 struct Replay(u64);
 
 impl Drop for Replay {

@@ -73,12 +73,12 @@ impl Sim {
         assert!(self.known.insert(granted.id, known).is_none(), "an id was granted twice");
     }
 
-    /// Whether a holder may have so much more.
+    /// Whether the holder's quota allows `more`.
     fn has_room(&self, holder: u128, item: Item, more: u64) -> bool {
         self.leases.usage(holder)[item] + more <= self.leases.quotas().get(holder)[item]
     }
 
-    /// Bytes get a holder: they must have none, and nobody may still be at them.
+    /// A holder gets bytes: they must have no holder, and no access to them may be under way.
     pub(crate) fn take(&mut self, id: LeaseId, extent: Span) {
         for at in (extent.at..extent.at + extent.len).step_by(GRANULE as usize) {
             if let Some(before) = self.owners.insert((extent.region, at), id)
@@ -193,7 +193,7 @@ impl Sim {
         }
     }
 
-    /// Tears the bindings of an ended lease down, which fails now and then.
+    /// Tears down the bindings of an ended lease, which fails now and then.
     pub(crate) fn tear_down(&mut self, id: LeaseId) {
         if self.chance(400) {
             assert!(self.leases.fence(id));

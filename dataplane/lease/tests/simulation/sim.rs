@@ -1,4 +1,4 @@
-//! The node, what was answered about it, and the passing of time.
+//! The node, what it has answered, and the passing of time.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,11 +22,10 @@ pub(crate) const TOKENS: u128 = 4;
 pub(crate) const REGION: u64 = 12 * GRANULE;
 pub(crate) const MAX_IO: u32 = 64;
 pub(crate) const CONFIG: Config = Config { capacity: 24, max_io: MAX_IO, page_size: 4096 };
-/// Leases, bytes, handles and attachments of one holder, at most.
+/// Each holder's limits on leases, bytes, handles and attachments.
 pub(crate) const QUOTA: [(Item, u64); 4] =
     [(Item::Leases, 8), (Item::Bytes, 10 * GRANULE), (Item::Handles, 4), (Item::Attachments, 5)];
 
-/// A node that has just started.
 fn start(regions: Regions) -> Leases {
     let mut leases = Leases::new(CONFIG, regions);
     let mut quotas = Quotas::default();
@@ -37,16 +36,16 @@ fn start(regions: Regions) -> Leases {
     leases
 }
 
-/// What was answered about a lease, and so what must be true of it.
+/// What was answered about a lease, and therefore must hold.
 #[derive(Debug, Clone)]
 pub(crate) struct Known {
     /// As the journal has it.
     pub(crate) lease: Lease,
-    /// The bytes its holder wrote, by offset.
+    /// Bytes that its holder wrote, by offset.
     pub(crate) wrote: BTreeMap<u64, u8>,
-    /// It is over: its free was answered, or its grace has passed.
+    /// Whether its free was answered, or its grace has passed.
     pub(crate) over: bool,
-    /// Its revocation was answered.
+    /// Whether its revocation was answered.
     pub(crate) revoked: bool,
 }
 
@@ -78,7 +77,7 @@ pub(crate) struct Flight {
     pub(crate) stamp: u8,
 }
 
-/// Revoked, but not answered before the accesses from before have ended.
+/// A revocation that is not answered until the accesses from before it have ended.
 pub(crate) struct Unanswered {
     pub(crate) quiescence: Quiescence,
     pub(crate) ids: Vec<LeaseId>,
@@ -92,16 +91,16 @@ pub(crate) struct Sim {
     pub(crate) readers: Vec<Reader>,
     pub(crate) known: BTreeMap<LeaseId, Known>,
     pub(crate) handles: BTreeMap<u128, Handle>,
-    /// Attachment: its handle and importer.
+    /// Handle and importer of each attachment.
     pub(crate) attached: BTreeMap<LeaseId, (u128, u128)>,
     pub(crate) flights: Vec<Flight>,
     pub(crate) unanswered: Vec<Unanswered>,
-    /// Who holds which granule, by region and first byte.
+    /// Holder of each granule, by region and first byte.
     pub(crate) owners: BTreeMap<(RegionId, u64), LeaseId>,
     pub(crate) counts: Counts,
 }
 
-/// What happened, so that a run in which nothing does is noticed.
+/// What happened, to notice runs in which nothing does.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) granted: u32,
@@ -116,7 +115,7 @@ pub(crate) struct Counts {
     pub(crate) ended: u32,
 }
 
-/// Memory is as new after a restart, blocks are as they were.
+/// After a restart memory is new and blocks are as they were.
 fn with_new_memory(regions: &Regions) -> Regions {
     let renew = |(id, region): (RegionId, &berth_lease::Region)| match id.0 {
         2 => region.clone(),
@@ -168,7 +167,7 @@ impl Sim {
         self.counts
     }
 
-    /// When everything has ended, nobody has anything but what is fenced.
+    /// Ends everything; then nobody may hold anything except what is fenced.
     fn end_all(&mut self) {
         for _ in 0..3 {
             while !self.flights.is_empty() {
@@ -192,7 +191,7 @@ impl Sim {
         self.rng.u32(0..one_in) == 0
     }
 
-    /// Mostly one that lives.
+    /// Mostly a live one.
     pub(crate) fn any_lease(&mut self) -> Option<LeaseId> {
         let any = self.chance(8);
         let chosen = self.known.values().filter(|known| any || known.status(self.now).is_some());
@@ -200,7 +199,7 @@ impl Sim {
         self.rng.choice(chosen)
     }
 
-    /// The holder of a lease, or now and then another.
+    /// The holder of a lease, or now and then another key.
     pub(crate) fn presenter(&mut self, id: LeaseId) -> u128 {
         if self.chance(6) { self.rng.u128(0..HOLDERS) } else { self.known[&id].lease.holder }
     }
@@ -249,7 +248,7 @@ impl Sim {
         bytes
     }
 
-    /// Time passes, and the node notices now or later.
+    /// Lets time pass; the node notices at once or later.
     pub(crate) fn pass(&mut self) {
         let by = if self.chance(25) { REMEMBERED / 2 } else { self.secs(8) };
         self.now = self.now + by + Duration::from_nanos(self.rng.u64(0..2));
@@ -278,12 +277,12 @@ impl Sim {
         }
     }
 
-    /// Background zeroing.
+    /// Zeroes in the background.
     pub(crate) fn clean(&mut self) {
         self.leases.zero(3 * GRANULE);
     }
 
-    /// Now and then the node dies between doing something and journaling it, so that it is never answered.
+    /// Now and then kills the node after an operation and before it is journaled, so that it is never answered.
     pub(crate) fn crashed_first(&mut self) -> bool {
         let crashed = self.chance(120);
         if crashed {
@@ -292,7 +291,7 @@ impl Sim {
         crashed
     }
 
-    /// The process dies, and another starts from what was answered.
+    /// Kills the process, and starts another from what was answered.
     pub(crate) fn crash(&mut self) {
         self.counts.crashes += 1;
         self.flights.clear();
@@ -337,7 +336,7 @@ impl Sim {
         }
     }
 
-    /// What the node says of every lease is what was answered.
+    /// Checks that the node reports every lease as it was answered.
     pub(crate) fn compare(&mut self) {
         let listed: Vec<LeaseId> = self.leases.active(self.now).map(|lease| lease.id).collect();
         let active: BTreeSet<LeaseId> = listed.iter().copied().collect();
@@ -357,7 +356,7 @@ impl Sim {
         assert!(free + held <= 3 * REGION, "bytes are counted twice: {free} free, {held} held");
     }
 
-    /// What the node counts of holders is what there is.
+    /// Checks the node's usage counts against what holders have.
     fn compare_usage(&self) {
         let mut usage = BTreeMap::<u128, Quota>::new();
         let mut add = |holder, item, more| usage.entry(holder).or_insert(Quota::NOTHING)[item] += more;

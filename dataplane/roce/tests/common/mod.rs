@@ -80,7 +80,7 @@ impl Node {
         (lent, answer)
     }
 
-    /// A message to the peer that `local` describes; `None` where it takes none so long.
+    /// A message to the peer that `local` describes; `None` if it takes none so long.
     pub fn post(&mut self, address: IpAddr, local: &Local, message: &[u8]) -> Option<Vec<u8>> {
         let peer = Registrar::peer(address, local);
         let to = self.endpoint.address_of(peer).unwrap();

@@ -1,4 +1,4 @@
-//! What nodes tell about themselves: ANNOUNCE, WITHDRAW, and a relay's inventory.
+//! What nodes publish about themselves: ANNOUNCE, WITHDRAW, and the inventory that a relay answers with.
 
 use super::{
     EndpointKind, MAX_RESOURCES, ResourceSummary,
@@ -7,47 +7,47 @@ use super::{
     tlv::Tlv,
 };
 
-/// The most endpoints of an announcement.
+/// Limit on the endpoints of one announcement.
 pub const MAX_ENDPOINTS: usize = 64;
-/// The most bytes of an endpoint's address.
+/// Limit on an endpoint's address, in bytes.
 pub const MAX_ADDR: usize = 128;
-/// The most TLVs of an announcement.
+/// Limit on the TLVs of one announcement.
 pub const MAX_ANNOUNCE_TLVS: usize = 256;
-/// The most announcements of a relay's answer.
+/// Limit on the announcements in a relay's answer.
 pub const MAX_RELAYED: usize = 1024;
-/// The most bytes of one announcement.
+/// Limit on one encoded announcement, in bytes.
 pub const MAX_ANNOUNCE: usize = 64 * 1024;
 
 wire! {
-    /// Where something of a node is served.
+    /// An address at which a node serves one protocol.
     pub struct Endpoint<'a> {
-        /// A number of [`EndpointKind`]; a newer node may send others.
+        /// An [`EndpointKind`] code. Kept as a number: newer nodes may send kinds that this build does not know.
         pub kind: u8,
-        /// `ip:port`.
+        /// `ip:port` in UTF-8.
         pub addr: Text<'a, MAX_ADDR>,
     }
 
-    /// A node's announcement, always SIGNED by the node.
+    /// Payload of ANNOUNCE. The node always signs the frame (SIGNED).
     pub struct Announce<'a> {
-        /// The node's id; the frame's sender too (decision 24).
+        /// The node's id, equal to the frame's sender (decision 24).
         pub node_id: u128,
-        /// Rises with each announcement and withdrawal.
+        /// Rises with each announcement and withdrawal; a lower or equal one is ignored (decision 24).
         pub sequence: u64,
-        /// How long it counts.
+        /// Seconds for which receivers keep the announcement.
         pub ttl_secs: u32,
-        /// The site.
+        /// Site number, as the operator assigned it.
         pub site: u32,
-        /// The row within the site.
+        /// Row number within the site.
         pub row: u32,
-        /// The rack within the row.
+        /// Rack number within the row.
         pub rack: u32,
-        /// The site's own idea of a place.
+        /// Site-defined locality, opaque to the protocol.
         pub locality_custom: [u8; 32],
-        /// Where the node is reached.
+        /// Where each of the node's protocols is reached.
         pub endpoints: List<'a, Endpoint<'a>, MAX_ENDPOINTS>,
-        /// What it offers.
+        /// What can be leased from the node.
         pub resources: List<'a, ResourceSummary, MAX_RESOURCES>,
-        /// What [`super::InventoryTlv`] reads.
+        /// Inventory TLVs (0x08xx), read by [`super::InventoryTlv`].
         pub tlvs: List<'a, Tlv<'a>, MAX_ANNOUNCE_TLVS>,
     }
 }
@@ -59,11 +59,11 @@ impl<'a> Announce<'a> {
     }
 }
 
-/// The answer to SOLICIT, the payload of a RESPONSE frame: encoded [`Announce`]s in no order, each for its own parse.
+/// Payload of the RESPONSE to SOLICIT: encoded [`Announce`]s in no particular order, each to be parsed on its own.
 pub type Relayed<'a> = List<'a, Bytes<'a, MAX_ANNOUNCE>, MAX_RELAYED>;
 
 codes! {
-    /// Why a node leaves.
+    /// Why a node leaves (WITHDRAW, "Reason codes").
     pub enum WithdrawReason: u8 {
         GracefulShutdown = 0, "GRACEFUL_SHUTDOWN", "the node was stopped";
         Maintenance = 1, "MAINTENANCE", "the node is being worked on";
@@ -72,22 +72,21 @@ codes! {
     }
 }
 
-/// A node's farewell, always SIGNED by the node: 25 bytes, or 16 in the older form.
+/// Payload of WITHDRAW, always SIGNED by the node: 25 bytes, or 16 in the older form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Withdraw {
-    /// The node's id.
+    /// The node that leaves.
     pub node_id: u128,
-    /// The rest; `None` in the older form, which counts as sequence 0 and GRACEFUL_SHUTDOWN, and is obeyed (decision
-    /// 24).
+    /// `None` in the 16-byte form, which counts as sequence 0 and GRACEFUL_SHUTDOWN and is obeyed (decision 24).
     pub detail: Option<WithdrawDetail>,
 }
 
 wire! {
-    /// What the older form of WITHDRAW does not have.
+    /// The fields that the 16-byte form of WITHDRAW lacks.
     pub struct WithdrawDetail {
-        /// Above the node's last announcement's.
+        /// Above that of the node's last announcement.
         pub sequence: u64,
-        /// A number of [`WithdrawReason`]; a newer node may send others.
+        /// A [`WithdrawReason`] code. Kept as a number: newer nodes may send others.
         pub reason: u8,
     }
 }

@@ -1,5 +1,5 @@
-//! Binding TLVs: where and how a lease's bytes are reached. 0x01xx of every memory and block lease, 0x02xx RDMA, 0x03xx
-//! NVMe-oF, 0x05xx SR-IOV, 0x06xx OFI, and 0x04xx, the client's side of LEASE_BIND.
+//! Binding TLVs: how a lease's bytes are reached. Tags are grouped by transport: 0x01xx every memory and block lease,
+//! 0x02xx RDMA, 0x03xx NVMe-oF, 0x04xx the client's side of LEASE_BIND, 0x05xx SR-IOV, 0x06xx OFI.
 
 use super::{
     EndpointKind,
@@ -9,7 +9,7 @@ use super::{
 };
 
 codes! {
-    /// Kinds of LEASE_BIND: the high byte of their TLVs.
+    /// `kind` of LEASE_BIND: the high byte of the tags that the answer carries.
     pub enum BindKind: u8 {
         Rdma = 2, "RDMA", "RDMA over converged Ethernet";
         NvmeOf = 3, "NVMe-oF", "NVMe over fabrics";
@@ -17,35 +17,35 @@ codes! {
         Ofi = 6, "OFI", "libfabric";
     }
 
-    /// Transports of an NVMe-oF target.
+    /// Transports of an NVMe-oF target (TLV 0x0304).
     pub enum NvmeTransport: u8 {
         Tcp = 0, "tcp", "TCP";
         Rdma = 1, "rdma", "RDMA";
         Loop = 2, "loop", "within the host";
     }
 
-    /// Endpoint types of libfabric.
+    /// libfabric endpoint types (TLV 0x0603).
     pub enum OfiEndpoint: u8 {
         Msg = 1, "FI_EP_MSG", "connected messages";
         Dgram = 2, "FI_EP_DGRAM", "datagrams";
         Rdm = 3, "FI_EP_RDM", "reliable unconnected messages";
     }
 
-    /// How bytes are reached over libfabric.
+    /// How bytes are reached over libfabric (TLV 0x0605).
     pub enum OfiAccess: u8 {
         Rma = 1, "RMA", "one-sided reads and writes";
         Msg = 2, "MSG", "two-sided messages, checked by the node";
     }
 }
 
-/// A PCIe function's address; the last byte is `device << 3 | function`.
+/// A PCI function's address, 4 bytes on the wire: domain (2), bus (1), devfn (1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PciAddress {
-    /// The domain.
+    /// PCI segment; 0 on most machines.
     pub domain: u16,
-    /// The bus.
+    /// Bus number within the domain.
     pub bus: u8,
-    /// Device and function.
+    /// `device << 3 | function`.
     pub devfn: u8,
 }
 
@@ -61,77 +61,77 @@ impl<'a> Wire<'a> for PciAddress {
     }
 }
 
-/// One fact about a lease's binding.
+/// One TLV of a lease's binding (sections "... dataplane binding TLVs"; profile, "Binding TLVs").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BindingTlv<'a> {
-    /// 0x0101, repeatable: where the bytes are served.
+    /// 0x0101, repeatable: an address at which the bytes are served.
     Endpoint {
-        /// How.
+        /// The protocol spoken there.
         kind: EndpointKind,
         /// `ip:port`.
         addr: &'a str,
     },
-    /// 0x0102: of 56 bits.
+    /// 0x0102: the lease's generation, of 56 bits; a request that carries another is refused.
     Generation(u64),
-    /// 0x0103: the low 64 bits of the lease id.
+    /// 0x0103: the low 64 bits of the lease id, which name the lease in two-sided requests.
     LeaseKey(u64),
-    /// 0x0104.
+    /// 0x0104: the extent of the lease.
     Limits {
-        /// 0 (decision 15).
+        /// Always 0: offsets count from the lease's first byte (decision 15).
         offset: u64,
-        /// Bytes of the lease.
+        /// Size of the lease in bytes.
         len: u64,
-        /// The most bytes of one access.
+        /// Largest access in bytes.
         max_io: u32,
     },
-    /// 0x0201: the memory region's remote key.
+    /// 0x0201: remote key of the registered memory region.
     RdmaRkey(u32),
-    /// 0x0202: the memory region's first virtual address.
+    /// 0x0202: virtual address of the region's first byte, at the server.
     RdmaRemoteAddr(u64),
-    /// 0x0203: the server's queue pair.
+    /// 0x0203: number of the server's queue pair.
     RdmaQpNum(u32),
-    /// 0x0204: the server's port, as an IPv6 address.
+    /// 0x0204: GID of the server's port, in the form of an IPv6 address.
     RdmaGid([u8; 16]),
-    /// 0x0205: the number of the server's port.
+    /// 0x0205: port number on the server's RDMA device.
     RdmaPort(u16),
-    /// 0x0206: the server's first packet sequence number.
+    /// 0x0206: first packet sequence number that the server sends.
     RdmaPsn(u32),
-    /// 0x0301: the target subsystem's qualified name.
+    /// 0x0301: NQN of the target subsystem.
     NvmeNqn(&'a str),
-    /// 0x0302: the target's IP address.
+    /// 0x0302: the target's IP address, as text.
     NvmeTrAddr(&'a str),
     /// 0x0303: the target's TCP port.
     NvmeTrSvcId(u16),
-    /// 0x0304: the target's transport.
+    /// 0x0304: the transport that the target listens on.
     NvmeTrType(NvmeTransport),
-    /// 0x0501: the virtual function.
+    /// 0x0501: PCI address of the virtual function.
     SrIovVf(PciAddress),
-    /// 0x0502: its index within the physical function.
+    /// 0x0502: index of the virtual function within its physical function.
     SrIovVfIndex(u16),
-    /// 0x0503: the physical function.
+    /// 0x0503: PCI address of the physical function.
     SrIovPf(PciAddress),
-    /// 0x0601: the libfabric provider.
+    /// 0x0601: libfabric provider name, such as `efa`, `tcp` or `verbs`.
     OfiProvider(&'a str),
-    /// 0x0602: the fabric's name.
+    /// 0x0602: fabric name from `fi_fabric_attr`.
     OfiFabricName(&'a str),
-    /// 0x0603: the endpoint's type.
+    /// 0x0603: type of the server's endpoint.
     OfiEpType(OfiEndpoint),
-    /// 0x0604: the endpoint's address, opaque.
+    /// 0x0604: the server's address from `fi_getname`, opaque.
     OfiAddr(&'a [u8]),
-    /// 0x0605: the access model.
+    /// 0x0605: one-sided RMA or two-sided messages.
     OfiAccessModel(OfiAccess),
-    /// 0x0606: the provider's capability bits.
+    /// 0x0606: capability bits from `fi_info->caps`.
     OfiCapabilityFlags(u64),
-    /// 0x0607: the longest message in bytes.
+    /// 0x0607: longest message in bytes.
     OfiMaxMsgSize(u64),
-    /// 0x0608: the version of two-sided framing, 1.
+    /// 0x0608: version of the two-sided framing; 1.
     OfiProtocolVersion(u8),
     /// 0x0609: the low 64 bits of the lease id.
     OfiLeaseId(u64),
 }
 
 impl<'a> BindingTlv<'a> {
-    /// Reads a TLV; `Ok(None)` where its tag is unknown, to be skipped.
+    /// Reads a TLV. `Ok(None)` means that the tag is unknown and the TLV is to be skipped.
     pub fn read(tlv: Tlv<'a>) -> Result<Option<Self>, FabricError> {
         let text = || utf8(tlv.value());
         Ok(Some(match tlv.tag {
@@ -177,7 +177,7 @@ impl<'a> BindingTlv<'a> {
     /// Appends the TLV.
     ///
     /// # Panics
-    /// Where a text or address is longer than a TLV, 65535 bytes.
+    /// If a text or address is longer than the 65535 bytes that a TLV can hold.
     pub fn write(&self, to: &mut Vec<u8>) {
         Tlv::append(to, self.tag(), |to| match *self {
             Self::Endpoint { kind, addr } => {
@@ -210,7 +210,7 @@ impl<'a> BindingTlv<'a> {
         });
     }
 
-    /// The TLV's tag.
+    /// The tag that [`Self::write`] writes.
     pub fn tag(&self) -> u16 {
         match self {
             Self::Endpoint { .. } => 0x0101,
@@ -243,26 +243,26 @@ impl<'a> BindingTlv<'a> {
     }
 }
 
-/// One fact about the client of a LEASE_BIND. 0x0401 REQUESTED_BYTES is reserved: the size is in the flat params.
+/// One TLV about the client in LEASE_BIND. 0x0401 REQUESTED_BYTES is reserved: the flat params carry the size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientTlv<'a> {
     /// 0x0410: the client's side of an RDMA connection.
     RdmaPeer {
-        /// The client's queue pair.
+        /// Number of the client's queue pair.
         qp_num: u32,
-        /// The client's port.
+        /// GID of the client's port.
         gid: [u8; 16],
-        /// The client's first packet sequence number.
+        /// First packet sequence number that the client sends.
         psn: u32,
-        /// The path's MTU in bytes.
+        /// Path MTU in bytes.
         mtu: u16,
     },
-    /// 0x0411: the NVMe host's qualified name.
+    /// 0x0411: NQN of the NVMe host that will connect.
     HostNqn(&'a str),
 }
 
 impl<'a> ClientTlv<'a> {
-    /// Reads a TLV; `Ok(None)` where its tag is unknown, to be skipped.
+    /// Reads a TLV. `Ok(None)` means that the tag is unknown and the TLV is to be skipped.
     pub fn read(tlv: Tlv<'a>) -> Result<Option<Self>, FabricError> {
         Ok(Some(match tlv.tag {
             0x0410 => {
@@ -280,7 +280,7 @@ impl<'a> ClientTlv<'a> {
     /// Appends the TLV.
     ///
     /// # Panics
-    /// Where the name is longer than a TLV, 65535 bytes.
+    /// If the name is longer than the 65535 bytes that a TLV can hold.
     pub fn write(&self, to: &mut Vec<u8>) {
         match *self {
             Self::RdmaPeer { qp_num, gid, psn, mtu } => Tlv::append(to, 0x0410, |to| {

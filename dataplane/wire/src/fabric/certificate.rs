@@ -1,4 +1,4 @@
-//! Certificates and revocations.
+//! Certificates (result of ENROLL_REQUEST) and revocation broadcasts.
 
 use super::{
     SIGNATURE_LEN,
@@ -7,39 +7,39 @@ use super::{
     tlv::Tlv8,
 };
 
-/// What precedes the signed bytes of a certificate's signature.
+/// Prefix of the bytes that a certificate's signature covers.
 pub const CERT_DOMAIN: &[u8] = b"fabricBIOS-cert-v0\0";
-/// The most extensions of a certificate.
+/// Limit on the extensions of a certificate.
 pub const MAX_EXTENSIONS: usize = 32;
-/// The most token ids of one broadcast.
+/// Limit on the token ids of one broadcast.
 pub const MAX_REVOKED: usize = 1024;
 
 wire! {
-    /// A node's word that it knows a key (section "Certificate encoding").
+    /// A node's signed statement that a key is enrolled with it (section "Certificate encoding").
     pub struct Certificate<'a> {
-        /// Id of the key.
+        /// Id of the certified key: the first 16 bytes of its SHA-256.
         pub subject: u128,
-        /// Id of the node that signed.
+        /// Id of the node that signs.
         pub issuer: u128,
-        /// Seconds since the epoch.
+        /// Seconds since the Unix epoch.
         pub issued_at: u64,
-        /// Seconds since the epoch.
+        /// Seconds since the Unix epoch.
         pub expires_at: u64,
-        /// The Ed25519 key.
+        /// The certified Ed25519 key.
         pub public_key: [u8; 32],
-        /// None are defined; unknown ones are skipped.
+        /// v0 defines none; unknown ones are skipped.
         pub extensions: List<'a, Tlv8<'a>, MAX_EXTENSIONS>,
-        /// The issuer's, over [`Certificate::signed_bytes`].
+        /// The issuer's Ed25519 signature over [`Certificate::signed_bytes`].
         pub signature: [u8; SIGNATURE_LEN],
     }
 
-    /// Tokens that no longer count (section "Revocation broadcast payload"); the result of CAP_REVOKE too.
+    /// Payload of REVOKE_BROADCAST and result of CAP_REVOKE (section "Revocation broadcast payload").
     pub struct RevokeBroadcast<'a> {
-        /// Who revokes.
+        /// Id of the node or admin key that revokes; equal to the frame's sender (decision 24).
         pub issuer: u128,
-        /// The tokens.
+        /// `token_id`s of the revoked tokens.
         pub token_ids: List<'a, u128, MAX_REVOKED>,
-        /// Until when the ids are remembered, seconds since the epoch.
+        /// Receivers remember the ids until this time, in seconds since the Unix epoch.
         pub until: u64,
     }
 }

@@ -1,24 +1,23 @@
-//! Primitives: integers, `bytes`, `list`, both TLV widths, optional fields (section "Conventions"). Everything is
-//! big-endian.
+//! Primitives: integers, `bytes`, `list`, both TLV widths, optional fields (section "Conventions"). All big-endian.
 
 use std::fmt;
 
-/// Why bytes are not the message they should be.
+/// Why bytes do not parse as a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FabricError {
-    /// Fewer bytes than the layout or a length word asks for.
+    /// Fewer bytes than the layout or a length word requires.
     Truncated,
-    /// More bytes than the message has (decision 3).
+    /// Bytes are left over after the message (decision 3).
     Surplus,
-    /// A length or count is over its limit; the field.
+    /// A length or count exceeds its limit; carries the field's name.
     Limit(&'static str),
-    /// Not the magic of this protocol.
+    /// The first bytes are not this protocol's magic.
     Magic,
-    /// A protocol version this side does not speak.
+    /// A protocol version that this side does not speak.
     Version,
-    /// A flag bit nobody defined, or flags that exclude each other; the field.
+    /// An undefined flag bit, or flags that exclude each other; carries the field's name.
     Flags(&'static str),
-    /// A value outside of the field's table or rules; the field.
+    /// A value that the field's table or rules do not allow; carries the field's name.
     Value(&'static str),
     /// Text that is not UTF-8.
     Utf8,
@@ -41,26 +40,26 @@ impl fmt::Display for FabricError {
 
 impl std::error::Error for FabricError {}
 
-/// Takes fields off the front of a slice.
+/// A cursor that takes fields off the front of a slice.
 #[derive(Debug, Clone, Copy)]
 pub struct Reader<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
-    /// Reads from the first of `bytes`.
+    /// Starts at the first of `bytes`.
     #[inline]
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
 
-    /// The next value.
+    /// Takes the next value.
     #[inline]
     pub fn get<T: Wire<'a>>(&mut self) -> Result<T, FabricError> {
         T::read(self)
     }
 
-    /// The next `N` bytes.
+    /// Takes the next `N` bytes.
     #[inline]
     pub fn array<const N: usize>(&mut self) -> Result<&'a [u8; N], FabricError> {
         let (array, rest) = self.rest.split_first_chunk().ok_or(FabricError::Truncated)?;
@@ -68,7 +67,7 @@ impl<'a> Reader<'a> {
         Ok(array)
     }
 
-    /// The next `len` bytes.
+    /// Takes the next `len` bytes.
     #[inline]
     pub fn take(&mut self, len: usize) -> Result<&'a [u8], FabricError> {
         let (taken, rest) = self.rest.split_at_checked(len).ok_or(FabricError::Truncated)?;
@@ -76,26 +75,26 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    /// Every byte that is left.
+    /// Takes all bytes that are left.
     #[inline]
     pub fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.rest)
     }
 
-    /// How many bytes are left.
+    /// Number of bytes not yet taken.
     #[inline]
     pub fn remaining(&self) -> usize {
         self.rest.len()
     }
 
-    /// Ends the message: surplus bytes make it malformed.
+    /// Fails with [`FabricError::Surplus`] if bytes are left.
     #[inline]
     pub fn finish(&self) -> Result<(), FabricError> {
         if self.rest.is_empty() { Ok(()) } else { Err(FabricError::Surplus) }
     }
 }
 
-/// A value with one encoding. Parsing allocates nothing; what is variable in length borrows from the message.
+/// A value with exactly one encoding. Parsing allocates nothing; parts of variable length borrow from the message.
 pub trait Wire<'a>: Sized {
     /// Takes the value off the front of `from`.
     fn read(from: &mut Reader<'a>) -> Result<Self, FabricError>;
@@ -103,7 +102,7 @@ pub trait Wire<'a>: Sized {
     /// Appends the value's encoding.
     fn write(&self, to: &mut Vec<u8>);
 
-    /// Reads a value that fills `bytes`.
+    /// Reads a value that fills `bytes` exactly.
     #[inline]
     fn parse(bytes: &'a [u8]) -> Result<Self, FabricError> {
         let mut from = Reader::new(bytes);
@@ -112,7 +111,7 @@ pub trait Wire<'a>: Sized {
         Ok(value)
     }
 
-    /// The value's encoding alone.
+    /// The value's encoding in a vector of its own.
     fn to_vec(&self) -> Vec<u8> {
         let mut to = Vec::new();
         self.write(&mut to);
@@ -163,7 +162,7 @@ impl<'a, const N: usize> Wire<'a> for [u8; N] {
     }
 }
 
-/// An optional field: a byte 0 or 1, then the field where it is 1.
+/// An optional field: a byte 0 or 1, followed by the field if it is 1.
 impl<'a, T: Wire<'a>> Wire<'a> for Option<T> {
     fn read(from: &mut Reader<'a>) -> Result<Self, FabricError> {
         if from.get()? { from.get().map(Some) } else { Ok(None) }
@@ -182,15 +181,15 @@ impl<'a, T: Wire<'a>> Wire<'a> for Option<T> {
 pub struct Bytes<'a, const MAX: usize>(&'a [u8]);
 
 impl<'a, const MAX: usize> Bytes<'a, MAX> {
-    /// No bytes.
+    /// Encodes as a length word of 0.
     pub const EMPTY: Self = Self(&[]);
 
-    /// The bytes to send; [`FabricError::Limit`] where they are more than `MAX`.
+    /// Wraps bytes to send; [`FabricError::Limit`] if there are more than `MAX`.
     pub fn of(bytes: &'a [u8]) -> Result<Self, FabricError> {
         if bytes.len() <= MAX { Ok(Self(bytes)) } else { Err(FabricError::Limit("bytes")) }
     }
 
-    /// The bytes.
+    /// The content, without the length word.
     pub fn get(&self) -> &'a [u8] {
         self.0
     }
@@ -219,17 +218,17 @@ impl<'a, const MAX: usize> Wire<'a> for Bytes<'a, MAX> {
     }
 }
 
-/// `bytes` that are UTF-8.
+/// `bytes` that must be UTF-8; at most `MAX` of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Text<'a, const MAX: usize>(&'a str);
 
 impl<'a, const MAX: usize> Text<'a, MAX> {
-    /// The text to send; [`FabricError::Limit`] where it has more than `MAX` bytes.
+    /// Wraps text to send; [`FabricError::Limit`] if it has more than `MAX` bytes.
     pub fn of(text: &'a str) -> Result<Self, FabricError> {
         if text.len() <= MAX { Ok(Self(text)) } else { Err(FabricError::Limit("text")) }
     }
 
-    /// The text.
+    /// The content, without the length word.
     pub fn get(&self) -> &'a str {
         self.0
     }
@@ -246,18 +245,18 @@ impl<'a, const MAX: usize> Wire<'a> for Text<'a, MAX> {
     }
 }
 
-/// Text behind a u16 length: kernel names and trust domains.
+/// UTF-8 text behind a u16 length, as kernel names and trust domains have it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ShortText<'a, const MAX: usize>(&'a str);
 
 impl<'a, const MAX: usize> ShortText<'a, MAX> {
-    /// The text to send; [`FabricError::Limit`] where it has more than `MAX` bytes.
+    /// Wraps text to send; [`FabricError::Limit`] if it has more than `MAX` bytes.
     pub fn of(text: &'a str) -> Result<Self, FabricError> {
         const { assert!(MAX <= u16::MAX as usize) };
         if text.len() <= MAX { Ok(Self(text)) } else { Err(FabricError::Limit("text")) }
     }
 
-    /// The text.
+    /// The content, without the length word.
     pub fn get(&self) -> &'a str {
         self.0
     }
@@ -282,7 +281,7 @@ pub(super) fn utf8(bytes: &[u8]) -> Result<&str, FabricError> {
     std::str::from_utf8(bytes).map_err(|_| FabricError::Utf8)
 }
 
-/// `list`: a u16 count and at most `MAX` items. A received one is checked once and read again as it is iterated.
+/// `list`: a u16 count and at most `MAX` items. A received list is checked once and decoded again on each iteration.
 #[derive(Clone, Copy)]
 pub struct List<'a, T, const MAX: usize>(Items<'a, T>);
 
@@ -293,16 +292,16 @@ enum Items<'a, T> {
 }
 
 impl<'a, T: Wire<'a> + Copy, const MAX: usize> List<'a, T, MAX> {
-    /// No items.
+    /// Encodes as a count of 0.
     pub const EMPTY: Self = Self(Items::Given(&[]));
 
-    /// The items to send; [`FabricError::Limit`] where they are more than `MAX`.
+    /// Wraps items to send; [`FabricError::Limit`] if there are more than `MAX`.
     pub fn of(items: &'a [T]) -> Result<Self, FabricError> {
         const { assert!(MAX <= u16::MAX as usize) };
         if items.len() <= MAX { Ok(Self(Items::Given(items))) } else { Err(FabricError::Limit("list")) }
     }
 
-    /// How many items.
+    /// Number of items.
     pub fn len(&self) -> usize {
         match self.0 {
             Items::Received { count, .. } => usize::from(count),
@@ -310,12 +309,12 @@ impl<'a, T: Wire<'a> + Copy, const MAX: usize> List<'a, T, MAX> {
         }
     }
 
-    /// Whether there is no item.
+    /// Whether the count is 0.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Every item in order.
+    /// Iterates over the items in wire order.
     pub fn iter(&self) -> ListIter<'a, T> {
         match self.0 {
             Items::Received { bytes, .. } => ListIter::Received(Reader::new(bytes)),
@@ -324,12 +323,12 @@ impl<'a, T: Wire<'a> + Copy, const MAX: usize> List<'a, T, MAX> {
     }
 }
 
-/// The items of a [`List`].
+/// Iterator over the items of a [`List`].
 #[derive(Debug, Clone)]
 pub enum ListIter<'a, T> {
-    /// Items of a received message.
+    /// Decodes from a received message.
     Received(Reader<'a>),
-    /// Items to send.
+    /// Walks the slice given to [`List::of`].
     Given(std::slice::Iter<'a, T>),
 }
 

@@ -1,4 +1,4 @@
-//! Message types, op codes, statuses and the other small numbers of the control plane, each with a line for people.
+//! Message types, op codes, statuses and the other small numbers of the control plane, each with a one-line meaning.
 
 use super::{
     codec::{FabricError, Reader, Wire},
@@ -6,7 +6,7 @@ use super::{
 };
 
 codes! {
-    /// What a frame carries (profile, "Frame").
+    /// `msg_type` of a frame (profile, "Frame").
     pub enum MsgType: u8 {
         Announce = 1, "ANNOUNCE", "a node tells who and where it is, and what it offers";
         Withdraw = 2, "WITHDRAW", "a node leaves";
@@ -18,7 +18,7 @@ codes! {
         PageResponse = 0x21, "PAGE_RESPONSE", "the answer to a page request";
     }
 
-    /// Ops of the control plane.
+    /// `op` of a REQUEST.
     pub enum Op: u16 {
         Ping = 0x0001, "PING", "ask how long the node has been up";
         GetInventory = 0x0002, "GET_INVENTORY", "ask what the node offers";
@@ -52,7 +52,7 @@ codes! {
         TaskletLeaseFree = 0x0801, "TASKLET_LEASE_FREE", "give such a lease back";
     }
 
-    /// Statuses of a RESPONSE (section "Control-plane status codes", and the profile).
+    /// `status` of a RESPONSE (section "Control-plane status codes", and the profile).
     pub enum Status: u16 {
         Ok = 0x0000, "OK", "success";
         InvalidToken = 0x0001, "INVALID_TOKEN", "the token is malformed, expired, revoked, not the presenter's, or a caveat failed";
@@ -70,7 +70,7 @@ codes! {
         InternalError = 0x00FF, "INTERNAL_ERROR", "the node failed";
     }
 
-    /// Kinds of resources.
+    /// `resource_type` in inventories and LEASE_ALLOC.
     pub enum ResourceType: u16 {
         Cpu = 0x0001, "CPU", "processor time";
         Mem = 0x0002, "MEM", "memory";
@@ -81,7 +81,7 @@ codes! {
         Vendor = 0x00FF, "VENDOR", "what its vendor says it is";
     }
 
-    /// What answers at an endpoint (ANNOUNCE and TLV 0x0101).
+    /// Protocol served at an endpoint (ANNOUNCE and TLV 0x0101).
     pub enum EndpointKind: u8 {
         ControlUdp = 1, "control-udp", "the control plane in signed datagrams";
         Quic = 2, "quic", "the control plane over QUIC";
@@ -99,14 +99,14 @@ codes! {
         QuicBlock = 14, "quic-block", "blocks over QUIC streams";
     }
 
-    /// How a key stands with a node (KEY_LIST).
+    /// What a node makes of a key (KEY_LIST).
     pub enum KeyStanding: u8 {
         Listed = 1, "LISTED", "the node's configuration lists it";
         Enrolled = 2, "ENROLLED", "it enrolled itself";
         Removed = 3, "REMOVED", "it was removed, and is not served";
     }
 
-    /// A lease's state as an answer tells it.
+    /// `lease_status` of LEASE_QUERY and SVC_TCP_QUERY.
     pub enum LeaseStatus: u8 {
         Active = 0, "ACTIVE", "the lease grants access";
         Expired = 1, "EXPIRED", "the lease is in its grace period: no access, and it can be renewed";
@@ -115,7 +115,7 @@ codes! {
 }
 
 bits! {
-    /// What a token permits (profile, `CapabilityToken`).
+    /// `perms` of a token (profile, `CapabilityToken`).
     pub struct Perms: u32 {
         READ = 1, "read leased bytes";
         WRITE = 2, "write leased bytes";
@@ -126,7 +126,7 @@ bits! {
         DELEGATE = 64, "pass the token on";
     }
 
-    /// A resource's condition (section "`ResourceSummary` flags").
+    /// `flags` of a resource (section "`ResourceSummary` flags").
     pub struct ResourceFlags: u16 {
         FENCED = 1, "must not be leased";
         DEGRADED = 2, "usable, but degraded";

@@ -1,15 +1,15 @@
-//! Handles to leases for other runtimes, and moving bytes between leases (section "Lease Export/Import/Relocate").
+//! Handles that let other runtimes use a lease, and copying between leases (section "Lease Export/Import/Relocate").
 
 use super::{
     codec::{Bytes, FabricError, Reader, Text, Wire},
     macros::{bits, codes, wire},
 };
 
-/// The most bytes of a failed relocation's reason.
+/// Limit on the reason of a failed relocation, in bytes.
 pub const MAX_REASON: usize = 256;
 
 codes! {
-    /// For what a handle is.
+    /// `target_runtime_kind`: the runtime that a handle is for.
     pub enum TargetRuntime: u16 {
         GpuWorker = 0, "GPU_WORKER", "a worker of GPU kernels";
         Tasklet = 1, "TASKLET", "a WASM tasklet";
@@ -17,7 +17,7 @@ codes! {
         Accelerator = 3, "ACCELERATOR", "another device";
     }
 
-    /// How a relocation treats its source.
+    /// What a relocation leaves of its source.
     pub enum RelocateMode: u8 {
         Copy = 0, "Copy", "both leases stay";
         Move = 1, "Move", "the source is revoked afterwards";
@@ -26,7 +26,7 @@ codes! {
 }
 
 bits! {
-    /// What an exported handle permits.
+    /// What an exported handle permits ("Rights bitmask").
     pub struct Rights: u32 {
         READ = 1, "read";
         WRITE = 2, "write";
@@ -34,46 +34,46 @@ bits! {
     }
 }
 
-/// How the bytes behind a handle are reached.
+/// How the bytes behind a handle are reached ("BindingType registry").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Binding {
     /// Type 1: a window of a PCIe function.
     PcieBar {
-        /// Its bus address.
+        /// Bus address of the window.
         bar_base: u64,
-        /// Its size in bytes.
+        /// Size of the window in bytes.
         bar_len: u64,
     },
     /// Type 2: memory registered for RDMA.
     RdmaRkey {
-        /// Its key.
+        /// Remote key of the region.
         rkey: u32,
-        /// Its first byte.
+        /// Virtual address of the region's first byte.
         remote_addr: u64,
     },
     /// Type 3: a Linux dma-buf.
     LinuxDmabuf {
-        /// Its descriptor.
+        /// File descriptor of the dma-buf.
         fd: u32,
-        /// First byte within it.
+        /// First byte within the dma-buf.
         offset: u64,
-        /// Bytes.
+        /// Size in bytes.
         len: u64,
     },
     /// Type 4: memory of a GPU.
     VramOffset {
-        /// First byte within it.
+        /// First byte within the GPU's memory.
         vram_offset: u64,
-        /// Bytes.
+        /// Size in bytes.
         len: u64,
     },
-    /// Type 5: a lease's own bytes, over its dataplane.
+    /// Type 5: the lease itself, read and written over its dataplane.
     FabricPage {
-        /// The lease (decision 16).
+        /// Full id of the lease (decision 16).
         page_id: u128,
-        /// First byte within it.
+        /// First byte within the lease.
         offset: u64,
-        /// Bytes.
+        /// Size in bytes.
         len: u64,
     },
 }
@@ -135,67 +135,67 @@ impl<'a> Wire<'a> for Binding {
 wire! {
     /// Params of LEASE_EXPORT_HANDLE: 34 bytes.
     pub struct LeaseExport {
-        /// The lease's key: the low 64 bits of its id.
+        /// Low 64 bits of the lease id.
         pub lease_id: u64,
-        /// For what the handle is.
+        /// The runtime that will import the handle.
         pub target_runtime_kind: TargetRuntime,
-        /// Who may import it; 0 for anyone.
+        /// Id of the key that may import it; 0 lets anyone.
         pub target_identity: u128,
-        /// What it permits.
+        /// Within the lease's own READ and WRITE; APPEND counts as WRITE (decision 16).
         pub rights: Rights,
-        /// How long it can be imported.
+        /// Seconds for which the handle can be imported.
         pub ttl_secs: u32,
     }
 
     /// Result of LEASE_EXPORT_HANDLE.
     pub struct LeaseExported {
-        /// The handle.
+        /// Random number that names the handle for LEASE_IMPORT_HANDLE.
         pub export_handle: u128,
-        /// Seconds since the epoch.
+        /// When the handle ends, in seconds since the Unix epoch.
         pub expires_at: u64,
-        /// How the bytes are reached.
+        /// How the importer reaches the bytes.
         pub binding: Binding,
     }
 
     /// Params of LEASE_IMPORT_HANDLE.
     pub struct LeaseImport {
-        /// The handle.
+        /// From the result of LEASE_EXPORT_HANDLE.
         pub export_handle: u128,
     }
 
     /// Result of LEASE_IMPORT_HANDLE.
     pub struct LeaseImported {
-        /// The node's number for this use of the handle.
+        /// Chosen by the node, one for each import.
         pub local_attach_id: u64,
-        /// What the handle permits.
+        /// Those given at export.
         pub rights: Rights,
-        /// Seconds since the epoch.
+        /// When the attachment ends, in seconds since the Unix epoch: with the handle, or sooner with the lease.
         pub expires_at: u64,
     }
 
-    /// Params of LEASE_RELOCATE: 18 bytes, or 26 with a time.
+    /// Params of LEASE_RELOCATE: 18 bytes, or 26 with `preserve_until_ms`.
     pub struct LeaseRelocate {
-        /// The source's key.
+        /// Low 64 bits of the source's lease id.
         pub src_lease_id: u64,
-        /// The destination's key.
+        /// Low 64 bits of the destination's lease id.
         pub dst_lease_id: u64,
         /// What becomes of the source.
         pub mode: RelocateMode,
-        /// Until when the source is kept, in milliseconds since the epoch.
+        /// Keeps the source until this time, in milliseconds since the Unix epoch.
         pub preserve_until_ms: Option<u64>,
     }
 }
 
-/// How a relocation ended.
+/// `status` of LEASE_RELOCATE's result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Relocation<'a> {
-    /// 0: every byte is at its destination.
+    /// 0: every byte was copied.
     Complete,
-    /// 1: under way; not sent by v0 nodes (decision 16).
+    /// 1: still copying; v0 nodes never send it (decision 16).
     InProgress,
-    /// 2: it could not be done.
+    /// 2: the copy failed.
     Failed {
-        /// Why.
+        /// For people, in UTF-8.
         reason: Text<'a, MAX_REASON>,
     },
 }
@@ -225,9 +225,9 @@ impl<'a> Wire<'a> for Relocation<'a> {
 wire! {
     /// Result of LEASE_RELOCATE.
     pub struct LeaseRelocated<'a> {
-        /// How many bytes were copied.
+        /// Bytes copied.
         pub bytes_transferred: u64,
-        /// How it ended.
+        /// How the relocation ended.
         pub outcome: Relocation<'a>,
     }
 }

@@ -6,19 +6,19 @@ use super::{
     macros::bits,
 };
 
-/// First four bytes of every frame.
+/// `magic`, the first four bytes of every frame.
 pub const MAGIC: [u8; 4] = *b"FBIO";
-/// The frame version.
+/// The only frame version; others are rejected.
 pub const VERSION: u8 = 0;
-/// What precedes the signed bytes of a frame's signature.
+/// Prefix of the bytes that a frame's signature covers.
 pub const FRAME_DOMAIN: &[u8] = b"fabricBIOS-frame-v0\0";
-/// The most payload bytes of one frame on UDP.
+/// Limit on the payload of one frame on UDP, in bytes.
 pub const MAX_DATAGRAM_PAYLOAD: usize = 1200;
-/// The most payload bytes of a message: reassembled from fragments, or one frame on QUIC.
+/// Limit on the payload of a message in bytes: reassembled from fragments on UDP, or one frame on QUIC.
 pub const MAX_MESSAGE: usize = 1 << 20;
 
 bits! {
-    /// Flags of a frame.
+    /// `flags` of a frame, at offset 6.
     pub struct FrameFlags: u16 {
         CONTINUED = 1, "a fragment that others follow";
         FINAL = 2, "the last fragment";
@@ -27,42 +27,42 @@ bits! {
     }
 }
 
-/// A fragment's place in its message, present with FRAG_V2.
+/// A fragment's place in its message; on the wire only with FRAG_V2, at offset 44.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fragment {
-    /// First byte of this fragment in the whole payload.
+    /// Offset of this fragment in the whole payload, in bytes.
     pub offset: u32,
-    /// Length of the whole payload.
+    /// Length of the whole payload in bytes.
     pub total_len: u32,
 }
 
-/// A frame's header: 44 bytes, 52 with FRAG_V2.
+/// A decoded frame header: 44 bytes on the wire, 52 with FRAG_V2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameHeader {
-    /// What the payload is.
+    /// Says how to parse the payload.
     pub msg_type: MsgType,
-    /// CONTINUED, FINAL and SIGNED; FRAG_V2 is told by `fragment`.
+    /// CONTINUED, FINAL and SIGNED. FRAG_V2 is not among them: `fragment` implies it.
     pub flags: FrameFlags,
-    /// Id of who sent the message.
+    /// Id of the sender's key: the first 16 bytes of its SHA-256.
     pub sender: u128,
-    /// The requester's number, repeated in the answer.
+    /// Chosen by the requester, repeated in the answer.
     pub request_id: u64,
-    /// The requester's nonce, repeated in the answer; rises from message to message.
+    /// Chosen by the requester, repeated in the answer. Rises from message to message, against replays.
     pub nonce: u64,
-    /// Payload bytes of this frame, without the signature.
+    /// Payload bytes of this frame, without the signature; at offset 40.
     pub payload_len: u32,
-    /// The fragment words.
+    /// Present exactly with FRAG_V2.
     pub fragment: Option<Fragment>,
 }
 
 impl FrameHeader {
-    /// The size of the header in bytes.
+    /// Size of the header in bytes: 44 or 52.
     #[allow(clippy::len_without_is_empty)] // a header is never empty
     pub const fn len(&self) -> usize {
         if self.fragment.is_some() { 52 } else { 44 }
     }
 
-    /// Whether the frame is a part of a message that has others: it waits for reassembly.
+    /// Whether the message has other fragments, so that it must be reassembled.
     pub fn is_part(&self) -> bool {
         match self.fragment {
             Some(Fragment { total_len, .. }) => self.payload_len != total_len,
@@ -70,9 +70,9 @@ impl FrameHeader {
         }
     }
 
-    /// The bytes a frame signature covers, for a message whose whole payload is `payload`: the domain, the header of
-    /// the unfragmented message with SIGNED set and its fragment words zero, and the payload. It is the same for every
-    /// fragment of the message.
+    /// The bytes that a frame signature covers, for a message whose whole payload is `payload`: the domain, the header
+    /// of the unfragmented message with SIGNED set and its fragment words zero, and the payload. They are the same for
+    /// every fragment of the message.
     pub fn signed_bytes(&self, payload: &[u8]) -> Vec<u8> {
         let whole = Self {
             flags: FrameFlags::SIGNED,
@@ -87,7 +87,7 @@ impl FrameHeader {
         signed
     }
 
-    /// Flags and fragment words that belong together (section "Fragmentation", rules).
+    /// Checks that flags and fragment words agree (section "Fragmentation", rules).
     fn check(&self) -> Result<(), FabricError> {
         let last = self.flags.contains(FrameFlags::FINAL);
         let more = self.flags.contains(FrameFlags::CONTINUED);
@@ -144,20 +144,20 @@ impl<'a> Wire<'a> for FrameHeader {
     }
 }
 
-/// A frame as it stands in a datagram or on a stream.
+/// A frame as it is in a datagram or on a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// Its header; `payload_len` is the length of `payload`.
+    /// Its `payload_len` is the length of `payload`.
     pub header: FrameHeader,
-    /// The payload, or this fragment of it.
+    /// The payload, or one fragment of it.
     pub payload: &'a [u8],
-    /// Ed25519 over [`FrameHeader::signed_bytes`]; present where `header.flags` has SIGNED.
+    /// Ed25519 over [`FrameHeader::signed_bytes`]; present if `header.flags` has SIGNED.
     pub signature: Option<&'a [u8; SIGNATURE_LEN]>,
 }
 
 impl<'a> Frame<'a> {
-    /// Reads a frame that fills `bytes`, with at most `max_payload` bytes: [`MAX_DATAGRAM_PAYLOAD`] on UDP,
-    /// [`MAX_MESSAGE`] on QUIC. Magic, version, flags, fragment words and lengths are checked; the signature is not.
+    /// Reads a frame that fills `bytes`. `max_payload` is [`MAX_DATAGRAM_PAYLOAD`] on UDP and [`MAX_MESSAGE`] on QUIC.
+    /// Magic, version, flags, fragment words and lengths are checked; the signature is not.
     pub fn parse(bytes: &'a [u8], max_payload: usize) -> Result<Self, FabricError> {
         let mut from = Reader::new(bytes);
         let header: FrameHeader = from.get()?;
@@ -172,7 +172,7 @@ impl<'a> Frame<'a> {
         Ok(Self { header, payload, signature })
     }
 
-    /// Appends the frame: the header as it is, the payload, and the signature where there is one.
+    /// Appends the header as it is, the payload, and the signature if there is one.
     pub fn write(&self, to: &mut Vec<u8>) {
         self.header.write(to);
         to.extend_from_slice(self.payload);

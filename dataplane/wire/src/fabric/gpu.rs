@@ -6,13 +6,13 @@ use super::{
     macros::{codes, wire},
 };
 
-/// The most bytes of a kernel's name.
+/// Limit on a kernel's name, in bytes.
 pub const MAX_KERNEL_NAME: usize = 1024;
-/// The most arguments of a kernel.
+/// Limit on the arguments of a kernel.
 pub const MAX_ARGS: usize = 1024;
 
 codes! {
-    /// How a launch ended.
+    /// GPU status codes.
     pub enum GpuStatus: u8 {
         Ok = 0, "OK", "success";
         Invalid = 1, "INVALID", "the request is not valid";
@@ -27,23 +27,23 @@ codes! {
 /// Params of GPU_SUBMIT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GpuSubmit<'a> {
-    /// The GPU.
+    /// The GPU resource, from GET_INVENTORY.
     pub resource_id: u128,
-    /// The compiled kernels.
+    /// Compiled GPU code: HSACO, PTX or cubin.
     pub binary: Bytes<'a, MAX_MESSAGE>,
-    /// The kernel to run.
+    /// Name of the kernel function within `binary`.
     pub kernel_name: ShortText<'a, MAX_KERNEL_NAME>,
-    /// Blocks in x, y and z.
+    /// Number of blocks in x, y and z.
     pub grid_dim: [u32; 3],
-    /// Threads of a block in x, y and z.
+    /// Threads per block in x, y and z.
     pub block_dim: [u32; 3],
-    /// The arguments, one after the other.
+    /// Kernel arguments, packed without gaps.
     pub args: Bytes<'a, MAX_MESSAGE>,
-    /// Bytes of each argument; together the length of `args`.
+    /// Size of each argument in bytes; the sum is the length of `args`.
     pub arg_sizes: List<'a, u32, MAX_ARGS>,
-    /// The first byte of the lease's memory to return.
+    /// Offset in the lease's GPU memory at which the output starts, in bytes.
     pub output_offset: u64,
-    /// How many bytes to return; 0 for none.
+    /// Bytes to return from there once the kernel ends; 0 for none.
     pub output_size: u32,
 }
 
@@ -81,13 +81,13 @@ impl<'a> Wire<'a> for GpuSubmit<'a> {
 wire! {
     /// Result of GPU_SUBMIT.
     pub struct GpuSubmitted<'a> {
-        /// How it ended.
+        /// Outcome of the load and the launch.
         pub status: GpuStatus,
-        /// The node's number for the launch.
+        /// Chosen by the node; rises with each launch.
         pub submit_id: u64,
-        /// The kernel's error; 0 for success.
+        /// The kernel's exit code, 0 for success; on the wire the u32 with the same bits.
         pub exit_code: i32,
-        /// What was returned.
+        /// The bytes asked for by `output_offset` and `output_size`.
         pub output: Bytes<'a, MAX_MESSAGE>,
     }
 }

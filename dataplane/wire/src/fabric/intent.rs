@@ -1,4 +1,4 @@
-//! Lease intents, the TLVs 0x0901, 0x0902, 0x0903 and 0x0910 of LEASE_ALLOC (section "Lease Intent TLVs").
+//! Lease intents: TLVs 0x0901, 0x0902, 0x0903 and 0x0910 of LEASE_ALLOC (section "Lease Intent TLVs").
 
 use super::{
     CpuIsolation, GpuExclusivity,
@@ -7,13 +7,13 @@ use super::{
     tlv::{Tlv, Tlvs},
 };
 
-/// The most affinities of one LEASE_ALLOC.
+/// Limit on the affinities of one LEASE_ALLOC.
 pub const MAX_AFFINITIES: usize = 32;
-/// The most bytes of an affinity's trust domain.
+/// Limit on the trust domain of an affinity, in bytes.
 pub const MAX_TARGET: usize = 255;
 
 codes! {
-    /// The memory a cache wants.
+    /// `preferred_tier`: the kind of memory that a cache should lie in.
     pub enum IntentTier: u16 {
         Hbm = 1, "HBM", "high-bandwidth memory";
         Ddr = 2, "DDR", "DDR memory";
@@ -21,14 +21,14 @@ codes! {
         Pmem = 4, "PMEM", "persistent memory";
     }
 
-    /// How a cache is shared.
+    /// `sharing_mode`: who reads and writes a cache.
     pub enum IntentSharing: u16 {
         Exclusive = 0, "EXCLUSIVE", "one user";
         ReadShared = 1, "READ_SHARED", "many readers, one writer";
         CopyOnWrite = 2, "COPY_ON_WRITE", "readers see a snapshot";
     }
 
-    /// What an affinity is about. 5, Facility, is reserved and refused.
+    /// What an affinity refers to. Code 5, Facility, is reserved and refused.
     pub enum AffinityCategory: u8 {
         Resource = 1, "Resource", "near a resource";
         State = 2, "State", "near data or a lease";
@@ -36,7 +36,7 @@ codes! {
         Trust = 4, "Trust", "a trust domain";
     }
 
-    /// How much an affinity counts. 3, Adaptive, is reserved and refused.
+    /// Whether an affinity is a condition or a wish. Code 3, Adaptive, is reserved and refused.
     pub enum AffinityStrength: u8 {
         Required = 1, "Required", "no lease without it";
         Preferred = 2, "Preferred", "better with it";
@@ -44,52 +44,52 @@ codes! {
 }
 
 wire! {
-    /// 0x0901: the lease will be a cache of a language model. 41 bytes, 57 with a GPU.
+    /// 0x0901: the lease will hold the KV cache of a language model. 41 bytes, 57 with a GPU.
     pub struct KvCacheIntent {
-        /// SHA-256 that names the model.
+        /// SHA-256 fingerprint of the model.
         pub model_fingerprint: [u8; 32],
-        /// The memory it wants.
+        /// A hint for placement.
         pub preferred_tier: IntentTier,
-        /// Its page size.
+        /// Size of a cache page in bytes.
         pub page_bytes: u32,
-        /// How it is shared.
+        /// Who reads and writes the cache.
         pub sharing_mode: IntentSharing,
-        /// The GPU it should be near.
+        /// The GPU to place the lease near; `None` if it does not matter.
         pub gpu_resource_id: Option<u128>,
     }
 }
 
-/// What an affinity is to be near to, or far from.
+/// What the lease should be near, or far from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AffinityTarget<'a> {
-    /// Type 1.
+    /// Type 1: a node id.
     Node(u128),
-    /// Type 2.
+    /// Type 2: a resource id.
     Resource(u128),
-    /// Type 3.
+    /// Type 3: a lease id.
     Lease(u128),
-    /// Type 4.
+    /// Type 4: a service id.
     Service(u128),
-    /// Type 5.
+    /// Type 5: the name of a trust domain, UTF-8.
     TrustDomain(&'a str),
-    /// Type 6.
+    /// Type 6: a rack number.
     Rack(u32),
 }
 
-/// 0x0910: where the lease should be; any number of them.
+/// 0x0910, repeatable: where the lease should be placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Affinity<'a> {
-    /// What it is about.
+    /// Resource, state, topology or trust.
     pub category: AffinityCategory,
-    /// How much it counts.
+    /// Required affinities filter the candidates; preferred ones rank them.
     pub strength: AffinityStrength,
-    /// Far from the target rather than near.
+    /// Bit 7 of the strength byte: far from the target rather than near it.
     pub anti: bool,
-    /// The target.
+    /// What to be near, or far from.
     pub target: AffinityTarget<'a>,
 }
 
-/// The bit of the strength byte that turns an affinity round.
+/// Bit of the strength byte that makes an affinity an anti-affinity.
 const ANTI: u8 = 0x80;
 
 impl<'a> Wire<'a> for Affinity<'a> {
@@ -142,22 +142,22 @@ impl<'a> Wire<'a> for Affinity<'a> {
     }
 }
 
-/// One intent.
+/// One intent TLV of LEASE_ALLOC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IntentTlv<'a> {
-    /// 0x0901.
+    /// 0x0901: a hint for placement.
     KvCache(KvCacheIntent),
-    /// 0x0902.
+    /// 0x0902: how far the lease has its processors for itself.
     CpuIsolation(CpuIsolation),
-    /// 0x0903.
+    /// 0x0903: how far the lease has its GPU for itself.
     GpuExclusivity(GpuExclusivity),
-    /// 0x0910.
+    /// 0x0910: where the lease should be placed.
     Affinity(Affinity<'a>),
 }
 
 impl<'a> IntentTlv<'a> {
-    /// Reads a TLV; `Ok(None)` where its tag is unknown, to be skipped. Values outside of the tables and reserved ones
-    /// (a GPU partition, Facility, Adaptive) are errors: InvalidIntent, answered INVALID_PARAMS.
+    /// Reads a TLV. `Ok(None)` means that the tag is unknown and the TLV is to be skipped. Undefined values and
+    /// reserved ones (a GPU partition, Facility, Adaptive) are errors: InvalidIntent, answered INVALID_PARAMS.
     pub fn read(tlv: Tlv<'a>) -> Result<Option<Self>, FabricError> {
         Ok(Some(match tlv.tag {
             0x0901 => Self::KvCache(tlv.parse_value()?),
@@ -182,20 +182,20 @@ impl<'a> IntentTlv<'a> {
     }
 }
 
-/// Every intent of a LEASE_ALLOC, checked.
+/// All intents of one LEASE_ALLOC, checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Intents<'a> {
-    /// 0x0901.
+    /// From TLV 0x0901.
     pub kv_cache: Option<KvCacheIntent>,
-    /// 0x0902; the node's own default where absent.
+    /// From TLV 0x0902; if absent, the node's default holds.
     pub cpu_isolation: Option<CpuIsolation>,
-    /// 0x0903; the node's own default where absent.
+    /// From TLV 0x0903; if absent, the node's default holds.
     pub gpu_exclusivity: Option<GpuExclusivity>,
     tlvs: Tlvs<'a>,
 }
 
 impl<'a> Intents<'a> {
-    /// Reads the TLVs after LEASE_ALLOC's flat params. Unknown tags are skipped; only affinities may be repeated.
+    /// Reads the TLVs after LEASE_ALLOC's flat params. Unknown tags are skipped; only affinities may repeat.
     pub fn read(tlvs: Tlvs<'a>) -> Result<Self, FabricError> {
         fn once<T>(slot: &mut Option<T>, value: T) -> Result<(), FabricError> {
             if slot.replace(value).is_some() { Err(FabricError::Value("intent (once each)")) } else { Ok(()) }
@@ -214,7 +214,7 @@ impl<'a> Intents<'a> {
         if affinities > MAX_AFFINITIES { Err(FabricError::Limit("affinities")) } else { Ok(intents) }
     }
 
-    /// Every 0x0910 in order.
+    /// Iterates over the affinities in wire order.
     pub fn affinities(&self) -> impl Iterator<Item = Affinity<'a>> + use<'a> {
         self.tlvs.iter().filter_map(|tlv| match IntentTlv::read(tlv) {
             Ok(Some(IntentTlv::Affinity(affinity))) => Some(affinity),

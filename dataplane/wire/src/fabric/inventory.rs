@@ -1,4 +1,4 @@
-//! Inventory TLVs 0x0801, 0x0802, 0x0804 and 0x0805: memory tiers, GPUs, place, and isolation.
+//! Inventory TLVs 0x0801, 0x0802, 0x0804 and 0x0805: memory tiers, GPUs, locality and isolation.
 
 use zerocopy::{Immutable, IntoBytes, KnownLayout, TryFromBytes, Unaligned};
 
@@ -8,15 +8,15 @@ use super::{
     tlv::Tlv,
 };
 
-/// The most attach domains of a memory tier.
+/// Limit on the attach domains of a memory tier.
 pub const MAX_ATTACH_DOMAINS: usize = 64;
-/// The most preferred tiers of a GPU.
+/// Limit on the preferred tiers of a GPU.
 pub const MAX_PREFERRED_TIERS: usize = 16;
-/// The most bytes of a trust domain's name.
+/// Limit on a trust domain's name, in bytes.
 pub const MAX_TRUST_DOMAIN: usize = 255;
 
 codes! {
-    /// Kinds of memory.
+    /// `tier_kind` values; unknown ones are rejected.
     pub enum MemTierKind: u16 {
         Dram = 0, "Dram", "DDR memory";
         Hbm = 1, "Hbm", "high-bandwidth memory";
@@ -26,14 +26,14 @@ codes! {
         Block = 5, "Block", "block storage, not addressable";
     }
 
-    /// Who may share a memory tier.
+    /// `share_mode`: who may use a memory tier at once.
     pub enum TierShare: u16 {
         Exclusive = 0, "EXCLUSIVE", "one holder";
         SharedRo = 1, "SHARED_RO", "shared for reading";
         SharedRw = 2, "SHARED_RW", "shared for writing";
     }
 
-    /// How far a lease has processors for itself (0x0805, 0x0902).
+    /// How far a lease has its processors for itself (0x0805, 0x0902).
     #[derive(TryFromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
     pub enum CpuIsolation: u8 {
         BestEffort = 0, "BestEffort", "no pinning";
@@ -41,7 +41,7 @@ codes! {
         StrictIsolated = 2, "StrictIsolated", "whole cores of one memory node";
     }
 
-    /// How far a lease has a GPU for itself (0x0805, 0x0903).
+    /// How far a lease has its GPU for itself (0x0805, 0x0903).
     #[derive(TryFromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
     pub enum GpuExclusivity: u8 {
         Shared = 0, "Shared", "other holders may use the device too";
@@ -52,7 +52,7 @@ codes! {
 }
 
 bits! {
-    /// Properties of a memory tier.
+    /// `flags` of a memory tier.
     pub struct TierFlags: u32 {
         ECC = 1, "errors are corrected";
         HOTPLUG = 2, "can be added and removed while running";
@@ -63,51 +63,51 @@ bits! {
 wire! {
     /// 0x0801: one memory tier of a node.
     pub struct MemTierInfo<'a> {
-        /// What it is.
+        /// Technology of the memory.
         pub tier_kind: MemTierKind,
-        /// Bytes.
+        /// Total capacity in bytes.
         pub capacity_bytes: u64,
-        /// Nanoseconds to a byte, about.
+        /// Approximate latency of a local access, in nanoseconds.
         pub latency_class_ns: u32,
-        /// Bits per second, about.
+        /// Approximate bandwidth, in bits per second.
         pub bandwidth_hint_bps: u64,
-        /// The least allocation in bytes.
+        /// Smallest allocation, in bytes.
         pub page_granule_bytes: u32,
-        /// Who may share it.
+        /// Who may use the tier at once.
         pub share_mode: TierShare,
-        /// Ids of the memory, CXL or PCIe domains it hangs on.
+        /// Ids of the NUMA, CXL or PCIe domains that the tier is attached to.
         pub attach_domains: List<'a, u128, MAX_ATTACH_DOMAINS>,
-        /// Its properties.
+        /// ECC, hotplug, interleaving.
         pub flags: TierFlags,
     }
 
-    /// 0x0802: how a GPU hangs on the memory.
+    /// 0x0802: how a GPU is attached to the memory fabric.
     pub struct GpuAttachInfo<'a> {
-        /// The GPU's resource.
+        /// Resource id of the GPU.
         pub gpu_resource_id: u128,
-        /// GPUs with the same id reach each other directly.
+        /// GPUs with the same id can copy to each other directly, as over NVLink.
         pub peer_group_id: u128,
-        /// Bytes of its memory.
+        /// Capacity of the GPU's memory in bytes.
         pub vram_bytes: u64,
-        /// Whether the host can address its memory.
+        /// Whether the host's processors can map the GPU's memory.
         pub supports_host_map: bool,
-        /// Whether other nodes can.
+        /// Whether other nodes can reach the GPU's memory over the fabric.
         pub supports_remote_map: bool,
-        /// Memory it works best with, best first.
+        /// Memory tiers that suit the GPU, best first.
         pub preferred_mem_tiers: List<'a, MemTierKind, MAX_PREFERRED_TIERS>,
     }
 
-    /// 0x0804: where a node is and whom it trusts.
+    /// 0x0804: where a node is, and its trust domain.
     pub struct NodeAffinityMeta<'a> {
-        /// The rack.
+        /// Rack number, as the operator assigned it.
         pub rack_id: u32,
-        /// The row.
+        /// Row or aisle number.
         pub row_id: u32,
-        /// The site.
+        /// Site or data centre number.
         pub site_id: u32,
-        /// A geographic hash.
+        /// Geographic hash; its scheme is up to the site.
         pub geo_hash: u64,
-        /// The trust domain; empty where none is announced.
+        /// Name of the trust domain; empty if none is announced.
         pub trust_domain: ShortText<'a, MAX_TRUST_DOMAIN>,
     }
 }
@@ -115,9 +115,9 @@ wire! {
 /// 0x0805: the isolation classes a node honours, at most 255 of each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SupportedIsolation<'a> {
-    /// Of processors.
+    /// Classes of processor isolation that a lease may ask for.
     pub cpu: &'a [CpuIsolation],
-    /// Of GPUs.
+    /// Classes of GPU exclusivity that a lease may ask for.
     pub gpu: &'a [GpuExclusivity],
 }
 
@@ -133,7 +133,7 @@ impl<'a> Wire<'a> for SupportedIsolation<'a> {
     }
 
     /// # Panics
-    /// With more than 255 classes of a kind.
+    /// If there are more than 255 classes of one kind.
     fn write(&self, to: &mut Vec<u8>) {
         for classes in [self.cpu.as_bytes(), self.gpu.as_bytes()] {
             to.push(u8::try_from(classes.len()).expect("at most 255 classes"));
@@ -142,21 +142,21 @@ impl<'a> Wire<'a> for SupportedIsolation<'a> {
     }
 }
 
-/// One TLV of an announcement.
+/// One inventory TLV of an announcement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InventoryTlv<'a> {
-    /// 0x0801, one for each tier.
+    /// 0x0801, one per memory tier.
     MemTier(MemTierInfo<'a>),
-    /// 0x0802, one for each GPU.
+    /// 0x0802, one per GPU.
     GpuAttach(GpuAttachInfo<'a>),
-    /// 0x0804.
+    /// 0x0804: where the node is.
     NodeAffinity(NodeAffinityMeta<'a>),
-    /// 0x0805.
+    /// 0x0805: which isolation classes it honours.
     SupportedIsolation(SupportedIsolation<'a>),
 }
 
 impl<'a> InventoryTlv<'a> {
-    /// Reads a TLV; `Ok(None)` where its tag is unknown, to be skipped.
+    /// Reads a TLV. `Ok(None)` means that the tag is unknown and the TLV is to be skipped.
     pub fn read(tlv: Tlv<'a>) -> Result<Option<Self>, FabricError> {
         Ok(Some(match tlv.tag {
             0x0801 => Self::MemTier(tlv.parse_value()?),
@@ -167,7 +167,7 @@ impl<'a> InventoryTlv<'a> {
         }))
     }
 
-    /// The TLV's tag.
+    /// The tag to send the value under.
     pub fn tag(&self) -> u16 {
         match self {
             Self::MemTier(_) => 0x0801,
@@ -177,7 +177,7 @@ impl<'a> InventoryTlv<'a> {
         }
     }
 
-    /// The TLV's value, for [`Tlv::of`] in [`super::Announce::tlvs`].
+    /// The encoded value, for [`Tlv::of`] in [`super::Announce::tlvs`].
     pub fn value(&self) -> Vec<u8> {
         match self {
             Self::MemTier(info) => info.to_vec(),

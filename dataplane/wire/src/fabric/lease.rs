@@ -1,4 +1,4 @@
-//! Params and results of the LEASE ops.
+//! Params and results of the LEASE operations.
 
 use super::{
     LeaseStatus, ResourceType,
@@ -7,21 +7,21 @@ use super::{
     tlv::Tlvs,
 };
 
-/// The most leases of one LEASE_LIST_ACTIVE: what a message of [`super::MAX_MESSAGE`] bytes has room for.
+/// Limit on the leases of one LEASE_LIST_ACTIVE: as many as a message of [`super::MAX_MESSAGE`] bytes can hold.
 pub const MAX_LISTED: usize = 16_383;
 
-/// Params of LEASE_ALLOC: 8, 10, or 18 bytes, TLVs only after the last (profile, "Payloads").
+/// Params of LEASE_ALLOC: 8, 10 or 18 bytes; TLVs may follow only the 18-byte form (profile, "Payloads").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaseAlloc<'a> {
-    /// How long the lease grants access; not 0.
+    /// Seconds for which the lease grants access; not 0.
     pub duration_secs: u32,
-    /// How long it can be renewed after that.
+    /// Seconds after that in which it can still be renewed.
     pub grace_secs: u32,
-    /// What is wanted; MEM where left out.
+    /// MEM if left out.
     pub resource_type: Option<ResourceType>,
-    /// How many bytes; not 0; the node's default (1 MiB) where left out. Sent only with a resource type.
+    /// Size in bytes, not 0. The node's default if left out. Needs a resource type.
     pub requested_bytes: Option<u64>,
-    /// What [`super::Intents`] reads. Sent only with requested bytes.
+    /// Intent TLVs, read by [`super::Intents`]. They need `requested_bytes`.
     pub intents: Tlvs<'a>,
 }
 
@@ -53,21 +53,21 @@ impl<'a> Wire<'a> for LeaseAlloc<'a> {
 wire! {
     /// Result of LEASE_ALLOC.
     pub struct LeaseGrant<'a> {
-        /// The lease: random, its low 64 bits unique on the node and not 0.
+        /// Random; its low 64 bits are unique on the node and not 0.
         pub lease_id: u128,
-        /// Seconds since the epoch.
+        /// When the lease expires, in seconds since the Unix epoch.
         pub expires_at: u64,
-        /// What [`super::BindingTlv`] reads.
+        /// Binding TLVs, read by [`super::BindingTlv`].
         pub bindings: Tlvs<'a>,
     }
 
-    /// Params of LEASE_BIND; the result is the binding's TLVs.
+    /// Params of LEASE_BIND; the result is the TLVs of the binding.
     pub struct LeaseBind<'a> {
-        /// The lease.
+        /// A lease of the presenter.
         pub lease_id: u128,
-        /// A number of [`super::BindKind`].
+        /// A [`super::BindKind`] code.
         pub kind: u8,
-        /// The client's side: what [`super::ClientTlv`] reads.
+        /// TLVs about the client, read by [`super::ClientTlv`].
         pub client: Tlvs<'a>,
     }
 }
@@ -75,48 +75,48 @@ wire! {
 wire! {
     /// Params of LEASE_RENEW.
     pub struct LeaseRenew {
-        /// The lease.
+        /// A lease of the presenter, active or in its grace.
         pub lease_id: u128,
-        /// From now.
+        /// Seconds from now, not from the old expiry.
         pub duration_secs: u32,
     }
 
     /// Result of LEASE_RENEW.
     pub struct LeaseRenewed {
-        /// Seconds since the epoch.
+        /// The new expiry, in seconds since the Unix epoch.
         pub expires_at: u64,
     }
 
     /// Params of LEASE_FREE and LEASE_QUERY. The result of LEASE_FREE is empty.
     pub struct LeaseRef {
-        /// The lease.
+        /// Full id of the lease.
         pub lease_id: u128,
     }
 
     /// Result of LEASE_QUERY.
     pub struct LeaseState {
-        /// The lease's state.
+        /// ACTIVE, EXPIRED (in its grace) or REVOKED.
         pub status: LeaseStatus,
-        /// Seconds since the epoch.
+        /// When the lease expires or expired, in seconds since the Unix epoch.
         pub expires_at: u64,
     }
 
-    /// One lease of LEASE_LIST_ACTIVE: 64 bytes.
+    /// One lease in LEASE_LIST_ACTIVE's result: 64 bytes.
     pub struct LeaseEntry {
-        /// The lease.
+        /// Full id of the lease.
         pub lease_id: u128,
-        /// The resource it is part of.
+        /// The resource that the lease is part of.
         pub resource_id: u128,
-        /// Whose it is.
+        /// Id of the key that holds the lease.
         pub holder: u128,
-        /// Seconds since the epoch.
+        /// Seconds since the Unix epoch.
         pub expires_at: u64,
-        /// How many bytes.
+        /// Size of the lease in bytes.
         pub alloc_bytes: u64,
     }
 }
 
-/// Result of LEASE_LIST_ACTIVE.
+/// Result of LEASE_LIST_ACTIVE: the active leases, in no particular order.
 pub type LeaseList<'a> = List<'a, LeaseEntry, MAX_LISTED>;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! Definitions of structs, codes and bit sets with their codecs.
+//! Macros that define structs, code tables and bit sets together with their codecs.
 
-/// Defines a struct that is encoded field after field.
+/// Defines a struct whose encoding is its fields in order.
 macro_rules! wire {
     ($($(#[$meta:meta])* pub struct $name:ident { $($(#[$doc:meta])* pub $field:ident: $ty:ty,)* })*) => {$(
         $(#[$meta])*
@@ -41,7 +41,7 @@ macro_rules! wire {
 }
 pub(super) use wire;
 
-/// Defines an enum of codes with their names and one-line meanings; other codes are refused where it is read.
+/// Defines an enum of wire codes with names and one-line meanings. Undefined codes are refused when read.
 macro_rules! codes {
     ($($(#[$meta:meta])* pub enum $name:ident: $int:ty {
         $($variant:ident = $code:literal, $text:literal, $meaning:literal;)*
@@ -54,7 +54,7 @@ macro_rules! codes {
         }
 
         impl $name {
-            /// Every value.
+            /// Every code, in the order of the table.
             pub const ALL: &'static [Self] = &[$(Self::$variant),*];
 
             /// The number on the wire.
@@ -63,7 +63,7 @@ macro_rules! codes {
                 self as $int
             }
 
-            /// The value of a number on the wire.
+            /// Decodes a number from the wire; `None` if it is not defined.
             #[inline]
             pub const fn from_code(code: $int) -> Option<Self> {
                 match code {
@@ -72,14 +72,14 @@ macro_rules! codes {
                 }
             }
 
-            /// The name in the documents.
+            /// The name that the wire document and the profile use.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $text,)*
                 }
             }
 
-            /// One line for people.
+            /// A one-line explanation for people.
             pub const fn meaning(self) -> &'static str {
                 match self {
                     $(Self::$variant => $meaning,)*
@@ -108,7 +108,7 @@ macro_rules! codes {
 }
 pub(crate) use codes;
 
-/// Defines a set of bits with their names and one-line meanings; other bits are refused where it is read.
+/// Defines a bit set with names and one-line meanings. Undefined bits are refused when read.
 macro_rules! bits {
     ($($(#[$meta:meta])* pub struct $name:ident: $int:ty {
         $($bit:ident = $value:literal, $meaning:literal;)*
@@ -119,18 +119,18 @@ macro_rules! bits {
 
         impl $name {
             $(#[doc = $meaning] pub const $bit: Self = Self($value);)*
-            /// No bit.
+            /// The empty set.
             pub const NONE: Self = Self(0);
             /// Every defined bit.
             pub const ALL: Self = Self($($value)|*);
 
-            /// The number on the wire.
+            /// The set as it goes on the wire.
             #[inline]
             pub const fn bits(self) -> $int {
                 self.0
             }
 
-            /// The set of a number on the wire; `None` where a bit is not defined.
+            /// Decodes a number from the wire; `None` if a bit is not defined.
             #[inline]
             pub const fn from_bits(bits: $int) -> Option<Self> {
                 if bits & !Self::ALL.0 == 0 { Some(Self(bits)) } else { None }
@@ -142,14 +142,14 @@ macro_rules! bits {
                 self.0 & other.0 == other.0
             }
 
-            /// The bits of both sets.
+            /// The intersection.
             #[inline]
             #[must_use]
             pub const fn and(self, other: Self) -> Self {
                 Self(self.0 & other.0)
             }
 
-            /// The bits of either set.
+            /// The union.
             #[inline]
             #[must_use]
             pub const fn or(self, other: Self) -> Self {
@@ -163,7 +163,7 @@ macro_rules! bits {
                 Self(self.0 & !other.0)
             }
 
-            /// The names of the set's bits, in lower case.
+            /// Names of the bits in the set, in lower case.
             pub fn names(self) -> impl Iterator<Item = String> {
                 [$((Self::$bit, stringify!($bit))),*]
                     .into_iter()
@@ -171,7 +171,7 @@ macro_rules! bits {
                     .map(|(_, name)| name.to_ascii_lowercase())
             }
 
-            /// The bit with this name, in any case.
+            /// The bit with this name; case does not matter.
             pub fn from_name(name: &str) -> Option<Self> {
                 [$((Self::$bit, stringify!($bit))),*]
                     .into_iter()

@@ -1,9 +1,9 @@
-//! fabricBIOS v0: every frame, payload, TLV and status, big-endian. Sections are the wire document's; decisions are the
-//! numbered ones of `docs/fabricbios-profile.md`.
+//! fabricBIOS v0: every frame, payload, TLV and status, big-endian. "Section" refers to the wire document; decisions
+//! are the numbered ones of `docs/fabricbios-profile.md`.
 //!
-//! Parsing checks lengths, counts, versions, flag bits and tables, allocates nothing and borrows what is variable in
-//! length. Each value has one encoding, so writing what was parsed gives the same bytes. Nothing here hashes or signs:
-//! `signed_bytes` functions say what a signature covers.
+//! Parsing checks lengths, counts, versions, flag bits and tables. It allocates nothing and borrows the parts of
+//! variable length. Each value has one encoding, so writing what was parsed gives the same bytes. Nothing here hashes
+//! or signs: the `signed_bytes` functions return what a signature covers.
 #![allow(clippy::doc_markdown)] // the documents' names of ops and TLVs
 
 mod announce;
@@ -76,5 +76,5 @@ pub use token::{
     MAX_TOKEN_TTL, TOKEN_VERSION,
 };
 
-/// Bytes of an Ed25519 signature.
+/// Size of an Ed25519 signature in bytes.
 pub const SIGNATURE_LEN: usize = 64;

@@ -1,4 +1,4 @@
-//! Params and results of the ops on a node: identity, inventory, keys, tokens, fences, TCP proxies. PING, GET_*,
+//! Params and results of operations on a node: identity, inventory, keys, tokens, fences, TCP proxies. PING, GET_*,
 //! SCHEDULER_FENCE_GET and LEASE_LIST_ACTIVE have empty params.
 
 use super::{
@@ -7,10 +7,10 @@ use super::{
     macros::wire,
 };
 
-/// The most resources of an inventory or an announcement.
+/// Limit on the resources of an inventory or an announcement.
 pub const MAX_RESOURCES: usize = 1024;
 
-/// The most keys in one answer to KEY_LIST.
+/// Limit on the keys in one answer to KEY_LIST.
 pub const MAX_KEYS: usize = 1024;
 
 wire! {
@@ -22,127 +22,127 @@ wire! {
 
     /// Result of GET_IDENTITY.
     pub struct Identity {
-        /// The node's id.
+        /// Id of the node's key: the first 16 bytes of its SHA-256.
         pub node_id: u128,
-        /// The node's Ed25519 key, which signs tokens, certificates and announcements (decision 26).
+        /// The node's Ed25519 key. It signs tokens, certificates, announcements and the TLS certificate (decision 26).
         pub controller_pubkey: [u8; 32],
     }
 
     /// Params of ENROLL_REQUEST; the result is a [`super::Certificate`].
     pub struct Enroll {
-        /// Id of the key.
+        /// Id of the key to enrol: the first 16 bytes of its SHA-256.
         pub node_id: u128,
-        /// The key, which also signs the request (decision 2).
+        /// The Ed25519 key to enrol; it also signs the request (decision 2).
         pub public_key: [u8; 32],
     }
 
-    /// Params of CAP_REFRESH; the request carries the token, the result is its successor.
+    /// Params of CAP_REFRESH. The request carries the token to refresh; the result is the new token.
     pub struct CapRefresh {
-        /// Seconds; more than [`super::MAX_TOKEN_TTL`] is cut.
+        /// Seconds from now; more than [`super::MAX_TOKEN_TTL`] is cut to it.
         pub ttl_secs: u32,
     }
 
     /// Params of CAP_REVOKE; the result is a [`super::RevokeBroadcast`].
     pub struct CapRevoke {
-        /// The token to revoke.
+        /// `token_id` of the token to revoke.
         pub token_id: u128,
-        /// Seconds; at least 300 count (decision 12).
+        /// Seconds for which the revocation is remembered; less than 300 counts as 300 (decision 12).
         pub ttl_secs: u32,
     }
 
     /// Params of KEY_REVOKE.
     pub struct KeyRevoke {
-        /// The id of the key.
+        /// Id of the key whose tokens and leases end.
         pub key_id: u128,
-        /// Whether its enrolment ends too, for good.
+        /// Whether to end the key's enrolment too, for good.
         pub remove: bool,
     }
 
     /// Result of KEY_REVOKE.
     pub struct KeyRevoked {
-        /// Until when the key's tokens of before are remembered as revoked, in seconds since the epoch.
+        /// Tokens issued before are remembered as revoked until this time, in seconds since the Unix epoch.
         pub until: u64,
-        /// How many leases ended.
+        /// Number of leases that ended.
         pub leases: u32,
     }
 
     /// Params of KEY_LIST.
     pub struct KeyListAsked {
-        /// Only keys whose ids are higher.
+        /// Returns only keys with higher ids; 0 for the first page.
         pub after: u128,
-        /// So many at most; more than [`MAX_KEYS`] are cut, 0 is INVALID_PARAMS.
+        /// Limit on the keys returned; more than [`MAX_KEYS`] is cut, 0 is INVALID_PARAMS.
         pub max: u16,
     }
 
-    /// One key in the result of KEY_LIST: 49 bytes.
+    /// One key in KEY_LIST's result: 49 bytes.
     pub struct KeyEntry {
-        /// Its id.
+        /// The first 16 bytes of the key's SHA-256.
         pub key_id: u128,
-        /// The key; zeros where only the id is remembered.
+        /// The Ed25519 key; zeros if only the id is remembered.
         pub public_key: [u8; 32],
-        /// How it stands.
+        /// How the key came to be known, and whether it is served.
         pub standing: KeyStanding,
     }
 
     /// Params of SCHEDULER_FENCE_SET; the result is empty.
     pub struct FenceSet {
-        /// The epoch to install.
+        /// Must exceed the installed epoch (STALE_EPOCH), and not be 0.
         pub new_epoch: u64,
     }
 
     /// Result of SCHEDULER_FENCE_GET.
     pub struct FenceState {
-        /// Whether a fence is installed.
+        /// False until the first SCHEDULER_FENCE_SET.
         pub installed: bool,
-        /// Its epoch; 0 without one.
+        /// The installed epoch; 0 if there is none.
         pub epoch: u64,
     }
 
     /// Params of SVC_TCP_BIND.
     pub struct SvcTcpBind {
-        /// How long the proxy is wanted.
+        /// Lifetime of the proxy and its lease, in seconds.
         pub duration_secs: u32,
-        /// The local port it leads to.
+        /// Local TCP port that the proxy connects to.
         pub backend_port: u16,
     }
 
     /// Result of SVC_TCP_BIND.
     pub struct SvcTcpGrant {
-        /// The lease the proxy lives by.
+        /// The proxy stops when this lease ends.
         pub lease_id: u128,
-        /// Seconds since the epoch.
+        /// When the lease expires, in seconds since the Unix epoch.
         pub expires_at: u64,
-        /// The port it listens on, at 127.0.0.1.
+        /// TCP port at 127.0.0.1 that the proxy listens on.
         pub ingress_port: u16,
     }
 
     /// Params of SVC_TCP_QUERY.
     pub struct SvcTcpQuery {
-        /// The proxy's lease.
+        /// From the result of SVC_TCP_BIND.
         pub lease_id: u128,
     }
 
     /// Result of SVC_TCP_QUERY.
     pub struct SvcTcpState {
-        /// The lease's state.
+        /// State of the proxy's lease.
         pub status: LeaseStatus,
-        /// Seconds since the epoch.
+        /// When the lease expires or expired, in seconds since the Unix epoch.
         pub expires_at: u64,
-        /// The port it listens on; 0 where it no longer does.
+        /// TCP port that the proxy listens on; 0 if it no longer does.
         pub ingress_port: u16,
     }
 
-    /// One resource of an inventory or an announcement: 36 bytes.
+    /// One resource in an inventory or announcement: 36 bytes.
     pub struct ResourceSummary {
-        /// Its id.
+        /// Names the resource in requests and tokens.
         pub resource_id: u128,
-        /// A number of [`super::ResourceType`]; a newer node may send others.
+        /// A [`super::ResourceType`] code. Kept as a number: newer nodes may send others.
         pub resource_type: u16,
-        /// Its condition.
+        /// FENCED and DEGRADED.
         pub flags: ResourceFlags,
-        /// How much there is: bytes for MEM and BLOCK, units of its kind otherwise.
+        /// Total size: bytes for MEM and BLOCK, otherwise units of the resource's own kind.
         pub capacity: u64,
-        /// How much of it can be leased now.
+        /// The part of `capacity` that can be leased now.
         pub available: u64,
     }
 }
@@ -150,9 +150,9 @@ wire! {
 wire! {
     /// Result of KEY_LIST.
     pub struct KeyList<'w> {
-        /// Whether keys of higher ids are left.
+        /// Whether there are keys with higher ids than the last one here.
         pub more: bool,
-        /// By rising ids.
+        /// In ascending order of their ids.
         pub keys: List<'w, KeyEntry, MAX_KEYS>,
     }
 }
@@ -163,13 +163,13 @@ pub type Inventory<'a> = List<'a, ResourceSummary, MAX_RESOURCES>;
 /// Params of CAP_REQUEST: 24 bytes, 32 with the epoch trailer. The result is a [`super::CapabilityToken`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CapRequest {
-    /// Bits of [`super::Perms`]; others are INSUFFICIENT_PERM (decision 8).
+    /// [`super::Perms`] bits; others are answered INSUFFICIENT_PERM (decision 8).
     pub perms: u32,
-    /// Seconds; more than [`super::MAX_TOKEN_TTL`] is cut, 0 is INVALID_PARAMS.
+    /// Seconds from now; more than [`super::MAX_TOKEN_TTL`] is cut to it, 0 is INVALID_PARAMS.
     pub ttl_secs: u32,
-    /// Who shall hold the token.
+    /// Id of the key that may use the token.
     pub audience: u128,
-    /// The scheduler's epoch, compared with the installed fence.
+    /// The scheduler's epoch; must equal the installed fence. Ignored if none is installed.
     pub epoch: Option<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! REQUEST and RESPONSE payloads.
+//! Payloads of REQUEST and RESPONSE frames.
 
 use super::{
     MAX_MESSAGE, SIGNATURE_LEN,
@@ -7,36 +7,36 @@ use super::{
     token::MAX_TOKEN,
 };
 
-/// What precedes the signed bytes of a presenter's signature.
+/// Prefix of the bytes that a presenter's signature covers.
 pub const REQUEST_DOMAIN: &[u8] = b"fabricBIOS-req-v0\0";
 
-/// Who asks, with the proof: required on UDP, left out on QUIC where TLS has told.
+/// The key that asks, and the proof. Required on UDP; left out on QUIC, where TLS has authenticated the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Presenter {
-    /// Id of the presenter's key; the frame's sender too (decision 1).
+    /// Id of the presenter's key, equal to the frame's sender (decision 1).
     pub id: u128,
     /// Ed25519 over [`Request::signed_bytes`].
     pub signature: [u8; SIGNATURE_LEN],
 }
 
-/// One op of the control plane.
+/// Payload of a REQUEST: one operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request<'a> {
-    /// A number of [`super::Op`]; unknown ones are to be answered UNSUPPORTED_OP.
+    /// An [`super::Op`] code; unknown ones are answered UNSUPPORTED_OP.
     pub op: u16,
-    /// The resource; 0 for any.
+    /// The resource to act on; 0 for any.
     pub resource_id: u128,
-    /// A [`super::CapabilityToken`], or empty.
+    /// An encoded [`super::CapabilityToken`], or empty.
     pub token: Bytes<'a, MAX_TOKEN>,
-    /// The op's own fields.
+    /// The operation's own fields.
     pub params: Bytes<'a, MAX_MESSAGE>,
-    /// Who asks.
+    /// `None` on QUIC.
     pub presenter: Option<Presenter>,
 }
 
 impl Request<'_> {
-    /// The bytes a presenter's signature covers: the domain, the frame's sender, request id and nonce, and the payload
-    /// up to the signature. `presenter` gives the id to sign for; its signature does not matter.
+    /// The bytes that a presenter's signature covers: the domain, the frame's sender, request id and nonce, and the
+    /// payload up to the signature. Only the id of `presenter` is used, not its signature.
     pub fn signed_bytes(&self, sender: u128, request_id: u64, nonce: u64) -> Vec<u8> {
         let mut signed = REQUEST_DOMAIN.to_vec();
         sender.write(&mut signed);
@@ -71,13 +71,13 @@ impl<'a> Wire<'a> for Request<'a> {
 }
 
 wire! {
-    /// The answer to a [`Request`].
+    /// Payload of a RESPONSE.
     pub struct Response<'a> {
-        /// A number of [`super::Status`]; a newer node may send others.
+        /// A [`super::Status`] code. Kept as a number: newer nodes may send others.
         pub status: u16,
-        /// The request's op.
+        /// Copied from the request.
         pub op: u16,
-        /// The op's own fields; empty unless the status is OK.
+        /// The operation's own fields; empty unless the status is OK.
         pub result: Bytes<'a, MAX_MESSAGE>,
     }
 }

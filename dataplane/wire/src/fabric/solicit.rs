@@ -1,4 +1,4 @@
-//! SOLICIT: which announcements are wanted (section "SOLICIT filters").
+//! SOLICIT: asks for announcements that match filters (section "SOLICIT filters").
 
 use super::{
     Announce,
@@ -6,13 +6,13 @@ use super::{
     macros::{codes, wire},
 };
 
-/// The most filters of a solicitation.
+/// Limit on the filters of one SOLICIT.
 pub const MAX_FILTERS: usize = 32;
-/// The `query_type` that asks for announcements, the only one.
+/// `query_type` for announcements, the only one defined.
 pub const QUERY_INVENTORY: u8 = 0;
 
 codes! {
-    /// What a filter looks at.
+    /// The field of an announcement that a filter compares.
     pub enum FilterField: u8 {
         ResourceType = 1, "RESOURCE_TYPE", "a resource's type: EQ";
         NodeId = 2, "NODE_ID", "the node's id: EQ";
@@ -23,7 +23,7 @@ codes! {
         ResourceFlags = 7, "RESOURCE_FLAGS", "a resource's flags: EQ, CONTAINS (all bits set)";
     }
 
-    /// How a filter compares.
+    /// The comparison that a filter makes.
     pub enum FilterOp: u8 {
         Eq = 0, "EQ", "is the value";
         Gt = 1, "GT", "is greater than the value";
@@ -33,19 +33,19 @@ codes! {
 }
 
 wire! {
-    /// One condition: 34 bytes.
+    /// One filter, 34 bytes: field (1), op (1), value (32).
     pub struct Filter {
-        /// A number of [`FilterField`]; others match nothing.
+        /// A [`FilterField`] code; unknown ones match nothing.
         pub field: u8,
-        /// A number of [`FilterOp`]; others match nothing.
+        /// A [`FilterOp`] code; unknown ones match nothing.
         pub op: u8,
-        /// Left-aligned; bytes the field does not use are ignored.
+        /// Left-aligned, big-endian. Bytes that the field does not use are ignored.
         pub value: [u8; 32],
     }
 }
 
 impl Filter {
-    /// A condition whose value begins with `value`, of at most 32 bytes; the rest is zero.
+    /// Pads `value`, of at most 32 bytes, with zeros.
     pub fn new(field: FilterField, op: FilterOp, value: &[u8]) -> Self {
         let mut filter = Self { field: field.code(), op: op.code(), value: [0; 32] };
         filter.value.iter_mut().zip(value).for_each(|(to, from)| *to = *from);
@@ -56,7 +56,7 @@ impl Filter {
         T::read(&mut Reader::new(&self.value)).ok()
     }
 
-    /// Whether it looks at one resource rather than at the node.
+    /// Whether it applies to one resource rather than to the node.
     fn of_resource(&self) -> bool {
         [FilterField::ResourceType.code(), FilterField::ResourceFlags.code()].contains(&self.field)
     }
@@ -92,18 +92,18 @@ impl Filter {
     }
 }
 
-/// A question for announcements.
+/// Payload of SOLICIT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Solicit<'a> {
-    /// Conditions, all of which must hold.
+    /// All must match.
     pub filters: List<'a, Filter, MAX_FILTERS>,
-    /// Zero bytes after the filters: an unsigned question is as long as the answer it may get (decision 23).
+    /// Zero bytes behind the filters. An unsigned SOLICIT must be as long as its answer (decision 23).
     pub padding: usize,
 }
 
 impl Solicit<'_> {
-    /// Whether a node's announcement is wanted: the node fulfils its filters, and one of its resources all that look at
-    /// resources.
+    /// Whether a node's announcement is wanted: the node matches the filters on nodes, and at least one of its
+    /// resources matches all filters on resources.
     pub fn matches(&self, node: &Announce<'_>) -> bool {
         let of_resource = || self.filters.iter().filter(Filter::of_resource);
         self.filters.iter().filter(|filter| !filter.of_resource()).all(|filter| filter.matches_node(node))

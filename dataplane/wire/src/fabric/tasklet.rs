@@ -1,5 +1,5 @@
-//! Params and results of the TASKLET ops, composite leases included (sections "Tasklet execution ops" and "Composite
-//! tasklet lease ops").
+//! Params and results of the TASKLET operations, composite leases included (sections "Tasklet execution ops" and
+//! "Composite tasklet lease ops").
 
 use super::{
     MAX_MESSAGE,
@@ -7,15 +7,15 @@ use super::{
     macros::{bits, codes, wire},
 };
 
-/// The most capabilities of a tasklet.
+/// Limit on the capabilities of a tasklet.
 pub const MAX_CAPS: usize = 256;
-/// The most log records of an answer.
+/// Limit on the log records of one answer.
 pub const MAX_LOGS: usize = 4096;
-/// The most bytes of one log record.
+/// Limit on one log record, in bytes.
 pub const MAX_LOG: usize = 64 * 1024;
 
 codes! {
-    /// How a tasklet fares.
+    /// Tasklet status codes.
     pub enum TaskletStatus: u8 {
         Ok = 0, "OK", "success";
         Invalid = 1, "INVALID", "the module or the request is not valid";
@@ -36,7 +36,7 @@ codes! {
         SessionClosed = 16, "SESSION_CLOSED", "the session is over";
     }
 
-    /// How near a composite lease's parts are to each other.
+    /// How near to each other the parts of a composite lease must be.
     pub enum TaskletAffinity: u8 {
         SameNode = 0, "SAME_NODE", "on one node";
         SameRack = 1, "SAME_RACK", "in one rack";
@@ -45,7 +45,7 @@ codes! {
 }
 
 bits! {
-    /// What a tasklet may do with a capability.
+    /// `rights` of a [`CapEntry`].
     pub struct TaskletRights: u32 {
         QUERY = 1, "ask for the lease's state";
         REVOKE = 2, "revoke it";
@@ -61,71 +61,71 @@ bits! {
 wire! {
     /// One capability of a tasklet: 20 bytes.
     pub struct CapEntry {
-        /// The token's id.
+        /// `token_id` of the token that grants access to a lease's resource.
         pub cap_token: u128,
-        /// What of it the tasklet may use.
+        /// The rights of the token that the tasklet gets.
         pub rights: TaskletRights,
     }
 
-    /// Bounds of one run: 20 bytes.
+    /// Limits of one run: 20 bytes.
     pub struct TaskletLimits {
-        /// Instructions.
+        /// WASM fuel: the number of instructions.
         pub max_fuel: u64,
-        /// Bytes of linear memory.
+        /// Size of WASM linear memory in bytes.
         pub max_linear_memory: u32,
-        /// Bytes of output.
+        /// Size of the output in bytes.
         pub max_output_bytes: u32,
-        /// Calls of the host.
+        /// Number of calls to the host.
         pub max_hostcalls: u32,
     }
 
     /// Params of TASKLET_STATUS, TASKLET_FETCH_RESULT and TASKLET_CANCEL.
     pub struct TaskletRef {
-        /// The node's number for the run.
+        /// From the result of TASKLET_SUBMIT.
         pub tasklet_id: u64,
     }
 
     /// Result of TASKLET_STATUS and TASKLET_CANCEL.
     pub struct TaskletState {
-        /// How it fares.
+        /// State of the run, or how it ended.
         pub status: TaskletStatus,
     }
 
     /// Params of TASKLET_LEASE_ALLOC: 20 bytes.
     pub struct TaskletLeaseAlloc {
-        /// How long the lease grants access.
+        /// Seconds for which the lease grants access.
         pub duration_secs: u32,
-        /// How long it can be renewed after that.
+        /// Seconds after that until it is torn down; it can be renewed meanwhile.
         pub grace_secs: u32,
-        /// Processor cores.
+        /// Processor cores wanted.
         pub num_cores: u16,
-        /// Bytes of memory.
+        /// Memory wanted, in bytes.
         pub mem_bytes: u64,
-        /// How near to each other.
+        /// How near to each other cores and memory must be.
         pub affinity: TaskletAffinity,
-        /// A hint; one thread is run.
+        /// A hint; tasklets run on one thread.
         pub max_threads: u8,
     }
 
     /// Result of TASKLET_LEASE_ALLOC: 66 bytes.
     pub struct TaskletLeaseGrant {
-        /// The composite lease.
+        /// Full id of the composite lease.
         pub lease_id: u128,
-        /// Seconds since the epoch.
+        /// When the lease expires, in seconds since the Unix epoch.
         pub expires_at: u64,
-        /// The memory.
+        /// MEM resource that the arena is part of.
         pub mem_resource_id: u128,
-        /// The processor.
+        /// CPU resource that the cores are part of.
         pub cpu_resource_id: u128,
-        /// Bytes of memory given.
+        /// Bytes of memory granted.
         pub arena_size: u64,
-        /// Processor cores given.
+        /// Processor cores granted.
         pub num_cores: u16,
     }
 
     /// Params of TASKLET_LEASE_FREE; the result is empty.
     pub struct TaskletLeaseFree {
-        /// The composite lease.
+        /// Full id of the composite lease.
         pub lease_id: u128,
     }
 }
@@ -133,51 +133,51 @@ wire! {
 wire! {
     /// Params of TASKLET_SUBMIT.
     pub struct TaskletSubmit<'a> {
-        /// The memory it runs in.
+        /// MEM resource with the arena of the tasklet's linear memory.
         pub resource_id: u128,
-        /// The processor it runs on; 0 in the older form.
+        /// CPU resource to run on; 0 in the older form.
         pub cpu_resource_id: u128,
-        /// SHA-256 of the module.
+        /// SHA-256 of the WASM module.
         pub module_sha256: [u8; 32],
-        /// The module; empty where the node has it by its hash.
+        /// The WASM module; empty if the node is to find it by `module_sha256`.
         pub wasm: Bytes<'a, MAX_MESSAGE>,
-        /// What it may do.
+        /// What the tasklet may access.
         pub caps: List<'a, CapEntry, MAX_CAPS>,
-        /// Its input.
+        /// Passed to the tasklet.
         pub input: Bytes<'a, MAX_MESSAGE>,
-        /// Its bounds.
+        /// Limits of this run.
         pub limits: TaskletLimits,
     }
 
     /// Result of TASKLET_FETCH_RESULT.
     pub struct TaskletOutput<'a> {
-        /// How it ended.
+        /// State of the run, or how it ended.
         pub status: TaskletStatus,
-        /// What it wrote.
+        /// Bytes that the tasklet returned.
         pub output: Bytes<'a, MAX_MESSAGE>,
     }
 
-    /// One line of a tasklet's log.
+    /// One record that a tasklet wrote with `fb_log`.
     pub struct LogRecord<'a> {
-        /// The level it gave.
+        /// Level given by the tasklet.
         pub level: u8,
-        /// What it said.
+        /// The record's bytes, cut to the host's limit.
         pub message: Bytes<'a, MAX_LOG>,
     }
 }
 
-/// Result of TASKLET_SUBMIT. Older nodes leave `logs` out, which is read as none; it is always written.
+/// Result of TASKLET_SUBMIT. Older nodes leave out `logs`; that is read as an empty list. It is always written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TaskletSubmitted<'a> {
-    /// The profile version the runtime settled on.
+    /// Profile version that the runtime agreed to.
     pub negotiated_profile_version: u16,
-    /// How it fares.
+    /// State of the run, or how it ended.
     pub status: TaskletStatus,
-    /// The node's number for the run.
+    /// Chosen by the node; names the run in later requests.
     pub tasklet_id: u64,
-    /// What it wrote.
+    /// Bytes that the tasklet returned.
     pub output: Bytes<'a, MAX_MESSAGE>,
-    /// What it logged.
+    /// Records in the order in which they were written.
     pub logs: List<'a, LogRecord<'a>, MAX_LOGS>,
 }
 

@@ -1,22 +1,22 @@
-//! What every codec of this module must hold.
+//! Checks that every codec of this module must pass.
 
 use std::fmt::Debug;
 
 use super::Wire;
 
-/// Bytes of hex digits; blanks are free.
+/// Bytes from hex digits; white space is ignored.
 pub(super) fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
     digits.chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
 }
 
-/// `value` is exactly `bytes`, cut anywhere it is refused, and a surplus or flipped byte is refused or is another value
-/// with that encoding.
+/// Checks that `value` encodes to exactly `bytes`, that every cut and surplus is refused, and that a flipped byte is
+/// refused or parses to another value with that encoding.
 pub(super) fn exact<'a, T: Wire<'a> + PartialEq + Debug>(value: &T, bytes: &str) {
     exact_but(value, bytes, &[]);
 }
 
-/// [`exact`], with lengths to which the message may be cut and still be one.
+/// As [`exact`], with lengths at which a cut message is still valid.
 pub(super) fn exact_but<'a, T: Wire<'a> + PartialEq + Debug>(value: &T, bytes: &str, shorter: &[usize]) {
     let bytes: &'static [u8] = hex(bytes).leak();
     assert_eq!(value.to_vec(), bytes, "{value:?}");
@@ -38,7 +38,7 @@ pub(super) fn exact_but<'a, T: Wire<'a> + PartialEq + Debug>(value: &T, bytes: &
     }
 }
 
-/// What parses is written back as it was.
+/// Checks that what parses is written back unchanged.
 pub(super) fn canonical<'a, T: Wire<'a> + Debug>(bytes: Vec<u8>) -> Option<T> {
     let bytes: &'static [u8] = bytes.leak();
     let value = T::parse(bytes).ok()?;

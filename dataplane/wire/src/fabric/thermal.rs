@@ -1,4 +1,4 @@
-//! Result of GET_THERMAL: TLVs 0x0900 to 0x0905. A missing one means that the platform does not have it.
+//! Result of GET_THERMAL: TLVs 0x0900 to 0x0905. An absent TLV means that the platform does not support it.
 
 use super::{
     codec::{FabricError, Reader, Wire},
@@ -7,7 +7,7 @@ use super::{
 };
 
 codes! {
-    /// A sensor's condition.
+    /// `soc_status` and `nvme_status`.
     pub enum SensorStatus: u8 {
         Ok = 0, "OK", "read lately";
         Unavailable = 1, "Unavailable", "cannot be read";
@@ -15,17 +15,17 @@ codes! {
     }
 }
 
-/// A temperature in thousandths of a degree Celsius, within -40 000 ..= 150 000.
+/// A temperature in thousandths of a degree Celsius, from -40 000 to 150 000.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MilliCelsius(i32);
 
 impl MilliCelsius {
-    /// `None` outside of the valid bounds.
+    /// `None` if outside the range.
     pub fn new(milli_c: i32) -> Option<Self> {
         (-40_000..=150_000).contains(&milli_c).then_some(Self(milli_c))
     }
 
-    /// The number.
+    /// Thousandths of a degree Celsius.
     pub fn get(self) -> i32 {
         self.0
     }
@@ -41,20 +41,20 @@ impl<'a> Wire<'a> for MilliCelsius {
     }
 }
 
-/// A node's temperatures.
+/// Temperatures of a node; `None` if the platform does not report one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Thermal {
-    /// 0x0900: milliseconds since the sensors were read.
+    /// 0x0900: milliseconds from the sampling of the sensors to the answer.
     pub age_ms: Option<u32>,
-    /// 0x0901: the processor package.
+    /// 0x0901: temperature of the processor package.
     pub soc_temp: Option<MilliCelsius>,
-    /// 0x0902: its sensor.
+    /// 0x0902: condition of the processor's sensor.
     pub soc_status: Option<SensorStatus>,
-    /// 0x0903: whether the processor is throttled by heat; the other bits are reserved.
+    /// 0x0903, bit 0: the processor is throttled by heat. The other bits are reserved.
     pub throttled: Option<bool>,
-    /// 0x0904: the NVMe device.
+    /// 0x0904: temperature of the NVMe device.
     pub nvme_temp: Option<MilliCelsius>,
-    /// 0x0905: its sensor.
+    /// 0x0905: condition of the NVMe device's sensor.
     pub nvme_status: Option<SensorStatus>,
 }
 

@@ -1,4 +1,4 @@
-//! Both TLV widths, and the TLV sequences that end a message (section "Conventions").
+//! Both widths of TLV, and the sequences of TLVs that end a message (section "Conventions").
 
 use super::codec::{FabricError, ListIter, Reader, Wire};
 
@@ -7,14 +7,14 @@ macro_rules! tlv {
         $(#[$meta])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub struct $name<'a> {
-            /// What `value` is.
+            /// Says what `value` holds.
             pub tag: $tag,
             /// At most 65535 bytes.
             value: &'a [u8],
         }
 
         impl<'a> $name<'a> {
-            /// A TLV to send; [`FabricError::Limit`] where `value` is longer than its length word can say.
+            /// Makes a TLV to send; [`FabricError::Limit`] if `value` is longer than 65535 bytes.
             pub fn of(tag: $tag, value: &'a [u8]) -> Result<Self, FabricError> {
                 if u16::try_from(value.len()).is_ok() {
                     Ok(Self { tag, value })
@@ -23,7 +23,7 @@ macro_rules! tlv {
                 }
             }
 
-            /// The bytes after the length word.
+            /// The bytes behind the length word.
             pub fn value(&self) -> &'a [u8] {
                 self.value
             }
@@ -51,20 +51,20 @@ macro_rules! tlv {
 }
 
 tlv! {
-    /// `tlv8`: caveats and certificate extensions.
+    /// `tlv8`, with a tag of one byte: caveats and certificate extensions.
     Tlv8, u8
 }
 
 tlv! {
-    /// `tlv16`: every tag of four hex digits.
+    /// `tlv16`, with a tag of two bytes: all others.
     Tlv, u16
 }
 
 impl Tlv<'_> {
-    /// Appends a TLV whose value is what `value` appends.
+    /// Appends a TLV whose value `value` appends.
     ///
     /// # Panics
-    /// Where that is more than 65535 bytes; every typed TLV is limited to less.
+    /// If the value is longer than 65535 bytes; every typed TLV has a lower limit.
     pub fn append(to: &mut Vec<u8>, tag: u16, value: impl FnOnce(&mut Vec<u8>)) {
         tag.write(to);
         let len_at = to.len();
@@ -75,28 +75,28 @@ impl Tlv<'_> {
     }
 }
 
-/// TLVs that fill the rest of a message, without a count. Checked to be whole; unknown tags are for the reader to skip.
+/// TLVs that fill the rest of a message, without a count. Each is checked to be whole; the reader skips unknown tags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tlvs<'a>(&'a [u8]);
 
 impl<'a> Tlvs<'a> {
-    /// No TLV.
+    /// Encodes as no bytes.
     pub const EMPTY: Self = Self(&[]);
 
-    /// How many TLVs a message may carry.
+    /// Limit on the TLVs of one message.
     pub const MAX: usize = 256;
 
-    /// The encoded TLVs.
+    /// The TLVs as they are on the wire.
     pub fn as_bytes(&self) -> &'a [u8] {
         self.0
     }
 
-    /// Whether there is no TLV.
+    /// Whether there are no TLVs.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Every TLV in order.
+    /// Iterates over the TLVs in wire order.
     pub fn iter(&self) -> ListIter<'a, Tlv<'a>> {
         ListIter::Received(Reader::new(self.0))
     }

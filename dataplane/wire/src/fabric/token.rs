@@ -9,47 +9,48 @@ use super::{
     tlv::Tlv8,
 };
 
-/// The token version.
+/// `version` of a token, its first byte; others are malformed.
 pub const TOKEN_VERSION: u8 = 0;
-/// What precedes the signed bytes of the issuer's signature.
+/// Prefix of the bytes that the issuer's signature covers.
 pub const CAP_DOMAIN: &[u8] = b"fabricBIOS-cap-v0\0";
-/// What precedes the signed bytes of a link's signature.
+/// Prefix of the bytes that a link's signature covers.
 pub const LINK_DOMAIN: &[u8] = b"fabricBIOS-link-v0\0";
-/// The most bytes of an encoded token.
+/// Limit on an encoded token, in bytes.
 pub const MAX_TOKEN: usize = 16 * 1024;
-/// The most links of a token (decision 6).
+/// Limit on the delegation links of a token (decision 6).
 pub const MAX_LINKS: usize = 8;
-/// The most caveats of a token or of one link.
+/// Limit on the caveats of a token, and on those of each link.
 pub const MAX_CAVEATS: usize = 32;
-/// The longest life of a token, in seconds.
+/// Longest lifetime of a token, in seconds.
 pub const MAX_TOKEN_TTL: u32 = 300;
-/// How far a token's `issued_at` may lie ahead, in seconds.
+/// Tolerance for an `issued_at` in the future, in seconds.
 pub const CLOCK_SKEW: u64 = 30;
 
 /// One restriction. Unknown types, wrong lengths, and a RANGE that overflows make the token malformed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Caveat {
-    /// Type 1: valid from `start` to before `end`, seconds since the epoch.
+    /// Type 1: valid from `start` until before `end`, in seconds since the Unix epoch.
     TimeBound {
-        /// First second.
+        /// First second in which the token is valid.
         start: u64,
-        /// First second after.
+        /// First second in which it is not.
         end: u64,
     },
-    /// Type 2: the request's source address. Compare [`IpAddr::to_canonical`]: a mapped IPv4 address is IPv4.
+    /// Type 2: the address that requests come from. Compare with [`IpAddr::to_canonical`]: a mapped IPv4 address is
+    /// IPv4.
     SourceIp(IpAddr),
-    /// Type 3: bytes counted from the lease's first.
+    /// Type 3: the bytes that may be accessed, counted from the lease's first.
     Range {
-        /// First byte.
+        /// First byte allowed.
         offset: u64,
-        /// How many; `offset + len` does not overflow.
+        /// Number of bytes; `offset + len` does not overflow.
         len: u64,
     },
-    /// Type 4: requests under this token in one second.
+    /// Type 4: requests under this token per second.
     RateLimit(u32),
-    /// Type 5: how many links may follow.
+    /// Type 5: number of links that may follow.
     Depth(u8),
-    /// Type 6: the presenter, in addition to the token's own rule.
+    /// Type 6: id of the only presenter, in addition to the token's own rule.
     Audience(u128),
 }
 
@@ -115,59 +116,59 @@ impl<'a> Wire<'a> for Caveat {
     }
 }
 
-/// The caveats of a token or a link.
+/// Caveats of a token or of a link; all of them apply.
 pub type Caveats<'a> = List<'a, Caveat, MAX_CAVEATS>;
 
 wire! {
-    /// One delegation: the previous holder passes the token on, with more caveats.
+    /// One delegation: the previous holder passes the token on, with further caveats.
     pub struct Link<'a> {
-        /// Id of the next holder.
+        /// Id of the key that holds the token from here on.
         pub delegate: u128,
-        /// Restrictions from here on.
+        /// Apply in addition to all earlier ones.
         pub caveats: Caveats<'a>,
-        /// The previous holder's, over [`CapabilityToken::link_signed_bytes`].
+        /// Ed25519 by the previous holder, over [`CapabilityToken::link_signed_bytes`].
         pub signature: [u8; SIGNATURE_LEN],
     }
 }
 
-/// A signed permission. Encoding a parsed token gives its own bytes again.
+/// A signed permission. Encoding a parsed token gives the same bytes again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CapabilityToken<'a> {
-    /// Names the token in revocations; kept by a refresh.
+    /// Names the token in revocations; a refresh keeps it.
     pub token_id: u128,
-    /// Id of the node that signed.
+    /// Id of the node that signed the token.
     pub issuer: u128,
-    /// Id of the first holder.
+    /// Id of the first holder's key.
     pub audience: u128,
-    /// The resource; 0 for any.
+    /// The resource that the token is for; 0 for any.
     pub resource_id: u128,
-    /// What is permitted.
+    /// What its holder may do.
     pub perms: Perms,
-    /// Seconds since the epoch.
+    /// Seconds since the Unix epoch; may be up to [`CLOCK_SKEW`] ahead.
     pub issued_at: u64,
-    /// Seconds since the epoch; the first at which the token no longer counts.
+    /// Seconds since the Unix epoch; from this second on the token is invalid.
     pub expires_at: u64,
-    /// The scheduler fence at issue; 0 for none.
+    /// The scheduler fence when the token was issued; 0 if there was none.
     pub epoch: u64,
-    /// The issuer's restrictions.
+    /// Restrictions set by the issuer.
     pub caveats: Caveats<'a>,
-    /// The issuer's, over [`CapabilityToken::signed_bytes`].
+    /// Ed25519 by the issuer, over [`CapabilityToken::signed_bytes`].
     pub signature: [u8; SIGNATURE_LEN],
-    /// Delegations, oldest first.
+    /// Delegations, oldest first; empty if the audience holds the token.
     pub links: List<'a, Link<'a>, MAX_LINKS>,
 }
 
 impl CapabilityToken<'_> {
-    /// The bytes the issuer's signature covers: the domain and every field before the signature.
+    /// The bytes that the issuer's signature covers: the domain and every field before the signature.
     pub fn signed_bytes(&self) -> Vec<u8> {
         let mut signed = CAP_DOMAIN.to_vec();
         self.write_unsigned(&mut signed);
         signed
     }
 
-    /// The bytes the signature of link `index` covers: the domain, the token up to its links, `index + 1` as their
-    /// count, the links before, and the link up to its signature. `None` where there is no such link. To delegate,
-    /// append the new link with any signature and ask for the last index.
+    /// The bytes that the signature of link `index` covers: the domain, the token up to its links, `index + 1` as their
+    /// count, the links before, and the link up to its signature. `None` if there is no such link. To delegate, append
+    /// the new link with any signature and ask for the last index.
     pub fn link_signed_bytes(&self, index: usize) -> Option<Vec<u8>> {
         if index >= self.links.len() {
             return None;
@@ -181,7 +182,7 @@ impl CapabilityToken<'_> {
         Some(signed)
     }
 
-    /// Who holds the token now: the last delegate, or the audience.
+    /// Id of the key that may use the token now: the last delegate, or the audience.
     pub fn holder(&self) -> u128 {
         self.links.iter().last().map_or(self.audience, |link| link.delegate)
     }

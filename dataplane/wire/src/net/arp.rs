@@ -6,18 +6,18 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, network_
 
 use super::{EtherType, MacAddr, Malformed};
 
-/// What an ARP packet does.
+/// `OPER`, the operation of an ARP packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArpOperation(pub u16);
 
 impl ArpOperation {
     /// Asks who has the target address.
     pub const REQUEST: Self = Self(1);
-    /// Tells where the sender address is.
+    /// Answers with the sender's link-layer address.
     pub const REPLY: Self = Self(2);
 }
 
-/// A whole ARP packet for IPv4 over Ethernet.
+/// A whole ARP packet for IPv4 over Ethernet, as it lies on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Arp {
@@ -26,10 +26,10 @@ pub struct Arp {
     hardware_len: u8,
     protocol_len: u8,
     operation: U16,
-    /// The sender's link-layer address.
+    /// `SHA`, the sender's link-layer address.
     pub sender_mac: MacAddr,
     sender_ip: [u8; 4],
-    /// The target's link-layer address; zero in a request.
+    /// `THA`, the target's link-layer address; zero in a request.
     pub target_mac: MacAddr,
     target_ip: [u8; 4],
 }
@@ -38,10 +38,10 @@ pub struct Arp {
 const ETHERNET: u16 = 1;
 
 impl Arp {
-    /// Bytes.
+    /// Packet size in bytes.
     pub const LEN: usize = 28;
 
-    /// A packet from `sender` to `target`, each a link-layer and an IPv4 address.
+    /// Builds a packet; `sender` and `target` are pairs of a link-layer and an IPv4 address.
     pub fn new(operation: ArpOperation, sender: (MacAddr, Ipv4Addr), target: (MacAddr, Ipv4Addr)) -> Self {
         Self {
             hardware_type: ETHERNET.into(),
@@ -56,24 +56,24 @@ impl Arp {
         }
     }
 
-    /// Reads a packet, padding behind it allowed, and refuses every other hardware or protocol.
+    /// Reads a packet, with or without padding behind it. Other hardware and protocol types are refused.
     pub fn parse(bytes: &[u8]) -> Result<&Self, Malformed> {
         let (arp, _padding) = Self::ref_from_prefix(bytes).map_err(|_| Malformed::Truncated)?;
         let shape = (arp.hardware_type.get(), arp.protocol_type.get(), arp.hardware_len, arp.protocol_len);
         if shape == (ETHERNET, EtherType::IPV4.0, 6, 4) { Ok(arp) } else { Err(Malformed::Version) }
     }
 
-    /// What the packet does.
+    /// Request, reply, or another code of the registry.
     pub fn operation(&self) -> ArpOperation {
         ArpOperation(self.operation.get())
     }
 
-    /// The sender's address.
+    /// `SPA`, the sender's IPv4 address.
     pub fn sender_ip(&self) -> Ipv4Addr {
         self.sender_ip.into()
     }
 
-    /// The address asked for, or told.
+    /// `TPA`: the address asked for, or in a reply that of the asker.
     pub fn target_ip(&self) -> Ipv4Addr {
         self.target_ip.into()
     }

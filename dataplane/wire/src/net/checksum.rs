@@ -10,7 +10,8 @@ use core::net::IpAddr;
 pub struct Sum(u64);
 
 impl Sum {
-    /// The sum of a UDP or ICMPv6 pseudo-header (RFC 768; RFC 8200 section 8.1). The addresses are of one family.
+    /// Starts with the pseudo-header of UDP or ICMPv6 (RFC 768; RFC 8200 section 8.1). Both addresses are of one
+    /// family.
     #[inline]
     pub fn pseudo_header(source: IpAddr, destination: IpAddr, protocol: u8, length: u16) -> Self {
         let sum = Self::default().word(u16::from(protocol)).word(length);
@@ -21,7 +22,7 @@ impl Sum {
         }
     }
 
-    /// Adds bytes that start at an even offset of what is summed; an odd last byte is padded with zero.
+    /// Adds bytes that start at an even offset of the summed data; an odd last byte is padded with zero.
     #[inline]
     #[must_use]
     pub fn bytes(self, bytes: &[u8]) -> Self {
@@ -51,14 +52,14 @@ impl Sum {
         self.add(u64::from(word.to_be()))
     }
 
-    /// Adds four words at once: what is carried out of the top comes in at the bottom, as 2^64 is 1 modulo 2^16 - 1.
+    /// Adds four words at once; the carry out of the top is added at the bottom, as 2^64 is 1 modulo 2^16 - 1.
     #[inline]
     fn add(self, words: u64) -> Self {
         let (sum, carry) = self.0.overflowing_add(words);
         Self(sum + u64::from(carry))
     }
 
-    /// The sum folded to 16 bits, in host order: 0xffff over data that carries its own right checksum.
+    /// The sum folded to 16 bits, in host order: 0xffff over data with a correct checksum in it.
     #[inline]
     pub fn folded(self) -> u16 {
         let mut sum = (self.0 & 0xffff_ffff) + (self.0 >> 32);

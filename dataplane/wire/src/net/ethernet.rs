@@ -14,9 +14,9 @@ use super::Malformed;
 pub struct MacAddr(pub [u8; 6]);
 
 impl MacAddr {
-    /// All stations.
+    /// The broadcast address, which every station receives.
     pub const BROADCAST: Self = Self([0xff; 6]);
-    /// No station; some software devices carry it until they are given another.
+    /// All zeros; some software devices carry it until they are given another.
     pub const ZERO: Self = Self([0; 6]);
 
     /// Whether the group bit is set: multicast and broadcast.
@@ -25,7 +25,7 @@ impl MacAddr {
         self.0[0] & 1 != 0
     }
 
-    /// Where an IPv6 multicast address is sent (RFC 2464 section 7).
+    /// The address to which an IPv6 multicast packet is sent (RFC 2464 section 7).
     #[inline]
     pub fn of_ipv6_multicast(address: core::net::Ipv6Addr) -> Self {
         let [.., a, b, c, d] = address.octets();
@@ -46,7 +46,7 @@ impl fmt::Debug for MacAddr {
     }
 }
 
-/// Not six two-digit hexadecimal bytes joined by colons.
+/// The text is not six two-digit hexadecimal bytes joined by colons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MacAddrError;
 
@@ -71,37 +71,37 @@ impl FromStr for MacAddr {
     }
 }
 
-/// The protocol of a frame's payload.
+/// The EtherType field: the protocol of a frame's payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EtherType(pub u16);
 
 impl EtherType {
-    /// IPv4.
+    /// IPv4 (RFC 894).
     pub const IPV4: Self = Self(0x0800);
-    /// ARP.
+    /// ARP (RFC 826).
     pub const ARP: Self = Self(0x0806);
     /// An IEEE 802.1Q customer tag.
     pub const VLAN: Self = Self(0x8100);
-    /// IPv6.
+    /// IPv6 (RFC 2464).
     pub const IPV6: Self = Self(0x86dd);
 }
 
-/// The header of an Ethernet II frame.
+/// The header of an Ethernet II frame, as it lies on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct EthernetHeader {
-    /// To whom.
+    /// Offset 0; may be a group address.
     pub destination: MacAddr,
-    /// From whom.
+    /// Offset 6; always a single station.
     pub source: MacAddr,
     ether_type: U16,
 }
 
 impl EthernetHeader {
-    /// Bytes.
+    /// Header size in bytes.
     pub const LEN: usize = 14;
 
-    /// A header.
+    /// Builds a header; the EtherType is stored big-endian.
     pub fn new(destination: MacAddr, source: MacAddr, ether_type: EtherType) -> Self {
         Self { destination, source, ether_type: ether_type.0.into() }
     }
@@ -118,14 +118,14 @@ impl EthernetHeader {
         Self::mut_from_prefix(frame).map_err(|_| Malformed::Truncated)
     }
 
-    /// What the payload is.
+    /// The protocol of the payload, or [`EtherType::VLAN`] if a tag follows.
     #[inline]
     pub fn ether_type(&self) -> EtherType {
         EtherType(self.ether_type.get())
     }
 }
 
-/// An IEEE 802.1Q tag, as it follows an [`EtherType::VLAN`].
+/// An IEEE 802.1Q tag, as it follows [`EtherType::VLAN`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct VlanTag {
@@ -134,10 +134,10 @@ pub struct VlanTag {
 }
 
 impl VlanTag {
-    /// Bytes.
+    /// Tag size in bytes.
     pub const LEN: usize = 4;
 
-    /// A tag of priority 0.
+    /// Builds a tag of priority 0.
     pub fn new(id: u16, ether_type: EtherType) -> Self {
         Self { control: (id & 0xfff).into(), ether_type: ether_type.0.into() }
     }
@@ -155,7 +155,7 @@ impl VlanTag {
         self.control.get() & 0xfff
     }
 
-    /// What the payload is.
+    /// The protocol of the payload behind the tag.
     #[inline]
     pub fn ether_type(&self) -> EtherType {
         EtherType(self.ether_type.get())

@@ -29,15 +29,15 @@ pub const NDP_HOP_LIMIT: u8 = 255;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct IcmpHeader {
-    /// What the message is.
+    /// The type: one of the `ICMPV4_` and `ICMPV6_` constants, or another.
     pub kind: u8,
-    /// A variant of it; 0 for all messages named here.
+    /// Refines the type; 0 for all messages named here.
     pub code: u8,
     checksum: U16,
 }
 
 impl IcmpHeader {
-    /// A header of code 0 without a checksum yet.
+    /// A header of code 0 whose checksum is still zero.
     pub fn new(kind: u8) -> Self {
         Self { kind, code: 0, checksum: 0.into() }
     }
@@ -52,7 +52,7 @@ impl IcmpHeader {
         Self::mut_from_prefix(message).map_err(|_| Malformed::Truncated)
     }
 
-    /// Sets the checksum field.
+    /// Stores a checksum computed by [`super::Sum`].
     pub fn set_checksum(&mut self, checksum: u16) {
         self.checksum = checksum.into();
     }
@@ -62,7 +62,7 @@ impl IcmpHeader {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct NdpMessage {
-    /// What the message is.
+    /// Type, code and checksum.
     pub header: IcmpHeader,
     flags: u8,
     reserved: [u8; 3],
@@ -74,16 +74,16 @@ const SOLICITED: u8 = 0x40;
 const OVERRIDE: u8 = 0x20;
 
 impl NdpMessage {
-    /// Bytes.
+    /// Size in bytes, without options.
     pub const LEN: usize = 24;
 
-    /// Who has `target`?
+    /// Asks which host has `target`.
     pub fn solicitation(target: Ipv6Addr) -> Self {
         let header = IcmpHeader::new(ICMPV6_NEIGHBOUR_SOLICIT);
         Self { header, flags: 0, reserved: [0; 3], target: target.octets() }
     }
 
-    /// I have `target`. `solicited` unless it answers a probe without a source address.
+    /// Says that the sender has `target`. `solicited` is false if the probe had no source address.
     pub fn advertisement(target: Ipv6Addr, solicited: bool) -> Self {
         let header = IcmpHeader::new(ICMPV6_NEIGHBOUR_ADVERT);
         let flags = OVERRIDE | if solicited { SOLICITED } else { 0 };
@@ -95,7 +95,7 @@ impl NdpMessage {
         Self::ref_from_prefix(message).map_err(|_| Malformed::Truncated)
     }
 
-    /// The address asked for, or told.
+    /// The address asked for or announced.
     pub fn target(&self) -> Ipv6Addr {
         self.target.into()
     }
@@ -106,16 +106,16 @@ impl NdpMessage {
 #[repr(C)]
 pub struct LinkLayerOption {
     kind: u8,
-    /// In units of 8 bytes.
+    /// Length of the option in units of 8 bytes; 1.
     len: u8,
     address: MacAddr,
 }
 
 impl LinkLayerOption {
-    /// Bytes.
+    /// Option size in bytes.
     pub const LEN: usize = 8;
 
-    /// An option of the given kind.
+    /// `kind` is one of the `OPTION_` constants.
     pub fn new(kind: u8, address: MacAddr) -> Self {
         Self { kind, len: 1, address }
     }

@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, network_
 
 use super::{Malformed, Sum};
 
-/// The protocol above IP.
+/// A protocol number (IPv4) or next-header value (IPv6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct IpProtocol(pub u8);
@@ -14,7 +14,7 @@ pub struct IpProtocol(pub u8);
 impl IpProtocol {
     /// ICMP for IPv4.
     pub const ICMP: Self = Self(1);
-    /// UDP.
+    /// UDP, the only transport that Berth serves.
     pub const UDP: Self = Self(17);
     /// ICMP for IPv6.
     pub const ICMPV6: Self = Self(58);
@@ -30,7 +30,7 @@ impl IpProtocol {
 const DONT_FRAGMENT: u16 = 0x4000;
 /// More fragments, or a fragment offset.
 const FRAGMENT: u16 = 0x3fff;
-/// The hop limit of what a host sends (RFC 1700).
+/// The hop limit of packets that this host sends (RFC 1700).
 const HOPS: u8 = 64;
 /// The two explicit-congestion bits of the traffic class (RFC 3168).
 const ECN: u8 = 0x03;
@@ -45,7 +45,7 @@ pub struct Ipv4Header {
     id: U16,
     fragment: U16,
     hops: u8,
-    /// The protocol above.
+    /// The protocol of the payload.
     pub protocol: IpProtocol,
     checksum: U16,
     source: [u8; 4],
@@ -53,12 +53,12 @@ pub struct Ipv4Header {
 }
 
 impl Ipv4Header {
-    /// Bytes without options.
+    /// Header size in bytes, without options.
     pub const LEN: usize = 20;
 
-    /// A header without options over `payload_len` bytes, not to be fragmented, its checksum zero.
+    /// Builds a header without options for `payload_len` bytes: Don't Fragment set, checksum zero.
     ///
-    /// An identification of zero is right for a datagram that nobody may fragment (RFC 6864 section 4.1).
+    /// The identification is zero, which is right for a datagram that must not be fragmented (RFC 6864 section 4.1).
     #[inline]
     pub fn new(source: Ipv4Addr, destination: Ipv4Addr, protocol: IpProtocol, payload_len: usize) -> Self {
         Self {
@@ -75,9 +75,9 @@ impl Ipv4Header {
         }
     }
 
-    /// Splits a packet into header, options and payload; what lies behind the total length is cut off.
+    /// Splits a packet into header, options and payload. Bytes beyond the total length are cut off.
     ///
-    /// The header's checksum is [`Ipv4Header::checksum_is_valid`]'s business.
+    /// The header checksum is not checked here: see [`Ipv4Header::checksum_is_valid`].
     #[inline]
     pub fn parse(packet: &[u8]) -> Result<(&Self, &[u8], &[u8]), Malformed> {
         let (header, _) = Self::ref_from_prefix(packet).map_err(|_| Malformed::Truncated)?;
@@ -104,26 +104,26 @@ impl Ipv4Header {
         Sum::default().bytes(self.as_bytes()).bytes(options).is_valid()
     }
 
-    /// Whether this is a fragment of a larger datagram.
+    /// Whether the packet is a fragment, the first one included.
     #[inline]
     pub fn is_fragment(&self) -> bool {
         self.fragment.get() & FRAGMENT != 0
     }
 
-    /// The sender.
+    /// The sender's address.
     #[inline]
     pub fn source(&self) -> Ipv4Addr {
         self.source.into()
     }
 
-    /// The receiver.
+    /// The receiver's address, which may be a broadcast or multicast one.
     #[inline]
     pub fn destination(&self) -> Ipv4Addr {
         self.destination.into()
     }
 
-    /// Turns the header into that of an answer with `payload_len` bytes, keeping its length, its options' room (which
-    /// the caller clears) and its class of service; its checksum is zero.
+    /// Turns the header into that of an answer with `payload_len` bytes. Its length, the room of its options (which the
+    /// caller clears) and its class of service stay. Its checksum is set to zero.
     #[inline]
     pub fn answer(&mut self, payload_len: usize) {
         let (source, destination) = (self.destination, self.source);
@@ -151,7 +151,7 @@ impl Ipv4Header {
 pub struct Ipv6Header {
     version_class_flow: [u8; 4],
     payload_len: U16,
-    /// The protocol above, or an extension header.
+    /// The protocol of the payload, or the first extension header.
     pub next_header: IpProtocol,
     hops: u8,
     source: [u8; 16],
@@ -159,10 +159,10 @@ pub struct Ipv6Header {
 }
 
 impl Ipv6Header {
-    /// Bytes.
+    /// Header size in bytes.
     pub const LEN: usize = 40;
 
-    /// A header over `payload_len` bytes.
+    /// Builds a header for `payload_len` bytes of payload.
     #[inline]
     pub fn new(source: Ipv6Addr, destination: Ipv6Addr, next_header: IpProtocol, payload_len: usize) -> Self {
         Self {
@@ -181,7 +181,7 @@ impl Ipv6Header {
         Self { hops, ..self }
     }
 
-    /// Splits a packet into header and payload; what lies behind the payload length is cut off.
+    /// Splits a packet into header and payload. Bytes beyond the payload length are cut off.
     #[inline]
     pub fn parse(packet: &[u8]) -> Result<(&Self, &[u8]), Malformed> {
         let (header, rest) = Self::ref_from_prefix(packet).map_err(|_| Malformed::Truncated)?;
@@ -192,25 +192,25 @@ impl Ipv6Header {
         Ok((header, payload))
     }
 
-    /// How many routers the packet may still cross; 255 proves that it crossed none.
+    /// Routers that the packet may still cross; 255 proves that it crossed none.
     #[inline]
     pub fn hop_limit(&self) -> u8 {
         self.hops
     }
 
-    /// The sender.
+    /// The sender's address.
     #[inline]
     pub fn source(&self) -> Ipv6Addr {
         self.source.into()
     }
 
-    /// The receiver.
+    /// The receiver's address, which may be a multicast one.
     #[inline]
     pub fn destination(&self) -> Ipv6Addr {
         self.destination.into()
     }
 
-    /// Turns the header into that of an answer with `payload_len` bytes, keeping its class of service and flow.
+    /// Turns the header into that of an answer with `payload_len` bytes. Class of service and flow label stay.
     #[inline]
     pub fn answer(&mut self, payload_len: usize) {
         core::mem::swap(&mut self.source, &mut self.destination);
@@ -220,7 +220,7 @@ impl Ipv6Header {
     }
 }
 
-/// The multicast group that every holder of `address` listens to (RFC 4291 section 2.7.1).
+/// The multicast group that every host with `address` listens to (RFC 4291 section 2.7.1).
 pub fn solicited_node(address: Ipv6Addr) -> Ipv6Addr {
     let [.., a, b, c] = address.octets();
     Ipv6Addr::from([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, a, b, c])

@@ -4,7 +4,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, network_
 
 use super::Malformed;
 
-/// The UDP header.
+/// The UDP header, as it lies on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct UdpHeader {
@@ -15,10 +15,10 @@ pub struct UdpHeader {
 }
 
 impl UdpHeader {
-    /// Bytes.
+    /// Header size in bytes.
     pub const LEN: usize = 8;
 
-    /// A header over `payload_len` bytes, without a checksum yet.
+    /// Builds a header for `payload_len` bytes; its checksum is still zero.
     #[inline]
     pub fn new(source_port: u16, destination_port: u16, payload_len: usize) -> Self {
         Self {
@@ -29,7 +29,7 @@ impl UdpHeader {
         }
     }
 
-    /// Splits a segment into the header and its payload; what lies behind the length field is cut off.
+    /// Splits a segment into header and payload. Bytes beyond the length field are cut off.
     #[inline]
     pub fn parse(segment: &[u8]) -> Result<(&Self, &[u8]), Malformed> {
         let (header, _) = Self::ref_from_prefix(segment).map_err(|_| Malformed::Truncated)?;
@@ -41,19 +41,19 @@ impl UdpHeader {
         Ok((header, &segment[Self::LEN..]))
     }
 
-    /// The sender's port; 0 where it wants no answer.
+    /// The sender's port; 0 if it wants no answer.
     #[inline]
     pub fn source_port(&self) -> u16 {
         self.source_port.get()
     }
 
-    /// The receiver's port.
+    /// The port that the datagram is sent to.
     #[inline]
     pub fn destination_port(&self) -> u16 {
         self.destination_port.get()
     }
 
-    /// The length of header and payload, in bytes.
+    /// Length of header and payload in bytes.
     #[inline]
     pub fn len(&self) -> u16 {
         self.len.get()
@@ -65,13 +65,13 @@ impl UdpHeader {
         usize::from(self.len()) == Self::LEN
     }
 
-    /// The checksum field; 0 means none was computed.
+    /// The checksum field; 0 means that the sender computed none.
     #[inline]
     pub fn checksum(&self) -> u16 {
         self.checksum.get()
     }
 
-    /// Sets the checksum field.
+    /// Stores a checksum. A computed 0 must be sent as 0xffff.
     #[inline]
     pub fn set_checksum(&mut self, checksum: u16) {
         self.checksum = checksum.into();

@@ -1,38 +1,39 @@
 //! The invariant CRC (IBTA 7.8.1, annex A17.3.3): the Ethernet polynomial over a packet, from its IP header to its last
-//! byte of padding, with all ones in place of what routers may change.
+//! byte of padding. Fields that routers may change count as all ones.
 
 use crc32fast::Hasher;
 
 use super::headers::Bth;
 use crate::net::{Ipv4Header, Ipv6Header, UdpHeader};
 
-/// The CRC of the eight bytes of all ones that stand for a local route header.
+/// CRC of eight bytes of all ones, which stand for the local route header.
 const AFTER_ROUTE_HEADER: u32 = !0xdebb_20e3;
 /// From the start of the UDP header to the last byte that routers may change.
 const MASKED_TAIL: usize = UdpHeader::LEN + Bth::CONGESTION_AT + 1;
-/// The bytes of an IPv4 packet without options, and of an IPv6 packet, up to there.
+/// Bytes that need masking: up to the end of that tail, for IPv4 without options and for IPv6.
 const MASKED_V4: usize = Ipv4Header::LEN + MASKED_TAIL;
 const MASKED_V6: usize = Ipv6Header::LEN + MASKED_TAIL;
 
-/// The bytes of an ICRC on the wire.
+/// An ICRC in wire order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Icrc(pub [u8; 4]);
 
 impl Icrc {
-    /// Bytes.
+    /// Size in bytes.
     pub const LEN: usize = 4;
 }
 
-/// The ICRC of `packet`: an IP header of `ip_len` bytes, a UDP header, a [`Bth`] and what follows, without its ICRC.
+/// Computes the ICRC of `packet`: an IP header of `ip_len` bytes, a UDP header, a [`Bth`] and the rest, without the
+/// ICRC.
 ///
 /// # Panics
-/// If `packet` is shorter than those headers, or `ip_len` is no IP header's.
+/// If `packet` is shorter than those headers, or `ip_len` is not the length of an IP header.
 pub fn icrc(packet: &[u8], ip_len: usize) -> Icrc {
     IcrcMemo::default().icrc(packet, ip_len)
 }
 
-/// Makes ICRCs of packets of one sender, quickly where a packet's first bytes are those of the one before, but for what
-/// routers may change: then their CRC is known.
+/// Computes ICRCs of one sender's packets. It keeps the CRC of the last packet's first bytes, and reuses it while only
+/// fields that routers may change differ.
 #[derive(Debug, Default)]
 pub struct IcrcMemo {
     v4: Prefix<MASKED_V4>,
@@ -40,7 +41,7 @@ pub struct IcrcMemo {
 }
 
 impl IcrcMemo {
-    /// As [`icrc`].
+    /// Same result as [`icrc`].
     #[inline]
     pub fn icrc(&mut self, packet: &[u8], ip_len: usize) -> Icrc {
         let hasher = match (packet[0] >> 4, ip_len) {
@@ -52,7 +53,7 @@ impl IcrcMemo {
     }
 }
 
-/// All that is masked of a packet, and its CRC.
+/// The masked first bytes of a packet, and their CRC.
 #[derive(Debug)]
 struct Prefix<const N: usize> {
     masked: [u8; N],
@@ -83,12 +84,12 @@ impl<const N: usize> Prefix<N> {
     }
 }
 
-/// Ones where a packet's bits may change on its way: class of service, hops and header checksum of IPv4.
+/// Ones over the bits of an IPv4 header that routers may change: class of service, hops and header checksum.
 const MASK_V4: [u8; MASKED_V4] = mask(&[(1, 0xff), (8, 0xff), (10, 0xff), (11, 0xff)], Ipv4Header::LEN);
-/// Class of service, flow label and hops of IPv6.
+/// The same for IPv6: class of service, flow label and hops.
 const MASK_V6: [u8; MASKED_V6] = mask(&[(0, 0x0f), (1, 0xff), (2, 0xff), (3, 0xff), (7, 0xff)], Ipv6Header::LEN);
 
-/// `ip`, and behind an IP header of `ip_len` bytes UDP's checksum and the byte of congestion bits.
+/// Adds to `ip` what is masked behind an IP header of `ip_len` bytes: UDP's checksum and the byte of congestion bits.
 const fn mask<const N: usize>(ip: &[(usize, u8)], ip_len: usize) -> [u8; N] {
     let mut mask = [0; N];
     let mut at = 0;
@@ -102,7 +103,7 @@ const fn mask<const N: usize>(ip: &[(usize, u8)], ip_len: usize) -> [u8; N] {
     mask
 }
 
-/// The ICRC of an IPv4 packet with options, which nobody should send.
+/// ICRC of an IPv4 packet with options. Nobody should send one.
 #[cold]
 fn with_options(packet: &[u8], ip_len: usize) -> Icrc {
     let (fixed, options) = packet[..ip_len].split_at(Ipv4Header::LEN);
@@ -134,8 +135,8 @@ mod tests {
         roce::{Opcode, P_KEY_DEFAULT, Packet, Psn, Qpn},
     };
 
-    /// Frames of Linux 6.12's soft-RoCE (`rdma_rxe`), captured by a packet socket at one end of a veth cable while
-    /// perftest's `ib_send_lat -c UC -s 13` and `ib_write_lat -c UC -s 13` ran over it.
+    /// Frames of Linux 6.12's soft-RoCE (`rdma_rxe`), captured at one end of a veth pair while perftest's
+    /// `ib_send_lat -c UC -s 13` and `ib_write_lat -c UC -s 13` ran over it.
     const SEND_ONLY: &str = "fe152d9c2367c21850d1a26a08004500003ccec94000401157d30a0900020a090001c12112b700280000\
                              2430ffff000000110050b3a94f279b8483ab5969c504c53f5d000000288c47bd";
     const WRITE_ONLY: &str = "c21850d1a26afe152d9c236708004500004cb1ef40004011749d0a0900010a090002c16912b700380000\
@@ -161,7 +162,7 @@ mod tests {
         assert_eq!((reth.address(), reth.rkey(), reth.len()), (0x55a6_9839_e000, 0x47c, 13));
     }
 
-    /// Bit by bit, as the specification describes it.
+    /// The CRC bit by bit, as the specification describes it.
     fn slow(bytes: &[u8]) -> [u8; 4] {
         let mut crc = u32::MAX;
         for byte in [&[0xff; 8], bytes].concat() {

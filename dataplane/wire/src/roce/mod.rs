@@ -1,4 +1,4 @@
-//! `RoCEv2`, as far as unreliable connections go: the transport headers over UDP and the invariant CRC behind them.
+//! `RoCEv2` for unreliable connections: the transport headers over UDP, and the invariant CRC behind them.
 //!
 //! References are to the `InfiniBand` Architecture Specification, volume 1 (IBTA), and its annex A17 (`RoCEv2`).
 //!

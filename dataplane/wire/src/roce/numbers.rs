@@ -1,4 +1,4 @@
-//! Numbers of 24 bits, and partition keys.
+//! 24-bit numbers and partition keys.
 
 use core::fmt;
 
@@ -9,26 +9,26 @@ pub struct Psn(u32);
 impl Psn {
     const MASK: u32 = 0x00ff_ffff;
 
-    /// The low 24 bits of `value`.
+    /// Keeps the low 24 bits of `value`.
     #[inline]
     pub const fn new(value: u32) -> Self {
         Self(value & Self::MASK)
     }
 
-    /// As a number below 2^24.
+    /// The number, below 2^24.
     #[inline]
     pub const fn get(self) -> u32 {
         self.0
     }
 
-    /// The number `count` packets later.
+    /// The number of the packet `count` packets later.
     #[inline]
     #[must_use]
     pub const fn plus(self, count: u32) -> Self {
         Self::new(self.0.wrapping_add(count))
     }
 
-    /// How many packets `self` is ahead of `other`, from -2^23 to 2^23 - 1: negative is the past.
+    /// Packets by which `self` is ahead of `other`, from -2^23 to 2^23 - 1; negative if it is behind.
     #[inline]
     pub const fn ahead_of(self, other: Self) -> i32 {
         // The difference moved to the top of the word and back spreads its sign.
@@ -36,18 +36,18 @@ impl Psn {
     }
 }
 
-/// A queue pair number: 24 bits. 0 and 1 are the management queue pairs', 0xffffff is multicast (IBTA 3.5.10).
+/// A queue pair number: 24 bits. 0 and 1 are reserved for management, 0xffffff is multicast (IBTA 3.5.10).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Qpn(u32);
 
 impl Qpn {
-    /// The low 24 bits of `value`.
+    /// Keeps the low 24 bits of `value`.
     #[inline]
     pub const fn new(value: u32) -> Self {
         Self(value & Psn::MASK)
     }
 
-    /// As a number below 2^24.
+    /// The number, below 2^24.
     #[inline]
     pub const fn get(self) -> u32 {
         self.0
@@ -65,7 +65,7 @@ impl fmt::Debug for Qpn {
     }
 }
 
-/// A partition key: 15 bits of partition, and whether its holder is a full member (IBTA 10.9.1).
+/// A partition key: 15 bits of partition, and in the top bit whether its holder is a full member (IBTA 10.9.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PKey(pub u16);
 
@@ -75,8 +75,8 @@ pub const P_KEY_DEFAULT: PKey = PKey(0xffff);
 impl PKey {
     const FULL: u16 = 0x8000;
 
-    /// Whether a packet with key `other` is for a queue pair with this one: the same partition, and at least one of the
-    /// two a full member (IBTA 10.9.3).
+    /// Whether a queue pair with this key takes a packet with key `other`: the partitions must be equal, and at least
+    /// one of the two a full member (IBTA 10.9.3).
     #[inline]
     pub const fn matches(self, other: Self) -> bool {
         (self.0 ^ other.0) & !Self::FULL == 0 && (self.0 | other.0) & Self::FULL != 0

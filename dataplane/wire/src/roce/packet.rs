@@ -1,4 +1,4 @@
-//! Whole packets: which headers an operation has, and where its payload lies.
+//! Whole packets: the headers of each operation, and where the payload lies.
 
 use core::{fmt, ops::Range};
 
@@ -31,7 +31,7 @@ pub enum Opcode {
 }
 
 impl Opcode {
-    /// All of them.
+    /// Every operation, by rising number.
     pub const ALL: [Self; 7] = [
         Self::SendOnly,
         Self::WriteFirst,
@@ -42,7 +42,7 @@ impl Opcode {
         Self::WriteOnlyImmediate,
     ];
 
-    /// The operation with this number.
+    /// Decodes the opcode byte of a [`Bth`].
     #[inline]
     pub const fn of(number: u8) -> Option<Self> {
         Some(match number {
@@ -57,50 +57,50 @@ impl Opcode {
         })
     }
 
-    /// Whether a message starts with it.
+    /// Whether it is the first packet of a message.
     #[inline]
     pub const fn starts(self) -> bool {
         matches!(self, Self::SendOnly | Self::WriteFirst | Self::WriteOnly | Self::WriteOnlyImmediate)
     }
 
-    /// Whether a message ends with it.
+    /// Whether it is the last packet of a message.
     #[inline]
     pub const fn ends(self) -> bool {
         !matches!(self, Self::WriteFirst | Self::WriteMiddle)
     }
 
-    /// Whether it says where it writes.
+    /// Whether a [`Reth`] follows the base header.
     #[inline]
     pub const fn has_reth(self) -> bool {
         matches!(self, Self::WriteFirst | Self::WriteOnly | Self::WriteOnlyImmediate)
     }
 
-    /// Whether it carries an immediate.
+    /// Whether four bytes of immediate precede the payload.
     #[inline]
     pub const fn has_immediate(self) -> bool {
         matches!(self, Self::WriteLastImmediate | Self::WriteOnlyImmediate)
     }
 
-    /// The bytes of its headers.
+    /// Bytes of all headers before the payload.
     #[inline]
     pub const fn headers_len(self) -> usize {
         Bth::LEN + if self.has_reth() { Reth::LEN } else { 0 } + if self.has_immediate() { 4 } else { 0 }
     }
 }
 
-/// The bytes of the longest headers.
+/// Bytes of the longest combination of headers.
 pub const HEADERS_MAX: usize = Bth::LEN + Reth::LEN + 4;
 
-/// Why a datagram is no packet of an unreliable connection.
+/// Why a datagram is not a packet of an unreliable connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Malformed {
     /// Fewer bytes than its headers, padding and ICRC.
     Truncated,
     /// A header version other than 0.
     Version,
-    /// An operation of another transport, or one that is not known here.
+    /// An operation of another transport, or one that this codec does not know.
     Opcode,
-    /// Padding that does not fill the payload up to a multiple of four.
+    /// The padding does not make the payload a multiple of four.
     Padding,
 }
 
@@ -117,27 +117,27 @@ impl fmt::Display for Malformed {
 
 impl core::error::Error for Malformed {}
 
-/// A received packet, its headers read out.
+/// The headers of a received packet, decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packet {
-    /// What it does.
+    /// The operation, and the packet's place in its message.
     pub opcode: Opcode,
-    /// Its sender's partition.
+    /// Partition key of the sender.
     pub p_key: PKey,
-    /// Whom it is for.
+    /// Number of the queue pair that it is for.
     pub destination: Qpn,
     /// Its place in the sender's sequence.
     pub psn: Psn,
-    /// Where it writes; of the operations that say so.
+    /// Where it writes; `None` for operations without this header.
     pub reth: Option<Reth>,
-    /// Its immediate; of the operations that have one.
+    /// The immediate; `None` for operations without one.
     pub immediate: Option<u32>,
-    /// Where its payload lies in the datagram, without padding, in bytes.
+    /// Byte range of the payload in the datagram, without padding.
     pub payload: Range<usize>,
 }
 
 impl Packet {
-    /// Reads a datagram, ICRC and all; whether the ICRC is right is [`super::icrc`]'s business.
+    /// Reads a datagram with its ICRC. The ICRC is not checked here: see [`super::icrc`].
     #[inline]
     pub fn parse(datagram: &[u8]) -> Result<Self, Malformed> {
         let (bth, rest) = Bth::ref_from_prefix(datagram).map_err(|_| Malformed::Truncated)?;
@@ -175,31 +175,31 @@ impl Packet {
     }
 }
 
-/// The headers of a packet to send, all but its ICRC.
+/// The headers of a packet to send, without its ICRC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
-    /// The partition both are in.
+    /// Partition key, the same on both sides.
     pub p_key: PKey,
-    /// Whom it is for.
+    /// Number of the peer's queue pair.
     pub destination: Qpn,
     /// Its place in our sequence.
     pub psn: Psn,
-    /// A write and its immediate; `None` is a SEND Only.
+    /// Where to write, and the immediate. `None` makes it a SEND Only.
     pub write: Option<(Reth, u32)>,
 }
 
 impl Head {
-    /// What the packet does.
+    /// The operation that `write` implies.
     #[inline]
     pub fn opcode(&self) -> Opcode {
         if self.write.is_some() { Opcode::WriteOnlyImmediate } else { Opcode::SendOnly }
     }
 
-    /// Writes the headers to the front of `datagram`, whose payload of `len` bytes follows them, and zeros as padding
-    /// behind it. Returns the datagram's length, its ICRC included, which is still to be written at its end.
+    /// Writes the headers to the front of `datagram`, whose payload of `len` bytes follows them, and zero padding
+    /// behind it. Returns the datagram's length with its ICRC, which the caller writes to the last four bytes.
     ///
     /// # Panics
-    /// If `datagram` is shorter than that.
+    /// If `datagram` is shorter than the result.
     #[inline]
     pub fn write(&self, datagram: &mut [u8], len: usize) -> usize {
         let opcode = self.opcode();

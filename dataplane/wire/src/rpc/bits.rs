@@ -1,6 +1,6 @@
 //! Bit-packed data: least significant bit first within each byte (section "Bit-Packed Data Encoding").
 
-/// Bytes that hold `bits` bits.
+/// Number of bytes that hold `bits` bits.
 #[inline]
 pub const fn bytes_for(bits: usize) -> usize {
     bits.div_ceil(8)
@@ -14,25 +14,25 @@ pub struct Bits<'a> {
 }
 
 impl<'a> Bits<'a> {
-    /// Views the first `len` bits of `bytes`; `None` where there are fewer.
+    /// Views the first `len` bits of `bytes`; `None` if there are fewer.
     #[inline]
     pub fn new(bytes: &'a [u8], len: usize) -> Option<Self> {
         Some(Self { bytes: bytes.get(..bytes_for(len))?, len })
     }
 
-    /// How many bits.
+    /// Number of bits.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is no bit.
+    /// Whether the view covers no bits.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The bytes that hold the bits.
+    /// The bytes that hold the bits, unused bits of the last one included.
     #[inline]
     pub fn as_bytes(&self) -> &'a [u8] {
         self.bytes
@@ -44,7 +44,7 @@ impl<'a> Bits<'a> {
         (index < self.len).then(|| self.bytes[index / 8] >> (index % 8) & 1 == 1)
     }
 
-    /// Every bit in order.
+    /// Iterates from the least significant bit of the first byte.
     #[inline]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = bool> + use<'a> {
         let bytes = self.bytes;
@@ -61,7 +61,7 @@ impl<'a> Bits<'a> {
     }
 }
 
-/// Packs `bits` into the front of `bytes`, unused bits zero, and returns the bytes used; `None` where they do not fit.
+/// Packs `bits` into the front of `bytes`, unused bits zero, and returns the bytes used; `None` if they do not fit.
 #[inline]
 pub fn pack(bits: impl ExactSizeIterator<Item = bool>, bytes: &mut [u8]) -> Option<usize> {
     let used = bytes.get_mut(..bytes_for(bits.len()))?;

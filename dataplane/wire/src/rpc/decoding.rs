@@ -2,37 +2,37 @@
 
 use super::bits::{Bits, bytes_for};
 
-/// Statuses of the three RPCs.
+/// Status codes of the three RPCs.
 pub mod status {
-    /// Done.
+    /// The request was carried out.
     pub const OK: i32 = 0;
-    /// No decoder has this id.
+    /// No decoder is configured under this id.
     pub const INVALID_DECODER: i32 = 1;
-    /// The request contradicts itself, or the decoder.
+    /// The request contradicts itself, or does not suit the decoder.
     pub const BAD_REQUEST: i32 = 2;
     /// The decoder failed since its last reset, or the answer does not fit the slot.
     pub const INTERNAL_ERROR: i32 = 3;
-    /// Fewer measurements than the decoder's volume have arrived.
+    /// Fewer measurements have arrived than the decoder's volume.
     pub const NOT_READY: i32 = 4;
-    /// Reserved.
+    /// Reserved; not sent.
     pub const BUSY: i32 = 5;
-    /// Reserved.
+    /// Reserved; not sent.
     pub const SYNDROMES_DROPPED: i32 = 6;
 }
 
-/// The most measurements one enqueue carries.
+/// Limit on the measurements of one enqueue.
 pub const MAX_SYNDROMES: u64 = 1 << 20;
 
-/// The decoder that any of the three requests addresses; `None` where the payload is too short to say.
+/// The decoder id of any of the three requests; `None` if the payload is too short.
 #[inline]
 pub fn decoder_id(payload: &[u8]) -> Option<u64> {
     u64_at(payload, 0)
 }
 
-/// `enqueue_syndromes`: measurements of one round, or of several.
+/// Payload of `enqueue_syndromes`: the measurements of one or more rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EnqueueSyndromes<'a> {
-    /// The decoder's place in the configuration, from 0.
+    /// Index of the decoder in the configuration, from 0.
     pub decoder_id: u64,
     /// The caller's round counter.
     pub counter: u64,
@@ -53,7 +53,7 @@ impl<'a> EnqueueSyndromes<'a> {
         Some(Self { decoder_id: u64_at(payload, 0)?, counter: u64_at(payload, 8)?, measurements })
     }
 
-    /// Writes the request to the front of `payload` and returns its length; `None` where it does not fit.
+    /// Writes the request to the front of `payload` and returns its length; `None` if it does not fit.
     pub fn write(&self, payload: &mut [u8]) -> Option<usize> {
         let len = Self::BITS + bytes_for(self.measurements.len());
         let payload = payload.get_mut(..len)?;
@@ -63,28 +63,28 @@ impl<'a> EnqueueSyndromes<'a> {
     }
 }
 
-/// `get_corrections`: asks for the accumulated corrections.
+/// Payload of `get_corrections`, which asks for the accumulated corrections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GetCorrections {
-    /// The decoder's place in the configuration, from 0.
+    /// Index of the decoder in the configuration, from 0.
     pub decoder_id: u64,
-    /// How many correction bits are wanted: the decoder's number of observables.
+    /// Number of correction bits wanted; must be the decoder's number of observables.
     pub return_size: u64,
-    /// Whether to clear the corrections and collect anew.
+    /// Whether to clear the corrections after they are read.
     pub reset: bool,
 }
 
 impl GetCorrections {
-    /// Bytes of the request.
+    /// Size of the request in bytes.
     pub const LEN: usize = 17;
 
-    /// Reads a request; `None` where it is too short. Any `reset` but 0 is a reset.
+    /// Reads a request; `None` if it is too short. Every non-zero `reset` byte means true.
     pub fn parse(payload: &[u8]) -> Option<Self> {
         let reset = *payload.get(16)? != 0;
         Some(Self { decoder_id: u64_at(payload, 0)?, return_size: u64_at(payload, 8)?, reset })
     }
 
-    /// Writes the request to the front of `payload` and returns its length; `None` where it does not fit.
+    /// Writes the request to the front of `payload` and returns its length; `None` if it does not fit.
     pub fn write(&self, payload: &mut [u8]) -> Option<usize> {
         let payload = payload.get_mut(..Self::LEN)?;
         put_u64s(payload, [self.decoder_id, self.return_size]);
@@ -93,23 +93,23 @@ impl GetCorrections {
     }
 }
 
-/// `reset_decoder`: clears everything that a decoder has buffered, accumulated and latched.
+/// Payload of `reset_decoder`, which clears a decoder's buffered data, corrections and latched failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResetDecoder {
-    /// The decoder's place in the configuration, from 0.
+    /// Index of the decoder in the configuration, from 0.
     pub decoder_id: u64,
 }
 
 impl ResetDecoder {
-    /// Bytes of the request.
+    /// Size of the request in bytes.
     pub const LEN: usize = 8;
 
-    /// Reads a request; `None` where it is too short.
+    /// Reads a request; `None` if it is too short.
     pub fn parse(payload: &[u8]) -> Option<Self> {
         Some(Self { decoder_id: decoder_id(payload)? })
     }
 
-    /// Writes the request to the front of `payload` and returns its length; `None` where it does not fit.
+    /// Writes the request to the front of `payload` and returns its length; `None` if it does not fit.
     pub fn write(&self, payload: &mut [u8]) -> Option<usize> {
         put_u64s(payload.get_mut(..Self::LEN)?, [self.decoder_id]);
         Some(Self::LEN)

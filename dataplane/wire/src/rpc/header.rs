@@ -15,7 +15,7 @@ pub enum HeaderForm {
 }
 
 impl HeaderForm {
-    /// The header's size in bytes.
+    /// Size of the header in bytes.
     #[inline]
     #[allow(clippy::len_without_is_empty)] // a header is never empty
     pub const fn len(self) -> usize {
@@ -26,38 +26,38 @@ impl HeaderForm {
     }
 }
 
-/// What precedes a request's arguments.
+/// The header of a request, before its arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RequestHeader {
     /// [`super::fnv1a`] of the handler's name.
     pub function_id: u32,
-    /// Bytes of arguments that follow.
+    /// Length of the arguments behind the header, in bytes.
     pub arg_len: u32,
-    /// The caller's own number, echoed.
+    /// Chosen by the caller, echoed in the response.
     pub request_id: u32,
-    /// The caller's send time, echoed; 0 where unused. [`HeaderForm::V16`] does not carry it.
+    /// The caller's send time, echoed; 0 if unused. [`HeaderForm::V16`] does not carry it.
     pub ptp_timestamp: u64,
 }
 
-/// What precedes a response's results.
+/// The header of a response, before its results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ResponseHeader {
-    /// 0: success; positive: the handler's error; negative: one of [`super::status`].
+    /// 0: success; positive: an error of the handler; negative: one of [`super::status`].
     pub status: i32,
-    /// Bytes of results that follow.
+    /// Length of the results behind the header, in bytes.
     pub result_len: u32,
-    /// The request's number.
+    /// Copied from the request.
     pub request_id: u32,
-    /// The request's send time. [`HeaderForm::V16`] does not carry it.
+    /// Copied from the request; 0 if unused. [`HeaderForm::V16`] does not carry it.
     pub ptp_timestamp: u64,
 }
 
-/// Why bytes are no header, or a header did not fit.
+/// Why a header could not be read or written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeaderError {
-    /// Fewer bytes than the header form has.
+    /// Fewer bytes than the header form needs.
     Truncated,
-    /// The first word is not the expected magic: not of this protocol, or a request where a response is due.
+    /// The first word is not the expected magic: another protocol, or a request in place of a response.
     WrongMagic,
 }
 
@@ -73,7 +73,7 @@ impl fmt::Display for HeaderError {
 impl std::error::Error for HeaderError {}
 
 impl RequestHeader {
-    /// Reads the header at the front of `bytes`. A wrong magic is reported before a header cut short behind it.
+    /// Reads the header at the front of `bytes`. The magic is checked before the length.
     #[inline]
     pub fn parse(form: HeaderForm, bytes: &[u8]) -> Result<Self, HeaderError> {
         let ([function_id, arg_len, request_id], ptp_timestamp) = read(MAGIC_REQUEST, form, bytes)?;
@@ -88,7 +88,7 @@ impl RequestHeader {
 }
 
 impl ResponseHeader {
-    /// Reads the header at the front of `bytes`. A wrong magic is reported before a header cut short behind it.
+    /// Reads the header at the front of `bytes`. The magic is checked before the length.
     #[inline]
     pub fn parse(form: HeaderForm, bytes: &[u8]) -> Result<Self, HeaderError> {
         let ([status, result_len, request_id], ptp_timestamp) = read(MAGIC_RESPONSE, form, bytes)?;
@@ -102,7 +102,7 @@ impl ResponseHeader {
     }
 }
 
-/// Reads what follows the magic: three words, and the time where the form has it.
+/// Reads the fields behind the magic: three words, and the time if the form has it.
 #[inline]
 fn read(magic: u32, form: HeaderForm, bytes: &[u8]) -> Result<([u32; 3], u64), HeaderError> {
     let found = bytes.first_chunk().ok_or(HeaderError::Truncated)?;
@@ -121,7 +121,7 @@ fn read(magic: u32, form: HeaderForm, bytes: &[u8]) -> Result<([u32; 3], u64), H
     }
 }
 
-/// Writes a header. Each form has a constant length, so that it is a few stores and no copy.
+/// Writes a header. Each form has a constant length, so this compiles to a few stores.
 #[inline]
 fn write(
     magic: u32,

@@ -1,6 +1,7 @@
 //! CUDA-Q Realtime RPC: headers, schemas, payloads, statuses. Everything is little-endian.
 //!
-//! The two header forms carry the same magics and cannot be told apart on the wire: the form is a setting of the port.
+//! The two header forms have the same magics and cannot be told apart on the wire, so the form is a setting of the
+//! port.
 
 pub mod bits;
 pub mod decoding;

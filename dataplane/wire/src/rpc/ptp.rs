@@ -1,19 +1,19 @@
-//! The two encodings senders use for `ptp_timestamp` (section "PTP Timestamp Semantics"; host API, "Transports").
+//! The two encodings of `ptp_timestamp` (section "PTP Timestamp Semantics"; host API, "Transports").
 
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
-/// How a port's senders encode their PTP time of day. The echo is verbatim either way.
+/// How a port's senders encode their PTP time. The port echoes it unchanged either way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum PtpEncoding {
     /// Nanoseconds, the messaging document's convention.
     #[default]
     Ns,
-    /// Seconds in the upper 32 bits, nanoseconds in the lower: what the FPGA's sample player writes.
+    /// Seconds in the upper 32 bits, nanoseconds in the lower, as the FPGA's sample player writes it.
     SecNsec,
 }
 
 impl PtpEncoding {
-    /// The stamp in nanoseconds since the PTP epoch; `None` for 0 (unused) and for a nanosecond part of a second or more.
+    /// Nanoseconds since the PTP epoch. `None` for 0 (unused) and if the nanosecond part is a second or more.
     #[inline]
     pub const fn to_nanos(self, stamp: u64) -> Option<u64> {
         if stamp == 0 {
@@ -28,7 +28,7 @@ impl PtpEncoding {
         }
     }
 
-    /// The stamp of a time in nanoseconds since the PTP epoch; [`PtpEncoding::SecNsec`] keeps 32 bits of the seconds.
+    /// Encodes a time in nanoseconds since the PTP epoch. [`PtpEncoding::SecNsec`] keeps 32 bits of the seconds.
     #[inline]
     pub const fn from_nanos(self, nanos: u64) -> u64 {
         match self {

@@ -1,36 +1,37 @@
 //! Handler schemas (sections "Schema and Payload Interpretation" and "Type System"; host API, "Structs").
 //!
 //! A variable-size argument (the first of `qec_decode`) has `size_bytes` = `num_elements` = 0, which no fixed type can
-//! have: it takes the bytes that the others leave. A schema has at most one among its arguments, one among its results.
+//! have. It takes the bytes that the other arguments leave. A schema has at most one among its arguments and one among
+//! its results.
 
 use std::fmt;
 
 use super::{Bits, Value};
 
-/// The most arguments a schema holds.
+/// Limit on the arguments of a schema.
 pub const MAX_ARGS: usize = 8;
-/// The most results a schema holds.
+/// Limit on the results of a schema.
 pub const MAX_RESULTS: usize = 4;
 /// Bytes of one type descriptor in the host API.
 const DESC_LEN: usize = 12;
 /// Bytes of a schema in the host API: two counts, two reserved bytes, then every descriptor, used or not.
 pub const SCHEMA_LEN: usize = 4 + DESC_LEN * (MAX_ARGS + MAX_RESULTS);
 
-/// The payload types. An unsigned 32-bit argument is described as [`TypeId::Int32`], a 64-bit one as [`TypeId::Int64`].
+/// Payload types of the host API. Unsigned 32-bit values are [`TypeId::Int32`], unsigned 64-bit ones [`TypeId::Int64`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum TypeId {
-    /// One byte.
+    /// One byte, unsigned.
     UInt8 = 0x10,
-    /// Four bytes.
+    /// Four bytes, signed or unsigned.
     Int32 = 0x11,
-    /// Eight bytes.
+    /// Eight bytes, signed or unsigned.
     Int64 = 0x12,
     /// IEEE 754 binary32.
     Float32 = 0x13,
     /// IEEE 754 binary64.
     Float64 = 0x14,
-    /// Bytes; two elements a byte where the descriptor's size says so (4-bit soft readout).
+    /// Bytes; two elements per byte if the descriptor's size says so (4-bit soft readout).
     ArrayUInt8 = 0x20,
     /// Four-byte integers.
     ArrayInt32 = 0x21,
@@ -43,7 +44,7 @@ pub enum TypeId {
 }
 
 impl TypeId {
-    /// All of them.
+    /// Every type, by rising id.
     pub const ALL: [Self; 10] = [
         Self::UInt8,
         Self::Int32,
@@ -57,7 +58,7 @@ impl TypeId {
         Self::BitPacked,
     ];
 
-    /// The type with this id.
+    /// Decodes a type id; `None` if it is not defined.
     pub fn from_u8(id: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|&known| known as u8 == id)
     }
@@ -77,7 +78,7 @@ impl TypeId {
     }
 }
 
-/// Type and size of one argument or result; consistent by construction.
+/// Type and size of one argument or result; its fields always agree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TypeDesc {
     type_id: TypeId,
@@ -86,8 +87,8 @@ pub struct TypeDesc {
 }
 
 impl TypeDesc {
-    /// A descriptor as the host API writes it. `num_elements` counts 1 for scalars, elements for arrays, bits for
-    /// [`TypeId::BitPacked`]; `size_bytes` must follow from it. Both zero: variable size.
+    /// Checks a descriptor as the host API writes it. `num_elements` is 1 for scalars, elements for arrays, bits for
+    /// [`TypeId::BitPacked`]; `size_bytes` must follow from it. Both zero means variable size.
     pub fn new(type_id: TypeId, size_bytes: u32, num_elements: u32) -> Result<Self, SchemaError> {
         let (size, n) = (u64::from(size_bytes), u64::from(num_elements));
         let consistent = if type_id.is_scalar() {
@@ -108,7 +109,7 @@ impl TypeDesc {
         Self { type_id, size_bytes: type_id.element_size() as u32, num_elements: 1 }
     }
 
-    /// `n` bits.
+    /// A [`TypeId::BitPacked`] value of `n` bits.
     pub const fn bits(n: u32) -> Self {
         Self { type_id: TypeId::BitPacked, size_bytes: n.div_ceil(8), num_elements: n }
     }
@@ -122,17 +123,17 @@ impl TypeDesc {
         Self { type_id, size_bytes: 0, num_elements: 0 }
     }
 
-    /// The type.
+    /// The payload type.
     pub const fn type_id(&self) -> TypeId {
         self.type_id
     }
 
-    /// Bytes of the value; 0 where it varies.
+    /// Size of the value in bytes; 0 if it varies.
     pub const fn size_bytes(&self) -> u32 {
         self.size_bytes
     }
 
-    /// Elements of the value, bits for [`TypeId::BitPacked`]; 0 where it varies.
+    /// Elements of the value, bits for [`TypeId::BitPacked`]; 0 if it varies.
     pub const fn num_elements(&self) -> u32 {
         self.num_elements
     }
@@ -143,10 +144,10 @@ impl TypeDesc {
     }
 }
 
-/// Why a schema is invalid, or a payload is not of its schema.
+/// Why a schema is invalid, or a payload does not match it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SchemaError {
-    /// No type has this id.
+    /// Not a defined type id.
     UnknownType(u8),
     /// `size_bytes` and `num_elements` contradict each other, or the type.
     Size(TypeDesc),
@@ -158,7 +159,7 @@ pub enum SchemaError {
     SeveralVariable,
     /// The sizes add up to more than the 32 bits of a length.
     TooLarge,
-    /// A payload whose length is not the schema's.
+    /// The payload's length, which the schema does not allow.
     Length(usize),
 }
 
@@ -180,14 +181,14 @@ impl fmt::Display for SchemaError {
 
 impl std::error::Error for SchemaError {}
 
-/// What a function takes and returns. Valid by construction.
+/// Arguments and results of a function. Checked when it is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HandlerSchema {
     args: Values<MAX_ARGS>,
     results: Values<MAX_RESULTS>,
 }
 
-/// A concatenation of up to `N` values, with what a length check needs at hand.
+/// Up to `N` values in a row, with what a length check needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Values<const N: usize> {
     descs: [TypeDesc; N],
@@ -195,17 +196,17 @@ struct Values<const N: usize> {
     lengths: Lengths,
 }
 
-/// The lengths that a payload of some schema can have.
+/// The payload lengths that a schema allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lengths {
-    /// Bytes of the fixed-size values together.
+    /// Total of the fixed-size values in bytes.
     fixed: u32,
-    /// Element size of the variable one; 0: there is none.
+    /// Element size of the variable value in bytes; 0 if there is none.
     variable: u32,
 }
 
 impl Lengths {
-    /// Whether a payload of `len` bytes can be of the schema.
+    /// Whether a payload of `len` bytes fits the schema.
     #[inline]
     pub fn accept(self, len: usize) -> bool {
         let fixed = self.fixed as usize;
@@ -258,7 +259,7 @@ impl<const N: usize> Values<N> {
 }
 
 impl HandlerSchema {
-    /// Checks and makes a schema.
+    /// Checks the counts, sizes and the rule of one variable value on each side.
     pub fn new(args: &[TypeDesc], results: &[TypeDesc]) -> Result<Self, SchemaError> {
         if args.len() > MAX_ARGS {
             return Err(SchemaError::TooManyArgs(args.len()));
@@ -269,39 +270,39 @@ impl HandlerSchema {
         Ok(Self { args: Values::new(args)?, results: Values::new(results)? })
     }
 
-    /// What the function takes.
+    /// Descriptors of the arguments, in order.
     pub fn args(&self) -> &[TypeDesc] {
         self.args.list()
     }
 
-    /// What the function returns.
+    /// Descriptors of the results, in order.
     pub fn results(&self) -> &[TypeDesc] {
         self.results.list()
     }
 
-    /// The lengths that arguments can have: one comparison, without a look at the values.
+    /// Lengths that the arguments may have. The check is one comparison and reads no values.
     #[inline]
     pub fn arg_lengths(&self) -> Lengths {
         self.args.lengths
     }
 
-    /// The lengths that results can have.
+    /// Lengths that the results may have.
     #[inline]
     pub fn result_lengths(&self) -> Lengths {
         self.results.lengths
     }
 
-    /// The arguments in `payload`, which must be of exactly the schema's length.
+    /// Iterates over the arguments in `payload`, whose length must fit the schema.
     pub fn read_args<'a>(&'a self, payload: &'a [u8]) -> Result<impl Iterator<Item = Value<'a>>, SchemaError> {
         self.args.read(payload)
     }
 
-    /// The results in `payload`, which must be of exactly the schema's length.
+    /// Iterates over the results in `payload`, whose length must fit the schema.
     pub fn read_results<'a>(&'a self, payload: &'a [u8]) -> Result<impl Iterator<Item = Value<'a>>, SchemaError> {
         self.results.read(payload)
     }
 
-    /// The schema as the host API's `handler_schema` lays it out; unused descriptors are zero.
+    /// The schema laid out as the host API's `handler_schema`; unused descriptors are zero.
     pub fn to_bytes(&self) -> [u8; SCHEMA_LEN] {
         let mut bytes = [0; SCHEMA_LEN];
         (bytes[0], bytes[1]) = (self.args.count as u8, self.results.count as u8);
@@ -316,7 +317,7 @@ impl HandlerSchema {
         bytes
     }
 
-    /// Checks and reads a schema that the host API laid out; reserved bytes and unused descriptors are ignored.
+    /// Reads and checks a `handler_schema` of the host API. Reserved bytes and unused descriptors are ignored.
     pub fn from_bytes(bytes: &[u8; SCHEMA_LEN]) -> Result<Self, SchemaError> {
         let (args, results) = bytes[4..].split_at(DESC_LEN * MAX_ARGS);
         let read = |from: &[u8], count: u8| -> Result<Vec<TypeDesc>, SchemaError> {

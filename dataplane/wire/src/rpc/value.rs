@@ -10,31 +10,31 @@ use super::{Bits, TypeId};
 /// One argument or result. Arrays are views of unaligned little-endian elements.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Value<'a> {
-    /// [`TypeId::UInt8`]
+    /// One unsigned byte.
     UInt8(u8),
-    /// [`TypeId::Int32`]; an unsigned argument is its bits.
+    /// Four bytes; holds the bits of an unsigned argument too.
     Int32(i32),
-    /// [`TypeId::Int64`]; an unsigned argument is its bits.
+    /// Eight bytes; holds the bits of an unsigned argument too.
     Int64(i64),
-    /// [`TypeId::Float32`]
+    /// IEEE 754 binary32.
     Float32(f32),
-    /// [`TypeId::Float64`]
+    /// IEEE 754 binary64.
     Float64(f64),
-    /// [`TypeId::ArrayUInt8`]
+    /// The bytes of the payload.
     ArrayUInt8(&'a [u8]),
-    /// [`TypeId::ArrayInt32`]
+    /// Little-endian, at any alignment.
     ArrayInt32(&'a [I32]),
-    /// [`TypeId::ArrayFloat32`]
+    /// Little-endian, at any alignment.
     ArrayFloat32(&'a [F32]),
-    /// [`TypeId::ArrayFloat64`]
+    /// Little-endian, at any alignment.
     ArrayFloat64(&'a [F64]),
-    /// [`TypeId::BitPacked`]
+    /// Least significant bit first in each byte.
     BitPacked(Bits<'a>),
 }
 
 impl<'a> Value<'a> {
-    /// Reads a value that fills `bytes`: an array of as many elements as there are, or every bit. `None` where the
-    /// length is not the type's.
+    /// Reads a value that fills `bytes`: as many elements as fit, or every bit. `None` if the length does not suit the
+    /// type.
     pub fn read(type_id: TypeId, bytes: &'a [u8]) -> Option<Self> {
         Some(match type_id {
             TypeId::UInt8 => Self::UInt8(u8::from_le_bytes(bytes.try_into().ok()?)),
@@ -50,7 +50,7 @@ impl<'a> Value<'a> {
         })
     }
 
-    /// Writes the value to the front of `bytes` and returns its length; `None` where it does not fit.
+    /// Writes the value to the front of `bytes` and returns its length; `None` if it does not fit.
     pub fn write(&self, bytes: &mut [u8]) -> Option<usize> {
         let mut put = |value: &[u8]| {
             bytes.get_mut(..value.len())?.copy_from_slice(value);
@@ -70,7 +70,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The type.
+    /// The type that the value is encoded as.
     pub fn type_id(&self) -> TypeId {
         match self {
             Self::UInt8(_) => TypeId::UInt8,

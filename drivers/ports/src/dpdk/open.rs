@@ -1,4 +1,4 @@
-//! DPDK, started once in the life of the process, and only where a port needs it.
+//! DPDK, started once in the life of the process, and only if a port needs it.
 
 use std::{
     sync::{Mutex, PoisonError},

@@ -112,7 +112,7 @@ impl Link {
         }
     }
 
-    /// Sees whether the device is well, and takes it from the queues where it is not.
+    /// Sees whether the device is well, and takes it from the queues if it is not.
     fn mind(&mut self) {
         let Some(device) = self.device.as_ref().filter(|_| !self.going) else { return };
         let mut failed = !device.is_there();

@@ -262,7 +262,7 @@ impl Peer {
         if slot >= self.shape.slots { Err(Refused::Slot) } else { Ok((slot, u64::from(lost))) }
     }
 
-    /// Notes that a burst brought a slot; false where it did so before. Bursts are looked at from their end.
+    /// Notes that a burst brought a slot; false if it did so before. Bursts are looked at from their end.
     #[inline]
     pub(super) fn first_of(&mut self, slot: u32, burst: u64) -> bool {
         self.seen.get_mut(slot as usize).is_none_or(|seen| std::mem::replace(seen, burst) != burst)
@@ -320,7 +320,7 @@ impl Peer {
         self.send(place, op, buffer, len)
     }
 
-    /// Queues what `fill` writes into a slot of our own; `None` where there is no room.
+    /// Queues what `fill` writes into a slot of our own; `None` if there is no room.
     pub(super) fn post(&mut self, place: usize, fill: impl FnOnce(&mut [u8]) -> usize) -> Option<Result<(), Error>> {
         if !self.has_room() {
             return None;
@@ -394,8 +394,8 @@ impl Peer {
         self.repost.push(slot);
     }
 
-    /// Rings the doorbell, and posts receives again once there are several: before it where they are free, for who has an
-    /// answer may send the next request.
+    /// Rings the doorbell, and posts receives again once there are several: before it where they are free, for who has
+    /// an answer may send the next request.
     #[inline]
     pub(super) fn flush(&mut self, place: usize) -> Result<(), Error> {
         self.repost(place, self.signal_every as usize)?;

@@ -11,11 +11,11 @@ use super::{
     macros::codes,
 };
 
-/// Bytes of a block of FBBU and FBBT (profile, "FBMU / FBBU").
+/// Block size of FBBU and FBBT in bytes (profile, "FBMU / FBBU").
 pub const BLOCK: u64 = 512;
 
 codes! {
-    /// The outcome of an FBMU, FBBU, FBMT or FBBT operation ("TCP memory protocol (FBMT)", status codes).
+    /// `status` of FBMU, FBBU, FBMT and FBBT answers ("TCP memory protocol (FBMT)", status codes).
     pub enum IoStatus: u8 {
         Ok = 0x00, "OK", "done";
         InvalidLease = 0x01, "INVALID_LEASE", "there is no such lease: never granted, or freed";

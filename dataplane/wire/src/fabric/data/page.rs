@@ -11,14 +11,14 @@ use super::super::{
     macros::codes,
 };
 
-/// The profile that both payloads begin with.
+/// `PROFILE_FBMKV_PAGE_V0`, the first word of both payloads.
 pub const PROFILE: u16 = 0x0A01;
 
-/// Bytes before an operation's body: the profile and the op.
+/// Bytes before an operation's body: profile (2) and op (1).
 pub const HEAD: usize = 3;
 
 codes! {
-    /// A page operation's code.
+    /// `op`, the third byte of both payloads.
     pub enum Op: u8 {
         Read = 0x10, "PAGE_READ", "read bytes of a page";
         Write = 0x11, "PAGE_WRITE", "write bytes of a page";
@@ -28,7 +28,7 @@ codes! {
         Query = 0x15, "PAGE_QUERY", "ask for a page's state";
     }
 
-    /// How a page operation ended.
+    /// `status` of a `PAGE_RESPONSE` ("Page error status codes").
     pub enum Status: u8 {
         Ok = 0x00, "OK", "done";
         LeaseNotFound = 0x01, "LEASE_NOT_FOUND", "no such lease of this holder";
@@ -47,50 +47,50 @@ codes! {
 /// One page of a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageRef {
-    /// The lease.
+    /// Full id of the lease.
     pub lease_id: u128,
-    /// The page's number within the lease.
+    /// Index of the page within the lease, from 0.
     pub page: u32,
 }
 
-/// A request, borrowed from its payload.
+/// A parsed `PAGE_REQUEST`. It borrows its data from the payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Request<'a> {
     /// Reads `length` bytes from `offset` of a page.
     Read {
-        /// The page.
+        /// Page to read.
         page: PageRef,
-        /// First byte within the page.
+        /// First byte to read, counted within the page.
         offset: u32,
-        /// Bytes.
+        /// Bytes to read.
         length: u32,
     },
     /// Writes `data` at `offset` of a page.
     Write {
-        /// The page.
+        /// Page to write.
         page: PageRef,
-        /// First byte within the page.
+        /// First byte to write, counted within the page.
         offset: u32,
-        /// The bytes.
+        /// The bytes to write; the wire puts their u32 count before them.
         data: &'a [u8],
     },
-    /// Copies one page over another.
+    /// Copies a whole page; both leases must be the caller's.
     Copy {
-        /// From here.
+        /// Page to copy from.
         src: PageRef,
-        /// To here.
+        /// Page to overwrite.
         dst: PageRef,
     },
-    /// Zeroes a page.
+    /// Fills a page with zeros.
     Zero(PageRef),
-    /// Replaces a page's advice.
+    /// Replaces a page's advice flags.
     Advise {
-        /// The page.
+        /// Page to advise.
         page: PageRef,
-        /// The new flags.
+        /// `PageAdvice` bits; they replace the earlier ones.
         flags: u32,
     },
-    /// Asks for a page's state.
+    /// Asks for a page's [`State`].
     Query(PageRef),
 }
 
@@ -124,7 +124,7 @@ fn head(op: Op) -> [u8; HEAD] {
     [high, low, op as u8]
 }
 
-/// The op and the body of a payload.
+/// Checks the profile word; returns the op and the body.
 fn split(payload: &[u8]) -> Option<(Op, &[u8])> {
     let (&[high, low, op], body) = payload.split_first_chunk()?;
     if u16::from_be_bytes([high, low]) != PROFILE {
@@ -134,7 +134,7 @@ fn split(payload: &[u8]) -> Option<(Op, &[u8])> {
 }
 
 impl<'a> Request<'a> {
-    /// Reads a whole payload; `None` where it is malformed: another profile, an unknown op, bytes missing or left over.
+    /// Reads a whole payload. `None` if it is malformed: another profile, an unknown op, bytes missing or left over.
     pub fn parse(payload: &'a [u8]) -> Option<Self> {
         let (op, mut body) = split(payload)?;
         let page: PageRef = take::<WirePage>(&mut body)?.into();
@@ -177,7 +177,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The operation's code.
+    /// The op byte of this request.
     pub fn op(&self) -> Op {
         match self {
             Self::Read { .. } => Op::Read,
@@ -190,39 +190,39 @@ impl<'a> Request<'a> {
     }
 }
 
-/// A page's state, as `PAGE_QUERY` answers it.
+/// Tracked state of a page, the body of `PAGE_QUERY`'s answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct State {
-    /// The page's number within the lease.
+    /// Index of the page within the lease, from 0.
     pub page: u32,
-    /// Where it lies: 0 DRAM, 1 HBM, 2 persistent memory, 3 remote.
+    /// Where the page resides: 0 DRAM, 1 HBM, 2 persistent memory, 3 remote.
     pub tier: u8,
-    /// Whether it was written since it was leased.
+    /// Whether the page was written since it was leased.
     pub dirty: bool,
-    /// How many accesses it has seen.
+    /// Reads, writes, copies and zeroings of the page so far.
     pub accesses: u32,
-    /// The last of them in milliseconds since the epoch; 0 before the first.
+    /// Time of the last access, in milliseconds since the Unix epoch; 0 before the first.
     pub last_access_ms: u64,
-    /// The flags of the last `PAGE_ADVISE`.
+    /// Flags of the last `PAGE_ADVISE`; 0 before the first.
     pub advice: u32,
 }
 
-/// A response, borrowed from its payload.
+/// A parsed `PAGE_RESPONSE`. It borrows its data from the payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Response<'a> {
-    /// The operation failed, or succeeded without more to tell.
+    /// The status alone: every failure, and the success of operations that return nothing else.
     Status(Op, Status),
-    /// `PAGE_READ` succeeded.
+    /// Bytes read by a successful `PAGE_READ`.
     Data(&'a [u8]),
-    /// `PAGE_QUERY` succeeded.
+    /// State returned by a successful `PAGE_QUERY`.
     State(State),
 }
 
 impl<'a> Response<'a> {
-    /// Bytes before a read's data.
+    /// Bytes before a read's data: the head and the status.
     pub const DATA_HEAD: usize = HEAD + 1;
 
-    /// Reads a whole payload; `None` where it is malformed.
+    /// Reads a whole payload; `None` if it is malformed.
     pub fn parse(payload: &'a [u8]) -> Option<Self> {
         let (op, body) = split(payload)?;
         let (&status, body) = body.split_first()?;

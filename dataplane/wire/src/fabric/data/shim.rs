@@ -1,7 +1,7 @@
 //! FBMU and FBBU: one datagram each way, a 56-byte header and data (profile, "FBMU / FBBU").
 //!
-//! The checksum is CRC-32C over the header with the checksum's own field zero, and the data. Whoever holds the data
-//! computes it; [`Header`] only carries it.
+//! The checksum is CRC-32C over the header, with the checksum field zero, and the data. [`Header`] only carries it: the
+//! code that holds the data computes it.
 
 use zerocopy::{
     FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned,
@@ -13,17 +13,17 @@ use super::super::{
     macros::codes,
 };
 
-/// Which of the two protocols.
+/// The protocol, which the magic tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// FBMU: offsets and lengths in bytes.
+    /// `FBMU`: offsets and lengths count bytes.
     Memory,
-    /// FBBU: in blocks of [`super::BLOCK`].
+    /// `FBBU`: offsets and lengths count blocks of [`super::BLOCK`] bytes.
     Block,
 }
 
 codes! {
-    /// What a datagram is.
+    /// `op`, at offset 5 of the header.
     pub enum Op: u8 {
         Hello = 0x01, "HELLO", "asks for the lease's size and limits";
         HelloAck = 0x02, "HELLO_ACK", "their answer";
@@ -36,10 +36,10 @@ codes! {
     }
 }
 
-/// The longest data of a datagram in bytes.
+/// Limit on the data of one datagram, in bytes.
 pub const MAX_DATA: usize = 8192;
 
-/// The 56 bytes before the data.
+/// The header as it lies on the wire, before the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Header {
@@ -55,32 +55,32 @@ pub struct Header {
     crc: U32,
 }
 
-/// The fields of a header.
+/// The header's fields, decoded and checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fields {
-    /// Which protocol.
+    /// From the magic.
     pub kind: Kind,
-    /// What the datagram is.
+    /// Request or response, and its operation.
     pub op: Op,
-    /// Zero in requests; the status of a response.
+    /// [`super::IoStatus`] code in a response, 0 in a request; the low byte of the flags.
     pub status: u8,
-    /// The client's number, echoed.
+    /// Chosen by the client, echoed in the response.
     pub request_id: u64,
-    /// The lease.
+    /// Full id of the lease.
     pub lease_id: u128,
-    /// Its generation, echoed.
+    /// The lease's generation as the client knows it, echoed.
     pub generation: u64,
-    /// The first byte or block, counted from the lease's first; echoed.
+    /// First byte or block, counted from the lease's first; echoed.
     pub offset: u64,
-    /// Bytes or blocks of the operation; of the data in a response.
+    /// Bytes or blocks to read or write; in a response the length of its data.
     pub length: u32,
 }
 
 impl Header {
-    /// Bytes.
+    /// Header size in bytes.
     pub const LEN: usize = 56;
 
-    /// A header whose checksum is still zero, ready to be summed.
+    /// Builds a header with the checksum still zero, ready to be summed.
     pub fn new(fields: &Fields) -> Self {
         Self {
             magic: *match fields.kind {
@@ -99,12 +99,12 @@ impl Header {
         }
     }
 
-    /// Reads the header at the front of `bytes`; `None` where it is cut short.
+    /// Reads the header at the front of `bytes`; `None` if they are too short.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         Some(Self::read_from_prefix(bytes).ok()?.0)
     }
 
-    /// What the header says; `None` for another magic, another version, flags beyond the status, and unknown ops.
+    /// Decodes the fields; `None` for another magic or version, flag bits beyond the status, and unknown ops.
     pub fn fields(&self) -> Option<Fields> {
         let kind = match &self.magic {
             b"FBMU" => Kind::Memory,
@@ -126,12 +126,12 @@ impl Header {
         })
     }
 
-    /// The checksum as it stands in the header.
+    /// The checksum field, unchecked.
     pub fn crc(&self) -> u32 {
         self.crc.get()
     }
 
-    /// The same header with this checksum.
+    /// The same header with its checksum set to `crc`.
     #[must_use]
     pub fn with_crc(self, crc: u32) -> Self {
         Self { crc: crc.into(), ..self }

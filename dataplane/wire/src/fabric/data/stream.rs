@@ -14,7 +14,7 @@ use super::super::{
 pub use super::shim::Kind;
 
 codes! {
-    /// What a message is.
+    /// `op`, at offset 5 of the header.
     pub enum Op: u8 {
         Hello = 0x01, "HELLO", "names the lease of the connection";
         HelloAck = 0x02, "HELLO_ACK", "its size and limits, or why not";
@@ -28,7 +28,7 @@ codes! {
     }
 }
 
-/// The 16 bytes before a message's payload.
+/// The header as it lies on the stream, before each payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Header {
@@ -43,10 +43,10 @@ pub struct Header {
 const VERSION: u8 = 1;
 
 impl Header {
-    /// Bytes.
+    /// Header size in bytes.
     pub const LEN: usize = 16;
 
-    /// A header before `payload_len` bytes of payload.
+    /// Builds the header of a message with `payload_len` bytes of payload.
     pub fn new(kind: Kind, op: Op, payload_len: u32, request_id: u32) -> Self {
         Self {
             magic: *magic(kind),
@@ -58,27 +58,27 @@ impl Header {
         }
     }
 
-    /// Reads the header at the front of `bytes`; `None` where it is cut short.
+    /// Reads the header at the front of `bytes`; `None` if they are too short.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         Some(Self::read_from_prefix(bytes).ok()?.0)
     }
 
-    /// Whether magic, version and flags are those of `kind`.
+    /// Whether magic, version and flags are those of `kind`. If not, the connection is closed.
     pub fn is_sound(&self, kind: Kind) -> bool {
         (&self.magic, self.version, self.flags.get()) == (magic(kind), VERSION, 0)
     }
 
-    /// What the message is; `None` for ops nobody defined.
+    /// The operation; `None` for undefined op codes.
     pub fn op(&self) -> Option<Op> {
         Op::from_code(self.op)
     }
 
-    /// Bytes of payload that follow.
+    /// Bytes of payload after the header.
     pub fn payload_len(&self) -> u32 {
         self.payload_len.get()
     }
 
-    /// The client's number, echoed.
+    /// Chosen by the client, echoed in the answer; not 0 for reads and writes.
     pub fn request_id(&self) -> u32 {
         self.request_id.get()
     }
@@ -91,7 +91,7 @@ fn magic(kind: Kind) -> &'static [u8; 4] {
     }
 }
 
-/// The payload of READ and WRITE, before the data: `offset` and `length` in bytes (FBMT) or blocks (FBBT).
+/// Start of a READ or WRITE payload: `offset` and `length`, in bytes (FBMT) or blocks (FBBT).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Range {
@@ -100,31 +100,31 @@ pub struct Range {
 }
 
 impl Range {
-    /// Bytes.
+    /// Encoded size in bytes.
     pub const LEN: usize = 12;
 
-    /// A range of `length` from `offset`.
+    /// Covers `length` bytes or blocks from `offset`.
     pub fn new(offset: u64, length: u32) -> Self {
         Self { offset: offset.into(), length: length.into() }
     }
 
-    /// Reads the range at the front of a payload.
+    /// Reads the range at the front of a payload; `None` if it is too short.
     pub fn parse(payload: &[u8]) -> Option<Self> {
         Some(Self::read_from_prefix(payload).ok()?.0)
     }
 
-    /// Where it starts, counted from the lease's first byte or block.
+    /// First byte or block, counted from the lease's first.
     pub fn offset(&self) -> u64 {
         self.offset.get()
     }
 
-    /// How long it is.
+    /// Number of bytes or blocks.
     pub fn length(&self) -> u32 {
         self.length.get()
     }
 }
 
-/// The payload of HELLO.
+/// Payload of HELLO, which opens a connection to one lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Hello {
@@ -132,57 +132,57 @@ pub struct Hello {
 }
 
 impl Hello {
-    /// Bytes.
+    /// Encoded size in bytes.
     pub const LEN: usize = 16;
 
-    /// A greeting for this lease.
+    /// Asks for access to `lease_id`.
     pub fn new(lease_id: u128) -> Self {
         Self { lease_id: lease_id.into() }
     }
 
-    /// Reads a whole payload.
+    /// Reads a whole payload; `None` if its length is wrong.
     pub fn parse(payload: &[u8]) -> Option<Self> {
         Self::read_from_bytes(payload).ok()
     }
 
-    /// The lease.
+    /// Full id of the lease that the client wants.
     pub fn lease_id(&self) -> u128 {
         self.lease_id.get()
     }
 }
 
-/// The payload of `HELLO_ACK`; also the data of FBMU's and FBBU's.
+/// Payload of `HELLO_ACK`; the data of FBMU's and FBBU's too (decision 20).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HelloAck {
-    /// FBMT.
+    /// FBMT's form.
     Memory {
-        /// 0, or why the lease is refused; then all else is 0.
+        /// 0, or the [`super::IoStatus`] of a refusal; then the other fields are 0.
         status: u8,
-        /// Bytes of the lease.
+        /// Size of the lease in bytes.
         resource_len: u64,
-        /// The longest READ in bytes.
+        /// Longest READ in bytes.
         max_read_len: u32,
-        /// The longest WRITE in bytes.
+        /// Longest WRITE in bytes.
         max_write_len: u32,
     },
-    /// FBBT.
+    /// FBBT's form.
     Block {
-        /// 0, or why the lease is refused; then all else is 0.
+        /// 0, or the [`super::IoStatus`] of a refusal; then the other fields are 0.
         status: u8,
-        /// Bytes of a block.
+        /// Bytes per block.
         block_size: u32,
-        /// Blocks of the lease.
+        /// Size of the lease in blocks.
         block_count: u64,
-        /// The most blocks of one operation.
+        /// Limit on the blocks of one operation.
         max_blocks_per_io: u32,
     },
 }
 
 impl HelloAck {
-    /// Bytes, in both forms.
+    /// Encoded size in bytes, the same in both forms.
     pub const LEN: usize = 20;
 
-    /// As bytes.
+    /// The encoding, with its reserved bytes zero.
     pub fn to_bytes(self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
         match self {
@@ -202,7 +202,7 @@ impl HelloAck {
         bytes
     }
 
-    /// Reads a whole payload; the reserved bytes may hold anything.
+    /// Reads a whole payload. Reserved bytes are not checked.
     pub fn parse(kind: Kind, payload: &[u8]) -> Option<Self> {
         let payload: &[u8; Self::LEN] = payload.try_into().ok()?;
         let word = |at: usize| u32::from_be_bytes([payload[at], payload[at + 1], payload[at + 2], payload[at + 3]]);
@@ -219,7 +219,7 @@ impl HelloAck {
     }
 }
 
-/// The payload of `READ_RESP` before its data.
+/// Start of a `READ_RESP` payload, before the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct ReadResp {
@@ -229,31 +229,31 @@ pub struct ReadResp {
 }
 
 impl ReadResp {
-    /// Bytes.
+    /// Encoded size in bytes.
     pub const LEN: usize = 8;
 
-    /// An answer with `length` bytes or blocks, 0 unless the status is 0.
+    /// `length` is in bytes or blocks; it must be 0 unless `status` is 0.
     pub fn new(status: u8, length: u32) -> Self {
         Self { status, reserved: [0; 3], length: length.into() }
     }
 
-    /// Reads the front of a payload; the reserved bytes may hold anything.
+    /// Reads the front of a payload. Reserved bytes are not checked.
     pub fn parse(payload: &[u8]) -> Option<Self> {
         Some(Self::read_from_prefix(payload).ok()?.0)
     }
 
-    /// The outcome.
+    /// A [`super::IoStatus`] code.
     pub fn status(&self) -> u8 {
         self.status
     }
 
-    /// Bytes or blocks that follow.
+    /// Bytes or blocks of data that follow; 0 after an error.
     pub fn length(&self) -> u32 {
         self.length.get()
     }
 }
 
-/// The payload of `WRITE_RESP`.
+/// Payload of `WRITE_RESP`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct WriteResp {
@@ -262,20 +262,20 @@ pub struct WriteResp {
 }
 
 impl WriteResp {
-    /// Bytes.
+    /// Encoded size in bytes.
     pub const LEN: usize = 4;
 
-    /// An answer.
+    /// Answers a WRITE with an [`super::IoStatus`] code.
     pub fn new(status: u8) -> Self {
         Self { status, reserved: [0; 3] }
     }
 
-    /// Reads a whole payload; the reserved bytes may hold anything.
+    /// Reads a whole payload. Reserved bytes are not checked.
     pub fn parse(payload: &[u8]) -> Option<Self> {
         Self::read_from_bytes(payload).ok()
     }
 
-    /// The outcome.
+    /// A [`super::IoStatus`] code.
     pub fn status(&self) -> u8 {
         self.status
     }

@@ -9,13 +9,13 @@ use super::super::{
 };
 
 codes! {
-    /// What a request asks for; the high byte of its generation word.
+    /// The operation, in the high byte of the generation word.
     pub enum Opcode: u8 {
         Write = 0x01, "WRITE", "the payload goes into the lease";
         Read = 0x02, "READ", "bytes of the lease come back";
     }
 
-    /// The first byte of a response; a successful read's bytes follow.
+    /// The first byte of a response. After OK on a READ the data follows.
     pub enum Status: u8 {
         Ok = 0x00, "OK", "done";
         LeaseRevoked = 0x10, "LEASE_REVOKED", "the lease was revoked";
@@ -28,7 +28,7 @@ codes! {
     }
 }
 
-/// The 32 bytes before a request's payload.
+/// The request header as it lies on the wire, before the payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Request {
@@ -38,20 +38,20 @@ pub struct Request {
     len: U64,
 }
 
-/// The bits of the generation word that are the generation.
+/// Mask of the generation within the generation word.
 const GENERATION: u64 = (1 << 56) - 1;
 
 impl Request {
-    /// Bytes.
+    /// Header size in bytes.
     pub const LEN: usize = 32;
 
-    /// A request for `len` bytes from `offset` of the lease with this key; of the generation the low 56 bits count.
+    /// Requests `len` bytes from `offset` of the lease named by `key`. Only the low 56 bits of `generation` are sent.
     pub fn new(opcode: Opcode, key: u64, generation: u64, offset: u64, len: u64) -> Self {
         let word = u64::from(opcode as u8) << 56 | generation & GENERATION;
         Self { key: key.into(), word: word.into(), offset: offset.into(), len: len.into() }
     }
 
-    /// Reads the header at the front of `bytes`; `None` where it is cut short.
+    /// Reads the header at the front of `bytes`; `None` if they are too short.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         Some(Self::read_from_prefix(bytes).ok()?.0)
@@ -63,31 +63,31 @@ impl Request {
         self.key.get()
     }
 
-    /// What is asked for; `None` for opcodes nobody defined.
+    /// The operation; `None` for undefined opcodes.
     #[inline]
     pub fn opcode(&self) -> Option<Opcode> {
         Opcode::from_code((self.word.get() >> 56) as u8)
     }
 
-    /// The lease's generation as the client knows it, of 56 bits.
+    /// The lease's generation as the client knows it; 56 bits.
     #[inline]
     pub fn generation(&self) -> u64 {
         self.word.get() & GENERATION
     }
 
-    /// The first byte, counted from the lease's first.
+    /// First byte, counted from the lease's first.
     #[inline]
     pub fn offset(&self) -> u64 {
         self.offset.get()
     }
 
-    /// How many bytes. For a write the length of the payload.
+    /// Bytes to read, or the length of the write's payload.
     #[inline]
     pub fn len(&self) -> u64 {
         self.len.get()
     }
 
-    /// Whether no byte is asked for, which no server accepts.
+    /// Whether `len` is 0, which every server answers with BAD_REQUEST (decision 19).
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len.get() == 0
