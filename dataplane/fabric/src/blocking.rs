@@ -1,17 +1,17 @@
-//! Work that may block, for the host to do without holding the node.
+//! Work that may block, which the host does without holding the node.
 
 use std::fmt::{self, Debug};
 
-/// What a binding or a resource has to do that takes time: opening a device, resetting a function.
+/// A task of a binding or resource that takes time, such as opening a device or resetting a function.
 pub struct BlockingWork(Box<dyn FnOnce() + Send>);
 
 impl BlockingWork {
-    /// What is to be done.
+    /// Wraps the task; it does not run yet.
     pub fn new(work: impl FnOnce() + Send + 'static) -> Self {
         Self(Box::new(work))
     }
 
-    /// Does it; may take seconds.
+    /// Runs the task; may take seconds.
     pub fn run(self) {
         (self.0)();
     }

@@ -1,57 +1,57 @@
-//! Unix time that steps of the host's clock do not move.
+//! Unix time that ignores steps of the host's clock.
 
 use std::time::Duration;
 
 use berth_port::{Nanos, Now};
 
-/// Unix time, anchored once to monotonic time: what leases and the journal count in.
+/// Unix time, anchored once to monotonic time. Leases and the journal use it.
 ///
-/// Capability tokens do not use it: their times are made and checked against the host's clock as it is now.
+/// Capability tokens do not: their times are set and checked by the host's clock as it is now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Clock {
     anchor: Now,
 }
 
-/// How far the journal's latest time may lead the host's clock and still be believed.
+/// If the journal's latest time leads the host's clock by more than this, it is not believed.
 const LEAD: Duration = Duration::from_hours(24);
 
-/// 2023-01-01T00:00Z: a host whose clock is before it has not been told the time yet.
+/// 2023-01-01T00:00Z. A host whose clock is before it has not been told the time yet.
 const NO_CLOCK: Nanos = Nanos(1_672_531_200_000_000_000);
 
 impl Clock {
-    /// Whether the host's clock was far ahead when the journal's latest time was written, and is not any more. One that
-    /// was never set, as on a host without a battery, tells nothing about it.
+    /// Whether the host's clock was far ahead when the journal's latest time was written, and has been set right since.
+    /// A clock that was never set, as on a host without a battery, says nothing about that.
     pub(crate) fn was_wrong(latest: Nanos, wall: Nanos) -> bool {
         Self::is_set(wall) && latest - wall > LEAD
     }
 
-    /// Whether the host's clock was ever set.
+    /// Whether the host's clock was ever set. Until then it shows a time before 2023.
     pub fn is_set(wall: Nanos) -> bool {
         wall >= NO_CLOCK
     }
 
-    /// A clock that begins with the host's time, but not before `latest`, so that time never goes back in a journal.
+    /// Starts at the host's time, but not before `latest`, so that time never goes back within a journal.
     pub fn new(now: Now, latest: Nanos) -> Self {
         Self { anchor: Now { mono: now.mono, wall: now.wall.max(latest) } }
     }
 
-    /// Unix time at a monotonic time; before the anchor it is the anchor's.
+    /// Unix time that belongs to a monotonic time. Times before the anchor give the anchor's.
     pub fn unix(&self, mono: Nanos) -> Nanos {
         self.anchor.wall + (mono - self.anchor.mono)
     }
 
-    /// Monotonic time at a Unix time; at or before the anchor it is the anchor's.
+    /// Monotonic time that belongs to a Unix time. Times up to the anchor give the anchor's.
     pub fn mono(&self, unix: Nanos) -> Nanos {
         self.anchor.mono + (unix - self.anchor.wall)
     }
 
-    /// A monotonic time as the wire has it: Unix seconds, rounded down, so that nothing ends before it was said to.
+    /// A monotonic time for the wire: Unix seconds, rounded down. Nothing is announced to end later than it does.
     pub fn unix_secs(&self, mono: Nanos) -> u64 {
         self.unix(mono).0 / 1_000_000_000
     }
 }
 
-/// A duration of an op's params.
+/// A duration from an operation's params.
 pub(crate) fn secs(secs: u32) -> Duration {
     Duration::from_secs(secs.into())
 }

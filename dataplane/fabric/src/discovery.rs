@@ -1,8 +1,8 @@
-//! Who is there: ANNOUNCE, WITHDRAW and SOLICIT, as a node and as a relay (section "Relay discovery profile", decisions
+//! Discovery: ANNOUNCE, WITHDRAW and SOLICIT, for a node and for a relay (section "Relay discovery profile", decisions
 //! 23 and 24).
 //!
-//! A node answers SOLICIT with its own announcement; a relay also with those of other nodes, which announce themselves
-//! to it. Signatures, and that nothing is taken twice, are the link's business: see `berth_identity::link`.
+//! A node answers SOLICIT with its own announcement. A relay adds those of the other nodes that announce themselves to
+//! it. The link checks signatures and replays: see `berth_identity::link`.
 
 mod own;
 mod relay;
@@ -17,25 +17,25 @@ use berth_wire::fabric::{
 pub(crate) use relay::Counts as RelayCounts;
 pub use relay::{Ignored, MAX_NODES, MAX_RELAY_BYTES, MAX_TTL, Relay};
 
-/// How long an announcement of this node counts, in seconds; it is to be made again at a third of that.
+/// `ttl_secs` of this node's announcements. They are to be repeated at a third of it.
 pub const ANNOUNCE_TTL_SECS: u32 = 30;
 
-/// How much work solicitations without a signature may cause in one second, in steps of [`work`]: about a tenth of a
-/// second of one core. Signed ones are limited with their sender's other requests.
+/// Limit on the work that unsigned solicitations cause per second, in steps of [`work`]: about a tenth of a second of
+/// one core. Signed ones count towards their sender's requests instead.
 const UNSIGNED_WORK: u64 = 20_000_000;
 
-/// Steps of [`work`] that count as one more request of who signed a solicitation.
+/// Steps of [`work`] that count as one further request of the key that signed a solicitation.
 pub(crate) const STEPS_PER_REQUEST: u64 = 2_000;
 
-/// Steps of [`work`] in one go.
+/// Limit on the steps of [`work`] in one call of [`Search::step`].
 const WORK_AT_ONCE: u64 = 50_000;
 
-/// What a node says of itself and answers to solicitations.
+/// Makes this node's announcements and answers solicitations.
 #[derive(Debug, Default)]
 pub struct Discovery {
-    /// Of the last announcement or withdrawal.
+    /// Sequence of the last announcement or withdrawal.
     sequence: u64,
-    /// A second, and the work that unsigned solicitations caused in it.
+    /// The current second, and the work that unsigned solicitations have caused in it.
     worked: (u64, u64),
     counts: Counts,
 }
@@ -53,22 +53,22 @@ berth_port::counters! {
 }
 
 impl Discovery {
-    /// The payload of an announcement that is newer than every one before: in earlier runs too, where Unix time did not
-    /// go back. The sequence is set here, whatever `announce` says.
+    /// Payload of an announcement that is newer than all before, those of earlier runs included unless Unix time went
+    /// back. The sequence is set here; the one in `announce` is ignored.
     pub fn announcement(&mut self, announce: Announce<'_>, unix: Nanos) -> Vec<u8> {
         Announce { sequence: self.next_sequence(unix), ..announce }.to_vec()
     }
 
-    /// The payload of a withdrawal, newer than every announcement before.
+    /// Payload of a withdrawal that is newer than all announcements before.
     pub fn withdrawal(&mut self, node_id: u128, reason: WithdrawReason, unix: Nanos) -> Vec<u8> {
         let detail = WithdrawDetail { sequence: self.next_sequence(unix), reason: reason.code() };
         Withdraw { node_id, detail: Some(detail) }.to_vec()
     }
 
-    /// Begins to answer a SOLICIT: nothing is looked through yet.
+    /// Begins to answer a SOLICIT; no announcement is looked at yet.
     ///
-    /// `own` is this node's announcement; `relay` is given where the relay is asked rather than the node. `None`, to be
-    /// dropped: the question is malformed, or it is not `signed` and such ones have caused enough work in this second.
+    /// `own` is this node's announcement. Pass `relay` if the SOLICIT came to the relay's port. `None` if it must be
+    /// dropped: it is malformed, or it is unsigned and such ones have caused enough work in this second.
     pub fn begin(
         &mut self,
         payload: &[u8],
@@ -101,8 +101,8 @@ impl Discovery {
         Some(Search { question: payload.into(), signed, announcements, next: 0, work, snapshot, left_out: None })
     }
 
-    /// The payload of the RESPONSE to a SOLICIT that is looked through; what it had no room for comes first the next time.
-    /// `None`, to be dropped: the question is not signed and shorter than its answer.
+    /// Payload of the RESPONSE to a SOLICIT whose search is complete. What had no room comes first in the next answer.
+    /// `None` if it must be dropped: it is unsigned and shorter than its answer.
     pub fn end(&mut self, search: Search, relay: Option<&mut Relay>) -> Option<Vec<u8>> {
         let Search { signed, snapshot, left_out, .. } = search;
         if let Some((relay, id)) = relay.zip(left_out) {
@@ -116,7 +116,7 @@ impl Discovery {
         Some([&snapshot.count.to_be_bytes()[..], &snapshot.items].concat())
     }
 
-    /// Answers a SOLICIT at once; see [`Discovery::begin`] and [`Discovery::end`].
+    /// Answers a SOLICIT in one call; see [`Discovery::begin`] and [`Discovery::end`].
     pub fn solicited(
         &mut self,
         payload: &[u8],
@@ -130,7 +130,7 @@ impl Discovery {
         self.end(search, relay)
     }
 
-    /// Reports every counter.
+    /// Calls `visit` with the name and value of each counter.
     pub fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
         self.counts.report(visit);
     }
@@ -141,27 +141,27 @@ impl Discovery {
     }
 }
 
-/// A SOLICIT whose answer is looked for: a node is not held meanwhile.
+/// A SOLICIT whose answer is being put together. The node need not be held meanwhile.
 #[derive(Debug)]
 pub struct Search {
     question: Box<[u8]>,
     signed: bool,
-    /// This node's, then those of others.
+    /// By node id: this node's announcement, then those of others.
     announcements: Vec<(u128, Arc<[u8]>)>,
     next: usize,
     work: u64,
     snapshot: Snapshot,
-    /// The first that the answer has no room for.
+    /// First node whose announcement had no room in the answer.
     left_out: Option<u128>,
 }
 
 impl Search {
-    /// How much work it is to look through all.
+    /// Steps of [`work`] that the whole search takes.
     pub fn work(&self) -> u64 {
         self.work
     }
 
-    /// Looks through some more, for some hundred microseconds at most; true once it is done.
+    /// Looks at some more announcements, for a few hundred microseconds at most; true once all are done.
     pub fn step(&mut self) -> bool {
         let Ok(solicit) = Solicit::parse(&self.question) else { return true };
         let mut done = 0;
@@ -177,18 +177,18 @@ impl Search {
     }
 }
 
-/// The announcements of one answer.
+/// The answer as far as it is put together.
 #[derive(Debug)]
 struct Snapshot {
     count: u16,
-    /// Each behind its length.
+    /// Encoded announcements, each behind its length.
     items: Vec<u8>,
-    /// The most bytes of the answer.
+    /// Limit on `items`, in bytes.
     room: usize,
 }
 
 impl Snapshot {
-    /// Adds an announcement if it is wanted; `false`: it does not fit.
+    /// Adds an announcement if it matches. False if it does not fit.
     fn offer(&mut self, solicit: &Solicit<'_>, announcement: &[u8]) -> bool {
         let wanted = Announce::parse(announcement).is_ok_and(|announce| solicit.matches(&announce));
         if !wanted {
@@ -205,7 +205,7 @@ impl Snapshot {
     }
 }
 
-/// How much work it is to look at one announcement: at worst each filter at each 36-byte resource.
+/// Cost of one announcement: at worst, every filter is applied to every 36-byte resource.
 fn work(solicit: &Solicit<'_>, announcement: &[u8]) -> u64 {
     (1 + announcement.len() as u64 / 36) * (1 + solicit.filters.len() as u64)
 }

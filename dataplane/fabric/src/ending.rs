@@ -1,5 +1,5 @@
-//! How leases let go of what they hold: their connections are torn down, then their units are taken back. Either may take
-//! time, which the host spends without the node.
+//! How leases release what they hold: connections are torn down, then units are taken back. Both may take time, which
+//! the host spends without holding the node.
 
 use std::sync::{
     Arc,
@@ -19,7 +19,7 @@ use crate::{
     request::{Effects, Outcome},
 };
 
-/// How an ending stands that takes time; shared by the node and those who wait for it.
+/// Progress of an ending that takes time. Shared by the node and by those who wait for it.
 #[derive(Debug, Clone, Default)]
 pub struct Ending(Arc<AtomicU8>);
 
@@ -28,12 +28,12 @@ const OVER: u8 = 1;
 const FAILED: u8 = 2;
 
 impl Ending {
-    /// Whether nothing more happens.
+    /// Whether it has succeeded or failed.
     pub fn is_over(&self) -> bool {
         self.0.load(Ordering::Acquire) != UNDER_WAY
     }
 
-    /// Whether it has ended without success: what the lease held is fenced, or still connected.
+    /// Whether it has failed: what the lease held is fenced, or still connected.
     pub fn has_failed(&self) -> bool {
         self.0.load(Ordering::Acquire) == FAILED
     }
@@ -43,61 +43,61 @@ impl Ending {
     }
 }
 
-/// Something that is being torn down: to be done without holding the node, then [`Node::torn_down`] is to be called.
+/// A teardown to be run without holding the node. Call [`Node::torn_down`] afterwards.
 #[derive(Debug)]
 pub struct Teardown {
-    /// Names it to the node.
+    /// To be passed to [`Node::torn_down`].
     pub ticket: u64,
-    /// Whose lease it is of: whose share the time is.
+    /// Holder of the lease, to whom the time is accounted.
     pub holder: u128,
-    /// What is to be done.
+    /// May take seconds.
     pub work: BlockingWork,
 }
 
-/// What is being torn down.
+/// The thing that is torn down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// The connection over the binding at this position.
+    /// The connection over the binding with this index.
     Connection(usize),
-    /// The unit of the resource at this position.
+    /// The unit of the resource with this index.
     Unit(usize),
 }
 
-/// Why a lease's connections end; the later, the more goes with them.
+/// Why a lease's connections end. Later variants end more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Why {
-    /// They alone: the client is gone, or comes again, or the lease's bytes are to be moved.
+    /// Only the connections end: the client is gone or connects again, or the lease's bytes are to be moved.
     Disconnected,
-    /// The lease has expired; it may be renewed.
+    /// The lease has expired; it may still be renewed.
     Expired,
-    /// The lease is over, and what it holds is another's next.
+    /// The lease is over; what it holds may go to another holder.
     Over,
 }
 
-/// A connection of a lease over a binding.
+/// Connection of a lease over a binding.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) holder: u128,
-    /// Whether it is being torn down. Where that failed, it is not any more, and the connection is still there.
+    /// Whether it is being torn down. False again if that failed; the connection then still exists.
     ending: bool,
 }
 
-/// An ending that takes time.
+/// An ending that takes time, as the node keeps it.
 #[derive(Debug)]
 pub(crate) struct UnderWay {
     why: Why,
-    /// Teardowns that are not done.
+    /// Number of teardowns that are not done.
     left: u32,
     failed: bool,
-    /// Whether its unit was asked back, too.
+    /// Whether the resource has been asked to take the unit back.
     unit_asked: bool,
     ending: Ending,
 }
 
 impl<H: Host> Node<H> {
-    /// What follows the end of a lease: connections close, bindings are torn down, its unit is taken back, and its bytes
-    /// become free. Where something cannot be torn down, the bytes stay with the lease, and the region is fenced. The answer
-    /// waits for all that takes time.
+    /// Ends what a lease held once the lease is over: connections are closed, bindings torn down, its unit is taken
+    /// back, and its bytes become free. If something cannot be torn down, the lease keeps its bytes and the region is
+    /// fenced. The answer waits for everything that takes time.
     pub(crate) fn wind_up(&mut self, id: LeaseId, now: Now, outcome: &mut Outcome) {
         outcome.effects.ended.push(id);
         self.stop_work(id);
@@ -107,8 +107,8 @@ impl<H: Host> Node<H> {
         }
     }
 
-    /// Ends all connections of a lease, or the one over this binding, and what `why` says beside. Returns how that stands
-    /// where it takes time.
+    /// Ends all connections of a lease, or only the one over binding `only`, and whatever else `why` requires. Returns
+    /// the progress if it takes time.
     pub(crate) fn end(
         &mut self,
         id: LeaseId,
@@ -125,7 +125,7 @@ impl<H: Host> Node<H> {
         self.go_on(id, UnderWay { why, left, failed, ..under_way }, now, outcome)
     }
 
-    /// Goes on with an ending as far as it goes at once.
+    /// Continues an ending as far as it goes without waiting.
     fn go_on(
         &mut self,
         id: LeaseId,
@@ -171,7 +171,7 @@ impl<H: Host> Node<H> {
         self.leases.query(id, now.mono).is_some_and(|(status, _)| status == LeaseStatus::Active)
     }
 
-    /// What a lease holds that is over is nobody's from now on.
+    /// Fences what a lease that is over holds: it goes to no other holder.
     fn fence_lease(&mut self, id: LeaseId, now: Now, outcome: &mut Outcome) {
         self.leases.fence(id);
         let Some(lease) = self.leases.get(id) else { return };
@@ -183,7 +183,7 @@ impl<H: Host> Node<H> {
         outcome.journal.push(Record::LeaseFenced { lease: id.0 });
     }
 
-    /// Begins to end connections that are not ending yet; returns how many take time, and whether one failed.
+    /// Begins to tear down connections. Returns how many take time, and whether one failed.
     fn disconnect(&mut self, id: LeaseId, only: Option<usize>, outcome: &mut Outcome) -> (u32, bool) {
         let (mut left, mut failed) = (0, false);
         for index in only.map_or(0..self.bindings.len(), |only| only..only + 1) {
@@ -208,7 +208,7 @@ impl<H: Host> Node<H> {
         (left, failed)
     }
 
-    /// Begins to take back the unit of a lease, if it has one; returns how much of that takes time.
+    /// Begins to take back a lease's unit, if it has one. Returns how many teardowns that takes.
     fn take_back(&mut self, id: LeaseId, outcome: &mut Outcome) -> Result<u32, TeardownFailed> {
         let Some(lease) = self.leases.get(id).filter(|_| self.units.contains_key(&id)) else { return Ok(0) };
         let Holding::Unit(unit) = lease.holds else { return Ok(0) };
@@ -228,10 +228,10 @@ impl<H: Host> Node<H> {
         outcome.effects.teardowns.push(Teardown { ticket, holder, work });
     }
 
-    /// Goes on with what a [`Teardown`] belongs to, which is done.
+    /// Continues the ending that a completed [`Teardown`] belongs to.
     ///
     /// # Panics
-    /// For a ticket that is not under way.
+    /// If no teardown with this ticket is under way.
     pub fn torn_down(&mut self, ticket: u64, now: Now) -> Effects {
         let (id, part) = self.teardowns.remove(&ticket).expect("a teardown is done once");
         let mut outcome = Outcome::default();
@@ -261,9 +261,9 @@ impl<H: Host> Node<H> {
         outcome.into_effects()
     }
 
-    /// Has the answer to a revocation wait also for those leases of `which` that it did not end, and that may still be
-    /// connected: they were revoked before, or are over and no tick has come since. Where one cannot be disconnected, the
-    /// answer says so again. To be called when what lives is revoked, and before that is wound up.
+    /// Makes the answer to a revocation wait also for those leases of `which` that it did not end but that may still be
+    /// connected: leases revoked before, or over without a tick since. If one cannot be disconnected, the answer says
+    /// so again. Call this after the live leases are revoked and before they are wound up.
     pub(crate) fn await_others(&mut self, which: impl Fn(&Lease) -> bool, now: Now, outcome: &mut Outcome) {
         let of_which = |id: &LeaseId| self.leases.get(*id).filter(&which);
         let under_way = self.endings.iter().filter(|(id, _)| of_which(id).is_some());
@@ -286,14 +286,14 @@ impl<H: Host> Node<H> {
         }
     }
 
-    /// A lease is connected, or may be.
+    /// Records that a lease is, or may be, connected.
     pub(crate) fn connected(&mut self, id: LeaseId, index: usize, holder: u128) {
         if self.connections.insert((id, index), Connection { holder, ending: false }).is_none() {
             self.leases.bound(holder);
         }
     }
 
-    /// A lease is not connected any more.
+    /// Records that a lease is no longer connected.
     fn disconnected(&mut self, id: LeaseId, index: usize, outcome: &mut Outcome) {
         if let Some(connection) = self.connections.remove(&(id, index)) {
             self.leases.unbound(connection.holder);
@@ -302,7 +302,7 @@ impl<H: Host> Node<H> {
         }
     }
 
-    /// Whether a lease is connected over any binding, or may be.
+    /// Whether a lease is, or may be, connected over any binding.
     pub(crate) fn is_connected(&self, id: LeaseId) -> bool {
         self.connections.range((id, 0)..=(id, usize::MAX)).next().is_some()
     }

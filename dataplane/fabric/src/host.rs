@@ -1,13 +1,13 @@
-//! What a node asks of the machine that it runs on.
+//! What a node needs from the machine that it runs on.
 
 use berth_wire::fabric::Thermal;
 
-/// The machine, as ops need it. No call may block for longer than a system call that waits for nothing.
+/// Services of the machine. No call may block for longer than a system call that does not wait.
 pub trait Host: Send {
-    /// Fills `into` with bytes that no one can guess.
+    /// Fills `into` from a cryptographically secure source.
     fn random(&mut self, into: &mut [u8]);
 
-    /// The newest temperatures; GET_THERMAL.
+    /// The latest temperatures, for GET_THERMAL.
     fn thermal(&mut self) -> Thermal;
 }
 

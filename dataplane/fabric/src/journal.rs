@@ -1,13 +1,13 @@
-//! What a node writes down before it answers, and how it is read back.
+//! What a node journals before it answers, and how that is read back.
 //!
-//! A journal is a file that only grows: a [`header`], then frames. A frame is one group commit: the records that became
-//! durable together. The writer starts a frame only after the one before it is durable, so a damaged frame with a sound
-//! one behind it is damage to something that was answered ([`Corrupt`]), while damage at the very end is a write that a
-//! crash cut short and nobody was answered about ([`End::Torn`]).
+//! A journal is an append-only file: a [`header`], then frames. A frame is one group commit: the records that became
+//! durable together. The writer starts a frame only after the one before is durable. A damaged frame with a sound one
+//! behind it therefore means that answered state is damaged ([`Corrupt`]). Damage at the very end is a write that a
+//! crash cut short, of which nothing was answered ([`End::Torn`]).
 //!
-//! Compaction writes a new file: a header with a new id and frames of the records that add up to the same state
-//! ([`Recovered::records`](crate::Recovered::records)), and renames it over the old one. A snapshot needs no format of
-//! its own, and nobody has to keep that state for it: the old file is read back.
+//! Compaction writes a new file and renames it over the old one: a header with a new id, and frames of records that add
+//! up to the same state ([`Recovered::records`](crate::Recovered::records)). It gets that state by reading the old
+//! file, so snapshots need neither a format of their own nor a copy of the state in memory.
 //!
 //! ```text
 //! header  magic "BERTHJNL", version u32, zero u32, id u64, crc32c u32 of all before, zero u32          32 bytes
@@ -26,26 +26,26 @@ use thiserror::Error;
 
 use window::Window;
 
-/// Bytes of a journal's header.
+/// Size of a journal's header in bytes.
 pub const HEADER_LEN: usize = 32;
 
-/// Bytes of a frame before its records.
+/// Size of a frame's header in bytes.
 pub const FRAME_HEADER_LEN: usize = 20;
 
-/// Most bytes of records in one frame.
+/// Limit on the records of one frame, in bytes.
 pub const MAX_FRAME_LEN: usize = 16 << 20;
 
 const MAGIC: [u8; 8] = *b"BERTHJNL";
 const VERSION: u32 = 2;
 const FRAME_MAGIC: [u8; 4] = *b"FBJF";
 
-/// Appends the encoding of `record` to the records of a frame.
+/// Appends the encoded `record` to the records of a frame.
 pub fn encode(record: &Record, out: &mut Vec<u8>) {
     record.encode(out);
 }
 
-/// The first bytes of a new journal. `id` is random: frames of another journal, such as what an older file left on the
-/// disk, are not frames of this one.
+/// Header of a new journal. `id` is random, so that left-over frames of another journal on the disk do not count as
+/// frames of this one.
 pub fn header(id: u64) -> [u8; HEADER_LEN] {
     let mut header = [0; HEADER_LEN];
     header[..8].copy_from_slice(&MAGIC);
@@ -56,8 +56,8 @@ pub fn header(id: u64) -> [u8; HEADER_LEN] {
     header
 }
 
-/// What stands before `records` (of [`encode`], at most [`MAX_FRAME_LEN`] bytes) in the journal `id` as its frame
-/// number `sequence`, counted from 1.
+/// Header of frame number `sequence`, counted from 1, in the journal `id`. `records` comes from [`encode`] and has at
+/// most [`MAX_FRAME_LEN`] bytes.
 pub fn frame_header(id: u64, sequence: u64, records: &[u8]) -> [u8; FRAME_HEADER_LEN] {
     assert!(records.len() <= MAX_FRAME_LEN, "a frame holds at most {MAX_FRAME_LEN} bytes of records");
     let mut header = [0; FRAME_HEADER_LEN];
@@ -69,7 +69,7 @@ pub fn frame_header(id: u64, sequence: u64, records: &[u8]) -> [u8; FRAME_HEADER
     header
 }
 
-/// How many bytes of records the frame with this header says it has.
+/// Length of the frame's records in bytes, as its header says; not checked.
 pub fn frame_len(header: &[u8; FRAME_HEADER_LEN]) -> usize {
     be_u32(&header[4..8]) as usize
 }
@@ -79,71 +79,71 @@ fn frame_crc(id: u64, len_and_sequence: &[u8], records: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c_append(crc, len_and_sequence), records)
 }
 
-/// How a journal is damaged. Nothing of it may be used: a grant or a revocation could be missing.
+/// Damage to a journal. Nothing of it may be used: a grant or a revocation could be missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Corrupt {
-    /// The header is damaged or is no journal's.
+    /// The header is damaged, or the file is not a journal.
     #[error("the first {HEADER_LEN} bytes are not the header of a journal")]
     Header,
-    /// The header is sound but of another version.
+    /// The header is sound, but of this other version.
     #[error("the journal has version {0}; this program reads version {VERSION}")]
     Version(u32),
-    /// A frame that had become durable is damaged: a sound frame follows it.
+    /// A frame is damaged although a sound frame follows it, so it had become durable.
     #[error("the frame at byte {at} is damaged, and the frame at byte {next} after it is not")]
     Frame {
-        /// Where the damaged frame starts.
+        /// Offset of the damaged frame in the file.
         at: u64,
-        /// Where a sound frame starts.
+        /// Offset of the sound frame.
         next: u64,
     },
-    /// A frame with a sound checksum holds something that is not a record of this version.
+    /// A frame's checksum is right, but it holds something that is not a record of this version.
     #[error("the frame at byte {at} is sound but holds an unknown record")]
     Record {
-        /// Where the frame starts.
+        /// Offset of the frame in the file.
         at: u64,
     },
 }
 
-/// Why a journal was not read to its end. What was read of it may not be used.
+/// Why a journal was not read to its end. Nothing that was read may be used.
 #[derive(Debug, Error)]
 pub enum ReplayError {
     /// Its bytes are damaged.
     #[error(transparent)]
     Corrupt(#[from] Corrupt),
-    /// Its bytes cannot be had.
+    /// The file could not be read.
     #[error("the journal cannot be read: {0}")]
     Read(#[from] io::Error),
 }
 
-/// How a journal that can be replayed ends.
+/// How a sound journal ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// Behind a whole frame.
+    /// Directly behind a whole frame.
     Clean,
-    /// With bytes that are not a frame: a write that was cut short. The file is to be cut at `at`.
+    /// With part of a frame: a write that was cut short. Truncate the file to `at` bytes.
     Torn {
-        /// The length of the sound part.
+        /// Length of the sound part in bytes.
         at: u64,
-        /// Bytes behind it.
+        /// Number of bytes behind it.
         lost: u64,
     },
 }
 
-/// Reads a journal, a piece at a time: what it holds in memory is bounded by the longest frame.
+/// Reads a journal piece by piece. Memory use is bounded by the longest frame.
 #[derive(Debug)]
 pub struct Replay<R> {
     file: Window<R>,
     id: u64,
-    /// The next frame's number.
+    /// Sequence of the next frame.
     sequence: u64,
-    /// Bytes of the current frame's records that are still to come, and where that frame started.
+    /// Bytes left of the current frame's records, and the offset of that frame.
     left: usize,
     frame_at: u64,
     end: Option<End>,
 }
 
 impl<R: Read> Replay<R> {
-    /// Begins to read a whole journal file.
+    /// Begins to read a journal from the start of its file.
     pub fn new(file: R) -> Result<Self, ReplayError> {
         let mut file = Window::new(file);
         let Some(found) = file.peek(HEADER_LEN)?.first_chunk::<HEADER_LEN>() else {
@@ -163,22 +163,22 @@ impl<R: Read> Replay<R> {
         Ok(Self { file, id, sequence: 1, left: 0, frame_at: 0, end: None })
     }
 
-    /// The journal's id.
+    /// The journal's id, from its header.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// The number of the frame to append next; meaningful once [`Replay::end`] is known.
+    /// Sequence of the frame to append next; valid once [`Replay::end`] is `Some`.
     pub fn next_sequence(&self) -> u64 {
         self.sequence
     }
 
-    /// How the journal ends; known once the iteration has.
+    /// How the journal ends; `None` until the iteration is over.
     pub fn end(&self) -> Option<End> {
         self.end
     }
 
-    /// The number of the sound frame that comes next, and the bytes of its records.
+    /// Sequence and length of the frame that comes next, if it is sound.
     fn frame(&mut self) -> io::Result<Option<(u64, usize)>> {
         let ahead = self.file.peek(FRAME_HEADER_LEN)?;
         let Some(found) = ahead.first_chunk::<FRAME_HEADER_LEN>() else { return Ok(None) };
@@ -195,7 +195,7 @@ impl<R: Read> Replay<R> {
         Ok(sound.then(|| (be_u64(&found[8..16]), len)))
     }
 
-    /// Goes to the next frame; false at the end.
+    /// Advances to the next frame; false at the end.
     fn advance(&mut self) -> Result<bool, ReplayError> {
         let at = self.file.at();
         if let Some((sequence, len)) = self.frame()?
@@ -230,7 +230,7 @@ impl<R: Read> Replay<R> {
         Ok(false)
     }
 
-    /// The next record of the current frame.
+    /// Takes the next record of the current frame.
     fn record(&mut self) -> Result<Record, ReplayError> {
         let mut records = &self.file.peek(self.left)?[..self.left];
         let record = Record::decode(&mut records).ok_or(Corrupt::Record { at: self.frame_at })?;

@@ -1,4 +1,4 @@
-//! The node: its state, and what every op goes through.
+//! The node: its state, and the steps that every operation goes through.
 
 use std::{collections::BTreeMap, net::SocketAddr};
 
@@ -22,57 +22,57 @@ use crate::{
     resource::{RegionResource, Resource, resource_id},
 };
 
-/// Memory zeroed by one [`Node::zero_free`], at most, in bytes: so much takes about as long as checking a signature.
+/// Limit on the memory that one [`Node::zero_free`] zeroes, in bytes; takes about as long as checking a signature.
 const ZERO_AT_ONCE: u64 = 256 << 10;
 
-/// How a node is set up.
+/// Everything a node is started with.
 #[derive(Debug, Clone, Default)]
 pub struct Config {
-    /// Where it stands.
+    /// Site number in announcements.
     pub site: u32,
-    /// Where it stands.
+    /// Row number within the site.
     pub row: u32,
-    /// Where it stands.
+    /// Rack number within the row.
     pub rack: u32,
-    /// Whom it trusts; empty for none, at most 255 bytes.
+    /// Name of the trust domain, at most 255 bytes; empty for none.
     pub trust_domain: String,
-    /// Where it is reached, control and data, for announcements and binding TLVs.
+    /// Control and data addresses, for announcements and binding TLVs.
     pub endpoints: Vec<(EndpointKind, SocketAddr)>,
-    /// What presenters may have tokens for.
+    /// Which permissions presenters may get tokens for.
     pub policy: Policy,
-    /// How much each may have.
+    /// Limits on what each holder uses.
     pub quotas: Quotas,
-    /// Keys that are enrolled without asking.
+    /// Keys that count as enrolled from the start.
     pub enrolled: Vec<PublicKey>,
-    /// Whether others may ask.
+    /// Whether other keys may enrol.
     pub enrolment: Enrolment,
-    /// No token is issued while no scheduler fence is installed.
+    /// Whether tokens are refused as long as no scheduler fence is installed.
     pub require_fence: bool,
-    /// Requests of one presenter in a second; 0 for any number.
+    /// Limit on a presenter's requests per second; 0 for none.
     pub max_requests_per_sec: u32,
-    /// What the host is made of.
+    /// Facts about the host, such as its memory tiers, for the inventory.
     pub facts: Facts,
-    /// Sizes and limits of the leases.
+    /// Sizes and limits of the lease table.
     pub leases: berth_lease::Config,
 }
 
-/// What a running node takes of a new configuration.
+/// The part of the configuration that a running node can replace.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
-    /// What presenters may have tokens for.
+    /// Which permissions presenters may get tokens for.
     pub policy: Policy,
-    /// How much each may have.
+    /// Limits on what each holder uses.
     pub quotas: Quotas,
-    /// Keys that are enrolled without asking.
+    /// Keys that count as enrolled from the start.
     pub enrolled: Vec<PublicKey>,
-    /// Whether others may ask.
+    /// Whether other keys may enrol.
     pub enrolment: Enrolment,
-    /// Requests of one presenter in a second; 0 for any number.
+    /// Limit on a presenter's requests per second; 0 for none.
     pub max_requests_per_sec: u32,
 }
 
-/// A fabricBIOS node without I/O. Every call needs `&mut self`: one thread, or a lock, and what a call returns is to be
-/// handed on before the next call's: the order of the journal is the order of the calls.
+/// A fabricBIOS node without I/O. Every call needs `&mut self`: use one thread, or a lock. Hand on what a call returns
+/// before the results of the next call, because the journal must have the order of the calls.
 pub struct Node<H> {
     pub(crate) identity: Identity,
     pub(crate) config: Config,
@@ -80,49 +80,49 @@ pub struct Node<H> {
     pub(crate) leases: Leases,
     pub(crate) verifier: Verifier,
     pub(crate) keys: Enrolled,
-    /// The scheduler's term.
+    /// The scheduler's term; `None` until a fence is installed.
     pub(crate) fence: Option<u64>,
-    /// The latest end of any token issued since the start, in seconds of the host's clock.
+    /// Latest expiry of any token issued since the start, in seconds of the host's clock.
     pub(crate) issued_until: u64,
-    /// The latest issue of any token since the start, likewise.
+    /// Latest issue of any token since the start, in seconds of the host's clock.
     pub(crate) issued_latest: u64,
     pub(crate) clock: Clock,
     pub(crate) started: Nanos,
-    /// Counts the starts of this node.
+    /// Number of this start of the node.
     pub(crate) epoch: u64,
-    /// What leases are granted of: the regions, by their ids, then what has units.
+    /// What leases are granted from: the regions in the order of their ids, then resources with units.
     pub(crate) resources: Vec<Box<dyn Resource>>,
-    /// Their ids.
+    /// Ids of `resources`, by the same index.
     pub(crate) resource_ids: Vec<u128>,
-    /// The units that leases hold, as their resources journal them.
+    /// Units that leases hold, as encoded by their resources.
     pub(crate) units: BTreeMap<LeaseId, Vec<u8>>,
     pub(crate) bindings: Vec<Box<dyn Binding>>,
-    /// Which leases are connected, by the position of the binding.
+    /// Connections by lease and index of the binding.
     pub(crate) connections: BTreeMap<(LeaseId, usize), Connection>,
-    /// What is being torn down, by ticket.
+    /// Teardowns under way, by ticket.
     pub(crate) teardowns: BTreeMap<u64, (LeaseId, Part)>,
-    /// The leases of that.
+    /// Endings that these teardowns belong to.
     pub(crate) endings: BTreeMap<LeaseId, UnderWay>,
     pub(crate) degraded: bool,
     full: bool,
     pub(crate) discovery: Discovery,
     rates: Rates<u128>,
-    /// Work under way, by ticket.
+    /// Operations that wait for work, by ticket.
     pub(crate) pending: BTreeMap<u64, Waiting>,
     next_ticket: u64,
-    /// How many works touch a lease's bytes: so long they are not leased again.
+    /// Number of works under way on each lease's bytes. While there are any, the bytes are not leased again.
     pub(crate) pinned: BTreeMap<LeaseId, u32>,
     pub(crate) counts: Counts,
 }
 
-/// Requests by op: done and refused.
+/// Counts of requests by operation: done and refused.
 #[derive(Debug)]
 pub(crate) struct Counts {
     by_op: Vec<(Op, [u64; 2])>,
     pub(crate) counters: Counters,
 }
 
-/// What a node counts, its bindings aside.
+/// The node's counters, without those of its bindings.
 pub const COUNTERS: Tables = &[Counters::TABLE, OPS, HOLDERS, discovery::Counts::TABLE, discovery::RelayCounts::TABLE];
 
 const OPS_DONE: Family = Family::counter("ops", "ops of the control plane that were done");
@@ -131,7 +131,7 @@ const OPS_REFUSED: Family = Family::counter("ops_refused", "ops of the control p
 berth_port::counters! {
     #[derive(Clone, Copy)]
     pub(crate) struct Counters {
-        /// Set as it is reported, as the next.
+        /// Gauges; set just before they are reported.
         leases: gauge "leases that stand",
         leased_bytes: gauge "bytes of leases that stand",
         unknown_ops: OPS_REFUSED { op: "unknown" },
@@ -154,7 +154,7 @@ const USED: Family = Family::gauge(
 const QUOTA: Family = Family::gauge("holder_quota", "how much that presenter, or each of the others, may have");
 
 berth_port::counters! {
-    /// By holder, for each [`Item`].
+    /// By holder and [`Item`].
     const HOLDERS {
         "holder_*_leases_used": USED { holder: *, item: "leases" },
         "holder_*_bytes_used": USED { holder: *, item: "bytes" },
@@ -229,27 +229,27 @@ impl<H: Host> Node<H> {
         }
     }
 
-    /// The node's id.
+    /// First 16 bytes of the SHA-256 of the node's key.
     pub fn id(&self) -> u128 {
         self.identity.id().0
     }
 
-    /// The node's key.
+    /// The node's key pair.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// How it is set up.
+    /// The configuration, with what [`Node::reconfigure`] replaced.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Adds where it is reached: what was not bound yet when it started.
+    /// Adds addresses that were not known when the node started.
     pub fn add_endpoints(&mut self, endpoints: impl IntoIterator<Item = (EndpointKind, SocketAddr)>) {
         self.config.endpoints.extend(endpoints);
     }
 
-    /// Replaces what a running node takes of its configuration.
+    /// Replaces these parts of the configuration.
     pub fn reconfigure(&mut self, settings: Settings) {
         let Settings { policy, quotas, enrolled, enrolment, max_requests_per_sec } = settings;
         self.leases.set_quotas(quotas);
@@ -260,8 +260,8 @@ impl<H: Host> Node<H> {
         self.list_keys();
     }
 
-    /// Counts a message that is not a request with its sender's requests; false if those are too many, or its key is
-    /// not known any more.
+    /// Counts a message other than a request towards its sender's rate limit. False if the limit is exceeded, or the
+    /// key is no longer known.
     pub fn admit(&mut self, sender: u128, now: Now) -> bool {
         self.knows(sender) && self.within_rate(sender, now)
     }
@@ -271,50 +271,50 @@ impl<H: Host> Node<H> {
         limit == 0 || self.rates.admit(sender, limit, now.mono.0 / 1_000_000_000)
     }
 
-    /// Counts work for a sender as so many more of its requests.
+    /// Counts work for a sender as `requests` further requests.
     pub(crate) fn charge(&mut self, sender: u128, requests: usize, now: Now) {
         let requests = u32::try_from(requests).unwrap_or(u32::MAX);
         self.rates.charge(&sender, requests, now.mono.0 / 1_000_000_000);
     }
 
-    /// Whose signatures count.
+    /// Keys whose signatures are accepted.
     pub fn keys(&self) -> &Enrolled {
         &self.keys
     }
 
-    /// How often the node has started, this time included.
+    /// Number of this start of the node, from 1.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// The installed scheduler fence.
+    /// Epoch of the installed scheduler fence; `None` if there is none.
     pub fn fence(&self) -> Option<u64> {
         self.fence
     }
 
-    /// The leases: what is granted, and to whom.
+    /// Leases, handles and quotas.
     pub fn leases(&self) -> &Leases {
         &self.leases
     }
 
-    /// The same, for the state of their pages alone: page operations are the only ones that change leases without an
-    /// op or a record.
+    /// Write access for page operations. They change only page state, which is neither an operation of the control
+    /// plane nor journaled.
     pub fn leases_mut(&mut self) -> &mut Leases {
         &mut self.leases
     }
 
-    /// The table that dataplanes check accesses against.
+    /// The table by which dataplanes decide on accesses.
     pub fn table(&self) -> &Table {
         self.leases.table()
     }
 
-    /// Unix time as the node counts it.
+    /// The clock of leases and journal.
     pub fn clock(&self) -> &Clock {
         &self.clock
     }
 
-    /// The journal has failed: what it was given may not be durable. From now on ops that would need it are refused,
-    /// and every resource is announced as degraded. Answers that wait for the journal must never leave.
+    /// Says that the journal failed, so that records passed to it may not be durable. From now on, operations that need
+    /// it are refused, and every resource is announced as degraded. Answers that wait for the journal must never leave.
     pub fn journal_failed(&mut self) {
         self.degraded = true;
     }
@@ -324,13 +324,13 @@ impl<H: Host> Node<H> {
         self.degraded
     }
 
-    /// Says whether the journal's disk is full. While it is, ops that would need the journal are refused with
-    /// [`Status::CapacityExceeded`], except those that end something: what there is goes on, and nothing is added.
+    /// Says whether the journal's disk is full. While it is, operations that need the journal are refused with
+    /// [`Status::CapacityExceeded`], except those that end something: what exists goes on, and nothing is added.
     pub fn set_journal_full(&mut self, full: bool) {
         self.full = full;
     }
 
-    /// Executes one op. The caller sees to it that no request is executed twice.
+    /// Executes one operation. The caller must make sure that no request is executed twice.
     pub fn request(&mut self, request: &Request<'_>, now: Now) -> Step {
         let Some(op) = Op::from_code(request.op) else {
             self.counts.counters.unknown_ops += 1;
@@ -354,8 +354,8 @@ impl<H: Host> Node<H> {
         }
     }
 
-    /// Does what is due: leases expire and end. To be called every few milliseconds while it returns something, and a
-    /// few times a second otherwise.
+    /// Handles what is due: leases that expire and end. Call it every few milliseconds as long as it returns something,
+    /// otherwise a few times a second.
     pub fn tick(&mut self, now: Now) -> Effects {
         let mut outcome = Outcome::default();
         for event in self.leases.tick(now.mono) {
@@ -382,13 +382,13 @@ impl<H: Host> Node<H> {
         outcome.into_effects()
     }
 
-    /// Zeroes some of the free memory that is not zero, so little that nobody notices; false if all is zero.
+    /// Zeroes a little of the free memory that needs it. False if there is none left.
     pub fn zero_free(&mut self) -> bool {
         self.leases.zero(ZERO_AT_ONCE) > 0
     }
 
-    /// Obeys a REVOKE_BROADCAST whose frame signature was verified (decision 24); `None` if its sender may not
-    /// revoke here. The outcome's answer means nothing.
+    /// Obeys a REVOKE_BROADCAST whose frame signature was verified (decision 24). `None` if its sender may not revoke
+    /// here. The outcome's answer has no meaning.
     pub fn revoke_broadcast(&mut self, sender: u128, revoked: &RevokeBroadcast<'_>, now: Now) -> Option<Outcome> {
         let may = self.perms(sender, 0).contains(Perms::ADMIN);
         if sender != revoked.issuer || !may || self.degraded {
@@ -402,7 +402,8 @@ impl<H: Host> Node<H> {
         Some(outcome)
     }
 
-    /// Reports every counter: requests by op, done and refused, and what befell leases.
+    /// Calls `visit` with the name and value of each counter: requests by operation, done and refused, and events of
+    /// leases.
     pub fn counters(&self, visit: &mut dyn FnMut(&str, u64)) {
         for (op, [done, refused]) in &self.counts.by_op {
             let name = op.name().to_ascii_lowercase();
@@ -422,7 +423,7 @@ impl<H: Host> Node<H> {
         self.discovery.counters(&mut |name, count| visit(name, count));
     }
 
-    /// What each presenter with a policy of its own has of its quota; and of all others, for each item, who has most.
+    /// Reports each presenter with a policy of its own, and for all others the highest usage of each item.
     fn report_quotas(&self, visit: &mut dyn FnMut(&str, u64)) {
         let quotas = self.leases.quotas();
         let mut most = Quota::NOTHING;
@@ -458,7 +459,7 @@ impl<H: Host> Node<H> {
         }
     }
 
-    /// Completes an outcome: what is journaled must not be done again by a copy of the request after a restart.
+    /// Completes an outcome. It journals the nonce if a copy of the request must not run again after a restart.
     pub(crate) fn done(
         &mut self,
         op: Op,
@@ -480,19 +481,19 @@ impl<H: Host> Node<H> {
         outcome
     }
 
-    /// Names work that is handed out.
+    /// Draws the name of work that is handed out.
     pub(crate) fn ticket(&mut self) -> u64 {
         self.next_ticket += 1;
         self.next_ticket
     }
 
-    /// Knows the keys that the configuration lists, and the node's own.
+    /// Adds the keys that the configuration lists, and the node's own, to the known keys.
     pub(crate) fn list_keys(&self) {
         let own = *self.identity.public_key();
         self.keys.list(self.config.enrolled.iter().copied().chain([own]), self.config.enrolment);
     }
 
-    /// What a presenter may have tokens for. The node's own key may administer it: who holds that makes tokens anyway.
+    /// Permissions that a presenter may get tokens for. The node's own key may administer it: it signs tokens anyway.
     pub(crate) fn perms(&self, presenter: u128, resource: u128) -> Perms {
         let own = if presenter == self.id() { Perms::ADMIN | Perms::REVOKE } else { Perms::NONE };
         self.config.policy.perms(presenter, resource).or(own)

@@ -1,4 +1,4 @@
-//! The ops of the control plane, a file for each subject. Each is one method of [`Node`](crate::Node).
+//! The operations of the control plane, one file per subject. Each is a method of [`Node`](crate::Node).
 
 mod bind;
 mod handle;
@@ -23,7 +23,7 @@ use crate::{
     request::{Answer, Outcome, Request, Step, Work},
 };
 
-/// A request and the time it came.
+/// A request and its time of arrival.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TimedRequest<'a> {
     pub(crate) request: Request<'a>,
@@ -31,32 +31,32 @@ pub(crate) struct TimedRequest<'a> {
 }
 
 impl TimedRequest<'_> {
-    /// The host's time of day: what tokens go by.
+    /// Unix seconds by the host's clock, which tokens use.
     pub(crate) fn wall_secs(&self) -> u64 {
         wall_secs(self.now)
     }
 
-    /// For ops whose params are empty.
+    /// Checks that the params are empty.
     fn no_params(&self) -> Result<(), Status> {
         if self.request.params.is_empty() { Ok(()) } else { Err(Status::InvalidParams) }
     }
 }
 
-/// Seconds since the epoch, as the host's clock says now.
+/// Unix seconds by the host's clock.
 pub(crate) fn wall_secs(now: Now) -> u64 {
     now.wall.0 / 1_000_000_000
 }
 
-/// What an op comes to: a status other than OK has no effect and no result.
+/// Result of an operation. With a status other than OK it had no effect.
 pub(crate) type Reply = Result<Step, Status>;
 
-/// The op's params, exactly as long as they are to be.
+/// Parses the params, which must have exactly the length of `T`.
 fn params<'a, T: Wire<'a>>(ask: &TimedRequest<'a>) -> Result<T, Status> {
     T::parse(ask.request.params).map_err(|_| Status::InvalidParams)
 }
 
 impl<H: Host> Node<H> {
-    /// Executes one op.
+    /// Dispatches one operation.
     pub(crate) fn perform(&mut self, op: Op, ask: &TimedRequest<'_>) -> Reply {
         match op {
             Op::Ping => self.ping(ask),
@@ -94,7 +94,7 @@ impl<H: Host> Node<H> {
     }
 }
 
-/// Whether an op that is done must be in the journal.
+/// Whether an operation that succeeds must be journaled.
 pub(crate) fn needs_journal(op: Op) -> bool {
     matches!(
         op,
@@ -113,18 +113,18 @@ pub(crate) fn needs_journal(op: Op) -> bool {
     )
 }
 
-/// Whether an op ends something, and never adds to what must be kept.
+/// Whether an operation ends something and never adds to what must be kept.
 pub(crate) fn ends(op: Op) -> bool {
     matches!(op, Op::LeaseFree | Op::CapRevoke | Op::KeyRevoke | Op::SchedulerFenceSet)
 }
 
 impl Outcome {
-    /// OK, with this result and no effect.
+    /// OK with this result and no effect.
     fn ok(result: Vec<u8>) -> Step {
         Step::Done(Self::with(result))
     }
 
-    /// The same, of an op whose work is done.
+    /// The same as an outcome, for an operation whose work is done.
     pub(crate) fn with(result: Vec<u8>) -> Self {
         Self { answer: Answer { status: Status::Ok, result }, ..Self::default() }
     }

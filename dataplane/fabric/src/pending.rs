@@ -1,4 +1,4 @@
-//! Ops that wait for work on bytes, which the host does without the node.
+//! Operations that wait for work on bytes, which the host does without holding the node.
 
 use std::sync::{
     Arc,
@@ -17,17 +17,17 @@ use crate::{
     request::{Carrier, Effects, Request, Step, Work},
 };
 
-/// The host could not do a [`Job`](crate::Job), or stopped because the [`Deadline`] was over.
+/// The host could not do a [`Job`](crate::Job), or stopped because the [`Deadline`] had passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the storage failed")]
 pub struct WorkFailed;
 
-/// Until when work on the bytes of leases may go on: until the first of them ends, for whatever reason. The node moves
-/// it, and the host looks at it before each piece.
+/// Until when work on leased bytes may go on: until the first of the leases ends, for whatever reason. The node moves
+/// it, and the host checks it before each piece.
 ///
-/// A piece that touches bytes which somebody has been granted is done under a guard of the lease table
-/// ([`berth_lease::Reader::hold`]), and the host looks while it has it: the [`Quiescence`](berth_lease::Quiescence) of a lease's end then waits
-/// for the piece under way, and none begins later.
+/// A piece that touches bytes of a granted lease is done under a guard of the lease table
+/// ([`berth_lease::Reader::hold`]), and the host checks the deadline under that guard. The
+/// [`Quiescence`](berth_lease::Quiescence) of a lease's end then waits for the piece under way, and none begins later.
 #[derive(Debug, Clone)]
 pub struct Deadline(Arc<AtomicU64>);
 
@@ -46,7 +46,7 @@ impl Deadline {
     }
 }
 
-/// An op whose bytes are being worked on.
+/// An operation that waits for work.
 #[derive(Debug, Clone)]
 pub(crate) enum Pending {
     /// The bytes of a new lease are being zeroed.
@@ -61,7 +61,7 @@ pub(crate) enum Pending {
     Bind(Attempt),
 }
 
-/// Whose op it is.
+/// The operation, and who asked for it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Origin {
     op: Op,
@@ -74,7 +74,7 @@ impl Origin {
         Self { op, carrier: request.carrier, presenter: request.presenter }
     }
 
-    /// For what the node does on its own for a holder.
+    /// For what the node does on its own on behalf of a holder.
     pub(crate) fn node(op: Op, holder: u128) -> Self {
         Self { op, carrier: Carrier::Quic, presenter: holder }
     }
@@ -100,7 +100,8 @@ pub(crate) struct Waiting {
 }
 
 impl<H: Host> Node<H> {
-    /// Has an op wait for work on leases, whose bytes nobody else gets meanwhile. The caller says what the work is.
+    /// Registers an operation that waits for work on leases; their bytes go to no other holder meanwhile. The caller
+    /// adds the work.
     pub(crate) fn work(&mut self, pending: Pending, origin: Origin) -> Work {
         for id in pending.leases() {
             *self.pinned.entry(id).or_default() += 1;
@@ -121,10 +122,10 @@ impl<H: Host> Node<H> {
         Work { ticket, deadline, journal, quiescence: None, ending: None, effects, jobs, prepare: None }
     }
 
-    /// Goes on with an op whose work is done, has failed, or was stopped.
+    /// Continues an operation whose work is done, has failed, or was stopped.
     ///
     /// # Panics
-    /// For a ticket that is not under way.
+    /// If no work with this ticket is under way.
     pub fn resume(&mut self, ticket: u64, work: Result<(), WorkFailed>, now: Now) -> Step {
         let waiting = self.pending.remove(&ticket).expect("a ticket is resumed once");
         let Waiting { pending, deadline, origin } = waiting;
@@ -164,14 +165,14 @@ impl<H: Host> Node<H> {
         }
     }
 
-    /// A lease ends: no work on its bytes goes on. To be called before the quiescence is taken that its end waits for.
+    /// Stops the work on the bytes of a lease that ends. Call this before taking the quiescence that its end waits for.
     pub(crate) fn stop_work(&mut self, id: LeaseId) {
         for waiting in self.works_on(id) {
             waiting.deadline.set(Nanos(0));
         }
     }
 
-    /// A lease expires at another time: so does the work on its bytes, unless that is over.
+    /// Moves the deadline of the work on a lease that expires at another time, unless it has passed.
     pub(crate) fn prolong_work(&mut self, id: LeaseId, now: Nanos) {
         for waiting in self.works_on(id).filter(|waiting| !waiting.deadline.is_over(now)) {
             waiting.deadline.set(self.first_end(&waiting.pending));
@@ -187,19 +188,19 @@ impl<H: Host> Node<H> {
         all.into_iter().flatten().filter(move |waiting| waiting.pending.leases().any(|other| other == id))
     }
 
-    /// When the first lease of an op expires.
+    /// When the first of the operation's leases expires.
     fn first_end(&self, pending: &Pending) -> Nanos {
         let expiries = pending.leases().filter_map(|id| self.leases.get(id)).map(|lease| lease.expires);
         expiries.min().unwrap_or(Nanos(0))
     }
 
-    /// Whether a lease is not answered yet, because its bytes are not zero yet.
+    /// Whether a lease is not answered yet because its bytes are still being zeroed.
     pub(crate) fn is_being_zeroed(&self, id: LeaseId) -> bool {
         self.works_on(id).any(|waiting| matches!(waiting.pending, Pending::Alloc(_)))
     }
 
-    /// Frees the bytes of a lease that is over, unless they are being worked on, then [`Node::resume`] does, or something of
-    /// it is being torn down.
+    /// Frees the bytes of a lease that is over. If they are being worked on, [`Node::resume`] does so later; nor are
+    /// they freed while something of the lease is being torn down.
     pub(crate) fn release(&mut self, id: LeaseId, now: Nanos) {
         if !self.pinned.contains_key(&id) && !self.endings.contains_key(&id) {
             self.leases.release(id, now);

@@ -1,4 +1,4 @@
-//! Where an allocation should lie: the lease intents of LEASE_ALLOC as filters and scores over regions.
+//! Placement of allocations: the lease intents of LEASE_ALLOC, applied to regions as filters and scores.
 
 use berth_lease::{LeaseId, RegionId};
 use berth_wire::fabric::{Affinity, AffinityStrength, AffinityTarget, IntentTier, Intents, MemTierKind, Status, Tlvs};
@@ -6,9 +6,9 @@ use berth_wire::fabric::{Affinity, AffinityStrength, AffinityTarget, IntentTier,
 use crate::{host::Host, node::Node};
 
 impl<H: Host> Node<H> {
-    /// The candidates that meet every required affinity, the best first: by how many preferred affinities, a preferred
-    /// tier and a near GPU they meet, then in the order of the configuration. Isolation and exclusivity classes, which
-    /// memory and blocks do not have, are only checked to be classes.
+    /// Candidates that meet every required affinity, best first: by the number of preferred affinities, preferred tiers
+    /// and near GPUs that they meet, then in the order of the configuration. Isolation and exclusivity do not apply to
+    /// memory and blocks; their values are only checked.
     pub(crate) fn place(&self, candidates: Vec<RegionId>, intents: Tlvs<'_>) -> Result<Vec<RegionId>, Status> {
         let intents = Intents::read(intents).map_err(|_| Status::InvalidParams)?;
         let mut regions = candidates;
@@ -32,7 +32,7 @@ impl<H: Host> Node<H> {
         Ok(regions)
     }
 
-    /// Whether what lies in `region` is near the target.
+    /// Whether `region` counts as near the target.
     fn is_near(&self, target: &AffinityTarget<'_>, region: RegionId) -> bool {
         match *target {
             AffinityTarget::Node(id) => id == self.id(),
@@ -47,7 +47,7 @@ impl<H: Host> Node<H> {
         }
     }
 
-    /// Whether a resource of this node is on the region's memory node, or nobody knows that it is not.
+    /// Whether a resource of this node is on the region's NUMA node, or may be because one of the two is unknown.
     fn is_beside(&self, resource: u128, region: RegionId) -> bool {
         if let Some((other, _)) = self.regions().iter().find(|(id, _)| self.region_resource(*id) == resource) {
             return self.are_together(other, region);

@@ -1,35 +1,35 @@
-//! Which permissions a presenter may have tokens for.
+//! The permissions that presenters may get tokens for.
 
 use berth_wire::fabric::Perms;
 
 /// One entry of the policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
-    /// Whom it is about; `None` is every enrolled presenter.
+    /// Id of the key that it applies to; `None` for every enrolled presenter.
     pub presenter: Option<u128>,
     /// What it permits.
     pub perms: Perms,
-    /// On which resources, by id; `None` is all of them, and the node itself.
+    /// Ids of the resources that it applies to; `None` for all of them and the node itself.
     pub resources: Option<Vec<u128>>,
 }
 
-/// What enrolled presenters may have tokens for. Without a rule: nothing.
+/// Permissions that enrolled presenters may get tokens for. Without a rule there are none.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Policy(Vec<Rule>);
 
 impl Policy {
-    /// A policy of these rules, whose permissions add up.
+    /// Makes a policy; the permissions of its rules add up.
     pub fn new(rules: Vec<Rule>) -> Self {
         Self(rules)
     }
 
-    /// Whom rules are about by id, in no order and as often as they are.
+    /// Ids of the keys that rules name, unsorted and with repetitions.
     pub(crate) fn presenters(&self) -> impl Iterator<Item = u128> {
         self.0.iter().filter_map(|rule| rule.presenter)
     }
 
-    /// The permissions that a token for `resource` may have in the hands of `presenter`. Resource 0 is any resource,
-    /// so that a rule for some resources only does not count there.
+    /// The permissions that a token of `presenter` for `resource` may have. Resource 0 means any, so rules for some
+    /// resources only do not count there.
     pub fn perms(&self, presenter: u128, resource: u128) -> Perms {
         let concerned = |rule: &&Rule| {
             rule.presenter.is_none_or(|id| id == presenter)

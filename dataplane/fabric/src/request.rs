@@ -1,4 +1,4 @@
-//! What goes into a node and what comes out.
+//! Requests to a node, and its answers.
 
 use std::net::SocketAddr;
 
@@ -13,73 +13,73 @@ use crate::{
     pending::Deadline,
 };
 
-/// How a request came.
+/// How a request arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Carrier {
-    /// In signed datagrams, with this nonce.
+    /// In signed datagrams.
     Udp {
-        /// The frame's nonce: the node's journal keeps it from being executed again after a restart.
+        /// Nonce of the frame. The journal keeps it, against a second execution after a restart.
         nonce: u64,
     },
     /// On a stream of a TLS connection.
     Quic,
 }
 
-/// One op whose presenter is known to be who it says: a signature or TLS has proved it, and its key is enrolled (but
-/// for ENROLL_REQUEST, where the key in the params has signed).
+/// One operation of an authenticated presenter: a signature or TLS has proved the key, which is enrolled (except for
+/// ENROLL_REQUEST, which the key in its params has signed).
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
-    /// How it came.
+    /// How the request arrived.
     pub carrier: Carrier,
-    /// Who asks.
+    /// Id of the key that asks.
     pub presenter: u128,
-    /// From where.
+    /// Address that the request came from.
     pub source: SocketAddr,
-    /// A number of `berth_wire::fabric::Op`, or not.
+    /// `berth_wire::fabric::Op` code, not checked yet.
     pub op: u16,
-    /// The resource; 0 for any.
+    /// The resource to act on; 0 for any.
     pub resource: u128,
     /// An encoded token, or empty.
     pub token: &'a [u8],
-    /// The op's own fields.
+    /// The operation's own fields, not parsed yet.
     pub params: &'a [u8],
 }
 
-/// What a node says to a request.
+/// What comes next for a request.
 #[derive(Debug)]
 pub enum Step {
-    /// The op is done.
+    /// The operation is done.
     Done(Outcome),
-    /// Bytes must be worked on before it is: then call `Node::resume`.
+    /// Bytes must be worked on first: then call `Node::resume`.
     Work(Work),
-    /// All leases are to be looked at, a part at a time: call `Node::list` until the listing is whole, then answer it.
+    /// The leases must be listed in parts: call `Node::list` until the listing is whole, then answer with it.
     List(Listing),
-    /// The request is malformed in a way that is dropped on UDP, and resets the stream on QUIC.
+    /// Malformed in a way that is dropped on UDP and resets the stream on QUIC.
     Drop,
 }
 
-/// An answer, and what must have happened before it leaves.
+/// An answer, and what must happen before it leaves.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// The answer.
+    /// To be sent to the presenter.
     pub answer: Answer,
-    /// The answer leaves when all of these are durable, in this order behind earlier ones.
+    /// To be made durable, in this order and after earlier ones, before the answer leaves.
     pub journal: Vec<Record>,
-    /// The answer leaves when this is over: no access is served after a revocation was answered.
+    /// Must be over before the answer leaves, so that no access is served after a revocation was answered.
     pub quiescence: Option<Quiescence>,
-    /// The answer leaves when all of these are over, and what was journaled at their end is durable. Where one has
-    /// failed, it is [`Status::ResourceFenced`].
+    /// Must be over before the answer leaves, and what was journaled at their end durable. If one has failed, the
+    /// answer becomes [`Status::ResourceFenced`].
     pub endings: Vec<Ending>,
-    /// To be done at once, beside the above.
+    /// To be done at once; the answer does not wait for it.
     pub effects: Effects,
 }
 
-/// The status and result of a RESPONSE.
+/// Status and result of a RESPONSE.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// What became of the op.
+    /// OK, or why the operation was refused.
     pub status: Status,
-    /// The op's own fields; empty unless the status is OK.
+    /// The operation's own fields; empty unless the status is OK.
     pub result: Vec<u8>,
 }
 
@@ -89,36 +89,36 @@ impl Default for Answer {
     }
 }
 
-/// Work, for the host to do without holding the node: first wait, then do the jobs in order and in small pieces, then
-/// what may block. Where the ending that it waits for fails, so does the work, and nothing of it is done.
+/// Work for the host to do without holding the node: wait for what is named here, then do the jobs in order and in
+/// small pieces, then what may block. If the ending fails, the work fails too, and none of it is done.
 #[derive(Debug)]
 pub struct Work {
-    /// Names it to `Node::resume`.
+    /// To be passed to `Node::resume`.
     pub ticket: u64,
-    /// To be looked at before each piece; where it is over, the rest of the jobs is left undone.
+    /// To be checked before each piece. Once it is over, the rest of the jobs is not done.
     pub deadline: Deadline,
-    /// To be durable, with all that was journaled before, when the first job begins; `None` if nothing need be.
+    /// To be made durable, with everything journaled before, before the first job begins; `None` if nothing need be.
     pub journal: Option<Vec<Record>>,
-    /// To wait for before the first job.
+    /// To be waited for before the first job begins.
     pub quiescence: Option<Quiescence>,
-    /// To wait for before the first job, too.
+    /// To be waited for before the first job begins.
     pub ending: Option<Ending>,
     /// To be done at once.
     pub effects: Effects,
-    /// What to do.
+    /// Work on bytes, in order.
     pub jobs: Vec<Job>,
-    /// What a binding has to do, which may block.
+    /// A binding's task, which may block; run after the jobs.
     pub prepare: Option<BlockingWork>,
 }
 
-/// One piece of work on bytes. Spans of block regions are multiples of 512 bytes.
+/// One piece of work on bytes. Spans in block regions are multiples of 512 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Job {
     /// Zero these bytes.
     Zero(Span),
-    /// Copy the first bytes to the second, which are as many and do not overlap them.
+    /// Copy the first span to the second, which has the same length and does not overlap it.
     Copy(Span, Span),
-    /// Make what was zeroed in this region survive a loss of power.
+    /// Make what was zeroed in this region survive a power loss.
     Flush(RegionId),
 }
 
@@ -126,8 +126,8 @@ pub enum Job {
 const CHUNK: u64 = 64 << 10;
 
 impl Job {
-    /// Does the job where all of its bytes are memory; false if some are behind a block engine: then nothing was
-    /// done, and the host does it through [`Blocks`](berth_lease::Blocks).
+    /// Does the job if all of its bytes are memory. False if some are behind a block engine: then nothing was done, and
+    /// the host does it through [`Blocks`](berth_lease::Blocks).
     pub fn in_memory(&self, regions: &Regions) -> bool {
         let in_region = |id| match &regions.get(id)?.storage {
             Storage::Bytes(bytes) => Some(bytes),
@@ -153,23 +153,23 @@ impl Job {
     }
 }
 
-/// What the host is to do.
+/// What the host must do besides answering.
 #[derive(Debug, Default)]
 pub struct Effects {
-    /// Leases that serve no more I/O: their data connections are to be closed within a second.
+    /// Leases that serve no more I/O: close their data connections within a second.
     pub ended: Vec<LeaseId>,
-    /// What is being torn down.
+    /// To be run without holding the node.
     pub teardowns: Vec<Teardown>,
-    /// A key is not served any more: its connections are to be closed at once.
+    /// Whether a key is no longer served: close its connections at once.
     pub unenrolled: bool,
-    /// Payloads of REVOKE_BROADCAST frames to sign and send to whoever listens.
+    /// Payloads of REVOKE_BROADCAST frames, to be signed and sent to all listeners.
     pub broadcasts: Vec<Vec<u8>>,
-    /// To be made durable some time, behind earlier ones; nothing waits for it.
+    /// To be made durable eventually, after earlier ones; nothing waits for it.
     pub journal: Vec<Record>,
 }
 
 impl Outcome {
-    /// What is left of an outcome that nobody waits for.
+    /// The part of an outcome that matters if nobody waits for the answer.
     pub(crate) fn into_effects(mut self) -> Effects {
         self.effects.journal.splice(..0, self.journal);
         self.effects

@@ -1,9 +1,9 @@
-//! How refusals of the lease plane are told on the control plane.
+//! Maps refusals of leases to control-plane statuses.
 
 use berth_lease::LeaseError;
 use berth_wire::fabric::Status;
 
-/// The status of an op that the leases refuse.
+/// The status that answers this refusal.
 pub(crate) fn of_lease(error: LeaseError) -> Status {
     match error {
         LeaseError::NotFound => Status::ResourceNotFound,

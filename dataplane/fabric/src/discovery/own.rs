@@ -1,4 +1,4 @@
-//! What this node says of itself.
+//! This node's own announcements.
 
 use berth_port::Now;
 use berth_wire::fabric::{
@@ -9,7 +9,7 @@ use super::{ANNOUNCE_TTL_SECS, Relay, STEPS_PER_REQUEST, Search};
 use crate::{Host, Node};
 
 impl<H: Host> Node<H> {
-    /// The payload of an ANNOUNCE of this node as it is now, newer than every one before.
+    /// Payload of an ANNOUNCE with this node's present state, newer than all before.
     pub fn announcement(&mut self, now: Now) -> Vec<u8> {
         let addresses: Vec<_> = self.config.endpoints.iter().map(|(kind, addr)| (*kind, addr.to_string())).collect();
         let endpoints: Vec<_> = addresses
@@ -36,14 +36,14 @@ impl<H: Host> Node<H> {
         self.discovery.announcement(announce, self.clock.unix(now.mono))
     }
 
-    /// The payload of a WITHDRAW of this node, newer than every announcement before.
+    /// Payload of a WITHDRAW of this node, newer than all its announcements.
     pub fn withdrawal(&mut self, reason: WithdrawReason, now: Now) -> Vec<u8> {
         self.discovery.withdrawal(self.id(), reason, self.clock.unix(now.mono))
     }
 
     /// Begins to answer a SOLICIT; see [`Discovery::begin`](super::Discovery::begin). `signed_by` is the sender of a
-    /// signed one, which is within that sender's rate, and counts as more requests if there is much to look through.
-    /// Over that rate there is no answer either.
+    /// signed one, whose rate limit it has passed; a costly search counts as further requests of that sender. If those
+    /// are too many, there is no answer either.
     pub fn solicit(
         &mut self,
         payload: &[u8],
@@ -67,7 +67,7 @@ impl<H: Host> Node<H> {
         self.discovery.end(search, relay)
     }
 
-    /// All of it at once.
+    /// Begins, searches and ends in one call.
     pub fn solicited(
         &mut self,
         payload: &[u8],

@@ -1,4 +1,4 @@
-//! What a relay knows of other nodes.
+//! A relay's knowledge of other nodes.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -9,27 +9,27 @@ use std::{
 use berth_port::{Family, Nanos};
 use berth_wire::fabric::{Announce, FabricError, MAX_ANNOUNCE, Wire as _, Withdraw};
 
-/// The most nodes that a relay holds announcements of.
+/// Limit on the nodes whose announcements a relay holds.
 pub const MAX_NODES: usize = 4096;
-/// The most bytes of announcements that a relay holds.
+/// Limit on the announcements that a relay holds, in bytes.
 pub const MAX_RELAY_BYTES: usize = 16 << 20;
 
-/// The longest that an announcement counts, whatever its `ttl_secs` says: nodes announce themselves again.
+/// Limit on how long an announcement is kept, whatever its `ttl_secs` says: nodes announce themselves again.
 pub const MAX_TTL: Duration = Duration::from_hours(1);
 
-/// The newest announcement of each node, for as long as its `ttl_secs` says.
+/// The newest announcement of each node, until its `ttl_secs` have passed.
 ///
-/// At [`MAX_NODES`] the node that was heard longest ago gives way to a newcomer, and at [`MAX_RELAY_BYTES`] the one with
-/// the longest announcement, unless the newcomer's is longer: whoever fills the relay must say everything again and
-/// again, and crowds out those who are as greedy.
+/// At [`MAX_NODES`], a newcomer replaces the node that was heard longest ago. At [`MAX_RELAY_BYTES`], it replaces the
+/// node with the longest announcement, unless its own is longer. A node that tries to fill the relay must therefore
+/// repeat everything over and over, and displaces only nodes that are as greedy.
 #[derive(Debug, Default)]
 pub struct Relay {
-    /// By id.
+    /// By node id.
     announcements: BTreeMap<u128, Announcement>,
     bytes: usize,
-    /// The last sequence of every node, also when its announcement is gone. Signers are enrolled, so it is bounded.
+    /// Last sequence of every node, kept when its announcement is gone. Signers are enrolled, so the number is bounded.
     sequences: HashMap<u128, u64>,
-    /// Where the next snapshot begins: at the first node that the last one had no room for.
+    /// Id at which the next snapshot begins: the first node that the last one had no room for.
     begin: u128,
     counts: Counts,
 }
@@ -57,65 +57,65 @@ berth_port::counters! {
     }
 }
 
-/// Why an announcement or a withdrawal was ignored.
+/// Why an announcement or withdrawal was ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Ignored {
-    /// Not the encoding, or too long to be relayed.
+    /// It does not parse, or is too long to be relayed.
     #[error("malformed: {0}")]
     Malformed(#[from] FabricError),
-    /// It is about another node than its sender.
+    /// It is about a node other than its sender.
     #[error("it is about another node than its sender")]
     Foreign,
-    /// Its sequence is not above the last one.
+    /// Its sequence is not above the node's last one.
     #[error("its sequence is not above the last one")]
     Old,
-    /// [`MAX_RELAY_BYTES`] is reached, and all that the relay holds is shorter.
+    /// [`MAX_RELAY_BYTES`] is reached, and everything that the relay holds is shorter.
     #[error("the relay holds {MAX_RELAY_BYTES} bytes, and takes nothing that is longer than what it holds")]
     Full,
 }
 
 impl Relay {
-    /// Takes the payload of an ANNOUNCE that `sender` signed.
+    /// Takes the payload of an ANNOUNCE whose signature by `sender` was verified.
     pub fn announced(&mut self, sender: u128, payload: &[u8], now: Nanos) -> Result<(), Ignored> {
         let taken = self.announce(sender, payload, now);
         self.count(taken, |counts| &mut counts.announced)
     }
 
-    /// Takes the payload of a WITHDRAW that `sender` signed. The older form, without a sequence, is obeyed.
+    /// Takes the payload of a WITHDRAW whose signature by `sender` was verified. The form without a sequence is obeyed.
     pub fn withdrawn(&mut self, sender: u128, payload: &[u8]) -> Result<(), Ignored> {
         let taken = self.withdraw(sender, payload);
         self.count(taken, |counts| &mut counts.withdrawn)
     }
 
-    /// Forgets announcements whose time is over.
+    /// Drops announcements whose `ttl_secs` have passed.
     pub fn expire(&mut self, now: Nanos) {
         let over = self.announcements.extract_if(.., |_, announcement| announcement.expires <= now);
         self.bytes -= over.map(|(_, announcement)| announcement.payload.len()).sum::<usize>();
     }
 
-    /// How many nodes are announced, with those whose time is over and that were not forgotten yet.
+    /// Number of announcements held, expired ones that were not dropped yet included.
     pub fn len(&self) -> usize {
         self.announcements.len()
     }
 
-    /// Whether no node is announced.
+    /// Whether no announcement is held.
     pub fn is_empty(&self) -> bool {
         self.announcements.is_empty()
     }
 
-    /// The announcement of each node but `own`, beginning with the one that the last answer left out.
+    /// Announcements of all nodes but `own`, starting with the one that the last answer left out.
     pub(super) fn all(&self, own: u128, now: Nanos) -> impl Iterator<Item = (u128, Arc<[u8]>)> {
         let all = self.announcements.range(self.begin..).chain(self.announcements.range(..self.begin));
         let counts = all.filter(move |(id, announcement)| **id != own && announcement.expires > now);
         counts.map(|(id, announcement)| (*id, announcement.payload.clone()))
     }
 
-    /// The next answer begins with this node: there was no room for it.
+    /// Makes the next answer start with this node, for which there was no room.
     pub(super) fn begin_with(&mut self, id: u128) {
         self.begin = id;
     }
 
-    /// Reports every counter.
+    /// Calls `visit` with the name and value of each counter.
     pub fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
         self.counts.report(visit);
     }
@@ -135,7 +135,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Has others give way to an announcement of `sender` with so many bytes.
+    /// Drops announcements of others to make room for `len` bytes of `sender`.
     fn make_room(&mut self, sender: u128, len: usize, now: Nanos) -> Result<(), Ignored> {
         if self.crowded(sender) || self.overflows(sender, len) {
             self.expire(now);
@@ -156,12 +156,12 @@ impl Relay {
         Ok(())
     }
 
-    /// Whether one more node would be too many.
+    /// Whether one more node would exceed [`MAX_NODES`].
     fn crowded(&self, sender: u128) -> bool {
         self.announcements.len() >= MAX_NODES && !self.announcements.contains_key(&sender)
     }
 
-    /// Whether so many bytes in the place of what `sender` announced before would be too many.
+    /// Whether `len` bytes in place of the sender's earlier announcement would exceed [`MAX_RELAY_BYTES`].
     fn overflows(&self, sender: u128, len: usize) -> bool {
         let before = self.announcements.get(&sender).map_or(0, |before| before.payload.len());
         self.bytes - before + len > MAX_RELAY_BYTES

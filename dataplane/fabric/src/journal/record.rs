@@ -1,168 +1,168 @@
 //! The records of the journal and their encoding.
 //!
-//! All times are Unix time in nanoseconds, counted from the node's wall-clock anchor: they only rise.
+//! Times are Unix nanoseconds of the node's [`Clock`](crate::Clock): they never go back.
 
 use berth_port::Nanos;
 
-/// One fact that outlives the process.
+/// A change of state that must outlive the process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record {
-    /// The node started. Memory leases granted before it have a lower generation than those served after it.
+    /// The node started. Memory leases granted before it get a higher generation.
     Started {
-        /// Counts the starts of this node, from 1.
+        /// Number of this start, from 1.
         epoch: u64,
-        /// When.
+        /// Time of the start.
         at: Nanos,
     },
-    /// A lease was granted; or, for a lease that is there, what holds of it now, such as a higher generation.
+    /// A lease was granted; or, for a known lease, its present state, such as a higher generation.
     Granted(Grant),
     /// A lease was renewed.
     Renewed {
-        /// The lease.
+        /// Full id of the lease.
         lease: u128,
-        /// When.
+        /// Time of the renewal.
         at: Nanos,
-        /// Its new end.
+        /// Its new expiry.
         expires: Nanos,
     },
     /// A lease was freed, or its grace is over: its bytes may be leased again.
     Ended {
-        /// The lease.
+        /// Full id of the lease.
         lease: u128,
     },
-    /// A lease was revoked, at its own or its token's revocation or by a move of its data.
+    /// One lease was revoked: by itself, with its token, or because its contents were moved.
     LeaseRevoked {
-        /// The lease.
+        /// Full id of the lease.
         lease: u128,
-        /// When.
+        /// Time of the revocation.
         at: Nanos,
     },
-    /// Every lease that lived and was granted under a token was revoked, however many.
+    /// All leases that lived and were granted under a token were revoked.
     LeasesRevoked {
-        /// The token.
+        /// `token_id` of the token.
         token: u128,
-        /// When.
+        /// Time of the revocation.
         at: Nanos,
     },
-    /// A binding could not be torn down: the lease's bytes are not leased again.
+    /// A binding could not be torn down, so the lease's bytes are never leased again.
     LeaseFenced {
-        /// The lease.
+        /// Full id of the lease.
         lease: u128,
     },
-    /// A lease is connected over a binding, or about to be.
+    /// A lease is connected over a binding, or is about to be.
     Bound {
-        /// The lease.
+        /// Full id of the lease.
         lease: u128,
-        /// The binding: a hash of its kind and name.
+        /// Hash of the binding's kind and name.
         binding: u64,
-        /// What its holder said of the client: TLVs.
+        /// TLVs about the client, as its holder sent them in LEASE_BIND.
         client: Vec<u8>,
     },
-    /// A lease is not connected over a binding any more.
+    /// A lease is no longer connected over a binding.
     Unbound {
-        /// The lease.
+        /// Full id of the lease.
         lease: u128,
-        /// The binding.
+        /// Hash of the binding's kind and name.
         binding: u64,
     },
-    /// A token is not to be accepted again.
+    /// A token was revoked.
     TokenRevoked {
-        /// The token.
+        /// `token_id` of the token.
         token: u128,
-        /// When the revocation may be forgotten.
+        /// Time from which the revocation may be forgotten.
         until: Nanos,
     },
     /// A scheduler installed a fence.
     FenceSet {
-        /// The term.
+        /// The scheduler's term.
         epoch: u64,
     },
-    /// A presenter's key was enrolled by request.
+    /// A key was enrolled at its own request.
     Enrolled {
-        /// Its Ed25519 public key.
+        /// The Ed25519 public key.
         public_key: [u8; 32],
     },
-    /// A key was removed: it is not served again, whoever lists or enrols it.
+    /// A key was removed: it is never served again, even if it is listed or enrolled anew.
     Unenrolled {
-        /// Its id.
+        /// Id of the key.
         key: u128,
     },
-    /// Every token that `holder` may hold and every lease and attachment that it holds was revoked, however many.
+    /// Every token that `holder` may hold, and every lease and attachment that it holds, was revoked.
     HolderRevoked {
-        /// The id of its key.
+        /// Id of the holder's key.
         holder: u128,
-        /// When.
+        /// Time of the revocation.
         at: Nanos,
-        /// Tokens that were issued by then are refused, in seconds of the host's clock.
+        /// Tokens issued up to this second are refused. Counted by the host's clock, not by the node's.
         issued_by: u64,
-        /// When the tokens may be forgotten.
+        /// Time from which the tokens may be forgotten.
         until: Nanos,
     },
-    /// An op of `sender` that must not be executed again was executed; nonces up to this one are used up.
+    /// An operation of `sender` that must not run twice was executed; its nonces up to this one are used up.
     Seen {
-        /// The presenter.
+        /// Id of the presenter's key.
         sender: u128,
-        /// The nonce of its request.
+        /// Nonce of the request.
         nonce: u64,
     },
     /// A handle to a lease was exported.
     Exported(Handle),
     /// A handle was imported.
     Imported {
-        /// The handle.
+        /// Id of the handle.
         handle: u128,
-        /// Who imported it.
+        /// Id of the importer's key.
         importer: u128,
         /// The attachment's key.
         key: u64,
     },
 }
 
-/// A granted lease.
+/// State of a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
-    /// The lease.
+    /// Full id of the lease.
     pub lease: u128,
-    /// The resource that its bytes are of.
+    /// The resource that it is part of.
     pub resource: u128,
-    /// First byte within the resource.
+    /// Offset of its first byte in the resource.
     pub base: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
-    /// The first byte, from the lease's own first, that its token's RANGE caveats let I/O touch.
+    /// First byte that may be accessed, counted from the lease's first; 0 without a RANGE caveat.
     pub first: u64,
-    /// Who may renew and free it.
+    /// Id of the key that may renew and free it.
     pub holder: u128,
-    /// The token that it was allocated under.
+    /// `token_id` of the token that it was allocated under.
     pub token: u128,
-    /// What I/O may do: 1 read, 2 write.
+    /// Data I/O that the token allowed: 1 read, 2 write.
     pub rights: u8,
-    /// Its generation, 56 bits.
+    /// Generation, of 56 bits.
     pub generation: u64,
-    /// When it was granted.
+    /// Time of the grant.
     pub at: Nanos,
-    /// When it ends.
+    /// Time at which it expires.
     pub expires: Nanos,
-    /// How long after that it can be renewed, in nanoseconds.
+    /// Nanoseconds after its expiry in which it can be renewed.
     pub grace: Nanos,
-    /// The unit that it holds, in its resource's own form, empty if it holds bytes.
+    /// The unit that it holds, encoded by its resource; empty if it holds bytes.
     pub unit: Vec<u8>,
 }
 
-/// An exported handle.
+/// State of an exported handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Handle {
-    /// The handle's own id.
+    /// Id of the handle.
     pub handle: u128,
-    /// The lease it leads to.
+    /// Full id of the exported lease.
     pub lease: u128,
-    /// Who may import it; 0 means anyone.
+    /// Id of the key that may import it; 0 for anyone.
     pub target: u128,
-    /// The kind of runtime it was made for.
+    /// `target_runtime_kind`, the runtime that it was made for.
     pub kind: u16,
-    /// What it grants: 1 read, 2 write, 4 append.
+    /// Rights bits: 1 read, 2 write, 4 append.
     pub rights: u32,
-    /// When it ends.
+    /// Time at which it expires.
     pub expires: Nanos,
 }
 
@@ -186,7 +186,7 @@ mod kind {
     pub(super) const UNBOUND: u8 = 17;
 }
 
-/// A field.
+/// A type that a record's field may have.
 trait Field: Sized {
     fn put(&self, out: &mut Vec<u8>);
     fn take(from: &mut &[u8]) -> Option<Self>;
@@ -228,7 +228,7 @@ impl Field for [u8; 32] {
     }
 }
 
-/// Bytes behind their length, of which 65,535 can be told.
+/// A u16 length and the bytes; at most 65,535.
 impl Field for Vec<u8> {
     fn put(&self, out: &mut Vec<u8>) {
         u16::try_from(self.len()).expect("what is journaled is short").put(out);
@@ -242,7 +242,7 @@ impl Field for Vec<u8> {
     }
 }
 
-/// Implements [`Field`] for structs as their fields in the order given.
+/// Implements [`Field`] for structs, field by field in the given order.
 macro_rules! structs {
     ($($name:ident { $($field:ident),* })*) => {$(
         impl Field for $name {
@@ -260,7 +260,7 @@ structs! {
     Handle { handle, lease, target, kind, rights, expires }
 }
 
-/// Implements the codec of [`Record`]: each variant's kind byte and its fields in the order given.
+/// Implements the codec of [`Record`]: for each variant its kind byte, then its fields in the given order.
 macro_rules! records {
     (
         fields { $($variant:ident = $kind:ident { $($field:ident),* })* }
@@ -280,7 +280,7 @@ macro_rules! records {
                 }
             }
 
-            /// Takes the first record; `None` if the bytes do not start with a whole, known one.
+            /// Takes the first record; `None` if the bytes do not start with a whole record of a known kind.
             pub(super) fn decode(from: &mut &[u8]) -> Option<Self> {
                 Some(match u8::take(from)? {
                     $(kind::$kind => Self::$variant { $($field: Field::take(from)?),* },)*

@@ -1,18 +1,18 @@
-//! A file that is read in pieces.
+//! Reads a file in pieces.
 
 use std::io::{self, Read};
 
-/// How much is read at a time, in bytes.
+/// Bytes per read.
 const PIECE: usize = 1 << 20;
 
-/// What a reader has yet to give, its next bytes in memory.
+/// The rest of a reader, with its next bytes in memory.
 #[derive(Debug)]
 pub(super) struct Window<R> {
     from: R,
     bytes: Vec<u8>,
-    /// How many of these bytes were passed.
+    /// Number of these bytes that were passed.
     passed: usize,
-    /// How many bytes were passed in all.
+    /// Number of bytes passed in all.
     at: u64,
 }
 
@@ -21,12 +21,12 @@ impl<R: Read> Window<R> {
         Self { from, bytes: Vec::new(), passed: 0, at: 0 }
     }
 
-    /// Where in the file the next byte is.
+    /// Offset of the next byte in the file.
     pub(super) fn at(&self) -> u64 {
         self.at
     }
 
-    /// The next bytes, at least `len` of them unless the file ends before.
+    /// The next bytes: at least `len`, unless the file ends before.
     pub(super) fn peek(&mut self, len: usize) -> io::Result<&[u8]> {
         if self.bytes.len() - self.passed < len {
             self.bytes.drain(..self.passed);
@@ -38,7 +38,7 @@ impl<R: Read> Window<R> {
         Ok(&self.bytes[self.passed..])
     }
 
-    /// Passes `len` bytes, of those that a peek gave.
+    /// Moves past `len` bytes that a peek has returned.
     pub(super) fn pass(&mut self, len: usize) {
         self.passed += len;
         self.at += len as u64;

@@ -1,4 +1,4 @@
-//! LEASE_BIND: transports of their own.
+//! LEASE_BIND: connections over transports that bypass the lease table.
 
 use berth_lease::{Holding, Lease, LeaseId, Span, Status as Standing};
 use berth_port::Now;
@@ -16,26 +16,26 @@ use crate::{
     status::of_lease,
 };
 
-/// Bytes of a client's TLVs, at most: they are journaled.
+/// Limit on a client's TLVs in bytes, as they are journaled.
 const MAX_CLIENT: usize = 1024;
 
-/// A lease that is being connected.
+/// An attempt to connect a lease.
 #[derive(Debug, Clone)]
 pub(crate) struct Attempt {
     pub(crate) lease: LeaseId,
     kind: BindKind,
-    /// The client's TLVs.
+    /// The client's TLVs, as received.
     client: Vec<u8>,
-    /// The position of the binding that is tried, or of the first one to be tried.
+    /// Index of the binding that is tried, or of the first one to try.
     at: usize,
-    /// Whether that has prepared it; else the way is being cleared.
+    /// Whether that binding has prepared the connection. If not, an earlier connection is being torn down.
     prepared: bool,
-    /// What the first binding said that refused it.
+    /// Status of the first binding that refused.
     refused: Option<Status>,
 }
 
 impl<H: Host> Node<H> {
-    /// Connects a lease to its holder; where it is connected already, that connection is torn down first.
+    /// Connects a lease for its holder. An earlier connection of the same kind is torn down first.
     pub(super) fn lease_bind(&mut self, ask: &TimedRequest<'_>) -> Reply {
         let granted = self.verify(ask, Perms::ALLOC, 0, None)?;
         let LeaseBind { lease_id, kind, client } = params(ask)?;
@@ -83,7 +83,7 @@ impl<H: Host> Node<H> {
         Ok((ending, outcome.into_effects()))
     }
 
-    /// Goes on with a lease whose way is clear, or whose client has been found.
+    /// Continues an attempt once the earlier connection is gone, or the client was found.
     pub(crate) fn go_on_binding(
         &mut self,
         attempt: Attempt,
@@ -107,7 +107,7 @@ impl<H: Host> Node<H> {
         }
     }
 
-    /// Asks one binding after the other. `effects` are of what was done before.
+    /// Asks one binding after the other. `effects` are those of earlier steps.
     fn attempt(&mut self, mut attempt: Attempt, effects: Effects, origin: Origin, now: Now) -> Step {
         let mut outcome = Outcome { effects, ..Outcome::default() };
         while attempt.at < self.bindings.len() {
@@ -143,7 +143,7 @@ impl<H: Host> Node<H> {
         outcome.into()
     }
 
-    /// The lease of an attempt, where it is still active and its holder may have one more connection.
+    /// The lease of an attempt, if it is still active and its holder's quota allows one more connection.
     fn check_attempt(&self, attempt: &Attempt, origin: Origin, now: Now) -> Result<BoundLease, Status> {
         let active =
             self.leases.query(attempt.lease, now.mono).is_some_and(|(standing, _)| standing == Standing::Active);
@@ -162,7 +162,7 @@ impl<H: Host> Node<H> {
         Record::Bound { lease: attempt.lease.0, binding, client: attempt.client.clone() }
     }
 
-    /// Connects a lease whose client can be reached by now; returns the binding's TLVs.
+    /// Connects a lease whose client can be reached; returns the binding's TLVs.
     fn connect(&mut self, attempt: &Attempt, outcome: &mut Outcome, now: Now) -> Result<Vec<u8>, Status> {
         let Attempt { lease: id, at, .. } = *attempt;
         let active = self.leases.query(id, now.mono).is_some_and(|(standing, _)| standing == Standing::Active);
@@ -182,7 +182,7 @@ impl<H: Host> Node<H> {
         connected.map(|()| tlvs)
     }
 
-    /// Has a binding forget what it prepared for a lease that is not connected.
+    /// Makes a binding drop what it prepared for a lease that was not connected.
     fn give_up(&mut self, attempt: &Attempt, outcome: &mut Outcome, now: Now) {
         let Some(lease) = self.leases.get(attempt.lease) else { return };
         self.connected(lease.id, attempt.at, lease.holder);
@@ -199,7 +199,7 @@ impl<H: Host> Node<H> {
         self.pending.values().any(|waiting| binds(&waiting.pending))
     }
 
-    /// Connects a lease again after a restart, as its holder asked before it.
+    /// Connects a lease again after a restart, with the client's TLVs from before.
     pub(crate) fn bind_anew(&mut self, lease: &Lease, at: usize, client: Vec<u8>, now: Now) -> Step {
         let kind = self.bindings[at].kind();
         let attempt = Attempt { lease: lease.id, kind, client, at, prepared: false, refused: None };
@@ -212,13 +212,13 @@ impl Attempt {
         Tlvs::parse(&self.client).expect("TLVs that were parsed")
     }
 
-    /// The next one, where the binding at this position refuses.
+    /// Moves on to the next binding after this one refused.
     fn refused(self, status: Status) -> Self {
         Self { at: self.at + 1, prepared: false, refused: self.refused.or(Some(status)), ..self }
     }
 }
 
-/// A lease as bindings see it; `None` if it holds nothing any more.
+/// A lease as bindings see it; `None` if it no longer holds anything.
 fn bound_lease(lease: &Lease) -> Option<BoundLease> {
     let &Lease { id, generation, rights, base, len, .. } = lease;
     let first = lease.first.min(len);

@@ -1,4 +1,4 @@
-//! Handles and moves: LEASE_EXPORT_HANDLE, LEASE_IMPORT_HANDLE and LEASE_RELOCATE.
+//! Handles and relocation: LEASE_EXPORT_HANDLE, LEASE_IMPORT_HANDLE and LEASE_RELOCATE.
 
 use berth_lease::{LeaseKey, Mode, RelocateError, Relocation};
 use berth_port::{Nanos, Now};
@@ -19,7 +19,7 @@ use crate::{
     status::of_lease,
 };
 
-/// Why a source was not moved that some transport may still write to.
+/// Reason of a failed move: a transport may still write to the source.
 pub(crate) const STILL_CONNECTED: &str = "the source's binding cannot be torn down";
 
 impl<H: Host> Node<H> {
@@ -103,7 +103,7 @@ impl<H: Host> Node<H> {
         Ok(Work { quiescence, ending, effects, jobs, ..work }.into())
     }
 
-    /// The answer to a relocation whose bytes were copied, or were not, for this reason.
+    /// Answers a relocation whose bytes were copied, or could not be for the reason in `failure`.
     pub(crate) fn relocated(
         &mut self,
         relocation: &Relocation,

@@ -1,4 +1,4 @@
-//! Keys that lose what they had: KEY_REVOKE and KEY_LIST (0x020E and 0x020F of our profile).
+//! Revocation by key: KEY_REVOKE and KEY_LIST (0x020E and 0x020F of our profile).
 
 use berth_identity::{HolderRevoked, Known, NodeId, Revocations};
 use berth_port::{Nanos, Now};
@@ -27,8 +27,8 @@ impl<H: Host> Node<H> {
         Ok(outcome.into())
     }
 
-    /// Revokes every token that a presenter may hold, and ends its leases and attachments; returns until when the
-    /// former is remembered, and how many leases it was.
+    /// Revokes every token that a presenter may hold, and ends its leases and attachments. Returns until when the
+    /// tokens are remembered, and the number of leases.
     fn revoke_holder(&mut self, holder: u128, now: Now, outcome: &mut Outcome) -> Result<(u64, u32), Status> {
         let wall = wall_secs(now);
         // The host's clock may be behind what it was when tokens were issued, in this run or before.

@@ -1,4 +1,4 @@
-//! Leases: LEASE_ALLOC, LEASE_RENEW, LEASE_FREE and LEASE_QUERY.
+//! Lease operations: LEASE_ALLOC, LEASE_RENEW, LEASE_FREE and LEASE_QUERY.
 
 use berth_lease::{Lease, LeaseId, RegionId, RegionKind, Rights, Status as Standing, Wanted};
 use berth_port::{Nanos, Now};
@@ -19,7 +19,7 @@ use crate::{
     status::of_lease,
 };
 
-/// What LEASE_ALLOC without a size gets, in bytes.
+/// Size of a lease whose LEASE_ALLOC gives none, in bytes.
 const DEFAULT_BYTES: u64 = 1 << 20;
 
 pub(super) fn wire_status(status: Standing) -> LeaseStatus {
@@ -30,7 +30,7 @@ pub(super) fn wire_status(status: Standing) -> LeaseStatus {
     }
 }
 
-/// Over what a lease of this kind is reached; two-sided messages and pages carry both.
+/// Whether an endpoint of this kind serves leases of this kind. Two-sided messages and pages serve both.
 fn serves(kind: EndpointKind, region: RegionKind) -> bool {
     match kind {
         EndpointKind::TwoSidedUdp => true,
@@ -81,7 +81,7 @@ impl<H: Host> Node<H> {
         Ok(Work { jobs, ..work }.into())
     }
 
-    /// The regions that `resource` (0: any) of this type may mean.
+    /// Regions that `resource` (0: any) and the type select.
     fn candidates(&self, resource: u128, wanted: ResourceType) -> Result<Vec<RegionId>, Status> {
         let of_type = self.regions().iter().filter(|(_, region)| region_type(region.kind) == wanted);
         let candidates: Vec<RegionId> =
@@ -93,7 +93,7 @@ impl<H: Host> Node<H> {
         }
     }
 
-    /// The answer to an allocation whose bytes are zero.
+    /// Answers an allocation whose bytes are zeroed.
     pub(crate) fn granted(&mut self, id: LeaseId, now: Nanos) -> Result<Outcome, Status> {
         let lease = self.leases.get(id).ok_or(Status::InternalError)?;
         let bindings = self.binding_tlvs(&lease);
@@ -108,7 +108,7 @@ impl<H: Host> Node<H> {
         Ok(outcome)
     }
 
-    /// The bytes of an allocation could not be zeroed, or not in its time: nobody is told of it.
+    /// Drops an allocation whose bytes could not be zeroed, or not in time. Nobody was told of it.
     pub(crate) fn not_granted(&mut self, id: LeaseId, now: Now) {
         if let Some(holder) = self.leases.get(id).map(|lease| lease.holder) {
             let _ = self.leases.free(id, holder, now.mono);
@@ -133,7 +133,7 @@ impl<H: Host> Node<H> {
         tlvs
     }
 
-    /// A lease as the journal keeps it.
+    /// The journal's record of a lease.
     pub(crate) fn grant_record(&self, lease: &Lease, now: Nanos) -> Record {
         Record::Granted(Grant {
             lease: lease.id.0,
@@ -191,7 +191,7 @@ impl<H: Host> Node<H> {
         Ok(Outcome::ok(state.to_vec()))
     }
 
-    /// Takes back every lease that was allocated under a token: one record, however many they are.
+    /// Revokes every lease that was allocated under a token, by one record.
     pub(crate) fn revoke_leases_of(&mut self, token: u128, now: Now, outcome: &mut Outcome) {
         let revoked = self.leases.revoke_token(token, now.mono);
         if !revoked.is_empty() {

@@ -1,4 +1,4 @@
-//! LEASE_LIST_ACTIVE, a part at a time: nobody waits while a node looks at all of its leases.
+//! LEASE_LIST_ACTIVE in parts, so that no other operation waits while a node looks at all of its leases.
 
 use berth_lease::LeaseId;
 use berth_port::Now;
@@ -11,29 +11,29 @@ use crate::{
     request::{Answer, Step},
 };
 
-/// Places for leases that one part looks at, at most.
+/// Limit on the places for leases that one part looks at.
 const PART: usize = 256;
 
-/// Entries that count as one more request of who asks: a KiB of the answer.
+/// Entries that count as one further request of the presenter: one KiB of the answer.
 const ENTRIES_PER_REQUEST: usize = 16;
 
 /// A LEASE_LIST_ACTIVE under way.
 #[derive(Debug)]
 pub struct Listing {
     presenter: u128,
-    /// The place that the next part begins at; `None` once all are looked at.
+    /// Place at which the next part begins; `None` once all were looked at.
     next: Option<usize>,
     entries: Vec<LeaseEntry>,
 }
 
 impl Listing {
-    /// Whether every lease was looked at, or as many were found as a message has room for.
+    /// Whether every lease was looked at, or as many were found as a message can hold.
     pub fn is_whole(&self) -> bool {
         self.next.is_none()
     }
 
-    /// The answer: every lease that was active all the while, by key; if there are more, [`MAX_LISTED`] of them. Takes
-    /// a millisecond or two for so many, and no node.
+    /// The answer: every lease that was active throughout, by key; at most [`MAX_LISTED`]. It takes a millisecond or
+    /// two for so many, and does not need the node.
     pub fn answer(mut self) -> Answer {
         self.entries.sort_unstable_by_key(|entry| LeaseId(entry.lease_id).key());
         let (status, result) = match LeaseList::of(&self.entries) {
@@ -51,7 +51,7 @@ impl<H: Host> Node<H> {
         Ok(Step::List(Listing { presenter: ask.request.presenter, next: Some(0), entries: Vec::new() }))
     }
 
-    /// Looks at the next part of all leases, some tens of microseconds long.
+    /// Looks at the next part of the leases, for some tens of microseconds.
     pub fn list(&mut self, listing: &mut Listing, now: Now) {
         let Some(first) = listing.next else { return };
         let before = listing.entries.len();

@@ -1,4 +1,4 @@
-//! Ops about the node: PING, GET_IDENTITY, GET_INVENTORY, GET_THERMAL, ENROLL_REQUEST.
+//! Operations on the node: PING, GET_IDENTITY, GET_INVENTORY, GET_THERMAL, ENROLL_REQUEST.
 
 use berth_identity::{EnrolError, PublicKey, certify};
 use berth_wire::fabric::{Enroll, Identity, Inventory, Pong, Status, Wire as _};
@@ -11,7 +11,7 @@ use crate::{
     request::{Carrier, Outcome, Step},
 };
 
-/// How long a certificate is valid, in seconds: a year.
+/// Validity of a certificate in seconds: one year.
 const CERTIFICATE_SECS: u64 = 365 * 24 * 3600;
 
 impl<H: Host> Node<H> {
@@ -37,7 +37,7 @@ impl<H: Host> Node<H> {
         Ok(Outcome::ok(self.host.thermal().to_vec()))
     }
 
-    /// On UDP only (decision 2): on QUIC, TLS lets no unknown key get this far.
+    /// On UDP only (decision 2). On QUIC, TLS refuses unknown keys before this.
     pub(super) fn enroll(&mut self, ask: &TimedRequest<'_>) -> Reply {
         if ask.request.carrier == Carrier::Quic {
             return Err(Status::UnsupportedOp);

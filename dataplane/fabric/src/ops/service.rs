@@ -1,4 +1,4 @@
-//! TCP proxies that live as long as their lease: SVC_TCP_BIND and SVC_TCP_QUERY.
+//! TCP proxies, which live as long as their leases: SVC_TCP_BIND and SVC_TCP_QUERY.
 
 use std::time::Duration;
 
@@ -14,22 +14,22 @@ use crate::{
     status::of_lease,
 };
 
-/// A TCP proxy: a unit of the node's resource of kind [`ResourceType::Net`].
+/// A TCP proxy, the unit of the node's resource of kind [`ResourceType::Net`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Proxy {
-    /// Where it listens on 127.0.0.1; 0 in what is wanted: anywhere.
+    /// Port on 127.0.0.1 that it listens on; 0 in a request, for any free one.
     pub ingress: u16,
-    /// Where it connects to on 127.0.0.1.
+    /// Port on 127.0.0.1 that it connects to.
     pub backend: u16,
 }
 
 impl Proxy {
-    /// As [`Resource::grant`](crate::Resource::grant) gets and returns it.
+    /// Encodes it as the unit that [`Resource::grant`](crate::Resource::grant) takes and returns.
     pub fn to_bytes(self) -> Vec<u8> {
         [self.ingress, self.backend].map(u16::to_be_bytes).concat()
     }
 
-    /// What [`Proxy::to_bytes`] made.
+    /// Decodes [`Proxy::to_bytes`]; `None` if the length is wrong.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let &[a, b, c, d] = bytes else { return None };
         Some(Self { ingress: u16::from_be_bytes([a, b]), backend: u16::from_be_bytes([c, d]) })
@@ -37,7 +37,7 @@ impl Proxy {
 }
 
 impl<H: Host> Node<H> {
-    /// Leases a proxy from a port of 127.0.0.1 to another; it needs WRITE.
+    /// Leases a proxy from one port of 127.0.0.1 to another. The token needs WRITE.
     pub(super) fn svc_tcp_bind(&mut self, ask: &TimedRequest<'_>) -> Reply {
         let resource = self.proxies();
         let id = resource.map_or(0, |resource| self.resource_ids[resource]);
@@ -101,7 +101,7 @@ impl<H: Host> Node<H> {
         Ok(Outcome::ok(state.to_vec()))
     }
 
-    /// The position of the resource that proxies are of.
+    /// Index of the resource that proxies come from.
     fn proxies(&self) -> Option<usize> {
         self.resources.iter().position(|resource| resource.kind() == ResourceType::Net)
     }

@@ -19,8 +19,8 @@ use crate::{
 };
 
 impl<H: Host> Node<H> {
-    /// Verifies the request's token for an op that needs `perms` (decision 9) on `resource` (0: on any, and the caller
-    /// keeps to [`Granted::covers`]).
+    /// Verifies the request's token for an operation that needs `perms` (decision 9) on `resource`. For 0, any
+    /// resource, the caller must check [`Granted::covers`].
     pub(super) fn verify<'a>(
         &mut self,
         ask: &TimedRequest<'a>,
@@ -40,7 +40,7 @@ impl<H: Host> Node<H> {
         self.verifier.verify(ask.request.token, &asked, &self.keys).map_err(TokenError::status)
     }
 
-    /// The same for an op on the node itself: a token for one resource is not enough.
+    /// Verifies the token for an operation on the node itself, for which a token for one resource is not enough.
     pub(super) fn verify_for_node(&mut self, ask: &TimedRequest<'_>, perms: Perms) -> Result<(), Status> {
         let granted = self.verify(ask, perms, 0, None)?;
         if granted.token.resource_id == 0 { Ok(()) } else { Err(Status::InsufficientPerm) }
@@ -103,7 +103,7 @@ impl<H: Host> Node<H> {
         Ok(Outcome::ok(successor.map_err(|_| Status::InvalidToken)?))
     }
 
-    /// When a token that lives this long is issued, and when it ends.
+    /// `issued_at` and `expires_at` of a token with this lifetime.
     fn life(&mut self, ask: &TimedRequest<'_>, ttl_secs: u32) -> (u64, u64) {
         let now = ask.wall_secs();
         let expires_at = now + u64::from(ttl_secs.min(MAX_TOKEN_TTL));
@@ -112,8 +112,8 @@ impl<H: Host> Node<H> {
         (now, expires_at)
     }
 
-    /// What the policy of now gives to whom a token was issued: whose it was before links and refreshes, which may have
-    /// handed it to presenters without a policy. Nothing if that key is not known any more.
+    /// Permissions that the present policy gives to the key that the token was issued to, before links and refreshes,
+    /// which may have passed it to presenters without a policy. Nothing if that key is no longer known.
     fn perms_of_now(&self, granted: &Granted<'_>, presenter: u128) -> Perms {
         let token = &granted.token;
         let known = [token.audience, presenter, self.id()].into_iter().chain(self.config.policy.presenters());
@@ -137,9 +137,10 @@ impl<H: Host> Node<H> {
         Ok(outcome.into())
     }
 
-    /// Revokes every lease that was allocated under a token, and the token itself: until a Unix time in seconds, which
-    /// is returned, when none of its id can be alive. Later than a token lives where the host's clock was set back, as
-    /// its end counts by what that was before. `None` if as many revocations are remembered as may be.
+    /// Revokes a token and every lease that was allocated under it. Returns the Unix second until which the revocation
+    /// is remembered, when no token with this id can be valid. If the host's clock was set back, that is later than
+    /// usual, because tokens issued before count by the earlier time. `None` if no further revocation can be
+    /// remembered.
     pub(crate) fn revoke_token(&mut self, token: u128, now: Now, outcome: &mut Outcome) -> Option<u64> {
         let lives = |now_secs| Revocations::until(now_secs, 0);
         let until = lives(wall_secs(now)).max(self.issued_until).max(lives(self.clock.unix_secs(now.mono)));

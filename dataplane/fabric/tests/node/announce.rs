@@ -1,4 +1,4 @@
-//! What a node announces of itself, and its answers to solicitations.
+//! This node's announcements, and its answers to solicitations.
 
 use std::time::Duration;
 

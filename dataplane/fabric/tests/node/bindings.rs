@@ -1,4 +1,4 @@
-//! A transport of its own beside the lease table: bound, bound again, torn down, and what happens if that fails.
+//! A binding beside the lease table: bound, bound again, torn down, and what happens if that fails.
 #![allow(clippy::doc_markdown)] // the names of ops
 
 use std::{
@@ -19,7 +19,7 @@ use berth_wire::fabric::{
     LeaseRenew, Op, Perms, RelocateMode, Relocation, ResourceFlags, ResourceType, Status, Tlv, Tlvs, Wire as _,
 };
 
-/// What the transport has been told.
+/// What the node has told the transport.
 #[derive(Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is another fault")]
 struct Told {
@@ -28,20 +28,20 @@ struct Told {
     torn_down: Vec<LeaseId>,
     stuck: bool,
     ticks: u64,
-    /// Clients must be looked for first.
+    /// Whether clients must be looked for first.
     far: bool,
     found: bool,
-    /// Tearing down takes time.
+    /// Whether tearing down takes time.
     slow: bool,
-    /// It knows no client.
+    /// Whether it finds no client.
     blind: bool,
-    /// Its clients go on after a restart.
+    /// Whether its clients carry on after a restart.
     resumes: bool,
-    /// Clients that are gone.
+    /// Leases whose clients are gone.
     lost: Vec<LeaseId>,
 }
 
-/// RDMA without a device.
+/// An RDMA binding without a device.
 #[derive(Debug)]
 struct Rdma(&'static str, Arc<Mutex<Told>>);
 
@@ -209,7 +209,7 @@ fn a_binding_is_ticked_and_its_counters_are_the_nodes() {
     assert_eq!(ticks, Some(2));
 }
 
-/// Looking for a client takes time, and the node goes on meanwhile.
+/// While a client is looked for, the node serves others.
 #[test]
 fn what_takes_time_is_done_without_the_node() {
     let (mut world, told) = world();
@@ -248,7 +248,7 @@ fn what_takes_time_is_done_without_the_node() {
     assert_eq!(told.lock().unwrap().bound, BTreeSet::new());
 }
 
-/// Two places for bindings: those that are being made count, and every end gives its place back.
+/// Two places for bindings: those that are being made count, and every end frees a place.
 #[test]
 fn bindings_have_a_quota_and_give_their_places_back() {
     let (mut world, told) = world();
@@ -392,7 +392,7 @@ fn slowly() -> (World, Arc<Mutex<Told>>, Vec<u8>, LeaseId) {
     (world, told, token, lease)
 }
 
-/// The one teardown that waits.
+/// The only teardown that waits.
 fn held(world: &mut World) -> Teardown {
     let mut held = std::mem::take(world.held.as_mut().unwrap());
     assert_eq!(held.len(), 1);
@@ -472,7 +472,7 @@ fn a_lease_is_bound_again_when_its_slow_teardown_is_done() {
     assert_eq!((told.bound.len(), told.torn_down.len()), (1, 1));
 }
 
-/// The client of a connection is gone: the node ends it, and nothing else of the lease.
+/// When the client of a connection is gone, the node ends the connection and nothing else of the lease.
 #[test]
 fn a_lost_client_is_disconnected_and_its_lease_goes_on() {
     let (mut world, told, token, lease) = slowly();
@@ -487,7 +487,7 @@ fn a_lost_client_is_disconnected_and_its_lease_goes_on() {
     world.ok(1, Op::LeaseBind, 0, &token, &bind(lease, 2));
 }
 
-/// Two ports of one kind: the first that takes a client has it.
+/// Of two ports of one kind, the first that accepts a client gets it.
 #[test]
 fn the_next_binding_of_a_kind_takes_what_the_first_refuses() {
     let both = [(); 2].map(|()| Arc::<Mutex<Told>>::default());
@@ -514,7 +514,7 @@ fn the_next_binding_of_a_kind_takes_what_the_first_refuses() {
     assert_eq!(ticks, 2, "counters of one kind are added up");
 }
 
-/// A start looks at what was connected, and at nothing else; clients that go on without asking are let in again.
+/// A start looks only at what was connected. Clients that carry on without asking are let in again.
 #[test]
 fn a_start_ends_what_was_connected_and_connects_what_goes_on() {
     let (mut world, _) = world();

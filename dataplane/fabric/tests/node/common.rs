@@ -1,4 +1,4 @@
-//! A node over memory, with virtual time and seeded randomness, and presenters that ask it.
+//! A node over memory, with virtual time and seeded randomness, and presenters that send it requests.
 #![allow(unreachable_pub)] // its items are nobody else's
 
 use std::{
@@ -50,7 +50,7 @@ impl Bytes for Heap {
 /// What the node asked of its host.
 #[derive(Debug, Default)]
 pub struct Asked {
-    /// Those that were opened, and those that were closed.
+    /// Proxies that were opened, and those that were closed.
     pub proxies: Vec<(LeaseId, Proxy)>,
     pub closed: Vec<LeaseId>,
     pub no_proxies: bool,
@@ -128,11 +128,10 @@ pub fn identity(n: u8) -> Identity {
     Identity::from_seed(&[n; 32])
 }
 
-/// Every permission.
 pub const ALL: Perms = Perms::ALL;
 
-/// A node with one memory region of 1 MiB ("mem") and one of blocks in memory of 256 KiB ("disk"), which knows the
-/// presenters 1, 2 and 3 and lets 1 and 2 do everything.
+/// A node with a memory region of 1 MiB ("mem") and a region of blocks in memory of 256 KiB ("disk"). It knows the
+/// presenters 1, 2 and 3, and lets 1 and 2 do everything.
 pub struct World {
     pub node: Node<TestHost>,
     pub asked: Arc<Mutex<Asked>>,
@@ -142,7 +141,7 @@ pub struct World {
     pub journal: Vec<Record>,
     /// Leases that are being connected again.
     pub works: Vec<berth_fabric::Work>,
-    /// Where what is torn down waits, if it is to.
+    /// Keeps teardowns back if it is `Some`.
     pub held: Option<Vec<Teardown>>,
     nonce: u64,
 }
@@ -196,7 +195,7 @@ impl World {
         self.now = self.now.after(time);
     }
 
-    /// What the node answers to an op of presenter `n` over UDP, when all it waits for has happened.
+    /// The node's answer to an operation of presenter `n` over UDP, once everything that it waits for has happened.
     pub fn ask_whole(&mut self, n: u8, op: u16, resource: u128, token: &[u8], params: &[u8]) -> Outcome {
         self.nonce += 1;
         let request = Request {
@@ -216,7 +215,7 @@ impl World {
         self.finish(step)
     }
 
-    /// Does what a step asks for, to its end.
+    /// Carries out what a step asks for, to its end.
     pub fn finish(&mut self, mut step: Step) -> Option<Outcome> {
         let mut outcome = loop {
             match step {
@@ -249,7 +248,7 @@ impl World {
         Some(outcome)
     }
 
-    /// Does what the node asks for beside answers.
+    /// Carries out what the node asks for besides answers.
     pub fn apply(&mut self, effects: Effects) {
         self.journal.extend(effects.journal);
         for teardown in effects.teardowns {
@@ -266,7 +265,7 @@ impl World {
         self.apply(effects);
     }
 
-    /// Passes time on to the node; returns the leases that serve no more I/O.
+    /// Tells the node the time; returns the leases that serve no more I/O.
     pub fn tick(&mut self) -> Vec<LeaseId> {
         let effects = self.node.tick(self.now);
         let ended = effects.ended.clone();
@@ -278,14 +277,14 @@ impl World {
         self.ask_whole(n, op.code(), resource, token, params).answer
     }
 
-    /// The result of an op that must succeed.
+    /// The result of an operation that must succeed.
     pub fn ok(&mut self, n: u8, op: Op, resource: u128, token: &[u8], params: &[u8]) -> Vec<u8> {
         let answer = self.ask(n, op, resource, token, params);
         assert_eq!(answer.status, Status::Ok, "{op}");
         answer.result
     }
 
-    /// The status of an op that must be refused.
+    /// The status of an operation that must be refused.
     pub fn refused(&mut self, n: u8, op: Op, resource: u128, token: &[u8], params: &[u8]) -> Status {
         let answer = self.ask(n, op, resource, token, params);
         assert_eq!(answer.result, [], "{op}");
@@ -326,7 +325,7 @@ impl World {
     }
 }
 
-/// What a step has come to that is done.
+/// The outcome of a step that needs no work.
 pub fn done(step: Step) -> Outcome {
     let Step::Done(outcome) = step else { panic!("more is to be done: {step:?}") };
     outcome

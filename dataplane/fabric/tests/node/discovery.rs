@@ -58,7 +58,7 @@ fn ids(answer: &[u8]) -> Vec<u128> {
     nodes.iter().map(|node| Announce::parse(node.get()).unwrap().node_id).collect()
 }
 
-/// What a signed question to the relay brings.
+/// Node ids in the relay's answer to a signed SOLICIT.
 fn ask(relay: &mut Relay, filters: &[Filter], now: Nanos) -> Vec<u128> {
     let own = announce(1, 1).to_vec();
     let answer = Discovery::default().solicited(&question(filters, 0), true, &own, Some(relay), now);

@@ -152,7 +152,7 @@ fn a_relocation_that_cannot_be_has_a_reason() {
     assert_eq!(ask(&unknown).status, Status::InvalidParams);
 }
 
-/// Between the beginning and the end of a move, its source's token is revoked and the copy fails.
+/// Between the beginning and the end of a move, the source's token is revoked and the copy fails.
 #[test]
 fn a_failed_move_gives_the_source_back_unless_it_was_revoked_meanwhile() {
     for revoke in [false, true] {
@@ -190,7 +190,7 @@ fn a_failed_move_gives_the_source_back_unless_it_was_revoked_meanwhile() {
     }
 }
 
-/// The bytes of leases that are worked on are nobody else's before the work is done.
+/// While bytes are worked on, they are leased to nobody else.
 #[test]
 fn bytes_under_work_are_not_leased_again() {
     let mut world = World::new();

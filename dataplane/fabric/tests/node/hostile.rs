@@ -1,11 +1,11 @@
-//! Ops of a presenter who is enrolled and means no good: any op, any params, any token.
+//! Operations of an enrolled presenter with bad intentions: any operation, any params, any token.
 
 use crate::common::*;
 use berth_fabric::{Carrier, Request};
 use berth_wire::fabric::{Op, ResourceType};
 use fastrand::Rng;
 
-/// Bytes that begin as well-formed params do and then go wrong, or are any bytes at all.
+/// Bytes that begin like well-formed params and then go wrong, or are entirely random.
 fn damaged(sound: &[u8], random: &mut Rng) -> Vec<u8> {
     let mut bytes = sound.to_vec();
     match random.u8(0..4) {

@@ -210,7 +210,7 @@ fn the_next_frame_follows_the_last() {
     assert_eq!(FRAME_HEADER_LEN, 20);
 }
 
-/// Frames lie across the pieces in which a file is read.
+/// Frames cross the borders of the pieces in which a file is read.
 #[test]
 fn a_long_journal_is_read_in_pieces() {
     const PIECE: usize = 1 << 20;
@@ -384,8 +384,8 @@ fn a_revocation_of_many_takes_back_what_lived_then_and_nothing_later() {
     assert_eq!(state.leases[&6].revoked, None, "it had ended");
 }
 
-/// With all handles that there may be, at a time that does not depend on them: one look at each for each end would take
-/// an hour.
+/// With the largest number of handles, in a time that does not depend on it: to look at each handle at each end would
+/// take an hour.
 #[test]
 fn a_replay_looks_at_no_handle_but_those_of_the_lease() {
     const MANY: u128 = 100_000;
@@ -401,7 +401,7 @@ fn a_replay_looks_at_no_handle_but_those_of_the_lease() {
     assert_eq!(state.leases.len(), MANY as usize);
 }
 
-/// However many were made: a lease's end takes them with it, though no record names them.
+/// A lease's end takes its attachments with it, however many there were, though no record names them.
 #[test]
 fn attachments_that_are_gone_are_not_kept_for_the_length_of_a_replay() {
     const MANY: u128 = 1_000_000;
@@ -448,7 +448,7 @@ fn a_holders_revocation_takes_what_it_imported_until_then() {
     assert_eq!(state.records().collect::<Recovered>(), state);
 }
 
-/// One start under a clock that is years ahead, and what was granted then lasts as long as it was to.
+/// After one start under a clock that is years ahead, what was granted then still lasts as long as it was meant to.
 #[test]
 fn times_go_back_with_the_clock() {
     let records = [

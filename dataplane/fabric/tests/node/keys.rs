@@ -1,4 +1,4 @@
-//! What ends with a key: its tokens, leases, attachments and enrolment (profile, decision 33; `KEY_REVOKE` and
+//! What ends together with a key: its tokens, leases, attachments and enrolment (profile, decision 33; `KEY_REVOKE` and
 //! `KEY_LIST`).
 
 use std::time::Duration;
@@ -40,7 +40,7 @@ fn perms(token: &[u8]) -> Perms {
     CapabilityToken::parse(token).unwrap().perms
 }
 
-/// `KEY_REVOKE` by presenter 1: the answer, and its records but for the nonce.
+/// `KEY_REVOKE` by presenter 1: the answer, and its records without the nonce.
 fn revoke(world: &mut World, n: u8, remove: bool) -> (KeyRevoked, Vec<Record>) {
     let token = world.token(1, Perms::ADMIN);
     let params = KeyRevoke { key_id: id(n), remove }.to_vec();
@@ -59,7 +59,7 @@ fn standing(world: &World, lease: LeaseId) -> Option<Standing> {
     world.node.leases().query(lease, world.now.mono).map(|(standing, _)| standing)
 }
 
-/// What a request of presenter `n` comes to; `None` if it is dropped.
+/// The status that presenter `n` gets; `None` if its request is dropped.
 fn ping(world: &mut World, n: u8) -> Option<Status> {
     let request = Request {
         carrier: Carrier::Quic,
@@ -94,8 +94,8 @@ fn a_refresh_asks_the_policy_of_now() {
     assert_eq!(refresh(&mut world, 1, &token), Err(Status::InsufficientPerm));
 }
 
-/// Presenter 3 has no policy: what it was given stands on the policy of the one who gave it, also after refreshes,
-/// which drop the links, and over a restart.
+/// Presenter 3 has no policy. A token passed on to it depends on the policy of the one who passed it, even after
+/// refreshes, which drop the links, and after a restart.
 #[test]
 fn a_refresh_of_what_was_passed_on_asks_for_whom_it_was_issued() {
     let mut world = World::new();
@@ -169,7 +169,7 @@ fn a_revocation_by_holder_is_one_record_and_ends_all_that_the_key_has() {
     everything_is_over(&mut world);
 }
 
-/// The host's clock goes back after a restart: tokens that were issued before that are revoked all the same.
+/// The host's clock goes back after a restart. Tokens issued before that are revoked all the same.
 #[test]
 fn a_clock_that_went_back_saves_no_token_from_a_revocation_by_holder() {
     let mut world = World::new();

@@ -32,7 +32,7 @@ fn state(status: LeaseStatus, after: u64) -> Vec<u8> {
     LeaseState { status, expires_at: START_SECS + after }.to_vec()
 }
 
-/// What the dataplanes make of a read of the lease's first byte.
+/// How the dataplanes decide on a read of the lease's first byte.
 fn access(world: &World, id: LeaseId) -> Result<(), Refusal> {
     let mut reader = world.node.table().reader();
     let entry = reader.enter().probe(id.key());

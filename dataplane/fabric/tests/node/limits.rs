@@ -1,5 +1,5 @@
-//! Quotas and bounds of the node at their limits, and how what has ended gives its place back: handles and proxies.
-//! Bindings have theirs in bindings.rs.
+//! Quotas and bounds of handles and proxies at their limits, and how what has ended frees its place. Those of bindings
+//! are in bindings.rs.
 #![allow(clippy::doc_markdown)] // the names of ops
 
 use std::time::Duration;
@@ -22,7 +22,7 @@ fn has(world: &World, n: u8, item: Item) -> u64 {
     world.node.leases().usage(id(n))[item]
 }
 
-/// Time passes, and the node hears of it.
+/// Lets time pass, and tells the node.
 fn pass(world: &mut World, secs: u64) {
     world.pass(Duration::from_secs(secs));
     world.tick();
@@ -37,7 +37,7 @@ fn free(world: &mut World, n: u8, lease: LeaseId) {
     world.ok(n, Op::LeaseFree, 0, &[], &LeaseRef { lease_id: lease.0 }.to_vec());
 }
 
-/// Ends what a token has.
+/// Revokes a token, and so ends what was allocated under it.
 fn revoke(world: &mut World, token: &[u8]) {
     let token_id = CapabilityToken::parse(token).unwrap().token_id;
     let admin = world.token(2, ALL);
@@ -55,7 +55,7 @@ fn export(lease: LeaseId, ttl_secs: u32) -> Vec<u8> {
     .to_vec()
 }
 
-/// The node's own bound, whatever quotas say: as many handles as there may be leases, of all presenters together.
+/// A bound of the node's own, whatever quotas say: all presenters together have as many handles as there may be leases.
 #[test]
 fn all_handles_together_are_as_many_as_leases_may_be() {
     let leases = berth_lease::Config { capacity: 8, ..berth_lease::Config::default() };
@@ -170,7 +170,7 @@ fn a_proxy_that_ends_gives_its_place_back_however_it_ends() {
     assert_eq!(has(&world, 1, Item::Proxies), 0, "all of the key's end with it");
 }
 
-/// The node's own bound: as many proxies as it has ports for them, of all presenters together.
+/// A bound of the node's own: all presenters together have as many proxies as there are ports for them.
 #[test]
 fn all_proxies_together_are_as_many_as_the_node_says() {
     let quotas = Quotas::new(&[(None, vec![(Item::Proxies, 1 << 16)])]);

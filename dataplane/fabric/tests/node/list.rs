@@ -1,4 +1,4 @@
-//! LEASE_LIST_ACTIVE, a part at a time.
+//! LEASE_LIST_ACTIVE in parts.
 #![allow(clippy::doc_markdown)] // the names of ops
 
 use std::{net::SocketAddr, time::Duration};
@@ -8,7 +8,7 @@ use berth_fabric::{Carrier, Config, Request, Step};
 use berth_lease::LeaseId;
 use berth_wire::fabric::{LeaseList, LeaseRef, Op, ResourceType, Status, Wire as _};
 
-/// As many leases as its regions have room for: more than one part looks at.
+/// As many leases as the regions have room for, which is more than one part looks at.
 fn leases(world: &mut World) -> Vec<LeaseId> {
     let token = world.token(1, ALL);
     let kinds = [(ResourceType::Mem, 256), (ResourceType::Block, 64)];

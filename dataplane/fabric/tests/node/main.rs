@@ -1,4 +1,4 @@
-//! A node through its public face: requests in, answers and what is journaled out.
+//! A node through its public interface: requests in, answers and journal records out.
 
 mod announce;
 mod bindings;

@@ -1,4 +1,4 @@
-//! Where allocations go: lease intents as filters and scores, and what clients are told for them.
+//! Placement: lease intents as filters and scores, and what clients are told about them.
 #![allow(clippy::doc_markdown)] // the names of ops and TLVs
 
 use crate::common::*;
@@ -10,7 +10,7 @@ use berth_wire::fabric::{
     ResourceType, SensorStatus, Status, Thermal, TierFlags, Tlv, Tlvs, Wire as _,
 };
 
-/// Memory on two nodes, DRAM and HBM, and anywhere; a GPU beside the HBM.
+/// Memory on two NUMA nodes, DRAM and HBM, and memory anywhere; a GPU next to the HBM.
 fn world() -> World {
     let region = |name: &str, kind, numa| berth_lease::Region {
         name: name.into(),
@@ -40,7 +40,7 @@ fn encode(intents: &[IntentTlv<'_>]) -> Vec<u8> {
     tlvs
 }
 
-/// In which region a lease with these intents lies.
+/// Name of the region that a lease with these intents is placed in.
 fn place(world: &mut World, intents: &[u8]) -> Result<String, Status> {
     let token = world.token(1, ALL);
     let params = LeaseAlloc {

@@ -1,4 +1,4 @@
-//! What one presenter may have (docs/fabricbios-profile.md, "Limits"): over its quota it is told so, others are not touched.
+//! Quotas (docs/fabricbios-profile.md, "Limits"): a presenter over its quota is told so, and others are not affected.
 #![allow(clippy::doc_markdown)] // the names of ops
 
 use std::{collections::BTreeMap, time::Duration};
@@ -40,7 +40,7 @@ fn counters(world: &World) -> BTreeMap<String, u64> {
     all
 }
 
-/// Everything ends, by itself.
+/// Lets everything end by itself.
 fn end_all(world: &mut World) {
     for _ in 0..40 {
         world.pass(Duration::from_secs(20));
@@ -98,7 +98,7 @@ fn every_item_has_its_quota() {
     assert_eq!(world.node.leases().usages().count(), 0, "when all has ended, nobody has anything");
 }
 
-/// Moving leases to and fro fills no table: what is remembered, and what is kept, counts.
+/// Moving leases back and forth fills no table: what is remembered or kept counts towards the quota.
 #[test]
 fn what_moves_leave_counts() {
     let quotas = Quotas::new(&[(None, vec![(Item::Leases, 5), (Item::Bytes, 4 * 4096)])]);

@@ -1,4 +1,4 @@
-//! A journal cut at every byte: the node that starts from it has what was answered, and nothing else.
+//! A journal cut at every byte: the node that starts from it has exactly what was answered.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -17,7 +17,7 @@ use berth_wire::fabric::{
 
 const ID: u64 = 99;
 
-/// Where the journal ends after each answered op, and what every lease then is.
+/// Where the journal ends after each answered operation, and the state of every lease then.
 struct Point {
     len: usize,
     leases: BTreeMap<LeaseId, (Standing, u64)>,
@@ -204,7 +204,7 @@ fn a_revocation_of_any_size_is_one_record() {
     }
 }
 
-/// The lease has its minute whatever the host's clock says: right again, never set, or a little behind.
+/// The lease lasts its minute whatever the host's clock shows: right again, never set, or a little behind.
 #[test]
 fn a_clock_that_was_years_ahead_is_set_right() {
     let years = Duration::from_hours(9 * 365 * 24);

@@ -1,4 +1,5 @@
-//! Tokens, policy, the scheduler's fence, enrolment and rates, through the node's ops (decisions 2, 4 and 8 to 12).
+//! Tokens, policy, the scheduler's fence, enrolment and rates, through the node's operations (decisions 2, 4 and 8 to
+//! 12).
 
 use std::time::Duration;
 
@@ -354,7 +355,7 @@ fn a_lease_is_freed_by_its_holder_without_a_token() {
     assert_eq!(world.refused(1, Op::LeaseFree, 0, &[], &params), Status::ResourceNotFound);
 }
 
-/// The second revocation of a token finds no lease any more, and still is answered only when accesses have ended.
+/// The second revocation of a token finds no leases, but is also answered only when accesses have ended.
 #[test]
 fn every_revocation_waits_for_accesses_from_before() {
     let mut world = World::new();
@@ -371,7 +372,7 @@ fn every_revocation_waits_for_accesses_from_before() {
     assert!(outcomes.iter_mut().all(berth_lease::Quiescence::is_over));
 }
 
-/// A revocation made while the host's clock is wrong holds when it is right again.
+/// A revocation made while the host's clock is wrong holds when the clock is right again.
 #[test]
 fn a_clock_that_was_set_back_does_not_shorten_a_revocation() {
     for restarted in [false, true] {

@@ -1,4 +1,4 @@
-//! Work on leased bytes: what the node leaves to its host, and how it ends where the leases do.
+//! Work on leased bytes: what the node leaves to its host, and how it ends together with the leases.
 #![allow(clippy::doc_markdown)] // the names of ops
 
 use std::{
@@ -20,7 +20,7 @@ use berth_wire::fabric::{
     RelocateMode, Relocation, ResourceType, Status, Tlvs, Wire as _,
 };
 
-/// Memory that holds nothing, and counts what is zeroed of it.
+/// Memory without contents, which counts the bytes that are zeroed.
 struct Void {
     len: u64,
     zeroed: AtomicU64,
@@ -37,7 +37,7 @@ impl Bytes for Void {
     }
 }
 
-/// Blocks that nobody but the host touches.
+/// Blocks that only the host touches.
 struct Disk(u64);
 
 impl Blocks for Disk {
@@ -147,7 +147,7 @@ fn blocks_are_granted_when_their_zeroes_are_durable() {
     granted(&done(world.node.resume(work.ticket, Ok(()), world.now)));
 }
 
-/// It is nobody's then: its bytes are free, though its grace would last an hour.
+/// Nobody holds it then: its bytes are free although its grace would last an hour.
 #[test]
 fn an_allocation_that_ends_while_it_is_zeroed_is_freed() {
     for (revoked, work_done) in [(true, Ok(())), (false, Ok(())), (false, Err(WorkFailed))] {
@@ -191,7 +191,7 @@ fn is_complete(outcome: &Outcome) -> bool {
     LeaseRelocated::parse(&outcome.answer.result).unwrap().outcome == Relocation::Complete
 }
 
-/// Its copy may not run again after a restart: what was written since would be lost.
+/// After a restart its copy must not run again, as that would destroy what was written since.
 #[test]
 fn a_relocation_is_used_up_before_it_begins() {
     for mode in [RelocateMode::Copy, RelocateMode::Move] {

@@ -1,4 +1,4 @@
-//! Accesses to leases, decided as every dataplane does.
+//! Accesses to leases.
 
 use berth_lease::{Access, Generation, LeaseKey, Span, check};
 
@@ -20,7 +20,7 @@ impl World {
         self.after(delay, Event::Access(access));
     }
 
-    /// An access, decided as every dataplane does.
+    /// Decides on an access as every dataplane does.
     pub(super) fn access(&mut self, access: DataOp) {
         let now = self.time().mono;
         let op = if access.write.is_some() { berth_lease::Op::Write } else { berth_lease::Op::Read };

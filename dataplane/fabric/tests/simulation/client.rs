@@ -1,4 +1,4 @@
-//! Presenters: what each of them tries next, with what it has learnt from answers.
+//! Presenters: what each of them tries next, based on the answers so far.
 
 use berth_identity::{Identity, link::Client as Link};
 use berth_lease::LeaseId;
@@ -11,7 +11,7 @@ use fastrand::Rng;
 
 use super::{stores::MEMORY, world::SLOT};
 
-/// A lease that a client knows of, its own or by a handle.
+/// A lease that a client knows of: its own, or through a handle.
 #[derive(Debug, Clone, Copy)]
 pub struct Lease {
     pub id: u128,
@@ -21,7 +21,7 @@ pub struct Lease {
     pub own: bool,
 }
 
-/// A request that was not answered yet.
+/// A request that is not answered yet.
 #[derive(Debug)]
 pub struct Asked {
     pub request_id: u64,
@@ -36,18 +36,18 @@ pub struct Client {
     token: Option<Vec<u8>>,
     epoch: Option<u64>,
     pub asked: Option<Asked>,
-    /// How many tokens were asked for and had.
+    /// Number of tokens asked for and received.
     pub refused: u64,
     greed: Greed,
 }
 
-/// What a client wants for itself.
+/// What a greedy client wants for itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Greed {
     None,
-    /// It leases all it can and frees it again, and sees to it that much ends while it is worked on.
+    /// It leases all it can and frees it again, and makes sure that much ends while it is worked on.
     Bytes,
-    /// It makes handles of its leases and attaches itself to those of others, as many as it may and more.
+    /// It exports and imports handles, as many as it may and more.
     Handles,
 }
 
@@ -60,7 +60,7 @@ pub struct Rumours {
     pub keys: Vec<u128>,
 }
 
-/// An op, with its token and params.
+/// An operation, with its token and params.
 pub type Plan = (Op, Vec<u8>, Vec<u8>);
 
 impl Client {
@@ -80,7 +80,7 @@ impl Client {
         (!own.is_empty()).then(|| *own[random.usize(from..own.len())])
     }
 
-    /// The next op.
+    /// The client's next operation.
     pub fn plan(&mut self, rumours: &Rumours, random: &mut Rng) -> Plan {
         let Some(token) = self.token.clone() else {
             if random.u8(..) < 20 {
@@ -180,7 +180,7 @@ impl Client {
         (op, token, params)
     }
 
-    /// Learns from an answer to what was asked.
+    /// Updates the client's knowledge from an answer.
     pub fn learn(&mut self, asked: &Asked, status: Status, result: &[u8], rumours: &mut Rumours) {
         match (asked.op, status) {
             (_, Status::InvalidToken | Status::StaleEpoch) => {

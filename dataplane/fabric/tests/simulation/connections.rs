@@ -1,5 +1,5 @@
-//! A transport of its own, past the lease table and past the process: a target in the kernel, whose connections outlive the
-//! node's, and end slowly or not at all.
+//! A transport beside the lease table and outside the process: a target in the kernel, whose connections outlive the
+//! node's process, and end slowly or not at all.
 
 use std::{
     collections::BTreeMap,
@@ -19,12 +19,12 @@ use super::{
     world::{DataOp, Event, Leaving, SLOT, World},
 };
 
-/// What is connected, and what the kernel does with it.
+/// The target's connections, and what the kernel does with them.
 #[derive(Debug)]
 pub struct Target {
     connected: BTreeMap<LeaseId, Connection>,
     random: Rng,
-    /// Whether clients go on after a restart without asking.
+    /// Whether clients carry on after a restart without asking.
     resumes: bool,
 }
 
@@ -32,11 +32,11 @@ pub struct Target {
 struct Connection {
     span: Span,
     first: u64,
-    /// Whether its client reaches anything yet.
+    /// Whether its client can access anything yet.
     open: bool,
 }
 
-/// How the end of a connection goes.
+/// How a connection's end goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     AtOnce,
@@ -60,7 +60,7 @@ impl Target {
         }
     }
 
-    /// The process has died, and perhaps the machine: of connections to its memory nothing is left.
+    /// The process dies, and perhaps the machine. Connections to its memory are lost.
     pub fn crash(&mut self, outage: bool) {
         self.connected.retain(|_, connection| connection.span.region.0 != 0 && !outage);
     }
@@ -70,7 +70,7 @@ impl Target {
     }
 }
 
-/// What the node knows of it.
+/// The binding as the node sees it.
 #[derive(Debug)]
 pub struct TargetBinding(pub Arc<Mutex<Target>>);
 
@@ -127,7 +127,7 @@ impl Binding for TargetBinding {
 }
 
 impl World {
-    /// The client of a connection reads or writes.
+    /// Lets the client of a connection read or write.
     pub(super) fn remote(&mut self) {
         let open: Vec<(LeaseId, Connection)> = {
             let target = self.target.lock().unwrap();
@@ -146,7 +146,7 @@ impl World {
         self.touch(Span { at: span.at + slot * SLOT, len: SLOT, ..span }, id.0, access);
     }
 
-    /// Does what the node asks for beside answers; the batch of what it journals, 0 for none.
+    /// Carries out what the node asks for besides answers. Returns the batch of its journal records, 0 for none.
     pub(super) fn apply(&mut self, effects: Effects) -> u64 {
         for teardown in effects.teardowns {
             self.summary.slow_teardowns += 1;
@@ -165,14 +165,14 @@ impl World {
         self.apply(effects);
     }
 
-    /// Works that the node begins on its own when it starts.
+    /// Takes over works that the node begins on its own when it starts.
     pub(super) fn begin_own(&mut self, works: Vec<Work>) {
         for work in works {
             self.takes(work, None);
         }
     }
 
-    /// An op goes on, or is done.
+    /// Continues or ends an operation.
     pub(super) fn go_on(&mut self, ticket: u64, working: Working, result: Result<(), WorkFailed>) {
         let now = self.time();
         match (self.process.node.resume(ticket, result, now), working.asked) {
@@ -192,7 +192,7 @@ impl World {
 }
 
 impl Leaving {
-    /// Looks whether what it waits for has ended; what was journaled then is to be durable, too.
+    /// Checks whether what it waits for has ended. What was journaled then must become durable, too.
     pub(super) fn look(&mut self, staged_to: u64) {
         if self.endings.is_empty() || !self.endings.iter().all(Ending::is_over) {
             return;

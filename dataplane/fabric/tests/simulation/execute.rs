@@ -1,4 +1,4 @@
-//! Requests at the node: executed, worked on, concluded.
+//! Requests at the node: execution, work, conclusion.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -22,7 +22,7 @@ use super::{
 };
 
 impl World {
-    /// A datagram comes to the node.
+    /// A datagram arrives at the node.
     pub(super) fn arrives(&mut self, from: u8, bytes: &[u8]) {
         let now = self.time();
         let process = &mut self.process;
@@ -83,7 +83,7 @@ impl World {
         }
     }
 
-    /// An op was executed: what it means, and when its answer may leave.
+    /// Handles an executed operation: what it means, and when its answer may leave.
     pub(super) fn conclude(&mut self, asked: &Executing, outcome: Outcome, due: u64) {
         let Outcome { answer, journal, quiescence, endings, effects } = outcome;
         let (op, status, result) = (asked.op, answer.status, &answer.result);
@@ -111,7 +111,7 @@ impl World {
         self.process.leaving.push(Leaving { reply, payload, batch, quiescence, endings, note, due });
     }
 
-    /// An op has ended leases of which some may still be connected: nothing of them is over for good.
+    /// An operation has ended leases of which some may still be connected: none of them is over for good.
     fn fenced(&mut self, asked: &Executing) -> Note {
         match asked.op {
             Op::LeaseFree => {
@@ -131,7 +131,7 @@ impl World {
         Note::Nothing
     }
 
-    /// What an op that succeeded means to the oracle.
+    /// What a successful operation means to the oracle.
     pub(super) fn meaning(&mut self, asked: &Executing, result: &[u8]) -> Note {
         match asked.op {
             Op::LeaseAlloc => {
@@ -245,7 +245,7 @@ impl World {
     }
 }
 
-/// The keys of a relocation that moves.
+/// The keys of a relocation that moves its source.
 fn moved(asked: &Executing) -> Option<(u64, u64)> {
     let params = (asked.op == Op::LeaseRelocate).then(|| LeaseRelocate::parse(&asked.params).ok()).flatten()?;
     (params.mode == RelocateMode::Move).then_some((params.src_lease_id, params.dst_lease_id))

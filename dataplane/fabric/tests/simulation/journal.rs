@@ -1,4 +1,4 @@
-//! The journal file, as far as it outlives the process.
+//! The journal file, which outlives the process.
 
 use berth_fabric::{
     Recovered,
@@ -6,13 +6,13 @@ use berth_fabric::{
 };
 use fastrand::Rng;
 
-/// A journal file, its records that are not written yet, and the frame that is being written.
+/// A journal file, records that are not written yet, and the frame that is being written.
 pub struct Journal {
     file: Vec<u8>,
     id: u64,
     sequence: u64,
     staged: Vec<u8>,
-    /// How many batches were staged, and how many are durable.
+    /// Number of batches that were staged, and of those that are durable.
     pub staged_to: u64,
     pub durable_to: u64,
     writing: Option<(Vec<u8>, u64)>,
@@ -31,7 +31,7 @@ impl Journal {
         }
     }
 
-    /// Adds a batch, and returns its number: it is durable once `durable_to` is as high.
+    /// Adds a batch and returns its number. It is durable once `durable_to` has reached that number.
     pub fn stage(&mut self, records: &[Record]) -> u64 {
         for record in records {
             encode(record, &mut self.staged);
@@ -40,7 +40,7 @@ impl Journal {
         self.staged_to
     }
 
-    /// Begins to write what is staged; true if there is something and nothing else is being written.
+    /// Begins to write what is staged. False if there is nothing, or a write is under way.
     pub fn begin(&mut self) -> bool {
         if self.writing.is_some() || self.durable_to == self.staged_to {
             return false;
@@ -53,7 +53,7 @@ impl Journal {
         true
     }
 
-    /// What is being written is durable.
+    /// Makes what is being written durable.
     pub fn end(&mut self) {
         let (frame, to) = self.writing.take().expect("a write ends once");
         self.file.extend(frame);
@@ -67,7 +67,7 @@ impl Journal {
         self.end();
     }
 
-    /// Writes a new file of the same state.
+    /// Writes a new file with the same state.
     pub fn compact(&mut self, id: u64) {
         let mut state: Recovered = Replay::new(&self.file[..]).unwrap().map(Result::unwrap).collect();
         state.forget_lapsed();
@@ -76,7 +76,7 @@ impl Journal {
         (self.file, self.id, self.sequence) = (compacted.file, id, compacted.sequence);
     }
 
-    /// The process dies: the frame that was being written may have got to the disk in part, or whole.
+    /// The process dies: the frame that was being written may have reached the disk partly, or whole.
     pub fn crash(&mut self, random: &mut Rng) -> Recovered {
         if let Some((frame, to)) = self.writing.take() {
             let cut = random.usize(0..=frame.len());

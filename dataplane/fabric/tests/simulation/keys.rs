@@ -1,4 +1,4 @@
-//! Keys that are revoked and removed, and what each may have: what the oracle knows of them.
+//! The oracle's knowledge of revoked and removed keys, and of quotas.
 
 use std::collections::HashMap;
 
@@ -15,11 +15,11 @@ use super::{
 pub struct Keyring {
     /// Keys whose removal was executed in this run or is durable, and whether that was answered.
     pub removed: HashMap<u128, bool>,
-    /// To whom each token was issued, in whatever run.
+    /// To which key each token was issued, in any run.
     pub issued: HashMap<u128, u128>,
 }
 
-/// What ends with a key.
+/// What the revocation of one key ends.
 #[derive(Debug)]
 pub struct KeyEnds {
     key: u128,
@@ -30,7 +30,7 @@ pub struct KeyEnds {
 }
 
 impl Oracle {
-    /// A revocation by holder is executed now: all that the key has is over.
+    /// A revocation by holder is executed: all that the key has is over.
     pub(super) fn revokes_key(&mut self, key: u128, remove: bool) -> KeyEnds {
         let held = self.leases.iter_mut().filter(|(_, lease)| lease.holder == key);
         let leases: Vec<u128> = held
@@ -61,7 +61,7 @@ impl Oracle {
         KeyEnds { key, remove, leases, attachments, tokens }
     }
 
-    /// That is answered.
+    /// A revocation by holder is answered.
     pub fn key_ended(&mut self, ends: &KeyEnds) {
         self.answered(&Note::Over(ends.leases.clone(), None));
         for key in &ends.attachments {
@@ -73,13 +73,13 @@ impl Oracle {
         }
     }
 
-    /// Bytes of an access that came by this key are read or written now.
+    /// An access under this attachment or lease key reads or writes bytes.
     pub fn reaches(&self, key: u64) {
         let over = self.attachments.get(&key).is_some_and(|attached| attached.over_for_good);
         assert!(!over, "an access by attachment {key:016x} went on after its importer's revocation was answered");
     }
 
-    /// A node has started: it serves no key whose removal was answered.
+    /// A node has started: it must serve no key whose removal was answered.
     pub fn finds_keys(&mut self, known: &Enrolled) {
         self.keyring.removed.retain(|key, answered| {
             let served = known.get(NodeId(*key)).is_some();
@@ -88,7 +88,7 @@ impl Oracle {
         });
     }
 
-    /// What `KEY_LIST` says: every client's key, and how it stands.
+    /// Checks the answer of `KEY_LIST`: every client's key and its standing.
     pub fn listed(&self, list: &KeyList<'_>) {
         assert!(!list.more);
         for key in keys() {
@@ -111,14 +111,14 @@ impl World {
         Note::Key(ends)
     }
 
-    /// Nobody has more handles or attachments than it may.
+    /// Checks that a client has no more handles or attachments than its quota.
     pub(super) fn within_quota(&self, who: u128) {
         let has = self.process.node.leases().usage(who);
         let [handles, attachments] = [has[Item::Handles], has[Item::Attachments]];
         assert!(handles.max(attachments) <= MOST_HANDLES, "{handles} handles, {attachments} attachments");
     }
 
-    /// No handle or attachment is refused for what others have.
+    /// Checks that no handle or attachment is refused because of what others have.
     pub(super) fn over_quota(&mut self, asked: &Executing) {
         let item = match asked.op {
             Op::LeaseExportHandle => Item::Handles,

@@ -1,10 +1,9 @@
-//! A whole node in virtual time: clients over a network that loses, copies and reorders, hostile and greedy ones among them,
-//! and some who lose their key; a journal
-//! that takes its time and is cut by crashes, a disk that forgets with the power what was not flushed, and an oracle that
-//! knows what may happen.
+//! A whole node in virtual time. Clients talk to it over a network that loses, copies and reorders; some are hostile or
+//! greedy, and some lose their key. The journal takes its time and is cut by crashes, the disk loses what was not
+//! flushed with the power, and an oracle knows what may happen.
 //!
 //! `BERTH_SIM_SEEDS=10000 cargo test --release -p berth-fabric --test simulation` runs more seeds;
-//! `BERTH_SIM_SEED=<n>` replays one, and prints what happens.
+//! `BERTH_SIM_SEED=<n>` replays one and prints what happens.
 
 #![allow(unreachable_pub)] // its modules are nobody else's
 
@@ -24,17 +23,17 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// Seeds of a run that says nothing else.
+/// Number of seeds unless the environment says otherwise.
 const SEEDS: u64 = 200;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|value| value.parse().ok())
 }
 
-/// At most one holder of a byte at a time, no access after a revocation was answered, no lease that comes back, nothing
-/// executed twice, and nothing lost that was answered. No byte of an earlier lease is read from a new one. Whatever some
-/// do, the ops of others are answered in time, and nobody's handles are refused for what others have. What the holder of a
-/// revoked key had has ended for good, and a removed key is not served again.
+/// A byte has at most one holder at a time, no access is served after a revocation was answered, no ended lease comes
+/// back, nothing is executed twice, and nothing that was answered is lost. No byte of an earlier lease is read from a
+/// new one. Whatever some do, operations of others are answered in time, and nobody's handles are refused because of
+/// what others have. What the holder of a revoked key had has ended for good, and a removed key is not served again.
 #[test]
 fn invariants_hold_for_every_seed() {
     if let Some(seed) = number("BERTH_SIM_SEED") {

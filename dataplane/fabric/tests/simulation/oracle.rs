@@ -1,5 +1,5 @@
-//! What may be observed, kept apart from the node: the oracle sees requests, answers and accesses, never the node's
-//! own state, but for what the node must still have after a restart.
+//! What may be observed. The oracle sees requests, answers and accesses, and never the node's own state, except for
+//! what the node must still have after a restart.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -12,7 +12,7 @@ use super::{
     world::SLOT,
 };
 
-/// A lease as far as it can be told from outside.
+/// A lease, as far as its state shows from outside.
 #[derive(Debug)]
 pub struct Known {
     pub holder: u128,
@@ -21,23 +21,23 @@ pub struct Known {
     pub base: u64,
     pub len: u64,
     pub generation: u64,
-    /// No access may begin from then on, whatever was answered: what the last executed grant or renewal says.
+    /// No access may begin after this, whatever was answered: set by the last executed grant or renewal.
     pub expires_at_most: u64,
-    /// The longest that it ever was to live: a shorter renewal that was not answered may be forgotten.
+    /// The latest expiry it ever had: a shorter renewal that was not answered may be lost.
     pub expires_ever: u64,
-    /// Its bytes may be another's from then on.
+    /// From then on its bytes may be another's.
     pub ends_at_most: u64,
-    /// Until then accesses must be served, also after a restart: what was answered.
+    /// Until then accesses must be served, even after a restart: set by answers.
     pub expires_at_least: Option<u64>,
     /// It was freed, revoked or moved: no access may begin.
     pub over: bool,
-    /// That was answered: it must never come back.
+    /// That end was answered: it must never come back.
     pub over_for_good: bool,
     /// Its holder's key was revoked.
     pub holder_revoked: bool,
     /// Tag by slot; nothing written is 0.
     pub contents: BTreeMap<u64, u64>,
-    /// Every tag that a slot ever had: what was not flushed may be lost with the power.
+    /// Every tag that a slot ever had: writes that were not flushed may be lost with the power.
     pub ever: HashSet<(u64, u64)>,
 }
 
@@ -48,31 +48,31 @@ impl Known {
     }
 }
 
-/// What a handle was imported as.
+/// An imported handle.
 #[derive(Debug)]
 pub struct Attached {
     pub lease: u128,
     pub importer: u128,
-    /// Until when it must be there, if the lease lives: what was answered.
+    /// Until then it must exist if its lease lives: set by answers.
     pub at_least: Option<u64>,
     /// Its importer's key was revoked.
     pub over: bool,
-    /// That was answered: it must never come back.
+    /// That end was answered: it must never come back.
     pub over_for_good: bool,
 }
 
-/// What is learnt when an answer leaves the node.
+/// What the oracle learns when an answer leaves the node.
 #[derive(Debug)]
 pub enum Note {
     Nothing,
-    /// A grant or a renewal until then.
+    /// Lease and expiry of a grant or renewal.
     Lives(u128, u64),
-    /// These are over, by the revocation of a token or otherwise.
+    /// Leases that are over, and the token if its revocation ended them.
     Over(Vec<u128>, Option<u128>),
     Fence(u64),
     /// All that a key had is over.
     Key(KeyEnds),
-    /// An attachment, by its key, until then.
+    /// Key and expiry of an attachment.
     Attached(u64, u64),
 }
 
@@ -85,25 +85,25 @@ pub struct Oracle {
     pub attachments: HashMap<u64, Attached>,
     /// Tokens whose revocation was executed in this run, or was answered.
     pub revoked: HashMap<u128, bool>,
-    /// The keys that the node does not serve any more, and what it has issued to whom.
+    /// The keys that the node no longer serves, and the tokens it has issued.
     pub keyring: Keyring,
     /// The highest fence that was answered.
     pub fence: Option<u64>,
-    /// Sender and nonce of what was executed with an effect, by the batch of its records; 0: durable.
+    /// Sender and nonce of what was executed with an effect, with the batch of its records; 0 once durable.
     executed: HashMap<(u128, u64), u64>,
     /// What was executed since the last start.
     this_run: HashSet<(u128, u64)>,
 }
 
 impl Oracle {
-    /// A request is about to be executed.
+    /// A request is about to be executed; it must not have been before.
     pub fn executes(&mut self, sender: u128, nonce: u64) {
         assert!(self.this_run.insert((sender, nonce)), "a request was executed twice in one run");
         assert!(!self.keyring.removed.contains_key(&sender), "a request of a removed key was executed");
         assert!(!self.executed.contains_key(&(sender, nonce)), "a durable request was executed again after a restart");
     }
 
-    /// It had an effect that the journal keeps in this batch.
+    /// The request had an effect, which is journaled in this batch.
     pub fn journaled(&mut self, sender: u128, nonce: u64, batch: u64) {
         self.executed.insert((sender, nonce), batch);
     }
@@ -142,7 +142,7 @@ impl Oracle {
         }
     }
 
-    /// Leases that a revocation of `token` must end; it is executed now.
+    /// Leases that a revocation of `token`, executed now, must end.
     pub fn revokes(&mut self, token: u128) -> Vec<u128> {
         self.revoked.entry(token).or_insert(false);
         let under: Vec<u128> =
@@ -155,7 +155,7 @@ impl Oracle {
         self.revoked.contains_key(&token)
     }
 
-    /// A move failed: its source lives after all.
+    /// A move failed, so its source lives again.
     pub fn lives_again(&mut self, id: u128) {
         self.leases.get_mut(&id).expect("it is known").over = false;
     }
@@ -187,7 +187,7 @@ impl Oracle {
         }
     }
 
-    /// An access was admitted at `now`; its lease.
+    /// An access was admitted at `now`; returns its lease.
     pub fn begins(&self, key: u64, generation: u64, now: u64) -> u128 {
         let id = self.keys.get(&key).expect("an access to something that was never granted");
         let lease = &self.leases[id];
@@ -197,7 +197,7 @@ impl Oracle {
         *id
     }
 
-    /// Bytes of an admitted access are read or written now.
+    /// An admitted access reads or writes bytes.
     pub fn touches(&self, id: u128) {
         assert!(!self.leases[&id].over_for_good, "an access to lease {id:032x} went on after its end was answered");
     }
@@ -211,7 +211,7 @@ impl Oracle {
         assert_eq!(found, expected, "slot {slot} of lease {id:032x}");
     }
 
-    /// Bytes of one lease are copied to another, from slot `first` on: both are still there.
+    /// Bytes were copied between two leases, from slot `first` on: both must still exist.
     pub fn copied(&mut self, from: u128, to: u128, first: u64, slots: u64) {
         self.touches(from);
         self.touches(to);
@@ -225,7 +225,7 @@ impl Oracle {
         }
     }
 
-    /// A relocation is complete: its leases lived all the time, but for the source of a move.
+    /// A relocation is complete: its leases lived throughout, except for the source of a move.
     pub fn relocated(&self, src: u128, dst: u128, moved: bool, now: u64) {
         for (id, may_be_over) in [(src, moved), (dst, false)] {
             let lease = &self.leases[&id];
@@ -234,7 +234,7 @@ impl Oracle {
         }
     }
 
-    /// After a restart, the leases of blocks have bytes of their own and of nobody else.
+    /// After a restart, block leases must have their own bytes and nobody else's.
     pub fn finds(&mut self, disk: &Heap) {
         for (id, lease) in self.leases.iter_mut().filter(|(_, lease)| lease.region == 1 && !lease.over) {
             for slot in 0..lease.len / SLOT {
@@ -248,7 +248,7 @@ impl Oracle {
         }
     }
 
-    /// The process died with everything up to a batch durable.
+    /// The process died; everything up to this batch is durable.
     pub fn crashed(&mut self, durable_to: u64) {
         self.this_run.clear();
         self.executed.retain(|_, batch| *batch <= durable_to);

@@ -1,4 +1,4 @@
-//! The bytes of regions, and what of them outlives the process, or a loss of power.
+//! The bytes of regions, and which of them survive the process, or a power loss.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,7 +13,7 @@ use fastrand::Rng;
 
 use super::world::SLOT;
 
-/// Bytes of memory: so many that nobody may touch all of them while the node waits.
+/// Bytes of memory: too many to touch all of them while the node waits.
 pub const MEMORY: u64 = 1 << 30;
 
 /// Bytes of the disk: so few that leases compete for them.
@@ -21,7 +21,7 @@ const DISK: u64 = 64 << 10;
 
 const PAGE: u64 = 4096;
 
-/// Pages that are not zero, by their first byte.
+/// Pages that are not all zero, by their first byte.
 type Pages = BTreeMap<u64, Box<[u8; PAGE as usize]>>;
 
 /// Bytes behind a lock.
@@ -29,7 +29,7 @@ type Pages = BTreeMap<u64, Box<[u8; PAGE as usize]>>;
 pub struct Heap {
     pages: Arc<Mutex<Pages>>,
     len: u64,
-    /// Bytes that the node has worked on itself, while everybody waited.
+    /// Number of bytes that the node has touched itself while everybody waited.
     touched: Arc<AtomicU64>,
 }
 
@@ -78,7 +78,7 @@ impl Heap {
         }
     }
 
-    /// Copies bytes of this heap to one that may be the same; they do not overlap.
+    /// Copies bytes to `into`, which may be this heap; the ranges do not overlap.
     pub fn copy(&self, from: u64, into: &Self, to: u64, len: u64) {
         let first = from / PAGE * PAGE;
         let found: Vec<u64> = self.pages().range(first..from + len).map(|(page, _)| *page).collect();
@@ -92,7 +92,7 @@ impl Heap {
     }
 }
 
-/// The parts of a range that lie in one page each: where, and which of its bytes.
+/// Splits a range by pages; yields the page and the bytes within it.
 fn parts(at: u64, len: u64) -> impl Iterator<Item = (u64, std::ops::Range<usize>)> {
     let mut done = 0;
     std::iter::from_fn(move || {
@@ -104,7 +104,7 @@ fn parts(at: u64, len: u64) -> impl Iterator<Item = (u64, std::ops::Range<usize>
     })
 }
 
-/// What the node does to bytes itself.
+/// Access by the node itself.
 impl Bytes for Heap {
     fn len(&self) -> u64 {
         self.len
@@ -123,7 +123,7 @@ impl Bytes for Heap {
     }
 }
 
-/// A disk: the node sees that it does not forget, and leaves its bytes to the host.
+/// A disk whose bytes only the host touches.
 struct Disk;
 
 impl Blocks for Disk {
@@ -135,8 +135,8 @@ impl Blocks for Disk {
     }
 }
 
-/// Memory, which a restart clears, and a disk, which it does not. A loss of power leaves of the disk what was flushed, and
-/// of each block that was written or zeroed since the old contents or the new ones.
+/// Memory, which a restart clears, and a disk, which it does not. A power loss leaves what was flushed; each block that
+/// was written or zeroed since has its old or its new contents.
 pub struct Stores {
     memory: Heap,
     disk: Heap,
@@ -180,7 +180,7 @@ impl Stores {
         [&self.memory, &self.disk][usize::from(region)]
     }
 
-    /// How many bytes the node has worked on itself since the last call.
+    /// Bytes that the node has touched itself since the last call.
     pub fn touched(&self) -> u64 {
         self.memory.touched.swap(0, Relaxed)
     }

@@ -1,4 +1,4 @@
-//! Work on bytes, piece by piece: as the host of a node does it, but slower.
+//! Work on bytes, piece by piece: as a node's host does it, but slower.
 
 use berth_fabric::{Ending, Job, Work, WorkFailed};
 use berth_lease::{Held, Quiescence, Span};
@@ -6,11 +6,11 @@ use berth_wire::fabric::{LeaseRelocate, Op, Wire as _};
 
 use super::world::{Event, Executing, MILLI, SLOT, World};
 
-/// A request, or something of the node's own, that is being worked on.
+/// Work under way, for a request or for the node itself.
 pub(super) struct Working {
     work: Work,
     pub(super) asked: Option<Executing>,
-    /// The batch of the journal that the work waits for.
+    /// Batch of the journal that the work waits for.
     durable: u64,
     started: bool,
     job: usize,
@@ -26,14 +26,14 @@ impl Working {
     }
 }
 
-/// The piece of a job from `done` on: an eighth of it, or a page.
+/// The next piece of a job: an eighth of it, or a page.
 fn piece(span: Span, done: u64) -> Span {
     let len = (span.len / 8).next_multiple_of(8 * SLOT).min(span.len - done);
     Span { region: span.region, at: span.at + done, len }
 }
 
 impl World {
-    /// Takes on what the node asks for.
+    /// Accepts work from the node.
     pub(super) fn takes(&mut self, mut work: Work, asked: Option<Executing>) {
         self.say(|| format!("works on {:?}", work.jobs));
         self.apply(std::mem::take(&mut work.effects));
@@ -51,7 +51,7 @@ impl World {
         self.process.working.insert(work.ticket, Working::new(work, asked, durable));
     }
 
-    /// Begins the works that need not wait any more.
+    /// Begins the works that no longer need to wait.
     pub(super) fn begin_works(&mut self) {
         let durable_to = self.journal.durable_to;
         let begins = |working: &mut Working| {
@@ -93,7 +93,7 @@ impl World {
         self.after(delay, Event::Worked(run, ticket));
     }
 
-    /// A piece of a work has ended.
+    /// Ends a piece of a work.
     pub(super) fn worked(&mut self, ticket: u64) {
         let fails = self.random.u8(..) < 8;
         let working = self.process.working.get_mut(&ticket).expect("it is under way");

@@ -25,33 +25,33 @@ use super::{
     work::Working,
 };
 
-/// Bytes that accesses are made in.
+/// Size and alignment of accesses in bytes.
 pub const SLOT: u64 = 512;
 
 /// How long a seed runs, in virtual time.
 const LENGTH: u64 = 10 * SECOND;
 const SECOND: u64 = 1_000_000_000;
-/// What the node takes for each byte that it works on itself.
+/// Nanoseconds that the node takes for each byte that it touches itself.
 const PER_BYTE: u64 = 1;
-/// The longest that one operation of the storage takes.
+/// Longest duration of one storage operation.
 pub(super) const SLOWEST: u64 = 1500 * MILLI;
-/// The longest that the journal takes to write, and what comes while it does.
+/// Longest time until something journaled is durable: one write under way, then its own.
 pub(super) const JOURNALED: u64 = 2 * 20 * MILLI;
-/// The longest that the node is held by others.
+/// Longest time for which other work holds the node.
 pub(super) const HELD: u64 = 5 * MILLI;
 pub(super) const MILLI: u64 = 1_000_000;
-/// Unix time when a seed begins.
+/// Unix time at the start of a seed.
 const WALL: u64 = 1_700_000_000 * SECOND;
 const CLIENTS: u8 = 3;
-/// Clients after those, who want everything for themselves.
+/// Number of further clients, which are hostile.
 const HOSTILE: u8 = 3;
-/// The last of them hoards handles.
+/// The last of them, which hoards handles.
 const HOARDER: u8 = CLIENTS + HOSTILE;
-/// Handles and attachments that each may have; all together are far from what the node may have.
+/// Quota of handles and attachments per client; all together stay far below the node's limit.
 pub(super) const MOST_HANDLES: u64 = 3;
 pub(super) const NODE: u8 = 100;
 
-/// What happened, so that a test can see that enough did.
+/// Counts of what happened, so that a test can check that enough did.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Summary {
     pub executed: u64,
@@ -63,11 +63,11 @@ pub struct Summary {
     pub refused: u64,
     /// Losses of power among the restarts.
     pub outages: u64,
-    /// Work that ended with its leases.
+    /// Works that ended together with their leases.
     pub stopped: u64,
     /// Grants of most of the memory.
     pub hoarded: u64,
-    /// Handles and attachments that were refused, as their presenter had its quota.
+    /// Handles and attachments that were refused because of their presenter's quota.
     pub over_quota: u64,
     /// Revocations by holder, and removals among them.
     pub keys_revoked: u64,
@@ -75,7 +75,7 @@ pub struct Summary {
     /// Attachments that ended with their importer's key.
     pub detached: u64,
     pub keys_listed: u64,
-    /// Leases that were connected, and what their clients did.
+    /// Connections made, and accesses by their clients.
     pub binds: u64,
     pub remote: u64,
     pub slow_teardowns: u64,
@@ -118,21 +118,21 @@ pub(super) enum Event {
     },
     /// An access arrives at the node.
     Access(DataOp),
-    /// A client does something.
+    /// A client acts.
     Client(u8),
-    /// The journal's write is done, in this run of the process.
+    /// The journal's write is complete, in this run of the process.
     Durable(u64),
-    /// A piece of work on bytes is done, in this run of the process.
+    /// A piece of work on bytes is complete, in this run of the process.
     Worked(u64, u64),
-    /// A block operation is done, in this run of the process.
+    /// A block operation is complete, in this run of the process.
     Io(u64, u64),
-    /// A teardown is done, in this run of the process.
+    /// A teardown is complete, in this run of the process.
     TornDown(u64, u64),
-    /// The client of a connected lease does something.
+    /// The client of a connected lease acts.
     Remote,
     Tick,
     Crash,
-    /// The host's clock is set, by so many nanoseconds more than it should be.
+    /// The host's clock is set this many nanoseconds ahead of the true time.
     Step(i64),
 }
 
@@ -163,7 +163,7 @@ pub(super) struct Leaving {
     pub(super) quiescence: Option<Quiescence>,
     pub(super) endings: Vec<Ending>,
     pub(super) note: Note,
-    /// By when it must have left, where nothing but the node itself can hold it up.
+    /// When it must have left, if only the node itself could delay it.
     pub(super) due: u64,
 }
 
@@ -174,11 +174,11 @@ pub(super) struct Executing {
     pub(super) nonce: u64,
     pub(super) op: Op,
     pub(super) params: Vec<u8>,
-    /// When it came, whatever the node was doing.
+    /// Time of its arrival, even if the node was busy.
     pub(super) came: u64,
 }
 
-/// What a crash takes with it.
+/// What a crash destroys.
 pub(super) struct Process {
     pub(super) node: Node<SimHost>,
     pub(super) server: Server,
@@ -207,7 +207,7 @@ pub struct World {
     pub(super) run: u64,
     /// When this run of the process began.
     pub(super) started: u64,
-    /// When the event that is being handled happened.
+    /// Time of the event that is being handled.
     pub(super) at: u64,
     pub(super) step: i64,
     pub(super) oracle: Oracle,
@@ -361,7 +361,7 @@ impl World {
         }
     }
 
-    /// What has become possible: writes of the journal, work, answers.
+    /// Does what has become possible: journal writes, work, answers.
     fn settle(&mut self) {
         if !self.process.node.is_degraded() && self.journal.begin() {
             if self.random.u16(..) < 40 {
@@ -401,19 +401,19 @@ impl World {
         self.process.leaving.append(&mut waiting);
     }
 
-    /// No answer is overdue but those that wait for a journal which has failed.
+    /// Checks that no answer is overdue, except those that wait for a failed journal.
     fn check_delays(&self) {
         let overdue = |leaving: &&Leaving| self.now > leaving.due;
         let late = self.process.leaving.iter().find(overdue).filter(|_| !self.process.node.is_degraded());
         assert!(late.is_none(), "an answer is overdue: {:?}", late.map(|leaving| &leaving.note));
     }
 
-    /// How long storage takes: up to `most`, and now and then so long that much else happens meanwhile.
+    /// A random duration of up to `most`; now and then one so long that much else happens meanwhile.
     pub(super) fn slow(&mut self, most: u64) -> u64 {
         if self.random.u8(..) < 80 { self.random.u64(0..SLOWEST) } else { self.random.u64(0..most) }
     }
 
-    /// A datagram goes on its way: it may be lost, doubled and overtaken.
+    /// Sends a datagram, which may be lost, doubled and overtaken.
     pub(super) fn send(&mut self, from: u8, to: u8, bytes: &[u8]) {
         let copies = match self.random.u8(0..100) {
             0..8 => 0,
