@@ -9,29 +9,29 @@ use std::{
     },
 };
 
-/// The longest time a histogram tells apart from longer ones, in nanoseconds: 68.7 s.
+/// Upper end of the histogram in nanoseconds, 68.7 s. Longer times are counted here.
 pub const HIGHEST_NS: u64 = (1 << 36) - 1;
 
 /// Significant decimal digits of a recorded value, as `HdrHistogram` counts them: buckets are at most 1/128 wide.
 ///
-/// Two digits spread an octave of latencies over 1 KiB of counters, three over 8 KiB: a quarter of many L1 caches,
-/// taken from the service whose time is being measured. Two also make the whole histogram 30 KiB instead of 216.
+/// Two digits spread one octave of latencies over 1 KiB of counters; three would need 8 KiB, a quarter of many L1
+/// caches, taken from the service that is being measured. Two also keep the whole histogram at 30 KiB instead of 216.
 pub const SIGNIFICANT_DIGITS: u8 = 2;
 
-/// Log2 of the linear buckets in the first octaves: the least power of two that holds 2 x 10^digits.
+/// Log2 of the number of linear buckets in the first octaves: the least power of two that is at least 2 x 10^digits.
 const LINEAR_BITS: u32 = 8;
 const HALF: usize = 1 << (LINEAR_BITS - 1);
 const BUCKETS: usize = (36 - LINEAR_BITS as usize + 2) * HALF;
 
 /// Counts of nanosecond values in the buckets of an [`hdrhistogram::Histogram`] of [`SIGNIFICANT_DIGITS`].
 ///
-/// Written through a [`Recorder`], which is a relaxed load and store: no read-modify-write, no fence.
+/// A [`Recorder`] writes it by a relaxed load and store: no read-modify-write, no fence.
 #[derive(Debug)]
 struct Histogram {
     buckets: Box<[AtomicU64]>,
 }
 
-/// The bucket of a value, as `HdrHistogram` numbers them: octave x 128 + the value's eight leading bits.
+/// Index of a value's bucket, as in `HdrHistogram`: octave x 128 + the eight leading bits of the value.
 #[inline]
 fn bucket(nanos: u64) -> usize {
     let nanos = nanos.min(HIGHEST_NS);
@@ -39,17 +39,17 @@ fn bucket(nanos: u64) -> usize {
     octave as usize * HALF + (nanos >> octave) as usize
 }
 
-/// The least value of a bucket.
+/// The least value that falls into a bucket.
 fn lowest(bucket: usize) -> u64 {
     let octave = (bucket / HALF).saturating_sub(1);
     ((bucket - octave * HALF) as u64) << octave
 }
 
-/// A handle that records into one histogram; cheap to clone.
+/// Records into one histogram; cheap to clone.
 ///
-/// All clones belong to one core: two that record at the same time lose counts of each other (and do nothing worse).
-/// Reading, by [`Recorder::snapshot`], is safe and exact from any thread at any time. A recorder is `Send`, so that
-/// a service can be built on one thread and run on another, and not `Sync`.
+/// All clones belong to one core. Two that record at the same time lose each other's counts (and do nothing worse).
+/// [`Recorder::snapshot`] is safe and exact on any thread at any time. A recorder is `Send`, so that a service can be
+/// built on one thread and run on another, and not `Sync`.
 #[derive(Debug, Clone)]
 pub struct Recorder {
     histogram: Arc<Histogram>,
@@ -64,7 +64,7 @@ impl Default for Recorder {
 }
 
 impl Recorder {
-    /// Counts one value; beyond [`HIGHEST_NS`] it is counted there.
+    /// Counts one value; those above [`HIGHEST_NS`] count as that.
     #[inline]
     pub fn record(&self, nanos: u64) {
         self.record_n(nanos, 1);
@@ -80,12 +80,12 @@ impl Recorder {
         count.store(count.load(Relaxed).wrapping_add(n), Relaxed);
     }
 
-    /// The counts so far. What is recorded meanwhile may or may not be in it.
+    /// A copy of the counts. Values recorded during the call may or may not be included.
     pub fn snapshot(&self) -> hdrhistogram::Histogram<u64> {
         self.reader().snapshot()
     }
 
-    /// The reading end alone, which any thread may hold.
+    /// A handle that only reads, for any thread.
     pub(crate) fn reader(&self) -> Reader {
         Reader(self.histogram.clone())
     }

@@ -1,4 +1,4 @@
-//! What a poll loop does when nothing is there.
+//! What a poll loop does while there is no work.
 
 use std::time::Duration;
 
@@ -6,34 +6,34 @@ use berth_port::Nanos;
 
 use crate::Step;
 
-/// How long a loop keeps polling after its last frame before it first sleeps: [`Idle::Adaptive`] always,
+/// How long a loop keeps polling after its last frame before it first sleeps. [`Idle::Adaptive`] does so always,
 /// [`Idle::Wait`] only while answers are outstanding.
 ///
-/// 1 ms is some twenty times what a sleep and its wake-up cost, and lets a stream of more than 1,000 frames/s never sleep.
+/// 1 ms is about twenty times the cost of a sleep and its wake-up. At more than 1,000 frames/s the loop never sleeps.
 pub const SPIN_AFTER_WORK: Duration = Duration::from_millis(1);
 
-/// The shortest sleep, and the only one where a task has no descriptor to wake by or has answers outstanding: the
-/// added latency of the first frame is then at most this and the kernel's timer slack (50 us unless configured),
-/// for some thousand wake-ups a second, one or two percent of a core.
+/// The shortest sleep, and the only one if a task has no descriptor to wake by or has answers outstanding. It bounds
+/// the added latency of the first frame, together with the kernel's timer slack (50 us unless configured). It costs
+/// about a thousand wake-ups a second, one or two percent of a core.
 pub const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
 
-/// The longest sleep. Descriptors wake the loop for frames; this bounds how late it sees anything else: a request
-/// to drain, or a device that has room again for frames it refused.
+/// The longest sleep. Descriptors wake the loop for frames; this bounds how late it sees anything else: a request to
+/// drain, or a device that has room again for frames it refused.
 pub const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
-/// What a loop does when nothing is there. Where the tasks of a core are configured differently, the eagerest
-/// (the greatest in this order) counts.
+/// What a loop does while there is no work. If the tasks of a core are configured differently, the most eager (the
+/// greatest in this order) decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Idle {
-    /// Sleep at once until a descriptor or a timer wakes the loop: least power, latency of a wake-up.
+    /// Sleep at once until a descriptor or a timer wakes the loop: least power, but each wake-up adds latency.
     Wait,
     /// Poll for [`SPIN_AFTER_WORK`] after the last frame, then behave as [`Idle::Wait`].
     Adaptive,
-    /// Never sleep: the core is the loop's alone.
+    /// Never sleep: the loop has the core for itself.
     Spin,
 }
 
-/// The policy and where it stands: each sleep without work in between is twice as long as the one before.
+/// The policy and its progress: each sleep in a row without work is twice as long as the one before.
 #[derive(Debug)]
 pub(crate) struct IdleState {
     policy: Idle,
@@ -46,20 +46,21 @@ impl IdleState {
         Self { policy, next_sleep: SHORTEST_SLEEP, last_work: None }
     }
 
-    /// Whether the core is the loop's alone.
+    /// Whether the policy is [`Idle::Spin`].
     #[inline]
     pub(crate) fn spins(&self) -> bool {
         self.policy == Idle::Spin
     }
 
-    /// A turn did something.
+    /// Call after a turn that did something.
     pub(crate) fn worked(&mut self, now: Nanos) {
         self.last_work = Some(now);
         self.next_sleep = SHORTEST_SLEEP;
     }
 
-    /// A whole round did nothing. `expecting`: some task owes answers or is fed, which no descriptor announces.
-    /// `wakeable`: every task has a descriptor that announces its work. Neither is asked while the policy spins.
+    /// Call after a whole round that did nothing. `expecting`: some task owes answers, or gets requests that no
+    /// descriptor announces. `wakeable`: every task has a descriptor that announces its work. Neither is called while
+    /// the policy spins.
     pub(crate) fn step(
         &mut self,
         now: Nanos,

@@ -1,4 +1,4 @@
-//! One port joined to one service.
+//! A port joined to a service.
 
 use std::os::fd::RawFd;
 
@@ -11,7 +11,7 @@ use crate::{
     stages::{Stages, Untimed},
 };
 
-/// A port joined to the service that answers it.
+/// A port joined to the service that answers its frames.
 #[derive(Debug)]
 pub struct Lane<P, S, C = Untimed> {
     port: P,
@@ -20,21 +20,21 @@ pub struct Lane<P, S, C = Untimed> {
     pace: Pace,
 }
 
-/// How often a lane that has its core for itself looks for frames between two readings of the clock.
+/// Number of polls between two readings of the clock, for a lane that has its core for itself.
 const POLLS_A_READING: u64 = 16;
 
 impl<P: Port, S: Service> Lane<P, S> {
-    /// Joins a port to the service that answers it. The name appears in telemetry.
+    /// Joins a port to a service. `name` appears in telemetry.
     pub fn new(name: impl Into<String>, port: P, service: S) -> Polled<Self> {
         Polled::new(Shown::Lane(name.into()), Self { port, service, stages: None, pace: Pace::default() })
     }
 }
 
 impl<P: Port, S: Service> Polled<Lane<P, S>> {
-    /// Times the stages of one burst in [`SAMPLE_EVERY`](berth_port::SAMPLE_EVERY) with `clock`, which must be the one that
-    /// [`Lcore::poll`](crate::Lcore::poll) gets its time from: `rx_time` from the poll until the first frame is
-    /// dispatched, `handler_time` of that frame's service, `tx_time` of the transmit call. With a clock, a burst whose
-    /// handlers take long is transmitted as it goes, every [`TRANSMIT_AFTER`](crate::TRANSMIT_AFTER).
+    /// Times the stages of one burst in [`SAMPLE_EVERY`](berth_port::SAMPLE_EVERY) by `clock`, which must be the clock
+    /// that [`Lcore::poll`](crate::Lcore::poll) gets its time from. `rx_time` runs from the poll until the first frame
+    /// is dispatched, `handler_time` covers that frame's service, `tx_time` the transmit call. With a clock, a burst
+    /// whose handlers take long is transmitted in parts, every [`TRANSMIT_AFTER`](crate::TRANSMIT_AFTER).
     pub fn timed<C: Clock>(self, clock: C) -> Polled<Lane<P, S, C>> {
         let Self { task: Lane { port, service, stages: _, pace }, shown, weight, mut histograms } = self;
         let stages = Stages::new(clock);

@@ -11,48 +11,48 @@ use crate::{
     telemetry::{Attached, Publisher, TaskBoard},
 };
 
-/// How often counters are published at most.
+/// Least time between two publications of the counters.
 ///
-/// A publication stores some tens of words of memory that the core itself wrote; once in 1 ms that is less than 0.1 % of
-/// a core. The burst of the poll that publishes waits for it, and its service time says so. What only a system call or a
-/// device register tells is [`Telemetry::read_devices`]' business.
+/// A publication stores some tens of words of memory that the core itself wrote; once in 1 ms that is less than 0.1 %
+/// of a core. The burst of the poll that publishes waits for it, and its service time shows that. Counters that need a
+/// system call or a device register are read by [`Telemetry::read_devices`].
 pub const PUBLISH_EVERY: Duration = Duration::from_millis(1);
 
-/// A turn that did nothing is a hiccup if it took so long: no driver takes 10 us to say that nothing is there, but an
+/// A turn without work that takes at least this long counts as a hiccup. No driver needs 10 us to find nothing; an
 /// interrupt, the scheduler or a hypervisor that takes the CPU away does.
 pub const HICCUP: Duration = Duration::from_micros(10);
 
-/// What the thread that runs an lcore does before the next [`Lcore::poll`].
+/// What the thread of an lcore does before its next [`Lcore::poll`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// Something was received or answered: poll again at once.
+    /// There was work: poll again at once.
     Busy,
-    /// Nothing was there: poll again after a pause hint to the CPU.
+    /// There was no work: poll again after a pause hint to the CPU.
     Spin,
-    /// Nothing is there: wait until one of [`Lcore::wait_fds`] is readable, at most for this long.
+    /// There is no work: wait until one of [`Lcore::wait_fds`] is readable, at most for this long.
     Sleep(Duration),
-    /// The drain is over and every task is gone: stop polling. Everything was answered, or the deadline passed.
+    /// The drain is over and every task is gone: stop polling. Either everything was answered, or the deadline passed.
     Done,
 }
 
-/// One core's poll loop: tasks of any types, taking turns.
+/// One core's poll loop: tasks of any types, which take turns.
 ///
-/// A poll gives one task one turn, which is at most one burst. Tasks are served in rotation, and fairly in time: each
-/// turn is charged to its task by how long it took, and a task that is ahead of another one with work, by its share, is
-/// passed over until the other has caught up. A task whose turn found nothing is looked at in every round, keeps no
-/// credit for the time it did not need, and holds nobody up. What a task waits for at worst is one turn of each other.
+/// A poll gives one task one turn, which is at most one burst. Tasks are served in rotation, and share time fairly:
+/// each turn's duration is charged to its task, and a task that is ahead of another one with work, by their weights, is
+/// passed over until the other has caught up. A task without work is looked at in every round, gets no credit for time
+/// that it did not need, and delays nobody. At worst, a task waits for one turn of each other task.
 ///
-/// Tasks are called dynamically, once per turn; everything within a turn, each frame's handler included, is
+/// Tasks are called dynamically, once per turn. Everything within a turn, the handler of each frame included, is
 /// monomorphised. An lcore stays on the thread that made it.
 pub struct Lcore {
     slots: Vec<Slot>,
     next: usize,
-    /// Turns without work in a row, since the last sleep.
+    /// Turns without work since the last turn with work or the last sleep.
     empty_turns: usize,
     idle: IdleState,
     drain: Option<Drain>,
     counts: Counts,
-    /// What the poll before this one did, whose end is this poll's beginning.
+    /// What the last poll did. Its time ends where this poll begins.
     last: Option<Last>,
     publish_at: Nanos,
     board: Publisher,
@@ -62,15 +62,16 @@ pub struct Lcore {
 }
 
 struct Slot {
-    /// Ends before the port does.
+    /// Dropped before the port.
     _device: Option<Attached>,
     task: Box<dyn Task>,
-    /// False once a drain has emptied what this task receives from.
+    /// False once a drain has found this task's source empty.
     receiving: bool,
-    /// Whether its last turn found work: there may be more.
+    /// Whether its last turn found work, so that there may be more.
     backlogged: bool,
     weight: NonZeroU32,
-    /// The time charged to it, by its weight, in nanoseconds, and that of the others while it had no work.
+    /// Time charged to the task, divided by its weight, in nanoseconds. Follows that of the others while it has no
+    /// work.
     charged: u64,
     counts: TaskCounts,
     times: Times,
@@ -87,11 +88,11 @@ impl Slot {
     }
 }
 
-/// What is recorded of a turn's time.
+/// How the time of a turn is recorded.
 enum Times {
-    /// All of it for each frame of a burst, within which the last is answered.
+    /// The whole turn's time for each frame of the burst, within which the last one is answered.
     Burst(Recorder),
-    /// The mean of its requests, which are answered one by one, where the turn is a sample.
+    /// The mean time per request, as they are answered one by one; only for turns that are samples.
     Mean(Recorder, Sampler),
 }
 
@@ -130,10 +131,10 @@ struct Drain {
     deadline: Nanos,
 }
 
-/// What each lcore counts.
+/// Declarations of the counters per lcore.
 pub const LCORE_COUNTERS: Tables = &[Counts::TABLE];
 
-/// What is counted of each lane.
+/// Declarations of the counters per lane, those of its port and service aside.
 pub const LANE_COUNTERS: Tables = &[TaskCounts::TABLE];
 
 const BUSY_NS: Family = Family::counter("busy_ns", "time of turns that received or answered something");
@@ -159,7 +160,7 @@ berth_port::counters! {
 }
 
 impl Lcore {
-    /// An lcore without tasks. The name appears in `telemetry`.
+    /// An lcore without tasks. `name` appears in `telemetry`.
     pub fn new(name: impl Into<String>, idle: Idle, telemetry: &Telemetry) -> Self {
         let counts = Counts::default();
         let board = Publisher::new(|visit| counts.report(visit));
@@ -180,7 +181,7 @@ impl Lcore {
         }
     }
 
-    /// Adds a task. Not for the hot path: it allocates the task's telemetry.
+    /// Adds a task and allocates its telemetry, so not for the hot path.
     pub fn add<T: Task + 'static>(&mut self, polled: Polled<T>) {
         let Polled { task, shown, weight, histograms } = polled;
         let counts = TaskCounts::default();
@@ -214,19 +215,18 @@ impl Lcore {
         });
     }
 
-    /// The descriptors that a sleeping thread waits on for readability; tasks without one are why
-    /// [`Step::Sleep`] is short.
+    /// Descriptors that a sleeping thread waits on for readability. Tasks without one keep [`Step::Sleep`] short.
     pub fn wait_fds(&self) -> impl Iterator<Item = RawFd> {
         self.slots.iter().filter_map(|slot| slot.task.wait_fd())
     }
 
-    /// Gives the next task its turn. `now` ends the turn before and begins this one.
+    /// Gives the next task its turn. `now` ends the previous turn and begins this one.
     ///
-    /// The service time of a burst thus runs from just before its receive call to the end of its transmit call and
-    /// of what the caller does between polls. A lane with a clock that has its core alone, an lcore that spins, looks up
-    /// to 16 times for frames in one turn, and reads the clock when they come: a burst then begins with its first frame.
-    /// Each frame of the burst is recorded with the burst's time, within which the last is answered. A turn that only
-    /// posts late answers counts as busy and records no service time.
+    /// The service time of a burst therefore runs from just before its receive call to the end of its transmit call,
+    /// plus what the caller does between polls. On an lcore that spins for a single lane with a clock, one turn polls
+    /// up to 16 times and reads the clock when frames come, so that a burst begins with its first frame. Each frame of
+    /// a burst is recorded with the burst's time, within which the last is answered. A turn that only posts late
+    /// answers counts as busy and records no service time.
     #[inline]
     pub fn poll(&mut self, now: Now) -> Step {
         self.settle(now.mono);
@@ -259,8 +259,8 @@ impl Lcore {
         if settled { self.quiet(now.mono) } else { Step::Spin }
     }
 
-    /// The task whose turn it is: the next one that has no work that we know of, or that of those with work which was
-    /// charged least. Also returns what that one was charged.
+    /// Chooses the task whose turn it is, and returns its index and its charge: the next one that is not known to have
+    /// work, or, among those with work, the one that was charged least.
     #[inline]
     fn choose(&self) -> (usize, u64) {
         let slots = &self.slots;
@@ -272,17 +272,16 @@ impl Lcore {
         (index.unwrap_or(self.next), floor)
     }
 
-    /// Ends the loop gracefully: from now, each task receives until there was nothing for the first time, at the latest
-    /// until half of `within` has passed, and then only finishes what it owes. One that owes nothing any more is
-    /// dropped, and with it its ends of rings: a task [that is fed](Task::is_fed) by them receives until then.
-    /// [`Step::Done`] follows when no task is left, or after `within`; the answers still owed then are counted in
-    /// `drain_abandoned`.
+    /// Ends the loop gracefully. Each task receives until it finds nothing for the first time, at the latest until half
+    /// of `within` has passed; after that it only finishes what it owes. A task that owes nothing is dropped, and with
+    /// it its ends of rings: a task [that is fed](Task::is_fed) by them receives until then. [`Step::Done`] follows
+    /// when no task is left, or after `within`; answers still owed then are counted in `drain_abandoned`.
     pub fn drain(&mut self, now: Now, within: Duration) {
         self.empty_turns = 0;
         self.drain = Some(Drain { receive_until: now.mono + within / 2, deadline: now.mono + within });
     }
 
-    /// Charges the time since the last poll to what that poll did.
+    /// Charges the time since the last poll to the task that it served.
     #[inline]
     fn settle(&mut self, now: Nanos) {
         let Some(last) = self.last else { return };
@@ -306,7 +305,7 @@ impl Lcore {
         }
     }
 
-    /// So much time has passed in polls that found nothing.
+    /// Counts time that passed in polls without work.
     #[inline]
     fn idled(&mut self, took: u64) {
         self.counts.elapsed_ns += took;
@@ -334,7 +333,7 @@ impl Lcore {
         work
     }
 
-    /// Decides after a whole round of empty turns.
+    /// Decides what to do after a whole round of turns without work.
     fn quiet(&mut self, now: Nanos) -> Step {
         let slots = &self.slots;
         let expecting = || slots.iter().any(|slot| slot.task.outstanding() > 0 || slot.task.is_fed());
@@ -347,7 +346,7 @@ impl Lcore {
         step
     }
 
-    /// Drops a task that had nothing to do in a drain, if it is done.
+    /// Drops a task that had nothing to do in a drain, if it owes nothing.
     #[cold]
     fn end(&mut self, index: usize, now: Nanos) -> Step {
         let slot = &mut self.slots[index];

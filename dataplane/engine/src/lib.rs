@@ -1,12 +1,13 @@
-//! The poll loop, without I/O: it makes no system call and starts no thread. Time is an argument; only the stages of one
-//! burst in [`SAMPLE_EVERY`](berth_port::SAMPLE_EVERY) are timed by a clock that the lane was given.
+//! The poll loop, without I/O: it makes no system calls and starts no threads. Time is an argument; only one burst in
+//! [`SAMPLE_EVERY`](berth_port::SAMPLE_EVERY) is timed in its stages, by a clock that its lane was given.
 //!
 //! # Threading model
 //!
-//! One thread is pinned to one core and runs one [`Lcore`]. The lcore owns its [tasks](berth_port::Task), and nothing
-//! else ever touches them. A [`Lane`] is one: a port and a service, where a frame is received, handled, answered and
-//! transmitted by plain function calls on plain data, without a lock, an atomic operation or a hand-off to another
-//! thread. A worker is another: it runs the handlers of requests that a lane of any core put into a ring.
+//! One thread is pinned to one core and runs one [`Lcore`]. The lcore owns its [tasks](berth_port::Task); nothing else
+//! ever touches them. One kind of task is a [`Lane`]: a port and a service, where a frame is received, handled,
+//! answered and transmitted by plain function calls on plain data, without a lock, an atomic operation or a hand-off to
+//! another thread. The other kind is a worker: it runs the handlers of requests that a lane on any core put into a
+//! ring.
 //!
 //! ```text
 //!  housekeeping threads             core 1: Lcore                     core 2: Lcore
@@ -15,20 +16,20 @@
 //!                         loads      counters, histograms              ...
 //! ```
 //!
-//! What crosses cores, in full:
+//! This is all that crosses cores:
 //!
-//! - **Tasks, once.** They may be built on any thread and move to the thread of their lcore, which adds them there.
+//! - **Tasks, once.** They may be built on any thread; they move to the thread of their lcore, which adds them there.
 //!   A port whose kernel object is bound to a thread is built on that thread.
-//! - **Telemetry, outwards.** The core stores, readers load, all relaxed and per word: see [`Telemetry`] and
+//! - **Telemetry, outwards.** The core stores and readers load, word by word and relaxed: see [`Telemetry`] and
 //!   [`Recorder`]. Reading costs the core one shared cache line per line read, and never a wait.
-//! - **What a task brings along.** A service that dispatches to workers owns its end of the ring to one, and a worker
-//!   the other end; the loop sees only how much each still [owes](berth_port::Task::outstanding), and whether it
-//!   [is fed](berth_port::Task::is_fed). Peers and functions come to a task and go by a
-//!   [mailbox](berth_port::Mailbox) of its own.
-//! - **Nothing else inwards.** A request to stop is a flag that the thread's own runner reads between polls and turns
-//!   into [`Lcore::drain`].
+//! - **The ends of rings and mailboxes that a task owns.** A service that dispatches to workers owns one end of each
+//!   ring, and the worker the other. The loop only sees how much each still [owes](berth_port::Task::outstanding), and
+//!   whether it [is fed](berth_port::Task::is_fed). Peers and functions come to a task and leave it by its own
+//!   [mailbox](berth_port::Mailbox).
+//! - **Nothing else inwards.** A request to stop is a flag that the thread's runner reads between polls and turns into
+//!   [`Lcore::drain`].
 //!
-//! The runner is the few lines of the appliance that do have a clock and system calls:
+//! The runner is the part of the appliance that has a clock and makes system calls:
 //!
 //! ```text
 //! loop {
@@ -42,14 +43,14 @@
 //! }
 //! ```
 //!
-//! A drain drops each task that is done, and with it its ends of rings. That is how a worker learns, on whatever core
-//! it is, that nobody sends it requests any more, and is done too.
+//! A drain drops each task that is done, and with it its ends of rings. That is how a worker on any core learns that
+//! nobody sends it requests any more, so that it is done, too.
 //!
-//! With the feature `no-telemetry` there are no histograms, no samples and no publication before the end; counters still
-//! count. It exists to measure what telemetry costs.
+//! With the feature `no-telemetry` there are no histograms, no samples, and no publication before the end; counters
+//! still count. The feature exists to measure the cost of telemetry.
 //!
-//! Tasks of one core share its time fairly, by weight, but a turn is not interrupted: tasks whose handlers may take
-//! long belong on cores of their own, or their latency is that of the others' bursts.
+//! Tasks of one core share its time fairly, by weight, but a turn is not interrupted. Tasks whose handlers may take
+//! long belong on cores of their own; otherwise the other tasks wait for them.
 #![forbid(unsafe_code)]
 
 mod histogram;

@@ -1,25 +1,25 @@
-//! When the answers of a burst should not wait for its end.
+//! Decides when the answers of a burst should not wait for its end.
 
 use std::time::Duration;
 
 use berth_port::Nanos;
 
-/// Answers that have waited so long for the handlers of later frames are transmitted: many times what a transmit call of
-/// a polled device costs, and about what a system call does.
+/// Answers are transmitted once they have waited this long for the handlers of later frames. It is many times the cost
+/// of a transmit call of a polled device, and about that of a system call.
 pub const TRANSMIT_AFTER: Duration = Duration::from_micros(2);
 
-/// Where a frame takes so long, the clock is read after each: its 15 ns are 5 % then.
+/// If frames take this long, the clock is read after each: the 15 ns of a reading are then 5 %.
 const SLOW: Duration = Duration::from_nanos(300);
 
-/// Where frames take less, the clock is read after so many, then after twice as many, and so on.
+/// If frames take less, the clock is first read after this many, then after twice as many, and so on.
 const FIRST_READING: u32 = 4;
 
-/// How fast the frames of a lane are handled, learned from burst to burst.
+/// How fast a lane's frames are handled, learned from burst to burst.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     /// Whether frames take [`SLOW`] or longer.
     slow: bool,
-    /// When the clock was last read, and the frames handled since.
+    /// Time of the last reading; the next field counts frames since.
     read: Nanos,
     frames: u32,
     next_reading: u32,
@@ -27,14 +27,14 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// The first frame of a burst is dispatched.
+    /// Begins a burst, when its first frame is dispatched.
     #[inline]
     pub(crate) fn begin(&mut self, now: Nanos) {
         let slow = self.slow;
         *self = Self { slow, read: now, frames: 0, next_reading: FIRST_READING, transmitted: now };
     }
 
-    /// A frame was handled, at the time `known` if it was read. Whether to transmit now.
+    /// Counts a handled frame; `known` is the time if it was read anyway. Returns whether to transmit now.
     #[inline]
     pub(crate) fn handled(&mut self, known: Option<Nanos>, clock: impl FnOnce() -> Nanos) -> bool {
         self.frames += 1;
@@ -57,7 +57,7 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// How many readings a burst takes whose frames take so long each, and after which frames it transmits.
+    /// Number of clock readings for a burst with these times per frame, and the frames after which it transmits.
     fn burst(pace: &mut Pace, took: &[u64]) -> (u32, Vec<usize>) {
         let (mut readings, mut now) = (0, 1_000_000);
         pace.begin(Nanos(now));

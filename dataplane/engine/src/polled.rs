@@ -1,12 +1,12 @@
-//! A task as a core polls it.
+//! A task with what its core needs to poll it.
 
 use std::num::NonZeroU32;
 
 use crate::Recorder;
 
-/// A task with what its core knows of it: where telemetry shows it, its weight, and its histograms.
+/// A task with its name in telemetry, its weight and its histograms.
 ///
-/// It is `Send` where the task is, so it can be built on any thread and added to an [`Lcore`](crate::Lcore) on the one
+/// It is `Send` if the task is, so it can be built on any thread and added to an [`Lcore`](crate::Lcore) on the one
 /// that runs it.
 #[derive(Debug)]
 pub struct Polled<T> {
@@ -16,17 +16,17 @@ pub struct Polled<T> {
     pub(crate) histograms: Vec<(&'static str, Recorder)>,
 }
 
-/// Where telemetry shows a task.
+/// Where telemetry lists a task.
 #[derive(Debug, Clone)]
 pub(crate) enum Shown {
     /// Among the lanes of its lcore.
     Lane(String),
-    /// Among the workers.
+    /// Among the workers, with the port that it serves.
     Worker { name: String, port: String },
 }
 
 impl<T> Polled<T> {
-    /// A task that serves a port by itself. The name appears in telemetry.
+    /// A task that serves a port by itself. `name` appears in telemetry.
     pub fn port(name: impl Into<String>, task: T) -> Self {
         Self::new(Shown::Lane(name.into()), task)
     }
@@ -40,13 +40,13 @@ impl<T> Polled<T> {
         Self { task, shown, weight: NonZeroU32::MIN, histograms: Vec::new() }
     }
 
-    /// How much of the core's time this task gets, relative to the others, while they all have work; 1 unless said.
+    /// Sets the task's share of the core's time, relative to the others, while all of them have work. The default is 1.
     #[must_use]
     pub fn weight(self, weight: NonZeroU32) -> Self {
         Self { weight, ..self }
     }
 
-    /// Shows, under `name`, a histogram that the task records into.
+    /// Adds a histogram that the task records into to telemetry, under `name`.
     #[must_use]
     pub fn histogram(mut self, name: &'static str, recorder: &Recorder) -> Self {
         self.histograms.push((name, recorder.clone()));

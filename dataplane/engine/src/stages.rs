@@ -1,10 +1,10 @@
-//! Where the time of a burst goes, measured on a few of them.
+//! The stages of a burst, timed for a few of them.
 
 use berth_port::{Clock, Nanos, Now, Sampler};
 
 use crate::Recorder;
 
-/// The clock of a lane whose stages are not timed.
+/// Stands for the clock of a lane whose stages are not timed.
 #[derive(Debug, Clone, Copy)]
 pub enum Untimed {}
 
@@ -14,7 +14,7 @@ impl Clock for Untimed {
     }
 }
 
-/// The stages of a lane.
+/// Timing of a lane's stages.
 #[derive(Debug)]
 pub(crate) struct Stages<C> {
     clock: C,
@@ -30,12 +30,12 @@ impl<C: Clock> Stages<C> {
         Self { clock, sampler: Sampler::default(), rx, handler, tx }
     }
 
-    /// Each histogram by its name.
+    /// The histograms with their names.
     pub(crate) fn histograms(&self) -> [(&'static str, &Recorder); 3] {
         [("rx_time", &self.rx), ("handler_time", &self.handler), ("tx_time", &self.tx)]
     }
 
-    /// Whether the burst that may come now is to be timed.
+    /// Whether the next burst is to be timed.
     #[inline]
     pub(crate) fn is_due(&self, now: Nanos) -> bool {
         !cfg!(feature = "no-telemetry") && self.sampler.is_due(now)
@@ -51,8 +51,8 @@ impl<C: Clock> Stages<C> {
         self.clock.now().mono
     }
 
-    /// A burst has been there: `timed` is when its first frame was dispatched and handled, and when its transmission
-    /// began, if it was a sample. It has just been transmitted.
+    /// Call when a burst has just been transmitted. If it was a sample, `timed` has the times at which its first frame
+    /// was dispatched and handled, and at which its transmission began.
     #[inline]
     pub(crate) fn seen(&mut self, begun: Nanos, timed: Option<[Nanos; 3]>) {
         self.sampler.seen(timed.is_some(), begun);

@@ -14,18 +14,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::{histogram::Reader, polled::Shown};
 
-/// Every lcore's counters and histograms; clones are the same telemetry.
+/// Counters and histograms of all lcores. Clones share the same telemetry.
 ///
-/// A core publishes by relaxed stores into cells of its own, at most once per [`PUBLISH_EVERY`](crate::PUBLISH_EVERY);
-/// a reader loads them. Neither waits for the other: the lock inside is taken when an lcore or a task is added and by
-/// readers, never by a poll but for the first after a reload. A snapshot is not one instant: each value is exact, and
-/// values differ by at most what happened between two publications.
+/// A core publishes by relaxed stores into its own cells, at most once per [`PUBLISH_EVERY`](crate::PUBLISH_EVERY);
+/// readers load them. Neither waits for the other. The lock inside is taken by readers, and when an lcore or a task is
+/// added; a poll takes it only for the first publication after a reload. A snapshot is not of one instant: each value
+/// is exact, and values differ by at most what happened between two publications.
 #[derive(Debug, Clone, Default)]
 pub struct Telemetry {
     lcores: Arc<Mutex<Vec<LcoreBoard>>>,
 }
 
-/// Counters by their names, as one thread stores them.
+/// Counters by name, which one thread stores.
 #[derive(Debug)]
 struct Cells(Box<[(&'static str, AtomicU64)]>);
 
@@ -37,7 +37,7 @@ impl Cells {
     }
 }
 
-/// What readers have of counters.
+/// The readers' side of a set of counters.
 #[derive(Debug)]
 pub(crate) struct Board(Mutex<Arc<Cells>>);
 
@@ -53,7 +53,7 @@ impl Board {
     }
 }
 
-/// What the thread that counts has of them.
+/// The writer's side of a set of counters.
 #[derive(Debug)]
 pub(crate) struct Publisher {
     cells: Arc<Cells>,
@@ -61,7 +61,7 @@ pub(crate) struct Publisher {
 }
 
 impl Publisher {
-    /// With one cell for each counter that `report` visits.
+    /// Makes one cell for each counter that `report` visits.
     pub(crate) fn new(report: impl FnOnce(&mut dyn FnMut(&'static str, u64))) -> Self {
         let cells = Cells::new(report);
         Self { board: Arc::new(Board(Mutex::new(cells.clone()))), cells }
@@ -71,8 +71,8 @@ impl Publisher {
         self.board.clone()
     }
 
-    /// Stores the values that `report` visits: relaxed stores into the cells of the last publication, in whose order
-    /// they come. Other counters than then, as after a reload, get cells of their own.
+    /// Stores the values that `report` visits by relaxed stores, in the order of the last publication. If the counters
+    /// are not the same, as after a reload, they get new cells.
     pub(crate) fn publish(&mut self, report: impl Fn(&mut dyn FnMut(&'static str, u64))) {
         let mut cells = self.cells.0.iter();
         let mut same = true;
@@ -87,7 +87,7 @@ impl Publisher {
     }
 }
 
-/// What a device counts by itself, as it was last read.
+/// The last reading of the counters that a device keeps by itself.
 pub(crate) struct DeviceBoard(Mutex<Device>);
 
 struct Device {
@@ -118,7 +118,7 @@ impl fmt::Debug for DeviceBoard {
     }
 }
 
-/// Holds a device's counters for as long as its port lives; their last values stay.
+/// Keeps a device's counters until its port is dropped; their last values stay.
 #[derive(Debug)]
 pub(crate) struct Attached(Arc<DeviceBoard>);
 
@@ -157,38 +157,38 @@ pub(crate) struct TaskBoard {
     pub(crate) port: Arc<Board>,
     pub(crate) device: Option<Arc<DeviceBoard>>,
     pub(crate) service: Arc<Board>,
-    /// Its own first.
+    /// The lcore's own first.
     pub(crate) histograms: Vec<(&'static str, Reader)>,
 }
 
-/// A histogram of nanoseconds, and whose it is.
+/// A histogram of times in nanoseconds, with its labels.
 #[derive(Debug, Clone)]
 pub struct Timed {
-    /// The name of the lcore or worker.
+    /// Name of the lcore or worker.
     pub thread: String,
-    /// The name of the lane, or of the port that a worker serves; `None` is the whole lcore.
+    /// Name of the lane, or of the port that a worker serves; `None` if the histogram is of the whole lcore.
     pub port: Option<String>,
-    /// The name of the histogram.
+    /// Name of the histogram, such as `service_time`.
     pub name: &'static str,
-    /// What was recorded since the start.
+    /// Everything recorded since the start.
     pub histogram: hdrhistogram::Histogram<u64>,
 }
 
 impl Telemetry {
-    /// Adds an lcore, and returns its index.
+    /// Adds an lcore and returns its index.
     pub(crate) fn add_lcore(&self, name: String, counters: Arc<Board>, hiccups: Reader) -> usize {
         let mut lcores = self.lock();
         lcores.push(LcoreBoard { name, counters, hiccups, tasks: Vec::new() });
         lcores.len() - 1
     }
 
-    /// Adds a task to the lcore of that index.
+    /// Adds a task to the lcore with that index.
     pub(crate) fn add_task(&self, lcore: usize, task: TaskBoard) {
         self.lock()[lcore].tasks.push(task);
     }
 
-    /// Reads what devices count by themselves, which costs system calls and device registers: for a housekeeping
-    /// thread, once in a while. Until the next time, [`Telemetry::snapshot`] shows what was read.
+    /// Reads the counters that devices keep by themselves. This costs system calls and device registers, so a
+    /// housekeeping thread calls it now and then. In between, [`Telemetry::snapshot`] shows the last reading.
     pub fn read_devices(&self) {
         // Not under the lock: a device may take its time.
         let devices: Vec<_> =
@@ -198,14 +198,14 @@ impl Telemetry {
         }
     }
 
-    /// The values of everything now; those of devices as they were last read.
+    /// The present values; those of devices as they were last read.
     pub fn snapshot(&self) -> Snapshot {
         let mut workers = Vec::new();
         let lcores = self.lock().iter().map(|lcore| lcore.read(&mut workers)).collect();
         Snapshot { lcores, workers }
     }
 
-    /// Every histogram now.
+    /// Copies of all histograms.
     pub fn histograms(&self) -> Vec<Timed> {
         let mut all = Vec::new();
         let mut add = |thread: &str, port: Option<&str>, name, histogram: &Reader| {
@@ -231,13 +231,13 @@ impl Telemetry {
     }
 }
 
-/// The part of the elapsed time.
+/// `busy_ns` as a fraction of `elapsed_ns`.
 fn fraction(busy_ns: u64, elapsed_ns: u64) -> f64 {
     busy_ns as f64 / elapsed_ns.max(1) as f64
 }
 
 impl LcoreBoard {
-    /// Its own values and its lanes'; those of its workers are added to `workers`.
+    /// Reads the lcore and its lanes; appends its workers to `workers`.
     fn read(&self, workers: &mut Vec<WorkerSnapshot>) -> LcoreSnapshot {
         let counters = self.counters.read();
         let mut lanes = Vec::new();
@@ -260,14 +260,14 @@ impl LcoreBoard {
 }
 
 berth_port::counters! {
-    /// What is counted of each worker beside what it counts.
+    /// Counters per worker besides those that it reports.
     struct OfWorker {
         elapsed_ns: "time since its lcore's first poll",
         busy_ns: "time of turns that served something",
     }
 }
 
-/// What is counted of each worker beside what it counts.
+/// Declarations of the counters per worker, besides those that it reports.
 pub const WORKER_COUNTERS: Tables = &[OfWorker::TABLE];
 
 impl TaskBoard {
@@ -300,68 +300,68 @@ impl TaskBoard {
     }
 }
 
-/// Counters by name.
+/// Counter values by name.
 pub type Counters = BTreeMap<String, u64>;
 
-/// Everything that was counted and timed, by lcore and lane.
+/// Everything that was counted and timed, by lcore, lane and worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// In the order the lcores were made.
+    /// In the order in which the lcores were made.
     pub lcores: Vec<LcoreSnapshot>,
-    /// The workers, each serving the ring from one queue of a port.
+    /// The workers; each serves the ring of one queue of a port.
     pub workers: Vec<WorkerSnapshot>,
 }
 
-/// One core's share of a [`Snapshot`].
+/// One lcore's part of a [`Snapshot`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LcoreSnapshot {
-    /// The lcore's name.
+    /// As configured.
     pub name: String,
-    /// The part of the elapsed time spent in turns that received or answered something, from 0 to 1.
+    /// Fraction of the elapsed time spent in turns with work, from 0 to 1.
     pub busy_fraction: f64,
-    /// Turns that did nothing and took [`HICCUP`](crate::HICCUP) or longer all the same: what the host took from a
-    /// spinning lcore. A sleeping one has none.
+    /// Turns without work that took [`HICCUP`](crate::HICCUP) or longer: time that the host took from a spinning lcore.
+    /// A sleeping lcore has none.
     pub hiccups: Summary,
-    /// `elapsed_ns` since the first poll, `busy_ns` of it, `sleeps`, `slept_ns`, `drain_abandoned`: answers owed when a
-    /// drain ran out of time.
+    /// `elapsed_ns` since the first poll, `busy_ns` (the part of it with work), `sleeps`, `slept_ns`, and
+    /// `drain_abandoned`: answers still owed when a drain ran out of time.
     pub counters: Counters,
-    /// In the order that they were added.
+    /// In the order in which they were added.
     pub lanes: Vec<LaneSnapshot>,
 }
 
-/// One lane's share of a [`Snapshot`].
+/// One lane's part of a [`Snapshot`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LaneSnapshot {
-    /// The lane's name.
+    /// As configured.
     pub name: String,
-    /// `polls`; `empty_polls`, those that received and answered nothing; `busy_ns`, the time of the others;
-    /// `frames_rx` and `frames_replied`, at once or later.
+    /// `polls`; `empty_polls`, those without work; `busy_ns`, the time of the others; `frames_rx`; and
+    /// `frames_replied`, at once or later.
     pub counters: Counters,
-    /// What the port counted, and its device.
+    /// Counters of the port, and those of its device.
     pub port: Counters,
-    /// What the service counted.
+    /// Counters of the service.
     pub service: Counters,
-    /// `service_time` and those added to the lane, in nanoseconds.
+    /// `service_time` and the histograms added to the lane, in nanoseconds.
     pub histograms: BTreeMap<String, Summary>,
 }
 
-/// One worker's share of a [`Snapshot`]: what it did for one queue of a port.
+/// One worker's part of a [`Snapshot`]: what it did for one queue of a port.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WorkerSnapshot {
-    /// The worker's name.
+    /// As configured.
     pub name: String,
-    /// The port whose requests it serves.
+    /// Name of the port whose requests it serves.
     pub port: String,
-    /// The part of the elapsed time that it spent on them, from 0 to 1.
+    /// Fraction of the elapsed time that it spent on them, from 0 to 1.
     pub busy_fraction: f64,
-    /// `elapsed_ns` of its lcore, `busy_ns`, and what the worker counted.
+    /// `elapsed_ns` of its lcore, `busy_ns`, and the counters that the worker reports.
     pub counters: Counters,
-    /// Time for one request, where several were served at once their mean; of one turn in
-    /// [`SAMPLE_EVERY`](berth_port::SAMPLE_EVERY).
+    /// Time per request, of one turn in [`SAMPLE_EVERY`](berth_port::SAMPLE_EVERY). If a turn served several at once,
+    /// their mean.
     pub worker_time: Summary,
 }
 
-/// A histogram in eight numbers, in nanoseconds but for `count`; zeros if nothing was recorded.
+/// Summary of a histogram, in nanoseconds except for `count`; all zeros if nothing was recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct Summary {

@@ -1,4 +1,4 @@
-//! When the clock is read, and when answers leave: a core that spins for one lane, and handlers that take long.
+//! When the clock is read and when answers leave: on a core that spins for one lane, and with handlers that take long.
 
 mod common;
 
@@ -28,7 +28,7 @@ impl Clock for Watch {
     }
 }
 
-/// Answers, after so many nanoseconds for each frame; notes what time it is told.
+/// Answers each frame after this many nanoseconds, and stores the time that it is told.
 struct Takes(Watch, u64, Rc<Cell<u64>>);
 
 impl Service for Takes {
@@ -76,7 +76,7 @@ fn a_burst_of_fast_handlers_is_answered_at_once_and_costs_few_readings() {
     assert_eq!(watch.readings.get(), 3 * bursts as u64 + if cfg!(feature = "no-telemetry") { 0 } else { 3 });
 }
 
-/// An lcore whose lane has had its sample, and which finds frames after so many empty polls.
+/// An lcore whose lane has had its sample already, and whose port finds frames after `blind` empty polls.
 fn looks(idle: Idle, lanes: usize, blind: usize) -> (Step, u64, [u64; 2], u64) {
     let (telemetry, watch, log) = (Telemetry::default(), Watch::default(), Log::default());
     let told = Rc::new(Cell::new(0));

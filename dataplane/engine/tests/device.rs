@@ -1,4 +1,4 @@
-//! What only a device tells is never read by the core that polls.
+//! The core that polls never reads what only a device can tell.
 
 mod common;
 
@@ -11,7 +11,7 @@ use berth_engine::{Idle, Lane, Lcore, PUBLISH_EVERY, Telemetry};
 use berth_port::{DeviceCounters, Frame, Port, PostError, Verdict};
 use common::{Late, Log, Scripted, at, port};
 
-/// Who has read, and whether the counters still exist.
+/// Threads that have read the counters, which exist as long as this does.
 #[derive(Clone, Default)]
 struct Device(Arc<Mutex<Vec<ThreadId>>>);
 

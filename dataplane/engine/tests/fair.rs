@@ -1,4 +1,4 @@
-//! Tasks of one core share its time, whatever their frames and requests cost: simulated, under virtual time.
+//! Tasks of one core share its time whatever their frames and requests cost, in virtual time.
 
 mod common;
 
@@ -15,7 +15,7 @@ use common::{Log, Worker, at, port};
 const US: u64 = 1_000;
 const SECOND: u64 = 1_000_000_000;
 
-/// Takes so many nanoseconds for each frame.
+/// Takes this many nanoseconds per frame.
 struct Costly {
     each: u64,
     clock: Rc<Cell<u64>>,
@@ -30,10 +30,10 @@ impl Service for Costly {
     fn counters(&self, _: &mut dyn FnMut(&'static str, u64)) {}
 }
 
-/// How many frames or requests wait for a task.
+/// Number of frames or requests that wait for a task.
 type Queue = Rc<RefCell<usize>>;
 
-/// A core with tasks of these costs per frame and weights, and what feeds each of them.
+/// A core with tasks of given costs per frame and weights, and their queues.
 struct Core {
     lcore: Lcore,
     telemetry: Telemetry,
@@ -68,7 +68,7 @@ impl Core {
         self.lcore.poll(at(self.clock.get()))
     }
 
-    /// Polls until that time, and calls `feed` with the time before each poll.
+    /// Polls until `end`; calls `feed` with the time before each poll.
     fn until(&mut self, end: u64, mut feed: impl FnMut(u64, &[Queue])) {
         while self.clock.get() < end {
             feed(self.clock.get(), &self.queues);
@@ -82,7 +82,7 @@ impl Core {
         }
     }
 
-    /// Each task's share of the time that all were busy, as published; lanes first.
+    /// Each task's published share of the time in which all were busy; lanes first.
     fn shares(&mut self) -> Vec<f64> {
         self.poll();
         self.clock.set(self.clock.get() + SECOND);

@@ -160,7 +160,7 @@ fn a_drain_stops_receiving_from_a_flood_at_half_its_time() {
     assert_eq!(*queue.borrow(), usize::MAX - 32);
 }
 
-/// Answers late, and feeds a worker for as long as it lives.
+/// Answers late, and feeds a worker as long as it lives.
 struct Feeding(Late, #[expect(dead_code, reason = "held")] Rc<()>);
 
 impl Service for Feeding {

@@ -1,4 +1,4 @@
-//! Lanes of different types on one core; what middleware injects shows in telemetry, exactly.
+//! Lanes of different types on one core. Telemetry shows exactly what middleware injects.
 
 mod common;
 
@@ -8,7 +8,7 @@ use berth_engine::{Idle, Lane, Lcore, Step, Telemetry};
 use berth_port::{Clock, Fault, FaultSpec, Faults, Loopback, Now, Pcap, Port, Verdict};
 use common::{Late, Log, at, port};
 
-/// Nothing here is delayed, so time may stand still.
+/// A clock that stands still, as nothing is delayed here.
 #[derive(Clone)]
 struct Stopped;
 

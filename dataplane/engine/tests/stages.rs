@@ -8,7 +8,7 @@ use berth_engine::{HICCUP, Idle, Lane, Lcore, Polled, Telemetry, Timed};
 use berth_port::{BURST, Clock, Frame, Now, Part, Port, SAMPLE_EVERY, Service, Task, Verdict, Work};
 use common::{Late, Log, Worker, at, port};
 
-/// A clock that each reading moves on by so many nanoseconds.
+/// A clock that moves by this many nanoseconds with each reading.
 #[derive(Clone)]
 struct Ticking(Rc<Cell<u64>>, u64);
 
@@ -19,7 +19,7 @@ impl Clock for Ticking {
     }
 }
 
-/// Answers, and takes 10 us for each frame.
+/// Answers, and takes 10 us per frame.
 struct Slow(Ticking);
 
 impl Service for Slow {
@@ -124,7 +124,7 @@ fn a_sample_of_the_turns_of_a_worker_is_timed() {
     assert_eq!(telemetry.snapshot().workers[0].worker_time.count, expected);
 }
 
-/// Counts under another name from the first turn on.
+/// Counts under another name after the first turn.
 struct Renamed(bool);
 
 impl Task for Renamed {

@@ -1,72 +1,72 @@
-//! Counters: declared once, where they are counted, with what they are called outside and what they mean.
+//! Counters, declared once where they are counted: with their public names and meanings.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What one name and one line of help stand for outside: one counter, or several that are told apart by labels.
+/// A public counter name with its help text: one counter, or several that labels tell apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Family {
-    /// The name behind that of the layer; `_total` follows for what only grows. `_ns` are nanoseconds, shown as
-    /// seconds.
+    /// The part of the public name after the layer's prefix. Counters get `_total` appended. Names in `_ns` are
+    /// nanoseconds, exported in seconds.
     pub name: &'static str,
-    /// What it means, in a line.
+    /// Help text, one line.
     pub help: &'static str,
-    /// It may shrink.
+    /// Whether the value may fall. If not, it is a counter.
     pub is_gauge: bool,
 }
 
 impl Family {
-    /// What only grows.
+    /// A family whose values only rise.
     pub const fn counter(name: &'static str, help: &'static str) -> Self {
         Self { name, help, is_gauge: false }
     }
 
-    /// What may shrink.
+    /// A family whose values may fall.
     pub const fn gauge(name: &'static str, help: &'static str) -> Self {
         Self { name, help, is_gauge: true }
     }
 }
 
-/// A counter as it is reported, and what it is outside.
+/// A counter as code reports it, and its public name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counter {
-    /// As it is reported. A `*` stands for any text.
+    /// The name in reports. A `*` stands for any text.
     pub name: &'static str,
-    /// What it is one of.
+    /// The family that exports it.
     pub family: Family,
-    /// What tells it from others of its family; the value `*` is what the `*` of the name stands for.
+    /// Labels that tell it from others of its family. The value `*` stands for the text of the `*` in `name`.
     pub labels: &'static [(&'static str, &'static str)],
 }
 
-/// What a crate counts: the `TABLE` of each of its [`counters!`](crate::counters).
+/// All counters of a crate: the `TABLE` of each of its [`counters!`](crate::counters).
 pub type Tables = &'static [&'static [Counter]];
 
-/// A counter that several threads add to.
+/// A counter that several threads add to, by relaxed atomics.
 #[derive(Debug, Default)]
 pub struct Count(AtomicU64);
 
 impl Count {
-    /// Counts `n` more.
+    /// Adds `n`.
     pub fn add(&self, n: u64) {
         self.0.fetch_add(n, Relaxed);
     }
 
-    /// What was counted.
+    /// The present value.
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
 }
 
-/// Declares what a layer counts, a line for each counter: `FIELD: MEANING`, or `FIELD = NAME: MEANING` if it is not
-/// reported under the name of the field. The meaning is one of
-///
+/// Declares the counters of a layer, one line for each: `FIELD: MEANING`, or `FIELD = NAME: MEANING` if it is reported
+/// under another name than the field's. The meaning is one of
 /// | meaning | what it is outside |
 /// |---|---|
 /// | `"help"` | a family of its own, of the counter's name |
 /// | `gauge "help"` | likewise, of what may shrink |
 /// | `FAMILY { key: "value" }` | one of a [`Family`], by labels, if any |
 ///
-/// They are the fields of a structure, of [`u64`] or `of Count`; or events, the variants of an enum, as indices into an
-/// array; or, for names that are made where they are reported, a list. `TABLE` describes them all, in their order.
+/// The counters are fields of a structure, of type [`u64`] or `of Count`; or events, which are variants of an enum and
+/// indices into an array; or a list, for names that are put together when they are reported. `TABLE` describes all of
+/// them in order.
 #[macro_export]
 macro_rules! counters {
     ($(#[$docs:meta])* $vis:vis struct $counters:ident { $($fields:tt)* }) => {
@@ -85,12 +85,12 @@ macro_rules! counters {
         }
 
         impl $counters {
-            /// What each counter is outside.
+            /// Public name of each counter.
             $vis const TABLE: &[$crate::Counter] = &[$(
                 $crate::counter!($crate::counter!(@name $field $($name)?), $($word)? $($help)? $({ $($labels)* })?)
             ),*];
 
-            /// Reports every counter.
+            /// Calls `visit` with the name and value of each counter.
             $vis fn report(&self, visit: &mut dyn FnMut(&'static str, u64)) {
                 $(visit($crate::counter!(@name $field $($name)?), $value(&self.$field));)*
             }
@@ -106,12 +106,12 @@ macro_rules! counters {
         }
 
         impl $event {
-            /// What the counter of each is outside, in their order.
+            /// Public name of each event's counter, in order.
             $vis const TABLE: &[$crate::Counter] = &[$(
                 $crate::counter!(stringify!($name), $($word)? $($help)? $({ $($labels)* })?)
             ),*];
 
-            /// Reports a count of each, in their order.
+            /// Calls `visit` with the name and count of each event, in order.
             $vis fn report(counts: impl IntoIterator<Item = u64>, visit: &mut dyn FnMut(&'static str, u64)) {
                 Self::TABLE.iter().zip(counts).for_each(|(counter, count)| visit(counter.name, count));
             }

@@ -1,4 +1,4 @@
-//! A port that loses, repeats, reorders, damages and delays frames, on purpose and exactly counted.
+//! A port that loses, repeats, reorders, damages and delays frames on purpose, and counts exactly what it did.
 
 use std::{net::SocketAddr, os::fd::RawFd, time::Duration};
 
@@ -6,27 +6,27 @@ use fastrand::Rng;
 
 use crate::{BURST, Clock, Counter, DeviceCounters, Family, Frame, Nanos, Peer, Port, PostError, ReplyTo, Verdict};
 
-/// How many frames a direction holds back at most.
+/// Limit on the frames that each direction holds back.
 const POOL: usize = 256;
 
-/// How long a frame that shall be overtaken waits for one to do so; then it goes on, in order and uncounted.
+/// How long a frame waits to be overtaken. After that it goes on in order, and is not counted.
 const OVERTAKEN_WITHIN: Duration = Duration::from_millis(1);
 
-/// Which faults befall the frames of one direction; every probability from 0 to 1, each drawn independently.
+/// Probabilities of the faults of one direction, from 0 to 1, each drawn independently.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Faults {
-    /// The frame vanishes; no other fault then befalls it.
+    /// The frame is dropped, and no other fault applies to it.
     pub drop: f64,
-    /// One bit of the frame's data is flipped; an empty frame stays as it is.
+    /// One bit of the frame's data is flipped. Empty frames are not changed.
     pub corrupt: f64,
-    /// A copy follows the frame, within the next burst.
+    /// A copy follows the frame within the next burst.
     pub duplicate: f64,
-    /// The frame waits for a random time.
+    /// The frame waits for a random time within `delay_us`.
     pub delay: f64,
-    /// The shortest and the longest delay, in microseconds.
+    /// Shortest and longest delay, in microseconds.
     pub delay_us: [u32; 2],
-    /// The frame waits until at least one later frame has gone ahead, at most 1 ms. A delayed frame is not reordered
-    /// too.
+    /// The frame waits until at least one later frame has overtaken it, at most 1 ms. A delayed frame is not reordered
+    /// as well.
     pub reorder: f64,
 }
 
@@ -36,47 +36,47 @@ impl Faults {
     }
 }
 
-/// The faults of both directions, and the seed they are drawn from.
+/// Faults of both directions, and the seed that they are drawn from.
 ///
-/// The faults of a direction's n-th frame depend on the seed and on n alone, not on time.
+/// The faults of a direction's n-th frame depend only on the seed and on n, not on time.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct FaultSpec {
-    /// Seed of the random numbers.
+    /// The same seed gives the same faults.
     pub seed: u64,
-    /// Faults of received frames, before the handler sees them.
+    /// Applied to received frames before the handler sees them.
     pub rx: Faults,
-    /// Faults of answers and posted frames.
+    /// Applied to answers and posted frames.
     pub tx: Faults,
 }
 
-/// Injects faults into the frames of `P`: middleware for tests, not for the hot path.
+/// Injects faults into the frames of `P`. This is middleware for tests, not for the hot path.
 ///
-/// Frames are held in a pool of 256 for each direction. Where it is full, the frame passes as if that fault had not
-/// been drawn, and `pool_full` is counted. What comes out is therefore exact: of n received frames the handler sees
+/// Held frames lie in a pool of 256 per direction. If it is full, the frame passes as if that fault had not been drawn,
+/// and `pool_full` is counted. The counts are therefore exact: of n received frames the handler sees
 /// n - `fault_rx_dropped` + `fault_rx_duplicated`, less those still held (`fault_rx_held` - `fault_rx_released`).
-/// Of sent frames, `fault_tx_refused` counts those that the inner port refused after their sender had been told
-/// otherwise.
+/// `fault_tx_refused` counts sent frames that the inner port refused after their sender had been told that they were
+/// queued.
 #[derive(Debug)]
 pub struct Fault<P, C> {
     inner: P,
     clock: C,
     rx: Side,
     tx: Side,
-    /// Where a posted frame is written that may not be sent.
+    /// Buffer for a posted frame that may be dropped or held.
     scratch: Box<[u8]>,
     tx_refused: u64,
 }
 
-/// One direction.
+/// State of one direction.
 #[derive(Debug)]
 struct Side {
     faults: Faults,
     rng: Rng,
     free: Vec<Box<[u8]>>,
     held: Vec<Held>,
-    /// The number of the last frame drawn for, from 1.
+    /// Number of the frame last drawn for, from 1.
     drawn: u64,
-    /// The highest number of a frame that has gone on.
+    /// Highest number of a frame that has gone on.
     passed: u64,
     counts: Counts,
 }
@@ -89,7 +89,7 @@ struct Held {
     peer: ReplyTo,
     number: u64,
     due: Nanos,
-    /// Due as soon as it is overtaken, too.
+    /// Also due as soon as it is overtaken.
     reorder: bool,
 }
 
@@ -101,7 +101,7 @@ impl Held {
 
 const FAULTS: Family = Family::counter("faults", "frames that the fault layer hit, by its direction and fault");
 
-/// What each direction counts.
+/// Declares the counters of a direction.
 macro_rules! counts {
     ($($fault:ident)*) => {
         #[derive(Debug, Default)]
@@ -118,7 +118,7 @@ macro_rules! counts {
             }
         }
 
-        /// What each counter is outside.
+        /// Declarations of the counters of both directions.
         pub(crate) const COUNTERS: &[Counter] = &[
             $(fault(concat!("fault_rx_", stringify!($fault)), &[("direction", "rx"), ("fault", stringify!($fault))]),)*
             $(fault(concat!("fault_tx_", stringify!($fault)), &[("direction", "tx"), ("fault", stringify!($fault))]),)*
@@ -133,11 +133,11 @@ const fn fault(name: &'static str, labels: &'static [(&'static str, &'static str
     Counter { name, family: FAULTS, labels }
 }
 
-/// The faults of one frame.
+/// Faults drawn for one frame.
 #[derive(Debug, Clone, Copy)]
 struct Fate {
     drop: bool,
-    /// The bit to flip, modulo the frame's bits.
+    /// Bit to flip, modulo the number of the frame's bits.
     corrupt: Option<u64>,
     duplicate: bool,
     delay: Option<Duration>,
@@ -165,7 +165,8 @@ impl Side {
         }
     }
 
-    /// Draws the next frame's fate; every number is drawn whether it is needed or not.
+    /// Draws the faults of the next frame. Every number is drawn, needed or not, so that frames do not affect each
+    /// other.
     fn draw(&mut self) -> Fate {
         self.drawn += 1;
         let Self { faults, rng, .. } = self;
@@ -178,7 +179,7 @@ impl Side {
         Fate { drop, corrupt: corrupt.then_some(bit), duplicate, delay: delay.then_some(by), reorder }
     }
 
-    /// Lets a frame's fate befall it, and returns whether the frame goes on now.
+    /// Applies the drawn faults to a frame; returns whether it goes on now.
     fn strike(&mut self, fate: Fate, data: &mut [u8], wire_len: usize, peer: ReplyTo, now: Nanos) -> bool {
         if fate.drop {
             self.counts.dropped += 1;
@@ -204,7 +205,7 @@ impl Side {
         true
     }
 
-    /// Keeps a copy of the frame drawn for last until it is due; false if the pool is full.
+    /// Keeps a copy of the last drawn frame until it is due; false if the pool is full.
     fn hold(&mut self, data: &[u8], wire_len: usize, peer: ReplyTo, due: Nanos, reorder: bool) -> bool {
         let len = data.len();
         let Some(mut buf) = self.free.pop_if(|buf| len <= buf.len()) else {
@@ -217,17 +218,17 @@ impl Side {
         true
     }
 
-    /// The oldest frame that is due, by index.
+    /// Index of the oldest held frame that is due.
     fn due(&self, now: Nanos) -> Option<usize> {
         self.held.iter().position(|held| now >= held.due || self.overtook(held))
     }
 
-    /// Whether a later frame has gone ahead of one that shall be overtaken.
+    /// Whether a later frame has overtaken a frame that is to be reordered.
     fn overtook(&self, held: &Held) -> bool {
         held.reorder && self.passed > held.number
     }
 
-    /// A held frame has gone on, or was refused: its buffer is free again.
+    /// Frees the buffer of a held frame that has gone on or was refused.
     fn release(&mut self, held: Held) {
         self.counts.reordered += u64::from(self.overtook(&held));
         self.counts.released += 1;
@@ -237,7 +238,7 @@ impl Side {
 }
 
 impl<P: Port, C: Clock> Fault<P, C> {
-    /// Wraps a port. The clock times delays.
+    /// Wraps a port. `clock` times the delays.
     pub fn new(inner: P, spec: FaultSpec, clock: C) -> Self {
         let max_frame = inner.max_frame();
         let mut rng = Rng::with_seed(spec.seed);
@@ -251,7 +252,7 @@ impl<P: Port, C: Clock> Fault<P, C> {
         }
     }
 
-    /// Lends the held frames that are due, and returns how many.
+    /// Lends the held frames that are due to `handle`; returns their number.
     fn release_rx<H: FnMut(&mut Frame<'_>) -> Verdict>(&mut self, now: Nanos, handle: &mut H) -> usize {
         for released in 0..BURST {
             let Some(index) = self.rx.due(now) else { return released };
@@ -271,7 +272,8 @@ impl<P: Port, C: Clock> Fault<P, C> {
         BURST
     }
 
-    /// Sends a frame whose sender thinks it sent: where the inner port is full, it is held for the next [`Port::tx`].
+    /// Sends a frame whose sender was told that it is queued. If the inner port is full, holds it for the next
+    /// [`Port::tx`].
     fn forward(&mut self, data: &[u8], peer: ReplyTo, now: Nanos) {
         let sent = self.inner.reply(peer, |out| copy(data, out));
         let kept = sent == Err(PostError::Full) && self.tx.hold(data, data.len(), peer, now, false);
@@ -360,7 +362,7 @@ impl<P: Port, C: Clock> Port for Fault<P, C> {
         self.inner.local_addr()
     }
 
-    /// None if frames may be held, for no descriptor tells when they are due.
+    /// `None` if frames may be held, because no descriptor tells when they are due.
     fn wait_fd(&self) -> Option<RawFd> {
         let holds = self.rx.faults.hold() || self.tx.faults.hold();
         self.inner.wait_fd().filter(|_| !holds)

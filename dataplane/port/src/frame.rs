@@ -1,10 +1,10 @@
-//! One frame, whatever the backend.
+//! A frame, independent of the backend.
 
 use crate::Peer;
 
 /// A frame on loan from a port: the bytes after the transport header, in the port's own memory.
 ///
-/// The buffer is longer than the data where the backend has room, so an answer may be longer than its request.
+/// The buffer may be longer than the data, so that an answer can be longer than its request.
 #[derive(Debug)]
 pub struct Frame<'a> {
     buf: &'a mut [u8],
@@ -14,11 +14,11 @@ pub struct Frame<'a> {
     send_now: bool,
 }
 
-/// Where an answer goes that does not lie in its request's frame: [`Frame::reply_to`] gives it, [`Port::reply`] takes
-/// it.
+/// The destination of a late answer, which does not lie in its request's frame: [`Frame::reply_to`] returns it,
+/// [`Port::reply`] takes it.
 ///
-/// Beside the peer it holds the way back that the request showed the port, so that a late answer asks no table
-/// which may have forgotten the peer. Only the port that received the request reads it.
+/// Besides the peer it holds the way by which the request came, so that a late answer needs no table, which may have
+/// forgotten the peer. Only the port that received the request can read it.
 ///
 /// [`Port::reply`]: crate::Port::reply
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,20 +28,20 @@ pub struct ReplyTo {
 }
 
 impl ReplyTo {
-    /// Who gets the answer.
+    /// The peer that gets the answer.
     #[inline]
     pub fn peer(&self) -> Peer {
         self.peer
     }
 
-    /// What the port knew of the way, in a form of its own; 0 if it knew nothing.
+    /// The way back, in a form of the port's own; 0 if the port did not set one.
     #[inline]
     pub fn route(&self) -> u128 {
         self.route
     }
 }
 
-/// A peer alone: the port finds the way.
+/// Only the peer is known: the port finds the way itself.
 impl From<Peer> for ReplyTo {
     #[inline]
     fn from(peer: Peer) -> Self {
@@ -49,19 +49,19 @@ impl From<Peer> for ReplyTo {
     }
 }
 
-/// What becomes of a frame after its handler has seen it.
+/// What the port does with a frame that its handler has seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// Send the frame, as it is now, back to where it came from.
+    /// Send the frame with its present contents back to its sender.
     Reply,
-    /// Release the frame: it was consumed, kept elsewhere, or refused, and the service counted which.
+    /// Release the frame. It was consumed, kept elsewhere, or refused; the service counted which.
     Drop,
 }
 
 impl<'a> Frame<'a> {
     /// Wraps `len` received bytes at the front of `buf`.
     ///
-    /// `wire_len` is what the sender sent: more than `len` where the backend had to truncate.
+    /// `wire_len` is the length that was sent, which exceeds `len` if the backend truncated the frame.
     ///
     /// # Panics
     /// If `len` exceeds the buffer.
@@ -71,7 +71,7 @@ impl<'a> Frame<'a> {
         Self { buf, len, wire_len, from: peer.into().into(), send_now: false }
     }
 
-    /// Notes the way that the frame came, in a form of the port's own, for [`ReplyTo::route`].
+    /// Sets the way by which the frame came, in a form of the port's own, for [`ReplyTo::route`].
     #[inline]
     #[must_use]
     pub fn routed(mut self, route: u128) -> Self {
@@ -79,43 +79,43 @@ impl<'a> Frame<'a> {
         self
     }
 
-    /// The received bytes, or the answer once [`Frame::set_len`] was called.
+    /// The received bytes; after [`Frame::set_len`], the answer.
     #[inline]
     pub fn data(&self) -> &[u8] {
         &self.buf[..self.len]
     }
 
-    /// The whole buffer, data first; its length is the longest answer.
+    /// The whole buffer, which starts with the data; its length limits the answer.
     #[inline]
     pub fn buf_mut(&mut self) -> &mut [u8] {
         self.buf
     }
 
-    /// The length of the data in bytes.
+    /// Length of the data in bytes.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the sender sent no byte.
+    /// Whether the frame has no data.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The length the sender sent, in bytes; beyond [`Frame::len`] the backend truncated the frame.
+    /// Length that was sent, in bytes. If it exceeds [`Frame::len`], the backend truncated the frame.
     #[inline]
     pub fn wire_len(&self) -> usize {
         self.wire_len
     }
 
-    /// The longest answer this frame can carry, in bytes.
+    /// Limit on the length of an answer in this frame, in bytes.
     #[inline]
     pub fn capacity(&self) -> usize {
         self.buf.len()
     }
 
-    /// Sets the length of the answer.
+    /// Sets the length of the answer in bytes.
     ///
     /// # Panics
     /// If `len` exceeds [`Frame::capacity`].
@@ -125,20 +125,20 @@ impl<'a> Frame<'a> {
         self.len = len;
     }
 
-    /// Who sent the frame, and gets the answer.
+    /// The sender, which also gets the answer.
     #[inline]
     pub fn peer(&self) -> Peer {
         self.from.peer
     }
 
-    /// Where the answer goes, for those that come later.
+    /// The destination for an answer that comes later.
     #[inline]
     pub fn reply_to(&self) -> ReplyTo {
         self.from
     }
 
-    /// Asks the port to transmit when this frame has been handled, with all answers queued so far, rather than after
-    /// the burst: handlers have taken so long that the first answers should not wait for the last.
+    /// Asks the port to transmit all queued answers after this frame, rather than after the burst, because the handlers
+    /// have taken so long that the first answers should not wait for the last.
     #[inline]
     pub fn send_now(&mut self) {
         self.send_now = true;

@@ -1,4 +1,4 @@
-//! Two ports of one process, joined back to back.
+//! Two ports in one process, joined back to back.
 
 use std::net::SocketAddr;
 
@@ -9,11 +9,11 @@ use crate::{
     families::{RX_FRAMES, TX_DROPPED, TX_FRAMES},
 };
 
-/// One of two ports joined by rings in memory; each may be on a thread of its own.
+/// One of two ports that are joined by rings in memory; each may be on its own thread.
 ///
-/// Buffers travel and are never copied or allocated per frame: each side starts with `depth`, an answer goes back in
-/// its request's buffer, and a side keeps what it receives up to `depth` and returns the rest. The rings hold every
-/// buffer of the pair, so no frame is ever lost; a side without a buffer refuses to post.
+/// Buffers travel, so nothing is copied or allocated per frame. Each side starts with `depth` buffers; an answer goes
+/// back in the buffer of its request; a side keeps up to `depth` of the buffers that it receives and returns the rest.
+/// The rings can hold every buffer of the pair, so no frame is ever lost. A side without a buffer refuses to post.
 #[derive(Debug)]
 pub struct Loopback {
     local: SocketAddr,
@@ -44,7 +44,7 @@ struct Packet {
 }
 
 impl Loopback {
-    /// Two joined ports with these addresses and `depth` buffers of `max_frame` bytes each.
+    /// Two joined ports with these addresses, and `depth` buffers of `max_frame` bytes on each side.
     pub fn pair([a, b]: [SocketAddr; 2], depth: usize, max_frame: usize) -> (Self, Self) {
         let (to_b, from_a) = RingBuffer::new(2 * depth);
         let (to_a, from_b) = RingBuffer::new(2 * depth);

@@ -1,4 +1,4 @@
-//! Between housekeeping threads and a poll core.
+//! Queues between housekeeping threads and a poll core.
 
 use rtrb::{Consumer, Producer, RingBuffer};
 
@@ -9,9 +9,9 @@ pub struct Sender<T, R> {
     returns: Consumer<R>,
 }
 
-/// The poll core's end: takes items that others sent, and gives back what they are to drop.
+/// The poll core's end: takes items that were sent, and gives back what their sender is to drop.
 ///
-/// It takes no lock, allocates and frees nothing, and looking for items is one load of memory that stays in the core's
+/// It takes no lock and neither allocates nor frees. To look for items is one load of memory, which stays in the core's
 /// cache until one is sent.
 #[derive(Debug)]
 pub struct Mailbox<T, R> {
@@ -19,7 +19,7 @@ pub struct Mailbox<T, R> {
     returns: Producer<R>,
 }
 
-/// Both ends of a mailbox where so many items may wait for the core, and so many returns for housekeeping.
+/// Both ends of a mailbox with room for `items` items for the core and `returns` returns for housekeeping.
 pub fn mailbox<T, R>(items: usize, returns: usize) -> (Sender<T, R>, Mailbox<T, R>) {
     let (to_core, items) = RingBuffer::new(items);
     let (returns, from_core) = RingBuffer::new(returns);
@@ -27,12 +27,12 @@ pub fn mailbox<T, R>(items: usize, returns: usize) -> (Sender<T, R>, Mailbox<T, 
 }
 
 impl<T, R> Sender<T, R> {
-    /// How many more items there is room for.
+    /// Number of items that can be sent now.
     pub fn room(&self) -> usize {
         self.items.slots()
     }
 
-    /// Sends an item, or hands it back if there is no room.
+    /// Sends an item; hands it back if there is no room.
     pub fn send(&mut self, item: T) -> Result<(), T> {
         self.items.push(item).map_err(|rtrb::PushError::Full(item)| item)
     }
@@ -42,20 +42,20 @@ impl<T, R> Sender<T, R> {
         std::iter::from_fn(|| self.returns.pop().ok())
     }
 
-    /// Whether the core's end is gone: nobody takes what is sent.
+    /// Whether the core's end is gone, so that nobody takes what is sent.
     pub fn is_abandoned(&self) -> bool {
         self.items.is_abandoned()
     }
 }
 
 impl<T, R> Mailbox<T, R> {
-    /// Whether nothing was sent.
+    /// Whether no item waits.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    /// The next item, if there is room to give something back for it.
+    /// The next item, provided that there is room to give something back for it.
     pub fn take(&mut self) -> Option<T> {
         if self.returns.is_full() {
             return None;
@@ -63,7 +63,7 @@ impl<T, R> Mailbox<T, R> {
         self.items.pop().ok()
     }
 
-    /// Gives something back. If there is no room, which there is for each item that was taken, it is dropped here.
+    /// Gives something back. There is room for one return per item taken; without room it is dropped here.
     pub fn give_back(&mut self, done: R) {
         drop(self.returns.push(done));
     }
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn everything_is_freed_on_the_senders_thread() {
         const ITEMS: usize = 100_000;
-        /// Counts its drop, and whether that was on another thread than its own.
+        /// Counts its drops, and those on another thread than its own.
         struct Own(thread::ThreadId, Arc<[AtomicUsize; 2]>);
         impl Drop for Own {
             fn drop(&mut self) {

@@ -1,4 +1,4 @@
-//! A port that writes what passes to a capture file.
+//! A port that writes its frames to a capture file.
 
 use std::{
     io::{self, BufWriter, Write},
@@ -12,21 +12,22 @@ use crate::{Clock, DeviceCounters, Frame, Nanos, Peer, Port, PostError, ReplyTo,
 
 /// Magic number of a pcap file with nanosecond stamps.
 const MAGIC_NANOSECONDS: u32 = 0xa1b2_3c4d;
-/// Version 2.4, as (major, minor).
+/// Version of the file format, as (major, minor).
 const VERSION: [u16; 2] = [2, 4];
-/// The longest packet: a maximal IP packet.
+/// Limit on a captured packet: a maximal IP packet.
 const SNAPLEN: u32 = 65_535;
-/// The packets begin with their IP header.
+/// `LINKTYPE_RAW`: packets begin with their IP header.
 const LINKTYPE_RAW: u32 = 101;
 const FILE_HEADER_BYTES: u64 = 24;
 const RECORD_HEADER_BYTES: usize = 16;
 
-/// Writes the frames received and sent by `P` to a pcap file: middleware for tests and trouble, not for the hot path.
+/// Writes the frames that `P` receives and sends to a pcap file. This is middleware for tests and debugging, not for
+/// the hot path.
 ///
-/// Each frame is written as an IP/UDP packet with made-up headers (addresses and ports are the frame's own), stamped
-/// with [`Now::wall`](crate::Now): the stamps are TAI where the clock is, ahead of UTC by the leap seconds. A received
-/// frame is written before it is handled. The file is complete once the port is dropped. The capture ends at its size
-/// limit or at the first write error; frames pass on all the same, and `pcap_missed` counts them.
+/// Each frame becomes an IP/UDP packet with made-up headers; addresses and ports are the frame's own. Its stamp is
+/// [`Now::wall`](crate::Now), so stamps are TAI if the clock is, ahead of UTC by the leap seconds. Received frames are
+/// written before they are handled. The file is complete once the port is dropped. The capture ends at its size limit
+/// or at the first write error; frames still pass, and `pcap_missed` counts them.
 #[derive(Debug)]
 pub struct Pcap<P, W: Write, C> {
     inner: P,
@@ -51,7 +52,7 @@ crate::counters! {
 }
 
 impl<P: Port, W: Write, C: Clock> Pcap<P, W, C> {
-    /// Wraps a port and writes at most `limit` bytes to `out`, in few large writes.
+    /// Wraps a port. Writes at most `limit` bytes to `out`, in few large writes.
     pub fn new(inner: P, out: W, limit: u64, clock: C) -> Self {
         let mut capture = Capture {
             out: BufWriter::new(out),
@@ -110,7 +111,7 @@ impl<W: Write> Capture<W> {
     }
 }
 
-/// The headers of a packet between two addresses; where the families differ, both become IPv6.
+/// Headers of a packet between two addresses. If the families differ, both become IPv6.
 fn headers(from: SocketAddr, to: SocketAddr) -> PacketBuilderStep<UdpHeader> {
     const HOPS: u8 = 64;
     let v6 = |ip| match ip {
@@ -124,7 +125,7 @@ fn headers(from: SocketAddr, to: SocketAddr) -> PacketBuilderStep<UdpHeader> {
     ip.udp(from.port(), to.port())
 }
 
-/// What a packet calls a peer: of a connection, the low bits of its number stand for the port.
+/// The address that stands for a peer: for a connection, the low bits of its number are the port.
 fn shown(peer: Peer) -> SocketAddr {
     match peer {
         Peer::Address(addr) => addr,

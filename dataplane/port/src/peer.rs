@@ -1,23 +1,23 @@
-//! The other end of a port's frames.
+//! The remote end of a port's frames.
 
 use std::net::{IpAddr, SocketAddr};
 
-/// Who sent a frame, or gets one.
+/// The sender or receiver of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Peer {
-    /// Whoever receives datagrams at an address.
+    /// A socket that sends and receives datagrams.
     Address(SocketAddr),
-    /// A connection of the port, or an endpoint that the port knows.
+    /// A connection of the port, or an endpoint known to it.
     Connection {
-        /// The port's own number of it; no other peer gets it soon after.
+        /// The port's number for it; not given to another peer soon after.
         number: u32,
-        /// The address of its host, if that is known.
+        /// IP address of its host; `None` if unknown.
         host: Option<IpAddr>,
     },
 }
 
 impl Peer {
-    /// The port's own number of a connection.
+    /// The port's number for a connection; `None` for an address.
     #[inline]
     pub fn number(&self) -> Option<u32> {
         match self {
@@ -26,8 +26,8 @@ impl Peer {
         }
     }
 
-    /// The address of its host, if that is known. Whatever comes from one host counts as one peer for limits; a peer of
-    /// which no host is known counts by itself.
+    /// IP address of its host; `None` if unknown. Limits count all traffic of one host as one peer; a peer whose host
+    /// is unknown counts by itself.
     #[inline]
     pub fn host(&self) -> Option<IpAddr> {
         match self {

@@ -1,33 +1,33 @@
-//! Which of many events are measured.
+//! Choice of the events that are measured.
 
 use std::time::Duration;
 
 use crate::Nanos;
 
-/// One event in so many is a sample.
+/// One event in this many is measured.
 ///
-/// Timing the stages of a burst takes four clock readings, some 35 ns: shared by 64 bursts, half a nanosecond for each.
+/// Timing the stages of a burst takes four clock readings, about 35 ns; over 64 bursts that is half a nanosecond each.
 pub const SAMPLE_EVERY: u32 = 64;
 
-/// An event that comes so long after the last sample is one too: where little happens, all of it is seen.
+/// An event this long after the last sample is measured, too. If there is little traffic, all of it is.
 pub const SAMPLE_AFTER: Duration = Duration::from_millis(1);
 
-/// Picks one event in [`SAMPLE_EVERY`], and any that comes [`SAMPLE_AFTER`] the last pick. The first is picked.
+/// Picks one event in [`SAMPLE_EVERY`], and any event [`SAMPLE_AFTER`] the last pick. The first event is picked.
 #[derive(Debug, Default)]
 pub struct Sampler {
-    /// Events before the next sample.
+    /// Events until the next sample.
     left: u32,
     after: Nanos,
 }
 
 impl Sampler {
-    /// Whether an event that comes now is to be measured.
+    /// Whether an event at `now` is to be measured.
     #[inline]
     pub fn is_due(&self, now: Nanos) -> bool {
         self.left == 0 || now >= self.after
     }
 
-    /// An event has come, and was measured or not.
+    /// Counts an event, measured or not.
     #[inline]
     pub fn seen(&mut self, sampled: bool, now: Nanos) {
         if sampled {

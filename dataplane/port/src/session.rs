@@ -1,4 +1,4 @@
-//! The waist of byte streams: what a protocol on a connection is to the pump that moves its bytes.
+//! The interface of byte streams: what a pump, which moves a connection's bytes, sees of the protocol on it.
 
 use std::task::{Context, Poll};
 
@@ -6,8 +6,8 @@ use crate::Nanos;
 
 /// The server's side of a protocol on one connection, without I/O.
 ///
-/// It buffers no messages: a pump lends what was received and room for answers, for one call. What takes time, such as
-/// an access to blocks, goes on between calls, and its answer comes when it has ended:
+/// It buffers no messages: for one call, a pump lends received bytes and room for answers. What takes time, such as
+/// access to blocks, continues between calls, and its answer comes when it has ended:
 ///
 /// ```text
 /// loop { session.advance(input, output, now)  ->  send what was written, then as Progress::next says:
@@ -17,25 +17,25 @@ use crate::Nanos;
 ///            Close       }
 /// ```
 pub trait Session {
-    /// Serves the messages at the front of `input`, and writes to the front of `output`, as far as there is room.
+    /// Serves the messages at the front of `input`, and writes answers to the front of `output`, as far as there is
+    /// room.
     ///
-    /// A message or an answer may be longer than either: a session that needs all of one in a piece asks for it by
-    /// [`Next`], another one takes, or writes, a part at a time.
+    /// A message or an answer may be longer than either. A session that needs all of it at once asks for that by
+    /// [`Next`]; others take or write a part at a time.
     fn advance(&mut self, input: &[u8], output: &mut [u8], now: Nanos) -> Progress;
 
-    /// Whether the peer has said who it is, or what it wants.
+    /// Whether the peer has identified itself, or has said what it wants.
     fn is_identified(&self) -> bool;
 
-    /// Whether nothing is to be served any more, for a reason that did not come by the connection: close it. Asked
-    /// several times a second.
+    /// Whether the connection must be closed for a reason that did not arrive on it. Called several times a second.
     fn is_over(&mut self, now: Nanos) -> bool;
 
-    /// Requests that were taken and are not answered yet. The buffers that were lent stay as long while there are any.
+    /// Number of requests taken and not answered yet. While there are any, the lent buffers must stay.
     fn outstanding(&self) -> usize {
         0
     }
 
-    /// Ready where [`Session::advance`] has something to do though nothing was received; wakes its task otherwise.
+    /// Ready if [`Session::advance`] has work although nothing was received; otherwise wakes its task later.
     fn poll_completion(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let _ = cx;
         Poll::Pending
@@ -45,23 +45,23 @@ pub trait Session {
 /// What one call of [`Session::advance`] did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// Bytes from the front of the input that are done with.
+    /// Bytes of the input, from its front, that are no longer needed.
     pub consumed: usize,
-    /// Bytes at the front of the output that are to be sent.
+    /// Bytes of the output, from its front, that are to be sent.
     pub written: usize,
-    /// What it takes to go on.
+    /// What the session needs to go on.
     pub next: Next,
 }
 
-/// What a session waits for. All but the end may also be a completion.
+/// What a session waits for. Except for `Close`, a completion may end the wait, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// So many bytes of input, counted from the first that was not consumed.
+    /// This many bytes of input, counted from the first that was not consumed.
     Input(usize),
-    /// An output of so many bytes: send what is there first.
+    /// Room for this many bytes of output: send what is there first.
     Output(usize),
-    /// A completion, before more input is taken.
+    /// A completion; more input is not taken before.
     Completion,
-    /// Nothing more: send what was written and close.
+    /// Nothing: send what was written, then close.
     Close,
 }

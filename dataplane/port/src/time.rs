@@ -1,11 +1,11 @@
-//! Time is an argument: no state machine below the appliance reads a clock.
+//! Time, which is an argument: no state machine below the appliance reads a clock.
 
 use std::{
     ops::{Add, Sub},
     time::Duration,
 };
 
-/// Nanoseconds since an epoch that the owner of the clock chose.
+/// Nanoseconds since an epoch that the clock's owner chose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Nanos(pub u64);
 
@@ -14,12 +14,12 @@ pub struct Nanos(pub u64);
 pub struct Now {
     /// Monotonic time, for durations and deadlines.
     pub mono: Nanos,
-    /// PTP (TAI) time of day since 1970, for stamps that a peer's clock made.
+    /// PTP (TAI) time since 1970, to compare with stamps from a peer's clock.
     pub wall: Nanos,
 }
 
 impl Now {
-    /// The same instant moved forward on both clocks.
+    /// The same instant plus `by`, on both clocks.
     #[must_use]
     pub fn after(self, by: Duration) -> Self {
         Self { mono: self.mono + by, wall: self.wall + by }
@@ -33,7 +33,7 @@ impl Add<Duration> for Nanos {
     }
 }
 
-/// The time from `earlier` to `self`; zero where `earlier` is later.
+/// The time from `earlier` to `self`; zero if `earlier` is later.
 impl Sub for Nanos {
     type Output = Duration;
     fn sub(self, earlier: Self) -> Duration {
@@ -41,8 +41,8 @@ impl Sub for Nanos {
     }
 }
 
-/// Where a poll loop reads its time: once per burst, and around calls that have a time budget.
+/// The clock of a poll loop: read once per burst, and around calls that have a time budget.
 pub trait Clock: Clone {
-    /// The time now.
+    /// Reads both clocks.
     fn now(&self) -> Now;
 }

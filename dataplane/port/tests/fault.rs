@@ -1,4 +1,4 @@
-//! Every fault does what it says, as often as it says, and counts exactly.
+//! Every fault does what it says, at the rate it says, and is counted exactly.
 
 mod common;
 
@@ -10,11 +10,11 @@ use common::{A, B, Virtual, counter, number, number_of, pair};
 const FRAMES: u64 = 100_000;
 const STEP: Duration = Duration::from_micros(10);
 
-/// What arrived: the contents of each frame and when, in microseconds.
+/// What arrived: contents of each frame and its time in microseconds.
 type Arrivals = Vec<(u64, u64)>;
 type Faulty = Fault<Loopback, Virtual>;
 
-/// Which way frames go through the faulty port.
+/// The way of frames through the faulty port.
 #[derive(Debug, Clone, Copy)]
 enum Way {
     /// Received by it.
@@ -25,7 +25,7 @@ enum Way {
     Echo,
 }
 
-/// Sends numbered frames, one burst every 10 us, and waits for all that is held.
+/// Sends numbered frames, one burst every 10 us, and waits for all that are held.
 fn pass(way: Way, spec: FaultSpec, frames: u64) -> (Arrivals, Faulty) {
     let clock = Virtual::default();
     let (mut peer, port) = pair(2048);
@@ -66,7 +66,7 @@ fn pass(way: Way, spec: FaultSpec, frames: u64) -> (Arrivals, Faulty) {
     (arrived, port)
 }
 
-/// Runs a test for received and for posted frames: the arrivals, and the counter of that direction by name.
+/// Runs a check for received and for posted frames; it gets the arrivals, and that direction's counters by name.
 fn both_ways(faults: Faults, check: impl Fn(&Arrivals, &dyn Fn(&str) -> u64)) {
     let (arrived, port) = pass(Way::In, FaultSpec { seed: 1, rx: faults, ..FaultSpec::default() }, FRAMES);
     check(&arrived, &|name| counter(&port, &format!("fault_rx_{name}")));
@@ -77,7 +77,7 @@ fn both_ways(faults: Faults, check: impl Fn(&Arrivals, &dyn Fn(&str) -> u64)) {
     check(&arrived, &|name| counter(&port, &format!("fault_tx_{name}")));
 }
 
-/// Within five standard deviations of a tenth of all frames.
+/// Whether `count` is within five standard deviations of a tenth of all frames.
 fn about_a_tenth(count: u64) -> bool {
     count.abs_diff(FRAMES / 10) < 475
 }

@@ -103,7 +103,7 @@ fn two_threads_exchange_every_frame_in_order() {
     });
 }
 
-/// Everything a side may do, by number: post, transmit, receive and answer, receive and release.
+/// One of a side's actions, by number: post, transmit, receive and answer, receive and release.
 fn act(port: &mut Loopback, peer: std::net::SocketAddr, action: u8) {
     match action {
         0 => drop(port.post(peer.into(), number(0))),

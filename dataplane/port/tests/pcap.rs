@@ -1,4 +1,4 @@
-//! What tcpdump, which we did not write, reads from a capture is what passed.
+//! What tcpdump, an independent program, reads from a capture is what passed.
 
 mod common;
 
@@ -40,7 +40,7 @@ fn tcpdump(file: &Path) -> Vec<Printed> {
     packets
 }
 
-/// Sends a frame each way, with the second answered, and returns what tcpdump makes of it.
+/// Sends a frame each way, answers the second, and returns what tcpdump prints.
 fn capture([a, b]: [SocketAddr; 2]) -> Vec<Printed> {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("a.pcap");
@@ -116,7 +116,7 @@ fn around_faults_the_capture_shows_what_the_handler_saw() {
     assert_eq!(captured, seen);
 }
 
-/// Posts frames of eight bytes until `frames` were sent; returns frames captured, missed and write errors.
+/// Posts frames of eight bytes until `frames` were sent; returns the numbers captured, missed, and of write errors.
 fn post_eights(out: impl Write, limit: u64, frames: u64) -> [u64; 3] {
     let (mut peer, port) = pair(64);
     let mut port = Pcap::new(port, out, limit, Virtual::default());

@@ -1,7 +1,7 @@
-//! What dispatch adds: `rpc_increment` of 32 bytes, beside a copy of the same payload, on one core.
+//! The cost of dispatch: `rpc_increment` of 32 bytes, next to a copy of the same payload, on one core.
 //!
-//! Prints a JSON line per block, nanoseconds per operation: `dispatch_ns` from frame in to frame out, `ring_ns` from a
-//! ring's request slot to its answer slot (push, worker, collect), `memcpy_ns` the copy. They take turns.
+//! Prints one JSON line per block, in nanoseconds per operation: `dispatch_ns` from frame in to frame out, `ring_ns`
+//! from a ring's request slot to its answer slot (push, worker, collect), `memcpy_ns` for the copy. They take turns.
 
 use std::{hint::black_box, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -75,7 +75,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Nanoseconds of one operation, over a block of them.
+/// Nanoseconds per operation, averaged over a block.
 fn per_operation(clock: &TscClock, mut operation: impl FnMut()) -> f64 {
     let start = clock.now().mono;
     for _ in 0..PER_BLOCK {

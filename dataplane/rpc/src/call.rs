@@ -1,29 +1,29 @@
-//! What a handler gets, and what it returns.
+//! What a handler gets and returns.
 
 use berth_wire::rpc::{HeaderForm, status};
 
 use crate::FunctionIndex;
 
-/// How a call ended: the bytes of results it wrote, or why there are none. Results with a failure are not sent.
+/// Length of the results that the call wrote, in bytes, or why there are none. After a failure no results are sent.
 pub type Outcome = Result<usize, Failure>;
 
 /// Why a call has no results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
-    /// A positive status of the handler's own. Any other is answered as [`status::HANDLER_FAILED`]: negative ones are
-    /// the protocol's, which a handler has no say in.
+    /// A positive status of the handler's own. Others are answered as [`status::HANDLER_FAILED`], because negative ones
+    /// belong to the protocol.
     Status(i32),
-    /// The arguments are not what the handler takes, as [`status::SCHEMA_MISMATCH`].
+    /// The arguments do not suit the handler; answered as [`status::SCHEMA_MISMATCH`].
     Mismatch,
-    /// The results do not fit, as [`status::RESULT_TOO_LARGE`].
+    /// The results do not fit; answered as [`status::RESULT_TOO_LARGE`].
     TooLarge,
 }
 
 impl Failure {
-    /// The handler ran and made nothing that can be sent.
+    /// The handler ran, and its result cannot be sent.
     pub const FAILED: Self = Self::Status(status::HANDLER_FAILED);
 
-    /// The status that is sent.
+    /// The status that is sent for it.
     #[inline]
     pub(crate) fn status(self) -> i32 {
         match self {
@@ -41,15 +41,15 @@ impl From<i32> for Failure {
     }
 }
 
-/// All handlers of one core, and their state: one value, monomorphised into its service or worker.
+/// All handlers of one core with their state: one value, monomorphised into its service or worker.
 pub trait Handlers {
     /// Runs a function. Must not block.
     ///
-    /// A panic is caught and answered, and the value is used again: state that a panic can leave half changed is
+    /// A panic is caught and answered, and the value is used again. State that a panic can leave half changed must be
     /// marked as such before it is changed.
     fn call(&mut self, function: FunctionIndex, call: &mut Call<'_>) -> Outcome;
 
-    /// Takes over state from the handlers that these replace. Runs on their core, between two bursts: it must not
+    /// Takes over state from the handlers that these replace. Runs on their core between two bursts, so it must not
     /// allocate or drop anything large.
     fn adopt(&mut self, old: &mut Self)
     where
@@ -59,44 +59,44 @@ pub trait Handlers {
     }
 }
 
-/// One request, in the slot that its answer is written to: results overwrite arguments.
+/// A request in the slot that its answer is written to: results overwrite arguments.
 #[derive(Debug)]
 pub struct Call<'a> {
     pub(crate) slot: &'a mut [u8],
     pub(crate) form: HeaderForm,
-    /// Bytes of arguments that are there.
+    /// Bytes of arguments in the slot.
     pub(crate) arg_len: usize,
-    /// `arg_len` of the header.
+    /// `arg_len` as the header has it, which may be more.
     pub(crate) claimed_len: usize,
 }
 
 impl Call<'_> {
-    /// The arguments.
+    /// The arguments that arrived.
     #[inline]
     pub fn args(&self) -> &[u8] {
         &self.slot[self.form.len()..][..self.arg_len]
     }
 
-    /// How many bytes of arguments the header claims. More than [`Call::args`] has only if
-    /// [`Function::checks_length`](crate::Function::checks_length) is set.
+    /// `arg_len` as the header has it. It exceeds [`Call::args`] only for functions with
+    /// [`Function::checks_length`](crate::Function::checks_length).
     #[inline]
     pub fn claimed_len(&self) -> usize {
         self.claimed_len
     }
 
-    /// The room for results, from its front on. The arguments lie at the same place.
+    /// Room for the results. It overlaps the arguments.
     #[inline]
     pub fn results(&mut self) -> &mut [u8] {
         &mut self.slot[self.form.len()..]
     }
 
-    /// The message as it was received: header and arguments.
+    /// The message as received: header and arguments.
     #[inline]
     pub fn message(&self) -> &[u8] {
         &self.slot[..self.form.len() + self.arg_len]
     }
 
-    /// The form of the slot's header.
+    /// The form of the message's header.
     #[inline]
     pub fn form(&self) -> HeaderForm {
         self.form

@@ -1,10 +1,10 @@
-//! What services and workers count.
+//! Counters of services and workers.
 
 use berth_admission::Limit;
 use berth_port::{Family, Tables};
 use berth_wire::rpc::{HeaderError, status};
 
-/// What services and workers count beside their rings.
+/// Declarations of the counters of services and workers, those of their rings aside.
 pub const COUNTERS: Tables = &[Event::TABLE, CALLS];
 
 const REFUSED: Family = Family::counter(
@@ -24,15 +24,15 @@ const STAMPS: Family = Family::counter("bad_stamps", "requests whose PTP stamp c
 const CALLS_OF: Family = Family::counter("calls", "calls of a function");
 
 berth_port::counters! {
-    /// By function: see [`FunctionTable`](crate::FunctionTable).
+    /// Per function: see [`FunctionTable`](crate::FunctionTable).
     const CALLS {
         "calls_*": CALLS_OF { function: * },
     }
 }
 
 berth_port::counters! {
-    /// One countable thing. Up to [`Event::HandlerFailed`] they are outcomes: every request has exactly one, sooner or
-    /// later. The others tell more about some of them.
+    /// A countable event. Those up to [`Event::HandlerFailed`] are outcomes: each request has exactly one, sooner or
+    /// later. The others add detail to some of them.
     pub(crate) enum Event {
         Answered = answered: "requests answered with results",
         HandlerError = handler_error: HANDLER_ERRORS,
@@ -91,7 +91,7 @@ impl Counts {
         self.0[event as usize] += 1;
     }
 
-    /// Counts an answer by its status.
+    /// Counts the outcome that a status stands for.
     #[inline]
     pub(crate) fn add_status(&mut self, status: i32) {
         self.add(match status {

@@ -14,28 +14,28 @@ use crate::{
     service::write_answer,
 };
 
-/// How long a worker may take for a function without a budget, before it is answered for.
+/// Time limit of a worker for a function without a budget. After that the service answers in its place.
 pub const RING_BUDGET: Duration = Duration::from_secs(1);
 
 /// Requests on their way to a worker and back.
 ///
 /// Slots are answered in the order of the requests. A request whose time is up is answered here with
 /// [`status::HANDLER_FAILED`]; its slot stays taken until the worker publishes it after all, and that answer is
-/// discarded. An answer that finds the transmit queue full stays in its slot; one that is early, as others of its
-/// client come from elsewhere, leaves it and waits among [`Turns`].
+/// discarded. If the transmit queue is full, an answer stays in its slot. If an answer is early, because other answers
+/// of its client come from elsewhere, it leaves the slot and waits in [`Turns`].
 pub(crate) struct Forward {
     ring: Producer,
     index: RingIndex,
-    /// The number of its first slot among those of all rings.
+    /// Number of its first slot, counted over all rings.
     first: usize,
     form: HeaderForm,
-    /// Who waits for each slot.
+    /// The requester of each slot's request.
     callers: Vec<Caller>,
-    /// The slot of the oldest request that nobody has answered.
+    /// Slot of the oldest request that has no answer yet.
     oldest: usize,
-    /// How many slots before the oldest were answered here, because their time was up.
+    /// Number of slots before the oldest whose requests were answered here because their time was up.
     given_up: usize,
-    /// When the worker turned to the oldest request, at the latest.
+    /// Latest time at which the worker can have turned to the oldest request.
     turn: Nanos,
     sampler: Sampler,
 }
@@ -47,12 +47,12 @@ struct Caller {
     ptp_timestamp: u64,
     budget: Duration,
     pushed: Nanos,
-    /// Its place among those that wait for their turn, if they do.
+    /// Its entry in [`Turns`], if its client has to get answers in order.
     pending: Option<Pending>,
 }
 
 impl Forward {
-    /// The ring of this index, whose first slot has the number `first` among those of all rings.
+    /// `first` is the number of the ring's first slot, counted over all rings.
     pub(crate) fn new(ring: Producer, index: RingIndex, first: usize, form: HeaderForm) -> Self {
         let to = Peer::Connection { number: 0, host: None }.into();
         let nobody =
@@ -70,12 +70,12 @@ impl Forward {
         }
     }
 
-    /// Whether the worker learns how many bytes of a request are there.
+    /// Whether the worker is told how many bytes of a request are there.
     pub(crate) fn is_internal(&self) -> bool {
         self.ring.is_internal()
     }
 
-    /// Copies a request of a client, whose place is known if it is not idle, into the next slot.
+    /// Copies a request into the next slot. `place` is its client's, unless all clients are idle.
     #[inline]
     pub(crate) fn push(
         &mut self,
@@ -110,7 +110,7 @@ impl Forward {
         Ok(())
     }
 
-    /// Posts the answers that are ready, and answers for a worker that is late; returns how many answers went out.
+    /// Posts the answers that are ready, and answers in place of a late worker. Returns the number of answers sent.
     pub(crate) fn poll<P: Port>(
         &mut self,
         port: &mut P,
@@ -129,7 +129,7 @@ impl Forward {
         out.posted
     }
 
-    /// Posts the next answer from the ring, straight from its slot. Those of requests given up before it are discarded.
+    /// Posts the next answer of the ring from its slot. Answers to requests given up before it are discarded.
     #[inline]
     fn post_next<P: Port>(&mut self, out: &mut Out<'_, P>, now: Nanos, record: &mut impl FnMut(Stage, u64)) -> bool {
         while self.given_up > 0 {
@@ -169,7 +169,7 @@ impl Forward {
         true
     }
 
-    /// Answers the oldest request if the worker has had its time.
+    /// Answers the oldest request if the worker's time is up.
     #[inline]
     fn post_overdue<P: Port>(&mut self, out: &mut Out<'_, P>, now: Nanos) -> bool {
         if out.is_blocked() || self.given_up == self.ring.outstanding() as usize {
@@ -187,13 +187,13 @@ impl Forward {
         true
     }
 
-    /// The oldest request has its answer.
+    /// Counts the oldest request as answered.
     #[inline]
     fn answered(&mut self) {
         self.oldest = if self.oldest + 1 == self.callers.len() { 0 } else { self.oldest + 1 };
     }
 
-    /// Requests that nobody has answered yet.
+    /// Number of requests without an answer.
     pub(crate) fn outstanding(&self) -> usize {
         self.ring.outstanding() as usize - self.given_up
     }
@@ -203,25 +203,25 @@ impl Forward {
     }
 }
 
-/// Where answers go out.
+/// The way out for answers.
 struct Out<'a, P> {
     port: &'a mut P,
     form: HeaderForm,
-    /// None: answers go out as they become ready.
+    /// `None` if answers go out as they become ready.
     turns: Option<&'a mut Turns>,
     counts: &'a mut Counts,
-    /// How many answers went out.
+    /// Number of answers sent.
     posted: usize,
 }
 
 impl<P: Port> Out<'_, P> {
-    /// Whether an answer that is due found the transmit queue full: no other goes before it.
+    /// Whether an answer that is due found the transmit queue full, so that no other may go before it.
     #[inline]
     fn is_blocked(&self) -> bool {
         self.turns.as_ref().is_some_and(|turns| turns.due().is_some())
     }
 
-    /// Posts an answer that has waited for its turn.
+    /// Posts an answer whose turn has come.
     #[inline]
     fn post_due(&mut self) -> bool {
         let Self { port, form, turns, counts, posted } = self;
@@ -260,7 +260,7 @@ impl<P: Port> Out<'_, P> {
     }
 }
 
-/// The id and the time stamp of a request, which its answer echoes.
+/// Id and time stamp of a request, which its answer echoes.
 type Echoed = (u32, u64);
 
 /// Posts and counts an answer; false if the transmit queue is full.
@@ -283,14 +283,14 @@ fn post<P: Port>(
     true
 }
 
-/// An answer of at most `room` bytes.
+/// Builds the answer, of at most `room` bytes.
 #[inline]
 fn fitting(form: HeaderForm, outcome: Result<&[u8], i32>, room: usize) -> Result<&[u8], i32> {
     outcome
         .and_then(|results| if form.len() + results.len() > room { Err(status::RESULT_TOO_LARGE) } else { Ok(results) })
 }
 
-/// Writes an answer, and returns its length.
+/// Writes an answer and returns its length.
 #[inline]
 fn write(form: HeaderForm, buf: &mut [u8], (request_id, ptp_timestamp): Echoed, outcome: Result<&[u8], i32>) -> usize {
     let results = outcome.unwrap_or(&[]);
@@ -298,7 +298,7 @@ fn write(form: HeaderForm, buf: &mut [u8], (request_id, ptp_timestamp): Echoed, 
     write_answer(form, buf, request_id, ptp_timestamp, outcome.map(<[u8]>::len))
 }
 
-/// The results, or the status, in a slot; nothing if it holds no proper answer of this request.
+/// The results or the status in a slot; `None` if it holds no proper answer to this request.
 #[inline]
 fn read_answer(
     form: HeaderForm,

@@ -1,15 +1,15 @@
-//! What makes a message a request that can be dispatched.
+//! Checks that a message is a request that can be dispatched.
 
 use berth_wire::rpc::{HeaderForm, RequestHeader, status};
 
 use crate::{FunctionIndex, FunctionTable};
 
-/// A request whose function exists and whose arguments are of its schema.
+/// A request whose function exists and whose arguments match its schema.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Request {
     pub(crate) header: RequestHeader,
     pub(crate) function: FunctionIndex,
-    /// Bytes of arguments that are there.
+    /// Bytes of arguments that arrived.
     pub(crate) arg_len: usize,
 }
 
@@ -21,8 +21,8 @@ impl Request {
     }
 }
 
-/// Checks the request with this header in `data`, of which the sender sent `wire_len` bytes; a refusal is its status. Bytes
-/// behind the arguments are padding.
+/// Checks the request with this header in `data`, of which the sender sent `wire_len` bytes. A refusal is the status to
+/// answer with. Bytes behind the arguments are padding.
 #[inline]
 pub(crate) fn check(
     table: &FunctionTable,

@@ -1,16 +1,16 @@
-//! When a function that keeps failing rests.
+//! Suspends functions that keep failing.
 
 use std::time::Duration;
 
 use berth_port::Nanos;
 
-/// How many calls in a row panic or overrun their budget before the function rests.
+/// After this many calls in a row that panic or overrun their budget, a function is suspended.
 pub const MAX_STRIKES: u8 = 3;
 
-/// How long a function rests; then one more strike sends it to rest again.
+/// How long a function is suspended. Afterwards, a single failure suspends it again.
 pub const COOL_OFF: Duration = Duration::from_millis(100);
 
-/// One function's record.
+/// Failures of one function.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Guard {
     strikes: u8,
@@ -24,13 +24,13 @@ impl Guard {
         now >= self.rests_until
     }
 
-    /// A call went well.
+    /// Records a call that succeeded in time.
     #[inline]
     pub(crate) fn pass(&mut self) {
         self.strikes = 0;
     }
 
-    /// A call panicked or overran its budget.
+    /// Records a call that panicked or overran its budget.
     #[cold]
     pub(crate) fn strike(&mut self, now: Nanos) {
         self.strikes += 1;

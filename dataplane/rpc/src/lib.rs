@@ -6,9 +6,9 @@
 //!             └────────────────▶ ring: slot ─▶ Worker: handler, in the tx slot ─▶ slot ─▶ RpcService::poll ─▶ answer
 //! ```
 //!
-//! Every request has exactly one outcome, counted by name, and an answer echoes its `request_id` and `ptp_timestamp`
-//! whatever the outcome. Handlers are one monomorphised value per core ([`Handlers`]); nothing on the path of a request
-//! allocates, locks or dispatches dynamically. docs/protocol-rpc.md is the reference.
+//! Every request has exactly one outcome, counted by name. An answer echoes the `request_id` and `ptp_timestamp` of its
+//! request whatever the outcome. Handlers are one monomorphised value per core ([`Handlers`]); nothing on the path of a
+//! request allocates, locks or dispatches dynamically. docs/protocol-rpc.md is the reference.
 #![forbid(unsafe_code)]
 
 mod call;

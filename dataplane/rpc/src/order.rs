@@ -1,7 +1,7 @@
 //! Keeps each client's answers in the order of its requests.
 //!
 //! A ring answers in order, but what is answered at once (inline functions, refusals) can overtake it, and so can
-//! another ring. Such an answer waits for those that the same client asked for before; nobody else's waits with it.
+//! another ring. Such an answer waits for earlier requests of the same client. Answers of other clients do not wait.
 //!
 //! ```text
 //! buckets[hash of the client] ─▶ client ─▶ client ─▶ ..
@@ -9,7 +9,7 @@
 //!                                  └▶ request ─▶ answer ─▶ request ─▶ answer     in the order of arrival
 //! ```
 //!
-//! The first entry of a client is a request that a worker still has, or its answer is due.
+//! A client's first entry is either a request that a worker still has, or an answer that is due.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -18,42 +18,42 @@ use foldhash::{SharedSeed, fast::SeedableRandomState};
 
 use crate::RingIndex;
 
-/// In which order a client gets its answers.
+/// The order in which a client gets its answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Order {
-    /// In that of its requests, wherever they ran.
+    /// The order of its requests, wherever they ran.
     #[default]
     Arrival,
-    /// As they become ready.
+    /// The order in which they become ready.
     Ready,
 }
 
-/// Answers that can wait for their turn, for each slot of the rings.
+/// Number of answers that can wait, per slot of the rings.
 const ROOM: usize = 2;
-/// No client, no entry.
+/// Marks the absence of a client or an entry.
 const NONE: u32 = u32::MAX;
 
-/// Whose turn it is to be answered.
+/// Decides whose answer is next, and keeps those that must wait.
 pub(crate) struct Turns {
     hasher: SeedableRandomState,
-    /// The first client of each bucket.
+    /// First client of each bucket.
     buckets: Box<[u32]>,
     clients: Box<[Client]>,
-    /// The first place of a client that is free, and how many are not.
+    /// First free client place, and the number of those taken.
     vacant: u32,
     waiting: usize,
-    /// First those that have room for an answer, then, from `slots` on, one for each slot of the rings.
+    /// Entries with room for an answer, then, from `slots` on, one for each slot of the rings.
     entries: Box<[Entry]>,
     slots: u32,
-    /// `slot_size` bytes for each entry that has room.
+    /// Buffers of `slot_size` bytes, one for each entry with room.
     bytes: Box<[u8]>,
     slot_size: usize,
-    /// The first entry with room that is free, and how many are.
+    /// First free entry with room, and the number of free ones.
     free: u32,
     room: u32,
-    /// Answers that wait.
+    /// Number of answers that wait.
     held: usize,
-    /// The client whose first entry is an answer, or none.
+    /// The client whose first entry is an answer; `NONE` if there is none.
     due: u32,
 }
 
@@ -62,45 +62,45 @@ pub(crate) struct Turns {
 struct Client {
     peer: Peer,
     bucket: u32,
-    /// The next one of the bucket, or the next place that is free.
+    /// The next client of the bucket, or the next free place.
     next: u32,
     first: u32,
     last: u32,
-    /// Its entries that have room.
+    /// Number of its entries with room.
     taken: u32,
-    /// The ring that all its requests are in, if that is one: none of them can be answered early.
+    /// The only ring that has its requests, if there is only one: then none of their answers can be early.
     ring: Option<RingIndex>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     client: u32,
-    /// The client's next one, or the next one that is free.
+    /// The client's next entry, or the next free entry.
     next: u32,
-    /// Bytes of the answer that waits here; `None`: a worker has the request.
+    /// Length of the answer that waits here; `None` if a worker still has the request.
     len: Option<u32>,
-    /// Who gets that answer.
+    /// Destination of that answer.
     to: ReplyTo,
 }
 
-/// Where a client stands.
+/// A client's state when a request arrives.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place {
     bucket: u32,
-    /// Set if the client's next answer has to wait for others.
+    /// `Some` if the client's next answer has to wait for others.
     pub(crate) behind: Option<Behind>,
 }
 
-/// The client whose answers an answer has to wait for.
+/// A client whose earlier answers an answer has to wait for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Behind(u32);
 
-/// A request that a worker has.
+/// A request that a worker still has.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pending(u32);
 
 impl Turns {
-    /// For rings of so many slots together, and messages of up to `slot_size` bytes.
+    /// For rings with `slots` slots in all, and messages of up to `slot_size` bytes.
     pub(crate) fn new(slots: usize, slot_size: usize) -> Self {
         // The standard library's is seeded by the kernel: nobody finds clients that share a bucket.
         let seed = RandomState::new().hash_one(());
@@ -129,13 +129,13 @@ impl Turns {
         }
     }
 
-    /// Whether every client's next answer may go out at once.
+    /// Whether no client waits for an answer.
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {
         self.waiting == 0
     }
 
-    /// Where this client stands.
+    /// State of this client.
     #[inline]
     pub(crate) fn place(&self, peer: Peer) -> Place {
         let bucket = self.hasher.hash_one(peer) as usize & (self.buckets.len() - 1);
@@ -146,19 +146,19 @@ impl Turns {
         Place { bucket: bucket as u32, behind: (at != NONE).then_some(Behind(at)) }
     }
 
-    /// Whether one more answer may wait there: a client leaves others as much room as it takes.
+    /// Whether one more answer may wait there. A client may take at most as much room as it leaves to others.
     #[inline]
     pub(crate) fn has_room(&self, Behind(client): Behind) -> bool {
         self.clients[client as usize].taken < self.room
     }
 
-    /// Whether a request of the client may go to this ring: from another one than its others the answer may be early.
+    /// Whether a request of the client may go to this ring. If its others are in another ring, its answer may be early.
     #[inline]
     pub(crate) fn admits(&self, behind: Behind, ring: RingIndex) -> bool {
         self.clients[behind.0 as usize].ring == Some(ring) || self.has_room(behind)
     }
 
-    /// Adds a request of this client, which was admitted to this ring, in the slot of this number among those of all
+    /// Adds a client's request, which [`Self::admits`] allowed into this ring. `slot` is its slot's number over all
     /// rings.
     #[inline]
     pub(crate) fn push(&mut self, peer: Peer, place: Place, ring: RingIndex, slot: usize) -> Pending {
@@ -179,7 +179,7 @@ impl Turns {
         Pending(entry)
     }
 
-    /// Keeps an answer of at most the slot size until it is due; there is room.
+    /// Keeps an answer, of at most the slot size, until it is due. There must be room.
     pub(crate) fn hold(&mut self, Behind(client): Behind, to: ReplyTo, answer: &[u8]) {
         let entry = self.take_room(client);
         self.append(client, entry);
@@ -189,13 +189,13 @@ impl Turns {
         });
     }
 
-    /// Whether other answers go out before that of this request.
+    /// Whether other answers must go out before this request's.
     #[inline]
     pub(crate) fn is_early(&self, Pending(entry): Pending) -> bool {
         self.clients[self.entries[entry as usize].client as usize].first != entry
     }
 
-    /// Keeps the early answer of a request, which `fill` writes and whose length it returns, until it is due.
+    /// Keeps a request's early answer until it is due. `fill` writes it and returns its length.
     pub(crate) fn keep(&mut self, Pending(entry): Pending, to: ReplyTo, fill: impl FnOnce(&mut [u8]) -> usize) {
         let len = fill(&mut self.bytes[entry as usize * self.slot_size..][..self.slot_size]);
         let entry = &mut self.entries[entry as usize];
@@ -203,14 +203,13 @@ impl Turns {
         self.held += 1;
     }
 
-    /// A request was answered whose answer was not early: what waits behind it is due, and must be gone before any
-    /// other answer goes out.
+    /// A request was answered, not early: the answers that wait behind it are due, and must go out before any other.
     #[inline]
     pub(crate) fn answered(&mut self, Pending(entry): Pending) {
         self.advance(self.entries[entry as usize].client);
     }
 
-    /// The answer that is due, and who gets it.
+    /// The answer that is due, and its destination.
     #[inline]
     pub(crate) fn due(&self) -> Option<(ReplyTo, &[u8])> {
         let first = self.clients.get(self.due as usize)?.first as usize;
@@ -218,13 +217,13 @@ impl Turns {
         Some((to, &self.bytes[first * self.slot_size..][..len? as usize]))
     }
 
-    /// The answer that was due is sent.
+    /// Removes the answer that was due, once it is sent.
     pub(crate) fn sent(&mut self) {
         self.held -= 1;
         self.advance(self.due);
     }
 
-    /// Answers that wait.
+    /// Number of answers that wait.
     pub(crate) fn len(&self) -> usize {
         self.held
     }
@@ -240,7 +239,7 @@ impl Turns {
         at
     }
 
-    /// Takes a client out of its bucket.
+    /// Removes a client from its bucket.
     fn leave(&mut self, at: u32) {
         let Client { bucket, next, .. } = self.clients[at as usize];
         let mut link = &mut self.buckets[bucket as usize];
@@ -252,7 +251,7 @@ impl Turns {
         self.waiting -= 1;
     }
 
-    /// An entry that has room.
+    /// Takes a free entry with room.
     fn take_room(&mut self, client: u32) -> u32 {
         let entry = self.free;
         self.free = self.entries[entry as usize].next;
@@ -272,7 +271,7 @@ impl Turns {
         (entry.client, entry.next, entry.len) = (client, NONE, None);
     }
 
-    /// Takes the first entry of a client away.
+    /// Removes the first entry of a client.
     fn advance(&mut self, at: u32) {
         let client = &mut self.clients[at as usize];
         let first = client.first;

@@ -1,4 +1,4 @@
-//! Functions with their handlers: what a service or a worker runs, and what replaces it while it runs.
+//! Functions with their handlers: what a service or a worker runs, and how that is replaced at run time.
 
 use std::{
     mem,
@@ -18,32 +18,31 @@ use crate::{
     service::check_fit,
 };
 
-/// The functions of one core, their handlers, and their records. Never changes, but for being replaced as one by what
-/// comes in [`Updates`].
+/// The functions of one core, their handlers, and their records. It never changes; it is replaced as a whole through
+/// [`Updates`].
 #[derive(Debug)]
 pub struct Program<H> {
     pub(crate) table: Arc<FunctionTable>,
     handlers: H,
     records: Vec<Record>,
-    /// What a service admits; a worker serves what was admitted.
+    /// Limits on what a service admits; a worker serves what was admitted.
     pub(crate) admission: Option<Admission>,
 }
 
-/// Brings programs to the service or worker that is to run them, and takes those back that they replace.
+/// Brings programs to the service or worker that is to run them, and returns those that they replace.
 ///
-/// A program is taken between two bursts: a request is checked and run by one program. A request that waits for a
-/// worker is checked again by the worker, under the program that the worker has by then: a function that is gone by
-/// then is answered as an unknown one. Whoever replaces both therefore replaces the worker's first, so that no request
-/// of a new function finds an old worker.
+/// A program is replaced between two bursts: a request is checked and run by one program. A request that waits for a
+/// worker is checked again by the worker's program of that time; if its function is gone, it is answered as unknown.
+/// To replace both, therefore, replace the worker's first, so that no request of a new function finds an old worker.
 pub type Updates<H> = Mailbox<Program<H>, Program<H>>;
 
-/// Both ends of a way to replace one program, one at a time.
+/// Both ends of a mailbox for one program at a time.
 pub fn updates<H>() -> (Sender<Program<H>, Program<H>>, Updates<H>) {
     // Two come back where one was taken, and not collected yet, when the next was sent.
     mailbox(1, 2)
 }
 
-/// What a core keeps of a function: one cache line.
+/// What a core keeps per function: one cache line.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(align(64))]
 struct Record {
@@ -52,21 +51,21 @@ struct Record {
 }
 
 impl<H: Handlers> Program<H> {
-    /// The functions of `table`, which `handlers` run.
+    /// Combines a table with the handlers that run its functions.
     pub fn new(table: Arc<FunctionTable>, handlers: H) -> Self {
         let n = table.functions().len();
         Self { table, handlers, records: vec![Record::default(); n], admission: None }
     }
 
     /// Limits what a service admits. Requests over a limit are answered with [`status::OVERLOADED`], or as
-    /// [`Config::on_undispatchable`](crate::Config::on_undispatchable) says; what is no request takes no token.
+    /// [`Config::on_undispatchable`](crate::Config::on_undispatchable) says. What is not a request takes no token.
     #[must_use]
     pub fn limited(self, admission: Option<Admission>) -> Self {
         Self { admission, ..self }
     }
 
-    /// Whether slots of `slot_size` bytes hold every function's messages, and every function that needs a ring has one
-    /// of so many.
+    /// Checks that slots of `slot_size` bytes hold the messages of every function, and that every function's ring is
+    /// one of the `rings`.
     pub fn check(&self, form: HeaderForm, slot_size: usize, rings: usize) -> Result<(), SetupError> {
         check_fit(&self.table, form, slot_size)?;
         let is_orphan = |mode| matches!(mode, Dispatch::Ring(ring) if ring.0 >= rings);
@@ -76,7 +75,7 @@ impl<H: Handlers> Program<H> {
         }
     }
 
-    /// Replaces itself if a new program was sent: a load, where none was.
+    /// Switches to a new program if one was sent. If none was, this costs one load.
     #[inline]
     pub(crate) fn update(&mut self, updates: &mut Updates<H>) {
         if !updates.is_empty() {
@@ -92,8 +91,8 @@ impl<H: Handlers> Program<H> {
         }
     }
 
-    /// Takes over from `old` what outlives it: how often each function was called, what the handlers keep, and how full
-    /// buckets are whose limits stay.
+    /// Takes over from `old` what outlives it: the counts of calls, the state of the handlers, and the fill of buckets
+    /// whose limits did not change.
     fn succeed(&mut self, old: &mut Self) {
         for (function, record) in self.table.functions().iter().zip(&mut self.records) {
             if let Some(before) = old.table.find(function.id()) {
@@ -106,7 +105,8 @@ impl<H: Handlers> Program<H> {
         }
     }
 
-    /// Calls a function on the request in `slot`: the length of results that fit the slot and the schema, or a status.
+    /// Runs the function on the request in `slot`. Returns the length of results, which fit slot and schema, or a
+    /// status.
     #[inline]
     pub(crate) fn run<C: Clock>(
         &mut self,

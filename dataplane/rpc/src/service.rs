@@ -1,4 +1,4 @@
-//! The service: frames in, answers out.
+//! The service, which turns frames into answers.
 
 use std::sync::Arc;
 
@@ -15,91 +15,91 @@ use crate::{
     order::{Behind, Turns},
 };
 
-/// What becomes of requests that are not dispatched: unknown functions, bad lengths, schema mismatches, and those over a
-/// limit.
+/// What happens to requests that are not dispatched: unknown functions, bad lengths, schema mismatches, and those over
+/// a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Undispatchable {
-    /// They are answered with their status.
+    /// Answer with their status.
     #[default]
     Reply,
-    /// They get no answer, as upstream's own UDP test expects.
+    /// Send no answer, as the reference's own UDP test expects.
     Drop,
 }
 
-/// How a service speaks the protocol.
+/// Protocol settings of a service.
 #[derive(Debug, Clone, Copy)]
 pub struct Config {
-    /// The header of its senders.
+    /// Header form of its senders.
     pub header: HeaderForm,
-    /// The longest message in bytes, header included, both ways.
+    /// Limit on messages in both directions, header included, in bytes.
     pub slot_size: usize,
-    /// What becomes of undispatchable requests.
+    /// What happens to requests that are not dispatched.
     pub on_undispatchable: Undispatchable,
-    /// How its senders encode their PTP time.
+    /// PTP encoding of its senders.
     pub ptp: PtpEncoding,
-    /// In which order each of its senders gets its answers.
+    /// Order in which each sender gets its answers.
     pub order: Order,
 }
 
-/// What a service measures of the way of a request.
+/// A part of a request's way that a service measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// From the sender's stamp until the poll that received the request. Of one stamped request in
+    /// From the sender's stamp to the poll that received the request. Measured for one stamped request in
     /// [`SAMPLE_EVERY`](berth_port::SAMPLE_EVERY).
     Wire,
-    /// From the copy into the ring until the worker turned to the request, as the poll core saw it: to within one poll.
-    /// Of one request in [`SAMPLE_EVERY`](berth_port::SAMPLE_EVERY).
+    /// From the copy into the ring until the worker turned to the request, as seen by the poll core: exact to one poll.
+    /// Measured for one request in [`SAMPLE_EVERY`](berth_port::SAMPLE_EVERY).
     RingWait,
-    /// From the copy into the ring until the poll core found the answer; of the same requests.
+    /// From the copy into the ring until the poll core found the answer; for the same requests.
     RingTime,
 }
 
-/// Why a service or a worker cannot work.
+/// Why a service or worker cannot be set up.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SetupError {
-    /// Slots shorter than a header.
+    /// Slots are shorter than a header.
     #[error("slots of {slot_size} bytes do not hold the header of {header} bytes")]
     ShortSlots {
-        /// Configured bytes of a slot.
+        /// Configured slot size in bytes.
         slot_size: usize,
-        /// Bytes of a header.
+        /// Size of a header in bytes.
         header: usize,
     },
-    /// A function whose messages do not fit the slots: no call of it could succeed.
+    /// The slots cannot hold a function's messages, so no call of it could succeed.
     #[error("function {name:?} needs slots of {needed} bytes, they have {slot_size}")]
     TooLarge {
-        /// The function.
+        /// Name of the function.
         name: String,
-        /// Bytes of its longer message: header, and arguments or results.
+        /// Size of its longest message in bytes: header, and arguments or results.
         needed: usize,
-        /// Configured bytes of a slot.
+        /// Configured slot size in bytes.
         slot_size: usize,
     },
-    /// A ring whose slots are shorter than the service's.
+    /// The slots of a ring are shorter than the service's.
     #[error("a ring's slots have {ring} bytes, the service's {slot_size}")]
     ShortRing {
-        /// Bytes of the ring's slots.
+        /// Slot size of the ring in bytes.
         ring: usize,
-        /// Configured bytes of a slot.
+        /// Configured slot size in bytes.
         slot_size: usize,
     },
-    /// A function for workers, and no ring that leads to them.
+    /// This function is for workers, and no ring leads to them.
     #[error("function {0:?} is dispatched through a ring that the service does not have")]
     NoRing(String),
 }
 
 /// Answers the RPC requests of one port. Owned by the port's core.
 ///
-/// `record` is told how long a stage took, in nanoseconds.
+/// `record` is called with the duration of a stage in nanoseconds.
 pub struct RpcService<H, C, R> {
     config: Config,
     program: Program<H>,
     updates: Option<Updates<H>>,
     clock: C,
     rings: Vec<Forward>,
-    /// The ring whose answers go out first at the next poll.
+    /// Index of the ring whose answers go out first at the next poll.
     first: usize,
-    /// None: answers go out as they become ready.
+    /// `None` if answers go out as they become ready.
     turns: Option<Turns>,
     record: R,
     stamps: Sampler,
@@ -107,7 +107,7 @@ pub struct RpcService<H, C, R> {
 }
 
 impl<H: Handlers, C: Clock, R: FnMut(Stage, u64)> RpcService<H, C, R> {
-    /// Makes a service. Each of `rings` leads to a [`Worker`](crate::Worker) of the functions that are dispatched through
+    /// Each of `rings` must lead to a [`Worker`](crate::Worker) that runs the functions dispatched through it.
     /// it.
     pub fn new(
         config: Config,
@@ -134,13 +134,13 @@ impl<H: Handlers, C: Clock, R: FnMut(Stage, u64)> RpcService<H, C, R> {
         Ok(Self { config, program, updates: None, clock, rings: forwards, first: 0, turns, record, stamps, counts })
     }
 
-    /// Lets the program be replaced, by those that [`Program::check`] finds good for this service.
+    /// Lets its program be replaced. Send only programs that [`Program::check`] accepts for this service.
     #[must_use]
     pub fn updated_by(self, updates: Updates<H>) -> Self {
         Self { updates: Some(updates), ..self }
     }
 
-    /// Limits what is admitted, as [`Program::limited`] says.
+    /// Limits what is admitted; see [`Program::limited`].
     #[must_use]
     pub fn limited(self, admission: Option<Admission>) -> Self {
         Self { program: self.program.limited(admission), ..self }
@@ -181,7 +181,7 @@ impl<H: Handlers, C: Clock, R: FnMut(Stage, u64)> RpcService<H, C, R> {
         Verdict::Drop
     }
 
-    /// Answers with results in the frame, or a status: now, or when those before it are answered.
+    /// Answers with the results in the frame, or a status: at once, or after the client's earlier answers.
     #[inline]
     fn answer(
         &mut self,
@@ -202,7 +202,7 @@ impl<H: Handlers, C: Clock, R: FnMut(Stage, u64)> RpcService<H, C, R> {
         }
     }
 
-    /// Keeps the answer in the frame until its turn. It is counted when it goes out.
+    /// Keeps the answer in the frame until its turn. It is counted when it is sent.
     #[cold]
     fn hold(&mut self, frame: &Frame<'_>, behind: Behind) -> Verdict {
         let Some(turns) = self.turns.as_mut().filter(|turns| turns.has_room(behind)) else { return self.leave_out() };
@@ -215,7 +215,7 @@ impl<H: Handlers, C: Clock, R: FnMut(Stage, u64)> RpcService<H, C, R> {
         behind.is_none_or(|behind| self.turns.as_ref().is_some_and(|turns| turns.has_room(behind)))
     }
 
-    /// Too many answers of the client wait already: this one would be out of order, so there is none.
+    /// Leaves an answer out: too many of the client's wait already, and it must not overtake them.
     #[cold]
     fn leave_out(&mut self) -> Verdict {
         self.counts.add(Event::OrderFull);
@@ -225,7 +225,7 @@ impl<H: Handlers, C: Clock, R: FnMut(Stage, u64)> RpcService<H, C, R> {
     }
 }
 
-/// Writes the header of an answer to the front of `slot`, whose results follow, and returns the answer's length.
+/// Writes the header of an answer to the front of `slot`, whose results follow. Returns the answer's length.
 #[inline]
 pub(crate) fn write_answer(
     form: HeaderForm,
@@ -242,7 +242,7 @@ pub(crate) fn write_answer(
     header.write(form, slot).map_or(0, |len| len + result_len)
 }
 
-/// Whether slots can hold the shortest messages of every function.
+/// Checks that slots hold the shortest messages of every function.
 pub(crate) fn check_fit(table: &FunctionTable, form: HeaderForm, slot_size: usize) -> Result<(), SetupError> {
     if slot_size < form.len() {
         return Err(SetupError::ShortSlots { slot_size, header: form.len() });

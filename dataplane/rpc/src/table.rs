@@ -1,4 +1,4 @@
-//! The function table: which functions exist, and how each is dispatched.
+//! The function table: the functions of a service, and how each is dispatched.
 
 use std::{
     collections::BTreeSet,
@@ -11,62 +11,62 @@ use berth_wire::rpc::{HandlerSchema, Lengths, fnv1a};
 /// Where a function runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Dispatch {
-    /// On the core that received the request.
+    /// On the core that receives the request.
     #[default]
     Inline,
-    /// On the worker at the other end of this ring of the service.
+    /// On the worker at the other end of this ring.
     Ring(RingIndex),
 }
 
-/// A ring's place among those of its service.
+/// Index of a ring among those of its service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RingIndex(pub usize);
 
-/// One function that requests can name.
+/// A function that requests can name.
 #[derive(Debug, Clone)]
 pub struct Function {
-    /// Its name; requests carry [`Function::id`].
+    /// As configured; requests carry its hash, [`Function::id`].
     pub name: String,
-    /// What it takes and returns; requests and results of other lengths are refused.
+    /// Arguments and results. Other lengths are refused.
     pub schema: HandlerSchema,
     /// Where it runs.
     pub mode: Dispatch,
-    /// How long one call may take. Calls that take longer in a row rest the function for
-    /// [`COOL_OFF`](crate::COOL_OFF); a worker that takes longer is answered for.
+    /// Time limit of one call. Several calls in a row that exceed it suspend the function for
+    /// [`COOL_OFF`](crate::COOL_OFF). If a worker exceeds it, the service answers in its place.
     pub budget: Option<Duration>,
-    /// The handler judges an `arg_len` beyond the frame itself, by [`Call::claimed_len`](crate::Call::claimed_len):
-    /// the decoding server's RPCs have a status of their own for it.
+    /// Whether the handler itself checks for an `arg_len` beyond the frame, by
+    /// [`Call::claimed_len`](crate::Call::claimed_len): the RPCs of the decoding server have their own status for it.
     pub checks_length: bool,
 }
 
 impl Function {
-    /// A function that runs inline, for as long as it likes.
+    /// A function that runs inline and without a time limit.
     pub fn new(name: &str, schema: HandlerSchema) -> Self {
         Self { name: name.to_owned(), schema, mode: Dispatch::Inline, budget: None, checks_length: false }
     }
 
-    /// What requests carry: the FNV-1a hash of the name.
+    /// FNV-1a hash of the name, which requests carry.
     pub fn id(&self) -> u32 {
         fnv1a(&self.name)
     }
 }
 
-/// A function's place in its [`FunctionTable`], in the order of registration.
+/// Index of a function in its [`FunctionTable`], in the order of registration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FunctionIndex(pub usize);
 
-/// Why functions make no table.
+/// Why functions do not make a table.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TableError {
-    /// Two functions of the same name.
+    /// Two functions have this name.
     #[error("function {0:?} is registered twice")]
     Duplicate(String),
-    /// Two names with the same id: requests could not tell them apart.
+    /// These two names have the same id, so requests could not tell them apart.
     #[error("functions {0:?} and {1:?} have the same id {id:#010x}; rename one", id = fnv1a(.0))]
     Collision(String, String),
 }
 
-/// What dispatch asks of a function for each request: one cache line.
+/// What dispatch needs of a function for each request: one cache line.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct Rule {
@@ -79,23 +79,23 @@ pub(crate) struct Rule {
 
 const _: () = assert!(size_of::<Rule>() == 64);
 
-/// Every function of a service, found by id. Built once.
+/// The functions of a service, found by id. Built once.
 #[derive(Debug)]
 pub struct FunctionTable {
     functions: Vec<Function>,
     rules: Vec<Rule>,
-    /// Open addressing, at most half full; the ids are hashes already.
+    /// Open addressing, at most half full. The ids are hashes already.
     buckets: Vec<(u32, u32)>,
-    /// `calls_` and the name of each function.
+    /// `calls_` followed by the name of each function.
     counter_names: Vec<&'static str>,
 }
 
-/// The index of a bucket that holds no function.
+/// Index in a bucket without a function.
 const EMPTY: u32 = u32::MAX;
 
 impl FunctionTable {
-    /// Makes the table. The names of counters are kept for ever, each once: make tables of an operator's functions, not
-    /// of a peer's.
+    /// Builds the table. Counter names are kept for the life of the process, each once, so make tables only of
+    /// functions that the operator names, not of names from peers.
     pub fn new(functions: Vec<Function>) -> Result<Self, TableError> {
         let mut buckets = vec![(0, EMPTY); (2 * functions.len()).next_power_of_two()];
         for (i, function) in functions.iter().enumerate() {
@@ -128,7 +128,7 @@ impl FunctionTable {
         Ok(Self { functions, rules, buckets, counter_names })
     }
 
-    /// The function with this id.
+    /// Index of the function with this id.
     #[inline]
     pub fn find(&self, id: u32) -> Option<FunctionIndex> {
         let mask = self.buckets.len() - 1;
@@ -144,13 +144,13 @@ impl FunctionTable {
         None
     }
 
-    /// What holds for requests of the function at `index`, which is of this table.
+    /// The rule for the function at `index`, which must be of this table.
     #[inline]
     pub(crate) fn rule(&self, index: FunctionIndex) -> &Rule {
         &self.rules[index.0]
     }
 
-    /// Every function, in the order of their indices.
+    /// All functions, in the order of their indices.
     pub fn functions(&self) -> &[Function] {
         &self.functions
     }
@@ -160,7 +160,7 @@ impl FunctionTable {
     }
 }
 
-/// The same text for the rest of the process, whatever number of tables has it.
+/// A static copy of the text, one per process, however many tables use it.
 fn kept(name: String) -> &'static str {
     static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     // A panic elsewhere leaves a set of whole names.

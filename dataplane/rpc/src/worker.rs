@@ -1,4 +1,4 @@
-//! The other end of a ring: a task that runs handlers and nothing else.
+//! The other end of a ring: a task that only runs handlers.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use crate::{
 
 /// Serves the requests of a ring, whoever fills it. Owned by the worker's core.
 ///
-/// Every request is checked as a frame is, and every slot is answered: with a response, or with an error-tagged flag
-/// where the slot holds no request.
+/// Every request is checked like a frame. Every slot is answered: by a response, or by an error flag if the slot holds
+/// no request.
 pub struct Worker<H, C> {
     form: HeaderForm,
     program: Program<H>,
@@ -27,10 +27,10 @@ pub struct Worker<H, C> {
 }
 
 impl<H: Handlers, C: Clock> Worker<H, C> {
-    /// The error code of a slot that holds no request.
+    /// Error code of a slot that holds no request.
     pub const NO_REQUEST: ErrorCode = ErrorCode::FIRST_FREE;
 
-    /// Makes a worker that serves every function of the table, whatever its mode.
+    /// Makes a worker that serves every function of the program, even those that run inline elsewhere.
     pub fn new(
         form: HeaderForm,
         table: Arc<FunctionTable>,
@@ -43,13 +43,13 @@ impl<H: Handlers, C: Clock> Worker<H, C> {
         Ok(Self { form, program, updates: None, clock, ring, counts: Counts::default() })
     }
 
-    /// Lets the program be replaced, by those that [`Program::check`] finds good for this worker.
+    /// Lets its program be replaced. Send only programs that [`Program::check`] accepts for this worker.
     #[must_use]
     pub fn updated_by(self, updates: Updates<H>) -> Self {
         Self { updates: Some(updates), ..self }
     }
 
-    /// Serves the requests that are ready, at most [`BURST`], and returns how many. Never blocks.
+    /// Serves requests that are ready, at most [`BURST`]; returns their number. Never blocks.
     pub fn poll(&mut self, now: Now) -> usize {
         let Self { form, program, updates, clock, ring, counts } = self;
         if let Some(updates) = updates {

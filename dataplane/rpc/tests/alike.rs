@@ -1,4 +1,4 @@
-//! The same messages get the same answers wherever they are run, whatever lay in their slot before.
+//! The same messages get the same answers wherever they run, and whatever their slot held before.
 
 mod common;
 
@@ -21,7 +21,7 @@ use common::*;
 
 const FORMS: [HeaderForm; 2] = [HeaderForm::V24, HeaderForm::V16];
 
-/// Functions whose handlers judge the length, and one whose length the gate judges.
+/// Functions whose handlers check the length themselves.
 const SERVER: [&str; 3] = ["enqueue_syndromes", "get_corrections", "reset_decoder"];
 
 fn handlers() -> HandlerSet {
@@ -36,7 +36,7 @@ fn handlers() -> HandlerSet {
     HandlerSet::new(functions, vec![session(), session()]).unwrap()
 }
 
-/// A service, and the workers at the other ends of its rings of one slot.
+/// A service, and the workers at the other ends of its one-slot rings.
 struct Bench {
     service: RpcService<HandlerSet, VirtualClock, fn(Stage, u64)>,
     workers: Vec<Worker<HandlerSet, VirtualClock>>,
@@ -45,7 +45,8 @@ struct Bench {
 }
 
 impl Bench {
-    /// All inline if there is no ring; else the decoding server has the last one, and others the first.
+    /// Without a ring all functions are inline; otherwise the decoding server has the last ring, and the others the
+    /// first.
     fn new(form: HeaderForm, rings: impl IntoIterator<Item = (Producer, Dispatcher)>) -> Self {
         let (producers, dispatchers): (Vec<_>, Vec<_>) = rings.into_iter().unzip();
         let mode = |function: &Function| match producers.len() {
@@ -104,7 +105,7 @@ fn corrections(decoder_id: u64) -> Vec<u8> {
     args.to_vec()
 }
 
-/// A message that claims `claimed` bytes of arguments and has `there`; whether that is more than there are.
+/// A message that claims `claimed` bytes of arguments and has `there`, and whether that is a cut message.
 struct Probe {
     name: &'static str,
     message: Vec<u8>,
@@ -133,7 +134,7 @@ fn probes(form: HeaderForm) -> Vec<Probe> {
     probes
 }
 
-/// Every probe, each after a whole volume that fills the slot: its own answer, and what the decoders then say.
+/// Sends every probe after a whole volume that fills the slot. Collects its answer, and what the decoders say then.
 fn answers(bench: &mut Bench, skip: impl Fn(&Probe) -> bool) -> Vec<(i32, Vec<u8>)> {
     let form = bench.form;
     let mut answers = Vec::new();
@@ -175,8 +176,8 @@ fn a_ring_answers_what_inline_dispatch_answers() {
     }
 }
 
-/// A slot of the host API does not say how many of its bytes are real: there, what claims more than it has is refused
-/// before it takes one, and reaches no handler.
+/// A slot of the host API does not tell how many of its bytes are real. A request that claims more than it has is
+/// refused there before it takes a slot, and reaches no handler.
 #[test]
 fn a_foreign_dispatcher_never_sees_a_request_that_was_cut() {
     let is_refused = |probe: &Probe| probe.is_cut && SERVER.contains(&probe.name);
@@ -187,7 +188,7 @@ fn a_foreign_dispatcher_never_sees_a_request_that_was_cut() {
     }
 }
 
-/// The audit's case: a full enqueue, then the same without its measurements.
+/// A full enqueue, then the same without its measurements.
 #[test]
 fn an_enqueue_without_its_measurements_is_a_bad_request() {
     let form = HeaderForm::V24;

@@ -22,11 +22,11 @@ use berth_wire::rpc::{
 use common::*;
 use proptest::prelude::*;
 
-/// Three detectors in a row between two boundaries; the errors at the ends flip an observable each, and so does each
-/// in between.
+/// Three detectors in a row between two boundaries. The errors at both ends and those in between flip one observable
+/// each.
 const CHAIN: &str = "error(0.1) D0 L0\nerror(0.1) D0 D1 L1\nerror(0.1) D1 D2 L2 L9\nerror(0.1) D2 L3\n";
 
-/// What the chain's table of depth 1 says; bit i of a syndrome is detector i.
+/// The flips in the chain's table of depth 1. Bit i of a syndrome is detector i.
 fn chain_flips(syndrome: u8) -> u16 {
     match syndrome {
         0b001 => 0b1,
@@ -41,7 +41,7 @@ fn chain() -> Decoder {
     Decoder::from_dem(CHAIN, Algorithm::Lut { depth: 1 }).unwrap()
 }
 
-/// Detectors without a boundary: an odd number of events has no explanation.
+/// Detectors without a boundary, so that an odd number of events has no explanation.
 fn closed() -> Decoder {
     Decoder::from_dem("error(0.1) D0 D1 L0\n", Algorithm::Mwpm).unwrap()
 }
@@ -266,7 +266,7 @@ fn a_function_needs_its_decoder() {
     assert_eq!(error, HandlerError::NoDecoder { function: "qec_decode".into(), decoder: 1, decoders: 1 });
 }
 
-/// The decoding server, as its notes tell it.
+/// A model of the decoding server, after the specification.
 #[derive(Default)]
 struct Model {
     measurements: Vec<bool>,

@@ -1,4 +1,4 @@
-//! Inline dispatch: every status path, both headers, both policies.
+//! Inline dispatch: every status, both header forms, both policies.
 
 mod common;
 
@@ -17,7 +17,7 @@ fn service(config: Config, clock: &VirtualClock) -> RpcService<TestHandlers, Vir
     RpcService::new(config, table, TestHandlers(clock.clone()), None, clock.clone(), |_, _| {}).unwrap()
 }
 
-/// One message through a fresh service: the answer and what was counted.
+/// Sends one message through a fresh service; returns the answer and the counters.
 fn once(config: Config, message: &[u8]) -> (Option<Answer>, BTreeMap<&'static str, u64>) {
     let clock = VirtualClock::default();
     let mut service = service(config, &clock);
@@ -246,7 +246,7 @@ fn a_service_that_cannot_work_is_refused() {
 }
 
 proptest! {
-    /// Whatever arrives, the service neither panics nor answers more than its slot, and accounts for it.
+    /// Whatever arrives, the service neither panics nor writes beyond its slot, and accounts for it.
     #[test]
     fn random_messages_have_one_outcome(
         form in prop::sample::select(&FORMS[..]),

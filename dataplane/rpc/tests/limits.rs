@@ -1,4 +1,4 @@
-//! Requests over a limit: answered or dropped, each counted by its reason, and everything accounted for.
+//! Requests over a limit are answered or dropped; each is counted by its reason, and everything is accounted for.
 
 mod common;
 
@@ -22,12 +22,12 @@ fn service(
     service.limited(alone(limits))
 }
 
-/// For a port with one queue.
+/// Admission for a port with one queue.
 fn alone(limits: Limits) -> Option<Admission> {
     Admission::of_port(limits, 1).pop()
 }
 
-/// One increment of `host`, and the status of its answer.
+/// Sends an increment from `host`; returns the status of its answer.
 fn ask(service: &mut impl Service, host: u8, clock: &VirtualClock) -> Option<i32> {
     let message = request(FORM, "increment", 7, &[1]);
     let mut buf = vec![0; SLOT];

@@ -1,4 +1,4 @@
-//! The path of a request allocates nothing, over a million of them.
+//! The path of a request allocates nothing, over a million requests.
 
 mod common;
 
@@ -55,7 +55,7 @@ fn a_million_requests_allocate_nothing() {
     assert_eq!((allocated.count_total, statuses), (0, [0, 0, 0, 0, -1]));
 }
 
-/// Takes every answer and keeps none.
+/// Takes every answer and discards it.
 struct Sink([u8; SLOT]);
 
 impl Port for Sink {

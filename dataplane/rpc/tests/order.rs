@@ -1,4 +1,4 @@
-//! Each client gets its answers in the order of its requests, and waits for nobody else's.
+//! Each client gets its answers in the order of its requests, and waits for no other client's.
 
 mod common;
 
@@ -25,7 +25,7 @@ impl Handlers for Echo {
     }
 }
 
-/// "fast" runs inline, "slow" on the worker.
+/// `fast` runs inline, `slow` on the worker.
 fn functions() -> Arc<FunctionTable> {
     let bytes = TypeDesc::variable(TypeId::ArrayUInt8);
     let schema = HandlerSchema::new(&[bytes], &[bytes]).unwrap();
@@ -121,7 +121,7 @@ fn a_worker_that_hangs_holds_an_answer_for_its_budget_and_no_longer() {
     assert!(bench.send(1, "fast", 3).is_some());
 }
 
-/// What waits is bounded, and one client leaves the others as much room as it takes.
+/// The room for waiting answers is bounded, and one client leaves as much to the others as it takes.
 #[test]
 fn a_client_takes_half_of_the_room_and_its_further_requests_are_not_run() {
     let mut bench = Bench::new(Order::Arrival);

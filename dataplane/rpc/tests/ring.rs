@@ -1,4 +1,4 @@
-//! Ring dispatch: to a worker and back, without a gap and without a request that nobody answers.
+//! Ring dispatch to a worker and back: no gaps, and no request without an answer.
 
 mod common;
 
@@ -51,7 +51,7 @@ impl Bench {
         (bench, Worker::new(form, table(RING), handlers, dispatcher, clock).unwrap())
     }
 
-    /// Hands in a request from a peer; answers at once only if it is refused.
+    /// Hands in a request from a peer. Returns an answer only if it is refused.
     fn send(&mut self, from: u16, form: HeaderForm, name: &str, args: &[u8]) -> Option<i32> {
         let mut message = request(form, name, u32::from(from), args);
         message.resize(SLOT, 0xAB);
@@ -281,7 +281,7 @@ fn a_worker_rests_a_function_that_overruns() {
 
 type Answerer = Box<dyn Fn(&mut [u8]) -> Result<usize, ErrorCode>>;
 
-/// A dispatcher that is not ours answers what it likes: only a proper response of the right request goes out.
+/// A foreign dispatcher may answer anything: only a proper response to the right request goes out.
 #[test]
 fn a_foreign_workers_answers_are_checked() {
     let good = ResponseHeader { status: 0, result_len: 2, request_id: 1, ptp_timestamp: 0 };
@@ -310,7 +310,7 @@ fn a_foreign_workers_answers_are_checked() {
     }
 }
 
-/// A producer that is not ours puts what it likes into slots: each is answered, none is a gap.
+/// A foreign producer may put anything into slots: each is answered, and none leaves a gap.
 #[test]
 fn a_worker_answers_every_slot_of_a_foreign_producer() {
     let clock = VirtualClock::default();
@@ -369,7 +369,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Whatever the order of events, each request is answered exactly once, with its result or as given up.
+    /// Whatever the order of events, each request is answered exactly once: with its result, or as given up.
     #[test]
     fn every_request_is_answered_exactly_once(steps in prop::collection::vec(step(), 1..80)) {
         let (mut bench, mut worker) = Bench::with_worker(FORM);
@@ -408,7 +408,7 @@ proptest! {
     }
 }
 
-/// Two threads, a real clock's worth of interleavings: every answer is right, and they come in order.
+/// Two threads and real time: every answer is right, and they come in order.
 #[test]
 fn a_worker_on_another_thread_answers_in_order() {
     let (mut bench, mut worker) = Bench::with_worker(FORM);

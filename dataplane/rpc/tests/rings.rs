@@ -1,5 +1,5 @@
-//! Several rings behind one service: what happens in one holds up no other, and each client still gets its answers in
-//! the order of its requests.
+//! Several rings behind one service. What happens in one delays no other, and each client still gets its answers in the
+//! order of its requests.
 
 mod common;
 
@@ -21,12 +21,12 @@ use proptest::prelude::*;
 
 const FORM: HeaderForm = HeaderForm::V24;
 const SLOTS: u32 = 4;
-/// That of "slow1".
+/// Budget of `slow1`.
 const SHORT: Duration = Duration::from_millis(10);
-/// Longer than messages of the service.
+/// Longer than the service's messages.
 const RING_SLOT: usize = 2 * SLOT;
 
-/// Answers with its arguments; "long" with as much as the slot takes.
+/// Answers with its arguments; `long` with as much as the slot can hold.
 struct Echo;
 
 const NAMES: [&str; 5] = ["fast", "slow0", "slow1", "slow2", "long"];
@@ -37,7 +37,7 @@ impl Handlers for Echo {
     }
 }
 
-/// "fast" runs inline, each other function in the ring of its number, if there are so many, and "long" in the last.
+/// `fast` runs inline, each other function in the ring of its number if there are that many, and `long` in the last.
 fn functions(rings: usize) -> Arc<FunctionTable> {
     let bytes = TypeDesc::variable(TypeId::ArrayUInt8);
     let schema = HandlerSchema::new(&[bytes], &[bytes]).unwrap();
@@ -91,7 +91,7 @@ impl Bench {
         self.workers[ring].poll(self.clock.now())
     }
 
-    /// The client, id and status of each answer.
+    /// Client, id and status of each answer.
     fn poll(&mut self) -> Vec<(u16, u32, i32)> {
         while self.service.poll(&mut self.port, self.clock.now()) > 0 {}
         self.taken()
@@ -179,7 +179,7 @@ fn answers_of_all_rings_keep_the_order_of_requests() {
     assert_eq!(events(&bench.service), [("answered", 7), ("unknown_function", 1)].into());
 }
 
-/// An answer that waits for another ring leaves its slot to others; how many a client may have there is bounded.
+/// An answer that waits for another ring frees its slot. The room that one client takes there is bounded.
 #[test]
 fn an_early_answer_frees_its_slot_and_one_client_takes_half_of_the_room() {
     let mut bench = Bench::new(Order::Arrival, 2);
@@ -308,8 +308,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Whatever the order of events and the number of rings, each client's answers come in the order of its requests,
-    /// every request has one but for those that are counted as left out, and who waits for nothing is answered at once.
+    /// Whatever the order of events and the number of rings: each client's answers come in the order of its requests,
+    /// every request has one except those counted as left out, and a client that waits for nothing is answered at once.
     #[test]
     fn answers_keep_the_order_of_requests(
         rings in 1..=3_usize,

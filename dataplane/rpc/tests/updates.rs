@@ -1,4 +1,4 @@
-//! Replacing what a service and a worker run: between requests, and without dropping anything on their core.
+//! Programs of services and workers are replaced between requests, and nothing is dropped on their core.
 
 mod common;
 
@@ -21,7 +21,7 @@ use common::*;
 
 const FORM: HeaderForm = HeaderForm::V24;
 
-/// Answers every function with the bytes it has; its drops are counted.
+/// Answers every function with these bytes; counts its drops.
 struct Says(&'static [u8], Arc<AtomicUsize>);
 
 impl Handlers for Says {

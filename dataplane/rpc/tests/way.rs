@@ -1,4 +1,4 @@
-//! An answer that comes later goes back by the way of its request.
+//! A late answer goes back by the way of its request.
 
 mod common;
 
@@ -14,7 +14,7 @@ use common::{QUIET, RING, SLOT, TestHandlers, VirtualClock, config, events, peer
 const FORM: HeaderForm = HeaderForm::V24;
 const PEERS: u16 = 512;
 
-/// A port that knows no peer, only ways.
+/// A port that knows ways but no peers.
 #[derive(Default)]
 struct Ways(Vec<ReplyTo>);
 

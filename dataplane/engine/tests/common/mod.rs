@@ -1,4 +1,4 @@
-//! A port that receives what a script says, a service with late answers, a worker, and virtual time.
+//! A scripted port, a service with late answers, a worker, and virtual time.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::{
@@ -12,12 +12,12 @@ use std::{
 
 use berth_port::{BURST, Frame, Nanos, Now, Part, Peer, Port, PostError, Service, Task, Verdict, Work};
 
-/// What happened in a port, in order: (lane, event, frames).
+/// Events of a port in order: (lane, event, frames).
 pub(crate) type Log = Rc<RefCell<Vec<(usize, &'static str, usize)>>>;
 
 pub(crate) struct Scripted {
     pub(crate) lane: usize,
-    /// Frames waiting in the receive queue.
+    /// Number of frames in the receive queue.
     pub(crate) queue: Rc<RefCell<usize>>,
     pub(crate) fd: Option<RawFd>,
     pub(crate) log: Log,
@@ -89,7 +89,7 @@ impl Port for Scripted {
     }
 }
 
-/// Answers every frame at once, or only `after` it was handled; `None` never.
+/// Answers every frame at once, or `after` nanoseconds later; `None` for never.
 #[derive(Default)]
 pub(crate) struct Late {
     pub(crate) after: Option<Duration>,
@@ -128,7 +128,7 @@ impl Service for Late {
     }
 }
 
-/// A worker that takes `each` nanoseconds of the clock for a request, and is fed for as long as its feeder is there.
+/// A worker that takes `each` nanoseconds per request, and is fed as long as its feeder exists.
 #[derive(Default)]
 pub(crate) struct Worker {
     pub(crate) queue: Rc<RefCell<usize>>,

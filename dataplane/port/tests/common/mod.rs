@@ -38,7 +38,7 @@ pub(crate) fn counter(port: &impl Port, name: &str) -> u64 {
     found.unwrap_or_else(|| panic!("no counter {name}"))
 }
 
-/// Writes a number to the front of a buffer, and returns its length as a frame.
+/// Writes a number to the front of a buffer; returns its length as a frame.
 pub(crate) fn number(number: u64) -> impl FnOnce(&mut [u8]) -> usize {
     move |buf| {
         buf[..8].copy_from_slice(&number.to_le_bytes());

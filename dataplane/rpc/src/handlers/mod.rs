@@ -1,4 +1,4 @@
-//! The builtin handlers, and the place of plug-ins among them.
+//! The builtin handlers, and the interface for others such as plug-ins.
 
 mod session;
 
@@ -13,19 +13,19 @@ pub use session::{MapMismatch, Session};
 
 use crate::{Call, Failure, Function, FunctionIndex, Handlers, Outcome};
 
-/// The positive status of `qec_decode`: no set of the model's errors makes the syndrome.
+/// Positive status of `qec_decode`: no combination of the model's errors explains the syndrome.
 pub const UNMATCHABLE: i32 = 1;
 
 /// A handler that is not builtin, such as a plug-in.
 pub trait Custom {
-    /// What the function takes and returns.
+    /// Arguments and results of the function.
     fn schema(&self) -> HandlerSchema;
 
-    /// Runs the function. As [`Handlers::call`].
+    /// Runs the function, under the rules of [`Handlers::call`].
     fn call(&mut self, call: &mut Call<'_>) -> Outcome;
 }
 
-/// No such handler.
+/// The type of a set without custom handlers.
 impl Custom for Infallible {
     fn schema(&self) -> HandlerSchema {
         match *self {}
@@ -36,59 +36,61 @@ impl Custom for Infallible {
     }
 }
 
-/// What answers one function.
+/// The implementation of a function.
 #[derive(Debug)]
 pub enum Handler<X = Infallible> {
-    /// `rpc_increment`: every byte plus one, wrapping.
+    /// `rpc_increment`: adds one to every byte, wrapping.
     Increment,
-    /// `mock_decode`: a byte per measurement in, a byte per observable out, as the table has them; zeros elsewhere.
+    /// `mock_decode`: takes a byte per measurement and returns a byte per observable, looked up in the table; zeros for
+    /// unknown measurements.
     MockDecode(MockTable),
-    /// `qec_decode` with the session's decoder, by its number: detection events and their number in, flips out.
+    /// `qec_decode` by the session with this index: takes detection events and their number, returns flips of
+    /// observables.
     QecDecode(usize),
-    /// `enqueue_syndromes`
+    /// Buffers measurements for the decoder that the request names.
     EnqueueSyndromes,
-    /// `get_corrections`
+    /// Returns the corrections of the decoder that the request names.
     GetCorrections,
-    /// `reset_decoder`
+    /// Clears the decoder that the request names.
     ResetDecoder,
-    /// Not builtin.
+    /// A handler that is not builtin.
     Custom(X),
 }
 
-/// Why handlers make no set.
+/// Why a set of handlers cannot be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HandlerError {
-    /// A function without its decoder.
+    /// A function refers to a decoder that does not exist.
     #[error("function {function:?} uses decoder {decoder}, there are {decoders}")]
     NoDecoder {
-        /// The function.
+        /// Name of the function.
         function: String,
-        /// The decoder it names, from 0.
+        /// Index of the decoder, from 0.
         decoder: usize,
-        /// How many there are.
+        /// Number of decoders.
         decoders: usize,
     },
-    /// A function whose sizes no schema can express.
+    /// No schema can express the sizes of the function with this name.
     #[error("function {0:?}: {1}")]
     Schema(String, SchemaError),
 }
 
 /// The handlers of one core, and its decoders.
 ///
-/// Sessions of the decoding server live here: its three functions belong to the same set, and so to the same core.
+/// The sessions of the decoding server are here. Its three functions belong to the same set, and so to the same core.
 #[derive(Debug)]
 pub struct HandlerSet<X = Infallible> {
     handlers: Vec<Handler<X>>,
     functions: Vec<Function>,
     sessions: Vec<Session>,
-    /// Which of the sessions go on from the set that this one replaces: their places here and there.
+    /// Sessions that continue from the replaced set: pairs of indices, here and there.
     inherited: Vec<(usize, usize)>,
-    /// What `mock_decode` answers, while its arguments are still needed.
+    /// `mock_decode`'s answer while its arguments are still needed.
     scratch: Vec<u8>,
 }
 
 impl<X: Custom> HandlerSet<X> {
-    /// Makes the set of these named functions. A session's place is its `decoder_id`.
+    /// Makes a set from named functions. The index of a session is its `decoder_id`.
     pub fn new(functions: Vec<(String, Handler<X>)>, sessions: Vec<Session>) -> Result<Self, HandlerError> {
         let mut set =
             Self { handlers: Vec::new(), functions: Vec::new(), sessions, inherited: Vec::new(), scratch: Vec::new() };
@@ -116,19 +118,19 @@ impl<X: Custom> HandlerSet<X> {
         Ok(set)
     }
 
-    /// Lets sessions go on where this set replaces another: pairs of places, here and in the set before.
+    /// Lets sessions continue when this set replaces another; takes pairs of indices, in this set and in the other.
     #[must_use]
     pub fn inheriting(self, inherited: Vec<(usize, usize)>) -> Self {
         Self { inherited, ..self }
     }
 
-    /// The same functions, for a core that calls none of them: it needs no decoders.
+    /// The same functions without decoders, for a core that calls none of them.
     #[must_use]
     pub fn without_sessions(self) -> Self {
         Self { sessions: Vec::new(), ..self }
     }
 
-    /// The functions, in order, for the table: inline and without a budget until the caller says otherwise.
+    /// The functions in order, for the table: inline and without a budget until the caller changes that.
     pub fn functions(&self) -> Vec<Function> {
         self.functions.clone()
     }
@@ -221,14 +223,14 @@ fn qec_decode(session: &mut Session, call: &mut Call<'_>) -> Outcome {
     Ok(flips.len())
 }
 
-/// The session that a request of the decoding server is for.
+/// The session that a request of the decoding server addresses, or the failure to answer with.
 #[inline]
 fn addressed<'a>(sessions: &'a mut [Session], call: &Call<'_>) -> Result<&'a mut Session, i32> {
     let id = decoding::decoder_id(call.args()).ok_or(decoding::status::BAD_REQUEST)?;
     usize::try_from(id).ok().and_then(|id| sessions.get_mut(id)).ok_or(decoding::status::INVALID_DECODER)
 }
 
-/// The arguments, if all that the header claims are there.
+/// The arguments; `None` if the header claims more than there are.
 #[inline]
 fn whole<'a>(call: &'a Call<'_>) -> Option<&'a [u8]> {
     (call.claimed_len() == call.args().len()).then(|| call.args())

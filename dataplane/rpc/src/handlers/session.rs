@@ -1,4 +1,4 @@
-//! One decoder of the decoding server, and what its three RPCs do to it (host API, "QEC decoding server").
+//! A decoder of the decoding server, and the effects of its three RPCs (host API, "QEC decoding server").
 
 use berth_qec::{Decoder, sparse::MeasurementMap};
 use berth_wire::rpc::{
@@ -8,45 +8,45 @@ use berth_wire::rpc::{
 
 use crate::Outcome;
 
-/// Bytes that hold the flips of every decoder: 64 observables at most.
+/// Bytes that hold the flips of any decoder, which has at most 64 observables.
 pub(super) const FLIPS: usize = 8;
 
-/// Why a decoder and a map make no session.
+/// A decoder and a map do not fit each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the measurement map makes {map} detectors, the model has {model}")]
 pub struct MapMismatch {
-    /// Rows of the map.
+    /// Rows of the map, which should be `model`.
     pub map: usize,
-    /// Detectors of the model.
+    /// Number of detectors in the model.
     pub model: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Fewer measurements than a volume since the last result.
+    /// Fewer measurements than a volume have arrived since the last result.
     Collecting,
-    /// A volume was decoded, and nothing came after it.
+    /// A volume was decoded, and no measurements came after it.
     ResultReady,
-    /// Only a reset helps.
+    /// A failure that only a reset clears.
     Failed,
 }
 
-/// A decoder and the measurements, corrections and failures that it has accumulated.
+/// A decoder with the measurements, corrections and failures that it has accumulated.
 #[derive(Debug)]
 pub struct Session {
     decoder: Decoder,
     map: MeasurementMap,
     state: State,
-    /// The measurements of the current volume, LSB-first; zero behind those that are there.
+    /// Measurements of the current volume, least significant bit first; zero behind the last one.
     measurements: Vec<u8>,
-    /// How many are there.
+    /// Number of measurements in the buffer.
     buffered: usize,
     events: Vec<u8>,
     corrections: [u8; FLIPS],
 }
 
 impl Session {
-    /// A session whose clients send detection events, one volume at a time or in parts.
+    /// A session whose clients send detection events: whole volumes or parts.
     pub fn new(decoder: Decoder) -> Self {
         let map = MeasurementMap::identity(decoder.num_detectors());
         Self::make(decoder, map)
@@ -78,7 +78,7 @@ impl Session {
         self.decoder.num_observables()
     }
 
-    /// `enqueue_syndromes`; `None` is a request that does not make sense.
+    /// Handles `enqueue_syndromes`; `None` is a malformed request.
     pub(super) fn enqueue(&mut self, request: Option<EnqueueSyndromes<'_>>) -> Outcome {
         let Some(EnqueueSyndromes { measurements, .. }) = request else {
             self.state = State::Failed;
@@ -94,7 +94,7 @@ impl Session {
         Ok(0)
     }
 
-    /// Buffers measurements and decodes a complete volume; `None` is a failure.
+    /// Buffers measurements, and decodes when a volume is complete. `None` is a failure.
     fn ingest(&mut self, new: Bits<'_>) -> Option<State> {
         let volume = self.map.num_measurements();
         if new.len() > volume - self.buffered {
@@ -115,7 +115,7 @@ impl Session {
         Some(State::ResultReady)
     }
 
-    /// `get_corrections`: writes them to the front of `results`. The order of the checks is upstream's.
+    /// Handles `get_corrections`: writes them to the front of `results`. The checks are in the order of the reference.
     pub(super) fn corrections(&mut self, request: GetCorrections, results: &mut [u8]) -> Outcome {
         let observables = self.num_observables();
         if request.return_size as i64 <= 0 {
@@ -139,7 +139,7 @@ impl Session {
         Ok(len)
     }
 
-    /// `reset_decoder`: forgets everything.
+    /// Handles `reset_decoder`: clears everything.
     pub(super) fn reset(&mut self) {
         self.discard();
         self.corrections = [0; FLIPS];
@@ -152,7 +152,7 @@ impl Session {
     }
 }
 
-/// Adds bits behind the first `at` of `to`, whose other bits are zero. Unused bits of `new` are ignored.
+/// Appends bits to `to`, which holds `at` bits and zeros behind them. Unused bits of `new` are ignored.
 fn append(to: &mut [u8], at: usize, new: Bits<'_>) {
     let (first, shift) = (at / 8, at % 8);
     let unused = new.as_bytes().len() * 8 - new.len();

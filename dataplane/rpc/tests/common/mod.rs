@@ -1,4 +1,4 @@
-//! A service under test: virtual time, a port made of memory, handlers that do what their arguments say.
+//! A service under test: virtual time, a port in memory, handlers that do what their arguments say.
 #![allow(dead_code, unreachable_pub)] // each test binary uses a part
 
 use std::{
@@ -28,7 +28,7 @@ pub const RING: Dispatch = Dispatch::Ring(RingIndex(0));
 /// Records nothing.
 pub const QUIET: fn(Stage, u64) = |_, _| {};
 
-/// A clock that moves when told; one nanosecond of wall time is [`WALL`] ahead.
+/// A clock that moves when told to. Its wall time is [`WALL`] ahead.
 #[derive(Clone, Default)]
 pub struct VirtualClock(Arc<AtomicU64>);
 
@@ -45,8 +45,8 @@ impl Clock for VirtualClock {
     }
 }
 
-/// `increment`: every byte plus one. `status`: ends with the status that is its argument. `take`: takes so many
-/// microseconds. `claim`: claims a result of so many bytes. `panic`: panics. `lenient`: the length its header claimed.
+/// `increment`: every byte plus one. `status`: ends with its argument as status. `take`: takes this many microseconds.
+/// `claim`: claims a result of this many bytes. `panic`: panics. `lenient`: returns the length that its header claimed.
 pub struct TestHandlers(pub VirtualClock);
 
 const NAMES: [&str; 6] = ["increment", "status", "take", "claim", "panic", "lenient"];
@@ -103,7 +103,7 @@ pub fn peer(number: u16) -> Peer {
     Peer::Connection { number: number.into(), host: Some([10, 0, 0, 1].into()) }
 }
 
-/// A request, with nothing behind its arguments.
+/// A request with nothing behind its arguments.
 pub fn request(form: HeaderForm, name: &str, request_id: u32, args: &[u8]) -> Vec<u8> {
     let header =
         RequestHeader { function_id: fnv1a(name), arg_len: args.len() as u32, request_id, ptp_timestamp: STAMP };
@@ -113,7 +113,7 @@ pub fn request(form: HeaderForm, name: &str, request_id: u32, args: &[u8]) -> Ve
     bytes
 }
 
-/// An answer's status, request id and results, checked for its exact length and the echoed stamp.
+/// Status, request id and results of an answer, once its length and the echoed stamp were checked.
 pub type Answer = (i32, u32, Vec<u8>);
 
 pub fn parse(form: HeaderForm, bytes: &[u8]) -> Answer {
@@ -123,7 +123,7 @@ pub fn parse(form: HeaderForm, bytes: &[u8]) -> Answer {
     (header.status, header.request_id, bytes[form.len()..].to_vec())
 }
 
-/// Hands one frame to a service, in a buffer with room up to `capacity`.
+/// Passes one frame to a service, in a buffer with room for `capacity` bytes.
 pub fn handle(
     service: &mut impl Service,
     form: HeaderForm,
@@ -146,7 +146,7 @@ pub fn counters(report: impl Fn(&mut dyn FnMut(&'static str, u64))) -> BTreeMap<
     counters
 }
 
-/// The counters that are not zero, without those of the ring, checked for a complete account of what was received.
+/// The counters that are not zero, without the ring's, checked to account for every request received.
 pub fn events(service: &impl Service) -> BTreeMap<&'static str, u64> {
     let mut counters = counters(|visit| service.counters(visit));
     let outcomes = [
