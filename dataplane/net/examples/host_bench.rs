@@ -1,7 +1,8 @@
-//! What the headers of a datagram cost: Ethernet, IPv4 and UDP in, checked, and out again as an answer, on one core.
+//! The cost of a datagram's headers on one core: Ethernet, IPv4 and UDP are read, checked, and rewritten for the
+//! answer.
 //!
-//! Prints a JSON line per block, nanoseconds per operation: `udp_ns` from frame in to frame out, `memcpy_ns` a copy of the
-//! frame. They take turns.
+//! Prints one JSON line per block, in nanoseconds per operation: `udp_ns` from frame in to frame out, `memcpy_ns` for a
+//! copy of the frame. They take turns.
 
 use std::{hint::black_box, net::IpAddr, time::Instant};
 
@@ -46,7 +47,7 @@ fn main() {
     }
 }
 
-/// Nanoseconds of one operation, over a block of them.
+/// Nanoseconds per operation, averaged over a block.
 fn per_operation(mut operation: impl FnMut()) -> f64 {
     let start = Instant::now();
     for _ in 0..PER_BLOCK {

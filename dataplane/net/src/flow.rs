@@ -1,8 +1,8 @@
-//! The flow whose headers are known by heart: most ports get nearly all of their datagrams from one.
+//! A fast path for one known flow, as most ports get nearly all of their datagrams from one.
 //!
-//! The headers of its next datagram are compared with those of one that was read and found good, but for what changes
-//! from one to the next: lengths, identification and checksums. What all the rest asks for was asked then. Its answers'
-//! headers are kept ready likewise.
+//! The headers of a datagram are compared with those of an earlier one of the flow that passed all checks, except for
+//! the fields that differ from one datagram to the next: lengths, identification and checksums. The other fields need
+//! no second check. The headers of answers are kept ready in the same way.
 
 use std::{net::SocketAddr, ops::Range};
 
@@ -14,14 +14,14 @@ use crate::{
     outbound::{Way, sent},
 };
 
-/// The longest headers that are kept, in bytes: IPv6 in a VLAN has more.
+/// Limit on the headers that are kept, in bytes. IPv6 in a VLAN has more.
 const HEAD: usize = 64;
 const WORDS: usize = HEAD / 8;
 
-/// The headers of IPv4 outside any VLAN, in bytes.
+/// Length of the headers of IPv4 outside any VLAN, in bytes.
 const PLAIN_V4: usize = EthernetHeader::LEN + Ipv4Header::LEN + UdpHeader::LEN;
 
-/// Where in the IP header its length stands, IPv4's identification and checksum, and their likes in the UDP header.
+/// Offsets of the length, identification and checksum in the IPv4 header, and of their counterparts in the UDP header.
 const V4_LEN: usize = 2;
 const V4_ID: usize = 4;
 const V4_CHECKSUM: usize = 10;
@@ -29,13 +29,13 @@ const V6_LEN: usize = 4;
 const UDP_LEN: usize = 4;
 const UDP_CHECKSUM: usize = 6;
 
-/// The flow, and what it takes to know one.
+/// The known flow, and what is needed to find the next one.
 #[derive(Debug, Default)]
 pub(crate) struct Flows {
     known: Option<Flow>,
-    /// Whose datagram was not of the known flow, the last time.
+    /// Sender of the last datagram that was not of the known flow.
     other: Option<SocketAddr>,
-    /// Counts the flows that were known.
+    /// Number of flows that were known so far.
     number: u32,
 }
 
@@ -48,20 +48,20 @@ impl Flows {
 
 #[derive(Debug)]
 struct Flow {
-    /// Its last datagram but for the payload.
+    /// The flow's last datagram, except for its payload.
     datagram: Datagram,
-    /// The headers, where `mask` has ones.
+    /// The headers under `mask`.
     head: [u64; WORDS],
     mask: [u64; WORDS],
-    /// The headers of an answer, the fields that change zero.
+    /// Headers of an answer; the fields that change are zero.
     answer: [u8; HEAD],
-    /// Over the rest of the IPv4 header, and over that of an answer's.
+    /// Checksums over the constant part of the IPv4 header, and over that of an answer's.
     ip_sum: Sum,
     answer_ip_sum: Sum,
-    /// Over the pseudo-header less its length, which is the same both ways, and with the ports, likewise.
+    /// Checksums over the pseudo-header without its length, which is the same both ways, and over that with the ports.
     pseudo_sum: Sum,
     udp_sum: Sum,
-    /// When the neighbour was last said to be there.
+    /// When the neighbour was last confirmed to be reachable.
     heard: Nanos,
 }
 
@@ -71,13 +71,13 @@ impl Flow {
         self.datagram.peer.is_ipv6()
     }
 
-    /// Where the payload begins.
+    /// Offset of the payload in the frame.
     #[inline]
     fn start(&self) -> usize {
         self.datagram.udp + UdpHeader::LEN
     }
 
-    /// Where the payload of the frame at the front of `buf` lies, if it is a good datagram of this flow.
+    /// Range of the payload in the frame at the front of `buf`, if that is a valid datagram of this flow.
     #[inline]
     fn payload(&self, buf: &[u8], len: usize, verified: Verified, udp_checksums: bool) -> Option<Range<usize>> {
         let head = buf.first_chunk::<HEAD>()?;
@@ -120,7 +120,7 @@ fn set_word(buf: &mut [u8], at: usize, word: u16) {
 }
 
 impl Host {
-    /// The payload of the datagram in `buf` if it is a good one of the known flow. `None` says nothing of others.
+    /// The datagram in `buf`, if it is a valid one of the known flow. `None` does not mean that it is invalid.
     #[inline]
     pub(crate) fn of_known_flow(
         &mut self,
@@ -140,8 +140,8 @@ impl Host {
         Some(payload)
     }
 
-    /// A good datagram came that is not of the known flow. The second in a row of those by one peer makes its flow the
-    /// known one: of peers that take turns, none would profit.
+    /// Notes a valid datagram that is not of the known flow. The second in a row from one peer makes its flow the known
+    /// one. Peers that take turns would all gain nothing.
     #[inline]
     pub(crate) fn of_other_flow(&mut self, buf: &[u8], datagram: &Datagram, now: Nanos) {
         if self.flows.other.replace(datagram.peer) == Some(datagram.peer) {
@@ -186,8 +186,8 @@ impl Host {
         });
     }
 
-    /// Writes the headers of an answer of `payload_len` bytes to a datagram of the known flow; `None` if it is not, or no
-    /// longer, of that.
+    /// Writes the headers of an answer of `payload_len` bytes to a datagram of the known flow. `None` if the datagram
+    /// is not, or no longer, of that flow.
     #[inline]
     pub(crate) fn answer_in_flow(
         &self,
@@ -239,7 +239,7 @@ mod tests {
     use super::*;
     use crate::{HostConfig, Interface, Outcome};
 
-    /// A datagram of so many bytes without a checksum.
+    /// A datagram with this many bytes of payload and no checksum.
     fn frame(id: u16, payload: usize) -> Vec<u8> {
         let [ours, theirs] = [2, 1].map(|number| MacAddr([2, 0, 0, 0, 0, number]));
         let ip_len = UdpHeader::LEN + payload;

@@ -1,4 +1,4 @@
-//! The host: its addresses and what it knows of others.
+//! The host: its own addresses, and its knowledge of others.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -12,7 +12,7 @@ use crate::{
 /// An address with the length of its network prefix in bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interface {
-    /// Our address.
+    /// The host's own address.
     pub address: IpAddr,
     /// Prefix length, at most 32 or 128.
     pub prefix: u8,
@@ -40,23 +40,23 @@ impl Interface {
     }
 }
 
-/// Who a host is.
+/// Addresses and limits of a host.
 #[derive(Debug, Clone)]
 pub struct HostConfig {
-    /// Its link-layer address.
+    /// Link-layer address that it sends from and answers to.
     pub mac: MacAddr,
-    /// Its IP addresses; [`Host::local_addr`] is the first.
+    /// IP addresses with their networks; [`Host::local_addr`] is the first.
     pub interfaces: Vec<Interface>,
-    /// The 802.1Q VLAN it is in; `None` takes untagged and priority-tagged frames only.
+    /// The 802.1Q VLAN that it is in; `None` takes only untagged and priority-tagged frames.
     pub vlan: Option<u16>,
-    /// The UDP port it serves and sends from.
+    /// UDP port that it serves and sends from.
     pub udp_port: u16,
-    /// Whether datagrams carry UDP checksums. A protocol with a check of its own does without (RFC 6936): none is sent,
-    /// and over IPv6, too, a datagram without one is taken. One that comes is verified in any case.
+    /// Whether datagrams carry UDP checksums. A protocol with its own check can do without (RFC 6936): then none is
+    /// sent, and datagrams without one are accepted over IPv6, too. A checksum that is present is always verified.
     pub udp_checksums: bool,
-    /// The longest IP packet, in bytes.
+    /// Limit on IP packets, in bytes.
     pub mtu: usize,
-    /// Neighbours that are known beforehand and never asked for.
+    /// Neighbours with fixed addresses, which are never solicited.
     pub neighbours: Vec<(IpAddr, MacAddr)>,
 }
 
@@ -74,12 +74,12 @@ pub struct Host {
 }
 
 impl Host {
-    /// A host that knows only its static neighbours.
+    /// Makes a host that knows only its static neighbours.
     pub fn new(config: &HostConfig) -> Self {
         Self::sharing(config, &SharedNeighbours::default())
     }
 
-    /// A host for one more queue of the same device: what one queue learns by ARP or NDP, the others can look up.
+    /// Makes a host for one more queue of the same device. What one queue learns by ARP or NDP, the others can look up.
     pub fn sharing(config: &HostConfig, shared: &SharedNeighbours) -> Self {
         Self {
             mac: config.mac,
@@ -93,24 +93,24 @@ impl Host {
         }
     }
 
-    /// Where peers reach this host; the unspecified address if it has none.
+    /// The address at which peers reach this host; the unspecified address if it has none.
     pub fn local_addr(&self) -> SocketAddr {
         let address = self.interfaces.first().map_or(IpAddr::from([0, 0, 0, 0]), |i| i.address);
         SocketAddr::new(address, self.udp_port)
     }
 
-    /// The longest IP packet, in bytes.
+    /// Limit on IP packets, in bytes.
     pub fn mtu(&self) -> usize {
         self.mtu
     }
 
-    /// The longest UDP payload that fits the MTU whichever of the host's address families carries it, in bytes.
+    /// Limit on a UDP payload in bytes, so that it fits the MTU in either address family of the host.
     pub fn max_payload(&self) -> usize {
         let v6 = self.interfaces.iter().any(|i| i.address.is_ipv6());
         self.mtu.saturating_sub(if v6 { Ipv6Header::LEN } else { Ipv4Header::LEN } + UdpHeader::LEN)
     }
 
-    /// The link-layer header of what this host originates, in bytes.
+    /// Length of the link-layer header of frames that this host originates, in bytes.
     pub(crate) fn link_len(&self) -> usize {
         EthernetHeader::LEN + if self.vlan.is_some() { VlanTag::LEN } else { 0 }
     }
@@ -120,7 +120,7 @@ impl Host {
         self.interfaces.iter().any(|i| i.address == address)
     }
 
-    /// Whether a packet may carry this source address: one host other than us.
+    /// Whether a packet may have this source address: that of a single host other than this one.
     #[inline]
     pub(crate) fn is_proper_source(&self, source: IpAddr) -> bool {
         let broadcast = matches!(source, IpAddr::V4(a) if a.is_broadcast())

@@ -1,4 +1,4 @@
-//! Received frames.
+//! Reception of frames.
 
 use std::{
     net::{IpAddr, Ipv6Addr, SocketAddr},
@@ -16,82 +16,82 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::{Host, outbound::Way};
 
-/// What a received frame is.
+/// Classification of a received frame.
 ///
-/// Its tag is a byte of its own: one in the niche of an address would have every move take the address apart.
+/// Its tag is a byte of its own. A tag in the niche of an address would make every move take the address apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Outcome {
-    /// A datagram for our port.
+    /// A datagram for the host's port.
     Udp(Datagram),
-    /// The buffer now holds an answer of so many bytes; send it.
+    /// The buffer now holds an answer of this many bytes, which is to be sent.
     Answer(usize),
-    /// Nothing to do.
+    /// Nothing is to be done.
     Drop(Drop),
 }
 
-/// Where a datagram's payload lies, and what its answer needs.
+/// Position of a datagram's payload, and what its answer needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Datagram {
-    /// The payload within the frame, in bytes.
+    /// Byte range of the payload within the frame.
     pub payload: Range<usize>,
-    /// The most payload an answer in this frame may have under the MTU, in bytes.
+    /// Limit on the payload of an answer in this frame, in bytes, as the MTU sets it.
     pub capacity: usize,
-    /// Who sent it.
+    /// Address of the sender.
     pub peer: SocketAddr,
-    /// Where the IP header starts in the frame, in bytes.
+    /// Offset of the IP header in the frame, in bytes.
     pub ip: usize,
-    /// Where the UDP header starts in the frame, in bytes.
+    /// Offset of the UDP header in the frame, in bytes.
     pub udp: usize,
-    /// The way back to the peer for an answer that comes later, see [`Host::way_back`].
+    /// The way back to the peer, for a late answer; see [`Host::way_back`].
     pub way: u128,
-    /// The number of the known flow that it is of; 0 of none.
+    /// Number of the known flow that it belongs to; 0 for none.
     pub(crate) flow: u32,
 }
 
 impl Datagram {
-    /// The same, sent by `peer`, who gets the answer.
+    /// The same datagram under another name of its peer, who also gets the answer.
     #[must_use]
     pub fn by(&self, peer: SocketAddr) -> Self {
         Self { peer, ..self.clone() }
     }
 }
 
-/// Which checksums the device has already found right.
+/// The checksums that the device has already verified.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Verified {
-    /// The IPv4 header's.
+    /// That of the IPv4 header.
     pub ip: bool,
-    /// UDP's.
+    /// That of UDP.
     pub udp: bool,
 }
 
 berth_port::counters! {
     /// Why a frame was dropped.
     pub enum Drop {
-        /// A header is truncated, or contradicts itself.
+        /// A header is truncated or contradicts itself.
         Malformed = rx_malformed: RX_DROPPED { reason: "malformed" },
         /// A checksum does not match.
         Checksum = rx_bad_checksum: RX_DROPPED { reason: "bad_checksum" },
-        /// Sent to another station, or from a group.
+        /// It was sent to another station, or from a group address.
         OtherStation = rx_other_station: RX_DROPPED { reason: "other_station" },
-        /// Another VLAN, or a tag where none is expected, or none if one is.
+        /// It has a tag of another VLAN, an unexpected tag, or none although one is expected.
         OtherVlan = rx_other_vlan: RX_DROPPED { reason: "other_vlan" },
-        /// Neither ARP, IPv4 nor IPv6.
+        /// Its EtherType is neither ARP, IPv4 nor IPv6.
         OtherEtherType = rx_other_ether_type: RX_DROPPED { reason: "other_ether_type" },
-        /// An IP or ARP target that is not ours.
+        /// Its IP or ARP target is not an address of this host.
         OtherAddress = rx_other_address: RX_DROPPED { reason: "other_address" },
-        /// A source no host can have: unspecified, multicast, broadcast, loopback, our own.
+        /// Its source cannot be another host: unspecified, multicast, broadcast, loopback, or our own address.
         BadSource = rx_bad_source: RX_DROPPED { reason: "bad_source" },
-        /// A fragment; they are not reassembled.
+        /// It is a fragment, which is not reassembled.
         Fragment = rx_fragment: RX_DROPPED { reason: "fragment" },
-        /// An IPv6 extension header.
+        /// It has an IPv6 extension header.
         Extension = rx_ipv6_extension: RX_DROPPED { reason: "ipv6_extension" },
-        /// Neither UDP nor ICMP, or an ICMP message that a host need not answer.
+        /// It is neither UDP nor ICMP, or an ICMP message that needs no answer.
         OtherProtocol = rx_other_protocol: RX_DROPPED { reason: "other_protocol" },
-        /// A datagram to another UDP port, or from port 0, which cannot be answered.
+        /// It is for another UDP port, or from port 0, which cannot be answered.
         OtherPort = rx_other_port: RX_DROPPED { reason: "other_port" },
-        /// Not for the service: the neighbour table took it in.
+        /// It only told where a neighbour is, which was noted.
         Consumed = rx_neighbour: "frames that only told where a neighbour is",
     }
 }
@@ -102,9 +102,9 @@ impl From<Malformed> for Drop {
     }
 }
 
-/// What the handlers below carry along.
+/// State passed along the handlers of one frame.
 struct Inbound {
-    /// Where the IP or ARP header starts.
+    /// Offset of the IP or ARP header.
     at: usize,
     destination: MacAddr,
     source: MacAddr,
@@ -112,7 +112,7 @@ struct Inbound {
 }
 
 impl Host {
-    /// Reads the `len` bytes received at the front of `buf`; the rest of `buf` is room for a longer answer.
+    /// Reads the `len` bytes received at the front of `buf`. The rest of `buf` is room for a longer answer.
     ///
     /// # Panics
     /// If `len` exceeds the buffer.
@@ -216,7 +216,7 @@ impl Host {
         }
     }
 
-    /// A unicast packet, from a proper host, to us: to the interface of this number.
+    /// Checks that a packet is unicast, from a valid host and to us. Returns the index of the interface.
     #[inline]
     fn accept(&self, source: IpAddr, destination: IpAddr, inbound: &Inbound) -> Result<usize, Drop> {
         let interface = self.interfaces.iter().position(|i| i.address == destination).ok_or(Drop::OtherAddress)?;
@@ -268,13 +268,13 @@ impl Host {
         Ok(Outcome::Udp(datagram))
     }
 
-    /// The most payload of an answer whose IP header begins at `ip` and whose payload at `start`.
+    /// Limit on the payload of an answer whose IP header starts at `ip` and whose payload starts at `start`.
     #[inline]
     pub(crate) fn capacity(&self, buf: &[u8], ip: usize, start: usize) -> usize {
         (buf.len() - start).min(self.mtu.saturating_sub(start - ip))
     }
 
-    /// Answers a ping in place. `request` is the family's echo request, and the message's checksum is right.
+    /// Answers a ping in place. `request` is the echo request of the family; the message's checksum was verified.
     fn echo(
         &mut self,
         buf: &mut [u8],
@@ -303,7 +303,7 @@ impl Host {
         Ok(Outcome::Answer(end))
     }
 
-    /// RFC 826, the receiver's side.
+    /// The receiver's side of RFC 826.
     fn arp(&mut self, buf: &mut [u8], len: usize, inbound: &Inbound) -> Result<Outcome, Drop> {
         let arp = *Arp::parse(&buf[inbound.at..len])?;
         let (sender, target) = (arp.sender_ip(), arp.target_ip());
@@ -336,7 +336,7 @@ impl Host {
         }
     }
 
-    /// RFC 4861 sections 7.1 and 7.2, for a message whose checksum, code and hop limit are right.
+    /// RFC 4861 sections 7.1 and 7.2, for a message whose checksum, code and hop limit were verified.
     fn neighbour_discovery(
         &mut self,
         buf: &mut [u8],
@@ -390,7 +390,7 @@ impl Host {
         Ok(Outcome::Answer(end))
     }
 
-    /// Sends the frame in `buf` to `mac`, its type and tag kept.
+    /// Addresses the frame in `buf` to `mac`; its type and tag stay.
     #[inline]
     pub(crate) fn address_to(&self, buf: &mut [u8], mac: MacAddr) {
         if let Ok((ethernet, _)) = EthernetHeader::mut_from_prefix(buf) {
@@ -399,5 +399,5 @@ impl Host {
     }
 }
 
-/// Every node on the link (RFC 4291 section 2.7.1).
+/// The multicast address of all nodes on the link (RFC 4291 section 2.7.1).
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);

@@ -1,8 +1,8 @@
-//! Berth's own small IP host: what a port over raw frames needs to speak UDP.
+//! Berth's own small IP host, with which a port over raw frames speaks UDP.
 //!
-//! A [`Host`] owns one link-layer address, a few IP addresses and one UDP port. It reads received frames and says what
-//! they are ([`Outcome`]), answers ARP, neighbour discovery and ping in place, turns a datagram into its answer in the
-//! same buffer, and builds frames of its own. It does no I/O, allocates nothing per frame and never reads a clock.
+//! A [`Host`] owns one link-layer address, a few IP addresses and one UDP port. It classifies received frames
+//! ([`Outcome`]), answers ARP, neighbour discovery and ping in place, turns a datagram into its answer in the same
+//! buffer, and builds frames of its own. It does no I/O, allocates nothing per frame, and never reads a clock.
 //!
 //! ```text
 //! rx(frame) -> Udp(datagram)   the service writes an answer over the payload, then `reply` rewrites the headers
@@ -13,7 +13,7 @@
 //! solicit(peer) -> len         a request for a neighbour that `route` did not know
 //! ```
 //!
-//! A [`Transport`] makes datagrams the frames of a service; [`Udp`] is the one that adds nothing.
+//! A [`Transport`] turns datagrams into the frames of a service. [`Udp`] is the one that adds nothing.
 #![forbid(unsafe_code)]
 
 mod flow;
@@ -29,5 +29,5 @@ pub use neighbours::SharedNeighbours;
 pub use outbound::{NoRoute, Route, Sealed};
 pub use transport::{Answer, Taken, Transport, Udp};
 
-/// What a port over raw frames counts beside its own.
+/// Counters of a port over raw frames, in addition to its own.
 pub const COUNTERS: berth_port::Tables = &[Drop::TABLE];

@@ -1,4 +1,4 @@
-//! Who is where on the link.
+//! The neighbour table: link-layer addresses of hosts on the link.
 
 use std::{
     net::IpAddr,
@@ -9,16 +9,16 @@ use std::{
 use berth_port::Nanos;
 use berth_wire::net::MacAddr;
 
-/// Sets of the table; with [`WAYS`] a host knows at most 4096 neighbours, in 160 KiB: more than a link should have.
+/// Number of sets in the table. With [`WAYS`], a host knows at most 4096 neighbours, in 160 KiB.
 const SETS: usize = 1024;
-/// Entries that share a set; the one confirmed longest ago gives way.
+/// Entries per set. A new entry replaces the one that was confirmed longest ago.
 const WAYS: usize = 4;
-/// Solicitations that may be under way at once, which bounds what a flood of unknown peers makes us send.
+/// Limit on solicitations under way, which bounds what a flood of unknown peers makes us send.
 const PENDING: usize = 16;
-/// Between two solicitations of one neighbour.
+/// Time between two solicitations of one neighbour.
 const RETRY: Duration = Duration::from_millis(100);
-/// How long a neighbour counts as reachable without a sign of life; then it is asked again, while frames still go to it
-/// (as RFC 4861 section 7.3.2 does for IPv6).
+/// How long a neighbour counts as reachable without a sign of life. After that it is solicited again, while frames
+/// still go to it (as RFC 4861 section 7.3.2 has it for IPv6).
 const REACHABLE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +32,7 @@ struct Entry {
 #[derive(Debug)]
 struct Table {
     sets: Box<[[Option<Entry>; WAYS]]>,
-    /// What was inserted last: once more, it changes nothing, and one flow in a row is the usual case.
+    /// The entry inserted last. To insert it again changes nothing, which is the usual case.
     last: Option<Entry>,
 }
 
@@ -74,11 +74,11 @@ impl Table {
     }
 }
 
-/// What the queues of one device tell each other: answers to solicitations arrive at any of them.
+/// Neighbours that the queues of one device share: the answer to a solicitation may arrive at any of them.
 #[derive(Debug, Clone, Default)]
 pub struct SharedNeighbours(Arc<Mutex<Table>>);
 
-/// The neighbours one queue knows.
+/// The neighbours known to one queue.
 #[derive(Debug)]
 pub(crate) struct Neighbours {
     fixed: Vec<(IpAddr, MacAddr)>,
@@ -87,14 +87,14 @@ pub(crate) struct Neighbours {
     pending: [Option<(IpAddr, Nanos)>; PENDING],
 }
 
-/// What is known of a neighbour.
+/// The state of a neighbour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Known {
-    /// Where it is.
+    /// Its address, confirmed lately.
     At(MacAddr),
-    /// Where it was the last time, too long ago.
+    /// Its last known address, confirmed too long ago.
     Stale(MacAddr),
-    /// Nothing.
+    /// Unknown.
     No,
 }
 
@@ -103,13 +103,13 @@ impl Neighbours {
         Self { fixed: fixed.to_vec(), table: Table::default(), shared, pending: [None; PENDING] }
     }
 
-    /// A valid packet came from this neighbour.
+    /// Notes a valid packet from this neighbour.
     #[inline]
     pub(crate) fn heard(&mut self, address: IpAddr, mac: MacAddr, now: Nanos) {
         self.table.insert(Entry { address, mac, confirmed: now });
     }
 
-    /// The neighbour told where it is, by ARP or NDP: worth telling the other queues.
+    /// Notes an address that a neighbour told by ARP or NDP, and shares it with the other queues.
     pub(crate) fn told(&mut self, address: IpAddr, mac: MacAddr, now: Nanos) {
         let entry = Entry { address, mac, confirmed: now };
         self.table.insert(entry);
@@ -137,7 +137,7 @@ impl Neighbours {
         }
     }
 
-    /// Whether a solicitation of `address` may be sent now, and if so notes it.
+    /// Whether a solicitation of `address` may be sent now; if so, counts it as sent.
     pub(crate) fn may_solicit(&mut self, address: IpAddr, now: Nanos) -> bool {
         let recent = |p: &Option<(IpAddr, Nanos)>| p.is_some_and(|(_, at)| now - at < RETRY);
         if self.pending.iter().any(|p| recent(p) && p.is_some_and(|(a, _)| a == address)) {

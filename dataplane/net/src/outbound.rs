@@ -11,32 +11,32 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::{Datagram, Host, neighbours::Known};
 
-/// A frame ready to send, and what a device that fills in checksums must know.
+/// A frame ready to send, with what a device needs to fill in checksums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sealed {
-    /// The whole frame, in bytes.
+    /// Length of the frame in bytes.
     pub len: usize,
-    /// The Ethernet header with its tag, in bytes.
+    /// Length of the Ethernet header with its tag, in bytes.
     pub link_len: usize,
-    /// The IP header with its options, in bytes.
+    /// Length of the IP header with its options, in bytes.
     pub ip_len: usize,
-    /// IPv6 rather than IPv4.
+    /// Whether it is IPv6 rather than IPv4.
     pub ipv6: bool,
 }
 
-/// Where to send, found by [`Host::route`].
+/// A destination, from [`Host::route`] or [`Host::way_back`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route {
     mac: MacAddr,
     source: IpAddr,
     peer: SocketAddr,
     link_len: usize,
-    /// The neighbour has been silent for long: send what [`Host::solicit`] builds too.
+    /// Whether to send a solicitation, too (see [`Host::solicit`]), as the neighbour has been silent for long.
     pub solicit: bool,
 }
 
-/// How a datagram came, which is how a late answer goes: through the interface that it was sent to, to the link-layer
-/// address that sent it.
+/// The way by which a datagram came and by which a late answer goes: the interface that it was sent to, and the
+/// link-layer address that it came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Way {
     pub(crate) mac: MacAddr,
@@ -44,7 +44,7 @@ pub(crate) struct Way {
 }
 
 impl Way {
-    /// Marks what [`Way::pack`] made: 0 is no way.
+    /// Bit that marks a packed way, because 0 means none.
     const KNOWN: u64 = 1 << 63;
 
     #[inline]
@@ -62,22 +62,22 @@ impl Way {
     }
 }
 
-/// Why there is no way to a peer.
+/// Why a peer cannot be reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoRoute {
-    /// It is on our link, but where is not known yet.
+    /// It is on our link, but its link-layer address is not known yet.
     #[error("the neighbour's link-layer address is not known yet")]
     Unresolved {
-        /// Whether to send what [`Host::solicit`] builds; no, where one is under way or too many are.
+        /// Whether to send a solicitation (see [`Host::solicit`]). False if one is under way, or too many are.
         solicit: bool,
     },
-    /// On none of our networks, and it has not spoken to us.
+    /// It is in none of our networks, and has not sent us anything.
     #[error("the peer is on none of this host's networks")]
     OffLink,
 }
 
 impl Route {
-    /// Where the payload starts in the frame, in bytes.
+    /// Offset at which the payload starts in the frame, in bytes.
     #[inline]
     pub fn header_len(&self) -> usize {
         self.link_len + ip_len(self.source) + UdpHeader::LEN
@@ -90,10 +90,10 @@ fn ip_len(address: IpAddr) -> usize {
 }
 
 impl Host {
-    /// Turns the frame of a received datagram into its answer: `payload_len` bytes, already at the payload's place.
+    /// Turns the frame of a received datagram into its answer: `payload_len` bytes, already in the payload's place.
     ///
-    /// With `offload` the UDP checksum field is left as the sum of the pseudo-header, for the device to complete;
-    /// unless there is none, see [`crate::HostConfig::udp_checksums`].
+    /// With `offload`, the UDP checksum field gets the sum of the pseudo-header, which the device completes, unless
+    /// there are no UDP checksums (see [`crate::HostConfig::udp_checksums`]).
     ///
     /// # Panics
     /// If the answer exceeds [`Datagram::capacity`], or `buf` is not the datagram's frame.
@@ -115,8 +115,8 @@ impl Host {
         sealed
     }
 
-    /// The way back to `peer`, a datagram of which came by [`Datagram::way`]; `None` if that is 0. Asks no table: what
-    /// a peer was heard from a moment ago may have been forgotten for others since.
+    /// The way back to `peer`, from [`Datagram::way`] of one of its datagrams; `None` if that is 0. It needs no table,
+    /// which may have forgotten a peer that was heard only a moment ago.
     #[inline]
     pub fn way_back(&self, peer: SocketAddr, way: u128) -> Option<Route> {
         let Way { mac, interface } = Way::unpack(way)?;
@@ -143,7 +143,7 @@ impl Host {
         Ok(Route { mac, source, peer, link_len: self.link_len(), solicit })
     }
 
-    /// Writes the headers of a datagram whose `payload_len` bytes of payload lie at [`Route::header_len`] of `buf`.
+    /// Writes the headers of a datagram whose `payload_len` bytes of payload are at [`Route::header_len`] of `buf`.
     ///
     /// # Panics
     /// If the frame exceeds `buf`.
@@ -173,8 +173,8 @@ impl Host {
         sealed
     }
 
-    /// Builds an ARP request or neighbour solicitation for `target` and returns the frame's length; 0 if this host
-    /// has no address of the target's family or `buf` is too short (90 bytes always do).
+    /// Builds an ARP request or neighbour solicitation for `target`; returns the frame's length. 0 if this host has no
+    /// address of the target's family, or `buf` is too short (90 bytes are always enough).
     pub fn solicit(&self, buf: &mut [u8], target: IpAddr) -> usize {
         let at = self.link_len();
         let source = self.interfaces.iter().map(|i| i.address).find(|a| a.is_ipv4() == target.is_ipv4());
@@ -196,8 +196,8 @@ impl Host {
         }
     }
 
-    /// Turns a received packet into the start of its answer: link-layer and IP headers, with `body_len` bytes to
-    /// follow.
+    /// Turns a received packet into the start of its answer: link-layer and IP headers, to be followed by `body_len`
+    /// bytes.
     #[inline]
     pub(crate) fn turn_round(&self, buf: &mut [u8], ip: usize, body: usize, body_len: usize) {
         if let Ok((ethernet, _)) = EthernetHeader::mut_from_prefix(buf) {
@@ -225,7 +225,7 @@ impl Host {
         }
     }
 
-    /// Writes a whole NDP packet of [`SOLICITATION`] bytes, with our link-layer address as its option.
+    /// Writes an NDP packet of [`SOLICITATION`] bytes, with our link-layer address as its option.
     pub(crate) fn write_ndp(&self, packet: &mut [u8], message: NdpMessage, option: u8, from: Ipv6Addr, to: Ipv6Addr) {
         let body_len = packet.len() - Ipv6Header::LEN;
         let header = Ipv6Header::new(from, to, IpProtocol::ICMPV6, body_len).with_hop_limit(NDP_HOP_LIMIT);
@@ -239,7 +239,7 @@ impl Host {
         fixed.copy_from_slice(message.as_bytes());
     }
 
-    /// Writes the UDP header of a frame whose IP header is in place, with its checksum.
+    /// Writes the UDP header with its checksum into a frame that already has its IP header.
     #[inline]
     fn write_udp(&self, frame: &mut [u8], mut header: UdpHeader, sealed: Sealed, offload: bool) {
         let (ip, udp) = (sealed.link_len, sealed.link_len + sealed.ip_len);
@@ -257,7 +257,7 @@ impl Host {
     }
 }
 
-/// The checksum field for a datagram of this sum. RFC 768: a computed checksum of zero is sent as all ones.
+/// The checksum field for this sum. A computed checksum of zero is sent as all ones (RFC 768).
 #[inline]
 pub(crate) fn sent(sum: Sum) -> u16 {
     match sum.checksum() {
@@ -266,5 +266,5 @@ pub(crate) fn sent(sum: Sum) -> u16 {
     }
 }
 
-/// An NDP packet with one link-layer option, in bytes.
+/// Size of an NDP packet with one link-layer option, in bytes.
 const SOLICITATION: usize = Ipv6Header::LEN + NdpMessage::LEN + LinkLayerOption::LEN;

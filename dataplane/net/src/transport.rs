@@ -1,4 +1,4 @@
-//! What lies between datagrams and the frames of a service.
+//! Protocols between datagrams and the frames of a service.
 
 use std::net::SocketAddr;
 
@@ -11,11 +11,11 @@ pub trait Transport {
     /// Whether its datagrams carry UDP checksums, see [`crate::HostConfig::udp_checksums`].
     const UDP_CHECKSUMS: bool;
 
-    /// Takes note of what other threads told it. Called before each burst.
+    /// Applies what other threads have sent. Called before each burst.
     fn poll(&mut self) {}
 
-    /// Takes in the `datagram` in `buf`, lends the frame that it completes, if it does, to `handle`, and writes the
-    /// answer into `buf`. `offload` as in [`Host::reply`].
+    /// Takes the `datagram` in `buf`. If it completes a frame, lends that to `handle` and writes the answer into `buf`.
+    /// `offload` is as in [`Host::reply`].
     fn rx<H: FnMut(&mut Frame<'_>) -> Verdict>(
         &mut self,
         host: &Host,
@@ -25,11 +25,11 @@ pub trait Transport {
         handle: H,
     ) -> Taken;
 
-    /// Where datagrams to this peer go; `None` if there is no such peer.
+    /// The address to which datagrams to this peer go; `None` if there is no such peer.
     fn address_of(&self, peer: Peer) -> Option<SocketAddr>;
 
-    /// Writes a message to `peer`, to which `route` leads, into `buf`: `fill` writes its bytes into
-    /// [`Transport::max_frame`] bytes and returns their number. `None`: the peer does not take as many.
+    /// Writes a message to `peer`, reached by `route`, into `buf`: `fill` writes into [`Transport::max_frame`] bytes
+    /// and returns the number written. `None` if the peer does not take that many.
     fn post<F: FnOnce(&mut [u8]) -> usize>(
         &mut self,
         host: &Host,
@@ -40,39 +40,39 @@ pub trait Transport {
         fill: F,
     ) -> Option<Sealed>;
 
-    /// The longest message that it sends, in bytes.
+    /// Limit on messages that it sends, in bytes.
     fn max_frame(&self, host: &Host) -> usize;
 
-    /// Reports its counters, as a port does.
+    /// Calls `visit` with the name and value of each counter.
     fn counters(&self, visit: &mut dyn FnMut(&'static str, u64));
 }
 
-/// What became of a datagram.
+/// The result of taking a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Taken {
-    /// The bytes of the frame that was lent.
+    /// Length of the frame that was lent; `None` if there was none.
     pub lent: Option<usize>,
-    /// What is to be sent.
+    /// What is to be sent in return.
     pub answer: Answer,
 }
 
 /// The answer to a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// There is none.
+    /// Nothing is to be sent.
     None,
-    /// It is longer than one datagram.
+    /// It does not fit into one datagram, so it is not sent.
     TooLong,
-    /// It lies in the frame's buffer.
+    /// It is in the buffer, ready to send.
     Sealed(Sealed),
 }
 
 impl Taken {
-    /// Nothing was lent.
+    /// No frame was lent, and nothing is to be sent.
     pub const NOTHING: Self = Self { lent: None, answer: Answer::None };
 }
 
-/// No protocol: a datagram is a frame, and a peer is an address.
+/// Plain UDP: a datagram is a frame, and a peer is an address.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Udp;
 

@@ -1,4 +1,4 @@
-//! A host that knows a flow by heart says and answers just what one does that reads every header.
+//! A host that knows a flow behaves exactly like one that reads every header.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -48,7 +48,7 @@ impl Link {
     }
 }
 
-/// What a host makes of a frame: what is in it, and its answer, of `answer` bytes if they fit.
+/// A host's reading of a frame, and its answer of `answer` bytes if they fit.
 fn makes(host: &mut Host, frame: &[u8], verified: Verified, answer: usize, offload: bool) -> (String, Vec<u8>) {
     let mut buf = frame.to_vec();
     buf.resize(BUFFER, 0xee);
@@ -80,7 +80,7 @@ fn links() -> impl Strategy<Value = Link> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// Frames of the flow with other payloads, cut short, and with any bytes of the headers changed.
+    /// Frames of the flow with other payloads, cut short, and with arbitrary bytes of the headers changed.
     #[test]
     fn a_known_flow_is_read_and_answered_like_any_other(
         link in links(),

@@ -1,4 +1,4 @@
-//! Two hosts joined back to back, and hosts that meet hostile frames.
+//! Two hosts joined back to back, and hosts that receive hostile frames.
 
 use std::{
     collections::VecDeque,
@@ -15,7 +15,7 @@ use berth_wire::net::{
 use proptest::prelude::*;
 use zerocopy::IntoBytes;
 
-/// Room behind a frame, as a packet buffer has it.
+/// Size of the buffer that a frame is received in.
 const BUFFER: usize = 2048;
 
 fn config(host: u8, vlan: Option<u16>) -> HostConfig {
@@ -45,7 +45,7 @@ fn v6(host: u8) -> SocketAddr {
     ([0xfd00, 0, 0, 0, 0, 0, 0, u16::from(host)], 4700).into()
 }
 
-/// Receives a frame as a port does: with the room of its buffer behind it.
+/// Receives a frame like a port, with the rest of its buffer behind it.
 fn rx(host: &mut Host, frame: &[u8]) -> (Outcome, Vec<u8>) {
     let mut buf = frame.to_vec();
     buf.resize(BUFFER.max(frame.len()), 0xee);
@@ -53,7 +53,7 @@ fn rx(host: &mut Host, frame: &[u8]) -> (Outcome, Vec<u8>) {
     (outcome, buf)
 }
 
-/// A frame from `from` that carries `payload`; `from` must know its neighbour.
+/// A frame from `from` with `payload`; `from` must know its neighbour already.
 fn datagram(from: &mut Host, to: SocketAddr, payload: &[u8]) -> Vec<u8> {
     let route = from.route(to, Nanos(1)).unwrap();
     let mut frame = vec![0; BUFFER];
@@ -63,7 +63,7 @@ fn datagram(from: &mut Host, to: SocketAddr, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Two hosts that know each other.
+/// Two hosts that have exchanged addresses.
 fn acquainted() -> (Host, Host) {
     let knows = |own, other: u8| {
         let mac = MacAddr([2, 0, 0, 0, 0, other]);
@@ -72,7 +72,7 @@ fn acquainted() -> (Host, Host) {
     (knows(1, 2), knows(2, 1))
 }
 
-/// A link that loses every frame for which its generator says so.
+/// A link that loses frames at random.
 struct Link {
     seed: u64,
     loss_percent: u64,
@@ -88,7 +88,7 @@ impl Link {
     }
 }
 
-/// Host 0 sends `count` numbered datagrams to host 1, one after the other, and repeats what is not answered in 10 ms.
+/// Host 0 sends `count` numbered datagrams to host 1, one after the other, and repeats those not answered in 10 ms.
 fn exchange(loss_percent: u64, seed: u64, vlan: Option<u16>, peer: SocketAddr, count: u64) {
     let mut hosts = [Host::new(&config(1, vlan)), Host::new(&config(2, vlan))];
     let mut link = Link { seed, loss_percent, frames: VecDeque::new() };
@@ -197,7 +197,7 @@ fn pings_are_answered() {
     assert_eq!((reply[0], &reply[4..]), (129, &body[..]));
 }
 
-/// Rewrites a valid IPv4 frame, mends its header checksum, and says why it is dropped.
+/// Changes a valid IPv4 frame, repairs its header checksum, and returns why it is dropped.
 fn refused(change: impl FnOnce(&mut [u8])) -> Drop {
     let (mut a, mut b) = acquainted();
     let mut frame = datagram(&mut a, v4(2), b"hello");
@@ -363,7 +363,7 @@ fn valid_frames() -> Vec<Vec<u8>> {
     frames
 }
 
-/// Answers whatever can be answered, with a payload as long as it may be.
+/// Answers whatever can be answered, with the longest possible payload.
 fn provoke(host: &mut Host, frame: &[u8]) {
     let (outcome, mut buf) = rx(host, frame);
     match outcome {

@@ -1,4 +1,4 @@
-//! Answers that come late, to more peers than a neighbour table holds.
+//! Late answers, to more peers than the neighbour table holds.
 
 use std::net::{IpAddr, SocketAddr};
 

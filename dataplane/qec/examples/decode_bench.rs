@@ -2,8 +2,9 @@
 //!
 //! `cargo run --release -p berth-qec --example decode_bench [ROUNDS [FOLDER]]`
 //!
-//! FOLDER has sets that `perf/data/make_shots.py` made there; look-up tables are for the smaller codes. Every shot is decoded ROUNDS times (default 3) after one round to warm up; `p50_ns` and the like are of single
-//! decodes with the cost of reading the clock taken off, `mean_ns` and `shots_per_s` are of whole rounds.
+//! FOLDER has sets that `perf/data/make_shots.py` made there; look-up tables are for the smaller codes. Every shot is
+//! decoded ROUNDS times (default 3) after a warm-up round. `p50_ns` and the like are of single decodes, without the
+//! cost of reading the clock; `mean_ns` and `shots_per_s` are of whole rounds.
 
 use std::{
     fs,
@@ -61,7 +62,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// The distances of the sets in a folder, rising.
+/// Code distances of the sets in a folder, ascending.
 fn distances(folder: &Path) -> Result<Vec<u32>> {
     let mut distances = Vec::new();
     for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {

@@ -1,27 +1,27 @@
-//! Bit strings as they travel: LSB-first in bytes, the last byte padded with zeros.
+//! Bit strings in wire format: least significant bit first in each byte, the last byte padded with zeros.
 
-/// The bytes that hold `bits` bits.
+/// Number of bytes that hold `bits` bits.
 pub(crate) const fn bytes_for(bits: usize) -> usize {
     bits.div_ceil(8)
 }
 
-/// The words that hold `bits` bits.
+/// Number of 64-bit words that hold `bits` bits.
 pub(crate) const fn words_for(bits: usize) -> usize {
     bits.div_ceil(64)
 }
 
-/// Why bytes are not a bit string of the wanted length.
+/// Why bytes are not a bit string of the required length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BitsError {
     /// The byte string is too short or too long.
     #[error("{found} bytes hold the bits, {expected} are right")]
     Length {
-        /// Bytes the model needs.
+        /// Number of bytes that the model needs.
         expected: usize,
-        /// Bytes that came.
+        /// Number of bytes given.
         found: usize,
     },
-    /// A bit beyond the last one is set.
+    /// A bit behind the last one is set.
     #[error("a bit beyond the last is set; the padding of the last byte is zero")]
     Padding,
 }
@@ -35,13 +35,13 @@ pub(crate) fn check(bytes: &[u8], bits: usize) -> Result<(), BitsError> {
     }
 }
 
-/// Checks that `bytes` has room for exactly `bits` bits.
+/// Checks that `bytes` has exactly the length for `bits` bits.
 pub(crate) fn check_length(bytes: &[u8], bits: usize) -> Result<(), BitsError> {
     let expected = bytes_for(bits);
     if bytes.len() == expected { Ok(()) } else { Err(BitsError::Length { expected, found: bytes.len() }) }
 }
 
-/// Copies a checked bit string into words; `words` is [`words_for`] its bits.
+/// Copies a checked bit string into words; `words` has the length [`words_for`] its bits.
 pub(crate) fn load(bytes: &[u8], words: &mut [u64]) {
     let (whole, rest) = bytes.as_chunks::<8>();
     for (word, bytes) in words.iter_mut().zip(whole) {

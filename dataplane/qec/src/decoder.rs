@@ -1,4 +1,4 @@
-//! The one face of every decoder.
+//! The common interface of all decoders.
 
 use std::sync::Arc;
 
@@ -9,19 +9,19 @@ use crate::{
     mwpm::{Matcher, MwpmError, Paths},
 };
 
-/// How a [`Decoder`] finds the flips of a syndrome.
+/// The way in which a [`Decoder`] finds the flips of a syndrome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Algorithm {
     /// Minimum-weight perfect matching on the model's graph.
     Mwpm,
-    /// A table of the syndromes of every set of up to `depth` error mechanisms.
+    /// Look-up in a table with the syndrome of every set of up to `depth` error mechanisms.
     Lut {
-        /// The largest set of error mechanisms in the table.
+        /// Size of the largest error set in the table; at least 1.
         depth: usize,
     },
 }
 
-/// Why a model makes no decoder.
+/// Why a model does not make a decoder.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ModelError {
     /// The text is not a detector error model.
@@ -35,21 +35,21 @@ pub enum ModelError {
     Lut(#[from] LutError),
 }
 
-/// Why a syndrome was not decoded. The decoder is as good as before.
+/// Why a syndrome was not decoded. The decoder can still be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The detection events are not a bit string of the model's length.
     #[error("detection events: {0}")]
     Events(BitsError),
-    /// The room for the flips is not that of the model's observables.
+    /// The room for the flips does not have the length for the model's observables.
     #[error("observable flips: {0}")]
     Flips(BitsError),
-    /// No set of the model's errors makes this syndrome: an odd number of events where no error reaches a boundary.
+    /// No set of the model's errors explains this syndrome: an odd number of events where no error reaches a boundary.
     #[error("no set of the model's errors makes this syndrome")]
     Unmatchable,
 }
 
-/// What an algorithm has worked out of a model. Never changes, so that the decoders of many cores share it.
+/// What an algorithm computes once from a model. It never changes, so decoders on many cores share it.
 #[derive(Debug)]
 pub struct Tables {
     num_detectors: usize,
@@ -64,7 +64,7 @@ enum Kind {
 }
 
 impl Tables {
-    /// Works out the tables of a detector error model.
+    /// Computes the tables of a detector error model; may take seconds and much memory.
     pub fn new(model: &DetectorErrorModel, algorithm: Algorithm) -> Result<Self, ModelError> {
         let kind = match algorithm {
             Algorithm::Mwpm => Kind::Mwpm(Paths::new(model)?),
@@ -74,12 +74,12 @@ impl Tables {
     }
 }
 
-/// A decoder of one model, for one core: shared tables, and scratch memory of its own.
+/// A decoder for one model and one core: shared tables, and its own scratch memory.
 #[derive(Debug)]
 pub struct Decoder {
     tables: Arc<Tables>,
     events: Vec<u64>,
-    /// Where the tables are for matching.
+    /// Present if the tables are for matching.
     matcher: Option<Box<Matcher>>,
 }
 
@@ -94,13 +94,13 @@ impl Decoder {
         Ok(Self::new(Arc::new(Tables::new(model, algorithm)?)))
     }
 
-    /// Makes a decoder from a table, for one that was built from matrices.
+    /// Makes a decoder from a table, such as one built from matrices.
     pub fn from_lut(lut: Lut) -> Self {
         let (num_detectors, num_observables) = (lut.num_detectors(), lut.num_observables());
         Self::new(Arc::new(Tables { num_detectors, num_observables, kind: Kind::Lut(lut) }))
     }
 
-    /// Makes a decoder of tables that others may have, too.
+    /// Makes a decoder from tables that others may share.
     pub fn new(tables: Arc<Tables>) -> Self {
         let matcher = match &tables.kind {
             Kind::Mwpm(paths) => Some(Box::new(Matcher::new(paths))),
@@ -109,23 +109,23 @@ impl Decoder {
         Self { events: vec![0; bits::words_for(tables.num_detectors)], tables, matcher }
     }
 
-    /// The bits of a syndrome.
+    /// Length of a syndrome in bits.
     pub fn num_detectors(&self) -> usize {
         self.tables.num_detectors
     }
 
-    /// The bits of an answer.
+    /// Length of an answer in bits.
     pub fn num_observables(&self) -> usize {
         self.tables.num_observables
     }
 
     /// Predicts which observables the errors behind a syndrome flipped.
     ///
-    /// `events` is `ceil(num_detectors / 8)` bytes, LSB-first, padded with zeros; `flips` is
-    /// `ceil(num_observables / 8)` bytes and is overwritten, unless this fails.
+    /// `events` has `ceil(num_detectors / 8)` bytes, least significant bit first, padded with zeros. `flips` has
+    /// `ceil(num_observables / 8)` bytes; it is overwritten unless the call fails.
     ///
-    /// Allocates nothing, but that matching makes its scratch memory larger for a syndrome with more close pairs of
-    /// events than any before it.
+    /// Allocates nothing, except that matching enlarges its scratch memory when a syndrome has more close pairs of
+    /// events than any before.
     #[inline]
     pub fn decode(&mut self, events: &[u8], flips: &mut [u8]) -> Result<(), DecodeError> {
         let Self { tables, matcher, .. } = self;
@@ -141,8 +141,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// The weight of the last matching: ln((1 - p) / p) of all errors that it takes to have happened, in sum. `None`
-    /// for a table.
+    /// Weight of the last matching: the sum of ln((1 - p) / p) over the errors that it assumes. `None` for a table.
     pub fn weight(&self) -> Option<f64> {
         self.matcher.as_ref().map(|matcher| matcher.weight())
     }

@@ -1,29 +1,29 @@
 //! Detector error models, in Stim's text format.
 //!
-//! A model lists independent error mechanisms: each has a probability, and flips a set of detectors `D#` and logical
-//! observables `L#`. `^` splits a mechanism into the parts that a matching decoder treats one by one. Loops are
-//! expanded here, within [`MAX_STEPS`]; coordinates and tags are checked for their form and dropped.
+//! A model lists independent error mechanisms. Each has a probability, and flips a set of detectors `D#` and logical
+//! observables `L#`. `^` splits a mechanism into parts that a matching decoder treats separately. Loops are expanded
+//! here, within [`MAX_STEPS`]. Coordinates and tags are checked for their form and dropped.
 //!
-//! Parsing has two passes, neither recursive: text to a flat list of instructions, then its execution.
+//! Parsing has two passes, neither of them recursive: from text to a flat list of instructions, then its execution.
 
 use std::ops::Range;
 
-/// The most detectors a model may have.
+/// Limit on the detectors of a model.
 pub const MAX_DETECTORS: u32 = 1 << 20;
-/// The most logical observables a model may have; predicted flips are one word.
+/// Limit on the logical observables of a model; predicted flips are one word.
 pub const MAX_OBSERVABLES: u32 = 64;
-/// The most instructions and targets a model may have, with its `repeat` blocks expanded.
+/// Limit on the instructions and targets of a model with its `repeat` blocks expanded.
 pub const MAX_STEPS: usize = 1 << 22;
-/// The deepest nesting of `repeat` blocks.
+/// Limit on the nesting of `repeat` blocks.
 pub const MAX_NESTING: usize = 16;
 
-/// What is wrong with the text of a model, and where.
+/// A fault in the text of a model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}, column {column}: {message}")]
 pub struct DemError {
-    /// 1-based line of the text.
+    /// Line in the text, from 1.
     pub line: u32,
-    /// 1-based column of the text, in bytes.
+    /// Column in the text in bytes, from 1.
     pub column: u32,
     /// What is wrong, and what would be right.
     pub message: String,
@@ -32,9 +32,9 @@ pub struct DemError {
 /// One error mechanism, or one part of a decomposed one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Symptoms<'a> {
-    /// The detectors that it flips, ascending, each once.
+    /// Detectors that it flips, ascending, each once.
     pub detectors: &'a [u32],
-    /// The logical observables that it flips; bit `i` is `L`i.
+    /// Logical observables that it flips; bit `i` is `L`i.
     pub observables: u64,
 }
 
@@ -62,17 +62,17 @@ struct Part {
 }
 
 impl DetectorErrorModel {
-    /// Reads a model.
+    /// Parses the text of a model.
     pub fn parse(text: &str) -> Result<Self, DemError> {
         expand(&Parser::new(text).program()?)
     }
 
-    /// How many detectors the model has: one more than the highest that it names.
+    /// Number of detectors: one more than the highest one named.
     pub fn num_detectors(&self) -> usize {
         self.num_detectors as usize
     }
 
-    /// How many logical observables the model has: one more than the highest that it names.
+    /// Number of logical observables: one more than the highest one named.
     pub fn num_observables(&self) -> usize {
         self.num_observables as usize
     }
@@ -91,17 +91,17 @@ pub struct MechanismRef<'a> {
 }
 
 impl<'a> MechanismRef<'a> {
-    /// The probability that the mechanism occurs, 0 to 1.
+    /// Probability that it occurs, from 0 to 1.
     pub fn probability(&self) -> f64 {
         self.mechanism.probability
     }
 
-    /// The line of the text that the mechanism comes from.
+    /// Line of the text that it comes from, from 1; for messages.
     pub fn line(&self) -> u32 {
         self.mechanism.line
     }
 
-    /// What the mechanism flips, split at each `^`.
+    /// What it flips, split at each `^`.
     pub fn parts(&self) -> impl ExactSizeIterator<Item = Symptoms<'a>> + use<'a> {
         let model = self.model;
         model.parts[self.mechanism.parts.clone()]
@@ -110,7 +110,7 @@ impl<'a> MechanismRef<'a> {
     }
 }
 
-/// An instruction, with its targets as a range of [`Program::targets`].
+/// An instruction; its targets are a range of [`Program::targets`].
 struct Instruction {
     op: Op,
     targets: Range<usize>,
@@ -141,7 +141,7 @@ struct Program {
     targets: Vec<Target>,
 }
 
-/// Executes a program: follows loops and shifts, and gathers the mechanisms.
+/// Executes a program: follows loops and shifts, and collects the mechanisms.
 fn expand(program: &Program) -> Result<DetectorErrorModel, DemError> {
     let mut model = DetectorErrorModel {
         num_detectors: 0,
@@ -199,7 +199,7 @@ enum Noted {
 }
 
 impl DetectorErrorModel {
-    /// Checks a target against the limits, shifts it, and grows the model to hold it.
+    /// Checks a target against the limits, shifts it, and enlarges the model to hold it.
     fn note(&mut self, target: Target, shift: u64) -> Result<Noted, String> {
         match target {
             Target::Detector(id) => {
@@ -224,7 +224,7 @@ impl DetectorErrorModel {
         }
     }
 
-    /// Adds one part of a mechanism. A target that is named twice cancels.
+    /// Adds one part of a mechanism. Targets that are named twice cancel.
     fn push_part(&mut self, targets: &[Target], shift: u64) -> Result<(), String> {
         let first = self.detectors.len();
         let mut observables = 0;
@@ -241,7 +241,7 @@ impl DetectorErrorModel {
     }
 }
 
-/// Sorts, and moves the values that occur an odd number of times to the front, once each; returns how many there are.
+/// Sorts, and moves the values that occur an odd number of times to the front, once each. Returns their number.
 pub(crate) fn cancel_pairs(values: &mut [u32]) -> usize {
     values.sort_unstable();
     let mut kept = 0;

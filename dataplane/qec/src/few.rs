@@ -1,17 +1,17 @@
-//! Least matchings of a few events of a small graph, by trying all.
+//! Least matchings of a few events in a small graph, by trying all of them.
 
 use crate::graph::{FAR, Graph, Path, Walk};
 
-/// The most detectors of a graph with a table: it takes 16 bytes for each pair, and should stay in a core's cache.
+/// Limit on the detectors of a graph with a table. It takes 16 bytes per pair, and should stay in a core's cache.
 const MOST_DETECTORS: usize = 128;
-/// The most events. Six have 76 matchings, which take no longer than one search.
+/// Limit on the events. Six have 76 matchings, which take no longer than one search.
 const MOST_EVENTS: usize = 6;
 
-/// The paths between all detectors of a small graph.
+/// Lightest paths between all detectors of a small graph.
 #[derive(Debug)]
 pub(crate) struct Few {
     detectors: usize,
-    /// For each detector, the paths to all; that to itself is the one to the boundary. Empty if the graph is large.
+    /// For each detector the paths to all others; in its own place, the path to the boundary. Empty for a large graph.
     paths: Vec<Path>,
 }
 
@@ -34,7 +34,7 @@ impl Few {
         Self { detectors, paths }
     }
 
-    /// The least matching of some events. [`FAR`]: there is none. `None`: the events or the detectors are too many.
+    /// The least matching of some events; [`FAR`] if there is none. `None` if there are too many events or detectors.
     #[inline]
     pub(crate) fn run(&self, events: &[u32]) -> Option<Path> {
         if events.len() > MOST_EVENTS || self.paths.is_empty() {
@@ -45,7 +45,7 @@ impl Few {
         Some(least)
     }
 
-    /// Tries every match of the first unmatched event that can still lead to the least matching.
+    /// Tries every partner of the first unmatched event that can still lead to the least matching.
     fn branch(&self, events: &[u32], unmatched: u32, so_far: Path, least: &mut Path) {
         if unmatched == 0 {
             *least = so_far;

@@ -1,4 +1,4 @@
-//! The matching graph of a model: detectors, a boundary, and one edge for each pair that some error flips.
+//! The matching graph of a model: detectors, a boundary, and one edge for each pair that an error flips.
 
 use std::{
     cmp::Reverse,
@@ -11,33 +11,33 @@ use crate::{
     mwpm::MwpmError,
 };
 
-/// The weight of one unit of log-likelihood, ln((1 - p) / p). Weights are even, so that half of a path is whole. The
-/// least positive `f64` weighs 745 of these: a path through as many detectors as a model can have fits 62 bits.
+/// Weight of one unit of log-likelihood, ln((1 - p) / p). Weights are even, so that half of a path is an integer. The
+/// least positive `f64` weighs 745 units: a path through as many detectors as a model can have fits into 62 bits.
 pub(crate) const RESOLUTION: f64 = 4_294_967_296.0;
-/// The weight of no path: above that of any path, and twice it is still a number.
+/// Weight of a missing path: above that of any path, and twice it does not overflow.
 pub(crate) const FAR: i64 = i64::MAX / 4 * 2;
 
-/// The lightest path from somewhere, or an edge, with what it flips.
+/// A lightest path or an edge: its weight, and the observables that it flips.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Path {
     pub(crate) weight: i64,
     pub(crate) flips: u64,
 }
 
-/// An edge as one of its detectors sees it.
+/// An edge as seen from one of its detectors.
 #[derive(Debug, Clone, Copy)]
 struct Step {
     to: u32,
     path: Path,
 }
 
-/// The graph.
+/// Edges by detector, with the weights and flips of their errors.
 #[derive(Debug)]
 pub(crate) struct Graph {
-    /// Where the steps of each detector start, and where the last ones end.
+    /// Index of the first step of each detector, and the end of the last one's.
     starts: Vec<u32>,
     steps: Vec<Step>,
-    /// The edge of each detector to the boundary; if there is none it weighs [`FAR`].
+    /// Edge of each detector to the boundary; weighs [`FAR`] if there is none.
     to_boundary: Vec<Path>,
     certain_events: Vec<u64>,
     certain_flips: u64,
@@ -45,14 +45,14 @@ pub(crate) struct Graph {
 
 struct Edge {
     one: u32,
-    /// `None`: the boundary.
+    /// `None` for the boundary.
     other: Option<u32>,
     probability: f64,
     flips: u64,
 }
 
 impl Graph {
-    /// Gathers the edges of a model. `error(p)` with parts is one independent error of probability p for each part.
+    /// Collects the edges of a model. Each part of an `error(p)` becomes an independent error of probability p.
     pub(crate) fn new(model: &DetectorErrorModel) -> Result<Self, MwpmError> {
         let detectors = model.num_detectors();
         let mut certain_events = vec![0; bits::words_for(detectors)];
@@ -94,7 +94,7 @@ impl Graph {
         Ok(Self { starts, steps, to_boundary, certain_events, certain_flips })
     }
 
-    /// The lightest path from each detector to the boundary.
+    /// Lightest path from each detector to the boundary.
     pub(crate) fn paths_to_boundary(&self) -> Vec<Path> {
         let mut paths = self.to_boundary.clone();
         let reached = |(at, path): (usize, &Path)| (path.weight < FAR).then_some(Reverse((path.weight, at as u32)));
@@ -119,17 +119,17 @@ impl Graph {
         self.to_boundary.len()
     }
 
-    /// Events of the errors that are taken to have happened, a bit for each detector.
+    /// Events of the errors that are assumed to have happened, one bit per detector.
     pub(crate) fn certain_events(&self) -> &[u64] {
         &self.certain_events
     }
 
-    /// Flips of the errors that are taken to have happened.
+    /// Flips of the errors that are assumed to have happened.
     pub(crate) fn certain_flips(&self) -> u64 {
         self.certain_flips
     }
 
-    /// The edges of a detector, but for that to the boundary.
+    /// Edges of a detector, except for the one to the boundary.
     fn steps(&self, detector: u32) -> &[Step] {
         &self.steps[self.starts[detector as usize] as usize..self.starts[detector as usize + 1] as usize]
     }
@@ -160,19 +160,19 @@ fn edges(model: &DetectorErrorModel) -> Result<Vec<Edge>, MwpmError> {
     Ok(edges)
 }
 
-/// The weight of an error of probability at most a half.
+/// Weight of an error with a probability of at most one half.
 fn weight(probability: f64) -> i64 {
     // That of an error that is certain not to happen is what rounding left of 1 - p; it gets the greatest weight.
     let likelihood = (-probability).ln_1p() - probability.max(f64::from_bits(1)).ln();
     2 * ((likelihood * (RESOLUTION / 2.0)).round() as i64).max(1)
 }
 
-/// Visits detectors in the order of their distance from one of them.
+/// Visits detectors in the order of their distance from one detector.
 #[derive(Debug, Default)]
 pub(crate) struct Walk {
-    /// The lightest path known to each detector.
+    /// Lightest known path to each detector.
     paths: Vec<Path>,
-    /// Detectors that have one.
+    /// Detectors with a known path.
     known: Vec<u32>,
     queue: BinaryHeap<Reverse<(i64, u32)>>,
 }
@@ -186,7 +186,7 @@ impl Walk {
         }
     }
 
-    /// Goes to each detector nearer than `limit`, until `visit` returns false. Paths do not cross the boundary.
+    /// Visits each detector nearer than `limit`, until `visit` returns false. Paths do not cross the boundary.
     pub(crate) fn run(&mut self, graph: &Graph, from: u32, limit: i64, mut visit: impl FnMut(u32, Path) -> bool) {
         for detector in self.known.drain(..) {
             self.paths[detector as usize].weight = FAR;

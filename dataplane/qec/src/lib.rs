@@ -1,8 +1,8 @@
-//! Decoders of quantum error correction, sans-IO: detection events in, predicted flips of logical observables out.
+//! Decoders for quantum error correction, sans-IO: detection events in, predicted flips of logical observables out.
 //!
-//! A model comes from a Stim detector error model ([`dem`]). [`Decoder`] is the face of both algorithms: matching
-//! ([`mwpm`]) and a table of small error sets ([`lut`]). [`sparse`] maps raw measurements to detection events;
-//! [`mock`] answers recorded syndromes only.
+//! A model comes from a Stim detector error model ([`dem`]). [`Decoder`] is the common interface of both algorithms,
+//! matching ([`mwpm`]) and a table of small error sets ([`lut`]). [`sparse`] maps raw measurements to detection events.
+//! [`mock`] only answers recorded syndromes.
 #![forbid(unsafe_code)]
 
 mod bits;

@@ -1,4 +1,4 @@
-//! Decoding by table: the syndrome of every small set of errors, computed beforehand.
+//! Decoding by table: the syndromes of all small error sets, computed in advance.
 
 use std::hash::BuildHasher;
 
@@ -11,10 +11,10 @@ use crate::{
     sparse::SparseMatrix,
 };
 
-/// The most words a table may take: 256 MiB of syndromes and flips.
+/// Limit on the words of a table: 256 MiB of syndromes and flips.
 pub const MAX_TABLE_WORDS: u64 = 1 << 25;
 
-/// Why errors make no table.
+/// Why errors do not make a table.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LutError {
     /// The table would be larger than [`MAX_TABLE_WORDS`].
@@ -23,19 +23,19 @@ pub enum LutError {
          more than {MAX_TABLE_WORDS} words in all; use a smaller depth"
     )]
     TooLarge {
-        /// The depth asked for.
+        /// Depth asked for.
         depth: usize,
-        /// The errors of the model.
+        /// Number of errors in the model.
         errors: usize,
-        /// The sets of 1 to `depth` errors, saturated.
+        /// Number of sets of 1 to `depth` errors, saturated.
         sets: u64,
         /// Words per set.
         words: u64,
     },
-    /// A table of depth 0 corrects nothing.
+    /// The depth is 0: such a table would correct nothing.
     #[error("the depth of a table is at least 1")]
     NoDepth,
-    /// The two matrices are not about the same errors.
+    /// The two matrices differ in their number of columns, so they are not of the same errors.
     #[error("the syndrome matrix has {syndrome} columns and the observable matrix {observable}: one each per error")]
     Columns {
         /// Columns of the syndrome matrix.
@@ -43,29 +43,29 @@ pub enum LutError {
         /// Columns of the observable matrix.
         observable: usize,
     },
-    /// More observables than an answer holds.
+    /// There are more observables than an answer holds.
     #[error("{0} observables, at most {MAX_OBSERVABLES} are possible")]
     Observables(usize),
 }
 
-/// The table: which observables flip, for the syndrome of each set of up to `depth` errors.
+/// For the syndrome of each set of up to `depth` errors, the observables that flip.
 ///
-/// Sets are entered by size, and those of a size in lexicographic order of their errors; the first of several sets
+/// Sets are entered by size, and those of one size in lexicographic order of their errors; the first of several sets
 /// with the same syndrome stays. No events, and events that are not in the table, mean that nothing flipped.
 #[derive(Debug)]
 pub struct Lut {
     num_detectors: usize,
     num_observables: usize,
-    /// Words of a syndrome.
+    /// Words per syndrome.
     width: usize,
     /// Records of a syndrome and its flips, `width + 1` words each.
     records: Vec<u64>,
-    /// The numbers of the records, by the hash of their syndromes.
+    /// Indices of the records, by the hash of their syndromes.
     index: HashTable<u32>,
 }
 
 impl Lut {
-    /// Makes the table of a detector error model: each mechanism is an error, its parts taken together.
+    /// Makes the table of a detector error model. Each mechanism is one error; its parts are taken together.
     pub fn from_model(model: &DetectorErrorModel, depth: usize) -> Result<Self, LutError> {
         let mut table = Self::empty(model.num_detectors(), model.num_observables());
         let mut columns = vec![0; model.mechanisms().len() * (table.width + 1)];
@@ -81,7 +81,7 @@ impl Lut {
         Ok(table)
     }
 
-    /// Makes the table of two matrices with a column per error: the detectors and the observables that it flips.
+    /// Makes the table from two matrices with one column per error: the detectors and the observables that it flips.
     pub fn from_matrices(syndrome: &SparseMatrix, observable: &SparseMatrix, depth: usize) -> Result<Self, LutError> {
         if syndrome.num_columns() != observable.num_columns() {
             let (syndrome, observable) = (syndrome.num_columns(), observable.num_columns());
@@ -112,27 +112,27 @@ impl Lut {
         Self { num_detectors, num_observables, width, records: Vec::new(), index: HashTable::new() }
     }
 
-    /// The bits of a syndrome.
+    /// Length of a syndrome in bits.
     pub fn num_detectors(&self) -> usize {
         self.num_detectors
     }
 
-    /// The bits of an answer.
+    /// Length of an answer in bits.
     pub fn num_observables(&self) -> usize {
         self.num_observables
     }
 
-    /// How many syndromes the table holds.
+    /// Number of syndromes in the table.
     pub fn len(&self) -> usize {
         self.index.len()
     }
 
-    /// Whether the table holds no syndrome.
+    /// Whether the table has no syndromes.
     pub fn is_empty(&self) -> bool {
         self.index.is_empty()
     }
 
-    /// The flips of a syndrome of `width` words.
+    /// Flips for a syndrome of `width` words; 0 if it is unknown.
     #[inline]
     pub(crate) fn decode(&self, syndrome: &[u64]) -> u64 {
         if syndrome.iter().all(|&word| word == 0) {
@@ -169,7 +169,7 @@ impl Lut {
         Ok(())
     }
 
-    /// Enters every set of `size` columns that start at the first of `columns` or later, added to the first of `sums`.
+    /// Enters every set of `size` columns from the first of `columns` on, each added to the first of `sums`.
     fn enter(&mut self, columns: &[u64], sums: &mut [u64], first: usize, size: usize) {
         let stride = self.width + 1;
         if size == 0 {
@@ -202,13 +202,13 @@ impl Lut {
     }
 }
 
-/// The table is made from the operator's model, and a peer only looks up: a fixed, fast hash is enough.
+/// The operator's model determines the table and peers only look up, so a fixed, fast hash is safe.
 #[inline]
 fn hash(syndrome: &[u64]) -> u64 {
     FixedState::default().hash_one(syndrome)
 }
 
-/// How many sets of these sizes `errors` errors have, saturated.
+/// Number of sets of these sizes among `errors` errors, saturated.
 fn count_sets(errors: u64, sizes: std::ops::RangeInclusive<usize>) -> u64 {
     let mut all = 0u64;
     let mut of_size = 1u64;

@@ -1,23 +1,23 @@
-//! `mock_decode`: recorded syndromes with recorded answers, to prove a path from FPGA to decoder and back.
+//! `mock_decode`: recorded syndromes with recorded answers, to test the path from FPGA to decoder and back.
 
 use std::collections::HashMap;
 
 use foldhash::fast::FixedState;
 
-/// The most measurements of all shots of a file together.
+/// Limit on the measurements of all shots in a file together.
 pub const MAX_MEASUREMENTS: usize = 1 << 24;
 
-/// What is wrong with a syndrome file, and where.
+/// A fault in a syndrome file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {message}")]
 pub struct SyndromeFileError {
-    /// 1-based line of the text.
+    /// Line in the text, from 1.
     pub line: usize,
     /// What is wrong, and what would be right.
     pub message: String,
 }
 
-/// The shots of a syndrome text file, the one that CUDA-Q QEC's playback tools read.
+/// The shots of a syndrome text file, in the format of CUDA-Q QEC's playback tools.
 ///
 /// ```text
 /// NUM_DATA: 9
@@ -47,7 +47,7 @@ enum Section {
 }
 
 impl SyndromeFile {
-    /// Reads a syndrome file.
+    /// Parses the text of a syndrome file.
     pub fn parse(text: &str) -> Result<Self, SyndromeFileError> {
         let mut file = Self {
             num_data: 0,
@@ -132,7 +132,7 @@ impl SyndromeFile {
         Err(SyndromeFileError { line: last + 1, message: "the file ends before CORRECTIONS_END".into() })
     }
 
-    /// Checks the shot that has been read, if any: the first one sets how many measurements each has.
+    /// Checks the shot just read, if any. The first one determines how many measurements each has.
     fn end_shot(&mut self, shots: usize, start: usize) -> Result<(), String> {
         let found = self.measurements.len() - start;
         match shots {
@@ -150,40 +150,40 @@ impl SyndromeFile {
         Ok(())
     }
 
-    /// Data qubits of the experiment.
+    /// Number of data qubits in the experiment.
     pub fn num_data(&self) -> u64 {
         self.num_data
     }
 
-    /// Logical qubits of the experiment.
+    /// Number of logical qubits in the experiment.
     pub fn num_logical(&self) -> u64 {
         self.num_logical
     }
 
-    /// Measurements of each shot.
+    /// Number of measurements in each shot.
     pub fn num_measurements(&self) -> usize {
         self.num_measurements
     }
 
-    /// Each shot: its measurements, a byte 0 or 1 each, and its correction, 0 or 1.
+    /// Measurements of each shot, one byte of 0 or 1 each, and its correction, 0 or 1.
     pub fn shots(&self) -> impl ExactSizeIterator<Item = (&[u8], u8)> {
         self.measurements.chunks_exact(self.num_measurements).zip(self.corrections.iter().copied())
     }
 }
 
-/// Why an entry does not fit a [`MockTable`].
+/// An entry has another length than the others of a [`MockTable`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the entry has {found} bytes of {what}, the table takes {expected}")]
 pub struct MockEntryError {
-    /// Measurements or corrections.
+    /// `measurements` or `corrections`.
     pub what: &'static str,
-    /// Bytes of the table's entries.
+    /// Length that the table requires, in bytes.
     pub expected: usize,
-    /// Bytes of this one.
+    /// Length of the entry, in bytes.
     pub found: usize,
 }
 
-/// The table of `mock_decode`: exact matches only.
+/// The table of `mock_decode`, which finds exact matches only.
 #[derive(Debug)]
 pub struct MockTable {
     num_measurements: usize,
@@ -192,12 +192,12 @@ pub struct MockTable {
 }
 
 impl MockTable {
-    /// An empty table.
+    /// Makes an empty table for requests and answers of these lengths in bytes.
     pub fn new(num_measurements: usize, num_observables: usize) -> Self {
         Self { num_measurements, num_observables, answers: HashMap::default() }
     }
 
-    /// The table of a syndrome file: one observable, which is the shot's correction.
+    /// Makes the table of a syndrome file, with one observable: the shot's correction.
     pub fn from_file(file: &SyndromeFile) -> Self {
         let mut table = Self::new(file.num_measurements(), 1);
         for (measurements, correction) in file.shots() {
@@ -206,8 +206,8 @@ impl MockTable {
         table
     }
 
-    /// Adds an answer, a byte per measurement and a byte per observable. The first answer to the same measurements
-    /// stays.
+    /// Adds an answer: one byte per measurement and one byte per observable. If the measurements have an answer
+    /// already, that stays.
     pub fn insert(&mut self, measurements: &[u8], corrections: &[u8]) -> Result<(), MockEntryError> {
         let check = |what, expected, found| {
             if expected == found { Ok(()) } else { Err(MockEntryError { what, expected, found }) }
@@ -222,20 +222,20 @@ impl MockTable {
         self.answers.entry(measurements.into()).or_insert_with(|| corrections.into());
     }
 
-    /// Bytes of a request.
+    /// Length of a request in bytes.
     pub fn num_measurements(&self) -> usize {
         self.num_measurements
     }
 
-    /// Bytes of an answer.
+    /// Length of an answer in bytes.
     pub fn num_observables(&self) -> usize {
         self.num_observables
     }
 
-    /// Answers a request: the entry's corrections, zeros if the table has none. Returns whether it has one.
+    /// Writes the entry's corrections, or zeros if the table has none. Returns whether it has one.
     ///
     /// # Panics
-    /// If `corrections` is not `num_observables` bytes.
+    /// If `corrections` does not have `num_observables` bytes.
     #[inline]
     pub fn answer(&self, measurements: &[u8], corrections: &mut [u8]) -> bool {
         assert_eq!(corrections.len(), self.num_observables, "a byte for each observable");

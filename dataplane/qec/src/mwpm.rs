@@ -1,9 +1,9 @@
 //! Minimum-weight perfect matching.
 //!
-//! Detectors are vertices, error mechanisms that flip one or two of them are edges to the boundary or to each other.
-//! The likeliest errors behind a set of events are a matching of least weight, each event to another or to the
+//! Detectors are vertices. Error mechanisms that flip one or two of them are edges to the boundary or between them. The
+//! most likely errors behind a set of events form a matching of least weight, of each event with another or with the
 //! boundary, at the distances of the graph. `matching` finds it, exactly, for any number of events; `few` tries all
-//! matchings where events and detectors are so few that this is faster.
+//! matchings if there are so few events and detectors that this is faster.
 
 use crate::{
     decoder::DecodeError,
@@ -14,7 +14,7 @@ use crate::{
     nearest::Nearest,
 };
 
-/// Why a model makes no matching decoder.
+/// Why a model does not make a matching decoder.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MwpmError {
     /// An error mechanism, or a part of one, flips more than two detectors.
@@ -23,14 +23,14 @@ pub enum MwpmError {
          (Stim: detector_error_model(decompose_errors=True))"
     )]
     NotGraphlike {
-        /// 1-based line of the model.
+        /// Line in the model's text, from 1.
         line: u32,
-        /// Detectors of the part.
+        /// Number of detectors that the part flips.
         detectors: usize,
     },
 }
 
-/// What matching knows of a model.
+/// Tables for matching, computed once from a model.
 #[derive(Debug)]
 pub(crate) struct Paths {
     pub(crate) graph: Graph,
@@ -47,10 +47,10 @@ impl Paths {
     }
 }
 
-/// What matching works with.
+/// Scratch memory for matching.
 #[derive(Debug)]
 pub(crate) struct Matcher {
-    /// The detectors with an event.
+    /// Detectors with an event.
     events: Vec<u32>,
     matching: Matching,
     weight: i64,
@@ -62,7 +62,7 @@ impl Matcher {
         Self { events: Vec::with_capacity(detectors), matching: Matching::new(detectors), weight: 0 }
     }
 
-    /// The flips of the least matching of the events, a bit for each detector.
+    /// Flips of a least-weight matching of the events, which are given as one bit per detector.
     #[inline]
     pub(crate) fn decode(&mut self, paths: &Paths, events: &[u64]) -> Result<u64, DecodeError> {
         self.events.clear();
@@ -87,7 +87,7 @@ impl Matcher {
         Ok(flips ^ paths.graph.certain_flips())
     }
 
-    /// The weight of the last matching, in units of ln((1 - p) / p).
+    /// Weight of the last matching, in units of ln((1 - p) / p).
     pub(crate) fn weight(&self) -> f64 {
         self.weight as f64 / RESOLUTION
     }

@@ -1,17 +1,17 @@
-//! The detectors around each detector, nearest first.
+//! Lists of the nearest detectors around each detector.
 
 use crate::graph::{FAR, Graph, Path, Walk};
 
-/// The most memory of all lists, where that leaves each [`FEWEST`] detectors.
+/// Limit on the memory of all lists, unless that leaves less than [`FEWEST`] detectors to each.
 const MEMORY: usize = 32 << 20;
 const FEWEST: usize = 16;
 const MOST: usize = 256;
 
-/// For each detector a list of the nearest others, as far as memory allows.
+/// For each detector, the nearest others, nearest first, as far as memory allows.
 ///
-/// Two detectors with a path between them that weighs no less than both paths to the boundary need not be matched
-/// together. They are left out, and so are those that are twice as far as the boundary: one of two such detectors has
-/// the other on its list, if any has.
+/// Two detectors need not be matched with each other if the path between them weighs no less than both paths to the
+/// boundary together. Such pairs are left out, and so are detectors that are twice as far away as the boundary: if a
+/// pair is listed at all, one of the two has the other on its list.
 #[derive(Debug)]
 pub(crate) struct Nearest {
     rows: Vec<Row>,
@@ -19,21 +19,21 @@ pub(crate) struct Nearest {
     paths: Vec<Path>,
 }
 
-/// What there is of a detector.
+/// List and boundary of one detector.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Row {
-    /// Where its list starts and ends in all lists.
+    /// Start and end of its list in the array of all lists.
     pub(crate) start: u32,
     pub(crate) end: u32,
-    /// The distance below which the list is complete.
+    /// Distance below which the list is complete.
     pub(crate) limit: i64,
-    /// The lightest path to the boundary.
+    /// Lightest path to the boundary.
     pub(crate) boundary: Path,
 }
 
 impl Row {
-    /// How far another detector on the list can be: its event's region would have to go beyond the boundary to touch
-    /// one that is further away and no larger.
+    /// How far away a detector on the list can be. To touch one further away whose region is no larger, this detector's
+    /// region would have to reach beyond the boundary.
     #[inline]
     pub(crate) fn reach(&self) -> i64 {
         (2 * self.boundary.weight).min(FAR)
@@ -70,25 +70,25 @@ impl Nearest {
         Self { rows, detectors, paths }
     }
 
-    /// What there is of a detector.
+    /// List and boundary of this detector.
     #[inline]
     pub(crate) fn row(&self, detector: u32) -> &Row {
         &self.rows[detector as usize]
     }
 
-    /// The detectors of all lists.
+    /// Detectors of all lists, one after the other.
     #[inline]
     pub(crate) fn detectors(&self) -> &[u32] {
         &self.detectors
     }
 
-    /// The paths to the detectors of all lists.
+    /// Paths to the detectors of all lists.
     #[inline]
     pub(crate) fn paths(&self) -> &[Path] {
         &self.paths
     }
 
-    /// Whether two detectors at a distance are nearer to each other than to the boundary.
+    /// Whether two detectors at this distance are nearer to each other than to the boundary.
     pub(crate) fn are_near(&self, one: u32, other: u32, weight: i64) -> bool {
         weight < self.row(one).boundary.weight + self.row(other).boundary.weight
     }

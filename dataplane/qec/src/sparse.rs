@@ -2,31 +2,31 @@
 
 use crate::bits::{self, BitsError};
 
-/// The most rows, columns and entries of a matrix.
+/// Limit on the rows, on the columns and on the entries of a matrix.
 pub const MAX_SPARSE: usize = 1 << 20;
 
 /// Why numbers are not a sparse matrix.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SparseError {
-    /// A number is neither a column nor the end of a row.
+    /// A number is neither a column index nor the end of a row.
     #[error("entry {at} is {value}: expected a column below {columns}, or -1 at the end of a row")]
     Entry {
-        /// Index of the number.
+        /// Index of the number in the input.
         at: usize,
-        /// The number.
+        /// The number itself.
         value: i64,
-        /// Columns of the matrix.
+        /// Number of columns of the matrix.
         columns: usize,
     },
     /// The last row has no end.
     #[error("the last row does not end: -1 is missing")]
     Unterminated,
-    /// The matrix is larger than [`MAX_SPARSE`].
+    /// The matrix exceeds [`MAX_SPARSE`].
     #[error("the matrix has more than {MAX_SPARSE} entries or columns")]
     TooLarge,
 }
 
-/// A binary matrix: for each row, the columns where it is 1.
+/// A binary matrix, stored as the columns of each row that are 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SparseMatrix {
     num_columns: usize,
@@ -35,9 +35,9 @@ pub struct SparseMatrix {
 }
 
 impl SparseMatrix {
-    /// Reads a matrix in CUDA-Q QEC's flat form: the columns of each row, in turn, and -1 after each row.
+    /// Reads a matrix in CUDA-Q QEC's flat form: the columns of each row in turn, and -1 after each row.
     ///
-    /// `num_columns` is one more than the highest column where it is `None`. A column that a row names twice cancels.
+    /// If `num_columns` is `None`, it is one more than the highest column. A column that a row names twice cancels.
     pub fn from_flat(flat: &[i64], num_columns: Option<usize>) -> Result<Self, SparseError> {
         let limit = num_columns.unwrap_or(MAX_SPARSE);
         if flat.len() > 2 * MAX_SPARSE || limit > MAX_SPARSE {
@@ -66,17 +66,17 @@ impl SparseMatrix {
         Ok(matrix)
     }
 
-    /// How many rows the matrix has.
+    /// Number of rows.
     pub fn num_rows(&self) -> usize {
         self.ends.len()
     }
 
-    /// How many columns the matrix has.
+    /// Number of columns.
     pub fn num_columns(&self) -> usize {
         self.num_columns
     }
 
-    /// For each row, the columns where it is 1, ascending.
+    /// For each row the columns that are 1, ascending.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = &[u32]> {
         let mut start = 0;
         self.ends.iter().map(move |&end| {
@@ -92,32 +92,33 @@ impl SparseMatrix {
 pub struct MeasurementMap {
     num_measurements: usize,
     num_detectors: usize,
-    /// `None`: the measurements are the detectors.
+    /// `None` if the measurements are the detectors.
     matrix: Option<SparseMatrix>,
 }
 
 impl MeasurementMap {
-    /// A map with a row of measurements per detector: CUDA-Q QEC's `D_sparse`.
+    /// Makes a map from a matrix with the measurements of one detector in each row: CUDA-Q QEC's `D_sparse`.
     pub fn new(matrix: SparseMatrix) -> Self {
         Self { num_measurements: matrix.num_columns(), num_detectors: matrix.num_rows(), matrix: Some(matrix) }
     }
 
-    /// The map of a source that sends detection events already.
+    /// Makes a map for a source that already sends detection events.
     pub fn identity(num_detectors: usize) -> Self {
         Self { num_measurements: num_detectors, num_detectors, matrix: None }
     }
 
-    /// The measurements of one volume.
+    /// Number of measurements in one volume.
     pub fn num_measurements(&self) -> usize {
         self.num_measurements
     }
 
-    /// The detection events of one volume.
+    /// Number of detection events in one volume.
     pub fn num_detectors(&self) -> usize {
         self.num_detectors
     }
 
-    /// Computes the events of a volume. Both are bit strings, LSB-first, of exactly the bytes that they need.
+    /// Computes the events of one volume. Both are bit strings, least significant bit first, of exactly the required
+    /// length.
     pub fn apply(&self, measurements: &[u8], events: &mut [u8]) -> Result<(), BitsError> {
         bits::check(measurements, self.num_measurements)?;
         bits::check_length(events, self.num_detectors)?;

@@ -89,7 +89,7 @@ fn mistakes_are_placed_and_explained() {
     }
 }
 
-/// A model as text, and the detectors of its errors in order, computed apart from the parser.
+/// An item of a model: its text, and the detectors of its errors in order, computed without the parser.
 #[derive(Debug, Clone)]
 enum Item {
     Error(u32),

@@ -1,11 +1,12 @@
-//! Matching on lattices, against the least matching of all distances. A quarter of `PROPTEST_CASES` (256) are tried.
+//! Matching on lattices, against the least matching by all distances. A quarter of `PROPTEST_CASES` (256) cases are
+//! run.
 
 use std::fmt::Write as _;
 
 use berth_qec::{Algorithm, DecodeError, Decoder, dem::DetectorErrorModel};
 use proptest::prelude::*;
 
-/// A box of detectors with an edge to each neighbour and along some diagonals; the boundary is at one corner, at one
+/// A box of detectors with an edge to each neighbour and along some diagonals. The boundary is at one corner, at one
 /// face, or nowhere.
 #[derive(Debug, Clone)]
 struct Lattice {
@@ -23,7 +24,7 @@ enum Boundary {
     Face,
 }
 
-/// One end, the other one (`None`: the boundary), and the weight in units of [`UNIT`].
+/// One end, the other end (`None` for the boundary), and the weight in units of [`UNIT`].
 type Edge = (usize, Option<usize>, u64);
 
 /// A unit of weight, as ln((1 - p) / p).
@@ -73,8 +74,8 @@ impl Lattice {
     }
 }
 
-/// The weights of the lightest paths from a detector to all others, the boundary last, by relaxing until nothing gets
-/// lighter.
+/// Weights of the lightest paths from a detector to all others and, last, to the boundary, by relaxation until nothing
+/// changes.
 fn distances(lattice: &Lattice, edges: &[Edge], from: usize) -> Vec<u64> {
     let mut distances = vec![u64::MAX / 4; lattice.detectors() + 1];
     distances[from] = 0;
@@ -100,7 +101,7 @@ fn distances(lattice: &Lattice, edges: &[Edge], from: usize) -> Vec<u64> {
     distances
 }
 
-/// The least weight of a matching, over all subsets of the events.
+/// Least weight of a matching, over all subsets of the events.
 fn least(lattice: &Lattice, events: &[usize]) -> u64 {
     let edges = lattice.edges();
     let rows: Vec<_> = events.iter().map(|&event| distances(lattice, &edges, event)).collect();

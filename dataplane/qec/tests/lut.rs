@@ -10,8 +10,8 @@ use berth_qec::{
 };
 use proptest::prelude::*;
 
-/// The table by its definition: (syndrome, flips) of every error, sets by size and in lexicographic order, the first
-/// of a syndrome stays.
+/// The table by its definition, as (syndrome, flips): sets by size and in lexicographic order, where the first of each
+/// syndrome stays.
 fn table(errors: &[(u64, u64)], depth: usize) -> HashMap<u64, u64> {
     fn sets(errors: &[(u64, u64)], size: usize, sum: (u64, u64), table: &mut HashMap<u64, u64>) {
         if size == 0 {

@@ -1,4 +1,4 @@
-//! Matching on models made here, against the exact answer.
+//! Matching on models made here, against exact answers.
 
 use berth_qec::{Algorithm, DecodeError, Decoder, ModelError, mwpm::MwpmError};
 use proptest::prelude::*;
@@ -93,10 +93,10 @@ fn a_model_without_errors_decodes_nothing() {
     assert_eq!(decode(&mut decoder, 0), Ok(0));
 }
 
-/// Detectors of an edge (one: to the boundary) and its probability.
+/// Detectors of an edge (a single one means the boundary) and its probability.
 type Edge = (Vec<u32>, f64);
 
-/// A graph of up to 14 detectors and 60 edges, no two parallel. Each edge flips an observable of its own, so that the
+/// A graph of up to 14 detectors and 60 edges, none of them parallel. Each edge flips its own observable, so that the
 /// decoder's answer names the edges it chose.
 fn graphs() -> impl Strategy<Value = (usize, Vec<Edge>)> {
     (1..15usize).prop_flat_map(|detectors| {
@@ -112,7 +112,7 @@ fn graphs() -> impl Strategy<Value = (usize, Vec<Edge>)> {
     })
 }
 
-/// The least weight of edges that make each syndrome, by trying every one with and without each edge.
+/// Least weight of edges that explain each syndrome, by trying each edge with and without.
 fn least_weights(detectors: usize, edges: &[Edge]) -> Vec<f64> {
     let mut least = vec![f64::INFINITY; 1 << detectors];
     least[0] = 0.0;

@@ -24,7 +24,8 @@ fn shots(distance: u32, noise: &str) -> Shots {
     }
 }
 
-/// Decodes a set; returns the shots, those that differ from `PyMatching`'s, and the logical errors of both.
+/// Decodes a set; returns the number of shots, of those that differ from `PyMatching`'s, and the logical errors of
+/// both.
 fn compare(distance: u32, noise: &str) -> (usize, usize, usize, usize) {
     let set = shots(distance, noise);
     let mut decoder = Decoder::from_dem(&set.model, Algorithm::Mwpm).unwrap();

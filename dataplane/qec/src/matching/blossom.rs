@@ -1,10 +1,10 @@
-//! Blossoms: how they form, and how they burst.
+//! Blossoms: how they form and how they are dissolved.
 
 use super::{Label, Matching, NONE, Node, Wait};
 use crate::mwpm::Paths;
 
 impl Matching {
-    /// Makes a blossom of the cycle that an arc between two plus nodes closes.
+    /// Makes a blossom from the cycle that an arc between two plus nodes closes.
     pub(super) fn contract(&mut self, arc: u32, paths: &Paths) {
         let base = self.fork(arc);
         self.link(arc, base);
@@ -41,7 +41,7 @@ impl Matching {
         }
     }
 
-    /// The plus node where the tree's paths to both ends of an arc part.
+    /// The plus node at which the tree's paths to both ends of an arc part.
     fn fork(&mut self, arc: u32) -> u32 {
         self.mark += 1;
         let mut one = self.top(self.from(arc));
@@ -56,7 +56,7 @@ impl Matching {
         other
     }
 
-    /// The plus node above a plus node.
+    /// The plus node above a plus node in the tree.
     fn up(&self, plus: u32) -> u32 {
         let mate = self.nodes[plus as usize].mate;
         if mate == NONE {
@@ -66,7 +66,7 @@ impl Matching {
         self.top(self.from(self.nodes[minus as usize].entry))
     }
 
-    /// Links the nodes of a cycle: from one end of the arc up to the base, down to the other end, along the arc.
+    /// Links the nodes of a cycle: from one end of the arc up to the base, down to the other end, and along the arc.
     fn link(&mut self, arc: u32, base: u32) {
         let (one, other) = (self.top(self.from(arc)), self.top(self.to(arc)));
         let mut plus = one;
@@ -109,7 +109,7 @@ impl Matching {
         self.nodes.len() as u32 - 1
     }
 
-    /// Says which the outermost node around a node is.
+    /// Records `top` as the outermost node around a node and all within it.
     fn retop(&mut self, node: u32, top: u32) {
         let mut event = self.nodes[node as usize].first;
         while event != NONE {
@@ -118,8 +118,8 @@ impl Matching {
         }
     }
 
-    /// Breaks a minus blossom up if nothing of it is left. The even part of its cycle between the arc by which the
-    /// tree enters and its mate stays in the tree; the rest leaves it, matched among itself.
+    /// Dissolves a minus blossom whose own radius has shrunk to zero. The even part of its cycle, between the arc by
+    /// which the tree enters and its mate, stays in the tree; the rest leaves it, matched within itself.
     pub(super) fn burst(&mut self, blossom: u32, paths: &Paths) {
         let Node { label, parent, child, entry, mate, dual, since, .. } = self.nodes[blossom as usize];
         if parent != NONE || label != Label::Minus || dual != self.now - since {
@@ -171,7 +171,7 @@ impl Matching {
         }
     }
 
-    /// Whether the way along a cycle from one node to another has an even number of links.
+    /// Whether the path along a cycle from one node to another has an even number of links.
     fn is_even(&self, from: u32, to: u32) -> bool {
         let (mut node, mut even) = (from, true);
         while node != to {
@@ -201,7 +201,7 @@ impl Matching {
         }
     }
 
-    /// The node of a blossom's cycle that an event is in.
+    /// The node of a blossom's cycle that contains an event.
     pub(super) fn child_around(&self, event: u32, blossom: u32) -> u32 {
         let mut node = event;
         while self.nodes[node as usize].parent != blossom {

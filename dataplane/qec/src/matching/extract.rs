@@ -1,10 +1,10 @@
-//! What a finished matching flips.
+//! The flips of a finished matching.
 
 use super::{BOUNDARY, Matching, NONE};
 use crate::{graph::Path, mwpm::Paths};
 
 impl Matching {
-    /// The flips and the weight of all matched paths.
+    /// Sum of the flips and weights of all matched paths.
     pub(super) fn extract(&mut self, paths: &Paths) -> Path {
         let mut total = Path { weight: 0, flips: 0 };
         for event in 0..self.events.len() as u32 {
@@ -34,7 +34,7 @@ impl Matching {
         total.flips ^= self.flips[arc as usize / 2];
     }
 
-    /// Matches the nodes in a node, one event of which is matched outside.
+    /// Matches the nodes within a node, one event of which is matched outside.
     fn open(&mut self, node: u32, event: u32, total: &mut Path) {
         self.pending.clear();
         self.pending.extend([node, event]);

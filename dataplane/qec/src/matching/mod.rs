@@ -1,14 +1,15 @@
-//! Least matching of the events of one shot, each with another or with the boundary, by the primal-dual method of
+//! Least-weight matching of the events of a shot, each with another or with the boundary, by the primal-dual method of
 //! sparse blossom (arXiv 2303.15933).
 //!
 //! Every event has a dual, the radius of its region. Regions may touch but not overlap, nor reach beyond the boundary:
-//! the duals of two events never weigh more than the path between them, that of one no more than its path to the
-//! boundary. A matching of events whose regions touch is then a least one. Regions of an odd cycle of touching events
-//! grow together, as a blossom (`blossom`).
+//! the duals of two events never sum to more than the path between them weighs, and the dual of one to no more than its
+//! path to the boundary. If all matched regions touch, the matching has least weight. The regions of an odd cycle of
+//! touching events grow together, as a blossom (`blossom`).
 //!
-//! Where sparse blossom floods the detectors around each event, this looks them up in lists of the nearest detectors
-//! ([`crate::nearest`]), only as far as a region has grown: an event has found all events nearer than its `limit`, and
-//! its dual is at most half of that, so no two regions overlap unnoticed. Beyond its list an event walks the graph.
+//! Sparse blossom floods the detectors around each event. This implementation looks them up in lists of the nearest
+//! detectors ([`crate::nearest`]), and only as far as a region has grown: an event has found all events nearer than its
+//! `limit`, and its dual is at most half of that, so no two regions overlap unnoticed. Beyond its list an event walks
+//! the graph.
 //!
 //! 1. Each region starts as large as it can be whatever the others do: half the way to the nearest event, or up to
 //!    the boundary. Most events touch the other one or the boundary then, and are matched.
@@ -28,50 +29,50 @@ use crate::{
     nearest::Nearest,
 };
 
-/// No event, node or arc.
+/// Marks the absence of an event, node or arc.
 const NONE: u32 = u32::MAX;
-/// In [`Node::mate`]: the boundary; the other bits are the event next to it.
+/// In [`Node::mate`], marks a match with the boundary; the other bits are the event that is next to it.
 const BOUNDARY: u32 = 1 << 31;
-/// Detectors of a list that are looked at before other things get their turn.
+/// Detectors of a list that are looked at before other events get their turn.
 const STRIDE: u32 = 16;
 
 /// A detection event.
 #[derive(Debug, Clone)]
 struct Event {
     detector: u32,
-    /// The outermost node around it.
+    /// Outermost node around it.
     top: u32,
-    /// The next event of the same node.
+    /// Next event of the same node.
     next: u32,
-    /// The first of its arcs.
+    /// First of its arcs.
     arc: u32,
-    /// The next detector of its list.
+    /// Index of the next detector of its list.
     cursor: u32,
-    /// Its dual when `top` got its label; the current one if that has none.
+    /// Its dual when `top` got its label; its present dual if `top` has none.
     dual: i64,
     /// All events nearer than this are known.
     limit: i64,
-    /// The weight to the boundary.
+    /// Weight of the path to the boundary.
     boundary: i64,
 }
 
-/// One direction of the path between two events; the other direction is beside it, at the index with the last bit
+/// One direction of the path between two events. The other direction is its neighbour: the index with the last bit
 /// flipped.
 #[derive(Debug, Clone, Copy)]
 struct Arc {
     to: u32,
-    /// The next arc of the same event.
+    /// Next arc of the same event.
     next: u32,
     weight: i64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Label {
-    /// Not in the tree: it stands still.
+    /// Not in the tree; its region does not change.
     Outside,
-    /// At an even distance from the root: it grows.
+    /// At an even distance from the root; its region grows.
     Plus,
-    /// At an odd distance: it shrinks.
+    /// At an odd distance from the root; its region shrinks.
     Minus,
 }
 
@@ -79,23 +80,23 @@ enum Label {
 #[derive(Debug, Clone)]
 struct Node {
     label: Label,
-    /// The blossom around it.
+    /// Blossom around it.
     parent: u32,
-    /// What it is matched with: the arc from one of its events, or [`BOUNDARY`] and the event; [`NONE`].
+    /// The arc to its mate from one of its events, or [`BOUNDARY`] and the event; [`NONE`] if unmatched.
     mate: u32,
-    /// For a minus node, the arc by which the tree came.
+    /// For a minus node, the arc by which the tree reached it.
     entry: u32,
-    /// Its events are linked from `first` to `last`.
+    /// First of its events, which are linked up to `last`.
     first: u32,
     last: u32,
-    /// For a blossom, one of its cycle.
+    /// For a blossom, one node of its cycle.
     child: u32,
-    /// The next node of the cycle that it is on, and the arc there.
+    /// Next node of the cycle that it is on, and the arc there.
     sibling: u32,
     link: u32,
-    /// The last [`Matching::mark`] that it got.
+    /// Last [`Matching::mark`] that it got.
     mark: u32,
-    /// When it got its label.
+    /// Time at which it got its label.
     since: i64,
     /// For a blossom, its own part of its events' duals when it got its label.
     dual: i64,
@@ -120,41 +121,41 @@ impl Node {
     }
 }
 
-/// What a search waits for.
+/// An event that a search waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Wait {
     /// The regions at the ends of an arc touch.
     Touch(u32),
-    /// The region of an event outgrows what it knows.
+    /// The region of an event outgrows the part that it has looked at.
     Look(u32),
-    /// A shrinking blossom has nothing left.
+    /// A shrinking blossom has reached zero.
     Burst(u32),
 }
 
-/// Scratch memory of one decoder. It has room for every event of the graph; the room for arcs grows where a shot has
-/// more of them than any before it.
+/// Scratch memory of one decoder. It has room for every event of the graph; the room for arcs grows when a shot has
+/// more than any before.
 #[derive(Debug)]
 pub(crate) struct Matching {
-    /// The event at each detector.
+    /// Event at each detector.
     event_at: Vec<u32>,
     events: Vec<Event>,
     arcs: Vec<Arc>,
-    /// What the path of each pair of arcs flips.
+    /// Flips of the path of each pair of arcs.
     flips: Vec<u64>,
-    /// The events, then blossoms.
+    /// The events, followed by blossoms.
     nodes: Vec<Node>,
     unused: Vec<u32>,
-    /// What the search waits for, by the time.
+    /// What the search waits for, by time.
     queue: BinaryHeap<Reverse<(i64, Wait)>>,
     /// Nodes that got a label.
     tree: Vec<u32>,
     now: i64,
-    /// When and where the search can end: an arc, or [`BOUNDARY`] and an event.
+    /// Time and place at which the search can end: an arc, or [`BOUNDARY`] and an event.
     horizon: i64,
     way_out: u32,
-    /// How many ways up the tree were marked.
+    /// Number of paths up the tree that were marked.
     mark: u32,
-    /// Nodes, or nodes and events, that a step has still to see to.
+    /// Nodes, or nodes and events, that a step has yet to handle.
     pending: Vec<u32>,
     walk: Walk,
 }
@@ -179,7 +180,7 @@ impl Matching {
         }
     }
 
-    /// Begins a shot.
+    /// Starts a shot.
     #[inline]
     fn clear(&mut self) {
         for event in &self.events {
@@ -212,7 +213,7 @@ impl Matching {
         self.nodes.push(Node::new(at));
     }
 
-    /// The flips and the weight of a least matching of the events at some detectors.
+    /// Flips and weight of a least-weight matching of the events at these detectors.
     #[inline]
     pub(crate) fn run(&mut self, detectors: &[u32], paths: &Paths) -> Result<Path, DecodeError> {
         self.clear();
@@ -231,7 +232,7 @@ impl Matching {
         Ok(self.extract(paths))
     }
 
-    /// Gives an event its first region, and matches it if that touches the boundary or the unmatched nearest event.
+    /// Gives an event its first region; matches it if that touches the boundary or its unmatched nearest event.
     #[inline]
     fn start(&mut self, at: u32, paths: &Paths) {
         let arc = self.look(at, u32::MAX, paths);
@@ -251,7 +252,7 @@ impl Matching {
         }
     }
 
-    /// Looks for the next event in the list of another one, at `stride` detectors at most. Returns the arc to it.
+    /// Looks for the next event in an event's list, among at most `stride` detectors. Returns the arc to it.
     #[inline]
     fn look(&mut self, at: u32, stride: u32, paths: &Paths) -> u32 {
         let event = &mut self.events[at as usize];
@@ -276,7 +277,7 @@ impl Matching {
         self.connect(at, other, path)
     }
 
-    /// Looks for events beyond the list of another one, a quarter further than it has looked.
+    /// Looks for events beyond the list of an event, a quarter further than it has looked so far.
     #[cold]
     fn look_beyond(&mut self, at: u32, paths: &Paths) {
         let Event { detector, limit: from, .. } = self.events[at as usize];
@@ -297,7 +298,7 @@ impl Matching {
         self.events[at as usize].limit = to;
     }
 
-    /// Makes the arcs of a path between two events; returns the first.
+    /// Makes both arcs of a path between two events; returns the first.
     fn connect(&mut self, one: u32, other: u32, path: Path) -> u32 {
         let arc = self.arcs.len() as u32;
         for (from, to) in [(one, other), (other, one)] {
@@ -308,7 +309,7 @@ impl Matching {
         arc
     }
 
-    /// The dual of an event.
+    /// Present radius of an event's region.
     #[inline]
     fn dual(&self, event: u32) -> i64 {
         let event = &self.events[event as usize];
@@ -320,25 +321,25 @@ impl Matching {
         }
     }
 
-    /// The outermost node around an event.
+    /// Outermost node around an event.
     #[inline]
     fn top(&self, event: u32) -> u32 {
         self.events[event as usize].top
     }
 
-    /// The event that an arc comes from.
+    /// Event at which an arc starts.
     #[inline]
     fn from(&self, arc: u32) -> u32 {
         self.arcs[arc as usize ^ 1].to
     }
 
-    /// The event that an arc goes to.
+    /// Event at which an arc ends.
     #[inline]
     fn to(&self, arc: u32) -> u32 {
         self.arcs[arc as usize].to
     }
 
-    /// How far the regions at the ends of an arc are from each other.
+    /// Distance between the regions at the ends of an arc.
     #[inline]
     fn slack(&self, arc: u32) -> i64 {
         self.arcs[arc as usize].weight - self.dual(self.from(arc)) - self.dual(self.to(arc))

@@ -6,8 +6,8 @@ use super::{BOUNDARY, Label, Matching, NONE, STRIDE, Wait};
 use crate::{decoder::DecodeError, graph::FAR, mwpm::Paths};
 
 impl Matching {
-    /// Matches an unmatched node: grows a tree from it until some way leads out, to the boundary, to another unmatched
-    /// node, or to one that is matched with the boundary.
+    /// Matches an unmatched node. Grows a tree from it until a path leads out: to the boundary, to another unmatched
+    /// node, or to a node that is matched with the boundary.
     pub(super) fn search(&mut self, root: u32, paths: &Paths) -> Result<(), DecodeError> {
         self.now = 0;
         self.horizon = i64::MAX;
@@ -51,7 +51,7 @@ impl Matching {
         }
     }
 
-    /// Waits for what the region of an event can touch, now that it grows.
+    /// Waits for what the growing region of an event can touch.
     pub(super) fn wait(&mut self, event: u32, paths: &Paths) {
         let dual = self.dual(event);
         let state = &self.events[event as usize];
@@ -73,7 +73,7 @@ impl Matching {
         }
     }
 
-    /// Waits for the ends of an arc to touch, the first of which grows and has the given dual.
+    /// Waits until the ends of an arc touch. Its first end grows, from the given dual.
     fn wait_to_touch(&mut self, arc: u32, dual: i64) {
         let other = self.to(arc);
         let top = self.top(other);
@@ -117,7 +117,7 @@ impl Matching {
         }
     }
 
-    /// A growing region touches another one, unless things have changed since this was waited for.
+    /// Handles a growing region that touches another one, unless things have changed in the meantime.
     fn touch(&mut self, arc: u32, paths: &Paths) {
         let (one, other) = (self.top(self.from(arc)), self.top(self.to(arc)));
         if one == other || self.slack(arc) != 0 {
@@ -133,7 +133,7 @@ impl Matching {
         }
     }
 
-    /// Makes a node a minus node, which the tree enters by an arc.
+    /// Makes a node a minus node that the tree enters by an arc.
     pub(super) fn shrink(&mut self, node: u32, entry: u32) {
         let minus = &mut self.nodes[node as usize];
         minus.label = Label::Minus;
@@ -168,7 +168,7 @@ impl Matching {
         }
     }
 
-    /// Takes a node's label, and adds to its duals what they have grown meanwhile.
+    /// Removes a node's label, and applies the growth since then to its duals.
     pub(super) fn settle(&mut self, node: u32) {
         let top = &mut self.nodes[node as usize];
         let grown = match std::mem::replace(&mut top.label, Label::Outside) {
@@ -184,7 +184,7 @@ impl Matching {
         }
     }
 
-    /// The event of a node after another one.
+    /// The next event of a node.
     #[inline]
     pub(super) fn next(&self, node: u32, event: u32) -> u32 {
         if event == self.nodes[node as usize].last { NONE } else { self.events[event as usize].next }
