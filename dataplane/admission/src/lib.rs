@@ -1,12 +1,12 @@
-//! Admission: who may ask how often. A token bucket for a port, and one for each of its peers.
+//! Admission control: a token bucket for a port, and one for each of its peers.
 //!
-//! A bucket is one number, the time at which it is full again (the generic cell rate algorithm): a request is admitted
-//! while that lies no further ahead than a burst takes to refill, and moves it on by one interval. A bucket that is
-//! full is therefore a bucket that was never used, which is what bounds the memory: the table of peers has a fixed
-//! size, and a peer that has been quiet for long enough leaves its place to the next without anything being forgotten.
+//! A bucket is one number, the time at which it is full again (the generic cell rate algorithm). A request is admitted
+//! while that time is no further ahead than a burst takes to refill; it moves the time by one interval. A full bucket
+//! is therefore the same as one that was never used. This bounds the memory: the table of peers has a fixed size, and a
+//! peer that has been quiet for long enough gives its place to the next without loss.
 //!
-//! The queues of a port share its buckets, so that it does not matter which of them a request comes to. The only queue
-//! of a port is spared the atomic exchanges: nobody else changes what it reads.
+//! The queues of a port share its buckets, so it does not matter which of them a request arrives at. If a port has a
+//! single queue, that does without atomic exchanges, as nobody else changes what it reads.
 //!
 //! Nothing here allocates after [`Admission::of_port`], reads a clock, or waits for another core.
 #![forbid(unsafe_code)]
@@ -23,35 +23,35 @@ pub use peers::PEERS;
 use peers::{Found, Peers};
 use sync::{Arc, spin};
 
-/// What a port admits; `None` is everything.
+/// Rate limits of a port; `None` means no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limits {
-    /// From each peer.
+    /// Limit on each peer.
     pub per_peer: Option<Rate>,
-    /// From all of them.
+    /// Limit on all peers together.
     pub all: Option<Rate>,
 }
 
-/// Which limit refuses a request.
+/// The limit that refused a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
-    /// The peer's own.
+    /// That of its peer.
     Peer,
-    /// The one bucket that is left for peers beyond the table.
+    /// That of the bucket shared by all peers that have no place in the table.
     Crowd,
-    /// That of all peers.
+    /// That of all peers together.
     All,
 }
 
-/// How often a request tries again where other queues have changed what it read. Each time means that another request
-/// was admitted, or that a newcomer got its place; who never succeeds is refused.
+/// How often a request tries again if other queues have changed what it read. Each failure means that another request
+/// was admitted, or a newcomer got its place. A request that never succeeds is refused.
 const TRIES: usize = if cfg!(loom) { 4 } else { 64 };
 
-/// What one queue of a port admits. Owned by its core.
+/// Admission at one queue of a port. Owned by its core.
 #[derive(Debug)]
 pub struct Admission {
     limits: Limits,
-    /// Whether no other queue has these buckets.
+    /// Whether the port has no other queue.
     alone: bool,
     buckets: Arc<Buckets>,
 }
@@ -63,14 +63,14 @@ struct Buckets {
     all: Line,
 }
 
-/// A bucket on a cache line of its own.
+/// A bucket in a cache line of its own.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Line(Bucket);
 
 impl Admission {
-    /// For each of a port's queues, with full buckets. Allocates the table of peers, 65 KiB, if there is a limit for
-    /// each.
+    /// One for each of a port's queues, with full buckets. Allocates the table of peers, 65 KiB, if there is a limit
+    /// per peer.
     pub fn of_port(limits: Limits, queues: usize) -> Vec<Self> {
         let peers = Peers::new(if limits.per_peer.is_some() { PEERS } else { 0 });
         let buckets = Arc::new(Buckets { peers, all: Line::default() });
@@ -78,12 +78,12 @@ impl Admission {
         std::iter::repeat_with(queue).take(queues).collect()
     }
 
-    /// What it admits.
+    /// The limits it was made with.
     pub fn limits(&self) -> Limits {
         self.limits
     }
 
-    /// Admits one request, or says what refuses it; a refused one takes no token of either bucket.
+    /// Admits one request, or returns the limit that refuses it. A refused request takes no token from either bucket.
     ///
     /// All peers of one host count as one, see [`Peer::host`].
     #[inline]
@@ -104,7 +104,7 @@ impl Admission {
         self.admit_by_tries(tag, rate, now)
     }
 
-    /// The same for newcomers, and where other queues may change what was read.
+    /// For newcomers, and if other queues may change what was read.
     #[inline(never)]
     fn admit_by_tries(&self, tag: u64, rate: Rate, now: Nanos) -> Result<(), Limit> {
         let (Buckets { peers, all }, alone) = (&*self.buckets, self.alone);
@@ -134,13 +134,13 @@ impl Admission {
         Err(refused)
     }
 
-    /// The same without a limit for each peer.
+    /// For ports without a limit per peer.
     #[inline(never)]
     fn admit_whoever(&self, now: Nanos) -> Result<(), Limit> {
         self.take_of_all(now, self.alone).map(drop)
     }
 
-    /// Takes a token of all peers: how full the bucket was before and after, if there is a limit.
+    /// Takes a token from the bucket of all peers. Returns its state before and after, if there is such a limit.
     #[inline]
     fn take_of_all(&self, now: Nanos, alone: bool) -> Result<Option<(u64, u64)>, Limit> {
         let Some(rate) = self.limits.all else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! The buckets of peers: a table of fixed size, keyed by a hash that peers cannot foresee.
+//! The buckets of peers: a table of fixed size, keyed by a hash that peers cannot predict.
 
 use std::{
     array,
@@ -15,40 +15,40 @@ use crate::{
     sync::{AtomicBool, AtomicU64, Ordering},
 };
 
-/// How many peers have buckets of their own at a time.
+/// Number of peers that can have their own bucket at a time.
 pub const PEERS: usize = if cfg!(loom) { WAYS } else { 4096 };
 
-/// Peers of one set: as many as a cache line holds.
+/// Peers per set: as many as fit in a cache line.
 const WAYS: usize = if cfg!(loom) { 2 } else { 4 };
 
-/// No peer's hash.
+/// The tag of an empty place.
 const NOBODY: u64 = 0;
 
-/// Peers whose hashes end alike.
+/// Places for peers whose hashes end alike.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Set {
-    /// Whose buckets these are: their whole hashes, of which the seed is secret, so that nobody finds two addresses
-    /// that share one.
+    /// Whole hashes of the peers that own the buckets. Their seed is secret, so nobody can find two addresses with the
+    /// same hash.
     tags: [AtomicU64; WAYS],
     buckets: [Bucket; WAYS],
 }
 
-/// A bucket to be taken from.
+/// A bucket to take a token from.
 pub(crate) struct Found<'a> {
     pub(crate) bucket: &'a Bucket,
-    /// As it was when it was the peer's.
+    /// Its time when it was found to be the peer's.
     pub(crate) full_at: u64,
-    /// What it stands for.
+    /// The limit that it stands for.
     pub(crate) limit: Limit,
 }
 
-/// What became of a newcomer.
+/// Result of giving a newcomer a place.
 enum Settled {
     At(usize),
     /// Every bucket is in use.
     Nowhere,
-    /// Another queue was faster.
+    /// Another queue changed the bucket first.
     TooLate,
 }
 
@@ -56,9 +56,9 @@ enum Settled {
 pub(crate) struct Peers {
     hasher: SeedableRandomState,
     sets: Box<[Set]>,
-    /// By set, whether a queue is giving a place away there: one at a time, so that no peer gets two.
+    /// For each set, whether a queue is giving away a place: one at a time, so that no peer gets two.
     giving: Box<[AtomicBool]>,
-    /// For peers that find their set taken by others who have asked lately.
+    /// Shared by peers whose set is full of others that have asked lately.
     crowd: Line,
 }
 
@@ -75,7 +75,7 @@ impl Peers {
         }
     }
 
-    /// What tells a peer apart from those of other hosts.
+    /// Hash of the peer's host, which all peers of that host share.
     #[inline]
     pub(crate) fn tag(&self, peer: &Peer) -> u64 {
         let tag = match peer.host() {
@@ -103,8 +103,8 @@ impl Peers {
         still.then_some(Found { bucket, full_at, limit })
     }
 
-    /// Gives a newcomer the place that has been quiet for longest, for a bucket that is full says nothing about its peer;
-    /// or the crowd's bucket. `None`: another queue got in the way.
+    /// Gives a newcomer the place that has been quiet for longest if its bucket is full, as a full bucket says nothing
+    /// about its peer; otherwise returns the crowd's bucket. `None` if another queue interfered.
     #[inline]
     pub(crate) fn settle(&self, tag: u64, now: Nanos, alone: bool) -> Option<Found<'_>> {
         let place = self.place(tag);
@@ -134,11 +134,11 @@ impl Set {
         self.tags.iter().position(|other| other.load(Ordering::Relaxed) == tag)
     }
 
-    /// Gives a place with a full bucket away, if there is one.
+    /// Gives away a place with a full bucket, if there is one.
     ///
-    /// A request that has read the bucket as that of the peer before either takes its token first, and then this fails; or
-    /// its own `replace` fails, for the bucket has changed; or it reads the bucket as changed, and then sees that the tag
-    /// is not its own.
+    /// A request may have read the bucket as that of the peer before. Then it takes its token first, and this fails; or
+    /// its own `replace` fails, because the bucket has changed; or it reads the changed bucket, and then sees that the
+    /// tag is not its own.
     #[inline]
     fn settle(&self, tag: u64, now: Nanos, alone: bool) -> Settled {
         if !alone && self.way_of(tag).is_some() {

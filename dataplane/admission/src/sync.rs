@@ -1,4 +1,4 @@
-//! Atomics and waiting: the real ones, or loom's.
+//! Atomics and waiting: the standard ones, or loom's in its tests.
 
 #[cfg(loom)]
 pub(crate) use loom::{

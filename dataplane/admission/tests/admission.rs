@@ -1,4 +1,4 @@
-//! Rates, bursts, and who shares what, under virtual time.
+//! Rates, bursts and shared buckets, under virtual time.
 
 use std::{
     collections::BTreeMap,
@@ -25,7 +25,7 @@ fn per_peer(per_second: u64, burst: u64) -> Admission {
     alone(Limits { per_peer: Some(Rate::new(per_second, burst)), all: None })
 }
 
-/// Offers `count` requests at once, and returns how many are admitted.
+/// Offers `count` requests at once; returns the number admitted.
 fn offer(admission: &mut Admission, peer: Peer, count: u64, now: u64) -> u64 {
     (0..count).map(|_| u64::from(admission.admit(peer, Nanos(now)).is_ok())).sum()
 }
@@ -141,7 +141,7 @@ fn a_million_requests_allocate_nothing() {
     assert_eq!(allocated.count_total, 0);
 }
 
-/// What admission costs a request: `cargo test --release -p berth-admission -- --nocapture cost`.
+/// The cost of admission per request: `cargo test --release -p berth-admission -- --nocapture cost`.
 #[test]
 fn cost_of_a_request() {
     let limits = Limits { per_peer: Some(Rate::new(1_000_000, 1000)), all: Some(Rate::new(100_000_000, 1000)) };

@@ -1,4 +1,4 @@
-//! Queues that share a port's buckets, each on a thread of its own.
+//! Queues that share a port's buckets, each on its own thread.
 
 use std::{
     net::SocketAddr,
@@ -23,7 +23,7 @@ fn queues(limits: Limits) -> Vec<Admission> {
     Admission::of_port(limits, QUEUES)
 }
 
-/// Has every queue ask at once, as often as `ask` does; the clock is set beforehand by the first.
+/// Makes every queue ask at once, as often as `ask` does; the first one sets the clock before.
 fn at_once(queues: &mut [Admission], times: &[u64], ask: impl Fn(usize, &mut Admission, Nanos) + Sync) {
     let barrier = Barrier::new(queues.len());
     thread::scope(|scope| {

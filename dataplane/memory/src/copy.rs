@@ -1,21 +1,21 @@
-//! Copies to and from memory that others write at the same time.
+//! Copies to and from memory that others may write at the same time.
 //!
-//! Memory that is leased has no owner in this program: two peers may write the same bytes while a third reads them, on
-//! other cores or by DMA. No reference to such bytes is ever made, and no ordinary load or store touches them. The
-//! copies here count as one relaxed atomic access per byte, for which such races are defined; what comes out is a mix
-//! of old and new bytes. On x86-64 the copy is one string instruction, which the compiler cannot look into and which
-//! reads and writes each byte once; elsewhere it is that loop of byte accesses itself.
+//! Leased memory has no owner in this program: two peers may write the same bytes while a third reads them, on other
+//! cores or by DMA. No reference to such bytes is ever made, and no ordinary load or store touches them. The copies
+//! here count as one relaxed atomic access per byte, for which such races are defined; the result is a mix of old and
+//! new bytes. On x86-64 the copy is a single string instruction, which the compiler cannot look into and which reads
+//! and writes each byte once. Elsewhere it is the loop of byte accesses itself.
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::asm;
 #[cfg(not(target_arch = "x86_64"))]
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-/// Copies `len` bytes, either side of which may be shared.
+/// Copies `len` bytes; either side may be shared.
 ///
 /// # Safety
-/// `from` is valid for reads and `to` for writes of `len` bytes, and they do not overlap. What is not shared follows
-/// Rust's usual rules for that access.
+/// `from` must be valid for reads and `to` for writes of `len` bytes, and they must not overlap. A side that is not
+/// shared follows Rust's usual rules for that access.
 #[inline]
 pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
@@ -37,7 +37,7 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
 /// Zeroes `len` bytes that may be shared.
 ///
 /// # Safety
-/// `to` is valid for writes of `len` bytes.
+/// `to` must be valid for writes of `len` bytes.
 pub(crate) unsafe fn zero(to: *mut u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: as in `copy`.

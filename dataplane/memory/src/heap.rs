@@ -1,4 +1,4 @@
-//! Memory without a system call.
+//! Memory from the global allocator.
 
 use std::{
     alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error},
@@ -8,7 +8,7 @@ use std::{
 
 use crate::Memory;
 
-/// Zeroed memory from the global allocator, in pages that no other allocation shares.
+/// Zeroed memory from the global allocator, in pages that it shares with no other allocation.
 #[derive(Debug)]
 pub struct Heap {
     base: NonNull<u8>,
@@ -19,10 +19,10 @@ pub struct Heap {
 impl Heap {
     const PAGE: usize = 4096;
 
-    /// Allocates `size` bytes, at least one.
+    /// Allocates `size` bytes, but at least one.
     ///
     /// # Panics
-    /// If `size` is beyond the address space.
+    /// If `size` exceeds the address space.
     pub fn new(size: usize) -> Self {
         let size = size.max(1);
         let pages = size.checked_next_multiple_of(Self::PAGE);

@@ -1,7 +1,7 @@
-//! Memory that stays where it is: what slots, regions, registered memory and block buffers are made of.
+//! Memory with a fixed address, for slots, regions, registered memory and block buffers.
 //!
-//! Devices, peers through them and other processes reach such memory at any time, past every reference that the language
-//! knows of. So it is handed out as a pointer, and [`Memory::read_at`] and its siblings copy through that.
+//! Devices, remote peers and other processes may access such memory at any time, which Rust's references do not allow
+//! for. It is therefore handed out as a pointer, and [`Memory::read_at`] and its siblings copy through that.
 
 mod copy;
 mod heap;
@@ -13,20 +13,21 @@ pub use copy::copy;
 pub use heap::Heap;
 pub use part::Part;
 
-/// A stretch of memory at an address that stays put.
+/// A range of memory with a fixed address.
 ///
 /// # Safety
-/// For as long as the value lives, [`Memory::size`] bytes from [`Memory::base`] on are mapped, initialised, readable and
-/// writable from any thread. Both methods always answer the same. No other value of this process leads to the bytes, and
-/// the implementation makes no reference of them: so whoever has the value, and lends it to nobody, may.
+/// As long as the value lives, [`Memory::size`] bytes from [`Memory::base`] on must be mapped, initialised, readable
+/// and writable from any thread. Both methods must always return the same. No other value of this process may lead to
+/// the bytes, and the implementation must not make references to them; a holder of the value who lends it to nobody
+/// may.
 pub unsafe trait Memory: Send + Sync + 'static {
-    /// The first byte.
+    /// Address of the first byte.
     fn base(&self) -> NonNull<u8>;
 
-    /// How many bytes.
+    /// Length in bytes.
     fn size(&self) -> usize;
 
-    /// Copies the bytes from `at` on into `into`. Of bytes that are written meanwhile it copies old or new ones.
+    /// Fills `into` with the bytes from offset `at` on. A byte that is written meanwhile is copied as old or new.
     ///
     /// # Panics
     /// If the range is not within the memory.
@@ -37,7 +38,7 @@ pub unsafe trait Memory: Send + Sync + 'static {
         unsafe { copy::copy(from, into.as_mut_ptr(), into.len()) };
     }
 
-    /// Copies `from` to the bytes from `at` on.
+    /// Copies `from` to the bytes from offset `at` on.
     ///
     /// # Panics
     /// As [`Memory::read_at`].
@@ -48,7 +49,7 @@ pub unsafe trait Memory: Send + Sync + 'static {
         unsafe { copy::copy(from.as_ptr(), to, from.len()) };
     }
 
-    /// Zeroes `len` bytes from `at` on.
+    /// Zeroes `len` bytes from offset `at` on.
     ///
     /// # Panics
     /// As [`Memory::read_at`].
@@ -65,7 +66,7 @@ impl fmt::Debug for dyn Memory {
     }
 }
 
-/// The address of `len` bytes from `at` on.
+/// Address of offset `at`, once the range is checked.
 #[inline]
 fn range(memory: &(impl Memory + ?Sized), at: usize, len: usize) -> *mut u8 {
     let size = memory.size();

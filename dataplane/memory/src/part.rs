@@ -1,10 +1,10 @@
-//! A range of memory that others have ranges of too.
+//! A range of shared memory.
 
 use std::{ptr::NonNull, sync::Arc};
 
 use crate::Memory;
 
-/// Part of a memory, which lives as long. Parts may overlap.
+/// A part of a memory, which it keeps alive. Parts may overlap.
 #[derive(Debug, Clone)]
 pub struct Part {
     memory: Arc<dyn Memory>,
@@ -13,33 +13,33 @@ pub struct Part {
 }
 
 impl Part {
-    /// `size` bytes from `at` on; `None` if they are not within the memory.
+    /// `size` bytes from offset `at` on; `None` if they are not within the memory.
     pub fn new(memory: Arc<dyn Memory>, at: usize, size: usize) -> Option<Self> {
         let within = at.checked_add(size).is_some_and(|end| end <= memory.size());
         within.then_some(Self { memory, at, size })
     }
 
-    /// The first byte.
+    /// Address of the first byte.
     #[inline]
     pub fn base(&self) -> NonNull<u8> {
         // SAFETY: within the memory.
         unsafe { self.memory.base().add(self.at) }
     }
 
-    /// How many bytes.
+    /// Length in bytes.
     #[inline]
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// [`Memory::read_at`], of this part.
+    /// [`Memory::read_at`] with offsets from the start of this part.
     #[inline]
     pub fn read_at(&self, at: usize, into: &mut [u8]) {
         self.check(at, into.len());
         self.memory.read_at(self.at + at, into);
     }
 
-    /// [`Memory::write_at`], of this part.
+    /// [`Memory::write_at`] with offsets from the start of this part.
     #[inline]
     pub fn write_at(&self, at: usize, from: &[u8]) {
         self.check(at, from.len());

@@ -1,5 +1,5 @@
-//! The round trip to another core and back: a bare flag in a cache line each way, `rtrb`, our internal ring, and one in
-//! the host API's layout.
+//! The round trip to another core and back: a bare flag in a cache line each way, `rtrb`, our internal ring, and a ring
+//! in the host API's layout.
 //!
 //! `cargo run --release -p berth-ring --example pingpong_bench [ROUNDS [CPU CPU]]`
 //!
@@ -22,21 +22,21 @@ use berth_memory::Heap;
 use berth_ring::{Dispatcher, Geometry, Producer, Ring, pair};
 use core_affinity::CoreId;
 
-/// Round trips timed together.
+/// Number of round trips that are timed together.
 const GROUP: usize = 16;
-/// Groups in a block.
+/// Number of groups in a block.
 const GROUPS: usize = 500;
-/// Round trips in a block.
+/// Number of round trips in a block.
 const BLOCK: usize = GROUP * GROUPS;
 /// Bare round trips below this, in nanoseconds, are between near cores.
 const NEAR_NS: f64 = 250.0;
 const SLOTS: u32 = 64;
-/// A header of 24 bytes and 32 bytes of payload.
+/// Message size in bytes: a header of 24 and a payload of 32.
 const MESSAGE: usize = 56;
 
 type Message = [u8; MESSAGE];
 
-/// One number, alone in its pair of cache lines.
+/// A number in a pair of cache lines of its own.
 #[repr(align(128))]
 #[derive(Default)]
 struct Line(AtomicU64);
@@ -53,7 +53,7 @@ impl Line {
     }
 }
 
-/// The p50 of a round trip in nanoseconds.
+/// Median of the round trips in nanoseconds.
 fn time(mut round_trip: impl FnMut()) -> f64 {
     let mut groups: Vec<f64> = (0..GROUPS)
         .map(|_| {

@@ -1,18 +1,18 @@
 //! The C structs and constants of the CUDA-Q Realtime host API, as LP64 little-endian memory layouts.
 //!
-//! `include/berth_ring.h` is the same for C and C++. Field names follow the host API; every offset is asserted at
-//! compile time on both sides.
+//! `include/berth_ring.h` is the same layout for C and C++. Field names follow the host API; every offset is asserted
+//! at compile time on both sides.
 
 use std::{
     ffi::{c_int, c_void},
     mem::{offset_of, size_of},
 };
 
-/// A slot flag: the slot is free (rx) or holds no answer (tx).
+/// Slot flag: the slot is free (rx), or holds no answer (tx).
 pub const FREE: u64 = 0;
-/// A tx flag: the request was taken, its answer is still being made.
+/// Tx flag: the request was taken, and its answer is not ready yet.
 pub const IN_FLIGHT: u64 = 0xEEEE_EEEE_EEEE_EEEE;
-/// Bits 63:48 of a tx flag that carries an error code in its low 48 bits instead of a slot address.
+/// Bits 63:48 of a tx flag whose low 48 bits are an error code instead of a slot address.
 pub const ERROR_TAG: u64 = 0xDEAD;
 
 /// `kernel_type`: one launch per poll loop.
@@ -34,15 +34,15 @@ pub const PATH_DEVICE: u32 = 0;
 /// `dispatch_path`: a host thread polls the ring.
 pub const PATH_HOST: u32 = 1;
 
-/// The most arguments a [`HandlerSchema`] describes.
+/// Limit on the arguments that a [`HandlerSchema`] describes.
 pub const MAX_ARGS: usize = 8;
-/// The most results a [`HandlerSchema`] describes.
+/// Limit on the results that a [`HandlerSchema`] describes.
 pub const MAX_RESULTS: usize = 4;
 
-/// A `HOST_CALL` handler: reads the request slot and writes the whole response, header included, into the tx slot.
+/// A `HOST_CALL` handler. It reads the request slot and writes the whole response with its header into the tx slot.
 pub type HostCall = unsafe extern "C" fn(rx_slot: *const c_void, tx_slot: *mut c_void, slot_size: usize);
 
-/// A `DEVICE_CALL` handler: reads `arg_len` payload bytes, writes at most `max_result_len` and stores how many;
+/// A `DEVICE_CALL` handler. It reads `arg_len` bytes of payload, writes at most `max_result_len` and stores how many;
 /// the dispatcher writes the response header. The return value is the response's status.
 pub type DeviceCall = unsafe extern "C" fn(
     input: *const c_void,
@@ -52,150 +52,150 @@ pub type DeviceCall = unsafe extern "C" fn(
     result_len: *mut u32,
 ) -> c_int;
 
-/// One argument or result of a handler.
+/// Type and size of one argument or result: 12 bytes.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TypeDesc {
-    /// Payload type id (0x10 and up).
+    /// A payload type id, from 0x10 on.
     pub type_id: u8,
-    /// Zero.
+    /// Must be zero.
     pub reserved: [u8; 3],
     /// Size of the whole value in bytes.
     pub size_bytes: u32,
-    /// 1 for scalars, elements for arrays, bits for bit-packed data.
+    /// 1 for scalars, the number of elements for arrays, the number of bits for bit-packed data.
     pub num_elements: u32,
 }
 
-/// What a handler takes and gives.
+/// Arguments and results of a handler.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HandlerSchema {
-    /// How many of `args` are set.
+    /// Number of valid entries in `args`.
     pub num_args: u8,
-    /// How many of `results` are set.
+    /// Number of valid entries in `results`.
     pub num_results: u8,
-    /// Zero.
+    /// Must be zero.
     pub reserved: u16,
-    /// Arguments in payload order.
+    /// Arguments in the order of the payload.
     pub args: [TypeDesc; MAX_ARGS],
-    /// Results in payload order.
+    /// Results in the order of the payload.
     pub results: [TypeDesc; MAX_RESULTS],
 }
 
-/// A handler's address; `dispatch_mode` of the entry says which member is valid.
+/// Address of a handler. `dispatch_mode` of the entry says which member is valid.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union Handler {
-    /// For [`DISPATCH_DEVICE_CALL`].
+    /// Valid with [`DISPATCH_DEVICE_CALL`].
     pub device_call: Option<DeviceCall>,
-    /// For [`DISPATCH_HOST_CALL`].
+    /// Valid with [`DISPATCH_HOST_CALL`].
     pub host_call: Option<HostCall>,
-    /// For [`DISPATCH_GRAPH_LAUNCH`]: an opaque graph handle.
+    /// Valid with [`DISPATCH_GRAPH_LAUNCH`]: an opaque graph handle.
     pub graph: *mut c_void,
 }
 
-/// One row of the function table.
+/// One entry of the function table.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct FunctionEntry {
-    /// What to call.
+    /// The function or graph that serves the request.
     pub handler: Handler,
-    /// FNV-1a 32 of the handler's name.
+    /// 32-bit FNV-1a hash of the handler's name; requests carry it.
     pub function_id: u32,
-    /// `DISPATCH_*`.
+    /// One of the `DISPATCH_` constants; selects the member of `handler`.
     pub dispatch_mode: u8,
-    /// Zero.
+    /// Must be zero.
     pub reserved: [u8; 3],
-    /// What the handler takes and gives.
+    /// Arguments and results of the handler.
     pub schema: HandlerSchema,
-    /// Selects an instance where several share a function id.
+    /// Selects an instance if several share a function id.
     pub routing_key: u64,
 }
 
-/// The function table: `count` entries at `entries`.
+/// A function table: `count` entries from `entries` on.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct FunctionTable {
-    /// The first entry.
+    /// Address of the first entry.
     pub entries: *mut FunctionEntry,
-    /// How many entries there are.
+    /// Number of entries.
     pub count: u32,
 }
 
-/// What a file of shared memory with a ring in it begins with. Offsets are from the file's first byte.
+/// Header of a shared-memory file that holds a ring. Offsets count from the file's first byte.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SharedRing {
-    /// [`SHARED_MAGIC`], written when all the rest is there.
+    /// [`SHARED_MAGIC`]; written last, when everything else is in place.
     pub magic: u64,
-    /// [`SHARED_VERSION`]
+    /// [`SHARED_VERSION`]; other versions have another layout.
     pub version: u32,
-    /// Slots of the ring.
+    /// Number of slots each way.
     pub slots: u32,
-    /// Bytes of each slot.
+    /// Usable size of a slot in bytes.
     pub slot_size: u64,
-    /// Bytes from one slot to the next.
+    /// Bytes from the start of one slot to the next.
     pub stride: u64,
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub size: u64,
-    /// The address of the file's first byte in the dispatcher's view: flags hold this and an offset.
+    /// Address of the file's first byte in the dispatcher's view. Flags hold addresses relative to it.
     pub base: u64,
-    /// The offset of the request flags.
+    /// Offset of the request flags.
     pub rx_flags: u64,
-    /// The offset of the response flags.
+    /// Offset of the response flags.
     pub tx_flags: u64,
-    /// The offset of the request slots.
+    /// Offset of the request slots.
     pub rx_data: u64,
-    /// The offset of the response slots.
+    /// Offset of the response slots.
     pub tx_data: u64,
 }
 
-/// `SharedRing::magic`: "BERTHRNG".
+/// `SharedRing::magic`: "BERTHRNG" in ASCII.
 pub const SHARED_MAGIC: u64 = u64::from_le_bytes(*b"BERTHRNG");
 
 /// `SharedRing::version` of this layout.
 pub const SHARED_VERSION: u32 = 1;
 
-/// How a dispatcher is launched.
+/// Launch parameters of a dispatcher.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DispatcherConfig {
-    /// Device ordinal.
+    /// Ordinal of the device.
     pub device_id: u32,
-    /// Blocks of the kernel.
+    /// Number of blocks of the kernel.
     pub num_blocks: u32,
-    /// Threads of each block.
+    /// Number of threads per block.
     pub threads_per_block: u32,
-    /// Slots of the ring.
+    /// Number of slots of the ring.
     pub num_slots: u32,
-    /// Bytes of each slot.
+    /// Size of a slot in bytes.
     pub slot_size: u32,
-    /// Virtual port.
+    /// Number of the virtual port.
     pub vp_id: u32,
-    /// `KERNEL_*`.
+    /// One of the `KERNEL_` constants.
     pub kernel_type: u32,
-    /// `DISPATCH_*`.
+    /// One of the `DISPATCH_` constants.
     pub dispatch_mode: u32,
-    /// `PATH_*`.
+    /// One of the `PATH_` constants.
     pub dispatch_path: u32,
-    /// Non-zero: the dispatcher does not write [`IN_FLIGHT`].
+    /// If not zero, the dispatcher does not write [`IN_FLIGHT`].
     pub skip_tx_markers: u32,
-    /// Non-zero: several dispatchers share the ring.
+    /// If not zero, several dispatchers share the ring.
     pub shared_ring_mode: u32,
 }
 
-/// Where a ring lies. The unsuffixed pointers are the dispatcher's view, the `_host` ones the host's view of the same
-/// memory; on host memory both are equal.
+/// Addresses of a ring's parts. The pointers without suffix are the dispatcher's view, those with `_host` the host's
+/// view of the same memory. On host memory both are equal.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ringbuffer {
-    /// Request flags, one u64 per slot.
+    /// Request flags, one u64 per slot, in the dispatcher's view.
     pub rx_flags: *mut u64,
-    /// Response flags, one u64 per slot.
+    /// Response flags, one u64 per slot, in the dispatcher's view.
     pub tx_flags: *mut u64,
-    /// Request slots.
+    /// Request slots, in the dispatcher's view.
     pub rx_data: *mut u8,
-    /// Response slots.
+    /// Response slots, in the dispatcher's view.
     pub tx_data: *mut u8,
     /// Bytes from one request slot to the next.
     pub rx_stride: usize,

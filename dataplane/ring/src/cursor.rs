@@ -1,19 +1,19 @@
-//! A place in a ring, and what the words of an internal ring say there.
+//! Positions in a ring, and the meaning of an internal ring's words.
 
 use crate::{ErrorCode, SlotIndex};
 
-/// Toggles each time a cursor comes round. Words start at zero and cursors with the bit set, so a word that has the
-/// cursor's bit is of this lap.
+/// Bit that toggles each time a cursor wraps around. Words start at zero and cursors with the bit set, so a word whose
+/// bit equals the cursor's is of this lap.
 const LAP: u64 = 1 << 63;
-/// The word carries an error code instead of a length.
+/// Bit of a word that carries an error code instead of a length.
 const ERROR: u64 = 1 << 62;
-/// The length or code.
+/// Mask of the length or code.
 const VALUE: u64 = (1 << 48) - 1;
 
-/// The next slot of one role in one direction.
+/// The next slot for one role in one direction.
 ///
-/// On an internal ring each slot gets exactly one word a lap, from a writer whom the reader keeps from lapping it. A word
-/// is therefore never cleared: that of the next lap differs in one bit.
+/// On an internal ring each slot gets exactly one word per lap, and its writer cannot lap the reader. A word is
+/// therefore never cleared: the next lap's word differs in one bit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cursor {
     pub(crate) slot: SlotIndex,
@@ -23,7 +23,7 @@ pub(crate) struct Cursor {
 impl Cursor {
     pub(crate) const START: Self = Self { slot: SlotIndex(0), lap: LAP };
 
-    /// Moves on to the next of `slots`.
+    /// Moves on to the next of `slots` slots.
     #[inline]
     pub(crate) fn advance(&mut self, slots: u32) {
         self.slot = self.slot.next(slots);
@@ -38,13 +38,13 @@ impl Cursor {
         self.lap | len as u64
     }
 
-    /// The word that stands for an answer that there is none of.
+    /// The word that stands in place of an answer.
     #[inline]
     pub(crate) fn error(self, code: ErrorCode) -> u64 {
         self.lap | ERROR | code.get()
     }
 
-    /// What a word says, if it is of this lap.
+    /// The length or error that a word carries; `None` if it is not of this lap.
     #[inline]
     pub(crate) fn read(self, word: u64) -> Option<Result<usize, ErrorCode>> {
         if (word ^ self.lap) & LAP != 0 {

@@ -11,43 +11,43 @@ use crate::{
     sync::{HEAD, Lane},
 };
 
-/// The one who takes rx slots and publishes tx slots, both strictly round robin. Owned by one core at a time.
+/// Takes rx slots and publishes tx slots, both strictly in turn. Owned by one core at a time.
 #[repr(align(128))]
 pub struct Dispatcher {
     rx: Lane,
     tx: Lane,
     slots: u32,
     cursor: Cursor,
-    /// Tx slots from `cursor` on that were seen empty; only the dispatcher's own answers can change that.
+    /// Number of tx slots from `cursor` on that were seen empty. Only this dispatcher's answers can change that.
     empty: u32,
     idle: u32,
-    /// How far ahead of the cursor the next look for a gap goes, 1..slots.
+    /// Distance from the cursor at which to look next for a gap, from 1 to slots - 1.
     probe: u32,
-    /// The cursor's slot is empty while the one this far ahead is ready.
+    /// `Some` if the cursor's slot is empty while the slot at this distance is ready.
     gap: Option<u32>,
     stats: DispatcherStats,
     owner: Owner,
 }
 
 berth_port::counters! {
-    /// What a dispatcher counts.
+    /// Counters of a dispatcher.
     #[derive(Clone, Copy, PartialEq, Eq)]
     pub struct DispatcherStats {
         /// Requests whose handler returned.
         dispatched = ring_dispatched: "requests taken from the ring by the worker",
         /// Handlers that returned an error code.
         errors = ring_handler_errors: RING_EVENTS { event: "handler_error" },
-        /// Handlers that unwound, or returned [`ErrorCode::UNWOUND`] for one that did further down.
+        /// Handlers that panicked, and those that returned [`ErrorCode::UNWOUND`] because a handler further down did.
         unwound = ring_handler_unwound: RING_EVENTS { event: "handler_unwound" },
         /// Rx flags that were neither zero nor the slot's address; answered with [`ErrorCode::BAD_FLAG`].
         bad_flags = ring_bad_rx_flags: RING_EVENTS { event: "bad_rx_flag" },
         /// Requests overwritten while they were being dispatched; answered with [`ErrorCode::SLOT_REUSED`].
         slots_reused = ring_slots_reused: RING_EVENTS { event: "slot_reused" },
-        /// Answers that were published over one that nobody had taken.
+        /// Answers published over one that nobody had taken.
         tx_overwritten = ring_tx_overwritten: RING_EVENTS { event: "tx_overwritten" },
-        /// Times the cursor's slot was found empty while a later one was ready.
+        /// Times that the cursor's slot was empty while a later one was ready.
         gaps = ring_gaps: RING_EVENTS { event: "gap" },
-        /// Slots passed over by [`Dispatcher::skip_gap`].
+        /// Slots that [`Dispatcher::skip_gap`] passed over.
         skipped = ring_skipped: RING_EVENTS { event: "skipped" },
     }
 }
@@ -59,15 +59,15 @@ impl Dispatcher {
         Self { rx, tx, slots, cursor, empty: 0, idle: 0, probe: 1, gap: None, stats, owner }
     }
 
-    /// Hands the requests that are ready, at most `limit`, to `handle(rx, tx)` and returns how many slots it consumed.
+    /// Hands the requests that are ready, at most `limit`, to `handle(rx, tx)`. Returns the number of slots consumed.
     ///
-    /// `handle` reads the request, writes the whole answer into the tx slot and returns its length; the bytes it leaves
-    /// alone are those of an earlier answer. The request is the message as it was pushed on an internal ring, and the
-    /// whole slot in the host API's layout. Every consumed slot gets exactly one tx publication: the answer, or an error
-    /// where `handle` returns a code, unwinds, or the request cannot be trusted.
+    /// `handle` reads the request, writes the whole answer into the tx slot and returns its length. Bytes that it does
+    /// not write keep the contents of an earlier answer. The request is the message as it was pushed on an internal
+    /// ring, and the whole slot in the host API's layout. Every consumed slot gets exactly one tx publication: the
+    /// answer, or an error if `handle` returns a code or panics, or the request cannot be trusted.
     ///
     /// # Panics
-    /// If the length is beyond the slot size; answered as if `handle` had unwound.
+    /// If the length exceeds the slot size; this is answered as if `handle` had panicked.
     #[inline]
     pub fn poll(
         &mut self,
@@ -103,7 +103,7 @@ impl Dispatcher {
         limit
     }
 
-    /// What a flag of the host API says: a request is announced with its slot's address.
+    /// Reads a flag in the host API's layout: a request is announced by its slot's address.
     #[inline]
     fn find_foreign(&mut self, flag: u64) -> Foreign {
         let slot = self.cursor.slot;
@@ -121,16 +121,16 @@ impl Dispatcher {
         Foreign::Refused
     }
 
-    /// How many slots the cursor would have to skip to reach a request that is ready, if it was found waiting behind
-    /// an empty slot: the sender's message was lost, or it does not keep to round robin.
+    /// Number of slots to skip to reach a request that is ready, if one was found waiting behind an empty slot: the
+    /// sender's message was lost, or the sender does not fill slots in turn.
     pub fn gap(&self) -> Option<u32> {
         self.gap
     }
 
-    /// Gives up the empty slots of [`Dispatcher::gap`]: each is answered with [`ErrorCode::SKIPPED`], and the cursor
-    /// moves to the request behind them. Returns how many slots were skipped.
+    /// Gives up the empty slots of [`Dispatcher::gap`]. Each is answered with [`ErrorCode::SKIPPED`], and the cursor
+    /// moves to the request behind them. Returns the number of slots skipped.
     ///
-    /// A request that comes into a skipped slot after all is dispatched on the next lap.
+    /// A request that still arrives in a skipped slot is dispatched on the next lap.
     pub fn skip_gap(&mut self) -> u32 {
         let mut skipped = 0;
         while skipped < self.gap.unwrap_or(0) && self.rx.load(self.cursor.slot) == FREE {
@@ -143,7 +143,7 @@ impl Dispatcher {
         skipped
     }
 
-    /// Looks at one slot ahead of the cursor in [`PROBE`] empty polls, each time a further one.
+    /// In one of [`PROBE`] empty polls, looks at one slot ahead of the cursor, each time one further away.
     #[inline]
     fn look_for_gap(&mut self) {
         self.idle = self.idle.wrapping_add(1);
@@ -165,7 +165,7 @@ impl Dispatcher {
         }
     }
 
-    /// Publishes the answer, or what stands for it, of the cursor's slot.
+    /// Publishes the outcome for the cursor's slot.
     #[inline]
     fn publish(&mut self, outcome: Result<usize, ErrorCode>) {
         let slot = self.cursor.slot;
@@ -188,38 +188,38 @@ impl Dispatcher {
         self.tx.store(slot, flag);
     }
 
-    /// Whether somebody may still push requests: always, where that may be someone foreign.
+    /// Whether requests may still be pushed; always true for a foreign producer.
     pub fn is_fed(&self) -> bool {
         self.owner.as_ref().is_none_or(|owner| Arc::strong_count(owner) > 1)
     }
 
-    /// Usable bytes of a slot.
+    /// Usable size of a slot in bytes.
     pub fn slot_size(&self) -> usize {
         self.rx.slot_size()
     }
 
-    /// What was counted so far.
+    /// The counters so far.
     pub fn stats(&self) -> DispatcherStats {
         self.stats
     }
 
-    /// Reports every counter by name.
+    /// Calls `visit` with the name and value of each counter.
     pub fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
         self.stats.report(visit);
     }
 }
 
-/// What the flag at the cursor means, in the host API's layout.
+/// Meaning of the flag at the cursor, in the host API's layout.
 enum Foreign {
-    /// No request yet.
+    /// There is no request yet.
     Nothing,
-    /// No flag that can be followed; answered.
+    /// The flag is invalid; it was answered.
     Refused,
-    /// A request, whose first bytes are these.
+    /// A request with these first bytes.
     Request([u8; HEAD]),
 }
 
-/// Publishes the outcome, frees the request and moves on, also when the handler unwinds.
+/// On drop, publishes the outcome, frees the request and moves on, even if the handler panics.
 struct Publish<'a> {
     dispatcher: &'a mut Dispatcher,
     outcome: Result<usize, ErrorCode>,

@@ -11,16 +11,16 @@
 //!   take tx[i]; tx_flag[i] := 0              i := i + 1 mod N
 //! ```
 //!
-//! There is one [`Producer`] and one [`Dispatcher`], each on its own core; they share nothing but the flags and the
-//! slots, so no operation is an atomic read-modify-write. The flags lie as the host API says, which lets a foreign
-//! dispatcher (a GPU kernel, a C thread) serve our ring through [`Ring::as_abi`], and ours a foreign one through
-//! [`Ring::attach`]. [`shared`] lays such a ring out for another process.
+//! There is one [`Producer`] and one [`Dispatcher`], each on its own core. They share nothing but the flags and the
+//! slots, so no operation is an atomic read-modify-write. The flags are laid out as in the host API. A foreign
+//! dispatcher (a GPU kernel, a C thread) can therefore serve our ring through [`Ring::as_abi`], and ours can serve a
+//! foreign ring through [`Ring::attach`]. [`shared`] lays out such a ring for another process.
 //!
-//! Where both ends are ours, [`pair`] makes an internal ring with the same two roles: its flags lie in front of their
+//! If both ends are ours, [`pair`] makes an internal ring with the same two roles. Its flags lie in front of their
 //! slots and carry the length of the message, and nobody clears them.
 //!
-//! What a peer does wrong is counted and answered, never silent: see [`ProducerStats`] and [`DispatcherStats`]. A flag
-//! is compared with the address it should hold and is never dereferenced.
+//! Faults of the other side are counted and answered, never silent: see [`ProducerStats`] and [`DispatcherStats`]. A
+//! flag is compared with the address it should hold, and is never dereferenced.
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("the ring's layouts are LP64");
@@ -42,7 +42,7 @@ pub use sequence::{Arrival, Sequence, SequenceCounts};
 
 use berth_port::{Family, Tables};
 
-/// What the two ends of a ring count.
+/// Declarations of the counters of both ends of a ring.
 pub const COUNTERS: Tables = &[ProducerStats::TABLE, DispatcherStats::TABLE];
 
 const RING_EVENTS: Family = Family::counter("ring_events", "what happened in rings beside requests and answers");

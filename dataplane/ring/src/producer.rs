@@ -12,26 +12,26 @@ use crate::{
     sync::Lane,
 };
 
-/// Every how many empty polls the rare conditions are looked for: often enough to notice within a microsecond or so,
-/// seldom enough to leave the other side's cache lines alone.
+/// Rare conditions are checked once in this many empty polls: often enough to notice them within about a microsecond,
+/// and seldom enough to leave the other side's cache lines alone.
 pub(crate) const PROBE: u32 = if cfg!(loom) { 1 } else { 64 };
 
-/// The one who fills rx slots and takes tx slots, both strictly round robin. Owned by one core at a time.
+/// Fills rx slots and takes tx slots, both strictly in turn. Owned by one core at a time.
 #[repr(align(128))]
 pub struct Producer {
     rx: Lane,
     tx: Lane,
     slots: u32,
-    /// The next slot to fill.
+    /// Next slot to fill.
     head: Cursor,
-    /// The oldest slot whose answer was not taken yet.
+    /// Oldest slot whose answer was not taken yet.
     tail: Cursor,
-    /// Slots between `tail` and `head`.
+    /// Number of slots between `tail` and `head`.
     outstanding: u32,
-    /// Slots from `head` on that were seen free both ways; only the producer's own push can change that.
+    /// Number of slots from `head` on that were seen free both ways. Only this producer's pushes can change that.
     free: u32,
     idle: u32,
-    /// Where messages are put together and taken apart if the other side is not trusted to leave slots alone.
+    /// Buffer in which messages are built and read if the other side may write to slots at any time.
     copy: Option<Box<[u8]>>,
     stats: ProducerStats,
     _owner: Owner,
@@ -41,27 +41,27 @@ const RING_REQUESTS: Family = Family::counter("ring_requests", "requests put int
 const RING_ANSWERS: Family = Family::counter("ring_answers", "answers taken from rings");
 
 berth_port::counters! {
-    /// What a producer counts.
+    /// Counters of a producer.
     #[derive(Clone, Copy, PartialEq, Eq)]
     pub struct ProducerStats {
-        /// Requests pushed.
+        /// Does not include refused pushes.
         pushed = ring_pushed: RING_REQUESTS,
-        /// Answers taken, errors included.
+        /// Answers taken, error codes included.
         collected = ring_collected: RING_ANSWERS,
-        /// Pushes refused because the slot was still in use.
+        /// Pushes refused because the next slot was still in use.
         overruns = ring_overruns: RING_EVENTS { event: "overrun" },
-        /// Answers that were error-tagged.
+        /// Answers that were error codes.
         errors = ring_error_answers: RING_EVENTS { event: "error_answer" },
-        /// Slots the dispatcher freed without an answer.
+        /// Slots that the dispatcher freed without an answer.
         unanswered = ring_unanswered: RING_EVENTS { event: "unanswered" },
-        /// Answers that came after their slot was given up as unanswered; discarded.
+        /// Answers that arrived after their slot was given up as unanswered, and were discarded.
         late_answers = ring_late_answers: RING_EVENTS { event: "late_answer" },
-        /// Tx flags that meant nothing.
+        /// Tx flags without a defined meaning.
         bad_flags = ring_bad_tx_flags: RING_EVENTS { event: "bad_tx_flag" },
     }
 }
 
-/// What several producers count together.
+/// Adds up the counters of several producers.
 impl Sum for ProducerStats {
     fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
         all.fold(Self::default(), |sum, one| Self {
@@ -76,21 +76,22 @@ impl Sum for ProducerStats {
     }
 }
 
-/// [`Producer::push`] found the next slot still in use; nothing was written.
+/// The next slot was still in use when [`Producer::push`] was called; nothing was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("ring overrun: the next slot is still in use; use more slots or a faster dispatcher")]
 pub struct Overrun;
 
-/// Why a slot gave no answer.
+/// Why a slot has no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TxError {
     /// The dispatcher published an error code instead of an answer.
     #[error("the dispatcher answered with error {:#x}", .0.get())]
     Tagged(ErrorCode),
-    /// The dispatcher freed the request without publishing anything: a gap, which would stall a plain round robin.
+    /// The dispatcher freed the request without publishing anything; a plain reader of slots in turn would wait
+    /// forever.
     #[error("the dispatcher gave no answer")]
     Unanswered,
-    /// The tx flag is neither the slot's address nor an error; the slot was not read.
+    /// The tx flag is neither the slot's address nor an error. The slot was not read.
     #[error("the tx flag {0:#x} is not the slot's address")]
     BadFlag(u64),
 }
@@ -112,7 +113,7 @@ impl Producer {
         }
     }
 
-    /// Copies messages into and out of slots, which the other side may write at any time.
+    /// Makes it copy messages into and out of slots, because the other side may write to them at any time.
     #[cfg(not(loom))]
     pub(crate) fn distrusting(self) -> Self {
         Self { copy: Some(vec![0; self.rx.slot_size()].into()), ..self }
@@ -120,15 +121,15 @@ impl Producer {
 
     /// Fills the next slot through `fill`, which returns the message's length, and announces it.
     ///
-    /// `fill` gets the whole slot; bytes it leaves alone are those of an earlier request. On an internal ring the reader
-    /// gets as many as the message has; in the host API's layout it gets the slot, so there the message must state a length
-    /// that is true. If `fill` panics nothing was announced and the slot stays free.
+    /// `fill` gets the whole slot. Bytes that it does not write keep the contents of an earlier request. On an internal
+    /// ring the reader gets only the message; in the host API's layout it gets the slot, so the message itself must
+    /// state its true length. If `fill` panics, nothing is announced and the slot stays free.
     ///
     /// # Errors
-    /// The slot is still in use; counted. See [`Producer::can_push`] for waiting without counting.
+    /// The slot is still in use; counted. Use [`Producer::can_push`] to wait without counting.
     ///
     /// # Panics
-    /// If the length is beyond the slot size.
+    /// If the length exceeds the slot size.
     #[inline]
     pub fn push(&mut self, fill: impl FnOnce(&mut [u8]) -> usize) -> Result<SlotIndex, Overrun> {
         if !self.can_push() {
@@ -163,7 +164,7 @@ impl Producer {
         self.free != 0
     }
 
-    /// Counts the free slots at the head. Slots that wait for their answer are not, and need no look.
+    /// Counts the free slots at the head. Slots that wait for their answer are not free and need no look.
     fn find_free(&mut self) -> u32 {
         let unused = self.slots - self.outstanding;
         // On an internal ring a slot whose answer was taken has no other user.
@@ -182,10 +183,10 @@ impl Producer {
         rx.min(tx)
     }
 
-    /// Takes the answers that are ready, at most `limit`, strictly in the order of the requests, and returns how many.
+    /// Takes the answers that are ready, at most `limit`, strictly in the order of the requests. Returns their number.
     ///
     /// An answer that a foreign dispatcher published ahead of an earlier one waits in its slot for its turn. A slot
-    /// that was freed without an answer is reported as [`TxError::Unanswered`] and stalls nothing. If `take` panics,
+    /// that was freed without an answer is reported as [`TxError::Unanswered`] and delays nothing. If `take` panics,
     /// the slot counts as taken.
     #[inline]
     pub fn collect(&mut self, limit: usize, mut take: impl FnMut(SlotIndex, Result<&[u8], TxError>)) -> usize {
@@ -201,8 +202,8 @@ impl Producer {
         taken
     }
 
-    /// Shows the oldest request's answer to `take`, if it is ready, and takes it where that returns true; else it stays
-    /// where it is. Returns whether one was taken.
+    /// Shows the oldest request's answer to `take`, if it is ready, and takes it if that returns true; otherwise it
+    /// stays. Returns whether it was taken.
     #[inline]
     pub fn collect_if(&mut self, take: impl FnOnce(SlotIndex, Result<&[u8], TxError>) -> bool) -> bool {
         let Some(found) = self.find_answer() else { return false };
@@ -221,7 +222,7 @@ impl Producer {
         turn.taken
     }
 
-    /// The length of the answer at the tail, or why there is none.
+    /// Length of the answer at the tail, or why it has none; `None` if it is not ready.
     #[inline]
     fn find_answer(&mut self) -> Option<Result<usize, TxError>> {
         if self.outstanding == 0 {
@@ -241,7 +242,7 @@ impl Producer {
         Some(Err(ErrorCode::from_flag(flag).map_or(TxError::BadFlag(flag), TxError::Tagged)))
     }
 
-    /// Whether the oldest request was freed without an answer; looked at once in [`PROBE`] polls.
+    /// Whether the oldest request was freed without an answer; checked once in [`PROBE`] polls.
     #[inline]
     fn is_unanswered(&mut self) -> bool {
         self.idle = self.idle.wrapping_add(1);
@@ -250,34 +251,34 @@ impl Producer {
         self.idle.is_multiple_of(PROBE) && self.rx.load(slot) == FREE && self.tx.load(slot) == FREE
     }
 
-    /// Requests pushed whose answers were not taken yet.
+    /// Number of requests whose answers were not taken yet.
     pub fn outstanding(&self) -> u32 {
         self.outstanding
     }
 
-    /// How many slots the ring has.
+    /// Number of slots in the ring.
     pub fn slots(&self) -> u32 {
         self.slots
     }
 
-    /// Whether both ends are ours, as [`pair`](crate::pair) makes them: then the other one learns how long a message is.
+    /// Whether both ends are ours, as with [`pair`](crate::pair), so that the other end is told each message's length.
     #[inline]
     pub fn is_internal(&self) -> bool {
         self.rx.is_internal()
     }
 
-    /// Usable bytes of a slot.
+    /// Usable size of a slot in bytes.
     pub fn slot_size(&self) -> usize {
         self.rx.slot_size()
     }
 
-    /// What was counted so far.
+    /// The counters so far.
     pub fn stats(&self) -> ProducerStats {
         self.stats
     }
 }
 
-/// Frees the tx slot at the tail and moves on if the answer was taken, also when the callback unwinds.
+/// On drop, frees the tx slot at the tail and moves on if the answer was taken, even if the callback panics.
 struct Publish<'a> {
     producer: &'a mut Producer,
     taken: bool,

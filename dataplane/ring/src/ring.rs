@@ -1,4 +1,4 @@
-//! A ring: slots in both directions, and the two roles that use them.
+//! Rings: slots in both directions, and the two roles that use them.
 
 use std::sync::Arc;
 #[cfg(not(loom))]
@@ -17,12 +17,12 @@ use crate::{
 #[cfg(not(loom))]
 use crate::{abi, sync::WORD};
 
-/// The number of a slot; a response lies in the tx slot of the same number as its request.
+/// Index of a slot, from 0. A response is in the tx slot with the same index as its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SlotIndex(pub u32);
 
 impl SlotIndex {
-    /// The slot after this one in a ring of `slots`.
+    /// The next slot in a ring of `slots`, which wraps around.
     #[inline]
     pub(crate) fn next(self, slots: u32) -> Self {
         let next = self.0 + 1;
@@ -30,25 +30,25 @@ impl SlotIndex {
     }
 }
 
-/// Bits 47:0 of an error-tagged tx flag: why a slot holds no answer.
+/// Bits 47:0 of a tx flag tagged as an error: why the slot has no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ErrorCode(u64);
 
 impl ErrorCode {
-    /// The handler unwound.
+    /// The handler panicked.
     pub const UNWOUND: Self = Self(1);
     /// The rx flag was neither zero nor the slot's address; the slot was not read.
     pub const BAD_FLAG: Self = Self(2);
-    /// The request was overwritten while it was being dispatched; its answer is withheld.
+    /// The request was overwritten while it was being dispatched, so its answer is withheld.
     pub const SLOT_REUSED: Self = Self(3);
-    /// The request never came, and the dispatcher went on to a later one.
+    /// The request never arrived, and the dispatcher went on to a later one.
     pub const SKIPPED: Self = Self(4);
     /// The first code that Berth does not use itself.
     pub const FIRST_FREE: Self = Self(0x100);
 
     const BITS: u32 = 48;
 
-    /// The code, if it fits 48 bits.
+    /// `None` if the code does not fit 48 bits.
     pub const fn new(code: u64) -> Option<Self> {
         if code >> Self::BITS == 0 { Some(Self(code)) } else { None }
     }
@@ -58,7 +58,7 @@ impl ErrorCode {
         self.0
     }
 
-    /// The code of 48 bits; others are cut off.
+    /// Keeps the low 48 bits.
     pub(crate) const fn from_value(value: u64) -> Self {
         Self(value & ((1 << Self::BITS) - 1))
     }
@@ -68,13 +68,13 @@ impl ErrorCode {
         crate::abi::ERROR_TAG << Self::BITS | self.0
     }
 
-    /// The code that a tx flag carries, if it is tagged as an error.
+    /// The code in a tx flag; `None` if the flag is not tagged as an error.
     pub const fn from_flag(flag: u64) -> Option<Self> {
         if flag >> Self::BITS == crate::abi::ERROR_TAG { Some(Self::from_value(flag)) } else { None }
     }
 }
 
-/// How many slots a ring has, and how large and how far apart they are.
+/// Number, size and spacing of a ring's slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
     slots: u32,
@@ -83,24 +83,24 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Cache lines are 64 bytes.
+    /// Size of a cache line in bytes.
     const LINE: usize = 64;
-    /// Areas start on pairs of lines, which prefetchers fetch together (and which an FPGA's RDMA requires).
+    /// Alignment of the areas: a pair of lines, which prefetchers fetch together (and which an FPGA's RDMA requires).
     const AREA: usize = 128;
 
-    /// `slots` slots of `slot_size` bytes each way, the stride rounded up to 64.
+    /// `slots` slots of `slot_size` bytes each way; the stride is the size rounded up to 64.
     ///
     /// # Errors
-    /// No slot, or slots shorter than a message header (24 bytes), or a size beyond the address space.
+    /// There are no slots, they are shorter than a message header (24 bytes), or the ring exceeds the address space.
     pub fn new(slots: u32, slot_size: usize) -> Result<Self, RingError> {
         let stride = slot_size.checked_next_multiple_of(Self::LINE).ok_or(RingError::TooLarge)?;
         Self::with_stride(slots, slot_size, stride)
     }
 
-    /// The same with a longer stride, such as the multiple of 128 that an FPGA sender needs.
+    /// As [`Geometry::new`] with a longer stride, such as the multiple of 128 that an FPGA sender needs.
     ///
     /// # Errors
-    /// As [`Geometry::new`], or a stride that is not a multiple of 64 or shorter than a slot.
+    /// As [`Geometry::new`]; or the stride is not a multiple of 64, or is shorter than a slot.
     pub fn with_stride(slots: u32, slot_size: usize, stride: usize) -> Result<Self, RingError> {
         if slots == 0 {
             return Err(RingError::NoSlots);
@@ -116,17 +116,17 @@ impl Geometry {
         Ok(Self { slots, slot_size, stride })
     }
 
-    /// How many slots.
+    /// Number of slots each way.
     pub const fn slots(&self) -> u32 {
         self.slots
     }
 
-    /// Usable bytes of a slot.
+    /// Usable size of a slot in bytes.
     pub const fn slot_size(&self) -> usize {
         self.slot_size
     }
 
-    /// Bytes from one slot to the next.
+    /// Bytes from the start of one slot to the next.
     pub const fn stride(&self) -> usize {
         self.stride
     }
@@ -139,12 +139,12 @@ impl Geometry {
         (self.slots as usize * self.stride).next_multiple_of(Self::AREA)
     }
 
-    /// The bytes of memory that hold a [`Ring`]: both flag arrays, then rx and tx slots, each 128-aligned.
+    /// Size of the memory for a [`Ring`] in bytes: both flag arrays, then rx and tx slots, each 128-aligned.
     pub const fn size(&self) -> usize {
         2 * (self.flags_len() + self.data_len())
     }
 
-    /// The bytes of memory that hold an internal ring.
+    /// Size of the memory for an internal ring in bytes.
     #[cfg(not(loom))]
     pub const fn internal_size(&self) -> usize {
         2 * self.internal_half()
@@ -160,28 +160,28 @@ impl Geometry {
         (WORD + self.slot_size).next_multiple_of(Self::LINE)
     }
 
-    /// The bytes of memory that hold a ring for another process, and what describes it.
+    /// Size of the memory for a ring that another process maps, with its [`abi::SharedRing`], in bytes.
     #[cfg(not(loom))]
     pub const fn shared_size(&self) -> usize {
         SHARED_FRONT + self.size()
     }
 }
 
-/// Why a ring could not be made.
+/// Why a ring cannot be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RingError {
-    /// A ring needs slots.
+    /// The number of slots is 0.
     #[error("a ring needs at least 1 slot")]
     NoSlots,
-    /// A slot is too short for a message header.
+    /// A slot of this size cannot hold a message header.
     #[error("a slot of {0} bytes cannot hold a message header; use at least {HEAD}")]
     ShortSlot(usize),
-    /// The stride does not fit.
+    /// The stride is not a multiple of 64, or is shorter than a slot.
     #[error("stride {stride} must be a multiple of 64 and at least the slot size {slot_size}")]
     BadStride {
-        /// The stride asked for.
+        /// Stride asked for, in bytes.
         stride: usize,
-        /// The slot size it has to hold.
+        /// Slot size in bytes.
         slot_size: usize,
     },
     /// The ring exceeds the address space.
@@ -190,22 +190,22 @@ pub enum RingError {
     /// The memory is too short.
     #[error("the memory has {have} bytes, the ring needs {need}")]
     ShortMemory {
-        /// Bytes of the memory.
+        /// Size of the memory in bytes.
         have: usize,
-        /// Bytes the geometry needs.
+        /// Size that the geometry needs, in bytes.
         need: usize,
     },
-    /// The memory is not aligned.
+    /// The memory is not 128-aligned.
     #[error("the memory must be aligned to 128 bytes")]
     Misaligned,
-    /// A foreign ring's description does not add up.
+    /// The description of a foreign ring contradicts itself.
     #[error("foreign ring: {0}")]
     Foreign(&'static str),
 }
 
-/// A ring in the host API's layout and its two roles, each given out once.
+/// A ring in the host API's layout. Each of its two roles is given out once.
 ///
-/// The memory stays until the ring and both roles are gone.
+/// The memory is kept until the ring and both roles are dropped.
 pub struct Ring {
     #[cfg(not(loom))]
     abi: abi::Ringbuffer,
@@ -217,7 +217,7 @@ pub struct Ring {
     owner: Owner,
 }
 
-/// What keeps the slots; none if somebody else does.
+/// Keeps the memory of the slots; `None` if its owner is someone else.
 #[cfg(not(loom))]
 pub(crate) type Owner = Option<Arc<dyn Memory>>;
 #[cfg(loom)]
@@ -233,7 +233,8 @@ impl Ring {
         Self::lay_out(memory, geometry, 0, None)
     }
 
-    /// Lays a ring out `front` bytes into `memory`, whose first byte the dispatcher sees at `base`, or where we do.
+    /// Lays out a ring `front` bytes into `memory`, whose first byte the dispatcher sees at `base`; `None` if it sees
+    /// the same addresses as we do.
     fn lay_out(memory: impl Memory, geometry: Geometry, front: usize, base: Option<usize>) -> Result<Self, RingError> {
         fits(&memory, front + geometry.size())?;
         let flags = geometry.flags_len();
@@ -263,18 +264,18 @@ impl Ring {
 
     /// Joins a ring that someone else made, in either role, with both cursors at slot 0.
     ///
-    /// Slots are reached through the `_host` pointers, or through the others where those are null. Flags carry
-    /// addresses in the dispatcher's view (the unsuffixed pointers), as a device's dispatcher writes and reads them;
-    /// either view is accepted from the other side.
+    /// Slots are reached through the `_host` pointers, or through the others if those are null. Flags carry addresses
+    /// in the dispatcher's view (the pointers without suffix), as a device's dispatcher writes and reads them. Either
+    /// view is accepted from the other side.
     ///
     /// # Errors
-    /// A null or misaligned pointer, or strides shorter than a slot.
+    /// A pointer is null or misaligned, or a stride is shorter than a slot.
     ///
     /// # Safety
-    /// The pointers must be valid for `slots` flags and slots at the given strides, from any thread, until the ring
-    /// and its roles are dropped; no two slots may overlap. Whoever holds the other role must keep to the protocol:
-    /// not touch a request from setting its flag until that is zero again, nor an answer slot until its flag is set.
-    /// No third party may hold the role that is taken here.
+    /// The pointers must be valid for `slots` flags and slots at the given strides, from any thread, until the ring and
+    /// its roles are dropped; no two slots may overlap. The holder of the other role must keep to the protocol: it must
+    /// not touch a request from the moment it sets its flag until that is zero again, nor an answer slot until its flag
+    /// is set. No third party may hold the role that is taken here.
     pub unsafe fn attach(abi: abi::Ringbuffer, slots: u32, slot_size: usize) -> Result<Self, RingError> {
         if slots == 0 {
             return Err(RingError::NoSlots);
@@ -308,23 +309,23 @@ impl Ring {
         Ok(Self { abi, slots, rx, tx, producer_taken: false, dispatcher_taken: false, owner: None })
     }
 
-    /// Where the ring lies, for someone else to take the role that was not taken here.
+    /// Addresses of the ring's parts, for someone else to take the role that is not taken here.
     ///
-    /// The pointers are valid as long as the ring or one of its roles.
+    /// The pointers are valid as long as the ring or one of its roles exists.
     pub fn as_abi(&self) -> abi::Ringbuffer {
         self.abi
     }
 }
 
-/// Bytes before a ring in a file of shared memory: a page, so that the flags begin one.
+/// Bytes before the ring in a shared-memory file: one page, so that the flags are page-aligned.
 #[cfg(not(loom))]
 const SHARED_FRONT: usize = 4096;
 
-/// The producer's end of a ring in `memory` that another process maps too, and serves. It finds an
-/// [`abi::SharedRing`] at the front; flags hold addresses as if it had mapped the memory at `base`.
+/// The producer's end of a ring in `memory` that another process also maps, and serves. It finds an [`abi::SharedRing`]
+/// at the front; flags hold addresses as if it had mapped the memory at `base`.
 ///
-/// That process is not trusted: no reference is made of what it can write, a flag is compared and never followed, and
-/// what it answers is copied out of its slot before anybody reads it.
+/// That process is not trusted: no reference is made to what it can write, a flag is compared and never followed, and
+/// its answers are copied out of their slots before they are read.
 ///
 /// # Errors
 /// The memory is shorter than [`Geometry::shared_size`] or not 128-aligned.
@@ -354,7 +355,7 @@ pub fn shared(memory: impl Memory, geometry: Geometry, base: usize) -> Result<Pr
     Ok(Producer::new(ring.rx, ring.tx, ring.slots, ring.owner).distrusting())
 }
 
-/// Whether a ring of `need` bytes can lie in a memory.
+/// Checks that `memory` is aligned and has `need` bytes.
 #[cfg(not(loom))]
 fn fits(memory: &impl Memory, need: usize) -> Result<(), RingError> {
     if memory.size() < need {
@@ -368,9 +369,8 @@ fn fits(memory: &impl Memory, need: usize) -> Result<(), RingError> {
 
 /// Both ends of an internal ring: `slots` slots of `slot_size` bytes each way, for two cores of this process.
 ///
-/// Each slot has a word in front of it, in one cache line with a message of up to 56 bytes, that says in one store that
-/// the message is there and how long it is. What a reader gets is what was written, never the rest of an earlier
-/// message.
+/// In front of each slot is a word, in one cache line with a message of up to 56 bytes. One store of it announces the
+/// message and its length. A reader gets exactly what was written, never the rest of an earlier message.
 ///
 /// # Errors
 /// As [`Geometry::new`].
@@ -380,7 +380,7 @@ pub fn pair(slots: u32, slot_size: usize) -> Result<(Producer, Dispatcher), Ring
     pair_in(Heap::new(geometry.internal_size()), geometry)
 }
 
-/// [`pair`] in `memory`; strides are what an internal ring needs.
+/// [`pair`] in `memory`, with the strides that an internal ring needs.
 ///
 /// # Errors
 /// The memory is shorter than [`Geometry::internal_size`] or not 128-aligned.
@@ -398,7 +398,7 @@ pub fn pair_in(memory: impl Memory, geometry: Geometry) -> Result<(Producer, Dis
     Ok((Producer::new(rx.clone(), tx.clone(), slots, owner.clone()), Dispatcher::new(rx, tx, slots, owner)))
 }
 
-/// The same on loom's heap.
+/// [`pair`] on loom's heap.
 #[cfg(loom)]
 pub fn pair(slots: u32, slot_size: usize) -> Result<(Producer, Dispatcher), RingError> {
     let (rx, tx) = (Lane::new(slots, slot_size, true), Lane::new(slots, slot_size, true));
@@ -415,7 +415,7 @@ impl Ring {
 }
 
 impl Ring {
-    /// The producer's role: fills requests, takes answers. `None` once it was given out.
+    /// The producer's role, which fills requests and takes answers. `None` if it was given out before.
     pub fn producer(&mut self) -> Option<Producer> {
         if std::mem::replace(&mut self.producer_taken, true) {
             return None;
@@ -423,7 +423,7 @@ impl Ring {
         Some(Producer::new(self.rx.clone(), self.tx.clone(), self.slots, self.owner.clone()))
     }
 
-    /// The dispatcher's role: takes requests, publishes answers. `None` once it was given out.
+    /// The dispatcher's role, which takes requests and publishes answers. `None` if it was given out before.
     pub fn dispatcher(&mut self) -> Option<Dispatcher> {
         if std::mem::replace(&mut self.dispatcher_taken, true) {
             return None;

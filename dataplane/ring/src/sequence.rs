@@ -1,59 +1,60 @@
-//! Wrapping sequence numbers: what was lost, what came twice, what came late.
+//! Wrapping sequence numbers: detection of loss, duplicates and reordering.
 
-/// Follows the wrapping N-bit sequence numbers of one sender: a 20- or 24-bit PSN, a 32-bit `request_id`.
+/// Tracks the wrapping N-bit sequence numbers of one sender: a 20- or 24-bit PSN, or a 32-bit `request_id`.
 ///
-/// The last [`Sequence::WINDOW`] numbers are remembered one by one, so that within the window every count is exact.
-/// A number that is missing counts as lost until it arrives late.
+/// The last [`Sequence::WINDOW`] numbers are remembered individually, so within the window every count is exact. A
+/// missing number counts as lost until it arrives late.
 #[derive(Debug, Clone)]
 pub struct Sequence {
     bits: u32,
-    /// The number expected next, unwrapped.
+    /// Next number expected, unwrapped.
     next: u64,
-    /// The first number of the sender, unwrapped; `None` before it came. Numbers before it were never missed.
+    /// The sender's first number, unwrapped; `None` before it arrives. Earlier numbers never count as lost.
     first: Option<u64>,
-    /// Which of the numbers in `next - WINDOW .. next` came; a number's bit is its unwrapped value modulo the window.
+    /// Which of the numbers `next - WINDOW .. next` arrived. The bit of a number is its unwrapped value modulo the
+    /// window.
     seen: [u64; Self::WORDS],
     counts: SequenceCounts,
 }
 
-/// What one number was, given those before it.
+/// Classification of a number, given those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Arrival {
-    /// The number that was expected.
+    /// The expected number.
     InOrder,
-    /// Ahead of what was expected by this many numbers, now counted as lost.
+    /// This many numbers ahead of the expected one; they now count as lost.
     Gap(u32),
-    /// Behind, for the first time: reordered, and no longer lost.
+    /// Behind the expected one and new: reordered, and no longer lost.
     Late,
-    /// Came before.
+    /// It arrived before.
     Duplicate,
-    /// So far behind that it cannot be told whether it came before.
+    /// Too far behind to tell whether it arrived before.
     Stale,
 }
 
-/// How often each happened.
+/// Counts of each kind of arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SequenceCounts {
-    /// All arrivals.
+    /// All arrivals, whatever their kind.
     pub received: u64,
-    /// Numbers that did not come, so far.
+    /// Numbers that have not arrived so far.
     pub lost: u64,
-    /// Arrivals ahead of what was expected, however far.
+    /// Arrivals ahead of the expected number, however far.
     pub gaps: u64,
-    /// [`Arrival::Late`]
+    /// Count of [`Arrival::Late`].
     pub reordered: u64,
-    /// [`Arrival::Duplicate`]
+    /// Count of [`Arrival::Duplicate`].
     pub duplicates: u64,
-    /// [`Arrival::Stale`]
+    /// Count of [`Arrival::Stale`].
     pub stale: u64,
 }
 
 impl Sequence {
-    /// How many numbers back a late one is told from a duplicate.
+    /// How many numbers back a late one can be told from a duplicate.
     pub const WINDOW: u32 = 4096;
     const WORDS: usize = Self::WINDOW as usize / 64;
 
-    /// A tracker of `bits`-bit numbers that starts with whichever number comes first.
+    /// Tracks `bits`-bit numbers, and starts with whichever number arrives first.
     ///
     /// # Panics
     /// Unless `bits` is 13 to 32: half the number space must hold the window.
@@ -62,7 +63,7 @@ impl Sequence {
         Self { bits, next: 0, first: None, seen: [0; Self::WORDS], counts: SequenceCounts::default() }
     }
 
-    /// A tracker that expects `first`, so that numbers lost before the first arrival count too.
+    /// Tracks numbers from `first` on, so that those lost before the first arrival count too.
     ///
     /// # Panics
     /// As [`Sequence::new`].
@@ -72,7 +73,7 @@ impl Sequence {
         sequence
     }
 
-    /// Unwrapped numbers start one lap up, so that those before the first one do not underflow.
+    /// Unwrapped numbers start one lap up, so that numbers before the first one do not underflow.
     fn start(&mut self, first: u32) {
         self.next = (1 << 32) + (first as u64 & self.mask());
         self.first = Some(self.next);
@@ -82,7 +83,7 @@ impl Sequence {
         (1 << self.bits) - 1
     }
 
-    /// Takes the number of the next message to arrive; bits above the width are ignored.
+    /// Classifies and counts the number of the next message; bits above the width are ignored.
     #[inline]
     pub fn arrive(&mut self, number: u32) -> Arrival {
         self.counts.received += 1;
@@ -98,7 +99,7 @@ impl Sequence {
         self.out_of_order(ahead)
     }
 
-    /// `ahead` is below 2^bits; in its upper half it means behind.
+    /// `ahead` is below 2^bits; its upper half means behind.
     #[cold]
     fn out_of_order(&mut self, ahead: u64) -> Arrival {
         if ahead <= self.mask() / 2 {
@@ -145,7 +146,7 @@ impl Sequence {
         (number as usize / 64 % Self::WORDS, number % 64)
     }
 
-    /// What was counted so far.
+    /// The counts so far.
     pub fn counts(&self) -> SequenceCounts {
         self.counts
     }

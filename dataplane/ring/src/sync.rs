@@ -1,7 +1,7 @@
 //! One direction of a ring: its flags and its slots, in real memory or under loom.
 //!
 //! ```text
-//! host API   flags: 8 B a slot, 8 to a line        slots: size bytes, apart from them
+//! host API   flags: 8 B per slot, 8 to a line      slots: size bytes, apart from the flags
 //! internal   slot: word (8 B), then size bytes: a header of 24 bytes and 32 of payload share the word's line
 //! ```
 
@@ -10,16 +10,16 @@ pub(crate) use model::Lane;
 #[cfg(not(loom))]
 pub(crate) use real::Lane;
 
-/// Bytes at the front of a slot that are compared before and after its dispatch: the longer message header.
+/// Bytes at the front of a slot that are compared before and after its dispatch: the longest message header.
 pub(crate) const HEAD: usize = 24;
 
-/// Flags in a cache line.
+/// Number of flags in a cache line.
 const FLAGS_PER_LINE: u32 = 8;
 
 impl Lane {
-    /// How many flags from `i` on are zero: looks no further than the line of `i` and the last of `slots`.
+    /// Number of zero flags from `i` on. Looks no further than the line of `i` and the last of `slots`.
     ///
-    /// One look a line instead of one a slot spares a transfer of the line from the other core for each message.
+    /// One look per line instead of one per slot saves a transfer of the line from the other core for each message.
     #[inline]
     pub(crate) fn free_run(&self, i: SlotIndex, slots: u32) -> u32 {
         let end = slots.min((i.0 / FLAGS_PER_LINE + 1) * FLAGS_PER_LINE);
@@ -29,7 +29,7 @@ impl Lane {
 
 use crate::{SlotIndex, abi::FREE};
 
-/// Bytes of the word in front of each slot of an internal ring.
+/// Size in bytes of the word in front of each slot of an internal ring.
 #[cfg(not(loom))]
 pub(crate) const WORD: usize = size_of::<u64>();
 
@@ -43,7 +43,7 @@ mod real {
     use super::{HEAD, WORD};
     use crate::SlotIndex;
 
-    /// Pointers to the flags and slots of one direction, as the host sees them.
+    /// Pointers to the flags and slots of one direction, in the host's view.
     #[derive(Debug, Clone)]
     pub(crate) struct Lane {
         flags: NonNull<AtomicU64>,
@@ -53,7 +53,7 @@ mod real {
         data: NonNull<u8>,
         stride: usize,
         size: usize,
-        /// Slot 0's address as the reader of the flags sees it; equals `data` on host memory.
+        /// Address of slot 0 in the view of the flags' reader; equal to `data` on host memory.
         view: u64,
     }
 
@@ -75,19 +75,19 @@ mod real {
             Self { flags: flags.cast(), flag_stride: size_of::<u64>(), is_internal: false, data, stride, size, view }
         }
 
-        /// A lane whose slots have their word in front of them.
+        /// A lane whose slots have their words in front of them.
         ///
         /// # Safety
-        /// `base` and `stride` must be multiples of 8. `slots` stretches of [`WORD`] and `size` bytes at `stride` must be
-        /// zeroed, valid for reads and writes from any thread for as long as the lane is used, and be referred to by no
-        /// Rust reference.
+        /// `base` and `stride` must be multiples of 8. `slots` stretches of [`WORD`] and `size` bytes at `stride` must
+        /// be zeroed, valid for reads and writes from any thread for as long as the lane is used, and be referred to by
+        /// no Rust reference.
         pub(crate) unsafe fn internal(base: NonNull<u8>, stride: usize, size: usize) -> Self {
             // SAFETY: the slot starts behind the word, within the stretch that the caller vouches for.
             let data = unsafe { base.add(WORD) };
             Self { flags: base.cast(), flag_stride: stride, is_internal: true, data, stride, size, view: 0 }
         }
 
-        /// Whether flags are words that say how long a message is.
+        /// Whether flags are words that carry the length of a message.
         #[inline]
         pub(crate) fn is_internal(&self) -> bool {
             self.is_internal
@@ -120,26 +120,26 @@ mod real {
             self.flag(i).store(flag, Ordering::Release);
         }
 
-        /// The flag that announces slot `i`: its address for whoever reads the flag.
+        /// The flag that announces slot `i`: its address in the view of the flag's reader.
         #[inline]
         pub(crate) fn address(&self, i: SlotIndex) -> u64 {
             self.view.wrapping_add(i.0 as u64 * self.stride as u64)
         }
 
-        /// Whether `flag` is slot `i`'s address, as the other side or as the host sees it.
+        /// Whether `flag` is the address of slot `i`, in the other side's view or in the host's.
         #[inline]
         pub(crate) fn announces(&self, i: SlotIndex, flag: u64) -> bool {
             flag == self.address(i) || flag == self.slot(i) as u64
         }
 
-        /// A copy of the slot's first bytes, read past the compiler since a disobedient peer may be writing them.
+        /// A copy of the slot's first bytes, read volatile because a faulty peer may be writing them.
         #[inline]
         pub(crate) fn head(&self, i: SlotIndex) -> [u8; HEAD] {
             // SAFETY: a slot has at least HEAD bytes (checked by `Geometry`), and a byte array needs no alignment.
             unsafe { self.slot(i).cast::<[u8; HEAD]>().read_volatile() }
         }
 
-        /// Asks for the slot's first line, to travel along with its flag instead of after it.
+        /// Prefetches the slot's first line, so that it arrives together with its flag.
         #[inline]
         pub(crate) fn prefetch(&self, i: SlotIndex) {
             #[cfg(target_arch = "x86_64")]
@@ -150,17 +150,17 @@ mod real {
             }
         }
 
-        /// Copies `from` to the front of the slot, whoever writes it too.
+        /// Copies `from` to the front of the slot, even if another side writes to it at the same time.
         ///
         /// # Panics
-        /// If it is longer than the slot.
+        /// If `from` is longer than the slot.
         pub(crate) fn copy_in(&self, i: SlotIndex, from: &[u8]) {
             assert!(from.len() <= self.size);
             // SAFETY: the slot is valid per `new` and that long; `from` lies elsewhere.
             unsafe { berth_memory::copy(from.as_ptr(), self.slot(i), from.len()) };
         }
 
-        /// Copies the front of the slot to `into`, whoever writes it meanwhile.
+        /// Copies the front of the slot to `into`, even if another side writes to it at the same time.
         ///
         /// # Panics
         /// If `into` is longer than the slot.
@@ -173,7 +173,7 @@ mod real {
         /// Lends the first `len` bytes of the slot for reading.
         ///
         /// # Safety
-        /// The caller must own the slot per the flag protocol, for reading at least. `len` is at most the slot size.
+        /// The caller must own the slot by the flag protocol, at least for reading. `len` is at most the slot size.
         #[inline]
         pub(crate) unsafe fn read<R>(&self, i: SlotIndex, len: usize, f: impl FnOnce(&[u8]) -> R) -> R {
             debug_assert!(len <= self.size, "a message longer than its slot");
@@ -184,7 +184,7 @@ mod real {
         /// Lends the slot for writing.
         ///
         /// # Safety
-        /// The caller must own the slot per the flag protocol, exclusively.
+        /// The caller must own the slot exclusively, by the flag protocol.
         #[inline]
         pub(crate) unsafe fn write<R>(&self, i: SlotIndex, f: impl FnOnce(&mut [u8]) -> R) -> R {
             // SAFETY: the slot is valid per `new`, and touched by nobody else while the caller owns it.
@@ -205,7 +205,7 @@ mod model {
     use super::HEAD;
     use crate::SlotIndex;
 
-    /// The same with loom's types: every access is checked for races, every order of flags explored.
+    /// The same with loom's types: every access is checked for races, and every order of flags is explored.
     #[derive(Clone)]
     pub(crate) struct Lane {
         flags: Arc<[AtomicU64]>,

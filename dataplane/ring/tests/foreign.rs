@@ -1,4 +1,4 @@
-//! C on the other side of the ring: the header compiles as C and C++, a C dispatcher serves our ring, and our
+//! C on the other side of the ring. The header compiles as C and C++, a C dispatcher serves our ring, and our
 //! dispatcher serves a ring that C allocated and fills.
 
 use std::{mem::MaybeUninit, path::Path, process::Command, thread};
@@ -25,7 +25,7 @@ fn compile(compiler: &str, args: &[&str]) {
     assert!(output.status.success(), "{compiler} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Compiles `tests/foreign.c` and loads it.
+/// Compiles and loads `tests/foreign.c`.
 fn foreign(dir: &Path) -> Library {
     let so = dir.join("foreign.so");
     compile("cc", &["-std=c11", "-O2", "-shared", "-fPIC", &source("tests/foreign.c"), "-o", so.to_str().unwrap()]);
@@ -158,7 +158,7 @@ fn a_foreign_ring_that_does_not_add_up_is_refused() {
     assert_eq!(refusal(no_data, SLOTS, SLOT_SIZE), foreign("slots are null"));
 }
 
-/// A message number `n` with an 8-byte payload: `n`, each byte plus `plus`.
+/// Message number `n` with an 8-byte payload: `n`, with `plus` added to each byte.
 fn message(magic: u32, code: u32, n: u64, plus: u8) -> [u8; HEADER + 8] {
     let mut bytes = [0; HEADER + 8];
     for (at, field) in [(0, magic), (4, code), (8, 8), (12, n as u32)] {

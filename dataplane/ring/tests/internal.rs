@@ -1,4 +1,4 @@
-//! Internal rings: what the other end gets is the message that was written, whatever lay in its slot before.
+//! Internal rings: the other end gets exactly the message that was written, whatever its slot held before.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -13,7 +13,7 @@ fn push(producer: &mut Producer, message: &[u8]) -> Result<SlotIndex, Overrun> {
     })
 }
 
-/// Answers with the request's bytes in reverse.
+/// Answers with the request's bytes reversed.
 fn serve(dispatcher: &mut Dispatcher) -> usize {
     dispatcher.poll(usize::MAX, |rx, tx| {
         for (to, from) in tx.iter_mut().zip(rx.iter().rev()) {

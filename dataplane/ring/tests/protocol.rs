@@ -1,4 +1,4 @@
-//! The flag protocol of the host API, seen through both roles of one ring and through its raw flags.
+//! The flag protocol of the host API, through both roles of one ring and through its raw flags.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -25,7 +25,7 @@ fn push(producer: &mut Producer, byte: u8) -> Result<SlotIndex, Overrun> {
     })
 }
 
-/// Answers each byte with the next.
+/// Answers with each byte plus one.
 #[expect(clippy::unnecessary_wraps, reason = "the signature of a handler")]
 fn increment(rx: &[u8], tx: &mut [u8]) -> Result<usize, ErrorCode> {
     for (answer, request) in tx.iter_mut().zip(rx) {
@@ -289,7 +289,7 @@ fn an_answer_published_over_another_is_counted() {
     assert_eq!(dispatcher.stats().tx_overwritten, 1);
 }
 
-/// The bytes of a heap, which the test looks at, from this one on.
+/// The memory of a heap from this byte on, which the test inspects.
 struct Mapped(Arc<Heap>, usize);
 
 // SAFETY: within the heap, which outlives it; the tests touch it only where the protocol lets them.

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 const WINDOW: i64 = Sequence::WINDOW as i64;
 
-/// Numbers without a width, and a set of all that came.
+/// Numbers without a width, and the set of all that arrived.
 struct Model {
     first: i64,
     highest: i64,
@@ -36,7 +36,7 @@ impl Model {
     }
 }
 
-/// How the next number differs from the highest so far: mostly by one, at times lost, late, twice or far off.
+/// Distance of the next number from the highest so far: mostly one; at times lost, late, doubled or far off.
 fn step() -> impl Strategy<Value = i64> {
     prop_oneof![
         20 => Just(1_i64),

@@ -15,7 +15,7 @@ fn roles(is_internal: bool, slots: u32, slot_size: usize) -> (Producer, Dispatch
     (ring.producer().unwrap(), ring.dispatcher().unwrap())
 }
 
-/// Bytes that differ for each message, over a slot of 80 bytes (more than a cache line).
+/// Bytes that differ from message to message, over 80 bytes, more than a cache line.
 fn fill(slot: &mut [u8], n: u64) -> usize {
     for (i, word) in slot.chunks_exact_mut(8).enumerate() {
         word.copy_from_slice(&n.wrapping_mul(i as u64 * 2 + 1).to_le_bytes());
@@ -97,7 +97,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Any schedule of the two roles behaves like two queues of bounded total length.
+    /// Any schedule of the two roles behaves like two queues with a bounded total length.
     #[test]
     fn behaves_like_queues(is_internal: bool, slots in 1..6_u32, steps in prop::collection::vec(step(), 0..200)) {
         let (mut producer, mut dispatcher) = roles(is_internal, slots, 24);

@@ -1,4 +1,4 @@
-//! What a round trip of 56 bytes costs both sides in processor time, over UDP and over an unreliable connection.
+//! Processor time of both sides for a round trip of 56 bytes, over UDP and over an unreliable connection.
 //!
 //! `cargo run --release -p berth-roce --example cost`
 
@@ -38,7 +38,7 @@ fn host<T: Transport>(number: u8) -> Host {
     })
 }
 
-/// Nanoseconds of the quickest of many tries.
+/// Nanoseconds of the fastest of many round trips.
 fn round_trip<T: Transport>(mut client: T, mut port: T, peer: Peer) -> f64 {
     let (mut client_host, mut port_host) = (host::<T>(1), host::<T>(2));
     client.poll();

@@ -1,43 +1,43 @@
-//! What is counted.
+//! Counters.
 
 use berth_port::{
     Tables,
     families::{PEERS, PSN_GAPS, PSN_LOST, RX_DROPPED},
 };
 
-/// What an endpoint counts.
+/// Declarations of an endpoint's counters.
 pub const COUNTERS: Tables = &[Taken::TABLE, Gaps::TABLE, Refusal::TABLE];
 
 berth_port::counters! {
-    /// Why a datagram was not taken. Each is counted once, by the first check that it fails, in this order (IBTA 9.6, 9.8).
+    /// Why a datagram was refused. Each counts once, by the first check it fails, in this order (IBTA 9.6, 9.8).
     #[repr(u8)]
     pub enum Refusal {
-        /// Too short for its headers, wrongly padded, or of another header version.
+        /// It is too short for its headers, wrongly padded, or of another header version.
         Malformed = roce_malformed: RX_DROPPED { reason: "roce_malformed" },
-        /// The ICRC is not that of the packet.
+        /// The ICRC does not match the packet.
         BadIcrc = roce_bad_icrc: RX_DROPPED { reason: "bad_icrc" },
-        /// Another transport's operation, or one that is not supported.
+        /// The operation belongs to another transport, or is not supported.
         UnknownOpcode = roce_unknown_opcode: RX_DROPPED { reason: "unknown_opcode" },
-        /// No queue pair has this number.
+        /// No queue pair has the destination's number.
         UnknownQpn = roce_unknown_qpn: RX_DROPPED { reason: "unknown_qpn" },
-        /// Not from the queue pair's peer.
+        /// It does not come from the queue pair's peer.
         WrongSource = roce_wrong_source: RX_DROPPED { reason: "wrong_source" },
-        /// Another partition.
+        /// Its partition key does not match.
         WrongPKey = roce_wrong_p_key: RX_DROPPED { reason: "wrong_p_key" },
-        /// Its number is past: a duplicate, or overtaken.
+        /// Its sequence number is in the past: a duplicate, or overtaken.
         StalePsn = roce_stale_psn: RX_DROPPED { reason: "stale_psn" },
-        /// In the middle or at the end of a message whose start was lost or refused.
+        /// It is from the middle or end of a message whose start was lost or refused.
         Orphan = roce_orphans: RX_DROPPED { reason: "orphan" },
-        /// More or fewer bytes than the message said, or a middle packet shorter than the first.
+        /// The message has more or fewer bytes than announced, or a middle packet is shorter than the first.
         BadLength = roce_bad_length: RX_DROPPED { reason: "bad_length" },
-        /// A write with another key.
+        /// The write names a key other than the peer's.
         WrongRkey = roce_wrong_rkey: RX_DROPPED { reason: "wrong_rkey" },
-        /// A write beyond the peer's slots, if by one byte.
+        /// The write goes beyond the peer's slots, even if by one byte only.
         OutOfRange = roce_out_of_range: RX_DROPPED { reason: "out_of_range" },
-        /// An immediate that names a slot which does not exist. What the message wrote has landed.
+        /// The immediate names a slot that does not exist. The message's bytes have been written.
         SlotOverrun = slot_overruns: RX_DROPPED { reason: "slot_overrun" },
-        /// An immediate that names another slot than the message wrote, or one that was not filled from its start on
-        /// without a gap. What the message wrote has landed.
+        /// The immediate names a slot other than the one written to, or one that was not filled from its start without
+        /// a gap. The message's bytes have been written.
         SlotMismatch = slot_mismatches: RX_DROPPED { reason: "slot_mismatch" },
     }
 }
@@ -59,7 +59,7 @@ impl Counters {
 }
 
 berth_port::counters! {
-    /// What was taken and sent, and by whom.
+    /// Packets, frames and messages that were received and sent, and peers.
     pub(crate) struct Taken {
         packets = roce_packets: "RoCEv2 packets that were taken",
         messages = roce_messages: "RoCEv2 messages that were taken whole",
@@ -70,7 +70,7 @@ berth_port::counters! {
 }
 
 berth_port::counters! {
-    /// What happened to sequences.
+    /// Losses and restarts within sequences.
     #[derive(Clone, Copy, PartialEq, Eq)]
     pub(crate) struct Gaps {
         events = psn_gaps: PSN_GAPS,

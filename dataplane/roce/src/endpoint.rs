@@ -1,4 +1,4 @@
-//! The endpoint: datagrams in, frames to the service, packets out.
+//! The endpoint: takes datagrams, lends frames to the service, and builds packets.
 
 use std::net::SocketAddr;
 
@@ -9,11 +9,11 @@ use zerocopy::FromBytes as _;
 
 use crate::{Config, Refusal, counters::Counters, queue_pair::QueuePair, registrar::Change};
 
-/// The queue pairs of one port.
+/// The queue pairs of one port, as a [`Transport`].
 #[derive(Debug)]
 pub struct Endpoint {
     config: Config,
-    /// Each at the place that the low bits of its number name.
+    /// Indexed by the low bits of their numbers.
     pairs: Box<[Option<Box<QueuePair>>]>,
     changes: Mailbox<Change, Box<QueuePair>>,
     counters: Counters,
@@ -45,7 +45,7 @@ impl Endpoint {
         }
     }
 
-    /// The queue pair a datagram is for, and the packet in it, once both may be believed.
+    /// The queue pair that a datagram is for, and the packet in it, once both have been verified.
     #[inline]
     fn admit<'a>(
         &'a mut self,
@@ -97,7 +97,7 @@ impl Endpoint {
 }
 
 impl Transport for Endpoint {
-    /// The ICRC covers more; `RoCEv2` senders leave the field zero (annex A17.4.5.2).
+    /// The ICRC covers more, and `RoCEv2` senders leave the field zero (annex A17.4.5.2).
     const UDP_CHECKSUMS: bool = false;
 
     #[inline]

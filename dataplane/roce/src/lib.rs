@@ -1,8 +1,9 @@
 //! `RoCEv2` in software: unreliable connections over Berth's own IP host.
 //!
 //! An [`Endpoint`] is a [`berth_net::Transport`]: it turns datagrams on UDP port 4791 into the frames of a service, and
-//! answers into packets. An FPGA that writes into an RDMA card's memory so writes into that of a host with a plain one.
-//! It does no I/O and never reads a clock; every packet costs one pass of the ICRC and one copy into its slot.
+//! answers into packets. An FPGA that expects to write into the memory of a host with an RDMA card can thus write to a
+//! host with a plain one. The endpoint does no I/O and never reads a clock. Every packet costs one pass of the ICRC and
+//! one copy into its slot.
 //!
 //! ```text
 //! WRITE, no immediate            bytes land in the peer's region
@@ -13,17 +14,17 @@
 //!
 //! # Peers
 //!
-//! Each peer has a queue pair: a number, a key and a region of slots that are its alone, all random or of its own, so
-//! that no peer can reach another's. The [`Registrar`] makes and unmakes them on any thread; the endpoint takes note at
-//! its next burst. A peer's name, in [`berth_port::Frame::peer`], is its IP address with the low 16 bits of its queue
-//! pair's number as port, which no two peers share.
+//! Each peer has a queue pair of its own, with a number, a key and a region of slots. Number and key are random, so no
+//! peer can reach another's region. The [`Registrar`] adds and removes peers on any thread; the endpoint applies the
+//! changes at its next burst. In [`berth_port::Frame::peer`], a peer is its IP address, with the low 16 bits of its
+//! queue pair's number as the port, which no two peers share.
 //!
 //! # Loss
 //!
-//! Nothing is sent twice on an unreliable connection. A gap in the sequence ends the message under way, and the next
-//! that starts is taken. A packet from the past is a duplicate or was overtaken, and is dropped; but [`RESTART`] packets
-//! in a row, in sequence and each the start of a message, are a sender that has begun anew. Each datagram is counted
-//! once: as a packet that was taken, or by the reason for which it was not.
+//! An unreliable connection repeats nothing. A gap in the sequence ends the message under way, and the next message
+//! that starts is taken. A packet from the past is a duplicate or was overtaken, and is dropped. However, [`RESTART`]
+//! such packets in a row, in sequence and each the start of a message, mean that the sender has restarted. Each
+//! datagram is counted once: as a packet taken, or by the reason why it was not.
 #![forbid(unsafe_code)]
 
 mod counters;
@@ -44,21 +45,21 @@ pub use region::{ConfigError, Slots};
 pub use registrar::{AddError, Local, Registrar, Remote, Window, endpoint};
 pub use responder::RESTART;
 
-/// What all peers of an endpoint have in common.
+/// Settings that all peers of an endpoint share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
-    /// The partition.
+    /// Partition key of all queue pairs.
     pub p_key: PKey,
-    /// The slots of each peer.
+    /// Layout of each peer's slots.
     pub slots: Slots,
-    /// The longest payload of a packet that is sent, in bytes: 256, 512, 1024, 2048 or 4096.
+    /// Longest payload of a packet sent, in bytes: 256, 512, 1024, 2048 or 4096.
     pub path_mtu: usize,
-    /// The most peers, up to [`PEERS_MAX`].
+    /// Limit on the peers, up to [`PEERS_MAX`].
     pub peers: usize,
 }
 
 impl Config {
-    /// Whether an endpoint can be so.
+    /// Checks that an endpoint can have these settings.
     pub fn check(&self) -> Result<(), ConfigError> {
         self.slots.check()?;
         if self.peers == 0 || self.peers > PEERS_MAX {
@@ -71,15 +72,15 @@ impl Config {
     }
 }
 
-/// The longest path MTU whose packets fit IP packets of `mtu` bytes, in either family and with all headers.
+/// The longest path MTU whose packets fit into IP packets of `mtu` bytes, in either family and with all headers.
 ///
-/// At least 256, which the smallest packets of IPv6, 1280 bytes, hold with ease.
+/// It is at least 256, which fits even IPv6's smallest MTU of 1280 bytes.
 pub fn path_mtu(mtu: usize) -> usize {
     let payload = mtu.saturating_sub(Ipv6Header::LEN + UdpHeader::LEN + HEADERS_MAX + Icrc::LEN);
     [4096, 2048, 1024, 512].into_iter().find(|path| *path <= payload).unwrap_or(256)
 }
 
-/// The most peers of an endpoint.
+/// Upper bound of [`Config::peers`].
 pub const PEERS_MAX: usize = 4096;
 
 #[cfg(test)]

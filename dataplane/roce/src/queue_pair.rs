@@ -1,4 +1,4 @@
-//! One peer's end of a connection.
+//! Our end of the connection to one peer.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -20,15 +20,15 @@ pub(crate) struct QueuePair {
     pub(crate) remote: Remote,
     peer: Peer,
     p_key: PKey,
-    /// The longest payload of a packet to the peer, in bytes.
+    /// Longest payload of a packet to the peer, in bytes.
     mtu: usize,
     responder: Responder,
     region: Region,
     send_psn: Psn,
-    /// Of what is received, and of what is sent.
+    /// For received packets; `icrc_out` is for those sent.
     pub(crate) icrc_in: IcrcMemo,
     icrc_out: IcrcMemo,
-    /// The slot of the peer's window that the next message goes to, unless it answers another's.
+    /// Slot of the peer's window that the next message goes to, unless it is an answer.
     next_slot: usize,
 }
 
@@ -49,13 +49,13 @@ impl QueuePair {
         }
     }
 
-    /// Who it leads to.
+    /// The peer at the other end.
     #[inline]
     pub(crate) fn peer(&self) -> Peer {
         self.peer
     }
 
-    /// Takes in a packet for this queue pair, whose ICRC is right.
+    /// Takes a packet for this queue pair whose ICRC was verified.
     #[inline]
     pub(crate) fn rx<H: FnMut(&mut Frame<'_>) -> Verdict>(
         &mut self,
@@ -121,7 +121,7 @@ impl QueuePair {
         }
     }
 
-    /// Writes a message of our own into `buf`.
+    /// Writes a message that is not an answer into `buf`.
     #[inline]
     pub(crate) fn post<F: FnOnce(&mut [u8]) -> usize>(
         &mut self,
@@ -151,7 +151,7 @@ impl QueuePair {
         Some(sealed)
     }
 
-    /// Turns the packet of a request into that of its answer, whose payload lies behind its headers.
+    /// Turns a request's packet into its answer, whose payload is behind the request's headers.
     #[inline]
     fn reply(
         &mut self,
@@ -168,7 +168,7 @@ impl QueuePair {
         sealed
     }
 
-    /// Writes the transport headers of the next packet around a payload of `len` bytes, and returns the datagram's length.
+    /// Writes the transport headers of the next packet around a payload of `len` bytes; returns the datagram's length.
     #[inline]
     fn write(&mut self, datagram: &mut [u8], to: Option<(Window, usize)>, len: usize) -> usize {
         let psn = self.send_psn;
@@ -180,7 +180,7 @@ impl QueuePair {
         Head { p_key: self.p_key, destination: self.remote.qpn, psn, write }.write(datagram, len)
     }
 
-    /// Writes the ICRC at the end of a sealed frame.
+    /// Writes the ICRC at the end of a frame that is complete otherwise.
     #[inline]
     fn sign(&mut self, frame: &mut [u8], sealed: Sealed) {
         if let Some((packet, crc)) = frame[sealed.link_len..].split_last_chunk_mut::<{ Icrc::LEN }>() {
@@ -193,7 +193,7 @@ impl QueuePair {
         if write { HEADERS_MAX } else { Opcode::SendOnly.headers_len() }
     }
 
-    /// The longest payload behind these headers in a datagram of at most `capacity` bytes.
+    /// Longest payload behind these headers in a datagram of at most `capacity` bytes.
     #[inline]
     fn most(&self, capacity: usize, headers: usize, window: Option<&Window>) -> usize {
         let most = capacity.saturating_sub(headers + Icrc::LEN) & !3;
@@ -201,7 +201,7 @@ impl QueuePair {
     }
 }
 
-/// The peer at an address that a queue pair of ours leads to.
+/// The peer at `address` that our queue pair `qpn` is connected to.
 pub(crate) fn peer(address: IpAddr, qpn: Qpn) -> Peer {
     Peer::Connection { number: qpn.get(), host: Some(address) }
 }

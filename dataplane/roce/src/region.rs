@@ -1,64 +1,64 @@
-//! A peer's memory: slots side by side.
+//! A peer's memory, an array of slots.
 
 use berth_wire::rendezvous::ImmForm;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Addresses and strides are multiples of this many bytes, as FPGAs count in units of it.
+/// Addresses and strides are multiples of this many bytes, the unit in which FPGAs count.
 pub(crate) const UNIT: usize = 128;
-/// Addresses end below this, all that an FPGA's address registers hold.
+/// Addresses must be below this, the limit of an FPGA's address registers.
 const END: u64 = 1 << 39;
 
-/// How a peer's memory is divided, and how it names the parts.
+/// Layout of a peer's memory, and how immediates name its slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slots {
-    /// How many, from 1.
+    /// Number of slots, at least 1.
     pub count: usize,
-    /// Bytes from one slot to the next, a multiple of 128.
+    /// Bytes from the start of one slot to the next, a multiple of 128.
     pub stride: usize,
-    /// The virtual address of the first, a multiple of 128; slots end below 2^39.
+    /// Virtual address of slot 0, a multiple of 128. All slots end below 2^39.
     pub base: u64,
     /// How an immediate names a slot.
     pub form: ImmForm,
 }
 
-/// Why slots cannot be so.
+/// Why settings are invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// A number of slots that the immediates cannot name.
+    /// There are more slots than the immediates can name, or none.
     #[error("{asked} slots: from 1 to {most}, which is what the immediate can name")]
     Count {
-        /// Slots asked for.
+        /// Number of slots asked for.
         asked: usize,
-        /// The form's limit.
+        /// Limit of the immediate's form.
         most: u32,
     },
-    /// A stride that is no multiple of 128.
+    /// The stride is not a multiple of 128.
     #[error("a stride of {0} bytes: a multiple of 128")]
     Stride(usize),
-    /// A base that is no multiple of 128.
+    /// The base is not a multiple of 128.
     #[error("a base address of {0:#x}: a multiple of 128")]
     Base(u64),
-    /// Slots beyond the addresses there are.
+    /// The slots exceed the range of addresses.
     #[error("{bytes} bytes from {base:#x} end beyond 2^39, which is as far as senders can address")]
     End {
-        /// Where they start.
+        /// Virtual address of slot 0.
         base: u64,
-        /// What they take.
+        /// Size of all slots in bytes.
         bytes: u64,
     },
-    /// More peers than can be told apart, or none.
+    /// The number of peers is zero, or more than [`PEERS_MAX`](crate::PEERS_MAX).
     #[error("{0} peers: from 1 to {max}", max = crate::PEERS_MAX)]
     Peers(usize),
-    /// A padding unit that does not divide 128.
+    /// The padding unit does not divide 128.
     #[error("padding to {0} bytes: 1, 2, 4, up to 128")]
     Unit(usize),
-    /// No path MTU of the specification (IBTA 9.4.2).
+    /// The path MTU is not one of the specification's (IBTA 9.4.2).
     #[error("a path MTU of {0} bytes: 256, 512, 1024, 2048 or 4096")]
     PathMtu(usize),
 }
 
 impl Slots {
-    /// All slots together, in bytes.
+    /// Size of all slots in bytes.
     pub fn bytes(&self) -> usize {
         self.count * self.stride
     }
@@ -82,11 +82,11 @@ impl Slots {
     }
 }
 
-/// The bytes of one peer's slots.
+/// The memory of one peer's slots.
 #[derive(Debug)]
 pub(crate) struct Region(Box<[Unit]>);
 
-/// Aligned, so that no two slots share a cache line.
+/// Alignment that keeps slots from sharing a cache line.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C, align(128))]
 struct Unit([u8; UNIT]);
@@ -97,7 +97,7 @@ impl Region {
         Self(vec![Unit([0; UNIT]); slots.bytes() / UNIT].into())
     }
 
-    /// The bytes.
+    /// Memory of all slots, slot 0 first.
     #[inline]
     pub(crate) fn bytes(&mut self) -> &mut [u8] {
         self.0.as_mut_bytes()

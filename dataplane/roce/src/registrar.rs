@@ -1,4 +1,4 @@
-//! Peers that come and go, from another thread than the one that serves them.
+//! Adds and removes peers on a thread other than the one that serves them.
 
 use std::net::IpAddr;
 
@@ -11,80 +11,81 @@ use crate::{
     region::UNIT,
 };
 
-/// A peer, as it describes itself.
+/// A peer as it describes itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Remote {
-    /// Its address; packets from elsewhere are not its.
+    /// Its IP address; packets from other addresses are refused.
     pub address: IpAddr,
-    /// Its queue pair.
+    /// Number of its queue pair.
     pub qpn: Qpn,
-    /// The number of the first packet that it sends.
+    /// Sequence number of the first packet that it sends.
     pub psn: Psn,
-    /// The longest payload of a packet that it takes, in bytes.
+    /// Longest payload of a packet that it accepts, in bytes.
     pub path_mtu: usize,
-    /// Where messages to it are written; without it they are sent.
+    /// Slots that messages to it are written to; if `None`, they are sent.
     pub window: Option<Window>,
 }
 
-/// Slots of a peer, into which messages to it are written: an answer into the slot of its request, any other message
-/// into each in turn.
+/// Slots of a peer that messages to it are written to: an answer goes into the slot of its request, other messages into
+/// each slot in turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
-    /// The key.
+    /// Remote key of the peer's memory.
     pub rkey: u32,
-    /// The slots.
+    /// Layout of the peer's slots.
     pub slots: Slots,
-    /// Messages that are no answers are filled up with zeros to a multiple of so many bytes, a power of two up to 128; 1
-    /// leaves them as they are.
+    /// Messages other than answers are padded with zeros to a multiple of this many bytes, a power of two up to 128. 1
+    /// means no padding.
     pub unit: usize,
 }
 
-/// What a peer must know of us.
+/// Our side of a connection, to be told to the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Local {
-    /// Its queue pair here.
+    /// Number of our queue pair.
     pub qpn: Qpn,
-    /// The number of the first packet that it gets.
+    /// Sequence number of the first packet that we send.
     pub psn: Psn,
-    /// The key of its slots.
+    /// Remote key of the peer's slots here.
     pub rkey: u32,
-    /// Its slots.
+    /// Layout of those slots.
     pub slots: Slots,
 }
 
-/// Why a peer was not taken in.
+/// Why a peer was not added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AddError {
-    /// There are as many as there may be.
+    /// The endpoint already has this many peers, its limit.
     #[error("there are {0} peers, and no more are allowed")]
     Full(usize),
-    /// The endpoint has not taken note of the latest changes yet.
+    /// The endpoint has not applied the latest changes yet; try again.
     #[error("the port is busy; try again")]
     Busy,
-    /// A window that is none.
+    /// The peer's window is invalid.
     #[error("the peer's window: {0}")]
     Window(#[from] ConfigError),
 }
 
-/// What the endpoint is told.
+/// A change for the endpoint to apply.
 #[derive(Debug)]
 pub(crate) enum Change {
     Add(Box<QueuePair>),
     Remove(Qpn),
 }
 
-/// Makes and unmakes the peers of one [`Endpoint`].
+/// Adds and removes the peers of one [`Endpoint`].
 #[derive(Debug)]
 pub struct Registrar {
     config: Config,
-    /// The queue pairs there are, each at the place that its low bits name.
+    /// Numbers of the queue pairs in use, each at the index that its low bits give.
     taken: Box<[Option<Qpn>]>,
     peers: usize,
-    /// Changes for the endpoint, and the queue pairs that it removed: freeing them takes longer than a poll core has.
+    /// Brings changes to the endpoint, and removed queue pairs back: to free them takes longer than a poll core may
+    /// spend.
     endpoint: Sender<Change, Box<QueuePair>>,
 }
 
-/// An endpoint without peers, and what gives it some.
+/// Makes an endpoint without peers, and the registrar that adds them.
 pub fn endpoint(config: Config) -> Result<(Endpoint, Registrar), ConfigError> {
     config.check()?;
     // At least twice the places, so that a random number finds a free one soon.
@@ -96,18 +97,18 @@ pub fn endpoint(config: Config) -> Result<(Endpoint, Registrar), ConfigError> {
 }
 
 impl Registrar {
-    /// What all peers have in common.
+    /// Settings that all peers share.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// The peer at `address` that a queue pair leads to.
+    /// The peer at `address` that our side `local` is connected to.
     pub fn peer(address: IpAddr, local: &Local) -> Peer {
         queue_pair::peer(address, local.qpn)
     }
 
-    /// Draws the number and the key of a queue pair, whose peer comes with [`Registrar::connect`]. `psn` is the number of
-    /// the first packet that it sends.
+    /// Draws number and key of a queue pair, whose peer follows by [`Registrar::connect`]. `psn` is the sequence number
+    /// of the first packet that the queue pair sends.
     pub fn reserve(&mut self, psn: Psn, mut random: impl FnMut() -> u32) -> Result<Local, AddError> {
         self.free_removed();
         if self.peers == self.config.peers {
@@ -125,7 +126,7 @@ impl Registrar {
         Ok(Local { qpn, psn, rkey: random(), slots: self.config.slots })
     }
 
-    /// Gives a reserved queue pair its peer, once.
+    /// Gives a reserved queue pair its peer. To be called once.
     pub fn connect(&mut self, local: &Local, remote: &Remote) -> Result<(), AddError> {
         if let Some(window) = &remote.window {
             window.slots.check()?;
@@ -138,7 +139,7 @@ impl Registrar {
         self.endpoint.send(Change::Add(pair)).map_err(|_| AddError::Busy)
     }
 
-    /// Takes a peer in: [`Registrar::reserve`] and [`Registrar::connect`].
+    /// Calls [`Registrar::reserve`] and [`Registrar::connect`].
     pub fn add(&mut self, remote: &Remote, psn: Psn, random: impl FnMut() -> u32) -> Result<Local, AddError> {
         let local = self.reserve(psn, random)?;
         match self.connect(&local, remote) {
@@ -150,8 +151,8 @@ impl Registrar {
         }
     }
 
-    /// Lets a peer go, from the endpoint's next burst on. `false`: the endpoint has not taken note of the latest changes
-    /// yet, try again.
+    /// Removes a peer, from the endpoint's next burst on. False if the endpoint has not applied the latest changes yet:
+    /// try again.
     pub fn remove(&mut self, qpn: Qpn) -> bool {
         self.free_removed();
         let told = self.endpoint.send(Change::Remove(qpn)).is_ok();

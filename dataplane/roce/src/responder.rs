@@ -1,75 +1,75 @@
-//! The receiving half of an unreliable connection: what a packet means, given those before it.
+//! The receiving half of an unreliable connection: the meaning of a packet, given those before it.
 
 use berth_wire::roce::{Opcode, Packet, Psn, Reth};
 
 use crate::{Refusal, Slots, counters::Gaps};
 
-/// So many packets from the past in a row, in sequence, are a sender that has begun anew.
+/// This many packets from the past in a row, in sequence, mean that the sender has restarted.
 pub const RESTART: u32 = 16;
 
-/// What to do with a packet.
+/// What to do with a packet that was accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Step {
-    /// Where its payload lands, in bytes from the start of the region.
+    /// Where to write its payload, in bytes from the start of the region.
     pub(crate) land: Option<usize>,
     pub(crate) then: Then,
 }
 
-/// What to do after the payload has landed.
+/// What to do once the payload is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Then {
-    /// The message goes on.
+    /// Nothing yet; the message continues.
     Wait,
-    /// The message has ended, and nobody is told.
+    /// Nothing; the message ended without an immediate.
     End,
-    /// The first `len` bytes of a slot are a frame.
+    /// Lend the first `len` bytes of a slot as a frame.
     Slot { slot: usize, len: usize },
-    /// The packet's payload is a frame.
+    /// Lend the packet's payload as a frame.
     Payload,
-    /// The message has ended, but its immediate means nothing.
+    /// Nothing; the message ended with an invalid immediate.
     Refuse(Refusal),
 }
 
-/// The state between packets.
+/// State between packets.
 #[derive(Debug)]
 pub(crate) struct Responder {
     expected: Psn,
     message: Option<Message>,
     filled: Option<Filled>,
-    /// The number after that of the latest packet from the past.
+    /// Sequence number after that of the latest packet from the past.
     past_next: Psn,
-    /// How many of those came in a row.
+    /// Number of packets from the past in a row.
     past_run: u32,
 }
 
 /// A write under way.
 #[derive(Debug, Clone, Copy)]
 struct Message {
-    /// Where it started, in bytes from the start of the region.
+    /// Its first byte, counted from the start of the region.
     start: usize,
-    /// Where the next packet goes on.
+    /// Where the next packet continues.
     at: usize,
-    /// Where it ends.
+    /// One past its last byte, counted from the start of the region.
     end: usize,
-    /// What every packet but the last carries, in bytes.
+    /// Payload of every packet except the last, in bytes.
     mtu: usize,
 }
 
-/// A slot that writes without a gap have filled from its start.
+/// A slot that writes have filled from its start without a gap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Filled {
     slot: usize,
-    /// Up to here, in bytes of the slot.
+    /// Bytes of the slot filled so far.
     len: usize,
 }
 
 impl Responder {
-    /// A responder that expects `psn` first.
+    /// Makes a responder that expects `psn` first.
     pub(crate) fn new(psn: Psn) -> Self {
         Self { expected: psn, message: None, filled: None, past_next: psn, past_run: 0 }
     }
 
-    /// Checks a packet and says what to do with it; or why nothing.
+    /// Checks a packet. Returns what to do with it, or why it is refused.
     #[inline]
     pub(crate) fn step(&mut self, packet: &Packet, slots: &Slots, rkey: u32, gaps: &mut Gaps) -> Result<Step, Refusal> {
         self.sequence(packet, gaps)?;
@@ -115,7 +115,7 @@ impl Responder {
         Ok(Step { land, then })
     }
 
-    /// The sequence number's check (IBTA 9.8.2.2).
+    /// Checks the sequence number (IBTA 9.8.2.2).
     #[inline]
     fn sequence(&mut self, packet: &Packet, gaps: &mut Gaps) -> Result<(), Refusal> {
         let ahead = packet.psn.ahead_of(self.expected);
@@ -134,7 +134,7 @@ impl Responder {
         Ok(())
     }
 
-    /// A packet from the past: refused, unless it shows that the sender has begun anew.
+    /// Refuses a packet from the past, unless it shows that the sender has restarted.
     #[cold]
     fn past(&mut self, packet: &Packet) -> Result<(), Refusal> {
         self.past_run = if packet.psn == self.past_next { self.past_run } else { 0 };
@@ -143,7 +143,7 @@ impl Responder {
         if self.past_run < RESTART { Err(Refusal::StalePsn) } else { Ok(()) }
     }
 
-    /// Forgets what is under way, the slot that it was filling too.
+    /// Drops the message under way, and the record of the slot that it was filling.
     fn abandon(&mut self, gaps: &mut Gaps) {
         self.break_message(gaps);
         self.filled = None;
@@ -157,7 +157,7 @@ impl Responder {
         }
     }
 
-    /// What the slot holds after a whole message: all from its start, or nothing of use.
+    /// The slot that a whole message has filled from its start; `None` if it has not.
     #[inline]
     fn fill(&self, message: &Message, slots: &Slots) -> Option<Filled> {
         let len = message.end - message.start;
@@ -171,7 +171,7 @@ impl Responder {
     }
 }
 
-/// The message that a packet starts (IBTA 9.6.1.4: length, key, range).
+/// The message that a packet starts, if it passes the checks of length, key and range (IBTA 9.6.1.4).
 #[inline]
 fn start(reth: &Reth, opcode: Opcode, len: usize, slots: &Slots, rkey: u32) -> Result<Message, Refusal> {
     let total = reth.len() as usize;

@@ -1,4 +1,4 @@
-//! Two endpoints that talk to each other, as a port and its client do.
+//! Two endpoints that talk to each other, like a port and its client.
 
 mod common;
 
@@ -13,7 +13,7 @@ use berth_wire::{
 };
 use common::{CONFIG, Node, SLOTS, remote, v4, v6};
 
-/// Joins a client to a port; `back` gives the port a window to write answers into.
+/// Connects a client to a port; `back` gives the port a window to write answers to.
 fn join(port: &mut Node, client: &mut Node, addresses: [IpAddr; 2], unit: usize, back: bool) -> (Local, Local) {
     let [ours, theirs] = addresses;
     let random = &mut client.random;

@@ -1,4 +1,4 @@
-//! What a peer must not do, and what becomes of it.
+//! What a peer must not do, and how it is handled.
 
 mod common;
 
@@ -11,7 +11,7 @@ use berth_wire::{
 };
 use common::{CONFIG, Node, Raw, SLOTS, remote, v4, v6};
 
-/// A port with one peer, who sends from number 0 on.
+/// A port with one peer, which sends from number 0 on.
 struct Case {
     port: Node,
     peer: Node,
@@ -29,7 +29,7 @@ impl Case {
         Self { port, peer, local }
     }
 
-    /// A whole write into slot 0, with its immediate.
+    /// A whole write to slot 0, with its immediate.
     fn write(&self, psn: u32) -> Raw {
         let payload = b"requests";
         Raw::new(Opcode::WriteOnlyImmediate, &self.local, psn, payload)
@@ -42,7 +42,7 @@ impl Case {
         assert_eq!(self.port.rx(&frame, ignore), (None, None));
     }
 
-    /// The frame that `raw` completes is `data`.
+    /// Checks that the frame that `raw` completes is `data`.
     fn taken(&mut self, raw: &Raw, data: &[u8]) {
         let frame = raw.frame(&mut self.peer.host, v4(2));
         let mut lent = Vec::new();
@@ -53,7 +53,7 @@ impl Case {
         assert_eq!(lent, data);
     }
 
-    /// The port still takes the next write, and nothing else was counted than `expected`.
+    /// Checks that the port takes the next write, and that exactly `expected` was counted.
     fn recovers(mut self, psn: u32, expected: &[(&'static str, u64)]) {
         let write = self.write(psn);
         self.taken(&write, b"requests");
@@ -69,7 +69,7 @@ impl Case {
         assert_eq!(self.port.counted(), expected);
     }
 
-    /// `raw`, number 0, is refused and counted by this name alone; the next is taken.
+    /// Checks that `raw`, number 0, is refused and counted under this name alone, and that the next packet is taken.
     fn is(mut self, name: &'static str, raw: &Raw) {
         self.refused(raw);
         self.recovers(1, &[(name, 1)]);

@@ -1,5 +1,5 @@
-//! A network in virtual time that loses, repeats, overtakes and corrupts: no frame ever holds a byte that was not written
-//! to it, none comes twice or in part, and every packet is counted where a model says.
+//! A network in virtual time that loses, repeats, reorders and corrupts packets. No frame ever holds a byte that was
+//! not written to it, none comes twice or partially, and every packet is counted as a model predicts.
 
 mod common;
 
@@ -11,29 +11,29 @@ use berth_wire::{rendezvous::ImmForm, roce::Opcode};
 use common::{CONFIG, Node, Raw, SLOTS, remote, v4};
 use fastrand::Rng;
 
-/// How unlucky the network is.
+/// Probabilities of the network's faults.
 #[derive(Debug, Clone, Copy)]
 struct Weather {
     loss: f64,
     duplicate: f64,
     corrupt: f64,
-    /// A packet comes up to so many packet times late.
+    /// A packet is late by up to this many packet times.
     late: u64,
 }
 
-/// A packet with what the model must know of it.
+/// A packet with what the model needs to know of it.
 #[derive(Debug, Clone)]
 struct Sent {
     raw: Raw,
     psn: u32,
-    /// Which frame it belongs to, and its place there.
+    /// The frame that it belongs to, and its place in it.
     frame: usize,
     nth: usize,
     /// Its place in its message.
     nth_of_message: usize,
     ends_message: bool,
     ends_frame: bool,
-    /// Where its payload lands.
+    /// Where its payload is written.
     at: Option<usize>,
 }
 
@@ -43,7 +43,7 @@ struct Frame {
     data: Vec<u8>,
 }
 
-/// The sender's script: `count` frames of every kind.
+/// The sender's script: `count` frames of each kind.
 fn script(random: &mut Rng, local: &Local, first: u32, count: usize) -> (Vec<Frame>, Vec<Sent>) {
     let (mut frames, mut packets) = (Vec::new(), Vec::new());
     let mut psn = first;
@@ -114,17 +114,17 @@ fn script(random: &mut Rng, local: &Local, first: u32, count: usize) -> (Vec<Fra
     (frames, packets)
 }
 
-/// Whether the last of `seen`, without a gap, are the `count` packets before `sent` in the script.
+/// Whether `seen` ends with the `count` packets before `sent` in the script, without a gap.
 fn follows(seen: &[Sent], sent: &Sent, count: usize) -> bool {
     let before = seen.iter().rev().take(count);
     let numbers = (1..=count).map(|back| (sent.psn.wrapping_sub(back as u32)) & 0x00ff_ffff);
     seen.len() >= count && before.map(|seen| seen.psn).eq(numbers)
 }
 
-/// The receiver as the specification describes it, by looking back at what it took rather than by a state.
+/// The receiver as the specification describes it. It looks back at what it took, rather than keep a state.
 #[derive(Default)]
 struct Model {
-    /// What was in sequence or after a gap, oldest first.
+    /// Packets in sequence or after a gap, oldest first.
     seen: Vec<Sent>,
     counters: BTreeMap<&'static str, u64>,
     memory: Vec<u8>,
@@ -137,13 +137,13 @@ impl Model {
         }
     }
 
-    /// Whether a message was under way after the last packet that was seen.
+    /// Whether a message was under way after the last packet seen.
     fn under_way(&self) -> bool {
         let Some((last, before)) = self.seen.split_last() else { return false };
         !last.ends_message && follows(before, last, last.nth_of_message)
     }
 
-    /// Takes in a packet; the frame that it completes.
+    /// Takes a packet; returns the frame that it completes.
     fn rx(&mut self, sent: &Sent, corrupt: bool, expected: &mut u32) -> Option<usize> {
         if corrupt {
             self.count("roce_bad_icrc", 1);

@@ -1,4 +1,4 @@
-//! Two hosts on one cable, and packets that a hostile or unlucky sender would make.
+//! Two hosts on one cable, and packets as a hostile or unlucky sender makes them.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part")]
 
 use std::{collections::BTreeMap, net::IpAddr};
@@ -13,7 +13,7 @@ use berth_wire::{
 };
 use zerocopy::IntoBytes as _;
 
-/// Room of a packet buffer.
+/// Size of a packet buffer.
 pub const BUFFER: usize = 10_000;
 
 pub const SLOTS: Slots = Slots { count: 8, stride: 1024, base: 0x1000, form: ImmForm::Psn20 };
@@ -60,7 +60,7 @@ impl Node {
         local
     }
 
-    /// Takes in a frame as a port does, and returns what was lent and the answer.
+    /// Takes a frame like a port; returns what was lent, and the answer.
     pub fn rx(
         &mut self,
         frame: &[u8],
@@ -80,7 +80,7 @@ impl Node {
         (lent, answer)
     }
 
-    /// A message to the peer that `local` describes; `None` if it takes none so long.
+    /// A message to the peer that `local` describes; `None` if it does not take one this long.
     pub fn post(&mut self, address: IpAddr, local: &Local, message: &[u8]) -> Option<Vec<u8>> {
         let peer = Registrar::peer(address, local);
         let to = self.endpoint.address_of(peer).unwrap();
@@ -108,7 +108,7 @@ impl Node {
     }
 }
 
-/// A peer at `address` that sends from `psn` on, to whom messages are sent.
+/// A peer at `address` that sends from `psn` on, and to which messages are sent, not written.
 pub fn remote(address: IpAddr, psn: u32) -> Remote {
     Remote { address, qpn: Qpn::new(0x00ab_cdef), psn: Psn::new(psn), path_mtu: 4096, window: None }
 }
@@ -148,7 +148,7 @@ impl Raw {
         self
     }
 
-    /// The whole frame from `from` to `to`.
+    /// The whole frame on its way from `from` to `to`.
     pub fn frame(&self, from: &mut Host, to: IpAddr) -> Vec<u8> {
         let pad = self.payload.len().wrapping_neg() & 3;
         let mut bytes =
