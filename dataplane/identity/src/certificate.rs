@@ -1,27 +1,27 @@
-//! A node's signed word that it knows a key (section "Certificate encoding").
+//! Certificates: a node's signed statement that a key is enrolled with it (section "Certificate encoding").
 
 use berth_wire::fabric::{CLOCK_SKEW, Certificate, FabricError, List, SIGNATURE_LEN, Tlv8, Wire as _};
 
 use crate::{Identity, NodeId, PublicKey};
 
-/// Why a certificate does not count.
+/// Why a certificate is not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CertificateError {
-    /// Not the encoding of a certificate.
+    /// It does not parse as a certificate.
     #[error("the certificate is malformed: {0}")]
     Malformed(#[from] FabricError),
-    /// The subject is not the id of the key, or the key is none.
+    /// The subject is not the id of the key, or the key is invalid.
     #[error("the certificate's subject is not the id of its key")]
     Subject,
-    /// Signed by another, or changed since.
+    /// The issuer did not sign it, or it was changed since.
     #[error("the certificate does not bear the signature of the expected issuer")]
     Signature,
-    /// Not valid now.
+    /// The time is not within its validity.
     #[error("the certificate is not valid at this time")]
     Time,
 }
 
-/// Certifies `subject` from `issued_at` to before `expires_at`, in seconds since the epoch.
+/// Certifies `subject` from `issued_at` until before `expires_at`, in seconds since the Unix epoch.
 pub fn certify(
     issuer: &Identity,
     subject: &PublicKey,
@@ -42,7 +42,7 @@ pub fn certify(
     Ok(certificate.to_vec())
 }
 
-/// The key that `issuer` certifies with these bytes.
+/// The key that `issuer` certifies with these bytes, once everything is verified.
 pub fn verify_certificate(bytes: &[u8], issuer: &PublicKey, now_secs: u64) -> Result<PublicKey, CertificateError> {
     let certificate = Certificate::parse(bytes)?;
     let key = PublicKey::from_bytes(&certificate.public_key).map_err(|_| CertificateError::Subject)?;

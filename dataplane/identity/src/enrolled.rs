@@ -1,4 +1,4 @@
-//! Whose signatures count.
+//! The keys whose signatures are accepted.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -7,22 +7,22 @@ use std::{
 
 use crate::{NodeId, PublicKey};
 
-/// The most keys that a node knows, and the most that it remembers as removed: what a peer can make an open node
-/// remember is bounded.
+/// Limit on the keys that a node knows, and on those that it remembers as removed. It bounds what peers can make an
+/// open node remember.
 pub const MAX_ENROLLED: usize = 65_536;
 
-/// How keys become known.
+/// How keys become enrolled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Enrolment {
-    /// Only those of the configuration.
+    /// Only the keys of the configuration are.
     #[default]
     Closed,
-    /// Whoever asks is enrolled.
+    /// Every key that asks is enrolled.
     Open,
 }
 
-/// The keys that a node knows, by id. Clones are handles to the same set, so that who verifies signatures needs nothing
-/// else of the node.
+/// The keys that a node knows, by id. Clones share the same set, so that code which verifies signatures needs no other
+/// part of the node.
 #[derive(Debug, Clone, Default)]
 pub struct Enrolled {
     keys: Arc<RwLock<Keys>>,
@@ -30,61 +30,61 @@ pub struct Enrolled {
 
 #[derive(Debug, Default)]
 struct Keys {
-    /// Those of the configuration.
+    /// Keys of the configuration.
     listed: HashMap<NodeId, PublicKey>,
-    /// Those that enrolled themselves: they count while enrolment is open.
+    /// Keys that enrolled by request. They are accepted while enrolment is open.
     asked: HashMap<NodeId, PublicKey>,
-    /// Those that never count again, wherever else they are.
+    /// Keys that are never accepted again, even if they are in the other sets.
     removed: HashSet<NodeId>,
     enrolment: Enrolment,
 }
 
-/// How a key stands with a node.
+/// The standing of a key with a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Known {
     /// The configuration lists it.
     Listed(PublicKey),
-    /// It enrolled itself.
+    /// It enrolled by request.
     Asked(PublicKey),
-    /// It was removed.
+    /// It was removed, and is never accepted again.
     Removed,
 }
 
 /// Why a key was not enrolled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum EnrolError {
-    /// The node's list is closed.
+    /// Enrolment is closed.
     #[error("enrolment is closed: the key has to be listed in the node's configuration")]
     Closed,
-    /// The key was removed.
+    /// The key was removed before.
     #[error("the key was removed: its holder has to make a new one")]
     Removed,
-    /// [`MAX_ENROLLED`] keys are known, or remembered as removed.
+    /// [`MAX_ENROLLED`] keys are known, or are remembered as removed.
     #[error("the node knows {MAX_ENROLLED} keys, and no more fit")]
     Full,
 }
 
 impl Enrolled {
-    /// A set that starts with these keys.
+    /// Starts with the keys of the configuration.
     pub fn new(listed: impl IntoIterator<Item = PublicKey>, enrolment: Enrolment) -> Self {
         let keys = Self::default();
         keys.list(listed, enrolment);
         keys
     }
 
-    /// Puts these keys in the place of those of the configuration, and says how others become known.
+    /// Replaces the keys of the configuration and the way of enrolment.
     pub fn list(&self, listed: impl IntoIterator<Item = PublicKey>, enrolment: Enrolment) {
         let mut keys = self.write();
         keys.listed = listed.into_iter().map(|key| (key.id(), key)).collect();
         keys.enrolment = enrolment;
     }
 
-    /// The key of an enrolled id.
+    /// The key with this id, if it is accepted.
     pub fn get(&self, id: NodeId) -> Option<PublicKey> {
         self.read().get(id)
     }
 
-    /// How many keys are known, those that enrolled themselves included.
+    /// Number of keys known, those enrolled by request included.
     pub fn len(&self) -> usize {
         self.read().len()
     }
@@ -94,7 +94,7 @@ impl Enrolled {
         self.len() == 0
     }
 
-    /// Enrols a key at its holder's own request; false if it is enrolled already.
+    /// Enrols a key by request; false if it is enrolled already.
     pub fn enrol(&self, key: PublicKey) -> Result<bool, EnrolError> {
         let mut keys = self.write();
         let id = key.id();
@@ -110,12 +110,12 @@ impl Enrolled {
         }
     }
 
-    /// Enters a key that enrolled itself before a restart, also while enrolment is closed: it does not count then.
+    /// Adds a key that enrolled before a restart. While enrolment is closed it is kept but not accepted.
     pub fn restore(&self, key: PublicKey) {
         self.write().asked.insert(key.id(), key);
     }
 
-    /// Has a key never count again, whoever lists or enrols it.
+    /// Removes a key for good, even if it is listed or asks again.
     pub fn remove(&self, id: NodeId) -> Result<(), EnrolError> {
         let mut keys = self.write();
         if keys.removed.len() >= MAX_ENROLLED && !keys.removed.contains(&id) {
@@ -126,7 +126,7 @@ impl Enrolled {
         Ok(())
     }
 
-    /// The keys that count, and those that were removed, by their ids behind `after`.
+    /// The accepted and the removed keys with ids above `after`, by id.
     pub fn behind(&self, after: NodeId) -> BTreeMap<NodeId, Known> {
         let keys = self.read();
         let open = keys.enrolment == Enrolment::Open;

@@ -1,4 +1,4 @@
-//! Keys and the ids that follow from them (profile, "Frame", identity, and decision 26).
+//! Keys and the ids derived from them (profile, "Frame", identity, and decision 26).
 
 use std::{fmt, str::FromStr};
 
@@ -9,19 +9,19 @@ use ed25519_dalek::{
 use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
-/// The id of a node or a presenter: the first 16 bytes of the SHA-256 of its public key, as a big-endian number.
+/// Id of a node or presenter: the first 16 bytes of its public key's SHA-256, as a big-endian number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u128);
 
 impl NodeId {
-    /// The id of whoever holds the private half of `key`.
+    /// The id that belongs to a public key.
     pub fn of(key: &[u8; 32]) -> Self {
         let digest: [u8; 32] = Sha256::digest(key).into();
         Self(digest[..16].iter().fold(0, |id, byte| id << 8 | u128::from(*byte)))
     }
 }
 
-/// 32 hex digits.
+/// 32 lower-case hex digits.
 impl fmt::Display for NodeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:032x}", self.0)
@@ -42,21 +42,21 @@ impl FromStr for NodeId {
     }
 }
 
-/// Why something is no key or no id.
+/// Why a text or bytes are not a key or an id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// Not the text of a private key.
+    /// Neither PKCS#8 PEM nor 64 hex digits.
     #[error("no private key: PKCS#8 PEM of an Ed25519 key, or one line of 64 hex digits, is wanted")]
     NoKey,
-    /// Not a point of the curve, or one of small order, under which anything verifies.
+    /// Not a point of the curve, or one of small order, for which any signature verifies.
     #[error("no public key: 64 hex digits of an Ed25519 key are wanted")]
     NoPublicKey,
-    /// Not the text of an id.
+    /// Not 32 hex digits.
     #[error("no id: 32 hex digits are wanted")]
     NoId,
 }
 
-/// A public key that is safe to verify with, and its id.
+/// An Ed25519 public key that is safe to verify with, and its id.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PublicKey {
     key: VerifyingKey,
@@ -64,23 +64,23 @@ pub struct PublicKey {
 }
 
 impl PublicKey {
-    /// Reads the 32 bytes of a key.
+    /// Decompresses and checks the 32 bytes of a key.
     pub fn from_bytes(bytes: &[u8; 32]) -> Result<Self, KeyError> {
         VerifyingKey::from_bytes(bytes).map_err(|_| KeyError::NoPublicKey)?.try_into()
     }
 
-    /// The id of the key's holder.
+    /// Derived from the key; see [`NodeId`].
     pub fn id(&self) -> NodeId {
         self.id
     }
 
-    /// The 32 bytes of the key.
+    /// The compressed point, as on the wire.
     pub fn as_bytes(&self) -> &[u8; 32] {
         self.key.as_bytes()
     }
 
-    /// Whether the holder signed these bytes. Strict: neither a key of small order nor a second form of a signature
-    /// passes.
+    /// Whether the holder of the key signed these bytes. The check is strict: keys of small order and non-canonical
+    /// signatures do not pass.
     pub(crate) fn verifies(&self, signed: &[u8], signature: &[u8; 64]) -> bool {
         self.key.verify_strict(signed, &Signature::from_bytes(signature)).is_ok()
     }
@@ -97,7 +97,7 @@ impl TryFrom<VerifyingKey> for PublicKey {
     }
 }
 
-/// 64 hex digits, as configurations list keys.
+/// 64 lower-case hex digits, as configurations list keys.
 impl fmt::Display for PublicKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.as_bytes().iter().try_for_each(|byte| write!(f, "{byte:02x}"))
@@ -118,7 +118,7 @@ impl FromStr for PublicKey {
     }
 }
 
-/// A private key, which is who a node or a presenter is. Its memory is zeroed when it is dropped.
+/// An Ed25519 private key, the identity of a node or presenter. Its memory is zeroed on drop.
 #[derive(Clone)]
 pub struct Identity {
     key: SigningKey,
@@ -126,12 +126,12 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The key of a 32-byte seed.
+    /// The key that belongs to a 32-byte seed.
     pub fn from_seed(seed: &[u8; 32]) -> Self {
         SigningKey::from_bytes(seed).into()
     }
 
-    /// A new key, from 32 bytes that `fill` must draw from a source no one can guess.
+    /// Makes a new key. `fill` must fill 32 bytes from a cryptographically secure source.
     pub fn generate<E>(fill: impl FnOnce(&mut [u8]) -> Result<(), E>) -> Result<Self, E> {
         let mut seed = Zeroizing::new([0; 32]);
         fill(&mut *seed)?;
@@ -147,24 +147,24 @@ impl Identity {
         }
     }
 
-    /// The key as PKCS#8 PEM, which [`Self::from_text`] reads. In version 1, without the public key: OpenSSL 3.0 knows no
-    /// other.
+    /// The key as PKCS#8 PEM, which [`Self::from_text`] reads. It is version 1, without the public key, because OpenSSL
+    /// 3.0 reads no other.
     pub fn to_pem(&self) -> Zeroizing<String> {
         let key = KeypairBytes { secret_key: self.key.to_bytes(), public_key: None };
         key.to_pkcs8_pem(LineEnding::LF).expect("an Ed25519 key has a PKCS#8 form")
     }
 
-    /// The public half.
+    /// The public key of this private key.
     pub fn public_key(&self) -> &PublicKey {
         &self.public
     }
 
-    /// The id of this identity.
+    /// The id of the public key.
     pub fn id(&self) -> NodeId {
         self.public.id
     }
 
-    /// The key itself, for TLS.
+    /// The private key itself, for TLS.
     pub fn signing_key(&self) -> &SigningKey {
         &self.key
     }
@@ -181,7 +181,7 @@ impl From<SigningKey> for Identity {
     }
 }
 
-/// The id alone: nothing secret.
+/// Prints only the id, nothing secret.
 impl fmt::Debug for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Identity({})", self.public.id)

@@ -1,6 +1,6 @@
-//! Ed25519 identities, certificates and capability tokens: who may ask, and for what.
+//! Ed25519 identities, certificates and capability tokens: authentication and authorisation, without I/O.
 //!
-//! Everything between a UDP datagram and an authenticated message, without I/O: time and randomness are arguments.
+//! It covers everything between a UDP datagram and an authenticated message. Time and randomness are arguments.
 #![forbid(unsafe_code)]
 
 mod certificate;

@@ -1,11 +1,11 @@
-//! How often in a second.
+//! Rate limits per key and second.
 
 use std::{collections::HashMap, hash::Hash};
 
-/// The most keys counted within one second.
+/// Limit on the keys counted within one second.
 pub const MAX_RATED: usize = 65_536;
 
-/// Counts uses by key within each second of the caller's clock.
+/// Counts uses per key within each second of the caller's clock.
 #[derive(Debug)]
 pub struct Rates<K> {
     counts: HashMap<K, Count>,
@@ -24,14 +24,14 @@ impl<K> Default for Rates<K> {
 }
 
 impl<K: Eq + Hash> Rates<K> {
-    /// Counts so many uses of `key` that were admitted as one, where one was in `second`.
+    /// Counts `uses` further uses of `key`, if one was admitted in `second`.
     pub fn charge(&mut self, key: &K, uses: u32, second: u64) {
         if let Some(count) = self.counts.get_mut(key).filter(|count| count.second == second) {
             count.uses = count.uses.saturating_add(uses);
         }
     }
 
-    /// Counts one use of `key` in `second` and says whether it is within `limit` uses. Refused uses do not count.
+    /// Counts one use of `key` in `second`; false if that exceeds `limit`. Refused uses do not count.
     pub fn admit(&mut self, key: K, limit: u32, second: u64) -> bool {
         if self.counts.len() >= MAX_RATED && !self.counts.contains_key(&key) {
             self.counts.retain(|_, count| count.second == second);

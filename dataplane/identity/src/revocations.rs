@@ -1,41 +1,41 @@
-//! Tokens that no longer count.
+//! Revoked tokens.
 
 use std::collections::HashMap;
 
 use berth_wire::fabric::MAX_TOKEN_TTL;
 
-/// The most revocations remembered at a time.
+/// Limit on the revocations remembered at a time.
 pub const MAX_REVOCATIONS: usize = 1 << 20;
 
-/// Revoked token ids, each until a time after which no token of that id can be alive; and holders whose tokens of
-/// before were revoked.
+/// Revoked token ids, each until a time at which no token with that id can be valid; and holders whose tokens issued so
+/// far were revoked.
 #[derive(Debug, Clone, Default)]
 pub struct Revocations {
     until: HashMap<u128, u64>,
     holders: HashMap<u128, HolderRevoked>,
 }
 
-/// What was revoked of one holder; all in seconds since the epoch.
+/// Revocation of one holder's tokens; times are in seconds since the Unix epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HolderRevoked {
-    /// Tokens that were issued by then are refused.
+    /// Tokens issued up to this second are refused.
     pub issued_by: u64,
-    /// When none of them can be alive any more.
+    /// From this second on, all of them have expired.
     pub until: u64,
 }
 
-/// [`MAX_REVOCATIONS`] are remembered, and none of them has run out.
+/// [`MAX_REVOCATIONS`] are remembered, and none of them has expired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{MAX_REVOCATIONS} revocations are remembered, and no more fit until some run out")]
 pub struct RevocationsFull;
 
 impl Revocations {
-    /// Until when a revocation asked for `ttl_secs` lasts: never shorter than a token can live (decision 12).
+    /// End of a revocation asked for `ttl_secs`: never before a token can expire (decision 12).
     pub fn until(now_secs: u64, ttl_secs: u32) -> u64 {
         now_secs + u64::from(ttl_secs.max(MAX_TOKEN_TTL))
     }
 
-    /// Revokes `token_id` until a time in seconds since the epoch; a longer revocation stays.
+    /// Revokes `token_id` until a time in seconds since the Unix epoch. A longer revocation stays in force.
     pub fn revoke(&mut self, token_id: u128, until: u64, now_secs: u64) -> Result<(), RevocationsFull> {
         if self.until.len() >= MAX_REVOCATIONS && !self.until.contains_key(&token_id) {
             self.until.retain(|_, until| *until > now_secs);
@@ -48,12 +48,12 @@ impl Revocations {
         Ok(())
     }
 
-    /// Whether tokens of this id are refused now.
+    /// Whether tokens with this id are refused now.
     pub fn contains(&self, token_id: u128, now_secs: u64) -> bool {
         self.until.get(&token_id).is_some_and(|until| *until > now_secs)
     }
 
-    /// Revokes what `holder` may hold of tokens; a longer revocation stays.
+    /// Revokes all tokens that `holder` may hold. A longer revocation stays in force.
     pub fn revoke_holder(
         &mut self,
         holder: u128,
@@ -72,13 +72,13 @@ impl Revocations {
         Ok(())
     }
 
-    /// Whether a token that was issued then is refused, because `holder` holds it or passed it on.
+    /// Whether a token issued at `issued_at` is refused because `holder` holds it or passed it on.
     pub fn contains_holder(&self, holder: u128, issued_at: u64, now_secs: u64) -> bool {
         let known = self.holders.get(&holder);
         known.is_some_and(|known| known.until > now_secs && issued_at <= known.issued_by)
     }
 
-    /// Every revocation of a token that still holds, with the time it lasts until, in no order.
+    /// Revoked token ids with the end of their revocations, in no order. Expired ones are left out.
     pub fn iter(&self, now_secs: u64) -> impl Iterator<Item = (u128, u64)> {
         self.until.iter().map(|(id, until)| (*id, *until)).filter(move |(_, until)| *until > now_secs)
     }

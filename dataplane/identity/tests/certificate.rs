@@ -1,4 +1,4 @@
-//! Certificates, enrolment, rates and the bounds of what a node remembers.
+//! Certificates, enrolment, rates, and the limits on what a node remembers.
 
 use berth_identity::{
     CertificateError, EnrolError, Enrolled, Enrolment, HolderRevoked, Identity, Known, MAX_ENROLLED, MAX_RATED,

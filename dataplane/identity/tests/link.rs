@@ -1,4 +1,4 @@
-//! The serving and the asking end on UDP, and the serving end on QUIC.
+//! Server and client end on UDP, and the server end on QUIC.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -40,7 +40,7 @@ fn frames(client: &Client, request: u64) -> Vec<Vec<u8>> {
     client.frames(request).collect()
 }
 
-/// Hands every datagram to the server and returns the one message they bring.
+/// Passes every datagram to the server; returns the one message that they make.
 fn accept(server: &mut Server, datagrams: &[Vec<u8>], source: SocketAddr) -> Option<(Message<'static>, Reply)> {
     let mut accepted = None;
     for datagram in datagrams {
@@ -221,7 +221,7 @@ fn kept_answers_are_bounded_and_an_op_still_runs_once() {
     assert_eq!(dropped(&server), [("frames_replayed", 1)]);
 }
 
-/// A sender whose clock was years ahead has its key back when the clock is right.
+/// A sender whose clock was years ahead can use its key again once the clock is right.
 #[test]
 fn nonces_far_ahead_are_dropped_and_use_nothing_up() {
     let (mut replay, ann) = (Replay::default(), who(2).id());

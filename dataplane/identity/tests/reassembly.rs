@@ -1,4 +1,4 @@
-//! Fragments in any order, again, overlapping, missing, and in floods.
+//! Fragments in any order, repeated, overlapping, missing, and in floods.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -56,7 +56,7 @@ impl Case {
     }
 }
 
-/// A message length and the places where it is cut.
+/// A message length and the offsets at which it is cut.
 fn cuts() -> impl Strategy<Value = (usize, Vec<usize>)> {
     (2..6000_usize).prop_flat_map(|len| {
         let cuts = prop::collection::btree_set(1..len, 1..12);

@@ -25,10 +25,10 @@ fn address(host: u8) -> SocketAddr {
 struct Network {
     random: Rng,
     now: u64,
-    /// By the time of arrival: from, to, datagram.
+    /// By time of arrival: source, destination, datagram.
     flying: BTreeMap<(u64, u64), (SocketAddr, SocketAddr, Vec<u8>)>,
     sent: u64,
-    /// What a wiretapper may send again, from anywhere.
+    /// Datagrams that an eavesdropper may send again, from anywhere.
     tapped: Vec<(SocketAddr, SocketAddr, Vec<u8>)>,
 }
 
@@ -50,7 +50,7 @@ impl Network {
     }
 }
 
-/// Runs one seed: three clients ask a node that takes its time and sometimes answers at length.
+/// Runs one seed: three clients send requests to a node that is sometimes slow and sometimes gives long answers.
 fn simulate(seed: u64) {
     let mut net =
         Network { random: Rng::with_seed(seed), now: 0, flying: BTreeMap::new(), sent: 0, tapped: Vec::new() };

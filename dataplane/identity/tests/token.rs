@@ -1,4 +1,4 @@
-//! Tokens: what each rule refuses and with which status, what delegation and refresh keep.
+//! Tokens: what each rule refuses with which status, and what delegation and refresh keep.
 
 use std::{net::IpAddr, time::Instant};
 
@@ -97,7 +97,7 @@ fn every_changed_byte_of_a_token_is_refused() {
     assert_eq!(verify(&surplus, &asked).unwrap_err().status(), Status::InvalidToken);
 }
 
-/// Ten times as fast is far from what it saves, and far from what chance does.
+/// A factor of ten is far below what is saved, and far above noise.
 #[test]
 fn a_token_is_verified_once_and_still_judged_each_time() {
     let mut verifier = Verifier::new(*node().public_key());
@@ -371,7 +371,7 @@ fn caveat() -> impl Strategy<Value = Caveat> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever a chain is granted, each shorter one is granted too, with no less.
+    /// Whatever a chain grants, each shorter chain grants too, with no less.
     #[test]
     fn no_chain_grants_more_than_what_it_came_from(
         root in prop::collection::vec(caveat(), 0..3),

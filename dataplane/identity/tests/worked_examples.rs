@@ -1,4 +1,4 @@
-//! The worked examples of docs/fabricbios-profile.md, which were computed without this code.
+//! The worked examples of docs/fabricbios-profile.md, which were computed independently of this code.
 
 use berth_identity::{
     Identity,
@@ -7,7 +7,7 @@ use berth_identity::{
 };
 use berth_wire::fabric::{Caveat, Filter, FilterField, FilterOp, List, Op, Perms, Solicit, Wire as _};
 
-/// The code blocks behind the heading, as bytes.
+/// The code blocks under the heading, as bytes.
 fn examples() -> Vec<Vec<u8>> {
     let page = include_str!("../../../docs/fabricbios-profile.md");
     let (_, section) = page.split_once("## Worked examples").expect("the section is there");

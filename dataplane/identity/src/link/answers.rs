@@ -1,4 +1,4 @@
-//! What was answered, for retransmissions (profile, "Replay").
+//! Answers that are kept for retransmissions (profile, "Replay").
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
@@ -14,14 +14,14 @@ use crate::NodeId;
 
 /// How long an answer is kept.
 pub const ANSWER_LIFE: Duration = Duration::from_secs(30);
-/// The most memory that answers take, in bytes. At the limit the oldest of the sender with the most goes; its op still
-/// never runs twice, as its nonce stays used.
+/// Limit on the memory of all kept answers, in bytes. At the limit, the sender with the most bytes loses its oldest
+/// answer; the operation still never runs twice, as its nonce stays used.
 pub const MAX_ANSWER_BYTES: usize = 64 << 20;
 
-/// What an answer costs beyond its payload, in bytes.
+/// Memory of an answer beyond its payload, in bytes.
 const ANSWER_COST: usize = 512;
 
-/// Which request an answer belongs to.
+/// Identifies the request that an answer belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Asked {
     pub(super) sender: NodeId,
@@ -31,7 +31,7 @@ pub(super) struct Asked {
 
 #[derive(Debug)]
 pub(super) struct Answered {
-    /// Where the first copy of the request came from.
+    /// Address that the first copy of the request came from.
     pub(super) to: SocketAddr,
     pub(super) message: Arc<Message<'static>>,
 }
@@ -39,10 +39,10 @@ pub(super) struct Answered {
 #[derive(Debug, Default)]
 pub(super) struct Answers {
     kept: HashMap<Asked, Answered>,
-    /// Which is how old, by its number.
+    /// Time and request of each answer, by its number, which rises.
     by_age: BTreeMap<u64, (Nanos, Asked)>,
     senders: HashMap<NodeId, Sender>,
-    /// Every sender by the bytes of its answers.
+    /// Pairs of bytes and sender, to find the sender with the most.
     by_bytes: BTreeSet<(usize, NodeId)>,
     bytes: usize,
     next: u64,
@@ -50,7 +50,7 @@ pub(super) struct Answers {
 
 #[derive(Debug, Default)]
 struct Sender {
-    /// The numbers of its answers, the oldest first.
+    /// Numbers of its answers, oldest first.
     answers: VecDeque<u64>,
     bytes: usize,
 }
@@ -60,7 +60,7 @@ impl Answers {
         self.kept.get(asked)
     }
 
-    /// Keeps the first answer to a request.
+    /// Keeps an answer unless the request has one already.
     pub(super) fn keep(&mut self, asked: Asked, answered: Answered, now: Nanos) {
         if self.kept.contains_key(&asked) {
             return;
@@ -100,7 +100,7 @@ impl Answers {
         }
     }
 
-    /// Changes how many bytes a sender's answers take.
+    /// Changes the bytes that a sender's answers take.
     fn count(&mut self, of: NodeId, change: impl FnOnce(usize) -> usize) {
         let Some(sender) = self.senders.get_mut(&of) else { return };
         self.by_bytes.remove(&(sender.bytes, of));

@@ -1,4 +1,4 @@
-//! The asking end on UDP.
+//! The client end on UDP.
 
 use std::{collections::HashMap, net::SocketAddr};
 
@@ -10,7 +10,7 @@ use berth_wire::fabric::{
 use super::{Drop, Drops, Message, Reassembly};
 use crate::{Identity, NodeId, PublicKey};
 
-/// Makes requests, and takes their answers in. When to send a request again, and when to give up, is the caller's.
+/// Makes requests and matches their answers. The caller decides when to repeat a request and when to give up.
 #[derive(Debug)]
 pub struct Client {
     identity: Identity,
@@ -32,17 +32,17 @@ struct Pending {
 /// The answer to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// The number that the request was given.
+    /// Number of the request.
     pub request_id: u64,
-    /// Who answered: proved where the request named the node's key, only claimed where it did not.
+    /// Sender of the answer. Proven if the request named the node's key, otherwise only claimed.
     pub sender: NodeId,
-    /// The payload of the RESPONSE or `PAGE_RESPONSE`.
+    /// Payload of the RESPONSE or `PAGE_RESPONSE`.
     pub payload: Vec<u8>,
 }
 
 impl Client {
-    /// A client whose nonces start at `first_nonce`, the time in microseconds since the epoch, and whose request ids
-    /// start at a number drawn at random.
+    /// Nonces start at `first_nonce`, the time in microseconds since the Unix epoch; request ids start at
+    /// `first_request_id`, which should be random.
     pub fn new(identity: Identity, first_nonce: u64, first_request_id: u64) -> Self {
         Self {
             identity,
@@ -54,13 +54,13 @@ impl Client {
         }
     }
 
-    /// Who asks.
+    /// The key that signs the requests.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// Makes a REQUEST to the node at `to`, and returns its number for [`Self::frames`]. Where the node's `key` is
-    /// given, the frame is signed, and only an answer that the node signed counts.
+    /// Makes a REQUEST to the node at `to`, and returns its number for [`Self::frames`]. If the node's `key` is given,
+    /// the frame is signed, and only an answer signed by the node is accepted.
     pub fn request(
         &mut self,
         to: SocketAddr,
@@ -79,7 +79,7 @@ impl Client {
         self.send(to, key, MsgType::Request, request.to_vec(), key.is_some())
     }
 
-    /// Makes a `PAGE_REQUEST`, as [`Self::request`] does; it is signed in any case.
+    /// Makes a `PAGE_REQUEST` in the same way; it is always signed.
     pub fn page_request(
         &mut self,
         to: SocketAddr,
@@ -89,7 +89,7 @@ impl Client {
         self.send(to, key, MsgType::PageRequest, payload, true)
     }
 
-    /// Makes a SOLICIT, as [`Self::request`] does; one that is not `signed` must be padded to the size of its answer.
+    /// Makes a SOLICIT in the same way. Without `signed`, it must be padded to the size of its answer.
     pub fn solicit(
         &mut self,
         to: SocketAddr,
@@ -100,17 +100,17 @@ impl Client {
         self.send(to, key, MsgType::Solicit, payload, signed || key.is_some())
     }
 
-    /// The datagrams of a pending request, the same ones each time; none once it was answered or forgotten.
+    /// Datagrams of a pending request, the same on each call. None once it was answered or forgotten.
     pub fn frames(&self, request_id: u64) -> impl Iterator<Item = Vec<u8>> {
         self.pending.get(&request_id).into_iter().flat_map(|pending| pending.message.frames())
     }
 
-    /// Gives a request up.
+    /// Gives up a request; a later answer to it is dropped.
     pub fn forget(&mut self, request_id: u64) {
         self.pending.remove(&request_id);
     }
 
-    /// Takes one datagram in, and returns the answer that it is or completes.
+    /// Takes one datagram; returns the answer that it is or completes.
     pub fn receive(&mut self, datagram: &[u8], source: SocketAddr, now: Nanos) -> Option<Answer> {
         self.take(datagram, source, now).unwrap_or_else(|reason| {
             self.drops.add(reason, 1);
@@ -118,7 +118,7 @@ impl Client {
         })
     }
 
-    /// Reports every counter.
+    /// Calls `visit` with the name and value of each counter.
     pub fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
         self.drops.counters(visit);
     }

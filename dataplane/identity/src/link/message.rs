@@ -1,4 +1,4 @@
-//! Whole messages, and their frames.
+//! Whole messages, and how they are cut into frames.
 
 use std::borrow::Cow;
 
@@ -6,27 +6,27 @@ use berth_wire::fabric::{Fragment, Frame, FrameFlags, FrameHeader, MAX_DATAGRAM_
 
 use crate::{Identity, NodeId, PublicKey};
 
-/// A whole message: what one frame carries, or several fragments together.
+/// A whole message, whether it came in one frame or in several fragments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message<'a> {
-    /// What the payload is.
+    /// Says how to parse the payload.
     pub kind: MsgType,
-    /// Who sends it.
+    /// Id of the sender's key.
     pub sender: NodeId,
-    /// The requester's number.
+    /// Chosen by the requester, repeated in the answer.
     pub request_id: u64,
-    /// The requester's nonce.
+    /// Chosen by the requester, repeated in the answer.
     pub nonce: u64,
-    /// The whole payload.
+    /// The payload of all fragments together.
     pub payload: Cow<'a, [u8]>,
-    /// Whether its frames bear `FRAG_V2`.
+    /// Whether its frames have the flag `FRAG_V2`.
     pub v2: bool,
-    /// The sender's frame signature.
+    /// Frame signature of the sender, not verified here.
     pub signature: Option<[u8; 64]>,
 }
 
 impl<'a> Message<'a> {
-    /// The message that is this one frame.
+    /// The message that a single frame carries.
     pub(crate) fn of_frame(frame: &Frame<'a>) -> Self {
         Self {
             kind: frame.header.msg_type,
@@ -39,24 +39,24 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// The same message with its sender's signature.
+    /// Adds the sender's frame signature.
     #[must_use]
     pub fn signed(mut self, identity: &Identity) -> Self {
         self.signature = Some(identity.sign(&self.signed_bytes()));
         self
     }
 
-    /// Whether the message bears a frame signature of this key.
+    /// Whether the message has a valid frame signature by this key.
     pub fn is_signed_by(&self, key: &PublicKey) -> bool {
         self.signature.is_some_and(|signature| key.verifies(&self.signed_bytes(), &signature))
     }
 
-    /// The message as one frame, for a QUIC stream.
+    /// Encodes the message as one frame, for a QUIC stream.
     pub fn to_frame(&self) -> Vec<u8> {
         self.frame(0, self.payload.len())
     }
 
-    /// The message's datagrams, in order: one frame, or fragments where the payload is over 1200 bytes.
+    /// Datagrams of the message in order: one frame, or fragments if the payload exceeds 1200 bytes.
     pub fn frames(&self) -> impl Iterator<Item = Vec<u8>> {
         let starts = (0..self.payload.len().max(1)).step_by(MAX_DATAGRAM_PAYLOAD);
         starts.map(|start| self.frame(start, self.payload.len().min(start + MAX_DATAGRAM_PAYLOAD)))

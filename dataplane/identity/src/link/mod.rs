@@ -1,9 +1,9 @@
-//! Between a datagram and an authenticated message (profile, "Frame", and decisions 1 to 3).
+//! From datagrams to authenticated messages and back (profile, "Frame", and decisions 1 to 3).
 //!
-//! [`Server`] and [`Client`] are the two ends on UDP: they cut messages into frames and join them again, verify
-//! signatures, refuse replays, and answer a retransmission with what was answered before. [`accept_stream`] is the
-//! serving end on QUIC, where TLS does most of that. Nothing here sends or reads a clock: datagrams go in, frames come
-//! out, `now` is monotonic time.
+//! [`Server`] and [`Client`] are the two ends on UDP. They cut messages into frames and join them again, verify
+//! signatures, refuse replays, and answer a retransmission with the earlier answer. [`accept_stream`] is the server end
+//! on QUIC, where TLS does most of that. Nothing here does I/O or reads a clock: datagrams go in, frames come out, and
+//! `now` is monotonic time.
 
 mod answers;
 mod client;
@@ -27,5 +27,5 @@ pub use stream::accept_stream;
 
 use berth_port::Tables;
 
-/// What a [`Server`] counts.
+/// Declarations of the counters of a [`Server`].
 pub const COUNTERS: Tables = &[server::Counters::TABLE, Drop::TABLE];

@@ -1,4 +1,4 @@
-//! Messages that nobody asked for: ANNOUNCE, WITHDRAW and `REVOKE_BROADCAST`.
+//! Unsolicited messages: ANNOUNCE, WITHDRAW and `REVOKE_BROADCAST`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,20 +7,20 @@ use berth_wire::fabric::{FabricError, MAX_DATAGRAM_PAYLOAD, MAX_MESSAGE, MsgType
 use super::Message;
 use crate::Identity;
 
-/// Makes a node's own messages, one nonce after the other. A node has one of these.
+/// Signs a node's own messages, with rising nonces. A node has exactly one.
 #[derive(Debug)]
 pub struct Notices {
     next_nonce: AtomicU64,
 }
 
 impl Notices {
-    /// Starts at `first_nonce`, the time in microseconds since the epoch.
+    /// `first_nonce` is the time in microseconds since the Unix epoch.
     pub fn new(first_nonce: u64) -> Self {
         Self { next_nonce: AtomicU64::new(first_nonce) }
     }
 
-    /// A message that `node` signs, for [`Message::frames`]; the same one may go to several peers.
-    /// [`FabricError::Limit`] if the payload is over 1 MiB.
+    /// Signs a message, for [`Message::frames`]; the same one may go to several peers. [`FabricError::Limit`] if the
+    /// payload exceeds 1 MiB.
     pub fn sign(&self, node: &Identity, kind: MsgType, payload: Vec<u8>) -> Result<Message<'static>, FabricError> {
         if payload.len() > MAX_MESSAGE {
             return Err(FabricError::Limit("payload"));

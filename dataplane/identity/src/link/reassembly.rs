@@ -1,4 +1,4 @@
-//! Messages from fragments (section "Fragmentation").
+//! Reassembly of fragmented messages (section "Fragmentation").
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -11,34 +11,34 @@ use berth_wire::fabric::{Frame, FrameFlags, MAX_MESSAGE};
 
 use super::{Drop, Drops, Message};
 
-/// How long a message may stay incomplete.
+/// Limit on the time for which a message may stay incomplete.
 pub const FRAGMENT_LIFE: Duration = Duration::from_secs(2);
-/// The most incomplete messages from one IP address.
+/// Limit on the incomplete messages from one IP address.
 pub const MAX_REASSEMBLIES_PER_SOURCE: usize = 64;
-/// The most memory of all incomplete messages, in bytes, with what it costs to keep account of them.
+/// Limit on the memory of all incomplete messages in bytes, bookkeeping included.
 pub const MAX_REASSEMBLY_BYTES: usize = 64 << 20;
 
-/// What one more incomplete message costs beyond its pieces, in bytes.
+/// Memory of an incomplete message beyond its pieces, in bytes.
 const PART_COST: usize = 512;
-/// What one more piece costs beyond its bytes.
+/// Memory of a piece beyond its data, in bytes.
 const PIECE_COST: usize = 80;
 
 /// Messages of which some fragments are still missing.
 ///
-/// At a limit the oldest gives way: whoever floods must send everything again within the milliseconds that an honest
-/// message takes, where keeping the oldest would let a few datagrams every two seconds shut everyone else out.
+/// At a limit, the oldest is dropped. A flood must then resend everything within the milliseconds that an honest
+/// message takes. If the oldest were kept instead, a few datagrams every two seconds could shut everyone else out.
 #[derive(Debug, Default)]
 pub struct Reassembly {
     parts: HashMap<Key, Part>,
-    /// Oldest first, as every part lives equally long.
+    /// Oldest first, as all live equally long.
     by_age: BTreeMap<u64, Key>,
     by_source: HashMap<IpAddr, BTreeSet<u64>>,
     bytes: usize,
     next_serial: u64,
 }
 
-/// The address stands in the key beside the spec's (sender, request id), so that no one spoils another's message
-/// without forging addresses too.
+/// Has the address in addition to the wire document's (sender, request id), so that nobody can spoil another's message
+/// without forging addresses, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Key {
     source: SocketAddr,
@@ -50,16 +50,16 @@ struct Key {
 struct Part {
     serial: u64,
     since: Nanos,
-    /// The message with what all fragments must agree on; its payload is still empty.
+    /// The fields that all fragments must agree on; its payload is empty.
     head: Message<'static>,
     total_len: Option<u32>,
-    /// By offset; without `FRAG_V2`, in order of arrival.
+    /// By offset, or, without `FRAG_V2`, by order of arrival.
     pieces: BTreeMap<u32, Box<[u8]>>,
     len: usize,
 }
 
 impl Reassembly {
-    /// Adds one fragment, and returns the message that it completes. What is dropped is counted in `drops`.
+    /// Adds a fragment; returns the message that it completes. What is dropped is counted in `drops`.
     pub fn add(
         &mut self,
         source: SocketAddr,
@@ -98,7 +98,7 @@ impl Reassembly {
         None
     }
 
-    /// Drops what has been incomplete for [`FRAGMENT_LIFE`].
+    /// Drops messages that have been incomplete for [`FRAGMENT_LIFE`].
     pub fn expire(&mut self, now: Nanos, drops: &mut Drops) {
         while let Some((_, key)) = self.by_age.first_key_value() {
             let key = *key;
@@ -110,7 +110,7 @@ impl Reassembly {
         }
     }
 
-    /// How many messages are incomplete.
+    /// Number of incomplete messages.
     pub fn len(&self) -> usize {
         self.parts.len()
     }
@@ -120,7 +120,7 @@ impl Reassembly {
         self.parts.is_empty()
     }
 
-    /// The memory that incomplete messages take, in bytes.
+    /// Memory of the incomplete messages, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -175,7 +175,7 @@ impl Part {
         PART_COST + self.len + self.pieces.len() * PIECE_COST
     }
 
-    /// Adds a piece; an error says that the fragments do not belong together.
+    /// Adds a piece; an error if the fragments do not belong together.
     fn add(&mut self, frame: &Frame<'_>) -> Result<(), ()> {
         let head = &self.head;
         let agrees = head.kind == frame.header.msg_type
@@ -206,7 +206,7 @@ impl Part {
         Ok(())
     }
 
-    /// Whether nothing is missing, now that a fragment was added that says whether it is the last.
+    /// Whether nothing is missing. `last` says whether the fragment just added is the last one.
     fn is_complete(&self, last: bool) -> bool {
         self.total_len.map_or(last, |total| self.len == total as usize)
     }

@@ -1,19 +1,19 @@
-//! Which nonces were used (profile, "Replay").
+//! Replay protection: the nonces used by each sender (profile, "Replay").
 
 use std::collections::HashMap;
 
 use crate::NodeId;
 
-/// How many nonces, counted down from the highest, are still accepted once each.
+/// Number of nonces, counted down from the highest, that are still accepted once each.
 pub const REPLAY_WINDOW: u64 = 1024;
 
 const WORDS: usize = REPLAY_WINDOW as usize / 64;
 
-/// The nonces of every sender. Only verified messages may touch it, so it is bounded by how many keys are enrolled.
+/// The nonces of every sender. Only verified messages may touch it, so the number of enrolled keys bounds it.
 #[derive(Debug)]
 pub struct Replay {
     senders: HashMap<NodeId, Window>,
-    /// The highest nonce that is accepted of anybody.
+    /// Upper bound on the nonces that are accepted.
     most: u64,
 }
 
@@ -26,30 +26,31 @@ impl Default for Replay {
 #[derive(Debug)]
 struct Window {
     highest: u64,
-    /// One bit for each nonce of the window, at its remainder by the window's size.
+    /// One bit per nonce of the window, at the nonce modulo the window's size.
     used: [u64; WORDS],
-    /// The highest nonce that [`Replay::risen`] has told.
+    /// Highest nonce that [`Replay::risen`] has reported.
     told: Option<u64>,
 }
 
 impl Replay {
-    /// Whether a message with this nonce would be accepted.
+    /// Whether a message with this nonce would be accepted now.
     pub fn is_fresh(&self, sender: NodeId, nonce: u64) -> bool {
         nonce <= self.most && self.senders.get(&sender).is_none_or(|window| window.is_fresh(nonce))
     }
 
-    /// From now on refuses nonces above `most`: a sender whose clock is years ahead would shut its key out until then.
+    /// Refuses nonces above `most` from now on. Without it, a sender whose clock was years ahead would shut out its own
+    /// key.
     pub fn accept_up_to(&mut self, most: u64) {
         self.most = most;
     }
 
-    /// Accepts the nonce of a verified message, once. `false`: it was used, or lies below the window.
+    /// Accepts the nonce of a verified message, once. False if it was used, or is below the window.
     pub fn accept(&mut self, sender: NodeId, nonce: u64) -> bool {
         nonce <= self.most && self.senders.entry(sender).or_insert_with(|| Window::new(nonce)).accept(nonce)
     }
 
-    /// The highest nonce of each sender where it has risen since the last call, in no order: what a node keeps, to refuse
-    /// old messages after a restart too.
+    /// The highest nonce of each sender whose nonce has risen since the last call, in no order. A node stores them, to
+    /// refuse old messages after a restart, too.
     pub fn risen(&mut self) -> Vec<(NodeId, u64)> {
         let risen = self.senders.iter_mut().filter(|(_, window)| window.told != Some(window.highest));
         let tell = risen.map(|(sender, window)| {
@@ -59,8 +60,8 @@ impl Replay {
         tell.collect()
     }
 
-    /// Refuses every nonce of `sender` up to this one, as after a restart; those that are above what is accepted of
-    /// anybody are refused already.
+    /// Refuses every nonce of `sender` up to this one, as after a restart. A nonce above the general upper bound
+    /// changes nothing, because such nonces are refused anyway.
     pub fn refuse_up_to(&mut self, sender: NodeId, nonce: u64) {
         let nonce = nonce.min(self.most);
         let window = self.senders.entry(sender).or_insert_with(|| Window::new(nonce));

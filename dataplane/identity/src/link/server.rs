@@ -1,4 +1,4 @@
-//! The serving end on UDP.
+//! The server end on UDP.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -13,11 +13,11 @@ use super::{
 };
 use crate::{Enrolled, Identity, NodeId, PublicKey};
 
-/// Takes datagrams in and hands authenticated messages out, each at most once.
+/// Takes datagrams and returns authenticated messages, each at most once.
 #[derive(Debug, Default)]
 pub struct Server {
     reassembly: Reassembly,
-    /// The nonces that were used.
+    /// Nonces used so far.
     pub replay: Replay,
     answers: Answers,
     drops: Drops,
@@ -31,46 +31,46 @@ berth_port::counters! {
     }
 }
 
-/// What a datagram brought.
+/// What a datagram amounts to.
 #[derive(Debug)]
 pub enum Received<'a> {
     /// A fragment that waits for others, or something that was dropped and counted.
     Nothing,
-    /// A retransmission: send this again to where it came from.
+    /// A retransmission: send this answer again, to where the datagram came from.
     Again(Arc<Message<'static>>),
-    /// A message that was verified as its type requires, and where its answer goes.
+    /// A new message, verified as its type requires, and the way to answer it.
     New(Message<'a>, Reply),
 }
 
-/// Where an answer goes, and in which form. One for each message; kept while an op runs.
+/// Destination and form of an answer. One for each message, kept while the operation runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reply {
-    /// The peer that asked.
+    /// Address that the request came from.
     pub to: SocketAddr,
     sender: NodeId,
     request_id: u64,
     nonce: u64,
-    /// The requester takes `FRAG_V2` fragments.
+    /// Whether the requester accepts `FRAG_V2` fragments.
     v2: bool,
-    /// The requester signed its frame, and gets a signed one back.
+    /// Whether the requester signed its frame, so that the answer is signed.
     signed: bool,
-    /// A copy of the request is answered from memory, and not executed.
+    /// Whether copies of the request get the kept answer instead of being executed.
     once: bool,
 }
 
 impl Server {
-    /// Takes one datagram in.
+    /// Takes one datagram.
     ///
-    /// A request must bear its presenter's signature; ANNOUNCE, WITHDRAW, `REVOKE_BROADCAST` and `PAGE_REQUEST` a frame
-    /// signature; SOLICIT may do without, and is then not protected against replays. Any frame signature must verify.
-    /// `ENROLL_REQUEST` is verified with the key that it brings.
+    /// A request needs its presenter's signature; ANNOUNCE, WITHDRAW, `REVOKE_BROADCAST` and `PAGE_REQUEST` need a
+    /// frame signature; SOLICIT needs none, and then has no protection against replays. Any frame signature present
+    /// must verify. `ENROLL_REQUEST` is verified with the key in its params.
     pub fn receive<'a>(&mut self, datagram: &'a [u8], source: SocketAddr, keys: &Enrolled, now: Nanos) -> Received<'a> {
         let Some(message) = self.whole(datagram, source, now) else { return Received::Nothing };
         self.take(message, source, keys, now)
     }
 
-    /// The first half of [`Server::receive`]: the message that a datagram is or completes. Nothing says yet that it is
-    /// its sender's, and it can be dropped as if it had never come.
+    /// The first half of [`Server::receive`]: the message that a datagram is or completes. Its sender is not verified
+    /// yet, and the message can be dropped without a trace.
     pub fn whole<'a>(&mut self, datagram: &'a [u8], source: SocketAddr, now: Nanos) -> Option<Message<'a>> {
         match Frame::parse(datagram, MAX_DATAGRAM_PAYLOAD) {
             Ok(frame) if frame.header.is_part() => self.reassembly.add(source, &frame, now, &mut self.drops),
@@ -82,7 +82,7 @@ impl Server {
         }
     }
 
-    /// The second half: verifies a message and takes it in.
+    /// The second half: verifies a message, and records its nonce.
     pub fn take<'a>(&mut self, message: Message<'a>, source: SocketAddr, keys: &Enrolled, now: Nanos) -> Received<'a> {
         self.accept(message, source, keys, now).unwrap_or_else(|reason| {
             self.refuse(reason);
@@ -95,37 +95,37 @@ impl Server {
         self.drops.add(reason, 1);
     }
 
-    /// Keeps an answer for copies of its request. To be called before the answer is sent.
+    /// Keeps an answer for copies of its request. Call this before sending the answer.
     pub fn answered(&mut self, reply: &Reply, answer: &Arc<Message<'static>>, now: Nanos) {
         if reply.once {
             self.answers.keep(reply.asked(), Answered { to: reply.to, message: Arc::clone(answer) }, now);
         }
     }
 
-    /// Drops what has lived too long. For times when nothing is received.
+    /// Drops what has lived too long, for times when nothing is received.
     pub fn expire(&mut self, now: Nanos) {
         self.reassembly.expire(now, &mut self.drops);
         self.answers.expire(now);
     }
 
-    /// Reports every counter.
+    /// Calls `visit` with the name and value of each counter.
     pub fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
         self.counters.report(visit);
         self.drops.counters(visit);
     }
 
-    /// What was dropped so far.
+    /// Counts of drops so far.
     pub fn drops(&self) -> &Drops {
         &self.drops
     }
 
-    /// The memory that incomplete messages and kept answers take, in bytes.
+    /// Memory of incomplete messages and kept answers, in bytes.
     pub fn bytes(&self) -> usize {
         self.reassembly.bytes() + self.answers.bytes()
     }
 
-    /// A whole message, through what protects against copies and forgeries. What is cheap to find out comes before
-    /// the signature; nothing is remembered of a message before it is verified.
+    /// Checks a whole message against replays and forgeries. Cheap checks come before the signature; nothing of a
+    /// message is remembered before it is verified.
     fn accept<'a>(
         &mut self,
         message: Message<'a>,
@@ -161,8 +161,8 @@ impl Server {
 }
 
 impl Reply {
-    /// The answer to the message, signed by `node` where the message was signed. [`FabricError::Limit`] if the
-    /// payload is over 1 MiB.
+    /// The answer to the message, signed by `node` if the message was signed. [`FabricError::Limit`] if the payload
+    /// exceeds 1 MiB.
     pub fn message(
         &self,
         kind: MsgType,
@@ -189,7 +189,7 @@ impl Reply {
     }
 }
 
-/// Whether a message that came by UDP bears the signatures that its type requires.
+/// Checks that a message over UDP has the valid signatures that its type requires.
 fn authenticate(message: &Message<'_>, keys: &Enrolled) -> Result<(), Drop> {
     let enrolled = || keys.get(message.sender).ok_or(Drop::Unenrolled);
     let key = match message.kind {
@@ -214,7 +214,7 @@ fn authenticate(message: &Message<'_>, keys: &Enrolled) -> Result<(), Drop> {
     if message.signature.is_some() && !message.is_signed_by(&key) { Err(Drop::Forged) } else { Ok(()) }
 }
 
-/// The key that an enrolment brings: params `node_id`, `public_key` (section "Dev op codes and params").
+/// The key that an enrolment brings, from params `node_id` and `public_key` (section "Dev op codes and params").
 fn enrolling(request: &Request<'_>) -> Result<PublicKey, Drop> {
     let mut params = Reader::new(&request.params);
     let (id, key): (u128, [u8; 32]) = (params.get()?, params.get()?);

@@ -1,13 +1,13 @@
-//! The serving end on QUIC (decisions 1 to 3).
+//! The server end on QUIC (decisions 1 to 3).
 
 use berth_wire::fabric::{Frame, MAX_MESSAGE, MsgType, Request, Wire as _};
 
 use super::{Drop, Message};
 use crate::{NodeId, PublicKey};
 
-/// Reads the one frame of a control stream whose TLS peer holds `peer`. An error resets the stream.
+/// Reads the one frame of a control stream whose TLS peer has the key `peer`. After an error, reset the stream.
 ///
-/// The sender must be that peer. A presenter or a frame signature may be left out, and must be right if it is not.
+/// The sender must be that peer. Presenter and frame signature may be left out, but must be valid if present.
 pub fn accept_stream<'a>(bytes: &'a [u8], peer: &PublicKey) -> Result<Message<'a>, Drop> {
     let frame = Frame::parse(bytes, MAX_MESSAGE)?;
     if frame.header.is_part() {

@@ -13,45 +13,45 @@ use berth_wire::fabric::{
 
 use crate::{Identity, NodeId};
 
-/// What an issuer grants.
+/// Contents of a token to be issued.
 #[derive(Debug, Clone, Copy)]
 pub struct Terms<'a> {
-    /// Drawn at random; names the token in revocations.
+    /// Random; names the token in revocations.
     pub token_id: u128,
-    /// Who may present the token.
+    /// Id of the key that may present the token.
     pub audience: NodeId,
-    /// The resource; 0 for any.
+    /// The resource that it is for; 0 for any.
     pub resource_id: u128,
-    /// What is permitted.
+    /// What it permits.
     pub perms: Perms,
-    /// Seconds since the epoch.
+    /// Seconds since the Unix epoch.
     pub issued_at: u64,
-    /// Seconds since the epoch, at most 300 later.
+    /// Seconds since the Unix epoch, at most 300 later.
     pub expires_at: u64,
-    /// The installed fence, 0 for none.
+    /// Epoch of the installed fence; 0 if there is none.
     pub epoch: u64,
-    /// Restrictions.
+    /// Restrictions set by the issuer.
     pub caveats: &'a [Caveat],
 }
 
 /// Why a token was not passed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DelegateError {
-    /// Not the encoding of a token, or more caveats than one link holds.
+    /// It does not parse as a token, or there are more caveats than a link can hold.
     #[error("the token is malformed: {0}")]
     Malformed(#[from] FabricError),
-    /// The token is held by another.
+    /// Another key, with this id, holds the token.
     #[error("the token is held by {0}, who alone can pass it on")]
     NotHolder(NodeId),
-    /// The token lacks DELEGATE.
+    /// The token lacks the permission DELEGATE.
     #[error("the token has no DELEGATE permission")]
     NoDelegate,
-    /// No link may follow.
+    /// No further link is allowed.
     #[error("the token's DEPTH, or the limit of {MAX_LINKS} links, is reached")]
     Depth,
 }
 
-/// Issues a token.
+/// Makes and signs a token; returns its encoding.
 pub fn issue(issuer: &Identity, terms: &Terms<'_>) -> Result<Vec<u8>, FabricError> {
     let mut token = CapabilityToken {
         token_id: terms.token_id,
@@ -70,7 +70,7 @@ pub fn issue(issuer: &Identity, terms: &Terms<'_>) -> Result<Vec<u8>, FabricErro
     Ok(token.to_vec())
 }
 
-/// Passes a token on, narrowed by `caveats`. The token's own signatures are not looked at: the node does that.
+/// Passes a token on with further `caveats`. The token's own signatures are not checked; the node does that.
 pub fn delegate(token: &[u8], holder: &Identity, to: NodeId, caveats: &[Caveat]) -> Result<Vec<u8>, DelegateError> {
     let token = CapabilityToken::parse(token)?;
     if NodeId(token.holder()) != holder.id() {
@@ -91,9 +91,9 @@ pub fn delegate(token: &[u8], holder: &Identity, to: NodeId, caveats: &[Caveat])
     Ok(CapabilityToken { links: List::of(&links)?, ..token }.to_vec())
 }
 
-/// The successor of a verified token for its presenter (decision 11): id, resource and every caveat stay, and of the
-/// permissions those in `perms`; links become caveats of the issuer, and what DEPTH they used up is gone. An error says
-/// that all of the caveats together are more than one token holds.
+/// Renews a verified token for its presenter (decision 11). Id, resource and every caveat stay, as do those permissions
+/// that are in `perms`. The caveats of links become the issuer's, and each DEPTH is lowered by the links that followed
+/// it. Fails if the caveats together are more than one token can hold.
 pub fn refresh(
     issuer: &Identity,
     granted: &Granted<'_>,
@@ -128,7 +128,7 @@ pub fn refresh(
     issue(issuer, &terms)
 }
 
-/// Every caveat, each with the number of links that follow where it stands.
+/// Every caveat with the number of links that follow it.
 fn caveats(token: &CapabilityToken<'_>) -> impl Iterator<Item = (Caveat, u8)> {
     let links = token.links.len() as u8;
     let of_issuer = token.caveats.iter().map(move |caveat| (caveat, links));
@@ -138,7 +138,7 @@ fn caveats(token: &CapabilityToken<'_>) -> impl Iterator<Item = (Caveat, u8)> {
     of_issuer.chain(of_links)
 }
 
-/// How many more links the token may get; `None` if it has too many already.
+/// Number of links that may still follow; `None` if there are too many already.
 fn links_left(token: &CapabilityToken<'_>) -> Option<u8> {
     let most = MAX_LINKS as u8 - token.links.len() as u8; // the codec refuses more
     caveats(token)

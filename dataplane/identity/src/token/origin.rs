@@ -1,17 +1,17 @@
-//! Whose policy a token stands on.
+//! The key whose policy a token depends on.
 
 use sha2::{Digest as _, Sha256};
 
 use crate::NodeId;
 
-/// The id of a token that stands on the policy of `origin`: 64 random bits, and a digest of both. `CAP_REFRESH` keeps the
-/// id and drops the links, so that this outlives them, and a restart of the node.
+/// Id of a token that depends on the policy of `origin`: 64 random bits, and a digest of both. `CAP_REFRESH` keeps the
+/// id and drops the links, so this survives refreshes, and restarts of the node.
 pub fn token_id(random: u64, origin: NodeId) -> u128 {
     u128::from(random) << 64 | u128::from(digest(random, origin))
 }
 
-/// Whether the token of this id stands on the policy of `origin`. Who may not choose ids, as nobody but the issuer may,
-/// cannot make it seem so.
+/// Whether the token with this id depends on the policy of `origin`. Only the issuer chooses ids, so nobody else can
+/// forge that.
 pub fn stands_on(token_id: u128, origin: NodeId) -> bool {
     token_id as u64 == digest((token_id >> 64) as u64, origin)
 }

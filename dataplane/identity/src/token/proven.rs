@@ -1,18 +1,18 @@
-//! Signatures that were found good.
+//! Signatures that were verified before.
 
 use sha2::{Digest as _, Sha256};
 
 use crate::PublicKey;
 
-/// How many are remembered: 128 KiB, touched as they come.
+/// Number of places, 128 KiB in all, allocated as they are used.
 const PLACES: usize = 4096;
 
-/// Signatures that were verified, so that a token is verified once, and not at each use. What is remembered is only that
-/// the signature is good, which it stays; whether its key and its token still count is asked each time.
+/// Verified signatures, so that a token is verified once and not at each use. Only the validity of the signature is
+/// remembered, which never changes. Whether its key and token are still accepted is checked each time.
 #[derive(Debug)]
 pub(super) struct Proven {
-    /// Digests of key, signature and what is signed, each at the place that its first bytes name. Another one that comes
-    /// there takes the place.
+    /// Digests of key, signature and signed bytes, each at the place that its first bytes determine. A new one replaces
+    /// the one before it.
     digests: Box<[[u8; 32]]>,
 }
 

@@ -1,4 +1,4 @@
-//! What a presented token grants.
+//! Verification of a presented token.
 
 use std::net::IpAddr;
 
@@ -7,37 +7,37 @@ use berth_wire::fabric::{CLOCK_SKEW, CapabilityToken, Caveat, FabricError, MAX_T
 use super::{caveats, links_left, proven::Proven};
 use crate::{Enrolled, NodeId, PublicKey, Rates, Revocations};
 
-/// What a token is presented for.
+/// The use that a token is presented for.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked {
-    /// Who presents it, proved by a presenter signature or by TLS.
+    /// Id of the presenter, proven by its signature or by TLS.
     pub presenter: NodeId,
-    /// Where the request came from.
+    /// Address that the request came from.
     pub source: IpAddr,
-    /// Seconds since the epoch.
+    /// Seconds since the Unix epoch.
     pub now_secs: u64,
-    /// The installed scheduler fence.
+    /// Epoch of the installed scheduler fence; `None` if there is none.
     pub fence: Option<u64>,
-    /// The resource; 0 for any, and then the caller keeps to [`Granted::covers`].
+    /// The resource to be used. For 0, any, the caller must check [`Granted::covers`].
     pub resource_id: u128,
-    /// What the op needs (decision 9).
+    /// Permissions that the operation needs (decision 9).
     pub perms: Perms,
-    /// The size of the allocation asked for, where the op is one.
+    /// Size of the allocation; `None` if the operation allocates nothing.
     pub requested_bytes: Option<u64>,
 }
 
-/// What a token that was verified grants.
+/// Permissions of a verified token.
 #[derive(Debug, Clone, Copy)]
 pub struct Granted<'a> {
-    /// The token.
+    /// The token itself, parsed.
     pub token: CapabilityToken<'a>,
-    /// The bytes that may be read and written, counted from the lease's first: the first one, and the first one after.
-    /// All of them where no RANGE says less; none if the two are equal.
+    /// The bytes that may be accessed, counted from the lease's first: the first one, and the one after the last. All
+    /// bytes without a RANGE; none if the two are equal.
     pub span: (u64, u64),
 }
 
 impl Granted<'_> {
-    /// Whether the token is good for this resource.
+    /// Whether the token is for this resource.
     pub fn covers(&self, resource_id: u128) -> bool {
         self.token.resource_id == 0 || self.token.resource_id == resource_id
     }
@@ -46,43 +46,43 @@ impl Granted<'_> {
 /// Why a token grants nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
-    /// Not the encoding of a token, or of a caveat.
+    /// The token or a caveat does not parse.
     #[error("the token is malformed: {0}")]
     Malformed(#[from] FabricError),
-    /// Signed by another, or changed since.
+    /// This node did not sign it, or it was changed since.
     #[error("the token does not bear this node's signature")]
     Issuer,
-    /// A link is not signed by the holder before it, or that one is not enrolled.
+    /// A link is not signed by the holder before it, or that holder is not enrolled.
     #[error("a delegation link does not bear the signature of an enrolled previous holder")]
     Link,
-    /// Links in a token that lacks DELEGATE.
+    /// The token has links but lacks the permission DELEGATE.
     #[error("the token was passed on without a DELEGATE permission")]
     NoDelegate,
-    /// The presenter is not the holder.
+    /// The presenter is not this holder.
     #[error("the token is held by {0}, not by its presenter")]
     Presenter(NodeId),
-    /// Expired, issued in the future, or made to live too long.
+    /// The token has expired, was issued in the future, or has too long a lifetime.
     #[error("the token is not valid at this time")]
     Time,
-    /// The token id was revoked, or what one of its holders held.
+    /// The token was revoked by its id, or with one of its holders.
     #[error("the token was revoked")]
     Revoked,
-    /// A caveat does not hold.
+    /// The caveat of this name is violated.
     #[error("the token's {0} caveat does not hold")]
     Caveat(&'static str),
-    /// The token's epoch is before the installed fence.
+    /// The token's epoch is older than the installed fence.
     #[error("the token is of epoch {0}, before the installed fence")]
     StaleEpoch(u64),
     /// The token lacks a permission, or is for another resource.
     #[error("the token does not permit this op on this resource")]
     InsufficientPerm,
-    /// `RATE_LIMIT` is used up for this second.
+    /// `RATE_LIMIT` is used up in this second.
     #[error("the token was used as often as its RATE_LIMIT allows in one second")]
     RateLimited,
 }
 
 impl TokenError {
-    /// The status that says so to the peer.
+    /// The status to answer with.
     pub fn status(self) -> Status {
         match self {
             Self::StaleEpoch(_) => Status::StaleEpoch,
@@ -93,26 +93,26 @@ impl TokenError {
     }
 }
 
-/// Verifies the tokens that one node issued.
+/// Verifies tokens that one node issued.
 #[derive(Debug)]
 pub struct Verifier {
     issuer: PublicKey,
-    /// Tokens that no longer count.
+    /// Revocations that it refuses tokens by.
     pub revoked: Revocations,
     rates: Rates<u128>,
     proven: Proven,
 }
 
 impl Verifier {
-    /// For the tokens that `issuer` signs.
+    /// `issuer` is the key of the node that signs the tokens.
     pub fn new(issuer: PublicKey) -> Self {
         Self { issuer, revoked: Revocations::default(), rates: Rates::default(), proven: Proven::default() }
     }
 
-    /// What `token` grants of what is `asked`.
+    /// Checks `token` for the use in `asked`.
     ///
-    /// The token is checked in this order: the token itself ([`Status::InvalidToken`], cheap checks before signatures),
-    /// its epoch, its permissions, its rate. Only a token that passed all else counts against its `RATE_LIMIT`.
+    /// The order is: the token itself ([`Status::InvalidToken`]; cheap checks before signatures), its epoch, its
+    /// permissions, its rate. Only a token that passed all other checks counts against its `RATE_LIMIT`.
     pub fn verify<'a>(&mut self, token: &'a [u8], asked: &Asked, keys: &Enrolled) -> Result<Granted<'a>, TokenError> {
         let token = CapabilityToken::parse(token)?;
         self.check_claims(&token, asked)?;
@@ -131,7 +131,7 @@ impl Verifier {
         Ok(granted)
     }
 
-    /// Who, when, and how far passed on.
+    /// Checks holder, times, revocation and delegation.
     fn check_claims(&self, token: &CapabilityToken<'_>, asked: &Asked) -> Result<(), TokenError> {
         if token.issuer != self.issuer.id().0 {
             return Err(TokenError::Issuer);
@@ -175,7 +175,7 @@ impl Verifier {
     }
 }
 
-/// What the caveats leave, where all of them hold.
+/// What the caveats leave, if none is violated.
 struct Limits {
     span: (u64, u64),
     per_second: Option<u32>,
