@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fmt::Write as _, net::SocketAddr, os::unix::fs:
 
 use berth_identity::Enrolment;
 use berth_plugin::Plugin;
-use berth_ports::{Nvme, Rdma};
+use berth_ports::{Nvme, Rdma, nvme::Auth};
 use berth_qec::Algorithm;
 
 use crate::{
@@ -74,12 +74,17 @@ pub fn summary(config: &Config) -> String {
             Binding::Rdma(Rdma { device, port, gid_index, max_leases, .. }) => {
                 writeln!(out, "binding rdma: {device} port {port} gid {gid_index}, {max_leases} leases")
             }
-            Binding::Nvme(Nvme { listen, cpus, idle, max_leases, max_hosts, .. }) => {
+            Binding::Nvme(Nvme { listen, cpus, idle, max_leases, max_hosts, auth, .. }) => {
                 let listen: Vec<_> = listen.iter().map(ToString::to_string).collect();
                 let (listen, cpus) = (listen.join(", "), numbers(cpus));
+                let auth = match auth {
+                    Auth::None => "none",
+                    Auth::DhChap => "dhchap",
+                };
                 writeln!(
                     out,
-                    "binding nvme: {listen} on cpu {cpus}, idle {idle:?}, {max_leases} leases, {max_hosts} controllers"
+                    "binding nvme: {listen} on cpu {cpus}, idle {idle:?}, {max_leases} leases, {max_hosts} controllers, \
+                     auth {auth}"
                 )
             }
         };

@@ -1,9 +1,12 @@
 //! An NVMe/TCP connection of a hostile host: no byte outside of its lease changes, and what is asked for can be given.
 #![no_main]
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU8, Ordering::Relaxed},
+use std::{
+    net::IpAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering::Relaxed},
+    },
 };
 
 use berth_lease::{
@@ -11,11 +14,16 @@ use berth_lease::{
 };
 use berth_lease_io::{CHUNK, Pool};
 use berth_memory::Heap as Allocated;
-use berth_nvme::{Connection, Limits, Target};
+use berth_nvme::{
+    Client, Connection, Limits, Target,
+    auth::{Group, Hash, Host as Prover, Job, Machine, Parameters, Random, Secret},
+};
 use berth_port::{Nanos, Next, Session as _};
 use berth_wire::nvme::{
     Sgl, Sqe,
-    fabrics::{Connect, ConnectData, Nqn, Property, property},
+    auth::Message,
+    fabrics::{Authentication, Connect, ConnectData, Nqn, Property, property},
+    opcode::fabrics,
     pdu::{Framing, IcReq},
 };
 use libfuzzer_sys::fuzz_target;
@@ -50,6 +58,19 @@ impl Bytes for Heap {
     }
 }
 
+/// Does arithmetic at once, and draws what everybody knows.
+struct AtOnce;
+
+impl Machine for AtOnce {
+    fn random(&self) -> Random {
+        Random::new([3; Random::LEN])
+    }
+
+    fn compute(&self, _: IpAddr, job: Job) {
+        job.run();
+    }
+}
+
 fuzz_target!(|input: &[u8]| {
     let [what, size, message @ ..] = input else { return };
     let heap = Arc::new(Heap((0..REGION).map(|_| AtomicU8::new(0xEE)).collect()));
@@ -70,7 +91,10 @@ fuzz_target!(|input: &[u8]| {
     };
     writer.insert(&entry).expect("the table has room for one");
     let target = Target::new(&table, &regions, Pool::new(Arc::new(Allocated::new(4 * CHUNK))), Limits::default());
-    let nqn = target.bind(LEASE, Generation(1), HOST, NOW).expect("the lease can be bound");
+    let proves = what >> 2 & 3 == 3;
+    let secret = proves.then(|| (secret(), Arc::new(AtOnce) as Arc<dyn Machine>));
+    let client = Client { nqn: HOST, secret };
+    let nqn = target.bind(LEASE, Generation(1), client, NOW).expect("the lease can be bound");
     let (digests, piece) = (what & 3, 1 + 16 * usize::from(*size));
     let mut admin = Connection::new(&target, ([127, 0, 0, 1], 4420).into());
     let queue = |connection: &mut Connection, queue, controller| {
@@ -80,6 +104,11 @@ fuzz_target!(|input: &[u8]| {
     match what >> 2 & 3 {
         0 => {}
         1 => queue(&mut admin, 0, 0xFFFF),
+        // A host that has to prove who it is, and has said so many messages already.
+        3 => {
+            queue(&mut admin, 0, 0xFFFF);
+            prove(&mut admin, &nqn, digests, what >> 4 & 3);
+        }
         _ => {
             queue(&mut admin, 0, 0xFFFF);
             let enable = Property { offset: property::CC, wide: false, value: property::cc::ENABLED.into() };
@@ -105,6 +134,38 @@ fn connect(nqn: &str, digests: u8, queue: u16, controller: u16) -> Vec<u8> {
     capsule(digests, &sqe, data.as_bytes())
 }
 
+fn secret() -> Secret {
+    Secret::new(&[5; 32])
+}
+
+/// Authenticates, as far as so many messages of the host's go.
+fn prove(connection: &mut Connection, nqn: &str, digests: u8, messages: u8) {
+    let parameters = Parameters {
+        hostnqn: HOST.into(),
+        subnqn: nqn.into(),
+        host: secret(),
+        controller: Some(secret()),
+        hashes: vec![Hash::Sha256],
+        groups: vec![Group::None],
+    };
+    let mut prover = Prover::new(Arc::new(parameters), Random::new([4; Random::LEN]), 1);
+    let mut room = [0; Message::MAX];
+    for _ in 0..messages {
+        let len = prover.send(&mut room).expect("its message is due");
+        let mut sqe = Authentication { len: len as u32 }.command(fabrics::AUTHENTICATION_SEND, 2);
+        sqe.sgl = Sgl::in_capsule(len as u32);
+        drive(connection, &capsule(digests, &sqe, &room[..len]), usize::MAX);
+        let mut sqe = Authentication { len: 2048 }.command(fabrics::AUTHENTICATION_RECEIVE, 2);
+        sqe.sgl = Sgl::transport(2048);
+        let heard = drive(connection, &capsule(digests, &sqe, &[]), usize::MAX);
+        // The message is the data of the first PDU; there is none after success2.
+        if prover.next() == berth_nvme::auth::Next::Receive {
+            prover.receive(&heard[usize::from(heard[3])..]);
+        }
+    }
+    assert_eq!(connection.is_identified(), messages == 3);
+}
+
 fn capsule(digests: u8, sqe: &Sqe, data: &[u8]) -> Vec<u8> {
     let mut pdu = vec![0; 256];
     let framing = Framing::new(digests & 1 != 0, digests & 2 != 0, 0);
@@ -117,18 +178,19 @@ fn capsule(digests: u8, sqe: &Sqe, data: &[u8]) -> Vec<u8> {
     pdu
 }
 
-/// Gives a connection `message` in pieces, until it closes.
-fn drive(connection: &mut Connection, message: &[u8], piece: usize) {
-    let (mut at, mut have, mut output) = (0, 0, vec![0; 64]);
+/// Gives a connection `message` in pieces, until it closes; what it says.
+fn drive(connection: &mut Connection, message: &[u8], piece: usize) -> Vec<u8> {
+    let (mut at, mut have, mut output, mut heard) = (0, 0, vec![0; 64], Vec::new());
     loop {
         let progress = connection.advance(&message[at..have], &mut output, NOW);
         assert!(progress.consumed <= have - at && progress.written <= output.len());
         at += progress.consumed;
+        heard.extend_from_slice(&output[..progress.written]);
         match progress.next {
             Next::Input(wanted) => {
                 assert!(wanted > have - at && wanted <= Connection::ROOM);
                 if have == message.len() {
-                    return;
+                    return heard;
                 }
                 have = message.len().min(have.saturating_add(piece));
             }
@@ -137,7 +199,7 @@ fn drive(connection: &mut Connection, message: &[u8], piece: usize) {
                 output.resize(room.max(output.len()), 0);
             }
             Next::Completion => panic!("the lease is memory"),
-            Next::Close => return,
+            Next::Close => return heard,
         }
     }
 }

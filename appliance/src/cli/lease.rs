@@ -266,20 +266,23 @@ impl Lease {
             }
             Self::Bind { lease, kind: Transport::Nvme, host_nqn: Some(host_nqn), with, .. } => {
                 let (client, token) = with.connect(Perms::ALLOC, 0).await?;
-                let NvmeBinding { nqn, transport, address, port } = client.bind_nvme(&token, *lease, host_nqn).await?;
+                let bound = client.bind_nvme(&token, *lease, host_nqn).await?;
+                let NvmeBinding { nqn, transport, address, port, secret } = bound;
                 client.close().await;
                 let transport = transport.name();
-                let connect = format!("nvme connect -t {transport} -a {address} -s {port} -n {nqn} -q {host_nqn}");
-                output::pairs(
-                    with.node.own.json,
-                    &[
-                        ("nqn", nqn.into()),
-                        ("transport", transport.into()),
-                        ("address", address.into()),
-                        ("port", port.into()),
-                        ("connect", connect.into()),
-                    ],
-                );
+                let mut connect = format!("nvme connect -t {transport} -a {address} -s {port} -n {nqn} -q {host_nqn}");
+                let mut pairs = vec![
+                    ("nqn", nqn.into()),
+                    ("transport", transport.into()),
+                    ("address", address.into()),
+                    ("port", port.into()),
+                ];
+                if let Some(secret) = secret {
+                    connect = format!("{connect} --dhchap-secret {secret}");
+                    pairs.push(("dhchap_secret", secret.into()));
+                }
+                pairs.push(("connect", connect.into()));
+                output::pairs(with.node.own.json, &pairs);
             }
             Self::Bind { lease, kind, qp_num, host_nqn, tlv, with, .. } => {
                 ensure!(qp_num.is_none(), "--qp-num, --gid, --psn and --mtu describe a client of --kind rdma");

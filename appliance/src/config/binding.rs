@@ -1,7 +1,7 @@
 //! `[[binding]]`: transports of their own that leases can be connected to.
 
 use berth_keys::{Binds, Table, address, claim, default_address};
-use berth_ports::{Nvme, Rdma, Windows};
+use berth_ports::{Nvme, Rdma, Windows, nvme::Auth};
 
 use super::{Host, Runtime, port};
 
@@ -64,9 +64,14 @@ fn rdma(t: &mut Table<'_, '_>, max_leases: u32, others: &[Binding]) -> Option<Rd
 
 fn nvme(t: &mut Table<'_, '_>, max_leases: u32, runtime: &Runtime, host: &Host, binds: &mut Binds) -> Nvme {
     // One of each is built.
-    for (key, word) in [("provider", "berth"), ("transport", "tcp"), ("auth", "none")] {
+    for (key, word) in [("provider", "berth"), ("transport", "tcp")] {
         t.chosen(key, &[(word, ())]);
     }
+    let auth = t.choice("auth", &[("none", Some(Auth::None)), ("dhchap", Some(Auth::DhChap)), ("tls", None)]);
+    if let Some(at) = auth.as_ref().filter(|at| at.value.is_none()) {
+        t.sink().wrong(at, "\"tls\" is not built; write \"dhchap\", which proves who a host is and encrypts nothing");
+    }
+    let auth = auth.and_then(|at| at.value).unwrap_or(Auth::None);
     let mut listen = Vec::new();
     for at in t.texts("listen").map_or_else(Vec::new, |at| at.value) {
         let Some(bind) = address(t, &at) else { continue };
@@ -89,5 +94,5 @@ fn nvme(t: &mut Table<'_, '_>, max_leases: u32, runtime: &Runtime, host: &Host, 
         t.sink().wrong(at, format_args!("is less than {} bytes", Nvme::BUFFERS_MIN));
     }
     let buffers = buffers.map_or(64 << 20, |at| at.value);
-    Nvme { listen, cpus, idle, max_leases, max_hosts, io_queues, queue_depth, buffers }
+    Nvme { listen, cpus, idle, max_leases, max_hosts, io_queues, queue_depth, buffers, auth }
 }

@@ -40,6 +40,10 @@ fn keys_of_nvme_bindings() {
         "berth.toml:14:10: binding[2].listen: binding[1] binds 127.0.0.1:1 too; give each port its own address",
     ];
     assert_eq!(mistakes(text), wanted);
+    let auth = |word| format!("[control]\n[[binding]]\nkind = \"nvme\"\nauth = \"{word}\"\n");
+    let tls = "berth.toml:4:8: binding[0].auth: \"tls\" is not built; write \"dhchap\", which proves who a host is and \
+               encrypts nothing";
+    assert_eq!(mistakes(&auth("tls")), [tls]);
 }
 
 /// RFC 8032, section 7.1, test 1.

@@ -20,6 +20,18 @@ pub struct BoundLease {
     pub rights: Rights,
     /// What the transport may let the client reach.
     pub reach: Reach,
+    /// What the client can prove to know, where [`Binding::answers_secrets`] says that it is told.
+    pub secret: Option<BindSecret>,
+}
+
+/// A secret of one LEASE_BIND, which a restart of the node brings back: 32 bytes that nobody can guess. Nothing prints it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct BindSecret(pub [u8; 32]);
+
+impl Debug for BindSecret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("BindSecret")
+    }
 }
 
 /// What the client of a lease may reach.
@@ -55,6 +67,12 @@ pub trait Binding: Debug + Send {
     /// Whether clients go on after a restart of the node without another LEASE_BIND: then the start binds their leases
     /// anew, with what they said before.
     fn resumes(&self) -> bool {
+        false
+    }
+
+    /// Whether its answers tell the client a secret, [`BoundLease::secret`]. Then the node binds no lease of requests over
+    /// UDP, where everybody would read it.
+    fn answers_secrets(&self) -> bool {
         false
     }
 

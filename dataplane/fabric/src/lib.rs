@@ -31,7 +31,7 @@ mod request;
 mod resource;
 mod status;
 
-pub use binding::{Binding, BoundLease, Reach, TeardownFailed};
+pub use binding::{BindSecret, Binding, BoundLease, Reach, TeardownFailed};
 pub use blocking::BlockingWork;
 pub use clock::Clock;
 pub use ending::{Ending, Teardown};

@@ -74,6 +74,10 @@ impl Origin {
         Self { op, carrier: request.carrier, presenter: request.presenter }
     }
 
+    pub(crate) fn carrier(&self) -> Carrier {
+        self.carrier
+    }
+
     /// For what the node does on its own on behalf of a holder.
     pub(crate) fn node(op: Op, holder: u128) -> Self {
         Self { op, carrier: Carrier::Quic, presenter: holder }

@@ -6,6 +6,7 @@ use ed25519_dalek::{
     Signature, Signer as _, SigningKey, VerifyingKey,
     pkcs8::{DecodePrivateKey as _, EncodePrivateKey as _, KeypairBytes, spki::der::pem::LineEnding},
 };
+use hmac::{Hmac, Mac as _};
 use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
@@ -167,6 +168,17 @@ impl Identity {
     /// The private key itself, for TLS.
     pub fn signing_key(&self) -> &SigningKey {
         &self.key
+    }
+
+    /// 32 bytes that whoever lacks this key cannot guess, another for each `purpose` and `parts`: HMAC-SHA-256 with the
+    /// key's seed. Parts of varying length do not follow one another.
+    pub fn derive(&self, purpose: &str, parts: &[&[u8]]) -> Zeroizing<[u8; 32]> {
+        let seed = Zeroizing::new(self.key.to_bytes());
+        let mut mac = Hmac::<Sha256>::new_from_slice(&*seed).expect("HMAC takes keys of any length");
+        mac.update(purpose.as_bytes());
+        mac.update(&[0]);
+        parts.iter().for_each(|part| mac.update(part));
+        Zeroizing::new(mac.finalize().into_bytes().into())
     }
 
     pub(crate) fn sign(&self, bytes: &[u8]) -> [u8; 64] {

@@ -14,6 +14,7 @@ use berth_wire::nvme::{
 use crate::{
     Target,
     admin::Admin,
+    auth::Chap,
     connection::Role,
     controller::Controller,
     io::Io,
@@ -34,7 +35,7 @@ const CONTROLLER_BUSY: Status = Status::retryable(0x181);
 const HOST_ID: u32 = 1 << 16;
 
 /// Why Connect is refused: with which first dword.
-struct Invalid(Status, u32);
+pub(crate) struct Invalid(Status, u32);
 
 impl From<Status> for Invalid {
     fn from(status: Status) -> Self {
@@ -44,6 +45,31 @@ impl From<Status> for Invalid {
 
 fn invalid(parameter: u32) -> Invalid {
     Invalid(Status::CONNECT_INVALID_PARAMETERS, parameter)
+}
+
+/// What a connection is after Connect.
+pub(crate) enum Joined {
+    /// A queue.
+    Queue(Role),
+    /// Nothing, until its host has proved who it is.
+    Unproven(Box<Joining>, Arc<Chap>),
+}
+
+/// A connection that may become a queue. It holds nothing of the target: a host that proves nothing keeps nobody out.
+#[derive(Debug)]
+pub(crate) struct Joining {
+    subsystem: Option<Arc<Subsystem>>,
+    host: String,
+    host_id: [u8; 16],
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    /// The admin queue of a new controller with this id, and its KATO in milliseconds.
+    Admin { id: u16, keep_alive: u32 },
+    /// An I/O queue.
+    Io { controller: Arc<Controller>, queue: u16 },
 }
 
 /// Serves the first command of a connection: what it is from now on, and its queue, in which the answer waits. `collects`
@@ -56,7 +82,7 @@ pub(crate) fn connect(
     (pointer, data): (Pointer, &[u8]),
     collects: bool,
     now: Nanos,
-) -> Result<(Role, Queue), Refused> {
+) -> Result<(Joined, Queue), Refused> {
     if (sqe.opcode, sqe.fctype()) != (opcode::FABRICS, opcode::fabrics::CONNECT) {
         return Err(Refused::Status(Status::SEQUENCE_ERROR));
     }
@@ -64,7 +90,15 @@ pub(crate) fn connect(
     let data = ConnectData::parse(data).filter(|_| data.len() == ConnectData::LEN);
     let data = data.ok_or(Refused::Status(Status::SGL_LENGTH_INVALID))?;
     let command = Connect::of(sqe);
-    let (role, controller) = join(target, local, command, data, collects, now).map_err(|Invalid(status, result)| {
+    let joined = check(target, command, data, now).and_then(|joining| {
+        let controller = joining.controller();
+        let chap = joining.subsystem.as_ref().and_then(|subsystem| subsystem.chap.clone());
+        Ok(match chap {
+            Some(chap) => (Joined::Unproven(Box::new(joining), chap), controller, true),
+            None => (Joined::Queue(joining.enter(target, local, collects, now)?), controller, false),
+        })
+    });
+    let (joined, controller, authenticate) = joined.map_err(|Invalid(status, result)| {
         queue.slot(index).result = result.into();
         Refused::Status(status)
     })?;
@@ -73,20 +107,14 @@ pub(crate) fn connect(
     let mut queue = Queue::new(entries, flow_control.then_some(entries));
     // The first command of an empty queue finds room in it.
     if let Ok((index, _)) = queue.open(sqe.cid.get()) {
-        queue.slot(index).result = Connected { controller, authenticate: false }.dword().into();
+        queue.slot(index).result = Connected { controller, authenticate }.dword().into();
         queue.respond(index, Status::SUCCESS);
     }
-    Ok((role, queue))
+    Ok((joined, queue))
 }
 
-fn join(
-    target: &Target,
-    local: SocketAddr,
-    command: Connect,
-    data: &ConnectData,
-    collects: bool,
-    now: Nanos,
-) -> Result<(Role, u16), Invalid> {
+/// What a connection may become.
+fn check(target: &Target, command: Connect, data: &ConnectData, now: Nanos) -> Result<Joining, Invalid> {
     if command.format != 0 {
         return Err(Status::CONNECT_FORMAT.into());
     }
@@ -106,7 +134,7 @@ fn join(
     if command.size == 0 || command.size >= most {
         return Err(invalid(invalid_parameter::SIZE));
     }
-    if command.queue == 0 {
+    let kind = if command.queue == 0 {
         if data.controller.get() != ConnectData::ANY_CONTROLLER {
             return Err(invalid(invalid_parameter::CONTROLLER));
         }
@@ -115,24 +143,59 @@ fn join(
             (0, None) => DISCOVERY_KEEP_ALIVE,
             (keep_alive, _) => keep_alive,
         };
-        let make = |id| Controller::new(id, host.to_owned(), data.host_id, subsystem.clone(), keep_alive, now);
-        let controller = target.enter(subsystem.as_ref(), make).ok_or(CONTROLLER_BUSY)?;
-        let id = controller.id;
-        return Ok((Role::Admin(Box::new(Admin::new(target, controller, local))), id));
+        let id = target.controller_id(subsystem.as_ref()).ok_or(CONTROLLER_BUSY)?;
+        Kind::Admin { id, keep_alive }
+    } else {
+        let subsystem = subsystem.as_ref().ok_or(invalid(invalid_parameter::QUEUE))?;
+        if command.queue > target.limits().io_queues {
+            return Err(invalid(invalid_parameter::QUEUE));
+        }
+        let controller = target.controller(data.controller.get()).filter(|controller| controller.is_of(subsystem));
+        let controller = controller.ok_or(invalid(invalid_parameter::CONTROLLER))?;
+        if controller.host_id != data.host_id {
+            return Err(invalid(HOST_ID));
+        }
+        let enabled = controller.enabled().ok_or(invalid(invalid_parameter::CONTROLLER))?;
+        if enabled.is_claimed(command.queue) {
+            return Err(Status::INVALID_QUEUE_ID.into());
+        }
+        Kind::Io { controller, queue: command.queue }
+    };
+    Ok(Joining { subsystem, host: host.to_owned(), host_id: data.host_id, kind })
+}
+
+impl Joining {
+    /// CNTLID.
+    fn controller(&self) -> u16 {
+        match &self.kind {
+            Kind::Admin { id, .. } => *id,
+            Kind::Io { controller, .. } => controller.id,
+        }
     }
-    let subsystem = subsystem.ok_or(invalid(invalid_parameter::QUEUE))?;
-    if command.queue > target.limits().io_queues {
-        return Err(invalid(invalid_parameter::QUEUE));
+
+    /// Whether what it would join was unbound.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.subsystem.as_ref().is_some_and(|subsystem| subsystem.has_ended())
     }
-    let controller = target.controller(data.controller.get()).filter(|controller| controller.is_of(&subsystem));
-    let controller = controller.ok_or(invalid(invalid_parameter::CONTROLLER))?;
-    if controller.host_id != data.host_id {
-        return Err(invalid(HOST_ID));
+
+    /// Makes the connection a queue. Others may have taken its place since it was checked.
+    pub(crate) fn enter(self, target: &Target, local: SocketAddr, collects: bool, now: Nanos) -> Result<Role, Invalid> {
+        let Self { subsystem, host, host_id, kind } = self;
+        match (kind, subsystem) {
+            (Kind::Admin { id, keep_alive }, subsystem) => {
+                let controller = Controller::new(id, host, host_id, subsystem, keep_alive, now);
+                let controller = target.enter(controller).ok_or(CONTROLLER_BUSY)?;
+                Ok(Role::Admin(Box::new(Admin::new(target, controller, local))))
+            }
+            (Kind::Io { .. }, None) => Err(invalid(invalid_parameter::QUEUE)),
+            (Kind::Io { controller, queue }, Some(subsystem)) => {
+                let enabled = controller.enabled().ok_or(invalid(invalid_parameter::CONTROLLER))?;
+                let queue = enabled.claim(queue).ok_or(Status::INVALID_QUEUE_ID)?;
+                let over = enabled.over.clone();
+                Ok(Role::Io(Box::new(Io::new(target, controller, subsystem, (queue, over), collects))))
+            }
+        }
     }
-    let enabled = controller.enabled().ok_or(invalid(invalid_parameter::CONTROLLER))?;
-    let queue = enabled.claim(command.queue).ok_or(Status::INVALID_QUEUE_ID)?;
-    let (id, over) = (controller.id, enabled.over.clone());
-    Ok((Role::Io(Box::new(Io::new(target, controller, subsystem, (queue, over), collects))), id))
 }
 
 /// Whether the lease is still the host's.

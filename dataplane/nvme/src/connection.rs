@@ -1,7 +1,9 @@
 //! One connection: its PDUs, in and out.
 
+mod auth;
+
 use std::{
-    net::SocketAddr,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     task::{Context, Poll},
 };
 
@@ -20,10 +22,12 @@ use zerocopy::IntoBytes;
 use crate::{
     Target,
     admin::Admin,
+    auth::QueueAuth,
+    connect::Joined,
     counts::{Counts, Event},
     io::{IN_CAPSULE, Io, Turn},
     output::Output,
-    queue::{Phase, Queue},
+    queue::{Phase, Queue, Slot, Work},
 };
 
 /// MAXH2CDATA: the most bytes of an `H2CData`, and of an R2T.
@@ -51,6 +55,8 @@ pub struct Connection {
     target: Target,
     /// Where the host has reached this node: what discovery answers.
     local: SocketAddr,
+    /// From where.
+    peer: IpAddr,
     /// What the host's PDUs are held to.
     rules: Rules,
     /// How PDUs to it are framed.
@@ -59,6 +65,8 @@ pub struct Connection {
     incoming: Option<Incoming>,
     queue: Queue,
     role: Role,
+    /// Of a host that has to prove who it is.
+    proof: Option<Box<auth::Proof>>,
     /// The host has disconnected its queue: close once that is answered.
     leaving: bool,
     closing: bool,
@@ -78,7 +86,7 @@ struct Incoming {
 /// What the connection is, as Connect said.
 #[derive(Debug)]
 pub(crate) enum Role {
-    /// Nothing yet.
+    /// Nothing yet, or nothing before the host has proved who it is.
     New,
     /// The admin queue of a controller.
     Admin(Box<Admin>),
@@ -103,6 +111,7 @@ impl Connection {
         Self {
             target: target.clone(),
             local,
+            peer: Ipv4Addr::UNSPECIFIED.into(),
             rules: Rules {
                 sender: Side::Host,
                 initialised: false,
@@ -113,10 +122,17 @@ impl Connection {
             incoming: None,
             queue: Queue::new(1, None),
             role: Role::New,
+            proof: None,
             leaving: false,
             closing: false,
             counts: Counts::default(),
         }
+    }
+
+    /// Says where the host is: one of many that authenticate gets its share.
+    #[must_use]
+    pub fn with_peer(self, peer: IpAddr) -> Self {
+        Self { peer, ..self }
     }
 
     /// Does what comes first: sends, goes on with what has ended, or takes a PDU.
@@ -126,6 +142,9 @@ impl Connection {
         }
         if let Some(next) = self.send(output, now) {
             return Step::Stop(next);
+        }
+        if let Some(step) = self.prove(now) {
+            return step;
         }
         match &mut self.role {
             _ if self.leaving => {
@@ -262,9 +281,14 @@ impl Connection {
         (pointer, data): (berth_wire::nvme::command::Pointer, &[u8]),
         now: Nanos,
     ) -> Result<Turn, Refused> {
+        if let Some(proof) = &mut self.proof
+            && let Some(turn) = proof.queue.command(index, sqe, (pointer, data), now)
+        {
+            return turn;
+        }
         match &mut self.role {
             Role::New => {
-                let (role, queue) = crate::connect::connect(
+                let (joined, queue) = crate::connect::connect(
                     &self.target,
                     self.local,
                     (&mut self.queue, index),
@@ -275,7 +299,14 @@ impl Connection {
                 )
                 .inspect_err(|_| self.counts.add(Event::ConnectsRefused))?;
                 self.counts.add(Event::Connected);
-                (self.role, self.queue) = (role, queue);
+                self.queue = queue;
+                match joined {
+                    Joined::Queue(role) => self.role = role,
+                    Joined::Unproven(joining, chap) => {
+                        let queue = QueueAuth::new(chap, self.peer, now);
+                        self.proof = Some(Box::new(auth::Proof { queue, joining: Some(joining) }));
+                    }
+                }
                 Ok(Turn::Later)
             }
             Role::Admin(admin) => {
@@ -409,13 +440,8 @@ impl Connection {
         let (cid, offset) = (slot.cid, slot.moved);
         let into = &mut output.rest()[at..at + len];
         let copied = match &mut self.role {
-            Role::New | Role::Admin(_) => {
-                let page = slot.page.get(offset as usize..).unwrap_or_default();
-                let (front, rest) = into.split_at_mut(page.len().min(len));
-                front.copy_from_slice(&page[..front.len()]);
-                rest.fill(0);
-                Ok(())
-            }
+            Role::New | Role::Admin(_) => copy_page(slot, into),
+            Role::Io(_) if slot.work == Work::Control => copy_page(slot, into),
             Role::Io(_) if slot.buffers.size() > 0 => {
                 slot.buffers.read_at(offset as usize, into);
                 Ok(())
@@ -455,7 +481,6 @@ impl Connection {
     /// Counts how a command ended.
     #[inline]
     fn count(&mut self, index: usize, status: Status) {
-        use crate::queue::Work;
         let slot = self.queue.get(index);
         if !status.is_success() {
             match &self.role {
@@ -472,6 +497,15 @@ impl Connection {
             _ => {}
         }
     }
+}
+
+/// Copies what comes next of a page, of which the rest is zero.
+fn copy_page(slot: &Slot, into: &mut [u8]) -> Result<(), Status> {
+    let page = slot.page.get(slot.moved as usize..).unwrap_or_default();
+    let (front, rest) = into.split_at_mut(page.len().min(into.len()));
+    front.copy_from_slice(&page[..front.len()]);
+    rest.fill(0);
+    Ok(())
 }
 
 /// Bytes of the header that `input` begins with, as far as it says so: at most what a `TermReq` has room for.
@@ -502,7 +536,9 @@ impl Session for Connection {
     }
 
     fn is_over(&mut self, now: Nanos) -> bool {
+        let unproven = self.is_unproven(now);
         let over = match &mut self.role {
+            _ if unproven => true,
             Role::New => false,
             Role::Admin(admin) => admin.is_over(now, &mut self.counts),
             Role::Io(io) => {
@@ -520,10 +556,16 @@ impl Session for Connection {
     /// Accesses to blocks, commands that wait for buffers, and what waits for room to be sent.
     fn outstanding(&self) -> usize {
         let io = if let Role::Io(io) = &self.role { io.outstanding(&self.queue) } else { 0 };
-        io + usize::from(self.queue.first().is_some())
+        let proof = self.proof.as_ref().map_or(0, |proof| proof.queue.outstanding());
+        io + proof + usize::from(self.queue.first().is_some())
     }
 
     fn poll_completion(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let Some(proof) = &self.proof
+            && proof.queue.poll(cx).is_ready()
+        {
+            return Poll::Ready(());
+        }
         match &self.role {
             Role::New => Poll::Pending,
             Role::Admin(admin) => admin.poll(cx),

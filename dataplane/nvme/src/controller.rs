@@ -211,6 +211,11 @@ impl Enabled {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether a queue identifier is in use.
+    pub(crate) fn is_claimed(&self, id: u16) -> bool {
+        self.lock().get(usize::from(id) / 64).is_some_and(|word| word & 1 << (id % 64) != 0)
+    }
+
     /// Takes a queue identifier below 256; `None` where it is in use.
     pub(crate) fn claim(self: &Arc<Self>, id: u16) -> Option<QueueId> {
         let mut queues = self.lock();

@@ -6,6 +6,8 @@ use berth_port::{Family, Tables};
 use berth_wire::nvme::{Status, pdu::Fatal};
 
 const CONNECTS: Family = Family::counter("nvme_connects", "Connect commands over NVMe/TCP, by what became of them");
+const AUTHENTICATIONS: Family =
+    Family::counter("nvme_authentications", "authentications of NVMe/TCP queues, by what became of them");
 const COMMANDS: Family = Family::counter("nvme_commands", "commands over NVMe/TCP");
 const BYTES: Family = Family::counter("nvme_bytes", "leased bytes read and written over NVMe/TCP");
 const ERRORS: Family =
@@ -19,6 +21,11 @@ berth_port::counters! {
     pub(crate) enum Event {
         Connected = nvme_connected: CONNECTS { result: "connected" },
         ConnectsRefused = nvme_connects_refused: CONNECTS { result: "refused" },
+        Authenticated = nvme_authenticated: AUTHENTICATIONS { result: "done" },
+        AuthenticationsFailed = nvme_authentications_failed: AUTHENTICATIONS { result: "wrong_secret" },
+        AuthenticationsNotUsable = nvme_authentications_not_usable: AUTHENTICATIONS { result: "nothing_in_common" },
+        AuthenticationsMalformed = nvme_authentications_malformed: AUTHENTICATIONS { result: "malformed" },
+        AuthenticationsLate = nvme_authentications_late: AUTHENTICATIONS { result: "timed_out" },
         Admin = nvme_admin_commands: COMMANDS { kind: "admin" },
         Reads = nvme_reads: COMMANDS { kind: "read" },
         Writes = nvme_writes: COMMANDS { kind: "write" },

@@ -14,6 +14,7 @@ use berth_port::Nanos;
 use berth_wire::nvme::fabrics::Nqn;
 
 use crate::{
+    auth::{Chap, Machine, Secret},
     controller::Controller,
     counts::{Present, Totals},
     exclusive::Exclusive,
@@ -84,6 +85,8 @@ pub(crate) struct Subsystem {
     pub(crate) nqn: String,
     /// The NQN of the host that may connect.
     pub(crate) host: String,
+    /// How that proves who it is; `None`: it is whom its NQN says.
+    pub(crate) chap: Option<Arc<Chap>>,
     pub(crate) namespace: Namespace,
     /// For fused commands.
     pub(crate) fused: Exclusive,
@@ -95,6 +98,20 @@ impl Subsystem {
     /// Whether it was unbound.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.load(SeqCst)
+    }
+}
+
+/// The host that a lease is bound for.
+pub struct Client<'a> {
+    /// Its NQN.
+    pub nqn: &'a str,
+    /// What it has to prove to know, by DH-HMAC-CHAP on each of its queues, and what that takes.
+    pub secret: Option<(Secret, Arc<dyn Machine>)>,
+}
+
+impl<'a> From<&'a str> for Client<'a> {
+    fn from(nqn: &'a str) -> Self {
+        Self { nqn, secret: None }
     }
 }
 
@@ -148,8 +165,15 @@ impl Target {
         Self(Arc::new(Shared { table, regions, pool, limits, totals, state: Mutex::default() }))
     }
 
-    /// Lets the host that is called `host` connect to a lease; returns the NQN of the lease's subsystem.
-    pub fn bind(&self, lease: LeaseId, generation: Generation, host: &str, now: Nanos) -> Result<String, BindError> {
+    /// Lets a host connect to a lease, its NQN alone or with a secret; returns the NQN of the lease's subsystem.
+    pub fn bind<'a>(
+        &self,
+        lease: LeaseId,
+        generation: Generation,
+        host: impl Into<Client<'a>>,
+        now: Nanos,
+    ) -> Result<String, BindError> {
+        let Client { nqn: host, secret } = host.into();
         if host.is_empty() || host.len() > NQN_MAX || host.contains('\0') {
             return Err(BindError::HostNqn);
         }
@@ -168,9 +192,10 @@ impl Target {
             return Err(BindError::Full);
         }
         let nqn = nqn(lease);
+        let chap = secret.map(|(secret, machine)| Arc::new(Chap::new(host, &nqn, secret, machine)));
         let (host, ended) = (host.to_owned(), AtomicBool::new(false));
         state.changed(&host);
-        let subsystem = Subsystem { nqn: nqn.clone(), host, namespace, fused: Exclusive::default(), ended };
+        let subsystem = Subsystem { nqn: nqn.clone(), host, chap, namespace, fused: Exclusive::default(), ended };
         state.subsystems.insert(lease, Arc::new(subsystem));
         Ok(nqn)
     }
@@ -231,34 +256,29 @@ impl Target {
         (state.changes.get(host).copied().unwrap_or(0), names)
     }
 
-    /// Enters a new controller, which `make` makes of its id; `None` where there are as many as may be, or its subsystem
-    /// has ended meanwhile.
-    pub(crate) fn enter(
-        &self,
-        subsystem: Option<&Arc<Subsystem>>,
-        make: impl FnOnce(u16) -> Controller,
-    ) -> Option<Arc<Controller>> {
+    /// The id of a new controller, which is not taken yet; `None` where there are as many as may be, or its subsystem has
+    /// ended.
+    pub(crate) fn controller_id(&self, subsystem: Option<&Arc<Subsystem>>) -> Option<u16> {
         let mut state = self.state();
-        let limits = &self.0.limits;
-        let of_leases = state.controllers.values().filter(|controller| controller.subsystem.is_some()).count();
-        let is_full = match subsystem {
-            Some(_) => of_leases >= limits.all_controllers,
-            None => state.controllers.len() - of_leases >= limits.discoveries,
-        };
-        if is_full {
+        if !state.has_room(&self.0.limits, subsystem) {
             return None;
-        }
-        if let Some(subsystem) = subsystem {
-            let theirs = state.controllers.values().filter(|controller| controller.is_of(subsystem));
-            if subsystem.has_ended() || theirs.count() >= limits.controllers {
-                return None;
-            }
         }
         let ids = (state.last_id.wrapping_add(1)..=0xFFEF).chain(1..=0xFFEF);
         let id = ids.into_iter().find(|id| *id > 0 && !state.controllers.contains_key(id))?;
         state.last_id = id;
-        let controller = Arc::new(make(id));
-        state.controllers.insert(id, controller.clone());
+        Some(id)
+    }
+
+    /// Enters a new controller; `None` where [`Target::controller_id`] would say so now, or its id has been taken.
+    pub(crate) fn enter(&self, controller: Controller) -> Option<Arc<Controller>> {
+        let mut state = self.state();
+        if state.controllers.contains_key(&controller.id)
+            || !state.has_room(&self.0.limits, controller.subsystem.as_ref())
+        {
+            return None;
+        }
+        let controller = Arc::new(controller);
+        state.controllers.insert(controller.id, controller.clone());
         Some(controller)
     }
 
@@ -279,6 +299,14 @@ impl Target {
 }
 
 impl State {
+    /// Whether there may be one more controller.
+    fn has_room(&self, limits: &Limits, subsystem: Option<&Arc<Subsystem>>) -> bool {
+        let of_leases = self.controllers.values().filter(|controller| controller.subsystem.is_some()).count();
+        let Some(subsystem) = subsystem else { return self.controllers.len() - of_leases < limits.discoveries };
+        let theirs = self.controllers.values().filter(|controller| controller.is_of(subsystem));
+        of_leases < limits.all_controllers && !subsystem.has_ended() && theirs.count() < limits.controllers
+    }
+
     /// The leases of a host are others than before.
     fn changed(&mut self, host: &str) {
         self.last_change += 1;

@@ -1,11 +1,13 @@
 //! LEASE_BIND for NVMe-oF.
 
+use std::fmt;
+
 use berth_wire::fabric::{BindKind, BindingTlv, ClientTlv, FabricError, NvmeTransport, Tlvs, Wire as _};
 
 use crate::{Client, Error, Token};
 
 /// Where a host finds the lease as a disk.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct NvmeBinding {
     /// The qualified name of the lease's subsystem.
     pub nqn: String,
@@ -15,18 +17,31 @@ pub struct NvmeBinding {
     pub address: String,
     /// The port there.
     pub port: u16,
+    /// The secret that the host proves to know, `DHHC-1:hh:BASE64:`, where the node asks for that. The node proves to
+    /// know the same one, where the host asks.
+    pub secret: Option<String>,
+}
+
+/// Does not tell the secret.
+impl fmt::Debug for NvmeBinding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { nqn, transport, address, port, secret } = self;
+        let secret = secret.is_some();
+        write!(f, "NvmeBinding({nqn}, {transport:?}, {address}, {port}, secret: {secret})")
+    }
 }
 
 impl NvmeBinding {
     /// Reads the result of LEASE_BIND; fields that this client does not know are skipped.
     pub fn parse(result: &[u8]) -> Result<Self, FabricError> {
-        let (mut nqn, mut transport, mut address, mut port) = (None, None, None, None);
+        let (mut nqn, mut transport, mut address, mut port, mut secret) = (None, None, None, None, None);
         for tlv in &Tlvs::parse(result)? {
             match BindingTlv::read(tlv)? {
                 Some(BindingTlv::NvmeNqn(value)) => nqn = Some(value.to_owned()),
                 Some(BindingTlv::NvmeTrType(value)) => transport = Some(value),
                 Some(BindingTlv::NvmeTrAddr(value)) => address = Some(value.to_owned()),
                 Some(BindingTlv::NvmeTrSvcId(value)) => port = Some(value),
+                Some(BindingTlv::NvmeDhChapSecret(value)) => secret = Some(value.to_owned()),
                 _ => {}
             }
         }
@@ -35,6 +50,7 @@ impl NvmeBinding {
             transport: transport.ok_or(FabricError::Value("NVMEOF_TRTYPE"))?,
             address: address.ok_or(FabricError::Value("NVMEOF_TRADDR"))?,
             port: port.ok_or(FabricError::Value("NVMEOF_TRSVCID"))?,
+            secret,
         })
     }
 }
@@ -64,12 +80,14 @@ mod tests {
         ];
         let encoded = |without: Option<usize>| {
             let mut bytes = vec![0x03, 0x77, 0, 1, 9];
+            BindingTlv::NvmeDhChapSecret("DHHC-1:").write(&mut bytes);
             let rest = tlvs.iter().enumerate().filter(|(nth, _)| Some(*nth) != without);
             rest.for_each(|(_, tlv)| tlv.write(&mut bytes));
             bytes
         };
         let (nqn, transport, address) = ("nqn.x".to_owned(), NvmeTransport::Tcp, "::1".to_owned());
-        assert_eq!(NvmeBinding::parse(&encoded(None)), Ok(NvmeBinding { nqn, transport, address, port: 4420 }));
+        let secret = Some("DHHC-1:".to_owned());
+        assert_eq!(NvmeBinding::parse(&encoded(None)), Ok(NvmeBinding { nqn, transport, address, port: 4420, secret }));
         let names = ["NVMEOF_NQN", "NVMEOF_TRTYPE", "NVMEOF_TRADDR", "NVMEOF_TRSVCID"];
         for (nth, name) in names.into_iter().enumerate() {
             assert_eq!(NvmeBinding::parse(&encoded(Some(nth))), Err(FabricError::Value(name)));

@@ -41,7 +41,7 @@ struct OnCore(Arc<Shared>);
 impl Host for OnCore {
     type Session = Stream;
 
-    fn session(&self, _: SocketAddr) -> Stream {
+    fn session(&self, _: SocketAddr, _: IpAddr) -> Stream {
         session(Kind::Memory, &self.0).at_most(POLLED_LONGEST)
     }
 

@@ -11,11 +11,14 @@ use std::{
 
 use berth_fabric::{Binding, BlockingWork, BoundLease, Reach, TeardownFailed};
 use berth_lease::{LeaseId, RegionKind, Regions, Table};
-use berth_nvme::{BindError, Target, Unbound};
+use berth_nvme::{
+    BindError, Client, Target, Unbound,
+    auth::{Machine, Secret},
+};
 use berth_port::Nanos;
 use berth_wire::fabric::{BindKind, BindingTlv, ClientTlv, NvmeTransport, Status, Tlvs};
 
-use crate::{Later, core::Counts};
+use crate::{Later, arithmetic::Arithmetic, core::Counts};
 
 /// How long accesses that are under way may take to end once their lease has.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -32,6 +35,8 @@ pub struct NvmeBinding {
     later: Later,
     make: Make,
     regions: Option<Regions>,
+    /// Where hosts authenticate.
+    arithmetic: Option<Arc<Arithmetic>>,
     /// Leases that were unbound, with accesses under way.
     ending: BTreeMap<LeaseId, Arc<Mutex<Unbound>>>,
     now: Nanos,
@@ -45,8 +50,16 @@ impl fmt::Debug for NvmeBinding {
 }
 
 impl NvmeBinding {
-    pub(crate) fn new(name: String, address: SocketAddr, later: Later, make: Make, counts: Arc<Counts>) -> Self {
-        Self { name, address, later, make, regions: None, ending: BTreeMap::new(), now: Nanos(0), counts }
+    pub(crate) fn new(
+        name: String,
+        address: SocketAddr,
+        later: Later,
+        make: Make,
+        arithmetic: Option<Arc<Arithmetic>>,
+        counts: Arc<Counts>,
+    ) -> Self {
+        let (regions, ending, now) = (None, BTreeMap::new(), Nanos(0));
+        Self { name, address, later, make, regions, arithmetic, ending, now, counts }
     }
 
     fn target(&self) -> Result<&Target, Status> {
@@ -74,6 +87,10 @@ impl Binding for NvmeBinding {
         true
     }
 
+    fn answers_secrets(&self) -> bool {
+        self.arithmetic.is_some()
+    }
+
     fn bind(&mut self, lease: &BoundLease, client: Tlvs<'_>, out: &mut Vec<u8>) -> Result<(), Status> {
         let Reach::Bytes { span, .. } = lease.reach else { return Err(Status::UnsupportedOp) };
         let region = self.regions.as_ref().and_then(|regions| regions.get(span.region));
@@ -91,7 +108,17 @@ impl Binding for NvmeBinding {
             }
         }
         let host = host.filter(|name| name.starts_with("nqn.")).ok_or(Status::InvalidParams)?;
-        let bound = self.target()?.bind(lease.id, lease.generation, host, self.now);
+        let secret = match &self.arithmetic {
+            // None where the node kept none: of a binding from before it asked for authentication.
+            Some(arithmetic) => {
+                Some((Secret::new(&lease.secret.ok_or(Status::InsufficientPerm)?.0), arithmetic.clone()))
+            }
+            None => None,
+        };
+        let text = secret.as_ref().map(|(secret, _)| secret.text());
+        let secret = secret.map(|(secret, arithmetic)| (secret, arithmetic as Arc<dyn Machine>));
+        let client = Client { nqn: host, secret };
+        let bound = self.target()?.bind(lease.id, lease.generation, client, self.now);
         let nqn = bound.map_err(|error| match error {
             BindError::Lease(_) => Status::LeaseExpired,
             BindError::TooSmall | BindError::HostNqn => Status::InvalidParams,
@@ -106,6 +133,9 @@ impl Binding for NvmeBinding {
             BindingTlv::NvmeTrType(NvmeTransport::Tcp),
         ] {
             tlv.write(out);
+        }
+        if let Some(text) = text {
+            BindingTlv::NvmeDhChapSecret(&text).write(out);
         }
         Ok(())
     }

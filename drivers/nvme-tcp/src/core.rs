@@ -1,13 +1,18 @@
 //! The accept loop, and what a poll core runs.
 
-use std::{fmt, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use berth_nvme::{Connection, Target};
 use berth_port::{Family, Mailbox, Nanos, Task};
 use berth_stream::{Event, Limits, Listener};
 use berth_uring::{Host, ToCore, UringError, UringStreams};
 
-use crate::Later;
+use crate::{Later, arithmetic::Arithmetic};
 
 /// Room for what a connection receives and sends at once, in bytes: several commands with their data.
 const ROOM: usize = 160 << 10;
@@ -17,6 +22,9 @@ const PENDING: usize = 512;
 
 /// As long as Linux waits for `ICResp`.
 const IDENTIFY_WITHIN: Duration = Duration::from_secs(10);
+
+/// With authentication, for which all queues of all hosts may come at once.
+const PROVE_WITHIN: Duration = Duration::from_secs(30);
 
 type Handed = Box<berth_uring::Connection<Connection>>;
 
@@ -52,6 +60,7 @@ pub struct Acceptor {
     cores: Vec<ToCore<Connection>>,
     most: usize,
     later: Later,
+    arithmetic: Option<Arc<Arithmetic>>,
     counts: Arc<Counts>,
 }
 
@@ -79,17 +88,23 @@ impl Acceptor {
         cores: Vec<ToCore<Connection>>,
         most: usize,
         later: Later,
+        arithmetic: Option<Arc<Arithmetic>>,
         counts: Arc<Counts>,
     ) -> Self {
-        Self { listeners, cores, most, later, counts }
+        Self { listeners, cores, most, later, arithmetic, counts }
     }
 
     /// Accepts until the runtime ends; `now` is what leases are timed by. The node has to have started.
     pub async fn run(self, now: impl Fn() -> Nanos + Send + Sync + 'static) {
-        let Self { listeners, cores, most, later, counts } = self;
+        let Self { listeners, cores, most, later, arithmetic, counts } = self;
         let now = Box::new(now);
         let Some(target) = later.get().cloned() else { return };
-        let limits = Limits { pending: PENDING, identify_within: IDENTIFY_WITHIN, admitted: most, per_peer: most };
+        let _running = match arithmetic.as_ref().map(Arithmetic::start).transpose() {
+            Ok(running) => running,
+            Err(e) => return tracing::error!("NVMe/TCP hosts cannot authenticate: {e}"),
+        };
+        let identify_within = if arithmetic.is_some() { PROVE_WITHIN } else { IDENTIFY_WITHIN };
+        let limits = Limits { pending: PENDING, identify_within, admitted: most, per_peer: most };
         berth_uring::serve(listeners, limits, cores, Arc::new(Nvme { target, now, counts })).await;
     }
 }
@@ -103,8 +118,8 @@ struct Nvme {
 impl Host for Nvme {
     type Session = Connection;
 
-    fn session(&self, local: SocketAddr) -> Connection {
-        Connection::new(&self.target, local)
+    fn session(&self, local: SocketAddr, peer: IpAddr) -> Connection {
+        Connection::new(&self.target, local).with_peer(peer)
     }
 
     fn room(&self) -> usize {

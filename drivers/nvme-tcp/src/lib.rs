@@ -3,11 +3,13 @@
 //! ```text
 //! LEASE_BIND  -> NvmeBinding -> Target: a subsystem for the lease, for one host
 //! connections -> Acceptor, on threads that sleep, until Connect -> NvmeCore: a task of a poll core, for each its share
+//!                and the host has proved who it is (Arithmetic, a thread)
 //! ```
 //!
 //! The queue of a connection stays on its core to the end. The target itself is `berth_nvme`.
 #![forbid(unsafe_code)]
 
+mod arithmetic;
 mod binding;
 mod core;
 
@@ -24,6 +26,7 @@ use berth_nvme::Target;
 use berth_port::{Tables, mailbox};
 use berth_stream::Listener;
 
+use self::arithmetic::Arithmetic;
 pub use self::{
     binding::NvmeBinding,
     core::{Acceptor, NvmeCore},
@@ -46,6 +49,17 @@ pub struct Settings {
     pub queue_depth: u16,
     /// For data under way, of all connections.
     pub buffers: Arc<dyn Memory>,
+    /// How hosts of leases prove who they are.
+    pub auth: Auth,
+}
+
+/// How hosts of leases prove who they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Auth {
+    /// Not: a host is whom its NQN says.
+    None,
+    /// By DH-HMAC-CHAP on each queue, with a secret of each LEASE_BIND.
+    DhChap,
 }
 
 /// A binding whose sockets are bound.
@@ -72,7 +86,7 @@ type Later = Arc<OnceLock<Target>>;
 /// # Errors
 /// What the system said of an address.
 pub fn open(settings: Settings) -> io::Result<Opened> {
-    let Settings { listen, cores, max_leases, max_hosts, io_queues, queue_depth, buffers } = settings;
+    let Settings { listen, cores, max_leases, max_hosts, io_queues, queue_depth, buffers, auth } = settings;
     let name = listen.first().map_or_else(String::new, SocketAddr::to_string);
     let listeners = listen.into_iter().map(Listener::bind).collect::<io::Result<Vec<_>>>()?;
     let addresses = listeners.iter().map(Listener::local_addr).collect::<io::Result<Vec<_>>>()?;
@@ -93,10 +107,18 @@ pub fn open(settings: Settings) -> io::Result<Opened> {
     };
     let pool = Pool::new(buffers);
     let (later, counts) = (Later::default(), Arc::default());
+    let arithmetic = (auth == Auth::DhChap).then(Arc::<Arithmetic>::default);
     let make = move |table: &Table, regions: &Regions| Target::new(table, regions, pool.clone(), limits);
     Ok(Opened {
-        binding: NvmeBinding::new(name, addresses[0], later.clone(), Box::new(make), Arc::clone(&counts)),
-        acceptor: Acceptor::new(listeners, to_cores, most, later, counts),
+        binding: NvmeBinding::new(
+            name,
+            addresses[0],
+            later.clone(),
+            Box::new(make),
+            arithmetic.clone(),
+            Arc::clone(&counts),
+        ),
+        acceptor: Acceptor::new(listeners, to_cores, most, later, arithmetic, counts),
         cores,
         addresses,
     })

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, sync::Arc};
 
 use anyhow::Context as _;
 use berth_engine::Idle;
-pub use berth_nvme_tcp::{Acceptor, NvmeBinding, NvmeCore, Opened};
+pub use berth_nvme_tcp::{Acceptor, Auth, NvmeBinding, NvmeCore, Opened};
 use berth_nvme_tcp::{BUFFERS_MIN, Settings};
 use berth_pages::{Backing, Pages};
 use berth_port::Tables;
@@ -28,6 +28,8 @@ pub struct Nvme {
     pub queue_depth: u16,
     /// Bytes for data under way, of all connections.
     pub buffers: u64,
+    /// How hosts prove who they are.
+    pub auth: Auth,
 }
 
 impl Nvme {
@@ -48,6 +50,7 @@ impl Nvme {
             io_queues: self.io_queues,
             queue_depth: self.queue_depth,
             buffers: Arc::new(buffers),
+            auth: self.auth,
         };
         berth_nvme_tcp::open(settings).with_context(|| format!("binding nvme: {:?}", self.listen))
     }

@@ -121,7 +121,7 @@ fn node(max: usize) -> (Binding, Noted) {
 fn lease(id: u128) -> BoundLease {
     let span = Span { region: RegionId(0), at: 0x3010, len: 0xFF0 };
     let reach = Reach::Bytes { span, first: 0x10 };
-    BoundLease { id: LeaseId(id), generation: Generation(1), rights: Rights::READ, reach }
+    BoundLease { id: LeaseId(id), generation: Generation(1), rights: Rights::READ, reach, secret: None }
 }
 
 const PEER: Peer = Peer { qp_num: 17, gid: [7; 16], psn: 0x00FF_FFFF, mtu: 1024 };

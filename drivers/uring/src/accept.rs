@@ -30,8 +30,8 @@ pub trait Host: Send + Sync + 'static {
     /// The server's side of a connection.
     type Session: Session + Send + 'static;
 
-    /// For a connection that reached this node at `local`.
-    fn session(&self, local: SocketAddr) -> Self::Session;
+    /// For a connection of `peer`, which reached this node at `local`.
+    fn session(&self, local: SocketAddr, peer: IpAddr) -> Self::Session;
 
     /// Room for what a poll core receives and sends of a connection at once, in bytes.
     fn room(&self) -> usize;
@@ -100,7 +100,7 @@ async fn connection<H: Host>(
     (cores, nth): (&Cores<H::Session>, usize),
     host: &H,
 ) -> io::Result<End> {
-    let mut session = host.session(socket.local_addr()?);
+    let mut session = host.session(socket.local_addr()?, from);
     let (mut reader, mut writer) = socket.split();
     let now = || host.now();
     let greeting = pump.identify(&mut session, (&mut reader, &mut writer), &now, None);

@@ -150,9 +150,20 @@ pub(super) static BINDING: Section = Section::new(
         keys: &[
             key("provider", Kind::Choice(&[("berth", "this program")]), "who serves it").default("\"berth\""),
             key("transport", Kind::Choice(&[("tcp", "TCP")]), "what it is served over").default("\"tcp\""),
-            key("auth", Kind::Choice(&[("none", "a host is whom its NQN says")]), "how hosts prove who they are")
-                .default("\"none\"")
-                .more("An NQN is no secret: listen where only your hosts are."),
+            key(
+                "auth",
+                Kind::Choice(&[
+                    ("none", "a host is whom its NQN says"),
+                    (
+                        "dhchap",
+                        "DH-HMAC-CHAP on each queue, with a secret of each LEASE_BIND, which is for QUIC alone then",
+                    ),
+                    ("tls", "not built yet"),
+                ]),
+                "how hosts prove who they are",
+            )
+            .default("\"none\"")
+            .more("An NQN is no secret: without authentication, listen where only your hosts are. None encrypts."),
             key(
                 "listen",
                 Kind::Texts,

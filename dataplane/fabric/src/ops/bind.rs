@@ -1,23 +1,31 @@
 //! LEASE_BIND: connections over transports that bypass the lease table.
 
+use berth_identity::Identity;
 use berth_lease::{Holding, Lease, LeaseId, Span, Status as Standing};
 use berth_port::Now;
-use berth_wire::fabric::{BindKind, LeaseBind, Op, Perms, Status, Tlvs, Wire as _};
+use berth_wire::fabric::{BindKind, LeaseBind, Op, Perms, Status, Tlv, Tlvs, Wire as _};
 
 use super::{Reply, TimedRequest, params};
 use crate::{
-    binding::{BoundLease, Reach, binding_id},
+    binding::{BindSecret, BoundLease, Reach, binding_id},
     ending::{Ending, Why},
     host::Host,
     journal::Record,
     node::Node,
     pending::{Origin, Pending, WorkFailed},
-    request::{Effects, Outcome, Step, Work},
+    request::{Carrier, Effects, Outcome, Step, Work},
     status::of_lease,
 };
 
 /// Limit on a client's TLVs in bytes, as they are journaled.
 const MAX_CLIENT: usize = 1024;
+
+/// A TLV that the node puts behind the client's where a binding answers secrets: random bytes that are drawn for each
+/// LEASE_BIND. They are journaled; the secret is not.
+const SALT: u16 = 0x04FF;
+
+/// Bytes of it.
+const SALT_LEN: usize = 16;
 
 /// An attempt to connect a lease.
 #[derive(Debug, Clone)]
@@ -54,14 +62,23 @@ impl<H: Host> Node<H> {
         if !granted.covers(self.lease_resource(&lease)) {
             return Err(Status::InsufficientPerm);
         }
-        let client = client.as_bytes();
-        if client.len() > MAX_CLIENT {
+        if client.as_bytes().len() > MAX_CLIENT || client.iter().any(|tlv| tlv.tag == SALT) {
             return Err(Status::InvalidParams);
+        }
+        let mut of_kind = self.bindings.iter().filter(|binding| binding.kind() == kind);
+        if ask.request.carrier != Carrier::Quic && of_kind.all(|binding| binding.answers_secrets()) {
+            return Err(Status::InsufficientPerm);
         }
         if self.is_being_bound(id, kind) {
             return Err(Status::ResourceBusy);
         }
-        let attempt = Attempt { lease: id, kind, client: client.to_vec(), at: 0, prepared: false, refused: None };
+        let mut client = client.as_bytes().to_vec();
+        if self.bindings.iter().any(|binding| binding.kind() == kind && binding.answers_secrets()) {
+            let mut salt = [0; SALT_LEN];
+            self.host.random(&mut salt);
+            Tlv::append(&mut client, SALT, |to| to.extend_from_slice(&salt));
+        }
+        let attempt = Attempt { lease: id, kind, client, at: 0, prepared: false, refused: None };
         let origin = Origin::of(Op::LeaseBind, &ask.request);
         let (ending, effects) = self.clear_way(id, kind, ask.now)?;
         match ending {
@@ -115,8 +132,9 @@ impl<H: Host> Node<H> {
                 attempt.at += 1;
                 continue;
             }
-            let begun = self
-                .check_attempt(&attempt, origin, now)
+            let readable = origin.carrier() != Carrier::Quic && self.bindings[attempt.at].answers_secrets();
+            let begun = if readable { Err(Status::InsufficientPerm) } else { Ok(()) }
+                .and_then(|()| self.check_attempt(&attempt, origin, now))
                 .and_then(|bound| self.bindings[attempt.at].prepare(&bound, attempt.client()));
             let record = self.bound_record(&attempt);
             match begun {
@@ -154,7 +172,7 @@ impl<H: Host> Node<H> {
             .values()
             .filter(|waiting| binds(&waiting.pending) && waiting.origin.presenter == origin.presenter);
         self.leases.check_binding(lease.holder, begun.count() as u64).map_err(of_lease)?;
-        bound_lease(&lease).ok_or(Status::LeaseExpired)
+        self.bound_lease(&lease, attempt).ok_or(Status::LeaseExpired)
     }
 
     fn bound_record(&self, attempt: &Attempt) -> Record {
@@ -166,7 +184,7 @@ impl<H: Host> Node<H> {
     fn connect(&mut self, attempt: &Attempt, outcome: &mut Outcome, now: Now) -> Result<Vec<u8>, Status> {
         let Attempt { lease: id, at, .. } = *attempt;
         let active = self.leases.query(id, now.mono).is_some_and(|(standing, _)| standing == Standing::Active);
-        let bound = self.leases.get(id).filter(|_| active).and_then(|lease| bound_lease(&lease));
+        let bound = self.leases.get(id).filter(|_| active).and_then(|lease| self.bound_lease(&lease, attempt));
         let mut tlvs = Vec::new();
         let binding = &mut self.bindings[at];
         // It may have ended while its client was looked for.
@@ -218,14 +236,24 @@ impl Attempt {
     }
 }
 
-/// A lease as bindings see it; `None` if it no longer holds anything.
-fn bound_lease(lease: &Lease) -> Option<BoundLease> {
-    let &Lease { id, generation, rights, base, len, .. } = lease;
-    let first = lease.first.min(len);
-    let reach = match lease.holds {
-        Holding::Bytes(region) => Reach::Bytes { span: Span { region, at: base + first, len: len - first }, first },
-        Holding::Unit(_) => Reach::Unit,
-        Holding::Nothing => return None,
-    };
-    Some(BoundLease { id, generation, rights, reach })
+impl<H: Host> Node<H> {
+    /// A lease as bindings see it; `None` if it no longer holds anything.
+    fn bound_lease(&self, lease: &Lease, attempt: &Attempt) -> Option<BoundLease> {
+        let &Lease { id, generation, rights, base, len, .. } = lease;
+        let first = lease.first.min(len);
+        let reach = match lease.holds {
+            Holding::Bytes(region) => Reach::Bytes { span: Span { region, at: base + first, len: len - first }, first },
+            Holding::Unit(_) => Reach::Unit,
+            Holding::Nothing => return None,
+        };
+        let answers = self.bindings[attempt.at].answers_secrets();
+        let salt = attempt.client().iter().find(|tlv| tlv.tag == SALT).filter(|_| answers);
+        let secret = salt.map(|salt| secret_of(&self.identity, id, salt.value()));
+        Some(BoundLease { id, generation, rights, reach, secret })
+    }
+}
+
+/// The secret of the LEASE_BIND that drew `salt`.
+fn secret_of(identity: &Identity, lease: LeaseId, salt: &[u8]) -> BindSecret {
+    BindSecret(*identity.derive("berth-bind-secret-v0", &[&lease.0.to_be_bytes(), salt]))
 }

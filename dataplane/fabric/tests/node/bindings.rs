@@ -155,7 +155,7 @@ fn a_lease_is_bound_and_bound_again() {
     }
     let bytes = Span { region: RegionId(0), at: 0, len: 4096 };
     let reach = Reach::Bytes { span: bytes, first: 0 };
-    let bound = BoundLease { id: lease, generation: Generation(1), rights: Rights::READ, reach };
+    let bound = BoundLease { id: lease, generation: Generation(1), rights: Rights::READ, reach, secret: None };
     assert_eq!(told.lock().unwrap().last, Some(bound));
 
     let other = world.token(2, ALL);

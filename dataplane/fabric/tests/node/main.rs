@@ -14,5 +14,6 @@ mod list;
 mod placement;
 mod quotas;
 mod recovery;
+mod secrets;
 mod tokens;
 mod work;

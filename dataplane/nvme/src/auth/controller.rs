@@ -8,17 +8,13 @@ use super::{
     Agreed, Next, Parameters, Random, SC_C,
     group::{DhValue, Exponentiation},
     hash::Digest,
+    side::{Side, check_lengths},
 };
 
 /// The controller's side: [`Parameters`] as the target has them.
 pub struct Controller {
-    parameters: Arc<Parameters>,
-    random: Random,
-    /// That of the host's first message; failures carry it too.
-    t_id: u16,
+    side: Side,
     state: State,
-    /// What is to be computed, until it is given out.
-    work: Option<Exponentiation>,
 }
 
 enum State {
@@ -54,7 +50,7 @@ struct OwnedReply {
 impl Controller {
     /// A transaction of a host that has to prove itself.
     pub fn new(parameters: Arc<Parameters>, random: Random) -> Self {
-        Self { parameters, random, t_id: 0, state: State::Negotiate, work: None }
+        Self { side: Side::new(parameters, random, 0), state: State::Negotiate }
     }
 
     /// What it waits for.
@@ -73,7 +69,7 @@ impl Controller {
         if matches!(self.state, State::Done | State::Failed(_) | State::Failure1(_)) {
             return;
         }
-        self.work = None;
+        self.side.work = None;
         self.state = match Message::parse(message).and_then(|(t_id, message)| self.take(t_id, message)) {
             Ok(state) => state,
             Err(reason) => State::Failure1(reason),
@@ -83,11 +79,11 @@ impl Controller {
     fn take(&mut self, t_id: u16, message: Message<'_>) -> Result<State, Reason> {
         match (&self.state, message) {
             (State::Negotiate, Message::Negotiate(negotiate)) => {
-                self.t_id = t_id;
+                self.side.t_id = t_id;
                 self.negotiate(&negotiate)
             }
             (State::Negotiate, _) => Err(Reason::IncorrectMessage),
-            _ if t_id != self.t_id => Err(Reason::IncorrectPayload),
+            _ if t_id != self.side.t_id => Err(Reason::IncorrectPayload),
             (&State::Reply { hash, group }, Message::Reply(reply)) => self.reply(hash, group, &reply),
             (State::Success2, Message::Success2) => Ok(State::Done),
             (_, Message::Failure2(reason)) => Ok(State::Failed(reason)),
@@ -100,21 +96,19 @@ impl Controller {
             return Err(Reason::ConcatenationMismatch);
         }
         let hashes = negotiate.hashes.ok_or(Reason::ProtocolNotUsable)?;
-        let hash = self.parameters.hashes.iter().find(|&&hash| hashes.contains(&(hash as u8)));
+        let hash = self.side.parameters.hashes.iter().find(|&&hash| hashes.contains(&(hash as u8)));
         let hash = *hash.ok_or(Reason::HashNotUsable)?;
-        let group = self.parameters.groups.iter().find(|&&group| negotiate.groups.contains(&(group as u8)));
+        let group = self.side.parameters.groups.iter().find(|&&group| negotiate.groups.contains(&(group as u8)));
         let group = *group.ok_or(Reason::GroupNotUsable)?;
         if group == Group::None {
             return Ok(State::Challenge { hash, group, public: None });
         }
-        self.work = Some(Exponentiation { group, base: None, exponent: self.random.exponent() });
+        self.side.raise(group, None);
         Ok(State::Public { hash, group })
     }
 
     fn reply(&mut self, hash: Hash, group: Group, reply: &Reply<'_>) -> Result<State, Reason> {
-        if reply.response.len() != hash.len() || reply.dh.len() != group.len() {
-            return Err(Reason::IncorrectPayload);
-        }
+        check_lengths(hash, group, reply.response, reply.dh)?;
         let owned = OwnedReply {
             response: Digest::new(reply.response),
             challenge: reply.challenge.map(Digest::new),
@@ -123,19 +117,20 @@ impl Controller {
         if group == Group::None {
             return self.verdict(hash, &owned, None);
         }
-        self.work = Some(Exponentiation { group, base: Some(reply.dh.to_vec()), exponent: self.random.exponent() });
+        self.side.raise(group, Some(reply.dh.to_vec()));
         Ok(State::Shared { hash, reply: owned })
     }
 
     fn verdict(&self, hash: Hash, reply: &OwnedReply, shared: Option<DhValue>) -> Result<State, Reason> {
-        let agreed = Agreed { hash, t_id: self.t_id, shared };
-        let expected = agreed.host_response(&self.parameters, self.random.challenge(hash), self.random.sequence());
+        let Side { parameters, random, t_id, .. } = &self.side;
+        let agreed = Agreed { hash, t_id: *t_id, shared };
+        let expected = agreed.host_response(parameters, random.challenge(hash), random.sequence());
         if !expected.is(&reply.response) {
             return Err(Reason::Failed);
         }
-        let response = match (&reply.challenge, &self.parameters.controller) {
+        let response = match (&reply.challenge, &parameters.controller) {
             (Some(challenge), Some(secret)) => {
-                Some(agreed.controller_response(&self.parameters, secret, challenge, reply.sequence))
+                Some(agreed.controller_response(parameters, secret, challenge, reply.sequence))
             }
             // The host asks for a proof that there is no secret for.
             (Some(_), None) => return Err(Reason::Failed),
@@ -146,7 +141,7 @@ impl Controller {
 
     /// The work that it waits for; given out once.
     pub fn work(&mut self) -> Option<Exponentiation> {
-        self.work.take()
+        self.side.work.take()
     }
 
     /// Takes the result of that work, [`Exponentiation::compute`]'s; of no effect where it is not waited for any more.
@@ -162,14 +157,24 @@ impl Controller {
         };
     }
 
+    /// The host wants to receive. Where it should send instead, failure1 is the next to be sent.
+    pub fn wanted(&mut self) {
+        if self.next() == Next::Receive {
+            self.state = State::Failure1(Reason::IncorrectMessage);
+        }
+    }
+
+    /// Whether what is to be sent is failure1.
+    pub fn is_failing(&self) -> bool {
+        matches!(self.state, State::Failure1(_))
+    }
+
     /// Writes what an Authentication Receive answers to the front of `to`, and returns its length; [`Message::MAX`] bytes
     /// are enough. Where the host should send instead, that is failure1. `None` where `to` is too short, while something
     /// is computed, and after the end.
     pub fn send(&mut self, to: &mut [u8]) -> Option<usize> {
-        if self.next() == Next::Receive {
-            self.state = State::Failure1(Reason::IncorrectMessage);
-        }
-        let random = &self.random;
+        self.wanted();
+        let random = &self.side.random;
         let message = match &self.state {
             State::Challenge { hash, group, public } => Message::Challenge(Challenge {
                 hash: *hash as u8,
@@ -184,7 +189,7 @@ impl Controller {
             State::Failure1(reason) => Message::Failure1(*reason),
             _ => return None,
         };
-        let len = message.write(self.t_id, to)?;
+        let len = message.write(self.side.t_id, to)?;
         self.state = match self.state {
             State::Challenge { hash, group, .. } => State::Reply { hash, group },
             State::Success1 { response: Some(_), .. } => State::Success2,

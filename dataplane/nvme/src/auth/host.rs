@@ -8,16 +8,13 @@ use super::{
     Agreed, Next, Parameters, Random, SC_C,
     group::{DhValue, Exponentiation},
     hash::Digest,
+    side::{Side, check_lengths},
 };
 
 /// The host's side. It asks for the controller's proof where [`Parameters::controller`] says what that is.
 pub struct Host {
-    parameters: Arc<Parameters>,
-    random: Random,
-    t_id: u16,
+    side: Side,
     state: State,
-    /// What is to be computed, until it is given out.
-    work: Option<Exponentiation>,
 }
 
 enum State {
@@ -55,7 +52,7 @@ struct OwnedChallenge {
 impl Host {
     /// A transaction with a number of the host's.
     pub fn new(parameters: Arc<Parameters>, random: Random, t_id: u16) -> Self {
-        Self { parameters, random, t_id, state: State::Negotiate, work: None }
+        Self { side: Side::new(parameters, random, t_id), state: State::Negotiate }
     }
 
     /// What it waits for.
@@ -74,7 +71,7 @@ impl Host {
         if matches!(self.state, State::Done | State::Failed(_) | State::Failure2(_)) {
             return;
         }
-        self.work = None;
+        self.side.work = None;
         self.state = match Message::parse(message).and_then(|(t_id, message)| self.take(t_id, message)) {
             Ok(state) => state,
             Err(reason) => State::Failure2(reason),
@@ -84,7 +81,7 @@ impl Host {
     fn take(&mut self, t_id: u16, message: Message<'_>) -> Result<State, Reason> {
         match (&self.state, message) {
             (_, Message::Failure1(reason)) => Ok(State::Failed(reason)),
-            _ if t_id != self.t_id => Err(Reason::IncorrectPayload),
+            _ if t_id != self.side.t_id => Err(Reason::IncorrectPayload),
             (State::Challenge, Message::Challenge(challenge)) => self.challenge(&challenge),
             (State::Success1 { hash, expected }, Message::Success1 { len, response }) => match (expected, response) {
                 _ if usize::from(len) != hash.len() => Err(Reason::IncorrectPayload),
@@ -97,13 +94,11 @@ impl Host {
     }
 
     fn challenge(&mut self, challenge: &Challenge<'_>) -> Result<State, Reason> {
-        let hash = Hash::of(challenge.hash).filter(|hash| self.parameters.hashes.contains(hash));
+        let hash = Hash::of(challenge.hash).filter(|hash| self.side.parameters.hashes.contains(hash));
         let hash = hash.ok_or(Reason::HashNotUsable)?;
-        let group = Group::of(challenge.group).filter(|group| self.parameters.groups.contains(group));
+        let group = Group::of(challenge.group).filter(|group| self.side.parameters.groups.contains(group));
         let group = group.ok_or(Reason::GroupNotUsable)?;
-        if challenge.challenge.len() != hash.len() || challenge.dh.len() != group.len() {
-            return Err(Reason::IncorrectPayload);
-        }
+        check_lengths(hash, group, challenge.challenge, challenge.dh)?;
         let owned = OwnedChallenge {
             hash,
             group,
@@ -114,22 +109,23 @@ impl Host {
         if group == Group::None {
             return Ok(self.respond(&owned, None, None));
         }
-        self.work = Some(Exponentiation { group, base: None, exponent: self.random.exponent() });
+        self.side.raise(group, None);
         Ok(State::Public(owned))
     }
 
     fn respond(&self, challenge: &OwnedChallenge, public: Option<DhValue>, shared: Option<DhValue>) -> State {
-        let agreed = Agreed { hash: challenge.hash, t_id: self.t_id, shared };
-        let response = agreed.host_response(&self.parameters, &challenge.challenge, challenge.sequence);
-        let (own, sequence) = (self.random.challenge(challenge.hash), self.random.sequence());
-        let secret = self.parameters.controller.as_ref();
-        let expected = secret.map(|secret| agreed.controller_response(&self.parameters, secret, own, sequence));
+        let Side { parameters, random, t_id, .. } = &self.side;
+        let agreed = Agreed { hash: challenge.hash, t_id: *t_id, shared };
+        let response = agreed.host_response(parameters, &challenge.challenge, challenge.sequence);
+        let (own, sequence) = (random.challenge(challenge.hash), random.sequence());
+        let secret = parameters.controller.as_ref();
+        let expected = secret.map(|secret| agreed.controller_response(parameters, secret, own, sequence));
         State::Reply { hash: challenge.hash, response, expected, public }
     }
 
     /// The work that it waits for; given out once.
     pub fn work(&mut self) -> Option<Exponentiation> {
-        self.work.take()
+        self.side.work.take()
     }
 
     /// Takes the result of that work, [`Exponentiation::compute`]'s; of no effect where it is not waited for any more.
@@ -138,9 +134,8 @@ impl Host {
         self.state = match (state, value) {
             (State::Public(_) | State::Shared { .. }, None) => State::Failure2(Reason::IncorrectPayload),
             (State::Public(mut challenge), Some(public)) => {
-                let base = Some(std::mem::take(&mut challenge.dh));
-                let exponent = self.random.exponent();
-                self.work = Some(Exponentiation { group: challenge.group, base, exponent });
+                let base = std::mem::take(&mut challenge.dh);
+                self.side.raise(challenge.group, Some(base));
                 State::Shared { challenge, public }
             }
             (State::Shared { challenge, public }, shared) => self.respond(&challenge, Some(public), shared),
@@ -154,21 +149,21 @@ impl Host {
         let (hashes, groups): (Vec<_>, Vec<_>);
         let message = match &self.state {
             State::Negotiate => {
-                hashes = self.parameters.hashes.iter().map(|&hash| hash as u8).collect();
-                groups = self.parameters.groups.iter().map(|&group| group as u8).collect();
+                hashes = self.side.parameters.hashes.iter().map(|&hash| hash as u8).collect();
+                groups = self.side.parameters.groups.iter().map(|&group| group as u8).collect();
                 Message::Negotiate(Negotiate { secure_channel: SC_C, hashes: Some(&hashes), groups: &groups })
             }
             State::Reply { hash, response, expected, public } => Message::Reply(Reply {
                 response,
-                challenge: expected.as_ref().map(|_| self.random.challenge(*hash)),
-                sequence: self.random.sequence(),
+                challenge: expected.as_ref().map(|_| self.side.random.challenge(*hash)),
+                sequence: self.side.random.sequence(),
                 dh: public.as_ref().map_or(&[], DhValue::bytes),
             }),
             State::Success2 => Message::Success2,
             State::Failure2(reason) => Message::Failure2(*reason),
             _ => return None,
         };
-        let len = message.write(self.t_id, to)?;
+        let len = message.write(self.side.t_id, to)?;
         self.state = match std::mem::replace(&mut self.state, State::Challenge) {
             State::Reply { hash, expected, .. } => State::Success1 { hash, expected },
             State::Success2 => State::Done,

@@ -16,14 +16,22 @@ mod controller;
 mod group;
 mod hash;
 mod host;
+mod job;
+mod queue;
 mod secret;
+mod side;
 
 pub use controller::Controller;
 pub use group::{DhValue, Exponentiation};
 pub use host::Host;
+pub use job::{Job, Machine};
 pub use secret::Secret;
 
 pub use berth_wire::nvme::auth::{Group, Hash, Reason};
+
+pub(crate) use queue::QueueAuth;
+
+use std::sync::Arc;
 
 use hash::{Digest, hmac};
 use zeroize::Zeroizing;
@@ -36,13 +44,44 @@ pub struct Parameters {
     pub subnqn: Vec<u8>,
     /// What the host proves to know.
     pub host: Secret,
-    /// What the controller proves to know, where the host asks it to; a host that has it asks. Not the host's.
+    /// What the controller proves to know, where the host asks it to; a host that has it asks.
     pub controller: Option<Secret>,
     /// The hashes that this side takes, the best first; up to 30.
     pub hashes: Vec<Hash>,
     /// The groups that this side takes, the best first; up to 30.
     pub groups: Vec<Group>,
 }
+
+/// How the host of a subsystem proves who it is.
+pub(crate) struct Chap {
+    parameters: Arc<Parameters>,
+    machine: Arc<dyn Machine>,
+}
+
+impl Chap {
+    /// One secret serves both directions: whoever uses it transforms it with its own NQN, so the keys differ.
+    pub(crate) fn new(host: &str, subsystem: &str, secret: Secret, machine: Arc<dyn Machine>) -> Self {
+        let parameters = Parameters {
+            hostnqn: host.into(),
+            subnqn: subsystem.into(),
+            controller: Some(secret.clone()),
+            host: secret,
+            hashes: Hash::ALL.into(),
+            groups: GROUPS.into(),
+        };
+        Self { parameters: Arc::new(parameters), machine }
+    }
+}
+
+impl std::fmt::Debug for Chap {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Chap")
+    }
+}
+
+/// The groups that a subsystem takes, the best first: secrets are random, so the shortest is as good as any.
+const GROUPS: [Group; 6] =
+    [Group::Ffdhe2048, Group::Ffdhe3072, Group::Ffdhe4096, Group::Ffdhe6144, Group::Ffdhe8192, Group::None];
 
 /// What a transaction waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,6 +6,7 @@ use zeroize::Zeroizing;
 use super::hash::{Digest, hmac};
 
 /// A secret; wiped when it is dropped. No debug form: nothing prints it by mistake.
+#[derive(Clone)]
 pub struct Secret {
     transform: Option<Hash>,
     key: Zeroizing<Vec<u8>>,

@@ -104,6 +104,8 @@ pub enum BindingTlv<'a> {
     NvmeTrSvcId(u16),
     /// 0x0304: the transport that the target listens on.
     NvmeTrType(NvmeTransport),
+    /// 0x0305: the secret of DH-HMAC-CHAP, `DHHC-1:hh:BASE64:`; over QUIC alone.
+    NvmeDhChapSecret(&'a str),
     /// 0x0501: PCI address of the virtual function.
     SrIovVf(PciAddress),
     /// 0x0502: index of the virtual function within its physical function.
@@ -158,6 +160,7 @@ impl<'a> BindingTlv<'a> {
             0x0302 => Self::NvmeTrAddr(text()?),
             0x0303 => Self::NvmeTrSvcId(tlv.parse_value()?),
             0x0304 => Self::NvmeTrType(tlv.parse_value()?),
+            0x0305 => Self::NvmeDhChapSecret(text()?),
             0x0501 => Self::SrIovVf(tlv.parse_value()?),
             0x0502 => Self::SrIovVfIndex(tlv.parse_value()?),
             0x0503 => Self::SrIovPf(tlv.parse_value()?),
@@ -198,9 +201,11 @@ impl<'a> BindingTlv<'a> {
             Self::RdmaRkey(value) | Self::RdmaQpNum(value) | Self::RdmaPsn(value) => value.write(to),
             Self::RdmaGid(value) => value.write(to),
             Self::RdmaPort(value) | Self::NvmeTrSvcId(value) | Self::SrIovVfIndex(value) => value.write(to),
-            Self::NvmeNqn(text) | Self::NvmeTrAddr(text) | Self::OfiProvider(text) | Self::OfiFabricName(text) => {
-                to.extend_from_slice(text.as_bytes());
-            }
+            Self::NvmeNqn(text)
+            | Self::NvmeTrAddr(text)
+            | Self::NvmeDhChapSecret(text)
+            | Self::OfiProvider(text)
+            | Self::OfiFabricName(text) => to.extend_from_slice(text.as_bytes()),
             Self::NvmeTrType(value) => value.write(to),
             Self::SrIovVf(address) | Self::SrIovPf(address) => address.write(to),
             Self::OfiEpType(value) => value.write(to),
@@ -227,6 +232,7 @@ impl<'a> BindingTlv<'a> {
             Self::NvmeTrAddr(_) => 0x0302,
             Self::NvmeTrSvcId(_) => 0x0303,
             Self::NvmeTrType(_) => 0x0304,
+            Self::NvmeDhChapSecret(_) => 0x0305,
             Self::SrIovVf(_) => 0x0501,
             Self::SrIovVfIndex(_) => 0x0502,
             Self::SrIovPf(_) => 0x0503,
@@ -319,6 +325,7 @@ mod tests {
             (BindingTlv::NvmeTrAddr("::1"), "0302 0003 3a3a31"),
             (BindingTlv::NvmeTrSvcId(4420), "0303 0002 1144"),
             (BindingTlv::NvmeTrType(NvmeTransport::Loop), "0304 0001 02"),
+            (BindingTlv::NvmeDhChapSecret("DHHC-1:"), "0305 0007 444848432d313a"),
             (BindingTlv::SrIovVf(vf), "0501 0004 01020321"),
             (BindingTlv::SrIovVfIndex(7), "0502 0002 0007"),
             (BindingTlv::SrIovPf(vf), "0503 0004 01020321"),
@@ -348,7 +355,7 @@ mod tests {
 
     #[test]
     fn unknown_tags_and_endpoint_kinds_are_skipped() {
-        for tag in [0x0100, 0x0105, 0x0207, 0x0305, 0x0504, 0x060A, 0x7777] {
+        for tag in [0x0100, 0x0105, 0x0207, 0x0307, 0x0504, 0x060A, 0x7777] {
             assert_eq!(BindingTlv::read(Tlv::of(tag, &[1]).unwrap()), Ok(None), "{tag:#x}");
         }
         assert_eq!(BindingTlv::read(Tlv::of(0x0101, &[99, b'x']).unwrap()), Ok(None));
