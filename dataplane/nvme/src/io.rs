@@ -324,11 +324,13 @@ impl Io {
             slot.phase = Phase::Parked;
             return self.go_on_fused(queue, now);
         }
+        // After a wrong digest the rest is taken too, and thrown away.
+        let takes_rest = matches!(slot.fault, None | Some(Status::TRANSIENT_TRANSPORT_ERROR));
+        if takes_rest && slot.moved < slot.len {
+            return queue.send(index, Phase::Asking);
+        }
         if let Some(fault) = slot.fault {
             return queue.respond(index, fault);
-        }
-        if slot.moved < slot.len {
-            return queue.send(index, Phase::Asking);
         }
         match slot.work {
             Work::Ranges { .. } => return self.ranges(queue, index, now),

@@ -1,0 +1,32 @@
+//! A host that was written in Python from the specifications alone drives a node's NVMe/TCP target over real sockets.
+
+mod common;
+
+use std::process::{Command, Stdio};
+
+use common::Berth;
+
+fn drive(part: &str) {
+    let berth = Berth::start(include_str!("nvme/node.toml"));
+    let output = Command::new("python3")
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/nvme/scenario.py"))
+        .args([part, env!("CARGO_BIN_EXE_berth"), &berth.pid().to_string(), &berth.ready.to_string()])
+        .env("HOME", berth.folder())
+        .stderr(Stdio::inherit())
+        .output()
+        .unwrap();
+    let out = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{out}");
+    println!("{}", out.lines().last().unwrap());
+    assert!(berth.stop().status.success());
+}
+
+#[test]
+fn violations() {
+    drive("violations");
+}
+
+#[test]
+fn connects() {
+    drive("connects");
+}
