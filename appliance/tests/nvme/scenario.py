@@ -10,10 +10,11 @@ import json
 import sys
 
 import connects
+import leases
 import violations
 import world
 
-PARTS = {"violations": violations.run, "connects": connects.run}
+PARTS = {"violations": violations.run, "connects": connects.run, "leases": leases.run}
 
 
 def main(part, berth, pid, ready):

@@ -142,7 +142,7 @@ impl Admin {
             op::GET_FEATURES => features::get(self, sqe),
             op::SET_FEATURES => features::set(self, sqe, now),
             op::ASYNC_EVENT_REQUEST => return self.request(index).map_err(Refused::Status),
-            op::ABORT => Ok(Answer::result(self.abort(queue, Abort::of(sqe)))),
+            op::ABORT => return self.abort(queue, index, Abort::of(sqe), now).map_err(Refused::Status),
             _ => Err(Status::INVALID_OPCODE),
         };
         let Answer { result, page } = answer.map_err(Refused::Status)?;
@@ -270,18 +270,27 @@ impl Admin {
         Ok(Turn::Later)
     }
 
-    /// Ends a command that waits, where it is an event request of this queue.
-    fn abort(&mut self, queue: &mut Queue, command: Abort) -> u64 {
-        let is_it = |index: &usize| command.queue == 0 && queue.get(*index).cid == command.cid;
-        let Some(at) = self.events.requests.iter().position(is_it) else { return Abort::NOT_ABORTED.into() };
-        if let Some(index) = self.events.requests.remove(at) {
-            queue.respond(index, Status::ABORT_REQUESTED);
+    /// Ends a command that waits: an event request of this queue, or what an I/O queue lets go of.
+    fn abort(&mut self, queue: &mut Queue, own: usize, command: Abort, now: Nanos) -> Result<Turn, Status> {
+        if command.queue != 0 && self.controller.has_queue(command.queue) {
+            let asked = self.controller.aborts.ask(command, own, now);
+            return if asked { Ok(Turn::Later) } else { Err(Status::ABORT_LIMIT) };
         }
-        0
+        let is_it = |index: &usize| command.queue == 0 && queue.get(*index).cid == command.cid;
+        let request = self.events.requests.iter().position(is_it).and_then(|at| self.events.requests.remove(at));
+        match request {
+            Some(index) => queue.respond(index, Status::ABORT_REQUESTED),
+            None => queue.slot(own).result = Abort::NOT_ABORTED.into(),
+        }
+        Ok(Turn::Done)
     }
 
-    /// Answers event requests, where there is something to tell.
+    /// Answers event requests and Abort commands, where there is something to tell.
     pub(crate) fn tell(&mut self, queue: &mut Queue) {
+        while let Some((index, aborted)) = self.controller.aborts.take() {
+            queue.slot(index).result = if aborted { 0 } else { Abort::NOT_ABORTED.into() };
+            queue.respond(index, Status::SUCCESS);
+        }
         let events = &mut self.events;
         let news = self.controller.take_notices();
         events.namespaces |= news & Event::Namespace.bit() != 0;
@@ -330,6 +339,7 @@ impl Admin {
 
     pub(crate) fn is_over(&mut self, now: Nanos, counts: &mut Counts) -> bool {
         self.look(now);
+        self.controller.aborts.expire(now);
         if self.controller.is_silent(now) {
             counts.add(counts::Event::KeepAliveExpired);
             return true;

@@ -159,6 +159,9 @@ impl Connection {
                 if io.finish(&mut self.queue, &mut self.counts, now) {
                     return Step::Taken(0);
                 }
+                if io.is_asked() {
+                    io.abort(&mut self.queue, self.incoming.map(|incoming| incoming.slot));
+                }
                 io.go_on(&mut self.queue, now);
                 io.go_on_fused(&mut self.queue, now);
             }
@@ -394,7 +397,8 @@ impl Connection {
                     let ttag = self.queue.ttag(index);
                     let slot = self.queue.slot(index);
                     let len = (slot.len - slot.moved).min(H2C_DATA_MAX);
-                    (slot.until, slot.phase, slot.since) = (slot.moved + len, Phase::Receiving, now);
+                    (slot.from, slot.until) = (slot.moved, slot.moved + len);
+                    (slot.phase, slot.since) = (Phase::Receiving, now);
                     let (cid, offset) = (slot.cid, slot.moved);
                     output.append(|to| self.framing.r2t(to, cid, ttag, offset, len));
                     self.queue.sent();

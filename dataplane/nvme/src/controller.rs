@@ -13,7 +13,7 @@ use berth_lease::{Quiescence, Table};
 use berth_port::Nanos;
 use berth_wire::nvme::admin::Event;
 
-use crate::{health::Record, target::Subsystem};
+use crate::{abort::Aborts, health::Record, target::Subsystem};
 
 /// A controller. Its admin queue's connection ends it.
 #[derive(Debug)]
@@ -29,6 +29,8 @@ pub(crate) struct Controller {
     /// When it said something last.
     heard: AtomicU64,
     pub(crate) record: Record,
+    /// Abort commands that wait for its I/O queues.
+    pub(crate) aborts: Aborts,
     state: Mutex<State>,
 }
 
@@ -70,8 +72,8 @@ impl Controller {
         now: Nanos,
     ) -> Self {
         let (kato, heard) = (AtomicU32::new(kato), AtomicU64::new(now.0));
-        let (record, state) = (Record::default(), Mutex::default());
-        Self { id, host, host_id, subsystem, kato, heard, record, state }
+        let (record, aborts, state) = (Record::default(), Aborts::default(), Mutex::default());
+        Self { id, host, host_id, subsystem, kato, heard, record, aborts, state }
     }
 
     pub(crate) fn is_of(&self, subsystem: &Arc<Subsystem>) -> bool {
@@ -150,6 +152,11 @@ impl Controller {
         self.state().enabled.clone()
     }
 
+    /// Whether it has this I/O queue.
+    pub(crate) fn has_queue(&self, id: u16) -> bool {
+        self.enabled().is_some_and(|enabled| enabled.is_claimed(id))
+    }
+
     /// Whether it has I/O queues.
     pub(crate) fn has_queues(&self) -> bool {
         self.enabled().is_some_and(|enabled| *enabled.lock() != [0; 4])
@@ -179,8 +186,13 @@ impl Controller {
     pub(crate) fn notify(&self, event: Event) {
         let mut state = self.state();
         state.notices |= event.bit();
-        let waker = state.waker.take();
         drop(state);
+        self.wake();
+    }
+
+    /// Has the admin queue look what it can answer.
+    pub(crate) fn wake(&self) {
+        let waker = self.state().waker.take();
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -191,10 +203,10 @@ impl Controller {
         std::mem::take(&mut self.state().notices)
     }
 
-    /// Ready where there is something to be told.
+    /// Ready where there is something to be told, or an Abort command to be answered.
     pub(crate) fn poll_notices(&self, cx: &Context<'_>) -> Poll<()> {
         let mut state = self.state();
-        if state.notices != 0 {
+        if state.notices != 0 || self.aborts.is_decided() {
             return Poll::Ready(());
         }
         state.waker = Some(cx.waker().clone());

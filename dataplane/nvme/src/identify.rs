@@ -10,6 +10,7 @@ use berth_wire::nvme::{
 use zerocopy::IntoBytes;
 
 use crate::{
+    abort::ABORTS,
     admin::{Admin, EVENT_REQUESTS, Standing},
     connect::DISCOVERY,
     features::{flushes, offered},
@@ -74,7 +75,7 @@ fn controller(admin: &Admin, subsystem: Option<&Subsystem>) -> Controller {
     found.version = property::VERSION.into();
     found.oaes = offered(admin).into();
     found.ctratt = CTRATT.into();
-    found.acl = 3;
+    found.acl = ABORTS as u8 - 1;
     found.aerl = EVENT_REQUESTS as u8 - 1;
     found.frmw = 1 << 1 | 1;
     found.lpa = LPA;

@@ -1,5 +1,6 @@
 //! I/O queues: commands of the NVM command set on the namespace of a lease.
 
+mod abort;
 mod copy;
 mod engine;
 mod fused;
@@ -403,7 +404,7 @@ impl Io {
     }
 
     pub(crate) fn poll(&self, queue: &Queue, cx: &Context<'_>) -> Poll<()> {
-        if self.under_way > 0 && self.accesses.poll(cx).is_ready() {
+        if self.is_asked() || self.under_way > 0 && self.accesses.poll(cx).is_ready() {
             return Poll::Ready(());
         }
         if let Some(len) = self.spare.1

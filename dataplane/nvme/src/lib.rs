@@ -13,6 +13,7 @@
 //! controllers, which end with their admin queue, with the lease, or when their host says nothing for too long.
 #![forbid(unsafe_code)]
 
+mod abort;
 mod admin;
 pub mod auth;
 mod connect;

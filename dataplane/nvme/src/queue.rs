@@ -50,7 +50,9 @@ pub(crate) struct Slot {
     pub(crate) len: u32,
     /// Bytes of its data that have come, or were sent.
     pub(crate) moved: u32,
-    /// Where the data ends that the R2T asked for.
+    /// Where the data begins that the R2T asked for.
+    pub(crate) from: u32,
+    /// Where it ends.
     pub(crate) until: u32,
     /// When something of it came last.
     pub(crate) since: Nanos,
@@ -238,6 +240,11 @@ impl Queue {
         (slot.phase == Phase::Receiving && u16::from(slot.generation) == ttag >> 8).then_some(index)
     }
 
+    /// The command of this identifier.
+    pub(crate) fn by_cid(&self, cid: u16) -> Option<usize> {
+        self.slots.iter().position(|slot| slot.phase != Phase::Free && slot.owns_cid && slot.cid == cid)
+    }
+
     /// The completion of a command.
     pub(crate) fn completion(&self, index: usize, status: Status) -> Cqe {
         let slot = &self.slots[index];
@@ -262,6 +269,7 @@ impl Slot {
             ask: AccessRequest { id: None, access },
             len: 0,
             moved: 0,
+            from: 0,
             until: 0,
             since: Nanos(0),
             fault: None,

@@ -86,6 +86,7 @@ statuses! {
     CAPACITY_EXCEEDED = last(0x081), "There is no room.";
     NAMESPACE_NOT_READY = last(0x082), "The namespace cannot be accessed now.";
     INVALID_QUEUE_ID = last(0x101), "The queue identifier is in use.";
+    ABORT_LIMIT = last(0x103), "More Abort commands than the controller takes.";
     ASYNC_EVENT_LIMIT = last(0x105), "More asynchronous event requests than the controller takes.";
     INVALID_LOG_PAGE = last(0x109), "There is no such log page.";
     FEATURE_NOT_SAVEABLE = last(0x10D), "The feature cannot be saved.";
