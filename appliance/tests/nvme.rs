@@ -30,3 +30,14 @@ fn violations() {
 fn connects() {
     drive("connects");
 }
+
+#[test]
+fn leases() {
+    drive("leases");
+}
+
+/// Takes as long as the target's own patience with hosts that take nothing.
+#[test]
+fn faults() {
+    drive("faults");
+}

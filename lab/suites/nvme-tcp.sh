@@ -1,97 +1,14 @@
 #!/bin/sh
 # Leases of blocks as disks: the kernel's NVMe/TCP initiator and nvme-cli, as any host has them.
-# modules: nvme_tcp ext4
+# modules: nvme_tcp ext4 xfs
 # memory: 1024
 # build: berth
 # timeout: 400
 set -eu
 
-work=$(mktemp -d)
-export HOME="$work"
-host=nqn.2014-08.org.nvmexpress:uuid:11111111-2222-3333-4444-555555555555
+. lab/nvme.sh
 other=nqn.2014-08.org.nvmexpress:uuid:99999999-2222-3333-4444-555555555555
-hostid=11111111-2222-3333-4444-555555555555
 
-# Runs a check; the end of what it prints is shown where it fails.
-check() {
-    what=$1
-    shift
-    if "$@" >"$work/out" 2>&1; then echo "ok $what"; else echo "not ok $what: $(tail -n 3 "$work/out" | tr '\n' ' ')"; fi
-}
-not() { ! "$@"; }
-within() {
-    tries=$(($1 * 10))
-    shift
-    until "$@"; do
-        tries=$((tries - 1))
-        [ $tries -gt 0 ] || return 1
-        sleep 0.1
-    done
-}
-
-# configure BACKING: blocks of it for lease.
-configure() {
-    cat >"$work/berth.toml" <<TOML
-[runtime]
-housekeeping_cpus = [0]
-[node]
-state_dir = "$work/state"
-[control]
-udp = "127.0.0.1:5700"
-quic = "127.0.0.1:5701"
-enroll = "open"
-[[control.policy]]
-presenter = "*"
-perms = ["read", "write", "alloc", "revoke"]
-[[region]]
-name = "blocks"
-kind = "block"
-size = "64 MiB"
-backing = "$1"
-[[region]]
-name = "bytes"
-kind = "memory"
-size = "1 MiB"
-[[binding]]
-kind = "nvme"
-listen = ["127.0.0.1:4420"]
-cpus = [1]
-idle = "adaptive"
-TOML
-}
-start() {
-    "$BERTH" run --config "$work/berth.toml" >"$work/ready" 2>>"$OUT/berth.log" &
-    berth=$!
-    until grep -q "^berth ready" "$work/ready"; do
-        kill -0 $berth 2>/dev/null || { echo "not ok berth starts: $(tail -n 1 "$OUT/berth.log")"; exit 0; }
-        sleep 0.1
-    done
-}
-node="--udp --node 127.0.0.1:5700"
-# alloc TYPE SIZE: a lease.
-alloc() {
-    "$BERTH" lease alloc $node --type "$1" --size "$2" --json >"$work/alloc"
-    sed 's/.*"lease_id": *"\([0-9a-f]*\)".*/\1/' "$work/alloc"
-}
-# bind LEASE HOST
-bind() { "$BERTH" lease bind $node "$1" --kind nvme --host-nqn "$2"; }
-# connect LEASE HOST OPTIONS...
-connect() {
-    nqn=nqn.2026-02.io.fabricbios:lease:$1 name=$2
-    shift 2
-    nvme connect -t tcp -a 127.0.0.1 -s 4420 -n "$nqn" -q "$name" -I "${name##*:}" "$@"
-}
-# disk LEASE: its device; nvme0c0n1 and such are paths to one.
-disk() {
-    for disk in /sys/block/nvme*; do
-        name=$(basename "$disk")
-        case $name in *c*) continue ;; esac
-        [ -e "$disk/uuid" ] && [ "$(tr -d - <"$disk/uuid")" = "$1" ] && [ -b "/dev/$name" ] && echo "/dev/$name" && return
-    done
-    return 1
-}
-disconnect() { nvme disconnect -n "nqn.2026-02.io.fabricbios:lease:$1"; }
-gone() { not disk "$1"; }
 # verify DISK PATTERN BLOCK SIZE
 verify() {
     fio --name=verify --filename="$1" --rw="$2" --bs="$3" --size="$4" --iodepth=16 --ioengine=libaio --direct=1 \
@@ -101,8 +18,7 @@ verify() {
 configure ram
 start
 check "the ready line names the transport" grep -q '"nvme-tcp":"127.0.0.1:4420"' "$work/ready"
-"$BERTH" key new >/dev/null
-"$BERTH" enroll >/dev/null
+enroll
 
 lease=$(alloc block "32 MiB")
 check "a lease of blocks names the endpoint" grep -q nvme-tcp=127.0.0.1:4420 "$work/alloc"
@@ -133,15 +49,21 @@ check "connected with two queues" connect "$lease" "$host" -i 2
 within 10 disk "$lease" >/dev/null
 device=$(disk "$lease")
 mkdir "$work/mnt"
-check "mkfs.ext4" mkfs.ext4 -q -F "$device"
-check "mounted" mount "$device" "$work/mnt"
 dd if=/dev/urandom of="$work/file" bs=1M count=8 2>/dev/null
-check "a file is written" sh -c "cp $work/file $work/mnt/file && sync"
-check "unmounted" umount "$work/mnt"
-check "fsck finds nothing" fsck.ext4 -fn "$device"
-mount "$device" "$work/mnt"
-check "the file is as it was" cmp "$work/file" "$work/mnt/file"
-umount "$work/mnt"
+# files MKFS FSCK: a file system is made, filled, checked and read.
+files() {
+    check "$1" $1 "$device"
+    check "mounted" mount "$device" "$work/mnt"
+    check "a file is written" sh -c "cp $work/file $work/mnt/file && sync"
+    check "unmounted" umount "$work/mnt"
+    check "$2" $2 "$device"
+    mount "$device" "$work/mnt"
+    check "the file is as it was" cmp "$work/file" "$work/mnt/file"
+    umount "$work/mnt"
+}
+files "mkfs.ext4 -q -F" "fsck.ext4 -fn"
+# It makes none of less than 300 MiB but for its own tests.
+TEST_DIR=1 TEST_DEV=1 QA_CHECK_FS=1 files "mkfs.xfs -q -f" "xfs_repair -n"
 
 echo "the lease's own bytes" >"$work/text"
 dd if="$work/text" of="$device" bs=512 count=1 conv=sync,nocreat oflag=direct 2>/dev/null
@@ -158,8 +80,7 @@ freed=$(cut -d. -f1 /proc/uptime)
 if within 10 not kill -0 $fio 2>/dev/null && not wait $fio; then echo "ok fio ends with an error"; else echo "not ok fio goes on"; fi
 check "the disk is gone" within 10 gone "$lease"
 check "it is not let in again" not connect "$lease" "$host"
-kill $berth
-wait $berth || echo "not ok berth ends with $?"
+stop
 
 # A restart amid writes, on a file: the host connects again by itself and finds what it wrote.
 configure "$work/disk.img"
@@ -181,7 +102,6 @@ if wait $fio; then echo "ok fio goes on over a kill -9 of the node, and verifies
     echo "not ok fio over a kill -9: $(tail -n 5 "$work/kill" | tr '\n' ' ')"
 fi
 check "disconnected" nvme disconnect-all
-kill $berth
-wait $berth || echo "not ok berth ends with $?"
+stop
 cp "$work/ready" "$OUT/stopped"
 dmesg | grep -i nvme | tail -40 >"$OUT/nvme" || true

@@ -18,6 +18,7 @@ cargo xtask setup          install the Debian packages that building and testing
 cargo xtask demo           decode surface-code syndromes over DPDK memif and over io_uring, and write a report
 cargo xtask test [STAGE...] all stages of CI: lint, unit, system, fuzz, lab. Besides: long, hours of the same
 cargo xtask lab [SUITE...] suites in a guest with devices and kernel features that this host may lack; --native: here
+cargo xtask lab blktests CHECKOUT  the NVMe tests of blktests against leases, in a guest
 cargo xtask package        the Debian packages, in target/package
 cargo xtask bench rpc      the speed table, each row interleaved with its baseline
 cargo xtask bench lease    the same for leases

@@ -46,6 +46,7 @@ const TEST: &[&str] = &[
 /// To run the lab: what its sysroot is unpacked with, and what suites run in the guest.
 const LAB: &[&str] = &[
     "coreutils",
+    "dmsetup",
     "e2fsprogs",
     "fio",
     "iproute2",
@@ -55,6 +56,7 @@ const LAB: &[&str] = &[
     "python3",
     "strace",
     "util-linux",
+    "xfsprogs",
     "xz-utils",
     "libibverbs-dev",
     "ibverbs-utils",

@@ -13,7 +13,7 @@ NAMESPACE_EVENT, ANA_EVENT = 0x00040002, 0x000C0302
 
 
 def ana(admin):
-    page = admin.log(0x0C, 40).data
+    page = admin.log(0x0C, 52).data
     groups, group, namespaces, state, nsid = struct.unpack_from("<8xH6xII8xB15xI", page)
     expect("one group with the namespace", (groups, group, namespaces, nsid), (1, 1, 1, 1))
     return state

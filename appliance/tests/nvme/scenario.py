@@ -10,11 +10,12 @@ import json
 import sys
 
 import connects
+import faults
 import leases
 import violations
 import world
 
-PARTS = {"violations": violations.run, "connects": connects.run, "leases": leases.run}
+PARTS = {"violations": violations.run, "connects": connects.run, "leases": leases.run, "faults": faults.run}
 
 
 def main(part, berth, pid, ready):

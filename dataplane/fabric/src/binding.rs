@@ -76,6 +76,12 @@ pub trait Binding: Debug + Send {
         false
     }
 
+    /// Whether it refuses the accesses of an expired lease by itself, as the table does: then the connection stays while the
+    /// lease is in its grace, and goes on where it is renewed. Else it is torn down at the expiry.
+    fn outlasts_expiry(&self) -> bool {
+        false
+    }
+
     /// Appends what LEASE_ALLOC's answer tells of this binding, for clients that need not be known to be told.
     fn describe(&self, _lease: LeaseId, _out: &mut Vec<u8>) {}
 

@@ -68,7 +68,7 @@ pub(crate) enum Part {
 pub(crate) enum Why {
     /// Only the connections end: the client is gone or connects again, or the lease's bytes are to be moved.
     Disconnected,
-    /// The lease has expired; it may still be renewed.
+    /// The lease has expired; it may be renewed. Bindings that look at the clock themselves keep theirs.
     Expired,
     /// The lease is over; what it holds may go to another holder.
     Over,
@@ -117,7 +117,7 @@ impl<H: Host> Node<H> {
         now: Now,
         outcome: &mut Outcome,
     ) -> Result<Option<Ending>, TeardownFailed> {
-        let (left, failed) = self.disconnect(id, only, outcome);
+        let (left, failed) = self.disconnect(id, why, only, outcome);
         let fresh = UnderWay { why, left: 0, failed: false, unit_asked: false, ending: Ending::default() };
         let known = self.endings.remove(&id);
         let under_way = known.unwrap_or(fresh);
@@ -184,13 +184,16 @@ impl<H: Host> Node<H> {
     }
 
     /// Begins to tear down connections. Returns how many take time, and whether one failed.
-    fn disconnect(&mut self, id: LeaseId, only: Option<usize>, outcome: &mut Outcome) -> (u32, bool) {
+    fn disconnect(&mut self, id: LeaseId, why: Why, only: Option<usize>, outcome: &mut Outcome) -> (u32, bool) {
         let (mut left, mut failed) = (0, false);
         for index in only.map_or(0..self.bindings.len(), |only| only..only + 1) {
             let Some(connection) = self.connections.get_mut(&(id, index)).filter(|connection| !connection.ending)
             else {
                 continue;
             };
+            if why == Why::Expired && self.bindings[index].outlasts_expiry() {
+                continue;
+            }
             match self.bindings[index].teardown(id) {
                 Ok(None) => self.disconnected(id, index, outcome),
                 Ok(Some(work)) => {

@@ -91,6 +91,11 @@ impl Binding for NvmeBinding {
         self.arithmetic.is_some()
     }
 
+    /// Every command is checked against the table; multipath hosts queue what fails, until the lease is renewed.
+    fn outlasts_expiry(&self) -> bool {
+        true
+    }
+
     fn bind(&mut self, lease: &BoundLease, client: Tlvs<'_>, out: &mut Vec<u8>) -> Result<(), Status> {
         let Reach::Bytes { span, .. } = lease.reach else { return Err(Status::UnsupportedOp) };
         let region = self.regions.as_ref().and_then(|regions| regions.get(span.region));

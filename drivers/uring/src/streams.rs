@@ -16,6 +16,9 @@ use crate::{RING_ERRORS, UringError, setup};
 /// How often each connection is looked at: whether its session is over, and whether its peer keeps time.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
+/// Connections that are looked at in one turn, at most.
+const LOOKS: usize = 256;
+
 /// How long a peer may take for a message once it has begun, and leave its answers in the socket.
 const SLOWEST: Duration = Duration::from_secs(30);
 
@@ -279,13 +282,22 @@ impl<S: Session> UringStreams<S> {
         self.serve(at, now);
     }
 
-    /// Looks at one connection, where it is time for that.
+    /// Looks at the connections for which it is time, so many at once: a core that sleeps comes here once in a while.
     fn look(&mut self, now: Nanos) {
-        let (at, when) = self.look;
-        if now < when {
-            return;
+        let pause = LOOK_EVERY / self.connections.len() as u32;
+        for _ in 0..self.connections.len().min(LOOKS) {
+            let (at, when) = self.look;
+            if now < when {
+                return;
+            }
+            // Of what was missed, one round is made up for.
+            let when = when.max(Nanos(now.0.saturating_sub(LOOK_EVERY.as_nanos() as u64)));
+            self.look = ((at + 1) % self.connections.len(), when + pause);
+            self.look_at(at, now);
         }
-        self.look = ((at + 1) % self.connections.len(), now + LOOK_EVERY / self.connections.len() as u32);
+    }
+
+    fn look_at(&mut self, at: usize, now: Nanos) {
         let Some(c) = &mut self.connections[at] else { return };
         let slow = |since: Nanos| now > since + SLOWEST;
         let late = c.begun.is_some_and(slow) || !c.sending.is_empty() && slow(c.written);

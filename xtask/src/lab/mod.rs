@@ -32,6 +32,9 @@ use suite::Suite;
 const FOLDER: &str = "target/lab";
 const SUITES: &str = "lab/suites";
 
+/// Where the suite is that runs tests of others, which are no part of this repository.
+const BLKTESTS: &str = "lab/blktests";
+
 /// What `timeout` ends with when it had to stop the program.
 const TIMED_OUT: i32 = 124;
 
@@ -63,6 +66,8 @@ struct Options {
     /// Whether a suite that fails runs once more.
     again: bool,
     answers: Answers,
+    /// Whose tests the suite runs.
+    checkout: Option<PathBuf>,
 }
 
 /// Lines that began with `ok` and with `not ok`.
@@ -92,14 +97,18 @@ impl Tally {
     }
 }
 
-/// `cargo xtask lab [--native] [--from FOLDER] [SUITE...]`.
+/// `cargo xtask lab [--native] [--from FOLDER] [SUITE...]`, or `cargo xtask lab blktests CHECKOUT`.
 pub(crate) fn command(args: &[&str]) -> Result<()> {
-    let mut options =
-        Options { native: false, from: SUITES.into(), names: Vec::new(), again: false, answers: Answers::All };
+    let mut options = Options::new(SUITES, Answers::All);
     let mut args = args.iter();
     while let Some(&arg) = args.next() {
         match arg {
             "--native" => options.native = true,
+            "blktests" => {
+                let checkout = args.next().context("`cargo xtask lab blktests` wants a checkout of blktests")?;
+                options.checkout = Some(fs::canonicalize(checkout).with_context(|| format!("no {checkout}"))?);
+                (options.from, options.names) = (BLKTESTS.into(), vec![arg.to_owned()]);
+            }
             "--from" => options.from = args.next().context("--from wants a folder")?.into(),
             _ if arg.starts_with('-') => bail!("{arg} is none of --native, --from"),
             name => options.names.push(name.to_owned()),
@@ -113,13 +122,12 @@ pub(crate) fn command(args: &[&str]) -> Result<()> {
 
 /// Every suite, each in its guest, and once more if it fails.
 pub(crate) fn run_all(answers: Answers) -> Result<Tally> {
-    Options { native: false, from: SUITES.into(), names: Vec::new(), again: true, answers }.run()
+    Options { again: true, ..Options::new(SUITES, answers) }.run()
 }
 
 /// Runs the suites of `lab/bench`, which no test does, and returns the lines that they left in `rows`.
 pub(crate) fn bench() -> Result<String> {
-    let (from, names, answers) = ("lab/bench".into(), Vec::new(), Answers::All);
-    let options = Options { native: false, from, names, again: false, answers };
+    let options = Options::new("lab/bench", Answers::All);
     let tally = options.run()?;
     ensure!(tally.failed == 0, "{} turns in the lab failed", tally.failed);
     let mut rows = String::new();
@@ -131,6 +139,11 @@ pub(crate) fn bench() -> Result<String> {
 }
 
 impl Options {
+    /// Every suite of a folder.
+    fn new(from: &str, answers: Answers) -> Self {
+        Self { native: false, from: from.into(), names: Vec::new(), again: false, answers, checkout: None }
+    }
+
     fn run(&self) -> Result<Tally> {
         let suites = self.suites()?;
         setup::lab()?;
@@ -160,12 +173,12 @@ impl Options {
         let mut tally = Tally::default();
         for suite in suites {
             prepare(suite)?;
-            let (mut one, mut died) = run_one(suite, hypervisor, self.answers)?;
+            let (mut one, mut died) = run_one(suite, hypervisor, self)?;
             // A guest that dies tells nothing of Berth: translated ones stand still now and then.
             if died || (self.again && one.failed > 0) {
                 println!("suite {}: {}; once more", suite.name, if died { "the guest died" } else { "it failed" });
                 tally.told.extend(one.told);
-                (one, died) = run_one(suite, hypervisor, self.answers)?;
+                (one, died) = run_one(suite, hypervisor, self)?;
             }
             if died {
                 println!("not ok {}: the guest ended without an exit code", suite.name);
@@ -194,7 +207,7 @@ impl Options {
 }
 
 /// Runs a suite to its end and counts its checks. Tells too whether the guest died under it.
-fn run_one(suite: &Suite, hypervisor: Option<&Hypervisor>, answers: Answers) -> Result<(Tally, bool)> {
+fn run_one(suite: &Suite, hypervisor: Option<&Hypervisor>, options: &Options) -> Result<(Tally, bool)> {
     let start = Instant::now();
     let folder = root().join(FOLDER).join(&suite.name);
     let _ = fs::remove_dir_all(&folder);
@@ -203,14 +216,14 @@ fn run_one(suite: &Suite, hypervisor: Option<&Hypervisor>, answers: Answers) -> 
     let mut command = match hypervisor {
         Some(hypervisor) => {
             // The guest sees the folder as /run/lab.
-            let exports = environment(suite, Path::new("/run/lab"), answers)
+            let exports = environment(suite, Path::new("/run/lab"), options)
                 .map(|(key, value)| format!("export {key}='{value}'\n"));
             fs::write(folder.join("env"), exports.concat())?;
             let mut qemu = hypervisor.command(suite, &folder)?;
             qemu.args(host.iter().flat_map(Host::device));
             qemu
         }
-        None => native(suite, &folder, answers)?,
+        None => native(suite, &folder, options)?,
     };
     println!("\nsuite {} ({})", suite.name, hypervisor.map_or("on this host", Hypervisor::accelerator));
     let mut child = command
@@ -274,7 +287,7 @@ fn follow(stdout: impl Read, suite: &Suite, log: &Path) -> Result<Tally> {
 }
 
 /// What a suite finds in its environment.
-fn environment(suite: &Suite, folder: &Path, answers: Answers) -> [(&'static str, String); 11] {
+fn environment(suite: &Suite, folder: &Path, options: &Options) -> [(&'static str, String); 12] {
     let text = |path: &Path| path.display().to_string();
     [
         ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".into()),
@@ -287,17 +300,18 @@ fn environment(suite: &Suite, folder: &Path, answers: Answers) -> [(&'static str
         ("DEBIAN", if suite.debian { "yes".into() } else { String::new() }),
         ("PACKAGES", text(&root().join(package::FOLDER))),
         ("TIMEOUT", suite.timeout.to_string()),
-        ("ANSWERS", answers.count().to_string()),
+        ("ANSWERS", options.answers.count().to_string()),
+        ("CHECKOUT", options.checkout.as_deref().map_or_else(String::new, text)),
     ]
 }
 
 /// The suite as a command of this host, whose devices and settings it takes as they are.
-fn native(suite: &Suite, folder: &Path, answers: Answers) -> Result<Command> {
+fn native(suite: &Suite, folder: &Path, options: &Options) -> Result<Command> {
     for module in &suite.modules {
         run(&mut cmd("modprobe", [module])).with_context(|| format!("suite {} needs {module}", suite.name))?;
     }
     let mut command = cmd("timeout", ["-k", "5", &suite.timeout.to_string()]);
-    command.arg(root().join(&suite.script)).envs(environment(suite, folder, answers));
+    command.arg(root().join(&suite.script)).envs(environment(suite, folder, options));
     Ok(command)
 }
 

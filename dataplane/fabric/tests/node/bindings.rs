@@ -37,6 +37,8 @@ struct Told {
     blind: bool,
     /// Whether its clients carry on after a restart.
     resumes: bool,
+    /// Whether it looks at the clock itself.
+    outlasts_expiry: bool,
     /// Leases whose clients are gone.
     lost: Vec<LeaseId>,
 }
@@ -56,6 +58,10 @@ impl Binding for Rdma {
 
     fn resumes(&self) -> bool {
         self.told().resumes
+    }
+
+    fn outlasts_expiry(&self) -> bool {
+        self.told().outlasts_expiry
     }
 
     fn prepare(&mut self, _: &BoundLease, _: Tlvs<'_>) -> Result<Option<BlockingWork>, Status> {
@@ -193,6 +199,27 @@ fn every_end_of_a_lease_tears_its_binding_down() {
     let ended: BTreeSet<LeaseId> = world.tick().into_iter().collect();
     assert_eq!(ended, leases[1..].iter().copied().collect());
     assert_eq!(told.lock().unwrap().torn_down.len(), 3, "once each");
+}
+
+#[test]
+fn a_binding_that_looks_at_the_clock_stays_in_grace() {
+    let (mut world, told) = world();
+    told.lock().unwrap().outlasts_expiry = true;
+    let token = world.token(1, ALL);
+    let [kept, over] = [(); 2].map(|()| {
+        let lease = world.alloc_under(1, ResourceType::Mem, 4096, &token);
+        world.ok(1, Op::LeaseBind, 0, &token, &bind(lease, 2));
+        lease
+    });
+    world.pass(Duration::from_mins(1));
+    world.tick();
+    assert_eq!(told.lock().unwrap().bound, BTreeSet::from([kept, over]), "both are in grace");
+    let token = world.token(1, ALL);
+    world.ok(1, Op::LeaseRenew, 0, &token, &LeaseRenew { lease_id: kept.0, duration_secs: 60 }.to_vec());
+    world.pass(Duration::from_secs(11));
+    world.tick();
+    assert_eq!(told.lock().unwrap().bound, BTreeSet::from([kept]), "the other one's grace is over");
+    assert_eq!(told.lock().unwrap().torn_down, [over]);
 }
 
 #[test]
