@@ -1,6 +1,7 @@
 //! The command line.
 
 pub(crate) mod lease;
+pub(crate) mod nvme;
 mod values;
 
 use std::{
@@ -26,7 +27,9 @@ use clap::{
 };
 
 pub use lease::LeaseArgs;
-use values::{FaultArg, cidr, neighbour, percent, rate, seconds, seconds_or_none};
+pub use nvme::NvmeArgs;
+pub(crate) use values::FaultArg;
+use values::{cidr, neighbour, percent, rate, seconds, seconds_or_none};
 
 use crate::{
     functions::{Data, Weighted},
@@ -50,6 +53,8 @@ pub enum Action {
     Rpc(Box<RpcArgs>),
     /// Read or write a lease with two-sided messages, verify every byte, report latency
     Lease(Box<LeaseArgs>),
+    /// Read and write a disk over NVMe/TCP as its host, verify every byte if told to, report latency
+    Nvme(Box<NvmeArgs>),
     /// Measure how long a cache line takes between two CPUs and back
     Bounce(BounceArgs),
     /// Run a suite: its servers, its cases in turns with their baselines, and the report of all
@@ -199,7 +204,7 @@ impl Ptp {
     }
 }
 
-/// What every load generator is told: whom to ask and from where, how fast, how long, and where results go.
+/// What load generators are told that send from a port: whom to ask and from where, and what all are told.
 #[derive(Debug, Clone, Args)]
 pub struct LoadArgs {
     /// The driver to send from
@@ -261,6 +266,17 @@ pub struct LoadArgs {
     /// drop, corrupt, duplicate, reorder, delay (probabilities), delay_us=SHORTEST-LONGEST, seed
     #[arg(long, value_name = "FAULT=P,..")]
     pub fault: Option<FaultArg>,
+    /// Closed loop: requests outstanding at most
+    #[arg(long, value_name = "W", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65536), conflicts_with = "rate")]
+    pub window: u32,
+    /// How fast, how long, and where results go.
+    #[command(flatten)]
+    pub pace: PaceArgs,
+}
+
+/// How fast requests are sent, how long, and where results go.
+#[derive(Debug, Clone, Args)]
+pub struct PaceArgs {
     /// The CPU to spin on
     #[arg(long, value_name = "N")]
     pub cpu: Option<usize>,
@@ -274,9 +290,6 @@ pub struct LoadArgs {
     /// Seconds to measure per case
     #[arg(long, value_name = "S", value_parser = seconds, default_value = "5")]
     pub duration: Duration,
-    /// Closed loop: requests outstanding at most
-    #[arg(long, value_name = "W", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65536), conflicts_with = "rate")]
-    pub window: u32,
     /// Open loop: requests per second, on a schedule that waits for no answer
     #[arg(long, value_name = "R", value_parser = rate)]
     pub rate: Option<f64>,
@@ -462,9 +475,16 @@ impl LoadArgs {
 
     /// How requests are paced.
     pub(crate) fn pacing(&self) -> Pacing {
+        self.pace.pacing(self.window as usize)
+    }
+}
+
+impl PaceArgs {
+    /// How requests are paced, with so many outstanding at most in a closed loop.
+    pub(crate) fn pacing(&self, window: usize) -> Pacing {
         match self.rate {
             Some(rate) => Pacing::Open { rate, burst: self.burst },
-            None => Pacing::Closed { window: self.window as usize },
+            None => Pacing::Closed { window },
         }
     }
 

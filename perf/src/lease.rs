@@ -31,6 +31,7 @@ use crate::{
     },
     measure::{Chore, Job, Plan, case_name, measure},
     mix::Script,
+    ports::Way,
     report::json::Spoken,
     server::{Serve, Server},
     verify::{Expect, Protocol, Step, Table},
@@ -48,7 +49,7 @@ pub(crate) fn run(args: &LeaseArgs) -> anyhow::Result<ExitCode> {
     let (Some(control), Some(identity)) = (args.control, &args.identity) else {
         load.peer.get_or_insert(SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)));
         let key = args.key.context("--key is missing")?;
-        return measure(&job(args, load, Lease { key, generation: args.generation, len: args.len })?);
+        return measure(&job(args, load, Lease { key, generation: args.generation, len: args.len }, None)?);
     };
     let identity = Arc::new(key_file::read(identity)?);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -75,8 +76,8 @@ pub(crate) fn run(args: &LeaseArgs) -> anyhow::Result<ExitCode> {
     let peer = load.peer.or(load.rendezvous).or(served.map(|(_, addr)| *addr));
     load.peer =
         Some(peer.context("the node serves no two-sided messages; give it a port with service = \"lease-io\"")?);
-    let result = job(args, load, Lease { key: grant.key, generation: grant.generation, len: args.len })
-        .and_then(|job| measure(&Job { meet, ..job }));
+    let lease = Lease { key: grant.key, generation: grant.generation, len: args.len };
+    let result = job(args, load, lease, meet).and_then(|job| measure(&job));
     runtime.block_on(async {
         client.lease_free(grant.lease_id).await?;
         client.close().await;
@@ -123,7 +124,7 @@ const TOKEN_SECS: u32 = 60;
 const LEASE_SECS: u32 = 24 * 3600;
 
 /// The cases of the command line, on this lease.
-fn job(args: &LeaseArgs, load: LoadArgs, lease: Lease) -> anyhow::Result<Job> {
+fn job(args: &LeaseArgs, load: LoadArgs, lease: Lease, meet: Option<Arc<Meet>>) -> anyhow::Result<Job> {
     let mut plans = Vec::new();
     for &size in &args.sizes {
         if u64::from(size) > lease.len {
@@ -136,18 +137,20 @@ fn job(args: &LeaseArgs, load: LoadArgs, lease: Lease) -> anyhow::Result<Job> {
             let payload = Some(size as usize);
             let name = match chore {
                 Some(Chore::Before(_)) => "filling the lease".into(),
-                Some(Chore::After(_)) => "reading back the lease".into(),
+                Some(Chore::After(..)) => "reading back the lease".into(),
                 None => case_name(&scripts, payload, load.pacing()),
             };
             Plan { name, payload, scripts, chore }
         };
         match args.op {
             OpArg::Read => plans.extend([plan(&writes, Some(Chore::Before(places))), plan(&reads, None)]),
-            OpArg::Write => plans.extend([plan(&writes, None), plan(&reads, Some(Chore::After(places)))]),
+            OpArg::Write => plans.extend([plan(&writes, None), plan(&reads, Some(Chore::After(writes.name, places)))]),
         }
     }
     let spoken = Spoken { header: "two-sided".into(), ptp: "off", echo: false, shots: None };
-    Ok(Job { load, protocol: Protocol::TwoSided, spoken, plans, serve: serve(lease), meet: None })
+    let (pace, pacing) = (load.pace.clone(), load.pacing());
+    let way = Way::Port { args: Box::new(load), serve: serve(lease), meet };
+    Ok(Job { pace, pacing, way, protocol: Protocol::TwoSided, spoken, plans })
 }
 
 #[derive(Debug, Clone, Copy)]

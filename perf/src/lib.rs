@@ -1,11 +1,12 @@
 //! Load generators, honest latency histograms and their reports.
 //!
 //! `berth perf rpc` is an FPGA emulator over any port driver, a process of its own; `berth perf lease` is the same
-//! machine with leased bytes in place of functions:
+//! machine with leased bytes in place of functions, `berth perf nvme` the same with the blocks of a disk:
 //!
 //! ```text
 //! args         the command line
-//! rpc, lease   what to ask, how often, of whom: the cases
+//! rpc, lease,
+//! nvme         what to ask, how often, of whom: the cases
 //! load         when a request is due (closed or open loop)
 //! mix, verify  what it asks and what the answer has to be
 //! emulator     the table of requests in flight and the accounting
@@ -35,6 +36,7 @@ mod lease;
 pub mod load;
 mod measure;
 pub mod mix;
+mod nvme;
 #[cfg(feature = "verbs")]
 mod one_sided;
 mod ports;
@@ -48,7 +50,9 @@ pub mod verify;
 
 use std::process::ExitCode;
 
-pub use args::{Action, BounceArgs, CompareArgs, LeaseArgs, LoadArgs, PerfCommand, ReportArgs, RpcArgs, SuiteArgs};
+pub use args::{
+    Action, BounceArgs, CompareArgs, LeaseArgs, LoadArgs, NvmeArgs, PaceArgs, PerfCommand, ReportArgs, RpcArgs, SuiteArgs,
+};
 
 /// Runs the command and prints its results to stdout. A failure status means that a request was lost, doubled or answered
 /// wrong, that nothing was measured, or that a report is worse than another.
@@ -56,6 +60,7 @@ pub fn run(command: &PerfCommand) -> anyhow::Result<ExitCode> {
     match &command.action {
         Action::Rpc(args) => rpc::run(args),
         Action::Lease(args) => lease::run(args),
+        Action::Nvme(args) => nvme::run(args),
         Action::Bounce(args) => measure::print_bounces(args),
         Action::Suite(args) => suite::run(args),
         Action::Compare(args) => compare::run(args),

@@ -18,26 +18,25 @@ use std::{
 use anyhow::{Context, bail};
 use berth_host::{TscClock, pin_current_thread};
 use berth_port::{Clock, Peer, Port};
-use berth_ports::{Meet, PortUser};
+use berth_ports::PortUser;
 use hdrhistogram::serialization::V2DeflateSerializer;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::{
-    args::{BounceArgs, LoadArgs},
+    args::{BounceArgs, PaceArgs},
     bounce::{Bounce, bounce},
     drive::{Collector, DriveError, Exchange, Phases, drive, exchange},
     emulator::{Emulator, FirstMistake, Setup},
     environment::Environment,
     load::{Limit, Pacing},
     mix::{Mix, Script},
-    ports::{self, Cpus, Opening},
+    ports::{self, Cpus, Opening, Way},
     report::{
         self, Report,
         case::Case,
         hlog::{self, Log},
         json::Spoken,
     },
-    server::Serve,
     tally::Interval,
     verify::Protocol,
 };
@@ -50,15 +49,12 @@ const COLLECT: Duration = Duration::from_millis(5);
 
 /// What a command line comes to.
 pub(crate) struct Job {
-    pub(crate) load: LoadArgs,
+    pub(crate) pace: PaceArgs,
+    pub(crate) pacing: Pacing,
+    pub(crate) way: Way,
     pub(crate) protocol: Protocol,
     pub(crate) spoken: Spoken,
-    /// At least one, all of as many steps.
     pub(crate) plans: Vec<Plan>,
-    /// Starts the server of a loopback.
-    pub(crate) serve: Arc<Serve>,
-    /// Finds the server's libfabric endpoint, where its rendezvous is not asked.
-    pub(crate) meet: Option<Arc<Meet>>,
 }
 
 /// One case to come.
@@ -75,8 +71,8 @@ pub(crate) struct Plan {
 pub(crate) enum Chore {
     /// So many requests, before the next case.
     Before(u64),
-    /// So many requests, but no more than the case before had answered.
-    After(u64),
+    /// So many requests, but no more than the case before had answered of this step.
+    After(&'static str, u64),
 }
 
 /// How the requests of a case are paced and how it is divided in time.
@@ -142,7 +138,7 @@ fn grown(before: &[(&'static str, u64)], mut after: Vec<(&'static str, u64)>) ->
 
 /// Runs every case and reports. Failure: a request was lost, doubled or answered wrong, or nothing was measured.
 pub(crate) fn measure(job: &Job) -> anyhow::Result<ExitCode> {
-    let Job { load: args, protocol, spoken, plans, serve, meet } = job;
+    let Job { pace: args, way, protocol, plans, .. } = job;
     let environment = Environment::read();
     let cpus = Cpus::choose(args.cpu, args.bounce_cpu)?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -155,13 +151,13 @@ pub(crate) fn measure(job: &Job) -> anyhow::Result<ExitCode> {
     let mut serializer = V2DeflateSerializer::new();
     let mut log = log_file.as_mut().map(|file| Log::begin(file, &mut serializer)).transpose()?;
     let clock = TscClock::calibrate(CALIBRATION);
-    let steps = plans[0].scripts.iter().map(|script| script.steps.len()).sum();
-    let (exchange, mut collector, first) = exchange(steps);
+    let steps = plans.iter().map(|plan| plan.scripts.iter().map(|script| script.steps.len()).sum()).max();
+    let (exchange, mut collector, first) = exchange(steps.context("there is nothing to measure")?);
     let (plan_tx, plan_rx) = mpsc::channel();
     let (event_tx, event_rx) = mpsc::channel();
     let client = Client {
         setup: Setup {
-            peer: ports::peer(args).into(),
+            peer: way.peer().into(),
             protocol: *protocol,
             timeout: Duration::from_millis(args.timeout),
         },
@@ -175,11 +171,10 @@ pub(crate) fn measure(job: &Job) -> anyhow::Result<ExitCode> {
     let steps = plans.iter().flat_map(|plan| &plan.scripts).flat_map(|script| &script.steps);
     let longest = steps.map(|step| step.longest_frame(protocol)).max().unwrap_or(0);
     let max_frame = longest.max(ports::USUAL_FRAME);
-    let (port_args, port_clock, serve, meet) = (args.clone(), clock.clone(), Arc::clone(serve), meet.clone());
+    let (way, port_clock) = (way.clone(), clock.clone());
     let thread = thread::Builder::new().name("client".into()).spawn(move || -> anyhow::Result<()> {
         pin_current_thread(cpus.client)?;
-        let (serve, meet) = (&*serve, meet.as_deref());
-        let opening = Opening { args: &port_args, max_frame, longest, clock: &port_clock, cpus, serve, meet };
+        let opening = Opening { way: &way, max_frame, longest, clock: &port_clock, cpus };
         ports::open(&opening, client)
     })?;
     if !matches!(event_rx.recv(), Ok(Event::Ready)) {
@@ -188,7 +183,7 @@ pub(crate) fn measure(job: &Job) -> anyhow::Result<ExitCode> {
     }
 
     let interval = Duration::from_millis(args.interval);
-    let measured = (args.pacing(), Phases { warmup: args.warmup, limit: args.limit(), interval });
+    let measured = (job.pacing, Phases { warmup: args.warmup, limit: args.limit(), interval });
     let progress = Progress::new(args, plans.iter().filter(|plan| plan.chore.is_none()).count());
     let mut cases: Vec<Case> = Vec::new();
     for plan in plans {
@@ -201,7 +196,7 @@ pub(crate) fn measure(job: &Job) -> anyhow::Result<ExitCode> {
         if let Some(chore) = plan.chore {
             let count = match chore {
                 Chore::Before(count) => count,
-                Chore::After(most) => cases.last().map_or(0, |case| case.counts.answered.min(most)),
+                Chore::After(step, most) => cases.last().map_or(0, |case| case.answered(step).min(most)),
             };
             let phases = Phases { warmup: Duration::ZERO, limit: Limit::Count(count), interval };
             plan_tx.send((cases.len(), mix, (ONE_BY_ONE, phases))).context("the client thread is gone")?;
@@ -232,7 +227,7 @@ pub(crate) fn measure(job: &Job) -> anyhow::Result<ExitCode> {
         file.flush().context("--hlog")?;
     }
 
-    let report = Report::new(environment, args, ports::peer(args), spoken, cpus.client, &cases);
+    let report = Report::new(environment, job, cpus.client, &cases);
     print!("{}", report::table::render(&report));
     report::write_files(&report, args)?;
     let measured = report.cases.iter().all(|case| case.counts.answered > 0);
@@ -324,7 +319,7 @@ struct Progress {
 }
 
 impl Progress {
-    fn new(args: &LoadArgs, cases: usize) -> Self {
+    fn new(args: &PaceArgs, cases: usize) -> Self {
         let limit = args.limit();
         let length = match limit {
             Limit::Count(count) => count,

@@ -1,6 +1,9 @@
 //! Opening the port that the command line names.
 
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::{
+    net::{Ipv4Addr, SocketAddr, SocketAddrV4},
+    sync::Arc,
+};
 
 use anyhow::Context;
 use berth_host::TscClock;
@@ -8,7 +11,8 @@ use berth_port::{Fault, FaultSpec, Loopback, Peer, Port};
 use berth_ports::{Hugepages, Meet, PortUser, Runtime};
 
 use crate::{
-    args::{LoadArgs, PortDriver},
+    args::{FaultArg, LoadArgs, PortDriver},
+    nvme::Disk,
     server::Serve,
 };
 
@@ -31,10 +35,52 @@ impl Cpus {
     }
 }
 
+/// By what requests go out.
+#[derive(Clone)]
+pub(crate) enum Way {
+    /// A port.
+    Port {
+        /// The command line.
+        args: Box<LoadArgs>,
+        /// Starts the server of a loopback.
+        serve: Arc<Serve>,
+        /// Finds the server's libfabric endpoint or queue pair, given our own; without it the server's rendezvous does.
+        meet: Option<Arc<Meet>>,
+    },
+    /// Connections to an NVMe/TCP controller.
+    Nvme(Disk),
+}
+
+impl Way {
+    /// As the report has it.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Port { args, .. } => args.port.name(),
+            Self::Nvme(_) => "nvme-tcp",
+        }
+    }
+
+    /// Whom the client asks, as the report says it.
+    pub(crate) fn peer(&self) -> SocketAddr {
+        match self {
+            Self::Port { args, .. } => peer(args),
+            Self::Nvme(disk) => disk.address,
+        }
+    }
+
+    /// The faults of the command line.
+    pub(crate) fn fault(&self) -> Option<&FaultArg> {
+        match self {
+            Self::Port { args, .. } => args.fault.as_ref(),
+            Self::Nvme(_) => None,
+        }
+    }
+}
+
 /// What a port is opened with.
 pub(crate) struct Opening<'a> {
-    /// The command line.
-    pub(crate) args: &'a LoadArgs,
+    /// By what requests go out.
+    pub(crate) way: &'a Way,
     /// The longest frame of the run, or the usual one's, in bytes.
     pub(crate) max_frame: usize,
     /// The longest frame of the run, in bytes.
@@ -43,10 +89,6 @@ pub(crate) struct Opening<'a> {
     pub(crate) clock: &'a TscClock,
     /// The run's CPUs.
     pub(crate) cpus: Cpus,
-    /// Starts the server of a loopback.
-    pub(crate) serve: &'a Serve,
-    /// Finds the server's libfabric endpoint or queue pair, given our own; without it the server's rendezvous does.
-    pub(crate) meet: Option<&'a Meet>,
 }
 
 /// Ports are opened for frames of this many bytes at least: what a server's slot usually holds.
@@ -64,8 +106,7 @@ const LOOPBACK: [SocketAddr; 2] = [
 /// Memory that DPDK takes where there are no huge pages, in MiB: one port's buffers and its own.
 const ORDINARY_MB: u32 = 256;
 
-/// Whom the client asks, as the report says it.
-pub(crate) fn peer(args: &LoadArgs) -> SocketAddr {
+fn peer(args: &LoadArgs) -> SocketAddr {
     match args.port {
         PortDriver::Loopback => LOOPBACK[1],
         PortDriver::OneSided => args.peer(),
@@ -75,7 +116,11 @@ pub(crate) fn peer(args: &LoadArgs) -> SocketAddr {
 
 /// Opens the port on the calling thread and hands it to `user`.
 pub(crate) fn open(opening: &Opening<'_>, user: impl PortUser) -> anyhow::Result<()> {
-    let Opening { args, max_frame, longest, clock, cpus, serve, meet } = *opening;
+    let Opening { way, max_frame, longest, clock, cpus } = *opening;
+    let (args, serve, meet) = match way {
+        Way::Port { args, serve, meet } => (args, serve, meet.as_deref()),
+        Way::Nvme(disk) => return disk.open(longest, clock, user),
+    };
     let user = Faulty { fault: args.fault.as_ref().map(|fault| fault.spec), clock, user };
     let housekeeping_cpus = cpus.other.into_iter().collect();
     let runtime = Runtime { housekeeping_cpus, hugepages: Hugepages::Auto, memory_mb: ORDINARY_MB };

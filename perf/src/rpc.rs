@@ -6,6 +6,7 @@ use crate::{
     args::RpcArgs,
     functions,
     measure::{Job, Plan, case_name, measure},
+    ports::Way,
     report::json::Spoken,
     server,
 };
@@ -14,8 +15,9 @@ use crate::{
 pub(crate) fn run(args: &RpcArgs) -> anyhow::Result<ExitCode> {
     let header = format!("{:?}", args.header).to_lowercase();
     let spoken = Spoken { header, ptp: args.stamp().name(), echo: args.echo, shots: args.shots.clone() };
-    let (protocol, plans, serve) = (args.protocol(), plan(args)?, server::rpc(args));
-    measure(&Job { load: args.load.clone(), protocol, spoken, plans, serve, meet: None })
+    let way = Way::Port { args: Box::new(args.load.clone()), serve: server::rpc(args), meet: None };
+    let (pace, pacing) = (args.load.pace.clone(), args.load.pacing());
+    measure(&Job { pace, pacing, way, protocol: args.protocol(), spoken, plans: plan(args)? })
 }
 
 /// The cases of a command line.

@@ -23,6 +23,7 @@ mod counts;
 mod exclusive;
 mod features;
 mod health;
+pub mod host;
 mod identify;
 mod io;
 mod logs;

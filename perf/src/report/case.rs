@@ -114,6 +114,11 @@ impl Case {
         });
     }
 
+    /// Right answers to a function.
+    pub fn answered(&self, function: &str) -> u64 {
+        self.functions.iter().filter(|(name, _)| *name == function).map(|(_, latency)| latency.len()).sum()
+    }
+
     /// The time measured so far.
     pub fn elapsed(&self) -> Duration {
         Duration::from_secs_f64(self.points.last().map_or(0.0, |point| point.at_s + point.seconds))

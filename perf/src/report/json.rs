@@ -1,6 +1,6 @@
 //! The JSON document: every figure of a run. `docs/perf-report.md` describes it for readers.
 
-use std::{collections::BTreeMap, net::SocketAddr};
+use std::collections::BTreeMap;
 
 use berth_wire::rpc::status;
 use hdrhistogram::Histogram;
@@ -12,18 +12,18 @@ use super::{
     suite::{SuiteFacts, Turn},
 };
 use crate::{
-    args::LoadArgs,
     bounce::Bounce,
     environment::Environment,
     hiccup::Hiccups,
     load::{Limit, Pacing},
+    measure::Job,
     tally::{Counts, histogram},
 };
 
 /// The document's version: it grows when a field changes its meaning or goes; new fields do not change it.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// The results of `berth perf rpc`, `lease` or `suite`.
+/// The results of `berth perf rpc`, `lease`, `nvme` or `suite`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// [`SCHEMA_VERSION`].
@@ -46,7 +46,7 @@ pub struct Setup {
     pub port: String,
     /// The server.
     pub peer: String,
-    /// `v24` or `v16`; `two-sided` for leases.
+    /// `v24` or `v16`; `two-sided` for leases; `nvme` and its digests for disks.
     pub header: String,
     /// `ns`, `sec_nsec` or `off`.
     pub ptp: String,
@@ -297,15 +297,9 @@ impl Report {
     }
 
     /// The results of a run.
-    pub(crate) fn new(
-        environment: Environment,
-        args: &LoadArgs,
-        peer: SocketAddr,
-        spoken: &Spoken,
-        cpu: usize,
-        cases: &[Case],
-    ) -> Self {
-        let (pacing, window, rate_per_s, burst) = match args.pacing() {
+    pub(crate) fn new(environment: Environment, job: &Job, cpu: usize, cases: &[Case]) -> Self {
+        let Job { pace: args, way, spoken, .. } = job;
+        let (pacing, window, rate_per_s, burst) = match job.pacing {
             Pacing::Closed { window } => ("closed", Some(window as u64), None, None),
             Pacing::Open { rate, burst } => ("open", None, Some(rate), Some(burst)),
         };
@@ -314,8 +308,8 @@ impl Report {
             Limit::Duration(duration) => (None, Some(duration.as_secs_f64())),
         };
         let setup = Setup {
-            port: args.port.name().to_owned(),
-            peer: peer.to_string(),
+            port: way.name().to_owned(),
+            peer: way.peer().to_string(),
             header: spoken.header.clone(),
             ptp: spoken.ptp.into(),
             echo: spoken.echo,
@@ -329,7 +323,7 @@ impl Report {
             warmup_s: args.warmup.as_secs_f64(),
             timeout_ms: args.timeout,
             shots: spoken.shots.clone(),
-            fault: args.fault.as_ref().map(|fault| fault.text.clone()),
+            fault: way.fault().map(|fault| fault.text.clone()),
         };
         let cases = cases.iter().map(CaseReport::of).collect();
         Self { schema_version: SCHEMA_VERSION, environment, setup: Some(setup), cases, suite: None }

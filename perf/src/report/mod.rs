@@ -18,7 +18,7 @@ use std::{
 use anyhow::{Context, bail};
 pub use json::Report;
 
-use crate::args::{LoadArgs, ReportArgs};
+use crate::args::{PaceArgs, ReportArgs};
 
 /// No report is longer, in bytes.
 const LONGEST: u64 = 1 << 28;
@@ -63,7 +63,7 @@ fn label(path: &Path) -> String {
 }
 
 /// Writes the files that the command line asks for.
-pub(crate) fn write_files(report: &Report, args: &LoadArgs) -> anyhow::Result<()> {
+pub(crate) fn write_files(report: &Report, args: &PaceArgs) -> anyhow::Result<()> {
     if let Some(path) = &args.json {
         write_json(path, report)?;
     }

@@ -1,0 +1,575 @@
+//! Our own initiator against our target, however the bytes are cut, and against controllers that are none.
+
+mod common;
+
+use std::time::Duration;
+
+use berth_nvme::{
+    Connection,
+    host::{Command, Controller, Data, Error, Names, Queue, Settings, User},
+};
+use berth_port::{Nanos, Next, Progress, Session as _};
+use berth_wire::nvme::{
+    Cqe, Sqe, Status,
+    fabrics::{Connected, Nqn},
+    io::Access,
+    opcode,
+    pdu::{DataPdu, Fatal, Framing, IcReq, IcResp, Kind, TermReq, flags},
+};
+use common::*;
+use fastrand::Rng;
+use zerocopy::{FromBytes as _, IntoBytes as _};
+
+/// How many runs the simulation has.
+const SEEDS: u64 = 60;
+
+fn settings(digests: u8) -> Settings {
+    Settings {
+        header_digest: digests & 1 != 0,
+        data_digest: digests & 2 != 0,
+        keep_alive: Duration::from_secs(2),
+        timeout: Duration::from_secs(1),
+    }
+}
+
+fn names(subsystem: &str, host: &str) -> Names {
+    let field = |name: &str| Nqn::new(name.as_bytes()).unwrap();
+    Names { subsystem: field(subsystem), host: field(host), host_id: HOST_ID }
+}
+
+/// Commands that remember what they read and how they ended.
+#[derive(Default)]
+struct Mine {
+    /// By number: what is written, or what was read.
+    data: Vec<Vec<u8>>,
+    ended: Vec<(usize, Status)>,
+}
+
+impl User for Mine {
+    fn data(&mut self, command: usize, offset: usize, to: &mut [u8]) {
+        to.copy_from_slice(&self.data[command][offset..offset + to.len()]);
+    }
+
+    fn received(&mut self, command: usize, offset: usize, bytes: &[u8]) {
+        assert_eq!(self.data[command].len(), offset, "data comes in order");
+        self.data[command].extend_from_slice(bytes);
+    }
+
+    fn ended(&mut self, command: usize, status: Status, _: u64) {
+        self.ended.push((command, status));
+    }
+}
+
+/// What a host has on one connection.
+enum End {
+    Admin(Box<Controller>),
+    Io(Box<Queue>, Mine),
+}
+
+impl End {
+    fn advance(&mut self, input: &[u8], output: &mut [u8], now: Nanos) -> Progress {
+        match self {
+            Self::Admin(controller) => controller.advance(input, output, now),
+            Self::Io(queue, mine) => queue.advance(input, output, mine),
+        }
+    }
+}
+
+/// A connection, its bytes on their way in pieces of these sizes.
+struct Line {
+    host: End,
+    target: Connection,
+    to_target: Vec<u8>,
+    to_host: Vec<u8>,
+    /// How many of those the other side has been shown.
+    shown: [usize; 2],
+    piece: usize,
+    now: Nanos,
+}
+
+impl Line {
+    fn new(node: &Node, host: End, piece: usize) -> Self {
+        let target = Connection::new(&node.target, "192.0.2.1:4420".parse().unwrap());
+        Self { host, target, to_target: Vec::new(), to_host: Vec::new(), shown: [0, 0], piece, now: NOW }
+    }
+
+    /// Moves a piece each way; whether anything happened.
+    fn step(&mut self) -> bool {
+        let mut output = vec![0; Queue::OUTPUT.max(self.piece)];
+        let shown = (self.shown[0] + self.piece).min(self.to_host.len());
+        let from_host = self.host.advance(&self.to_host[..shown], &mut output, self.now);
+        self.to_host.drain(..from_host.consumed);
+        self.to_target.extend_from_slice(&output[..from_host.written]);
+        let grew = shown > self.shown[0];
+        self.shown[0] = shown - from_host.consumed;
+        let mut output = vec![0; self.piece];
+        let shown = (self.shown[1] + self.piece).min(self.to_target.len());
+        let mut from_target = self.target.advance(&self.to_target[..shown], &mut output, self.now);
+        if let (Next::Output(wanted), 0) = (from_target.next, from_target.written) {
+            output.resize(wanted, 0);
+            let rest = &self.to_target[from_target.consumed..shown];
+            let again = self.target.advance(rest, &mut output, self.now);
+            from_target.consumed += again.consumed;
+            from_target.written = again.written;
+        }
+        self.to_target.drain(..from_target.consumed);
+        self.to_host.extend_from_slice(&output[..from_target.written]);
+        let grew = grew || shown > self.shown[1];
+        self.shown[1] = shown - from_target.consumed;
+        grew || [from_host, from_target].iter().any(|side| side.written + side.consumed > 0)
+    }
+
+    fn run(&mut self) {
+        while self.step() {}
+    }
+
+    fn admin(node: &Node, nqn: &str, digests: u8, piece: usize) -> Self {
+        let controller = Controller::new(settings(digests), names(nqn, HOST), 2, NOW);
+        let mut line = Self::new(node, End::Admin(Box::new(controller)), piece);
+        line.run();
+        line
+    }
+
+    fn controller(&mut self) -> &mut Controller {
+        let End::Admin(controller) = &mut self.host else { panic!("no admin queue") };
+        controller
+    }
+
+    fn io(node: &Node, admin: &mut Self, number: u16, depth: u16, piece: usize) -> Self {
+        let queue = admin.controller().queue(number, depth, NOW);
+        let mut mine = Mine::default();
+        mine.data.resize(depth.into(), Vec::new());
+        let mut line = Self::new(node, End::Io(Box::new(queue), mine), piece);
+        line.run();
+        let (queue, _) = line.queue();
+        assert!(queue.joined().is_some(), "{:?}", queue.error());
+        line
+    }
+
+    fn queue(&mut self) -> (&mut Queue, &mut Mine) {
+        let End::Io(queue, mine) = &mut self.host else { panic!("no I/O queue") };
+        (queue, mine)
+    }
+
+    fn read(&mut self, slba: u64, blocks: u32) -> Option<usize> {
+        let (queue, mine) = self.queue();
+        let number = queue.submit(Command { sqe: access(opcode::io::READ, slba, blocks), data: Data::In(blocks * 512) }, NOW)?;
+        mine.data[number].clear();
+        Some(number)
+    }
+
+    fn write(&mut self, slba: u64, data: Vec<u8>) -> Option<usize> {
+        let (queue, mine) = self.queue();
+        let sqe = access(opcode::io::WRITE, slba, data.len() as u32 / 512);
+        let number = queue.submit(Command { sqe, data: Data::Out(data.len() as u32) }, NOW)?;
+        mine.data[number] = data;
+        Some(number)
+    }
+
+    /// The one command that has ended.
+    fn ended(&mut self) -> (usize, Status) {
+        let (_, mine) = self.queue();
+        let [ended] = mine.ended[..] else { panic!("{:?}", mine.ended) };
+        mine.ended.clear();
+        ended
+    }
+}
+
+fn access(opcode: u8, slba: u64, blocks: u32) -> Sqe {
+    let mut sqe = Sqe::new(opcode, 0, 1);
+    Access { slba, blocks, fua: false, deallocate: false }.put(&mut sqe);
+    sqe
+}
+
+#[test]
+fn a_host_learns_what_there_is_and_uses_it_however_bytes_are_cut() {
+    for (digests, piece) in (0..4).flat_map(|digests| [1, 7, 73, 4096, 1 << 20].map(|piece| (digests, piece))) {
+        let node = Node::new();
+        let mut admin = Line::admin(&node, &node.memory, digests, piece);
+        let facts = *admin.controller().facts().unwrap_or_else(|| panic!("{digests} {piece}"));
+        assert_eq!((facts.depth, facts.queues, facts.in_capsule), (127, 2, 8192));
+        assert_eq!((facts.blocks, facts.block), (LEN / 512, 512));
+        assert_eq!((facts.longest, facts.write_protected), (Some(u64::from(MAX_IO)), false));
+        let mut io = Line::io(&node, &mut admin, 1, 4, piece);
+        for len in [512, 8192, 8704, MAX_IO as usize] {
+            let data = pattern(len as u64, len);
+            let number = io.write(40, data.clone()).unwrap();
+            io.run();
+            assert_eq!(io.ended(), (number, Status::SUCCESS), "{digests} {piece} {len}");
+            let number = io.read(40, len as u32 / 512).unwrap();
+            io.run();
+            assert_eq!(io.ended(), (number, Status::SUCCESS), "{digests} {piece} {len}");
+            assert!(io.queue().1.data[number] == data, "{digests} {piece} {len}");
+        }
+        let number = io.read(LEN / 512, 1).unwrap();
+        io.run();
+        assert_eq!(io.ended(), (number, Status::LBA_OUT_OF_RANGE));
+        assert!(node.canaries_live());
+    }
+}
+
+#[test]
+fn a_queue_has_room_for_its_depth() {
+    let node = Node::new();
+    let mut admin = Line::admin(&node, &node.memory, 0, 4096);
+    let mut io = Line::io(&node, &mut admin, 2, 3, 4096);
+    let taken: Vec<_> = (0..4).map(|slba| io.read(slba, 1)).collect();
+    assert!(taken[..3].iter().all(Option::is_some) && taken[3].is_none());
+    assert_eq!(io.queue().0.outstanding(), 3);
+    io.run();
+    assert_eq!((io.queue().0.outstanding(), io.queue().1.ended.len()), (0, 3));
+}
+
+#[test]
+fn who_is_refused_is_told_why() {
+    let node = Node::new();
+    for (nqn, host, dword) in [("nqn.nobody", HOST, 0x1_0100), (&node.memory, "nqn.other", 0)] {
+        let controller = Controller::new(settings(0), names(nqn, host), 1, NOW);
+        let mut line = Line::new(&node, End::Admin(Box::new(controller)), 4096);
+        line.run();
+        let status =
+            if dword == 0 { Status::CONNECT_INVALID_HOST } else { Status::CONNECT_INVALID_PARAMETERS };
+        assert_eq!(line.controller().error(), Some(Error::Refused(status, dword)));
+    }
+}
+
+#[test]
+fn a_controller_hears_of_its_host_in_time() {
+    let node = Node::new();
+    let mut admin = Line::admin(&node, &node.memory, 0, 4096);
+    let before = node.counter("nvme_admin_commands");
+    for ms in (0..20_000).step_by(250) {
+        admin.now = NOW + Duration::from_millis(ms);
+        admin.run();
+        assert!(!admin.target.is_over(admin.now), "given up after {ms} ms");
+        assert_eq!(admin.controller().error(), None);
+    }
+    // One each second, and none more often.
+    let said = node.counter("nvme_admin_commands") - before;
+    assert!((18..=20).contains(&said), "{said}");
+}
+
+#[test]
+fn a_silent_controller_is_given_up() {
+    let mut controller = Controller::new(settings(0), names("nqn.x", HOST), 1, NOW);
+    let mut output = vec![0; Queue::OUTPUT];
+    let first = controller.advance(&[], &mut output, NOW);
+    assert_eq!((first.written, first.next), (IcReq::LEN, Next::Input(8)));
+    let late = NOW + Duration::from_millis(1001);
+    assert_eq!(controller.advance(&[], &mut output, late).next, Next::Close);
+    assert_eq!(controller.error(), Some(Error::Timeout));
+}
+
+/// A queue of a controller that this test is, with a read of 1024 bytes, a write of 512 in its capsule, and a write of 16 KiB
+/// under way. Their identifiers.
+fn with_a_false_controller(node: &Node, digests: u8) -> (Queue, Mine, [u16; 3]) {
+    let mut admin = Line::admin(node, &node.memory, digests, 4096);
+    let mut queue = admin.controller().queue(1, 3, NOW);
+    let mut mine = Mine { data: vec![vec![7; 16 << 10]; 3], ..Mine::default() };
+    let mut output = vec![0; Queue::OUTPUT];
+    let initialise = IcResp::new(0, digests, 8192);
+    queue.advance(&[], &mut output, &mut mine);
+    queue.advance(initialise.as_bytes(), &mut output, &mut mine);
+    let header = if digests & 1 == 0 { 72 } else { 76 };
+    let cid = |pdu: &[u8]| Sqe::parse(&pdu[8..]).unwrap().cid.get();
+    let result = Connected { controller: 1, authenticate: false }.dword();
+    let joined = response(digests, &Cqe::new(cid(&output), 0xFFFF, result.into(), Status::SUCCESS));
+    queue.advance(&joined, &mut output, &mut mine);
+    assert_eq!(queue.joined(), Some(1));
+    let read = Command { sqe: access(opcode::io::READ, 0, 2), data: Data::In(1024) };
+    let short = Command { sqe: access(opcode::io::WRITE, 0, 1), data: Data::Out(512) };
+    let long = Command { sqe: access(opcode::io::WRITE, 0, 32), data: Data::Out(16 << 10) };
+    let cids = [read, short, long].map(|command| {
+        queue.submit(command, NOW).unwrap();
+        let sent = queue.advance(&[], &mut output, &mut mine);
+        assert!(sent.written >= header);
+        cid(&output)
+    });
+    mine.data.iter_mut().for_each(Vec::clear);
+    (queue, mine, cids)
+}
+
+fn framing(digests: u8) -> Framing {
+    Framing::new(digests & 1 != 0, digests & 2 != 0, 0)
+}
+
+fn response(digests: u8, cqe: &Cqe) -> Vec<u8> {
+    let mut pdu = vec![0; 64];
+    let len = framing(digests).response(&mut pdu, cqe).unwrap();
+    pdu.truncate(len);
+    pdu
+}
+
+fn data(digests: u8, cid: u16, offset: u32, len: usize, flags: u8) -> Vec<u8> {
+    let mut pdu = vec![0; 64];
+    let head = framing(digests).c2h_data(&mut pdu, cid, offset, len as u32, flags).unwrap();
+    pdu.truncate(head);
+    pdu.resize(head + len, 0x33);
+    if digests & 2 != 0 {
+        pdu.extend(crc32c::crc32c(&vec![0x33; len]).to_le_bytes());
+    }
+    pdu
+}
+
+fn r2t(cid: u16, ttag: u16, offset: u32, len: u32) -> Vec<u8> {
+    let mut pdu = vec![0; 64];
+    let head = framing(0).r2t(&mut pdu, cid, ttag, offset, len).unwrap();
+    pdu.truncate(head);
+    pdu
+}
+
+fn ended(cid: u16, status: Status) -> Vec<u8> {
+    response(0, &Cqe::new(cid, 0xFFFF, 0, status))
+}
+
+#[test]
+fn what_a_controller_may_not_say_ends_the_connection() {
+    let node = Node::new();
+    let (last, success) = (flags::LAST, flags::LAST | flags::SUCCESS);
+    let field = Fatal::field;
+    type Say = fn([u16; 3], u8, u8) -> Vec<u8>;
+    let cases: [(&str, Fatal, Say); 20] = [
+        ("a type that hosts send", field(0), |_, _, _| IcReq::new(0, 0, 0).as_bytes().to_vec()),
+        ("a second ICResp", Fatal::SEQUENCE, |_, _, _| IcResp::new(0, 0, 8192).as_bytes().to_vec()),
+        ("an end of no command", field(20), |_, _, _| ended(0x3FF, Status::SUCCESS)),
+        ("a read that ends without its data", Fatal::SEQUENCE, |[read, ..], _, _| ended(read, Status::SUCCESS)),
+        ("a write that ends before its data", Fatal::SEQUENCE, |[.., long], _, _| ended(long, Status::SUCCESS)),
+        ("data of no command", field(8), |_, last, _| data(0, 0x3FF, 0, 512, last)),
+        ("data of a write", field(8), |[_, short, _], last, _| data(0, short, 0, 512, last)),
+        ("data from elsewhere", Fatal::OUT_OF_RANGE, |[read, ..], last, _| data(0, read, 512, 512, last)),
+        ("more data than was asked for", Fatal::OUT_OF_RANGE, |[read, ..], last, _| data(0, read, 0, 1536, last)),
+        ("the last data too early", field(1), |[read, ..], last, _| data(0, read, 0, 512, last)),
+        ("the end too early", field(1), |[read, ..], _, success| data(0, read, 0, 512, success)),
+        ("no last data", field(1), |[read, ..], _, _| data(0, read, 0, 1024, 0)),
+        ("data twice", Fatal::OUT_OF_RANGE, |[read, ..], last, _| {
+            [data(0, read, 0, 1024, last), data(0, read, 0, 1024, last)].concat()
+        }),
+        ("a digest that nobody asked for", field(1), |[read, ..], last, _| data(3, read, 0, 1024, last)),
+        ("an R2T for a read", field(8), |[read, ..], _, _| r2t(read, 1, 0, 1024)),
+        ("an R2T for data in a capsule", Fatal::OUT_OF_RANGE, |[_, short, _], _, _| r2t(short, 1, 0, 512)),
+        ("an R2T from elsewhere", Fatal::OUT_OF_RANGE, |[.., long], _, _| r2t(long, 1, 4, 512)),
+        ("an R2T beyond the data", Fatal::OUT_OF_RANGE, |[.., long], _, _| r2t(long, 1, 0, (16 << 10) + 4)),
+        ("an R2T for nothing", Fatal::OUT_OF_RANGE, |[.., long], _, _| r2t(long, 1, 0, 0)),
+        ("a length that is none", field(4), |[read, ..], _, _| {
+            let mut pdu = ended(read, Status::SUCCESS);
+            pdu[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
+            pdu
+        }),
+    ];
+    for (what, fatal, say) in cases {
+        for piece in [1, usize::MAX] {
+            let (mut queue, mut mine, cids) = with_a_false_controller(&node, 0);
+            let (bytes, mut output) = (say(cids, last, success), vec![0; Queue::OUTPUT]);
+            let (mut at, mut have) = (0, 0);
+            let done = loop {
+                let done = queue.advance(&bytes[at..have], &mut output, &mut mine);
+                at += done.consumed;
+                if done.next == Next::Close || have == bytes.len() {
+                    break done;
+                }
+                have = have.saturating_add(piece).min(bytes.len());
+            };
+            assert_eq!(queue.error(), Some(Error::Violation(fatal)), "{what}");
+            assert_eq!((done.next, output[0]), (Next::Close, Kind::H2cTermReq as u8), "{what}");
+            assert_eq!(TermReq::parse(&output).unwrap().fatal(), fatal, "{what}");
+            assert_eq!(queue.advance(&bytes, &mut output, &mut mine).written, 0, "{what}: it has ended");
+        }
+    }
+}
+
+#[test]
+fn a_second_r2t_is_one_too_many_until_the_first_has_its_data() {
+    let node = Node::new();
+    let (mut queue, mut mine, [.., long]) = with_a_false_controller(&node, 0);
+    mine.data[2] = pattern(3, 16 << 10);
+    let two = [r2t(long, 1, 0, 4096), r2t(long, 2, 4096, 4096)].concat();
+    // No room for data: the first one is still asked for.
+    queue.advance(&two, &mut [0; 200], &mut mine);
+    assert_eq!(queue.error(), Some(Error::Violation(Fatal::LIMIT_EXCEEDED)));
+
+    let (mut queue, mut mine, [.., long]) = with_a_false_controller(&node, 0);
+    mine.data[2] = pattern(3, 16 << 10);
+    let mut output = vec![0; Queue::OUTPUT];
+    let mut sent = Vec::new();
+    for (ttag, offset, len) in [(9, 0, 12_288), (10, 12_288, 4096)] {
+        let mut input = r2t(long, ttag, offset, len);
+        loop {
+            let done = queue.advance(&input, &mut output, &mut mine);
+            input.drain(..done.consumed);
+            let mut pdus = &output[..done.written];
+            while !pdus.is_empty() {
+                let pdu = DataPdu::ref_from_bytes(&pdus[..24]).unwrap();
+                assert_eq!((pdu.cccid.get(), pdu.ttag.get(), pdu.offset.get()), (long, ttag, sent.len() as u32));
+                let bytes = pdu.len.get() as usize;
+                assert!(bytes <= 8192, "more than MAXH2CDATA");
+                sent.extend_from_slice(&pdus[24..24 + bytes]);
+                assert_eq!(pdu.common.flags & flags::LAST != 0, sent.len() as u32 == offset + len);
+                pdus = &pdus[24 + bytes..];
+            }
+            if matches!(done.next, Next::Input(_)) && done.written == 0 {
+                break;
+            }
+        }
+    }
+    assert_eq!(sent, pattern(3, 16 << 10));
+    queue.advance(&ended(long, Status::SUCCESS), &mut output, &mut mine);
+    assert_eq!(mine.ended, [(2, Status::SUCCESS)]);
+}
+
+#[test]
+fn a_write_that_fails_early_sends_no_more() {
+    let node = Node::new();
+    let (mut queue, mut mine, [.., long]) = with_a_false_controller(&node, 0);
+    let both = [r2t(long, 1, 0, 16 << 10), ended(long, Status::ACCESS_DENIED)].concat();
+    queue.advance(&both, &mut [0; 200], &mut mine);
+    assert_eq!((mine.ended.clone(), queue.error()), (vec![(2, Status::ACCESS_DENIED)], None));
+    let mut output = vec![0; Queue::OUTPUT];
+    assert_eq!(queue.advance(&[], &mut output, &mut mine).written, 0);
+}
+
+#[test]
+fn a_wrong_digest_of_data_fails_the_command_and_of_a_header_the_connection() {
+    let node = Node::new();
+    let (mut queue, mut mine, [read, ..]) = with_a_false_controller(&node, 3);
+    let mut output = vec![0; Queue::OUTPUT];
+    let mut bytes = data(3, read, 0, 1024, flags::LAST | flags::SUCCESS);
+    bytes[100] ^= 1;
+    queue.advance(&bytes, &mut output, &mut mine);
+    assert_eq!((mine.ended.clone(), queue.error()), (vec![(0, Status::TRANSIENT_TRANSPORT_ERROR)], None));
+    let mut bytes = response(3, &Cqe::new(read, 0xFFFF, 0, Status::SUCCESS));
+    bytes[12] ^= 1;
+    queue.advance(&bytes, &mut output, &mut mine);
+    assert_eq!(queue.error(), Some(Error::Violation(Fatal::HEADER_DIGEST)));
+}
+
+#[test]
+fn digests_that_are_not_granted_are_no_connection() {
+    let node = Node::new();
+    let mut admin = Line::admin(&node, &node.memory, 3, 4096);
+    let mut output = vec![0; Queue::OUTPUT];
+    for (response, expected) in [
+        (IcResp::new(0, 1, 8192), Error::Digests(1)),
+        (IcResp::new(0, 3, 4092), Error::Violation(Fatal::field(12))),
+        (IcResp::new(0, 3, 4098), Error::Violation(Fatal::field(12))),
+        (IcResp::new(32, 3, 8192), Error::Violation(Fatal::field(10))),
+    ] {
+        let mut queue = admin.controller().queue(1, 3, NOW);
+        queue.advance(&[], &mut output, &mut Mine::default());
+        queue.advance(response.as_bytes(), &mut output, &mut Mine::default());
+        assert_eq!(queue.error(), Some(expected));
+    }
+}
+
+/// Many commands at once, in memory and on blocks whose operations end in any order, bytes cut anywhere.
+#[test]
+fn seeds() {
+    for seed in 0..SEEDS {
+        let mut rng = Rng::with_seed(seed);
+        let node = Node::new();
+        let digests = rng.u8(0..4);
+        let (nqn, heap) =
+            if rng.bool() { (&node.memory, &node.heap) } else { (&node.blocks, &node.disk.heap) };
+        let piece = rng.usize(1..9000);
+        let mut admin = Line::admin(&node, nqn, digests, piece);
+        let mut io = Line::io(&node, &mut admin, 1, rng.u16(1..20), piece);
+        // Each place of 32 blocks has one command at a time.
+        let mut model: Vec<Vec<u8>> = (0..16).map(|place| original(place * 32 * 512, 32 * 512)).collect();
+        let mut under_way: Vec<(usize, usize, Option<Vec<u8>>)> = Vec::new();
+        let mut done = 0;
+        for step in 0.. {
+            let place = rng.usize(0..16);
+            if step < 400 && under_way.iter().all(|(_, other, _)| *other != place) {
+                let blocks = rng.u32(1..=32);
+                if rng.bool() {
+                    let number = io.read(place as u64 * 32, blocks);
+                    under_way.extend(number.map(|number| (number, place, None)));
+                } else {
+                    let data = pattern(rng.u64(..), blocks as usize * 512);
+                    let number = io.write(place as u64 * 32, data.clone());
+                    under_way.extend(number.map(|number| (number, place, Some(data))));
+                }
+            }
+            io.piece = rng.usize(1..9000);
+            let moved = io.step();
+            let ops = node.disk.ops().len();
+            if ops > 0 && (rng.bool() || !moved) {
+                node.disk.land(rng.usize(0..ops), Ok(()));
+            }
+            let (queue, mine) = io.queue();
+            assert_eq!(queue.error(), None, "seed {seed}");
+            for (number, status) in mine.ended.drain(..) {
+                assert_eq!(status, Status::SUCCESS, "seed {seed}");
+                let at = under_way.iter().position(|(other, ..)| *other == number).expect("a command that is under way");
+                let (_, place, written) = under_way.remove(at);
+                done += 1;
+                match written {
+                    Some(data) => model[place][..data.len()].copy_from_slice(&data),
+                    None => assert!(model[place].starts_with(&mine.data[number]), "seed {seed}: other bytes"),
+                }
+            }
+            if step >= 400 && under_way.is_empty() {
+                break;
+            }
+            assert!(step < 100_000, "seed {seed}: {} commands never end", under_way.len());
+        }
+        assert!(done > 50, "seed {seed}: {done}");
+        let bytes = heap.bytes();
+        for (place, known) in model.iter().enumerate() {
+            assert!(bytes[BASE as usize + place * 32 * 512..].starts_with(known), "seed {seed}");
+        }
+        assert!(node.canaries_live());
+    }
+}
+
+/// Sound answers with a few bytes changed, dropped or repeated: an error or none, and nothing else.
+#[test]
+fn hostile_controllers_are_survived() {
+    let node = Node::new();
+    for seed in 0..3000 {
+        let mut rng = Rng::with_seed(seed);
+        let digests = if rng.bool() { 0 } else { 3 };
+        let (mut queue, mut mine, cids) = with_a_false_controller(&node, digests);
+        mine.data[2] = vec![1; 16 << 10];
+        let mut bytes = Vec::new();
+        for _ in 0..rng.usize(1..6) {
+            let cid = cids[rng.usize(0..3)];
+            bytes.extend(match rng.u32(0..3) {
+                0 => response(digests, &Cqe::new(cid, 0xFFFF, 0, Status::from_word(rng.u16(..) & 0x0601))),
+                1 => data(digests, cid, rng.u32(0..3) * 512, rng.usize(1..3) * 512, rng.u8(0..16)),
+                _ => r2t(cid, rng.u16(..), rng.u32(0..3) * 4096, rng.u32(0..5) * 4096),
+            });
+        }
+        for _ in 0..rng.usize(0..3) {
+            let at = rng.usize(0..bytes.len());
+            match rng.u32(0..3) {
+                0 => bytes[at] = rng.u8(..),
+                1 => drop(bytes.drain(at..bytes.len().min(at + rng.usize(0..100)))),
+                _ => bytes[at] ^= 1 << rng.u32(0..8),
+            }
+            bytes.push(0);
+        }
+        let (mut at, mut have) = (0, 0);
+        let mut output = vec![0; rng.usize(0..Queue::OUTPUT)];
+        loop {
+            // Reads of both kinds are compared by nobody here: what comes twice is refused before it gets here.
+            let done = queue.advance(&bytes[at..have], &mut output, &mut mine);
+            assert!(done.consumed <= have - at && done.written <= output.len());
+            at += done.consumed;
+            match done.next {
+                Next::Close => break assert!(queue.error().is_some()),
+                Next::Input(wanted) => assert!(wanted > have - at && wanted <= Queue::INPUT, "seed {seed}"),
+                Next::Output(room) if room > output.len() => output.resize(room, 0),
+                Next::Output(_) => continue,
+                Next::Completion => panic!("nothing to complete"),
+            }
+            if have == bytes.len() {
+                break;
+            }
+            have = (have + rng.usize(1..600)).min(bytes.len());
+        }
+        let mut ended: Vec<_> = mine.ended.iter().map(|(number, _)| *number).collect();
+        ended.sort_unstable();
+        ended.dedup();
+        assert_eq!(ended.len(), mine.ended.len(), "seed {seed}: a command ends twice");
+    }
+}

@@ -1,0 +1,159 @@
+//! `berth perf nvme`: its command line.
+
+use std::{net::SocketAddr, path::PathBuf, str::FromStr};
+
+use berth_keys::parse_size;
+use berth_wire::nvme::pdu::{DATA_DIGEST, HEADER_DIGEST};
+use clap::{ArgGroup, Args, ValueEnum};
+
+use super::PaceArgs;
+
+/// `berth perf nvme`.
+#[derive(Debug, Clone, Args)]
+#[command(group(ArgGroup::new("disk").required(true).args(["to", "control"])))]
+pub struct NvmeArgs {
+    /// Where the controller listens; the disk is --nqn's
+    #[arg(long, value_name = "ADDR:PORT", requires = "nqn")]
+    pub to: Option<SocketAddr>,
+    /// The subsystem's name, as `berth lease bind` prints it
+    #[arg(long, value_name = "NQN", requires = "to")]
+    pub nqn: Option<String>,
+    /// Our own name
+    #[arg(long, value_name = "NQN", default_value = "nqn.2014-08.org.nvmexpress:uuid:6265-7274-682d-7065-7266")]
+    pub host_nqn: String,
+    /// Lease blocks for this run from the node whose QUIC control is here, bind them to our name, and free them afterwards
+    #[arg(long, value_name = "ADDR:PORT", requires = "identity")]
+    pub control: Option<SocketAddr>,
+    /// The key file of whom the node leases to: it is enrolled, and has read, write and alloc by policy
+    #[arg(long, value_name = "FILE", requires = "control")]
+    pub identity: Option<PathBuf>,
+    /// A baseline: a server that answers each read of --size bytes with so many bytes behind 48 bytes of its own, without
+    /// NVMe
+    #[arg(long, requires = "to", conflicts_with_all = ["control", "verify", "digests"])]
+    pub echo: bool,
+
+    /// I/O queues, each a connection; one core polls them all
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub queues: u16,
+    /// Commands of a queue at once: as many as are kept under way, or with --rate at most
+    #[arg(long, value_name = "D", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub depth: u16,
+    /// What the commands are, by their shares
+    #[arg(long, value_name = "read=N,write=N", default_value = "read=100")]
+    pub mix: MixArg,
+    /// Bytes of each command, as 4096 or "4 KiB"; each is a case of its own
+    #[arg(long = "size", value_name = "BYTES", value_delimiter = ',', default_value = "4 KiB", value_parser = size)]
+    pub sizes: Vec<u32>,
+    /// Where the commands go
+    #[arg(long, value_enum, default_value = "random")]
+    pub order: OrderArg,
+    /// One place after the other: --order sequential
+    #[arg(long, conflicts_with_all = ["order", "random"])]
+    pub sequential: bool,
+    /// Places drawn evenly: --order random
+    #[arg(long, conflicts_with = "order")]
+    pub random: bool,
+    /// CRC-32C of these parts of PDUs
+    #[arg(long, value_enum, value_name = "PART", value_delimiter = ',')]
+    pub digests: Vec<DigestArg>,
+    /// Write before reading, read back what was written, and compare every byte; otherwise nobody looks at the data
+    #[arg(long)]
+    pub verify: bool,
+    /// Bytes of the disk that are used, from its first; they are overwritten by writes. By default all of them, and of a
+    /// lease of this run's own 64 MiB
+    #[arg(long, value_name = "BYTES", value_parser = size64)]
+    pub len: Option<u64>,
+
+    /// How fast, how long, and where results go.
+    #[command(flatten)]
+    pub pace: PaceArgs,
+}
+
+/// How many of a hundred commands, or of any other number, are of which kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MixArg {
+    /// Reads.
+    pub read: u32,
+    /// Writes.
+    pub write: u32,
+}
+
+impl FromStr for MixArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut mix = Self { read: 0, write: 0 };
+        for part in text.split(',') {
+            let (kind, share) = part.split_once('=').ok_or_else(|| format!("{part:?} is not of the form read=70"))?;
+            let share: u32 =
+                share.parse().ok().filter(|n| *n <= 1000).ok_or_else(|| format!("{part}: a share up to 1000"))?;
+            match kind {
+                "read" => mix.read += share,
+                "write" => mix.write += share,
+                _ => return Err(format!("{kind} is none of read, write")),
+            }
+        }
+        if mix.read + mix.write == 0 { Err("no command has a share".into()) } else { Ok(mix) }
+    }
+}
+
+/// Where commands go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OrderArg {
+    /// Places drawn evenly
+    Random,
+    /// One place after the other
+    Sequential,
+}
+
+/// Parts of PDUs that have digests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DigestArg {
+    /// Headers
+    Header,
+    /// Data
+    Data,
+}
+
+impl NvmeArgs {
+    /// Where commands go.
+    pub(crate) fn order(&self) -> OrderArg {
+        if self.sequential { OrderArg::Sequential } else { self.order }
+    }
+
+    /// DGST.
+    pub(crate) fn digests(&self) -> u8 {
+        let bit = |digest: &DigestArg| match digest {
+            DigestArg::Header => HEADER_DIGEST,
+            DigestArg::Data => DATA_DIGEST,
+        };
+        self.digests.iter().map(bit).fold(0, |all, bit| all | bit)
+    }
+}
+
+fn size64(text: &str) -> Result<u64, String> {
+    let plain = text.parse().ok().filter(|bytes| *bytes > 0);
+    plain.or_else(|| parse_size(text)).ok_or_else(|| "a size, such as 4096 or \"4 KiB\"".into())
+}
+
+/// Up to what one command transfers at most: 65,536 blocks of 512 bytes.
+fn size(text: &str) -> Result<u32, String> {
+    let bytes = size64(text)?;
+    u32::try_from(bytes).ok().filter(|bytes| *bytes <= 32 << 20).ok_or_else(|| "at most 32 MiB".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_and_sizes_are_read() {
+        assert_eq!("read=70,write=30".parse(), Ok(MixArg { read: 70, write: 30 }));
+        assert_eq!("write=1".parse(), Ok(MixArg { read: 0, write: 1 }));
+        for bad in ["read", "read=0", "trim=1", "read=x", "read=1001", ""] {
+            assert!(bad.parse::<MixArg>().is_err(), "{bad}");
+        }
+        assert_eq!((size("4 KiB"), size("512")), (Ok(4096), Ok(512)));
+        assert!(["0", "33 MiB", "x", "-1"].iter().all(|bad| size(bad).is_err()));
+    }
+}
