@@ -1,4 +1,4 @@
-/* What both echo servers share: arguments, pinning, a bound socket, SIGTERM. */
+/* What the echo servers share: arguments, pinning, a bound socket, SIGTERM. */
 #ifndef BERTH_BASELINE_ECHO_H
 #define BERTH_BASELINE_ECHO_H
 
@@ -23,8 +23,8 @@ static void stop(int signal) {
     stopped = 1;
 }
 
-/* Pins this thread to the cpu and returns a non-blocking socket on the loopback port, both of them arguments. */
-static int start(int argc, char **argv) {
+/* Pins this thread to the cpu and returns a non-blocking socket of the type on the loopback port, both of them arguments. */
+static int start(int argc, char **argv, int type) {
     if (argc != 3)
         errx(2, "usage: %s PORT CPU (PORT 0 lets the kernel choose)", argv[0]);
     struct sigaction action = {.sa_handler = stop};
@@ -37,7 +37,7 @@ static int start(int argc, char **argv) {
     if (sched_setaffinity(0, sizeof cpus, &cpus))
         err(1, "pinning to cpu %s", argv[2]);
 
-    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int fd = socket(AF_INET, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     struct sockaddr_in addr = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(argv[1]))};
     addr.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     if (fd < 0 || bind(fd, (struct sockaddr *)&addr, sizeof addr))

@@ -4,7 +4,7 @@
 #include "echo.h"
 
 int main(int argc, char **argv) {
-    int fd = start(argc, argv);
+    int fd = start(argc, argv, SOCK_DGRAM);
     ready(fd);
     static char frame[MAX_FRAME] __attribute__((aligned(64)));
     while (!stopped) {

@@ -62,7 +62,7 @@ static void complete(struct io_uring_cqe *cqe) {
 }
 
 int main(int argc, char **argv) {
-    int fd = start(argc, argv);
+    int fd = start(argc, argv, SOCK_DGRAM);
     struct io_uring_params params = {.flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN};
     int rc = io_uring_queue_init_params(1024, &ring, &params);
     if (rc < 0)

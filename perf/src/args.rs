@@ -326,7 +326,7 @@ pub struct PaceArgs {
 /// `berth perf suite`.
 #[derive(Debug, Clone, Args)]
 pub struct SuiteArgs {
-    /// smoke, rpc, lease, soak, overload; or a suite file of your own
+    /// smoke, rpc, lease, nvme, soak, overload; or a suite file of your own
     #[arg(value_name = "NAME|FILE", required_unless_present = "list")]
     pub suite: Option<String>,
     /// Say which suites and baselines there are, and what this host lacks for them

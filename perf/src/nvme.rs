@@ -86,8 +86,8 @@ impl Disk {
 
 /// Runs the command line on the disk that it names, or on one that it gets for itself and frees afterwards.
 pub(crate) fn run(args: &NvmeArgs) -> anyhow::Result<ExitCode> {
-    if let (Some(to), Some(nqn)) = (args.to, &args.nqn) {
-        return measure(&job(args, to, nqn)?);
+    if let Some(to) = args.to {
+        return measure(&job(args, to, args.nqn.as_deref().unwrap_or_default())?);
     }
     let (Some(control), Some(identity)) = (args.control, &args.identity) else { bail!("--to or --control is missing") };
     let identity = Arc::new(key_file::read(identity)?);

@@ -13,10 +13,10 @@ use super::PaceArgs;
 #[command(group(ArgGroup::new("disk").required(true).args(["to", "control"])))]
 pub struct NvmeArgs {
     /// Where the controller listens; the disk is --nqn's
-    #[arg(long, value_name = "ADDR:PORT", requires = "nqn")]
+    #[arg(long, value_name = "ADDR:PORT")]
     pub to: Option<SocketAddr>,
     /// The subsystem's name, as `berth lease bind` prints it
-    #[arg(long, value_name = "NQN", requires = "to")]
+    #[arg(long, value_name = "NQN", requires = "to", required_unless_present_any = ["control", "echo"])]
     pub nqn: Option<String>,
     /// Our own name
     #[arg(long, value_name = "NQN", default_value = "nqn.2014-08.org.nvmexpress:uuid:6265-7274-682d-7065-7266")]
@@ -27,9 +27,8 @@ pub struct NvmeArgs {
     /// The key file of whom the node leases to: it is enrolled, and has read, write and alloc by policy
     #[arg(long, value_name = "FILE", requires = "control")]
     pub identity: Option<PathBuf>,
-    /// A baseline: a server that answers each read of --size bytes with so many bytes behind 48 bytes of its own, without
-    /// NVMe
-    #[arg(long, requires = "to", conflicts_with_all = ["control", "verify", "digests"])]
+    /// The server answers each 72 bytes with --size and 48 bytes more, as long as a read is and its answer (a baseline)
+    #[arg(long, requires = "to", conflicts_with_all = ["control", "nqn", "verify", "digests"])]
     pub echo: bool,
 
     /// I/O queues, each a connection; one core polls them all

@@ -52,7 +52,7 @@ const RDMA_DEVICES: &str = "/sys/class/infiniband";
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Options that say whom a client asks; a baseline's replace them all.
-const WHOM: [&str; 10] = [
+const WHOM: [&str; 13] = [
     "--port",
     "--peer",
     "--device",
@@ -63,6 +63,9 @@ const WHOM: [&str; 10] = [
     "--bind",
     "--control",
     "--identity",
+    "--to",
+    "--nqn",
+    "--host-nqn",
 ];
 
 /// What a client measures in one run.
