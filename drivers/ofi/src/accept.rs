@@ -1,4 +1,4 @@
-//! The two ways in: the rendezvous, and LEASE_BIND.
+//! The two ways for peers to be admitted: the rendezvous, and LEASE_BIND.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -18,7 +18,7 @@ use berth_wire::{
 
 use crate::peers::{Admitted, Peers};
 
-/// Lets in those who come to a port's rendezvous, for as long as they stay connected.
+/// Admits peers that come to a port's rendezvous, for as long as they stay connected.
 #[derive(Debug)]
 pub struct OfiAcceptor {
     peers: Peers,
@@ -26,7 +26,7 @@ pub struct OfiAcceptor {
 }
 
 impl OfiAcceptor {
-    /// For the port of these peers.
+    /// `peers` are those of the port behind the rendezvous.
     pub fn new(peers: Peers) -> Self {
         Self { peers, admitted: HashMap::new() }
     }
@@ -48,34 +48,35 @@ impl Acceptor for OfiAcceptor {
     }
 }
 
-/// Lets in the clients of leases. What they may do is decided by the lease table, message by message, as on every port of
-/// two-sided messages: disconnecting a lease is not what protects its bytes. So the client of a lease that has ended is
-/// still heard, and told what became of it, for as long as the table remembers a revocation or until its place is needed.
+/// Admits the clients of leases. The lease table decides what they may do, message by message, as on every port of
+/// two-sided messages: disconnecting a lease is not what protects its bytes. The client of a lease that has ended may
+/// therefore still send, and is told what became of the lease, for as long as the table remembers a revocation or until
+/// its place is needed.
 #[derive(Debug)]
 pub struct OfiBinding {
     name: String,
     peers: Peers,
     bound: HashMap<LeaseId, Arc<Mutex<ClientState>>>,
-    /// Clients whose leases have ended, and when, oldest first.
+    /// Clients whose leases have ended, with the time, oldest first.
     ended: VecDeque<(Nanos, Arc<Mutex<ClientState>>)>,
     now: Nanos,
 }
 
-/// How long the client of a lease that has ended is heard.
+/// How long the client of a lease that has ended may still send.
 const REMEMBERED: Duration = Duration::from_mins(5);
 
-/// A client, from LEASE_BIND on. Dropped with the last of the two who hold it, the binding and the preparation.
+/// A client, from LEASE_BIND on. Dropped with the last of its two holders, the binding and the preparation.
 #[derive(Debug)]
 enum ClientState {
     /// The port's core has not answered yet.
     Asked,
-    /// It has let the client in.
+    /// The port's core has admitted the client.
     In(#[expect(dead_code, reason = "held for its end")] Admitted),
     Refused(Status),
 }
 
 impl OfiBinding {
-    /// For the port of this name and these peers, whose service answers two-sided messages.
+    /// `name` is the port's, and its service must answer two-sided messages.
     pub fn new(name: String, peers: Peers) -> Self {
         Self { name, peers, bound: HashMap::new(), ended: VecDeque::new(), now: Nanos(0) }
     }
@@ -90,7 +91,7 @@ impl Binding for OfiBinding {
         &self.name
     }
 
-    /// Clients of endpoints without connections send on, to the same address.
+    /// Clients of endpoints without connections continue to send to the same address.
     fn resumes(&self) -> bool {
         true
     }

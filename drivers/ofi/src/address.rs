@@ -1,21 +1,21 @@
-//! Endpoint addresses, as peers tell them: bytes that a provider will read as a structure or as text.
+//! Endpoint addresses from peers: bytes that a provider will read as a structure or as text.
 
 use berth_libfabric_sys as sys;
 
-/// Room for an address of any format, in bytes; texts are shorter.
+/// Room for an address of any format, in bytes; textual ones are shorter.
 pub const MAX_ADDRESS: usize = 256;
 
-/// What addresses of an endpoint look like.
+/// Form of an endpoint's addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Format {
-    /// `FI_SOCKADDR_IN` and the like.
+    /// libfabric's format code, such as `FI_SOCKADDR_IN`.
     pub code: u32,
-    /// The length of the endpoint's own address in bytes.
+    /// Length of the endpoint's own address in bytes.
     pub len: usize,
 }
 
 impl Format {
-    /// The address with zeros after it, where a provider can read it without reading beyond it or misreading its kind.
+    /// Checks an address and pads it with zeros, so that a provider can neither read beyond it nor mistake its kind.
     pub fn check(self, address: &[u8]) -> Option<[u8; MAX_ADDRESS]> {
         let family = address.first_chunk().map(|family| i32::from(u16::from_ne_bytes(*family)));
         let is_ip = |wanted| match family {
@@ -39,7 +39,7 @@ impl Format {
     }
 }
 
-/// Printable characters, and nothing after the first NUL.
+/// Whether it is printable characters with nothing after the first NUL.
 fn is_text(address: &[u8]) -> bool {
     let end = address.iter().position(|byte| *byte == 0).unwrap_or(address.len());
     let (text, rest) = address.split_at(end);

@@ -1,4 +1,4 @@
-//! The memory that frames lie in while libfabric receives and sends them.
+//! Memory of the frames that libfabric receives and sends.
 
 use std::{ffi::c_void, mem::size_of, ptr::NonNull};
 
@@ -7,35 +7,36 @@ use berth_memory::{Heap, Memory as _};
 
 const CACHE_LINE: usize = 64;
 
-/// What stands before a frame.
+/// Header in front of each frame's memory.
 #[repr(C, align(64))]
 struct Meta {
-    /// The provider's while an operation is under way (`FI_CONTEXT`, `FI_CONTEXT2`). First: its address is the context.
+    /// Belongs to the provider while an operation is under way (`FI_CONTEXT`, `FI_CONTEXT2`). First field, because its
+    /// address is the context.
     context: sys::fi_context2,
     capacity: usize,
-    /// What is under way, or was last.
+    /// The operation under way, or the last one.
     operation: Operation,
 }
 
-/// What a provider does with a buffer. Peers are numbers that the port gives them.
+/// The provider's operation on a buffer. Peers are numbered by the port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operation {
-    /// Nothing: the buffer is ours.
+    /// None: the buffer is ours.
     None,
-    /// Sends to a peer.
+    /// A send to this peer.
     Send(u32),
-    /// Receives, from this peer alone if there is one.
+    /// A receive, from this peer alone if there is one.
     Receive(Option<u32>),
 }
 
-/// One buffer, the only way to its memory. A provider has it while an operation is under way, and then nobody else.
+/// A buffer, and the only way to its memory. During an operation the provider has it, and nobody else.
 #[derive(Debug)]
 pub(crate) struct Buffer(NonNull<Meta>);
 
 // SAFETY: a buffer owns its memory, as a box would.
 unsafe impl Send for Buffer {}
 
-/// The memory of all buffers of an endpoint: one allocation, each frame on a cache line of its own.
+/// Memory of all buffers of an endpoint: one allocation, with each frame on cache lines of its own.
 #[derive(Debug)]
 pub(crate) struct Arena {
     memory: Heap,
@@ -60,7 +61,7 @@ impl Arena {
         (Self { memory, stride }, buffers)
     }
 
-    /// The contexts of what is under way with some of the buffers.
+    /// Contexts of the buffers that are under way with `operation`.
     pub(crate) fn contexts(&self, operation: Operation) -> impl Iterator<Item = *mut c_void> {
         let metas = (0..self.memory.size() / self.stride).map(|index| {
             // SAFETY: the start of a buffer, as in `new`.
@@ -71,14 +72,14 @@ impl Arena {
         metas.filter(move |meta| unsafe { (*meta.as_ptr()).operation } == operation).map(|meta| meta.as_ptr().cast())
     }
 
-    /// The whole allocation, for registering it.
+    /// Address and length of the allocation, for its registration.
     pub(crate) fn memory(&self) -> (*mut c_void, usize) {
         (self.memory.base().as_ptr().cast(), self.memory.size())
     }
 }
 
 impl Buffer {
-    /// The frame, whole.
+    /// All bytes of the frame's memory.
     #[inline]
     pub(crate) fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: `capacity` initialised bytes follow the `Meta`, and both are this buffer's alone.
@@ -88,15 +89,15 @@ impl Buffer {
         }
     }
 
-    /// Where the frame lies.
+    /// Address of the frame.
     #[inline]
     pub(crate) fn data(&self) -> *mut c_void {
         // SAFETY: the frame follows the `Meta` in the same allocation.
         unsafe { self.0.as_ptr().add(1) }.cast()
     }
 
-    /// Hands the buffer to an operation. The result is the operation's context, from which [`Buffer::from_context`]
-    /// makes the buffer again.
+    /// Hands the buffer to an operation. Returns the operation's context, from which [`Buffer::from_context`] restores
+    /// the buffer.
     #[inline]
     pub(crate) fn into_context(self, operation: Operation) -> *mut c_void {
         // SAFETY: the buffer's own `Meta`.
@@ -104,10 +105,11 @@ impl Buffer {
         self.0.as_ptr().cast()
     }
 
-    /// The buffer of an operation that has ended, or was not started, and what it was.
+    /// The buffer of an operation that has ended or was not started, and the operation.
     ///
     /// # Safety
-    /// `context` came from [`Buffer::into_context`], once for each call, and the provider is done with it.
+    /// `context` must come from [`Buffer::into_context`], be passed only once per call of that, and the provider must
+    /// be done with it.
     #[inline]
     pub(crate) unsafe fn from_context(context: NonNull<c_void>) -> (Self, Operation) {
         let meta = context.cast::<Meta>();

@@ -1,4 +1,4 @@
-//! A reliable datagram endpoint with everything that it stands on.
+//! A reliable datagram endpoint with all the objects that it depends on.
 
 use std::{
     ffi::c_void,
@@ -20,12 +20,12 @@ use crate::{
 /// `FI_ADDR_NOTAVAIL` and `FI_ADDR_UNSPEC`, whose casts bindgen does not evaluate.
 const NO_ADDR: sys::fi_addr_t = sys::fi_addr_t::MAX;
 
-/// An entry of the address vector.
+/// An index into the address vector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FiAddr(sys::fi_addr_t);
 
 impl FiAddr {
-    /// Its place in the table; `None` for a source that is not in it.
+    /// Index as a number; `None` for a source that is not in the table.
     #[inline]
     pub(crate) fn index(self) -> Option<usize> {
         (self.0 != NO_ADDR).then_some(self.0 as usize)
@@ -35,20 +35,20 @@ impl FiAddr {
 /// How an operation ended.
 #[derive(Debug)]
 pub(crate) enum Completion {
-    /// A message of `len` bytes is at the front of the buffer. It is from the peer that the receive was for, or from one at an
-    /// entry.
+    /// A message of `len` bytes is at the front of the buffer. Its sender is `peer` if the receive was posted for one
+    /// peer, otherwise the peer at the entry `from`.
     Received { buffer: Buffer, len: usize, peer: Option<u32>, from: FiAddr },
-    /// A message has left the buffer, or never will; it was to this peer.
+    /// A message to this peer was sent, or failed for good; its buffer is free.
     Sent { buffer: Buffer, peer: u32, failed: bool },
-    /// A receive came to nothing: the message was longer than the buffer, it was cancelled, or for another reason.
+    /// A receive failed: the message was longer than the buffer, it was cancelled, or for another reason.
     ReceiveFailed { buffer: Buffer, peer: Option<u32>, reason: Reason },
-    /// An operation failed, and the provider does not say which.
+    /// An operation failed, and the provider does not tell which.
     Lost,
 }
 
-/// The endpoint. Everything in it belongs to whoever owns it: the provider takes no locks and has no threads.
+/// The endpoint. Its owner's thread uses it alone: the provider takes no locks and has no threads.
 ///
-/// Fields are closed in their order, each before what it stands on.
+/// Fields are closed in their order, each before what it depends on.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     ep: Owned<sys::fid_ep>,
@@ -65,21 +65,21 @@ pub(crate) struct Endpoint {
 // SAFETY: FI_THREAD_DOMAIN: the objects may be used from any thread, by one at a time, which owning them ensures.
 unsafe impl Send for Endpoint {}
 
-/// How large an endpoint is.
+/// Sizes of an endpoint.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Size {
-    /// The longest message in either direction, in bytes.
+    /// Longest message in either direction, in bytes.
     pub(crate) frame: usize,
-    /// Receives posted at a time, at most.
+    /// Limit on posted receives.
     pub(crate) receives: usize,
-    /// Buffers for sends.
+    /// Number of buffers for sends.
     pub(crate) sends: usize,
-    /// Entries of the address vector.
+    /// Number of entries in the address vector.
     pub(crate) peers: usize,
 }
 
 impl Endpoint {
-    /// Opens an endpoint, and returns it with its buffers: `receives` of them may be posted.
+    /// Opens an endpoint. Returns it with its buffers, and the number of receives that may be posted.
     pub(crate) fn open(place: &Place, size: Size) -> Result<(Self, Vec<Buffer>, usize), Error> {
         let info = Info::find(place)?;
         if place.bind.is_some() && info.addr_format() == sys::FI_ADDR_STR {
@@ -141,12 +141,12 @@ impl Endpoint {
         Ok((endpoint, buffers, receives))
     }
 
-    /// What was opened.
+    /// The provider's offer that the endpoint was opened with.
     pub(crate) fn info(&self) -> &Info {
         &self.info
     }
 
-    /// The endpoint's own address, as peers insert it.
+    /// The endpoint's own address, for peers to insert.
     pub(crate) fn name(&self) -> Result<Vec<u8>, Reason> {
         let mut name = vec![0; MAX_ADDRESS];
         let mut len = name.len();
@@ -157,7 +157,7 @@ impl Endpoint {
         Ok(name)
     }
 
-    /// Adds a peer. The address is well-formed for this endpoint's format, and followed by zeros.
+    /// Adds a peer. The address must be valid for this endpoint's format, and padded with zeros.
     pub(crate) fn insert(&mut self, address: &[u8; MAX_ADDRESS]) -> Result<FiAddr, Reason> {
         let mut entry = NO_ADDR;
         // SAFETY: no address format reads beyond MAX_ADDRESS, and texts end before it.
@@ -170,15 +170,15 @@ impl Endpoint {
         }
     }
 
-    /// Removes a peer. Providers end what is under way to it in their own time.
+    /// Removes a peer. Providers end its pending operations in their own time.
     pub(crate) fn remove(&mut self, peer: FiAddr) -> Result<(), Reason> {
         let mut entry = peer.0;
         // SAFETY: the entry was inserted before.
         Reason::check(unsafe { sys::fi_av_remove(self.av.as_ptr(), &raw mut entry, 1, 0) }).map(drop)
     }
 
-    /// Posts a receive, from one peer alone where it is given with its entry; gives the buffer back where the provider takes
-    /// no more.
+    /// Posts a receive, from a single peer if `from` gives its number and entry. Returns the buffer if the provider
+    /// takes no more.
     #[inline]
     pub(crate) fn receive(&mut self, mut buffer: Buffer, from: Option<(u32, FiAddr)>) -> Result<(), Buffer> {
         let (data, len) = (buffer.data(), buffer.bytes().len());
@@ -189,7 +189,7 @@ impl Endpoint {
         check(posted, context).map_err(|(buffer, _)| buffer)
     }
 
-    /// Cancels the receives that were posted for one peer; they come back as failed.
+    /// Cancels the receives that were posted for one peer; they complete as failed.
     pub(crate) fn cancel_receives(&mut self, peer: u32) {
         for context in self.arena.contexts(Operation::Receive(Some(peer))) {
             // SAFETY: the context of an operation that has not been reported yet. Where it cannot be cancelled any more, it is
@@ -198,8 +198,8 @@ impl Endpoint {
         }
     }
 
-    /// Sends the first `len` bytes of a buffer to a peer, which has this number here and is at `to`; gives the buffer
-    /// back with the reason where the provider does not take it.
+    /// Sends the first `len` bytes of a buffer to the peer with number `peer` and entry `to`. Returns the buffer with
+    /// the reason if the provider refuses it.
     #[inline]
     pub(crate) fn send(&mut self, buffer: Buffer, len: usize, peer: u32, to: FiAddr) -> Result<(), (Buffer, Reason)> {
         let data = buffer.data();
@@ -209,7 +209,7 @@ impl Endpoint {
         check(sent, context)
     }
 
-    /// Sends a copy of `bytes`, at most [`Info::inject_size`], without a completion.
+    /// Sends a copy of `bytes`, at most [`Info::inject_size`] long. It has no completion.
     #[inline]
     pub(crate) fn inject(&mut self, bytes: &[u8], to: FiAddr) -> Result<(), Reason> {
         // SAFETY: the bytes are copied before the call returns.
@@ -217,10 +217,10 @@ impl Endpoint {
         Reason::check(sent as i64).map(drop)
     }
 
-    /// Drives the provider, and reports operations that have ended, at most [`BURST`]; more may be begun meanwhile.
+    /// Makes the provider progress, and reports completed operations, at most [`BURST`]. `each` may start new ones.
     ///
     /// # Errors
-    /// The completion queue itself has failed.
+    /// The completion queue itself failed.
     #[inline]
     pub(crate) fn poll(&mut self, mut each: impl FnMut(&mut Self, Completion)) -> Result<(), Reason> {
         let mut entries = [const { MaybeUninit::<sys::fi_cq_msg_entry>::uninit() }; BURST];
@@ -280,7 +280,7 @@ impl Endpoint {
     }
 }
 
-/// Gives the buffer of an operation that was not started back.
+/// Recovers the buffer of an operation that was not started.
 #[inline]
 fn check(result: isize, context: *mut c_void) -> Result<(), (Buffer, Reason)> {
     Reason::check(result as i64).map(drop).map_err(|reason| {

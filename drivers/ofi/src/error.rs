@@ -1,4 +1,4 @@
-//! What can go wrong before frames flow.
+//! Errors of setting up an endpoint.
 
 use std::{
     ffi::{CStr, c_int},
@@ -8,29 +8,29 @@ use std::{
 use berth_libfabric_sys as sys;
 use berth_rendezvous::CallError;
 
-/// A failure of libfabric, as its error number tells it.
+/// An error number of libfabric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reason(pub i32);
 
 impl Reason {
-    /// The result of a call that returns a negative error number.
+    /// Checks the result of a call that returns a negative error number on failure.
     pub(crate) fn check(result: impl Into<i64>) -> Result<i64, Self> {
         let result = result.into();
         if result < 0 { Err(Self(-result as c_int)) } else { Ok(result) }
     }
 
-    /// Nothing is wrong: try again when some progress was made.
+    /// Whether to try again after some progress.
     #[inline]
     pub(crate) fn is_again(self) -> bool {
         self.0 == sys::FI_EAGAIN as c_int
     }
 
-    /// We wanted it so.
+    /// Whether the operation was cancelled, as we asked.
     pub(crate) fn is_cancelled(self) -> bool {
         self.0 == sys::FI_ECANCELED as c_int
     }
 
-    /// A message was longer than the buffer for it.
+    /// Whether a message was longer than its buffer.
     pub(crate) fn is_truncation(self) -> bool {
         self.0 == sys::FI_ETRUNC as c_int
     }
@@ -44,10 +44,10 @@ impl std::fmt::Display for Reason {
     }
 }
 
-/// Why an endpoint could not be opened. The text says what would be right.
+/// Why an endpoint could not be opened. The text says how to correct it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No provider has such endpoints.
+    /// No provider has a suitable endpoint.
     #[error(
         "no libfabric provider matches {place}: {reason}; `berth doctor` lists the providers of this host, and \
          `fi_info -t FI_EP_RDM` their domains and addresses"
@@ -55,48 +55,48 @@ pub enum Error {
     NoProvider {
         /// What was looked for.
         place: String,
-        /// What libfabric said.
+        /// libfabric's error.
         reason: Reason,
     },
-    /// The provider wants of its users what this driver does not do.
+    /// The provider requires modes that this driver does not implement.
     #[error("the libfabric provider {provider} needs {modes} of its users, which Berth does not do; use another one")]
     Modes {
-        /// Its name.
+        /// Name of the provider.
         provider: String,
-        /// The modes, by their names.
+        /// Names of the modes.
         modes: String,
     },
-    /// A string with a NUL byte.
+    /// This string has a NUL byte.
     #[error("{0:?} contains a NUL byte")]
     Nul(String),
-    /// An IP address if there are none.
+    /// The place has an address, but this provider does not use IP addresses.
     #[error("the libfabric provider {0} has no IP addresses; leave `bind` out")]
     NoBind(String),
-    /// A call failed.
+    /// A call of libfabric failed.
     #[error("libfabric, {place}: {call}: {reason}")]
     Call {
-        /// What was called.
+        /// Name of the function.
         call: &'static str,
-        /// Where the endpoint was to be.
+        /// Where the endpoint was to be opened.
         place: String,
-        /// What libfabric said.
+        /// libfabric's error.
         reason: Reason,
     },
-    /// The provider's address vector does not number its entries.
+    /// This provider's address vector does not number its entries.
     #[error("the libfabric provider {0} has no address tables (FI_AV_TABLE); use another one")]
     NoTable(String),
-    /// The server did not let us in.
+    /// The server did not admit us.
     #[error("the rendezvous at {server}: {source}")]
     Rendezvous {
-        /// Where it is.
+        /// Address of the server's rendezvous.
         server: SocketAddr,
-        /// Why.
+        /// The reason.
         source: CallError,
     },
-    /// The server's answer names no endpoint.
+    /// This server's answer has no endpoint.
     #[error("the rendezvous at {0} is not that of a libfabric port")]
     NoAddress(SocketAddr),
-    /// The server's address is not one of the provider here.
+    /// The server's address is not one of the provider used here.
     #[error("the server's endpoint has no address of this provider; use the provider of the server")]
     Address,
 }

@@ -1,27 +1,27 @@
-//! What peers are told about an endpoint: the 0x06xx TLVs.
+//! The description of an endpoint for its peers, in 0x06xx TLVs.
 
 use berth_wire::fabric::{BindingTlv, OfiAccess, OfiEndpoint};
 
 /// Version of the two-sided framing (wire v0, "OFI (libfabric) dataplane binding TLVs", 0x0608).
 const FRAMING: u8 = 1;
 
-/// An endpoint, as it is described to peers.
+/// An endpoint as it is described to peers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
-    /// The provider, layers included.
+    /// Provider name with its layers, such as `udp;ofi_rxd`.
     pub provider: String,
-    /// The fabric's name.
+    /// Fabric name from `fi_fabric_attr`.
     pub fabric: String,
-    /// The endpoint's address.
+    /// Address from `fi_getname`.
     pub address: Vec<u8>,
-    /// `fi_info->caps`.
+    /// Capability bits from `fi_info->caps`.
     pub caps: u64,
-    /// The longest message in bytes.
+    /// Longest message in bytes.
     pub max_message: u64,
 }
 
 impl Facts {
-    /// The TLVs 0x0601 to 0x0608, and 0x0609 where it is about the lease with this key.
+    /// TLVs 0x0601 to 0x0608, and 0x0609 with the low 64 bits of the lease id if `lease` is given.
     pub fn tlvs(&self, lease: Option<u64>) -> impl Iterator<Item = BindingTlv<'_>> {
         let of_all = [
             BindingTlv::OfiProvider(&self.provider),

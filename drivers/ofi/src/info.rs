@@ -1,4 +1,4 @@
-//! What providers offer: `fi_getinfo`.
+//! Offers of providers, from `fi_getinfo`.
 
 use std::{
     ffi::{CStr, CString, c_char},
@@ -11,21 +11,21 @@ use berth_libfabric_sys as sys;
 
 use crate::{Error, Reason};
 
-/// The interface version that this is written against: 1.17.
+/// Interface version that this code is written for: 1.17.
 const VERSION: u32 = 0x0001_0011;
 
-/// What an endpoint must do: two-sided messages, and say who sent each.
+/// Capabilities required of an endpoint: two-sided messages whose sender is told.
 const CAPS: u64 = sys::FI_MSG as u64 | sys::FI_SOURCE;
 
-/// What it must do if it does not say that: receive from one peer alone.
+/// Capabilities required instead if senders are not told: receives from a single peer.
 const DIRECTED: u64 = CAPS | sys::FI_DIRECTED_RECV;
 
-/// Modes that every endpoint here honours: each operation has a context structure of its own.
+/// Modes that every endpoint here supports: each operation has its own context structure.
 const MODES: u64 = sys::FI_CONTEXT | sys::FI_CONTEXT2;
 
-/// Memory-registration modes that every endpoint here honours. One is about messages: buffers are registered where
-/// `FI_MR_LOCAL` is asked for. The other three are about memory that peers reach by themselves, of which there is none.
-/// Not offered, and so refused with their names: `FI_MR_ENDPOINT`, `FI_MR_HMEM`, `FI_MR_RAW`, `FI_MR_MMU_NOTIFY`,
+/// Memory-registration modes that every endpoint here supports. One concerns messages: buffers are registered if
+/// `FI_MR_LOCAL` is required. The other three concern memory that peers access by themselves, of which there is none.
+/// The rest is refused with its name: `FI_MR_ENDPOINT`, `FI_MR_HMEM`, `FI_MR_RAW`, `FI_MR_MMU_NOTIFY`,
 /// `FI_MR_RMA_EVENT` and `FI_MR_COLLECTIVE`.
 const MR_MODES: u32 = sys::FI_MR_LOCAL | sys::FI_MR_VIRT_ADDR | sys::FI_MR_ALLOCATED | sys::FI_MR_PROV_KEY;
 
@@ -47,17 +47,17 @@ const MR_MODE_NAMES: [(u32, &str); 6] = [
     (sys::FI_MR_COLLECTIVE, "FI_MR_COLLECTIVE"),
 ];
 
-/// Where an endpoint shall be.
+/// Where to open an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Place {
-    /// The provider, such as `tcp`, `shm`, `udp;ofi_rxd` or `verbs;ofi_rxm`; libfabric adds the layer that makes a
-    /// core provider's endpoints reliable datagram ones, where one is needed.
+    /// Provider name, such as `tcp`, `shm`, `udp;ofi_rxd` or `verbs;ofi_rxm`. If a core provider needs a layer for
+    /// reliable datagram endpoints, libfabric adds it.
     pub provider: String,
-    /// The fabric's name, where the provider has several.
+    /// Fabric name, if the provider has several fabrics.
     pub fabric: Option<String>,
-    /// The domain's name, where the fabric has several.
+    /// Domain name, if the fabric has several domains.
     pub domain: Option<String>,
-    /// The address to open it at, for providers of IP addresses; port 0 takes a free one.
+    /// Local address, for providers of IP addresses; port 0 takes a free one.
     pub bind: Option<SocketAddr>,
 }
 
@@ -77,16 +77,16 @@ impl Display for Place {
 /// A provider, as `berth doctor` lists it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Provider {
-    /// Its name, layers included.
+    /// Name with its layers.
     pub name: String,
-    /// The types of its endpoints, such as `FI_EP_RDM`.
+    /// Endpoint types that it has, such as `FI_EP_RDM`.
     pub endpoints: Vec<String>,
 }
 
-/// Every provider that this host can use now, by name.
+/// Every provider that can be used on this host now, by name.
 ///
 /// # Errors
-/// What libfabric says if there is none.
+/// libfabric's error if there is none.
 pub fn providers() -> Result<Vec<Provider>, Reason> {
     let mut providers = Vec::<Provider>::new();
     for info in List::get(None, None)?.iter() {
@@ -110,7 +110,7 @@ pub fn providers() -> Result<Vec<Provider>, Reason> {
     Ok(providers)
 }
 
-/// What one provider offers for one endpoint; freed when dropped.
+/// A provider's offer of one endpoint; freed on drop.
 #[derive(Debug)]
 pub(crate) struct Info(NonNull<sys::fi_info>);
 
@@ -118,7 +118,7 @@ pub(crate) struct Info(NonNull<sys::fi_info>);
 unsafe impl Send for Info {}
 
 impl Info {
-    /// The first offer of a reliable datagram endpoint at this place whose modes are honoured here.
+    /// The first offer of a reliable datagram endpoint at this place whose modes are supported here.
     pub(crate) fn find(place: &Place) -> Result<Self, Error> {
         let node = place.bind.map(|bind| c_string(&bind.ip().to_string())).transpose()?;
         let port = place.bind.filter(|bind| bind.port() != 0);
@@ -156,20 +156,20 @@ impl Info {
         self.0.as_ptr()
     }
 
-    /// The provider's name.
+    /// Provider name with its layers.
     pub(crate) fn provider(&self) -> String {
         // SAFETY: infos from libfabric have all attributes; the name is null or NUL-terminated.
         unsafe { text((*(*self.as_ptr()).fabric_attr).prov_name) }
     }
 
-    /// The fabric's name.
+    /// Fabric name.
     pub(crate) fn fabric(&self) -> String {
         // SAFETY: as above.
         unsafe { text((*(*self.as_ptr()).fabric_attr).name) }
     }
 
-    /// Whether receives are posted for one peer each, because the provider does not say who sent a message: `ofi_rxd`
-    /// promises to (`FI_SOURCE`) and does not, in any version up to 2.0.
+    /// Whether receives are posted for one peer each, because the provider does not tell the sender of a message:
+    /// `ofi_rxd` promises to (`FI_SOURCE`) and does not, in any version up to 2.0.
     pub(crate) fn is_directed(&self) -> bool {
         self.provider().ends_with("ofi_rxd")
     }
@@ -184,13 +184,13 @@ impl Info {
         unsafe { (*(*self.as_ptr()).ep_attr).type_ }
     }
 
-    /// `fi_info->caps`.
+    /// Capability bits, `fi_info->caps`.
     pub(crate) fn caps(&self) -> u64 {
         // SAFETY: as above.
         unsafe { (*self.as_ptr()).caps }
     }
 
-    /// `FI_SOCKADDR_IN` and the like.
+    /// Address format code, such as `FI_SOCKADDR_IN`.
     pub(crate) fn addr_format(&self) -> u32 {
         // SAFETY: as above.
         unsafe { (*self.as_ptr()).addr_format }
@@ -203,25 +203,25 @@ impl Info {
         modes as u32 & sys::FI_MR_LOCAL != 0
     }
 
-    /// The longest message that [`Endpoint::inject`](crate::endpoint::Endpoint::inject) takes, in bytes.
+    /// Longest message that [`Endpoint::inject`](crate::endpoint::Endpoint::inject) takes, in bytes.
     pub(crate) fn inject_size(&self) -> usize {
         // SAFETY: as above.
         unsafe { (*(*self.as_ptr()).tx_attr).inject_size }
     }
 
-    /// The longest message in bytes.
+    /// Longest message in bytes.
     pub(crate) fn max_message(&self) -> usize {
         // SAFETY: as above.
         unsafe { (*(*self.as_ptr()).ep_attr).max_msg_size }
     }
 
-    /// How many receives may be posted, and how many sends may be under way.
+    /// Limits on posted receives and on sends under way.
     pub(crate) fn depths(&self) -> [usize; 2] {
         // SAFETY: as above.
         unsafe { [(*(*self.as_ptr()).rx_attr).size, (*(*self.as_ptr()).tx_attr).size] }
     }
 
-    /// What the provider asks for and is not honoured here.
+    /// Names of the modes that the provider requires and that are not supported here.
     fn unmet_modes(&self) -> String {
         // SAFETY: as above.
         let (modes, mr_modes) = unsafe { ((*self.as_ptr()).mode, (*(*self.as_ptr()).domain_attr).mr_mode as u32) };
@@ -239,7 +239,7 @@ impl Drop for Info {
     }
 }
 
-/// What endpoints shall be like.
+/// Requirements on an endpoint.
 struct Hints(Info);
 
 impl Hints {
@@ -277,7 +277,7 @@ impl Hints {
     }
 }
 
-/// A list of offers.
+/// A list of offers; freed on drop.
 struct List(Info);
 
 impl List {
@@ -293,7 +293,7 @@ impl List {
         NonNull::new(list).map(|list| Self(Info(list))).ok_or(Reason(libc::ENODATA))
     }
 
-    /// The first of the list, without the others.
+    /// The first offer, without the rest of the list.
     fn first(self) -> Info {
         // SAFETY: unlinks the rest, which becomes a list of its own and is freed.
         unsafe {

@@ -1,15 +1,15 @@
-//! Objects of libfabric, closed when they are dropped.
+//! Objects of libfabric that are closed on drop.
 
 use std::ptr::{self, NonNull};
 
 use berth_libfabric_sys as sys;
 
-/// An object that libfabric opened; every kind of them begins with its `fid`.
+/// An object that libfabric opened. All kinds of them begin with a `fid`.
 #[derive(Debug)]
 pub(crate) struct Owned<T>(NonNull<T>);
 
 /// # Safety
-/// The structure begins with a `fid`.
+/// The structure must begin with a `fid`.
 pub(crate) unsafe trait Fid {}
 
 // SAFETY: fabric.h, fi_domain.h, fi_eq.h and fi_endpoint.h define each with `struct fid fid` first.
@@ -26,11 +26,11 @@ unsafe impl Fid for sys::fid_ep {}
 unsafe impl Fid for sys::fid_mr {}
 
 impl<T: Fid> Owned<T> {
-    /// Takes what `open` writes to its argument.
+    /// Takes the object that `open` writes to its argument.
     ///
     /// # Safety
-    /// Where `open` returns 0 it has written an object that nobody else closes, and all that the object depends on
-    /// lives longer than it.
+    /// If `open` returns 0, it must have written an object that nobody else closes, and everything that the object
+    /// depends on must outlive it.
     pub(crate) unsafe fn open(open: impl FnOnce(*mut *mut T) -> i32) -> Result<Self, crate::Reason> {
         let mut object = ptr::null_mut();
         crate::Reason::check(open(&raw mut object))?;

@@ -1,4 +1,4 @@
-//! Who may send to a port: from the threads that let peers in to the core that owns the port's address vector.
+//! The peers that may send to a port. Threads that admit them talk to the core that owns the port's address vector.
 
 use std::{
     collections::HashMap,
@@ -16,11 +16,11 @@ use crate::{
     facts::Facts,
 };
 
-/// How long a peer waits for the port's core, and how often it is seen whether the core has answered.
+/// How long to wait for the port's core, and how often to check whether it has answered.
 const PATIENCE: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_micros(50);
 
-/// The peers of one port. Clones are the same.
+/// The peers of one port. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Peers(Arc<Shared>);
 
@@ -33,37 +33,37 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// How often each address was let in.
+    /// Number of admissions of each address.
     admitted: HashMap<Box<[u8]>, usize>,
-    /// Leads to the port's core, once it is open.
+    /// The way to the port's core; `None` until the port is open.
     core: Option<Core>,
 }
 
 #[derive(Debug)]
 struct Core {
     commands: Sender<Command, Done>,
-    /// Commands that have not come back.
+    /// Number of commands that have not come back.
     under_way: usize,
 }
 
-/// What the port's core shall do.
+/// A command to the port's core.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// Let messages of this endpoint in, whose host is known or not.
+    /// Accept messages from this endpoint; `host` is `None` if unknown.
     Insert { address: Box<[u8]>, padded: Box<[u8; MAX_ADDRESS]>, host: Option<IpAddr> },
-    /// Refuse them from now on.
+    /// Refuse messages from this endpoint from now on.
     Remove { address: Box<[u8]> },
 }
 
-/// A command that was carried out: each comes back, in order, with the memory to be freed.
+/// A command that was carried out. Each comes back, in order, with the memory to be freed.
 #[derive(Debug)]
 pub(crate) enum Done {
-    /// Whether the peer could be let in.
+    /// Whether the peer was admitted.
     Inserted(bool, #[expect(dead_code, reason = "freed by who collects it")] Box<[u8; MAX_ADDRESS]>),
     Removed(#[expect(dead_code, reason = "freed by who collects it")] Box<[u8]>),
 }
 
-/// A peer that was let in, for as long as this lives.
+/// An admission. The peer may send for as long as it lives.
 #[derive(Debug)]
 pub struct Admitted {
     peers: Peers,
@@ -71,7 +71,7 @@ pub struct Admitted {
 }
 
 impl Peers {
-    /// Nobody yet, and at most `limit` at a time.
+    /// Starts without peers; at most `limit` can be admitted at a time.
     pub fn new(limit: usize) -> Self {
         Self(Arc::new(Shared { limit, opened: OnceLock::new(), state: Mutex::default() }))
     }
@@ -80,17 +80,17 @@ impl Peers {
         self.0.limit
     }
 
-    /// Whether there is room for nobody else, as far as that can be told without waiting.
+    /// Whether the limit is reached, as far as that can be told without waiting.
     pub(crate) fn is_full(&self) -> bool {
         self.0.state.try_lock().is_ok_and(|state| state.admitted.len() >= self.0.limit)
     }
 
-    /// Where the port is; `None` before it is open.
+    /// Description of the port; `None` before it is open.
     pub fn facts(&self) -> Option<&Facts> {
         self.0.opened.get().map(|(facts, _)| facts)
     }
 
-    /// The port is open; returns what its core is to do.
+    /// Called when the port is open. Returns the mailbox with the commands for its core.
     pub(crate) fn opened(&self, facts: Facts, format: Format) -> Mailbox<Command, Done> {
         // Each of so many peers may be coming or going.
         let depth = 2 * self.0.limit + 2;
@@ -101,12 +101,12 @@ impl Peers {
         mailbox
     }
 
-    /// Lets messages of the endpoint at `address` in. A peer may be let in several times, for several reasons, and goes
-    /// with the last. Limits count all peers of one `host` as one; a peer of which no host is known counts by itself.
+    /// Accepts messages from the endpoint at `address`. A peer may be admitted several times, and is removed with the
+    /// last admission. Limits count all peers of one `host` as one; a peer whose host is unknown counts by itself.
     ///
     /// # Errors
-    /// INVALID_PARAMS if that is no address of the port's provider, CAPACITY_EXCEEDED if there are too many peers,
-    /// RESOURCE_BUSY if the port is not open or its core does not answer within a second.
+    /// INVALID_PARAMS if the address is not valid for the port's provider, CAPACITY_EXCEEDED if there are too many
+    /// peers, RESOURCE_BUSY if the port is not open or its core does not answer within a second.
     pub fn admit(&self, address: &[u8], host: Option<IpAddr>) -> Result<Admitted, Status> {
         let (_, format) = self.0.opened.get().ok_or(Status::ResourceBusy)?;
         let padded = format.check(address).ok_or(Status::InvalidParams)?;
@@ -132,7 +132,7 @@ impl Peers {
 }
 
 impl Core {
-    /// Lets a peer in beside so many others, and waits until that is done.
+    /// Admits a peer in addition to `others`, and waits until that is done.
     fn insert(
         &mut self,
         address: &[u8],
@@ -167,7 +167,7 @@ impl Core {
         self.under_way += usize::from(self.commands.send(command).is_ok());
     }
 
-    /// Takes back what is done, and returns the last of it.
+    /// Collects the commands that came back; returns the last one.
     fn collect(&mut self) -> Option<Done> {
         self.commands.returned().inspect(|_| self.under_way -= 1).last()
     }

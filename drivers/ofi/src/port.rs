@@ -1,4 +1,4 @@
-//! The hot path: one endpoint.
+//! The hot path of a port: one endpoint.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -23,22 +23,22 @@ use crate::{
     roster::Roster,
 };
 
-/// Bytes of buffers in each direction, about.
+/// Approximate size of the buffers in each direction, in bytes.
 const BUFFER_BYTES: usize = 1 << 20;
 
 /// One reliable datagram endpoint as a [`Port`].
 ///
-/// Its peers are the endpoints that were let in, by its rendezvous or by [`Peers::admit`].
+/// Its peers are the endpoints that were admitted, by its rendezvous or by [`Peers::admit`].
 ///
-/// Counters: `rx_frames`, `rx_unknown` (messages of endpoints that were not let in, or no longer, dropped),
-/// `rx_too_long` (longer than `max_frame`, dropped), `rx_errors` (failed receives), `tx_frames` (taken by the provider),
-/// `tx_deferred` (times the provider took no more for a peer), `tx_dropped` (answers without a buffer: the peer leaves
-/// too many unread), `tx_errors` (messages that the provider gave up), `tx_gone` (to peers that have gone),
-/// `peers_joined`, `peers_left`, `peers_refused` (by the provider), `provider_errors` (failed polls and lost
-/// operations), and those of the rendezvous.
+/// Counters: `rx_frames`, `rx_unknown` (messages of endpoints that are not admitted, dropped), `rx_too_long` (longer
+/// than `max_frame`, dropped), `rx_errors` (failed receives), `tx_frames` (accepted by the provider), `tx_deferred`
+/// (times that the provider took no more for a peer), `tx_dropped` (answers without a buffer: the peer leaves too many
+/// unread), `tx_errors` (messages that the provider gave up), `tx_gone` (to peers that have left), `peers_joined`,
+/// `peers_left`, `peers_refused` (by the provider), `provider_errors` (failed polls and lost operations), and those of
+/// the rendezvous.
 #[derive(Debug)]
 pub struct OfiPort {
-    /// Ends first: nobody is let in any more, and who waits for that learns so at once.
+    /// Dropped first: nobody is admitted any more, and everyone who waits for that learns it at once.
     mailbox: Mailbox<Command, Done>,
     rendezvous: Option<Rendezvous>,
     peers: Peers,
@@ -46,11 +46,11 @@ pub struct OfiPort {
     endpoint: Endpoint,
     max_frame: usize,
     roster: Roster,
-    /// Buffers for messages to come.
+    /// Buffers for future messages.
     free: Vec<Buffer>,
-    /// Buffers to be posted for receives, for one peer alone where its slot is given.
+    /// Buffers to be posted as receives, for a single peer if its slot is given.
     idle: Vec<(Buffer, Option<u32>)>,
-    /// Receives for each peer, where the provider wants them posted so, and buffers for those of peers to come.
+    /// Receives for each peer, if the provider needs them posted so, and buffers for future peers.
     directed: Option<Directed>,
     outbox: Outbox,
     counters: Counters,
@@ -68,7 +68,7 @@ struct Directed {
 #[derive(Debug)]
 struct Outbox {
     queue: Vec<Queued>,
-    /// Empty but for the time of a flush.
+    /// Empty except during a flush.
     later: Vec<Queued>,
     round: u64,
     inject_size: usize,
@@ -78,7 +78,7 @@ struct Outbox {
 struct Queued {
     buffer: Buffer,
     len: usize,
-    /// The peer's slot.
+    /// Slot of the peer.
     to: u32,
 }
 
@@ -100,17 +100,18 @@ berth_port::counters! {
     }
 }
 
-/// What a port counts beside its rendezvous.
+/// Declarations of a port's counters, those of its rendezvous aside.
 pub const COUNTERS: Tables = &[Counters::TABLE];
 
 impl OfiPort {
-    /// Opens an endpoint for frames of `max_frame` bytes whose peers come through `rendezvous`, which serves `peers`.
+    /// Opens an endpoint for frames of up to `max_frame` bytes. Its peers come through `rendezvous`, which serves
+    /// `peers`.
     pub fn open(place: &Place, max_frame: usize, rendezvous: Rendezvous, peers: Peers) -> Result<Self, Error> {
         let local = rendezvous.local_addr();
         Self::new(place, max_frame, peers, local, Some(rendezvous))
     }
 
-    /// Opens an endpoint and lets itself in at the port whose rendezvous is at `server`, its only peer.
+    /// Opens an endpoint, and has it admitted at the port whose rendezvous is at `server`, which is its only peer.
     pub fn connect(place: &Place, max_frame: usize, server: SocketAddr) -> Result<(Self, Peer), Error> {
         let mut held = None;
         let (mut port, peer) = Self::join(place, max_frame, server, |own| {
@@ -128,7 +129,8 @@ impl OfiPort {
         Ok((port, peer))
     }
 
-    /// Opens an endpoint with one peer, of the node at `server`, whose address `meet` finds, given the endpoint's own.
+    /// Opens an endpoint with one peer, at the node at `server`. `meet` gets the endpoint's own address and finds the
+    /// peer's.
     pub fn join<E: From<Error>>(
         place: &Place,
         max_frame: usize,
@@ -198,15 +200,15 @@ impl OfiPort {
         Ok(port)
     }
 
-    /// What peers are told of the endpoint.
+    /// Description of the endpoint for peers.
     ///
     /// # Panics
-    /// Never: the port is open.
+    /// Never, as the port is open.
     pub fn facts(&self) -> &Facts {
         self.peers.facts().expect("the port is open")
     }
 
-    /// Lets an endpoint in, and returns its slot.
+    /// Admits an endpoint and returns its slot.
     fn insert(&mut self, address: Box<[u8]>, padded: &[u8; MAX_ADDRESS], host: Option<IpAddr>) -> Option<u32> {
         let Ok(at) = self.endpoint.insert(padded) else {
             self.counters.peers_refused += 1;
@@ -250,7 +252,7 @@ impl OfiPort {
         }
     }
 
-    /// Hands idle buffers to the provider, as many as it takes.
+    /// Posts idle buffers as receives, as many as the provider takes.
     #[inline]
     fn post_receives(&mut self) {
         while let Some((buffer, slot)) = self.idle.pop() {
@@ -275,7 +277,7 @@ impl OfiPort {
 }
 
 impl Outbox {
-    /// Offers the queue to the provider. What it does not take for one peer does not hold up the others'.
+    /// Offers the queue to the provider. A peer for which it takes no more does not delay messages to others.
     #[inline]
     fn flush(&mut self, endpoint: &mut Endpoint, roster: &mut Roster, free: &mut Vec<Buffer>, counters: &mut Counters) {
         self.round += 1;

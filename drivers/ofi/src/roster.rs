@@ -1,4 +1,4 @@
-//! The peers of a port on its core: entries of the address vector, and what each has under way.
+//! A port's peers on its core: their entries in the address vector, and what each has under way.
 
 use std::net::IpAddr;
 
@@ -9,22 +9,22 @@ use crate::endpoint::FiAddr;
 /// A peer that may send.
 #[derive(Debug)]
 pub(crate) struct Peer {
-    /// Its endpoint's address.
+    /// Address of its endpoint.
     address: Box<[u8]>,
     pub(crate) at: FiAddr,
-    /// How frames name it.
+    /// The name that frames give it.
     pub(crate) name: Name,
 }
 
-/// A place for a peer. It stays taken until all that was under way to its peer has ended.
+/// A place for a peer. It stays taken until everything under way to its peer has ended.
 #[derive(Debug, Default)]
 struct Slot {
     peer: Option<Peer>,
-    /// Buffers with messages to it.
+    /// Number of buffers with messages to it.
     held: usize,
-    /// Receives posted for it alone.
+    /// Number of receives posted for it alone.
     posted: usize,
-    /// The last round of sends in which the provider took no more for it.
+    /// Last round of sends in which the provider took no more for it.
     full_in: u64,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Roster {
     slots: Box<[Slot]>,
     /// Slots by entry of the address vector.
     entries: Vec<Option<u32>>,
-    /// How many were ever inserted.
+    /// Number of peers ever inserted.
     joined: u32,
 }
 
@@ -44,14 +44,14 @@ impl Roster {
         Self { slots, entries: Vec::new(), joined: 0 }
     }
 
-    /// The slot of the peer at an entry of the address vector.
+    /// Slot of the peer at an entry of the address vector.
     #[inline]
     pub(crate) fn by_entry(&self, at: FiAddr) -> Option<(u32, &Peer)> {
         let slot = (*self.entries.get(at.index()?)?)?;
         Some((slot, self.peer(slot)?))
     }
 
-    /// The slot of the peer that frames name so.
+    /// Slot of the peer with this name in frames.
     #[inline]
     pub(crate) fn by_name(&self, name: Name) -> Option<u32> {
         let Name::Connection { number, .. } = name else { return None };
@@ -69,7 +69,7 @@ impl Roster {
         free.map(|slot| slot as u32)
     }
 
-    /// Adds a peer, whose host is known or not, and returns its slot; `None` if there is no place, or its entry is
+    /// Adds a peer and returns its slot; `host` is `None` if unknown. `None` if there is no place, or its entry is
     /// taken.
     pub(crate) fn insert(&mut self, address: Box<[u8]>, at: FiAddr, host: Option<IpAddr>) -> Option<u32> {
         let (slot, entry) = (self.free()?, at.index()?);
@@ -86,7 +86,7 @@ impl Roster {
         Some(slot)
     }
 
-    /// Removes the peer with an address, and returns its slot and its entry.
+    /// Removes the peer with this address; returns its slot and its entry.
     pub(crate) fn remove(&mut self, address: &[u8]) -> Option<(u32, FiAddr)> {
         let of = |slot: &Slot| slot.peer.as_ref().is_some_and(|peer| *peer.address == *address);
         let slot = self.slots.iter().position(of)?;
@@ -97,8 +97,8 @@ impl Roster {
         Some((slot as u32, at))
     }
 
-    /// Whether a peer may hold one more buffer while `free` are left: never more than those. So whatever a peer leaves
-    /// unread, and however many such there are, some are left for the others.
+    /// Whether a peer may hold one more buffer while `free` are left. It never gets more than are left, so whatever
+    /// peers leave unread, some buffers remain for the others.
     #[inline]
     pub(crate) fn may_hold(&self, slot: u32, free: usize) -> bool {
         self.slots[slot as usize].held < free
@@ -114,13 +114,13 @@ impl Roster {
         self.slots[slot as usize].held -= 1;
     }
 
-    /// Notes that a receive was posted for a peer alone.
+    /// Counts a receive posted for this peer alone.
     #[inline]
     pub(crate) fn post(&mut self, slot: u32) {
         self.slots[slot as usize].posted += 1;
     }
 
-    /// Notes that such a receive has ended.
+    /// Counts the end of such a receive.
     #[inline]
     pub(crate) fn end(&mut self, slot: u32) {
         self.slots[slot as usize].posted -= 1;
@@ -137,5 +137,6 @@ impl Roster {
     }
 }
 
-/// Entries of an address vector are small numbers: a provider that gives others is not worth the memory.
+/// Limit on an entry's number. Entries of address vectors are small; a provider with larger ones is not worth the
+/// memory.
 const MAX_ENTRIES: usize = 1 << 20;

@@ -28,7 +28,7 @@ fn open(provider: &str, max_frame: usize, limit: usize) -> OfiPort {
     OfiPort::open(&place(provider), max_frame, rendezvous, peers).unwrap()
 }
 
-/// A port with one peer, its server.
+/// A port whose only peer is its server.
 #[derive(Debug)]
 struct Client {
     port: OfiPort,
@@ -55,7 +55,7 @@ impl DerefMut for Client {
     }
 }
 
-/// A client that the server lets in; the server is polled meanwhile.
+/// A client admitted by the server, which is polled meanwhile.
 fn connect(server: &mut OfiPort, provider: &str, max_frame: usize) -> Result<Client, Error> {
     let (addr, provider) = (server.local_addr(), provider.to_string());
     let client = thread::spawn(move || OfiPort::connect(&place(&provider), max_frame, addr));
@@ -71,7 +71,7 @@ fn pair(provider: &str) -> (OfiPort, Client) {
     (server, client)
 }
 
-/// Posts a frame, as soon as there is room for it.
+/// Posts a frame as soon as there is room for it.
 fn post(client: &mut Client, bytes: &[u8]) {
     let to = client.server;
     eventually(&mut client.port, |port| {

@@ -1,4 +1,4 @@
-//! Alone in its process, whose threads it counts.
+//! Runs alone in its process, whose threads it counts.
 
 use berth_ofi::{OfiAcceptor, OfiPort, Peers, Place};
 use berth_rendezvous::{Form, Limits, Rendezvous};

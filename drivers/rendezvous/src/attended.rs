@@ -6,8 +6,8 @@ use berth_port::{DeviceCounters, Frame, Peer, Port, PostError, ReplyTo, Verdict}
 
 use crate::Rendezvous;
 
-/// A port whose peers come by a rendezvous, where it has one: it lives as long as the port, and its counters are the
-/// port's.
+/// A port with a rendezvous, if it has one. The rendezvous lives as long as the port, and its counters are reported
+/// with the port's.
 #[derive(Debug)]
 pub struct Attended<P> {
     port: P,
@@ -15,7 +15,7 @@ pub struct Attended<P> {
 }
 
 impl<P> Attended<P> {
-    /// Joins the two.
+    /// Without a rendezvous it behaves like the bare port.
     pub fn new(port: P, rendezvous: Option<Rendezvous>) -> Self {
         Self { port, rendezvous }
     }

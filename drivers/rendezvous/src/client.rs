@@ -1,4 +1,4 @@
-//! The client half: one request, one answer, and the connection that keeps the peer alive.
+//! The client's half: a request, an answer, and the connection that keeps the peer alive.
 
 use std::{
     io::{self, Read, Write},
@@ -13,7 +13,7 @@ use berth_wire::{
 
 use crate::Form;
 
-/// How long each step of a call may take.
+/// Time limit of each step of a call.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Why a call failed.
@@ -22,30 +22,30 @@ pub enum CallError {
     /// The connection could not be made, broke, or was silent for 5 s.
     #[error("the rendezvous at {0}: {1}; is a port's `rendezvous` there, and of this form?")]
     Io(SocketAddr, #[source] io::Error),
-    /// The port took nobody in.
+    /// The port refused the peer with this status.
     #[error("the port refused: {status} ({why})", status = .0, why = .0.meaning())]
     Refused(Status),
-    /// The answer is none.
+    /// The answer is malformed.
     #[error("the answer is malformed: {0}")]
     Malformed(FabricError),
-    /// The host-API form carries unreliable queue pairs on IPv4 only.
+    /// The host-API form only supports unreliable queue pairs on IPv4.
     #[error("the host-API form has room for a queue pair with an IPv4 GID only")]
     Form,
 }
 
-/// A connection to a rendezvous. Dropping it ends the peer there, in the form that binds peers to connections.
+/// A connection to a rendezvous. In the form that binds peers to connections, dropping it ends the peer there.
 #[derive(Debug)]
 pub struct Held(TcpStream);
 
 impl Held {
-    /// Whether the port still holds the connection open.
+    /// Whether the port still keeps the connection open.
     pub fn is_open(&self) -> bool {
         let peeked = self.0.set_nonblocking(true).and_then(|()| self.0.peek(&mut [0]));
         peeked.is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock)
     }
 }
 
-/// Offers a peer to the port behind the rendezvous at `addr`, and waits for its answer.
+/// Offers a peer to the port behind the rendezvous at `addr`, and waits for its answer. Blocks, for seconds at most.
 pub fn call(addr: SocketAddr, form: Form, offer: &Offer<'_>) -> Result<(Answer, Held), CallError> {
     let io = |e| CallError::Io(addr, e);
     let mut request = Vec::new();

@@ -1,8 +1,8 @@
-//! What became of connections.
+//! Outcomes of connections.
 
 use berth_port::{Family, Tables};
 
-/// What every rendezvous counts.
+/// Declarations of the counters of every rendezvous.
 pub const COUNTERS: Tables = &[Counters::TABLE];
 
 const RENDEZVOUS: Family =

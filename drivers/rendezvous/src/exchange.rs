@@ -1,4 +1,4 @@
-//! What is said on one connection: an offer and its answer.
+//! The exchange on one connection: an offer and its answer.
 
 use std::{
     net::SocketAddr,
@@ -18,7 +18,7 @@ use crate::{
     peers::{Joined, Peers},
 };
 
-/// Bytes of the length before an offer's TLVs.
+/// Size in bytes of the length word before an offer's TLVs.
 const LENGTH: usize = 4;
 
 /// The server's side of one connection.
@@ -27,16 +27,16 @@ pub(crate) struct Exchange<A: Acceptor> {
     peers: Rc<Peers<A>>,
     from: SocketAddr,
     state: State<A>,
-    /// What of the answer was not written yet.
+    /// The part of the answer that was not written yet.
     answer: Vec<u8>,
 }
 
 enum State<A: Acceptor> {
-    /// The offer has not come.
+    /// No offer has arrived.
     Expecting,
     /// The peer lives as long as its connection.
     Joined(Joined<A>),
-    /// There is nothing more to say.
+    /// The exchange is over.
     Over,
 }
 
@@ -45,7 +45,7 @@ impl<A: Acceptor> Exchange<A> {
         Self { form, peers, from, state: State::Expecting, answer: Vec::new() }
     }
 
-    /// Answers the offer and returns its length, or how many bytes it wants.
+    /// Answers the offer at the front of `input` and returns its length, or the number of bytes needed.
     fn hear(&mut self, input: &[u8]) -> Result<usize, Next> {
         match self.form {
             Form::HostApi => {

@@ -1,15 +1,15 @@
-//! The TCP rendezvous: where peers of an RDMA, software-RoCE or libfabric port say who they are and learn where to
+//! The TCP rendezvous, where peers of an RDMA, software-RoCE or libfabric port identify themselves and learn where to
 //! send.
 //!
-//! [`Rendezvous::listen`] runs one listener on a thread of its own, for housekeeping cores. Each port brings an
-//! [`Acceptor`], which makes the queue pair or the entry of a peer on that thread; how it gets from there to the port's
-//! poll core is the port's affair. [`call`] is the client half.
+//! [`Rendezvous::listen`] runs one listener on its own thread, for housekeeping cores. Each port brings an
+//! [`Acceptor`], which makes a peer's queue pair or entry on that thread; the port itself brings that to its poll core.
+//! [`call`] is the client's half.
 //!
 //! Messages and both [`Form`]s are described in `docs/rdma.md`; the codec is [`berth_wire::rendezvous`].
 //!
-//! Peers are hostile: a connection has [`Limits::request_within`] for its request, which is at most 4 KiB long, and
-//! peers and connections are capped. Connections probe whether their peer still lives, so that a host that dies without
-//! a word is noticed within [`DEAD_AFTER`].
+//! Peers may be hostile: a connection has [`Limits::request_within`] for its request, which is at most 4 KiB long, and
+//! the numbers of peers and connections are limited. Connections probe whether their peer is alive, so that a host that
+//! dies silently is noticed within [`DEAD_AFTER`].
 #![forbid(unsafe_code)]
 
 mod attended;
@@ -33,10 +33,10 @@ pub use server::Rendezvous;
 /// How long a silent host counts as alive.
 pub const DEAD_AFTER: Duration = Duration::from_secs(5);
 
-/// How often [`Acceptor::tick`] is called.
+/// Interval between calls of [`Acceptor::tick`].
 pub const TICK: Duration = Duration::from_millis(20);
 
-/// Which messages a port's rendezvous speaks. The two cannot be told apart on the wire.
+/// The messages that a port's rendezvous speaks. The two forms cannot be told apart on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// 12 bytes each way; a peer outlives its connection until it connects again.
@@ -45,12 +45,12 @@ pub enum Form {
     Berth,
 }
 
-/// What a rendezvous allows.
+/// Limits of a rendezvous.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Peers at a time.
+    /// Limit on the peers at a time.
     pub peers: usize,
-    /// How long a connection may take for its request.
+    /// Time in which a connection must send its request.
     pub request_within: Duration,
 }
 
@@ -60,23 +60,23 @@ impl Default for Limits {
     }
 }
 
-/// One peer of one rendezvous. Numbers are never used again.
+/// Number of a peer at one rendezvous; never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PeerId(pub u64);
 
-/// What a port does with its peers. Everything runs on the rendezvous's thread.
+/// A port's handling of its peers. Everything runs on the rendezvous's thread.
 ///
-/// Dropping the rendezvous drops the acceptor, without a call of [`Acceptor::gone`] for the peers there were.
+/// When the rendezvous is dropped, the acceptor is dropped too, without [`Acceptor::gone`] for the remaining peers.
 pub trait Acceptor: Send + 'static {
-    /// Takes a peer in and adds to `answer` what it must know, or says why not.
+    /// Takes a peer, and adds to `answer` what it must know; or refuses it with a status.
     ///
-    /// `from` is the address of its TCP connection, which need not be that of its fabric.
+    /// `from` is the address of its TCP connection, which need not be that on the fabric.
     fn offer(&mut self, peer: PeerId, from: SocketAddr, offer: &Offer<'_>, answer: &mut Answer) -> Result<(), Status>;
 
-    /// A peer that was taken in is gone: its connection ended, or in [`Form::HostApi`] its successor has come.
+    /// A peer has left: its connection ended, or in [`Form::HostApi`] its successor has come.
     fn gone(&mut self, peer: PeerId);
 
-    /// Called every [`TICK`], for housekeeping. Peers named to `end` lose their connection; [`Acceptor::gone`] is not
+    /// Housekeeping, called every [`TICK`]. Peers passed to `end` lose their connection; [`Acceptor::gone`] is not
     /// called for them.
     fn tick(&mut self, end: &mut dyn FnMut(PeerId)) {
         let _ = end;

@@ -1,4 +1,4 @@
-//! Which peers a port has.
+//! The peers of a port.
 
 use std::{
     cell::RefCell,
@@ -26,11 +26,11 @@ pub(crate) struct Peers<A> {
 
 #[derive(Default)]
 struct Table {
-    /// The number of the next peer.
+    /// Number of the next peer.
     next: u64,
-    /// What ends the connection of a peer that has one.
+    /// By peer, what ends its connection, if it has one.
     peers: HashMap<PeerId, Option<oneshot::Sender<()>>>,
-    /// Host-API peers: who told of whom.
+    /// Host-API peers, by the address of their connection and the address that they gave.
     addressed: HashMap<(IpAddr, Ipv4Addr), PeerId>,
 }
 
@@ -39,7 +39,7 @@ impl<A: Acceptor> Peers<A> {
         Self { limits, counters, acceptor: RefCell::new(acceptor), table: RefCell::default() }
     }
 
-    /// The host-API form: takes a peer in, in the place of the one at the same address.
+    /// Takes a peer in the host-API form, which replaces the one with the same addresses.
     pub(crate) fn replace(&self, from: SocketAddr, request: &HostApi) -> Option<HostApi> {
         let key = (from.ip(), request.addr);
         let predecessor = self.table.borrow_mut().addressed.remove(&key);
@@ -55,14 +55,14 @@ impl<A: Acceptor> Peers<A> {
         answer
     }
 
-    /// Takes a peer in for as long as what is returned.
+    /// Takes a peer that lives as long as the returned value.
     pub(crate) fn join(self: &Rc<Self>, from: SocketAddr, offer: &Offer<'_>) -> Result<(Joined<A>, Answer), Status> {
         let (end, ended) = oneshot::channel();
         let (id, answer) = self.take(from, offer, Some(end))?;
         Ok((Joined { peers: self.clone(), id, ended }, answer))
     }
 
-    /// Takes a peer in, if there is room and the port likes it.
+    /// Takes a peer, if there is room and the port accepts it.
     fn take(
         &self,
         from: SocketAddr,
@@ -95,14 +95,14 @@ impl<A: Acceptor> Peers<A> {
         }
     }
 
-    /// A peer is gone, unless it was told to.
+    /// Tells the port that a peer has left, unless it knows.
     fn leave(&self, id: PeerId) {
         if self.forget(id) {
             self.acceptor.borrow_mut().gone(id);
         }
     }
 
-    /// Strikes a peer off, which ends its connection; false if it was before.
+    /// Removes a peer, which ends its connection; false if it was removed before.
     fn forget(&self, id: PeerId) -> bool {
         let mut table = self.table.borrow_mut();
         table.addressed.retain(|_, peer| *peer != id);
@@ -114,11 +114,11 @@ impl<A: Acceptor> Peers<A> {
     }
 }
 
-/// A peer that lives as long as this.
+/// A peer that lives as long as this value.
 pub(crate) struct Joined<A: Acceptor> {
     peers: Rc<Peers<A>>,
     id: PeerId,
-    /// Ends when the port ends the peer.
+    /// Completes when the port ends the peer.
     pub(crate) ended: oneshot::Receiver<()>,
 }
 

@@ -1,4 +1,4 @@
-//! The listener, on a thread of its own.
+//! The listener, on its own thread.
 
 use std::{
     io,
@@ -15,10 +15,10 @@ use tokio::{net::TcpStream, select, sync::oneshot, task::LocalSet, time::sleep};
 
 use crate::{Acceptor, DEAD_AFTER, Form, Limits, TICK, counters::Counters, exchange::Exchange, peers::Peers};
 
-/// Connections whose request has not come yet, at a time.
+/// Limit on connections whose request has not arrived.
 const PENDING: usize = 64;
 
-/// A listener with its thread; dropping it stops the thread, and drops the acceptor there.
+/// A listener with its thread. Dropping it stops the thread, which drops the acceptor.
 #[derive(Debug)]
 pub struct Rendezvous {
     local: SocketAddr,
@@ -29,7 +29,7 @@ pub struct Rendezvous {
 }
 
 impl Rendezvous {
-    /// Binds `addr` and serves it on a new thread, which inherits the caller's CPUs.
+    /// Binds `addr` and serves it on a new thread, which inherits the caller's CPU affinity.
     pub fn listen(addr: SocketAddr, form: Form, limits: Limits, acceptor: impl Acceptor) -> io::Result<Self> {
         let listener = Listener::bind(addr)?;
         let local = listener.local_addr()?;
@@ -51,12 +51,12 @@ impl Rendezvous {
         Ok(Self { local, counters, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Where peers connect to.
+    /// The address that peers connect to.
     pub fn local_addr(&self) -> SocketAddr {
         self.local
     }
 
-    /// Reports `rendezvous_peers` (taken in), `rendezvous_gone`, `rendezvous_refused` (by the port), `rendezvous_full`
+    /// Reports `rendezvous_peers` (taken), `rendezvous_gone`, `rendezvous_refused` (by the port), `rendezvous_full`
     /// (over the limit of peers), `rendezvous_displaced` (without a request when newcomers needed their places),
     /// `rendezvous_malformed` and `rendezvous_timed_out`.
     pub fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
@@ -117,7 +117,7 @@ async fn tick<A: Acceptor>(peers: &Peers<A>) {
     }
 }
 
-/// Makes the kernel notice a host that is gone without a word.
+/// Lets the kernel notice a host that died silently.
 fn watch(stream: &TcpStream) -> io::Result<()> {
     const PROBES: u32 = 4;
     let every = DEAD_AFTER / (PROBES + 1);

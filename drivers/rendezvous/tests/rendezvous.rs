@@ -11,7 +11,7 @@ use std::{
 use berth_rendezvous::{Acceptor, Answer, CallError, Form, Limits, Offer, PeerId, Rendezvous, Status, call};
 use berth_wire::rendezvous::{HostApi, ImmForm, Peer, PeerKind, RdmaSide, Slots, ipv4_to_gid};
 
-/// What the acceptor was told, and what it shall do.
+/// What the acceptor was told, and what it is to do.
 #[derive(Default)]
 struct Book {
     here: BTreeSet<PeerId>,
@@ -98,13 +98,13 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// How many are gone and how many are here.
+/// Numbers of peers that are gone and that are present.
 fn present(book: &Mutex<Book>) -> (usize, usize) {
     let book = book.lock().unwrap();
     (book.gone, book.here.len())
 }
 
-/// Whatever the other side still sends until it closes.
+/// Everything that the other side sends until it closes.
 fn to_the_end(stream: &mut TcpStream) -> Vec<u8> {
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     let mut rest = Vec::new();

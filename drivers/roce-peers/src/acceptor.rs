@@ -14,19 +14,19 @@ use berth_wire::{
 
 use crate::{address_of, gid_of, path_mtu, random};
 
-/// Takes in peers of an endpoint at a rendezvous: unreliable connections whose requests are written or sent.
+/// Takes peers of an endpoint at a rendezvous: unreliable connections whose requests are written or sent.
 #[derive(Debug)]
 pub struct RoceAcceptor {
     registrar: Registrar,
     form: Form,
     addresses: Vec<IpAddr>,
     peers: HashMap<PeerId, Qpn>,
-    /// Peers that are gone, of which the endpoint could not be told yet.
+    /// Peers that have left, which the endpoint could not be told yet.
     leaving: Vec<Qpn>,
 }
 
 impl RoceAcceptor {
-    /// Accepts peers of the endpoint of `registrar`, which is reached at `addresses`.
+    /// Accepts peers for the endpoint of `registrar`, which is reached at `addresses`.
     pub fn new(registrar: Registrar, form: Form, addresses: Vec<IpAddr>) -> Self {
         Self { registrar, form, addresses, peers: HashMap::new(), leaving: Vec::new() }
     }
@@ -50,7 +50,7 @@ impl RoceAcceptor {
         Ok(Remote { address: address_of(gid), qpn: Qpn::new(qp_num), psn: Psn::new(psn), path_mtu, window })
     }
 
-    /// Our side of a connection from `address`.
+    /// Our side of the connection from `address`, for the answer.
     fn side(&self, local: &Local, ours: IpAddr) -> RdmaSide {
         let slots = rendezvous::Slots {
             count: local.slots.count as u32,

@@ -12,46 +12,46 @@ use berth_wire::{
 
 use crate::{address_of, gid_of, path_mtu, random};
 
-/// What the host-API form does not say, so that both sides must be told.
+/// Settings that the host-API form does not carry, so that both sides must be configured alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Agreed {
-    /// The port's slots.
+    /// Layout of the port's slots.
     pub slots: Slots,
-    /// What requests are filled up to a multiple of, in bytes; 1 leaves them as they are.
+    /// Requests are padded to a multiple of this many bytes; 1 means no padding.
     pub unit: usize,
 }
 
-/// A connection to a port. Dropping it ends the peer there, in the form that binds peers to connections.
+/// A connection to a port. In the form that binds peers to connections, dropping it ends the peer there.
 #[derive(Debug)]
 pub struct Connection {
     /// Our queue pair.
     pub local: Local,
-    /// The port's.
+    /// The port's queue pair.
     pub remote: Remote,
-    /// The port, as our endpoint names it.
+    /// The name that our endpoint gives the port.
     pub peer: Peer,
-    /// Keeps the port's end.
+    /// The TCP connection, which keeps the port's end alive.
     pub held: Held,
 }
 
-/// Why there is no connection.
+/// Why a connection could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// The rendezvous.
+    /// The rendezvous failed.
     #[error(transparent)]
     Call(#[from] CallError),
-    /// The answer lacks a fact, or names a path MTU that there is not.
+    /// The answer lacks a value, or has an invalid path MTU.
     #[error(
         "the rendezvous did not answer what an unreliable connection needs; is this a port with transport = \"roce\" or a verbs port?"
     )]
     Answer,
-    /// Our own endpoint.
+    /// Our own endpoint refused the peer.
     #[error(transparent)]
     Add(#[from] AddError),
 }
 
-/// Connects the endpoint of `registrar`, reached at `address`, to the port behind a rendezvous, into whose slots it will
-/// write.
+/// Connects the endpoint of `registrar`, which is reached at `address`, to the port behind a rendezvous. Requests will
+/// be written into the port's slots.
 pub fn connect(
     registrar: &mut Registrar,
     address: IpAddr,

@@ -1,5 +1,5 @@
-//! How peers of a software-RoCE [`berth_roce::Endpoint`] find it, and it them: a [`RoceAcceptor`] takes them in at a
-//! rendezvous, and [`connect`] is how a client comes to one.
+//! How a software-RoCE [`berth_roce::Endpoint`] and its peers find each other: a [`RoceAcceptor`] takes peers at a
+//! rendezvous, and [`connect`] is the client's side.
 #![forbid(unsafe_code)]
 
 mod acceptor;
@@ -12,12 +12,12 @@ use berth_wire::{rendezvous::ipv4_to_gid, roce::PATH_MTU_MAX};
 pub use acceptor::RoceAcceptor;
 pub use client::{Agreed, ConnectError, Connection, connect};
 
-/// The address that a GID stands for (annex A17.9.1).
+/// The IP address that a GID stands for (annex A17.9.1).
 fn address_of(gid: [u8; 16]) -> IpAddr {
     Ipv6Addr::from(gid).to_canonical()
 }
 
-/// The GID of an address.
+/// The GID that stands for an IP address (annex A17.9.1).
 fn gid_of(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(v4) => ipv4_to_gid(v4),
@@ -25,13 +25,13 @@ fn gid_of(address: IpAddr) -> [u8; 16] {
     }
 }
 
-/// A path MTU in bytes; `None` if there is no such (IBTA 9.4.2).
+/// Checks a path MTU in bytes; `None` if the specification has no such MTU (IBTA 9.4.2).
 fn path_mtu(mtu: u16) -> Option<usize> {
     let mtu = usize::from(mtu);
     (mtu.is_power_of_two() && (256..=PATH_MTU_MAX).contains(&mtu)).then_some(mtu)
 }
 
-/// 32 random bits of the kernel's.
+/// 32 random bits from the kernel.
 pub fn random() -> u32 {
     getrandom::u32().expect("the kernel has random numbers once it has booted")
 }

@@ -16,7 +16,7 @@ use berth_wire::{
 
 const SLOTS: Slots = Slots { count: 16, stride: 256, base: 0, form: ImmForm::Psn20 };
 const CONFIG: Config = Config { p_key: P_KEY_DEFAULT, slots: SLOTS, path_mtu: 1024, peers: 2 };
-/// What the caller is told, where the form has no words for it.
+/// Settings of the caller that the form does not carry.
 const AGREED: Agreed = Agreed { slots: Slots { count: 4, ..SLOTS }, unit: 64 };
 
 fn address(host: u8) -> IpAddr {

@@ -1,8 +1,8 @@
 //! The server's half of rping on a queue pair of this crate: `rping_peer DEVICE GID LISTENER...`.
 //!
-//! LISTENER is a program that lets a client of `rdma_cm` in and says how to connect to it, as `lab/peers/rping_listener.c` does. Each
-//! round the client tells where its text lies; we read it, say so, are told where it shall go, write it there, and say so.
-//! Prints the rounds served.
+//! LISTENER is a program that accepts a client of `rdma_cm` and says how to connect to it, like
+//! `lab/peers/rping_listener.c`. In each round the client tells where its text is; we read it and say so; the client
+//! tells where it wants it; we write it there and say so. Prints the number of rounds served.
 
 use std::{
     env,
@@ -25,9 +25,9 @@ use berth_verbs::{
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
-/// What a client tells of its bytes: address, key and length, 8, 4 and 4 bytes in network order.
+/// Size of a client's message about its bytes: address, key and length, of 8, 4 and 4 bytes in network order.
 const TOLD: usize = 16;
-/// Where the text goes, after what the client tells.
+/// Offset of the text, behind the client's message.
 const TEXT: usize = 4096;
 const BYTES: usize = 1 << 20;
 
@@ -68,7 +68,7 @@ impl Server {
         Ok(self.qp.ring_receives().1?)
     }
 
-    /// The next completion of a queue; `None` when the client is gone.
+    /// The next completion of a queue; `None` once the client has left.
     fn next(&self, cq: &Cq, work: Work) -> Result<Option<Completion>> {
         let mut completion = [Completion::default()];
         while cq.poll(&mut completion)? == 0 {
@@ -89,7 +89,7 @@ impl Server {
         self.next(&self.sent, work)?.map(drop).ok_or_else(|| "the client went in the middle of a round".into())
     }
 
-    /// Where the client's bytes are and how many, or that it has left.
+    /// The client's bytes and their number; `None` if it has left.
     fn told(&mut self) -> Result<Option<(RemoteBytes, usize)>> {
         let Some(told) = self.next(&self.received, Work::Received)? else { return Ok(None) };
         let mut bytes = [0; TOLD];

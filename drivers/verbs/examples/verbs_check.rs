@@ -1,5 +1,5 @@
-//! Checks the verbs layer on a device, each queue pair connected to another of the same device: `verbs_check DEVICE GID`.
-//! Prints `ok WHAT` or `not ok WHAT: WHY`, as a suite of the lab does.
+//! Checks the verbs layer on a device, each queue pair connected to another of the same device: `verbs_check DEVICE
+//! GID`. Prints `ok WHAT` or `not ok WHAT: WHY`, as a suite of the lab does.
 
 use std::{
     error::Error,
@@ -17,7 +17,7 @@ type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 const SIGNALLED: Flags = Flags { signalled: true, inline: false, fence: false };
 const BYTES: usize = 64 << 10;
 
-/// One queue pair with its queues and a page of memory.
+/// A queue pair with its completion queues and a page of memory.
 struct End {
     qp: Qp,
     sent: Cq,
@@ -61,7 +61,7 @@ impl Lab {
         Ok([a, b])
     }
 
-    /// Connects to a queue pair; `psn` is ours and the peer's.
+    /// Connects to a queue pair; both sides' packet sequence numbers are in `psn`.
     fn connect(&self, qp: &mut Qp, to: u32, psn: [u32; 2]) -> Result {
         qp.to_init(self.path.port, Access::REMOTE_READ | Access::REMOTE_WRITE, 0)?;
         qp.to_rtr(self.path, Some(&Remote { qp_num: to, psn: psn[1], gid: self.gid }), 4)?;
@@ -275,7 +275,7 @@ fn misuse(lab: &Lab) -> Result {
     same("numbers in order", &(neighbours == 5), &false)
 }
 
-/// What is posted is taken back when its queue pair fails, and things may be dropped in any order.
+/// Posted work is flushed when its queue pair fails, and objects may be dropped in any order.
 fn flushes(lab: &Lab) -> Result {
     let [mut a, mut b] = lab.pair(QpKind::Rc)?;
     b.receive(5, 0, 64)?;
@@ -291,7 +291,7 @@ fn flushes(lab: &Lab) -> Result {
     Ok(())
 }
 
-/// More completions than the queue holds: it is told, and others go on.
+/// A completion queue that overruns is reported, and the others continue to work.
 fn overrun(lab: &Lab) -> Result {
     let [mut a, mut b] = lab.pair(QpKind::Uc)?;
     let [mut c, mut d] = lab.pair(QpKind::Uc)?;

@@ -1,4 +1,4 @@
-//! Completion queues, polled.
+//! Completion queues, which are polled.
 
 use std::{fmt, ptr, ptr::NonNull, sync::Arc};
 
@@ -8,8 +8,8 @@ use crate::{Context, Error};
 
 /// A completion queue. Clones share it; queue pairs hold clones of theirs.
 ///
-/// Whoever posts work must leave room for its completions: a device whose completion queue overruns fails the queue and
-/// every queue pair of it ([`crate::Event::CqError`]).
+/// The code that posts work must leave room for its completions. If a queue overruns, the device fails it and all queue
+/// pairs that use it ([`crate::Event::CqError`]).
 #[derive(Clone)]
 pub struct Cq(Arc<Queue>);
 
@@ -31,20 +31,20 @@ impl Drop for Queue {
 }
 
 impl Cq {
-    /// Makes a queue for at least `depth` completions.
+    /// Makes a queue for at least `depth` completions; the device may round up.
     pub fn new(context: &Context, depth: u32) -> Result<Self, Error> {
         // SAFETY: the context is open; no completion channel is wanted.
         let raw = unsafe { sys::ibv_create_cq(context.raw(), depth as i32, ptr::null_mut(), ptr::null_mut(), 0) };
         Ok(Self(Arc::new(Queue { raw: context.made("ibv_create_cq", raw)?, context: context.clone() })))
     }
 
-    /// Completions it holds.
+    /// Number of completions that the queue can hold.
     pub fn depth(&self) -> u32 {
         // SAFETY: the queue is made.
         unsafe { (*self.raw()).cqe as u32 }
     }
 
-    /// Takes completions off the queue, as many as there are and fit, and returns how many.
+    /// Takes as many completions off the queue as there are and as fit; returns their number.
     #[inline]
     pub fn poll(&self, into: &mut [Completion]) -> Result<usize, Error> {
         // SAFETY: the queue is made, and `into` is an array of the library's completions, which it overwrites.
@@ -69,21 +69,21 @@ impl fmt::Debug for Cq {
 /// How a work request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was done.
+    /// It was carried out.
     Done,
-    /// It was taken back undone: its queue pair is in the error state.
+    /// It was flushed, because its queue pair is in the error state.
     Flushed,
     /// The peer refused the access: wrong rkey, range or rights.
     RemoteAccess,
-    /// The peer could not do it, or refused it as malformed.
+    /// The peer could not carry it out, or refused it as malformed.
     RemoteFailed,
     /// The peer does not answer.
     Unreachable,
-    /// The peer had no receive posted, for too long.
+    /// The peer had no receive posted for too long.
     NoReceive,
     /// Our own memory, window or request was wrong.
     Local,
-    /// Anything else.
+    /// Another error.
     Failed,
 }
 
@@ -100,15 +100,15 @@ pub enum Work {
     Wrote,
     /// An RDMA READ.
     Read,
-    /// A window was bound.
+    /// The binding of a window.
     Bound,
-    /// An rkey was invalidated.
+    /// The invalidation of an rkey.
     Invalidated,
-    /// Anything else, and all that failed: devices need not say what it was.
+    /// Another kind, and everything that failed: devices need not tell which it was.
     Other,
 }
 
-/// One completion.
+/// One completed work request.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct Completion(sys::ibv_wc);
@@ -121,25 +121,25 @@ impl Default for Completion {
 }
 
 impl Completion {
-    /// The number that the work request was given.
+    /// The number given to the work request.
     #[inline]
     pub fn id(&self) -> u64 {
         self.0.wr_id
     }
 
-    /// The queue pair's number.
+    /// Number of the queue pair.
     #[inline]
     pub fn qp_num(&self) -> u32 {
         self.0.qp_num
     }
 
-    /// The sender's queue pair; of datagrams only.
+    /// Number of the sender's queue pair; for datagrams only.
     #[inline]
     pub fn source(&self) -> u32 {
         self.0.src_qp
     }
 
-    /// How it ended.
+    /// Whether and why the work failed.
     #[inline]
     pub fn outcome(&self) -> Outcome {
         match self.0.status {
@@ -158,7 +158,7 @@ impl Completion {
         }
     }
 
-    /// What was done. Meaningful where [`Completion::outcome`] is [`Outcome::Done`].
+    /// Kind of the work. Only valid if [`Completion::outcome`] is [`Outcome::Done`].
     #[inline]
     pub fn work(&self) -> Work {
         match self.0.opcode {
@@ -173,19 +173,19 @@ impl Completion {
         }
     }
 
-    /// Bytes received or written by the peer; of a datagram, with the 40 bytes of its routing header.
+    /// Bytes received, or written by the peer. For a datagram this includes the 40 bytes of its routing header.
     #[inline]
     pub fn len(&self) -> usize {
         self.0.byte_len as usize
     }
 
-    /// Whether nothing was received.
+    /// Whether no bytes were received.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.byte_len == 0
     }
 
-    /// The immediate that came with it.
+    /// The immediate that the peer sent; `None` if there was none.
     #[inline]
     pub fn immediate(&self) -> Option<u32> {
         let flagged = self.0.wc_flags & sys::ibv_wc_flags::IBV_WC_WITH_IMM.0 != 0;

@@ -1,4 +1,4 @@
-//! Devices, and what an open one tells: its limits, ports, GIDs and events.
+//! Devices: their limits, ports, GIDs and events.
 
 use std::{
     ffi::CStr,
@@ -22,7 +22,7 @@ pub fn devices() -> Result<Vec<String>, Error> {
     Ok(list.iter().map(name_of).collect())
 }
 
-/// The library's list of devices, freed when dropped. Devices that were opened stay valid.
+/// The library's list of devices, freed on drop. Devices that were opened stay valid.
 struct List {
     first: NonNull<*mut sys::ibv_device>,
     len: usize,
@@ -58,7 +58,7 @@ fn name_of(device: NonNull<sys::ibv_device>) -> String {
     name.to_string_lossy().into_owned()
 }
 
-/// An open device. Clones share it; it is closed when the last thing made of it is dropped.
+/// An open device. Clones share it; it is closed when the last object made from it is dropped.
 #[derive(Clone)]
 pub struct Context(Arc<Open>);
 
@@ -81,48 +81,48 @@ impl Drop for Open {
     }
 }
 
-/// What a device has.
+/// Limits of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Ports, numbered from 1.
+    /// Number of ports; they are numbered from 1.
     pub ports: u8,
-    /// Queue pairs.
+    /// Limit on queue pairs.
     pub queue_pairs: u32,
-    /// Work requests of one queue.
+    /// Limit on work requests in one queue.
     pub work_requests: u32,
-    /// Entries of one completion queue.
+    /// Limit on the entries of one completion queue.
     pub completions: u32,
-    /// Memory regions.
+    /// Limit on memory regions.
     pub regions: u32,
-    /// Memory windows, of any type.
+    /// Limit on memory windows of all types.
     pub windows: u32,
-    /// Whether windows can be bound by work requests (type 2A or 2B) and their rkeys invalidated so.
+    /// Whether work requests can bind windows (type 2A or 2B) and invalidate their rkeys.
     pub type2_windows: bool,
-    /// Bytes of one memory region.
+    /// Limit on the size of a memory region, in bytes.
     pub region_bytes: u64,
-    /// RDMA READs and atomics in flight towards one queue pair.
+    /// Limit on RDMA READs and atomics in flight towards one queue pair.
     pub reads_in: u8,
-    /// RDMA READs and atomics in flight from one queue pair.
+    /// Limit on RDMA READs and atomics in flight from one queue pair.
     pub reads_out: u8,
 }
 
-/// One port of a device.
+/// State of one port of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PortInfo {
     /// Whether the link is up.
     pub active: bool,
-    /// The longest packet's payload that the link carries, in bytes.
+    /// Longest payload of a packet on the link, in bytes.
     pub mtu: u16,
-    /// Whether the link is Ethernet, where addresses are GIDs; otherwise InfiniBand.
+    /// Whether the link is Ethernet, whose addresses are GIDs; otherwise it is InfiniBand.
     pub ethernet: bool,
-    /// Entries of the GID table.
+    /// Number of entries in the GID table.
     pub gids: u32,
 }
 
-/// Kinds of GIDs.
+/// The protocol that a GID is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GidKind {
-    /// InfiniBand.
+    /// InfiniBand's own transport.
     Ib,
     /// RDMA over Ethernet frames.
     RoceV1,
@@ -133,35 +133,35 @@ pub enum GidKind {
 /// An address of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gid {
-    /// The 128 bits; an IPv4 address is mapped into IPv6 (`::ffff:a.b.c.d`).
+    /// All 128 bits; an IPv4 address is mapped into IPv6 (`::ffff:a.b.c.d`).
     pub raw: [u8; 16],
-    /// Its place in the port's table.
+    /// Index in the port's GID table.
     pub index: u8,
-    /// What it is an address of.
+    /// The protocol that the address is for.
     pub kind: GidKind,
 }
 
-/// What a device tells unasked.
+/// An asynchronous event of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// The device failed or is being removed: everything of it is to be dropped.
+    /// The device failed or is being removed: everything made from it must be dropped.
     DeviceFatal,
-    /// The port's link went down.
+    /// The link of the port with this number went down.
     PortDown(u8),
-    /// The port's link came up.
+    /// The link of the port with this number came up.
     PortUp(u8),
-    /// A completion queue was overrun, and its queue pairs with it.
+    /// A completion queue overran; its queue pairs failed with it.
     CqError,
     /// The queue pair with this number failed.
     QpError(u32),
-    /// A port's GIDs changed.
+    /// The GID table of a port changed.
     GidsChanged,
-    /// Anything else, by the library's number.
+    /// Another event, by the library's number.
     Other(u32),
 }
 
 impl Context {
-    /// Opens the device of this name.
+    /// Opens the device with this name, such as `rxe0`.
     pub fn open(name: &str) -> Result<Self, Error> {
         let list = List::new()?;
         let Some(device) = list.iter().find(|device| name_of(*device) == name) else {
@@ -185,17 +185,17 @@ impl Context {
         Ok(context)
     }
 
-    /// The device's name.
+    /// Name of the device.
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// What the device has.
+    /// Limits of the device, read when it was opened.
     pub fn limits(&self) -> &Limits {
         &self.0.limits
     }
 
-    /// The state of a port.
+    /// Asks the device for the state of a port.
     pub fn port(&self, port: u8) -> Result<PortInfo, Error> {
         let most = self.limits().ports;
         if !(1..=most).contains(&port) {
@@ -214,7 +214,7 @@ impl Context {
         })
     }
 
-    /// The GID at a place of a port's table.
+    /// The GID at an index of a port's table.
     pub fn gid(&self, port: u8, index: u8) -> Result<Gid, Error> {
         // SAFETY: zeroes are a valid value of this structure of integers.
         let mut entry: sys::ibv_gid_entry = unsafe { zeroed() };
@@ -233,14 +233,14 @@ impl Context {
         Ok(Gid { raw, index, kind })
     }
 
-    /// Every GID of a port.
+    /// All GIDs of a port, empty entries left out.
     pub fn gids(&self, port: u8) -> Result<Vec<Gid>, Error> {
         let entries = self.port(port)?.gids.min(256) as u16;
         Ok((0..entries).filter_map(|index| self.gid(port, index as u8).ok()).collect())
     }
 
-    /// Whether the device is still there. Soft-RoCE goes without an event ([`Event::DeviceFatal`]), and its removal
-    /// waits until everything of it is dropped.
+    /// Whether the kernel still has the device. soft-RoCE disappears without an event ([`Event::DeviceFatal`]), and its
+    /// removal waits until everything made from it is dropped.
     pub fn is_present(&self) -> bool {
         // SAFETY: the context is open, and its device is valid for as long.
         let path = unsafe { CStr::from_ptr((&raw const (*(*self.raw()).device).dev_path).cast()) };
@@ -248,7 +248,7 @@ impl Context {
         told.is_ok_and(|name| name.trim_end() == self.name())
     }
 
-    /// The next event, if there is one. Never blocks.
+    /// The next event; `None` if there is none. Never blocks.
     pub fn event(&self) -> Option<Event> {
         let mut event = MaybeUninit::<RawEvent>::zeroed();
         // SAFETY: the context is open and its channel does not block; the layouts are the same.
@@ -274,7 +274,7 @@ impl Context {
         Some(told)
     }
 
-    /// A descriptor that polls readable when [`Context::event`] has one.
+    /// A descriptor that becomes readable when [`Context::event`] has an event.
     pub fn event_fd(&self) -> RawFd {
         // SAFETY: the context is open.
         unsafe { (*self.raw()).async_fd }
@@ -288,7 +288,7 @@ impl Context {
         Error::Failed { device: self.0.name.clone(), step, error }
     }
 
-    /// The result of a call that returns 0, or an error number, or -1 with the number in `errno`.
+    /// Checks the result of a call that returns 0, or an error number, or -1 with the number in `errno`.
     pub(crate) fn check(&self, step: &'static str, result: i32) -> Result<(), Error> {
         match result {
             0 => Ok(()),
@@ -297,7 +297,7 @@ impl Context {
         }
     }
 
-    /// The result of a call that makes something.
+    /// Checks the result of a call that makes an object.
     pub(crate) fn made<T>(&self, step: &'static str, made: *mut T) -> Result<NonNull<T>, Error> {
         NonNull::new(made).ok_or_else(|| self.failed(step, io::Error::last_os_error()))
     }
@@ -309,7 +309,7 @@ impl fmt::Debug for Context {
     }
 }
 
-/// `struct ibv_async_event`, with the type as a number: a newer library may know more types than we do.
+/// `struct ibv_async_event` with the type as a number, because a newer library may have more types than we know.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct RawEvent {
@@ -352,12 +352,12 @@ fn limits(attr: &sys::ibv_device_attr) -> Limits {
     }
 }
 
-/// Bytes of an MTU by its number.
+/// An MTU in bytes, from the library's number.
 fn mtu_bytes(mtu: sys::ibv_mtu::Type) -> u16 {
     128 << mtu.clamp(1, 5)
 }
 
-/// The number of the largest MTU that is at most `bytes`, and at least 256 bytes.
+/// The library's number of the largest MTU that is at most `bytes`; at least that of 256 bytes.
 pub(crate) fn mtu_number(bytes: u16) -> sys::ibv_mtu::Type {
     (1..=5).rev().find(|number| mtu_bytes(*number) <= bytes).unwrap_or(1)
 }

@@ -1,86 +1,86 @@
-//! What can go wrong, apart from work that completes with an error.
+//! Errors, except for work that completes with one.
 
 use std::io;
 
 use crate::{QpKind, State};
 
-/// Why a device, or something of it, cannot be had or changed. The text says what would be right.
+/// Why a device or an object of it cannot be made or changed. The text says how to correct it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The kernel, or this host's libraries, know no RDMA.
+    /// The kernel or the libraries of this host do not support RDMA.
     #[error(
         "this host has no RDMA: {0}; it wants the libraries (Debian: libibverbs1, ibverbs-providers) and the kernel's \
          ib_uverbs, and where there is no card: modprobe rdma_rxe, rdma link add rxe0 type rxe netdev eth0"
     )]
     NoRdma(#[source] io::Error),
-    /// No device of that name.
+    /// There is no device with that name.
     #[error("there is no RDMA device {name:?}; {}", devices(.have))]
     NoDevice {
         /// As configured.
         name: String,
-        /// The devices that there are.
+        /// Names of the devices that exist.
         have: Vec<String>,
     },
-    /// A step failed.
+    /// A call of the library failed.
     #[error("{device}: {step} failed: {error}")]
     Failed {
-        /// The device's name.
+        /// Name of the device.
         device: String,
         /// The call.
         step: &'static str,
-        /// What it said.
+        /// Its error.
         #[source]
         error: io::Error,
     },
-    /// A port that the device has not.
+    /// The device does not have this port.
     #[error("{device} has ports 1 to {most}, not {port}")]
     Port {
-        /// The device's name.
+        /// Name of the device.
         device: String,
         /// As configured.
         port: u8,
-        /// The last port.
+        /// The highest port number.
         most: u8,
     },
-    /// A GID that is not there.
+    /// The GID table has no such entry.
     #[error("{device} has no GID with index {index} on port {port}; `berth doctor` lists the GIDs")]
     Gid {
-        /// The device's name.
+        /// Name of the device.
         device: String,
-        /// The port.
+        /// Port number, from 1.
         port: u8,
         /// As configured.
         index: u8,
     },
-    /// A change of state that does not exist.
+    /// A change of state that queue pairs cannot make.
     #[error(
         "a {kind} queue pair in {from} does not become {to}: the way is RESET, INIT, RTR, RTS, and from any ERROR or RESET"
     )]
     State {
-        /// The queue pair's type.
+        /// Type of the queue pair.
         kind: QpKind,
-        /// Its state.
+        /// Its present state.
         from: State,
-        /// What was asked.
+        /// The state asked for.
         to: State,
     },
-    /// Work in a state that takes none.
+    /// Work was posted in this state, which accepts none.
     #[error("a queue pair in {0} takes no such work: receives want INIT or later, sends want RTS")]
     NotReady(State),
-    /// Bytes beyond what is registered.
+    /// Bytes beyond the registered memory.
     #[error("{len} bytes at {at} are not within a registration of {registered}")]
     Range {
-        /// The first byte, from the registration's beginning.
+        /// Offset of the first byte from the start of the registration.
         at: usize,
-        /// How many.
+        /// Number of bytes.
         len: usize,
-        /// Bytes of the registration.
+        /// Size of the registration in bytes.
         registered: usize,
     },
-    /// Work of another queue pair, type or domain.
+    /// Something of another queue pair, type or domain was used.
     #[error("{0}")]
     Misuse(&'static str),
-    /// The queue has as much work as it holds.
+    /// The queue is full.
     #[error("the queue is full: ring the doorbell, or wait for completions")]
     Full,
 }
@@ -90,7 +90,7 @@ fn devices(have: &[String]) -> String {
 }
 
 impl Error {
-    /// The error number of a failed call.
+    /// Error number of a failed call.
     pub fn errno(&self) -> Option<i32> {
         match self {
             Self::NoRdma(error) | Self::Failed { error, .. } => error.raw_os_error(),

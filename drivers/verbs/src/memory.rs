@@ -13,22 +13,22 @@ use rdma_mummy_sys as sys;
 
 use crate::{Context, Error};
 
-/// What may be done with registered memory or through a queue pair. Local reads are always allowed.
+/// Accesses allowed to registered memory or through a queue pair. Local reads are always allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Access(pub(crate) u32);
 
 impl Access {
-    /// Local reads only: what is sent.
+    /// Only local reads, for data to be sent.
     pub const LOCAL_READ: Self = Self(0);
-    /// Local writes: what is received into.
+    /// Local writes, for memory to receive into.
     pub const LOCAL_WRITE: Self = Self(sys::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0);
     /// RDMA READs by the peer.
     pub const REMOTE_READ: Self = Self(sys::ibv_access_flags::IBV_ACCESS_REMOTE_READ.0);
-    /// RDMA WRITEs by the peer; memory regions must allow local writes too.
+    /// RDMA WRITEs by the peer. Memory regions must allow local writes, too.
     pub const REMOTE_WRITE: Self = Self(sys::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0);
     /// Atomics by the peer.
     pub const REMOTE_ATOMIC: Self = Self(sys::ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC.0);
-    /// Windows may be bound to the region.
+    /// Binding of windows to the region.
     pub const BIND: Self = Self(sys::ibv_access_flags::IBV_ACCESS_MW_BIND.0);
 }
 
@@ -39,7 +39,7 @@ impl BitOr for Access {
     }
 }
 
-/// A protection domain: queue pairs reach the memory of their own only.
+/// A protection domain. Queue pairs reach only memory of their own domain.
 #[derive(Clone)]
 pub struct Pd(Arc<Domain>);
 
@@ -61,20 +61,20 @@ impl Drop for Domain {
 }
 
 impl Pd {
-    /// Allocates a domain.
+    /// Allocates a domain on the device.
     pub fn new(context: &Context) -> Result<Self, Error> {
         // SAFETY: the context is open.
         let raw = context.made("ibv_alloc_pd", unsafe { sys::ibv_alloc_pd(context.raw()) })?;
         Ok(Self(Arc::new(Domain { raw, context: context.clone() })))
     }
 
-    /// The domain's device.
+    /// The device that the domain was made on.
     pub fn context(&self) -> &Context {
         &self.0.context
     }
 
-    /// Registers `memory`, which the region keeps: the device, and peers through it, read and write it at any time from
-    /// then on. Peers address its first byte as `iova`, or by its address in this process where that is `None`.
+    /// Registers `memory`, which the region keeps. From then on the device, and peers through it, may access it at any
+    /// time. Peers address its first byte as `iova`, or, if that is `None`, by its address in this process.
     pub fn register(&self, memory: impl Into<Part>, access: Access, iova: Option<u64>) -> Result<Mr, Error> {
         let memory = memory.into();
         let (base, len) = (memory.base(), memory.size());
@@ -86,7 +86,7 @@ impl Pd {
     }
 
     /// Registers `len` bytes from `offset` on of a DMA buffer, such as a GPU's memory, which the kernel keeps. The
-    /// processor cannot reach it through the region.
+    /// processor cannot access it through the region.
     pub fn register_dmabuf(
         &self,
         buffer: OwnedFd,
@@ -116,8 +116,8 @@ impl fmt::Debug for Pd {
     }
 }
 
-/// A memory region. Clones share the registration, which ends, and frees what it keeps, when the last is dropped; queue
-/// pairs and bound windows hold clones of those they use.
+/// A memory region. Clones share the registration. It ends, and frees what it keeps, when the last clone is dropped;
+/// queue pairs and bound windows hold clones of the regions that they use.
 #[derive(Clone)]
 pub struct Mr(Arc<Registration>);
 
@@ -153,8 +153,8 @@ impl Drop for Registration {
 }
 
 impl Mr {
-    /// Ends the registration, as dropping its last clone does, and says whether that was done: the device then refuses its
-    /// keys. Where it was not, it can be tried again.
+    /// Ends the registration, like dropping the last clone, and reports failure. On success the device refuses its
+    /// keys. After a failure it can be tried again.
     pub fn deregister(self) -> Result<(), (Self, Error)> {
         let pd = self.0.pd.clone();
         let mut registration = match Arc::try_unwrap(self.0) {
@@ -178,7 +178,7 @@ impl Mr {
         Self(Arc::new(Registration { raw, lkey, rkey, iova, len, pd: pd.clone(), gone: false, backing }))
     }
 
-    /// The key that peers name it by.
+    /// The key by which peers name it.
     pub fn rkey(&self) -> u32 {
         self.0.rkey
     }
@@ -188,19 +188,19 @@ impl Mr {
         self.0.iova
     }
 
-    /// Bytes registered.
+    /// Size in bytes.
     #[expect(clippy::len_without_is_empty, reason = "nobody registers nothing")]
     pub fn len(&self) -> usize {
         self.0.len
     }
 
-    /// The domain it is of.
+    /// The domain that it belongs to.
     pub fn pd(&self) -> &Pd {
         &self.0.pd
     }
 
-    /// The first byte for the processor; `None` for a DMA buffer. Work requests and peers may write the bytes at any
-    /// time: whoever makes references of them must know that none does.
+    /// Address of the first byte for the processor; `None` for a DMA buffer. Work requests and peers may write the
+    /// bytes at any time: before making references to them, be sure that none does.
     pub fn base(&self) -> Option<NonNull<u8>> {
         match &self.0.backing {
             Backing::Memory(memory) => Some(memory.base()),
@@ -208,7 +208,7 @@ impl Mr {
         }
     }
 
-    /// Copies the bytes from `at` on into `into`. Bytes that are being written meanwhile come out old or new.
+    /// Fills `into` with the bytes from offset `at` on. A byte that is written meanwhile is copied as old or new.
     pub fn read(&self, at: usize, into: &mut [u8]) -> Result<(), Error> {
         let from = self.range(at, into.len())?;
         // SAFETY: the range is within the registration, and `into` is not: it is a reference, which nobody makes of
@@ -217,7 +217,7 @@ impl Mr {
         Ok(())
     }
 
-    /// Copies `from` to the bytes from `at` on.
+    /// Copies `from` to the bytes from offset `at` on.
     pub fn write(&self, at: usize, from: &[u8]) -> Result<(), Error> {
         let to = self.range(at, from.len())?;
         // SAFETY: as in `read`.
@@ -255,14 +255,15 @@ impl fmt::Debug for Mr {
     }
 }
 
-/// A memory window of type 2: a range of a region with an rkey of its own, that is bound by a work request of a queue
-/// pair ([`crate::Qp::bind`]), reaches peers of that queue pair only, and ends by another ([`crate::Op::Invalidate`]).
+/// A memory window of type 2: a range of a region with an rkey of its own. A work request of a queue pair binds it
+/// ([`crate::Qp::bind`]), it serves only the peer of that queue pair, and another work request ends it
+/// ([`crate::Op::Invalidate`]).
 ///
-/// Dropping it ends it too, in a call of the kernel.
+/// Dropping it ends it too, by a call of the kernel.
 pub struct Mw {
     raw: NonNull<sys::ibv_mw>,
     pub(crate) pd: Pd,
-    /// What it is, or may still be, bound to.
+    /// The region that it is, or may still be, bound to.
     pub(crate) bound: Option<Mr>,
     gone: bool,
 }
@@ -271,7 +272,7 @@ pub struct Mw {
 unsafe impl Send for Mw {}
 
 impl Mw {
-    /// Allocates a window of a domain.
+    /// Allocates an unbound window.
     pub fn new(pd: &Pd) -> Result<Self, Error> {
         // SAFETY: the domain is allocated.
         let raw = unsafe { sys::ibv_alloc_mw(pd.raw(), sys::ibv_mw_type::IBV_MW_TYPE_2) };
@@ -279,8 +280,7 @@ impl Mw {
         Ok(Self { raw, pd: pd.clone(), bound: None, gone: false })
     }
 
-    /// Deallocates the window, as dropping it does, and says whether that was done. Where it was not, it can be tried
-    /// again.
+    /// Deallocates the window, like dropping it, and reports failure. After a failure it can be tried again.
     pub fn dealloc(mut self) -> Result<(), (Self, Error)> {
         // SAFETY: a window that was not deallocated; where it is now, `drop` does nothing.
         let result = unsafe { sys::ibv_dealloc_mw(self.raw.as_ptr()) };
@@ -293,7 +293,7 @@ impl Mw {
         }
     }
 
-    /// The rkey as it was after allocation, or as the last bind left it.
+    /// The rkey, as the allocation or the last bind set it.
     pub fn rkey(&self) -> u32 {
         // SAFETY: the window is allocated.
         unsafe { (*self.raw.as_ptr()).rkey }

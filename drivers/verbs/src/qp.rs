@@ -1,4 +1,4 @@
-//! Queue pairs: their making, their states, and what they keep for their work ([`crate::Op`]).
+//! Queue pairs: creation, states, and what they keep for their work ([`crate::Op`]).
 
 use std::{fmt, mem::zeroed, ptr, ptr::NonNull};
 
@@ -10,63 +10,63 @@ use crate::{
     work::{AddressId, MemoryId, Receives, Sends},
 };
 
-/// How a queue pair is made.
+/// Settings of a new queue pair.
 #[derive(Debug, Clone)]
 pub struct QpConfig<'a> {
-    /// Its type.
+    /// Reliable or unreliable connection, or datagrams.
     pub kind: QpKind,
-    /// Where sends complete.
+    /// Completion queue of its sends.
     pub send_cq: &'a Cq,
-    /// Where receives complete.
+    /// Completion queue of its receives.
     pub recv_cq: &'a Cq,
-    /// Where receives come from; without one the queue pair has its own.
+    /// Shared source of receives; if `None`, the queue pair has its own.
     pub srq: Option<&'a Srq>,
-    /// Sends it holds.
+    /// Limit on queued sends.
     pub sends: u32,
-    /// Receives it holds.
+    /// Limit on queued receives.
     pub receives: u32,
-    /// Bytes of a send that travel within its work request.
+    /// Size in bytes of sends that must fit into their work request.
     pub inline: u32,
-    /// Makes its number jump: up to 7 queue pairs are made and dropped before. Devices give numbers out in order, and a
-    /// peer that knows its own would know its neighbour's.
+    /// Makes its number jump, by creating and dropping up to 7 queue pairs before. Devices assign numbers in order, and
+    /// a peer that knows its own could guess its neighbour's.
     pub scatter: bool,
 }
 
-/// Where the peer of a connection is.
+/// The remote end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Remote {
-    /// Its queue pair.
+    /// Number of its queue pair.
     pub qp_num: u32,
-    /// The first packet sequence number it sends, 24 bits.
+    /// First packet sequence number that it sends, 24 bits.
     pub psn: u32,
-    /// Its port's address.
+    /// GID of its port.
     pub gid: [u8; 16],
 }
 
-/// How a connection is made.
+/// The local end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Path {
-    /// Our port.
+    /// Our port number, from 1.
     pub port: u8,
-    /// Our address, by its place in the port's table.
+    /// Index of our address in the port's GID table.
     pub gid_index: u8,
-    /// The longest packet's payload in bytes.
+    /// Longest payload of a packet, in bytes.
     pub mtu: u16,
 }
 
-/// How a reliable connection times out.
+/// Timeouts of a reliable connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retry {
-    /// 4.096 us shifted left by this many bits until an unacknowledged packet is sent again; 0 waits forever.
+    /// Time until an unacknowledged packet is sent again: 4.096 us shifted left by this many bits. 0 waits forever.
     pub timeout: u8,
-    /// How often it is sent again, at most 7. soft-RoCE takes 7 for without end.
+    /// Limit on repetitions, at most 7. soft-RoCE takes 7 as no limit.
     pub count: u8,
-    /// How often a peer without a posted receive is tried again; 7 is without end.
+    /// How often a send is repeated while the peer has no receive posted; 7 is no limit.
     pub no_receive: u8,
 }
 
 impl Default for Retry {
-    /// About half a second in all, and 6 waits for a receive.
+    /// Gives up after about half a second; 6 repetitions without a receive.
     fn default() -> Self {
         Self { timeout: 14, count: 6, no_receive: 6 }
     }
@@ -74,8 +74,8 @@ impl Default for Retry {
 
 /// A queue pair. Owned by one thread at a time.
 ///
-/// It keeps its domain, completion queues and the regions that its work names, so that nothing posted is ever freed
-/// under the device; dropping it takes all posted work back first.
+/// It keeps its domain, its completion queues and the regions that its work names, so nothing posted is ever freed
+/// under the device. Dropping it flushes all posted work first.
 pub struct Qp {
     pub(crate) raw: NonNull<sys::ibv_qp>,
     number: u32,
@@ -97,7 +97,7 @@ pub struct Qp {
 unsafe impl Send for Qp {}
 
 impl Qp {
-    /// Makes a queue pair, in [`State::Reset`].
+    /// Makes a queue pair in [`State::Reset`].
     pub fn new(pd: &Pd, config: &QpConfig<'_>) -> Result<Self, Error> {
         let mut decoys = Vec::new();
         if config.scatter {
@@ -160,24 +160,24 @@ impl Qp {
         self.number
     }
 
-    /// The state it was brought to. A device may have failed it since: see [`Qp::query_state`].
+    /// The state that it was last moved to. A device may have failed it since: see [`Qp::query_state`].
     #[inline]
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// Bytes of a send that can be inline; at least what was asked for.
+    /// Limit on inline sends in bytes; at least what was asked for.
     #[inline]
     pub fn max_inline(&self) -> usize {
         self.inline as usize
     }
 
-    /// The domain it is of.
+    /// The domain that it belongs to.
     pub fn pd(&self) -> &Pd {
         &self.pd
     }
 
-    /// Asks the device for the state, which becomes [`Qp::state`].
+    /// Asks the device for the state, and updates [`Qp::state`].
     pub fn query_state(&mut self) -> Result<State, Error> {
         // SAFETY: zeroes are valid values of these structures, and the call fills them.
         let (mut attr, mut init) = unsafe { (zeroed::<sys::ibv_qp_attr>(), zeroed::<sys::ibv_qp_init_attr>()) };
@@ -189,7 +189,7 @@ impl Qp {
         Ok(self.state)
     }
 
-    /// RESET to INIT: receives can be posted. `access` is what the peer of a connection may do; datagrams have `qkey`.
+    /// RESET to INIT: receives can be posted. `access` is what a connection's peer may do; datagrams use `qkey`.
     pub fn to_init(&mut self, port: u8, access: Access, qkey: u32) -> Result<(), Error> {
         let mut attr = blank();
         attr.port_num = port;
@@ -204,8 +204,8 @@ impl Qp {
         self.modify(State::Init, attr, fields)
     }
 
-    /// INIT to RTR, connected to `remote`; datagrams have none. `reads` is how many READs of the peer may be in flight,
-    /// where the connection is reliable.
+    /// INIT to RTR, connected to `remote`, which datagrams do not have. `reads` limits the READs of the peer in flight
+    /// on a reliable connection.
     pub fn to_rtr(&mut self, path: Path, remote: Option<&Remote>, reads: u8) -> Result<(), Error> {
         let mut attr = blank();
         let mut fields = mask(0);
@@ -227,8 +227,8 @@ impl Qp {
         self.modify(State::Rtr, attr, fields)
     }
 
-    /// RTR to RTS: sends can be posted, from packet sequence number `psn` on. `reads` is how many of our READs may be in
-    /// flight, where the connection is reliable, and `retry` how it times out.
+    /// RTR to RTS: sends can be posted, from packet sequence number `psn` on. On a reliable connection, `reads` limits
+    /// our READs in flight and `retry` sets the timeouts.
     pub fn to_rts(&mut self, psn: u32, reads: u8, retry: Retry) -> Result<(), Error> {
         let mut attr = blank();
         attr.sq_psn = psn;
@@ -254,18 +254,18 @@ impl Qp {
         self.modify(State::Rts, attr, mask::IBV_QP_ACCESS_FLAGS)
     }
 
-    /// To ERROR: posted work is flushed, and every packet of the peer is refused once this has returned.
+    /// To ERROR: posted work is flushed. Once this returns, every packet of the peer is refused.
     pub fn to_error(&mut self) -> Result<(), Error> {
         self.modify(State::Error, blank(), mask(0))
     }
 
-    /// To RESET: posted work is forgotten, without completions.
+    /// To RESET: posted work is discarded without completions.
     pub fn to_reset(&mut self) -> Result<(), Error> {
         self.modify(State::Reset, blank(), mask(0))
     }
 
-    /// Destroys the queue pair, as dropping it does, and says whether that was done: the device then touches no memory for
-    /// it any more. Where it was not, it can be tried again.
+    /// Destroys the queue pair, like dropping it, and reports failure. On success the device no longer accesses memory
+    /// for it. After a failure it can be tried again.
     #[expect(clippy::result_large_err, reason = "the queue pair is given back")]
     pub fn destroy(mut self) -> Result<(), (Self, Error)> {
         // SAFETY: a queue pair that was not destroyed; where it is now, `drop` does nothing.
@@ -298,7 +298,7 @@ impl Qp {
         Ok(())
     }
 
-    /// Keeps a region for as long as the queue pair lives, so that work may name it.
+    /// Keeps a region for as long as the queue pair lives, and returns its name in work requests.
     pub fn keep(&mut self, mr: &Mr) -> Result<MemoryId, Error> {
         if !mr.pd().is(&self.pd) {
             return Err(Error::Misuse("a queue pair uses regions of its own protection domain"));
@@ -307,7 +307,7 @@ impl Qp {
         Ok(MemoryId::new(self.memory.len() - 1))
     }
 
-    /// Keeps a datagram peer for as long as the queue pair lives, so that work may name it.
+    /// Keeps a datagram peer for as long as the queue pair lives, and returns its name in work requests.
     pub fn address(&mut self, path: Path, gid: [u8; 16]) -> Result<AddressId, Error> {
         let mut attr = route(path, gid);
         // SAFETY: the domain is allocated, and outlives the address: the queue pair keeps both.
@@ -333,7 +333,7 @@ impl fmt::Debug for Qp {
     }
 }
 
-/// A datagram peer's address.
+/// Address handle of a datagram peer.
 pub(crate) struct Address(pub(crate) NonNull<sys::ibv_ah>);
 
 impl Drop for Address {
@@ -366,15 +366,15 @@ fn route(path: Path, gid: [u8; 16]) -> sys::ibv_ah_attr {
     }
 }
 
-/// A number that nobody guesses. Without a source of such there is no connection that nobody else could guess.
+/// A random number from the kernel. Without one, connections could be guessed.
 ///
 /// # Panics
-/// Where the kernel gives no random bytes.
+/// If the kernel gives no random bytes.
 pub fn random() -> u32 {
     getrandom::u32().expect("the kernel gives random bytes")
 }
 
-/// A packet sequence number to start with, 24 bits, that nobody guesses.
+/// A random packet sequence number to start with, 24 bits.
 pub fn random_psn() -> u32 {
     random() >> 8
 }

@@ -15,7 +15,7 @@ use crate::{
 
 /// A shared receive queue. Clones share it; queue pairs hold clones of theirs.
 ///
-/// A peer that sends without end uses up the receives of all others: ports here give each peer its own.
+/// A peer that sends without pause uses up the receives of all others, so ports here give each peer its own.
 #[derive(Clone)]
 pub struct Srq(Arc<Shared>);
 
@@ -43,7 +43,7 @@ impl Drop for Shared {
 }
 
 impl Srq {
-    /// Makes a queue for `receives`.
+    /// Makes a queue with room for `receives` receives.
     pub fn new(pd: &Pd, receives: u32) -> Result<Self, Error> {
         let attr = sys::ibv_srq_attr { max_wr: receives, max_sge: 1, srq_limit: 0 };
         let mut attr = sys::ibv_srq_init_attr { srq_context: ptr::null_mut(), attr };
@@ -53,7 +53,7 @@ impl Srq {
         Ok(Self(Arc::new(Shared { raw, pd: pd.clone(), queue })))
     }
 
-    /// Keeps a region for as long as the queue lives, so that receives may name it.
+    /// Keeps a region for as long as the queue lives, and returns its name in receives.
     pub fn keep(&self, mr: &Mr) -> Result<MemoryId, Error> {
         if !mr.pd().is(&self.0.pd) {
             return Err(Error::Misuse("a shared receive queue uses regions of its own protection domain"));
@@ -63,7 +63,7 @@ impl Srq {
         Ok(MemoryId::new(queue.memory.len() - 1))
     }
 
-    /// Posts receives into the bytes, at most [`crate::BATCH`] in one call of the device. Returns how many it took.
+    /// Posts receives into the given bytes, in batches of at most [`crate::BATCH`]. Returns the number posted.
     pub fn receive(&self, receives: &[(u64, Local)]) -> (usize, Result<(), Error>) {
         let mut queue = self.0.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let Queue { memory, receives: list } = &mut *queue;
@@ -87,7 +87,7 @@ impl Srq {
         (taken, if result == 0 { Ok(()) } else { Err(error(result)) })
     }
 
-    /// The domain it is of.
+    /// The domain that it belongs to.
     pub fn pd(&self) -> &Pd {
         &self.0.pd
     }

@@ -1,4 +1,4 @@
-//! The states of queue pairs, apart from any device.
+//! States of queue pairs, independent of a device.
 
 use std::fmt;
 
@@ -28,7 +28,7 @@ impl fmt::Display for QpKind {
 /// States of queue pairs (InfiniBand architecture 1.4, section 10.3.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum State {
-    /// New, or emptied.
+    /// New, or reset; holds no work.
     Reset,
     /// Receives can be posted.
     Init,
@@ -36,16 +36,16 @@ pub enum State {
     Rtr,
     /// Ready to send.
     Rts,
-    /// Sends are being drained.
+    /// Sends are being drained; no new ones start.
     Sqd,
     /// A send failed; an unreliable queue pair only.
     Sqe,
-    /// All work is flushed.
+    /// All work completes flushed.
     Error,
 }
 
 impl State {
-    /// Whether a queue pair may be asked to go from this state to `to`.
+    /// Whether a queue pair may be moved from this state to `to`.
     pub fn leads_to(self, to: Self) -> bool {
         match to {
             Self::Reset | Self::Error => true,

@@ -1,4 +1,4 @@
-//! Work requests: what a queue pair is told to do, and how it is posted.
+//! Work requests, and how they are posted.
 
 use std::{io, mem::zeroed, ptr};
 
@@ -6,64 +6,64 @@ use rdma_mummy_sys as sys;
 
 use crate::{Access, Error, Mr, Mw, Qp};
 
-/// The most work that one ring of the doorbell posts.
+/// Limit on the work requests that one ring of the doorbell posts.
 pub const BATCH: usize = 32;
 
-/// A region that a queue pair keeps and its work requests name.
+/// Names a region that a queue pair keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryId(u32);
 
-/// A datagram peer that a queue pair keeps and its work requests name.
+/// Names a datagram peer that a queue pair keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AddressId(u32);
 
-/// Bytes of a kept region.
+/// A range of bytes in a kept region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Local {
-    /// The region.
+    /// The region's name in this queue pair.
     pub memory: MemoryId,
-    /// The first byte, from the region's beginning.
+    /// Offset of the first byte in the region.
     pub at: usize,
-    /// How many.
+    /// Number of bytes.
     pub len: usize,
 }
 
-/// Bytes of the peer.
+/// A range of the peer's memory; its length is that of the local bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RemoteBytes {
-    /// The address of the first.
+    /// Address of the first byte, as the peer announced it.
     pub addr: u64,
-    /// The key of the memory.
+    /// Remote key of the memory.
     pub rkey: u32,
 }
 
-/// What a send does.
+/// The operation of a send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op {
     /// Sends to a posted receive.
     Send,
-    /// Sends with an immediate.
+    /// Sends to a posted receive with this immediate.
     SendImm(u32),
-    /// Writes into the peer's memory.
+    /// Writes into the peer's memory, unnoticed by the peer.
     Write(RemoteBytes),
-    /// Writes, and uses up a receive of the peer to tell it this immediate.
+    /// Writes, and uses up a receive of the peer to deliver this immediate.
     WriteImm(RemoteBytes, u32),
     /// Reads from the peer's memory into ours.
     Read(RemoteBytes),
-    /// Ends a window or region: its rkey is refused from then on.
+    /// Ends the window or region with this rkey, which is refused from then on.
     Invalidate(u32),
-    /// Sends to a datagram peer's queue pair, with its queue key.
+    /// Sends to a datagram peer: its queue pair's number and queue key follow.
     Datagram(AddressId, u32, u32),
 }
 
-/// How a send is treated.
+/// Options of a send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Flags {
-    /// It completes; without, it is over when a later signalled one of the queue pair is.
+    /// Makes it complete. Without, it is known to be over when a later signalled send of the queue pair is.
     pub signalled: bool,
-    /// The bytes are copied into the work request and may be changed at once.
+    /// Copies the bytes into the work request, so that they may be changed at once.
     pub inline: bool,
-    /// It waits for earlier READs.
+    /// Makes it wait for earlier READs.
     pub fence: bool,
 }
 
@@ -94,10 +94,10 @@ impl Qp {
         Ok(())
     }
 
-    /// Posts the binding of a window to bytes of a kept region, behind whatever was queued, and returns the rkey that
-    /// peers of this queue pair name it by once the work has completed. `key` becomes the low byte of it.
+    /// Posts the binding of a window to bytes of a kept region, behind everything queued. Returns the rkey by which the
+    /// peer of this queue pair names it once the work has completed; `key` is its low byte.
     ///
-    /// The region's access must allow [`Access::BIND`], and what `access` allows.
+    /// The region's access must allow [`Access::BIND`] and everything in `access`.
     pub fn bind(
         &mut self,
         id: u64,
@@ -134,7 +134,7 @@ impl Qp {
         Ok(rkey)
     }
 
-    /// A send that is complete but for its bytes.
+    /// A send that is complete except for its bytes.
     #[inline]
     fn request(&self, id: u64, op: Op, flags: Flags) -> Result<sys::ibv_send_wr, Error> {
         use sys::ibv_send_flags as flag;
@@ -191,8 +191,8 @@ impl Qp {
         self.sends.queued += 1;
     }
 
-    /// Posts what [`Qp::send`] queued, in one call. Returns how many the device took; those that it did
-    /// not take are forgotten, and will not complete.
+    /// Posts what [`Qp::send`] queued, in one call. Returns the number that the device took; the others are dropped and
+    /// will not complete.
     #[inline]
     pub fn ring(&mut self) -> (usize, Result<(), Error>) {
         let Sends { requests, bytes, queued } = &mut *self.sends;
@@ -220,8 +220,8 @@ impl Qp {
         (taken, Err(self.posted("ibv_post_send", result)))
     }
 
-    /// Queues a receive into the bytes, or one that RDMA WRITEs with immediate use up, to be posted by
-    /// [`Qp::ring_receives`].
+    /// Queues a receive into the given bytes, or one without memory for RDMA WRITEs with immediate;
+    /// [`Qp::ring_receives`] posts it.
     #[inline]
     pub fn receive(&mut self, id: u64, bytes: Option<Local>) -> Result<(), Error> {
         if self.srq.is_some() {
@@ -234,7 +234,7 @@ impl Qp {
         self.receives.push(id, bytes)
     }
 
-    /// Posts what [`Qp::receive`] queued, as [`Qp::ring`] does.
+    /// Posts what [`Qp::receive`] queued, like [`Qp::ring`].
     #[inline]
     pub fn ring_receives(&mut self) -> (usize, Result<(), Error>) {
         let raw = self.raw.as_ptr();
@@ -286,7 +286,7 @@ impl Receives {
         self.queued = 0;
     }
 
-    /// Posts what is queued by `call`, and returns how many were taken and what it said.
+    /// Posts what is queued by `call`. Returns the number taken, and the call's error.
     #[inline]
     pub(crate) fn post(
         &mut self,
@@ -313,8 +313,8 @@ impl Receives {
     }
 }
 
-/// The device's description of bytes of a kept region; inline ones are copied by the library, from where the processor
-/// sees them.
+/// The device's description of bytes in a kept region. The library copies inline bytes from the processor's view of
+/// them.
 #[inline]
 pub(crate) fn locate(memory: &[Mr], local: Local, inline: Option<usize>) -> Result<sys::ibv_sge, Error> {
     let mr = memory.get(local.memory.0 as usize).ok_or(FOREIGN)?;

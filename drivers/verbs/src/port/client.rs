@@ -1,4 +1,4 @@
-//! The client half: a port with one peer, the server.
+//! The client's half: a port whose only peer is the server.
 
 use std::sync::Arc;
 
@@ -10,9 +10,9 @@ use super::{Device, Form, OpenError, PeerKind, PortConfig, VerbsPort, Way, peer:
 use crate::{Remote, RemoteBytes};
 
 impl VerbsPort {
-    /// Connects to the port behind a rendezvous, and returns a port of our own with its only peer.
+    /// Connects to the port behind a rendezvous. Returns a port of our own and the name of its only peer.
     ///
-    /// In the form of the host API both sides know the slots beforehand: those of `config`.
+    /// In the form of the host API, both sides must know the slots beforehand: those of `config`.
     pub fn connect(config: &PortConfig, kind: PeerKind) -> Result<(Self, Name), OpenError> {
         let config = PortConfig { peers: 1, ..config.clone() };
         let device = Device::open(&config)?;

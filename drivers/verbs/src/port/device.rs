@@ -1,4 +1,4 @@
-//! The device of a port, and what a peer on it is made of. Lives on the rendezvous's thread, comes and goes.
+//! A port's device, and the making of its peers. Lives on the rendezvous's thread; the device may come and go.
 
 use berth_memory::Heap;
 use berth_port::Peer as Name;
@@ -17,10 +17,10 @@ use crate::{
     random_psn,
 };
 
-/// Bytes of a send that shall travel within its work request; every card has room for so many.
+/// Size in bytes of sends that should travel within their work request; every card supports that many.
 const INLINE: u32 = 128;
 
-/// Where completions of one queue's peers go.
+/// Completion queues for the peers of one queue of the port.
 #[derive(Debug, Clone)]
 pub(super) struct Queues {
     pub(super) sent: Cq,
@@ -45,7 +45,7 @@ impl Device {
         Ok(Self { context, pd, path, gid })
     }
 
-    /// Completion queues that the work of so many peers cannot overrun.
+    /// Makes completion queues that the work of `peers` peers cannot overrun.
     pub(super) fn queues(&self, peers: usize, shape: Shape) -> Result<Queues, Error> {
         let most = self.context.limits().completions;
         let depth = |each: u32| (peers as u32).saturating_mul(each).min(most);
@@ -55,13 +55,13 @@ impl Device {
         })
     }
 
-    /// Peers whose work the completion queues hold.
+    /// Limit on the peers whose work the completion queues can hold.
     pub(super) fn most_peers(&self, shape: Shape) -> usize {
         (self.context.limits().completions / shape.sends().max(shape.receives())) as usize
     }
 
-    /// Whether the kernel still knows the device. A driver that cannot take it from its users waits for them to close
-    /// it, and says so nowhere else.
+    /// Whether the kernel still has the device. A driver that needs its users to close the device waits for that, and
+    /// says so nowhere else.
     pub(super) fn is_there(&self) -> bool {
         self.context.is_present()
     }
@@ -83,7 +83,7 @@ impl Device {
         Ok(qp)
     }
 
-    /// Memory for a peer. Its addresses begin at 0, as the host API has it, and for others it is as good as any.
+    /// Memory for a peer. Its addresses start at 0, as the host API requires; for others any address will do.
     fn memory(&self, remote: bool, shape: Shape) -> Result<[Mr; 2], Error> {
         let access = if remote { Access::LOCAL_WRITE | Access::REMOTE_WRITE } else { Access::LOCAL_WRITE };
         let [requests, own] = shape.bytes(remote);
@@ -91,7 +91,7 @@ impl Device {
         Ok([requests, self.pd.register(Heap::new(own), Access::LOCAL_READ, Some(0))?])
     }
 
-    /// Takes a peer in, connected and with its receives posted, and says what it must know of us.
+    /// Takes a peer: connects it and posts its receives. Returns it with our side of the connection.
     pub(super) fn accept(
         &self,
         (id, place, generation): (PeerId, usize, u16),
@@ -123,7 +123,7 @@ impl Device {
         Ok((peer, RdmaSide { qp_num: number, gid: self.gid.raw, psn, rkey: mr.rkey(), addr: mr.iova(), slots, mtu }))
     }
 
-    /// A client's peer: its queue pair's number, and how the connection is made once the other side is known.
+    /// Makes a client's peer. Returns its queue pair's number and what is needed to connect it later.
     pub(super) fn offer(
         &self,
         kind: PeerKind,
@@ -148,12 +148,12 @@ impl Device {
     }
 }
 
-/// Why a peer was not taken in.
+/// Why a peer was refused.
 #[derive(Debug)]
 pub(super) enum Refusal {
-    /// What it offered does not do.
+    /// Its offer is not acceptable.
     Status(Status),
-    /// The device would not.
+    /// The device failed.
     Device(Error),
 }
 

@@ -1,4 +1,4 @@
-//! The rendezvous's side of a port: takes peers in, hands them to the queues, takes them back, and minds the device.
+//! The rendezvous's side of a port: takes peers, hands them to the queues, takes them back, and watches the device.
 
 use std::{
     collections::HashMap,
@@ -20,22 +20,22 @@ use crate::{
     random_psn,
 };
 
-/// How often a device that is gone is looked for.
+/// Interval at which a lost device is looked for.
 const RETURN: Duration = Duration::from_millis(250);
 
-/// What a queue is told.
+/// A command to a queue.
 pub(super) enum Order {
-    /// A peer to serve.
+    /// Serve this peer.
     Take(Box<Peer>),
-    /// A peer that is gone: it comes back as [`Report::Peer`].
+    /// Return this peer as [`Report::Peer`].
     Drop(PeerId),
-    /// The device is gone: everything comes back, and [`Report::Down`] at last.
+    /// The device is gone: return everything, and [`Report::Down`] at the end.
     Down,
-    /// The device is there.
+    /// The device is back; these are its completion queues.
     Up(Queues),
 }
 
-/// What a queue gives back, to be destroyed where time is not short.
+/// What a queue returns, to be destroyed where time does not matter.
 pub(super) enum Report {
     /// A peer that was taken from it, or that failed.
     Peer(Box<Peer>),
@@ -46,9 +46,9 @@ pub(super) enum Report {
 /// The way to one queue of the port.
 pub(super) struct Lane {
     pub(super) core: Sender<Order, Report>,
-    /// While the device is there.
+    /// `None` while the device is gone.
     pub(super) queues: Option<Queues>,
-    /// By place: who is there.
+    /// The peer at each place.
     pub(super) places: Vec<Option<PeerId>>,
 }
 
@@ -56,7 +56,7 @@ const DEVICE_EVENTS: Family =
     Family::counter("device_events", "an RDMA device that was lost, that returned, or whose completion queue overran");
 
 berth_port::counters! {
-    /// What happens beside the poll cores.
+    /// Events outside of the poll cores.
     pub(super) struct Tally of Count {
         lost = device_losses: DEVICE_EVENTS { event: "lost" },
         returned = device_returns: DEVICE_EVENTS { event: "returned" },
@@ -68,10 +68,10 @@ berth_port::counters! {
 pub(super) struct Link {
     config: PortConfig,
     device: Option<Device>,
-    /// The queues were told that the device is gone, and have not all given everything back.
+    /// The queues were told that the device is gone, and have not returned everything yet.
     going: bool,
     lanes: Vec<Lane>,
-    /// Where each peer is.
+    /// Queue and place of each peer.
     peers: HashMap<PeerId, (usize, usize)>,
     generation: u16,
     tally: Arc<Tally>,
@@ -84,7 +84,7 @@ impl Link {
         Self { config, device: Some(device), going: false, lanes, peers, generation: 0, tally, looked }
     }
 
-    /// Takes what the queues give back, and destroys it.
+    /// Destroys what the queues return.
     fn collect(&mut self, end: &mut dyn FnMut(PeerId)) {
         for lane in &mut self.lanes {
             for report in lane.core.returned() {
@@ -112,7 +112,7 @@ impl Link {
         }
     }
 
-    /// Sees whether the device is well, and takes it from the queues if it is not.
+    /// Checks whether the device works, and takes it from the queues if it does not.
     fn mind(&mut self) {
         let Some(device) = self.device.as_ref().filter(|_| !self.going) else { return };
         let mut failed = !device.is_there();
@@ -133,7 +133,7 @@ impl Link {
         }
     }
 
-    /// Looks for a device that is gone.
+    /// Looks for a lost device.
     fn look(&mut self) {
         if self.device.is_some() || self.looked.elapsed() < RETURN {
             return;
@@ -157,7 +157,8 @@ impl Link {
     }
 }
 
-/// Each place has at most one order to take and one to drop under way, and the device one, so the mailbox has room.
+/// Each place has at most one command to serve and one to return under way, and the device one, so the mailbox has
+/// room.
 fn give(lane: &mut Lane, order: Order) {
     assert!(lane.core.send(order).is_ok(), "the mailbox holds every order there can be");
 }

@@ -1,27 +1,28 @@
-//! The verbs port: peers' queue pairs on one device, polled as one queue of frames.
+//! The verbs port: the queue pairs of its peers on one device, polled as one queue of frames.
 //!
 //! # Peers
 //!
-//! A peer comes by the rendezvous ([`PortConfig::rendezvous`]), whose thread makes its queue pair and its memory, which
-//! are its own: no peer reaches another's slots, and one that dies, or whose work fails, takes nothing with it. The
-//! finished peer goes to a queue's poll core through a mailbox that [`Port::rx`] looks at once per burst, and comes
-//! back through it to be destroyed.
+//! Peers come by the rendezvous ([`PortConfig::rendezvous`]), whose thread makes their queue pairs and memory. Each
+//! peer has its own: no peer reaches another's slots, and one that dies or whose work fails does not affect the others.
+//! The finished peer goes to a queue's poll core through a mailbox, which [`Port::rx`] checks once per burst. It comes
+//! back the same way to be destroyed.
 //!
-//! To the port's users a peer is the address of its fabric, with a number that tells its place in the port and is not
-//! used again soon.
+//! Users of the port see a peer as its address on the fabric, with a number that identifies its place in the port and
+//! is not reused soon.
 //!
 //! # Frames
 //!
-//! Requests are SENDs, each into a posted receive of a slot, or RDMA WRITEs with immediate into the slot that the
-//! immediate names; those are copied first, for the peer could change them while they are read. A frame is answered where it
-//! is lent, and sent from there: inline where it is short, by SEND, or by RDMA WRITE with immediate into the same slot of the
-//! peer's window where it offered one. Doorbells are rung once per burst and peer, every 16th send is signalled, and receives
-//! are posted again 16 at a time, so many that a peer may have as many requests under way as it has slots.
+//! Requests are SENDs, each into a posted receive with a slot, or RDMA WRITEs with immediate into the slot that the
+//! immediate names. The latter are copied first, because the peer could change them while they are read. A frame is
+//! answered where it is lent, and sent from there: inline if it is short, by SEND, or by RDMA WRITE with immediate into
+//! the same slot of the peer's window if it offered one. Doorbells are rung once per burst and peer, and every 16th
+//! send is signalled. Receives are posted again 16 at a time; there are so many that a peer may have as many requests
+//! under way as it has slots.
 //!
 //! # The device
 //!
-//! When it fails, is removed, or overruns a completion queue, the port gives back everything of it, serves nobody, and
-//! looks for it four times a second.
+//! If the device fails, is removed, or overruns a completion queue, the port returns everything made from it and serves
+//! nobody. It looks for the device four times a second.
 
 mod client;
 mod device;
@@ -43,29 +44,29 @@ use device::{Device, Queues};
 use link::{Lane, Link, Order, Report, Tally};
 use peer::{Inbound, Peer, Refused, Shape, place_of, split_id};
 
-/// Slots for what is posted to a peer rather than answered.
+/// Number of slots for messages that are posted to a peer rather than answers.
 const OWN_SLOTS: u32 = 64;
 
-/// How a port is opened.
+/// Settings of a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortConfig {
-    /// The device's name, as `rxe0`.
+    /// Name of the device, such as `rxe0`.
     pub device: String,
-    /// The device's port, from 1.
+    /// Port number of the device, from 1.
     pub port: u8,
-    /// The place of our address in the port's table of GIDs.
+    /// Index of our address in the port's GID table.
     pub gid_index: u8,
-    /// Where peers come to; of a client, where they go.
+    /// Address of the rendezvous: where peers come, or, for a client, where it connects to.
     pub rendezvous: SocketAddr,
-    /// What is spoken there.
+    /// Messages of the rendezvous.
     pub form: Form,
     /// How immediates name slots.
     pub immediate: ImmForm,
-    /// Slots of each peer.
+    /// Number of slots for each peer.
     pub slots: u32,
-    /// The longest frame in bytes.
+    /// Longest frame in bytes.
     pub max_frame: usize,
-    /// Peers of each queue.
+    /// Limit on the peers of each queue.
     pub peers: usize,
 }
 
@@ -77,29 +78,30 @@ impl PortConfig {
     }
 }
 
-/// Why a port did not open.
+/// Why a port could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The device.
+    /// The device refused.
     #[error(transparent)]
     Device(#[from] Error),
-    /// The configuration.
+    /// The configuration is invalid.
     #[error("{0}")]
     Config(String),
-    /// The rendezvous's address.
+    /// This address of the rendezvous could not be used.
     #[error("the rendezvous cannot be at {0}: {1}")]
     Rendezvous(SocketAddr, #[source] std::io::Error),
-    /// The other side.
+    /// The call to the other side's rendezvous failed.
     #[error(transparent)]
     Call(#[from] berth_rendezvous::CallError),
-    /// The other side answered something else.
+    /// The other side's answer is not one for an RDMA peer.
     #[error(
         "the port behind the rendezvous answered nothing that an RDMA peer can use: is it a verbs port of this form?"
     )]
     Answer,
 }
 
-/// Opens a device as a port with so many queues, each for a poll core of its own. Peers go to the emptiest.
+/// Opens a device as a port with `queues` queues, each for its own poll core. New peers go to the queue with the
+/// fewest.
 pub fn open(config: &PortConfig, queues: usize) -> Result<Vec<VerbsPort>, OpenError> {
     let shape = config.shape();
     if config.slots == 0 || config.slots > config.immediate.max_slots() {
@@ -144,7 +146,7 @@ enum Way {
 /// One queue of a device, as a [`Port`].
 ///
 /// Counters: `rx_frames`, `rx_truncated` (longer than `max_frame`, lent with the length cut), `tx_frames`, `tx_dropped`
-/// (answers to a peer that takes none), `psn_gaps` (immediates whose number does not follow), `psn_lost` (the packets
+/// (answers to a peer that accepts none), `psn_gaps` (immediates whose number does not follow), `psn_lost` (the packets
 /// missing there), `slot_overruns` (requests that were overwritten before they were looked at), `slot_out_of_range`,
 /// `bad_immediates`, `peers_joined` and `peers_failed` (those whose work failed), `device_losses`, `device_returns`,
 /// `cq_overruns`, `offers_refused`, and those of the rendezvous.
@@ -155,16 +157,16 @@ pub struct VerbsPort {
     queues: Option<Queues>,
     mailbox: Mailbox<Order, Report>,
     completions: Box<[Completion; BURST]>,
-    /// Which completions of the burst were overwritten.
+    /// Which completions of the burst were overwritten by later ones.
     stale: [bool; BURST],
     burst: u64,
-    /// Places whose doorbell is to be rung.
+    /// Places whose doorbell must be rung.
     dirty: Vec<usize>,
-    /// Places with requests that wait until answers have left.
+    /// Places with requests that wait until answers have been sent.
     waiting: Vec<usize>,
     counters: Counters,
     tally: Arc<Tally>,
-    /// Reports what all queues share.
+    /// Whether this queue reports the counters that all queues share.
     first: bool,
     way: Way,
 }
@@ -185,7 +187,7 @@ berth_port::counters! {
     }
 }
 
-/// What a port counts beside its rendezvous.
+/// Declarations of a port's counters, those of its rendezvous aside.
 pub const COUNTERS: Tables = &[Counters::TABLE, Tally::TABLE];
 
 impl VerbsPort {
@@ -209,7 +211,7 @@ impl VerbsPort {
         }
     }
 
-    /// Does what the rendezvous's thread says.
+    /// Carries out the commands of the rendezvous's thread.
     #[cold]
     fn obey(&mut self) {
         while let Some(order) = self.mailbox.take() {
@@ -246,14 +248,14 @@ impl VerbsPort {
         }
     }
 
-    /// A peer's work failed: it has nothing more to say.
+    /// Gives up a peer whose work failed.
     #[cold]
     fn fail(&mut self, place: usize) {
         self.counters.peers_failed += u64::from(self.peers[place].is_some());
         self.give_back(place);
     }
 
-    /// Looks at a burst from its end: what a later one overwrote is not the request that was told.
+    /// Walks a burst from its end, because a later write into a slot replaces the request that was announced earlier.
     #[inline]
     fn find_stale(&mut self, burst: usize) {
         self.burst += 1;
@@ -272,7 +274,7 @@ impl VerbsPort {
         }
     }
 
-    /// One completed receive. Returns whether a frame was lent.
+    /// Handles one completed receive. Returns whether a frame was lent.
     #[inline]
     fn received<H: FnMut(&mut Frame<'_>) -> Verdict>(&mut self, index: usize, handle: &mut H) -> bool {
         let completion = self.completions[index];
@@ -324,7 +326,7 @@ impl VerbsPort {
         true
     }
 
-    /// Lends a request, and queues its answer.
+    /// Lends a request and queues its answer.
     #[inline]
     fn lend<H: FnMut(&mut Frame<'_>) -> Verdict>(&mut self, place: usize, slot: u32, wire_len: usize, handle: &mut H) {
         let Some(peer) = self.peers[place].as_deref_mut() else { return };
@@ -357,7 +359,7 @@ impl VerbsPort {
         }
     }
 
-    /// Lends a burst of the requests that waited, as far as answers have left. Returns how many.
+    /// Lends a burst of waiting requests, as far as answers have been sent. Returns their number.
     #[cold]
     fn resume<H: FnMut(&mut Frame<'_>) -> Verdict>(&mut self, handle: &mut H) -> usize {
         let mut lent = 0;
@@ -388,7 +390,7 @@ impl VerbsPort {
         }
     }
 
-    /// Takes the completions of sends, which give slots and room back.
+    /// Takes completions of sends, which free slots and room.
     #[inline]
     fn reap(&mut self) {
         let Some(queues) = &self.queues else { return };
@@ -411,7 +413,7 @@ impl VerbsPort {
     }
 }
 
-/// The peer that a work request was of, if it is still there.
+/// The peer that a work request was for, if it is still there.
 #[inline]
 fn at(peers: &mut [Option<Box<Peer>>], id: u64) -> Option<&mut Peer> {
     let (place, generation, _) = split_id(id);
@@ -470,7 +472,7 @@ impl Port for VerbsPort {
         self.max_frame
     }
 
-    /// Where the rendezvous is.
+    /// The address of the rendezvous.
     fn local_addr(&self) -> SocketAddr {
         self.local
     }

@@ -1,4 +1,4 @@
-//! One peer: its queue pair, its memory, and which of its slots are whose.
+//! One peer: its queue pair, its memory, and the use of its slots.
 
 use std::{collections::VecDeque, net::Ipv6Addr, ptr::NonNull};
 
@@ -11,64 +11,65 @@ use crate::{BATCH, Error, Flags, Local, MemoryId, Mr, Op, Qp, RemoteBytes};
 /// How requests and answers reach us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Inbound {
-    /// Into posted receives, each with a slot of its own.
+    /// Into posted receives, each of which has a slot.
     Receives,
     /// Into the slot that the immediate names; receives are used up without memory.
     Slots(ImmForm),
 }
 
-/// How what we post leaves.
+/// How our messages are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outbound {
     /// As SENDs.
     Send,
-    /// Answers into the peer's slot of the same number; all else as SENDs.
+    /// Answers are written into the peer's slot with the same number; other messages are SENDs.
     WriteBack(Window),
-    /// Into the peer's slots, one after the other.
+    /// Written into the peer's slots, one after the other.
     WriteSlots { to: RemoteBytes, slots: Slots },
 }
 
-/// Memory of a frame that the peer does not reach.
+/// Memory of a frame, out of the peer's reach.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Buffer {
-    /// A receive's.
+    /// That of the receive with this slot.
     Received(u32),
-    /// The copy of a request that was written into the slot of this number.
+    /// The copy of a request that was written into this slot.
     Copied(u32),
-    /// Ours, for what is posted.
+    /// One of our own, for posted messages.
     Own(u32),
 }
 
-/// The most sends to one that is signalled, and the most receives that wait to be posted again.
+/// Most sends per signalled one, and most receives that wait to be posted again.
 const SIGNAL_EVERY: u32 = 16;
 
-/// How much a peer has of everything.
+/// Sizes of a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shape {
-    /// Requests that the peer may have under way, and slots that it may write them into.
+    /// Limit on the peer's requests under way, and number of slots for them.
     pub(super) slots: u32,
-    /// Slots for what is posted.
+    /// Number of slots for posted messages.
     pub(super) own: u32,
-    /// Bytes from one slot to the next.
+    /// Bytes from the start of one slot to the next.
     pub(super) stride: usize,
-    /// The longest frame.
+    /// Longest frame in bytes.
     pub(super) max_frame: usize,
 }
 
 impl Shape {
-    /// Bytes of the memory that requests come into, and of our own: there a request that was written is copied, too.
+    /// Sizes in bytes of the memory that requests arrive in, and of our own, which also holds copies of written
+    /// requests.
     pub(super) fn bytes(self, written: bool) -> [usize; 2] {
         let [requests, own] = if written { [self.slots, self.own + self.slots] } else { [self.receives(), self.own] };
         [requests, own].map(|slots| slots as usize * self.stride)
     }
 
-    /// Receives of a peer: a whole window's, as many whose answers the peer has while we do not know that yet (no more:
-    /// [`Peer::must_wait`]), and those that wait to be posted again together.
+    /// Number of a peer's receives: those of a whole window, those of answers that the peer may have before we know it
+    /// (no more than a window: [`Peer::must_wait`]), and those that wait to be posted again.
     pub(super) fn receives(self) -> u32 {
         2 * self.slots + SIGNAL_EVERY
     }
 
-    /// Sends on their way at most.
+    /// Limit on sends under way.
     pub(super) fn sends(self) -> u32 {
         self.receives() + self.own
     }
@@ -77,44 +78,44 @@ impl Shape {
 /// A peer of a port.
 pub(super) struct Peer {
     pub(super) id: PeerId,
-    /// As the port's users know it.
+    /// The name that users of the port see.
     pub(super) name: Name,
-    /// Tells its work requests from those of whoever was at its place before.
+    /// Tells its work requests from those of the earlier peer at its place.
     pub(super) generation: u16,
     qp: Qp,
-    /// What requests come into, which a peer that writes reaches, and our own, which none does.
+    /// Memory that requests arrive in, which a peer that writes can access, and our own, which none can.
     rings: [Ring; 2],
     shape: Shape,
     pub(super) inbound: Inbound,
     outbound: Outbound,
     mtu: u32,
-    /// Ready to be posted as receives.
+    /// Slots ready to be posted as receives.
     repost: Vec<u32>,
-    /// Slots of inline answers: free when the doorbell has been rung.
+    /// Slots of inline answers, which are free once the doorbell was rung.
     after_ring: Vec<u32>,
     free: Vec<u32>,
-    /// By send on its way: what is free once it is over.
+    /// For each send under way, the buffer that it frees when it is over.
     held: VecDeque<Option<Buffer>>,
-    /// How many of those are receives'.
+    /// Number of those that are receives'.
     kept: u32,
-    /// Requests that came while their answers would keep too many receives: the slot and the length of each.
+    /// Requests that arrived while their answers would hold too many receives: slot and length of each.
     waiting: VecDeque<(u32, usize)>,
-    /// The number of the next send, and of the oldest on its way.
+    /// Number of the next send, and of the oldest under way.
     next: u32,
     oldest: u32,
     signal_every: u32,
-    /// The number of the next packet that an immediate of ours tells.
+    /// Packet sequence number for our next immediate.
     psn: u32,
     next_slot: u32,
-    /// What the next immediate's packet sequence number should be.
+    /// Packet sequence number that the next immediate should have; `None` before the first.
     expected: Option<u32>,
-    /// By slot: the last burst that brought it.
+    /// For each slot, the last burst in which it arrived.
     seen: Box<[u64]>,
-    /// Whether the port has it on its list of doorbells.
+    /// Whether it is on the port's list of doorbells.
     pub(super) dirty: bool,
 }
 
-/// Slots in a region.
+/// An array of slots in a region.
 struct Ring {
     memory: MemoryId,
     base: NonNull<u8>,
@@ -132,24 +133,24 @@ impl Ring {
     }
 }
 
-/// A receive's work request: where the peer is, which it was, and the slot.
+/// Work request id of a receive: the peer's place and generation, and the slot.
 pub(super) fn receive_id(place: usize, generation: u16, slot: u32) -> u64 {
     (place as u64) << 48 | u64::from(generation) << 32 | u64::from(slot)
 }
 
-/// The place, generation and slot (or number) of a completed work request.
+/// Place, generation and slot (or number) of a completed work request.
 pub(super) fn split_id(id: u64) -> (usize, u16, u32) {
     ((id >> 48) as usize, (id >> 32) as u16, id as u32)
 }
 
-/// How the port's users know the peer at a place, whose fabric has this address: the generation makes the number one
-/// that is not used again soon.
+/// The name of the peer at a place, from its address on the fabric. The generation makes its number one that is not
+/// reused soon.
 pub(super) fn name(gid: [u8; 16], place: usize, generation: u16) -> Name {
     let number = u32::from(generation) << 16 | place as u32;
     Name::Connection { number, host: Some(Ipv6Addr::from(gid).to_canonical()) }
 }
 
-/// The place that such a name tells.
+/// The place that a name refers to.
 pub(super) fn place_of(name: Name) -> Option<usize> {
     match name {
         Name::Connection { number, .. } => Some(usize::from(number as u16)),
@@ -158,7 +159,7 @@ pub(super) fn place_of(name: Name) -> Option<usize> {
 }
 
 impl Peer {
-    /// Takes a queue pair over that is connected or about to be. All its receives are posted.
+    /// Makes a peer from a queue pair that is connected, or about to be, and posts all its receives.
     pub(super) fn new(
         (id, name, place, generation): (PeerId, Name, usize, u16),
         mut qp: Qp,
@@ -201,12 +202,12 @@ impl Peer {
         &mut self.qp
     }
 
-    /// Changes how what is posted leaves.
+    /// Changes how posted messages are sent.
     pub(super) fn send_by(&mut self, outbound: Outbound) {
         self.outbound = outbound;
     }
 
-    /// The bytes of a buffer, for the processor.
+    /// Memory of a buffer, for the processor.
     #[inline]
     fn bytes(&mut self, buffer: Buffer) -> &mut [u8] {
         let (ring, at) = self.place(buffer);
@@ -217,7 +218,7 @@ impl Peer {
         unsafe { std::slice::from_raw_parts_mut(ring.base.as_ptr().add(at), self.shape.max_frame) }
     }
 
-    /// Where a buffer is: its ring, and its first byte there.
+    /// Ring and offset of a buffer.
     #[inline]
     fn place(&self, buffer: Buffer) -> (&Ring, usize) {
         let Shape { own, stride, .. } = self.shape;
@@ -229,7 +230,7 @@ impl Peer {
         (ring, index as usize * stride)
     }
 
-    /// The request of `len` bytes in a slot, which nobody changes any more, and where it is answered.
+    /// The request of `len` bytes in a slot, in memory that no longer changes, and the buffer for its answer.
     #[inline]
     pub(super) fn request(&mut self, slot: u32, len: usize) -> (Buffer, &mut [u8]) {
         if self.inbound == Inbound::Receives {
@@ -251,7 +252,7 @@ impl Peer {
         (buffer, self.bytes(buffer))
     }
 
-    /// The slot and the length of an immediate's frame; what was wrong with it otherwise.
+    /// Slot and length of an immediate's frame, or what is wrong with the immediate.
     #[inline]
     pub(super) fn written(&mut self, form: ImmForm, immediate: u32, len: usize) -> Result<(u32, u64), Refused> {
         let (psn, slot) = form.split(immediate).ok_or(Refused::Immediate)?;
@@ -262,26 +263,26 @@ impl Peer {
         if slot >= self.shape.slots { Err(Refused::Slot) } else { Ok((slot, u64::from(lost))) }
     }
 
-    /// Notes that a burst brought a slot; false if it did so before. Bursts are looked at from their end.
+    /// Notes that a burst brought a slot; false if it did so before. Bursts are walked from their end.
     #[inline]
     pub(super) fn first_of(&mut self, slot: u32, burst: u64) -> bool {
         self.seen.get_mut(slot as usize).is_none_or(|seen| std::mem::replace(seen, burst) != burst)
     }
 
-    /// Whether answers keep as many receives as a window has requests. Were it one more, a peer that has these answers
-    /// before the device tells of them might not find a receive for each request of its next window.
+    /// Whether answers hold as many receives as a window has requests. With one more, a peer that gets these answers
+    /// before the device reports them might not find a receive for each request of its next window.
     #[inline]
     fn keeps_a_window(&self) -> bool {
         self.kept + self.after_ring.len() as u32 >= self.shape.slots
     }
 
-    /// Whether the next request has to wait until the device has sent answers, for its own could be one too many.
+    /// Whether the next request must wait until the device has sent answers, because its own could be one too many.
     #[inline]
     pub(super) fn must_wait(&self) -> bool {
         self.inbound == Inbound::Receives && (self.is_waiting() || self.keeps_a_window())
     }
 
-    /// Has a request wait. Returns whether others did.
+    /// Makes a request wait. Returns whether others do.
     #[cold]
     pub(super) fn wait(&mut self, slot: u32, len: usize) -> bool {
         let others = self.is_waiting();
@@ -289,23 +290,23 @@ impl Peer {
         others
     }
 
-    /// The next request that waited and may be answered now.
+    /// The next waiting request that may be answered now.
     pub(super) fn waited(&mut self) -> Option<(u32, usize)> {
         if self.keeps_a_window() { None } else { self.waiting.pop_front() }
     }
 
-    /// Whether requests wait.
+    /// Whether requests are waiting.
     pub(super) fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Whether one more send fits.
+    /// Whether there is room for one more send.
     #[inline]
     pub(super) fn has_room(&self) -> bool {
         self.next.wrapping_sub(self.oldest) < self.shape.sends()
     }
 
-    /// Queues the answer in a buffer to the request that came in a slot.
+    /// Queues the answer in `buffer` to the request that arrived in `slot`.
     #[inline]
     pub(super) fn answer(&mut self, place: usize, slot: u32, buffer: Buffer, len: usize) -> Result<(), Error> {
         let op = match self.outbound {
@@ -370,7 +371,7 @@ impl Peer {
         Ok(())
     }
 
-    /// A signalled send is over, and all before it.
+    /// A signalled send is complete, and with it all before.
     #[inline]
     pub(super) fn sent(&mut self, number: u32) {
         let over = number.wrapping_sub(self.oldest).wrapping_add(1);
@@ -388,14 +389,14 @@ impl Peer {
         }
     }
 
-    /// A receive was used up, or its slot is not needed any more.
+    /// Frees the slot of a receive that was used up or is no longer needed.
     #[inline]
     pub(super) fn release(&mut self, slot: u32) {
         self.repost.push(slot);
     }
 
-    /// Rings the doorbell, and posts receives again once there are several: before it where they are free, for who has
-    /// an answer may send the next request.
+    /// Rings the doorbell, and posts receives again once there are several. Free ones are posted before the doorbell,
+    /// because a peer that has an answer may send its next request.
     #[inline]
     pub(super) fn flush(&mut self, place: usize) -> Result<(), Error> {
         self.repost(place, self.signal_every as usize)?;
@@ -404,7 +405,7 @@ impl Peer {
         self.repost(place, self.signal_every as usize)
     }
 
-    /// Posts the receives that were used up, if there are at least so many.
+    /// Posts the receives that were used up, if there are at least `least`.
     fn repost(&mut self, place: usize, least: usize) -> Result<(), Error> {
         if self.repost.len() < least {
             return Ok(());
@@ -424,11 +425,11 @@ impl Peer {
     }
 }
 
-/// What was wrong with an immediate.
+/// What is wrong with an immediate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refused {
-    /// Bits that must be zero are not, or there was none.
+    /// Bits that must be zero are not, or there is no immediate.
     Immediate,
-    /// A slot that there is not.
+    /// It names a slot that does not exist.
     Slot,
 }
