@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{WithToken, block_on, output};
 
-/// The keys that a node serves. For administrators; on the node's host its own key is one: `--key STATE_DIR/node.key`
+/// The keys that a node serves. For administrators; on the node's host, its own key is one: `--key STATE_DIR/node.key`
 #[derive(Debug, Args)]
 pub struct EnrolledCommand {
     #[command(subcommand)]
@@ -16,15 +16,15 @@ pub struct EnrolledCommand {
 
 #[derive(Debug, Subcommand)]
 enum Enrolled {
-    /// List them, and those that were removed.
+    /// List the enrolled keys, and those that were removed.
     List {
         #[command(flatten)]
         with: WithToken,
     },
-    /// Retire a key: its tokens, leases and connections end at once, and it is never served again, whatever the
-    /// configuration lists.
+    /// Remove a key for good: its tokens, leases and connections end at once, and it is never served again, even if the
+    /// configuration lists it.
     Remove {
-        /// The key, or its id.
+        /// The public key, or its id.
         #[arg(value_name = "KEY", value_parser = key_id)]
         removed: NodeId,
         #[command(flatten)]
@@ -73,7 +73,7 @@ impl Enrolled {
     }
 }
 
-/// The id of a key, given as either.
+/// The id of a key, given as the id or the public key.
 pub(super) fn key_id(text: &str) -> Result<NodeId, String> {
     let key = text.parse::<PublicKey>().map(|key| key.id());
     key.or_else(|_| text.parse())

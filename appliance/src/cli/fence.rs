@@ -5,7 +5,7 @@ use clap::{Args, Subcommand};
 
 use super::{Reach, WithToken, block_on, output};
 
-/// A node's scheduler fence: while one is installed, tokens of earlier terms are refused.
+/// A node's scheduler fence: once one is installed, tokens of earlier terms are refused.
 #[derive(Debug, Args)]
 pub struct FenceCommand {
     #[command(subcommand)]
@@ -19,9 +19,9 @@ enum Fence {
         #[command(flatten)]
         node: Reach,
     },
-    /// Install a term. It can be followed by higher ones only, and never be taken out.
+    /// Install a term. Only higher terms can replace it, and it can never be removed.
     Set {
-        /// The new term, above the installed one.
+        /// The new term; it must be higher than the installed one.
         term: u64,
         #[command(flatten)]
         with: WithToken,

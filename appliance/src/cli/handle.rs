@@ -11,46 +11,46 @@ use super::{Reach, id, lease::remember, output};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Handles {
-    /// Make a handle of a lease, by which another client reaches its bytes.
+    /// Make a handle to a lease, through which another client can access its bytes.
     Export {
-        /// The lease.
+        /// The lease's id, as `berth lease alloc` printed it.
         #[arg(value_parser = id)]
         lease: u128,
-        /// Who may import it, by id. Default: anyone.
+        /// The id of the key that may import the handle. Default: anyone.
         #[arg(long, value_name = "ID")]
         to: Option<NodeId>,
-        /// What it permits.
+        /// What the handle permits.
         #[arg(long, value_enum, value_delimiter = ',', default_value = "read")]
         rights: Vec<Right>,
-        /// For how long, in seconds; at most for as long as the lease.
+        /// How long the handle is valid, in seconds; it ends with the lease at the latest.
         #[arg(long, default_value_t = 300)]
         ttl: u32,
-        /// The kind of program that it is for.
+        /// The kind of program that the handle is for.
         #[arg(long, value_enum, default_value = "native-service")]
         runtime: Runtime,
         #[command(flatten)]
         node: Reach,
     },
-    /// Attach to a lease by its handle; `read` and `write` take the attachment where they take a lease, over QUIC.
+    /// Attach to a lease by its handle. `read` and `write` then take the attachment in place of a lease, over QUIC.
     Import {
-        /// The handle.
+        /// The handle, as `berth lease export` printed it.
         #[arg(value_parser = id)]
         handle: u128,
         #[command(flatten)]
         node: Reach,
     },
-    /// Copy the bytes of one lease to another.
+    /// Copy the bytes of one lease to another of the same holder.
     Relocate {
-        /// From this lease.
+        /// The id of the lease to copy from.
         #[arg(value_parser = id)]
         src: u128,
-        /// To this lease, which is not shorter.
+        /// The id of the lease to copy to, which must be at least as long.
         #[arg(value_parser = id)]
         dst: u128,
         /// What becomes of the source: `move` ends it.
         #[arg(long, value_enum, default_value = "copy")]
         mode: Mode,
-        /// Keep the bytes of a moved source out of use for so many seconds.
+        /// Keep the bytes of a moved source from being leased again for this many seconds.
         #[arg(long, value_name = "SECS")]
         preserve: Option<u64>,
         #[command(flatten)]

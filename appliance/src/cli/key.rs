@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 
 use super::{Own, output};
 
-/// Make a key, or show the public half of one.
+/// Make a key, or show its public half.
 #[derive(Debug, Args)]
 pub struct KeyCommand {
     #[command(subcommand)]
@@ -18,9 +18,9 @@ pub struct KeyCommand {
 
 #[derive(Debug, Subcommand)]
 enum Key {
-    /// Make a key. One that is there is kept: that is an error.
+    /// Make a key. If there is one already, it is kept, and the command fails.
     New(Own),
-    /// Print the id and the public key, which nodes enroll.
+    /// Print the id and the public key, for the configurations of nodes.
     Show(Own),
 }
 

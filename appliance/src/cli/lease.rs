@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::{Reach, WithToken, block_on, folder, handle, id, output, page};
 use crate::config::parse_size;
 
-/// Lease memory and blocks of a node, read and write them.
+/// Lease memory and blocks from a node; read and write them.
 #[derive(Debug, Args)]
 pub struct LeaseCommand {
     #[command(subcommand)]
@@ -25,21 +25,21 @@ pub struct LeaseCommand {
 
 #[derive(Debug, Subcommand)]
 enum Lease {
-    /// Lease memory or blocks; prints the lease, and remembers it for `read` and `write`.
+    /// Lease memory or blocks. Prints the lease, and stores it for `read` and `write`.
     Alloc {
-        /// How much, such as 4096 or "64 MiB".
+        /// Size in bytes, such as 4096 or "64 MiB".
         #[arg(long, value_parser = size)]
         size: u64,
-        /// Of what.
+        /// The kind of storage.
         #[arg(long, value_enum, default_value = "memory")]
         r#type: Type,
-        /// For how long, in seconds.
+        /// How long the lease is active, in seconds.
         #[arg(long, default_value_t = 600)]
         duration: u32,
-        /// For how long after that it can be renewed, in seconds.
+        /// How long after that it can still be renewed, in seconds.
         #[arg(long, default_value_t = 60)]
         grace: u32,
-        /// From one resource only, by its id.
+        /// The id of the only resource to lease from, as the node's inventory has it; 0 for any.
         #[arg(long, value_parser = id, default_value = "0")]
         resource: u128,
         #[command(flatten)]
@@ -47,26 +47,26 @@ enum Lease {
     },
     /// Extend a lease.
     Renew {
-        /// The lease.
+        /// The lease's id, as `berth lease alloc` printed it.
         #[arg(value_parser = id)]
         lease: u128,
-        /// Until how long from now, in seconds.
+        /// When the lease shall end, in seconds from now.
         #[arg(long, default_value_t = 600)]
         duration: u32,
         #[command(flatten)]
         with: WithToken,
     },
-    /// Give a lease back.
+    /// Return a lease before it ends.
     Free {
-        /// The lease.
+        /// The lease's id, as `berth lease alloc` printed it.
         #[arg(value_parser = id)]
         lease: u128,
         #[command(flatten)]
         node: Reach,
     },
-    /// Print a lease's state.
+    /// Print a lease's state, and when it ends.
     Query {
-        /// The lease.
+        /// The lease's id, as `berth lease alloc` printed it.
         #[arg(value_parser = id)]
         lease: u128,
         #[command(flatten)]
@@ -77,34 +77,34 @@ enum Lease {
         #[command(flatten)]
         node: Reach,
     },
-    /// Read bytes to standard output; with --json in hex digits.
+    /// Read bytes to standard output; with --json as hex digits.
     Read {
-        /// The lease.
+        /// The lease's id, as `berth lease alloc` printed it.
         #[arg(value_parser = id)]
         lease: u128,
-        /// The first byte.
+        /// The first byte to read, counted from the lease's first.
         #[arg(long, default_value_t = 0)]
         offset: u64,
-        /// How many bytes. Default: all to the end.
+        /// How many bytes to read. Default: up to the lease's end.
         #[arg(long)]
         len: Option<u64>,
-        /// How to reach the bytes.
+        /// The protocol that reaches the bytes.
         #[arg(long, value_enum, default_value = "quic")]
         via: Path,
         #[command(flatten)]
         node: Reach,
     },
-    /// Write standard input, or the text that is given.
+    /// Write standard input, or a given text.
     Write {
-        /// The lease.
+        /// The lease's id, as `berth lease alloc` printed it.
         #[arg(value_parser = id)]
         lease: u128,
-        /// What to write. Default: standard input.
+        /// The text to write. Default: standard input.
         data: Option<String>,
-        /// The first byte.
+        /// The first byte to write, counted from the lease's first.
         #[arg(long, default_value_t = 0)]
         offset: u64,
-        /// How to reach the bytes.
+        /// The protocol that reaches the bytes.
         #[arg(long, value_enum, default_value = "quic")]
         via: Path,
         #[command(flatten)]
@@ -115,30 +115,31 @@ enum Lease {
     /// Page operations, over the control plane.
     #[command(subcommand)]
     Page(page::Pages),
-    /// Connect a lease to a transport of its own; prints what the client needs to use it.
+    /// Connect a lease over another transport. Prints what the client needs to use it.
     Bind {
-        /// The lease.
+        /// The lease's id, as `berth lease alloc` printed it.
         #[arg(value_parser = id)]
         lease: u128,
-        /// The transport.
+        /// The transport to connect over.
         #[arg(long, value_enum)]
         kind: Transport,
-        /// RDMA: the client's queue pair, of type RC, that is to be connected.
+        /// RDMA: the number of the client's queue pair, of type RC, which is to be connected.
         #[arg(long, value_name = "N", requires = "gid", requires = "psn")]
         qp_num: Option<u32>,
-        /// RDMA: the GID of the client's port, as /sys/class/infiniband/*/ports/*/gids/* has it.
+        /// RDMA: the GID of the client's port, from /sys/class/infiniband/*/ports/*/gids/*.
         #[arg(long, requires = "qp_num")]
         gid: Option<Ipv6Addr>,
-        /// RDMA: the client's first packet sequence number.
+        /// RDMA: the first packet sequence number that the client sends.
         #[arg(long, value_name = "N", requires = "qp_num")]
         psn: Option<u32>,
-        /// RDMA: the longest payload of a packet in bytes.
+        /// RDMA: the path MTU in bytes.
         #[arg(long, value_name = "BYTES", default_value_t = 1024)]
         mtu: u16,
-        /// NVMe: the name of the host that may connect, as /etc/nvme/hostnqn has it.
+        /// NVMe: the qualified name of the host that may connect, from /etc/nvme/hostnqn.
         #[arg(long, value_name = "NQN", conflicts_with = "qp_num", conflicts_with = "tlv")]
         host_nqn: Option<String>,
-        /// What else describes this client, as TAG=VALUE in hex digits; may be repeated. Prints TLVs too.
+        /// A further TLV about the client, as TAG=VALUE in hex digits; may be repeated. Makes it print the answer's
+        /// TLVs, too.
         #[arg(long, value_name = "TAG=VALUE", conflicts_with = "qp_num")]
         tlv: Vec<String>,
         #[command(flatten)]
@@ -357,7 +358,7 @@ fn show(grant: &Grant, json: bool) {
     );
 }
 
-/// TLVs of `TAG=VALUE`, both in hex digits.
+/// TLVs from `TAG=VALUE`, both in hex digits.
 fn tlvs(given: &[String]) -> anyhow::Result<Vec<u8>> {
     let mut all = Vec::new();
     for text in given {
@@ -370,7 +371,7 @@ fn tlvs(given: &[String]) -> anyhow::Result<Vec<u8>> {
     Ok(all)
 }
 
-/// The text that is given, or standard input.
+/// The given text, or else standard input.
 pub(super) fn input(given: Option<&str>) -> anyhow::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     match given {
@@ -380,7 +381,7 @@ pub(super) fn input(given: Option<&str>) -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Where `alloc` and `import` keep what they were granted.
+/// The file in which `alloc` and `import` store what they were granted.
 fn record(lease: u128) -> anyhow::Result<PathBuf> {
     Ok(folder("XDG_STATE_HOME", ".local/state")?.join("leases").join(format!("{lease:032x}")))
 }

@@ -1,4 +1,4 @@
-//! `berth manual`: what packages install beside the program, made from the command line's own definition.
+//! `berth manual`: files that packages install beside the program, generated from the command line's definition.
 
 use std::{fs, path::Path};
 

@@ -1,4 +1,4 @@
-//! The commands of a client: keys, enrolment, tokens, leases, discovery.
+//! The client's commands: keys, enrolment, tokens, leases, discovery.
 
 mod enrolled;
 mod fence;
@@ -30,10 +30,11 @@ pub use node::{EnrollCommand, NodesCommand};
 pub use status::{AdminAddress, StatusCommand};
 pub use token::TokenCommand;
 
-/// Whose key this is, and how to print.
+/// The client's key, and the form of output.
 #[derive(Debug, Clone, Args)]
 pub struct Own {
-    /// This client's key; `berth key new` makes one. Default: berth/key in the folder for configurations.
+    /// The file with this client's key; `berth key new` makes one. Default: berth/key in the user's configuration
+    /// folder.
     #[arg(long, value_name = "FILE", env = "BERTH_KEY")]
     key: Option<PathBuf>,
     /// Print JSON.
@@ -41,29 +42,30 @@ pub struct Own {
     json: bool,
 }
 
-/// Which node, and how to reach it.
+/// The node to talk to, and how.
 #[derive(Debug, Clone, Args)]
 pub struct Reach {
-    /// The node's QUIC address; with --udp its address for control over UDP.
+    /// The node's QUIC address; with --udp, its address for control over UDP.
     #[arg(long, value_name = "ADDR", env = "BERTH_NODE", default_value = "127.0.0.1:5701")]
     node: SocketAddr,
-    /// Speak signed datagrams instead of QUIC.
+    /// Use signed datagrams instead of QUIC.
     #[arg(long)]
     udp: bool,
-    /// The node's public key: another node at that address is refused. Without it whoever answers there is believed.
+    /// The node's public key. A node with another key is refused; without this option, any node at the address is
+    /// trusted.
     #[arg(long, value_name = "HEX", env = "BERTH_NODE_KEY")]
     node_key: Option<PublicKey>,
     #[command(flatten)]
     own: Own,
 }
 
-/// A node, and what permits the op.
+/// A node, and the token for the operation.
 #[derive(Debug, Clone, Args)]
 struct WithToken {
-    /// The file that holds the token. Default: the node is asked for one.
+    /// A file with a token, as `berth token request` printed it. Default: ask the node for a token.
     #[arg(long, value_name = "FILE")]
     token: Option<PathBuf>,
-    /// The scheduler's term, where the node has a fence and is asked for a token.
+    /// The scheduler's term; needed if the node has a fence and is asked for a token.
     #[arg(long, conflicts_with = "token")]
     epoch: Option<u64>,
     #[command(flatten)]
@@ -71,7 +73,7 @@ struct WithToken {
 }
 
 impl WithToken {
-    /// Connects, and asks for a token where none is given.
+    /// Connects, and asks for a token if none is given.
     async fn connect(&self, perms: Perms, resource: u128) -> anyhow::Result<(Client, Token)> {
         let client = self.node.connect().await?;
         let token = match &self.token {
@@ -109,7 +111,7 @@ impl Reach {
     }
 }
 
-/// Berth's folder of a kind, as the XDG base directory specification places it.
+/// Berth's folder of one kind, by the XDG base directory specification.
 fn folder(variable: &str, below_home: &str) -> anyhow::Result<PathBuf> {
     let base = match env::var_os(variable).filter(|path| !path.is_empty()) {
         Some(path) => PathBuf::from(path),
@@ -118,12 +120,12 @@ fn folder(variable: &str, below_home: &str) -> anyhow::Result<PathBuf> {
     Ok(base.join("berth"))
 }
 
-/// Runs a client's command.
+/// Runs the future on a runtime of its own.
 fn block_on<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(command)
 }
 
-/// An id in hex digits, as commands take it.
+/// Parses an id, given in hex digits.
 fn id(text: &str) -> Result<u128, String> {
     u128::from_str_radix(text, 16).map_err(|_| format!("{text:?} is not an id: up to 32 hex digits are wanted"))
 }

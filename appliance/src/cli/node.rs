@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{Own, block_on, output};
 
-/// Ask an open node to enroll this key. Nodes enroll the keys of their configuration without asking.
+/// Ask a node with open enrolment to enrol this key. Keys in a node's configuration need not ask.
 #[derive(Debug, Args)]
 pub struct EnrollCommand {
     /// The node's address for control over UDP.
@@ -44,7 +44,7 @@ impl EnrollCommand {
     }
 }
 
-/// List the nodes that a relay knows, or what one node says of itself.
+/// List the nodes that a relay knows, or a single node's own announcement.
 #[derive(Debug, Args)]
 pub struct NodesCommand {
     /// A discovery relay, or a node's address for control over UDP.

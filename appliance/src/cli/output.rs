@@ -8,7 +8,7 @@ use std::{
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
-/// Lines of columns that stand under their heads.
+/// Aligns columns under their headings.
 pub(super) fn table<const N: usize>(heads: [&str; N], rows: &[[String; N]]) -> String {
     let width =
         |column: usize| rows.iter().map(|row| row[column].len()).chain([heads[column].len()]).max().unwrap_or(0);
@@ -21,7 +21,7 @@ pub(super) fn table<const N: usize>(heads: [&str; N], rows: &[[String; N]]) -> S
     std::iter::once(line(heads)).chain(rows).collect()
 }
 
-/// Prints pairs of a name and a value: as lines, or as one JSON object.
+/// Prints names with values, as lines or as one JSON object.
 pub(super) fn pairs(json: bool, pairs: &[(&str, Value)]) {
     if json {
         let object: serde_json::Map<_, _> = pairs.iter().map(|(name, value)| ((*name).into(), value.clone())).collect();
@@ -42,7 +42,7 @@ pub(super) fn pairs(json: bool, pairs: &[(&str, Value)]) {
     }
 }
 
-/// Prints what was read from `offset` on: as it is, or as one JSON object with hex digits.
+/// Prints bytes that were read from `offset` on: raw, or as one JSON object with hex digits.
 pub(super) fn bytes(json: bool, offset: u64, bytes: &[u8]) -> anyhow::Result<()> {
     if json {
         println!("{}", json!({ "offset": offset, "data": hex(bytes) }));
@@ -52,7 +52,6 @@ pub(super) fn bytes(json: bool, offset: u64, bytes: &[u8]) -> anyhow::Result<()>
     out.write_all(bytes).and_then(|()| out.flush()).context("writing to standard output")
 }
 
-/// Hex digits.
 pub(super) fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
@@ -61,7 +60,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// Bytes of hex digits.
+/// Bytes from hex digits.
 pub(super) fn unhex(text: &str) -> Result<Vec<u8>, String> {
     let digits = text.trim();
     if !digits.len().is_multiple_of(2) || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
@@ -71,12 +70,12 @@ pub(super) fn unhex(text: &str) -> Result<Vec<u8>, String> {
     (0..digits.len()).step_by(2).map(byte).collect()
 }
 
-/// Milliseconds since the epoch.
+/// Milliseconds since the Unix epoch.
 pub(super) fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
 }
 
-/// How long until a Unix time, such as `59 s`.
+/// Time left until a Unix time, such as `59 s`.
 pub(super) fn left(expires_at: u64) -> String {
     match expires_at.checked_sub(now_ms() / 1000) {
         Some(left) => format!("{left} s"),

@@ -8,44 +8,44 @@ use super::{Reach, id, lease::input, output};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Pages {
-    /// Read bytes of a page to standard output; with --json in hex digits.
+    /// Read bytes of a page to standard output; with --json as hex digits.
     Read {
         #[command(flatten)]
         page: One,
-        /// The first byte within the page.
+        /// The first byte to read, counted within the page.
         #[arg(long, default_value_t = 0)]
         offset: u32,
-        /// How many bytes.
+        /// How many bytes to read.
         #[arg(long)]
         len: u32,
         #[command(flatten)]
         node: Reach,
     },
-    /// Write standard input, or the text that is given, to a page.
+    /// Write standard input, or a given text, to a page.
     Write {
         #[command(flatten)]
         page: One,
-        /// What to write. Default: standard input.
+        /// The text to write. Default: standard input.
         data: Option<String>,
-        /// The first byte within the page.
+        /// The first byte to write, counted within the page.
         #[arg(long, default_value_t = 0)]
         offset: u32,
         #[command(flatten)]
         node: Reach,
     },
-    /// Copy one page over another, of this lease or another of this client's.
+    /// Copy a page over another one, of this lease or of another lease of this client.
     Copy {
         #[command(flatten)]
         page: One,
-        /// To this lease.
+        /// The id of the lease to copy to.
         #[arg(value_parser = id)]
         to_lease: u128,
-        /// To this page of it.
+        /// The index of the page to overwrite in that lease.
         to_page: u32,
         #[command(flatten)]
         node: Reach,
     },
-    /// Zero a page.
+    /// Fill a page with zeros.
     Zero {
         #[command(flatten)]
         page: One,
@@ -56,12 +56,12 @@ pub(super) enum Pages {
     Advise {
         #[command(flatten)]
         page: One,
-        /// 1 will need, 2 don't need, 4 sequential, 8 random, 16 evict late, 32 evict early; their sum.
+        /// The sum of the flags: 1 will need, 2 don't need, 4 sequential, 8 random, 16 evict late, 32 evict early.
         flags: u32,
         #[command(flatten)]
         node: Reach,
     },
-    /// Print a page's state.
+    /// Print the tracked state of a page.
     Query {
         #[command(flatten)]
         page: One,
@@ -72,15 +72,15 @@ pub(super) enum Pages {
 
 #[derive(Debug, Args)]
 pub(super) struct One {
-    /// The lease.
+    /// The lease's id, as `berth lease alloc` printed it.
     #[arg(value_parser = id)]
     lease: u128,
-    /// The page's number within the lease.
+    /// The page's index within the lease, from 0.
     page: u32,
 }
 
 impl One {
-    /// Connects, and names the page.
+    /// Connects; returns the page that the arguments name, too.
     async fn of(&self, node: &Reach) -> anyhow::Result<(Client, PageRef)> {
         Ok((node.connect().await?, PageRef { lease_id: self.lease, page: self.page }))
     }

@@ -1,4 +1,4 @@
-//! `berth status`: how a running appliance is, from its admin address.
+//! `berth status`: the state of a running appliance, from its admin address.
 
 use std::{fs, net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration};
 
@@ -8,22 +8,22 @@ use ureq::Agent;
 
 use crate::admin::Status;
 
-/// How long the appliance may take to answer.
+/// Time limit for the appliance's answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Which appliance.
+/// The appliance to ask.
 #[derive(Debug, Clone, Args)]
 pub struct AdminAddress {
-    /// The appliance's admin address.
+    /// The appliance's admin address, `[admin] listen` in its configuration.
     #[arg(long, value_name = "ADDR", env = "BERTH_ADMIN", default_value = "127.0.0.1:5780")]
     admin: SocketAddr,
-    /// The file with the token that it wants.
+    /// A file with the admin token, if the appliance requires one.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 }
 
 impl AdminAddress {
-    /// Asks for the status; returns its JSON too.
+    /// Asks for the status; returns it parsed and as JSON.
     pub(crate) fn status(&self) -> anyhow::Result<(Status, String)> {
         let agent: Agent = Agent::config_builder().timeout_global(Some(PATIENCE)).build().into();
         let mut request = agent.get(format!("http://{}/status", self.admin));
@@ -38,7 +38,7 @@ impl AdminAddress {
     }
 }
 
-/// Say how a running appliance is; exits with 1 if it does not serve.
+/// Print the state of a running appliance; exits with 1 if it does not serve.
 #[derive(Debug, Clone, Args)]
 pub struct StatusCommand {
     #[command(flatten)]

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::{Own, Reach, WithToken, block_on, enrolled::key_id, id, output};
 
-/// Capability tokens: ask a node for one, look at it, pass it on, take it back.
+/// Capability tokens: request, inspect, delegate and revoke them.
 #[derive(Debug, Args)]
 pub struct TokenCommand {
     #[command(subcommand)]
@@ -24,9 +24,9 @@ pub struct TokenCommand {
 
 #[derive(Debug, Subcommand)]
 enum Tokens {
-    /// Ask a node for a token; prints it in hex digits.
+    /// Ask a node for a token; prints it as hex digits.
     Request(Box<Request>),
-    /// Print what a token grants.
+    /// Print what a token permits.
     Show {
         /// The file that holds the token, or `-` for standard input.
         token: PathBuf,
@@ -34,10 +34,10 @@ enum Tokens {
         #[arg(long)]
         json: bool,
     },
-    /// Pass a token on to another holder, narrowed; prints the new one in hex digits.
+    /// Pass a token on to another holder, with further restrictions; prints the new token as hex digits.
     Delegate(Delegate),
-    /// Take a token back, and every lease that was allocated with it; or all of a holder's. The token that permits this
-    /// needs `revoke`, for a holder's `admin`.
+    /// Revoke a token and every lease that was allocated with it, or all tokens and leases of a holder. The token that
+    /// permits this needs `revoke`, or `admin` for all of a holder's.
     Revoke(Box<Revoke>),
 }
 
@@ -45,32 +45,32 @@ enum Tokens {
 struct Request {
     #[command(flatten)]
     node: Reach,
-    /// What it permits: read, write, alloc, revoke, exec, admin, delegate.
+    /// The permissions: read, write, alloc, revoke, exec, admin, delegate.
     #[arg(long, value_delimiter = ',', default_value = "read,write,alloc")]
     perms: Vec<String>,
-    /// For how long, in seconds; 300 at most.
+    /// How long the token is valid, in seconds; at most 300.
     #[arg(long, default_value_t = 300)]
     ttl: u32,
-    /// For one resource only, by its id.
+    /// The id of the only resource that the token is for; 0 for any.
     #[arg(long, value_parser = id, default_value = "0")]
     resource: u128,
-    /// Who will hold it, by id. Default: this client.
+    /// The id of the key that will hold the token. Default: this client's.
     #[arg(long, value_name = "ID")]
     holder: Option<NodeId>,
-    /// The scheduler's term, where the node has a fence.
+    /// The scheduler's term; needed if the node has a fence.
     #[arg(long)]
     epoch: Option<u64>,
 }
 
 #[derive(Debug, Args)]
 struct Revoke {
-    /// The `token_id` that `berth token show` prints.
+    /// The `token_id` to revoke, as `berth token show` prints it.
     #[arg(value_parser = id, required_unless_present = "holder")]
     token_id: Option<u128>,
-    /// Instead of one token, all that this key may hold, and every lease that it has. This needs `admin`.
+    /// Instead of one token, revoke all that this key (or id of a key) may hold, and all its leases. Needs `admin`.
     #[arg(long, value_name = "KEY", value_parser = key_id, conflicts_with_all = ["token_id", "ttl"])]
     holder: Option<NodeId>,
-    /// For how long, in seconds; for 300 at least.
+    /// How long the node remembers the revocation, in seconds; at least 300.
     #[arg(long, default_value_t = 300)]
     ttl: u32,
     #[command(flatten)]
@@ -81,22 +81,22 @@ struct Revoke {
 struct Delegate {
     /// The file that holds the token, or `-` for standard input.
     token: PathBuf,
-    /// The next holder, by id.
+    /// The id of the next holder's key.
     #[arg(long, value_name = "ID")]
     to: NodeId,
-    /// Only these bytes of a lease: the first and how many.
+    /// Allow only these bytes of a lease: the first one, and how many.
     #[arg(long, value_names = ["OFFSET", "LEN"], num_args = 2)]
     range: Vec<u64>,
-    /// Only from this address.
+    /// Allow requests only from this address.
     #[arg(long)]
     source_ip: Option<IpAddr>,
-    /// So many requests in a second.
+    /// Allow at most this many requests per second.
     #[arg(long)]
     rate: Option<u32>,
-    /// So many more holders.
+    /// Allow at most this many further delegations.
     #[arg(long)]
     depth: Option<u8>,
-    /// Only before this Unix time, in seconds.
+    /// Allow requests only before this Unix time, in seconds.
     #[arg(long)]
     until: Option<u64>,
     #[command(flatten)]
@@ -160,7 +160,7 @@ impl Revoke {
     }
 }
 
-/// The permissions of a list of words.
+/// Permissions from their names.
 pub(super) fn perms(words: &[String]) -> anyhow::Result<Perms> {
     let known: Vec<_> = Perms::ALL.names().collect();
     words.iter().try_fold(Perms::NONE, |perms, word| {
@@ -169,7 +169,7 @@ pub(super) fn perms(words: &[String]) -> anyhow::Result<Perms> {
     })
 }
 
-/// Reads a token that `berth token` printed.
+/// Reads a token from a file that `berth token` wrote.
 pub(super) fn read(path: &Path) -> anyhow::Result<Token> {
     let text = if path == Path::new("-") { io::read_to_string(io::stdin()) } else { fs::read_to_string(path) };
     let text = text.with_context(|| path.display().to_string())?;

@@ -1,9 +1,9 @@
-//! What a LEASE_ALLOC over QUIC costs, journal included, as JSON lines:
+//! The cost of a LEASE_ALLOC over QUIC, journal included, as JSON lines:
 //! `cargo run --release -p berth-client --example alloc_bench -- CONTROL IDENTITY DIRECTORY`.
 //!
-//! CONTROL is the QUIC address of a node with 8 MiB of memory free, IDENTITY the key file of an enrolled client,
-//! DIRECTORY one on the file system of the node's journal. Each line is a round: one client leases, and in turn with it
-//! as many bytes as a grant has are written and synced in DIRECTORY; then 32 clients lease at once.
+//! CONTROL is the QUIC address of a node with 8 MiB of free memory, IDENTITY the key file of an enrolled client,
+//! DIRECTORY a directory on the file system of the node's journal. Each line is a round: one client leases, and in turn
+//! with it as many bytes as a grant has are written and synced in DIRECTORY; then 32 clients lease at once.
 #![allow(clippy::doc_markdown)] // the documents' names of ops
 
 use std::{
@@ -20,12 +20,12 @@ use berth_wire::fabric::Perms;
 use tokio::task::JoinSet;
 
 const ROUNDS: usize = 9;
-/// Leases of the single client in a round.
+/// Leases of the single client per round.
 const SINGLE: u64 = 100;
 const CLIENTS: usize = 32;
-/// Leases of each of them in a round.
+/// Leases of each of them per round.
 const EACH: usize = 60;
-/// About what a grant takes in the journal, its frame included.
+/// About the size of a grant in the journal, its frame included.
 const RECORD: [u8; 200] = [1; 200];
 
 type Failure = Box<dyn std::error::Error>;
@@ -88,7 +88,7 @@ async fn rounds(identity: &Arc<Identity>, control: &str, file: &File) -> Result<
     Ok(())
 }
 
-/// One client's leases, one after the other, and how long each took.
+/// One client's leases, one after the other, with the time that each took.
 async fn lease(client: Arc<Client>, token: Arc<Token>) -> Result<(Vec<Duration>, Vec<u128>), Error> {
     let (mut times, mut leases) = (Vec::new(), Vec::new());
     for _ in 0..EACH {

@@ -1,9 +1,9 @@
-//! How fast FBMT reads come over one TCP connection, as a JSON line:
+//! The speed of FBMT reads over one TCP connection, as a JSON line:
 //! `cargo run --release -p berth-client --example fbmt_bench -- CONTROL IDENTITY SECONDS`.
 //!
 //! CONTROL is the QUIC address of a node that serves FBMT, IDENTITY the key file of an enrolled client. Memory is
-//! leased and written through the same connection, every byte of it is read back and compared, and then reads of
-//! 64 KiB are asked for, a few ahead, for so many seconds.
+//! leased, written through the same connection, read back and compared byte by byte. Then 64 KiB reads are requested, a
+//! few ahead, for SECONDS.
 
 use std::{
     io::{Read as _, Write as _},
@@ -20,13 +20,13 @@ use berth_wire::fabric::{
 };
 use zerocopy::IntoBytes as _;
 
-/// Bytes of each read.
+/// Size of each read in bytes.
 const LEN: usize = 64 << 10;
-/// Reads that are asked for ahead.
+/// Number of reads requested ahead.
 const AHEAD: usize = 8;
-/// Bytes of the lease.
+/// Size of the lease in bytes.
 const LEASE: usize = 4 << 20;
-/// Bytes of an answer before its data.
+/// Size of an answer before its data, in bytes.
 const HEAD: usize = Header::LEN + ReadResp::LEN;
 
 type Failure = Box<dyn std::error::Error>;
@@ -54,7 +54,7 @@ fn main() -> Result<(), Failure> {
     })
 }
 
-/// Bytes per second.
+/// Speed in bytes per second.
 fn reads(connection: &mut Connection, seconds: f64) -> Result<f64, Failure> {
     let pattern: Vec<u8> = (0..LEASE).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     for (index, data) in pattern.chunks(LEN).enumerate() {
@@ -126,7 +126,7 @@ impl Connection {
         Ok(payload)
     }
 
-    /// Fills `buf` with the next answer to a read, all of whose data must be there.
+    /// Fills `buf` with the next answer to a read, which must have all of its data.
     fn data(&mut self, buf: &mut [u8]) -> Result<(), Failure> {
         self.socket.read_exact(buf)?;
         let header = Header::parse(buf).filter(|header| header.op() == Some(Op::ReadResp));

@@ -1,9 +1,9 @@
-//! What a tenant's renewals take while another holds all that it may of the control plane, as JSON lines:
+//! The time of a tenant's renewals while another holds all that it may of the control plane, as JSON lines:
 //! `cargo run --release -p berth-client --example renew_bench -- CONTROL IDENTITY OTHER`.
 //!
-//! CONTROL is the QUIC address of a node, IDENTITY and OTHER are key files of two enrolled clients. Each line is one
-//! turn: the p99 of a renewal in microseconds, alone, and while the other has as many requests in hand as it may, whose
-//! answers it never takes.
+//! CONTROL is the QUIC address of a node; IDENTITY and OTHER are key files of two enrolled clients. Each line is one
+//! turn: the p99 of a renewal in microseconds, first alone, then while the other has as many requests in hand as it may
+//! and never takes their answers.
 #![allow(clippy::doc_markdown)] // the documents' names of ops
 
 use std::{
@@ -21,10 +21,10 @@ use quinn::{ClientConfig, Connection, Endpoint, RecvStream, TransportConfig, Var
 
 const TURNS: usize = 5;
 const RENEWALS: usize = 1000;
-/// As many as one key may have, of as many streams as one connection may have.
+/// Connections that one key may have, each with as many streams as it may.
 const CONNECTIONS: usize = 256;
 const STREAMS: usize = 32;
-/// Requests in hand of one key.
+/// Requests in hand that one key may have.
 const IN_HAND: usize = 1024;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -67,7 +67,7 @@ async fn p99(client: &Client) -> Result<f64, Failure> {
     Ok(took[RENEWALS * 99 / 100].as_secs_f64() * 1e6)
 }
 
-/// Every connection that a key may have, and as many requests as it may, whose answers find no window.
+/// Makes every connection that a key may have, and as many requests as it may, whose answers find no window.
 async fn hold(identity: &Arc<Identity>, control: SocketAddr) -> Result<Vec<(Connection, Vec<RecvStream>)>, Failure> {
     let mut config = ClientConfig::new(Arc::new(client_config(identity, Alpn::Control, Arc::new(|_| true))?));
     let mut transport = TransportConfig::default();

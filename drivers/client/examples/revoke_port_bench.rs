@@ -1,10 +1,10 @@
-//! How soon a revocation is felt by a client of a real port, as JSON lines:
+//! How soon a client of a real port feels a revocation, as JSON lines:
 //! `cargo run --release -p berth-client --example revoke_port_bench -- CONTROL IDENTITY PORT`.
 //!
 //! CONTROL is the QUIC address of a node, IDENTITY the key file of an enrolled client that may revoke, PORT the UDP
-//! address of a `lease-io` port. A client reads a lease over the port, a few messages ahead, while another revokes its
-//! token. Each line is one revocation: microseconds from asking for it to the first refusal, and to its answer; and how
-//! many reads were served that were sent after that answer.
+//! address of a `lease-io` port. One client reads a lease over the port, a few messages ahead, while another revokes
+//! its token. Each line is one revocation: microseconds from the request to the first refusal, and to its answer; and
+//! the number of reads sent after that answer that were still served.
 #![allow(clippy::doc_markdown)] // the documents' names of ops
 
 use std::{
@@ -27,7 +27,7 @@ use berth_wire::fabric::{
 use zerocopy::IntoBytes as _;
 
 const REVOCATIONS: usize = 200;
-/// Reads that are asked for ahead.
+/// Number of reads requested ahead.
 const AHEAD: usize = 8;
 /// How long reads go on before a revocation, and after its answer.
 const AROUND: Duration = Duration::from_millis(2);
@@ -81,7 +81,7 @@ struct Read {
     served: bool,
 }
 
-/// Reads until told to stop, and once more. Answers on loopback come in the order of the requests.
+/// Reads until told to stop, and once more. On loopback, answers come in the order of the requests.
 fn read(grant: &Grant, port: SocketAddr, stop: &AtomicBool) -> Result<Vec<Read>, Failure> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
     socket.connect(port)?;

@@ -1,4 +1,4 @@
-//! One node's control plane.
+//! The control plane of one node.
 
 use std::{
     net::SocketAddr,
@@ -19,10 +19,10 @@ use tokio::time::timeout;
 
 use crate::{Error, NodeInfo, Token, quic, udp};
 
-/// How long an answer may take.
+/// Time limit for an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A connection to the control plane of one node. Ops may run side by side.
+/// A connection to the control plane of one node. Operations may run concurrently.
 #[derive(Debug)]
 pub struct Client {
     identity: Arc<Identity>,
@@ -38,31 +38,31 @@ enum Link {
 }
 
 impl Client {
-    /// Speaks to a node over UDP. Where its key is given, only what it signed is an answer; if not, answers are not
-    /// proved to be the node's.
+    /// Talks to a node over UDP. If `key` is given, only answers signed with it are accepted; otherwise nothing proves
+    /// that answers come from the node.
     pub async fn udp(identity: Arc<Identity>, node: SocketAddr, key: Option<PublicKey>) -> Result<Self, Error> {
         let link = Link::Udp(udp::Link::open(&identity, node, key).await?);
         Ok(Self { identity, node, link, next_request: AtomicU64::new(1) })
     }
 
-    /// Connects to a node over QUIC. Where its key is given, a node with another one is refused.
+    /// Connects to a node over QUIC. If `key` is given, a node with another key is refused.
     pub async fn quic(identity: Arc<Identity>, node: SocketAddr, key: Option<PublicKey>) -> Result<Self, Error> {
         let opened = timeout(PATIENCE, quic::Link::open(&identity, node, Alpn::Control, key)).await;
         let link = Link::Quic(opened.map_err(|_| too_late(node))??);
         Ok(Self { identity, node, link, next_request: AtomicU64::new(1) })
     }
 
-    /// Who this client is.
+    /// The key that this client uses.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// The node's address.
+    /// Address of the node's control plane.
     pub fn node(&self) -> SocketAddr {
         self.node
     }
 
-    /// The node's key, where the connection has proved it: on QUIC.
+    /// The node's key, if the connection has proven it, as QUIC does.
     pub fn node_key(&self) -> Option<PublicKey> {
         match &self.link {
             Link::Udp(_) => None,
@@ -70,14 +70,15 @@ impl Client {
         }
     }
 
-    /// Ends the connection in good order.
+    /// Closes the connection properly.
     pub async fn close(self) {
         if let Link::Quic(link) = self.link {
             link.close().await;
         }
     }
 
-    /// Runs one op: `resource` 0 is any, and `token` may be left out where the op needs none. Returns the op's result.
+    /// Runs one operation and returns its result. `resource` 0 means any; `token` is `None` if the operation needs
+    /// none.
     pub async fn call(&self, op: Op, resource: u128, token: Option<&Token>, params: &[u8]) -> Result<Vec<u8>, Error> {
         let (code, token) = (op.code(), token.map_or(&[][..], Token::as_bytes));
         let payload = match &self.link {
@@ -104,7 +105,7 @@ impl Client {
         }
     }
 
-    /// Sends a PAGE_REQUEST payload and returns the PAGE_RESPONSE's.
+    /// Sends a PAGE_REQUEST payload; returns that of the PAGE_RESPONSE.
     pub(crate) async fn exchange_page(&self, request: Vec<u8>) -> Result<Vec<u8>, Error> {
         match &self.link {
             Link::Udp(link) => {
@@ -114,7 +115,7 @@ impl Client {
         }
     }
 
-    /// The announcements that match all of `filters`: of the node itself, or of all that a relay knows.
+    /// Announcements that match all `filters`: the node's own, or all that a relay knows.
     pub async fn nodes(&self, filters: &[Filter]) -> Result<Vec<NodeInfo>, Error> {
         let query = Solicit { filters: List::of(filters)?, padding: 0 }.to_vec();
         let payload = match &self.link {
@@ -125,7 +126,7 @@ impl Client {
         found.iter().map(|announcement| Ok(NodeInfo::new(&Announce::parse(announcement.get())?))).collect()
     }
 
-    /// One message each way on a stream of its own.
+    /// One message each way on a new stream.
     async fn stream(
         &self,
         link: &quic::Link,

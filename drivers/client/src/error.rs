@@ -1,4 +1,4 @@
-//! What can go wrong, in words that say what it means.
+//! Errors, with texts that say what they mean.
 
 use std::{io, net::SocketAddr};
 
@@ -15,88 +15,88 @@ pub enum Error {
     /// The node answered with a status other than OK.
     #[error("{op}: the node answered {status} (0x{:04X}): {}", status.code(), status.meaning())]
     Refused {
-        /// What was asked for.
+        /// The operation.
         op: Op,
-        /// What the node answered.
+        /// The node's answer.
         status: Status,
     },
     /// The node answered with a status that this client does not know.
     #[error("{op}: the node answered the unknown status 0x{code:04X}; it may be newer than this client")]
     UnknownStatus {
-        /// What was asked for.
+        /// The operation.
         op: Op,
-        /// The status.
+        /// Code of the status.
         code: u16,
     },
-    /// A page operation was refused.
+    /// The node refused a page operation.
     #[error("{op}: the node answered {status}: {}", status.meaning())]
     Page {
-        /// What was asked for.
+        /// The operation.
         op: page::Op,
-        /// What the node answered.
+        /// The node's answer.
         status: page::Status,
     },
-    /// FBMU, FBBU, FBMT or FBBT refused an access.
+    /// An access over FBMU, FBBU, FBMT or FBBT was refused.
     #[error("the node answered {}: {}", .0, .0.meaning())]
     Access(IoStatus),
     /// A two-sided access was refused.
     #[error("the node answered {}: {}", .0, .0.meaning())]
     TwoSided(two_sided::Status),
-    /// The node closed the connection: its lease has ended, or something was not in order.
+    /// The node closed the connection: the lease has ended, or the protocol was violated.
     #[error("the node closed the connection; the lease may have ended")]
     Closed,
-    /// Nothing came back in time.
+    /// No answer came in time.
     #[error("no answer from {node} within {seconds} s: is it running, and is this key enrolled there?")]
     Timeout {
-        /// Who was asked.
+        /// Address of the node.
         node: SocketAddr,
-        /// How long, in seconds.
+        /// Time waited, in seconds.
         seconds: u64,
     },
-    /// What came back is not what the protocol says.
+    /// The answer is malformed.
     #[error("the node's answer is malformed: {0}")]
     Malformed(#[from] FabricError),
-    /// What came back does not belong to what was asked.
+    /// The answer does not belong to the request.
     #[error("the node answered another request")]
     Mismatch,
-    /// The lease names no endpoint of this kind.
+    /// The lease has no endpoint of this kind.
     #[error("the lease is not served over {0}; its bindings name how it is")]
     NoEndpoint(&'static str),
-    /// Blocks are read and written whole.
+    /// An offset or length is not a multiple of the block size.
     #[error("offset and length of a block lease are multiples of 512")]
     Unaligned,
-    /// More bytes than the lease has.
+    /// The access goes beyond the lease.
     #[error("bytes {offset} to {} are not within the lease's {len}", offset.saturating_add(*asked))]
     OutOfRange {
-        /// The first byte.
+        /// First byte of the access.
         offset: u64,
-        /// How many.
+        /// Number of bytes.
         asked: u64,
-        /// Bytes of the lease.
+        /// Size of the lease in bytes.
         len: u64,
     },
     /// A socket failed.
     #[error("{node}: {source}")]
     Io {
-        /// Whom the socket is connected to.
+        /// Address of the node.
         node: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The connection was not made, or was lost.
+    /// A connection could not be made, or was lost.
     #[error("{node}: {source}: is this key enrolled there?")]
     Connection {
-        /// Whom it is with.
+        /// Address of the node.
         node: SocketAddr,
-        /// Why.
+        /// QUIC's error.
         source: quinn::ConnectionError,
     },
-    /// The connection was not even tried.
+    /// A connection could not be tried.
     #[error("{node}: {source}")]
     Connect {
-        /// Whom it would be with.
+        /// Address of the node.
         node: SocketAddr,
-        /// Why.
+        /// QUIC's error.
         source: quinn::ConnectError,
     },
     /// TLS could not be set up.
@@ -105,7 +105,7 @@ pub enum Error {
     /// A token could not be passed on.
     #[error(transparent)]
     Delegate(#[from] DelegateError),
-    /// The system gives no random bytes.
+    /// The system has no random bytes.
     #[error("no random bytes: {0}")]
     Random(#[from] getrandom::Error),
 }

@@ -1,4 +1,4 @@
-//! What LEASE_ALLOC gave.
+//! The result of LEASE_ALLOC.
 
 use std::net::SocketAddr;
 
@@ -6,30 +6,30 @@ use berth_wire::fabric::{BindingTlv, EndpointKind, FabricError, LeaseGrant, Leas
 
 use crate::Error;
 
-/// A lease in the hands of its holder: where and how its bytes are reached.
+/// A lease as its holder needs it: size, limits and endpoints.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
-    /// The lease's id.
+    /// Full id of the lease; of an attachment, its key.
     pub lease_id: u128,
-    /// When it ends, in Unix seconds.
+    /// When it expires, in Unix seconds.
     pub expires_at: u64,
-    /// Its generation, which rises when its bytes are lost.
+    /// Rises when a restart loses the lease's contents.
     pub generation: u64,
-    /// The short form of its id.
+    /// Low 64 bits of the lease id, which the dataplanes use.
     pub key: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub len: u64,
-    /// The most bytes of one access.
+    /// Largest access in bytes.
     pub max_io: u32,
-    /// Where it is served.
+    /// Where its bytes are served, by protocol.
     pub endpoints: Vec<(EndpointKind, SocketAddr)>,
-    /// All binding TLVs, as they came.
+    /// All binding TLVs as received, encoded.
     pub bindings: Vec<u8>,
 }
 
 impl Grant {
-    /// The way to an imported lease: its attachment, over QUIC at the node that it was imported from. How many bytes
-    /// it has is told when it is opened.
+    /// Access to an imported lease: its attachment, over QUIC at the node that it was imported from. Its size is known
+    /// once it is opened.
     pub fn attached(imported: &LeaseImported, node: SocketAddr) -> Self {
         let endpoints = vec![(EndpointKind::QuicMem, node)];
         let max_io = u32::MAX;
@@ -40,7 +40,7 @@ impl Grant {
         Self { lease_id: key.into(), expires_at, generation: 0, key, len: 0, max_io, endpoints, bindings }
     }
 
-    /// Reads the result of LEASE_ALLOC.
+    /// Reads the result of LEASE_ALLOC; unknown TLVs are skipped.
     pub fn parse(result: &[u8]) -> Result<Self, FabricError> {
         let LeaseGrant { lease_id, expires_at, bindings } = LeaseGrant::parse(result)?;
         let mut grant = Self {
@@ -67,7 +67,7 @@ impl Grant {
         Ok(grant)
     }
 
-    /// The result of LEASE_ALLOC again.
+    /// Encodes the result of LEASE_ALLOC again.
     ///
     /// # Panics
     /// Never: the TLVs were read before.
@@ -82,7 +82,7 @@ impl Grant {
         self.endpoints.iter().any(|(kind, _)| matches!(kind, Fbbt | Fbbu | QuicBlock))
     }
 
-    /// The first endpoint of one of these kinds; `name` is what an error calls them.
+    /// The first endpoint of one of these kinds; errors call them `name`.
     pub(crate) fn endpoint(&self, kinds: [EndpointKind; 2], name: &'static str) -> Result<SocketAddr, Error> {
         let found = self.endpoints.iter().find(|(kind, _)| kinds.contains(kind));
         found.map(|(_, addr)| *addr).ok_or(Error::NoEndpoint(name))

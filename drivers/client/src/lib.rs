@@ -18,8 +18,8 @@
 //! # }
 //! ```
 //!
-//! [`Client`] speaks to the control plane, over UDP or QUIC alike; [`Data`] reads and writes a lease over any of its
-//! dataplanes. An answer other than OK is an [`Error`] that names the status and says what it means.
+//! [`Client`] talks to the control plane, over UDP or QUIC. [`Data`] reads and writes a lease over any of its
+//! dataplanes. An answer other than OK becomes an [`Error`] that names the status and explains it.
 #![forbid(unsafe_code)]
 #![allow(clippy::doc_markdown)] // the documents' names of ops
 

@@ -1,26 +1,26 @@
-//! What announcements say.
+//! Announcements of nodes.
 
 use std::net::SocketAddr;
 
 use berth_identity::NodeId;
 use berth_wire::fabric::{Announce, EndpointKind, ResourceSummary};
 
-/// A node as it announced itself. A relay vouches for nothing: who is at an address shows when it is spoken to.
+/// A node as it announced itself. A relay vouches for nothing: only a connection proves which node is at an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeInfo {
-    /// Its id.
+    /// The node's id.
     pub id: NodeId,
     /// Rises with each announcement.
     pub sequence: u64,
-    /// Where it stands.
+    /// Site number.
     pub site: u32,
-    /// Where it stands.
+    /// Row number within the site.
     pub row: u32,
-    /// Where it stands.
+    /// Rack number within the row.
     pub rack: u32,
-    /// Where it is reached; kinds that this client does not know are left out.
+    /// Its addresses by protocol. Protocols that this client does not know are left out.
     pub endpoints: Vec<(EndpointKind, SocketAddr)>,
-    /// What it offers.
+    /// What can be leased from it.
     pub resources: Vec<ResourceSummary>,
 }
 

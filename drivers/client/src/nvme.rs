@@ -6,16 +6,16 @@ use berth_wire::fabric::{BindKind, BindingTlv, ClientTlv, FabricError, NvmeTrans
 
 use crate::{Client, Error, Token};
 
-/// Where a host finds the lease as a disk.
+/// How an NVMe host finds the lease as a disk.
 #[derive(Clone, PartialEq, Eq)]
 pub struct NvmeBinding {
-    /// The qualified name of the lease's subsystem.
+    /// NQN of the lease's subsystem.
     pub nqn: String,
-    /// The transport.
+    /// Transport that the target listens on.
     pub transport: NvmeTransport,
-    /// The node's IP address.
+    /// IP address of the node, as text.
     pub address: String,
-    /// The port there.
+    /// TCP port at that address.
     pub port: u16,
     /// The secret that the host proves to know, `DHHC-1:hh:BASE64:`, where the node asks for that. The node proves to
     /// know the same one, where the host asks.
@@ -32,7 +32,7 @@ impl fmt::Debug for NvmeBinding {
 }
 
 impl NvmeBinding {
-    /// Reads the result of LEASE_BIND; fields that this client does not know are skipped.
+    /// Reads the result of LEASE_BIND; unknown TLVs are skipped.
     pub fn parse(result: &[u8]) -> Result<Self, FabricError> {
         let (mut nqn, mut transport, mut address, mut port, mut secret) = (None, None, None, None, None);
         for tlv in &Tlvs::parse(result)? {
@@ -56,8 +56,7 @@ impl NvmeBinding {
 }
 
 impl Client {
-    /// Makes a lease of blocks a disk of the host of this name, `nqn.` and more. Whichever host it was bound to before has
-    /// it no longer.
+    /// Makes a block lease available as a disk to the host with this NQN. A host that it was bound to before loses it.
     pub async fn bind_nvme(&self, token: &Token, lease_id: u128, host_nqn: &str) -> Result<NvmeBinding, Error> {
         let mut described = Vec::new();
         ClientTlv::HostNqn(host_nqn).write(&mut described);

@@ -1,4 +1,4 @@
-//! Every op, typed.
+//! The operations, with typed arguments and results.
 
 use berth_identity::NodeId;
 use berth_wire::fabric::{
@@ -11,31 +11,31 @@ use berth_wire::fabric::{
 
 use crate::{Client, Error, Grant, Token};
 
-/// What LEASE_ALLOC asks for.
+/// Arguments of LEASE_ALLOC.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Alloc {
-    /// The resource; 0 for any of the type.
+    /// The resource to lease from; 0 for any of the type.
     pub resource: u128,
-    /// What kind of resource.
+    /// MEM or BLOCK, for example.
     pub kind: ResourceType,
-    /// Bytes.
+    /// Size in bytes.
     pub bytes: u64,
-    /// How long, in seconds.
+    /// Seconds for which the lease is active.
     pub duration_secs: u32,
-    /// How long after that it can still be renewed, in seconds.
+    /// Seconds after that in which it can still be renewed.
     pub grace_secs: u32,
-    /// Intent TLVs, 0x09xx, encoded.
+    /// Encoded intent TLVs (0x09xx); may be empty.
     pub intents: Vec<u8>,
 }
 
 impl Alloc {
-    /// So many bytes of memory for so long.
+    /// Asks for memory, without intents.
     pub fn memory(bytes: u64, duration_secs: u32) -> Self {
         let kind = ResourceType::Mem;
         Self { resource: 0, kind, bytes, duration_secs, grace_secs: 0, intents: Vec::new() }
     }
 
-    /// So many bytes of blocks for so long.
+    /// Asks for blocks, without intents.
     pub fn block(bytes: u64, duration_secs: u32) -> Self {
         Self { kind: ResourceType::Block, ..Self::memory(bytes, duration_secs) }
     }
@@ -43,39 +43,39 @@ impl Alloc {
 
 pub use berth_wire::fabric::LeaseExported as Exported;
 
-/// How a relocation ended.
+/// Result of a relocation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Relocated {
-    /// Bytes that were copied.
+    /// Number of bytes copied.
     pub bytes: u64,
-    /// Why it failed, if it did.
+    /// The reason, if it failed.
     pub failed: Option<String>,
 }
 
 impl Client {
-    /// How long the node has been up, in seconds.
+    /// Uptime of the node in seconds.
     pub async fn ping(&self) -> Result<u64, Error> {
         let result = self.call(Op::Ping, 0, None, &[]).await?;
         Ok(Pong::parse(&result)?.uptime_secs)
     }
 
-    /// The node's id and public key.
+    /// Id and public key of the node.
     pub async fn node_identity(&self) -> Result<Identity, Error> {
         Ok(Identity::parse(&self.call(Op::GetIdentity, 0, None, &[]).await?)?)
     }
 
-    /// What the node offers.
+    /// The node's resources.
     pub async fn inventory(&self) -> Result<Vec<ResourceSummary>, Error> {
         let result = self.call(Op::GetInventory, 0, None, &[]).await?;
         Ok(Inventory::parse(&result)?.iter().collect())
     }
 
-    /// The node's temperatures.
+    /// Temperatures of the node, as far as it has sensors.
     pub async fn thermal(&self) -> Result<Thermal, Error> {
         Ok(Thermal::parse(&self.call(Op::GetThermal, 0, None, &[]).await?)?)
     }
 
-    /// Asks an open node to enrol this key, and returns the certificate that it issued. Over UDP only.
+    /// Asks a node with open enrolment to enrol this key; returns the node's certificate. Over UDP only.
     pub async fn enroll(&self) -> Result<Vec<u8>, Error> {
         let key = self.identity().public_key();
         let params = Enroll { node_id: key.id().0, public_key: *key.as_bytes() };
@@ -84,8 +84,8 @@ impl Client {
         Ok(certificate)
     }
 
-    /// Asks for a token of this client for `resource` (0: any), for `ttl_secs` (at most 300); `epoch` is the
-    /// scheduler's, where the node has a fence.
+    /// Asks for a token for this client and `resource` (0: any), valid for `ttl_secs` (at most 300). `epoch` is the
+    /// scheduler's; it is needed if the node has a fence.
     pub async fn cap_request(
         &self,
         perms: Perms,
@@ -109,27 +109,27 @@ impl Client {
         Ok(Token::from_bytes(self.call(Op::CapRequest, resource, None, &params.to_vec()).await?)?)
     }
 
-    /// Asks for a token's successor, valid for `ttl_secs` from now.
+    /// Asks for a new token with the same rights, valid for `ttl_secs` from now.
     pub async fn cap_refresh(&self, token: &Token, ttl_secs: u32) -> Result<Token, Error> {
         let params = CapRefresh { ttl_secs };
         Ok(Token::from_bytes(self.call(Op::CapRefresh, 0, Some(token), &params.to_vec()).await?)?)
     }
 
-    /// Revokes a token and every lease allocated with it, and returns until when the node remembers that, in Unix
-    /// seconds. `token` authorises it with REVOKE.
+    /// Revokes a token and every lease allocated with it. Returns until when the node remembers the revocation, in Unix
+    /// seconds. `token` must permit REVOKE.
     pub async fn cap_revoke(&self, token: &Token, token_id: u128, ttl_secs: u32) -> Result<u64, Error> {
         let params = CapRevoke { token_id, ttl_secs };
         let result = self.call(Op::CapRevoke, 0, Some(token), &params.to_vec()).await?;
         Ok(RevokeBroadcast::parse(&result)?.until)
     }
 
-    /// Ends every token and lease of a key, and with `remove` its enrolment for good; `token` authorises it with ADMIN.
+    /// Revokes all tokens and leases of a key and, with `remove`, its enrolment for good. `token` must permit ADMIN.
     pub async fn key_revoke(&self, token: &Token, key: NodeId, remove: bool) -> Result<KeyRevoked, Error> {
         let params = KeyRevoke { key_id: key.0, remove };
         Ok(KeyRevoked::parse(&self.call(Op::KeyRevoke, 0, Some(token), &params.to_vec()).await?)?)
     }
 
-    /// Every key that the node knows or has removed, by rising ids; `token` authorises it with ADMIN.
+    /// Every key that the node knows or has removed, by ascending ids. `token` must permit ADMIN.
     pub async fn key_list(&self, token: &Token) -> Result<Vec<KeyEntry>, Error> {
         let mut keys: Vec<KeyEntry> = Vec::new();
         loop {
@@ -145,17 +145,17 @@ impl Client {
         }
     }
 
-    /// Installs a scheduler's epoch; `token` authorises it with ADMIN.
+    /// Installs a scheduler's epoch. `token` must permit ADMIN.
     pub async fn fence_set(&self, token: &Token, new_epoch: u64) -> Result<(), Error> {
         self.call(Op::SchedulerFenceSet, 0, Some(token), &FenceSet { new_epoch }.to_vec()).await.map(drop)
     }
 
-    /// The installed epoch.
+    /// The installed epoch, if there is one.
     pub async fn fence_get(&self) -> Result<FenceState, Error> {
         Ok(FenceState::parse(&self.call(Op::SchedulerFenceGet, 0, None, &[]).await?)?)
     }
 
-    /// Leases; the bytes start zeroed.
+    /// Allocates a lease; its bytes are zero.
     pub async fn lease_alloc(&self, token: &Token, alloc: &Alloc) -> Result<Grant, Error> {
         let params = LeaseAlloc {
             duration_secs: alloc.duration_secs,
@@ -168,19 +168,19 @@ impl Client {
         Ok(Grant::parse(&result)?)
     }
 
-    /// Extends a lease to `duration_secs` from now, and returns its new end in Unix seconds.
+    /// Extends a lease to `duration_secs` from now; returns the new expiry in Unix seconds.
     pub async fn lease_renew(&self, token: &Token, lease_id: u128, duration_secs: u32) -> Result<u64, Error> {
         let params = LeaseRenew { lease_id, duration_secs };
         let result = self.call(Op::LeaseRenew, 0, Some(token), &params.to_vec()).await?;
         Ok(LeaseRenewed::parse(&result)?.expires_at)
     }
 
-    /// Gives a lease back.
+    /// Ends a lease.
     pub async fn lease_free(&self, lease_id: u128) -> Result<(), Error> {
         self.call(Op::LeaseFree, 0, None, &LeaseRef { lease_id }.to_vec()).await.map(drop)
     }
 
-    /// A lease's state and end.
+    /// State and expiry of a lease.
     pub async fn lease_query(&self, lease_id: u128) -> Result<LeaseState, Error> {
         let result = self.call(Op::LeaseQuery, 0, None, &LeaseRef { lease_id }.to_vec()).await?;
         Ok(LeaseState::parse(&result)?)
@@ -192,7 +192,8 @@ impl Client {
         Ok(LeaseList::parse(&result)?.iter().collect())
     }
 
-    /// Connects a lease to a transport of its own, described by the encoded TLVs `peer`; returns that binding's TLVs.
+    /// Connects a lease over another transport. `peer` has the encoded TLVs of the client; returns those of the
+    /// binding.
     pub async fn lease_bind(
         &self,
         token: &Token,
@@ -215,8 +216,8 @@ impl Client {
         Ok(LeaseImported::parse(&self.call(Op::LeaseImportHandle, 0, None, &params.to_vec()).await?)?)
     }
 
-    /// Copies or moves the bytes of one lease to another, both named by their keys. The bytes of a moved source stay
-    /// out of use until `preserve_until_ms`, in milliseconds since the epoch.
+    /// Copies or moves the bytes of one lease to another; both are named by their keys. The bytes of a moved source are
+    /// not leased again until `preserve_until_ms`, in milliseconds since the Unix epoch.
     pub async fn lease_relocate(
         &self,
         src: u64,
@@ -234,14 +235,14 @@ impl Client {
         Ok(Relocated { bytes: bytes_transferred, failed })
     }
 
-    /// Leases a TCP proxy on the node to one of its local ports.
+    /// Leases a TCP proxy on the node, which forwards to one of the node's local ports.
     pub async fn svc_tcp_bind(&self, token: &Token, backend_port: u16, secs: u32) -> Result<SvcTcpGrant, Error> {
         let params = SvcTcpBind { duration_secs: secs, backend_port };
         let result = self.call(Op::SvcTcpBind, 0, Some(token), &params.to_vec()).await?;
         Ok(SvcTcpGrant::parse(&result)?)
     }
 
-    /// The state of such a proxy.
+    /// State of such a proxy.
     pub async fn svc_tcp_query(&self, lease_id: u128) -> Result<SvcTcpState, Error> {
         let result = self.call(Op::SvcTcpQuery, 0, None, &SvcTcpQuery { lease_id }.to_vec()).await?;
         Ok(SvcTcpState::parse(&result)?)

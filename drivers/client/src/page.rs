@@ -1,4 +1,4 @@
-//! Page operations, typed.
+//! Page operations, with typed arguments and results.
 
 use berth_wire::fabric::{
     FabricError,
@@ -7,7 +7,7 @@ use berth_wire::fabric::{
 
 use crate::{Client, Error};
 
-/// What a page operation that succeeded answers.
+/// Body of a successful answer.
 enum Answer {
     Done,
     Data(Vec<u8>),
@@ -15,7 +15,7 @@ enum Answer {
 }
 
 impl Client {
-    /// Reads `length` bytes from `offset` of a page.
+    /// Reads `length` bytes from `offset` within a page.
     pub async fn page_read(&self, page: PageRef, offset: u32, length: u32) -> Result<Vec<u8>, Error> {
         match self.page(&Request::Read { page, offset, length }).await? {
             Answer::Data(data) if data.len() == length as usize => Ok(data),
@@ -23,17 +23,17 @@ impl Client {
         }
     }
 
-    /// Writes bytes at `offset` of a page.
+    /// Writes bytes from `offset` within a page on.
     pub async fn page_write(&self, page: PageRef, offset: u32, data: &[u8]) -> Result<(), Error> {
         self.page(&Request::Write { page, offset, data }).await.map(drop)
     }
 
-    /// Copies one page over another of this client's.
+    /// Copies a page over another one; both leases must be this client's.
     pub async fn page_copy(&self, src: PageRef, dst: PageRef) -> Result<(), Error> {
         self.page(&Request::Copy { src, dst }).await.map(drop)
     }
 
-    /// Zeroes a page.
+    /// Fills a page with zeros.
     pub async fn page_zero(&self, page: PageRef) -> Result<(), Error> {
         self.page(&Request::Zero(page)).await.map(drop)
     }
@@ -43,7 +43,7 @@ impl Client {
         self.page(&Request::Advise { page, flags }).await.map(drop)
     }
 
-    /// A page's state.
+    /// Tracked state of a page.
     pub async fn page_query(&self, page: PageRef) -> Result<State, Error> {
         match self.page(&Request::Query(page)).await? {
             Answer::State(state) => Ok(state),

@@ -9,23 +9,23 @@ use quinn::{ClientConfig, Connection, Endpoint, ReadError, ReadToEndError, Trans
 
 use crate::Error;
 
-/// How often a silent connection shows that it is alive: more often than nodes close idle ones.
+/// Interval of keep-alives on a silent connection; less than a node's idle timeout.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
-/// Bytes of a frame around its payload, at most.
+/// Limit on the bytes of a frame around its payload.
 const FRAME_OVERHEAD: usize = 52 + 64;
 
-/// One connection to a node, for one protocol.
+/// One connection to a node, for one ALPN protocol.
 #[derive(Debug, Clone)]
 pub(crate) struct Link {
     pub(crate) node: SocketAddr,
     pub(crate) connection: Connection,
-    /// Lives as long as the connection is used.
+    /// Kept as long as the connection is used.
     endpoint: Endpoint,
 }
 
 impl Link {
-    /// Connects and proves this identity; the node must be `expected` where that is given.
+    /// Connects with this identity; the node's key must be `expected` if that is given.
     pub(crate) async fn open(
         identity: &Identity,
         node: SocketAddr,
@@ -54,17 +54,17 @@ impl Link {
         }
     }
 
-    /// The node's key, which the handshake has proved.
+    /// The node's key, proven by the handshake.
     pub(crate) fn peer(&self) -> Option<PublicKey> {
         quic::peer_key(&self.connection)
     }
 
-    /// One frame each way on a stream of its own.
+    /// One frame each way on a new stream.
     pub(crate) async fn roundtrip(&self, frame: &[u8]) -> Result<Vec<u8>, Error> {
         self.stream(frame, MAX_MESSAGE + FRAME_OVERHEAD).await
     }
 
-    /// One message each way on a stream of its own; the answer has at most `most` bytes.
+    /// One message each way on a new stream; the answer may have at most `most` bytes.
     pub(crate) async fn stream(&self, request: &[u8], most: usize) -> Result<Vec<u8>, Error> {
         let (mut send, mut receive) = self.connection.open_bi().await.map_err(|e| self.failed(e))?;
         let written = send.write_all(request).await;
@@ -76,7 +76,7 @@ impl Link {
         })
     }
 
-    /// Tells the node that the connection ends, and waits until that has left.
+    /// Tells the node that the connection ends, and waits until that was sent.
     pub(crate) async fn close(self) {
         self.connection.close(VarInt::from_u32(0), b"");
         self.endpoint.wait_idle().await;

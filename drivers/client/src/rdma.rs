@@ -4,40 +4,40 @@ use berth_wire::fabric::{BindKind, BindingTlv, ClientTlv, FabricError, Tlvs, Wir
 
 use crate::{Client, Error, Token};
 
-/// The client's side of an RDMA connection: a queue pair of type RC that is still to be connected, in the state INIT.
+/// The client's side of an RDMA connection: a queue pair of type RC in the state INIT, not connected yet.
 ///
-/// It must allow remote writes: the node finds out whether its client lives by writing no bytes to it.
+/// It must allow remote writes, because the node checks whether its client is alive by writing zero bytes to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RdmaPeer {
-    /// The queue pair's number.
+    /// Number of the queue pair.
     pub qp_num: u32,
-    /// The port's address; of an IPv4 address `::ffff:a.b.c.d`.
+    /// GID of the port; `::ffff:a.b.c.d` for an IPv4 address.
     pub gid: [u8; 16],
-    /// The first packet sequence number that the client will send with; 24 bits.
+    /// First packet sequence number that the client will send, 24 bits.
     pub psn: u32,
-    /// The longest payload of one packet in bytes: 256, 512, 1024, 2048 or 4096.
+    /// Path MTU in bytes: 256, 512, 1024, 2048 or 4096.
     pub mtu: u16,
 }
 
-/// The node's side: what the client connects its queue pair to, and by which key it reaches the lease.
+/// The node's side: what the client connects its queue pair to, and the key for the lease's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RdmaBinding {
-    /// The remote key of the lease's bytes, good on this connection only.
+    /// Remote key of the lease's bytes, valid on this connection only.
     pub rkey: u32,
-    /// The remote address of the lease's first byte, whether or not a RANGE caveat lets the client reach that one.
+    /// Remote address of the lease's first byte, even if a RANGE caveat excludes that byte.
     pub remote_addr: u64,
-    /// The node's queue pair.
+    /// Number of the node's queue pair.
     pub qp_num: u32,
-    /// The address of the node's port.
+    /// GID of the node's port.
     pub gid: [u8; 16],
-    /// The number of the node's port.
+    /// Port number on the node's RDMA device.
     pub port: u16,
-    /// The first packet sequence number that the node sends with.
+    /// First packet sequence number that the node sends.
     pub psn: u32,
 }
 
 impl RdmaBinding {
-    /// Reads the result of LEASE_BIND; fields that this client does not know are skipped.
+    /// Reads the result of LEASE_BIND; unknown TLVs are skipped.
     pub fn parse(result: &[u8]) -> Result<Self, FabricError> {
         let (mut rkey, mut remote_addr, mut qp_num, mut gid, mut port, mut psn) = (None, None, None, None, None, None);
         for tlv in &Tlvs::parse(result)? {
@@ -63,7 +63,7 @@ impl RdmaBinding {
 }
 
 impl Client {
-    /// Connects a lease to a queue pair of this client. Whatever queue pair was connected to it before no longer is.
+    /// Connects a lease to a queue pair of this client. A queue pair that was connected to it before is disconnected.
     pub async fn bind_rdma(&self, token: &Token, lease_id: u128, peer: RdmaPeer) -> Result<RdmaBinding, Error> {
         let RdmaPeer { qp_num, gid, psn, mtu } = peer;
         let mut described = Vec::new();

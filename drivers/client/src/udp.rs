@@ -1,4 +1,4 @@
-//! Control over UDP: requests are sent again, with the same number and nonce, until their answer comes.
+//! Control over UDP: requests are repeated, with the same number and nonce, until their answer comes.
 
 use std::{
     collections::HashMap,
@@ -18,7 +18,7 @@ use tokio::{net::UdpSocket, sync::oneshot, task::JoinHandle, time::timeout};
 
 use crate::{Error, client::too_late};
 
-/// How long each try waits for its answer; 5 s in all.
+/// Time that each try waits for its answer; 5 s in all.
 const TRIES: [Duration; 5] = [
     Duration::from_millis(200),
     Duration::from_millis(400),
@@ -27,10 +27,10 @@ const TRIES: [Duration; 5] = [
     Duration::from_secs(2),
 ];
 
-/// The longest datagram.
+/// Longest UDP datagram in bytes.
 const MAX_DATAGRAM: usize = 65_507;
 
-/// One socket to a node.
+/// A socket to one node.
 #[derive(Debug)]
 pub(crate) struct Link {
     node: SocketAddr,
@@ -58,7 +58,7 @@ impl Shared {
 }
 
 impl Link {
-    /// Opens a socket to a node. Where the node's key is given, answers that it did not sign are dropped.
+    /// Opens a socket to a node. If the node's key is given, answers that it did not sign are dropped.
     pub(crate) async fn open(identity: &Identity, node: SocketAddr, key: Option<PublicKey>) -> Result<Self, Error> {
         let mut first = [0; 8];
         getrandom::fill(&mut first)?;
@@ -77,7 +77,7 @@ impl Link {
         Ok(Self { node, key, shared, receiver })
     }
 
-    /// Sends the request that `make` makes until its answer comes.
+    /// Makes a request by `make`, and repeats it until its answer comes.
     pub(crate) async fn exchange(
         &self,
         make: impl FnOnce(&mut Client, SocketAddr, Option<PublicKey>) -> Result<u64, FabricError>,
@@ -114,7 +114,7 @@ impl Drop for Link {
     }
 }
 
-/// A request that is under way; given up when this is dropped.
+/// A request under way, which is given up on drop.
 struct Pending<'a> {
     shared: &'a Shared,
     request_id: u64,
@@ -128,7 +128,7 @@ impl Drop for Pending<'_> {
     }
 }
 
-/// Hands answers to those who wait for them.
+/// Passes answers to the tasks that wait for them.
 async fn receive(shared: Arc<Shared>, node: SocketAddr) {
     let started = Instant::now();
     let mut datagram = vec![0; MAX_DATAGRAM];

@@ -1,4 +1,4 @@
-//! Writes the state of a node with many leases of a block region, for measuring what they cost:
+//! Writes the state of a node with many leases of a block region, to measure what they cost:
 //! `cargo run --release -p berth-control --example many_leases -- STATE_DIR REGION COUNT`.
 
 use std::{path::PathBuf, time::SystemTime};
@@ -12,10 +12,10 @@ use berth_port::Nanos;
 use berth_tls::key_file;
 use berth_wire::fabric::ResourceType;
 
-/// Bytes of each lease.
+/// Size of each lease in bytes.
 const LEN: u64 = 4096;
 
-/// How long they are granted for, in nanoseconds: a day.
+/// Duration of the leases in nanoseconds: one day.
 const DAY: u64 = 86_400_000_000_000;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

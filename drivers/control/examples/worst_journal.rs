@@ -1,5 +1,6 @@
-//! Writes the journal of a node whose tenant exports, imports and ends leases for as long as it can, or one as long of
-//! leases without handles: `cargo run --release -p berth-control --example worst_journal -- STATE_DIR REGION handles|none`.
+//! Writes the journal of a node whose tenant exports, imports and ends leases for as long as it can, or a journal of
+//! the same length of leases without handles: `cargo run --release -p berth-control --example worst_journal --
+//! STATE_DIR REGION handles|none`.
 
 use std::{path::PathBuf, time::SystemTime};
 
@@ -13,16 +14,16 @@ use berth_port::Nanos;
 use berth_tls::key_file;
 use berth_wire::fabric::ResourceType;
 
-/// Bytes of each lease.
+/// Size of each lease in bytes.
 const LEN: u64 = 4096;
 
-/// Handles that one lease may have.
+/// Limit on the handles of a lease.
 const PER_LEASE: u64 = 64;
 
-/// A journal grows to this before it is compacted, in bytes.
+/// Length at which a journal is compacted, in bytes.
 const LONG: usize = 64 << 20;
 
-/// How long leases and handles are granted for, in nanoseconds: a day.
+/// Duration of leases and handles in nanoseconds: one day.
 const DAY: u64 = 86_400_000_000_000;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,9 +1,9 @@
-//! What the listeners count.
+//! Counters of the listeners.
 
 use berth_identity::link::FRAMES_DROPPED;
 use berth_port::{Family, Tables};
 
-/// What is counted here. The link, the node, the journal and the blocks of regions count as well.
+/// Declarations of the counters here. The link, the node, the journal and the regions' blocks have their own.
 pub const COUNTERS: Tables = &[Counters::TABLE, REGIONS];
 
 const CONNECTIONS: Family = Family::counter("connections", "connections accepted");
@@ -16,19 +16,19 @@ berth_port::counters! {
         requests_answered: "ops answered",
         requests_not_durable: "ops left unanswered because the journal failed",
         connections: CONNECTIONS { kind: "control" },
-        /// Because there were too many, or too many of one peer.
+        /// There were too many connections in all, or of one peer.
         connections_refused: CONNECTIONS_REFUSED { reason: "full" },
-        /// They had not said what they want when newcomers needed their places.
+        /// The peer had not identified itself when a newcomer needed the place.
         connections_displaced: CONNECTIONS_REFUSED { reason: "displaced" },
-        /// They said nothing, or took nothing, for too long.
+        /// The peer sent nothing, or accepted nothing, for too long.
         connections_timed_out: CONNECTIONS_REFUSED { reason: "timed_out" },
-        /// QUIC handshakes: unknown keys among them.
+        /// Failed QUIC handshakes, those with unknown keys included.
         handshakes_failed: CONNECTIONS_REFUSED { reason: "handshake_failed" },
-        /// There were many connections.
+        /// QUIC handshakes that had to prove their address, because there were many connections.
         handshakes_retried: "QUIC handshakes that were asked to show where their peer is",
         streams_reset: "QUIC streams reset as malformed or too slow",
         sends_failed: "datagrams that could not be sent",
-        /// Block accesses over FBBU: too many were under way.
+        /// Block accesses over FBBU that were dropped because too many were under way.
         shim_crowded_out: FRAMES_DROPPED { reason: "crowded_out" },
         proxy_connections: CONNECTIONS { kind: "proxy" },
     }
@@ -38,7 +38,7 @@ const REGION_SIZE: Family = Family::gauge("region_size_bytes", "bytes of a regio
 const REGION_FREE: Family = Family::gauge("region_free_bytes", "bytes of a region that can be leased");
 
 berth_port::counters! {
-    /// By region; what its blocks count is `berth_store::COUNTERS`.
+    /// By region. The counters of its blocks are in `berth_store::COUNTERS`.
     const REGIONS {
         "region_*_size_bytes": REGION_SIZE { region: * },
         "region_*_free_bytes": REGION_FREE { region: * },

@@ -1,14 +1,14 @@
-//! Long answers over UDP: they go to whatever address a datagram names as its source, so that they are charged.
+//! Accounting of long answers over UDP, because a datagram can name any address as its source.
 
 use std::{collections::HashMap, time::Duration};
 
-/// Bytes that one sender may be ahead of what it has paid off, and all together.
+/// Limits on unpaid bytes, of one sender and of all together.
 const MOST: (u64, u64) = (4 << 20, 32 << 20);
 
-/// Bytes that a sender pays off in a second.
+/// Bytes per second that a sender pays off.
 const RATE: u64 = 1 << 20;
 
-/// What each sender's long answers have cost and time has not paid off yet, in bytes. Senders are enrolled keys.
+/// Bytes of long answers that each sender has not paid off by waiting. Senders are enrolled keys.
 #[derive(Debug, Default)]
 pub(crate) struct Debts {
     of: HashMap<u128, u64>,
@@ -16,7 +16,7 @@ pub(crate) struct Debts {
 }
 
 impl Debts {
-    /// Whether a sender may have one more long answer: while it owes less than it may, and less than is left for all.
+    /// Whether a sender may have one more long answer: it owes less than its limit, and less than what is left for all.
     pub(crate) fn may(&self, sender: u128) -> bool {
         self.of.get(&sender).copied().unwrap_or(0) < MOST.0.min(MOST.1.saturating_sub(self.all))
     }
@@ -26,7 +26,7 @@ impl Debts {
         self.all += bytes as u64;
     }
 
-    /// An answer was so many bytes shorter than what was charged for it.
+    /// Gives back the difference if an answer was shorter than charged.
     pub(crate) fn refund(&mut self, sender: u128, bytes: usize) {
         if let Some(owed) = self.of.get_mut(&sender) {
             let back = (bytes as u64).min(*owed);
@@ -35,7 +35,7 @@ impl Debts {
         }
     }
 
-    /// So much time has passed.
+    /// Pays off what `passed` is worth.
     pub(crate) fn pay(&mut self, passed: Duration) {
         let paid = RATE * passed.as_millis() as u64 / 1000;
         self.of.retain(|_, owed| {

@@ -1,4 +1,4 @@
-//! What the host is made of, for the inventory.
+//! Facts about the host, for the inventory.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use berth_fabric::{Facts, Gpu, Tier};
 use berth_host::{NumaNode, gpus, has_ecc, numa_nodes};
 use berth_wire::fabric::{MemTierKind, TierFlags};
 
-/// What sysfs tells.
+/// Reads the facts from sysfs.
 pub(crate) fn facts(sys: &Path) -> Facts {
     let nodes = numa_nodes(sys);
     let flags = if has_ecc(sys) { TierFlags::ECC } else { TierFlags::NONE };

@@ -1,4 +1,4 @@
-//! The listeners of a node: control over UDP and QUIC, dataplanes over UDP, TCP and QUIC.
+//! The listeners of a node: control over UDP and QUIC; dataplanes over UDP, TCP and QUIC.
 //!
 //! ```text
 //! udp, quic      frames -> berth_identity::link -> Shared::execute -> one Node, one lock -> journal -> answer
@@ -7,9 +7,10 @@
 //! tick           time -> Node::tick, announcements, compaction
 //! ```
 //!
-//! All of it runs on one tokio runtime on the housekeeping CPUs. The node's lock is held while an op is computed, never
-//! while anything is waited for: an answer waits for its journal commit and for readers of the lease table without it.
-//! What peers can make the node hold is bounded: connections, streams, ops, buffers, and how long each may say nothing.
+//! Everything runs on one tokio runtime on the housekeeping CPUs. The node's lock is held while an operation is
+//! computed, but never while waiting: an answer waits for its journal commit and for readers of the lease table without
+//! it. What peers can make the node hold is bounded: connections, streams, operations, buffers, and how long each may
+//! be silent.
 #![forbid(unsafe_code)]
 #![allow(clippy::doc_markdown)] // the documents' names of ops
 
@@ -63,49 +64,49 @@ use proxy::Proxies;
 use shared::Shared;
 pub use tcp::{POLLED, Polled};
 
-/// Records that a start commits at once: there may be one for every lease, and the length of a commit is bounded.
+/// Limit on the records that a start commits at once. There may be one per lease, and a commit's length is bounded.
 const RECORDS: usize = 1 << 14;
 
-/// How long the goodbyes of QUIC may take.
+/// Time limit for closing QUIC connections.
 const GOODBYE: Duration = Duration::from_millis(300);
 
-/// Where the node listens; port 0 takes a free one.
+/// Addresses that a node listens on. Port 0 takes a free one.
 #[derive(Debug, Clone)]
 pub struct Listen {
     /// Control over UDP.
     pub udp: SocketAddr,
     /// Control and data over QUIC.
     pub quic: SocketAddr,
-    /// The discovery relay.
+    /// The discovery relay; `None` if the node is not one.
     pub relay: Option<SocketAddr>,
-    /// FBMU and FBBU.
+    /// FBMU and FBBU share a port; `None` if they are not served.
     pub fbmu: Option<SocketAddr>,
-    /// FBMT.
+    /// FBMT; `None` if it is not served.
     pub fbmt: Option<SocketAddr>,
-    /// FBBT.
+    /// FBBT; `None` if it is not served.
     pub fbbt: Option<SocketAddr>,
 }
 
-/// What a node is started with.
+/// Everything that a node is started with.
 #[derive(Debug)]
 pub struct Settings {
-    /// Its key.
+    /// The node's key, which is its identity.
     pub identity: Identity,
-    /// Where it listens.
+    /// Addresses to listen on.
     pub listen: Listen,
-    /// Who is told of this node: relays.
+    /// Relays to which the node announces itself.
     pub announce: Vec<SocketAddr>,
-    /// Where its journal lies.
+    /// Directory of the journal.
     pub state_dir: PathBuf,
-    /// The CPUs for its threads.
+    /// CPUs for the node's threads.
     pub cpus: Vec<usize>,
-    /// The clock that the poll loops read.
+    /// The clock of the poll loops.
     pub clock: TscClock,
-    /// What it leases.
+    /// Memory and blocks to be leased.
     pub regions: Regions,
-    /// Transports of their own that leases can be connected to.
+    /// Transports beside the lease table that leases can be connected over.
     pub bindings: Vec<Box<dyn Binding>>,
-    /// How it is set up; its endpoints and what the host is made of are filled in here.
+    /// Settings of the node. Its endpoints and the facts about the host are filled in here.
     pub node: Config,
 }
 
@@ -115,23 +116,23 @@ pub enum StartError {
     /// An address cannot be listened on.
     #[error("{what} {address}: {source}")]
     Listen {
-        /// The listener.
+        /// Name of the listener.
         what: &'static str,
-        /// Its address.
+        /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The threads cannot be started.
+    /// Threads cannot be started.
     #[error("starting the control plane's threads: {0}")]
     Threads(io::Error),
     /// The journal cannot be opened.
     #[error(transparent)]
     Journal(#[from] berth_journal::OpenError),
-    /// The journal's records do not add up to a state.
+    /// The journal's records do not make a consistent state.
     #[error("the journal {0}")]
     Recover(#[from] RecoverError),
-    /// The start itself cannot be journaled.
+    /// The start could not be journaled.
     #[error("journaling the start: {0}")]
     Commit(#[from] JournalError),
     /// TLS cannot be set up.
@@ -139,19 +140,19 @@ pub enum StartError {
     Tls(#[from] TlsError),
 }
 
-/// A node whose sockets are bound and whose leases are recovered.
+/// A node with bound sockets and recovered leases.
 #[derive(Debug)]
 pub struct Control {
     runtime: Runtime,
     shared: Arc<Shared>,
     listeners: Listeners,
     announce: Vec<SocketAddr>,
-    /// Until it serves.
+    /// Present until it serves.
     begun: Option<Begun>,
     sensors: Arc<Sensors>,
 }
 
-/// What the node has begun, and is gone on with once it serves.
+/// Work that the node began when it was opened, to be continued once it serves.
 #[derive(Debug)]
 struct Begun {
     broadcasts: mpsc::UnboundedReceiver<Vec<u8>>,
@@ -159,12 +160,12 @@ struct Begun {
     works: Vec<Work>,
 }
 
-/// Watches a [`Control`].
+/// Reads the counters of a [`Control`].
 #[derive(Debug, Clone)]
 pub struct Monitor(Weak<Shared>);
 
 impl Monitor {
-    /// Every counter now; none once the node has stopped.
+    /// All counters with their names; empty once the node has stopped.
     pub fn counters(&self) -> Vec<(String, u64)> {
         self.0.upgrade().map_or_else(Vec::new, |shared| shared.counters())
     }
@@ -178,12 +179,12 @@ struct Listeners {
     fbmu: Option<Arc<UdpSocket>>,
     fbmt: Option<Listener>,
     fbbt: Option<Listener>,
-    /// Where each of them is, by its name in the ready line.
+    /// Address of each listener, by its name in the ready line.
     bound: Vec<(&'static str, SocketAddr)>,
 }
 
 impl Control {
-    /// Binds all sockets, opens the journal and recovers the node. Nothing is served before [`Control::serve`].
+    /// Binds all sockets, opens the journal and recovers the node. It serves nothing before [`Control::serve`].
     pub fn open(settings: Settings) -> Result<Self, StartError> {
         if let Err(e) = raise_file_limit() {
             tracing::warn!("connections may be refused: the limit on open files stays: {e}");
@@ -234,26 +235,25 @@ impl Control {
         self.shared.identity.id()
     }
 
-    /// From now on serves these keys and issues tokens by this policy, and gives each presenter no more than its
-    /// quota. Connections of keys that are not served any more
-    /// close; tokens that were issued before stay good until they end.
+    /// Replaces keys, policy and quotas. Connections of keys that are no longer served are closed; tokens that were
+    /// issued before stay valid until they expire.
     pub fn reconfigure(&self, settings: berth_fabric::Settings) {
         self.shared.node().reconfigure(settings);
         self.shared.look_at_keys();
     }
 
-    /// The table that accesses are checked against.
+    /// The table by which dataplanes decide on accesses.
     pub fn table(&self) -> &Table {
         &self.shared.table
     }
 
-    /// Where the leases' bytes lie.
+    /// The regions that leases are placed in.
     pub fn regions(&self) -> &Regions {
         &self.shared.regions
     }
 
-    /// Rises about a hundred times a second while the node is served: while its threads run tasks and its lock can be
-    /// had.
+    /// A counter that rises about a hundred times a second while the node works: while its threads run tasks and its
+    /// lock is available.
     pub fn beats(&self) -> Arc<AtomicU64> {
         self.shared.beats.clone()
     }
@@ -263,12 +263,12 @@ impl Control {
         &self.listeners.bound
     }
 
-    /// What watches the node from other threads, for as long as it runs.
+    /// A handle that reads the node's counters from other threads, for as long as it runs.
     pub fn monitor(&self) -> Monitor {
         Monitor(Arc::downgrade(&self.shared))
     }
 
-    /// Begins to serve; `two_sided` are the ports of the dataplane, which bindings name too, and `polled` those of FBMT.
+    /// Begins to serve. `two_sided` are the dataplane's ports, which binding TLVs name; `polled` are those of FBMT.
     pub fn serve(&mut self, two_sided: &[SocketAddr], polled: Vec<Polled>) {
         let Self { runtime, shared, listeners, announce, begun, sensors } = self;
         let two_sided = two_sided.iter().map(|addr| (EndpointKind::TwoSidedUdp, *addr));
@@ -303,17 +303,17 @@ impl Control {
         }
     }
 
-    /// Runs something of the dataplane's on the node's threads, until the node stops: an accept loop.
+    /// Runs a task of the dataplane, such as an accept loop, on the node's threads until the node stops.
     pub fn spawn(&self, serve: impl Future<Output = ()> + Send + 'static) {
         self.runtime.spawn(serve);
     }
 
-    /// Adds where bindings are reached to what announcements name.
+    /// Adds addresses of bindings to the announcements.
     pub fn add_endpoints(&self, endpoints: impl IntoIterator<Item = (EndpointKind, SocketAddr)>) {
         self.shared.node().add_endpoints(endpoints);
     }
 
-    /// Lets ops that are under way end, within `patience`, says goodbye and returns every counter. Leases go on: the
+    /// Lets operations under way end within `patience`, closes connections, and returns every counter. Leases stay: the
     /// next start serves them again.
     pub fn stop(self, patience: Duration) -> Vec<(String, u64)> {
         let Self { runtime, shared, listeners, announce, .. } = self;
@@ -340,7 +340,7 @@ impl Control {
 }
 
 impl Listeners {
-    /// Binds every listener; within a runtime.
+    /// Binds every listener. Must be called within a runtime.
     fn bind(listen: &Listen) -> Result<Self, StartError> {
         let mut bound = Vec::new();
         let mut udp = |what, address| {
@@ -371,7 +371,7 @@ impl Listeners {
         Ok(Self { udp: control, quic, relay, fbmu, fbmt, fbbt, bound })
     }
 
-    /// What announcements and bindings name.
+    /// Addresses for announcements and binding TLVs.
     fn endpoints(&self) -> Vec<(EndpointKind, SocketAddr)> {
         let kinds = |name| match name {
             "control-udp" => &[EndpointKind::ControlUdp][..],
@@ -385,7 +385,7 @@ impl Listeners {
     }
 }
 
-/// Does all of this at once, and waits for it.
+/// Runs all of these concurrently, and waits for them.
 fn all(runtime: &Runtime, works: Vec<BlockingWork>) {
     let begun: Vec<_> = works.into_iter().map(|work| runtime.spawn_blocking(|| work.run())).collect();
     for work in begun {
@@ -394,7 +394,7 @@ fn all(runtime: &Runtime, works: Vec<BlockingWork>) {
     }
 }
 
-/// One thread on each of these CPUs.
+/// A runtime with one thread on each of these CPUs.
 fn runtime(cpus: Vec<usize>) -> io::Result<Runtime> {
     let next = AtomicUsize::new(0);
     tokio::runtime::Builder::new_multi_thread()

@@ -1,4 +1,4 @@
-//! The host, as the node asks for it.
+//! The host, as the node uses it.
 
 use std::{
     path::Path,
@@ -11,7 +11,7 @@ use berth_host::{Sensor, Thermal as Reading};
 use berth_wire::fabric::{MilliCelsius, SensorStatus, Thermal};
 use tokio::time::interval;
 
-/// How often the sensors are read.
+/// Interval at which the sensors are read.
 const SENSE_EVERY: Duration = Duration::from_secs(2);
 
 /// This host.
@@ -31,17 +31,17 @@ impl Host for Machine {
     }
 }
 
-/// What the sensors said last.
+/// The last reading of the sensors.
 #[derive(Debug)]
 pub(crate) struct Sensors(Mutex<(Instant, Reading)>);
 
 impl Sensors {
-    /// Reads them for the first time.
+    /// Reads the sensors for the first time.
     pub(crate) fn new() -> Self {
         Self(Mutex::new(read()))
     }
 
-    /// Reads them again and again: some take milliseconds, which no op shall wait for.
+    /// Reads the sensors periodically. Some take milliseconds, for which no operation should wait.
     pub(crate) async fn watch(self: Arc<Self>) {
         let mut ticks = interval(SENSE_EVERY);
         loop {

@@ -1,4 +1,4 @@
-//! Messages that are not requests: pages, discovery, revocations.
+//! Messages other than requests: pages, discovery, revocations.
 
 use berth_identity::link::Message;
 use berth_lease_io::{Counts, Gate, PageOp};
@@ -11,22 +11,22 @@ use tokio::task::yield_now;
 
 use crate::{Shared, permits::ANYBODY};
 
-/// What a message leads to.
+/// The outcome of a message.
 pub(crate) enum Handled {
-    /// A message of this type back.
+    /// It is answered by a message of this type with this payload.
     Answer(MsgType, Vec<u8>),
-    /// It was heard.
+    /// It needs no answer.
     Nothing,
-    /// It is not what its type says.
+    /// Its payload does not fit its type.
     Malformed,
 }
 
-/// Whom a message reached.
+/// The receiver of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     /// The node.
     Node,
-    /// The discovery relay, which also answers for others, and does nothing else.
+    /// The discovery relay, which answers for other nodes, too, and does nothing else.
     Relay,
 }
 
@@ -38,7 +38,7 @@ impl Role {
 }
 
 impl Shared {
-    /// Takes in a message whose sender is who it says; `proved` is false for a SOLICIT that anybody may have sent.
+    /// Handles a message. `proved` says whether its sender was verified; it is false for an unsigned SOLICIT.
     pub(crate) async fn hear(&self, message: &Message<'_>, proved: bool, role: Role) -> Handled {
         let (sender, payload) = (message.sender.0, &message.payload[..]);
         let now = self.clock.now();
@@ -71,7 +71,7 @@ impl Shared {
         }
     }
 
-    /// Looks through announcements off all locks, one question of a sender at a time.
+    /// Searches announcements without holding a lock, one SOLICIT of a sender at a time.
     async fn solicited(&self, payload: &[u8], signed_by: Option<u128>, role: Role) -> Handled {
         let _turn = self.permits.walks.enter(signed_by.unwrap_or(ANYBODY)).await;
         let search = {

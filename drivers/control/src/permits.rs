@@ -1,4 +1,4 @@
-//! What a presenter has of the control plane at a time, so that nobody waits for what another holds.
+//! Limits on what a presenter has of the control plane at a time, so that nobody waits for what another holds.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -7,45 +7,45 @@ use berth_wire::fabric::{MsgType, Op, Request, Wire as _};
 
 use crate::debts::Debts;
 
-/// A message, or an answer, that is longer than this is a long one, in bytes.
+/// Messages and answers longer than this count as long, in bytes.
 pub(crate) const LONG: usize = 16 << 10;
 
-/// Threads for work that blocks.
+/// Number of threads for blocking work.
 pub(crate) const BLOCKING: usize = 8;
 
-/// Threads for what is being torn down.
+/// Number of threads for teardowns.
 pub(crate) const TEARDOWNS: usize = 8;
 
-/// Threads for answers that are made of all leases.
+/// Number of threads for answers that look at all leases.
 pub(crate) const WALKS: usize = 2;
 
-/// Who asks, where anybody may and nothing proves who it is.
+/// Stands for every sender that nothing has verified.
 pub(crate) const ANYBODY: u128 = 0;
 
-/// Places of each kind, by presenter.
+/// Places of each kind, shared out among presenters.
 #[derive(Debug)]
 pub(crate) struct Permits {
-    /// Messages in hand: from before one is read, or taken in, until its answer is taken.
+    /// Messages in hand: from before one is read or accepted until its answer is taken.
     pub(crate) messages: Arc<Shares<u128>>,
-    /// Long messages and messages with long answers among them, up to 1 MiB each way.
+    /// Those among them that are long or have long answers, up to 1 MiB each way.
     pub(crate) long: Arc<Shares<u128>>,
-    /// Turns of the threads for work that blocks.
+    /// Turns on the threads for blocking work.
     pub(crate) blocking: Arc<Shares<u128>>,
-    /// Turns of the threads for what is being torn down: nobody's end waits behind what its holder begins.
+    /// Turns on the threads for teardowns, so that no end waits behind what its holder begins.
     pub(crate) teardowns: Arc<Shares<u128>>,
-    /// Data streams of QUIC that are served, with buffers of 64 KiB each way.
+    /// QUIC data streams that are served, with buffers of 64 KiB each way.
     pub(crate) accesses: Arc<Shares<u128>>,
     /// Those among them with buffers of up to 1 MiB each way.
     pub(crate) long_accesses: Arc<Shares<u128>>,
-    /// Turns of looking at all leases, or all announcements of a relay.
+    /// Turns to look at all leases, or at all announcements of a relay.
     pub(crate) walks: Arc<Shares<u128>>,
     /// QUIC connections with wide windows.
     pub(crate) wide: Arc<Shares<u128>>,
-    /// For long answers over UDP.
+    /// Unpaid long answers over UDP.
     debts: Mutex<Debts>,
-    /// Ops that run.
+    /// Operations that run.
     ops: Arc<Shares<u128>>,
-    /// The reserve, for what ends or keeps leases.
+    /// A reserve for operations that end or keep leases.
     urgent: Arc<Shares<u128>>,
 }
 
@@ -66,8 +66,8 @@ impl Permits {
         }
     }
 
-    /// The permit to do what a message asks for: to be dropped when it is done, before its answer is written. May be
-    /// cancelled.
+    /// The permit for what a message asks for. Drop it when that is done, before the answer is written. May be
+    /// cancelled. cancelled.
     pub(crate) async fn begin(&self, presenter: u128, asks: Asks) -> Place<u128> {
         if !asks.urgent {
             return self.ops.enter(presenter).await;
@@ -78,29 +78,29 @@ impl Permits {
         }
     }
 
-    /// What long answers over UDP have cost.
+    /// Unpaid long answers over UDP.
     pub(crate) fn debts(&self) -> MutexGuard<'_, Debts> {
         self.debts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has nothing begin any more, and waits until what runs has ended.
+    /// Lets nothing begin any more, and waits until what runs has ended.
     pub(crate) async fn close(&self) {
         self.ops.close().await;
         self.urgent.close().await;
     }
 }
 
-/// What a message asks for, before anything of it is done.
+/// What a message needs, known before any of it is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Asks {
     /// It ends leases or keeps them.
     pub(crate) urgent: bool,
-    /// Its answer may be a long one.
+    /// Its answer may be long.
     pub(crate) lists: bool,
 }
 
 impl Asks {
-    /// What a message of this type with this payload asks for.
+    /// The needs of a message of this type with this payload.
     pub(crate) fn of(kind: MsgType, payload: &[u8]) -> Self {
         let op = match kind {
             MsgType::Request => Request::parse(payload).ok().and_then(|request| Op::from_code(request.op)),

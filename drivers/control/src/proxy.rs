@@ -22,13 +22,13 @@ use tokio::{
 
 use crate::counters::Counters;
 
-/// Connections through one proxy. Nobody identifies himself, so none is pending for long.
+/// Limits on the connections through one proxy. They need no identification, so none is pending for long.
 const LIMITS: Limits = Limits { pending: 1, identify_within: Duration::ZERO, admitted: 256, per_peer: 256 };
 
-/// Ports that proxies can listen on at once, at most: the ephemeral ones.
+/// Limit on the ports that proxies listen on at once: the number of ephemeral ports.
 const PORTS: u64 = 28_232;
 
-/// Every proxy that is open.
+/// All open proxies.
 #[derive(Debug)]
 pub(crate) struct Proxies {
     runtime: Handle,
@@ -48,8 +48,8 @@ impl Proxies {
         Self { runtime, counters, open: HashMap::new() }
     }
 
-    /// Listens on 127.0.0.1 and forwards to `proxy.backend` there, until the lease's end. Returns the port that it
-    /// listens on, or `None` if it cannot.
+    /// Listens on 127.0.0.1 and forwards to `proxy.backend` there until the lease ends. Returns the port that it
+    /// listens on; `None` if that fails.
     fn open(&mut self, lease: LeaseId, proxy: Proxy) -> Option<u16> {
         let listener = Listener::bind((Ipv4Addr::LOCALHOST, proxy.ingress).into()).ok()?;
         let port = listener.local_addr().ok()?.port();
@@ -85,7 +85,7 @@ impl Resource for Proxies {
         Ok(Proxy { ingress, ..wanted }.to_bytes())
     }
 
-    /// Begins to close the listener and all of its connections; when the work is done, no byte passes any more.
+    /// Begins to close the listener and all of its connections. Once the work is done, no byte passes any more.
     fn end(&mut self, lease: LeaseId) -> Result<Option<BlockingWork>, TeardownFailed> {
         let Some(Open { running, task }) = self.open.remove(&lease) else { return Ok(None) };
         drop(running);
@@ -96,13 +96,13 @@ impl Resource for Proxies {
         })))
     }
 
-    /// On the port that it had.
+    /// Reopens the proxy on the port that it had.
     fn recover(&mut self, lease: LeaseId, unit: &[u8]) -> bool {
         Proxy::from_bytes(unit).is_some_and(|proxy| self.open(lease, proxy) == Some(proxy.ingress))
     }
 }
 
-/// Forwards connections until it is stopped, and ends when all of them have.
+/// Forwards connections until it is stopped; returns when all of them have ended.
 async fn serve(listener: Listener, backend: u16, counters: Arc<Counters>, stopped: oneshot::Receiver<()>) {
     let of_events = counters.clone();
     let connections = Connections::new(LIMITS, move |event| match event {
@@ -150,8 +150,8 @@ mod tests {
 
     use super::*;
 
-    /// Connections of which the client sends all the time: when the proxy is closed, what reaches the backend was sent
-    /// before.
+    /// The clients of these connections send all the time. When the proxy is closed, the backend has received only what
+    /// was sent before.
     #[test]
     fn nothing_passes_a_proxy_that_is_closed() {
         const CONNECTIONS: usize = 64;

@@ -24,34 +24,34 @@ use crate::{
     permits::{Asks, LONG},
 };
 
-/// Connections at once: pending ones are in their handshakes, admitted ones have keys.
+/// Limits on connections: pending ones are in their handshakes, admitted ones have proven their keys.
 const LIMITS: Limits = Limits { pending: 1024, identify_within: PATIENCE, admitted: 4096, per_peer: 256 };
 
-/// From this many connections on, a peer has to show that it is at its address before it gets any state.
+/// From this many connections on, a peer must prove its address before it gets any state.
 const RETRY_FROM: usize = 256;
 
-/// Streams of one connection at once.
+/// Limit on the streams of one connection.
 const MAX_STREAMS: u32 = 32;
 
-/// Bytes of one connection that were received and not read yet, and as many that were sent and not acknowledged.
+/// Limit on a connection's bytes that were received and not read yet, and on those sent and not acknowledged.
 const WINDOW: u32 = 128 << 10;
 
-/// The same for connections that have a place among the wide ones.
+/// The same limit for connections that have a place among the wide ones.
 const WIDE_WINDOW: u32 = 4 << 20;
 
-/// A connection that shows no sign of life for so long is closed.
+/// Silent connections are closed after this time.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// How long a handshake may take, and a stream to bring its message, or a data connection to name its lease.
+/// Time limit of a handshake, for a stream to bring its message, and for a data connection to name its lease.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How often a data connection looks whether its lease is over: it must close within a second of that.
+/// Interval at which a data connection checks whether its lease is over: it must close within a second of that.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// Bytes of a frame around its payload, at most.
+/// Limit on the bytes of a frame around its payload.
 const FRAME_OVERHEAD: usize = 52 + 64;
 
-/// The settings of the listener, which admits enrolled keys only.
+/// Settings of the listener, which accepts enrolled keys only.
 pub(crate) fn config(shared: &Arc<Shared>) -> Result<ServerConfig, quic::TlsError> {
     let keys = shared.node().keys().clone();
     let admit = move |key: &PublicKey| keys.get(key.id()) == Some(*key);
@@ -138,7 +138,7 @@ async fn control(connection: &Connection, peer: PublicKey, shared: &Arc<Shared>)
     }
 }
 
-/// One frame each way. `None` if the stream is reset.
+/// Serves one frame each way. `None` if the stream is reset.
 async fn one_op(
     (mut send, mut receive): (SendStream, RecvStream),
     peer: PublicKey,
@@ -201,7 +201,7 @@ async fn one_op(
     Some(())
 }
 
-/// A message that was read, and may be acted on.
+/// A message that was read and may be acted on.
 struct Ready {
     bytes: Vec<u8>,
     permit: Place<u128>,
@@ -209,7 +209,7 @@ struct Ready {
     in_hand: (Place<u128>, Option<Place<u128>>),
 }
 
-/// Reads a message and waits for its turn. May be cancelled. `None`: it is too long, or came too slowly.
+/// Reads a message and waits for its turn. `None` if it is too long or comes too slowly. May be cancelled.
 async fn ready(receive: &mut RecvStream, presenter: u128, shared: &Shared) -> Option<Ready> {
     let permits = &shared.permits;
     let place = permits.messages.enter(presenter).await;
@@ -233,7 +233,7 @@ async fn ready(receive: &mut RecvStream, presenter: u128, shared: &Shared) -> Op
     Some(Ready { bytes, permit, in_hand: (place, long) })
 }
 
-/// A data connection: its first stream names the lease, the others carry an access each.
+/// Serves a data connection: its first stream names the lease, and each further stream carries one access.
 async fn data(connection: &Connection, kind: Kind, peer: PublicKey, shared: &Arc<Shared>) {
     if greeted(connection, kind, peer, shared).await.is_none() {
         shared.counters.connections_timed_out.add(1);
@@ -241,7 +241,7 @@ async fn data(connection: &Connection, kind: Kind, peer: PublicKey, shared: &Arc
     connection.close(VarInt::from_u32(0), b"");
 }
 
-/// `None` if the peer names no lease in time.
+/// Waits for the peer to name its lease; `None` if it does not in time.
 async fn greeted(connection: &Connection, kind: Kind, peer: PublicKey, shared: &Arc<Shared>) -> Option<()> {
     let deadline = Instant::now() + PATIENCE;
     let (mut send, mut receive) = timeout(PATIENCE, connection.accept_bi()).await.ok()?.ok()?;
@@ -281,7 +281,7 @@ async fn greeted(connection: &Connection, kind: Kind, peer: PublicKey, shared: &
     }
 }
 
-/// Serves the messages of one stream. What breaks the protocol closes the connection.
+/// Serves the messages of one stream. A protocol violation closes the connection.
 async fn access(
     mut stream: Stream,
     peer: u128,

@@ -30,38 +30,38 @@ use crate::{
     work::{Worker, ended, quiet},
 };
 
-/// What all listeners share.
+/// State that all listeners share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) identity: Identity,
     pub(crate) clock: Clock,
     pub(crate) table: Table,
     pub(crate) regions: Regions,
-    /// Accesses over FBMx and QUIC.
+    /// Totals of accesses over FBMx and QUIC.
     pub(crate) data: Arc<Totals>,
-    /// Accesses of page operations.
+    /// Totals of page operations.
     pub(crate) pages: Totals,
     pub(crate) counters: Arc<Counters>,
     pub(crate) permits: Permits,
     worker: Worker,
-    /// How often time was passed on to the node.
+    /// Counts the ticks given to the node.
     pub(crate) beats: Arc<AtomicU64>,
     pub(crate) journal: Journal,
     /// Whether the node was told that the journal's disk is full.
     full: AtomicBool,
-    /// Tells connections that keys may not be served any more.
+    /// Notifies connections that keys may have been removed.
     keys: watch::Sender<()>,
     /// Payloads of REVOKE_BROADCAST frames to send.
     broadcasts: mpsc::UnboundedSender<Vec<u8>>,
-    /// What is being torn down: at most as many as there are connections and units.
+    /// Teardowns to run: at most as many as there are connections and units.
     teardowns: mpsc::UnboundedSender<Teardown>,
-    /// Makes the messages that the node sends on its own.
+    /// Signs the messages that the node sends on its own.
     pub(crate) notices: Notices,
-    /// Locked first, where several are.
+    /// First in the order of locking.
     link: Mutex<Server>,
-    /// Locked second.
+    /// Second in the order of locking.
     node: Mutex<Node<Machine>>,
-    /// Locked third.
+    /// Third in the order of locking.
     relay: Mutex<Relay>,
 }
 
@@ -73,7 +73,7 @@ struct Pending {
     endings: Vec<Ending>,
 }
 
-/// What an op comes to, of which the node has done what it does at once.
+/// The continuation of an operation, after its immediate part.
 enum Begun {
     List(Listing),
     Done(Pending),
@@ -119,27 +119,27 @@ impl Shared {
         }
     }
 
-    /// The node. Hold it for as long as an op takes to compute, and never while waiting.
+    /// The locked node. Hold it while an operation is computed, never while waiting.
     pub(crate) fn node(&self) -> MutexGuard<'_, Node<Machine>> {
         self.node.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The link of control over UDP.
+    /// The locked link of control over UDP.
     pub(crate) fn link(&self) -> MutexGuard<'_, Server> {
         self.link.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the relay knows of other nodes.
+    /// The locked relay.
     pub(crate) fn relay(&self) -> MutexGuard<'_, Relay> {
         self.relay.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has every connection look whether its key is still served.
+    /// Makes every connection check whether its key is still served.
     pub(crate) fn look_at_keys(&self) {
         self.keys.send_replace(());
     }
 
-    /// Waits until the key of a peer is not served any more.
+    /// Waits until a peer's key is no longer served.
     pub(crate) async fn unenrolled(&self, peer: &PublicKey) {
         let mut changes = self.keys.subscribe();
         let keys = self.node().keys().clone();
@@ -149,8 +149,8 @@ impl Shared {
         }
     }
 
-    /// Executes one op to its end and returns the payload of its RESPONSE; `None` if nothing may be answered. Must
-    /// not be cancelled: the node waits for what it asked for.
+    /// Executes one operation to its end; returns the payload of its RESPONSE, or `None` if it must not be answered.
+    /// Must not be cancelled, because the node waits for the work that it asked for.
     pub(crate) async fn execute(&self, request: &Request<'_>) -> Option<Vec<u8>> {
         let begun = {
             let mut node = self.node();
@@ -167,7 +167,7 @@ impl Shared {
         Some(response(request.op, &answer))
     }
 
-    /// Hands on what a step brings. Under the node's lock: the journal's order is the node's.
+    /// Passes on what a step contains. Call it under the node's lock, so that the journal has the node's order.
     fn begin(&self, step: Step) -> Option<Begun> {
         Some(match step {
             Step::Drop => return None,
@@ -182,7 +182,7 @@ impl Shared {
         })
     }
 
-    /// Does work, and what work follows it, to the end.
+    /// Does work, and the work that follows from it, to the end.
     async fn work(&self, mut work: Work, mut durable: Option<Ticket>, presenter: u128) -> Pending {
         loop {
             if let Some(quiescence) = work.quiescence.take() {
@@ -202,7 +202,7 @@ impl Shared {
         }
     }
 
-    /// Does the jobs, and what may block.
+    /// Does the jobs, then what may block.
     async fn work_off(&self, work: &mut Work, durable: Option<Ticket>, presenter: u128) -> Result<(), WorkFailed> {
         if let Some(ending) = &work.ending {
             ended(ending).await;
@@ -222,7 +222,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Does what the node begins on its own, and nobody waits for.
+    /// Does work that the node began on its own, for which nobody waits.
     pub(crate) async fn work_alone(&self, work: Work) {
         let begun = {
             let _node = self.node();
@@ -234,7 +234,7 @@ impl Shared {
         }
     }
 
-    /// Tears something down, to the end.
+    /// Runs one teardown to its end.
     pub(crate) async fn tear_down(&self, teardown: Teardown) {
         let Teardown { ticket, holder, work } = teardown;
         let turn = self.permits.teardowns.enter(holder).await;
@@ -246,7 +246,7 @@ impl Shared {
         self.apply(effects);
     }
 
-    /// Looks at all leases, a part at a time, and returns the payload of the RESPONSE.
+    /// Lists all leases, a part at a time; returns the payload of the RESPONSE.
     async fn list(&self, mut listing: Listing, request: &Request<'_>) -> Option<Vec<u8>> {
         let _turn = self.permits.walks.enter(request.presenter).await;
         while !listing.is_whole() {
@@ -259,7 +259,7 @@ impl Shared {
         Some(answer)
     }
 
-    /// Hands on what an outcome brings. Under the node's lock: the journal's order is the node's.
+    /// Passes on what an outcome contains. Call it under the node's lock, so that the journal has the node's order.
     fn settle(&self, outcome: Outcome) -> Pending {
         let Outcome { answer, journal, quiescence, endings, effects } = outcome;
         let durable = (!journal.is_empty()).then(|| self.journal.commit(&journal));
@@ -267,10 +267,10 @@ impl Shared {
         Pending { answer, durable, quiescence, endings }
     }
 
-    /// Journals which nonces are used up, so that a restart does not let recorded messages in again. Ops that change
-    /// something do it at once; this is for the rest, page writes among them.
+    /// Journals the nonces that are used up, so that a restart does not accept recorded messages again. Operations that
+    /// change something do so at once; this is for the others, page writes included.
     ///
-    /// Not while the journal's disk is full: what room is left is for what ends leases.
+    /// It does nothing while the journal's disk is full, as the room left is for operations that end leases.
     pub(crate) fn keep_nonces(&self) {
         self.link().replay.accept_up_to(highest_nonce(self.clock.now().wall));
         if self.journal.is_full() {
@@ -282,7 +282,7 @@ impl Shared {
         self.apply(Effects { journal: seen.collect(), ..Effects::default() });
     }
 
-    /// Shortens the journal to what it adds up to, where that is worth it.
+    /// Compacts the journal if that is worth it.
     pub(crate) fn compact(&self) {
         if !self.journal.wants_compaction() {
             return;
@@ -303,7 +303,7 @@ impl Shared {
         }
     }
 
-    /// Every counter by its name.
+    /// All counters with their names.
     pub(crate) fn counters(&self) -> Vec<(String, u64)> {
         let mut all = Vec::new();
         let mut visit = |name: &str, value| all.push((name.to_owned(), value));
@@ -329,7 +329,7 @@ impl Shared {
         all
     }
 
-    /// Does what the node asks for beside answers. Under the node's lock.
+    /// Does what the node asks for besides answers. Call it under the node's lock.
     pub(crate) fn apply(&self, effects: Effects) {
         // Connections of leases that ended see that for themselves.
         let Effects { ended: _, teardowns, unenrolled, broadcasts, journal } = effects;
@@ -377,7 +377,7 @@ impl Shared {
         Some(answer)
     }
 
-    /// Tells the node, and the log when it changes, whether the journal's disk is full.
+    /// Tells the node whether the journal's disk is full, and logs changes.
     pub(crate) fn watch_room(&self) {
         let full = self.journal.is_full();
         if full {
@@ -393,7 +393,7 @@ impl Shared {
         }
     }
 
-    /// Tells the node, and once the log, that the journal has failed.
+    /// Tells the node that the journal has failed, and logs that once.
     pub(crate) fn degrade(&self, why: &str) {
         let mut node = self.node();
         if !node.is_degraded() {
@@ -403,7 +403,7 @@ impl Shared {
     }
 }
 
-/// The payload of a RESPONSE.
+/// Encodes the payload of a RESPONSE.
 pub(crate) fn response(op: u16, answer: &Answer) -> Vec<u8> {
     match Bytes::of(&answer.result) {
         Ok(result) => Response { status: answer.status.code(), op, result }.to_vec(),

@@ -9,10 +9,10 @@ use tokio::net::UdpSocket;
 
 use crate::Shared;
 
-/// The longest datagram.
+/// Longest UDP datagram in bytes.
 const MAX_DATAGRAM: usize = 65_507;
 
-/// Accesses to blocks at once, and of one address among them.
+/// Limits on block accesses under way: in all, and from one address.
 const MAX_FLIGHTS: (usize, usize) = (256, 64);
 
 /// Answers datagrams until the runtime ends.

@@ -1,4 +1,4 @@
-//! FBMT and FBBT over TCP: one connection, one lease.
+//! FBMT and FBBT over TCP, with one lease per connection.
 
 use std::{
     io,
@@ -16,26 +16,26 @@ use tokio::{net::TcpStream, select};
 
 use crate::Shared;
 
-/// Connections of one listener: pending ones have not named their lease yet.
+/// Limits on the connections of one listener. Pending ones have not named their lease yet.
 const LIMITS: Limits =
     Limits { pending: 512, identify_within: Duration::from_secs(10), admitted: 4096, per_peer: 1024 };
 
-/// Connections that a poll core has at once: its limit on admitted ones, and of one peer among them.
+/// Limits on the connections of a poll core: in all, and of one peer.
 pub const POLLED: (usize, usize) = (512, 128);
 
-/// The longest operation there in bytes: a connection has buffers of that length from the beginning.
+/// Longest operation on a poll core in bytes: each connection has buffers of that length from the start.
 const POLLED_LONGEST: u32 = 64 << 10;
 
-/// A poll core that serves FBMT: where its peers connect, and what they are handed over by once they have greeted.
+/// A poll core that serves FBMT: where its peers connect, and how they reach the core once they have sent HELLO.
 #[derive(Debug)]
 pub struct Polled {
-    /// Bound already.
+    /// The bound socket.
     pub listener: Listener,
-    /// To the task of the core.
+    /// The way to the core's task.
     pub core: ToCore<Stream>,
 }
 
-/// FBMT on a poll core.
+/// FBMT served by a poll core.
 struct OnCore(Arc<Shared>);
 
 impl Host for OnCore {
@@ -74,7 +74,7 @@ fn count(event: Event, shared: &Shared) {
     }
 }
 
-/// Accepts until the runtime ends, and leaves what greets to a poll core.
+/// Accepts until the runtime ends; hands connections to a poll core after their HELLO.
 pub(crate) async fn serve_polled(polled: Polled, shared: Arc<Shared>) {
     let limits = Limits { admitted: POLLED.0, per_peer: POLLED.1, ..LIMITS };
     berth_uring::serve(vec![polled.listener], limits, vec![polled.core], Arc::new(OnCore(shared))).await;

@@ -1,4 +1,4 @@
-//! What happens by itself: leases end, the node announces itself, the journal is compacted.
+//! Periodic work: leases end, the node announces itself, the journal is compacted.
 
 use std::{
     net::SocketAddr,
@@ -17,16 +17,16 @@ use tokio::{
 
 use crate::{Shared, udp::send};
 
-/// How often time is looked at: leases end this exactly.
+/// Interval at which the node is told the time, and so the precision of leases' ends.
 const TICK: Duration = Duration::from_millis(10);
 
-/// How often in a tick some free memory is zeroed, at most: 4 MiB in all. The node is let go of in between.
+/// Limit on the zeroings of free memory in one tick, 4 MiB in all. The node is released between them.
 const ZEROES: usize = 16;
 
-/// Ticks between looks at the journal and the link.
+/// Number of ticks between checks of the journal and the link.
 const SELDOM: u32 = 50;
 
-/// Passes time on, until the runtime ends.
+/// Tells the node the time, until the runtime ends.
 pub(crate) async fn time(shared: Arc<Shared>) {
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -59,7 +59,7 @@ pub(crate) async fn time(shared: Arc<Shared>) {
     }
 }
 
-/// Tears down what the node asks for, until the runtime ends.
+/// Runs the teardowns that the node asks for, until the runtime ends.
 pub(crate) async fn tear_down(mut teardowns: UnboundedReceiver<Teardown>, shared: Arc<Shared>) {
     while let Some(teardown) = teardowns.recv().await {
         let shared = shared.clone();
@@ -67,7 +67,7 @@ pub(crate) async fn tear_down(mut teardowns: UnboundedReceiver<Teardown>, shared
     }
 }
 
-/// Announces the node to `relays`, and passes revocations on to them, until the runtime ends.
+/// Announces the node to `relays` and passes revocations on to them, until the runtime ends.
 pub(crate) async fn speak(
     socket: Arc<UdpSocket>,
     relays: Vec<SocketAddr>,

@@ -17,11 +17,11 @@ use crate::{
     permits::{ANYBODY, Asks, LONG},
 };
 
-/// The longest datagram.
+/// Longest UDP datagram in bytes.
 const MAX_DATAGRAM: usize = 65_507;
 
-/// Takes messages until the runtime ends. What finds no place in its sender's share is dropped before it is taken in, so
-/// that the same message, sent again, is not a copy; nobody else waits for it.
+/// Takes messages until the runtime ends. A message beyond its sender's share is dropped before it is accepted, so that
+/// it does not count as a copy when it is sent again, and nobody else waits for it.
 pub(crate) async fn serve(socket: Arc<UdpSocket>, role: Role, shared: Arc<Shared>) {
     let mut buf = vec![0; MAX_DATAGRAM];
     let keys = shared.node().keys().clone();
@@ -54,9 +54,9 @@ pub(crate) async fn serve(socket: Arc<UdpSocket>, role: Role, shared: Arc<Shared
     }
 }
 
-/// What a datagram completed.
+/// A datagram's completed message.
 enum Taken {
-    /// A copy of what was answered.
+    /// A copy of an answered request.
     Again(Arc<Message<'static>>),
     New(Message<'static>, Reply),
 }
@@ -64,7 +64,7 @@ enum Taken {
 /// Held until a message's answer is sent.
 type InHand = (Place<u128>, Option<Place<u128>>);
 
-/// Takes in what a datagram completes, with what its sender then has in hand.
+/// Accepts the message that a datagram completes, together with its sender's share for it.
 fn take(
     datagram: &[u8],
     source: SocketAddr,
@@ -117,7 +117,7 @@ fn owned(message: Message<'_>) -> Message<'static> {
     Message { payload: message.payload.into_owned().into(), ..message }
 }
 
-/// Does what a message asks for, and keeps the answer for its copies.
+/// Does what a message asks for, and keeps the answer for copies of it.
 async fn answer(message: &Message<'_>, reply: &Reply, role: Role, shared: &Shared) -> Option<Arc<Message<'static>>> {
     let (kind, payload) = match message.kind {
         MsgType::Request => {

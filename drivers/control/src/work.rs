@@ -22,16 +22,16 @@ use tokio::{
 
 use crate::clock::Clock;
 
-/// Bytes of memory that are worked on before other tasks get their turn: some tens of microseconds.
+/// Bytes of memory worked on before other tasks get their turn: some tens of microseconds.
 const PIECE: u64 = 256 << 10;
 
-/// Bytes of blocks that are zeroed by one operation.
+/// Bytes of blocks zeroed by one operation.
 const BLOCK_PIECE: u64 = 1 << 20;
 
-/// How long to wait before asking a busy block engine again.
+/// Time to wait before trying a busy block engine again.
 const BUSY: Duration = Duration::from_millis(1);
 
-/// Waits until nobody acts any more on what the table said before.
+/// Waits until nobody acts on earlier answers of the table.
 pub(crate) async fn quiet(mut quiescence: Quiescence) {
     // Guards of memory accesses are gone within microseconds, those of block accesses within a device's time.
     for _ in 0..64 {
@@ -54,19 +54,19 @@ pub(crate) async fn ended(ending: &Ending) {
     }
 }
 
-/// Does the work on leased bytes, in small pieces: one at a time of each presenter, however many works it has under way,
-/// and one at a time in memory, whoever asks. So ops of others wait for one piece at most, and works for one piece of each
-/// other presenter.
+/// Does the work on leased bytes, in small pieces. A presenter has one piece under way at a time, however many works it
+/// has; and there is one piece in memory at a time, whoever asks. Operations of others therefore wait for one piece at
+/// most, and works for one piece of each other presenter.
 #[derive(Debug)]
 pub(crate) struct Worker {
     regions: Regions,
     table: Table,
     clock: Clock,
-    /// Whose piece is under way.
+    /// Turns for pieces, by presenter.
     turns: Arc<Shares<u128>>,
-    /// Whose piece of memory.
+    /// Turns for pieces of memory.
     memory: Arc<Shares<u128>>,
-    /// Of each region.
+    /// For each region.
     flushes: Vec<Flushes>,
 }
 
@@ -144,7 +144,7 @@ impl Worker {
         &self.regions.get(region).expect("the node has the same regions").storage
     }
 
-    /// Copies a piece by way of `buffer`, or of a new one where that has another length.
+    /// Copies a piece through `buffer`, or through a new one if that has another length.
     async fn copy(
         &self,
         from: Span,
@@ -178,7 +178,7 @@ impl Worker {
     }
 }
 
-/// The bytes of a buffer that no engine has.
+/// The bytes of a buffer that no engine holds.
 fn alone(buffer: &mut Arc<Heap>) -> Result<&mut [u8], BlockError> {
     Arc::get_mut(buffer).map(Heap::as_mut).ok_or(BlockError::Busy)
 }
@@ -191,18 +191,18 @@ fn pieces(span: Span, len: u64) -> impl Iterator<Item = Span> {
     })
 }
 
-/// The flushes of a region: one serves all who ask before it begins.
+/// Flushes of a region: one serves all who ask before it begins.
 #[derive(Debug, Default)]
 struct Flushes {
     asked: AtomicU64,
     ended: tokio::sync::Mutex<Flushed>,
 }
 
-/// How many of those who asked have been served.
+/// Numbers of requests served.
 #[derive(Debug, Default)]
 struct Flushed {
     to: u64,
-    /// A flush that failed may have lost what those up to here wrote, and the next one would not tell.
+    /// A failed flush may have lost what the requests up to here wrote, and the next flush would not report it.
     failed_to: u64,
 }
 
@@ -222,7 +222,7 @@ impl Flushes {
     }
 }
 
-/// Whoever waits for one block operation.
+/// Waits for one block operation.
 struct Waiting(Mutex<Option<oneshot::Sender<Result<(), BlockError>>>>);
 
 impl BlockDone for Waiting {
@@ -236,7 +236,7 @@ impl BlockDone for Waiting {
     }
 }
 
-/// One block operation, on all of a buffer where it needs one.
+/// Runs one block operation, on all of a buffer if it needs one.
 async fn submit(blocks: &Arc<dyn Blocks>, op: BlockOp, at: u64, buffer: Option<Arc<Heap>>) -> Result<(), BlockError> {
     let (sender, ended) = oneshot::channel();
     let done = Arc::new(Waiting(Mutex::new(Some(sender))));
@@ -245,7 +245,7 @@ async fn submit(blocks: &Arc<dyn Blocks>, op: BlockOp, at: u64, buffer: Option<A
     ended.await.unwrap_or(Err(BlockError::Io(0)))
 }
 
-/// One block operation without a buffer; waits as long as the engine is busy.
+/// Runs one block operation without a buffer; retries as long as the engine is busy.
 async fn patiently(blocks: &Arc<dyn Blocks>, op: BlockOp, at: u64) -> Result<(), WorkFailed> {
     loop {
         match submit(blocks, op, at, None).await {

@@ -1,4 +1,4 @@
-//! A QUIC connection belongs to the address that its handshake has proved: SOURCE_IP goes by that.
+//! A QUIC connection belongs to the address that its handshake has proven, which is what SOURCE_IP is compared with.
 #![allow(clippy::doc_markdown)] // SOURCE_IP
 
 mod common;

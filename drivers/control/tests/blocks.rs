@@ -19,10 +19,10 @@ use zerocopy::IntoBytes as _;
 
 const DEPTH: usize = 64;
 const LEN: u64 = 1 << 20;
-/// Blocks of a read: all reads together need a place among the long ones.
+/// Blocks per read: all reads together need a place among the long ones.
 const BLOCKS: u32 = 8;
 
-/// Blocks that hold their number, whose reads end in the reverse order once there are as many as there may be.
+/// Blocks that contain their own number. Their reads end in reverse order, once as many as allowed are under way.
 #[derive(Default)]
 struct Disk(Mutex<Vec<BlockRequest>>);
 

@@ -1,4 +1,4 @@
-//! Long work on leased bytes: others are served meanwhile, ends hold, and one flush serves many.
+//! Long work on leased bytes: others are served meanwhile, leases end on time, and one flush serves many.
 
 mod common;
 
@@ -27,10 +27,10 @@ use tempfile::TempDir;
 
 const GIB: u64 = 1 << 30;
 
-/// Memory that holds nothing, and is worked on at a gibibyte a second.
+/// Memory without contents, in which work proceeds at one GiB per second.
 struct Slow {
     len: u64,
-    /// No longer slow.
+    /// Once set, it is no longer slow.
     fast: AtomicBool,
     worked_on: AtomicU64,
 }
@@ -59,7 +59,7 @@ impl Bytes for Slow {
     }
 }
 
-/// Blocks that hold nothing, whose flushes end when they are told to.
+/// Blocks without contents, whose flushes end when told to.
 #[derive(Default)]
 struct Disk {
     zeroed: AtomicU64,
@@ -93,7 +93,7 @@ impl Disk {
     }
 }
 
-/// A node with one region, whose presenters 1 to 3 may do everything.
+/// A node with one region, on which presenters 1 to 3 may do everything.
 fn start(kind: RegionKind, storage: Storage) -> (Control, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let rule = |seed| Rule { presenter: Some(who(seed).id().0), perms: Perms::ALL, resources: None };
@@ -147,7 +147,7 @@ impl Asker {
         }
     }
 
-    /// The op and result of the next answer; meanwhile this request is sent again.
+    /// Operation and result of the next answer. Repeats this request while it waits.
     fn answer(&mut self, request: u64) -> Option<(u16, Vec<u8>)> {
         let end = Instant::now() + Duration::from_secs(10);
         let mut buf = [0; 2048];
@@ -196,7 +196,7 @@ fn eventually(holds: impl Fn() -> bool) {
     }
 }
 
-/// One worker, 16 s of work: the pings of another are answered in the first few of them.
+/// One worker and 16 s of work: another presenter's pings are answered in the first few of those.
 #[test]
 fn others_are_answered_while_memory_is_zeroed_or_copied() {
     let slow = Arc::new(Slow { len: 16 * GIB, fast: true.into(), worked_on: AtomicU64::new(0) });
@@ -243,7 +243,7 @@ fn others_are_answered_while_memory_is_zeroed_or_copied() {
     control.stop(Duration::from_secs(5));
 }
 
-/// The first flush begins for the first allocation alone; those that come meanwhile share the next ones.
+/// The first flush begins for the first allocation alone; allocations that come meanwhile share the next ones.
 #[test]
 fn one_flush_serves_all_allocations_that_wait_for_it() {
     const WAITING: u64 = 8;

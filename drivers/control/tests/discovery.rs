@@ -58,7 +58,7 @@ fn now_micros() -> u64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_micros() as u64
 }
 
-/// A client of one socket, which sends again every 400 ms: the socket of a busy node may overflow.
+/// A client with one socket, which repeats requests every 400 ms: the socket of a busy node may overflow.
 struct Asker {
     socket: UdpSocket,
     client: Client,
@@ -87,7 +87,7 @@ impl Asker {
         None
     }
 
-    /// The ids of the nodes that match.
+    /// Ids of the nodes that match.
     fn nodes(&mut self, to: SocketAddr, filters: &[Filter]) -> Vec<u128> {
         let question = Solicit { filters: List::of(filters).unwrap(), padding: 0 }.to_vec();
         let request = self.client.solicit(to, None, question, true).unwrap();

@@ -1,4 +1,4 @@
-//! Endings that take time: who ends a lease waits for them, and nobody else.
+//! Teardowns that take time: only the one who ends a lease waits for them.
 
 mod common;
 
@@ -13,10 +13,10 @@ use berth_lease::LeaseId;
 use berth_wire::fabric::{BindKind, Perms, Status, Tlvs};
 use common::{clients, endpoint, key, memory, start};
 
-/// Ops of another presenter while a teardown is under way.
+/// Operations of another presenter during a teardown.
 const OPS: usize = 10_000;
 
-/// RDMA whose queue pairs go when the gate is open.
+/// RDMA whose queue pairs are destroyed once the gate is open.
 #[derive(Debug)]
 struct Slow(Arc<(Mutex<bool>, Condvar)>);
 
@@ -43,7 +43,7 @@ async fn token(client: &Client) -> Token {
     client.cap_request(Perms::ALL, 300, 0, None).await.unwrap()
 }
 
-/// How long ops take: half of them, and all but one in a hundred, at most.
+/// Median and p99 of the time of operations.
 async fn ops(client: &Client, lease: u128) -> [Duration; 2] {
     let mut took = Vec::with_capacity(OPS);
     for _ in 0..OPS {

@@ -1,4 +1,4 @@
-//! Sixteen keys have all that they may have of everything at once, and another one is served as if they were not there.
+//! Sixteen keys hold all that they may of everything at once, and another one is served as if they were not there.
 #![allow(clippy::doc_markdown)] // the names of ops
 
 mod common;
@@ -27,15 +27,15 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// The greedy ones, and who is not.
+/// The greedy keys, and the other one.
 const GREEDY: std::ops::RangeInclusive<u8> = 2..=17;
 const TENANT: u8 = 18;
 const KEYS: u64 = 16;
 
-/// A lease's bytes.
+/// Size of a lease in bytes.
 const PAGE: u64 = 4096;
 
-/// What each of them may have, and has: leases of memory, and of blocks that are never zeroed to the end.
+/// What each of them may have, and has: leases of memory, and of blocks whose zeroing never ends.
 const MEMORY: u64 = 59;
 const BLOCKS: u64 = 58;
 const PROXIES: u64 = 2;
@@ -45,13 +45,13 @@ const ATTACHMENTS: u64 = 8;
 const BINDINGS: u64 = 4;
 const PAGES: u64 = 3;
 
-/// Leases and attachments of all, and a few more; and as many handles as they have.
+/// Leases and attachments of all, and a few more; and as many handles.
 const CAPACITY: usize = 2048;
 
-/// Longer than who has his share may take, and shorter than anything that greedy keys can make it.
+/// Longer than a client within its share may wait, and shorter than any delay that greedy keys could cause.
 const SOON: Duration = Duration::from_secs(5);
 
-/// What is stuck until a test opens it.
+/// Keeps things stuck until a test opens it.
 #[derive(Debug, Default)]
 struct Gate {
     open: Mutex<bool>,
@@ -75,7 +75,7 @@ impl Blocks for Stuck {
     }
 }
 
-/// RDMA whose clients must be looked for where a TLV says so, and are not found before the gate opens.
+/// RDMA whose clients must be looked for if a TLV says so, and are not found before the gate opens.
 #[derive(Debug)]
 struct Rdma(Arc<Gate>);
 
@@ -144,13 +144,13 @@ fn node(folder: &Path, gate: &Arc<Gate>) -> (Control, Arc<Stuck>) {
     (start_with(folder, Regions::new(regions), vec![Box::new(Rdma(gate.clone()))], node), disk)
 }
 
-/// What was counted of every greedy key.
+/// What each greedy key uses of an item.
 fn used(control: &Control, item: &str) -> Vec<u64> {
     let counters: BTreeMap<String, u64> = control.monitor().counters().into_iter().collect();
     GREEDY.map(|seed| counters[&format!("holder_{:032x}_{item}_used", who(seed).id().0)]).collect()
 }
 
-/// Waits until every greedy key has so much of an item.
+/// Waits until every greedy key uses `most` of an item.
 async fn full(control: &Control, item: &str, most: u64) {
     let filled = async {
         while used(control, item).iter().any(|used| *used != most) {
@@ -161,7 +161,7 @@ async fn full(control: &Control, item: &str, most: u64) {
     assert!(done.is_ok(), "{item}: {:?} of {most}", used(control, item));
 }
 
-/// Does something as often as the quota says, and once more, which is refused.
+/// Does something as often as the quota allows, and once more, which is refused.
 async fn take<T>(most: u64, mut one: impl AsyncFnMut() -> Result<T, Error>) -> Vec<T> {
     let mut taken = Vec::new();
     for _ in 0..most {
@@ -187,14 +187,14 @@ fn export(lease: u128) -> LeaseExport {
     }
 }
 
-/// One of the greedy, with what it has.
+/// A greedy client and everything that it holds.
 struct Greedy {
     seed: u8,
     client: Client,
     token: Token,
     leases: Vec<u128>,
     handles: Vec<u128>,
-    /// What it asked for and does not take.
+    /// Requests whose answers it does not take.
     asked: Vec<(Connection, SendStream, RecvStream)>,
 }
 
@@ -205,7 +205,7 @@ impl Greedy {
         Self { seed, client, token, leases: Vec::new(), handles: Vec::new(), asked: Vec::new() }
     }
 
-    /// Everything that is had at once.
+    /// Takes everything that can be had at once.
     async fn fill(mut self) -> Self {
         let (client, token) = (&self.client, &self.token);
         take(PROXIES, async || client.svc_tcp_bind(token, 9, 300).await).await;
@@ -227,7 +227,7 @@ impl Greedy {
         self
     }
 
-    /// Attaches itself to what another has exported.
+    /// Imports handles that another has exported.
     async fn import(&self, handles: Vec<u128>) {
         let mut handles = handles.iter();
         take(ATTACHMENTS, async || self.client.lease_import(*handles.next().unwrap()).await).await;
@@ -239,7 +239,7 @@ impl Greedy {
         self.asked.push((connection.clone(), send, receive));
     }
 
-    /// What does not end: all the work that it may have begun.
+    /// Begins all the work that it may, which does not end.
     async fn begin(&mut self, at: SocketAddr) {
         let alloc = LeaseAlloc {
             duration_secs: 300,
@@ -262,7 +262,7 @@ impl Greedy {
         }
     }
 
-    /// PINGs whose answers it does not take, more than it may have in hand.
+    /// Sends PINGs whose answers it does not take, more than it may have in hand.
     async fn ping(&mut self, at: SocketAddr) {
         for _ in 0..15 {
             let connection = connect(self.seed, at, 0).await;
@@ -273,7 +273,7 @@ impl Greedy {
     }
 }
 
-/// The ops that must not wait for anybody, and a small lease.
+/// Runs the operations that must not wait for anybody, and leases a little.
 async fn is_served(client: &Client, epoch: u64) {
     async fn soon<T>(op: Op, asked: impl Future<Output = Result<T, Error>>) -> T {
         timeout(SOON, asked).await.unwrap_or_else(|_| panic!("{op} is answered")).unwrap()

@@ -1,4 +1,4 @@
-//! What connections make the node hold: bytes as they arrive, long ones of a few at a time, and none for long.
+//! What connections make the node hold: bytes as they arrive, long buffers of a few connections, and nothing for long.
 
 mod common;
 
@@ -24,7 +24,7 @@ fn message(op: Op, len: usize, payload: &[u8]) -> Vec<u8> {
     [Header::new(Kind::Memory, op, len as u32, 1).as_bytes(), payload].concat()
 }
 
-/// A connection from an address of its own that greets a lease and says more.
+/// A connection from a new address that names a lease and then sends more.
 async fn say(at: SocketAddr, lease: u128, more: &[u8]) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
@@ -36,7 +36,7 @@ async fn say(at: SocketAddr, lease: u128, more: &[u8]) -> TcpStream {
     stream
 }
 
-/// Bytes that this process, with the node in it, has in memory.
+/// Resident memory of this process, which contains the node, in bytes.
 fn resident() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     statm.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 4096

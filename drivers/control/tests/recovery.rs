@@ -17,7 +17,7 @@ use berth_port::Nanos;
 use berth_wire::fabric::ResourceType;
 use common::{LOCAL, who};
 
-/// The generations of so many leases, raised by a restart, are more than one commit may hold.
+/// Number of leases whose generations, raised by a restart, are more than one commit may hold.
 const LEASES: u64 = 150_000;
 
 #[test]

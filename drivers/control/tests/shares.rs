@@ -1,4 +1,4 @@
-//! What one presenter holds of the control plane, and what others do meanwhile.
+//! What one presenter may hold of the control plane, and the service of others meanwhile.
 #![allow(clippy::doc_markdown)] // the names of ops
 
 mod common;
@@ -19,14 +19,14 @@ use tokio::time::timeout;
 
 const MIB: usize = 1 << 20;
 
-/// Longer than whoever has a share may take, and shorter than anything that a greedy peer can make it.
+/// Longer than a client within its share may wait, and shorter than any delay that a greedy peer could cause.
 const SOON: Duration = Duration::from_secs(5);
 
 async fn token(client: &Client) -> Token {
     client.cap_request(Perms::ALL, 300, 0, None).await.unwrap()
 }
 
-/// A tenant does what must not wait, on both carriers.
+/// A tenant runs the operations that must not wait, on both carriers.
 async fn is_served(udp: &Client, quic: &Client, token: &Token, lease: u128) {
     for client in [udp, quic] {
         timeout(SOON, client.lease_renew(token, lease, 60)).await.expect("LEASE_RENEW is answered").unwrap();
@@ -61,7 +61,7 @@ fn clients_that_never_take_their_answers_keep_nobody_waiting() {
     assert_eq!(count(&counters, "op_lease_renew"), 2);
 }
 
-/// RDMA whose clients are found when they are let in.
+/// RDMA whose clients are found only when they are let in.
 #[derive(Debug)]
 struct Slow(Arc<(Mutex<bool>, Condvar)>);
 
@@ -87,7 +87,7 @@ impl Binding for Slow {
     }
 }
 
-/// LEASE_BIND of as many new leases, as messages; more than one presenter's share of the ops that run.
+/// LEASE_BIND of this many new leases, as messages: more than one presenter's share of running operations.
 async fn binds(client: &Client, seed: u8, leases: usize) -> Vec<Vec<u8>> {
     let token = token(client).await;
     let mut binds = Vec::new();
@@ -172,7 +172,7 @@ fn a_relay_serves_discovery_alone_and_a_node_hears_announcements() {
     assert!(count(&counters, "frames_unexpected") >= 2);
 }
 
-/// RDMA whose device is stuck while the gate is closed, with the node.
+/// RDMA whose device is stuck, and the node with it, while the gate is closed.
 #[derive(Debug)]
 struct Stuck(Arc<Mutex<()>>);
 

@@ -1,4 +1,4 @@
-//! FBMU, FBBU and two-sided messages: one datagram each way.
+//! FBMU, FBBU and two-sided messages, which take one datagram each way.
 
 use std::{io, net::SocketAddr, time::Duration};
 
@@ -15,7 +15,7 @@ use zerocopy::IntoBytes as _;
 
 use crate::{Error, Grant, client::too_late};
 
-/// How long each try waits for its answer.
+/// Time that each try waits for its answer.
 const TRIES: [Duration; 5] = [
     Duration::from_millis(100),
     Duration::from_millis(200),
@@ -24,7 +24,7 @@ const TRIES: [Duration; 5] = [
     Duration::from_secs(3),
 ];
 
-/// The longest datagram.
+/// Longest UDP datagram in bytes.
 const MAX_DATAGRAM: usize = 65_507;
 
 async fn connect(node: SocketAddr) -> Result<UdpSocket, Error> {
@@ -37,7 +37,7 @@ async fn connect(node: SocketAddr) -> Result<UdpSocket, Error> {
     connected.await.map_err(|source| Error::Io { node, source })
 }
 
-/// The next datagram within `patience`. A node that is not there may be back at the next try.
+/// The next datagram within `patience`. A node that cannot be reached may be back at the next try.
 async fn receive(socket: &UdpSocket, patience: Duration) -> io::Result<Option<Vec<u8>>> {
     let mut answer = vec![0; MAX_DATAGRAM];
     match timeout(patience, socket.recv(&mut answer)).await {
@@ -66,7 +66,7 @@ pub(super) struct Shim {
 }
 
 impl Shim {
-    /// The most bytes of one access.
+    /// Limit on one access, in bytes.
     pub(super) const MOST: u64 = MAX_DATA as u64;
 
     pub(super) async fn open(node: SocketAddr, lease: &Grant) -> Result<Self, Error> {
@@ -82,7 +82,7 @@ impl Shim {
         })
     }
 
-    /// Sends a request until its answer comes: accesses may be repeated.
+    /// Repeats a request until its answer comes; it is safe to repeat accesses.
     async fn exchange(&mut self, op: Op, offset: u64, len: u32, data: &[u8]) -> Result<Vec<u8>, Error> {
         self.request_id = self.request_id.wrapping_add(1);
         let unit = if self.kind == Kind::Block { BLOCK } else { 1 };
@@ -116,7 +116,7 @@ impl Shim {
         Err(too_late(self.node))
     }
 
-    /// The status of the answer to the request of now; `None` for any other datagram.
+    /// The status of the answer to the current request; `None` for any other datagram.
     fn status_of(&self, answer: &[u8], wanted: Op) -> Option<IoStatus> {
         let header = Header::parse(answer)?;
         let data = &answer[Header::LEN..];
@@ -148,14 +148,15 @@ pub(super) struct TwoSided {
 }
 
 impl TwoSided {
-    /// The most bytes of one access: with its header a datagram of 1400 bytes, which every network carries whole.
+    /// Limit on one access, in bytes. With its header it fits a datagram of 1400 bytes, which every network carries
+    /// whole.
     pub(super) const MOST: u64 = 1024;
 
     pub(super) async fn open(node: SocketAddr, lease: &Grant) -> Result<Self, Error> {
         Ok(Self { node, socket: connect(node).await?, key: lease.key, generation: lease.generation })
     }
 
-    /// Sends a request until its answer comes. Answers name no request, so every try has a port of its own.
+    /// Repeats a request until its answer comes. Answers do not name their request, so every try uses a new port.
     async fn exchange(&mut self, opcode: Opcode, offset: u64, len: u64, data: &[u8]) -> Result<Vec<u8>, Error> {
         let header = Request::new(opcode, self.key, self.generation, offset, len);
         let request = [header.as_bytes(), data].concat();

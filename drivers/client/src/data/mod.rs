@@ -12,13 +12,13 @@ use tokio::time::timeout;
 
 use crate::{Error, Grant, client::too_late, quic::Link};
 
-/// How long one access may take.
+/// Time limit for one access.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How a lease is accessed.
+/// The dataplane used for a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Via {
-    /// FBMT or FBBT messages on QUIC streams.
+    /// FBMT or FBBT messages on QUIC streams; the client must be the lease's holder.
     Quic,
     /// FBMT or FBBT over TCP.
     Tcp,
@@ -28,14 +28,14 @@ pub enum Via {
     TwoSided,
 }
 
-/// A way to the bytes of one lease.
+/// Access to the bytes of one lease.
 #[derive(Debug)]
 pub struct Data {
     carrier: Carrier,
     len: u64,
-    /// The most bytes of one access.
+    /// Limit on one access, in bytes.
     most: u64,
-    /// What offsets and lengths are multiples of.
+    /// Offsets and lengths must be multiples of this, in bytes.
     unit: u64,
 }
 
@@ -47,8 +47,8 @@ enum Carrier {
 }
 
 impl Data {
-    /// Opens a way to a lease. Over QUIC the node must be `expected` where that is given, and `identity` the lease's
-    /// holder.
+    /// Opens access to a lease. Over QUIC, the node's key must be `expected` if that is given, and `identity` must be
+    /// the lease's holder.
     pub async fn open(
         identity: &Identity,
         lease: &Grant,
@@ -87,13 +87,13 @@ impl Data {
         Ok(Self { carrier, len: limits.len, most: most.max(unit), unit })
     }
 
-    /// Bytes of the lease.
+    /// Size of the lease in bytes.
     #[expect(clippy::len_without_is_empty, reason = "a lease has at least one byte")]
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Reads `len` bytes from `offset`, in as many accesses as it takes.
+    /// Reads `len` bytes from `offset` on, in as many accesses as needed.
     pub async fn read(&mut self, offset: u64, len: u64) -> Result<Vec<u8>, Error> {
         self.check(offset, len)?;
         let mut all = Vec::with_capacity(len as usize);
@@ -113,7 +113,7 @@ impl Data {
         Ok(all)
     }
 
-    /// Writes bytes from `offset` on, in as many accesses as it takes.
+    /// Writes bytes from `offset` on, in as many accesses as needed.
     pub async fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
         self.check(offset, bytes.len() as u64)?;
         let mut at = offset;

@@ -19,10 +19,10 @@ use zerocopy::IntoBytes as _;
 use super::PATIENCE;
 use crate::{Error, Grant, client::too_late, quic::Link};
 
-/// No answer is longer: the most that a node serves at once, and its fields.
+/// Limit on an answer in bytes: the largest operation of any node, and its fields.
 const MAX_ANSWER: usize = (16 << 20) + 64;
 
-/// Bytes that lengths on the wire count in.
+/// Bytes per unit of length on the wire: 1 or a block.
 fn unit(kind: Kind) -> u64 {
     match kind {
         Kind::Memory => 1,
@@ -49,7 +49,7 @@ fn write_request(kind: Kind, request_id: u32, offset: u64, data: &[u8]) -> Vec<u
     message(kind, Op::Write, request_id, &[range.as_bytes(), data])
 }
 
-/// Checks the header of an answer and returns the length of its payload.
+/// Checks the header of an answer; returns its operation and the length of its payload.
 fn payload_len(header: &[u8], (kind, wanted, request_id): Expected) -> Result<(Op, usize), Error> {
     let header = Header::parse(header).ok_or(FabricError::Truncated)?;
     let op = header.op().filter(|_| header.is_sound(kind)).ok_or(FabricError::Value("op"))?;
@@ -83,12 +83,12 @@ fn outcome(op: Op, mut payload: Vec<u8>) -> Result<Vec<u8>, Error> {
     Ok(payload)
 }
 
-/// What `HELLO_ACK` says, in bytes.
+/// The limits in `HELLO_ACK`, converted to bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
-    /// Of the lease.
+    /// Size of the lease.
     pub(super) len: u64,
-    /// Of one access, at most.
+    /// Largest access.
     pub(super) most: u64,
 }
 
@@ -106,7 +106,7 @@ fn greeted(kind: Kind, payload: &[u8]) -> Result<Limits, Error> {
     }
 }
 
-/// A lease behind a byte stream.
+/// A lease reached through a byte stream.
 #[derive(Debug)]
 pub(super) struct Stream {
     carrier: Carrier,
@@ -118,7 +118,7 @@ pub(super) struct Stream {
 enum Carrier {
     /// One connection for all accesses.
     Tcp(SocketAddr, TcpStream),
-    /// A stream for each access.
+    /// A new stream for each access.
     Quic(Link),
 }
 
@@ -174,7 +174,7 @@ impl Stream {
     }
 }
 
-/// What an answer has to be.
+/// Protocol, operation and request id that an answer must have.
 type Expected = (Kind, Op, u32);
 
 async fn over_tcp(

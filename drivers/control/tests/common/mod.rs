@@ -1,4 +1,4 @@
-//! What the tests of nodes share.
+//! Shared by the tests of nodes.
 #![allow(dead_code)] // each test file uses a part
 
 use std::{
@@ -41,7 +41,7 @@ pub(crate) fn who(seed: u8) -> Identity {
     Identity::from_seed(&[seed; 32])
 }
 
-/// One region of so many bytes of memory, `mem`.
+/// One region `mem` with this many bytes of memory.
 pub(crate) fn memory(len: usize) -> Regions {
     let memory = Arc::new(Heap(Mutex::new(vec![0; len])));
     let storage = Storage::Bytes(memory);
@@ -58,7 +58,7 @@ pub(crate) fn config() -> Config {
     }
 }
 
-/// A node of key 1 with these bindings, over `folder`.
+/// A node with key 1 and these bindings, with its state in `folder`.
 pub(crate) fn start(folder: &Path, regions: Regions, bindings: Vec<Box<dyn Binding>>) -> Control {
     start_with(folder, regions, bindings, config())
 }
@@ -86,12 +86,12 @@ pub(crate) fn endpoint(control: &Control, name: &str) -> SocketAddr {
     control.endpoints().iter().find(|(known, _)| *known == name).unwrap().1
 }
 
-/// What was counted under a name.
+/// The counter with this name.
 pub(crate) fn count(counters: &[(String, u64)], name: &str) -> u64 {
     counters.iter().find(|(known, _)| known == name).unwrap_or_else(|| panic!("no {name}")).1
 }
 
-/// Beside the node's own threads.
+/// Runs clients on other threads than the node's.
 pub(crate) fn clients<T>(asked: impl Future<Output = T>) -> T {
     tokio::runtime::Runtime::new().unwrap().block_on(asked)
 }
@@ -100,7 +100,7 @@ pub(crate) fn key(seed: u8) -> Arc<Identity> {
     Arc::new(who(seed))
 }
 
-/// A connection of this key whose peer may send it so many bytes on each stream.
+/// A connection with this key, whose peer may send it `window` bytes on each stream.
 pub(crate) async fn connect(seed: u8, to: SocketAddr, window: u32) -> Connection {
     let mut config = ClientConfig::new(Arc::new(client_config(&key(seed), Alpn::Control, Arc::new(|_| true)).unwrap()));
     let mut transport = TransportConfig::default();
@@ -129,7 +129,7 @@ pub(crate) fn frame(seed: u8, kind: MsgType, payload: Vec<u8>) -> Vec<u8> {
     if signed { message.signed(&who(seed)).to_frame() } else { message.to_frame() }
 }
 
-/// Sends a message on a stream of its own, and leaves its answer where it is.
+/// Sends a message on a new stream, and does not read its answer.
 pub(crate) async fn ask(connection: &Connection, message: &[u8]) -> (quinn::SendStream, quinn::RecvStream) {
     let (mut send, receive) = connection.open_bi().await.unwrap();
     send.write_all(message).await.unwrap();
