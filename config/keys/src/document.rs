@@ -1,7 +1,7 @@
-//! The documents that make up one configuration: a file, the drop-ins beside it, and values from the command line.
+//! The documents of a configuration: a file, the drop-ins next to it, and values from the command line.
 //!
-//! Places in all of them are byte ranges of one text, in which each document begins behind the one before it, so that
-//! a merged table still knows which document each of its values stems from.
+//! Positions in them are byte ranges of one text, in which each document begins where the one before ended. A merged
+//! table therefore still knows which document each of its values came from.
 
 use std::{
     ffi::OsStr,
@@ -17,32 +17,32 @@ use toml::{
 
 use crate::{Note, Sink};
 
-/// The folder of drop-ins, beside the configuration file.
+/// Name of the folder of drop-ins, next to the configuration file.
 const DROP_INS: &str = "conf.d";
 
 /// Where a configuration comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
-    /// The configuration file; `conf.d/*.toml` beside it are merged into it, in the order of their names.
+    /// The configuration file. `conf.d/*.toml` next to it are merged into it, in the order of their names.
     pub file: PathBuf,
-    /// What overrides all files: `path=value`, where the path is as in [`Note::field`] and the value is TOML.
+    /// Values that override all files: `path=value`, with a path as in [`Note::field`] and a TOML value.
     pub sets: Vec<String>,
 }
 
-/// One document.
+/// One document of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
-    /// What notes call it: a path, or the option that it was.
+    /// Name in notes: a path, or the option of the command line.
     pub(crate) name: PathBuf,
     pub(crate) text: String,
-    /// Where the document begins.
+    /// Position at which the document begins.
     pub(crate) start: usize,
-    /// An option: a path and a value.
+    /// Whether it is an option with a path and a value.
     set: bool,
 }
 
 impl Origin {
-    /// Reads every document.
+    /// Reads all documents.
     pub fn read(&self) -> Result<Vec<Source>, Vec<Note>> {
         let mut sources = Sources::default();
         sources.file(&self.file)?;
@@ -83,12 +83,12 @@ impl Sources {
     }
 }
 
-/// A document that was read already, alone.
+/// A single document that was read already.
 pub fn one(name: &Path, text: &str) -> Vec<Source> {
     vec![Source { name: name.to_path_buf(), text: text.to_owned(), start: 0, set: false }]
 }
 
-/// The texts of the documents, each behind as many spaces as it takes for the parser to count places as we do.
+/// The texts of the documents, each behind as many spaces as make the parser's positions equal to ours.
 pub fn shifted(sources: &[Source]) -> Vec<String> {
     let shift = |source: &Source| {
         let spaces = " ".repeat(source.start);
@@ -130,7 +130,7 @@ pub fn merged<'i>(sources: &'i [Source], shifted: &'i [String], sink: &Sink<'_>)
     root
 }
 
-/// Merges tables, appends arrays of tables, and replaces all else.
+/// Merges tables, appends arrays of tables, and replaces everything else.
 fn merge<'i>(into: &mut DeTable<'i>, from: DeTable<'i>) {
     for (key, value) in from {
         let Some(known) = into.get_mut(&key) else {
@@ -155,7 +155,7 @@ fn is_tables(array: &[Spanned<DeValue<'_>>]) -> bool {
     array.iter().all(|element| element.get_ref().is_table())
 }
 
-/// Puts a value at a path, with tables on the way that are not there yet.
+/// Puts a value at a path, and makes the tables on the way that do not exist yet.
 fn assign<'i>(table: &mut DeTable<'i>, path: &'i str, value: Spanned<DeValue<'i>>) -> Result<(), String> {
     let (step, rest) = path.split_once('.').map_or((path, None), |(step, rest)| (step, Some(rest)));
     let (key, position) = match step.strip_suffix(']').and_then(|step| step.split_once('[')) {
@@ -189,7 +189,7 @@ fn assign<'i>(table: &mut DeTable<'i>, path: &'i str, value: Spanned<DeValue<'i>
     }
 }
 
-/// The document that a place is in.
+/// The document that contains a position.
 pub(crate) fn holding<'s>(sources: &'s [Source], span: &Range<usize>) -> Option<&'s Source> {
     sources.iter().rev().find(|source| source.start <= span.start)
 }

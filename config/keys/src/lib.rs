@@ -1,7 +1,7 @@
-//! Configuration documents: TOML files that are merged into one, and read by a schema that says which keys there are.
+//! Configuration documents: TOML files that are merged into one, and read by a schema of their keys.
 //!
-//! A [`Section`] lists the keys of a table, with what they hold, their defaults and their documentation. A [`Table`] is
-//! read by it, and every mistake is noted in a [`Sink`] with its file, line and column.
+//! A [`Section`] lists the keys of a table, with their types, defaults and documentation. A [`Table`] is read by it,
+//! and every mistake is noted in a [`Sink`] with its file, line and column.
 #![forbid(unsafe_code)]
 
 pub mod document;

@@ -1,83 +1,83 @@
-//! What keys a table has.
+//! The schema: which keys a table has.
 
 use std::fmt;
 
-/// A table, or each table of a list.
+/// A table, or each table of an array.
 #[derive(Debug)]
 pub struct Section {
-    /// What it is about: sentences.
+    /// What the table is about, in sentences.
     pub doc: &'static str,
-    /// In the order of the default file.
+    /// Keys that are always allowed, in the order of the default file.
     pub keys: &'static [Key],
-    /// Keys that mean something with one word of another key only, which stands in the same table or in one above it.
-    /// The same key may belong to several words.
+    /// Keys that are allowed only with a certain word of another key, in the same table or in one above it. A key may
+    /// belong to several words.
     pub owned: &'static [&'static [Owned]],
 }
 
 /// Keys that belong to one word of another key.
 #[derive(Debug, Clone, Copy)]
 pub struct Owned {
-    /// The word.
+    /// The key and the word that they belong to.
     pub by: Owner,
-    /// The keys.
+    /// Allowed only with that word.
     pub keys: &'static [Key],
 }
 
-/// A key and one of the words that it may hold.
+/// A key, and one of the words that it may have as a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner {
-    /// The key.
+    /// Name of the key.
     pub key: &'static str,
-    /// The word.
+    /// The value.
     pub word: &'static str,
 }
 
 /// One key of a table.
 #[derive(Debug)]
 pub struct Key {
-    /// Its name.
+    /// As in the TOML file.
     pub name: &'static str,
-    /// What it holds.
+    /// Type of the value, and its range.
     pub kind: Kind,
-    /// What holds without it, in TOML; `None`: `otherwise` says.
+    /// The value if the key is absent, in TOML. If `None`, `otherwise` describes it.
     pub default: Option<&'static str>,
-    /// What holds without it, in words.
+    /// What applies if the key is absent, in words.
     pub otherwise: &'static str,
-    /// A value that makes sense, in TOML, where the default does not.
+    /// A sensible value in TOML, if the default is not one.
     pub example: Option<&'static str>,
-    /// What it says: a phrase, with the unit.
+    /// Meaning of the value: a phrase, with the unit.
     pub doc: &'static str,
-    /// What else is to be known: sentences.
+    /// Further documentation, in sentences.
     pub more: &'static str,
-    /// Whether it must be given.
+    /// Whether the key must be present.
     pub required: bool,
-    /// Whether a reload changes it.
+    /// Whether a reload applies a changed value.
     pub reload: Reload,
-    /// Whether the default file says it, rather than only shows it in a comment.
+    /// Whether the default file sets the key, rather than show it in a comment.
     pub said: bool,
 }
 
-/// Whether a reload changes a key.
+/// Whether a reload applies a changed value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reload {
-    /// As it does the table that the key stands in; not at the root.
+    /// As for the table that contains the key; not for keys at the root.
     AsTable,
-    /// It does, with all below that is not fixed.
+    /// Yes, with everything below that is not `Fixed`.
     Live,
-    /// It does not, although it does the table that the key stands in.
+    /// No, although the table that contains the key can be reloaded.
     Fixed,
 }
 
-/// What a key holds.
+/// Type of a key's value.
 #[derive(Debug, Clone, Copy)]
 pub enum Kind {
     /// `true` or `false`.
     Flag,
     /// `true`, `false` or this word.
     FlagOr(&'static str),
-    /// An integer from the first to the second.
+    /// An integer in this range; both ends are allowed.
     Integer(u64, u64),
-    /// From 0 to 1.
+    /// A number from 0 to 1.
     Probability,
     /// A number of bytes, or a string such as `64 MiB`.
     Size,
@@ -85,20 +85,20 @@ pub enum Kind {
     Text,
     /// A string, or a list of strings.
     Texts,
-    /// A list of numbers of CPUs.
+    /// A list of CPU numbers.
     Cpus,
-    /// One of these words; each with what it means.
+    /// One of these words, each with its meaning.
     Choice(&'static [(&'static str, &'static str)]),
-    /// A table.
+    /// A sub-table with this schema.
     Table(&'static Section),
-    /// A list of tables.
+    /// An array of tables with this schema.
     Tables(&'static Section),
 }
 
-/// The highest number of a CPU.
+/// Highest CPU number that is accepted.
 pub const CPU_MAX: u64 = 4095;
 
-/// A key that is not required, with neither a default nor an example.
+/// A key that may be absent, without a default or an example. The methods below add to it.
 pub const fn key(name: &'static str, kind: Kind, doc: &'static str) -> Key {
     Key {
         name,
@@ -115,49 +115,49 @@ pub const fn key(name: &'static str, kind: Kind, doc: &'static str) -> Key {
 }
 
 impl Key {
-    /// What holds without it, in TOML.
+    /// Sets the value that applies if the key is absent, in TOML.
     #[must_use]
     pub const fn default(self, default: &'static str) -> Self {
         Self { default: Some(default), ..self }
     }
 
-    /// What holds without it, in words.
+    /// Sets what applies if the key is absent, in words.
     #[must_use]
     pub const fn otherwise(self, otherwise: &'static str) -> Self {
         Self { otherwise, ..self }
     }
 
-    /// A value that makes sense, in TOML.
+    /// Sets a sensible value, in TOML.
     #[must_use]
     pub const fn example(self, example: &'static str) -> Self {
         Self { example: Some(example), ..self }
     }
 
-    /// What else is to be known: sentences.
+    /// Adds documentation, in sentences.
     #[must_use]
     pub const fn more(self, more: &'static str) -> Self {
         Self { more, ..self }
     }
 
-    /// It must be given.
+    /// Makes it a key that must be present.
     #[must_use]
     pub const fn required(self) -> Self {
         Self { required: true, ..self }
     }
 
-    /// A reload changes it.
+    /// Says that a reload applies changes.
     #[must_use]
     pub const fn live(self) -> Self {
         Self { reload: Reload::Live, ..self }
     }
 
-    /// A reload does not change it, although it does its table.
+    /// Says that a reload does not apply changes, although it does for the rest of the table.
     #[must_use]
     pub const fn fixed(self) -> Self {
         Self { reload: Reload::Fixed, ..self }
     }
 
-    /// The default file says it.
+    /// Makes the default file set the key.
     #[must_use]
     pub const fn said(self) -> Self {
         Self { said: true, ..self }
@@ -165,7 +165,7 @@ impl Key {
 }
 
 impl Key {
-    /// The table that it is.
+    /// The schema of its table or tables; `None` for other types.
     pub fn section(&self) -> Option<&'static Section> {
         match self.kind {
             Kind::Table(section) | Kind::Tables(section) => Some(section),
@@ -174,37 +174,37 @@ impl Key {
     }
 }
 
-/// What the reader takes from here. All panic where the schema says nothing of the kind.
+/// Values that readers take from the schema. All panic if the schema has none of that kind.
 impl Key {
     fn literal(&self) -> &'static str {
         self.default.unwrap_or_else(|| panic!("{} has no default", self.name))
     }
 
-    /// The string that is the default.
+    /// The default, a string.
     pub fn word(&self) -> &'static str {
         self.literal().trim_matches('"')
     }
 
-    /// The integer that is the default.
+    /// The default, an integer.
     pub fn number(&self) -> u64 {
         let text = self.literal();
         let number = text.strip_prefix("0x").map_or_else(|| text.parse(), |hex| u64::from_str_radix(hex, 16));
         number.unwrap_or_else(|_| panic!("the default of {} is an integer", self.name))
     }
 
-    /// The number that is the default.
+    /// The default, a number from 0 to 1.
     pub fn probability(&self) -> f64 {
         self.literal().parse().unwrap_or_else(|_| panic!("the default of {} is a number", self.name))
     }
 }
 
 impl Section {
-    /// A section whose keys all belong to it whatever others say.
+    /// A section whose keys do not depend on other keys.
     pub const fn new(doc: &'static str, keys: &'static [Key]) -> Self {
         Self { doc, keys, owned: &[] }
     }
 
-    /// Keys that belong to words of other keys.
+    /// Adds keys that belong to words of other keys.
     #[must_use]
     pub const fn owned(self, owned: &'static [&'static [Owned]]) -> Self {
         Self { owned, ..self }
@@ -214,7 +214,7 @@ impl Section {
         self.owned.iter().flat_map(|list| list.iter())
     }
 
-    /// Every key, each once.
+    /// Every key once, those that belong to words included.
     pub fn all(&self) -> Vec<&'static Key> {
         let mut all: Vec<&'static Key> = self.keys.iter().collect();
         for key in self.groups().flat_map(|group| group.keys) {
@@ -225,13 +225,13 @@ impl Section {
         all
     }
 
-    /// The key of this name.
+    /// `None` if the section has no such key.
     pub fn key(&self, name: &str) -> Option<&'static Key> {
         let owned = self.groups().flat_map(|group| group.keys);
         self.keys.iter().chain(owned).find(|key| key.name == name)
     }
 
-    /// What the key of this name belongs to; to nothing in particular where this is empty.
+    /// What this key belongs to; empty if it is always allowed.
     pub fn owners(&self, name: &str) -> Owners {
         if self.keys.iter().any(|key| key.name == name) {
             return Owners(Vec::new());
@@ -241,7 +241,7 @@ impl Section {
     }
 }
 
-/// Words that a key belongs to. Displayed as in `driver = "dpdk" or "verbs"`.
+/// The words that a key belongs to. Displayed as in `driver = "dpdk" or "verbs"`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owners(pub Vec<Owner>);
 

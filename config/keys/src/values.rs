@@ -1,21 +1,21 @@
-//! Values that several tables hold.
+//! Values that several tables have.
 
 use std::{collections::BTreeMap, net::SocketAddr};
 
 use crate::{At, Table};
 
-/// Who binds which address.
+/// Every address that something binds, with the name of what does.
 pub type Binds = BTreeMap<SocketAddr, String>;
 
-/// The address that the schema says holds without a key.
+/// The default of a key that is an address.
 ///
 /// # Panics
-/// If the schema says none.
+/// If the schema has no default for it.
 pub fn default_address(t: &Table<'_, '_>, key: &str) -> SocketAddr {
     t.default_text(key).parse().expect("an address in the schema")
 }
 
-/// The address and port in `at`.
+/// Parses an address with a port; notes a mistake if it is none.
 pub fn address(t: &Table<'_, '_>, at: &At<&str>) -> Option<SocketAddr> {
     let parsed = at.value.parse().ok();
     if parsed.is_none() {
@@ -26,7 +26,7 @@ pub fn address(t: &Table<'_, '_>, at: &At<&str>) -> Option<SocketAddr> {
     parsed
 }
 
-/// Notes who binds an address, or that two do.
+/// Records who binds an address; notes a mistake if someone else does.
 pub fn claim(t: &Table<'_, '_>, binds: &mut Binds, at: &At<&str>, bind: SocketAddr, owner: String) {
     if bind.port() != 0
         && let Some(other) = binds.insert(bind, owner)

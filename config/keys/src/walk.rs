@@ -1,7 +1,7 @@
 //! Walks a TOML document and collects every mistake in one pass.
 //!
-//! A [`Table`] remembers which keys its reader asked for; whatever else the document holds is an unknown key, reported
-//! by [`Table::finish`] with the nearest key that exists.
+//! A [`Table`] remembers which keys its reader asked for. Everything else in the document is an unknown key, which
+//! [`Table::finish`] reports with the nearest key that exists.
 
 use std::{
     cell::RefCell,
@@ -18,14 +18,14 @@ use crate::{
     schema::{CPU_MAX, Key, Kind, Owner, Section},
 };
 
-/// One thing to tell about a configuration file: a mistake, or a warning.
+/// A mistake or a warning about a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
-    /// The file, or the option that it was.
+    /// The file, or the option of the command line.
     pub file: PathBuf,
-    /// 1-based line.
+    /// Line, from 1.
     pub line: usize,
-    /// 1-based column, in characters.
+    /// Column in characters, from 1.
     pub column: usize,
     /// The field as a path from the root of the document, such as `port[0].rpc.slots`.
     pub field: String,
@@ -44,29 +44,29 @@ impl Display for Note {
     }
 }
 
-/// A value and where the document says it.
+/// A value and its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct At<T> {
-    /// The value.
+    /// As read, or as mapped from that.
     pub value: T,
-    /// The field, as in [`Note::field`].
+    /// Path of the field, as in [`Note::field`].
     pub field: String,
-    /// The byte range in the documents.
+    /// Byte range in the documents.
     pub span: Range<usize>,
 }
 
 impl<T> At<T> {
-    /// Another value at the same place.
+    /// Another value with the same position.
     pub fn map<U>(self, f: impl FnOnce(T) -> U) -> At<U> {
         At { value: f(self.value), field: self.field, span: self.span }
     }
 }
 
-/// Where notes about the documents of one configuration gather.
+/// Collects the notes about a configuration.
 #[derive(Debug)]
 pub struct Sink<'s> {
     sources: &'s [Source],
-    /// With where they begin.
+    /// Pairs of position and note.
     mistakes: RefCell<Vec<(usize, Note)>>,
     warnings: RefCell<Vec<Note>>,
 }
@@ -77,7 +77,7 @@ impl<'s> Sink<'s> {
         Self { sources, mistakes: RefCell::default(), warnings: RefCell::default() }
     }
 
-    /// What there is to tell at `span`.
+    /// Makes a note about `span`.
     pub fn note(&self, span: &Range<usize>, field: &str, message: impl Display) -> Note {
         let (file, before) = document::holding(self.sources, span).map_or_else(Default::default, |source| {
             let before = source.text.get(..span.start - source.start).unwrap_or(&source.text);
@@ -93,24 +93,24 @@ impl<'s> Sink<'s> {
         }
     }
 
-    /// Notes a mistake at `span`.
+    /// Adds a mistake at `span`.
     pub fn mistake(&self, span: Range<usize>, field: &str, message: impl Display) {
         let note = self.note(&span, field, message);
         self.mistakes.borrow_mut().push((span.start, note));
     }
 
-    /// Notes a mistake in `value`.
+    /// Adds a mistake about `value`.
     pub fn wrong<T>(&self, value: &At<T>, message: impl Display) {
         self.mistake(value.span.clone(), &value.field, message);
     }
 
-    /// Notes something that is allowed but probably not meant.
+    /// Adds a warning: allowed, but probably not intended.
     pub fn warn(&self, span: Range<usize>, field: &str, message: impl Display) {
         let note = self.note(&span, field, message);
         self.warnings.borrow_mut().push(note);
     }
 
-    /// The warnings, or every mistake in the order of the documents.
+    /// The warnings; or, if there are mistakes, all of those in the order of the documents.
     pub fn finish(self) -> Result<Vec<Note>, Vec<Note>> {
         let mut mistakes = self.mistakes.into_inner();
         mistakes.sort_by_key(|(start, _)| *start);
@@ -122,8 +122,8 @@ impl<'s> Sink<'s> {
     }
 }
 
-/// One table of the document, read key by key. What its keys hold is known from its section of the schema: to ask for a
-/// key that the schema does not have, or has as something else, is a mistake of ours and panics.
+/// A table of the document, read key by key. Its section of the schema tells the types of its keys. To ask for a key
+/// that the schema does not have, or has with another type, is a bug and panics.
 pub struct Table<'a, 'i> {
     sink: &'a Sink<'a>,
     section: &'static Section,
@@ -131,14 +131,14 @@ pub struct Table<'a, 'i> {
     path: String,
     span: Range<usize>,
     asked: Vec<&'static str>,
-    /// What was read here and in the tables above, so that keys of other words are refused.
+    /// Words read here and in the tables above; keys that belong to other words are refused.
     words: Vec<Owner>,
-    /// Keys whose word is missing or wrong: nobody knows which keys were meant.
+    /// Keys whose word is missing or wrong, so that it is unknown which keys belong here.
     undecided: Vec<&'static str>,
 }
 
 impl<'a, 'i> Table<'a, 'i> {
-    /// The root of a document, whose keys `section` has.
+    /// The root of a document, with the keys of `section`.
     pub fn root(sink: &'a Sink<'a>, section: &'static Section, table: &'a DeTable<'i>) -> Self {
         Self {
             sink,
@@ -152,22 +152,22 @@ impl<'a, 'i> Table<'a, 'i> {
         }
     }
 
-    /// Where mistakes in it are noted.
+    /// The sink that mistakes in this table go to.
     pub fn sink(&self) -> &'a Sink<'a> {
         self.sink
     }
 
-    /// Where it stands.
+    /// Position of the table.
     pub fn span(&self) -> Range<usize> {
         self.span.clone()
     }
 
-    /// The field that it is.
+    /// Path of the table, as in [`Note::field`].
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// Where a key's value stands, or else this table.
+    /// Position of a key's value; if it is absent, that of this table.
     pub fn place(&self, key: &str) -> Range<usize> {
         self.place_of(key).unwrap_or_else(|| self.span())
     }
@@ -203,12 +203,12 @@ impl<'a, 'i> Table<'a, 'i> {
         None
     }
 
-    /// What the schema says of a key.
+    /// The schema of a key.
     fn known(&self, key: &str) -> &'static Key {
         self.section.key(key).unwrap_or_else(|| panic!("the schema has no {}", self.field(key)))
     }
 
-    /// Reports a key that this table must hold.
+    /// Reports a mandatory key that is absent.
     pub fn require<T>(&self, key: &str, found: Option<T>, example: impl Display) -> Option<T> {
         // A key that is there with a wrong value has been reported already.
         if found.is_none() && !self.entries.iter().any(|(name, _)| name.get_ref() == key) {
@@ -217,7 +217,7 @@ impl<'a, 'i> Table<'a, 'i> {
         found
     }
 
-    /// A string.
+    /// Reads a string; `None` if it is absent or wrong.
     pub fn text(&mut self, key: &'static str) -> Option<At<&'a str>> {
         assert!(matches!(self.known(key).kind, Kind::Text), "{}", self.field(key));
         self.string(key)
@@ -228,29 +228,29 @@ impl<'a, 'i> Table<'a, 'i> {
         self.expect(at, "a string", DeValue::as_str)
     }
 
-    /// The string that the schema says holds without the key.
+    /// The key's default in the schema, a string.
     pub fn default_text(&self, key: &str) -> &'static str {
         self.known(key).word()
     }
 
-    /// An integer.
+    /// Reads an integer within the schema's range; `None` if it is absent or wrong.
     pub fn integer(&mut self, key: &'static str) -> Option<At<u64>> {
         let Kind::Integer(low, high) = self.known(key).kind else { panic!("{} is no integer", self.field(key)) };
         let wanted = format!("an integer from {low} to {high}");
         self.value(key, &wanted, |value| integer(value).filter(|n| (low..=high).contains(n)))
     }
 
-    /// The integer that the schema says holds without the key.
+    /// The key's default in the schema, an integer.
     pub fn default_number(&self, key: &str) -> u64 {
         self.known(key).number()
     }
 
-    /// An integer, or its default.
+    /// Reads an integer; its default if it is absent or wrong.
     pub fn number(&mut self, key: &'static str) -> u64 {
         self.integer(key).map_or_else(|| self.default_number(key), |at| at.value)
     }
 
-    /// A probability from 0 to 1, or its default.
+    /// Reads a number from 0 to 1; its default if it is absent or wrong.
     pub fn probability(&mut self, key: &'static str) -> f64 {
         let known = self.known(key);
         assert!(matches!(known.kind, Kind::Probability), "{}", self.field(key));
@@ -265,19 +265,19 @@ impl<'a, 'i> Table<'a, 'i> {
         number.map_or_else(|| known.probability(), |at| at.value)
     }
 
-    /// `true` or `false`.
+    /// Reads `true` or `false`; `None` if it is absent or wrong.
     pub fn flag(&mut self, key: &'static str) -> Option<bool> {
         assert!(matches!(self.known(key).kind, Kind::Flag), "{}", self.field(key));
         Some(self.value(key, "true or false", DeValue::as_bool)?.value)
     }
 
-    /// `true` or `false`, or the default.
+    /// Reads `true` or `false`; the default if it is absent or wrong.
     pub fn is_on(&mut self, key: &'static str) -> bool {
         let default = self.known(key).default == Some("true");
         self.flag(key).unwrap_or(default)
     }
 
-    /// `true` or `false`; `None` is the word that the schema has beside them, which is the default.
+    /// Reads `true`, `false` or the schema's word, which is the default and gives `None`.
     pub fn flag_or_word(&mut self, key: &'static str) -> Option<bool> {
         let Kind::FlagOr(word) = self.known(key).kind else { panic!("{} has no word", self.field(key)) };
         let wanted = format!("true, false or \"{word}\"");
@@ -289,7 +289,7 @@ impl<'a, 'i> Table<'a, 'i> {
         .value
     }
 
-    /// A number of bytes, at least 1: an integer, or a string such as `64 MiB`.
+    /// Reads a number of bytes, at least 1: an integer, or a string such as `64 MiB`.
     pub fn size(&mut self, key: &'static str) -> Option<At<u64>> {
         assert!(matches!(self.known(key).kind, Kind::Size), "{}", self.field(key));
         self.value(key, "a number of bytes such as 67108864 or \"64 MiB\"", |value| match value {
@@ -298,7 +298,7 @@ impl<'a, 'i> Table<'a, 'i> {
         })
     }
 
-    /// A value that `pick` accepts; `wanted` says which those are.
+    /// Reads a value that `pick` accepts; `wanted` describes those in the mistake.
     fn value<T>(
         &mut self,
         key: &'static str,
@@ -309,7 +309,7 @@ impl<'a, 'i> Table<'a, 'i> {
         self.expect(at, wanted, pick)
     }
 
-    /// One of the words that the schema has; `words` says what each stands for.
+    /// Reads one of the schema's words, and maps it by `words`.
     pub fn choice<T: Copy>(&mut self, key: &'static str, words: &[(&str, T)]) -> Option<At<T>> {
         let at = self.word(key)?;
         let Kind::Choice(known) = self.known(key).kind else { panic!("{} is no choice", self.field(key)) };
@@ -319,7 +319,7 @@ impl<'a, 'i> Table<'a, 'i> {
         Some(at.map(|_| value))
     }
 
-    /// One of the words that the schema has, as the schema has it. Keys that belong to its other words are refused.
+    /// Reads one of the schema's words. Keys that belong to its other words are refused from then on.
     pub fn word(&mut self, key: &'static str) -> Option<At<&'static str>> {
         let known = self.known(key);
         let Kind::Choice(words) = known.kind else { panic!("{} is no choice", self.field(key)) };
@@ -339,7 +339,7 @@ impl<'a, 'i> Table<'a, 'i> {
         at.zip(found).map(|(at, (word, _))| at.map(|_| *word))
     }
 
-    /// Notes which word `key` says: keys that belong to its other words are refused, unless none is known.
+    /// Records the word that `key` has: keys that belong to its other words are refused, unless the word is unknown.
     pub fn decide(&mut self, key: &'static str, word: Option<&'static str>) {
         match word {
             Some(word) => self.words.push(Owner { key, word }),
@@ -347,19 +347,19 @@ impl<'a, 'i> Table<'a, 'i> {
         }
     }
 
-    /// Whether a key belongs to other words than those that were read.
+    /// Whether a key only belongs to words that were not read.
     fn is_foreign(&self, key: &str) -> bool {
         let owners = self.section.owners(key).0;
         let may_own = |owner: &Owner| self.words.contains(owner) || self.is_undecided(owner.key);
         !owners.is_empty() && !owners.iter().any(may_own)
     }
 
-    /// Whether nobody knows what a key says, or whether it belongs here.
+    /// Whether the word of `key`, or of what it belongs to, is unknown.
     fn is_undecided(&self, key: &str) -> bool {
         self.undecided.contains(&key) || self.section.owners(key).0.iter().any(|owner| self.is_undecided(owner.key))
     }
 
-    /// One of the words that the schema has, or its default.
+    /// Reads one of the schema's words, or takes its default, and maps it by `words`.
     pub fn chosen<T: Copy>(&mut self, key: &'static str, words: &[(&str, T)]) -> T {
         let default = self.known(key).word();
         let found = self.choice(key, words).map(|at| at.value);
@@ -367,14 +367,14 @@ impl<'a, 'i> Table<'a, 'i> {
         found.or(otherwise).unwrap_or_else(|| panic!("{default:?} is no word of {}", self.field(key)))
     }
 
-    /// A list of CPUs; each keeps its place.
+    /// Reads a list of CPU numbers, each with its position.
     pub fn cpus(&mut self, key: &'static str) -> Option<At<Vec<At<u64>>>> {
         assert!(matches!(self.known(key).kind, Kind::Cpus), "{}", self.field(key));
         let wanted = format!("an integer from 0 to {CPU_MAX}");
         self.elements(key, "a list of integers", &wanted, |value| integer(value).filter(|n| *n <= CPU_MAX))
     }
 
-    /// A string, or a list of strings; each keeps its place.
+    /// Reads a string or a list of strings, each with its position.
     pub fn texts(&mut self, key: &'static str) -> Option<At<Vec<At<&'a str>>>> {
         assert!(matches!(self.known(key).kind, Kind::Texts), "{}", self.field(key));
         if let Some(at) = self.get(key).filter(|at| at.value.is_str()) {
@@ -401,14 +401,14 @@ impl<'a, 'i> Table<'a, 'i> {
         Some(array.map(|_| all))
     }
 
-    /// A sub-table; absent reads as `None`.
+    /// Reads a sub-table; `None` if it is absent.
     pub fn table(&mut self, key: &'static str) -> Option<Table<'a, 'i>> {
         let at = self.get(key)?;
         let at = self.expect(at, &format!("a table [{}]", self.field(key)), DeValue::as_table)?;
         Some(self.below(key, at))
     }
 
-    /// A sub-table, empty if it is absent.
+    /// Reads a sub-table, which is empty if it is absent.
     #[must_use]
     pub fn table_or_empty(&mut self, key: &'static str) -> Table<'a, 'i> {
         static EMPTY: LazyLock<DeTable<'static>> = LazyLock::new(DeTable::new);
@@ -425,7 +425,7 @@ impl<'a, 'i> Table<'a, 'i> {
         Table { sink, section, entries: at.value, path, span, asked: Vec::new(), words, undecided }
     }
 
-    /// An array of tables; `None` if it is absent.
+    /// Reads an array of tables; `None` if it is absent.
     pub fn tables(&mut self, key: &'static str) -> Option<Vec<Table<'a, 'i>>> {
         let (sink, head) = (self.sink, format!("[[{}]]", self.field(key)));
         let wanted = format!("a list of tables, each headed {head},");
@@ -436,7 +436,7 @@ impl<'a, 'i> Table<'a, 'i> {
         Some(tables.value.into_iter().map(|at| self.below(key, at)).collect())
     }
 
-    /// Reports keys that were given but mean nothing here, because of what another key says.
+    /// Reports keys that are present but have no meaning here, because of another key's value.
     pub fn refuse(&mut self, keys: &[&'static str], because: impl Display) {
         for (name, _) in self.entries.iter().filter(|(name, _)| keys.contains(&name.get_ref().as_ref())) {
             self.sink.mistake(name.span(), &self.field(name.get_ref()), format_args!("means nothing here; {because}"));
@@ -445,7 +445,7 @@ impl<'a, 'i> Table<'a, 'i> {
         }
     }
 
-    /// Reports every key that there is not, or that belongs to another word than the one that was read.
+    /// Reports every key that does not exist, or that belongs to another word than the one read.
     pub fn finish(self) {
         for (name, _) in self.entries.iter().filter(|(name, _)| !self.asked.contains(&name.get_ref().as_ref())) {
             let key: &str = name.get_ref();
@@ -469,7 +469,7 @@ fn integer(value: &DeValue<'_>) -> Option<u64> {
     u64::from_str_radix(number.as_str(), number.radix()).ok()
 }
 
-/// Bytes from a number and a unit, such as `64 MiB`, with or without a space between them; at least 1.
+/// Parses a number with a unit, such as `64 MiB`, with or without a space; at least 1. Returns bytes.
 pub fn parse_size(text: &str) -> Option<u64> {
     const UNITS: [(&str, u32); 5] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10), ("B", 0)];
     let text = text.trim();
@@ -490,7 +490,7 @@ fn describe(value: &DeValue<'_>) -> String {
     }
 }
 
-/// "did you mean `x`?" where one word is near, otherwise the words there are.
+/// A hint for a mistyped word: the nearest one if any is near, otherwise all of them.
 pub fn instead<'w>(given: &str, words: impl Iterator<Item = &'w str>) -> String {
     let mut words: Vec<_> = words.collect();
     words.sort_unstable();

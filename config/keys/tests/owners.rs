@@ -29,7 +29,7 @@ static ROOT: Section = Section::new(
     &[of("form", "y", &[key("deep", Kind::Text, "")])],
 ]);
 
-/// Reads as a driver's reader does: its own keys, and whatever all have.
+/// Reads like a driver: its own keys, and those that every driver has.
 fn mistakes(text: &str) -> Vec<String> {
     let sources = document::one(Path::new("f"), text);
     let texts = document::shifted(&sources);

@@ -1,4 +1,4 @@
-//! Devices: brought up, shared by their queues, taken down.
+//! Devices: how they are started, shared by their queues, and stopped.
 
 use std::{
     ffi::{CStr, CString},
@@ -23,34 +23,34 @@ use crate::{
     unmap::{Bursts, Registered},
 };
 
-/// Names pools, so that one that stays behind its device cannot be in the way of the next.
+/// Numbers pools, so that the name of one that outlives its device does not clash with the next.
 static POOLS: AtomicU32 = AtomicU32::new(0);
 
-/// How to open a device.
+/// Settings of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortConfig {
-    /// A PCI address or the name of a software device, with the driver's arguments behind commas.
+    /// A PCI address, or the name of a software device, with the driver's arguments after commas.
     pub device: String,
-    /// Our addresses, each with its prefix length in bits; the first is the port's local address.
+    /// Our addresses with their prefix lengths in bits. The first one is the port's local address.
     pub addresses: Vec<(IpAddr, u8)>,
-    /// The UDP port; 0 takes one from the dynamic range (RFC 6335 section 6).
+    /// UDP port; 0 takes one from the dynamic range (RFC 6335 section 6).
     pub udp_port: u16,
-    /// The 802.1Q VLAN, 1 to 4094.
+    /// 802.1Q VLAN, 1 to 4094; `None` for untagged frames.
     pub vlan: Option<u16>,
-    /// Queue pairs, one port each; the device spreads flows over them where it can (RSS).
+    /// Number of queue pairs, each of which becomes a port. The device spreads flows over them if it can (RSS).
     pub queues: u16,
-    /// Receive descriptors a queue; adjusted to what the device has.
+    /// Receive descriptors per queue; adjusted to the device's limits.
     pub rx_desc: u16,
-    /// Transmit descriptors a queue; adjusted to what the device has.
+    /// Transmit descriptors per queue; adjusted to the device's limits.
     pub tx_desc: u16,
-    /// The longest IP packet, in bytes.
+    /// Longest IP packet in bytes.
     pub mtu: u16,
-    /// Neighbours that need not, or cannot, be asked for by ARP and NDP.
+    /// Neighbours that need not, or cannot, be resolved by ARP and NDP.
     pub neighbours: Vec<(IpAddr, MacAddr)>,
 }
 
 impl Default for PortConfig {
-    /// One queue of 1024 descriptors each way, an MTU of 1500, no device and no address yet.
+    /// One queue of 1024 descriptors each way, and an MTU of 1500; device and addresses are still missing.
     fn default() -> Self {
         Self {
             device: String::new(),
@@ -66,33 +66,34 @@ impl Default for PortConfig {
     }
 }
 
-/// DPDK's control functions are not thread-safe.
+/// Serialises DPDK's control functions, which are not thread-safe.
 pub(crate) static CONTROL: Mutex<()> = Mutex::new(());
 
-/// The least MTU of a link that carries IPv6 (RFC 8200 section 5).
+/// Smallest MTU of a link that carries IPv6 (RFC 8200 section 5).
 const IPV6_MIN_MTU: u16 = 1280;
-/// Of a pool's buffers, what its threads may keep in their caches.
+/// Limit on the buffers of a pool that each thread may keep in its cache.
 const POOL_CACHE: u32 = 256;
-/// What a pool holds beside the descriptors' share: AF_XDP keeps 2048 buffers in its fill ring and as many in flight.
+/// Buffers of a pool in addition to those for descriptors: AF_XDP has 2048 in its fill ring and as many in flight.
 const POOL_SPARE: u32 = 4096 + 2 * POOL_CACHE + 4 * BURST as u32;
-/// The least data room of a buffer: every driver accepts 2 KiB.
+/// Smallest data room of a buffer: every driver accepts 2 KiB.
 const MIN_ROOM: u32 = 2048;
-/// The kernel frees an AF_XDP binding some time after its socket is closed; until then a new one is refused as busy.
+/// Time to wait for an AF_XDP binding. The kernel frees one some time after its socket is closed; until then a new one
+/// is refused as busy.
 const XDP_REBIND: Duration = Duration::from_secs(2);
 
-/// Opens a device and returns its ports, one per queue, which speak UDP.
+/// Opens a device. Returns its ports, one per queue, which speak UDP.
 ///
 /// See [`open_speaking`].
 pub fn open(eal: Eal, config: &PortConfig) -> Result<Vec<DpdkPort>, Error> {
     open_speaking(eal, config, || Udp)
 }
 
-/// Opens a device and returns its ports, one per queue, each with the protocol over UDP that `transport` makes for it.
+/// Opens a device. Returns its ports, one per queue, each with the protocol over UDP that `transport` makes for it.
 ///
-/// The link need not be up yet: a memif server has one when its client comes. See [`DpdkPort::wait_link`].
+/// The link need not be up yet: a memif server's comes up with its client. See [`DpdkPort::wait_link`].
 ///
-/// A queue that another process has just left over AF_XDP is waited for. Closed by this process, it stays bound until
-/// the process ends: DPDK 22.11's driver does not close its socket.
+/// If another process has just stopped using a queue over AF_XDP, this waits for the kernel to release it. If this
+/// process closed it, it stays bound until the process ends: DPDK 22.11's driver does not close its socket.
 pub fn open_speaking<T: Transport>(
     _eal: Eal,
     config: &PortConfig,
@@ -138,7 +139,7 @@ fn port_id(name: &CStr) -> Option<u16> {
     (unsafe { sys::rte_eth_dev_get_port_by_name(name.as_ptr(), &raw mut port) } == 0).then_some(port)
 }
 
-/// What can be refused before a device is touched.
+/// Checks everything that does not need the device.
 pub(crate) fn check(config: &PortConfig) -> Result<(), Error> {
     let device = || config.device.clone();
     let shared = |argument: &str| argument == "zero-copy=yes";
@@ -161,16 +162,16 @@ pub(crate) fn check(config: &PortConfig) -> Result<(), Error> {
     }
 }
 
-/// A started device, owned by its ports together.
+/// A started device, which its ports own together.
 #[derive(Debug)]
 pub(crate) struct Device {
     pub(crate) port: u16,
     pub(crate) name: String,
     started: bool,
-    /// The device completes UDP checksums.
+    /// Whether the device completes UDP checksums.
     pub(crate) completes_checksums: bool,
     pools: Vec<*mut sys::rte_mempool>,
-    /// What keeps the buffers of a device made of rings.
+    /// Keeps the buffers of a device that is made of rings.
     pub(crate) rings: Option<Arc<Rings>>,
 }
 
@@ -197,9 +198,9 @@ impl Device {
         Ok(info)
     }
 
-    /// Whether the link is up, as the driver last saw it.
+    /// Whether the link is up, as last seen by the driver.
     pub(crate) fn link_is_up(&self) -> bool {
-        /// DPDK writes a link's state as one aligned 64-bit word.
+        /// DPDK writes the state of a link as one aligned 64-bit word.
         #[repr(align(8))]
         #[derive(Default)]
         struct Aligned(sys::rte_eth_link);
@@ -218,7 +219,7 @@ impl Device {
         stats
     }
 
-    /// The device's link-layer address; one of our own making if it has none.
+    /// The device's link-layer address, or one of our own making if it has none.
     fn mac(&self) -> Result<MacAddr, Error> {
         let mut mac = MacAddr::ZERO;
         // SAFETY: an rte_ether_addr is six bytes, as a MacAddr is.
@@ -233,12 +234,12 @@ impl Device {
     }
 }
 
-/// The longest IP packet of a usual Ethernet frame, in bytes.
+/// Longest IP packet in a usual Ethernet frame, in bytes.
 const USUAL_MTU: u32 = 1500;
 
-/// Configures and starts a device. The caller holds CONTROL.
+/// Configures and starts a device. The caller must hold CONTROL.
 ///
-/// Without `udp_checksums` the device is asked for none.
+/// Without `udp_checksums` the device is not asked to compute or verify any.
 pub(crate) fn start(device: &mut Device, config: &PortConfig, udp_checksums: bool) -> Result<HostConfig, Error> {
     let info = device.info()?;
     let most = info.max_rx_queues.min(info.max_tx_queues);
@@ -327,7 +328,7 @@ pub(crate) struct Queue {
     pub(crate) pool: *mut sys::rte_mempool,
 }
 
-/// A port for each queue of a started device.
+/// Makes a port for each queue of a started device.
 pub(crate) fn ports<T: Transport>(
     device: Device,
     config: &PortConfig,
@@ -344,7 +345,7 @@ pub(crate) fn ports<T: Transport>(
     (0..config.queues).map(port).collect()
 }
 
-/// A port of the dynamic range that differs between processes and devices.
+/// A port from the dynamic range, different for each process and device.
 fn dynamic_port(port: u16) -> u16 {
     0xc000 | ((std::process::id() as u16).wrapping_mul(31).wrapping_add(port) & 0x3fff)
 }
@@ -374,7 +375,8 @@ impl Drop for Device {
     }
 }
 
-/// Frees pools that no device uses any more, with whatever buffers drivers kept (AF_XDP its fill ring's).
+/// Frees pools that no device uses any more, together with buffers that drivers kept (such as those of AF_XDP's fill
+/// ring).
 pub(crate) fn free_pools(pools: &[*mut sys::rte_mempool]) {
     for &pool in pools {
         // SAFETY: made by rte_pktmbuf_pool_create; every device and port that took buffers from it is gone.

@@ -1,4 +1,4 @@
-//! DPDK's environment abstraction layer: initialised once, it lends memory and devices.
+//! DPDK's environment abstraction layer (EAL), initialised once.
 
 use std::{
     cell::Cell,
@@ -13,29 +13,29 @@ use crate::{
     unmap,
 };
 
-/// Where packet memory comes from.
+/// Source of packet memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Memory {
-    /// Huge pages, taken as they are needed and given back when the process ends. hugetlbfs need not be mounted.
+    /// Huge pages, taken as needed and returned when the process ends. hugetlbfs need not be mounted.
     HugePages,
-    /// Ordinary pages: slower, and for software devices only, as their physical addresses are not known.
+    /// Ordinary pages. They are slower, and only for software devices, because their physical addresses are not known.
     OrdinaryPages {
-        /// How much, in MiB; all of it is taken at once.
+        /// Amount in MiB; all of it is taken at once.
         mib: u32,
     },
 }
 
-/// How to initialise EAL.
+/// Settings of EAL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EalConfig {
-    /// The cores on which DPDK's own threads (interrupts, memif's control channel) may run; poll cores should not be
-    /// among them. Empty: wherever the calling thread may run.
+    /// CPUs on which DPDK's own threads (interrupts, memif's control channel) may run, preferably none of the poll
+    /// cores. If empty, those of the calling thread.
     pub cpus: Vec<usize>,
-    /// Where packet memory comes from.
+    /// Source of packet memory.
     pub memory: Memory,
 }
 
-/// The proof that EAL is initialised.
+/// Proof that EAL is initialised.
 #[derive(Debug, Clone, Copy)]
 pub struct Eal(());
 
@@ -44,7 +44,7 @@ static INITIALISED: AtomicBool = AtomicBool::new(false);
 impl Eal {
     /// Initialises EAL, once in the life of the process.
     ///
-    /// No device is taken yet, PCI devices bound to a user-space driver included: ports open those they are told to.
+    /// It takes no device yet, not even PCI devices bound to a user-space driver: ports open the ones that they need.
     pub fn init(config: &EalConfig) -> Result<Self, Error> {
         if config.memory == Memory::HugePages && free_huge_pages() == 0 {
             return Err(Error::NoHugePages);
@@ -95,7 +95,7 @@ fn arguments(config: &EalConfig, prefix: &str) -> Vec<String> {
     arguments
 }
 
-/// Initialises EAL on this thread, confined to `cpus`.
+/// Initialises EAL on this thread, which is confined to `cpus` meanwhile.
 fn init_here(arguments: Vec<String>, cpus: &[usize]) -> Result<(), Error> {
     if !cpus.is_empty() {
         // SAFETY: a cpu_set_t is a bit set, for which all zeros is a value.
@@ -131,7 +131,7 @@ fn affinity_contains(cpu: usize) -> bool {
     }
 }
 
-/// How many huge pages of any size are free, all NUMA nodes together.
+/// Number of free huge pages of all sizes, on all NUMA nodes together.
 fn free_huge_pages() -> u64 {
     let Ok(sizes) = std::fs::read_dir("/sys/kernel/mm/hugepages") else { return 0 };
     sizes
@@ -145,7 +145,7 @@ thread_local! {
     static REGISTRATION: Registration = const { Registration(Cell::new(false)) };
 }
 
-/// A thread's registration with EAL, which gives it an lcore id and so its own caches of packet buffers.
+/// A thread's registration with EAL, which gives it an lcore id and with that its own caches of packet buffers.
 struct Registration(Cell<bool>);
 
 impl Drop for Registration {
@@ -157,8 +157,8 @@ impl Drop for Registration {
     }
 }
 
-/// Registers the calling thread, the first time. Where DPDK has no lcore id left (it has 128), the thread works
-/// without caches.
+/// Registers the calling thread, if it is not yet. If DPDK has no lcore id left (it has 128), the thread works without
+/// caches.
 pub(crate) fn register_thread() {
     REGISTRATION.with(|registration| {
         // SAFETY: EAL is initialised, as whoever holds a port shows; registering twice is excluded by the flag.

@@ -1,15 +1,15 @@
-//! What can go wrong before frames flow.
+//! Errors of starting EAL and ports.
 
 use std::{ffi::CStr, net::IpAddr};
 
 use berth_dpdk_sys as sys;
 
-/// A failure of DPDK, as its error number tells it.
+/// An error number of DPDK.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Errno(pub i32);
 
 impl Errno {
-    /// The result of a call that returns a negative error number, or -1 with the number in `rte_errno`.
+    /// Checks the result of a call that returns a negative error number, or -1 with the number in `rte_errno`.
     pub(crate) fn check(result: i32) -> Result<i32, Self> {
         match result {
             0.. => Ok(result),
@@ -33,25 +33,25 @@ impl std::fmt::Display for Errno {
     }
 }
 
-/// Why EAL or a port could not be brought up. The text says what would be right.
+/// Why EAL or a port could not be started. The text says how to correct it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// EAL can be initialised once in the life of a process.
+    /// EAL was initialised before; it can be only once per process.
     #[error("DPDK is initialised once per process, and it already was")]
     AlreadyInitialised,
-    /// There is no free huge page.
+    /// No huge page is free.
     #[error(
         "no free huge pages: reserve some (echo 512 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages) or \
          configure memory without huge pages"
     )]
     NoHugePages,
-    /// `rte_eal_init` failed; DPDK's own lines on standard error say where.
+    /// `rte_eal_init` failed; DPDK's messages on standard error say why.
     #[error("DPDK could not be initialised: {0}; its own message is above")]
     Eal(Errno),
-    /// A string with a NUL byte.
+    /// This string has a NUL byte.
     #[error("{0:?} contains a NUL byte")]
     Nul(String),
-    /// No driver takes the device.
+    /// No driver accepts the device.
     #[error(
         "no DPDK driver took {device:?}: {errno}; a device is a PCI address bound to vfio-pci such as \
          \"0000:3b:00.0\", or a software device such as \"net_memif0,role=server,socket=/run/berth/a.sock\"; \
@@ -60,69 +60,69 @@ pub enum Error {
     Probe {
         /// As configured.
         device: String,
-        /// What DPDK said.
+        /// DPDK's error.
         errno: Errno,
     },
-    /// The device is open in this process.
+    /// This device is already open in this process.
     #[error("device {0:?} is already in use by this process; a device serves one port with as many queues as wanted")]
     InUse(String),
-    /// A step of the device's set-up failed.
+    /// A step of starting the device failed.
     #[error("{device}: {step} failed: {errno}")]
     Setup {
-        /// The device's name.
+        /// Name of the device.
         device: String,
-        /// What was tried.
+        /// The step.
         step: &'static str,
-        /// What DPDK said.
+        /// DPDK's error.
         errno: Errno,
     },
-    /// More queues than the device has.
+    /// The device has fewer queues than asked for.
     #[error("{device}: {asked} queues asked, the device has 1 to {most}")]
     Queues {
-        /// The device's name.
+        /// Name of the device.
         device: String,
         /// As configured.
         asked: u16,
-        /// The device's limit.
+        /// Limit of the device.
         most: u16,
     },
-    /// An MTU the device, or IP, cannot carry.
+    /// The device, or IP, does not support this MTU.
     #[error("{device}: an MTU of {asked} is outside what the device carries, {least} to {most} bytes")]
     Mtu {
-        /// The device's name.
+        /// Name of the device.
         device: String,
         /// As configured.
         asked: u16,
-        /// The device's lower limit, or 1280 (RFC 8200 section 5) where an IPv6 address is configured.
+        /// Lower limit of the device, or 1280 (RFC 8200 section 5) if an IPv6 address is configured.
         least: u16,
-        /// The device's upper limit.
+        /// Upper limit of the device.
         most: u16,
     },
-    /// A memif whose peer could rewrite frames while they are read.
+    /// The peer of this memif could rewrite frames while they are read.
     #[error("{0}: zero-copy=yes lets the peer rewrite what was already checked; leave it out, frames are copied then")]
     SharedBuffers(String),
-    /// A port without an address.
+    /// This port has no address.
     #[error("{0}: at least one address with its prefix is needed, such as 10.0.0.2/24")]
     NoAddress(String),
-    /// Not the address of one host, or a prefix beyond the address's width.
+    /// The address is not that of a single host, or the prefix is longer than the address.
     #[error("{device}: {address}/{prefix} is not a host's address with its prefix length")]
     Address {
-        /// The device's name.
+        /// Name of the device.
         device: String,
         /// As configured.
         address: IpAddr,
         /// As configured.
         prefix: u8,
     },
-    /// A VLAN identifier out of range.
+    /// The VLAN identifier is out of range.
     #[error("{device}: VLAN {vlan} does not exist; identifiers are 1 to 4094")]
     Vlan {
-        /// The device's name.
+        /// Name of the device.
         device: String,
         /// As configured.
         vlan: u16,
     },
-    /// The link did not come up in time.
+    /// The link of this device did not come up in time.
     #[error("{0}: the link is still down; is the cable in, or the peer running?")]
     LinkDown(String),
 }

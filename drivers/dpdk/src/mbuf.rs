@@ -1,4 +1,4 @@
-//! Packet buffers, owned.
+//! Owned packet buffers.
 
 use std::ptr::NonNull;
 
@@ -11,25 +11,25 @@ use berth_net::{Sealed, Verified};
 pub(crate) struct Mbuf(NonNull<sys::rte_mbuf>);
 
 impl Mbuf {
-    /// Takes ownership of a buffer a driver handed over.
+    /// Takes ownership of a buffer that a driver handed over.
     ///
     /// # Safety
-    /// `mbuf` is a live buffer, and nothing else in this process will use or free it.
+    /// `mbuf` must be a live buffer that nothing else in this process will use or free.
     #[inline]
     pub(crate) unsafe fn from_raw(mbuf: NonNull<sys::rte_mbuf>) -> Self {
         Self(mbuf)
     }
 
-    /// Gives ownership up, to be sent or freed.
+    /// Gives up ownership, so that the buffer can be sent or freed.
     #[inline]
     pub(crate) fn into_raw(self) -> *mut sys::rte_mbuf {
         self.0.as_ptr()
     }
 
-    /// Takes an empty buffer from a pool; `None` when it has run dry.
+    /// Takes an empty buffer from a pool; `None` if the pool has none left.
     ///
     /// # Safety
-    /// `pool` is a live pool of packet buffers.
+    /// `pool` must be a live pool of packet buffers.
     #[inline]
     pub(crate) unsafe fn alloc(pool: *mut sys::rte_mempool) -> Option<Self> {
         // SAFETY: the caller's promise.
@@ -42,20 +42,20 @@ impl Mbuf {
         unsafe { self.0.as_ref() }
     }
 
-    /// Whether the frame lies in one buffer, whole.
+    /// Whether the whole frame is in this buffer.
     #[inline]
     pub(crate) fn is_single(&self) -> bool {
         self.get().nb_segs == 1
     }
 
-    /// Whether nobody else refers to the buffer: a software device may hand out clones.
+    /// Whether nothing else refers to the buffer. A software device may hand out clones.
     #[inline]
     pub(crate) fn is_exclusive(&self) -> bool {
         self.get().refcnt == 1
     }
 
-    /// The checksums the device vouches for: verified, or, between virtual machines, not filled in but intact ("none",
-    /// which has the bit of "good" set too).
+    /// The checksums that the device vouches for: verified, or, between virtual machines, not filled in but intact
+    /// ("none", which also has the bit of "good" set).
     #[inline]
     pub(crate) fn verified(&self) -> Verified {
         let flags = self.get().ol_flags;
@@ -65,7 +65,7 @@ impl Mbuf {
         }
     }
 
-    /// The length of the frame in this buffer, in bytes.
+    /// Length of the frame in this buffer, in bytes.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         usize::from(self.get().data_len)
@@ -82,7 +82,7 @@ impl Mbuf {
         unsafe { std::slice::from_raw_parts_mut(mbuf.buf_addr.cast::<u8>().add(start.min(end)), len) }
     }
 
-    /// Sets the frame to `len` bytes, to be sent as it is.
+    /// Sets the length of the frame, which is to be sent as it is.
     ///
     /// # Panics
     /// If the buffer is shorter.
@@ -96,7 +96,8 @@ impl Mbuf {
         mbuf.ol_flags = 0;
     }
 
-    /// Sets the frame to what the host sealed; with `offload` the device completes its UDP checksum.
+    /// Sets the length and offloads of a frame that the host sealed. With `offload`, the device completes its UDP
+    /// checksum.
     #[inline]
     pub(crate) fn seal(&mut self, sealed: Sealed, offload: bool) {
         self.set_len(sealed.len);
@@ -109,7 +110,7 @@ impl Mbuf {
         }
     }
 
-    /// Asks the processor to load the buffer's frame.
+    /// Prefetches the buffer's frame into the processor's cache.
     #[inline]
     pub(crate) fn prefetch(mbuf: *const sys::rte_mbuf) {
         #[cfg(target_arch = "x86_64")]
@@ -124,5 +125,5 @@ impl Mbuf {
     }
 }
 
-/// The width of `l2_len`, the lowest field of `tx_offload`.
+/// Width in bits of `l2_len`, the lowest field of `tx_offload`.
 const L2_LEN_BITS: u32 = 7;

@@ -1,4 +1,4 @@
-//! The hot path: one queue pair.
+//! The hot path of one queue pair.
 
 use std::{
     mem::MaybeUninit,
@@ -24,19 +24,19 @@ use crate::{
     unmap::Registered,
 };
 
-/// Frames that wait for the device; two bursts, so that answers and posted frames do not starve each other.
+/// Limit on frames that wait for the device: two bursts, so that answers and posted frames do not starve each other.
 const TX_QUEUE: usize = 2 * BURST;
-/// How often `tx` offers a device what it did not take at once.
+/// How often `tx` offers the device what it did not take at once.
 const TX_TRIES: usize = 8;
-/// How many polls one reading of the clock serves. Neighbours age in seconds, and are asked again after 100 ms.
+/// Number of polls per reading of the clock. Neighbours age in seconds, and are solicited again after 100 ms.
 const CLOCK_POLLS: u32 = 64;
 
-/// One queue pair of a DPDK device, speaking UDP or a protocol over it.
+/// One queue pair of a DPDK device, which speaks UDP or a protocol over it.
 #[derive(Debug)]
 pub struct DpdkPort<T = Udp> {
     device: Arc<Device>,
     queue: u16,
-    /// Set if the peer's memory can be unmapped at any time.
+    /// `Some` if the peer's memory can be unmapped at any time.
     bursts: Option<Registered>,
     pool: *mut sys::rte_mempool,
     host: Host,
@@ -69,7 +69,7 @@ berth_port::counters! {
 }
 
 berth_port::counters! {
-    /// What a device counts by itself.
+    /// Counters that the device keeps by itself.
     struct Statistics {
         rx_missed = device_rx_missed: RX_DROPPED { reason: "device_missed" },
         rx_errors = device_rx_errors: RX_DROPPED { reason: "device_error" },
@@ -78,7 +78,7 @@ berth_port::counters! {
     }
 }
 
-/// What a port counts beside the host that it is, and the protocol that it speaks.
+/// Declarations of a port's counters, those of its host and its protocol aside.
 pub const COUNTERS: Tables = &[Counters::TABLE, Statistics::TABLE];
 
 // SAFETY: queue, pool and buffers may be used from any thread, by one at a time, which owning the port ensures.
@@ -109,7 +109,7 @@ impl<T: Transport> DpdkPort<T> {
         self.device.link_is_up()
     }
 
-    /// Waits for the link, at most for `limit`.
+    /// Waits for the link, for at most `limit`.
     pub fn wait_link(&self, limit: Duration) -> Result<(), Error> {
         let start = Instant::now();
         while !self.link_is_up() {
@@ -121,7 +121,7 @@ impl<T: Transport> DpdkPort<T> {
         Ok(())
     }
 
-    /// What is done now and then rather than at each poll.
+    /// Work that is done now and then rather than at each poll.
     #[cold]
     fn tick(&mut self) {
         register_thread();
@@ -172,7 +172,7 @@ impl<T: Transport> DpdkPort<T> {
         }
     }
 
-    /// Deals with one received frame; gives back the buffer unless it was queued as an answer.
+    /// Handles one received frame; returns the buffer unless it was queued as an answer.
     #[inline]
     fn handle<H: FnMut(&mut Frame<'_>) -> Verdict>(&mut self, mut mbuf: Mbuf, handle: H) -> Option<Mbuf> {
         if !mbuf.is_single() {
@@ -215,7 +215,7 @@ impl<T: Transport> DpdkPort<T> {
     }
 }
 
-/// Runs a burst, during which no memory is unmapped where `bursts` says that it could be.
+/// Runs a burst. If `bursts` is given, no memory is unmapped meanwhile.
 #[inline]
 fn during(bursts: Option<&Registered>, burst: impl FnOnce() -> u16) -> u16 {
     match bursts {
@@ -224,7 +224,7 @@ fn during(bursts: Option<&Registered>, burst: impl FnOnce() -> u16) -> u16 {
     }
 }
 
-/// Frees buffers we own.
+/// Frees buffers that we own.
 fn free(mbufs: &mut ArrayVec<*mut sys::rte_mbuf, TX_QUEUE>) {
     // SAFETY: the array holds that many buffers we own, and is emptied.
     unsafe { sys::rte_pktmbuf_free_bulk(mbufs.as_mut_ptr(), mbufs.len() as u32) };
@@ -354,13 +354,13 @@ impl<T: Transport> Port for DpdkPort<T> {
         self.transport.counters(visit);
     }
 
-    /// The device counts for all its queues; the first port has them.
+    /// The device counts for all its queues together, so only the first port reports it.
     fn device(&self) -> Option<Box<dyn DeviceCounters>> {
         (self.queue == 0).then(|| Box::new(OfDevice(self.device.clone())) as Box<dyn DeviceCounters>)
     }
 }
 
-/// A device's own counters.
+/// Counters that a device keeps by itself.
 struct OfDevice(Arc<Device>);
 
 impl DeviceCounters for OfDevice {

@@ -1,4 +1,4 @@
-//! Two devices joined by rings within the process.
+//! Two devices joined by rings within one process.
 
 use std::sync::{
     Arc, Mutex, PoisonError,
@@ -15,11 +15,11 @@ use crate::{
     port::DpdkPort,
 };
 
-/// Joins two ports by a pair of in-memory rings (DPDK's `net_ring`); each side receives what the other sends, in the
+/// Joins two ports by a pair of in-memory rings (DPDK's `net_ring`). Each side receives what the other sends, in the
 /// same buffer.
 ///
-/// `device` of each configuration is ignored, and each side has one queue. A ring is as deep as its sender's `tx_desc`,
-/// rounded up to a power of two, less one.
+/// `device` of each configuration is ignored, and each side has one queue. The depth of a ring is its sender's
+/// `tx_desc`, rounded up to a power of two, minus one.
 pub fn ring_pair(_eal: Eal, a: &PortConfig, b: &PortConfig) -> Result<(DpdkPort, DpdkPort), Error> {
     static PAIRS: AtomicU32 = AtomicU32::new(0);
     let pair = PAIRS.fetch_add(1, Ordering::Relaxed);
@@ -70,7 +70,7 @@ fn side(
     Ok(ports(device, &config, &host, &mut || Udp).remove(0))
 }
 
-/// The rings of a pair, and the buffer pools of a side that was closed first: the other may still hold its buffers.
+/// The rings of a pair, and the buffer pools of a side that was closed first, as the other may still hold its buffers.
 #[derive(Debug)]
 pub(crate) struct Rings {
     ends: [*mut sys::rte_ring; 2],

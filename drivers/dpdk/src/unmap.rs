@@ -1,12 +1,11 @@
-//! A memif peer that goes takes its memory along: nobody may be inside a burst then.
+//! Delays the unmapping of a memif peer's memory until no burst uses it.
 //!
 //! When a peer closes the control channel or dies, DPDK's memif driver marks the device as not connected, which bursts
-//! check as they begin, and then unmaps the peer's memory, on DPDK's interrupt thread. It does not wait for a burst
-//! that has begun (DPDK 22.11; a poll thread that is preempted inside one then reads unmapped memory). So the waiting
-//! is done here: this module defines `munmap`, which takes the C library's place in this process, also for the driver,
-//! and lets every memif burst end before the kernel is asked to unmap anything. While a memif is open, each `munmap` of
-//! the process thus interrupts every CPU that runs one of its threads, for about a microsecond; otherwise it costs a
-//! fence.
+//! check at their start. It then unmaps the peer's memory on DPDK's interrupt thread, without waiting for a burst that
+//! has begun (DPDK 22.11; a poll thread that is preempted inside one then reads unmapped memory). The waiting is
+//! therefore done here. This module defines `munmap`, which replaces the C library's in this process, for the driver
+//! too, and lets every memif burst end before the kernel unmaps anything. While a memif is open, each `munmap` of the
+//! process interrupts every CPU that runs one of its threads, for about a microsecond; otherwise it costs a fence.
 
 use std::{
     ptr,
@@ -15,7 +14,7 @@ use std::{
 
 use crate::error::Errno;
 
-/// Whether a queue's thread is inside the memif driver: odd while it is.
+/// Counter that is odd while a queue's thread is inside the memif driver.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Bursts {
@@ -24,10 +23,10 @@ pub(crate) struct Bursts {
     next: AtomicPtr<Bursts>,
 }
 
-/// All there ever were, which are few: one is taken again when its queue is gone.
+/// All that were ever made, which are few: one is reused when its queue is gone.
 static ALL: AtomicPtr<Bursts> = AtomicPtr::new(ptr::null_mut());
 
-/// Announces to the kernel that this process will ask for barriers.
+/// Registers the process for the kernel's barriers.
 pub(crate) fn prepare() -> Result<(), Errno> {
     // SAFETY: the call takes three numbers.
     match unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) } {
@@ -37,7 +36,7 @@ pub(crate) fn prepare() -> Result<(), Errno> {
 }
 
 impl Bursts {
-    /// One for a queue; given back when it is dropped.
+    /// Takes one for a queue; it is returned on drop.
     pub(crate) fn register() -> Registered {
         let free = |bursts: &&Self| !bursts.taken.swap(true, Ordering::Relaxed);
         let taken = all().find(free).unwrap_or_else(|| {
@@ -69,8 +68,8 @@ fn all() -> impl Iterator<Item = &'static Bursts> {
 pub(crate) struct Registered(&'static Bursts);
 
 impl Registered {
-    /// Runs `burst`, whose memory stays mapped meanwhile. Two plain stores: what orders them is the barrier that
-    /// `munmap` makes every thread execute.
+    /// Runs `burst`, whose memory stays mapped meanwhile. It costs two plain stores: the barrier that `munmap` makes
+    /// every thread execute orders them.
     #[inline]
     pub(crate) fn during<R>(&self, burst: impl FnOnce() -> R) -> R {
         let count = &self.0.count;
@@ -90,7 +89,7 @@ impl Drop for Registered {
     }
 }
 
-/// Waits for the end of every burst that began before. False if no memif is open, and so no CPU was interrupted.
+/// Waits for the end of every burst that began before. False if no memif is open, so that no CPU was interrupted.
 fn wait_for_bursts() -> bool {
     // The driver marked its device as not connected before it came here.
     fence(Ordering::SeqCst);
@@ -109,11 +108,11 @@ fn wait_for_bursts() -> bool {
     true
 }
 
-/// The C library's `munmap`, once no memif burst is under way. Takes no lock and allocates nothing, since allocators
+/// The C library's `munmap`, once no memif burst is under way. Takes no lock and allocates nothing, because allocators
 /// call it.
 ///
 /// # Safety
-/// As munmap(2): nothing refers to the `len` bytes at `addr`.
+/// As for munmap(2): nothing may refer to the `len` bytes at `addr`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn munmap(addr: *mut libc::c_void, len: libc::size_t) -> libc::c_int {
     wait_for_bursts();
@@ -131,10 +130,10 @@ mod tests {
 
     use super::*;
 
-    /// Whose test it is: all share the process's list of queues.
+    /// Serialises the tests, because all share the process's list of queues.
     static TURN: Mutex<()> = Mutex::new(());
 
-    /// What costs every other `munmap` of the process its microsecond goes with the last memif.
+    /// The microsecond that every other `munmap` costs is gone with the last memif.
     #[test]
     fn no_cpu_is_interrupted_while_no_memif_is_open() {
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);

@@ -33,7 +33,7 @@ fn read_pcap(path: &Path) -> Vec<Vec<u8>> {
     frames
 }
 
-/// Frames of another implementation, tagged, through files: the port's answers must be what it takes for right.
+/// Tagged frames of another implementation, through files: the port must accept them, and accept its own answers.
 #[test]
 fn tagged_frames_from_a_capture_are_answered_in_their_vlan() {
     let folder = tempfile::tempdir().unwrap();

@@ -9,7 +9,7 @@ use common::{child_argument, config, counter, serve, serve_until, spawn, v4, v6,
 
 const PAGES: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
 
-/// Reserves huge pages, and gives them back.
+/// Reserves huge pages, and returns them on drop.
 struct Reservation(String);
 
 impl Reservation {

@@ -1,4 +1,4 @@
-//! The kernel's own IP stack as the peer: ARP, neighbour discovery, ping and UDP of another implementation.
+//! The kernel's own IP stack as the peer: an independent implementation of ARP, neighbour discovery, ping and UDP.
 
 mod common;
 #[path = "common/veth.rs"]
@@ -19,7 +19,7 @@ use veth::{Veth, run};
 
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(5));
 
-/// Serves while `client` runs on a thread of its own.
+/// Serves while `client` runs on its own thread.
 fn while_serving(port: &mut DpdkPort, client: impl FnOnce() + Send) {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -32,7 +32,7 @@ fn while_serving(port: &mut DpdkPort, client: impl FnOnce() + Send) {
     });
 }
 
-/// A thousand datagrams of all lengths, each answered with its bytes inverted.
+/// Sends a thousand datagrams of all lengths, each of which must be answered with its bytes inverted.
 fn ask_by_udp(socket: &UdpSocket, peer: SocketAddr, longest: usize) {
     socket.set_read_timeout(PATIENCE).unwrap();
     for n in 0..1000 {
@@ -47,7 +47,7 @@ fn ask_by_udp(socket: &UdpSocket, peer: SocketAddr, longest: usize) {
     }
 }
 
-/// A socket on which the kernel writes and checks the ICMP header itself.
+/// A socket for which the kernel writes and checks the ICMP header.
 fn ping_socket(peer: SocketAddr) -> Socket {
     let protocol = if peer.is_ipv4() { Protocol::ICMPV4 } else { Protocol::ICMPV6 };
     let socket = Socket::new(Domain::for_address(peer), Type::DGRAM, Some(protocol)).unwrap();
@@ -70,7 +70,7 @@ fn ping(mut socket: Socket, peer: SocketAddr) {
     }
 }
 
-/// Everything that can be said over one cable.
+/// Runs every kind of exchange over one cable.
 fn converses(veth: &Veth, port: &mut DpdkPort) {
     let longest = port.max_frame();
     for (peer, own) in [(v4(2), v4(1)), (v6(2), v6(1))] {
@@ -109,7 +109,7 @@ fn af_packet_converses_with_the_kernel() {
     converses(&veth, &mut port);
 }
 
-/// The second process of the test below: binds the interface, and leaves it.
+/// The second process of the test below, which binds the interface and releases it.
 #[test]
 fn af_xdp_process() {
     let Some(near) = child_argument() else { return };

@@ -10,14 +10,14 @@ use std::{
 use berth_dpdk::open;
 use common::{child_argument, config, counter, eal, serve_until, spawn, v4, v6, verified_round_trips};
 
-/// Two processes that spin need the machine for themselves.
+/// Held by one test at a time, because two processes that spin need the whole machine.
 static MACHINE: Mutex<()> = Mutex::new(());
 
 fn device(name: &str, role: &str, socket: &str) -> String {
     format!("{name},role={role},socket={socket},socket-abstract=no")
 }
 
-/// The second process: asks until its work is done, or is killed.
+/// The second process, which sends requests until its work is done, or it is killed.
 #[test]
 fn client_process() {
     let Some(argument) = child_argument() else { return };

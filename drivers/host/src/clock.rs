@@ -12,18 +12,18 @@ use berth_port::{Clock, Nanos, Now};
 
 /// Reads the time-stamp counter (one instruction, no system call) and scales it to nanoseconds.
 ///
-/// Both times start from the kernel's clocks. [`TscClock::discipline`], called now and then by a housekeeping thread,
+/// Both times start from the kernel's clocks. [`TscClock::discipline`], which a housekeeping thread calls now and then,
 /// follows `CLOCK_TAI`, so that stamps of a PTP-synchronised sender can be compared.
 #[derive(Debug, Clone)]
 pub struct TscClock {
     base: u64,
-    /// Nanoseconds per tick, as a fixed-point number with [`SHIFT`] fractional bits.
+    /// Nanoseconds per tick, a fixed-point number with [`SHIFT`] fractional bits.
     mult: u64,
     wall_offset: Arc<Offset>,
 }
 
-/// `CLOCK_TAI` minus monotonic time, in nanoseconds. Each poll of each core reads it: it shares its lines with nothing
-/// that others write. Two lines, since processors fetch them in pairs.
+/// `CLOCK_TAI` minus monotonic time, in nanoseconds. Each poll of each core reads it, so it shares no line with
+/// anything that others write. Two lines, because processors fetch them in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Offset(AtomicU64);
@@ -31,7 +31,7 @@ struct Offset(AtomicU64);
 const SHIFT: u32 = 32;
 
 impl TscClock {
-    /// Calibrates the counter against the kernel's monotonic clock; takes `window` (50 ms gives about 10 ppm).
+    /// Calibrates the counter against the kernel's monotonic clock. Blocks for `window`; 50 ms gives about 10 ppm.
     pub fn calibrate(window: Duration) -> Self {
         let (start, t0) = (Instant::now(), ticks());
         std::thread::sleep(window);
@@ -63,7 +63,7 @@ impl Clock for TscClock {
     }
 }
 
-/// The raw counter of this processor.
+/// Time-stamp counter of this processor.
 #[inline]
 fn ticks() -> u64 {
     #[cfg(target_arch = "x86_64")]
@@ -80,7 +80,7 @@ fn ticks() -> u64 {
     }
 }
 
-/// `CLOCK_TAI` in nanoseconds; equals UTC on a host where no PTP or NTP daemon has set the offset.
+/// `CLOCK_TAI` in nanoseconds. It equals UTC on a host where no PTP or NTP daemon has set the offset.
 fn tai_nanos() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `now` is a valid timespec to write to; CLOCK_TAI exists since Linux 3.10.

@@ -1,44 +1,44 @@
-//! What the machine is made of, as sysfs tells it. What a file does not tell is absent, never guessed.
+//! Hardware of the machine, from sysfs. What no file tells is left out, never guessed.
 
 use std::{fs, io, path::Path, str::FromStr};
 
-/// A memory node.
+/// A NUMA node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NumaNode {
-    /// The kernel's number for it.
+    /// The kernel's number of the node.
     pub id: u32,
-    /// Its processors; none: memory only, as of a CXL expander.
+    /// Its CPUs; empty for memory only, as with a CXL expander.
     pub cpus: Vec<usize>,
-    /// Bytes of memory in all.
+    /// Total memory in bytes.
     pub total: u64,
-    /// Bytes that can be had: free ones, and the cache of files, which yields.
+    /// Available memory in bytes: free memory, and file cache that can be dropped.
     pub available: u64,
-    /// Read latency from its nearest processors, in nanoseconds, where the firmware tells it (HMAT).
+    /// Read latency from its nearest CPUs in nanoseconds; `None` if the firmware does not tell (HMAT).
     pub latency_ns: Option<u32>,
-    /// Read bandwidth from its nearest processors, in bytes per second, where the firmware tells it (HMAT).
+    /// Read bandwidth from its nearest CPUs in bytes per second; `None` if the firmware does not tell (HMAT).
     pub bandwidth: Option<u64>,
 }
 
 /// A graphics processor or accelerator on PCI.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gpu {
-    /// Its PCI address, such as `0000:3b:00.0`.
+    /// PCI address, such as `0000:3b:00.0`.
     pub address: String,
-    /// PCI vendor.
+    /// PCI vendor id.
     pub vendor: u16,
-    /// PCI device.
+    /// PCI device id.
     pub device: u16,
-    /// The memory node it is attached to, where that is known.
+    /// NUMA node that it is attached to; `None` if unknown.
     pub numa: Option<u32>,
-    /// The kernel driver that has it, if one does.
+    /// Kernel driver that it is bound to; `None` if it is not bound.
     pub driver: Option<String>,
-    /// Bytes of its own memory, where the driver tells it.
+    /// Size of its own memory in bytes; `None` if the driver does not tell.
     pub vram: Option<u64>,
-    /// The largest window of its memory that the processor can map, in bytes; 0 if none.
+    /// Largest window of its memory that the processor can map, in bytes; 0 if there is none.
     pub window: u64,
 }
 
-/// The memory nodes that are online, in order; `sys` is where sysfs is mounted.
+/// NUMA nodes that are online, in order; `sys` is the mount point of sysfs.
 pub fn numa_nodes(sys: &Path) -> Vec<NumaNode> {
     let nodes = sys.join("devices/system/node");
     let node = |id: u32| {
@@ -62,9 +62,9 @@ pub fn numa_nodes(sys: &Path) -> Vec<NumaNode> {
     ranges(&read(&nodes, "online").unwrap_or_default()).into_iter().filter_map(|id| node(id as u32)).collect()
 }
 
-/// The graphics processors and accelerators, by address; `sys` is where sysfs is mounted.
+/// Graphics processors and accelerators, by address; `sys` is the mount point of sysfs.
 ///
-/// A VGA controller counts where its vendor makes GPUs: a server's management controller shows one too.
+/// A VGA controller only counts if its vendor makes GPUs, because a server's management controller is one, too.
 pub fn gpus(sys: &Path) -> Vec<Gpu> {
     const GPU_VENDORS: [u16; 3] = [0x1002, 0x10de, 0x8086];
     let gpu = |dir: &Path| {
@@ -89,12 +89,12 @@ pub fn gpus(sys: &Path) -> Vec<Gpu> {
     gpus
 }
 
-/// Whether the memory controllers correct errors; `sys` is where sysfs is mounted.
+/// Whether the memory controllers correct errors; `sys` is the mount point of sysfs.
 pub fn has_ecc(sys: &Path) -> bool {
     entries(&sys.join("devices/system/edac/mc")).any(|dir| dir.join("size_mb").exists())
 }
 
-/// The largest prefetchable memory window among the first six lines `start end flags` of a PCI `resource` file.
+/// Largest prefetchable memory window in the first six lines `start end flags` of a PCI `resource` file.
 fn largest_window(resources: &str) -> u64 {
     const MEMORY: u64 = 0x200;
     const PREFETCH: u64 = 0x2000;
@@ -107,7 +107,7 @@ fn largest_window(resources: &str) -> u64 {
     resources.lines().take(6).filter_map(window).max().unwrap_or(0)
 }
 
-/// The numbers in a list like `0-3,8`.
+/// The numbers in a list such as `0-3,8`.
 fn ranges(list: &str) -> Vec<usize> {
     let range = |range: &str| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -121,12 +121,12 @@ pub(crate) fn entries(dir: &Path) -> impl Iterator<Item = std::path::PathBuf> {
     fs::read_dir(dir).into_iter().flatten().filter_map(|entry: io::Result<_>| Some(entry.ok()?.path()))
 }
 
-/// A file's text without the white space around it.
+/// Text of a file, without the white space around it; `None` if it cannot be read.
 pub(crate) fn read(dir: &Path, file: &str) -> Option<String> {
     Some(fs::read_to_string(dir.join(file)).ok()?.trim().to_owned())
 }
 
-/// A file's number.
+/// Number in a file; `None` if it has none.
 pub(crate) fn number<T: FromStr>(dir: &Path, file: &str) -> Option<T> {
     read(dir, file)?.parse().ok()
 }

@@ -1,8 +1,8 @@
-//! How many files and sockets the process may have open.
+//! Limit on the open files and sockets of the process.
 
 use std::io;
 
-/// Raises the limit on open descriptors to what the system allows this process, and returns it.
+/// Raises the limit on open descriptors as far as the system allows, and returns it.
 pub fn raise_file_limit() -> io::Result<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the kernel writes one `rlimit`, which is there.

@@ -1,4 +1,4 @@
-//! What the dataplane needs of the host: a clock, pinned threads, a way to sleep, and facts about it.
+//! Services of the host for the dataplane: a clock, pinned threads, sleeping, sockets, and facts about the hardware.
 
 mod clock;
 mod facts;

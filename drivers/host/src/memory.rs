@@ -1,7 +1,7 @@
-//! The memory of the process.
+//! Memory of the process.
 
-/// Gives what was allocated and freed since back to the system. glibc keeps free pages that lie below ones in use; other
-/// allocators are left to themselves.
+/// Returns freed memory to the system. glibc keeps free pages that lie below used ones; other allocators are left
+/// alone.
 pub fn release_free_memory() {
     #[cfg(target_env = "gnu")]
     // SAFETY: no pointers; it takes the allocator's locks like any other call of it.
@@ -14,7 +14,7 @@ pub fn release_free_memory() {
 mod tests {
     use super::*;
 
-    /// Resident pages of 4 KiB.
+    /// Number of resident pages of 4 KiB.
     fn resident() -> usize {
         let statm = std::fs::read_to_string("/proc/self/statm").expect("procfs");
         statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("a number of pages")

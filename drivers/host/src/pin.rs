@@ -1,29 +1,29 @@
-//! Threads pinned to a processor, and the proof that they are.
+//! Threads pinned to a CPU, and the check that they are.
 
 use std::{fs, mem::zeroed};
 
 use core_affinity::CoreId;
 
-/// Why a thread is not pinned.
+/// Why a thread could not be pinned.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PinError {
-    /// The machine has no such processor, or it is offline.
+    /// The machine has no such CPU, or it is offline.
     #[error("cpu {cpu} does not exist: online are {online}")]
     NoSuchCpu {
-        /// The processor asked for.
+        /// Number of the CPU.
         cpu: usize,
-        /// The processors that are online, as ranges.
+        /// CPUs that are online, as ranges.
         online: String,
     },
-    /// The processor is there, and the kernel does not let this thread onto it.
+    /// The CPU exists, but the kernel does not let this thread run there.
     #[error("cpu {cpu} is barred to this process: add it to its cpuset (cgroup `cpuset.cpus`, systemd `AllowedCPUs=`)")]
     Barred {
-        /// The processor asked for.
+        /// Number of the CPU.
         cpu: usize,
     },
 }
 
-/// Pins the calling thread to processor `cpu`, and checks that it runs there and may run nowhere else.
+/// Pins the calling thread to a CPU, and checks that it runs there and may run nowhere else.
 pub fn pin_current_thread(cpu: usize) -> Result<(), PinError> {
     let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     let online = online.trim();
@@ -38,7 +38,7 @@ pub fn pin_current_thread(cpu: usize) -> Result<(), PinError> {
     }
 }
 
-/// Whether `cpu` is in a list like `0-3,8`.
+/// Whether `cpu` is in a list such as `0-3,8`.
 fn in_ranges(list: &str, cpu: usize) -> bool {
     list.split(',').any(|range| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));

@@ -8,15 +8,15 @@ use std::{
     time::Duration,
 };
 
-/// Sleeps until one of several descriptors is readable, a [`Waker`] calls, or time is up.
+/// Sleeps until one of several descriptors is readable, a [`Waker`] is called, or time is up.
 #[derive(Debug)]
 pub struct Sleeper {
-    /// The ports' descriptors, and the waker's last.
+    /// Descriptors of the ports, followed by the waker's.
     fds: Vec<libc::pollfd>,
     event: Arc<OwnedFd>,
 }
 
-/// Wakes one [`Sleeper`], from any thread.
+/// Wakes one [`Sleeper`] from any thread.
 #[derive(Debug, Clone)]
 pub struct Waker(Arc<OwnedFd>);
 
@@ -25,14 +25,14 @@ pub struct Waker(Arc<OwnedFd>);
 pub enum Wake {
     /// A descriptor is readable, or has an error to be read.
     Ready,
-    /// A waker called, during the sleep or before it.
+    /// A waker was called, during the sleep or before it.
     Called,
-    /// Time is up, or a signal was handled.
+    /// The timeout passed, or a signal was handled.
     Elapsed,
 }
 
 impl Sleeper {
-    /// Watches `fds`, which the caller keeps open.
+    /// Watches `fds`, which the caller must keep open.
     pub fn new(fds: impl IntoIterator<Item = RawFd>) -> io::Result<Self> {
         // SAFETY: eventfd takes no pointer.
         let event = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
@@ -46,12 +46,12 @@ impl Sleeper {
         Ok(Self { fds, event })
     }
 
-    /// A handle that ends a sleep, or the next one if there is none.
+    /// A handle that ends the present sleep, or the next one if there is none.
     pub fn waker(&self) -> Waker {
         Waker(Arc::clone(&self.event))
     }
 
-    /// Sleeps, at most for `timeout`; without one, until there is something to do.
+    /// Sleeps for at most `timeout`; `None` sleeps until there is something to do.
     pub fn sleep(&mut self, timeout: Option<Duration>) -> Wake {
         let timeout = timeout.map(|timeout| libc::timespec {
             tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
@@ -74,7 +74,7 @@ impl Sleeper {
 }
 
 impl Waker {
-    /// Ends the sleep under way, or the next one. Several calls before a sleep count as one.
+    /// Ends the present sleep, or the next one. Several calls before a sleep count as one.
     pub fn wake(&self) {
         let one = 1u64;
         // SAFETY: an eventfd reads 8 bytes. It only refuses them when 2^64 calls are pending, and then it is readable.

@@ -1,4 +1,4 @@
-//! Addresses and packet information in the layouts that the socket calls share with the kernel.
+//! Socket addresses and packet information in the layouts of the socket calls.
 
 use std::{
     mem::{offset_of, zeroed},
@@ -16,7 +16,7 @@ pub union RawAddr {
 }
 
 impl RawAddr {
-    /// How many bytes the kernel uses of an address of the same family as `addr`.
+    /// Bytes that the kernel uses of an address of the same family as `addr`.
     pub fn len_for(addr: SocketAddr) -> usize {
         match addr {
             SocketAddr::V4(_) => size_of::<libc::sockaddr_in>(),
@@ -24,7 +24,7 @@ impl RawAddr {
         }
     }
 
-    /// The address; one of no family reads as `[::]:0`.
+    /// The address; if it has no family, `[::]:0`.
     #[inline]
     pub fn get(&self) -> SocketAddr {
         // SAFETY: both members are plain integers that start with the family. A value is made by `default` or `from`,
@@ -75,17 +75,17 @@ impl From<SocketAddr> for RawAddr {
     }
 }
 
-/// Bytes of control buffer that one `IP_PKTINFO` or `IPV6_PKTINFO` message takes; a multiple of 8.
+/// Size of control data with one `IP_PKTINFO` or `IPV6_PKTINFO` message, in bytes; a multiple of 8.
 pub const PACKET_INFO: usize = {
     // SAFETY: CMSG_SPACE only computes; it takes no pointer.
     unsafe { libc::CMSG_SPACE(size_of::<in6_pktinfo>() as u32) as usize }
 };
 
-/// Turns the packet information of a received frame around, in place, so that the answer leaves from the address the
-/// frame was sent to, and returns how many bytes of `control` to send with it. The route chooses the interface, except
-/// for link-local addresses, which mean nothing without theirs.
+/// Turns the packet information of a received frame around in place, so that the answer leaves from the address that
+/// the frame was sent to. Returns the number of bytes of `control` to send with it. The route chooses the interface,
+/// except for link-local addresses, which mean nothing without theirs.
 ///
-/// `control` is what the kernel wrote for a socket that enables packet information and nothing else.
+/// `control` must be what the kernel wrote for a socket that enables packet information and nothing else.
 #[inline]
 pub fn answer_from_destination(control: &mut [u8]) -> usize {
     const LEN: usize = offset_of!(cmsghdr, cmsg_len);

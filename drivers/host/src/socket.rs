@@ -9,54 +9,54 @@ use std::{
 use berth_port::{DeviceCounters, Tables, families::RX_DROPPED};
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// The longest UDP payload over IPv4 and over IPv6, in bytes: 65,535 less the headers that the length covers.
+/// Longest UDP payload over IPv4 and over IPv6, in bytes: 65,535 minus the headers that the length covers.
 const MAX_DATAGRAM: [usize; 2] = [65_507, 65_527];
 
-/// What a UDP port needs to know before it is opened.
+/// Settings of a UDP port's socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UdpConfig {
-    /// The address to bind. Port 0 lets the kernel choose. An unspecified address serves every local address of its
-    /// family (an IPv6 socket never takes IPv4), and answers from the one that a frame was sent to.
+    /// Address to bind. Port 0 lets the kernel choose. An unspecified address serves every local address of its family
+    /// (an IPv6 socket never receives IPv4), and answers from the address that a frame was sent to.
     pub bind: SocketAddr,
-    /// The longest frame to carry, in bytes, at most 65,507 over IPv4 and 65,527 over IPv6.
+    /// Longest frame in bytes, at most 65,507 over IPv4 and 65,527 over IPv6.
     pub max_frame: usize,
     /// Whether several queues bind the same address (`SO_REUSEPORT`); the kernel spreads flows over them.
     pub reuse_port: bool,
-    /// The kernel's receive buffer, in bytes as the kernel accounts for them (about twice the payload); `None`: its
-    /// default.
+    /// Size of the kernel's receive buffer in bytes, as the kernel accounts for them (about twice the payload). `None`
+    /// for its default.
     pub rcvbuf: Option<usize>,
-    /// The kernel's send buffer, likewise.
+    /// Size of the kernel's send buffer, in the same way.
     pub sndbuf: Option<usize>,
 }
 
 impl UdpConfig {
-    /// Binds `bind` and leaves the rest at what most ports want: frames of 2048 bytes, one queue, the kernel's buffers.
+    /// Binds `bind` with what most ports need: frames of 2048 bytes, one queue, the kernel's default buffers.
     pub fn new(bind: SocketAddr) -> Self {
         Self { bind, max_frame: 2048, reuse_port: false, rcvbuf: None, sndbuf: None }
     }
 }
 
-/// Why a UDP socket could not be had.
+/// Why a UDP socket could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// Another socket holds the address.
+    /// Another socket has this address.
     #[error("{0} is in use: stop the program that holds it (`ss -ulpn` shows it), or bind another port or port 0")]
     InUse(SocketAddr),
-    /// A port below `net.ipv4.ip_unprivileged_port_start`.
+    /// The port is below `net.ipv4.ip_unprivileged_port_start`.
     #[error("no permission to bind {0}: bind a port from 1024 on, or grant CAP_NET_BIND_SERVICE")]
     NotPermitted(SocketAddr),
-    /// No interface has the address.
+    /// No interface has this address.
     #[error("{0} is not an address of this host: `ip address` lists those that are; an unspecified address binds all")]
     NotLocal(SocketAddr),
-    /// A frame length that UDP cannot carry.
+    /// UDP cannot carry frames of this length.
     #[error("max_frame = {asked}: a UDP frame is 1 to {longest} bytes long")]
     MaxFrame {
-        /// Bytes asked for.
+        /// Frame length asked for, in bytes.
         asked: usize,
-        /// The longest that the address family carries.
+        /// Longest frame of the address family, in bytes.
         longest: usize,
     },
-    /// The kernel limits the buffer to less than was asked for.
+    /// The kernel limits the buffer to less than asked for.
     #[error(
         "{option} = {asked}: the kernel grants {granted}; raise the sysctl net.core.{limit}, or grant CAP_NET_ADMIN"
     )]
@@ -67,17 +67,17 @@ pub enum BindError {
         asked: usize,
         /// Bytes granted.
         granted: usize,
-        /// The sysctl that limits it.
+        /// Name of the sysctl that limits it.
         limit: &'static str,
     },
-    /// Any other failure.
+    /// Another failure.
     #[error("{what} for {addr}: {source}")]
     Io {
-        /// What was tried.
+        /// The step that failed.
         what: &'static str,
         /// The address to bind.
         addr: SocketAddr,
-        /// The kernel's answer.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -89,7 +89,7 @@ pub struct UdpSocket {
     addr: SocketAddr,
 }
 
-/// What the kernel counts for a socket, read through a descriptor of its own.
+/// Reads the kernel's counters of a socket through a descriptor of its own.
 #[derive(Debug)]
 pub struct SocketCounters {
     socket: Socket,
@@ -97,7 +97,7 @@ pub struct SocketCounters {
 }
 
 impl UdpSocket {
-    /// Opens, sizes and binds a socket as `config` says.
+    /// Opens a socket, sets its buffers and binds it.
     pub fn bind(config: &UdpConfig) -> Result<Self, BindError> {
         let addr = config.bind;
         let (asked, longest) = (config.max_frame, MAX_DATAGRAM[usize::from(addr.is_ipv6())]);
@@ -133,23 +133,23 @@ impl UdpSocket {
         Ok(Self { socket, addr })
     }
 
-    /// The address that is bound, with the port that the kernel chose.
+    /// The bound address, with the port that the kernel chose.
     pub fn local_addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Whether frames carry packet information (`IP_PKTINFO`, `IPV6_PKTINFO`), because any local address is served.
+    /// Whether frames carry packet information (`IP_PKTINFO`, `IPV6_PKTINFO`), because every local address is served.
     pub fn has_packet_info(&self) -> bool {
         self.addr.ip().is_unspecified()
     }
 
-    /// What the kernel counts for this socket; `None` if the process may open no more descriptors.
+    /// The kernel's counters of this socket; `None` if the process may open no more descriptors.
     pub fn counters(&self) -> Option<SocketCounters> {
         Some(SocketCounters { socket: self.socket.try_clone().ok()?, overrun: 0 })
     }
 
-    /// Empties the socket's error queue, up to `limit` entries, and returns how many there were: each is an ICMP error
-    /// about a frame that was sent, or a local failure to send one.
+    /// Takes up to `limit` entries off the socket's error queue, and returns their number. Each is an ICMP error about
+    /// a frame that was sent, or a local failure to send one.
     pub fn take_errors(&self, limit: usize) -> usize {
         let take = || {
             // SAFETY: an all-zero header asks for no data, so nothing but the header is written.
@@ -163,18 +163,18 @@ impl UdpSocket {
 }
 
 berth_port::counters! {
-    /// What the kernel counts for a socket.
+    /// Counters that the kernel keeps for a socket.
     struct Kernel {
         rx_overrun: RX_DROPPED { reason: "socket_full" },
     }
 }
 
-/// What is counted for every socket.
+/// Declarations of the counters of every socket.
 pub const COUNTERS: Tables = &[Kernel::TABLE];
 
 impl DeviceCounters for SocketCounters {
-    /// `rx_overrun`: how many received datagrams the kernel has dropped, since the socket was opened, for want of
-    /// buffer space or for a wrong checksum. One system call. Exact as long as it is called once per 2^32 drops.
+    /// `rx_overrun`: datagrams that the kernel has dropped since the socket was opened, because the buffer was full or
+    /// a checksum wrong. Takes one system call. Exact if called at least once per 2^32 drops.
     fn read(&mut self, visit: &mut dyn FnMut(&'static str, u64)) {
         /// Index of the drop count in the answer to `SO_MEMINFO` (`SK_MEMINFO_DROPS`, `linux/sock_diag.h`).
         const DROPS: usize = 8;
@@ -227,7 +227,7 @@ const SNDBUF: BufferOption = BufferOption {
     get: Socket::send_buffer_size,
 };
 
-/// Sets a socket buffer beyond the system's limit if this process may, within it otherwise.
+/// Sets the size of a socket buffer: beyond the system's limit if this process may, otherwise within it.
 fn set_buffer(socket: &Socket, addr: SocketAddr, option: &BufferOption, asked: Option<usize>) -> Result<(), BindError> {
     let Some(asked) = asked else { return Ok(()) };
     let io = |source| BindError::Io { what: "sizing a socket buffer", addr, source };

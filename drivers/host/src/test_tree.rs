@@ -1,10 +1,10 @@
-//! A sysfs made up for a test.
+//! An invented sysfs for tests.
 
 use std::fs;
 
 use tempfile::TempDir;
 
-/// A directory with these files.
+/// A temporary directory with these files.
 pub(crate) fn tree(files: &[(&str, &str)]) -> TempDir {
     let dir = TempDir::new().expect("a temporary directory");
     for (path, text) in files {

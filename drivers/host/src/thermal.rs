@@ -1,34 +1,34 @@
-//! Temperatures, as the kernel's thermal zones and hardware monitors tell them.
+//! Temperatures from the kernel's thermal zones and hardware monitors.
 
 use std::{ops::RangeInclusive, path::Path};
 
 use crate::facts::{entries, number, read};
 
-/// The temperatures that are passed on, in thousandths of a degree Celsius: `GET_THERMAL` calls others malformed.
+/// Range of temperatures that are passed on, in thousandths of a degree Celsius: `GET_THERMAL` calls others malformed.
 const PLAUSIBLE: RangeInclusive<i32> = -40_000..=150_000;
 
-/// A sensor that is there.
+/// The reading of an existing sensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sensor {
-    /// Its temperature in thousandths of a degree Celsius, from -40 000 to 150 000.
+    /// Thousandths of a degree Celsius, from -40 000 to 150 000.
     MilliCelsius(i32),
-    /// It answers with an error, or with a temperature that cannot be.
+    /// The sensor returned an error, or an impossible temperature.
     Unavailable,
 }
 
-/// Temperatures at one moment; what the machine has no sensor for is absent.
+/// Temperatures at one moment; `None` if the machine has no such sensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Thermal {
-    /// The hottest processor package.
+    /// Hottest processor package.
     pub soc: Option<Sensor>,
-    /// The hottest `NVMe` device.
+    /// Hottest `NVMe` device.
     pub nvme: Option<Sensor>,
-    /// Whether the processors are slowed down by heat.
+    /// Whether the processors are throttled by heat.
     pub throttled: Option<bool>,
 }
 
 impl Thermal {
-    /// Reads all sensors; `sys` is where sysfs is mounted. A read may wait some milliseconds for a device.
+    /// Reads all sensors; `sys` is the mount point of sysfs. May wait some milliseconds for a device.
     pub fn read(sys: &Path) -> Self {
         let is_soc = |kind: &str| {
             matches!(kind, "x86_pkg_temp" | "coretemp" | "k10temp" | "zenpower")
@@ -66,7 +66,7 @@ fn sensor(dir: &Path, file: &str) -> Sensor {
     number(dir, file).filter(|milli| PLAUSIBLE.contains(milli)).map_or(Sensor::Unavailable, Sensor::MilliCelsius)
 }
 
-/// The hotter of two sensors; one that answers, if only one does.
+/// The hotter of two sensors, or the one that works.
 fn hottest(one: Option<Sensor>, other: Sensor) -> Sensor {
     match (one, other) {
         (Some(Sensor::MilliCelsius(one)), Sensor::MilliCelsius(other)) => Sensor::MilliCelsius(one.max(other)),

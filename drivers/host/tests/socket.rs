@@ -1,4 +1,4 @@
-//! A socket that cannot be had says what would help.
+//! If a socket cannot be opened, the error says what would help.
 
 use std::thread;
 

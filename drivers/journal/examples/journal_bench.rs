@@ -1,8 +1,8 @@
-//! Group commit against a bare write and fdatasync in the same directory; one JSON line per case.
+//! Group commit, compared with a bare write and fdatasync in the same directory. Prints one JSON line per case.
 //!
 //! `cargo run --release -p berth-journal --example journal_bench -- [DIRECTORY]`
 //!
-//! The bare file is written as the journal is: behind its last bytes, over zeros that were written before. The cases
+//! The bare file is written like the journal: behind its last bytes, over zeros that were written before. The cases
 //! take turns within every round, so that all see the same disk.
 
 use std::{
@@ -23,7 +23,7 @@ const SYNCS_PER_ROUND: usize = 100;
 const CLIENTS: u64 = 32;
 const BUSY_PER_ROUND: Duration = Duration::from_millis(300);
 
-/// As many bytes as a grant.
+/// Records with as many bytes as a grant's.
 fn records(lease: u128) -> [Record; 4] {
     [lease; 4].map(|lease| Record::Renewed { lease, at: Nanos(1), expires: Nanos(2) })
 }
@@ -48,7 +48,7 @@ fn report(case: &str, mut times: Vec<Duration>, per_second: Option<f64>) {
     println!("{line}");
 }
 
-/// A file of zeros to be written over, and how far it was.
+/// A file of zeros to be overwritten, and the offset reached.
 struct Bare {
     file: File,
     at: u64,

@@ -1,7 +1,6 @@
-//! A compaction: what the journal adds up to is written to a new file on a thread of its own, while commits go on. The
-//! journal itself is the state: it is read back, a few times over where that keeps it small what is in memory of it.
-//! What was committed since is copied from there too, until little is left: that the writer copies, between two
-//! commits.
+//! Compaction: the state that the journal adds up to is written to a new file on a separate thread, while commits go
+//! on. The state is read back from the journal itself, in several passes if that keeps memory use small. Commits made
+//! meanwhile are copied from the old file, too, until little is left; the writer copies that between two commits.
 
 use std::{
     io,
@@ -20,27 +19,27 @@ use crate::{
     queue::Queue,
 };
 
-/// A frame of state holds this many bytes of records, and the last record beyond.
+/// Bytes of records per frame of state, plus the last record.
 const FRAME: usize = 1 << 20;
 
-/// For each of so many bytes the old journal is read once, for an equal part of its leases: about 250 000, of 220
+/// Bytes of the old journal per pass. Each pass reads it once, for an equal part of its leases: about 250 000, of 220
 /// bytes.
 const PASS: u64 = 32 << 20;
 
-/// So often at most, however long it is: what a compaction takes stays linear in that.
+/// Limit on the passes, however long the journal is, so that the time of a compaction stays linear in its length.
 const PASSES: u64 = 8;
 
-/// The writer copies what was committed since the state was read, once it is at most this much, in bytes.
+/// Once at most this many bytes were committed since the state was read, the writer copies them.
 const LITTLE: u64 = 1 << 20;
 
-/// A journal that is to take the place of another, and what it lacks of that.
+/// A journal that is to replace another, and what it still lacks.
 pub(crate) struct Successor {
     pub(crate) file: JournalFile,
     pub(crate) rest: Tail,
 }
 
-/// Begins a successor of `file` and writes to it what the sound part of `file` adds up to now, on a thread, which tells
-/// `queue` before it ends.
+/// Begins a successor of `file`. A thread writes to it what the sound part of `file` adds up to now, and tells `queue`
+/// before it ends.
 pub(crate) fn start(file: &JournalFile, queue: &Arc<Queue>) -> Result<JoinHandle<Result<Successor, Failure>>, Failure> {
     let failed = |what| move |error: io::Error| Failure::new(what, &error);
     let dir = file.directory().map_err(failed("beginning the successor of"))?;
@@ -53,7 +52,7 @@ pub(crate) fn start(file: &JournalFile, queue: &Arc<Queue>) -> Result<JoinHandle
     thread::Builder::new().name("berth-compact".into()).spawn(run).map_err(failed("starting a thread to compact"))
 }
 
-/// Tells the queue that the thread ends, however it does.
+/// Tells the queue on drop that the thread ends, however it does.
 struct TellAtEnd(Arc<Queue>);
 
 impl Drop for TellAtEnd {
@@ -67,7 +66,7 @@ struct Compaction<'a> {
     /// What is committed meanwhile.
     since: Tail,
     new: JournalFile,
-    /// Room for a frame's header, and the records of it so far.
+    /// Room for a frame's header, followed by its records so far.
     frame: Vec<u8>,
     queue: &'a Queue,
 }
@@ -93,7 +92,8 @@ impl Compaction<'_> {
         Ok(Successor { file: self.new, rest: self.since })
     }
 
-    /// What the old journal adds up to, all of which must be sound: of its leases and their handles, `wanted` ones.
+    /// What the old journal adds up to, all of which must be sound. Of its leases and their handles only the `wanted`
+    /// ones.
     fn read(&self, wanted: impl Fn(u128) -> bool) -> Result<Recovered, Failure> {
         let failed = |error| match error {
             ReplayError::Read(error) => Failure::new("reading back", &error),
@@ -134,7 +134,7 @@ impl Compaction<'_> {
         Ok(())
     }
 
-    /// Appends the frame.
+    /// Appends the frame to the file.
     fn flush(&mut self) -> Result<(), Failure> {
         if self.frame.len() > FRAME_HEADER_LEN {
             self.new.append(&mut self.frame).map_err(|error| write_failed(&error))?;

@@ -1,4 +1,4 @@
-//! The journal's file: found or begun, read, cut, and made longer.
+//! The journal's file: opening, reading, truncating and extending it.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions, TryLockError},
@@ -21,31 +21,31 @@ const JOURNAL: &str = "journal";
 const NEW: &str = "journal.new";
 const LOCK: &str = "journal.lock";
 
-/// By how much the file grows, in bytes.
+/// Bytes by which the file grows.
 const CHUNK: u64 = 8 << 20;
 
-/// How much of it is there beyond what is used, in bytes, unless the disk is full: what still ends leases then.
+/// Bytes of the file beyond those in use, unless the disk is full. Operations that end leases can still use them then.
 const HEADROOM: u64 = 2 << 20;
 
-/// What a crash left of a last commit.
+/// The remains of a commit that a crash cut short.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Torn {
-    /// Where in the file it began.
+    /// Offset in the file at which it began.
     pub at: u64,
-    /// Its bytes, up to the last that is not zero.
+    /// Number of its bytes, up to the last one that is not zero.
     pub lost: u64,
 }
 
-/// A journal that is appended to.
+/// An open journal file, to be appended to.
 #[derive(Debug)]
 pub(crate) struct JournalFile {
     dir: Directory,
     file: File,
     id: u64,
     sequence: u64,
-    /// The length of the sound part.
+    /// Length of the sound part.
     end: u64,
-    /// The length of the file: what is behind the end is zeros.
+    /// Length of the file. Behind the end it has zeros.
     allocated: u64,
     /// Whether the disk has no room for the headroom.
     full: bool,
@@ -58,7 +58,7 @@ pub(crate) struct Sound {
     len: u64,
 }
 
-/// What is committed to a journal behind its sound part.
+/// Commits behind the sound part.
 #[derive(Debug)]
 pub(crate) struct Tail {
     file: File,
@@ -67,17 +67,17 @@ pub(crate) struct Tail {
     at: u64,
 }
 
-/// The directory, locked.
+/// The journal's directory, locked.
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
-    /// For fsync.
+    /// The directory itself, to be synced.
     file: File,
-    /// Held by the lock.
+    /// Holds the lock.
     lock: File,
 }
 
-/// Creates a directory, durably.
+/// Creates a directory, and makes that durable.
 fn create(path: &Path) -> io::Result<()> {
     let missing: Vec<_> = path.ancestors().take_while(|dir| !dir.as_os_str().is_empty() && !dir.exists()).collect();
     DirBuilder::new().recursive(true).mode(0o700).create(path)?;
@@ -92,7 +92,7 @@ fn is_for_want_of_room(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge)
 }
 
-/// Names what failed in an [`OpenError`].
+/// Adds the failed step and the path to an error.
 fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> OpenError {
     move |source| OpenError::Io { what, path: path.to_owned(), source }
 }
@@ -103,7 +103,7 @@ fn options() -> OpenOptions {
     options
 }
 
-/// Opens or begins the journal in `dir` and hands all its records to `record`.
+/// Opens or begins the journal in `dir`; passes all its records to `record`.
 pub(crate) fn open(dir: &Path, record: impl FnMut(Record)) -> Result<(JournalFile, Option<Torn>), OpenError> {
     let dir = Directory::lock(dir)?;
     let new = dir.path.join(NEW);
@@ -127,7 +127,7 @@ pub(crate) fn open(dir: &Path, record: impl FnMut(Record)) -> Result<(JournalFil
     }
 }
 
-/// Reads the journal `file` and cuts a torn tail off.
+/// Reads the journal `file`, and cuts off a torn tail.
 fn replay(
     dir: Directory,
     file: File,
@@ -157,7 +157,7 @@ fn replay(
     Ok((JournalFile { dir, file, id, sequence, end, allocated, full: false }, torn))
 }
 
-/// The bytes of `file` from `at` up to the last that is not zero.
+/// The bytes of `file` from `at` up to the last one that is not zero.
 fn used(file: &File, at: u64) -> io::Result<u64> {
     let mut piece = vec![0; 1 << 20];
     let (mut passed, mut used) = (0, 0);
@@ -198,7 +198,8 @@ impl Sound {
         self.len
     }
 
-    /// Reads it from its start. One reader at a time: they share the file's position, which nothing else uses.
+    /// Reads it from its start. Only one reader at a time, because they share the file's position, which nothing else
+    /// uses.
     pub(crate) fn reader(&self) -> io::Result<impl Read> {
         let mut file = &self.file;
         file.rewind()?;
@@ -207,12 +208,12 @@ impl Sound {
 }
 
 impl Tail {
-    /// Up to where it was copied.
+    /// Offset up to which it was copied.
     pub(crate) fn at(&self) -> u64 {
         self.at
     }
 
-    /// Appends the next frame to `new`. It must be durable.
+    /// Appends the next frame to `new`. The frame must be durable here.
     pub(crate) fn copy_frame(&mut self, new: &mut JournalFile) -> Result<(), Failure> {
         let failed = |error: io::Error| Failure::new("reading back", &error);
         let mut head = [0; FRAME_HEADER_LEN];
@@ -230,8 +231,8 @@ impl Tail {
 }
 
 impl JournalFile {
-    /// Begins an empty journal beside the one in `dir`, with a new id: it tells frames from those of other files, and
-    /// need not be hard to guess.
+    /// Begins an empty journal next to the one in `dir`, with a new id. The id only tells its frames from those of
+    /// other files, so it may be guessable.
     pub(crate) fn begin(dir: Directory) -> io::Result<Self> {
         let file = options().create(true).truncate(true).open(dir.path.join(NEW))?;
         let id = RandomState::new().hash_one(0);
@@ -242,32 +243,32 @@ impl JournalFile {
         Ok(journal)
     }
 
-    /// Its directory, for a journal that is to take its place.
+    /// Its directory, for a journal that is to replace it.
     pub(crate) fn directory(&self) -> io::Result<Directory> {
         self.dir.try_clone()
     }
 
-    /// Makes this journal, begun beside another, the journal of the directory.
+    /// Makes this journal, begun next to another, the journal of the directory.
     pub(crate) fn take_over(&mut self) -> io::Result<()> {
         self.file.sync_all()?;
         fs::rename(self.dir.path.join(NEW), self.dir.path.join(JOURNAL))?;
         self.dir.file.sync_all()
     }
 
-    /// Removes what is left of a successor that did not take over.
+    /// Removes the remains of a successor that did not take over.
     pub(crate) fn remove_successor(&self) {
         // If that fails, the next start does it, or the next successor.
         let _ = fs::remove_file(self.dir.path.join(NEW));
     }
 
-    /// The sound part as it is now, to be read while more is appended, and what will come behind it.
+    /// The present sound part, which can be read while more is appended, and what will come behind it.
     pub(crate) fn sound(&self) -> io::Result<(Sound, Tail)> {
         let file = self.file.try_clone()?;
         let tail = Tail { file: self.file.try_clone()?, id: self.id, sequence: self.sequence, at: self.end };
         Ok((Sound { file, len: self.end }, tail))
     }
 
-    /// The length of the sound part.
+    /// Length of the sound part.
     pub(crate) fn end(&self) -> u64 {
         self.end
     }
@@ -276,12 +277,13 @@ impl JournalFile {
         self.file.as_raw_fd()
     }
 
-    /// Whether the disk is full: there is room for what was asked for last, and less than the headroom behind it.
+    /// Whether the disk is full: there was room for the last request, and less than the headroom behind it.
     pub(crate) fn is_full(&self) -> bool {
         self.full
     }
 
-    /// Makes sure that there is room for `len` bytes at the end, and headroom behind them where the disk has it.
+    /// Makes sure that there is room for `len` bytes at the end, with the headroom behind them if the disk has room for
+    /// it.
     pub(crate) fn reserve(&mut self, len: u64) -> io::Result<()> {
         let need = self.end + len.max(1);
         let extended = self.extend(need + HEADROOM);
@@ -289,7 +291,7 @@ impl JournalFile {
         if self.full { Ok(()) } else { extended }
     }
 
-    /// Makes the file at least `len` bytes long, with written zeros.
+    /// Extends the file to at least `len` bytes, with written zeros.
     fn extend(&mut self, len: u64) -> io::Result<()> {
         static ZEROS: [u8; 1 << 20] = [0; 1 << 20];
         if len <= self.allocated {
@@ -320,8 +322,8 @@ impl JournalFile {
         Ok(())
     }
 
-    /// Fills the header of `frame` in, whose records stand behind room for one, and makes room for it in the file.
-    /// Returns where to write it.
+    /// Fills in the header of `frame`, whose records stand behind room for one, and makes room for it in the file.
+    /// Returns the offset at which to write it.
     pub(crate) fn place(&mut self, frame: &mut [u8]) -> io::Result<u64> {
         debug_assert!(frame.len() <= FRAME_HEADER_LEN + MAX_FRAME_LEN);
         self.reserve(frame.len() as u64)?;
@@ -330,12 +332,12 @@ impl JournalFile {
         Ok(self.end)
     }
 
-    /// Writes the frame that was placed last where it is to be.
+    /// Writes the frame that was placed last at its offset.
     pub(crate) fn write(&self, frame: &[u8], at: u64) -> io::Result<()> {
         self.file.write_all_at(frame, at)
     }
 
-    /// The frame that was placed last is written: the next comes behind it.
+    /// Moves the end behind the frame that was placed last and is now written.
     pub(crate) fn advance(&mut self, len: usize) {
         self.end += len as u64;
         self.sequence += 1;
@@ -349,7 +351,7 @@ impl JournalFile {
         Ok(())
     }
 
-    /// Makes all that was appended durable.
+    /// Makes everything appended durable.
     pub(crate) fn sync(&self) -> io::Result<()> {
         self.file.sync_data()
     }

@@ -1,4 +1,4 @@
-//! The journal of grants on disk: appended, fsynced in groups, compacted, replayed.
+//! The journal of grants on disk: appended to, synced in groups, compacted, replayed.
 //!
 //! [`berth_fabric::journal`] says what the bytes mean; this crate makes them durable. A directory holds one journal:
 //!
@@ -8,17 +8,18 @@
 //! journal.lock   locked by the process that has the journal open
 //! ```
 //!
-//! One thread writes. Whatever was committed while it waited for the disk becomes the next frame: one write and one
-//! fdatasync for all of it. Zeros are written ahead so that the fdatasync of a frame has no metadata to write.
+//! One thread writes. Everything committed while it waited for the disk becomes the next frame, with one write and one
+//! fdatasync. Zeros are written ahead, so that the fdatasync of a frame has no metadata to write.
 //!
-//! A compaction writes what the journal adds up to as a new one, which takes its place. That state is nowhere else to
-//! be kept: a thread of its own reads it back from the file, up to where the compaction stands in the queue.
+//! A compaction writes the state that the journal adds up to as a new journal, which then takes its place. That state
+//! needs to be kept nowhere else: a separate thread reads it back from the file, up to the compaction's place in the
+//! queue.
 //!
-//! A full disk is seen before it hurts: if there is no room to write ahead, the journal says that it is full while a
-//! headroom of 2 MiB is left, and its users stop granting. That passes when there is room again.
+//! A full disk is noticed in time: if there is no room to write ahead, the journal reports that it is full while 2 MiB
+//! of headroom are left, and its users stop granting. This ends when there is room again.
 //!
-//! After the first failed write or fdatasync nothing is known about what is on the disk, and asking again would not
-//! tell: that commit and all later ones fail, and the node is degraded until it is started anew.
+//! After the first failed write or fdatasync nothing is known about the contents of the disk, and trying again would
+//! not tell. That commit and all later ones fail, and the node is degraded until it is restarted.
 
 mod compact;
 mod error;
@@ -42,37 +43,37 @@ pub use file::Torn;
 
 use berth_port::Tables;
 
-/// What a journal counts.
+/// Declarations of a journal's counters.
 pub const COUNTERS: Tables = &[queue::Counters::TABLE];
 use queue::Queue;
 
-/// Records of one commit that become durable together, in bytes, and one record more: half of what a frame holds.
+/// Bytes of one commit's records that become durable together, plus the last record: half of what a frame can hold.
 const PIECE: usize = 8 << 20;
 
-/// An open journal; shared by reference. Dropping it commits what is queued.
+/// An open journal, shared by reference. Dropping it commits what is queued.
 #[derive(Debug)]
 pub struct Journal {
     queue: Arc<Queue>,
     writer: Option<JoinHandle<()>>,
 }
 
-/// What [`Journal::open`] found.
+/// Result of [`Journal::open`].
 #[derive(Debug)]
 pub struct Opened {
     /// The journal, ready for commits.
     pub journal: Journal,
-    /// What a crash had left of a last commit, which was not answered; it is cut off now.
+    /// A commit that a crash cut short, and that was never answered. It has been cut off.
     pub torn: Option<Torn>,
 }
 
-/// A commit under way. It happens whether or not this is awaited.
+/// A commit under way. It proceeds whether or not this is awaited.
 #[derive(Debug)]
 #[must_use = "nothing may be answered before the commit is durable"]
 pub struct Ticket(oneshot::Receiver<Result<(), JournalError>>);
 
 impl Journal {
-    /// Opens the journal in `dir`, or begins one there, and hands all its records to `record`, in the order of their
-    /// commits. After an error those it was handed may not be used.
+    /// Opens the journal in `dir`, or begins one there. Passes all its records to `record`, in the order of their
+    /// commits. After an error, the records passed must not be used.
     pub fn open(dir: &Path, record: impl FnMut(Record)) -> Result<Opened, OpenError> {
         let (file, torn) = file::open(dir, record)?;
         let queue = Arc::new(Queue::new(file.end()));
@@ -84,10 +85,10 @@ impl Journal {
         Ok(Opened { journal: Self { queue, writer: Some(writer) }, torn })
     }
 
-    /// Appends `records`. The order of calls is the order in the journal; the ticket says when all of them are durable.
+    /// Appends `records`. The journal has the order of the calls; the ticket tells when all of them are durable.
     ///
-    /// A crash leaves all or none of up to 8 MiB of records, and of more than that perhaps the first ones. What is
-    /// queued is bounded by the callers alone: one that waits for its tickets adds no more than it waits for.
+    /// After a crash, all or none of up to 8 MiB of records are there; of more than that, perhaps only the first ones.
+    /// Only the callers bound the queue: one that waits for its tickets adds no more than it waits for.
     pub fn commit(&self, records: &[Record]) -> Ticket {
         let (done, ticket) = oneshot::channel();
         let mut pieces = vec![Vec::new()];
@@ -102,34 +103,34 @@ impl Journal {
         Ticket(ticket)
     }
 
-    /// Replaces all that was committed before this call with the records that come to the same
-    /// ([`Recovered`](berth_fabric::Recovered)). Commits go on meanwhile, and are kept.
+    /// Replaces everything committed before this call with records that add up to the same state
+    /// ([`Recovered`](berth_fabric::Recovered)). Commits go on meanwhile and are kept.
     ///
-    /// A failure is the ticket's: the journal goes on as it was.
+    /// The ticket reports a failure; the journal then is as before.
     pub fn compact(&self) -> Ticket {
         let (done, ticket) = oneshot::channel();
         self.queue.compact(done);
         Ticket(ticket)
     }
 
-    /// Whether the journal has outgrown what the last compaction left, so that another is worth it. Not while one runs,
-    /// nor soon after one failed.
+    /// Whether the journal has outgrown its size after the last compaction, so that another is worth it. Not while one
+    /// runs, nor soon after one failed.
     pub fn wants_compaction(&self) -> bool {
         self.queue.wants_compaction()
     }
 
-    /// Why nothing can be committed any more, if so: the node is degraded.
+    /// The failure after which nothing can be committed any more; `None` while the journal works.
     pub fn failure(&self) -> Option<Failure> {
         self.queue.failure()
     }
 
-    /// Whether the disk is full. Commits are still taken while the headroom lasts, for what ends leases; nothing should
-    /// be begun.
+    /// Whether the disk is full. Commits are still taken while the headroom lasts, for operations that end leases;
+    /// nothing new should be begun.
     pub fn is_full(&self) -> bool {
         self.queue.full.load(Relaxed)
     }
 
-    /// Looks once more whether the disk is full; [`Journal::is_full`] tells soon.
+    /// Makes the writer check again whether the disk is full; [`Journal::is_full`] has the result soon after.
     pub fn look_for_room(&self) {
         self.queue.look_for_room();
     }
@@ -161,7 +162,7 @@ impl Ticket {
     }
 }
 
-/// Works in every executor.
+/// Can be awaited in any executor.
 impl Future for Ticket {
     type Output = Result<(), JournalError>;
 

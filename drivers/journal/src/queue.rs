@@ -1,4 +1,4 @@
-//! What waits for the writer: groups of commits, and a compaction.
+//! Work that waits for the writer: groups of commits, and a compaction.
 
 use std::{
     collections::VecDeque,
@@ -18,16 +18,16 @@ use tokio::sync::oneshot;
 
 use crate::{Failure, JournalError};
 
-/// Who is told when it is over.
+/// Told when it is over.
 pub(crate) type Done = oneshot::Sender<Result<(), JournalError>>;
 
-/// A group is closed to further commits at this many bytes.
+/// A group takes no further commits from this many bytes on.
 const GROUP: usize = 1 << 20;
 
-/// A journal shorter than this is not worth a compaction, in bytes.
+/// A journal shorter than this many bytes is not worth compacting.
 const COMPACT: u64 = 64 << 20;
 
-/// By how much it grows after a compaction that failed, before another is worth it.
+/// Bytes by which the journal must grow after a failed compaction before another is worth it.
 const RETRY: u64 = 16 << 20;
 
 const COMPACTIONS: Family = Family::counter("journal_compactions", "times the journal was written anew");
@@ -47,37 +47,37 @@ berth_port::counters! {
 /// Commits that become durable together.
 #[derive(Debug)]
 pub(crate) struct Group {
-    /// Room for a frame's header, and the records.
+    /// Room for a frame's header, followed by the records.
     pub(crate) frame: Vec<u8>,
-    /// Who waits for them.
+    /// Those who wait for the records.
     pub(crate) waiters: Vec<Done>,
 }
 
-/// What the writer does next.
+/// The writer's next task.
 pub(crate) enum Work {
-    /// Make it durable.
+    /// Make this group durable.
     Group(Group),
     /// Begin a compaction.
     Compact(Done),
-    /// A compaction's file is written, or is not.
+    /// A compaction's thread has ended, with or without success.
     Written,
-    /// Look whether a full disk has room again.
+    /// Check whether a full disk has room again.
     Room,
-    /// Nothing comes any more.
+    /// Nothing more will come.
     Close,
 }
 
-/// Shared by the journal's users, its writer, and the compaction.
+/// State shared by the journal's users, its writer, and the compaction.
 pub(crate) struct Queue {
     state: Mutex<State>,
     ready: Condvar,
-    /// The length of the journal.
+    /// Length of the journal.
     len: AtomicU64,
-    /// The length at which a compaction is worth it.
+    /// Length from which a compaction is worth it.
     compact_at: AtomicU64,
-    /// A compaction that runs is to give up.
+    /// Tells a running compaction to give up.
     pub(crate) cancelled: AtomicBool,
-    /// The disk is full.
+    /// Whether the disk is full.
     pub(crate) full: AtomicBool,
     commits: AtomicU64,
     groups: AtomicU64,
@@ -114,8 +114,8 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds encoded records, each piece at most a frame's, to the group that is gathered and to groups of their own.
-    /// There is a piece.
+    /// Adds encoded records to the group being gathered, and to further groups. Each piece is at most a frame long, and
+    /// there is at least one.
     pub(crate) fn append(&self, pieces: &[Vec<u8>], done: Done) {
         let mut state = self.state();
         if let Some(failure) = state.failure {
@@ -146,7 +146,7 @@ impl Queue {
         }
     }
 
-    /// Asks for a compaction of all that was appended.
+    /// Asks for a compaction of everything appended so far.
     pub(crate) fn compact(&self, done: Done) {
         let mut state = self.state();
         let refused = match state.failure {
@@ -162,20 +162,20 @@ impl Queue {
         self.ready.notify_one();
     }
 
-    /// The compaction's file is written, or is not.
+    /// Tells the writer that the compaction's thread has ended.
     pub(crate) fn written(&self) {
         // Ahead of the commits that wait: they are fewer to copy.
         self.state().work.push_front(Work::Written);
         self.ready.notify_one();
     }
 
-    /// Has the writer look whether a full disk has room again.
+    /// Makes the writer check whether a full disk has room again.
     pub(crate) fn look_for_room(&self) {
         self.state().work.push_back(Work::Room);
         self.ready.notify_one();
     }
 
-    /// Waits for something to do.
+    /// Waits for the next task.
     pub(crate) fn next(&self) -> Work {
         let mut state = self.state();
         loop {
@@ -189,7 +189,7 @@ impl Queue {
         }
     }
 
-    /// A group is durable.
+    /// Tells the waiters of a group that it is durable.
     pub(crate) fn committed(&self, group: Vec<Done>, len: u64) {
         self.len.store(len, Release);
         self.groups.fetch_add(1, Relaxed);
@@ -200,12 +200,12 @@ impl Queue {
         }
     }
 
-    /// The length of the journal that is durable.
+    /// Length of the journal that is durable.
     pub(crate) fn durable(&self) -> u64 {
         self.len.load(Acquire)
     }
 
-    /// A compaction is over: the length of the journal now, or the failure.
+    /// Ends a compaction: with the journal's new length, or the failure.
     pub(crate) fn compacted(&self, result: Result<u64, Failure>, done: Done) {
         self.state().compacting = false;
         if let Ok(len) = result {
@@ -219,7 +219,7 @@ impl Queue {
         let _ = done.send(result.map(drop).map_err(JournalError::Compaction));
     }
 
-    /// Nothing is committed from now on: what waits and what comes fails.
+    /// Makes everything that waits or comes later fail.
     pub(crate) fn fail(&self, failure: Failure, group: Vec<Done>) {
         let mut state = self.state();
         let failure = *state.failure.get_or_insert(failure);

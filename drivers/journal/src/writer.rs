@@ -1,4 +1,4 @@
-//! The thread that writes.
+//! The writer's thread.
 
 use std::{
     io,
@@ -25,7 +25,8 @@ struct Compaction {
     done: Done,
 }
 
-/// Starts the writer of `file`. Plain calls: `io_uring` hands a sync to a thread of its own, which is two switches more.
+/// Starts the writer of `file`. It uses plain calls, because `io_uring` hands a sync to another thread, which costs two
+/// more switches.
 pub(crate) fn spawn(file: JournalFile, queue: Arc<Queue>) -> io::Result<JoinHandle<()>> {
     let run = || Writer { file, queue, compaction: None }.run();
     thread::Builder::new().name("berth-journal".into()).spawn(run)
@@ -66,7 +67,7 @@ impl Writer {
         }
     }
 
-    /// Looks whether a full disk has room again.
+    /// Checks whether a full disk has room again.
     fn look_for_room(&mut self) {
         // Where it has not, the next commit says so.
         let _ = self.file.reserve(0);
@@ -116,7 +117,7 @@ impl Writer {
         self.queue.compacted(result, compaction.done);
     }
 
-    /// Ends a compaction that was told to give up; who waits for it is left.
+    /// Ends a compaction that was told to give up; returns the one who waits for it.
     fn abandon(&self, compaction: Compaction) -> Done {
         let _ = compaction.thread.join();
         self.file.remove_successor();

@@ -1,4 +1,4 @@
-//! A process that is killed while it commits and compacts, and one whose file may not grow.
+//! A process that is killed while it commits and compacts, and one whose file cannot grow.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -19,20 +19,20 @@ const ROUND: &str = "BERTH_TEST_JOURNAL_ROUND";
 const WRITERS: u128 = 4;
 const ROUNDS: u128 = 12;
 
-/// Says a line at once, past the capture of the test harness.
+/// Prints a line at once, past the test harness's capture.
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
     out.write_all(format!("{line}\n").as_bytes()).and_then(|()| out.flush()).unwrap();
 }
 
-/// This test binary again, as the process `test` in a journal's directory.
+/// This test binary as a new process that runs `test` in a journal's directory.
 fn child(test: &str, dir: &Path) -> Command {
     let mut command = Command::new(env::current_exe().unwrap());
     command.args([test, "--exact", "--nocapture"]).env(DIR, dir).stdout(Stdio::piped()).stderr(Stdio::null());
     command
 }
 
-/// Not a test of its own: commits and compacts until it is killed.
+/// Not a test by itself: commits and compacts until it is killed.
 #[test]
 fn child_that_is_killed() {
     let Ok(dir) = env::var(DIR) else { return };
@@ -98,7 +98,7 @@ fn what_a_killed_process_said_is_there() {
     assert!(acknowledged.len() >= 20 * ROUNDS as usize);
 }
 
-/// Not a test of its own: its file may not grow as far as it wants.
+/// Not a test by itself: its file cannot grow as far as it needs.
 #[test]
 fn child_without_room() {
     let Ok(dir) = env::var(DIR) else { return };

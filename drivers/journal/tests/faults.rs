@@ -1,4 +1,5 @@
-//! Full and failing disks. Who may not mount sees these pass without a check; `crash.rs` has one that needs no rights.
+//! Full and failing disks. Without the right to mount, these pass without a check; `crash.rs` has one that needs no
+//! rights.
 
 #[path = "../../store/tests/common/mount.rs"]
 mod mount;
@@ -13,7 +14,7 @@ fn ended(lease: u128, copies: usize) -> Vec<Record> {
     vec![Record::Ended { lease }; copies]
 }
 
-/// The journal in `dir`, and what it held.
+/// The journal in `dir`, and its records.
 fn open(dir: &Path) -> Result<(Opened, Vec<Record>), OpenError> {
     let mut records = Vec::new();
     let opened = Journal::open(dir, |record| records.push(record))?;
@@ -53,7 +54,7 @@ fn a_full_disk_fails_compactions_first_and_commits_when_the_room_is_used_up() {
     assert!(matches!(&error, OpenError::Io { source, .. } if source.raw_os_error() == Some(libc::ENOSPC)), "{error}");
 }
 
-/// The device loses the blocks under a journal that is open, so that nothing can be synced to them any more.
+/// The device loses the blocks under an open journal, so that nothing can be synced to them any more.
 #[test]
 fn a_failed_sync_is_final() {
     let Some(dir) = private_tmpfs("64m") else { return };

@@ -1,4 +1,4 @@
-//! Commits, restarts, damage and compaction, through the public face.
+//! Commits, restarts, damage and compaction, through the public interface.
 
 use std::{
     collections::BTreeSet,
@@ -18,7 +18,7 @@ fn ended(leases: impl IntoIterator<Item = u128>) -> Vec<Record> {
     leases.into_iter().map(|lease| Record::Ended { lease }).collect()
 }
 
-/// A record of each sender, which compactions leave, after [`LEFT`].
+/// One `Seen` record per sender. A compaction leaves them, behind [`LEFT`].
 fn seen(senders: impl IntoIterator<Item = u128>) -> Vec<Record> {
     senders.into_iter().map(|sender| Record::Seen { sender, nonce: 1 }).collect()
 }
@@ -48,7 +48,7 @@ fn granted(leases: impl IntoIterator<Item = u128>) -> Vec<Record> {
     leases.into_iter().map(|lease| Record::Granted(grant(lease))).collect()
 }
 
-/// The bytes of a frame of these records.
+/// Length of a frame with these records.
 fn frame_len(records: &[Record]) -> u64 {
     let mut bytes = Vec::new();
     for record in records {
@@ -57,7 +57,7 @@ fn frame_len(records: &[Record]) -> u64 {
     (FRAME_HEADER_LEN + bytes.len()) as u64
 }
 
-/// A journal, and what it held.
+/// A journal, and the records found in it.
 #[derive(Debug)]
 struct Found {
     journal: Journal,
@@ -166,7 +166,7 @@ fn more_records_than_a_frame_holds_are_several_frames() {
     assert_eq!(open(dir.path()).records, ended((0..many).chain([1])));
 }
 
-/// A journal of four commits, and its sound part.
+/// A journal with four commits; returns its sound part.
 fn sample(dir: &Path) -> Vec<u8> {
     let journal = open(dir).journal;
     for lease in 0..4 {
@@ -181,12 +181,13 @@ fn sample(dir: &Path) -> Vec<u8> {
     bytes
 }
 
-/// A directory for much to be written to: where syncing is free, if there is such a place.
+/// A directory for large files, on a file system where syncing is free if there is one.
 fn in_memory() -> TempDir {
     TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).unwrap()
 }
 
-/// What a start finds in a journal of these bytes. If it starts, what is committed then must be there at the next.
+/// What a start finds in a journal with these bytes. If it starts, what is committed then must be there at the next
+/// start.
 fn restart(dir: &Path, bytes: &[u8]) -> Result<(Vec<Record>, Option<Torn>), OpenError> {
     fs::write(dir.join("journal"), bytes).unwrap();
     let Found { journal, records, torn } = try_open(dir)?;
@@ -306,7 +307,7 @@ fn a_compaction_leaves_nothing_of_leases_that_ended() {
     assert!(!dir.path().join("journal.new").exists());
 }
 
-/// So many leases that the journal is read in several passes: all that it adds up to is there once, and no more.
+/// With so many leases that the journal is read in several passes, everything that it adds up to is there exactly once.
 #[test]
 fn a_long_journal_is_compacted_in_passes() {
     let dir = in_memory();
@@ -348,7 +349,7 @@ fn a_long_journal_is_compacted_in_passes() {
     assert!(records.into_iter().collect::<Recovered>() == state);
 }
 
-/// The same with a restart right after: the state first, then every commit since, once each and in order.
+/// The same with a restart right after: first the state, then every commit since, once each and in order.
 #[test]
 fn a_restart_after_a_compaction_finds_state_and_commits() {
     let dir = TempDir::new().unwrap();

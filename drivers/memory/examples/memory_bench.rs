@@ -1,4 +1,5 @@
-//! Copies out of memory that others write against `copy_from_slice`, in nanoseconds; one JSON line per size.
+//! Copies out of memory that others write, compared with `copy_from_slice`, in nanoseconds. Prints one JSON line per
+//! size.
 //!
 //! `cargo run --release -p berth-pages --example memory_bench`
 

@@ -9,7 +9,7 @@ use std::{
 
 use crate::PagesError;
 
-/// A file that is locked while it is in use, and removed when it is dropped.
+/// A file that is locked while it is in use, and removed on drop.
 #[derive(Debug)]
 pub(crate) struct SharedFile {
     file: File,
@@ -17,7 +17,7 @@ pub(crate) struct SharedFile {
 }
 
 impl SharedFile {
-    /// Makes a file of `size` zeros for this user alone, in the place of one that nobody uses any more.
+    /// Makes a file of `size` zeros that only this user can access. It replaces a file that nobody uses any more.
     pub(crate) fn create(name: &str, size: u64) -> Result<Self, PagesError> {
         let path = Path::new("/dev/shm").join(name);
         let failed = |what| {

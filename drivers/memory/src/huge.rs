@@ -1,13 +1,13 @@
-//! The sizes of huge pages.
+//! Sizes of huge pages.
 
 use std::{fmt, fs};
 
 /// The huge page sizes of x86-64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HugePage {
-    /// 2 MiB
+    /// 2 MiB.
     Size2M,
-    /// 1 GiB
+    /// 1 GiB.
     Size1G,
 }
 
@@ -34,7 +34,7 @@ impl HugePage {
         }
     }
 
-    /// What a file of sysfs counts.
+    /// The number in a file of sysfs about pages of this size; `None` if the kernel has no such pages.
     pub(crate) fn count(self, file: &str) -> Option<usize> {
         fs::read_to_string(format!("{}/{file}", self.sysfs())).ok()?.trim().parse().ok()
     }

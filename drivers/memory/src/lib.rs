@@ -1,4 +1,5 @@
-//! Memory of the system: ordinary and huge pages, private or shared with another process, on a NUMA node if wanted.
+//! Memory of the system: ordinary or huge pages, private or shared with another process, and on a NUMA node if
+//! required.
 
 mod file;
 mod huge;
@@ -18,19 +19,19 @@ use file::SharedFile;
 pub use huge::HugePage;
 use mapping::Mapping;
 
-/// What memory is made of.
+/// Kinds of pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Backing {
-    /// Ordinary pages, in transparent huge ones where the kernel finds them.
+    /// Ordinary pages; transparent huge ones if the kernel finds any.
     Ordinary,
     /// Reserved huge pages: few TLB misses, and physically contiguous for devices.
     Huge(HugePage),
-    /// Ordinary pages of a new POSIX shared memory object of this name, which goes with them. Processes of the same user
-    /// may map it.
+    /// Ordinary pages of a new POSIX shared memory object with this name, which is removed with them. Processes of the
+    /// same user may map it.
     Shared(String),
 }
 
-/// Zeroed memory in pages that are resident from the start, so that no access waits for one.
+/// Zeroed memory in pages that are resident from the start, so that no access has to wait for one.
 #[derive(Debug)]
 pub struct Pages {
     mapping: Mapping,
@@ -38,10 +39,10 @@ pub struct Pages {
     _file: Option<SharedFile>,
 }
 
-/// Why there is no memory.
+/// Why memory could not be had.
 #[derive(Debug, thiserror::Error)]
 pub enum PagesError {
-    /// No bytes, or more than the address space.
+    /// The size is 0, or exceeds the address space.
     #[error("{0} bytes of memory cannot be: give it a size from 1 byte to {max} bytes", max = isize::MAX)]
     Size(u64),
     /// Too few huge pages are reserved and free.
@@ -50,59 +51,59 @@ pub enum PagesError {
         page.sysfs()
     )]
     NotReserved {
-        /// The page size.
+        /// Size of the pages.
         page: HugePage,
-        /// Pages needed.
+        /// Number of pages needed.
         need: usize,
-        /// Pages that are free.
+        /// Number of free pages.
         free: usize,
-        /// The number of reserved pages that would do.
+        /// Number of reserved pages that would be enough.
         reserve: usize,
     },
-    /// The kernel has no pages of this size.
+    /// The kernel does not support pages of this size.
     #[error("this machine has no huge pages of {0}; use the other size or ordinary memory")]
     Unsupported(HugePage),
-    /// The machine has no such memory node.
+    /// The machine has no such NUMA node.
     #[error("there is no memory node {node}: the nodes are {nodes:?}")]
     NoSuchNode {
-        /// The node asked for.
+        /// Number of the node.
         node: u32,
-        /// The nodes that are online.
+        /// Numbers of the nodes that are online.
         nodes: Vec<u32>,
     },
-    /// The memory is taken.
+    /// There is not enough free memory.
     #[error("{need} bytes of memory are needed and {available} are available: make the region smaller")]
     Short {
         /// Bytes needed.
         need: u64,
-        /// Bytes that are free, or cache that yields.
+        /// Bytes that are free, or file cache that can be dropped.
         available: u64,
     },
-    /// Another process has a shared memory object of this name.
+    /// Another process uses the shared memory object with this name.
     #[error("{} is in use by another process: give one of them another name", .0.display())]
     InUse(PathBuf),
-    /// A shared memory object cannot be made.
+    /// A shared memory object could not be made.
     #[error("{what} {}: {error}", .path.display())]
     File {
-        /// What was tried.
+        /// The step that failed.
         what: &'static str,
-        /// With what.
+        /// Path of the object's file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The system's error.
         error: io::Error,
     },
     /// The kernel refused for another reason.
     #[error("cannot map {len} bytes: {error}")]
     Map {
-        /// Bytes wanted.
+        /// Bytes to be mapped.
         len: usize,
-        /// What it said.
+        /// The system's error.
         error: io::Error,
     },
 }
 
 impl Pages {
-    /// Maps `size` bytes, on memory node `numa` if one is given. A machine with a single node has node 0 only.
+    /// Maps `size` bytes, on NUMA node `numa` if it is given. A machine with a single node has only node 0.
     pub fn new(size: u64, backing: &Backing, numa: Option<u32>) -> Result<Self, PagesError> {
         let len = usize::try_from(size).ok().filter(|len| (1..=isize::MAX as usize).contains(len));
         let Some(len) = len else { return Err(PagesError::Size(size)) };
@@ -151,7 +152,7 @@ unsafe impl Memory for Pages {
     }
 }
 
-/// The memory that the kernel can give without swapping, in bytes.
+/// Bytes that the kernel can provide without swapping; `None` if it does not tell.
 fn available() -> Option<u64> {
     let info = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;

@@ -9,10 +9,10 @@ use std::{
 
 use crate::{HugePage, PagesError};
 
-/// Pages of this process alone.
+/// Flags for pages of this process alone.
 const PRIVATE: libc::c_int = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
 
-/// Mapped pages, unmapped when it is dropped.
+/// Mapped pages, unmapped on drop.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     pub(crate) base: NonNull<u8>,
@@ -25,7 +25,7 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Ordinary pages.
+    /// Maps `len` bytes of ordinary private pages; they are not resident yet.
     pub(crate) fn ordinary(len: usize) -> Result<Self, PagesError> {
         let mapping =
             Self::map(len, PRIVATE | libc::MAP_NORESERVE, -1).map_err(|error| PagesError::Map { len, error })?;
@@ -35,7 +35,7 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Whole huge pages, at least `len` bytes.
+    /// Maps whole huge pages, at least `len` bytes.
     pub(crate) fn huge(len: usize, page: HugePage) -> Result<Self, PagesError> {
         let need = len.div_ceil(page.bytes());
         let Some(reserved) = page.count("nr_hugepages") else { return Err(PagesError::Unsupported(page)) };
@@ -51,7 +51,7 @@ impl Mapping {
         })
     }
 
-    /// The front of a file that is that long, for whoever maps it.
+    /// Maps the first `len` bytes of a file, shared with everyone who maps it. The file must be that long.
     pub(crate) fn shared(len: usize, file: &File) -> Result<Self, PagesError> {
         let mapped = Self::map(len, libc::MAP_SHARED, file.as_raw_fd()).and_then(|mapping| {
             mapping.populate()?;

@@ -5,9 +5,9 @@ use std::{io, ptr};
 const MPOL_DEFAULT: libc::c_int = 0;
 const MPOL_BIND: libc::c_int = 2;
 
-/// Runs `allocate` so that what this thread faults in meanwhile comes from memory node `node` and no other.
+/// Runs `allocate`. Pages that this thread faults in meanwhile come from NUMA node `node` and from no other.
 pub(crate) fn on_node<T>(node: u32, allocate: impl FnOnce() -> T) -> io::Result<T> {
-    /// Gives the thread back its policy, even if `allocate` panics.
+    /// Restores the thread's policy, even if `allocate` panics.
     struct Restore;
     impl Drop for Restore {
         fn drop(&mut self) {
@@ -32,7 +32,7 @@ pub(crate) fn on_node<T>(node: u32, allocate: impl FnOnce() -> T) -> io::Result<
 mod tests {
     use super::*;
 
-    /// The policy of the calling thread, and whether its mask has node 0.
+    /// Memory policy of the calling thread, and whether its mask contains node 0.
     fn policy() -> (libc::c_int, bool) {
         let (mut mode, mut mask) = (-1, [0u64; 16]);
         let bits = size_of_val(&mask) * 8;

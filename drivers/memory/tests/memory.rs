@@ -1,4 +1,4 @@
-//! Pages through the face that the dataplane sees.
+//! Pages through the interface that the dataplane sees.
 
 use std::{
     fs,
@@ -89,7 +89,7 @@ fn ranges_beyond_the_end_panic() {
     }
 }
 
-/// What readers see of bytes that two writers overwrite is a mix of what these wrote, and nothing else.
+/// Readers of bytes that two writers overwrite see a mix of what these wrote, and nothing else.
 #[test]
 fn concurrent_writers_and_readers() {
     let memory = Arc::new(Pages::new(64 << 10, &Backing::Ordinary, None).unwrap());

@@ -1,10 +1,10 @@
 //! RPC handlers from shared libraries (host API, "Structs": handler ABIs).
 //!
-//! A [`Plugin`] is one symbol of a library, called with aligned copies of the request slot, and an answer slot of its
-//! own. What it returns is checked before anything is sent. What it *does* cannot be: a plug-in runs in this process
-//! and on the poll core. One that crashes, or lets a panic or exception out, ends the process; one that writes beyond
-//! its slot corrupts it; one that does not return stops its core (its budget is noticed only afterwards). Handlers
-//! that are not trusted so far belong in another process, at the other end of a ring.
+//! A [`Plugin`] is one symbol of a library. It is called with an aligned copy of the request slot and an answer slot of
+//! its own. What it returns is checked before anything is sent. What it *does* cannot be checked, because a plug-in
+//! runs in this process and on the poll core. If it crashes, or lets a panic or exception out, the process ends; if it
+//! writes beyond its slot, it corrupts the process; if it does not return, its core stops (its budget is only checked
+//! afterwards). Handlers that are not trusted that far belong in another process, at the other end of a ring.
 
 use std::path::{Path, PathBuf};
 
@@ -13,51 +13,51 @@ use berth_wire::rpc::{HandlerSchema, ResponseHeader};
 use libloading::Library;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// Bytes of one [`Line`].
+/// Size of a [`Line`] in bytes.
 const LINE: usize = 64;
 
-/// `berth_host_call` of `berth_ring.h`: reads the request slot, writes the whole response.
+/// `berth_host_call` of `berth_ring.h`: reads the request slot and writes the whole response.
 ///
-/// "C-unwind": unwinding out of a plug-in is a defined abort.
+/// "C-unwind" makes unwinding out of a plug-in a defined abort.
 type HostCall = unsafe extern "C-unwind" fn(*const u8, *mut u8, usize);
 
-/// `berth_device_call` of `berth_ring.h`: arguments, room for results, their lengths; returns the status.
+/// `berth_device_call` of `berth_ring.h`: takes arguments, room for results and their lengths; returns the status.
 type DeviceCall = unsafe extern "C-unwind" fn(*const u8, *mut u8, u32, u32, *mut u32) -> i32;
 
-/// Which signature a plug-in's symbol has.
+/// The signature of a plug-in's symbol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Abi {
     /// `HOST_CALL`: whole slots, headers included.
     HostCall,
-    /// `DEVICE_CALL`: arguments and results; the headers are Berth's.
+    /// `DEVICE_CALL`: arguments and results only; Berth handles the headers.
     DeviceCall,
 }
 
 /// Why a plug-in was not loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum PluginError {
-    /// The file cannot be reached.
+    /// The file cannot be opened.
     #[error("plug-in {path}: {error}; give the path of a shared library")]
     File {
         /// As configured.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: std::io::Error,
     },
-    /// The dynamic linker refuses the file.
+    /// The dynamic linker refused the file.
     #[error("plug-in {path} is not a shared library that can be loaded: {error}")]
     Library {
         /// As configured.
         path: PathBuf,
-        /// What the dynamic linker says.
+        /// The dynamic linker's error.
         error: libloading::Error,
     },
-    /// The library exports no such symbol.
+    /// The library does not export the symbol.
     #[error("plug-in {path} exports no symbol {symbol:?}; C++ needs extern \"C\", Rust #[unsafe(no_mangle)]")]
     Symbol {
         /// As configured.
         path: PathBuf,
-        /// The symbol.
+        /// As configured.
         symbol: String,
     },
 }
@@ -80,10 +80,10 @@ enum Entry {
 }
 
 impl Plugin {
-    /// Loads a library and finds a symbol that takes and returns what `schema` says.
+    /// Loads a library and finds a symbol whose arguments and results are those of `schema`.
     ///
-    /// The library's initialisers run, and `symbol` is believed to have the signature of `abi`: the name comes from
-    /// the operator's configuration, never from a peer. `slot_size` is what the handler is told of both slots.
+    /// The library's initialisers run. That `symbol` has the signature `abi` cannot be checked: its name comes from the
+    /// operator's configuration, never from a peer. The handler is told that both slots have `slot_size` bytes.
     pub fn load(
         path: &Path,
         symbol: &str,
@@ -157,7 +157,7 @@ impl Custom for Plugin {
 #[repr(C, align(64))]
 struct Line([u8; LINE]);
 
-/// Memory aligned as ring slots are: handlers read headers and arguments as structs.
+/// Memory with the alignment of ring slots, because handlers read headers and arguments as structs.
 #[derive(Debug)]
 struct Slot {
     lines: Vec<Line>,

@@ -56,7 +56,7 @@ impl Clock for NoTime {
     }
 }
 
-/// Sends `args` to a plug-in through a service; the status and the result.
+/// Sends `args` to a plug-in through a service; returns the status and the result.
 fn call(plugin: Plugin, args: &[u8]) -> (i32, Vec<u8>) {
     send(&mut service(plugin), args.len(), args)
 }
@@ -74,7 +74,7 @@ fn service(plugin: Plugin) -> impl Service {
     RpcService::new(config, table, set, None, NoTime, |_, _| {}).unwrap()
 }
 
-/// Sends a request that claims `claimed` bytes of arguments.
+/// Sends a request that claims `claimed` bytes of arguments; returns the status and the result.
 fn send(service: &mut impl Service, claimed: usize, args: &[u8]) -> (i32, Vec<u8>) {
     let header =
         RequestHeader { function_id: fnv1a("f"), arg_len: claimed as u32, request_id: 0xABCD, ptp_timestamp: 77 };

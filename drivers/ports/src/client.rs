@@ -1,4 +1,4 @@
-//! The client's side: ports from which requests are sent to a server's.
+//! The client's side: ports that send requests to a server's port.
 
 use std::{
     fmt,
@@ -15,66 +15,66 @@ use crate::Runtime;
 
 /// How a client's port is opened.
 pub trait Connect {
-    /// Opens a port on the calling thread, connects it, and hands it to `user`.
+    /// Opens and connects a port on the calling thread, and passes it to `user`.
     fn connect<U: PortUser>(client: &Client<'_>, user: U) -> anyhow::Result<()>;
 }
 
-/// What is done with a client's port, whatever its type.
+/// The use of a client's port, whatever its type.
 pub trait PortUser {
-    /// Uses the port on the calling thread, which is the one that opened it, to ask `peer`.
+    /// Uses the port to send requests to `peer`, on the thread that opened it.
     fn run<P: Port>(self, port: P, peer: Peer);
 }
 
-/// Exchanges how our endpoint is reached for how the server's is.
+/// Exchanges the address of our endpoint for that of the server's, both as the provider encodes them.
 pub type Meet = dyn Fn(&[u8]) -> anyhow::Result<Vec<u8>> + Send + Sync;
 
-/// What a client's port is opened with. Each driver takes what it needs.
+/// Settings of a client's port. Each driver takes what it needs.
 pub struct Client<'a> {
-    /// The server's address.
+    /// Address of the server.
     pub peer: SocketAddr,
-    /// The address to send from.
+    /// Local address to send from; `None` for any.
     pub bind: Option<SocketAddr>,
-    /// A device of DPDK or RDMA.
+    /// Name of the DPDK or RDMA device.
     pub device: Option<&'a str>,
     /// Our address, with its prefix length.
     pub address: Option<(IpAddr, u8)>,
-    /// Peers whose link-layer address is known without asking.
+    /// Peers with fixed link-layer addresses, which need not be resolved.
     pub neighbours: &'a [(IpAddr, MacAddr)],
-    /// Where the server's peers come.
+    /// Address of the server's rendezvous.
     pub rendezvous: Option<SocketAddr>,
-    /// What is spoken there.
+    /// Messages of the rendezvous.
     pub form: Form,
-    /// The place of our address in the GID table of the device's port 1.
+    /// Index of our address in the GID table of the device's port 1.
     pub gid_index: u8,
-    /// How requests are sent.
+    /// How requests are sent to an RDMA server.
     pub requests: PeerKind,
-    /// The server's slots, where its rendezvous does not tell.
+    /// Layout of the server's slots, if its rendezvous does not tell.
     pub slots: Slots,
-    /// What requests into slots are filled up to a multiple of, in bytes.
+    /// Requests into slots are padded to a multiple of this many bytes.
     pub unit: usize,
-    /// The libfabric provider.
+    /// Name of the libfabric provider.
     pub provider: Option<&'a str>,
-    /// The fabric's name.
+    /// Name of the provider's fabric; `None` for any.
     pub fabric: Option<&'a str>,
-    /// The domain's name.
+    /// Name of the fabric's domain; `None` for any.
     pub domain: Option<&'a str>,
-    /// The longest frame that the port is opened for, in bytes.
+    /// Longest frame that the port must support, in bytes.
     pub max_frame: usize,
-    /// The longest frame that will be sent, in bytes.
+    /// Longest frame that will be sent, in bytes.
     pub longest: usize,
-    /// Finds the server's endpoint, given our own; without it the rendezvous does.
+    /// Finds the server's endpoint, given our own; if `None`, the rendezvous does.
     pub meet: Option<&'a Meet>,
-    /// What all ports share.
+    /// Settings that all ports share.
     pub runtime: &'a Runtime,
 }
 
 impl Client<'_> {
-    /// The device, which the driver needs.
+    /// The device's name; an error if it is missing.
     pub fn device(&self) -> anyhow::Result<String> {
         Ok(self.device.context("this port needs --device")?.to_owned())
     }
 
-    /// The rendezvous, which the driver needs.
+    /// The rendezvous's address; an error if it is missing.
     pub fn rendezvous(&self) -> anyhow::Result<SocketAddr> {
         self.rendezvous.context("this port needs --rendezvous")
     }

@@ -1,4 +1,4 @@
-//! Keys that several drivers have.
+//! Keys of several drivers.
 
 use std::net::SocketAddr;
 
@@ -46,7 +46,7 @@ pub(crate) const IMMEDIATE: Key = key(
 )
 .default("\"psn20\"");
 
-/// What the words of [`IMMEDIATE`] mean.
+/// Meanings of the words of [`IMMEDIATE`].
 pub(crate) const IMMEDIATES: &[(&str, ImmForm)] = &[("psn20", ImmForm::Psn20), ("psn24", ImmForm::Psn24)];
 
 pub(crate) const QUEUE: Key = key("queue", Kind::Integer(BURST as u64, 32_768), "frames that may wait for the port")
@@ -55,7 +55,7 @@ pub(crate) const QUEUE: Key = key("queue", Kind::Integer(BURST as u64, 32_768), 
     .fixed()
     .more("Beyond, they are dropped and counted, so that none waits longer than so many take.");
 
-/// The address that a socket is to bind, which is this port's alone.
+/// Reads the address that a socket is to bind, which no other port may use.
 pub(crate) fn bind(t: &mut Table<'_, '_>, reading: &mut Reading<'_>) -> Option<SocketAddr> {
     let at = t.text("bind");
     let at = t.require("bind", at, "bind = \"127.0.0.1:0\"")?;

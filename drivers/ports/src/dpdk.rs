@@ -1,4 +1,4 @@
-//! `driver = "dpdk"`: a device of DPDK.
+//! `driver = "dpdk"`: a DPDK device.
 
 #[cfg(feature = "dpdk")]
 pub(crate) mod open;
@@ -10,31 +10,31 @@ use berth_wire::net::MacAddr;
 
 use crate::{Reading, Roce, Settings, Traits, common, of_driver, roce};
 
-/// The keys of `driver = "dpdk"`.
+/// Values of the keys of `driver = "dpdk"`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dpdk {
     /// A PCI address, or a virtual device with its arguments.
     pub device: String,
-    /// Addresses with prefix lengths.
+    /// The port's addresses with their prefix lengths in bits.
     pub addresses: Vec<(IpAddr, u8)>,
-    /// The UDP port that is served.
+    /// UDP port to serve; 0 takes one from the dynamic range.
     pub udp_port: u16,
-    /// The VLAN all frames are tagged with.
+    /// VLAN of all frames, 1 to 4094; `None` for untagged ones.
     pub vlan: Option<u16>,
-    /// The longest IP packet, in bytes.
+    /// Longest IP packet in bytes.
     pub mtu: u16,
-    /// Peers whose link-layer address is known without asking.
+    /// Peers with fixed link-layer addresses, which need not be resolved.
     pub neighbours: Vec<(IpAddr, MacAddr)>,
-    /// What its datagrams carry.
+    /// The protocol over UDP.
     pub transport: Transport,
 }
 
-/// `port.transport`
+/// Values of `port.transport`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Transport {
-    /// Frames.
+    /// Each datagram is a frame.
     Udp,
-    /// Packets of unreliable connections.
+    /// Datagrams are packets of unreliable RoCE connections.
     Roce(Roce),
 }
 
@@ -124,7 +124,7 @@ impl fmt::Display for Dpdk {
     }
 }
 
-/// An address with a prefix length, such as `10.0.0.2/24`.
+/// Parses an address with a prefix length, such as `10.0.0.2/24`.
 fn network(t: &Table<'_, '_>, at: &At<&str>) -> Option<(IpAddr, u8)> {
     let parsed = at.value.split_once('/').and_then(|(ip, prefix)| {
         let (ip, prefix) = (ip.parse::<IpAddr>().ok()?, prefix.parse::<u8>().ok()?);
@@ -137,7 +137,7 @@ fn network(t: &Table<'_, '_>, at: &At<&str>) -> Option<(IpAddr, u8)> {
     parsed
 }
 
-/// A peer's two addresses, such as `10.0.0.1 02:00:00:00:00:01`.
+/// Parses a peer's two addresses, such as `10.0.0.1 02:00:00:00:00:01`.
 fn neighbour(t: &Table<'_, '_>, at: &At<&str>) -> Option<(IpAddr, MacAddr)> {
     let parsed =
         at.value.split_once(' ').and_then(|(ip, mac)| Some((ip.parse::<IpAddr>().ok()?, mac.parse::<MacAddr>().ok()?)));

@@ -1,8 +1,8 @@
-//! The roster of port drivers.
+//! The list of port drivers.
 //!
-//! A driver is one file here, which has its keys, reads them, and says what the driver is and does; and one line of the
-//! roster below; with a line of the second list, clients can send from it too. Whoever configures, opens or describes ports
-//! goes by the roster, and names no driver.
+//! A driver is one file here, with its keys, their reader, and a description of the driver; plus one line in the list
+//! below. With a line in the second list, clients can send from it, too. Code that configures, opens or describes ports
+//! uses these lists and names no driver.
 #![forbid(unsafe_code)]
 
 mod client;
@@ -57,49 +57,49 @@ clients! {
     Verbs "verbs" if "verbs" "RDMA": "a queue pair of an RDMA device",
 }
 
-/// What a driver's keys say. Displayed as `berth check` shows it, after the driver's word.
+/// The values of a driver's keys. Displayed as `berth check` shows them, after the driver's word.
 pub trait Settings: Display + Sized {
-    /// The driver's name in the configuration and in the ready line.
+    /// Name of the driver in the configuration and in the ready line.
     const WORD: &'static str;
-    /// Where its frames come from: a phrase.
+    /// Where its frames come from, as a phrase.
     const DOC: &'static str;
-    /// What it needs at build time, where its line of the roster names a feature.
+    /// What it needs at build time, if its line in the list has a feature.
     const LIBRARY: &'static str = "";
-    /// Its keys of `[[port]]`.
+    /// Its keys in `[[port]]`.
     const KEYS: &'static [Owned];
-    /// Its keys of `[port.limits]`.
+    /// Its keys in `[port.limits]`.
     const LIMITS: &'static [Owned] = &[];
 
-    /// Reads its keys; mistakes are noted.
+    /// Reads its keys and notes mistakes; `None` if there were any.
     fn read(t: &mut Table<'_, '_>, reading: &mut Reading<'_>) -> Option<Self>;
 
-    /// What others must know of it.
+    /// Properties that matter outside of the driver.
     fn traits(&self) -> Traits {
         Traits::default()
     }
 }
 
-/// What is known where the keys of a port are read.
+/// Context for reading the keys of a port.
 #[derive(Debug)]
 pub struct Reading<'a> {
-    /// What mistakes call the port.
+    /// Name of the port in mistakes.
     pub label: &'a str,
-    /// Who binds which address.
+    /// Addresses that are bound so far, with their users.
     pub binds: &'a mut Binds,
-    /// Whether the program was built with a feature.
+    /// Whether the program was built with this feature.
     pub has_feature: fn(&str) -> bool,
 }
 
-/// What of a driver matters beyond it. The default is that of a socket.
+/// Properties of a driver that matter outside of it. The default is that of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Traits {
-    /// Why a port has one CPU, and what to do instead; `None`: it has a queue for each of its CPUs.
+    /// Why a port can have only one CPU, and what to do instead. `None` if it has a queue per CPU.
     pub one_cpu: Option<&'static str>,
-    /// It carries frames. Byte streams are none: they serve leases alone, and have no limits, faults or captures.
+    /// Whether it carries frames. Byte streams do not: they serve leases only, and have no limits, faults or captures.
     pub has_frames: bool,
-    /// Peers tell answers apart by the slots they come to, so that their order is no setting.
+    /// Whether peers tell answers apart by their slots, so that the order of answers is not a setting.
     pub has_slots: bool,
-    /// Its datagrams are frames, as they are to everybody who speaks UDP.
+    /// Whether its datagrams are frames, as with plain UDP.
     pub speaks_udp: bool,
 }
 
@@ -111,83 +111,83 @@ impl Default for Traits {
 
 /// How the queues of a driver's ports are opened.
 pub trait Open: Settings {
-    /// One queue: a device that is open, or what the queue's thread is to open.
+    /// One queue: of an open device, or settings for the queue's thread to open it with.
     type Queue: OpenQueue;
 
-    /// What its ports count.
+    /// Declarations of the counters of its ports.
     const COUNTERS: &'static [Tables];
 
-    /// A queue for each CPU of the port, and what the ready line tells of it beside its address.
+    /// A queue for each CPU of the port, and entries of the ready line besides its address.
     fn queues(&self, opening: &Opening<'_>) -> anyhow::Result<(Vec<Self::Queue>, Facts)>;
 }
 
-/// A queue that is to be opened on the thread that will poll it.
+/// A queue to be opened on the thread that will poll it.
 pub trait OpenQueue: Send {
-    /// Opens it and hands it over.
+    /// Opens the queue and passes it to `user`.
     fn open<U: QueueUser>(self, user: U) -> anyhow::Result<U::Output>;
 
-    /// Who hands connections to this queue, where its port has connections.
+    /// What hands connections to this queue, if the port has connections.
     fn polled(&mut self) -> Option<Polled> {
         None
     }
 
-    /// What connects leases to this queue's peers, where the driver has it.
+    /// What connects leases to this queue's peers, if the driver supports that.
     fn binding(&self, _port: &str) -> Option<Box<dyn Binding>> {
         None
     }
 }
 
-/// What is done with a queue, whatever its type.
+/// The use of a queue, whatever its type.
 pub trait QueueUser {
-    /// What comes of it.
+    /// Result of the use.
     type Output;
 
     /// Uses a queue that carries frames.
     fn port<P: Port + 'static>(self, port: P) -> anyhow::Result<Self::Output>;
 
-    /// Uses a queue that serves byte streams by itself; peers connect to `addr`.
+    /// Uses a queue that serves byte streams by itself. Peers connect to `addr`.
     fn streams<T: Task + 'static>(self, task: T, addr: SocketAddr) -> anyhow::Result<Self::Output>;
 }
 
-/// What the queues of a port are opened with.
+/// Settings for opening the queues of a port.
 #[derive(Debug)]
 pub struct Opening<'a> {
-    /// How many there are.
+    /// Number of queues.
     pub queues: usize,
-    /// The longest frame, in bytes.
+    /// Longest frame in bytes.
     pub max_frame: usize,
-    /// How many frames may wait before each queue; `None`: as many as the driver likes.
+    /// Number of frames that may wait in front of each queue; `None` for the driver's default.
     pub waiting: Option<u32>,
-    /// What all ports share.
+    /// Settings that all ports share.
     pub runtime: &'a Runtime,
 }
 
-/// What the ready line tells of a port beside its address.
+/// Entries of a port in the ready line, besides its address.
 pub type Facts = serde_json::Map<String, serde_json::Value>;
 
-/// `[runtime]`: what all ports share.
+/// Values of `[runtime]` that all ports share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Runtime {
-    /// Where everything but the poll loops runs.
+    /// CPUs of everything except the poll loops.
     pub housekeeping_cpus: Vec<usize>,
     /// Whether DPDK takes its memory from huge pages.
     pub hugepages: Hugepages,
-    /// How much ordinary memory DPDK takes at start, in MiB.
+    /// Ordinary memory that DPDK takes at start, in MiB.
     pub memory_mb: u32,
 }
 
-/// `runtime.dpdk.hugepages`
+/// Values of `runtime.dpdk.hugepages`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hugepages {
     /// Start only with huge pages.
     Always,
-    /// Ordinary pages.
+    /// Use ordinary pages.
     Never,
-    /// Huge pages where enough are free.
+    /// Use huge pages if enough are free.
     Auto,
 }
 
-/// Why a driver cannot be chosen that needs a library which the program was built without.
+/// Message about a driver that needs a library without which the program was built.
 pub fn not_built(library: &str, feature: &str) -> String {
     format!("this berth was built without {library}; build it with `cargo build --release --features {feature}`")
 }

@@ -9,34 +9,34 @@ use berth_nvme_tcp::{BUFFERS_MIN, Settings};
 use berth_pages::{Backing, Pages};
 use berth_port::Tables;
 
-/// The keys of `kind = "nvme"`.
+/// Values of the keys of `kind = "nvme"`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Nvme {
-    /// Where hosts connect.
+    /// Addresses that hosts connect to.
     pub listen: Vec<SocketAddr>,
-    /// The CPUs that poll its connections.
+    /// CPUs that poll its connections.
     pub cpus: Vec<usize>,
-    /// What they do when there is nothing to do.
+    /// What those CPUs do while there is no work.
     pub idle: Idle,
-    /// Leases that are bound at once, at most.
+    /// Limit on leases that are bound at once.
     pub max_leases: u32,
-    /// Controllers at once, at most: one for each lease that a host has connected, and for its discovery.
+    /// Limit on controllers at once: one for each lease that a host has connected, and one for its discovery.
     pub max_hosts: u32,
-    /// I/O queues of a controller, at most.
+    /// Limit on the I/O queues of a controller.
     pub io_queues: u16,
-    /// Commands of a queue at once, at most.
+    /// Limit on the commands of a queue at once.
     pub queue_depth: u16,
-    /// Bytes for data under way, of all connections.
+    /// Bytes for data under way, of all connections together.
     pub buffers: u64,
     /// How hosts prove who they are.
     pub auth: Auth,
 }
 
 impl Nvme {
-    /// The least that `buffers` may be.
+    /// Smallest allowed `buffers`.
     pub const BUFFERS_MIN: u64 = BUFFERS_MIN;
 
-    /// What its bindings count.
+    /// Declarations of the counters of its bindings.
     pub const COUNTERS: &[Tables] = berth_nvme_tcp::COUNTERS;
 
     /// Binds its sockets.

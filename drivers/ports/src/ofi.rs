@@ -1,4 +1,4 @@
-//! `driver = "ofi"`: an endpoint of libfabric.
+//! `driver = "ofi"`: a libfabric endpoint.
 
 #[cfg(feature = "ofi")]
 mod open;
@@ -9,20 +9,20 @@ use berth_keys::{Kind, Owned, Table, address, key};
 
 use crate::{Reading, Settings, Traits, common, of_driver};
 
-/// The keys of `driver = "ofi"`.
+/// Values of the keys of `driver = "ofi"`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ofi {
-    /// The libfabric provider.
+    /// Name of the libfabric provider, such as `tcp`.
     pub provider: String,
-    /// The fabric's name, where the provider has several.
+    /// Name of the fabric, if the provider has several.
     pub fabric: Option<String>,
-    /// The domain's name, where the fabric has several.
+    /// Name of the domain, if the fabric has several.
     pub domain: Option<String>,
-    /// The address of the endpoint, where the provider has IP addresses; port 0 takes a free one.
+    /// Address of the endpoint, if the provider uses IP addresses; port 0 takes a free one.
     pub bind: Option<SocketAddr>,
-    /// Where peers come to be let in, over TCP; port 0 takes a free one.
+    /// TCP address of the rendezvous, where peers are admitted; port 0 takes a free one.
     pub rendezvous: SocketAddr,
-    /// Peers at a time.
+    /// Limit on the peers at a time.
     pub max_peers: usize,
 }
 
@@ -74,13 +74,13 @@ impl fmt::Display for Ofi {
     }
 }
 
-/// To be called first in `main`: what libraries have made of signals when they were loaded is undone.
+/// Undoes changes that libraries made to signals when they were loaded. Call it first in `main`.
 pub fn prepare_process() {
     #[cfg(feature = "ofi")]
     berth_ofi::reset_signals();
 }
 
-/// The providers of libfabric that this host can use now, each with the types of its endpoints.
+/// The libfabric providers that can be used on this host now, each with its endpoint types.
 pub fn providers() -> anyhow::Result<Vec<(String, Vec<String>)>> {
     #[cfg(not(feature = "ofi"))]
     anyhow::bail!(crate::not_built(Ofi::LIBRARY, "ofi"));

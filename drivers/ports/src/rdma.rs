@@ -9,40 +9,40 @@ use berth_fabric::Binding;
 use berth_memory::Memory;
 use berth_port::Tables;
 
-/// The keys of `kind = "rdma"`.
+/// Values of the keys of `kind = "rdma"`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rdma {
-    /// The device's name, as `rdma link` has it.
+    /// Name of the device, as `rdma link` prints it.
     pub device: String,
-    /// The device's port.
+    /// Port number of the device, from 1.
     pub port: u8,
-    /// The address that clients connect to, by its index in the port's table.
+    /// Index of the address that clients connect to in the port's GID table.
     pub gid_index: u8,
-    /// Leases that are connected at once, at most: each has a queue pair.
+    /// Limit on leases that are connected at once; each has a queue pair.
     pub max_leases: u32,
-    /// Whether memory windows are what scopes a remote key.
+    /// Whether memory windows limit a remote key to one lease and connection.
     pub windows: Windows,
 }
 
-/// `binding.windows`
+/// Values of `binding.windows`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Windows {
-    /// Where they work on the device.
+    /// Use them if they work on the device.
     Auto,
-    /// Or else the appliance does not start.
+    /// Use them; without them, the appliance does not start.
     Always,
-    /// Every lease is a memory region of its own.
+    /// Register every lease as a memory region of its own.
     Never,
 }
 
 impl Rdma {
-    /// What its bindings count, where they are built in.
+    /// Declarations of the counters of its bindings; empty if they are not built in.
     pub const COUNTERS: &[Tables] = &[
         #[cfg(feature = "verbs")]
         berth_rdma_lease::COUNTERS,
     ];
 
-    /// Opens the device; `memory` is that of each region.
+    /// Opens the device. `memory` has that of each region, `None` for those that are not in memory.
     pub fn open(&self, memory: &[Option<Arc<dyn Memory>>]) -> anyhow::Result<Box<dyn Binding>> {
         #[cfg(feature = "verbs")]
         return open::open(self, memory);

@@ -1,4 +1,4 @@
-//! `transport = "roce"`: unreliable connections over a port's UDP, spoken in software.
+//! `transport = "roce"`: unreliable RoCE connections over a port's UDP, in software.
 
 #[cfg(feature = "dpdk")]
 pub(crate) mod open;
@@ -15,34 +15,34 @@ use berth_wire::roce::{PKey, Psn, Qpn};
 
 use crate::common;
 
-/// `[port.roce]`, and what else such a port has.
+/// Values of `[port.roce]`, and of the other keys of such a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Roce {
-    /// What its peers have in common.
+    /// Settings that its peers share.
     pub endpoint: Config,
-    /// Where peers come by themselves.
+    /// Where peers connect by themselves; `None` if all are configured.
     pub rendezvous: Option<Rendezvous>,
-    /// Peers that are there from the start.
+    /// Peers that are configured by hand.
     pub peers: Vec<Peer>,
 }
 
-/// `port.rendezvous` with `port.rendezvous_form`.
+/// Values of `port.rendezvous` and `port.rendezvous_form`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rendezvous {
-    /// The TCP address to bind; port 0 takes a free one.
+    /// TCP address to bind; port 0 takes a free one.
     pub bind: SocketAddr,
-    /// What is spoken there.
+    /// Messages of the rendezvous.
     pub form: Form,
 }
 
-/// `[[port.peer]]`: a sender that is programmed by hand.
+/// Values of `[[port.peer]]`: a sender that is programmed by hand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
-    /// Its address.
+    /// IP address of the sender.
     pub address: IpAddr,
-    /// Its queue pair.
+    /// Number of the sender's queue pair.
     pub qpn: Qpn,
-    /// The number of the first packet that it sends, and of the first that it gets.
+    /// Packet sequence number of the first packet that it sends, and of the first that it receives.
     pub psn: Psn,
 }
 
@@ -68,10 +68,10 @@ static PEER: Section = Section::new(
     ],
 );
 
-/// What has these keys.
+/// The word that these keys belong to.
 pub(crate) const OWNER: Owner = Owner { key: "transport", word: "roce" };
 
-/// The keys of `[[port]]` that belong to this transport.
+/// Keys of `[[port]]` that belong to this transport.
 pub(crate) const KEYS: &[Key] = &[
     common::RENDEZVOUS,
     common::RENDEZVOUS_FORM,
@@ -79,7 +79,7 @@ pub(crate) const KEYS: &[Key] = &[
     key("peer", Kind::Tables(&PEER), "peers that are programmed by hand"),
 ];
 
-/// Reads the keys of a port with this transport, whose IP packets are at most `mtu` bytes long.
+/// Reads the keys of a port with this transport, whose IP packets have at most `mtu` bytes.
 pub(crate) fn read(t: &mut Table<'_, '_>, mtu: u16) -> Option<Roce> {
     let rendezvous = rendezvous(t);
     let tables = t.tables("peer").unwrap_or_default();
@@ -91,7 +91,7 @@ pub(crate) fn read(t: &mut Table<'_, '_>, mtu: u16) -> Option<Roce> {
     Some(Roce { endpoint, rendezvous, peers })
 }
 
-/// `rendezvous` and `rendezvous_form`.
+/// Reads `rendezvous` and `rendezvous_form`.
 pub(crate) fn rendezvous(t: &mut Table<'_, '_>) -> Option<Rendezvous> {
     let bind = t.text("rendezvous");
     let form = t.chosen("rendezvous_form", &[("berth", Form::Berth), ("host-api", Form::HostApi)]);

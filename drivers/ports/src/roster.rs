@@ -1,39 +1,39 @@
-//! Makes the rosters from their lines.
+//! Macros that turn the lists of drivers into types.
 
-/// One line for each driver: its settings, and the feature that it is built in by, where it is one.
+/// Takes one line per driver: its settings, and the feature that builds it in, if any.
 macro_rules! roster {
     ($($driver:ident $(if $feature:tt)?,)*) => {
-        /// `port.driver` with the keys that belong to it.
+        /// A value of `port.driver`, with those of the keys that belong to it.
         #[derive(Debug, Clone, PartialEq, Eq)]
         pub enum Driver {
             $(#[doc = concat!("`", stringify!($driver), "`")] $driver($driver),)*
         }
 
-        /// The words of `port.driver`, each with what it means.
+        /// The words of `port.driver`, each with its meaning.
         pub const WORDS: &[(&str, &str)] = &[$(($driver::WORD, $driver::DOC)),*];
 
-        /// The keys of `[[port]]` that belong to drivers.
+        /// Keys of `[[port]]` that belong to drivers.
         pub static KEYS: &[&[Owned]] = &[$($driver::KEYS),*];
 
-        /// The keys of `[port.limits]` that belong to drivers.
+        /// Keys of `[port.limits]` that belong to drivers.
         pub static LIMITS: &[&[Owned]] = &[$($driver::LIMITS),*];
 
-        /// What the ports of each driver that is built in count.
+        /// Declarations of the counters of every driver that is built in.
         pub const COUNTERS: &[&[Tables]] = &[$($(#[cfg(feature = $feature)])? <$driver as Open>::COUNTERS),*];
 
-        /// The features that this program was built with.
+        /// Features that this program was built with.
         pub fn features() -> impl Iterator<Item = &'static str> {
             let all = [$($(($feature, cfg!(feature = $feature)),)?)*];
             all.into_iter().filter_map(|(feature, built)| built.then_some(feature))
         }
 
-        /// Whether this program was built with a feature.
+        /// Whether this program was built with this feature.
         pub fn has_feature(feature: &str) -> bool {
             features().any(|built| built == feature)
         }
 
         impl Driver {
-            /// Reads `driver` and the keys that belong to it; mistakes are noted.
+            /// Reads `driver` and the keys that belong to it; notes mistakes.
             pub fn read(t: &mut Table<'_, '_>, reading: &mut Reading<'_>) -> Option<Self> {
                 let word = t.word("driver");
                 let words: Vec<_> = WORDS.iter().map(|(word, _)| format!("\"{word}\"")).collect();
@@ -51,22 +51,22 @@ macro_rules! roster {
                 }
             }
 
-            /// The word in the configuration and in the ready line.
+            /// The driver's word in the configuration and in the ready line.
             pub fn word(&self) -> &'static str {
                 match self {
                     $(Self::$driver(_) => $driver::WORD,)*
                 }
             }
 
-            /// What others must know of it.
+            /// Properties that matter outside of the driver.
             pub fn traits(&self) -> Traits {
                 match self {
                     $(Self::$driver(settings) => settings.traits(),)*
                 }
             }
 
-            /// Opens the port as far as may be done before its threads run: its queues, and what the ready line tells of
-            /// it beside its address.
+            /// Opens the port as far as possible before its threads run. Returns its queues, and entries of the ready
+            /// line besides its address.
             pub fn queues(&self, opening: &Opening<'_>) -> anyhow::Result<(Vec<Queue>, Facts)> {
                 match self {
                     $(Self::$driver(settings) => {
@@ -85,7 +85,7 @@ macro_rules! roster {
             }
         }
 
-        /// One queue of a port of whatever driver.
+        /// One queue of a port, of any driver.
         pub enum Queue {
             $($(#[cfg(feature = $feature)])? #[doc = concat!("`", stringify!($driver), "`")]
             $driver(<$driver as Open>::Queue),)*
@@ -127,7 +127,7 @@ macro_rules! roster {
     };
 }
 
-/// One line for each driver that a client can send from: its word, what it is, and what it is built in by.
+/// Takes one line per driver that clients can send from: its word, its meaning, and the feature that builds it in.
 macro_rules! clients {
     ($($driver:ident $word:literal $(if $feature:tt $library:literal)?: $doc:literal,)*) => {
         /// A driver that a client can send from.
@@ -137,7 +137,7 @@ macro_rules! clients {
         }
 
         impl ClientDriver {
-            /// All of them, each with what it is.
+            /// All of them, each with its meaning.
             pub const ALL: &[(Self, &str)] = &[$((Self::$driver, $doc)),*];
 
             /// Its word on the command line and in reports.
@@ -147,7 +147,7 @@ macro_rules! clients {
                 }
             }
 
-            /// Opens a port on the calling thread, connects it, and hands it to `user`.
+            /// Opens and connects a port on the calling thread, and passes it to `user`.
             pub fn connect<U: PortUser>(self, client: &Client<'_>, user: U) -> anyhow::Result<()> {
                 match self {
                     $(Self::$driver => {

@@ -1,4 +1,4 @@
-//! Kernel sockets, for every driver that stands on them.
+//! Kernel sockets, for every driver that uses them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -7,22 +7,22 @@ use tracing::warn;
 
 use crate::{Client, Opening};
 
-/// What a socket asks the kernel to hold for it, in bytes as the kernel accounts for them: some 5,000 short frames.
+/// Socket buffer asked of the kernel, in bytes as the kernel accounts for them: room for some 5,000 short frames.
 const SOCKET_BUFFER: usize = 4 << 20;
 
-/// What the kernel accounts for the least datagram, in bytes: its descriptor and data. Frames of many drivers lie in
-/// buffers of 2 to 4 KiB, and fewer of them fit.
+/// What the kernel accounts for the smallest datagram, in bytes: its descriptor and data. Frames of many network
+/// drivers are in buffers of 2 to 4 KiB, of which fewer fit.
 const LEAST_DATAGRAM: usize = 768;
 
-/// Frames that IPv4 over UDP can carry, in bytes.
+/// Longest frame of IPv4 over UDP, in bytes.
 const LONGEST_UDP: usize = 65_507;
 
-/// A socket that its thread is to open.
+/// A socket to be opened by its thread.
 #[derive(Debug)]
 pub(crate) struct Socket(UdpConfig);
 
 impl Socket {
-    /// One for each queue of a port, all reached at one address.
+    /// One for each queue of a port, all with the same address.
     pub(crate) fn queues(bind: SocketAddr, opening: &Opening<'_>) -> anyhow::Result<Vec<Self>> {
         let several = opening.queues > 1;
         // Several sockets share one address, which is settled here: a port number that the kernel is to choose is
@@ -38,14 +38,14 @@ impl Socket {
         Ok((0..opening.queues).map(|_| Self(config.clone())).collect())
     }
 
-    /// A client's, by default with any address of the server's family and a port that the kernel chooses.
+    /// A client's; by default with any address of the server's family, and a port that the kernel chooses.
     pub(crate) fn client(client: &Client<'_>) -> Self {
         let any = if client.peer.is_ipv4() { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { Ipv6Addr::UNSPECIFIED.into() };
         let config = UdpConfig::new(client.bind.unwrap_or(SocketAddr::new(any, 0)));
         Self(UdpConfig { max_frame: client.max_frame.min(LONGEST_UDP), rcvbuf: Some(SOCKET_BUFFER), ..config })
     }
 
-    /// Opens it with a large buffer, or with the kernel's own where it grants no more.
+    /// Opens the socket with a large buffer, or with the kernel's default if it does not grant that.
     pub(crate) fn open<P>(mut self, open: impl Fn(&UdpConfig) -> Result<P, BindError>) -> Result<P, BindError> {
         match open(&self.0) {
             Err(e @ BindError::Buffer { .. }) => {

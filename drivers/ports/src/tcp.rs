@@ -12,10 +12,10 @@ use berth_uring::{Connection, UringStreams};
 
 use crate::{Facts, Open, OpenQueue, Opening, QueueUser, Reading, Settings, Traits, common, of_driver};
 
-/// The keys of `driver = "tcp"`.
+/// Values of the keys of `driver = "tcp"`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tcp {
-    /// The address to bind; port 0 takes a free one.
+    /// Address to bind; port 0 takes a free one.
     pub bind: SocketAddr,
 }
 
@@ -40,12 +40,12 @@ impl fmt::Display for Tcp {
     }
 }
 
-/// The byte streams of a port: what the poll core serves, and who hands connections to it.
+/// The byte streams of a port: the poll core's task, and what hands connections to it.
 #[derive(Debug)]
 pub struct Queue {
     bind: SocketAddr,
     mailbox: Mailbox<Box<Connection<Stream>>, Box<Connection<Stream>>>,
-    /// Taken by the control plane.
+    /// `None` once the control plane has taken it.
     polled: Option<Polled>,
 }
 

@@ -11,10 +11,10 @@ use crate::{
     sockets::Socket,
 };
 
-/// The keys of `driver = "udp"`.
+/// Values of the keys of `driver = "udp"`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Udp {
-    /// The address to bind; port 0 takes a free one.
+    /// Address to bind; port 0 takes a free one.
     pub bind: SocketAddr,
 }
 
@@ -35,7 +35,7 @@ impl fmt::Display for Udp {
     }
 }
 
-/// A socket that its thread is to open.
+/// A socket to be opened by its thread.
 #[derive(Debug)]
 pub struct Queue(Socket);
 

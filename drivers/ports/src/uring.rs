@@ -11,10 +11,10 @@ use crate::{
     sockets::Socket,
 };
 
-/// The keys of `driver = "uring"`.
+/// Values of the keys of `driver = "uring"`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Uring {
-    /// The address to bind; port 0 takes a free one.
+    /// Address to bind; port 0 takes a free one.
     pub bind: SocketAddr,
 }
 
@@ -35,7 +35,7 @@ impl fmt::Display for Uring {
     }
 }
 
-/// A socket that its thread is to open.
+/// A socket to be opened by its thread.
 #[derive(Debug)]
 pub struct Queue(Socket);
 

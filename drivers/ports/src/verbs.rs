@@ -10,22 +10,22 @@ use berth_wire::rendezvous::ImmForm;
 
 use crate::{Reading, Rendezvous, Settings, Traits, common, of_driver, roce};
 
-/// The keys of `driver = "verbs"`, and `[port.rdma]`.
+/// Values of the keys of `driver = "verbs"`, and of `[port.rdma]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verbs {
-    /// The device's name.
+    /// Name of the device, such as `rxe0`.
     pub device: String,
-    /// The place of our address in the GID table of the device's port.
+    /// Index of our address in the GID table of the device's port.
     pub gid_index: u8,
-    /// Where peers come.
+    /// Address and messages of the rendezvous.
     pub rendezvous: Rendezvous,
-    /// The device's port.
+    /// Port number of the device, from 1.
     pub port: u8,
     /// How immediates name slots.
     pub immediate: ImmForm,
-    /// Slots of each peer.
+    /// Number of slots for each peer.
     pub slots: u32,
-    /// Peers of each queue.
+    /// Limit on the peers of each queue.
     pub peers: usize,
 }
 

@@ -1,5 +1,5 @@
-//! Programs beside us: servers for as long as we hold them, clients to their end. Tests, suites and benches start a
-//! `berth` by it.
+//! Child processes: servers, which run for as long as we hold them, and clients, which run to their end. Tests, suites
+//! and benches start `berth` with it.
 #![forbid(unsafe_code)]
 
 use std::{
@@ -19,45 +19,45 @@ pub use rustix::process::Signal;
 use rustix::process::{Pid, kill_process};
 use serde_json::Value;
 
-/// How often whoever waits looks whether he shall stop.
+/// Interval at which waiting code checks whether it is to stop.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// How long a program may take for a line that it is waited for: a node reads its journal back, huge pages are cleared,
-/// a memif client tries again once a second.
+/// Time limit for an expected line: a node reads its journal back, huge pages are cleared, a memif client retries once
+/// a second.
 const READY: Duration = Duration::from_mins(1);
 
-/// How long a program may take to end after it was asked to.
+/// Time limit for a program to end after it was asked to.
 const END: Duration = Duration::from_secs(30);
 
-/// How long the output of a program that has ended may be on its way.
+/// Time limit for the remaining output of a program that has ended.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
-/// Bytes of standard error that are kept, the last ones.
+/// Limit on the kept part of standard error in bytes; the last ones are kept.
 const STDERR: usize = 1 << 20;
 
-/// Bytes of it that stand in an error.
+/// Limit on the part of it that is quoted in an error, in bytes.
 const COMPLAINT: usize = 4096;
 
 /// Once set, nothing is waited for any more.
 pub type Stop = Arc<AtomicBool>;
 
-/// A program, named by its command line. Dropped, it is asked to end, and killed if it does not.
+/// A running program. On drop it is asked to end, and killed if it does not.
 #[derive(Debug)]
 pub struct Process {
     name: String,
     child: Child,
     lines: Lines,
-    /// All of it, at its end; `None` if it goes elsewhere.
+    /// Sends all of it at its end; `None` if standard error goes elsewhere.
     stderr: Option<Lines>,
     stop: Stop,
 }
 
-/// What a thread reads from it. It is never locked: the mutex lets tests share what has a process.
+/// Lines read by a thread. The mutex is never contended; it makes values with a process shareable between tests.
 type Lines = Mutex<Receiver<String>>;
 
 impl Process {
-    /// Starts a program. What it prints is kept; so is its standard error where the command has that piped. Its
-    /// standard input is open until [`Process::finish`], for some end when that does.
+    /// Starts a program. Its standard output is kept, and its standard error if the command has it piped. Its standard
+    /// input stays open until [`Process::finish`], because some programs end when it is closed.
     pub fn start(command: &mut Command, stop: &Stop) -> anyhow::Result<Self> {
         let name = line(command);
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
@@ -78,7 +78,7 @@ impl Process {
         Ok(Self { name, child, lines: Mutex::new(lines), stderr, stop: stop.clone() })
     }
 
-    /// Starts `berth run`, and returns what its ready line says, the first that it prints.
+    /// Starts `berth run`, and returns the contents of its ready line, the first that it prints.
     pub fn berth(command: &mut Command, stop: &Stop) -> anyhow::Result<(Self, Value)> {
         const READY_LINE: &str = "berth ready ";
         let mut process = Self::start(command, stop)?;
@@ -87,7 +87,7 @@ impl Process {
         Ok((process, serde_json::from_str(ready).context("the ready line is not JSON")?))
     }
 
-    /// Waits for the line that begins so, and returns the rest of it. Lines before it are forgotten.
+    /// Waits for a line with this prefix; returns the rest of it. Earlier lines are dropped.
     pub fn expect(&mut self, prefix: &str) -> anyhow::Result<String> {
         loop {
             if let Some(rest) = self.next(prefix)?.strip_prefix(prefix) {
@@ -96,7 +96,7 @@ impl Process {
         }
     }
 
-    /// Waits for the next line; `prefix` is what one is waited for.
+    /// Waits for the next line; `prefix` is for the error.
     fn next(&mut self, prefix: &str) -> anyhow::Result<String> {
         let deadline = Instant::now() + READY;
         while Instant::now() < deadline && !self.stop.load(Relaxed) {
@@ -113,7 +113,7 @@ impl Process {
         Err(anyhow!("{} did not print {prefix:?} within {} s", self.name, READY.as_secs()))
     }
 
-    /// Waits for the end.
+    /// Closes standard input, and waits for the program's end.
     pub fn finish(mut self, limit: Duration) -> anyhow::Result<Finished> {
         drop(self.child.stdin.take());
         let deadline = Instant::now() + limit;
@@ -133,21 +133,21 @@ impl Process {
         }
     }
 
-    /// Asks the program to end with SIGTERM, and waits for that whoever wants to stop.
+    /// Asks the program to end with SIGTERM, and waits for its end, even after a stop.
     pub fn terminate(mut self) -> anyhow::Result<Finished> {
         self.signal(Signal::TERM);
         self.stop = Stop::default();
         self.finish(END)
     }
 
-    /// Ends it at once.
+    /// Kills the program at once.
     pub fn kill(&mut self) {
         // It may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Sends it a signal.
+    /// Sends the program a signal.
     pub fn signal(&self, signal: Signal) {
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             // It may have ended by itself.
@@ -155,17 +155,17 @@ impl Process {
         }
     }
 
-    /// Whether it still runs.
+    /// Whether the program still runs.
     pub fn runs(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Its process id.
+    /// Process id of the program.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// What it said on standard error.
+    /// The end of its standard error.
     fn last_words(&mut self) -> String {
         let stderr = self.stderr.as_mut().and_then(|stderr| receive(stderr, LAST_WORDS).ok());
         stderr.unwrap_or_default()
@@ -189,38 +189,38 @@ impl Drop for Process {
 #[derive(Debug)]
 pub struct Finished {
     name: String,
-    /// How.
+    /// Exit status of the program.
     pub status: ExitStatus,
-    /// What it printed, beginning behind the last line that was waited for.
+    /// Lines that it printed after the last one that was waited for.
     pub lines: Vec<String>,
-    /// What it said on standard error, where that was kept.
+    /// The kept part of its standard error; empty if that went elsewhere.
     pub stderr: String,
 }
 
 impl Finished {
-    /// An error with its last words, unless its exit status was 0.
+    /// Fails with the end of its standard error, unless its exit status was 0.
     pub fn check(self) -> anyhow::Result<Self> {
         if self.status.success() { Ok(self) } else { Err(self.failure()) }
     }
 
-    /// The error that it failed.
+    /// The error that describes its failure.
     pub fn failure(&self) -> anyhow::Error {
         anyhow!("{} ended with {}{}", self.name, self.status, complaint(&self.stderr))
     }
 
-    /// The rest of the line that begins so.
+    /// The rest of the line with this prefix.
     pub fn line(&self, prefix: &str) -> anyhow::Result<&str> {
         let line = self.lines.iter().find_map(|line| line.strip_prefix(prefix));
         line.with_context(|| format!("{} ended without printing {prefix:?}", self.name))
     }
 
-    /// What a `berth` that ended well has counted.
+    /// The counters that a `berth` printed when it ended properly.
     pub fn counters(self) -> anyhow::Result<Value> {
         serde_json::from_str(self.check()?.line("berth stopped ")?).context("the stopped line is not JSON")
     }
 }
 
-/// The command as one would type it, very long words cut short.
+/// The command line as one would type it, with very long words cut short.
 pub fn line(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args()).map(|word| {
         let word = word.to_string_lossy();
@@ -233,7 +233,7 @@ fn receive(lines: &mut Lines, within: Duration) -> Result<String, RecvTimeoutErr
     lines.get_mut().unwrap_or_else(PoisonError::into_inner).recv_timeout(within)
 }
 
-/// The end of what there is to read, which says why a program failed.
+/// The last bytes of a stream, which say why a program failed.
 fn last_of(mut from: impl Read) -> String {
     let (mut text, mut part) = (Vec::new(), [0; COMPLAINT]);
     while let Ok(len @ 1..) = from.read(&mut part) {
@@ -243,7 +243,7 @@ fn last_of(mut from: impl Read) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// The end of `stderr`, to stand behind a message.
+/// The end of `stderr`, formatted to follow a message.
 fn complaint(stderr: &str) -> String {
     let text = stderr.trim();
     let text = &text[text.ceil_char_boundary(text.len().saturating_sub(COMPLAINT))..];

@@ -1,9 +1,9 @@
 //! Connections of a listener: pending ones, whose peer has not identified itself, and admitted ones.
 //!
-//! A listener that refuses newcomers while it is full is closed by whoever fills it with connections that say nothing.
-//! Here every newcomer gets in, and the connection that has been pending for longest gives way: whoever speaks at once
-//! is served, however many stay silent. Admitted connections are limited in all and for each peer; if there are as
-//! many as may be, one of the peer with the most gives way to one of a peer who then has fewer.
+//! If a listener refused newcomers when it is full, anyone could close it with connections that say nothing. Here every
+//! newcomer gets in, and the connection that has been pending for longest is displaced: a peer that speaks at once is
+//! served, however many stay silent. Admitted connections are limited in all and per peer. At the limit, a connection
+//! of the peer with the most is displaced by one of a peer that then has fewer.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -15,23 +15,23 @@ use std::{
 
 use tokio::{select, sync::oneshot, time::timeout};
 
-/// How many connections there may be at a time.
+/// Limits on the connections at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Pending ones; at least one.
+    /// Limit on pending connections; at least one.
     pub pending: usize,
-    /// How long one may be pending.
+    /// How long a connection may be pending.
     pub identify_within: Duration,
-    /// Admitted ones.
+    /// Limit on admitted connections.
     pub admitted: usize,
-    /// Admitted ones of one peer.
+    /// Limit on admitted connections of one peer.
     pub per_peer: usize,
 }
 
-/// The end of a connection that there was no place or no time for.
+/// Why a connection was ended early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// It gave way to another one.
+    /// It was displaced by another one.
     Displaced,
     /// It was not admitted.
     Refused,
@@ -39,7 +39,7 @@ pub enum Event {
     Expired,
 }
 
-/// The connections of one listener, or of several. Peers are told apart by `K`.
+/// The connections of one listener or of several. `K` identifies peers.
 pub struct Connections<K> {
     limits: Limits,
     observe: Box<dyn Fn(Event) + Send + Sync>,
@@ -48,13 +48,13 @@ pub struct Connections<K> {
 
 #[derive(Debug)]
 struct Inner<K> {
-    /// In the order in which they came; dropping the sender ends one.
+    /// By order of arrival. Dropping the sender ends the connection.
     pending: BTreeMap<u64, oneshot::Sender<()>>,
     next: u64,
     admitted: usize,
-    /// The admitted ones of each peer, in the same way.
+    /// The admitted connections of each peer, in the same way.
     of_peer: HashMap<K, BTreeMap<u64, oneshot::Sender<()>>>,
-    /// Every peer by the number of its connections.
+    /// Pairs of a peer's number of connections and the peer.
     by_count: BTreeSet<(usize, K)>,
 }
 
@@ -70,12 +70,12 @@ impl<K: Eq + Hash + Ord + Clone> Inner<K> {
         self.next
     }
 
-    /// How many connections the peer has.
+    /// Number of the peer's connections.
     fn count(&self, peer: &K) -> usize {
         self.of_peer.get(peer).map_or(0, BTreeMap::len)
     }
 
-    /// Changes the connections of the peer.
+    /// Changes the set of a peer's connections, and keeps `by_count` in step.
     fn change<T>(&mut self, peer: &K, change: impl FnOnce(&mut BTreeMap<u64, oneshot::Sender<()>>) -> T) -> T {
         let connections = self.of_peer.entry(peer.clone()).or_default();
         let before = connections.len();
@@ -92,7 +92,7 @@ impl<K: Eq + Hash + Ord + Clone> Inner<K> {
         changed
     }
 
-    /// Has the newest connection of the peer with the most give way to one of `peer`; false if that would not be
+    /// Displaces the newest connection of the peer with the most in favour of `peer`. False if that would not be
     /// fairer.
     fn displace_for(&mut self, peer: &K) -> bool {
         let Some((most, greediest)) = self.by_count.last().cloned() else { return false };
@@ -105,7 +105,7 @@ impl<K: Eq + Hash + Ord + Clone> Inner<K> {
 }
 
 impl<K: Eq + Hash + Ord + Clone> Connections<K> {
-    /// None yet; `observe` is told of those that end early, and must return at once.
+    /// Starts empty. `observe` is told of connections that end early, and must return at once.
     pub fn new(limits: Limits, observe: impl Fn(Event) + Send + Sync + 'static) -> Arc<Self> {
         let inner = Inner {
             pending: BTreeMap::new(),
@@ -117,7 +117,7 @@ impl<K: Eq + Hash + Ord + Clone> Connections<K> {
         Arc::new(Self { limits, observe: Box::new(observe), inner: Mutex::new(inner) })
     }
 
-    /// Takes a new connection in; the oldest pending one gives way if there are too many.
+    /// Takes a new connection. If there are too many, the oldest pending one is displaced.
     pub fn enter(self: &Arc<Self>) -> Pending<K> {
         let mut inner = self.lock();
         let crowded = inner.pending.len() >= self.limits.pending;
@@ -134,13 +134,13 @@ impl<K: Eq + Hash + Ord + Clone> Connections<K> {
         Pending { connections: self.clone(), number, displaced }
     }
 
-    /// Pending and admitted ones.
+    /// Number of pending and of admitted connections.
     pub fn count(&self) -> usize {
         let inner = self.lock();
         inner.pending.len() + inner.admitted
     }
 
-    /// Whether the next one displaces another.
+    /// Whether the next connection will displace another.
     pub(crate) fn is_full(&self) -> bool {
         self.lock().pending.len() >= self.limits.pending
     }
@@ -151,7 +151,7 @@ impl<K: Eq + Hash + Ord + Clone> Connections<K> {
     }
 }
 
-/// A connection whose peer has not identified itself.
+/// A connection whose peer has not identified itself yet.
 #[derive(Debug)]
 pub struct Pending<K: Eq + Hash + Ord + Clone> {
     connections: Arc<Connections<K>>,
@@ -160,8 +160,8 @@ pub struct Pending<K: Eq + Hash + Ord + Clone> {
 }
 
 impl<K: Eq + Hash + Ord + Clone> Pending<K> {
-    /// What `identified` ends with, which is when the peer has identified itself; `None` if the connection is over
-    /// before: it gave way, or was too late.
+    /// Waits for `identified`, which ends when the peer has identified itself. `None` if the connection ended before:
+    /// it was displaced, or was too late.
     pub async fn identify<T>(&mut self, identified: impl Future<Output = T>) -> Option<T> {
         select! {
             identified = timeout(self.connections.limits.identify_within, identified) => {
@@ -175,8 +175,8 @@ impl<K: Eq + Hash + Ord + Clone> Pending<K> {
         }
     }
 
-    /// Admits the connection, which turned out to be the peer's. `None`: it gave way before, or there are too many of
-    /// its peer, or too many in all and no peer has more.
+    /// Admits the connection as one of `peer`. `None` if it was displaced before, its peer has too many, or there are
+    /// too many in all and no peer has more.
     pub fn admit(self, peer: K) -> Option<Admitted<K>> {
         let Limits { admitted, per_peer, .. } = self.connections.limits;
         let observe = &self.connections.observe;
@@ -205,7 +205,7 @@ impl<K: Eq + Hash + Ord + Clone> Drop for Pending<K> {
     }
 }
 
-/// A connection that is served until this is dropped, or gives way to one of a peer with fewer.
+/// A connection that is served until this is dropped, or until it is displaced by a peer with fewer.
 #[derive(Debug)]
 pub struct Admitted<K: Eq + Hash + Ord + Clone> {
     connections: Arc<Connections<K>>,
@@ -215,7 +215,7 @@ pub struct Admitted<K: Eq + Hash + Ord + Clone> {
 }
 
 impl<K: Eq + Hash + Ord + Clone> Admitted<K> {
-    /// Waits until the connection gives way to another peer's. May be cancelled and called again.
+    /// Waits until the connection is displaced. May be cancelled and called again.
     pub async fn displaced(&mut self) {
         // Nothing is ever sent.
         let _ = (&mut self.displaced).await;

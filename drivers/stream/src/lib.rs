@@ -1,8 +1,7 @@
-//! Byte streams for threads that sleep: who may connect, what moves their bytes, and how much each peer holds at a
-//! time.
+//! Byte streams on threads that sleep: who may connect, how bytes are moved, and how much each peer holds at a time.
 //!
-//! A [`Listener`] has the only accept loop. Each connection is [`Pending`] until its peer has identified itself, by
-//! whatever its protocol calls so, and [`Admitted`] after that. [`Connections`] limits both, also for carriers that
+//! A [`Listener`] has the only accept loop. Each connection is [`Pending`] until its peer has identified itself, in
+//! whatever way its protocol defines, and [`Admitted`] after that. [`Connections`] limits both, also for carriers that
 //! accept by themselves, as QUIC does. A [`Pump`] serves a connection's [`Session`](berth_port::Session). [`Shares`]
 //! divides everything else that peers hold.
 #![forbid(unsafe_code)]

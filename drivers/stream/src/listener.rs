@@ -17,11 +17,11 @@ use tokio::{
 
 use crate::{Connections, Pending};
 
-/// Connections that the kernel holds until they are accepted, where `net.core.somaxconn` allows as many. Beyond, it
-/// drops what begins them, which costs whoever comes then a second; 128, as is usual, is a flood of a few milliseconds.
+/// Connections that the kernel holds until they are accepted, if `net.core.somaxconn` allows that many. Beyond, it
+/// drops connection requests, which then take a second longer. The usual 128 is a flood of a few milliseconds.
 const BACKLOG: i32 = 4096;
 
-/// How long to wait if there is no descriptor for a connection.
+/// Time to wait if no descriptor is free for a connection.
 const NO_DESCRIPTOR: Duration = Duration::from_millis(50);
 
 /// A bound TCP socket.
@@ -38,13 +38,13 @@ impl Listener {
         Ok(Self(socket.into()))
     }
 
-    /// The bound address.
+    /// The bound address, with the port that the kernel chose.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.0.local_addr()
     }
 
-    /// Accepts until dropped, and hands each connection to `spawn`, which returns at once. Fails if there is no
-    /// runtime to serve it.
+    /// Accepts until dropped, and passes each connection to `spawn`, which must return at once. Fails if called outside
+    /// of a runtime.
     pub async fn serve<K: Eq + Hash + Ord + Clone>(
         self,
         connections: Arc<Connections<K>>,

@@ -11,61 +11,61 @@ use tokio::{
 
 use crate::{Place, Shares};
 
-/// Bytes that are read at once, and the size that answers are gathered to: all that a connection has of each without a
-/// place among the long ones.
+/// Bytes per read, and size to which answers are gathered. A connection without a place among the long ones has no more
+/// than this each way.
 const CHUNK: usize = 64 << 10;
 
-/// Connections at once whose message or answer is longer than that, or which have more bytes under way; and of one
-/// peer.
+/// Limit on connections whose message or answer is longer than that, or which have more bytes under way; in all, and
+/// per peer.
 pub const LONG: (usize, usize) = (256, 64);
 
-/// How often a connection looks whether its session is over: a lease's must close within a second of its end. One that
-/// says nothing for so long keeps no buffers.
+/// Interval at which a connection checks whether its session is over: a lease's must close within a second of its end.
+/// A connection that is silent for that long keeps no buffers.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// How long a peer may take for a message once it has begun, and leave its answers in the socket.
+/// Time limit for a peer to complete a message that it has begun, and to take its answers from the socket.
 const SLOWEST: Duration = Duration::from_secs(30);
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// The peer has identified itself: go on with [`Pump::serve`].
+    /// The peer has identified itself: continue with [`Pump::serve`].
     Identified,
-    /// The connection is over, in good order or not.
+    /// The connection has ended, properly or not.
     Closed,
-    /// The peer said or took nothing for too long.
+    /// The peer sent or took nothing for too long.
     TimedOut,
 }
 
-/// The bytes that one connection has under way. They take no memory before something arrives, and grow as it arrives.
+/// The bytes that a connection has under way. They take no memory before something arrives, and grow with what arrives.
 #[derive(Debug)]
 pub struct Pump<K: Eq + Hash + Ord + Clone> {
     peer: K,
     input: Vec<u8>,
-    /// What of the input was received and not consumed.
+    /// Range of the input that was received and not consumed.
     held: std::ops::Range<usize>,
-    /// When the message began of which something is held.
+    /// When the message in `held` began; `None` if nothing is held.
     begun: Option<Instant>,
-    /// The peer says nothing more.
+    /// The peer sends nothing more.
     finished: bool,
     output: Vec<u8>,
     shares: Arc<Shares<K>>,
-    /// The place for buffers that are longer than [`CHUNK`].
+    /// The place for buffers longer than [`CHUNK`].
     long: Option<Place<K>>,
-    /// Something was begun since there is that place.
+    /// Whether something was begun since it got that place.
     is_used: bool,
 }
 
-/// The times that a run goes by.
+/// The deadlines of a run.
 struct Times<'a, N> {
     now: &'a N,
     ticks: Interval,
-    /// When a peer that has nothing under way must have said more.
+    /// When a peer with nothing under way must have sent more.
     deadline: Option<Instant>,
 }
 
 impl<K: Eq + Hash + Ord + Clone> Pump<K> {
-    /// For a connection of `peer`, which shares the places for long messages.
+    /// For a connection of `peer`; `shares` are the places for long messages.
     pub fn new(peer: K, shares: Arc<Shares<K>>) -> Self {
         Self {
             peer,
@@ -80,7 +80,7 @@ impl<K: Eq + Hash + Ord + Clone> Pump<K> {
         }
     }
 
-    /// Serves `session` until its peer has identified itself; it may say nothing until `deadline`.
+    /// Serves `session` until its peer has identified itself. The peer may be silent until `deadline`.
     pub async fn identify<S: Session>(
         &mut self,
         session: &mut S,
@@ -91,7 +91,7 @@ impl<K: Eq + Hash + Ord + Clone> Pump<K> {
         self.run(session, ends, now, deadline, S::is_identified).await
     }
 
-    /// Serves `session` to the end; its peer may say nothing until `deadline`.
+    /// Serves `session` to its end. The peer may be silent until `deadline`.
     pub async fn serve(
         &mut self,
         session: &mut impl Session,
@@ -102,7 +102,7 @@ impl<K: Eq + Hash + Ord + Clone> Pump<K> {
         self.run(session, ends, now, deadline, |_| false).await
     }
 
-    /// What was received and not served, for whoever goes on with the connection.
+    /// Bytes that were received and not served, for the code that continues with the connection.
     pub fn received(&self) -> &[u8] {
         &self.input[self.held.clone()]
     }
@@ -157,7 +157,7 @@ impl<K: Eq + Hash + Ord + Clone> Pump<K> {
         }
     }
 
-    /// Makes the output as long as is wanted, unless a completion comes first.
+    /// Makes the output as long as required, unless a completion comes first.
     async fn grow(
         &mut self,
         wanted: usize,
@@ -171,7 +171,7 @@ impl<K: Eq + Hash + Ord + Clone> Pump<K> {
         Ok(())
     }
 
-    /// Receives what comes next of a message of `wanted` bytes, unless a completion comes first.
+    /// Receives the next part of a message of `wanted` bytes, unless a completion comes first.
     async fn receive(
         &mut self,
         wanted: usize,
@@ -221,7 +221,7 @@ impl<K: Eq + Hash + Ord + Clone> Pump<K> {
         }
     }
 
-    /// Waits for the place that a buffer of so many bytes needs; false if a completion comes first.
+    /// Waits for the place that a buffer of this length needs; false if a completion comes first.
     async fn enter(
         &mut self,
         len: usize,
@@ -236,7 +236,7 @@ impl<K: Eq + Hash + Ord + Clone> Pump<K> {
         Ok(len <= CHUNK || self.long.is_some())
     }
 
-    /// Makes room for what comes next of a message of `wanted` bytes; where the input is full, four times as much.
+    /// Makes room for the next part of a message of `wanted` bytes. If the input is full, quadruples it.
     fn make_room(&mut self, wanted: usize) {
         self.compact();
         let len = self.input.len();
@@ -246,7 +246,7 @@ impl<K: Eq + Hash + Ord + Clone> Pump<K> {
         }
     }
 
-    /// Moves what is held to the front.
+    /// Moves the held bytes to the front.
     fn compact(&mut self) {
         if self.held.start > 0 {
             self.input.copy_within(self.held.clone(), 0);
@@ -254,7 +254,7 @@ impl<K: Eq + Hash + Ord + Clone> Pump<K> {
         }
     }
 
-    /// Cuts the buffers to what is held, and at least `most` where they are longer, and gives the place back.
+    /// Cuts the buffers to the held bytes, but not below `most`, and gives back the place for long ones.
     fn shrink(&mut self, most: usize) {
         self.compact();
         for (buffer, held) in [(&mut self.input, self.held.len()), (&mut self.output, 0)] {
@@ -266,8 +266,8 @@ impl<K: Eq + Hash + Ord + Clone> Pump<K> {
 }
 
 impl<N: Fn() -> Nanos> Times<'_, N> {
-    /// What `event` comes to, or `None` if a completion that is waited for comes first; how the connection ends
-    /// where its session is over, or `patience` has passed, before.
+    /// The result of `event`; `None` if a completion that is waited for comes first. Fails with the connection's end if
+    /// the session is over, or `patience` has passed, before.
     async fn watched<T>(
         &mut self,
         session: &mut impl Session,

@@ -1,4 +1,4 @@
-//! Places that peers share: so many in all, so many for each, and some always left for whoever comes next.
+//! Places that peers share: a total, a limit for each, and always some left for the next peer.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -9,26 +9,26 @@ use std::{
 
 use tokio::sync::{Notify, oneshot};
 
-/// Places of one kind, such as permits or buffers. Peers are told apart by `K`.
+/// Places of one kind, such as permits or buffers. `K` identifies peers.
 ///
-/// A peer gets one more place while it holds fewer than `each`, and fewer than are free. So `n` greedy peers leave one
-/// part in `n + 1` of all places free, and a peer who holds none is never behind those who hold many: who waits is
-/// served in the order of what they hold, then of who was served longest ago.
+/// A peer gets another place while it holds fewer than `each`, and fewer than are free. Therefore `n` greedy peers
+/// leave one part in `n + 1` of all places free, and a peer with none is never behind peers with many. Waiting peers
+/// are served in the order of what they hold, then of who was served longest ago.
 #[derive(Debug)]
 pub struct Shares<K> {
     total: usize,
     each: usize,
     inner: Mutex<Inner<K>>,
-    /// All places are free, once [`Shares::close`] was called.
+    /// Notified when all places are free, once [`Shares::close`] was called.
     emptied: Notify,
 }
 
 #[derive(Debug)]
 struct Inner<K> {
     free: usize,
-    /// Who holds a place or waits for one.
+    /// Peers that hold a place or wait for one.
     peers: HashMap<K, Peer>,
-    /// Who waits, by what they hold and their turn.
+    /// Waiting peers, by what they hold and by their turn.
     waiting: BTreeSet<(usize, u64, K)>,
     next: u64,
     closed: bool,
@@ -37,20 +37,20 @@ struct Inner<K> {
 #[derive(Debug, Default)]
 struct Peer {
     held: usize,
-    /// Its turn among those who hold as many, while it waits.
+    /// Its turn among peers that hold as many, while it waits.
     turn: u64,
-    /// Its waiters in their order; dropping the sender tells one that it has a place.
+    /// Its waiters in order. Dropping the sender tells a waiter that it has a place.
     queue: BTreeMap<u64, oneshot::Sender<()>>,
 }
 
 impl<K: Eq + Hash + Ord + Clone> Shares<K> {
-    /// `total` places, of which a peer holds at most `each`.
+    /// `total` places, of which each peer holds at most `each`.
     pub fn new(total: usize, each: usize) -> Arc<Self> {
         let inner = Inner { free: total, peers: HashMap::new(), waiting: BTreeSet::new(), next: 0, closed: false };
         Arc::new(Self { total, each, inner: Mutex::new(inner), emptied: Notify::new() })
     }
 
-    /// A place for `peer`; waits for one behind those whom `peer` waits for already. May be cancelled.
+    /// Waits for a place for `peer`, behind others that `peer` waits for already. May be cancelled.
     pub async fn enter(self: &Arc<Self>, peer: K) -> Place<K> {
         let (number, granted) = {
             let mut inner = self.lock();
@@ -66,18 +66,18 @@ impl<K: Eq + Hash + Ord + Clone> Shares<K> {
         Place { shares: self.clone(), peer }
     }
 
-    /// A place for `peer`, where one can be had at once.
+    /// A place for `peer`, if it can have one at once.
     pub fn try_enter(self: &Arc<Self>, peer: K) -> Option<Place<K>> {
         let taken = self.lock().take(&peer, self.each);
         taken.then(|| Place { shares: self.clone(), peer })
     }
 
-    /// Whether somebody waits.
+    /// Whether anybody waits for a place.
     pub fn is_wanted(&self) -> bool {
         !self.lock().waiting.is_empty()
     }
 
-    /// Gives no place any more, and waits until all are given back.
+    /// Hands out no more places, and waits until all are returned.
     pub async fn close(&self) {
         self.lock().closed = true;
         while self.lock().free < self.total {
@@ -116,7 +116,7 @@ impl<K: Eq + Hash + Ord + Clone> Inner<K> {
         (number, waiting)
     }
 
-    /// A waiter goes; one whom a place was given gives it back.
+    /// Removes a waiter. One that has been given a place returns it.
     fn cancel(&mut self, who: &K, number: u64, each: usize) {
         let Some(peer) = self.peers.get_mut(who) else { return };
         if peer.queue.remove(&number).is_none() {
@@ -144,7 +144,7 @@ impl<K: Eq + Hash + Ord + Clone> Inner<K> {
         self.hand_out(each);
     }
 
-    /// Gives what is free to those who wait.
+    /// Hands free places to those who wait.
     fn hand_out(&mut self, each: usize) {
         while !self.closed
             && let Some((held, ..)) = self.waiting.first()
@@ -164,7 +164,7 @@ impl<K: Eq + Hash + Ord + Clone> Inner<K> {
     }
 }
 
-/// Somebody who waits for a place.
+/// One wait for a place.
 struct Waiter<'a, K: Eq + Hash + Ord + Clone> {
     shares: &'a Shares<K>,
     /// `None` once it has its place.
@@ -180,7 +180,7 @@ impl<K: Eq + Hash + Ord + Clone> Drop for Waiter<'_, K> {
     }
 }
 
-/// A place, until this is dropped.
+/// A place, held until this is dropped.
 #[derive(Debug)]
 pub struct Place<K: Eq + Hash + Ord + Clone> {
     shares: Arc<Shares<K>>,

@@ -1,4 +1,4 @@
-//! Which connection gives way to which.
+//! Which connection displaces which.
 
 use std::{
     pin::pin,
@@ -17,7 +17,7 @@ fn connections(limits: Limits) -> (Arc<Connections<&'static str>>, Arc<Mutex<Vec
     (Connections::new(limits, move |event| seen.lock().unwrap().push(event)), events)
 }
 
-/// Whether the connection has given way; its peer identifies itself at once otherwise.
+/// Whether the connection was displaced; otherwise its peer identifies itself at once.
 async fn is_displaced(pending: &mut Pending<&str>) -> bool {
     tokio::task::yield_now().await;
     pending.identify(sleep(Duration::from_millis(1))).await.is_none()
@@ -54,7 +54,7 @@ async fn a_peer_that_does_not_identify_itself_in_time_is_cut_off() {
     assert_eq!(connections.count(), 0);
 }
 
-/// Whether the connection has given way.
+/// Whether the connection was displaced.
 async fn gave_way(admitted: &mut Admitted<&str>) -> bool {
     select! {
         biased;

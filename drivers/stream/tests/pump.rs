@@ -1,4 +1,4 @@
-//! A pump and a session whose answers come when the test says so.
+//! A pump, and a session whose answers come when the test says so.
 
 use std::{
     collections::VecDeque,
@@ -15,10 +15,10 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// Bytes of an answer: one fits in the output of a connection without a place among the long ones.
+/// Bytes per answer: one fits in the output of a connection without a place among the long ones.
 const ANSWER: usize = 40 << 10;
 
-/// Each byte is a request, answered by as many of the same as an answer has.
+/// Each byte is a request, which is answered by copies of that byte.
 #[derive(Default)]
 struct Requests {
     pending: usize,
@@ -39,7 +39,7 @@ impl Slow {
         }
     }
 
-    /// Waits until so many requests are under way.
+    /// Waits until this many requests are under way.
     async fn has(&self, pending: usize) {
         let reached = timeout(Duration::from_secs(5), async {
             while self.0.lock().unwrap().pending != pending {
@@ -98,7 +98,7 @@ impl Session for Slow {
     }
 }
 
-/// A connection of this peer, with what serves it.
+/// A connection of this peer, and the task that serves it.
 fn connect(peer: &'static str, shares: &Arc<Shares<&'static str>>) -> (DuplexStream, Slow, JoinHandle<End>) {
     let (client, server) = duplex(4096);
     let (session, mut pump) = (Slow::default(), Pump::new(peer, shares.clone()));
@@ -160,7 +160,7 @@ async fn a_peer_is_identified_as_soon_as_its_session_says_so() {
     assert_eq!(ended.unwrap(), End::Identified);
 }
 
-/// Two requests need a place, and there is one: whoever has it begins nothing more while another waits for it.
+/// Two requests need a place, and there is one: its owner begins nothing more while another connection waits for it.
 #[tokio::test]
 async fn a_connection_with_much_under_way_gives_its_place_to_who_waits() {
     let shares = Shares::new(1, 1);

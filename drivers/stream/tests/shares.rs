@@ -7,7 +7,7 @@ use tokio::select;
 
 type Waiting<'a> = Pin<Box<dyn Future<Output = Place<&'static str>> + 'a>>;
 
-/// The place that somebody waits for, if it is there.
+/// The place that is waited for, if it has been given.
 async fn now(waiting: &mut Waiting<'_>) -> Option<Place<&'static str>> {
     select! {
         biased;

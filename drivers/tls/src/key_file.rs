@@ -10,40 +10,40 @@ use std::{
 use berth_identity::{Identity, KeyError};
 use zeroize::Zeroizing;
 
-/// No key file is longer, in bytes.
+/// Limit on the length of a key file, in bytes.
 const MAX_LEN: u64 = 4096;
 
-/// Why there is no key.
+/// Why a key could not be read or made.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyFileError {
-    /// The file cannot be read, or not be made.
+    /// The file cannot be read or created.
     #[error("{}: {source}", path.display())]
     Io {
-        /// The file.
+        /// Path of the key file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The group or others may read or write the file.
     #[error("{} is open to others (mode {mode:04o}): run `chmod 600 {}`", path.display(), path.display())]
     Open {
-        /// The file.
+        /// Path of the key file.
         path: PathBuf,
-        /// Its mode.
+        /// Permission bits of the file; 0600 is required.
         mode: u32,
     },
-    /// The contents are no key.
+    /// The file does not contain a key.
     #[error("{}: {source}", path.display())]
     NoKey {
-        /// The file.
+        /// Path of the key file.
         path: PathBuf,
-        /// What is wrong with them.
+        /// What is wrong with its contents.
         source: KeyError,
     },
 }
 
 impl KeyFileError {
-    /// Whether there is no such file.
+    /// Whether the file does not exist.
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
@@ -53,7 +53,7 @@ impl KeyFileError {
     }
 }
 
-/// Reads a key. The mode is asked of the open file, so that the file that was checked is the one that is read.
+/// Reads a key. The mode is checked on the open file, so that the file checked is the file read.
 pub fn read(path: &Path) -> Result<Identity, KeyFileError> {
     let io = |e| KeyFileError::io(path, e);
     let file = File::open(path).map_err(io)?;
@@ -67,13 +67,13 @@ pub fn read(path: &Path) -> Result<Identity, KeyFileError> {
     key.map_err(|source| KeyFileError::NoKey { path: path.to_path_buf(), source })
 }
 
-/// Makes a key at random.
+/// Makes a random key.
 pub fn generate() -> io::Result<Identity> {
     Ok(Identity::generate(getrandom::fill)?)
 }
 
-/// Writes a key as PKCS#8 PEM to a new file of mode 0600, durably. A file that is there stays as it is: that is an
-/// error.
+/// Writes a key as PKCS#8 PEM to a new file of mode 0600, durably. If the file exists, it is left alone, and this
+/// fails.
 pub fn create(path: &Path, key: &Identity) -> Result<(), KeyFileError> {
     let io = |e| KeyFileError::io(path, e);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(io)?;
@@ -87,7 +87,7 @@ pub fn create(path: &Path, key: &Identity) -> Result<(), KeyFileError> {
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(io)
 }
 
-/// Reads the key at `path`, or makes one there.
+/// Reads the key at `path`. If there is no such file, makes a random key there.
 pub fn read_or_create(path: &Path) -> Result<Identity, KeyFileError> {
     match read(path) {
         Err(e) if e.is_missing() => {

@@ -1,4 +1,4 @@
-//! QUIC endpoints whose peers are known by their keys (profile, "QUIC").
+//! QUIC endpoints that authenticate peers by their keys (profile, "QUIC").
 
 use std::{fmt, sync::Arc};
 
@@ -22,7 +22,7 @@ use rustls::{
     version::TLS13,
 };
 
-/// What a QUIC connection is for: its ALPN protocol.
+/// The use of a QUIC connection, told by its ALPN protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Alpn {
     /// `fabricbios/0`: control, one stream per op.
@@ -36,7 +36,7 @@ pub enum Alpn {
 impl Alpn {
     const ALL: [Self; 3] = [Self::Control, Self::Memory, Self::Block];
 
-    /// The name on the wire.
+    /// The ALPN name on the wire.
     pub fn name(self) -> &'static [u8] {
         match self {
             Self::Control => b"fabricbios/0",
@@ -45,7 +45,7 @@ impl Alpn {
         }
     }
 
-    /// What the peers agreed on.
+    /// The protocol that the handshake chose; `None` if it is none of these.
     pub fn of(connection: &quinn::Connection) -> Option<Self> {
         let data = connection.handshake_data()?.downcast::<HandshakeData>().ok()?;
         let name = data.protocol?;
@@ -53,17 +53,17 @@ impl Alpn {
     }
 }
 
-/// The key of the peer, which the handshake has proved.
+/// The peer's key, proven by the handshake.
 pub fn peer_key(connection: &quinn::Connection) -> Option<PublicKey> {
     let chain = connection.peer_identity()?.downcast::<Vec<CertificateDer<'static>>>().ok()?;
     key_of(chain.first()?).ok()
 }
 
-/// Says whether a peer with this key is let in.
+/// Decides whether a peer with this key is accepted.
 pub type Admit = Arc<dyn Fn(&PublicKey) -> bool + Send + Sync>;
 
-/// TLS for a listener that takes the three protocols and admits peers by key. Sessions are never resumed, so that
-/// every connection is admitted anew.
+/// TLS settings of a listener for the three protocols, which accepts peers by key. Sessions are never resumed, so every
+/// connection is checked anew.
 pub fn server_config(key: &Identity, admit: Admit) -> Result<QuicServerConfig, TlsError> {
     let (certificate, private) = certificate(key)?;
     let mut config = ServerConfig::builder_with_provider(provider())
@@ -76,7 +76,7 @@ pub fn server_config(key: &Identity, admit: Admit) -> Result<QuicServerConfig, T
     config.try_into().map_err(|_| TlsError::NoCipherSuite)
 }
 
-/// TLS for a connection to a node that `admit` accepts.
+/// TLS settings of a connection to a node whose key `admit` accepts.
 pub fn client_config(key: &Identity, alpn: Alpn, admit: Admit) -> Result<QuicClientConfig, TlsError> {
     let (certificate, private) = certificate(key)?;
     let mut config = ClientConfig::builder_with_provider(provider())
@@ -90,7 +90,7 @@ pub fn client_config(key: &Identity, alpn: Alpn, admit: Admit) -> Result<QuicCli
     config.try_into().map_err(|_| TlsError::NoCipherSuite)
 }
 
-/// Why there is no TLS configuration.
+/// Why TLS could not be configured.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// The certificate could not be made.
@@ -99,7 +99,7 @@ pub enum TlsError {
     /// The key could not be encoded.
     #[error("encoding the key: {0}")]
     Key(#[from] ed25519_dalek::pkcs8::Error),
-    /// The TLS library refuses.
+    /// The TLS library refuses the settings.
     #[error("TLS: {0}")]
     Tls(#[from] Error),
     /// The TLS library lacks the cipher that QUIC starts with.
@@ -111,7 +111,7 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
-/// A self-signed certificate around the key.
+/// A self-signed certificate with this key.
 fn certificate(key: &Identity) -> Result<(CertificateDer<'static>, PrivateKeyDer<'static>), TlsError> {
     let document = key.signing_key().to_pkcs8_der()?;
     let private = PrivatePkcs8KeyDer::from(document.as_bytes().to_vec());
@@ -127,7 +127,7 @@ fn key_of(certificate: &CertificateDer<'_>) -> Result<PublicKey, Error> {
     key.and_then(|key| key.try_into().ok()).ok_or(Error::InvalidCertificate(CertificateError::BadEncoding))
 }
 
-/// Admits either side of a connection by its key alone.
+/// Accepts either side of a connection by its key alone.
 struct ByKey {
     admit: Admit,
     provider: Arc<CryptoProvider>,
@@ -161,7 +161,7 @@ impl ByKey {
     }
 }
 
-/// TLS 1.2 is not spoken.
+/// Refuses TLS 1.2.
 fn no_tls12() -> Result<HandshakeSignatureValid, Error> {
     Err(PeerMisbehaved::SignedHandshakeWithUnadvertisedSigScheme.into())
 }

@@ -1,4 +1,4 @@
-//! Key files: what is read, what is refused, what is made.
+//! Key files: which are read, which are refused, and how they are made.
 
 use std::{
     fs,
@@ -46,7 +46,7 @@ fn pem_of_openssl_is_read() {
     assert!(text.stdout.ends_with(key.public_key().as_bytes()));
 }
 
-/// Version 1, which has no public key: OpenSSL 3.0 refuses the other.
+/// Version 1, without the public key: OpenSSL 3.0 refuses the other.
 #[test]
 fn openssl_reads_what_is_made() {
     let folder = tempfile::tempdir().unwrap();
@@ -63,7 +63,7 @@ fn openssl_reads_what_is_made() {
     assert_eq!((der.len(), &der[..5]), (48, &[0x30, 46, 2, 1, 0][..]), "version 1 is the number 0");
 }
 
-/// Keys that Berth made before: version 2, with the public key.
+/// Keys that Berth made in the past: version 2, with the public key.
 #[test]
 fn version_2_is_read() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Two endpoints on loopback: who is admitted, and what is proved.
+//! Two endpoints on loopback: who is accepted, and what the handshake proves.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -29,7 +29,7 @@ impl Pair {
         Self { server: key_file::generate().unwrap(), client: key_file::generate().unwrap() }
     }
 
-    /// Connects, and waits until both sides are sure of each other.
+    /// Connects, and waits until both sides have accepted each other.
     async fn connect(&self, alpn: Alpn, admitted: PublicKey, expected: PublicKey) -> Option<[Connection; 2]> {
         let tls = quic::server_config(&self.server, only(admitted)).unwrap();
         let listener = Endpoint::server(ServerConfig::with_crypto(Arc::new(tls)), LOCAL).unwrap();

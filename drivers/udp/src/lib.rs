@@ -1,11 +1,11 @@
 //! The kernel UDP port: a non-blocking socket that a poll loop spins on.
 //!
 //! A frame is received into a slot of the port's own arena, answered there, and sent from there. The receive burst and
-//! the transmit queue are arrays of slots, and queueing an answer swaps its slot with a free one of the queue, so the
-//! few slots in use stay in the cache whatever the queue can hold.
+//! the transmit queue are arrays of slots. To queue an answer swaps its slot with a free one of the queue, so the few
+//! slots in use stay in the cache, whatever the queue could hold.
 //!
-//! The cost that counts here is the system call. A poll asks for one frame by the cheapest call; only when frames keep
-//! coming does it ask for a burst at once (`recvmmsg`), and a single answer goes out by `sendto`.
+//! The cost that matters is the system call. A poll asks for one frame by the cheapest call. Only when frames keep
+//! coming does it ask for a burst (`recvmmsg`). A single answer is sent by `sendto`.
 
 mod slot;
 mod sys;
@@ -25,35 +25,35 @@ use berth_port::{
 
 use slot::{Arena, Slot};
 
-/// How many frames the port keeps for a kernel that does not take them at once.
+/// Limit on the frames that the port keeps while the kernel has no room for them.
 const TX_QUEUE: usize = 8 * BURST;
 
-/// A peer that waits for each answer makes every other poll an idle one; two polls in a row with a frame are a load.
+/// Two polls in a row with a frame count as load: with a peer that waits for each answer, every other poll is idle.
 const BUSY: u32 = 2;
 
 /// One UDP socket as a [`Port`].
 ///
-/// Counters: `rx_frames`, `rx_truncated` (longer than `max_frame`, lent with the length cut), `rx_errors` (failed receive
-/// calls), `rx_held` (polls that received nothing, because finished answers filled the queue), `tx_frames` (taken by the
-/// kernel), `tx_deferred` (times the kernel took no more and the rest stayed queued), `tx_errors` (refused by the kernel
-/// and dropped), `icmp_errors` (reports of peers that are gone, and other errors about frames already sent); of the
-/// kernel's own, `rx_overrun` (dropped before the port saw them).
+/// Counters: `rx_frames`, `rx_truncated` (longer than `max_frame`, lent with the length cut), `rx_errors` (failed
+/// receive calls), `rx_held` (polls that received nothing, because finished answers filled the queue), `tx_frames`
+/// (taken by the kernel), `tx_deferred` (times the kernel took no more and the rest stayed queued), `tx_errors`
+/// (refused by the kernel and dropped), `icmp_errors` (reports of peers that are gone, and other errors about frames
+/// already sent); of the kernel's own, `rx_overrun` (dropped before the port saw them).
 pub struct UdpPort {
     socket: UdpSocket,
     fd: RawFd,
     packet_info: bool,
     max_frame: usize,
     rx: Box<[Slot]>,
-    /// How many polls in a row found frames; from [`BUSY`] on, the next asks for a burst.
+    /// Number of polls in a row that found frames. From [`BUSY`] on, the next poll asks for a burst.
     streak: u32,
-    /// The transmit queue; `head..tail` waits for the kernel.
+    /// The transmit queue; the slots `head..tail` wait for the kernel.
     queue: Box<[Slot]>,
     head: usize,
     tail: usize,
-    /// Whether the kernel has refused the frame at `head` once.
+    /// Whether the kernel has refused the frame at `head` before.
     refused: bool,
     counters: Counters,
-    /// Backs every slot, so it is freed last.
+    /// Memory of all slots; dropped last.
     _arena: Arena,
 }
 
@@ -70,7 +70,7 @@ berth_port::counters! {
     }
 }
 
-/// What a port counts beside its socket.
+/// Declarations of a port's counters, those of its socket aside.
 pub const COUNTERS: Tables = &[Counters::TABLE];
 
 impl UdpPort {
@@ -95,7 +95,7 @@ impl UdpPort {
         })
     }
 
-    /// Receives into the first slots of `rx` and returns how many.
+    /// Receives into the first slots of `rx`; returns the number of frames.
     #[inline]
     fn receive(&mut self) -> usize {
         let slots = if self.streak < BUSY { &mut self.rx[..1] } else { &mut self.rx[..] };
@@ -127,7 +127,7 @@ impl UdpPort {
         reports
     }
 
-    /// Makes room for so many more frames behind `tail`, if there is any.
+    /// Whether there is room for `frames` more frames behind `tail`; makes it if possible.
     #[inline]
     fn has_room(&mut self, frames: usize) -> bool {
         if self.tail + frames > self.queue.len() && self.head > 0 {
@@ -138,7 +138,7 @@ impl UdpPort {
         self.tail + frames <= self.queue.len()
     }
 
-    /// Accounts for a failed send. Returns whether to go on with the queue.
+    /// Counts a failed send. Returns whether to continue with the queue.
     #[cold]
     fn send_failed(&mut self, error: &io::Error) -> bool {
         match error.kind() {

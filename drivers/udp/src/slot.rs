@@ -11,7 +11,7 @@ use berth_memory::{Heap, Memory as _};
 
 const CACHE_LINE: usize = 64;
 
-/// What one message header points to, ahead of the frame itself.
+/// What a message header points to, in front of the frame itself.
 #[repr(C, align(64))]
 struct Meta {
     name: RawAddr,
@@ -19,13 +19,13 @@ struct Meta {
     control: [u64; PACKET_INFO / 8],
 }
 
-/// One frame buffer with its message header, in the layout `recvmmsg` and `sendmmsg` take.
+/// A frame buffer with its message header, in the layout of `recvmmsg` and `sendmmsg`.
 ///
-/// A slot is the only owner of the memory its header points to, so slots can be swapped between queues freely.
+/// A slot is the only owner of the memory that its header points to, so slots can be swapped freely between queues.
 #[repr(transparent)]
 pub(crate) struct Slot(libc::mmsghdr);
 
-/// The memory of all slots of a port: one allocation, each frame on a cache line of its own.
+/// Memory of all slots of a port: one allocation, with each frame on cache lines of its own.
 pub(crate) struct Arena {
     _memory: Heap,
 }
@@ -50,7 +50,7 @@ impl Arena {
 
 impl Slot {
     /// # Safety
-    /// `meta` starts a `Meta` followed by `max_frame` bytes, initialised and owned by nobody else.
+    /// `meta` must start a `Meta` followed by `max_frame` bytes, all initialised, which nobody else owns.
     unsafe fn new(meta: NonNull<Meta>, max_frame: usize) -> Self {
         let meta = meta.as_ptr();
         // SAFETY: an all-zero mmsghdr is a valid one, and the caller vouches for `meta` and what follows it.
@@ -83,7 +83,7 @@ impl Slot {
         unsafe { &mut *self.0.msg_hdr.msg_name.cast::<Meta>() }
     }
 
-    /// Readies the slot to receive a frame of up to `max_frame` bytes; `control` where control messages are wanted.
+    /// Prepares the slot to receive a frame of up to `max_frame` bytes, with control messages if `control` is set.
     #[inline]
     pub(crate) fn arm(&mut self, max_frame: usize, control: bool) {
         self.0.msg_hdr.msg_namelen = size_of::<RawAddr>() as u32;
@@ -98,13 +98,13 @@ impl Slot {
         self.0.msg_len = wire_len as u32;
     }
 
-    /// The length the sender sent, after a receive.
+    /// Length that was sent, in bytes; valid after a receive.
     #[inline]
     pub(crate) fn wire_len(&self) -> usize {
         self.0.msg_len as usize
     }
 
-    /// The bytes the header describes: the whole buffer after [`Slot::arm`], the frame after [`Slot::set_len`].
+    /// The bytes that the header describes: the whole buffer after [`Slot::arm`], the frame after [`Slot::set_len`].
     #[inline]
     pub(crate) fn buf(&mut self) -> &mut [u8] {
         let iov = self.meta().iov;
@@ -112,7 +112,7 @@ impl Slot {
         unsafe { std::slice::from_raw_parts_mut(iov.iov_base.cast(), iov.iov_len) }
     }
 
-    /// Cuts the slot to the `len` bytes to send.
+    /// Sets the slot to the `len` bytes to send.
     ///
     /// # Panics
     /// If `len` exceeds the buffer of an armed slot.
@@ -123,7 +123,7 @@ impl Slot {
         iov.iov_len = len;
     }
 
-    /// Who sent the frame, or gets it.
+    /// Sender or receiver of the frame.
     #[inline]
     pub(crate) fn peer(&mut self) -> SocketAddr {
         self.meta().name.get()
@@ -136,7 +136,7 @@ impl Slot {
         self.0.msg_hdr.msg_controllen = 0;
     }
 
-    /// Makes the answer leave from the address the frame was sent to, where packet information came with it.
+    /// Makes the answer leave from the address that the frame was sent to, if packet information came with it.
     #[inline]
     pub(crate) fn answer_from_destination(&mut self) {
         let len = self.0.msg_hdr.msg_controllen.min(PACKET_INFO);

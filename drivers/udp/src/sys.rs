@@ -1,4 +1,4 @@
-//! The system calls, one wrapper each.
+//! The system calls, with one wrapper each.
 
 use std::{io, os::fd::RawFd, ptr};
 
@@ -8,7 +8,7 @@ fn check(result: isize) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
-/// Receives one frame into an armed slot, by the cheapest call that serves it.
+/// Receives one frame into an armed slot, by the cheapest call that suits it.
 #[inline]
 pub(crate) fn receive_one(fd: RawFd, slot: &mut Slot, control: bool) -> io::Result<()> {
     let len = if control {
@@ -29,7 +29,7 @@ pub(crate) fn receive_one(fd: RawFd, slot: &mut Slot, control: bool) -> io::Resu
     Ok(())
 }
 
-/// Receives what has arrived into armed slots and returns how many it filled.
+/// Receives what has arrived into armed slots; returns the number of slots filled.
 #[inline]
 pub(crate) fn receive_many(fd: RawFd, slots: &mut [Slot]) -> io::Result<usize> {
     let (headers, count) = (Slot::headers(slots), slots.len() as u32);
@@ -37,7 +37,7 @@ pub(crate) fn receive_many(fd: RawFd, slots: &mut [Slot]) -> io::Result<usize> {
     check(unsafe { libc::recvmmsg(fd, headers, count, libc::MSG_TRUNC as _, ptr::null_mut()) } as isize)
 }
 
-/// Sends from the first slot on and returns how many the kernel took, at least one.
+/// Sends from the first slot on; returns the number of frames that the kernel took, at least one.
 #[inline]
 pub(crate) fn send(fd: RawFd, slots: &mut [Slot]) -> io::Result<usize> {
     let [slot] = slots else {

@@ -1,4 +1,4 @@
-//! A poll loop on real ports sleeps when it is idle, costs next to nothing then, and wakes for every frame.
+//! A poll loop on real ports sleeps when it is idle, uses almost no CPU then, and wakes for every frame.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use berth_host::{Sleeper, TscClock, Waker};
 use berth_port::{Clock, Frame, Loopback, Now, Port, Service, Verdict};
 use berth_udp::{UdpConfig, UdpPort};
 
-/// Frames sent, each to a loop that has long been asleep.
+/// Number of frames sent, each to a loop that has been asleep for long.
 const FRAMES: u64 = 10;
 const PAUSE: Duration = Duration::from_millis(40);
 
@@ -28,7 +28,7 @@ impl Service for Echo {
     fn counters(&self, _: &mut dyn FnMut(&'static str, u64)) {}
 }
 
-/// Polls until told to stop and drained; returns the CPU time it took.
+/// Polls until it is told to stop and has drained; returns the CPU time used.
 fn run(mut lcore: Lcore, clock: &TscClock, stop: &AtomicBool, with_waker: impl FnOnce(Waker)) -> Duration {
     let mut sleeper = Sleeper::new(lcore.wait_fds()).expect("an eventfd");
     with_waker(sleeper.waker());
@@ -51,7 +51,7 @@ fn run(mut lcore: Lcore, clock: &TscClock, stop: &AtomicBool, with_waker: impl F
     }
 }
 
-/// Sends a frame from time to time through `exchange`, which checks the answer, to a loop around `port`.
+/// Now and then sends a frame through `exchange`, which checks the answer, to a loop around `port`.
 fn idles<P: Port + Send + 'static>(idle: Idle, port: P, mut exchange: impl FnMut(u64)) {
     let (telemetry, stop, clock) = (Telemetry::default(), AtomicBool::new(false), TscClock::calibrate(PAUSE));
     let cpu = thread::scope(|scope| {

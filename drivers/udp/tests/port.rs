@@ -1,4 +1,4 @@
-//! The udp port does what every socket port must.
+//! The UDP port does what every socket port must.
 
 use berth_port::{Port as _, PostError};
 use berth_port_tests as suite;

@@ -1,4 +1,4 @@
-//! What the tests share: EAL, a verifying client, a second process.
+//! Shared by the tests: EAL, a verifying client, a second process.
 #![allow(dead_code, reason = "each test crate uses its part")]
 
 use std::{
@@ -11,7 +11,7 @@ use std::{
 use berth_dpdk::{DpdkPort, Eal, EalConfig, Memory, PortConfig};
 use berth_port::{Port, PostError, Verdict};
 
-/// EAL for this test process, on ordinary pages: tests must not depend on huge pages being reserved.
+/// EAL for this test process, on ordinary pages, because tests must not depend on reserved huge pages.
 pub(crate) fn eal() -> Eal {
     static EAL: OnceLock<Eal> = OnceLock::new();
     *EAL.get_or_init(|| {
@@ -19,7 +19,7 @@ pub(crate) fn eal() -> Eal {
     })
 }
 
-/// A port configuration with IPv4 and IPv6 addresses that end in `host`, on UDP port 4700.
+/// A configuration with IPv4 and IPv6 addresses that end in `host`, on UDP port 4700.
 pub(crate) fn config(device: &str, host: u8) -> PortConfig {
     PortConfig {
         device: device.into(),
@@ -37,7 +37,7 @@ pub(crate) fn v6(host: u8) -> SocketAddr {
     ([0xfd77, 0, 0, 0, 0, 0, 0, u16::from(host)], 4700).into()
 }
 
-/// The payload of request `n`, and with every byte inverted that of its answer.
+/// Payload of request `n`. That of its answer has every byte inverted.
 pub(crate) fn payload(n: u64, longest: usize) -> Vec<u8> {
     let len = 8 + (n as usize * 37) % (longest - 8 + 1);
     let mut bytes = n.to_le_bytes().to_vec();
@@ -45,7 +45,7 @@ pub(crate) fn payload(n: u64, longest: usize) -> Vec<u8> {
     bytes
 }
 
-/// Serves one poll: answers every frame with its bytes inverted.
+/// Polls once, and answers every frame with its bytes inverted.
 pub(crate) fn serve(port: &mut impl Port) -> usize {
     let served = port.rx(|frame| {
         let len = frame.len();
@@ -58,7 +58,7 @@ pub(crate) fn serve(port: &mut impl Port) -> usize {
     served
 }
 
-/// Sends requests `0..count` to `peer`, at most 32 at a time, and verifies every answer; resends after a second of
+/// Sends requests `0..count` to `peer`, at most 32 at a time, and verifies every answer. Repeats them after a second of
 /// silence. `between` runs at every poll.
 pub(crate) fn verified_round_trips(port: &mut impl Port, peer: SocketAddr, count: u64, mut between: impl FnMut()) {
     const WINDOW: u64 = 32;
@@ -107,7 +107,7 @@ pub(crate) fn counter(port: &impl Port, name: &str) -> u64 {
     found.unwrap_or_else(|| panic!("no counter {name}"))
 }
 
-/// Runs one test of this binary in a second process, which [`child_argument`] tells that it is meant.
+/// Runs one test of this binary in a second process, which recognises that by [`child_argument`].
 pub(crate) fn spawn(test: &str, argument: &str) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture"])
@@ -121,7 +121,7 @@ pub(crate) fn child_argument() -> Option<String> {
     std::env::var("BERTH_TEST_CHILD").ok()
 }
 
-/// Serves until `done`, or fails after half a minute.
+/// Serves until `done`; fails after half a minute.
 pub(crate) fn serve_until(port: &mut DpdkPort, mut done: impl FnMut(&DpdkPort) -> bool) {
     let start = Instant::now();
     while !done(port) {

@@ -1,5 +1,5 @@
-//! A virtual Ethernet cable: one end for the port under test, the other in a network namespace, where the kernel's own
-//! IP stack is an independent peer. Needs root.
+//! A virtual Ethernet cable. One end is for the port under test, the other is in a network namespace, where the
+//! kernel's own IP stack is an independent peer. Needs root.
 
 use std::{
     fs::File,
@@ -8,7 +8,7 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-/// A cable whose far end has `10.77.0.1/24` and `fd77::1/64`. Gone when dropped.
+/// A cable whose far end has `10.77.0.1/24` and `fd77::1/64`. Removed on drop.
 pub(crate) struct Veth {
     /// The interface of the near end.
     pub(crate) near: String,
@@ -16,7 +16,7 @@ pub(crate) struct Veth {
     namespace: String,
 }
 
-/// Runs a command and demands its success.
+/// Runs a command, which must succeed.
 pub(crate) fn run(command: &str) {
     let mut words = command.split_whitespace();
     let output = Command::new(words.next().unwrap()).args(words).output().unwrap();
@@ -47,7 +47,7 @@ impl Veth {
         run(&format!("ip netns exec {} {command}", self.namespace));
     }
 
-    /// Runs `work` with the far end's network; sockets it makes stay there.
+    /// Runs `work` in the far end's network namespace; sockets made there stay there.
     pub(crate) fn at_far_end<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         let namespace = File::open(format!("/run/netns/{}", self.namespace)).unwrap();
         std::thread::scope(|scope| {

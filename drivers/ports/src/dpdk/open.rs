@@ -1,4 +1,4 @@
-//! DPDK, started once in the life of the process, and only if a port needs it.
+//! Ports of DPDK, which is started once in the life of the process, and only if a port needs it.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -18,12 +18,12 @@ use crate::{
 
 static EAL: Mutex<Option<Eal>> = Mutex::new(None);
 
-/// A queue of a device that is open.
+/// A queue of an open device.
 #[derive(Debug)]
 pub enum Queue {
-    /// Of frames.
+    /// Its datagrams are frames.
     Udp(Box<DpdkPort>),
-    /// With an endpoint of software RoCE.
+    /// It has an endpoint of software RoCE.
     Roce(Box<RocePort>),
 }
 
@@ -55,7 +55,7 @@ impl OpenQueue for Queue {
     }
 }
 
-/// Opens a device, each of its queues with the protocol that `transport` makes for it.
+/// Opens a device; each of its queues gets the protocol that `transport` makes for it.
 pub(crate) fn device<T: Protocol>(
     device: &Dpdk,
     opening: &Opening<'_>,
@@ -78,7 +78,7 @@ pub(crate) fn device<T: Protocol>(
     berth_dpdk::open_speaking(eal, &config, transport)
 }
 
-/// How long a link may take to come up: a memif client retries once a second.
+/// Time limit for a link to come up. A memif client retries once a second.
 const LINK: Duration = Duration::from_secs(10);
 
 impl Connect for Dpdk {
@@ -89,7 +89,7 @@ impl Connect for Dpdk {
     }
 }
 
-/// The device of a client, as far as it does not depend on the transport.
+/// Settings of a client's device, except for what depends on the transport.
 pub(crate) fn client_config(client: &Client<'_>) -> anyhow::Result<PortConfig> {
     Ok(PortConfig {
         device: client.device()?,
@@ -111,15 +111,15 @@ pub(crate) fn client_port<T: Protocol>(
     Ok(port)
 }
 
-/// The usual MTU, or the one that the longest frame takes with its headers.
+/// The usual MTU, or a larger one if the longest frame with its headers needs that.
 fn mtu(longest: usize) -> anyhow::Result<u16> {
     const USUAL: usize = 1500;
-    /// IPv6 and UDP.
+    /// Headers of IPv6 and UDP, in bytes.
     const HEADERS: usize = 48;
     u16::try_from(USUAL.max(longest + HEADERS)).context("no IP packet holds such a frame")
 }
 
-/// A device's arguments with the length of its rings, where that is one of them: a memif's is a power of two.
+/// Adds the length of the rings to a device's arguments, if it has that argument: a memif's is a power of two.
 fn sized(device: &str, frames: u32) -> String {
     let given = device.split(',').any(|argument| argument.starts_with("rsize="));
     if device.starts_with("net_memif") && !given {
@@ -129,7 +129,7 @@ fn sized(device: &str, frames: u32) -> String {
     }
 }
 
-/// DPDK, which is started by whoever asks first.
+/// Starts DPDK, unless an earlier call has.
 fn eal(runtime: &Runtime) -> Result<Eal, Error> {
     let mut started = EAL.lock().unwrap_or_else(PoisonError::into_inner);
     Ok(match *started {

@@ -1,5 +1,5 @@
-//! Ports over libfabric: the rendezvous is opened, and its thread runs, where housekeeping does; the endpoint belongs to the
-//! thread of its lcore.
+//! Ports over libfabric. The rendezvous is opened, and its thread runs, on the housekeeping CPUs; the endpoint belongs
+//! to the thread of its lcore.
 
 use anyhow::{Context as _, anyhow};
 use berth_fabric::Binding;
@@ -10,7 +10,7 @@ use berth_rendezvous::{Form, Limits, Rendezvous};
 use super::Ofi;
 use crate::{Client, Connect, Facts, Open, OpenQueue, Opening, PortUser, QueueUser};
 
-/// An endpoint that its thread is to open.
+/// An endpoint to be opened by its thread.
 #[derive(Debug)]
 pub struct Queue {
     place: Place,
@@ -23,7 +23,7 @@ impl Open for Ofi {
     type Queue = Queue;
     const COUNTERS: &'static [Tables] = &[berth_ofi::COUNTERS, berth_rendezvous::COUNTERS];
 
-    /// Opens the rendezvous; who comes before the endpoint is open is told to come again.
+    /// Opens the rendezvous. Peers that come before the endpoint is open are told to come again.
     fn queues(&self, opening: &Opening<'_>) -> anyhow::Result<(Vec<Queue>, Facts)> {
         let Self { provider, fabric, domain, bind, rendezvous, max_peers } = self;
         let peers = Peers::new(*max_peers);
@@ -61,7 +61,7 @@ impl Connect for Ofi {
     }
 }
 
-/// The providers that this host can use now, each with the types of its endpoints.
+/// The providers that can be used on this host now, each with its endpoint types.
 pub(super) fn providers() -> anyhow::Result<Vec<(String, Vec<String>)>> {
     let providers = berth_ofi::providers().map_err(|reason| anyhow!("{reason}"))?;
     Ok(providers.into_iter().map(|provider| (provider.name, provider.endpoints)).collect())

@@ -1,4 +1,4 @@
-//! The device of a binding.
+//! Opens the device of a binding.
 
 use std::sync::Arc;
 

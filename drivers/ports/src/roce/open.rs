@@ -1,4 +1,4 @@
-//! Software `RoCE`: a DPDK queue with an endpoint, its peers, and the acceptor of those who come.
+//! Software `RoCE`: a DPDK queue with an endpoint, its configured peers, and the acceptor of others.
 
 use std::net::IpAddr;
 
@@ -19,7 +19,7 @@ use crate::{
 /// A queue with an endpoint on it.
 pub(crate) type RocePort = Attended<DpdkPort<Endpoint>>;
 
-/// Our end of a peer that is programmed by hand.
+/// Our end of a peer that is configured by hand.
 #[derive(Debug, Serialize)]
 struct Known {
     address: IpAddr,
@@ -32,8 +32,8 @@ struct Known {
 }
 
 impl Roce {
-    /// Opens the device, takes in the peers that are there from the start, and accepts those who come. Tells
-    /// `rendezvous`, where peers come, and `peers`, what those that are programmed by hand must be told.
+    /// Opens the device, adds the configured peers, and accepts others. Reports `rendezvous`, its address, and `peers`,
+    /// what those that are configured by hand must be told.
     pub(crate) fn open(&self, dpdk: &Dpdk, opening: &Opening<'_>) -> anyhow::Result<(RocePort, Facts)> {
         let (endpoint, mut registrar) = berth_roce::endpoint(self.endpoint)?;
         let mut endpoint = Some(endpoint);
@@ -64,9 +64,9 @@ impl Roce {
     }
 }
 
-/// IP packets of this length hold the requests of most cases, and every Ethernet carries them.
+/// MTU that holds most requests and that every Ethernet carries.
 const USUAL_MTU: u16 = 1500;
-/// What IPv6, UDP and the transport headers add to a payload at most, in bytes.
+/// Limit on what IPv6, UDP and the transport headers add to a payload, in bytes.
 const HEADERS: usize = 84;
 
 impl Connect for Roce {

@@ -1,4 +1,4 @@
-//! Ports of an RDMA device.
+//! Opens ports of an RDMA device.
 
 use berth_port::Tables;
 use berth_verbs::{PortConfig, VerbsPort};
@@ -6,7 +6,7 @@ use berth_verbs::{PortConfig, VerbsPort};
 use super::Verbs;
 use crate::{Client, Connect, Facts, Open, OpenQueue, Opening, PortUser, QueueUser};
 
-/// A queue of a device that is open.
+/// A queue of an open device.
 #[derive(Debug)]
 pub struct Queue(Box<VerbsPort>);
 
