@@ -156,7 +156,7 @@ pub struct Search {
 }
 
 impl Search {
-    /// Steps of [`work`] that the whole search takes.
+    /// Cost of the whole search, in the steps that [`Discovery`] limits.
     pub fn work(&self) -> u64 {
         self.work
     }

@@ -1,10 +1,13 @@
 //! A fabricBIOS node without I/O: the operations of its control plane, discovery, and its journal's format.
 //!
 //! ```text
-//! link (berth-identity) -> Request -> Node::request -> Step::Done(Outcome)    answer, journal, quiescence, effects |
-//! Step::Work(Work)       bytes to zero or to copy first, a client to find |                | +----
-//! Node::resume(ticket) time  -> Node::tick -> Effects            connections to close, records, and what is being torn
-//! down Teardown -> Node::torn_down(ticket) -> Effects bytes -> journal::Replay -> Recovered -> Starting -> Node::start
+//! link (berth-identity) -> Request -> Node::request -> Step::Done(Outcome)    answer, journal, quiescence, effects
+//!                                          |           Step::Work(Work)       bytes to zero or to copy first, a client to find
+//!                                          |                |
+//!                                          +---- Node::resume(ticket)
+//! time  -> Node::tick -> Effects            connections to close, records, and what is being torn down
+//!                          Teardown -> Node::torn_down(ticket) -> Effects
+//! bytes -> journal::Replay -> Recovered -> Starting -> Node::start
 //! ```
 //!
 //! An answer leaves once its records are durable and its quiescence is over; neither wait holds the node. Time is

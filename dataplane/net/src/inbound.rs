@@ -77,7 +77,7 @@ berth_port::counters! {
         OtherStation = rx_other_station: RX_DROPPED { reason: "other_station" },
         /// It has a tag of another VLAN, an unexpected tag, or none although one is expected.
         OtherVlan = rx_other_vlan: RX_DROPPED { reason: "other_vlan" },
-        /// Its EtherType is neither ARP, IPv4 nor IPv6.
+        /// Its `EtherType` is neither ARP, IPv4 nor IPv6.
         OtherEtherType = rx_other_ether_type: RX_DROPPED { reason: "other_ether_type" },
         /// Its IP or ARP target is not an address of this host.
         OtherAddress = rx_other_address: RX_DROPPED { reason: "other_address" },

@@ -1,6 +1,6 @@
 //! Writes the journal of a node whose tenant exports, imports and ends leases for as long as it can, or a journal of
-//! the same length of leases without handles: `cargo run --release -p berth-control --example worst_journal --
-//! STATE_DIR REGION handles|none`.
+//! the same length of leases without handles:
+//! `cargo run --release -p berth-control --example worst_journal -- STATE_DIR REGION handles|none`.
 
 use std::{path::PathBuf, time::SystemTime};
 

@@ -71,7 +71,7 @@ impl FromStr for MacAddr {
     }
 }
 
-/// The EtherType field: the protocol of a frame's payload.
+/// The `EtherType` field: the protocol of a frame's payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EtherType(pub u16);
 
@@ -101,7 +101,7 @@ impl EthernetHeader {
     /// Header size in bytes.
     pub const LEN: usize = 14;
 
-    /// Builds a header; the EtherType is stored big-endian.
+    /// Builds a header; the `EtherType` is stored big-endian.
     pub fn new(destination: MacAddr, source: MacAddr, ether_type: EtherType) -> Self {
         Self { destination, source, ether_type: ether_type.0.into() }
     }
