@@ -156,7 +156,7 @@ pub struct Search {
 }
 
 impl Search {
-    /// Cost of the whole search, in the steps that [`Discovery`] limits.
+    /// Cost of the whole search: how many times a filter looks at a resource, at worst.
     pub fn work(&self) -> u64 {
         self.work
     }

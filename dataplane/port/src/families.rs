@@ -2,7 +2,7 @@
 
 use crate::Family;
 
-/// Exported without labels. Whether it includes dropped frames depends on the port.
+/// Counts the frames that the port lent to its service.
 pub const RX_FRAMES: Family = Family::counter("rx_frames", "frames received");
 /// Frames longer than the buffer, which were cut off.
 pub const RX_TRUNCATED: Family =

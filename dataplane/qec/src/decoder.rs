@@ -64,7 +64,7 @@ enum Kind {
 }
 
 impl Tables {
-    /// Computes the tables of a detector error model; may take seconds and much memory.
+    /// Computes the tables of a detector error model, which takes time and memory if the model is large.
     pub fn new(model: &DetectorErrorModel, algorithm: Algorithm) -> Result<Self, ModelError> {
         let kind = match algorithm {
             Algorithm::Mwpm => Kind::Mwpm(Paths::new(model)?),

@@ -138,7 +138,7 @@ pub struct SharedRing {
     pub stride: u64,
     /// Size of the file in bytes.
     pub size: u64,
-    /// Address of the file's first byte in the dispatcher's view. Flags hold addresses relative to it.
+    /// Address of the file's first byte in the dispatcher's view. Flags hold this plus an offset.
     pub base: u64,
     /// Offset of the request flags.
     pub rx_flags: u64,

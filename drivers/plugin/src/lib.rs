@@ -36,7 +36,7 @@ pub enum Abi {
 /// Why a plug-in was not loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum PluginError {
-    /// The file cannot be opened.
+    /// The file does not exist, or cannot be reached.
     #[error("plug-in {path}: {error}; give the path of a shared library")]
     File {
         /// As configured.

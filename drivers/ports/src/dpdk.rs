@@ -17,7 +17,7 @@ pub struct Dpdk {
     pub device: String,
     /// The port's addresses with their prefix lengths in bits.
     pub addresses: Vec<(IpAddr, u8)>,
-    /// UDP port to serve; 0 takes one from the dynamic range.
+    /// UDP port to serve.
     pub udp_port: u16,
     /// VLAN of all frames, 1 to 4094; `None` for untagged ones.
     pub vlan: Option<u16>,

@@ -61,7 +61,7 @@ impl Replay {
     }
 
     /// Refuses every nonce of `sender` up to this one, as after a restart. A nonce above the general upper bound
-    /// changes nothing, because such nonces are refused anyway.
+    /// counts as the bound, because higher ones are refused anyway.
     pub fn refuse_up_to(&mut self, sender: NodeId, nonce: u64) {
         let nonce = nonce.min(self.most);
         let window = self.senders.entry(sender).or_insert_with(|| Window::new(nonce));

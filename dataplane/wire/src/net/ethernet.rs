@@ -92,7 +92,7 @@ impl EtherType {
 pub struct EthernetHeader {
     /// Offset 0; may be a group address.
     pub destination: MacAddr,
-    /// Offset 6; always a single station.
+    /// Offset 6; a group address is not valid here.
     pub source: MacAddr,
     ether_type: U16,
 }

@@ -119,7 +119,7 @@ fn mtu(longest: usize) -> anyhow::Result<u16> {
     u16::try_from(USUAL.max(longest + HEADERS)).context("no IP packet holds such a frame")
 }
 
-/// Adds the length of the rings to a device's arguments, if it has that argument: a memif's is a power of two.
+/// Adds the length of the rings, a power of two, to the arguments of a memif that do not have it.
 fn sized(device: &str, frames: u32) -> String {
     let given = device.split(',').any(|argument| argument.starts_with("rsize="));
     if device.starts_with("net_memif") && !given {
