@@ -2,7 +2,14 @@
 
 mod common;
 
-use std::{fs, net::SocketAddr, path::Path, process::Command, sync::Arc};
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Read as _},
+    net::SocketAddr,
+    path::Path,
+    process::{Command, Stdio},
+    sync::Arc,
+};
 
 use berth_client::{Alloc, Client, Error, NvmeBinding, Token};
 use berth_identity::Identity;
@@ -55,12 +62,19 @@ fn endpoint(berth: &Berth, name: &str) -> SocketAddr {
     berth.ready["endpoints"][name].as_str().unwrap().parse().unwrap()
 }
 
+/// The initiator.
+fn python(berth: &Berth, nqn: &str) -> Command {
+    let at = endpoint(berth, "nvme-tcp");
+    let mut python = Command::new("/usr/bin/python3");
+    python.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/nvme_auth/host.py"));
+    python.args([&at.ip().to_string(), &at.port().to_string(), nqn, HOST]);
+    python
+}
+
 /// What the initiator says of each hash with each group.
 async fn host(berth: &Berth, nqn: &str, secret: &str, controller: &str, hashes: &str, groups: &str) -> Vec<String> {
-    let at = endpoint(berth, "nvme-tcp");
-    let args = [&at.ip().to_string(), &at.port().to_string(), nqn, HOST, secret, controller, hashes, groups];
-    let mut python = Command::new("/usr/bin/python3");
-    python.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/nvme_auth/host.py")).args(args);
+    let mut python = python(berth, nqn);
+    python.args([secret, controller, hashes, groups]);
     let output = tokio::task::spawn_blocking(move || python.output().unwrap()).await.unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
@@ -128,4 +142,28 @@ async fn a_host_proves_each_queue_with_the_secret_of_its_binding_also_after_kill
     client.close().await;
     let stopped = berth.stop();
     assert!(!stopped.stderr.contains(&new) && !stopped.stderr.contains("DHHC"), "{}", stopped.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn strangers_that_have_the_node_compute_keep_no_host_out() {
+    const STRANGERS: usize = 200;
+    let site = Site::new();
+    let berth = site.start();
+    let (client, mine) = site.quic(&berth).await;
+    let lease = client.lease_alloc(&mine, &Alloc::block(1 << 20, 600)).await.unwrap().lease_id;
+    let NvmeBinding { nqn, secret, .. } = client.bind_nvme(&mine, lease, HOST).await.unwrap();
+    let mut strangers = python(&berth, &nqn);
+    strangers.args(["-", "-", "1", "5", &STRANGERS.to_string()]);
+    let mut strangers = strangers.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(strangers.stdout.take().unwrap());
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    assert_eq!(line, "flooding\n");
+    assert_eq!(host(&berth, &nqn, &secret.unwrap(), "-", "1", "1").await, ["ok"]);
+    drop(strangers.stdin.take());
+    let mut answered = String::new();
+    said.read_to_string(&mut answered).unwrap();
+    assert!(strangers.wait().unwrap().success());
+    let answered: usize = answered.trim().parse().unwrap();
+    assert!(answered < STRANGERS / 2, "{answered} were before it");
 }

@@ -1,12 +1,15 @@
 """An NVMe/TCP host that authenticates, written from the specifications with Python's own arithmetic.
 
-host.py ADDRESS PORT SUBNQN HOSTNQN SECRET CONTROLLER_SECRET HASHES GROUPS
+host.py ADDRESS PORT SUBNQN HOSTNQN SECRET CONTROLLER_SECRET HASHES GROUPS [FLOOD]
 
 For each hash and group: an admin queue and an I/O queue that prove who they are, and a block that is written and read
 back. SECRET "-": it does not authenticate. CONTROLLER_SECRET "-": it asks for no proof of the controller's. Prints a line
 for each: "ok", or how it failed.
+
+With FLOOD: as many connections from 127.0.0.2 that ask for the challenge of the last group and stay. Prints "flooding" when
+all have asked, and at the end of its input how many were answered.
 """
-import base64, ctypes, hashlib, hmac, os, socket, struct, sys, zlib
+import base64, ctypes, hashlib, hmac, os, select, socket, struct, sys, zlib
 
 NAMES = [None, "sha256", "sha384", "sha512"]
 BITS = [0, 2048, 3072, 4096, 6144, 8192]
@@ -38,10 +41,11 @@ def key_of(text, nqn):
 
 
 class Queue:
-    def __init__(self, options):
+    def __init__(self, options, source=""):
         self.o = options
         self.cid = 0
-        self.s = socket.create_connection((options.address, options.port), timeout=30)
+        self.t_id = os.urandom(2)
+        self.s = socket.create_connection((options.address, options.port), timeout=30, source_address=(source, 0))
         self.s.sendall(struct.pack("<BBBBIHBBI112x", 0, 0, 128, 0, 128, 0, 0, 0, 0))
         response = self.exactly(128)
         assert (response[0], response[2]) == (1, 128), response
@@ -55,8 +59,12 @@ class Queue:
             data += piece
         return data
 
-    def command(self, opcode, nsid, words, data=b"", receive=0):
+    def command(self, *args, **kwargs):
         """Sends a command with data in its capsule; returns dword 0 and what came."""
+        self.submit(*args, **kwargs)
+        return self.complete()
+
+    def submit(self, opcode, nsid, words, data=b"", receive=0):
         self.cid += 1
         if receive:
             sgl = struct.pack("<QI3xB", 0, receive, 0x5A)
@@ -65,6 +73,8 @@ class Queue:
         sqe = struct.pack("<BBHI16x", opcode, 0x40, self.cid, nsid) + sgl + words.ljust(24, b"\0")
         assert len(sqe) == 64
         self.s.sendall(struct.pack("<BBBBI", 4, 0, 72, 72 if data else 0, 72 + len(data)) + sqe + data)
+
+    def complete(self):
         came = b""
         while True:
             kind, flags, hlen, pdo, plen = struct.unpack("<BBBBI", self.exactly(8))
@@ -94,8 +104,12 @@ class Queue:
     def send(self, message):
         self.command(0x7F, 5, struct.pack("<II", 0xE9010100, len(message)), message)
 
+    def ask(self):
+        self.submit(0x7F, 6, struct.pack("<II", 0xE9010100, 4096), receive=4096)
+
     def receive(self, kind, ident):
-        _, message = self.command(0x7F, 6, struct.pack("<II", 0xE9010100, 4096), receive=4096)
+        self.ask()
+        _, message = self.complete()
         if message[:2] == b"\0\xf1":
             raise Failed("failure1 %d" % message[7])
         assert message[:2] == bytes([kind, ident]) and message[4:6] == self.t_id, message[:16]
@@ -107,11 +121,13 @@ class Queue:
         text = challenge + struct.pack("<I", sequence) + self.t_id + b"\0" + role + own + b"\0" + peer
         return hmac.digest(key, text, hash_name)
 
-    def authenticate(self, hash_id, group):
-        o, name = self.o, NAMES[hash_id]
-        self.t_id = os.urandom(2)
+    def offer(self, hash_id, group):
         descriptor = bytes([1, 0, 1, 1, hash_id]) + bytes(29) + bytes([group]) + bytes(29)
         self.send(b"\0\0\0\0" + self.t_id + b"\0\1" + descriptor)
+
+    def authenticate(self, hash_id, group):
+        o, name = self.o, NAMES[hash_id]
+        self.offer(hash_id, group)
         message = self.receive(1, 1)
         length, got_hash, got_group, dh_len, sequence = struct.unpack_from("<B1xBBHI", message, 6)
         size = hashlib.new(name).digest_size
@@ -172,8 +188,21 @@ def once(options, hash_id, group):
     assert back == block
 
 
+def flood(options, group, count):
+    queues = [Queue(options, "127.0.0.2") for _ in range(count)]
+    for queue in queues:
+        queue.connect(0, 0xFFFF)
+        queue.offer(1, group)
+        queue.ask()
+    print("flooding", flush=True)
+    sys.stdin.read()
+    print(len(select.select([queue.s for queue in queues], [], [], 0)[0]))
+
+
 def main():
     options = Options(*sys.argv[1:7])
+    if len(sys.argv) > 9:
+        return flood(options, int(sys.argv[8][-1]), int(sys.argv[9]))
     for hash_id in map(int, sys.argv[7].split(",")):
         for group in map(int, sys.argv[8].split(",")):
             try:

@@ -125,8 +125,10 @@ impl<H: Host> Node<H> {
     }
 
     /// Asks one binding after the other. `effects` are those of earlier steps.
-    fn attempt(&mut self, mut attempt: Attempt, effects: Effects, origin: Origin, now: Now) -> Step {
-        let mut outcome = Outcome { effects, ..Outcome::default() };
+    fn attempt(&mut self, mut attempt: Attempt, mut effects: Effects, origin: Origin, now: Now) -> Step {
+        // That a connection ended is journaled before the next one, or a restart would find none.
+        let journal = std::mem::take(&mut effects.journal);
+        let mut outcome = Outcome { effects, journal, ..Outcome::default() };
         while attempt.at < self.bindings.len() {
             if self.bindings[attempt.at].kind() != attempt.kind {
                 attempt.at += 1;
