@@ -67,7 +67,7 @@ stop() {
 }
 # A key that the node knows.
 enroll() {
-    "$BERTH" key new >/dev/null
+    [ -e "$work/.config/berth/key" ] || "$BERTH" key new >/dev/null
     "$BERTH" enroll >/dev/null
 }
 # alloc TYPE SIZE OPTIONS...: a lease.
