@@ -9,7 +9,9 @@ set -eu
 . lab/nvme.sh
 TESTS=${TESTS:-004 005 006 008 010 012 014 018 019 021 022 023 025 026 027 028 029 031 040 047}
 
+# What its scripts expect of a host, and a bare guest lacks.
 mount -t configfs configfs /sys/kernel/config 2>/dev/null || true
+[ -e /dev/fd ] || ln -s /proc/self/fd /dev/fd
 truncate -s 1G "$work/disk.img"
 configure "$work/disk.img" "1 GiB"
 start
