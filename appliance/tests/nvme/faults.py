@@ -45,7 +45,8 @@ def silent(world, later):
     greeted = tcp.Connection(world.address)
     begun = tcp.Connection(world.address)
     begun.send(begun.framed(tcp.COMMAND, tcp.sqe(tcp.FABRICS, 1, nsid=1), bytes(1024))[:100])
-    for what, connection in {"a silent host": nothing, "half an ICReq": half, "no Connect": greeted, "half a Connect": begun}.items():
+    slow = {"a silent host": nothing, "half an ICReq": half, "no Connect": greeted, "half a Connect": begun}
+    for what, connection in slow.items():
         later.begin(what, IDENTIFY + 3, connection.ends_within)
     trickler = tcp.Connection(world.address, initialise=False)
 
@@ -62,7 +63,7 @@ def silent(world, later):
 
 
 def crowd(world):
-    """More silent connections than may be pending, and 300 idle ones that are admitted: a newcomer is let in at once."""
+    """More silent connections than may be pending, and 300 that are admitted and idle: a newcomer is let in at once."""
     silent = [socket.create_connection(world.address) for _ in range(PENDING + 100)]
     hosts = []
     for _ in range(34):
@@ -95,8 +96,9 @@ def never_reads(world, later):
     before, _ = world.memory()
     for queue in queues:
         queue.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        capsules = [tcp.sqe(2, cid, nsid=1, sgl=(0, 1 << 20, tcp.TRANSPORT), dw=lba(0, 2048)) for cid in range(1000, 1120)]
-        queue.send(b"".join(queue.framed(tcp.COMMAND, capsule) for capsule in capsules))
+        for cid in range(1000, 1120):
+            read = tcp.sqe(2, cid, nsid=1, sgl=(0, 1 << 20, tcp.TRANSPORT), dw=lba(0, 2048))
+            queue.send(queue.framed(tcp.COMMAND, read))
     for _ in range(20):
         world.others_go_on("hosts that never read")
     after, _ = world.memory()
@@ -107,14 +109,15 @@ def never_reads(world, later):
 
 
 def ended(world, queues, seconds):
-    """Whether the controller has ended these. Of what it says nobody reads anything, so its side's state is looked at."""
+    """Whether the controller has ended these. Nobody reads what it says, so the state of its side is looked at."""
     ports = {queue.socket.getsockname()[1] for queue in queues}
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         with open(f"/proc/{world.pid}/net/tcp") as table:
             rows = [line.split() for line in table][1:]
         # ESTABLISHED is 01.
-        established = {int(row[2].split(":")[1], 16) for row in rows if row[3] == "01" and row[1].endswith(f":{world.address[1]:04X}")}
+        ours = [row for row in rows if row[3] == "01" and row[1].endswith(f":{world.address[1]:04X}")]
+        established = {int(row[2].split(":")[1], 16) for row in ours}
         if not established & ports:
             return True
         time.sleep(0.5)
@@ -158,13 +161,17 @@ def too_many(world):
     host.close()
 
 
+# Bytes of writes, and of the H2CData that they come in.
+WRITES = (512, None), (512, 4), (512, 128), (4096, 500), (65536, 4096), (1 << 18, 65536), (1 << 19, None)
+
+
 def small_and_many(world):
     """Short writes by R2T, in pieces of any size, with each setting of digests."""
     host = tcp.Host(world.address, world.victim.subnqn, world.victim.hostnqn, world.victim.hostid)
     host.associate()
     for digests in range(4):
         queue = host.io(digests)
-        for length, piece in ((512, None), (512, 4), (512, 128), (4096, 500), (65536, 4096), (1 << 18, 65536), (1 << 19, None)):
+        for length, piece in WRITES:
             data = os.urandom(length)
             done = queue.transfer(queue.write_by_r2t(64, length), data, piece)
             expect_status(f"{length} bytes in pieces of {piece}, digests {digests}", done, 0)

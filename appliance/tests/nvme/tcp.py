@@ -8,7 +8,8 @@ import struct
 import time
 
 ICREQ, ICRESP, H2C_TERM, C2H_TERM, COMMAND, RESPONSE, H2C_DATA, C2H_DATA, R2T = 0, 1, 2, 3, 4, 5, 6, 7, 9
-HLEN = {ICREQ: 128, ICRESP: 128, H2C_TERM: 24, C2H_TERM: 24, COMMAND: 72, RESPONSE: 24, H2C_DATA: 24, C2H_DATA: 24, R2T: 24}
+HLEN = {kind: 24 for kind in (H2C_TERM, C2H_TERM, RESPONSE, H2C_DATA, C2H_DATA, R2T)}
+HLEN |= {ICREQ: 128, ICRESP: 128, COMMAND: 72}
 HDGST, DDGST, LAST, SUCCESS = 1, 2, 4, 8
 
 IN_CAPSULE, TRANSPORT = 0x01, 0x5A
@@ -280,7 +281,8 @@ class Queue(Connection):
     def connect(self, host, qid=0, cntlid=0xFFFF, sqsize=31, kato=0, cattr=0, recfmt=0, length=1024, **other):
         """Connect; `other` replaces names of the host: subnqn, hostnqn, hostid."""
         who = {"subnqn": host.subnqn, "hostnqn": host.hostnqn, "hostid": host.hostid} | other
-        data = who["hostid"] + struct.pack("<H", cntlid) + bytes(238) + nqn(who["subnqn"]) + nqn(who["hostnqn"]) + bytes(256)
+        names = nqn(who["subnqn"]) + nqn(who["hostnqn"])
+        data = who["hostid"] + struct.pack("<H", cntlid) + bytes(238) + names + bytes(256)
         self.flow_control = not cattr & 4
         dw = {10: qid << 16 | recfmt, 11: cattr << 16 | sqsize, 12: kato}
         return self.call(FABRICS, data=data[:length], nsid=1, dw=dw)
@@ -296,7 +298,8 @@ class Queue(Connection):
 
     def log(self, lid, length, offset=0, retain=0, nsid=0xFFFFFFFF):
         words = length // 4 - 1
-        return self.call(2, nsid=nsid, length=length, dw={10: lid | retain << 15 | (words & 0xFFFF) << 16, 11: words >> 16, 12: offset})
+        dw = {10: lid | retain << 15 | (words & 0xFFFF) << 16, 11: words >> 16, 12: offset}
+        return self.call(2, nsid=nsid, length=length, dw=dw)
 
     def set_feature(self, fid, value):
         return self.call(9, dw={10: fid, 11: value})

@@ -1,5 +1,5 @@
-"""Every line of the table of fatal errors, each by FES and FEI: the connection on which it happened ends, and no other; and
-nothing is written. What is no violation though it looks like one is here too."""
+"""Every line of the table of violations, each by FES and FEI: its connection ends, and no other, and nothing is
+written. What is no violation though it looks like one is here too."""
 
 import socket
 import struct
@@ -139,7 +139,8 @@ def lengths(target):
         for told in (508, 516, 0, 0xFFFFFFFF):
             queue = target.io(digests)
             command = sqe(1, 1, nsid=1, sgl=(0, told, IN_CAPSULE), dw=lba(0, 1))
-            terminates(f"512 bytes, {told} in the SGL, {name}", queue, queue.framed(COMMAND, command, bytes(512)), (1, 4))
+            pdu = queue.framed(COMMAND, command, bytes(512))
+            terminates(f"512 bytes, {told} in the SGL, {name}", queue, pdu, (1, 4))
         queue = target.io(digests)
         command = sqe(1, 1, nsid=1, sgl=(0, 512, IN_CAPSULE), dw=lba(0, 1))
         terminates(f"no bytes, 512 in the SGL, {name}", queue, queue.framed(COMMAND, command), (1, 4))

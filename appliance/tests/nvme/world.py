@@ -65,7 +65,8 @@ class World:
     def lease(self, size="1 MiB", **times):
         """A lease that is bound to a host of its own."""
         times = [f"--{name}={seconds}" for name, seconds in times.items()]
-        granted = json.loads(self.run("lease", "alloc", *self.at(), "--type", "block", "--size", size, *times, "--json"))
+        alloc = "lease", "alloc", *self.at(), "--type", "block", "--size", size
+        granted = json.loads(self.run(*alloc, *times, "--json"))
         host = tcp.Host(self.address, "", f"nqn.2014-08.org.nvmexpress:uuid:{uuid.uuid4()}", uuid.uuid4().bytes)
         host.lease = granted["lease_id"]
         host.subnqn = f"nqn.2026-02.io.fabricbios:lease:{host.lease}"
