@@ -7,7 +7,7 @@
 set -eu
 
 . lab/nvme.sh
-TESTS=${TESTS:-004 005 006 008 010 012 014 018 019 021 022 023 025 026 027 028 029 031 040 047}
+TESTS="004 005 006 008 010 012 014 018 019 021 022 023 025 026 027 028 029 040 047"
 
 # What its scripts expect of a host, and a bare guest lacks.
 mount -t configfs configfs /sys/kernel/config 2>/dev/null || true
@@ -19,6 +19,8 @@ enroll
 
 # It writes beside its tests.
 cp -r "$CHECKOUT" "$work/blktests"
+# It cannot read the names of Debian's kernels; this one is new enough for all that it asks.
+sed -i /_have_kver/d "$work"/blktests/tests/nvme/[0-9][0-9][0-9]
 export STATE="$work" SIZE="400 MiB"
 cat >"$work/blktests/config" <<CONFIG
 NVME_TARGET_CONTROL=$ROOT/lab/blktests/target

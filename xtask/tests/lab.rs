@@ -91,3 +91,14 @@ fn a_guest_that_hangs_or_panics_fails_its_suite_and_not_the_next() {
     assert_eq!(left("hangs", "out/note"), "note\n");
     assert_eq!(left("passes", "out/note"), "note\n");
 }
+
+#[test]
+fn blktests_are_the_users_own() {
+    for (args, told) in
+        [(&["blktests"][..], "wants a checkout of blktests"), (&["blktests", "/nowhere"], "no /nowhere")]
+    {
+        let output = lab(args);
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && stderr.contains(told), "{stderr}");
+    }
+}

@@ -115,6 +115,30 @@ fn a_session_that_is_over_closes_and_makes_room_for_the_next() {
     assert_eq!(&heard, b"waits");
 }
 
+/// A core that sleeps takes few turns, and there may be many connections: each is looked at in time all the same.
+#[test]
+fn a_core_that_wakes_seldom_looks_at_all() {
+    const MOST: usize = 4000;
+    let (mut core, mailbox) = mailbox(MOST, MOST);
+    let mut streams = UringStreams::new(mailbox, MOST).unwrap();
+    let (_client, session) = connect(&mut core, Echo, b"");
+    let mut turn = |millis: u64| {
+        let mono = Nanos(1_000_000 * millis);
+        streams.turn(Now { mono, wall: mono }, true, false);
+        core.returned().for_each(drop);
+    };
+    (0..500).for_each(|nth| turn(2 * nth));
+    session.store(true, Relaxed);
+    // A round takes 250 ms.
+    (500..630).for_each(|nth| turn(2 * nth));
+    // The kernel lets go in its own time.
+    for _ in 0..100 {
+        thread::sleep(Duration::from_millis(1));
+        turn(2 * 630);
+    }
+    assert_eq!(Arc::strong_count(&session), 1, "it was looked at");
+}
+
 #[test]
 fn dropping_the_task_closes_its_connections() {
     let (mut core, mailbox) = mailbox(1, 1);
