@@ -51,7 +51,8 @@ pub mod verify;
 use std::process::ExitCode;
 
 pub use args::{
-    Action, BounceArgs, CompareArgs, LeaseArgs, LoadArgs, NvmeArgs, PaceArgs, PerfCommand, ReportArgs, RpcArgs, SuiteArgs,
+    Action, BounceArgs, CompareArgs, LeaseArgs, LoadArgs, NvmeArgs, PaceArgs, PerfCommand, ReportArgs, RpcArgs,
+    SuiteArgs,
 };
 
 /// Runs the command and prints its results to stdout. A failure status means that a request was lost, doubled or answered

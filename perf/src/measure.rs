@@ -156,11 +156,7 @@ pub(crate) fn measure(job: &Job) -> anyhow::Result<ExitCode> {
     let (plan_tx, plan_rx) = mpsc::channel();
     let (event_tx, event_rx) = mpsc::channel();
     let client = Client {
-        setup: Setup {
-            peer: way.peer().into(),
-            protocol: *protocol,
-            timeout: Duration::from_millis(args.timeout),
-        },
+        setup: Setup { peer: way.peer().into(), protocol: *protocol, timeout: Duration::from_millis(args.timeout) },
         clock: clock.clone(),
         stop: Arc::clone(&stop),
         exchange,

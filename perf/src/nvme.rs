@@ -191,7 +191,8 @@ impl Area {
             ensure!(places.len() > 1, "the disk has no room for reads beside writes that are compared");
             (reads, writes) = places.split_at(places.len() / 2);
         }
-        let read = |places| Script { steps: vec![self.step(Kind::Read, size, places, args.verify)], weight: args.mix.read };
+        let read =
+            |places| Script { steps: vec![self.step(Kind::Read, size, places, args.verify)], weight: args.mix.read };
         let write =
             |places| Script { steps: vec![self.step(Kind::Write, size, places, args.verify)], weight: args.mix.write };
         let scripts = [(args.mix.read, read(reads)), (args.mix.write, write(writes))];

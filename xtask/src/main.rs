@@ -23,6 +23,7 @@ cargo xtask package        the Debian packages, in target/package
 cargo xtask bench rpc      the speed table, each row interleaved with its baseline
 cargo xtask bench lease    the same for leases
 cargo xtask bench rdma     the same for RDMA, libfabric and RoCE in software
+cargo xtask bench nvme     the same for NVMe/TCP; host, guest: a part of it
 cargo xtask bench knobs    what the knobs of docs/tune.md do on this host
 cargo xtask bench appliance  how soon the appliance is ready, and how much memory it takes
 cargo xtask bench telemetry  what telemetry costs: against a build without it";
@@ -35,6 +36,8 @@ fn main() -> Result<()> {
         ["bench", "rpc"] => bench::rpc(),
         ["bench", "lease"] => bench::lease(),
         ["bench", "rdma"] => bench::rdma(),
+        ["bench", "nvme"] => bench::nvme(None),
+        ["bench", "nvme", part @ ("host" | "guest")] => bench::nvme(Some(part)),
         ["bench", "knobs"] => bench::knobs(),
         ["bench", "appliance"] => bench::appliance(),
         ["bench", "telemetry"] => bench::telemetry(),

@@ -153,7 +153,8 @@ impl Line {
 
     fn read(&mut self, slba: u64, blocks: u32) -> Option<usize> {
         let (queue, mine) = self.queue();
-        let number = queue.submit(Command { sqe: access(opcode::io::READ, slba, blocks), data: Data::In(blocks * 512) }, NOW)?;
+        let number =
+            queue.submit(Command { sqe: access(opcode::io::READ, slba, blocks), data: Data::In(blocks * 512) }, NOW)?;
         mine.data[number].clear();
         Some(number)
     }
@@ -227,8 +228,7 @@ fn who_is_refused_is_told_why() {
         let controller = Controller::new(settings(0), names(nqn, host), 1, NOW);
         let mut line = Line::new(&node, End::Admin(Box::new(controller)), 4096);
         line.run();
-        let status =
-            if dword == 0 { Status::CONNECT_INVALID_HOST } else { Status::CONNECT_INVALID_PARAMETERS };
+        let status = if dword == 0 { Status::CONNECT_INVALID_HOST } else { Status::CONNECT_INVALID_PARAMETERS };
         assert_eq!(line.controller().error(), Some(Error::Refused(status, dword)));
     }
 }
@@ -467,8 +467,7 @@ fn seeds() {
         let mut rng = Rng::with_seed(seed);
         let node = Node::new();
         let digests = rng.u8(0..4);
-        let (nqn, heap) =
-            if rng.bool() { (&node.memory, &node.heap) } else { (&node.blocks, &node.disk.heap) };
+        let (nqn, heap) = if rng.bool() { (&node.memory, &node.heap) } else { (&node.blocks, &node.disk.heap) };
         let piece = rng.usize(1..9000);
         let mut admin = Line::admin(&node, nqn, digests, piece);
         let mut io = Line::io(&node, &mut admin, 1, rng.u16(1..20), piece);
@@ -499,7 +498,8 @@ fn seeds() {
             assert_eq!(queue.error(), None, "seed {seed}");
             for (number, status) in mine.ended.drain(..) {
                 assert_eq!(status, Status::SUCCESS, "seed {seed}");
-                let at = under_way.iter().position(|(other, ..)| *other == number).expect("a command that is under way");
+                let at =
+                    under_way.iter().position(|(other, ..)| *other == number).expect("a command that is under way");
                 let (_, place, written) = under_way.remove(at);
                 done += 1;
                 match written {

@@ -1,4 +1,4 @@
-//! `cargo xtask bench rpc`, `lease`, `rdma`, `knobs` and `telemetry`: the speed tables.
+//! `cargo xtask bench rpc`, `lease`, `rdma`, `nvme`, `knobs` and `telemetry`: the speed tables.
 //!
 //! Two contestants take turns many times over, so that both see the same moods of the machine; a row is the median of
 //! the ratios of neighbours, with an interval around it where there are turns enough. On two cores the distance between them
@@ -7,9 +7,11 @@
 
 mod appliance;
 mod capacity;
+mod guest;
 mod knobs;
 mod lease;
 mod network;
+mod nvme;
 mod ofi;
 mod programs;
 mod rdma;
@@ -77,8 +79,21 @@ pub(crate) fn rdma() -> Result<()> {
     build::berth()?;
     let mut rows = rdma::host_rows()?;
     rows.extend(ofi::rows()?);
-    rows.extend(rdma::guest_rows()?);
+    rows.extend(guest::rows(&rdma::GUESTS)?);
     report("rdma", &rows)
+}
+
+pub(crate) fn nvme(part: Option<&str>) -> Result<()> {
+    setup::all()?;
+    build::berth()?;
+    let mut rows = Vec::new();
+    if part != Some("guest") {
+        rows.extend(nvme::rows()?);
+    }
+    if part != Some("host") {
+        rows.extend(guest::rows(&["nvme"])?);
+    }
+    report(&part.map_or("nvme".into(), |part| format!("nvme-{part}")), &rows)
 }
 
 pub(crate) fn knobs() -> Result<()> {

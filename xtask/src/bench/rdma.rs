@@ -3,17 +3,18 @@
 use std::fs;
 
 use anyhow::{Context, Result};
-use serde::Deserialize;
 
 use super::{
-    Pair, Reach, Row,
+    Row,
     network::{self, Contest, OUT, PAGES, Peer, SERVER_CPU, TURNS, contest, round_trip},
 };
 use crate::{
     hugepages::Hugepages,
-    lab,
     sh::{self, Process},
 };
+
+/// Suites of `lab/bench` that need RDMA, with soft-RoCE.
+pub(super) const GUESTS: [&str; 2] = ["rdma-lease", "rdma-rpc"];
 
 /// Rows that this host can run without RDMA.
 pub(super) fn host_rows() -> Result<Vec<Row>> {
@@ -27,34 +28,6 @@ pub(super) fn host_rows() -> Result<Vec<Row>> {
         figures: vec![round_trip("rpc_increment 32 B, RoCE in software, memif, RTT p50", 1.15)],
         turns: TURNS,
     })
-}
-
-/// A pair of figures, as a suite of `lab/bench` prints it.
-#[derive(Deserialize)]
-struct Line {
-    case: String,
-    baseline: String,
-    /// The ratio to reach at most; without it the row is printed.
-    reach: Option<f64>,
-    ours: f64,
-    theirs: f64,
-}
-
-/// Rows that need RDMA: suites of the lab, each in a guest with soft-RoCE.
-pub(super) fn guest_rows() -> Result<Vec<Row>> {
-    let mut rows: Vec<Row> = Vec::new();
-    for line in lab::bench()?.lines() {
-        let Line { case, baseline, reach, ours, theirs } =
-            serde_json::from_str(line).with_context(|| format!("not a pair of figures: {line}"))?;
-        let pair = Pair { state: "guest".into(), ours, theirs };
-        if let Some(row) = rows.iter_mut().find(|row| row.case == case) {
-            row.pairs.push(pair);
-        } else {
-            let reach = reach.map_or(Reach::Printed, Reach::AtMost);
-            rows.push(Row { case, baseline, unit: "us", reach, pairs: vec![pair] });
-        }
-    }
-    Ok(rows)
 }
 
 /// Our RPC service behind an unreliable connection that we speak ourselves.

@@ -125,9 +125,10 @@ pub(crate) fn run_all(answers: Answers) -> Result<Tally> {
     Options { again: true, ..Options::new(SUITES, answers) }.run()
 }
 
-/// Runs the suites of `lab/bench`, which no test does, and returns the lines that they left in `rows`.
-pub(crate) fn bench() -> Result<String> {
-    let options = Options::new("lab/bench", Answers::All);
+/// Runs suites of `lab/bench`, which no test does, and returns the lines that they left in `rows`.
+pub(crate) fn bench(names: &[&str]) -> Result<String> {
+    let names = names.iter().map(|name| (*name).to_owned()).collect();
+    let options = Options { names, ..Options::new("lab/bench", Answers::All) };
     let tally = options.run()?;
     ensure!(tally.failed == 0, "{} turns in the lab failed", tally.failed);
     let mut rows = String::new();

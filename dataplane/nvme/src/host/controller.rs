@@ -114,7 +114,7 @@ impl Controller {
         let connect = names.connect(ConnectData::ANY_CONTROLLER);
         Self {
             settings,
-            queue: Queue::new(settings, 0, DEPTH, ADMIN_IN_CAPSULE, connect, now),
+            queue: Queue::new(settings, 0, DEPTH, ADMIN_IN_CAPSULE, &connect, now),
             names,
             queues,
             page: Page { bytes: Box::new([0; identify::LEN]), ended: None },
@@ -148,7 +148,7 @@ impl Controller {
     /// I/O queue `number`, from 1 to [`Facts::queues`], for `depth` commands, up to [`Facts::depth`].
     pub fn queue(&self, number: u16, depth: u16, now: Nanos) -> Queue {
         let connect = self.names.connect(self.facts.controller);
-        Queue::new(self.settings, number, depth.min(self.facts.depth), self.facts.in_capsule, connect, now)
+        Queue::new(self.settings, number, depth.min(self.facts.depth), self.facts.in_capsule, &connect, now)
     }
 
     /// Goes on, as [`Queue::advance`] does. While nothing comes, it wants to be called now and then, for what it has to say

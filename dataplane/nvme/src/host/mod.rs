@@ -117,10 +117,10 @@ pub trait User {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The controller broke the protocol.
-    #[error("the controller broke the protocol: {}", told(.0))]
+    #[error("the controller broke the protocol: {}", told(*.0))]
     Violation(Fatal),
     /// The controller says that we did.
-    #[error("the controller ended the connection: {}", told(.0))]
+    #[error("the controller ended the connection: {}", told(*.0))]
     Terminated(Fatal),
     /// It does not grant the digests that were asked for.
     #[error("the controller grants other digests than were asked for: {0}")]
@@ -142,6 +142,6 @@ pub enum Error {
     Timeout,
 }
 
-fn told(fatal: &Fatal) -> String {
+fn told(fatal: Fatal) -> String {
     format!("fatal error status {}, information {}", fatal.status, fatal.information)
 }

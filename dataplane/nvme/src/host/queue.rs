@@ -25,7 +25,7 @@ const HEADER_ROOM: usize = 256;
 /// As little data as an `H2CData` has, unless it is the last of its R2T.
 const DATA_MIN: usize = 4096;
 
-/// MAXH2CDATA is at least so much (TCP, "ICResp").
+/// MAXH2CDATA is at least so much (TCP, "Initialize Connection Response PDU").
 const H2C_DATA_LEAST: u32 = 4096;
 
 /// SQHD in the response to Connect where flow control is off.
@@ -95,7 +95,7 @@ impl Queue {
         number: u16,
         depth: u16,
         in_capsule: u32,
-        connect: ConnectData,
+        connect: &ConnectData,
         now: Nanos,
     ) -> Self {
         let mut slots = Slots::new(depth);
@@ -114,7 +114,7 @@ impl Queue {
             h2c_data_max: H2C_DATA_LEAST,
             in_capsule: in_capsule.min(IN_CAPSULE_MAX),
             greeted: false,
-            connect: Box::new(connect),
+            connect: Box::new(*connect),
             joined: None,
             omits_responses: false,
             slots,

@@ -13,7 +13,7 @@ const SLOT_BITS: u32 = DEPTH_MAX.trailing_zeros();
 /// A slot for each command that is under way.
 #[derive(Debug)]
 pub(super) struct Slots {
-    slots: Vec<Slot>,
+    all: Vec<Slot>,
     free: Vec<u16>,
     /// Those that have something to send, in order, each once.
     ready: VecDeque<u16>,
@@ -53,7 +53,7 @@ impl Slots {
             Slot { sqe, data: Data::None, phase: Phase::Free, moved: 0, corrupt: false, since: Nanos(0) }
         };
         Self {
-            slots: (0..depth).map(free).collect(),
+            all: (0..depth).map(free).collect(),
             free: (0..depth).rev().collect(),
             ready: VecDeque::with_capacity(depth.into()),
         }
@@ -61,13 +61,13 @@ impl Slots {
 
     /// Commands that are under way.
     pub(super) fn used(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.all.len() - self.free.len()
     }
 
     /// Takes a command, to be sent: its data in the capsule where there are at most `in_capsule` bytes of it.
     pub(super) fn open(&mut self, command: Command, in_capsule: u32, now: Nanos) -> Option<usize> {
         let index = self.free.pop()?;
-        let slot = &mut self.slots[usize::from(index)];
+        let slot = &mut self.all[usize::from(index)];
         // A completion that comes late is not taken for the next command's.
         let cid = slot.sqe.cid.get().wrapping_add(1 << SLOT_BITS);
         let sgl = match command.data {
@@ -86,14 +86,14 @@ impl Slots {
     #[inline]
     pub(super) fn by_cid(&self, cid: u16) -> Option<usize> {
         let index = usize::from(cid & (DEPTH_MAX - 1));
-        let slot = self.slots.get(index)?;
+        let slot = self.all.get(index)?;
         let known = slot.sqe.cid.get() == cid && !matches!(slot.phase, Phase::Free | Phase::Queued);
         known.then_some(index)
     }
 
     #[inline]
     pub(super) fn get(&mut self, index: usize) -> &mut Slot {
-        &mut self.slots[index]
+        &mut self.all[index]
     }
 
     /// The first that has something to send.
@@ -106,20 +106,20 @@ impl Slots {
     #[inline]
     pub(super) fn sent(&mut self) {
         if let Some(index) = self.ready.pop_front() {
-            self.slots[usize::from(index)].phase = Phase::Sent;
+            self.all[usize::from(index)].phase = Phase::Sent;
         }
     }
 
     /// Has the command send what an R2T asked for.
     pub(super) fn ask(&mut self, index: usize, ttag: u16, until: u32) {
-        self.slots[index].phase = Phase::Asked { ttag, until };
+        self.all[index].phase = Phase::Asked { ttag, until };
         self.ready.push_back(index as u16);
     }
 
     /// The command has ended.
     #[inline]
     pub(super) fn close(&mut self, index: usize) {
-        let slot = &mut self.slots[index];
+        let slot = &mut self.all[index];
         if matches!(slot.phase, Phase::Asked { .. }) {
             self.ready.retain(|ready| usize::from(*ready) != index);
         }
@@ -129,6 +129,6 @@ impl Slots {
 
     /// Whether a command was accepted before this time and has not ended.
     pub(super) fn has_older(&self, than: Nanos) -> bool {
-        self.slots.iter().any(|slot| slot.phase != Phase::Free && slot.since < than)
+        self.all.iter().any(|slot| slot.phase != Phase::Free && slot.since < than)
     }
 }
