@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use berth_memory::{Memory, Part};
 
-/// A region of blocks, served by an engine that runs on a core of its own.
+/// Blocks of a region, behind an engine: it works on a core of its own, or in the ring of the poll core that submits.
 #[expect(clippy::len_without_is_empty, reason = "a region is never empty")]
 pub trait Blocks: Send + Sync {
     /// Length of the region in bytes, a multiple of 512.
@@ -136,8 +136,8 @@ pub enum BlockOp {
 
 /// Receives completions.
 pub trait BlockDone: Send + Sync {
-    /// The operation `tag` has completed, and its pieces come back. Called once per operation, mostly on the engine's
-    /// thread: it must not block.
+    /// The operation `tag` is over; its pieces come back. Called once for each, on the engine's thread
+    /// or on the poll core that submitted: it must not block.
     fn done(&self, tag: u64, pieces: Vec<Part>, result: Result<(), BlockError>);
 }
 

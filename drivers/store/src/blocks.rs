@@ -17,17 +17,23 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-use berth_lease::{BlockError, BlockInfo, BlockRequest, Blocks};
+use berth_lease::{BlockError, BlockInfo, BlockOp, BlockRequest, Blocks};
 use berth_memory::Memory;
 use berth_port::{Family, Tables};
 use crossbeam_queue::ArrayQueue;
 
-use crate::{BlockOpenError, engine, target::Target};
+use crate::{
+    BlockOpenError,
+    cores::{self, Cores},
+    engine,
+    target::Target,
+};
 
 /// How many requests may wait for the engine.
 const QUEUE: usize = 1024;
 
-/// A region of blocks in a file or on a block device, worked by a thread of its own through `io_uring`.
+/// A region of blocks in a file or on a block device, worked through `io_uring`: whole sectors in the ring of the poll core
+/// that asks for them, all else, and what other threads ask for, by a thread of its own.
 ///
 /// Submitting takes no lock, and a system call only to wake an engine that sleeps. Any range within the region is
 /// allowed; multiples of the device's sectors are faster, for others have to read what they do not write. Such a write
@@ -49,6 +55,8 @@ pub(crate) struct Shared {
     /// The engine looks at nothing until it is woken.
     pub(crate) asleep: AtomicBool,
     pub(crate) closed: AtomicBool,
+    pub(crate) cores: Cores,
+    pub(crate) target: Target,
     pub(crate) counts: Counts,
 }
 
@@ -103,9 +111,11 @@ impl BlockEngine {
             wake: eventfd().map_err(failed)?,
             asleep: false.into(),
             closed: false.into(),
+            cores: Cores::default(),
+            target,
             counts: Counts::default(),
         });
-        let (thread, registered) = engine::spawn(target, Arc::clone(&shared))?;
+        let (thread, registered) = engine::spawn(Arc::clone(&shared))?;
         if align == 1 {
             tracing::warn!("{}: no direct I/O on this file system; blocks go through the page cache", path.display());
         }
@@ -117,8 +127,29 @@ impl BlockEngine {
 }
 
 impl Shared {
+    /// Counts how a request ended, and tells its submitter.
+    pub(crate) fn end(&self, request: BlockRequest, result: Result<(), BlockError>) {
+        let (len, counts) = (request.len(), &self.counts);
+        let BlockRequest { op, at: _, pieces, tag, done } = request;
+        match (result, op) {
+            (Err(BlockError::Io(libc::ENOSPC)), _) => counts.no_space.add(1),
+            (Err(BlockError::Io(_) | BlockError::Busy), _) => counts.failed.add(1),
+            (Err(BlockError::Miscompare), _) | (Ok(()), BlockOp::Read | BlockOp::Compare) => {
+                counts.reads.add(1);
+                counts.bytes_read.add(len);
+            }
+            (Ok(()), BlockOp::Write) => {
+                counts.writes.add(1);
+                counts.bytes_written.add(len);
+            }
+            (Ok(()), BlockOp::Zero(_) | BlockOp::Discard(_)) => counts.zeroes.add(1),
+            (Ok(()), BlockOp::Flush) => counts.flushes.add(1),
+        }
+        done.done(tag, pieces, result);
+    }
+
     /// Wakes the engine if it sleeps.
-    fn nudge(&self) {
+    pub(crate) fn nudge(&self) {
         // Pairs with the engine, which says that it sleeps and then looks at the queue once more.
         fence(SeqCst);
         if self.asleep.load(Relaxed) && self.asleep.swap(false, Relaxed) {
@@ -164,6 +195,7 @@ impl Blocks for BlockEngine {
             counts.refused.add(1);
             return request.done.done(request.tag, request.pieces, Err(BlockError::Io(libc::EINVAL)));
         }
+        let Err(request) = cores::submit(&self.shared, request) else { return };
         if let Err(Submitted::Request(request)) = self.shared.queue.push(Submitted::Request(request)) {
             counts.busy.add(1);
             return request.done.done(request.tag, request.pieces, Err(BlockError::Busy));
@@ -176,7 +208,8 @@ impl Blocks for BlockEngine {
     }
 }
 
-/// Waits for everything submitted, then makes it survive a loss of power.
+/// Waits for everything that its thread has, then makes it survive a loss of power. What poll cores have under way ends by
+/// itself; until their rings are closed the file stays open.
 impl Drop for BlockEngine {
     fn drop(&mut self) {
         self.shared.closed.store(true, SeqCst);

@@ -3,7 +3,8 @@
 //! Whole sectors are moved from or to the request's own pieces, where these are aligned; nobody copies them. For all else
 //! every request in progress has a slot: a buffer, aligned and registered, by way of which one part after the other is read
 //! or written. So a transfer may be cut short, and the caller's memory need not be aligned. A write that does not cover
-//! whole sectors reads them first; a request that touches the same sectors meanwhile is parked.
+//! whole sectors reads them first; a request that touches the same sectors meanwhile is parked, and it is itself while poll
+//! cores write through rings of their own.
 
 use std::{
     collections::VecDeque,
@@ -23,19 +24,13 @@ use std::{
 
 use berth_lease::{BlockError, BlockOp, BlockRequest};
 use berth_uring::UringError;
-use io_uring::{
-    IoUring, opcode, squeue,
-    types::{Fd, FsyncFlags},
-};
+use io_uring::{IoUring, opcode, squeue, types::Fd};
 
 use crate::{
     blocks::{Shared, Submitted},
     buffers::{Buffers, SLOT, SLOTS},
-    target::Target,
+    task::{After, Plain, Task, is_interrupted, transfer},
 };
-
-/// The most bytes that are moved at once.
-const MOST: usize = 1 << 30;
 
 /// Requests that wait for others at their sectors; while there are as many, no new ones are taken.
 const PARKED: usize = 64;
@@ -44,35 +39,26 @@ const PARKED: usize = 64;
 const WAKE: u64 = u64::MAX;
 
 struct Engine {
-    target: Target,
     shared: Arc<Shared>,
     ring: IoUring,
     buffers: Buffers,
-    tasks: [Option<Task>; SLOTS],
+    tasks: [Option<(Task, Step)>; SLOTS],
     free: Vec<usize>,
     parked: VecDeque<BlockRequest>,
+    /// Some of those wait for writes of poll cores.
+    waits_for_cores: bool,
     zeroing: Zeroing,
-}
-
-/// A request in progress.
-struct Task {
-    request: BlockRequest,
-    /// Bytes of it that are done.
-    progress: usize,
-    step: Step,
 }
 
 /// What the kernel does for a task.
 #[derive(Clone, Copy)]
 enum Step {
+    Plain(Plain),
     Read(Piece),
-    /// Reads or writes so many bytes of one of the request's own pieces.
-    Direct(usize),
     /// Reads the sectors of a piece that does not fill them.
     ReadToMerge(Piece),
     Write(Piece),
     Fallocate(Zeroing),
-    Flush,
 }
 
 /// Whole sectors in the region, and the bytes among them that are meant.
@@ -100,9 +86,9 @@ enum Zeroing {
 }
 
 /// Starts the engine. Tells whether its buffers are registered.
-pub(crate) fn spawn(target: Target, shared: Arc<Shared>) -> Result<(JoinHandle<()>, bool), UringError> {
+pub(crate) fn spawn(shared: Arc<Shared>) -> Result<(JoinHandle<()>, bool), UringError> {
     let (ready, started) = mpsc::sync_channel(1);
-    let run = move || match Engine::new(target, shared) {
+    let run = move || match Engine::new(shared) {
         Ok(mut engine) => {
             let _ = ready.send(Ok(engine.buffers.are_registered()));
             engine.run();
@@ -116,18 +102,18 @@ pub(crate) fn spawn(target: Target, shared: Arc<Shared>) -> Result<(JoinHandle<(
 }
 
 impl Engine {
-    fn new(target: Target, shared: Arc<Shared>) -> Result<Self, UringError> {
+    fn new(shared: Arc<Shared>) -> Result<Self, UringError> {
         // The ring belongs to the thread that makes it.
         let ring = berth_uring::ring(2 * SLOTS as u32)?;
         let buffers = Buffers::new(&ring);
         Ok(Self {
-            target,
             shared,
             ring,
             buffers,
             tasks: [const { None }; SLOTS],
             free: (0..SLOTS).collect(),
             parked: VecDeque::with_capacity(PARKED),
+            waits_for_cores: false,
             zeroing: Zeroing::ZeroRange,
         })
     }
@@ -138,6 +124,10 @@ impl Engine {
             let mut busy = self.take();
             self.enter(0);
             busy |= self.reap();
+            if self.may_readmit() {
+                self.readmit();
+                busy = true;
+            }
             if busy {
                 continue;
             }
@@ -147,13 +137,13 @@ impl Engine {
             self.shared.asleep.store(true, Relaxed);
             // Pairs with submitters, which fill the queue and then look whether the engine sleeps.
             fence(SeqCst);
-            if !self.may_take() || self.shared.queue.is_empty() {
+            if (!self.may_take() || self.shared.queue.is_empty()) && !self.may_readmit() {
                 self.enter(1);
             }
             self.shared.asleep.store(false, Relaxed);
         }
         // Whoever needs to know asks for a flush.
-        let _ = self.target.file.sync_data();
+        let _ = self.shared.target.file.sync_data();
     }
 
     fn may_take(&self) -> bool {
@@ -168,7 +158,12 @@ impl Engine {
         {
             taken = true;
             match submitted {
-                Submitted::Request(request) => self.admit(request),
+                Submitted::Request(request) => {
+                    if self.is_ragged(&request) {
+                        self.shared.cores.hold_up();
+                    }
+                    self.admit(request);
+                }
                 Submitted::Memory(memory) => self.buffers.register(&self.ring, memory),
             }
         }
@@ -215,49 +210,65 @@ impl Engine {
     /// Starts a request, or parks it.
     fn admit(&mut self, request: BlockRequest) {
         let conflict = {
-            let active = self.tasks.iter().flatten().map(|task| &task.request);
+            let active = self.tasks.iter().flatten().map(|(task, _)| &task.request);
             active.chain(&self.parked).any(|other| self.conflict(&request, other))
         };
-        if conflict {
+        let waits_for_cores = self.is_ragged(&request) && self.shared.cores.are_writing();
+        self.waits_for_cores |= waits_for_cores;
+        if conflict || waits_for_cores {
             self.parked.push_back(request);
             return;
         }
         match self.free.pop() {
-            Some(slot) => self.begin(slot, Task { request, progress: 0, step: Step::Flush }),
+            Some(slot) => self.begin(slot, Task::new(request)),
             None => self.parked.push_back(request),
         }
     }
 
+    /// Whether the last write of a poll core is over for which requests waited.
+    fn may_readmit(&self) -> bool {
+        self.waits_for_cores && !self.shared.cores.are_writing()
+    }
+
+    /// Starts what is parked, as far as nothing holds it up any more.
+    fn readmit(&mut self) {
+        self.waits_for_cores = false;
+        for request in std::mem::take(&mut self.parked) {
+            self.admit(request);
+        }
+    }
+
+    /// Whether a request reads sectors and writes them back.
+    fn is_ragged(&self, request: &BlockRequest) -> bool {
+        let align = self.shared.target.align;
+        written(request).is_some_and(|(from, to)| !from.is_multiple_of(align) || !to.is_multiple_of(align))
+    }
+
     /// Whether two writes may not be under way at once: one of them reads and writes back sectors of the other.
     fn conflict(&self, one: &BlockRequest, other: &BlockRequest) -> bool {
-        let align = self.target.align;
-        let range = |request: &BlockRequest| match request.op {
-            BlockOp::Write | BlockOp::Zero(_) | BlockOp::Discard(_) => Some((request.at, request.at + request.len())),
-            BlockOp::Read | BlockOp::Compare | BlockOp::Flush => None,
-        };
-        let (Some(one), Some(other)) = (range(one), range(other)) else { return false };
-        let ragged = [one.0, one.1, other.0, other.1].into_iter().any(|edge| !edge.is_multiple_of(align));
+        let align = self.shared.target.align;
+        let ragged = self.is_ragged(one) || self.is_ragged(other);
+        let (Some(one), Some(other)) = (written(one), written(other)) else { return false };
         ragged && one.0 / align < other.1.div_ceil(align) && other.0 / align < one.1.div_ceil(align)
     }
 
     /// Starts the next step of a task, or ends it.
-    fn begin(&mut self, slot: usize, mut task: Task) {
-        let left = task.request.len() - task.progress as u64;
-        let aligned = |n: u64| n.is_multiple_of(self.target.align);
-        task.step = match task.request.op {
-            BlockOp::Flush => Step::Flush,
+    fn begin(&mut self, slot: usize, task: Task) {
+        let (left, target) = (task.left(), &self.shared.target);
+        let aligned = |n: u64| n.is_multiple_of(target.align);
+        let step = match (task.plain(target), task.request.op) {
+            (Some(plain), _) => Step::Plain(plain),
             _ if left == 0 => return self.end(slot, task, Ok(())),
-            BlockOp::Discard(_) if self.target.discard.is_none() => {
+            (_, BlockOp::Discard(_)) if target.discard.is_none() => {
                 return self.end(slot, task, Err(BlockError::Io(libc::EOPNOTSUPP)));
             }
-            BlockOp::Discard(_) if self.space(&task.request).1 == 0 => return self.end(slot, task, Ok(())),
-            BlockOp::Discard(_) => Step::Fallocate(Zeroing::PunchHole),
-            BlockOp::Read | BlockOp::Write if self.direct(&task) > 0 => Step::Direct(self.direct(&task)),
-            BlockOp::Read | BlockOp::Compare => Step::Read(self.piece(&task, left)),
-            BlockOp::Zero(len) if self.zeroing != Zeroing::Write && aligned(task.request.at) && aligned(len) => {
+            (_, BlockOp::Discard(_)) if self.space(&task.request).1 == 0 => return self.end(slot, task, Ok(())),
+            (_, BlockOp::Discard(_)) => Step::Fallocate(Zeroing::PunchHole),
+            (_, BlockOp::Read | BlockOp::Compare) => Step::Read(self.piece(&task, left)),
+            (_, BlockOp::Zero(len)) if self.zeroing != Zeroing::Write && aligned(task.request.at) && aligned(len) => {
                 Step::Fallocate(self.zeroing)
             }
-            BlockOp::Write | BlockOp::Zero(_) => {
+            (_, BlockOp::Write | BlockOp::Zero(_) | BlockOp::Flush) => {
                 let piece = self.piece(&task, left);
                 if piece.meant < piece.len {
                     self.shared.counts.merged.add(1);
@@ -268,31 +279,22 @@ impl Engine {
                 }
             }
         };
-        self.push(slot, task);
+        self.push(slot, task, step);
     }
 
     /// The sectors of the next piece of a task, of which `left` bytes are to be done.
     fn piece(&self, task: &Task, left: u64) -> Piece {
         let from = task.request.at + task.progress as u64;
-        let skip = (from % self.target.align) as usize;
+        let align = self.shared.target.align;
+        let skip = (from % align) as usize;
         let meant = left.min((SLOT - skip) as u64) as usize;
-        Piece { at: from - skip as u64, len: (skip + meant).next_multiple_of(self.target.align as usize), skip, meant }
-    }
-
-    /// Bytes of whole sectors that can be moved next from or to a piece of the request itself.
-    fn direct(&self, task: &Task) -> usize {
-        let Some((piece, here)) = task.request.piece(task.progress) else { return 0 };
-        let at = task.request.at + task.progress as u64;
-        let aligned = at.is_multiple_of(self.target.align)
-            && ((piece.base().addr().get() + here) as u64).is_multiple_of(self.target.memory_align);
-        let len = (piece.size() - here).min(MOST);
-        if aligned { len - len % self.target.align as usize } else { 0 }
+        Piece { at: from - skip as u64, len: (skip + meant).next_multiple_of(align as usize), skip, meant }
     }
 
     /// The space that a request zeroes, or gives back: whole units of it.
     fn space(&self, request: &BlockRequest) -> (u64, u64) {
         let unit = match request.op {
-            BlockOp::Discard(_) => self.target.discard.unwrap_or(1).into(),
+            BlockOp::Discard(_) => self.shared.target.discard.unwrap_or(1).into(),
             _ => 1,
         };
         let (from, to) = (request.at.next_multiple_of(unit), (request.at + request.len()) / unit * unit);
@@ -315,30 +317,23 @@ impl Engine {
     }
 
     /// Gives a task's step to the kernel.
-    fn push(&mut self, slot: usize, task: Task) {
-        let fd = Fd(self.target.file.as_raw_fd());
-        let entry: squeue::Entry = match task.step {
-            Step::Direct(len) => {
-                let (piece, here) = task.request.piece(task.progress).expect("a piece that is moved");
-                let (from, writes) = (task.request.at + task.progress as u64, task.request.op == BlockOp::Write);
-                // SAFETY: within the piece.
-                let at = unsafe { piece.base().as_ptr().add(here) };
-                transfer(fd, writes, at, len, from, self.buffers.index(at.addr()))
-            }
+    fn push(&mut self, slot: usize, task: Task, step: Step) {
+        let target = &self.shared.target;
+        let entry: squeue::Entry = match step {
+            Step::Plain(step) => task.entry(step, target, |address| self.buffers.index(address)),
             Step::Read(piece) | Step::ReadToMerge(piece) | Step::Write(piece) => {
-                let writes = matches!(task.step, Step::Write(_));
-                transfer(fd, writes, self.buffers.address(slot), piece.len, piece.at, self.buffers.slot_index())
+                let memory = (self.buffers.address(slot), piece.len);
+                transfer(target, matches!(step, Step::Write(_)), memory, piece.at, self.buffers.slot_index())
             }
             Step::Fallocate(zeroing) => {
                 let (at, len) = self.space(&task.request);
                 let mode =
                     if zeroing == Zeroing::PunchHole { libc::FALLOC_FL_PUNCH_HOLE } else { libc::FALLOC_FL_ZERO_RANGE };
-                let fallocate = opcode::Fallocate::new(fd, len).offset(at);
+                let fallocate = opcode::Fallocate::new(Fd(target.file.as_raw_fd()), len).offset(at);
                 fallocate.mode(mode | libc::FALLOC_FL_KEEP_SIZE).build()
             }
-            Step::Flush => opcode::Fsync::new(fd).flags(FsyncFlags::DATASYNC).build(),
         };
-        self.tasks[slot] = Some(task);
+        self.tasks[slot] = Some((task, step));
         // SAFETY: what is moved lies within the slot's buffer or a piece of the request, which the task keeps, and both are
         // left alone until the completion; `drop` waits for it.
         let pushed = unsafe { self.ring.submission().push(&entry.user_data(slot as u64)) };
@@ -347,9 +342,13 @@ impl Engine {
 
     /// A step is over.
     fn stepped(&mut self, slot: usize, result: i32) {
-        let mut task = self.tasks[slot].take().expect("a completion is of a task in progress");
-        match (task.step, result) {
-            (_, result) if [-libc::EINTR, -libc::EAGAIN].contains(&result) => self.begin(slot, task),
+        let (mut task, step) = self.tasks[slot].take().expect("a completion is of a task in progress");
+        match (step, result) {
+            (Step::Plain(step), result) => match task.stepped(step, result) {
+                After::GoOn => self.begin(slot, task),
+                After::End(result) => self.end(slot, task, result),
+            },
+            (_, result) if is_interrupted(result) => self.begin(slot, task),
             (Step::Fallocate(tried), result)
                 if [-libc::EOPNOTSUPP, -libc::ENOSYS].contains(&result)
                     && matches!(task.request.op, BlockOp::Zero(_)) =>
@@ -360,19 +359,13 @@ impl Engine {
                 self.begin(slot, task);
             }
             (_, ..0) => self.end(slot, task, Err(BlockError::Io(-result))),
-            (Step::Fallocate(_) | Step::Flush, _) => self.end(slot, task, Ok(())),
+            (Step::Fallocate(_), _) => self.end(slot, task, Ok(())),
             (Step::ReadToMerge(piece), read) => {
                 if read as usize != piece.len {
                     return self.end(slot, task, Err(BlockError::Io(libc::EIO)));
                 }
                 self.fill(slot, &task, piece);
-                task.step = Step::Write(piece);
-                self.push(slot, task);
-            }
-            (Step::Direct(_), 0) => self.end(slot, task, Err(BlockError::Io(libc::EIO))),
-            (Step::Direct(len), moved) => {
-                task.progress += len.min(moved as usize);
-                self.begin(slot, task);
+                self.push(slot, task, Step::Write(piece));
             }
             (Step::Read(piece) | Step::Write(piece), moved) => {
                 let done = (moved as usize).saturating_sub(piece.skip).min(piece.meant);
@@ -397,37 +390,19 @@ impl Engine {
     /// Ends a task, and starts what it held up.
     fn end(&mut self, slot: usize, task: Task, result: Result<(), BlockError>) {
         self.free.push(slot);
-        let len = task.request.len();
-        let BlockRequest { op, at: _, pieces, tag, done } = task.request;
-        let counts = &self.shared.counts;
-        match (result, op) {
-            (Err(BlockError::Io(libc::ENOSPC)), _) => counts.no_space.add(1),
-            (Err(BlockError::Io(_) | BlockError::Busy), _) => counts.failed.add(1),
-            (Err(BlockError::Miscompare), _) | (Ok(()), BlockOp::Read | BlockOp::Compare) => {
-                counts.reads.add(1);
-                counts.bytes_read.add(len);
-            }
-            (Ok(()), BlockOp::Write) => {
-                counts.writes.add(1);
-                counts.bytes_written.add(len);
-            }
-            (Ok(()), BlockOp::Zero(_) | BlockOp::Discard(_)) => counts.zeroes.add(1),
-            (Ok(()), BlockOp::Flush) => counts.flushes.add(1),
+        if self.is_ragged(&task.request) {
+            self.shared.cores.let_go();
         }
-        done.done(tag, pieces, result);
-        for request in std::mem::take(&mut self.parked) {
-            self.admit(request);
-        }
+        self.shared.end(task.request, result);
+        self.readmit();
     }
 }
 
-fn transfer(fd: Fd, writes: bool, at: *mut u8, len: usize, offset: u64, index: Option<u16>) -> squeue::Entry {
-    let len = len as u32;
-    match (writes, index) {
-        (false, Some(index)) => opcode::ReadFixed::new(fd, at, len, index).offset(offset).build(),
-        (false, None) => opcode::Read::new(fd, at, len).offset(offset).build(),
-        (true, Some(index)) => opcode::WriteFixed::new(fd, at, len, index).offset(offset).build(),
-        (true, None) => opcode::Write::new(fd, at, len).offset(offset).build(),
+/// Which bytes of the region a request writes.
+fn written(request: &BlockRequest) -> Option<(u64, u64)> {
+    match request.op {
+        BlockOp::Write | BlockOp::Zero(_) | BlockOp::Discard(_) => Some((request.at, request.at + request.len())),
+        BlockOp::Read | BlockOp::Compare | BlockOp::Flush => None,
     }
 }
 

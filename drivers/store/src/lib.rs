@@ -2,8 +2,10 @@
 
 mod blocks;
 mod buffers;
+mod cores;
 mod engine;
 mod target;
+mod task;
 
 pub use blocks::{BlockEngine, COUNTERS};
 pub use target::BlockOpenError;

@@ -12,12 +12,14 @@
 
 mod accept;
 mod buffers;
+mod local;
 mod port;
 mod setup;
 mod streams;
 
 pub use accept::{Host, ToCore, serve};
 pub use berth_host::{BindError, UdpConfig};
+pub use local::{LOCAL_MOST, RingUser, UserId, join, start};
 pub use port::UringPort;
 pub use setup::{UringError, probe, ring};
 pub use streams::{Connection, UringStreams};

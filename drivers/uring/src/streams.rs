@@ -9,9 +9,13 @@ use std::{
 };
 
 use berth_port::{BURST, Mailbox, Nanos, Next, Now, Part, Progress, Session, Task, Work};
-use io_uring::{IoUring, opcode, squeue, types::Fd};
+use io_uring::{
+    IoUring, opcode,
+    squeue::{self, SubmissionQueue},
+    types::Fd,
+};
 
-use crate::{RING_ERRORS, UringError, setup};
+use crate::{LOCAL_MOST, RING_ERRORS, UringError, local::Lending, setup};
 
 /// How often each connection is looked at: whether its session is over, and whether its peer keeps time.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -110,6 +114,8 @@ impl<S> Connection<S> {
 /// calls to enter the ring).
 pub struct UringStreams<S: Session> {
     ring: IoUring,
+    /// What sessions have done in the ring beside.
+    lending: Lending,
     mailbox: Mailbox<Box<Connection<S>>, Box<Connection<S>>>,
     connections: Vec<Option<Box<Connection<S>>>>,
     free: Vec<usize>,
@@ -131,10 +137,11 @@ berth_port::counters! {
 impl<S: Session> UringStreams<S> {
     /// Serves what comes by `mailbox`, at most `most` connections at once.
     pub fn new(mailbox: Mailbox<Box<Connection<S>>, Box<Connection<S>>>, most: usize) -> Result<Self, UringError> {
-        // A receive and a send of each.
-        let ring = setup::ring((2 * most).next_power_of_two() as u32)?;
+        // A receive and a send of each, and what their sessions start.
+        let ring = setup::ring((2 * most + LOCAL_MOST).next_power_of_two() as u32)?;
         Ok(Self {
             ring,
+            lending: Lending::new(),
             mailbox,
             connections: std::iter::repeat_with(|| None).take(most).collect(),
             free: (0..most).rev().collect(),
@@ -222,10 +229,7 @@ impl<S: Session> UringStreams<S> {
     }
 
     fn push(&mut self, entry: &squeue::Entry) {
-        // SAFETY: a request's pointers lead into the input or the output of a connection that stays in `connections`,
-        // and leaves that buffer alone, until the request has completed.
-        let pushed = unsafe { self.ring.submission().push(entry) };
-        pushed.expect("the queue has room for all requests there can be");
+        push(&mut self.ring.submission(), entry);
     }
 
     /// Gives a connection that is over back, once its peer has closed it too or is late, and the kernel has let go of it.
@@ -315,7 +319,8 @@ impl<S: Session> UringStreams<S> {
 
     /// Submits what is queued, and lets the kernel complete what is due.
     fn enter(&mut self) {
-        let queue = self.ring.submission();
+        let mut queue = self.ring.submission();
+        self.lending.take(|entry| push(&mut queue, entry));
         let idle = queue.is_empty() && !queue.taskrun() && !queue.cq_overflow();
         drop(queue);
         if !idle && self.ring.submit().is_err_and(|e| e.kind() != std::io::ErrorKind::Interrupted) {
@@ -323,6 +328,12 @@ impl<S: Session> UringStreams<S> {
             self.counters.ring_errors += 1;
         }
     }
+}
+
+fn push(queue: &mut SubmissionQueue<'_>, entry: &squeue::Entry) {
+    // SAFETY: a request's pointers lead into the input or the output of a connection that stays in `connections`, and
+    // leaves that buffer alone, until the request has completed; or whoever started it keeps what they lead to.
+    unsafe { queue.push(entry) }.expect("the queue has room for all requests there can be");
 }
 
 impl<S: Session> Task for UringStreams<S> {
@@ -335,7 +346,11 @@ impl<S: Session> Task for UringStreams<S> {
         self.enter();
         for _ in 0..BURST {
             let Some(completion) = self.ring.completion().next() else { break };
-            self.completed(completion.user_data(), completion.result(), now, &mut work);
+            if self.lending.completed(completion.user_data(), completion.result()) {
+                work.received += 1;
+            } else {
+                self.completed(completion.user_data(), completion.result(), now, &mut work);
+            }
         }
         let mut next = 0;
         while let Some(&at) = self.waiting.get(next) {
@@ -373,12 +388,16 @@ impl<S: Session> Drop for UringStreams<S> {
             c.abort();
             left += usize::from(c.receiving) + usize::from(!c.sending.is_empty());
         }
-        while left > 0 {
-            if self.ring.submit_and_wait(1).is_err() {
+        self.lending.close();
+        self.lending.take(|entry| push(&mut self.ring.submission(), entry));
+        while left + self.lending.under_way() > 0 {
+            if self.ring.submit_and_wait(1).is_err_and(|e| e.kind() != std::io::ErrorKind::Interrupted) {
                 // The kernel may still use the buffers.
                 return std::mem::forget(std::mem::take(&mut self.connections));
             }
-            left -= self.ring.completion().count().min(left);
+            while let Some(completion) = self.ring.completion().next() {
+                left -= usize::from(!self.lending.completed(completion.user_data(), completion.result()));
+            }
         }
     }
 }

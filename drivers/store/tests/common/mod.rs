@@ -1,4 +1,5 @@
 //! Waiting for completions.
+#![allow(dead_code, unused_imports, reason = "each test crate uses its part")]
 
 mod mount;
 
