@@ -26,6 +26,7 @@ mod health;
 pub mod host;
 mod identify;
 mod io;
+mod lend;
 mod logs;
 mod namespace;
 mod output;

@@ -1,6 +1,6 @@
 //! Setting a ring up, and telling why it cannot be.
 
-use std::{fs, io};
+use std::{fs, io, mem};
 
 use io_uring::IoUring;
 
@@ -62,6 +62,32 @@ pub fn ring(entries: u32) -> Result<IoUring, UringError> {
         let disabled = || read_trimmed("/proc/sys/kernel/io_uring_disabled").parse().unwrap_or(0);
         explain(source, release, disabled)
     })
+}
+
+/// Keeps the threads to which the kernel leaves what would block, such as writing a file's pages, away from the CPU of the
+/// calling thread, which has it alone: they run where the process's first thread may.
+pub(crate) fn keep_workers_away(ring: &IoUring) {
+    let allowed = |thread| {
+        // SAFETY: zeros are a set of no CPUs.
+        let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
+        // SAFETY: the kernel writes a set.
+        let known = unsafe { libc::sched_getaffinity(thread, size_of_val(&set), &raw mut set) } == 0;
+        (set, known)
+    };
+    let ((own, _), (mut others, known)) = (allowed(0), allowed(std::process::id() as libc::pid_t));
+    for cpu in 0..libc::CPU_SETSIZE as usize {
+        // SAFETY: the number is less than the sets have bits.
+        unsafe {
+            if libc::CPU_ISSET(cpu, &own) {
+                libc::CPU_CLR(cpu, &mut others);
+            }
+        }
+    }
+    // SAFETY: it is a set.
+    if known && unsafe { libc::CPU_COUNT(&others) } > 0 {
+        // It is slower without.
+        let _ = ring.submitter().register_iowq_aff(&others);
+    }
 }
 
 fn read_trimmed(path: &str) -> String {
