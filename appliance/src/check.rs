@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fmt::Write as _, net::SocketAddr, os::unix::fs:
 
 use berth_identity::Enrolment;
 use berth_plugin::Plugin;
-use berth_ports::{Nvme, Rdma, nvme::Auth};
+use berth_ports::{KernelNvme, Nvme, Rdma, nvme::Auth};
 use berth_qec::Algorithm;
 
 use crate::{
@@ -86,6 +86,11 @@ pub fn summary(config: &Config) -> String {
                     "binding nvme: {listen} on cpu {cpus}, idle {idle:?}, {max_leases} leases, {max_hosts} controllers, \
                      auth {auth}"
                 )
+            }
+            Binding::KernelNvme(KernelNvme { rdma, max_leases }) => {
+                let rdma: Vec<_> = rdma.iter().map(|address| format!("rdma {address}")).collect();
+                let over = if rdma.is_empty() { "loop".to_string() } else { rdma.join(", ") };
+                writeln!(out, "binding nvme: {over} by the kernel, {max_leases} leases")
             }
         };
     }

@@ -48,6 +48,9 @@ enum Command {
     Perf(berth_perf::PerfCommand),
     /// Report what this host supports, and the command that fixes each gap. Changes nothing.
     Doctor {
+        /// Look also at what the bindings of this configuration need.
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
         /// Print JSON.
         #[arg(long)]
         json: bool,
@@ -189,8 +192,16 @@ fn execute(command: Command) -> anyhow::Result<ExitCode> {
         Command::Lease(command) => command.run()?,
         Command::Nodes(command) => command.run()?,
         Command::Manual { folder } => cli::manual(Cli::command(), &folder)?,
-        Command::Doctor { json } => {
-            let findings = doctor::examine(Path::new("/"));
+        Command::Doctor { config, json } => {
+            let root = Path::new("/");
+            let mut findings = doctor::examine(root);
+            if let Some(file) = config {
+                let loaded = match load(file, Sets::default()) {
+                    Ok(loaded) => loaded,
+                    Err(code) => return Ok(code),
+                };
+                findings.extend(doctor::examine_bindings(root, &loaded.config.bindings));
+            }
             if json {
                 println!("{}", serde_json::to_string_pretty(&findings)?);
             } else {

@@ -1,8 +1,13 @@
 //! `berth doctor` against a host made of files.
 
-use std::{fs, os::unix::fs::symlink, path::Path, process::Command};
+use std::{fs, net::TcpListener, os::unix::fs::symlink, path::Path, process::Command};
 
-use berth::doctor::{Finding, Status, examine, table};
+use berth::{
+    config::Binding,
+    doctor::{Finding, Status, examine, examine_bindings, table},
+};
+use berth_engine::Idle;
+use berth_ports::{KernelNvme, Nvme};
 
 fn write(root: &Path, path: &str, text: &str) {
     let path = root.join(path.trim_start_matches('/'));
@@ -68,6 +73,15 @@ fn tuned() -> tempfile::TempDir {
         ("/sys/class/infiniband/mlx5_0/ports/1/gid_attrs/types/3", "RoCE v2\n"),
         ("/sys/class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/0", "eth0\n"),
         ("/dev/infiniband/uverbs0", ""),
+        ("/sys/module/nvme_tcp/refcnt", "0\n"),
+        ("/sys/module/nvmet/refcnt", "2\n"),
+        ("/sys/module/nvmet_rdma/refcnt", "1\n"),
+        ("/sys/kernel/config/nvmet/ports/48640/addr_trtype", "rdma\n"),
+        ("/sys/kernel/config/nvmet/ports/48640/addr_traddr", "10.0.1.2\n"),
+        ("/sys/kernel/config/nvmet/ports/48640/addr_trsvcid", "4420\n"),
+        ("/sys/kernel/config/nvmet/ports/48640/subsystems/nqn.a/x", ""),
+        ("/sys/kernel/config/nvmet/ports/48641/addr_trtype", "loop\n"),
+        ("/dev/loop-control", ""),
         ("/sys/class/net/lo/operstate", "unknown\n"),
         ("/sys/bus/pci/devices/.keep", ""),
     ] {
@@ -133,6 +147,73 @@ fn a_tuned_host_has_nothing_to_mend() {
         find(&findings, "rdma mlx5_0 port 1").found,
         "Ethernet, ACTIVE, 100 Gb/sec (4X EDR), gid 0 fe80::ff:fe00:1 (RoCE v2), gid 3 ::ffff:10.0.1.2 (RoCE v2)"
     );
+}
+
+#[test]
+fn nvme_targets_and_modules_are_reported() {
+    let folder = tuned();
+    let root = folder.path();
+    let target = || find(&examine(root), "nvme target").clone();
+    assert_eq!(target().found, "rdma 10.0.1.2:4420 with 1 subsystems, loop with 0 subsystems");
+    fs::remove_dir_all(root.join("sys/kernel/config/nvmet")).unwrap();
+    assert_eq!(target().mend.as_deref(), Some("mount -t configfs none /sys/kernel/config"));
+    fs::remove_dir_all(root.join("sys/module")).unwrap();
+    let mend = target().mend.unwrap();
+    assert_eq!(mend, "boot a kernel with CONFIG_NVME_TARGET; provider = \"berth\" does without");
+    write(root, "/proc/sys/kernel/osrelease", "6.12.0\n");
+    write(
+        root,
+        "/lib/modules/6.12.0/modules.dep",
+        "kernel/drivers/nvme/target/nvmet.ko:\nkernel/drivers/nvme/host/nvme-tcp.ko:\n",
+    );
+    assert_eq!(target().mend.as_deref(), Some("modprobe -a nvmet nvmet-rdma nvme-loop loop"));
+    let findings = examine(root);
+    let host = find(&findings, "nvme host");
+    assert_eq!((host.status, host.mend.as_deref()), (Status::Warn, Some("modprobe nvme-tcp")));
+}
+
+#[test]
+fn what_bindings_of_nvme_need_is_looked_for() {
+    let folder = tuned();
+    let root = folder.path();
+    let kernel = |addresses: &[&str]| {
+        let rdma = addresses.iter().map(|address| address.parse().unwrap()).collect();
+        Binding::KernelNvme(KernelNvme { rdma, max_leases: 1 })
+    };
+    let bindings = [kernel(&["10.0.1.2:4420", "10.0.9.9:4420"]), kernel(&[])];
+    let status = |findings: &[Finding], what: &str| find(findings, what).status;
+    let findings = examine_bindings(root, &bindings);
+    assert_eq!(find(&findings, "nvme-rdma 10.0.1.2:4420").found, "an address of mlx5_0");
+    let mend = "ip addr add 10.0.9.9/24 dev eth0 && rdma link add rxe0 type rxe netdev eth0";
+    assert_eq!(find(&findings, "nvme-rdma 10.0.9.9:4420").mend.as_deref(), Some(mend));
+    assert_eq!(status(&findings, "nvmet-rdma"), Status::Ok);
+    assert_eq!(find(&findings, "nvme-loop").mend.as_deref(), Some("boot a kernel with CONFIG_NVME_TARGET_LOOP"));
+    assert_eq!(status(&findings, "nvme provider"), Status::Ok);
+    write(root, "/proc/self/status", "CapEff:\t0000000000003000\n");
+    fs::remove_file(root.join("dev/loop-control")).unwrap();
+    let findings = examine_bindings(root, &bindings);
+    assert_eq!(status(&findings, "nvme provider"), Status::Missing);
+    assert_eq!(find(&findings, "loop devices").mend.as_deref(), Some("modprobe loop"));
+    // Berth's own target needs none of it, but its addresses.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = listener.local_addr().unwrap();
+    let listen = vec!["127.0.0.1:0".parse().unwrap(), taken, "192.0.2.1:4420".parse().unwrap()];
+    let berth = Binding::Nvme(Nvme {
+        listen,
+        cpus: vec![0],
+        idle: Idle::Wait,
+        max_leases: 1,
+        max_hosts: 1,
+        io_queues: 1,
+        queue_depth: 2,
+        buffers: 1 << 20,
+    });
+    let findings = examine_bindings(root, &[berth]);
+    assert_eq!(findings.len(), 3, "{findings:#?}");
+    assert_eq!(status(&findings, "nvme-tcp 127.0.0.1:0"), Status::Ok);
+    assert_eq!(status(&findings, &format!("nvme-tcp {taken}")), Status::Warn);
+    let mend = find(&findings, "nvme-tcp 192.0.2.1:4420").mend.as_deref();
+    assert_eq!(mend, Some("ip addr add 192.0.2.1/24 dev eth0"));
 }
 
 #[test]

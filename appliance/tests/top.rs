@@ -14,7 +14,8 @@ use common::{ADMIN, Berth, INCREMENT, RPC_INCREMENT, admin, port, request};
 
 fn appliance() -> Berth {
     let lease = "[[region]]\nname = \"scratch\"\nkind = \"memory\"\nsize = \"64 MiB\"\n[node]\nstate_dir = \"state\"\n\
-                 [control]\nudp = \"127.0.0.1:0\"\nquic = \"127.0.0.1:0\"\n";
+                 [control]\nudp = \"127.0.0.1:0\"\nquic = \"127.0.0.1:0\"\n\
+                 [[binding]]\nkind = \"nvme\"\nlisten = \"127.0.0.1:0\"\ncpus = [0]\n";
     let ring = "[port.rpc]\ndispatch = \"ring\"\nworker_cpus = [0]";
     Berth::start(&format!("{ADMIN}{lease}{}{}{INCREMENT}", port("fpga0", ring), port("fpga1", "")))
 }
@@ -61,6 +62,15 @@ fn one_frame_shows_rates_latencies_losses_and_leases() {
     cells(&["worker", "time", "fpga0", "worker0"]);
     assert!(said.contains("fpga0      refused        unknown function"), "{said}");
     assert!(said.contains("Leases: 0 of 0 B"), "{said}");
+    assert_eq!(cells(&["berth", "0"])[1..], ["0", "0", "0", "0", "0", "0", "0", "B", "0", "B"]);
+    let status =
+        Command::new(env!("CARGO_BIN_EXE_berth")).args(["status", "--admin", &admin(&berth).to_string()]).output();
+    let status = String::from_utf8(status.unwrap().stdout).unwrap();
+    let rows: Vec<Vec<_>> = status.lines().map(|line| line.split_whitespace().collect()).collect();
+    let head =
+        rows.iter().position(|row| row.first() == Some(&"nvme")).unwrap_or_else(|| panic!("no nvme in\n{status}"));
+    assert_eq!(rows[head][..5], ["nvme", "leases", "hosts", "controllers", "queues"]);
+    assert_eq!(rows[head + 1], [&["berth"][..], &["0"; 8]].concat(), "{status}");
     assert_eq!(cells(&["scratch"])[1..], ["░░░░░░", "0.0%", "0", "B", "64", "MiB"]);
     berth.stop();
 }

@@ -23,6 +23,7 @@ const TABLES: &[(&str, &str, &[Tables])] = &[
     ("control", "region_*_", &[berth_store::COUNTERS]),
     ("control", "", berth_ports::Rdma::COUNTERS),
     ("control", "", berth_ports::Nvme::COUNTERS),
+    ("control", "", berth_ports::KernelNvme::COUNTERS),
     ("admin", "", &[super::counts::COUNTERS]),
 ];
 
@@ -55,9 +56,12 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Whether it counts what was not served.
+    /// Whether it counts what was not served, or failed.
     pub(super) fn is_loss(&self) -> bool {
-        self.family.name.ends_with("dropped") || self.family.name.ends_with("refused")
+        let name = self.family.name;
+        let ends = |end: &str| name.ends_with(end);
+        // What hosts of NVMe were told, and why they lost their connections.
+        ends("dropped") || ends("refused") || name.starts_with("nvme_") && (ends("errors") || ends("ended"))
     }
 }
 

@@ -28,6 +28,7 @@ pub use reloads::Reloaded;
 pub(crate) use reloads::Reloads;
 pub(crate) use server::Admin;
 pub use status::{Loss, Status};
+pub(crate) use status::{Nvme, NvmeTarget};
 pub use window::{Latency, Window};
 
 /// How the appliance stands; the supervisor keeps it, the admin address tells it.

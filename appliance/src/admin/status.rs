@@ -103,6 +103,26 @@ impl Status {
                 );
             }
         }
+        if let Some(nvme) = Nvme::of(&self.control) {
+            let Nvme { berth, kernel_leases } = nvme;
+            let _ = writeln!(
+                out,
+                "\n{:<12} {:>8} {:>8} {:>12} {:>8} {:>14} {:>14} {:>16} {:>16}",
+                "nvme", "leases", "hosts", "controllers", "queues", "reads", "writes", "bytes read", "bytes written"
+            );
+            if let Some(NvmeTarget { leases, hosts, controllers, queues, io }) = berth {
+                let [reads, writes, read, written] = io;
+                let _ = writeln!(
+                    out,
+                    "{:<12} {leases:>8} {hosts:>8} {controllers:>12} {queues:>8} {reads:>14} {writes:>14} {read:>16} \
+                     {written:>16}",
+                    "berth"
+                );
+            }
+            if let Some(leases) = kernel_leases {
+                let _ = writeln!(out, "{:<12} {leases:>8}", "kernel");
+            }
+        }
         let (quotas, control): (BTreeMap<_, _>, BTreeMap<_, _>) =
             self.control.iter().filter(|(_, value)| **value > 0).partition(|(name, _)| name.starts_with("holder_"));
         if !control.is_empty() {
@@ -122,6 +142,47 @@ impl Status {
             let _ = writeln!(out, "  {name:<46} {value:>14} of {quota}");
         }
         out
+    }
+}
+
+/// Leases over NVMe, by who serves them; where there is no binding of it, nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Nvme {
+    /// By this program.
+    pub(crate) berth: Option<NvmeTarget>,
+    /// By the kernel, which does not tell more.
+    pub(crate) kernel_leases: Option<u64>,
+}
+
+/// What this program serves over NVMe/TCP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NvmeTarget {
+    pub(crate) leases: u64,
+    pub(crate) hosts: u64,
+    pub(crate) controllers: u64,
+    pub(crate) queues: u64,
+    /// As [`NvmeTarget::IO`] names it, since the start.
+    pub(crate) io: [u64; 4],
+}
+
+impl NvmeTarget {
+    /// Counters of the control plane: commands that read and write, and their bytes.
+    pub(crate) const IO: [&str; 4] = ["nvme_reads", "nvme_writes", "nvme_bytes_read", "nvme_bytes_written"];
+}
+
+impl Nvme {
+    pub(crate) fn of(control: &Counters) -> Option<Self> {
+        let count = |name: &str| control.get(name).copied();
+        let of = |name: &str| count(name).unwrap_or(0);
+        let berth = count("nvme_leases").map(|leases| NvmeTarget {
+            leases,
+            hosts: of("nvme_hosts"),
+            controllers: of("nvme_controllers"),
+            queues: of("nvme_queues"),
+            io: NvmeTarget::IO.map(of),
+        });
+        let kernel_leases = count("nvme_kernel_leases");
+        (berth.is_some() || kernel_leases.is_some()).then_some(Self { berth, kernel_leases })
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context as _, bail, ensure};
 use berth_client::{Alloc, Data, Grant, NvmeBinding, RdmaPeer, Via};
-use berth_wire::fabric::{BindKind, EndpointKind, Perms, ResourceType, Tlv};
+use berth_wire::fabric::{BindKind, EndpointKind, NvmeTransport, Perms, ResourceType, Tlv};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
@@ -138,6 +138,9 @@ enum Lease {
         /// NVMe: the qualified name of the host that may connect, from /etc/nvme/hostnqn.
         #[arg(long, value_name = "NQN", conflicts_with = "qp_num", conflicts_with = "tlv")]
         host_nqn: Option<String>,
+        /// NVMe: what the host connects over. Default: as the node chooses.
+        #[arg(long, value_enum, requires = "host_nqn")]
+        transport: Option<NvmeOver>,
         /// A further TLV about the client, as TAG=VALUE in hex digits; may be repeated. Makes it print the answer's
         /// TLVs, too.
         #[arg(long, value_name = "TAG=VALUE", conflicts_with = "qp_num")]
@@ -168,6 +171,23 @@ enum Transport {
     Nvme,
     SrIov,
     Ofi,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum NvmeOver {
+    Tcp,
+    Rdma,
+    Loop,
+}
+
+impl NvmeOver {
+    fn of_wire(self) -> NvmeTransport {
+        match self {
+            Self::Tcp => NvmeTransport::Tcp,
+            Self::Rdma => NvmeTransport::Rdma,
+            Self::Loop => NvmeTransport::Loop,
+        }
+    }
 }
 
 fn size(text: &str) -> Result<u64, String> {
@@ -265,13 +285,15 @@ impl Lease {
                     ],
                 );
             }
-            Self::Bind { lease, kind: Transport::Nvme, host_nqn: Some(host_nqn), with, .. } => {
+            Self::Bind { lease, kind: Transport::Nvme, host_nqn: Some(host_nqn), transport, with, .. } => {
                 let (client, token) = with.connect(Perms::ALLOC, 0).await?;
-                let bound = client.bind_nvme(&token, *lease, host_nqn).await?;
-                let NvmeBinding { nqn, transport, address, port, secret } = bound;
+                let over = transport.map(NvmeOver::of_wire);
+                let bound = client.bind_nvme(&token, *lease, host_nqn, over).await?;
                 client.close().await;
+                let NvmeBinding { nqn, transport, address, port, secret } = bound;
+                let at = if address.is_empty() { String::new() } else { format!(" -a {address} -s {port}") };
                 let transport = transport.name();
-                let mut connect = format!("nvme connect -t {transport} -a {address} -s {port} -n {nqn} -q {host_nqn}");
+                let mut connect = format!("nvme connect -t {transport}{at} -n {nqn} -q {host_nqn}");
                 let mut pairs = vec![
                     ("nqn", nqn.into()),
                     ("transport", transport.into()),

@@ -1,7 +1,9 @@
 //! `[[binding]]`: transports of their own that leases can be connected to.
 
-use berth_keys::{Binds, Table, address, claim, default_address};
-use berth_ports::{Nvme, Rdma, Windows, nvme::Auth};
+use std::net::SocketAddr;
+
+use berth_keys::{At, Binds, Table, address, claim, default_address};
+use berth_ports::{KernelNvme, Nvme, Rdma, Windows, nvme::Auth};
 
 use super::{Host, Runtime, port};
 
@@ -12,12 +14,27 @@ pub enum Binding {
     Rdma(Rdma),
     /// NVMe/TCP.
     Nvme(Nvme),
+    /// NVMe by the kernel's target.
+    KernelNvme(KernelNvme),
 }
 
 #[derive(Clone, Copy)]
 enum Kind {
     Rdma,
     Nvme,
+}
+
+#[derive(Clone, Copy)]
+enum Provider {
+    Berth,
+    Kernel,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Transport {
+    Tcp,
+    Rdma,
+    Loop,
 }
 
 pub(super) fn read_all(
@@ -40,7 +57,13 @@ pub(super) fn read_all(
         let max_leases = t.number("max_leases") as u32;
         match kind.map(|at| at.value) {
             Some(Kind::Rdma) => bindings.extend(rdma(&mut t, max_leases, &bindings).map(Binding::Rdma)),
-            Some(Kind::Nvme) => bindings.push(Binding::Nvme(nvme(&mut t, max_leases, runtime, host, binds))),
+            Some(Kind::Nvme) => {
+                let provider = t.chosen("provider", &[("berth", Provider::Berth), ("kernel", Provider::Kernel)]);
+                bindings.extend(match provider {
+                    Provider::Berth => Some(Binding::Nvme(nvme(&mut t, max_leases, runtime, host, binds))),
+                    Provider::Kernel => kernel(&mut t, max_leases, &bindings).map(Binding::KernelNvme),
+                });
+            }
             None => {}
         }
         t.finish();
@@ -62,25 +85,69 @@ fn rdma(t: &mut Table<'_, '_>, max_leases: u32, others: &[Binding]) -> Option<Rd
     Some(Rdma { device: device.value.to_string(), port, gid_index, max_leases, windows })
 }
 
-fn nvme(t: &mut Table<'_, '_>, max_leases: u32, runtime: &Runtime, host: &Host, binds: &mut Binds) -> Nvme {
-    // One of each is built.
-    for (key, word) in [("provider", "berth"), ("transport", "tcp")] {
-        t.chosen(key, &[(word, ())]);
+/// The transport that is said, if it is one of the provider's; `other` serves the rest.
+fn transport(t: &mut Table<'_, '_>, of_provider: &[Transport], other: &str) -> Option<At<Transport>> {
+    let words = [("tcp", Transport::Tcp), ("rdma", Transport::Rdma), ("loop", Transport::Loop)];
+    let said = t.choice("transport", &words)?;
+    if !of_provider.contains(&said.value) {
+        t.sink().wrong(&said, format_args!("is what provider = \"{other}\" serves"));
     }
-    let auth = t.choice("auth", &[("none", Some(Auth::None)), ("dhchap", Some(Auth::DhChap)), ("tls", None)]);
-    if let Some(at) = auth.as_ref().filter(|at| at.value.is_none()) {
-        t.sink().wrong(at, "\"tls\" is not built; write \"dhchap\", which proves who a host is and encrypts nothing");
-    }
-    let auth = auth.and_then(|at| at.value).unwrap_or(Auth::None);
+    Some(said)
+}
+
+/// Where hosts connect.
+fn listen(t: &mut Table<'_, '_>, mut claim: impl FnMut(&Table<'_, '_>, &At<&str>, SocketAddr)) -> Vec<SocketAddr> {
     let mut listen = Vec::new();
     for at in t.texts("listen").map_or_else(Vec::new, |at| at.value) {
         let Some(bind) = address(t, &at) else { continue };
         if bind.ip().is_unspecified() {
             t.sink().wrong(&at, "is no address that a host can connect to; name one of this host");
         }
-        claim(t, binds, &at, bind, t.path().to_owned());
+        claim(t, &at, bind);
         listen.push(bind);
     }
+    listen
+}
+
+/// By the kernel's target.
+fn kernel(t: &mut Table<'_, '_>, max_leases: u32, others: &[Binding]) -> Option<KernelNvme> {
+    let said = transport(t, &[Transport::Rdma, Transport::Loop], "berth");
+    let said = t.require("transport", said, "transport = \"rdma\", or \"loop\"")?;
+    let others: Vec<_> = others
+        .iter()
+        .filter_map(|other| match other {
+            Binding::KernelNvme(other) => Some(other),
+            _ => None,
+        })
+        .collect();
+    if said.value == Transport::Loop {
+        if others.iter().any(|other| other.rdma.is_empty()) {
+            t.sink().wrong(&said, "there is a binding of it already");
+        }
+        return Some(KernelNvme { rdma: Vec::new(), max_leases });
+    }
+    let rdma = listen(t, |t, at, bind| {
+        if bind.port() == 0 {
+            t.sink().wrong(at, "names no port, and the kernel does not choose one");
+        }
+        if others.iter().any(|other| other.rdma.contains(&bind)) {
+            t.sink().wrong(at, "another binding has that address");
+        }
+    });
+    let example = "listen = [\"10.0.0.2:4420\"], an address of an RDMA device";
+    t.require("listen", rdma.first(), example)?;
+    Some(KernelNvme { rdma, max_leases })
+}
+
+/// By this program.
+fn nvme(t: &mut Table<'_, '_>, max_leases: u32, runtime: &Runtime, host: &Host, binds: &mut Binds) -> Nvme {
+    transport(t, &[Transport::Tcp], "kernel");
+    let auth = t.choice("auth", &[("none", Some(Auth::None)), ("dhchap", Some(Auth::DhChap)), ("tls", None)]);
+    if let Some(at) = auth.as_ref().filter(|at| at.value.is_none()) {
+        t.sink().wrong(at, "\"tls\" is not built; write \"dhchap\", which proves who a host is and encrypts nothing");
+    }
+    let auth = auth.and_then(|at| at.value).unwrap_or(Auth::None);
+    let mut listen = listen(t, |t, at, bind| claim(t, binds, at, bind, t.path().to_owned()));
     if listen.is_empty() {
         listen.push(default_address(t, "listen"));
     }

@@ -7,6 +7,7 @@ mod cpu;
 mod kernel;
 mod memory;
 mod nic;
+mod nvme;
 mod ofi;
 mod pci;
 mod rdma;
@@ -16,7 +17,7 @@ use std::{fmt::Write as _, path::Path};
 
 use serde::Serialize;
 
-use crate::sys::Root;
+use crate::{config::Binding, sys::Root};
 
 /// One thing about the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -76,6 +77,14 @@ pub fn examine(root: &Path) -> Vec<Finding> {
     pci::examine(&root, &mut findings);
     ofi::examine(live, &mut findings);
     rdma::examine(&root, &mut findings);
+    nvme::examine(&root, &mut findings);
+    findings.0
+}
+
+/// Looks at what the bindings of a configuration need of the host below `root`.
+pub fn examine_bindings(root: &Path, bindings: &[Binding]) -> Vec<Finding> {
+    let mut findings = Findings::default();
+    nvme::examine_bindings(&Root::new(root), bindings, &mut findings);
     findings.0
 }
 

@@ -16,6 +16,7 @@ use berth_identity::NodeId;
 use berth_lease::{GRANULE, Quotas, Region, RegionKind, Regions, Storage};
 use berth_memory::Memory;
 use berth_pages::{HugePage, Pages};
+use berth_ports::nvmet::Nvmet;
 use berth_store::BlockEngine;
 use berth_tls::key_file;
 use berth_wire::fabric::ResourceType;
@@ -39,10 +40,17 @@ pub(super) fn open(
         opened.with_context(|| format!("region {}", region.name))
     });
     let (regions, memory): (Vec<_>, Vec<_>) = regions.collect::<anyhow::Result<Vec<_>>>()?.into_iter().unzip();
+    let backing = |region: &config::Region| match &region.backing {
+        Backing::Path(path) => Some(path.clone()),
+        Backing::Ram | Backing::Hugepages => None,
+    };
+    let backings: Vec<_> = config.regions.iter().map(backing).collect();
+    let nvmet = nvmet(&config.bindings)?;
     let listed = config.bindings.iter().filter_map(|binding| match binding {
         config::Binding::Rdma(rdma) => Some(rdma.open(&memory)),
         // Its poll cores have been planned with it.
         config::Binding::Nvme(_) => None,
+        config::Binding::KernelNvme(kernel) => nvmet.as_ref().map(|nvmet| kernel.open(nvmet, backings.clone())),
     });
     let bindings = bindings.into_iter().map(Ok).chain(listed).collect::<anyhow::Result<_>>()?;
     let regions = Regions::new(regions);
@@ -73,6 +81,13 @@ pub(super) fn open(
         },
     };
     Ok(Some(Control::open(settings)?))
+}
+
+/// The kernel's NVMe target, where a binding is served by it.
+fn nvmet(bindings: &[config::Binding]) -> anyhow::Result<Option<Arc<Nvmet>>> {
+    let is_wanted = bindings.iter().any(|binding| matches!(binding, config::Binding::KernelNvme(_)));
+    let nvmet = is_wanted.then(Nvmet::open).transpose();
+    Ok(nvmet.context("binding nvme: the kernel's NVMe target")?.map(Arc::new))
 }
 
 /// Puts these keys, policies, quotas and limits in the place of those that are in force.

@@ -63,7 +63,7 @@ use self::{
 };
 use crate::{
     admin::{Admin, Health, Sources},
-    config::{Config, Loaded, Service},
+    config::{self, Config, Loaded, Service},
 };
 
 /// How long a drain may take.
@@ -296,6 +296,14 @@ impl Supervisor {
                 endpoints.insert(name, addresses[0]);
                 let clock = self.shared.clock.clone();
                 control.spawn(acceptor.run(move || clock.now().mono));
+            }
+            let kernel = self.shared.config.bindings.iter().filter_map(|binding| match binding {
+                config::Binding::KernelNvme(kernel) => kernel.rdma.first(),
+                config::Binding::Rdma(_) | config::Binding::Nvme(_) => None,
+            });
+            for (nth, address) in kernel.enumerate() {
+                let name = if nth == 0 { "nvme-rdma".to_string() } else { format!("nvme-rdma.{nth}") };
+                endpoints.insert(name, *address);
             }
             self.heartbeats.add_control(control.beats());
             endpoints.extend(control.endpoints().iter().map(|(name, addr)| ((*name).to_string(), *addr)));

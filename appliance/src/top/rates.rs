@@ -54,6 +54,12 @@ impl<'s> Rates<'s> {
         self.per_second(lcore.hiccups.count, self.lcore(&lcore.name).map(|before| before.hiccups.count))
     }
 
+    /// How fast a counter of the control plane grew.
+    pub(super) fn control(&self, counter: &str) -> f64 {
+        let of = |status: &Status| status.control.get(counter).copied();
+        self.per_second(of(self.now).unwrap_or(0), self.before.and_then(of))
+    }
+
     /// How often something was lost per second. What was not lost before is not in the earlier reading.
     pub(super) fn loss(&self, loss: &Loss) -> f64 {
         let same =

@@ -10,7 +10,7 @@ use ratatui::{
 };
 
 use super::rates::Rates;
-use crate::admin::Status;
+use crate::admin::{Nvme, NvmeTarget, Status};
 
 /// What is shown: the last reading and the one before.
 #[derive(Debug)]
@@ -83,14 +83,17 @@ impl View {
     /// Lines that a whole frame takes.
     pub(super) fn height(&self) -> u16 {
         let [ports, stages, threads, losses, leases] = self.panes();
-        1 + ports.height() + stages.height() + threads.height().max(losses.height()) + leases.height()
+        let nvme = self.nvme().map_or(0, |nvme| nvme.height());
+        1 + ports.height() + stages.height() + threads.height().max(losses.height()) + leases.height() + nvme
     }
 
     pub(super) fn draw(&self, frame: &mut Frame<'_>) {
         let [ports, stages, threads, losses, leases] = self.panes();
         let beside = threads.height().max(losses.height());
-        let heights = [1, ports.height(), stages.height(), beside, leases.height()].map(Constraint::Length);
-        let [head, top, middle, low, bottom] = Layout::vertical(heights).areas(frame.area());
+        let nvme = self.nvme();
+        let of_nvme = nvme.as_ref().map_or(0, Pane::height);
+        let heights = [1, ports.height(), stages.height(), beside, leases.height(), of_nvme].map(Constraint::Length);
+        let [head, top, middle, low, bottom, last] = Layout::vertical(heights).areas(frame.area());
         let state = match &self.lost {
             Some(why) => Span::raw(why.as_str()).red(),
             None if self.now.ready && self.now.stuck.is_empty() => Span::raw(self.now.state()).green(),
@@ -109,6 +112,9 @@ impl View {
         threads.draw(frame, left);
         losses.draw(frame, right);
         leases.draw(frame, bottom);
+        if let Some(nvme) = nvme {
+            nvme.draw(frame, last);
+        }
     }
 
     fn panes(&self) -> [Pane; 5] {
@@ -210,6 +216,34 @@ impl View {
         };
         let columns = [(" region", 20), (" ", 6), ("leased", 7), ("", 10), ("size", 10)];
         Pane { title, columns: columns_of(&columns), rows: rows.collect(), none: "no regions" }
+    }
+}
+
+/// Leases over NVMe, where a binding serves them.
+impl View {
+    fn nvme(&self) -> Option<Pane> {
+        let Nvme { berth, kernel_leases } = Nvme::of(&self.now.control)?;
+        let rates = Rates::new(&self.now, self.before.as_ref());
+        let berth = berth.map(|NvmeTarget { leases, hosts, controllers, queues, io: _ }| {
+            let [reads, writes, read, written] = NvmeTarget::IO.map(|counter| rates.control(counter));
+            let present = [leases, hosts, controllers, queues].map(|count| count.to_string());
+            let rates = [number(reads), number(writes), bytes(read as u64), bytes(written as u64)];
+            [vec!["berth".to_owned()], present.to_vec(), rates.to_vec()].concat()
+        });
+        let kernel = kernel_leases.map(|leases| vec!["kernel".to_owned(), leases.to_string()]);
+        let columns = [
+            (" NVMe by", 8),
+            ("leases", 7),
+            ("hosts", 7),
+            ("controllers", 11),
+            ("queues", 7),
+            ("reads/s", 10),
+            ("writes/s", 10),
+            ("read /s", 10),
+            ("written /s", 10),
+        ];
+        let rows = berth.into_iter().chain(kernel).collect();
+        Some(Pane { title: " NVMe ".into(), columns: columns_of(&columns), rows, none: "none" })
     }
 }
 

@@ -44,6 +44,25 @@ fn keys_of_nvme_bindings() {
     let tls = "berth.toml:4:8: binding[0].auth: \"tls\" is not built; write \"dhchap\", which proves who a host is and \
                encrypts nothing";
     assert_eq!(mistakes(&auth("tls")), [tls]);
+    let text = "[control]\nudp = \"127.0.0.1:5700\"\n\
+                [[binding]]\nkind = \"nvme\"\ntransport = \"rdma\"\n\
+                [[binding]]\nkind = \"nvme\"\nprovider = \"kernel\"\n\
+                [[binding]]\nkind = \"nvme\"\nprovider = \"kernel\"\ntransport = \"tcp\"\n\
+                [[binding]]\nkind = \"nvme\"\nprovider = \"kernel\"\ntransport = \"rdma\"\nauth = \"none\"\n\
+                [[binding]]\nkind = \"nvme\"\nprovider = \"kernel\"\ntransport = \"rdma\"\nlisten = [\"10.0.0.1:0\"]\n\
+                [[binding]]\nkind = \"nvme\"\nprovider = \"kernel\"\ntransport = \"loop\"\nlisten = \"10.0.0.1:1\"\n\
+                [[binding]]\nkind = \"nvme\"\nprovider = \"kernel\"\ntransport = \"loop\"\n";
+    let wanted = [
+        "berth.toml:5:13: binding[0].transport: is what provider = \"kernel\" serves",
+        "berth.toml:6:1: binding[1]: lacks transport = \"rdma\", or \"loop\"",
+        "berth.toml:12:13: binding[2].transport: is what provider = \"berth\" serves",
+        "berth.toml:13:1: binding[3]: lacks listen = [\"10.0.0.2:4420\"], an address of an RDMA device",
+        "berth.toml:17:1: binding[3].auth: means nothing here; it belongs to provider = \"berth\", leave it out",
+        "berth.toml:22:11: binding[4].listen[0]: names no port, and the kernel does not choose one",
+        "berth.toml:27:1: binding[5].listen: means nothing here; it belongs to transport = \"rdma\", or provider = \"berth\", leave it out",
+        "berth.toml:31:13: binding[6].transport: there is a binding of it already",
+    ];
+    assert_eq!(mistakes(text), wanted);
 }
 
 /// RFC 8032, section 7.1, test 1.

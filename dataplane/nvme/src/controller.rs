@@ -157,6 +157,11 @@ impl Controller {
         self.enabled().is_some_and(|enabled| enabled.is_claimed(id))
     }
 
+    /// How many I/O queues it has.
+    pub(crate) fn queues(&self) -> u64 {
+        self.enabled().map_or(0, |enabled| enabled.lock().iter().map(|word| u64::from(word.count_ones())).sum())
+    }
+
     /// Whether it has I/O queues.
     pub(crate) fn has_queues(&self) -> bool {
         self.enabled().is_some_and(|enabled| *enabled.lock() != [0; 4])

@@ -55,6 +55,8 @@ berth_port::counters! {
     pub(crate) struct Present {
         leases = nvme_leases: gauge "leases that are bound over NVMe/TCP",
         controllers = nvme_controllers: gauge "controllers over NVMe/TCP, those of discovery included",
+        hosts = nvme_hosts: gauge "hosts that have connected a lease over NVMe/TCP",
+        queues = nvme_queues: gauge "I/O queues over NVMe/TCP",
     }
 }
 

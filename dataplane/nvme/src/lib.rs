@@ -35,7 +35,7 @@ mod target;
 
 pub use connection::Connection;
 pub use counts::COUNTERS;
-pub use target::{BindError, Client, Limits, Target, Unbound};
+pub use target::{BindError, Client, Limits, Target, Unbound, lease_of, nqn};
 
 /// Where a command capsule has its SGL descriptor.
 const SGL: u32 = 32;

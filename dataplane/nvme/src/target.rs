@@ -1,7 +1,7 @@
 //! Which lease is whose subsystem, and which controllers there are.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering::SeqCst},
@@ -216,9 +216,12 @@ impl Target {
     /// Reports every counter under its name.
     pub fn report(&self, visit: &mut dyn FnMut(&'static str, u64)) {
         let state = self.state();
-        let present = Present { leases: state.subsystems.len() as u64, controllers: state.controllers.len() as u64 };
+        let (leases, all) = (state.subsystems.len() as u64, state.controllers.values().cloned().collect::<Vec<_>>());
         drop(state);
-        present.report(visit);
+        let of_leases = all.iter().filter(|controller| controller.subsystem.is_some());
+        let hosts: BTreeSet<&str> = of_leases.map(|controller| controller.host.as_str()).collect();
+        let queues = all.iter().map(|controller| controller.queues()).sum();
+        Present { leases, controllers: all.len() as u64, hosts: hosts.len() as u64, queues }.report(visit);
         self.0.totals.report(visit);
     }
 
@@ -244,7 +247,7 @@ impl Target {
 
     /// The subsystem of this name.
     pub(crate) fn subsystem(&self, nqn: &[u8]) -> Option<Arc<Subsystem>> {
-        let lease = lease(nqn)?;
+        let lease = lease_of(nqn)?;
         self.state().subsystems.get(&lease).filter(|found| found.nqn.as_bytes() == nqn).cloned()
     }
 
@@ -327,8 +330,8 @@ const NQN_MAX: usize = 223;
 /// What comes before the lease's id, as 32 hex digits, in its NQN (fabricBIOS v0, NVMe-oF bindings).
 const NQN_FRONT: &str = "nqn.2026-02.io.fabricbios:lease:";
 
-/// The NQN of a lease.
-fn nqn(lease: LeaseId) -> String {
+/// The NQN of a lease's subsystem.
+pub fn nqn(lease: LeaseId) -> String {
     format!("{NQN_FRONT}{lease}")
 }
 
@@ -337,8 +340,8 @@ pub(crate) fn field(nqn: &str) -> Nqn {
     Nqn::new(nqn.as_bytes()).expect("the names of subsystems are short")
 }
 
-/// The lease that an NQN names.
-fn lease(nqn: &[u8]) -> Option<LeaseId> {
+/// The lease whose subsystem an NQN names.
+pub fn lease_of(nqn: &[u8]) -> Option<LeaseId> {
     let id = std::str::from_utf8(nqn.strip_prefix(NQN_FRONT.as_bytes())?).ok()?;
     u128::from_str_radix(id, 16).ok().map(LeaseId)
 }

@@ -13,9 +13,9 @@ pub struct NvmeBinding {
     pub nqn: String,
     /// Transport that the target listens on.
     pub transport: NvmeTransport,
-    /// IP address of the node, as text.
+    /// IP address of the node, as text; empty for loop, which has none.
     pub address: String,
-    /// TCP port at that address.
+    /// Port at that address; 0 for loop.
     pub port: u16,
     /// The secret that the host proves to know, `DHHC-1:hh:BASE64:`, where the node asks for that. The node proves to
     /// know the same one, where the host asks.
@@ -45,9 +45,13 @@ impl NvmeBinding {
                 _ => {}
             }
         }
+        let transport = transport.ok_or(FabricError::Value("NVMEOF_TRTYPE"))?;
+        if transport == NvmeTransport::Loop {
+            (address, port) = (address.or(Some(String::new())), port.or(Some(0)));
+        }
         Ok(Self {
             nqn: nqn.ok_or(FabricError::Value("NVMEOF_NQN"))?,
-            transport: transport.ok_or(FabricError::Value("NVMEOF_TRTYPE"))?,
+            transport,
             address: address.ok_or(FabricError::Value("NVMEOF_TRADDR"))?,
             port: port.ok_or(FabricError::Value("NVMEOF_TRSVCID"))?,
             secret,
@@ -57,9 +61,19 @@ impl NvmeBinding {
 
 impl Client {
     /// Makes a block lease available as a disk to the host with this NQN. A host that it was bound to before loses it.
-    pub async fn bind_nvme(&self, token: &Token, lease_id: u128, host_nqn: &str) -> Result<NvmeBinding, Error> {
+    /// Without a transport the node chooses.
+    pub async fn bind_nvme(
+        &self,
+        token: &Token,
+        lease_id: u128,
+        host_nqn: &str,
+        transport: Option<NvmeTransport>,
+    ) -> Result<NvmeBinding, Error> {
         let mut described = Vec::new();
         ClientTlv::HostNqn(host_nqn).write(&mut described);
+        if let Some(transport) = transport {
+            BindingTlv::NvmeTrType(transport).write(&mut described);
+        }
         let result = self.lease_bind(token, lease_id, BindKind::NvmeOf, &described).await?;
         Ok(NvmeBinding::parse(&result)?)
     }
@@ -87,6 +101,11 @@ mod tests {
         let (nqn, transport, address) = ("nqn.x".to_owned(), NvmeTransport::Tcp, "::1".to_owned());
         let secret = Some("DHHC-1:".to_owned());
         assert_eq!(NvmeBinding::parse(&encoded(None)), Ok(NvmeBinding { nqn, transport, address, port: 4420, secret }));
+        let mut of_loop = Vec::new();
+        BindingTlv::NvmeNqn("nqn.x").write(&mut of_loop);
+        BindingTlv::NvmeTrType(NvmeTransport::Loop).write(&mut of_loop);
+        let (nqn, transport, address) = ("nqn.x".to_owned(), NvmeTransport::Loop, String::new());
+        assert_eq!(NvmeBinding::parse(&of_loop), Ok(NvmeBinding { nqn, transport, address, port: 0, secret: None }));
         let names = ["NVMEOF_NQN", "NVMEOF_TRTYPE", "NVMEOF_TRADDR", "NVMEOF_TRSVCID"];
         for (nth, name) in names.into_iter().enumerate() {
             assert_eq!(NvmeBinding::parse(&encoded(Some(nth))), Err(FabricError::Value(name)));

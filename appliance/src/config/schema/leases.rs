@@ -1,6 +1,6 @@
 //! The lease plane: `[node]`, `[control]`, `[[region]]`, `[dataplane]`, `[[binding]]`.
 
-use berth_keys::{Kind, Owned, Owner, Section, key};
+use berth_keys::{Key, Kind, Owned, Owner, Section, key};
 
 pub(super) static NODE: Section = Section::new(
     "",
@@ -109,6 +109,14 @@ pub(super) static DATAPLANE: Section = Section::new(
     ],
 );
 
+/// Of both providers.
+const LISTEN: Key = key(
+    "listen",
+    Kind::Texts,
+    "addresses that hosts connect to, none of them a wildcard; port 0 takes a free one, not with provider = \"kernel\"",
+)
+.default("\"127.0.0.1:4420\"");
+
 pub(super) static BINDING: Section = Section::new(
     "Transports of their own that a lease is connected to by LEASE_BIND.",
     &[
@@ -116,7 +124,7 @@ pub(super) static BINDING: Section = Section::new(
             "kind",
             Kind::Choice(&[
                 ("rdma", "one-sided reads and writes, past the lease table"),
-                ("nvme", "a disk of the client's host: blocks over NVMe/TCP"),
+                ("nvme", "a disk of the client's host: blocks over NVMe"),
             ]),
             "the transport",
         )
@@ -148,8 +156,31 @@ pub(super) static BINDING: Section = Section::new(
     Owned {
         by: Owner { key: "kind", word: "nvme" },
         keys: &[
-            key("provider", Kind::Choice(&[("berth", "this program")]), "who serves it").default("\"berth\""),
-            key("transport", Kind::Choice(&[("tcp", "TCP")]), "what it is served over").default("\"tcp\""),
+            key(
+                "provider",
+                Kind::Choice(&[
+                    ("berth", "this program, which checks each command"),
+                    ("kernel", "the kernel's own target, of regions in a file or on a device"),
+                ]),
+                "who serves it",
+            )
+            .default("\"berth\""),
+            key(
+                "transport",
+                Kind::Choice(&[
+                    ("tcp", "TCP, by this program"),
+                    ("rdma", "RDMA, by the kernel"),
+                    ("loop", "to this very host, by the kernel"),
+                ]),
+                "what it is served over",
+            )
+            .default("\"tcp\""),
+        ],
+    },
+    Owned { by: Owner { key: "transport", word: "rdma" }, keys: &[LISTEN] },
+    Owned {
+        by: Owner { key: "provider", word: "berth" },
+        keys: &[
             key(
                 "auth",
                 Kind::Choice(&[
@@ -164,12 +195,7 @@ pub(super) static BINDING: Section = Section::new(
             )
             .default("\"none\"")
             .more("An NQN is no secret: without authentication, listen where only your hosts are. None encrypts."),
-            key(
-                "listen",
-                Kind::Texts,
-                "addresses that hosts connect to, none of them a wildcard; port 0 takes a free one",
-            )
-            .default("\"127.0.0.1:4420\""),
+            LISTEN,
             key("cpus", Kind::Cpus, "the CPUs that poll connections; a queue stays on one")
                 .otherwise("the first one that is not for housekeeping")
                 .example("[1]"),

@@ -38,7 +38,7 @@ pub(crate) struct Attempt {
     at: usize,
     /// Whether that binding has prepared the connection. If not, an earlier connection is being torn down.
     prepared: bool,
-    /// Status of the first binding that refused.
+    /// Status of the first binding that refused. UNSUPPORTED_OP gives way to any other.
     refused: Option<Status>,
 }
 
@@ -234,7 +234,8 @@ impl Attempt {
 
     /// Moves on to the next binding after this one refused.
     fn refused(self, status: Status) -> Self {
-        Self { at: self.at + 1, prepared: false, refused: self.refused.or(Some(status)), ..self }
+        let said = self.refused.filter(|said| *said != Status::UnsupportedOp);
+        Self { at: self.at + 1, prepared: false, refused: said.or(Some(status)), ..self }
     }
 }
 

@@ -1,0 +1,203 @@
+#!/bin/sh
+# Leases of blocks by the kernel's own NVMe target, over RDMA and to this very host.
+# modules: crc32_generic rdma_rxe loop nvmet nvmet_rdma nvme_loop nvme_rdma nvme_tcp
+# memory: 1024
+# build: berth
+# timeout: 240
+set -eu
+
+. lab/rxe.sh
+work=$(mktemp -d)
+export HOME="$work"
+host=nqn.2014-08.org.nvmexpress:uuid:11111111-2222-3333-4444-555555555555
+other=nqn.2014-08.org.nvmexpress:uuid:99999999-2222-3333-4444-555555555555
+tree=/sys/kernel/config/nvmet
+
+# Runs a check; the end of what it prints is shown where it fails.
+check() {
+    what=$1
+    shift
+    if "$@" >"$work/out" 2>&1; then echo "ok $what"; else echo "not ok $what: $(tail -n 3 "$work/out" | tr '\n' ' ')"; fi
+}
+not() { ! "$@"; }
+within() {
+    tries=$(($1 * 10))
+    shift
+    until "$@"; do
+        tries=$((tries - 1))
+        [ $tries -gt 0 ] || return 1
+        sleep 0.1
+    done
+}
+
+mount -t configfs none /sys/kernel/config 2>/dev/null || true
+truncate -s 64M "$work/disk.img"
+cat >"$work/berth.toml" <<TOML
+[runtime]
+housekeeping_cpus = [0]
+[node]
+state_dir = "$work/state"
+[control]
+udp = "127.0.0.1:5700"
+quic = "127.0.0.1:5701"
+enroll = "open"
+[[control.policy]]
+presenter = "*"
+perms = ["read", "write", "alloc", "revoke"]
+[[region]]
+name = "blocks"
+kind = "block"
+size = "64 MiB"
+backing = "$work/disk.img"
+[admin]
+listen = "127.0.0.1:5780"
+[[binding]]
+kind = "nvme"
+listen = ["127.0.0.1:4420"]
+cpus = [1]
+idle = "adaptive"
+[[binding]]
+kind = "nvme"
+provider = "kernel"
+transport = "rdma"
+listen = ["10.9.0.1:4420"]
+[[binding]]
+kind = "nvme"
+provider = "kernel"
+transport = "loop"
+TOML
+start() {
+    "$BERTH" run --config "$work/berth.toml" >"$work/ready" 2>>"$OUT/berth.log" &
+    berth=$!
+    until grep -q "^berth ready" "$work/ready"; do
+        kill -0 $berth 2>/dev/null || { echo "not ok berth starts: $(tail -n 1 "$OUT/berth.log")"; exit 0; }
+        sleep 0.1
+    done
+}
+node="--udp --node 127.0.0.1:5700"
+alloc() {
+    "$BERTH" lease alloc $node --type block --size "$1" --json >"$work/alloc"
+    sed 's/.*"lease_id": *"\([0-9a-f]*\)".*/\1/' "$work/alloc"
+}
+# bind LEASE HOST TRANSPORT
+bind() { "$BERTH" lease bind $node "$1" --kind nvme --host-nqn "$2" --transport "$3"; }
+# connect LEASE HOST TRANSPORT
+connect() {
+    case $3 in
+    rdma) at="-a 10.9.0.1 -s 4420 -c 1" ;;
+    tcp) at="-a 127.0.0.1 -s 4420" ;;
+    loop) at= ;;
+    esac
+    nvme connect -t "$3" $at -n "nqn.2026-02.io.fabricbios:lease:$1" -q "$2" -I "${2##*:}" -i 1
+}
+# disk LEASE: its device; nvme0c0n1 and such are paths to one.
+disk() {
+    for disk in /sys/block/nvme*; do
+        name=$(basename "$disk")
+        case $name in *c*) continue ;; esac
+        [ -e "$disk/uuid" ] && [ "$(tr -d - <"$disk/uuid")" = "$1" ] && [ -b "/dev/$name" ] && echo "/dev/$name" && return
+    done
+    return 1
+}
+disconnect() { nvme disconnect -n "nqn.2026-02.io.fabricbios:lease:$1"; }
+gone() { not disk "$1"; }
+# verify DISK PATTERN BLOCK SIZE
+verify() {
+    fio --name=verify --filename="$1" --rw="$2" --bs="$3" --size="$4" --iodepth=16 --ioengine=libaio --direct=1 \
+        --verify=crc32c --do_verify=1 --verify_fatal=1 --output="$work/fio"
+}
+# Nothing of ours is in the kernel.
+clean() { not sh -c "ls $tree/subsystems $tree/hosts | grep -q 'nqn\.' || grep -qs disk.img /sys/block/loop*/loop/backing_file"; }
+
+start
+check "the ready line names the address over RDMA" grep -q '"nvme-rdma":"10.9.0.1:4420"' "$work/ready"
+"$BERTH" key new >/dev/null
+"$BERTH" enroll >/dev/null
+
+for over in rdma loop; do
+    spare=$(alloc "8 MiB")
+    lease=$(alloc "16 MiB")
+    check "bound over $over" bind "$lease" "$host" $over
+    cp "$work/out" "$work/bound"
+    check "LEASE_BIND prints the command for $over" \
+        grep -q "nvme connect -t $over .*-n nqn.2026-02.io.fabricbios:lease:$lease" "$work/bound"
+    check "another host is not let in over $over" not connect "$lease" "$other" $over
+    check "connected over $over" connect "$lease" "$host" $over
+    if within 10 disk "$lease" >/dev/null; then echo "ok a disk appears"; else echo "not ok a disk appears"; continue; fi
+    device=$(disk "$lease")
+    check "it has the lease's size" [ "$(blockdev --getsize64 "$device")" = $((16 << 20)) ]
+    check "random writes of 4 KiB come back over $over" verify "$device" randwrite 4k 2M
+    check "writes of 128 KiB come back over $over" verify "$device" write 128k 4M
+
+    echo "the lease's own bytes over $over" >"$work/text"
+    dd if="$work/text" of="$device" bs=512 count=1 conv=sync,nocreat oflag=direct 2>/dev/null
+    check "what the disk holds is in the lease" sh -c \
+        "'$BERTH' lease read $lease --len 512 --via quic | head -c 27 | cmp -n 27 - $work/text"
+    check "and not in another's" sh -c "! '$BERTH' lease read $spare --len 512 --via quic | grep -q own"
+
+    check "bound again over $over, to another host" bind "$lease" "$other" $over
+    check "the disk of the first is gone" within 15 gone "$lease"
+    check "which is not let in" not connect "$lease" "$host" $over
+    check "bound again over $over" bind "$lease" "$host" $over
+    check "connected again over $over" connect "$lease" "$host" $over
+    within 10 disk "$lease" >/dev/null || { echo "not ok a disk appears again"; continue; }
+    device=$(disk "$lease")
+    check "with what it held" sh -c "dd if=$device bs=512 count=1 iflag=direct 2>/dev/null | head -c 27 | cmp -n 27 - $work/text"
+
+    # The end of the lease while it is used.
+    fio --name=end --filename="$device" --rw=randwrite --bs=4k --size=8M --time_based --runtime=60 --ioengine=libaio \
+        --direct=1 --output="$work/end" 2>/dev/null &
+    fio=$!
+    sleep 1
+    check "the lease is freed under writes over $over" timeout 5 "$BERTH" lease free $node "$lease"
+    check "nothing of it is left in the kernel" clean
+    if within 3 not kill -0 $fio 2>/dev/null || { disconnect "$lease" >/dev/null 2>&1; within 5 not kill -0 $fio 2>/dev/null; }
+    then
+        wait $fio && echo "not ok fio ended without an error" || echo "ok fio ends with an error"
+    else
+        echo "not ok fio goes on"
+    fi
+    disconnect "$lease" >/dev/null 2>&1 || true
+    "$BERTH" lease free $node "$spare" >/dev/null
+done
+
+# Berth's own target beside the kernel's: the transport that the client asks for is the one that it gets.
+lease=$(alloc "8 MiB")
+spare=$(alloc "8 MiB")
+bind "$spare" "$host" loop >/dev/null
+check "bound over tcp" bind "$lease" "$host" tcp
+check "connected over tcp, to Berth's own target" connect "$lease" "$host" tcp
+within 10 disk "$lease" >/dev/null
+status() { "$BERTH" status | grep -qE "$1"; }
+check "the status tells of hosts, controllers and queues" within 3 status "^berth +1 +1 +1 +1 "
+check "and of the kernel's leases" within 3 status "^kernel +1$"
+"$BERTH" top --once >"$OUT/top"
+disconnect "$lease" >/dev/null
+"$BERTH" lease free $node "$lease" >/dev/null
+"$BERTH" lease free $node "$spare" >/dev/null
+"$BERTH" doctor --config "$work/berth.toml" >"$OUT/doctor"
+check "the doctor finds what the kernel's target needs" not grep -E "^(missing|warn) +(nvme-rdma|nvmet|nvme-loop|nvme provider|loop)" "$OUT/doctor"
+check "the doctor names the kernel's ports" grep -q "nvme target .*rdma 10.9.0.1:4420 with 0 subsystems" "$OUT/doctor"
+
+# A kill amid writes: the kernel goes on by itself until the next start, which takes all away and binds it again.
+lease=$(alloc "16 MiB")
+bind "$lease" "$host" rdma >/dev/null
+connect "$lease" "$host" rdma >/dev/null
+within 10 disk "$lease" >/dev/null
+device=$(disk "$lease")
+fio --name=kill --filename="$device" --rw=randwrite --bs=4k --size=4M --loops=8 --ioengine=libaio --iodepth=8 --direct=1 \
+    --verify=crc32c --verify_fatal=1 --output="$work/kill" &
+fio=$!
+sleep 1
+kill -9 $berth
+wait $berth 2>/dev/null || true
+start
+check "the lease is bound again after a kill -9" within 5 test -e "$tree/subsystems/nqn.2026-02.io.fabricbios:lease:$lease"
+if wait $fio; then echo "ok fio goes on over a kill -9 of the node, and verifies"; else
+    echo "not ok fio over a kill -9: $(tail -n 5 "$work/kill" | tr '\n' ' ')"
+fi
+kill $berth
+wait $berth || echo "not ok berth ends with $?"
+check "a node that stops leaves nothing in the kernel" clean
+nvme disconnect-all
+dmesg | grep -i nvme | tail -60 >"$OUT/nvme" || true
