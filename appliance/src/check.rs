@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fmt::Write as _, net::SocketAddr, os::unix::fs:
 
 use berth_identity::Enrolment;
 use berth_plugin::Plugin;
-use berth_ports::{KernelNvme, Nvme, Rdma, nvme::Auth};
+use berth_ports::{KernelNvme, Nvme, Rdma, Sriov, nvme::Auth};
 use berth_qec::Algorithm;
 
 use crate::{
@@ -74,6 +74,9 @@ pub fn summary(config: &Config) -> String {
             Binding::Rdma(Rdma { device, port, gid_index, max_leases, .. }) => {
                 writeln!(out, "binding rdma: {device} port {port} gid {gid_index}, {max_leases} leases")
             }
+            Binding::Sriov(Sriov { kill }) => {
+                writeln!(out, "binding sriov: {}", if *kill { "holders are ended" } else { "functions are fenced" })
+            }
             Binding::Nvme(Nvme { listen, cpus, idle, max_leases, max_hosts, auth, .. }) => {
                 let listen: Vec<_> = listen.iter().map(ToString::to_string).collect();
                 let (listen, cpus) = (listen.join(", "), numbers(cpus));
@@ -131,12 +134,17 @@ fn describe_region(region: &Region) -> String {
     let kind = match region.kind {
         Kind::Memory => "memory",
         Kind::Block => "block",
+        Kind::Functions => "vf",
     };
     let size = region.size.map_or_else(|| "all".to_string(), |bytes| format!("{bytes} B"));
     let backing = match &region.backing {
         Backing::Ram => "ram".to_string(),
         Backing::Hugepages => "hugepages".to_string(),
         Backing::Path(path) => path.display().to_string(),
+        Backing::Functions(pool) => {
+            let count = pool.count.map_or_else(|| "all".to_string(), |count| count.to_string());
+            return format!("{kind}, {count} of {}", pool.pf);
+        }
     };
     let numa = region.numa.map_or_else(String::new, |node| format!(", numa node {node}"));
     format!("{kind}, {size} of {backing}{numa}")

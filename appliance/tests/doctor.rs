@@ -344,6 +344,43 @@ fn a_card_comes_to_dpdk_by_the_commands_given() {
 }
 
 #[test]
+fn a_card_with_functions_says_what_keeps_them_from_a_pool() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let (pf, vf) = ("0000:3b:00.0", "0000:3b:10.0");
+    let device = |name: &str| format!("/sys/bus/pci/devices/{name}");
+    let look = || {
+        let findings = examine(root);
+        let Finding { status, found, mend, .. } = find(&findings, "sriov 0000:3b:00.0");
+        (*status, found.clone(), mend.clone().unwrap_or_default())
+    };
+    write(root, &format!("{}/sriov_totalvfs", device(pf)), "7\n");
+    write(root, &format!("{}/sriov_numvfs", device(pf)), "1\n");
+    write(root, &format!("{}/net/eth0/x", device(pf)), "");
+    write(root, "/sys/class/net/eth0/flags", "0x1002\n");
+    write(root, &format!("{}/reset_method", device(vf)), "bus\n");
+    symlink(root.join(&device(vf)[1..]), root.join(&device(pf)[1..]).join("virtfn0")).unwrap();
+    assert_eq!(look().2, "see iommu");
+    let group = |name: &str, group: &str| {
+        write(root, &format!("/sys/kernel/iommu_groups/{group}/devices/{name}"), "");
+        let link = root.join(&device(name)[1..]).join("iommu_group");
+        symlink(root.join(format!("sys/kernel/iommu_groups/{group}")), link).unwrap();
+    };
+    group(pf, "4");
+    group(vf, "5");
+    let other = "/sys/kernel/iommu_groups/5/devices/0000:3b:10.2";
+    write(root, other, "");
+    assert!(look().1.contains("1 of them in IOMMU groups with others"), "{:?}", look());
+    fs::remove_file(root.join(&other[1..])).unwrap();
+    assert!(look().2.starts_with("echo flr > /sys/bus/pci/devices/0000:3b:10.0/reset_method"), "{:?}", look());
+    write(root, &format!("{}/reset_method", device(vf)), "flr bus\n");
+    assert_eq!(look().2, "ip link set eth0 up");
+    write(root, "/sys/class/net/eth0/flags", "0x1003\n");
+    let found = "1 of 7 virtual functions; a region with kind = \"vf\" and pf = \"0000:3b:00.0\" can lease them";
+    assert_eq!(look(), (Status::Ok, found.to_owned(), String::new()));
+}
+
+#[test]
 fn vfio_is_loaded_or_loadable_or_not_there() {
     let host = tuned();
     let root = host.path();

@@ -24,6 +24,7 @@ const TABLES: &[(&str, &str, &[Tables])] = &[
     ("control", "", berth_ports::Rdma::COUNTERS),
     ("control", "", berth_ports::Nvme::COUNTERS),
     ("control", "", berth_ports::KernelNvme::COUNTERS),
+    ("control", "", berth_ports::Sriov::COUNTERS),
     ("admin", "", &[super::counts::COUNTERS]),
 ];
 

@@ -9,14 +9,14 @@ use std::{
 
 use anyhow::{Context as _, bail, ensure};
 use berth_client::{Alloc, Data, Grant, NvmeBinding, RdmaPeer, Via};
-use berth_wire::fabric::{BindKind, EndpointKind, NvmeTransport, Perms, ResourceType, Tlv};
+use berth_wire::fabric::{BindKind, EndpointKind, NvmeTransport, PciAddress, Perms, ResourceType, Tlv};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
 use super::{Reach, WithToken, block_on, folder, handle, id, output, page};
-use crate::config::parse_size;
+use crate::config::{parse_mac, parse_size};
 
-/// Lease memory and blocks from a node; read and write them.
+/// Lease memory, blocks and virtual functions of a node; read and write bytes.
 #[derive(Debug, Args)]
 pub struct LeaseCommand {
     #[command(subcommand)]
@@ -25,12 +25,12 @@ pub struct LeaseCommand {
 
 #[derive(Debug, Subcommand)]
 enum Lease {
-    /// Lease memory or blocks. Prints the lease, and stores it for `read` and `write`.
+    /// Lease memory, blocks or a virtual function. Prints the lease, and stores it for `read` and `write`.
     Alloc {
-        /// Size in bytes, such as 4096 or "64 MiB".
+        /// Size in bytes, such as 4096 or "64 MiB", of memory or blocks.
         #[arg(long, value_parser = size)]
-        size: u64,
-        /// The kind of storage.
+        size: Option<u64>,
+        /// What to lease.
         #[arg(long, value_enum, default_value = "memory")]
         r#type: Type,
         /// How long the lease is active, in seconds.
@@ -141,6 +141,12 @@ enum Lease {
         /// NVMe: what the host connects over. Default: as the node chooses.
         #[arg(long, value_enum, requires = "host_nqn")]
         transport: Option<NvmeOver>,
+        /// SR-IOV: the function's Ethernet address, where its pool leaves that to holders.
+        #[arg(long, value_name = "MAC", value_parser = mac, conflicts_with = "qp_num", conflicts_with = "tlv")]
+        mac: Option<Mac>,
+        /// SR-IOV: the function's VLAN, likewise.
+        #[arg(long, value_name = "N", conflicts_with = "qp_num", conflicts_with = "tlv")]
+        vlan: Option<u16>,
         /// A further TLV about the client, as TAG=VALUE in hex digits; may be repeated. Makes it print the answer's
         /// TLVs, too.
         #[arg(long, value_name = "TAG=VALUE", conflicts_with = "qp_num")]
@@ -162,6 +168,17 @@ enum Path {
 enum Type {
     Memory,
     Block,
+    /// A virtual function of a network card.
+    Net,
+}
+
+/// An Ethernet address.
+#[derive(Debug, Clone, Copy)]
+struct Mac([u8; 6]);
+
+fn mac(text: &str) -> Result<Mac, String> {
+    let wrong = || format!("{text:?} is not the address of one card; write one such as 02:00:00:00:10:00");
+    parse_mac(text).map(Mac).ok_or_else(wrong)
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -169,7 +186,8 @@ enum Transport {
     Rdma,
     #[value(alias = "nvme-of")]
     Nvme,
-    SrIov,
+    #[value(alias = "sr-iov")]
+    Sriov,
     Ofi,
 }
 
@@ -208,14 +226,17 @@ impl Lease {
     async fn run(&self) -> anyhow::Result<()> {
         match self {
             Self::Alloc { size, r#type, duration, grace, resource, with } => {
+                let of_bytes = !matches!(r#type, Type::Net);
+                ensure!(of_bytes == size.is_some(), "--size says how much memory or blocks, and a function has none");
                 let (client, token) = with.connect(Perms::READ | Perms::WRITE | Perms::ALLOC, *resource).await?;
                 let alloc = Alloc {
                     resource: *resource,
                     kind: match r#type {
                         Type::Memory => ResourceType::Mem,
                         Type::Block => ResourceType::Block,
+                        Type::Net => ResourceType::Net,
                     },
-                    bytes: *size,
+                    bytes: size.unwrap_or(0),
                     duration_secs: *duration,
                     grace_secs: *grace,
                     intents: Vec::new(),
@@ -307,14 +328,31 @@ impl Lease {
                 pairs.push(("connect", connect.into()));
                 output::pairs(with.node.own.json, &pairs);
             }
-            Self::Bind { lease, kind, qp_num, host_nqn, tlv, with, .. } => {
+            Self::Bind {
+                lease, kind: Transport::Sriov, mac, vlan, tlv, host_nqn: None, qp_num: None, with, ..
+            } if tlv.is_empty() => {
+                let (client, token) = with.connect(Perms::ALLOC, 0).await?;
+                let bound = client.bind_sriov(&token, *lease, mac.map(|mac| mac.0), *vlan).await?;
+                client.close().await;
+                output::pairs(
+                    with.node.own.json,
+                    &[
+                        ("function", pci(bound.function).into()),
+                        ("index", bound.index.into()),
+                        ("pf", pci(bound.pf).into()),
+                        ("open", format!("dpdk-testpmd -a {} -- -i", pci(bound.function)).into()),
+                    ],
+                );
+            }
+            Self::Bind { lease, kind, qp_num, host_nqn, mac, vlan, tlv, with, .. } => {
+                ensure!(mac.is_none() && vlan.is_none(), "--mac and --vlan describe a client of --kind sriov");
                 ensure!(qp_num.is_none(), "--qp-num, --gid, --psn and --mtu describe a client of --kind rdma");
                 ensure!(host_nqn.is_none(), "--host-nqn describes a client of --kind nvme");
                 let peer = tlvs(tlv)?;
                 let kind = match kind {
                     Transport::Rdma => BindKind::Rdma,
                     Transport::Nvme => BindKind::NvmeOf,
-                    Transport::SrIov => BindKind::SrIov,
+                    Transport::Sriov => BindKind::SrIov,
                     Transport::Ofi => BindKind::Ofi,
                 };
                 let (client, token) = with.connect(Perms::ALLOC, 0).await?;
@@ -325,6 +363,11 @@ impl Lease {
         }
         Ok(())
     }
+}
+
+/// As the kernel and DPDK write it.
+fn pci(PciAddress { domain, bus, devfn }: PciAddress) -> String {
+    format!("{domain:04x}:{bus:02x}:{:02x}.{}", devfn >> 3, devfn & 7)
 }
 
 async fn open(node: &Reach, grant: &Grant, via: Path) -> anyhow::Result<Data> {

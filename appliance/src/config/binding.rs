@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use berth_keys::{At, Binds, Table, address, claim, default_address};
-use berth_ports::{KernelNvme, Nvme, Rdma, Windows, nvme::Auth};
+use berth_ports::{KernelNvme, Nvme, Rdma, Sriov, Windows, nvme::Auth};
 
 use super::{Host, Runtime, port};
 
@@ -16,12 +16,15 @@ pub enum Binding {
     Nvme(Nvme),
     /// NVMe by the kernel's target.
     KernelNvme(KernelNvme),
+    /// Virtual functions.
+    Sriov(Sriov),
 }
 
 #[derive(Clone, Copy)]
 enum Kind {
     Rdma,
     Nvme,
+    Sriov,
 }
 
 #[derive(Clone, Copy)]
@@ -49,7 +52,7 @@ pub(super) fn read_all(
         if !leases {
             t.sink().mistake(t.span(), t.path(), "connects leases, and nothing grants any; add [control]");
         }
-        let kind = t.choice("kind", &[("rdma", Kind::Rdma), ("nvme", Kind::Nvme)]);
+        let kind = t.choice("kind", &[("rdma", Kind::Rdma), ("nvme", Kind::Nvme), ("sriov", Kind::Sriov)]);
         let kind = t.require("kind", kind, "kind = \"rdma\"");
         if let Some(at) = kind.as_ref().filter(|at| matches!(at.value, Kind::Rdma) && !(host.has_feature)("verbs")) {
             t.sink().wrong(at, berth_ports::not_built("RDMA", "verbs"));
@@ -64,6 +67,7 @@ pub(super) fn read_all(
                     Provider::Kernel => kernel(&mut t, max_leases, &bindings).map(Binding::KernelNvme),
                 });
             }
+            Some(Kind::Sriov) => bindings.extend(sriov(&mut t, &bindings).map(Binding::Sriov)),
             None => {}
         }
         t.finish();
@@ -83,6 +87,16 @@ fn rdma(t: &mut Table<'_, '_>, max_leases: u32, others: &[Binding]) -> Option<Rd
         t.sink().wrong(&device, "there is a binding of this device already");
     }
     Some(Rdma { device: device.value.to_string(), port, gid_index, max_leases, windows })
+}
+
+fn sriov(t: &mut Table<'_, '_>, others: &[Binding]) -> Option<Sriov> {
+    t.refuse(&["max_leases"], "as many are connected as there are functions");
+    let kill = t.chosen("on_revoke", &[("fence", false), ("kill", true)]);
+    if others.iter().any(|other| matches!(other, Binding::Sriov(_))) {
+        t.sink().mistake(t.place("kind"), t.path(), "there is a binding of this kind already, and it is of all pools");
+        return None;
+    }
+    Some(Sriov { kill })
 }
 
 /// The transport that is said, if it is one of the provider's; `other` serves the rest.

@@ -189,6 +189,7 @@ fn policy(mut t: Table<'_, '_>, regions: &[Region]) -> Option<Policy> {
             Item::Proxies => t.integer("max_proxies"),
             Item::Bindings => t.integer("max_bindings"),
             Item::PageState => t.integer("max_page_state"),
+            Item::Functions => t.integer("max_functions"),
         };
         Some((item, most?.value))
     });

@@ -34,6 +34,7 @@ pub use function::{Function, Handler, type_word};
 pub use limits::{Bucket, Limits};
 pub use log::Log;
 pub use port::{Fault, Pcap, Port, Service};
+pub(crate) use region::mac as parse_mac;
 pub use region::{Backing, Kind, Region};
 pub use rpc::{Memory, Mode, Ring, Rpc};
 pub use tune::{Nic, Tune};
@@ -150,6 +151,11 @@ fn read(root: &mut Table<'_, '_>, folder: &Path, host: &Host, known: &[Decoder])
     let control = root.table("control").map(|table| fabric::control(table, &regions, &mut binds));
     let dataplane = fabric::dataplane(root.table("dataplane"), control.is_some(), &mut binds);
     let bindings = binding::read_all(root, &runtime, host, control.is_some(), &mut binds);
+    let functions = |region: &Region| region.kind == Kind::Functions;
+    if regions.iter().any(functions) && !bindings.iter().any(|binding| matches!(binding, Binding::Sriov(_))) {
+        let message = "has functions that nobody is handed over; add [[binding]] with kind = \"sriov\"";
+        root.sink().mistake(root.place("region"), "region", message);
+    }
     let (ports, rings) = port::read_all(root, folder, &runtime, host, control.is_some(), &mut binds);
     let functions = function::read_all(root, folder, host, &names, &ports, &rings);
     let admin = root.table("admin").and_then(|table| admin::read(table, folder, host, &mut binds));

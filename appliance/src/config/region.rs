@@ -1,8 +1,9 @@
-//! `[[region]]`: memory and blocks of this host that can be leased.
+//! `[[region]]`: memory, blocks and virtual functions of this host that can be leased.
 
 use std::path::{Path, PathBuf};
 
-use berth_keys::Table;
+use berth_keys::{At, Table, instead};
+use berth_ports::sriov::{Address, PoolConfig};
 
 use super::{name, unique};
 
@@ -28,6 +29,8 @@ pub enum Kind {
     Memory,
     /// Blocks of 512 bytes.
     Block,
+    /// Virtual functions.
+    Functions,
 }
 
 /// `region.backing`
@@ -39,6 +42,8 @@ pub enum Backing {
     Hugepages,
     /// A file or a block device.
     Path(PathBuf),
+    /// A physical function.
+    Functions(PoolConfig),
 }
 
 /// Lengths of regions are multiples of this many bytes.
@@ -46,11 +51,21 @@ const GRANULE: u64 = 4096;
 
 pub(super) fn read_all(root: &mut Table<'_, '_>, folder: &Path) -> Vec<Region> {
     let mut names = Vec::new();
-    let mut regions = Vec::new();
+    let mut regions: Vec<Region> = Vec::new();
     for mut t in root.tables("region").unwrap_or_default() {
         let name = name(&mut t, "scratch");
-        let kind = t.choice("kind", &[("memory", Kind::Memory), ("block", Kind::Block)]);
-        let kind = t.require("kind", kind, "kind = \"memory\" or \"block\"");
+        let kind = t.choice("kind", &[("memory", Kind::Memory), ("block", Kind::Block), ("vf", Kind::Functions)]);
+        let kind = t.require("kind", kind, "kind = \"memory\", \"block\" or \"vf\"");
+        if kind.as_ref().is_some_and(|kind| kind.value == Kind::Functions) {
+            let pool = functions(&mut t, name.as_ref(), &regions);
+            t.finish();
+            names.extend(name.clone());
+            if let (Some(name), Some(pool)) = (name, pool) {
+                let (kind, backing) = (Kind::Functions, Backing::Functions(pool));
+                regions.push(Region { name: name.value, kind, size: None, backing, numa: None });
+            }
+            continue;
+        }
         let size = t.size("size");
         if let Some(at) = size.as_ref().filter(|at| at.value % GRANULE != 0) {
             t.sink().wrong(at, format_args!("is {} bytes; a multiple of {GRANULE} is wanted", at.value));
@@ -81,4 +96,61 @@ pub(super) fn read_all(root: &mut Table<'_, '_>, folder: &Path) -> Vec<Region> {
     }
     unique(root.sink(), names.iter());
     regions
+}
+
+fn functions(t: &mut Table<'_, '_>, name: Option<&At<String>>, others: &[Region]) -> Option<PoolConfig> {
+    t.refuse(&["size", "backing", "numa"], "functions have no bytes");
+    let pf = t.text("pf");
+    let pf = t.require("pf", pf, "pf = \"0000:03:00.0\", an address that `lspci -D` prints");
+    let pf = pf.and_then(|at| match at.value.parse::<Address>() {
+        Ok(pf) => Some(at.map(|_| pf)),
+        Err(bad) => {
+            t.sink().wrong(&at, format_args!("\"{}\" {bad}", at.value));
+            None
+        }
+    });
+    let is_same = |pf: &At<Address>| {
+        let same = |other: &Region| matches!(&other.backing, Backing::Functions(pool) if pool.pf == pf.value);
+        others.iter().any(same)
+    };
+    if let Some(at) = pf.as_ref().filter(|at| is_same(at)) {
+        t.sink().wrong(at, "there is a region of this function already");
+    }
+    let count = t.integer("count").map(|at| at.value as u16);
+    let owner = t.text("owner").map(|at| at.value.to_owned());
+    let mac = t.text("mac").and_then(|at| {
+        let parsed = mac(at.value);
+        if parsed.is_none() {
+            let message =
+                format_args!("\"{}\" is not the address of one card; write one such as 02:00:00:00:10:00", at.value);
+            t.sink().wrong(&at, message);
+        }
+        parsed
+    });
+    let (vlan, rate) = (t.number("vlan") as u16, t.number("rate") as u32);
+    let (trust, spoofchk) = (t.is_on("trust"), t.is_on("spoofchk"));
+    let (mut client_mac, mut client_vlan) = (false, false);
+    for at in t.texts("client_sets").map_or_else(Vec::new, |at| at.value) {
+        match at.value {
+            "mac" => client_mac = true,
+            "vlan" => client_vlan = true,
+            word => {
+                let advice = instead(word, ["mac", "vlan"].into_iter());
+                t.sink().wrong(&at, format_args!("\"{word}\" is nothing that a holder may choose; {advice}"));
+            }
+        }
+    }
+    let (name, pf) = (name?.value.clone(), pf?.value);
+    Some(PoolConfig { name, pf, count, owner, mac, vlan, rate, trust, spoofchk, client_mac, client_vlan })
+}
+
+/// An Ethernet address of one station, such as `02:00:00:00:10:00`.
+pub(crate) fn mac(text: &str) -> Option<[u8; 6]> {
+    let byte = |digits: &str| {
+        let two = digits.len() == 2 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+        u8::from_str_radix(digits, 16).ok().filter(|_| two)
+    };
+    let bytes: Vec<u8> = text.split(':').map(byte).collect::<Option<_>>()?;
+    let mac: [u8; 6] = bytes.try_into().ok()?;
+    (mac[0] & 1 == 0 && mac != [0; 6]).then_some(mac)
 }

@@ -11,6 +11,7 @@ mod nvme;
 mod ofi;
 mod pci;
 mod rdma;
+mod sriov;
 mod time;
 
 use std::{fmt::Write as _, path::Path};
@@ -75,6 +76,7 @@ pub fn examine(root: &Path) -> Vec<Finding> {
     kernel::examine(&root, live, &mut findings);
     nic::examine(&root, &mut findings);
     pci::examine(&root, &mut findings);
+    sriov::examine(&root, &mut findings);
     ofi::examine(live, &mut findings);
     rdma::examine(&root, &mut findings);
     nvme::examine(&root, &mut findings);

@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use berth_control::{Control, Listen, Settings};
 use berth_fabric::{Binding, Config as NodeConfig, Policy, Rule, resource_id};
 use berth_host::TscClock;
@@ -17,6 +17,7 @@ use berth_lease::{GRANULE, Quotas, Region, RegionKind, Regions, Storage};
 use berth_memory::Memory;
 use berth_pages::{HugePage, Pages};
 use berth_ports::nvmet::Nvmet;
+use berth_ports::sriov::PoolConfig;
 use berth_store::BlockEngine;
 use berth_tls::key_file;
 use berth_wire::fabric::ResourceType;
@@ -35,7 +36,8 @@ pub(super) fn open(
     let made = DirBuilder::new().recursive(true).mode(0o700).create(&node.state_dir);
     made.with_context(|| format!("creating {}", node.state_dir.display()))?;
     let identity = key_file::read_or_create(&node.key_file).context("node.key_file")?;
-    let regions = config.regions.iter().map(|region| {
+    let bytes = config.regions.iter().filter(|region| region.kind != Kind::Functions);
+    let regions = bytes.map(|region| {
         let opened = region_of(region);
         opened.with_context(|| format!("region {}", region.name))
     });
@@ -46,11 +48,16 @@ pub(super) fn open(
     };
     let backings: Vec<_> = config.regions.iter().map(backing).collect();
     let nvmet = nvmet(&config.bindings)?;
+    let mut resources = Vec::new();
     let listed = config.bindings.iter().filter_map(|binding| match binding {
         config::Binding::Rdma(rdma) => Some(rdma.open(&memory)),
         // Its poll cores have been planned with it.
         config::Binding::Nvme(_) => None,
         config::Binding::KernelNvme(kernel) => nvmet.as_ref().map(|nvmet| kernel.open(nvmet, backings.clone())),
+        config::Binding::Sriov(sriov) => Some(sriov.open(pools(&config.regions), &node.state_dir).map(|opened| {
+            resources = opened.pools;
+            Box::new(opened.binding) as Box<dyn Binding>
+        })),
     });
     let bindings = bindings.into_iter().map(Ok).chain(listed).collect::<anyhow::Result<_>>()?;
     let regions = Regions::new(regions);
@@ -64,6 +71,7 @@ pub(super) fn open(
         cpus: config.runtime.housekeeping_cpus.clone(),
         clock: clock.clone(),
         regions,
+        resources,
         bindings,
         node: NodeConfig {
             site: node.site,
@@ -120,12 +128,19 @@ fn region_of(region: &config::Region) -> anyhow::Result<(Region, Option<Arc<dyn 
             };
             (Storage::Blocks(Arc::new(BlockEngine::open(path, len)?)), None)
         }
+        Backing::Functions(_) => bail!("has no bytes"),
     };
-    let kind = match region.kind {
-        Kind::Memory => RegionKind::Memory,
-        Kind::Block => RegionKind::Block,
-    };
+    let kind = if region.kind == Kind::Block { RegionKind::Block } else { RegionKind::Memory };
     Ok((Region { name: region.name.clone(), kind, numa, storage }, memory))
+}
+
+/// The pools of virtual functions.
+fn pools(regions: &[config::Region]) -> Vec<PoolConfig> {
+    let pool = |region: &config::Region| match &region.backing {
+        Backing::Functions(pool) => Some(pool.clone()),
+        _ => None,
+    };
+    regions.iter().filter_map(pool).collect()
 }
 
 /// The length of a file or device, in whole granules.
@@ -141,6 +156,7 @@ fn policy(policies: &[config::Policy], regions: &[config::Region], node: NodeId)
         let kind = match region.kind {
             Kind::Memory => ResourceType::Mem,
             Kind::Block => ResourceType::Block,
+            Kind::Functions => ResourceType::Net,
         };
         resource_id(node.0, kind, &region.name)
     };

@@ -82,6 +82,12 @@ pub trait Binding: Debug + Send {
         false
     }
 
+    /// Whether a connection of before a restart still stands, and goes on while its lease does. Asked once for each, before
+    /// the node starts; where it is false, [`Binding::teardown`] follows.
+    fn outlives(&mut self, _lease: LeaseId) -> bool {
+        false
+    }
+
     /// Appends what LEASE_ALLOC's answer tells of this binding, for clients that need not be known to be told.
     fn describe(&self, _lease: LeaseId, _out: &mut Vec<u8>) {}
 

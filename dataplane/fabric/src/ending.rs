@@ -152,6 +152,7 @@ impl<H: Host> Node<H> {
             Why::Over if failed => self.fence_lease(id, now, outcome),
             Why::Over => {
                 self.units.remove(&id);
+                self.leases.unfence(id);
                 self.release(id, now.mono);
                 if self.leases.get(id).is_none_or(|lease| lease.standing == Standing::Over) {
                     outcome.journal.push(Record::Ended { lease: id.0 });
@@ -165,6 +166,12 @@ impl<H: Host> Node<H> {
             Why::Expired | Why::Disconnected => {}
         }
         if failed { Err(TeardownFailed) } else { Ok(None) }
+    }
+
+    /// Why a connection ends that nobody asked to end: where it fences the unit of a lease that is over, that is free next.
+    pub(crate) fn why_lost(&self, id: LeaseId) -> Why {
+        let fences = |lease: &Lease| lease.fenced && matches!(lease.holds, Holding::Unit(_));
+        if self.leases.get(id).is_some_and(|lease| fences(&lease)) { Why::Over } else { Why::Disconnected }
     }
 
     fn is_active(&self, id: LeaseId, now: Now) -> bool {

@@ -1,6 +1,6 @@
 //! The node: its state, and the steps that every operation goes through.
 
-use std::{collections::BTreeMap, net::SocketAddr};
+use std::{collections::BTreeMap, mem, net::SocketAddr};
 
 use berth_identity::{Enrolled, Enrolment, Identity, NodeId, PublicKey, Rates, token::Verifier};
 use berth_lease::{Event, Item, LeaseId, Leases, Quota, Quotas, Region, Table};
@@ -103,6 +103,8 @@ pub struct Node<H> {
     pub(crate) teardowns: BTreeMap<u64, (LeaseId, Part)>,
     /// Endings that these teardowns belong to.
     pub(crate) endings: BTreeMap<LeaseId, UnderWay>,
+    /// Leases that are not active any more, and whose connections of before the restart still stand.
+    pub(crate) overdue: Vec<LeaseId>,
     pub(crate) degraded: bool,
     full: bool,
     pub(crate) discovery: Discovery,
@@ -163,6 +165,7 @@ berth_port::counters! {
         "holder_*_proxies_used": USED { holder: *, item: "proxies" },
         "holder_*_bindings_used": USED { holder: *, item: "bindings" },
         "holder_*_page_state_used": USED { holder: *, item: "page_state" },
+        "holder_*_functions_used": USED { holder: *, item: "functions" },
         "holder_*_leases_quota": QUOTA { holder: *, item: "leases" },
         "holder_*_bytes_quota": QUOTA { holder: *, item: "bytes" },
         "holder_*_handles_quota": QUOTA { holder: *, item: "handles" },
@@ -170,6 +173,7 @@ berth_port::counters! {
         "holder_*_proxies_quota": QUOTA { holder: *, item: "proxies" },
         "holder_*_bindings_quota": QUOTA { holder: *, item: "bindings" },
         "holder_*_page_state_quota": QUOTA { holder: *, item: "page_state" },
+        "holder_*_functions_quota": QUOTA { holder: *, item: "functions" },
     }
 }
 
@@ -218,6 +222,7 @@ impl<H: Host> Node<H> {
             connections: BTreeMap::new(),
             teardowns: BTreeMap::new(),
             endings: BTreeMap::new(),
+            overdue: Vec::new(),
             degraded: false,
             full: false,
             discovery: Discovery::default(),
@@ -371,12 +376,16 @@ impl<H: Host> Node<H> {
                 Event::Ended(id) => self.wind_up(id, now, &mut outcome),
             }
         }
+        for id in mem::take(&mut self.overdue) {
+            // Where that fails, what it holds is fenced.
+            let _ = self.end(id, self.why_lost(id), None, now, &mut outcome);
+        }
         let mut lost = Vec::new();
         for index in 0..self.bindings.len() {
             self.bindings[index].tick(now.mono, &mut lost);
             for id in lost.drain(..) {
                 // Where that fails, the lease's end tries again.
-                let _ = self.end(id, Why::Disconnected, Some(index), now, &mut outcome);
+                let _ = self.end(id, self.why_lost(id), Some(index), now, &mut outcome);
             }
         }
         outcome.into_effects()

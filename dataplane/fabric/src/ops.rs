@@ -8,6 +8,7 @@ mod list;
 mod node;
 mod service;
 mod token;
+mod unit;
 
 use berth_port::Now;
 use berth_wire::fabric::{Op, Status, Wire};

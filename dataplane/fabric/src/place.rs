@@ -32,6 +32,24 @@ impl<H: Host> Node<H> {
         Ok(regions)
     }
 
+    /// The resources of units that meet every required affinity.
+    pub(crate) fn place_units(&self, candidates: Vec<usize>, intents: Tlvs<'_>) -> Result<Vec<usize>, Status> {
+        let intents = Intents::read(intents).map_err(|_| Status::InvalidParams)?;
+        let is_near = |target: &AffinityTarget<'_>, unit: usize| match *target {
+            AffinityTarget::Node(id) => id == self.id(),
+            AffinityTarget::Resource(id) => id == self.resource_ids[unit],
+            AffinityTarget::TrustDomain(name) => !name.is_empty() && name == self.config.trust_domain,
+            AffinityTarget::Rack(rack) => rack == self.config.rack,
+            AffinityTarget::Lease(_) | AffinityTarget::Service(_) => false,
+        };
+        let mut units = candidates;
+        units.retain(|unit| {
+            let mut required = intents.affinities().filter(|it| it.strength == AffinityStrength::Required);
+            required.all(|affinity| is_near(&affinity.target, *unit) != affinity.anti)
+        });
+        if units.is_empty() { Err(Status::CapacityExceeded) } else { Ok(units) }
+    }
+
     /// Whether `region` counts as near the target.
     fn is_near(&self, target: &AffinityTarget<'_>, region: RegionId) -> bool {
         match *target {

@@ -1,11 +1,14 @@
 //! Starting a node from what its journal remembers.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    iter,
+};
 
 use berth_identity::{Identity, NodeId, PublicKey};
 use berth_lease::{
     Generation, Holding, Lease, LeaseId, LeaseKey, Leases, REMEMBERED, RegionId, Regions, RestoreError, Rights,
-    Standing, Unit,
+    Standing, Status as LeaseStatus, Unit,
 };
 use berth_port::{Nanos, Now};
 
@@ -43,6 +46,8 @@ pub struct Starting {
     waiting: Vec<(u128, usize)>,
     /// Those that are gone.
     gone: BTreeSet<(u128, usize)>,
+    /// Those that still stand.
+    kept: BTreeSet<(u128, usize)>,
 }
 
 impl Starting {
@@ -52,8 +57,14 @@ impl Starting {
         recovered.settle();
         let ids: Vec<u64> = bindings.iter().map(|binding| binding_id(&**binding)).collect();
         let (mut waiting, mut gone, mut works) = (Vec::new(), BTreeSet::new(), Vec::new());
+        let mut kept = BTreeSet::new();
         for (lease, binding) in recovered.bound.keys() {
             let Some(index) = ids.iter().position(|id| id == binding) else { continue };
+            let lives = recovered.leases.get(lease).is_some_and(|known| known.revoked.is_none() && !known.fenced);
+            if lives && bindings[index].outlives(LeaseId(*lease)) {
+                kept.insert((*lease, index));
+                continue;
+            }
             match bindings[index].teardown(LeaseId(*lease)) {
                 Ok(None) => {
                     gone.insert((*lease, index));
@@ -65,7 +76,7 @@ impl Starting {
                 Err(TeardownFailed) => {}
             }
         }
-        (Self { recovered, bindings, waiting, gone }, works)
+        (Self { recovered, bindings, waiting, gone, kept }, works)
     }
 }
 
@@ -99,7 +110,7 @@ impl<H: Host> Node<H> {
         starting: Starting,
         now: Now,
     ) -> Result<Started<H>, RecoverError> {
-        let Starting { mut recovered, mut bindings, waiting, mut gone } = starting;
+        let Starting { mut recovered, mut bindings, waiting, mut gone, kept } = starting;
         gone.extend(waiting.into_iter().filter(|(lease, index)| bindings[*index].torn_down(LeaseId(*lease)).is_ok()));
         if Clock::was_wrong(recovered.latest, now.wall) {
             recovered.set_clock(now.wall);
@@ -130,7 +141,7 @@ impl<H: Host> Node<H> {
             let _ = node.verifier.revoked.revoke_holder(holder, revoked, wall);
         }
         let mut journal = vec![Record::Started { epoch: node.epoch, at: clock.unix(now.mono) }];
-        let bound = node.connections_of(recovered.bound, &gone);
+        let bound = node.connections_of(recovered.bound, &gone, &kept);
         for lease in recovered.leases.into_values() {
             let stuck = bound.get(&lease.grant.lease).is_some_and(|bound| bound.stuck(lease.fenced));
             node.restore(*lease, stuck, now, &mut journal)?;
@@ -159,6 +170,7 @@ impl<H: Host> Node<H> {
         &self,
         bound: BTreeMap<(u128, u64), Box<[u8]>>,
         gone: &BTreeSet<(u128, usize)>,
+        kept: &BTreeSet<(u128, usize)>,
     ) -> BTreeMap<u128, Bound> {
         let ids: Vec<u64> = self.bindings.iter().map(|binding| binding_id(&**binding)).collect();
         let mut all = BTreeMap::<u128, Bound>::new();
@@ -166,6 +178,7 @@ impl<H: Host> Node<H> {
             let bound = all.entry(lease).or_default();
             match ids.iter().position(|id| *id == binding) {
                 Some(index) if gone.contains(&(lease, index)) => bound.gone.push((index, client)),
+                Some(index) if kept.contains(&(lease, index)) => bound.kept.push(index),
                 Some(index) => bound.left.push(index),
                 None => bound.unknown = true,
             }
@@ -176,8 +189,15 @@ impl<H: Host> Node<H> {
     /// Knows what is still connected, and connects again what goes on without being asked.
     fn restore_connections(&mut self, bound: BTreeMap<u128, Bound>, now: Now, journal: &mut Vec<Record>) -> Vec<Work> {
         let mut works = Vec::new();
-        for (id, Bound { gone, left, .. }) in bound {
+        for (id, Bound { gone, left, kept, .. }) in bound {
             let lease = self.leases.get(LeaseId(id));
+            for (index, lease) in kept.into_iter().zip(iter::repeat(lease)).filter_map(|(at, lease)| Some((at, lease?)))
+            {
+                self.connected(lease.id, index, lease.holder);
+                if self.leases.query(lease.id, now.mono).is_none_or(|(status, _)| status != LeaseStatus::Active) {
+                    self.overdue.push(lease.id);
+                }
+            }
             for index in left {
                 self.counts.counters.teardowns_failed += 1;
                 if let Some(lease) = lease {
@@ -279,6 +299,8 @@ struct Bound {
     gone: Vec<(usize, Box<[u8]>)>,
     /// Over these: perhaps still.
     left: Vec<usize>,
+    /// Over these: still, as it may be.
+    kept: Vec<usize>,
     /// And over bindings that are not configured any more.
     unknown: bool,
 }
@@ -287,6 +309,6 @@ impl Bound {
     /// Whether the client may still reach what the lease holds. Today's transports end with the process; one that is not
     /// configured any more counts where it is why a lease was `fenced`.
     fn stuck(&self, fenced: bool) -> bool {
-        !self.left.is_empty() || fenced && self.unknown
+        !self.left.is_empty() || !self.kept.is_empty() || fenced && self.unknown
     }
 }

@@ -33,6 +33,7 @@ mod ops;
 mod page;
 mod quic;
 mod rdma;
+mod sriov;
 mod token;
 mod udp;
 
@@ -44,4 +45,5 @@ pub use node::NodeInfo;
 pub use nvme::NvmeBinding;
 pub use ops::{Alloc, Exported, Relocated};
 pub use rdma::{RdmaBinding, RdmaPeer};
+pub use sriov::SriovBinding;
 pub use token::Token;

@@ -18,7 +18,7 @@ pub struct Alloc {
     pub resource: u128,
     /// MEM or BLOCK, for example.
     pub kind: ResourceType,
-    /// Size in bytes.
+    /// Size in bytes; 0 for the node's default, and for what is leased one by one.
     pub bytes: u64,
     /// Seconds for which the lease is active.
     pub duration_secs: u32,
@@ -33,6 +33,11 @@ impl Alloc {
     pub fn memory(bytes: u64, duration_secs: u32) -> Self {
         let kind = ResourceType::Mem;
         Self { resource: 0, kind, bytes, duration_secs, grace_secs: 0, intents: Vec::new() }
+    }
+
+    /// Asks for a virtual function.
+    pub fn function(duration_secs: u32) -> Self {
+        Self { kind: ResourceType::Net, ..Self::memory(0, duration_secs) }
     }
 
     /// Asks for blocks, without intents.
@@ -161,7 +166,7 @@ impl Client {
             duration_secs: alloc.duration_secs,
             grace_secs: alloc.grace_secs,
             resource_type: Some(alloc.kind),
-            requested_bytes: Some(alloc.bytes),
+            requested_bytes: (alloc.bytes > 0).then_some(alloc.bytes),
             intents: Tlvs::parse(&alloc.intents)?,
         };
         let result = self.call(Op::LeaseAlloc, alloc.resource, Some(token), &params.to_vec()).await?;

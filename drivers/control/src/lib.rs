@@ -31,7 +31,7 @@ mod udp;
 mod work;
 
 use std::{
-    io,
+    io, iter,
     net::{SocketAddr, UdpSocket as StdUdpSocket},
     path::{Path, PathBuf},
     sync::{
@@ -104,6 +104,8 @@ pub struct Settings {
     pub clock: TscClock,
     /// Memory and blocks to be leased.
     pub regions: Regions,
+    /// Resources that are leased one by one: pools of virtual functions.
+    pub resources: Vec<Box<dyn Resource>>,
     /// Transports beside the lease table that leases can be connected over.
     pub bindings: Vec<Box<dyn Binding>>,
     /// Settings of the node. Its endpoints and the facts about the host are filled in here.
@@ -189,12 +191,13 @@ impl Control {
         if let Err(e) = raise_file_limit() {
             tracing::warn!("connections may be refused: the limit on open files stays: {e}");
         }
-        let Settings { identity, listen, announce, state_dir, cpus, clock, regions, bindings, node } = settings;
+        let Settings { identity, listen, announce, state_dir, cpus, clock, regions, resources, bindings, node } =
+            settings;
         let runtime = runtime(cpus).map_err(StartError::Threads)?;
         let clock = Clock::new(clock);
         let counters = Arc::<Counters>::default();
-        let resources: Vec<Box<dyn Resource>> =
-            vec![Box::new(Proxies::new(runtime.handle().clone(), counters.clone()))];
+        let proxies: Box<dyn Resource> = Box::new(Proxies::new(runtime.handle().clone(), counters.clone()));
+        let resources = iter::once(proxies).chain(resources).collect();
         let sensors = Arc::new(Sensors::new());
         let listeners = {
             let _within = runtime.enter();

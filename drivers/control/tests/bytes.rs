@@ -105,6 +105,7 @@ fn start(kind: RegionKind, storage: Storage) -> (Control, TempDir) {
         cpus: vec![0],
         clock: TscClock::calibrate(Duration::from_millis(20)),
         regions: Regions::new(vec![Region { name: "bytes".into(), kind, numa: None, storage }]),
+        resources: Vec::new(),
         bindings: Vec::new(),
         node: Config {
             policy: Policy::new([1, 2, 3].map(rule).into()),

@@ -37,6 +37,7 @@ fn start_in(folder: &Path, seed: u8, site: u32, announce: Vec<SocketAddr>) -> Co
         cpus: vec![0],
         clock: TscClock::calibrate(Duration::from_millis(20)),
         regions: common::memory(1 << 20),
+        resources: Vec::new(),
         bindings: Vec::new(),
         node: Config {
             site,

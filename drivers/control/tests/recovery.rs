@@ -62,6 +62,7 @@ fn as_many_leases_in_memory_as_there_may_be_are_served_after_a_restart() {
         cpus: vec![0],
         clock: TscClock::calibrate(Duration::from_millis(20)),
         regions: common::memory((LEASES * GRANULE) as usize),
+        resources: Vec::new(),
         bindings: Vec::new(),
         node: Config {
             leases: berth_lease::Config { capacity: LEASES as usize, ..Default::default() },

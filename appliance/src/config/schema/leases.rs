@@ -81,6 +81,9 @@ static POLICY: Section = Section::new(
         key("max_page_state", Kind::Integer(0, 1 << 32), "pages of its leases whose state is kept")
             .otherwise("1048576")
             .example("65536"),
+        key("max_functions", Kind::Integer(0, 1 << 16), "virtual functions")
+            .otherwise("all of the node's")
+            .example("2"),
     ],
 );
 
@@ -88,9 +91,17 @@ pub(super) static REGION: Section = Section::new(
     "What can be leased.",
     &[
         key("name", Kind::Text, "unique name").required().example("\"scratch\""),
-        key("kind", Kind::Choice(&[("memory", "bytes"), ("block", "blocks of 512 bytes")]), "what it is leased as")
-            .required()
-            .example("\"memory\""),
+        key(
+            "kind",
+            Kind::Choice(&[
+                ("memory", "bytes"),
+                ("block", "blocks of 512 bytes"),
+                ("vf", "virtual functions of a PCIe card, one a lease"),
+            ]),
+            "what it is leased as",
+        )
+        .required()
+        .example("\"memory\""),
         key("size", Kind::Size, "its length, a multiple of 4096 bytes")
             .otherwise("all of a path; else it must be given")
             .example("\"64 MiB\""),
@@ -98,7 +109,30 @@ pub(super) static REGION: Section = Section::new(
             .default("\"ram\""),
         key("numa", Kind::Integer(0, 1023), "the NUMA node of its memory").otherwise("any").example("0"),
     ],
-);
+)
+.owned(&[&[Owned {
+    by: Owner { key: "kind", word: "vf" },
+    keys: &[
+        key("pf", Kind::Text, "the PCI address of the physical function").required().example("\"0000:03:00.0\""),
+        key("count", Kind::Integer(1, 65535), "virtual functions; made where there is another number")
+            .otherwise("as many as there are")
+            .example("7"),
+        key("owner", Kind::Text, "the user whose /dev/vfio/GROUP a holder's function is, by name or number")
+            .otherwise("the one that Berth runs as")
+            .example("\"berth\""),
+        key("mac", Kind::Text, "the address of the first; each further one has the next")
+            .otherwise("drawn for each holder")
+            .example("\"02:00:00:00:10:00\""),
+        key("vlan", Kind::Integer(0, 4094), "their VLAN; 0 is none").default("0"),
+        key("rate", Kind::Integer(0, u32::MAX as u64), "what each may send, in Mbit/s; 0 is without limit")
+            .default("0"),
+        key("trust", Kind::Flag, "they may change their address and listen to everything").default("false"),
+        key("spoofchk", Kind::Flag, "only frames of their own address leave").default("true"),
+        key("client_sets", Kind::Texts, "what holders may choose themselves, of mac and vlan")
+            .default("[]")
+            .example("[\"mac\"]"),
+    ],
+}]]);
 
 pub(super) static DATAPLANE: Section = Section::new(
     "Where leases are read and written beside QUIC and ports with service = \"lease-io\". All are off by default.",
@@ -125,6 +159,7 @@ pub(super) static BINDING: Section = Section::new(
             Kind::Choice(&[
                 ("rdma", "one-sided reads and writes, past the lease table"),
                 ("nvme", "a disk of the client's host: blocks over NVMe"),
+                ("sriov", "the leased virtual function itself, through vfio-pci"),
             ]),
             "the transport",
         )
@@ -210,5 +245,17 @@ pub(super) static BINDING: Section = Section::new(
             key("queue_depth", Kind::Integer(2, 256), "commands of a queue at once").default("128"),
             key("buffers", Kind::Size, "memory for data under way, of all connections").default("\"64 MiB\""),
         ],
+    },
+    Owned {
+        by: Owner { key: "kind", word: "sriov" },
+        keys: &[key(
+            "on_revoke",
+            Kind::Choice(&[
+                ("fence", "nobody gets the function before its holder has closed it"),
+                ("kill", "the process that holds it is ended"),
+            ]),
+            "what follows when a holder does not let go in 2 s",
+        )
+        .default("\"fence\"")],
     },
 ]]);

@@ -49,6 +49,10 @@ impl<H: Host> Node<H> {
         let granted = self.verify(ask, Perms::ALLOC, ask.request.resource, requested)?;
         let wanted = wanted?;
         let resource = if ask.request.resource == 0 { granted.token.resource_id } else { ask.request.resource };
+        if wanted.resource_type == Some(ResourceType::Net) {
+            let (rights, token) = (Rights::from_bits(granted.token.perms.bits()), granted.token.token_id);
+            return self.function_alloc(ask, resource, &wanted, (rights, token));
+        }
         let candidates = self.candidates(resource, wanted.resource_type.unwrap_or(ResourceType::Mem))?;
         let regions = self.place(candidates, wanted.intents)?;
         let (first, end) = granted.span;

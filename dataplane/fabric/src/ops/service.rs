@@ -2,17 +2,11 @@
 
 use std::time::Duration;
 
-use berth_lease::{Holding, Rights, Status as LeaseStanding, Unit, Wanted};
-use berth_wire::fabric::{Perms, ResourceType, Status, SvcTcpBind, SvcTcpGrant, SvcTcpQuery, SvcTcpState, Wire as _};
+use berth_lease::{Holding, Item, Rights, Status as LeaseStanding};
+use berth_wire::fabric::{Perms, Status, SvcTcpBind, SvcTcpGrant, SvcTcpQuery, SvcTcpState, Wire as _};
 
-use super::{Reply, TimedRequest, lease::wire_status, params};
-use crate::{
-    clock::secs,
-    host::{Host, random_u128},
-    node::Node,
-    request::Outcome,
-    status::of_lease,
-};
+use super::{Reply, TimedRequest, lease::wire_status, params, unit::UnitRequest};
+use crate::{clock::secs, host::Host, node::Node, request::Outcome};
 
 /// A TCP proxy, the unit of the node's resource of kind [`ResourceType::Net`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,33 +44,21 @@ impl<H: Host> Node<H> {
         if self.resources[resource].stock(&self.leases).available == 0 {
             return Err(Status::CapacityExceeded);
         }
-        let item = self.resources[resource].counts_as().ok_or(Status::InternalError)?;
-        let request = berth_lease::Request {
-            wanted: Wanted::Unit(Unit { resource: resource as u16, item }),
-            near: None,
-            bytes: 0,
-            range: None,
+        let request = UnitRequest {
+            resource,
+            wanted: &Proxy { ingress: 0, backend }.to_bytes(),
             rights: Rights::NONE,
-            holder: ask.request.presenter,
             token: granted.token.token_id,
             duration: secs(duration_secs),
             grace: Duration::ZERO,
         };
-        let host = &mut self.host;
-        let granted = self.leases.alloc(&request, ask.now.mono, &mut || random_u128(host)).map_err(of_lease)?;
-        let wanted = Proxy { ingress: 0, backend }.to_bytes();
-        let unit = self.resources[resource].grant(granted.id, &wanted).inspect_err(|_| {
-            // Nobody knows the lease yet.
-            let _ = self.leases.free(granted.id, ask.request.presenter, ask.now.mono);
-            self.leases.release(granted.id, ask.now.mono);
-        })?;
-        let ingress = Proxy::from_bytes(&unit).ok_or(Status::InternalError)?.ingress;
-        self.units.insert(granted.id, unit);
-        let lease = self.leases.get(granted.id).expect("it was just granted");
+        let id = self.grant_unit(ask, &request)?;
+        let proxy = self.units.get(&id).and_then(|unit| Proxy::from_bytes(unit)).ok_or(Status::InternalError)?;
+        let lease = self.leases.get(id).expect("it was just granted");
         let grant = SvcTcpGrant {
             lease_id: lease.id.0,
             expires_at: self.clock.unix_secs(lease.expires),
-            ingress_port: ingress,
+            ingress_port: proxy.ingress,
         };
         let mut outcome = Outcome::default();
         outcome.answer.result = grant.to_vec();
@@ -103,6 +85,6 @@ impl<H: Host> Node<H> {
 
     /// Index of the resource that proxies come from.
     fn proxies(&self) -> Option<usize> {
-        self.resources.iter().position(|resource| resource.kind() == ResourceType::Net)
+        self.resources.iter().position(|resource| resource.counts_as() == Some(Item::Proxies))
     }
 }

@@ -182,10 +182,24 @@ impl World {
         now: Now,
         seed: u64,
     ) -> Self {
+        Self::start_units(config, regions, Vec::new(), bindings, recovered, now, seed)
+    }
+
+    /// With units beside proxies.
+    pub fn start_units(
+        config: Config,
+        regions: Regions,
+        units: Vec<Box<dyn Resource>>,
+        bindings: Vec<Box<dyn Binding>>,
+        recovered: Recovered,
+        now: Now,
+        seed: u64,
+    ) -> Self {
         let (host, asked) = TestHost::new(seed);
         let (starting, works) = Starting::new(recovered, bindings);
         works.into_iter().for_each(BlockingWork::run);
-        let resources: Vec<Box<dyn Resource>> = vec![Box::new(TestProxies(asked.clone()))];
+        let proxies: Box<dyn Resource> = Box::new(TestProxies(asked.clone()));
+        let resources = std::iter::once(proxies).chain(units).collect();
         let started = Node::start(identity(100), config, host, regions.clone(), resources, starting, now);
         let Started { node, journal, works, .. } = started.expect("a sound journal");
         Self { node, asked, regions, now, journal, works, held: None, nonce: 0 }

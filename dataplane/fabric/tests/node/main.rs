@@ -4,6 +4,7 @@ mod announce;
 mod bindings;
 mod common;
 mod discovery;
+mod functions;
 mod handles;
 mod hostile;
 mod journal;

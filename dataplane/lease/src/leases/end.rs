@@ -2,7 +2,7 @@
 
 use berth_port::Nanos;
 
-use super::{Item, Lease, LeaseError, Leases, REMEMBERED, Standing, Timer, record::Slot};
+use super::{Holding, Item, Lease, LeaseError, Leases, REMEMBERED, Standing, Timer, record::Slot};
 use crate::LeaseId;
 
 /// Limit on the deadlines that one [`Leases::tick`] handles, so that no tick takes long.
@@ -108,6 +108,16 @@ impl Leases {
             self.places.fence(region);
         }
         true
+    }
+
+    /// What kept a lease fenced is over, and it holds a unit: that may be another's when it is released. Bytes stay fenced:
+    /// accesses to them may be anywhere.
+    pub fn unfence(&mut self, id: LeaseId) {
+        if let Some((slot, lease)) = self.known(id)
+            && matches!(lease.holds, Holding::Unit(_))
+        {
+            self.change(slot, |lease| lease.fenced = false);
+        }
     }
 
     /// Handles what is due, and returns the events that the caller must act on. If it returned any, call it again at

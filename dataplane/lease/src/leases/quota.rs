@@ -24,12 +24,22 @@ pub enum Item {
     Bindings,
     /// Pages of the holder's leases whose state is stored.
     PageState,
+    /// Leases of virtual functions.
+    Functions,
 }
 
 impl Item {
     /// Every item, in the order of the counts in a [`Quota`].
-    pub const ALL: [Self; 7] =
-        [Self::Leases, Self::Bytes, Self::Handles, Self::Attachments, Self::Proxies, Self::Bindings, Self::PageState];
+    pub const ALL: [Self; 8] = [
+        Self::Leases,
+        Self::Bytes,
+        Self::Handles,
+        Self::Attachments,
+        Self::Proxies,
+        Self::Bindings,
+        Self::PageState,
+        Self::Functions,
+    ];
 
     /// The name used in config keys, as in `max_leases`.
     pub fn name(self) -> &'static str {
@@ -41,6 +51,7 @@ impl Item {
             Self::Proxies => "proxies",
             Self::Bindings => "bindings",
             Self::PageState => "page_state",
+            Self::Functions => "functions",
         }
     }
 }
@@ -55,9 +66,9 @@ impl Quota {
 }
 
 impl Default for Quota {
-    /// No limit on leases and bytes. The other limits are above what a well-behaved tenant needs.
+    /// No limit on leases, bytes and functions. The other limits are above what a well-behaved tenant needs.
     fn default() -> Self {
-        Self([u64::MAX, u64::MAX, 4096, 4096, 1024, 1024, 1 << 20])
+        Self([u64::MAX, u64::MAX, 4096, 4096, 1024, 1024, 1 << 20, u64::MAX])
     }
 }
 

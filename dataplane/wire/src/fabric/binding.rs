@@ -265,6 +265,10 @@ pub enum ClientTlv<'a> {
     },
     /// 0x0411: NQN of the NVMe host that will connect.
     HostNqn(&'a str),
+    /// 0x0420: the address that the virtual function is to have.
+    VfMac([u8; 6]),
+    /// 0x0421: the VLAN that it is to be in; 0 is none.
+    VfVlan(u16),
 }
 
 impl<'a> ClientTlv<'a> {
@@ -279,6 +283,8 @@ impl<'a> ClientTlv<'a> {
                 peer
             }
             0x0411 => Self::HostNqn(utf8(tlv.value())?),
+            0x0420 => Self::VfMac(tlv.parse_value()?),
+            0x0421 => Self::VfVlan(tlv.parse_value()?),
             _ => return Ok(None),
         }))
     }
@@ -296,6 +302,8 @@ impl<'a> ClientTlv<'a> {
                 mtu.write(to);
             }),
             Self::HostNqn(name) => Tlv::append(to, 0x0411, |to| to.extend_from_slice(name.as_bytes())),
+            Self::VfMac(mac) => Tlv::append(to, 0x0420, |to| mac.write(to)),
+            Self::VfVlan(vlan) => Tlv::append(to, 0x0421, |to| vlan.write(to)),
         }
     }
 }

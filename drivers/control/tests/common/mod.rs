@@ -74,6 +74,7 @@ pub(crate) fn start_with(folder: &Path, regions: Regions, bindings: Vec<Box<dyn 
         cpus: vec![0],
         clock: TscClock::calibrate(Duration::from_millis(20)),
         regions,
+        resources: Vec::new(),
         bindings,
         node,
     })

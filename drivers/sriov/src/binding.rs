@@ -1,0 +1,247 @@
+//! `LEASE_BIND`, kind 5: a virtual function becomes the holder's, through vfio-pci.
+
+use std::{
+    collections::BTreeMap,
+    iter,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use berth_fabric::{Binding, BlockingWork, BoundLease, TeardownFailed};
+use berth_lease::LeaseId;
+use berth_port::{Family, Nanos};
+use berth_wire::fabric::{BindKind, BindingTlv, ClientTlv, Status, Tlvs};
+
+use crate::{
+    State,
+    function::{Failure, Function, Host, Wanted},
+    pool::{Pool, take_back},
+};
+
+/// How often functions are looked at: those that are fenced, and those that may be gone.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+const BY_STATE: Family = Family::gauge("sriov_functions", "virtual functions of pools, by what they are to them");
+
+berth_port::counters! {
+    /// In the order of [`State`].
+    pub(crate) const STATES {
+        "sriov_free": BY_STATE { state: "free" },
+        "sriov_leased": BY_STATE { state: "leased" },
+        "sriov_bound": BY_STATE { state: "bound" },
+        "sriov_ending": BY_STATE { state: "ending" },
+        "sriov_fenced_now": BY_STATE { state: "fenced" },
+    }
+}
+
+/// Hands functions of pools to the holders of leases.
+#[derive(Debug)]
+pub struct SriovBinding {
+    pools: Vec<Arc<Pool>>,
+    host: Arc<Host>,
+    /// How the hand-overs ended that were begun.
+    given: BTreeMap<LeaseId, Given>,
+    looked: Option<Nanos>,
+    watch: Arc<Watch>,
+}
+
+type Given = Arc<Mutex<Option<Result<(), Failure>>>>;
+
+/// What is looked at now and then, by a thread of its own.
+#[derive(Debug, Default)]
+struct Watch {
+    busy: AtomicBool,
+    /// Leases whose functions were taken back, or are gone.
+    lost: Mutex<Vec<LeaseId>>,
+}
+
+impl SriovBinding {
+    pub(crate) fn new(pools: Vec<Arc<Pool>>, host: Arc<Host>) -> Self {
+        Self { pools, host, given: BTreeMap::new(), looked: None, watch: Arc::default() }
+    }
+
+    /// The function that a lease has, or that was handed over for it before a restart.
+    fn of(&self, lease: LeaseId) -> Option<(&Arc<Pool>, &Arc<Function>)> {
+        let functions = self.pools.iter().flat_map(|pool| iter::repeat(pool).zip(&pool.functions));
+        let mut functions = functions.filter(|(_, function)| {
+            let slot = function.slot();
+            slot.is_of(lease) || slot.given_to() == Some(lease)
+        });
+        functions.next()
+    }
+
+    /// What the client asks for, as far as the pool allows it.
+    fn wanted(pool: &Pool, function: &Function, client: Tlvs<'_>) -> Result<Wanted, Status> {
+        let config = &pool.config;
+        let (mut mac, mut vlan) = (config.mac.map(|first| nth(first, function.index)), config.vlan);
+        for tlv in &client {
+            match ClientTlv::read(tlv).map_err(|_| Status::InvalidParams)? {
+                Some(ClientTlv::VfMac(wanted)) => {
+                    if !config.client_mac {
+                        return Err(Status::InsufficientPerm);
+                    }
+                    // Not a group's, and not none.
+                    if wanted[0] & 1 == 1 || wanted == [0; 6] {
+                        return Err(Status::InvalidParams);
+                    }
+                    mac = Some(wanted);
+                }
+                Some(ClientTlv::VfVlan(wanted)) => {
+                    if !config.client_vlan {
+                        return Err(Status::InsufficientPerm);
+                    }
+                    if wanted > 4094 {
+                        return Err(Status::InvalidParams);
+                    }
+                    vlan = wanted;
+                }
+                _ => {}
+            }
+        }
+        let (rate, trust, spoofchk, owner) = (config.rate, config.trust, config.spoofchk, pool.owner);
+        Ok(Wanted { mac: mac.unwrap_or_else(drawn), vlan, rate, trust, spoofchk, owner })
+    }
+
+    /// Looks after functions that are fenced or gone, on a thread of its own: the kernel may keep whoever asks.
+    fn look(&self) {
+        if self.watch.busy.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let (pools, watch, host) = (self.pools.clone(), self.watch.clone(), self.host.clone());
+        let looked = thread::Builder::new().name("sriov".into()).spawn(move || {
+            for function in pools.iter().flat_map(|pool| &pool.functions) {
+                if let Some(lease) = look_at(function, &host) {
+                    watch.lost.lock().unwrap_or_else(PoisonError::into_inner).push(lease);
+                }
+            }
+            watch.busy.store(false, Ordering::Release);
+        });
+        if looked.is_err() {
+            self.watch.busy.store(false, Ordering::Release);
+        }
+    }
+}
+
+/// Tries again to take back a function that is fenced; looks whether one that is handed over is still there. Returns the lease
+/// that is not connected any more.
+fn look_at(function: &Function, host: &Host) -> Option<LeaseId> {
+    let (state, given_to) = {
+        let slot = function.slot();
+        (slot.state(), slot.given_to())
+    };
+    match state {
+        State::Fenced => {
+            let turn = function.slot().end()?;
+            take_back(function, host, turn, false);
+            given_to.filter(|_| matches!(function.slot().state(), State::Free | State::Leased))
+        }
+        State::Bound if !function.is_there(host) => {
+            host.counts.lost.add(1);
+            tracing::warn!("virtual function {} is gone: somebody changed sriov_numvfs", function.address);
+            given_to
+        }
+        _ => None,
+    }
+}
+
+/// The address of the n-th function of a pool.
+fn nth(first: [u8; 6], index: u16) -> [u8; 6] {
+    let [a, b, c, d, e, f] = first;
+    let low = u32::from_be_bytes([c, d, e, f]).wrapping_add(index.into());
+    let [c, d, e, f] = low.to_be_bytes();
+    [a, b, c, d, e, f]
+}
+
+/// An address of this site's own, of one station.
+fn drawn() -> [u8; 6] {
+    let mut mac = [0; 6];
+    mac.fill_with(|| fastrand::u8(..));
+    mac[0] = mac[0] & 0xFC | 0x02;
+    mac
+}
+
+impl Binding for SriovBinding {
+    fn kind(&self) -> BindKind {
+        BindKind::SrIov
+    }
+
+    fn name(&self) -> &'static str {
+        "vfio"
+    }
+
+    fn outlives(&mut self, lease: LeaseId) -> bool {
+        let Some((_, function)) = self.of(lease) else { return false };
+        let stands = function.is_given(&self.host);
+        if stands {
+            function.slot().adopt(lease);
+        }
+        stands
+    }
+
+    fn prepare(&mut self, lease: &BoundLease, client: Tlvs<'_>) -> Result<Option<BlockingWork>, Status> {
+        let (pool, function) = self.of(lease.id).ok_or(Status::UnsupportedOp)?;
+        let wanted = Self::wanted(pool, function, client)?;
+        let turn = function.slot().give(lease.id).ok_or(Status::ResourceBusy)?;
+        let (function, host, id, given) = (function.clone(), self.host.clone(), lease.id, Given::default());
+        self.given.insert(id, given.clone());
+        Ok(Some(BlockingWork::new(move || {
+            let done = function.give(&host, id, turn, &wanted);
+            *given.lock().unwrap_or_else(PoisonError::into_inner) = Some(done);
+        })))
+    }
+
+    fn bind(&mut self, lease: &BoundLease, _: Tlvs<'_>, out: &mut Vec<u8>) -> Result<(), Status> {
+        let given = self.given.remove(&lease.id);
+        let done = given.and_then(|given| given.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let (_, function) = self.of(lease.id).ok_or(Status::LeaseExpired)?;
+        if let Err(error) = done.unwrap_or(Err(Failure::Overtaken)) {
+            self.host.counts.give_failed.add(1);
+            tracing::warn!("virtual function {} is not handed over: {error}", function.address);
+            return Err(match error {
+                Failure::Overtaken => Status::LeaseExpired,
+                Failure::Held | Failure::Down(_) | Failure::Gone => Status::ResourceBusy,
+                _ => Status::InternalError,
+            });
+        }
+        for tlv in [
+            BindingTlv::SrIovVf(function.address.into()),
+            BindingTlv::SrIovVfIndex(function.index),
+            BindingTlv::SrIovPf(function.pf.into()),
+        ] {
+            tlv.write(out);
+        }
+        Ok(())
+    }
+
+    fn teardown(&mut self, lease: LeaseId) -> Result<Option<BlockingWork>, TeardownFailed> {
+        self.given.remove(&lease);
+        let Some((pool, function)) = self.of(lease) else { return Ok(None) };
+        pool.take_back(function, true)
+    }
+
+    fn torn_down(&mut self, lease: LeaseId) -> Result<(), TeardownFailed> {
+        let clean = self.of(lease).is_none_or(|(_, function)| function.slot().given_to().is_none());
+        if clean { Ok(()) } else { Err(TeardownFailed) }
+    }
+
+    fn tick(&mut self, now: Nanos, lost: &mut Vec<LeaseId>) {
+        lost.append(&mut self.watch.lost.lock().unwrap_or_else(PoisonError::into_inner));
+        if self.looked.is_none_or(|looked| now >= looked + LOOK_EVERY) {
+            self.looked = Some(now);
+            self.look();
+        }
+    }
+
+    fn counters(&self, visit: &mut dyn FnMut(&str, u64)) {
+        self.host.counts.report(&mut |name, count| visit(name, count));
+        let mut states = [0; 5];
+        for function in self.pools.iter().flat_map(|pool| &pool.functions) {
+            states[function.slot().state() as usize] += 1;
+        }
+        STATES.iter().zip(states).for_each(|(counter, count)| visit(counter.name, count));
+    }
+}
