@@ -37,16 +37,17 @@ pub(super) fn open(
     made.with_context(|| format!("creating {}", node.state_dir.display()))?;
     let identity = key_file::read_or_create(&node.key_file).context("node.key_file")?;
     let bytes = config.regions.iter().filter(|region| region.kind != Kind::Functions);
-    let regions = bytes.map(|region| {
+    let regions = bytes.clone().map(|region| {
         let opened = region_of(region);
         opened.with_context(|| format!("region {}", region.name))
     });
     let (regions, memory): (Vec<_>, Vec<_>) = regions.collect::<anyhow::Result<Vec<_>>>()?.into_iter().unzip();
     let backing = |region: &config::Region| match &region.backing {
         Backing::Path(path) => Some(path.clone()),
-        Backing::Ram | Backing::Hugepages => None,
+        Backing::Ram | Backing::Hugepages | Backing::Functions(_) => None,
     };
-    let backings: Vec<_> = config.regions.iter().map(backing).collect();
+    // By the ids of regions, which pools of functions have none of.
+    let backings: Vec<_> = bytes.map(backing).collect();
     let nvmet = nvmet(&config.bindings)?;
     let mut resources = Vec::new();
     let listed = config.bindings.iter().filter_map(|binding| match binding {
