@@ -52,7 +52,7 @@ pub struct Process {
     stop: Stop,
 }
 
-/// Lines read by a thread. The mutex is never contended; it makes values with a process shareable between tests.
+/// Lines read by a thread. The mutex is never locked; it only lets tests share values that have a process.
 type Lines = Mutex<Receiver<String>>;
 
 impl Process {

@@ -45,7 +45,8 @@ impl Held {
     }
 }
 
-/// Offers a peer to the port behind the rendezvous at `addr`, and waits for its answer. Blocks, for at most 5 s per step.
+/// Offers a peer to the port behind the rendezvous at `addr`, and waits for its answer. Blocks, for at most 5 s per
+/// step.
 pub fn call(addr: SocketAddr, form: Form, offer: &Offer<'_>) -> Result<(Answer, Held), CallError> {
     let io = |e| CallError::Io(addr, e);
     let mut request = Vec::new();

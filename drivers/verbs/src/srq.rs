@@ -63,7 +63,7 @@ impl Srq {
         Ok(MemoryId::new(queue.memory.len() - 1))
     }
 
-    /// Posts receives into the given bytes, in batches of at most [`crate::BATCH`]. Returns the number posted.
+    /// Posts receives into the given bytes, at most [`crate::BATCH`] in one call. Returns the number posted.
     pub fn receive(&self, receives: &[(u64, Local)]) -> (usize, Result<(), Error>) {
         let mut queue = self.0.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let Queue { memory, receives: list } = &mut *queue;

@@ -42,8 +42,8 @@ impl<H: Host> Node<H> {
     }
 
     /// Begins to answer a SOLICIT; see [`Discovery::begin`](super::Discovery::begin). `signed_by` is the sender of a
-    /// signed one, whose rate limit it has passed; a costly search counts as further requests of that sender. If those
-    /// are too many, there is no answer either.
+    /// signed one. It counts towards that sender's rate limit, a costly one as several requests; over the limit there
+    /// is no answer.
     pub fn solicit(
         &mut self,
         payload: &[u8],

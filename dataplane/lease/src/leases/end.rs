@@ -95,8 +95,9 @@ impl Leases {
         true
     }
 
-    /// Keeps the bytes of such a lease from ever being leased again, because a binding could not be torn down. Nothing
-    /// is leased from its region any more. False if the lease still lives or was released.
+    /// Keeps the bytes of a lease that was freed, was revoked or has ended from ever being leased again, because a
+    /// binding could not be torn down. Nothing is leased from its region any more. False if the lease still lives or
+    /// was released.
     pub fn fence(&mut self, id: LeaseId) -> bool {
         let Some((slot, lease)) = self.known(id) else { return false };
         if lease.standing == Standing::Live || !self.records[slot].holds {

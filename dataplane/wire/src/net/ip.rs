@@ -14,7 +14,7 @@ pub struct IpProtocol(pub u8);
 impl IpProtocol {
     /// ICMP for IPv4.
     pub const ICMP: Self = Self(1);
-    /// UDP, the only transport that Berth serves.
+    /// UDP (RFC 768).
     pub const UDP: Self = Self(17);
     /// ICMP for IPv6.
     pub const ICMPV6: Self = Self(58);
