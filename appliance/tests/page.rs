@@ -159,7 +159,8 @@ fn busy(berth: &Berth, done: &AtomicBool, pause: Duration) {
 fn appliance() -> String {
     let ring = "[port.rpc]\ndispatch = \"ring\"\nworker_cpus = [0]";
     let lease = "[[region]]\nname = \"scratch\"\nkind = \"memory\"\nsize = \"64 MiB\"\n[node]\nstate_dir = \"state\"\n\
-                 [control]\nudp = \"127.0.0.1:0\"\nquic = \"127.0.0.1:0\"\n";
+                 [control]\nudp = \"127.0.0.1:0\"\nquic = \"127.0.0.1:0\"\n\
+                 [[binding]]\nkind = \"nvme\"\nlisten = \"127.0.0.1:0\"\ncpus = [0]\nidle = \"wait\"\n";
     format!("{ADMIN}{lease}{}{}{INCREMENT}", port("fpga0", ""), port("fpga1", ring))
 }
 
@@ -175,7 +176,7 @@ fn the_page_shows_what_happens_and_asks_nobody_else() {
         let cell = |row: usize, column: usize| {
             format!("document.querySelector('#ports tbody').rows[{row}].cells[{column}].textContent")
         };
-        browser.wait("document.querySelectorAll('#ports tbody tr').length === 2");
+        browser.wait("document.querySelectorAll('#ports tbody tr').length === 3");
         browser.wait("document.getElementById('state').textContent === 'serving'");
         assert_eq!([browser.eval(&cell(0, 0)), browser.eval(&cell(1, 0))], ["fpga0", "fpga1"]);
         // Numbers change, rates and percentiles are there, each loss has its reason.
@@ -187,6 +188,7 @@ fn the_page_shows_what_happens_and_asks_nobody_else() {
         browser.wait("/ring wait\\s+fpga1/.test(document.getElementById('stages').innerText)");
         browser.wait("/worker0/.test(document.getElementById('threads').innerText)");
         browser.wait("/scratch/.test(document.getElementById('leases').innerText)");
+        browser.wait("/berth\\s+0\\s+0\\s+0\\s+0\\s+0\\s+0\\s+0 B\\s+0 B/.test(document.getElementById('nvme').innerText)");
         if let Some(folder) = std::env::var_os("BERTH_SCREENSHOTS") {
             thread::sleep(Duration::from_secs(20));
             for scheme in ["light", "dark"] {

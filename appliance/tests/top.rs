@@ -15,7 +15,7 @@ use common::{ADMIN, Berth, INCREMENT, RPC_INCREMENT, admin, port, request};
 fn appliance() -> Berth {
     let lease = "[[region]]\nname = \"scratch\"\nkind = \"memory\"\nsize = \"64 MiB\"\n[node]\nstate_dir = \"state\"\n\
                  [control]\nudp = \"127.0.0.1:0\"\nquic = \"127.0.0.1:0\"\n\
-                 [[binding]]\nkind = \"nvme\"\nlisten = \"127.0.0.1:0\"\ncpus = [0]\n";
+                 [[binding]]\nkind = \"nvme\"\nlisten = \"127.0.0.1:0\"\ncpus = [0]\nidle = \"wait\"\n";
     let ring = "[port.rpc]\ndispatch = \"ring\"\nworker_cpus = [0]";
     Berth::start(&format!("{ADMIN}{lease}{}{}{INCREMENT}", port("fpga0", ring), port("fpga1", "")))
 }

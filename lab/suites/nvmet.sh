@@ -75,8 +75,11 @@ start() {
     done
 }
 node="--udp --node 127.0.0.1:5700"
+# alloc SIZE OPTIONS...: a lease of blocks.
 alloc() {
-    "$BERTH" lease alloc $node --type block --size "$1" --json >"$work/alloc"
+    size=$1
+    shift
+    "$BERTH" lease alloc $node --type block --size "$size" "$@" --json >"$work/alloc"
     sed 's/.*"lease_id": *"\([0-9a-f]*\)".*/\1/' "$work/alloc"
 }
 # bind LEASE HOST TRANSPORT
@@ -160,6 +163,12 @@ for over in rdma loop; do
     disconnect "$lease" >/dev/null 2>&1 || true
     "$BERTH" lease free $node "$spare" >/dev/null
 done
+
+# The end comes from Berth's clock.
+lease=$(alloc "1 MiB" --duration 2 --grace 60)
+check "a lease of two seconds is bound" bind "$lease" "$host" loop
+check "a lease that expires leaves the kernel" within 6 clean
+"$BERTH" lease free $node "$lease" >/dev/null
 
 # Berth's own target beside the kernel's: the transport that the client asks for is the one that it gets.
 lease=$(alloc "8 MiB")

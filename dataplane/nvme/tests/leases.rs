@@ -170,6 +170,21 @@ fn leases_that_cannot_be_bound() {
 }
 
 #[test]
+fn what_is_connected_is_counted() {
+    let node = Node::new();
+    let counts = || ["controllers", "hosts", "queues"].map(|name| node.counter(&format!("nvme_{name}")));
+    assert_eq!(counts(), [0, 0, 0]);
+    let (_memory, id) = Host::admin(&node.target, &node.memory, 0);
+    assert_eq!(counts(), [1, 1, 0]);
+    let queues = [1, 2].map(|qid| Host::io(&node.target, &node.memory, id, qid, 0));
+    // One host, by whatever number of leases.
+    let (_blocks, _) = Host::admin(&node.target, &node.blocks, 0);
+    assert_eq!(counts(), [2, 1, 2]);
+    drop(queues);
+    assert_eq!(counts(), [2, 1, 0]);
+}
+
+#[test]
 fn rights_and_ranges() {
     let limited = Entry { rights: Rights::READ, first: 4096, len: 8192 + 100, ..memory() };
     let node = Node::with(Limits::default(), CHUNKS, limited, Entry { rights: Rights::WRITE, ..blocks() });
