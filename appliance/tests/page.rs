@@ -188,7 +188,9 @@ fn the_page_shows_what_happens_and_asks_nobody_else() {
         browser.wait("/ring wait\\s+fpga1/.test(document.getElementById('stages').innerText)");
         browser.wait("/worker0/.test(document.getElementById('threads').innerText)");
         browser.wait("/scratch/.test(document.getElementById('leases').innerText)");
-        browser.wait("/berth\\s+0\\s+0\\s+0\\s+0\\s+0\\s+0\\s+0 B\\s+0 B/.test(document.getElementById('nvme').innerText)");
+        browser.wait(
+            "/berth\\s+0\\s+0\\s+0\\s+0\\s+0\\s+0\\s+0 B\\s+0 B/.test(document.getElementById('nvme').innerText)",
+        );
         if let Some(folder) = std::env::var_os("BERTH_SCREENSHOTS") {
             thread::sleep(Duration::from_secs(20));
             for scheme in ["light", "dark"] {

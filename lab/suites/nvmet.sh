@@ -129,8 +129,8 @@ for over in rdma loop; do
     if within 10 disk "$lease" >/dev/null; then echo "ok a disk appears"; else echo "not ok a disk appears"; continue; fi
     device=$(disk "$lease")
     check "it has the lease's size" [ "$(blockdev --getsize64 "$device")" = $((16 << 20)) ]
-    check "random writes of 4 KiB come back over $over" verify "$device" randwrite 4k 2M
-    check "writes of 128 KiB come back over $over" verify "$device" write 128k 4M
+    check "random writes of 4 KiB come back over $over" verify "$device" randwrite 4k 1M
+    check "writes of 128 KiB come back over $over" verify "$device" write 128k 2M
 
     echo "the lease's own bytes over $over" >"$work/text"
     dd if="$work/text" of="$device" bs=512 count=1 conv=sync,nocreat oflag=direct 2>/dev/null
@@ -194,7 +194,7 @@ bind "$lease" "$host" rdma >/dev/null
 connect "$lease" "$host" rdma >/dev/null
 within 10 disk "$lease" >/dev/null
 device=$(disk "$lease")
-fio --name=kill --filename="$device" --rw=randwrite --bs=4k --size=4M --loops=8 --ioengine=libaio --iodepth=8 --direct=1 \
+fio --name=kill --filename="$device" --rw=randwrite --bs=4k --size=2M --loops=8 --ioengine=libaio --iodepth=8 --direct=1 \
     --verify=crc32c --verify_fatal=1 --output="$work/kill" &
 fio=$!
 sleep 1

@@ -134,11 +134,15 @@ fn kernel(t: &mut Table<'_, '_>, max_leases: u32, others: &[Binding]) -> Option<
             _ => None,
         })
         .collect();
-    if said.value == Transport::Loop {
-        if others.iter().any(|other| other.rdma.is_empty()) {
-            t.sink().wrong(&said, "there is a binding of it already");
+    match said.value {
+        Transport::Tcp => return None,
+        Transport::Loop => {
+            if others.iter().any(|other| other.rdma.is_empty()) {
+                t.sink().wrong(&said, "there is a binding of it already");
+            }
+            return Some(KernelNvme { rdma: Vec::new(), max_leases });
         }
-        return Some(KernelNvme { rdma: Vec::new(), max_leases });
+        Transport::Rdma => {}
     }
     let rdma = listen(t, |t, at, bind| {
         if bind.port() == 0 {

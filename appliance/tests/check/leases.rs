@@ -47,20 +47,20 @@ fn keys_of_nvme_bindings() {
     let text = "[control]\nudp = \"127.0.0.1:5700\"\n\
                 [[binding]]\nkind = \"nvme\"\ntransport = \"rdma\"\n\
                 [[binding]]\nkind = \"nvme\"\nprovider = \"kernel\"\n\
-                [[binding]]\nkind = \"nvme\"\nprovider = \"kernel\"\ntransport = \"tcp\"\nlisten = \"10.0.0.1:2\"\n\
+                [[binding]]\nkind = \"nvme\"\nprovider = \"kernel\"\ntransport = \"tcp\"\n\
                 [[binding]]\nkind = \"nvme\"\nprovider = \"kernel\"\ntransport = \"rdma\"\nauth = \"none\"\n\
                 [[binding]]\nkind = \"nvme\"\nprovider = \"kernel\"\ntransport = \"rdma\"\nlisten = [\"10.0.0.1:0\"]\n\
                 [[binding]]\nkind = \"nvme\"\nprovider = \"kernel\"\ntransport = \"loop\"\nlisten = \"10.0.0.1:1\"\n\
                 [[binding]]\nkind = \"nvme\"\nprovider = \"kernel\"\ntransport = \"loop\"\n";
     let wanted = [
         "berth.toml:5:13: binding[0].transport: is what provider = \"kernel\" serves",
-        "berth.toml:6:1: binding[1]: lacks transport = \"rdma\", or \"loop\"",
+        "berth.toml:6:1: binding[1].transport: is missing; write transport = \"rdma\", or \"loop\"",
         "berth.toml:12:13: binding[2].transport: is what provider = \"berth\" serves",
-        "berth.toml:14:1: binding[3]: lacks listen = [\"10.0.0.2:4420\"], an address of an RDMA device",
-        "berth.toml:18:1: binding[3].auth: means nothing here; it belongs to provider = \"berth\", leave it out",
-        "berth.toml:23:11: binding[4].listen[0]: names no port, and the kernel does not choose one",
-        "berth.toml:28:1: binding[5].listen: means nothing here; it belongs to transport = \"rdma\", or provider = \"berth\", leave it out",
-        "berth.toml:32:13: binding[6].transport: there is a binding of it already",
+        "berth.toml:13:1: binding[3].listen: is missing; write listen = [\"10.0.0.2:4420\"], an address of an RDMA device",
+        "berth.toml:17:1: binding[3].auth: means nothing here; it belongs to provider = \"berth\", leave it out",
+        "berth.toml:22:11: binding[4].listen[0]: names no port, and the kernel does not choose one",
+        "berth.toml:27:1: binding[5].listen: means nothing here; it belongs to transport = \"rdma\", or provider = \"berth\", leave it out",
+        "berth.toml:31:13: binding[6].transport: there is a binding of it already",
     ];
     assert_eq!(mistakes(text), wanted);
 }
