@@ -170,7 +170,7 @@ impl Host {
         let address = SocketAddr::new(binding.address.parse()?, binding.port);
         let field = |name: &str| Nqn::new(name.as_bytes()).context("a long name");
         let names = Names { subsystem: field(&binding.nqn)?, host: field(HOST)?, host_id: [7; 16] };
-        let timeout = Duration::from_secs(3600);
+        let timeout = Duration::from_hours(1);
         let settings = Settings { header_digest: false, data_digest: false, keep_alive: Duration::ZERO, timeout };
         let (mut admin, mut controller) = (Wire::connect(address)?, Controller::new(settings, names, 1, Nanos(0)));
         while controller.facts().is_none() {

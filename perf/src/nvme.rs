@@ -22,7 +22,7 @@ use berth_wire::{
 };
 
 use crate::{
-    args::nvme::{NvmeArgs, OrderArg},
+    args::nvme::NvmeArgs,
     load::Pacing,
     measure::{Chore, Job, Plan, measure},
     mix::Script,
@@ -137,7 +137,7 @@ fn job(args: &NvmeArgs, address: SocketAddr, nqn: &str) -> anyhow::Result<Job> {
     let spoken = ["nvme", "nvme, header digest", "nvme, data digest", "nvme, both digests"][usize::from(digests)];
     let spoken = Spoken { header: spoken.into(), ptp: "off", echo, shots: None };
     let protocol = Protocol::Rpc { header: HeaderForm::V16, ptp: None, echo: false };
-    Ok(Job { pace: args.pace.clone(), pacing, way: Way::Nvme(disk), protocol, spoken, plans })
+    Ok(Job { pace: args.pace.clone(), pacing, way: Way::Nvme(Box::new(disk)), protocol, spoken, plans })
 }
 
 /// HOSTID: the same for the same name, as a host's is.
@@ -175,12 +175,12 @@ impl Area {
         let most = if args.verify { (COMPARED / u64::from(size)).max(1) } else { PLACES };
         let mut places: Vec<u64> = (0..(self.len / u64::from(size)).min(most)).collect();
         ensure!(!places.is_empty(), "--size {size} does not fit into the disk's {} bytes", self.len);
-        if args.order() == OrderArg::Random {
+        if !args.sequential {
             let mut rng = fastrand::Rng::with_seed(size.into());
             if !args.verify {
                 // Any place of the disk, and not those at its beginning alone.
                 let all = self.len / u64::from(size);
-                places.iter_mut().for_each(|place| *place = rng.u64(0..all));
+                places.fill_with(|| rng.u64(0..all));
             }
             rng.shuffle(&mut places);
         }
@@ -257,10 +257,7 @@ fn name(args: &NvmeArgs, size: u32, pacing: Pacing) -> String {
         (0, _) => "write".into(),
         (read, write) => format!("read {read} : write {write}"),
     };
-    let order = match args.order() {
-        OrderArg::Random => "random",
-        OrderArg::Sequential => "sequential",
-    };
+    let order = if args.sequential { "sequential" } else { "random" };
     let pace = match pacing {
         Pacing::Closed { .. } => String::new(),
         Pacing::Open { rate, .. } => format!(", {rate}/s"),

@@ -48,7 +48,7 @@ pub(crate) enum Way {
         meet: Option<Arc<Meet>>,
     },
     /// Connections to an NVMe/TCP controller.
-    Nvme(Disk),
+    Nvme(Box<Disk>),
 }
 
 impl Way {

@@ -10,6 +10,7 @@ use super::PaceArgs;
 
 /// `berth perf nvme`.
 #[derive(Debug, Clone, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 #[command(group(ArgGroup::new("disk").required(true).args(["to", "control"])))]
 pub struct NvmeArgs {
     /// Where the controller listens; the disk is --nqn's
@@ -43,14 +44,11 @@ pub struct NvmeArgs {
     /// Bytes of each command, as 4096 or "4 KiB"; each is a case of its own
     #[arg(long = "size", value_name = "BYTES", value_delimiter = ',', default_value = "4 KiB", value_parser = size)]
     pub sizes: Vec<u32>,
-    /// Where the commands go
-    #[arg(long, value_enum, default_value = "random")]
-    pub order: OrderArg,
-    /// One place after the other: --order sequential
-    #[arg(long, conflicts_with_all = ["order", "random"])]
+    /// One place after the other
+    #[arg(long, conflicts_with = "random")]
     pub sequential: bool,
-    /// Places drawn evenly: --order random
-    #[arg(long, conflicts_with = "order")]
+    /// Places drawn evenly, as without either
+    #[arg(long)]
     pub random: bool,
     /// CRC-32C of these parts of PDUs
     #[arg(long, value_enum, value_name = "PART", value_delimiter = ',')]
@@ -96,15 +94,6 @@ impl FromStr for MixArg {
     }
 }
 
-/// Where commands go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum OrderArg {
-    /// Places drawn evenly
-    Random,
-    /// One place after the other
-    Sequential,
-}
-
 /// Parts of PDUs that have digests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum DigestArg {
@@ -115,11 +104,6 @@ pub enum DigestArg {
 }
 
 impl NvmeArgs {
-    /// Where commands go.
-    pub(crate) fn order(&self) -> OrderArg {
-        if self.sequential { OrderArg::Sequential } else { self.order }
-    }
-
     /// DGST.
     pub(crate) fn digests(&self) -> u8 {
         let bit = |digest: &DigestArg| match digest {

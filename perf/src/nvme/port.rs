@@ -275,10 +275,11 @@ impl Port for NvmePort {
         }
         let mut lent = 0;
         for line in &mut self.lines {
-            if line.commands.done.is_empty() && !line.over {
-                if let Err(error) = line.poll() {
-                    line.lost(&error, &mut self.counters);
-                }
+            if line.commands.done.is_empty()
+                && !line.over
+                && let Err(error) = line.poll()
+            {
+                line.lost(&error, &mut self.counters);
             }
             while lent < BURST
                 && let Some((index, status)) = line.commands.done.pop_front()
