@@ -188,7 +188,7 @@ fn drive(connection: &mut Connection, message: &[u8], piece: usize) -> Vec<u8> {
         heard.extend_from_slice(&output[..progress.written]);
         match progress.next {
             Next::Input(wanted) => {
-                assert!(wanted > have - at && wanted <= Connection::ROOM);
+                assert!(wanted > have - at && wanted <= Connection::room(Limits::default().in_capsule));
                 if have == message.len() {
                     return heard;
                 }

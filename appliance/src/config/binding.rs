@@ -174,10 +174,18 @@ fn nvme(t: &mut Table<'_, '_>, max_leases: u32, runtime: &Runtime, host: &Host, 
     let idle = port::idle(t);
     let (max_hosts, io_queues) = (t.number("max_hosts") as u32, t.number("io_queues") as u16);
     let queue_depth = t.number("queue_depth") as u16;
+    let in_capsule = t.size("in_capsule");
+    if let Some(at) = in_capsule.as_ref()
+        && !(Nvme::IN_CAPSULE.contains(&at.value) && at.value.is_multiple_of(16))
+    {
+        let (least, most) = (Nvme::IN_CAPSULE.start(), Nvme::IN_CAPSULE.end());
+        t.sink().wrong(at, format_args!("is not a multiple of 16 from {least} to {most} bytes"));
+    }
+    let in_capsule = in_capsule.map_or(16 << 10, |at| at.value as u32);
     let buffers = t.size("buffers");
     if let Some(at) = buffers.as_ref().filter(|at| at.value < Nvme::BUFFERS_MIN) {
         t.sink().wrong(at, format_args!("is less than {} bytes", Nvme::BUFFERS_MIN));
     }
     let buffers = buffers.map_or(64 << 20, |at| at.value);
-    Nvme { listen, cpus, idle, max_leases, max_hosts, io_queues, queue_depth, buffers, auth }
+    Nvme { listen, cpus, idle, max_leases, max_hosts, io_queues, queue_depth, in_capsule, buffers, auth }
 }

@@ -25,7 +25,7 @@ use crate::{
     auth::QueueAuth,
     connect::Joined,
     counts::{Counts, Event},
-    io::{IN_CAPSULE, Io, Turn},
+    io::{Io, Turn},
     lend::Lending,
     output::Output,
     queue::{Phase, Queue, Slot, Work},
@@ -34,7 +34,7 @@ use crate::{
 /// MAXH2CDATA: the most bytes of an `H2CData`, and of an R2T.
 const H2C_DATA_MAX: u32 = 128 << 10;
 
-/// Bytes that the capsule of any command may bring.
+/// Bytes that the capsule of an admin or fabrics command may bring.
 const CAPSULE_DATA_MAX: u32 = 8192;
 
 /// What an answer without data takes, or the word on a violation.
@@ -50,7 +50,7 @@ const DATA_ROOM: usize = 32 << 10;
 ///
 /// After a violation it writes `C2HTermReq` and wants to be closed. Whoever moves its bytes must then send all, shut its
 /// direction down, and take what comes until the host closes, or a second is over, before it closes the socket: a host
-/// whose bytes nobody takes may lose the last ones to it. Input and output need room for [`Connection::ROOM`] bytes.
+/// whose bytes nobody takes may lose the last ones to it. Input and output need room for [`Connection::room`] bytes.
 #[derive(Debug)]
 pub struct Connection {
     target: Target,
@@ -105,8 +105,11 @@ enum Step {
 }
 
 impl Connection {
-    /// The least room for input and for output: for the longest capsule.
-    pub const ROOM: usize = HEAD_MAX + CAPSULE_DATA_MAX as usize + DIGEST_LEN;
+    /// The least room for input and for output in bytes: for the longest capsule, where I/O capsules bring so much.
+    pub const fn room(in_capsule: u32) -> usize {
+        let data = if in_capsule > CAPSULE_DATA_MAX { in_capsule } else { CAPSULE_DATA_MAX };
+        HEAD_MAX + data as usize + DIGEST_LEN
+    }
 
     /// A new connection, which the host made to `local`.
     pub fn new(target: &Target, local: SocketAddr) -> Self {
@@ -118,7 +121,7 @@ impl Connection {
                 sender: Side::Host,
                 initialised: false,
                 framing: Framing::default(),
-                capsule_data_max: CAPSULE_DATA_MAX,
+                capsule_data_max: CAPSULE_DATA_MAX.max(target.limits().in_capsule),
             },
             framing: Framing::default(),
             incoming: None,
@@ -228,7 +231,8 @@ impl Connection {
     fn capsule(&mut self, header: &Header, input: &[u8], now: Nanos) -> Result<Step, Fatal> {
         let Some(sqe) = Sqe::parse(&input[Common::LEN..]) else { return Ok(Step::Stop(Next::Input(header.len))) };
         let is_io = matches!(self.role, Role::Io(_)) && sqe.opcode != opcode::FABRICS;
-        let pointer = sqe.pointer(header.data_len, if is_io { IN_CAPSULE } else { CAPSULE_DATA_MAX });
+        let pointer =
+            sqe.pointer(header.data_len, if is_io { self.target.limits().in_capsule } else { CAPSULE_DATA_MAX });
         if let Err(Refused::Fatal(fatal)) = pointer {
             return Err(fatal);
         }

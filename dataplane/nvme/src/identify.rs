@@ -15,7 +15,7 @@ use crate::{
     connect::DISCOVERY,
     features::{flushes, offered},
     health::ERRORS,
-    io::{COPY_RANGES, IN_CAPSULE, NSID},
+    io::{COPY_RANGES, NSID},
     namespace::BLOCK,
     target::{Subsystem, field},
 };
@@ -108,7 +108,7 @@ fn controller(admin: &Admin, subsystem: Option<&Subsystem>) -> Controller {
     found.oncs = ONCS.into();
     found.fuses = u16::from(subsystem.namespace.fuses()).into();
     found.vwc = if flushes(admin) { VWC } else { VWC & !1 };
-    found.ioccsz = ((64 + IN_CAPSULE) / 16).into();
+    found.ioccsz = ((64 + admin.target.limits().in_capsule) / 16).into();
     found.subnqn = field(&subsystem.nqn);
     found
 }

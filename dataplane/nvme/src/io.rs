@@ -37,9 +37,6 @@ use crate::{
     target::Subsystem,
 };
 
-/// Bytes that an I/O capsule may bring.
-pub(crate) const IN_CAPSULE: u32 = 8192;
-
 /// The one namespace.
 pub(crate) const NSID: u32 = 1;
 

@@ -37,6 +37,8 @@ pub struct Limits {
     pub io_queues: u16,
     /// Commands of an I/O queue at once, from 2 to 256.
     pub depth: u16,
+    /// Bytes of data that an I/O capsule may bring, a multiple of 16 from 4096 on.
+    pub in_capsule: u32,
     /// Bytes of the longest transfer, whatever a lease's `max_io`; at least 4096.
     pub longest: u32,
 }
@@ -50,6 +52,7 @@ impl Default for Limits {
             discoveries: 128,
             io_queues: 64,
             depth: 128,
+            in_capsule: 16 << 10,
             longest: 1 << 20,
         }
     }
@@ -158,9 +161,10 @@ impl Target {
         }
         let longest = limits.longest.min((pool.size() / 4) as u32).max(4096);
         let depth = limits.depth.clamp(2, DEPTH_MAX);
+        let in_capsule = limits.in_capsule.max(4096) / 16 * 16;
         let discoveries = limits.discoveries.min(0x1000);
         let all_controllers = limits.all_controllers.min(0xFFEF - discoveries);
-        let limits = Limits { all_controllers, discoveries, depth, longest, ..limits };
+        let limits = Limits { all_controllers, discoveries, depth, in_capsule, longest, ..limits };
         let (table, regions, totals) = (table.clone(), regions.clone(), Totals::default());
         Self(Arc::new(Shared { table, regions, pool, limits, totals, state: Mutex::default() }))
     }

@@ -30,7 +30,7 @@ fn a_linux_host_connects_reads_and_writes() {
         let controller = Controller::parse(&page).unwrap();
         assert_eq!(controller.controller.get(), id);
         assert_eq!(controller.subnqn.name(), Some(node.memory.as_bytes()));
-        assert_eq!(controller.in_capsule_max(), 8192);
+        assert_eq!(controller.in_capsule_max(), 16 << 10);
         assert_eq!((controller.kas.get() > 0, controller.sgls.get() & 3, controller.mdts), (true, 1, 6));
         let (page, status) = admin.identify(cns::NAMESPACE, 1);
         assert_eq!(status, Status::SUCCESS);

@@ -8,14 +8,16 @@ use std::{
 };
 
 use berth_nvme::{Connection, Target};
-use berth_port::{Family, Mailbox, Nanos, Task};
+use berth_port::{Family, Nanos, Task};
 use berth_stream::{Event, Limits, Listener};
-use berth_uring::{Host, ToCore, UringError, UringStreams};
+use berth_uring::{Handover, Host, ToCore, UringError, UringStreams};
 
 use crate::{Later, arithmetic::Arithmetic};
 
 /// Room for what a connection receives and sends at once, in bytes: several commands with their data.
 const ROOM: usize = 160 << 10;
+
+const _: () = assert!(Connection::room(*crate::IN_CAPSULE.end() as u32) <= ROOM);
 
 /// Until Connect: connections that have said nothing give way to new ones.
 const PENDING: usize = 512;
@@ -26,11 +28,9 @@ const IDENTIFY_WITHIN: Duration = Duration::from_secs(10);
 /// With authentication, for which all queues of all hosts may come at once.
 const PROVE_WITHIN: Duration = Duration::from_secs(30);
 
-type Handed = Box<berth_uring::Connection<Connection>>;
-
 /// A poll core's end.
 pub struct NvmeCore {
-    mailbox: Mailbox<Handed, Handed>,
+    from: Handover<Connection>,
     most: usize,
 }
 
@@ -41,8 +41,8 @@ impl fmt::Debug for NvmeCore {
 }
 
 impl NvmeCore {
-    pub(crate) fn new(mailbox: Mailbox<Handed, Handed>, most: usize) -> Self {
-        Self { mailbox, most }
+    pub(crate) fn new(from: Handover<Connection>, most: usize) -> Self {
+        Self { from, most }
     }
 
     /// What the core polls; it stays on the thread that calls this.
@@ -50,7 +50,7 @@ impl NvmeCore {
     /// # Errors
     /// The kernel gives no ring.
     pub fn open(self) -> Result<impl Task + use<>, UringError> {
-        UringStreams::new(self.mailbox, self.most)
+        UringStreams::new(self.from, self.most)
     }
 }
 

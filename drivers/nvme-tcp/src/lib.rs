@@ -23,8 +23,9 @@ use berth_lease::{Regions, Table};
 use berth_lease_io::{CHUNK, Pool};
 use berth_memory::Memory;
 use berth_nvme::Target;
-use berth_port::{Tables, mailbox};
+use berth_port::Tables;
 use berth_stream::Listener;
+use berth_uring::handover;
 
 use self::arithmetic::Arithmetic;
 pub use self::{
@@ -47,6 +48,8 @@ pub struct Settings {
     pub io_queues: u16,
     /// Commands of an I/O queue at once.
     pub queue_depth: u16,
+    /// Bytes of data that an I/O capsule may bring: a multiple of 16, in [`IN_CAPSULE`].
+    pub in_capsule: u32,
     /// For data under way, of all connections.
     pub buffers: Arc<dyn Memory>,
     /// How hosts of leases prove who they are.
@@ -86,23 +89,24 @@ type Later = Arc<OnceLock<Target>>;
 /// # Errors
 /// What the system said of an address.
 pub fn open(settings: Settings) -> io::Result<Opened> {
-    let Settings { listen, cores, max_leases, max_hosts, io_queues, queue_depth, buffers, auth } = settings;
+    let Settings { listen, cores, max_leases, max_hosts, io_queues, queue_depth, in_capsule, buffers, auth } = settings;
     let name = listen.first().map_or_else(String::new, SocketAddr::to_string);
     let listeners = listen.into_iter().map(Listener::bind).collect::<io::Result<Vec<_>>>()?;
     let addresses = listeners.iter().map(Listener::local_addr).collect::<io::Result<Vec<_>>>()?;
     let most = max_hosts * (1 + usize::from(io_queues));
-    let (to_cores, cores) = (0..cores)
-        .map(|_| {
-            let (to_core, mailbox) = mailbox(most, most);
-            (to_core, NvmeCore::new(mailbox, most))
-        })
-        .unzip();
+    let (mut to_cores, mut polled) = (Vec::new(), Vec::new());
+    for _ in 0..cores {
+        let (to_core, from) = handover(most)?;
+        to_cores.push(to_core);
+        polled.push(NvmeCore::new(from, most));
+    }
     let limits = berth_nvme::Limits {
         leases: max_leases,
         controllers: max_hosts,
         all_controllers: max_hosts,
         io_queues,
         depth: queue_depth,
+        in_capsule,
         ..berth_nvme::Limits::default()
     };
     let pool = Pool::new(buffers);
@@ -119,10 +123,13 @@ pub fn open(settings: Settings) -> io::Result<Opened> {
             Arc::clone(&counts),
         ),
         acceptor: Acceptor::new(listeners, to_cores, most, later, arithmetic, counts),
-        cores,
+        cores: polled,
         addresses,
     })
 }
+
+/// What [`Settings::in_capsule`] may be.
+pub const IN_CAPSULE: std::ops::RangeInclusive<u64> = 4096..=64 << 10;
 
 /// The fewest bytes for [`Settings::buffers`].
 pub const BUFFERS_MIN: u64 = 4 * CHUNK as u64;

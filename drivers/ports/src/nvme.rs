@@ -1,11 +1,11 @@
 //! `[[binding]]` with `kind = "nvme"`: leases of blocks over NVMe/TCP.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, ops::RangeInclusive, sync::Arc};
 
 use anyhow::Context as _;
 use berth_engine::Idle;
 pub use berth_nvme_tcp::{Acceptor, Auth, NvmeBinding, NvmeCore, Opened};
-use berth_nvme_tcp::{BUFFERS_MIN, Settings};
+use berth_nvme_tcp::{BUFFERS_MIN, IN_CAPSULE, Settings};
 use berth_pages::{Backing, Pages};
 use berth_port::Tables;
 
@@ -26,6 +26,8 @@ pub struct Nvme {
     pub io_queues: u16,
     /// Limit on the commands of a queue at once.
     pub queue_depth: u16,
+    /// Bytes of data that a command may bring with it.
+    pub in_capsule: u32,
     /// Bytes for data under way, of all connections together.
     pub buffers: u64,
     /// How hosts prove who they are.
@@ -35,6 +37,9 @@ pub struct Nvme {
 impl Nvme {
     /// Smallest allowed `buffers`.
     pub const BUFFERS_MIN: u64 = BUFFERS_MIN;
+
+    /// Allowed values of `in_capsule`, in bytes.
+    pub const IN_CAPSULE: RangeInclusive<u64> = IN_CAPSULE;
 
     /// Declarations of the counters of its bindings.
     pub const COUNTERS: &[Tables] = berth_nvme_tcp::COUNTERS;
@@ -49,6 +54,7 @@ impl Nvme {
             max_hosts: self.max_hosts as usize,
             io_queues: self.io_queues,
             queue_depth: self.queue_depth,
+            in_capsule: self.in_capsule,
             buffers: Arc::new(buffers),
             auth: self.auth,
         };

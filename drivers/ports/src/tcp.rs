@@ -6,9 +6,9 @@ use anyhow::Context as _;
 use berth_control::{POLLED, Polled};
 use berth_keys::{Owned, Table};
 use berth_lease_io::Stream;
-use berth_port::{Mailbox, Tables, mailbox};
+use berth_port::Tables;
 use berth_stream::Listener;
-use berth_uring::{Connection, UringStreams};
+use berth_uring::{Handover, UringStreams, handover};
 
 use crate::{Facts, Open, OpenQueue, Opening, QueueUser, Reading, Settings, Traits, common, of_driver};
 
@@ -44,7 +44,7 @@ impl fmt::Display for Tcp {
 #[derive(Debug)]
 pub struct Queue {
     bind: SocketAddr,
-    mailbox: Mailbox<Box<Connection<Stream>>, Box<Connection<Stream>>>,
+    from: Handover<Stream>,
     /// `None` once the control plane has taken it.
     polled: Option<Polled>,
 }
@@ -56,14 +56,14 @@ impl Open for Tcp {
     fn queues(&self, _: &Opening<'_>) -> anyhow::Result<(Vec<Queue>, Facts)> {
         let listener = Listener::bind(self.bind).with_context(|| format!("binding {}", self.bind))?;
         let bind = listener.local_addr()?;
-        let (core, mailbox) = mailbox(POLLED.0, POLLED.0);
-        Ok((vec![Queue { bind, mailbox, polled: Some(Polled { listener, core }) }], Facts::new()))
+        let (core, from) = handover(POLLED.0)?;
+        Ok((vec![Queue { bind, from, polled: Some(Polled { listener, core }) }], Facts::new()))
     }
 }
 
 impl OpenQueue for Queue {
     fn open<U: QueueUser>(self, user: U) -> anyhow::Result<U::Output> {
-        user.streams(UringStreams::new(self.mailbox, POLLED.0)?, self.bind)
+        user.streams(UringStreams::new(self.from, POLLED.0)?, self.bind)
     }
 
     fn polled(&mut self) -> Option<Polled> {

@@ -17,9 +17,9 @@ use std::{
 
 use berth_lease::{BlockDone, BlockError, BlockOp, BlockRequest, Blocks};
 use berth_memory::{Heap, Memory, Part};
-use berth_port::{Mailbox, Nanos, Now, Progress, Session, Task as _, mailbox};
+use berth_port::{Nanos, Now, Progress, Session, Task as _};
 use berth_store::BlockEngine;
-use berth_uring::{Connection, LOCAL_MOST, UringStreams};
+use berth_uring::{LOCAL_MOST, UringStreams, handover};
 use common::{count, read, write};
 use tempfile::TempDir;
 
@@ -47,8 +47,7 @@ struct Core(UringStreams<Silent>);
 
 impl Core {
     fn new() -> Self {
-        let (_, mailbox): (_, Mailbox<Box<Connection<Silent>>, _>) = mailbox(1, 1);
-        Self(UringStreams::new(mailbox, 1).unwrap())
+        Self(UringStreams::new(handover(1).unwrap().1, 1).unwrap())
     }
 
     fn turn(&mut self) {

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use berth_port::{Nanos, Sender, Session};
+use berth_port::{Nanos, Session};
 use berth_stream::{Admitted, Connections, End, Event, LONG, Limits, Listener, Pending, Pump, Shares};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -17,13 +17,10 @@ use tokio::{
     time::{interval, timeout},
 };
 
-use crate::{Connection, streams::LINGER};
+use crate::{Connection, ToCore, streams::LINGER};
 
 /// How often connections that are over come back from a poll core.
 const RETURN_EVERY: Duration = Duration::from_millis(20);
-
-/// Hands connections to a poll core, and takes them back when they are over.
-pub type ToCore<S> = Sender<Box<Connection<S>>, Box<Connection<S>>>;
 
 /// What is served, and who is told of it.
 pub trait Host: Send + Sync + 'static {

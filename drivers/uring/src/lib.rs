@@ -12,13 +12,15 @@
 
 mod accept;
 mod buffers;
+mod handover;
 mod local;
 mod port;
 mod setup;
 mod streams;
 
-pub use accept::{Host, ToCore, serve};
+pub use accept::{Host, serve};
 pub use berth_host::{BindError, UdpConfig};
+pub use handover::{Handover, ToCore, handover};
 pub use local::{LOCAL_MOST, RingUser, UserId, join, start};
 pub use port::UringPort;
 pub use setup::{UringError, probe, ring};

@@ -3,19 +3,20 @@
 use std::{
     net::{Shutdown, TcpStream},
     ops::Range,
-    os::fd::AsRawFd as _,
+    os::fd::{AsRawFd as _, RawFd},
+    sync::atomic::{Ordering::SeqCst, fence},
     task::{Context, Waker},
     time::Duration,
 };
 
-use berth_port::{BURST, Lent, Mailbox, Nanos, Next, Now, Part, Progress, Session, Task, Work};
+use berth_port::{BURST, Lent, Nanos, Next, Now, Part, Progress, Session, Task, Work};
 use io_uring::{
     IoUring, opcode,
     squeue::{self, SubmissionQueue},
     types::Fd,
 };
 
-use crate::{LOCAL_MOST, RING_ERRORS, UringError, local::Lending, setup};
+use crate::{Handover, LOCAL_MOST, RING_ERRORS, UringError, local::Lending, setup};
 
 /// How often each connection is looked at: whether its session is over, and whether its peer keeps time.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -33,6 +34,9 @@ pub(crate) const LINGER: Duration = Duration::from_secs(1);
 /// How long a send may take from where sessions have lent; what is left then is copied. What ends with a lease waits as long
 /// at most, whether the peer takes its data or not.
 const LENT_FOR: Duration = Duration::from_millis(1);
+
+/// Bytes of a page, or more: processors that have larger ones keep what they cannot give back.
+const PAGE: usize = 4096;
 
 /// The user data of what cancels a send.
 const CANCEL: u64 = u64::MAX >> 1;
@@ -59,6 +63,9 @@ pub struct Connection<S> {
     begun: Option<Nanos>,
     /// When what is sent was written.
     written: Nanos,
+    /// Whether its buffers were used since they were given back, and not since it was looked at.
+    is_used: bool,
+    idle: bool,
     /// The peer says nothing more.
     finished: bool,
     end: End,
@@ -187,6 +194,8 @@ impl<S> Connection<S> {
             cancelled: false,
             begun: None,
             written: Nanos::default(),
+            is_used: true,
+            idle: false,
             finished: false,
             end: End::NotYet,
             _token: Box::new(token),
@@ -197,6 +206,22 @@ impl<S> Connection<S> {
     fn close_if(&mut self, over: bool) {
         if over {
             self.end = End::Closing;
+        }
+    }
+
+    /// Gives back the memory of its buffers. Nothing is held, nothing is sent, and the kernel receives only when the ring
+    /// is entered.
+    fn shrink(&mut self) {
+        self.is_used = false;
+        self.rest = Vec::new();
+        for buffer in [&mut self.input, &mut self.output] {
+            let ends = buffer.as_mut_ptr_range();
+            let first = ends.start.map_addr(|at| at.next_multiple_of(PAGE));
+            let len = (ends.end.addr() & !(PAGE - 1)).saturating_sub(first.addr());
+            if len > 0 {
+                // SAFETY: whole pages of a buffer that is nobody else's: they read as zeros from then on.
+                unsafe { libc::madvise(first.cast(), len, libc::MADV_DONTNEED) };
+            }
         }
     }
 
@@ -216,7 +241,9 @@ pub struct UringStreams<S: Session> {
     ring: IoUring,
     /// What sessions have done in the ring beside.
     local: Lending,
-    mailbox: Mailbox<Box<Connection<S>>, Box<Connection<S>>>,
+    from: Handover<S>,
+    /// What completes is announced by the hand-over's descriptor, for nothing was there to do.
+    announced: bool,
     connections: Vec<Option<Box<Connection<S>>>>,
     /// Those whose sessions have lent something, and others.
     lending: Vec<usize>,
@@ -239,15 +266,19 @@ berth_port::counters! {
 }
 
 impl<S: Session> UringStreams<S> {
-    /// Serves what comes by `mailbox`, at most `most` connections at once.
-    pub fn new(mailbox: Mailbox<Box<Connection<S>>, Box<Connection<S>>>, most: usize) -> Result<Self, UringError> {
+    /// Serves what comes by `from`, at most `most` connections at once.
+    pub fn new(from: Handover<S>, most: usize) -> Result<Self, UringError> {
         // A receive and a send of each, which may be cancelled, and what their sessions start.
         let ring = setup::ring((3 * most + LOCAL_MOST).next_power_of_two() as u32)?;
         setup::keep_workers_away(&ring);
+        // With `DEFER_TASKRUN` what arrives does not make the ring readable until it is entered; this is signalled at once.
+        let failed = |source| UringError::Io { what: "registering an eventfd with a ring", source };
+        ring.submitter().register_eventfd(from.wake.fd()).map_err(failed)?;
         Ok(Self {
             ring,
             local: Lending::new(),
-            mailbox,
+            from,
+            announced: true,
             connections: std::iter::repeat_with(|| None).take(most).collect(),
             lending: Vec::with_capacity(most),
             messages: std::iter::repeat_with(|| None).take(most).collect(),
@@ -261,9 +292,9 @@ impl<S: Session> UringStreams<S> {
     /// Takes over what came by the mailbox.
     fn take(&mut self, now: Nanos) -> usize {
         let mut taken = 0;
-        while !self.mailbox.is_empty()
+        while !self.from.mailbox.is_empty()
             && let Some(&at) = self.free.last()
-            && let Some(mut connection) = self.mailbox.take()
+            && let Some(mut connection) = self.from.mailbox.take()
         {
             self.free.pop();
             connection.session.lend();
@@ -378,7 +409,7 @@ impl<S: Session> UringStreams<S> {
         if let Some(connection) = self.connections[at].take() {
             self.waiting.retain(|waiting| *waiting != at);
             self.free.push(at);
-            self.mailbox.give_back(connection);
+            self.from.mailbox.give_back(connection);
         }
     }
 
@@ -387,6 +418,7 @@ impl<S: Session> UringStreams<S> {
         let (at, is_send) = ((user_data / 2) as usize, user_data % 2 == 1);
         let Some(c) = &mut self.connections[at] else { return };
         let bytes = usize::try_from(result).unwrap_or(0);
+        (c.is_used, c.idle) = (true, false);
         if is_send {
             c.cancelled = false;
             c.sending.start += bytes;
@@ -458,11 +490,15 @@ impl<S: Session> UringStreams<S> {
         }
     }
 
+    /// Looks at one connection: whether its session is over, whether its peer keeps time.
     fn look_at(&mut self, at: usize, now: Nanos) {
         let Some(c) = &mut self.connections[at] else { return };
         let slow = |since: Nanos| now > since + SLOWEST;
-        if c.sending.is_empty() && c.rest.capacity() > 0 {
-            c.rest = Vec::new();
+        if c.sending.is_empty() && c.held.is_empty() {
+            if c.is_used && c.idle {
+                c.shrink();
+            }
+            c.idle = true;
         }
         let late = c.begun.is_some_and(slow) || !c.sending.is_empty() && slow(c.written);
         self.counters.connections_timed_out += u64::from(late && c.end == End::NotYet);
@@ -477,8 +513,30 @@ impl<S: Session> UringStreams<S> {
         }
     }
 
-    /// Submits what is queued, and lets the kernel complete what is due.
-    fn enter(&mut self) {
+    /// Has completions announced where there was nothing to do, and not where there was.
+    fn announce(&mut self, idle: bool) {
+        if idle == self.announced {
+            return;
+        }
+        self.announced = idle;
+        let completions = self.ring.completion();
+        if !idle {
+            completions.disable_eventfd();
+            drop(completions);
+            return self.from.wake.clear();
+        }
+        completions.enable_eventfd();
+        // Pairs with the kernel, which says that there is something to do and then looks whether to announce it.
+        fence(SeqCst);
+        let is_empty = completions.is_empty();
+        drop(completions);
+        if !is_empty || self.ring.submission().taskrun() {
+            self.from.wake.call();
+        }
+    }
+
+    /// Submits what is queued, and lets the kernel complete what is due; false where there is neither.
+    fn enter(&mut self) -> bool {
         let mut queue = self.ring.submission();
         self.local.take(|entry| push(&mut queue, entry));
         let idle = queue.is_empty() && !queue.taskrun() && !queue.cq_overflow();
@@ -487,6 +545,7 @@ impl<S: Session> UringStreams<S> {
             // What was not submitted stays queued.
             self.counters.ring_errors += 1;
         }
+        !idle
     }
 }
 
@@ -504,9 +563,11 @@ impl<S: Session> Task for UringStreams<S> {
         if receive {
             work.received += self.take(now) as u64;
         }
-        self.enter();
+        let mut entered = self.enter();
+        let mut completions = 0;
         for _ in 0..BURST {
             let Some(completion) = self.ring.completion().next() else { break };
+            completions += 1;
             if self.local.completed(completion.user_data(), completion.result()) {
                 work.received += 1;
             } else if completion.user_data() != CANCEL {
@@ -528,8 +589,13 @@ impl<S: Session> Task for UringStreams<S> {
         }
         self.look(now);
         self.reclaim(now);
-        self.enter();
+        entered |= self.enter();
+        self.announce(!entered && completions == 0 && work.is_none() && !self.from.wake.is_called());
         work
+    }
+
+    fn wait_fd(&self) -> Option<RawFd> {
+        Some(self.from.wake.fd())
     }
 
     fn outstanding(&self) -> usize {

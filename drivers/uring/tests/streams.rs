@@ -12,9 +12,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use berth_host::Sleeper;
 use berth_memory::{Heap, Memory, Part};
-use berth_port::{Lent, Nanos, Next, Now, Progress, Sender, Session, Task as _, mailbox};
-use berth_uring::{Connection, UringStreams};
+use berth_port::{Lent, Nanos, Next, Now, Progress, Session, Task as _};
+use berth_uring::{Connection, ToCore, UringStreams, handover};
 
 /// Bytes of a connection's buffers: fewer than a peer says at once.
 const BUFFER: usize = 1000;
@@ -37,8 +38,6 @@ impl Session for Echo {
         self.0.load(Relaxed)
     }
 }
-
-type ToCore<S> = Sender<Box<Connection<S>>, Box<Connection<S>>>;
 
 /// Hands a connection over that has said `received` already; the peer's end, and what ends the session. The latter is
 /// nobody else's once the connection is dropped.
@@ -70,8 +69,8 @@ fn poll<S: Session>(streams: &mut UringStreams<S>, core: &mut ToCore<S>, mut don
 
 #[test]
 fn every_byte_comes_back_on_its_own_connection_until_its_peer_has_said_all() {
-    let (mut core, mailbox) = mailbox(8, 8);
-    let mut streams = UringStreams::new(mailbox, 8).unwrap();
+    let (mut core, from) = handover(8).unwrap();
+    let mut streams = UringStreams::new(from, 8).unwrap();
     let (mut peers, mut over) = (Vec::new(), Vec::new());
     for seed in 0..3u8 {
         let bytes: Vec<u8> = (0..1_000_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8 ^ seed).collect();
@@ -101,8 +100,8 @@ fn every_byte_comes_back_on_its_own_connection_until_its_peer_has_said_all() {
 
 #[test]
 fn a_session_that_is_over_closes_and_makes_room_for_the_next() {
-    let (mut core, mailbox) = mailbox(2, 2);
-    let mut streams = UringStreams::new(mailbox, 1).unwrap();
+    let (mut core, from) = handover(2).unwrap();
+    let mut streams = UringStreams::new(from, 1).unwrap();
     let (mut first, session) = connect(&mut core, Echo, b"");
     let (mut second, _other) = connect(&mut core, Echo, b"waits");
     let waiting = Instant::now();
@@ -142,8 +141,8 @@ fn a_core_that_wakes_seldom_looks_at_all() {
 
 #[test]
 fn dropping_the_task_closes_its_connections() {
-    let (mut core, mailbox) = mailbox(1, 1);
-    let mut streams = UringStreams::new(mailbox, 1).unwrap();
+    let (mut core, from) = handover(1).unwrap();
+    let mut streams = UringStreams::new(from, 1).unwrap();
     let (mut client, session) = connect(&mut core, Echo, b"");
     client.write_all(b"a").unwrap();
     client.set_nonblocking(true).unwrap();
@@ -178,8 +177,8 @@ impl Session for Curt {
 /// A socket that is closed with input in it is reset, and what was sent last may be lost with it.
 #[test]
 fn a_peer_that_goes_on_sending_hears_the_last_word() {
-    let (mut core, mailbox) = mailbox(1, 1);
-    let mut streams = UringStreams::new(mailbox, 1).unwrap();
+    let (mut core, from) = handover(1).unwrap();
+    let mut streams = UringStreams::new(from, 1).unwrap();
     let (mut client, _over) = connect(&mut core, Curt, b"");
     client.write_all(&vec![b'.'; 100 * BUFFER]).unwrap();
     client.set_nonblocking(true).unwrap();
@@ -192,8 +191,8 @@ fn a_peer_that_goes_on_sending_hears_the_last_word() {
 
 #[test]
 fn a_peer_that_does_not_close_is_cut_off() {
-    let (mut core, mailbox) = mailbox(1, 1);
-    let mut streams = UringStreams::new(mailbox, 1).unwrap();
+    let (mut core, from) = handover(1).unwrap();
+    let mut streams = UringStreams::new(from, 1).unwrap();
     let (mut client, session) = connect(&mut core, Curt, b"");
     client.write_all(b"a").unwrap();
     let begun = Instant::now();
@@ -227,8 +226,8 @@ impl Session for Herald {
 
 #[test]
 fn an_event_is_told_on_a_connection_that_has_nothing_under_way() {
-    let (mut core, mailbox) = mailbox(8, 8);
-    let mut streams = UringStreams::new(mailbox, 8).unwrap();
+    let (mut core, from) = handover(8).unwrap();
+    let mut streams = UringStreams::new(from, 8).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     client.set_nonblocking(true).unwrap();
@@ -294,8 +293,8 @@ impl Session for Library {
 
 /// A core with one connection to a library of 255 pages; its memory, and what is in it.
 fn library() -> (UringStreams<Library>, ToCore<Library>, TcpStream, Arc<dyn Memory>, Vec<u8>) {
-    let (mut core, mailbox) = mailbox(1, 1);
-    let streams = UringStreams::new(mailbox, 1).unwrap();
+    let (mut core, from) = handover(1).unwrap();
+    let streams = UringStreams::new(from, 1).unwrap();
     let content: Vec<u8> = (0..255 * PAGE as u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     let memory: Arc<dyn Memory> = Arc::new(Heap::from(&content[..]));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -354,4 +353,41 @@ fn a_peer_that_takes_nothing_holds_no_memory() {
     });
     poll(&mut streams, &mut core, || reader.is_finished());
     reader.join().unwrap();
+}
+
+/// Who sleeps until the task's descriptor is readable hears of bytes, and of connections, as soon as they are there.
+#[test]
+fn a_core_that_sleeps_is_woken() {
+    let (mut core, from) = handover(2).unwrap();
+    let over = Arc::<AtomicBool>::default();
+    let (ended, begun) = (over.clone(), Instant::now());
+    let sleeper = thread::spawn(move || {
+        let mut streams = UringStreams::new(from, 2).unwrap();
+        let mut sleeper = Sleeper::new(streams.wait_fd()).unwrap();
+        let mut turns = 0;
+        while !ended.load(Relaxed) {
+            let mono = Nanos(begun.elapsed().as_nanos() as u64);
+            turns += 1;
+            if streams.turn(Now { mono, wall: mono }, true, false).is_none() {
+                sleeper.sleep(Some(Duration::from_secs(5)));
+            }
+        }
+        turns
+    });
+    for _ in 0..2 {
+        thread::sleep(Duration::from_millis(20));
+        let (mut client, _session) = connect(&mut core, Echo, b"");
+        for round in 0..50_u8 {
+            thread::sleep(Duration::from_micros(u64::from(round) * 50));
+            let mut heard = [0];
+            client.write_all(&[round]).unwrap();
+            client.read_exact(&mut heard).unwrap();
+            assert_eq!(heard, [round]);
+        }
+    }
+    over.store(true, Relaxed);
+    let (mut last, _session) = connect(&mut core, Echo, b"");
+    let _ = last.write_all(b".");
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    assert!(sleeper.join().unwrap() < 5000, "it slept");
 }

@@ -243,6 +243,8 @@ pub(super) static BINDING: Section = Section::new(
             .default("64"),
             key("io_queues", Kind::Integer(1, 256), "I/O queues of a controller").default("8"),
             key("queue_depth", Kind::Integer(2, 256), "commands of a queue at once").default("128"),
+            key("in_capsule", Kind::Size, "data that a command may bring with it (IOCCSZ), from 4 KiB to 64 KiB")
+                .default("\"16 KiB\""),
             key("buffers", Kind::Size, "memory for data under way, of all connections").default("\"64 MiB\""),
         ],
     },
