@@ -97,12 +97,12 @@ async fn a_host_proves_each_queue_with_the_secret_of_its_binding_also_after_kill
     let berth = site.start();
     let (client, mine) = site.quic(&berth).await;
     let lease = client.lease_alloc(&mine, &Alloc::block(1 << 20, 600)).await.unwrap().lease_id;
-    let NvmeBinding { nqn, secret, .. } = client.bind_nvme(&mine, lease, HOST).await.unwrap();
+    let NvmeBinding { nqn, secret, .. } = client.bind_nvme(&mine, lease, HOST, None).await.unwrap();
     let secret = secret.unwrap();
     assert!(secret.starts_with("DHHC-1:01:") && secret.len() == 59, "32 bytes and their CRC");
 
     let over_udp = Client::udp(site.tenant.clone(), endpoint(&berth, "control-udp"), None).await.unwrap();
-    let refused = over_udp.bind_nvme(&token(&over_udp).await, lease, HOST).await.unwrap_err();
+    let refused = over_udp.bind_nvme(&token(&over_udp).await, lease, HOST, None).await.unwrap_err();
     assert!(matches!(refused, Error::Refused { status: Status::InsufficientPerm, .. }), "{refused}");
 
     // What was bound before is bound still. Every hash and group, the controller's proof with it.
@@ -134,7 +134,7 @@ async fn a_host_proves_each_queue_with_the_secret_of_its_binding_also_after_kill
 
     // A further LEASE_BIND draws another one.
     let (client, mine) = site.quic(&berth).await;
-    let again = client.bind_nvme(&mine, lease, HOST).await.unwrap();
+    let again = client.bind_nvme(&mine, lease, HOST, None).await.unwrap();
     let (new, old) = (again.secret.unwrap(), secret);
     assert_ne!(new, old);
     assert_eq!(host(&berth, &nqn, &old, "-", "1", "1").await, ["failure1 1"]);
@@ -151,7 +151,7 @@ async fn strangers_that_have_the_node_compute_keep_no_host_out() {
     let berth = site.start();
     let (client, mine) = site.quic(&berth).await;
     let lease = client.lease_alloc(&mine, &Alloc::block(1 << 20, 600)).await.unwrap().lease_id;
-    let NvmeBinding { nqn, secret, .. } = client.bind_nvme(&mine, lease, HOST).await.unwrap();
+    let NvmeBinding { nqn, secret, .. } = client.bind_nvme(&mine, lease, HOST, None).await.unwrap();
     let mut strangers = python(&berth, &nqn);
     strangers.args(["-", "-", "1", "5", &STRANGERS.to_string()]);
     let mut strangers = strangers.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();

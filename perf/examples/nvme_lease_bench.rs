@@ -77,7 +77,7 @@ fn bound(runtime: &Runtime, client: &Client, token: &Token, len: u64) -> Result<
     runtime.block_on(async {
         let grant = client.lease_alloc(token, &Alloc::block(len, 600)).await?;
         let asked = Instant::now();
-        Ok((asked, client.bind_nvme(token, grant.lease_id, HOST).await?))
+        Ok((asked, client.bind_nvme(token, grant.lease_id, HOST, None).await?))
     })
 }
 

@@ -96,7 +96,7 @@ pub(crate) fn run(args: &NvmeArgs) -> anyhow::Result<ExitCode> {
         let client = Client::quic(identity, control, None).await?;
         let token = client.cap_request(Perms::READ | Perms::WRITE | Perms::ALLOC, TOKEN_SECS, 0, None).await?;
         let grant = client.lease_alloc(&token, &Alloc::block(args.len.unwrap_or(LEASE_LEN), LEASE_SECS)).await?;
-        let bound = client.bind_nvme(&token, grant.lease_id, &args.host_nqn).await;
+        let bound = client.bind_nvme(&token, grant.lease_id, &args.host_nqn, Some(NvmeTransport::Tcp)).await;
         Ok::<_, berth_client::Error>((client, grant, bound))
     })?;
     let result = bound.map_err(anyhow::Error::from).and_then(|bound| {

@@ -29,6 +29,7 @@ fn bound(n: u128) -> BoundLease {
         generation: Generation::FIRST,
         rights: Rights::ALL,
         reach: Reach::Bytes { span, first: 0 },
+        secret: None,
     }
 }
 

@@ -119,8 +119,8 @@ fn a_session_that_is_over_closes_and_makes_room_for_the_next() {
 #[test]
 fn a_core_that_wakes_seldom_looks_at_all() {
     const MOST: usize = 4000;
-    let (mut core, mailbox) = mailbox(MOST, MOST);
-    let mut streams = UringStreams::new(mailbox, MOST).unwrap();
+    let (mut core, from) = handover(MOST).unwrap();
+    let mut streams = UringStreams::new(from, MOST).unwrap();
     let (_client, session) = connect(&mut core, Echo, b"");
     let mut turn = |millis: u64| {
         let mono = Nanos(1_000_000 * millis);

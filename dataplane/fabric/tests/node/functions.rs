@@ -199,7 +199,7 @@ fn a_connection_that_outlives_the_node_goes_on_while_its_lease_does() {
     let card = Card::default();
     let mut world = start(&card, Recovered::default(), START);
     let (lease, other) = (world.function(), world.function());
-    [lease, other].map(|lease| world.hand_over(lease));
+    [lease, other].into_iter().for_each(|lease| world.hand_over(lease));
     let mut world = world.crash(&card, START.after(Duration::from_secs(1)));
     world.tick();
     assert_eq!((card.0.lock().unwrap().teardowns, world.pool().2), (0, 0));
