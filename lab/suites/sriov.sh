@@ -33,9 +33,6 @@ for pf in /sys/bus/pci/devices/*; do [ ! -e "$pf/sriov_totalvfs" ] || break; don
 pf=$(basename "$pf")
 nic=$(ls "/sys/bus/pci/devices/$pf/net")
 function() { basename "$(readlink "/sys/bus/pci/devices/$pf/virtfn$1")"; }
-driver() { basename "$(readlink "/sys/bus/pci/devices/$1/driver")"; }
-# vf INDEX: what the card's driver says of a function.
-vf() { ip link show "$nic" | grep "vf $1 "; }
 
 # configure POLICY [MORE]
 configure() {
@@ -78,7 +75,7 @@ state() {
     python3 -c 'import sys, urllib.request
 for line in urllib.request.urlopen("http://127.0.0.1:5780/metrics").read().decode().splitlines():
     if line.startswith("berth_control_sriov_functions{") and "state=\"" + sys.argv[1] + "\"" in line:
-        print(line.split()[-1])' "$1"
+        print(int(float(line.split()[-1])))' "$1"
 }
 is() { [ "$(state "$1")" = "$2" ]; }
 whole() { is free 7; }
@@ -116,7 +113,7 @@ for tenant in ann bob; do as $tenant key new >/dev/null && as $tenant enroll >/d
 
 ann=$(alloc ann)
 check "one is leased" is leased 1
-check "and nobody reaches it yet" not driver "$(function 0)"
+check "and nobody reaches it yet" not test -e "/sys/bus/pci/devices/$(function 0)/driver"
 before=$(date +%s%N)
 a=$(bind ann "$ann" --mac 02:00:00:00:aa:01 --vlan 42)
 echo "bound in $((($(date +%s%N) - before) / 1000000)) ms, the command with its token included"
@@ -192,8 +189,11 @@ configure kill
 start
 check "after kill -9 both are bound" is bound 2
 check "and the holder's traffic went on" ask 500
-check "a holder is ended where that is the policy" free ann "$ann"
-check "it is gone" sh -c "! kill -0 $holder 2>/dev/null || [ \$(cut -d' ' -f3 /proc/$holder/stat) = Z ]"
+# In a slow guest a program with huge pages takes its time to end, and the answer with it.
+free ann "$ann" || true
+ended() { ! kill -0 $holder 2>/dev/null || grep -q '^State:.Z' /proc/$holder/status; }
+check "a holder is ended where that is the policy" within 30 ended
+check "and its function is taken back" within 10 is bound 1
 wait $holder 2>/dev/null || true
 free bob "$bob"
 check "the pool is whole after that" within 5 whole
@@ -224,9 +224,12 @@ check "the pool is whole after $rounds rounds" whole
 # What passes of frames that say they are somebody else's, and of those of another VLAN.
 # passed SOURCE: how many of a hundred frames the other function gets.
 passed() {
-    "$PEERS/vf_frames" "$b" count 15 >"$OUT/count" 2>&1 &
+    "$PEERS/vf_frames" "$b" count >"$OUT/count" 2>&1 &
     counter=$!
-    within 20 grep -q ^ready "$OUT/count" && "$PEERS/vf_frames" "$a" send "$1" 02:00:00:00:bb:01 100 >"$OUT/send" 2>&1
+    within 60 grep -q ^ready "$OUT/count" || return 1
+    "$PEERS/vf_frames" "$a" send "$1" 02:00:00:00:bb:01 100 >"$OUT/send" 2>&1 || true
+    sleep 1
+    kill $counter
     wait $counter || true
     sed -n 's/^came //p' "$OUT/count"
 }
@@ -237,13 +240,14 @@ a=$(bind ann "$ann" --mac 02:00:00:00:aa:01 --vlan 42)
 foreign=$(passed 02:00:00:00:aa:01)
 echo "of 100 frames the other function got: own address $own, spoofed $spoofed, of another VLAN $foreign"
 check "frames of its own address pass" [ "$own" = 100 ]
+check "those of another VLAN do not" [ "$foreign" = 0 ]
 free ann "$ann" && free bob "$bob"
 
 # Somebody takes the functions away, and makes them again.
 ann=$(alloc ann) a=$(bind ann "$ann")
 echo 0 >"/sys/bus/pci/devices/$pf/sriov_numvfs"
 check "a function that is gone is noticed" within 5 is bound 0
-check "and not granted" not alloc bob
+check "and not granted" not as bob lease alloc $node --type net
 free ann "$ann"
 echo 7 >"/sys/bus/pci/devices/$pf/sriov_numvfs"
 ann=$(alloc ann)

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use berth_keys::{At, Table, instead};
-use berth_ports::sriov::{Address, PoolConfig};
+use berth_ports::sriov::{Address, ClientSets, PoolConfig};
 
 use super::{name, unique};
 
@@ -129,11 +129,11 @@ fn functions(t: &mut Table<'_, '_>, name: Option<&At<String>>, others: &[Region]
     });
     let (vlan, rate) = (t.number("vlan") as u16, t.number("rate") as u32);
     let (trust, spoofchk) = (t.is_on("trust"), t.is_on("spoofchk"));
-    let (mut client_mac, mut client_vlan) = (false, false);
+    let mut client = ClientSets::default();
     for at in t.texts("client_sets").map_or_else(Vec::new, |at| at.value) {
         match at.value {
-            "mac" => client_mac = true,
-            "vlan" => client_vlan = true,
+            "mac" => client.mac = true,
+            "vlan" => client.vlan = true,
             word => {
                 let advice = instead(word, ["mac", "vlan"].into_iter());
                 t.sink().wrong(&at, format_args!("\"{word}\" is nothing that a holder may choose; {advice}"));
@@ -141,7 +141,7 @@ fn functions(t: &mut Table<'_, '_>, name: Option<&At<String>>, others: &[Region]
         }
     }
     let (name, pf) = (name?.value.clone(), pf?.value);
-    Some(PoolConfig { name, pf, count, owner, mac, vlan, rate, trust, spoofchk, client_mac, client_vlan })
+    Some(PoolConfig { name, pf, count, owner, mac, vlan, rate, trust, spoofchk, client })
 }
 
 /// An Ethernet address of one station, such as `02:00:00:00:10:00`.

@@ -136,12 +136,39 @@ fn keys_of_the_lease_plane() {
             (
                 "[[region]]\nname = \"a\"\n[[region]]\nname = \"a\"\nkind = \"memory\"\nbacking = \"disk\"\nnuma = 0\nsize = 1000",
                 &[
-                    "2:1: region[0].kind: is missing; write kind = \"memory\" or \"block\"",
+                    "2:1: region[0].kind: is missing; write kind = \"memory\", \"block\" or \"vf\"",
                     "2:1: region[0].size: is missing; write size = \"64 MiB\"",
                     "5:8: region[1].name: \"a\" is taken; each name is used once",
                     "7:11: region[1].backing: \"disk\" is a path, and memory is \"ram\" or \"hugepages\"",
                     "8:1: region[1].numa: means nothing here; a path has no NUMA node",
                     "9:8: region[1].size: is 1000 bytes; a multiple of 4096 is wanted",
+                ],
+            ),
+            (
+                "[[region]]\nname = \"a\"\nkind = \"vf\"\nsize = 4096\npf = \"3:00.0\"\nmac = \"01:00:00:00:00:00\"\n\
+                 client_sets = [\"vlans\"]\n[[region]]\nname = \"b\"\nkind = \"vf\"\npf = \"0000:03:00.0\"\nvlan = 4095\n\
+                 [[region]]\nname = \"c\"\nkind = \"vf\"\npf = \"0000:03:00.0\"\n[[region]]\nname = \"d\"\n\
+                 kind = \"memory\"\nsize = 4096\nrate = 1",
+                &[
+                    "2:1: region: has functions that nobody is handed over; add [[binding]] with kind = \"sriov\"",
+                    "5:1: region[0].size: means nothing here; functions have no bytes",
+                    "6:6: region[0].pf: \"3:00.0\" is no PCI address; write one such as 0000:03:00.0",
+                    "7:7: region[0].mac: \"01:00:00:00:00:00\" is not the address of one card; write one such as \
+                     02:00:00:00:10:00",
+                    "8:16: region[0].client_sets[0]: \"vlans\" is nothing that a holder may choose; did you mean `vlan`?",
+                    "13:8: region[1].vlan: is 4095; an integer from 0 to 4094 is wanted",
+                    "17:6: region[2].pf: there is a region of this function already",
+                    "22:1: region[3].rate: means nothing here; it belongs to kind = \"vf\", leave it out",
+                ],
+            ),
+            (
+                "[[region]]\nname = \"a\"\nkind = \"vf\"\n[[binding]]\nkind = \"sriov\"\nmax_leases = 2\non_revoke = \"ask\"\n\
+                 [[binding]]\nkind = \"sriov\"",
+                &[
+                    "2:1: region[0].pf: is missing; write pf = \"0000:03:00.0\", an address that `lspci -D` prints",
+                    "7:1: binding[0].max_leases: means nothing here; as many are connected as there are functions",
+                    "8:13: binding[0].on_revoke: \"ask\" is unknown; there are: fence, kill",
+                    "10:8: binding[1]: there is a binding of this kind already, and it is of all pools",
                 ],
             ),
             (

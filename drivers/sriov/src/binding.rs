@@ -81,7 +81,7 @@ impl SriovBinding {
         for tlv in &client {
             match ClientTlv::read(tlv).map_err(|_| Status::InvalidParams)? {
                 Some(ClientTlv::VfMac(wanted)) => {
-                    if !config.client_mac {
+                    if !config.client.mac {
                         return Err(Status::InsufficientPerm);
                     }
                     // Not a group's, and not none.
@@ -91,7 +91,7 @@ impl SriovBinding {
                     mac = Some(wanted);
                 }
                 Some(ClientTlv::VfVlan(wanted)) => {
-                    if !config.client_vlan {
+                    if !config.client.vlan {
                         return Err(Status::InsufficientPerm);
                     }
                     if wanted > 4094 {

@@ -19,8 +19,8 @@ use crate::{
     sysfs::{Sysfs, VFIO},
 };
 
-/// A VLAN that no network has: 4095 is reserved. Where the driver refuses it, the last one.
-const DEAD_VLANS: [u16; 2] = [4095, 4094];
+/// A VLAN that no network has: it is reserved. Where the driver refuses it, the last one is taken.
+const DEAD_VLAN: u16 = 4095;
 
 /// `IFLA_VF_LINK_STATE_AUTO` and `_DISABLE`.
 const LINK_AUTO: u32 = 0;
@@ -316,9 +316,7 @@ impl Function {
         let down = set(Setting::LinkState(LINK_DOWN));
         // Not every driver can take the link down, and on some a function that is deaf still sends.
         let vlan = |vlan| set(Setting::Vlan { vlan, qos: 0 });
-        let dead = DEAD_VLANS
-            .into_iter()
-            .fold(Err(io::Error::from(io::ErrorKind::Other)), |done, dead| done.or_else(|_| vlan(dead)));
+        let dead = vlan(DEAD_VLAN).or_else(|_| vlan(DEAD_VLAN - 1));
         down.or(dead).map_err(io_error("link state and VLAN"))
     }
 

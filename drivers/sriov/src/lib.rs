@@ -25,6 +25,6 @@ mod sysfs;
 pub use address::{Address, BadAddress};
 pub use binding::SriovBinding;
 pub use netlink::{Attributes, Rtnetlink, Setting, Switch};
-pub use pool::{COUNTERS, HostConfig, OpenError, Opened, PoolConfig, open};
+pub use pool::{COUNTERS, ClientSets, HostConfig, OpenError, Opened, PoolConfig, open};
 pub use record::{Files, Record, Records, Step};
 pub use state::State;

@@ -40,10 +40,17 @@ pub struct PoolConfig {
     pub trust: bool,
     /// Whether only frames of their own address leave.
     pub spoofchk: bool,
-    /// Whether holders may say which address they want.
-    pub client_mac: bool,
-    /// Whether holders may say which VLAN they want.
-    pub client_vlan: bool,
+    /// What holders may say themselves.
+    pub client: ClientSets,
+}
+
+/// What holders of functions may choose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ClientSets {
+    /// Their address.
+    pub mac: bool,
+    /// Their VLAN.
+    pub vlan: bool,
 }
 
 /// How functions are taken back, and where the machine is: what tests replace.

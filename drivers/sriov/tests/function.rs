@@ -17,7 +17,7 @@ use std::{
 use berth_fabric::{Binding as _, BlockingWork, BoundLease, Reach, Resource, TeardownFailed};
 use berth_lease::{Config, Generation, LeaseId, Leases, Regions, Rights};
 use berth_port::Nanos;
-use berth_sriov::{Files, HostConfig, OpenError, PoolConfig, Records, Setting, SriovBinding, open};
+use berth_sriov::{ClientSets, Files, HostConfig, OpenError, PoolConfig, Records, Setting, SriovBinding, open};
 use berth_wire::fabric::{BindingTlv, ClientTlv, Status, Tlvs, Wire as _};
 use fake::{Machine, fresh, pf, vf, wait};
 
@@ -35,8 +35,7 @@ fn config() -> PoolConfig {
         rate: 0,
         trust: false,
         spoofchk: true,
-        client_mac: true,
-        client_vlan: true,
+        client: ClientSets { mac: true, vlan: true },
     }
 }
 
@@ -59,13 +58,13 @@ fn host(machine: &Machine, kill: bool, records: Box<dyn Records>) -> HostConfig 
     }
 }
 
-fn files(machine: &Machine) -> Box<Files> {
-    Box::new(Files::open(machine.root().join("state")).unwrap())
+fn files(machine: &Machine) -> Files {
+    Files::open(machine.root().join("state")).unwrap()
 }
 
 impl Pool {
     fn try_open(machine: &Machine, config: PoolConfig, kill: bool) -> Result<Self, OpenError> {
-        Self::with(host(machine, kill, files(machine)), config)
+        Self::with(host(machine, kill, Box::new(files(machine))), config)
     }
 
     fn with(host: HostConfig, config: PoolConfig) -> Result<Self, OpenError> {
@@ -84,7 +83,9 @@ impl Pool {
 
     fn bind(&mut self, lease: LeaseId, client: &[ClientTlv<'_>]) -> Result<Vec<u8>, Status> {
         let mut tlvs = Vec::new();
-        client.iter().for_each(|tlv| tlv.write(&mut tlvs));
+        for tlv in client {
+            tlv.write(&mut tlvs);
+        }
         let client = Tlvs::parse(&tlvs).unwrap();
         let bound = BoundLease { id: lease, generation: Generation::FIRST, rights: Rights::NONE, reach: Reach::Unit, secret: None };
         self.binding.prepare(&bound, client)?.expect("it takes time").run();
@@ -195,9 +196,11 @@ fn a_function_is_granted_handed_over_and_taken_back() {
 fn what_a_client_may_ask_for_is_the_pools() {
     let machine = Machine::new();
     let first = [2, 0, 0, 0, 0, 0xFF];
-    let strict = PoolConfig { client_mac: false, client_vlan: false, mac: Some(first), vlan: 9, ..config() };
+    let strict = PoolConfig { client: ClientSets::default(), mac: Some(first), vlan: 9, ..config() };
     let mut pool = Pool::try_open(&machine, strict, false).unwrap();
-    [ANN, BOB].map(|lease| pool.resource.grant(lease, &[]).unwrap());
+    for lease in [ANN, BOB] {
+        pool.resource.grant(lease, &[]).unwrap();
+    }
     for tlv in [ClientTlv::VfMac([2; 6]), ClientTlv::VfVlan(0)] {
         assert_eq!(pool.bind(BOB, &[tlv]), Err(Status::InsufficientPerm));
     }
@@ -266,8 +269,12 @@ fn a_holder_that_clings_fences_the_function_until_it_lets_go() {
 fn a_holder_is_ended_where_that_is_the_policy() {
     let machine = Machine::new();
     let mut pool = Pool::try_open(&machine, config(), true).unwrap();
-    [ANN, BOB].map(|lease| pool.resource.grant(lease, &[]).unwrap());
-    [ANN, BOB].map(|lease| pool.bind(lease, &[]).unwrap());
+    for lease in [ANN, BOB] {
+        pool.resource.grant(lease, &[]).unwrap();
+    }
+    for lease in [ANN, BOB] {
+        pool.bind(lease, &[]).unwrap();
+    }
     let (mut ann, mut bob) = (holder(&machine, 0), holder(&machine, 1));
     let reaped = thread::spawn(move || ann.wait().unwrap());
     pool.teardown(ANN).unwrap();
@@ -380,7 +387,9 @@ fn the_kernels_driver_gets_its_function_back() {
 fn a_function_that_is_gone_is_told_and_not_granted() {
     let machine = Machine::new();
     let mut pool = Pool::open(&machine);
-    [ANN, BOB].map(|lease| pool.resource.grant(lease, &[]).unwrap());
+    for lease in [ANN, BOB] {
+        pool.resource.grant(lease, &[]).unwrap();
+    }
     pool.bind(ANN, &[]).unwrap();
     machine.numvfs(0);
     assert_eq!(pool.lost(), [ANN]);

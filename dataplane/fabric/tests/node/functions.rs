@@ -32,6 +32,16 @@ struct Inside {
 #[derive(Debug, Clone, Default)]
 struct Card(Arc<Mutex<Inside>>);
 
+impl Card {
+    fn teardowns(&self) -> u32 {
+        self.0.lock().unwrap().teardowns
+    }
+
+    fn given(&self) -> Vec<LeaseId> {
+        self.0.lock().unwrap().given.clone()
+    }
+}
+
 impl Resource for Card {
     fn kind(&self) -> ResourceType {
         ResourceType::Net
@@ -101,8 +111,8 @@ impl Binding for Vfio {
 }
 
 fn start(card: &Card, recovered: Recovered, now: Now) -> World {
-    let (units, bindings): (Vec<Box<dyn Resource>>, Vec<Box<dyn Binding>>) =
-        (vec![Box::new(card.clone())], vec![Box::new(Vfio(card.clone()))]);
+    let units: Vec<Box<dyn Resource>> = vec![Box::new(card.clone())];
+    let bindings: Vec<Box<dyn Binding>> = vec![Box::new(Vfio(card.clone()))];
     World::start_units(config(), regions(), units, bindings, recovered, now, 7)
 }
 
@@ -130,10 +140,11 @@ impl World {
         (pool.resource_id, pool.capacity, pool.available)
     }
 
-    /// The journal of what the node did, as the next start finds it.
-    fn crash(self, card: &Card, now: Now) -> World {
+    /// What was journaled, `before` and now, as the next start finds it.
+    fn crash(self, before: &mut Vec<Record>, card: &Card, now: Now) -> World {
         card.0.lock().unwrap().of.clear();
-        start(card, self.journal.into_iter().collect(), now)
+        before.extend(self.journal);
+        start(card, before.iter().cloned().collect(), now)
     }
 }
 
@@ -196,34 +207,36 @@ fn a_function_that_was_fenced_is_free_when_it_was_taken_back_after_all() {
 
 #[test]
 fn a_connection_that_outlives_the_node_goes_on_while_its_lease_does() {
-    let card = Card::default();
+    let (card, mut journal) = (Card::default(), Vec::new());
     let mut world = start(&card, Recovered::default(), START);
     let (lease, other) = (world.function(), world.function());
-    [lease, other].into_iter().for_each(|lease| world.hand_over(lease));
-    let mut world = world.crash(&card, START.after(Duration::from_secs(1)));
+    for lease in [lease, other] {
+        world.hand_over(lease);
+    }
+    let mut world = world.crash(&mut journal, &card, START.after(Duration::from_secs(1)));
     world.tick();
-    assert_eq!((card.0.lock().unwrap().teardowns, world.pool().2), (0, 0));
+    assert_eq!((card.teardowns(), world.pool().2), (0, 0));
     // It is known: its lease's end is its own.
     world.ok(1, Op::LeaseFree, 0, &[], &LeaseRef { lease_id: lease.0 }.to_vec());
-    assert_eq!((card.0.lock().unwrap().teardowns, world.pool().2), (1, 1));
+    assert_eq!((card.teardowns(), world.pool().2), (1, 1));
 
     // The other's grace is over before the next start.
-    let mut world = world.crash(&card, START.after(Duration::from_secs(100)));
-    assert!(card.0.lock().unwrap().given.contains(&other));
+    let mut world = world.crash(&mut journal, &card, START.after(Duration::from_secs(100)));
+    assert!(card.given().contains(&other));
     world.tick();
-    assert_eq!((card.0.lock().unwrap().teardowns, card.0.lock().unwrap().given.len()), (2, 0));
+    assert_eq!((card.teardowns(), card.given().len()), (2, 0));
     assert_eq!((world.pool().2, world.node.leases().get(other)), (2, None));
     assert_eq!(world.journal.last(), Some(&Record::Ended { lease: other.0 }));
 }
 
 #[test]
 fn a_connection_of_a_lease_in_grace_ends_with_the_start() {
-    let card = Card::default();
+    let (card, mut journal) = (Card::default(), Vec::new());
     let mut world = start(&card, Recovered::default(), START);
     let lease = world.function();
     world.hand_over(lease);
-    let mut world = world.crash(&card, START.after(Duration::from_secs(65)));
+    let mut world = world.crash(&mut journal, &card, START.after(Duration::from_secs(65)));
     world.tick();
-    assert_eq!((card.0.lock().unwrap().teardowns, world.pool().2), (1, 1), "the function is still its lease's");
+    assert_eq!((card.teardowns(), world.pool().2), (1, 1), "the function is still its lease's");
     assert!(world.node.leases().get(lease).is_some());
 }

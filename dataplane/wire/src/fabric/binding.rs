@@ -374,7 +374,12 @@ mod tests {
     fn the_clients_side_is_laid_out_as_documented() {
         let peer = ClientTlv::RdmaPeer { qp_num: 1, gid: [0xBB; 16], psn: 2, mtu: 4096 };
         let bytes = hex("0410 001a 00000001 bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb 00000002 1000");
-        for (tlv, bytes) in [(peer, bytes), (ClientTlv::HostNqn("nqn"), hex("0411 0003 6e716e"))] {
+        for (tlv, bytes) in [
+            (peer, bytes),
+            (ClientTlv::HostNqn("nqn"), hex("0411 0003 6e716e")),
+            (ClientTlv::VfMac([2, 0, 0, 0, 0x10, 1]), hex("0420 0006 020000001001")),
+            (ClientTlv::VfVlan(0x123), hex("0421 0002 0123")),
+        ] {
             let mut written = Vec::new();
             tlv.write(&mut written);
             assert_eq!(written, bytes);

@@ -16,7 +16,7 @@ use crate::{ANN, BOB, Pool, assert_clean, config, fake::Machine, files, host, re
 /// Records that fail at one write: then what is to be done is not, as if the process had been killed there.
 #[derive(Debug)]
 struct Failing {
-    files: Box<Files>,
+    files: Files,
     left: AtomicI32,
     /// The write itself is still done.
     after: bool,
