@@ -152,7 +152,7 @@ for over in rdma loop; do
         --direct=1 --output="$work/end" 2>/dev/null &
     fio=$!
     sleep 1
-    check "the lease is freed under writes over $over" timeout 5 "$BERTH" lease free $node "$lease"
+    check "the lease is freed under writes over $over" timeout 30 "$BERTH" lease free $node "$lease"
     check "nothing of it is left in the kernel" clean
     # Over RDMA the host tries to connect again until it is told to disconnect, and I/O waits for that.
     disconnect "$lease" >/dev/null 2>&1 || true
@@ -166,7 +166,6 @@ done
 lease=$(alloc "1 MiB" --duration 8 --grace 60)
 check "a lease of eight seconds is bound" bind "$lease" "$host" loop
 check "a lease that expires leaves the kernel" within 12 clean
-"$BERTH" lease free $node "$lease" >/dev/null
 
 # Berth's own target beside the kernel's: the transport that the client asks for is the one that it gets.
 lease=$(alloc "8 MiB")
