@@ -3,7 +3,7 @@
 # modules: nvme_tcp
 # memory: 1024
 # build: berth
-# timeout: 300
+# timeout: 400
 set -eu
 
 work=$(mktemp -d)
@@ -112,7 +112,7 @@ if within 10 disk >/dev/null; then echo "ok a disk appears"; else echo "not ok a
 check "what is written comes back" verify "$(disk)"
 check "disconnected" nvme disconnect -n "$nqn"
 
-check "both ways, two queues" connect -i 2 --dhchap-secret "$secret" --dhchap-ctrl-secret "$secret"
+check "both ways, two queues" connect -i 2 -c 2 --dhchap-secret "$secret" --dhchap-ctrl-secret "$secret"
 within 10 disk >/dev/null || echo "not ok a disk appears"
 check "what is written comes back" verify "$(disk)"
 check "each queue has proved itself" [ "$(count done)" -ge 5 ]

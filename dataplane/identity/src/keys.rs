@@ -177,7 +177,9 @@ impl Identity {
         let mut mac = Hmac::<Sha256>::new_from_slice(&*seed).expect("HMAC takes keys of any length");
         mac.update(purpose.as_bytes());
         mac.update(&[0]);
-        parts.iter().for_each(|part| mac.update(part));
+        for part in parts {
+            mac.update(part);
+        }
         Zeroizing::new(mac.finalize().into_bytes().into())
     }
 
