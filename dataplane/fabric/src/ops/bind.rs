@@ -128,7 +128,7 @@ impl<H: Host> Node<H> {
     fn attempt(&mut self, mut attempt: Attempt, mut effects: Effects, origin: Origin, now: Now) -> Step {
         // That a connection ended is journaled before the next one, or a restart would find none.
         let journal = std::mem::take(&mut effects.journal);
-        let mut outcome = Outcome { effects, journal, ..Outcome::default() };
+        let mut outcome = Outcome { journal, effects, ..Outcome::default() };
         while attempt.at < self.bindings.len() {
             if self.bindings[attempt.at].kind() != attempt.kind {
                 attempt.at += 1;

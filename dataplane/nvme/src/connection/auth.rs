@@ -25,13 +25,12 @@ impl Connection {
         if proof.queue.is_proven()
             && let Some(joining) = proof.joining.take()
         {
-            match joining.enter(&self.target, self.local, self.framing.data_digest, now) {
-                Ok(role) => self.role = role,
+            if let Ok(role) = joining.enter(&self.target, self.local, self.framing.data_digest, now) {
+                self.role = role;
+            } else {
                 // Another connection of the host was faster.
-                Err(_) => {
-                    self.counts.add(Event::ConnectsRefused);
-                    self.closing = true;
-                }
+                self.counts.add(Event::ConnectsRefused);
+                self.closing = true;
             }
         }
         self.closing.then_some(Step::Taken(0))
