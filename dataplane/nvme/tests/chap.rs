@@ -50,7 +50,9 @@ impl Bench {
     fn work(&self) -> usize {
         let jobs = std::mem::take(&mut *self.jobs.lock().unwrap());
         let count = jobs.len();
-        jobs.into_iter().for_each(|(_, job)| job.run());
+        for (_, job) in jobs {
+            job.run();
+        }
         count
     }
 }
@@ -432,7 +434,7 @@ fn a_message_waits_for_its_arithmetic_and_others_are_served_meanwhile() {
     // A second one has no message to wait for.
     let second = host.ask(ROOM);
     assert_eq!(host.status(second), Status::SEQUENCE_ERROR);
-    host.now = host.now + Duration::from_secs(60);
+    host.now = host.now + Duration::from_mins(1);
     assert!(!host.wake(), "the host is not late: this side is");
     assert_eq!(other.property(property::CSTS), property::csts::READY);
     assert_eq!(bench.jobs.lock().unwrap().front().map(|(peer, job)| (*peer, job.is_wanted())), Some((peer, true)));
@@ -471,7 +473,7 @@ fn who_does_not_go_on_is_late() {
     assert_eq!(node.counter("nvme_authentications_late"), 2);
     // Who has proved who it is may say nothing for as long as it likes.
     let (mut host, _) = admin(&node, &bench, 1);
-    host.now = host.now + Duration::from_secs(300);
+    host.now = host.now + Duration::from_mins(5);
     assert!(!host.wake());
 }
 

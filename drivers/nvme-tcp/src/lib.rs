@@ -61,7 +61,7 @@ pub struct Settings {
 pub enum Auth {
     /// Not: a host is whom its NQN says.
     None,
-    /// By DH-HMAC-CHAP on each queue, with a secret of each LEASE_BIND.
+    /// By DH-HMAC-CHAP on each queue, with a secret of each `LEASE_BIND`.
     DhChap,
 }
 
