@@ -29,15 +29,16 @@ fn keys_of_bindings() {
 #[test]
 fn keys_of_nvme_bindings() {
     let text = "[control]\nudp = \"127.0.0.1:5700\"\n[[binding]]\nkind = \"nvme\"\nlisten = [\"0.0.0.0:4420\", \"x\"]\n\
-                buffers = 4096\nqueue_depth = 1\ndevice = \"rxe0\"\n[[binding]]\nkind = \"nvme\"\n\
+                buffers = 4096\nin_capsule = 8200\nqueue_depth = 1\ndevice = \"rxe0\"\n[[binding]]\nkind = \"nvme\"\n\
                 listen = \"127.0.0.1:1\"\n[[binding]]\nkind = \"nvme\"\nlisten = \"127.0.0.1:1\"\n";
     let wanted = [
         "berth.toml:5:11: binding[0].listen[0]: is no address that a host can connect to; name one of this host",
         "berth.toml:5:27: binding[0].listen[1]: \"x\" is not an address; write one like \"127.0.0.1:4700\" or \"[::1]:4700\"",
         "berth.toml:6:11: binding[0].buffers: is less than 131072 bytes",
-        "berth.toml:7:15: binding[0].queue_depth: is 1; an integer from 2 to 256 is wanted",
-        "berth.toml:8:1: binding[0].device: means nothing here; it belongs to kind = \"rdma\", leave it out",
-        "berth.toml:14:10: binding[2].listen: binding[1] binds 127.0.0.1:1 too; give each port its own address",
+        "berth.toml:7:14: binding[0].in_capsule: is not a multiple of 16 from 4096 to 65536 bytes",
+        "berth.toml:8:15: binding[0].queue_depth: is 1; an integer from 2 to 256 is wanted",
+        "berth.toml:9:1: binding[0].device: means nothing here; it belongs to kind = \"rdma\", leave it out",
+        "berth.toml:15:10: binding[2].listen: binding[1] binds 127.0.0.1:1 too; give each port its own address",
     ];
     assert_eq!(mistakes(text), wanted);
     let auth = |word| format!("[control]\n[[binding]]\nkind = \"nvme\"\nauth = \"{word}\"\n");

@@ -6,10 +6,9 @@ use std::sync::{
 };
 
 use berth_lease::{
-    Access, BlockError, Bytes, Entry, Held, LeaseId, Op, Reader, Refusal, Region, RegionKind, Regions, Span, Storage,
-    Table, check,
+    Access, BlockError, Bytes, Entry, LeaseId, Op, Reader, Refusal, Region, RegionKind, Regions, Span, Storage, Table,
+    check,
 };
-use berth_memory::Part;
 use berth_port::Nanos;
 use berth_wire::fabric::data::BLOCK;
 
@@ -150,28 +149,6 @@ impl Gate {
         Ok(Served::Done)
     }
 
-    /// As [`Gate::read_part`], but the bytes stay where they are: whoever reads them there does so before
-    /// [`Loan::end`]. None where they lie in no memory.
-    pub fn lend(
-        &self,
-        loan: &mut Loan,
-        ask: &AccessRequest,
-        (at, len): (u64, usize),
-        now: Nanos,
-    ) -> Result<Option<Part>, Refusal> {
-        debug_assert_eq!(ask.access.op, Op::Read);
-        assert!(at + len as u64 <= ask.access.len);
-        let held = loan.held.get_or_insert_with(|| {
-            let reader = loan.reader.take().unwrap_or_else(|| self.table.reader());
-            reader.hold()
-        });
-        let (region, span) = self.decide(held.probe(ask.access.key), ask, now)?;
-        match &region.storage {
-            Storage::Bytes(bytes) => Ok(bytes.clone().part(span.at + at, len)),
-            Storage::Blocks(_) => Ok(None),
-        }
-    }
-
     /// Decides on a write of zeros and, where the bytes lie in memory, zeroes them.
     pub fn zero(&mut self, ask: &AccessRequest, now: Nanos) -> Result<Served, Refusal> {
         debug_assert_eq!(ask.access.op, Op::Write);
@@ -207,22 +184,6 @@ impl Gate {
     /// What this gate has counted.
     pub fn counts(&mut self) -> &mut Counts {
         &mut self.counts
-    }
-}
-
-/// Bytes of leases that are read where they lie: revocations wait for its end.
-#[derive(Debug, Default)]
-pub struct Loan {
-    reader: Option<Reader>,
-    held: Option<Held>,
-}
-
-impl Loan {
-    /// Nobody reads them any more.
-    pub fn end(&mut self) {
-        if let Some(held) = self.held.take() {
-            self.reader = Some(held.end());
-        }
     }
 }
 

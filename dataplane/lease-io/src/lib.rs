@@ -29,7 +29,7 @@ mod two_sided;
 pub use block::{Accesses, BlockIo, Ended};
 pub use counts::{COUNTERS, Counts, Totals};
 pub use datagram::{Answer, Later, Protocol, Request, answer};
-pub use gate::{AccessRequest, Failure, Gate, Loan, Served};
+pub use gate::{AccessRequest, Failure, Gate, Served};
 pub use page::PageOp;
 pub use pool::{Buffers, CHUNK, Pool};
 pub use service::LeaseService;

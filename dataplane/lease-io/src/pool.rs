@@ -152,14 +152,6 @@ impl Buffers {
         });
     }
 
-    /// Where `len` bytes from `at` on lie.
-    ///
-    /// # Panics
-    /// If there are fewer.
-    pub fn parts(&self, at: usize, len: usize, mut visit: impl FnMut(Part)) {
-        self.each(at, len, |piece, here, len| visit(piece.part(here, len).expect("bytes of the piece")));
-    }
-
     /// The pieces with `len` bytes from `at` on: of each the first byte, and how many.
     fn each(&self, mut at: usize, mut len: usize, mut visit: impl FnMut(&Part, usize, usize)) {
         for piece in &self.pieces {

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use berth_memory::{Memory, Part};
+use berth_memory::Memory;
 
 use crate::{Blocks, RegionId};
 
@@ -20,10 +20,6 @@ pub trait Bytes: Send + Sync {
     fn write(&self, at: u64, from: &[u8]);
     /// Zeroes `len` bytes from offset `at` on.
     fn zero(&self, at: u64, len: u64);
-    /// The `len` bytes from `at` on as memory, if they lie in one.
-    fn part(self: Arc<Self>, _at: u64, _len: usize) -> Option<Part> {
-        None
-    }
 }
 
 impl<M: Memory> Bytes for M {
@@ -43,10 +39,6 @@ impl<M: Memory> Bytes for M {
 
     fn zero(&self, at: u64, len: u64) {
         self.zero_at(offset(at), offset(len));
-    }
-
-    fn part(self: Arc<Self>, at: u64, len: usize) -> Option<Part> {
-        Part::new(self, offset(at), len)
     }
 }
 

@@ -19,12 +19,6 @@ impl Part {
         within.then_some(Self { memory, at, size })
     }
 
-    /// `size` of its bytes from `at` on; `None` where they are not within it.
-    pub fn part(&self, at: usize, size: usize) -> Option<Self> {
-        let within = at.checked_add(size).is_some_and(|end| end <= self.size);
-        within.then(|| Self { memory: self.memory.clone(), at: self.at + at, size })
-    }
-
     /// Address of the first byte.
     #[inline]
     pub fn base(&self) -> NonNull<u8> {
@@ -90,12 +84,6 @@ mod tests {
         for (at, size) in [(4096, 4097), (8192, 1), (usize::MAX, 2)] {
             assert!(Part::new(memory.clone(), at, size).is_none(), "{size} bytes at {at}");
         }
-        let inner = part.part(1, 4095).unwrap();
-        assert_eq!((inner.base().addr().get() - part.base().addr().get(), inner.size()), (1, 4095));
-        for (at, size) in [(1, 4096), (4097, 0), (usize::MAX, 2)] {
-            assert!(part.part(at, size).is_none(), "{size} bytes at {at}");
-        }
-        drop(inner);
         part.write_at(1, &[7]);
         let (mut whole, mut own) = ([0; 2], [0; 2]);
         memory.read_at(4096, &mut whole);

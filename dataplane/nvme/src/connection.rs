@@ -7,7 +7,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use berth_port::{Lent, Nanos, Next, Progress, Session};
+use berth_port::{Nanos, Next, Progress, Session};
 use berth_wire::nvme::{
     Sqe, Status,
     command::Refused,
@@ -26,7 +26,6 @@ use crate::{
     connect::Joined,
     counts::{Counts, Event},
     io::{Io, Turn},
-    lend::Lending,
     output::Output,
     queue::{Phase, Queue, Slot, Work},
 };
@@ -68,7 +67,6 @@ pub struct Connection {
     role: Role,
     /// Of a host that has to prove who it is.
     proof: Option<Box<auth::Proof>>,
-    lending: Lending,
     /// The host has disconnected its queue: close once that is answered.
     leaving: bool,
     closing: bool,
@@ -128,7 +126,6 @@ impl Connection {
             queue: Queue::new(1, None),
             role: Role::New,
             proof: None,
-            lending: Lending::default(),
             leaving: false,
             closing: false,
             counts: Counts::default(),
@@ -437,45 +434,53 @@ impl Connection {
     fn send_data(&mut self, index: usize, output: &mut Output<'_>, now: Nanos) -> Option<Next> {
         let at = self.framing.data_at(Kind::C2hData);
         let around = at + if self.framing.data_digest { DIGEST_LEN } else { 0 };
-        let lends = self.lends(index);
+        let omits = self.queue.omits_responses();
         let slot = self.queue.slot(index);
-        let (cid, offset, left) = (slot.cid, slot.moved, (slot.len - slot.moved) as usize);
-        let room = if lends { self.lending.room(left) } else { output.room().saturating_sub(around) };
-        if output.room() < around || room < left.min(DATA_MIN) {
+        let left = (slot.len - slot.moved) as usize;
+        if output.room() < around + left.min(DATA_MIN) {
             return Some(Next::Output(around + left.min(DATA_ROOM) + SHORT));
         }
-        let mut len = left.min(room);
+        let mut len = left.min(output.room() - around);
         if len < left {
             len -= len % 512;
         }
         let is_last = len == left;
-        let (inline, placed) = if lends {
-            (0, self.lend_data(index, (output.written() + at, len), now))
-        } else {
-            (len, self.copy_data(index, &mut output.rest()[at..at + len], now).map(Some))
-        };
-        let digest = match placed {
-            Ok(Some(digest)) => digest,
-            Ok(None) => return None,
-            Err(status) => {
-                self.queue.slot(index).phase = Phase::Responding(status);
-                return None;
+        let (cid, offset) = (slot.cid, slot.moved);
+        let into = &mut output.rest()[at..at + len];
+        let copied = match &mut self.role {
+            Role::New | Role::Admin(_) => {
+                copy_page(slot, into);
+                Ok(())
             }
+            Role::Io(_) if slot.work == Work::Control => {
+                copy_page(slot, into);
+                Ok(())
+            }
+            Role::Io(_) if slot.buffers.size() > 0 => {
+                slot.buffers.read_at(offset as usize, into);
+                Ok(())
+            }
+            Role::Io(io) => io.copy(&mut self.queue, index, into, now),
         };
+        if let Err(status) = copied {
+            self.queue.slot(index).phase = Phase::Responding(status);
+            return None;
+        }
         let slot = self.queue.slot(index);
         slot.moved += len as u32;
-        let omits = slot.result == 0 && self.queue.omits_responses();
+        let omits = omits && slot.result == 0;
         let flags = match (is_last, omits) {
             (true, true) => flags::LAST | flags::SUCCESS,
             (true, false) => flags::LAST,
             (false, _) => 0,
         };
         if self.framing.data_digest {
-            output.rest()[at + inline..][..DIGEST_LEN].copy_from_slice(&digest.to_le_bytes());
+            let digest = crc32c::crc32c(&output.rest()[at..at + len]);
+            output.rest()[at + len..at + len + DIGEST_LEN].copy_from_slice(&digest.to_le_bytes());
         }
         output.append(|to| {
             self.framing.c2h_data(to, cid, offset, len as u32, flags)?;
-            Some(around + inline)
+            Some(around + len)
         });
         if is_last && omits {
             self.count(index, Status::SUCCESS);
@@ -485,53 +490,6 @@ impl Connection {
             self.queue.slot(index).phase = Phase::Responding(Status::SUCCESS);
         }
         None
-    }
-
-    /// Whether the data of a command is sent from where it lies.
-    #[inline]
-    fn lends(&self, index: usize) -> bool {
-        // A digest has to be of the bytes that are sent, and those of a lease may change meanwhile.
-        let slot = self.queue.get(index);
-        let is_still = slot.buffers.size() > 0;
-        let is_of_lease = matches!(self.role, Role::Io(_)) && slot.work != Work::Control;
-        self.lending.wanted && is_of_lease && (is_still || !self.framing.data_digest)
-    }
-
-    /// Lends the next `len` bytes of a command's data, which belong at byte `at` of the output. Their digest, if data has
-    /// one; `None` where they lie in no memory, so that nothing is lent any more.
-    fn lend_data(&mut self, index: usize, (at, len): (usize, usize), now: Nanos) -> Result<Option<u32>, Status> {
-        let Role::Io(io) = &mut self.role else { return Ok(None) };
-        let slot = self.queue.slot(index);
-        if slot.buffers.size() == 0 {
-            let Some(part) = io.lend(slot, len, now)? else {
-                self.lending.wanted = false;
-                return Ok(None);
-            };
-            self.lending.push(at, part);
-            return Ok(Some(0));
-        }
-        let (from, mut digest) = (slot.moved as usize, 0);
-        if self.framing.data_digest {
-            digest = crate::lend::digest(&slot.buffers, from, len);
-        }
-        slot.buffers.parts(from, len, |part| self.lending.push(at, part));
-        if from + len == slot.len as usize {
-            self.lending.keep(&mut slot.buffers);
-        }
-        Ok(Some(digest))
-    }
-
-    /// Copies the next bytes of a command's data. Their digest, if data has one.
-    fn copy_data(&mut self, index: usize, into: &mut [u8], now: Nanos) -> Result<u32, Status> {
-        let slot = self.queue.slot(index);
-        let offset = slot.moved as usize;
-        match &mut self.role {
-            Role::New | Role::Admin(_) => copy_page(slot, into),
-            Role::Io(_) if slot.work == Work::Control => copy_page(slot, into),
-            Role::Io(_) if slot.buffers.size() > 0 => slot.buffers.read_at(offset, into),
-            Role::Io(io) => io.copy(&mut self.queue, index, into, now)?,
-        }
-        Ok(if self.framing.data_digest { crc32c::crc32c(into) } else { 0 })
     }
 
     /// Counts how a command ended.
@@ -582,25 +540,7 @@ impl Session for Connection {
             io.record(&self.counts);
         }
         self.target.totals().take(&mut self.counts);
-        if self.lending.pieces().is_empty() {
-            self.take_back();
-        }
         Progress { consumed, written: output.written(), next }
-    }
-
-    fn lend(&mut self) {
-        self.lending.wanted = true;
-    }
-
-    fn lent(&self) -> &[Lent] {
-        self.lending.pieces()
-    }
-
-    fn take_back(&mut self) {
-        self.lending.end();
-        if let Role::Io(io) = &mut self.role {
-            io.end_loan();
-        }
     }
 
     /// Connect has succeeded.

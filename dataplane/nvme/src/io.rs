@@ -14,8 +14,7 @@ use std::{
 };
 
 use berth_lease::{BlockOp, Op, Refusal};
-use berth_lease_io::{Accesses, Buffers, Gate, Loan, Pool, Served};
-use berth_memory::Part;
+use berth_lease_io::{Accesses, Buffers, Gate, Pool, Served};
 use berth_port::Nanos;
 use berth_wire::nvme::{
     Sqe, Status,
@@ -55,8 +54,6 @@ pub(crate) struct Io {
     subsystem: Arc<Subsystem>,
     id: QueueId,
     gate: Gate,
-    /// For what is sent from where it lies.
-    loan: Loan,
     accesses: Accesses,
     /// How many of those there are.
     under_way: usize,
@@ -91,7 +88,6 @@ impl Io {
             subsystem,
             id,
             gate,
-            loan: Loan::default(),
             accesses: Accesses::default(),
             under_way: 0,
             pool,
@@ -395,19 +391,6 @@ impl Io {
         let slot = queue.slot(index);
         let read = self.gate.read_part(&slot.ask, slot.moved.into(), into, now);
         read.map(drop).map_err(|refusal| self.status(refusal, Op::Read))
-    }
-
-    /// Lends the next `len` bytes of a read of memory, until [`Io::end_loan`]; none where they lie in no memory.
-    #[inline]
-    pub(crate) fn lend(&mut self, slot: &Slot, len: usize, now: Nanos) -> Result<Option<Part>, Status> {
-        let lent = self.gate.lend(&mut self.loan, &slot.ask, (slot.moved.into(), len), now);
-        lent.map_err(|refusal| self.status(refusal, Op::Read))
-    }
-
-    /// What was lent is sent or copied.
-    #[inline]
-    pub(crate) fn end_loan(&mut self) {
-        self.loan.end();
     }
 
     /// Accesses under way, and commands that wait for buffers which no message of this host sets free.

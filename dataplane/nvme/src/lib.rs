@@ -26,7 +26,6 @@ mod health;
 pub mod host;
 mod identify;
 mod io;
-mod lend;
 mod logs;
 mod namespace;
 mod output;

@@ -22,8 +22,12 @@ const NO_HEAD: u16 = 0xFFFF;
 /// One queue's commands.
 #[derive(Debug)]
 pub(crate) struct Queue {
+    /// As many as were in use at once.
     slots: Vec<Slot>,
+    /// Those of them that nobody uses.
     free: Vec<u8>,
+    /// How many there may be.
+    depth: usize,
     /// Those that have something to send, in order.
     ready: VecDeque<u8>,
     /// A bit for each command identifier in use.
@@ -135,8 +139,9 @@ impl Queue {
     pub(crate) fn new(depth: u16, flow_control: Option<u16>) -> Self {
         let depth = depth.min(DEPTH_MAX);
         Self {
-            slots: std::iter::repeat_with(Slot::free).take(depth.into()).collect(),
-            free: (0..depth).rev().map(|index| index as u8).collect(),
+            slots: Vec::new(),
+            free: Vec::new(),
+            depth: depth.into(),
             ready: VecDeque::with_capacity(depth.into()),
             cids: vec![0; 1 << 10],
             held: 0,
@@ -146,7 +151,14 @@ impl Queue {
 
     /// A slot for a command. Its identifier may be in use: then it must be refused.
     pub(crate) fn open(&mut self, cid: u16) -> Result<(usize, bool), Full> {
-        let index = self.free.pop().ok_or(Full)?;
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None if self.slots.len() < self.depth => {
+                self.slots.push(Slot::free());
+                (self.slots.len() - 1) as u8
+            }
+            None => return Err(Full),
+        };
         if let Some((head, entries)) = &mut self.head {
             *head = (*head + 1) % *entries;
         }

@@ -2,9 +2,12 @@
 
 mod common;
 
+use berth_nvme::Limits;
 use berth_port::{Next, Session as _};
 use berth_wire::nvme::{
-    Sgl, Sqe, Status, opcode,
+    Sgl, Sqe, Status,
+    identify::{Controller, cns},
+    opcode,
     pdu::{Fatal, IcReq, Kind},
 };
 use common::*;
@@ -126,7 +129,7 @@ fn lengths_flags_and_offsets_are_decided_from_the_header() {
         for plen in [0, 71, bare - 1] {
             wrong(command(hdgst, 72, 0, plen), 4);
         }
-        for plen in [full + 8193, 1 << 24, u32::MAX] {
+        for plen in [full + (16 << 10) + 1, 1 << 24, u32::MAX] {
             wrong(command(hdgst | ddgst, 72, pdo, plen), 4);
         }
         wrong(command(hdgst ^ 1, 72, 0, bare), 1);
@@ -373,4 +376,26 @@ fn identifiers_in_use() {
     assert_eq!(io.status(cid), Status::SUCCESS);
     io.command(&rw(opcode::io::READ, cid, 0, 16), &[]);
     assert_eq!(io.data(cid), (vec![7; 8192], Status::SUCCESS));
+}
+
+/// Capsules of I/O queues; those of others bring 8192 bytes, whatever it says.
+#[test]
+fn capsules_bring_as_much_as_ioccsz_says() {
+    // The longest of them is too long for any capsule.
+    for (most, over) in [(4096, (FES_LIMIT, 0)), (16 << 10, (FES_FIELD, 4)), (64 << 10, (FES_FIELD, 4))] {
+        let limits = Limits { in_capsule: most, ..Limits::default() };
+        let node = Node::with(limits, CHUNKS, memory(), blocks());
+        let (mut admin, id) = Host::admin(&node.target, &node.memory, 0);
+        let (page, _) = admin.identify(cns::CONTROLLER, 0);
+        assert_eq!(Controller::parse(&page).unwrap().in_capsule_max(), most);
+        let mut io = Host::io(&node.target, &node.memory, id, 1, 0);
+        let data = pattern(1, most as usize);
+        io.command(&in_capsule(opcode::io::WRITE, 5, 0, most as usize), &data);
+        assert_eq!(io.ended(5), (Status::SUCCESS, 0));
+        let (found, status) = io.read(0, most / 512);
+        assert!(status == Status::SUCCESS && found == data);
+        let pdu =
+            io.capsule(&in_capsule(opcode::io::WRITE, 6, 0, most as usize + 512), &pattern(2, most as usize + 512));
+        ends(&mut io, &pdu, over.0, over.1);
+    }
 }

@@ -43,7 +43,7 @@ pub use mailbox::{Mailbox, Sender, mailbox};
 pub use pcap::Pcap;
 pub use peer::Peer;
 pub use sampler::{SAMPLE_AFTER, SAMPLE_EVERY, Sampler};
-pub use session::{Lent, Next, Progress, Session};
+pub use session::{Next, Progress, Session};
 pub use task::{Part, Task, Work};
 pub use time::{Clock, Nanos, Now};
 

@@ -2,8 +2,6 @@
 
 use std::task::{Context, Poll};
 
-use berth_memory::Part;
-
 use crate::Nanos;
 
 /// The server's side of a protocol on one connection, without I/O.
@@ -26,19 +24,6 @@ pub trait Session {
     /// [`Next`]; others take or write a part at a time.
     fn advance(&mut self, input: &[u8], output: &mut [u8], now: Nanos) -> Progress;
 
-    /// Whoever moves the bytes takes what [`Session::lent`] says from now on.
-    fn lend(&mut self) {}
-
-    /// Data that belongs among what the last [`Session::advance`] wrote, in order: it is sent from where it lies. None
-    /// unless [`Session::lend`] was called.
-    fn lent(&self) -> &[Lent] {
-        &[]
-    }
-
-    /// What was lent has been sent or copied. It must not wait for the peer: what a lease ends with may wait for it. No
-    /// call of [`Session::advance`] comes before it.
-    fn take_back(&mut self) {}
-
     /// Whether the peer has identified itself, or has said what it wants.
     fn is_identified(&self) -> bool;
 
@@ -55,15 +40,6 @@ pub trait Session {
         let _ = cx;
         Poll::Pending
     }
-}
-
-/// Data outside of the output.
-#[derive(Debug, Clone)]
-pub struct Lent {
-    /// Before which byte of the output it belongs.
-    pub at: usize,
-    /// Where it lies.
-    pub part: Part,
 }
 
 /// What one call of [`Session::advance`] did.

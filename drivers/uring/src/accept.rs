@@ -111,7 +111,7 @@ async fn connection<H: Host>(
         End::TimedOut => return Ok(End::TimedOut),
     }
     let Some(admitted) = pending.admit(from) else { return Ok(End::Closed) };
-    hand_over(socket, session, pump.received(), admitted, (cores, nth), host.room()).await?;
+    hand_over(socket, session, pump, admitted, (cores, nth), host.room()).await?;
     Ok(End::Closed)
 }
 
@@ -119,7 +119,7 @@ async fn connection<H: Host>(
 async fn hand_over<S: Session>(
     socket: TcpStream,
     session: S,
-    received: &[u8],
+    pump: Pump<IpAddr>,
     mut admitted: Admitted<IpAddr>,
     (cores, nth): (&Cores<S>, usize),
     room: usize,
@@ -128,7 +128,9 @@ async fn hand_over<S: Session>(
     socket.set_nonblocking(false)?;
     let (token, over) = oneshot::channel::<()>();
     let handle = socket.try_clone()?;
-    let connection = Connection::new(socket, session, received, room, token);
+    let connection = Connection::new(socket, session, pump.received(), room, token);
+    // Its buffers are not needed any more, and the connection may last.
+    drop(pump);
     // A core that is gone, or has as many as it may, drops it.
     drop(cores.lock(nth).send(Box::new(connection)));
     select! {

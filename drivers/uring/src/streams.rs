@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use berth_port::{BURST, Lent, Nanos, Next, Now, Part, Progress, Session, Task, Work};
+use berth_port::{BURST, Nanos, Next, Now, Part, Progress, Session, Task, Work};
 use io_uring::{
     IoUring, opcode,
     squeue::{self, SubmissionQueue},
@@ -31,15 +31,8 @@ const SLOWEST: Duration = Duration::from_secs(30);
 /// the last bytes to the peer with it.
 pub(crate) const LINGER: Duration = Duration::from_secs(1);
 
-/// How long a send may take from where sessions have lent; what is left then is copied. What ends with a lease waits as long
-/// at most, whether the peer takes its data or not.
-const LENT_FOR: Duration = Duration::from_millis(1);
-
 /// Bytes of a page, or more: processors that have larger ones keep what they cannot give back.
 const PAGE: usize = 4096;
-
-/// The user data of what cancels a send.
-const CANCEL: u64 = u64::MAX >> 1;
 
 /// A connection that a poll core serves. Housekeeping threads make it and drop it.
 pub struct Connection<S> {
@@ -50,15 +43,8 @@ pub struct Connection<S> {
     held: Range<usize>,
     receiving: bool,
     output: Box<[u8]>,
-    /// What of a message that the socket had no room for was copied.
-    rest: Vec<u8>,
-    /// What the kernel is to send, of this; it is nobody else's while there is any.
+    /// What the kernel is to send; the output is nobody else's while there is any.
     sending: Range<usize>,
-    source: Source,
-    /// Bytes of the output that belong to a message.
-    wrote: usize,
-    /// The send is being cancelled.
-    cancelled: bool,
     /// When the message began of which something is held.
     begun: Option<Nanos>,
     /// When what is sent was written.
@@ -71,88 +57,6 @@ pub struct Connection<S> {
     end: End,
     /// Dropped when the connection is over and back on a housekeeping thread.
     _token: Box<dyn Send>,
-}
-
-/// What is sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Source {
-    Output,
-    /// The output, and what the session has lent, as its [`Message`] says.
-    Message,
-    Rest,
-}
-
-/// Output and data that lies elsewhere, for one send.
-struct Message {
-    pieces: Vec<libc::iovec>,
-    header: libc::msghdr,
-}
-
-impl Message {
-    /// Of what was `written`, with what is lent among it; and its length.
-    fn fill(&mut self, written: &[u8], lent: &[Lent]) -> usize {
-        let (mut at, mut len) = (0, written.len());
-        let piece = |base: *const u8, len| libc::iovec { iov_base: base.cast_mut().cast(), iov_len: len };
-        self.pieces.clear();
-        for Lent { at: until, part } in lent {
-            let before = &written[at..*until];
-            if !before.is_empty() {
-                self.pieces.push(piece(before.as_ptr(), before.len()));
-            }
-            self.pieces.push(piece(part.base().as_ptr(), part.size()));
-            (at, len) = (*until, len + part.size());
-        }
-        let behind = &written[at..];
-        if !behind.is_empty() {
-            self.pieces.push(piece(behind.as_ptr(), behind.len()));
-        }
-        (self.header.msg_iov, self.header.msg_iovlen) = (self.pieces.as_mut_ptr(), self.pieces.len() as _);
-        len
-    }
-
-    /// So many bytes of it have been sent.
-    fn skip(&mut self, mut sent: usize) {
-        let first = self.pieces.len() - self.header.msg_iovlen as usize;
-        let mut done = first;
-        while let Some(piece) = self.pieces.get_mut(done).filter(|_| sent > 0) {
-            let here = sent.min(piece.iov_len);
-            piece.iov_base = piece.iov_base.cast::<u8>().wrapping_add(here).cast();
-            (piece.iov_len, sent) = (piece.iov_len - here, sent - here);
-            if piece.iov_len > 0 {
-                break;
-            }
-            done += 1;
-        }
-        let left = &mut self.pieces[done..];
-        (self.header.msg_iov, self.header.msg_iovlen) = (left.as_mut_ptr(), left.len() as _);
-    }
-}
-
-impl Default for Message {
-    fn default() -> Self {
-        // SAFETY: zeros are a valid msghdr.
-        Self { pieces: Vec::new(), header: unsafe { std::mem::zeroed() } }
-    }
-}
-
-/// Appends all bytes but the first `sent` of what was `written`, with what is lent among it.
-fn copy_rest(written: &[u8], lent: &[Lent], mut sent: usize, rest: &mut Vec<u8>) {
-    let mut at = 0;
-    let bytes = |piece: &[u8], sent: &mut usize, rest: &mut Vec<u8>| {
-        let skipped = piece.len().min(*sent);
-        *sent -= skipped;
-        rest.extend_from_slice(&piece[skipped..]);
-    };
-    for Lent { at: until, part } in lent {
-        bytes(&written[at..*until], &mut sent, rest);
-        at = *until;
-        let skipped = part.size().min(sent);
-        sent -= skipped;
-        let from = rest.len();
-        rest.resize(from + part.size() - skipped, 0);
-        part.read_at(skipped, &mut rest[from..]);
-    }
-    bytes(&written[at..], &mut sent, rest);
 }
 
 /// How far a connection is closed.
@@ -187,11 +91,7 @@ impl<S> Connection<S> {
             held: 0..received.len(),
             receiving: false,
             output: vec![0; longest].into(),
-            rest: Vec::new(),
             sending: 0..0,
-            source: Source::Output,
-            wrote: 0,
-            cancelled: false,
             begun: None,
             written: Nanos::default(),
             is_used: true,
@@ -213,7 +113,6 @@ impl<S> Connection<S> {
     /// is entered.
     fn shrink(&mut self) {
         self.is_used = false;
-        self.rest = Vec::new();
         for buffer in [&mut self.input, &mut self.output] {
             let ends = buffer.as_mut_ptr_range();
             let first = ends.start.map_addr(|at| at.next_multiple_of(PAGE));
@@ -245,10 +144,6 @@ pub struct UringStreams<S: Session> {
     /// What completes is announced by the hand-over's descriptor, for nothing was there to do.
     announced: bool,
     connections: Vec<Option<Box<Connection<S>>>>,
-    /// Those whose sessions have lent something, and others.
-    lending: Vec<usize>,
-    /// One for each connection that has needed it.
-    messages: Vec<Option<Box<Message>>>,
     free: Vec<usize>,
     /// Those whose sessions have something under way.
     waiting: Vec<usize>,
@@ -268,8 +163,8 @@ berth_port::counters! {
 impl<S: Session> UringStreams<S> {
     /// Serves what comes by `from`, at most `most` connections at once.
     pub fn new(from: Handover<S>, most: usize) -> Result<Self, UringError> {
-        // A receive and a send of each, which may be cancelled, and what their sessions start.
-        let ring = setup::ring((3 * most + LOCAL_MOST).next_power_of_two() as u32)?;
+        // A receive and a send of each, and what their sessions start.
+        let ring = setup::ring((2 * most + LOCAL_MOST).next_power_of_two() as u32)?;
         setup::keep_workers_away(&ring);
         // With `DEFER_TASKRUN` what arrives does not make the ring readable until it is entered; this is signalled at once.
         let failed = |source| UringError::Io { what: "registering an eventfd with a ring", source };
@@ -280,8 +175,6 @@ impl<S: Session> UringStreams<S> {
             from,
             announced: true,
             connections: std::iter::repeat_with(|| None).take(most).collect(),
-            lending: Vec::with_capacity(most),
-            messages: std::iter::repeat_with(|| None).take(most).collect(),
             free: (0..most).rev().collect(),
             waiting: Vec::with_capacity(most),
             look: (0, Nanos::default()),
@@ -294,10 +187,9 @@ impl<S: Session> UringStreams<S> {
         let mut taken = 0;
         while !self.from.mailbox.is_empty()
             && let Some(&at) = self.free.last()
-            && let Some(mut connection) = self.from.mailbox.take()
+            && let Some(connection) = self.from.mailbox.take()
         {
             self.free.pop();
-            connection.session.lend();
             self.connections[at] = Some(connection);
             self.counters.connections += 1;
             taken += 1;
@@ -321,16 +213,7 @@ impl<S: Session> UringStreams<S> {
             if waits && !self.waiting.contains(&at) {
                 self.waiting.push(at);
             }
-            (c.sending, c.source, c.written) = (0..written, Source::Output, now);
-            let lent = c.session.lent();
-            if !lent.is_empty() {
-                let message = self.messages[at].get_or_insert_default();
-                (c.sending, c.source) = (0..message.fill(&c.output[..written], lent), Source::Message);
-                c.wrote = written;
-                if !self.lending.contains(&at) {
-                    self.lending.push(at);
-                }
-            }
+            (c.sending, c.written) = (0..written, now);
             match next {
                 Next::Close => c.close_if(true),
                 // An answer that is longer than the whole output.
@@ -370,18 +253,10 @@ impl<S: Session> UringStreams<S> {
     /// Has the kernel send what is to be sent.
     fn send(&mut self, at: usize) {
         let Some(c) = &self.connections[at] else { return };
-        let fd = Fd(c.socket.as_raw_fd());
-        let entry = match (c.source, &self.messages[at]) {
-            (Source::Message, Some(message)) => {
-                opcode::SendMsg::new(fd, &raw const message.header).flags(libc::MSG_NOSIGNAL as u32).build()
-            }
-            (source, _) => {
-                let from = if source == Source::Rest { &c.rest } else { &*c.output };
-                let bytes = &from[c.sending.clone()];
-                opcode::Send::new(fd, bytes.as_ptr(), bytes.len() as u32).flags(libc::MSG_NOSIGNAL).build()
-            }
-        };
-        self.push(&entry.user_data(2 * at as u64 + 1));
+        let bytes = &c.output[c.sending.clone()];
+        let send = opcode::Send::new(Fd(c.socket.as_raw_fd()), bytes.as_ptr(), bytes.len() as u32);
+        let entry = send.flags(libc::MSG_NOSIGNAL).build().user_data(2 * at as u64 + 1);
+        self.push(&entry);
     }
 
     fn push(&mut self, entry: &squeue::Entry) {
@@ -420,27 +295,12 @@ impl<S: Session> UringStreams<S> {
         let bytes = usize::try_from(result).unwrap_or(0);
         (c.is_used, c.idle) = (true, false);
         if is_send {
-            c.cancelled = false;
             c.sending.start += bytes;
-            let is_late = [-libc::ECANCELED, -libc::EINTR].contains(&result);
-            if c.source == Source::Message && is_late {
-                c.rest.clear();
-                copy_rest(&c.output[..c.wrote], c.session.lent(), c.sending.start, &mut c.rest);
-                (c.sending, c.source) = (0..c.rest.len(), Source::Rest);
-                c.session.take_back();
-                return self.send(at);
-            }
             if bytes == 0 {
                 c.sending = 0..0;
                 c.abort();
             } else if !c.sending.is_empty() {
-                if let (Source::Message, Some(message)) = (c.source, &mut self.messages[at]) {
-                    message.skip(bytes);
-                }
                 return self.send(at);
-            }
-            if c.source == Source::Message {
-                c.session.take_back();
             }
             work.replied += 1;
         } else {
@@ -456,23 +316,6 @@ impl<S: Session> UringStreams<S> {
             work.received += 1;
         }
         self.serve(at, now);
-    }
-
-    /// Cancels sends that have taken too long from where sessions have lent.
-    fn reclaim(&mut self, now: Nanos) {
-        let mut next = 0;
-        while let Some(&at) = self.lending.get(next) {
-            match &mut self.connections[at] {
-                Some(c) if c.source == Source::Message && !c.sending.is_empty() => {
-                    next += 1;
-                    if now > c.written + LENT_FOR && !std::mem::replace(&mut c.cancelled, true) {
-                        let entry = opcode::AsyncCancel::new(2 * at as u64 + 1).build().user_data(CANCEL);
-                        push(&mut self.ring.submission(), &entry);
-                    }
-                }
-                _ => drop(self.lending.swap_remove(next)),
-            }
-        }
     }
 
     /// Looks at the connections for which it is time, so many at once: a core that sleeps comes here once in a while.
@@ -551,8 +394,7 @@ impl<S: Session> UringStreams<S> {
 
 fn push(queue: &mut SubmissionQueue<'_>, entry: &squeue::Entry) {
     // SAFETY: a request's pointers lead into the input or the output of a connection that stays in `connections`, and
-    // leaves that buffer alone, until the request has completed; or to its message, of that output and of what its session
-    // has lent until then; or whoever started it keeps what they lead to.
+    // leaves that buffer alone, until the request has completed; or whoever started it keeps what they lead to.
     unsafe { queue.push(entry) }.expect("the queue has room for all requests there can be");
 }
 
@@ -570,7 +412,7 @@ impl<S: Session> Task for UringStreams<S> {
             completions += 1;
             if self.local.completed(completion.user_data(), completion.result()) {
                 work.received += 1;
-            } else if completion.user_data() != CANCEL {
+            } else {
                 self.completed(completion.user_data(), completion.result(), now, &mut work);
             }
         }
@@ -588,7 +430,6 @@ impl<S: Session> Task for UringStreams<S> {
             }
         }
         self.look(now);
-        self.reclaim(now);
         entered |= self.enter();
         self.announce(!entered && completions == 0 && work.is_none() && !self.from.wake.is_called());
         work
@@ -621,12 +462,10 @@ impl<S: Session> Drop for UringStreams<S> {
         while left + self.local.under_way() > 0 {
             if self.ring.submit_and_wait(1).is_err_and(|e| e.kind() != std::io::ErrorKind::Interrupted) {
                 // The kernel may still use the buffers.
-                return std::mem::forget((std::mem::take(&mut self.connections), std::mem::take(&mut self.messages)));
+                return std::mem::forget(std::mem::take(&mut self.connections));
             }
             while let Some(completion) = self.ring.completion().next() {
-                let is_other = completion.user_data() == CANCEL
-                    || self.local.completed(completion.user_data(), completion.result());
-                left -= usize::from(!is_other);
+                left -= usize::from(!self.local.completed(completion.user_data(), completion.result()));
             }
         }
     }

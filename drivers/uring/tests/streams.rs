@@ -13,8 +13,7 @@ use std::{
 };
 
 use berth_host::Sleeper;
-use berth_memory::{Heap, Memory, Part};
-use berth_port::{Lent, Nanos, Next, Now, Progress, Session, Task as _};
+use berth_port::{Nanos, Next, Now, Part, Progress, Session, Task as _};
 use berth_uring::{Connection, ToCore, UringStreams, handover};
 
 /// Bytes of a connection's buffers: fewer than a peer says at once.
@@ -94,7 +93,7 @@ fn every_byte_comes_back_on_its_own_connection_until_its_peer_has_said_all() {
         peer.join().unwrap();
     }
     let mut counted = Vec::new();
-    streams.counters(berth_port::Part::Port, &mut |name, value| counted.push((name, value)));
+    streams.counters(Part::Port, &mut |name, value| counted.push((name, value)));
     assert_eq!(counted, [("connections", 3), ("connections_timed_out", 0), ("ring_errors", 0)]);
 }
 
@@ -245,114 +244,6 @@ fn an_event_is_told_on_a_connection_that_has_nothing_under_way() {
         }
     }
     assert_eq!(heard, *b"!");
-}
-
-/// Answers each byte `n` with `n` pages of its memory, in brackets.
-struct Library {
-    memory: Arc<dyn Memory>,
-    lends: bool,
-    lent: Vec<Lent>,
-}
-
-const PAGE: usize = 4096;
-
-impl Session for Library {
-    fn advance(&mut self, input: &[u8], output: &mut [u8], _: Nanos) -> Progress {
-        assert!(self.lends && self.lent.is_empty());
-        let (mut consumed, mut written) = (0, 0);
-        for pages in input.iter().take(3) {
-            output[written..written + 2].copy_from_slice(b"<>");
-            let part = Part::new(self.memory.clone(), 0, usize::from(*pages) * PAGE).unwrap();
-            self.lent.push(Lent { at: written + 1, part });
-            (consumed, written) = (consumed + 1, written + 2);
-        }
-        let next = if consumed < input.len() { Next::Output(2) } else { Next::Input(1) };
-        Progress { consumed, written, next }
-    }
-
-    fn lend(&mut self) {
-        self.lends = true;
-    }
-
-    fn lent(&self) -> &[Lent] {
-        &self.lent
-    }
-
-    fn take_back(&mut self) {
-        self.lent.clear();
-    }
-
-    fn is_identified(&self) -> bool {
-        true
-    }
-
-    fn is_over(&mut self, _: Nanos) -> bool {
-        false
-    }
-}
-
-/// A core with one connection to a library of 255 pages; its memory, and what is in it.
-fn library() -> (UringStreams<Library>, ToCore<Library>, TcpStream, Arc<dyn Memory>, Vec<u8>) {
-    let (mut core, from) = handover(1).unwrap();
-    let streams = UringStreams::new(from, 1).unwrap();
-    let content: Vec<u8> = (0..255 * PAGE as u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
-    let memory: Arc<dyn Memory> = Arc::new(Heap::from(&content[..]));
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let session = Library { memory: memory.clone(), lends: false, lent: Vec::new() };
-    let connection = Connection::new(listener.accept().unwrap().0, session, &[], BUFFER, ());
-    assert!(core.send(Box::new(connection)).is_ok());
-    (streams, core, client, memory, content)
-}
-
-#[test]
-fn what_a_session_lends_is_sent_among_what_it_wrote() {
-    let (mut streams, mut core, client, _, content) = library();
-    let asked: Vec<u8> = (0..60_u8).map(|at| 1 + at.wrapping_mul(37) % 255).collect();
-    let expected: Vec<u8> =
-        asked.iter().flat_map(|pages| [b"<", &content[..usize::from(*pages) * PAGE], b">"].concat()).collect();
-    let reader = thread::spawn(move || {
-        (&client).write_all(&asked).unwrap();
-        let mut heard = vec![0; expected.len()];
-        (&client).read_exact(&mut heard).unwrap();
-        assert!(heard == expected);
-    });
-    poll(&mut streams, &mut core, || reader.is_finished());
-    reader.join().unwrap();
-}
-
-#[test]
-fn a_peer_that_takes_nothing_holds_no_memory() {
-    let (mut streams, mut core, mut client, memory, content) = library();
-    client.write_all(&[255; 40]).unwrap();
-    // More answers than the sockets have room for.
-    let mut last = Instant::now();
-    let mut turns = 0;
-    poll(&mut streams, &mut core, || {
-        turns += 1;
-        // The connection's session and this one have it; while something is lent there is one more.
-        if Arc::strong_count(&memory) > 2 {
-            last = Instant::now();
-        }
-        turns > 100 && last.elapsed() > Duration::from_millis(200)
-    });
-    memory.write_at(0, &vec![0; content.len()]);
-    let reader = thread::spawn(move || {
-        let (mut heard, mut at) = (vec![0; content.len() + 2], 0);
-        // The first answers are what the memory held then, whatever it holds now.
-        while client.read_exact(&mut heard).is_ok() {
-            assert!(heard[0] == b'<' && heard[heard.len() - 1] == b'>');
-            let data = &heard[1..=content.len()];
-            assert!(data == content || at > 0 && data.iter().all(|byte| *byte == 0), "answer {at}");
-            at += 1;
-            if at == 40 {
-                return;
-            }
-        }
-        panic!("answer {at} does not come");
-    });
-    poll(&mut streams, &mut core, || reader.is_finished());
-    reader.join().unwrap();
 }
 
 /// Who sleeps until the task's descriptor is readable hears of bytes, and of connections, as soon as they are there.

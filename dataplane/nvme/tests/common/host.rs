@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use berth_nvme::{Connection, Target};
-use berth_port::{Lent, Nanos, Next, Progress, Session as _};
+use berth_port::{Nanos, Next, Progress, Session as _};
 use berth_wire::nvme::{
     Cqe, Sgl, Sqe, Status,
     admin::{GetLogPage, Identify},
@@ -114,7 +114,6 @@ impl Host {
         let mut host = Self::initialised(target, digests, 0);
         let (status, result) = host.connect(io_connect(queue), &connect_data(nqn, controller));
         assert_eq!((status, result), (Status::SUCCESS, controller.into()));
-        host.connection.lend();
         host
     }
 
@@ -191,16 +190,7 @@ impl Host {
             assert!(consumed <= input.len() && written <= room);
             self.input.drain(..consumed);
             self.shown -= consumed;
-            let mut from = 0;
-            for Lent { at, part } in self.connection.lent() {
-                self.heard.extend_from_slice(&output[from..*at]);
-                let sent = self.heard.len();
-                self.heard.resize(sent + part.size(), 0);
-                part.read_at(0, &mut self.heard[sent..]);
-                from = *at;
-            }
-            self.heard.extend_from_slice(&output[from..written]);
-            self.connection.take_back();
+            self.heard.extend_from_slice(&output[..written]);
             self.next = next;
             match next {
                 Next::Output(wanted) => {

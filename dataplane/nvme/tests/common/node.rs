@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc, Mutex,
-    atomic::{AtomicU64, Ordering::Relaxed},
+    atomic::{AtomicU8, AtomicU64, Ordering::Relaxed},
 };
 
 use berth_lease::{
@@ -10,7 +10,6 @@ use berth_lease::{
     RegionKind, Regions, Rights, State, Storage, Table, TableWriter,
 };
 use berth_lease_io::{CHUNK, Pool};
-use berth_memory::{Memory, Part};
 use berth_nvme::{Limits, Target};
 use berth_port::Nanos;
 
@@ -30,18 +29,15 @@ pub const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:host-a";
 pub const CHUNKS: usize = 128;
 
 /// Memory that concurrent accesses may mix in.
-pub struct Heap(Arc<dyn Memory>, AtomicU64);
+pub struct Heap(Vec<AtomicU8>, AtomicU64);
 
 impl Heap {
     pub fn new() -> Arc<Self> {
-        let bytes: Vec<u8> = (0..REGION).map(canary).collect();
-        Arc::new(Self(Arc::new(berth_memory::Heap::from(&bytes[..])), AtomicU64::new(0)))
+        Arc::new(Self((0..REGION).map(|at| AtomicU8::new(canary(at))).collect(), AtomicU64::new(0)))
     }
 
     pub fn bytes(&self) -> Vec<u8> {
-        let mut bytes = vec![0; REGION as usize];
-        self.0.read_at(0, &mut bytes);
-        bytes
+        self.0.iter().map(|byte| byte.load(Relaxed)).collect()
     }
 
     /// How often it was read or written.
@@ -62,17 +58,14 @@ impl Bytes for Heap {
 
     fn read(&self, at: u64, into: &mut [u8]) {
         self.1.fetch_add(1, Relaxed);
-        self.0.read_at(at as usize, into);
+        let from = &self.0[at as usize..][..into.len()];
+        into.iter_mut().zip(from).for_each(|(to, byte)| *to = byte.load(Relaxed));
     }
 
     fn write(&self, at: u64, from: &[u8]) {
         self.1.fetch_add(1, Relaxed);
-        self.0.write_at(at as usize, from);
-    }
-
-    fn part(self: Arc<Self>, at: u64, len: usize) -> Option<Part> {
-        self.1.fetch_add(1, Relaxed);
-        Part::new(self.0.clone(), at as usize, len)
+        let to = &self.0[at as usize..][..from.len()];
+        to.iter().zip(from).for_each(|(to, byte)| to.store(*byte, Relaxed));
     }
 
     fn zero(&self, at: u64, len: u64) {
