@@ -55,9 +55,11 @@ impl Core {
     }
 }
 
+type Done = (u64, Vec<Part>, Result<(), BlockError>, ThreadId);
+
 /// What became of requests: the tag of each, its pieces, and the thread that told of it.
 #[derive(Default)]
-struct Told(Mutex<Vec<(u64, Vec<Part>, Result<(), BlockError>, ThreadId)>>);
+struct Told(Mutex<Vec<Done>>);
 
 impl BlockDone for Told {
     fn done(&self, tag: u64, pieces: Vec<Part>, result: Result<(), BlockError>) {

@@ -120,7 +120,7 @@ impl Lending {
 
     /// Takes no more operations if there is no other ring. Call [`Lending::take`] after it, and drop this when nothing is
     /// under way.
-    pub(crate) fn close(&mut self) {
+    pub(crate) fn close() {
         LOCAL.with_borrow_mut(|local| local.rings -= 1);
     }
 }

@@ -49,14 +49,21 @@ pub struct Connection<S> {
     begun: Option<Nanos>,
     /// When what is sent was written.
     written: Nanos,
-    /// Whether its buffers were used since they were given back, and not since it was looked at.
-    is_used: bool,
-    idle: bool,
+    memory: Memory,
     /// The peer says nothing more.
     finished: bool,
     end: End,
     /// Dropped when the connection is over and back on a housekeeping thread.
     _token: Box<dyn Send>,
+}
+
+/// What is known of the pages of a connection's buffers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Memory {
+    Used,
+    /// Not since the connection was looked at.
+    Idle,
+    GivenBack,
 }
 
 /// How far a connection is closed.
@@ -94,8 +101,7 @@ impl<S> Connection<S> {
             sending: 0..0,
             begun: None,
             written: Nanos::default(),
-            is_used: true,
-            idle: false,
+            memory: Memory::Used,
             finished: false,
             end: End::NotYet,
             _token: Box::new(token),
@@ -112,7 +118,7 @@ impl<S> Connection<S> {
     /// Gives back the memory of its buffers. Nothing is held, nothing is sent, and the kernel receives only when the ring
     /// is entered.
     fn shrink(&mut self) {
-        self.is_used = false;
+        self.memory = Memory::GivenBack;
         for buffer in [&mut self.input, &mut self.output] {
             let ends = buffer.as_mut_ptr_range();
             let first = ends.start.map_addr(|at| at.next_multiple_of(PAGE));
@@ -293,7 +299,7 @@ impl<S: Session> UringStreams<S> {
         let (at, is_send) = ((user_data / 2) as usize, user_data % 2 == 1);
         let Some(c) = &mut self.connections[at] else { return };
         let bytes = usize::try_from(result).unwrap_or(0);
-        (c.is_used, c.idle) = (true, false);
+        c.memory = Memory::Used;
         if is_send {
             c.sending.start += bytes;
             if bytes == 0 {
@@ -338,10 +344,11 @@ impl<S: Session> UringStreams<S> {
         let Some(c) = &mut self.connections[at] else { return };
         let slow = |since: Nanos| now > since + SLOWEST;
         if c.sending.is_empty() && c.held.is_empty() {
-            if c.is_used && c.idle {
-                c.shrink();
+            match c.memory {
+                Memory::Used => c.memory = Memory::Idle,
+                Memory::Idle => c.shrink(),
+                Memory::GivenBack => {}
             }
-            c.idle = true;
         }
         let late = c.begun.is_some_and(slow) || !c.sending.is_empty() && slow(c.written);
         self.counters.connections_timed_out += u64::from(late && c.end == End::NotYet);
@@ -457,7 +464,7 @@ impl<S: Session> Drop for UringStreams<S> {
             c.abort();
             left += usize::from(c.receiving) + usize::from(!c.sending.is_empty());
         }
-        self.local.close();
+        Lending::close();
         self.local.take(|entry| push(&mut self.ring.submission(), entry));
         while left + self.local.under_way() > 0 {
             if self.ring.submit_and_wait(1).is_err_and(|e| e.kind() != std::io::ErrorKind::Interrupted) {
