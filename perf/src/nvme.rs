@@ -13,7 +13,7 @@ use berth_nvme::host::{Facts, Names, Settings};
 use berth_ports::PortUser;
 use berth_tls::key_file;
 use berth_wire::{
-    fabric::Perms,
+    fabric::{NvmeTransport, Perms},
     nvme::{
         fabrics::Nqn,
         pdu::{DATA_DIGEST, HEADER_DIGEST},
