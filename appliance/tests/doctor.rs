@@ -7,7 +7,7 @@ use berth::{
     doctor::{Finding, Status, examine, examine_bindings, table},
 };
 use berth_engine::Idle;
-use berth_ports::{KernelNvme, Nvme};
+use berth_ports::{KernelNvme, Nvme, nvme::Auth};
 
 fn write(root: &Path, path: &str, text: &str) {
     let path = root.join(path.trim_start_matches('/'));
@@ -206,7 +206,9 @@ fn what_bindings_of_nvme_need_is_looked_for() {
         max_hosts: 1,
         io_queues: 1,
         queue_depth: 2,
+        in_capsule: 16 << 10,
         buffers: 1 << 20,
+        auth: Auth::None,
     });
     let findings = examine_bindings(root, &[berth]);
     assert_eq!(findings.len(), 3, "{findings:#?}");

@@ -1,4 +1,4 @@
-//! `auth = "dhchap"` of NVMe bindings: secrets from LEASE_BIND, and an initiator in Python that has to know them.
+//! `auth = "dhchap"` of NVMe bindings: secrets from `LEASE_BIND`, and an initiator in Python that has to know them.
 
 mod common;
 

@@ -102,7 +102,7 @@ pub(super) fn examine_bindings(root: &Root, bindings: &[Binding], f: &mut Findin
         match binding {
             Binding::Nvme(nvme) => nvme.listen.iter().for_each(|address| listen(*address, f)),
             Binding::KernelNvme(kernel) => examine_kernel(root, kernel, f),
-            Binding::Rdma(_) => {}
+            Binding::Rdma(_) | Binding::Sriov(_) => {}
         }
     }
     if bindings.iter().any(|binding| matches!(binding, Binding::KernelNvme(_))) {

@@ -299,7 +299,7 @@ impl Supervisor {
             }
             let kernel = self.shared.config.bindings.iter().filter_map(|binding| match binding {
                 config::Binding::KernelNvme(kernel) => kernel.rdma.first(),
-                config::Binding::Rdma(_) | config::Binding::Nvme(_) => None,
+                config::Binding::Rdma(_) | config::Binding::Nvme(_) | config::Binding::Sriov(_) => None,
             });
             for (nth, address) in kernel.enumerate() {
                 let name = if nth == 0 { "nvme-rdma".to_string() } else { format!("nvme-rdma.{nth}") };

@@ -322,12 +322,14 @@ fn ended(cid: u16, status: Status) -> Vec<u8> {
     response(0, &Cqe::new(cid, 0xFFFF, 0, status))
 }
 
+/// What a controller says, of the identifiers of three commands under way and two flags.
+type Say = fn([u16; 3], u8, u8) -> Vec<u8>;
+
 #[test]
 fn what_a_controller_may_not_say_ends_the_connection() {
     let node = Node::new();
     let (last, success) = (flags::LAST, flags::LAST | flags::SUCCESS);
     let field = Fatal::field;
-    type Say = fn([u16; 3], u8, u8) -> Vec<u8>;
     let cases: [(&str, Fatal, Say); 20] = [
         ("a type that hosts send", field(0), |_, _, _| IcReq::new(0, 0, 0).as_bytes().to_vec()),
         ("a second ICResp", Fatal::SEQUENCE, |_, _, _| IcResp::new(0, 0, 8192).as_bytes().to_vec()),

@@ -87,7 +87,13 @@ impl Pool {
             tlv.write(&mut tlvs);
         }
         let client = Tlvs::parse(&tlvs).unwrap();
-        let bound = BoundLease { id: lease, generation: Generation::FIRST, rights: Rights::NONE, reach: Reach::Unit, secret: None };
+        let bound = BoundLease {
+            id: lease,
+            generation: Generation::FIRST,
+            rights: Rights::NONE,
+            reach: Reach::Unit,
+            secret: None,
+        };
         self.binding.prepare(&bound, client)?.expect("it takes time").run();
         let mut out = Vec::new();
         self.binding.bind(&bound, client, &mut out).map(|()| out)
@@ -410,7 +416,13 @@ fn an_end_overtakes_a_hand_over() {
         let machine = Machine::new();
         let mut pool = Pool::open(&machine);
         pool.resource.grant(ANN, &[]).unwrap();
-        let bound = BoundLease { id: ANN, generation: Generation::FIRST, rights: Rights::NONE, reach: Reach::Unit, secret: None };
+        let bound = BoundLease {
+            id: ANN,
+            generation: Generation::FIRST,
+            rights: Rights::NONE,
+            reach: Reach::Unit,
+            secret: None,
+        };
         let give = pool.binding.prepare(&bound, Tlvs::default()).unwrap().unwrap();
         let end = pool.resource.end(ANN).unwrap().expect("it is being handed over");
         assert_eq!(pool.free(), 1);
