@@ -29,10 +29,10 @@ use crate::{
         LoadArgs, PortDriver,
         lease::{BindingArg, LeaseArgs, OpArg},
     },
-    measure::{Chore, Job, Plan, case_name, measure},
+    job::{Chore, Job, Plan, Spoken},
+    measure::{case_name, measure},
     mix::Script,
     ports::Way,
-    report::json::Spoken,
     server::{Serve, Server},
     verify::{Expect, Protocol, Step, Table},
 };

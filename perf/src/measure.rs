@@ -28,17 +28,16 @@ use crate::{
     drive::{Collector, DriveError, Exchange, Phases, drive, exchange},
     emulator::{Emulator, FirstMistake, Setup},
     environment::Environment,
+    job::{Chore, Job},
     load::{Limit, Pacing},
     mix::{Mix, Script},
-    ports::{self, Cpus, Opening, Way},
+    ports::{self, Cpus, Opening},
     report::{
         self, Report,
         case::Case,
         hlog::{self, Log},
-        json::Spoken,
     },
     tally::Interval,
-    verify::Protocol,
 };
 
 /// Time to calibrate the clock; about 10 ppm.
@@ -46,34 +45,6 @@ const CALIBRATION: Duration = Duration::from_millis(50);
 
 /// How often results are taken from the client thread.
 const COLLECT: Duration = Duration::from_millis(5);
-
-/// What a command line comes to.
-pub(crate) struct Job {
-    pub(crate) pace: PaceArgs,
-    pub(crate) pacing: Pacing,
-    pub(crate) way: Way,
-    pub(crate) protocol: Protocol,
-    pub(crate) spoken: Spoken,
-    pub(crate) plans: Vec<Plan>,
-}
-
-/// One case to come.
-pub(crate) struct Plan {
-    pub(crate) name: String,
-    pub(crate) payload: Option<usize>,
-    pub(crate) scripts: Vec<Script>,
-    /// Requests that are asked one by one, must all be answered, and are not reported.
-    pub(crate) chore: Option<Chore>,
-}
-
-/// What has to be done around the cases that are measured.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Chore {
-    /// So many requests, before the next case.
-    Before(u64),
-    /// So many requests, but no more than the case before had answered of this step.
-    After(&'static str, u64),
-}
 
 /// How the requests of a case are paced and how it is divided in time.
 type Course = (Pacing, Phases);

@@ -1,16 +1,10 @@
 //! `berth perf nvme`: commands of an NVMe/TCP host.
 
-mod echo;
-mod port;
-mod wire;
-
 use std::{net::SocketAddr, process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail, ensure};
 use berth_client::{Alloc, Client, Grant};
-use berth_host::TscClock;
 use berth_nvme::host::{Facts, Names, Settings};
-use berth_ports::PortUser;
 use berth_tls::key_file;
 use berth_wire::{
     fabric::{NvmeTransport, Perms},
@@ -23,11 +17,12 @@ use berth_wire::{
 
 use crate::{
     args::nvme::NvmeArgs,
+    disk::{ASK, Disk, Kind},
+    job::{Chore, Job, Plan, Spoken},
     load::Pacing,
-    measure::{Chore, Job, Plan, measure},
+    measure::measure,
     mix::Script,
     ports::Way,
-    report::json::Spoken,
     verify::{Expect, Protocol, Step, Table},
 };
 
@@ -48,41 +43,6 @@ const LEASE_SECS: u32 = 24 * 3600;
 
 /// KATO.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-
-/// A disk, and how it is used.
-#[derive(Debug, Clone)]
-pub(crate) struct Disk {
-    /// Where its controller listens.
-    pub(crate) address: SocketAddr,
-    /// `None`: a baseline, which answers each command with so many bytes.
-    names: Option<Names>,
-    settings: Settings,
-    queues: u16,
-    depth: u16,
-    /// Bytes of the longest command.
-    longest: u32,
-    /// Whether data is compared; otherwise it is not even looked at.
-    verify: bool,
-}
-
-impl Disk {
-    /// Connects on the calling thread, and hands the port to `user`. Frames are `longest` bytes at most.
-    pub(crate) fn open(&self, longest: usize, clock: &TscClock, user: impl PortUser) -> anyhow::Result<()> {
-        let peer = self.address.into();
-        match &self.names {
-            Some(names) => user.run(port::NvmePort::open(self, names, longest, clock)?, peer),
-            None => user.run(echo::EchoPort::open(self, longest)?, peer),
-        }
-        Ok(())
-    }
-
-    /// What the controller says of itself and of the disk.
-    fn facts(&self, names: &Names) -> anyhow::Result<Facts> {
-        let clock = TscClock::calibrate(Duration::from_millis(1));
-        let (_, facts) = port::Admin::connect(self, names, &clock)?;
-        Ok(facts)
-    }
-}
 
 /// Runs the command line on the disk that it names, or on one that it gets for itself and frees afterwards.
 pub(crate) fn run(args: &NvmeArgs) -> anyhow::Result<ExitCode> {
@@ -229,25 +189,9 @@ impl Area {
         };
         let (len, rows) = (size as usize, places.len());
         let with = |is: bool| if verify && is { len } else { 0 };
-        let payloads = Table::build(port::ASK + with(kind == Kind::Write), rows, ask);
+        let payloads = Table::build(ASK + with(kind == Kind::Write), rows, ask);
         let expect = Table::build(with(kind == Kind::Read), rows, |row, bytes| data(places[row], bytes));
         Step { name: kind.name(), function_id: kind as u32, payloads, expect: Expect::Bytes(expect) }
-    }
-}
-
-/// What a command does; its opcode.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Write = 1,
-    Read = 2,
-}
-
-impl Kind {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Write => "write",
-            Self::Read => "read",
-        }
     }
 }
 

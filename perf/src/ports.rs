@@ -12,7 +12,7 @@ use berth_ports::{Hugepages, Meet, PortUser, Runtime};
 
 use crate::{
     args::{FaultArg, LoadArgs, PortDriver},
-    nvme::Disk,
+    disk::Disk,
     server::Serve,
 };
 

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use crate::{
     args::RpcArgs,
     functions,
-    measure::{Job, Plan, case_name, measure},
+    job::{Job, Plan, Spoken},
+    measure::{case_name, measure},
     ports::Way,
-    report::json::Spoken,
     server,
 };
 

@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use berth_nvme::{
-    Connection,
+    Connection, Limits,
     host::{Command, Controller, Data, Error, Names, Queue, Settings, User},
 };
 use berth_port::{Nanos, Next, Progress, Session as _};
@@ -185,7 +185,7 @@ fn access(opcode: u8, slba: u64, blocks: u32) -> Sqe {
 #[test]
 fn a_host_learns_what_there_is_and_uses_it_however_bytes_are_cut() {
     for (digests, piece) in (0..4).flat_map(|digests| [1, 7, 73, 4096, 1 << 20].map(|piece| (digests, piece))) {
-        let node = Node::new();
+        let node = node();
         let mut admin = Line::admin(&node, &node.memory, digests, piece);
         let facts = *admin.controller().facts().unwrap_or_else(|| panic!("{digests} {piece}"));
         assert_eq!((facts.depth, facts.queues, facts.in_capsule), (127, 2, 8192));
@@ -211,7 +211,7 @@ fn a_host_learns_what_there_is_and_uses_it_however_bytes_are_cut() {
 
 #[test]
 fn a_queue_has_room_for_its_depth() {
-    let node = Node::new();
+    let node = node();
     let mut admin = Line::admin(&node, &node.memory, 0, 4096);
     let mut io = Line::io(&node, &mut admin, 2, 3, 4096);
     let taken: Vec<_> = (0..4).map(|slba| io.read(slba, 1)).collect();
@@ -223,7 +223,7 @@ fn a_queue_has_room_for_its_depth() {
 
 #[test]
 fn who_is_refused_is_told_why() {
-    let node = Node::new();
+    let node = node();
     for (nqn, host, dword) in [("nqn.nobody", HOST, 0x1_0100), (&node.memory, "nqn.other", 0)] {
         let controller = Controller::new(settings(0), names(nqn, host), 1, NOW);
         let mut line = Line::new(&node, End::Admin(Box::new(controller)), 4096);
@@ -235,7 +235,7 @@ fn who_is_refused_is_told_why() {
 
 #[test]
 fn a_controller_hears_of_its_host_in_time() {
-    let node = Node::new();
+    let node = node();
     let mut admin = Line::admin(&node, &node.memory, 0, 4096);
     let before = node.counter("nvme_admin_commands");
     for ms in (0..20_000).step_by(250) {
@@ -318,6 +318,11 @@ fn r2t(cid: u16, ttag: u16, offset: u32, len: u32) -> Vec<u8> {
     pdu
 }
 
+/// A node whose commands bring 8 KiB with them, at most.
+fn node() -> Node {
+    Node::with(Limits { in_capsule: 8192, ..Limits::default() }, CHUNKS, memory(), blocks())
+}
+
 fn ended(cid: u16, status: Status) -> Vec<u8> {
     response(0, &Cqe::new(cid, 0xFFFF, 0, status))
 }
@@ -327,7 +332,7 @@ type Say = fn([u16; 3], u8, u8) -> Vec<u8>;
 
 #[test]
 fn what_a_controller_may_not_say_ends_the_connection() {
-    let node = Node::new();
+    let node = node();
     let (last, success) = (flags::LAST, flags::LAST | flags::SUCCESS);
     let field = Fatal::field;
     let cases: [(&str, Fatal, Say); 20] = [
@@ -381,7 +386,7 @@ fn what_a_controller_may_not_say_ends_the_connection() {
 
 #[test]
 fn a_second_r2t_is_one_too_many_until_the_first_has_its_data() {
-    let node = Node::new();
+    let node = node();
     let (mut queue, mut mine, [.., long]) = with_a_false_controller(&node, 0);
     mine.data[2] = pattern(3, 16 << 10);
     let two = [r2t(long, 1, 0, 4096), r2t(long, 2, 4096, 4096)].concat();
@@ -420,7 +425,7 @@ fn a_second_r2t_is_one_too_many_until_the_first_has_its_data() {
 
 #[test]
 fn a_write_that_fails_early_sends_no_more() {
-    let node = Node::new();
+    let node = node();
     let (mut queue, mut mine, [.., long]) = with_a_false_controller(&node, 0);
     let both = [r2t(long, 1, 0, 16 << 10), ended(long, Status::ACCESS_DENIED)].concat();
     queue.advance(&both, &mut [0; 200], &mut mine);
@@ -431,7 +436,7 @@ fn a_write_that_fails_early_sends_no_more() {
 
 #[test]
 fn a_wrong_digest_of_data_fails_the_command_and_of_a_header_the_connection() {
-    let node = Node::new();
+    let node = node();
     let (mut queue, mut mine, [read, ..]) = with_a_false_controller(&node, 3);
     let mut output = vec![0; Queue::OUTPUT];
     let mut bytes = data(3, read, 0, 1024, flags::LAST | flags::SUCCESS);
@@ -446,7 +451,7 @@ fn a_wrong_digest_of_data_fails_the_command_and_of_a_header_the_connection() {
 
 #[test]
 fn digests_that_are_not_granted_are_no_connection() {
-    let node = Node::new();
+    let node = node();
     let mut admin = Line::admin(&node, &node.memory, 3, 4096);
     let mut output = vec![0; Queue::OUTPUT];
     for (response, expected) in [
@@ -467,7 +472,7 @@ fn digests_that_are_not_granted_are_no_connection() {
 fn seeds() {
     for seed in 0..SEEDS {
         let mut rng = Rng::with_seed(seed);
-        let node = Node::new();
+        let node = node();
         let digests = rng.u8(0..4);
         let (nqn, heap) = if rng.bool() { (&node.memory, &node.heap) } else { (&node.blocks, &node.disk.heap) };
         let piece = rng.usize(1..9000);
@@ -526,7 +531,7 @@ fn seeds() {
 /// Sound answers with a few bytes changed, dropped or repeated: an error or none, and nothing else.
 #[test]
 fn hostile_controllers_are_survived() {
-    let node = Node::new();
+    let node = node();
     for seed in 0..3000 {
         let mut rng = Rng::with_seed(seed);
         let digests = if rng.bool() { 0 } else { 3 };

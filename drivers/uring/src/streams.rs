@@ -21,9 +21,6 @@ use crate::{Handover, LOCAL_MOST, RING_ERRORS, UringError, local::Lending, setup
 /// How often each connection is looked at: whether its session is over, and whether its peer keeps time.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// Connections that are looked at in one turn, at most.
-const LOOKS: usize = 256;
-
 /// How long a peer may take for a message once it has begun, and leave its answers in the socket.
 const SLOWEST: Duration = Duration::from_secs(30);
 
@@ -324,10 +321,10 @@ impl<S: Session> UringStreams<S> {
         self.serve(at, now);
     }
 
-    /// Looks at the connections for which it is time, so many at once: a core that sleeps comes here once in a while.
+    /// Looks at the connections for which it is time; after a sleep that may be all.
     fn look(&mut self, now: Nanos) {
         let pause = LOOK_EVERY / self.connections.len() as u32;
-        for _ in 0..self.connections.len().min(LOOKS) {
+        for _ in 0..self.connections.len() {
             let (at, when) = self.look;
             if now < when {
                 return;

@@ -15,8 +15,8 @@ use crate::{
     bounce::Bounce,
     environment::Environment,
     hiccup::Hiccups,
+    job::Job,
     load::{Limit, Pacing},
-    measure::Job,
     tally::{Counts, histogram},
 };
 
@@ -194,15 +194,6 @@ impl Latency {
             max: histogram.max(),
         }
     }
-}
-
-/// What a run spoke with its server, for the report.
-#[derive(Debug, Clone)]
-pub(crate) struct Spoken {
-    pub(crate) header: String,
-    pub(crate) ptp: &'static str,
-    pub(crate) echo: bool,
-    pub(crate) shots: Option<String>,
 }
 
 /// How an open loop's client kept its schedule.

@@ -236,7 +236,7 @@ fn run_one(suite: &Suite, hypervisor: Option<&Hypervisor>, options: &Options) ->
     let over = AtomicBool::new(false);
     let mut tally = thread::scope(|scope| {
         let host = scope.spawn(|| host.map_or(Ok(()), |host| host.run(&folder.join("out"), &over)));
-        let tally = follow(stdout, suite, &folder.join("log"));
+        let tally = follow(stdout, &folder.join("log"));
         over.store(true, Relaxed);
         host.join().expect("it does not panic")?;
         tally
@@ -270,14 +270,13 @@ fn run_one(suite: &Suite, hypervisor: Option<&Hypervisor>, options: &Options) ->
 }
 
 /// Shows and keeps what a suite prints, and counts its checks.
-fn follow(stdout: impl Read, suite: &Suite, log: &Path) -> Result<Tally> {
+fn follow(stdout: impl Read, log: &Path) -> Result<Tally> {
     let mut log = fs::File::create(log)?;
     let mut tally = Tally::default();
     for text in BufReader::new(stdout).split(b'\n') {
         let text = text?;
         let text = String::from_utf8_lossy(&text);
-        // Two run at once.
-        println!("{}: {text}", suite.name);
+        println!("{text}");
         writeln!(log, "{text}")?;
         tally.passed += u32::from(text.starts_with("ok "));
         if let Some(check) = text.strip_prefix("not ok ") {

@@ -49,6 +49,7 @@ const EVERYWHERE: &[&str] = &[
     "fallocate",
     "gzip",
     "id",
+    "mkfifo",
     "script",
     "setpriv",
     "sh",

@@ -18,7 +18,7 @@ use berth_wire::{
 use super::{Disk, Kind, wire::Wire};
 
 /// Bytes of a request without its data: the first block, and how many.
-pub(super) const ASK: usize = 12;
+pub(crate) const ASK: usize = 12;
 
 /// The form of frames' headers.
 const FORM: HeaderForm = HeaderForm::V16;
