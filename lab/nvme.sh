@@ -1,25 +1,7 @@
 # For suites of leases that are disks: a node, its leases, and the kernel's initiator. Sourced.
-work=$(mktemp -d)
-export HOME="$work"
+. lab/node.sh
 host=nqn.2014-08.org.nvmexpress:uuid:11111111-2222-3333-4444-555555555555
-node="--udp --node 127.0.0.1:5700"
 
-# Runs a check; the end of what it prints is shown where it fails.
-check() {
-    what=$1
-    shift
-    if "$@" >"$work/out" 2>&1; then echo "ok $what"; else echo "not ok $what: $(tail -n 3 "$work/out" | tr '\n' ' ')"; fi
-}
-not() { ! "$@"; }
-within() {
-    tries=$(($1 * 10))
-    shift
-    until "$@"; do
-        tries=$((tries - 1))
-        [ $tries -gt 0 ] || return 1
-        sleep 0.1
-    done
-}
 # Milliseconds since the boot.
 millis() { echo $(($(tr -d . </proc/uptime | cut -d' ' -f1) * 10)); }
 
@@ -52,18 +34,6 @@ listen = ["127.0.0.1:4420"]
 cpus = [1]
 idle = "adaptive"
 TOML
-}
-start() {
-    "$BERTH" run --config "$work/berth.toml" >"$work/ready" 2>>"$OUT/berth.log" &
-    berth=$!
-    until grep -q "^berth ready" "$work/ready"; do
-        kill -0 $berth 2>/dev/null || { echo "not ok berth starts: $(tail -n 1 "$OUT/berth.log")"; exit 0; }
-        sleep 0.1
-    done
-}
-stop() {
-    kill $berth
-    wait $berth || echo "not ok berth ends with $?"
 }
 # A key that the node knows.
 enroll() {

@@ -6,27 +6,8 @@
 # timeout: 400
 set -eu
 
-work=$(mktemp -d)
-export HOME="$work"
-host=nqn.2014-08.org.nvmexpress:uuid:11111111-2222-3333-4444-555555555555
+. lab/nvme.sh
 hostid=11111111-2222-3333-4444-555555555555
-
-# Runs a check; the end of what it prints is shown where it fails.
-check() {
-    what=$1
-    shift
-    if "$@" >"$work/out" 2>&1; then echo "ok $what"; else echo "not ok $what: $(tail -n 3 "$work/out" | tr '\n' ' ')"; fi
-}
-not() { ! "$@"; }
-within() {
-    tries=$(($1 * 10))
-    shift
-    until "$@"; do
-        tries=$((tries - 1))
-        [ $tries -gt 0 ] || return 1
-        sleep 0.1
-    done
-}
 
 truncate -s 32M "$work/disk.img"
 cat >"$work/berth.toml" <<TOML
@@ -55,26 +36,10 @@ auth = "dhchap"
 [admin]
 listen = "127.0.0.1:9464"
 TOML
-start() {
-    "$BERTH" run --config "$work/berth.toml" >"$work/ready" 2>>"$OUT/berth.log" &
-    berth=$!
-    until grep -q "^berth ready" "$work/ready"; do
-        kill -0 $berth 2>/dev/null || { echo "not ok berth starts: $(tail -n 1 "$OUT/berth.log")"; exit 0; }
-        sleep 0.1
-    done
-}
+
 bind() { "$BERTH" lease bind "$lease" --kind nvme --host-nqn "$host" "$@"; }
 # connect OPTIONS...
 connect() { nvme connect -t tcp -a 127.0.0.1 -s 4420 -n "$nqn" -q "$host" -I "$hostid" "$@"; }
-# disk: the lease's device; nvme0c0n1 and such are paths to one.
-disk() {
-    for disk in /sys/block/nvme*; do
-        name=$(basename "$disk")
-        case $name in *c*) continue ;; esac
-        [ -e "$disk/uuid" ] && [ "$(tr -d - <"$disk/uuid")" = "$lease" ] && [ -b "/dev/$name" ] && echo "/dev/$name" && return
-    done
-    return 1
-}
 # verify DISK: writes that come back.
 verify() {
     fio --name=verify --filename="$1" --rw=randwrite --bs=4k --size=1M --iodepth=8 --ioengine=libaio --direct=1 \
@@ -103,23 +68,23 @@ check "without a secret the host is not let in" not connect
 other=$(nvme gen-dhchap-key -m 0 | tail -n 1)
 check "nor with another" not connect --dhchap-secret "$other"
 check "nor where this node shall know another" not connect --dhchap-secret "$secret" --dhchap-ctrl-secret "$other"
-check "there is no disk" not disk
+check "there is no disk" not disk "$lease"
 check "the node counts what failed" [ "$(count wrong_secret)" = 2 ]
 check "and nobody who proved anything" [ "$(count done)" = 0 ]
 
 check "the printed command connects" sh -c "$ready -I $hostid"
-if within 10 disk >/dev/null; then echo "ok a disk appears"; else echo "not ok a disk appears"; fi
-check "what is written comes back" verify "$(disk)"
+if within 10 disk "$lease" >/dev/null; then echo "ok a disk appears"; else echo "not ok a disk appears"; fi
+check "what is written comes back" verify "$(disk "$lease")"
 check "disconnected" nvme disconnect -n "$nqn"
 
 check "both ways, two queues" connect -i 2 -c 2 --dhchap-secret "$secret" --dhchap-ctrl-secret "$secret"
-within 10 disk >/dev/null || echo "not ok a disk appears"
-check "what is written comes back" verify "$(disk)"
+within 10 disk "$lease" >/dev/null || echo "not ok a disk appears"
+check "what is written comes back" verify "$(disk "$lease")"
 check "each queue has proved itself" [ "$(count done)" -ge 5 ]
 
 # A host may prove itself anew amid its I/O.
 controller=$(echo /sys/class/nvme/nvme*)
-fio --name=again --filename="$(disk)" --rw=randwrite --bs=4k --size=1M --time_based --runtime=3 --ioengine=libaio \
+fio --name=again --filename="$(disk "$lease")" --rw=randwrite --bs=4k --size=1M --time_based --runtime=3 --ioengine=libaio \
     --iodepth=4 --direct=1 --output="$work/again" &
 fio=$!
 sleep 1
@@ -129,7 +94,7 @@ if wait $fio; then echo "ok and I/O goes on"; else echo "not ok I/O over a furth
 check "on each queue" [ "$(count done)" = $((before + 3)) ]
 
 # A restart amid writes: the host proves itself again with the secret that it has.
-fio --name=kill --filename="$(disk)" --rw=randwrite --bs=4k --size=2M --loops=4 --ioengine=libaio --iodepth=8 --direct=1 \
+fio --name=kill --filename="$(disk "$lease")" --rw=randwrite --bs=4k --size=2M --loops=4 --ioengine=libaio --iodepth=8 --direct=1 \
     --verify=crc32c --verify_fatal=1 --output="$work/kill" &
 fio=$!
 sleep 1
@@ -146,7 +111,6 @@ bind >"$work/bound"
 check "another LEASE_BIND, another secret" not grep -q -- "$secret" "$work/bound"
 check "the old one is worth nothing" not connect --dhchap-secret "$secret"
 check "the log has no secret" not grep -q DHHC "$OUT/berth.log"
-kill $berth
-wait $berth || echo "not ok berth ends with $?"
+stop
 cp "$work/ready" "$OUT/stopped"
 dmesg | grep -i nvme | tail -60 >"$OUT/nvme" || true

@@ -7,28 +7,9 @@
 set -eu
 
 . lab/rxe.sh
-work=$(mktemp -d)
-export HOME="$work"
-host=nqn.2014-08.org.nvmexpress:uuid:11111111-2222-3333-4444-555555555555
+. lab/nvme.sh
 other=nqn.2014-08.org.nvmexpress:uuid:99999999-2222-3333-4444-555555555555
 tree=/sys/kernel/config/nvmet
-
-# Runs a check; the end of what it prints is shown where it fails.
-check() {
-    what=$1
-    shift
-    if "$@" >"$work/out" 2>&1; then echo "ok $what"; else echo "not ok $what: $(tail -n 3 "$work/out" | tr '\n' ' ')"; fi
-}
-not() { ! "$@"; }
-within() {
-    tries=$(($1 * 10))
-    shift
-    until "$@"; do
-        tries=$((tries - 1))
-        [ $tries -gt 0 ] || return 1
-        sleep 0.1
-    done
-}
 
 mount -t configfs none /sys/kernel/config 2>/dev/null || true
 truncate -s 64M "$work/disk.img"
@@ -66,15 +47,7 @@ kind = "nvme"
 provider = "kernel"
 transport = "loop"
 TOML
-start() {
-    "$BERTH" run --config "$work/berth.toml" >"$work/ready" 2>>"$OUT/berth.log" &
-    berth=$!
-    until grep -q "^berth ready" "$work/ready"; do
-        kill -0 $berth 2>/dev/null || { echo "not ok berth starts: $(tail -n 1 "$OUT/berth.log")"; exit 0; }
-        sleep 0.1
-    done
-}
-node="--udp --node 127.0.0.1:5700"
+
 # alloc SIZE OPTIONS...: a lease of blocks.
 alloc() {
     size=$1
@@ -93,17 +66,6 @@ connect() {
     esac
     nvme connect -t "$3" $at -n "nqn.2026-02.io.fabricbios:lease:$1" -q "$2" -I "${2##*:}" -i 1
 }
-# disk LEASE: its device; nvme0c0n1 and such are paths to one.
-disk() {
-    for disk in /sys/block/nvme*; do
-        name=$(basename "$disk")
-        case $name in *c*) continue ;; esac
-        [ -e "$disk/uuid" ] && [ "$(tr -d - <"$disk/uuid")" = "$1" ] && [ -b "/dev/$name" ] && echo "/dev/$name" && return
-    done
-    return 1
-}
-disconnect() { nvme disconnect -n "nqn.2026-02.io.fabricbios:lease:$1"; }
-gone() { not disk "$1"; }
 # verify DISK PATTERN BLOCK SIZE
 verify() {
     fio --name=verify --filename="$1" --rw="$2" --bs="$3" --size="$4" --iodepth=16 --ioengine=libaio --direct=1 \
@@ -202,8 +164,7 @@ check "the lease is bound again after a kill -9" within 5 test -e "$tree/subsyst
 if wait $fio; then echo "ok fio goes on over a kill -9 of the node, and verifies"; else
     echo "not ok fio over a kill -9: $(tail -n 5 "$work/kill" | tr '\n' ' ')"
 fi
-kill $berth
-wait $berth || echo "not ok berth ends with $?"
+stop
 check "a node that stops leaves nothing in the kernel" clean
 nvme disconnect-all
 dmesg | grep -i nvme | tail -60 >"$OUT/nvme" || true

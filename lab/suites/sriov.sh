@@ -6,28 +6,12 @@
 # memory: 1536
 # build: berth
 # peers: vf_frames
-# timeout: 1500
+# timeout: 600
 set -eu
 
-work=$(mktemp -d)
-rounds=${ROUNDS:-10}
-
-# Runs a check; the end of what it prints is shown where it fails.
-check() {
-    what=$1
-    shift
-    if "$@" >"$work/out" 2>&1; then echo "ok $what"; else echo "not ok $what: $(tail -n 3 "$work/out" | tr '\n' ' ')"; fi
-}
-not() { ! "$@"; }
-within() {
-    tries=$(($1 * 10))
-    shift
-    until "$@"; do
-        tries=$((tries - 1))
-        [ $tries -gt 0 ] || return 1
-        sleep 0.1
-    done
-}
+. lab/node.sh
+# As many as a sample has, or ten times as many.
+rounds=$((ANSWERS / 1000))
 
 for pf in /sys/bus/pci/devices/*; do [ ! -e "$pf/sriov_totalvfs" ] || break; done
 pf=$(basename "$pf")
@@ -62,14 +46,6 @@ kind = "sriov"
 on_revoke = "$1"
 TOML
 }
-start() {
-    "$BERTH" run --config "$work/berth.toml" >"$work/ready" 2>>"$OUT/berth.log" &
-    berth=$!
-    until grep -q "^berth ready" "$work/ready"; do
-        kill -0 $berth 2>/dev/null || { echo "not ok berth starts: $(tail -n 1 "$OUT/berth.log")"; exit 0; }
-        sleep 0.1
-    done
-}
 # state NAME: how many functions are in it.
 state() {
     python3 -c 'import sys, urllib.request
@@ -85,7 +61,6 @@ as() {
     shift
     HOME="$work/$tenant" "$BERTH" "$@"
 }
-node="--udp --node 127.0.0.1:5700"
 alloc() {
     as "$1" lease alloc $node --type net --json >"$work/alloc"
     sed 's/.*"lease_id": *"\([0-9a-f]*\)".*/\1/' "$work/alloc"
@@ -254,5 +229,4 @@ ann=$(alloc ann)
 check "those that came back are" bind ann "$ann"
 free ann "$ann"
 check "the pool is whole in the end" whole
-kill $berth
-wait $berth || echo "not ok berth stops"
+stop

@@ -8,7 +8,7 @@ use berth_wire::fabric::{Perms, Status, SvcTcpBind, SvcTcpGrant, SvcTcpQuery, Sv
 use super::{Reply, TimedRequest, lease::wire_status, params, unit::UnitRequest};
 use crate::{clock::secs, host::Host, node::Node, request::Outcome};
 
-/// A TCP proxy, the unit of the node's resource of kind [`ResourceType::Net`].
+/// A TCP proxy, the unit of the node's resource of kind `ResourceType::Net`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Proxy {
     /// Port on 127.0.0.1 that it listens on; 0 in a request, for any free one.
