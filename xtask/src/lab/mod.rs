@@ -86,15 +86,6 @@ impl Tally {
         self.failed += 1;
         self.told.push(told);
     }
-
-    /// Both together.
-    fn and(mut self, other: Self) -> Self {
-        self.passed += other.passed;
-        self.failed += other.failed;
-        self.told.extend(other.told);
-        self.times.extend(other.times);
-        self
-    }
 }
 
 /// `cargo xtask lab [--native] [--from FOLDER] [SUITE...]`, or `cargo xtask lab blktests CHECKOUT`.
@@ -153,39 +144,26 @@ impl Options {
         let lock = fs::File::create(format!("{FOLDER}/lock"))?;
         lock.lock()?;
         let hypervisor = if self.native { None } else { Some(Hypervisor::make(&root().join(FOLDER))?) };
-        // Under systemd a guest waits most of the time: for a watchdog, for a restart that is put off.
-        let (waiting, busy): (Vec<_>, Vec<_>) = suites.iter().partition(|suite| suite.debian && !self.native);
-        waiting.iter().try_for_each(|suite| prepare(suite))?;
-        thread::scope(|scope| {
-            let beside = scope.spawn(|| self.run_each(&waiting, hypervisor.as_ref(), |_| Ok(())));
-            let tally = self.run_each(&busy, hypervisor.as_ref(), prepare);
-            let beside = beside.join().expect("it does not panic");
-            Ok(tally?.and(beside?))
-        })
-    }
-
-    /// Runs suites one after the other, each once it is prepared.
-    fn run_each(
-        &self,
-        suites: &[&Suite],
-        hypervisor: Option<&Hypervisor>,
-        prepare: impl Fn(&Suite) -> Result<()>,
-    ) -> Result<Tally> {
         let mut tally = Tally::default();
-        for suite in suites {
+        for suite in &suites {
             prepare(suite)?;
-            let (mut one, mut died) = run_one(suite, hypervisor, self)?;
+            let (mut one, mut died) = run_one(suite, hypervisor.as_ref(), self)?;
             // A guest that dies tells nothing of Berth: translated ones stand still now and then.
-            if died || (self.again && one.failed > 0) {
+            let mut runs = 1;
+            while died && runs < 3 || self.again && one.failed > 0 && runs < 2 {
                 println!("suite {}: {}; once more", suite.name, if died { "the guest died" } else { "it failed" });
                 tally.told.extend(one.told);
-                (one, died) = run_one(suite, hypervisor, self)?;
+                (one, died) = run_one(suite, hypervisor.as_ref(), self)?;
+                runs += 1;
             }
             if died {
                 println!("not ok {}: the guest ended without an exit code", suite.name);
                 one.fail(format!("suite {}: the guest ended without an exit code", suite.name));
             }
-            tally = tally.and(one);
+            tally.passed += one.passed;
+            tally.failed += one.failed;
+            tally.told.extend(one.told);
+            tally.times.extend(one.times);
         }
         Ok(tally)
     }
