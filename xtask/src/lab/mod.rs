@@ -148,9 +148,9 @@ impl Options {
         for suite in &suites {
             prepare(suite)?;
             let (mut one, mut died) = run_one(suite, hypervisor.as_ref(), self)?;
-            // A guest that dies tells nothing of Berth: translated ones stand still now and then.
+            // A guest that dies tells nothing of Berth: translated ones stand still now and then, or QEMU gives up.
             let mut runs = 1;
-            while died && runs < 3 || self.again && one.failed > 0 && runs < 2 {
+            while died && runs < 4 || self.again && one.failed > 0 && runs < 2 {
                 println!("suite {}: {}; once more", suite.name, if died { "the guest died" } else { "it failed" });
                 tally.told.extend(one.told);
                 (one, died) = run_one(suite, hypervisor.as_ref(), self)?;
