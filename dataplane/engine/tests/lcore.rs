@@ -5,7 +5,7 @@ mod common;
 use std::{rc::Rc, time::Duration};
 
 use berth_engine::{Idle, LONGEST_SLEEP, Lane, Lcore, Polled, SHORTEST_SLEEP, Step, Telemetry};
-use berth_port::{Frame, Now, Port, Service, Verdict};
+use berth_port::{Frame, Now, Part, Port, Service, Task, Verdict, Work};
 use common::{Late, Log, Worker, at, port};
 
 const US: u64 = 1_000;
@@ -225,6 +225,34 @@ fn a_worker_that_is_fed_is_looked_at_every_millisecond() {
         assert_eq!([0, MS - 1].map(|now| lcore.poll(at(now))), [Step::Busy, Step::Spin], "{idle:?}");
         assert_eq!([MS, 2 * MS, 9 * MS].map(|now| lcore.poll(at(now))), [Step::Sleep(SHORTEST_SLEEP); 3], "{idle:?}");
     }
+}
+
+/// Has work whenever it is asked to rest, as often as `restless` says.
+struct Restless(u32);
+
+impl Task for Restless {
+    fn turn(&mut self, now: Now, _: bool, _: bool) -> Work {
+        Work { polls: 1, began: now.mono, ..Work::default() }
+    }
+
+    fn rest(&mut self) -> bool {
+        self.0 = self.0.saturating_sub(1);
+        self.0 == 0
+    }
+
+    fn counters(&self, _: Part, _: &mut dyn FnMut(&'static str, u64)) {}
+}
+
+#[test]
+fn a_core_sleeps_once_every_task_announces_its_work() {
+    let (mut lcore, telemetry) = lcore(Idle::Wait);
+    lcore.add(Polled::worker("a", "a", Restless(3)));
+    lcore.add(Polled::worker("b", "b", Restless(2)));
+    let steps = [0, 1, 2, 3, 4].map(|now| lcore.poll(at(now * MS)));
+    assert!(matches!(steps, [Step::Spin, Step::Spin, Step::Spin, Step::Sleep(_), Step::Spin]), "{steps:?}");
+    lcore.drain(at(6 * MS), Duration::ZERO);
+    while lcore.poll(at(7 * MS)) != Step::Done {}
+    assert_eq!(telemetry.snapshot().lcores[0].counters["sleeps"], 1);
 }
 
 #[test]

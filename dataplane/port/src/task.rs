@@ -29,6 +29,12 @@ pub trait Task {
         None
     }
 
+    /// Called before the core sleeps: from now on [`Task::wait_fd`] has to announce work. False where there is some
+    /// already; the core does not sleep then.
+    fn rest(&mut self) -> bool {
+        true
+    }
+
     /// Calls `visit` with each counter of one part, as [`Port::counters`](crate::Port::counters) does.
     fn counters(&self, part: Part, visit: &mut dyn FnMut(&'static str, u64));
 

@@ -5,10 +5,7 @@ use std::{
     fs::File,
     io::{self, Read as _, Write as _},
     os::fd::{AsRawFd as _, FromRawFd as _, RawFd},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::SeqCst},
-    },
+    sync::Arc,
 };
 
 use berth_port::{Mailbox, Sender, mailbox};
@@ -66,10 +63,7 @@ impl<S> ToCore<S> {
 }
 
 /// A descriptor that is readable when a core that sleeps has something to do.
-pub(crate) struct Wake {
-    event: File,
-    called: AtomicBool,
-}
+pub(crate) struct Wake(File);
 
 impl Wake {
     fn new() -> io::Result<Self> {
@@ -79,29 +73,22 @@ impl Wake {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: the descriptor is new and nobody else's.
-        Ok(Self { event: unsafe { File::from_raw_fd(fd) }, called: false.into() })
+        Ok(Self(unsafe { File::from_raw_fd(fd) }))
     }
 
     pub(crate) fn fd(&self) -> RawFd {
-        self.event.as_raw_fd()
+        self.0.as_raw_fd()
     }
 
     /// Makes it readable.
     pub(crate) fn call(&self) {
-        self.called.store(true, SeqCst);
         // It fails only when 2^64 calls are pending, and then it is readable.
-        let _ = (&self.event).write(&1u64.to_ne_bytes());
-    }
-
-    /// Whether [`Wake::call`] was called since it was cleared.
-    pub(crate) fn is_called(&self) -> bool {
-        self.called.load(SeqCst)
+        let _ = (&self.0).write(&1u64.to_ne_bytes());
     }
 
     /// Makes it unreadable.
     pub(crate) fn clear(&self) {
-        self.called.store(false, SeqCst);
         // Nothing to read: it was not readable.
-        let _ = (&self.event).read(&mut [0; 8]);
+        let _ = (&self.0).read(&mut [0; 8]);
     }
 }

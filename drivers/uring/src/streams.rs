@@ -144,7 +144,7 @@ pub struct UringStreams<S: Session> {
     /// What sessions have done in the ring beside.
     local: Lending,
     from: Handover<S>,
-    /// What completes is announced by the hand-over's descriptor, for nothing was there to do.
+    /// What completes is announced by the hand-over's descriptor, for the core sleeps.
     announced: bool,
     connections: Vec<Option<Box<Connection<S>>>>,
     free: Vec<usize>,
@@ -217,6 +217,7 @@ impl<S: Session> UringStreams<S> {
                 self.waiting.push(at);
             }
             (c.sending, c.written) = (0..written, now);
+            let mut receives = false;
             match next {
                 Next::Close => c.close_if(true),
                 // An answer that is longer than the whole output.
@@ -230,14 +231,16 @@ impl<S: Session> UringStreams<S> {
                     }
                     // A message that is longer than the whole input.
                     c.close_if(c.held.len() == c.input.len());
-                    if c.end == End::NotYet {
-                        self.receive(at);
-                    }
+                    receives = c.end == End::NotYet;
                 }
                 Next::Input(_) | Next::Completion => {}
             }
             if written > 0 {
                 self.send(at);
+            }
+            // After the answer: the kernel looks in vain at first, where the peer waits for it.
+            if receives {
+                self.receive(at);
             }
         }
         self.release(at, now);
@@ -360,30 +363,8 @@ impl<S: Session> UringStreams<S> {
         }
     }
 
-    /// Has completions announced where there was nothing to do, and not where there was.
-    fn announce(&mut self, idle: bool) {
-        if idle == self.announced {
-            return;
-        }
-        self.announced = idle;
-        let completions = self.ring.completion();
-        if !idle {
-            completions.disable_eventfd();
-            drop(completions);
-            return self.from.wake.clear();
-        }
-        completions.enable_eventfd();
-        // Pairs with the kernel, which says that there is something to do and then looks whether to announce it.
-        fence(SeqCst);
-        let is_empty = completions.is_empty();
-        drop(completions);
-        if !is_empty || self.ring.submission().taskrun() {
-            self.from.wake.call();
-        }
-    }
-
-    /// Submits what is queued, and lets the kernel complete what is due; false where there is neither.
-    fn enter(&mut self) -> bool {
+    /// Submits what is queued, and lets the kernel complete what is due.
+    fn enter(&mut self) {
         let mut queue = self.ring.submission();
         self.local.take(|entry| push(&mut queue, entry));
         let idle = queue.is_empty() && !queue.taskrun() && !queue.cq_overflow();
@@ -392,7 +373,6 @@ impl<S: Session> UringStreams<S> {
             // What was not submitted stays queued.
             self.counters.ring_errors += 1;
         }
-        !idle
     }
 }
 
@@ -406,14 +386,16 @@ impl<S: Session> Task for UringStreams<S> {
     fn turn(&mut self, now: Now, receive: bool, _: bool) -> Work {
         let now = now.mono;
         let mut work = Work { polls: 1, began: now, ..Work::default() };
+        if std::mem::take(&mut self.announced) {
+            self.ring.completion().disable_eventfd();
+            self.from.wake.clear();
+        }
         if receive {
             work.received += self.take(now) as u64;
         }
-        let mut entered = self.enter();
-        let mut completions = 0;
+        self.enter();
         for _ in 0..BURST {
             let Some(completion) = self.ring.completion().next() else { break };
-            completions += 1;
             if self.local.completed(completion.user_data(), completion.result()) {
                 work.received += 1;
             } else {
@@ -434,9 +416,19 @@ impl<S: Session> Task for UringStreams<S> {
             }
         }
         self.look(now);
-        entered |= self.enter();
-        self.announce(!entered && completions == 0 && work.is_none() && !self.from.wake.is_called());
+        self.enter();
         work
+    }
+
+    fn rest(&mut self) -> bool {
+        self.announced = true;
+        let completions = self.ring.completion();
+        completions.enable_eventfd();
+        // Pairs with the kernel, which says that there is something to do and then looks whether to announce it.
+        fence(SeqCst);
+        let is_empty = completions.is_empty();
+        drop(completions);
+        is_empty && !self.ring.submission().taskrun()
     }
 
     fn wait_fd(&self) -> Option<RawFd> {

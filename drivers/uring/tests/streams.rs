@@ -259,7 +259,7 @@ fn a_core_that_sleeps_is_woken() {
         while !ended.load(Relaxed) {
             let mono = Nanos(begun.elapsed().as_nanos() as u64);
             turns += 1;
-            if streams.turn(Now { mono, wall: mono }, true, false).is_none() {
+            if streams.turn(Now { mono, wall: mono }, true, false).is_none() && streams.rest() {
                 sleeper.sleep(Some(Duration::from_secs(5)));
             }
         }

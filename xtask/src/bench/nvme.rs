@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{
     Pair, Reach, Row,
     network::{CLIENT_CPU, OUT, SERVER_CPU, TURNS, client_key, mixed, state},
-    programs::{build, lines, number},
+    programs::{build, example, lines, number},
 };
 use crate::sh::{self, BERTH, Process, cmd, output, run};
 
@@ -28,7 +28,9 @@ pub(super) fn rows() -> Result<Vec<Row>> {
     let [source, binary] = ECHO;
     run(&mut cmd("cc", ["-O3", "-march=native", "-o", binary, source]))?;
     let mut rows = alone()?;
-    rows.push(many()?);
+    let many = many()?;
+    let checks = unchecked(&many)?;
+    rows.extend([many, checks]);
     for write in [false, true] {
         rows.push(long(write)?);
     }
@@ -70,6 +72,21 @@ fn many() -> Result<Row> {
         unit: "k/s",
         reach: Reach::Capacity(Some(0.8), busy),
         pairs,
+    })
+}
+
+/// What the lease's checks take of those reads: each is checked as it is accepted, and as its bytes are copied.
+fn unchecked(reads: &Row) -> Result<Row> {
+    let checks = example("berth-lease-io", "check_bench", true)?;
+    let checks = checks.iter().map(|line| number(line, "check_ns")).collect::<Result<Vec<_>>>()?;
+    let check = super::median(checks.into_iter());
+    let without = |rate: f64| 1.0 / (1.0 / rate - 2.0 * check * 1e-6);
+    Ok(Row {
+        case: format!("the lease's two checks of those reads, {check:.1} ns each"),
+        baseline: "reads without their time".into(),
+        unit: "k/s",
+        reach: Reach::AtLeast(0.99),
+        pairs: reads.pairs.iter().map(|pair| Pair { theirs: without(pair.ours), ..pair.clone() }).collect(),
     })
 }
 
