@@ -17,7 +17,8 @@ use crate::{
     health::ERRORS,
     io::{COPY_RANGES, NSID},
     namespace::BLOCK,
-    target::{Subsystem, field},
+    names::field,
+    target::Subsystem,
 };
 
 /// The one ANA group.

@@ -27,6 +27,7 @@ pub mod host;
 mod identify;
 mod io;
 mod logs;
+mod names;
 mod namespace;
 mod output;
 mod queue;
@@ -34,7 +35,8 @@ mod target;
 
 pub use connection::Connection;
 pub use counts::COUNTERS;
-pub use target::{BindError, Client, Limits, Target, Unbound, lease_of, nqn};
+pub use names::{lease_of, nqn, requested_host};
+pub use target::{BindError, Client, Limits, Target, Unbound};
 
 /// Where a command capsule has its SGL descriptor.
 const SGL: u32 = 32;

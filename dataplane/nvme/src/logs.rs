@@ -14,7 +14,7 @@ use crate::{
     connect::DISCOVERY,
     identify::{ANA_GROUP, FIRMWARE},
     io::NSID,
-    target::field,
+    names::field,
 };
 
 /// RGO of the ANA log: groups alone.

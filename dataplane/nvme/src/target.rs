@@ -11,13 +11,13 @@ use std::{
 use berth_lease::{Generation, LeaseId, Op, Quiescence, Refusal, Regions, Storage, Table};
 use berth_lease_io::{Gate, Pool};
 use berth_port::Nanos;
-use berth_wire::nvme::fabrics::Nqn;
 
 use crate::{
     auth::{Chap, Machine, Secret},
     controller::Controller,
     counts::{Present, Totals},
     exclusive::Exclusive,
+    names::{is_host_nqn, lease_of, nqn},
     namespace::{BLOCK, Namespace},
     queue::DEPTH_MAX,
 };
@@ -127,7 +127,7 @@ pub enum BindError {
     /// It has less than a block of 512 bytes, or its accesses are shorter than 4096 bytes.
     #[error("the lease is too small for a namespace")]
     TooSmall,
-    /// The host's name is empty, longer than 223 bytes, or has a NUL.
+    /// The host's name does not begin with `nqn.`, is longer than 223 bytes, or has control characters.
     #[error("the host's NQN is none")]
     HostNqn,
     /// It is bound already.
@@ -178,7 +178,7 @@ impl Target {
         now: Nanos,
     ) -> Result<String, BindError> {
         let Client { nqn: host, secret } = host.into();
-        if host.is_empty() || host.len() > NQN_MAX || host.contains('\0') {
+        if !is_host_nqn(host) {
             return Err(BindError::HostNqn);
         }
         let ask = Namespace::access(lease, generation, Op::Read, 0, 0);
@@ -326,26 +326,4 @@ impl State {
         let discovers = |controller: &&Arc<Controller>| controller.subsystem.is_none() && controller.host == host;
         self.controllers.values().filter(discovers).for_each(|controller| controller.leases_changed());
     }
-}
-
-/// Bytes of the longest NQN.
-const NQN_MAX: usize = 223;
-
-/// What comes before the lease's id, as 32 hex digits, in its NQN (fabricBIOS v0, NVMe-oF bindings).
-const NQN_FRONT: &str = "nqn.2026-02.io.fabricbios:lease:";
-
-/// The NQN of a lease's subsystem.
-pub fn nqn(lease: LeaseId) -> String {
-    format!("{NQN_FRONT}{lease}")
-}
-
-/// A name of this node as structures have it.
-pub(crate) fn field(nqn: &str) -> Nqn {
-    Nqn::new(nqn.as_bytes()).expect("the names of subsystems are short")
-}
-
-/// The lease whose subsystem an NQN names.
-pub fn lease_of(nqn: &[u8]) -> Option<LeaseId> {
-    let id = std::str::from_utf8(nqn.strip_prefix(NQN_FRONT.as_bytes())?).ok()?;
-    u128::from_str_radix(id, 16).ok().map(LeaseId)
 }

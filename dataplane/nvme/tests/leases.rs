@@ -154,7 +154,7 @@ fn leases_that_cannot_be_bound() {
     assert_eq!(bind(&node, MEMORY, 7, HOST), BindError::Bound);
     node.target.unbind(MEMORY).unwrap();
     assert!(node.target.unbind(MEMORY).is_none());
-    for host in ["", "a\0b", &"x".repeat(224)] {
+    for host in ["", "nqn.a\0b", "iqn.a", &format!("nqn.{}", "x".repeat(220))] {
         assert_eq!(bind(&node, MEMORY, 7, host), BindError::HostNqn);
     }
     assert!(matches!(bind(&node, LeaseId(5), 7, HOST), BindError::Lease(_)));

@@ -14,9 +14,10 @@ use berth_lease::{LeaseId, RegionKind, Regions, Table};
 use berth_nvme::{
     BindError, Client, Target, Unbound,
     auth::{Machine, Secret},
+    requested_host,
 };
 use berth_port::Nanos;
-use berth_wire::fabric::{BindKind, BindingTlv, ClientTlv, NvmeTransport, Status, Tlvs};
+use berth_wire::fabric::{BindKind, BindingTlv, NvmeTransport, Status, Tlvs};
 
 use crate::{Later, arithmetic::Arithmetic, core::Counts};
 
@@ -102,17 +103,7 @@ impl Binding for NvmeBinding {
         if region.is_none_or(|region| region.kind == RegionKind::Memory) {
             return Err(Status::UnsupportedOp);
         }
-        let mut host = None;
-        for tlv in &client {
-            match (ClientTlv::read(tlv), BindingTlv::read(tlv)) {
-                (Ok(Some(ClientTlv::HostNqn(name))), _) => host = Some(name),
-                (_, Ok(Some(BindingTlv::NvmeTrType(wanted)))) if wanted != NvmeTransport::Tcp => {
-                    return Err(Status::UnsupportedOp);
-                }
-                _ => {}
-            }
-        }
-        let host = host.filter(|name| name.starts_with("nqn.")).ok_or(Status::InvalidParams)?;
+        let host = requested_host(client, NvmeTransport::Tcp)?;
         let secret = match &self.arithmetic {
             // None where the node kept none: of a binding from before it asked for authentication.
             Some(arithmetic) => {

@@ -10,9 +10,9 @@ use std::{
 
 use berth_fabric::{Binding, BlockingWork, BoundLease, Reach, TeardownFailed};
 use berth_lease::{LeaseId, Rights};
-use berth_nvme::nqn;
+use berth_nvme::{nqn, requested_host};
 use berth_port::{Family, Nanos};
-use berth_wire::fabric::{BindKind, BindingTlv, ClientTlv, NvmeTransport, Status, Tlvs};
+use berth_wire::fabric::{BindKind, BindingTlv, NvmeTransport, Status, Tlvs};
 
 use crate::{
     nvmet::{Address, Disk, Nvmet, Port},
@@ -21,9 +21,6 @@ use crate::{
 
 /// Bytes of a block.
 const BLOCK: u64 = 512;
-
-/// Bytes of the longest NQN.
-const NQN_MAX: usize = 223;
 
 /// What a binding is set up with.
 #[derive(Debug)]
@@ -167,7 +164,11 @@ impl<S: System> Binding for KernelBinding<S> {
     }
 
     fn prepare(&mut self, lease: &BoundLease, client: Tlvs<'_>) -> Result<Option<BlockingWork>, Status> {
-        let host = host(client, self.transport())?;
+        let host = requested_host(client, self.transport())?.to_owned();
+        // It becomes the name of a folder.
+        if host.contains('/') {
+            return Err(Status::InvalidParams);
+        }
         let disk = self.disk(lease)?;
         if self.leases.len() >= self.max_leases {
             self.counts.full += 1;
@@ -251,21 +252,4 @@ impl<S: System> Drop for KernelBinding<S> {
             }
         }
     }
-}
-
-/// The host that a client names, where it asks for this transport, or for none.
-fn host(client: Tlvs<'_>, transport: NvmeTransport) -> Result<String, Status> {
-    let mut host = None;
-    for tlv in &client {
-        match (ClientTlv::read(tlv), BindingTlv::read(tlv)) {
-            (Ok(Some(ClientTlv::HostNqn(name))), _) => host = Some(name),
-            (_, Ok(Some(BindingTlv::NvmeTrType(wanted)))) if wanted != transport => return Err(Status::UnsupportedOp),
-            _ => {}
-        }
-    }
-    // It becomes the name of a folder.
-    let is_name = |name: &&str| {
-        name.starts_with("nqn.") && name.len() <= NQN_MAX && !name.contains(|c: char| c == '/' || c.is_control())
-    };
-    Ok(host.filter(is_name).ok_or(Status::InvalidParams)?.to_owned())
 }
