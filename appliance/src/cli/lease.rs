@@ -14,7 +14,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
 use super::{Reach, WithToken, block_on, folder, handle, id, output, page};
-use crate::config::{parse_mac, parse_size};
+use crate::config::{parse_bytes, parse_mac};
 
 /// Lease memory, blocks and virtual functions of a node; read and write bytes.
 #[derive(Debug, Args)]
@@ -28,7 +28,7 @@ enum Lease {
     /// Lease memory, blocks or a virtual function. Prints the lease, and stores it for `read` and `write`.
     Alloc {
         /// Size in bytes, such as 4096 or "64 MiB", of memory or blocks.
-        #[arg(long, value_parser = size)]
+        #[arg(long, value_parser = parse_bytes)]
         size: Option<u64>,
         /// What to lease.
         #[arg(long, value_enum, default_value = "memory")]
@@ -206,13 +206,6 @@ impl NvmeOver {
             Self::Loop => NvmeTransport::Loop,
         }
     }
-}
-
-fn size(text: &str) -> Result<u64, String> {
-    let plain = text.parse().ok().filter(|bytes| *bytes > 0);
-    plain
-        .or_else(|| parse_size(text))
-        .ok_or_else(|| format!("{text:?} is not a size; write one such as 4096 or \"64 MiB\""))
 }
 
 impl LeaseCommand {

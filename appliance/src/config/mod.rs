@@ -23,7 +23,7 @@ use std::{
 };
 
 pub use admin::Admin;
-pub use berth_keys::{At, Note, Origin, Sink, Source, parse_size};
+pub use berth_keys::{At, Note, Origin, Sink, Source, parse_bytes};
 use berth_keys::{Binds, Table, document};
 use berth_ports::{Hugepages, Runtime};
 pub use binding::Binding;

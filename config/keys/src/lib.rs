@@ -12,4 +12,4 @@ mod walk;
 pub use document::{Origin, Source};
 pub use schema::{CPU_MAX, Key, Kind, Owned, Owner, Reload, Section, key};
 pub use values::{Binds, address, claim, default_address};
-pub use walk::{At, Note, Sink, Table, instead, parse_size};
+pub use walk::{At, Note, Sink, Table, instead, parse_bytes};

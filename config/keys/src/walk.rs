@@ -470,12 +470,22 @@ fn integer(value: &DeValue<'_>) -> Option<u64> {
 }
 
 /// Parses a number with a unit, such as `64 MiB`, with or without a space; at least 1. Returns bytes.
-pub fn parse_size(text: &str) -> Option<u64> {
+fn parse_size(text: &str) -> Option<u64> {
     const UNITS: [(&str, u32); 5] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10), ("B", 0)];
     let text = text.trim();
     let (number, shift) = UNITS.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, *shift)))?;
     let number: u64 = number.trim_end().parse().ok()?;
     number.checked_mul(1 << shift).filter(|bytes| *bytes > 0)
+}
+
+/// Parses bytes as a command line has them: a bare number, or one with a unit, such as `4096` or `64 MiB`; at least 1.
+///
+/// # Errors
+/// What is wrong, with an example.
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    let bare = text.parse().ok().filter(|bytes| *bytes > 0);
+    let wrong = || format!("{text:?} is not a size; write one such as 4096 or \"64 MiB\"");
+    bare.or_else(|| parse_size(text)).ok_or_else(wrong)
 }
 
 fn describe(value: &DeValue<'_>) -> String {

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf, str::FromStr};
 
-use berth_keys::parse_size;
+use berth_keys::parse_bytes;
 use berth_wire::nvme::pdu::{DATA_DIGEST, HEADER_DIGEST};
 use clap::{ArgGroup, Args, ValueEnum};
 
@@ -10,7 +10,6 @@ use super::PaceArgs;
 
 /// `berth perf nvme`.
 #[derive(Debug, Clone, Args)]
-#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 #[command(group(ArgGroup::new("disk").required(true).args(["to", "control"])))]
 pub struct NvmeArgs {
     /// Where the controller listens; the disk is --nqn's
@@ -44,12 +43,9 @@ pub struct NvmeArgs {
     /// Bytes of each command, as 4096 or "4 KiB"; each is a case of its own
     #[arg(long = "size", value_name = "BYTES", value_delimiter = ',', default_value = "4 KiB", value_parser = size)]
     pub sizes: Vec<u32>,
-    /// One place after the other
-    #[arg(long, conflicts_with = "random")]
-    pub sequential: bool,
-    /// Places drawn evenly, as without either
+    /// One place after the other; without it places are drawn evenly
     #[arg(long)]
-    pub random: bool,
+    pub sequential: bool,
     /// CRC-32C of these parts of PDUs
     #[arg(long, value_enum, value_name = "PART", value_delimiter = ',')]
     pub digests: Vec<DigestArg>,
@@ -58,7 +54,7 @@ pub struct NvmeArgs {
     pub verify: bool,
     /// Bytes of the disk that are used, from its first; they are overwritten by writes. By default all of them, and of a
     /// lease of this run's own 64 MiB
-    #[arg(long, value_name = "BYTES", value_parser = size64)]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub len: Option<u64>,
 
     /// How fast, how long, and where results go.
@@ -114,14 +110,9 @@ impl NvmeArgs {
     }
 }
 
-fn size64(text: &str) -> Result<u64, String> {
-    let plain = text.parse().ok().filter(|bytes| *bytes > 0);
-    plain.or_else(|| parse_size(text)).ok_or_else(|| "a size, such as 4096 or \"4 KiB\"".into())
-}
-
 /// Up to what one command transfers at most: 65,536 blocks of 512 bytes.
 fn size(text: &str) -> Result<u32, String> {
-    let bytes = size64(text)?;
+    let bytes = parse_bytes(text)?;
     u32::try_from(bytes).ok().filter(|bytes| *bytes <= 32 << 20).ok_or_else(|| "at most 32 MiB".into())
 }
 
