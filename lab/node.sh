@@ -3,6 +3,26 @@ work=$(mktemp -d)
 export HOME="$work"
 node="--udp --node 127.0.0.1:5700"
 
+# Writes the configuration of a node from which everybody may lease; standard input is what there is to lease, and the rest.
+node_config() {
+    {
+        cat <<TOML
+[runtime]
+housekeeping_cpus = [0]
+[node]
+state_dir = "$work/state"
+[control]
+udp = "127.0.0.1:5700"
+quic = "127.0.0.1:5701"
+enroll = "open"
+[[control.policy]]
+presenter = "*"
+perms = ["read", "write", "alloc", "revoke"]
+TOML
+        cat
+    } >"$work/berth.toml"
+}
+
 # Runs a check; the end of what it prints is shown where it fails.
 check() {
     what=$1

@@ -7,18 +7,7 @@ millis() { echo $(($(tr -d . </proc/uptime | cut -d' ' -f1) * 10)); }
 
 # configure BACKING [SIZE]: blocks of it for lease.
 configure() {
-    cat >"$work/berth.toml" <<TOML
-[runtime]
-housekeeping_cpus = [0]
-[node]
-state_dir = "$work/state"
-[control]
-udp = "127.0.0.1:5700"
-quic = "127.0.0.1:5701"
-enroll = "open"
-[[control.policy]]
-presenter = "*"
-perms = ["read", "write", "alloc", "revoke"]
+    node_config <<TOML
 [[region]]
 name = "blocks"
 kind = "block"
@@ -69,6 +58,29 @@ disk() {
 gone() { not disk "$1"; }
 # controller LEASE: whether the kernel has one, or tries to.
 controller() { grep -qs "$1" /sys/class/nvme/*/subsysnqn; }
+# verify DISK PATTERN BLOCK SIZE: writes that come back.
+verify() {
+    fio --name=verify --filename="$1" --rw="$2" --bs="$3" --size="$4" --iodepth=16 --ioengine=libaio --direct=1 \
+        --verify=crc32c --do_verify=1 --verify_fatal=1 --output="$work/fio"
+}
+# writes DISK: how many it has had; written DISK N: whether they are more than that.
+writes() { awk '{ print $5 }' "/sys/block/$(basename "$1")/stat"; }
+written() { [ "$(writes "$1")" -gt "$2" ]; }
+# kill_under_writes DISK: the node is killed and started again while fio writes to the disk, which its host connects to by itself.
+kill_under_writes() {
+    before=$(writes "$1")
+    fio --name=kill --filename="$1" --rw=randwrite --bs=4k --size=2M --loops=8 --ioengine=libaio --iodepth=8 --direct=1 \
+        --verify=crc32c --verify_fatal=1 --output="$work/kill" &
+    fio=$!
+    within 20 written "$1" $((before + 100)) || echo "not ok fio writes"
+    kill -9 $berth
+    wait $berth 2>/dev/null || true
+    check "fio is not done when the node is killed" kill -0 $fio
+    start
+    if wait $fio; then echo "ok fio goes on over a kill -9 of the node, and verifies"; else
+        echo "not ok fio over a kill -9: $(tail -n 5 "$work/kill" | tr '\n' ' ')"
+    fi
+}
 # attach LEASE OPTIONS...: bound and connected; its device.
 attach() {
     lease=$1

@@ -15,9 +15,9 @@ import time
 import traceback
 import urllib.request
 
+import berth
 import perftest
 
-BERTH = os.environ["BERTH"]
 PEER = os.environ["PEERS"] + "/lease_rdma"
 MIB = 1 << 20
 failures = 0
@@ -67,27 +67,13 @@ class Peer:
         return answer.startswith("fail ") and answer != "fail no-completion", answer
 
 
-class Node:
-    """A running berth, and a client's commands to it."""
+class Node(berth.Node):
+    """One whose memory is leased over RDMA."""
 
     def __init__(self, folder, windows, max_leases=8):
-        self.folder = pathlib.Path(folder)
-        self.environment = {"HOME": folder, "BERTH_KEY": f"{folder}/key", "PATH": os.environ["PATH"], "RUST_LOG": "info"}
-        if not (self.folder / "key").exists():
-            self.run("key", "new")
-        public = json.loads(self.run("key", "show", "--json"))["public_key"]
-        self.config = self.folder / "berth.toml"
-        self.config.write_text(
+        super().__init__(
+            folder,
             f"""
-            [node]
-            state_dir = "{folder}/state"
-            [control]
-            udp = "127.0.0.1:5700"
-            quic = "127.0.0.1:5701"
-            enrolled = ["{public}"]
-            [[control.policy]]
-            presenter = "*"
-            perms = ["read", "write", "alloc", "revoke"]
             [[region]]
             name = "scratch"
             kind = "memory"
@@ -97,36 +83,8 @@ class Node:
             device = "rxe0"
             windows = "{windows}"
             max_leases = {max_leases}
-            [admin]
-            listen = "127.0.0.1:5780"
-            """
+            """,
         )
-        self.start()
-
-    def start(self):
-        self.log = open(self.folder / "log", "a")
-        command = [BERTH, "run", "--config", str(self.config)]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self.log, text=True, env=self.environment)
-        ready = self.process.stdout.readline()
-        if not ready.startswith("berth ready"):
-            raise RuntimeError(f"berth did not start: {ready}\n{(self.folder / 'log').read_text()}")
-
-    def stop(self, how=signal.SIGTERM):
-        self.process.send_signal(how)
-        return self.process.wait()
-
-    def run(self, *arguments):
-        done = subprocess.run([BERTH, *arguments], env=self.environment, capture_output=True)
-        if done.returncode:
-            raise RuntimeError(done.stderr.decode())
-        return done.stdout
-
-    def ask(self, *arguments):
-        """An op of the control plane, in datagrams: without the handshake of QUIC."""
-        return self.run(*arguments, "--udp", "--node", "127.0.0.1:5700")
-
-    def json(self, *arguments):
-        return json.loads(self.ask(*arguments, "--json"))
 
     def refused(self, *arguments):
         """Why the command failed, or nothing."""
@@ -135,9 +93,6 @@ class Node:
         except RuntimeError as error:
             return str(error)
         return ""
-
-    def alloc(self, size, *more):
-        return self.json("lease", "alloc", "--size", str(size), *more)["lease_id"]
 
     def bytes(self, lease, offset, count):
         return self.run("lease", "read", lease, "--offset", str(offset), "--len", str(count))
@@ -323,7 +278,7 @@ def limits(node):
     lost = node.describe(leases[2], peers[2])
     lost[lost.index("--gid") + 1] = "::ffff:10.9.0.77"
     start = time.monotonic()
-    waits = subprocess.Popen([BERTH, *lost, "--udp", "--node", "127.0.0.1:5700"], env=node.environment, stderr=subprocess.PIPE, text=True)
+    waits = subprocess.Popen([berth.BERTH, *lost, "--udp", "--node", "127.0.0.1:5700"], env=node.environment, stderr=subprocess.PIPE, text=True)
     answered = 0
     while waits.poll() is None:
         node.ask("lease", "query", leases[3])

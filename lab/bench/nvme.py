@@ -9,10 +9,14 @@ import json
 import os
 import pathlib
 import subprocess
+import sys
 import tempfile
 import time
 
-BERTH, OUT = os.environ["BERTH"], pathlib.Path(os.environ["OUT"])
+sys.path.insert(0, "lab")
+import berth
+
+OUT = pathlib.Path(os.environ["OUT"])
 HOST = "nqn.2014-08.org.nvmexpress:uuid:11111111-2222-3333-4444-555555555555"
 HOST_ID = HOST.rsplit(":", 1)[1]
 NVMET = "nqn.2026-02.io.fabricbios:bench"
@@ -64,28 +68,15 @@ def until(found, what):
     raise SystemExit(f"not ok {what}")
 
 
-class Berth:
+class Berth(berth.Node):
     """A node with one lease, bound to this host."""
 
     name, port = "berth", 4420
 
     def __init__(self, folder, backing):
-        self.folder = folder
-        self.environment = {**os.environ, "BERTH_KEY": str(folder / "key"), "HOME": str(folder)}
-        run(BERTH, "key", "new", env=self.environment)
-        public = json.loads(run(BERTH, "key", "show", "--json", env=self.environment))["public_key"]
-        config = folder / "berth.toml"
-        config.write_text(
+        super().__init__(
+            folder,
             f"""
-            [runtime]
-            housekeeping_cpus = [0]
-            [node]
-            state_dir = "{folder}/state"
-            [control]
-            enrolled = ["{public}"]
-            [[control.policy]]
-            presenter = "*"
-            perms = ["read", "write", "alloc"]
             [[region]]
             name = "disk"
             kind = "block"
@@ -96,20 +87,16 @@ class Berth:
             listen = ["127.0.0.1:{self.port}"]
             cpus = [1]
             idle = "adaptive"
-            """
+            """,
         )
-        log = open(OUT / "berth.log", "a")
-        self.process = subprocess.Popen([BERTH, "run", "--config", config], stdout=subprocess.PIPE, stderr=log, text=True)
-        assert self.process.stdout.readline().startswith("berth ready")
-        node = ["--udp", "--node", "127.0.0.1:5700"]
-        alloc = [BERTH, "lease", "alloc", "--type", "block", "--size", str(SIZE), *node, "--json"]
-        lease = json.loads(run(*alloc, env=self.environment))["lease_id"]
-        run(BERTH, "lease", "bind", lease, "--kind", "nvme", "--host-nqn", HOST, *node, env=self.environment)
+        lease = self.alloc(SIZE, "--type", "block")
+        self.ask("lease", "bind", lease, "--kind", "nvme", "--host-nqn", HOST)
         self.nqn = f"nqn.2026-02.io.fabricbios:lease:{lease}"
 
     def close(self):
-        self.process.terminate()
-        self.process.wait()
+        self.stop()
+        with open(OUT / "berth.log", "a") as log:
+            log.write((self.folder / "log").read_text())
 
 
 class Nvmet:

@@ -15,9 +15,10 @@ import tempfile
 import time
 
 sys.path.insert(0, "lab")
+import berth
 import perftest
 
-BERTH, OUT = os.environ["BERTH"], pathlib.Path(os.environ["OUT"])
+OUT = pathlib.Path(os.environ["OUT"])
 COUNT, SIZES = 1000, (64, 4096)
 # Reads of soft-RoCE take 40 us or 120, as the kernel places its work: only many turns tell two servers apart.
 TURNS, FEW = 15, 3
@@ -47,26 +48,13 @@ def bare(program, size):
     return typical(client.stdout, size)
 
 
-class Node:
-    """A node with its devices, and the one lease of it."""
+class Node(berth.Node):
+    """One with a lease that is reached over RDMA."""
 
     def __init__(self, folder):
-        self.folder = folder
-        self.environment = {**os.environ, "BERTH_KEY": str(folder / "key"), "HOME": str(folder)}
-        self.run("key", "new")
-        public = json.loads(self.run("key", "show", "--json"))["public_key"]
-        config = folder / "berth.toml"
-        config.write_text(
-            f"""
-            [runtime]
-            housekeeping_cpus = [0]
-            [node]
-            state_dir = "{folder}/state"
-            [control]
-            enrolled = ["{public}"]
-            [[control.policy]]
-            presenter = "*"
-            perms = ["read", "write", "alloc"]
+        super().__init__(
+            folder,
+            """
             [[region]]
             name = "scratch"
             kind = "memory"
@@ -74,21 +62,13 @@ class Node:
             [[binding]]
             kind = "rdma"
             device = "rxe0"
-            """
+            """,
         )
-        self.process = subprocess.Popen([BERTH, "run", "--config", str(config)], stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout.readline().startswith("berth ready")
-        self.lease = json.loads(self.ask("alloc", "--size", "1048576"))["lease_id"]
-
-    def run(self, *arguments):
-        return subprocess.run([BERTH, *arguments], env=self.environment, check=True, stdout=subprocess.PIPE).stdout
-
-    def ask(self, *arguments):
-        return self.run("lease", *arguments, "--udp", "--node", "127.0.0.1:5700", "--json")
+        self.lease = self.alloc(1 << 20)
 
     def bind(self, qpn, psn, gid):
         client = ["--qp-num", str(qpn), "--gid", gid, "--psn", str(psn), "--mtu", "4096"]
-        return json.loads(self.ask("bind", self.lease, "--kind", "rdma", *client))
+        return self.json("lease", "bind", self.lease, "--kind", "rdma", *client)
 
     def reads(self, size):
         """Perftest's latency with the lease for its server."""
@@ -100,7 +80,7 @@ class Node:
     def ours(self, op, size):
         """Our client's median latency in us, and what binding and the first access took."""
         report = self.folder / "report.json"
-        command = [BERTH, "perf", "lease", "--binding", "rdma", "--device", "rxe1", "--control", "127.0.0.1:5701"]
+        command = [berth.BERTH, "perf", "lease", "--binding", "rdma", "--device", "rxe1", "--control", "127.0.0.1:5701"]
         command += ["--identity", str(self.folder / "key"), "--op", op, "--size", str(size), "--count", str(COUNT)]
         command += ["--cpu", "1", "--window", "1", "--warmup", "0.1", "--no-progress", "--json", str(report)]
         done = subprocess.run(command, capture_output=True, text=True)
@@ -128,6 +108,5 @@ with tempfile.TemporaryDirectory() as name, open(OUT / "rows", "w") as rows:
                 row("LEASE_BIND and first READ, rxe", "ib_read_lat", None, took, theirs)
             theirs, ours = 2 * bare("ib_write_lat", size), node.ours("write", size)[0]
             row(f"WRITE {size} B of a lease, rxe, p50", "ib_write_lat x 2", 1.05, ours, theirs)
-    node.process.terminate()
-    code = node.process.wait()
+    code = node.stop()
 print("ok one-sided access to a lease was measured" if code == 0 else f"not ok berth stops well: {code}")

@@ -10,18 +10,7 @@ set -eu
 hostid=11111111-2222-3333-4444-555555555555
 
 truncate -s 32M "$work/disk.img"
-cat >"$work/berth.toml" <<TOML
-[runtime]
-housekeeping_cpus = [0]
-[node]
-state_dir = "$work/state"
-[control]
-udp = "127.0.0.1:5700"
-quic = "127.0.0.1:5701"
-enroll = "open"
-[[control.policy]]
-presenter = "*"
-perms = ["read", "write", "alloc"]
+node_config <<TOML
 [[region]]
 name = "blocks"
 kind = "block"
@@ -40,11 +29,6 @@ TOML
 bind() { "$BERTH" lease bind "$lease" --kind nvme --host-nqn "$host" "$@"; }
 # connect OPTIONS...
 connect() { nvme connect -t tcp -a 127.0.0.1 -s 4420 -n "$nqn" -q "$host" -I "$hostid" "$@"; }
-# verify DISK: writes that come back.
-verify() {
-    fio --name=verify --filename="$1" --rw=randwrite --bs=4k --size=1M --iodepth=8 --ioengine=libaio --direct=1 \
-        --verify=crc32c --do_verify=1 --verify_fatal=1 --output="$work/fio"
-}
 # count RESULT: authentications that ended so.
 count() {
     bash -c 'exec 3<>/dev/tcp/127.0.0.1/9464; printf "GET /metrics HTTP/1.0\r\n\r\n" >&3; cat <&3' |
@@ -52,9 +36,8 @@ count() {
 }
 
 start
-"$BERTH" key new >/dev/null
-"$BERTH" enroll >/dev/null
-lease=$("$BERTH" lease alloc --type block --size "16 MiB" --json | sed 's/.*"lease_id": *"\([0-9a-f]*\)".*/\1/')
+enroll
+lease=$(alloc block "16 MiB")
 nqn=nqn.2026-02.io.fabricbios:lease:$lease
 
 check "over UDP there is no secret" not bind --udp --node 127.0.0.1:5700
@@ -74,12 +57,12 @@ check "and nobody who proved anything" [ "$(count done)" = 0 ]
 
 check "the printed command connects" sh -c "$ready -I $hostid"
 if within 10 disk "$lease" >/dev/null; then echo "ok a disk appears"; else echo "not ok a disk appears"; fi
-check "what is written comes back" verify "$(disk "$lease")"
+check "what is written comes back" verify "$(disk "$lease")" randwrite 4k 1M
 check "disconnected" nvme disconnect -n "$nqn"
 
 check "both ways, two queues" connect -i 2 -c 2 --dhchap-secret "$secret" --dhchap-ctrl-secret "$secret"
 within 10 disk "$lease" >/dev/null || echo "not ok a disk appears"
-check "what is written comes back" verify "$(disk "$lease")"
+check "what is written comes back" verify "$(disk "$lease")" randwrite 4k 1M
 check "each queue has proved itself" [ "$(count done)" -ge 5 ]
 
 # A host may prove itself anew amid its I/O.
@@ -94,16 +77,7 @@ if wait $fio; then echo "ok and I/O goes on"; else echo "not ok I/O over a furth
 check "on each queue" [ "$(count done)" = $((before + 3)) ]
 
 # A restart amid writes: the host proves itself again with the secret that it has.
-fio --name=kill --filename="$(disk "$lease")" --rw=randwrite --bs=4k --size=2M --loops=4 --ioengine=libaio --iodepth=8 --direct=1 \
-    --verify=crc32c --verify_fatal=1 --output="$work/kill" &
-fio=$!
-sleep 1
-kill -9 $berth
-wait $berth 2>/dev/null || true
-start
-if wait $fio; then echo "ok fio goes on over a kill -9 of the node, and verifies"; else
-    echo "not ok fio over a kill -9: $(tail -n 5 "$work/kill" | tr '\n' ' ')"
-fi
+kill_under_writes "$(disk "$lease")"
 check "it has proved itself to the node that came back" [ "$(count done)" -ge 3 ]
 check "disconnected" nvme disconnect-all
 

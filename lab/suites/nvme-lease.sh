@@ -24,7 +24,6 @@ load() {
 }
 runs() { kill -0 $fio 2>/dev/null; }
 ended() { ! runs; }
-writes() { awk '{ print $5 }' "/sys/block/$(basename "$1")/stat"; }
 
 configure ram
 start

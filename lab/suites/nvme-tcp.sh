@@ -9,12 +9,6 @@ set -eu
 . lab/nvme.sh
 other=nqn.2014-08.org.nvmexpress:uuid:99999999-2222-3333-4444-555555555555
 
-# verify DISK PATTERN BLOCK SIZE
-verify() {
-    fio --name=verify --filename="$1" --rw="$2" --bs="$3" --size="$4" --iodepth=16 --ioengine=libaio --direct=1 \
-        --verify=crc32c --do_verify=1 --verify_fatal=1 --output="$work/fio"
-}
-
 configure ram
 start
 check "the ready line names the transport" grep -q '"nvme-tcp":"127.0.0.1:4420"' "$work/ready"
@@ -91,16 +85,7 @@ bind "$lease" "$host" >/dev/null
 connect "$lease" "$host" >/dev/null
 within 10 disk "$lease" >/dev/null
 device=$(disk "$lease")
-fio --name=kill --filename="$device" --rw=randwrite --bs=4k --size=4M --loops=4 --ioengine=libaio --iodepth=8 --direct=1 \
-    --verify=crc32c --verify_fatal=1 --output="$work/kill" &
-fio=$!
-sleep 2
-kill -9 $berth
-wait $berth 2>/dev/null || true
-start
-if wait $fio; then echo "ok fio goes on over a kill -9 of the node, and verifies"; else
-    echo "not ok fio over a kill -9: $(tail -n 5 "$work/kill" | tr '\n' ' ')"
-fi
+kill_under_writes "$device"
 check "disconnected" nvme disconnect-all
 stop
 cp "$work/ready" "$OUT/stopped"

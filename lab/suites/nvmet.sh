@@ -13,18 +13,7 @@ tree=/sys/kernel/config/nvmet
 
 mount -t configfs none /sys/kernel/config 2>/dev/null || true
 truncate -s 64M "$work/disk.img"
-cat >"$work/berth.toml" <<TOML
-[runtime]
-housekeeping_cpus = [0]
-[node]
-state_dir = "$work/state"
-[control]
-udp = "127.0.0.1:5700"
-quic = "127.0.0.1:5701"
-enroll = "open"
-[[control.policy]]
-presenter = "*"
-perms = ["read", "write", "alloc", "revoke"]
+node_config <<TOML
 [[region]]
 name = "blocks"
 kind = "block"
@@ -48,13 +37,6 @@ provider = "kernel"
 transport = "loop"
 TOML
 
-# alloc SIZE OPTIONS...: a lease of blocks.
-alloc() {
-    size=$1
-    shift
-    "$BERTH" lease alloc $node --type block --size "$size" "$@" --json >"$work/alloc"
-    sed 's/.*"lease_id": *"\([0-9a-f]*\)".*/\1/' "$work/alloc"
-}
 # bind LEASE HOST TRANSPORT
 bind() { "$BERTH" lease bind $node "$1" --kind nvme --host-nqn "$2" --transport "$3"; }
 # connect LEASE HOST TRANSPORT
@@ -66,22 +48,16 @@ connect() {
     esac
     nvme connect -t "$3" $at -n "nqn.2026-02.io.fabricbios:lease:$1" -q "$2" -I "${2##*:}" -i 1
 }
-# verify DISK PATTERN BLOCK SIZE
-verify() {
-    fio --name=verify --filename="$1" --rw="$2" --bs="$3" --size="$4" --iodepth=16 --ioengine=libaio --direct=1 \
-        --verify=crc32c --do_verify=1 --verify_fatal=1 --output="$work/fio"
-}
 # Nothing of ours is in the kernel.
 clean() { not sh -c "ls $tree/subsystems $tree/hosts | grep -q 'nqn\.' || grep -qs disk.img /sys/block/loop*/loop/backing_file"; }
 
 start
 check "the ready line names the address over RDMA" grep -q '"nvme-rdma":"10.9.0.1:4420"' "$work/ready"
-"$BERTH" key new >/dev/null
-"$BERTH" enroll >/dev/null
+enroll
 
 for over in rdma loop; do
-    spare=$(alloc "8 MiB")
-    lease=$(alloc "16 MiB")
+    spare=$(alloc block "8 MiB")
+    lease=$(alloc block "16 MiB")
     check "bound over $over" bind "$lease" "$host" $over
     cp "$work/out" "$work/bound"
     check "LEASE_BIND prints the command for $over" \
@@ -125,13 +101,13 @@ for over in rdma loop; do
 done
 
 # The end comes from Berth's clock.
-lease=$(alloc "1 MiB" --duration 8 --grace 60)
+lease=$(alloc block "1 MiB" --duration 8 --grace 60)
 check "a lease of eight seconds is bound" bind "$lease" "$host" loop
 check "a lease that expires leaves the kernel" within 12 clean
 
 # Berth's own target beside the kernel's: the transport that the client asks for is the one that it gets.
-lease=$(alloc "8 MiB")
-spare=$(alloc "8 MiB")
+lease=$(alloc block "8 MiB")
+spare=$(alloc block "8 MiB")
 bind "$spare" "$host" loop >/dev/null
 check "bound over tcp" bind "$lease" "$host" tcp
 check "connected over tcp, to Berth's own target" connect "$lease" "$host" tcp
@@ -148,22 +124,13 @@ check "the doctor finds what the kernel's target needs" not grep -E "^(missing|w
 check "the doctor names the kernel's ports" grep -q "nvme target .*rdma 10.9.0.1:4420 with 0 subsystems" "$OUT/doctor"
 
 # A kill amid writes: the kernel goes on by itself until the next start, which takes all away and binds it again.
-lease=$(alloc "16 MiB")
+lease=$(alloc block "16 MiB")
 bind "$lease" "$host" rdma >/dev/null
 connect "$lease" "$host" rdma >/dev/null
 within 10 disk "$lease" >/dev/null
 device=$(disk "$lease")
-fio --name=kill --filename="$device" --rw=randwrite --bs=4k --size=2M --loops=8 --ioengine=libaio --iodepth=8 --direct=1 \
-    --verify=crc32c --verify_fatal=1 --output="$work/kill" &
-fio=$!
-sleep 1
-kill -9 $berth
-wait $berth 2>/dev/null || true
-start
+kill_under_writes "$device"
 check "the lease is bound again after a kill -9" within 5 test -e "$tree/subsystems/nqn.2026-02.io.fabricbios:lease:$lease"
-if wait $fio; then echo "ok fio goes on over a kill -9 of the node, and verifies"; else
-    echo "not ok fio over a kill -9: $(tail -n 5 "$work/kill" | tr '\n' ' ')"
-fi
 stop
 check "a node that stops leaves nothing in the kernel" clean
 nvme disconnect-all

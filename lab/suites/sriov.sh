@@ -20,20 +20,9 @@ function() { basename "$(readlink "/sys/bus/pci/devices/$pf/virtfn$1")"; }
 
 # configure POLICY [MORE]
 configure() {
-    cat >"$work/berth.toml" <<TOML
-[runtime]
-housekeeping_cpus = [0]
+    node_config <<TOML
 [admin]
 listen = "127.0.0.1:5780"
-[node]
-state_dir = "$work/state"
-[control]
-udp = "127.0.0.1:5700"
-quic = "127.0.0.1:5701"
-enroll = "open"
-[[control.policy]]
-presenter = "*"
-perms = ["read", "write", "alloc", "revoke"]
 [[region]]
 name = "vfs"
 kind = "vf"
