@@ -18,7 +18,10 @@ fn drive(part: &str) {
     let out = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{out}");
     println!("{}", out.lines().last().unwrap());
-    assert!(berth.stop().status.success());
+    let stopped = berth.stop();
+    assert!(stopped.status.success());
+    let lane = &stopped.counters["lcores"][0]["lanes"][0];
+    assert!(lane["histograms"]["command_time"]["count"].as_u64() > Some(0), "{lane}");
 }
 
 #[test]

@@ -9,9 +9,9 @@ use serde::Serialize;
 /// What became of the frames of one queue of a port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Entry {
-    /// The lcore.
+    /// Name of the lcore that polls the queue.
     pub lcore: String,
-    /// The port.
+    /// Name of the port.
     pub port: String,
     /// Frames that the port lent to its service.
     pub received: u64,

@@ -16,7 +16,7 @@ use berth_host::{PinError, TscClock, pin_current_thread};
 use berth_port::Clock;
 use serde::{Deserialize, Serialize};
 
-/// How long one calibration takes.
+/// Duration of one calibration.
 pub const WINDOW: Duration = Duration::from_millis(20);
 
 /// Round trips below this are of cores that share a cache.
@@ -31,7 +31,7 @@ const MIN_BATCHES: usize = 32;
 /// A calibration.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Bounce {
-    /// The two CPUs.
+    /// Numbers of the two CPUs: the asking one, the answering one.
     pub cpus: [usize; 2],
     /// Median round trip over all batches, in nanoseconds.
     pub median_ns: f64,

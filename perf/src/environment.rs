@@ -106,11 +106,11 @@ pub struct Environment {
 /// A network interface.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Nic {
-    /// Its name.
+    /// As the kernel calls it, such as `eth0`.
     pub name: String,
     /// The kernel's driver; a card that DPDK has is no interface.
     pub driver: String,
-    /// Where it is plugged in.
+    /// Its address on its bus, such as `0000:03:00.0`.
     pub bus: Option<String>,
     /// Mbit/s, where the link is up.
     pub speed_mbps: Option<i64>,

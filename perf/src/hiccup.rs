@@ -13,7 +13,7 @@ pub const LONG_NS: u64 = 100_000;
 /// What the gaps between polls of one case looked like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hiccups {
-    /// Polls.
+    /// How often the client's loop polled.
     pub polls: u64,
     /// Median gap between two polls, in nanoseconds.
     pub p50_ns: u64,

@@ -168,9 +168,9 @@ pub struct Interval {
     pub from_sent: Histogram<u64>,
     /// Nanoseconds between two polls of the client's own loop.
     pub hiccups: Histogram<u64>,
-    /// Events.
+    /// What became of the interval's requests.
     pub counts: Counts,
-    /// Statuses.
+    /// Statuses other than 0 that were answered.
     pub refusals: Refusals,
 }
 

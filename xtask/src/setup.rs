@@ -75,28 +75,28 @@ const FOR_LAB: &[&[&str]] = &[BUILD, PACKAGE, LAB];
 const FOR_PACKAGE: &[&[&str]] = &[BUILD, PACKAGE];
 const FOR_BENCH: &[&[&str]] = &[BUILD, TEST, PACKAGE, LAB, BENCH];
 
-/// What `demo` needs.
+/// Installs what `demo` needs.
 pub(crate) fn build() -> Result<()> {
     packages(&FOR_DEMO.concat())
 }
 
-/// What `test` needs.
+/// Installs what `test` needs.
 pub(crate) fn test() -> Result<()> {
     packages(&FOR_TEST.concat())?;
     fabric().map(drop)
 }
 
-/// What `lab` needs beside its sysroot.
+/// Installs what `lab` needs beside its sysroot.
 pub(crate) fn lab() -> Result<()> {
     packages(&FOR_LAB.concat())
 }
 
-/// What `package` needs.
+/// Installs what `package` needs.
 pub(crate) fn package() -> Result<()> {
     packages(&FOR_PACKAGE.concat())
 }
 
-/// What `bench` needs.
+/// Installs what `bench` needs, and all else.
 pub(crate) fn all() -> Result<()> {
     packages(&FOR_BENCH.concat())?;
     fabric().map(drop)

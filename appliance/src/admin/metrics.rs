@@ -23,7 +23,7 @@ const BOUNDS: [f64; 21] = [
 
 /// Each histogram, as its layer names it, in the order of a request's way, and what it measures. docs/telemetry.md
 /// tells more.
-pub(super) const HISTOGRAMS: [(&str, &str); 9] = [
+pub(super) const HISTOGRAMS: [(&str, &str); 13] = [
     ("wire_time", "from the sender's PTP stamp to the poll that received the request; of sampled stamped requests"),
     ("rx_time", "from the poll until the first frame of its burst is dispatched; of sampled bursts"),
     ("handler_time", "of the first frame of a burst in its service; of sampled bursts"),
@@ -32,6 +32,16 @@ pub(super) const HISTOGRAMS: [(&str, &str); 9] = [
     ("ring_time", "from the copy into the ring until the answer was found; of the same requests"),
     ("tx_time", "of the transmit call; of sampled bursts"),
     ("service_time", "from the poll that received a frame to the end of its burst's transmission; of each frame"),
+    (
+        "data_time",
+        "from the capsule of an NVMe command until all data that it brings was there; of each that brings some",
+    ),
+    (
+        "access_time",
+        "from then, or its capsule, until the last access to blocks had ended; of each NVMe command about blocks",
+    ),
+    ("answer_time", "from then until the answer was sent; of each NVMe I/O command"),
+    ("command_time", "from the capsule of an NVMe I/O command until its answer was sent; of each"),
     ("hiccup", "polls that found nothing and took 10 us or longer: what the host took from a spinning lcore"),
 ];
 

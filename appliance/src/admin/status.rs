@@ -72,6 +72,30 @@ impl Status {
         }
     }
 
+    /// The latencies of ports besides their service time, since the start.
+    fn stages(&self, out: &mut String) {
+        let lanes = self.snapshot.lcores.iter().flat_map(|lcore| lcore.lanes.iter().map(move |lane| (lcore, lane)));
+        let mut timed = lanes
+            .flat_map(|(lcore, lane)| lane.histograms.iter().map(move |(stage, summary)| (lcore, lane, stage, summary)))
+            .filter(|(_, _, stage, summary)| *stage != "service_time" && summary.count > 0)
+            .peekable();
+        if timed.peek().is_some() {
+            let _ = writeln!(
+                out,
+                "\n{:<12} {:<16} {:<14} {:>14} {:>10} {:>10} {:>10}",
+                "lcore", "port", "stage", "samples", "p50 us", "p99 us", "p99.9 us"
+            );
+        }
+        for (lcore, lane, stage, summary) in timed {
+            let [p50, p99, p999] = [summary.p50, summary.p99, summary.p999].map(|nanos| nanos as f64 / 1000.0);
+            let _ = writeln!(
+                out,
+                "{:<12} {:<16} {stage:<14} {:>14} {p50:>10.2} {p99:>10.2} {p999:>10.2}",
+                lcore.name, lane.name, summary.count
+            );
+        }
+    }
+
     /// A table for people.
     pub fn table(&self) -> String {
         let mut out = format!("berth {}: {}, up {:.0} s\n", self.version, self.state(), self.uptime_s);
@@ -103,6 +127,7 @@ impl Status {
                 );
             }
         }
+        self.stages(&mut out);
         if let Some(nvme) = Nvme::of(&self.control) {
             let Nvme { berth, kernel_leases } = nvme;
             let _ = writeln!(

@@ -9,7 +9,7 @@ use super::{Host, contents, resolve};
 /// `[admin]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admin {
-    /// Where it listens.
+    /// Where the page, `/metrics` and `/status` are served over HTTP.
     pub listen: SocketAddr,
     /// The bearer token that a request must carry; `None` on a loopback address alone.
     pub token: Option<String>,

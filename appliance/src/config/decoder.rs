@@ -19,15 +19,15 @@ use super::{Host, contents, name, resolve, unique};
 pub struct Decoder {
     /// Unique name.
     pub name: String,
-    /// How it decodes.
+    /// `algorithm`, with the keys that belong to it.
     pub algorithm: Algorithm,
     /// Where the model was read from.
     pub file: PathBuf,
-    /// The model.
+    /// The detector error model that the file holds.
     pub model: Arc<DetectorErrorModel>,
     /// What the algorithm has worked out of the model, once for all cores.
     pub tables: Arc<Tables>,
-    /// How measurements make detection events.
+    /// Which measurements make up each detection event.
     pub measurements: MeasurementMap,
 }
 

@@ -16,7 +16,7 @@ use super::region::Region;
 /// `[node]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
-    /// Where the node keeps its key and its journal.
+    /// Folder of the node's key and its journal.
     pub state_dir: PathBuf,
     /// The node's key; made at the first start where it is not there.
     pub key_file: PathBuf,
@@ -33,15 +33,15 @@ pub struct Node {
 /// `[control]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Control {
-    /// Where control over UDP listens.
+    /// Address of the listener for control over UDP.
     pub udp: SocketAddr,
-    /// Where control and data over QUIC listen.
+    /// Address of the listener for control and data over QUIC.
     pub quic: SocketAddr,
-    /// Where the discovery relay listens; `None` is off.
+    /// Address of the discovery relay, over UDP; `None` is off.
     pub relay: Option<SocketAddr>,
     /// The relays that are told of this node.
     pub announce: Vec<SocketAddr>,
-    /// Who may enroll.
+    /// Whether keys that are not in `enrolled` may enroll themselves.
     pub enroll: Enrolment,
     /// Public keys that are enrolled.
     pub enrolled: Vec<PublicKey>,
@@ -51,7 +51,7 @@ pub struct Control {
     pub max_requests_per_sec: u32,
     /// Leases at a time, revoked ones that are remembered included.
     pub max_leases: usize,
-    /// What presenters may do.
+    /// Permissions of presenters, which add up, and limits of what they hold.
     pub policies: Vec<Policy>,
 }
 

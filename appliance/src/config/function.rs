@@ -18,11 +18,11 @@ use super::{Host, Mode, Port, Rpc, contents, name, resolve, rpc, schema::PLUGIN,
 pub struct Function {
     /// The name whose FNV-1a hash is the function's id.
     pub name: String,
-    /// What runs.
+    /// The code that serves its calls.
     pub handler: At<Handler>,
-    /// Where it runs; without it, where the port says.
+    /// Inline or behind a ring; `None`: as `port.rpc.dispatch` says.
     pub dispatch: Option<Mode>,
-    /// The ring that leads there; without it, the port's own.
+    /// Name of the ring, where it is behind one; `None`: the port's own.
     pub ring: Option<String>,
     /// A call that takes longer is counted as an overrun, in microseconds.
     pub budget_us: Option<u64>,
@@ -51,13 +51,13 @@ pub enum Handler {
     ResetDecoder,
     /// A symbol of a shared library.
     Plugin {
-        /// The library.
+        /// Path of the shared library.
         library: PathBuf,
         /// The exported function.
         symbol: String,
-        /// How it is called.
+        /// Its calling convention: `HOST_CALL` or `DEVICE_CALL`.
         abi: Abi,
-        /// What it takes and returns.
+        /// Types of its arguments and results.
         schema: Box<HandlerSchema>,
     },
 }

@@ -9,7 +9,7 @@ use crate::log::{Format, check_level};
 pub struct Log {
     /// As in `RUST_LOG`: a level, or levels of modules.
     pub level: String,
-    /// Where lines go, and how they look.
+    /// Text or JSON to stderr, or the journal.
     pub format: Format,
 }
 

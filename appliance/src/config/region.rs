@@ -12,7 +12,7 @@ use super::{name, unique};
 pub struct Region {
     /// Unique name.
     pub name: String,
-    /// What it is leased as.
+    /// Memory, blocks or virtual functions.
     pub kind: Kind,
     /// Its length in bytes; `None` is the length of the file or device it lies in.
     pub size: Option<u64>,

@@ -41,13 +41,13 @@ pub enum Mode {
 /// A ring of each queue of the port: of `[port.rpc]` itself, or `[[port.rpc.ring]]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ring {
-    /// What functions call it, if they have to.
+    /// The name by which functions choose it; `None` for the port's own.
     pub name: Option<String>,
     /// Requests that can wait.
     pub slots: usize,
     /// The CPUs of its workers.
     pub worker_cpus: Vec<usize>,
-    /// What slots are made of.
+    /// Memory of its slots.
     pub memory: Memory,
 }
 

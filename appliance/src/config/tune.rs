@@ -24,11 +24,11 @@ pub struct Tune {
 /// `[[tune.nic]]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Nic {
-    /// The interface.
+    /// Name of the interface, such as `eth0`.
     pub name: String,
-    /// How often polling may put interrupts off.
+    /// `napi_defer_hard_irqs`: how many empty polls in a row keep interrupts off.
     pub defer_hard_irqs: Option<u64>,
-    /// After how many nanoseconds deferred interrupts come after all.
+    /// `gro_flush_timeout`: nanoseconds after which deferred interrupts come after all.
     pub gro_flush_timeout_ns: Option<u64>,
 }
 

@@ -37,7 +37,7 @@ pub(super) fn run(
         lcore.add(Polled::worker(name, &port.name, worker).weight(port.weight));
     }
     for Bound { name, core } in plan.bound {
-        lcore.add(Polled::port(&name, core.open().with_context(|| name.clone())?));
+        lcore.add(core.open(&name).with_context(|| name.clone())?);
     }
     let mut sleeper = Sleeper::new(lcore.wait_fds()).context("opening what wakes the lcore")?;
     events.send(Event::Ready(opened, sleeper.waker())).context("the appliance is gone")?;

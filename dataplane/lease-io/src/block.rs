@@ -17,11 +17,11 @@ use crate::{AccessRequest, Buffers, Failure, Gate, Pool};
 /// How an access ended: with its buffers, which hold what was read, or what was written.
 #[derive(Debug)]
 pub struct Ended {
-    /// What the access was called.
+    /// The tag that it was started with.
     pub tag: u64,
     /// Those that it was started with.
     pub buffers: Buffers,
-    /// Whether it was done.
+    /// Why it was not done, if it was not; what its range holds after a failed write is unknown.
     pub result: Result<(), BlockError>,
 }
 

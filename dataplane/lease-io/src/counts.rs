@@ -8,7 +8,7 @@ use berth_port::{Family, Tables};
 
 use crate::Failure;
 
-/// What every way to leased bytes counts.
+/// Declarations of the counters of every way to leased bytes.
 pub const COUNTERS: Tables = &[Event::TABLE];
 
 const MESSAGES: Family = Family::counter("messages", "messages about leased bytes");
@@ -59,7 +59,7 @@ impl Counts {
         self.0[event as usize] += 1;
     }
 
-    /// Counts how an access of `len` bytes ended.
+    /// Counts how an access of `len` bytes ended; the bytes too where it was done.
     #[inline]
     pub(crate) fn outcome(&mut self, op: Op, len: u64, outcome: Result<(), Failure>) {
         let (event, bytes) = match (outcome, op) {

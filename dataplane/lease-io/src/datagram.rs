@@ -10,7 +10,7 @@ use crate::{AccessRequest, BlockIo, Failure, Gate, Served, counts::Event};
 
 /// A protocol of one datagram each way.
 pub trait Protocol {
-    /// What an answer repeats of its request.
+    /// The fields of a request that its answer repeats.
     type Echo: Copy + Send + 'static;
 
     /// Bytes of an answer before a read's data.
@@ -30,27 +30,27 @@ pub trait Protocol {
     fn greet(echo: &Self::Echo, lease: Option<Result<Entry, Refusal>>, buf: &mut [u8]) -> usize;
 }
 
-/// What a datagram asks for.
+/// A parsed datagram.
 #[derive(Debug, Clone)]
 pub enum Request<E> {
     /// An access; the data of a write lies in `data` of the message, that of a read shall be put there.
     Access {
-        /// What is asked for.
+        /// The access, to be checked by a [`Gate`].
         ask: AccessRequest,
         /// Where the data is; empty unless the request is well formed.
         data: Range<usize>,
-        /// What the answer repeats.
+        /// For the answer.
         echo: E,
     },
-    /// What the lease's limits are.
+    /// HELLO: asks for the lease's limits.
     Greeting(AccessRequest, E),
-    /// Whether anybody is there.
+    /// PING: answered without a look at any lease.
     Ping(E),
     /// Nothing that could be answered.
     Malformed,
 }
 
-/// What becomes of a datagram.
+/// The fate of a datagram.
 #[derive(Debug)]
 pub enum Answer<E> {
     /// The answer, of this length, has replaced it.

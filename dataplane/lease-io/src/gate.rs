@@ -14,16 +14,16 @@ use berth_wire::fabric::data::BLOCK;
 
 use crate::Counts;
 
-/// What a message asks for.
+/// An access to leased bytes, as a message asks for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AccessRequest {
     /// The whole id, where the message carries it: a lease that merely shares its key is unknown.
     pub id: Option<LeaseId>,
-    /// The access.
+    /// Which bytes of which lease, by its key, and whether they are read or written.
     pub access: Access,
 }
 
-/// What became of an access that was allowed.
+/// The result of an access that was allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Served {
     /// The bytes have been copied.
@@ -130,6 +130,9 @@ impl Gate {
     }
 
     /// Decides on an access and does nothing.
+    ///
+    /// # Errors
+    /// Why the access is not allowed now.
     #[inline]
     pub fn check(&mut self, ask: &AccessRequest, now: Nanos) -> Result<Served, Refusal> {
         self.serve(ask, now, |_, _, _| ())
@@ -181,7 +184,7 @@ impl Gate {
         }
     }
 
-    /// What this gate has counted.
+    /// The counters of this gate, to be reported or moved to [`Totals`](crate::Totals).
     pub fn counts(&mut self) -> &mut Counts {
         &mut self.counts
     }

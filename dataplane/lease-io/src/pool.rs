@@ -50,7 +50,7 @@ impl Pool {
         &self.memory
     }
 
-    /// Bytes of all chunks.
+    /// Bytes of all chunks, taken or not.
     pub fn size(&self) -> usize {
         self.free.capacity() * CHUNK
     }
@@ -115,7 +115,7 @@ pub struct Buffers {
 }
 
 impl Buffers {
-    /// How many bytes.
+    /// Bytes of all pieces together.
     pub fn size(&self) -> usize {
         self.pieces.iter().map(Part::size).sum()
     }

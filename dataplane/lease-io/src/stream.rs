@@ -52,7 +52,7 @@ pub struct Stream {
     accesses: Accesses,
     /// Those that are not answered yet.
     pending: Vec<Pending>,
-    /// How many there may be.
+    /// The most of them at once, up to [`DEPTH`].
     depth: usize,
     /// The longest operation in bytes, whatever the lease's `max_io`.
     longest: u32,
@@ -71,7 +71,7 @@ impl fmt::Debug for Peer {
     }
 }
 
-/// What HELLO settled.
+/// The lease that HELLO has named, and its limits.
 #[derive(Debug, Clone, Copy)]
 struct Lease {
     id: LeaseId,
@@ -86,7 +86,7 @@ struct Pending {
     request_id: u32,
 }
 
-/// What one message led to.
+/// The result of one message.
 enum Advance {
     /// It is consumed, and answered unless an access for it is under way.
     Done { consumed: usize, written: usize },

@@ -11,10 +11,10 @@ use std::{
 use berth_port::Nanos;
 use berth_wire::nvme::admin::Abort;
 
-/// Abort commands at a time.
+/// Abort commands of a controller that may wait at a time; ACL is one less (Base, "Identify Controller").
 pub(crate) const ABORTS: usize = 4;
 
-/// How long a queue may take to decide; it may have ended.
+/// How long a queue may take to decide. Without a verdict by then, as where the queue has ended, nothing is aborted.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The Abort commands of a controller that wait for I/O queues.
@@ -47,7 +47,7 @@ impl Aborts {
         has_room
     }
 
-    /// Whether this queue is asked.
+    /// Whether an Abort command names I/O queue `queue` and is not decided. One relaxed load where none waits.
     #[inline]
     pub(crate) fn asks(&self, queue: u16) -> bool {
         self.asked.load(Relaxed) > 0

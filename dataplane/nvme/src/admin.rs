@@ -34,7 +34,7 @@ use crate::{
     queue::{Phase, Queue},
 };
 
-/// Asynchronous Event Requests at a time.
+/// Asynchronous Event Requests that may wait at a time; AERL is one less (Base, "Identify Controller").
 pub(crate) const EVENT_REQUESTS: usize = 4;
 
 /// How long queues stay to tell that their lease has ended.
@@ -58,13 +58,13 @@ pub(crate) struct Admin {
     pub(crate) controller: Arc<Controller>,
     pub(crate) local: SocketAddr,
     gate: Gate,
-    /// CC.
+    /// Property CC, as the host has set it.
     configuration: u32,
     shutdown: Shutdown,
     pub(crate) standing: Standing,
-    /// How often that has changed.
+    /// How often that has changed, from 1 on: the change count of the ANA log.
     pub(crate) changes: u64,
-    /// When its end was seen.
+    /// When the lease's end was seen first; [`FAREWELL`] later the queue closes.
     ended: Option<Nanos>,
     pub(crate) events: Events,
 }
@@ -111,7 +111,7 @@ impl Admin {
         }
     }
 
-    /// Whether the host spoke in time.
+    /// Notes that the host has spoken; false where that was later than KATO allows.
     pub(crate) fn hear(&self, now: Nanos) -> bool {
         self.controller.hear(now)
     }
@@ -183,7 +183,7 @@ impl Admin {
         }
     }
 
-    /// CSTS.
+    /// Property CSTS: RDY, CFS and SHST.
     fn state(&mut self, now: Nanos) -> u32 {
         let drained = self.controller.is_drained();
         let mut state = 0;
@@ -256,7 +256,7 @@ impl Admin {
         Ok(Answer::page(page[offset..end].to_vec()))
     }
 
-    /// Bytes of the longest transfer.
+    /// Bytes of the longest transfer, which MDTS says in pages of 4096.
     pub(crate) fn longest(&self) -> u32 {
         let subsystem = self.controller.subsystem.as_ref();
         subsystem.map_or(self.target.limits().longest, |subsystem| subsystem.namespace.longest)
@@ -388,12 +388,12 @@ pub(crate) struct Answer {
 impl Answer {
     pub(crate) const NONE: Self = Self { result: 0, page: None };
 
-    /// Dwords 0 and 1.
+    /// Without data; `result` is dwords 0 and 1 of the completion.
     pub(crate) fn result(result: u64) -> Self {
         Self { result, page: None }
     }
 
-    /// Data.
+    /// With data, of which the host gets as much as it asked for; `result` is 0.
     pub(crate) fn page(page: Vec<u8>) -> Self {
         Self { result: 0, page: Some(page) }
     }

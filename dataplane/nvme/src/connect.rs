@@ -34,7 +34,7 @@ const CONTROLLER_BUSY: Status = Status::retryable(0x181);
 /// Where the data of Connect has HOSTID, as [`invalid_parameter`] has others.
 const HOST_ID: u32 = 1 << 16;
 
-/// Why Connect is refused: with which first dword.
+/// A refusal of Connect: its status, and dword 0, which names the field that is wrong.
 pub(crate) struct Invalid(Status, u32);
 
 impl From<Status> for Invalid {
@@ -47,9 +47,9 @@ fn invalid(parameter: u32) -> Invalid {
     Invalid(Status::CONNECT_INVALID_PARAMETERS, parameter)
 }
 
-/// What a connection is after Connect.
+/// The role of a connection after a Connect that succeeds.
 pub(crate) enum Joined {
-    /// A queue.
+    /// The queue that it asked for.
     Queue(Role),
     /// Nothing, until its host has proved who it is.
     Unproven(Box<Joining>, Arc<Chap>),
@@ -106,14 +106,14 @@ pub(crate) fn connect(
     let entries = command.size + 1;
     let mut queue = Queue::new(entries, flow_control.then_some(entries));
     // The first command of an empty queue finds room in it.
-    if let Ok((index, _)) = queue.open(sqe.cid.get()) {
+    if let Ok((index, _)) = queue.open(sqe.cid.get(), now) {
         queue.slot(index).result = Connected { controller, authenticate }.dword().into();
         queue.respond(index, Status::SUCCESS);
     }
     Ok((joined, queue))
 }
 
-/// What a connection may become.
+/// What Connect asks for, checked against what there is. Nothing is taken of the target yet.
 fn check(target: &Target, command: Connect, data: &ConnectData, now: Nanos) -> Result<Joining, Invalid> {
     if command.format != 0 {
         return Err(Status::CONNECT_FORMAT.into());
@@ -165,7 +165,7 @@ fn check(target: &Target, command: Connect, data: &ConnectData, now: Nanos) -> R
 }
 
 impl Joining {
-    /// CNTLID.
+    /// CNTLID of the controller that it makes or joins.
     fn controller(&self) -> u16 {
         match &self.kind {
             Kind::Admin { id, .. } => *id,

@@ -19,14 +19,14 @@ use crate::{abort::Aborts, health::Record, target::Subsystem};
 #[derive(Debug)]
 pub(crate) struct Controller {
     pub(crate) id: u16,
-    /// The host's NQN.
+    /// HOSTNQN of its Connect.
     pub(crate) host: String,
     pub(crate) host_id: [u8; 16],
     /// `None`: it is one of discovery.
     pub(crate) subsystem: Option<Arc<Subsystem>>,
-    /// How long its host may say nothing, in milliseconds; 0: for ever.
+    /// KATO: how long its host may say nothing, in milliseconds; 0: for ever.
     kato: AtomicU32,
-    /// When it said something last.
+    /// When it said something last, in nanoseconds; as much as a sixteenth of KATO old.
     heard: AtomicU64,
     pub(crate) record: Record,
     /// Abort commands that wait for its I/O queues.
@@ -107,7 +107,7 @@ impl Controller {
         true
     }
 
-    /// Whether the host has said nothing for too long.
+    /// Whether the host has said nothing for longer than KATO, and what that may be late by.
     pub(crate) fn is_silent(&self, now: Nanos) -> bool {
         let patience = self.patience();
         !patience.is_zero() && now - Nanos(self.heard.load(Relaxed)) > patience
@@ -152,17 +152,14 @@ impl Controller {
         self.state().enabled.clone()
     }
 
-    /// Whether it has this I/O queue.
     pub(crate) fn has_queue(&self, id: u16) -> bool {
         self.enabled().is_some_and(|enabled| enabled.is_claimed(id))
     }
 
-    /// How many I/O queues it has.
     pub(crate) fn queues(&self) -> u64 {
         self.enabled().map_or(0, |enabled| enabled.lock().iter().map(|word| u64::from(word.count_ones())).sum())
     }
 
-    /// Whether it has I/O queues.
     pub(crate) fn has_queues(&self) -> bool {
         self.enabled().is_some_and(|enabled| *enabled.lock() != [0; 4])
     }
@@ -246,7 +243,7 @@ impl Enabled {
 }
 
 impl QueueId {
-    /// QID.
+    /// QID, from 1 to 255.
     pub(crate) fn number(&self) -> u16 {
         self.id
     }

@@ -17,7 +17,7 @@ const FATAL: Family =
 const ENDED: Family = Family::counter("nvme_connections_ended", "NVMe/TCP connections that ended before their time");
 
 berth_port::counters! {
-    /// One countable thing.
+    /// What connections count; each is a place in [`Counts`].
     pub(crate) enum Event {
         Connected = nvme_connected: CONNECTS { result: "connected" },
         ConnectsRefused = nvme_connects_refused: CONNECTS { result: "refused" },
@@ -60,7 +60,7 @@ berth_port::counters! {
     }
 }
 
-/// What NVMe/TCP targets count.
+/// Declarations of the counters of an NVMe/TCP target.
 pub const COUNTERS: Tables = &[Event::TABLE, Present::TABLE];
 
 /// The counters of one connection.

@@ -16,19 +16,19 @@ use zerocopy::IntoBytes as _;
 
 use crate::counts::{Counts, Event};
 
-/// Entries of the error log.
+/// Entries of the error log; ELPE is one less (Base, "Identify Controller").
 pub(crate) const ERRORS: usize = 16;
 
-/// Bytes of a data unit.
+/// Bytes of a data unit, in which the health log counts (Base, "SMART / Health Information").
 const UNIT: u64 = 1000 * 512;
 
 /// TRTYPE of TCP.
 const TCP: u8 = 3;
 
-/// No field of the command is wrong.
+/// Parameter Error Location where no field of the command is wrong.
 const NO_LOCATION: u16 = 0xFFFF;
 
-/// What a controller has done.
+/// The figures behind a controller's health and error logs; its queues add to them from their cores.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
     /// As [`EVENTS`].

@@ -16,8 +16,8 @@ use crate::{
     features::{flushes, offered},
     health::ERRORS,
     io::{COPY_RANGES, NSID},
-    namespace::BLOCK,
     names::field,
+    namespace::BLOCK,
     target::Subsystem,
 };
 

@@ -41,9 +41,9 @@ pub(crate) const NSID: u32 = 1;
 
 /// What becomes of a command, where it did not fail.
 pub(crate) enum Turn {
-    /// It is done.
+    /// It has succeeded, and is to be answered so.
     Done,
-    /// It goes on.
+    /// It is answered later; the phase of its slot says what it waits for.
     Later,
 }
 
@@ -55,10 +55,10 @@ pub(crate) struct Io {
     id: QueueId,
     gate: Gate,
     accesses: Accesses,
-    /// How many of those there are.
+    /// Accesses that have not been taken back from `accesses`.
     under_way: usize,
     pool: Arc<Pool>,
-    /// The most bytes of it that this queue has, unless one command needs more.
+    /// The most bytes of it that this queue has: an eighth of the pool, or what one command needs.
     share: usize,
     /// Commands that wait for buffers, in order.
     waiting: VecDeque<u8>,
@@ -69,7 +69,7 @@ pub(crate) struct Io {
     spare: (Buffers, Option<usize>),
     /// All data of a command is looked at before any of it is written, for it has digests.
     collects: bool,
-    /// When the lease's end was seen.
+    /// When the lease's end was seen first; [`FAREWELL`] later the queue closes.
     ended: Option<Nanos>,
 }
 
@@ -318,6 +318,7 @@ impl Io {
     /// All data that was asked for is there.
     pub(crate) fn received(&mut self, queue: &mut Queue, index: usize, counts: &mut Counts, now: Nanos) {
         let slot = queue.slot(index);
+        slot.ready = Some(now);
         if let Work::Fused { .. } = slot.work {
             slot.phase = Phase::Parked;
             return self.go_on_fused(queue, now);
@@ -421,7 +422,7 @@ impl Io {
         }
     }
 
-    /// Whether Flush does anything.
+    /// Whether Flush and FUA do anything: the lease lies behind an engine that has something to flush.
     fn flushes(&self) -> bool {
         self.subsystem.namespace.engine.is_some_and(|engine| engine.flush)
     }

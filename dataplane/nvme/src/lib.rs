@@ -26,6 +26,7 @@ mod health;
 pub mod host;
 mod identify;
 mod io;
+mod latency;
 mod logs;
 mod names;
 mod namespace;
@@ -35,8 +36,9 @@ mod target;
 
 pub use connection::Connection;
 pub use counts::COUNTERS;
+pub use latency::Latencies;
 pub use names::{lease_of, nqn, requested_host};
 pub use target::{BindError, Client, Limits, Target, Unbound};
 
-/// Where a command capsule has its SGL descriptor.
+/// Offset in a command capsule's PDU of its SGL descriptor, which FEI names.
 const SGL: u32 = 32;

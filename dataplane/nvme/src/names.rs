@@ -17,13 +17,13 @@ pub fn nqn(lease: LeaseId) -> String {
     format!("{NQN_FRONT}{lease}")
 }
 
-/// The lease whose subsystem an NQN names.
+/// The lease whose subsystem an NQN names; `None` for NQNs of others. Whether the lease is bound does not matter.
 pub fn lease_of(nqn: &[u8]) -> Option<LeaseId> {
     let id = std::str::from_utf8(nqn.strip_prefix(NQN_FRONT.as_bytes())?).ok()?;
     u128::from_str_radix(id, 16).ok().map(LeaseId)
 }
 
-/// The host that the client of a LEASE_BIND names (0x0411 HOST_NQN), where it asks for this transport (0x0304) or for none.
+/// The host that the client of a `LEASE_BIND` names (TLV 0x0411), where it asks for this transport (0x0304) or for none.
 ///
 /// # Errors
 /// [`Status::UnsupportedOp`]: it asks for another transport. [`Status::InvalidParams`]: it names no host, or by no NQN that

@@ -4,7 +4,7 @@ use berth_lease::{Access, BlockInfo, Entry, Generation, LeaseId, Op, Refusal, Re
 use berth_lease_io::AccessRequest;
 use berth_wire::nvme::Status;
 
-/// Bytes of a block.
+/// Bytes of a block (LBADS 9).
 pub(crate) const BLOCK: u64 = 512;
 
 /// The namespace of a lease; its first block is the lease's first.
@@ -13,7 +13,7 @@ pub(crate) struct Namespace {
     pub(crate) lease: LeaseId,
     generation: Generation,
     pub(crate) rights: Rights,
-    /// How many blocks it has.
+    /// NSZE: blocks of 512 bytes; a rest of the lease that fills none is out of reach.
     pub(crate) blocks: u64,
     /// Bytes of the longest transfer: a power of two, at least 4096.
     pub(crate) longest: u32,
@@ -44,7 +44,7 @@ impl Namespace {
         AccessRequest { id: Some(lease), access }
     }
 
-    /// Whether Compare and Write can be fused.
+    /// Whether Compare and Write can be fused: in memory, and on blocks whose engine compares.
     pub(crate) fn fuses(&self) -> bool {
         self.engine.is_none_or(|engine| engine.compare)
     }

@@ -21,7 +21,6 @@ impl<'o> Output<'o> {
         self.at
     }
 
-    /// What is free.
     #[inline]
     pub(crate) fn rest(&mut self) -> &mut [u8] {
         &mut self.bytes[self.at..]

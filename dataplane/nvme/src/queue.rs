@@ -26,7 +26,7 @@ pub(crate) struct Queue {
     slots: Vec<Slot>,
     /// Those of them that nobody uses.
     free: Vec<u8>,
-    /// How many there may be.
+    /// The most slots there may be, up to [`DEPTH_MAX`].
     depth: usize,
     /// Those that have something to send, in order.
     ready: VecDeque<u8>,
@@ -38,7 +38,7 @@ pub(crate) struct Queue {
     head: Option<(u16, u16)>,
 }
 
-/// A command.
+/// A command, from its capsule to its answer.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) cid: u16,
@@ -48,18 +48,24 @@ pub(crate) struct Slot {
     generation: u8,
     pub(crate) phase: Phase,
     pub(crate) work: Work,
-    /// What of the lease it is about.
+    /// The bytes of the lease that it reads or writes.
     pub(crate) ask: AccessRequest,
     /// Bytes of its data.
     pub(crate) len: u32,
     /// Bytes of its data that have come, or were sent.
     pub(crate) moved: u32,
-    /// Where the data begins that the R2T asked for.
+    /// R2TO: offset of the first byte that the last R2T asked for.
     pub(crate) from: u32,
-    /// Where it ends.
+    /// Offset behind the last byte that it asked for.
     pub(crate) until: u32,
-    /// When something of it came last.
+    /// The turn in which its capsule was accepted.
+    pub(crate) accepted: Nanos,
+    /// When the last R2T was sent, or data for it came last.
     pub(crate) since: Nanos,
+    /// The turn in which the last of its data from the host came.
+    pub(crate) ready: Option<Nanos>,
+    /// The turn in which its last access to blocks had ended.
+    pub(crate) accessed: Option<Nanos>,
     /// What it ends with once all data is there that was asked for.
     pub(crate) fault: Option<Status>,
     /// Its data, where that is neither sent from nor written to the lease as it is.
@@ -72,7 +78,7 @@ pub(crate) struct Slot {
     pub(crate) result: u64,
 }
 
-/// What a command waits for.
+/// The one thing that a command waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// Nothing: there is no command.
@@ -118,7 +124,7 @@ pub(crate) enum Work {
     Flush,
 }
 
-/// How far Copy is.
+/// Progress of Copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Copy {
     /// Ranges, and how many have been copied.
@@ -130,7 +136,7 @@ pub(crate) struct Copy {
     pub(crate) flush: bool,
 }
 
-/// Why a command gets no slot.
+/// As many commands are under way as the queue has entries: the host has sent one too many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Full;
 
@@ -149,8 +155,8 @@ impl Queue {
         }
     }
 
-    /// A slot for a command. Its identifier may be in use: then it must be refused.
-    pub(crate) fn open(&mut self, cid: u16) -> Result<(usize, bool), Full> {
+    /// A slot for a command that has just come. Its identifier may be in use: then it must be refused.
+    pub(crate) fn open(&mut self, cid: u16, now: Nanos) -> Result<(usize, bool), Full> {
         let index = match self.free.pop() {
             Some(index) => index,
             None if self.slots.len() < self.depth => {
@@ -169,6 +175,7 @@ impl Queue {
         slot.generation = slot.generation.wrapping_add(1);
         (slot.cid, slot.owns_cid, slot.phase) = (cid, unused, Phase::Parked);
         (slot.moved, slot.until, slot.fault, slot.result, slot.work) = (0, 0, None, 0, Work::Control);
+        (slot.accepted, slot.ready, slot.accessed) = (now, None, None);
         Ok((index.into(), unused))
     }
 
@@ -191,7 +198,7 @@ impl Queue {
         self.ready.push_back(index as u8);
     }
 
-    /// Answers the command.
+    /// Has the command answered when what other commands have to send is sent.
     pub(crate) fn respond(&mut self, index: usize, status: Status) {
         self.send(index, Phase::Responding(status));
     }
@@ -240,19 +247,19 @@ impl Queue {
         self.slots.iter().any(|slot| slot.phase == Phase::Receiving && now > slot.since + DATA_PATIENCE)
     }
 
-    /// What an R2T of the command is known by.
+    /// TTAG of the command's R2T: its slot in the low byte, the slot's generation in the high one.
     pub(crate) fn ttag(&self, index: usize) -> u16 {
         u16::from(self.slots[index].generation) << 8 | index as u16
     }
 
-    /// The command that has an R2T outstanding of that name.
+    /// The slot of the command that waits for the data of an R2T with this TTAG.
     pub(crate) fn by_ttag(&self, ttag: u16) -> Option<usize> {
         let index = usize::from(ttag & 0xFF);
         let slot = self.slots.get(index)?;
         (slot.phase == Phase::Receiving && u16::from(slot.generation) == ttag >> 8).then_some(index)
     }
 
-    /// The command of this identifier.
+    /// The slot of the command under way with this CID.
     pub(crate) fn by_cid(&self, cid: u16) -> Option<usize> {
         self.slots.iter().position(|slot| slot.phase != Phase::Free && slot.owns_cid && slot.cid == cid)
     }
@@ -263,7 +270,7 @@ impl Queue {
         Cqe::new(slot.cid, self.head.map_or(NO_HEAD, |(head, _)| head), slot.result, status)
     }
 
-    /// Whether a read that succeeds needs no response.
+    /// Whether a read that succeeds needs no response (SUCCESS flag of `C2HData`): flow control is off.
     pub(crate) fn omits_responses(&self) -> bool {
         self.head.is_none()
     }
@@ -283,7 +290,10 @@ impl Slot {
             moved: 0,
             from: 0,
             until: 0,
+            accepted: Nanos(0),
             since: Nanos(0),
+            ready: None,
+            accessed: None,
             fault: None,
             buffers: Buffers::default(),
             held: 0,

@@ -22,7 +22,7 @@ use crate::{
     queue::DEPTH_MAX,
 };
 
-/// How many of each a [`Target`] has at most.
+/// Limits of a [`Target`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Leases that are bound.
@@ -93,12 +93,11 @@ pub(crate) struct Subsystem {
     pub(crate) namespace: Namespace,
     /// For fused commands.
     pub(crate) fused: Exclusive,
-    /// It was unbound.
+    /// Set when it is unbound, and never cleared.
     ended: AtomicBool,
 }
 
 impl Subsystem {
-    /// Whether it was unbound.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.load(SeqCst)
     }
@@ -106,7 +105,7 @@ impl Subsystem {
 
 /// The host that a lease is bound for.
 pub struct Client<'a> {
-    /// Its NQN.
+    /// Its NQN: `nqn.`, at most 223 bytes, no control characters.
     pub nqn: &'a str,
     /// What it has to prove to know, by DH-HMAC-CHAP on each of its queues, and what that takes.
     pub secret: Option<(Secret, Arc<dyn Machine>)>,
@@ -170,6 +169,9 @@ impl Target {
     }
 
     /// Lets a host connect to a lease, its NQN alone or with a secret; returns the NQN of the lease's subsystem.
+    ///
+    /// # Errors
+    /// As [`BindError`] says; nothing is bound then.
     pub fn bind<'a>(
         &self,
         lease: LeaseId,
@@ -249,7 +251,7 @@ impl Target {
         &self.0.totals
     }
 
-    /// The subsystem of this name.
+    /// The subsystem of this NQN, while its lease is bound.
     pub(crate) fn subsystem(&self, nqn: &[u8]) -> Option<Arc<Subsystem>> {
         let lease = lease_of(nqn)?;
         self.state().subsystems.get(&lease).filter(|found| found.nqn.as_bytes() == nqn).cloned()
@@ -289,7 +291,7 @@ impl Target {
         Some(controller)
     }
 
-    /// The controller of this id.
+    /// The controller with this CNTLID, until it is removed.
     pub(crate) fn controller(&self, id: u16) -> Option<Arc<Controller>> {
         self.state().controllers.get(&id).cloned()
     }

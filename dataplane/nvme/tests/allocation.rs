@@ -2,6 +2,7 @@
 
 mod common;
 
+use berth_nvme::Latencies;
 use berth_port::{Next, Progress, Session as _};
 use berth_wire::nvme::opcode;
 use common::*;
@@ -27,6 +28,7 @@ fn commands_allocate_nothing() {
         for nqn in [&node.memory, &node.blocks] {
             let (_admin, id) = Host::admin(&node.target, nqn, digests);
             let mut io = Host::io(&node.target, nqn, id, 1, digests);
+            io.connection.time(&Latencies::default());
             let read = io.capsule(&rw(opcode::io::READ, 1, 0, 256), &[]);
             let write = io.capsule(&in_capsule(opcode::io::WRITE, 2, 0, 4096), &pattern(1, 4096));
             let long = io.capsule(&rw(opcode::io::WRITE, 3, 0, 256), &[]);

@@ -4,7 +4,7 @@ mod common;
 
 use berth_port::Next;
 use berth_wire::nvme::{Sqe, admin::SetFeatures, opcode};
-use common::*;
+use common::{mutation::mutate, *};
 use fastrand::Rng;
 
 /// What a host says on an I/O queue, whatever it is answered.
@@ -65,15 +65,7 @@ fn hostile_bytes_stay_within_the_lease() {
         host.cut = Cut { input: rng.usize(1..4000), output: rng.usize(0..9000) };
         for _ in 0..4 {
             let mut bytes = if is_io { io_bytes(host, &mut rng) } else { admin_bytes(host, &mut rng) };
-            for _ in 0..rng.usize(0..3) {
-                let at = rng.usize(0..bytes.len());
-                match rng.u32(0..3) {
-                    0 => bytes[at] = rng.u8(..),
-                    1 => drop(bytes.drain(at..bytes.len().min(at + rng.usize(0..100)))),
-                    _ => bytes[at] ^= 1 << rng.u32(0..8),
-                }
-                bytes.push(0);
-            }
+            mutate(&mut bytes, &mut rng);
             host.say(&bytes);
             while !node.disk.ops().is_empty() {
                 node.disk.land(0, Ok(()));

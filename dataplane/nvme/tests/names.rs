@@ -1,4 +1,4 @@
-//! Names: of subsystems, and of the hosts that LEASE_BIND asks for.
+//! Names: of subsystems, and of the hosts that `LEASE_BIND` asks for.
 
 use berth_lease::LeaseId;
 use berth_nvme::{lease_of, nqn, requested_host};

@@ -7,7 +7,8 @@ use std::{
     time::Duration,
 };
 
-use berth_nvme::{Connection, Target};
+use berth_engine::Polled;
+use berth_nvme::{Connection, Latencies, Target};
 use berth_port::{Family, Nanos, Task};
 use berth_stream::{Event, Limits, Listener};
 use berth_uring::{Handover, Host, ToCore, UringError, UringStreams};
@@ -45,12 +46,16 @@ impl NvmeCore {
         Self { from, most }
     }
 
-    /// What the core polls; it stays on the thread that calls this.
+    /// What the core polls, named so in telemetry; it stays on the thread that calls this.
     ///
     /// # Errors
     /// The kernel gives no ring.
-    pub fn open(self) -> Result<impl Task + use<>, UringError> {
-        UringStreams::new(self.from, self.most)
+    pub fn open(self, name: &str) -> Result<Polled<impl Task + use<>>, UringError> {
+        let latencies = Latencies::default();
+        let timed = latencies.clone();
+        let task = UringStreams::new(self.from, self.most)?.on_arrival(move |connection| connection.time(&timed));
+        let histograms = latencies.histograms();
+        Ok(histograms.iter().fold(Polled::port(name, task), |task, (name, recorder)| task.histogram(name, recorder)))
     }
 }
 

@@ -81,7 +81,7 @@ berth_port::counters! {
     }
 }
 
-/// What bindings over RDMA count.
+/// Declarations of the counters of bindings over RDMA.
 pub const COUNTERS: Tables = &[Counts::TABLE];
 
 impl<H: Hca> RdmaBinding<H> {

@@ -50,18 +50,18 @@ pub enum Windows {
     Never,
 }
 
-/// Which device, and how it is used.
+/// A device and its use.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The device's name.
+    /// Name of the device, as `ibv_devices` lists it.
     pub device: String,
-    /// Its port.
+    /// Number of its port, from 1 on.
     pub port: u8,
-    /// Our address, by its place in the port's table.
+    /// Place of our address in the port's GID table.
     pub gid_index: u8,
     /// Leases that are connected at once.
     pub max_leases: u32,
-    /// What remote keys are of.
+    /// Whether remote keys are those of windows or of memory regions.
     pub windows: Windows,
 }
 

@@ -9,11 +9,11 @@ use berth_wire::fabric::Status;
 /// The client's side of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
-    /// Its queue pair.
+    /// Number of its queue pair, 24 bits.
     pub qp_num: u32,
-    /// Its port.
+    /// GID of its port.
     pub gid: [u8; 16],
-    /// The first packet sequence number that it sends with.
+    /// The first packet sequence number that it sends with, 24 bits.
     pub psn: u32,
     /// The longest payload of a packet in bytes, as it wants it.
     pub mtu: u16,
@@ -22,13 +22,13 @@ pub struct Peer {
 /// Our side of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Local {
-    /// Our queue pair.
+    /// Number of our queue pair, 24 bits.
     pub qp_num: u32,
-    /// Our port.
+    /// GID of our port.
     pub gid: [u8; 16],
-    /// Our port's number.
+    /// Number of our port on its device, from 1 on.
     pub port: u8,
-    /// The first packet sequence number that we send with.
+    /// The first packet sequence number that we send with, 24 bits, drawn anew for each connection.
     pub psn: u32,
 }
 
@@ -41,7 +41,7 @@ pub struct Key {
     pub region_addr: u64,
 }
 
-/// What became of a connection, or of the device.
+/// An event of a connection, or of the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seen {
     /// The client's device has answered [`Hca::probe`] on this queue pair.
@@ -54,7 +54,7 @@ pub enum Seen {
     Removed,
 }
 
-/// What a driver said.
+/// A driver's error.
 type Cause = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why a device did not do it.
@@ -75,7 +75,7 @@ pub enum HcaError {
 }
 
 impl HcaError {
-    /// What the client is told.
+    /// The status that answers `LEASE_BIND`.
     pub(crate) fn status(&self) -> Status {
         match self {
             Self::Gone(_) => Status::ResourceBusy,
@@ -92,7 +92,7 @@ pub type Connect<L> = Box<dyn FnOnce() -> Result<(L, Key), Unconnected<L>> + Sen
 /// A queue pair was not connected, or has no key.
 #[derive(Debug)]
 pub struct Unconnected<L> {
-    /// Why.
+    /// What went wrong.
     pub error: HcaError,
     /// What there is of it, to be ended.
     pub left: Option<Box<L>>,
@@ -110,7 +110,7 @@ pub type End<L> = Box<dyn FnOnce() -> Result<(), Unended<L>> + Send>;
 /// A queue pair that may still reach memory.
 #[derive(Debug)]
 pub struct Unended<L> {
-    /// Why.
+    /// What kept it from being ended.
     pub error: HcaError,
     /// To be ended by another try.
     pub link: Box<L>,

@@ -29,7 +29,7 @@ use crate::{
     target::Target,
 };
 
-/// How many requests may wait for the engine.
+/// The most requests that wait for the engine; more are refused as busy.
 const QUEUE: usize = 1024;
 
 /// A region of blocks in a file or on a block device, worked through `io_uring`: whole sectors in the ring of the poll core
@@ -60,7 +60,7 @@ pub(crate) struct Shared {
     pub(crate) counts: Counts,
 }
 
-/// What the engine is told.
+/// A message to the engine.
 pub(crate) enum Submitted {
     Request(BlockRequest),
     /// To be registered.

@@ -34,7 +34,7 @@ pub enum BlockOpenError {
         path: PathBuf,
         /// Its size in bytes.
         has: u64,
-        /// The region's.
+        /// The region's size in bytes.
         need: u64,
     },
     /// Its sectors are larger than this engine's buffers.
@@ -48,11 +48,11 @@ pub enum BlockOpenError {
     /// The system refused.
     #[error("{what} {}: {source}", .path.display())]
     Io {
-        /// What was tried.
+        /// The step that failed, for people.
         what: &'static str,
-        /// With what.
+        /// The device or file.
         path: PathBuf,
-        /// Its answer.
+        /// The system's error.
         source: io::Error,
     },
     /// There is no ring to work through.

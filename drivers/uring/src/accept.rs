@@ -22,24 +22,24 @@ use crate::{Connection, ToCore, streams::LINGER};
 /// How often connections that are over come back from a poll core.
 const RETURN_EVERY: Duration = Duration::from_millis(20);
 
-/// What is served, and who is told of it.
+/// The service behind listeners: its sessions, its clock, its counters.
 pub trait Host: Send + Sync + 'static {
     /// The server's side of a connection.
     type Session: Session + Send + 'static;
 
-    /// For a connection of `peer`, which reached this node at `local`.
+    /// The session of a new connection of `peer`, which reached this node at `local`.
     fn session(&self, local: SocketAddr, peer: IpAddr) -> Self::Session;
 
     /// Room for what a poll core receives and sends of a connection at once, in bytes.
     fn room(&self) -> usize;
 
-    /// The time.
+    /// The monotonic time, by the clock of the poll cores.
     fn now(&self) -> Nanos;
 
-    /// A connection was accepted.
+    /// A connection was accepted; its peer has said nothing yet.
     fn accepted(&self);
 
-    /// A connection was ended by this node.
+    /// A connection was ended by this node, for this reason.
     fn ended(&self, event: Event);
 }
 

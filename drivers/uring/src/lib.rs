@@ -31,7 +31,7 @@ use std::net::SocketAddr;
 use berth_host::UdpSocket;
 use berth_port::{Family, Tables};
 
-/// What ports count beside their sockets.
+/// Declarations of the counters of ports, beside those of their sockets.
 pub const COUNTERS: Tables = &[port::Counters::TABLE, streams::Counters::TABLE];
 
 const RING_ERRORS: Family = Family::counter("ring_errors", "calls into an io_uring that failed");
@@ -44,7 +44,7 @@ pub struct UringSocket {
 }
 
 impl UringSocket {
-    /// Binds a socket.
+    /// Binds a UDP socket; what arrives waits in the kernel until [`UringSocket::into_port`].
     pub fn bind(config: &UdpConfig) -> Result<Self, BindError> {
         Ok(Self { socket: UdpSocket::bind(config)?, max_frame: config.max_frame })
     }

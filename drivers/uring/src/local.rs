@@ -20,7 +20,7 @@ pub trait RingUser {
     fn completed(&self, tag: u32, result: i32);
 }
 
-/// What a [`RingUser`] is known by on one thread.
+/// Number of a [`RingUser`], good on the thread where it joined.
 #[derive(Debug, Clone, Copy)]
 pub struct UserId(u32);
 

@@ -39,14 +39,14 @@ pub enum UringError {
     /// Any other failure.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried.
+        /// The call that failed, for people.
         what: &'static str,
-        /// The kernel's answer.
+        /// Its error.
         source: io::Error,
     },
 }
 
-/// Tells whether this process can have a ring as [`UringPort`](crate::UringPort) needs it.
+/// Creates a ring as [`UringPort`](crate::UringPort) needs it and drops it; the error says what stands in the way.
 pub fn probe() -> Result<(), UringError> {
     ring(8).map(drop)
 }

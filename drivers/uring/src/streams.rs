@@ -44,7 +44,7 @@ pub struct Connection<S> {
     sending: Range<usize>,
     /// When the message began of which something is held.
     begun: Option<Nanos>,
-    /// When what is sent was written.
+    /// When the bytes in `sending` were written; [`SLOWEST`] later the peer is cut off.
     written: Nanos,
     memory: Memory,
     /// The peer says nothing more.
@@ -63,7 +63,7 @@ enum Memory {
     GivenBack,
 }
 
-/// How far a connection is closed.
+/// Stages of closing a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     /// It is served.
@@ -135,15 +135,19 @@ impl<S> Connection<S> {
     }
 }
 
+type Arrival<S> = Box<dyn FnMut(&mut S)>;
+
 /// The connections of one port, as a task. Stays on the thread that made it.
 ///
 /// Counters: `connections` (taken over), `connections_timed_out` (whose peer took too long) and `ring_errors` (failed
 /// calls to enter the ring).
 pub struct UringStreams<S: Session> {
     ring: IoUring,
-    /// What sessions have done in the ring beside.
+    /// Operations that sessions start in this ring, such as accesses to blocks.
     local: Lending,
     from: Handover<S>,
+    /// Sees each connection that is taken over.
+    arrival: Option<Arrival<S>>,
     /// What completes is announced by the hand-over's descriptor, for the core sleeps.
     announced: bool,
     connections: Vec<Option<Box<Connection<S>>>>,
@@ -176,6 +180,7 @@ impl<S: Session> UringStreams<S> {
             ring,
             local: Lending::new(),
             from,
+            arrival: None,
             announced: true,
             connections: std::iter::repeat_with(|| None).take(most).collect(),
             free: (0..most).rev().collect(),
@@ -185,13 +190,23 @@ impl<S: Session> UringStreams<S> {
         })
     }
 
+    /// Has `f` see the session of each connection that is taken over, once, before it is served here.
+    #[must_use]
+    pub fn on_arrival(mut self, f: impl FnMut(&mut S) + 'static) -> Self {
+        self.arrival = Some(Box::new(f));
+        self
+    }
+
     /// Takes over what came by the mailbox.
     fn take(&mut self, now: Nanos) -> usize {
         let mut taken = 0;
         while !self.from.mailbox.is_empty()
             && let Some(&at) = self.free.last()
-            && let Some(connection) = self.from.mailbox.take()
+            && let Some(mut connection) = self.from.mailbox.take()
         {
+            if let Some(arrival) = &mut self.arrival {
+                arrival(&mut connection.session);
+            }
             self.free.pop();
             self.connections[at] = Some(connection);
             self.counters.connections += 1;

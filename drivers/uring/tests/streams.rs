@@ -1,8 +1,10 @@
 //! Byte streams on a poll core, with a session that says everything again.
 
 use std::{
+    cell::Cell,
     io::{Read as _, Write as _},
     net::{Shutdown, TcpListener, TcpStream},
+    rc::Rc,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -95,6 +97,20 @@ fn every_byte_comes_back_on_its_own_connection_until_its_peer_has_said_all() {
     let mut counted = Vec::new();
     streams.counters(Part::Port, &mut |name, value| counted.push((name, value)));
     assert_eq!(counted, [("connections", 3), ("connections_timed_out", 0), ("ring_errors", 0)]);
+}
+
+#[test]
+fn each_session_is_seen_once_before_it_is_served() {
+    let (mut core, from) = handover(2).unwrap();
+    let seen = Rc::<Cell<u32>>::default();
+    let count = seen.clone();
+    let mut streams = UringStreams::new(from, 2).unwrap().on_arrival(move |Echo(_)| count.set(count.get() + 1));
+    for nth in 1..=2 {
+        let (mut client, _session) = connect(&mut core, Echo, b"a");
+        client.set_nonblocking(true).unwrap();
+        poll(&mut streams, &mut core, || client.read(&mut [0]).is_ok());
+        assert_eq!(seen.get(), nth);
+    }
 }
 
 #[test]

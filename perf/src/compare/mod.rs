@@ -39,11 +39,11 @@ pub struct Row {
 /// What is said of one figure.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Finding {
-    /// Which.
+    /// The figure that is compared.
     pub figure: Figure,
     /// New over base.
     pub estimate: Estimate,
-    /// What that means.
+    /// What the interval of `estimate` says of a difference.
     pub verdict: Verdict,
     /// Whether it is worse by more than the threshold, and that with an interval wide enough for all figures together.
     pub regression: bool,

@@ -28,7 +28,7 @@ pub struct Case {
     pub from_sent: Histogram<u64>,
     /// Gaps between the client's polls in nanoseconds.
     pub hiccups: Histogram<u64>,
-    /// Events.
+    /// What became of its requests.
     pub counts: Counts,
     /// Statuses other than 0.
     pub refusals: Refusals,
@@ -51,7 +51,7 @@ pub struct Case {
 pub struct Point {
     /// Seconds from the start of the case to the start of the interval.
     pub at_s: f64,
-    /// Its length in seconds.
+    /// Length of the interval in seconds.
     pub seconds: f64,
     /// Requests answered right.
     pub answered: u64,

@@ -42,9 +42,9 @@ pub struct Report {
 /// What all cases of a run share.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Setup {
-    /// The port driver.
+    /// The client's port driver, as `--port` has it.
     pub port: String,
-    /// The server.
+    /// Address and port of the server.
     pub peer: String,
     /// `v24` or `v16`; `two-sided` for leases; `nvme` and its digests for disks.
     pub header: String,
@@ -52,7 +52,7 @@ pub struct Setup {
     pub ptp: String,
     /// Whether the server sent requests back unchanged.
     pub echo: bool,
-    /// The client's CPU.
+    /// Number of the CPU that the client polls on.
     pub cpu: usize,
     /// `closed` or `open`.
     pub pacing: String,
@@ -87,7 +87,7 @@ pub struct CaseReport {
     pub seconds: f64,
     /// Right answers per second.
     pub answered_per_s: f64,
-    /// Events.
+    /// What became of its requests.
     pub counts: Counts,
     /// Statuses other than 0.
     pub refusals: Vec<Refusal>,
@@ -142,7 +142,7 @@ pub struct Refusal {
     pub status: Option<i32>,
     /// Its name, for the protocol's own statuses.
     pub name: Option<String>,
-    /// How often.
+    /// Answers with this status.
     pub count: u64,
 }
 

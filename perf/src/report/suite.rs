@@ -188,9 +188,9 @@ pub struct Sample {
     pub at_s: f64,
     /// Memory that is resident, in KiB.
     pub rss_kib: u64,
-    /// Open descriptors.
+    /// Open descriptors of the server's process.
     pub descriptors: u64,
-    /// Threads.
+    /// Threads of the server's process.
     pub threads: u64,
     /// Counters of lanes, ports, services and the control plane; names as `PORT.service.answered`.
     pub counters: BTreeMap<String, u64>,

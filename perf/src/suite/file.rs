@@ -46,12 +46,12 @@ pub struct Suite {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Server {
-    /// Its name in this file.
+    /// The name by which cases of this file refer to it.
     pub name: String,
     /// What the build and the host must have.
     #[serde(default)]
     pub needs: Vec<Need>,
-    /// The configuration.
+    /// The configuration of `berth run`, as TOML.
     pub config: String,
 }
 
@@ -91,7 +91,7 @@ pub struct Case {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Overload {
-    /// Which server.
+    /// Name of the server that is loaded.
     pub server: String,
     /// `berth perf`'s arguments but for the pacing.
     pub client: String,
@@ -109,7 +109,7 @@ pub struct Overload {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Soak {
-    /// Which server; its configuration has `[admin]`.
+    /// Name of the server; its configuration has `[admin]`.
     pub server: String,
     /// Seconds, unless the command line says otherwise.
     pub seconds: f64,
@@ -168,7 +168,7 @@ pub struct Baseline {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Figure {
-    /// What it is.
+    /// What it measures, such as `round trip, median`.
     pub what: String,
     /// Its unit, after scaling.
     pub unit: String,

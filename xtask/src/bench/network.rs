@@ -61,7 +61,7 @@ pub(super) struct Contest {
     pub(super) ours: Start,
     pub(super) theirs: Start,
     pub(super) figures: Vec<Figure>,
-    /// How often each takes its turn.
+    /// Turns of each.
     pub(super) turns: usize,
 }
 

@@ -53,7 +53,7 @@ impl Controller {
         Self { side: Side::new(parameters, random, 0), state: State::Negotiate }
     }
 
-    /// What it waits for.
+    /// The next step, and whose it is.
     pub fn next(&self) -> Next {
         match self.state {
             State::Negotiate | State::Reply { .. } | State::Success2 => Next::Receive,

@@ -55,7 +55,7 @@ impl Host {
         Self { side: Side::new(parameters, random, t_id), state: State::Negotiate }
     }
 
-    /// What it waits for.
+    /// The next step, and whose it is.
     pub fn next(&self) -> Next {
         match self.state {
             State::Challenge | State::Success1 { .. } => Next::Receive,

@@ -42,9 +42,9 @@ pub struct Parameters {
     pub hostnqn: Vec<u8>,
     /// The subsystem's NQN.
     pub subnqn: Vec<u8>,
-    /// What the host proves to know.
+    /// The host's secret, which the controller asks it to prove.
     pub host: Secret,
-    /// What the controller proves to know, where the host asks it to; a host that has it asks.
+    /// The controller's secret, where the host may ask it to prove that; a host that has it asks.
     pub controller: Option<Secret>,
     /// The hashes that this side takes, the best first; up to 30.
     pub hashes: Vec<Hash>,
@@ -52,7 +52,7 @@ pub struct Parameters {
     pub groups: Vec<Group>,
 }
 
-/// How the host of a subsystem proves who it is.
+/// DH-HMAC-CHAP for the host of a subsystem.
 pub(crate) struct Chap {
     parameters: Arc<Parameters>,
     machine: Arc<dyn Machine>,
@@ -83,7 +83,7 @@ impl std::fmt::Debug for Chap {
 const GROUPS: [Group; 6] =
     [Group::Ffdhe2048, Group::Ffdhe3072, Group::Ffdhe4096, Group::Ffdhe6144, Group::Ffdhe8192, Group::None];
 
-/// What a transaction waits for.
+/// The next step of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// The peer's message.
@@ -102,10 +102,10 @@ pub enum Next {
 pub struct Random(Zeroizing<[u8; Self::LEN]>);
 
 impl Random {
-    /// Bytes.
+    /// Bytes of a challenge, a secret exponent and a sequence number, each as long as it may be.
     pub const LEN: usize = Hash::LEN_MAX + group::EXPONENT_LEN + 4;
 
-    /// Takes the bytes.
+    /// Of bytes that nobody else has seen, or will.
     pub fn new(bytes: [u8; Self::LEN]) -> Self {
         Self(Zeroizing::new(bytes))
     }

@@ -41,7 +41,7 @@ pub(crate) struct QueueAuth {
     computing: Option<Computing>,
     /// The Authentication Receive that waits for its message, and its room in bytes.
     receive: Option<(usize, u32)>,
-    /// When a failure may be told.
+    /// When a failure may be told: [`FAILURE_DELAY`] after it happened.
     failing: Option<Nanos>,
     /// That time has come.
     is_due: bool,

@@ -5,7 +5,7 @@ use berth_port::Nanos;
 use super::{Connection, Step};
 use crate::{auth::QueueAuth, connect::Joining, counts::Event};
 
-/// What of authentication a connection has.
+/// Authentication of a connection.
 #[derive(Debug)]
 pub(super) struct Proof {
     pub(super) queue: QueueAuth,

@@ -22,7 +22,7 @@ const NSID: u32 = 1;
 /// How long until CSTS is looked at again.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// What CAP.TO counts in.
+/// The unit of CAP.TO (Base, "Controller Capabilities").
 const READY_UNIT: Duration = Duration::from_millis(500);
 
 /// Bytes of a page of the smallest size, which MDTS counts in.
@@ -37,7 +37,7 @@ const WRITE_PROTECTED: u8 = 1;
 /// What a host has learnt of a controller and its namespace 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Facts {
-    /// CNTLID.
+    /// CNTLID, which Connect has answered.
     pub controller: u16,
     /// Commands that an I/O queue has room for.
     pub depth: u16,
@@ -66,7 +66,7 @@ pub struct Controller {
     step: Step,
     /// When the next look at CSTS is, and until when it has to say ready.
     look: (Nanos, Nanos),
-    /// When the controller heard of us last.
+    /// When a command was sent last, which restarts the controller's keep alive.
     spoke: Nanos,
     facts: Facts,
     error: Option<Error>,
@@ -135,12 +135,12 @@ impl Controller {
         }
     }
 
-    /// What it is, once it is enabled and has said so.
+    /// The facts, once it is enabled and all have been read.
     pub fn facts(&self) -> Option<&Facts> {
         (self.step == Step::Live).then_some(&self.facts)
     }
 
-    /// Why there is none any more.
+    /// Why the association has ended; `None` while it goes on.
     pub fn error(&self) -> Option<Error> {
         self.error.or(self.queue.error())
     }

@@ -32,19 +32,19 @@ const ADMIN_IN_CAPSULE: u32 = 8192;
 /// The most commands of a queue: their identifiers have the slot in the low ten bits.
 const DEPTH_MAX: u16 = 1024;
 
-/// Whom a host connects to, and as whom.
+/// The two ends of an association.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Names {
-    /// The subsystem's NQN.
+    /// SUBNQN.
     pub subsystem: Nqn,
-    /// The host's NQN.
+    /// HOSTNQN.
     pub host: Nqn,
-    /// HOSTID.
+    /// HOSTID, the same for all queues of a controller.
     pub host_id: [u8; 16],
 }
 
 impl Names {
-    /// The data of Connect.
+    /// The data of Connect to the controller of this CNTLID, or to a new one: 0xFFFF.
     fn connect(&self, controller: u16) -> ConnectData {
         let mut data = ConnectData::zeroed();
         (data.host_id, data.controller) = (self.host_id, controller.into());
@@ -53,21 +53,21 @@ impl Names {
     }
 }
 
-/// What a host wants of its connections.
+/// Settings of all connections of an association.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// Whether headers have digests.
+    /// HDGST: headers have a CRC-32C.
     pub header_digest: bool,
-    /// Whether data has.
+    /// DDGST: data has one.
     pub data_digest: bool,
     /// KATO: a controller that hears nothing for so long gives the host up. Zero: never.
     pub keep_alive: Duration,
-    /// How long an answer may take.
+    /// How long an answer may take before the connection is given up.
     pub timeout: Duration,
 }
 
 impl Settings {
-    /// DGST.
+    /// DGST of `ICReq`: bit 0 for headers, bit 1 for data.
     fn digests(&self) -> u8 {
         (if self.header_digest { HEADER_DIGEST } else { 0 }) | if self.data_digest { DATA_DIGEST } else { 0 }
     }
@@ -83,9 +83,9 @@ impl Settings {
 /// A command, to be sent. Its identifier and its SGL are the queue's to choose.
 #[derive(Debug, Clone, Copy)]
 pub struct Command {
-    /// The command.
+    /// Opcode, NSID and the dwords of the command.
     pub sqe: Sqe,
-    /// Its data.
+    /// How many bytes of data it has, and which way they go.
     pub data: Data,
 }
 

@@ -38,11 +38,11 @@ const NO_HEAD: u16 = 0xFFFF;
 #[derive(Debug)]
 pub struct Queue {
     settings: Settings,
-    /// What the controller's PDUs are held to.
+    /// Limits and framing of the PDUs that the controller sends.
     rules: Rules,
-    /// How PDUs to it are framed.
+    /// Digests and alignment of the PDUs that it gets.
     framing: Framing,
-    /// MAXH2CDATA.
+    /// MAXH2CDATA of `ICResp`: the most bytes of an `H2CData`.
     h2c_data_max: u32,
     in_capsule: u32,
     /// `ICReq` was sent.
@@ -83,10 +83,10 @@ impl From<Fatal> for Error {
 }
 
 impl Queue {
-    /// The least room for input.
+    /// The least room for input, in bytes: for the longest header. Data is taken in pieces.
     pub const INPUT: usize = HEADER_ROOM;
 
-    /// The least room for output: for the longest capsule.
+    /// The least room for output, in bytes: for the longest capsule.
     pub const OUTPUT: usize = HEAD_MAX + IN_CAPSULE_MAX as usize + DIGEST_LEN;
 
     /// A new connection, for a queue with room for `depth` commands, of which capsules bring up to `in_capsule` bytes.
@@ -129,12 +129,12 @@ impl Queue {
         self.joined.map(|connected| connected.controller)
     }
 
-    /// Why the connection has ended.
+    /// Why the connection has ended; `None` while it goes on.
     pub fn error(&self) -> Option<Error> {
         self.error
     }
 
-    /// Commands that have not ended.
+    /// Commands that [`Queue::submit`] has taken and that have not ended.
     pub fn outstanding(&self) -> usize {
         self.slots.used()
     }

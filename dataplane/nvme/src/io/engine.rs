@@ -79,7 +79,7 @@ impl Io {
         self.under_way -= 1;
         let index = tag as usize;
         let slot = queue.slot(index);
-        slot.buffers = buffers;
+        (slot.buffers, slot.accessed) = (buffers, Some(now));
         let op = slot.ask.access.op;
         match (result, slot.work) {
             (result, Work::Fused { .. }) => {

@@ -32,7 +32,7 @@ pub(super) struct Fused {
     pairs: VecDeque<Pair>,
 }
 
-/// What came last.
+/// The command that came last, as the first of a pair.
 #[derive(Debug, Default, Clone, Copy)]
 enum First {
     /// No first of a pair.
