@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fmt::Write as _, net::SocketAddr, os::unix::fs:
 
 use berth_identity::Enrolment;
 use berth_plugin::Plugin;
-use berth_ports::{KernelNvme, Nvme, Rdma, Sriov, nvme::Auth};
+use berth_ports::{KernelNvme, Nvme, Rdma, Sriov, nvme::Auth, sriov::Card};
 use berth_qec::Algorithm;
 
 use crate::{
@@ -143,7 +143,11 @@ fn describe_region(region: &Region) -> String {
         Backing::Path(path) => path.display().to_string(),
         Backing::Functions(pool) => {
             let count = pool.count.map_or_else(|| "all".to_string(), |count| count.to_string());
-            return format!("{kind}, {count} of {}", pool.pf);
+            let namespaces = match pool.card {
+                Card::Network(_) => String::new(),
+                Card::Nvme { namespace } => format!(", namespaces from {namespace} on"),
+            };
+            return format!("{kind}, {count} of {}{namespaces}", pool.pf);
         }
     };
     let numa = region.numa.map_or_else(String::new, |node| format!(", numa node {node}"));

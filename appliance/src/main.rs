@@ -194,14 +194,14 @@ fn execute(command: Command) -> anyhow::Result<ExitCode> {
         Command::Manual { folder } => cli::manual(Cli::command(), &folder)?,
         Command::Doctor { config, json } => {
             let root = Path::new("/");
-            let mut findings = doctor::examine(root);
-            if let Some(file) = config {
-                let loaded = match load(file, Sets::default()) {
-                    Ok(loaded) => loaded,
-                    Err(code) => return Ok(code),
-                };
-                findings.extend(doctor::examine_bindings(root, &loaded.config.bindings));
-            }
+            let loaded = match config.map(|file| load(file, Sets::default())).transpose() {
+                Ok(loaded) => loaded,
+                Err(code) => return Ok(code),
+            };
+            let (regions, bindings) =
+                loaded.map_or_else(Default::default, |loaded| (loaded.config.regions, loaded.config.bindings));
+            let mut findings = doctor::examine(root, &regions);
+            findings.extend(doctor::examine_bindings(root, &bindings));
             if json {
                 println!("{}", serde_json::to_string_pretty(&findings)?);
             } else {

@@ -3,11 +3,15 @@
 use std::{fs, net::TcpListener, os::unix::fs::symlink, path::Path, process::Command};
 
 use berth::{
-    config::Binding,
+    config::{Backing, Binding, Kind, Region},
     doctor::{Finding, Status, examine, examine_bindings, table},
 };
 use berth_engine::Idle;
-use berth_ports::{KernelNvme, Nvme, nvme::Auth};
+use berth_ports::{
+    KernelNvme, Nvme,
+    nvme::Auth,
+    sriov::{Card, PoolConfig},
+};
 
 fn write(root: &Path, path: &str, text: &str) {
     let path = root.join(path.trim_start_matches('/'));
@@ -122,7 +126,7 @@ fn find<'f>(findings: &'f [Finding], what: &str) -> &'f Finding {
 
 #[test]
 fn a_tuned_host_has_nothing_to_mend() {
-    let findings = examine(tuned().path());
+    let findings = examine(tuned().path(), &[]);
     let open: Vec<_> =
         findings.iter().filter(|finding| finding.mend.is_some() && finding.what != "dpdk driver").collect();
     assert!(open.is_empty(), "{open:#?}");
@@ -153,7 +157,7 @@ fn a_tuned_host_has_nothing_to_mend() {
 fn nvme_targets_and_modules_are_reported() {
     let folder = tuned();
     let root = folder.path();
-    let target = || find(&examine(root), "nvme target").clone();
+    let target = || find(&examine(root, &[]), "nvme target").clone();
     assert_eq!(target().found, "rdma 10.0.1.2:4420 with 1 subsystems, loop with 0 subsystems");
     fs::remove_dir_all(root.join("sys/kernel/config/nvmet")).unwrap();
     assert_eq!(target().mend.as_deref(), Some("mount -t configfs none /sys/kernel/config"));
@@ -167,7 +171,7 @@ fn nvme_targets_and_modules_are_reported() {
         "kernel/drivers/nvme/target/nvmet.ko:\nkernel/drivers/nvme/host/nvme-tcp.ko:\n",
     );
     assert_eq!(target().mend.as_deref(), Some("modprobe -a nvmet nvmet-rdma nvme-loop loop"));
-    let findings = examine(root);
+    let findings = examine(root, &[]);
     let host = find(&findings, "nvme host");
     assert_eq!((host.status, host.mend.as_deref()), (Status::Warn, Some("modprobe nvme-tcp")));
 }
@@ -285,7 +289,7 @@ fn each_shortcoming_comes_with_its_remedy() {
     for (path, text, what, mend) in cases {
         let host = tuned();
         write(host.path(), path, text);
-        let findings = examine(host.path());
+        let findings = examine(host.path(), &[]);
         let finding = find(&findings, what);
         assert_ne!(finding.status, Status::Ok, "{path}");
         assert_eq!(finding.mend.as_deref(), Some(mend), "{path}");
@@ -298,7 +302,7 @@ fn a_card_comes_to_dpdk_by_the_commands_given() {
     let host = tuned();
     let root = host.path();
     let told = || {
-        let findings = examine(root);
+        let findings = examine(root, &[]);
         let Finding { status, found, mend, .. } = find(&findings, "dpdk 0000:3b:00.1").clone();
         (status, found, mend.unwrap_or_default())
     };
@@ -352,7 +356,7 @@ fn a_card_with_functions_says_what_keeps_them_from_a_pool() {
     let (pf, vf) = ("0000:3b:00.0", "0000:3b:10.0");
     let device = |name: &str| format!("/sys/bus/pci/devices/{name}");
     let look = || {
-        let findings = examine(root);
+        let findings = examine(root, &[]);
         let Finding { status, found, mend, .. } = find(&findings, "sriov 0000:3b:00.0");
         (*status, found.clone(), mend.clone().unwrap_or_default())
     };
@@ -360,6 +364,7 @@ fn a_card_with_functions_says_what_keeps_them_from_a_pool() {
     write(root, &format!("{}/sriov_numvfs", device(pf)), "1\n");
     write(root, &format!("{}/net/eth0/x", device(pf)), "");
     write(root, "/sys/class/net/eth0/flags", "0x1002\n");
+    write(root, "/sys/class/net/eth0/ifindex", "2\n");
     write(root, &format!("{}/reset_method", device(vf)), "bus\n");
     symlink(root.join(&device(vf)[1..]), root.join(&device(pf)[1..]).join("virtfn0")).unwrap();
     assert_eq!(look().2, "see iommu");
@@ -380,6 +385,33 @@ fn a_card_with_functions_says_what_keeps_them_from_a_pool() {
     write(root, "/sys/class/net/eth0/flags", "0x1003\n");
     let found = "1 of 7 virtual functions; a region with kind = \"vf\" and pf = \"0000:3b:00.0\" can lease them";
     assert_eq!(look(), (Status::Ok, found.to_owned(), String::new()));
+    // An NVMe controller's.
+    fs::remove_dir_all(root.join(&device(pf)[1..]).join("net")).unwrap();
+    write(root, &format!("{}/class", device(pf)), "0x010802\n");
+    assert_eq!(look().2, "modprobe nvme");
+    write(root, &format!("{}/nvme/nvme0/state", device(pf)), "live\n");
+    let found = "1 of 7 virtual functions; a region with kind = \"vf\" and pf = \"0000:3b:00.0\", and the namespace of its \
+                 first function, can lease them";
+    assert_eq!(look(), (Status::Ok, found.to_owned(), String::new()));
+}
+
+#[test]
+fn functions_of_a_pool_are_not_offered_to_dpdk() {
+    let host = tuned();
+    let root = host.path();
+    fs::remove_file(root.join("sys/devices/pci0/0000:3b:00.1/driver")).unwrap();
+    symlink("../0000:3b:00.0", root.join("sys/devices/pci0/0000:3b:00.1/physfn")).unwrap();
+    let told = |pf: &str| {
+        let (pf, card) = (pf.parse().unwrap(), Card::Nvme { namespace: 1 });
+        let pool = PoolConfig { name: "vfs".into(), pf, count: None, owner: None, card };
+        let backing = Backing::Functions(pool);
+        let region = Region { name: "vfs".into(), kind: Kind::Functions, size: None, backing, numa: None };
+        let findings = examine(root, &[region]);
+        find(&findings, "dpdk 0000:3b:00.1").clone()
+    };
+    let Finding { status, found, mend, .. } = told("0000:3b:00.0");
+    assert_eq!((status, &*found, mend), (Status::Ok, "a function of region vfs, which leases it", None));
+    assert!(told("0000:3c:00.0").mend.is_some(), "of another card");
 }
 
 #[test]
@@ -388,7 +420,7 @@ fn vfio_is_loaded_or_loadable_or_not_there() {
     let root = host.path();
     fs::remove_dir_all(root.join("sys/bus/pci/drivers/vfio-pci")).unwrap();
     write(root, "proc/sys/kernel/osrelease", "6.1.0-9-amd64\n");
-    let mend = || find(&examine(root), "vfio-pci").mend.clone().unwrap();
+    let mend = || find(&examine(root, &[]), "vfio-pci").mend.clone().unwrap();
     assert!(mend().starts_with("boot a kernel with CONFIG_VFIO_PCI"), "{}", mend());
     write(root, "lib/modules/6.1.0-9-amd64/modules.dep", "kernel/drivers/vfio/pci/vfio-pci.ko: kernel/a.ko\n");
     assert_eq!(mend(), "modprobe vfio-pci");
@@ -398,10 +430,10 @@ fn vfio_is_loaded_or_loadable_or_not_there() {
 fn without_rdma_the_kernel_says_whether_it_can_have_a_software_device() {
     let host = tempfile::tempdir().unwrap();
     let root = host.path();
-    let mend = || find(&examine(root), "rdma").mend.clone().unwrap();
+    let mend = || find(&examine(root, &[]), "rdma").mend.clone().unwrap();
     write(root, "/proc/sys/kernel/osrelease", "6.12.1-cloud\n");
-    assert_eq!(find(&examine(root), "rdma").status, Status::Warn);
-    let found = find(&examine(root), "rdma").found.clone();
+    assert_eq!(find(&examine(root, &[]), "rdma").status, Status::Warn);
+    let found = find(&examine(root, &[]), "rdma").found.clone();
     assert_eq!(found, "no device, and the kernel 6.12.1-cloud has no module rdma_rxe for a software one");
     assert!(mend().starts_with("use a kernel built with CONFIG_RDMA_RXE"), "{}", mend());
     let add = "rdma link add rxe0 type rxe netdev eth0";
@@ -415,7 +447,7 @@ fn without_rdma_the_kernel_says_whether_it_can_have_a_software_device() {
 #[test]
 fn an_empty_root_is_survived_and_told() {
     let folder = tempfile::tempdir().unwrap();
-    let findings = examine(folder.path());
+    let findings = examine(folder.path(), &[]);
     assert_eq!(find(&findings, "libdpdk").status, Status::Missing);
     let text = table(&findings);
     assert!(text.contains("missing libdpdk"), "{text}");

@@ -11,6 +11,7 @@ use berth_wire::nvme::{
     io::{Access, CopyCommand, CopyRange, DatasetManagement, DsmRange},
     log::{AnaGroup, AnaHeader, DiscoveryHeader, DiscoveryRecord, Effects, ErrorEntry, FirmwareSlots, Health},
     pdu::{Common, DataPdu, Framing, HEAD_MAX, Header, IcReq, IcResp, Kind, R2t, Rules, Side, TermReq},
+    virtualization::{self, Attachment, Format, Primary, SECONDARIES_MAX, VirtualizationManagement},
 };
 use libfuzzer_sys::fuzz_target;
 use zerocopy::IntoBytes as _;
@@ -93,6 +94,14 @@ fn arguments(sqe: &Sqe, in_capsule: u32) {
     assert_eq!(GetFeatures::of(&again), GetFeatures::of(sqe));
     Abort::of(sqe).put(&mut again);
     assert_eq!(Abort::of(&again), Abort::of(sqe));
+    VirtualizationManagement::of(sqe).put(&mut again);
+    assert_eq!(VirtualizationManagement::of(&again), VirtualizationManagement::of(sqe));
+    Format::of(sqe).put(&mut again);
+    assert_eq!(Format::of(&again), Format::of(sqe));
+    if let Some(attachment) = Attachment::of(sqe) {
+        attachment.put(&mut again);
+        assert_eq!(Attachment::of(&again), Some(attachment));
+    }
     assert_eq!(Connect::of(&Connect::of(sqe).command(0)), Connect::of(sqe));
     if let Some(property) = Property::of(sqe) {
         assert_eq!(Property::of(&property.set(0)), Some(property));
@@ -115,7 +124,10 @@ fn data(bytes: &[u8], count: usize) {
     let _ = ConnectData::parse(bytes).map(|data| (data.subnqn.name(), data.hostnqn.name()));
     let _ = Controller::parse(bytes).map(|controller| (controller.subnqn.name(), controller.in_capsule_max()));
     let _ = Namespace::parse(bytes).map(Namespace::format);
-    let _ = NvmController::parse(bytes);
+    let _ = (NvmController::parse(bytes), Primary::parse(bytes));
+    let ids: Vec<_> = virtualization::controllers(bytes).collect();
+    assert!(virtualization::controllers(&virtualization::controller_list(&ids)).eq(ids.into_iter().take(2047)));
+    assert!(virtualization::secondaries(bytes).count() <= SECONDARIES_MAX);
     assert!(identify::namespaces(bytes).count() <= bytes.len() / 4);
     let descriptors: Vec<_> = Descriptor::parse_all(bytes).take(100).collect();
     assert!(Descriptor::parse_all(&Descriptor::list(&descriptors)).eq(descriptors));

@@ -1,7 +1,6 @@
 // pkg-config: libdpdk
-/* Raw frames over a function that vfio-pci has: `vf_frames DEVICE send SOURCE DESTINATION COUNT`, with any source address,
- * or `vf_frames DEVICE count`, which prints "ready" and, when it is told to end (SIGTERM), how many frames of type 0x88b5 came. */
-#include <signal.h>
+/* Raw frames over a function that vfio-pci has, with any source address: `vf_frames DEVICE SOURCE DESTINATION COUNT`. It prints
+ * how many it sent, and how many frames of their type came back. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,13 +15,6 @@
 #define TYPE 0x88b5 /* IEEE 802: local experiments */
 
 static struct rte_mempool *pool;
-static volatile sig_atomic_t over;
-
-static void end(int signal)
-{
-    (void)signal;
-    over = 1;
-}
 
 static void open_port(void)
 {
@@ -40,12 +32,24 @@ static void open_port(void)
     rte_exit(1, "no link\n");
 }
 
-static int send_frames(const char *source, const char *destination, int count)
+/* How many frames of the type have come. */
+static int take(void)
+{
+    struct rte_mbuf *frames[32];
+    int came = 0, n = rte_eth_rx_burst(0, 0, frames, 32);
+    for (int i = 0; i < n; i++) {
+        came += rte_pktmbuf_mtod(frames[i], struct rte_ether_hdr *)->ether_type == rte_cpu_to_be_16(TYPE);
+        rte_pktmbuf_free(frames[i]);
+    }
+    return came;
+}
+
+static int exchange(const char *source, const char *destination, int count)
 {
     struct rte_ether_hdr header = { .ether_type = rte_cpu_to_be_16(TYPE) };
     if (rte_ether_unformat_addr(source, &header.src_addr) || rte_ether_unformat_addr(destination, &header.dst_addr))
         rte_exit(1, "no address\n");
-    int sent = 0;
+    int sent = 0, back = 0;
     for (int tries = 0; sent < count && tries < 100 * count; tries++) {
         struct rte_mbuf *frame = rte_pktmbuf_alloc(pool);
         if (frame) {
@@ -57,49 +61,29 @@ static int send_frames(const char *source, const char *destination, int count)
             else
                 rte_pktmbuf_free(frame);
         }
-        rte_delay_ms(5);
+        usleep(5000);
+        back += take();
     }
-    rte_delay_ms(500);
-    printf("sent %d\n", sent);
+    /* What is still on its way. */
+    for (int i = 0; i < 200; i++) {
+        usleep(10000);
+        back += take();
+    }
+    printf("sent %d\nback %d\n", sent, back);
     return sent == count ? 0 : 1;
-}
-
-static int count_frames(void)
-{
-    signal(SIGTERM, end);
-    printf("ready\n");
-    fflush(stdout);
-    int came = 0;
-    while (!over) {
-        struct rte_mbuf *frames[32];
-        int n = rte_eth_rx_burst(0, 0, frames, 32);
-        for (int i = 0; i < n; i++) {
-            came += rte_pktmbuf_mtod(frames[i], struct rte_ether_hdr *)->ether_type == rte_cpu_to_be_16(TYPE);
-            rte_pktmbuf_free(frames[i]);
-        }
-        if (!n)
-            usleep(1000);
-    }
-    printf("came %d\n", came);
-    return 0;
 }
 
 int main(int argc, char **argv)
 {
-    if (argc < 3)
+    if (argc != 5)
         return 2;
     char prefix[32];
     snprintf(prefix, sizeof prefix, "frames%d", getpid());
-    char *eal[] = { argv[0], "-l", strcmp(argv[2], "send") ? "1" : "0", "-a", argv[1], "--in-memory", "--file-prefix",
-                    prefix, "-m", "16" };
+    char *eal[] = { argv[0], "-l", "0", "-a", argv[1], "--in-memory", "--file-prefix", prefix, "-m", "16" };
     if (rte_eal_init(sizeof eal / sizeof *eal, eal) < 0)
         return 1;
     open_port();
-    int failed = 2;
-    if (!strcmp(argv[2], "send") && argc == 6)
-        failed = send_frames(argv[3], argv[4], atoi(argv[5]));
-    else if (!strcmp(argv[2], "count"))
-        failed = count_frames();
+    int failed = exchange(argv[2], argv[3], atoi(argv[4]));
     rte_eth_dev_stop(0);
     rte_eth_dev_close(0);
     return failed;

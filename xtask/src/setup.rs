@@ -47,6 +47,7 @@ const TEST: &[&str] = &[
 const LAB: &[&str] = &[
     "coreutils",
     "dmsetup",
+    "dpdk-dev",
     "e2fsprogs",
     "fio",
     "iproute2",

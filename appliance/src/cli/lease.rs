@@ -9,12 +9,15 @@ use std::{
 
 use anyhow::{Context as _, bail, ensure};
 use berth_client::{Alloc, Data, Grant, NvmeBinding, RdmaPeer, Via};
-use berth_wire::fabric::{BindKind, EndpointKind, NvmeTransport, PciAddress, Perms, ResourceType, Tlv};
+use berth_wire::{
+    fabric::{BindKind, EndpointKind, NvmeTransport, PciAddress, Perms, ResourceType, Tlv},
+    net::MacAddr,
+};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
 use super::{Reach, WithToken, block_on, folder, handle, id, output, page};
-use crate::config::{parse_bytes, parse_mac};
+use crate::config::{parse_bytes, station};
 
 /// Lease memory, blocks and virtual functions of a node; read and write bytes.
 #[derive(Debug, Args)]
@@ -142,8 +145,8 @@ enum Lease {
         #[arg(long, value_enum, requires = "host_nqn")]
         transport: Option<NvmeOver>,
         /// SR-IOV: the function's Ethernet address, where its pool leaves that to holders.
-        #[arg(long, value_name = "MAC", value_parser = mac, conflicts_with = "qp_num", conflicts_with = "tlv")]
-        mac: Option<Mac>,
+        #[arg(long, value_name = "MAC", value_parser = station, conflicts_with = "qp_num", conflicts_with = "tlv")]
+        mac: Option<MacAddr>,
         /// SR-IOV: the function's VLAN, likewise.
         #[arg(long, value_name = "N", conflicts_with = "qp_num", conflicts_with = "tlv")]
         vlan: Option<u16>,
@@ -170,15 +173,6 @@ enum Type {
     Block,
     /// A virtual function of a network card.
     Net,
-}
-
-/// An Ethernet address.
-#[derive(Debug, Clone, Copy)]
-struct Mac([u8; 6]);
-
-fn mac(text: &str) -> Result<Mac, String> {
-    let wrong = || format!("{text:?} is not the address of one card; write one such as 02:00:00:00:10:00");
-    parse_mac(text).map(Mac).ok_or_else(wrong)
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -333,7 +327,7 @@ impl Lease {
                         ("function", pci(bound.function).into()),
                         ("index", bound.index.into()),
                         ("pf", pci(bound.pf).into()),
-                        ("open", format!("dpdk-testpmd -a {} -- -i", pci(bound.function)).into()),
+                        ("open", "by VFIO on the node's host; DPDK takes a network card's as its device".into()),
                     ],
                 );
             }

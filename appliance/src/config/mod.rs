@@ -34,7 +34,7 @@ pub use function::{Function, Handler, type_word};
 pub use limits::{Bucket, Limits};
 pub use log::Log;
 pub use port::{Fault, Pcap, Port, Service};
-pub(crate) use region::mac as parse_mac;
+pub(crate) use region::station;
 pub use region::{Backing, Kind, Region};
 pub use rpc::{Memory, Mode, Ring, Rpc};
 pub use tune::{Nic, Tune};

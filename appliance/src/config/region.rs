@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use berth_keys::{At, Table, instead};
-use berth_ports::sriov::{Address, ClientSets, PoolConfig};
+use berth_ports::sriov::{Address, Card, ClientSets, Network, PoolConfig};
+use berth_wire::net::MacAddr;
 
 use super::{name, unique};
 
@@ -118,14 +119,24 @@ fn functions(t: &mut Table<'_, '_>, name: Option<&At<String>>, others: &[Region]
     }
     let count = t.integer("count").map(|at| at.value as u16);
     let owner = t.text("owner").map(|at| at.value.to_owned());
-    let mac = t.text("mac").and_then(|at| {
-        let parsed = mac(at.value);
-        if parsed.is_none() {
-            let message =
-                format_args!("\"{}\" is not the address of one card; write one such as 02:00:00:00:10:00", at.value);
-            t.sink().wrong(&at, message);
+    let card = match t.integer("namespace") {
+        Some(at) => {
+            t.refuse(&NETWORK, "functions of an NVMe controller have a namespace, and no network");
+            Card::Nvme { namespace: at.value as u32 }
         }
-        parsed
+        None => Card::Network(network(t)),
+    };
+    let (name, pf) = (name?.value.clone(), pf?.value);
+    Some(PoolConfig { name, pf, count, owner, card })
+}
+
+/// What functions of a network card have, and others not.
+const NETWORK: [&str; 6] = ["mac", "vlan", "rate", "trust", "spoofchk", "client_sets"];
+
+fn network(t: &mut Table<'_, '_>) -> Network {
+    let mac = t.text("mac").and_then(|at| {
+        let parsed = station(at.value);
+        parsed.map_err(|wrong| t.sink().wrong(&at, wrong)).ok()
     });
     let (vlan, rate) = (t.number("vlan") as u16, t.number("rate") as u32);
     let (trust, spoofchk) = (t.is_on("trust"), t.is_on("spoofchk"));
@@ -140,17 +151,11 @@ fn functions(t: &mut Table<'_, '_>, name: Option<&At<String>>, others: &[Region]
             }
         }
     }
-    let (name, pf) = (name?.value.clone(), pf?.value);
-    Some(PoolConfig { name, pf, count, owner, mac, vlan, rate, trust, spoofchk, client })
+    Network { mac, vlan, rate, trust, spoofchk, client }
 }
 
 /// An Ethernet address of one station, such as `02:00:00:00:10:00`.
-pub(crate) fn mac(text: &str) -> Option<[u8; 6]> {
-    let byte = |digits: &str| {
-        let two = digits.len() == 2 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-        u8::from_str_radix(digits, 16).ok().filter(|_| two)
-    };
-    let bytes: Vec<u8> = text.split(':').map(byte).collect::<Option<_>>()?;
-    let mac: [u8; 6] = bytes.try_into().ok()?;
-    (mac[0] & 1 == 0 && mac != [0; 6]).then_some(mac)
+pub(crate) fn station(text: &str) -> Result<MacAddr, String> {
+    let address = text.parse().ok().filter(|address: &MacAddr| address.is_station());
+    address.ok_or_else(|| format!("{text:?} is not the address of one card; write one such as 02:00:00:00:10:00"))
 }

@@ -18,7 +18,10 @@ use std::{fmt::Write as _, path::Path};
 
 use serde::Serialize;
 
-use crate::{config::Binding, sys::Root};
+use crate::{
+    config::{Binding, Region},
+    sys::Root,
+};
 
 /// One thing about the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -65,8 +68,8 @@ impl Findings {
     }
 }
 
-/// Looks at the host below `root`, which is `/` outside of tests.
-pub fn examine(root: &Path) -> Vec<Finding> {
+/// Looks at the host below `root`, which is `/` outside of tests. What these regions have is not offered to others.
+pub fn examine(root: &Path, regions: &[Region]) -> Vec<Finding> {
     let live = root == Path::new("/");
     let root = Root::new(root);
     let mut findings = Findings::default();
@@ -75,7 +78,7 @@ pub fn examine(root: &Path) -> Vec<Finding> {
     time::examine(&root, live, &mut findings);
     kernel::examine(&root, live, &mut findings);
     nic::examine(&root, &mut findings);
-    pci::examine(&root, &mut findings);
+    pci::examine(&root, regions, &mut findings);
     sriov::examine(&root, &mut findings);
     ofi::examine(live, &mut findings);
     rdma::examine(&root, &mut findings);

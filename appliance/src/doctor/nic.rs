@@ -1,6 +1,6 @@
 //! Network interfaces: which driver, where, how fast, and what they can do for a poll loop.
 
-use std::borrow::Cow;
+use berth_ports::sriov::Address;
 
 use super::Findings;
 use crate::sys::Root;
@@ -69,10 +69,6 @@ fn driver(root: &Root, folder: &str) -> String {
 /// The PCI address of an interface's device, also where a virtio device sits between.
 fn pci_address(root: &Root, folder: &str) -> Option<String> {
     let device = std::fs::canonicalize(root.path(&format!("{folder}/device"))).ok()?;
-    let mut parts = device.iter().rev().map(|part| part.to_string_lossy());
-    parts.find(|part| is_pci_address(part)).map(Cow::into_owned)
-}
-
-fn is_pci_address(name: &str) -> bool {
-    name.len() == 12 && name.as_bytes()[4] == b':' && name.as_bytes()[7] == b':' && name.as_bytes()[10] == b'.'
+    let address = device.iter().rev().find_map(|part| part.to_str()?.parse::<Address>().ok());
+    address.map(|address| address.to_string())
 }

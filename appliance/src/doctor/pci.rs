@@ -1,17 +1,32 @@
 //! Network cards as DPDK sees them: which driver has each, in which IOMMU group, and the command that gives it to DPDK.
 
-use super::Findings;
-use crate::sys::Root;
+use berth_ports::sriov::Address;
+
+use super::{Findings, sriov::sysfs};
+use crate::{
+    config::{Backing, Region},
+    sys::Root,
+};
 
 const DEVICES: &str = "/sys/bus/pci/devices";
 /// Through these, DPDK and the kernel use a card at the same time.
 const SHARING: [&str; 3] = ["mlx4_core", "mlx5_core", "mana"];
 
-pub(super) fn examine(root: &Root, f: &mut Findings) {
-    let devices = root.names(DEVICES);
+pub(super) fn examine(root: &Root, regions: &[Region], f: &mut Findings) {
+    let (devices, sysfs) = (root.names(DEVICES), sysfs(root));
     for address in devices.iter().filter(|address| class(root, address).starts_with("0x02")) {
-        card(root, address, f);
+        let pf = address.parse().ok().and_then(|address| sysfs.physical_function(address));
+        match pf.and_then(|pf| pool_of(regions, pf)) {
+            Some(pool) => f.ok(format!("dpdk {address}"), format!("a function of region {pool}, which leases it")),
+            None => card(root, address, f),
+        }
     }
+}
+
+/// The region that leases the functions of a physical one.
+fn pool_of(regions: &[Region], pf: Address) -> Option<&str> {
+    let is_its = |region: &&Region| matches!(&region.backing, Backing::Functions(pool) if pool.pf == pf);
+    regions.iter().find(is_its).map(|region| region.name.as_str())
 }
 
 fn card(root: &Root, address: &str, f: &mut Findings) {

@@ -149,7 +149,9 @@ fn keys_of_the_lease_plane() {
                 "[[region]]\nname = \"a\"\nkind = \"vf\"\nsize = 4096\npf = \"3:00.0\"\nmac = \"01:00:00:00:00:00\"\n\
                  client_sets = [\"vlans\"]\n[[region]]\nname = \"b\"\nkind = \"vf\"\npf = \"0000:03:00.0\"\nvlan = 4095\n\
                  [[region]]\nname = \"c\"\nkind = \"vf\"\npf = \"0000:03:00.0\"\n[[region]]\nname = \"d\"\n\
-                 kind = \"memory\"\nsize = 4096\nrate = 1",
+                 kind = \"memory\"\nsize = 4096\nrate = 1\n[[region]]\nname = \"e\"\nkind = \"vf\"\npf = \"0000:04:00.0\"\n\
+                 vlan = 3\nnamespace = 0\n[[region]]\nname = \"f\"\nkind = \"vf\"\npf = \"0000:05:00.0\"\nnamespace = 2\n\
+                 spoofchk = true",
                 &[
                     "2:1: region: has functions that nobody is handed over; add [[binding]] with kind = \"sriov\"",
                     "5:1: region[0].size: means nothing here; functions have no bytes",
@@ -160,6 +162,9 @@ fn keys_of_the_lease_plane() {
                     "13:8: region[1].vlan: is 4095; an integer from 0 to 4094 is wanted",
                     "17:6: region[2].pf: there is a region of this function already",
                     "22:1: region[3].rate: means nothing here; it belongs to kind = \"vf\", leave it out",
+                    "28:13: region[4].namespace: is 0; an integer from 1 to 4294967294 is wanted",
+                    "34:1: region[5].spoofchk: means nothing here; functions of an NVMe controller have a namespace, and no \
+                     network",
                 ],
             ),
             (

@@ -33,6 +33,7 @@ mod recovered;
 mod request;
 mod resource;
 mod status;
+mod throttle;
 
 pub use binding::{BindSecret, Binding, BoundLease, Reach, TeardownFailed};
 pub use blocking::BlockingWork;
@@ -48,3 +49,4 @@ pub use recover::{RecoverError, Started, Starting};
 pub use recovered::{Attached, Recovered, RecoveredLease};
 pub use request::{Answer, Carrier, Effects, Job, Outcome, Request, Step, Work};
 pub use resource::{Resource, Stock, resource_id};
+pub use throttle::OncePerSecond;

@@ -22,6 +22,17 @@ use crate::{Error, NodeInfo, Token, quic, udp};
 /// Time limit for an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// That of an op whose answer waits until something has ended: a connection, or a virtual function whose holder is ended first
+/// and whose namespace is erased.
+const PATIENCE_WITH_ENDS: Duration = Duration::from_secs(30);
+
+fn patience(op: Op) -> Duration {
+    match op {
+        Op::LeaseFree | Op::LeaseBind | Op::CapRevoke | Op::KeyRevoke => PATIENCE_WITH_ENDS,
+        _ => PATIENCE,
+    }
+}
+
 /// A connection to the control plane of one node. Operations may run concurrently.
 #[derive(Debug)]
 pub struct Client {
@@ -48,7 +59,7 @@ impl Client {
     /// Connects to a node over QUIC. If `key` is given, a node with another key is refused.
     pub async fn quic(identity: Arc<Identity>, node: SocketAddr, key: Option<PublicKey>) -> Result<Self, Error> {
         let opened = timeout(PATIENCE, quic::Link::open(&identity, node, Alpn::Control, key)).await;
-        let link = Link::Quic(opened.map_err(|_| too_late(node))??);
+        let link = Link::Quic(opened.map_err(|_| too_late(node, PATIENCE))??);
         Ok(Self { identity, node, link, next_request: AtomicU64::new(1) })
     }
 
@@ -86,12 +97,12 @@ impl Client {
                 let make = |client: &mut berth_identity::link::Client, node, key| {
                     client.request(node, key, code, resource, token, params)
                 };
-                link.exchange(make).await?.payload
+                link.exchange(patience(op), make).await?.payload
             }
             Link::Quic(link) => {
                 let (token, params) = (Bytes::of(token)?, Bytes::of(params)?);
                 let request = Request { op: code, resource_id: resource, token, params, presenter: None };
-                self.stream(link, MsgType::Request, request.to_vec(), MsgType::Response).await?
+                self.stream(link, patience(op), MsgType::Request, request.to_vec(), MsgType::Response).await?
             }
         };
         let response = Response::parse(&payload)?;
@@ -109,9 +120,9 @@ impl Client {
     pub(crate) async fn exchange_page(&self, request: Vec<u8>) -> Result<Vec<u8>, Error> {
         match &self.link {
             Link::Udp(link) => {
-                Ok(link.exchange(|client, node, key| client.page_request(node, key, request)).await?.payload)
+                Ok(link.exchange(PATIENCE, |client, node, key| client.page_request(node, key, request)).await?.payload)
             }
-            Link::Quic(link) => self.stream(link, MsgType::PageRequest, request, MsgType::PageResponse).await,
+            Link::Quic(link) => self.stream(link, PATIENCE, MsgType::PageRequest, request, MsgType::PageResponse).await,
         }
     }
 
@@ -119,8 +130,10 @@ impl Client {
     pub async fn nodes(&self, filters: &[Filter]) -> Result<Vec<NodeInfo>, Error> {
         let query = Solicit { filters: List::of(filters)?, padding: 0 }.to_vec();
         let payload = match &self.link {
-            Link::Udp(link) => link.exchange(|client, node, key| client.solicit(node, key, query, true)).await?.payload,
-            Link::Quic(link) => self.stream(link, MsgType::Solicit, query, MsgType::Response).await?,
+            Link::Udp(link) => {
+                link.exchange(PATIENCE, |client, node, key| client.solicit(node, key, query, true)).await?.payload
+            }
+            Link::Quic(link) => self.stream(link, PATIENCE, MsgType::Solicit, query, MsgType::Response).await?,
         };
         let found = Relayed::parse(&payload)?;
         found.iter().map(|announcement| Ok(NodeInfo::new(&Announce::parse(announcement.get())?))).collect()
@@ -130,6 +143,7 @@ impl Client {
     async fn stream(
         &self,
         link: &quic::Link,
+        patience: Duration,
         kind: MsgType,
         payload: Vec<u8>,
         wanted: MsgType,
@@ -144,8 +158,8 @@ impl Client {
             v2: false,
             signature: None,
         };
-        let exchanged = timeout(PATIENCE, link.roundtrip(&message.to_frame())).await;
-        let answer = exchanged.map_err(|_| too_late(self.node))??;
+        let exchanged = timeout(patience, link.roundtrip(&message.to_frame())).await;
+        let answer = exchanged.map_err(|_| too_late(self.node, patience))??;
         let Frame { header, payload, .. } = Frame::parse(&answer, MAX_MESSAGE)?;
         if (header.msg_type, header.request_id, header.nonce) != (wanted, request_id, request_id) {
             return Err(Error::Mismatch);
@@ -154,6 +168,34 @@ impl Client {
     }
 }
 
-pub(crate) fn too_late(node: SocketAddr) -> Error {
-    Error::Timeout { node, seconds: PATIENCE.as_secs() }
+pub(crate) fn too_late(node: SocketAddr, patience: Duration) -> Error {
+    Error::Timeout { node, seconds: patience.as_secs() }
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_identity::Identity;
+    use tokio::net::UdpSocket;
+
+    use super::*;
+
+    /// Nobody answers; time passes as fast as nothing happens.
+    #[tokio::test(start_paused = true)]
+    async fn an_op_that_waits_for_an_end_is_waited_for_longer() {
+        let silent = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let node = silent.local_addr().unwrap();
+        let client = Client::udp(Identity::generate(getrandom::fill).unwrap().into(), node, None).await.unwrap();
+        for (op, wanted) in [(Op::Ping, 5), (Op::LeaseFree, 30), (Op::LeaseBind, 30)] {
+            let begun = tokio::time::Instant::now();
+            let refused = client.call(op, 0, None, &[]).await.unwrap_err();
+            assert!(matches!(refused, Error::Timeout { seconds, .. } if seconds == wanted), "{op:?}: {refused}");
+            assert_eq!(begun.elapsed().as_secs(), wanted, "{op:?}");
+        }
+        let mut frame = [0; 2048];
+        let mut asked = 0;
+        while silent.try_recv(&mut frame).is_ok() {
+            asked += 1;
+        }
+        assert_eq!(asked, 5 + 2 * 18, "each is repeated until then");
+    }
 }

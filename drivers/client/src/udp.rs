@@ -18,14 +18,9 @@ use tokio::{net::UdpSocket, sync::oneshot, task::JoinHandle, time::timeout};
 
 use crate::{Error, client::too_late};
 
-/// Time that each try waits for its answer; 5 s in all.
-const TRIES: [Duration; 5] = [
-    Duration::from_millis(200),
-    Duration::from_millis(400),
-    Duration::from_millis(800),
-    Duration::from_millis(1600),
-    Duration::from_secs(2),
-];
+/// How long the first try waits for its answer. Each further one waits twice as long, up to the longest.
+const FIRST_TRY: Duration = Duration::from_millis(200);
+const LONGEST_TRY: Duration = Duration::from_secs(2);
 
 /// Longest UDP datagram in bytes.
 const MAX_DATAGRAM: usize = 65_507;
@@ -77,9 +72,10 @@ impl Link {
         Ok(Self { node, key, shared, receiver })
     }
 
-    /// Makes a request by `make`, and repeats it until its answer comes.
+    /// Makes a request by `make`, and repeats it until its answer comes, or its time is over.
     pub(crate) async fn exchange(
         &self,
+        patience: Duration,
         make: impl FnOnce(&mut Client, SocketAddr, Option<PublicKey>) -> Result<u64, FabricError>,
     ) -> Result<Answer, Error> {
         let (answered, mut answer) = oneshot::channel();
@@ -90,7 +86,8 @@ impl Link {
             Pending { shared: &self.shared, request_id }
         };
         let frames: Vec<_> = self.shared.lock().client.frames(pending.request_id).collect();
-        for patience in TRIES {
+        let (mut left, mut wait) = (patience, FIRST_TRY);
+        while !left.is_zero() {
             for frame in &frames {
                 match self.shared.socket.send(frame).await {
                     // What a former datagram met: the node may be back.
@@ -100,11 +97,14 @@ impl Link {
                     _ => {}
                 }
             }
-            if let Ok(Ok(answer)) = timeout(patience, &mut answer).await {
+            wait = wait.min(left);
+            if let Ok(Ok(answer)) = timeout(wait, &mut answer).await {
                 return Ok(answer);
             }
+            left -= wait;
+            wait = (2 * wait).min(LONGEST_TRY);
         }
-        Err(too_late(self.node))
+        Err(too_late(self.node, patience))
     }
 }
 

@@ -5,10 +5,9 @@ use std::{
     fmt, io,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
 };
 
-use berth_fabric::{Binding, BlockingWork, BoundLease, Reach, TeardownFailed};
+use berth_fabric::{Binding, BlockingWork, BoundLease, OncePerSecond, Reach, TeardownFailed};
 use berth_lease::{LeaseId, Rights};
 use berth_nvme::{nqn, requested_host};
 use berth_port::{Family, Nanos};
@@ -73,8 +72,7 @@ pub struct KernelBinding<S: System = Linux> {
     backings: Vec<Option<PathBuf>>,
     leases: BTreeMap<LeaseId, State>,
     now: Nanos,
-    /// Clients provoke refusals: one line a second tells of them, the counter of all.
-    quiet_until: Nanos,
+    refusals: OncePerSecond,
     counts: Counts,
 }
 
@@ -102,7 +100,7 @@ impl<S: System> KernelBinding<S> {
             backings,
             leases: BTreeMap::new(),
             now: Nanos(0),
-            quiet_until: Nanos(0),
+            refusals: OncePerSecond::default(),
             counts: Counts::default(),
         })
     }
@@ -129,9 +127,8 @@ impl<S: System> KernelBinding<S> {
     }
 
     fn refuse(&mut self, lease: LeaseId, error: &io::Error) -> Status {
-        if self.now >= self.quiet_until {
+        if self.refusals.is_due(self.now) {
             tracing::warn!("lease {lease} is not bound to {}: {error}", self.name);
-            self.quiet_until = self.now + Duration::from_secs(1);
         }
         self.counts.failed += 1;
         Status::InternalError

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use berth_port::Tables;
-pub use berth_sriov::{Address, ClientSets, Opened, PoolConfig};
+pub use berth_sriov::{Address, Card, ClientSets, Network, Opened, PoolConfig, Sysfs};
 use berth_sriov::{HostConfig, open};
 
 /// The keys of `kind = "sriov"`.

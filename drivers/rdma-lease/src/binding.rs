@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use berth_fabric::{Binding, BlockingWork, BoundLease, Reach, TeardownFailed};
+use berth_fabric::{Binding, BlockingWork, BoundLease, OncePerSecond, Reach, TeardownFailed};
 use berth_lease::{LeaseId, Rights};
 use berth_port::{Family, Nanos, Tables};
 use berth_wire::fabric::{BindKind, BindingTlv, ClientTlv, Status, Tlvs};
@@ -32,8 +32,7 @@ pub struct RdmaBinding<H: Hca> {
     links: BTreeMap<LeaseId, State<H::Link>>,
     seen: Vec<Seen>,
     now: Nanos,
-    /// Clients provoke refusals: one line a second tells of them, the counter of all.
-    quiet_until: Nanos,
+    refusals: OncePerSecond,
     counts: Counts,
 }
 
@@ -87,23 +86,21 @@ pub const COUNTERS: Tables = &[Counts::TABLE];
 impl<H: Hca> RdmaBinding<H> {
     /// Connects at most `max_leases` at once over the device `name`.
     pub fn new(name: String, hca: H, max_leases: usize) -> Self {
-        let (now, quiet_until) = (Nanos(0), Nanos(0));
         Self {
             name,
             hca,
             max_leases,
             links: BTreeMap::new(),
             seen: Vec::new(),
-            now,
-            quiet_until,
+            now: Nanos(0),
+            refusals: OncePerSecond::default(),
             counts: Counts::default(),
         }
     }
 
     fn refuse(&mut self, error: &HcaError) -> Status {
-        if self.now >= self.quiet_until {
+        if self.refusals.is_due(self.now) {
             tracing::warn!("a lease is not connected over RDMA: {error}");
-            self.quiet_until = self.now + Duration::from_secs(1);
         }
         self.counts.binds_failed += 1;
         error.status()

@@ -11,15 +11,19 @@ use std::{
     time::Duration,
 };
 
-use berth_fabric::{Binding, BlockingWork, BoundLease, TeardownFailed};
+use berth_fabric::{Binding, BlockingWork, BoundLease, OncePerSecond, TeardownFailed};
 use berth_lease::LeaseId;
 use berth_port::{Family, Nanos};
-use berth_wire::fabric::{BindKind, BindingTlv, ClientTlv, Status, Tlvs};
+use berth_wire::{
+    fabric::{BindKind, BindingTlv, ClientTlv, Status, Tlvs},
+    net::MacAddr,
+};
 
 use crate::{
     State,
-    function::{Failure, Function, Host, Wanted},
-    pool::{Pool, take_back},
+    function::{Failure, Function, Host, Setup, Wanted},
+    net, nvme,
+    pool::{Card, Network, Pool, take_back},
 };
 
 /// How often functions are looked at: those that are fenced, and those that may be gone.
@@ -46,6 +50,8 @@ pub struct SriovBinding {
     /// How the hand-overs ended that were begun.
     given: BTreeMap<LeaseId, Given>,
     looked: Option<Nanos>,
+    now: Nanos,
+    refusals: OncePerSecond,
     watch: Arc<Watch>,
 }
 
@@ -61,7 +67,15 @@ struct Watch {
 
 impl SriovBinding {
     pub(crate) fn new(pools: Vec<Arc<Pool>>, host: Arc<Host>) -> Self {
-        Self { pools, host, given: BTreeMap::new(), looked: None, watch: Arc::default() }
+        Self {
+            pools,
+            host,
+            given: BTreeMap::new(),
+            looked: None,
+            now: Nanos(0),
+            refusals: OncePerSecond::default(),
+            watch: Arc::default(),
+        }
     }
 
     /// The function that a lease has, or that was handed over for it before a restart.
@@ -76,34 +90,21 @@ impl SriovBinding {
 
     /// What the client asks for, as far as the pool allows it.
     fn wanted(pool: &Pool, function: &Function, client: Tlvs<'_>) -> Result<Wanted, Status> {
-        let config = &pool.config;
-        let (mut mac, mut vlan) = (config.mac.map(|first| nth(first, function.index)), config.vlan);
-        for tlv in &client {
-            match ClientTlv::read(tlv).map_err(|_| Status::InvalidParams)? {
-                Some(ClientTlv::VfMac(wanted)) => {
-                    if !config.client.mac {
-                        return Err(Status::InsufficientPerm);
-                    }
-                    // Not a group's, and not none.
-                    if wanted[0] & 1 == 1 || wanted == [0; 6] {
+        let setup = match &pool.config.card {
+            Card::Network(config) => Setup::Net(network(config, function.index, client)?),
+            Card::Nvme { namespace } => {
+                for tlv in &client {
+                    // A controller has no address and no VLAN.
+                    let tlv = ClientTlv::read(tlv).map_err(|_| Status::InvalidParams)?;
+                    if let Some(ClientTlv::VfMac(_) | ClientTlv::VfVlan(_)) = tlv {
                         return Err(Status::InvalidParams);
                     }
-                    mac = Some(wanted);
                 }
-                Some(ClientTlv::VfVlan(wanted)) => {
-                    if !config.client.vlan {
-                        return Err(Status::InsufficientPerm);
-                    }
-                    if wanted > 4094 {
-                        return Err(Status::InvalidParams);
-                    }
-                    vlan = wanted;
-                }
-                _ => {}
+                let namespace = namespace.saturating_add(function.index.into());
+                Setup::Nvme(nvme::Wanted { namespace, share: pool.functions.len() as u16 })
             }
-        }
-        let (rate, trust, spoofchk, owner) = (config.rate, config.trust, config.spoofchk, pool.owner);
-        Ok(Wanted { mac: mac.unwrap_or_else(drawn), vlan, rate, trust, spoofchk, owner })
+        };
+        Ok(Wanted { setup, owner: pool.owner })
     }
 
     /// Looks after functions that are fenced or gone, on a thread of its own: the kernel may keep whoever asks.
@@ -148,20 +149,51 @@ fn look_at(function: &Function, host: &Host) -> Option<LeaseId> {
     }
 }
 
+/// What a client asks for of a network card's function.
+fn network(config: &Network, index: u16, client: Tlvs<'_>) -> Result<net::Wanted, Status> {
+    let (mut mac, mut vlan) = (config.mac.map(|first| nth(first, index)), config.vlan);
+    for tlv in &client {
+        match ClientTlv::read(tlv).map_err(|_| Status::InvalidParams)? {
+            Some(ClientTlv::VfMac(wanted)) => {
+                if !config.client.mac {
+                    return Err(Status::InsufficientPerm);
+                }
+                let wanted = MacAddr(wanted);
+                if !wanted.is_station() {
+                    return Err(Status::InvalidParams);
+                }
+                mac = Some(wanted);
+            }
+            Some(ClientTlv::VfVlan(wanted)) => {
+                if !config.client.vlan {
+                    return Err(Status::InsufficientPerm);
+                }
+                if wanted > 4094 {
+                    return Err(Status::InvalidParams);
+                }
+                vlan = wanted;
+            }
+            _ => {}
+        }
+    }
+    let (rate, trust, spoofchk) = (config.rate, config.trust, config.spoofchk);
+    Ok(net::Wanted { mac: mac.unwrap_or_else(drawn), vlan, rate, trust, spoofchk })
+}
+
 /// The address of the n-th function of a pool.
-fn nth(first: [u8; 6], index: u16) -> [u8; 6] {
-    let [a, b, c, d, e, f] = first;
+fn nth(first: MacAddr, index: u16) -> MacAddr {
+    let [a, b, c, d, e, f] = first.0;
     let low = u32::from_be_bytes([c, d, e, f]).wrapping_add(index.into());
     let [c, d, e, f] = low.to_be_bytes();
-    [a, b, c, d, e, f]
+    MacAddr([a, b, c, d, e, f])
 }
 
 /// An address of this site's own, of one station.
-fn drawn() -> [u8; 6] {
+fn drawn() -> MacAddr {
     let mut mac = [0; 6];
     mac.fill_with(|| fastrand::u8(..));
     mac[0] = mac[0] & 0xFC | 0x02;
-    mac
+    MacAddr(mac)
 }
 
 impl Binding for SriovBinding {
@@ -198,20 +230,27 @@ impl Binding for SriovBinding {
         let given = self.given.remove(&lease.id);
         let done = given.and_then(|given| given.lock().unwrap_or_else(PoisonError::into_inner).take());
         let (_, function) = self.of(lease.id).ok_or(Status::LeaseExpired)?;
+        let (address, index, pf) = (function.address, function.index, function.pf);
         if let Err(error) = done.unwrap_or(Err(Failure::Overtaken)) {
             self.host.counts.give_failed.add(1);
-            tracing::warn!("virtual function {} is not handed over: {error}", function.address);
+            if self.refusals.is_due(self.now) {
+                tracing::warn!("virtual function {address} is not handed over: {error}");
+            }
             return Err(match error {
                 Failure::Overtaken => Status::LeaseExpired,
-                Failure::Held | Failure::Down(_) | Failure::Gone => Status::ResourceBusy,
+                Failure::Held
+                | Failure::Down(_)
+                | Failure::Gone
+                | Failure::NoController
+                | Failure::Online(_)
+                | Failure::Attached { .. }
+                | Failure::Has { .. } => Status::ResourceBusy,
                 _ => Status::InternalError,
             });
         }
-        for tlv in [
-            BindingTlv::SrIovVf(function.address.into()),
-            BindingTlv::SrIovVfIndex(function.index),
-            BindingTlv::SrIovPf(function.pf.into()),
-        ] {
+        for tlv in
+            [BindingTlv::SrIovVf(address.into()), BindingTlv::SrIovVfIndex(index), BindingTlv::SrIovPf(pf.into())]
+        {
             tlv.write(out);
         }
         Ok(())
@@ -229,6 +268,7 @@ impl Binding for SriovBinding {
     }
 
     fn tick(&mut self, now: Nanos, lost: &mut Vec<LeaseId>) {
+        self.now = now;
         lost.append(&mut self.watch.lost.lock().unwrap_or_else(PoisonError::into_inner));
         if self.looked.is_none_or(|looked| now >= looked + LOOK_EVERY) {
             self.looked = Some(now);

@@ -12,19 +12,15 @@ use std::{
 
 use berth_lease::LeaseId;
 
+use berth_wire::nvme;
+
 use crate::{
-    Address, Attributes, Record, Records, Setting, Step, Switch,
+    Address, Admin, Attributes, Record, Records, Setting, Step, Switch,
     holder::holders,
+    net, nvme as controller,
     state::Slot,
     sysfs::{Sysfs, VFIO},
 };
-
-/// A VLAN that no network has: it is reserved. Where the driver refuses it, the last one is taken.
-const DEAD_VLAN: u16 = 4095;
-
-/// `IFLA_VF_LINK_STATE_AUTO` and `_DISABLE`.
-const LINK_AUTO: u32 = 0;
-const LINK_DOWN: u32 = 2;
 
 /// How long the kernel may take to do what it does at once.
 const AT_ONCE: Duration = Duration::from_secs(1);
@@ -37,6 +33,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 pub(crate) struct Host {
     pub(crate) sysfs: Sysfs,
     pub(crate) switch: Box<dyn Switch>,
+    pub(crate) admin: Box<dyn Admin>,
     pub(crate) records: Box<dyn Records>,
     /// Whether holders that do not let go are ended.
     pub(crate) kill: bool,
@@ -63,13 +60,16 @@ berth_port::counters! {
 /// What a holder gets.
 #[derive(Debug, Clone)]
 pub(crate) struct Wanted {
-    pub(crate) mac: [u8; 6],
-    pub(crate) vlan: u16,
-    pub(crate) rate: u32,
-    pub(crate) trust: bool,
-    pub(crate) spoofchk: bool,
+    pub(crate) setup: Setup,
     /// The user and group that own the node; `None`: the node's own.
     pub(crate) owner: Option<(u32, u32)>,
+}
+
+/// How a function is set up at its physical one.
+#[derive(Debug, Clone)]
+pub(crate) enum Setup {
+    Net(net::Wanted),
+    Nvme(controller::Wanted),
 }
 
 /// Why a function was not handed over or taken back.
@@ -87,6 +87,23 @@ pub(crate) enum Failure {
     Down(String),
     #[error("a process outside of Berth has it open")]
     Held,
+    #[error("no driver has the controller of its physical function")]
+    NoController,
+    #[error("the controller has no secondary one for it")]
+    NoSecondary,
+    #[error("the controller has no {0}")]
+    Lacks(&'static str),
+    #[error("controller {0} is online, and not by Berth: nvme virt-mgmt -c {0} -a 7 takes it offline")]
+    Online(u16),
+    #[error("namespace {namespace} is attached to controller {controller}, too")]
+    Attached { namespace: u32, controller: u16 },
+    #[error(
+        "its controller {controller} has namespace {namespace}, too, which its holder would have: nvme detach-ns -n {namespace} \
+         -c {controller}"
+    )]
+    Has { controller: u16, namespace: u32 },
+    #[error("{what}: {status:?}")]
+    Refuses { what: &'static str, status: nvme::Status },
     #[error("it is being taken back")]
     Overtaken,
     #[error("{driver} does not let it go")]
@@ -99,7 +116,7 @@ pub(crate) enum Failure {
     NotSet { set: Setting, is: Attributes },
 }
 
-fn io_error(what: &'static str) -> impl FnOnce(io::Error) -> Failure {
+pub(crate) fn io_error(what: &'static str) -> impl FnOnce(io::Error) -> Failure {
     move |source| Failure::Io { what, source }
 }
 
@@ -151,13 +168,17 @@ impl Function {
     /// Hands it over, unless it was called back since `turn`. What it was is kept until it is taken back.
     pub(crate) fn give(&self, host: &Host, lease: LeaseId, turn: u64, wanted: &Wanted) -> Result<(), Failure> {
         let mut hands = self.hands.lock().unwrap_or_else(PoisonError::into_inner);
-        let interface = self.check(host)?;
-        let get = |interface: &u32| host.switch.get(*interface, self.index).map_err(io_error("reading its attributes"));
-        let was = interface.as_ref().map(get).transpose()?;
-        let driver = host.sysfs.driver(self.address);
+        self.check(host)?;
         let (pf, index, function) = (self.pf, self.index, self.address);
-        let mut record =
-            Record { pf, index, function, lease, step: Step::Unbind, was, driver: driver.filter(|had| had != VFIO) };
+        let (was, namespace) = match &wanted.setup {
+            Setup::Net(_) => (net::check(host, pf, index)?, None),
+            Setup::Nvme(wanted) => {
+                controller::check(host, pf, index, *wanted)?;
+                (None, Some(wanted.namespace))
+            }
+        };
+        let driver = host.sysfs.driver(self.address).filter(|had| had != VFIO);
+        let mut record = Record { pf, index, function, lease, step: Step::Unbind, was, namespace, driver };
         hands.cut = false;
         let mut step = |step| {
             if !self.slot().is_turn(turn) {
@@ -175,8 +196,9 @@ impl Function {
         step(Step::Reset)?;
         self.reset(host)?;
         step(Step::Configure)?;
-        if let Some(interface) = interface {
-            self.configure(host, interface, wanted)?;
+        match &wanted.setup {
+            Setup::Net(wanted) => net::configure(host, pf, index, wanted)?,
+            Setup::Nvme(wanted) => controller::configure(host, pf, index, *wanted)?,
         }
         step(Step::Open)?;
         self.open(host, wanted)?;
@@ -185,8 +207,8 @@ impl Function {
         Ok(())
     }
 
-    /// What must hold before a function is anybody's; the index of the physical function's interface.
-    fn check(&self, host: &Host) -> Result<Option<u32>, Failure> {
+    /// What must hold before a function is anybody's.
+    fn check(&self, host: &Host) -> Result<(), Failure> {
         if !self.is_there(host) {
             return Err(Failure::Gone);
         }
@@ -194,18 +216,14 @@ impl Function {
         if !alone {
             return Err(Failure::Group(group));
         }
-        let methods = host.sysfs.read(self.address, "reset_method").unwrap_or_default();
-        if !methods.split_whitespace().any(|method| method == "flr") {
+        if !host.sysfs.has_flr(self.address) {
             return Err(Failure::NoReset);
         }
         let held = || !holders(&host.sysfs.path("/proc"), &host.sysfs.node(&group)).is_empty();
         if host.sysfs.driver(self.address).as_deref() == Some(VFIO) && held() {
             return Err(Failure::Held);
         }
-        match host.sysfs.interface(self.pf) {
-            Some(interface) if !interface.up => Err(Failure::Down(interface.name)),
-            interface => Ok(interface.map(|interface| interface.index)),
-        }
+        Ok(())
     }
 
     fn write(&self, host: &Host, name: &'static str, value: &str) -> Result<(), Failure> {
@@ -217,46 +235,6 @@ impl Function {
         self.write(host, "reset", "1").inspect_err(|_| host.counts.reset_failed.add(1))?;
         thread::sleep(host.reset);
         Ok(())
-    }
-
-    fn configure(&self, host: &Host, interface: u32, wanted: &Wanted) -> Result<(), Failure> {
-        let Wanted { mac, vlan, rate, trust, spoofchk, owner: _ } = *wanted;
-        let (spoofchk, trust) = (Some(spoofchk), Some(trust));
-        self.adjust(
-            host,
-            interface,
-            &Attributes { mac, vlan, qos: 0, min_rate: 0, max_rate: rate, spoofchk, trust, link_state: LINK_AUTO },
-        )
-    }
-
-    /// Sets attributes where they differ, and the address and VLAN always, and looks whether they are what was set.
-    fn adjust(&self, host: &Host, interface: u32, wanted: &Attributes) -> Result<(), Failure> {
-        let get = || host.switch.get(interface, self.index).map_err(io_error("reading its attributes"));
-        let Attributes { mac, vlan, qos, min_rate: min, max_rate: max, spoofchk, trust, link_state } = *wanted;
-        let has = get()?;
-        let mut settings = vec![Setting::Mac(mac), Setting::Vlan { vlan, qos }];
-        // A driver that does not know of spoofed addresses lets them pass, and one that knows no trust trusts nobody.
-        settings.extend(spoofchk.filter(|on| has.spoofchk.unwrap_or(false) != *on).map(Setting::SpoofChk));
-        settings.extend(trust.filter(|on| has.trust.unwrap_or(false) != *on).map(Setting::Trust));
-        if (has.min_rate, has.max_rate) != (min, max) {
-            settings.push(Setting::Rate { min, max });
-        }
-        if has.link_state != link_state {
-            settings.push(Setting::LinkState(link_state));
-        }
-        for setting in &settings {
-            host.switch.set(interface, self.index, *setting).map_err(io_error("setting its attributes"))?;
-        }
-        let is = get()?;
-        let wrong = settings.into_iter().find(|set| match *set {
-            Setting::Mac(mac) => is.mac != mac,
-            Setting::Vlan { vlan, qos } => (is.vlan, is.qos) != (vlan, qos),
-            Setting::Rate { min, max } => (is.min_rate, is.max_rate) != (min, max),
-            Setting::SpoofChk(on) => is.spoofchk.unwrap_or(false) != on,
-            Setting::Trust(on) => is.trust.unwrap_or(false) != on,
-            Setting::LinkState(state) => is.link_state != state,
-        });
-        wrong.map_or(Ok(()), |set| Err(Failure::NotSet { set, is }))
     }
 
     /// Binds it to vfio-pci, and gives its node to the user.
@@ -284,7 +262,7 @@ impl Function {
         if self.is_there(host) {
             if !hands.cut {
                 step(&mut record, &mut hands, Step::Cut)?;
-                match self.cut(host) {
+                match self.cut(host, &record) {
                     Ok(()) => hands.cut = true,
                     // Its holder is to lose it all the same.
                     Err(error) => {
@@ -302,6 +280,9 @@ impl Function {
             }
             step(&mut record, &mut hands, Step::Restore)?;
             self.restore(host, &record)?;
+        } else if let Some(namespace) = record.namespace {
+            // The controller of a function that is gone still has it.
+            controller::restore(host, self.pf, self.index, namespace)?;
         }
         host.records.remove(&record).map_err(io_error("writing down what is done"))?;
         hands.record = None;
@@ -309,15 +290,12 @@ impl Function {
         Ok(())
     }
 
-    /// From now on no frame of it passes.
-    fn cut(&self, host: &Host) -> Result<(), Failure> {
-        let Some(interface) = host.sysfs.interface(self.pf) else { return Ok(()) };
-        let set = |setting| host.switch.set(interface.index, self.index, setting);
-        let down = set(Setting::LinkState(LINK_DOWN));
-        // Not every driver can take the link down, and on some a function that is deaf still sends.
-        let vlan = |vlan| set(Setting::Vlan { vlan, qos: 0 });
-        let dead = vlan(DEAD_VLAN).or_else(|_| vlan(DEAD_VLAN - 1));
-        down.or(dead).map_err(io_error("link state and VLAN"))
+    /// From now on it reaches nothing outside of its holder.
+    fn cut(&self, host: &Host, record: &Record) -> Result<(), Failure> {
+        match record.namespace {
+            Some(_) => controller::cut(host, self.pf, self.index),
+            None => net::cut(host, self.pf, self.index),
+        }
     }
 
     /// Takes it from vfio-pci, which asks the holder for it; ends the holder where that is the policy.
@@ -353,14 +331,13 @@ impl Function {
         if over && until(AT_ONCE, || !bound()) { Ok(()) } else { Err(Failure::Clinging { driver: VFIO }) }
     }
 
-    /// Its attributes and driver become what they were, but that it is not trusted, and its address is checked.
+    /// It becomes what it was. The controller of an NVMe function stays offline, and no driver gets it.
     fn restore(&self, host: &Host, record: &Record) -> Result<(), Failure> {
-        if let (Some(interface), Some(was)) = (host.sysfs.interface(self.pf), record.was) {
-            let is = host.switch.get(interface.index, self.index).map_err(io_error("reading its attributes"))?;
-            // An address that is zero would leave it unchecked.
-            let mac = if was.mac == [0; 6] { is.mac } else { was.mac };
-            let spoofchk = is.spoofchk.map(|_| true);
-            self.adjust(host, interface.index, &Attributes { mac, spoofchk, trust: Some(false), ..was })?;
+        if let Some(namespace) = record.namespace {
+            return controller::restore(host, self.pf, self.index, namespace);
+        }
+        if let Some(was) = &record.was {
+            net::restore(host, self.pf, self.index, was)?;
         }
         let driver = record.driver.as_ref().filter(|_| host.sysfs.driver(self.address).is_none());
         let Some(driver) = driver else { return Ok(()) };

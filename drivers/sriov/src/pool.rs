@@ -10,12 +10,16 @@ use std::{
 use berth_fabric::{BlockingWork, Resource, Stock, TeardownFailed};
 use berth_lease::{Item, LeaseId, Leases};
 use berth_port::Tables;
-use berth_wire::fabric::{ResourceType, Status};
+use berth_wire::{
+    fabric::{ResourceType, Status},
+    net::MacAddr,
+};
 
 use crate::{
-    Address, Files, Record, Records, Rtnetlink, State, Switch,
+    Address, Admin, Driver, Files, Record, Records, Rtnetlink, State, Switch,
     binding::SriovBinding,
-    function::{Counts, Function, Host, until},
+    function::{Counts, Failure, Function, Host, until},
+    nvme,
     sysfs::Sysfs,
 };
 
@@ -30,8 +34,27 @@ pub struct PoolConfig {
     pub count: Option<u16>,
     /// The user that gets their nodes, by name or number; `None`: the node's own.
     pub owner: Option<String>,
+    /// What their card is.
+    pub card: Card,
+}
+
+/// What the functions of a pool are of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Card {
+    /// A network card.
+    Network(Network),
+    /// An NVMe controller.
+    Nvme {
+        /// The namespace of the first; each further one has the next.
+        namespace: u32,
+    },
+}
+
+/// What functions of a network card are let do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Network {
     /// The address of the first; each further one has the next. `None`: one is drawn for each holder.
-    pub mac: Option<[u8; 6]>,
+    pub mac: Option<MacAddr>,
     /// Their VLAN; 0 is none.
     pub vlan: u16,
     /// What each may send, in Mbit/s; 0 is without limit.
@@ -60,6 +83,8 @@ pub struct HostConfig {
     pub root: PathBuf,
     /// What reads and sets attributes of functions.
     pub switch: Box<dyn Switch>,
+    /// What tells NVMe controllers what to do with functions.
+    pub admin: Box<dyn Admin>,
     /// Where is kept what was done to functions.
     pub records: Box<dyn Records>,
     /// Whether holders that do not let go are ended.
@@ -76,6 +101,7 @@ impl HostConfig {
         Ok(Self {
             root: "/".into(),
             switch: Box::new(Rtnetlink),
+            admin: Box::new(Driver),
             records: Box::new(Files::open(state_dir.join("sriov"))?),
             kill,
             patience: Duration::from_secs(2),
@@ -109,6 +135,15 @@ pub enum OpenError {
         /// One that is in use.
         user: Address,
     },
+    /// A pool of a network card's functions whose card is none.
+    #[error("region {0}: {1} is an NVMe controller; give the region namespace = N, that of its first function")]
+    IsNvme(String, Address),
+    /// A pool of an NVMe controller's functions whose card is none.
+    #[error("region {0}: {1} is no NVMe controller; leave namespace out")]
+    NoNvme(String, Address),
+    /// The controller cannot be shared as it has to be.
+    #[error("region {0}: {1}: {2}")]
+    Controller(String, Address, String),
     /// The user is not known.
     #[error("region {0}: there is no user {1:?}")]
     Owner(String, String),
@@ -131,10 +166,10 @@ pub struct Opened {
 
 /// Opens pools: makes their functions where they are not there.
 pub fn open(pools: Vec<PoolConfig>, host: HostConfig) -> Result<Opened, OpenError> {
-    let HostConfig { root, switch, records, kill, patience, reset } = host;
+    let HostConfig { root, switch, admin, records, kill, patience, reset } = host;
     let mut known = records.read().map_err(OpenError::Records)?;
     let (sysfs, counts) = (Sysfs::new(&root), Counts::default());
-    let host = Arc::new(Host { sysfs, switch, records, kill, patience, reset, counts });
+    let host = Arc::new(Host { sysfs, switch, admin, records, kill, patience, reset, counts });
     let pools = pools.into_iter().map(|config| Pool::open(config, &host, &mut known).map(Arc::new));
     let pools = pools.collect::<Result<Vec<_>, _>>()?;
     for record in known {
@@ -167,8 +202,15 @@ impl Pool {
             (count, _) if count > total => return Err(OpenError::TooMany(name, pf, total)),
             _ => {}
         }
+        let is_nvme = host.sysfs.is_nvme(pf);
+        match (&config.card, is_nvme) {
+            (Card::Network(_), true) => return Err(OpenError::IsNvme(name, pf)),
+            (Card::Nvme { .. }, false) => return Err(OpenError::NoNvme(name, pf)),
+            (Card::Network(_), false) => {}
+            (Card::Nvme { .. }, true) => nvme::unfit(host, pf).map_err(unfit(&name, pf))?,
+        }
         if count != has {
-            make(host, &name, pf, has, count)?;
+            make(host, &name, pf, has, count, is_nvme)?;
         }
         let function = |index| {
             let address = host.sysfs.virtual_function(pf, index);
@@ -214,8 +256,12 @@ pub(crate) fn take_back(function: &Function, host: &Host, turn: u64, patient: bo
     function.slot().ended(turn, taken.is_ok());
 }
 
+fn unfit(name: &str, pf: Address) -> impl FnOnce(Failure) -> OpenError {
+    move |failure| OpenError::Controller(name.to_owned(), pf, failure.to_string())
+}
+
 /// Makes `count` functions where there are `has`, of which none may be in use.
-fn make(host: &Host, name: &str, pf: Address, has: u32, count: u32) -> Result<(), OpenError> {
+fn make(host: &Host, name: &str, pf: Address, has: u32, count: u32, is_nvme: bool) -> Result<(), OpenError> {
     let functions = (0..has as u16).filter_map(|index| host.sysfs.virtual_function(pf, index));
     let user = functions.into_iter().find(|function| host.sysfs.driver(*function).is_some());
     if let Some(user) = user {
@@ -227,6 +273,9 @@ fn make(host: &Host, name: &str, pf: Address, has: u32, count: u32) -> Result<()
     write("sriov_drivers_autoprobe", "0")?;
     if has > 0 {
         write("sriov_numvfs", "0")?;
+    }
+    if is_nvme {
+        nvme::share_out(host, pf).map_err(unfit(name, pf))?;
     }
     write("sriov_numvfs", &count.to_string())?;
     let all = || (0..count as u16).all(|index| host.sysfs.virtual_function(pf, index).is_some());

@@ -24,7 +24,7 @@ pub enum Step {
     Unbind,
     /// It is reset before its holder has it.
     Reset,
-    /// Its attributes are set.
+    /// Its attributes are set, or its controller gets queues, goes online and has its namespace.
     Configure,
     /// It is bound to vfio-pci, and its node given to the user.
     Open,
@@ -36,7 +36,7 @@ pub enum Step {
     TakeBack,
     /// It is reset after its holder had it.
     Clean,
-    /// It gets the attributes and the driver that it had.
+    /// It gets the attributes and the driver that it had, or its namespace is taken from it and erased.
     Restore,
 }
 
@@ -56,6 +56,9 @@ pub struct Record {
     pub step: Step,
     /// What its attributes were; `None` where the card has no switch.
     pub was: Option<Attributes>,
+    /// Of an NVMe controller's function: the namespace that it gets.
+    #[serde(default)]
+    pub namespace: Option<u32>,
     /// The driver that had it.
     pub driver: Option<String>,
 }

@@ -9,15 +9,19 @@ use std::{
 
 use crate::Address;
 
+/// The class of NVMe controllers.
+const NVME: &str = "0x010802";
+
 /// The driver that hands functions to user space.
 pub(crate) const VFIO: &str = "vfio-pci";
 
 /// `/sys`, `/dev`, `/proc` and `/etc`, below a root.
 #[derive(Debug, Clone)]
-pub(crate) struct Sysfs(PathBuf);
+pub struct Sysfs(PathBuf);
 
 impl Sysfs {
-    pub(crate) fn new(root: &Path) -> Self {
+    /// Below this root.
+    pub fn new(root: &Path) -> Self {
         Self(root.to_owned())
     }
 
@@ -36,7 +40,7 @@ impl Sysfs {
     }
 
     /// The number in an attribute of a function.
-    pub(crate) fn number(&self, address: Address, name: &str) -> Option<u32> {
+    pub fn number(&self, address: Address, name: &str) -> Option<u32> {
         self.read(address, name)?.parse().ok()
     }
 
@@ -56,17 +60,22 @@ impl Sysfs {
     }
 
     /// The driver that has a function.
-    pub(crate) fn driver(&self, address: Address) -> Option<String> {
+    pub fn driver(&self, address: Address) -> Option<String> {
         self.link_name(address, "driver")
     }
 
     /// The address of a virtual function; `None` where it is not there.
-    pub(crate) fn virtual_function(&self, pf: Address, index: u16) -> Option<Address> {
+    pub fn virtual_function(&self, pf: Address, index: u16) -> Option<Address> {
         self.link_name(pf, &format!("virtfn{index}"))?.parse().ok()
     }
 
+    /// The physical function of a virtual one.
+    pub fn physical_function(&self, address: Address) -> Option<Address> {
+        self.link_name(address, "physfn")?.parse().ok()
+    }
+
     /// The IOMMU group of a function, and whether it is alone in it.
-    pub(crate) fn group(&self, address: Address) -> Option<(String, bool)> {
+    pub fn group(&self, address: Address) -> Option<(String, bool)> {
         let group = self.link_name(address, "iommu_group")?;
         let members = fs::read_dir(self.path(&format!("/sys/kernel/iommu_groups/{group}/devices"))).ok()?;
         let mut members = members.flatten().map(|member| member.file_name());
@@ -74,13 +83,30 @@ impl Sysfs {
         Some((group, alone))
     }
 
+    /// Whether a function can be reset alone, and whole.
+    pub fn has_flr(&self, address: Address) -> bool {
+        self.read(address, "reset_method").unwrap_or_default().split_whitespace().any(|method| method == "flr")
+    }
+
+    /// Whether a function is that of an NVMe controller.
+    pub fn is_nvme(&self, address: Address) -> bool {
+        self.read(address, "class").is_some_and(|class| class.starts_with(NVME))
+    }
+
+    /// The name of the NVMe controller of a physical function, where a driver has it and it works.
+    pub fn live_controller(&self, pf: Address) -> Option<String> {
+        let name = fs::read_dir(self.device(pf, "nvme")).ok()?.flatten().next()?.file_name();
+        let name = name.to_string_lossy().into_owned();
+        (self.read(pf, &format!("nvme/{name}/state"))? == "live").then_some(name)
+    }
+
     /// The node through which user space has a group.
     pub(crate) fn node(&self, group: &str) -> PathBuf {
         self.path("/dev/vfio").join(group)
     }
 
-    /// The index of a physical function's network interface, whether that is up, and its name.
-    pub(crate) fn interface(&self, pf: Address) -> Option<Interface> {
+    /// The network interface of a physical function.
+    pub fn interface(&self, pf: Address) -> Option<Interface> {
         let name = fs::read_dir(self.device(pf, "net")).ok()?.flatten().next()?.file_name();
         let name = name.to_string_lossy().into_owned();
         let of = |file: &str| fs::read_to_string(self.path(&format!("/sys/class/net/{name}/{file}"))).ok();
@@ -116,10 +142,13 @@ impl Sysfs {
 
 /// The network interface of a physical function.
 #[derive(Debug)]
-pub(crate) struct Interface {
-    pub(crate) index: u32,
-    pub(crate) up: bool,
-    pub(crate) name: String,
+pub struct Interface {
+    /// By which netlink knows it.
+    pub index: u32,
+    /// Whether somebody has set it up, with a link or without.
+    pub up: bool,
+    /// As `ip link` prints it.
+    pub name: String,
 }
 
 fn write(path: &Path, value: &str) -> io::Result<()> {

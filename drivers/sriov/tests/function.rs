@@ -1,9 +1,13 @@
 //! Pools and bindings, against a tree like a card's and a thread that does what the kernel does to it.
 
+#[path = "function/controller.rs"]
+mod controller;
 #[path = "function/crash.rs"]
 mod crash;
 #[path = "function/fake.rs"]
 mod fake;
+#[path = "function/nvme.rs"]
+mod nvme;
 
 use std::{
     fs::{self, File},
@@ -17,26 +21,25 @@ use std::{
 use berth_fabric::{Binding as _, BlockingWork, BoundLease, Reach, Resource, TeardownFailed};
 use berth_lease::{Config, Generation, LeaseId, Leases, Regions, Rights};
 use berth_port::Nanos;
-use berth_sriov::{ClientSets, Files, HostConfig, OpenError, PoolConfig, Records, Setting, SriovBinding, open};
-use berth_wire::fabric::{BindingTlv, ClientTlv, Status, Tlvs, Wire as _};
+use berth_sriov::{
+    Card, ClientSets, Files, HostConfig, Network, OpenError, PoolConfig, Records, Setting, SriovBinding, open,
+};
+use berth_wire::{
+    fabric::{BindingTlv, ClientTlv, Status, Tlvs, Wire as _},
+    net::MacAddr,
+};
 use fake::{Machine, fresh, pf, vf, wait};
 
 const ANN: LeaseId = LeaseId(1);
 const BOB: LeaseId = LeaseId(2);
 
 fn config() -> PoolConfig {
-    PoolConfig {
-        name: "vfs".into(),
-        pf: pf(),
-        count: Some(2),
-        owner: None,
-        mac: None,
-        vlan: 0,
-        rate: 0,
-        trust: false,
-        spoofchk: true,
-        client: ClientSets { mac: true, vlan: true },
-    }
+    PoolConfig { name: "vfs".into(), pf: pf(), count: Some(2), owner: None, card: Card::Network(network()) }
+}
+
+fn network() -> Network {
+    let client = ClientSets { mac: true, vlan: true };
+    Network { mac: None, vlan: 0, rate: 0, trust: false, spoofchk: true, client }
 }
 
 /// A node of one pool, without the node.
@@ -51,6 +54,7 @@ fn host(machine: &Machine, kill: bool, records: Box<dyn Records>) -> HostConfig 
     HostConfig {
         root: machine.root().into(),
         switch: Box::new(machine.switch.clone()),
+        admin: Box::new(machine.controller.clone()),
         records,
         kill,
         patience: Duration::from_millis(300),
@@ -163,7 +167,8 @@ fn assert_clean(machine: &Machine, index: u16) {
 #[test]
 fn a_function_is_granted_handed_over_and_taken_back() {
     let machine = Machine::new();
-    let config = PoolConfig { owner: Some("tenant".into()), rate: 500, trust: true, vlan: 7, ..config() };
+    let card = Card::Network(Network { rate: 500, trust: true, vlan: 7, ..network() });
+    let config = PoolConfig { owner: Some("tenant".into()), card, ..config() };
     let mut pool = Pool::try_open(&machine, config, false).unwrap();
     assert_eq!(*machine.kernel.log.lock().unwrap(), ["numvfs 2 autoprobe 0"]);
     assert_eq!(pool.resource.stock(&pool.leases).capacity, 2);
@@ -202,7 +207,8 @@ fn a_function_is_granted_handed_over_and_taken_back() {
 fn what_a_client_may_ask_for_is_the_pools() {
     let machine = Machine::new();
     let first = [2, 0, 0, 0, 0, 0xFF];
-    let strict = PoolConfig { client: ClientSets::default(), mac: Some(first), vlan: 9, ..config() };
+    let (client, first) = (ClientSets::default(), Some(MacAddr(first)));
+    let strict = PoolConfig { card: Card::Network(Network { client, mac: first, vlan: 9, ..network() }), ..config() };
     let mut pool = Pool::try_open(&machine, strict, false).unwrap();
     for lease in [ANN, BOB] {
         pool.resource.grant(lease, &[]).unwrap();

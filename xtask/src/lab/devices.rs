@@ -3,8 +3,8 @@
 use anyhow::{Result, bail};
 
 /// The names, and what each is.
-const KINDS: &str = "iommu (VT-d), nvme (an empty disk), igb (an SR-IOV NIC), virtio-net-pair, virtio-net-mq-pair, \
-                     vmxnet3-pair, e1000e-pair (two NICs on one wire)";
+const KINDS: &str = "iommu (VT-d), nvme (an empty disk), nvme-sriov (an SR-IOV NVMe controller), igb (an SR-IOV NIC), \
+                     virtio-net-pair, virtio-net-mq-pair, vmxnet3-pair, e1000e-pair (two NICs on one wire)";
 
 /// Queues of a NIC that has several.
 const QUEUES: usize = 2;
@@ -40,6 +40,7 @@ pub(super) fn arguments(names: &[String]) -> Result<Vec<String>> {
                     format!("nvme,serial=lab{index},drive=disk{index}"),
                 ]);
             }
+            "nvme-sriov" => nvme_sriov(&mut arguments, index),
             "virtio-net-pair" => {
                 pair(&mut arguments, index, "virtio-net-pci,iommu_platform=on,disable-legacy=on");
             }
@@ -64,6 +65,31 @@ pub(super) fn arguments(names: &[String]) -> Result<Vec<String>> {
         }
     }
     Ok(arguments)
+}
+
+/// A controller with four functions, which share eight queues and four interrupts, and a subsystem of three namespaces: the
+/// controller has the first, nobody the others.
+fn nvme_sriov(arguments: &mut Vec<String>, index: usize) {
+    let device = |what: String| ["-device".to_owned(), what];
+    arguments.extend(device(format!("pcie-root-port,id=port{index},slot={}", index + 1)));
+    arguments.extend(device(format!("nvme-subsys,id=subsys{index},nqn=lab{index}")));
+    arguments.extend(device(format!(
+        "nvme,id=nvme{index},serial=lab{index},bus=port{index},subsys=subsys{index},sriov_max_vfs=4,\
+         sriov_vq_flexible=8,sriov_vi_flexible=4,max_ioqpairs=10,msix_qsize=9"
+    )));
+    for namespace in 1..=3 {
+        // What is written is kept in a temporary file, which is gone with QEMU.
+        let disk = format!("disk{index}.{namespace}");
+        arguments.extend([
+            "-drive".to_owned(),
+            format!(
+                "if=none,id={disk},driver=raw,file.driver=null-co,file.size=16777216,file.read-zeroes=on,snapshot=on"
+            ),
+        ]);
+        // One that is shared and not detached would be every controller's as soon as that is enabled.
+        let has = if namespace == 1 { "shared=off" } else { "detached=on" };
+        arguments.extend(device(format!("nvme-ns,bus=nvme{index},drive={disk},nsid={namespace},{has}")));
+    }
 }
 
 /// What sets up on the host the bridge and the NICs' ends of it, in a network namespace that ends with QEMU.

@@ -96,7 +96,7 @@ pub(super) static REGION: Section = Section::new(
             Kind::Choice(&[
                 ("memory", "bytes"),
                 ("block", "blocks of 512 bytes"),
-                ("vf", "virtual functions of a PCIe card, one a lease"),
+                ("vf", "virtual functions of a network card or an NVMe controller, one a lease"),
             ]),
             "what it is leased as",
         )
@@ -120,6 +120,13 @@ pub(super) static REGION: Section = Section::new(
         key("owner", Kind::Text, "the user whose /dev/vfio/GROUP a holder's function is, by name or number")
             .otherwise("the one that Berth runs as")
             .example("\"berth\""),
+        key(
+            "namespace",
+            Kind::Integer(1, 0xFFFF_FFFE),
+            "of an NVMe controller: the namespace of the first, erased after each holder; each further one has the next",
+        )
+        .otherwise("it is a network card")
+        .example("2"),
         key("mac", Kind::Text, "the address of the first; each further one has the next")
             .otherwise("drawn for each holder")
             .example("\"02:00:00:00:10:00\""),

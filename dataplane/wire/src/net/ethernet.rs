@@ -25,6 +25,12 @@ impl MacAddr {
         self.0[0] & 1 != 0
     }
 
+    /// Whether it can be the address of one station: neither a group's nor [`MacAddr::ZERO`].
+    #[inline]
+    pub fn is_station(self) -> bool {
+        !self.is_group() && self != Self::ZERO
+    }
+
     /// The address to which an IPv6 multicast packet is sent (RFC 2464 section 7).
     #[inline]
     pub fn of_ipv6_multicast(address: core::net::Ipv6Addr) -> Self {

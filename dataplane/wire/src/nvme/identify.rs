@@ -23,6 +23,14 @@ pub mod cns {
     pub const DESCRIPTORS: u8 = 0x03;
     /// I/O Command Set specific controller: [`super::NvmController`] where CSI is 0.
     pub const COMMAND_SET_CONTROLLER: u8 = 0x06;
+    /// Allocated Namespace ID list: of the subsystem's namespaces, whoever has them, [`super::active_namespaces`].
+    pub const ALLOCATED_NAMESPACES: u8 = 0x10;
+    /// Controller List of those that a namespace is attached to: [`super::super::virtualization::controllers`].
+    pub const ATTACHED_CONTROLLERS: u8 = 0x12;
+    /// [`super::super::virtualization::Primary`].
+    pub const PRIMARY_CAPABILITIES: u8 = 0x14;
+    /// [`super::super::virtualization::secondaries`].
+    pub const SECONDARY_CONTROLLERS: u8 = 0x15;
 }
 
 layout! {
@@ -90,14 +98,15 @@ layout! {
         520 pub oncs: U16,
         /// FUSES: bit 0 fused Compare and Write.
         522 pub fuses: U16,
-        524 reserved8: [u8; 1],
+        /// FNA: bit 0 Format NVM formats all namespaces, bit 1 it erases all, bit 2 by their keys too.
+        524 pub fna: u8,
         /// VWC: bit 0 there is a volatile write cache, bits 2:1 11b Flush takes NSID 0xFFFFFFFF.
         525 pub vwc: u8,
         /// AWUN: blocks that are written at once or not at all, less 1.
         526 pub awun: U16,
         /// AWUPF: likewise when power fails.
         528 pub awupf: U16,
-        530 reserved9: [u8; 2],
+        530 reserved8: [u8; 2],
         /// ACWU: blocks of a fused Compare and Write, less 1.
         532 pub acwu: U16,
         /// OCFS: bit 0 Copy takes descriptors of format 0.
@@ -106,10 +115,10 @@ layout! {
         536 pub sgls: U32,
         /// MNAN: how many namespaces at a time.
         540 pub mnan: U32,
-        544 reserved10: [u8; 224],
+        544 reserved9: [u8; 224],
         /// SUBNQN: the subsystem.
         768 pub subnqn: Nqn,
-        1024 reserved11: [u8; 768],
+        1024 reserved10: [u8; 768],
         /// IOCCSZ: the size of an I/O command capsule, in units of 16 bytes.
         1792 pub ioccsz: U32,
         /// IORCSZ: the size of an I/O response capsule, in units of 16 bytes: 1.
@@ -122,7 +131,7 @@ layout! {
         1803 pub msdbd: u8,
         /// OFCS: bit 0 Disconnect.
         1804 pub ofcs: U16,
-        1806 reserved12: [u8; 2290],
+        1806 reserved11: [u8; 2290],
     }
 
     /// Identify Namespace of the NVM command set.
@@ -137,9 +146,11 @@ layout! {
         24 pub nsfeat: u8,
         /// NLBAF: formats of blocks, less 1.
         25 pub nlbaf: u8,
-        /// FLBAS: bits 3:0 the format it has.
+        /// FLBAS: bits 3:0 the format it has, bit 4 its metadata follows the data, 6:5 further bits of the format.
         26 pub flbas: u8,
-        27 reserved0: [u8; 3],
+        27 reserved0: [u8; 2],
+        /// DPS: bits 2:0 the type of its protection information, bit 3 that comes first in the metadata.
+        29 pub dps: u8,
         /// NMIC: bit 0 several controllers may have it.
         30 pub nmic: u8,
         /// RESCAP: which reservations there are.
@@ -241,7 +252,7 @@ pub fn active_namespaces(above: u32, namespaces: &[u32]) -> [u8; LEN] {
     list
 }
 
-/// The identifiers of an Active Namespace ID List, or of a Changed Namespace List: up to the first 0.
+/// The identifiers of an Active or Allocated Namespace ID List, or of a Changed Namespace List: up to the first 0.
 pub fn namespaces(list: &[u8]) -> impl Iterator<Item = u32> {
     list.as_chunks().0.iter().map(|&id| u32::from_le_bytes(id)).take_while(|&id| id != 0)
 }

@@ -17,8 +17,14 @@ pub mod admin {
     pub const GET_FEATURES: u8 = 0x0A;
     /// Asynchronous Event Request.
     pub const ASYNC_EVENT_REQUEST: u8 = 0x0C;
+    /// Namespace Attachment.
+    pub const NAMESPACE_ATTACHMENT: u8 = 0x15;
     /// Keep Alive.
     pub const KEEP_ALIVE: u8 = 0x18;
+    /// Virtualization Management.
+    pub const VIRTUALIZATION_MANAGEMENT: u8 = 0x1C;
+    /// Format NVM.
+    pub const FORMAT_NVM: u8 = 0x80;
 }
 
 /// Commands of I/O queues (Base, "Opcodes for I/O Commands"; NVM, "Opcodes for NVM Commands").

@@ -90,6 +90,13 @@ statuses! {
     ASYNC_EVENT_LIMIT = last(0x105), "More asynchronous event requests than the controller takes.";
     INVALID_LOG_PAGE = last(0x109), "There is no such log page.";
     FEATURE_NOT_SAVEABLE = last(0x10D), "The feature cannot be saved.";
+    NAMESPACE_ALREADY_ATTACHED = last(0x118), "The namespace is attached to the controller.";
+    NAMESPACE_NOT_ATTACHED = last(0x11A), "The namespace is not attached to the controller.";
+    CONTROLLER_LIST_INVALID = last(0x11C), "The list names a controller that there is not.";
+    INVALID_CONTROLLER = last(0x11F), "There is no such controller.";
+    INVALID_SECONDARY_STATE = last(0x120), "The secondary controller is online, or has too little to go online.";
+    INVALID_RESOURCE_COUNT = last(0x121), "More resources than a controller may have.";
+    INVALID_RESOURCE = last(0x122), "There are not as many resources left.";
     CONNECT_FORMAT = last(0x180), "Connect has a record format that is not known.";
     CONNECT_INVALID_PARAMETERS = last(0x182), "A parameter of Connect is wrong; the first dword says which.";
     CONNECT_INVALID_HOST = last(0x184), "The host may not use this subsystem.";

@@ -13,6 +13,7 @@ use berth_wire::fabric::{
 use tokio::{net::UdpSocket, time::timeout};
 use zerocopy::IntoBytes as _;
 
+use super::PATIENCE;
 use crate::{Error, Grant, client::too_late};
 
 /// Time that each try waits for its answer.
@@ -113,7 +114,7 @@ impl Shim {
                 return Ok(answer);
             }
         }
-        Err(too_late(self.node))
+        Err(too_late(self.node, PATIENCE))
     }
 
     /// The status of the answer to the current request; `None` for any other datagram.
@@ -177,7 +178,7 @@ impl TwoSided {
                 None => Err(FabricError::Value("status").into()),
             };
         }
-        Err(too_late(self.node))
+        Err(too_late(self.node, PATIENCE))
     }
 
     pub(super) async fn read(&mut self, offset: u64, len: u32) -> Result<Vec<u8>, Error> {

@@ -65,13 +65,13 @@ impl Data {
                     let link = Link::open(identity, node, alpn, expected).await?;
                     stream::Stream::quic(link, lease).await
                 };
-                let (stream, limits) = timeout(PATIENCE, opening).await.map_err(|_| too_late(node))??;
+                let (stream, limits) = timeout(PATIENCE, opening).await.map_err(|_| too_late(node, PATIENCE))??;
                 (Carrier::Stream(stream), limits)
             }
             Via::Tcp => {
                 let node = lease.endpoint([EndpointKind::Fbmt, EndpointKind::Fbbt], "TCP")?;
                 let opened = timeout(PATIENCE, stream::Stream::tcp(node, lease)).await;
-                let (stream, limits) = opened.map_err(|_| too_late(node))??;
+                let (stream, limits) = opened.map_err(|_| too_late(node, PATIENCE))??;
                 (Carrier::Stream(stream), limits)
             }
             Via::Shim => {

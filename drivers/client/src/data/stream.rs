@@ -192,7 +192,7 @@ async fn over_tcp(
         stream.read_exact(&mut payload).await?;
         io::Result::Ok(found.map(|(op, _)| (op, payload)))
     });
-    match exchanged.await.map_err(|_| too_late(node))? {
+    match exchanged.await.map_err(|_| too_late(node, PATIENCE))? {
         Ok(answer) => answer,
         Err(source) => match source.kind() {
             io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
@@ -205,7 +205,7 @@ async fn over_tcp(
 
 async fn over_quic(link: &mut Link, request: &[u8], expected: Expected) -> Result<(Op, Vec<u8>), Error> {
     let exchanged = timeout(PATIENCE, link.stream(request, MAX_ANSWER + Header::LEN)).await;
-    let mut answer = exchanged.map_err(|_| too_late(link.node))??;
+    let mut answer = exchanged.map_err(|_| too_late(link.node, PATIENCE))??;
     let (op, len) = payload_len(&answer, expected)?;
     if answer.len() != Header::LEN + len {
         return Err(FabricError::Truncated.into());

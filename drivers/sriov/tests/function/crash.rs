@@ -15,12 +15,12 @@ use crate::{ANN, BOB, Pool, assert_clean, config, fake::Machine, files, host, re
 
 /// Records that fail at one write: then what is to be done is not, as if the process had been killed there.
 #[derive(Debug)]
-struct Failing {
-    files: Files,
-    left: AtomicI32,
+pub(crate) struct Failing {
+    pub(crate) files: Files,
+    pub(crate) left: AtomicI32,
     /// The write itself is still done.
-    after: bool,
-    steps: &'static Mutex<Vec<Step>>,
+    pub(crate) after: bool,
+    pub(crate) steps: &'static Mutex<Vec<Step>>,
 }
 
 impl Records for Failing {

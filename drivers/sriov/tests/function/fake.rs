@@ -17,6 +17,8 @@ use std::{
 
 use berth_sriov::{Address, Attributes, Setting, Switch};
 
+use crate::controller::FakeController;
+
 pub(crate) const PF: &str = "0000:03:00.0";
 pub(crate) const TOTAL: u16 = 7;
 
@@ -34,6 +36,7 @@ pub(crate) struct Machine {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) kernel: Arc<Kernel>,
     pub(crate) switch: FakeSwitch,
+    pub(crate) controller: FakeController,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -52,32 +55,36 @@ pub(crate) struct Kernel {
 }
 
 impl Machine {
+    /// One with a network card.
     pub(crate) fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let root = folder.path();
-        let device = root.join("sys/bus/pci/devices").join(PF);
+        let (folder, device) = folder();
         fs::create_dir_all(device.join("net/enp3s0")).unwrap();
-        for (name, text) in [("sriov_totalvfs", "7"), ("sriov_numvfs", "0"), ("sriov_drivers_autoprobe", "1")] {
-            fs::write(device.join(name), text).unwrap();
-        }
-        let net = root.join("sys/class/net/enp3s0");
+        let net = folder.path().join("sys/class/net/enp3s0");
         fs::create_dir_all(&net).unwrap();
         fs::write(net.join("ifindex"), "3\n").unwrap();
         fs::write(net.join("flags"), "0x1003\n").unwrap();
-        for dir in ["sys/class/vfio", "dev/vfio", "etc", "sys/kernel/iommu_groups", "sys/bus/pci/drivers/igbvf"] {
-            fs::create_dir_all(root.join(dir)).unwrap();
+        Self::start(folder)
+    }
+
+    /// One with an NVMe controller, which the kernel's driver has.
+    pub(crate) fn with_controller() -> Self {
+        let (folder, device) = folder();
+        fs::create_dir_all(device.join("nvme/nvme0")).unwrap();
+        for (name, text) in [("class", "0x010802\n"), ("nvme/nvme0/state", "live\n"), ("reset", "")] {
+            fs::write(device.join(name), text).unwrap();
         }
-        for file in ["sys/bus/pci/drivers_probe", "sys/bus/pci/drivers/igbvf/bind"] {
-            fs::write(root.join(file), "").unwrap();
-        }
-        symlink("/proc", root.join("proc")).unwrap();
-        fs::write(root.join("etc/passwd"), "root:x:0:0::/:/bin/sh\ntenant:x:1234:1235::/:/bin/sh\n").unwrap();
+        Self::start(folder)
+    }
+
+    fn start(folder: tempfile::TempDir) -> Self {
         let (kernel, stop) = (Arc::<Kernel>::default(), Arc::<AtomicBool>::default());
+        let controller = FakeController::new(&folder.path().join("dev/nvme0"));
         let thread = thread::spawn({
-            let (root, kernel, stop) = (root.to_owned(), kernel.clone(), stop.clone());
-            move || serve(&root, &kernel, &stop)
+            let (root, kernel, controller, stop) =
+                (folder.path().to_owned(), kernel.clone(), controller.clone(), stop.clone());
+            move || serve(&root, &kernel, &controller, &stop)
         });
-        Self { folder, kernel, switch: FakeSwitch::default(), stop, thread: Some(thread) }
+        Self { folder, kernel, switch: FakeSwitch::default(), controller, stop, thread: Some(thread) }
     }
 
     pub(crate) fn root(&self) -> &Path {
@@ -126,6 +133,26 @@ impl Machine {
     }
 }
 
+/// The tree, and the folder of the physical function in it.
+fn folder() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let device = root.join("sys/bus/pci/devices").join(PF);
+    fs::create_dir_all(&device).unwrap();
+    for (name, text) in [("sriov_totalvfs", "7"), ("sriov_numvfs", "0"), ("sriov_drivers_autoprobe", "1")] {
+        fs::write(device.join(name), text).unwrap();
+    }
+    for dir in ["sys/class/vfio", "dev/vfio", "etc", "sys/kernel/iommu_groups", "sys/bus/pci/drivers/igbvf"] {
+        fs::create_dir_all(root.join(dir)).unwrap();
+    }
+    for file in ["sys/bus/pci/drivers_probe", "sys/bus/pci/drivers/igbvf/bind"] {
+        fs::write(root.join(file), "").unwrap();
+    }
+    symlink("/proc", root.join("proc")).unwrap();
+    fs::write(root.join("etc/passwd"), "root:x:0:0::/:/bin/sh\ntenant:x:1234:1235::/:/bin/sh\n").unwrap();
+    (folder, device)
+}
+
 impl Drop for Machine {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
@@ -158,11 +185,16 @@ fn take(file: &Path) -> Option<String> {
     Some(text.trim().to_owned())
 }
 
-fn serve(root: &Path, kernel: &Kernel, stop: &AtomicBool) {
+fn serve(root: &Path, kernel: &Kernel, controller: &FakeController, stop: &AtomicBool) {
     let (mut count, mut unbinds) = (0, BTreeMap::<String, File>::new());
     let devices = root.join("sys/bus/pci/devices");
     while !stop.load(Ordering::Relaxed) {
         let numvfs = fs::read_to_string(devices.join(PF).join("sriov_numvfs")).unwrap_or_default();
+        // Behind the look at the number: what was asked for before it is done before it.
+        if take(&devices.join(PF).join("reset")).is_some() {
+            kernel.log.lock().unwrap().push(format!("reset {PF}"));
+            controller.reset();
+        }
         if let Ok(wanted) = numvfs.trim().parse::<u16>()
             && wanted != count
         {
