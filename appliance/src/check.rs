@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, fmt::Write as _, net::SocketAddr, os::unix::fs::PermissionsExt as _, path::Path};
 
 use berth_identity::Enrolment;
+use berth_kernels::{Choice, Format, Settings};
 use berth_plugin::Plugin;
 use berth_ports::{KernelNvme, Nvme, Rdma, Sriov, nvme::Auth, sriov::Card};
 use berth_qec::Algorithm;
@@ -56,6 +57,20 @@ pub fn summary(config: &Config) -> String {
     }
     for function in &config.functions {
         let _ = writeln!(out, "function {}: {}", function.name, describe_handler(&function.handler.value, config));
+    }
+    for message in config.messages.added() {
+        let schema = &message.schema;
+        let lengths = Format::WORDS.map(|(word, format)| format!("{word} {}", schema.len(format)));
+        let _ = writeln!(out, "message {}: bytes {}", schema.name(), lengths.join(", "));
+    }
+    for Settings { request, response, builtin, format, dedup, active } in &config.kernels {
+        let format = match format {
+            Choice::Auto => "auto",
+            Choice::Only(format) => format.word(),
+        };
+        let inactive = if *active { "" } else { ", not active" };
+        let (name, response, builtin) = (request.name(), response.name(), builtin.word());
+        let _ = writeln!(out, "ring kernel {name}: {builtin} -> {response}, format {format}, dedup {dedup}{inactive}");
     }
     for region in &config.regions {
         let _ = writeln!(out, "region {}: {}", region.name, describe_region(region));

@@ -66,6 +66,7 @@ enum Command {
     Lease(Box<cli::LeaseCommand>),
     Fence(Box<cli::FenceCommand>),
     Nodes(cli::NodesCommand),
+    Message(cli::MessageCommand),
     /// Write the man pages and the shells' completions, for packages.
     #[command(hide = true)]
     Manual {
@@ -191,6 +192,7 @@ fn execute(command: Command) -> anyhow::Result<ExitCode> {
         Command::Fence(command) => command.run()?,
         Command::Lease(command) => command.run()?,
         Command::Nodes(command) => command.run()?,
+        Command::Message(command) => return command.run(),
         Command::Manual { folder } => cli::manual(Cli::command(), &folder)?,
         Command::Doctor { config, json } => {
             let root = Path::new("/");

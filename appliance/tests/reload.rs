@@ -472,3 +472,33 @@ fn signals_during_a_reload_lead_to_one_more() {
     assert!(reloads <= 5, "{reloads}");
     berth.berth.stop();
 }
+
+#[test]
+fn ring_kernels_come_and_rest_with_what_they_remember_and_a_message_keeps_its_layout() {
+    let ports = format!("{ADMIN}{}{INCREMENT}", port("a", ""));
+    let kernel = "[[ring_kernel]]\nmessage = \"VectorAddRequest\"\nkernel = \"builtin:vector_add\"\n";
+    let add = id("VectorAddRequest");
+    let ask = |client: &common::Client, sum: f32| {
+        let message = [&[5][..], &[7; 16], &[128], &[0; 17], &sum.to_le_bytes(), &[0; 4]].concat();
+        let answer = client.call(add, &message);
+        (answer.status, answer.result.last_chunk().map_or(0.0, |sum| f32::from_le_bytes(*sum)))
+    };
+    let reloaded = Reloaded::start(&ports, &[]);
+    let client = reloaded.berth.client("a");
+    assert_eq!(ask(&client, 1.5).0, -1);
+    let told = reloaded.reload(&format!("{ports}{kernel}"));
+    assert!(told.starts_with("serving"), "{told}");
+    assert_eq!(ask(&client, 1.5), (0, 1.5));
+    reloaded.reload(&format!("{ports}{kernel}active = false\n"));
+    assert_eq!(ask(&client, 1.5).0, 2);
+    reloaded.reload(&format!("{ports}{kernel}active = true\n"));
+    assert_eq!(ask(&client, 1.5), (0, 1.5));
+    assert_eq!(ask(&client, 2.5).0, 3, "the first was remembered");
+    let message = |members: &str| format!("{ports}{kernel}[[message]]\nname = \"Own\"\nmembers = [{members}]\n");
+    reloaded.reload(&message("\"A u8\""));
+    let told = reloaded.reload(&message("\"A u16\""));
+    assert!(told.contains("a message keeps its layout, give the new one a name of its own"), "{told}");
+    reloaded.reload(&ports);
+    assert_eq!(ask(&client, 1.5).0, -1, "gone");
+    assert!(reloaded.berth.stop().status.success());
+}

@@ -38,9 +38,13 @@ impl Loaded {
         let mut seen = Vec::new();
         let mut changes = Vec::new();
         let mut add = |path: &[String], at: &Place, field: &str, message: &str| {
-            let live = is_live(field) && self.limits_are_live(old, field);
+            let live = is_live(field) && self.limits_are_live(old, field) && self.keeps_layout(old, path);
             if live || differing.contains(&path[0].as_str()) {
-                let message = if live { message.to_owned() } else { format!("{message}; this needs a restart") };
+                let message = match path[0].as_str() {
+                    _ if live => message.to_owned(),
+                    "message" => format!("{message}; a message keeps its layout, give the new one a name of its own"),
+                    _ => format!("{message}; this needs a restart"),
+                };
                 seen.extend((!live).then(|| path[0].clone()));
                 changes.push((at.span.start, Change { note: sink.note(&at.span, field, message), live }));
             }
@@ -82,6 +86,12 @@ impl Loaded {
         changes.into_iter().map(|(_, change)| change).collect()
     }
 
+    /// Whether a change below `path` leaves every message that there was, and still is, as it was.
+    fn keeps_layout(&self, old: &Self, path: &[String]) -> bool {
+        let [section, name, ..] = path else { return true };
+        section != "message" || keeps_layout(name.trim_matches(['[', ']']), &old.config, &self.config)
+    }
+
     /// Whether a change at `field` is none of a port's limits, or one that a reload takes: of an RPC port, and not of
     /// what waits before it, which is a driver's from its start.
     fn limits_are_live(&self, old: &Self, field: &str) -> bool {
@@ -109,6 +119,7 @@ fn differing(old: &Config, new: &Config) -> Vec<&'static str> {
         ("binding", old.bindings == new.bindings),
         ("control", control(old) == control(new)),
         ("dataplane", old.dataplane == new.dataplane),
+        ("message", old.messages.added().iter().all(|message| keeps_layout(message.schema.name(), old, new))),
         ("node", old.node == new.node),
         ("port", fixed(&old.ports) == fixed(&new.ports)),
         ("region", old.regions == new.regions),
@@ -116,6 +127,11 @@ fn differing(old: &Config, new: &Config) -> Vec<&'static str> {
         ("tune", old.tune.cpu_dma_latency_us == new.tune.cpu_dma_latency_us),
     ];
     all.into_iter().filter(|(_, same)| !same).map(|(name, _)| name).collect()
+}
+
+/// Whether a message is as it was, or not in both.
+fn keeps_layout(name: &str, old: &Config, new: &Config) -> bool {
+    old.messages.find(name).zip(new.messages.find(name)).is_none_or(|(old, new)| old.schema == new.schema)
 }
 
 /// A port without what a reload takes.

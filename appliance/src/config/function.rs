@@ -6,6 +6,7 @@ use std::{
     sync::Arc,
 };
 
+use berth_kernels::Settings;
 use berth_keys::{At, Table, instead};
 use berth_plugin::Abi;
 use berth_qec::mock::SyndromeFile;
@@ -117,12 +118,14 @@ pub(super) fn read_all(
     decoders: &[String],
     ports: &[Port],
     rings: &[At<String>],
+    kernels: &[Settings],
 ) -> Vec<Function> {
     let mut names = Vec::new();
     let mut functions = Vec::new();
-    let mut ids: BTreeMap<u32, String> = BTreeMap::new();
+    let kernels = kernels.iter().map(|kernel| kernel.request.name());
+    let mut ids: BTreeMap<u32, String> = kernels.clone().map(|name| (fnv1a(name), name.to_owned())).collect();
     let tables = root.tables("function").unwrap_or_default();
-    if tables.is_empty() && ports.iter().any(|port| port.rpc().is_some()) {
+    if tables.is_empty() && ids.is_empty() && ports.iter().any(|port| port.rpc().is_some()) {
         let message = "no [[function]] is given, every request will be refused; add one, such as rpc_increment";
         root.sink().warn(0..0, "function", message);
     }
@@ -132,6 +135,12 @@ pub(super) fn read_all(
             let other = ids.insert(fnv1a(&name.value), name.value.clone()).filter(|other| *other != name.value);
             if let Some(other) = other {
                 t.sink().wrong(name, format_args!("\"{}\" has the same id as \"{other}\"; rename one", name.value));
+            }
+            if kernels.clone().any(|kernel| kernel == name.value) {
+                t.sink().wrong(
+                    name,
+                    format_args!("a ring kernel answers \"{}\"; give the function another name", name.value),
+                );
             }
         }
         let handler = handler(&mut t, folder, host, decoders);

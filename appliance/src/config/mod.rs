@@ -10,6 +10,7 @@ mod fabric;
 mod function;
 mod limits;
 mod log;
+mod message;
 mod port;
 mod region;
 mod rpc;
@@ -23,6 +24,7 @@ use std::{
 };
 
 pub use admin::Admin;
+use berth_kernels::{Registry, Settings};
 pub use berth_keys::{At, Note, Origin, Sink, Source, parse_bytes};
 use berth_keys::{Binds, Table, document};
 use berth_ports::{Hugepages, Runtime};
@@ -50,6 +52,10 @@ pub struct Config {
     pub decoders: Vec<Decoder>,
     /// The functions that every port serves.
     pub functions: Vec<Function>,
+    /// The types of messages, those that are built in included.
+    pub messages: Registry,
+    /// What answers messages on every port; each is called by the name of its message.
+    pub kernels: Vec<Settings>,
     /// What this node is in the fabric.
     pub node: Node,
     /// The control plane; `None` is off.
@@ -157,11 +163,28 @@ fn read(root: &mut Table<'_, '_>, folder: &Path, host: &Host, known: &[Decoder])
         root.sink().mistake(root.place("region"), "region", message);
     }
     let (ports, rings) = port::read_all(root, folder, &runtime, host, control.is_some(), &mut binds);
-    let functions = function::read_all(root, folder, host, &names, &ports, &rings);
+    let messages = message::read_all(root);
+    let kernels = message::kernels(root, &messages, &ports);
+    let functions = function::read_all(root, folder, host, &names, &ports, &rings, &kernels);
     let admin = root.table("admin").and_then(|table| admin::read(table, folder, host, &mut binds));
     let tune = tune::read(root.table_or_empty("tune"));
     let log = log::read(root.table_or_empty("log"));
-    Config { runtime, ports, decoders, functions, node, control, regions, dataplane, bindings, admin, tune, log }
+    Config {
+        runtime,
+        ports,
+        decoders,
+        functions,
+        messages,
+        kernels,
+        node,
+        control,
+        regions,
+        dataplane,
+        bindings,
+        admin,
+        tune,
+        log,
+    }
 }
 
 fn runtime(mut t: Table<'_, '_>, host: &Host) -> Runtime {

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use anyhow::Context as _;
 use berth_admission::Admission;
 use berth_host::TscClock;
+use berth_kernels::Kernel;
 use berth_lease_io::{LeaseService, TwoSided};
 use berth_plugin::{Plugin, PluginError};
 use berth_port::Service;
@@ -121,14 +122,22 @@ fn functions(
         .functions
         .iter()
         .map(|function| Ok((function.name.clone(), handler(&function.handler.value, rpc.slot_size)?)));
-    let handlers = HandlerSet::new(named.collect::<anyhow::Result<_>>()?, sessions)?;
+    let mut named: Vec<_> = named.collect::<anyhow::Result<_>>()?;
+    let kernels = config.kernels.iter().filter(|_| runner == Runner::Queue);
+    for kernel in kernels {
+        let name = kernel.request.name().to_owned();
+        named.push((name, Handler::Kernel(Box::new(Kernel::new(kernel.clone())?))));
+    }
+    let handlers = HandlerSet::new(named, sessions)?;
     let mut functions = handlers.functions();
     for (entry, function) in functions.iter_mut().zip(&config.functions) {
         let mode = rpc.dispatch_of(function.dispatch, function.ring.as_deref());
         entry.mode = mode.with_context(|| format!("function {} has no ring", function.name))?;
         entry.budget = function.budget_us.map(Duration::from_micros);
     }
-    let calls_none = runner == Runner::Queue && functions.iter().all(|function| function.mode != Dispatch::Inline);
+    // Ring kernels, behind the functions, use no decoder.
+    let mut calls = functions.iter().take(config.functions.len());
+    let calls_none = runner == Runner::Queue && calls.all(|function| function.mode != Dispatch::Inline);
     let handlers = if calls_none { handlers.without_sessions() } else { handlers };
     Ok((Arc::new(FunctionTable::new(functions)?), handlers))
 }

@@ -5,6 +5,7 @@ mod common;
 mod docs;
 mod functions;
 mod leases;
+mod messages;
 mod ports;
 
 use std::{

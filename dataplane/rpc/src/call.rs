@@ -1,5 +1,6 @@
 //! What a handler gets and returns.
 
+use berth_port::Peer;
 use berth_wire::rpc::{HeaderForm, status};
 
 use crate::FunctionIndex;
@@ -57,6 +58,11 @@ pub trait Handlers {
     {
         let _ = old;
     }
+
+    /// Calls `visit` with the name and value of every counter of its own, as services do.
+    fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        let _ = visit;
+    }
 }
 
 /// A request in the slot that its answer is written to: results overwrite arguments.
@@ -68,6 +74,8 @@ pub struct Call<'a> {
     pub(crate) arg_len: usize,
     /// `arg_len` as the header has it, which may be more.
     pub(crate) claimed_len: usize,
+    /// `None` on a worker.
+    pub(crate) peer: Option<Peer>,
 }
 
 impl Call<'_> {
@@ -82,6 +90,12 @@ impl Call<'_> {
     #[inline]
     pub fn claimed_len(&self) -> usize {
         self.claimed_len
+    }
+
+    /// The sender; `None` on a worker, which a ring does not tell.
+    #[inline]
+    pub fn peer(&self) -> Option<Peer> {
+        self.peer
     }
 
     /// Room for the results. It overlaps the arguments.

@@ -5,7 +5,7 @@ use berth_port::{Family, Tables};
 use berth_wire::rpc::{HeaderError, status};
 
 /// Declarations of the counters of services and workers, those of their rings aside.
-pub const COUNTERS: Tables = &[Event::TABLE, CALLS];
+pub const COUNTERS: Tables = &[Event::TABLE, CALLS, KERNELS];
 
 const REFUSED: Family = Family::counter(
     "refused",
@@ -22,11 +22,23 @@ const HANDLER_FAULTS: Family = Family::counter("handler_faults", "what handlers 
 const OVERLOADED: Family = Family::counter("overloaded", "of the requests refused as overloaded: why");
 const STAMPS: Family = Family::counter("bad_stamps", "requests whose PTP stamp cannot be compared");
 const CALLS_OF: Family = Family::counter("calls", "calls of a function");
+const MESSAGES: Family = Family::counter("kernel_messages", "messages to a ring kernel, each by what became of it");
 
 berth_port::counters! {
     /// Per function: see [`FunctionTable`](crate::FunctionTable).
     const CALLS {
         "calls_*": CALLS_OF { function: * },
+    }
+}
+
+berth_port::counters! {
+    /// Per ring kernel, by the name of its message: see [`OUTCOMES`](berth_kernels::OUTCOMES).
+    const KERNELS {
+        "kernel_*_answered": MESSAGES { kernel: *, outcome: "answered" },
+        "kernel_*_repeated": MESSAGES { kernel: *, outcome: "repeated" },
+        "kernel_*_duplicate": MESSAGES { kernel: *, outcome: "duplicate" },
+        "kernel_*_not_active": MESSAGES { kernel: *, outcome: "not_active" },
+        "kernel_*_malformed": MESSAGES { kernel: *, outcome: "malformed" },
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use berth_admission::Admission;
-use berth_port::{Clock, Mailbox, Nanos, Sender, mailbox};
+use berth_port::{Clock, Mailbox, Nanos, Peer, Sender, mailbox};
 use berth_wire::rpc::{HeaderForm, status};
 
 use crate::{
@@ -105,7 +105,7 @@ impl<H: Handlers> Program<H> {
         }
     }
 
-    /// Runs the function on the request in `slot`. Returns the length of results, which fit slot and schema, or a
+    /// Runs the function on the request of `peer` in `slot`. Returns the length of results, which fit slot and schema, or a
     /// status.
     #[inline]
     pub(crate) fn run<C: Clock>(
@@ -113,7 +113,7 @@ impl<H: Handlers> Program<H> {
         clock: &C,
         request: &Request,
         form: HeaderForm,
-        slot: &mut [u8],
+        (slot, peer): (&mut [u8], Option<Peer>),
         now: Nanos,
         counts: &mut Counts,
     ) -> Result<usize, i32> {
@@ -126,7 +126,8 @@ impl<H: Handlers> Program<H> {
         }
         *calls += 1;
         let room = slot.len() - form.len();
-        let mut call = Call { slot, form, arg_len: request.arg_len, claimed_len: request.header.arg_len as usize };
+        let mut call =
+            Call { slot, form, arg_len: request.arg_len, claimed_len: request.header.arg_len as usize, peer };
         let start = rule.budget.map(|budget| (budget, clock.now().mono));
         let Ok(outcome) = catch_unwind(AssertUnwindSafe(|| handlers.call(index, &mut call))) else {
             counts.add(Event::Panicked);
@@ -150,9 +151,11 @@ impl<H: Handlers> Program<H> {
         }
     }
 
-    pub(crate) fn report_calls(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+    /// Reports the calls of each function, and what its handlers count.
+    pub(crate) fn report(&self, visit: &mut dyn FnMut(&'static str, u64)) {
         for (name, record) in self.table.counter_names().iter().zip(&self.records) {
             visit(name, record.calls);
         }
+        self.handlers.counters(visit);
     }
 }

@@ -302,8 +302,9 @@ impl<H: Handlers, C: Clock, R: FnMut(Stage, u64)> Service for RpcService<H, C, R
             Err(status::OVERLOADED)
         } else if self.has_room(behind) {
             let room = slot_size.min(frame.capacity());
+            let peer = frame.peer();
             let slot = &mut frame.buf_mut()[..room];
-            self.program.run(&self.clock, &request, form, slot, now.mono, &mut self.counts)
+            self.program.run(&self.clock, &request, form, (slot, Some(peer)), now.mono, &mut self.counts)
         } else {
             return self.leave_out();
         };
@@ -331,7 +332,7 @@ impl<H: Handlers, C: Clock, R: FnMut(Stage, u64)> Service for RpcService<H, C, R
 
     fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
         self.counts.report(visit);
-        self.program.report_calls(visit);
+        self.program.report(visit);
         if !self.rings.is_empty() {
             self.rings.iter().map(Forward::stats).sum::<ProducerStats>().report(visit);
         }

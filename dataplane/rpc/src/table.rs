@@ -161,7 +161,7 @@ impl FunctionTable {
 }
 
 /// A static copy of the text, one per process, however many tables use it.
-fn kept(name: String) -> &'static str {
+pub(crate) fn kept(name: String) -> &'static str {
     static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     // A panic elsewhere leaves a set of whole names.
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);

@@ -65,7 +65,7 @@ impl<H: Handlers, C: Clock> Worker<H, C> {
             let outcome = gate::check(&program.table, form, tx.len(), header, rx, rx.len()).and_then(|request| {
                 let message = form.len() + request.arg_len;
                 tx[..message].copy_from_slice(&rx[..message]);
-                program.run(clock, &request, form, tx, now.mono, counts)
+                program.run(clock, &request, form, (tx, None), now.mono, counts)
             });
             counts.add_status(outcome.err().unwrap_or(0));
             Ok(write_answer(form, tx, header.request_id, header.ptp_timestamp, outcome))
@@ -87,7 +87,7 @@ impl<H: Handlers, C: Clock> Task for Worker<H, C> {
     fn counters(&self, part: Part, visit: &mut dyn FnMut(&'static str, u64)) {
         if part == Part::Service {
             self.counts.report(visit);
-            self.program.report_calls(visit);
+            self.program.report(visit);
             self.ring.counters(visit);
         }
     }

@@ -4,6 +4,7 @@ mod common;
 
 use std::{convert::Infallible, net::SocketAddr, sync::Arc};
 
+use berth_kernels::{Builtin, Choice, Kernel, Registry, Settings};
 use berth_port::{Clock, Frame, Peer, Port, PostError, Service, Verdict};
 use berth_qec::{Algorithm, Decoder};
 use berth_ring::pair;
@@ -23,6 +24,7 @@ fn a_million_requests_allocate_nothing() {
         ("qec_decode".to_owned(), Handler::QecDecode(0)),
         ("enqueue_syndromes".to_owned(), Handler::EnqueueSyndromes),
         ("get_corrections".to_owned(), Handler::GetCorrections),
+        ("VectorAddRequest".to_owned(), Handler::Kernel(Box::new(vector_add()))),
     ];
     let set: HandlerSet = HandlerSet::new(functions, vec![Session::new(decoder)]).unwrap();
     let table = Arc::new(FunctionTable::new(set.functions()).unwrap());
@@ -40,19 +42,29 @@ fn a_million_requests_allocate_nothing() {
         request(form, "enqueue_syndromes", 1, &two_events),
         request(form, "get_corrections", 1, &one_observable),
         request(form, "nobody", 1, &[]),
+        request(form, "VectorAddRequest", 1, &[&[5][..], &[1; 16], &[0; 26]].concat()),
+        request(form, "VectorAddRequest", 1, &[0; 42]),
     ];
     let mut buf = [0; SLOT];
-    let (now, mut statuses) = (clock.now(), [0_i32; 5]);
+    let (now, mut statuses) = (clock.now(), [0_i32; 7]);
     let allocated = allocation_counter::measure(|| {
         for round in 0..1_000_000 {
-            let message = &messages[round % 5];
+            let message = &messages[round % 7];
             buf[..message.len()].copy_from_slice(message);
             let mut frame = Frame::new(&mut buf, message.len(), message.len(), peer(1));
             assert_eq!(service.handle(&mut frame, now), Verdict::Reply);
-            statuses[round % 5] |= i32::from_le_bytes([buf[4], buf[5], buf[6], buf[7]]);
+            statuses[round % 7] |= i32::from_le_bytes([buf[4], buf[5], buf[6], buf[7]]);
         }
     });
-    assert_eq!((allocated.count_total, statuses), (0, [0, 0, 0, 0, -1]));
+    assert_eq!((allocated.count_total, statuses), (0, [0, 0, 0, 0, -1, 0, 0]));
+}
+
+fn vector_add() -> Kernel {
+    let registry = Registry::default();
+    let schema = |name| registry.find(name).unwrap().schema.clone();
+    let (request, response) = (schema("VectorAddRequest"), schema("VectorAddResponse"));
+    let (builtin, format) = (Builtin::VectorAdd, Choice::Auto);
+    Kernel::new(Settings { request, response, builtin, format, dedup: 256, active: true }).unwrap()
 }
 
 /// Takes every answer and discards it.

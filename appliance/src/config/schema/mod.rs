@@ -28,6 +28,8 @@ pub static ROOT: Section = Section::new(
         key("binding", Kind::Tables(&leases::BINDING), "transports of their own that leases are connected to"),
         key("decoder", Kind::Tables(&rpc::DECODER), "detector error models and what decodes them").live(),
         key("function", Kind::Tables(&rpc::FUNCTION), "what requests can call").live().said(),
+        key("message", Kind::Tables(&rpc::MESSAGE), "types of messages").live(),
+        key("ring_kernel", Kind::Tables(&rpc::RING_KERNEL), "what answers messages").live(),
     ],
 );
 

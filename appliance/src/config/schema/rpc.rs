@@ -1,4 +1,4 @@
-//! What ports serve: `[[decoder]]` and `[[function]]`.
+//! What ports serve: `[[decoder]]`, `[[function]]`, `[[message]]` and `[[ring_kernel]]`.
 
 use berth_keys::{Kind, Owned, Owner, Section, key};
 
@@ -90,6 +90,52 @@ pub(super) static FUNCTION: Section = Section::new(
         ],
     },
 ]]);
+
+pub(super) static MESSAGE: Section = Section::new(
+    "Types of messages, each of a fixed size. VectorAddRequest and VectorAddResponse are built in. A name stands for one \
+          layout for good: a reload refuses another, which needs a name of its own.",
+    &[
+        key("name", Kind::Text, "unique name").required().example("\"SumRequest\""),
+        key("members", Kind::Texts, "its members in the order of the C# source, each a name and a type")
+            .required()
+            .example("[\"MessageId guid\", \"Priority u8\", \"CorrelationId guid?\", \"A f32\", \"B f32\"]")
+            .more("bool i8 u8 i16 u16 i32 u32 i64 u64 f32 f64 guid; ? behind the type says that it can be absent."),
+        key("response", Kind::Text, "the message that answers it")
+            .otherwise("none: it is no request")
+            .example("\"VectorAddResponse\""),
+    ],
+);
+
+pub(super) static RING_KERNEL: Section = Section::new(
+    "Ring kernels, which answer messages (docs/ring-kernels.md). The function id on the wire is the FNV-1a hash of the \
+          message's name. Every port serves all of them, on the core that receives the message.",
+    &[
+        key("message", Kind::Text, "the name of the message that it takes").required().example("\"VectorAddRequest\""),
+        key("kernel", Kind::Text, "what runs: \"builtin:NAME\"").required().example("\"builtin:vector_add\"").more(
+            "Built in is vector_add, for messages with \"A f32\" and \"B f32\" whose response has \"Result f32\".",
+        ),
+        key(
+            "format",
+            Kind::Choice(&[
+                ("auto", "each message has the format that its length tells"),
+                ("dotcompute", "a count, then packed members"),
+                ("memorypack", "a count, then members with nullables padded as in .NET"),
+                ("raw", "packed members"),
+            ]),
+            "the format of the messages",
+        )
+        .default("\"auto\"")
+        .more("Answers have the format of their request."),
+        key(
+            "dedup",
+            Kind::Integer(0, 1024),
+            "messages of each core that are answered from memory when they come again",
+        )
+        .default("256")
+        .more("16 at least, or 0 for none."),
+        key("active", Kind::Flag, "whether it runs; if not, messages are answered with status 2").default("true"),
+    ],
+);
 
 /// The form of the handlers that are plug-ins.
 pub(in crate::config) const PLUGIN: &str = "plugin:PATH#SYMBOL";

@@ -4,6 +4,7 @@ mod session;
 
 use std::convert::Infallible;
 
+use berth_kernels::{Kernel, OUTCOMES, Refusal};
 use berth_qec::{DecodeError, mock::MockTable};
 use berth_wire::rpc::{
     HandlerSchema, SchemaError, TypeDesc, TypeId, bits,
@@ -11,7 +12,7 @@ use berth_wire::rpc::{
 };
 pub use session::{MapMismatch, Session};
 
-use crate::{Call, Failure, Function, FunctionIndex, Handlers, Outcome};
+use crate::{Call, Failure, Function, FunctionIndex, Handlers, Outcome, table::kept};
 
 /// Positive status of `qec_decode`: no combination of the model's errors explains the syndrome.
 pub const UNMATCHABLE: i32 = 1;
@@ -53,6 +54,8 @@ pub enum Handler<X = Infallible> {
     GetCorrections,
     /// Clears the decoder that the request names.
     ResetDecoder,
+    /// A ring kernel, which answers messages of one type; only where their senders are known, so not on a worker.
+    Kernel(Box<Kernel>),
     /// A handler that is not builtin.
     Custom(X),
 }
@@ -82,6 +85,8 @@ pub enum HandlerError {
 pub struct HandlerSet<X = Infallible> {
     handlers: Vec<Handler<X>>,
     functions: Vec<Function>,
+    /// Of each kernel, its place among the handlers and the names of its counters.
+    kernels: Vec<(usize, [&'static str; OUTCOMES.len()])>,
     sessions: Vec<Session>,
     /// Sessions that continue from the replaced set: pairs of indices, here and there.
     inherited: Vec<(usize, usize)>,
@@ -92,8 +97,14 @@ pub struct HandlerSet<X = Infallible> {
 impl<X: Custom> HandlerSet<X> {
     /// Makes a set from named functions. The index of a session is its `decoder_id`.
     pub fn new(functions: Vec<(String, Handler<X>)>, sessions: Vec<Session>) -> Result<Self, HandlerError> {
-        let mut set =
-            Self { handlers: Vec::new(), functions: Vec::new(), sessions, inherited: Vec::new(), scratch: Vec::new() };
+        let mut set = Self {
+            handlers: Vec::new(),
+            functions: Vec::new(),
+            kernels: Vec::new(),
+            sessions,
+            inherited: Vec::new(),
+            scratch: Vec::new(),
+        };
         for (name, handler) in functions {
             let observables = match &handler {
                 Handler::QecDecode(decoder) => {
@@ -112,6 +123,10 @@ impl<X: Custom> HandlerSet<X> {
             let schema = schema(&handler, observables).map_err(|error| HandlerError::Schema(name.clone(), error))?;
             let checks_length =
                 matches!(handler, Handler::EnqueueSyndromes | Handler::GetCorrections | Handler::ResetDecoder);
+            if matches!(handler, Handler::Kernel(_)) {
+                let names = OUTCOMES.map(|outcome| kept(format!("kernel_{name}_{outcome}")));
+                set.kernels.push((set.handlers.len(), names));
+            }
             set.functions.push(Function { checks_length, ..Function::new(&name, schema) });
             set.handlers.push(handler);
         }
@@ -145,10 +160,12 @@ fn schema<X: Custom>(handler: &Handler<X>, observables: usize) -> Result<Handler
             &[TypeDesc::variable(TypeId::BitPacked), TypeDesc::one(TypeId::Int32)],
             &[TypeDesc::bits(observables as u32)],
         ),
-        // The decoding server's statuses are for requests of any length.
-        Handler::Increment | Handler::EnqueueSyndromes | Handler::GetCorrections | Handler::ResetDecoder => {
-            HandlerSchema::new(&[bytes], &[bytes])
-        }
+        // The decoding server's statuses are for requests of any length; a kernel's messages have several.
+        Handler::Increment
+        | Handler::Kernel(_)
+        | Handler::EnqueueSyndromes
+        | Handler::GetCorrections
+        | Handler::ResetDecoder => HandlerSchema::new(&[bytes], &[bytes]),
         Handler::Custom(custom) => Ok(custom.schema()),
     }
 }
@@ -175,17 +192,44 @@ impl<X: Custom> Handlers for HandlerSet<X> {
                 session.reset();
                 Ok(0)
             }
+            Handler::Kernel(kernel) => run_kernel(kernel, call),
             Handler::Custom(custom) => custom.call(call),
         }
     }
 
     fn adopt(&mut self, old: &mut Self) {
+        for (at, _) in &self.kernels {
+            let same = |(there, _): &&(usize, _)| old.functions[*there].name == self.functions[*at].name;
+            let Some((there, _)) = old.kernels.iter().find(same) else { continue };
+            if let (Handler::Kernel(new), Handler::Kernel(old)) = (&mut self.handlers[*at], &mut old.handlers[*there]) {
+                new.adopt(old);
+            }
+        }
         for &(here, there) in &self.inherited {
             if let (Some(new), Some(old)) = (self.sessions.get_mut(here), old.sessions.get_mut(there)) {
                 std::mem::swap(new, old);
             }
         }
     }
+
+    fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        for (at, names) in &self.kernels {
+            if let Handler::Kernel(kernel) = &self.handlers[*at] {
+                names.iter().zip(kernel.counts()).for_each(|(name, count)| visit(name, *count));
+            }
+        }
+    }
+}
+
+#[inline]
+fn run_kernel(kernel: &mut Kernel, call: &mut Call<'_>) -> Outcome {
+    let peer = call.peer().ok_or(Failure::FAILED)?;
+    let answer = kernel.run(peer, call.args()).map_err(|refusal| match refusal {
+        Refusal::Malformed => Failure::Mismatch,
+        Refusal::Status(status) => Failure::Status(status),
+    })?;
+    call.results().get_mut(..answer.len()).ok_or(Failure::TooLarge)?.copy_from_slice(answer);
+    Ok(answer.len())
 }
 
 #[inline]

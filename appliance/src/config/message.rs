@@ -1,0 +1,148 @@
+//! `[[message]]` and `[[ring_kernel]]`: typed messages, and what answers them on every port.
+
+use std::collections::BTreeMap;
+
+use berth_kernels::{Builtin, Choice, Format, KernelError, Member, Registry, RegistryError, Settings};
+use berth_keys::{At, Table, instead};
+use berth_wire::rpc::fnv1a;
+
+use super::{Port, unique};
+
+/// The built-in messages and those of the document.
+pub(super) fn read_all(root: &mut Table<'_, '_>) -> Registry {
+    let mut registry = Registry::default();
+    let mut responses = Vec::new();
+    for mut t in root.tables("message").unwrap_or_default() {
+        let name = t.text("name");
+        let name = t.require("name", name, "name = \"AccumulateRequest\"");
+        let members = members(&mut t);
+        let response = t.text("response");
+        if let (Some(name), Some(members)) = (name, members) {
+            let added = registry.add(name.value, members.value, response.as_ref().map(|at| at.value));
+            match added {
+                Err(RegistryError::Schema(e)) => t.sink().mistake(members.span, &members.field, e),
+                Err(e) => t.sink().wrong(&name, e),
+                Ok(()) => {}
+            }
+        }
+        t.finish();
+        responses.extend(response);
+    }
+    for at in responses {
+        if registry.find(at.value).is_none() {
+            root.sink()
+                .wrong(&at, format_args!("there is no message \"{}\"; {}", at.value, known(&registry, at.value)));
+        }
+    }
+    registry
+}
+
+/// The key `members`; `None` if one of them is wrong.
+fn members(t: &mut Table<'_, '_>) -> Option<At<Vec<Member>>> {
+    let list = t.texts("members");
+    let list = t.require("members", list, "members = [\"MessageId guid\", \"Priority u8\"]")?;
+    let (mut all, mut sound) = (Vec::new(), true);
+    for at in &list.value {
+        match at.value.parse() {
+            Ok(member) => all.push(member),
+            Err(e) => {
+                t.sink().wrong(at, e);
+                sound = false;
+            }
+        }
+    }
+    sound.then(|| list.map(|_| all))
+}
+
+fn known(registry: &Registry, given: &str) -> String {
+    instead(given, registry.messages().iter().map(|message| message.schema.name()))
+}
+
+/// The ring kernels of the document, whose messages `ports` have to carry.
+pub(super) fn kernels(root: &mut Table<'_, '_>, registry: &Registry, ports: &[Port]) -> Vec<Settings> {
+    let (mut names, mut kernels) = (Vec::new(), Vec::new());
+    let mut ids: BTreeMap<u32, String> = BTreeMap::new();
+    for mut t in root.tables("ring_kernel").unwrap_or_default() {
+        let message = t.text("message");
+        let message = t.require("message", message, "message = \"VectorAddRequest\"");
+        if let Some(name) = &message {
+            let other = ids.insert(fnv1a(name.value), name.value.to_owned()).filter(|other| other != name.value);
+            if let Some(other) = other {
+                t.sink().wrong(name, format_args!("\"{}\" has the same id as \"{other}\"; rename one", name.value));
+            }
+            names.push(name.clone().map(str::to_owned));
+        }
+        kernels.extend(kernel(&mut t, message, registry, ports));
+        t.finish();
+    }
+    unique(root.sink(), names.iter());
+    kernels
+}
+
+const FORMATS: &[(&str, Choice)] = &[
+    ("auto", Choice::Auto),
+    ("dotcompute", Choice::Only(Format::DotCompute)),
+    ("memorypack", Choice::Only(Format::MemoryPack)),
+    ("raw", Choice::Only(Format::Raw)),
+];
+
+fn kernel(t: &mut Table<'_, '_>, message: Option<At<&str>>, registry: &Registry, ports: &[Port]) -> Option<Settings> {
+    let kernel = t.text("kernel");
+    let kernel = t.require("kernel", kernel, "kernel = \"builtin:vector_add\"");
+    let format = t.chosen("format", FORMATS);
+    let dedup = t.integer("dedup");
+    let active = t.is_on("active");
+    if let Some(at) = dedup.as_ref().filter(|at| (1..16).contains(&at.value)) {
+        t.sink().wrong(at, format_args!("{} is too few; write 0 for none, or 16 to 1024", at.value));
+    }
+    let dedup = dedup.map_or_else(|| t.default_number("dedup"), |at| at.value) as usize;
+    let builtin = kernel.as_ref().and_then(|at| builtin(t, at));
+    let message = message?;
+    let Some(request) = registry.find(message.value) else {
+        let advice = known(registry, message.value);
+        t.sink().wrong(&message, format_args!("there is no message \"{}\"; {advice}", message.value));
+        return None;
+    };
+    let Some(response) = &request.response else {
+        t.sink().wrong(&message, format_args!("\"{}\" has no response; name one in its [[message]]", message.value));
+        return None;
+    };
+    // A response that is not known was reported where it is named.
+    let response = registry.find(response)?.schema.clone();
+    let settings = Settings { request: request.schema.clone(), response, builtin: builtin?, format, dedup, active };
+    match settings.check() {
+        Err(e @ KernelError::Ambiguous(..)) => t.sink().mistake(t.place("format"), &format!("{}.format", t.path()), e),
+        Err(e) => t.sink().wrong(&kernel?, e),
+        Ok(()) => {}
+    }
+    for (port, rpc) in ports.iter().filter_map(|port| Some((port, port.rpc()?))) {
+        let needed = rpc.header.len() + settings.longest();
+        if needed > rpc.slot_size {
+            let (name, slot_size) = (&port.name, rpc.slot_size);
+            let message = format_args!(
+                "takes {needed} bytes with the header, slots of port \"{name}\" have {slot_size}; raise its rpc.slot_size"
+            );
+            t.sink().mistake(t.place("message"), &format!("{}.message", t.path()), message);
+        }
+    }
+    Some(settings)
+}
+
+fn builtin(t: &Table<'_, '_>, at: &At<&str>) -> Option<Builtin> {
+    let Some(word) = at.value.strip_prefix("builtin:") else {
+        t.sink().wrong(
+            at,
+            format_args!(
+                "\"{}\" is not a kernel; there are only built-in ones: write \"builtin:vector_add\"",
+                at.value
+            ),
+        );
+        return None;
+    };
+    let found = Builtin::WORDS.iter().find(|(known, _)| *known == word);
+    if found.is_none() {
+        let advice = instead(word, Builtin::WORDS.into_iter().map(|(known, _)| known));
+        t.sink().wrong(at, format_args!("\"{word}\" is not built in; {advice}"));
+    }
+    found.map(|(_, builtin)| *builtin)
+}

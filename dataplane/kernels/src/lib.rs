@@ -1,0 +1,22 @@
+//! Ring kernels: typed messages of fixed size, and the kernels that answer them.
+//!
+//! ```text
+//! message, in any format ─▶ Schema::read ─▶ raw ─▶ kernel ─▶ raw ─▶ Schema::write ─▶ answer, in the same format
+//!             └─ the same bytes again from the same peer ─▶ the same answer ──────────────▲
+//! ```
+//!
+//! A [`Schema`] is declared once and gives a message its three formats; a [`Registry`] knows schemas by name. docs/ring-kernels.md is
+//! the reference.
+#![forbid(unsafe_code)]
+
+mod dedup;
+mod header;
+mod kernel;
+mod member;
+mod registry;
+mod schema;
+
+pub use kernel::{Builtin, DUPLICATE, Kernel, KernelError, NOT_ACTIVE, OUTCOMES, Refusal, Settings};
+pub use member::{Member, MemberError, Scalar};
+pub use registry::{Message, Registry, RegistryError};
+pub use schema::{Choice, Format, MAX_MEMBERS, Schema, SchemaError};

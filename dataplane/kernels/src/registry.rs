@@ -1,0 +1,88 @@
+//! The messages that there are, by name.
+
+use std::sync::Arc;
+
+use crate::{Member, Scalar, Schema, SchemaError};
+
+/// A message type, and the one that answers it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    /// Its members.
+    pub schema: Arc<Schema>,
+    /// The name of its response; `None` if it is no request.
+    pub response: Option<String>,
+}
+
+/// Why a message was not added.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RegistryError {
+    /// Its members make no message.
+    #[error("{0}")]
+    Schema(#[from] SchemaError),
+    /// A built-in message has the name. Its layout never changes.
+    #[error("{0:?} is built in; a new version has a name of its own, such as \"{0}V2\"")]
+    BuiltIn(String),
+    /// Another message has the name.
+    #[error("{0:?} is taken; a new version has a name of its own, such as \"{0}V2\"")]
+    Twice(String),
+}
+
+/// Message types by name. A name stands for one layout for good; a new version is a new name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Registry {
+    messages: Vec<Message>,
+    /// How many of them, from the first, are built in.
+    built_in: usize,
+}
+
+impl Default for Registry {
+    /// The built-in messages, `VectorAddRequest` and `VectorAddResponse`.
+    fn default() -> Self {
+        let head = || {
+            vec![
+                Member::new("MessageId", Scalar::Guid),
+                Member::new("Priority", Scalar::U8),
+                Member::nullable("CorrelationId", Scalar::Guid),
+            ]
+        };
+        let (mut request, mut response) = (head(), head());
+        request.extend(["A", "B"].map(|name| Member::new(name, Scalar::F32)));
+        response.push(Member::new("Result", Scalar::F32));
+        let mut registry = Self { messages: Vec::new(), built_in: 0 };
+        let all = [("VectorAddRequest", request, Some("VectorAddResponse")), ("VectorAddResponse", response, None)];
+        for (name, members, answer) in all {
+            registry.add(name, members, answer).expect("built-in messages are sound");
+        }
+        registry.built_in = registry.messages.len();
+        registry
+    }
+}
+
+impl Registry {
+    /// Adds a message, which `response` answers, be that known already or not.
+    pub fn add(&mut self, name: &str, members: Vec<Member>, response: Option<&str>) -> Result<(), RegistryError> {
+        match self.messages.iter().position(|known| known.schema.name() == name) {
+            Some(at) if at < self.built_in => return Err(RegistryError::BuiltIn(name.to_owned())),
+            Some(_) => return Err(RegistryError::Twice(name.to_owned())),
+            None => {}
+        }
+        let schema = Arc::new(Schema::new(name, members)?);
+        self.messages.push(Message { schema, response: response.map(str::to_owned) });
+        Ok(())
+    }
+
+    /// The message of this name.
+    pub fn find(&self, name: &str) -> Option<&Message> {
+        self.messages.iter().find(|message| message.schema.name() == name)
+    }
+
+    /// Every message, the built-in ones first.
+    pub fn messages(&self) -> &[Message] {
+        &self.messages
+    }
+
+    /// Those that are not built in.
+    pub fn added(&self) -> &[Message] {
+        &self.messages[self.built_in..]
+    }
+}

@@ -1,0 +1,320 @@
+//! A message of fixed size and its three formats.
+
+use sha2::{Digest as _, Sha256};
+
+use crate::{
+    Scalar,
+    member::{Member, is_identifier},
+};
+
+/// The most members of a message: the count is one byte, and the upper ones are reserved.
+pub const MAX_MEMBERS: usize = berth_wire::memory_pack::MAX_MEMBERS as usize;
+
+/// How a message lies on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// The number of members in a byte, then the members, packed; a nullable is a flag and its value.
+    DotCompute,
+    /// The same with a nullable as MemoryPack has it: its value at its alignment behind the flag.
+    MemoryPack,
+    /// The members, packed. What kernels see.
+    Raw,
+}
+
+impl Format {
+    /// Every format and its word.
+    pub const WORDS: [(&str, Self); 3] =
+        [("dotcompute", Self::DotCompute), ("memorypack", Self::MemoryPack), ("raw", Self::Raw)];
+
+    /// The word that stands for it.
+    pub fn word(self) -> &'static str {
+        Self::WORDS.iter().find(|(_, format)| *format == self).map_or("", |(word, _)| word)
+    }
+}
+
+/// Which formats are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Choice {
+    /// All; a message's length tells which it has.
+    #[default]
+    Auto,
+    /// This one.
+    Only(Format),
+}
+
+/// Bytes of a `Guid`.
+pub(crate) const GUID: usize = Scalar::Guid.size();
+
+/// Why members make no message.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SchemaError {
+    /// The name cannot stand in a C header.
+    #[error("{0:?} is not a name of a message; use a letter, then letters, digits and underscores, 64 at most")]
+    Name(String),
+    /// It has none, or more than the count can say.
+    #[error("{0} members; a message has 1 to {MAX_MEMBERS}")]
+    Members(usize),
+    /// Two members share a name.
+    #[error("there are two members {0:?}")]
+    Twice(String),
+}
+
+/// A part of a message that is treated alike: offsets in the raw format and in MemoryPack, the count not included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Step {
+    pub(crate) raw: usize,
+    memory_pack: usize,
+    /// Bytes of the value.
+    pub(crate) len: usize,
+    pub(crate) kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Plain,
+    Bool,
+    /// In MemoryPack, `front` bytes of flag and padding are before the value; elsewhere one byte.
+    Nullable {
+        front: usize,
+        is_bool: bool,
+    },
+}
+
+/// A message type: its members in the order of their declaration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Schema {
+    name: String,
+    members: Vec<Member>,
+    /// Offset of each member in the raw format.
+    offsets: Vec<usize>,
+    pub(crate) steps: Vec<Step>,
+    /// Bytes in the raw format, and in MemoryPack without the count.
+    raw: usize,
+    memory_pack: usize,
+    /// Where the value of `CorrelationId` is in the raw format, if it is the one nullable and can be left out.
+    pub(crate) short: Option<usize>,
+}
+
+impl Schema {
+    /// Checks names and numbers, and lays the members out.
+    pub fn new(name: &str, members: Vec<Member>) -> Result<Self, SchemaError> {
+        if !is_identifier(name) {
+            return Err(SchemaError::Name(name.to_owned()));
+        }
+        if !(1..=MAX_MEMBERS).contains(&members.len()) {
+            return Err(SchemaError::Members(members.len()));
+        }
+        let (mut offsets, mut steps) = (Vec::new(), Vec::<Step>::new());
+        let (mut raw, mut memory_pack) = (0, 0);
+        for (at, member) in members.iter().enumerate() {
+            if members[..at].iter().any(|other| other.name == member.name) {
+                return Err(SchemaError::Twice(member.name.clone()));
+            }
+            let is_bool = member.scalar == Scalar::Bool;
+            let kind = match (member.nullable, is_bool) {
+                (true, is_bool) => Kind::Nullable { front: member.front(), is_bool },
+                (false, true) => Kind::Bool,
+                (false, false) => Kind::Plain,
+            };
+            let len = member.scalar.size();
+            match steps.last_mut() {
+                Some(last) if kind == Kind::Plain && last.kind == Kind::Plain => last.len += len,
+                _ => steps.push(Step { raw, memory_pack, len, kind }),
+            }
+            offsets.push(raw);
+            raw += member.packed();
+            memory_pack += member.front() + len;
+        }
+        let mut schema = Self { name: name.to_owned(), members, offsets, steps, raw, memory_pack, short: None };
+        let mut nullables = schema.members.iter().filter(|member| member.nullable);
+        if let (Some(only), None) = (nullables.next(), nullables.next())
+            && *only == Member::nullable("CorrelationId", Scalar::Guid)
+        {
+            schema.short = schema.offset("CorrelationId").map(|flag| flag + 1);
+        }
+        Ok(schema)
+    }
+
+    /// The name of the type.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The members in order.
+    pub fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    /// The members with their offsets in the raw format, in bytes.
+    pub fn placed(&self) -> impl Iterator<Item = (usize, &Member)> {
+        self.offsets.iter().copied().zip(&self.members)
+    }
+
+    fn offset(&self, name: &str) -> Option<usize> {
+        self.placed().find(|(_, member)| member.name == name).map(|(at, _)| at)
+    }
+
+    /// Offset in the raw format of a member of this name and type that is always there.
+    pub fn find(&self, name: &str, scalar: Scalar) -> Option<usize> {
+        let (at, member) = self.placed().find(|(_, member)| member.name == name)?;
+        (*member == Member::new(name, scalar)).then_some(at)
+    }
+
+    /// Bytes of a message in a format.
+    pub fn len(&self, format: Format) -> usize {
+        match format {
+            Format::DotCompute => 1 + self.raw,
+            Format::MemoryPack => 1 + self.memory_pack,
+            Format::Raw => self.raw,
+        }
+    }
+
+    /// Bytes of the dotcompute format without an absent `CorrelationId`; `None` if the message has no such form.
+    pub fn short_len(&self) -> Option<usize> {
+        self.short.map(|_| self.len(Format::DotCompute) - GUID)
+    }
+
+    /// Bytes of the longest format that a choice takes.
+    pub fn longest(&self, choice: Choice) -> usize {
+        match choice {
+            Choice::Auto => self.len(Format::DotCompute).max(self.len(Format::MemoryPack)),
+            Choice::Only(format) => self.len(format),
+        }
+    }
+
+    /// Whether it begins with `MessageId guid`, `Priority u8`, `CorrelationId guid?`, as ring kernel messages do.
+    pub fn has_head(&self) -> bool {
+        let head = [
+            Member::new("MessageId", Scalar::Guid),
+            Member::new("Priority", Scalar::U8),
+            Member::nullable("CorrelationId", Scalar::Guid),
+        ];
+        self.members.starts_with(&head)
+    }
+
+    /// The declaration that the fingerprint is of: `Name{type name;...}`.
+    pub fn declaration(&self) -> String {
+        let member = |member: &Member| format!("{} {};", member.type_word(), member.name);
+        format!("{}{{{}}}", self.name, self.members.iter().map(member).collect::<Vec<_>>().concat())
+    }
+
+    /// SHA-256 of the [declaration](Self::declaration) in hex digits. Types of one fingerprint have one layout.
+    pub fn fingerprint(&self) -> String {
+        Sha256::digest(self.declaration()).iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat()
+    }
+
+    /// Reads a message into `raw`, of [`Format::Raw`]'s length; returns its format. `None` if it has not the length of a
+    /// format that is taken, another number of members, or a flag and no value. Padding and absent values are ignored;
+    /// they are zeros in `raw`, and flags and booleans are 0 or 1.
+    #[inline]
+    pub fn read(&self, choice: Choice, message: &[u8], raw: &mut [u8]) -> Option<Format> {
+        let taken = |format| choice == Choice::Auto || choice == Choice::Only(format);
+        let is = |format| message.len() == self.len(format) && taken(format);
+        let format = if is(Format::DotCompute) {
+            Format::DotCompute
+        } else if is(Format::MemoryPack) {
+            Format::MemoryPack
+        } else if is(Format::Raw) {
+            Format::Raw
+        } else if taken(Format::DotCompute) && self.short_len() == Some(message.len()) {
+            return self.read_short(message, raw);
+        } else {
+            return None;
+        };
+        let members = if format == Format::Raw { message } else { self.counted(message)? };
+        for step in &self.steps {
+            let (from, front) = step.place(format);
+            let to = &mut raw[step.raw..];
+            match step.kind {
+                Kind::Plain => to[..step.len].copy_from_slice(&members[from..][..step.len]),
+                Kind::Bool => to[0] = (members[from] != 0).into(),
+                Kind::Nullable { is_bool, .. } => {
+                    put_nullable(
+                        members[from] != 0,
+                        &members[from + front..][..step.len],
+                        is_bool,
+                        &mut to[..=step.len],
+                        1,
+                    );
+                }
+            }
+        }
+        Some(format)
+    }
+
+    /// Writes a raw message in a format to the front of `out`; returns its length, or `None` if it does not fit.
+    #[inline]
+    pub fn write(&self, format: Format, raw: &[u8], out: &mut [u8]) -> Option<usize> {
+        let len = self.len(format);
+        let out = out.get_mut(..len)?;
+        let members = if format == Format::Raw {
+            out
+        } else {
+            let (count, members) = out.split_first_mut()?;
+            *count = self.members.len() as u8;
+            members
+        };
+        for step in &self.steps {
+            let (at, front) = step.place(format);
+            let from = &raw[step.raw..];
+            let to = &mut members[at..];
+            match step.kind {
+                Kind::Plain => to[..step.len].copy_from_slice(&from[..step.len]),
+                Kind::Bool => to[0] = (from[0] != 0).into(),
+                Kind::Nullable { is_bool, .. } => {
+                    put_nullable(from[0] != 0, &from[1..][..step.len], is_bool, &mut to[..front + step.len], front);
+                }
+            }
+        }
+        Some(len)
+    }
+
+    /// The members behind a count, if it is theirs.
+    #[inline]
+    fn counted<'m>(&self, message: &'m [u8]) -> Option<&'m [u8]> {
+        let (count, members) = message.split_first()?;
+        (usize::from(*count) == self.members.len()).then_some(members)
+    }
+
+    /// Reads the short form: no value behind a flag that is 0.
+    fn read_short(&self, message: &[u8], raw: &mut [u8]) -> Option<Format> {
+        let (value, members) = (self.short?, self.counted(message)?);
+        let (before, after) = members.split_at_checked(value)?;
+        if *before.last()? != 0 {
+            return None;
+        }
+        raw[..value].copy_from_slice(before);
+        raw[value..][..GUID].fill(0);
+        raw[value + GUID..].copy_from_slice(after);
+        for step in self.steps.iter().filter(|step| step.kind == Kind::Bool) {
+            raw[step.raw] = (raw[step.raw] != 0).into();
+        }
+        Some(Format::DotCompute)
+    }
+}
+
+impl Step {
+    /// Its offset in a format, the count not included, and the bytes before a nullable's value.
+    #[inline]
+    pub(crate) fn place(&self, format: Format) -> (usize, usize) {
+        match (format, self.kind) {
+            (Format::MemoryPack, Kind::Nullable { front, .. }) => (self.memory_pack, front),
+            (Format::MemoryPack, _) => (self.memory_pack, 0),
+            (_, _) => (self.raw, 1),
+        }
+    }
+}
+
+/// Writes a nullable that fills `to`, its value behind `front` bytes.
+#[inline]
+fn put_nullable(is_some: bool, value: &[u8], is_bool: bool, to: &mut [u8], front: usize) {
+    to.fill(0);
+    if is_some {
+        to[0] = 1;
+        if is_bool {
+            to[front] = (value[0] != 0).into();
+        } else {
+            to[front..].copy_from_slice(value);
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! MemoryPack: bytes worked out by hand, round trips, bad input, and another implementation.
+
+mod hostile;
+mod peer;
+mod round_trip;
+mod tree;
+mod vectors;
