@@ -67,6 +67,7 @@ enum Command {
     Fence(Box<cli::FenceCommand>),
     Nodes(cli::NodesCommand),
     Message(cli::MessageCommand),
+    Gpu(cli::GpuCommand),
     /// Write the man pages and the shells' completions, for packages.
     #[command(hide = true)]
     Manual {
@@ -193,6 +194,7 @@ fn execute(command: Command) -> anyhow::Result<ExitCode> {
         Command::Lease(command) => command.run()?,
         Command::Nodes(command) => command.run()?,
         Command::Message(command) => return command.run(),
+        Command::Gpu(command) => return command.run(),
         Command::Manual { folder } => cli::manual(Cli::command(), &folder)?,
         Command::Doctor { config, json } => {
             let root = Path::new("/");

@@ -1,7 +1,8 @@
-//! The client's commands: keys, enrolment, tokens, leases, discovery.
+//! The client's commands: keys, enrolment, tokens, leases, discovery; and kernels of GPUs.
 
 mod enrolled;
 mod fence;
+mod gpu;
 mod handle;
 mod key;
 mod lease;
@@ -24,6 +25,7 @@ use clap::Args;
 
 pub use enrolled::EnrolledCommand;
 pub use fence::FenceCommand;
+pub use gpu::GpuCommand;
 pub use key::KeyCommand;
 pub use lease::LeaseCommand;
 pub use manual::manual;

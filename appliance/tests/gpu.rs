@@ -1,0 +1,144 @@
+//! `berth gpu` on the software GPU.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// A kernel that clang compiled.
+fn kernel(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../dataplane/ptx/tests/kernels").join(name)
+}
+
+fn gpu(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_berth")).arg("gpu").args(args).output().unwrap()
+}
+
+fn json(args: &[&str]) -> Value {
+    let output = gpu(&[args, &["--json"]].concat());
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// What a command that fails says, and its status.
+fn refused(args: &[&str]) -> (Option<i32>, String) {
+    let output = gpu(args);
+    assert!(!output.status.success(), "{args:?}");
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn check_names_kernels_functions_and_problems() {
+    let file = kernel("dispatch.ptx");
+    let report = json(&["check", file.to_str().unwrap()]);
+    let names: Vec<_> =
+        report["functions"].as_array().unwrap().iter().map(|one| [&one["kind"], &one["name"]]).collect();
+    assert_eq!(
+        json!(names),
+        json!([["function", "increment"], ["function", "reverse"], ["function", "tell_id"], ["kernel", "dispatch"]])
+    );
+    let takes =
+        |one: &Value| one["takes"].as_array().unwrap().iter().map(|param| param["bytes"].clone()).collect::<Value>();
+    assert_eq!(takes(&report["functions"][0]), json!([8, 8, 4, 4, 8]));
+    assert_eq!((&report["version"], &report["problems"]), (&json!("6.3"), &json!([])));
+
+    let folder = TempDir::new().unwrap();
+    let bad = folder.path().join("bad.ptx");
+    let text = ".version 7.8\n.target sm_80\n.address_size 64\n.extern .func later;\n.visible .entry k()\n{\n.reg .b32 %r<2>;\n\
+                wmma.load.a.sync.aligned.row.m16n16k16.global.f16 {%r1}, [%r1], 16;\nadd.s64 %r1, %r1, 1;\nret;\n}\n";
+    fs::write(&bad, text).unwrap();
+    let (status, said) = refused(&["check", bad.to_str().unwrap()]);
+    let path = bad.display();
+    assert_eq!(status, Some(2));
+    assert_eq!(
+        said,
+        format!(
+            "{path}:8: not covered by the software GPU: the instruction wmma\n    \
+             wmma.load.a.sync.aligned.row.m16n16k16.global.f16 {{%r1}}, [%r1], 16;\n\
+             {path}:9: %r1 is a register of .b32; the instruction wants .s64\n    add.s64 %r1, %r1, 1;\n"
+        )
+    );
+    fs::write(&bad, "\x7fELF").unwrap();
+    let said = refused(&["check", bad.to_str().unwrap()]).1;
+    assert_eq!(said, format!("{path}:1: this is no PTX: it does not begin with .version\n"));
+}
+
+#[test]
+fn run_takes_numbers_and_buffers_and_gives_them_back() {
+    let folder = TempDir::new().unwrap();
+    let (input, output) = (folder.path().join("in"), folder.path().join("out"));
+    fs::write(&input, [1.5_f32, 2.0, -0.25, 8.0].map(f32::to_le_bytes).concat()).unwrap();
+    let vadd = format!("{}#vadd", kernel("vadd.ptx").display());
+    let [from, to] = [format!("@{}", input.display()), format!("2={}", output.display())];
+    let args =
+        ["run", &vadd, &from, "f32:1,0.5*2,100", "zero:16", "4", "--block", "4", "--print", "2=f32", "--out", &to];
+    let report = json(&args);
+    assert_eq!(report["buffers"], json!({ "2": [2.5, 2.5, 0.25, 108.0] }));
+    assert_eq!((&report["threads"], &report["instructions"]), (&json!(4), &json!(4 * 22)));
+    assert_eq!(fs::read(&output).unwrap(), [2.5_f32, 2.5, 0.25, 108.0].map(f32::to_le_bytes).concat());
+    let text = String::from_utf8(gpu(&args).stdout).unwrap();
+    assert!(text.starts_with("2  2.5 2.5 0.25 108.0\nkernel "), "{text}");
+    // A range of integers, a negative number, and a kernel that need not be named.
+    let file = kernel("reduce.ptx");
+    let args = ["run", file.to_str().unwrap(), "s32:0..63,-1000", "zero:4", "64", "--block", "64", "--print", "1=s32"];
+    assert_eq!(json(&args)["buffers"], json!({ "1": [62 * 63 / 2 - 1000] }));
+}
+
+#[test]
+fn run_says_what_is_wrong() {
+    let file = kernel("vadd.ptx");
+    let file = file.to_str().unwrap();
+    let run = |rest: &[&str]| refused(&[&["run", file], rest].concat()).1;
+    assert_eq!(run(&["1"]), "berth: vadd takes 4 arguments, 1 are given\n");
+    assert_eq!(
+        run(&["zero:4", "zero:4", "zero:4", "x"]),
+        "berth: argument 3: \"x\" is no number of u32: invalid digit found in string\n"
+    );
+    assert_eq!(
+        run(&["zero:4", "zero:4", "zero:4", "-3000000000"]),
+        "berth: argument 3: \"-3000000000\" is no number of u32\n"
+    );
+    assert_eq!(
+        run(&["zero:4", "zero:4", "zero:4", "f32:1"]),
+        "berth: argument 3: vadd_param_3 is of .u32, which no buffer's address fits\n"
+    );
+    assert_eq!(run(&["zero:4", "zero:4", "zero:4", "1", "--out", "3=x"]), "berth: argument 3 is no buffer\n");
+    let beyond = run(&["zero:4", "zero:4", "zero:4", "2", "--block", "2"]);
+    let fault = "block (0, 0, 0), thread (1, 0, 0), vadd, line 40: a read of 4 bytes at 0x100000004 (global), which the kernel \
+                 may not touch";
+    assert_eq!(beyond, format!("berth: {file}: {fault}\n"));
+    let other = refused(&["run", &format!("{file}#other")]).1;
+    assert_eq!(other, format!("berth: {file} has no kernel \"other\"; it has vadd\n"));
+    let args = ["zero:4", "zero:4", "zero:4", "1", "--fuel", "10"];
+    assert!(run(&args).contains("the launch ran all instructions that it may run"));
+}
+
+#[test]
+fn run_links_what_another_file_defines() {
+    let folder = TempDir::new().unwrap();
+    let [first, second] = ["first.ptx", "second.ptx"].map(|name| folder.path().join(name));
+    let head = ".version 6.3\n.target sm_70\n.address_size 64\n";
+    let declared = "(.param .b32 r) twice(.param .b32 x)";
+    let caller = format!(
+        "{head}.extern .func {declared};\n.visible .entry k(.param .u64 out)\n{{\n.reg .b64 %rd<2>; .reg .b32 %r<2>;\n\
+         .param .b32 x; .param .b32 y;\nst.param.b32 [x], 21;\ncall (y), twice, (x);\nld.param.b32 %r1, [y];\n\
+         ld.param.u64 %rd1, [out];\nst.global.u32 [%rd1], %r1;\nret;\n}}\n"
+    );
+    let callee = format!(
+        "{head}.visible .func {declared}\n{{\n.reg .b32 %r<2>;\nld.param.u32 %r1, [x];\nadd.s32 %r1, %r1, %r1;\n\
+         st.param.b32 [r], %r1;\nret;\n}}\n"
+    );
+    fs::write(&first, caller).unwrap();
+    fs::write(&second, callee).unwrap();
+    let [first, second] = [&first, &second].map(|path| path.to_str().unwrap());
+    assert_eq!(json(&["check", first])["functions"][0]["kind"], "extern");
+    let missing = refused(&["run", first, "zero:4"]);
+    assert_eq!(missing.0, Some(2));
+    assert!(missing.1.starts_with(&format!("{first}:4: \"twice\" is declared as extern and no module defines it")));
+    let report = json(&["run", &format!("{first}#k"), "zero:4", "--link", second, "--print", "0=u32"]);
+    assert_eq!(report["buffers"], json!({ "0": [42] }));
+}

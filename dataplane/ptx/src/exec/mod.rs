@@ -1,0 +1,309 @@
+//! Runs kernels: blocks, a few of them at a time, whose threads take turns.
+//!
+//! A turn is up to [`TURN_MAX`] instructions of one thread. Who is next and how long a turn is comes from the seed, so
+//! a launch repeats. Every thread that can go on gets its turn, whatever the others of its warp do.
+
+mod barrier;
+mod spaces;
+mod thread;
+mod warp;
+
+use crate::{
+    error::{Fault, FaultKind, LaunchError},
+    memory::Memory,
+    program::{Function, Program},
+};
+use spaces::Spaces;
+use thread::{State, Thread};
+
+/// Longest turn of a thread, in instructions.
+const TURN_MAX: u64 = 512;
+/// How often the threads of a block get their turns before another block's do: what they use is in the caches then.
+const ROUNDS: usize = 16;
+/// Most blocks that run at a time.
+const RESIDENT_MAX: usize = 32;
+/// Most threads of a block.
+const THREADS_MAX: u64 = 1024;
+/// Most shared memory of a block that a launch adds, in bytes.
+const SHARED_MAX: usize = 227 << 10;
+/// What registers and stacks of all threads may take, in bytes.
+const STATE_MAX: usize = 512 << 20;
+
+/// A kernel, and how it is run.
+#[derive(Debug, Clone, Copy)]
+pub struct Launch<'a> {
+    /// Its name.
+    pub kernel: &'a str,
+    /// Blocks: x, y, z.
+    pub grid: [u32; 3],
+    /// Threads of a block: x, y, z; at most 1024 of them, and 64 in z.
+    pub block: [u32; 3],
+    /// Bytes of dynamic shared memory of a block.
+    pub shared: usize,
+    /// The parameters, each where [`crate::Parameter::offset`] says.
+    pub params: &'a [u8],
+    /// Chooses the order of threads.
+    pub seed: u64,
+    /// How many instructions all threads together may run.
+    pub fuel: u64,
+}
+
+/// What a launch did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Statistics {
+    /// Instructions that were run, of all threads; one that its predicate keeps from running counts.
+    pub instructions: u64,
+    /// Threads that ended.
+    pub threads: u64,
+}
+
+/// A loaded program with its variables, which live from one launch to the next.
+#[derive(Debug)]
+pub struct Device {
+    program: Program,
+    image: Vec<u8>,
+}
+
+struct Block {
+    index: [u32; 3],
+    threads: Vec<Thread>,
+    shared: Vec<u8>,
+    barriers: [barrier::State; 16],
+    /// Threads that have not ended.
+    live: usize,
+}
+
+/// What all threads of a launch have in common.
+struct Grid<'a, M> {
+    program: &'a Program,
+    entry: &'a Function,
+    launch: &'a Launch<'a>,
+    image: &'a mut [u8],
+    memory: &'a mut M,
+    clock: &'a mut dyn FnMut() -> u64,
+    params: Vec<u8>,
+    executed: u64,
+    /// Bytes that registers and stacks may still take.
+    state_left: usize,
+}
+
+impl Device {
+    /// A device with this program, its variables as the text has them.
+    pub fn new(program: Program) -> Self {
+        let image = program.image.clone();
+        Self { program, image }
+    }
+
+    /// What it was loaded with.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// Runs a kernel to its end. `clock` says how many nanoseconds it is after the epoch, for `%globaltimer`.
+    ///
+    /// # Errors
+    /// A launch that does not fit, or the first fault; memory is as the fault left it.
+    pub fn launch<M: Memory>(
+        &mut self,
+        memory: &mut M,
+        launch: &Launch<'_>,
+        clock: &mut dyn FnMut() -> u64,
+    ) -> Result<Statistics, LaunchError> {
+        let program = &self.program;
+        let entry = program.kernels.get(launch.kernel);
+        let entry = entry.ok_or_else(|| LaunchError::NoKernel(launch.kernel.to_owned()))?;
+        let entry = &program.functions[*entry as usize];
+        let blocks = shape(launch)?;
+        let expected = entry.parameters.last().map_or(0, |last| last.offset + last.bytes);
+        if launch.params.len() != expected {
+            return Err(LaunchError::Arguments { expected, given: launch.params.len() });
+        }
+        let threads: usize = launch.block.iter().map(|one| *one as usize).product();
+        let shared = program.shared + launch.shared;
+        let of_block = threads * (usize::from(entry.slots) * 8 + entry.frame as usize) + shared;
+        let resident = RESIDENT_MAX.min(STATE_MAX / 2 / of_block.max(1));
+        if resident == 0 {
+            let what =
+                format!("a block of {threads} threads with {} registers each takes too much memory", entry.slots);
+            return Err(LaunchError::Shape(what));
+        }
+        let mut grid = Grid {
+            program,
+            entry,
+            launch,
+            image: &mut self.image,
+            memory,
+            clock,
+            params: launch.params.to_vec(),
+            executed: 0,
+            state_left: STATE_MAX,
+        };
+        grid.run(blocks, resident, threads, shared)?;
+        Ok(Statistics { instructions: grid.executed, threads: blocks * threads as u64 })
+    }
+}
+
+/// How many blocks a launch has, if it can be run.
+fn shape(launch: &Launch<'_>) -> Result<u64, LaunchError> {
+    let [x, y, z] = launch.block.map(u64::from);
+    let threads = x.saturating_mul(y).saturating_mul(z);
+    let wrong = |what: String| Err(LaunchError::Shape(what));
+    if threads == 0 || threads > THREADS_MAX || z > 64 {
+        return wrong(format!("a block of {x} x {y} x {z} threads; 1 to {THREADS_MAX} are run, 64 in z"));
+    }
+    let [x, y, z] = launch.grid.map(u64::from);
+    if x == 0 || y == 0 || z == 0 || x > i32::MAX as u64 || y > 65535 || z > 65535 {
+        return wrong(format!("a grid of {x} x {y} x {z} blocks; 1 to 2147483647 x 65535 x 65535 are run"));
+    }
+    if launch.shared > SHARED_MAX {
+        return wrong(format!("{} bytes of dynamic shared memory; at most {SHARED_MAX}", launch.shared));
+    }
+    Ok(x * y * z)
+}
+
+/// Xorshift64*: the order of threads, not a secret.
+struct Order(u64);
+
+impl Order {
+    #[inline]
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 32) % bound
+    }
+}
+
+impl<M: Memory> Grid<'_, M> {
+    fn run(&mut self, blocks: u64, resident: usize, threads: usize, shared: usize) -> Result<(), Fault> {
+        // Mixed, since xorshift never leaves zero, and seeds that are close begin alike.
+        let mut order = Order((self.launch.seed ^ 0x9E37_79B9_7F4A_7C15).wrapping_mul(0xBF58_476D_1CE4_E5B9) | 1);
+        let mut running: Vec<Block> = Vec::new();
+        let mut next = 0;
+        loop {
+            while running.len() < resident && next < blocks {
+                running.push(Block {
+                    index: [0; 3],
+                    threads: (0..threads).map(|_| Thread::default()).collect(),
+                    shared: vec![0; shared],
+                    barriers: Default::default(),
+                    live: 0,
+                });
+                self.begin(running.last_mut().expect("a block"), next)?;
+                next += 1;
+            }
+            if running.is_empty() {
+                return Ok(());
+            }
+            let mut progress = false;
+            let first = order.below(running.len() as u64) as usize;
+            for at in 0..running.len() {
+                let at = (first + at) % running.len();
+                for _ in 0..ROUNDS {
+                    if !self.turns(&mut running[at], &mut order)? {
+                        break;
+                    }
+                    progress = true;
+                }
+            }
+            if !progress {
+                return Err(self.stuck(&running));
+            }
+            // An ended block's memory serves the next one.
+            for block in running.iter_mut().filter(|block| block.live == 0) {
+                if next < blocks {
+                    self.begin(block, next)?;
+                    next += 1;
+                }
+            }
+            running.retain(|block| block.live > 0);
+        }
+    }
+
+    /// Sets a block to the beginning of the kernel.
+    fn begin(&mut self, block: &mut Block, number: u64) -> Result<(), Fault> {
+        let [x, y, _] = self.launch.grid.map(u64::from);
+        block.index = [(number % x) as u32, (number / x % y) as u32, (number / x / y) as u32];
+        block.shared.fill(0);
+        block.barriers = Default::default();
+        block.live = block.threads.len();
+        let shape = self.launch.block;
+        for at in 0..block.threads.len() {
+            let thread = &mut block.threads[at];
+            let number = at as u32;
+            let tid = [number % shape[0], number / shape[0] % shape[1], number / shape[0] / shape[1]];
+            if let Err(kind) = thread.begin(self.entry, tid, number, &mut self.state_left) {
+                return Err(self.fault(block, at, kind));
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives each thread of a block that can run a turn; returns whether any could.
+    fn turns(&mut self, block: &mut Block, order: &mut Order) -> Result<bool, Fault> {
+        let count = block.threads.len();
+        let first = order.below(count as u64) as usize;
+        let mut progress = false;
+        for at in 0..count {
+            let at = if first + at >= count { first + at - count } else { first + at };
+            if block.threads[at].state != State::Ready {
+                continue;
+            }
+            progress = true;
+            let turn = order.below(TURN_MAX) + 1;
+            self.turn(block, at, turn).map_err(|(at, kind)| self.fault(block, at, kind))?;
+        }
+        Ok(progress)
+    }
+
+    fn turn(&mut self, block: &mut Block, at: usize, turn: u64) -> Result<(), (usize, FaultKind)> {
+        let mine = |kind| (at, kind);
+        let left = self.launch.fuel - self.executed;
+        if left == 0 {
+            return Err(mine(FaultKind::OutOfFuel));
+        }
+        self.run_thread(block, at, turn.min(left)).map_err(mine)?;
+        match block.threads[at].state {
+            State::Ready => Ok(()),
+            State::Barrier => self.arrive(block, at),
+            State::Warp => self.meet(block, at).map_err(mine),
+            State::Done => {
+                block.live -= 1;
+                self.left(block, at)
+            }
+        }
+    }
+
+    fn fault(&self, block: &Block, at: usize, kind: FaultKind) -> Fault {
+        let thread = &block.threads[at];
+        let function = self.program.function_at(thread.pc);
+        Fault {
+            block: block.index,
+            thread: thread.tid,
+            module: function.map_or(0, |function| function.module),
+            function: function.map_or_else(String::new, |function| function.name.clone()),
+            line: self.program.lines.get(thread.pc as usize).copied().unwrap_or(0),
+            kind,
+        }
+    }
+
+    /// The first thread that waits, when all wait.
+    fn stuck(&self, running: &[Block]) -> Fault {
+        let waits = |thread: &Thread| matches!(thread.state, State::Barrier | State::Warp);
+        let found = running.iter().find_map(|block| Some((block, block.threads.iter().position(waits)?)));
+        let (block, at) = found.unwrap_or((&running[0], 0));
+        self.fault(block, at, FaultKind::Divergent)
+    }
+
+    fn spaces<'s>(&'s mut self, shared: &'s mut [u8], stack: &'s mut [u8], sp: usize) -> Spaces<'s, M> {
+        Spaces {
+            memory: self.memory,
+            image: self.image,
+            constant: self.program.constant,
+            params: &mut self.params,
+            shared,
+            stack,
+            sp,
+        }
+    }
+}
