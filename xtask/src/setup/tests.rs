@@ -12,6 +12,7 @@ use crate::sh::{cmd, root};
 /// Programs that are called, and the packages that bring them.
 const PROGRAMS: &[(&str, &str)] = &[
     ("cc", "gcc"),
+    ("clang-14", "clang-14"),
     ("depmod", "kmod"),
     ("dpdk-testpmd", "dpdk-dev"),
     ("dpkg-gencontrol", "dpkg-dev"),
