@@ -3,18 +3,13 @@
 //! Leased memory has no owner in this program: two peers may write the same bytes while a third reads them, on other
 //! cores or by DMA. No reference to such bytes is ever made, and no ordinary load or store touches them. The copies
 //! here count as one relaxed atomic access per byte, for which such races are defined; the result is a mix of old and
-//! new bytes. On x86-64 the copy is a string instruction or two, which the compiler cannot look into and which read and
-//! write each byte once. Elsewhere it is the loop of byte accesses itself.
+//! new bytes. On x86-64 the copy is a single string instruction, which the compiler cannot look into and which reads
+//! and writes each byte once. Elsewhere it is the loop of byte accesses itself.
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::asm;
 #[cfg(not(target_arch = "x86_64"))]
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
-
-/// Bytes from which words are copied. Processors whose bytes are as fast do both alike from there on; older and translated
-/// ones copy a word in the time of a byte.
-#[cfg(target_arch = "x86_64")]
-const WORDS_FROM: usize = 1024;
 
 /// Copies `len` bytes; either side may be shared.
 ///
@@ -24,15 +19,10 @@ const WORDS_FROM: usize = 1024;
 #[inline]
 pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the caller vouches for both ranges; the instructions touch nothing else, and the direction flag is clear on
-    // entry to every asm block.
+    // SAFETY: the caller vouches for both ranges; the instruction touches nothing else, and the direction flag is
+    // clear on entry to every asm block.
     unsafe {
-        let (mut from, mut to, mut rest) = (from, to, len);
-        if len >= WORDS_FROM {
-            rest = len % 8;
-            asm!("rep movsq", inout("rcx") len / 8 => _, inout("rsi") from, inout("rdi") to, options(nostack, preserves_flags));
-        }
-        asm!("rep movsb", inout("rcx") rest => _, inout("rsi") from => _, inout("rdi") to => _, options(nostack, preserves_flags));
+        asm!("rep movsb", inout("rcx") len => _, inout("rsi") from => _, inout("rdi") to => _, options(nostack, preserves_flags));
     }
     #[cfg(not(target_arch = "x86_64"))]
     for at in 0..len {
