@@ -339,9 +339,12 @@ impl Lcore {
         let expecting = || slots.iter().any(|slot| slot.task.outstanding() > 0 || slot.task.is_fed());
         let step = self.idle.step(now, expecting, || slots.iter().all(|slot| slot.task.wait_fd().is_some()));
         if let Step::Sleep(_) = step {
-            // All of them, for each is asked again before the next sleep alone.
-            let restless = self.slots.iter_mut().filter_map(|slot| (!slot.task.rest()).then_some(())).count();
-            if restless > 0 {
+            // Each is asked, whatever another said.
+            let mut rests = true;
+            for slot in &mut self.slots {
+                rests &= slot.task.rest();
+            }
+            if !rests {
                 return Step::Spin;
             }
             self.counts.sleeps += 1;

@@ -43,31 +43,25 @@ fn whole(a: f64, rounding: Rounding) -> f64 {
     }
 }
 
-fn int_to_single(number: i128, rounding: Rounding) -> f32 {
-    let nearest = number as f32;
-    let above = nearest as i128 > number;
-    let below = (nearest as i128) < number;
-    match rounding {
-        Rounding::Down if above => nearest.next_down(),
-        Rounding::Up if below => nearest.next_up(),
-        Rounding::Zero if above && number > 0 => nearest.next_down(),
-        Rounding::Zero if below && number < 0 => nearest.next_up(),
-        _ => nearest,
-    }
+macro_rules! int_to_float {
+    ($name:ident, $float:ty) => {
+        fn $name(number: i128, rounding: Rounding) -> $float {
+            let nearest = number as $float;
+            let above = nearest as i128 > number;
+            let below = (nearest as i128) < number;
+            match rounding {
+                Rounding::Down if above => nearest.next_down(),
+                Rounding::Up if below => nearest.next_up(),
+                Rounding::Zero if above && number > 0 => nearest.next_down(),
+                Rounding::Zero if below && number < 0 => nearest.next_up(),
+                _ => nearest,
+            }
+        }
+    };
 }
 
-fn int_to_double(number: i128, rounding: Rounding) -> f64 {
-    let nearest = number as f64;
-    let above = nearest as i128 > number;
-    let below = (nearest as i128) < number;
-    match rounding {
-        Rounding::Down if above => nearest.next_down(),
-        Rounding::Up if below => nearest.next_up(),
-        Rounding::Zero if above && number > 0 => nearest.next_down(),
-        Rounding::Zero if below && number < 0 => nearest.next_up(),
-        _ => nearest,
-    }
-}
+int_to_float!(int_to_single, f32);
+int_to_float!(int_to_double, f64);
 
 impl Convert {
     pub(crate) fn apply(self, slot: u64) -> u64 {
