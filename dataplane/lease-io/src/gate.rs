@@ -129,13 +129,17 @@ impl Gate {
         self.serve(ask, now, |bytes, first, _| bytes.write(first + at, from))
     }
 
-    /// Decides on an access and does nothing.
+    /// Decides on an access and does nothing: whoever then moves bytes decides anew.
     ///
     /// # Errors
     /// Why the access is not allowed now.
     #[inline]
-    pub fn check(&mut self, ask: &AccessRequest, now: Nanos) -> Result<Served, Refusal> {
-        self.serve(ask, now, |_, _, _| ())
+    pub fn check(&self, ask: &AccessRequest, now: Nanos) -> Result<Served, Refusal> {
+        let (region, _) = self.decide(self.reader.peek(ask.access.key), ask, now)?;
+        Ok(match region.storage {
+            Storage::Bytes(_) => Served::Done,
+            Storage::Blocks(_) => Served::Blocks,
+        })
     }
 
     #[inline]

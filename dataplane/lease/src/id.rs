@@ -69,11 +69,13 @@ impl Rights {
     pub const ALL: Self = Self(3);
 
     /// Keeps bits 0 (read) and 1 (write) of `bits`; others are ignored.
+    #[inline]
     pub fn from_bits(bits: u32) -> Self {
         Self(bits as u8 & Self::ALL.0)
     }
 
     /// 1 for reading, 2 for writing.
+    #[inline]
     pub fn bits(self) -> u8 {
         self.0
     }

@@ -75,6 +75,13 @@ impl Reader {
         Guard(self)
     }
 
+    /// The entry of a lease or attachment now, under no guard: nothing may be done on the strength of it but to refuse, or to
+    /// ask again under one.
+    #[inline]
+    pub fn peek(&self, key: LeaseKey) -> Option<Entry> {
+        self.lines.probe(key)
+    }
+
     /// Starts one access that outlives this call, under a guard that owns its reader.
     pub fn hold(mut self) -> Held {
         self.begin();
@@ -85,8 +92,13 @@ impl Reader {
     fn begin(&mut self) {
         // The next odd number, even after a guard that was leaked.
         self.turn = (self.turn + 1) | 1;
-        self.turns.0.store(self.turn, Ordering::Release);
-        fence(Ordering::SeqCst);
+        // On x86 an exchange is a full fence, at half the price of the instruction that a fence becomes.
+        if cfg!(all(target_arch = "x86_64", not(loom), not(miri))) {
+            self.turns.0.swap(self.turn, Ordering::SeqCst);
+        } else {
+            self.turns.0.store(self.turn, Ordering::Release);
+            fence(Ordering::SeqCst);
+        }
     }
 
     #[inline]
