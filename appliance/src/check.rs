@@ -11,7 +11,7 @@ use berth_qec::Algorithm;
 use crate::{
     config::{
         Backing, Binding, Bucket, Config, Control, Dataplane, Handler, Host, Kind, Limits, Loaded, Mode, Node, Note,
-        Policy, Port, Region, Ring, Service, type_word,
+        Policy, Port, Region, Ring, RingKernel, Service, type_word,
     },
     sys::Root,
 };
@@ -63,14 +63,22 @@ pub fn summary(config: &Config) -> String {
         let lengths = Format::WORDS.map(|(word, format)| format!("{word} {}", schema.len(format)));
         let _ = writeln!(out, "message {}: bytes {}", schema.name(), lengths.join(", "));
     }
-    for Settings { request, response, builtin, format, dedup, active } in &config.kernels {
+    for RingKernel { settings, ring } in &config.kernels {
+        let Settings { request, response, builtin, format, dedup, active, queue } = settings;
         let format = match format {
             Choice::Auto => "auto",
             Choice::Only(format) => format.word(),
         };
         let inactive = if *active { "" } else { ", not active" };
+        let queue = queue.map_or_else(String::new, |queue| {
+            let ring = ring.as_ref().map_or_else(String::new, |ring| format!(" of ring {ring}"));
+            format!(", on workers{ring}, {} wait at most {} ms", queue.waiting, queue.timeout.as_millis())
+        });
         let (name, response, builtin) = (request.name(), response.name(), builtin.word());
-        let _ = writeln!(out, "ring kernel {name}: {builtin} -> {response}, format {format}, dedup {dedup}{inactive}");
+        let _ = writeln!(
+            out,
+            "ring kernel {name}: {builtin} -> {response}, format {format}, dedup {dedup}{queue}{inactive}"
+        );
     }
     for region in &config.regions {
         let _ = writeln!(out, "region {}: {}", region.name, describe_region(region));

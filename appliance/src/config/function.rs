@@ -6,13 +6,12 @@ use std::{
     sync::Arc,
 };
 
-use berth_kernels::Settings;
 use berth_keys::{At, Table, instead};
 use berth_plugin::Abi;
 use berth_qec::mock::SyndromeFile;
 use berth_wire::rpc::{HandlerSchema, TypeDesc, TypeId, fnv1a};
 
-use super::{Host, Mode, Port, Rpc, contents, name, resolve, rpc, schema::PLUGIN, unique};
+use super::{Host, Mode, Port, RingKernel, Rpc, contents, name, resolve, rpc, schema::PLUGIN, unique};
 
 /// One function of the table.
 #[derive(Debug, Clone)]
@@ -118,12 +117,12 @@ pub(super) fn read_all(
     decoders: &[String],
     ports: &[Port],
     rings: &[At<String>],
-    kernels: &[Settings],
+    kernels: &[RingKernel],
 ) -> Vec<Function> {
     let mut names = Vec::new();
     let mut functions = Vec::new();
-    let kernels = kernels.iter().map(|kernel| kernel.request.name());
-    let mut ids: BTreeMap<u32, String> = kernels.clone().map(|name| (fnv1a(name), name.to_owned())).collect();
+    let messages = kernels.iter().map(|kernel| kernel.settings.request.name());
+    let mut ids: BTreeMap<u32, String> = messages.clone().map(|name| (fnv1a(name), name.to_owned())).collect();
     let tables = root.tables("function").unwrap_or_default();
     if tables.is_empty() && ids.is_empty() && ports.iter().any(|port| port.rpc().is_some()) {
         let message = "no [[function]] is given, every request will be refused; add one, such as rpc_increment";
@@ -136,7 +135,7 @@ pub(super) fn read_all(
             if let Some(other) = other {
                 t.sink().wrong(name, format_args!("\"{}\" has the same id as \"{other}\"; rename one", name.value));
             }
-            if kernels.clone().any(|kernel| kernel == name.value) {
+            if messages.clone().any(|message| message == name.value) {
                 t.sink().wrong(
                     name,
                     format_args!("a ring kernel answers \"{}\"; give the function another name", name.value),
@@ -157,7 +156,9 @@ pub(super) fn read_all(
     }
     unique(root.sink(), names.iter());
     one_session_place(root, &functions, ports);
-    let is_used = |ring: &At<String>| functions.iter().any(|function| function.ring.as_ref() == Some(&ring.value));
+    let of_functions = functions.iter().filter_map(|function| function.ring.as_ref());
+    let used = of_functions.chain(kernels.iter().filter_map(|kernel| kernel.ring.as_ref()));
+    let is_used = |ring: &At<String>| used.clone().any(|used| *used == ring.value);
     for ring in rings.iter().filter(|ring| !is_used(ring)) {
         let message = format_args!("no function names it; write ring = \"{}\" in those that are to use it", ring.value);
         root.sink().warn(ring.span.clone(), &ring.field, message);
@@ -165,8 +166,8 @@ pub(super) fn read_all(
     functions
 }
 
-/// Reports a function that goes to a ring which a port does not have.
-fn check_ring(t: &Table<'_, '_>, dispatch: Option<Mode>, ring: Option<&At<&str>>, ports: &[Port]) {
+/// Reports a function or a ring kernel that goes to a ring which a port does not have.
+pub(super) fn check_ring(t: &Table<'_, '_>, dispatch: Option<Mode>, ring: Option<&At<&str>>, ports: &[Port]) {
     // Where the port says, it has the workers.
     let lacks = |rpc: &Rpc| dispatch.is_some() && rpc.dispatch_of(dispatch, ring.map(|at| at.value)).is_none();
     let mut rpcs = ports.iter().filter_map(|port| Some((&port.name, port.rpc()?)));

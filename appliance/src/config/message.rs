@@ -1,12 +1,23 @@
 //! `[[message]]` and `[[ring_kernel]]`: typed messages, and what answers them on every port.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
-use berth_kernels::{Builtin, Choice, Format, KernelError, Member, Registry, RegistryError, Settings};
+use berth_kernels::{
+    Backpressure, Builtin, Choice, Format, KernelError, Member, QueueSettings, Registry, RegistryError, Settings,
+};
 use berth_keys::{At, Table, instead};
 use berth_wire::rpc::fnv1a;
 
-use super::{Port, unique};
+use super::{Memory, Mode, Port, function::check_ring, rpc, unique};
+
+/// A `[[ring_kernel]]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RingKernel {
+    /// What it answers, and how.
+    pub settings: Settings,
+    /// Name of the ring whose worker runs it, where messages wait; `None`: the port's own.
+    pub ring: Option<String>,
+}
 
 /// The built-in messages and those of the document.
 pub(super) fn read_all(root: &mut Table<'_, '_>) -> Registry {
@@ -59,7 +70,7 @@ fn known(registry: &Registry, given: &str) -> String {
 }
 
 /// The ring kernels of the document, whose messages `ports` have to carry.
-pub(super) fn kernels(root: &mut Table<'_, '_>, registry: &Registry, ports: &[Port]) -> Vec<Settings> {
+pub(super) fn kernels(root: &mut Table<'_, '_>, registry: &Registry, ports: &[Port]) -> Vec<RingKernel> {
     let (mut names, mut kernels) = (Vec::new(), Vec::new());
     let mut ids: BTreeMap<u32, String> = BTreeMap::new();
     for mut t in root.tables("ring_kernel").unwrap_or_default() {
@@ -86,7 +97,7 @@ const FORMATS: &[(&str, Choice)] = &[
     ("raw", Choice::Only(Format::Raw)),
 ];
 
-fn kernel(t: &mut Table<'_, '_>, message: Option<At<&str>>, registry: &Registry, ports: &[Port]) -> Option<Settings> {
+fn kernel(t: &mut Table<'_, '_>, message: Option<At<&str>>, registry: &Registry, ports: &[Port]) -> Option<RingKernel> {
     let kernel = t.text("kernel");
     let kernel = t.require("kernel", kernel, "kernel = \"builtin:vector_add\"");
     let format = t.chosen("format", FORMATS);
@@ -96,6 +107,8 @@ fn kernel(t: &mut Table<'_, '_>, message: Option<At<&str>>, registry: &Registry,
         t.sink().wrong(at, format_args!("{} is too few; write 0 for none, or 16 to 1024", at.value));
     }
     let dedup = dedup.map_or_else(|| t.default_number("dedup"), |at| at.value) as usize;
+    let dispatch = t.chosen("dispatch", rpc::DISPATCH);
+    let (queue, ring) = queue(t, dispatch, ports);
     let builtin = kernel.as_ref().and_then(|at| builtin(t, at));
     let message = message?;
     let Some(request) = registry.find(message.value) else {
@@ -109,9 +122,13 @@ fn kernel(t: &mut Table<'_, '_>, message: Option<At<&str>>, registry: &Registry,
     };
     // A response that is not known was reported where it is named.
     let response = registry.find(response)?.schema.clone();
-    let settings = Settings { request: request.schema.clone(), response, builtin: builtin?, format, dedup, active };
+    let settings =
+        Settings { request: request.schema.clone(), response, builtin: builtin?, format, dedup, active, queue };
     match settings.check() {
         Err(e @ KernelError::Ambiguous(..)) => t.sink().mistake(t.place("format"), &format!("{}.format", t.path()), e),
+        Err(e @ KernelError::NoPriority(_)) => {
+            t.sink().mistake(t.place("priority"), &format!("{}.priority", t.path()), e);
+        }
         Err(e) => t.sink().wrong(&kernel?, e),
         Ok(()) => {}
     }
@@ -125,7 +142,38 @@ fn kernel(t: &mut Table<'_, '_>, message: Option<At<&str>>, registry: &Registry,
             t.sink().mistake(t.place("message"), &format!("{}.message", t.path()), message);
         }
     }
-    Some(settings)
+    Some(RingKernel { settings, ring })
+}
+
+/// The keys of messages that wait for a worker, and the worker's ring.
+fn queue(t: &mut Table<'_, '_>, dispatch: Mode, ports: &[Port]) -> (Option<QueueSettings>, Option<String>) {
+    let ring = t.text("ring");
+    let waiting = t.number("queue");
+    if !waiting.is_power_of_two() {
+        let at = t.place("queue");
+        t.sink().mistake(at, &format!("{}.queue", t.path()), format_args!("{waiting} is no power of two"));
+    }
+    let words = [
+        ("reject", Backpressure::Reject),
+        ("drop_new", Backpressure::DropNew),
+        ("drop_oldest", Backpressure::DropOldest),
+    ];
+    let backpressure = t.chosen("backpressure", &words);
+    let (priority, timeout) = (t.is_on("priority"), Duration::from_millis(t.number("timeout_ms")));
+    if dispatch == Mode::Inline {
+        return (None, None);
+    }
+    check_ring(t, Some(dispatch), ring.as_ref(), ports);
+    let ring = ring.map(|at| at.value.to_owned());
+    let is_shared = |port: &&Port| {
+        let mut rings = port.rpc().into_iter().flat_map(|rpc| rpc.rings());
+        rings.any(|known| known.name == ring && matches!(known.memory, Memory::Shared(_)))
+    };
+    if let Some(port) = ports.iter().find(is_shared) {
+        let message = format_args!("another process serves that ring of port \"{}\"; give it workers", port.name);
+        t.sink().mistake(t.place("dispatch"), &format!("{}.dispatch", t.path()), message);
+    }
+    (Some(QueueSettings { waiting: waiting as usize, priority, backpressure, timeout }), ring)
 }
 
 fn builtin(t: &Table<'_, '_>, at: &At<&str>) -> Option<Builtin> {

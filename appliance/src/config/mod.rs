@@ -24,7 +24,7 @@ use std::{
 };
 
 pub use admin::Admin;
-use berth_kernels::{Registry, Settings};
+use berth_kernels::Registry;
 pub use berth_keys::{At, Note, Origin, Sink, Source, parse_bytes};
 use berth_keys::{Binds, Table, document};
 use berth_ports::{Hugepages, Runtime};
@@ -35,6 +35,7 @@ pub use fabric::{Control, Dataplane, Node, Policy};
 pub use function::{Function, Handler, type_word};
 pub use limits::{Bucket, Limits};
 pub use log::Log;
+pub use message::RingKernel;
 pub use port::{Fault, Pcap, Port, Service};
 pub(crate) use region::station;
 pub use region::{Backing, Kind, Region};
@@ -55,7 +56,7 @@ pub struct Config {
     /// The types of messages, those that are built in included.
     pub messages: Registry,
     /// What answers messages on every port; each is called by the name of its message.
-    pub kernels: Vec<Settings>,
+    pub kernels: Vec<RingKernel>,
     /// What this node is in the fabric.
     pub node: Node,
     /// The control plane; `None` is off.

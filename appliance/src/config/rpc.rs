@@ -6,7 +6,7 @@ use berth_keys::{At, Table};
 use berth_rpc::{Dispatch, Order, RingIndex, Undispatchable};
 use berth_wire::rpc::{HeaderForm, PtpEncoding};
 
-use super::{Host, name, port::cpu_list, unique};
+use super::{Host, RingKernel, name, port::cpu_list, unique};
 
 /// `[port.rpc]`
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,11 +73,20 @@ impl Rpc {
     pub fn dispatch_of(&self, mode: Option<Mode>, ring: Option<&str>) -> Option<Dispatch> {
         match mode.unwrap_or(self.dispatch) {
             Mode::Inline => Some(Dispatch::Inline),
-            Mode::Ring => {
-                let at = self.rings().position(|known| known.name.as_deref() == ring)?;
-                Some(Dispatch::Ring(RingIndex(at)))
-            }
+            Mode::Ring => Some(Dispatch::Ring(self.ring_of(ring)?)),
         }
+    }
+
+    /// Where a ring kernel runs; nowhere if the port has no such ring.
+    pub fn dispatch_of_kernel(&self, kernel: &RingKernel) -> Option<Dispatch> {
+        match kernel.settings.queue {
+            None => Some(Dispatch::Inline),
+            Some(_) => Some(Dispatch::Queue(self.ring_of(kernel.ring.as_deref())?)),
+        }
+    }
+
+    fn ring_of(&self, name: Option<&str>) -> Option<RingIndex> {
+        self.rings().position(|ring| ring.name.as_deref() == name).map(RingIndex)
     }
 }
 

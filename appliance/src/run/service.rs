@@ -17,7 +17,7 @@ use berth_rpc::{
 };
 
 use super::{Leased, Shared};
-use crate::config;
+use crate::config::{self, RingKernel};
 
 /// What a queue or a worker runs.
 pub(super) type Program = berth_rpc::Program<HandlerSet<Plugin>>;
@@ -123,10 +123,10 @@ fn functions(
         .iter()
         .map(|function| Ok((function.name.clone(), handler(&function.handler.value, rpc.slot_size)?)));
     let mut named: Vec<_> = named.collect::<anyhow::Result<_>>()?;
-    let kernels = config.kernels.iter().filter(|_| runner == Runner::Queue);
-    for kernel in kernels {
-        let name = kernel.request.name().to_owned();
-        named.push((name, Handler::Kernel(Box::new(Kernel::new(kernel.clone())?))));
+    let kernels = || config.kernels.iter().filter(|kernel| runner == Runner::Queue || kernel.settings.queue.is_some());
+    for RingKernel { settings, .. } in kernels() {
+        let make = if runner == Runner::Queue { Kernel::new } else { Kernel::for_worker };
+        named.push((settings.request.name().to_owned(), Handler::Kernel(Box::new(make(settings.clone())?))));
     }
     let handlers = HandlerSet::new(named, sessions)?;
     let mut functions = handlers.functions();
@@ -134,6 +134,10 @@ fn functions(
         let mode = rpc.dispatch_of(function.dispatch, function.ring.as_deref());
         entry.mode = mode.with_context(|| format!("function {} has no ring", function.name))?;
         entry.budget = function.budget_us.map(Duration::from_micros);
+    }
+    for (entry, kernel) in functions.iter_mut().skip(config.functions.len()).zip(kernels()) {
+        let name = kernel.settings.request.name();
+        entry.mode = rpc.dispatch_of_kernel(kernel).with_context(|| format!("ring kernel {name} has no ring"))?;
     }
     // Ring kernels, behind the functions, use no decoder.
     let mut calls = functions.iter().take(config.functions.len());

@@ -51,7 +51,7 @@ fn ring_kernels() {
                     "12:10: ring_kernel[1].kernel: \"wasm:acc.wasm\" is not a kernel; there are only built-in ones: write \
                      \"builtin:vector_add\"",
                     "13:10: ring_kernel[1].format: \"json\" is unknown; there are: auto, dotcompute, memorypack, raw",
-                    "14:1: ring_kernel[1].fuel: is not a key; there are: active, dedup, format, kernel, message",
+                    "14:1: ring_kernel[1].fuel: is not a key; there are: active, dedup, dispatch, format, kernel, message",
                 ],
             ),
             (
@@ -66,6 +66,26 @@ fn ring_kernels() {
                     "18:11: ring_kernel[2].message: \"VectorAddRequest\" is taken; each name is used once",
                     "22:8: function[0].name: a ring kernel answers \"VectorAddRequest\"; give the function another name",
                 ],
+            ),
+            (
+                "[[message]]\nname = \"Bare\"\nmembers = [\"A f32\", \"B f32\", \"N u64?\"]\nresponse = \"VectorAddResponse\"\n[[ring_kernel]]\n\
+                 message = \"Bare\"\nkernel = \"builtin:vector_add\"\ndispatch = \"ring\"\nring = \"fast\"\nqueue = 48\n\
+                 priority = true\ntimeout_ms = 0\nbackpressure = \"block\"\n[[ring_kernel]]\nmessage = \"VectorAddRequest\"\n\
+                 kernel = \"builtin:vector_add\"\nqueue = 64",
+                &[
+                    "14:8: ring_kernel[0].ring: port \"a\" has no ring \"fast\"; there are none",
+                    "15:9: ring_kernel[0].queue: 48 is no power of two",
+                    "16:12: ring_kernel[0].priority: Bare has no member \"Priority u8\", by which messages wait with priority = \
+                     true",
+                    "17:14: ring_kernel[0].timeout_ms: is 0; an integer from 1 to 3600000 is wanted",
+                    "18:16: ring_kernel[0].backpressure: \"block\" is unknown; there are: drop_new, drop_oldest, reject",
+                    "22:1: ring_kernel[1].queue: means nothing here; it belongs to dispatch = \"ring\", leave it out",
+                ],
+            ),
+            (
+                "[port.rpc]\nmemory = \"shared\"\nshared_name = \"s\"\n[[ring_kernel]]\nmessage = \"VectorAddRequest\"\n\
+                 kernel = \"builtin:vector_add\"\ndispatch = \"ring\"",
+                &["12:12: ring_kernel[0].dispatch: another process serves that ring of port \"a\"; give it workers"],
             ),
             (
                 "[[message]]\nname = \"Add\"\nmembers = [\"A f32\", \"B f32\"]\nresponse = \"Sum\"\n[[message]]\nname = \"Sum\"\n\
@@ -89,5 +109,13 @@ fn what_would_run_is_said() {
     let out = String::from_utf8(output.stdout).unwrap();
     let wanted = "message AddV2: bytes dotcompute 26, memorypack 29, raw 25\n\
                   ring kernel AddV2: vector_add -> VectorAddResponse, format auto, dedup 256, not active\n";
+    assert!(out.ends_with(wanted), "{out}");
+    let text = "rpc.worker_cpus = [0]\n[[ring_kernel]]\nmessage = \"VectorAddRequest\"\nkernel = \"builtin:vector_add\"\n\
+                dispatch = \"ring\"\nqueue = 64\n";
+    let output = check(&folder, &format!("{PORT}{text}"));
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
+    let out = String::from_utf8(output.stdout).unwrap();
+    let wanted = "ring kernel VectorAddRequest: vector_add -> VectorAddResponse, format auto, dedup 256, on workers, 64 wait \
+                  at most 30000 ms\n";
     assert!(out.ends_with(wanted), "{out}");
 }

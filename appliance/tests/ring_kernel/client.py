@@ -33,17 +33,31 @@ class Port:
         self.socket.settimeout(5)
         self.request_id = random.getrandbits(32)
 
-    def call(self, name, message):
-        """The status and the result of one call."""
+    def send(self, name, message):
+        """Sends a request, and returns its id."""
         self.request_id = self.request_id + 1 & 0xFFFFFFFF
-        stamp = struct.pack("<Q", 12345) if self.v24 else b""
         words = struct.pack("<4I", 0x43555152, fnv1a(name), len(message), self.request_id)
-        self.socket.send(words + stamp + message)
+        self.socket.send(words + self.stamp() + message)
+        return self.request_id
+
+    def receive(self):
+        """The id, the status and the result of the next answer."""
         answer = self.socket.recv(65536)
         magic, status, length, request_id = struct.unpack_from("<IiII", answer)
-        assert (magic, request_id) == (0x43555153, self.request_id), answer.hex()
+        assert magic == 0x43555153, answer.hex()
+        stamp = self.stamp()
         result = answer[16 + len(stamp):]
         assert answer[16:16 + len(stamp)] == stamp and len(result) == length, answer.hex()
+        return request_id, status, result
+
+    def stamp(self):
+        return struct.pack("<Q", 12345) if self.v24 else b""
+
+    def call(self, name, message):
+        """The status and the result of one call."""
+        sent = self.send(name, message)
+        request_id, status, result = self.receive()
+        assert request_id == sent
         return status, result
 
 
@@ -224,6 +238,49 @@ def formats(port, _):
     assert port.call("RestingRequest", bytes(41)) == (-3, b"")
     assert port.call("VectorAddResponse", bytes(39)) == (-1, b""), "no kernel takes it"
     return 1
+
+
+def queued(port, _):
+    """K5: messages that wait are answered as they would be at once, and by no other rule."""
+    answered = 0
+    for form in FORMS:
+        for priority in (0, 128, 255):
+            id = fresh()
+            got = add(port, form, id=id, priority=priority, a=10.0, b=20.0)
+            assert got == (id, priority, id, bits(30.0)), (form, got)
+            answered += 1
+    id = fresh()
+    message = request("raw", id=id, a=1.0, b=2.0)
+    status, once = port.call("VectorAddRequest", message)
+    assert status == 0
+    assert port.call("VectorAddRequest", message) == (0, once)
+    assert port.call("VectorAddRequest", request("raw", id=id, a=1.0, b=4.0)) == (3, b"")
+    assert port.call("VectorAddRequest", message[1:]) == (-3, b"")
+    return answered + 1
+
+
+def flood(port, _):
+    """K5: each message has one answer, whatever becomes of it."""
+    counts = []
+    for name, full in (("RejectRequest", -5), ("NewRequest", 1), ("OldRequest", 1)):
+        answered = turned_away = 0
+        while turned_away == 0:
+            sent = {}
+            for number in range(128):  # as many answers as fit into the socket
+                message = request("dotcompute", id=fresh(), a=float(number), b=0.5)
+                sent[port.send(name, message)] = number
+            while sent:
+                request_id, status, result = port.receive()
+                number = sent.pop(request_id)
+                assert status in (0, full), (name, status)
+                if status == 0:
+                    assert response("dotcompute", result)[3] == bits(number + 0.5)
+                    answered += 1
+                else:
+                    assert result == b""
+                    turned_away += 1
+        counts += [answered, turned_away]
+    return " ".join(map(str, counts))
 
 
 if __name__ == "__main__":

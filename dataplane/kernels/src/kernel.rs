@@ -1,18 +1,31 @@
 //! A kernel on one core: from a message to its answer.
 
-use std::{mem, sync::Arc};
+use std::{
+    mem,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
+};
 
-use berth_port::Peer;
+use berth_port::{Nanos, Peer, ReplyTo};
 
-use crate::{Choice, Format, Scalar, Schema, dedup::Dedup};
+use crate::{
+    Choice, Format, QueueSettings, Scalar, Schema,
+    dedup::{Dedup, Key},
+    queue::{Full, Place, Queue},
+};
 
+/// Status of a message that was dropped: its time was up, or there was no room for it.
+pub const DROPPED: i32 = 1;
 /// Status of messages for a kernel that is not active.
 pub const NOT_ACTIVE: i32 = 2;
 /// Status of a message whose id another message of the same sender had.
 pub const DUPLICATE: i32 = 3;
 
 /// What becomes of messages, each of one: the names by which [`Kernel::counts`] are reported.
-pub const OUTCOMES: [&str; 5] = ["answered", "repeated", "duplicate", "not_active", "malformed"];
+pub const OUTCOMES: [&str; 8] =
+    ["answered", "repeated", "duplicate", "not_active", "malformed", "dropped", "rejected", "failed"];
 
 #[derive(Debug, Clone, Copy)]
 enum Outcome {
@@ -21,6 +34,9 @@ enum Outcome {
     Duplicate,
     NotActive,
     Malformed,
+    Dropped,
+    Rejected,
+    Failed,
 }
 
 /// Why a message was not answered.
@@ -28,8 +44,37 @@ enum Outcome {
 pub enum Refusal {
     /// It has none of the formats that are taken.
     Malformed,
-    /// A status of the kernel's own: [`NOT_ACTIVE`] or [`DUPLICATE`].
+    /// A status of the kernel's own: [`DROPPED`], [`NOT_ACTIVE`] or [`DUPLICATE`].
     Status(i32),
+    /// There is no room for it.
+    Overloaded,
+}
+
+/// What it takes to answer a message that waited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ticket {
+    /// Its sender.
+    pub to: ReplyTo,
+    /// The request's id, which the answer has.
+    pub request_id: u32,
+    /// The request's time stamp, which the answer has.
+    pub ptp_timestamp: u64,
+}
+
+/// What is to be done next for messages that wait.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Next<'a> {
+    /// Answer one, with its bytes or a status; then [`Kernel::told`].
+    Tell(Ticket, Result<&'a [u8], i32>),
+    /// Have a worker [execute](Kernel::execute) one; then [`Kernel::sent`].
+    Run(Ticket, &'a [u8]),
+}
+
+/// A message that a worker has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sent {
+    queue: u32,
+    place: Place,
 }
 
 /// The kernels that are built in.
@@ -64,6 +109,8 @@ pub struct Settings {
     pub dedup: usize,
     /// Whether it runs; if not, messages are refused with [`NOT_ACTIVE`].
     pub active: bool,
+    /// How messages wait for a worker; `None`: the core that receives them runs them at once.
+    pub queue: Option<QueueSettings>,
 }
 
 /// Why a kernel cannot be made.
@@ -75,6 +122,9 @@ pub enum KernelError {
     /// The kernel writes a member that the response has not.
     #[error("{0} has no member \"{1} f32\", which the kernel writes")]
     NoOutput(String, &'static str),
+    /// Messages wait by a member that they have not.
+    #[error("{0} has no member \"Priority u8\", by which messages wait with priority = true")]
+    NoPriority(String),
     /// The length of a request does not tell which format its answer is to have.
     #[error(
         "the formats dotcompute and memorypack of {0} have one length, and those of {1} differ; choose one by format"
@@ -104,6 +154,14 @@ pub struct Kernel {
     /// Whether both messages have the head that is filled in for the kernel.
     has_heads: bool,
     dedup: Option<Dedup>,
+    /// Where the request has its `Priority`.
+    priority: Option<usize>,
+    queue: Option<Queue<Ticket>>,
+    /// Tells this queue from others, of this kernel or another one.
+    number: u32,
+    on_worker: bool,
+    /// How the message ends whose sender is to be told; it waits at this place, if it was not dropped.
+    telling: (Outcome, Option<Place>),
     request: Box<[u8]>,
     response: Box<[u8]>,
     answer: Box<[u8]>,
@@ -118,6 +176,9 @@ impl Settings {
         let differ = |schema: &Schema| schema.len(Format::DotCompute) != schema.len(Format::MemoryPack);
         if self.format == Choice::Auto && !differ(request) && differ(response) {
             return Err(KernelError::Ambiguous(request.name().to_owned(), response.name().to_owned()));
+        }
+        if self.queue.is_some_and(|queue| queue.priority) && request.find("Priority", Scalar::U8).is_none() {
+            return Err(KernelError::NoPriority(request.name().to_owned()));
         }
         Ok(())
     }
@@ -138,23 +199,43 @@ impl Settings {
     }
 }
 
+/// The number of the next queue.
+static NUMBER: AtomicU32 = AtomicU32::new(0);
+
 impl Kernel {
     /// Makes a kernel, or says why it does not suit its messages.
     pub fn new(settings: Settings) -> Result<Self, KernelError> {
         settings.check()?;
-        let Settings { request, response, format, dedup, .. } = &settings;
+        let Settings { request, response, format, dedup, queue, .. } = &settings;
         let zeros = |len: usize| vec![0; len].into_boxed_slice();
+        let longest = request.longest(*format);
         Ok(Self {
             program: settings.program()?,
             id: request.find("MessageId", Scalar::Guid),
             has_heads: request.has_head() && response.has_head(),
-            dedup: (*dedup > 0).then(|| Dedup::new(*dedup, request.longest(*format), response.longest(*format))),
+            dedup: (*dedup > 0).then(|| Dedup::new(*dedup, longest, response.longest(*format))),
+            priority: request.find("Priority", Scalar::U8),
+            queue: queue.map(|queue| Queue::new(queue, longest)),
+            number: NUMBER.fetch_add(1, Relaxed),
+            on_worker: false,
+            telling: (Outcome::Dropped, None),
             request: zeros(request.len(Format::Raw)),
             response: zeros(response.len(Format::Raw)),
             answer: zeros(response.longest(*format)),
             counts: [0; OUTCOMES.len()],
             settings,
         })
+    }
+
+    /// Makes a kernel that only [executes](Self::execute) what waited elsewhere.
+    pub fn for_worker(settings: Settings) -> Result<Self, KernelError> {
+        let kernel = Self::new(Settings { dedup: 0, queue: None, ..settings })?;
+        Ok(Self { on_worker: true, ..kernel })
+    }
+
+    /// Whether it only executes what waited elsewhere.
+    pub fn is_on_worker(&self) -> bool {
+        self.on_worker
     }
 
     /// What it answers, and how.
@@ -165,49 +246,181 @@ impl Kernel {
     /// Answers a message of `peer`.
     #[inline]
     pub fn run(&mut self, peer: Peer, message: &[u8]) -> Result<&[u8], Refusal> {
-        let Self { settings, request, response, answer, dedup, counts, .. } = self;
-        let mut count = |outcome: Outcome| counts[outcome as usize] += 1;
+        let format = self.accept(message)?;
+        let key = self.key(peer);
+        if self.is_repeated(key.as_ref(), message)? {
+            return self.kept(key.as_ref()).ok_or(Refusal::Malformed);
+        }
+        let len = self.compute(format);
+        if let Some((dedup, key)) = self.dedup.as_mut().zip(key) {
+            dedup.insert(key, message, &self.answer[..len]);
+        }
+        self.count(Outcome::Answered);
+        Ok(&self.answer[..len])
+    }
+
+    /// Answers a message that waited, whose sender does not matter: nothing is remembered or counted.
+    #[inline]
+    pub fn execute(&mut self, message: &[u8]) -> Result<&[u8], Refusal> {
+        let Self { settings, request, .. } = self;
+        let format = settings.request.read(settings.format, message, request).ok_or(Refusal::Malformed)?;
+        let len = self.compute(format);
+        Ok(&self.answer[..len])
+    }
+
+    /// Takes a message of a queued kernel: its answer, where it was answered before; `None` where it waits.
+    #[inline]
+    pub fn arrive(&mut self, ticket: Ticket, message: &[u8], now: Nanos) -> Result<Option<&[u8]>, Refusal> {
+        self.accept(message)?;
+        let key = self.key(ticket.to.peer());
+        if self.is_repeated(key.as_ref(), message)? {
+            return self.kept(key.as_ref()).map(Some).ok_or(Refusal::Malformed);
+        }
+        let priority = self.priority.map_or(0, |at| self.request[at]);
+        let Some(queue) = &mut self.queue else { return Err(Refusal::Overloaded) };
+        match queue.push(ticket, key, priority, message, now) {
+            Ok(()) => Ok(None),
+            Err(Full::Dropped) => {
+                self.count(Outcome::Dropped);
+                Err(Refusal::Status(DROPPED))
+            }
+            Err(Full::Rejected) => {
+                self.count(Outcome::Rejected);
+                Err(Refusal::Overloaded)
+            }
+        }
+    }
+
+    /// What to do next for messages that wait: nothing, if they wait for others that a worker has.
+    #[inline]
+    pub fn next(&mut self, now: Nanos) -> Option<Next<'_>> {
+        let Self { queue, dedup, telling, .. } = self;
+        let queue = queue.as_mut()?;
+        if let Some(ticket) = queue.dropped(now) {
+            *telling = (Outcome::Dropped, None);
+            return Some(Next::Tell(ticket, Err(DROPPED)));
+        }
+        let place = queue.next(now)?;
+        let (Some(ticket), key, message) = queue.get(place) else { return None };
+        // The message that came before this one with its id may have been answered since this one arrived.
+        if let Some((known, answer)) = dedup.as_ref().zip(key).and_then(|(dedup, key)| dedup.find(key)) {
+            let is_same = known == message;
+            *telling = (if is_same { Outcome::Repeated } else { Outcome::Duplicate }, Some(place));
+            return Some(Next::Tell(ticket, if is_same { Ok(answer) } else { Err(DUPLICATE) }));
+        }
+        queue.may_start(place).then_some(Next::Run(ticket, message))
+    }
+
+    /// The sender of [`Next::Tell`] was told.
+    pub fn told(&mut self) {
+        let (outcome, place) = self.telling;
+        if let Some(queue) = &mut self.queue {
+            match place {
+                Some(place) => queue.end(place),
+                None => queue.told(),
+            }
+            self.count(outcome);
+        }
+    }
+
+    /// The message of [`Next::Run`] went to a worker, at the time that `next` was asked for.
+    pub fn sent(&mut self, now: Nanos) -> Option<Sent> {
+        let queue = self.queue.as_mut()?;
+        let place = queue.next(now)?;
+        queue.start(place);
+        Some(Sent { queue: self.number, place })
+    }
+
+    /// A worker has answered a message, or its time is up.
+    #[inline]
+    pub fn answered(&mut self, Sent { queue: number, place }: Sent, answer: Option<&[u8]>) {
+        self.count(if answer.is_some() { Outcome::Answered } else { Outcome::Failed });
+        let Self { queue, dedup, .. } = self;
+        // After a reload it may be another queue than the message waited in.
+        let Some(queue) = queue.as_mut().filter(|queue| number == self.number && queue.is_under_way(place)) else {
+            return;
+        };
+        if let (Some(dedup), Some(answer), (_, Some(key), message)) = (dedup, answer, queue.get(place)) {
+            dedup.insert(*key, message, answer);
+        }
+        queue.end(place);
+    }
+
+    /// Messages that wait, or whose senders are to be told that they were dropped.
+    pub fn waiting(&self) -> usize {
+        self.queue.as_ref().map_or(0, Queue::len)
+    }
+
+    /// Takes over what another kernel of the same message counted; and what it remembers and what waits, if both answer alike.
+    /// Messages that wait in `old` after this are dropped, and are counted here.
+    pub fn adopt(&mut self, old: &mut Self) {
+        self.counts = old.counts;
+        if (Settings { active: self.settings.active, ..old.settings.clone() }) == self.settings {
+            mem::swap(&mut self.dedup, &mut old.dedup);
+            mem::swap(&mut self.queue, &mut old.queue);
+            mem::swap(&mut self.number, &mut old.number);
+        } else {
+            self.counts[Outcome::Dropped as usize] += old.waiting() as u64;
+        }
+    }
+
+    /// Reads a message into `request`.
+    #[inline]
+    fn accept(&mut self, message: &[u8]) -> Result<Format, Refusal> {
+        let Self { settings, request, .. } = self;
         let Some(format) = settings.request.read(settings.format, message, request) else {
-            count(Outcome::Malformed);
+            self.count(Outcome::Malformed);
             return Err(Refusal::Malformed);
         };
         if !settings.active {
-            count(Outcome::NotActive);
+            self.count(Outcome::NotActive);
             return Err(Refusal::Status(NOT_ACTIVE));
         }
-        let id = self.id.map_or([0; 16], |at| part(request, at));
-        let mut dedup = dedup.as_mut().filter(|_| id != [0; 16]);
-        // Looked up twice where it is found: to return from inside the first would hold on to it.
-        if let Some((known, _)) = dedup.as_ref().and_then(|dedup| dedup.find(&(peer, id))) {
-            if known != message {
-                count(Outcome::Duplicate);
-                return Err(Refusal::Status(DUPLICATE));
-            }
-            count(Outcome::Repeated);
-            let kept = self.dedup.as_ref().and_then(|dedup| dedup.find(&(peer, id)));
-            return kept.map(|(_, answer)| answer).ok_or(Refusal::Malformed);
+        Ok(format)
+    }
+
+    /// What the message in `request` is remembered by, if it is.
+    #[inline]
+    fn key(&self, peer: Peer) -> Option<Key> {
+        let id = self.id.map_or([0; 16], |at| part(&self.request, at));
+        (self.dedup.is_some() && id != [0; 16]).then_some((peer, id))
+    }
+
+    /// Whether the same message was answered before.
+    #[inline]
+    fn is_repeated(&mut self, key: Option<&Key>, message: &[u8]) -> Result<bool, Refusal> {
+        let Some((known, _)) = self.dedup.as_ref().zip(key).and_then(|(dedup, key)| dedup.find(key)) else {
+            return Ok(false);
+        };
+        if known != message {
+            self.count(Outcome::Duplicate);
+            return Err(Refusal::Status(DUPLICATE));
         }
+        self.count(Outcome::Repeated);
+        Ok(true)
+    }
+
+    /// The answer that is remembered.
+    fn kept(&self, key: Option<&Key>) -> Option<&[u8]> {
+        Some(self.dedup.as_ref()?.find(key?)?.1)
+    }
+
+    /// Runs on what is in `request`; returns the length of what is then in `answer`.
+    #[inline]
+    fn compute(&mut self, format: Format) -> usize {
+        let Self { settings, request, response, answer, .. } = self;
         response.fill(0);
         self.program.run(request, response);
         if self.has_heads {
             fill_head(request, response);
         }
         // `answer` is as long as the longest format that is taken.
-        let len = settings.response.write(format, response, answer).unwrap_or(0);
-        let answer = &answer[..len];
-        if let Some(dedup) = &mut dedup {
-            dedup.insert((peer, id), message, answer);
-        }
-        count(Outcome::Answered);
-        Ok(answer)
+        settings.response.write(format, response, answer).unwrap_or(0)
     }
 
-    /// Takes over what another kernel of the same message counted; and what it remembers, if both answer alike.
-    pub fn adopt(&mut self, old: &mut Self) {
-        self.counts = old.counts;
-        if (Settings { active: self.settings.active, ..old.settings.clone() }) == self.settings {
-            mem::swap(&mut self.dedup, &mut old.dedup);
-        }
+    #[inline]
+    fn count(&mut self, outcome: Outcome) {
+        self.counts[outcome as usize] += 1;
     }
 
     /// How many messages ended as each of [`OUTCOMES`].

@@ -13,10 +13,14 @@ mod dedup;
 mod header;
 mod kernel;
 mod member;
+mod queue;
 mod registry;
 mod schema;
 
-pub use kernel::{Builtin, DUPLICATE, Kernel, KernelError, NOT_ACTIVE, OUTCOMES, Refusal, Settings};
+pub use kernel::{
+    Builtin, DROPPED, DUPLICATE, Kernel, KernelError, NOT_ACTIVE, Next, OUTCOMES, Refusal, Sent, Settings, Ticket,
+};
 pub use member::{Member, MemberError, Scalar};
+pub use queue::{Backpressure, QueueSettings, UNDER_WAY};
 pub use registry::{Message, Registry, RegistryError};
 pub use schema::{Choice, Format, MAX_MEMBERS, Schema, SchemaError};

@@ -1,5 +1,6 @@
 //! What a handler gets and returns.
 
+use berth_kernels::Kernel;
 use berth_port::Peer;
 use berth_wire::rpc::{HeaderForm, status};
 
@@ -57,6 +58,17 @@ pub trait Handlers {
         Self: Sized,
     {
         let _ = old;
+    }
+
+    /// The ring kernel that is this function, if messages wait for it.
+    fn kernel(&mut self, function: FunctionIndex) -> Option<&mut Kernel> {
+        let _ = function;
+        None
+    }
+
+    /// Messages that wait for ring kernels.
+    fn waiting(&self) -> usize {
+        0
     }
 
     /// Calls `visit` with the name and value of every counter of its own, as services do.

@@ -39,6 +39,9 @@ berth_port::counters! {
         "kernel_*_duplicate": MESSAGES { kernel: *, outcome: "duplicate" },
         "kernel_*_not_active": MESSAGES { kernel: *, outcome: "not_active" },
         "kernel_*_malformed": MESSAGES { kernel: *, outcome: "malformed" },
+        "kernel_*_dropped": MESSAGES { kernel: *, outcome: "dropped" },
+        "kernel_*_rejected": MESSAGES { kernel: *, outcome: "rejected" },
+        "kernel_*_failed": MESSAGES { kernel: *, outcome: "failed" },
     }
 }
 

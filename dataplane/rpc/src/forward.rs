@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use berth_kernels::{Sent, Ticket};
 use berth_port::{BURST, Frame, Nanos, Peer, Port, PostError, ReplyTo, Sampler};
 use berth_ring::{Overrun, Producer, ProducerStats, TxError};
-use berth_wire::rpc::{HeaderForm, ResponseHeader, status};
+use berth_wire::rpc::{HeaderForm, RequestHeader, ResponseHeader, status};
 
 use crate::{
-    RingIndex, Stage,
+    Handlers, Program, RingIndex, Stage,
     counts::{Counts, Event},
     gate::Request,
     order::{Pending, Place, Turns},
@@ -49,14 +50,23 @@ struct Caller {
     pushed: Nanos,
     /// Its entry in [`Turns`], if its client has to get answers in order.
     pending: Option<Pending>,
+    /// The kernel's function and the message, if it waited in a queue.
+    queued: Option<(u32, Sent)>,
 }
 
 impl Forward {
     /// `first` is the number of the ring's first slot, counted over all rings.
     pub(crate) fn new(ring: Producer, index: RingIndex, first: usize, form: HeaderForm) -> Self {
         let to = Peer::Connection { number: 0, host: None }.into();
-        let nobody =
-            Caller { to, request_id: 0, ptp_timestamp: 0, budget: RING_BUDGET, pushed: Nanos(0), pending: None };
+        let nobody = Caller {
+            to,
+            request_id: 0,
+            ptp_timestamp: 0,
+            budget: RING_BUDGET,
+            pushed: Nanos(0),
+            pending: None,
+            queued: None,
+        };
         Self {
             index,
             first,
@@ -86,15 +96,11 @@ impl Forward {
         (turns, place): (Option<&mut Turns>, Option<Place>),
     ) -> Result<(), Overrun> {
         let message = &frame.data()[..self.form.len() + request.arg_len];
-        let is_first = self.ring.outstanding() as usize == self.given_up;
-        let slot = self.ring.push(|slot| {
+        let slot = self.fill(now, |slot| {
             slot[..message.len()].copy_from_slice(message);
             message.len()
         })?;
-        if is_first {
-            self.turn = self.turn.max(now);
-        }
-        let (slot, peer) = (slot.0 as usize, frame.peer());
+        let peer = frame.peer();
         let pending = turns.map(|turns| {
             let place = place.unwrap_or_else(|| turns.place(peer));
             turns.push(peer, place, self.index, self.first + slot)
@@ -106,20 +112,60 @@ impl Forward {
             budget: budget.unwrap_or(RING_BUDGET),
             pushed: now,
             pending,
+            queued: None,
         };
         Ok(())
     }
 
+    /// Writes a message that waited in a queue into the next slot, as a request of function `id`; returns the slot.
+    pub(crate) fn push_message(
+        &mut self,
+        id: u32,
+        ticket: Ticket,
+        message: &[u8],
+        budget: Option<Duration>,
+        now: Nanos,
+    ) -> Result<usize, Overrun> {
+        let Ticket { to, request_id, ptp_timestamp } = ticket;
+        let header = RequestHeader { function_id: id, arg_len: message.len() as u32, request_id, ptp_timestamp };
+        let form = self.form;
+        let slot = self.fill(now, |slot| {
+            // Slots hold the messages of every function.
+            let len = header.write(form, slot).unwrap_or(0);
+            slot[len..][..message.len()].copy_from_slice(message);
+            len + message.len()
+        })?;
+        let budget = budget.unwrap_or(RING_BUDGET);
+        self.callers[slot] = Caller { to, request_id, ptp_timestamp, budget, pushed: now, pending: None, queued: None };
+        Ok(slot)
+    }
+
+    /// The message in `slot` is this one of a queue.
+    pub(crate) fn wait_for(&mut self, slot: usize, id: u32, sent: Option<Sent>) {
+        self.callers[slot].queued = sent.map(|sent| (id, sent));
+    }
+
+    /// Fills the next slot.
+    #[inline]
+    fn fill(&mut self, now: Nanos, fill: impl FnOnce(&mut [u8]) -> usize) -> Result<usize, Overrun> {
+        let is_first = self.ring.outstanding() as usize == self.given_up;
+        let slot = self.ring.push(fill)?;
+        if is_first {
+            self.turn = self.turn.max(now);
+        }
+        Ok(slot.0 as usize)
+    }
+
     /// Posts the answers that are ready, and answers in place of a late worker. Returns the number of answers sent.
-    pub(crate) fn poll<P: Port>(
+    pub(crate) fn poll<P: Port, H: Handlers>(
         &mut self,
         port: &mut P,
         now: Nanos,
-        turns: &mut Option<Turns>,
+        (turns, program): (&mut Option<Turns>, &mut Program<H>),
         counts: &mut Counts,
         record: &mut impl FnMut(Stage, u64),
     ) -> usize {
-        let mut out = Out { port, form: self.form, turns: turns.as_mut(), counts, posted: 0 };
+        let mut out = Out { port, form: self.form, turns: turns.as_mut(), program, counts, posted: 0 };
         let mut taken = 0;
         while taken < BURST
             && (out.post_due() || self.post_next(&mut out, now, record) || self.post_overdue(&mut out, now))
@@ -131,7 +177,12 @@ impl Forward {
 
     /// Posts the next answer of the ring from its slot. Answers to requests given up before it are discarded.
     #[inline]
-    fn post_next<P: Port>(&mut self, out: &mut Out<'_, P>, now: Nanos, record: &mut impl FnMut(Stage, u64)) -> bool {
+    fn post_next<P: Port, H: Handlers>(
+        &mut self,
+        out: &mut Out<'_, P, H>,
+        now: Nanos,
+        record: &mut impl FnMut(Stage, u64),
+    ) -> bool {
         while self.given_up > 0 {
             if !self.ring.collect_if(|_, _| true) {
                 return false;
@@ -171,7 +222,7 @@ impl Forward {
 
     /// Answers the oldest request if the worker's time is up.
     #[inline]
-    fn post_overdue<P: Port>(&mut self, out: &mut Out<'_, P>, now: Nanos) -> bool {
+    fn post_overdue<P: Port, H: Handlers>(&mut self, out: &mut Out<'_, P, H>, now: Nanos) -> bool {
         if out.is_blocked() || self.given_up == self.ring.outstanding() as usize {
             return false;
         }
@@ -204,17 +255,19 @@ impl Forward {
 }
 
 /// The way out for answers.
-struct Out<'a, P> {
+struct Out<'a, P, H> {
     port: &'a mut P,
     form: HeaderForm,
     /// `None` if answers go out as they become ready.
     turns: Option<&'a mut Turns>,
+    /// Has the kernels that remember the answers to what waited.
+    program: &'a mut Program<H>,
     counts: &'a mut Counts,
     /// Number of answers sent.
     posted: usize,
 }
 
-impl<P: Port> Out<'_, P> {
+impl<P: Port, H: Handlers> Out<'_, P, H> {
     /// Whether an answer that is due found the transmit queue full, so that no other may go before it.
     #[inline]
     fn is_blocked(&self) -> bool {
@@ -224,7 +277,7 @@ impl<P: Port> Out<'_, P> {
     /// Posts an answer whose turn has come.
     #[inline]
     fn post_due(&mut self) -> bool {
-        let Self { port, form, turns, counts, posted } = self;
+        let Self { port, form, turns, counts, posted, .. } = self;
         let Some(turns) = turns else { return false };
         let Some((to, answer)) = turns.due() else { return false };
         let Ok(ResponseHeader { status, request_id, ptp_timestamp, .. }) = ResponseHeader::parse(*form, answer) else {
@@ -242,7 +295,7 @@ impl<P: Port> Out<'_, P> {
     /// Posts the answer to a request, or keeps it until its turn; false if the transmit queue is full.
     #[inline]
     fn answer(&mut self, caller: &Caller, outcome: Result<&[u8], i32>) -> bool {
-        let Self { port, form, turns, counts, posted } = self;
+        let Self { port, form, turns, program, counts, posted } = self;
         let (form, echoed) = (*form, (caller.request_id, caller.ptp_timestamp));
         let mut waiting = turns.as_mut().zip(caller.pending);
         if let Some((turns, pending)) = waiting.as_mut().filter(|(turns, pending)| turns.is_early(*pending)) {
@@ -256,6 +309,11 @@ impl<P: Port> Out<'_, P> {
         if let Some((turns, pending)) = waiting {
             turns.answered(pending);
         }
+        if let Some((id, sent)) = caller.queued
+            && let Some(kernel) = program.queued_kernel(id)
+        {
+            kernel.answered(sent, outcome.ok());
+        }
         true
     }
 }
@@ -265,7 +323,7 @@ type Echoed = (u32, u64);
 
 /// Posts and counts an answer; false if the transmit queue is full.
 #[inline]
-fn post<P: Port>(
+pub(crate) fn post<P: Port>(
     port: &mut P,
     form: HeaderForm,
     to: ReplyTo,

@@ -19,6 +19,7 @@ mod guard;
 pub mod handlers;
 mod order;
 mod program;
+mod queued;
 mod service;
 mod table;
 mod worker;

@@ -11,7 +11,7 @@ use berth_port::{Clock, Mailbox, Nanos, Peer, Sender, mailbox};
 use berth_wire::rpc::{HeaderForm, status};
 
 use crate::{
-    Call, Dispatch, FunctionTable, Handlers, SetupError,
+    Call, Dispatch, FunctionIndex, FunctionTable, Handlers, RingIndex, SetupError,
     counts::{Counts, Event},
     gate::Request,
     guard::Guard,
@@ -23,8 +23,10 @@ use crate::{
 #[derive(Debug)]
 pub struct Program<H> {
     pub(crate) table: Arc<FunctionTable>,
-    handlers: H,
+    pub(crate) handlers: H,
     records: Vec<Record>,
+    /// The kernels for which messages wait, and their rings.
+    pub(crate) queued: Vec<(FunctionIndex, RingIndex)>,
     /// Limits on what a service admits; a worker serves what was admitted.
     pub(crate) admission: Option<Admission>,
 }
@@ -54,7 +56,12 @@ impl<H: Handlers> Program<H> {
     /// Combines a table with the handlers that run its functions.
     pub fn new(table: Arc<FunctionTable>, handlers: H) -> Self {
         let n = table.functions().len();
-        Self { table, handlers, records: vec![Record::default(); n], admission: None }
+        let queued = table.functions().iter().enumerate().filter_map(|(at, function)| match function.mode {
+            Dispatch::Queue(ring) => Some((FunctionIndex(at), ring)),
+            Dispatch::Inline | Dispatch::Ring(_) => None,
+        });
+        let queued = queued.collect();
+        Self { table, handlers, records: vec![Record::default(); n], queued, admission: None }
     }
 
     /// Limits what a service admits. Requests over a limit are answered with [`status::OVERLOADED`], or as
@@ -68,27 +75,30 @@ impl<H: Handlers> Program<H> {
     /// one of the `rings`.
     pub fn check(&self, form: HeaderForm, slot_size: usize, rings: usize) -> Result<(), SetupError> {
         check_fit(&self.table, form, slot_size)?;
-        let is_orphan = |mode| matches!(mode, Dispatch::Ring(ring) if ring.0 >= rings);
+        let is_orphan = |mode: Dispatch| mode.ring().is_some_and(|ring| ring.0 >= rings);
         match self.table.functions().iter().find(|function| is_orphan(function.mode)) {
             Some(orphan) => Err(SetupError::NoRing(orphan.name.clone())),
             None => Ok(()),
         }
     }
 
-    /// Switches to a new program if one was sent. If none was, this costs one load.
+    /// Switches to a new program if one was sent. If none was, this costs one load. Returns the old one where messages still
+    /// wait in it; without any it goes back at once.
     #[inline]
-    pub(crate) fn update(&mut self, updates: &mut Updates<H>) {
-        if !updates.is_empty() {
-            self.replace(updates);
-        }
+    pub(crate) fn update(&mut self, updates: &mut Updates<H>) -> Option<Self> {
+        if updates.is_empty() { None } else { self.replace(updates) }
     }
 
     #[cold]
-    fn replace(&mut self, updates: &mut Updates<H>) {
-        if let Some(mut new) = updates.take() {
-            new.succeed(self);
-            updates.give_back(mem::replace(self, new));
+    fn replace(&mut self, updates: &mut Updates<H>) -> Option<Self> {
+        let mut new = updates.take()?;
+        new.succeed(self);
+        let old = mem::replace(self, new);
+        if old.handlers.waiting() > 0 {
+            return Some(old);
         }
+        updates.give_back(old);
+        None
     }
 
     /// Takes over from `old` what outlives it: the counts of calls, the state of the handlers, and the fill of buckets

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use berth_admission::Admission;
-use berth_port::{Clock, Frame, Now, Port, Sampler, Service, Verdict};
+use berth_port::{Clock, Frame, Nanos, Now, Port, Sampler, Service, Verdict};
 use berth_ring::{Producer, ProducerStats};
 use berth_wire::rpc::{HeaderForm, PtpEncoding, RequestHeader, ResponseHeader, status};
 
@@ -94,6 +94,8 @@ pub enum SetupError {
 pub struct RpcService<H, C, R> {
     config: Config,
     program: Program<H>,
+    /// What it ran before, while senders of messages that wait there are told that they were dropped.
+    retired: Option<Program<H>>,
     updates: Option<Updates<H>>,
     clock: C,
     rings: Vec<Forward>,
@@ -131,7 +133,19 @@ impl<H: Handlers, C: Clock, R: FnMut(Stage, u64)> RpcService<H, C, R> {
         program.check(header, slot_size, forwards.len())?;
         let turns = (order == Order::Arrival && slots > 0).then(|| Turns::new(slots, slot_size));
         let (stamps, counts) = (Sampler::default(), Counts::default());
-        Ok(Self { config, program, updates: None, clock, rings: forwards, first: 0, turns, record, stamps, counts })
+        Ok(Self {
+            config,
+            program,
+            retired: None,
+            updates: None,
+            clock,
+            rings: forwards,
+            first: 0,
+            turns,
+            record,
+            stamps,
+            counts,
+        })
     }
 
     /// Lets its program be replaced. Send only programs that [`Program::check`] accepts for this service.
@@ -285,7 +299,12 @@ impl<H: Handlers, C: Clock, R: FnMut(Stage, u64)> Service for RpcService<H, C, R
         };
         self.stamped(request.header.ptp_timestamp, now);
         let rule = self.program.table.rule(request.function);
-        let outcome = if let Dispatch::Ring(index) = rule.mode
+        let outcome = if let Dispatch::Queue(_) = rule.mode {
+            match self.program.arrive(&request, frame, form, now.mono) {
+                Some(outcome) => outcome,
+                None => return Verdict::Drop,
+            }
+        } else if let Dispatch::Ring(index) = rule.mode
             && let Some(ring) = self.rings.get_mut(index.0)
         {
             // A foreign dispatcher would take an earlier request's bytes for those that are not there.
@@ -312,22 +331,39 @@ impl<H: Handlers, C: Clock, R: FnMut(Stage, u64)> Service for RpcService<H, C, R
     }
 
     fn poll<P: Port>(&mut self, port: &mut P, now: Now) -> usize {
-        let Self { program, updates, rings, first, turns, counts, record, .. } = self;
+        let Self { config, program, retired, updates, rings, first, turns, counts, record, .. } = self;
+        let form = config.header;
         if let Some(updates) = updates {
-            program.update(updates);
+            if let Some(old) = retired {
+                // What waited for kernels that are gone, or answer another way, is dropped.
+                old.serve_queues(rings, port, form, counts, Nanos(u64::MAX));
+                if old.handlers.waiting() == 0
+                    && let Some(old) = retired.take()
+                {
+                    updates.give_back(old);
+                }
+            } else {
+                *retired = program.update(updates);
+            }
         }
         let (later, sooner) = rings.split_at_mut(*first);
         let mut posted = 0;
         for ring in sooner.iter_mut().chain(later) {
-            posted += ring.poll(port, now.mono, turns, counts, record);
+            posted += ring.poll(port, now.mono, (turns, program), counts, record);
         }
         // Each in turn comes first to a transmit queue that has not room for all.
         *first = if *first + 1 < rings.len() { *first + 1 } else { 0 };
-        posted
+        posted + program.serve_queues(rings, port, form, counts, now.mono)
     }
 
     fn outstanding(&self) -> usize {
-        self.rings.iter().map(Forward::outstanding).sum::<usize>() + self.turns.as_ref().map_or(0, Turns::len)
+        [Some(&self.program), self.retired.as_ref()]
+            .into_iter()
+            .flatten()
+            .map(|program| program.handlers.waiting())
+            .sum::<usize>()
+            + self.rings.iter().map(Forward::outstanding).sum::<usize>()
+            + self.turns.as_ref().map_or(0, Turns::len)
     }
 
     fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {

@@ -16,6 +16,18 @@ pub enum Dispatch {
     Inline,
     /// On the worker at the other end of this ring.
     Ring(RingIndex),
+    /// A ring kernel on that worker, for which messages wait on the core that receives them.
+    Queue(RingIndex),
+}
+
+impl Dispatch {
+    /// The ring that leads to the worker.
+    pub fn ring(self) -> Option<RingIndex> {
+        match self {
+            Self::Inline => None,
+            Self::Ring(ring) | Self::Queue(ring) => Some(ring),
+        }
+    }
 }
 
 /// Index of a ring among those of its service.

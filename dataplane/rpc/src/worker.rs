@@ -53,7 +53,8 @@ impl<H: Handlers, C: Clock> Worker<H, C> {
     pub fn poll(&mut self, now: Now) -> usize {
         let Self { form, program, updates, clock, ring, counts } = self;
         if let Some(updates) = updates {
-            program.update(updates);
+            // Nothing waits in a worker's.
+            let _ = program.update(updates);
         }
         let form = *form;
         ring.poll(BURST, |rx, tx| {

@@ -64,7 +64,7 @@ fn vector_add() -> Kernel {
     let schema = |name| registry.find(name).unwrap().schema.clone();
     let (request, response) = (schema("VectorAddRequest"), schema("VectorAddResponse"));
     let (builtin, format) = (Builtin::VectorAdd, Choice::Auto);
-    Kernel::new(Settings { request, response, builtin, format, dedup: 256, active: true }).unwrap()
+    Kernel::new(Settings { request, response, builtin, format, dedup: 256, active: true, queue: None }).unwrap()
 }
 
 /// Takes every answer and discards it.

@@ -108,7 +108,8 @@ pub(super) static MESSAGE: Section = Section::new(
 
 pub(super) static RING_KERNEL: Section = Section::new(
     "Ring kernels, which answer messages (docs/ring-kernels.md). The function id on the wire is the FNV-1a hash of the \
-          message's name. Every port serves all of them, on the core that receives the message.",
+          message's name. Every port serves all of them, on the core that receives the message or, with dispatch = \"ring\", on a \
+          worker that messages wait for.",
     &[
         key("message", Kind::Text, "the name of the message that it takes").required().example("\"VectorAddRequest\""),
         key("kernel", Kind::Text, "what runs: \"builtin:NAME\"").required().example("\"builtin:vector_add\"").more(
@@ -134,8 +135,39 @@ pub(super) static RING_KERNEL: Section = Section::new(
         .default("256")
         .more("16 at least, or 0 for none."),
         key("active", Kind::Flag, "whether it runs; if not, messages are answered with status 2").default("true"),
+        key(
+            "dispatch",
+            Kind::Choice(&[
+                ("inline", "on the core that receives the message, at once"),
+                ("ring", "on a worker, for which messages wait"),
+            ]),
+            "where it runs",
+        )
+        .default("\"inline\""),
     ],
-);
+)
+.owned(&[&[Owned {
+    by: Owner { key: "dispatch", word: "ring" },
+    keys: &[
+        key("ring", Kind::Text, "the [[port.rpc.ring]] whose worker runs it")
+            .otherwise("the port's own ring")
+            .example("\"kernels\""),
+        key("queue", Kind::Integer(16, 1 << 20), "messages that wait on each core, a power of two").default("1024"),
+        key("priority", Kind::Flag, "whether messages of higher Priority go first").default("false"),
+        key(
+            "backpressure",
+            Kind::Choice(&[
+                ("reject", "it is answered with status -5"),
+                ("drop_new", "it is answered with status 1"),
+                ("drop_oldest", "the one that has waited longest is answered with status 1"),
+            ]),
+            "what happens to a message when as many wait already",
+        )
+        .default("\"reject\""),
+        key("timeout_ms", Kind::Integer(1, 3_600_000), "how long a message waits before it is answered with status 1")
+            .default("30000"),
+    ],
+}]]);
 
 /// The form of the handlers that are plug-ins.
 pub(in crate::config) const PLUGIN: &str = "plugin:PATH#SYMBOL";

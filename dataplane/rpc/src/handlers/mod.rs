@@ -54,7 +54,7 @@ pub enum Handler<X = Infallible> {
     GetCorrections,
     /// Clears the decoder that the request names.
     ResetDecoder,
-    /// A ring kernel, which answers messages of one type; only where their senders are known, so not on a worker.
+    /// A ring kernel, which answers messages of one type.
     Kernel(Box<Kernel>),
     /// A handler that is not builtin.
     Custom(X),
@@ -123,7 +123,7 @@ impl<X: Custom> HandlerSet<X> {
             let schema = schema(&handler, observables).map_err(|error| HandlerError::Schema(name.clone(), error))?;
             let checks_length =
                 matches!(handler, Handler::EnqueueSyndromes | Handler::GetCorrections | Handler::ResetDecoder);
-            if matches!(handler, Handler::Kernel(_)) {
+            if matches!(&handler, Handler::Kernel(kernel) if !kernel.is_on_worker()) {
                 let names = OUTCOMES.map(|outcome| kept(format!("kernel_{name}_{outcome}")));
                 set.kernels.push((set.handlers.len(), names));
             }
@@ -212,6 +212,21 @@ impl<X: Custom> Handlers for HandlerSet<X> {
         }
     }
 
+    fn kernel(&mut self, function: FunctionIndex) -> Option<&mut Kernel> {
+        match self.handlers.get_mut(function.0) {
+            Some(Handler::Kernel(kernel)) => Some(kernel),
+            _ => None,
+        }
+    }
+
+    fn waiting(&self) -> usize {
+        let kernel = |at: usize| match &self.handlers[at] {
+            Handler::Kernel(kernel) => kernel.waiting(),
+            _ => 0,
+        };
+        self.kernels.iter().map(|(at, _)| kernel(*at)).sum()
+    }
+
     fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
         for (at, names) in &self.kernels {
             if let Handler::Kernel(kernel) = &self.handlers[*at] {
@@ -223,10 +238,15 @@ impl<X: Custom> Handlers for HandlerSet<X> {
 
 #[inline]
 fn run_kernel(kernel: &mut Kernel, call: &mut Call<'_>) -> Outcome {
-    let peer = call.peer().ok_or(Failure::FAILED)?;
-    let answer = kernel.run(peer, call.args()).map_err(|refusal| match refusal {
+    let answer = match call.peer() {
+        Some(peer) => kernel.run(peer, call.args()),
+        // What waited for this worker is remembered where it waited.
+        None => kernel.execute(call.args()),
+    };
+    let answer = answer.map_err(|refusal| match refusal {
         Refusal::Malformed => Failure::Mismatch,
         Refusal::Status(status) => Failure::Status(status),
+        Refusal::Overloaded => Failure::FAILED,
     })?;
     call.results().get_mut(..answer.len()).ok_or(Failure::TooLarge)?.copy_from_slice(answer);
     Ok(answer.len())
