@@ -300,7 +300,7 @@ impl Kernel {
             *telling = (Outcome::Dropped, None);
             return Some(Next::Tell(ticket, Err(DROPPED)));
         }
-        let place = queue.next(now)?;
+        let place = queue.next()?;
         let (Some(ticket), key, message) = queue.get(place) else { return None };
         // The message that came before this one with its id may have been answered since this one arrived.
         if let Some((known, answer)) = dedup.as_ref().zip(key).and_then(|(dedup, key)| dedup.find(key)) {
@@ -323,10 +323,10 @@ impl Kernel {
         }
     }
 
-    /// The message of [`Next::Run`] went to a worker, at the time that `next` was asked for.
-    pub fn sent(&mut self, now: Nanos) -> Option<Sent> {
+    /// The message of [`Next::Run`] went to a worker.
+    pub fn sent(&mut self) -> Option<Sent> {
         let queue = self.queue.as_mut()?;
-        let place = queue.next(now)?;
+        let place = queue.next()?;
         queue.start(place);
         Some(Sent { queue: self.number, place })
     }

@@ -181,7 +181,8 @@ impl<T: Copy> Queue<T> {
     /// The message whose sender is to be told that it was dropped: to make room, or because it has waited for too long.
     #[inline]
     pub(crate) fn dropped(&mut self, now: Nanos) -> Option<T> {
-        if self.dropped.first == NONE && self.is_over(self.arrivals.first, now) {
+        let oldest = self.entries.get(self.arrivals.first as usize);
+        if self.dropped.first == NONE && oldest.is_some_and(|oldest| now > oldest.arrived + self.settings.timeout) {
             self.drop_oldest();
         }
         self.entries.get(self.dropped.first as usize)?.ticket
@@ -198,13 +199,12 @@ impl<T: Copy> Queue<T> {
         self.release(at);
     }
 
-    /// The message whose turn is next, unless it has waited for too long.
+    /// The message whose turn is next.
     #[inline]
-    pub(crate) fn next(&self, now: Nanos) -> Option<Place> {
+    pub(crate) fn next(&self) -> Option<Place> {
         let word = self.taken.iter().rposition(|word| *word != 0)?;
         let level = word * 64 + self.taken[word].ilog2() as usize;
-        let at = self.levels[level].first;
-        (!self.is_over(at, now)).then_some(Place(at))
+        Some(Place(self.levels[level].first))
     }
 
     /// Whether a worker may have one more, and has none with the key of this one.
@@ -255,12 +255,6 @@ impl<T: Copy> Queue<T> {
         }
         list.last = at;
         self.entries[at as usize].next = NONE;
-    }
-
-    /// Whether there is such a message, and it has waited for too long.
-    #[inline]
-    fn is_over(&self, at: u32, now: Nanos) -> bool {
-        self.entries.get(at as usize).is_some_and(|entry| now > entry.arrived + self.settings.timeout)
     }
 
     /// The message that arrived first is the first of its level, too.

@@ -183,7 +183,7 @@ proptest! {
                         continue;
                     }
                     prop_assert_eq!(next, Some((turn.number, None)));
-                    let sent = kernel.sent(now);
+                    let sent = kernel.sent();
                     let known = model.waiting.remove(at);
                     model.under_way.push((known, sent));
                 }

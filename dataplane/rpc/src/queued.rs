@@ -66,7 +66,7 @@ impl<H: Handlers> Program<H> {
                     }
                     Some(Next::Run(ticket, message)) => {
                         let Ok(slot) = ring.push_message(id, ticket, message, budget, now) else { break };
-                        ring.wait_for(slot, id, kernel.sent(now));
+                        ring.wait_for(slot, id, kernel.sent());
                     }
                 }
             }

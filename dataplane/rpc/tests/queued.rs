@@ -281,6 +281,30 @@ fn a_reload_keeps_what_waits_unless_the_kernel_answers_another_way() {
 }
 
 #[test]
+fn what_an_old_queue_sent_is_nothing_of_the_new_one() {
+    let (mut sender, updates) = updates();
+    let mut bench = Bench::new(&settings());
+    bench.service = bench.service.updated_by(updates);
+    for id in 1..=8 {
+        assert_eq!(bench.send(1, NAME, id.into(), &message(id, 0, 1.0)), None);
+    }
+    assert_eq!(bench.poll(), []);
+    let (table, handlers) = queued(&Settings { dedup: 32, ..settings() });
+    assert!(sender.send(Program::new(table, handlers)).is_ok());
+    assert_eq!(bench.poll(), []);
+    for id in 11..=18 {
+        assert_eq!(bench.send(1, NAME, id.into(), &message(id, 0, 2.0)), None);
+    }
+    assert_eq!(bench.finish(), (1..=8).chain(11..=18).map(|id| (1, id, 0)).collect::<Vec<_>>());
+    for id in 11..=18_u8 {
+        let (status, _, answer) = bench.send(1, NAME, 30, &message(id, 0, 2.0)).unwrap();
+        assert_eq!((status, answer[1], &answer[35..]), (0, id, &2.0_f32.to_le_bytes()[..]));
+    }
+    assert_eq!(bench.send(1, NAME, 31, &message(1, 0, 1.0)), None, "the new one knows nothing of it");
+    assert_eq!(bench.outcome("answered"), 16);
+}
+
+#[test]
 fn a_queue_needs_its_ring() {
     let (table, handlers) = queued(&settings());
     let config = config(FORM, Undispatchable::Reply);
