@@ -6,7 +6,7 @@ use berth_identity::Enrolment;
 use berth_kernels::{Choice, Format, Settings};
 use berth_plugin::Plugin;
 use berth_ports::{KernelNvme, Nvme, Rdma, Sriov, nvme::Auth, sriov::Card};
-use berth_qec::Algorithm;
+use berth_qec::{Algorithm, relay::RelayBp};
 
 use crate::{
     config::{
@@ -52,6 +52,9 @@ pub fn summary(config: &Config) -> String {
         let algorithm = match decoder.algorithm {
             Algorithm::Mwpm => "mwpm".to_string(),
             Algorithm::Lut { depth } => format!("lut of depth {depth}"),
+            Algorithm::RelayBp(RelayBp { relays, legs, iterations, .. }) => {
+                format!("relay_bp of {relays} relays, {legs} legs of {iterations} iterations")
+            }
         };
         let _ = writeln!(out, "decoder {id} {}: {algorithm}, {}", decoder.name, decoder.file.display());
     }

@@ -9,6 +9,7 @@ use berth_keys::{At, Table};
 use berth_qec::{
     Algorithm, Tables,
     dem::DetectorErrorModel,
+    relay::RelayBp,
     sparse::{MeasurementMap, SparseMatrix},
 };
 
@@ -86,9 +87,23 @@ fn decoder(
 }
 
 fn algorithm(t: &mut Table<'_, '_>) -> Option<Algorithm> {
-    let kind = t.choice("algorithm", &[("mwpm", false), ("lut", true)]);
-    let kind = t.require("algorithm", kind, "algorithm = \"mwpm\" or \"lut\"");
-    Some(if kind?.value { Algorithm::Lut { depth: t.number("depth") as usize } } else { Algorithm::Mwpm })
+    let words = [
+        ("mwpm", Algorithm::Mwpm),
+        ("lut", Algorithm::Lut { depth: 1 }),
+        ("relay_bp", Algorithm::RelayBp(RelayBp::default())),
+    ];
+    let algorithm = t.choice("algorithm", &words);
+    let algorithm = t.require("algorithm", algorithm, "algorithm = \"mwpm\", \"lut\" or \"relay_bp\"");
+    Some(match algorithm?.value {
+        Algorithm::Mwpm => Algorithm::Mwpm,
+        Algorithm::Lut { .. } => Algorithm::Lut { depth: t.number("depth") as usize },
+        Algorithm::RelayBp(_) => Algorithm::RelayBp(RelayBp {
+            relays: t.number("relays") as usize,
+            legs: t.number("legs") as usize,
+            iterations: t.number("iterations") as usize,
+            seed: t.number("seed"),
+        }),
+    })
 }
 
 /// Reads the model, and works out the tables if they are not known: some models are none that the algorithm can take.

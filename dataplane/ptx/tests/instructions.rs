@@ -3,46 +3,8 @@
 
 mod common;
 
-use common::Gpu;
+use common::run;
 use proptest::prelude::*;
-
-/// A kernel that runs `body` on `%a0` to `%a3`, registers of these types, and stores `%d`, of type `result`. Each
-/// thread takes the next of `operands`.
-fn run(declare: &str, body: &str, types: &[&str], result: &str, operands: &[[u64; 4]]) -> Vec<u64> {
-    let register = |ty: &str| if ty == ".pred" { ".pred".to_string() } else { format!(".b{}", &ty[2..]) };
-    let mut text = String::from(
-        ".version 7.8\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 in, .param .u64 out)\n{\n\
-         .reg .b64 %in, %out, %at;\n.reg .b32 %tid;\n.reg .pred %wide;\nld.param.u64 %in, [in];\n\
-         ld.param.u64 %out, [out];\nmov.u32 %tid, %tid.x;\nmul.wide.u32 %at, %tid, 32;\nadd.s64 %in, %in, %at;\n\
-         mul.wide.u32 %at, %tid, 8;\nadd.s64 %out, %out, %at;\n",
-    );
-    let mut line = |line: String| {
-        text += &line;
-        text.push('\n');
-    };
-    line(format!(".reg {} %d;\n{declare}", register(result)));
-    for (index, ty) in types.iter().enumerate() {
-        let register = register(ty);
-        line(format!(".reg {register} %a{index};"));
-        if register == ".pred" {
-            line(format!("ld.global.u64 %at, [%in+{}];\nsetp.ne.u64 %a{index}, %at, 0;", 8 * index));
-        } else {
-            line(format!("ld.global{register} %a{index}, [%in+{}];", 8 * index));
-        }
-    }
-    line(body.to_string());
-    if result == ".pred" {
-        line("selp.b64 %at, 1, 0, %d;\nst.global.b64 [%out], %at;".into());
-    } else {
-        line(format!("st.global{} [%out], %d;", register(result)));
-    }
-    line("ret;\n}".into());
-    let mut gpu = Gpu::load(&[&text]);
-    let input = gpu.buffer(&operands.iter().flatten().copied().collect::<Vec<u64>>());
-    let output = gpu.buffer(&vec![0_u64; operands.len()]);
-    gpu.run("k", 1, operands.len() as u32, &[input, output]);
-    gpu.read(output)
-}
 
 /// Where arithmetic goes wrong.
 const EDGES: [u64; 16] = [

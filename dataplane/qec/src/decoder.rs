@@ -7,6 +7,7 @@ use crate::{
     dem::{DemError, DetectorErrorModel},
     lut::{Lut, LutError},
     mwpm::{Matcher, MwpmError, Paths},
+    relay::{Relay, RelayBp, RelayError, Relays},
 };
 
 /// The way in which a [`Decoder`] finds the flips of a syndrome.
@@ -19,6 +20,8 @@ pub enum Algorithm {
         /// Size of the largest error set in the table; at least 1.
         depth: usize,
     },
+    /// Relay belief propagation, on errors that flip any number of detectors.
+    RelayBp(RelayBp),
 }
 
 /// Why a model does not make a decoder.
@@ -33,6 +36,9 @@ pub enum ModelError {
     /// The model does not suit a table.
     #[error(transparent)]
     Lut(#[from] LutError),
+    /// The model, or a parameter, does not suit relay belief propagation.
+    #[error(transparent)]
+    Relay(#[from] RelayError),
 }
 
 /// Why a syndrome was not decoded. The decoder can still be used.
@@ -47,20 +53,24 @@ pub enum DecodeError {
     /// No set of the model's errors explains this syndrome: an odd number of events where no error reaches a boundary.
     #[error("no set of the model's errors makes this syndrome")]
     Unmatchable,
+    /// Relay belief propagation found no set of errors that makes this syndrome. There may be one, or none.
+    #[error("belief propagation found no set of errors that makes this syndrome")]
+    NoSolution,
 }
 
 /// What an algorithm computes once from a model. It never changes, so decoders on many cores share it.
 #[derive(Debug)]
 pub struct Tables {
-    num_detectors: usize,
-    num_observables: usize,
-    kind: Kind,
+    pub(crate) num_detectors: usize,
+    pub(crate) num_observables: usize,
+    pub(crate) kind: Kind,
 }
 
 #[derive(Debug)]
-enum Kind {
+pub(crate) enum Kind {
     Mwpm(Paths),
     Lut(Lut),
+    Relay(Relay),
 }
 
 impl Tables {
@@ -69,6 +79,7 @@ impl Tables {
         let kind = match algorithm {
             Algorithm::Mwpm => Kind::Mwpm(Paths::new(model)?),
             Algorithm::Lut { depth } => Kind::Lut(Lut::from_model(model, depth)?),
+            Algorithm::RelayBp(parameters) => Kind::Relay(Relay::new(model, parameters)?),
         };
         Ok(Self { num_detectors: model.num_detectors(), num_observables: model.num_observables(), kind })
     }
@@ -79,8 +90,15 @@ impl Tables {
 pub struct Decoder {
     tables: Arc<Tables>,
     events: Vec<u64>,
-    /// Present if the tables are for matching.
-    matcher: Option<Box<Matcher>>,
+    scratch: Scratch,
+}
+
+/// What an algorithm writes while it decodes.
+#[derive(Debug)]
+enum Scratch {
+    Mwpm(Box<Matcher>),
+    Lut,
+    Relay(Relays),
 }
 
 impl Decoder {
@@ -102,11 +120,12 @@ impl Decoder {
 
     /// Makes a decoder from tables that others may share.
     pub fn new(tables: Arc<Tables>) -> Self {
-        let matcher = match &tables.kind {
-            Kind::Mwpm(paths) => Some(Box::new(Matcher::new(paths))),
-            Kind::Lut(_) => None,
+        let scratch = match &tables.kind {
+            Kind::Mwpm(paths) => Scratch::Mwpm(Box::new(Matcher::new(paths))),
+            Kind::Lut(_) => Scratch::Lut,
+            Kind::Relay(relay) => Scratch::Relay(Relays::new(relay)),
         };
-        Self { events: vec![0; bits::words_for(tables.num_detectors)], tables, matcher }
+        Self { events: vec![0; bits::words_for(tables.num_detectors)], tables, scratch }
     }
 
     /// Length of a syndrome in bits.
@@ -128,21 +147,27 @@ impl Decoder {
     /// events than any before.
     #[inline]
     pub fn decode(&mut self, events: &[u8], flips: &mut [u8]) -> Result<(), DecodeError> {
-        let Self { tables, matcher, .. } = self;
+        let Self { tables, scratch, .. } = self;
         bits::check(events, tables.num_detectors).map_err(DecodeError::Events)?;
         bits::check_length(flips, tables.num_observables).map_err(DecodeError::Flips)?;
         bits::load(events, &mut self.events);
-        let predicted = match (&tables.kind, matcher) {
-            (Kind::Mwpm(paths), Some(matcher)) => matcher.decode(paths, &self.events)?,
-            (Kind::Mwpm(_), None) => unreachable!("a matching decoder has a matcher"),
-            (Kind::Lut(lut), _) => lut.decode(&self.events),
+        let predicted = match (&tables.kind, scratch) {
+            (Kind::Mwpm(paths), Scratch::Mwpm(matcher)) => matcher.decode(paths, &self.events)?,
+            (Kind::Lut(lut), Scratch::Lut) => lut.decode(&self.events),
+            (Kind::Relay(relay), Scratch::Relay(relays)) => relays.decode(relay, &self.events)?,
+            _ => unreachable!("the scratch memory is that of the tables"),
         };
         flips.copy_from_slice(&predicted.to_le_bytes()[..flips.len()]);
         Ok(())
     }
 
-    /// Weight of the last matching: the sum of ln((1 - p) / p) over the errors that it assumes. `None` for a table.
+    /// Weight of the last decode that did not fail: the sum of ln((1 - p) / p) over the errors that it assumes. `None`
+    /// for a table.
     pub fn weight(&self) -> Option<f64> {
-        self.matcher.as_ref().map(|matcher| matcher.weight())
+        match &self.scratch {
+            Scratch::Mwpm(matcher) => Some(matcher.weight()),
+            Scratch::Relay(relays) => Some(relays.weight()),
+            Scratch::Lut => None,
+        }
     }
 }

@@ -1,20 +1,22 @@
 //! Decoders for quantum error correction, sans-IO: detection events in, predicted flips of logical observables out.
 //!
-//! A model comes from a Stim detector error model ([`dem`]). [`Decoder`] is the common interface of both algorithms,
-//! matching ([`mwpm`]) and a table of small error sets ([`lut`]). [`sparse`] maps raw measurements to detection events.
-//! [`mock`] only answers recorded syndromes.
+//! A model comes from a Stim detector error model ([`dem`]). [`Decoder`] is the common interface of all algorithms:
+//! matching ([`mwpm`]), belief propagation ([`relay`]) and a table of small error sets ([`lut`]). [`sparse`] maps raw measurements to detection events.
+//! [`gpu`] has the latter two for GPUs. [`mock`] only answers recorded syndromes.
 #![forbid(unsafe_code)]
 
 mod bits;
 mod decoder;
 pub mod dem;
 mod few;
+pub mod gpu;
 mod graph;
 pub mod lut;
 mod matching;
 pub mod mock;
 pub mod mwpm;
 mod nearest;
+pub mod relay;
 pub mod sparse;
 
 pub use bits::BitsError;

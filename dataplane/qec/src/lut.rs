@@ -142,6 +142,11 @@ impl Lut {
         found.map_or(0, |&record| self.records[record as usize * (self.width + 1) + self.width])
     }
 
+    /// All syndromes and their flips.
+    pub(crate) fn records(&self) -> impl Iterator<Item = (&[u64], u64)> {
+        self.records.chunks_exact(self.width + 1).map(|record| (&record[..self.width], record[self.width]))
+    }
+
     #[inline]
     fn syndrome(&self, record: u32) -> &[u64] {
         let start = record as usize * (self.width + 1);

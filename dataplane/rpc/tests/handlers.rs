@@ -8,6 +8,7 @@ use berth_port::Clock;
 use berth_qec::{
     Algorithm, Decoder,
     mock::MockTable,
+    relay::RelayBp,
     sparse::{MeasurementMap, SparseMatrix},
 };
 use berth_rpc::{
@@ -147,6 +148,17 @@ fn qec_decode_keeps_its_contract() {
         assert_eq!(bench.call("closed", &[0b01, 2, 0, 0, 0]), (UNMATCHABLE, vec![]));
         assert_eq!(bench.call("closed", &[0b11, 2, 0, 0, 0]), (0, vec![1]), "it goes on");
     }
+}
+
+#[test]
+fn qec_decode_tells_that_belief_propagation_found_nothing() {
+    let relay = Algorithm::RelayBp(RelayBp::default());
+    let decoder = Decoder::from_dem("error(0.1) D0 D1 D2 L0\nerror(0.1) D1 D2 L1", relay).unwrap();
+    let functions = vec![("qec_decode", Handler::QecDecode(0))];
+    let mut bench = Bench::new(HeaderForm::V24, functions, vec![Session::new(decoder)]);
+    assert_eq!(bench.call("qec_decode", &[0b111, 3, 0, 0, 0]), (0, vec![1]));
+    assert_eq!(bench.call("qec_decode", &[0b010, 3, 0, 0, 0]), (UNMATCHABLE, vec![]));
+    assert_eq!(bench.call("qec_decode", &[0b001, 3, 0, 0, 0]), (0, vec![3]));
 }
 
 #[test]

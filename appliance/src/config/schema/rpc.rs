@@ -14,6 +14,7 @@ pub(super) static DECODER: Section = Section::new(
             Kind::Choice(&[
                 ("mwpm", "minimum-weight perfect matching"),
                 ("lut", "a table of the syndromes of a few errors"),
+                ("relay_bp", "relay belief propagation, on errors of any number of detectors"),
             ]),
             "how it decodes",
         )
@@ -25,10 +26,22 @@ pub(super) static DECODER: Section = Section::new(
             .example("\"d_sparse.txt\""),
     ],
 )
-.owned(&[&[Owned {
-    by: Owner { key: "algorithm", word: "lut" },
-    keys: &[key("depth", Kind::Integer(1, 8), "the most errors in an entry").default("1")],
-}]]);
+.owned(&[&[
+    Owned {
+        by: Owner { key: "algorithm", word: "lut" },
+        keys: &[key("depth", Kind::Integer(1, 8), "the most errors in an entry").default("1")],
+    },
+    Owned {
+        by: Owner { key: "algorithm", word: "relay_bp" },
+        keys: &[
+            key("relays", Kind::Integer(1, 8), "how many relays of legs run in lockstep").default("8"),
+            key("legs", Kind::Integer(1, 64), "how many legs a relay has, one after the other").default("4"),
+            key("iterations", Kind::Integer(1, 1000), "how many iterations a leg has").default("60"),
+            key("seed", Kind::Integer(0, u32::MAX as u64), "chooses how strong each error's memory is in each leg")
+                .default("0"),
+        ],
+    },
+]]);
 
 pub(super) static FUNCTION: Section = Section::new(
     "Functions. The id on the wire is the FNV-1a hash of the name. Every port serves all of them.",

@@ -113,6 +113,9 @@ fn permute(a: u64, b: u64, c: u64) -> u64 {
     })
 }
 
+/// What [`prmt`] takes besides none.
+pub(crate) const PRMT_MODES: [&str; 6] = [".f4e", ".b4e", ".rc8", ".ecl", ".ecr", ".rc16"];
+
 /// `prmt.b32` with this mode.
 pub(crate) fn prmt(mode: &str) -> Option<Ternary> {
     // The selectors of each mode by the low bits of `c` (PTX ISA, table of prmt).

@@ -119,6 +119,8 @@ impl One<'_, '_, '_> {
     }
 
     pub(super) fn bits(&mut self, opcode: &str) -> Decoding<()> {
+        // The mode stands behind the type.
+        let mode = if opcode == "prmt" { self.modifiers.one_of(&bits::PRMT_MODES) } else { None };
         let ty = self.modifiers.ty()?;
         if ty.is_float() || ty.bits == 8 {
             return self.unsupported();
@@ -126,9 +128,8 @@ impl One<'_, '_, '_> {
         let shift_amount = opcode == "bfind" && self.modifiers.take(".shiftamt");
         match opcode {
             "prmt" => {
-                let mode = self.modifiers.first().unwrap_or("");
                 self.modifiers.end()?;
-                return match bits::prmt(mode) {
+                return match bits::prmt(mode.unwrap_or("")) {
                     Some(f) if ty == Type::B32 => self.ternary(f, ty, [ty, ty, Type::B32]),
                     _ => self.unsupported(),
                 };

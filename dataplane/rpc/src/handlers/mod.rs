@@ -14,7 +14,7 @@ pub use session::{MapMismatch, Session};
 
 use crate::{Call, Failure, Function, FunctionIndex, Handlers, Outcome, table::kept};
 
-/// Positive status of `qec_decode`: no combination of the model's errors explains the syndrome.
+/// Positive status of `qec_decode`: no combination of the model's errors explains the syndrome, or none was found.
 pub const UNMATCHABLE: i32 = 1;
 
 /// A handler that is not builtin, such as a plug-in.
@@ -280,7 +280,7 @@ fn qec_decode(session: &mut Session, call: &mut Call<'_>) -> Outcome {
     let mut flips = [0; session::FLIPS];
     let flips = &mut flips[..bits::bytes_for(decoder.num_observables())];
     decoder.decode(events, flips).map_err(|error| match error {
-        DecodeError::Unmatchable => Failure::Status(UNMATCHABLE),
+        DecodeError::Unmatchable | DecodeError::NoSolution => Failure::Status(UNMATCHABLE),
         DecodeError::Events(_) | DecodeError::Flips(_) => Failure::Mismatch,
     })?;
     call.results().get_mut(..flips.len()).ok_or(Failure::TooLarge)?.copy_from_slice(flips);

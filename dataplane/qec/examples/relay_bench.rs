@@ -1,0 +1,69 @@
+//! Times relay belief propagation, matching and look-up tables on shots of the models in `config/decoders`: one core, a
+//! line of a table for each model and algorithm.
+//!
+//! `cargo run --release -p berth-qec --example relay_bench [SHOTS]`
+//!
+//! SHOTS (default 1000) shots of each model are sampled, the same for all algorithms. Times are of single decodes.
+//! Errors are predictions that differ from what was sampled; those without an answer are among them.
+
+#[path = "../tests/common/mod.rs"]
+mod common;
+
+use std::{hint::black_box, time::Instant};
+
+use anyhow::{Context, Result};
+use berth_qec::{Algorithm, Decoder, relay::RelayBp};
+use common::{Random, model, shot};
+
+const MODELS: [&str; 7] = [
+    "surface_d3",
+    "surface_d3_p5e-3",
+    "surface_d5",
+    "surface_d5_p5e-3",
+    "surface_d7",
+    "surface_d7_p5e-3",
+    "bicycle_72",
+];
+
+fn main() -> Result<()> {
+    let shots = std::env::args().nth(1).map_or(Ok(1000), |shots| shots.parse()).context("SHOTS is a number")?;
+    let single = RelayBp { relays: 1, legs: 32, ..RelayBp::default() };
+    let algorithms = [
+        ("relay_bp", Algorithm::RelayBp(RelayBp::default())),
+        ("relay_bp, 1 relay of 32 legs", Algorithm::RelayBp(single)),
+        ("mwpm", Algorithm::Mwpm),
+        ("lut, depth 1", Algorithm::Lut { depth: 1 }),
+    ];
+    println!("| model | algorithm | shots/s | p50 | p99 | longest | errors of {shots} | without answer |");
+    println!("|---|---|---|---|---|---|---|---|");
+    for name in MODELS {
+        let model = model(&format!("{name}.dem"));
+        let mut random = Random(1);
+        let sampled: Vec<_> = std::iter::repeat_with(|| shot(&model, &mut random, 1.0)).take(shots).collect();
+        for (algorithm, parameters) in algorithms {
+            match Decoder::from_model(&model, parameters) {
+                Ok(decoder) => println!("| {name} | {algorithm} | {}", measure(decoder, &sampled)),
+                Err(e) => eprintln!("{name}, {algorithm}: {e}"),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn measure(mut decoder: Decoder, shots: &[(Vec<u8>, u64)]) -> String {
+    let (mut wrong, mut unanswered) = (0, 0);
+    let mut times = Vec::new();
+    for (events, expected) in shots {
+        let mut flips = [0; 8];
+        let started = Instant::now();
+        let decoded = decoder.decode(black_box(events), &mut flips[..decoder.num_observables().div_ceil(8)]);
+        times.push(started.elapsed().as_secs_f64() * 1e6);
+        unanswered += u32::from(decoded.is_err());
+        wrong += u32::from(decoded.is_err() || u64::from_le_bytes(flips) != *expected);
+    }
+    let rate = times.len() as f64 / times.iter().sum::<f64>() * 1e6;
+    times.sort_by(f64::total_cmp);
+    let at = |quantile: f64| times[((times.len() - 1) as f64 * quantile) as usize];
+    let (p50, p99, longest) = (at(0.5), at(0.99), at(1.0));
+    format!("{rate:.0} | {p50:.2} us | {p99:.1} us | {longest:.0} us | {wrong} | {unanswered} |")
+}

@@ -1,0 +1,169 @@
+//! Decoders on a GPU: their PTX, the tables as the GPU reads them, and modules that make a decoder a function.
+//!
+//! [`DECODERS`] has the code, for any model. [`module`] makes a PTX module of one decoder: its tables, its memory, and a
+//! function `int NAME(const void *in, void *out, u32 arg_len, u32 max_result_len, u32 *result_len)`, a `DEVICE_CALL`
+//! handler that takes and answers what `qec_decode` does. Both are linked with the dispatcher that calls it.
+
+use std::fmt::Write as _;
+
+use crate::{
+    decoder::{Kind, Tables},
+    lut::Lut,
+    relay::Relay,
+};
+
+/// The decoders in PTX, made by clang of `kernels/decoders.cu`: functions `berth_lut`, `berth_relay_bp`, and the kernel
+/// `berth_relay_bp_shots`.
+pub const DECODERS: &str = include_str!("../kernels/decoders.ptx");
+
+/// Why a decoder does not make a module.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ModuleError {
+    /// The algorithm runs on CPUs alone.
+    #[error("mwpm does not run on a GPU; lut and relay_bp do")]
+    Matching,
+    /// The name is none that PTX takes.
+    #[error("{0:?} is no name: write letters, digits and _, a letter first")]
+    Name(String),
+    /// There is nothing to run it.
+    #[error("a decoder has at least one block")]
+    NoBlocks,
+}
+
+impl Tables {
+    /// The tables as the GPU reads them, little-endian, to lie at a multiple of 8. `None` of matching.
+    pub fn image(&self) -> Option<Vec<u8>> {
+        let (detectors, observables) = (self.num_detectors as u32, self.num_observables as u32);
+        match &self.kind {
+            Kind::Mwpm(_) => None,
+            Kind::Lut(lut) => Some(lut_image(lut, detectors, observables)),
+            Kind::Relay(relay) => Some(relay_image(relay, detectors, observables)),
+        }
+    }
+
+    /// How many bytes of memory each block needs that decodes, at a multiple of 2; 0 of all but relay belief propagation.
+    pub fn state_bytes(&self) -> usize {
+        match &self.kind {
+            Kind::Relay(relay) => {
+                (relay.priors.len() + relay.edge_errors.len()) * relay.parameters.relays * size_of::<i16>()
+            }
+            Kind::Mwpm(_) | Kind::Lut(_) => 0,
+        }
+    }
+}
+
+/// The module of one decoder, with memory for `blocks` blocks; blocks beyond answer -6.
+///
+/// A look-up table is for one thread, relay belief propagation for all threads of a block, at least 8.
+pub fn module(name: &str, tables: &Tables, blocks: u32) -> Result<String, ModuleError> {
+    let letters = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    if !name.starts_with(|c: char| c.is_ascii_alphabetic()) || !name.chars().all(letters) {
+        return Err(ModuleError::Name(name.to_owned()));
+    }
+    if blocks == 0 {
+        return Err(ModuleError::NoBlocks);
+    }
+    let mut image = tables.image().ok_or(ModuleError::Matching)?;
+    image.resize(image.len().next_multiple_of(4), 0);
+    let words = image.as_chunks::<4>().0;
+    let list: Vec<_> = words.iter().map(|word| u32::from_le_bytes(*word).to_string()).collect();
+    let state = tables.state_bytes() / 2;
+    let call = ".param .b64 in, .param .b64 out, .param .b32 len, .param .b32 room, .param .b64 result_len";
+    let (callee, more, extra): (_, _, &[_]) = match tables.kind {
+        Kind::Relay(_) => ("berth_relay_bp", ".param .b64 tables, .param .b64 state", &["tables", "state"]),
+        _ => ("berth_lut", ".param .b64 tables", &["tables"]),
+    };
+    let mut text = format!(
+        ".version 6.3\n.target sm_70\n.address_size 64\n\
+         .extern .func (.param .b32 status) {callee}({call}, {more});\n\
+         .global .align 8 .b32 {name}_tables[{}] = {{{}}};\n\
+         .global .align 8 .b16 {name}_state[{}];\n\
+         .visible .func (.param .b32 status) {name}({call})\n{{\n\
+         .reg .b64 %in, %out, %result_len, %tables, %state;\n.reg .b32 %len, %room, %status, %block;\n.reg .pred %beyond;\n",
+        words.len(),
+        list.join(","),
+        (state * blocks as usize).max(1),
+    );
+    for (register, bits) in [("in", 64), ("out", 64), ("len", 32), ("room", 32), ("result_len", 64)] {
+        let _ = writeln!(text, "ld.param.b{bits} %{register}, [{register}];");
+    }
+    let _ = write!(
+        text,
+        "mov.u32 %status, -6;\nmov.u32 %block, %ctaid.x;\nsetp.ge.u32 %beyond, %block, {blocks};\n@%beyond bra DONE;\n\
+         mov.u64 %tables, {name}_tables;\ncvta.global.u64 %tables, %tables;\n\
+         mov.u64 %state, {name}_state;\ncvta.global.u64 %state, %state;\n\
+         mad.wide.u32 %state, %block, {}, %state;\n{{\n\
+         .param .b64 in_, out_, result_len_, tables_, state_;\n.param .b32 len_, room_, status_;\n",
+        2 * state,
+    );
+    for (register, bits) in [("in", 64), ("out", 64), ("len", 32), ("room", 32), ("result_len", 64)] {
+        let _ = writeln!(text, "st.param.b{bits} [{register}_], %{register};");
+    }
+    for register in extra {
+        let _ = writeln!(text, "st.param.b64 [{register}_], %{register};");
+    }
+    let _ = write!(
+        text,
+        "call.uni (status_), {callee}, (in_, out_, len_, room_, result_len_, {}_);\nld.param.b32 %status, [status_];\n}}\n\
+         DONE:\nst.param.b32 [status], %status;\nret;\n}}\n",
+        extra.join("_, "),
+    );
+    Ok(text)
+}
+
+/// The hash of `berth_lut`.
+fn hash(words: &[u32]) -> u32 {
+    words.iter().fold(0x811C_9DC5_u32, |hash, word| {
+        let hash = (hash ^ word).wrapping_mul(0x9E37_79B1);
+        hash ^ hash >> 15
+    })
+}
+
+/// `struct lut`: a table that is at least half empty, and the records.
+fn lut_image(lut: &Lut, detectors: u32, observables: u32) -> Vec<u8> {
+    let words = detectors.div_ceil(32) as usize;
+    let mut slots = vec![0_u32; (2 * lut.len()).next_power_of_two().max(2)];
+    let mask = slots.len() - 1;
+    let mut records = Vec::with_capacity(lut.len() * (words + 2));
+    for (index, (syndrome, flips)) in lut.records().enumerate() {
+        let first = records.len();
+        records.extend(syndrome.iter().flat_map(|word| [*word as u32, (word >> 32) as u32]).take(words));
+        let mut at = hash(&records[first..]) as usize & mask;
+        while slots[at] != 0 {
+            at = (at + 1) & mask;
+        }
+        slots[at] = index as u32 + 1;
+        records.extend([flips as u32, (flips >> 32) as u32]);
+    }
+    let header = [detectors, observables, words as u32, mask as u32];
+    [&header[..], &slots, &records].concat().into_iter().flat_map(u32::to_le_bytes).collect()
+}
+
+/// `struct relay_bp`.
+fn relay_image(relay: &Relay, detectors: u32, observables: u32) -> Vec<u8> {
+    const HEADER: usize = 72;
+    let bytes = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+    let relays = relay.parameters.relays;
+    let parts: [Vec<u8>; 8] = [
+        bytes(&relay.detector_starts),
+        bytes(&relay.edge_errors),
+        bytes(&relay.error_starts),
+        bytes(&relay.error_edges),
+        relay.priors.iter().flat_map(|prior| prior.to_le_bytes()).collect(),
+        relay.strengths.iter().flat_map(|row| &row[..relays]).flat_map(|strength| strength.to_le_bytes()).collect(),
+        relay.flips.iter().flat_map(|flips| flips.to_le_bytes()).collect(),
+        relay.certain_events.iter().flat_map(|word| word.to_le_bytes()).collect(),
+    ];
+    let (errors, edges) = (relay.priors.len(), relay.edge_errors.len());
+    let parameters = [errors, edges, relays, relay.parameters.legs, relay.parameters.iterations];
+    let mut header = vec![detectors, observables];
+    header.extend(parameters.map(|number| number as u32));
+    let mut body = Vec::new();
+    for part in parts {
+        header.push((HEADER + body.len()) as u32);
+        body.extend(part);
+        body.resize(body.len().next_multiple_of(8), 0);
+    }
+    header.push(0);
+    [bytes(&header), relay.certain_flips.to_le_bytes().to_vec(), body].concat()
+}
