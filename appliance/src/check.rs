@@ -10,8 +10,8 @@ use berth_qec::{Algorithm, relay::RelayBp};
 
 use crate::{
     config::{
-        Backing, Binding, Bucket, Config, Control, Dataplane, Handler, Host, Kind, Limits, Loaded, Mode, Node, Note,
-        Policy, Port, Region, Ring, RingKernel, Service, type_word,
+        self, Backing, Binding, Bucket, Config, Control, Dataplane, Handler, Host, Kind, Limits, Loaded, Mode, Node,
+        Note, Policy, Port, Region, Ring, RingKernel, Service, type_word,
     },
     sys::Root,
 };
@@ -39,6 +39,25 @@ pub fn load_plugins(loaded: &Loaded) -> Result<(), Vec<Note>> {
             }
         }
     }
+    for gpu in 0..loaded.config.gpus.len() {
+        let (functions, places) = loaded.config.gpu_functions(gpu);
+        let of_module = |module| {
+            move |function: &&config::Function| match &function.handler.value {
+                Handler::Gpu { file, .. } => Some(file.display().to_string()) == module,
+                _ => false,
+            }
+        };
+        for problem in berth_gpu::check(&functions) {
+            let module =
+                problem.module.and_then(|module| functions.modules.get(module)).map(|module| module.name.clone());
+            let own = problem.function.and_then(|function| loaded.config.functions.get(places[function]));
+            let function = own.or_else(|| loaded.config.functions.iter().find(of_module(module.clone())));
+            let Some(function) = function.or(loaded.config.functions.first()) else { continue };
+            let line = problem.line.map(|line| format!(":{line}")).unwrap_or_default();
+            let message = &problem.message;
+            sink.wrong(&function.handler, format_args!("{}{line}: {message}", module.unwrap_or_default()));
+        }
+    }
     sink.finish().map(drop)
 }
 
@@ -57,6 +76,9 @@ pub fn summary(config: &Config) -> String {
             }
         };
         let _ = writeln!(out, "decoder {id} {}: {algorithm}, {}", decoder.name, decoder.file.display());
+    }
+    for gpu in &config.gpus {
+        let _ = writeln!(out, "gpu {}: soft, {} blocks of each ring", gpu.name, gpu.blocks);
     }
     for function in &config.functions {
         let _ = writeln!(out, "function {}: {}", function.name, describe_handler(&function.handler.value, config));
@@ -137,6 +159,7 @@ fn describe_port(port: &Port) -> String {
             let dispatch = match rpc.dispatch {
                 Mode::Inline => "inline",
                 Mode::Ring => "ring",
+                Mode::Gpu => "gpu",
             };
             let ring = |Ring { name, slots, .. }: &Ring| Some(format!(", ring {} {slots}", name.as_ref()?));
             let named: String = rpc.named.iter().filter_map(ring).collect();
@@ -217,6 +240,12 @@ fn describe_handler(handler: &Handler, config: &Config) -> String {
         Handler::Plugin { library, symbol, schema, .. } => {
             let list = |types: &[_]| types.iter().map(type_word).collect::<Vec<_>>().join(", ");
             format!("{symbol}({}) -> ({}) of {}", list(schema.args()), list(schema.results()), library.display())
+        }
+        Handler::Gpu { file, symbol, schema, parallel, .. } => {
+            let list = |types: &[_]| types.iter().map(type_word).collect::<Vec<_>>().join(", ");
+            let (args, results) = (list(schema.args()), list(schema.results()));
+            let by = if *parallel { "block" } else { "thread" };
+            format!("{symbol}({args}) -> ({results}) of {}, by {by} on a GPU", file.display())
         }
     }
 }

@@ -55,8 +55,10 @@ impl Ring {
     }
 
     fn config(&self) -> String {
-        let rpc =
-            format!("[port.rpc]\ndispatch = \"ring\"\nslots = 4\nmemory = \"shared\"\nshared_name = \"{}\"", self.name);
+        let rpc = format!(
+            "[port.rpc]\ndispatch = \"ring\"\nslots = 4\nmemory = \"shared\"\nunanswered_ms = 0\nshared_name = \"{}\"",
+            self.name
+        );
         let function =
             "[[function]]\nname = \"rpc_increment\"\nhandler = \"builtin:rpc_increment\"\nbudget_us = 20000\n";
         format!("{}{function}", port("a", &rpc))
@@ -118,6 +120,30 @@ fn a_process_that_breaks_the_protocol_is_answered_for() {
     assert!(stopped.status.success());
     assert_eq!(stopped.sum("a", "service", "ring_bad_tx_flags"), 2);
     assert_eq!(stopped.sum("a", "service", "ring_unanswered"), 1);
+}
+
+/// A dispatcher that launches graphs: it frees requests at their launch, and the graphs answer later, the last one first.
+#[test]
+fn a_process_may_free_requests_and_answer_later() {
+    let ring = Ring::new("graphs");
+    let config = ring.config().replace("unanswered_ms = 0\n", "").replace("budget_us = 20000", "budget_us = 2000000");
+    let berth = Berth::start(&config);
+    let _dispatcher = ring.serve(&["graphs"]);
+    let client = berth.client("a");
+    for lap in 0..10u32 {
+        for id in 0..4 {
+            client.send(&request(RPC_INCREMENT, &[id as u8, lap as u8], 4 * lap + id, 0));
+        }
+        for id in 0..4 {
+            let answer = client.response();
+            let found = (answer.request_id, answer.status, answer.result);
+            assert_eq!(found, (4 * lap + id, 0, vec![id as u8 + 1, lap as u8 + 1]));
+        }
+    }
+    let stopped = berth.stop();
+    assert!(stopped.status.success());
+    assert_eq!(stopped.sum("a", "service", "ring_unanswered"), 0);
+    assert_eq!(stopped.sum("a", "service", "ring_late_answers"), 0);
 }
 
 #[test]

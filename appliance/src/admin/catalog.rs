@@ -25,6 +25,7 @@ const TABLES: &[(&str, &str, &[Tables])] = &[
     ("control", "", berth_ports::Nvme::COUNTERS),
     ("control", "", berth_ports::KernelNvme::COUNTERS),
     ("control", "", berth_ports::Sriov::COUNTERS),
+    ("gpu", "", &[berth_gpu::COUNTERS]),
     ("admin", "", &[super::counts::COUNTERS]),
 ];
 
@@ -67,7 +68,7 @@ impl Place {
 }
 
 /// The family and labels of a counter that `part` reports: `lcore`, `lane`, `port`, `service`, `worker`, `control`,
-/// `data` or `admin`.
+/// `data`, `gpu` or `admin`.
 pub(super) fn locate(part: &str, counter: &str) -> Option<Place> {
     // Services of both kinds and workers count much the same.
     let parts: &[&str] = match part {

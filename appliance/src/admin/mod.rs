@@ -23,6 +23,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering::Relaxed},
 };
 
+use crate::run::Gpus;
 use counts::Counts;
 pub use reloads::Reloaded;
 pub(crate) use reloads::Reloads;
@@ -69,6 +70,7 @@ impl Health {
 pub(crate) struct Sources {
     pub(crate) telemetry: berth_engine::Telemetry,
     pub(crate) control: Option<berth_control::Monitor>,
+    pub(crate) gpus: Gpus,
     pub(crate) health: Arc<Health>,
     pub(crate) started: std::time::Instant,
     /// Of the admin address itself.
@@ -82,10 +84,11 @@ impl Sources {
     pub(crate) fn new(
         telemetry: berth_engine::Telemetry,
         control: Option<berth_control::Monitor>,
+        gpus: Gpus,
         health: Arc<Health>,
     ) -> Self {
         let started = std::time::Instant::now();
-        Self { telemetry, control, health, started, own: Arc::default(), window: Arc::default() }
+        Self { telemetry, control, gpus, health, started, own: Arc::default(), window: Arc::default() }
     }
 
     /// Visits every counter: the part that counts (as in [`catalog::locate`]), whose it is, its name and value.
@@ -115,6 +118,7 @@ impl Sources {
                 None => visit("control", &[], &name, value),
             }
         }
+        self.gpus.counters(&mut |gpu, name, value| visit("gpu", &[("gpu", gpu.to_owned())], name, value));
         self.own.report(&mut |name, value| visit("admin", &[], name, value));
     }
 }

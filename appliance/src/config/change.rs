@@ -119,6 +119,7 @@ fn differing(old: &Config, new: &Config) -> Vec<&'static str> {
         ("binding", old.bindings == new.bindings),
         ("control", control(old) == control(new)),
         ("dataplane", old.dataplane == new.dataplane),
+        ("gpu", old.gpus == new.gpus),
         ("message", old.messages.added().iter().all(|message| keeps_layout(message.schema.name(), old, new))),
         ("node", old.node == new.node),
         ("port", fixed(&old.ports) == fixed(&new.ports)),

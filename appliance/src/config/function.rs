@@ -11,7 +11,11 @@ use berth_plugin::Abi;
 use berth_qec::mock::SyndromeFile;
 use berth_wire::rpc::{HandlerSchema, TypeDesc, TypeId, fnv1a};
 
-use super::{Host, Mode, Port, RingKernel, Rpc, contents, name, resolve, rpc, schema::PLUGIN, unique};
+use super::{
+    Host, Mode, Port, RingKernel, Rpc, contents, name, resolve, rpc,
+    schema::{DEVICE, PLUGIN},
+    unique,
+};
 
 /// One function of the table.
 #[derive(Debug, Clone)]
@@ -57,6 +61,19 @@ pub enum Handler {
         symbol: String,
         /// Its calling convention: `HOST_CALL` or `DEVICE_CALL`.
         abi: Abi,
+        /// Types of its arguments and results.
+        schema: Box<HandlerSchema>,
+    },
+    /// A device function of a PTX file.
+    Gpu {
+        /// Path of the file.
+        file: PathBuf,
+        /// What is in it.
+        text: Arc<str>,
+        /// The function.
+        symbol: String,
+        /// All threads of a block call it, not one.
+        parallel: bool,
         /// Types of its arguments and results.
         schema: Box<HandlerSchema>,
     },
@@ -146,6 +163,9 @@ pub(super) fn read_all(
         let dispatch = t.choice("dispatch", rpc::DISPATCH).map(|at| at.value);
         let ring = t.text("ring");
         check_ring(&t, dispatch, ring.as_ref(), ports);
+        if let Some(handler) = &handler {
+            check_device(&t, dispatch, handler, ports);
+        }
         let ring = ring.map(|at| at.value.to_owned());
         let budget_us = t.integer("budget_us").map(|at| at.value);
         t.finish();
@@ -177,9 +197,35 @@ pub(super) fn check_ring(t: &Table<'_, '_>, dispatch: Option<Mode>, ring: Option
         t.sink().wrong(at, format_args!("port \"{port}\" has no ring \"{}\"; {advice}", at.value));
         return;
     }
+    if dispatch == Some(Mode::Gpu) {
+        let message = format_args!("port \"{port}\" has no GPU; give it rpc.gpu");
+        t.sink().mistake(t.span(), &format!("{}.dispatch", t.path()), message);
+        return;
+    }
     let (own, or) = if rpc.named.is_empty() { ("", "") } else { (" of its own", ", or name one of its rings") };
     let message = format_args!("port \"{port}\" has no workers{own}; give it rpc.worker_cpus{or}");
     t.sink().mistake(t.span(), &format!("{}.dispatch", t.path()), message);
+}
+
+/// Reports a function that is to run on a GPU and has no code for it, or the other way round.
+fn check_device(t: &Table<'_, '_>, dispatch: Option<Mode>, handler: &At<Handler>, ports: &[Port]) {
+    for (port, rpc) in ports.iter().filter_map(|port| Some((&port.name, port.rpc()?))) {
+        match (&handler.value, rpc.is_on_gpu(dispatch)) {
+            (Handler::RpcIncrement | Handler::MockDecode { .. }, _) | (Handler::Gpu { .. }, true) => continue,
+            (Handler::Gpu { .. }, false) => {
+                let message = format_args!("port \"{port}\" runs it on no GPU; write dispatch = \"gpu\"");
+                t.sink().wrong(handler, message);
+            }
+            (_, true) => {
+                let message = format_args!(
+                    "port \"{port}\" runs it on a GPU, which has no code for it; give it another dispatch"
+                );
+                t.sink().wrong(handler, message);
+            }
+            (_, false) => continue,
+        }
+        return;
+    }
 }
 
 /// The three functions of the decoding server share sessions, which live where the functions run.
@@ -207,6 +253,7 @@ fn owner(handler: &str) -> Option<&'static str> {
         "builtin:mock_decode" => Some("builtin:mock_decode"),
         _ if handler.starts_with("builtin:") => Some("builtin:NAME"),
         _ if handler.starts_with("plugin:") => Some(PLUGIN),
+        _ if handler.starts_with("gpu:") => Some(DEVICE),
         _ => None,
     }
 }
@@ -217,19 +264,25 @@ fn handler(t: &mut Table<'_, '_>, folder: &Path, host: &Host, decoders: &[String
     let decoder = t.text("decoder");
     let table = t.text("table");
     let abi = t.choice("abi", &[("host_call", Abi::HostCall), ("device_call", Abi::DeviceCall)]);
+    let parallel = t.choice("parallel", &[("thread", false), ("block", true)]).is_some_and(|at| at.value);
+    t.choice("mode", &[("call", ())]);
     let args = types(t, "args");
     let results = types(t, "results");
     let text =
         t.require("handler", text, "handler = \"builtin:rpc_increment\" or \"plugin:/usr/lib/berth/mine.so#symbol\"")?;
 
-    if let Some(plugin) = text.value.strip_prefix("plugin:") {
-        let abi = t.require("abi", abi, "abi = \"host_call\" or \"device_call\"");
-        let Some((library, symbol)) = plugin.split_once('#').filter(|(lib, sym)| !lib.is_empty() && !sym.is_empty())
+    let file = text.value.strip_prefix("plugin:").map(|rest| (rest, "plugin:/path/to/library.so#symbol"));
+    let file = file.or_else(|| text.value.strip_prefix("gpu:").map(|rest| (rest, "gpu:/path/to/file.ptx#symbol")));
+    if let Some((file, example)) = file {
+        let is_device = text.value.starts_with("gpu:");
+        let abi = if is_device { abi } else { t.require("abi", abi, "abi = \"host_call\" or \"device_call\"") };
+        let Some((file, symbol)) = file.split_once('#').filter(|(file, sym)| !file.is_empty() && !sym.is_empty())
         else {
-            t.sink().wrong(&text, "names no symbol; write \"plugin:/path/to/library.so#symbol\"");
+            t.sink().wrong(&text, format_args!("names no symbol; write \"{example}\""));
             return None;
         };
-        let path = resolve(t, text.clone().map(|_| library), folder, host.is_file)?;
+        let path = resolve(t, text.clone().map(|_| file), folder, host.is_file)?;
+        let code = if is_device { Some(contents(t, &path, host)?) } else { None };
         let (library, symbol) = (path.value, symbol.to_string());
         let schema = match HandlerSchema::new(&args, &results) {
             Ok(schema) => schema,
@@ -238,13 +291,20 @@ fn handler(t: &mut Table<'_, '_>, folder: &Path, host: &Host, decoders: &[String
                 return None;
             }
         };
+        let schema = Box::new(schema);
+        if let Some(code) = code {
+            return Some(text.map(|_| Handler::Gpu { file: library, text: code.into(), symbol, parallel, schema }));
+        }
         let abi = abi?.value;
-        return Some(text.map(|_| Handler::Plugin { library, symbol, abi, schema: Box::new(schema) }));
+        return Some(text.map(|_| Handler::Plugin { library, symbol, abi, schema }));
     }
     let Some(builtin) = text.value.strip_prefix("builtin:") else {
         t.sink().wrong(
             &text,
-            format_args!("\"{}\" is not a handler; write \"builtin:NAME\" or \"plugin:PATH#SYMBOL\"", text.value),
+            format_args!(
+                "\"{}\" is not a handler; write \"builtin:NAME\", \"plugin:PATH#SYMBOL\" or \"gpu:PATH#SYMBOL\"",
+                text.value
+            ),
         );
         return None;
     };

@@ -8,7 +8,7 @@ use berth_kernels::{
 use berth_keys::{At, Table, instead};
 use berth_wire::rpc::fnv1a;
 
-use super::{Memory, Mode, Port, function::check_ring, rpc, unique};
+use super::{Memory, Mode, Port, function::check_ring, unique};
 
 /// A `[[ring_kernel]]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,7 +107,7 @@ fn kernel(t: &mut Table<'_, '_>, message: Option<At<&str>>, registry: &Registry,
         t.sink().wrong(at, format_args!("{} is too few; write 0 for none, or 16 to 1024", at.value));
     }
     let dedup = dedup.map_or_else(|| t.default_number("dedup"), |at| at.value) as usize;
-    let dispatch = t.chosen("dispatch", rpc::DISPATCH);
+    let dispatch = t.chosen("dispatch", &[("inline", Mode::Inline), ("ring", Mode::Ring)]);
     let (queue, ring) = queue(t, dispatch, ports);
     let builtin = kernel.as_ref().and_then(|at| builtin(t, at));
     let message = message?;
@@ -167,7 +167,7 @@ fn queue(t: &mut Table<'_, '_>, dispatch: Mode, ports: &[Port]) -> (Option<Queue
     let ring = ring.map(|at| at.value.to_owned());
     let is_shared = |port: &&Port| {
         let mut rings = port.rpc().into_iter().flat_map(|rpc| rpc.rings());
-        rings.any(|known| known.name == ring && matches!(known.memory, Memory::Shared(_)))
+        rings.any(|known| known.name == ring && matches!(known.memory, Memory::Shared { .. }))
     };
     if let Some(port) = ports.iter().find(is_shared) {
         let message = format_args!("another process serves that ring of port \"{}\"; give it workers", port.name);

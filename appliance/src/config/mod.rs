@@ -8,6 +8,7 @@ mod change;
 mod decoder;
 mod fabric;
 mod function;
+mod gpu;
 mod limits;
 mod log;
 mod message;
@@ -33,6 +34,7 @@ pub use change::Change;
 pub use decoder::Decoder;
 pub use fabric::{Control, Dataplane, Node, Policy};
 pub use function::{Function, Handler, type_word};
+pub use gpu::Gpu;
 pub use limits::{Bucket, Limits};
 pub use log::Log;
 pub use message::RingKernel;
@@ -51,6 +53,8 @@ pub struct Config {
     pub ports: Vec<Port>,
     /// The decoders, in file order: a decoder's position is its `decoder_id`.
     pub decoders: Vec<Decoder>,
+    /// The GPUs, in file order.
+    pub gpus: Vec<Gpu>,
     /// The functions that every port serves.
     pub functions: Vec<Function>,
     /// The types of messages, those that are built in included.
@@ -163,7 +167,10 @@ fn read(root: &mut Table<'_, '_>, folder: &Path, host: &Host, known: &[Decoder])
         let message = "has functions that nobody is handed over; add [[binding]] with kind = \"sriov\"";
         root.sink().mistake(root.place("region"), "region", message);
     }
-    let (ports, rings) = port::read_all(root, folder, &runtime, host, control.is_some(), &mut binds);
+    let (gpus, gpu_names) = gpu::read_all(root);
+    let leases = control.is_some();
+    let (ports, rings) = port::read_all(root, folder, &runtime, host, leases, &mut binds, &gpus);
+    gpu::unused(root, &gpu_names, &ports);
     let messages = message::read_all(root);
     let kernels = message::kernels(root, &messages, &ports);
     let functions = function::read_all(root, folder, host, &names, &ports, &rings, &kernels);
@@ -174,6 +181,7 @@ fn read(root: &mut Table<'_, '_>, folder: &Path, host: &Host, known: &[Decoder])
         runtime,
         ports,
         decoders,
+        gpus,
         functions,
         messages,
         kernels,

@@ -11,7 +11,7 @@ use berth_keys::{At, Binds, Table};
 use berth_ports::{Driver, Reading, Traits};
 
 use super::{
-    Host, Limits, Runtime,
+    Gpu, Host, Limits, Runtime,
     limits::limits,
     name,
     rpc::{Names, Rpc, rpc},
@@ -108,6 +108,7 @@ pub(super) fn read_all(
     host: &Host,
     leases: bool,
     binds: &mut Binds,
+    gpus: &[Gpu],
 ) -> (Vec<Port>, Vec<At<String>>) {
     let mut names = Vec::new();
     let mut rings = Names::default();
@@ -135,7 +136,7 @@ pub(super) fn read_all(
                 t.sink().mistake(at.clone(), &format!("{}.idle", t.path()), message);
             }
         }
-        let service = service(&mut t, leases, traits.has_slots, host, &mut rings);
+        let service = service(&mut t, leases, traits.has_slots, host, &mut rings, gpus);
         if !traits.has_frames {
             t.refuse(&["limits", "fault", "pcap"], "it is about frames, and this driver has none");
             if service != Service::LeaseIo {
@@ -158,10 +159,17 @@ pub(super) fn read_all(
     (ports, rings.rings)
 }
 
-fn service(t: &mut Table<'_, '_>, leases: bool, has_slots: bool, host: &Host, rings: &mut Names) -> Service {
+fn service(
+    t: &mut Table<'_, '_>,
+    leases: bool,
+    has_slots: bool,
+    host: &Host,
+    rings: &mut Names,
+    gpus: &[Gpu],
+) -> Service {
     let at = t.place("service");
     if !t.chosen("service", &[("rpc", false), ("lease-io", true)]) {
-        return Service::Rpc(rpc(t.table_or_empty("rpc"), has_slots, host, rings));
+        return Service::Rpc(rpc(t.table_or_empty("rpc"), has_slots, host, rings, gpus));
     }
     if !leases {
         let message = "\"lease-io\" serves leases, and nothing grants any; add [control]";

@@ -1,12 +1,12 @@
 //! `[port.rpc]`: how calls are spoken, and where they run.
 
-use std::iter::once;
+use std::{iter::once, time::Duration};
 
-use berth_keys::{At, Table};
+use berth_keys::{At, Table, instead};
 use berth_rpc::{Dispatch, Order, RingIndex, Undispatchable};
 use berth_wire::rpc::{HeaderForm, PtpEncoding};
 
-use super::{Host, RingKernel, name, port::cpu_list, unique};
+use super::{Gpu, Host, RingKernel, name, port::cpu_list, unique};
 
 /// `[port.rpc]`
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +36,8 @@ pub enum Mode {
     Inline,
     /// Behind a ring.
     Ring,
+    /// Behind the ring that a GPU serves.
+    Gpu,
 }
 
 /// A ring of each queue of the port: of `[port.rpc]` itself, or `[[port.rpc.ring]]`.
@@ -58,23 +60,39 @@ pub enum Memory {
     Heap,
     /// Huge pages of 2 MiB.
     Hugepages,
-    /// A shared memory object of this name: another process serves the ring.
-    Shared(String),
+    /// A shared memory object: another process serves the ring.
+    Shared {
+        /// Its name.
+        name: String,
+        /// How long after its request was freed an answer may come.
+        patience: Duration,
+    },
+    /// Memory that a GPU reads, by position in [`super::Config::gpus`]: it serves the ring.
+    Gpu(usize),
 }
 
 impl Rpc {
     /// The rings that there are, each with somebody who serves it.
     pub fn rings(&self) -> impl Iterator<Item = &Ring> {
-        let is_served = |ring: &&Ring| !ring.worker_cpus.is_empty() || matches!(ring.memory, Memory::Shared(_));
+        let is_served = |ring: &&Ring| {
+            !ring.worker_cpus.is_empty() || matches!(ring.memory, Memory::Shared { .. } | Memory::Gpu(_))
+        };
         once(&self.ring).filter(is_served).chain(&self.named)
     }
 
     /// Where a function runs that says this of `dispatch` and `ring`; nowhere if the port has no such ring.
     pub fn dispatch_of(&self, mode: Option<Mode>, ring: Option<&str>) -> Option<Dispatch> {
-        match mode.unwrap_or(self.dispatch) {
-            Mode::Inline => Some(Dispatch::Inline),
-            Mode::Ring => Some(Dispatch::Ring(self.ring_of(ring)?)),
-        }
+        let at = match mode.unwrap_or(self.dispatch) {
+            Mode::Inline => return Some(Dispatch::Inline),
+            Mode::Ring => self.ring_of(ring),
+            Mode::Gpu => self.rings().position(is_gpus).map(RingIndex),
+        };
+        at.map(Dispatch::Ring)
+    }
+
+    /// Whether a function that says this of `dispatch` runs on a GPU.
+    pub fn is_on_gpu(&self, mode: Option<Mode>) -> bool {
+        mode.unwrap_or(self.dispatch) == Mode::Gpu
     }
 
     /// Where a ring kernel runs; nowhere if the port has no such ring.
@@ -85,13 +103,18 @@ impl Rpc {
         }
     }
 
+    /// The ring of this name that no GPU serves.
     fn ring_of(&self, name: Option<&str>) -> Option<RingIndex> {
-        self.rings().position(|ring| ring.name.as_deref() == name).map(RingIndex)
+        self.rings().position(|ring| ring.name.as_deref() == name && !is_gpus(ring)).map(RingIndex)
     }
 }
 
+fn is_gpus(ring: &Ring) -> bool {
+    matches!(ring.memory, Memory::Gpu(_))
+}
+
 /// The words of `dispatch`.
-pub(super) const DISPATCH: &[(&str, Mode)] = &[("inline", Mode::Inline), ("ring", Mode::Ring)];
+pub(super) const DISPATCH: &[(&str, Mode)] = &[("inline", Mode::Inline), ("ring", Mode::Ring), ("gpu", Mode::Gpu)];
 
 /// What the rings of all ports are called.
 #[derive(Debug, Default)]
@@ -102,16 +125,23 @@ pub(super) struct Names {
     pub(super) shared: Vec<At<String>>,
 }
 
-pub(super) fn rpc(mut t: Table<'_, '_>, has_slots: bool, host: &Host, names: &mut Names) -> Rpc {
+pub(super) fn rpc(mut t: Table<'_, '_>, has_slots: bool, host: &Host, names: &mut Names, gpus: &[Gpu]) -> Rpc {
     let header = t.chosen("header", &[("v24", HeaderForm::V24), ("v16", HeaderForm::V16)]);
     let slot_size = t.number("slot_size") as usize;
     let dispatch = t.chosen("dispatch", DISPATCH);
-    let own = ring(&mut t, None, dispatch == Mode::Ring, host, &mut names.shared);
+    let gpu = t.text("gpu");
+    let own = match &gpu {
+        Some(at) => gpu_ring(&mut t, at, gpus),
+        None => ring(&mut t, None, OWN_MEMORY, dispatch == Mode::Ring, host, &mut names.shared),
+    };
+    if dispatch == Mode::Gpu {
+        t.require("gpu", gpu, "gpu = the name of a [[gpu]]");
+    }
     let mut known = Vec::new();
     let mut named = Vec::new();
     for mut t in t.tables("ring").into_iter().flatten() {
         let name = name(&mut t, "decoders");
-        let ring = ring(&mut t, name.as_ref().map(|at| at.value.clone()), true, host, &mut names.shared);
+        let ring = ring(&mut t, name.as_ref().map(|at| at.value.clone()), MEMORY, true, host, &mut names.shared);
         t.finish();
         named.extend(name.is_some().then_some(ring));
         known.extend(name);
@@ -131,12 +161,44 @@ pub(super) fn rpc(mut t: Table<'_, '_>, has_slots: bool, host: &Host, names: &mu
     Rpc { header, slot_size, dispatch, ring: own, named, on_undispatchable, ptp, order }
 }
 
+/// Reads the keys of the port's own ring, which a GPU serves.
+fn gpu_ring(t: &mut Table<'_, '_>, at: &At<&str>, gpus: &[Gpu]) -> Ring {
+    t.refuse(&["worker_cpus"], "the GPU serves the port's own ring; [[port.rpc.ring]] has workers beside it");
+    let place = t.place("slots");
+    let slots = t.number("slots") as usize;
+    let memory = t.choice("memory", OWN_MEMORY).filter(|at| !matches!(at.value, Kind::Pinned | Kind::Auto));
+    if let Some(at) = memory {
+        t.sink().wrong(&at, "is not for a GPU; write \"pinned\" or \"auto\"");
+    }
+    let found = gpus.iter().position(|gpu| gpu.name == at.value);
+    match found.map(|found| gpus[found].blocks) {
+        None => {
+            let advice = instead(at.value, gpus.iter().map(|gpu| &*gpu.name));
+            t.sink().wrong(at, format_args!("there is no [[gpu]] \"{}\"; {advice}", at.value));
+        }
+        Some(blocks) if !slots.is_multiple_of(blocks as usize) => {
+            let message =
+                format_args!("{slots} slots cannot be shared by {blocks} blocks of \"{}\"; take a multiple", at.value);
+            t.sink().mistake(place, &format!("{}.slots", t.path()), message);
+        }
+        Some(_) => {}
+    }
+    Ring { name: None, slots, worker_cpus: Vec::new(), memory: Memory::Gpu(found.unwrap_or(0)) }
+}
+
 /// Reads the keys of a ring; somebody serves it where that is `needed`.
-fn ring(t: &mut Table<'_, '_>, name: Option<String>, needed: bool, host: &Host, shared: &mut Vec<At<String>>) -> Ring {
+fn ring(
+    t: &mut Table<'_, '_>,
+    name: Option<String>,
+    words: &[(&str, Kind)],
+    needed: bool,
+    host: &Host,
+    shared: &mut Vec<At<String>>,
+) -> Ring {
     let slots = t.number("slots") as usize;
     let worker_cpus = cpu_list(t, "worker_cpus", host).unwrap_or_default();
-    let memory = memory(t, shared);
-    if matches!(memory, Memory::Shared(_)) {
+    let memory = memory(t, words, shared);
+    if matches!(memory, Memory::Shared { .. }) {
         t.refuse(&["worker_cpus"], "with memory = \"shared\" whoever attaches to the ring serves it");
     } else if needed {
         let given = (!worker_cpus.is_empty()).then_some(());
@@ -145,18 +207,49 @@ fn ring(t: &mut Table<'_, '_>, name: Option<String>, needed: bool, host: &Host, 
     Ring { name, slots, worker_cpus, memory }
 }
 
-fn memory(t: &mut Table<'_, '_>, shared: &mut Vec<At<String>>) -> Memory {
-    match t.chosen("memory", &[("heap", 0), ("hugepages", 1), ("shared", 2)]) {
-        0 => Memory::Heap,
-        1 => Memory::Hugepages,
-        _ => {
+/// The words of `memory`, of the port's own ring.
+const OWN_MEMORY: &[(&str, Kind)] = &[
+    ("heap", Kind::Heap),
+    ("hugepages", Kind::Hugepages),
+    ("shared", Kind::Shared),
+    ("pinned", Kind::Pinned),
+    ("auto", Kind::Auto),
+];
+
+/// Of the others, which are not for GPUs.
+const MEMORY: &[(&str, Kind)] = OWN_MEMORY.split_at(3).0;
+
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Heap,
+    Hugepages,
+    Shared,
+    Pinned,
+    Auto,
+}
+
+fn memory(t: &mut Table<'_, '_>, words: &[(&str, Kind)], shared: &mut Vec<At<String>>) -> Memory {
+    let at = t.place("memory");
+    match t.chosen("memory", words) {
+        Kind::Heap => Memory::Heap,
+        Kind::Hugepages => Memory::Hugepages,
+        Kind::Pinned | Kind::Auto => {
+            t.sink().mistake(
+                at,
+                &format!("{}.memory", t.path()),
+                "is for a ring that a GPU serves; name it: gpu = \"gpu0\"",
+            );
+            Memory::Heap
+        }
+        Kind::Shared => {
             let name = t.text("shared_name");
             let name = t.require("shared_name", name, "shared_name = \"fpga0\"").map(|at| at.map(str::to_owned));
             if let Some(at) = name.as_ref().filter(|at| at.value.is_empty() || at.value.contains('/')) {
                 t.sink().wrong(at, format_args!("\"{}\" is not the name of a file; leave slashes out", at.value));
             }
             shared.extend(name.clone());
-            Memory::Shared(name.map_or_else(String::new, |at| at.value))
+            let patience = Duration::from_millis(t.number("unanswered_ms"));
+            Memory::Shared { name: name.map_or_else(String::new, |at| at.value), patience }
         }
     }
 }

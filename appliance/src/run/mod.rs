@@ -16,6 +16,7 @@
 //! An lcore that fails takes the appliance down with it: the others drain, and the exit status says so. A part of the
 //! ports that keeps answering while another is dead would look healthy to whoever watches the process.
 
+mod gpus;
 mod heartbeat;
 mod lcore;
 mod leases;
@@ -56,7 +57,9 @@ use signal_hook::{
 };
 use tracing::{error, info, warn};
 
+pub(crate) use self::gpus::Gpus;
 use self::{
+    gpus::{ReadyGpu, StoppedGpu},
     heartbeat::Heartbeats,
     plan::Transport,
     reload::{Prepared, Reloader},
@@ -106,6 +109,7 @@ struct Leased {
 #[derive(Serialize)]
 struct ReadyLine<'a> {
     ports: Vec<ReadyPort<'a>>,
+    gpus: Vec<ReadyGpu>,
     endpoints: BTreeMap<String, SocketAddr>,
 }
 
@@ -122,6 +126,7 @@ struct ReadyPort<'a> {
 struct StoppedLine {
     #[serde(flatten)]
     snapshot: Snapshot,
+    gpus: Vec<StoppedGpu>,
     #[serde(skip_serializing_if = "Option::is_none")]
     control: Option<BTreeMap<String, u64>>,
 }
@@ -141,6 +146,7 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
     let _awake = config.tune.cpu_dma_latency_us.and_then(hold_latency);
     let mut plan = plan::plan(config)?;
     let clock = TscClock::calibrate(Duration::from_millis(50));
+    let gpus = Gpus::start(config, std::mem::take(&mut plan.gpus))?;
     let control = leases::open(config, &clock, plan.bindings(config))?;
     let leased = |control: &Control| Leased { table: control.table().clone(), regions: control.regions().clone() };
     let shared = Shared {
@@ -159,7 +165,7 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
     let admin = shared.config.admin.clone().map(|settings| {
         let listen = settings.listen;
         let monitor = control.as_ref().map(Control::monitor);
-        let sources = Sources::new(shared.telemetry.clone(), monitor, health.clone());
+        let sources = Sources::new(shared.telemetry.clone(), monitor, gpus.clone(), health.clone());
         Admin::start(settings, sources).with_context(|| format!("admin {listen}"))
     });
     let polled = plan.polled();
@@ -168,11 +174,12 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
         shared,
         inbox,
         events,
-        reloader: Reloader::new(loaded, slots),
+        reloader: Reloader::new(loaded, slots, gpus.clone()),
         reload: Reload::Idle,
         control,
         admin: admin.transpose()?,
         health,
+        gpus,
         wakers: Vec::new(),
         heartbeats: Heartbeats::default(),
         lcores: 0,
@@ -184,7 +191,7 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
     let mut snapshot = supervisor.shared.telemetry.snapshot();
     snapshot.lcores.sort_by(|a, b| a.name.cmp(&b.name));
     snapshot.workers.sort_by(|a, b| (&a.name, &a.port).cmp(&(&b.name, &b.port)));
-    line("berth stopped", &StoppedLine { snapshot, control })?;
+    line("berth stopped", &StoppedLine { snapshot, gpus: supervisor.gpus.stopped(), control })?;
     supervisor.failure.map_or(Ok(()), Err)
 }
 
@@ -234,6 +241,7 @@ struct Supervisor {
     control: Option<Control>,
     admin: Option<Admin>,
     health: Arc<Health>,
+    gpus: Gpus,
     wakers: Vec<Waker>,
     heartbeats: Heartbeats,
     /// Lcore threads that have not ended.
@@ -319,7 +327,7 @@ impl Supervisor {
             facts,
         });
         endpoints.extend(self.admin.as_ref().map(|admin| ("admin".to_string(), admin.local_addr())));
-        line("berth ready", &ReadyLine { ports: ports.collect(), endpoints })?;
+        line("berth ready", &ReadyLine { ports: ports.collect(), gpus: self.gpus.ready(), endpoints })?;
         self.health.set_ready(true);
         notify::ready("serving");
         if self.reload == Reload::Again {

@@ -1,11 +1,12 @@
 //! Which thread serves what: queues of all ports over the CPUs that poll them, their workers over the CPUs of workers.
 
-use std::{collections::BTreeMap, net::SocketAddr, path::Path};
+use std::{collections::BTreeMap, net::SocketAddr, path::Path, time::Duration};
 
 use anyhow::Context as _;
 use berth_control::Polled;
 use berth_engine::Idle;
 use berth_fabric::Binding as LeaseBinding;
+use berth_gpu::RingFile;
 use berth_host::numa_nodes;
 use berth_memory::Heap;
 use berth_pages::{Backing, HugePage, Pages, PagesError};
@@ -62,6 +63,8 @@ struct Draft {
     at_workers: Vec<ProgramSlot>,
     /// How many rings are in shared memory.
     shared: usize,
+    /// Rings that GPUs serve, by their positions in the configuration.
+    gpus: BTreeMap<usize, Vec<RingFile>>,
 }
 
 /// Every thread of the dataplane.
@@ -71,6 +74,8 @@ pub(super) struct Plan {
     pub(super) facts: Vec<Facts>,
     /// Where functions can be replaced.
     pub(super) slots: ProgramSlots,
+    /// Rings that GPUs serve, by their positions in the configuration.
+    pub(super) gpus: BTreeMap<usize, Vec<RingFile>>,
     /// What accepts connections to leases.
     pub(super) transports: Vec<Transport>,
     /// What connects leases to them.
@@ -115,9 +120,10 @@ pub(super) fn plan(config: &Config) -> anyhow::Result<Plan> {
         bindings.push(binding);
         transports.push(Transport { name, addresses, acceptor });
     }
-    let Draft { lcores, at_workers, .. } = draft;
+    let Draft { lcores, at_workers, gpus, .. } = draft;
     let lcores = lcores.into_values().collect();
-    Ok(Plan { lcores, facts, slots: ProgramSlots { workers: at_workers, lcores: slots }, transports, bindings })
+    let slots = ProgramSlots { workers: at_workers, lcores: slots };
+    Ok(Plan { lcores, facts, slots, gpus, transports, bindings })
 }
 
 impl Plan {
@@ -173,12 +179,22 @@ impl Draft {
             Memory::Hugepages => {
                 berth_ring::pair_in(pages(internal, &Backing::Huge(HugePage::Size2M), port.cpus[number])?, geometry)?
             }
-            Memory::Shared(name) => {
+            Memory::Shared { name, patience } => {
                 let name = if number == 0 { format!("berth-{name}") } else { format!("berth-{name}.{number}") };
                 let memory = pages(geometry.shared_size(), &Backing::Shared(name), port.cpus[number])?;
                 let base = shared_base(self.shared);
                 self.shared += 1;
-                return Ok(berth_ring::shared(memory, geometry, base)?);
+                return Ok(berth_ring::shared(memory, geometry, base)?.patient(*patience));
+            }
+            Memory::Gpu(gpu) => {
+                let memory = pages(geometry.shared_size(), &Backing::Unnamed, port.cpus[number])?;
+                let file = memory.file().context("no file")?.try_clone()?;
+                let header = port.rpc().map_or(0, |rpc| rpc.header.len()) as u32;
+                self.gpus.entry(*gpu).or_default().push(RingFile { file, header });
+                let base = shared_base(self.shared);
+                self.shared += 1;
+                // Its dispatcher is ours, and answers before it frees.
+                return Ok(berth_ring::shared(memory, geometry, base)?.patient(Duration::ZERO));
             }
         };
         let cpu = worker_cpus[number % worker_cpus.len()];

@@ -23,6 +23,7 @@ use berth_port::Sender;
 use tracing::{info, warn};
 
 use super::{
+    gpus::Gpus,
     leases,
     service::{self, Program, Runner, Updates},
 };
@@ -72,11 +73,12 @@ pub(super) struct Prepared {
 pub(super) struct Reloader {
     running: Arc<Loaded>,
     slots: ProgramSlots,
+    gpus: Gpus,
 }
 
 impl Reloader {
-    pub(super) fn new(running: Arc<Loaded>, slots: ProgramSlots) -> Self {
-        Self { running, slots }
+    pub(super) fn new(running: Arc<Loaded>, slots: ProgramSlots, gpus: Gpus) -> Self {
+        Self { running, slots, gpus }
     }
 
     /// What reads the configuration again and builds what it asks for, on whatever thread calls it; an error has a line
@@ -112,6 +114,7 @@ impl Reloader {
         for slot in at_workers.iter().chain(at_lcores.iter()) {
             ensure!(slot.sender.room() > 0, "{} has not taken the last reload yet; try again later", slot.thread);
         }
+        self.gpus.reload(&self.running.config, &loaded.config)?;
         for note in &loaded.warnings {
             warn!("{note}");
         }

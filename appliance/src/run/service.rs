@@ -161,6 +161,7 @@ fn handler(handler: &config::Handler, slot_size: usize) -> Result<Handler<Plugin
         config::Handler::Plugin { library, symbol, abi, schema } => {
             Handler::Custom(Plugin::load(library, symbol, *abi, **schema, slot_size)?)
         }
+        config::Handler::Gpu { schema, .. } => Handler::Elsewhere(**schema),
     })
 }
 

@@ -26,7 +26,8 @@ fn decoders_and_functions() {
                     "11:8: function[1].name: \"f\" is taken; each name is used once",
                     "12:11: function[1].handler: \"rpc_incr\" is not built in; did you mean `rpc_increment`?",
                     "13:1: function[2].dispatch: port \"a\" has no workers; give it rpc.worker_cpus",
-                    "15:11: function[2].handler: \"lib.so\" is not a handler; write \"builtin:NAME\" or \"plugin:PATH#SYMBOL\"",
+                    "15:11: function[2].handler: \"lib.so\" is not a handler; write \"builtin:NAME\", \"plugin:PATH#SYMBOL\" or \
+                     \"gpu:PATH#SYMBOL\"",
                 ],
             ),
             (

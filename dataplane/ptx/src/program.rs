@@ -153,8 +153,10 @@ pub(crate) enum Op {
     },
     Barrier(Barrier),
     Warp(Warp),
-    /// Lets others run.
-    Yield,
+    /// Lets others run, for `a` nanoseconds at most.
+    Sleep {
+        a: Slot,
+    },
     Nothing,
 }
 

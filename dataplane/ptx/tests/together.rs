@@ -2,7 +2,7 @@
 
 mod common;
 
-use berth_ptx::{Allocations, Device, Launch, Memory, Module, Order, Program, Refused, Scope, Semantics, Width};
+use berth_ptx::{Allocations, Device, Host, Launch, Memory, Module, Order, Program, Refused, Scope, Semantics, Width};
 use common::{Arg, FUEL, Gpu};
 
 #[test]
@@ -108,6 +108,46 @@ fn a_lock_that_a_warp_shares() {
         let buffer = gpu.buffer(&[0_u32; 3]);
         gpu.launch_with("k", [4, 1, 1], [64, 1, 1], &[buffer], 0, seed, FUEL).unwrap();
         assert_eq!(gpu.read::<u32>(buffer), [0, 256, 512]);
+    }
+}
+
+/// A host whose time goes on only while all threads sleep.
+#[derive(Default)]
+struct Sleeping {
+    now: u64,
+    slept: Vec<u32>,
+}
+
+impl Host for Sleeping {
+    fn now(&mut self) -> u64 {
+        self.now
+    }
+
+    fn idle(&mut self, nanoseconds: u32) {
+        self.now += u64::from(nanoseconds);
+        self.slept.push(nanoseconds);
+    }
+}
+
+/// The host has the core while all threads that could run sleep, for as long as the first of them does. One thread runs
+/// without sleep until the others have slept, one waits at the barrier for all.
+#[test]
+fn the_host_rests_while_all_threads_sleep() {
+    let text = ".version 7.8\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u32 busy)\n{\n.reg .b64 %rd<3>; .reg \
+                .b32 %r<5>; .reg .pred %p<3>;\nld.param.u32 %r3, [busy];\nmov.u32 %r1, %tid.x;\nsetp.gt.u32 %p1, %r1, 1;\n\
+                @%p1 bra END;\nmad.lo.s32 %r2, %r1, 400, 500;\nSPIN:\nsub.u32 %r3, %r3, 1;\nsetp.lt.s32 %p2, %r3, 0;\n\
+                @%p2 nanosleep.u32 %r2;\nmov.u64 %rd1, %globaltimer;\nsetp.lt.u64 %p1, %rd1, 10000;\n@%p1 bra SPIN;\nEND:\n\
+                bar.sync 0;\nret;\n}\n";
+    for busy in [0_u32, 5000] {
+        let modules = [Module::parse(text).unwrap()];
+        let mut device = Device::new(Program::link(&modules).unwrap());
+        let params = busy.to_le_bytes();
+        let launch =
+            Launch { kernel: "k", grid: [1; 3], block: [3, 1, 1], shared: 0, params: &params, seed: 1, fuel: FUEL };
+        let mut host = Sleeping::default();
+        let ran = device.launch(&mut Allocations::default(), &launch, &mut host).unwrap();
+        assert_eq!(host.slept, [500; 20]);
+        assert!(ran.instructions > u64::from(busy) * 6 && ran.instructions < u64::from(busy) * 24 + 2000, "{ran:?}");
     }
 }
 

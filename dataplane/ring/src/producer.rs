@@ -1,8 +1,8 @@
 //! The host's side of a ring: requests in, answers out.
 
-use std::iter::Sum;
+use std::{iter::Sum, time::Duration};
 
-use berth_port::Family;
+use berth_port::{Family, Nanos};
 
 use crate::{
     ErrorCode, RING_EVENTS, SlotIndex,
@@ -15,6 +15,13 @@ use crate::{
 /// Rare conditions are checked once in this many empty polls: often enough to notice them within about a microsecond,
 /// and seldom enough to leave the other side's cache lines alone.
 pub(crate) const PROBE: u32 = if cfg!(loom) { 1 } else { 64 };
+
+/// How long after a request was freed its answer may come, unless [`Producer::patient`] says otherwise. A dispatcher that
+/// launches graphs frees a request at the launch, and its graph answers later.
+pub const PATIENCE: Duration = Duration::from_millis(50);
+
+/// While the oldest request has no answer, all are looked at so many times within the patience.
+const LOOKS: u32 = 16;
 
 /// Fills rx slots and takes tx slots, both strictly in turn. Owned by one core at a time.
 #[repr(align(128))]
@@ -31,6 +38,14 @@ pub struct Producer {
     /// Number of slots from `head` on that were seen free both ways. Only this producer's pushes can change that.
     free: u32,
     idle: u32,
+    /// The time, as far as it was told.
+    now: Nanos,
+    patience: Duration,
+    /// Requests that were seen freed without an answer, by slot: the number of the request, and when that was. Empty on
+    /// internal rings.
+    freed: Box<[(u64, Nanos)]>,
+    /// When all of them were looked at last.
+    looked: Option<Nanos>,
     /// Buffer in which messages are built and read if the other side may write to slots at any time.
     copy: Option<Box<[u8]>>,
     stats: ProducerStats,
@@ -87,8 +102,8 @@ pub enum TxError {
     /// The dispatcher published an error code instead of an answer.
     #[error("the dispatcher answered with error {:#x}", .0.get())]
     Tagged(ErrorCode),
-    /// The dispatcher freed the request without publishing anything; a plain reader of slots in turn would wait
-    /// forever.
+    /// The dispatcher freed the request, and published nothing for as long as [`Producer::patient`] says; a plain reader
+    /// of slots in turn would wait forever.
     #[error("the dispatcher gave no answer")]
     Unanswered,
     /// The tx flag is neither the slot's address nor an error. The slot was not read.
@@ -98,6 +113,7 @@ pub enum TxError {
 
 impl Producer {
     pub(crate) fn new(rx: Lane, tx: Lane, slots: u32, owner: Owner) -> Self {
+        let freed = if rx.is_internal() { 0 } else { slots as usize };
         Self {
             rx,
             tx,
@@ -107,6 +123,10 @@ impl Producer {
             outstanding: 0,
             free: 0,
             idle: 0,
+            now: Nanos(0),
+            patience: PATIENCE,
+            freed: vec![(u64::MAX, Nanos(0)); freed].into(),
+            looked: None,
             copy: None,
             stats: ProducerStats::default(),
             _owner: owner,
@@ -117,6 +137,19 @@ impl Producer {
     #[cfg(not(loom))]
     pub(crate) fn distrusting(self) -> Self {
         Self { copy: Some(vec![0; self.rx.slot_size()].into()), ..self }
+    }
+
+    /// Lets answers come up to `patience` after their requests were freed. Zero is for dispatchers that publish the answer
+    /// first, as the protocol has it.
+    #[must_use]
+    pub fn patient(self, patience: Duration) -> Self {
+        Self { patience, ..self }
+    }
+
+    /// Tells the time, by which freed requests are given up. Once a poll is enough; internal rings do not need it.
+    #[inline]
+    pub fn tell_time(&mut self, now: Nanos) {
+        self.now = now;
     }
 
     /// Fills the next slot through `fill`, which returns the message's length, and announces it.
@@ -186,8 +219,8 @@ impl Producer {
     /// Takes the answers that are ready, at most `limit`, strictly in the order of the requests. Returns their number.
     ///
     /// An answer that a foreign dispatcher published ahead of an earlier one waits in its slot for its turn. A slot
-    /// that was freed without an answer is reported as [`TxError::Unanswered`] and delays nothing. If `take` panics,
-    /// the slot counts as taken.
+    /// that was freed without an answer is reported as [`TxError::Unanswered`] when patience is over, which is the same
+    /// time for all that were freed together. If `take` panics, the slot counts as taken.
     #[inline]
     pub fn collect(&mut self, limit: usize, mut take: impl FnMut(SlotIndex, Result<&[u8], TxError>)) -> usize {
         let mut taken = 0;
@@ -234,7 +267,7 @@ impl Producer {
         }
         if flag == FREE || flag == IN_FLIGHT {
             self.tx.prefetch(self.tail.slot);
-            return (flag == FREE && self.is_unanswered()).then_some(Err(TxError::Unanswered));
+            return self.is_unanswered().then_some(Err(TxError::Unanswered));
         }
         if self.tx.announces(self.tail.slot, flag) {
             return Some(Ok(self.tx.slot_size()));
@@ -242,13 +275,39 @@ impl Producer {
         Some(Err(ErrorCode::from_flag(flag).map_or(TxError::BadFlag(flag), TxError::Tagged)))
     }
 
-    /// Whether the oldest request was freed without an answer; checked once in [`PROBE`] polls.
+    /// Whether the oldest request was freed without an answer, long enough ago; checked once in [`PROBE`] polls.
     #[inline]
     fn is_unanswered(&mut self) -> bool {
         self.idle = self.idle.wrapping_add(1);
-        // The answer is published before the request is freed, so a second look at the tx flag is final.
-        let slot = self.tail.slot;
-        self.idle.is_multiple_of(PROBE) && self.rx.load(slot) == FREE && self.tx.load(slot) == FREE
+        if !self.idle.is_multiple_of(PROBE) {
+            return false;
+        }
+        self.note_freed();
+        let (slot, number) = (self.tail.slot, self.stats.collected);
+        let (noted, since) = self.freed[slot.0 as usize];
+        // Where the answer is published first, this second look at the tx flag is final.
+        let over = noted == number && self.now - since >= self.patience && self.tx.load(slot) == FREE;
+        // The next one may have been freed with it.
+        self.idle = self.idle.wrapping_sub(u32::from(over));
+        over
+    }
+
+    /// Notes when requests were freed, so that nobody's time begins when others' is over.
+    #[cold]
+    fn note_freed(&mut self) {
+        let is_due = |looked| self.now - looked >= self.patience / LOOKS;
+        if !self.looked.is_none_or(is_due) {
+            return;
+        }
+        self.looked = Some(self.now);
+        let mut slot = self.tail.slot;
+        for number in self.stats.collected..self.stats.pushed {
+            let freed = &mut self.freed[slot.0 as usize];
+            if freed.0 != number && self.rx.load(slot) == FREE {
+                *freed = (number, self.now);
+            }
+            slot = slot.next(self.slots);
+        }
     }
 
     /// Number of requests whose answers were not taken yet.

@@ -4,9 +4,11 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     ptr::NonNull,
     sync::Arc,
+    time::Duration,
 };
 
 use berth_memory::{Heap, Memory};
+use berth_port::Nanos;
 use berth_ring::{Dispatcher, ErrorCode, Geometry, Overrun, Producer, Ring, RingError, SlotIndex, TxError, abi};
 
 const SLOTS: u32 = 4;
@@ -249,6 +251,8 @@ fn a_request_freed_without_an_answer_stalls_nothing() {
     push(&mut producer, 2).unwrap();
     poke(rx_flag(&ring, 0), abi::FREE);
     assert_eq!(dispatcher.poll(1, increment), 0);
+    assert_eq!(collect(&mut producer), []);
+    producer.tell_time(at(50));
     assert_eq!(collect(&mut producer), [(0, Err(TxError::Unanswered))]);
     assert_eq!(producer.stats().unanswered, 1);
     // Its answer comes late, when nobody waits for it any more.
@@ -257,6 +261,70 @@ fn a_request_freed_without_an_answer_stalls_nothing() {
     push(&mut producer, 4).unwrap();
     assert_eq!(push(&mut producer, 5), Ok(SlotIndex(0)));
     assert_eq!(producer.stats().late_answers, 1);
+}
+
+/// A time in milliseconds.
+fn at(ms: u64) -> Nanos {
+    Nanos(0) + Duration::from_millis(ms)
+}
+
+/// A dispatcher that launches graphs clears the rx flag at the launch; the graph answers when it is done.
+#[test]
+fn a_request_freed_at_its_launch_may_be_answered_later() {
+    let (ring, mut producer, _dispatcher) = ring();
+    let abi = ring.as_abi();
+    let tx = |slot: u64| abi.tx_data as u64 + slot * abi.tx_stride as u64;
+    for lap in 0..3 {
+        let begun = 1000 * lap;
+        producer.tell_time(at(begun));
+        for slot in 0..SLOTS {
+            push(&mut producer, slot as u8).unwrap();
+            poke(rx_flag(&ring, slot as usize), abi::FREE);
+        }
+        assert!(!producer.can_push(), "a graph may still write to any slot");
+        for late in [1, 30, 49] {
+            producer.tell_time(at(begun + late));
+            assert_eq!(collect(&mut producer), []);
+            assert!(!producer.can_push());
+        }
+        for slot in 0..SLOTS {
+            poke(tx_flag(&ring, slot as usize), tx(slot.into()));
+        }
+        let expected: Vec<_> = (0..SLOTS).map(|slot| (slot, Ok(0))).collect();
+        assert_eq!(collect(&mut producer), expected);
+    }
+    assert_eq!((producer.stats().unanswered, producer.stats().late_answers), (0, 0));
+}
+
+#[test]
+fn patience_is_over_for_all_at_once() {
+    let (ring, producer, _dispatcher) = ring();
+    let mut producer = producer.patient(Duration::from_millis(20));
+    for byte in 1..=4 {
+        push(&mut producer, byte).unwrap();
+    }
+    for slot in [0, 1, 3] {
+        poke(rx_flag(&ring, slot), abi::FREE);
+    }
+    producer.tell_time(at(5));
+    assert_eq!(collect(&mut producer), []);
+    producer.tell_time(at(24));
+    assert_eq!(collect(&mut producer), []);
+    producer.tell_time(at(25));
+    let unanswered = Err(TxError::Unanswered);
+    assert_eq!(collect(&mut producer), [(0, unanswered), (1, unanswered)], "the third is not freed");
+    poke(rx_flag(&ring, 2), abi::FREE);
+    poke(tx_flag(&ring, 2), ring.as_abi().tx_data as u64 + 2 * ring.as_abi().tx_stride as u64);
+    assert_eq!(collect(&mut producer), [(2, Ok(0)), (3, unanswered)]);
+    // What was noted of a request says nothing about the next one in its slot.
+    for byte in 1..=2 {
+        push(&mut producer, byte).unwrap();
+        poke(rx_flag(&ring, usize::from(byte) - 1), abi::FREE);
+    }
+    producer.tell_time(at(44));
+    assert_eq!(collect(&mut producer), []);
+    producer.tell_time(at(64));
+    assert_eq!(collect(&mut producer), [(0, unanswered), (1, unanswered)]);
 }
 
 #[test]

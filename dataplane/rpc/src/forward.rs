@@ -165,6 +165,7 @@ impl Forward {
         counts: &mut Counts,
         record: &mut impl FnMut(Stage, u64),
     ) -> usize {
+        self.ring.tell_time(now);
         let mut out = Out { port, form: self.form, turns: turns.as_mut(), program, counts, posted: 0 };
         let mut taken = 0;
         while taken < BURST
@@ -370,7 +371,8 @@ fn read_answer(
         0 => slot[form.len()..].get(..header.result_len as usize).map(Ok),
         // A worker of ours tells what it found. Behind a foreign dispatcher a handler may have said it, who has no say in
         // the protocol: what reaches a ring was checked.
-        own if own > 0 || is_internal => Some(Err(own)),
+        // That results do not fit is for whoever writes them to say.
+        own if own > 0 || is_internal || own == status::RESULT_TOO_LARGE => Some(Err(own)),
         _ => Some(Err(status::HANDLER_FAILED)),
     }
 }

@@ -3,7 +3,10 @@
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, ErrorKind},
-    os::{fd::AsRawFd, unix::fs::OpenOptionsExt},
+    os::{
+        fd::{AsRawFd, FromRawFd as _, OwnedFd},
+        unix::fs::OpenOptionsExt,
+    },
     path::{Path, PathBuf},
 };
 
@@ -47,6 +50,27 @@ impl SharedFile {
     pub(crate) fn file(&self) -> &File {
         &self.file
     }
+}
+
+/// Makes a file of `size` zeros in memory that has no name, and that nobody can make shorter or longer.
+pub(crate) fn unnamed(size: u64) -> Result<File, PagesError> {
+    let failed = |what| move |error| PagesError::File { what, path: PathBuf::from("/memfd:berth"), error };
+    // SAFETY: the name is a C string.
+    let fd = unsafe { libc::memfd_create(c"berth".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
+    if fd < 0 {
+        return Err(failed("cannot make")(io::Error::last_os_error()));
+    }
+    // SAFETY: the descriptor was just made, and is nobody else's.
+    let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+    let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+    // SAFETY: no pointers. What is not there now would be a fault later.
+    if unsafe { libc::fallocate(fd, 0, 0, size as libc::off_t) } != 0
+        // SAFETY: as above.
+        || unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, seals) } != 0
+    {
+        return Err(failed("cannot have the memory of")(io::Error::last_os_error()));
+    }
+    Ok(file)
 }
 
 /// Locks a file for as long as it is open.

@@ -7,6 +7,7 @@ mod mapping;
 mod numa;
 
 use std::{
+    fs::File,
     io,
     path::{Path, PathBuf},
     ptr::NonNull,
@@ -29,6 +30,9 @@ pub enum Backing {
     /// Ordinary pages of a new POSIX shared memory object with this name, which is removed with them. Processes of the
     /// same user may map it.
     Shared(String),
+    /// Ordinary pages of a file without a name, whose size is sealed: another process has them if it is given
+    /// [`Pages::file`].
+    Unnamed,
 }
 
 /// Zeroed memory in pages that are resident from the start, so that no access has to wait for one.
@@ -36,7 +40,14 @@ pub enum Backing {
 pub struct Pages {
     mapping: Mapping,
     size: usize,
-    _file: Option<SharedFile>,
+    file: Option<Kept>,
+}
+
+/// The file that pages are of.
+#[derive(Debug)]
+enum Kept {
+    Named { _file: SharedFile },
+    Unnamed(File),
 }
 
 /// Why memory could not be had.
@@ -128,14 +139,26 @@ impl Pages {
             Backing::Huge(page) => Mapping::huge(len, *page).map(|mapping| (mapping, None)),
             Backing::Shared(name) => {
                 let file = SharedFile::create(name, size)?;
-                Ok((Mapping::shared(len, file.file())?, Some(file)))
+                Ok((Mapping::shared(len, file.file())?, Some(Kept::Named { _file: file })))
+            }
+            Backing::Unnamed => {
+                let file = file::unnamed(size)?;
+                Ok((Mapping::shared(len, &file)?, Some(Kept::Unnamed(file))))
             }
         };
         let (mapping, file) = match node {
             Some(node) => numa::on_node(node.id, map).map_err(|error| PagesError::Map { len, error })??,
             None => map()?,
         };
-        Ok(Self { mapping, size: len, _file: file })
+        Ok(Self { mapping, size: len, file })
+    }
+
+    /// The file of [`Backing::Unnamed`], for another process.
+    pub fn file(&self) -> Option<&File> {
+        match &self.file {
+            Some(Kept::Unnamed(file)) => Some(file),
+            _ => None,
+        }
     }
 }
 

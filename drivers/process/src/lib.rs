@@ -2,6 +2,8 @@
 //! and benches start `berth` with it.
 #![forbid(unsafe_code)]
 
+pub mod supervise;
+
 use std::{
     io::{BufRead as _, BufReader, Read},
     process::{Child, Command, ExitStatus, Stdio},

@@ -69,9 +69,13 @@ pub(crate) fn make() -> Result<Vec<PathBuf>> {
     for (name, more) in [("berth", &DRIVERS[..]), ("berth-full", &["--features", FEATURES])] {
         run(cargo(["build", "--release", "--locked", "-p", "berth"]).args(more))?;
         let tree = work.join(name);
-        let program = tree.join("usr/bin/berth");
-        copy(Path::new("target/release/berth"), &program, 0o755)?;
-        run(cmd("strip", ["--strip-unneeded", "--remove-section=.comment"]).arg(&program))?;
+        let programs = ["berth", "berth-gpu-worker"].map(|program| tree.join("usr/bin").join(program));
+        for program in &programs {
+            let built = Path::new("target/release").join(program.file_name().context("a file")?);
+            copy(&built, program, 0o755)?;
+            run(cmd("strip", ["--strip-unneeded", "--remove-section=.comment"]).arg(program))?;
+        }
+        let [program, _] = &programs;
         let doc = tree.join("usr/share/doc").join(name);
         fs::create_dir_all(doc.parent().context("/usr/share/doc has a parent")?)?;
         symlink("berth-common", doc)?;

@@ -10,7 +10,7 @@ mod rpc;
 pub use berth_keys::schema::{Key, Kind, Section};
 use berth_keys::{Reload, key};
 pub use print::{default_file, json_schema, reference};
-pub(super) use rpc::PLUGIN;
+pub(super) use rpc::{DEVICE, PLUGIN};
 
 /// The root of the document.
 pub static ROOT: Section = Section::new(
@@ -27,6 +27,7 @@ pub static ROOT: Section = Section::new(
         key("dataplane", Kind::Table(&leases::DATAPLANE), "where leases are read and written beside ports"),
         key("binding", Kind::Tables(&leases::BINDING), "transports of their own that leases are connected to"),
         key("decoder", Kind::Tables(&rpc::DECODER), "detector error models and what decodes them").live(),
+        key("gpu", Kind::Tables(&rpc::GPU), "GPUs that functions run on"),
         key("function", Kind::Tables(&rpc::FUNCTION), "what requests can call").live().said(),
         key("message", Kind::Tables(&rpc::MESSAGE), "types of messages").live(),
         key("ring_kernel", Kind::Tables(&rpc::RING_KERNEL), "what answers messages").live(),

@@ -72,7 +72,11 @@ static RPC_TABLE: Section = Section::new(
         WORKER_CPUS
             .default("[]")
             .more("Needed for dispatch = \"ring\", unless memory = \"shared\". They may poll ports, too."),
-        MEMORY.said(),
+        key("gpu", Kind::Text, "the name of the [[gpu]] that serves the port's own ring")
+            .otherwise("none")
+            .example("\"gpu0\"")
+            .more("Needed for dispatch = \"gpu\". `slots` is then a multiple of the GPU's `blocks`."),
+        OWN_MEMORY.said(),
         key(
             "on_undispatchable",
             Kind::Choice(&[("reply", "answer a negative status"), ("drop", "stay silent")]),
@@ -141,12 +145,38 @@ const MEMORY: Key = key(
      ring serves it, see docs/ring.md.",
 );
 
+const OWN_MEMORY: Key = key(
+    "memory",
+    Kind::Choice(&[
+        ("heap", "the process's own"),
+        ("hugepages", "reserved huge pages of 2 MiB"),
+        ("shared", "shared memory: another process serves the ring"),
+        ("pinned", "with gpu: memory of the host that the GPU reads"),
+        ("auto", "with gpu, where it is the default: what suits the GPU"),
+    ]),
+    "what slots are made of",
+)
+.default("\"heap\"")
+.more(
+    "Huge pages lie on the NUMA node of the port's CPU. With \"shared\" there are no workers: whoever attaches to the \
+     ring serves it, see docs/ring.md.",
+);
+
 const SHARED: &[Owned] = &[Owned {
     by: Owner { key: "memory", word: "shared" },
-    keys: &[key("shared_name", Kind::Text, "the shared memory object, /dev/shm/berth-NAME")
-        .required()
-        .example("\"fpga0\"")
-        .more("The second CPU of the port has NAME.1, and so on.")],
+    keys: &[
+        key("shared_name", Kind::Text, "the shared memory object, /dev/shm/berth-NAME")
+            .required()
+            .example("\"fpga0\"")
+            .more("The second CPU of the port has NAME.1, and so on."),
+        key(
+            "unanswered_ms",
+            Kind::Integer(0, 60_000),
+            "how long after its request was freed an answer may come, in milliseconds",
+        )
+        .default("50")
+        .more("Dispatchers that launch graphs free requests first; 0 is for those that answer first."),
+    ],
 }];
 
 pub(super) const IDLE: Kind = Kind::Choice(&[
@@ -155,7 +185,8 @@ pub(super) const IDLE: Kind = Kind::Choice(&[
     ("wait", "sleep at once"),
 ]);
 
-pub(super) const DISPATCH: Kind = Kind::Choice(&[("inline", "on the poll core"), ("ring", "on workers")]);
+pub(super) const DISPATCH: Kind =
+    Kind::Choice(&[("inline", "on the poll core"), ("ring", "on workers"), ("gpu", "on a GPU")]);
 
 const RPS: Kind = Kind::Integer(1, 100_000_000);
 const BURSTS: Kind = Kind::Integer(1, 1_000_000);

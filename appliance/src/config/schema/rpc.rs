@@ -43,18 +43,43 @@ pub(super) static DECODER: Section = Section::new(
     },
 ]]);
 
+pub(super) static GPU: Section = Section::new(
+    "GPUs, each with a worker process of its own (docs/gpu.md).",
+    &[
+        key("name", Kind::Text, "unique name").required().example("\"gpu0\""),
+        key("device", Kind::Text, "which: \"soft\" is the one in software")
+            .required()
+            .example("\"soft\"")
+            .more("Others need a driver that is not built yet. The one in software is never chosen silently."),
+        key("use", Kind::Choice(&[("dispatch", "it serves rings of ports")]), "what it does").default("\"dispatch\""),
+        key(
+            "blocks",
+            Kind::Integer(1, 256),
+            "thread blocks that serve a ring, of which each has its share of the slots",
+        )
+        .default("1"),
+        key(
+            "time_limit_ms",
+            Kind::Integer(100, 600_000),
+            "a kernel that shows no life for so long is killed, in milliseconds",
+        )
+        .default("2000"),
+    ],
+);
+
 pub(super) static FUNCTION: Section = Section::new(
     "Functions. The id on the wire is the FNV-1a hash of the name. Every port serves all of them.",
     &[
         key("name", Kind::Text, "unique name").required().example("\"rpc_increment\"").said(),
-        key("handler", Kind::Text, "what runs: \"builtin:NAME\" or \"plugin:PATH#SYMBOL\"")
+        key("handler", Kind::Text, "what runs: \"builtin:NAME\", \"plugin:PATH#SYMBOL\" or \"gpu:PATH#SYMBOL\"")
             .required()
             .example("\"builtin:rpc_increment\"")
             .more(
                 "Built in are rpc_increment, mock_decode, qec_decode and the decoding server: enqueue_syndromes, \
                  get_corrections and reset_decoder, on one session for each decoder. A plug-in is an exported function of \
                  a shared library, such as \"plugin:/usr/lib/berth/mine.so#mine\"; a reload loads a library again only \
-                 under another path.",
+                 under another path. With \"gpu:\" it is a device function of a PTX file, for dispatch = \"gpu\"; of those that \
+                 are built in, GPUs have rpc_increment and mock_decode.",
             )
             .said(),
         key("dispatch", DISPATCH, "where it runs").otherwise("where the port says").example("\"inline\""),
@@ -97,6 +122,26 @@ pub(super) static FUNCTION: Section = Section::new(
                 .otherwise("bytes of any number")
                 .example("[\"bit_packed[24]\", \"int32\"]")
                 .more("uint8 int32 int64 float32 float64 array_TYPE[N] bit_packed[N]; [] is any number."),
+            key("results", Kind::Texts, "the types of its results")
+                .otherwise("bytes of any number")
+                .example("[\"uint8\"]"),
+        ],
+    },
+    Owned {
+        by: Owner { key: "handler", word: DEVICE },
+        keys: &[
+            key(
+                "parallel",
+                Kind::Choice(&[("thread", "one thread of the block"), ("block", "all of them; the first one's result counts")]),
+                "which threads call a device function",
+            )
+            .default("\"thread\""),
+            key("mode", Kind::Choice(&[("call", "called by the dispatcher that never stops")]), "how a device function is run")
+                .default("\"call\""),
+            key("args", Kind::Texts, "the types of its arguments")
+                .otherwise("bytes of any number")
+                .example("[\"bit_packed[24]\", \"int32\"]")
+                .more("As of a plug-in."),
             key("results", Kind::Texts, "the types of its results")
                 .otherwise("bytes of any number")
                 .example("[\"uint8\"]"),
@@ -184,3 +229,6 @@ pub(super) static RING_KERNEL: Section = Section::new(
 
 /// The form of the handlers that are plug-ins.
 pub(in crate::config) const PLUGIN: &str = "plugin:PATH#SYMBOL";
+
+/// The form of those that are device functions.
+pub(in crate::config) const DEVICE: &str = "gpu:PATH#SYMBOL";

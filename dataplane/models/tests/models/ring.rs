@@ -4,7 +4,10 @@
 //! alone order every access. Under loom every empty poll also looks for gaps and unanswered requests, which must never
 //! be seen on a peer that keeps to the protocol, however slow.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::Duration,
+};
 
 use berth_ring::{Dispatcher, ErrorCode, Producer, Ring, TxError, pair};
 use loom::thread;
@@ -16,7 +19,7 @@ fn ring(is_internal: bool, slots: u32) -> (Producer, Dispatcher) {
         return pair(slots, SLOT).unwrap();
     }
     let mut ring = Ring::modelled(slots, SLOT);
-    (ring.producer().unwrap(), ring.dispatcher().unwrap())
+    (ring.producer().unwrap().patient(Duration::ZERO), ring.dispatcher().unwrap())
 }
 
 /// Request `n` of an internal ring has so many bytes, and so has its answer.

@@ -20,8 +20,8 @@ impl<'a> One<'_, '_, 'a> {
                 let ty = self.modifiers.ty()?;
                 self.modifiers.end()?;
                 self.count(1)?;
-                self.source(0, ty)?;
-                self.emit(Op::Yield);
+                let a = self.source(0, ty)?;
+                self.emit(Op::Sleep { a });
                 return Ok(());
             }
             _ => {}

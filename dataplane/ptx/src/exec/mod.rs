@@ -48,6 +48,32 @@ pub struct Launch<'a> {
     pub fuel: u64,
 }
 
+/// What a launch needs of its host. A closure that tells the time is one.
+pub trait Host {
+    /// Nanoseconds after the epoch, for `%globaltimer`.
+    fn now(&mut self) -> u64;
+
+    /// All threads that could go on sleep (`nanosleep`), none of them for less than this. Others of the host may have the
+    /// core meanwhile; to return early is allowed.
+    fn idle(&mut self, _nanoseconds: u32) {}
+}
+
+impl<F: FnMut() -> u64> Host for F {
+    fn now(&mut self) -> u64 {
+        self()
+    }
+}
+
+/// What the threads of a block did when each had its turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turns {
+    /// All wait for others, or have ended.
+    Nothing,
+    /// All that could run went to sleep, none for less than this.
+    Slept(u32),
+    Ran,
+}
+
 /// What a launch did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Statistics {
@@ -80,9 +106,11 @@ struct Grid<'a, M> {
     launch: &'a Launch<'a>,
     image: &'a mut [u8],
     memory: &'a mut M,
-    clock: &'a mut dyn FnMut() -> u64,
+    host: &'a mut dyn Host,
     params: Vec<u8>,
     executed: u64,
+    /// For how long the thread whose turn it is went to sleep.
+    slept: Option<u32>,
     /// Bytes that registers and stacks may still take.
     state_left: usize,
 }
@@ -99,7 +127,7 @@ impl Device {
         &self.program
     }
 
-    /// Runs a kernel to its end. `clock` says how many nanoseconds it is after the epoch, for `%globaltimer`.
+    /// Runs a kernel to its end.
     ///
     /// # Errors
     /// A launch that does not fit, or the first fault; memory is as the fault left it.
@@ -107,7 +135,7 @@ impl Device {
         &mut self,
         memory: &mut M,
         launch: &Launch<'_>,
-        clock: &mut dyn FnMut() -> u64,
+        host: &mut dyn Host,
     ) -> Result<Statistics, LaunchError> {
         let program = &self.program;
         let entry = program.kernels.get(launch.kernel);
@@ -133,9 +161,10 @@ impl Device {
             launch,
             image: &mut self.image,
             memory,
-            clock,
+            host,
             params: launch.params.to_vec(),
             executed: 0,
+            slept: None,
             state_left: STATE_MAX,
         };
         grid.run(blocks, resident, threads, shared)?;
@@ -159,6 +188,16 @@ fn shape(launch: &Launch<'_>) -> Result<u64, LaunchError> {
         return wrong(format!("{} bytes of dynamic shared memory; at most {SHARED_MAX}", launch.shared));
     }
     Ok(x * y * z)
+}
+
+impl Turns {
+    fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Nothing, one) | (one, Self::Nothing) => one,
+            (Self::Slept(a), Self::Slept(b)) => Self::Slept(a.min(b)),
+            _ => Self::Ran,
+        }
+    }
 }
 
 /// Xorshift64*: the order of threads, not a secret.
@@ -195,19 +234,22 @@ impl<M: Memory> Grid<'_, M> {
             if running.is_empty() {
                 return Ok(());
             }
-            let mut progress = false;
+            let mut all = Turns::Nothing;
             let first = order.below(running.len() as u64) as usize;
             for at in 0..running.len() {
                 let at = (first + at) % running.len();
                 for _ in 0..ROUNDS {
-                    if !self.turns(&mut running[at], &mut order)? {
+                    let turns = self.turns(&mut running[at], &mut order)?;
+                    all = all.and(turns);
+                    if turns != Turns::Ran {
                         break;
                     }
-                    progress = true;
                 }
             }
-            if !progress {
-                return Err(self.stuck(&running));
+            match all {
+                Turns::Nothing => return Err(self.stuck(&running)),
+                Turns::Slept(nanoseconds) => self.host.idle(nanoseconds),
+                Turns::Ran => {}
             }
             // An ended block's memory serves the next one.
             for block in running.iter_mut().filter(|block| block.live == 0) {
@@ -239,21 +281,22 @@ impl<M: Memory> Grid<'_, M> {
         Ok(())
     }
 
-    /// Gives each thread of a block that can run a turn; returns whether any could.
-    fn turns(&mut self, block: &mut Block, order: &mut Order) -> Result<bool, Fault> {
+    /// Gives each thread of a block that can run a turn.
+    fn turns(&mut self, block: &mut Block, order: &mut Order) -> Result<Turns, Fault> {
         let count = block.threads.len();
         let first = order.below(count as u64) as usize;
-        let mut progress = false;
+        let mut all = Turns::Nothing;
         for at in 0..count {
             let at = if first + at >= count { first + at - count } else { first + at };
             if block.threads[at].state != State::Ready {
                 continue;
             }
-            progress = true;
             let turn = order.below(TURN_MAX) + 1;
+            self.slept = None;
             self.turn(block, at, turn).map_err(|(at, kind)| self.fault(block, at, kind))?;
+            all = all.and(self.slept.map_or(Turns::Ran, Turns::Slept));
         }
-        Ok(progress)
+        Ok(all)
     }
 
     fn turn(&mut self, block: &mut Block, at: usize, turn: u64) -> Result<(), (usize, FaultKind)> {

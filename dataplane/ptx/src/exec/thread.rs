@@ -262,7 +262,8 @@ impl<M: Memory> Grid<'_, M> {
                 Op::Fence { order } => self.memory.fence(order),
                 Op::Barrier(_) => break Ok(State::Barrier),
                 Op::Warp(_) => break Ok(State::Warp),
-                Op::Yield => {
+                Op::Sleep { a } => {
+                    self.slept = Some(read!(a) as u32);
                     pc = next;
                     break Ok(State::Ready);
                 }
@@ -284,7 +285,7 @@ impl<M: Memory> Grid<'_, M> {
             Special::Threads(axis) => self.launch.block[usize::from(axis)].into(),
             Special::Blocks(axis) => self.launch.grid[usize::from(axis)].into(),
             Special::Warps => warps.into(),
-            Special::GlobalTimer(half) => of_half((self.clock)(), half),
+            Special::GlobalTimer(half) => of_half(self.host.now(), half),
             Special::DynamicShared => dynamic as u64,
             Special::TotalShared => (self.program.shared + dynamic) as u64,
             Special::One => 1,

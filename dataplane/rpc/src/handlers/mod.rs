@@ -58,6 +58,8 @@ pub enum Handler<X = Infallible> {
     Kernel(Box<Kernel>),
     /// A handler that is not builtin.
     Custom(X),
+    /// A function that only dispatchers of others have, behind a ring: requests are checked by its schema.
+    Elsewhere(HandlerSchema),
 }
 
 /// Why a set of handlers cannot be made.
@@ -167,6 +169,7 @@ fn schema<X: Custom>(handler: &Handler<X>, observables: usize) -> Result<Handler
         | Handler::GetCorrections
         | Handler::ResetDecoder => HandlerSchema::new(&[bytes], &[bytes]),
         Handler::Custom(custom) => Ok(custom.schema()),
+        Handler::Elsewhere(schema) => Ok(*schema),
     }
 }
 
@@ -194,6 +197,7 @@ impl<X: Custom> Handlers for HandlerSet<X> {
             }
             Handler::Kernel(kernel) => run_kernel(kernel, call),
             Handler::Custom(custom) => custom.call(call),
+            Handler::Elsewhere(_) => Err(Failure::FAILED),
         }
     }
 

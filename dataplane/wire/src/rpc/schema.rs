@@ -206,6 +206,11 @@ pub struct Lengths {
 }
 
 impl Lengths {
+    /// Total of the fixed-size values, and element size of the variable one, 0 if there is none; in bytes.
+    pub const fn parts(self) -> (u32, u32) {
+        (self.fixed, self.variable)
+    }
+
     /// Whether a payload of `len` bytes fits the schema.
     #[inline]
     pub fn accept(self, len: usize) -> bool {

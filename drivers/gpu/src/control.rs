@@ -1,0 +1,105 @@
+//! What `berth` and its worker say to each other: a JSON object a line, over the worker's standard input, which is a socket.
+
+use serde::{Deserialize, Serialize};
+
+/// The functions that a GPU is to run.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Functions {
+    /// The functions.
+    pub all: Vec<Function>,
+    /// PTX files that they are in.
+    pub modules: Vec<Module>,
+}
+
+/// A function of the table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Function {
+    /// Its id on the wire.
+    pub id: u32,
+    /// What runs.
+    pub code: Code,
+    /// All threads of the block call it, not one.
+    pub parallel: bool,
+    /// Bytes of arguments that it takes.
+    pub fixed: u32,
+    /// It takes any number of these more, in bytes; 0 is none.
+    pub unit: u32,
+}
+
+/// What a function runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Code {
+    /// `rpc_increment`
+    Increment,
+    /// `mock_decode`
+    MockDecode {
+        /// Bytes of a request.
+        measurements: u32,
+        /// Bytes of an answer.
+        observables: u32,
+        /// Measurements and answer of each shot, in hex digits.
+        rows: String,
+    },
+    /// A device function of a module.
+    Symbol {
+        /// Which, of [`Functions::modules`].
+        module: usize,
+        /// Its name.
+        symbol: String,
+    },
+}
+
+/// A PTX text.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Module {
+    /// What errors call it: its path.
+    pub name: String,
+    /// The text.
+    pub text: String,
+}
+
+/// What a worker is told.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Command {
+    /// Which rings it serves, first of all.
+    Open {
+        rings: Vec<RingFd>,
+        /// Blocks of each.
+        blocks: u32,
+    },
+    /// What it runs from now on; requests that it has are answered first.
+    Load(Functions),
+}
+
+/// A ring file that the worker inherited.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct RingFd {
+    pub(crate) fd: i32,
+    /// Bytes of its messages' header.
+    pub(crate) header: u32,
+}
+
+/// What a worker says.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Report {
+    /// It is there. `network`: it could not give up its access to the network.
+    Hello { network: bool },
+    /// Its functions run.
+    Loaded,
+    /// They could not be loaded.
+    Refused(String),
+    /// Every block of its kernel goes round its loop.
+    Beat,
+    /// Its kernel ended with this, and so does the worker.
+    Fault(String),
+}
+
+/// A message as it is sent.
+pub(crate) fn line(message: &impl Serialize) -> Vec<u8> {
+    let mut line = serde_json::to_vec(message).expect("plain data");
+    line.push(b'\n');
+    line
+}

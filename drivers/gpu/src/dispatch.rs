@@ -1,0 +1,147 @@
+//! The dispatcher on a device: rings and functions in, a kernel that runs.
+
+use std::sync::Arc;
+
+use berth_memory::Memory as _;
+
+use crate::{
+    control::{Code, Functions},
+    device::{Buffer, Device, DeviceError, Launch},
+    functions::{OWN, glue, texts},
+    mapping::Mapping,
+};
+
+/// Words of `stop`.
+const RUN: u32 = 0;
+const DRAIN: u32 = 1;
+
+/// Bytes from the word `stop` to the first block's beats, and from each block's to the next one's.
+const LINE: usize = 64;
+
+/// Bytes of `struct ring`.
+const RING: usize = 56;
+
+/// Threads of a block where functions are called by one of them; where all call one.
+const THREADS: [u32; 2] = [32, 128];
+
+/// Rings that a device serves.
+pub(crate) struct Dispatcher {
+    device: Box<dyn Device>,
+    /// Descriptions of all rings, as kernels read them.
+    rings: Buffer,
+    blocks: u32,
+    all_blocks: u32,
+    /// Of each block: the request, then the answer.
+    shared: usize,
+    /// The word `stop`, and a counter of each block.
+    words: Buffer,
+    beats: Vec<u64>,
+    is_running: bool,
+}
+
+impl Dispatcher {
+    /// Makes these rings, each with the length of its messages' header, known to the device; `blocks` serve each.
+    pub(crate) fn open(
+        mut device: Box<dyn Device>,
+        rings: Vec<(Arc<Mapping>, u32)>,
+        blocks: u32,
+    ) -> Result<Self, DeviceError> {
+        let all_blocks = blocks * rings.len() as u32;
+        let described = device.allocate(RING * rings.len())?;
+        let words = device.allocate(LINE * (1 + all_blocks as usize))?;
+        let mut shared = 0;
+        for (index, (mapping, header)) in rings.into_iter().enumerate() {
+            let (front, base) = (*mapping.front(), mapping.base().addr().get() as u64);
+            if front.slots % blocks != 0 {
+                let message = format!("{} slots cannot be shared among {blocks} blocks", front.slots);
+                return Err(DeviceError::new(message));
+            }
+            shared = shared.max(2 * front.stride as usize);
+            let long = [front.rx_flags, front.tx_flags, front.rx_data, front.tx_data].map(|offset| base + offset);
+            let mut bytes: Vec<u8> = long.into_iter().chain([front.stride]).flat_map(u64::to_le_bytes).collect();
+            bytes.extend([front.slots, front.slot_size as u32, header, 0].into_iter().flat_map(u32::to_le_bytes));
+            described.memory.write_at(RING * index, &bytes);
+            device.register(mapping)?;
+        }
+        let beats = vec![0; all_blocks as usize];
+        Ok(Self { device, rings: described, blocks, all_blocks, shared, words, beats, is_running: false })
+    }
+
+    /// Loads these functions and starts the kernel. None may be running.
+    pub(crate) fn start(&mut self, functions: &Functions) -> Result<(), DeviceError> {
+        let mut tables = Vec::new();
+        for function in &functions.all {
+            if let Code::MockDecode { measurements, observables, rows } = &function.code {
+                tables.push(self.table(*measurements, *observables, rows)?);
+            }
+        }
+        let glue = glue(functions, &tables);
+        let named = |e: DeviceError| {
+            let module = e.module.and_then(|module| functions.modules.get(module.checked_sub(OWN)?));
+            DeviceError {
+                message: module.map_or(e.message.clone(), |module| format!("{}: {}", module.name, e.message)),
+                ..e
+            }
+        };
+        self.device.load(&texts(functions, &glue)).map_err(named)?;
+        self.words.store_u32(0, RUN);
+        let (idle_after, idle) = self.device.idling();
+        let beats = self.words.address + LINE as u64;
+        let mut params = self.rings.address.to_le_bytes().to_vec();
+        params.extend(u64::from(self.blocks).to_le_bytes());
+        params.extend([self.words.address, beats, idle_after].into_iter().flat_map(u64::to_le_bytes));
+        params.extend(idle.to_le_bytes());
+        let is_parallel = functions.all.iter().any(|function| function.parallel);
+        self.device.launch(&Launch {
+            kernel: "berth_dispatch",
+            blocks: self.all_blocks,
+            threads: THREADS[usize::from(is_parallel)],
+            shared: self.shared,
+            params,
+        })?;
+        self.is_running = true;
+        Ok(())
+    }
+
+    /// The table of a `mock_decode`, as its kernel reads it.
+    fn table(&mut self, measurements: u32, observables: u32, rows: &str) -> Result<u64, DeviceError> {
+        let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
+        let byte = |pair: &[u8]| Some(digit(pair[0])? << 4 | digit(*pair.get(1)?)?);
+        let rows: Option<Vec<u8>> = rows.as_bytes().chunks(2).map(byte).collect();
+        let row = (measurements as usize + observables as usize).max(1);
+        let rows = rows.filter(|rows| rows.len().is_multiple_of(row));
+        let rows = rows.ok_or_else(|| DeviceError::new("a table that does not add up"))?;
+        let front = [(rows.len() / row) as u32, measurements, observables, 0];
+        let table = self.device.allocate(16 + rows.len())?;
+        table.memory.write_at(0, &front.map(u32::to_le_bytes).concat());
+        table.memory.write_at(16, &rows);
+        Ok(table.address)
+    }
+
+    /// Whether the kernel runs; not if it was not started, or its end was told.
+    pub(crate) fn is_running(&self) -> bool {
+        self.is_running
+    }
+
+    /// Asks the kernel to answer what it has, and to leave.
+    pub(crate) fn drain(&self) {
+        self.words.store_u32(0, DRAIN);
+    }
+
+    /// How the kernel ended, told once.
+    pub(crate) fn ended(&mut self) -> Option<Result<(), DeviceError>> {
+        let ended = self.device.ended()?;
+        self.is_running = false;
+        Some(ended)
+    }
+
+    /// Whether every block has gone round its loop since this was last true.
+    pub(crate) fn has_beaten(&mut self) -> bool {
+        let now: Vec<_> = (1..=self.beats.len()).map(|line| self.words.load_u64(LINE * line)).collect();
+        let all = now.iter().zip(&self.beats).all(|(now, before)| now != before);
+        if all {
+            self.beats = now;
+        }
+        all
+    }
+}

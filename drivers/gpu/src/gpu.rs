@@ -1,0 +1,274 @@
+//! A GPU as `berth` has it: a worker process that is kept running, and what it is to run.
+
+use std::{
+    fs::File,
+    os::{fd::AsRawFd as _, unix::process::CommandExt as _},
+    path::{Path, PathBuf},
+    process::Command,
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use berth_port::{Family, Tables};
+use berth_process::supervise::{End, Patience, Supervised, Ward};
+use berth_ring::ErrorCode;
+use tracing::{error, info, warn};
+
+use crate::{
+    control::{self, Functions, Report, RingFd, line},
+    mapping::{At, Mapping},
+};
+
+/// How long a worker may take to load what it runs.
+const START: Duration = Duration::from_secs(30);
+
+/// Rests of a worker that ends.
+const REST: Duration = Duration::from_millis(50);
+const REST_MAX: Duration = Duration::from_secs(2);
+
+/// Which worker, and how it is run.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// As the configuration calls it.
+    pub name: String,
+    /// The program `berth-gpu-worker`.
+    pub worker: PathBuf,
+    /// Thread blocks that serve each ring.
+    pub blocks: u32,
+    /// How long its kernel may give no sign of life.
+    pub limit: Duration,
+}
+
+/// A ring that a GPU serves.
+#[derive(Debug)]
+pub struct RingFile {
+    /// The file, in the layout of [`berth_ring::shared`].
+    pub file: File,
+    /// Bytes of its messages' header.
+    pub header: u32,
+}
+
+/// Why a GPU does not run these functions.
+#[derive(Debug, thiserror::Error)]
+pub enum GpuError {
+    /// A file of a ring, or a thread.
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+    /// The worker says so.
+    #[error("{0}")]
+    Refused(String),
+    /// It ended, or said nothing.
+    #[error("{} {what}; see what it wrote to standard error", worker.display())]
+    Worker {
+        /// What it did.
+        what: &'static str,
+        /// The program.
+        worker: PathBuf,
+    },
+}
+
+const RESTARTS: Family = Family::counter("restarts", "worker processes of a GPU that were started again");
+const FAULTS: Family = Family::counter("faults", "kernels of a GPU that trapped or strayed");
+const TIMEOUTS: Family = Family::counter("timeouts", "workers of a GPU that were killed, since their kernel hung");
+
+berth_port::counters! {
+    /// Counters of a GPU.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    pub struct GpuCounts {
+        /// Worker processes beside the first.
+        restarts = gpu_restarts: RESTARTS,
+        /// Kernels that did what they must not.
+        faults = gpu_faults: FAULTS,
+        /// Workers that were killed, since their kernel gave no sign of life.
+        timeouts = gpu_timeouts: TIMEOUTS,
+    }
+}
+
+/// Declarations of the counters.
+pub const COUNTERS: Tables = &[GpuCounts::TABLE];
+
+/// A worker process that is kept running. It ends on drop.
+#[derive(Debug)]
+pub struct Gpu {
+    settings: Settings,
+    state: Arc<State>,
+    child: Supervised,
+}
+
+#[derive(Debug)]
+struct State {
+    /// What a worker runs that is started next, and how the one that was told last came by it.
+    functions: Mutex<(Functions, Loading)>,
+    told: Condvar,
+    faults: AtomicU64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Loading {
+    Waiting,
+    Done,
+    Refused(String),
+    Ended,
+}
+
+impl State {
+    fn lock(&self) -> MutexGuard<'_, (Functions, Loading)> {
+        self.functions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says how the loading that is waited for went.
+    fn tell(&self, how: Loading) {
+        let mut functions = self.lock();
+        if functions.1 == Loading::Waiting {
+            functions.1 = how;
+            self.told.notify_all();
+        }
+    }
+
+    /// Waits for that.
+    fn wait(&self, worker: &Path) -> Result<(), GpuError> {
+        let deadline = Instant::now() + START;
+        let mut functions = self.lock();
+        loop {
+            let ended = |what| Err(GpuError::Worker { what, worker: worker.to_owned() });
+            match &functions.1 {
+                Loading::Done => return Ok(()),
+                Loading::Refused(why) => return Err(GpuError::Refused(why.clone())),
+                Loading::Ended => return ended("ended before it loaded anything"),
+                Loading::Waiting => {}
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return ended("does not load what it should");
+            }
+            functions = self.told.wait_timeout(functions, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+impl Gpu {
+    /// Starts a worker, and waits until it serves these rings.
+    pub fn start(settings: Settings, functions: Functions, rings: Vec<RingFile>) -> Result<Self, GpuError> {
+        let state = Arc::new(State {
+            functions: Mutex::new((functions, Loading::Waiting)),
+            told: Condvar::new(),
+            faults: AtomicU64::new(0),
+        });
+        let mapped = |ring: RingFile| Ok((Mapping::new(&ring.file, At::Anywhere)?, ring));
+        let rings = rings.into_iter().map(mapped).collect::<std::io::Result<_>>()?;
+        let ward = Worker { settings: settings.clone(), state: state.clone(), rings };
+        let patience = Patience { start: START, silence: settings.limit, rest: REST, rest_max: REST_MAX };
+        let child = Supervised::start(&format!("berth-{}", settings.name), ward, patience)?;
+        state.wait(&settings.worker)?;
+        Ok(Self { settings, state, child })
+    }
+
+    /// As the configuration calls it.
+    pub fn name(&self) -> &str {
+        &self.settings.name
+    }
+
+    /// The worker's process; `None` while it rests.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.pid()
+    }
+
+    /// Has the worker run these functions from now on, and waits until it does. What it was asked before is answered by those
+    /// that it had.
+    pub fn reload(&self, functions: Functions) -> Result<(), GpuError> {
+        let line = line(&control::Command::Load(functions.clone()));
+        let before = std::mem::replace(&mut *self.state.lock(), (functions, Loading::Waiting));
+        self.child.tell(line);
+        self.state.wait(&self.settings.worker).inspect_err(|_| *self.state.lock() = before)
+    }
+
+    /// The counters so far.
+    pub fn counts(&self) -> GpuCounts {
+        GpuCounts {
+            restarts: self.child.restarts(),
+            faults: self.state.faults.load(Relaxed),
+            timeouts: self.child.timeouts(),
+        }
+    }
+}
+
+/// The worker of a GPU.
+struct Worker {
+    settings: Settings,
+    state: Arc<State>,
+    rings: Vec<(Mapping, RingFile)>,
+}
+
+impl Ward for Worker {
+    fn command(&mut self) -> Command {
+        let mut command = Command::new(&self.settings.worker);
+        let files: Vec<_> = self.rings.iter().map(|(_, ring)| ring.file.as_raw_fd()).collect();
+        let keep_files = move || {
+            for file in &files {
+                // SAFETY: numbers of open files. Only in the child, so that no other program inherits them.
+                if unsafe { libc::fcntl(*file, libc::F_SETFD, 0) } != 0 {
+                    return Err(std::io::Error::last_os_error());
+                }
+            }
+            Ok(())
+        };
+        // SAFETY: between fork and exec it makes system calls that may be made there, and allocates nothing.
+        unsafe { command.pre_exec(keep_files) };
+        command
+    }
+
+    fn greeting(&mut self) -> Vec<u8> {
+        let ring = |(_, ring): &(_, RingFile)| RingFd { fd: ring.file.as_raw_fd(), header: ring.header };
+        let open =
+            control::Command::Open { rings: self.rings.iter().map(ring).collect(), blocks: self.settings.blocks };
+        let load = control::Command::Load(self.state.lock().0.clone());
+        [line(&open), line(&load)].concat()
+    }
+
+    fn heard(&mut self, line: &[u8]) -> bool {
+        let name = &self.settings.name;
+        match serde_json::from_slice(line) {
+            Ok(Report::Beat) => return true,
+            Ok(Report::Hello { network }) => {
+                if network {
+                    warn!(
+                        "{name}: its worker keeps its access to the network: no namespace of its own is allowed here"
+                    );
+                }
+            }
+            Ok(Report::Loaded) => {
+                info!("{name}: its kernel runs");
+                self.state.tell(Loading::Done);
+            }
+            Ok(Report::Refused(why)) => {
+                error!("{name}: {why}");
+                self.state.tell(Loading::Refused(why));
+            }
+            Ok(Report::Fault(fault)) => {
+                error!("{name}: its kernel stopped: {fault}");
+                self.state.faults.fetch_add(1, Relaxed);
+            }
+            Err(e) => warn!("{name}: its worker said what is no report: {e}"),
+        }
+        false
+    }
+
+    fn ended(&mut self, end: End) {
+        // Those may be what it died of. What comes from now on waits for the next one.
+        let refused: usize =
+            self.rings.iter().map(|(mapping, _)| mapping.refuse_all(ErrorCode::UNWOUND.to_flag())).sum();
+        let name = &self.settings.name;
+        match end {
+            End::Unwanted => {}
+            End::Silent => warn!("{name}: its worker gave no sign of life and was killed, {refused} requests with it"),
+            End::Itself(status) => {
+                let status = status.map_or_else(|| "it could not be started".into(), |status| status.to_string());
+                warn!("{name}: its worker ended ({status}), {refused} requests with it");
+            }
+        }
+        self.state.tell(Loading::Ended);
+    }
+}

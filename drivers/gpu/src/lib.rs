@@ -1,0 +1,25 @@
+//! RPC functions on a GPU: devices, the dispatcher that never stops, and the worker process that has the device.
+//!
+//! ```text
+//! berth ── Gpu ── control socket ──▶ berth-gpu-worker ── Device: soft ──▶ berth_dispatch, a kernel that never stops
+//!   └── Producer ── ring in memory that both map (host API's layout) ──────────────┘
+//! ```
+//!
+//! [`Device`] is what the worker needs of a GPU; [`Soft`] is the one in software. The dispatcher, built-in functions and
+//! plug-ins are PTX, which [`Functions`] checks and links, the same for every device. [`Gpu`] keeps the worker running. No
+//! GPU driver is ever opened in the process of `berth`: after a fault only a new process has a device that works.
+
+mod control;
+mod device;
+mod dispatch;
+mod functions;
+mod gpu;
+mod mapping;
+mod soft;
+pub mod worker;
+
+pub use control::{Code, Function, Functions, Module};
+pub use device::{Buffer, Device, DeviceError, Launch};
+pub use functions::{Problem, check};
+pub use gpu::{COUNTERS, Gpu, GpuCounts, GpuError, RingFile, Settings};
+pub use soft::Soft;

@@ -1,0 +1,138 @@
+//! Ring files, mapped where their flags assume them to be.
+
+use std::{
+    fs::File,
+    io,
+    os::{fd::AsRawFd, unix::fs::FileExt as _},
+    ptr::NonNull,
+    sync::atomic::{
+        AtomicU64,
+        Ordering::{Acquire, Release},
+    },
+};
+
+use berth_memory::Memory;
+use berth_ring::abi::{SHARED_MAGIC, SHARED_VERSION, SharedRing};
+
+/// A mapped ring file. Offsets and lengths were checked against its size.
+#[derive(Debug)]
+pub struct Mapping {
+    base: NonNull<u8>,
+    size: usize,
+    front: SharedRing,
+}
+
+// SAFETY: the mapping is owned, and only ever handed out as a pointer.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+/// Where a ring file is mapped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum At {
+    /// Where its flags assume it: what a dispatcher needs that follows them.
+    Base,
+    /// Wherever there is room.
+    Anywhere,
+}
+
+/// Reads an integer of the file.
+fn word<const N: usize>(front: &[u8], at: usize) -> [u8; N] {
+    front[at..at + N].try_into().expect("that many bytes")
+}
+
+impl Mapping {
+    /// Maps the ring in `file`.
+    pub(crate) fn new(file: &File, at: At) -> io::Result<Self> {
+        let mut bytes = [0; size_of::<SharedRing>()];
+        file.read_exact_at(&mut bytes, 0)?;
+        let u64_at = |at| u64::from_le_bytes(word(&bytes, at));
+        let u32_at = |at| u32::from_le_bytes(word(&bytes, at));
+        let front = SharedRing {
+            magic: u64_at(0),
+            version: u32_at(8),
+            slots: u32_at(12),
+            slot_size: u64_at(16),
+            stride: u64_at(24),
+            size: u64_at(32),
+            base: u64_at(40),
+            rx_flags: u64_at(48),
+            tx_flags: u64_at(56),
+            rx_data: u64_at(64),
+            tx_data: u64_at(72),
+        };
+        let wrong = |what| io::Error::new(io::ErrorKind::InvalidData, what);
+        if (front.magic, front.version) != (SHARED_MAGIC, SHARED_VERSION) {
+            return Err(wrong("no ring, or of another version"));
+        }
+        let (flags, data) = (u64::from(front.slots).checked_mul(8), u64::from(front.slots).checked_mul(front.stride));
+        let fits = |from: u64, len: Option<u64>| {
+            from.is_multiple_of(64) && len.and_then(|len| from.checked_add(len)).is_some_and(|end| end <= front.size)
+        };
+        let all = [(front.rx_flags, flags), (front.tx_flags, flags), (front.rx_data, data), (front.tx_data, data)];
+        let sound = front.slots > 0 && front.slot_size <= front.stride && front.stride.is_multiple_of(64);
+        if !sound || file.metadata()?.len() < front.size || !all.into_iter().all(|(from, len)| fits(from, len)) {
+            return Err(wrong("a ring that does not add up"));
+        }
+        let size = usize::try_from(front.size).map_err(|_| wrong("a ring larger than the address space"))?;
+        let (wanted, more) = match at {
+            At::Base => (front.base as usize, libc::MAP_FIXED_NOREPLACE),
+            At::Anywhere => (0, 0),
+        };
+        let wanted = std::ptr::without_provenance_mut(wanted);
+        let (rights, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | more);
+        // SAFETY: at a place of the kernel's choice, or one where nothing lies: no memory that exists is touched.
+        let base = unsafe { libc::mmap(wanted, size, rights, flags, file.as_raw_fd(), 0) };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(base.cast()).ok_or_else(|| wrong("mapped at address 0"))?;
+        Ok(Self { base, size, front })
+    }
+
+    /// What the file says of the ring.
+    pub(crate) fn front(&self) -> &SharedRing {
+        &self.front
+    }
+
+    fn flag(&self, from: u64, slot: u32) -> &AtomicU64 {
+        // SAFETY: the offset was checked with all slots, and is a multiple of 8; both sides access flags atomically.
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(from as usize + 8 * slot as usize).cast()) }
+    }
+
+    /// Answers every request that waits with this flag, as a dispatcher. One that is answered and not freed is freed. The
+    /// ring must have no other dispatcher. Returns how many there were.
+    pub(crate) fn refuse_all(&self, flag: u64) -> usize {
+        let mut refused = 0;
+        for slot in 0..self.front.slots {
+            let (rx, tx) = (self.flag(self.front.rx_flags, slot), self.flag(self.front.tx_flags, slot));
+            if rx.load(Acquire) != 0 {
+                if tx.load(Acquire) == 0 {
+                    tx.store(flag, Release);
+                    refused += 1;
+                }
+                rx.store(0, Release);
+            }
+        }
+        refused
+    }
+}
+
+// SAFETY: mapped, readable and writable until drop, at an address that stays; initialised by the file.
+unsafe impl Memory for Mapping {
+    fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    fn size(&self) -> usize {
+        self.size
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: exactly the mapping made in `new`.
+        let unmapped = unsafe { libc::munmap(self.base.as_ptr().cast(), self.size) };
+        debug_assert_eq!(unmapped, 0, "munmap of a whole mapping");
+    }
+}

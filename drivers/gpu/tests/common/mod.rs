@@ -1,0 +1,123 @@
+//! A ring, and a worker that serves it from a thread, told over its socket what a process would be told.
+#![allow(dead_code, reason = "each test file uses a part")]
+
+use std::{
+    io::{BufRead as _, BufReader, Write as _},
+    os::{fd::IntoRawFd as _, unix::net::UnixStream},
+    process::ExitCode,
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use berth_gpu::{Code, Function, Functions, Module};
+use berth_pages::{Backing, Pages};
+use berth_port::Nanos;
+use berth_ring::{Geometry, Producer, TxError, shared};
+use serde_json::{Value, json};
+
+pub(crate) const HEADER: usize = 24;
+
+/// Each ring of a test process has a place of its own.
+pub(crate) fn base(nth: usize) -> usize {
+    (0x2000 << 32) + (nth << 34)
+}
+
+pub(crate) struct Rig {
+    pub(crate) producer: Producer,
+    control: Option<UnixStream>,
+    said: BufReader<UnixStream>,
+    worker: Option<JoinHandle<ExitCode>>,
+}
+
+impl Rig {
+    pub(crate) fn new(nth: usize, slots: u32, slot_size: usize, blocks: u32) -> Self {
+        let geometry = Geometry::new(slots, slot_size).unwrap();
+        let pages = Pages::new(geometry.shared_size() as u64, &Backing::Unnamed, None).unwrap();
+        let fd = pages.file().unwrap().try_clone().unwrap().into_raw_fd();
+        let producer = shared(pages, geometry, base(nth)).unwrap().patient(Duration::ZERO);
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let worker = thread::spawn(move || berth_gpu::worker::serve(&theirs).unwrap());
+        let said = BufReader::new(ours.try_clone().unwrap());
+        let mut rig = Self { producer, control: Some(ours), said, worker: Some(worker) };
+        rig.tell(&json!({ "open": { "rings": [{ "fd": fd, "header": HEADER }], "blocks": blocks } }));
+        rig
+    }
+
+    pub(crate) fn tell(&mut self, message: &Value) {
+        writeln!(self.control.as_mut().unwrap(), "{message}").unwrap();
+    }
+
+    /// Loads functions; what the worker says to it.
+    pub(crate) fn load(&mut self, functions: &Functions) -> Value {
+        self.tell(&json!({ "load": functions }));
+        self.next()
+    }
+
+    /// What the worker says next, beats apart.
+    pub(crate) fn next(&mut self) -> Value {
+        loop {
+            let mut line = String::new();
+            assert_ne!(self.said.read_line(&mut line).unwrap(), 0, "the worker has ended");
+            let said: Value = serde_json::from_str(&line).unwrap();
+            if said != "beat" {
+                return said;
+            }
+        }
+    }
+
+    pub(crate) fn push(&mut self, function: u32, id: u32, args: &[u8]) {
+        let header = [0x4355_5152, function, args.len() as u32, id].map(u32::to_le_bytes).concat();
+        let message = [&header[..], &u64::from(id).to_le_bytes(), args].concat();
+        self.producer
+            .push(|slot| {
+                slot[..message.len()].copy_from_slice(&message);
+                message.len()
+            })
+            .unwrap();
+    }
+
+    /// The next answer: request id, status and result.
+    pub(crate) fn answer(&mut self) -> Result<(u32, i32, Vec<u8>), TxError> {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let mut found = None;
+        while found.is_none() {
+            assert!(Instant::now() < deadline, "no answer");
+            self.producer.tell_time(Nanos(1));
+            self.producer.collect(1, |_, answer| {
+                found = Some(answer.map(|slot| {
+                    let word = |at: usize| u32::from_le_bytes(slot[at..at + 4].try_into().unwrap());
+                    assert_eq!((word(0), word(16), word(20)), (0x4355_5153, word(12), 0));
+                    (word(12), word(4) as i32, slot[HEADER..][..word(8) as usize].to_vec())
+                }));
+            });
+            thread::yield_now();
+        }
+        found.unwrap()
+    }
+
+    pub(crate) fn call(&mut self, function: u32, args: &[u8]) -> (i32, Vec<u8>) {
+        self.push(function, 7, args);
+        let (id, status, result) = self.answer().unwrap();
+        assert_eq!(id, 7);
+        (status, result)
+    }
+
+    /// Ends the worker as the end of its `berth` would; its exit status.
+    pub(crate) fn end(mut self) -> ExitCode {
+        let control = self.control.take().unwrap();
+        control.shutdown(std::net::Shutdown::Write).unwrap();
+        self.worker.take().unwrap().join().unwrap()
+    }
+}
+
+pub(crate) fn increment(id: u32) -> Function {
+    Function { id, code: Code::Increment, parallel: false, fixed: 0, unit: 1 }
+}
+
+pub(crate) fn symbol(id: u32, symbol: &str, parallel: bool) -> Function {
+    Function { id, code: Code::Symbol { module: 0, symbol: symbol.into() }, parallel, fixed: 0, unit: 1 }
+}
+
+pub(crate) fn module(text: &str) -> Module {
+    Module { name: "mine.ptx".into(), text: text.into() }
+}

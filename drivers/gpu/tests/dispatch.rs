@@ -1,0 +1,157 @@
+//! The dispatcher on the software device, over rings that this process fills at the same time.
+
+mod common;
+
+use std::{fs, path::Path, process::Command};
+
+use berth_gpu::{Code, Function, Functions};
+use berth_ring::{ErrorCode, TxError};
+use common::{Rig, increment, module, symbol};
+
+#[test]
+fn the_texts_are_what_clang_makes_of_the_sources() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");
+    for kernel in ["dispatch", "handlers", "example"] {
+        let made = Command::new("clang-14")
+            .args(["-x", "cuda", "-nocudainc", "-nocudalib", "--cuda-device-only", "--cuda-gpu-arch=sm_70"])
+            .args(["-Xclang", "-target-feature", "-Xclang", "+ptx63", "-O2", "-S", "-o", "-"])
+            .arg(folder.join(format!("{kernel}.cu")))
+            .output()
+            .expect("clang-14, which `cargo xtask setup` installs");
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let committed = fs::read_to_string(folder.join(format!("{kernel}.ptx"))).unwrap();
+        assert_eq!(String::from_utf8(made.stdout).unwrap(), committed, "{kernel}");
+    }
+}
+
+#[test]
+fn requests_are_answered_in_place_over_many_laps() {
+    for (nth, blocks) in [(0, 1), (1, 4)] {
+        let mut rig = Rig::new(nth, 64, 256, blocks);
+        assert_eq!(rig.load(&Functions { all: vec![increment(0x191B_6322)], modules: vec![] }), "loaded");
+        let (mut sent, mut taken) = (0, 0);
+        let args = |id: u32| (0..id % 200).map(|at| (at + id) as u8).collect::<Vec<_>>();
+        while taken < 2000 {
+            if sent < 2000 && rig.producer.can_push() {
+                rig.push(0x191B_6322, sent, &args(sent));
+                sent += 1;
+                continue;
+            }
+            let wanted = args(taken).iter().map(|byte| byte.wrapping_add(1)).collect();
+            assert_eq!(rig.answer(), Ok((taken, 0, wanted)));
+            taken += 1;
+        }
+        assert_eq!(rig.producer.stats().unanswered, 0);
+    }
+}
+
+#[test]
+fn what_cannot_be_called_is_told() {
+    let mut rig = Rig::new(2, 4, 64, 1);
+    let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/example.ptx")).unwrap();
+    let exact = Function { fixed: 8, unit: 0, ..increment(2) };
+    let words = Function { fixed: 1, unit: 4, ..increment(3) };
+    let all = vec![increment(1), exact, words, symbol(4, "answer", false)];
+    assert_eq!(rig.load(&Functions { all, modules: vec![module(&text)] }), "loaded");
+    assert_eq!(rig.call(1, &[255, 7]), (0, vec![0, 8]));
+    assert_eq!(rig.call(9, &[1]), (-1, vec![]), "no such function");
+    assert_eq!(rig.call(2, &[1; 7]), (-3, vec![]));
+    assert_eq!(rig.call(2, &[1; 8]), (0, vec![2; 8]));
+    assert_eq!(rig.call(3, &[1; 4]), (-3, vec![]));
+    assert_eq!(rig.call(3, &[1; 9]), (0, vec![2; 9]));
+    assert_eq!(rig.call(3, &[]), (-3, vec![]));
+    // As its arguments say: status, result_len.
+    assert_eq!(rig.call(4, &[5, 3]), (5, vec![]), "a handler's own status");
+    assert_eq!(rig.call(4, &[0, 3]), (0, vec![7; 3]));
+    assert_eq!(rig.call(4, &[0, 40]), (0, vec![7; 40]));
+    assert_eq!(rig.call(4, &[0, 41]), (-4, vec![]), "no room");
+    assert_eq!(rig.call(4, &[255, 3]), (-6, vec![]), "negative statuses are not a handler's");
+    // A length beyond the slot, a request that is none.
+    rig.producer
+        .push(|slot| {
+            slot[..24].copy_from_slice(&[0x4355_5152, 1, 41, 8, 8, 0].map(u32::to_le_bytes).concat());
+            24
+        })
+        .unwrap();
+    assert_eq!(rig.answer(), Ok((8, -2, vec![])));
+    rig.producer
+        .push(|slot| {
+            slot[..4].fill(0);
+            24
+        })
+        .unwrap();
+    assert_eq!(rig.answer(), Err(TxError::Tagged(ErrorCode::SLOT_REUSED)));
+    assert_eq!(rig.call(1, &[1]), (0, vec![2]));
+}
+
+#[test]
+fn plug_ins_run_by_thread_and_by_block_beside_recorded_answers() {
+    let mut rig = Rig::new(3, 8, 1024, 2);
+    let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/example.ptx")).unwrap();
+    let rows = ["0001aa", "0101bb", "0100cc"].concat();
+    let mock = Code::MockDecode { measurements: 2, observables: 1, rows };
+    let all = vec![
+        symbol(1, "reverse", false),
+        symbol(2, "sum_by_block", true),
+        Function { id: 3, code: mock.clone(), parallel: false, fixed: 2, unit: 0 },
+        Function {
+            id: 4,
+            code: Code::MockDecode { measurements: 1, observables: 2, rows: "07beef".into() },
+            parallel: false,
+            fixed: 1,
+            unit: 0,
+        },
+    ];
+    assert_eq!(rig.load(&Functions { all, modules: vec![module(&text)] }), "loaded");
+    assert_eq!(rig.call(1, &[1, 2, 3]), (0, vec![3, 2, 1]));
+    let bytes: Vec<u8> = (0..=255).cycle().take(900).collect();
+    let sum: u32 = bytes.iter().map(|byte| u32::from(*byte)).sum();
+    assert_eq!(rig.call(2, &bytes), (0, sum.to_le_bytes().to_vec()));
+    for (asked, answer) in [([0, 1], 0xaa), ([1, 1], 0xbb), ([1, 0], 0xcc), ([0, 0], 0)] {
+        assert_eq!(rig.call(3, &asked), (0, vec![answer]));
+    }
+    assert_eq!(rig.call(4, &[7]), (0, vec![0xbe, 0xef]));
+    assert_eq!(rig.call(4, &[8]), (0, vec![0, 0]));
+}
+
+#[test]
+fn a_kernel_that_faults_ends_with_thread_and_line_told() {
+    let mut rig = Rig::new(4, 4, 64, 1);
+    let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/example.ptx")).unwrap();
+    let line = 1 + text.lines().position(|line| line.contains("trap;")).unwrap();
+    assert_eq!(rig.load(&Functions { all: vec![symbol(1, "traps", false)], modules: vec![module(&text)] }), "loaded");
+    rig.push(1, 1, &[1]);
+    let fault = rig.next()["fault"].as_str().unwrap().to_owned();
+    assert!(
+        fault.contains("thread (0, 0, 0), traps") && fault.contains(&format!("line {line}: the kernel trapped")),
+        "{fault}"
+    );
+    assert_eq!(rig.producer.collect(1, |_, _| ()), 0, "its request is the one who restarts it's to answer");
+}
+
+#[test]
+fn new_functions_begin_when_all_that_was_asked_before_is_answered() {
+    let mut rig = Rig::new(5, 64, 64, 1);
+    assert_eq!(rig.load(&Functions { all: vec![increment(1)], modules: vec![] }), "loaded");
+    for id in 0..50 {
+        rig.push(1, id, &[id as u8]);
+    }
+    assert_eq!(rig.load(&Functions { all: vec![increment(2)], modules: vec![] }), "loaded");
+    for id in 0..50 {
+        assert_eq!(rig.answer(), Ok((id, 0, vec![id as u8 + 1])), "by the function of then");
+    }
+    assert_eq!(rig.call(1, &[1]), (-1, vec![]));
+    assert_eq!(rig.call(2, &[1]), (0, vec![2]));
+    rig.end();
+}
+
+#[test]
+fn functions_that_cannot_be_loaded_are_refused() {
+    let mut rig = Rig::new(6, 4, 64, 1);
+    let functions = Functions {
+        all: vec![symbol(1, "nothing", false)],
+        modules: vec![module(".version 6.3\n.target sm_70\n.address_size 64\n")],
+    };
+    let refused = rig.load(&functions)["refused"].as_str().unwrap().to_owned();
+    assert!(refused.contains("\"nothing\" is declared as extern and no module defines it"), "{refused}");
+}
