@@ -20,7 +20,7 @@ use crate::{
 pub fn this_host() -> Host {
     Host {
         cpus: Root::new(Path::new("/")).allowed_cpus(),
-        has_feature: berth_ports::has_feature,
+        has_feature: |feature| berth_ports::has_feature(feature) || feature == "wasm" && cfg!(feature = "wasm"),
         is_file: Path::is_file,
         is_public: |path| std::fs::metadata(path).is_ok_and(|file| file.permissions().mode() & 0o006 != 0),
         read: |path| std::fs::read_to_string(path),
@@ -115,6 +115,12 @@ pub fn summary(config: &Config) -> String {
         }
         for (name, address) in endpoints(config, control) {
             let _ = writeln!(out, "endpoint {name}: {address}");
+        }
+    }
+    if let Some(hip) = &config.hip {
+        let _ = writeln!(out, "endpoint hip: {}, {} sessions", hip.listen, hip.max_sessions);
+        for (id, (gpu, bytes)) in hip.devices.iter().enumerate() {
+            let _ = writeln!(out, "hip device {id}: {gpu}, the software GPU, {bytes} bytes for sessions");
         }
     }
     for binding in &config.bindings {

@@ -64,10 +64,16 @@ enum Command {
     Enrolled(Box<cli::EnrolledCommand>),
     Token(cli::TokenCommand),
     Lease(Box<cli::LeaseCommand>),
+    Tasklet(Box<cli::TaskletCommand>),
     Fence(Box<cli::FenceCommand>),
     Nodes(cli::NodesCommand),
     Message(cli::MessageCommand),
     Gpu(cli::GpuCommand),
+    Hip(cli::HipCommand),
+    /// Compile the WASM module on standard input: what `berth run` starts for each new one.
+    #[cfg(feature = "wasm")]
+    #[command(hide = true)]
+    CompileWasm,
     /// Write the man pages and the shells' completions, for packages.
     #[command(hide = true)]
     Manual {
@@ -192,9 +198,13 @@ fn execute(command: Command) -> anyhow::Result<ExitCode> {
         Command::Token(command) => command.run()?,
         Command::Fence(command) => command.run()?,
         Command::Lease(command) => command.run()?,
+        Command::Tasklet(command) => command.run()?,
+        #[cfg(feature = "wasm")]
+        Command::CompileWasm => return Ok(berth_wasm::child()),
         Command::Nodes(command) => command.run()?,
         Command::Message(command) => return command.run(),
         Command::Gpu(command) => return command.run(),
+        Command::Hip(command) => return command.run(),
         Command::Manual { folder } => cli::manual(Cli::command(), &folder)?,
         Command::Doctor { config, json } => {
             let root = Path::new("/");

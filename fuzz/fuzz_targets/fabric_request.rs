@@ -5,8 +5,8 @@ use berth_wire::fabric::{
     CapRefresh, CapRequest, CapRevoke, Enroll, FenceSet, FenceState, GpuSubmit, GpuSubmitted, Identity, Inventory,
     KeyList, KeyListAsked, KeyRevoke, KeyRevoked, LeaseAlloc, LeaseBind, LeaseExport, LeaseExported, LeaseGrant,
     LeaseImport, LeaseImported, LeaseList, LeaseRef, LeaseRelocate, LeaseRelocated, LeaseRenew, LeaseState, Request,
-    Response, SvcTcpBind, SvcTcpGrant, SvcTcpState, TaskletLeaseAlloc, TaskletLeaseGrant, TaskletOutput, TaskletRef,
-    TaskletState, TaskletSubmit, TaskletSubmitted, Wire,
+    Response, SvcTcpBind, SvcTcpGrant, SvcTcpState, TaskletInput, TaskletLeaseAlloc, TaskletLeaseGrant, TaskletLogs,
+    TaskletOutput, TaskletRef, TaskletState, TaskletSubmit, TaskletSubmitted, Wire,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -57,7 +57,9 @@ fn params(bytes: &[u8]) {
     canonical::<TaskletSubmit<'_>>(bytes);
     canonical::<TaskletRef>(bytes);
     canonical::<TaskletState>(bytes);
+    canonical::<TaskletInput<'_>>(bytes);
     canonical::<TaskletOutput<'_>>(bytes);
+    canonical::<TaskletLogs<'_>>(bytes);
     canonical::<TaskletLeaseAlloc>(bytes);
     canonical::<TaskletLeaseGrant>(bytes);
     canonical::<GpuSubmit<'_>>(bytes);

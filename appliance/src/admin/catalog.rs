@@ -26,6 +26,7 @@ const TABLES: &[(&str, &str, &[Tables])] = &[
     ("control", "", berth_ports::KernelNvme::COUNTERS),
     ("control", "", berth_ports::Sriov::COUNTERS),
     ("gpu", "", &[berth_gpu::COUNTERS]),
+    ("hip", "", &[berth_hip_worker::COUNTERS]),
     ("admin", "", &[super::counts::COUNTERS]),
 ];
 

@@ -71,6 +71,7 @@ pub(crate) struct Sources {
     pub(crate) telemetry: berth_engine::Telemetry,
     pub(crate) control: Option<berth_control::Monitor>,
     pub(crate) gpus: Gpus,
+    pub(crate) hip: Option<berth_hip_worker::Monitor>,
     pub(crate) health: Arc<Health>,
     pub(crate) started: std::time::Instant,
     /// Of the admin address itself.
@@ -85,10 +86,11 @@ impl Sources {
         telemetry: berth_engine::Telemetry,
         control: Option<berth_control::Monitor>,
         gpus: Gpus,
+        hip: Option<berth_hip_worker::Monitor>,
         health: Arc<Health>,
     ) -> Self {
         let started = std::time::Instant::now();
-        Self { telemetry, control, gpus, health, started, own: Arc::default(), window: Arc::default() }
+        Self { telemetry, control, gpus, hip, health, started, own: Arc::default(), window: Arc::default() }
     }
 
     /// Visits every counter: the part that counts (as in [`catalog::locate`]), whose it is, its name and value.
@@ -119,6 +121,9 @@ impl Sources {
             }
         }
         self.gpus.counters(&mut |gpu, name, value| visit("gpu", &[("gpu", gpu.to_owned())], name, value));
+        if let Some(hip) = &self.hip {
+            hip.report(&mut |name, value| visit("hip", &[], name, value));
+        }
         self.own.report(&mut |name, value| visit("admin", &[], name, value));
     }
 }

@@ -47,7 +47,7 @@ pub struct Loss {
 
 impl Status {
     pub(super) fn now(sources: &Sources) -> Self {
-        let Sources { telemetry, control, health, started, own: _, window, gpus: _ } = sources;
+        let Sources { telemetry, control, health, started, own: _, window, gpus: _, hip: _ } = sources;
         let (window_s, recent) = window.lock().unwrap_or_else(PoisonError::into_inner).look(telemetry, *started);
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),

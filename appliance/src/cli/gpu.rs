@@ -1,6 +1,6 @@
 //! `berth gpu`
 
-mod arguments;
+pub(super) mod arguments;
 
 use std::{
     collections::BTreeMap,
@@ -92,7 +92,7 @@ impl GpuCommand {
 }
 
 /// Reads a text, no more of it than is taken.
-fn read(path: &Path) -> anyhow::Result<String> {
+pub(super) fn read(path: &Path) -> anyhow::Result<String> {
     let (mut text, context) = (String::new(), || path.display().to_string());
     let file = fs::File::open(path).with_context(context)?;
     file.take(TEXT_MAX as u64 + 1).read_to_string(&mut text).with_context(context)?;
@@ -100,7 +100,7 @@ fn read(path: &Path) -> anyhow::Result<String> {
 }
 
 /// Prints mistakes on standard error, as compilers do.
-fn complain(paths: &[&Path], errors: &[LoadError]) -> ExitCode {
+pub(super) fn complain(paths: &[&Path], errors: &[LoadError]) -> ExitCode {
     for error in errors {
         let path = paths[error.module].display();
         eprintln!("{path}:{}: {}", error.line, error.reason);

@@ -4,6 +4,7 @@ mod enrolled;
 mod fence;
 mod gpu;
 mod handle;
+mod hip;
 mod key;
 mod lease;
 mod manual;
@@ -12,6 +13,7 @@ mod node;
 mod output;
 mod page;
 mod status;
+mod tasklet;
 mod token;
 
 use std::{env, net::SocketAddr, path::PathBuf, sync::Arc};
@@ -26,12 +28,14 @@ use clap::Args;
 pub use enrolled::EnrolledCommand;
 pub use fence::FenceCommand;
 pub use gpu::GpuCommand;
+pub use hip::HipCommand;
 pub use key::KeyCommand;
 pub use lease::LeaseCommand;
 pub use manual::manual;
 pub use message::MessageCommand;
 pub use node::{EnrollCommand, NodesCommand};
 pub use status::{AdminAddress, StatusCommand};
+pub use tasklet::TaskletCommand;
 pub use token::TokenCommand;
 
 /// The client's key, and the form of output.

@@ -124,6 +124,7 @@ fn differing(old: &Config, new: &Config) -> Vec<&'static str> {
         ("node", old.node == new.node),
         ("port", fixed(&old.ports) == fixed(&new.ports)),
         ("region", old.regions == new.regions),
+        ("tasklet", old.tasklet == new.tasklet),
         ("runtime", old.runtime == new.runtime),
         ("tune", old.tune.cpu_dma_latency_us == new.tune.cpu_dma_latency_us),
     ];

@@ -64,6 +64,8 @@ pub struct Policy {
     pub perms: Perms,
     /// The regions it may lease from, by position; `None` is all.
     pub regions: Option<Vec<usize>>,
+    /// Whether it may use the pool of tasklets, where `regions` is not all.
+    pub cpu: bool,
     /// How much the presenter may have, of what the policy limits.
     pub limits: Vec<(Item, u64)>,
 }
@@ -93,7 +95,7 @@ pub(super) fn node(mut t: Table<'_, '_>, folder: &Path) -> Node {
     Node { state_dir, key_file, site, row, rack, trust_domain }
 }
 
-pub(super) fn control(mut t: Table<'_, '_>, regions: &[Region], binds: &mut Binds) -> Control {
+pub(super) fn control(mut t: Table<'_, '_>, regions: &[Region], tasklets: bool, binds: &mut Binds) -> Control {
     let [local_udp, local_quic] = ["udp", "quic"].map(|key| default_address(&t, key));
     let mut listen = |key| listener(&mut t, key, &format!("control.{key}"), binds);
     let udp = listen("udp").unwrap_or(local_udp);
@@ -108,7 +110,7 @@ pub(super) fn control(mut t: Table<'_, '_>, regions: &[Region], binds: &mut Bind
     let max_requests_per_sec = t.number("max_requests_per_sec") as u32;
     let max_leases = t.number("max_leases") as usize;
     let policies = t.tables("policy").unwrap_or_default();
-    let policies = policies.into_iter().filter_map(|t| policy(t, regions)).collect();
+    let policies = policies.into_iter().filter_map(|t| policy(t, regions, tasklets)).collect();
     t.finish();
     Control { udp, quic, relay, announce, enroll, enrolled, require_fence, max_requests_per_sec, max_leases, policies }
 }
@@ -143,7 +145,7 @@ fn public_key(t: &Table<'_, '_>, at: &At<&str>) -> Option<PublicKey> {
     key
 }
 
-fn policy(mut t: Table<'_, '_>, regions: &[Region]) -> Option<Policy> {
+fn policy(mut t: Table<'_, '_>, regions: &[Region], tasklets: bool) -> Option<Policy> {
     let presenter = t.text("presenter");
     let presenter = t.require("presenter", presenter, "presenter = \"*\" or the id that `berth key show` prints");
     let presenter = presenter.and_then(|at| {
@@ -169,7 +171,10 @@ fn policy(mut t: Table<'_, '_>, regions: &[Region]) -> Option<Policy> {
             t.sink().wrong(&at, format_args!("\"{}\" is not a permission; {advice}", at.value));
         }
     }
+    let mut cpu = false;
     let resources = t.texts("resources").map(|at| {
+        let is_cpu = |at: &At<&str>| tasklets && at.value == "cpu" && regions.iter().all(|region| region.name != "cpu");
+        cpu = at.value.iter().any(is_cpu);
         let region = |at: &At<&str>| {
             let position = regions.iter().position(|region| region.name == at.value);
             if position.is_none() {
@@ -178,7 +183,7 @@ fn policy(mut t: Table<'_, '_>, regions: &[Region]) -> Option<Policy> {
             }
             position
         };
-        at.value.iter().filter_map(region).collect()
+        at.value.iter().filter(|at| !is_cpu(at)).filter_map(region).collect()
     });
     let limits = Item::ALL.into_iter().filter_map(|item| {
         let most = match item {
@@ -190,10 +195,11 @@ fn policy(mut t: Table<'_, '_>, regions: &[Region]) -> Option<Policy> {
             Item::Bindings => t.integer("max_bindings"),
             Item::PageState => t.integer("max_page_state"),
             Item::Functions => t.integer("max_functions"),
+            Item::Composites => t.integer("max_composites"),
         };
         Some((item, most?.value))
     });
     let limits = limits.collect();
     t.finish();
-    Some(Policy { presenter: presenter?, perms, regions: resources, limits })
+    Some(Policy { presenter: presenter?, perms, regions: resources, cpu, limits })
 }

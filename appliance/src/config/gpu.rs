@@ -7,7 +7,7 @@ use berth_keys::{At, Table};
 use berth_qec::mock::SyndromeFile;
 use berth_wire::rpc::fnv1a;
 
-use super::{Config, Handler, Memory, Port, Rpc, name, unique};
+use super::{Config, Handler, Hip, Memory, Port, Rpc, name, unique};
 
 /// A GPU: the one in software, since no other is built.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,21 +20,39 @@ pub struct Gpu {
     pub limit: Duration,
 }
 
-/// Warns of GPUs that no port names.
-pub(super) fn unused(root: &Table<'_, '_>, names: &[At<String>], ports: &[Port]) {
-    for (index, name) in names.iter().enumerate() {
-        let serves = |rpc: &Rpc| rpc.ring.memory == Memory::Gpu(index);
-        if !ports.iter().filter_map(Port::rpc).any(serves) {
-            let message =
-                format_args!("no port names it; write rpc.gpu = \"{}\" in those that are to use it", name.value);
-            root.sink().warn(name.span.clone(), &name.field, message);
+/// The GPUs of a document.
+#[derive(Debug, Default)]
+pub(super) struct Gpus {
+    /// Those that serve rings.
+    pub(super) all: Vec<Gpu>,
+    names: Vec<At<String>>,
+    /// The names of those for sessions of HIP Remote.
+    pub(super) hip: Vec<At<String>>,
+}
+
+impl Gpus {
+    /// Warns of those that nothing names.
+    pub(super) fn warn_of_unused(&self, root: &Table<'_, '_>, ports: &[Port], hip: Option<&Hip>) {
+        for (index, name) in self.names.iter().enumerate() {
+            let serves = |rpc: &Rpc| rpc.ring.memory == Memory::Gpu(index);
+            if !ports.iter().filter_map(Port::rpc).any(serves) {
+                let message =
+                    format_args!("no port names it; write rpc.gpu = \"{}\" in those that are to use it", name.value);
+                root.sink().warn(name.span.clone(), &name.field, message);
+            }
+        }
+        for name in &self.hip {
+            if !hip.is_some_and(|hip| hip.devices.iter().any(|(gpu, _)| *gpu == name.value)) {
+                let message = format_args!("no [[hip.device]] names it; write gpu = \"{}\" in one", name.value);
+                root.sink().warn(name.span.clone(), &name.field, message);
+            }
         }
     }
 }
 
-/// Reads the GPUs, and what they are called.
-pub(super) fn read_all(root: &mut Table<'_, '_>) -> (Vec<Gpu>, Vec<At<String>>) {
-    let (mut gpus, mut names) = (Vec::new(), Vec::new());
+/// Reads `[[gpu]]`.
+pub(super) fn read_all(root: &mut Table<'_, '_>) -> Gpus {
+    let mut gpus = Gpus::default();
     for mut t in root.tables("gpu").into_iter().flatten() {
         let name = name(&mut t, "gpu0");
         let device = t.text("device");
@@ -44,15 +62,19 @@ pub(super) fn read_all(root: &mut Table<'_, '_>) -> (Vec<Gpu>, Vec<At<String>>) 
                 format_args!("\"{}\" needs NVIDIA's driver, which this Berth does not use; write \"soft\"", at.value);
             t.sink().wrong(&at, message);
         }
-        t.chosen("use", &[("dispatch", ())]);
+        let serves_rings = t.chosen("use", &[("dispatch", true), ("hip", false)]);
         let blocks = t.number("blocks") as u32;
         let limit = Duration::from_millis(t.number("time_limit_ms"));
         t.finish();
-        names.extend(name.clone());
-        gpus.extend(name.map(|name| Gpu { name: name.value, blocks, limit }));
+        if serves_rings {
+            gpus.names.extend(name.clone());
+            gpus.all.extend(name.map(|name| Gpu { name: name.value, blocks, limit }));
+        } else {
+            gpus.hip.extend(name);
+        }
     }
-    unique(root.sink(), names.iter());
-    (gpus, names)
+    unique(root.sink(), gpus.names.iter().chain(&gpus.hip));
+    gpus
 }
 
 impl Config {

@@ -9,6 +9,7 @@ mod decoder;
 mod fabric;
 mod function;
 mod gpu;
+mod hip;
 mod limits;
 mod log;
 mod message;
@@ -16,6 +17,7 @@ mod port;
 mod region;
 mod rpc;
 pub mod schema;
+mod tasklet;
 mod tune;
 
 use std::{
@@ -35,6 +37,7 @@ pub use decoder::Decoder;
 pub use fabric::{Control, Dataplane, Node, Policy};
 pub use function::{Function, Handler, type_word};
 pub use gpu::Gpu;
+pub use hip::Hip;
 pub use limits::{Bucket, Limits};
 pub use log::Log;
 pub use message::RingKernel;
@@ -42,6 +45,7 @@ pub use port::{Fault, Pcap, Port, Service};
 pub(crate) use region::station;
 pub use region::{Backing, Kind, Region};
 pub use rpc::{Memory, Mode, Ring, Rpc};
+pub use tasklet::Tasklet;
 pub use tune::{Nic, Tune};
 
 /// A whole configuration, free of mistakes that can be seen without starting anything.
@@ -71,6 +75,10 @@ pub struct Config {
     pub dataplane: Dataplane,
     /// The transports of their own that leases can be connected to, in file order.
     pub bindings: Vec<Binding>,
+    /// HIP calls of remote clients; `None` is off.
+    pub hip: Option<Hip>,
+    /// What runs tasklets; `None` is off.
+    pub tasklet: Option<Tasklet>,
     /// Where the appliance tells how it is; `None` is nowhere.
     pub admin: Option<Admin>,
     /// What `berth tune` makes of the host.
@@ -82,9 +90,13 @@ pub struct Config {
 impl Config {
     /// The CPUs that poll, or that run handlers for those that do.
     pub fn polled_cpus(&self) -> BTreeSet<usize> {
-        let workers = self.ports.iter().filter_map(Port::rpc).flat_map(Rpc::rings).flat_map(|ring| &ring.worker_cpus);
-        self.ports.iter().flat_map(|port| &port.cpus).chain(workers).copied().collect()
+        polled_cpus(&self.ports)
     }
+}
+
+fn polled_cpus(ports: &[Port]) -> BTreeSet<usize> {
+    let workers = ports.iter().filter_map(Port::rpc).flat_map(Rpc::rings).flat_map(|ring| &ring.worker_cpus);
+    ports.iter().flat_map(|port| &port.cpus).chain(workers).copied().collect()
 }
 
 /// What of the host the configuration is checked against.
@@ -159,7 +171,8 @@ fn read(root: &mut Table<'_, '_>, folder: &Path, host: &Host, known: &[Decoder])
     let node = fabric::node(root.table_or_empty("node"), folder);
     let regions = region::read_all(root, folder);
     let mut binds = Binds::new();
-    let control = root.table("control").map(|table| fabric::control(table, &regions, &mut binds));
+    let tasklet = root.table("tasklet");
+    let control = root.table("control").map(|table| fabric::control(table, &regions, tasklet.is_some(), &mut binds));
     let dataplane = fabric::dataplane(root.table("dataplane"), control.is_some(), &mut binds);
     let bindings = binding::read_all(root, &runtime, host, control.is_some(), &mut binds);
     let functions = |region: &Region| region.kind == Kind::Functions;
@@ -167,13 +180,16 @@ fn read(root: &mut Table<'_, '_>, folder: &Path, host: &Host, known: &[Decoder])
         let message = "has functions that nobody is handed over; add [[binding]] with kind = \"sriov\"";
         root.sink().mistake(root.place("region"), "region", message);
     }
-    let (gpus, gpu_names) = gpu::read_all(root);
-    let leases = control.is_some();
-    let (ports, rings) = port::read_all(root, folder, &runtime, host, leases, &mut binds, &gpus);
-    gpu::unused(root, &gpu_names, &ports);
+    let gpus = gpu::read_all(root);
+    let hip = hip::read(root, &gpus.hip, &runtime, host, &mut binds);
+    let (leases, needed) = (control.is_some(), control.is_none() && hip.is_none());
+    let (ports, rings) = port::read_all(root, folder, &runtime, host, (leases, needed), &mut binds, &gpus.all);
+    gpus.warn_of_unused(root, &ports, hip.as_ref());
     let messages = message::read_all(root);
     let kernels = message::kernels(root, &messages, &ports);
     let functions = function::read_all(root, folder, host, &names, &ports, &rings, &kernels);
+    let polled = polled_cpus(&ports);
+    let tasklet = tasklet.and_then(|table| tasklet::read(table, host, control.is_some(), &polled));
     let admin = root.table("admin").and_then(|table| admin::read(table, folder, host, &mut binds));
     let tune = tune::read(root.table_or_empty("tune"));
     let log = log::read(root.table_or_empty("log"));
@@ -181,7 +197,7 @@ fn read(root: &mut Table<'_, '_>, folder: &Path, host: &Host, known: &[Decoder])
         runtime,
         ports,
         decoders,
-        gpus,
+        gpus: gpus.all,
         functions,
         messages,
         kernels,
@@ -190,6 +206,8 @@ fn read(root: &mut Table<'_, '_>, folder: &Path, host: &Host, known: &[Decoder])
         regions,
         dataplane,
         bindings,
+        hip,
+        tasklet,
         admin,
         tune,
         log,

@@ -99,14 +99,14 @@ pub struct Pcap {
 /// The longest UDP datagram: two-sided messages are as long as the port can carry.
 const MAX_TWO_SIDED: usize = 65507;
 
-/// Reads the ports, and what their rings are called. `leases` says whether there is a control plane that grants any:
-/// without it at least one port is wanted.
+/// Reads the ports, and what their rings are called. `leases` says whether there is a control plane that grants any,
+/// `needed` whether nothing else is served, so that at least one port is wanted.
 pub(super) fn read_all(
     root: &mut Table<'_, '_>,
     folder: &Path,
     runtime: &Runtime,
     host: &Host,
-    leases: bool,
+    (leases, needed): (bool, bool),
     binds: &mut Binds,
     gpus: &[Gpu],
 ) -> (Vec<Port>, Vec<At<String>>) {
@@ -115,7 +115,7 @@ pub(super) fn read_all(
     let mut ports = Vec::new();
     let mut idles: BTreeMap<usize, (Idle, String)> = BTreeMap::new();
     let tables = root.tables("port");
-    let tables = if leases { tables } else { root.require("port", tables, "[[port]] with a name and a driver") };
+    let tables = if needed { root.require("port", tables, "[[port]] with a name and a driver") } else { tables };
     for mut t in tables.into_iter().flatten() {
         let name = name(&mut t, "fpga0");
         let label = name.as_ref().map_or_else(|| t.path().to_string(), |name| name.value.clone());

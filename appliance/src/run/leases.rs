@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context as _, bail, ensure};
 use berth_control::{Control, Listen, Settings};
-use berth_fabric::{Binding, Config as NodeConfig, Policy, Rule, resource_id};
+use berth_fabric::{Binding, Config as NodeConfig, Policy, Rule, TaskletConfig, resource_id};
 use berth_host::TscClock;
 use berth_identity::NodeId;
 use berth_lease::{GRANULE, Quotas, Region, RegionKind, Regions, Storage};
@@ -74,6 +74,7 @@ pub(super) fn open(
         regions,
         resources,
         bindings,
+        tasklet_cpus: config.tasklet.as_ref().map_or_else(Vec::new, |of| of.cpus.clone()),
         node: NodeConfig {
             site: node.site,
             row: node.row,
@@ -86,10 +87,47 @@ pub(super) fn open(
             require_fence: control.require_fence,
             max_requests_per_sec: control.max_requests_per_sec,
             leases: berth_lease::Config { capacity: control.max_leases, ..berth_lease::Config::default() },
+            tasklets: config.tasklet.as_ref().map(tasklets).transpose()?,
             ..NodeConfig::default()
         },
     };
     Ok(Some(Control::open(settings)?))
+}
+
+/// What runs tasklets.
+#[cfg(feature = "wasm")]
+fn tasklets(config: &config::Tasklet) -> anyhow::Result<TaskletConfig> {
+    use berth_tasklet::{run::Limits, schedule::SHARING};
+    use berth_wasm::{Compiler, Pool, Wasm};
+
+    let cores = config.cpus.len() as u32;
+    let pool = Pool { instances: SHARING + cores, memory: config.max_memory };
+    let compiler = Compiler { program: std::env::current_exe()?, args: vec!["compile-wasm".into()] };
+    let executor = Wasm::new(pool, compiler).map_err(|e| anyhow::anyhow!("tasklet: {e:#}"))?;
+    let max = Limits {
+        fuel: config.max_fuel,
+        memory: config.max_memory,
+        output: config.max_output,
+        hostcalls: config.max_hostcalls,
+    };
+    Ok(TaskletConfig {
+        executor: Arc::new(executor),
+        cores,
+        memory: config.memory,
+        sync_wait: config.sync_wait,
+        modules: config.modules,
+        results: config.results,
+        result_time: config.result_time,
+        queue: config.queue,
+        max,
+        max_wall: config.max_wall,
+    })
+}
+
+/// A build without WASM refuses the section.
+#[cfg(not(feature = "wasm"))]
+fn tasklets(_: &config::Tasklet) -> anyhow::Result<TaskletConfig> {
+    bail!("tasklet: this build has no WASM")
 }
 
 /// The kernel's NVMe target, where a binding is served by it.
@@ -164,7 +202,10 @@ fn policy(policies: &[config::Policy], regions: &[config::Region], node: NodeId)
     let rule = |policy: &config::Policy| Rule {
         presenter: policy.presenter.map(|id| id.0),
         perms: policy.perms,
-        resources: policy.regions.as_ref().map(|list| list.iter().map(|region| resource(&regions[*region])).collect()),
+        resources: policy.regions.as_ref().map(|list| {
+            let cpu = policy.cpu.then(|| resource_id(node.0, ResourceType::Cpu, "cpu"));
+            list.iter().map(|region| resource(&regions[*region])).chain(cpu).collect()
+        }),
     };
     Policy::new(policies.iter().map(rule).collect())
 }

@@ -18,6 +18,7 @@
 
 mod gpus;
 mod heartbeat;
+mod hip;
 mod lcore;
 mod leases;
 mod notify;
@@ -45,6 +46,7 @@ use std::{
 use anyhow::{Context as _, anyhow};
 use berth_control::{Control, Polled};
 use berth_engine::{Snapshot, Telemetry};
+use berth_hip_worker::Worker;
 use berth_host::{TscClock, Waker, pin_current_thread};
 use berth_lease::{Regions, Table};
 use berth_port::Clock as _;
@@ -129,6 +131,8 @@ struct StoppedLine {
     gpus: Vec<StoppedGpu>,
     #[serde(skip_serializing_if = "Option::is_none")]
     control: Option<BTreeMap<String, u64>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hip: Option<BTreeMap<String, u64>>,
 }
 
 /// Runs what was loaded until SIGTERM or SIGINT, and loads it again at SIGHUP. Writes the ready line and the stopped line
@@ -156,6 +160,7 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
         stop: Arc::default(),
         leased: control.as_ref().map(leased),
     };
+    let hip = shared.config.hip.as_ref().map(|settings| hip::start(settings, &shared.clock)).transpose()?;
     let sender = events.clone();
     thread::Builder::new().name("berth-signals".into()).spawn(move || {
         // The receiver lives as long as the process does anything.
@@ -165,7 +170,8 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
     let admin = shared.config.admin.clone().map(|settings| {
         let listen = settings.listen;
         let monitor = control.as_ref().map(Control::monitor);
-        let sources = Sources::new(shared.telemetry.clone(), monitor, gpus.clone(), health.clone());
+        let hip = hip.as_ref().map(Worker::monitor);
+        let sources = Sources::new(shared.telemetry.clone(), monitor, gpus.clone(), hip, health.clone());
         Admin::start(settings, sources).with_context(|| format!("admin {listen}"))
     });
     let polled = plan.polled();
@@ -177,6 +183,7 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
         reloader: Reloader::new(loaded, slots, gpus.clone()),
         reload: Reload::Idle,
         control,
+        hip,
         admin: admin.transpose()?,
         health,
         gpus,
@@ -188,10 +195,11 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
     supervisor.start(lcores, &facts, polled, transports)?;
     supervisor.supervise();
     let control = supervisor.control.take().map(|control| control.stop(DRAIN).into_iter().collect());
+    let hip = supervisor.hip.take().map(|worker| hip::stop(&worker));
     let mut snapshot = supervisor.shared.telemetry.snapshot();
     snapshot.lcores.sort_by(|a, b| a.name.cmp(&b.name));
     snapshot.workers.sort_by(|a, b| (&a.name, &a.port).cmp(&(&b.name, &b.port)));
-    line("berth stopped", &StoppedLine { snapshot, gpus: supervisor.gpus.stopped(), control })?;
+    line("berth stopped", &StoppedLine { snapshot, gpus: supervisor.gpus.stopped(), control, hip })?;
     supervisor.failure.map_or(Ok(()), Err)
 }
 
@@ -239,6 +247,7 @@ struct Supervisor {
     reloader: Reloader,
     reload: Reload,
     control: Option<Control>,
+    hip: Option<Worker>,
     admin: Option<Admin>,
     health: Arc<Health>,
     gpus: Gpus,
@@ -316,6 +325,13 @@ impl Supervisor {
             self.heartbeats.add_control(control.beats());
             endpoints.extend(control.endpoints().iter().map(|(name, addr)| ((*name).to_string(), *addr)));
         }
+        if let Some(hip) = &self.hip {
+            let address = hip.local_addr();
+            endpoints.insert("hip".to_string(), address);
+            if let Some(control) = &self.control {
+                control.add_endpoints([(EndpointKind::HipTcp, address)]);
+            }
+        }
         for (nth, (port, addr)) in two_sided.iter().enumerate() {
             let name = if nth == 0 { "two-sided".to_string() } else { format!("two-sided.{}", port.name) };
             endpoints.insert(name, *addr);
@@ -346,7 +362,7 @@ impl Supervisor {
         // Twice within what the service manager grants.
         let every = notify::watchdog().map_or(SUPERVISE_EVERY, |longest| SUPERVISE_EVERY.min(longest / 2));
         let mut stuck = String::new();
-        while self.lcores > 0 || self.control.is_some() && !self.shared.stop.load(Relaxed) {
+        while self.lcores > 0 || self.sleeps() && !self.shared.stop.load(Relaxed) {
             if let Ok(event) = self.inbox.recv_timeout(every) {
                 self.take(event);
             } else {
@@ -364,6 +380,11 @@ impl Supervisor {
                 }
             }
         }
+    }
+
+    /// Whether threads that sleep serve anything.
+    fn sleeps(&self) -> bool {
+        self.control.is_some() || self.hip.is_some()
     }
 
     /// Tells the service manager that every polling thread goes round its loop, or who does not; `known` is who was

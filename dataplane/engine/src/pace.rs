@@ -43,7 +43,8 @@ impl Pace {
         }
         let now = known.unwrap_or_else(clock);
         self.slow = now - self.read >= SLOW * self.frames;
-        self.next_reading *= 2;
+        // Slow frames of a whole burst double it more often than it has bits.
+        self.next_reading = self.next_reading.saturating_mul(2);
         (self.read, self.frames) = (now, 0);
         let due = now - self.transmitted >= TRANSMIT_AFTER;
         if due {

@@ -38,7 +38,7 @@ impl Ending {
         self.0.load(Ordering::Acquire) == FAILED
     }
 
-    fn set(&self, failed: bool) {
+    pub(crate) fn set(&self, failed: bool) {
         self.0.store(if failed { FAILED } else { OVER }, Ordering::Release);
     }
 }
@@ -101,6 +101,7 @@ impl<H: Host> Node<H> {
     pub(crate) fn wind_up(&mut self, id: LeaseId, now: Now, outcome: &mut Outcome) {
         outcome.effects.ended.push(id);
         self.stop_work(id);
+        self.close_composite(id, now, &mut outcome.endings);
         match self.end(id, Why::Over, None, now, outcome) {
             Ok(ending) => outcome.endings.extend(ending),
             Err(TeardownFailed) => outcome.answer.status = Status::ResourceFenced,

@@ -73,10 +73,15 @@ impl<H: Host> Node<H> {
             available,
         };
         let leased = self.resources.iter().zip(&self.resource_ids).map(|(resource, id)| {
-            let Stock { capacity, available, fenced } = resource.stock(&self.leases);
+            let mut stock = resource.stock(&self.leases);
+            if let Some(tasklets) = self.tasklets.as_ref().filter(|_| resource.kind() == ResourceType::Cpu) {
+                stock.available = tasklets.schedule.free().cores.into();
+            }
+            let Stock { capacity, available, fenced } = stock;
             summary(*id, resource.kind(), fenced, capacity, available)
         });
-        let cpus = self.config.facts.cpus;
+        // Where they are leased, they are among the resources.
+        let cpus = if self.tasklets.is_some() { 0 } else { self.config.facts.cpus };
         let cpus = (cpus > 0).then(|| summary(self.cpu_resource(), ResourceType::Cpu, false, cpus.into(), 0));
         let gpus = self.config.facts.gpus.iter();
         let gpus = gpus.map(|gpu| summary(self.gpu_resource(gpu), ResourceType::Gpu, false, gpu.vram, 0));

@@ -11,7 +11,7 @@ use crate::{
     binding::Binding,
     clock::Clock,
     discovery::{self, Discovery},
-    ending::{Connection, Part, UnderWay, Why},
+    ending::{self, Connection, Part, UnderWay},
     host::Host,
     inventory::{Facts, region_type},
     journal::Record,
@@ -20,6 +20,7 @@ use crate::{
     policy::Policy,
     request::{Answer, Carrier, Effects, Outcome, Request, Step},
     resource::{RegionResource, Resource, resource_id},
+    tasklet::{self, Cpu, TaskletConfig, Tasklets, Why},
 };
 
 /// Limit on the memory that one [`Node::zero_free`] zeroes, in bytes; takes about as long as checking a signature.
@@ -54,6 +55,8 @@ pub struct Config {
     pub facts: Facts,
     /// Sizes and limits of the lease table.
     pub leases: berth_lease::Config,
+    /// What runs tasklets; `None` if nothing does.
+    pub tasklets: Option<TaskletConfig>,
 }
 
 /// The part of the configuration that a running node can replace.
@@ -115,6 +118,7 @@ pub struct Node<H> {
     /// Number of works under way on each lease's bytes. While there are any, the bytes are not leased again.
     pub(crate) pinned: BTreeMap<LeaseId, u32>,
     pub(crate) counts: Counts,
+    pub(crate) tasklets: Option<Tasklets>,
 }
 
 /// Counts of requests by operation: done and refused.
@@ -125,7 +129,8 @@ pub(crate) struct Counts {
 }
 
 /// The node's counters, without those of its bindings.
-pub const COUNTERS: Tables = &[Counters::TABLE, OPS, HOLDERS, discovery::Counts::TABLE, discovery::RelayCounts::TABLE];
+pub const COUNTERS: Tables =
+    &[Counters::TABLE, OPS, HOLDERS, tasklet::Counters::TABLE, discovery::Counts::TABLE, discovery::RelayCounts::TABLE];
 
 const OPS_DONE: Family = Family::counter("ops", "ops of the control plane that were done");
 const OPS_REFUSED: Family = Family::counter("ops_refused", "ops of the control plane that were refused");
@@ -166,6 +171,7 @@ berth_port::counters! {
         "holder_*_bindings_used": USED { holder: *, item: "bindings" },
         "holder_*_page_state_used": USED { holder: *, item: "page_state" },
         "holder_*_functions_used": USED { holder: *, item: "functions" },
+        "holder_*_composites_used": USED { holder: *, item: "composites" },
         "holder_*_leases_quota": QUOTA { holder: *, item: "leases" },
         "holder_*_bytes_quota": QUOTA { holder: *, item: "bytes" },
         "holder_*_handles_quota": QUOTA { holder: *, item: "handles" },
@@ -174,6 +180,7 @@ berth_port::counters! {
         "holder_*_bindings_quota": QUOTA { holder: *, item: "bindings" },
         "holder_*_page_state_quota": QUOTA { holder: *, item: "page_state" },
         "holder_*_functions_quota": QUOTA { holder: *, item: "functions" },
+        "holder_*_composites_quota": QUOTA { holder: *, item: "composites" },
     }
 }
 
@@ -200,7 +207,9 @@ impl<H: Host> Node<H> {
         let region = |(id, region): (_, &Region)| -> Box<dyn Resource> {
             Box::new(RegionResource { id, kind: region_type(region.kind), name: region.name.clone() })
         };
-        let resources: Vec<_> = leases.regions().iter().map(region).chain(units).collect();
+        let cpu = config.tasklets.as_ref().map(|of| -> Box<dyn Resource> { Box::new(Cpu { cores: of.cores }) });
+        let resources: Vec<_> = leases.regions().iter().map(region).chain(units).chain(cpu).collect();
+        let tasklets = config.tasklets.clone().map(|of| Tasklets::new(of, resources.len() - 1));
         let id = identity.id().0;
         Self {
             resource_ids: resources.iter().map(|of| resource_id(id, of.kind(), of.name())).collect(),
@@ -231,6 +240,7 @@ impl<H: Host> Node<H> {
             next_ticket: 0,
             pinned: BTreeMap::new(),
             counts: Counts::default(),
+            tasklets,
         }
     }
 
@@ -335,6 +345,11 @@ impl<H: Host> Node<H> {
         self.full = full;
     }
 
+    /// Whether [`Node::set_journal_full`] said so.
+    pub(crate) fn is_full(&self) -> bool {
+        self.full
+    }
+
     /// Executes one operation. The caller must make sure that no request is executed twice.
     pub fn request(&mut self, request: &Request<'_>, now: Now) -> Step {
         let Some(op) = Op::from_code(request.op) else {
@@ -367,15 +382,17 @@ impl<H: Host> Node<H> {
             match event {
                 Event::Expired(id) => {
                     self.counts.counters.leases_expired += 1;
+                    self.stop_runs(|run| run.group == Some(id), Why::Expired, now, &mut Vec::new());
                     outcome.effects.ended.push(id);
                     if self.is_connected(id) {
                         // Where that fails, what it holds is fenced.
-                        let _ = self.end(id, Why::Expired, None, now, &mut outcome);
+                        let _ = self.end(id, ending::Why::Expired, None, now, &mut outcome);
                     }
                 }
                 Event::Ended(id) => self.wind_up(id, now, &mut outcome),
             }
         }
+        self.tick_tasklets(now);
         for id in mem::take(&mut self.overdue) {
             // Where that fails, what it holds is fenced.
             let _ = self.end(id, self.why_lost(id), None, now, &mut outcome);
@@ -422,6 +439,9 @@ impl<H: Host> Node<H> {
         let (leases, leased_bytes) = self.leases.live();
         Counters { leases, leased_bytes, ..self.counts.counters }.report(&mut |name, count| visit(name, count));
         self.report_quotas(visit);
+        if let Some(tasklets) = &self.tasklets {
+            tasklets.counters().report(&mut |name, count| visit(name, count));
+        }
         let mut of_bindings = BTreeMap::<String, u64>::new();
         for binding in &self.bindings {
             binding.counters(&mut |name, count| *of_bindings.entry(name.to_owned()).or_default() += count);

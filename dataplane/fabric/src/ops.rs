@@ -1,12 +1,15 @@
 //! The operations of the control plane, one file per subject. Each is a method of [`Node`](crate::Node).
 
 mod bind;
+mod composite;
 mod handle;
+mod hostcall;
 mod key;
 mod lease;
 mod list;
 mod node;
 mod service;
+mod tasklet;
 mod token;
 mod unit;
 
@@ -15,8 +18,11 @@ use berth_wire::fabric::{Op, Status, Wire};
 
 pub(crate) use bind::Attempt;
 pub(crate) use handle::STILL_CONNECTED;
+pub(crate) use hostcall::call_failed;
+pub use hostcall::{LeaseCall, answered};
 pub use list::Listing;
 pub use service::Proxy;
+pub(crate) use tasklet::{Submission, cancelled};
 
 use crate::{
     host::Host,
@@ -83,14 +89,15 @@ impl<H: Host> Node<H> {
             Op::LeaseBind => self.lease_bind(ask),
             Op::SvcTcpBind => self.svc_tcp_bind(ask),
             Op::SvcTcpQuery => self.svc_tcp_query(ask),
-            // Their execution is not part of this node.
-            Op::TaskletSubmit
-            | Op::TaskletStatus
-            | Op::TaskletFetchResult
-            | Op::TaskletCancel
-            | Op::GpuSubmit
-            | Op::TaskletLeaseAlloc
-            | Op::TaskletLeaseFree => Err(Status::UnsupportedOp),
+            Op::TaskletSubmit => self.tasklet_submit(ask),
+            Op::TaskletStatus => self.tasklet_status(ask),
+            Op::TaskletFetchResult => self.tasklet_fetch_result(ask),
+            Op::TaskletCancel => self.tasklet_cancel(ask),
+            Op::TaskletFetchLogs => self.tasklet_fetch_logs(ask),
+            Op::TaskletLeaseAlloc => self.tasklet_lease_alloc(ask),
+            Op::TaskletLeaseFree => self.tasklet_lease_free(ask),
+            // Its execution is not part of this node.
+            Op::GpuSubmit => Err(Status::UnsupportedOp),
         }
     }
 }
@@ -111,12 +118,15 @@ pub(crate) fn needs_journal(op: Op) -> bool {
             | Op::LeaseRenew
             | Op::LeaseBind
             | Op::SvcTcpBind
+            | Op::TaskletSubmit
+            | Op::TaskletLeaseAlloc
+            | Op::TaskletLeaseFree
     )
 }
 
 /// Whether an operation ends something and never adds to what must be kept.
 pub(crate) fn ends(op: Op) -> bool {
-    matches!(op, Op::LeaseFree | Op::CapRevoke | Op::KeyRevoke | Op::SchedulerFenceSet)
+    matches!(op, Op::LeaseFree | Op::TaskletLeaseFree | Op::CapRevoke | Op::KeyRevoke | Op::SchedulerFenceSet)
 }
 
 impl Outcome {

@@ -7,14 +7,15 @@ use std::sync::{
 
 use berth_lease::{LeaseId, Mode, Relocation};
 use berth_port::{Nanos, Now};
+use berth_tasklet::{hostcall::code, schedule::RunId};
 use berth_wire::fabric::{Op, Status};
 
 use crate::{
     host::Host,
     journal::Record,
     node::Node,
-    ops::{Attempt, STILL_CONNECTED},
-    request::{Carrier, Effects, Request, Step, Work},
+    ops::{Attempt, STILL_CONNECTED, Submission, call_failed, cancelled},
+    request::{Carrier, Effects, Outcome, Request, Step, Work},
 };
 
 /// The host could not do a [`Job`](crate::Job), or stopped because the [`Deadline`] had passed.
@@ -50,7 +51,11 @@ impl Deadline {
 #[derive(Debug, Clone)]
 pub(crate) enum Pending {
     /// The bytes of a new lease are being zeroed.
-    Alloc(LeaseId),
+    Alloc {
+        id: LeaseId,
+        /// The tasklet that allocates it.
+        run: Option<RunId>,
+    },
     /// Bytes are being copied from one lease to another.
     Relocate {
         relocation: Relocation,
@@ -59,6 +64,10 @@ pub(crate) enum Pending {
     },
     /// A lease is being connected.
     Bind(Attempt),
+    /// A tasklet is being admitted, or runs.
+    Submit(Box<Submission>),
+    /// A tasklet is being stopped.
+    Cancel,
 }
 
 /// The operation, and who asked for it.
@@ -87,9 +96,10 @@ impl Origin {
 impl Pending {
     fn leases(&self) -> impl Iterator<Item = LeaseId> + use<> {
         match *self {
-            Self::Alloc(id) => [Some(id), None],
+            Self::Alloc { id, .. } => [Some(id), None],
             Self::Relocate { relocation, .. } => [Some(relocation.src), Some(relocation.dst)],
             Self::Bind(ref attempt) => [Some(attempt.lease), None],
+            Self::Submit(_) | Self::Cancel => [None, None],
         }
         .into_iter()
         .flatten()
@@ -115,15 +125,18 @@ impl<H: Host> Node<H> {
         let journal = match (&pending, carrier) {
             // A copy of the request that comes after a restart must not overwrite what was written since.
             (Pending::Relocate { .. }, Carrier::Udp { nonce }) => Some(vec![Record::Seen { sender: presenter, nonce }]),
+            (Pending::Submit(of), Carrier::Udp { nonce }) if of.is_new() => {
+                Some(vec![Record::Seen { sender: presenter, nonce }])
+            }
             // Its bytes were another's until now: a kill must not find them overwritten, and the end of that other lease
             // not in the journal. Memory is lost by a restart, whoever has it.
-            (Pending::Alloc(id), _) if !self.is_in_memory(*id) => Some(Vec::new()),
+            (Pending::Alloc { id, .. }, _) if !self.is_in_memory(*id) => Some(Vec::new()),
             _ => None,
         };
         let deadline = Deadline::new(self.first_end(&pending));
         self.pending.insert(ticket, Waiting { pending, deadline: deadline.clone(), origin });
         let (jobs, effects) = (Vec::new(), Effects::default());
-        Work { ticket, deadline, journal, quiescence: None, ending: None, effects, jobs, prepare: None }
+        Work { ticket, deadline, journal, quiescence: None, ending: None, patience: None, effects, jobs, prepare: None }
     }
 
     /// Continues an operation whose work is done, has failed, or was stopped.
@@ -139,10 +152,14 @@ impl<H: Host> Node<H> {
             self.unpin(id);
         }
         let step = match pending {
-            Pending::Alloc(id) if work.is_ok() && in_time => self.granted(id, now.mono).map(Step::from),
-            Pending::Alloc(id) => {
+            Pending::Alloc { id, run: None } if work.is_ok() && in_time => self.granted(id, now.mono).map(Step::from),
+            Pending::Alloc { id, run: Some(_) } if work.is_ok() && in_time => Ok(self.call_granted(id, now)),
+            Pending::Alloc { id, run } => {
                 self.not_granted(id, now);
-                Err(if in_time { Status::InternalError } else { Status::LeaseExpired })
+                match run {
+                    Some(_) => Ok(call_failed(if in_time { code::INTERNAL } else { code::FENCED })),
+                    None => Err(if in_time { Status::InternalError } else { Status::LeaseExpired }),
+                }
             }
             Pending::Relocate { relocation, keep_until } => {
                 let reason = match (in_time, work) {
@@ -157,6 +174,9 @@ impl<H: Host> Node<H> {
                 Ok(self.relocated(&relocation, keep_until, reason, now).into())
             }
             Pending::Bind(attempt) => self.go_on_binding(attempt, work, origin, now),
+            Pending::Submit(_) if work.is_err() => Err(Status::InternalError),
+            Pending::Submit(submission) => self.go_on_submitting(*submission, origin, now),
+            Pending::Cancel => Ok(Outcome::with(cancelled()).into()),
         };
         for id in leases {
             self.release(id, now.mono);
@@ -194,13 +214,16 @@ impl<H: Host> Node<H> {
 
     /// When the first of the operation's leases expires.
     fn first_end(&self, pending: &Pending) -> Nanos {
+        if matches!(pending, Pending::Submit(_) | Pending::Cancel) {
+            return Nanos(u64::MAX);
+        }
         let expiries = pending.leases().filter_map(|id| self.leases.get(id)).map(|lease| lease.expires);
         expiries.min().unwrap_or(Nanos(0))
     }
 
     /// Whether a lease is not answered yet because its bytes are still being zeroed.
     pub(crate) fn is_being_zeroed(&self, id: LeaseId) -> bool {
-        self.works_on(id).any(|waiting| matches!(waiting.pending, Pending::Alloc(_)))
+        self.works_on(id).any(|waiting| matches!(waiting.pending, Pending::Alloc { .. }))
     }
 
     /// Frees the bytes of a lease that is over. If they are being worked on, [`Node::resume`] does so later; nor are

@@ -249,6 +249,7 @@ impl<H: Host> Node<H> {
         let generation = lease.generation;
         let restored = self.leases.restore(lease, now.mono).map_err(|error| RecoverError::Lease(id, error))?;
         let Some(lease) = restored else { return Ok(()) };
+        self.restore_composite(&lease, &grant.unit);
         if let (Holding::Unit(unit), Standing::Live) = (lease.holds, lease.standing)
             && self.resources[usize::from(unit.resource)].recover(id, &grant.unit)
         {

@@ -1,6 +1,6 @@
 //! Requests to a node, and its answers.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, time::Duration};
 
 use berth_lease::{LeaseId, Quiescence, RegionId, Regions, Span, Storage};
 use berth_wire::fabric::Status;
@@ -103,11 +103,13 @@ pub struct Work {
     pub quiescence: Option<Quiescence>,
     /// To be waited for before the first job begins.
     pub ending: Option<Ending>,
+    /// For how long at most; `None` for as long as it takes. After that the work goes on as if it were over.
+    pub patience: Option<Duration>,
     /// To be done at once.
     pub effects: Effects,
     /// Work on bytes, in order.
     pub jobs: Vec<Job>,
-    /// A binding's task, which may block; run after the jobs.
+    /// A task that may block, such as a binding's; run after the jobs.
     pub prepare: Option<BlockingWork>,
 }
 

@@ -24,6 +24,7 @@ mod pool;
 mod service;
 mod shim;
 mod stream;
+mod tasklet;
 mod two_sided;
 
 pub use block::{Accesses, BlockIo, Ended};
@@ -35,4 +36,5 @@ pub use pool::{Buffers, CHUNK, Pool};
 pub use service::LeaseService;
 pub use shim::Shim;
 pub use stream::{LONGEST, Stream};
+pub use tasklet::TaskletLeases;
 pub use two_sided::TwoSided;

@@ -35,6 +35,12 @@ pub trait Session {
         0
     }
 
+    /// Whether the session is over as soon as the peer sends nothing more, whatever is under way. Otherwise it is once all
+    /// is answered.
+    fn ends_with_input(&self) -> bool {
+        false
+    }
+
     /// Ready if [`Session::advance`] has work although nothing was received; otherwise wakes its task later.
     fn poll_completion(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let _ = cx;

@@ -132,6 +132,9 @@ pub enum FaultKind {
     /// More instructions than the launch may run.
     #[error("the launch ran all instructions that it may run")]
     OutOfFuel,
+    /// The caller stopped it.
+    #[error("the launch was stopped")]
+    Stopped,
     /// Calls too deep.
     #[error("the stack of calls is too deep")]
     StackOverflow,

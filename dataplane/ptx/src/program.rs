@@ -394,6 +394,11 @@ impl Program {
         self.shared
     }
 
+    /// How many bytes its variables have.
+    pub fn variable_bytes(&self) -> usize {
+        self.image.len()
+    }
+
     /// The function that a step belongs to.
     pub(crate) fn function_at(&self, pc: u32) -> Option<&Function> {
         let after = self.functions.partition_point(|function| function.start <= pc);

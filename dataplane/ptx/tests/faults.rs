@@ -2,7 +2,7 @@
 
 mod common;
 
-use berth_ptx::{Access, Fault, FaultKind, LaunchError, Space};
+use berth_ptx::{Access, Fault, FaultKind, Host, Launch, LaunchError, Space};
 use common::{Arg, Gpu};
 
 /// A kernel `k` of these lines; the first one is line 9 of the text.
@@ -189,4 +189,30 @@ fn launches_that_do_not_fit() {
     assert_eq!(launch([1; 3], [1; 3], &args[..1], 0), Err(LaunchError::Arguments { expected: 12, given: 8 }));
     let none = gpu.launch("other", [1; 3], [1; 3], &[]);
     assert_eq!(none, Err(LaunchError::NoKernel("other".into())));
+}
+
+#[test]
+fn a_launch_is_stopped_between_turns() {
+    let mut gpu = Gpu::load(&[&text("LOOP:\nbra LOOP;")]);
+    let Arg::Pointer(buffer) = gpu.buffer(&[0_u64; 8]) else { panic!("no buffer") };
+    let params = [&buffer.to_le_bytes()[..], &[0; 4]].concat();
+    let launch =
+        Launch { kernel: "k", grid: [1; 3], block: [1; 3], shared: 0, params: &params, seed: 1, fuel: u64::MAX };
+    struct Asked(u32);
+    impl Host for Asked {
+        fn now(&mut self) -> u64 {
+            0
+        }
+
+        fn stops(&mut self) -> bool {
+            self.0 += 1;
+            self.0 == 10
+        }
+    }
+    let mut host = Asked(0);
+    match gpu.device.launch(&mut gpu.memory, &launch, &mut host) {
+        Err(LaunchError::Fault(fault)) => assert_eq!(fault.kind, FaultKind::Stopped),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(host.0, 10);
 }

@@ -86,8 +86,8 @@ enum { WORKERS = 256, RELAYS = 8, MESSAGE_MAX = 4095 };
 static __device__ i32 clamp(i32 x, i32 least, i32 most) { return x < least ? least : x > most ? most : x; }
 static __device__ i32 saturated(i32 x) { return clamp(x, -32768, 32767); }
 
-// All threads of the block call it, 8 at least. `state` has room for `errors + edges` times `relays` numbers.
-static __device__ i32 relay_bp_shot(const u8 *events, u64 *answer, const relay_bp *t, i16 *state) {
+// All threads of the block call it, 8 at least; the first one gets the answer. `state` has room for `errors + edges` times `relays` numbers.
+static __device__ i32 relay_bp_shot(const u8 *events, u64 *answer, u32 *weight_of_answer, const relay_bp *t, i16 *state) {
     __shared__ u32 unsolved[2][RELAYS];
     __shared__ u32 weights[WORKERS];
     __shared__ u64 all_flips[WORKERS];
@@ -110,6 +110,7 @@ static __device__ i32 relay_bp_shot(const u8 *events, u64 *answer, const relay_b
     for (u32 error = first; error < errors; error += step)
         marginals[error * relays] = priors[error];
     u32 solved = 0;
+    u32 best_weight = 0xffffffff;
     u64 best_flips = 0;
     for (u32 leg = 0; leg < t->legs && !solved; leg++) {
         for (u32 edge = first; edge < t->edges; edge += step)
@@ -171,7 +172,6 @@ static __device__ i32 relay_bp_shot(const u8 *events, u64 *answer, const relay_b
             all_flips[TID] = of_relay;
         }
         SYNC();
-        u32 best_weight = 0xffffffff;
         for (u32 i = 0; i < relays && TID == 0; i++) {
             u32 sum = 0;
             u64 flipped = 0;
@@ -186,6 +186,7 @@ static __device__ i32 relay_bp_shot(const u8 *events, u64 *answer, const relay_b
         }
     }
     *answer = best_flips ^ t->certain_flips;
+    *weight_of_answer = best_weight;
     // Shared memory is the next shot's.
     SYNC();
     return solved ? OK : NO_SOLUTION;
@@ -201,7 +202,8 @@ extern "C" __device__ i32 berth_relay_bp(const u8 *in, u8 *out, u32 len, u32 roo
     if (THREADS < RELAYS)
         return FAILED;
     u64 flips;
-    i32 status = relay_bp_shot(in, &flips, t, state);
+    u32 weight;
+    i32 status = relay_bp_shot(in, &flips, &weight, t, state);
     if (status == OK && TID == 0) {
         write_flips(out, flips, t->observables);
         *result_len = result;
@@ -212,15 +214,17 @@ extern "C" __device__ i32 berth_relay_bp(const u8 *in, u8 *out, u32 len, u32 roo
 extern __shared__ i16 dynamic[];
 
 // Decodes many shots, a block each at a time. `state` has room for each block; without it dynamic shared memory has.
-// Flips of a shot without a solution are 0.
+// Weights are in fixed point. A shot without a solution flips nothing, and weighs 0.
 extern "C" __global__ void berth_relay_bp_shots(const relay_bp *t, i16 *state, const u8 *events, u64 *flips,
-                                                i32 *statuses, u32 shots) {
+                                                u32 *weights, i32 *statuses, u32 shots) {
     i16 *mine = state ? state + (u64)BLOCK * (t->errors + t->edges) * t->relays : dynamic;
     for (u32 shot = BLOCK; shot < shots; shot += BLOCKS) {
         u64 of_shot;
-        i32 status = relay_bp_shot(events + (u64)shot * ((t->detectors + 7) / 8), &of_shot, t, mine);
+        u32 weight;
+        i32 status = relay_bp_shot(events + (u64)shot * ((t->detectors + 7) / 8), &of_shot, &weight, t, mine);
         if (TID == 0) {
             flips[shot] = status == OK ? of_shot : 0;
+            weights[shot] = status == OK ? weight : 0;
             statuses[shot] = status;
         }
     }

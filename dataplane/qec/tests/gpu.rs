@@ -9,7 +9,7 @@ use berth_qec::{
     Algorithm, DecodeError, Decoder, Tables,
     dem::DetectorErrorModel,
     gpu::{self, ModuleError},
-    relay::RelayBp,
+    relay::{RelayBp, UNIT},
 };
 use common::{Random, model, shot};
 use std::sync::Arc;
@@ -56,30 +56,36 @@ fn load(texts: &[&str]) -> Device {
     Device::new(Program::link(&modules).expect("a program"))
 }
 
-/// What the CPU answers: status and flips.
-fn cpu(decoder: &mut Decoder, events: &[u8]) -> (i32, u64) {
+/// Status, flips, and the weight in fixed point.
+type Answer = (i32, u64, u32);
+
+fn cpu(decoder: &mut Decoder, events: &[u8]) -> Answer {
     let mut flips = [0; 8];
     match decoder.decode(events, &mut flips[..decoder.num_observables().div_ceil(8)]) {
-        Ok(()) => (0, u64::from_le_bytes(flips)),
-        Err(DecodeError::NoSolution) => (1, 0),
+        Ok(()) => (0, u64::from_le_bytes(flips), (decoder.weight().unwrap_or(0.0) * UNIT) as u32),
+        Err(DecodeError::NoSolution) => (1, 0, 0),
         Err(e) => panic!("{e}"),
     }
 }
 
 /// Decodes shots by `berth_relay_bp_shots`; memory of blocks is shared if `shared`.
-fn shots(tables: &Tables, threads: u32, shared: bool, shots: &[Vec<u8>]) -> Vec<(i32, u64)> {
+fn shots(tables: &Tables, threads: u32, shared: bool, shots: &[Vec<u8>]) -> Vec<Answer> {
     let blocks = 4;
     let (mut device, mut memory) = (load(&[gpu::DECODERS]), Allocations::default());
     let image = memory.allocate(tables.image().unwrap());
     let state = if shared { 0 } else { memory.allocate(vec![0; tables.state_bytes() * blocks]) };
     let events = memory.allocate(shots.concat());
-    let (flips, statuses) = (memory.allocate(vec![0; shots.len() * 8]), memory.allocate(vec![0; shots.len() * 4]));
-    let arguments = [image, state, events, flips, statuses, shots.len() as u64];
+    let [flips, weights, statuses] = [8, 4, 4].map(|size| memory.allocate(vec![0; shots.len() * size]));
+    let arguments = [image, state, events, flips, weights, statuses, shots.len() as u64];
     let shared = if shared { tables.state_bytes() } else { 0 };
     launch(&mut device, &mut memory, "berth_relay_bp_shots", [blocks as u32, threads], shared, &arguments).unwrap();
-    let flips = memory.bytes(flips).unwrap().as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
-    let statuses = memory.bytes(statuses).unwrap().as_chunks().0.iter().map(|bytes| i32::from_le_bytes(*bytes));
-    statuses.zip(flips).collect()
+    let word =
+        |at: u64, shot: usize| u32::from_le_bytes(memory.bytes(at).unwrap()[4 * shot..][..4].try_into().unwrap());
+    let answer = |shot| {
+        let flips = u64::from(word(flips, 2 * shot)) | u64::from(word(flips, 2 * shot + 1)) << 32;
+        (word(statuses, shot) as i32, flips, word(weights, shot))
+    };
+    (0..shots.len()).map(answer).collect()
 }
 
 /// Compares `count` shots that have events, of errors `times` as likely as in the model. Returns how many have no
@@ -93,7 +99,7 @@ fn compare(model: &DetectorErrorModel, relay: RelayBp, threads: u32, count: usiz
     let expected: Vec<_> = events.iter().map(|events| cpu(&mut decoder, events)).collect();
     let shared = tables.state_bytes() < 100_000;
     assert_eq!(shots(&tables, threads, shared, &events), expected);
-    expected.iter().filter(|(status, _)| *status != 0).count()
+    expected.iter().filter(|(status, ..)| *status != 0).count()
 }
 
 const ONE: RelayBp = RelayBp { relays: 1, legs: 3, iterations: 20, seed: 5 };
@@ -106,7 +112,7 @@ fn shots_of_the_surface_code_of_distance_3() {
 
 #[test]
 fn shots_of_the_surface_code_of_distance_5() {
-    compare(&model("surface_d5.dem"), ONE, 256, 150, 0.5);
+    compare(&model("surface_d5.dem"), ONE, 256, 100, 0.5);
     compare(&model("surface_d5.dem"), RelayBp { relays: 3, ..ONE }, 96, 10, 1.0);
 }
 
@@ -124,7 +130,8 @@ fn shots_that_have_no_solution() {
     assert!(unsolved > 20, "{unsolved}");
 }
 
-/// Calls a function by its `DEVICE_CALL` prototype: all threads of the block, and the answer over the request.
+/// Calls a function by its `DEVICE_CALL` prototype: all threads of each block, and the answer over the request. Slots of
+/// blocks are 64 bytes apart, statuses 256 threads.
 const CALL: &str = "
 .version 6.3
 .target sm_70
@@ -133,12 +140,16 @@ const CALL: &str = "
 .visible .entry call(.param .u64 slot, .param .u64 result_len, .param .u64 statuses, .param .u32 len, .param .u32 room)
 {
 .reg .b64 %slot, %result_len, %statuses, %at;
-.reg .b32 %len, %room, %status, %tid;
+.reg .b32 %len, %room, %status, %thread, %block;
 ld.param.u64 %slot, [slot];
 ld.param.u64 %result_len, [result_len];
 ld.param.u64 %statuses, [statuses];
 ld.param.u32 %len, [len];
 ld.param.u32 %room, [room];
+mov.u32 %block, %ctaid.x;
+mad.wide.u32 %slot, %block, 64, %slot;
+mad.wide.u32 %result_len, %block, 4, %result_len;
+mad.wide.u32 %statuses, %block, 1024, %statuses;
 {
 .param .b64 a, b, e;
 .param .b32 c, d, s;
@@ -150,8 +161,8 @@ st.param.b64 [e], %result_len;
 call (s), qec_decode, (a, b, c, d, e);
 ld.param.b32 %status, [s];
 }
-mov.u32 %tid, %tid.x;
-mad.wide.u32 %at, %tid, 4, %statuses;
+mov.u32 %thread, %tid.x;
+mad.wide.u32 %at, %thread, 4, %statuses;
 st.global.u32 [%at], %status;
 ret;
 }
@@ -164,23 +175,32 @@ struct Function {
 }
 
 impl Function {
-    fn new(tables: &Tables, threads: u32) -> Self {
-        let module = gpu::module("qec_decode", tables, 1).unwrap();
+    fn new(tables: &Tables, threads: u32, blocks: u32) -> Self {
+        let module = gpu::module("qec_decode", tables, blocks).unwrap();
         Self { device: load(&[gpu::DECODERS, &module, CALL]), threads }
     }
 
     /// Status and results.
     fn call(&mut self, arguments: &[u8], room: u32) -> (i32, Vec<u8>) {
+        self.call_at_once(&[arguments.to_vec()], room).remove(0)
+    }
+
+    /// Requests of one length, a block each.
+    fn call_at_once(&mut self, requests: &[Vec<u8>], room: u32) -> Vec<(i32, Vec<u8>)> {
         let mut memory = Allocations::default();
-        let mut slot = arguments.to_vec();
-        slot.resize(slot.len() + 16, 0xEE);
-        let (slot, result_len) = (memory.allocate(slot), memory.allocate(vec![0; 4]));
-        let statuses = memory.allocate(vec![0xEE; 4 * self.threads as usize]);
-        let lengths = arguments.len() as u64 | u64::from(room) << 32;
-        let arguments = [slot, result_len, statuses, lengths];
-        launch(&mut self.device, &mut memory, "call", [1, self.threads], 0, &arguments).unwrap();
-        let number = |at: u64| i32::from_le_bytes(memory.bytes(at).unwrap()[..4].try_into().unwrap());
-        (number(statuses), memory.bytes(slot).unwrap()[..number(result_len) as usize].to_vec())
+        let mut slots = vec![0xEE; 64 * requests.len()];
+        for (slot, request) in slots.chunks_mut(64).zip(requests) {
+            slot[..request.len()].copy_from_slice(request);
+        }
+        let [slots, lengths, statuses] =
+            [slots, vec![0; 4 * requests.len()], vec![0xEE; 1024 * requests.len()]].map(|bytes| memory.allocate(bytes));
+        let arguments = [slots, lengths, statuses, requests[0].len() as u64 | u64::from(room) << 32];
+        let shape = [requests.len() as u32, self.threads];
+        launch(&mut self.device, &mut memory, "call", shape, 0, &arguments).unwrap();
+        let number =
+            |at: u64, index: usize| i32::from_le_bytes(memory.bytes(at).unwrap()[4 * index..][..4].try_into().unwrap());
+        let results = |block| memory.bytes(slots).unwrap()[64 * block..][..number(lengths, block) as usize].to_vec();
+        (0..requests.len()).map(|block| (number(statuses, 256 * block), results(block))).collect()
     }
 }
 
@@ -195,12 +215,12 @@ fn functions_answer_what_qec_decode_does() {
         [(Algorithm::Lut { depth: 2 }, 1, 2000), (Algorithm::RelayBp(RelayBp { relays: 4, ..ONE }), 64, 40)]
     {
         let tables = Arc::new(Tables::new(&model, algorithm).unwrap());
-        let mut function = Function::new(&tables, threads);
+        let mut function = Function::new(&tables, threads, 1);
         let mut decoder = Decoder::new(tables);
         let mut random = Random(3);
         for _ in 0..count {
             let (events, _) = shot(&model, &mut random, 5.0);
-            let (status, flips) = cpu(&mut decoder, &events);
+            let (status, flips, _) = cpu(&mut decoder, &events);
             let (answered, results) = function.call(&request(&events, 24), 1);
             assert_eq!((answered, results), (status, if status == 0 { vec![flips as u8] } else { vec![] }));
         }
@@ -208,11 +228,51 @@ fn functions_answer_what_qec_decode_does() {
 }
 
 #[test]
+fn blocks_decode_at_the_same_time() {
+    let model = model("surface_d3.dem");
+    let tables = Arc::new(Tables::new(&model, Algorithm::RelayBp(RelayBp { relays: 4, ..ONE })).unwrap());
+    let mut function = Function::new(&tables, 32, 3);
+    let mut decoder = Decoder::new(tables);
+    let mut random = Random(4);
+    for _ in 0..5 {
+        let events: Vec<_> = std::iter::repeat_with(|| shot(&model, &mut random, 9.0).0).take(4).collect();
+        let requests: Vec<_> = events.iter().map(|events| request(events, 24)).collect();
+        let answers = function.call_at_once(&requests, 1);
+        for (events, answer) in events.iter().zip(&answers).take(3) {
+            let (status, flips, _) = cpu(&mut decoder, events);
+            assert_eq!(*answer, (status, if status == 0 { vec![flips as u8] } else { vec![] }));
+        }
+        assert_eq!(answers[3], (-6, vec![]), "a block without memory");
+    }
+}
+
+/// The tables are those of docs/decoders.md.
+#[test]
+fn tables_are_as_they_are_defined() {
+    let model = DetectorErrorModel::parse("error(0.25) D1 L0\nerror(0.01) D0 D1\nerror(1e-30) D0").unwrap();
+    let tables =
+        Tables::new(&model, Algorithm::RelayBp(RelayBp { relays: 3, legs: 2, iterations: 7, seed: 0 })).unwrap();
+    let image = tables.image().unwrap();
+    let word = |at: usize| u32::from_le_bytes(image[at..at + 4].try_into().unwrap());
+    let half = |at: usize| i16::from_le_bytes(image[at..at + 2].try_into().unwrap());
+    assert_eq!([0, 4, 8, 12, 16, 20, 24].map(word), [2, 1, 3, 4, 3, 2, 7]);
+    // Errors by detectors: D0; D0 D1; D1.
+    let priors = word(44) as usize;
+    assert_eq!([0, 2, 4].map(|at| half(priors + at)), [2047, 294, 70]);
+    // SplitMix64 from 0.
+    let first = [0xE220_A839_7B1D_CDAF_u64, 0x6E78_9E6A_A1B9_65F4, 0x06C4_5D18_8009_454F];
+    let strength = |x: u64| (-7864 + (((x >> 32) * 29492) >> 32) as i64) as i16;
+    let strengths = word(48) as usize;
+    assert_eq!([0, 2, 4].map(|at| half(strengths + at)), [4096, strength(first[1]), strength(first[2])]);
+    assert_ne!(half(strengths + 2 * 9), 4096, "of the second leg");
+}
+
+#[test]
 fn functions_refuse_what_qec_decode_refuses() {
     let model =
         DetectorErrorModel::parse("error(0.1) D0 L0\nerror(0.1) D0 D1\nerror(0.1) D1 D2 L9\ndetector D10").unwrap();
     for (algorithm, threads) in [(Algorithm::Lut { depth: 1 }, 1), (Algorithm::RelayBp(ONE), 32)] {
-        let mut function = Function::new(&Tables::new(&model, algorithm).unwrap(), threads);
+        let mut function = Function::new(&Tables::new(&model, algorithm).unwrap(), threads, 1);
         assert_eq!(function.call(&request(&[1, 0], 11), 2), (0, vec![1, 0]));
         assert_eq!(function.call(&request(&[6, 0], 11), 100), (0, vec![0, 2]));
         assert_eq!(function.call(&request(&[1, 0], 11), 1), (-4, vec![]), "no room");
@@ -223,9 +283,9 @@ fn functions_refuse_what_qec_decode_refuses() {
         assert_eq!(function.call(&[], 2), (-3, vec![]), "nothing");
     }
     // Nobody reaches detector 10.
-    let mut function = Function::new(&Tables::new(&model, Algorithm::RelayBp(ONE)).unwrap(), 32);
+    let mut function = Function::new(&Tables::new(&model, Algorithm::RelayBp(ONE)).unwrap(), 32, 1);
     assert_eq!(function.call(&request(&[0, 4], 11), 2), (1, vec![]));
-    let mut function = Function::new(&Tables::new(&model, Algorithm::RelayBp(ONE)).unwrap(), 4);
+    let mut function = Function::new(&Tables::new(&model, Algorithm::RelayBp(ONE)).unwrap(), 4, 1);
     assert_eq!(function.call(&request(&[1, 0], 11), 2), (-6, vec![]), "too few threads");
 }
 

@@ -12,6 +12,17 @@ pub enum Kind {
     Block,
 }
 
+impl Kind {
+    /// Bytes of the struct that an alloc fills: hi, lo, expires_at and the size in bytes, u64 each, little-endian; of blocks
+    /// their number instead, then block_size u32 and 0 u32.
+    pub const fn alloc_len(self) -> usize {
+        match self {
+            Self::Memory => 32,
+            Self::Block => 40,
+        }
+    }
+}
+
 /// Bytes of a block in hostcalls.
 pub const BLOCK_LEN: usize = 512;
 
@@ -31,8 +42,8 @@ pub enum Call<'a> {
     Read { kind: Kind, lease: Named, at: u64, out: &'a mut [u8] },
     /// From the guest's memory into a lease.
     Write { kind: Kind, lease: Named, at: u64, data: &'a [u8] },
-    /// A new lease.
-    Alloc { kind: Kind, min: u64, secs: u32, out: &'a mut [u8; 32] },
+    /// A new lease. `out` has [`Kind::alloc_len`] bytes.
+    Alloc { kind: Kind, min: u64, secs: u32, out: &'a mut [u8] },
     /// How a lease stands.
     Query { kind: Kind, lease: u128, out: &'a mut [u8; 24] },
     /// A lease for longer.
@@ -43,8 +54,41 @@ pub enum Call<'a> {
     Log { level: u32, message: &'a [u8] },
 }
 
-/// Answers the calls of one run.
+/// What a call returns when it fails: the statuses of FBMU, negated, and three of T7's own.
+pub mod code {
+    /// No such entry, one of the other kind, or its lease was freed.
+    pub const INVALID_LEASE: i64 = -1;
+    /// The lease, or the handle to it, has expired.
+    pub const EXPIRED: i64 = -2;
+    /// The lease was revoked.
+    pub const FENCED: i64 = -3;
+    /// Outside the lease.
+    pub const OUT_OF_RANGE: i64 = -4;
+    /// No bytes, or more than one access may have.
+    pub const BAD_LENGTH: i64 = -5;
+    /// Too many accesses to blocks are under way.
+    pub const BUSY: i64 = -6;
+    /// The node failed.
+    pub const INTERNAL: i64 = -7;
+    /// A right is missing: of the entry, or READ or WRITE.
+    pub const DENIED: i64 = -8;
+    /// Nothing is free, a quota is used up, or the run has allocated [`MAX_ALLOCS`](super::MAX_ALLOCS) leases.
+    pub const NO_CAPACITY: i64 = -9;
+    /// A size or a time is 0.
+    pub const BAD_PARAM: i64 = -10;
+}
+
+/// Leases that one run may allocate.
+pub const MAX_ALLOCS: u32 = 16;
+
+/// Answers the calls of one run, and says when it may go on.
 pub trait Hostcalls {
-    /// 0, what [`Call::GetSize`] counts, or a negative code. `out` is written on success only.
+    /// 0, what [`Call::GetSize`] counts, or a [`code`]. `out` is written on success only. It may block: for the journal, and
+    /// for a device of blocks.
     fn call(&mut self, call: Call<'_>) -> i64;
+
+    /// To be called after at most [`SLICE`](crate::run::SLICE) of guest code since the run began or this was last called. It
+    /// blocks until the run's next turn. False: the run is to stop, with [`Status::ExecFailed`](crate::run::Status) and
+    /// without a reason, as the host knows it: cancelled, out of wall time, or its lease or token ended.
+    fn turn(&mut self) -> bool;
 }

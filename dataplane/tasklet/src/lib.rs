@@ -1,7 +1,17 @@
 //! WASM tasklets: what may run, with which limits and capabilities, and how each run ends
 //! (`docs/tasklets.md`, T1-T12).
-
+//!
+//! ```text
+//! SUBMIT -> Maxima, Capabilities, Modules -> Schedule: waiting -> Go::Start   -> Module::run on a thread of the pool
+//!                                                       ready  -> Go::Resume     Hostcalls::turn, call; Log
+//! STATUS, FETCH_RESULT <- Results <------------------------------------------ Outcome
+//! ```
 #![forbid(unsafe_code)]
 
+pub mod capability;
 pub mod hostcall;
+pub mod log;
+pub mod module;
+pub mod result;
 pub mod run;
+pub mod schedule;

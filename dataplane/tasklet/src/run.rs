@@ -1,8 +1,13 @@
-//! A run: its limits, and how it went.
+//! A run: its limits, and how it went; and what executes it.
 
-use std::time::Duration;
+use std::{fmt::Debug, sync::Arc, time::Duration};
 
-/// Limits of a run, literal: 0 means none of it (T4).
+use crate::hostcall::Hostcalls;
+
+/// Longest time that guest code runs before [`Hostcalls::turn`] is asked (T12).
+pub const SLICE: Duration = Duration::from_millis(10);
+
+/// Limits of a run, literal: 0 means none of it (T4). Its wall time is the host's: [`Hostcalls::turn`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Units, of the table of T4.
@@ -13,8 +18,6 @@ pub struct Limits {
     pub output: u64,
     /// Calls.
     pub hostcalls: u64,
-    /// From the start of the run.
-    pub wall: Duration,
 }
 
 /// How a run went (T2).
@@ -46,4 +49,35 @@ pub struct Outcome {
     pub hostcalls: u64,
     /// Why the run was not OK: limit and value, trap and function.
     pub reason: Option<String>,
+}
+
+/// Why a module is refused (T1, T5), with a sentence for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Rejected {
+    /// Not valid, without an export, with an unknown import or a wrong signature, or too much to compile: status 1.
+    Invalid(String),
+    /// It imports a `fabricbios_<name>_v<N>`, N > 0: status 7.
+    UnsupportedProfile(String),
+}
+
+/// Compiles modules.
+pub trait Executor: Debug + Send + Sync {
+    /// Takes up to 10 s (T9).
+    ///
+    /// # Errors
+    /// Why the module never runs here.
+    fn compile(&self, wasm: &[u8]) -> Result<Arc<dyn Module>, Rejected>;
+}
+
+/// A compiled module.
+pub trait Module: Debug + Send + Sync {
+    /// Bytes that it holds, for the cache's books.
+    fn size(&self) -> u64;
+
+    /// Whether it exports `tasklet_alloc`: one that does not is refused where there is input, with status 1 (T5).
+    fn takes_input(&self) -> bool;
+
+    /// Runs a fresh instance to its end, on the caller's thread. Calls are counted, paid and their pointers checked before
+    /// `host` sees them.
+    fn run(&self, input: &[u8], limits: &Limits, host: &mut dyn Hostcalls) -> Outcome;
 }

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod fabric;
+pub mod hip;
 pub mod memory_pack;
 pub mod net;
 pub mod nvme;

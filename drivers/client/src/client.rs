@@ -22,13 +22,19 @@ use crate::{Error, NodeInfo, Token, quic, udp};
 /// Time limit for an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// That of an op whose answer waits until something has ended: a connection, or a virtual function whose holder is ended first
+/// That of an op whose answer waits until something has ended: a tasklet or its compilation, a connection, or a virtual function whose holder is ended first
 /// and whose namespace is erased.
 const PATIENCE_WITH_ENDS: Duration = Duration::from_secs(30);
 
 fn patience(op: Op) -> Duration {
     match op {
-        Op::LeaseFree | Op::LeaseBind | Op::CapRevoke | Op::KeyRevoke => PATIENCE_WITH_ENDS,
+        Op::LeaseFree
+        | Op::LeaseBind
+        | Op::CapRevoke
+        | Op::KeyRevoke
+        | Op::TaskletSubmit
+        | Op::TaskletCancel
+        | Op::TaskletLeaseFree => PATIENCE_WITH_ENDS,
         _ => PATIENCE,
     }
 }

@@ -34,6 +34,7 @@ mod page;
 mod quic;
 mod rdma;
 mod sriov;
+mod tasklet;
 mod token;
 mod udp;
 
@@ -46,4 +47,5 @@ pub use nvme::NvmeBinding;
 pub use ops::{Alloc, Exported, Relocated};
 pub use rdma::{RdmaBinding, RdmaPeer};
 pub use sriov::SriovBinding;
+pub use tasklet::{Ran, Tasklet};
 pub use token::Token;

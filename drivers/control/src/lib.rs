@@ -25,6 +25,7 @@ mod proxy;
 mod quic;
 mod shared;
 mod shim;
+mod tasklet;
 mod tcp;
 mod tick;
 mod udp;
@@ -62,6 +63,7 @@ use message::Role;
 use permits::{BLOCKING, TEARDOWNS, WALKS};
 use proxy::Proxies;
 use shared::Shared;
+use tasklet::Pool;
 pub use tcp::{POLLED, Polled};
 
 /// Limit on the records that a start commits at once. There may be one per lease, and a commit's length is bounded.
@@ -108,6 +110,8 @@ pub struct Settings {
     pub resources: Vec<Box<dyn Resource>>,
     /// Transports beside the lease table that leases can be connected over.
     pub bindings: Vec<Box<dyn Binding>>,
+    /// CPUs that tasklets run on, where the node has any.
+    pub tasklet_cpus: Vec<usize>,
     /// Settings of the node. Its endpoints and the facts about the host are filled in here.
     pub node: Config,
 }
@@ -191,8 +195,19 @@ impl Control {
         if let Err(e) = raise_file_limit() {
             tracing::warn!("connections may be refused: the limit on open files stays: {e}");
         }
-        let Settings { identity, listen, announce, state_dir, cpus, clock, regions, resources, bindings, node } =
-            settings;
+        let Settings {
+            identity,
+            listen,
+            announce,
+            state_dir,
+            cpus,
+            clock,
+            regions,
+            resources,
+            bindings,
+            tasklet_cpus,
+            node,
+        } = settings;
         let runtime = runtime(cpus).map_err(StartError::Threads)?;
         let clock = Clock::new(clock);
         let counters = Arc::<Counters>::default();
@@ -226,8 +241,10 @@ impl Control {
             link.replay.refuse_up_to(NodeId(sender), nonce);
         }
         let ((broadcasts, to_send), (teardowns, to_do)) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
-        let shared = Shared::new(identity, clock, regions, counters, journal, broadcasts, teardowns, link, node);
+        let pool = Pool::new(tasklet_cpus, runtime.handle().clone());
+        let shared = Shared::new(identity, clock, regions, counters, journal, broadcasts, teardowns, link, node, pool);
         let shared = Arc::new(shared);
+        shared.pool.serve(&shared);
         listeners.quic.set_server_config(Some(quic::config(&shared)?));
         let begun = Some(Begun { broadcasts: to_send, teardowns: to_do, works });
         Ok(Self { runtime, shared, listeners, announce, begun, sensors })
@@ -321,6 +338,7 @@ impl Control {
     pub fn stop(self, patience: Duration) -> Vec<(String, u64)> {
         let Self { runtime, shared, listeners, announce, .. } = self;
         let quic = listeners.quic.clone();
+        shared.pool.close();
         runtime.block_on(async {
             if timeout(patience, shared.permits.close()).await.is_err() {
                 tracing::warn!("ops that did not end in time are given up");

@@ -106,11 +106,22 @@ impl Asks {
             MsgType::Request => Request::parse(payload).ok().and_then(|request| Op::from_code(request.op)),
             _ => None,
         };
-        let ends =
-            matches!(op, Some(Op::CapRevoke | Op::KeyRevoke | Op::SchedulerFenceSet | Op::LeaseRenew | Op::LeaseFree));
+        let ends = matches!(
+            op,
+            Some(
+                Op::CapRevoke
+                    | Op::KeyRevoke
+                    | Op::SchedulerFenceSet
+                    | Op::LeaseRenew
+                    | Op::LeaseFree
+                    | Op::TaskletCancel
+                    | Op::TaskletLeaseFree
+            )
+        );
+        let outputs = matches!(op, Some(Op::TaskletSubmit | Op::TaskletFetchResult | Op::TaskletFetchLogs));
         Self {
             urgent: ends || kind == MsgType::RevokeBroadcast,
-            lists: matches!(op, Some(Op::LeaseListActive | Op::KeyList)) || kind == MsgType::Solicit,
+            lists: outputs || matches!(op, Some(Op::LeaseListActive | Op::KeyList)) || kind == MsgType::Solicit,
         }
     }
 }

@@ -6,8 +6,8 @@ use std::sync::{
 };
 
 use berth_fabric::{
-    Answer, Effects, Ending, Listing, Node, Outcome, Request, Step, Teardown, Work, WorkFailed, discovery::Relay,
-    journal::Record,
+    Answer, Effects, Ending, LeaseCall, Listing, Node, Outcome, Request, Step, Teardown, Work, WorkFailed,
+    discovery::Relay, journal::Record,
 };
 use berth_identity::{
     Identity, PublicKey,
@@ -16,10 +16,12 @@ use berth_identity::{
 use berth_journal::{Journal, Ticket};
 use berth_lease::{Quiescence, Regions, Storage, Table};
 use berth_lease_io::Totals;
+use berth_tasklet::schedule::RunId;
 use berth_wire::fabric::{Bytes, Response, RevokeBroadcast, Status, Wire as _};
 use tokio::{
     sync::{mpsc, watch},
     task::{spawn_blocking, yield_now},
+    time::timeout,
 };
 
 use crate::{
@@ -27,6 +29,7 @@ use crate::{
     counters::Counters,
     machine::Machine,
     permits::Permits,
+    tasklet::Pool,
     work::{Worker, ended, quiet},
 };
 
@@ -44,6 +47,8 @@ pub(crate) struct Shared {
     pub(crate) counters: Arc<Counters>,
     pub(crate) permits: Permits,
     worker: Worker,
+    /// Runs tasklets.
+    pub(crate) pool: Pool,
     /// Counts the ticks given to the node.
     pub(crate) beats: Arc<AtomicU64>,
     pub(crate) journal: Journal,
@@ -93,6 +98,7 @@ impl Shared {
         teardowns: mpsc::UnboundedSender<Teardown>,
         link: Server,
         node: Node<Machine>,
+        pool: Pool,
     ) -> Self {
         let first_nonce = clock.now().wall.0 / 1000;
         let worker = Worker::new(regions.clone(), node.table().clone(), clock.clone());
@@ -106,6 +112,7 @@ impl Shared {
             counters,
             permits: Permits::new(),
             worker,
+            pool,
             beats: Arc::default(),
             journal,
             full: AtomicBool::new(false),
@@ -155,6 +162,7 @@ impl Shared {
         let begun = {
             let mut node = self.node();
             let step = node.request(request, self.clock.now());
+            self.hand_on(&mut node);
             self.begin(step)?
         };
         let pending = match begun {
@@ -165,6 +173,28 @@ impl Shared {
         let answer = self.finish(pending).await?;
         self.counters.requests_answered.add(1);
         Some(response(request.op, &answer))
+    }
+
+    /// Executes a call of a tasklet that goes to the node, to its end. `None` if it is not durable.
+    pub(crate) async fn lease_call(&self, run: RunId, call: LeaseCall) -> Option<Answer> {
+        let begun = {
+            let mut node = self.node();
+            let step = node.lease_call(run, call, self.clock.now());
+            self.begin(step)?
+        };
+        let pending = match begun {
+            Begun::Done(pending) => pending,
+            Begun::Work(work, durable) => self.work(work, durable, self.identity.id().0).await,
+            Begun::List(_) => return None,
+        };
+        self.finish(pending).await
+    }
+
+    /// Hands on what comes next for tasklets. Call it under the node's lock, after whatever may have changed that.
+    pub(crate) fn hand_on(&self, node: &mut Node<Machine>) {
+        for turn in node.take_turns(self.clock.now()) {
+            self.pool.take(turn);
+        }
     }
 
     /// Passes on what a step contains. Call it under the node's lock, so that the journal has the node's order.
@@ -192,6 +222,7 @@ impl Shared {
             let begun = {
                 let mut node = self.node();
                 let step = node.resume(work.ticket, done, self.clock.now());
+                self.hand_on(&mut node);
                 self.begin(step)
             };
             match begun {
@@ -205,7 +236,10 @@ impl Shared {
     /// Does the jobs, then what may block.
     async fn work_off(&self, work: &mut Work, durable: Option<Ticket>, presenter: u128) -> Result<(), WorkFailed> {
         if let Some(ending) = &work.ending {
-            ended(ending).await;
+            match work.patience {
+                Some(patience) => drop(timeout(patience, ended(ending)).await),
+                None => ended(ending).await,
+            }
             if ending.has_failed() {
                 return Err(WorkFailed);
             }
@@ -296,6 +330,7 @@ impl Shared {
         let pending = {
             let mut node = self.node();
             let outcome = node.revoke_broadcast(sender, revoked, self.clock.now());
+            self.hand_on(&mut node);
             outcome.map(|outcome| self.settle(outcome))
         };
         if let Some(pending) = pending {

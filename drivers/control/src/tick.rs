@@ -35,6 +35,7 @@ pub(crate) async fn time(shared: Arc<Shared>) {
         {
             let mut node = shared.node();
             let effects = node.tick(shared.clock.now());
+            shared.hand_on(&mut node);
             shared.apply(effects);
         }
         for _ in 0..ZEROES {

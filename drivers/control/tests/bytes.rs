@@ -107,6 +107,7 @@ fn start(kind: RegionKind, storage: Storage) -> (Control, TempDir) {
         regions: Regions::new(vec![Region { name: "bytes".into(), kind, numa: None, storage }]),
         resources: Vec::new(),
         bindings: Vec::new(),
+        tasklet_cpus: Vec::new(),
         node: Config {
             policy: Policy::new([1, 2, 3].map(rule).into()),
             enrolled: [1, 2, 3].map(|seed| *who(seed).public_key()).into(),

@@ -39,6 +39,7 @@ fn start_in(folder: &Path, seed: u8, site: u32, announce: Vec<SocketAddr>) -> Co
         regions: common::memory(1 << 20),
         resources: Vec::new(),
         bindings: Vec::new(),
+        tasklet_cpus: Vec::new(),
         node: Config {
             site,
             policy: Policy::new(vec![rule]),

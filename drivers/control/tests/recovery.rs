@@ -64,6 +64,7 @@ fn as_many_leases_in_memory_as_there_may_be_are_served_after_a_restart() {
         regions: common::memory((LEASES * GRANULE) as usize),
         resources: Vec::new(),
         bindings: Vec::new(),
+        tasklet_cpus: Vec::new(),
         node: Config {
             leases: berth_lease::Config { capacity: LEASES as usize, ..Default::default() },
             ..Config::default()

@@ -41,5 +41,4 @@ fn main() {
         taken += rig.producer.collect(64, |_, _| ()) as u32;
     }
     println!("64 at a time: {:.0} requests/s", f64::from(count) / began.elapsed().as_secs_f64());
-    rig.end();
 }

@@ -16,7 +16,7 @@ pub use clock::TscClock;
 pub use facts::{Gpu, NumaNode, gpus, has_ecc, numa_nodes};
 pub use files::raise_file_limit;
 pub use memory::release_free_memory;
-pub use pin::{PinError, pin_current_thread};
+pub use pin::{PinError, keep_current_thread, pin_current_thread};
 pub use sleep::{Sleeper, Wake, Waker};
 pub use sockaddr::{PACKET_INFO, RawAddr, answer_from_destination};
 pub use socket::{BindError, COUNTERS, SocketCounters, UdpConfig, UdpSocket};

@@ -1,6 +1,6 @@
 //! Threads pinned to a CPU, and the check that they are.
 
-use std::{fs, mem::zeroed};
+use std::{fs, io, mem::zeroed};
 
 use core_affinity::CoreId;
 
@@ -36,6 +36,22 @@ pub fn pin_current_thread(cpu: usize) -> Result<(), PinError> {
     } else {
         Err(PinError::Barred { cpu })
     }
+}
+
+/// Keeps the calling thread on these CPUs.
+///
+/// # Errors
+/// The kernel's: none of them is online, or this process may not use them.
+pub fn keep_current_thread(cpus: &[usize]) -> io::Result<()> {
+    // SAFETY: an all-zero set is a valid, empty one; CPUs outside of it are left out; the kernel reads the size given.
+    let done = unsafe {
+        let mut set: libc::cpu_set_t = zeroed();
+        for cpu in cpus.iter().filter(|cpu| **cpu < libc::CPU_SETSIZE as usize) {
+            libc::CPU_SET(*cpu, &mut set);
+        }
+        libc::sched_setaffinity(0, size_of_val(&set), &raw const set)
+    };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Whether `cpu` is in a list such as `0-3,8`.
@@ -74,6 +90,18 @@ mod tests {
                 assert!(is_pinned(cpu) && !is_pinned(cpu ^ 1));
                 assert_eq!(core_affinity::get_core_ids(), Some(vec![CoreId { id: cpu }]));
             }
+        })
+        .join()
+        .expect("no panic");
+    }
+
+    #[test]
+    fn a_thread_is_kept_on_what_it_is_told() {
+        std::thread::spawn(|| {
+            let all = core_affinity::get_core_ids().expect("some");
+            keep_current_thread(&[all[0].id, 100_000]).expect("it may be there");
+            assert_eq!(core_affinity::get_core_ids(), Some(vec![all[0]]));
+            assert!(keep_current_thread(&[]).is_err(), "nowhere");
         })
         .join()
         .expect("no panic");

@@ -44,6 +44,8 @@ pub struct Pump<K: Eq + Hash + Ord + Clone> {
     input: Vec<u8>,
     /// Range of the input that was received and not consumed.
     held: std::ops::Range<usize>,
+    /// The last bytes that were received took all the room there was.
+    filled: bool,
     /// When the message in `held` began; `None` if nothing is held.
     begun: Option<Instant>,
     /// The peer sends nothing more.
@@ -71,6 +73,7 @@ impl<K: Eq + Hash + Ord + Clone> Pump<K> {
             peer,
             input: Vec::new(),
             held: 0..0,
+            filled: false,
             begun: None,
             finished: false,
             output: Vec::new(),
@@ -190,7 +193,7 @@ impl<K: Eq + Hash + Ord + Clone> Pump<K> {
             }
         }
         loop {
-            if self.finished && session.outstanding() == 0 {
+            if self.finished && (session.outstanding() == 0 || session.ends_with_input()) {
                 return Ok(Err(End::Closed));
             }
             self.make_room(wanted);
@@ -199,6 +202,7 @@ impl<K: Eq + Hash + Ord + Clone> Pump<K> {
                     0 => self.finished = true,
                     read => {
                         self.held.end += read;
+                        self.filled = self.held.end == self.input.len();
                         return Ok(Ok(()));
                     }
                 },
@@ -209,7 +213,7 @@ impl<K: Eq + Hash + Ord + Clone> Pump<K> {
                         return Ok(Err(End::Closed));
                     }
                     let deadline = times.deadline.filter(|_| idle);
-                    let late = deadline.into_iter().chain(self.begun.map(|begun| begun + SLOWEST)).min();
+                    let late = deadline.into_iter().chain(self.begun.filter(|_| idle).map(|begun| begun + SLOWEST)).min();
                     if late.is_some_and(|late| Instant::now() > late) {
                         return Ok(Err(End::TimedOut));
                     }
@@ -236,11 +240,12 @@ impl<K: Eq + Hash + Ord + Clone> Pump<K> {
         Ok(len <= CHUNK || self.long.is_some())
     }
 
-    /// Makes room for the next part of a message of `wanted` bytes. If the input is full, quadruples it.
+    /// Makes room for the next part of a message of `wanted` bytes. If the input is full, or was when it was received into
+    /// last, quadruples it.
     fn make_room(&mut self, wanted: usize) {
         self.compact();
         let len = self.input.len();
-        if self.held.len() == len {
+        if self.held.len() == len || self.filled && len < CHUNK {
             let most = if self.long.is_some() { wanted.max(CHUNK) } else { CHUNK };
             self.input.resize((4 * len).max(64).min(most).max(len + 1), 0);
         }

@@ -25,6 +25,7 @@ struct Requests {
     ended: VecDeque<u8>,
     waker: Option<Waker>,
     over: bool,
+    ends_with_input: bool,
 }
 
 #[derive(Clone, Default)]
@@ -88,6 +89,10 @@ impl Session for Slow {
         self.0.lock().unwrap().pending
     }
 
+    fn ends_with_input(&self) -> bool {
+        self.0.lock().unwrap().ends_with_input
+    }
+
     fn poll_completion(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut requests = self.0.lock().unwrap();
         if requests.ended.is_empty() {
@@ -134,6 +139,16 @@ async fn answers_come_as_requests_end_and_before_the_connection_does() {
     session.end(b'x');
     assert_eq!(answer(&mut client).await, b'x');
     assert_eq!(task.await.unwrap(), End::Closed);
+}
+
+#[tokio::test]
+async fn a_session_that_ends_with_its_input_does_so_whatever_is_under_way() {
+    let (mut client, session, task) = connect("a", &Shares::new(4, 2));
+    session.0.lock().unwrap().ends_with_input = true;
+    client.write_all(b"x").await.unwrap();
+    session.has(1).await;
+    client.shutdown().await.unwrap();
+    assert_eq!(timeout(Duration::from_secs(5), task).await.unwrap().unwrap(), End::Closed);
 }
 
 #[tokio::test]

@@ -237,7 +237,7 @@ impl<S: Session> UringStreams<S> {
                 Next::Close => c.close_if(true),
                 // An answer that is longer than the whole output.
                 Next::Output(_) => c.close_if(written == 0 && !waits),
-                Next::Input(_) if c.finished => c.close_if(!waits && written == 0),
+                Next::Input(_) if c.finished => c.close_if((!waits || c.session.ends_with_input()) && written == 0),
                 Next::Input(_) if !c.receiving => {
                     c.input.copy_within(c.held.clone(), 0);
                     c.held = 0..c.held.len();

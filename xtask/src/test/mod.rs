@@ -65,7 +65,8 @@ const SAMPLE: [(&str, &str); 2] = [("BERTH_SIM_SEEDS", "2000"), ("BERTH_CRASHES"
 const LONG: [(&str, &str); 2] = [("BERTH_SIM_SEEDS", "10000"), ("BERTH_CRASHES", "1000")];
 
 /// The test programs that look at these.
-const SAMPLING: [&str; 3] = ["dataplane/fabric simulation", "dataplane/lease simulation", "appliance crash"];
+const SAMPLING: [&str; 4] =
+    ["dataplane/fabric simulation", "dataplane/lease simulation", "dataplane/hip model", "appliance crash"];
 
 /// Runs the stages of these names, those of CI where there are none.
 pub(crate) fn command(names: &[&str]) -> Result<()> {

@@ -13,7 +13,7 @@ use crate::config::parse_bytes;
 const BUFFER_MAX: u64 = 1 << 30;
 
 /// X, or X,Y or X,Y,Z.
-pub(super) fn shape(text: &str) -> Result<[u32; 3], String> {
+pub(in crate::cli) fn shape(text: &str) -> Result<[u32; 3], String> {
     let parts: Result<Vec<u32>, _> = text.split(',').map(str::parse).collect();
     match parts.as_deref() {
         Ok([x]) => Ok([*x, 1, 1]),
@@ -25,9 +25,9 @@ pub(super) fn shape(text: &str) -> Result<[u32; 3], String> {
 
 /// Something about the argument of a number: `2=f32`.
 #[derive(Debug, Clone)]
-pub(super) struct Numbered<T> {
-    pub(super) index: usize,
-    pub(super) value: T,
+pub(in crate::cli) struct Numbered<T> {
+    pub(in crate::cli) index: usize,
+    pub(in crate::cli) value: T,
 }
 
 impl<T: FromStr<Err: ToString>> FromStr for Numbered<T> {
@@ -43,7 +43,7 @@ impl<T: FromStr<Err: ToString>> FromStr for Numbered<T> {
 
 /// The type of a buffer's elements.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Elements(Type);
+pub(in crate::cli) struct Elements(Type);
 
 impl FromStr for Elements {
     type Err = String;
@@ -56,7 +56,7 @@ impl FromStr for Elements {
 
 impl Elements {
     /// The values in a buffer; what is left over at its end is not shown.
-    pub(super) fn values(self, bytes: &[u8]) -> Value {
+    pub(in crate::cli) fn values(self, bytes: &[u8]) -> Value {
         let value = |bytes: &[u8]| {
             let mut slot = [0; 8];
             slot[..bytes.len()].copy_from_slice(bytes);
@@ -79,7 +79,7 @@ fn float(number: impl Debug + Into<f64> + Copy) -> Value {
 }
 
 /// What a kernel gets.
-pub(super) enum Argument {
+pub(in crate::cli) enum Argument {
     /// The bytes of the parameter itself.
     Value(Vec<u8>),
     /// What the pointer leads to.
@@ -88,7 +88,7 @@ pub(super) enum Argument {
 
 impl Argument {
     /// Reads an argument for a parameter.
-    pub(super) fn read(text: &str, parameter: &Parameter) -> anyhow::Result<Self> {
+    pub(in crate::cli) fn read(text: &str, parameter: &Parameter) -> anyhow::Result<Self> {
         if !parameter.array && !text.starts_with('@') && !text.contains(':') {
             return Ok(Self::Value(number(text, parameter.ty)?));
         }

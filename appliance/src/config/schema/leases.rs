@@ -84,6 +84,9 @@ static POLICY: Section = Section::new(
         key("max_functions", Kind::Integer(0, 1 << 16), "virtual functions")
             .otherwise("all of the node's")
             .example("2"),
+        key("max_composites", Kind::Integer(0, 1 << 16), "composite leases, of cores and an arena")
+            .otherwise("all of the node's")
+            .example("2"),
     ],
 );
 
@@ -268,3 +271,34 @@ pub(super) static BINDING: Section = Section::new(
         .default("\"fence\"")],
     },
 ]]);
+
+pub(super) static TASKLET: Section = Section::new(
+    "WASM that clients submit, to run beside what they lease (docs/tasklets.md). Needs a build with `wasm`. Off without \
+          [tasklet].",
+    &[
+        key("cpus", Kind::Cpus, "the CPUs that tasklets run on; as many as composite leases can have")
+            .required()
+            .example("[0]"),
+        key(
+            "isolation",
+            Kind::Choice(&[
+                ("process", "in a process of its own; not built yet"),
+                ("inline", "on threads of this process: for tenants that are trusted not to break the WASM runtime"),
+            ]),
+            "where tasklets run",
+        )
+        .default("\"process\""),
+        key("memory", Kind::Size, "all linear memories, those of composite leases included").default("\"256 MiB\""),
+        key("modules", Kind::Size, "compiled modules that are kept").default("\"256 MiB\""),
+        key("results", Kind::Size, "results that are kept").default("\"64 MiB\""),
+        key("result_secs", Kind::Integer(1, 86_400), "how long a result is kept").default("300"),
+        key("sync_wait_ms", Kind::Integer(0, 10_000), "how long TASKLET_SUBMIT waits for the end of a run")
+            .default("1000"),
+        key("queue", Kind::Integer(1, 1 << 20), "runs that wait, a quarter of them of one key").default("1024"),
+        key("max_fuel", Kind::Integer(0, i64::MAX as u64), "fuel of a run, at most").default("10000000000"),
+        key("max_memory", Kind::Size, "linear memory of a run, at most; a multiple of 64 KiB").default("\"64 MiB\""),
+        key("max_output", Kind::Size, "output of a run, at most; up to 512 KiB").default("\"512 KiB\""),
+        key("max_hostcalls", Kind::Integer(0, u32::MAX as u64), "hostcalls of a run, at most").default("1000000"),
+        key("max_wall_ms", Kind::Integer(1, 3_600_000), "time of a run, at most").default("10000"),
+    ],
+);

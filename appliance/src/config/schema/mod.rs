@@ -1,6 +1,7 @@
 //! Every key of the configuration, once. The reader takes ranges, words and defaults from here, a reload what it may
 //! change, and `berth config` prints the commented default file, the JSON schema and the reference from it.
 
+mod hip;
 mod host;
 mod leases;
 mod port;
@@ -26,8 +27,10 @@ pub static ROOT: Section = Section::new(
         key("region", Kind::Tables(&leases::REGION), "what can be leased"),
         key("dataplane", Kind::Table(&leases::DATAPLANE), "where leases are read and written beside ports"),
         key("binding", Kind::Tables(&leases::BINDING), "transports of their own that leases are connected to"),
+        key("hip", Kind::Table(&hip::HIP), "HIP calls of remote clients").otherwise("off"),
+        key("tasklet", Kind::Table(&leases::TASKLET), "WASM tasklets").otherwise("off"),
         key("decoder", Kind::Tables(&rpc::DECODER), "detector error models and what decodes them").live(),
-        key("gpu", Kind::Tables(&rpc::GPU), "GPUs that functions run on"),
+        key("gpu", Kind::Tables(&rpc::GPU), "GPUs that functions run on, or that sessions of HIP Remote use"),
         key("function", Kind::Tables(&rpc::FUNCTION), "what requests can call").live().said(),
         key("message", Kind::Tables(&rpc::MESSAGE), "types of messages").live(),
         key("ring_kernel", Kind::Tables(&rpc::RING_KERNEL), "what answers messages").live(),

@@ -37,21 +37,34 @@ pub(super) static DECODER: Section = Section::new(
             key("relays", Kind::Integer(1, 8), "how many relays of legs run in lockstep").default("8"),
             key("legs", Kind::Integer(1, 64), "how many legs a relay has, one after the other").default("4"),
             key("iterations", Kind::Integer(1, 1000), "how many iterations a leg has").default("60"),
-            key("seed", Kind::Integer(0, u32::MAX as u64), "chooses how strong each error's memory is in each leg")
+            key("seed", Kind::Integer(0, 4_294_967_295), "chooses how strong each error's memory is in each leg")
                 .default("0"),
         ],
     },
 ]]);
 
 pub(super) static GPU: Section = Section::new(
-    "GPUs, each with a worker process of its own (docs/gpu.md).",
+    "GPUs (docs/gpu.md, docs/hip-remote.md).",
     &[
         key("name", Kind::Text, "unique name").required().example("\"gpu0\""),
         key("device", Kind::Text, "which: \"soft\" is the one in software")
             .required()
             .example("\"soft\"")
             .more("Others need a driver that is not built yet. The one in software is never chosen silently."),
-        key("use", Kind::Choice(&[("dispatch", "it serves rings of ports")]), "what it does").default("\"dispatch\""),
+        key(
+            "use",
+            Kind::Choice(&[
+                ("dispatch", "it serves rings of ports, by a worker process of its own"),
+                ("hip", "sessions of HIP Remote use it"),
+            ]),
+            "what it does",
+        )
+        .default("\"dispatch\""),
+    ],
+)
+.owned(&[&[Owned {
+    by: Owner { key: "use", word: "dispatch" },
+    keys: &[
         key(
             "blocks",
             Kind::Integer(1, 256),
@@ -65,7 +78,7 @@ pub(super) static GPU: Section = Section::new(
         )
         .default("2000"),
     ],
-);
+}]]);
 
 pub(super) static FUNCTION: Section = Section::new(
     "Functions. The id on the wire is the FNV-1a hash of the name. Every port serves all of them.",

@@ -7,7 +7,7 @@ use berth_wire::fabric::{
 };
 
 use super::{Reply, TimedRequest, params, wall_secs};
-use crate::{host::Host, journal::Record, node::Node, request::Outcome};
+use crate::{host::Host, journal::Record, node::Node, request::Outcome, tasklet::Why};
 
 impl<H: Host> Node<H> {
     pub(super) fn key_revoke(&mut self, ask: &TimedRequest<'_>) -> Reply {
@@ -43,6 +43,7 @@ impl<H: Host> Node<H> {
             until: Nanos(until.saturating_mul(1_000_000_000)),
         });
         let ended = self.leases.revoke_holder(holder, now.mono);
+        self.stop_runs(|run| run.presenter == holder, Why::Token, now, &mut outcome.endings);
         self.await_others(|lease| lease.holder == holder, now, outcome);
         for id in &ended {
             self.wind_up(*id, now, outcome);

@@ -17,6 +17,7 @@ use crate::{
     pending::{Origin, Pending},
     request::{Job, Outcome, Step, Work},
     status::of_lease,
+    tasklet::Why,
 };
 
 /// Size of a lease whose LEASE_ALLOC gives none, in bytes.
@@ -81,7 +82,7 @@ impl<H: Host> Node<H> {
             // The grant outlives a loss of power, and so must the zeroes.
             jobs.push(Job::Flush(region));
         }
-        let work = self.work(Pending::Alloc(granted.id), Origin::of(Op::LeaseAlloc, &ask.request));
+        let work = self.work(Pending::Alloc { id: granted.id, run: None }, Origin::of(Op::LeaseAlloc, &ask.request));
         Ok(Work { jobs, ..work }.into())
     }
 
@@ -180,6 +181,14 @@ impl<H: Host> Node<H> {
     pub(super) fn lease_free(&mut self, ask: &TimedRequest<'_>) -> Reply {
         let LeaseRef { lease_id } = params(ask)?;
         let id = LeaseId(lease_id);
+        if self.is_composite(id) {
+            return Err(Status::ResourceNotFound);
+        }
+        self.free(ask, id)
+    }
+
+    /// Ends a lease at the presenter's request.
+    pub(super) fn free(&mut self, ask: &TimedRequest<'_>, id: LeaseId) -> Reply {
         self.leases.free(id, ask.request.presenter, ask.now.mono).map_err(of_lease)?;
         let mut outcome = Outcome::default();
         self.wind_up(id, ask.now, &mut outcome);
@@ -201,6 +210,7 @@ impl<H: Host> Node<H> {
         if !revoked.is_empty() {
             outcome.journal.push(Record::LeasesRevoked { token, at: self.clock.unix(now.mono) });
         }
+        self.stop_runs(|run| run.terms.token == token, Why::Token, now, &mut outcome.endings);
         self.await_others(|lease| lease.token == token, now, outcome);
         for id in revoked {
             self.wind_up(id, now, outcome);

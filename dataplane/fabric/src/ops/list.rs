@@ -63,7 +63,7 @@ impl<H: Host> Node<H> {
             resource_id: self.lease_resource(&lease),
             holder: lease.holder,
             expires_at: self.clock.unix_secs(lease.expires),
-            alloc_bytes: lease.len,
+            alloc_bytes: self.arena_of(lease.id).unwrap_or(lease.len),
         }));
         let after = listing.entries.len();
         listing.next = Some(first + PART).filter(|next| *next < self.leases.places() && after < MAX_LISTED);

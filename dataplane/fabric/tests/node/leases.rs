@@ -288,7 +288,7 @@ fn the_node_says_who_it_is_and_what_it_does_not_do() {
     assert_eq!(world.ok(3, Op::GetIdentity, 0, &[], &[]), expected.to_vec());
     assert_eq!(world.refused(3, Op::Ping, 0, &[], &[0]), Status::InvalidParams);
     assert_eq!(world.refused(3, Op::GetIdentity, 0, &[], &[0]), Status::InvalidParams);
-    let [tasklets, gpu, composite] = [0x0500..0x0504, 0x0600..0x0601, 0x0800..0x0802];
+    let [tasklets, gpu, composite] = [0x0500..0x0505, 0x0600..0x0601, 0x0800..0x0802];
     for op in tasklets.chain(gpu).chain(composite).chain([0x0005, 0xFFFF]) {
         assert_eq!(world.ask_whole(3, op, 0, &[], &[]).answer.status, Status::UnsupportedOp, "{op:#06x}");
     }

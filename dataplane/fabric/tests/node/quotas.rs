@@ -84,7 +84,7 @@ fn every_item_has_its_quota() {
     let again: Vec<Quota> = [1, 2].iter().map(|n| world.node.leases().usage(identity(*n).id().0)).collect();
     assert_eq!(has, again);
     let amounts = Item::ALL.map(|item| has[0][item]);
-    assert_eq!(amounts, [2, 8192, 1, 1, 1, 0, 0, 0]);
+    assert_eq!(amounts, [2, 8192, 1, 1, 1, 0, 0, 0, 0]);
     assert_eq!(world.refused(1, Op::LeaseExportHandle, 0, &[], &export(lease)), full);
 
     let counters = counters(&world);

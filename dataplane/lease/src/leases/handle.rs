@@ -131,6 +131,11 @@ impl Leases {
         self.get(id).map(|lease| lease.holder).or_else(importer) == Some(presenter)
     }
 
+    /// The handle with this id, if it has not expired.
+    pub fn handle(&self, id: u128, now: Nanos) -> Option<&Handle> {
+        self.handles.by_id.get(&id).map(|record| &record.handle).filter(|handle| now < handle.expires)
+    }
+
     /// Every handle that has not expired yet.
     pub fn handles(&self) -> impl Iterator<Item = &Handle> {
         self.handles.by_id.values().map(|record| &record.handle)

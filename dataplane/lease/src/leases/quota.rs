@@ -26,11 +26,13 @@ pub enum Item {
     PageState,
     /// Leases of virtual functions.
     Functions,
+    /// Composite leases: of cores and an arena.
+    Composites,
 }
 
 impl Item {
     /// Every item, in the order of the counts in a [`Quota`].
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Leases,
         Self::Bytes,
         Self::Handles,
@@ -39,6 +41,7 @@ impl Item {
         Self::Bindings,
         Self::PageState,
         Self::Functions,
+        Self::Composites,
     ];
 
     /// The name used in config keys, as in `max_leases`.
@@ -52,6 +55,7 @@ impl Item {
             Self::Bindings => "bindings",
             Self::PageState => "page_state",
             Self::Functions => "functions",
+            Self::Composites => "composites",
         }
     }
 }
@@ -66,9 +70,9 @@ impl Quota {
 }
 
 impl Default for Quota {
-    /// No limit on leases, bytes and functions. The other limits are above what a well-behaved tenant needs.
+    /// No limit on leases, bytes, functions and composite leases. The other limits are above what a well-behaved tenant needs.
     fn default() -> Self {
-        Self([u64::MAX, u64::MAX, 4096, 4096, 1024, 1024, 1 << 20, u64::MAX])
+        Self([u64::MAX, u64::MAX, 4096, 4096, 1024, 1024, 1 << 20, u64::MAX, u64::MAX])
     }
 }
 

@@ -56,6 +56,11 @@ pub trait Host {
     /// All threads that could go on sleep (`nanosleep`), none of them for less than this. Others of the host may have the
     /// core meanwhile; to return early is allowed.
     fn idle(&mut self, _nanoseconds: u32) {}
+
+    /// Whether the launch is to stop, which is asked before each turn of a block's threads.
+    fn stops(&mut self) -> bool {
+        false
+    }
 }
 
 impl<F: FnMut() -> u64> Host for F {
@@ -130,7 +135,8 @@ impl Device {
     /// Runs a kernel to its end.
     ///
     /// # Errors
-    /// A launch that does not fit, or the first fault; memory is as the fault left it.
+    /// A launch that does not fit, or the first fault, [`FaultKind::Stopped`] if its host stopped it; memory is as the fault left
+    /// it.
     pub fn launch<M: Memory>(
         &mut self,
         memory: &mut M,
@@ -284,6 +290,9 @@ impl<M: Memory> Grid<'_, M> {
     /// Gives each thread of a block that can run a turn.
     fn turns(&mut self, block: &mut Block, order: &mut Order) -> Result<Turns, Fault> {
         let count = block.threads.len();
+        if self.host.stops() {
+            return Err(self.fault(block, 0, FaultKind::Stopped));
+        }
         let first = order.below(count as u64) as usize;
         let mut all = Turns::Nothing;
         for at in 0..count {

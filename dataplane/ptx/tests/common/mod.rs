@@ -75,9 +75,9 @@ pub(crate) fn run(declare: &str, body: &str, types: &[&str], result: &str, opera
     let register = |ty: &str| if ty == ".pred" { ".pred".to_string() } else { format!(".b{}", &ty[2..]) };
     let mut text = String::from(
         ".version 7.8\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 in, .param .u64 out)\n{\n\
-         .reg .b64 %in, %out, %at;\n.reg .b32 %tid;\n.reg .pred %wide;\nld.param.u64 %in, [in];\n\
-         ld.param.u64 %out, [out];\nmov.u32 %tid, %tid.x;\nmul.wide.u32 %at, %tid, 32;\nadd.s64 %in, %in, %at;\n\
-         mul.wide.u32 %at, %tid, 8;\nadd.s64 %out, %out, %at;\n",
+         .reg .b64 %in, %out, %at;\n.reg .b32 %thread;\n.reg .pred %wide;\nld.param.u64 %in, [in];\n\
+         ld.param.u64 %out, [out];\nmov.u32 %thread, %tid.x;\nmul.wide.u32 %at, %thread, 32;\nadd.s64 %in, %in, %at;\n\
+         mul.wide.u32 %at, %thread, 8;\nadd.s64 %out, %out, %at;\n",
     );
     let mut line = |line: String| {
         text += &line;

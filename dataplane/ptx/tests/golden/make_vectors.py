@@ -563,6 +563,8 @@ def conversions():
     cases("cvt.ftz.f64.f32 %d, %a0;", ["f32"], "f64", lambda a: pack(unpack(a, "f32", True), "f64"))
     cases("cvt.sat.f32.f32 %d, %a0;", ["f32"], "f32", lambda a: pack(unpack(a, "f32"), "f32", sat=True))
     for source in ("s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64"):
+        size = int(source[1:])
+        lowest, highest = (-(1 << size - 1), (1 << size - 1) - 1) if source[0] == "s" else (0, MASK[size])
         for target in ("s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64"):
             bits = int(target[1:])
             given, register = f"{source[0]}{max(int(source[1:]), 16)}", f"{target[0]}{max(bits, 16)}"
@@ -570,8 +572,11 @@ def conversions():
             if source != target:
                 cases(f"cvt.{target}.{source} %d, %a0;", [given], register,
                       lambda a, source=source, target=target: number(number(a, source), target), 12)
-                cases(f"cvt.sat.{target}.{source} %d, %a0;", [given], register,
-                      lambda a, source=source, least=least, most=most: max(least, min(number(a, source), most)), 12)
+                # Assemblers refuse `.sat` where every number fits.
+                if highest > most or lowest < least:
+                    cases(f"cvt.sat.{target}.{source} %d, %a0;", [given], register,
+                          lambda a, source=source, least=least, most=most: max(least, min(number(a, source), most)), 12)
+
 
 
 def warps():

@@ -47,6 +47,7 @@ codes! {
         TaskletStatus = 0x0501, "TASKLET_STATUS", "ask for a tasklet's state";
         TaskletFetchResult = 0x0502, "TASKLET_FETCH_RESULT", "ask for a tasklet's output";
         TaskletCancel = 0x0503, "TASKLET_CANCEL", "stop a tasklet";
+        TaskletFetchLogs = 0x0504, "TASKLET_FETCH_LOGS", "ask for what a tasklet logged";
         GpuSubmit = 0x0600, "GPU_SUBMIT", "run a GPU kernel";
         TaskletLeaseAlloc = 0x0800, "TASKLET_LEASE_ALLOC", "lease processor cores and memory together";
         TaskletLeaseFree = 0x0801, "TASKLET_LEASE_FREE", "give such a lease back";

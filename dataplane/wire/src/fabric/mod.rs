@@ -65,9 +65,9 @@ pub use node::{
 pub use request::{Presenter, REQUEST_DOMAIN, Request, Response};
 pub use solicit::{Filter, FilterField, FilterOp, MAX_FILTERS, QUERY_INVENTORY, Solicit};
 pub use tasklet::{
-    CapEntry, LogRecord, MAX_CAPS, MAX_LOG, MAX_LOGS, TaskletAffinity, TaskletLeaseAlloc, TaskletLeaseFree,
-    TaskletLeaseGrant, TaskletLimits, TaskletOutput, TaskletRef, TaskletRights, TaskletState, TaskletStatus,
-    TaskletSubmit, TaskletSubmitted,
+    CapEntry, LogRecord, MAX_CAPS, MAX_LOG, MAX_LOGS, TaskletAffinity, TaskletInput, TaskletLeaseAlloc,
+    TaskletLeaseFree, TaskletLeaseGrant, TaskletLimits, TaskletLogs, TaskletOutput, TaskletRef, TaskletRights,
+    TaskletState, TaskletStatus, TaskletSubmit, TaskletSubmitted,
 };
 pub use thermal::{MilliCelsius, SensorStatus, Thermal};
 pub use tlv::{Tlv, Tlv8, Tlvs};

@@ -26,8 +26,8 @@ codes! {
         HostcallLimit = 6, "HOSTCALL_LIMIT", "too many calls of the host";
         UnsupportedProfile = 7, "UNSUPPORTED_PROFILE", "the module wants a profile that is not here";
         ModuleNotFound = 8, "MODULE_NOT_FOUND", "no module with this hash; submit its bytes";
-        Unknown = 9, "UNKNOWN", "not known how it ended";
-        NotFound = 10, "NOT_FOUND", "no such tasklet";
+        Unknown = 9, "UNKNOWN", "queued or running";
+        NotFound = 10, "NOT_FOUND", "no such tasklet, another presenter's, or not kept any more";
         Unsupported = 11, "UNSUPPORTED", "not done here";
         Finished = 12, "FINISHED", "it has ended";
         ListenerRevoked = 13, "LISTENER_REVOKED", "its listener was revoked";
@@ -61,7 +61,7 @@ bits! {
 wire! {
     /// One capability of a tasklet: 20 bytes.
     pub struct CapEntry {
-        /// `token_id` of the token that grants access to a lease's resource.
+        /// A lease, a handle to one, or the token of the submission (our profile).
         pub cap_token: u128,
         /// The rights of the token that the tasklet gets.
         pub rights: TaskletRights,
@@ -79,7 +79,7 @@ wire! {
         pub max_hostcalls: u32,
     }
 
-    /// Params of TASKLET_STATUS, TASKLET_FETCH_RESULT and TASKLET_CANCEL.
+    /// Params of TASKLET_STATUS, TASKLET_FETCH_RESULT, TASKLET_CANCEL and TASKLET_FETCH_LOGS.
     pub struct TaskletRef {
         /// From the result of TASKLET_SUBMIT.
         pub tasklet_id: u64,
@@ -149,12 +149,32 @@ wire! {
         pub limits: TaskletLimits,
     }
 
+    /// `TaskletInputV0`: what a tasklet's input usually is. The node passes any input on.
+    pub struct TaskletInput<'a> {
+        /// 0.
+        pub version: u16,
+        /// 0.
+        pub flags: u16,
+        /// The capabilities of the submission, so that the tasklet knows their names.
+        pub caps: List<'a, CapEntry, MAX_CAPS>,
+        /// For the tasklet.
+        pub payload: Bytes<'a, MAX_MESSAGE>,
+    }
+
     /// Result of TASKLET_FETCH_RESULT.
     pub struct TaskletOutput<'a> {
         /// State of the run, or how it ended.
         pub status: TaskletStatus,
         /// Bytes that the tasklet returned.
         pub output: Bytes<'a, MAX_MESSAGE>,
+    }
+
+    /// Result of TASKLET_FETCH_LOGS (our profile).
+    pub struct TaskletLogs<'a> {
+        /// State of the run, or how it ended.
+        pub status: TaskletStatus,
+        /// Records so far, in the order in which they were written.
+        pub logs: List<'a, LogRecord<'a>, MAX_LOGS>,
     }
 
     /// One record that a tasklet wrote with `fb_log`.
@@ -259,8 +279,15 @@ mod tests {
         exact(&TaskletRef { tasklet_id: 5 }, "0000000000000005");
         exact(&TaskletState { status: TaskletStatus::SessionClosed }, "10");
         assert_eq!(TaskletState::parse(&[17]), Err(FabricError::Value("TaskletStatus")));
+        let caps = [CapEntry { cap_token: 2, rights: TaskletRights::QUERY }];
+        let (caps, payload) = (List::of(&caps).unwrap(), Bytes::of(b"hi").unwrap());
+        let input = TaskletInput { version: 0, flags: 0, caps, payload };
+        exact(&input, &format!("0000 0000 0001 {TWO} 00000001 00000002 6869"));
         let output = TaskletOutput { status: TaskletStatus::Ok, output: Bytes::of(&[9]).unwrap() };
         exact(&output, "00 00000001 09");
+        let logs = [LogRecord { level: 255, message: Bytes::of(b"why").unwrap() }];
+        let logs = TaskletLogs { status: TaskletStatus::FuelExhausted, logs: List::of(&logs).unwrap() };
+        exact(&logs, "03 0001 ff 00000003 776879");
     }
 
     #[test]

@@ -39,4 +39,4 @@ macro_rules! layout {
         };
     )*};
 }
-pub(super) use layout;
+pub(crate) use layout;

@@ -16,7 +16,7 @@ pub mod fabrics;
 pub mod identify;
 pub mod io;
 pub mod log;
-mod macros;
+pub(crate) mod macros;
 pub mod opcode;
 pub mod pdu;
 pub mod status;

@@ -76,6 +76,7 @@ pub(crate) fn start_with(folder: &Path, regions: Regions, bindings: Vec<Box<dyn 
         regions,
         resources: Vec::new(),
         bindings,
+        tasklet_cpus: vec![0],
         node,
     })
     .unwrap();

@@ -1,0 +1,47 @@
+//! HIP Remote: `[hip]`.
+
+use berth_keys::{Kind, Section, key};
+
+pub(super) static HIP: Section = Section::new(
+    "HIP calls of remote clients over TCP. Off without [hip]. Needs a [[hip.device]]; ports and [control] are not needed.",
+    &[
+        key("listen", Kind::Text, "the TCP address").default("\"127.0.0.1:18515\"").more(
+            "Port 0 takes a free port; the \"berth ready\" line tells which. Beyond loopback only with insecure.",
+        ),
+        key(
+            "insecure",
+            Kind::Flag,
+            "true: whoever reaches the address may use the GPUs, and everything is readable on the way",
+        )
+        .default("false"),
+        key("cpus", Kind::Cpus, "the CPUs of the threads that serve sessions")
+            .otherwise("those for housekeeping")
+            .example("[1]"),
+        key("max_payload", Kind::Size, "the longest request or answer").default("\"1 GiB\""),
+        key("max_sessions", Kind::Integer(1, 3500), "sessions at once").default("256"),
+        key("per_peer", Kind::Integer(1, 3500), "sessions of one address at once").default("64"),
+        key("session", Kind::Table(&SESSION), "what each session may have"),
+        key("device", Kind::Tables(&DEVICE), "the GPUs that sessions see, in the order of their ids").said(),
+    ],
+);
+
+static SESSION: Section = Section::new(
+    "What each session may have.",
+    &[
+        key("memory", Kind::Size, "its memory on all devices").default("\"1 GiB\""),
+        key("handles", Kind::Integer(1, 1 << 24), "streams, events, modules, functions and graphs together")
+            .default("65536"),
+        key("kernel_timeout_ms", Kind::Integer(1, 3_600_000), "how long a kernel may run, in milliseconds")
+            .default("10000"),
+        key("idle_timeout_s", Kind::Integer(0, 31_536_000), "how long it may be silent, in seconds; 0 is for ever")
+            .default("0"),
+    ],
+);
+
+static DEVICE: Section = Section::new(
+    "A GPU that sessions see.",
+    &[
+        key("gpu", Kind::Text, "a [[gpu]] with use = \"hip\"").required().example("\"gpu0\""),
+        key("memory", Kind::Size, "what of its memory all sessions together may use").default("\"4 GiB\""),
+    ],
+);

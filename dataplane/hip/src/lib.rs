@@ -1,0 +1,31 @@
+//! HIP Remote: one [`Session`] for each connection, on any [`Device`], without I/O; and the software GPU as one.
+//!
+//! ```text
+//! bytes in  ->  Session    frames, order, deferred errors, `NO_REPLY`
+//!               objects    typed handles: streams, events, modules, functions, graphs
+//!               ops        what each operation does, and what it refuses
+//!               Device     memory and jobs: set, copy, load, launch; at most one under way
+//! bytes out <-  Session
+//! ```
+//!
+//! A session runs its work in order, on whatever streams. A launch goes on while the session serves what needs no
+//! device; everything else waits for it. Sections of docs/hip-remote.md are named where they are implemented.
+#![forbid(unsafe_code)]
+
+mod counters;
+mod device;
+mod objects;
+mod ops;
+mod rows;
+mod session;
+pub mod soft;
+mod work;
+
+use std::sync::Arc;
+
+pub use counters::Counters;
+pub use device::{Allocation, Copy2d, Device, Done, Job, Kernel, Launch, Loaded, Properties};
+pub use session::{Session, Settings};
+
+/// Random numbers that nobody guesses.
+pub type Random = Arc<dyn Fn() -> u64 + Send + Sync>;

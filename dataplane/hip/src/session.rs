@@ -1,0 +1,477 @@
+//! Frames in, answers out: order, replies, deferred errors, and where data goes.
+
+use std::{
+    sync::Arc,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use berth_port::{Nanos, Next, Progress, Session as PortSession};
+use berth_wire::hip::{
+    Answer, BadHeader, Code, Header, NAME_MAX, Op, Prefix, flags,
+    request::ModuleLoadAndGet,
+    response::{DeviceProperties, Status},
+};
+use zerocopy::{Immutable, IntoBytes};
+
+use crate::{
+    Counters, Random,
+    device::{Device, Done, Job, Loaded},
+    objects::{Node, Objects},
+    rows::Rows,
+    work::Work,
+};
+
+/// Room for the longest answer without data.
+const ANSWER_MAX: usize = Header::LEN + DeviceProperties::LEN;
+
+/// Bytes that are taken from a client that waits for its device: beyond, it is not read.
+const AHEAD_MAX: usize = 32 << 10;
+
+/// How long a client may pause within a message.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What a session is limited to.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Longest payload, of requests and of responses.
+    pub max_payload: u64,
+    /// Streams, events, modules, functions and graphs together.
+    pub handles: usize,
+    /// How long it may be silent between two requests; `None` is for ever.
+    pub idle: Option<Duration>,
+}
+
+/// A session.
+pub struct Session<D> {
+    pub(crate) device: D,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) objects: Objects,
+    /// The device that is set.
+    pub(crate) current: usize,
+    /// Stack, printf buffer, heap.
+    pub(crate) limits: [u64; 3],
+    /// Pairs of devices whose access was enabled: who, whose memory.
+    pub(crate) peers: Vec<(usize, usize)>,
+    /// The first error that nobody was told.
+    pub(crate) deferred: Option<Code>,
+    /// The first one of requests behind work that goes on, whose own error goes first.
+    pub(crate) behind: Option<Code>,
+    phase: Phase,
+    /// Bytes of the present message that were not received yet, beside those that the phase wants.
+    pub(crate) rest: u64,
+    /// Launches that go on.
+    pub(crate) work: Option<Work>,
+    /// Events to be recorded when they end.
+    pub(crate) pending: Vec<u64>,
+    /// A job that ended and was not looked at.
+    ended: Option<Done>,
+    /// Nodes of all graphs, and their bytes.
+    pub(crate) recorded: (usize, usize),
+    /// Room to sort arguments in.
+    pub(crate) sorted: Vec<(u32, u32)>,
+    identified: bool,
+    /// When bytes were last taken.
+    last: Nanos,
+}
+
+/// What the session is at.
+enum Phase {
+    /// Between two messages, or before the rest of one that is thrown away.
+    Head,
+    /// Data of a copy to the device.
+    In(Header, Rows, Option<Captured>),
+    /// Data of a copy to the host.
+    Out(Rows),
+    /// A code object, of which so many bytes are to come, and the function that is wanted.
+    Image {
+        header: Header,
+        function: Option<String>,
+        image: Vec<u8>,
+        left: u64,
+    },
+    /// A job whose end is the answer.
+    Job(Header, Option<String>),
+    Closed,
+}
+
+/// A copy that is recorded: the stream, and the node.
+pub(crate) struct Captured {
+    pub(crate) stream: u64,
+    pub(crate) buffer: u64,
+    pub(crate) node: Node,
+}
+
+/// What executing a request came to.
+pub(crate) enum Flow {
+    /// The answer has so many bytes, which stand in the room for it.
+    Answer(usize),
+    /// The answer comes with the end of this job; of a load, with this function.
+    Job(Job, Option<String>),
+    /// Inline data follow.
+    In(Rows, Option<Captured>),
+    /// A code object of so many bytes follows.
+    Image(u64, Option<String>),
+    /// The answer is data.
+    Out(Rows),
+    /// The answer is the last one.
+    Close,
+}
+
+/// Room for the answers of one call.
+struct Output<'a> {
+    room: &'a mut [u8],
+    written: usize,
+}
+
+impl Output<'_> {
+    fn left(&mut self) -> &mut [u8] {
+        &mut self.room[self.written..]
+    }
+}
+
+/// Writes an answer's structure to where it is sent from.
+pub(crate) fn put<T: IntoBytes + Immutable>(room: &mut [u8], answer: &T) -> Flow {
+    let bytes = answer.as_bytes();
+    room[..bytes.len()].copy_from_slice(bytes);
+    Flow::Answer(bytes.len())
+}
+
+/// Success, and nothing else.
+pub(crate) fn done(room: &mut [u8]) -> Flow {
+    put(room, &Status::zeroed())
+}
+
+impl<D: Device> Session<D> {
+    /// For a connection that has just been made.
+    pub fn new(device: D, settings: Arc<Settings>, counters: Arc<Counters>, random: Random, now: Nanos) -> Self {
+        Self {
+            device,
+            objects: Objects::new(settings.handles, random),
+            settings,
+            counters,
+            current: 0,
+            limits: crate::ops::LIMITS,
+            peers: Vec::new(),
+            deferred: None,
+            behind: None,
+            phase: Phase::Head,
+            rest: 0,
+            work: None,
+            pending: Vec::new(),
+            ended: None,
+            recorded: (0, 0),
+            sorted: Vec::new(),
+            identified: false,
+            last: now,
+        }
+    }
+
+    /// Whether a job is under way.
+    fn is_busy(&self) -> bool {
+        self.work.is_some() || matches!(self.phase, Phase::Job(..))
+    }
+
+    /// Looks whether the job under way has ended, and what follows from it.
+    fn look(&mut self, out: &mut Output<'_>, now: Nanos) {
+        if !self.is_busy() {
+            return;
+        }
+        let ended =
+            self.ended.take().map_or_else(|| self.device.poll(&mut Context::from_waker(Waker::noop())), Poll::Ready);
+        let Poll::Ready(ended) = ended else { return };
+        if self.work.is_some() {
+            if let Done::Finished(Err(code)) = ended {
+                self.end_work(Err(code), now);
+            } else {
+                self.next_node();
+                self.go_on(now);
+            }
+        } else if let Phase::Job(header, function) = std::mem::replace(&mut self.phase, Phase::Head) {
+            self.job_done(&header, function.as_deref(), ended, out);
+        }
+    }
+
+    fn job_done(&mut self, header: &Header, function: Option<&str>, ended: Done, out: &mut Output<'_>) {
+        let room = &mut out.left()[Header::LEN..];
+        let result = match ended {
+            Done::Finished(result) => result.map(|()| done(room)),
+            Done::Loaded(Ok(loaded)) => self.loaded(loaded, function, room),
+            Done::Loaded(Err(code)) => Err(code),
+        };
+        self.finish(header, result.map(|flow| if let Flow::Answer(len) = flow { len } else { 0 }), out);
+    }
+
+    fn loaded(&mut self, loaded: Loaded, function: Option<&str>, room: &mut [u8]) -> Result<Flow, Code> {
+        let module = loaded.module;
+        let added = self.add_module(loaded, function, room);
+        if added.is_err() {
+            self.device.unload(module);
+        }
+        added
+    }
+
+    /// Ends a request: answers it, or keeps its error.
+    fn finish(&mut self, header: &Header, result: Result<usize, Code>, out: &mut Output<'_>) {
+        self.identified = true;
+        if header.has(flags::NO_REPLY) {
+            match result {
+                Ok(_) => self.counters.done.add(1),
+                Err(code) => {
+                    self.counters.deferred.add(1);
+                    self.defer(code);
+                }
+            }
+            return;
+        }
+        let room = out.left();
+        let (len, flags) = match result {
+            Ok(len) => {
+                self.counters.answered.add(1);
+                (len, 0)
+            }
+            Err(code) => {
+                self.counters.failed.add(1);
+                room[Header::LEN..][..Status::LEN].copy_from_slice(&code.0.to_le_bytes());
+                (Status::LEN, flags::ERROR)
+            }
+        };
+        room[..Header::LEN].copy_from_slice(header.response(len as u64, flags).as_bytes());
+        out.written += Header::LEN + len;
+    }
+
+    /// Decides a request of which the prefix is there.
+    fn decide(&mut self, header: Header, payload: &[u8], out: &mut Output<'_>, now: Nanos) {
+        let Some(op) = Op::of(header.op_code.get()) else {
+            return self.finish(&header, Err(Code::NOT_SUPPORTED), out);
+        };
+        let least = match op.prefix() {
+            Prefix::Struct(len) | Prefix::Rest(len, _) | Prefix::Named(len) => len,
+            Prefix::Optional(_) => 0,
+        };
+        let is_lost = header.has(flags::NO_REPLY) && matches!(op.answer(), Answer::Value(_));
+        let flow = if payload.len() < least || is_lost {
+            Err(Code::INVALID_VALUE)
+        } else {
+            let room = &mut out.left()[Header::LEN..];
+            self.execute(op, &header, payload, room, now)
+        };
+        match flow {
+            Ok(Flow::Answer(len)) => self.finish(&header, Ok(len), out),
+            Ok(Flow::Close) => {
+                self.finish(&header, Ok(Status::LEN), out);
+                self.phase = Phase::Closed;
+            }
+            Ok(Flow::Job(job, function)) => self.start(header, job, function, out),
+            Ok(Flow::In(rows, captured)) => {
+                self.rest -= rows.len;
+                self.phase = Phase::In(header, rows, captured);
+            }
+            Ok(Flow::Image(left, function)) => {
+                self.rest -= left;
+                self.phase = Phase::Image { header, function, image: Vec::new(), left };
+            }
+            Ok(Flow::Out(rows)) => self.send(&header, rows, out),
+            Err(code) => self.finish(&header, Err(code), out),
+        }
+    }
+
+    /// Starts a job whose end is the answer.
+    fn start(&mut self, header: Header, job: Job, function: Option<String>, out: &mut Output<'_>) {
+        self.device.start(job);
+        match self.device.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(ended) => self.job_done(&header, function.as_deref(), ended, out),
+            Poll::Pending => self.phase = Phase::Job(header, function),
+        }
+    }
+
+    /// Begins the answer of a copy to the host.
+    fn send(&mut self, header: &Header, rows: Rows, out: &mut Output<'_>) {
+        self.identified = true;
+        self.counters.answered.add(1);
+        self.counters.bytes_out.add(rows.len);
+        let flags = if rows.len > 0 { flags::HAS_INLINE_DATA } else { 0 };
+        let answer = header.response(Status::LEN as u64 + rows.len, flags);
+        out.left()[..Header::LEN].copy_from_slice(answer.as_bytes());
+        out.left()[Header::LEN..][..Status::LEN].fill(0);
+        out.written += Header::LEN + Status::LEN;
+        self.phase = Phase::Out(rows);
+    }
+
+    /// Writes data of a copy to the device as they come; returns how many bytes were taken.
+    fn receive(&mut self, input: &[u8], out: &mut Output<'_>) -> usize {
+        let Phase::In(header, mut rows, captured) = std::mem::replace(&mut self.phase, Phase::Head) else { return 0 };
+        let mut taken = 0;
+        while rows.at < rows.len && taken < input.len() {
+            let (at, len) = rows.next(input.len() - taken);
+            if let Some(at) = at {
+                self.device.write(at, &input[taken..taken + len]);
+            }
+            taken += len;
+            rows.at += len as u64;
+        }
+        if rows.at < rows.len {
+            self.phase = Phase::In(header, rows, captured);
+            return taken;
+        }
+        self.counters.bytes_in.add(rows.len);
+        let recorded = captured.map_or(Ok(()), |one| self.recorded_copy(one.stream, one.buffer, one.node));
+        out.left()[Header::LEN..][..Status::LEN].fill(0);
+        self.finish(&header, recorded.map(|()| Status::LEN), out);
+        taken
+    }
+
+    /// Takes the next bytes of a code object; those that the device does not look at are thrown away.
+    fn take_image(&mut self, input: &[u8], out: &mut Output<'_>) -> usize {
+        let Phase::Image { header, function, mut image, left } = std::mem::replace(&mut self.phase, Phase::Head) else {
+            return 0;
+        };
+        let taken = left.min(input.len() as u64) as usize;
+        image.extend_from_slice(&input[..taken.min(D::IMAGE_MAX - image.len())]);
+        let left = left - taken as u64;
+        if left > 0 {
+            self.phase = Phase::Image { header, function, image, left };
+        } else {
+            self.start(header, Job::Load(image), function, out);
+        }
+        taken
+    }
+
+    /// Serves as much as there is room, input and a device for. Returns the bytes taken, and what is missing.
+    fn serve(&mut self, input: &[u8], out: &mut Output<'_>, now: Nanos) -> (usize, Next) {
+        let mut taken = 0;
+        loop {
+            if out.left().len() < ANSWER_MAX {
+                return (taken, Next::Output(ANSWER_MAX));
+            }
+            self.look(out, now);
+            if out.left().len() < ANSWER_MAX {
+                continue;
+            }
+            let input = &input[taken..];
+            taken += match &mut self.phase {
+                Phase::Closed => return (taken, Next::Close),
+                Phase::Job(..) => return (taken, wait(input)),
+                Phase::Out(rows) => {
+                    while rows.at < rows.len && out.written < out.room.len() {
+                        let room = &mut out.room[out.written..];
+                        let (at, len) = rows.next(room.len());
+                        match at {
+                            Some(at) => self.device.read(at, &mut room[..len]),
+                            None => room[..len].fill(0),
+                        }
+                        out.written += len;
+                        rows.at += len as u64;
+                    }
+                    if rows.at < rows.len {
+                        return (taken, Next::Output(out.room.len().max(ANSWER_MAX)));
+                    }
+                    self.phase = Phase::Head;
+                    0
+                }
+                Phase::In(_, rows, _) if input.is_empty() && rows.at < rows.len => {
+                    return (taken, Next::Input((rows.len - rows.at) as usize));
+                }
+                Phase::In(..) => self.receive(input, out),
+                Phase::Image { left, .. } if input.is_empty() && *left > 0 => {
+                    return (taken, Next::Input(*left as usize));
+                }
+                Phase::Image { .. } => self.take_image(input, out),
+                Phase::Head if self.rest > 0 => {
+                    if input.is_empty() {
+                        return (taken, Next::Input(self.rest.min(1 << 30) as usize));
+                    }
+                    let skipped = self.rest.min(input.len() as u64);
+                    self.rest -= skipped;
+                    skipped as usize
+                }
+                Phase::Head => match self.head(input, out, now) {
+                    Ok(taken) => taken,
+                    Err(next) => return (taken, next),
+                },
+            };
+        }
+    }
+
+    /// Takes a header and the prefix of its payload, and decides the request.
+    fn head(&mut self, input: &[u8], out: &mut Output<'_>, now: Nanos) -> Result<usize, Next> {
+        let header = *Header::parse(input).ok_or(Next::Input(Header::LEN))?;
+        if let Err(bad) = header.check(self.settings.max_payload) {
+            match bad {
+                BadHeader::Magic => &self.counters.bad_magic,
+                BadHeader::Version => &self.counters.bad_version,
+                BadHeader::Length => &self.counters.bad_length,
+            }
+            .add(1);
+            return Err(Next::Close);
+        }
+        let (payload, there) = (header.payload_length.get(), &input[Header::LEN..]);
+        let op = Op::of(header.op_code.get());
+        let prefix = match op.map(Op::prefix) {
+            None => 0,
+            Some(Prefix::Struct(len) | Prefix::Optional(len)) => len,
+            Some(Prefix::Rest(_, most)) => most,
+            Some(Prefix::Named(len)) => match ModuleLoadAndGet::parse(there).filter(|_| payload >= len as u64) {
+                Some(request) => len + (request.name_length.get() as usize).min(NAME_MAX),
+                None => len,
+            },
+        };
+        let prefix = payload.min(prefix as u64) as usize;
+        if there.len() < prefix {
+            return Err(Next::Input(Header::LEN + prefix));
+        }
+        if self.work.is_some() && op.is_some_and(crate::ops::waits) {
+            return Err(wait(input));
+        }
+        self.rest = payload - prefix as u64;
+        self.decide(header, &there[..prefix], out, now);
+        Ok(Header::LEN + prefix)
+    }
+}
+
+/// What a session asks for while its device is busy: more input, so that the end of the connection is seen, but not more
+/// than is kept for it.
+fn wait(input: &[u8]) -> Next {
+    if input.len() < AHEAD_MAX { Next::Input(input.len() + 1) } else { Next::Completion }
+}
+
+impl<D: Device> PortSession for Session<D> {
+    fn advance(&mut self, input: &[u8], output: &mut [u8], now: Nanos) -> Progress {
+        let mut out = Output { room: output, written: 0 };
+        let (consumed, next) = self.serve(input, &mut out, now);
+        if consumed > 0 || out.written > 0 {
+            self.last = now;
+        }
+        Progress { consumed, written: out.written, next }
+    }
+
+    fn is_identified(&self) -> bool {
+        self.identified
+    }
+
+    fn is_over(&mut self, now: Nanos) -> bool {
+        let silent = now - self.last;
+        let is_between = matches!(self.phase, Phase::Head) && self.rest == 0;
+        let patience = if is_between { self.settings.idle } else { Some(PATIENCE) };
+        patience.is_some_and(|patience| silent > patience)
+    }
+
+    fn outstanding(&self) -> usize {
+        usize::from(self.is_busy())
+    }
+
+    fn ends_with_input(&self) -> bool {
+        true
+    }
+
+    fn poll_completion(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.ended.is_some() {
+            return Poll::Ready(());
+        }
+        if !self.is_busy() {
+            return Poll::Pending;
+        }
+        self.device.poll(cx).map(|ended| self.ended = Some(ended))
+    }
+}

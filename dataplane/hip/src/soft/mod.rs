@@ -1,0 +1,154 @@
+//! The software GPU as the devices of a session: PTX text as code objects, exact faults.
+
+mod code;
+mod space;
+
+use std::{
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+pub use berth_ptx::Host;
+use berth_ptx::TEXT_MAX;
+use berth_wire::hip::Code;
+
+pub use self::{
+    code::{Gpu, Task},
+    space::{Budget, Windows},
+};
+use crate::{
+    Random,
+    device::{Allocation, Device, Done, Job, Properties},
+};
+
+/// What the device calls itself as an architecture.
+pub const ARCH: &str = "berth-ptx";
+
+/// Bytes of a set or a copy that are touched at once; more is the runner's.
+const AT_ONCE: u64 = 16 << 10;
+
+/// Runs what takes time, elsewhere. Dropped, it stops that.
+pub trait Runner {
+    /// Starts a task. There is none under way.
+    fn start(&mut self, task: Task);
+
+    /// The task's end; otherwise wakes its task later.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(Box<Gpu>, Done)>;
+}
+
+/// The software GPUs of one session.
+#[derive(Debug)]
+pub struct Soft<R> {
+    properties: Arc<[Properties]>,
+    /// `None` while the runner has it.
+    gpu: Option<Box<Gpu>>,
+    /// What was done at once.
+    done: Option<Done>,
+    runner: R,
+}
+
+/// A software GPU with so many bytes for sessions, each of which may have `quota`.
+pub fn properties(memory: u64, quota: u64) -> Properties {
+    Properties {
+        name: "Berth software GPU".into(),
+        arch: ARCH.into(),
+        memory: memory.min(quota),
+        shared_memory: 227 << 10,
+        block_threads: 1024,
+        block: [1024, 1024, 64],
+        grid: [i32::MAX as u32, 65535, 65535],
+        warp: 32,
+        resident: [32, 2048],
+        processors: 1,
+        version: [7, 0],
+    }
+}
+
+impl<R: Runner> Soft<R> {
+    /// With nothing allocated; `None` if there are too many sessions. `budgets` are the bytes of each device, of which
+    /// the session may have `quota`.
+    pub fn new(
+        properties: Arc<[Properties]>,
+        windows: &Arc<Windows>,
+        budgets: Vec<Arc<Budget>>,
+        quota: u64,
+        random: &Random,
+        runner: R,
+    ) -> Option<Self> {
+        let gpu = Gpu::new(space::Space::new(windows, budgets, quota, random)?);
+        Some(Self { properties, gpu: Some(Box::new(gpu)), done: None, runner })
+    }
+
+    fn gpu(&mut self) -> &mut Gpu {
+        self.gpu.as_mut().expect("no job is under way")
+    }
+}
+
+impl<R: Runner> Device for Soft<R> {
+    const IMAGE_MAX: usize = TEXT_MAX + 1;
+
+    fn properties(&self) -> &[Properties] {
+        &self.properties
+    }
+
+    fn free_bytes(&self, device: usize) -> u64 {
+        self.gpu.as_ref().map_or(0, |gpu| gpu.space.free_bytes(device))
+    }
+
+    fn allocate(&mut self, device: usize, len: u64) -> Result<u64, Code> {
+        self.gpu().space.allocate(device, len)
+    }
+
+    fn free(&mut self, at: u64) -> Result<(), Code> {
+        self.gpu().space.release(at)
+    }
+
+    fn find(&self, at: u64) -> Option<Allocation> {
+        self.gpu.as_ref()?.space.find(at)
+    }
+
+    fn write(&mut self, at: u64, bytes: &[u8]) {
+        let into = self.gpu().space.bytes(at, bytes.len() as u64);
+        if into.len() == bytes.len() {
+            into.copy_from_slice(bytes);
+        }
+    }
+
+    fn read(&mut self, at: u64, into: &mut [u8]) {
+        let from = self.gpu().space.bytes(at, into.len() as u64);
+        if from.len() == into.len() {
+            into.copy_from_slice(from);
+        }
+    }
+
+    fn unload(&mut self, module: u64) {
+        self.gpu().unload(module);
+    }
+
+    fn reset(&mut self) {
+        self.gpu().reset();
+    }
+
+    fn start(&mut self, job: Job) {
+        let at_once = match &job {
+            Job::Set { len, .. } => *len <= AT_ONCE,
+            Job::Copy(copy) => copy.width * copy.height <= AT_ONCE && copy.height <= AT_ONCE / 64,
+            Job::Load(_) | Job::Launch(_) => false,
+        };
+        if at_once {
+            self.done = Some(self.gpu().run(&job, &mut || 0));
+        } else if let Some(gpu) = self.gpu.take() {
+            self.runner.start(Task { gpu, job });
+        }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Done> {
+        if let Some(done) = self.done.take() {
+            return Poll::Ready(done);
+        }
+        self.runner.poll(cx).map(|(gpu, done)| {
+            self.gpu = Some(gpu);
+            done
+        })
+    }
+}

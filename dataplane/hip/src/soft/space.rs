@@ -1,0 +1,322 @@
+//! The address space of a session: where its allocations lie, and who counts their bytes.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use berth_ptx::{Memory, Order, Refused, Width};
+use berth_wire::hip::Code;
+
+use crate::{Random, device::Allocation};
+
+/// What allocations begin at multiples of, and are charged in.
+const ALIGN: u64 = 256;
+/// At least this lies between two allocations: a page of this size has bytes of one alone.
+const GUARD: u64 = 1 << 20;
+/// Addresses of one session: 2^44 of the 2^56 that kernels see.
+const WINDOW: u64 = 1 << 44;
+/// Windows from 1 on.
+const WINDOWS: u64 = 1 << 12;
+/// Allocations that are skipped in search of room.
+const SKIPS: usize = 1024;
+/// Pages whose allocation is remembered.
+const CACHED: usize = 16;
+
+/// Which windows live sessions have.
+#[derive(Debug, Default)]
+pub struct Windows(Mutex<BTreeSet<u64>>);
+
+impl Windows {
+    fn take(&self, random: &Random) -> Option<u64> {
+        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if taken.len() as u64 >= WINDOWS - 1 {
+            return None;
+        }
+        loop {
+            let window = random() % (WINDOWS - 1) + 1;
+            if taken.insert(window) {
+                return Some(window);
+            }
+        }
+    }
+
+    fn give_back(&self, window: u64) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&window);
+    }
+}
+
+/// Bytes of a device that sessions share.
+#[derive(Debug)]
+pub struct Budget {
+    total: u64,
+    used: AtomicU64,
+}
+
+impl Budget {
+    /// So many bytes.
+    pub fn new(total: u64) -> Arc<Self> {
+        Arc::new(Self { total, used: AtomicU64::new(0) })
+    }
+
+    /// How many there are.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// How many are in use.
+    pub fn used(&self) -> u64 {
+        self.used.load(Relaxed)
+    }
+
+    fn take(&self, bytes: u64) -> bool {
+        let more = |used: u64| used.checked_add(bytes).filter(|used| *used <= self.total);
+        self.used.fetch_update(Relaxed, Relaxed, more).is_ok()
+    }
+
+    fn give_back(&self, bytes: u64) {
+        self.used.fetch_sub(bytes, Relaxed);
+    }
+}
+
+#[derive(Debug)]
+struct Block {
+    at: u64,
+    bytes: Vec<u8>,
+    device: usize,
+}
+
+/// Allocations of a session, and nothing between them.
+#[derive(Debug)]
+pub(super) struct Space {
+    windows: Arc<Windows>,
+    window: u64,
+    budgets: Vec<Arc<Budget>>,
+    /// What the session may have, and has, in all.
+    quota: u64,
+    used: u64,
+    /// What it has of each device.
+    charged: Vec<u64>,
+    /// Where the next allocation is tried.
+    next: u64,
+    blocks: Vec<Option<Block>>,
+    free: Vec<usize>,
+    by_address: BTreeMap<u64, usize>,
+    /// Pages, and the block that has bytes in each.
+    cache: [(u64, usize); CACHED],
+}
+
+/// Bytes that are charged for an allocation.
+fn charge_of(len: u64) -> Option<u64> {
+    len.checked_next_multiple_of(ALIGN)
+}
+
+impl Space {
+    /// A window of its own; `None` if all are taken. `budgets` are those of the devices.
+    pub(super) fn new(windows: &Arc<Windows>, budgets: Vec<Arc<Budget>>, quota: u64, random: &Random) -> Option<Self> {
+        let window = windows.take(random)?;
+        Some(Self {
+            windows: windows.clone(),
+            window,
+            charged: vec![0; budgets.len()],
+            budgets,
+            quota,
+            used: 0,
+            // Within the first half, for there are more addresses than any quota needs.
+            next: window * WINDOW + GUARD + random() % (WINDOW / 2) / ALIGN * ALIGN,
+            blocks: Vec::new(),
+            free: Vec::new(),
+            by_address: BTreeMap::new(),
+            cache: [(0, 0); CACHED],
+        })
+    }
+
+    /// Bytes that can still be taken of a device.
+    pub(super) fn free_bytes(&self, device: usize) -> u64 {
+        let budget = &self.budgets[device];
+        (self.quota - self.used).min(budget.total - budget.used().min(budget.total))
+    }
+
+    /// Counts bytes as used.
+    pub(super) fn charge(&mut self, device: usize, bytes: u64) -> Result<(), Code> {
+        if bytes > self.quota - self.used || !self.budgets[device].take(bytes) {
+            return Err(Code::OUT_OF_MEMORY);
+        }
+        self.used += bytes;
+        self.charged[device] += bytes;
+        Ok(())
+    }
+
+    /// Counts them as free again.
+    pub(super) fn refund(&mut self, device: usize, bytes: u64) {
+        self.used -= bytes;
+        self.charged[device] -= bytes;
+        self.budgets[device].give_back(bytes);
+    }
+
+    /// Allocates `len` zeros, `len` not 0.
+    pub(super) fn allocate(&mut self, device: usize, len: u64) -> Result<u64, Code> {
+        let bytes = charge_of(len).ok_or(Code::OUT_OF_MEMORY)?;
+        self.charge(device, bytes)?;
+        let Some(at) = self.place(len) else {
+            self.refund(device, bytes);
+            return Err(Code::OUT_OF_MEMORY);
+        };
+        let block = Block { at, bytes: vec![0; len as usize], device };
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.blocks.push(None);
+            self.blocks.len() - 1
+        });
+        self.blocks[index] = Some(block);
+        self.by_address.insert(at, index);
+        self.next = at + len;
+        Ok(at)
+    }
+
+    /// Addresses that nobody has, as far as possible ones that nobody has had.
+    fn place(&self, len: u64) -> Option<u64> {
+        let (begin, end) = (self.window * WINDOW, (self.window + 1) * WINDOW);
+        let mut at = self.next;
+        for _ in 0..SKIPS {
+            at = at.checked_add(GUARD)?.next_multiple_of(ALIGN);
+            let after = at.checked_add(len)?.checked_add(GUARD)?;
+            if after > end {
+                if len > WINDOW / 4 {
+                    return None;
+                }
+                at = begin;
+                continue;
+            }
+            // The last one that begins before the guard behind this one ends.
+            let Some(block) = self.by_address.range(..after).next_back().and_then(|(_, index)| self.block(*index))
+            else {
+                return Some(at);
+            };
+            let taken = block.at + block.bytes.len() as u64;
+            if taken + GUARD <= at {
+                return Some(at);
+            }
+            at = taken;
+        }
+        None
+    }
+
+    /// Frees the allocation that begins here.
+    pub(super) fn release(&mut self, at: u64) -> Result<(), Code> {
+        let index = self.by_address.remove(&at).ok_or(Code::INVALID_DEVICE_POINTER)?;
+        self.cache = [(0, 0); CACHED];
+        self.free.push(index);
+        if let Some(block) = self.blocks[index].take() {
+            self.refund(block.device, charge_of(block.bytes.len() as u64).unwrap_or(0));
+        }
+        Ok(())
+    }
+
+    /// The allocation in which an address lies.
+    pub(super) fn find(&self, at: u64) -> Option<Allocation> {
+        let (_, index) = self.by_address.range(..=at).next_back()?;
+        let block = self.block(*index)?;
+        let len = block.bytes.len() as u64;
+        (at - block.at < len).then_some(Allocation { at: block.at, len, device: block.device })
+    }
+
+    fn block(&self, index: usize) -> Option<&Block> {
+        self.blocks.get(index)?.as_ref()
+    }
+
+    /// The bytes of a range of one allocation; none where there is no such range.
+    pub(super) fn bytes(&mut self, at: u64, len: u64) -> &mut [u8] {
+        let found = self.by_address.range(..=at).next_back().map(|(_, index)| *index);
+        let block = found.and_then(|index| self.blocks[index].as_mut());
+        let range = block.and_then(|block| {
+            let from = (at - block.at) as usize;
+            block.bytes.get_mut(from..from.checked_add(len as usize)?)
+        });
+        range.unwrap_or(&mut [])
+    }
+
+    /// Copies a range of an allocation into one of the same or of another.
+    pub(super) fn copy(&mut self, dst: u64, src: u64, len: u64) {
+        let index =
+            |at: u64| self.by_address.range(..=at).next_back().map(|(start, index)| (*index, (at - start) as usize));
+        let (Some((to, dst)), Some((from, src))) = (index(dst), index(src)) else { return };
+        let len = len as usize;
+        let blocks = if to == from { None } else { self.blocks.get_disjoint_mut([to, from]).ok() };
+        if let Some([Some(to), Some(from)]) = blocks {
+            to.bytes[dst..dst + len].copy_from_slice(&from.bytes[src..src + len]);
+        } else if let Some(block) = &mut self.blocks[to] {
+            block.bytes.copy_within(src..src + len, dst);
+        }
+    }
+
+    /// Frees all.
+    pub(super) fn clear(&mut self) {
+        for (device, charged) in self.charged.iter_mut().enumerate() {
+            self.budgets[device].give_back(std::mem::take(charged));
+        }
+        self.used = 0;
+        self.cache = [(0, 0); CACHED];
+        (self.blocks, self.free, self.by_address) = Default::default();
+    }
+
+    #[inline]
+    fn access(&mut self, at: u64, width: Width) -> Result<&mut [u8], Refused> {
+        let page = at / GUARD;
+        let slot = page as usize % CACHED;
+        let (known, mut index) = self.cache[slot];
+        if known != page {
+            let (_, found) = self.by_address.range(..=at).next_back().ok_or(Refused)?;
+            let block = self.block(*found).ok_or(Refused)?;
+            if at - block.at >= block.bytes.len() as u64 {
+                return Err(Refused);
+            }
+            index = *found;
+            self.cache[slot] = (page, index);
+        }
+        let Some(Some(block)) = self.blocks.get_mut(index) else { return Err(Refused) };
+        let offset = at.checked_sub(block.at).ok_or(Refused)? as usize;
+        block.bytes.get_mut(offset..offset + usize::from(width.bytes())).ok_or(Refused)
+    }
+}
+
+impl Drop for Space {
+    fn drop(&mut self) {
+        self.clear();
+        self.windows.give_back(self.window);
+    }
+}
+
+fn value(bytes: &[u8]) -> u64 {
+    let mut value = [0; 8];
+    value[..bytes.len()].copy_from_slice(bytes);
+    u64::from_le_bytes(value)
+}
+
+fn set(bytes: &mut [u8], value: u64) {
+    let len = bytes.len();
+    bytes.copy_from_slice(&value.to_le_bytes()[..len]);
+}
+
+impl Memory for Space {
+    #[inline]
+    fn load(&mut self, at: u64, width: Width, _: Order) -> Result<u64, Refused> {
+        self.access(at, width).map(|bytes| value(bytes))
+    }
+
+    #[inline]
+    fn store(&mut self, at: u64, width: Width, value: u64, _: Order) -> Result<(), Refused> {
+        self.access(at, width).map(|bytes| set(bytes, value))
+    }
+
+    fn update(&mut self, at: u64, width: Width, _: Order, f: impl Fn(u64) -> u64) -> Result<u64, Refused> {
+        let bytes = self.access(at, width)?;
+        let old = value(bytes);
+        set(bytes, f(old));
+        Ok(old)
+    }
+
+    fn fence(&mut self, _: Order) {}
+}

@@ -1,0 +1,8 @@
+//! Tasklets and ring kernels from modules to outcomes, through the crate's public face.
+
+mod common;
+mod fuel;
+mod hostcalls;
+mod kernels;
+mod profile;
+mod runs;
