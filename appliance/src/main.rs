@@ -198,7 +198,7 @@ fn execute(command: Command) -> anyhow::Result<ExitCode> {
         Command::Token(command) => command.run()?,
         Command::Fence(command) => command.run()?,
         Command::Lease(command) => command.run()?,
-        Command::Tasklet(command) => command.run()?,
+        Command::Tasklet(command) => return command.run(),
         #[cfg(feature = "wasm")]
         Command::CompileWasm => return Ok(berth_wasm::child()),
         Command::Nodes(command) => command.run()?,

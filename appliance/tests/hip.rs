@@ -47,10 +47,9 @@ fn a_worker_alone_is_a_whole_configuration_and_runs_a_kernel() {
 #[test]
 fn mistakes_are_told() {
     let with = |hip: &str| fails(&CONFIG.replace("[hip]\nlisten = \"127.0.0.1:0\"\n", &format!("[hip]\n{hip}\n")));
-    for (line, said) in [
-        ("listen = \"0.0.0.0:0\"", "insecure = true"),
-        ("lease = \"required\"", "hip.lease: is not a key"),
-    ] {
+    for (line, said) in
+        [("listen = \"0.0.0.0:0\"", "insecure = true"), ("lease = \"required\"", "hip.lease: is not a key")]
+    {
         let (code, text) = with(line);
         assert_eq!(code, Some(2), "{text}");
         assert!(text.contains(said), "{text}");

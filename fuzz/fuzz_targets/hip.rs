@@ -12,7 +12,7 @@ use std::{
 
 use berth_hip_session::{
     Counters, Done, Random, Session, Settings,
-    soft::{Budget, Gpu, Runner, Soft, Task, Windows, properties},
+    soft::{Budget, Gpu, Host, Runner, Soft, Task, Windows, properties},
 };
 use berth_port::{Nanos, Next, Progress, Session as _};
 use berth_wire::hip::{Header, Op, flags, launch::Arguments};
@@ -21,7 +21,21 @@ use zerocopy::IntoBytes as _;
 
 const TOTAL: u64 = 1 << 20;
 
-/// Does each task at once; a kernel may run for some turns.
+/// A kernel may run for some turns.
+struct Short(u32);
+
+impl Host for Short {
+    fn now(&mut self) -> u64 {
+        0
+    }
+
+    fn stops(&mut self) -> bool {
+        self.0 += 1;
+        self.0 > 20
+    }
+}
+
+/// Does each task at once.
 struct AtOnce(Option<Task>);
 
 impl Runner for AtOnce {
@@ -31,12 +45,7 @@ impl Runner for AtOnce {
 
     fn poll(&mut self, _: &mut Context<'_>) -> Poll<(Box<Gpu>, Done)> {
         let Some(mut task) = self.0.take() else { return Poll::Pending };
-        let mut turns = 0;
-        let mut stop = || {
-            turns += 1;
-            turns > 20
-        };
-        let done = task.run(&mut || 0, &mut stop);
+        let done = task.run(&mut Short(0));
         Poll::Ready((task.into_gpu(), done))
     }
 }

@@ -10,10 +10,10 @@ use anyhow::{Result, ensure};
 use crate::sh::{cargo, output, run};
 
 /// Every driver.
-pub(crate) const FEATURES: &str = "berth/dpdk,berth/ofi,berth/verbs";
+pub(crate) const FEATURES: &str = "berth/dpdk,berth/ofi,berth/verbs,berth/wasm";
 
 /// The crates of the drivers. Beside a berth without its features they keep the crates below as they are.
-pub(crate) const DRIVERS: [&str; 6] = ["-p", "berth-dpdk", "-p", "berth-ofi", "-p", "berth-verbs"];
+pub(crate) const DRIVERS: [&str; 8] = ["-p", "berth-dpdk", "-p", "berth-ofi", "-p", "berth-verbs", "-p", "berth-wasm"];
 
 /// The fuzz targets.
 const FUZZ: [&str; 2] = ["-p", "berth-fuzz"];

@@ -26,7 +26,7 @@ const BUILD: &[&str] = &[
     "clang-14",
     "procps",
 ];
-/// To test: network namespaces, file systems, independent peers and readers, a browser.
+/// To test: network namespaces, file systems, independent peers and readers, a browser, the linker of WASM modules in C.
 const TEST: &[&str] = &[
     "chromium",
     "e2fsprogs",
@@ -34,6 +34,7 @@ const TEST: &[&str] = &[
     "iproute2",
     "iputils-arping",
     "iputils-ping",
+    "lld-14",
     "mount",
     "openssl",
     "python3",
@@ -70,6 +71,9 @@ const PACKAGE: &[&str] = &["binutils", "dpkg-dev", "git", "gzip", "mmdebstrap"];
 /// To measure: the programs that the baselines are made of.
 const BENCH: &[&str] = &["dpdk", "dpdk-dev", "libfabric-bin", "iperf3", "liburing-dev"];
 
+/// What tasklets are built for.
+const WASM: &str = "wasm32-unknown-unknown";
+
 const FOR_DEMO: &[&[&str]] = &[BUILD];
 const FOR_TEST: &[&[&str]] = &[BUILD, TEST];
 const FOR_LAB: &[&[&str]] = &[BUILD, PACKAGE, LAB];
@@ -84,6 +88,7 @@ pub(crate) fn build() -> Result<()> {
 /// Installs what `test` needs.
 pub(crate) fn test() -> Result<()> {
     packages(&FOR_TEST.concat())?;
+    wasm_target()?;
     fabric().map(drop)
 }
 
@@ -100,7 +105,18 @@ pub(crate) fn package() -> Result<()> {
 /// Installs what `bench` needs, and all else.
 pub(crate) fn all() -> Result<()> {
     packages(&FOR_BENCH.concat())?;
+    wasm_target()?;
     fabric().map(drop)
+}
+
+/// Installs what tasklets in Rust are built with, unless the tool chain has it.
+fn wasm_target() -> Result<()> {
+    let mut print = cmd("rustc", ["--print", "target-libdir", "--target", WASM]);
+    if Path::new(crate::sh::output(&mut print)?.trim()).exists() {
+        return Ok(());
+    }
+    eprintln!("installing the target {WASM}");
+    run(&mut cmd("rustup", ["target", "add", WASM]))
 }
 
 fn packages(wanted: &[&str]) -> Result<()> {

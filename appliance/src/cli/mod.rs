@@ -9,6 +9,8 @@ mod key;
 mod lease;
 mod manual;
 mod message;
+#[cfg(feature = "wasm")]
+mod module;
 mod node;
 mod output;
 mod page;

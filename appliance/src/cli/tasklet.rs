@@ -4,6 +4,7 @@ use std::{
     fs,
     io::{self, Read as _, Write as _},
     path::{Path, PathBuf},
+    process::ExitCode,
     time::Duration,
 };
 
@@ -53,6 +54,13 @@ enum Tasklets {
     Cancel {
         #[command(flatten)]
         of: Of,
+    },
+    /// Say whether a node would take a module, what it imports and needs, and what a run without leases or input uses. Exits with
+    /// 1 where the module is refused.
+    #[cfg(feature = "wasm")]
+    Check {
+        /// The module.
+        file: PathBuf,
     },
     /// Cores and memory of one's own for tasklets.
     #[command(subcommand)]
@@ -104,7 +112,7 @@ struct Run {
     /// A file whose bytes the tasklet gets, or `-` for standard input.
     #[arg(long)]
     input: Option<PathBuf>,
-    /// A lease that it may read and write, by its id; or ID:RIGHTS with rights such as query+fbmu_lease_io. A handle needs them.
+    /// A lease that it may read and write, by its id; or ID:RIGHTS with rights such as `query+fbmu_lease_io`. A handle needs them.
     #[arg(long, value_name = "ID[:RIGHTS]", value_parser = capability)]
     lease: Vec<Capability>,
     /// Let it make leases.
@@ -148,15 +156,18 @@ fn capability(text: &str) -> Result<Capability, String> {
 
 impl TaskletCommand {
     /// Runs the command.
-    pub fn run(self) -> anyhow::Result<()> {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.command {
             Tasklets::Run(run) => block_on(run.run()),
             Tasklets::Status { of } => block_on(of.status()),
             Tasklets::Result { of } => block_on(of.result()),
             Tasklets::Logs { of } => block_on(of.logs()),
             Tasklets::Cancel { of } => block_on(of.cancel()),
+            #[cfg(feature = "wasm")]
+            Tasklets::Check { file } => return super::module::check_file(&file),
             Tasklets::Lease(command) => block_on(command.run()),
-        }
+        }?;
+        Ok(ExitCode::SUCCESS)
     }
 }
 

@@ -8,7 +8,7 @@ use berth_kernels::{
 use berth_keys::{At, Table, instead};
 use berth_wire::rpc::fnv1a;
 
-use super::{Memory, Mode, Port, function::check_ring, unique};
+use super::{Memory, Mode, Port, Ring, function::check_ring, unique};
 
 /// A `[[ring_kernel]]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -166,8 +166,8 @@ fn queue(t: &mut Table<'_, '_>, dispatch: Mode, ports: &[Port]) -> (Option<Queue
     check_ring(t, Some(dispatch), ring.as_ref(), ports);
     let ring = ring.map(|at| at.value.to_owned());
     let is_shared = |port: &&Port| {
-        let mut rings = port.rpc().into_iter().flat_map(|rpc| rpc.rings());
-        rings.any(|known| known.name == ring && matches!(known.memory, Memory::Shared { .. }))
+        let serves = |known: &Ring| known.name == ring && matches!(known.memory, Memory::Shared { .. });
+        port.rpc().is_some_and(|rpc| rpc.rings().any(serves))
     };
     if let Some(port) = ports.iter().find(is_shared) {
         let message = format_args!("another process serves that ring of port \"{}\"; give it workers", port.name);

@@ -189,7 +189,7 @@ fn read(root: &mut Table<'_, '_>, folder: &Path, host: &Host, known: &[Decoder])
     let kernels = message::kernels(root, &messages, &ports);
     let functions = function::read_all(root, folder, host, &names, &ports, &rings, &kernels);
     let polled = polled_cpus(&ports);
-    let tasklet = tasklet.and_then(|table| tasklet::read(table, host, control.is_some(), &polled));
+    let tasklet = tasklet.map(|table| tasklet::read(table, host, control.is_some(), &polled));
     let admin = root.table("admin").and_then(|table| admin::read(table, folder, host, &mut binds));
     let tune = tune::read(root.table_or_empty("tune"));
     let log = log::read(root.table_or_empty("log"));

@@ -25,7 +25,7 @@ pub struct Tasklet {
     pub results: u64,
     /// How long each is kept.
     pub result_time: Duration,
-    /// How long TASKLET_SUBMIT waits.
+    /// How long `TASKLET_SUBMIT` waits.
     pub sync_wait: Duration,
     /// Runs that wait.
     pub queue: usize,
@@ -41,7 +41,7 @@ pub struct Tasklet {
     pub max_wall: Duration,
 }
 
-pub(super) fn read(mut t: Table<'_, '_>, host: &Host, leases: bool, polled: &BTreeSet<usize>) -> Option<Tasklet> {
+pub(super) fn read(mut t: Table<'_, '_>, host: &Host, leases: bool, polled: &BTreeSet<usize>) -> Tasklet {
     if !leases {
         t.sink().mistake(t.span(), t.path(), "runs tasklets of the lease plane, and there is none; add [control]");
     }
@@ -88,5 +88,5 @@ pub(super) fn read(mut t: Table<'_, '_>, host: &Host, leases: bool, polled: &BTr
         max_wall: Duration::from_millis(t.number("max_wall_ms")),
     };
     t.finish();
-    Some(tasklet)
+    tasklet
 }

@@ -389,7 +389,7 @@ impl Tasklets {
 
     /// Moves what the schedule decides to `turns`.
     fn decide(&mut self, now: Nanos) {
-        while let Some(go) = self.schedule.next() {
+        while let Some(go) = self.schedule.next_go() {
             match go {
                 Go::Start(id) => {
                     let run = self.runs.get_mut(&id);
@@ -479,7 +479,9 @@ impl<H: Host> Node<H> {
             _ => &mut counts.tasklet_runs_failed,
         } += 1;
         let log = run.log.with(|log| {
-            log.end(reason.as_deref().filter(|_| status != TaskletStatus::Ok));
+            // Where nobody gave a reason, the node is stopping.
+            let reason = reason.as_deref().unwrap_or("the node stops");
+            log.end(Some(reason).filter(|_| status != TaskletStatus::Ok));
             mem::take(log)
         });
         let ended = Arc::new(Ended { presenter: run.presenter, status, output, log });

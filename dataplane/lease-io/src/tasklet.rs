@@ -103,7 +103,7 @@ impl TaskletLeases {
     ) -> Result<(), i64> {
         let ask = self.access(kind, named, Op::Read, at, out.len(), now)?;
         let read = match self.gate.start(&ask, &[], now) {
-            Ok(io) => io.await.map(|read| read.read_at(0, out)).map_err(Failure::from),
+            Ok(io) => io.await.map(|read| read.read_at(0, out)),
             Err(refusal) => Err(refusal.into()),
         };
         self.gate.counts.outcome(Op::Read, ask.access.len, read);
@@ -124,7 +124,7 @@ impl TaskletLeases {
     ) -> Result<(), i64> {
         let ask = self.access(kind, named, Op::Write, at, data.len(), now)?;
         let written = match self.gate.start(&ask, data, now) {
-            Ok(io) => io.await.map(|_| ()).map_err(Failure::from),
+            Ok(io) => io.await.map(|_| ()),
             Err(refusal) => Err(refusal.into()),
         };
         self.gate.counts.outcome(Op::Write, ask.access.len, written);

@@ -191,6 +191,20 @@ fn launches_that_do_not_fit() {
     assert_eq!(none, Err(LaunchError::NoKernel("other".into())));
 }
 
+/// A host that stops the launch when it was asked ten times.
+struct Asked(u32);
+
+impl Host for Asked {
+    fn now(&mut self) -> u64 {
+        0
+    }
+
+    fn stops(&mut self) -> bool {
+        self.0 += 1;
+        self.0 == 10
+    }
+}
+
 #[test]
 fn a_launch_is_stopped_between_turns() {
     let mut gpu = Gpu::load(&[&text("LOOP:\nbra LOOP;")]);
@@ -198,17 +212,6 @@ fn a_launch_is_stopped_between_turns() {
     let params = [&buffer.to_le_bytes()[..], &[0; 4]].concat();
     let launch =
         Launch { kernel: "k", grid: [1; 3], block: [1; 3], shared: 0, params: &params, seed: 1, fuel: u64::MAX };
-    struct Asked(u32);
-    impl Host for Asked {
-        fn now(&mut self) -> u64 {
-            0
-        }
-
-        fn stops(&mut self) -> bool {
-            self.0 += 1;
-            self.0 == 10
-        }
-    }
     let mut host = Asked(0);
     match gpu.device.launch(&mut gpu.memory, &launch, &mut host) {
         Err(LaunchError::Fault(fault)) => assert_eq!(fault.kind, FaultKind::Stopped),

@@ -7,6 +7,7 @@
 //! STATUS, FETCH_RESULT <- Results <------------------------------------------ Outcome
 //! ```
 #![forbid(unsafe_code)]
+#![allow(clippy::doc_markdown)] // the documents' names of rights and ops
 
 pub mod capability;
 pub mod hostcall;

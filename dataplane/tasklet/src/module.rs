@@ -133,6 +133,10 @@ mod tests {
             self.0
         }
 
+        fn takes_input(&self) -> bool {
+            true
+        }
+
         fn run(&self, _: &[u8], _: &Limits, _: &mut dyn Hostcalls) -> Outcome {
             unreachable!("nothing runs here")
         }

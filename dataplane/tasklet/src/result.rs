@@ -1,6 +1,10 @@
 //! Results of runs that have ended, for a time and up to a limit in bytes (T3).
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use berth_port::Nanos;
 use berth_wire::fabric::TaskletStatus;
@@ -37,19 +41,19 @@ pub struct Results {
     bytes: u64,
     by_run: BTreeMap<RunId, (Nanos, Arc<Ended>)>,
     /// Runs by the time of their end.
-    order: BTreeMap<(Nanos, RunId), ()>,
+    order: BTreeSet<(Nanos, RunId)>,
 }
 
 impl Results {
     /// Keeps at most `limit` bytes, each result for `keep`.
     pub fn new(limit: u64, keep: Duration) -> Self {
-        Self { limit, keep, bytes: 0, by_run: BTreeMap::new(), order: BTreeMap::new() }
+        Self { limit, keep, bytes: 0, by_run: BTreeMap::new(), order: BTreeSet::new() }
     }
 
     /// Adds the result of a run that ended now.
     pub fn insert(&mut self, run: RunId, ended: Arc<Ended>, now: Nanos) {
         self.bytes += ended.bytes();
-        self.order.insert((now, run), ());
+        self.order.insert((now, run));
         self.by_run.insert(run, (now, ended));
         while self.bytes > self.limit && self.drop_first(|_| true) {}
     }
@@ -82,8 +86,8 @@ impl Results {
     }
 
     fn drop_first(&mut self, goes: impl Fn(Nanos) -> bool) -> bool {
-        let Some(first) = self.order.first_entry().filter(|first| goes(first.key().0)) else { return false };
-        let (_, run) = first.remove_entry().0;
+        let Some((at, run)) = self.order.first().copied().filter(|(at, _)| goes(*at)) else { return false };
+        self.order.remove(&(at, run));
         if let Some((_, ended)) = self.by_run.remove(&run) {
             self.bytes -= ended.bytes();
         }

@@ -240,7 +240,7 @@ impl Schedule {
     }
 
     /// What to put on a core now; to be called until it returns `None`.
-    pub fn next(&mut self) -> Option<Go> {
+    pub fn next_go(&mut self) -> Option<Go> {
         while let Some(id) = self.changed.first().copied() {
             if let Some(go) = self.next_of(id) {
                 return Some(go);

@@ -16,7 +16,7 @@ fn run(run: RunId, presenter: u128, memory: u64) -> Queued {
 }
 
 fn all(schedule: &mut Schedule) -> Vec<Go> {
-    std::iter::from_fn(|| schedule.next()).collect()
+    std::iter::from_fn(|| schedule.next_go()).collect()
 }
 
 #[test]
@@ -197,7 +197,7 @@ proptest! {
                     }
                 }
             }
-            while let Some(go) = schedule.next() {
+            while let Some(go) = schedule.next_go() {
                 match go {
                     Go::Start(run) => prop_assert!(!ready.contains(&run) && on_core.insert(run)),
                     Go::Resume(run) => prop_assert!(ready.remove(&run) && on_core.insert(run)),
@@ -233,7 +233,7 @@ proptest! {
             schedule.ended(*run);
         }
         prop_assert_eq!(schedule.free(), config.room);
-        prop_assert_eq!(schedule.next(), None);
+        prop_assert_eq!(schedule.next_go(), None);
         prop_assert_eq!(schedule.counts(), (0, 0));
     }
 }

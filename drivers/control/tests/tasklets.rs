@@ -36,6 +36,10 @@ impl Module for Program {
         100
     }
 
+    fn takes_input(&self) -> bool {
+        true
+    }
+
     fn run(&self, input: &[u8], _: &Limits, host: &mut dyn Hostcalls) -> Outcome {
         let (status, output) = match &self.0[..] {
             b"sum" => sum(host),

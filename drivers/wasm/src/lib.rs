@@ -1,4 +1,4 @@
-//! Runs WASM tasklets and ring kernels (`docs/tasklets.md`): modules are checked, compiled in a process of its own, and run
+//! Runs WASM tasklets and ring kernels (`docs/wasm.md`): modules are checked, compiled in a process of its own, and run
 //! metered, in memory of their own.
 //!
 //! What is trusted: wasmtime, the compiler in the child process too. A child limits what compiling costs; a child that was taken over
@@ -17,4 +17,4 @@ mod run;
 pub use compile::{Compiler, child};
 pub use engine::Pool;
 pub use kernel::{KernelLimits, NoAnswer, RingKernel};
-pub use run::Wasm;
+pub use run::{Needs, Wasm};

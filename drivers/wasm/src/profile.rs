@@ -67,7 +67,7 @@ pub(crate) fn check(wasm: &[u8], role: Role, signatures: &Signatures) -> Result<
     if !Parser::is_core_wasm(wasm) {
         return refuse("this is no WebAssembly module");
     }
-    let types = Validator::new_with_features(FEATURES).validate_all(wasm).map_err(|error| told(error, wasm))?;
+    let types = Validator::new_with_features(FEATURES).validate_all(wasm).map_err(|error| told(&error, wasm))?;
     let (alloc, run) = role.functions();
     let (mut exports, mut start, mut tables, mut newer) = (HashMap::new(), None, 0, None);
     let mut checked =
@@ -86,7 +86,7 @@ pub(crate) fn check(wasm: &[u8], role: Role, signatures: &Signatures) -> Result<
                     let known = signatures.get(&(import.module.to_owned(), import.name.to_owned()));
                     let known = known.filter(|_| role == Role::Tasklet || import.module == LOG);
                     match known {
-                        Some(known) if !is(&types[id].unwrap_func(), known) => {
+                        Some(known) if !is(types[id].unwrap_func(), known) => {
                             return refuse(format!("{name} has another signature"));
                         }
                         Some(_) => checked.imports.push(name),
@@ -162,7 +162,7 @@ fn refuse<T>(why: impl Into<String>) -> Result<T, Rejected> {
 }
 
 /// Why a module is not valid; where all that WASM has would take it, that it is the proposal.
-fn told(error: wasmparser::BinaryReaderError, wasm: &[u8]) -> Rejected {
+fn told(error: &wasmparser::BinaryReaderError, wasm: &[u8]) -> Rejected {
     let known = Validator::new_with_features(WasmFeatures::all()).validate_all(wasm).is_ok();
     Rejected::Invalid(if known {
         format!("a feature that this profile leaves out: {error}")

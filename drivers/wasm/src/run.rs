@@ -27,6 +27,15 @@ use crate::{
 /// The high word of what a tasklet returns when it failed by itself.
 const FAILED: u32 = u32::MAX;
 
+/// What a tasklet needs, as far as it shows before it runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Needs {
+    /// Functions that it imports, as `module.name`.
+    pub imports: Vec<String>,
+    /// Bytes of linear memory that it begins with.
+    pub memory: u64,
+}
+
 /// Compiles and runs tasklets, on the threads that ask.
 pub struct Wasm {
     engine: Engine,
@@ -49,6 +58,15 @@ impl Wasm {
         let linker = hostcalls::linker(&engine)?;
         let signatures = signatures(&linker);
         Ok(Self { engine, linker, signatures, compiler })
+    }
+
+    /// What a tasklet needs.
+    ///
+    /// # Errors
+    /// Why it does not run here.
+    pub fn needs(&self, wasm: &[u8]) -> Result<Needs, Rejected> {
+        let checked = profile::check(wasm, Role::Tasklet, &self.signatures)?;
+        Ok(Needs { imports: checked.imports, memory: checked.memory })
     }
 
     /// Checks, compiles and loads a module.

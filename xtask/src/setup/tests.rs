@@ -69,7 +69,7 @@ const STARTERS: &[&str] = &["taskset", "stdbuf", "timeout", "setpriv", "unshare"
 const NEAR: usize = 6;
 
 /// What `setup` itself calls where it is there, or is the tool chain.
-const NOT_OURS: &[&str] = &["sudo", "cargo", "berth"];
+const NOT_OURS: &[&str] = &["sudo", "cargo", "rustc", "rustup", "berth"];
 
 fn sources(at: &Path, found: &mut Vec<PathBuf>) {
     if at.is_dir() {

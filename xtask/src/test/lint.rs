@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// What `berth` can be built with, beside all of it.
-const ALONE: [&str; 4] = ["", "berth/dpdk", "berth/ofi", "berth/verbs"];
+const ALONE: [&str; 5] = ["", "berth/dpdk", "berth/ofi", "berth/verbs", "berth/wasm"];
 
 pub(super) fn run_all() -> Result<()> {
     run(&mut cargo(["fmt", "--all", "--check"]))?;

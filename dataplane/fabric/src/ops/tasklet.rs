@@ -274,6 +274,9 @@ impl<H: Host> Node<H> {
 
     /// Queues a tasklet whose module is there, and waits a while for its end.
     fn admit_run(&mut self, mut submission: Submission, module: Arc<dyn Module>, origin: Origin, now: Now) -> Reply {
+        if !submission.input.is_empty() && !module.takes_input() {
+            return Ok(self.not_admitted(TaskletStatus::Invalid).into());
+        }
         let Submission { presenter, terms, group, .. } = submission;
         // Compiling takes a while.
         let secs = wall_secs(now);

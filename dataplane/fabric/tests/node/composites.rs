@@ -180,7 +180,7 @@ fn a_revoked_lease_admits_nothing_and_is_told_apart() {
     assert_eq!(status_of(&mut bench, &within(&lease)), Status::LeaseExpired);
     let mut bench = bench.restarted();
     assert_eq!(status_of(&mut bench, &within(&lease)), Status::LeaseExpired, "after a restart, too");
-    bench.world.pass(Duration::from_secs(300));
+    bench.world.pass(Duration::from_mins(5));
     bench.tick();
     bench.token = bench.world.token(1, ALL);
     assert_eq!(status_of(&mut bench, &within(&lease)), Status::ResourceNotFound);
@@ -192,7 +192,7 @@ fn an_expired_lease_stops_its_runs_and_can_be_renewed() {
     let lease = bench.composite(1, 1, 1 << 20);
     let (run, _) = bench.admitted(&within(&lease));
     let (queued, _) = bench.admitted(&within(&lease));
-    bench.world.pass(Duration::from_secs(60));
+    bench.world.pass(Duration::from_mins(1));
     assert_eq!(status_of(&mut bench, &within(&lease)), Status::LeaseExpired, "before any tick");
     bench.tick();
     assert_eq!(bench.slice_over(run), SliceOver::Stop);

@@ -73,7 +73,7 @@ impl History {
         let limits = TaskletLimits { max_linear_memory: memory, ..LIMITS };
         let (mem, cpu) = lease.map_or((0, 0), |lease| (lease.mem_resource_id, lease.cpu_resource_id));
         let wasm = vec![self.rng.u8(..4); 8];
-        let job = Job { mem, cpu, limits, wasm, ..Job::new() };
+        let job = Job { mem, cpu, wasm, limits, ..Job::new() };
         let before: BTreeSet<RunId> = self.bench.world.node.runs().collect();
         self.bench.token = self.any(self.tokens.clone()).unwrap();
         let at = self.bench.submit(&job);
@@ -198,12 +198,11 @@ impl History {
                 assert!(self.on_core.insert(run));
             }
             for (run, on) in said {
-                match on {
-                    true => assert!(self.on_core.insert(run)),
-                    false => {
-                        assert!(!self.on_core.contains(&run));
-                        self.finish(run);
-                    }
+                if on {
+                    assert!(self.on_core.insert(run));
+                } else {
+                    assert!(!self.on_core.contains(&run));
+                    self.finish(run);
                 }
             }
         }

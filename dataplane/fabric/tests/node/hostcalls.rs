@@ -154,7 +154,7 @@ fn a_right_comes_before_the_lease_and_its_end_before_the_range() {
     assert_eq!(read(&mut leases, Kind::Memory, None, 9999, 1, now), code::INVALID_LEASE);
     let (_, mut leases) = bench.with_caps(vec![(lease.0, IO)]);
     assert_eq!(read(&mut leases, Kind::Memory, None, 9999, 1, now), code::OUT_OF_RANGE);
-    let late = now + Duration::from_secs(60);
+    let late = now + Duration::from_mins(1);
     assert_eq!(read(&mut leases, Kind::Memory, None, 9999, 1, late), code::EXPIRED);
     assert_eq!(leases.size(Kind::Memory, late), Err(code::EXPIRED));
     bench.give_back(1, lease);
@@ -279,7 +279,7 @@ fn leases_are_asked_for_renewed_and_freed() {
     let (found, out) = bench.lease_call(run, LeaseCall::Renew { lease: mem, secs: 100 });
     assert_eq!((found, words(&out)), (0, vec![START_SECS + 100]));
     assert_eq!(bench.lease_call(run, LeaseCall::Renew { lease: mem, secs: 0 }).0, code::BAD_PARAM);
-    bench.world.pass(Duration::from_secs(60));
+    bench.world.pass(Duration::from_mins(1));
     let status = words(&bench.lease_call(run, LeaseCall::Query(disk)).1)[0];
     assert_eq!(status, block_size | 1, "it has expired, and is in its grace");
     assert_eq!(bench.lease_call(run, LeaseCall::Free(mem)), (0, vec![]));

@@ -167,7 +167,7 @@ fn every_way_to_end_has_its_status() {
 #[test]
 fn a_run_that_takes_longer_is_told_by_status_and_result() {
     let mut bench = Bench::new();
-    let (run, waits) = bench.admitted(&Job { input: b"in".to_vec(), ..Job::new() });
+    let (run, waits) = bench.admitted(&Job { input: b"in".to_vec(), wasm: b"takes".to_vec(), ..Job::new() });
     assert_eq!(bench.begun[&run].input, b"in");
     assert_eq!(waits.patience, Some(Duration::from_secs(1)));
     bench.begun[&run].log.with(|log| log.write(2, b"half"));
@@ -196,6 +196,14 @@ fn a_run_that_takes_longer_is_told_by_status_and_result() {
     bench.tick();
     assert_eq!(bench.counter("tasklet_result_bytes"), 0);
     assert_eq!(bench.world.refused(1, Op::TaskletStatus, 0, &[], &[0; 7]), Status::InvalidParams);
+}
+
+#[test]
+fn input_for_a_module_that_takes_none_is_invalid() {
+    let mut bench = Bench::new();
+    let job = Job { input: b"in".to_vec(), ..Job::new() };
+    assert_eq!(not_admitted(&mut bench, &job), TaskletStatus::Invalid);
+    assert_eq!(not_admitted(&mut bench, &job.by_hash()), TaskletStatus::Invalid);
 }
 
 #[test]

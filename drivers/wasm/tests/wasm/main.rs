@@ -1,6 +1,7 @@
 //! Tasklets and ring kernels from modules to outcomes, through the crate's public face.
 
 mod common;
+mod examples;
 mod fuel;
 mod hostcalls;
 mod kernels;
