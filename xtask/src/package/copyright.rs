@@ -78,7 +78,7 @@ pub(super) fn text(features: &str) -> Result<String> {
     let mut licenses = BTreeSet::from(["Apache-2.0".to_owned(), "MIT".to_owned()]);
     for Linked { package, license, files } in &crates {
         let holders = holders(package, files);
-        let synopsis = license.replace('/', " or ").replace(" OR ", " or ").replace(['('], "").replace(')', ",");
+        let synopsis = license.replace(" OR ", " or ").replace(['('], "").replace(')', ",");
         let synopsis = synopsis.replace(" AND ", " and ");
         writeln!(text, "Files: vendor/{}-{}/*", package.name, package.version)?;
         writeln!(text, "Copyright: {}\nLicense: {synopsis}\n", holders.join("\n           "))?;
@@ -107,6 +107,8 @@ fn linked(features: &str) -> Result<Vec<Linked>> {
     let mut crates = Vec::new();
     for package in packages.into_iter().filter(|package| package.source.is_some() && seen.contains(&package.id)) {
         let license = package.license.clone().with_context(|| format!("{} names no licence", package.name))?;
+        // Older crates write a slash, some with spaces around it.
+        let license = license.replace('/', " OR ").split_whitespace().collect::<Vec<_>>().join(" ");
         let folder = Path::new(&package.manifest_path).parent().context("a manifest lies in a folder")?;
         let mut files = BTreeMap::new();
         for entry in fs::read_dir(folder)?.flatten() {
@@ -153,7 +155,7 @@ fn holders(package: &Package, files: &BTreeMap<String, String>) -> Vec<String> {
 
 /// The licences that an SPDX expression names.
 fn identifiers(license: &str) -> impl Iterator<Item = String> {
-    let words = license.split(['(', ')', '/', ' ']).filter(|word| !["", "OR", "AND", "WITH"].contains(word));
+    let words = license.split(['(', ')', ' ']).filter(|word| !["", "OR", "AND", "WITH"].contains(word));
     words.map(str::to_owned)
 }
 

@@ -29,6 +29,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("modprobe", "kmod"),
     ("mount", "mount"),
     ("openssl", "openssl"),
+    ("pgrep", "procps"),
     ("pkg-config", "pkg-config"),
     ("python3", "python3"),
     ("strip", "binutils"),
@@ -41,6 +42,7 @@ const PROGRAMS: &[(&str, &str)] = &[
 const EVERYWHERE: &[&str] = &[
     "apt-get",
     "base64",
+    "bash",
     "chmod",
     "date",
     "dd",
