@@ -97,7 +97,7 @@ impl Site {
 fn a_stranger_sums_a_lease() {
     let site = Site::new();
     let lease =
-        site.json(&["lease", "alloc", "--size", "4096", "--resource", "0"])["lease"].as_str().unwrap().to_owned();
+        site.json(&["lease", "alloc", "--size", "4096", "--resource", "0"])["lease_id"].as_str().unwrap().to_owned();
     site.ok(&["lease", "write", &lease, "abc", "--offset", "1030"]);
     let sum = site.module("sum.wasm", SUM);
     let sum = sum.to_str().unwrap();
@@ -139,7 +139,7 @@ fn a_detached_tasklet_is_asked_for_and_cancelled() {
         site.error(&["tasklet", "status", "99"].map(|arg| if arg == "status" { "result" } else { arg }))
             .contains("NOT_FOUND")
     );
-    site.ok(&["tasklet", "lease", "free", lease["lease"].as_str().unwrap()]);
+    site.ok(&["tasklet", "lease", "free", lease["lease_id"].as_str().unwrap()]);
 }
 
 #[test]

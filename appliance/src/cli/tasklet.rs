@@ -188,12 +188,12 @@ impl Composite {
                 output::pairs(
                     with.node.own.json,
                     &[
-                        ("lease", json!(format!("{:032x}", lease.lease_id))),
+                        ("lease_id", json!(format!("{:032x}", lease.lease_id))),
                         ("cpu", json!(format!("{:032x}", lease.cpu_resource_id))),
                         ("memory", json!(format!("{:032x}", lease.mem_resource_id))),
                         ("cores", json!(lease.num_cores)),
                         ("bytes", json!(lease.arena_size)),
-                        ("expires", json!(lease.expires_at)),
+                        ("expires_at", json!(lease.expires_at)),
                     ],
                 );
             }

@@ -111,6 +111,7 @@ struct Leased {
 #[derive(Serialize)]
 struct ReadyLine<'a> {
     ports: Vec<ReadyPort<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     gpus: Vec<ReadyGpu>,
     endpoints: BTreeMap<String, SocketAddr>,
 }

@@ -242,6 +242,8 @@ impl Ward for Worker {
             Ok(Report::Loaded) => {
                 info!("{name}: its kernel runs");
                 self.state.tell(Loading::Done);
+                // From here on a silence is the kernel's, which had no more to load.
+                return true;
             }
             Ok(Report::Refused(why)) => {
                 error!("{name}: {why}");
