@@ -93,8 +93,10 @@ fn spin(host: &mut dyn Hostcalls, millis: u64) -> RunStatus {
     RunStatus::Ok
 }
 
-fn node() -> Config {
-    let sync_wait = Duration::from_millis(100);
+/// What does not end is asked for again so soon.
+const SHORT: Duration = Duration::from_millis(100);
+
+fn node(sync_wait: Duration) -> Config {
     Config { tasklets: Some(TaskletConfig { sync_wait, ..TaskletConfig::new(Arc::new(Native), 1) }), ..config() }
 }
 
@@ -133,7 +135,7 @@ async fn ended(client: &Client, ran: &Ran) -> TaskletStatus {
 #[test]
 fn tasklets_run_on_leases_over_both_carriers() {
     let folder = tempfile::tempdir().unwrap();
-    let control = start_with(folder.path(), memory(1 << 20), Vec::new(), node());
+    let control = start_with(folder.path(), memory(1 << 20), Vec::new(), node(Duration::from_secs(20)));
     clients(async {
         for carrier in ["quic", "control-udp"] {
             let client = match carrier {
@@ -176,7 +178,7 @@ fn tasklets_run_on_leases_over_both_carriers() {
 #[test]
 fn an_endless_tasklet_shares_its_core_and_is_cancelled_at_once() {
     let folder = tempfile::tempdir().unwrap();
-    let control = start_with(folder.path(), memory(1 << 20), Vec::new(), node());
+    let control = start_with(folder.path(), memory(1 << 20), Vec::new(), node(SHORT));
     clients(async {
         let connect = |seed| Client::quic(key(seed), endpoint(&control, "quic"), None);
         let (greedy, other) = (connect(2).await.unwrap(), connect(3).await.unwrap());
@@ -212,7 +214,7 @@ async fn another(client: &Client) -> berth_client::Token {
 #[test]
 fn a_composite_lease_takes_the_core_and_gives_it_back() {
     let folder = tempfile::tempdir().unwrap();
-    let control = start_with(folder.path(), memory(1 << 20), Vec::new(), node());
+    let control = start_with(folder.path(), memory(1 << 20), Vec::new(), node(SHORT));
     clients(async {
         let client = Client::quic(key(2), endpoint(&control, "quic"), None).await.unwrap();
         let token = client.cap_request(PERMS, 60, 0, None).await.unwrap();
@@ -245,7 +247,7 @@ fn a_composite_lease_takes_the_core_and_gives_it_back() {
 #[test]
 fn a_node_that_stops_ends_what_runs() {
     let folder = tempfile::tempdir().unwrap();
-    let control = start_with(folder.path(), memory(1 << 20), Vec::new(), node());
+    let control = start_with(folder.path(), memory(1 << 20), Vec::new(), node(SHORT));
     clients(async {
         let client = Client::quic(key(2), endpoint(&control, "quic"), None).await.unwrap();
         let token = client.cap_request(PERMS, 60, 0, None).await.unwrap();
