@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, fmt::Write as _, net::SocketAddr, os::unix::fs::PermissionsExt as _, path::Path};
 
+use berth_gpu::Code;
 use berth_identity::Enrolment;
 use berth_kernels::{Choice, Format, Settings};
 use berth_plugin::Plugin;
@@ -10,8 +11,8 @@ use berth_qec::{Algorithm, relay::RelayBp};
 
 use crate::{
     config::{
-        self, Backing, Binding, Bucket, Config, Control, Dataplane, Handler, Host, Kind, Limits, Loaded, Mode, Node,
-        Note, Policy, Port, Region, Ring, RingKernel, Service, type_word,
+        Backing, Binding, Bucket, Config, Control, Dataplane, Handler, Host, Kind, Limits, Loaded, Mode, Node, Note,
+        Policy, Port, Region, Ring, RingKernel, Service, type_word,
     },
     sys::Root,
 };
@@ -41,18 +42,15 @@ pub fn load_plugins(loaded: &Loaded) -> Result<(), Vec<Note>> {
     }
     for gpu in 0..loaded.config.gpus.len() {
         let (functions, places) = loaded.config.gpu_functions(gpu);
-        let of_module = |module| {
-            move |function: &&config::Function| match &function.handler.value {
-                Handler::Gpu { file, .. } => Some(file.display().to_string()) == module,
-                _ => false,
-            }
-        };
         for problem in berth_gpu::check(&functions) {
-            let module =
-                problem.module.and_then(|module| functions.modules.get(module)).map(|module| module.name.clone());
-            let own = problem.function.and_then(|function| loaded.config.functions.get(places[function]));
-            let function = own.or_else(|| loaded.config.functions.iter().find(of_module(module.clone())));
+            let calls = |function: &berth_gpu::Function| match function.code {
+                Code::Symbol { module, .. } => Some(module) == problem.module,
+                Code::Increment | Code::MockDecode { .. } => false,
+            };
+            let own = problem.function.or_else(|| functions.all.iter().position(calls));
+            let function = own.and_then(|own| loaded.config.functions.get(places[own]));
             let Some(function) = function.or(loaded.config.functions.first()) else { continue };
+            let module = problem.module.and_then(|module| functions.modules.get(module)).map(|module| &*module.name);
             let line = problem.line.map(|line| format!(":{line}")).unwrap_or_default();
             let message = &problem.message;
             sink.wrong(&function.handler, format_args!("{}{line}: {message}", module.unwrap_or_default()));
@@ -247,11 +245,12 @@ fn describe_handler(handler: &Handler, config: &Config) -> String {
             let list = |types: &[_]| types.iter().map(type_word).collect::<Vec<_>>().join(", ");
             format!("{symbol}({}) -> ({}) of {}", list(schema.args()), list(schema.results()), library.display())
         }
-        Handler::Gpu { file, symbol, schema, parallel, .. } => {
+        Handler::Gpu { file, symbol, schema, parallel, graph, .. } => {
             let list = |types: &[_]| types.iter().map(type_word).collect::<Vec<_>>().join(", ");
             let (args, results) = (list(schema.args()), list(schema.results()));
             let by = if *parallel { "block" } else { "thread" };
-            format!("{symbol}({args}) -> ({results}) of {}, by {by} on a GPU", file.display())
+            let graph = if *graph { ", a graph" } else { "" };
+            format!("{symbol}({args}) -> ({results}) of {}, by {by} on a GPU{graph}", file.display())
         }
     }
 }

@@ -36,6 +36,12 @@ pub(crate) fn examples(names: &[String]) -> Result<()> {
     run(all("build").args(names.iter().flat_map(|name| ["--example", name])))
 }
 
+/// Builds one example and returns its path.
+pub(crate) fn example(package: &str, name: &str) -> Result<String> {
+    run(&mut cargo(["build", "--release", "--quiet", "-p", package, "--example", name]))?;
+    Ok(format!("target/release/examples/{name}"))
+}
+
 /// Builds every fuzz target, as `target/release/TARGET`.
 pub(crate) fn fuzz_targets() -> Command {
     cargo([&["build", "--release", "--bins"], &FUZZ[..], &DRIVERS].concat())

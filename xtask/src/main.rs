@@ -16,6 +16,7 @@ use anyhow::Result;
 const USAGE: &str = "\
 cargo xtask setup          install the Debian packages that building and testing need
 cargo xtask demo           decode surface-code syndromes over DPDK memif and over io_uring, and write a report
+cargo xtask demo gpu       decode them on the GPU in software, and compare every answer with the CPU's
 cargo xtask test [STAGE...] all stages of CI: lint, unit, system, fuzz, lab. Besides: long, hours of the same
 cargo xtask lab [SUITE...] suites in a guest with devices and kernel features that this host may lack; --native: here
 cargo xtask lab blktests CHECKOUT  the NVMe tests of blktests against leases, in a guest
@@ -24,6 +25,7 @@ cargo xtask bench rpc      the speed table, each row interleaved with its baseli
 cargo xtask bench lease    the same for leases
 cargo xtask bench rdma     the same for RDMA, libfabric and RoCE in software
 cargo xtask bench nvme     the same for NVMe/TCP; host, guest: a part of it
+cargo xtask bench gpu      the GPU in software: instructions, round trips, decodes, a worker that is killed
 cargo xtask bench knobs    what the knobs of docs/tune.md do on this host
 cargo xtask bench appliance  how soon the appliance is ready, and how much memory it takes
 cargo xtask bench telemetry  what telemetry costs: against a build without it";
@@ -38,11 +40,13 @@ fn main() -> Result<()> {
         ["bench", "rdma"] => bench::rdma(),
         ["bench", "nvme"] => bench::nvme(None),
         ["bench", "nvme", part @ ("host" | "guest")] => bench::nvme(Some(part)),
+        ["bench", "gpu"] => bench::gpu(),
         ["bench", "knobs"] => bench::knobs(),
         ["bench", "appliance"] => bench::appliance(),
         ["bench", "telemetry"] => bench::telemetry(),
         ["package"] => package::command(),
         ["demo"] => demo::run_all(),
+        ["demo", "gpu"] => demo::gpu(),
         ["test", ref stages @ ..] => test::command(stages),
         ["lab", ref args @ ..] => lab::command(args),
         _ => {

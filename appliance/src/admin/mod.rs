@@ -28,7 +28,7 @@ use counts::Counts;
 pub use reloads::Reloaded;
 pub(crate) use reloads::Reloads;
 pub(crate) use server::Admin;
-pub use status::{Loss, Status};
+pub use status::{GpuStatus, Loss, Status};
 pub(crate) use status::{Nvme, NvmeTarget};
 pub use window::{Latency, Window};
 

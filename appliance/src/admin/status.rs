@@ -22,6 +22,9 @@ pub struct Status {
     pub reloads: Reloaded,
     /// What lcores and ports counted.
     pub snapshot: Snapshot,
+    /// The GPUs that serve rings.
+    #[serde(default)]
+    pub gpus: Vec<GpuStatus>,
     /// What the control plane counted; empty without one.
     pub control: Counters,
     /// Seconds that [`Status::recent`] is about: since somebody last asked, and at least 0.9.
@@ -30,6 +33,43 @@ pub struct Status {
     pub recent: Vec<Latency>,
     /// What was dropped or refused, by reason, where it was at all.
     pub losses: Vec<Loss>,
+}
+
+/// A GPU that serves rings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuStatus {
+    /// As the configuration calls it.
+    pub name: String,
+    /// What it is: `soft`.
+    pub device: String,
+    /// The process that has it; `None` while there is none.
+    pub worker_pid: Option<u32>,
+    /// What it counted.
+    pub counters: Counters,
+}
+
+impl GpuStatus {
+    /// What it counts of trouble, and how that is headed.
+    pub(crate) const TROUBLE: [(&str, &str); 4] = [
+        ("gpu_restarts", "restarts"),
+        ("gpu_faults", "faults"),
+        ("gpu_timeouts", "timeouts"),
+        ("gpu_refused", "refused"),
+    ];
+
+    /// Whether its functions are run, in words.
+    pub(crate) fn state(&self) -> &'static str {
+        if self.count("gpu_up") == 1 { "runs" } else { "starts" }
+    }
+
+    /// The worker's process, in words.
+    pub(crate) fn worker(&self) -> String {
+        self.worker_pid.map_or_else(|| "-".into(), |pid| pid.to_string())
+    }
+
+    pub(crate) fn count(&self, name: &str) -> u64 {
+        self.counters.get(name).copied().unwrap_or(0)
+    }
 }
 
 /// A reason for which something was dropped or refused.
@@ -47,7 +87,7 @@ pub struct Loss {
 
 impl Status {
     pub(super) fn now(sources: &Sources) -> Self {
-        let Sources { telemetry, control, health, started, own: _, window, gpus: _, hip: _ } = sources;
+        let Sources { telemetry, control, health, started, own: _, window, gpus, hip: _ } = sources;
         let (window_s, recent) = window.lock().unwrap_or_else(PoisonError::into_inner).look(telemetry, *started);
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -56,6 +96,7 @@ impl Status {
             uptime_s: started.elapsed().as_secs_f64(),
             reloads: health.reloads.now(),
             snapshot: telemetry.snapshot(),
+            gpus: gpus.status(),
             control: control.iter().flat_map(berth_control::Monitor::counters).collect(),
             window_s,
             recent,
@@ -96,6 +137,24 @@ impl Status {
         }
     }
 
+    /// A line for each GPU.
+    fn gpus(&self, out: &mut String) {
+        if !self.gpus.is_empty() {
+            let _ = write!(out, "\n{:<12} {:<16} {:<8} {:>8}", "gpu", "device", "state", "worker");
+            GpuStatus::TROUBLE.iter().for_each(|(_, head)| {
+                let _ = write!(out, " {head:>10}");
+            });
+            out.push('\n');
+        }
+        for gpu in &self.gpus {
+            let _ = write!(out, "{:<12} {:<16} {:<8} {:>8}", gpu.name, gpu.device, gpu.state(), gpu.worker());
+            GpuStatus::TROUBLE.iter().for_each(|(name, _)| {
+                let _ = write!(out, " {:>10}", gpu.count(name));
+            });
+            out.push('\n');
+        }
+    }
+
     /// A table for people.
     pub fn table(&self) -> String {
         let mut out = format!("berth {}: {}, up {:.0} s\n", self.version, self.state(), self.uptime_s);
@@ -128,6 +187,7 @@ impl Status {
             }
         }
         self.stages(&mut out);
+        self.gpus(&mut out);
         if let Some(nvme) = Nvme::of(&self.control) {
             let Nvme { berth, kernel_leases } = nvme;
             let _ = writeln!(

@@ -8,11 +8,11 @@ use std::{
 
 use berth_keys::{At, Table, instead};
 use berth_plugin::Abi;
-use berth_qec::mock::SyndromeFile;
+use berth_qec::{Algorithm, mock::SyndromeFile};
 use berth_wire::rpc::{HandlerSchema, TypeDesc, TypeId, fnv1a};
 
 use super::{
-    Host, Mode, Port, RingKernel, Rpc, contents, name, resolve, rpc,
+    Decoder, Gpu, Host, Memory, Mode, Port, RingKernel, Rpc, contents, name, resolve, rpc,
     schema::{DEVICE, PLUGIN},
     unique,
 };
@@ -74,6 +74,8 @@ pub enum Handler {
         symbol: String,
         /// All threads of a block call it, not one.
         parallel: bool,
+        /// It is a kernel, which is launched for each request.
+        graph: bool,
         /// Types of its arguments and results.
         schema: Box<HandlerSchema>,
     },
@@ -131,11 +133,13 @@ pub(super) fn read_all(
     root: &mut Table<'_, '_>,
     folder: &Path,
     host: &Host,
-    decoders: &[String],
-    ports: &[Port],
+    (decoders, decoder_names): (&[Decoder], &[String]),
+    (ports, gpus): (&[Port], &[Gpu]),
     rings: &[At<String>],
     kernels: &[RingKernel],
 ) -> Vec<Function> {
+    // Where one has a mistake, positions are not those of all.
+    let decoders = if decoders.len() == decoder_names.len() { decoders } else { &[] };
     let mut names = Vec::new();
     let mut functions = Vec::new();
     let messages = kernels.iter().map(|kernel| kernel.settings.request.name());
@@ -159,12 +163,12 @@ pub(super) fn read_all(
                 );
             }
         }
-        let handler = handler(&mut t, folder, host, decoders);
+        let handler = handler(&mut t, folder, host, decoder_names);
         let dispatch = t.choice("dispatch", rpc::DISPATCH).map(|at| at.value);
         let ring = t.text("ring");
         check_ring(&t, dispatch, ring.as_ref(), ports);
         if let Some(handler) = &handler {
-            check_device(&t, dispatch, handler, ports);
+            check_device(&t, dispatch, handler, ports, (decoders, gpus));
         }
         let ring = ring.map(|at| at.value.to_owned());
         let budget_us = t.integer("budget_us").map(|at| at.value);
@@ -208,23 +212,50 @@ pub(super) fn check_ring(t: &Table<'_, '_>, dispatch: Option<Mode>, ring: Option
 }
 
 /// Reports a function that is to run on a GPU and has no code for it, or the other way round.
-fn check_device(t: &Table<'_, '_>, dispatch: Option<Mode>, handler: &At<Handler>, ports: &[Port]) {
+fn check_device(
+    t: &Table<'_, '_>,
+    dispatch: Option<Mode>,
+    handler: &At<Handler>,
+    ports: &[Port],
+    (decoders, gpus): (&[Decoder], &[Gpu]),
+) {
+    let on_cpus = |decoder: &&Decoder| decoder.algorithm == Algorithm::Mwpm;
     for (port, rpc) in ports.iter().filter_map(|port| Some((&port.name, port.rpc()?))) {
-        match (&handler.value, rpc.is_on_gpu(dispatch)) {
-            (Handler::RpcIncrement | Handler::MockDecode { .. }, _) | (Handler::Gpu { .. }, true) => continue,
-            (Handler::Gpu { .. }, false) => {
+        let is_on_gpu = rpc.is_on_gpu(dispatch);
+        let lacking = match &handler.value {
+            Handler::Gpu { .. } if !is_on_gpu => {
                 let message = format_args!("port \"{port}\" runs it on no GPU; write dispatch = \"gpu\"");
-                t.sink().wrong(handler, message);
+                return t.sink().wrong(handler, message);
             }
-            (_, true) => {
+            _ if !is_on_gpu => continue,
+            Handler::Plugin { .. } => {
                 let message = format_args!(
                     "port \"{port}\" runs it on a GPU, which has no code for it; give it another dispatch"
                 );
-                t.sink().wrong(handler, message);
+                return t.sink().wrong(handler, message);
             }
-            (_, false) => continue,
+            Handler::QecDecode { decoder } => decoders.get(*decoder).filter(on_cpus),
+            Handler::EnqueueSyndromes | Handler::GetCorrections | Handler::ResetDecoder => {
+                if let Memory::Gpu(gpu) = rpc.ring.memory
+                    && let Some(Gpu { name, .. }) = gpus.get(gpu).filter(|gpu| gpu.blocks != 1)
+                {
+                    let message = format_args!(
+                        "the blocks of GPU \"{name}\" share the requests of port \"{port}\", and have no sessions in \
+                         common; write blocks = 1"
+                    );
+                    return t.sink().wrong(handler, message);
+                }
+                decoders.iter().find(on_cpus)
+            }
+            Handler::RpcIncrement | Handler::MockDecode { .. } | Handler::Gpu { .. } => None,
+        };
+        if let Some(Decoder { name, .. }) = lacking {
+            let message = format_args!(
+                "port \"{port}\" runs it on a GPU, and the algorithm of decoder \"{name}\" is mwpm, which runs on CPUs \
+                 alone; lut and relay_bp run on GPUs"
+            );
+            return t.sink().wrong(handler, message);
         }
-        return;
     }
 }
 
@@ -265,7 +296,7 @@ fn handler(t: &mut Table<'_, '_>, folder: &Path, host: &Host, decoders: &[String
     let table = t.text("table");
     let abi = t.choice("abi", &[("host_call", Abi::HostCall), ("device_call", Abi::DeviceCall)]);
     let parallel = t.choice("parallel", &[("thread", false), ("block", true)]).is_some_and(|at| at.value);
-    t.choice("mode", &[("call", ())]);
+    let graph = t.choice("mode", &[("call", false), ("graph", true)]).is_some_and(|at| at.value);
     let args = types(t, "args");
     let results = types(t, "results");
     let text =
@@ -293,7 +324,14 @@ fn handler(t: &mut Table<'_, '_>, folder: &Path, host: &Host, decoders: &[String
         };
         let schema = Box::new(schema);
         if let Some(code) = code {
-            return Some(text.map(|_| Handler::Gpu { file: library, text: code.into(), symbol, parallel, schema }));
+            return Some(text.map(|_| Handler::Gpu {
+                file: library,
+                text: code.into(),
+                symbol,
+                parallel,
+                graph,
+                schema,
+            }));
         }
         let abi = abi?.value;
         return Some(text.map(|_| Handler::Plugin { library, symbol, abi, schema }));

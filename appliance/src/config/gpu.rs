@@ -1,10 +1,10 @@
 //! `[[gpu]]`: GPUs that serve rings, and what they run.
 
-use std::{path::PathBuf, time::Duration};
+use std::time::Duration;
 
 use berth_gpu::{Code, Functions, Module};
 use berth_keys::{At, Table};
-use berth_qec::mock::SyndromeFile;
+use berth_qec::{gpu::ModuleError, mock::SyndromeFile};
 use berth_wire::rpc::fnv1a;
 
 use super::{Config, Handler, Hip, Memory, Port, Rpc, name, unique};
@@ -80,11 +80,14 @@ pub(super) fn read_all(root: &mut Table<'_, '_>) -> Gpus {
 impl Config {
     /// What a GPU runs, of all ports, and which function of the configuration each is.
     pub fn gpu_functions(&self, gpu: usize) -> (Functions, Vec<usize>) {
-        let serves = |rpc: &&Rpc| rpc.ring.memory == Memory::Gpu(gpu);
-        let rpcs: Vec<_> = self.ports.iter().filter_map(|port| port.rpc()).filter(serves).collect();
-        let (mut functions, mut places, mut files) = (Functions::default(), Vec::new(), Vec::<&PathBuf>::new());
+        let serves = |rpc: &Rpc| rpc.ring.memory == Memory::Gpu(gpu);
+        let rpcs: Vec<_> =
+            self.ports.iter().filter_map(|port| Some((port, port.rpc()?))).filter(|(_, rpc)| serves(rpc)).collect();
+        let rings: usize = rpcs.iter().map(|(port, _)| port.cpus.len()).sum();
+        let blocks = self.gpus.get(gpu).map_or(1, |gpu| gpu.blocks) * rings as u32;
+        let (mut functions, mut places, mut modules) = (Vec::new(), Vec::new(), Modules::default());
         for (place, function) in self.functions.iter().enumerate() {
-            if !rpcs.iter().any(|rpc| rpc.is_on_gpu(function.dispatch)) {
+            if !rpcs.iter().any(|(_, rpc)| rpc.is_on_gpu(function.dispatch)) {
                 continue;
             }
             let (code, parallel, (fixed, unit)) = match &function.handler.value {
@@ -93,21 +96,74 @@ impl Config {
                     let measurements = table.num_measurements() as u32;
                     (Code::MockDecode { measurements, observables: 1, rows: rows(table) }, false, (measurements, 0))
                 }
-                Handler::Gpu { file, text, symbol, parallel, schema } => {
-                    let known = files.iter().position(|known| *known == file);
-                    let module = known.unwrap_or_else(|| {
-                        files.push(file);
-                        functions.modules.push(Module { name: file.display().to_string(), text: text.to_string() });
-                        files.len() - 1
-                    });
+                Handler::QecDecode { decoder } => {
+                    let (name, tables) = (&self.decoders[*decoder].name, &self.decoders[*decoder].tables);
+                    let symbol = format!("berth_decoder_{decoder}");
+                    let made = || berth_qec::gpu::module(&symbol, tables, blocks);
+                    // Bits of any number, and their number.
+                    let Some(code) = modules.decoder(format!("decoder {name}"), symbol.clone(), made) else { continue };
+                    (code, tables.is_parallel(), (4, 1))
+                }
+                Handler::EnqueueSyndromes | Handler::GetCorrections | Handler::ResetDecoder => {
+                    let [enqueue, get, reset] = berth_qec::gpu::SERVER;
+                    let (name, parallel) = match function.handler.value {
+                        Handler::EnqueueSyndromes => enqueue,
+                        Handler::GetCorrections => get,
+                        _ => reset,
+                    };
+                    let all: Vec<_> = self.decoders.iter().map(|one| (&*one.tables, &one.measurements)).collect();
+                    let made = || berth_qec::gpu::server("berth_server", &all, blocks);
+                    let symbol = format!("berth_server_{name}");
+                    let Some(code) = modules.decoder(SERVER.to_owned(), symbol, made) else { continue };
+                    (code, parallel, (0, 1))
+                }
+                Handler::Gpu { file, text, symbol, parallel, schema, .. } => {
+                    let module = modules.add(file.display().to_string(), || text.to_string());
                     (Code::Symbol { module, symbol: symbol.clone() }, *parallel, schema.arg_lengths().parts())
                 }
-                _ => continue,
+                Handler::Plugin { .. } => continue,
             };
-            functions.all.push(berth_gpu::Function { id: fnv1a(&function.name), code, parallel, fixed, unit });
+            let built_in = !matches!(function.handler.value, Handler::Gpu { .. });
+            let graph = matches!(function.handler.value, Handler::Gpu { graph: true, .. });
+            let id = fnv1a(&function.name);
+            functions.push(berth_gpu::Function { id, code, parallel, graph, built_in, fixed, unit });
             places.push(place);
         }
-        (functions, places)
+        (Functions { all: functions, modules: modules.0, lost: false }, places)
+    }
+}
+
+/// What errors call the module of the decoding server.
+const SERVER: &str = "the decoding server";
+
+/// Whether a GPU has sessions of the decoding server.
+pub fn has_sessions(functions: &Functions) -> bool {
+    functions.modules.iter().any(|module| module.name == SERVER)
+}
+
+/// Texts, each once.
+#[derive(Default)]
+struct Modules(Vec<Module>);
+
+impl Modules {
+    fn add(&mut self, name: String, text: impl FnOnce() -> String) -> usize {
+        self.0.iter().position(|module| module.name == name).unwrap_or_else(|| {
+            self.0.push(Module { name, text: text() });
+            self.0.len() - 1
+        })
+    }
+
+    /// A function of a decoder, with the code of all decoders beside it; `None` of one that GPUs have not, which was told.
+    fn decoder(
+        &mut self,
+        name: String,
+        symbol: String,
+        made: impl FnOnce() -> Result<String, ModuleError>,
+    ) -> Option<Code> {
+        let known = self.0.iter().position(|module| module.name == name);
+        let module = known.map_or_else(|| made().ok().map(|text| self.add(name, || text)), Some)?;
+        self.add("the decoders".to_owned(), || berth_qec::gpu::DECODERS.to_owned());
+        Some(Code::Symbol { module, symbol })
     }
 }
 

@@ -36,7 +36,7 @@ pub use change::Change;
 pub use decoder::Decoder;
 pub use fabric::{Control, Dataplane, Node, Policy};
 pub use function::{Function, Handler, type_word};
-pub use gpu::Gpu;
+pub use gpu::{Gpu, has_sessions};
 pub use hip::Hip;
 pub use limits::{Bucket, Limits};
 pub use log::Log;
@@ -187,7 +187,7 @@ fn read(root: &mut Table<'_, '_>, folder: &Path, host: &Host, known: &[Decoder])
     gpus.warn_of_unused(root, &ports, hip.as_ref());
     let messages = message::read_all(root);
     let kernels = message::kernels(root, &messages, &ports);
-    let functions = function::read_all(root, folder, host, &names, &ports, &rings, &kernels);
+    let functions = function::read_all(root, folder, host, (&decoders, &names), (&ports, &gpus.all), &rings, &kernels);
     let polled = polled_cpus(&ports);
     let tasklet = tasklet.map(|table| tasklet::read(table, host, control.is_some(), &polled));
     let admin = root.table("admin").and_then(|table| admin::read(table, folder, host, &mut binds));

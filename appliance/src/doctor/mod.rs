@@ -4,6 +4,7 @@
 //! `io_uring`, an `AF_XDP` socket) is attempted on the real root alone.
 
 mod cpu;
+mod gpu;
 mod kernel;
 mod memory;
 mod nic;
@@ -83,6 +84,7 @@ pub fn examine(root: &Path, regions: &[Region]) -> Vec<Finding> {
     ofi::examine(live, &mut findings);
     rdma::examine(&root, &mut findings);
     nvme::examine(&root, &mut findings);
+    gpu::examine(&root, &mut findings);
     findings.0
 }
 

@@ -3,13 +3,20 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use anyhow::Context as _;
+use berth_engine::Counters;
 use berth_gpu::{Gpu, RingFile, Settings};
 use serde::Serialize;
 
-use crate::config::Config;
+use crate::{
+    admin::GpuStatus,
+    config::{self, Config},
+};
 
 /// The program that has a GPU, beside this one.
 const WORKER: &str = "berth-gpu-worker";
+
+/// The device of each, and its kind: no other is built.
+const DEVICE: &str = "soft";
 
 /// As the ready line tells a GPU.
 #[derive(Serialize)]
@@ -49,14 +56,17 @@ impl Gpus {
     /// Has each run what the new configuration says; if one cannot, none does.
     pub(super) fn reload(&self, old: &Config, new: &Config) -> anyhow::Result<()> {
         for (nth, (index, gpu)) in self.0.iter().enumerate() {
-            let (before, after) = (old.gpu_functions(*index).0, new.gpu_functions(*index).0);
+            let (before, mut after) = (old.gpu_functions(*index).0, new.gpu_functions(*index).0);
             if before == after {
                 continue;
             }
+            after.lost = config::has_sessions(&before);
             if let Err(e) = gpu.reload(after) {
                 for (index, gpu) in &self.0[..nth] {
                     // It ran them before.
-                    let _ = gpu.reload(old.gpu_functions(*index).0);
+                    let mut before = old.gpu_functions(*index).0;
+                    before.lost = true;
+                    let _ = gpu.reload(before);
                 }
                 return Err(e).with_context(|| format!("gpu {}", gpu.name()));
             }
@@ -68,7 +78,7 @@ impl Gpus {
     pub(super) fn ready(&self) -> Vec<ReadyGpu> {
         let ready = |(_, gpu): &(usize, Gpu)| {
             let (name, worker_pid) = (gpu.name().to_owned(), gpu.pid());
-            ReadyGpu { name, device: "soft", kind: "soft", memory: "pinned", worker_pid }
+            ReadyGpu { name, device: DEVICE, kind: DEVICE, memory: "pinned", worker_pid }
         };
         self.0.iter().map(ready).collect()
     }
@@ -83,6 +93,18 @@ impl Gpus {
             StoppedGpu { name: gpu.name().to_owned(), counters }
         };
         self.0.iter().map(stopped).collect()
+    }
+
+    /// What `berth status` says.
+    pub(crate) fn status(&self) -> Vec<GpuStatus> {
+        let status = |(_, gpu): &(usize, Gpu)| {
+            let mut counters = Counters::new();
+            gpu.counts().report(&mut |name, value| {
+                counters.insert(name.to_owned(), value);
+            });
+            GpuStatus { name: gpu.name().to_owned(), device: DEVICE.to_owned(), worker_pid: gpu.pid(), counters }
+        };
+        self.0.iter().map(status).collect()
     }
 
     /// Visits the counters of each.

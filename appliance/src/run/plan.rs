@@ -194,7 +194,7 @@ impl Draft {
                 let base = shared_base(self.shared);
                 self.shared += 1;
                 // Its dispatcher is ours, and answers before it frees.
-                return Ok(berth_ring::shared(memory, geometry, base)?.patient(Duration::ZERO));
+                return Ok(berth_ring::shared(memory, geometry, base)?.patient(Duration::ZERO).trusted());
             }
         };
         let cpu = worker_cpus[number % worker_cpus.len()];

@@ -10,7 +10,7 @@ use ratatui::{
 };
 
 use super::rates::Rates;
-use crate::admin::{Nvme, NvmeTarget, Status};
+use crate::admin::{GpuStatus, Nvme, NvmeTarget, Status};
 
 /// What is shown: the last reading and the one before.
 #[derive(Debug)]
@@ -83,17 +83,18 @@ impl View {
     /// Lines that a whole frame takes.
     pub(super) fn height(&self) -> u16 {
         let [ports, stages, threads, losses, leases] = self.panes();
-        let nvme = self.nvme().map_or(0, |nvme| nvme.height());
-        1 + ports.height() + stages.height() + threads.height().max(losses.height()) + leases.height() + nvme
+        let more: u16 = [self.gpus(), self.nvme()].iter().flatten().map(Pane::height).sum();
+        1 + ports.height() + stages.height() + threads.height().max(losses.height()) + leases.height() + more
     }
 
     pub(super) fn draw(&self, frame: &mut Frame<'_>) {
         let [ports, stages, threads, losses, leases] = self.panes();
         let beside = threads.height().max(losses.height());
-        let nvme = self.nvme();
-        let of_nvme = nvme.as_ref().map_or(0, Pane::height);
-        let heights = [1, ports.height(), stages.height(), beside, leases.height(), of_nvme].map(Constraint::Length);
-        let [head, top, middle, low, bottom, last] = Layout::vertical(heights).areas(frame.area());
+        let more = [self.gpus(), self.nvme()];
+        let [of_gpus, of_nvme] = more.each_ref().map(|pane| pane.as_ref().map_or(0, Pane::height));
+        let heights = [1, ports.height(), stages.height(), beside, leases.height(), of_gpus, of_nvme];
+        let areas = Layout::vertical(heights.map(Constraint::Length)).areas(frame.area());
+        let [head, top, middle, low, bottom, gpus, last] = areas;
         let state = match &self.lost {
             Some(why) => Span::raw(why.as_str()).red(),
             None if self.now.ready && self.now.stuck.is_empty() => Span::raw(self.now.state()).green(),
@@ -112,8 +113,10 @@ impl View {
         threads.draw(frame, left);
         losses.draw(frame, right);
         leases.draw(frame, bottom);
-        if let Some(nvme) = nvme {
-            nvme.draw(frame, last);
+        for (pane, area) in more.iter().zip([gpus, last]) {
+            if let Some(pane) = pane {
+                pane.draw(frame, area);
+            }
         }
     }
 
@@ -219,8 +222,20 @@ impl View {
     }
 }
 
-/// Leases over NVMe, where a binding serves them.
+/// What only some configurations have: GPUs, and leases over NVMe.
 impl View {
+    fn gpus(&self) -> Option<Pane> {
+        let rows = self.now.gpus.iter().map(|gpu| {
+            let trouble = GpuStatus::TROUBLE.map(|(name, _)| number(gpu.count(name) as f64));
+            let front = [gpu.name.clone(), gpu.device.clone(), gpu.state().to_owned(), gpu.worker()];
+            [front.to_vec(), trouble.to_vec()].concat()
+        });
+        let trouble = GpuStatus::TROUBLE.map(|(_, head)| (head, 9));
+        let columns = columns(&[(" gpu", 16), (" device", 16), (" state", 7), ("worker", 9)], &trouble);
+        let rows: Vec<_> = rows.collect();
+        (!rows.is_empty()).then(|| Pane { title: " GPUs ".into(), columns, rows, none: "none" })
+    }
+
     fn nvme(&self) -> Option<Pane> {
         let Nvme { berth, kernel_leases } = Nvme::of(&self.now.control)?;
         let rates = Rates::new(&self.now, self.before.as_ref());

@@ -1,4 +1,5 @@
-// Decoders as DEVICE_CALL functions: `lut` for one thread, relay belief propagation for all threads of a block.
+// Decoders as DEVICE_CALL functions: `lut` for one thread, relay belief propagation for all threads of a block; and the
+// decoding server's three functions.
 // src/gpu.rs lays the tables out, src/relay/mod.rs defines the arithmetic.
 #define __global__ __attribute__((global))
 #define __device__ __attribute__((device))
@@ -45,30 +46,31 @@ static __device__ u32 word_of(const u8 *events, u32 bytes, u32 index) {
     return word;
 }
 
-extern "C" __device__ i32 berth_lut(const u8 *in, u8 *out, u32 len, u32 room, u32 *result_len, const lut *t) {
-    if (!fits(in, len, t->detectors))
-        return MISMATCH;
-    u32 result = (t->observables + 7) / 8, bytes = (t->detectors + 7) / 8;
-    if (result > room)
-        return TOO_LARGE;
-    u32 hash = 0x811c9dc5;
+static __device__ u64 lut_shot(const u8 *events, const lut *t) {
+    u32 bytes = (t->detectors + 7) / 8, hash = 0x811c9dc5;
     for (u32 i = 0; i < t->words; i++) {
-        hash = (hash ^ word_of(in, bytes, i)) * 0x9e3779b1;
+        hash = (hash ^ word_of(events, bytes, i)) * 0x9e3779b1;
         hash ^= hash >> 15;
     }
     const u32 *records = t->slots + t->mask + 1;
-    u64 flips = 0;
     for (u32 at = hash & t->mask; t->slots[at]; at = at + 1 & t->mask) {
         const u32 *record = records + (u64)(t->slots[at] - 1) * (t->words + 2);
         u32 i = 0;
-        while (i < t->words && record[i] == word_of(in, bytes, i))
+        while (i < t->words && record[i] == word_of(events, bytes, i))
             i++;
-        if (i == t->words) {
-            flips = record[i] | (u64)record[i + 1] << 32;
-            break;
-        }
+        if (i == t->words)
+            return record[i] | (u64)record[i + 1] << 32;
     }
-    write_flips(out, flips, t->observables);
+    return 0;
+}
+
+extern "C" __device__ i32 berth_lut(const u8 *in, u8 *out, u32 len, u32 room, u32 *result_len, const lut *t) {
+    if (!fits(in, len, t->detectors))
+        return MISMATCH;
+    u32 result = (t->observables + 7) / 8;
+    if (result > room)
+        return TOO_LARGE;
+    write_flips(out, lut_shot(in, t), t->observables);
     *result_len = result;
     return OK;
 }
@@ -209,6 +211,192 @@ extern "C" __device__ i32 berth_relay_bp(const u8 *in, u8 *out, u32 len, u32 roo
         *result_len = result;
     }
     return status;
+}
+
+// The decoding server: sessions of one client or ring, as dataplane/rpc/src/handlers/session.rs has them. A block serves
+// all requests of its sessions, one after the other. Offsets are in bytes, from the beginning of `server`; of `session`
+// from that of the block's memory.
+struct decoder {
+    u32 is_relay, tables, map, session;
+};
+struct server {
+    u32 count, unused;
+    decoder decoders[];
+};
+// Each detector is the parity of measurements: those from the end before its own on, or that of its number.
+struct map {
+    u32 measurements, detectors, is_identity, unused;
+    u32 ends[];
+};
+// Measurements follow, events, and the memory of relay_bp, each at a multiple of 8.
+struct session {
+    u64 corrections;
+    u32 state, buffered;
+    u8 bytes[];
+};
+
+enum { NEW, COLLECTING, RESULT_READY, LATCHED };
+enum { INVALID_DECODER = 1, BAD_REQUEST = 2, INTERNAL_ERROR = 3, NOT_READY = 4 };
+enum : u64 { MAX_SYNDROMES = 1 << 20 };
+
+// Not 0: another process, or a program before this one, had the sessions. They are gone, and so failed until a reset.
+extern "C" __device__ u32 berth_sessions_lost;
+
+static __device__ u32 padded(u32 bits) { return ((bits + 7) / 8 + 7) & ~7u; }
+
+static __device__ u64 long_at(const u8 *at) {
+    u64 value = 0;
+    for (u32 i = 0; i < 8; i++)
+        value |= (u64)at[i] << 8 * i;
+    return value;
+}
+
+// The decoder that a request names; 0 and a status if there is none.
+static __device__ const decoder *addressed(const u8 *in, u32 len, const server *s, i32 *status) {
+    if (len < 8) {
+        *status = BAD_REQUEST;
+        return 0;
+    }
+    u64 id = long_at(in);
+    *status = INVALID_DECODER;
+    return id < s->count ? s->decoders + id : 0;
+}
+
+// The session of a decoder. One thread calls it first.
+static __device__ session *opened(const decoder *d, u8 *memory) {
+    session *at = (session *)(memory + d->session);
+    if (at->state == NEW)
+        at->state = berth_sessions_lost ? LATCHED : COLLECTING;
+    return at;
+}
+
+static __device__ void discard(session *at, const map *m) {
+    for (u32 i = 0; i < (m->measurements + 7) / 8; i++)
+        at->bytes[i] = 0;
+    at->buffered = 0;
+}
+
+// Appends measurements; unused bits behind them are ignored.
+static __device__ void append(u8 *to, u32 at, const u8 *from, u32 bits) {
+    for (u32 bit = 0; bit < bits; bit += 8) {
+        u32 byte = from[bit / 8], here = (at + bit) / 8, shift = (at + bit) % 8, left = bits - bit;
+        if (left < 8)
+            byte &= (1 << left) - 1;
+        to[here] |= byte << shift;
+        if (byte << shift >> 8)
+            to[here + 1] |= byte << shift >> 8;
+    }
+}
+
+// Takes measurements in; whether a volume is complete. The session stays failed until it is done.
+static __device__ bool ingest(session *at, const map *m, const u8 *bits, u32 count) {
+    if (at->state == LATCHED)
+        return false;
+    at->state = LATCHED;
+    if (count > m->measurements - at->buffered)
+        return false;
+    append(at->bytes, at->buffered, bits, count);
+    at->buffered += count;
+    if (at->buffered < m->measurements)
+        at->state = COLLECTING;
+    return at->buffered == m->measurements;
+}
+
+// All threads of the block call it, 8 at least.
+extern "C" __device__ i32 berth_enqueue_syndromes(const u8 *in, u8 *out, u32 len, u32 room, u32 *result_len,
+                                                  const server *s, u8 *memory) {
+    // Else the compiler, which sees nobody else write it, reads it before the barrier.
+    __shared__ volatile u32 is_complete;
+    i32 status;
+    const decoder *d = addressed(in, len, s, &status);
+    if (!d)
+        return status;
+    const u8 *base = (const u8 *)s;
+    const map *m = (const map *)(base + d->map);
+    u64 count = len < 32 ? 0 : long_at(in + 24);
+    bool is_bad = count == 0 || count > MAX_SYNDROMES || long_at(in + 16) != 0 || len - 32 < (count + 7) / 8;
+    session *at = (session *)(memory + d->session);
+    if (TID == 0) {
+        opened(d, memory);
+        if (is_bad)
+            at->state = LATCHED;
+        is_complete = !is_bad && ingest(at, m, in + 32, count);
+    }
+    SYNC();
+    if (is_complete) {
+        u8 *events = at->bytes + padded(m->measurements);
+        const u32 *columns = m->ends + m->detectors;
+        for (u32 byte = TID; byte < (m->detectors + 7) / 8; byte += THREADS) {
+            u32 made = m->is_identity ? at->bytes[byte] : 0;
+            for (u32 detector = 8 * byte; !m->is_identity && detector < m->detectors && detector < 8 * byte + 8; detector++) {
+                u32 parity = 0;
+                for (u32 i = detector ? m->ends[detector - 1] : 0; i < m->ends[detector]; i++)
+                    parity ^= at->bytes[columns[i] / 8] >> columns[i] % 8;
+                made |= (parity & 1) << detector % 8;
+            }
+            events[byte] = made;
+        }
+        SYNC();
+        u64 flips = 0;
+        i32 decoded = OK;
+        if (d->is_relay) {
+            u32 weight;
+            i16 *state = (i16 *)(events + padded(m->detectors));
+            decoded = relay_bp_shot(events, &flips, &weight, (const relay_bp *)(base + d->tables), state);
+        } else if (TID == 0) {
+            flips = lut_shot(events, (const lut *)(base + d->tables));
+        }
+        if (TID == 0 && decoded == OK) {
+            at->corrections ^= flips;
+            discard(at, m);
+            at->state = RESULT_READY;
+        }
+    }
+    // Shared memory is the next request's.
+    SYNC();
+    return is_bad ? BAD_REQUEST : OK;
+}
+
+extern "C" __device__ i32 berth_get_corrections(const u8 *in, u8 *out, u32 len, u32 room, u32 *result_len, const server *s,
+                                                u8 *memory) {
+    i32 status;
+    const decoder *d = addressed(in, len, s, &status);
+    if (!d)
+        return status;
+    // The tables of all algorithms begin so.
+    u32 observables = ((const u32 *)((const u8 *)s + d->tables))[1], bytes = (observables + 7) / 8;
+    if (len < 17 || (long long)long_at(in + 8) <= 0)
+        return BAD_REQUEST;
+    session *at = opened(d, memory);
+    if (at->state == LATCHED)
+        return INTERNAL_ERROR;
+    if (long_at(in + 8) != observables)
+        return BAD_REQUEST;
+    if (at->state != RESULT_READY)
+        return NOT_READY;
+    if (bytes > room)
+        return INTERNAL_ERROR;
+    bool is_reset = in[16] != 0;
+    write_flips(out, at->corrections, observables);
+    *result_len = bytes;
+    if (is_reset) {
+        at->corrections = 0;
+        at->state = COLLECTING;
+    }
+    return OK;
+}
+
+extern "C" __device__ i32 berth_reset_decoder(const u8 *in, u8 *out, u32 len, u32 room, u32 *result_len, const server *s,
+                                              u8 *memory) {
+    i32 status;
+    const decoder *d = addressed(in, len, s, &status);
+    if (!d)
+        return status;
+    session *at = opened(d, memory);
+    discard(at, (const map *)((const u8 *)s + d->map));
+    at->corrections = 0;
+    at->state = COLLECTING;
+    return OK;
 }
 
 extern __shared__ i16 dynamic[];

@@ -2,7 +2,8 @@
 //!
 //! [`DECODERS`] has the code, for any model. [`module`] makes a PTX module of one decoder: its tables, its memory, and a
 //! function `int NAME(const void *in, void *out, u32 arg_len, u32 max_result_len, u32 *result_len)`, a `DEVICE_CALL`
-//! handler that takes and answers what `qec_decode` does. Both are linked with the dispatcher that calls it.
+//! handler that takes and answers what `qec_decode` does. [`server`] makes one of a decoding server. They are linked with
+//! the dispatcher that calls them.
 
 use std::fmt::Write as _;
 
@@ -10,10 +11,11 @@ use crate::{
     decoder::{Kind, Tables},
     lut::Lut,
     relay::Relay,
+    sparse::MeasurementMap,
 };
 
-/// The decoders in PTX, made by clang of `kernels/decoders.cu`: functions `berth_lut`, `berth_relay_bp`, and the kernel
-/// `berth_relay_bp_shots`.
+/// The decoders in PTX, made by clang of `kernels/decoders.cu`: functions `berth_lut`, `berth_relay_bp`, those of
+/// the decoding server, and the kernel `berth_relay_bp_shots`.
 pub const DECODERS: &str = include_str!("../kernels/decoders.ptx");
 
 /// Why a decoder does not make a module.
@@ -41,6 +43,11 @@ impl Tables {
         }
     }
 
+    /// Whether all threads of a block decode a shot together, on a GPU; else one thread does.
+    pub fn is_parallel(&self) -> bool {
+        matches!(self.kind, Kind::Relay(_))
+    }
+
     /// How many bytes of memory each block needs that decodes, at a multiple of 2; 0 of all but relay belief propagation.
     pub fn state_bytes(&self) -> usize {
         match &self.kind {
@@ -56,6 +63,57 @@ impl Tables {
 ///
 /// A look-up table is for one thread, relay belief propagation for all threads of a block, at least 8.
 pub fn module(name: &str, tables: &Tables, blocks: u32) -> Result<String, ModuleError> {
+    let image = tables.image().ok_or(ModuleError::Matching)?;
+    let callee = if tables.is_parallel() { "berth_relay_bp" } else { "berth_lut" };
+    let memory = tables.state_bytes();
+    text(name, &image, memory, blocks, &[(name.to_owned(), callee, tables.is_parallel())])
+}
+
+/// The functions of the decoding server, and whether all threads of a block call each; else one does.
+pub const SERVER: [(&str, bool); 3] =
+    [("enqueue_syndromes", true), ("get_corrections", false), ("reset_decoder", false)];
+
+/// The module of a decoding server with these decoders, by their ids: functions `NAME_enqueue_syndromes` and so on, see
+/// [`SERVER`]. Each of `blocks` blocks has sessions of its own, so all requests of a client must reach one block.
+///
+/// It needs a `.global .u32 berth_sessions_lost`: where that is not 0, sessions begin as failed.
+pub fn server(name: &str, decoders: &[(&Tables, &MeasurementMap)], blocks: u32) -> Result<String, ModuleError> {
+    const DECODER: usize = 16;
+    let mut image = vec![0; (8 + DECODER * decoders.len()).next_multiple_of(8)];
+    image[..4].copy_from_slice(&(decoders.len() as u32).to_le_bytes());
+    let mut memory = 0;
+    for (index, (tables, map)) in decoders.iter().enumerate() {
+        let mut add = |bytes: Vec<u8>| {
+            let at = image.len() as u32;
+            image.extend(bytes);
+            image.resize(image.len().next_multiple_of(8), 0);
+            at
+        };
+        let tables_at = add(tables.image().ok_or(ModuleError::Matching)?);
+        let entry = [u32::from(tables.is_parallel()), tables_at, add(map_image(map)), memory as u32];
+        image[8 + DECODER * index..][..DECODER].copy_from_slice(&entry.map(u32::to_le_bytes).concat());
+        let padded = |bits: usize| bits.div_ceil(8).next_multiple_of(8);
+        let strings = padded(map.num_measurements()) + padded(map.num_detectors());
+        memory += 16 + strings + tables.state_bytes().next_multiple_of(8);
+    }
+    let callees = ["berth_enqueue_syndromes", "berth_get_corrections", "berth_reset_decoder"];
+    let functions: Vec<_> = SERVER
+        .iter()
+        .zip(callees)
+        .map(|((function, _), callee)| (format!("{name}_{function}"), callee, true))
+        .collect();
+    text(name, &image, memory, blocks, &functions)
+}
+
+/// A module with these bytes, `memory` bytes of each block, and functions that call others with both: of each its name, the
+/// other's, and whether that takes the memory.
+fn text(
+    name: &str,
+    image: &[u8],
+    memory: usize,
+    blocks: u32,
+    functions: &[(String, &str, bool)],
+) -> Result<String, ModuleError> {
     let letters = |c: char| c.is_ascii_alphanumeric() || c == '_';
     if !name.starts_with(|c: char| c.is_ascii_alphabetic()) || !name.chars().all(letters) {
         return Err(ModuleError::Name(name.to_owned()));
@@ -63,52 +121,70 @@ pub fn module(name: &str, tables: &Tables, blocks: u32) -> Result<String, Module
     if blocks == 0 {
         return Err(ModuleError::NoBlocks);
     }
-    let mut image = tables.image().ok_or(ModuleError::Matching)?;
-    image.resize(image.len().next_multiple_of(4), 0);
-    let words = image.as_chunks::<4>().0;
-    let list: Vec<_> = words.iter().map(|word| u32::from_le_bytes(*word).to_string()).collect();
-    let state = tables.state_bytes() / 2;
-    let call = ".param .b64 in, .param .b64 out, .param .b32 len, .param .b32 room, .param .b64 result_len";
-    let (callee, more, extra): (_, _, &[_]) = match tables.kind {
-        Kind::Relay(_) => ("berth_relay_bp", ".param .b64 tables, .param .b64 state", &["tables", "state"]),
-        _ => ("berth_lut", ".param .b64 tables", &["tables"]),
-    };
+    let word = |bytes: &[u8]| bytes.iter().rev().fold(0_u32, |word, byte| word << 8 | u32::from(*byte)).to_string();
+    let words: Vec<_> = image.chunks(4).map(word).collect();
+    let memory = memory.next_multiple_of(8);
     let mut text = format!(
         ".version 6.3\n.target sm_70\n.address_size 64\n\
-         .extern .func (.param .b32 status) {callee}({call}, {more});\n\
          .global .align 8 .b32 {name}_tables[{}] = {{{}}};\n\
-         .global .align 8 .b16 {name}_state[{}];\n\
-         .visible .func (.param .b32 status) {name}({call})\n{{\n\
-         .reg .b64 %in, %out, %result_len, %tables, %state;\n.reg .b32 %len, %room, %status, %block;\n.reg .pred %beyond;\n",
+         .global .align 8 .b8 {name}_memory[{}];\n",
         words.len(),
-        list.join(","),
-        (state * blocks as usize).max(1),
+        words.join(","),
+        (memory * blocks as usize).max(1),
     );
-    for (register, bits) in [("in", 64), ("out", 64), ("len", 32), ("room", 32), ("result_len", 64)] {
-        let _ = writeln!(text, "ld.param.b{bits} %{register}, [{register}];");
+    for (function, callee, takes_memory) in functions {
+        let call = ".param .b64 in, .param .b64 out, .param .b32 len, .param .b32 room, .param .b64 result_len";
+        let (more, extra): (_, &[_]) = match takes_memory {
+            true => (", .param .b64 tables, .param .b64 memory", &["tables", "memory"]),
+            false => (", .param .b64 tables", &["tables"]),
+        };
+        let _ = write!(
+            text,
+            ".extern .func (.param .b32 status) {callee}({call}{more});\n\
+             .visible .func (.param .b32 status) {function}({call})\n{{\n\
+             .reg .b64 %in, %out, %result_len, %tables, %memory;\n.reg .b32 %len, %room, %status, %block;\n\
+             .reg .pred %beyond;\n",
+        );
+        for (register, bits) in [("in", 64), ("out", 64), ("len", 32), ("room", 32), ("result_len", 64)] {
+            let _ = writeln!(text, "ld.param.b{bits} %{register}, [{register}];");
+        }
+        let _ = write!(
+            text,
+            "mov.u32 %status, -6;\nmov.u32 %block, %ctaid.x;\nsetp.ge.u32 %beyond, %block, {blocks};\n\
+             @%beyond bra DONE;\n\
+             mov.u64 %tables, {name}_tables;\ncvta.global.u64 %tables, %tables;\n\
+             mov.u64 %memory, {name}_memory;\ncvta.global.u64 %memory, %memory;\n\
+             mad.wide.u32 %memory, %block, {memory}, %memory;\n{{\n\
+             .param .b64 in_, out_, result_len_, tables_, memory_;\n.param .b32 len_, room_, status_;\n",
+        );
+        for (register, bits) in [("in", 64), ("out", 64), ("len", 32), ("room", 32), ("result_len", 64)] {
+            let _ = writeln!(text, "st.param.b{bits} [{register}_], %{register};");
+        }
+        for register in extra {
+            let _ = writeln!(text, "st.param.b64 [{register}_], %{register};");
+        }
+        let _ = write!(
+            text,
+            "call.uni (status_), {callee}, (in_, out_, len_, room_, result_len_, {}_);\nld.param.b32 %status, [status_];\n\
+             }}\nDONE:\nst.param.b32 [status], %status;\nret;\n}}\n",
+            extra.join("_, "),
+        );
     }
-    let _ = write!(
-        text,
-        "mov.u32 %status, -6;\nmov.u32 %block, %ctaid.x;\nsetp.ge.u32 %beyond, %block, {blocks};\n@%beyond bra DONE;\n\
-         mov.u64 %tables, {name}_tables;\ncvta.global.u64 %tables, %tables;\n\
-         mov.u64 %state, {name}_state;\ncvta.global.u64 %state, %state;\n\
-         mad.wide.u32 %state, %block, {}, %state;\n{{\n\
-         .param .b64 in_, out_, result_len_, tables_, state_;\n.param .b32 len_, room_, status_;\n",
-        2 * state,
-    );
-    for (register, bits) in [("in", 64), ("out", 64), ("len", 32), ("room", 32), ("result_len", 64)] {
-        let _ = writeln!(text, "st.param.b{bits} [{register}_], %{register};");
-    }
-    for register in extra {
-        let _ = writeln!(text, "st.param.b64 [{register}_], %{register};");
-    }
-    let _ = write!(
-        text,
-        "call.uni (status_), {callee}, (in_, out_, len_, room_, result_len_, {}_);\nld.param.b32 %status, [status_];\n}}\n\
-         DONE:\nst.param.b32 [status], %status;\nret;\n}}\n",
-        extra.join("_, "),
-    );
     Ok(text)
+}
+
+/// `struct map`.
+fn map_image(map: &MeasurementMap) -> Vec<u8> {
+    let mut words = vec![map.num_measurements() as u32, map.num_detectors() as u32, 1, 0];
+    if let Some(matrix) = map.matrix() {
+        words[2] = 0;
+        words.extend(matrix.rows().scan(0, |end, row| {
+            *end += row.len() as u32;
+            Some(*end)
+        }));
+        words.extend(matrix.rows().flatten());
+    }
+    words.into_iter().flat_map(u32::to_le_bytes).collect()
 }
 
 /// The hash of `berth_lut`.

@@ -117,6 +117,11 @@ impl MeasurementMap {
         self.num_detectors
     }
 
+    /// The measurements of each detector; `None` if the measurements are the detectors.
+    pub(crate) fn matrix(&self) -> Option<&SparseMatrix> {
+        self.matrix.as_ref()
+    }
+
     /// Computes the events of one volume. Both are bit strings, least significant bit first, of exactly the required
     /// length.
     pub fn apply(&self, measurements: &[u8], events: &mut [u8]) -> Result<(), BitsError> {

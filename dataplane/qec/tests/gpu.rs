@@ -10,6 +10,7 @@ use berth_qec::{
     dem::DetectorErrorModel,
     gpu::{self, ModuleError},
     relay::{RelayBp, UNIT},
+    sparse::MeasurementMap,
 };
 use common::{Random, model, shot};
 use std::sync::Arc;
@@ -51,8 +52,11 @@ fn launch(
     device.launch(memory, &launch, &mut || 0).map(drop)
 }
 
+/// What who links the server defines.
+const LOST: &str = ".version 6.3\n.target sm_70\n.address_size 64\n.visible .global .u32 berth_sessions_lost = 0;\n";
+
 fn load(texts: &[&str]) -> Device {
-    let modules: Vec<_> = texts.iter().map(|text| Module::parse(text).expect("a module")).collect();
+    let modules: Vec<_> = texts.iter().chain([&LOST]).map(|text| Module::parse(text).expect("a module")).collect();
     Device::new(Program::link(&modules).expect("a program"))
 }
 
@@ -298,5 +302,53 @@ fn modules_that_cannot_be_made() {
     assert_eq!(gpu::module("f", &lut, 0), Err(ModuleError::NoBlocks));
     for name in ["", "1f", "a-b", "a;b", "_f"] {
         assert_eq!(gpu::module(name, &lut, 1), Err(ModuleError::Name(name.into())));
+    }
+}
+
+/// The decoding server's three functions, with sessions that go on from call to call.
+struct Server(Device);
+
+impl Server {
+    fn new(decoders: &[(&Tables, &MeasurementMap)]) -> Self {
+        let server = gpu::server("s", decoders, 1).unwrap();
+        let call = |(name, _): &(&str, bool)| {
+            CALL.replace("qec_decode", &format!("s_{name}")).replace("entry call(", &format!("entry {name}("))
+        };
+        let calls = gpu::SERVER.each_ref().map(call);
+        Self(load(&[gpu::DECODERS, &server, &calls[0], &calls[1], &calls[2]]))
+    }
+
+    fn call(&mut self, nth: usize, arguments: &[u8]) -> (i32, Vec<u8>) {
+        let mut memory = Allocations::default();
+        let (name, parallel) = gpu::SERVER[nth];
+        let slot = [arguments, &vec![0; 64 - arguments.len()]].concat();
+        let [slot, length, statuses] = [slot, vec![0; 4], vec![0xEE; 1024]].map(|bytes| memory.allocate(bytes));
+        let more = [slot, length, statuses, arguments.len() as u64 | 40 << 32];
+        launch(&mut self.0, &mut memory, name, [1, if parallel { 128 } else { 1 }], 0, &more).unwrap();
+        let number = |at: u64| i32::from_le_bytes(memory.bytes(at).unwrap()[..4].try_into().unwrap());
+        (number(statuses), memory.bytes(slot).unwrap()[..number(length) as usize].to_vec())
+    }
+}
+
+#[test]
+fn a_server_has_a_session_of_each_decoder() {
+    let model = model("surface_d3.dem");
+    let identity = MeasurementMap::identity(24);
+    let relay = RelayBp { relays: 2, legs: 1, iterations: 8, seed: 0 };
+    let tables = [Algorithm::Lut { depth: 1 }, Algorithm::RelayBp(relay)]
+        .map(|algorithm| Arc::new(Tables::new(&model, algorithm).unwrap()));
+    let mut server = Server::new(&[(&tables[0], &identity), (&tables[1], &identity)]);
+    let mut random = Random(3);
+    for _ in 0..20 {
+        for (id, tables) in tables.iter().enumerate() {
+            let (events, _) = shot(&model, &mut random, 1.0);
+            let (status, flips, _) = cpu(&mut Decoder::new(tables.clone()), &events);
+            let words = [id as u64, 0, 0, 24].map(u64::to_le_bytes).concat();
+            assert_eq!(server.call(0, &[&words[..], &events].concat()), (0, vec![]));
+            let get = [&[id as u64, 1].map(u64::to_le_bytes).concat()[..], &[1]].concat();
+            let expected = if status == 0 { (0, vec![flips as u8]) } else { (3, vec![]) };
+            assert_eq!(server.call(1, &get), expected);
+            assert_eq!(server.call(2, &(id as u64).to_le_bytes()), (0, vec![]));
+        }
     }
 }

@@ -48,6 +48,7 @@ pub struct Producer {
     looked: Option<Nanos>,
     /// Buffer in which messages are built and read if the other side may write to slots at any time.
     copy: Option<Box<[u8]>>,
+    is_trusted: bool,
     stats: ProducerStats,
     _owner: Owner,
 }
@@ -128,6 +129,7 @@ impl Producer {
             freed: vec![(u64::MAX, Nanos(0)); freed].into(),
             looked: None,
             copy: None,
+            is_trusted: false,
             stats: ProducerStats::default(),
             _owner: owner,
         }
@@ -144,6 +146,12 @@ impl Producer {
     #[must_use]
     pub fn patient(self, patience: Duration) -> Self {
         Self { patience, ..self }
+    }
+
+    /// Says that the dispatcher is one of ours, in another process: the statuses of its answers are its own and no handler's.
+    #[must_use]
+    pub fn trusted(self) -> Self {
+        Self { is_trusted: true, ..self }
     }
 
     /// Tells the time, by which freed requests are given up. Once a poll is enough; internal rings do not need it.
@@ -324,6 +332,12 @@ impl Producer {
     #[inline]
     pub fn is_internal(&self) -> bool {
         self.rx.is_internal()
+    }
+
+    /// Whether what answers say of the protocol comes from a dispatcher of ours.
+    #[inline]
+    pub fn is_trusted(&self) -> bool {
+        self.is_trusted || self.is_internal()
     }
 
     /// Usable size of a slot in bytes.

@@ -198,9 +198,9 @@ impl Forward {
             return false;
         }
         let Self { ring, form, callers, oldest, .. } = self;
-        let (caller, is_internal) = (callers[*oldest], ring.is_internal());
+        let (caller, is_trusted) = (callers[*oldest], ring.is_trusted());
         let taken = ring.collect_if(|_, answer| {
-            let outcome = read_answer(*form, answer, caller.request_id, is_internal);
+            let outcome = read_answer(*form, answer, caller.request_id, is_trusted);
             let taken = out.answer(&caller, outcome.unwrap_or(Err(status::HANDLER_FAILED)));
             if taken && outcome.is_none() {
                 out.counts.add(Event::BadResult);
@@ -363,16 +363,16 @@ fn read_answer(
     form: HeaderForm,
     answer: Result<&[u8], TxError>,
     request_id: u32,
-    is_internal: bool,
+    is_trusted: bool,
 ) -> Option<Result<&[u8], i32>> {
     let slot = answer.ok()?;
     let header = ResponseHeader::parse(form, slot).ok().filter(|header| header.request_id == request_id)?;
     match header.status {
         0 => slot[form.len()..].get(..header.result_len as usize).map(Ok),
-        // A worker of ours tells what it found. Behind a foreign dispatcher a handler may have said it, who has no say in
+        // A worker or dispatcher of ours tells what it found. Behind a foreign dispatcher a handler may have said it, who has no say in
         // the protocol: what reaches a ring was checked.
         // That results do not fit is for whoever writes them to say.
-        own if own > 0 || is_internal || own == status::RESULT_TOO_LARGE => Some(Err(own)),
+        own if own > 0 || is_trusted || own == status::RESULT_TOO_LARGE => Some(Err(own)),
         _ => Some(Err(status::HANDLER_FAILED)),
     }
 }

@@ -18,10 +18,13 @@ struct ring {
 
 // What a function takes: `fixed` bytes, and with `unit` any number of its multiples more.
 struct function {
-    u32 id, parallel, fixed, unit;
+    u32 id, flags, fixed, unit;
 };
 
-// Made for each configuration (drivers/gpu/src/glue.rs).
+// Of a function: all threads of the block call it; it may answer negative statuses, which are the dispatcher's else.
+enum { PARALLEL = 1, BUILT_IN = 2 };
+
+// Made for each configuration (drivers/gpu/src/functions.rs).
 extern "C" __device__ handler berth_handlers[];
 extern "C" __device__ struct function berth_functions[];
 extern "C" __device__ u32 berth_count;
@@ -96,11 +99,11 @@ static __device__ int find(u32 id, u32 arg_len) {
     return UNKNOWN_FUNCTION;
 }
 
-// What is told of a call: negative statuses are the dispatcher's own.
-static __device__ int outcome(int returned, u32 len, u32 room) {
+// What is told of a call.
+static __device__ int outcome(int returned, u32 len, u32 room, u32 flags) {
     if (returned == 0 && len > room)
         return RESULT_TOO_LARGE;
-    return returned < 0 ? HANDLER_FAILED : returned;
+    return returned < 0 && !(flags & BUILT_IN) ? HANDLER_FAILED : returned;
 }
 
 // Serves one slot; all threads of the block take part.
@@ -131,17 +134,20 @@ static __device__ void serve(const struct ring *ring, u32 slot, u64 flag) {
                 int found = fits ? find(request[1], arg_len) : BAD_LENGTH;
                 result_len = chosen = 0;
                 status = found;
-                if (found >= 0 && berth_functions[found].parallel)
+                u32 flags = found < 0 ? 0 : berth_functions[found].flags;
+                if (flags & PARALLEL) {
                     chosen = found + 1;
-                else if (found >= 0)
-                    status = outcome(berth_handlers[found](args, results, arg_len, room, &result_len), result_len, room);
+                } else if (found >= 0) {
+                    int returned = berth_handlers[found](args, results, arg_len, room, &result_len);
+                    status = outcome(returned, result_len, room, flags);
+                }
             }
             SYNC();
             if (chosen) {
                 u32 len = 0;
                 int returned = berth_handlers[chosen - 1](args, results, arg_len, room, &len);
                 if (TID_X == 0) {
-                    status = outcome(returned, len, room);
+                    status = outcome(returned, len, room, berth_functions[chosen - 1].flags);
                     result_len = len;
                 }
                 SYNC();

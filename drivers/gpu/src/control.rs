@@ -9,6 +9,8 @@ pub struct Functions {
     pub all: Vec<Function>,
     /// PTX files that they are in.
     pub modules: Vec<Module>,
+    /// What functions kept from request to request is lost: somebody else ran them before.
+    pub lost: bool,
 }
 
 /// A function of the table.
@@ -20,6 +22,10 @@ pub struct Function {
     pub code: Code,
     /// All threads of the block call it, not one.
     pub parallel: bool,
+    /// It is a kernel, which is launched for each request; all functions of a GPU are, or none.
+    pub graph: bool,
+    /// Its negative statuses are told as they are; of others as -6.
+    pub built_in: bool,
     /// Bytes of arguments that it takes.
     pub fixed: u32,
     /// It takes any number of these more, in bytes; 0 is none.

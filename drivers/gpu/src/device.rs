@@ -29,6 +29,18 @@ impl Buffer {
         unsafe { AtomicU32::from_ptr(self.memory.base().as_ptr().add(at).cast()).store(value, Release) };
     }
 
+    pub(crate) fn load_u32(&self, at: usize) -> u32 {
+        assert!(at.is_multiple_of(4) && at + 4 <= self.memory.size());
+        // SAFETY: as above.
+        unsafe { AtomicU32::from_ptr(self.memory.base().as_ptr().add(at).cast()).load(Acquire) }
+    }
+
+    pub(crate) fn store_u64(&self, at: usize, value: u64) {
+        assert!(at.is_multiple_of(8) && at + 8 <= self.memory.size());
+        // SAFETY: as above.
+        unsafe { AtomicU64::from_ptr(self.memory.base().as_ptr().add(at).cast()).store(value, Release) };
+    }
+
     pub(crate) fn load_u64(&self, at: usize) -> u64 {
         assert!(at.is_multiple_of(8) && at + 8 <= self.memory.size());
         // SAFETY: as above.
@@ -40,7 +52,7 @@ impl Buffer {
 #[derive(Debug, Clone)]
 pub struct Launch {
     /// Its name.
-    pub kernel: &'static str,
+    pub kernel: String,
     /// Blocks.
     pub blocks: u32,
     /// Threads of a block.
@@ -68,7 +80,7 @@ impl DeviceError {
 }
 
 /// A GPU that one process has. One kernel runs at a time; nothing is loaded, mapped or allocated meanwhile.
-pub trait Device {
+pub trait Device: Send {
     /// What it is, as the ready line says: `soft`.
     fn kind(&self) -> &'static str;
 

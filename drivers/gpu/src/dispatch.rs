@@ -1,32 +1,42 @@
 //! The dispatcher on a device: rings and functions in, a kernel that runs.
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    thread::{self, JoinHandle},
+};
 
 use berth_memory::Memory as _;
 
 use crate::{
     control::{Code, Functions},
     device::{Buffer, Device, DeviceError, Launch},
-    functions::{OWN, glue, texts},
+    functions::{MIXED, OWN, are_graphs, glue, mixed, texts},
+    graphs::Graphs,
     mapping::Mapping,
 };
 
 /// Words of `stop`.
 const RUN: u32 = 0;
-const DRAIN: u32 = 1;
+pub(crate) const DRAIN: u32 = 1;
 
 /// Bytes from the word `stop` to the first block's beats, and from each block's to the next one's.
-const LINE: usize = 64;
+pub(crate) const LINE: usize = 64;
 
 /// Bytes of `struct ring`.
 const RING: usize = 56;
 
 /// Threads of a block where functions are called by one of them; where all call one.
-const THREADS: [u32; 2] = [32, 128];
+pub(crate) const THREADS: [u32; 2] = [32, 128];
+
+/// A device that a thread for graphs had, and how that ended.
+type Ended = (Box<dyn Device>, Result<(), DeviceError>);
 
 /// Rings that a device serves.
 pub(crate) struct Dispatcher {
-    device: Box<dyn Device>,
+    /// `None` while a thread for graphs has it.
+    device: Option<Box<dyn Device>>,
+    graphs: Option<JoinHandle<Ended>>,
+    mappings: Vec<(Arc<Mapping>, u32)>,
     /// Descriptions of all rings, as kernels read them.
     rings: Buffer,
     blocks: u32,
@@ -49,7 +59,7 @@ impl Dispatcher {
         let all_blocks = blocks * rings.len() as u32;
         let described = device.allocate(RING * rings.len())?;
         let words = device.allocate(LINE * (1 + all_blocks as usize))?;
-        let mut shared = 0;
+        let (mut shared, mappings) = (0, rings.clone());
         for (index, (mapping, header)) in rings.into_iter().enumerate() {
             let (front, base) = (*mapping.front(), mapping.base().addr().get() as u64);
             if front.slots % blocks != 0 {
@@ -63,59 +73,65 @@ impl Dispatcher {
             described.memory.write_at(RING * index, &bytes);
             device.register(mapping)?;
         }
-        let beats = vec![0; all_blocks as usize];
-        Ok(Self { device, rings: described, blocks, all_blocks, shared, words, beats, is_running: false })
+        Ok(Self {
+            device: Some(device),
+            graphs: None,
+            mappings,
+            rings: described,
+            blocks,
+            all_blocks,
+            shared,
+            words,
+            beats: Vec::new(),
+            is_running: false,
+        })
     }
 
-    /// Loads these functions and starts the kernel. None may be running.
+    /// Loads these functions and starts the kernel, or the thread that launches graphs. None may be running.
     pub(crate) fn start(&mut self, functions: &Functions) -> Result<(), DeviceError> {
+        let mut device = self.device.take().ok_or_else(|| DeviceError::new("the device is lost"))?;
+        self.words.store_u32(0, RUN);
+        if are_graphs(functions) {
+            if mixed(functions).is_some() {
+                return Err(DeviceError::new(MIXED));
+            }
+            let graphs = Graphs::new(device, &self.mappings, functions, self.words.clone());
+            let graphs = graphs.map_err(|e| named(e, functions, 0))?;
+            let thread = thread::Builder::new().name("graphs".into()).spawn(move || graphs.run());
+            self.graphs = Some(thread.map_err(|e| DeviceError::new(format!("cannot start a thread: {e}")))?);
+            self.beats = vec![0];
+        } else {
+            self.launch(&mut *device, functions)?;
+            self.device = Some(device);
+            self.beats = vec![0; self.all_blocks as usize];
+        }
+        self.is_running = true;
+        Ok(())
+    }
+
+    fn launch(&self, device: &mut dyn Device, functions: &Functions) -> Result<(), DeviceError> {
         let mut tables = Vec::new();
         for function in &functions.all {
             if let Code::MockDecode { measurements, observables, rows } = &function.code {
-                tables.push(self.table(*measurements, *observables, rows)?);
+                tables.push(table(device, *measurements, *observables, rows)?);
             }
         }
         let glue = glue(functions, &tables);
-        let named = |e: DeviceError| {
-            let module = e.module.and_then(|module| functions.modules.get(module.checked_sub(OWN)?));
-            DeviceError {
-                message: module.map_or(e.message.clone(), |module| format!("{}: {}", module.name, e.message)),
-                ..e
-            }
-        };
-        self.device.load(&texts(functions, &glue)).map_err(named)?;
-        self.words.store_u32(0, RUN);
-        let (idle_after, idle) = self.device.idling();
+        device.load(&texts(functions, &glue)).map_err(|e| named(e, functions, OWN))?;
+        let (idle_after, idle) = device.idling();
         let beats = self.words.address + LINE as u64;
         let mut params = self.rings.address.to_le_bytes().to_vec();
         params.extend(u64::from(self.blocks).to_le_bytes());
         params.extend([self.words.address, beats, idle_after].into_iter().flat_map(u64::to_le_bytes));
         params.extend(idle.to_le_bytes());
         let is_parallel = functions.all.iter().any(|function| function.parallel);
-        self.device.launch(&Launch {
-            kernel: "berth_dispatch",
+        device.launch(&Launch {
+            kernel: "berth_dispatch".into(),
             blocks: self.all_blocks,
             threads: THREADS[usize::from(is_parallel)],
             shared: self.shared,
             params,
-        })?;
-        self.is_running = true;
-        Ok(())
-    }
-
-    /// The table of a `mock_decode`, as its kernel reads it.
-    fn table(&mut self, measurements: u32, observables: u32, rows: &str) -> Result<u64, DeviceError> {
-        let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
-        let byte = |pair: &[u8]| Some(digit(pair[0])? << 4 | digit(*pair.get(1)?)?);
-        let rows: Option<Vec<u8>> = rows.as_bytes().chunks(2).map(byte).collect();
-        let row = (measurements as usize + observables as usize).max(1);
-        let rows = rows.filter(|rows| rows.len().is_multiple_of(row));
-        let rows = rows.ok_or_else(|| DeviceError::new("a table that does not add up"))?;
-        let front = [(rows.len() / row) as u32, measurements, observables, 0];
-        let table = self.device.allocate(16 + rows.len())?;
-        table.memory.write_at(0, &front.map(u32::to_le_bytes).concat());
-        table.memory.write_at(16, &rows);
-        Ok(table.address)
+        })
     }
 
     /// Whether the kernel runs; not if it was not started, or its end was told.
@@ -130,7 +146,14 @@ impl Dispatcher {
 
     /// How the kernel ended, told once.
     pub(crate) fn ended(&mut self) -> Option<Result<(), DeviceError>> {
-        let ended = self.device.ended()?;
+        let ended = match self.graphs.take_if(|thread| thread.is_finished()) {
+            Some(thread) => {
+                let (device, ended) = thread.join().ok()?;
+                self.device = Some(device);
+                ended
+            }
+            None => self.device.as_mut()?.ended()?,
+        };
         self.is_running = false;
         Some(ended)
     }
@@ -144,4 +167,25 @@ impl Dispatcher {
         }
         all
     }
+}
+
+/// An error with the name of the text that it is about, of which `own` come before those of the functions.
+fn named(e: DeviceError, functions: &Functions, own: usize) -> DeviceError {
+    let module = e.module.and_then(|module| functions.modules.get(module.checked_sub(own)?));
+    DeviceError { message: module.map_or(e.message.clone(), |module| format!("{}: {}", module.name, e.message)), ..e }
+}
+
+/// The table of a `mock_decode`, as its kernel reads it.
+fn table(device: &mut dyn Device, measurements: u32, observables: u32, rows: &str) -> Result<u64, DeviceError> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
+    let byte = |pair: &[u8]| Some(digit(pair[0])? << 4 | digit(*pair.get(1)?)?);
+    let rows: Option<Vec<u8>> = rows.as_bytes().chunks(2).map(byte).collect();
+    let row = (measurements as usize + observables as usize).max(1);
+    let rows = rows.filter(|rows| rows.len().is_multiple_of(row));
+    let rows = rows.ok_or_else(|| DeviceError::new("a table that does not add up"))?;
+    let front = [(rows.len() / row) as u32, measurements, observables, 0];
+    let table = device.allocate(16 + rows.len())?;
+    table.memory.write_at(0, &front.map(u32::to_le_bytes).concat());
+    table.memory.write_at(16, &rows);
+    Ok(table.address)
 }

@@ -55,18 +55,23 @@ pub fn check(functions: &Functions) -> Vec<Problem> {
         let Code::Symbol { module, symbol } = &function.code else { continue };
         let Some(Some(parsed)) = parsed.get(*module) else { continue };
         let found = parsed.functions.iter().find(|one| one.name == symbol && one.body.is_some());
-        if let Some((line, message)) = wrong(symbol, found) {
+        let wrong = if function.graph { wrong_graph(symbol, found) } else { wrong(symbol, found) };
+        if let Some((line, message)) = wrong {
             problems.push(Problem { module: Some(*module), function: Some(index), line, message });
         }
     }
+    if let Some(function) = mixed(functions) {
+        problems.push(Problem { module: None, function: Some(function), line: None, message: MIXED.into() });
+    }
     if problems.is_empty() {
         let glue = glue(functions, &[]);
-        let all = texts(functions, &glue);
+        let all = if are_graphs(functions) { own_texts(functions) } else { texts(functions, &glue) };
+        let own = all.len() - functions.modules.len();
         // All of them were parsed before, or are our own.
         let modules: Vec<_> = all.iter().filter_map(|text| Ptx::parse(text).ok()).collect();
         let errors = Program::link(&modules).err().unwrap_or_default();
         problems.extend(errors.iter().map(|e| Problem {
-            module: e.module.checked_sub(OWN),
+            module: e.module.checked_sub(own),
             function: None,
             line: Some(e.line),
             message: told(e),
@@ -77,6 +82,32 @@ pub fn check(functions: &Functions) -> Vec<Problem> {
 
 fn told(error: &berth_ptx::LoadError) -> String {
     if error.text.is_empty() { error.reason.to_string() } else { format!("{}: {}", error.reason, error.text) }
+}
+
+/// What is said of functions of both modes on one GPU.
+pub(crate) const MIXED: &str = "mode = \"graph\" is not beside other functions on one GPU; give them another [[gpu]]";
+
+/// Whether the functions are graphs, which the worker's own thread launches.
+pub(crate) fn are_graphs(functions: &Functions) -> bool {
+    functions.all.iter().any(|function| function.graph)
+}
+
+/// A function that is called beside others that are graphs.
+pub(crate) fn mixed(functions: &Functions) -> Option<usize> {
+    functions.all.iter().position(|function| !function.graph).filter(|_| are_graphs(functions))
+}
+
+/// Why this is no kernel that can be launched for a request.
+fn wrong_graph(symbol: &str, found: Option<&PtxFunction<'_>>) -> Option<(Option<u32>, String)> {
+    let Some(found) = found.filter(|found| found.entry) else {
+        return Some((
+            found.map(|found| found.line),
+            format!("{symbol:?} is no kernel; mode = \"graph\" is for extern \"C\" __global__"),
+        ));
+    };
+    let takes: Vec<_> = found.signature.params.iter().map(berth_ptx::Param::bytes).collect();
+    let message = || format!("{symbol:?} takes {takes:?} bytes; a graph's kernel takes a GraphIOContext*, [8]");
+    (takes != [8]).then(|| (Some(found.line), message()))
 }
 
 /// Why this is no device function that a dispatcher can call.
@@ -103,6 +134,11 @@ fn wrong(symbol: &str, found: Option<&PtxFunction<'_>>) -> Option<(Option<u32>, 
     Some((line, message))
 }
 
+/// The texts of functions that need no dispatcher.
+pub(crate) fn own_texts(functions: &Functions) -> Vec<&str> {
+    functions.modules.iter().map(|module| &*module.text).collect()
+}
+
 /// All texts that are linked, in order.
 pub(crate) fn texts<'a>(functions: &'a Functions, glue: &'a str) -> Vec<&'a str> {
     let own = [glue, DISPATCH, HANDLERS];
@@ -115,7 +151,7 @@ pub(crate) fn glue(functions: &Functions, tables: &[u64]) -> String {
     let mut text = String::from(".version 6.3\n.target sm_70\n.address_size 64\n");
     let mut tables = tables.iter();
     let (mut names, mut words, mut declared) = (Vec::new(), Vec::new(), Vec::new());
-    for (index, Function { id, code, parallel, fixed, unit }) in functions.all.iter().enumerate() {
+    for (index, Function { id, code, parallel, built_in, fixed, unit, graph: _ }) in functions.all.iter().enumerate() {
         let name = match code {
             Code::Increment => "berth_rpc_increment".to_owned(),
             Code::MockDecode { .. } => format!("berth_mock_decode_{index}"),
@@ -137,10 +173,13 @@ pub(crate) fn glue(functions: &Functions, tables: &[u64]) -> String {
             declared.push(name.clone());
         }
         names.push(name);
-        words.push(format!("{id}, {}, {fixed}, {unit}", u32::from(*parallel)));
+        let flags = u32::from(*parallel) | u32::from(*built_in) << 1;
+        words.push(format!("{id}, {flags}, {fixed}, {unit}"));
     }
     let count = names.len();
+    let lost = u32::from(functions.lost);
     let _ = writeln!(text, ".visible .global .align 4 .u32 berth_count = {count};");
+    let _ = writeln!(text, ".visible .global .align 4 .u32 berth_sessions_lost = {lost};");
     // An array has an element at least.
     if count == 0 {
         (names, words) = (vec!["0".into()], vec!["0, 0, 0, 0".into()]);

@@ -7,7 +7,7 @@ use std::{
     process::Command,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
@@ -73,6 +73,9 @@ pub enum GpuError {
 const RESTARTS: Family = Family::counter("restarts", "worker processes of a GPU that were started again");
 const FAULTS: Family = Family::counter("faults", "kernels of a GPU that trapped or strayed");
 const TIMEOUTS: Family = Family::counter("timeouts", "workers of a GPU that were killed, since their kernel hung");
+const REFUSED: Family = Family::counter("refused", "requests of a GPU that were answered -6, since its worker ended");
+const BEATS: Family = Family::counter("beats", "signs of life of a GPU: every block of its kernel went round its loop");
+const UP: Family = Family::gauge("up", "1 while a worker of the GPU runs its functions");
 
 berth_port::counters! {
     /// Counters of a GPU.
@@ -84,6 +87,12 @@ berth_port::counters! {
         faults = gpu_faults: FAULTS,
         /// Workers that were killed, since their kernel gave no sign of life.
         timeouts = gpu_timeouts: TIMEOUTS,
+        /// Requests that a worker had when it ended.
+        refused = gpu_refused: REFUSED,
+        /// Signs of life.
+        beats = gpu_beats: BEATS,
+        /// 1: a worker runs the functions.
+        up = gpu_up: UP,
     }
 }
 
@@ -104,6 +113,9 @@ struct State {
     functions: Mutex<(Functions, Loading)>,
     told: Condvar,
     faults: AtomicU64,
+    refused: AtomicU64,
+    beats: AtomicU64,
+    is_up: AtomicBool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -156,10 +168,13 @@ impl Gpu {
             functions: Mutex::new((functions, Loading::Waiting)),
             told: Condvar::new(),
             faults: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            beats: AtomicU64::new(0),
+            is_up: AtomicBool::new(false),
         });
         let mapped = |ring: RingFile| Ok((Mapping::new(&ring.file, At::Anywhere)?, ring));
         let rings = rings.into_iter().map(mapped).collect::<std::io::Result<_>>()?;
-        let ward = Worker { settings: settings.clone(), state: state.clone(), rings };
+        let ward = Worker { settings: settings.clone(), state: state.clone(), rings, has_served: false };
         let patience = Patience { start: START, silence: settings.limit, rest: REST, rest_max: REST_MAX };
         let child = Supervised::start(&format!("berth-{}", settings.name), ward, patience)?;
         state.wait(&settings.worker)?;
@@ -191,6 +206,9 @@ impl Gpu {
             restarts: self.child.restarts(),
             faults: self.state.faults.load(Relaxed),
             timeouts: self.child.timeouts(),
+            refused: self.state.refused.load(Relaxed),
+            beats: self.state.beats.load(Relaxed),
+            up: self.state.is_up.load(Relaxed).into(),
         }
     }
 }
@@ -200,6 +218,8 @@ struct Worker {
     settings: Settings,
     state: Arc<State>,
     rings: Vec<(Mapping, RingFile)>,
+    /// One has run functions, and what they kept.
+    has_served: bool,
 }
 
 impl Ward for Worker {
@@ -224,14 +244,19 @@ impl Ward for Worker {
         let ring = |(_, ring): &(_, RingFile)| RingFd { fd: ring.file.as_raw_fd(), header: ring.header };
         let open =
             control::Command::Open { rings: self.rings.iter().map(ring).collect(), blocks: self.settings.blocks };
-        let load = control::Command::Load(self.state.lock().0.clone());
+        let mut functions = self.state.lock().0.clone();
+        functions.lost |= self.has_served;
+        let load = control::Command::Load(functions);
         [line(&open), line(&load)].concat()
     }
 
     fn heard(&mut self, line: &[u8]) -> bool {
         let name = &self.settings.name;
         match serde_json::from_slice(line) {
-            Ok(Report::Beat) => return true,
+            Ok(Report::Beat) => {
+                self.state.beats.fetch_add(1, Relaxed);
+                return true;
+            }
             Ok(Report::Hello { network }) => {
                 if network {
                     warn!(
@@ -241,6 +266,8 @@ impl Ward for Worker {
             }
             Ok(Report::Loaded) => {
                 info!("{name}: its kernel runs");
+                self.has_served = true;
+                self.state.is_up.store(true, Relaxed);
                 self.state.tell(Loading::Done);
                 // From here on a silence is the kernel's, which had no more to load.
                 return true;
@@ -259,9 +286,11 @@ impl Ward for Worker {
     }
 
     fn ended(&mut self, end: End) {
+        self.state.is_up.store(false, Relaxed);
         // Those may be what it died of. What comes from now on waits for the next one.
         let refused: usize =
             self.rings.iter().map(|(mapping, _)| mapping.refuse_all(ErrorCode::UNWOUND.to_flag())).sum();
+        self.state.refused.fetch_add(refused as u64, Relaxed);
         let name = &self.settings.name;
         match end {
             End::Unwanted => {}

@@ -14,6 +14,7 @@ mod device;
 mod dispatch;
 mod functions;
 mod gpu;
+mod graphs;
 mod mapping;
 mod soft;
 pub mod worker;

@@ -100,6 +100,17 @@ impl Mapping {
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(from as usize + 8 * slot as usize).cast()) }
     }
 
+    /// The flag of the request in a slot; 0 if there is none.
+    pub(crate) fn request(&self, slot: u32) -> u64 {
+        self.flag(self.front.rx_flags, slot).load(Acquire)
+    }
+
+    /// Publishes an answer with this flag, and frees its request.
+    pub(crate) fn publish(&self, slot: u32, flag: u64) {
+        self.flag(self.front.tx_flags, slot).store(flag, Release);
+        self.flag(self.front.rx_flags, slot).store(0, Release);
+    }
+
     /// Answers every request that waits with this flag, as a dispatcher. One that is answered and not freed is freed. The
     /// ring must have no other dispatcher. Returns how many there were.
     pub(crate) fn refuse_all(&self, flag: u64) -> usize {

@@ -72,7 +72,7 @@ impl Device for Soft {
         let (launch, mut memory) = (launch.clone(), self.memory.clone());
         let run = move || {
             let launch = berth_ptx::Launch {
-                kernel: launch.kernel,
+                kernel: &launch.kernel,
                 grid: [launch.blocks, 1, 1],
                 block: [launch.threads, 1, 1],
                 shared: launch.shared,

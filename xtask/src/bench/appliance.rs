@@ -9,8 +9,11 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use super::{Pair, Reach, Row, programs};
-use crate::sh::{self, Process, cmd, run};
+use super::{Pair, Reach, Row};
+use crate::{
+    build,
+    sh::{self, Process, cmd, run},
+};
 
 /// Where configurations and states go.
 const OUT: &str = "target/bench/appliance";
@@ -108,7 +111,7 @@ fn memory_mib(server: &Process, field: &str) -> Result<f64> {
 
 /// A node that recovers a million leases of a block region from its journal.
 fn many_leases() -> Result<[Row; 2]> {
-    let example = programs::build("berth-control", "many_leases")?;
+    let example = build::example("berth-control", "many_leases")?;
     let state = Path::new(OUT).canonicalize().context("the folder of this bench")?.join("state");
     run(&mut cmd(&example, [&*state.to_string_lossy(), "disk", &LEASES.to_string()]))?;
     let text = format!(
@@ -122,7 +125,7 @@ fn many_leases() -> Result<[Row; 2]> {
 
 /// How soon a node is ready after the worst that a tenant within its quota can do to its journal.
 fn worst_journal() -> Result<Row> {
-    let example = programs::build("berth-control", "worst_journal")?;
+    let example = build::example("berth-control", "worst_journal")?;
     let config = |kind: &str| {
         let state = Path::new(OUT).canonicalize().context("the folder of this bench")?.join(kind);
         run(&mut cmd(&example, [&*state.to_string_lossy(), "disk", kind]))?;

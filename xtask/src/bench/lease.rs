@@ -9,9 +9,10 @@ use super::{
     Pair, Reach, Row,
     capacity::{self, Target},
     network::{self, CLIENT_CPU, Contest, OUT, PAGES, Peer, SERVER_CPU, TURNS, port_lines, round_trip},
-    programs::{build, example, lines, number},
+    programs::{example, lines, number},
 };
 use crate::{
+    build,
     hugepages::Hugepages,
     sh::{self, Process, cmd, output},
 };
@@ -106,7 +107,7 @@ fn leased(port: &str, op: &str, len: usize) -> Result<(Process, Peer)> {
 
 /// Reads of 64 KiB on one connection against one stream of iperf3.
 fn fbmt() -> Result<Row> {
-    let bench = build("berth-client", "fbmt_bench")?;
+    let bench = build::example("berth-client", "fbmt_bench")?;
     let (_server, _, quic, _) = node("udp", 64)?;
     let iperf = &mut cmd("taskset", ["-c", SERVER_CPU, "iperf3", "-s", "-B", "127.0.0.1", "-p", IPERF, "--forceflush"]);
     let (_iperf, _) = sh::server(iperf, "Server listening")?;
@@ -179,7 +180,7 @@ fn revocations() -> Result<Row> {
 
 /// From asking for a revocation to the first refusal that a client of a port sees, and to the answer.
 fn revocations_over_udp() -> Result<Row> {
-    let bench = build("berth-client", "revoke_port_bench")?;
+    let bench = build::example("berth-client", "revoke_port_bench")?;
     let (_server, ready, quic, _) = node("udp", 64)?;
     let port = ready["ports"][0]["addr"].as_str().context("a port without an address")?;
     let all = lines(&output(&mut cmd(&bench, [&quic, &format!("{OUT}/client.key"), port]))?)?;
@@ -202,7 +203,7 @@ fn revocations_over_udp() -> Result<Row> {
 
 /// Grants over QUIC, each in the journal before it is answered.
 fn allocs() -> Result<Vec<Row>> {
-    let bench = build("berth-client", "alloc_bench")?;
+    let bench = build::example("berth-client", "alloc_bench")?;
     let (_server, _, quic) = node_with("alloc", "")?;
     let all = lines(&output(&mut cmd(&bench, [&quic, &format!("{OUT}/client.key"), OUT]))?)?;
     let row = |case: &str, key: &str, reach: Reach| -> Result<Row> {
@@ -224,7 +225,7 @@ fn allocs() -> Result<Vec<Row>> {
 
 /// Renewals of a tenant while another holds all that it may.
 fn renewals() -> Result<Row> {
-    let bench = build("berth-client", "renew_bench")?;
+    let bench = build::example("berth-client", "renew_bench")?;
     let (_server, _, quic) = node_with("renew", "")?;
     let keys = ["client", "other"].map(|name| format!("{OUT}/{name}.key"));
     let pairs = lines(&output(&mut cmd(&bench, [&quic, &keys[0], &keys[1]]))?)?;
@@ -243,7 +244,7 @@ fn renewals() -> Result<Row> {
 
 /// The journal against a bare write and sync of the same disk.
 fn commits() -> Result<Vec<Row>> {
-    let bench = build("berth-journal", "journal_bench")?;
+    let bench = build::example("berth-journal", "journal_bench")?;
     let all = lines(&output(&mut cmd(&bench, [OUT]))?)?;
     let case = |name: &str| all.iter().find(|line| line["case"] == name).context("journal_bench lacks a case");
     let sync = number(case("fdatasync")?, "p50_us")?;

@@ -1,4 +1,4 @@
-//! `cargo xtask bench rpc`, `lease`, `rdma`, `nvme`, `knobs` and `telemetry`: the speed tables.
+//! `cargo xtask bench rpc`, `lease`, `rdma`, `nvme`, `gpu`, `knobs` and `telemetry`: the speed tables.
 //!
 //! Two contestants take turns many times over, so that both see the same moods of the machine; a row is the median of
 //! the ratios of neighbours, with an interval around it where there are turns enough. On two cores the distance between them
@@ -7,6 +7,7 @@
 
 mod appliance;
 mod capacity;
+mod gpu;
 mod guest;
 mod knobs;
 mod lease;
@@ -94,6 +95,12 @@ pub(crate) fn nvme(part: Option<&str>) -> Result<()> {
         rows.extend(guest::rows(&["nvme"])?);
     }
     report(&part.map_or("nvme".into(), |part| format!("nvme-{part}")), &rows)
+}
+
+pub(crate) fn gpu() -> Result<()> {
+    setup::all()?;
+    build::berth()?;
+    gpu::run_all()
 }
 
 pub(crate) fn knobs() -> Result<()> {

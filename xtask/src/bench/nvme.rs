@@ -9,9 +9,12 @@ use serde_json::Value;
 use super::{
     Pair, Reach, Row,
     network::{CLIENT_CPU, OUT, SERVER_CPU, TURNS, client_key, mixed, state},
-    programs::{build, example, lines, number},
+    programs::{example, lines, number},
 };
-use crate::sh::{self, BERTH, Process, cmd, output, run};
+use crate::{
+    build,
+    sh::{self, BERTH, Process, cmd, output, run},
+};
 
 /// Seconds of each turn, and before it.
 const SECONDS: f64 = 1.0;
@@ -202,7 +205,7 @@ fn node(idle: &str) -> Result<(Process, String)> {
 
 /// From `LEASE_BIND` to the first read, and from asking for a revocation to the first read that is refused.
 fn ends() -> Result<Vec<Row>> {
-    let bench = build("berth-perf", "nvme_lease_bench")?;
+    let bench = build::example("berth-perf", "nvme_lease_bench")?;
     let (_server, quic) = node("spin")?;
     let all = lines(&output(&mut cmd(&bench, ["ends", &quic, &format!("{OUT}/client.key")]))?)?;
     let figures = |key: &str| all.iter().map(|line| number(line, key)).collect::<Result<Vec<_>>>();
@@ -230,7 +233,7 @@ fn ends() -> Result<Vec<Row>> {
 
 /// What leases and connections that nobody uses take.
 fn memory() -> Result<Vec<Row>> {
-    let bench = build("berth-perf", "nvme_lease_bench")?;
+    let bench = build::example("berth-perf", "nvme_lease_bench")?;
     let (server, quic) = node("adaptive")?;
     let key = format!("{OUT}/client.key");
     let told = lines(&output(&mut cmd(&bench, ["memory", &quic, &key, &server.id().to_string()]))?)?;

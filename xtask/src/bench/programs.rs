@@ -6,7 +6,10 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::{Pair, Reach, Row};
-use crate::sh::{cargo, cmd, output};
+use crate::{
+    build,
+    sh::{cmd, output},
+};
 
 /// The core of measurements on one core.
 const CPU: &str = "1";
@@ -25,15 +28,9 @@ pub(super) fn rows() -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Builds an example and returns its path.
-pub(super) fn build(package: &str, name: &str) -> Result<String> {
-    crate::sh::run(&mut cargo(["build", "--release", "--quiet", "-p", package, "--example", name]))?;
-    Ok(format!("target/release/examples/{name}"))
-}
-
 /// The JSON lines that an example prints.
 pub(super) fn example(package: &str, name: &str, pinned: bool) -> Result<Vec<Value>> {
-    let binary = build(package, name)?;
+    let binary = build::example(package, name)?;
     let mut program = if pinned { cmd("taskset", ["-c", CPU, &binary]) } else { cmd::<&str>(&binary, []) };
     lines(&output(&mut program)?)
 }

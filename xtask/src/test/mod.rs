@@ -94,7 +94,10 @@ pub(crate) fn command(names: &[&str]) -> Result<()> {
                 count.docs()?;
                 count.models()?;
             }
-            Stage::System => count.programs(&programs::system()?, &SAMPLE)?,
+            Stage::System => {
+                count.programs(&programs::system()?, &SAMPLE)?;
+                count.one("demo gpu", crate::demo::gpu());
+            }
             Stage::Fuzz => fuzz::run_all(FUZZ, &mut count)?,
             Stage::Lab => count.lab(lab::run_all(Answers::Sample)?),
             Stage::Long => {

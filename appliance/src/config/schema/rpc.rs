@@ -149,7 +149,10 @@ pub(super) static FUNCTION: Section = Section::new(
                 "which threads call a device function",
             )
             .default("\"thread\""),
-            key("mode", Kind::Choice(&[("call", "called by the dispatcher that never stops")]), "how a device function is run")
+            key("mode", Kind::Choice(&[
+                ("call", "called by the dispatcher that never stops"),
+                ("graph", "a kernel, launched for each request"),
+            ]), "how a device function is run")
                 .default("\"call\""),
             key("args", Kind::Texts, "the types of its arguments")
                 .otherwise("bytes of any number")

@@ -111,11 +111,19 @@ impl Rig {
 }
 
 pub(crate) fn increment(id: u32) -> Function {
-    Function { id, code: Code::Increment, parallel: false, fixed: 0, unit: 1 }
+    Function { id, code: Code::Increment, parallel: false, graph: false, built_in: false, fixed: 0, unit: 1 }
 }
 
 pub(crate) fn symbol(id: u32, symbol: &str, parallel: bool) -> Function {
-    Function { id, code: Code::Symbol { module: 0, symbol: symbol.into() }, parallel, fixed: 0, unit: 1 }
+    Function {
+        id,
+        code: Code::Symbol { module: 0, symbol: symbol.into() },
+        parallel,
+        graph: false,
+        built_in: false,
+        fixed: 0,
+        unit: 1,
+    }
 }
 
 pub(crate) fn module(text: &str) -> Module {

@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::{
     super::{Pair, Reach, Row, in_turn, median},
-    CPU, build, lines, number,
+    CPU, lines, number,
 };
 use crate::{
-    setup,
+    build, setup,
     sh::{cmd, output, run},
 };
 
@@ -24,7 +24,7 @@ const LARGER: [&str; 3] = ["9", "11", "13"];
 pub(super) fn rows() -> Result<Vec<Row>> {
     let python = setup::python()?.to_string_lossy().into_owned();
     run(cmd(&python, ["perf/data/make_shots.py", SHOTS]).args(LARGER))?;
-    let decode = build("berth-qec", "decode_bench")?;
+    let decode = build::example("berth-qec", "decode_bench")?;
     let ours = [decode.as_str()];
     let theirs = [python.as_str(), "perf/baselines/pymatching_decode.py"];
     // By distance, probability in units of 0.1 % and algorithm.

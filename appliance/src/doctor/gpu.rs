@@ -1,0 +1,88 @@
+//! NVIDIA GPUs, as far as files tell of them. Berth does not use them yet: none of it keeps anything from working.
+
+use super::Findings;
+use crate::sys::Root;
+
+const DEVICES: &str = "/sys/bus/pci/devices";
+
+/// What the loader finds the driver's library in, on Debian.
+const LIBRARIES: [&str; 3] = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64"];
+
+pub(super) fn examine(root: &Root, f: &mut Findings) {
+    f.ok("gpu soft", "the GPU in software: device = \"soft\" of [[gpu]]");
+    let id = |address: &str, name: &str| root.read(&format!("{DEVICES}/{address}/{name}")).unwrap_or_default();
+    // Display controllers of NVIDIA, those without a display among them.
+    let is_gpu = |address: &String| id(address, "vendor") == "0x10de" && id(address, "class").starts_with("0x03");
+    let gpus: Vec<_> = root.names(DEVICES).into_iter().filter(is_gpu).collect();
+    for address in &gpus {
+        card(root, address, f);
+    }
+    if !gpus.is_empty() {
+        driver(root, f);
+    }
+}
+
+fn card(root: &Root, address: &str, f: &mut Findings) {
+    let (what, device) = (format!("gpu {address}"), format!("{DEVICES}/{address}"));
+    let read = |name: &str| root.read(&format!("{device}/{name}"));
+    let model = root.field(&format!("/proc/driver/nvidia/gpus/{address}/information"), "Model");
+    let mut found =
+        vec![model.unwrap_or_else(|| format!("10de:{}", read("device").unwrap_or_default().replace("0x", "")))];
+    let bound = root.link_name(&format!("{device}/driver"));
+    found.push(bound.as_ref().map_or("no driver".into(), |driver| format!("bound to {driver}")));
+    found.extend(read("numa_node").filter(|node| node != "-1").map(|node| format!("node {node}")));
+    found.extend(bar1(root, &device).map(|bytes| format!("BAR1 {} MiB", bytes >> 20)));
+    let link = |which: &str| Some((read(&format!("{which}_link_width"))?, read(&format!("{which}_link_speed"))?));
+    let (now, most) = (link("current"), link("max"));
+    found.extend(now.as_ref().map(|(width, speed)| format!("PCIe x{width} at {speed}")));
+    let found = found.join(", ");
+    match (bound.as_deref(), now, most) {
+        (Some("nvidia"), Some((width, _)), Some((most, _))) if width != most => {
+            f.warn(what, format!("{found}, of x{most}"), "move the card to a slot that has all its lanes");
+        }
+        (Some("nvidia"), ..) => f.ok(what, found),
+        (Some(other), ..) => {
+            f.warn(what, found, format!("echo {address} > /sys/bus/pci/drivers/{other}/unbind && modprobe nvidia"));
+        }
+        (None, ..) => f.warn(what, found, "modprobe nvidia"),
+    }
+}
+
+/// The size of the window to its memory: the second of its regions in `resource`, of 64 bits each.
+fn bar1(root: &Root, device: &str) -> Option<u64> {
+    let text = root.read(&format!("{device}/resource"))?;
+    let mut words = text.lines().nth(1)?.split_whitespace();
+    let mut word = || u64::from_str_radix(words.next()?.trim_start_matches("0x"), 16).ok();
+    let (start, end) = (word()?, word()?);
+    (end > start).then(|| end - start + 1)
+}
+
+/// The kernel's modules, the library of programs, and the device nodes.
+fn driver(root: &Root, f: &mut Findings) {
+    const WHAT: &str = "nvidia driver";
+    let module = |name: &str| root.exists(&format!("/sys/module/{name}"));
+    match (root.read("/sys/module/nvidia/version"), module("nvidia")) {
+        (Some(version), _) => f.ok(WHAT, format!("module nvidia {version}")),
+        (None, true) => f.ok(WHAT, "module nvidia"),
+        (None, false) => {
+            f.warn(WHAT, "the module nvidia is not loaded", "apt-get install nvidia-driver && modprobe nvidia")
+        }
+    }
+    let has = |folder: &&&str| root.exists(&format!("{folder}/libcuda.so.1"));
+    match LIBRARIES.iter().find(has) {
+        Some(folder) => f.ok("libcuda", format!("{folder}/libcuda.so.1")),
+        None => f.warn("libcuda", "no libcuda.so.1", "apt-get install libcuda1"),
+    }
+    let nodes = ["/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia-uvm"];
+    let missing: Vec<_> = nodes.into_iter().filter(|node| !root.exists(node)).collect();
+    if missing.is_empty() {
+        f.ok("gpu device nodes", nodes.join(", "));
+    } else {
+        f.warn("gpu device nodes", format!("missing: {}", missing.join(", ")), "nvidia-modprobe -c 0 -u");
+    }
+    if module("nvidia_peermem") {
+        f.ok("nvidia-peermem", "loaded: verbs devices reach the memory of GPUs");
+    } else {
+        f.warn("nvidia-peermem", "not loaded", "modprobe nvidia-peermem, or a driver and a card with dma-buf");
+    }
+}
