@@ -187,6 +187,7 @@ fn describe_region(region: &Region) -> String {
     let kind = match region.kind {
         Kind::Memory => "memory",
         Kind::Block => "block",
+        Kind::Vram => "vram",
         Kind::Functions => "vf",
     };
     let size = region.size.map_or_else(|| "all".to_string(), |bytes| format!("{bytes} B"));
@@ -194,6 +195,7 @@ fn describe_region(region: &Region) -> String {
         Backing::Ram => "ram".to_string(),
         Backing::Hugepages => "hugepages".to_string(),
         Backing::Path(path) => path.display().to_string(),
+        Backing::Gpu(gpu) => gpu.name.clone(),
         Backing::Functions(pool) => {
             let count = pool.count.map_or_else(|| "all".to_string(), |count| count.to_string());
             let namespaces = match pool.card {

@@ -304,7 +304,7 @@ fn decoder(name: &str, file: &str, algorithm: &str) -> String {
     format!("[[decoder]]\nname = \"{name}\"\nmodel = \"{}\"\nalgorithm = {algorithm}\n", model(file).display())
 }
 
-/// SplitMix64.
+/// `SplitMix64`.
 struct Random(u64);
 
 impl Random {
@@ -390,7 +390,7 @@ fn decoders_answer_as_on_cpus() {
 const SERVER: [(&str, u32); 3] =
     [("enqueue_syndromes", ENQUEUE_SYNDROMES), ("get_corrections", GET_CORRECTIONS), ("reset_decoder", RESET_DECODER)];
 
-/// The decoding server's functions on both ports, with a table and relay_bp.
+/// The decoding server's functions on both ports, with a table and `relay_bp`.
 fn server() -> String {
     let functions = SERVER.map(|(name, _)| format!("[[function]]\nname = \"{name}\"\nhandler = \"builtin:{name}\"\n"));
     let relay = decoder("relay", "surface_d3.dem", "\"relay_bp\"\nrelays = 2\nlegs = 1\niterations = 8");
@@ -421,25 +421,31 @@ fn sessions_of_the_decoding_server_are_those_of_cpus() {
     let model = DetectorErrorModel::parse(&fs::read_to_string(model("surface_d3.dem")).unwrap()).unwrap();
     let mut random = Random(3);
     let mut seen = [[0; 5]; 3];
+    // Measurements that a session has, as far as nothing failed, and the shot that they are of.
+    let mut buffered = [(0, 0_u64); 3];
     let mut said: Vec<_> = Vec::new();
     for step in 0..2500 {
-        let decoder = random.below(17).min(2).min(if step % 50 == 0 { 2 } else { 1 });
+        let decoder = if step % 50 == 0 { 2 } else { random.below(2) };
         let kind = [0, 0, 0, 0, 0, 0, 1, 1, 1, 2][random.below(10) as usize];
         let mut args = match kind {
-            // Whole volumes of a shot, of 31 measurements and of 24, or parts.
+            // The rest of a volume, of 31 measurements or 24, or a part of it. Unused bits are set.
             0 => {
-                let volume = [31, 24, 24][decoder as usize];
-                let bits = events(&model, &mut random).iter().rev().fold(0, |bits, byte| bits << 8 | u64::from(*byte));
-                let count = if random.below(3) == 0 { 1 + random.below(volume) } else { volume };
-                // Unused bits are set.
-                enqueue(
-                    decoder,
-                    bits | u64::MAX << count.min(24),
-                    if random.below(60) == 0 { count + 9 } else { count },
-                )
+                let (volume, at) = ([31, 24, 24][decoder as usize], &mut buffered[decoder as usize]);
+                if at.0 == 0 {
+                    let bytes = events(&model, &mut random);
+                    at.1 = bytes.iter().rev().fold(0, |bits, byte| bits << 8 | u64::from(*byte));
+                }
+                let rest = volume - at.0;
+                let count = if random.below(3) == 0 { 1 + random.below(rest) } else { rest };
+                let args = enqueue(decoder, at.1 >> at.0 | u64::MAX << count, count + random.below(60) / 59);
+                at.0 = (at.0 + count) % volume;
+                args
             }
             1 => corrections(decoder, [1, 1, 1, 1, 0, 2, u64::MAX][random.below(7) as usize], random.next() as u8 & 1),
-            _ => decoder.to_le_bytes().to_vec(),
+            _ => {
+                buffered[decoder as usize] = (0, 0);
+                decoder.to_le_bytes().to_vec()
+            }
         };
         match random.below(60) {
             0 => args.truncate(random.below(args.len() as u64 + 1) as usize),

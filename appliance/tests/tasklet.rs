@@ -7,6 +7,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Command, Output},
+    time::{Duration, Instant},
 };
 
 use berth_tls::key_file;
@@ -56,9 +57,9 @@ fn config(folder: &Path, tasklet: &str) -> String {
 }
 
 impl Site {
-    fn new() -> Self {
+    fn new(isolation: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let berth = Berth::start(&config(folder.path(), "isolation = \"inline\"\nsync_wait_ms = 100"));
+        let berth = Berth::start(&config(folder.path(), &format!("{isolation}\nsync_wait_ms = 100")));
         Self { berth, folder }
     }
 
@@ -93,9 +94,15 @@ impl Site {
     }
 }
 
+/// Where runs happen: the default is a process of their own.
+const ISOLATIONS: [&str; 2] = ["", "isolation = \"inline\""];
+
 #[test]
 fn a_stranger_sums_a_lease() {
-    let site = Site::new();
+    ISOLATIONS.into_iter().for_each(|isolation| sums_a_lease(&Site::new(isolation)));
+}
+
+fn sums_a_lease(site: &Site) {
     let lease =
         site.json(&["lease", "alloc", "--size", "4096", "--resource", "0"])["lease_id"].as_str().unwrap().to_owned();
     site.ok(&["lease", "write", &lease, "abc", "--offset", "1030"]);
@@ -124,7 +131,10 @@ fn a_stranger_sums_a_lease() {
 
 #[test]
 fn a_detached_tasklet_is_asked_for_and_cancelled() {
-    let site = Site::new();
+    ISOLATIONS.into_iter().for_each(|isolation| detaches_and_cancels(&Site::new(isolation)));
+}
+
+fn detaches_and_cancels(site: &Site) {
     let spin = site.module("spin.wasm", SPIN);
     let lease = site.json(&["tasklet", "lease", "alloc", "--memory", "16 MiB"]);
     let cpu = lease["cpu"].as_str().unwrap();
@@ -143,15 +153,75 @@ fn a_detached_tasklet_is_asked_for_and_cancelled() {
 }
 
 #[test]
-fn isolation_that_is_not_built_is_refused() {
+fn limits_that_no_run_can_have_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     for (tasklet, why) in [
-        ("", "write isolation = \"inline\""),
-        ("isolation = \"process\"", "is not built yet"),
-        ("isolation = \"inline\"\nmax_memory = 100000", "no multiple of 64 KiB"),
-        ("isolation = \"inline\"\nmax_output = \"1 MiB\"", "more than an answer holds"),
+        ("isolation = \"none\"", "is unknown"),
+        ("max_memory = 100000", "no multiple of 64 KiB"),
+        ("max_output = \"1 MiB\"", "more than an answer holds"),
     ] {
         let (code, said) = fails(&config(folder.path(), tasklet));
         assert!(code == Some(2) && said.contains(why), "{code:?}: {said}");
+    }
+}
+
+/// Executors of this node.
+fn executors(berth: &Berth) -> Vec<u32> {
+    let parent = berth.pid().to_string();
+    let stat = |pid: u32| fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let ours = |pid: &u32| {
+        let stat = stat(*pid);
+        stat.contains("(berth-executor)")
+            && stat.rsplit(") ").next().unwrap_or_default().split(' ').nth(1) == Some(&parent)
+    };
+    let all = fs::read_dir("/proc").unwrap().flatten();
+    all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(ours).collect()
+}
+
+fn kill(signal: &str, pids: &[u32]) {
+    let done = Command::new("kill").arg(signal).args(pids.iter().map(u32::to_string)).status().unwrap();
+    assert!(done.success());
+}
+
+/// A killed executor costs its run; a stopped one goes on at its next turn; those that wait find another; and none is left behind.
+#[test]
+fn executors_are_killed_and_stopped_at_every_phase() {
+    let site = Site::new("");
+    let spin = site.module("spin.wasm", SPIN);
+    let sum = site.module("sum.wasm", SUM);
+    let lease =
+        site.json(&["lease", "alloc", "--size", "4096", "--resource", "0"])["lease_id"].as_str().unwrap().to_owned();
+    let sums = |site: &Site| site.ok(&["tasklet", "run", sum.to_str().unwrap(), "--lease", &lease]);
+    let detach = |fuel: &str| {
+        site.json(&["tasklet", "run", spin.to_str().unwrap(), "--detach", "--fuel", fuel])["tasklet"].to_string()
+    };
+    // Before any run; then with one under way and one in the queue.
+    kill("-KILL", &executors(&site.berth));
+    sums(&site);
+    let (first, second) = (detach("9999999999"), detach("1000"));
+    kill("-STOP", &executors(&site.berth));
+    assert_eq!(site.json(&["tasklet", "status", &first])["status"], "UNKNOWN");
+    kill("-KILL", &executors(&site.berth));
+    let ended = |id: &str| {
+        let begun = Instant::now();
+        while site.json(&["tasklet", "status", id])["status"] == "UNKNOWN" {
+            assert!(begun.elapsed() < Duration::from_secs(10), "{id} does not end");
+        }
+    };
+    ended(&first);
+    assert!(site.error(&["tasklet", "result", &first]).contains("EXEC_FAILED"));
+    let logs = site.ok(&["tasklet", "logs", &first]).stdout;
+    assert_eq!(String::from_utf8(logs).unwrap(), "node: its executor ended: signal: 9 (SIGKILL)\n");
+    ended(&second);
+    assert!(site.error(&["tasklet", "result", &second]).contains("FUEL_EXHAUSTED"));
+    sums(&site);
+    // One is under way, and the node ends.
+    detach("9999999999");
+    let left = executors(&site.berth);
+    assert!(!left.is_empty());
+    drop(site);
+    let begun = Instant::now();
+    while left.iter().any(|pid| Path::new(&format!("/proc/{pid}")).exists()) {
+        assert!(begun.elapsed() < Duration::from_secs(10), "executors outlive their node");
     }
 }

@@ -84,7 +84,7 @@ pub(crate) fn gpu() -> Result<()> {
         println!("\n{algorithm} on gpu {} ({}), worker {}", gpu["name"], gpu["device"], gpu["worker_pid"]);
         let addr = ready["ports"][0]["addr"].as_str().context("a port without an address")?;
         let mut perf = cmd(BERTH, ["perf", "rpc", "--cpu", "0", "--function", "qec_decode", "--shots", &stem]);
-        perf.args(["--count", &count.to_string(), "--warmup", "0", "--port", "dpdk", "--peer", addr]);
+        perf.args(["--count", &count.to_string(), "--warmup", "0", "--window", "16", "--port", "dpdk", "--peer", addr]);
         perf.args(["--device", "net_memif1,role=client,socket=/run/berth-demo.sock", "--address", "10.0.0.1/24"]);
         perf.args(["--json", &format!("{stem}.json"), "--no-progress"]);
         run(&mut perf)?;

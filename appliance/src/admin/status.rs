@@ -141,16 +141,16 @@ impl Status {
     fn gpus(&self, out: &mut String) {
         if !self.gpus.is_empty() {
             let _ = write!(out, "\n{:<12} {:<16} {:<8} {:>8}", "gpu", "device", "state", "worker");
-            GpuStatus::TROUBLE.iter().for_each(|(_, head)| {
+            for (_, head) in GpuStatus::TROUBLE {
                 let _ = write!(out, " {head:>10}");
-            });
+            }
             out.push('\n');
         }
         for gpu in &self.gpus {
             let _ = write!(out, "{:<12} {:<16} {:<8} {:>8}", gpu.name, gpu.device, gpu.state(), gpu.worker());
-            GpuStatus::TROUBLE.iter().for_each(|(name, _)| {
+            for (name, _) in GpuStatus::TROUBLE {
                 let _ = write!(out, " {:>10}", gpu.count(name));
-            });
+            }
             out.push('\n');
         }
     }

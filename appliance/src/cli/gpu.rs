@@ -1,6 +1,7 @@
 //! `berth gpu`
 
 pub(super) mod arguments;
+mod submit;
 
 use std::{
     collections::BTreeMap,
@@ -20,7 +21,7 @@ use self::arguments::{Argument, Elements, Numbered};
 use super::output;
 use crate::config::parse_bytes;
 
-/// Look at and run GPU kernels, on a GPU in software.
+/// Look at and run GPU kernels, on a GPU in software here or on a node.
 #[derive(Debug, Args)]
 pub struct GpuCommand {
     #[command(subcommand)]
@@ -38,6 +39,7 @@ enum Gpu {
         json: bool,
     },
     Run(Box<Run>),
+    Submit(Box<submit::Submit>),
 }
 
 /// Run a kernel on the software GPU, and print how many instructions it ran and how fast.
@@ -87,6 +89,7 @@ impl GpuCommand {
         match &self.command {
             Gpu::Check { file, json } => check(file, *json),
             Gpu::Run(run) => run.run(),
+            Gpu::Submit(submit) => submit.run(),
         }
     }
 }

@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context as _, bail, ensure};
 use berth_client::{Alloc, Data, Grant, NvmeBinding, RdmaPeer, Via};
 use berth_wire::{
-    fabric::{BindKind, EndpointKind, NvmeTransport, PciAddress, Perms, ResourceType, Tlv},
+    fabric::{BindKind, EndpointKind, GpuExclusivity, IntentTlv, NvmeTransport, PciAddress, Perms, ResourceType, Tlv},
     net::MacAddr,
 };
 use clap::{Args, Subcommand, ValueEnum};
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use super::{Reach, WithToken, block_on, folder, handle, id, output, page};
 use crate::config::{parse_bytes, station};
 
-/// Lease memory, blocks and virtual functions of a node; read and write bytes.
+/// Lease memory, blocks, GPUs and virtual functions of a node; read and write bytes.
 #[derive(Debug, Args)]
 pub struct LeaseCommand {
     #[command(subcommand)]
@@ -28,7 +28,7 @@ pub struct LeaseCommand {
 
 #[derive(Debug, Subcommand)]
 enum Lease {
-    /// Lease memory, blocks or a virtual function. Prints the lease, and stores it for `read` and `write`.
+    /// Lease memory, blocks, memory of a GPU or a virtual function. Prints the lease, and stores it for `read` and `write`.
     Alloc {
         /// Size in bytes, such as 4096 or "64 MiB", of memory or blocks.
         #[arg(long, value_parser = parse_bytes)]
@@ -36,6 +36,9 @@ enum Lease {
         /// What to lease.
         #[arg(long, value_enum, default_value = "memory")]
         r#type: Type,
+        /// How far the lease has its GPU for itself.
+        #[arg(long, value_enum)]
+        exclusivity: Option<Exclusivity>,
         /// How long the lease is active, in seconds.
         #[arg(long, default_value_t = 600)]
         duration: u32,
@@ -171,8 +174,30 @@ enum Path {
 enum Type {
     Memory,
     Block,
+    /// Memory of a GPU, for kernels that `berth gpu submit` runs.
+    Gpu,
     /// A virtual function of a network card.
     Net,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Exclusivity {
+    /// Kernels of others may run at the same time.
+    Shared,
+    /// None do while one of the lease runs.
+    Session,
+    /// Nobody else has a lease of the GPU.
+    Device,
+}
+
+impl Exclusivity {
+    fn of_wire(self) -> GpuExclusivity {
+        match self {
+            Self::Shared => GpuExclusivity::Shared,
+            Self::Session => GpuExclusivity::SessionExclusive,
+            Self::Device => GpuExclusivity::DeviceExclusive,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -212,21 +237,26 @@ impl LeaseCommand {
 impl Lease {
     async fn run(&self) -> anyhow::Result<()> {
         match self {
-            Self::Alloc { size, r#type, duration, grace, resource, with } => {
+            Self::Alloc { size, r#type, exclusivity, duration, grace, resource, with } => {
                 let of_bytes = !matches!(r#type, Type::Net);
                 ensure!(of_bytes == size.is_some(), "--size says how much memory or blocks, and a function has none");
                 let (client, token) = with.connect(Perms::READ | Perms::WRITE | Perms::ALLOC, *resource).await?;
+                let mut intents = Vec::new();
+                if let Some(class) = exclusivity {
+                    IntentTlv::GpuExclusivity(class.of_wire()).write(&mut intents);
+                }
                 let alloc = Alloc {
                     resource: *resource,
                     kind: match r#type {
                         Type::Memory => ResourceType::Mem,
                         Type::Block => ResourceType::Block,
+                        Type::Gpu => ResourceType::Gpu,
                         Type::Net => ResourceType::Net,
                     },
                     bytes: size.unwrap_or(0),
                     duration_secs: *duration,
                     grace_secs: *grace,
-                    intents: Vec::new(),
+                    intents,
                 };
                 let grant = client.lease_alloc(&token, &alloc).await?;
                 client.close().await;
@@ -444,7 +474,7 @@ pub(super) fn remember(grant: &Grant) -> anyhow::Result<()> {
     written.with_context(|| format!("the lease is granted, but not remembered: {}", path.display()))
 }
 
-fn recall(lease: u128) -> anyhow::Result<Grant> {
+pub(super) fn recall(lease: u128) -> anyhow::Result<Grant> {
     let path = record(lease)?;
     let bytes = fs::read(&path).with_context(|| {
         format!("{}: `berth lease alloc` and `import` of this user remember the leases they made", path.display())

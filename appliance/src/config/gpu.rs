@@ -1,4 +1,4 @@
-//! `[[gpu]]`: GPUs that serve rings, and what they run.
+//! `[[gpu]]`: GPUs that serve rings, and what they run; those that are leased; those of HIP Remote.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use berth_keys::{At, Table};
 use berth_qec::{gpu::ModuleError, mock::SyndromeFile};
 use berth_wire::rpc::fnv1a;
 
-use super::{Config, Handler, Hip, Memory, Port, Rpc, name, unique};
+use super::{Backing, Config, Handler, Hip, Memory, Port, Region, Rpc, name, unique};
 
 /// A GPU: the one in software, since no other is built.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,16 +28,36 @@ pub(super) struct Gpus {
     names: Vec<At<String>>,
     /// The names of those for sessions of HIP Remote.
     pub(super) hip: Vec<At<String>>,
+    /// Those whose memory is leased, with the time limit of their kernels.
+    pub(super) leased: Vec<(At<String>, Duration)>,
+}
+
+/// `gpu.use`
+#[derive(Debug, Clone, Copy)]
+enum Use {
+    Dispatch,
+    Hip,
+    Lease,
 }
 
 impl Gpus {
     /// Warns of those that nothing names.
-    pub(super) fn warn_of_unused(&self, root: &Table<'_, '_>, ports: &[Port], hip: Option<&Hip>) {
+    pub(super) fn warn_of_unused(&self, root: &Table<'_, '_>, ports: &[Port], hip: Option<&Hip>, regions: &[Region]) {
         for (index, name) in self.names.iter().enumerate() {
             let serves = |rpc: &Rpc| rpc.ring.memory == Memory::Gpu(index);
             if !ports.iter().filter_map(Port::rpc).any(serves) {
                 let message =
                     format_args!("no port names it; write rpc.gpu = \"{}\" in those that are to use it", name.value);
+                root.sink().warn(name.span.clone(), &name.field, message);
+            }
+        }
+        for (name, _) in &self.leased {
+            let is_its = |region: &Region| matches!(&region.backing, Backing::Gpu(gpu) if gpu.name == name.value);
+            if !regions.iter().any(is_its) {
+                let message = format_args!(
+                    "no region names it; write a [[region]] with kind = \"vram\" and gpu = \"{}\"",
+                    name.value
+                );
                 root.sink().warn(name.span.clone(), &name.field, message);
             }
         }
@@ -62,18 +82,21 @@ pub(super) fn read_all(root: &mut Table<'_, '_>) -> Gpus {
                 format_args!("\"{}\" needs NVIDIA's driver, which this Berth does not use; write \"soft\"", at.value);
             t.sink().wrong(&at, message);
         }
-        let serves_rings = t.chosen("use", &[("dispatch", true), ("hip", false)]);
+        let uses = t.chosen("use", &[("dispatch", Use::Dispatch), ("lease", Use::Lease), ("hip", Use::Hip)]);
         let blocks = t.number("blocks") as u32;
         let limit = Duration::from_millis(t.number("time_limit_ms"));
         t.finish();
-        if serves_rings {
-            gpus.names.extend(name.clone());
-            gpus.all.extend(name.map(|name| Gpu { name: name.value, blocks, limit }));
-        } else {
-            gpus.hip.extend(name);
+        match uses {
+            Use::Dispatch => {
+                gpus.names.extend(name.clone());
+                gpus.all.extend(name.map(|name| Gpu { name: name.value, blocks, limit }));
+            }
+            Use::Hip => gpus.hip.extend(name),
+            Use::Lease => gpus.leased.extend(name.map(|name| (name, limit))),
         }
     }
-    unique(root.sink(), gpus.names.iter().chain(&gpus.hip));
+    let leased = gpus.leased.iter().map(|(name, _)| name);
+    unique(root.sink(), gpus.names.iter().chain(&gpus.hip).chain(leased));
     gpus
 }
 

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, net::SocketAddr, time::Duration};
 
+use berth_engine::Idle;
 use berth_keys::{At, Binds, Table, address, claim, default_address};
 use berth_ports::Runtime;
 
@@ -12,8 +13,10 @@ use super::{Host, port};
 pub struct Hip {
     /// Where clients connect.
     pub listen: SocketAddr,
-    /// CPUs of the threads that serve sessions.
+    /// CPUs that poll sessions.
     pub cpus: Vec<usize>,
+    /// What those CPUs do while there is no work.
+    pub idle: Idle,
     /// Longest payload in bytes.
     pub max_payload: u64,
     /// Sessions at once.
@@ -60,13 +63,14 @@ fn hip(mut t: Table<'_, '_>, gpus: &[At<String>], runtime: &Runtime, host: &Host
         }
     }
     let cpus = port::cpu_list(&mut t, "cpus", host).filter(|cpus| !cpus.is_empty());
+    let idle = port::idle(&mut t);
     let max_payload = t.size("max_payload").map_or(1 << 30, |at| at.value);
     let (max_sessions, per_peer) = (t.number("max_sessions") as usize, t.number("per_peer") as usize);
     let mut s = t.table_or_empty("session");
     let memory = s.size("memory").map_or(1 << 30, |at| at.value);
     let handles = s.number("handles") as usize;
     let kernel_timeout = Duration::from_millis(s.number("kernel_timeout_ms"));
-    let idle = s.number("idle_timeout_s");
+    let silent = s.number("idle_timeout_s");
     s.finish();
     let tables = t.tables("device");
     let tables = t.require("device", tables, "[[hip.device]] with a gpu");
@@ -79,13 +83,14 @@ fn hip(mut t: Table<'_, '_>, gpus: &[At<String>], runtime: &Runtime, host: &Host
     Some(Hip {
         listen: at?,
         cpus: cpus.unwrap_or_else(|| runtime.housekeeping_cpus.clone()),
+        idle,
         max_payload,
         max_sessions,
         per_peer,
         memory,
         handles,
         kernel_timeout,
-        idle_timeout: (idle > 0).then(|| Duration::from_secs(idle)),
+        idle_timeout: (silent > 0).then(|| Duration::from_secs(silent)),
         devices,
     })
 }

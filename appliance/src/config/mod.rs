@@ -43,7 +43,7 @@ pub use log::Log;
 pub use message::RingKernel;
 pub use port::{Fault, Pcap, Port, Service};
 pub(crate) use region::station;
-pub use region::{Backing, Kind, Region};
+pub use region::{Backing, Kind, LeasedGpu, Region};
 pub use rpc::{Memory, Mode, Ring, Rpc};
 pub use tasklet::Tasklet;
 pub use tune::{Nic, Tune};
@@ -169,7 +169,8 @@ fn read(root: &mut Table<'_, '_>, folder: &Path, host: &Host, known: &[Decoder])
     let runtime = runtime(root.table_or_empty("runtime"), host);
     let (decoders, names) = decoder::read_all(root, folder, host, known);
     let node = fabric::node(root.table_or_empty("node"), folder);
-    let regions = region::read_all(root, folder);
+    let gpus = gpu::read_all(root);
+    let regions = region::read_all(root, folder, &gpus.leased);
     let mut binds = Binds::new();
     let tasklet = root.table("tasklet");
     let control = root.table("control").map(|table| fabric::control(table, &regions, tasklet.is_some(), &mut binds));
@@ -180,11 +181,10 @@ fn read(root: &mut Table<'_, '_>, folder: &Path, host: &Host, known: &[Decoder])
         let message = "has functions that nobody is handed over; add [[binding]] with kind = \"sriov\"";
         root.sink().mistake(root.place("region"), "region", message);
     }
-    let gpus = gpu::read_all(root);
     let hip = hip::read(root, &gpus.hip, &runtime, host, &mut binds);
     let (leases, needed) = (control.is_some(), control.is_none() && hip.is_none());
     let (ports, rings) = port::read_all(root, folder, &runtime, host, (leases, needed), &mut binds, &gpus.all);
-    gpus.warn_of_unused(root, &ports, hip.as_ref());
+    gpus.warn_of_unused(root, &ports, hip.as_ref(), &regions);
     let messages = message::read_all(root);
     let kernels = message::kernels(root, &messages, &ports);
     let functions = function::read_all(root, folder, host, (&decoders, &names), (&ports, &gpus.all), &rings, &kernels);

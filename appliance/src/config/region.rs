@@ -1,6 +1,9 @@
-//! `[[region]]`: memory, blocks and virtual functions of this host that can be leased.
+//! `[[region]]`: memory, blocks, memory of GPUs and virtual functions of this host that can be leased.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use berth_keys::{At, Table, instead};
 use berth_ports::sriov::{Address, Card, ClientSets, Network, PoolConfig};
@@ -13,7 +16,7 @@ use super::{name, unique};
 pub struct Region {
     /// Unique name.
     pub name: String,
-    /// Memory, blocks or virtual functions.
+    /// Memory, blocks, memory of a GPU or virtual functions.
     pub kind: Kind,
     /// Its length in bytes; `None` is the length of the file or device it lies in.
     pub size: Option<u64>,
@@ -30,6 +33,8 @@ pub enum Kind {
     Memory,
     /// Blocks of 512 bytes.
     Block,
+    /// Bytes of a GPU's memory.
+    Vram,
     /// Virtual functions.
     Functions,
 }
@@ -43,20 +48,33 @@ pub enum Backing {
     Hugepages,
     /// A file or a block device.
     Path(PathBuf),
+    /// A GPU.
+    Gpu(LeasedGpu),
     /// A physical function.
     Functions(PoolConfig),
+}
+
+/// A GPU whose memory is leased: the one in software, since no other is built.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeasedGpu {
+    /// As the configuration calls it.
+    pub name: String,
+    /// How long a kernel may run that is submitted.
+    pub limit: Duration,
 }
 
 /// Lengths of regions are multiples of this many bytes.
 const GRANULE: u64 = 4096;
 
-pub(super) fn read_all(root: &mut Table<'_, '_>, folder: &Path) -> Vec<Region> {
+/// Reads `[[region]]`; `gpus` are those that can be leased.
+pub(super) fn read_all(root: &mut Table<'_, '_>, folder: &Path, gpus: &[(At<String>, Duration)]) -> Vec<Region> {
     let mut names = Vec::new();
     let mut regions: Vec<Region> = Vec::new();
     for mut t in root.tables("region").unwrap_or_default() {
         let name = name(&mut t, "scratch");
-        let kind = t.choice("kind", &[("memory", Kind::Memory), ("block", Kind::Block), ("vf", Kind::Functions)]);
-        let kind = t.require("kind", kind, "kind = \"memory\", \"block\" or \"vf\"");
+        let kinds = [("memory", Kind::Memory), ("block", Kind::Block), ("vram", Kind::Vram), ("vf", Kind::Functions)];
+        let kind = t.choice("kind", &kinds);
+        let kind = t.require("kind", kind, "kind = \"memory\", \"block\", \"vram\" or \"vf\"");
         if kind.as_ref().is_some_and(|kind| kind.value == Kind::Functions) {
             let pool = functions(&mut t, name.as_ref(), &regions);
             t.finish();
@@ -70,6 +88,18 @@ pub(super) fn read_all(root: &mut Table<'_, '_>, folder: &Path) -> Vec<Region> {
         let size = t.size("size");
         if let Some(at) = size.as_ref().filter(|at| at.value % GRANULE != 0) {
             t.sink().wrong(at, format_args!("is {} bytes; a multiple of {GRANULE} is wanted", at.value));
+        }
+        if kind.as_ref().is_some_and(|kind| kind.value == Kind::Vram) {
+            let gpu = gpu(&mut t, gpus, &regions);
+            t.require("size", size.as_ref(), "size = \"256 MiB\"");
+            t.finish();
+            names.extend(name.clone());
+            if let (Some(name), Some(gpu)) = (name, gpu) {
+                let (kind, backing) = (Kind::Vram, Backing::Gpu(gpu));
+                let size = size.map(|at| at.value);
+                regions.push(Region { name: name.value, kind, size, backing, numa: None });
+            }
+            continue;
         }
         let backing = t.text("backing");
         let found = backing.as_ref().map_or(Backing::Ram, |at| match at.value {
@@ -97,6 +127,23 @@ pub(super) fn read_all(root: &mut Table<'_, '_>, folder: &Path) -> Vec<Region> {
     }
     unique(root.sink(), names.iter());
     regions
+}
+
+/// The GPU of a `vram` region: one with `use = "lease"` that no other region has.
+fn gpu(t: &mut Table<'_, '_>, gpus: &[(At<String>, Duration)], others: &[Region]) -> Option<LeasedGpu> {
+    t.refuse(&["backing", "numa"], "its bytes are a GPU's");
+    let at = t.text("gpu");
+    let at = t.require("gpu", at, "gpu = \"gpu0\", the name of a [[gpu]] with use = \"lease\"")?;
+    let Some((name, limit)) = gpus.iter().find(|(name, _)| name.value == at.value) else {
+        let message = format_args!("there is no [[gpu]] \"{}\" with use = \"lease\"; add one", at.value);
+        t.sink().wrong(&at, message);
+        return None;
+    };
+    let is_its = |other: &Region| matches!(&other.backing, Backing::Gpu(gpu) if gpu.name == name.value);
+    if others.iter().any(is_its) {
+        t.sink().wrong(&at, "there is a region of this GPU already");
+    }
+    Some(LeasedGpu { name: name.value.clone(), limit: *limit })
 }
 
 fn functions(t: &mut Table<'_, '_>, name: Option<&At<String>>, others: &[Region]) -> Option<PoolConfig> {

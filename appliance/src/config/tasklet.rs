@@ -15,6 +15,8 @@ const MOST_OUTPUT: u64 = 512 << 10;
 /// `[tasklet]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tasklet {
+    /// Runs have processes of their own.
+    pub isolated: bool,
     /// The pool.
     pub cpus: Vec<usize>,
     /// All linear memories, in bytes.
@@ -48,15 +50,7 @@ pub(super) fn read(mut t: Table<'_, '_>, host: &Host, leases: bool, polled: &BTr
     if !(host.has_feature)("wasm") {
         t.sink().mistake(t.span(), t.path(), "needs a build with the feature \"wasm\"");
     }
-    let isolation = t.choice("isolation", &[("process", false), ("inline", true)]);
-    match &isolation {
-        Some(at) if at.value => {}
-        Some(at) => t.sink().wrong(at, "is not built yet; \"inline\" runs tasklets on threads of this process"),
-        None => {
-            let message = "a process for tasklets is not built yet; write isolation = \"inline\" to run them on threads of this process";
-            t.sink().mistake(t.span(), t.path(), message);
-        }
-    }
+    let isolated = t.choice("isolation", &[("process", true), ("inline", false)]);
     let cpus = cpu_list(&mut t, "cpus", host);
     let cpus = t.require("cpus", cpus, "cpus = [0]");
     if let Some(cpu) = cpus.iter().flatten().find(|cpu| polled.contains(cpu)) {
@@ -74,6 +68,7 @@ pub(super) fn read(mut t: Table<'_, '_>, host: &Host, leases: bool, polled: &BTr
         t.sink().wrong(at, "is more than an answer holds: 512 KiB");
     }
     let tasklet = Tasklet {
+        isolated: isolated.is_none_or(|at| at.value),
         cpus: cpus.unwrap_or_default(),
         memory,
         modules,

@@ -65,7 +65,7 @@ fn driver(root: &Root, f: &mut Findings) {
         (Some(version), _) => f.ok(WHAT, format!("module nvidia {version}")),
         (None, true) => f.ok(WHAT, "module nvidia"),
         (None, false) => {
-            f.warn(WHAT, "the module nvidia is not loaded", "apt-get install nvidia-driver && modprobe nvidia")
+            f.warn(WHAT, "the module nvidia is not loaded", "apt-get install nvidia-driver && modprobe nvidia");
         }
     }
     let has = |folder: &&&str| root.exists(&format!("{folder}/libcuda.so.1"));

@@ -1,10 +1,10 @@
 //! The GPUs that serve rings, each by a worker process beside this one.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use anyhow::Context as _;
 use berth_engine::Counters;
-use berth_gpu::{Gpu, RingFile, Settings};
+use berth_gpu::{Gpu, GpuCounts, LeasedGpu, RingFile, Settings};
 use serde::Serialize;
 
 use crate::{
@@ -17,6 +17,11 @@ const WORKER: &str = "berth-gpu-worker";
 
 /// The device of each, and its kind: no other is built.
 const DEVICE: &str = "soft";
+
+/// Where that program is.
+pub(super) fn worker() -> anyhow::Result<PathBuf> {
+    Ok(std::env::current_exe().context("where this program is")?.with_file_name(WORKER))
+}
 
 /// As the ready line tells a GPU.
 #[derive(Serialize)]
@@ -35,14 +40,14 @@ pub(super) struct StoppedGpu {
     counters: BTreeMap<&'static str, u64>,
 }
 
-/// The GPUs that serve any ring, with their positions in the configuration.
+/// The GPUs that serve any ring, with their positions in the configuration, and those that are leased.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Gpus(Arc<Vec<(usize, Gpu)>>);
+pub(crate) struct Gpus(Arc<Vec<(usize, Gpu)>>, Arc<Vec<LeasedGpu>>);
 
 impl Gpus {
     /// Starts the workers of these rings, and waits until they serve.
     pub(super) fn start(config: &Config, rings: BTreeMap<usize, Vec<RingFile>>) -> anyhow::Result<Self> {
-        let worker = std::env::current_exe().context("where this program is")?.with_file_name(WORKER);
+        let worker = worker()?;
         let start = |(index, rings): (usize, Vec<RingFile>)| {
             let gpu = &config.gpus[index];
             let settings =
@@ -50,7 +55,18 @@ impl Gpus {
             let started = Gpu::start(settings, config.gpu_functions(index).0, rings);
             Ok((index, started.with_context(|| format!("gpu {}", gpu.name))?))
         };
-        Ok(Self(Arc::new(rings.into_iter().map(start).collect::<anyhow::Result<_>>()?)))
+        Ok(Self(Arc::new(rings.into_iter().map(start).collect::<anyhow::Result<_>>()?), Arc::default()))
+    }
+
+    /// Those that are leased, too.
+    pub(super) fn with_leased(self, leased: Vec<LeasedGpu>) -> Self {
+        Self(self.0, Arc::new(leased))
+    }
+
+    /// The counters of each.
+    fn counts(&self) -> impl Iterator<Item = (&str, GpuCounts)> {
+        let serving = self.0.iter().map(|(_, gpu)| (gpu.name(), gpu.counts()));
+        serving.chain(self.1.iter().map(|gpu| (gpu.name(), gpu.counts())))
     }
 
     /// Has each run what the new configuration says; if one cannot, none does.
@@ -80,37 +96,46 @@ impl Gpus {
             let (name, worker_pid) = (gpu.name().to_owned(), gpu.pid());
             ReadyGpu { name, device: DEVICE, kind: DEVICE, memory: "pinned", worker_pid }
         };
-        self.0.iter().map(ready).collect()
+        let leased = self.1.iter().map(|gpu| ReadyGpu {
+            name: gpu.name().to_owned(),
+            device: DEVICE,
+            kind: DEVICE,
+            memory: "vram",
+            // One for each lease that runs kernels.
+            worker_pid: None,
+        });
+        self.0.iter().map(ready).chain(leased).collect()
     }
 
     /// What the stopped line says.
     pub(super) fn stopped(&self) -> Vec<StoppedGpu> {
-        let stopped = |(_, gpu): &(usize, Gpu)| {
+        let stopped = |(name, counts): (&str, GpuCounts)| {
             let mut counters = BTreeMap::new();
-            gpu.counts().report(&mut |name, value| {
+            counts.report(&mut |name, value| {
                 counters.insert(name, value);
             });
-            StoppedGpu { name: gpu.name().to_owned(), counters }
+            StoppedGpu { name: name.to_owned(), counters }
         };
-        self.0.iter().map(stopped).collect()
+        self.counts().map(stopped).collect()
     }
 
     /// What `berth status` says.
     pub(crate) fn status(&self) -> Vec<GpuStatus> {
-        let status = |(_, gpu): &(usize, Gpu)| {
+        let pid = |name: &str| self.0.iter().find(|(_, gpu)| gpu.name() == name).and_then(|(_, gpu)| gpu.pid());
+        let status = |(name, counts): (&str, GpuCounts)| {
             let mut counters = Counters::new();
-            gpu.counts().report(&mut |name, value| {
+            counts.report(&mut |name, value| {
                 counters.insert(name.to_owned(), value);
             });
-            GpuStatus { name: gpu.name().to_owned(), device: DEVICE.to_owned(), worker_pid: gpu.pid(), counters }
+            GpuStatus { name: name.to_owned(), device: DEVICE.to_owned(), worker_pid: pid(name), counters }
         };
-        self.0.iter().map(status).collect()
+        self.counts().map(status).collect()
     }
 
     /// Visits the counters of each.
     pub(crate) fn counters(&self, visit: &mut dyn FnMut(&str, &'static str, u64)) {
-        for (_, gpu) in self.0.iter() {
-            gpu.counts().report(&mut |name, value| visit(gpu.name(), name, value));
+        for (gpu, counts) in self.counts() {
+            counts.report(&mut |name, value| visit(gpu, name, value));
         }
     }
 }

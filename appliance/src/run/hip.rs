@@ -3,17 +3,18 @@
 use std::collections::BTreeMap;
 
 use anyhow::Context as _;
-use berth_hip_worker::{Settings, Worker};
+use berth_hip_worker::{HipCore, Settings, Worker};
 use berth_host::TscClock;
 use berth_port::Clock as _;
 
 use crate::config::Hip;
 
-/// Binds the socket and serves.
-pub(super) fn start(hip: &Hip, clock: &TscClock) -> anyhow::Result<Worker> {
+/// Binds the socket and accepts; the cores serve.
+pub(super) fn start(hip: &Hip, housekeeping: &[usize], clock: &TscClock) -> anyhow::Result<(Worker, Vec<HipCore>)> {
     let settings = Settings {
         listen: hip.listen,
-        cpus: hip.cpus.clone(),
+        cores: hip.cpus.len(),
+        kernels: housekeeping.to_vec(),
         max_sessions: hip.max_sessions,
         per_peer: hip.per_peer,
         session: berth_hip_worker::SessionSettings {

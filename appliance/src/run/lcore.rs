@@ -10,7 +10,7 @@ use berth_port::Clock as _;
 use super::{
     DRAIN, Event, Shared,
     heartbeat::Heartbeat,
-    plan::{Bound, LcorePlan, Worker},
+    plan::{Bound, Core, LcorePlan, Worker},
     service,
 };
 
@@ -37,7 +37,10 @@ pub(super) fn run(
         lcore.add(Polled::worker(name, &port.name, worker).weight(port.weight));
     }
     for Bound { name, core } in plan.bound {
-        lcore.add(core.open(&name).with_context(|| name.clone())?);
+        match core {
+            Core::Nvme(core) => lcore.add(core.open(&name).with_context(|| name.clone())?),
+            Core::Hip(core) => lcore.add(core.open(&name).with_context(|| name.clone())?),
+        }
     }
     let mut sleeper = Sleeper::new(lcore.wait_fds()).context("opening what wakes the lcore")?;
     events.send(Event::Ready(opened, sleeper.waker())).context("the appliance is gone")?;

@@ -11,9 +11,10 @@ use std::{
 use anyhow::{Context as _, bail, ensure};
 use berth_control::{Control, Listen, Settings};
 use berth_fabric::{Binding, Config as NodeConfig, Policy, Rule, TaskletConfig, resource_id};
+use berth_gpu::{LeaseSettings, LeasedGpu};
 use berth_host::TscClock;
 use berth_identity::NodeId;
-use berth_lease::{GRANULE, Quotas, Region, RegionKind, Regions, Storage};
+use berth_lease::{GRANULE, Quotas, Region, RegionId, RegionKind, Regions, Storage};
 use berth_memory::Memory;
 use berth_pages::{HugePage, Pages};
 use berth_ports::nvmet::Nvmet;
@@ -22,16 +23,22 @@ use berth_store::BlockEngine;
 use berth_tls::key_file;
 use berth_wire::fabric::ResourceType;
 
+use super::gpus;
 use crate::config::{self, Backing, Config, Kind};
 
-/// Recovers the node and binds its sockets; `None` without `[control]`. Leases can be connected to
+/// The lease plane.
+#[derive(Default)]
+pub(super) struct Opened {
+    /// The node; `None` without `[control]`.
+    pub(super) control: Option<Control>,
+    /// GPUs whose memory it leases.
+    pub(super) gpus: Vec<LeasedGpu>,
+}
+
+/// Recovers the node and binds its sockets. Leases can be connected to
 /// `bindings`, those of ports, and to those that the configuration lists.
-pub(super) fn open(
-    config: &Config,
-    clock: &TscClock,
-    bindings: Vec<Box<dyn Binding>>,
-) -> anyhow::Result<Option<Control>> {
-    let Some(control) = &config.control else { return Ok(None) };
+pub(super) fn open(config: &Config, clock: &TscClock, bindings: Vec<Box<dyn Binding>>) -> anyhow::Result<Opened> {
+    let Some(control) = &config.control else { return Ok(Opened::default()) };
     let node = &config.node;
     let made = DirBuilder::new().recursive(true).mode(0o700).create(&node.state_dir);
     made.with_context(|| format!("creating {}", node.state_dir.display()))?;
@@ -42,9 +49,11 @@ pub(super) fn open(
         opened.with_context(|| format!("region {}", region.name))
     });
     let (regions, memory): (Vec<_>, Vec<_>) = regions.collect::<anyhow::Result<Vec<_>>>()?.into_iter().unzip();
+    let gpus = leased_gpus(bytes.clone(), &memory)?;
+    let memory: Vec<_> = memory.into_iter().map(|pages| pages.map(|pages| pages as Arc<dyn Memory>)).collect();
     let backing = |region: &config::Region| match &region.backing {
         Backing::Path(path) => Some(path.clone()),
-        Backing::Ram | Backing::Hugepages | Backing::Functions(_) => None,
+        Backing::Ram | Backing::Hugepages | Backing::Gpu(_) | Backing::Functions(_) => None,
     };
     // By the ids of regions, which pools of functions have none of.
     let backings: Vec<_> = bytes.map(backing).collect();
@@ -87,23 +96,49 @@ pub(super) fn open(
             require_fence: control.require_fence,
             max_requests_per_sec: control.max_requests_per_sec,
             leases: berth_lease::Config { capacity: control.max_leases, ..berth_lease::Config::default() },
+            gpus: gpus.iter().map(|(region, gpu)| (*region, Arc::new(gpu.clone()) as _)).collect(),
+            gpus_in_use: gpus_in_use(config),
             tasklets: config.tasklet.as_ref().map(tasklets).transpose()?,
             ..NodeConfig::default()
         },
     };
-    Ok(Some(Control::open(settings)?))
+    let gpus = gpus.into_iter().map(|(_, gpu)| gpu).collect();
+    Ok(Opened { control: Some(Control::open(settings)?), gpus })
 }
+
+/// The program that tasklets run in, beside this one.
+#[cfg(feature = "wasm")]
+const EXECUTOR: &str = "berth-executor";
 
 /// What runs tasklets.
 #[cfg(feature = "wasm")]
 fn tasklets(config: &config::Tasklet) -> anyhow::Result<TaskletConfig> {
-    use berth_tasklet::{run::Limits, schedule::SHARING};
-    use berth_wasm::{Compiler, Pool, Wasm};
+    use berth_tasklet::{
+        run::{Executor, Limits},
+        schedule::SHARING,
+    };
+    use berth_wasm::{Compiler, Isolated, Isolation, Pool, Wasm};
+    use tracing::{info, warn};
 
     let cores = config.cpus.len() as u32;
-    let pool = Pool { instances: SHARING + cores, memory: config.max_memory };
-    let compiler = Compiler { program: std::env::current_exe()?, args: vec!["compile-wasm".into()] };
-    let executor = Wasm::new(pool, compiler).map_err(|e| anyhow::anyhow!("tasklet: {e:#}"))?;
+    let this = std::env::current_exe().context("where this program is")?;
+    let (program, memory) = (this.with_file_name(EXECUTOR), config.max_memory);
+    let compiler = Compiler { program: this, args: vec!["compile-wasm".into()] };
+    let executor: Arc<dyn Executor> = if config.isolated {
+        let isolation = Isolation { program, cpus: config.cpus.clone(), memory };
+        let isolated = Isolated::new(isolation, compiler).context("tasklet: an executor")?;
+        let walls = isolated.walls();
+        info!("executors of tasklets: namespaces {}, landlock {}", walls.namespaces, walls.landlock);
+        if !walls.namespaces && !walls.landlock {
+            warn!(
+                "executors of tasklets have their filter of system calls alone: neither namespaces nor Landlock here"
+            );
+        }
+        Arc::new(isolated)
+    } else {
+        let pool = Pool { instances: SHARING + cores, memory };
+        Arc::new(Wasm::new(pool, compiler).map_err(|e| anyhow::anyhow!("tasklet: {e:#}"))?)
+    };
     let max = Limits {
         fuel: config.max_fuel,
         memory: config.max_memory,
@@ -111,7 +146,7 @@ fn tasklets(config: &config::Tasklet) -> anyhow::Result<TaskletConfig> {
         hostcalls: config.max_hostcalls,
     };
     Ok(TaskletConfig {
-        executor: Arc::new(executor),
+        executor,
         cores,
         memory: config.memory,
         sync_wait: config.sync_wait,
@@ -149,10 +184,10 @@ pub(super) fn reconfigure(control: &Control, settings: &config::Control, regions
 }
 
 /// Opens a region; its memory too, where it has any.
-fn region_of(region: &config::Region) -> anyhow::Result<(Region, Option<Arc<dyn Memory>>)> {
+fn region_of(region: &config::Region) -> anyhow::Result<(Region, Option<Arc<Pages>>)> {
     // A number that fits no NUMA node of this kind of machine was refused with the configuration.
     let numa = region.numa.and_then(|node| u16::try_from(node).ok());
-    let memory = |backing: &_| -> anyhow::Result<(Storage, Option<Arc<dyn Memory>>)> {
+    let memory = |backing: &_| -> anyhow::Result<(Storage, Option<Arc<Pages>>)> {
         let len = region.size.context("memory has a size")?;
         let memory = Arc::new(Pages::new(len, backing, region.numa)?);
         Ok((Storage::Bytes(memory.clone()), Some(memory)))
@@ -167,10 +202,35 @@ fn region_of(region: &config::Region) -> anyhow::Result<(Region, Option<Arc<dyn 
             };
             (Storage::Blocks(Arc::new(BlockEngine::open(path, len)?)), None)
         }
+        Backing::Gpu(_) => memory(&berth_pages::Backing::Unnamed)?,
         Backing::Functions(_) => bail!("has no bytes"),
     };
-    let kind = if region.kind == Kind::Block { RegionKind::Block } else { RegionKind::Memory };
+    let kind = match region.kind {
+        Kind::Block => RegionKind::Block,
+        Kind::Vram => RegionKind::Vram,
+        Kind::Memory | Kind::Functions => RegionKind::Memory,
+    };
     Ok((Region { name: region.name.clone(), kind, numa, storage }, memory))
+}
+
+/// The GPUs of regions, by the regions' ids.
+fn leased_gpus<'a>(
+    regions: impl Iterator<Item = &'a config::Region>,
+    memory: &[Option<Arc<Pages>>],
+) -> anyhow::Result<Vec<(RegionId, LeasedGpu)>> {
+    let of_region = |(index, (region, pages)): (usize, (&config::Region, &Option<Arc<Pages>>))| {
+        let (Backing::Gpu(gpu), Some(pages)) = (&region.backing, pages) else { return None };
+        let settings = gpus::worker().map(|worker| LeaseSettings { name: gpu.name.clone(), worker, limit: gpu.limit });
+        let leased = settings.map(|settings| LeasedGpu::new(settings, pages.clone()));
+        Some(leased.map(|leased| (RegionId(index as u16), leased)))
+    };
+    regions.zip(memory).enumerate().filter_map(of_region).collect()
+}
+
+/// GPUs that serve rings, or sessions of HIP Remote.
+fn gpus_in_use(config: &Config) -> Vec<String> {
+    let hip = config.hip.iter().flat_map(|hip| hip.devices.iter().map(|(name, _)| name));
+    config.gpus.iter().map(|gpu| &gpu.name).chain(hip).cloned().collect()
 }
 
 /// The pools of virtual functions.
@@ -195,6 +255,7 @@ fn policy(policies: &[config::Policy], regions: &[config::Region], node: NodeId)
         let kind = match region.kind {
             Kind::Memory => ResourceType::Mem,
             Kind::Block => ResourceType::Block,
+            Kind::Vram => ResourceType::Gpu,
             Kind::Functions => ResourceType::Net,
         };
         resource_id(node.0, kind, &region.name)

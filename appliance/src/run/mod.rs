@@ -152,7 +152,8 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
     let mut plan = plan::plan(config)?;
     let clock = TscClock::calibrate(Duration::from_millis(50));
     let gpus = Gpus::start(config, std::mem::take(&mut plan.gpus))?;
-    let control = leases::open(config, &clock, plan.bindings(config))?;
+    let leases::Opened { control, gpus: leased } = leases::open(config, &clock, plan.bindings(config))?;
+    let gpus = gpus.with_leased(leased);
     let leased = |control: &Control| Leased { table: control.table().clone(), regions: control.regions().clone() };
     let shared = Shared {
         config: Arc::new(config.clone()),
@@ -161,7 +162,14 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
         stop: Arc::default(),
         leased: control.as_ref().map(leased),
     };
-    let hip = shared.config.hip.as_ref().map(|settings| hip::start(settings, &shared.clock)).transpose()?;
+    let hip = match &shared.config.hip {
+        Some(settings) => {
+            let (worker, cores) = hip::start(settings, &shared.config.runtime.housekeeping_cpus, &shared.clock)?;
+            plan.poll_hip(settings, cores);
+            Some(worker)
+        }
+        None => None,
+    };
     let sender = events.clone();
     thread::Builder::new().name("berth-signals".into()).spawn(move || {
         // The receiver lives as long as the process does anything.
@@ -193,7 +201,7 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
         lcores: 0,
         failure: None,
     };
-    supervisor.start(lcores, &facts, polled, transports)?;
+    supervisor.start(lcores.into_values().collect(), &facts, polled, transports)?;
     supervisor.supervise();
     let control = supervisor.control.take().map(|control| control.stop(DRAIN).into_iter().collect());
     let hip = supervisor.hip.take().map(|worker| hip::stop(&worker));

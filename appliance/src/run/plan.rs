@@ -7,6 +7,7 @@ use berth_control::Polled;
 use berth_engine::Idle;
 use berth_fabric::Binding as LeaseBinding;
 use berth_gpu::RingFile;
+use berth_hip_worker::HipCore;
 use berth_host::numa_nodes;
 use berth_memory::Heap;
 use berth_pages::{Backing, HugePage, Pages, PagesError};
@@ -21,7 +22,7 @@ use super::{
     reload::{ProgramSlot, ProgramSlots},
     service,
 };
-use crate::config::{Binding, Config, Memory, Port, Ring, Service};
+use crate::config::{Binding, Config, Hip, Memory, Port, Ring, Service};
 
 /// What an lcore thread needs to start.
 pub(super) struct LcorePlan {
@@ -32,11 +33,19 @@ pub(super) struct LcorePlan {
     pub(super) bound: Vec<Bound>,
 }
 
-/// Connections to leases that are bound to a transport of their own.
+/// Connections of a service that is no port.
 pub(super) struct Bound {
-    /// As what the ready line and telemetry know the transport.
+    /// As what the ready line and telemetry know the service.
     pub(super) name: String,
-    pub(super) core: NvmeCore,
+    pub(super) core: Core,
+}
+
+/// What polls them.
+pub(super) enum Core {
+    /// Of leases that are bound to NVMe/TCP.
+    Nvme(NvmeCore),
+    /// Of HIP Remote.
+    Hip(HipCore),
 }
 
 /// A transport whose connections are polled.
@@ -69,7 +78,8 @@ struct Draft {
 
 /// Every thread of the dataplane.
 pub(super) struct Plan {
-    pub(super) lcores: Vec<LcorePlan>,
+    /// The threads by their CPUs.
+    pub(super) lcores: BTreeMap<usize, LcorePlan>,
     /// What is known of each port, in the order of the configuration, beside its address.
     pub(super) facts: Vec<Facts>,
     /// Where functions can be replaced.
@@ -115,27 +125,33 @@ pub(super) fn plan(config: &Config) -> anyhow::Result<Plan> {
         let Opened { binding, acceptor, cores, addresses } = nvme.open()?;
         let name = if transports.is_empty() { "nvme-tcp".into() } else { format!("nvme-tcp.{}", transports.len()) };
         for (&cpu, core) in nvme.cpus.iter().zip(cores) {
-            draft.lcore(cpu, nvme.idle).bound.push(Bound { name: name.clone(), core });
+            draft.lcore(cpu, nvme.idle).bound.push(Bound { name: name.clone(), core: Core::Nvme(core) });
         }
         bindings.push(binding);
         transports.push(Transport { name, addresses, acceptor });
     }
     let Draft { lcores, at_workers, gpus, .. } = draft;
-    let lcores = lcores.into_values().collect();
     let slots = ProgramSlots { workers: at_workers, lcores: slots };
     Ok(Plan { lcores, facts, slots, gpus, transports, bindings })
 }
 
 impl Plan {
+    /// Has CPUs poll the sessions of HIP Remote.
+    pub(super) fn poll_hip(&mut self, hip: &Hip, cores: Vec<HipCore>) {
+        for (&cpu, core) in hip.cpus.iter().zip(cores) {
+            lcore(&mut self.lcores, cpu, hip.idle).bound.push(Bound { name: "hip".into(), core: Core::Hip(core) });
+        }
+    }
+
     /// The control plane's ends of ports with connections.
     pub(super) fn polled(&mut self) -> Vec<Polled> {
-        let queues = self.lcores.iter_mut().flat_map(|lcore| &mut lcore.queues);
+        let queues = self.lcores.values_mut().flat_map(|lcore| &mut lcore.queues);
         queues.filter_map(|queue| queue.source.polled()).collect()
     }
 
     /// What connects leases to ports that serve them, and to transports, each in the order of the configuration.
     pub(super) fn bindings(&mut self, config: &Config) -> Vec<Box<dyn LeaseBinding>> {
-        let queues = self.lcores.iter().flat_map(|lcore| &lcore.queues);
+        let queues = self.lcores.values().flat_map(|lcore| &lcore.queues);
         let serving = queues.map(|queue| (queue, &config.ports[queue.port]));
         let serving = serving.filter(|(_, port)| port.service == Service::LeaseIo);
         let bindings = serving.filter_map(|(queue, port)| Some((queue.port, queue.source.binding(&port.name)?)));
@@ -145,13 +161,17 @@ impl Plan {
     }
 }
 
+/// The thread of a CPU; the eagerest port that it polls or works for sets how it idles.
+fn lcore(lcores: &mut BTreeMap<usize, LcorePlan>, cpu: usize, idle: Idle) -> &mut LcorePlan {
+    let new = || LcorePlan { cpu, idle, queues: Vec::new(), workers: Vec::new(), bound: Vec::new() };
+    let lcore = lcores.entry(cpu).or_insert_with(new);
+    lcore.idle = lcore.idle.max(idle);
+    lcore
+}
+
 impl Draft {
-    /// The thread of a CPU; the eagerest port that it polls or works for sets how it idles.
     fn lcore(&mut self, cpu: usize, idle: Idle) -> &mut LcorePlan {
-        let new = || LcorePlan { cpu, idle, queues: Vec::new(), workers: Vec::new(), bound: Vec::new() };
-        let lcore = self.lcores.entry(cpu).or_insert_with(new);
-        lcore.idle = lcore.idle.max(idle);
-        lcore
+        lcore(&mut self.lcores, cpu, idle)
     }
 
     /// The rings from one queue to workers.

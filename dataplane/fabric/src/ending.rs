@@ -13,6 +13,7 @@ use berth_wire::fabric::Status;
 use crate::{
     binding::{TeardownFailed, binding_id},
     blocking::BlockingWork,
+    gpu::Done,
     host::Host,
     journal::Record,
     node::Node,
@@ -55,12 +56,14 @@ pub struct Teardown {
 }
 
 /// The thing that is torn down.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) enum Part {
     /// The connection over the binding with this index.
     Connection(usize),
     /// The unit of the resource with this index.
     Unit(usize),
+    /// Kernels that are ended, or bytes of a GPU that are scrubbed; whether that is done.
+    Gpu(Done),
 }
 
 /// Why a lease's connections end. Later variants end more.
@@ -118,7 +121,14 @@ impl<H: Host> Node<H> {
         now: Now,
         outcome: &mut Outcome,
     ) -> Result<Option<Ending>, TeardownFailed> {
-        let (left, failed) = self.disconnect(id, why, only, outcome);
+        let (mut left, failed) = self.disconnect(id, why, only, outcome);
+        if only.is_none()
+            && let Some((stopped, work)) = self.stop_kernels(id)
+        {
+            let holder = self.leases.get(id).map_or(0, |lease| lease.holder);
+            self.tear_down(id, Part::Gpu(stopped), holder, work, outcome);
+            left += 1;
+        }
         let fresh = UnderWay { why, left: 0, failed: false, unit_asked: false, ending: Ending::default() };
         let known = self.endings.remove(&id);
         let under_way = known.unwrap_or(fresh);
@@ -219,10 +229,17 @@ impl<H: Host> Node<H> {
         (left, failed)
     }
 
-    /// Begins to take back a lease's unit, if it has one. Returns how many teardowns that takes.
+    /// Begins to take back a lease's unit, if it has one, or to scrub its bytes, where they are a GPU's. Returns how many teardowns that takes.
     fn take_back(&mut self, id: LeaseId, outcome: &mut Outcome) -> Result<u32, TeardownFailed> {
-        let Some(lease) = self.leases.get(id).filter(|_| self.units.contains_key(&id)) else { return Ok(0) };
+        let Some(lease) = self.leases.get(id) else { return Ok(0) };
+        if let Some((scrubbed, work)) = self.scrub(&lease) {
+            self.tear_down(id, Part::Gpu(scrubbed), lease.holder, work, outcome);
+            return Ok(1);
+        }
         let Holding::Unit(unit) = lease.holds else { return Ok(0) };
+        if !self.units.contains_key(&id) {
+            return Ok(0);
+        }
         let index = usize::from(unit.resource);
         let ended = self.resources[index].end(id);
         let work = ended.inspect_err(|TeardownFailed| self.counts.counters.teardowns_failed += 1)?;
@@ -249,6 +266,7 @@ impl<H: Host> Node<H> {
         let done = match part {
             Part::Connection(index) => self.bindings[index].torn_down(id),
             Part::Unit(index) => self.resources[index].ended(id),
+            Part::Gpu(ref gone) => gone.get().copied().ok_or(TeardownFailed),
         };
         if done.is_err() {
             self.counts.counters.teardowns_failed += 1;

@@ -8,6 +8,7 @@ use berth_wire::fabric::{
 };
 
 use crate::{
+    gpu,
     host::Host,
     node::Node,
     resource::{Stock, resource_id},
@@ -57,6 +58,7 @@ pub(crate) fn region_type(kind: RegionKind) -> ResourceType {
     match kind {
         RegionKind::Memory => ResourceType::Mem,
         RegionKind::Block => ResourceType::Block,
+        RegionKind::Vram => ResourceType::Gpu,
     }
 }
 
@@ -85,7 +87,10 @@ impl<H: Host> Node<H> {
         let cpus = (cpus > 0).then(|| summary(self.cpu_resource(), ResourceType::Cpu, false, cpus.into(), 0));
         let gpus = self.config.facts.gpus.iter();
         let gpus = gpus.map(|gpu| summary(self.gpu_resource(gpu), ResourceType::Gpu, false, gpu.vram, 0));
-        leased.chain(cpus).chain(gpus).collect()
+        let others = self.config.gpus_in_use.iter();
+        let others =
+            others.map(|name| summary(resource_id(self.id(), ResourceType::Gpu, name), ResourceType::Gpu, true, 0, 0));
+        leased.chain(cpus).chain(gpus).chain(others).collect()
     }
 
     /// The 0x08xx TLVs of ANNOUNCE, encoded.
@@ -123,6 +128,20 @@ impl<H: Host> Node<H> {
                 preferred_mem_tiers: List::EMPTY,
             }));
         }
+        let of_gpus = self.regions().iter().filter(|(_, region)| region.kind == RegionKind::Vram);
+        let vram: Vec<RegionId> = of_gpus.map(|(id, _)| id).collect();
+        for id in &vram {
+            let gpu = self.region_resource(*id);
+            put(InventoryTlv::GpuAttach(GpuAttachInfo {
+                gpu_resource_id: gpu,
+                peer_group_id: gpu,
+                vram_bytes: self.leases.capacity(*id),
+                // Every carrier of memory leases reads and writes it.
+                supports_host_map: true,
+                supports_remote_map: true,
+                preferred_mem_tiers: List::EMPTY,
+            }));
+        }
         let config = &self.config;
         let trust_domain = ShortText::<MAX_TRUST_DOMAIN>::of(&config.trust_domain).unwrap_or_default();
         put(InventoryTlv::NodeAffinity(NodeAffinityMeta {
@@ -134,7 +153,7 @@ impl<H: Host> Node<H> {
         }));
         put(InventoryTlv::SupportedIsolation(SupportedIsolation {
             cpu: &[CpuIsolation::BestEffort],
-            gpu: &[GpuExclusivity::Shared],
+            gpu: if vram.is_empty() { &[GpuExclusivity::Shared] } else { &gpu::CLASSES },
         }));
         tlvs
     }
@@ -190,6 +209,7 @@ impl<H: Host> Node<H> {
         let tiers = &self.config.facts.tiers;
         match (region.kind, region.numa, tiers.as_slice()) {
             (RegionKind::Block, ..) => Some(MemTierKind::Block),
+            (RegionKind::Vram, ..) => Some(MemTierKind::VramVisibleHost),
             (RegionKind::Memory, Some(numa), _) => tiers.iter().find(|tier| tier.numa == numa).map(|tier| tier.kind),
             // With one kind of memory there is no question where it comes from.
             (RegionKind::Memory, None, [tier]) => Some(tier.kind),

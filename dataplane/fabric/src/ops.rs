@@ -2,6 +2,7 @@
 
 mod bind;
 mod composite;
+mod gpu;
 mod handle;
 mod hostcall;
 mod key;
@@ -17,6 +18,7 @@ use berth_port::Now;
 use berth_wire::fabric::{Op, Status, Wire};
 
 pub(crate) use bind::Attempt;
+pub(crate) use gpu::{Queued, Submit};
 pub(crate) use handle::STILL_CONNECTED;
 pub(crate) use hostcall::call_failed;
 pub use hostcall::{LeaseCall, answered};
@@ -97,7 +99,7 @@ impl<H: Host> Node<H> {
             Op::TaskletLeaseAlloc => self.tasklet_lease_alloc(ask),
             Op::TaskletLeaseFree => self.tasklet_lease_free(ask),
             // Its execution is not part of this node.
-            Op::GpuSubmit => Err(Status::UnsupportedOp),
+            Op::GpuSubmit => self.gpu_submit(ask),
         }
     }
 }
@@ -119,6 +121,7 @@ pub(crate) fn needs_journal(op: Op) -> bool {
             | Op::LeaseBind
             | Op::SvcTcpBind
             | Op::TaskletSubmit
+            | Op::GpuSubmit
             | Op::TaskletLeaseAlloc
             | Op::TaskletLeaseFree
     )

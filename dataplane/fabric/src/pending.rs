@@ -14,7 +14,7 @@ use crate::{
     host::Host,
     journal::Record,
     node::Node,
-    ops::{Attempt, STILL_CONNECTED, Submission, call_failed, cancelled},
+    ops::{Attempt, STILL_CONNECTED, Submission, Submit, call_failed, cancelled},
     request::{Carrier, Effects, Outcome, Request, Step, Work},
 };
 
@@ -68,6 +68,8 @@ pub(crate) enum Pending {
     Submit(Box<Submission>),
     /// A tasklet is being stopped.
     Cancel,
+    /// A kernel waits for its turn, or runs.
+    Kernel(Box<Submit>),
 }
 
 /// The operation, and who asked for it.
@@ -99,6 +101,7 @@ impl Pending {
             Self::Alloc { id, .. } => [Some(id), None],
             Self::Relocate { relocation, .. } => [Some(relocation.src), Some(relocation.dst)],
             Self::Bind(ref attempt) => [Some(attempt.lease), None],
+            Self::Kernel(ref submit) => [Some(submit.lease), None],
             Self::Submit(_) | Self::Cancel => [None, None],
         }
         .into_iter()
@@ -126,6 +129,9 @@ impl<H: Host> Node<H> {
             // A copy of the request that comes after a restart must not overwrite what was written since.
             (Pending::Relocate { .. }, Carrier::Udp { nonce }) => Some(vec![Record::Seen { sender: presenter, nonce }]),
             (Pending::Submit(of), Carrier::Udp { nonce }) if of.is_new() => {
+                Some(vec![Record::Seen { sender: presenter, nonce }])
+            }
+            (Pending::Kernel(of), Carrier::Udp { nonce }) if of.is_new() => {
                 Some(vec![Record::Seen { sender: presenter, nonce }])
             }
             // Its bytes were another's until now: a kill must not find them overwritten, and the end of that other lease
@@ -177,6 +183,8 @@ impl<H: Host> Node<H> {
             Pending::Submit(_) if work.is_err() => Err(Status::InternalError),
             Pending::Submit(submission) => self.go_on_submitting(*submission, origin, now),
             Pending::Cancel => Ok(Outcome::with(cancelled()).into()),
+            Pending::Kernel(submit) if work.is_err() => Err(self.kernel_failed(&submit)),
+            Pending::Kernel(submit) => self.go_on_with_kernel(*submit, origin, now),
         };
         for id in leases {
             self.release(id, now.mono);

@@ -255,6 +255,9 @@ impl<H: Host> Node<H> {
         {
             self.units.insert(id, grant.unit.clone());
         }
+        if lease.region().is_some() && lease.standing == Standing::Live && !grant.unit.is_empty() {
+            self.units.insert(id, grant.unit.clone());
+        }
         if lease.generation != generation {
             journal.push(Record::Granted(Grant { generation: lease.generation.0, ..grant }));
         }

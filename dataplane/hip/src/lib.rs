@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 pub use counters::Counters;
 pub use device::{Allocation, Copy2d, Device, Done, Job, Kernel, Launch, Loaded, Properties};
-pub use session::{Session, Settings};
+pub use session::{MESSAGE_MAX, Session, Settings};
 
 /// Random numbers that nobody guesses.
 pub type Random = Arc<dyn Fn() -> u64 + Send + Sync>;

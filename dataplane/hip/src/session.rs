@@ -8,7 +8,7 @@ use std::{
 
 use berth_port::{Nanos, Next, Progress, Session as PortSession};
 use berth_wire::hip::{
-    Answer, BadHeader, Code, Header, NAME_MAX, Op, Prefix, flags,
+    Answer, BadHeader, Code, Header, LAUNCH_MAX, NAME_MAX, Op, Prefix, flags,
     request::ModuleLoadAndGet,
     response::{DeviceProperties, Status},
 };
@@ -27,6 +27,14 @@ const ANSWER_MAX: usize = Header::LEN + DeviceProperties::LEN;
 
 /// Bytes that are taken from a client that waits for its device: beyond, it is not read.
 const AHEAD_MAX: usize = 32 << 10;
+
+/// Room that a connection needs, for what is taken at once of a message and for the longest answer without data.
+pub const MESSAGE_MAX: usize = Header::LEN + LAUNCH_MAX + NAME_MAX;
+
+const _: () = assert!(ANSWER_MAX <= MESSAGE_MAX && AHEAD_MAX <= MESSAGE_MAX);
+
+/// How long a client that sends nothing more is waited for, for an answer that is not there yet.
+const LAST_ANSWER: Duration = Duration::from_millis(700);
 
 /// How long a client may pause within a message.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -72,6 +80,10 @@ pub struct Session<D> {
     /// Room to sort arguments in.
     pub(crate) sorted: Vec<(u32, u32)>,
     identified: bool,
+    /// Whether the next request is there and waits for the device.
+    blocked: bool,
+    /// When the client was found to send nothing more.
+    finished: Option<Nanos>,
     /// When bytes were last taken.
     last: Nanos,
 }
@@ -164,6 +176,8 @@ impl<D: Device> Session<D> {
             recorded: (0, 0),
             sorted: Vec::new(),
             identified: false,
+            blocked: false,
+            finished: None,
             last: now,
         }
     }
@@ -421,7 +435,8 @@ impl<D: Device> Session<D> {
         if there.len() < prefix {
             return Err(Next::Input(Header::LEN + prefix));
         }
-        if self.work.is_some() && op.is_some_and(crate::ops::waits) {
+        self.blocked = self.work.is_some() && op.is_some_and(crate::ops::waits);
+        if self.blocked {
             return Err(wait(input));
         }
         self.rest = payload - prefix as u64;
@@ -461,8 +476,13 @@ impl<D: Device> PortSession for Session<D> {
         usize::from(self.is_busy())
     }
 
-    fn ends_with_input(&self) -> bool {
-        true
+    fn ends_with_input(&mut self, now: Nanos) -> bool {
+        let since = *self.finished.get_or_insert(now);
+        let is_awaited = match &self.phase {
+            Phase::Job(header, _) => !header.has(flags::NO_REPLY),
+            _ => self.blocked,
+        };
+        !is_awaited || now - since > LAST_ANSWER
     }
 
     fn poll_completion(&mut self, cx: &mut Context<'_>) -> Poll<()> {

@@ -6,8 +6,7 @@ use std::sync::{
 };
 
 use berth_lease::{
-    Access, BlockError, Bytes, Entry, LeaseId, Op, Reader, Refusal, Region, RegionKind, Regions, Span, Storage, Table,
-    check,
+    Access, BlockError, Bytes, Entry, LeaseId, Op, Reader, Refusal, Region, Regions, Span, Storage, Table, check,
 };
 use berth_port::Nanos;
 use berth_wire::fabric::data::BLOCK;
@@ -219,9 +218,8 @@ fn decide<'r>(
     }
     let entry = named(entry, ask);
     let region = entry.and_then(|entry| regions.get(entry.region));
-    let whole = region.is_none_or(|region| {
-        region.kind == RegionKind::Memory || (ask.access.offset | ask.access.len).is_multiple_of(BLOCK)
-    });
+    let whole = region
+        .is_none_or(|region| region.kind.is_memory() || (ask.access.offset | ask.access.len).is_multiple_of(BLOCK));
     let access = Access { well_formed: ask.access.well_formed && whole, ..ask.access };
     let span = check(entry.as_ref(), &access, now)?;
     Ok((region.ok_or(Refusal::Unknown)?, span))

@@ -43,6 +43,15 @@ impl Quiescence {
         self.0.retain(|(turns, turn)| turns.0.load(Ordering::Acquire) == *turn);
         self.0.is_empty()
     }
+
+    /// Waits until all of them are gone.
+    ///
+    /// Never call this on a thread that itself has to end a guard: it would wait for itself.
+    pub fn wait(&mut self) {
+        while !self.is_over() {
+            crate::sync::yield_now();
+        }
+    }
 }
 
 impl std::fmt::Debug for Quiescence {

@@ -97,6 +97,15 @@ pub enum RegionKind {
     Memory,
     /// Blocks of 512 bytes.
     Block,
+    /// Bytes of a GPU's memory, which a restart loses.
+    Vram,
+}
+
+impl RegionKind {
+    /// Whether it is leased in bytes, of any memory.
+    pub fn is_memory(self) -> bool {
+        self != Self::Block
+    }
 }
 
 /// All regions of a node. Cheap to clone, so every core has it.

@@ -285,10 +285,7 @@ impl TableWriter {
     ///
     /// Never call this on a thread that itself has to end a guard: it would wait for itself.
     pub fn quiesce(&self) {
-        let mut quiescence = self.quiescence();
-        while !quiescence.is_over() {
-            crate::sync::yield_now();
-        }
+        self.quiescence().wait();
     }
 
     /// Number of lines, free ones included.

@@ -143,8 +143,7 @@ impl Decoder {
     /// `events` has `ceil(num_detectors / 8)` bytes, least significant bit first, padded with zeros. `flips` has
     /// `ceil(num_observables / 8)` bytes; it is overwritten unless the call fails.
     ///
-    /// Allocates nothing, except that matching enlarges its scratch memory when a syndrome has more close pairs of
-    /// events than any before.
+    /// Allocates nothing.
     #[inline]
     pub fn decode(&mut self, events: &[u8], flips: &mut [u8]) -> Result<(), DecodeError> {
         let Self { tables, scratch, .. } = self;
@@ -159,6 +158,26 @@ impl Decoder {
         };
         flips.copy_from_slice(&predicted.to_le_bytes()[..flips.len()]);
         Ok(())
+    }
+
+    /// Limits the steps of each decode by matching: roughly, the detectors, events and paths between them that it looks at,
+    /// [`STEPS`](crate::mwpm::STEPS) by default. What a shot has not matched in so many is matched by union-find on the same
+    /// graph, which takes bounded time; the answer explains the syndrome, but need not have the least weight. Other
+    /// algorithms have no such steps.
+    #[must_use]
+    pub fn within(mut self, steps: u64) -> Self {
+        if let Scratch::Mwpm(matcher) = &mut self.scratch {
+            matcher.steps = steps;
+        }
+        self
+    }
+
+    /// Number of decodes that were out of steps, since this decoder was made.
+    pub fn exhausted(&self) -> u64 {
+        match &self.scratch {
+            Scratch::Mwpm(matcher) => matcher.exhausted,
+            Scratch::Lut | Scratch::Relay(_) => 0,
+        }
     }
 
     /// Weight of the last decode that did not fail: the sum of ln((1 - p) / p) over the errors that it assumes. `None`

@@ -21,7 +21,7 @@ impl Few {
         let mut paths = Vec::new();
         if detectors <= MOST_DETECTORS {
             paths.resize(detectors * detectors, Path { weight: FAR, flips: 0 });
-            let mut walk = Walk::new(detectors);
+            let mut walk = Walk::new(graph);
             for (from, boundary) in graph.paths_to_boundary().into_iter().enumerate() {
                 let row = &mut paths[from * detectors..][..detectors];
                 walk.run(graph, from as u32, FAR, |to, path| {

@@ -178,11 +178,12 @@ pub(crate) struct Walk {
 }
 
 impl Walk {
-    pub(crate) fn new(num_detectors: usize) -> Self {
+    /// A walk that has room for the whole graph: it takes each edge at most once in each direction.
+    pub(crate) fn new(graph: &Graph) -> Self {
         Self {
-            paths: vec![Path { weight: FAR, flips: 0 }; num_detectors],
-            known: Vec::with_capacity(num_detectors),
-            queue: BinaryHeap::with_capacity(num_detectors),
+            paths: vec![Path { weight: FAR, flips: 0 }; graph.num_detectors()],
+            known: Vec::with_capacity(graph.num_detectors()),
+            queue: BinaryHeap::with_capacity(graph.steps.len() + 1),
         }
     }
 

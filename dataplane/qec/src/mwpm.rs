@@ -3,16 +3,23 @@
 //! Detectors are vertices. Error mechanisms that flip one or two of them are edges to the boundary or between them. The
 //! most likely errors behind a set of events form a matching of least weight, of each event with another or with the
 //! boundary, at the distances of the graph. `matching` finds it, exactly, for any number of events; `few` tries all
-//! matchings if there are so few events and detectors that this is faster.
+//! matchings if there are so few events and detectors that this is faster. The steps of a shot are limited: what is unmatched
+//! then is matched by union-find, which is not exact.
 
 use crate::{
     decoder::DecodeError,
     dem::DetectorErrorModel,
     few::Few,
     graph::{FAR, Graph, Path, RESOLUTION},
-    matching::Matching,
+    matching::{Anchors, Matching, Stop},
     nearest::Nearest,
 };
+
+/// Steps of a decode unless [`Decoder::within`](crate::Decoder::within) says otherwise: so many, and so many for each detector
+/// of the model. The hardest of 1000 shots of the rotated surface code of distance 21 with p = 1 % takes 22 a detector.
+pub const STEPS: u64 = 10_000;
+/// See [`STEPS`].
+pub const STEPS_PER_DETECTOR: u64 = 100;
 
 /// Why a model does not make a matching decoder.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -36,6 +43,7 @@ pub(crate) struct Paths {
     pub(crate) graph: Graph,
     pub(crate) nearest: Nearest,
     few: Few,
+    pub(crate) anchors: Anchors,
 }
 
 impl Paths {
@@ -43,7 +51,8 @@ impl Paths {
         let graph = Graph::new(model)?;
         let nearest = Nearest::new(&graph);
         let few = Few::new(&graph);
-        Ok(Self { graph, nearest, few })
+        let anchors = Anchors::new(&graph, &nearest);
+        Ok(Self { graph, nearest, few, anchors })
     }
 }
 
@@ -54,12 +63,22 @@ pub(crate) struct Matcher {
     events: Vec<u32>,
     matching: Matching,
     weight: i64,
+    /// Steps of a shot.
+    pub(crate) steps: u64,
+    /// Shots that took more.
+    pub(crate) exhausted: u64,
 }
 
 impl Matcher {
     pub(crate) fn new(paths: &Paths) -> Self {
         let detectors = paths.graph.num_detectors();
-        Self { events: Vec::with_capacity(detectors), matching: Matching::new(detectors), weight: 0 }
+        Self {
+            events: Vec::with_capacity(detectors),
+            matching: Matching::new(&paths.graph),
+            weight: 0,
+            steps: STEPS + STEPS_PER_DETECTOR * detectors as u64,
+            exhausted: 0,
+        }
     }
 
     /// Flips of a least-weight matching of the events, which are given as one bit per detector.
@@ -81,10 +100,20 @@ impl Matcher {
         let Path { weight, flips } = match simple {
             Some(path) if path.weight >= FAR => return Err(DecodeError::Unmatchable),
             Some(path) => path,
-            None => self.matching.run(&self.events, paths)?,
+            None => self.matching.run(&self.events, paths, self.steps).or_else(|stop| self.finish(stop, paths))?,
         };
         self.weight = weight;
         Ok(flips ^ paths.graph.certain_flips())
+    }
+
+    /// Matches the events of a shot that is out of steps.
+    #[cold]
+    fn finish(&mut self, stop: Stop, paths: &Paths) -> Result<Path, DecodeError> {
+        if stop == Stop::Unmatchable {
+            return Err(DecodeError::Unmatchable);
+        }
+        self.exhausted += 1;
+        self.matching.finish(paths).ok_or(DecodeError::Unmatchable)
     }
 
     /// Weight of the last matching, in units of ln((1 - p) / p).

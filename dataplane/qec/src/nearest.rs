@@ -46,7 +46,7 @@ impl Nearest {
         let most = (MEMORY / (size_of::<Path>() + size_of::<u32>()) / count.max(1)).clamp(FEWEST, MOST);
         let boundary = graph.paths_to_boundary();
         let (mut rows, mut detectors, mut paths) = (Vec::with_capacity(count), Vec::new(), Vec::new());
-        let mut walk = Walk::new(count);
+        let mut walk = Walk::new(graph);
         for from in 0..count as u32 {
             let start = detectors.len();
             let mut row = Row { start: start as u32, end: 0, limit: 0, boundary: boundary[from as usize] };

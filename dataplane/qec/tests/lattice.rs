@@ -146,7 +146,7 @@ proptest! {
         shots in prop::collection::vec(prop::collection::vec(any::<prop::sample::Index>(), 0..12), 1..4),
         spread in prop_oneof![Just(30), Just(usize::MAX)],
     ) {
-        let mut decoder = Decoder::from_dem(&lattice.model(), Algorithm::Mwpm).unwrap();
+        let mut decoder = Decoder::from_dem(&lattice.model(), Algorithm::Mwpm).unwrap().within(u64::MAX);
         for shot in shots {
             // Close together, or anywhere.
             let mut events: Vec<_> = shot.iter().map(|at| at.index(lattice.detectors().min(spread))).collect();
@@ -175,6 +175,7 @@ fn memory_is_linear_in_the_graph() {
     let model = DetectorErrorModel::parse(&lattice.model()).unwrap();
     let mut decoder = None;
     let taken = allocation_counter::measure(|| decoder = Some(Decoder::from_model(&model, Algorithm::Mwpm).unwrap()));
+    println!("{} bytes", taken.bytes_current);
     assert!(taken.bytes_current < 64 << 20, "{} bytes", taken.bytes_current);
     let mut syndrome = vec![0u8; lattice.detectors().div_ceil(8)];
     syndrome[1000] = 0b1001;

@@ -1,6 +1,8 @@
 //! Matching on models made here, against exact answers.
 
-use berth_qec::{Algorithm, DecodeError, Decoder, ModelError, mwpm::MwpmError};
+use std::sync::Arc;
+
+use berth_qec::{Algorithm, DecodeError, Decoder, ModelError, Tables, dem::DetectorErrorModel, mwpm::MwpmError};
 use proptest::prelude::*;
 
 fn mwpm(model: &str) -> Decoder {
@@ -112,6 +114,15 @@ fn graphs() -> impl Strategy<Value = (usize, Vec<Edge>)> {
     })
 }
 
+fn model(detectors: usize, edges: &[Edge]) -> String {
+    let mut model = vec![format!("detector D{}\nlogical_observable L63", detectors - 1)];
+    for (index, (ends, p)) in edges.iter().enumerate() {
+        let ends: Vec<_> = ends.iter().map(|end| format!("D{end}")).collect();
+        model.push(format!("error({p}) {} L{index}", ends.join(" ")));
+    }
+    model.join("\n")
+}
+
 /// Least weight of edges that explain each syndrome, by trying each edge with and without.
 fn least_weights(detectors: usize, edges: &[Edge]) -> Vec<f64> {
     let mut least = vec![f64::INFINITY; 1 << detectors];
@@ -146,7 +157,7 @@ proptest! {
             .enumerate()
             .map(|(at, (p, _))| format!("error({p}) D{at} D{} L{}\n", (at + 1) % ring, at % 61))
             .collect();
-        let mut decoder = mwpm(&model.concat());
+        let mut decoder = mwpm(&model.concat()).within(u64::MAX);
         let mut events = vec![0u8; ring.div_ceil(8)];
         let (mut weights, mut flips) = ([0f64; 2], [0u64; 2]);
         for (at, edge) in edges.iter().enumerate() {
@@ -158,6 +169,7 @@ proptest! {
         prop_assume!((weights[0] - weights[1]).abs() > 1e-6);
         let mut found = [0; 8];
         decoder.decode(&events, &mut found).unwrap();
+        prop_assert_eq!(decoder.exhausted(), 0);
         prop_assert_eq!(u64::from_le_bytes(found), flips[usize::from(weights[1] < weights[0])]);
         prop_assert!((decoder.weight().unwrap() - weights[0].min(weights[1])).abs() < 1e-6);
         // One event more or less has no matching.
@@ -166,14 +178,37 @@ proptest! {
         prop_assert_eq!(decoder.decode(&events, &mut found), Err(DecodeError::Unmatchable));
     }
 
+    /// However few the steps: every syndrome is explained, or refused if nothing explains it; with fewer steps than the least
+    /// matching takes, by a heavier set of errors at most.
+    #[test]
+    fn what_is_out_of_steps_is_explained(
+        (detectors, edges) in graphs(),
+        picks in prop::collection::vec((any::<u16>(), 0..200u64), 16),
+    ) {
+        let model = DetectorErrorModel::parse(&model(detectors, &edges)).unwrap();
+        let tables = Arc::new(Tables::new(&model, Algorithm::Mwpm).unwrap());
+        let least = least_weights(detectors, &edges);
+        for (syndrome, steps) in picks.iter().map(|(pick, steps)| (*pick as usize % least.len(), *steps)).chain([(least.len() - 1, 0)]) {
+            let mut decoder = Decoder::new(tables.clone()).within(steps);
+            match decode(&mut decoder, syndrome as u64) {
+                Err(error) => {
+                    prop_assert_eq!(error, DecodeError::Unmatchable);
+                    prop_assert!(least[syndrome].is_infinite());
+                }
+                Ok(flips) => {
+                    let chosen = || edges.iter().enumerate().filter(|(index, _)| flips >> index & 1 == 1);
+                    prop_assert_eq!(chosen().fold(0, |syndrome, (_, edge)| syndrome ^ syndrome_of(edge)), syndrome);
+                    let found: f64 = chosen().map(|(_, edge)| weight(edge)).sum();
+                    prop_assert!(found > least[syndrome] - 1e-6);
+                    prop_assert!(decoder.exhausted() > 0 || found < least[syndrome] + 1e-6);
+                }
+            }
+        }
+    }
+
     #[test]
     fn matchings_are_least((detectors, edges) in graphs(), picks in prop::collection::vec(any::<u16>(), 16)) {
-        let mut model = vec![format!("detector D{}\nlogical_observable L63", detectors - 1)];
-        for (index, (ends, p)) in edges.iter().enumerate() {
-            let ends: Vec<_> = ends.iter().map(|end| format!("D{end}")).collect();
-            model.push(format!("error({p}) {} L{index}", ends.join(" ")));
-        }
-        let mut decoder = mwpm(&model.join("\n"));
+        let mut decoder = mwpm(&model(detectors, &edges));
         let least = least_weights(detectors, &edges);
         // Every event at once is the largest group that the graph can make.
         for syndrome in picks.iter().map(|&pick| pick as usize % least.len()).chain([least.len() - 1]) {

@@ -61,13 +61,56 @@ fn matching_agrees_with_pymatching() {
 #[test]
 fn decoding_allocates_nothing() {
     let set = shots(7, "p5e-3");
-    let mut decoder = Decoder::from_dem(&set.model, Algorithm::Mwpm).unwrap();
-    let allocated = allocation_counter::measure(|| {
-        for events in set.events.chunks_exact(42) {
-            decoder.decode(events, &mut [0]).unwrap();
-        }
-    });
-    assert_eq!(allocated.count_total, 0);
+    let random = random_events(60);
+    for steps in [0, 300, u64::MAX] {
+        let mut decoder = Decoder::from_dem(&set.model, Algorithm::Mwpm).unwrap().within(steps);
+        let allocated = allocation_counter::measure(|| {
+            for events in set.events.chunks_exact(42).chain(random.chunks_exact(42)) {
+                decoder.decode(events, &mut [0]).unwrap();
+            }
+        });
+        assert_eq!(allocated.count_total, 0);
+        assert_eq!(decoder.exhausted() > 0, steps < u64::MAX, "there is room for every syndrome");
+    }
+}
+
+#[test]
+fn a_tail_that_is_cut_costs_little() {
+    let set = shots(7, "p5e-3");
+    let mut cut = Decoder::from_dem(&set.model, Algorithm::Mwpm).unwrap().within(600);
+    let mut whole = Decoder::from_dem(&set.model, Algorithm::Mwpm).unwrap();
+    let (mut weight, mut least, mut wrong, mut exact_wrong) = (0.0, 0.0, 0, 0);
+    for (events, flips) in set.events.chunks_exact(42).zip(&set.flips) {
+        let (mut one, mut other) = ([0], [0]);
+        cut.decode(events, &mut one).unwrap();
+        whole.decode(events, &mut other).unwrap();
+        assert!(cut.weight().unwrap() > whole.weight().unwrap() - 1e-9);
+        weight += cut.weight().unwrap();
+        least += whole.weight().unwrap();
+        wrong += usize::from(one[0] != *flips);
+        exact_wrong += usize::from(other[0] != *flips);
+    }
+    println!("{} cut: weight {:.4}, wrong {wrong} for {exact_wrong}", cut.exhausted(), weight / least);
+    assert_eq!(whole.exhausted(), 0);
+    assert!((250..2500).contains(&cut.exhausted()), "{}", cut.exhausted());
+    assert!(weight < 1.02 * least);
+    assert!(wrong < 2 * exact_wrong);
+}
+
+/// Weights of dense shots, each with events at a fifth of the detectors, as `PyMatching` has them.
+#[test]
+fn weights_are_those_of_pymatching() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../perf/data");
+    let events = fs::read(root.join("surface_d7_dense.dets.b8")).unwrap();
+    let weights = fs::read(root.join("surface_d7_dense.weights.f64")).unwrap();
+    let (weights, _) = weights.as_chunks::<8>();
+    assert_eq!((events.len(), weights.len()), (400 * 42, 400));
+    let mut decoder = Decoder::from_dem(&shots(7, "p5e-3").model, Algorithm::Mwpm).unwrap().within(u64::MAX);
+    for (events, expected) in events.chunks_exact(42).zip(weights) {
+        decoder.decode(events, &mut [0]).unwrap();
+        let (found, expected) = (decoder.weight().unwrap(), f64::from_le_bytes(*expected));
+        assert!((found - expected).abs() < 1e-3, "{found} is not {expected}");
+    }
 }
 
 #[test]
@@ -86,28 +129,30 @@ fn wrong_lengths_and_padding_are_refused() {
 fn every_density_of_events_is_decoded() {
     let set = shots(7, "p5e-3");
     let mut decoder = Decoder::from_dem(&set.model, Algorithm::Mwpm).unwrap();
+    for events in random_events(60).chunks_exact(42) {
+        let (mut once, mut again) = ([0xFF], [0xFF]);
+        decoder.decode(events, &mut once).unwrap();
+        let weight = decoder.weight();
+        decoder.decode(events, &mut again).unwrap();
+        assert!(once[0] <= 1);
+        assert_eq!((once, weight), (again, decoder.weight()), "a decoder keeps nothing of the syndrome before");
+    }
+}
+
+/// Syndromes of 336 detectors, from one event in sixteen to all of them.
+fn random_events(shots: usize) -> Vec<u8> {
     let mut state = 1u64;
     let mut random = || {
         state = state.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
         (state >> 33) as u8
     };
-    for round in 0..60 {
-        // From one event in sixteen to all of them.
-        let mut events = [0u8; 42];
-        for byte in &mut events {
-            *byte = match round % 6 {
-                0 => random() & random() & random() & random(),
-                1 => random() & random() & random(),
-                2 => random() & random(),
-                3 => random(),
-                4 => random() | random(),
-                _ => 0xFF,
-            };
-        }
-        let (mut once, mut again) = ([0xFF], [0xFF]);
-        decoder.decode(&events, &mut once).unwrap();
-        decoder.decode(&events, &mut again).unwrap();
-        assert!(once[0] <= 1);
-        assert_eq!(once, again, "a decoder keeps nothing of the syndrome before");
-    }
+    let mut density = |round| match round {
+        0 => random() & random() & random() & random(),
+        1 => random() & random() & random(),
+        2 => random() & random(),
+        3 => random(),
+        4 => random() | random(),
+        _ => 0xFF,
+    };
+    (0..shots * 42).map(|at| density(at / 42 % 6)).collect()
 }

@@ -91,4 +91,9 @@ pub trait Hostcalls {
     /// blocks until the run's next turn. False: the run is to stop, with [`Status::ExecFailed`](crate::run::Status) and
     /// without a reason, as the host knows it: cancelled, out of wall time, or its lease or token ended.
     fn turn(&mut self) -> bool;
+
+    /// Whose run it is. A process that ran code of one presenter never runs another's.
+    fn presenter(&self) -> u128 {
+        0
+    }
 }

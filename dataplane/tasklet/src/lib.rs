@@ -10,6 +10,7 @@
 #![allow(clippy::doc_markdown)] // the documents' names of rights and ops
 
 pub mod capability;
+pub mod channel;
 pub mod hostcall;
 pub mod log;
 pub mod module;

@@ -67,6 +67,22 @@ pub trait Executor: Debug + Send + Sync {
     /// # Errors
     /// Why the module never runs here.
     fn compile(&self, wasm: &[u8]) -> Result<Arc<dyn Module>, Rejected>;
+
+    /// Its processes, if runs have some of their own.
+    fn processes(&self) -> Processes {
+        Processes::default()
+    }
+}
+
+/// Processes that ran tasklets, since the start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Processes {
+    /// Started.
+    pub started: u64,
+    /// Ended by themselves, or by somebody else.
+    pub lost: u64,
+    /// Killed, since a run was to stop and did not, or what they said was no message.
+    pub killed: u64,
 }
 
 /// A compiled module.

@@ -26,6 +26,7 @@
 mod client;
 mod data;
 mod error;
+mod gpu;
 mod grant;
 mod node;
 mod nvme;
@@ -41,6 +42,7 @@ mod udp;
 pub use client::Client;
 pub use data::{Data, Via};
 pub use error::Error;
+pub use gpu::{Kernel, KernelRan};
 pub use grant::Grant;
 pub use node::NodeInfo;
 pub use nvme::NvmeBinding;

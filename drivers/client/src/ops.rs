@@ -40,6 +40,11 @@ impl Alloc {
         Self { kind: ResourceType::Net, ..Self::memory(0, duration_secs) }
     }
 
+    /// Asks for memory of a GPU, without intents.
+    pub fn gpu(bytes: u64, duration_secs: u32) -> Self {
+        Self { kind: ResourceType::Gpu, ..Self::memory(bytes, duration_secs) }
+    }
+
     /// Asks for blocks, without intents.
     pub fn block(bytes: u64, duration_secs: u32) -> Self {
         Self { kind: ResourceType::Block, ..Self::memory(bytes, duration_secs) }

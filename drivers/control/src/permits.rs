@@ -118,7 +118,8 @@ impl Asks {
                     | Op::TaskletLeaseFree
             )
         );
-        let outputs = matches!(op, Some(Op::TaskletSubmit | Op::TaskletFetchResult | Op::TaskletFetchLogs));
+        let outputs =
+            matches!(op, Some(Op::TaskletSubmit | Op::TaskletFetchResult | Op::TaskletFetchLogs | Op::GpuSubmit));
         Self {
             urgent: ends || kind == MsgType::RevokeBroadcast,
             lists: outputs || matches!(op, Some(Op::LeaseListActive | Op::KeyList)) || kind == MsgType::Solicit,

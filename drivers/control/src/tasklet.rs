@@ -158,10 +158,10 @@ fn failed(reason: String) -> Outcome {
 
 /// Runs a tasklet to its end, on the caller's thread.
 fn run_one(shared: &Arc<Shared>, start: Start, seat: Arc<Seat>) {
-    let Start { run, module, input, limits, capabilities, log } = start;
+    let Start { run, presenter, module, input, limits, capabilities, log } = start;
     let gate = Gate::new(&shared.table, &shared.regions);
-    let mut session =
-        Session { shared, run, leases: TaskletLeases::new(capabilities, gate), log, seat, slice: shared.clock.mono() };
+    let (leases, slice) = (TaskletLeases::new(capabilities, gate), shared.clock.mono());
+    let mut session = Session { shared, run, presenter, leases, log, seat, slice };
     let outcome = catch_unwind(AssertUnwindSafe(|| module.run(&input, &limits, &mut session)));
     let Session { mut leases, .. } = session;
     shared.data.take(leases.gate().counts());
@@ -180,6 +180,7 @@ fn end(shared: &Shared, run: RunId, outcome: Outcome) {
 struct Session<'a> {
     shared: &'a Arc<Shared>,
     run: RunId,
+    presenter: u128,
     leases: TaskletLeases,
     log: SharedLog,
     seat: Arc<Seat>,
@@ -283,5 +284,9 @@ impl Hostcalls for Session<'_> {
         };
         self.slice = self.now();
         on
+    }
+
+    fn presenter(&self) -> u128 {
+        self.presenter
     }
 }

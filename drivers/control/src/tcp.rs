@@ -41,8 +41,8 @@ struct OnCore(Arc<Shared>);
 impl Host for OnCore {
     type Session = Stream;
 
-    fn session(&self, _: SocketAddr, _: IpAddr) -> Stream {
-        session(Kind::Memory, &self.0).at_most(POLLED_LONGEST)
+    fn session(&self, _: SocketAddr, _: IpAddr) -> Option<Stream> {
+        Some(session(Kind::Memory, &self.0).at_most(POLLED_LONGEST))
     }
 
     fn room(&self) -> usize {

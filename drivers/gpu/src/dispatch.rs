@@ -96,7 +96,7 @@ impl Dispatcher {
                 return Err(DeviceError::new(MIXED));
             }
             let graphs = Graphs::new(device, &self.mappings, functions, self.words.clone());
-            let graphs = graphs.map_err(|e| named(e, functions, 0))?;
+            let graphs = graphs.map_err(|e| named(&e, functions, 0))?;
             let thread = thread::Builder::new().name("graphs".into()).spawn(move || graphs.run());
             self.graphs = Some(thread.map_err(|e| DeviceError::new(format!("cannot start a thread: {e}")))?);
             self.beats = vec![0];
@@ -117,7 +117,7 @@ impl Dispatcher {
             }
         }
         let glue = glue(functions, &tables);
-        device.load(&texts(functions, &glue)).map_err(|e| named(e, functions, OWN))?;
+        device.load(&texts(functions, &glue)).map_err(|e| named(&e, functions, OWN))?;
         let (idle_after, idle) = device.idling();
         let beats = self.words.address + LINE as u64;
         let mut params = self.rings.address.to_le_bytes().to_vec();
@@ -170,9 +170,10 @@ impl Dispatcher {
 }
 
 /// An error with the name of the text that it is about, of which `own` come before those of the functions.
-fn named(e: DeviceError, functions: &Functions, own: usize) -> DeviceError {
+fn named(e: &DeviceError, functions: &Functions, own: usize) -> DeviceError {
     let module = e.module.and_then(|module| functions.modules.get(module.checked_sub(own)?));
-    DeviceError { message: module.map_or(e.message.clone(), |module| format!("{}: {}", module.name, e.message)), ..e }
+    let message = module.map_or_else(|| e.message.clone(), |module| format!("{}: {}", module.name, e.message));
+    DeviceError { module: e.module, message }
 }
 
 /// The table of a `mock_decode`, as its kernel reads it.

@@ -196,7 +196,7 @@ impl Gpu {
     pub fn reload(&self, functions: Functions) -> Result<(), GpuError> {
         let line = line(&control::Command::Load(functions.clone()));
         let before = std::mem::replace(&mut *self.state.lock(), (functions, Loading::Waiting));
-        self.child.tell(line);
+        self.child.tell(&line);
         self.state.wait(&self.settings.worker).inspect_err(|_| *self.state.lock() = before)
     }
 

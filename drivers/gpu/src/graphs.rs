@@ -29,7 +29,7 @@ const HANDLER_FAILED: i32 = -6;
 /// What a tx flag is while a graph runs.
 const IN_FLIGHT: u64 = 0xEEEE_EEEE_EEEE_EEEE;
 
-/// `GraphIOContext`: rx_slot, tx_slot, tx_flag, tx_flag_value, tx_stride.
+/// Bytes of upstream's `GraphIOContext`: `rx_slot`, `tx_slot`, `tx_flag`, `tx_flag_value`, `tx_stride`.
 const CONTEXT: usize = 40;
 
 /// Without requests for so long it sleeps between two looks, and for how long.

@@ -105,7 +105,7 @@ impl Device for Soft {
 }
 
 /// The host of a kernel that never ends: it has a core to itself while there is work.
-struct Clock;
+pub(crate) struct Clock;
 
 impl Host for Clock {
     fn now(&mut self) -> u64 {
@@ -119,14 +119,14 @@ impl Host for Clock {
 
 /// Memory at the addresses of this process, which hosts and devices write at any time: every access is atomic.
 #[derive(Debug, Clone, Default)]
-struct Shared {
+pub(crate) struct Shared {
     all: Vec<Arc<dyn Memory>>,
     /// Which was used last.
     last: usize,
 }
 
 impl Shared {
-    fn add(&mut self, memory: Arc<dyn Memory>) {
+    pub(crate) fn add(&mut self, memory: Arc<dyn Memory>) {
         self.all.push(memory);
     }
 

@@ -15,6 +15,7 @@ use std::{
 use crate::{
     control::{Command, Functions, Report, RingFd, line},
     dispatch::Dispatcher,
+    lease::process,
     mapping::{At, Mapping},
     soft::Soft,
 };
@@ -27,8 +28,15 @@ pub fn main() -> ExitCode {
     let network = confine();
     // SAFETY: nothing else of this process uses standard input.
     let control = UnixStream::from(unsafe { OwnedFd::from_raw_fd(0) });
+    if std::env::args().nth(1).is_some_and(|arg| arg == "lease") {
+        return ended(process::serve(control, network));
+    }
     let greeted = (&control).write_all(&line(&Report::Hello { network }));
-    match greeted.and_then(|()| serve(&control)) {
+    ended(greeted.and_then(|()| serve(&control)))
+}
+
+fn ended(served: io::Result<ExitCode>) -> ExitCode {
+    match served {
         Ok(status) => status,
         Err(e) => {
             eprintln!("berth-gpu-worker: {e}; it is started by berth run, for a [[gpu]] of its configuration");
@@ -56,7 +64,7 @@ fn confine() -> bool {
 }
 
 /// Takes over a file that was inherited.
-fn inherited(fd: RawFd) -> io::Result<File> {
+pub(crate) fn inherited(fd: RawFd) -> io::Result<File> {
     // SAFETY: a number is passed, which may be no file's.
     if fd < 3 || unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } != 0 {
         return Err(io::Error::new(ErrorKind::InvalidInput, "no such file was inherited"));

@@ -1,33 +1,34 @@
 //! HIP Remote over TCP.
 //!
 //! ```text
-//! connections -> Listener -> pending until the first whole request -> a Session on a Soft device, moved by a Pump
+//! connections -> Listener -> pending until the first whole request -> a Session on a Soft device, on a HipCore
 //!                                                                      kernels, loads, large copies: a thread of its own
 //! ```
 //!
-//! The sessions themselves are `berth_hip_session`. They run on threads that sleep, on the CPUs that they are given.
+//! The sessions themselves are `berth_hip_session`. Newcomers are on threads that sleep; who is identified is served by
+//! a poll core.
 #![forbid(unsafe_code)]
 
+mod core;
 mod runner;
 
-use std::{
-    io,
-    net::{IpAddr, SocketAddr},
-    sync::Arc,
-    time::Duration,
-};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 pub use berth_hip_session::Settings as SessionSettings;
 use berth_hip_session::{
     Counters, Properties, Random, Session,
     soft::{self, Budget, Soft, Windows},
 };
-use berth_host::pin_current_thread;
 use berth_port::{Family, Nanos, Tables};
-use berth_stream::{Connections, End, Event, LONG, Limits, Listener, Pending, Pump, Shares};
-use tokio::{net::TcpStream, runtime::Runtime, select};
+use berth_stream::{Event, Limits, Listener};
+use berth_uring::handover;
+use tokio::runtime::Runtime;
 
-use self::runner::Thread;
+pub use self::core::HipCore;
+use self::{
+    core::{HipSession, Sessions},
+    runner::Thread,
+};
 
 /// Connections that have sent no request yet, and how long they may be silent.
 const PENDING: (usize, Duration) = (512, Duration::from_secs(10));
@@ -37,8 +38,10 @@ const PENDING: (usize, Duration) = (512, Duration::from_secs(10));
 pub struct Settings {
     /// Where clients connect; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// CPUs of the threads that serve sessions; at least one.
-    pub cpus: Vec<usize>,
+    /// Poll cores that serve sessions; at least one.
+    pub cores: usize,
+    /// CPUs on which kernels run; none: any.
+    pub kernels: Vec<usize>,
     /// Sessions at once.
     pub max_sessions: usize,
     /// Sessions of one address at once.
@@ -97,11 +100,15 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Worker {
-    /// Binds the socket and serves on threads of its own. `now` is the time since any moment.
+    /// Binds the socket and accepts, on a thread of its own; the cores, which have to be polled, serve. `now` is the time
+    /// since any moment, by the clock of the cores.
     ///
     /// # Errors
     /// What the system said of the address, or of a thread.
-    pub fn start(settings: Settings, now: impl Fn() -> Nanos + Send + Sync + 'static) -> io::Result<Self> {
+    pub fn start(
+        settings: Settings,
+        now: impl Fn() -> Nanos + Send + Sync + 'static,
+    ) -> io::Result<(Self, Vec<HipCore>)> {
         let listener = Listener::bind(settings.listen)?;
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared {
@@ -115,22 +122,22 @@ impl Worker {
             now: Box::new(now),
             settings,
         });
-        let cpus = shared.settings.cpus.clone();
-        let next = std::sync::atomic::AtomicUsize::new(0);
+        let Settings { max_sessions: most, per_peer, cores, .. } = shared.settings;
+        let (mut to_cores, mut polled) = (Vec::new(), Vec::new());
+        for _ in 0..cores {
+            let (to_core, from) = handover(most)?;
+            to_cores.push(to_core);
+            polled.push(HipCore { from, most });
+        }
         let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(cpus.len())
+            .worker_threads(1)
             .thread_name("berth-hip")
-            .on_thread_start(move || {
-                let nth = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                if let Some(cpu) = cpus.get(nth % cpus.len().max(1)) {
-                    // A CPU that is gone since the configuration was read costs speed alone.
-                    let _ = pin_current_thread(*cpu);
-                }
-            })
             .enable_all()
             .build()?;
-        runtime.spawn(serve(listener, shared.clone()));
-        Ok(Self { address, shared, runtime: Some(runtime) })
+        let limits = Limits { pending: PENDING.0, identify_within: PENDING.1, admitted: most, per_peer };
+        let host = Arc::new(Sessions(shared.clone()));
+        runtime.spawn(berth_uring::serve(vec![listener], limits, to_cores, host));
+        Ok((Self { address, shared, runtime: Some(runtime) }, polled))
     }
 
     /// Where clients connect.
@@ -171,63 +178,23 @@ impl Monitor {
 }
 
 impl Shared {
-    fn session(&self) -> Option<Session<Soft<Thread>>> {
-        let runner = Thread::new(self.settings.kernel_timeout);
+    fn session(&self) -> Option<HipSession> {
+        let runner = Thread::new(self.settings.kernel_timeout, &self.settings.kernels);
         let (properties, budgets) = (self.properties.clone(), self.budgets.clone());
-        let device = Soft::new(properties, &self.windows, budgets, self.settings.memory, &self.random, runner)?;
+        let Some(device) = Soft::new(properties, &self.windows, budgets, self.settings.memory, &self.random, runner)
+        else {
+            self.counts.full.add(1);
+            return None;
+        };
         let (settings, counters) = (self.session.clone(), self.counters.clone());
         Some(Session::new(device, settings, counters, self.random.clone(), (self.now)()))
     }
-}
 
-/// Accepts until the runtime ends.
-async fn serve(listener: Listener, shared: Arc<Shared>) {
-    let Settings { max_sessions: admitted, per_peer, .. } = shared.settings;
-    let limits = Limits { pending: PENDING.0, identify_within: PENDING.1, admitted, per_peer };
-    let observer = shared.clone();
-    let connections = Connections::new(limits, move |event| match event {
-        Event::Displaced => observer.counts.displaced.add(1),
-        Event::Refused => observer.counts.refused.add(1),
-        Event::Expired => observer.counts.timed_out.add(1),
-    });
-    let long = Shares::new(LONG.0, LONG.1);
-    let served = listener.serve(connections, |socket, from, pending| {
-        shared.counts.connections.add(1);
-        let (shared, pump) = (shared.clone(), Pump::new(from.ip(), long.clone()));
-        tokio::spawn(async move {
-            // A connection that breaks has nobody left to tell.
-            if let Ok(End::TimedOut) = connection(socket, from.ip(), pending, pump, &shared).await {
-                shared.counts.timed_out.add(1);
-            }
-        });
-    });
-    if let Err(e) = served.await {
-        tracing::error!("HIP over TCP is not served: {e}");
-    }
-}
-
-async fn connection(
-    mut socket: TcpStream,
-    from: IpAddr,
-    mut pending: Pending<IpAddr>,
-    mut pump: Pump<IpAddr>,
-    shared: &Shared,
-) -> io::Result<End> {
-    let Some(mut session) = shared.session() else {
-        shared.counts.full.add(1);
-        return Ok(End::Closed);
-    };
-    let (mut reader, mut writer) = socket.split();
-    let now = || (shared.now)();
-    let first = pump.identify(&mut session, (&mut reader, &mut writer), &now, None);
-    let Some(end) = pending.identify(first).await else { return Ok(End::Closed) };
-    let end = end?;
-    if end != End::Identified {
-        return Ok(end);
-    }
-    let Some(mut admitted) = pending.admit(from) else { return Ok(End::Closed) };
-    select! {
-        end = pump.serve(&mut session, (&mut reader, &mut writer), &now, None) => end,
-        () = admitted.displaced() => Ok(End::Closed),
+    fn ended(&self, event: Event) {
+        match event {
+            Event::Displaced => self.counts.displaced.add(1),
+            Event::Refused => self.counts.refused.add(1),
+            Event::Expired => self.counts.timed_out.add(1),
+        }
     }
 }

@@ -16,6 +16,7 @@ use berth_hip_session::{
     Done,
     soft::{Gpu, Host, Runner, Task},
 };
+use berth_host::keep_current_thread;
 use berth_wire::hip::Code;
 
 /// By how much less than others it is preferred.
@@ -33,6 +34,7 @@ pub(crate) struct Thread {
     shared: Arc<Shared>,
     tasks: Option<mpsc::Sender<Task>>,
     limit: Duration,
+    cpus: Vec<usize>,
 }
 
 #[derive(Debug, Default)]
@@ -63,16 +65,20 @@ impl Shared {
 }
 
 impl Thread {
-    /// A kernel may run for `limit`.
-    pub(crate) fn new(limit: Duration) -> Self {
-        Self { shared: Arc::default(), tasks: None, limit }
+    /// A kernel may run for `limit`, on these CPUs; without any, where the calling thread may.
+    pub(crate) fn new(limit: Duration, cpus: &[usize]) -> Self {
+        Self { shared: Arc::default(), tasks: None, limit, cpus: cpus.to_vec() }
     }
 
     fn spawn(&self) -> Option<mpsc::Sender<Task>> {
         let (sender, tasks) = mpsc::channel::<Task>();
-        let (shared, limit) = (self.shared.clone(), self.limit);
+        let (shared, limit, cpus) = (self.shared.clone(), self.limit, self.cpus.clone());
         let body = move || {
-            // It shares CPUs with the threads that serve sessions, which go first.
+            // It was started by a poll core. A CPU that is gone since the configuration was read costs speed alone.
+            if !cpus.is_empty() {
+                let _ = keep_current_thread(&cpus);
+            }
+            // Where it shares CPUs with those that serve sessions, they go first.
             let _ = rustix::process::nice(LESS);
             for task in tasks {
                 run(task, &shared, limit);

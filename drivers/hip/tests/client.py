@@ -152,6 +152,8 @@ def kernel(name, body, param=b".param .u64 p"):
 STORE = kernel(b"store", b"ld.param.u64 %rd0, [p];\nmov.u32 %r0, 7;\nst.global.u32 [%rd0], %r0;")
 TRAP = kernel(b"trap", b"trap;")
 FOREVER = kernel(b"forever", b"LOOP: bra LOOP;")
+SLOW = kernel(b"slow", b"mov.u32 %r0, 100;\n.reg .pred %p;\nLOOP: nanosleep.u32 1000000;\nsub.u32 %r0, %r0, 1;\n"
+              b"setp.ne.u32 %p, %r0, 0;\n@%p bra LOOP;")
 EMPTY = HEAD + b".visible .entry empty() {\nret;\n}\n"
 ONE = (1, 1, 1)
 
@@ -610,6 +612,15 @@ def sessions():
     while two.value(0x0230, "QQ")[0] < free:
         assert time.monotonic() < deadline
         time.sleep(0.02)
+    # One that sends nothing more still gets its answers, if they come soon.
+    half = Session()
+    at = half.malloc(8)
+    slow = half.function(half.load(SLOW), b"slow")[0]
+    half.tell(0x0510, launch(slow, ONE, ONE, [q(at)]))
+    asked = half.send(0x0104)
+    half.socket.shutdown(socket.SHUT_WR)
+    assert half.answer(0x0104, asked) == (0, b"")
+    assert half.socket.recv(1) == b""
     # One that vanishes in the middle of a copy.
     for _ in range(50):
         s = Session()

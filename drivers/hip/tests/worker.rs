@@ -3,18 +3,27 @@
 use std::{
     io::{Read as _, Write as _},
     net::{SocketAddr, TcpStream},
+    ops::Deref,
     process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
+use berth_engine::{Idle, Lcore, Step, Telemetry};
 use berth_hip_worker::{SessionSettings, Settings, Worker};
-use berth_port::Nanos;
+use berth_host::{Sleeper, TscClock};
+use berth_port::Clock as _;
 use berth_wire::hip::{Header, Op};
 
 fn settings() -> Settings {
     Settings {
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
-        cpus: vec![0, 1],
+        cores: 2,
+        kernels: Vec::new(),
         max_sessions: 16,
         per_peer: 16,
         session: SessionSettings { max_payload: 64 << 20, handles: 1000, idle: None },
@@ -24,12 +33,52 @@ fn settings() -> Settings {
     }
 }
 
-fn start(settings: Settings) -> Worker {
-    let begin = Instant::now();
-    Worker::start(settings, move || Nanos(begin.elapsed().as_nanos() as u64)).unwrap()
+/// A worker, and the threads that poll its cores until it is dropped.
+struct Served {
+    worker: Worker,
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
 }
 
-fn count(worker: &Worker, counter: &str) -> u64 {
+impl Deref for Served {
+    type Target = Worker;
+
+    fn deref(&self) -> &Worker {
+        &self.worker
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        for thread in self.threads.drain(..) {
+            thread.join().unwrap();
+        }
+    }
+}
+
+fn start(settings: Settings) -> Served {
+    let clock = TscClock::calibrate(Duration::from_millis(5));
+    let mono = clock.clone();
+    let (worker, cores) = Worker::start(settings, move || mono.now().mono).unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let threads = cores.into_iter().map(|core| {
+        let (stop, clock) = (stop.clone(), clock.clone());
+        thread::spawn(move || {
+            let mut lcore = Lcore::new("test", Idle::Wait, &Telemetry::default());
+            lcore.add(core.open("hip").unwrap());
+            let mut sleeper = Sleeper::new(lcore.wait_fds()).unwrap();
+            while !stop.load(Relaxed) {
+                if let Step::Sleep(most) = lcore.poll(clock.now()) {
+                    sleeper.sleep(Some(most));
+                }
+            }
+        })
+    });
+    Served { worker, threads: threads.collect(), stop }
+}
+
+fn count(worker: &Served, counter: &str) -> u64 {
     let mut found = None;
     worker.monitor().report(&mut |name, value| {
         if name == counter {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use berth_fabric::{Binding, BlockingWork, BoundLease, Reach, TeardownFailed};
-use berth_lease::{LeaseId, RegionKind, Regions, Table};
+use berth_lease::{LeaseId, Regions, Table};
 use berth_nvme::{
     BindError, Client, Target, Unbound,
     auth::{Machine, Secret},
@@ -100,7 +100,7 @@ impl Binding for NvmeBinding {
     fn bind(&mut self, lease: &BoundLease, client: Tlvs<'_>, out: &mut Vec<u8>) -> Result<(), Status> {
         let Reach::Bytes { span, .. } = lease.reach else { return Err(Status::UnsupportedOp) };
         let region = self.regions.as_ref().and_then(|regions| regions.get(span.region));
-        if region.is_none_or(|region| region.kind == RegionKind::Memory) {
+        if region.is_none_or(|region| region.kind.is_memory()) {
             return Err(Status::UnsupportedOp);
         }
         let host = requested_host(client, NvmeTransport::Tcp)?;

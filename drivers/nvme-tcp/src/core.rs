@@ -123,8 +123,8 @@ struct Nvme {
 impl Host for Nvme {
     type Session = Connection;
 
-    fn session(&self, local: SocketAddr, peer: IpAddr) -> Connection {
-        Connection::new(&self.target, local).with_peer(peer)
+    fn session(&self, local: SocketAddr, peer: IpAddr) -> Option<Connection> {
+        Some(Connection::new(&self.target, local).with_peer(peer))
     }
 
     fn room(&self) -> usize {

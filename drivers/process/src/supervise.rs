@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How often a supervisor looks whether it is to stop, or to send.
+/// How often a supervisor looks whether it is to stop.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Longest line that a child may say, in bytes.
@@ -78,8 +78,8 @@ struct Shared {
     pid: AtomicU32,
     restarts: AtomicU64,
     timeouts: AtomicU64,
-    /// Lines that the child is to be told.
-    outbox: Mutex<Vec<Vec<u8>>>,
+    /// The way to the child, once it has been greeted.
+    told: Mutex<Option<UnixStream>>,
 }
 
 impl Supervised {
@@ -108,9 +108,13 @@ impl Supervised {
         self.shared.timeouts.load(Relaxed)
     }
 
-    /// Tells the child that runs now a line; one that is started later is greeted instead.
-    pub fn tell(&self, line: Vec<u8>) {
-        self.shared.outbox().push(line);
+    /// Tells the child that runs now a line; one that is started later is greeted instead. A child that takes nothing in
+    /// is waited for, for as long as it may be silent.
+    pub fn tell(&self, line: &[u8]) {
+        if let Some(socket) = &mut *self.shared.told() {
+            // What cannot be told is noticed by the silence that follows.
+            let _ = socket.write_all(line);
+        }
     }
 }
 
@@ -136,8 +140,8 @@ impl Drop for Running {
 }
 
 impl Shared {
-    fn outbox(&self) -> std::sync::MutexGuard<'_, Vec<Vec<u8>>> {
-        self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
+    fn told(&self) -> std::sync::MutexGuard<'_, Option<UnixStream>> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn supervise(&self, ward: &mut impl Ward, patience: Patience) {
@@ -146,6 +150,7 @@ impl Shared {
             let began = Instant::now();
             let end = self.run(ward, patience);
             self.pid.store(0, Release);
+            *self.told() = None;
             if end == End::Silent {
                 self.timeouts.fetch_add(1, Relaxed);
             }
@@ -165,19 +170,22 @@ impl Shared {
 
     /// One life of the child.
     fn run(&self, ward: &mut impl Ward, patience: Patience) -> End {
-        self.outbox().clear();
         let started = UnixStream::pair().and_then(|(ours, theirs)| {
             ours.set_read_timeout(Some(LOOK))?;
             ours.set_write_timeout(Some(patience.silence))?;
             let child = ward.command().stdin(Stdio::from(OwnedFd::from(theirs))).spawn()?;
             Ok((ours, Running(child)))
         });
-        let Ok((mut socket, mut child)) = started else { return End::Itself(None) };
+        let Ok((socket, mut child)) = started else { return End::Itself(None) };
         self.pid.store(child.0.id(), Release);
         let ended = |child: &mut Running| End::Itself(child.0.wait().ok());
-        // What cannot be told is noticed by the silence that follows.
-        let _ = socket.write_all(&ward.greeting());
         let Ok(input) = socket.try_clone() else { return End::Itself(None) };
+        {
+            // Whoever tells it something meanwhile waits, or has the greeting say so.
+            let mut told = self.told();
+            // What cannot be told is noticed by the silence that follows.
+            let _ = told.insert(socket).write_all(&ward.greeting());
+        }
         let (mut input, mut read) = (BufReader::new(input), Vec::new());
         let mut deadline = Instant::now() + patience.start;
         loop {
@@ -204,9 +212,6 @@ impl Shared {
             }
             if Instant::now() > deadline {
                 return End::Silent;
-            }
-            for line in std::mem::take(&mut *self.outbox()) {
-                let _ = socket.write_all(&line);
             }
         }
     }
@@ -284,7 +289,7 @@ mod tests {
             start("read line; echo beat >&0; while read line; do echo got $line >&0; echo beat >&0; done");
         assert_eq!(next(&heard), "beat");
         let pid = child.pid().unwrap();
-        child.tell(b"more\n".to_vec());
+        child.tell(b"more\n");
         assert_eq!(next(&heard), "got more");
         drop(child);
         assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());

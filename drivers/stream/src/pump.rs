@@ -193,7 +193,7 @@ impl<K: Eq + Hash + Ord + Clone> Pump<K> {
             }
         }
         loop {
-            if self.finished && (session.outstanding() == 0 || session.ends_with_input()) {
+            if self.finished && (session.outstanding() == 0 || session.ends_with_input((times.now)())) {
                 return Ok(Err(End::Closed));
             }
             self.make_room(wanted);

@@ -89,7 +89,7 @@ impl Session for Slow {
         self.0.lock().unwrap().pending
     }
 
-    fn ends_with_input(&self) -> bool {
+    fn ends_with_input(&mut self, _: Nanos) -> bool {
         self.0.lock().unwrap().ends_with_input
     }
 

@@ -27,8 +27,8 @@ pub trait Host: Send + Sync + 'static {
     /// The server's side of a connection.
     type Session: Session + Send + 'static;
 
-    /// The session of a new connection of `peer`, which reached this node at `local`.
-    fn session(&self, local: SocketAddr, peer: IpAddr) -> Self::Session;
+    /// The session of a new connection of `peer`, which reached this node at `local`; `None` closes it.
+    fn session(&self, local: SocketAddr, peer: IpAddr) -> Option<Self::Session>;
 
     /// Room for what a poll core receives and sends of a connection at once, in bytes.
     fn room(&self) -> usize;
@@ -57,8 +57,13 @@ impl<S> Cores<S> {
         let mut ticks = interval(RETURN_EVERY);
         loop {
             ticks.tick().await;
-            (0..self.cores.len()).for_each(|nth| self.lock(nth).returned().for_each(drop));
+            self.drop_returned();
         }
+    }
+
+    /// Drops the connections that are over; how many they were.
+    fn drop_returned(&self) -> usize {
+        (0..self.cores.len()).map(|nth| self.lock(nth).returned().map(drop).count()).sum()
     }
 }
 
@@ -97,7 +102,7 @@ async fn connection<H: Host>(
     (cores, nth): (&Cores<H::Session>, usize),
     host: &H,
 ) -> io::Result<End> {
-    let mut session = host.session(socket.local_addr()?, from);
+    let Some(mut session) = host.session(socket.local_addr()?, from) else { return Ok(End::Closed) };
     let (mut reader, mut writer) = socket.split();
     let now = || host.now();
     let greeting = pump.identify(&mut session, (&mut reader, &mut writer), &now, None);
@@ -109,6 +114,10 @@ async fn connection<H: Host>(
             return Ok(End::Closed);
         }
         End::TimedOut => return Ok(End::TimedOut),
+    }
+    // Who comes back at once finds the place that it had.
+    if cores.drop_returned() > 0 {
+        tokio::task::yield_now().await;
     }
     let Some(admitted) = pending.admit(from) else { return Ok(End::Closed) };
     hand_over(socket, session, pump, admitted, (cores, nth), host.room()).await?;

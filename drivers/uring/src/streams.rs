@@ -36,7 +36,7 @@ pub struct Connection<S> {
     socket: TcpStream,
     session: S,
     input: Box<[u8]>,
-    /// What of the input was received and not consumed. Nobody touches the input while the kernel receives into it.
+    /// What of the input was received and not consumed. Nobody touches what is behind it while the kernel receives there.
     held: Range<usize>,
     receiving: bool,
     output: Box<[u8]>,
@@ -221,7 +221,7 @@ impl<S: Session> UringStreams<S> {
         let Some(connection) = &mut self.connections[at] else { return };
         let c = &mut **connection;
         if c.end == End::NotYet && c.sending.is_empty() {
-            let input = if c.receiving { &[] } else { &c.input[c.held.clone()] };
+            let input = &c.input[c.held.clone()];
             let Progress { consumed, written, next } = c.session.advance(input, &mut c.output, now);
             c.held.start += consumed;
             if consumed > 0 {
@@ -237,7 +237,10 @@ impl<S: Session> UringStreams<S> {
                 Next::Close => c.close_if(true),
                 // An answer that is longer than the whole output.
                 Next::Output(_) => c.close_if(written == 0 && !waits),
-                Next::Input(_) if c.finished => c.close_if((!waits || c.session.ends_with_input()) && written == 0),
+                Next::Input(_) if c.finished => {
+                    let over = !waits || c.session.ends_with_input(now);
+                    c.close_if(over && written == 0);
+                }
                 Next::Input(_) if !c.receiving => {
                     c.input.copy_within(c.held.clone(), 0);
                     c.held = 0..c.held.len();
@@ -368,7 +371,8 @@ impl<S: Session> UringStreams<S> {
         let late = c.begun.is_some_and(slow) || !c.sending.is_empty() && slow(c.written);
         self.counters.connections_timed_out += u64::from(late && c.end == End::NotYet);
         let lingers = matches!(c.end, End::Shut(since) if now > since + LINGER);
-        if late || lingers || c.session.outstanding() == 0 && c.session.is_over(now) {
+        let ended = c.finished && c.end == End::NotYet && c.session.outstanding() > 0 && c.session.ends_with_input(now);
+        if late || lingers || ended || c.session.outstanding() == 0 && c.session.is_over(now) {
             c.abort();
             self.release(at, now);
         } else if c.end == End::NotYet && c.session.poll_completion(&mut Context::from_waker(Waker::noop())).is_ready()

@@ -46,7 +46,7 @@ impl CustomCodeMemory for ReadExecute {
 }
 
 /// A file in memory with these bytes, which nobody can change any more.
-fn sealed(mut bytes: &[u8]) -> rustix::io::Result<OwnedFd> {
+pub(crate) fn sealed(mut bytes: &[u8]) -> rustix::io::Result<OwnedFd> {
     let file = memfd_create(c"berth-wasm-code", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     while !bytes.is_empty() {
         bytes = &bytes[write(&file, bytes)?..];

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use wasmparser::WasmFeatures;
 use wasmtime::{
-    Config, Engine, InstanceAllocationStrategy, OptLevel, PoolingAllocationConfig, RegallocAlgorithm, Result,
-    WasmBacktraceDetails,
+    Config, CustomCodeMemory, Engine, InstanceAllocationStrategy, OptLevel, PoolingAllocationConfig, RegallocAlgorithm,
+    Result, WasmBacktraceDetails,
 };
 
-use crate::{code_memory::ReadExecute, fuel};
+use crate::fuel;
 
 /// The guest's stack, as native code uses it (T4).
 const STACK: usize = 512 << 10;
@@ -42,8 +42,8 @@ pub(crate) fn compiler() -> Result<Engine> {
     Engine::new(&config())
 }
 
-/// What runs: instances come from a pool, and code is published without `mprotect`.
-pub(crate) fn runtime(pool: Pool) -> Result<Engine> {
+/// What runs: instances come from a pool, and code is published by `code`, without `mprotect`.
+pub(crate) fn runtime(pool: Pool, code: Arc<dyn CustomCodeMemory>) -> Result<Engine> {
     let mut slots = PoolingAllocationConfig::new();
     slots
         .total_core_instances(pool.instances)
@@ -59,9 +59,7 @@ pub(crate) fn runtime(pool: Pool) -> Result<Engine> {
         .table_keep_resident(4 << 10)
         .async_stack_keep_resident(16 << 10);
     let mut config = config();
-    config
-        .allocation_strategy(InstanceAllocationStrategy::Pooling(slots))
-        .with_custom_code_memory(Some(Arc::new(ReadExecute)));
+    config.allocation_strategy(InstanceAllocationStrategy::Pooling(slots)).with_custom_code_memory(Some(code));
     Engine::new(&config)
 }
 

@@ -11,10 +11,12 @@ mod engine;
 mod fuel;
 mod hostcalls;
 mod kernel;
+mod process;
 mod profile;
 mod run;
 
 pub use compile::{Compiler, child};
 pub use engine::Pool;
 pub use kernel::{KernelLimits, NoAnswer, RingKernel};
+pub use process::{Isolated, Isolation, executor, shut_in};
 pub use run::{Needs, Wasm};

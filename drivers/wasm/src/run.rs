@@ -18,6 +18,7 @@ use wasmtime::{
 };
 
 use crate::{
+    code_memory::ReadExecute,
     compile::Compiler,
     engine::{self, FUEL_SLICE, Pool},
     hostcalls::{self, Guest, Host, Stopped},
@@ -54,7 +55,7 @@ impl Wasm {
     /// # Errors
     /// If the addresses of the pool cannot be reserved.
     pub fn new(pool: Pool, compiler: Compiler) -> Result<Self> {
-        let engine = engine::runtime(pool)?;
+        let engine = engine::runtime(pool, Arc::new(ReadExecute))?;
         let linker = hostcalls::linker(&engine)?;
         let signatures = signatures(&linker);
         Ok(Self { engine, linker, signatures, compiler })
@@ -79,17 +80,39 @@ impl Wasm {
     fn load(&self, checked: &Checked, role: Role, code: &[u8]) -> Result<Program> {
         // SAFETY: the code is what the compiler wrote for us, through a pipe that nobody else has.
         let module = unsafe { wasmtime::Module::deserialize(&self.engine, code)? };
+        let Checked { start, alloc, initialize, .. } = checked;
+        Program::new(
+            &self.linker,
+            &module,
+            role,
+            &Entry { start: start.clone(), alloc: *alloc, initialize: *initialize },
+        )
+    }
+}
+
+/// What a module begins with, as [`Checked`] says.
+#[derive(Debug, Clone)]
+pub(crate) struct Entry {
+    pub(crate) start: Option<String>,
+    pub(crate) alloc: bool,
+    pub(crate) initialize: bool,
+}
+
+impl Program {
+    /// Of a module that was checked.
+    pub(crate) fn new(linker: &Linker<Guest>, module: &wasmtime::Module, role: Role, entry: &Entry) -> Result<Self> {
         let export = |name: &str| module.get_export_index(name);
+        let missing = |name| move || wasmtime::Error::msg(format!("no export {name}"));
         let (alloc, run) = role.functions();
-        let run = export(run).expect("checked");
-        let memory = export("memory").expect("checked");
-        let alloc = checked.alloc.then(|| export(alloc)).flatten();
-        let initialize = checked.initialize.then(|| export("_initialize")).flatten();
-        let before = [checked.start.as_deref().and_then(export), initialize].into_iter().flatten().collect();
+        let run = export(run).ok_or_else(missing(run))?;
+        let memory = export("memory").ok_or_else(missing("memory"))?;
+        let alloc = entry.alloc.then(|| export(alloc)).flatten();
+        let initialize = entry.initialize.then(|| export("_initialize")).flatten();
+        let before = [entry.start.as_deref().and_then(export), initialize].into_iter().flatten().collect();
         let bounded = matches!(module.get_export("memory"), Some(ExternType::Memory(ty)) if ty.maximum().is_some());
         let image = module.image_range();
         let size = image.end as u64 - image.start as u64;
-        Ok(Program { pre: self.linker.instantiate_pre(&module)?, before, alloc, run, memory, bounded, size })
+        Ok(Self { pre: linker.instantiate_pre(module)?, before, alloc, run, memory, bounded, size })
     }
 }
 
@@ -100,7 +123,7 @@ impl Executor for Wasm {
 }
 
 /// What the linker has.
-fn signatures(linker: &Linker<Guest>) -> Signatures {
+pub(crate) fn signatures(linker: &Linker<Guest>) -> Signatures {
     let value = |ty: wasmtime::ValType| if ty.is_i64() { ValType::I64 } else { ValType::I32 };
     let none = Limits { fuel: 0, memory: 0, output: 0, hostcalls: 0 };
     let mut store = Store::new(linker.engine(), Guest::new(None, none));
@@ -138,7 +161,7 @@ impl fmt::Debug for Program {
 
 /// A compiled tasklet.
 #[derive(Debug)]
-struct Tasklet(Program);
+pub(crate) struct Tasklet(pub(crate) Program);
 
 impl Module for Tasklet {
     fn size(&self) -> u64 {

@@ -5,6 +5,8 @@
 mod common;
 
 use berth_tasklet::run::Status;
+const ISOLATED: bool = false;
+
 use common::{PLENTY, Record, module, tasklet};
 
 /// Since Linux 6.3 (`include/uapi/linux/prctl.h`).

@@ -4,7 +4,7 @@ use std::{
     fmt::Write as _,
     fs,
     net::UdpSocket,
-    thread::sleep,
+    thread::available_parallelism,
     time::{Duration, Instant},
 };
 
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     build,
-    sh::{self, BERTH, Process, cmd, output, run},
+    sh::{self, BERTH, cmd, output, run},
 };
 
 /// Turns of each side.
@@ -27,6 +27,15 @@ const TURNS: usize = 5;
 const KILLS: usize = 7;
 /// Seconds of each turn over UDP.
 const SECONDS: &str = "2";
+
+/// What needs a GPU, and devices that are not built.
+const ON_GPUS: [&str; 5] = [
+    "on a GPU: rpc_increment 32 B, ring to ring, pinned, 1 block",
+    "on a GPU: open throughput, 64 slots, 1 and 8 blocks",
+    "on a GPU: mode = \"graph\", 32 B",
+    "on a GPU: rpc_increment 32 B, udp, dispatch gpu, RTT",
+    "on a GPU: relay_bp, one shot; 4096 at once",
+];
 
 /// A line of the table: percentiles in `unit`, of so many samples; what it is beside; and how it is judged.
 struct Line {
@@ -67,6 +76,9 @@ fn table(all: &[Line]) -> String {
         let met = met.map_or("", |met| if met { "met" } else { "short" });
         let _ =
             writeln!(text, "| {case} | {p50} | {p99} | {p999} | {count} | {hiccups} | {beside} | {reach} | {met} |");
+    }
+    for case in ON_GPUS {
+        let _ = writeln!(text, "| {case} | not measured | | | | | | | |");
     }
     text
 }
@@ -169,6 +181,9 @@ fn udp() -> Result<[Line; 2]> {
         theirs.push(other);
     }
     let ratio = median(ours.iter().zip(&theirs).map(|(one, other)| one.0[0] / other.0[0]));
+    // The client, the port's core and the kernel poll at the same time.
+    let cores = available_parallelism()?.get();
+    let few = if cores < 3 { format!(", of 3 threads that poll on {cores} cores") } else { String::new() };
     let line = |case, all: &[([f64; 3], u64, u64)], beside| Line {
         case,
         unit: "us",
@@ -180,7 +195,7 @@ fn udp() -> Result<[Line; 2]> {
         met: None,
     };
     Ok([
-        line("rpc_increment 32 B, udp, dispatch gpu, RTT", &ours, format!("dispatch ring: {ratio:.2}x")),
+        line("rpc_increment 32 B, udp, dispatch gpu, RTT", &ours, format!("dispatch ring: {ratio:.2}x{few}")),
         line("rpc_increment 32 B, udp, dispatch ring, on a CPU, RTT", &theirs, String::new()),
     ])
 }
@@ -210,24 +225,27 @@ fn relay_bp() -> Result<Line> {
     })
 }
 
-/// From the kill of a worker to the first answer after it.
+/// From the kill of a worker to the first answer after it. Each is the first that ends: rests grow from one to the next.
 fn killed() -> Result<Line> {
-    let (server, ready) = sh::berth(&config("killed", GPU, ON_GPU, INCREMENT)?)?;
-    let client = UdpSocket::bind("127.0.0.1:0")?;
-    client.connect(ready["ports"][0]["addr"].as_str().context("a port without an address")?)?;
-    client.set_read_timeout(Some(Duration::from_millis(100)))?;
+    let config = config("killed", GPU, ON_GPU, INCREMENT)?;
     let mut times = Vec::new();
-    let mut id = 0_u32;
-    while times.len() < KILLS {
-        // The rest after an end grows while ends follow each other.
-        sleep(Duration::from_millis(500));
+    for _ in 0..KILLS {
+        let (server, ready) = sh::berth(&config)?;
+        let client = UdpSocket::bind("127.0.0.1:0")?;
+        client.connect(ready["ports"][0]["addr"].as_str().context("a port without an address")?)?;
+        client.set_read_timeout(Some(Duration::from_millis(100)))?;
+        let worker = ready["gpus"][0]["worker_pid"].as_u64().context("no worker")?;
+        ensure!(answers(&client, 0)?, "no answer");
         let began = Instant::now();
-        let worker = worker(&server)?;
-        run(&mut cmd("kill", ["-KILL", &worker]))?;
-        while !answers(&client, &mut id)? {
+        run(&mut cmd("kill", ["-KILL", &worker.to_string()]))?;
+        for id in 1.. {
+            if answers(&client, id)? {
+                break;
+            }
             ensure!(began.elapsed() < Duration::from_secs(30), "no answer after worker {worker} was killed");
         }
         times.push(began.elapsed().as_secs_f64() * 1e3);
+        server.terminate()?.counters()?;
     }
     times.sort_unstable_by(f64::total_cmp);
     Ok(Line {
@@ -242,19 +260,9 @@ fn killed() -> Result<Line> {
     })
 }
 
-/// The process that has the GPU.
-fn worker(server: &Process) -> Result<String> {
-    let id = server.id();
-    let threads = fs::read_dir(format!("/proc/{id}/task"))?;
-    let children = threads.filter_map(|thread| fs::read_to_string(thread.ok()?.path().join("children")).ok());
-    let all: String = children.collect();
-    Ok(all.split_whitespace().next().context("berth has no worker")?.to_owned())
-}
-
 /// Asks once: whether the function answered, and not somebody in its place.
-fn answers(client: &UdpSocket, id: &mut u32) -> Result<bool> {
-    *id += 1;
-    let words = [0x4355_5152, 0x191B_6322, 1, *id, 0, 0].map(u32::to_le_bytes).concat();
+fn answers(client: &UdpSocket, id: u32) -> Result<bool> {
+    let words = [0x4355_5152, 0x191B_6322, 1, id, 0, 0].map(u32::to_le_bytes).concat();
     client.send(&[&words[..], &[7]].concat())?;
     let mut answer = [0; 64];
     let Ok(len) = client.recv(&mut answer) else { return Ok(false) };

@@ -69,13 +69,16 @@ pub(crate) fn make() -> Result<Vec<PathBuf>> {
     for (name, more) in [("berth", &DRIVERS[..]), ("berth-full", &["--features", FEATURES])] {
         run(cargo(["build", "--release", "--locked", "-p", "berth"]).args(more))?;
         let tree = work.join(name);
-        let programs = ["berth", "berth-gpu-worker"].map(|program| tree.join("usr/bin").join(program));
+        // Tasklets are in the full one.
+        let executor = (name == "berth-full").then_some("berth-executor");
+        let programs = ["berth", "berth-gpu-worker"].into_iter().chain(executor);
+        let programs: Vec<_> = programs.map(|program| tree.join("usr/bin").join(program)).collect();
         for program in &programs {
             let built = Path::new("target/release").join(program.file_name().context("a file")?);
             copy(&built, program, 0o755)?;
             run(cmd("strip", ["--strip-unneeded", "--remove-section=.comment"]).arg(program))?;
         }
-        let [program, _] = &programs;
+        let program = &programs[0];
         let doc = tree.join("usr/share/doc").join(name);
         fs::create_dir_all(doc.parent().context("/usr/share/doc has a parent")?)?;
         symlink("berth-common", doc)?;

@@ -14,9 +14,10 @@ pub(super) static HIP: Section = Section::new(
             "true: whoever reaches the address may use the GPUs, and everything is readable on the way",
         )
         .default("false"),
-        key("cpus", Kind::Cpus, "the CPUs of the threads that serve sessions")
+        key("cpus", Kind::Cpus, "the CPUs that poll the connections")
             .otherwise("those for housekeeping")
             .example("[1]"),
+        key("idle", super::port::IDLE, "what these CPUs do when there is nothing to do").default("\"adaptive\""),
         key("max_payload", Kind::Size, "the longest request or answer").default("\"1 GiB\""),
         key("max_sessions", Kind::Integer(1, 3500), "sessions at once").default("256"),
         key("per_peer", Kind::Integer(1, 3500), "sessions of one address at once").default("64"),

@@ -99,6 +99,7 @@ pub(super) static REGION: Section = Section::new(
             Kind::Choice(&[
                 ("memory", "bytes"),
                 ("block", "blocks of 512 bytes"),
+                ("vram", "bytes of a GPU's memory, which kernels of their holder reach"),
                 ("vf", "virtual functions of a network card or an NVMe controller, one a lease"),
             ]),
             "what it is leased as",
@@ -114,6 +115,9 @@ pub(super) static REGION: Section = Section::new(
     ],
 )
 .owned(&[&[Owned {
+    by: Owner { key: "kind", word: "vram" },
+    keys: &[key("gpu", Kind::Text, "the name of a [[gpu]] with use = \"lease\"").required().example("\"gpu1\"")],
+}, Owned {
     by: Owner { key: "kind", word: "vf" },
     keys: &[
         key("pf", Kind::Text, "the PCI address of the physical function").required().example("\"0000:03:00.0\""),
@@ -282,7 +286,7 @@ pub(super) static TASKLET: Section = Section::new(
         key(
             "isolation",
             Kind::Choice(&[
-                ("process", "in a process of its own; not built yet"),
+                ("process", "each run in a process of its own, which reaches nothing but what the run may touch"),
                 ("inline", "on threads of this process: for tenants that are trusted not to break the WASM runtime"),
             ]),
             "where tasklets run",

@@ -1,6 +1,6 @@
 //! What ports serve: `[[decoder]]`, `[[function]]`, `[[message]]` and `[[ring_kernel]]`.
 
-use berth_keys::{Kind, Owned, Owner, Section, key};
+use berth_keys::{Key, Kind, Owned, Owner, Section, key};
 
 use super::port::DISPATCH;
 
@@ -55,6 +55,7 @@ pub(super) static GPU: Section = Section::new(
             "use",
             Kind::Choice(&[
                 ("dispatch", "it serves rings of ports, by a worker process of its own"),
+                ("lease", "its memory is leased, by a [[region]] with kind = \"vram\", and runs what holders submit"),
                 ("hip", "sessions of HIP Remote use it"),
             ]),
             "what it does",
@@ -62,23 +63,29 @@ pub(super) static GPU: Section = Section::new(
         .default("\"dispatch\""),
     ],
 )
-.owned(&[&[Owned {
-    by: Owner { key: "use", word: "dispatch" },
-    keys: &[
-        key(
-            "blocks",
-            Kind::Integer(1, 256),
-            "thread blocks that serve a ring, of which each has its share of the slots",
-        )
-        .default("1"),
-        key(
-            "time_limit_ms",
-            Kind::Integer(100, 600_000),
-            "a kernel that shows no life for so long is killed, in milliseconds",
-        )
-        .default("2000"),
-    ],
-}]]);
+.owned(&[&[
+    Owned {
+        by: Owner { key: "use", word: "dispatch" },
+        keys: &[
+            key(
+                "blocks",
+                Kind::Integer(1, 256),
+                "thread blocks that serve a ring, of which each has its share of the slots",
+            )
+            .default("1"),
+            TIME_LIMIT,
+        ],
+    },
+    Owned { by: Owner { key: "use", word: "lease" }, keys: &[TIME_LIMIT] },
+]]);
+
+/// Of GPUs that serve rings, and of those that are leased.
+const TIME_LIMIT: Key = key(
+    "time_limit_ms",
+    Kind::Integer(100, 600_000),
+    "a kernel that shows no life for so long, or one that was submitted and runs for so long, is killed, in milliseconds",
+)
+.default("2000");
 
 pub(super) static FUNCTION: Section = Section::new(
     "Functions. The id on the wire is the FNV-1a hash of the name. Every port serves all of them.",

@@ -9,10 +9,10 @@ use berth_wire::fabric::{
 use super::{Reply, TimedRequest, params, unit::UnitRequest};
 use crate::{
     clock::secs,
+    composite::Composite,
     host::{Host, random_u128},
     node::Node,
     request::Outcome,
-    tasklet::Composite,
 };
 
 /// An arena is a whole number of WASM pages.

@@ -4,7 +4,7 @@ use berth_lease::{LeaseKey, Mode, RelocateError, Relocation};
 use berth_port::{Nanos, Now};
 use berth_wire::fabric::{
     Binding, LeaseExport, LeaseExported, LeaseImport, LeaseImported, LeaseRelocate, LeaseRelocated, Op, RelocateMode,
-    Relocation as Ending, Rights, Status, Text, Wire as _,
+    Relocation as Ending, Rights, Status, TargetRuntime, Text, Wire as _,
 };
 
 use super::{Reply, TimedRequest, params};
@@ -26,6 +26,11 @@ impl<H: Host> Node<H> {
     pub(super) fn lease_export(&mut self, ask: &TimedRequest<'_>) -> Reply {
         let wanted: LeaseExport = params(ask)?;
         let (key, kind) = (LeaseKey(wanted.lease_id), wanted.target_runtime_kind.code());
+        let is_vram = self.leases.by_key(key).is_some_and(|lease| self.is_vram(&lease));
+        if is_vram && wanted.target_runtime_kind == TargetRuntime::Accelerator {
+            // It would need a dma-buf, which no GPU that is built exports.
+            return Err(Status::UnsupportedOp);
+        }
         let (holder, target, rights) = (ask.request.presenter, wanted.target_identity, wanted.rights.bits());
         let (ttl, now, host) = (secs(wanted.ttl_secs), ask.now.mono, &mut self.host);
         let handle = self
@@ -33,11 +38,12 @@ impl<H: Host> Node<H> {
             .export(key, holder, target, kind, rights, ttl, now, &mut || random_u128(host))
             .map_err(of_lease)?;
         let lease = self.leases.get(handle.lease).ok_or(Status::InternalError)?;
-        let exported = LeaseExported {
-            export_handle: handle.id,
-            expires_at: self.clock.unix_secs(handle.expires),
-            binding: Binding::FabricPage { page_id: lease.id.0, offset: 0, len: lease.len },
+        let binding = match wanted.target_runtime_kind {
+            TargetRuntime::GpuWorker if is_vram => Binding::VramOffset { vram_offset: lease.base, len: lease.len },
+            _ => Binding::FabricPage { page_id: lease.id.0, offset: 0, len: lease.len },
         };
+        let exported =
+            LeaseExported { export_handle: handle.id, expires_at: self.clock.unix_secs(handle.expires), binding };
         let mut outcome = Outcome::default();
         outcome.answer.result = exported.to_vec();
         outcome.journal.push(Record::Exported(Handle {

@@ -164,7 +164,7 @@ impl<H: Host> Node<H> {
 
     fn kind_of(&self, id: LeaseId) -> Option<Kind> {
         Some(match self.regions().get(self.leases.get(id)?.region()?)?.kind {
-            RegionKind::Memory => Kind::Memory,
+            RegionKind::Memory | RegionKind::Vram => Kind::Memory,
             RegionKind::Block => Kind::Block,
         })
     }

@@ -35,7 +35,7 @@ pub(super) fn wire_status(status: Standing) -> LeaseStatus {
 fn serves(kind: EndpointKind, region: RegionKind) -> bool {
     match kind {
         EndpointKind::TwoSidedUdp => true,
-        EndpointKind::Fbmu | EndpointKind::Fbmt | EndpointKind::QuicMem => region == RegionKind::Memory,
+        EndpointKind::Fbmu | EndpointKind::Fbmt | EndpointKind::QuicMem => region.is_memory(),
         EndpointKind::Fbbu | EndpointKind::Fbbt | EndpointKind::QuicBlock | EndpointKind::NvmeTcp => {
             region == RegionKind::Block
         }
@@ -54,8 +54,13 @@ impl<H: Host> Node<H> {
             let (rights, token) = (Rights::from_bits(granted.token.perms.bits()), granted.token.token_id);
             return self.function_alloc(ask, resource, &wanted, (rights, token));
         }
-        let candidates = self.candidates(resource, wanted.resource_type.unwrap_or(ResourceType::Mem))?;
-        let regions = self.place(candidates, wanted.intents)?;
+        let kind = wanted.resource_type.unwrap_or(ResourceType::Mem);
+        let candidates = self.candidates(resource, kind)?;
+        let mut regions = self.place(candidates, wanted.intents)?;
+        let class = match kind {
+            ResourceType::Gpu => Some(self.admit_class(&mut regions, wanted.intents)?),
+            _ => None,
+        };
         let (first, end) = granted.span;
         if end == 0 {
             return Err(Status::InvalidToken);
@@ -73,6 +78,9 @@ impl<H: Host> Node<H> {
         };
         let host = &mut self.host;
         let granted = self.leases.alloc(&request, ask.now.mono, &mut || random_u128(host)).map_err(of_lease)?;
+        if let Some(class) = class {
+            self.units.insert(granted.id, vec![class.code()]);
+        }
         if granted.zero.is_empty() {
             return self.granted(granted.id, ask.now.mono).map(Step::from);
         }
@@ -91,7 +99,9 @@ impl<H: Host> Node<H> {
         let of_type = self.regions().iter().filter(|(_, region)| region_type(region.kind) == wanted);
         let candidates: Vec<RegionId> =
             of_type.map(|(id, _)| id).filter(|id| resource == 0 || self.region_resource(*id) == resource).collect();
+        let in_use = wanted == ResourceType::Gpu && candidates.is_empty() && self.is_in_use(resource);
         match (candidates.is_empty(), resource) {
+            _ if in_use => Err(Status::ResourceFenced),
             (false, _) => Ok(candidates),
             (true, 0) => Err(Status::CapacityExceeded),
             (true, _) => Err(Status::ResourceNotFound),
@@ -117,6 +127,7 @@ impl<H: Host> Node<H> {
     pub(crate) fn not_granted(&mut self, id: LeaseId, now: Now) {
         if let Some(holder) = self.leases.get(id).map(|lease| lease.holder) {
             let _ = self.leases.free(id, holder, now.mono);
+            self.units.remove(&id);
             self.leases.release(id, now.mono);
         }
     }
@@ -132,6 +143,9 @@ impl<H: Host> Node<H> {
         BindingTlv::LeaseKey(lease.id.key().0).write(&mut tlvs);
         let max_io = self.leases.config().max_io;
         BindingTlv::Limits { offset: 0, len: lease.len, max_io }.write(&mut tlvs);
+        if let Some(gpu) = lease.region().and_then(|region| self.gpu_of(region)) {
+            BindingTlv::GpuVram { base: gpu.base() + lease.base, len: lease.len }.write(&mut tlvs);
+        }
         for binding in &self.bindings {
             binding.describe(lease.id, &mut tlvs);
         }

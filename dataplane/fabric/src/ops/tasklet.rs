@@ -183,7 +183,7 @@ impl<H: Host> Node<H> {
         let active = |id| {
             let lease = self.leases.get(id)?;
             let kind = match self.regions().get(lease.region()?)?.kind {
-                RegionKind::Memory => Kind::Memory,
+                RegionKind::Memory | RegionKind::Vram => Kind::Memory,
                 RegionKind::Block => Kind::Block,
             };
             let active = self.leases.query(id, now)?.0 == LeaseStatus::Active;

@@ -67,7 +67,8 @@ impl<H: Host> Node<H> {
         if !may.contains(perms) || !audience_may || self.keys.get(audience).is_none() {
             return Err(Status::InsufficientPerm);
         }
-        if resource != 0 && !self.resources().iter().any(|known| known.resource_id == resource) {
+        let is_lease = self.gpu_lease(resource).is_some_and(|lease| lease.holder == audience.0);
+        if resource != 0 && !is_lease && !self.resources().iter().any(|known| known.resource_id == resource) {
             return Err(Status::ResourceNotFound);
         }
         let (now, expires_at) = self.life(ask, wanted.ttl_secs);

@@ -127,6 +127,11 @@ impl Device {
         Self { program, image }
     }
 
+    /// The variables are again as the text has them.
+    pub fn reset(&mut self) {
+        self.image.clone_from(&self.program.image);
+    }
+
     /// What it was loaded with.
     pub fn program(&self) -> &Program {
         &self.program

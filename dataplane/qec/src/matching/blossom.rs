@@ -31,7 +31,7 @@ impl Matching {
             }
         }
         self.nodes[blossom as usize].last = last;
-        self.tree.push(blossom);
+        self.enter(blossom);
         while let Some(child) = self.pending.pop() {
             let mut event = self.nodes[child as usize].first;
             while event != NONE {
@@ -46,6 +46,7 @@ impl Matching {
         self.mark += 1;
         let mut one = self.top(self.from(arc));
         while one != NONE {
+            self.spend(1);
             self.nodes[one as usize].mark = self.mark;
             one = self.up(one);
         }
@@ -113,6 +114,7 @@ impl Matching {
     fn retop(&mut self, node: u32, top: u32) {
         let mut event = self.nodes[node as usize].first;
         while event != NONE {
+            self.spend(1);
             self.events[event as usize].top = top;
             event = self.next(node, event);
         }
@@ -195,6 +197,7 @@ impl Matching {
                 if self.nodes[self.top(self.to(arc)) as usize].label == Label::Plus {
                     self.wait_for(self.now + self.slack(arc), Wait::Touch(arc ^ 1));
                 }
+                self.spend(1);
                 arc = self.arcs[arc as usize].next;
             }
             event = self.next(node, event);

@@ -35,7 +35,7 @@ impl Matching {
     }
 
     /// Matches the nodes within a node, one event of which is matched outside.
-    fn open(&mut self, node: u32, event: u32, total: &mut Path) {
+    pub(super) fn open(&mut self, node: u32, event: u32, total: &mut Path) {
         self.pending.clear();
         self.pending.extend([node, event]);
         while let (Some(event), Some(node)) = (self.pending.pop(), self.pending.pop()) {

@@ -17,14 +17,17 @@
 //!    event (`search`). What it touches is local; all else stands still.
 
 mod blossom;
+mod clusters;
 mod extract;
 mod search;
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
+pub(crate) use clusters::Anchors;
+use clusters::Clusters;
+
 use crate::{
-    decoder::DecodeError,
-    graph::{Path, Walk},
+    graph::{Graph, Path, Walk},
     mwpm::Paths,
     nearest::Nearest,
 };
@@ -35,6 +38,12 @@ const NONE: u32 = u32::MAX;
 const BOUNDARY: u32 = 1 << 31;
 /// Detectors of a list that are looked at before other events get their turn.
 const STRIDE: u32 = 16;
+/// Steps that a detector takes which a walk visits, for its edges and its place in the walk's queue.
+const VISIT: usize = 8;
+/// Steps that an event takes to start and to be matched.
+const START: usize = 8;
+/// Steps that the queue of a search takes.
+const POP: usize = 4;
 
 /// A detection event.
 #[derive(Debug, Clone)]
@@ -132,10 +141,26 @@ enum Wait {
     Burst(u32),
 }
 
-/// Scratch memory of one decoder. It has room for every event of the graph; the room for arcs grows when a shot has
-/// more than any before.
+/// Why there is no matching.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// An odd number of events has no path to the boundary.
+    Unmatchable,
+    /// The steps of a shot are used up, or the room for what they found.
+    Exhausted,
+}
+
+/// Pairs of arcs and entries of a search's lists that there is room for: so many, and so many by detector. Random syndromes of
+/// surface codes, of any number of events, take at most 3.7 and 1.3 by detector; the others are for small graphs without
+/// boundary, in which most events meet most others.
+const PAIRS: [usize; 2] = [16384, 6];
+const ENTRIES: [usize; 2] = [4096, 4];
+
+/// Scratch memory of one decoder. It never grows: a shot that finds no room in it is out of steps.
 #[derive(Debug)]
 pub(crate) struct Matching {
+    /// Steps that the shot may still take: arcs, events and listed detectors that are looked at.
+    steps: u64,
     /// Event at each detector.
     event_at: Vec<u32>,
     events: Vec<Event>,
@@ -158,25 +183,34 @@ pub(crate) struct Matching {
     /// Nodes, or nodes and events, that a step has yet to handle.
     pending: Vec<u32>,
     walk: Walk,
+    /// Detectors of unmatched events.
+    rest: Vec<u32>,
+    clusters: Clusters,
 }
 
 impl Matching {
-    pub(crate) fn new(detectors: usize) -> Self {
+    pub(crate) fn new(graph: &Graph) -> Self {
+        let detectors = graph.num_detectors();
+        let pairs = (PAIRS[0] + PAIRS[1] * detectors).min(detectors * detectors / 2);
+        let entries = ENTRIES[0] + ENTRIES[1] * detectors;
         Self {
+            steps: 0,
             event_at: vec![NONE; detectors],
             events: Vec::with_capacity(detectors),
-            arcs: Vec::with_capacity(8 * detectors),
-            flips: Vec::with_capacity(4 * detectors),
+            arcs: Vec::with_capacity(2 * pairs),
+            flips: Vec::with_capacity(pairs),
             nodes: Vec::with_capacity(detectors + detectors / 2),
             unused: Vec::with_capacity(detectors / 2),
-            queue: BinaryHeap::with_capacity(4 * detectors),
-            tree: Vec::with_capacity(2 * detectors),
+            queue: BinaryHeap::with_capacity(entries),
+            tree: Vec::with_capacity(entries),
             now: 0,
             horizon: 0,
             way_out: NONE,
             mark: 0,
-            pending: Vec::with_capacity(detectors),
-            walk: Walk::new(detectors),
+            pending: Vec::with_capacity(3 * detectors),
+            walk: Walk::new(graph),
+            rest: Vec::with_capacity(detectors),
+            clusters: Clusters::new(detectors),
         }
     }
 
@@ -213,15 +247,19 @@ impl Matching {
         self.nodes.push(Node::new(at));
     }
 
-    /// Flips and weight of a least-weight matching of the events at these detectors.
+    /// Flips and weight of a least-weight matching of the events at these detectors, found in so many steps.
     #[inline]
-    pub(crate) fn run(&mut self, detectors: &[u32], paths: &Paths) -> Result<Path, DecodeError> {
+    pub(crate) fn run(&mut self, detectors: &[u32], paths: &Paths, steps: u64) -> Result<Path, Stop> {
         self.clear();
+        self.steps = steps;
         for &detector in detectors {
             self.add(detector, &paths.nearest);
         }
         for event in 0..self.events.len() as u32 {
             self.start(event, paths);
+            if self.steps == 0 {
+                return Err(Stop::Exhausted);
+            }
         }
         for event in 0..self.events.len() as u32 {
             let top = self.events[event as usize].top;
@@ -229,12 +267,42 @@ impl Matching {
                 self.search(top, paths)?;
             }
         }
-        Ok(self.extract(paths))
+        if self.steps == 0 { Err(Stop::Exhausted) } else { Ok(self.extract(paths)) }
+    }
+
+    /// Ends a run that was out of steps, in bounded time: what it matched stays, and the rest is matched by clusters.
+    /// `None` if there is no matching.
+    #[cold]
+    pub(crate) fn finish(&mut self, paths: &Paths) -> Option<Path> {
+        let mut total = self.extract(paths);
+        for event in &self.events {
+            self.event_at[event.detector as usize] = NONE;
+        }
+        self.rest.clear();
+        for at in 0..self.events.len() as u32 {
+            let top = self.top(at);
+            let Node { mate, first, .. } = self.nodes[top as usize];
+            if mate == NONE && first == at {
+                self.open(top, at, &mut total);
+                let detector = self.events[at as usize].detector;
+                self.event_at[detector as usize] = self.rest.len() as u32;
+                self.rest.push(detector);
+            }
+        }
+        let rest = self.clusters.run(&self.rest, &self.event_at, paths)?;
+        Some(Path { weight: total.weight + rest.weight, flips: total.flips ^ rest.flips })
+    }
+
+    /// Counts steps of the shot.
+    #[inline]
+    fn spend(&mut self, steps: usize) {
+        self.steps = self.steps.saturating_sub(steps as u64);
     }
 
     /// Gives an event its first region; matches it if that touches the boundary or its unmatched nearest event.
     #[inline]
     fn start(&mut self, at: u32, paths: &Paths) {
+        self.spend(START);
         let arc = self.look(at, u32::MAX, paths);
         let event = &mut self.events[at as usize];
         if arc == NONE {
@@ -260,6 +328,7 @@ impl Matching {
         let looked_at = event.cursor..list.end.min(event.cursor.saturating_add(stride));
         let detectors = &paths.nearest.detectors()[looked_at.start as usize..looked_at.end as usize];
         let found = detectors.iter().position(|&detector| self.event_at[detector as usize] != NONE);
+        self.steps = self.steps.saturating_sub(found.unwrap_or(detectors.len()) as u64 + 1);
         event.cursor = found.map_or(looked_at.end, |found| looked_at.start + found as u32 + 1);
         event.limit =
             if event.cursor < list.end { paths.nearest.paths()[event.cursor as usize].weight } else { list.limit };
@@ -270,6 +339,7 @@ impl Matching {
             // The other one has found this one.
             let mut arc = self.events[at as usize].arc;
             while self.arcs[arc as usize].to != other {
+                self.steps = self.steps.saturating_sub(1);
                 arc = self.arcs[arc as usize].next;
             }
             return arc;
@@ -285,6 +355,7 @@ impl Matching {
         let mut walk = std::mem::take(&mut self.walk);
         walk.run(&paths.graph, detector, to, |other, path| {
             let event = self.event_at[other as usize];
+            self.spend(VISIT);
             if event != NONE
                 && path.weight >= from
                 && paths.nearest.are_near(detector, other, path.weight)
@@ -292,14 +363,18 @@ impl Matching {
             {
                 self.connect(at, event, path);
             }
-            true
+            self.steps > 0
         });
         self.walk = walk;
         self.events[at as usize].limit = to;
     }
 
-    /// Makes both arcs of a path between two events; returns the first.
+    /// Makes both arcs of a path between two events; returns the first. Without room there is none, and the shot ends.
     fn connect(&mut self, one: u32, other: u32, path: Path) -> u32 {
+        if self.arcs.len() + 2 > self.arcs.capacity() || self.flips.len() == self.flips.capacity() {
+            self.steps = 0;
+            return NONE;
+        }
         let arc = self.arcs.len() as u32;
         for (from, to) in [(one, other), (other, one)] {
             let next = std::mem::replace(&mut self.events[from as usize].arc, self.arcs.len() as u32);

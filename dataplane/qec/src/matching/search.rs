@@ -2,13 +2,13 @@
 
 use std::cmp::Reverse;
 
-use super::{BOUNDARY, Label, Matching, NONE, STRIDE, Wait};
-use crate::{decoder::DecodeError, graph::FAR, mwpm::Paths};
+use super::{BOUNDARY, Label, Matching, NONE, POP, STRIDE, Stop, Wait};
+use crate::{graph::FAR, mwpm::Paths};
 
 impl Matching {
     /// Matches an unmatched node. Grows a tree from it until a path leads out: to the boundary, to another unmatched
     /// node, or to a node that is matched with the boundary.
-    pub(super) fn search(&mut self, root: u32, paths: &Paths) -> Result<(), DecodeError> {
+    pub(super) fn search(&mut self, root: u32, paths: &Paths) -> Result<(), Stop> {
         self.now = 0;
         self.horizon = i64::MAX;
         self.way_out = NONE;
@@ -17,9 +17,13 @@ impl Matching {
         self.pending.clear();
         self.grow(root, paths);
         while let Some(Reverse((time, wait))) = self.queue.pop() {
+            if self.steps == 0 {
+                return Err(Stop::Exhausted);
+            }
             if time >= self.horizon {
                 break;
             }
+            self.spend(POP);
             self.now = time;
             match wait {
                 Wait::Touch(arc) => self.touch(arc, paths),
@@ -28,7 +32,7 @@ impl Matching {
             }
         }
         if self.way_out == NONE {
-            return Err(DecodeError::Unmatchable);
+            return Err(if self.steps == 0 { Stop::Exhausted } else { Stop::Unmatchable });
         }
         self.now = self.horizon;
         self.leave();
@@ -44,10 +48,19 @@ impl Matching {
         top.label = Label::Plus;
         top.since = self.now;
         let mut event = top.first;
-        self.tree.push(node);
+        self.enter(node);
         while event != NONE {
             self.wait(event, paths);
             event = self.next(node, event);
+        }
+    }
+
+    /// Notes that a node got a label.
+    pub(super) fn enter(&mut self, node: u32) {
+        if self.tree.len() < self.tree.capacity() {
+            self.tree.push(node);
+        } else {
+            self.steps = 0;
         }
     }
 
@@ -56,6 +69,7 @@ impl Matching {
         let dual = self.dual(event);
         let state = &self.events[event as usize];
         let mut arc = state.arc;
+        self.steps = self.steps.saturating_sub(1);
         if state.boundary < FAR {
             self.way_out_at(self.now + state.boundary - dual, BOUNDARY | event);
         }
@@ -75,6 +89,7 @@ impl Matching {
 
     /// Waits until the ends of an arc touch. Its first end grows, from the given dual.
     fn wait_to_touch(&mut self, arc: u32, dual: i64) {
+        self.spend(1);
         let other = self.to(arc);
         let top = self.top(other);
         if top == self.top(self.from(arc)) {
@@ -92,7 +107,11 @@ impl Matching {
 
     pub(super) fn wait_for(&mut self, time: i64, wait: Wait) {
         if time < self.horizon {
-            self.queue.push(Reverse((time, wait)));
+            if self.queue.len() < self.queue.capacity() {
+                self.queue.push(Reverse((time, wait)));
+            } else {
+                self.steps = 0;
+            }
         }
     }
 
@@ -139,9 +158,9 @@ impl Matching {
         minus.label = Label::Minus;
         minus.since = self.now;
         minus.entry = entry;
-        self.tree.push(node);
-        if minus.child != NONE {
-            let time = self.now + minus.dual;
+        let (is_blossom, time) = (minus.child != NONE, self.now + minus.dual);
+        self.enter(node);
+        if is_blossom {
             self.wait_for(time, Wait::Burst(node));
         }
     }
@@ -179,6 +198,7 @@ impl Matching {
         top.dual += grown;
         let mut event = top.first;
         while event != NONE {
+            self.spend(1);
             self.events[event as usize].dual += grown;
             event = self.next(node, event);
         }

@@ -106,6 +106,13 @@ pub enum BindingTlv<'a> {
     NvmeTrType(NvmeTransport),
     /// 0x0305: the secret of DH-HMAC-CHAP, `DHHC-1:hh:BASE64:`; over QUIC alone.
     NvmeDhChapSecret(&'a str),
+    /// 0x0430: where the kernels of a GPU lease see its bytes.
+    GpuVram {
+        /// Address of the first byte.
+        base: u64,
+        /// Bytes.
+        len: u64,
+    },
     /// 0x0501: PCI address of the virtual function.
     SrIovVf(PciAddress),
     /// 0x0502: index of the virtual function within its physical function.
@@ -161,6 +168,12 @@ impl<'a> BindingTlv<'a> {
             0x0303 => Self::NvmeTrSvcId(tlv.parse_value()?),
             0x0304 => Self::NvmeTrType(tlv.parse_value()?),
             0x0305 => Self::NvmeDhChapSecret(text()?),
+            0x0430 => {
+                let mut value = Reader::new(tlv.value());
+                let vram = Self::GpuVram { base: value.get()?, len: value.get()? };
+                value.finish()?;
+                vram
+            }
             0x0501 => Self::SrIovVf(tlv.parse_value()?),
             0x0502 => Self::SrIovVfIndex(tlv.parse_value()?),
             0x0503 => Self::SrIovPf(tlv.parse_value()?),
@@ -207,6 +220,10 @@ impl<'a> BindingTlv<'a> {
             | Self::OfiProvider(text)
             | Self::OfiFabricName(text) => to.extend_from_slice(text.as_bytes()),
             Self::NvmeTrType(value) => value.write(to),
+            Self::GpuVram { base, len } => {
+                base.write(to);
+                len.write(to);
+            }
             Self::SrIovVf(address) | Self::SrIovPf(address) => address.write(to),
             Self::OfiEpType(value) => value.write(to),
             Self::OfiAddr(value) => to.extend_from_slice(value),
@@ -233,6 +250,7 @@ impl<'a> BindingTlv<'a> {
             Self::NvmeTrSvcId(_) => 0x0303,
             Self::NvmeTrType(_) => 0x0304,
             Self::NvmeDhChapSecret(_) => 0x0305,
+            Self::GpuVram { .. } => 0x0430,
             Self::SrIovVf(_) => 0x0501,
             Self::SrIovVfIndex(_) => 0x0502,
             Self::SrIovPf(_) => 0x0503,
@@ -334,6 +352,7 @@ mod tests {
             (BindingTlv::NvmeTrSvcId(4420), "0303 0002 1144"),
             (BindingTlv::NvmeTrType(NvmeTransport::Loop), "0304 0001 02"),
             (BindingTlv::NvmeDhChapSecret("DHHC-1:"), "0305 0007 444848432d313a"),
+            (BindingTlv::GpuVram { base: 7, len: 4096 }, "0430 0010 0000000000000007 0000000000001000"),
             (BindingTlv::SrIovVf(vf), "0501 0004 01020321"),
             (BindingTlv::SrIovVfIndex(7), "0502 0002 0007"),
             (BindingTlv::SrIovPf(vf), "0503 0004 01020321"),

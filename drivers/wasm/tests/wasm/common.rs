@@ -6,19 +6,33 @@ use berth_tasklet::{
     hostcall::{Call, Hostcalls},
     run::{Executor, Limits, Module, Outcome, Rejected},
 };
-use berth_wasm::{Compiler, Pool, Wasm};
+use berth_wasm::{Compiler, Isolated, Isolation, Pool, Wasm};
 
 /// Plenty of all.
 pub(crate) const PLENTY: Limits =
     Limits { fuel: 1_000_000_000, memory: 64 << 20, output: 512 << 10, hostcalls: 1_000_000 };
 
-/// Where modules are compiled and run.
+fn compiler() -> Compiler {
+    Compiler { program: env!("CARGO_BIN_EXE_berth-wasm-compile").into(), args: Vec::new() }
+}
+
+/// Where modules are compiled and run on the threads that ask.
 pub(crate) fn node() -> &'static Wasm {
-    static NODE: LazyLock<Wasm> = LazyLock::new(|| {
-        let compiler = Compiler { program: env!("CARGO_BIN_EXE_berth-wasm-compile").into(), args: Vec::new() };
-        Wasm::new(Pool { instances: 16, memory: 64 << 20 }, compiler).unwrap()
-    });
+    static NODE: LazyLock<Wasm> =
+        LazyLock::new(|| Wasm::new(Pool { instances: 16, memory: 64 << 20 }, compiler()).unwrap());
     &NODE
+}
+
+/// Where they are compiled, and run in processes of their own.
+pub(crate) fn isolated() -> Isolated {
+    let program = env!("CARGO_BIN_EXE_berth-wasm-executor").into();
+    Isolated::new(Isolation { program, cpus: Vec::new(), memory: 64 << 20 }, compiler()).unwrap()
+}
+
+/// What runs the tests of this program.
+fn executor() -> &'static dyn Executor {
+    static ISOLATED: LazyLock<Isolated> = LazyLock::new(isolated);
+    if crate::ISOLATED { &*ISOLATED } else { node() }
 }
 
 /// A compiled module, of text.
@@ -27,7 +41,7 @@ pub(crate) fn module(text: &str) -> Arc<dyn Module> {
 }
 
 pub(crate) fn compile(text: &str) -> Result<Arc<dyn Module>, Rejected> {
-    node().compile(&wat::parse_str(text).unwrap())
+    executor().compile(&wat::parse_str(text).unwrap())
 }
 
 /// Runs a module of text on no input.
@@ -58,7 +72,11 @@ impl Default for Record {
 }
 
 impl Hostcalls for Record {
-    fn call(&mut self, call: Call<'_>) -> i64 {
+    fn call(&mut self, mut call: Call<'_>) -> i64 {
+        // What was there before is no part of a call.
+        if let Call::Read { out, .. } = &mut call {
+            out.fill(0);
+        }
         if self.calls.len() < 1000 {
             self.calls.push(format!("{call:?}"));
         }

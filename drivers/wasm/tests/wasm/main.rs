@@ -7,3 +7,5 @@ mod hostcalls;
 mod kernels;
 mod profile;
 mod runs;
+
+const ISOLATED: bool = false;

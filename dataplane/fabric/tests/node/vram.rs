@@ -1,0 +1,228 @@
+//! Leases of GPU memory: inventory, exclusivity classes, handles, and what their end leaves.
+#![allow(clippy::doc_markdown)] // the names of ops and TLVs
+
+use std::{ops::Range, sync::Arc, time::Duration};
+
+use crate::common::*;
+use berth_fabric::{Config, GpuDone, GpuExecutor, GpuWorker, Kernel, Recovered, resource_id};
+use berth_lease::{Bytes, LeaseId, Region, RegionId, RegionKind, Regions, Storage};
+use berth_wire::fabric::{
+    Binding, BindingTlv, CapRevoke, CapabilityToken, EndpointKind, GpuExclusivity, IntentTlv, InventoryTlv, LeaseAlloc,
+    LeaseExport, LeaseExported, LeaseGrant, LeaseRef, MemTierKind, Op, ResourceFlags, ResourceType, Rights, Status,
+    TargetRuntime, Tlvs, Wire as _,
+};
+
+const BASE: u64 = 1 << 40;
+
+/// A GPU that runs nothing.
+#[derive(Debug)]
+struct Idle;
+
+impl GpuExecutor for Idle {
+    fn base(&self) -> u64 {
+        BASE
+    }
+    fn open(&self, _: u64, _: Range<u64>) -> Arc<dyn GpuWorker> {
+        Arc::new(Self)
+    }
+}
+
+impl GpuWorker for Idle {
+    fn launch(&self, _: &Kernel, _: GpuDone) {}
+    fn stop(&self) {}
+}
+
+/// A GPU with 64 KiB beside ordinary memory, and one that serves rings.
+fn world() -> (World, Arc<Heap>) {
+    let vram = Heap::of(64 << 10);
+    let region = |name: &str, kind, storage| Region { name: name.into(), kind, numa: None, storage };
+    let regions = Regions::new(vec![
+        region("mem", RegionKind::Memory, Storage::Bytes(Heap::of(64 << 10))),
+        region("vram0", RegionKind::Vram, Storage::Bytes(vram.clone())),
+    ]);
+    let fbmt = (EndpointKind::Fbmt, "127.0.0.1:5704".parse().unwrap());
+    let gpus = vec![(RegionId(1), Arc::new(Idle) as Arc<dyn GpuExecutor>)];
+    let config = Config { gpus, gpus_in_use: vec!["gpu0".into()], endpoints: vec![fbmt], ..config() };
+    (World::start(config, regions, Recovered::default(), START, 7), vram)
+}
+
+fn wanted(bytes: u64, class: Option<u8>) -> Vec<u8> {
+    let mut intents = Vec::new();
+    if let Some(class) = class {
+        intents.extend([0x09, 0x03, 0, 1, class]);
+    }
+    let params = LeaseAlloc {
+        duration_secs: 60,
+        grace_secs: 10,
+        resource_type: Some(ResourceType::Gpu),
+        requested_bytes: Some(bytes),
+        intents: Tlvs::parse(&intents).unwrap(),
+    };
+    params.to_vec()
+}
+
+fn alloc(world: &mut World, n: u8, class: Option<u8>) -> Result<LeaseId, Status> {
+    let token = world.token(n, ALL);
+    let answer = world.ask(n, Op::LeaseAlloc, 0, &token, &wanted(4096, class));
+    match answer.status {
+        Status::Ok => Ok(LeaseId(LeaseGrant::parse(&answer.result).unwrap().lease_id)),
+        status => Err(status),
+    }
+}
+
+fn free(world: &mut World, n: u8, lease: LeaseId) {
+    world.ok(n, Op::LeaseFree, 0, &[], &LeaseRef { lease_id: lease.0 }.to_vec());
+}
+
+#[test]
+fn memory_of_a_gpu_is_leased_as_a_gpu() {
+    let (mut world, _) = world();
+    let id = resource_id(world.node.id(), ResourceType::Gpu, "vram0");
+    let resources = world.node.resources();
+    let vram = resources.iter().find(|resource| resource.resource_id == id).unwrap();
+    assert_eq!((vram.resource_type, vram.capacity, vram.available), (5, 64 << 10, 64 << 10));
+    let tlvs = world.node.inventory_tlvs();
+    let tlvs: Vec<_> = Tlvs::parse(&tlvs).unwrap().iter().map(|tlv| InventoryTlv::read(tlv).unwrap()).collect();
+    let has = |is: fn(&InventoryTlv<'_>) -> bool| tlvs.iter().flatten().any(is);
+    assert!(has(|tlv| matches!(tlv, InventoryTlv::MemTier(tier)
+        if tier.tier_kind == MemTierKind::VramVisibleHost && tier.capacity_bytes == 64 << 10)));
+    assert!(has(|tlv| matches!(tlv, InventoryTlv::SupportedIsolation(of) if of.gpu.len() == 3)));
+    let attach = tlvs.iter().flatten().find_map(|tlv| match tlv {
+        InventoryTlv::GpuAttach(attach) => Some((attach.gpu_resource_id, attach.vram_bytes, attach.supports_host_map)),
+        _ => None,
+    });
+    assert_eq!(attach, Some((id, 64 << 10, true)));
+
+    let token = world.token(1, ALL);
+    let first = world.ok(1, Op::LeaseAlloc, id, &token, &wanted(4096, None));
+    let second = world.ok(1, Op::LeaseAlloc, id, &token, &wanted(8192, None));
+    let grant = LeaseGrant::parse(&second).unwrap();
+    let tlvs: Vec<_> = grant.bindings.iter().map(|tlv| BindingTlv::read(tlv).unwrap().unwrap()).collect();
+    assert!(tlvs.contains(&BindingTlv::GpuVram { base: BASE + 4096, len: 8192 }), "{tlvs:?}");
+    let memory = |tlv: &BindingTlv<'_>| matches!(tlv, BindingTlv::Endpoint { kind: EndpointKind::Fbmt, .. });
+    assert!(tlvs.iter().any(memory), "the carriers of memory serve it");
+    let available = world.node.resources().iter().find(|of| of.resource_id == id).unwrap().available;
+    assert_eq!(available, (64 << 10) - 4096 - 8192);
+    // A lease of memory comes from elsewhere.
+    let mem = world.alloc(1, ResourceType::Mem, 4096);
+    assert_eq!(world.node.leases().get(mem).unwrap().region(), Some(RegionId(0)));
+    drop(first);
+}
+
+#[test]
+fn a_gpu_that_serves_something_else_is_fenced() {
+    let (mut world, _) = world();
+    let id = resource_id(world.node.id(), ResourceType::Gpu, "gpu0");
+    let other = *world.node.resources().iter().find(|resource| resource.resource_id == id).unwrap();
+    assert_eq!((other.resource_type, other.flags, other.available), (5, ResourceFlags::FENCED, 0));
+    let token = world.token(1, ALL);
+    assert_eq!(world.refused(1, Op::LeaseAlloc, id, &token, &wanted(4096, None)), Status::ResourceFenced);
+    assert_eq!(world.refused(1, Op::LeaseAlloc, 77, &token, &wanted(4096, None)), Status::ResourceNotFound);
+}
+
+#[test]
+fn a_whole_device_is_one_leases() {
+    let (mut world, _) = world();
+    let shared = alloc(&mut world, 1, Some(0)).unwrap();
+    assert_eq!(alloc(&mut world, 2, Some(2)), Err(Status::ResourceBusy), "there is another");
+    let session = alloc(&mut world, 2, Some(1)).unwrap();
+    free(&mut world, 1, shared);
+    free(&mut world, 2, session);
+    let whole = alloc(&mut world, 2, Some(2)).unwrap();
+    for class in [None, Some(0), Some(1), Some(2)] {
+        assert_eq!(alloc(&mut world, 2, class), Err(Status::ResourceBusy));
+    }
+    // So it is after a restart.
+    let recovered: Recovered = world.journal.iter().cloned().collect();
+    let config = world.node.config().clone();
+    let mut world = World::start(config, world.regions.clone(), recovered, world.now, 8);
+    assert_eq!(alloc(&mut world, 1, None), Err(Status::ResourceBusy));
+    free(&mut world, 2, whole);
+    assert!(alloc(&mut world, 1, None).is_ok());
+    for reserved in [3, 4, 0xFF] {
+        assert_eq!(alloc(&mut world, 1, Some(reserved)), Err(Status::InvalidParams));
+    }
+}
+
+#[test]
+fn the_end_of_a_lease_scrubs_its_bytes_before_the_answer() {
+    let (mut world, vram) = world();
+    let at = |world: &World, lease| world.node.leases().get(lease).unwrap().base;
+    let dirty = |at: u64| {
+        let mut byte = [0];
+        vram.read(at, &mut byte);
+        byte[0] != 0
+    };
+    // Freed.
+    let lease = alloc(&mut world, 1, None).unwrap();
+    let base = at(&world, lease);
+    vram.write(base, &[7; 4096]);
+    world.held = Some(Vec::new());
+    let answer = world.ask_whole(1, Op::LeaseFree.code(), 0, &[], &LeaseRef { lease_id: lease.0 }.to_vec());
+    assert!(answer.endings.iter().any(|ending| !ending.is_over()), "it waits for the scrubbing");
+    assert!(dirty(base));
+    for teardown in world.held.take().unwrap() {
+        world.tear_down(teardown);
+    }
+    assert!(answer.endings.iter().all(|ending| ending.is_over() && !ending.has_failed()) && !dirty(base));
+    // Revoked.
+    let token = world.token(1, ALL);
+    let lease = world.alloc_under(1, ResourceType::Gpu, 4096, &token);
+    let base = at(&world, lease);
+    vram.write(base, &[7; 4096]);
+    let token_id = CapabilityToken::parse(&token).unwrap().token_id;
+    let admin = world.token(2, ALL);
+    world.ok(2, Op::CapRevoke, 0, &admin, &CapRevoke { token_id, ttl_secs: 300 }.to_vec());
+    assert!(!dirty(base));
+    // Over. In its grace it can be renewed, and has its bytes.
+    let lease = alloc(&mut world, 1, None).unwrap();
+    let base = at(&world, lease);
+    vram.write(base, &[7; 4096]);
+    world.pass(Duration::from_secs(65));
+    world.tick();
+    assert!(dirty(base));
+    world.pass(Duration::from_secs(10));
+    world.tick();
+    assert!(!dirty(base) && world.node.leases().get(lease).is_none());
+}
+
+#[test]
+fn a_scrubbing_that_fails_fences_the_gpu() {
+    let (mut world, _) = world();
+    let lease = alloc(&mut world, 1, None).unwrap();
+    world.held = Some(Vec::new());
+    world.ask_whole(1, Op::LeaseFree.code(), 0, &[], &LeaseRef { lease_id: lease.0 }.to_vec());
+    for teardown in world.held.take().unwrap() {
+        // The work has panicked.
+        let effects = world.node.torn_down(teardown.ticket, world.now);
+        world.apply(effects);
+    }
+    assert_eq!(alloc(&mut world, 2, None), Err(Status::ResourceFenced));
+}
+
+#[test]
+fn handles_name_the_place_in_the_gpu() {
+    let (mut world, _) = world();
+    alloc(&mut world, 1, None).unwrap();
+    let lease = alloc(&mut world, 1, None).unwrap();
+    let mut export = |target_runtime_kind| {
+        let (rights, lease_id) = (Rights::READ, lease.key().0);
+        let params = LeaseExport { lease_id, target_runtime_kind, target_identity: 0, rights, ttl_secs: 20 };
+        let answer = world.ask(1, Op::LeaseExportHandle, 0, &[], &params.to_vec());
+        match answer.status {
+            Status::Ok => Ok(LeaseExported::parse(&answer.result).unwrap().binding),
+            status => Err(status),
+        }
+    };
+    assert_eq!(export(TargetRuntime::GpuWorker), Ok(Binding::VramOffset { vram_offset: 4096, len: 4096 }));
+    let page = Binding::FabricPage { page_id: lease.0, offset: 0, len: 4096 };
+    assert_eq!([export(TargetRuntime::Tasklet), export(TargetRuntime::NativeService)], [Ok(page), Ok(page)]);
+    assert_eq!(export(TargetRuntime::Accelerator), Err(Status::UnsupportedOp), "there is no dma-buf");
+}
+
+#[test]
+fn classes_are_those_of_the_wire() {
+    let mut tlv = Vec::new();
+    IntentTlv::GpuExclusivity(GpuExclusivity::DeviceExclusive).write(&mut tlv);
+    assert_eq!(tlv, [0x09, 0x03, 0, 1, 2]);
+}

@@ -1,0 +1,70 @@
+//! What `berth` and the worker of a lease say to each other: a JSON object a line, over the worker's standard input.
+
+use berth_wire::fabric::GpuStatus;
+use serde::{Deserialize, Serialize};
+
+/// What a worker is told.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Command {
+    /// What it serves, first of all.
+    Open(Open),
+    /// A kernel to run. One whose number is not higher than the last one's was told twice.
+    Run(Box<Run>),
+}
+
+/// The memory of a lease.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(super) struct Open {
+    /// The file of the GPU's memory, which the worker inherited.
+    pub(super) fd: i32,
+    /// Where the lease begins in it.
+    pub(super) at: u64,
+    /// How long the lease is.
+    pub(super) len: u64,
+    /// How far into the lease kernels may begin to read and write.
+    pub(super) first: u64,
+    /// Where kernels see the lease's first byte.
+    pub(super) address: u64,
+    /// How long a kernel may take, loading included.
+    pub(super) limit_ms: u64,
+}
+
+/// A kernel.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Run {
+    pub(super) id: u64,
+    pub(super) text: String,
+    pub(super) kernel: String,
+    pub(super) grid: [u32; 3],
+    pub(super) block: [u32; 3],
+    pub(super) args: Vec<Vec<u8>>,
+}
+
+/// What a worker says.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Report {
+    /// It is there. `network`: it could not give up its access to the network.
+    Hello { network: bool },
+    /// It still is.
+    Beat,
+    /// A kernel has ended.
+    Ran { id: u64, ended: Ended },
+}
+
+/// How a kernel ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Ended {
+    /// A [`GpuStatus`].
+    pub(super) status: u8,
+    pub(super) exit_code: i32,
+    /// Why the text is not loaded.
+    pub(super) log: String,
+}
+
+impl Ended {
+    pub(super) fn new(status: GpuStatus, exit_code: i32) -> Self {
+        Self { status: status.code(), exit_code, log: String::new() }
+    }
+}

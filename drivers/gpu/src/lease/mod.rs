@@ -1,0 +1,288 @@
+//! A GPU in software whose memory is leased: a worker process for each lease that runs kernels, which has that lease's
+//! memory and nothing else of the GPU's.
+
+mod control;
+pub(crate) mod process;
+
+use std::{
+    ops::Range,
+    os::{fd::AsRawFd as _, unix::process::CommandExt as _},
+    path::PathBuf,
+    process::Command,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use berth_fabric::{GpuDone, GpuExecutor, GpuWorker, Kernel, Ran, gpu_code as code};
+use berth_memory::Memory as _;
+use berth_pages::Pages;
+use berth_process::supervise::{End, Patience, Supervised, Ward};
+use berth_wire::fabric::GpuStatus;
+use tracing::warn;
+
+use self::control::{Ended, Open, Report, Run};
+use crate::{control::line, gpu::GpuCounts};
+
+/// Where kernels see the first byte of a GPU's memory.
+const BASE: u64 = 1 << 40;
+
+/// How long a worker may take to be there.
+const START: Duration = Duration::from_secs(10);
+
+/// How much longer than a kernel's time limit it may give no sign of life.
+const SILENCE: Duration = Duration::from_millis(800);
+
+/// Rests of a worker that ends.
+const REST: Duration = Duration::from_millis(20);
+const REST_MAX: Duration = Duration::from_secs(1);
+
+/// Which GPU, and how its kernels are run.
+#[derive(Debug, Clone)]
+pub struct LeaseSettings {
+    /// As the configuration calls it.
+    pub name: String,
+    /// The program `berth-gpu-worker`.
+    pub worker: PathBuf,
+    /// How long a kernel may take, loading included.
+    pub limit: Duration,
+}
+
+/// A GPU in software whose memory is leased.
+#[derive(Debug, Clone)]
+pub struct LeasedGpu(Arc<Inside>);
+
+#[derive(Debug)]
+struct Inside {
+    settings: LeaseSettings,
+    memory: Arc<Pages>,
+    restarts: AtomicU64,
+    faults: AtomicU64,
+    timeouts: AtomicU64,
+}
+
+impl LeasedGpu {
+    /// A GPU with this memory, of [`berth_pages::Backing::Unnamed`].
+    pub fn new(settings: LeaseSettings, memory: Arc<Pages>) -> Self {
+        let [restarts, faults, timeouts] = [const { AtomicU64::new(0) }; 3];
+        Self(Arc::new(Inside { settings, memory, restarts, faults, timeouts }))
+    }
+
+    /// As the configuration calls it.
+    pub fn name(&self) -> &str {
+        &self.0.settings.name
+    }
+
+    /// The counters so far, of all leases.
+    pub fn counts(&self) -> GpuCounts {
+        let [restarts, faults, timeouts] =
+            [&self.0.restarts, &self.0.faults, &self.0.timeouts].map(|count| count.load(Relaxed));
+        // Its workers serve no rings: none has requests to give up, or beats. It takes kernels at any time.
+        GpuCounts { restarts, faults, timeouts, refused: 0, beats: 0, up: 1 }
+    }
+}
+
+impl GpuExecutor for LeasedGpu {
+    fn base(&self) -> u64 {
+        BASE
+    }
+
+    fn open(&self, base: u64, reach: Range<u64>) -> Arc<dyn GpuWorker> {
+        let gpu = self.0.clone();
+        Arc::new(Lease {
+            shared: Arc::new(Shared { gpu, base, reach, now: Mutex::default() }),
+            child: Mutex::default(),
+        })
+    }
+}
+
+/// What runs the kernels of a lease.
+#[derive(Debug)]
+struct Lease {
+    shared: Arc<Shared>,
+    /// The worker; `None` before the first kernel.
+    child: Mutex<Option<Supervised>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    gpu: Arc<Inside>,
+    /// Where the lease begins in the GPU's memory.
+    base: u64,
+    reach: Range<u64>,
+    now: Mutex<Now>,
+}
+
+#[derive(Debug, Default)]
+struct Now {
+    stopped: bool,
+    job: Option<Job>,
+}
+
+/// The kernel that runs.
+struct Job {
+    id: u64,
+    /// As the worker is told it.
+    line: Vec<u8>,
+    /// Offset and length of its output.
+    output: (u64, u32),
+    done: GpuDone,
+}
+
+impl std::fmt::Debug for Job {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Job").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn ran(status: GpuStatus, exit_code: i32) -> Ran {
+    Ran { status, exit_code, output: Vec::new() }
+}
+
+/// The text of a binary; else how the attempt to run it ends.
+fn text(binary: &[u8]) -> Result<&str, Ran> {
+    // Binaries are for one GPU: cubins and code objects of ROCm are ELF files, and fat binaries hold several.
+    let foreign = [&b"\x7fELF"[..], &[0x50, 0xED, 0x55, 0xBA], b"__CLANG_OFFLOAD_BUNDLE__"];
+    if foreign.iter().any(|magic| binary.starts_with(magic)) {
+        return Err(ran(GpuStatus::Unsupported, 0));
+    }
+    let not_text = b"the binary is no text, and PTX is".to_vec();
+    std::str::from_utf8(binary).map_err(|_| Ran { output: not_text, ..ran(GpuStatus::LoadFailed, code::INVALID_PTX) })
+}
+
+impl GpuWorker for Lease {
+    fn launch(&self, kernel: &Kernel, done: GpuDone) {
+        let text = match text(&kernel.binary) {
+            Ok(text) => text.to_owned(),
+            Err(refused) => return done(refused),
+        };
+        let (id, output) = (kernel.submit_id, kernel.output);
+        let run = Run {
+            id,
+            text,
+            kernel: kernel.name.clone(),
+            grid: kernel.grid,
+            block: kernel.block,
+            args: kernel.args.clone(),
+        };
+        let line = line(&control::Command::Run(Box::new(run)));
+        let mut child = locked(&self.child);
+        {
+            let mut now = locked(&self.shared.now);
+            if now.stopped {
+                return;
+            }
+            now.job = Some(Job { id, line: line.clone(), output, done });
+        }
+        // A worker that starts is greeted with the kernel.
+        if let Some(child) = &*child {
+            child.tell(&line);
+            return;
+        }
+        let settings = &self.shared.gpu.settings;
+        let patience = Patience { start: START, silence: settings.limit + SILENCE, rest: REST, rest_max: REST_MAX };
+        match Supervised::start(&format!("berth-{}", settings.name), Worker(self.shared.clone()), patience) {
+            Ok(started) => *child = Some(started),
+            Err(e) => {
+                warn!("{}: no thread for a lease's worker: {e}", settings.name);
+                self.shared.lost();
+            }
+        }
+    }
+
+    fn stop(&self) {
+        locked(&self.shared.now).stopped = true;
+        // Its supervisor kills it, and waits for it.
+        drop(locked(&self.child).take());
+        self.shared.lost();
+    }
+}
+
+impl Shared {
+    /// The kernel that runs, if any, is gone with its process.
+    fn lost(&self) {
+        let job = locked(&self.now).job.take();
+        if let Some(job) = job {
+            (job.done)(ran(GpuStatus::LaunchFailed, code::UNKNOWN));
+        }
+    }
+
+    /// The worker says how a kernel ended.
+    fn ended(&self, id: u64, ended: Ended) {
+        let job = locked(&self.now).job.take_if(|job| job.id == id);
+        let Some(Job { output: (offset, len), done, .. }) = job else { return };
+        let status = GpuStatus::from_code(ended.status).unwrap_or(GpuStatus::LaunchFailed);
+        match (status, ended.exit_code) {
+            (GpuStatus::LaunchFailed, code::TIMEOUT) => self.gpu.timeouts.fetch_add(1, Relaxed),
+            (GpuStatus::LaunchFailed, _) => self.gpu.faults.fetch_add(1, Relaxed),
+            _ => 0,
+        };
+        let mut output = ended.log.into_bytes();
+        if status == GpuStatus::Ok {
+            output = vec![0; len as usize];
+            self.gpu.memory.read_at((self.base + offset) as usize, &mut output);
+        }
+        done(Ran { status, exit_code: ended.exit_code, output });
+    }
+}
+
+/// The worker process of a lease.
+struct Worker(Arc<Shared>);
+
+impl Ward for Worker {
+    fn command(&mut self) -> Command {
+        let mut command = Command::new(&self.0.gpu.settings.worker);
+        command.arg("lease");
+        let fd = self.0.gpu.memory.file().map_or(-1, |file| file.as_raw_fd());
+        let keep_file = move || {
+            // SAFETY: the number of an open file. Only in the child, so that no other program inherits it.
+            match unsafe { libc::fcntl(fd, libc::F_SETFD, 0) } {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            }
+        };
+        // SAFETY: between fork and exec it makes a system call that may be made there, and allocates nothing.
+        unsafe { command.pre_exec(keep_file) };
+        command
+    }
+
+    fn greeting(&mut self) -> Vec<u8> {
+        let Shared { gpu, base, reach, now } = &*self.0;
+        let open = Open {
+            fd: gpu.memory.file().map_or(-1, |file| file.as_raw_fd()),
+            at: *base,
+            len: reach.end,
+            first: reach.start,
+            address: BASE + base,
+            limit_ms: gpu.settings.limit.as_millis() as u64,
+        };
+        let mut greeting = line(&control::Command::Open(open));
+        greeting.extend(locked(now).job.iter().flat_map(|job| &job.line));
+        greeting
+    }
+
+    fn heard(&mut self, line: &[u8]) -> bool {
+        match serde_json::from_slice(line) {
+            Ok(Report::Ran { id, ended }) => self.0.ended(id, ended),
+            Ok(Report::Hello { .. } | Report::Beat) => {}
+            Err(e) => {
+                warn!("{}: the worker of a lease said what is no report: {e}", self.0.gpu.settings.name);
+                return false;
+            }
+        }
+        true
+    }
+
+    fn ended(&mut self, end: End) {
+        if end != End::Unwanted {
+            self.0.gpu.restarts.fetch_add(1, Relaxed);
+        }
+        self.0.lost();
+    }
+}
