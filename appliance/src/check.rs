@@ -86,8 +86,8 @@ pub fn summary(config: &Config) -> String {
         let lengths = Format::WORDS.map(|(word, format)| format!("{word} {}", schema.len(format)));
         let _ = writeln!(out, "message {}: bytes {}", schema.name(), lengths.join(", "));
     }
-    for RingKernel { settings, ring } in &config.kernels {
-        let Settings { request, response, builtin, format, dedup, active, queue } = settings;
+    for RingKernel { settings, ring, module: _ } in &config.kernels {
+        let Settings { request, response, runs, format, dedup, active, queue } = settings;
         let format = match format {
             Choice::Auto => "auto",
             Choice::Only(format) => format.word(),
@@ -97,11 +97,9 @@ pub fn summary(config: &Config) -> String {
             let ring = ring.as_ref().map_or_else(String::new, |ring| format!(" of ring {ring}"));
             format!(", on workers{ring}, {} wait at most {} ms", queue.waiting, queue.timeout.as_millis())
         });
-        let (name, response, builtin) = (request.name(), response.name(), builtin.word());
-        let _ = writeln!(
-            out,
-            "ring kernel {name}: {builtin} -> {response}, format {format}, dedup {dedup}{queue}{inactive}"
-        );
+        let (name, response, runs) = (request.name(), response.name(), runs.name());
+        let _ =
+            writeln!(out, "ring kernel {name}: {runs} -> {response}, format {format}, dedup {dedup}{queue}{inactive}");
     }
     for region in &config.regions {
         let _ = writeln!(out, "region {}: {}", region.name, describe_region(region));

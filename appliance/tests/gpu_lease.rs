@@ -231,7 +231,9 @@ async fn kernels_and_carriers_see_the_same_bytes() {
         let kernel = tenant.kernel("add", &[&tenant.at(4096), &by.to_le_bytes()]);
         let kernel = Kernel { grid: [4, 1, 1], block: [64, 1, 1], output: (4096 + 8, 1016), ..kernel };
         let ran = tenant.submit(&kernel).await;
-        expected.iter_mut().for_each(|value| *value += by);
+        for value in &mut expected {
+            *value += by;
+        }
         assert_eq!((ran.status, ran.exit_code, ran.output), (GpuStatus::Ok, 0, bytes(&expected[2..])), "{via:?}");
     }
     assert_eq!(workers(&berth).len(), 1);

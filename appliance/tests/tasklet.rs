@@ -99,7 +99,9 @@ const ISOLATIONS: [&str; 2] = ["", "isolation = \"inline\""];
 
 #[test]
 fn a_stranger_sums_a_lease() {
-    ISOLATIONS.into_iter().for_each(|isolation| sums_a_lease(&Site::new(isolation)));
+    for isolation in ISOLATIONS {
+        sums_a_lease(&Site::new(isolation));
+    }
 }
 
 fn sums_a_lease(site: &Site) {
@@ -131,7 +133,9 @@ fn sums_a_lease(site: &Site) {
 
 #[test]
 fn a_detached_tasklet_is_asked_for_and_cancelled() {
-    ISOLATIONS.into_iter().for_each(|isolation| detaches_and_cancels(&Site::new(isolation)));
+    for isolation in ISOLATIONS {
+        detaches_and_cancels(&Site::new(isolation));
+    }
 }
 
 fn detaches_and_cancels(site: &Site) {
@@ -215,13 +219,20 @@ fn executors_are_killed_and_stopped_at_every_phase() {
     ended(&second);
     assert!(site.error(&["tasklet", "result", &second]).contains("FUEL_EXHAUSTED"));
     sums(&site);
-    // One is under way, and the node ends.
-    detach("9999999999");
-    let left = executors(&site.berth);
-    assert!(!left.is_empty());
-    drop(site);
-    let begun = Instant::now();
-    while left.iter().any(|pid| Path::new(&format!("/proc/{pid}")).exists()) {
-        assert!(begun.elapsed() < Duration::from_secs(10), "executors outlive their node");
+    // One is under way, and the node ends, or is killed.
+    for signal in ["-TERM", "-KILL"] {
+        let site = Site::new("");
+        let spin = site.module("spin.wasm", SPIN);
+        site.ok(&["tasklet", "run", spin.to_str().unwrap(), "--detach", "--fuel", "9999999999"]);
+        let left = executors(&site.berth);
+        assert!(!left.is_empty());
+        site.berth.signal(signal);
+        let begun = Instant::now();
+        while left
+            .iter()
+            .any(|pid| fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z ")))
+        {
+            assert!(begun.elapsed() < Duration::from_secs(10), "executors outlive their node");
+        }
     }
 }

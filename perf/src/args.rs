@@ -1,5 +1,6 @@
 //! The command line.
 
+pub(crate) mod hip;
 pub(crate) mod lease;
 mod load;
 pub(crate) mod nvme;
@@ -9,6 +10,7 @@ mod values;
 
 use clap::{Args, Subcommand};
 
+pub use hip::HipArgs;
 pub use lease::LeaseArgs;
 pub(crate) use load::PortDriver;
 pub use load::{LoadArgs, PaceArgs};
@@ -34,6 +36,8 @@ pub enum Action {
     Lease(Box<LeaseArgs>),
     /// Read and write a disk over NVMe/TCP as its host, verify every byte if told to, report latency
     Nvme(Box<NvmeArgs>),
+    /// Call a HIP Remote worker as its client, verify every byte, report latency
+    Hip(Box<HipArgs>),
     /// Measure how long a cache line takes between two CPUs and back
     Bounce(BounceArgs),
     /// Run a suite: its servers, its cases in turns with their baselines, and the report of all

@@ -1,12 +1,13 @@
 //! Load generators, honest latency histograms and their reports.
 //!
 //! `berth perf rpc` is an FPGA emulator over any port driver, a process of its own; `berth perf lease` is the same
-//! machine with leased bytes in place of functions, `berth perf nvme` the same with the blocks of a disk:
+//! machine with leased bytes in place of functions, `berth perf nvme` the same with the blocks of a disk, `berth perf hip`
+//! with calls of a GPU:
 //!
 //! ```text
 //! args         the command line
 //! rpc, lease,
-//! nvme         what to ask, how often, of whom: the cases
+//! nvme, hip    what to ask, how often, of whom: the cases
 //! load         when a request is due (closed or open loop)
 //! mix, verify  what it asks and what the answer has to be
 //! emulator     the table of requests in flight and the accounting
@@ -26,6 +27,7 @@
 mod args;
 pub mod books;
 pub mod bounce;
+mod calls;
 pub mod compare;
 mod disk;
 pub mod drive;
@@ -33,6 +35,7 @@ pub mod emulator;
 pub mod environment;
 pub mod functions;
 pub mod hiccup;
+mod hip;
 mod job;
 mod lease;
 pub mod load;
@@ -53,8 +56,8 @@ pub mod verify;
 use std::process::ExitCode;
 
 pub use args::{
-    Action, BounceArgs, CompareArgs, LeaseArgs, LoadArgs, NvmeArgs, PaceArgs, PerfCommand, ReportArgs, RpcArgs,
-    SuiteArgs,
+    Action, BounceArgs, CompareArgs, HipArgs, LeaseArgs, LoadArgs, NvmeArgs, PaceArgs, PerfCommand, ReportArgs,
+    RpcArgs, SuiteArgs,
 };
 
 /// Runs the command and prints its results to stdout. A failure status means that a request was lost, doubled or answered
@@ -64,6 +67,7 @@ pub fn run(command: &PerfCommand) -> anyhow::Result<ExitCode> {
         Action::Rpc(args) => rpc::run(args),
         Action::Lease(args) => lease::run(args),
         Action::Nvme(args) => nvme::run(args),
+        Action::Hip(args) => hip::run(args),
         Action::Bounce(args) => measure::print_bounces(args),
         Action::Suite(args) => suite::run(args),
         Action::Compare(args) => compare::run(args),

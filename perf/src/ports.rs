@@ -12,6 +12,7 @@ use berth_ports::{Hugepages, Meet, PortUser, Runtime};
 
 use crate::{
     args::{FaultArg, LoadArgs, PortDriver},
+    calls::Calls,
     disk::Disk,
     server::Serve,
 };
@@ -49,6 +50,8 @@ pub(crate) enum Way {
     },
     /// Connections to an NVMe/TCP controller.
     Nvme(Box<Disk>),
+    /// A session of HIP Remote.
+    Hip(Box<Calls>),
 }
 
 impl Way {
@@ -57,6 +60,7 @@ impl Way {
         match self {
             Self::Port { args, .. } => args.port.name(),
             Self::Nvme(_) => "nvme-tcp",
+            Self::Hip(_) => "hip",
         }
     }
 
@@ -65,6 +69,7 @@ impl Way {
         match self {
             Self::Port { args, .. } => peer(args),
             Self::Nvme(disk) => disk.address,
+            Self::Hip(calls) => calls.address,
         }
     }
 
@@ -72,7 +77,7 @@ impl Way {
     pub(crate) fn fault(&self) -> Option<&FaultArg> {
         match self {
             Self::Port { args, .. } => args.fault.as_ref(),
-            Self::Nvme(_) => None,
+            Self::Nvme(_) | Self::Hip(_) => None,
         }
     }
 }
@@ -120,6 +125,7 @@ pub(crate) fn open(opening: &Opening<'_>, user: impl PortUser) -> anyhow::Result
     let (args, serve, meet) = match way {
         Way::Port { args, serve, meet } => (args, serve, meet.as_deref()),
         Way::Nvme(disk) => return disk.open(longest, clock, user),
+        Way::Hip(calls) => return calls.open(longest, user),
     };
     let user = Faulty { fault: args.fault.as_ref().map(|fault| fault.spec), clock, user };
     let housekeeping_cpus = cpus.other.into_iter().collect();

@@ -3,12 +3,17 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use berth_kernels::{
-    Backpressure, Builtin, Choice, Format, KernelError, Member, QueueSettings, Registry, RegistryError, Settings,
+    Backpressure, Choice, Format, KernelError, Member, QueueSettings, Registry, RegistryError, Settings,
 };
 use berth_keys::{At, Table, instead};
 use berth_wire::rpc::fnv1a;
 
-use super::{Memory, Mode, Port, Ring, function::check_ring, unique};
+use super::{
+    Memory, Mode, Port, Ring,
+    function::check_ring,
+    kernel::{self, Context, Module},
+    unique,
+};
 
 /// A `[[ring_kernel]]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +22,8 @@ pub struct RingKernel {
     pub settings: Settings,
     /// Name of the ring whose worker runs it, where messages wait; `None`: the port's own.
     pub ring: Option<String>,
+    /// Where it is a WASM module, that.
+    pub module: Option<Module>,
 }
 
 /// The built-in messages and those of the document.
@@ -69,8 +76,8 @@ fn known(registry: &Registry, given: &str) -> String {
     instead(given, registry.messages().iter().map(|message| message.schema.name()))
 }
 
-/// The ring kernels of the document, whose messages `ports` have to carry.
-pub(super) fn kernels(root: &mut Table<'_, '_>, registry: &Registry, ports: &[Port]) -> Vec<RingKernel> {
+/// The ring kernels of the document, whose messages the ports have to carry.
+pub(super) fn kernels(root: &mut Table<'_, '_>, registry: &Registry, context: &Context<'_>) -> Vec<RingKernel> {
     let (mut names, mut kernels) = (Vec::new(), Vec::new());
     let mut ids: BTreeMap<u32, String> = BTreeMap::new();
     for mut t in root.tables("ring_kernel").unwrap_or_default() {
@@ -83,7 +90,7 @@ pub(super) fn kernels(root: &mut Table<'_, '_>, registry: &Registry, ports: &[Po
             }
             names.push(name.clone().map(str::to_owned));
         }
-        kernels.extend(kernel(&mut t, message, registry, ports));
+        kernels.extend(kernel(&mut t, message, registry, context));
         t.finish();
     }
     unique(root.sink(), names.iter());
@@ -97,8 +104,17 @@ const FORMATS: &[(&str, Choice)] = &[
     ("raw", Choice::Only(Format::Raw)),
 ];
 
-fn kernel(t: &mut Table<'_, '_>, message: Option<At<&str>>, registry: &Registry, ports: &[Port]) -> Option<RingKernel> {
+fn kernel(
+    t: &mut Table<'_, '_>,
+    message: Option<At<&str>>,
+    registry: &Registry,
+    context: &Context<'_>,
+) -> Option<RingKernel> {
+    let ports = context.ports;
     let kernel = t.text("kernel");
+    t.decide("kernel", kernel.as_ref().and_then(|at| kernel::owner(at.value)));
+    let fuel = t.number("fuel");
+    let named = kernel.as_ref().and_then(|at| kernel::named(t, at, context));
     let kernel = t.require("kernel", kernel, "kernel = \"builtin:vector_add\"");
     let format = t.chosen("format", FORMATS);
     let dedup = t.integer("dedup");
@@ -109,7 +125,6 @@ fn kernel(t: &mut Table<'_, '_>, message: Option<At<&str>>, registry: &Registry,
     let dedup = dedup.map_or_else(|| t.default_number("dedup"), |at| at.value) as usize;
     let dispatch = t.chosen("dispatch", &[("inline", Mode::Inline), ("ring", Mode::Ring)]);
     let (queue, ring) = queue(t, dispatch, ports);
-    let builtin = kernel.as_ref().and_then(|at| builtin(t, at));
     let message = message?;
     let Some(request) = registry.find(message.value) else {
         let advice = known(registry, message.value);
@@ -122,14 +137,16 @@ fn kernel(t: &mut Table<'_, '_>, message: Option<At<&str>>, registry: &Registry,
     };
     // A response that is not known was reported where it is named.
     let response = registry.find(response)?.schema.clone();
-    let settings =
-        Settings { request: request.schema.clone(), response, builtin: builtin?, format, dedup, active, queue };
+    let request = request.schema.clone();
+    let kernel = kernel?;
+    let (runs, module) = kernel::runs(t, &kernel, named?, fuel, [&request, &response], context)?;
+    let settings = Settings { request, response, runs, format, dedup, active, queue };
     match settings.check() {
         Err(e @ KernelError::Ambiguous(..)) => t.sink().mistake(t.place("format"), &format!("{}.format", t.path()), e),
         Err(e @ KernelError::NoPriority(_)) => {
             t.sink().mistake(t.place("priority"), &format!("{}.priority", t.path()), e);
         }
-        Err(e) => t.sink().wrong(&kernel?, e),
+        Err(e) => t.sink().wrong(&kernel, e),
         Ok(()) => {}
     }
     for (port, rpc) in ports.iter().filter_map(|port| Some((port, port.rpc()?))) {
@@ -142,7 +159,7 @@ fn kernel(t: &mut Table<'_, '_>, message: Option<At<&str>>, registry: &Registry,
             t.sink().mistake(t.place("message"), &format!("{}.message", t.path()), message);
         }
     }
-    Some(RingKernel { settings, ring })
+    Some(RingKernel { settings, ring, module })
 }
 
 /// The keys of messages that wait for a worker, and the worker's ring.
@@ -174,23 +191,4 @@ fn queue(t: &mut Table<'_, '_>, dispatch: Mode, ports: &[Port]) -> (Option<Queue
         t.sink().mistake(t.place("dispatch"), &format!("{}.dispatch", t.path()), message);
     }
     (Some(QueueSettings { waiting: waiting as usize, priority, backpressure, timeout }), ring)
-}
-
-fn builtin(t: &Table<'_, '_>, at: &At<&str>) -> Option<Builtin> {
-    let Some(word) = at.value.strip_prefix("builtin:") else {
-        t.sink().wrong(
-            at,
-            format_args!(
-                "\"{}\" is not a kernel; there are only built-in ones: write \"builtin:vector_add\"",
-                at.value
-            ),
-        );
-        return None;
-    };
-    let found = Builtin::WORDS.iter().find(|(known, _)| *known == word);
-    if found.is_none() {
-        let advice = instead(word, Builtin::WORDS.into_iter().map(|(known, _)| known));
-        t.sink().wrong(at, format_args!("\"{word}\" is not built in; {advice}"));
-    }
-    found.map(|(_, builtin)| *builtin)
 }

@@ -10,6 +10,7 @@ mod fabric;
 mod function;
 mod gpu;
 mod hip;
+mod kernel;
 mod limits;
 mod log;
 mod message;
@@ -136,23 +137,23 @@ impl Loaded {
 
     /// Reads and checks the same files again, against the same host. What was worked out of models that stay is kept.
     pub fn again(&self) -> Result<Self, Vec<Note>> {
-        check(self.origin.clone(), self.origin.read()?, &self.host, &self.config.decoders)
+        check(self.origin.clone(), self.origin.read()?, &self.host, Some(&self.config))
     }
 }
 
 /// Reads, merges and checks the documents of `origin`; relative paths in all of them start at the folder of its file.
 pub fn load(origin: &Origin, host: &Host) -> Result<Loaded, Vec<Note>> {
-    check(origin.clone(), origin.read()?, host, &[])
+    check(origin.clone(), origin.read()?, host, None)
 }
 
 /// Checks the document `text`, as if it stood in `file`, alone. Returns the configuration with its warnings, or every
 /// mistake.
 pub fn parse(text: &str, file: &Path, host: &Host) -> Result<Loaded, Vec<Note>> {
     let origin = Origin { file: file.to_path_buf(), sets: Vec::new() };
-    check(origin, document::one(file, text), host, &[])
+    check(origin, document::one(file, text), host, None)
 }
 
-fn check(origin: Origin, sources: Vec<Source>, host: &Host, known: &[Decoder]) -> Result<Loaded, Vec<Note>> {
+fn check(origin: Origin, sources: Vec<Source>, host: &Host, known: Option<&Config>) -> Result<Loaded, Vec<Note>> {
     let sink = Sink::new(&sources);
     let texts = document::shifted(&sources);
     let document = document::merged(&sources, &texts, &sink);
@@ -165,9 +166,9 @@ fn check(origin: Origin, sources: Vec<Source>, host: &Host, known: &[Decoder]) -
     Ok(Loaded { config, warnings, origin, sources, host: host.clone(), places })
 }
 
-fn read(root: &mut Table<'_, '_>, folder: &Path, host: &Host, known: &[Decoder]) -> Config {
+fn read(root: &mut Table<'_, '_>, folder: &Path, host: &Host, known: Option<&Config>) -> Config {
     let runtime = runtime(root.table_or_empty("runtime"), host);
-    let (decoders, names) = decoder::read_all(root, folder, host, known);
+    let (decoders, names) = decoder::read_all(root, folder, host, known.map_or(&[], |known| &known.decoders));
     let node = fabric::node(root.table_or_empty("node"), folder);
     let gpus = gpu::read_all(root);
     let regions = region::read_all(root, folder, &gpus.leased);
@@ -186,7 +187,9 @@ fn read(root: &mut Table<'_, '_>, folder: &Path, host: &Host, known: &[Decoder])
     let (ports, rings) = port::read_all(root, folder, &runtime, host, (leases, needed), &mut binds, &gpus.all);
     gpus.warn_of_unused(root, &ports, hip.as_ref(), &regions);
     let messages = message::read_all(root);
-    let kernels = message::kernels(root, &messages, &ports);
+    let known = known.map_or(&[][..], |known| &known.kernels);
+    let context = kernel::Context { folder, host, ports: &ports, known };
+    let kernels = message::kernels(root, &messages, &context);
     let functions = function::read_all(root, folder, host, (&decoders, &names), (&ports, &gpus.all), &rings, &kernels);
     let polled = polled_cpus(&ports);
     let tasklet = tasklet.map(|table| tasklet::read(table, host, control.is_some(), &polled));

@@ -43,7 +43,7 @@ pub(super) fn run(
         }
     }
     let mut sleeper = Sleeper::new(lcore.wait_fds()).context("opening what wakes the lcore")?;
-    events.send(Event::Ready(opened, sleeper.waker())).context("the appliance is gone")?;
+    events.send(Event::Ready(opened, sleeper.waker())).ok().context("the appliance is gone")?;
 
     let mut draining = false;
     loop {

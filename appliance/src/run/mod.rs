@@ -203,6 +203,7 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
     };
     supervisor.start(lcores.into_values().collect(), &facts, polled, transports)?;
     supervisor.supervise();
+    supervisor.reloader.log_kernels();
     let control = supervisor.control.take().map(|control| control.stop(DRAIN).into_iter().collect());
     let hip = supervisor.hip.take().map(|worker| hip::stop(&worker));
     let mut snapshot = supervisor.shared.telemetry.snapshot();
@@ -376,6 +377,7 @@ impl Supervisor {
                 self.take(event);
             } else {
                 self.reloader.collect();
+                self.reloader.log_kernels();
                 self.shared.clock.discipline();
                 self.shared.telemetry.read_devices();
                 self.check_heartbeats(&mut stuck);

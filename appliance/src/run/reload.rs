@@ -19,8 +19,9 @@ use std::{
 use anyhow::{anyhow, ensure};
 use berth_control::Control;
 use berth_host::Waker;
+use berth_kernels::Runs;
 use berth_port::Sender;
-use tracing::{info, warn};
+use tracing::{debug, error, info, warn};
 
 use super::{
     gpus::Gpus,
@@ -127,12 +128,35 @@ impl Reloader {
         // A request that a queue takes in finds a worker that knows its function.
         hand_out(at_workers, workers, wakers)?;
         hand_out(at_lcores, lcores, wakers)?;
+        // Nobody asks code that is replaced once more.
+        self.log_kernels();
         self.running = Arc::new(loaded);
         for Change { note, .. } in &changes {
             info!("{note}");
         }
         info!("reloaded, {} changes", changes.len());
         Ok(())
+    }
+
+    /// Logs what ring kernels have said since the last time.
+    pub(super) fn log_kernels(&self) {
+        for kernel in &self.running.config.kernels {
+            let Runs::Code(code) = &kernel.settings.runs else { continue };
+            let name = kernel.settings.request.name();
+            let lost = code.take_log(&mut |level, text| {
+                // What a message holds may stand in it.
+                let text = String::from_utf8_lossy(text);
+                match level {
+                    0 => error!("ring kernel {name}: {text:?}"),
+                    1 => warn!("ring kernel {name}: {text:?}"),
+                    2 => info!("ring kernel {name}: {text:?}"),
+                    _ => debug!("ring kernel {name}: {text:?}"),
+                }
+            });
+            if lost > 0 {
+                warn!("ring kernel {name}: {lost} records more");
+            }
+        }
     }
 
     /// Drops what late threads have replaced since.

@@ -9,7 +9,7 @@ use berth_kernels::Kernel;
 use berth_lease_io::{LeaseService, TwoSided};
 use berth_plugin::{Plugin, PluginError};
 use berth_port::Service;
-use berth_qec::{Decoder, mock::MockTable};
+use berth_qec::{Decoder, mock::MockTable, mwpm::STEPS_PER_US};
 use berth_ring::{Dispatcher, Producer};
 use berth_rpc::{
     Config, Dispatch, FunctionTable, RpcService, Stage, Worker,
@@ -117,7 +117,7 @@ fn functions(
     rpc: &config::Rpc,
     runner: Runner,
 ) -> anyhow::Result<(Arc<FunctionTable>, HandlerSet<Plugin>)> {
-    let sessions = config.decoders.iter().map(session).collect::<Result<_, _>>()?;
+    let sessions = (0..config.decoders.len()).map(|at| session(config, at)).collect::<Result<_, _>>()?;
     let named = config
         .functions
         .iter()
@@ -146,8 +146,19 @@ fn functions(
     Ok((Arc::new(FunctionTable::new(functions)?), handlers))
 }
 
-fn session(decoder: &config::Decoder) -> Result<Session, MapMismatch> {
-    Session::with_map(Decoder::new(decoder.tables.clone()), decoder.measurements.clone())
+/// A session of a decoder, with as many steps as fit into the least budget of the functions that use it.
+fn session(config: &config::Config, at: usize) -> Result<Session, MapMismatch> {
+    let uses = |handler: &config::Handler| match handler {
+        config::Handler::QecDecode { decoder } => *decoder == at,
+        handler => matches!(handler, config::Handler::EnqueueSyndromes),
+    };
+    let users = config.functions.iter().filter(|function| uses(&function.handler.value));
+    let config::Decoder { name, tables, measurements, .. } = &config.decoders[at];
+    let mut decoder = Decoder::new(tables.clone());
+    if let Some(budget) = users.filter_map(|function| function.budget_us).min() {
+        decoder.set_steps(budget * STEPS_PER_US);
+    }
+    Ok(Session::with_map(decoder, measurements.clone())?.named(name))
 }
 
 fn handler(handler: &config::Handler, slot_size: usize) -> Result<Handler<Plugin>, PluginError> {

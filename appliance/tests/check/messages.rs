@@ -42,16 +42,16 @@ fn ring_kernels() {
         &[
             (
                 "[[ring_kernel]]\nmessage = \"VectorAddReqest\"\nkernel = \"builtin:vector_ad\"\ndedup = 15\n[[ring_kernel]]\n\
-                 message = \"VectorAddResponse\"\nkernel = \"wasm:acc.wasm\"\nformat = \"json\"\nfuel = 1",
+                 message = \"VectorAddResponse\"\nkernel = \"wasm:\"\nformat = \"json\"\nfuel = 0",
                 &[
                     "7:11: ring_kernel[0].message: there is no message \"VectorAddReqest\"; did you mean `VectorAddRequest`?",
                     "8:10: ring_kernel[0].kernel: \"vector_ad\" is not built in; did you mean `vector_add`?",
                     "9:9: ring_kernel[0].dedup: 15 is too few; write 0 for none, or 16 to 1024",
                     "11:11: ring_kernel[1].message: \"VectorAddResponse\" has no response; name one in its [[message]]",
-                    "12:10: ring_kernel[1].kernel: \"wasm:acc.wasm\" is not a kernel; there are only built-in ones: write \
-                     \"builtin:vector_add\"",
+                    "12:10: ring_kernel[1].kernel: \"wasm:\" is not a kernel; write \"builtin:vector_add\" or \
+                     \"wasm:/path/to/file.wasm\"",
                     "13:10: ring_kernel[1].format: \"json\" is unknown; there are: auto, dotcompute, memorypack, raw",
-                    "14:1: ring_kernel[1].fuel: is not a key; there are: active, dedup, dispatch, format, kernel, message",
+                    "14:8: ring_kernel[1].fuel: is 0; an integer from 1 to 1000000000 is wanted",
                 ],
             ),
             (

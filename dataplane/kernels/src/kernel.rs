@@ -11,8 +11,9 @@ use std::{
 use berth_port::{Nanos, Peer, ReplyTo};
 
 use crate::{
-    Choice, Format, QueueSettings, Scalar, Schema,
+    Choice, Failed, Format, QueueSettings, Runs, Scalar, Schema,
     dedup::{Dedup, Key},
+    program::Program,
     queue::{Full, Place, Queue},
 };
 
@@ -48,6 +49,8 @@ pub enum Refusal {
     Status(i32),
     /// There is no room for it.
     Overloaded,
+    /// The kernel's code failed. The message is not remembered.
+    Failed,
 }
 
 /// What it takes to answer a message that waited.
@@ -77,23 +80,6 @@ pub struct Sent {
     place: Place,
 }
 
-/// The kernels that are built in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Builtin {
-    /// `Result` = `A` + `B` in IEEE single precision, subnormal numbers kept; NaN is 0x7FC00000.
-    VectorAdd,
-}
-
-impl Builtin {
-    /// Every built-in kernel and its word.
-    pub const WORDS: [(&str, Self); 1] = [("vector_add", Self::VectorAdd)];
-
-    /// The word that stands for it.
-    pub fn word(self) -> &'static str {
-        Self::WORDS.iter().find(|(_, builtin)| *builtin == self).map_or("", |(word, _)| word)
-    }
-}
-
 /// What a kernel answers, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
@@ -102,7 +88,7 @@ pub struct Settings {
     /// Those that it answers with.
     pub response: Arc<Schema>,
     /// What runs.
-    pub builtin: Builtin,
+    pub runs: Runs,
     /// The formats that it takes; it answers in the format of the request.
     pub format: Choice,
     /// Messages that it remembers for when they come again; 0 is none, the most is 1024.
@@ -130,12 +116,9 @@ pub enum KernelError {
         "the formats dotcompute and memorypack of {0} have one length, and those of {1} differ; choose one by format"
     )]
     Ambiguous(String, String),
-}
-
-/// Where a built-in kernel finds its members, by offset in the raw format.
-#[derive(Debug, Clone, Copy)]
-enum Program {
-    VectorAdd { a: usize, b: usize, result: usize },
+    /// There is no instance of its code.
+    #[error("{0}: {1}")]
+    NoInstance(String, String),
 }
 
 /// Offsets in the raw format of a message that [begins as ring kernel messages do](Schema::has_head).
@@ -171,8 +154,8 @@ pub struct Kernel {
 impl Settings {
     /// Checks that the kernel suits its messages.
     pub fn check(&self) -> Result<(), KernelError> {
-        self.program()?;
-        let Self { request, response, .. } = self;
+        let Self { request, response, runs, .. } = self;
+        runs.check(request, response)?;
         let differ = |schema: &Schema| schema.len(Format::DotCompute) != schema.len(Format::MemoryPack);
         if self.format == Choice::Auto && !differ(request) && differ(response) {
             return Err(KernelError::Ambiguous(request.name().to_owned(), response.name().to_owned()));
@@ -187,16 +170,6 @@ impl Settings {
     pub fn longest(&self) -> usize {
         self.request.longest(self.format).max(self.response.longest(self.format))
     }
-
-    fn program(&self) -> Result<Program, KernelError> {
-        let Self { request, response, builtin: Builtin::VectorAdd, .. } = self;
-        let input =
-            |name| request.find(name, Scalar::F32).ok_or_else(|| KernelError::NoInput(request.name().to_owned(), name));
-        let output = |name| {
-            response.find(name, Scalar::F32).ok_or_else(|| KernelError::NoOutput(response.name().to_owned(), name))
-        };
-        Ok(Program::VectorAdd { a: input("A")?, b: input("B")?, result: output("Result")? })
-    }
 }
 
 /// The number of the next queue.
@@ -206,11 +179,11 @@ impl Kernel {
     /// Makes a kernel, or says why it does not suit its messages.
     pub fn new(settings: Settings) -> Result<Self, KernelError> {
         settings.check()?;
-        let Settings { request, response, format, dedup, queue, .. } = &settings;
+        let Settings { request, response, runs, format, dedup, queue, .. } = &settings;
         let zeros = |len: usize| vec![0; len].into_boxed_slice();
         let longest = request.longest(*format);
         Ok(Self {
-            program: settings.program()?,
+            program: if queue.is_some() { Program::Elsewhere } else { Program::new(runs, request, response)? },
             id: request.find("MessageId", Scalar::Guid),
             has_heads: request.has_head() && response.has_head(),
             dedup: (*dedup > 0).then(|| Dedup::new(*dedup, longest, response.longest(*format))),
@@ -251,7 +224,7 @@ impl Kernel {
         if self.is_repeated(key.as_ref(), message)? {
             return self.kept(key.as_ref()).ok_or(Refusal::Malformed);
         }
-        let len = self.compute(format);
+        let len = self.compute(format).inspect_err(|_| self.count(Outcome::Failed))?;
         if let Some((dedup, key)) = self.dedup.as_mut().zip(key) {
             dedup.insert(key, message, &self.answer[..len]);
         }
@@ -264,7 +237,7 @@ impl Kernel {
     pub fn execute(&mut self, message: &[u8]) -> Result<&[u8], Refusal> {
         let Self { settings, request, .. } = self;
         let format = settings.request.read(settings.format, message, request).ok_or(Refusal::Malformed)?;
-        let len = self.compute(format);
+        let len = self.compute(format)?;
         Ok(&self.answer[..len])
     }
 
@@ -351,10 +324,16 @@ impl Kernel {
         self.queue.as_ref().map_or(0, Queue::len)
     }
 
-    /// Takes over what another kernel of the same message counted; and what it remembers and what waits, if both answer alike.
+    /// Takes over what another kernel of the same message counted; the state of its code, if both run the same on the same messages;
+    /// and what it remembers and what waits, if both answer alike.
     /// Messages that wait in `old` after this are dropped, and are counted here.
     pub fn adopt(&mut self, old: &mut Self) {
         self.counts = old.counts;
+        let messages = |settings: &Settings| (settings.request.clone(), settings.response.clone());
+        let alike = self.settings.runs == old.settings.runs && messages(&self.settings) == messages(&old.settings);
+        if let (true, Program::Code(new), Program::Code(state)) = (alike, &mut self.program, &mut old.program) {
+            mem::swap(new, state);
+        }
         if (Settings { active: self.settings.active, ..old.settings.clone() }) == self.settings {
             mem::swap(&mut self.dedup, &mut old.dedup);
             mem::swap(&mut self.queue, &mut old.queue);
@@ -407,15 +386,15 @@ impl Kernel {
 
     /// Runs on what is in `request`; returns the length of what is then in `answer`.
     #[inline]
-    fn compute(&mut self, format: Format) -> usize {
+    fn compute(&mut self, format: Format) -> Result<usize, Refusal> {
         let Self { settings, request, response, answer, .. } = self;
         response.fill(0);
-        self.program.run(request, response);
+        self.program.run(request, response).map_err(|Failed| Refusal::Failed)?;
         if self.has_heads {
             fill_head(request, response);
         }
         // `answer` is as long as the longest format that is taken.
-        settings.response.write(format, response, answer).unwrap_or(0)
+        Ok(settings.response.write(format, response, answer).unwrap_or(0))
     }
 
     #[inline]
@@ -426,17 +405,6 @@ impl Kernel {
     /// How many messages ended as each of [`OUTCOMES`].
     pub fn counts(&self) -> &[u64; OUTCOMES.len()] {
         &self.counts
-    }
-}
-
-impl Program {
-    /// Runs on a raw request; the response is all zeros.
-    #[inline]
-    fn run(self, request: &[u8], response: &mut [u8]) {
-        let Self::VectorAdd { a, b, result } = self;
-        let sum = f32::from_le_bytes(part(request, a)) + f32::from_le_bytes(part(request, b));
-        let sum = if sum.is_nan() { 0x7FC0_0000 } else { sum.to_bits() };
-        response[result..][..4].copy_from_slice(&sum.to_le_bytes());
     }
 }
 
@@ -453,6 +421,6 @@ fn fill_head(request: &[u8], response: &mut [u8]) {
 }
 
 #[inline]
-fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+pub(crate) fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     std::array::from_fn(|i| bytes[at + i])
 }

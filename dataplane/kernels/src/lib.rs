@@ -13,14 +13,17 @@ mod dedup;
 mod header;
 mod kernel;
 mod member;
+mod program;
 mod queue;
 mod registry;
 mod schema;
 
+pub(crate) use kernel::part;
 pub use kernel::{
-    Builtin, DROPPED, DUPLICATE, Kernel, KernelError, NOT_ACTIVE, Next, OUTCOMES, Refusal, Sent, Settings, Ticket,
+    DROPPED, DUPLICATE, Kernel, KernelError, NOT_ACTIVE, Next, OUTCOMES, Refusal, Sent, Settings, Ticket,
 };
 pub use member::{Member, MemberError, Scalar};
+pub use program::{Builtin, Code, Failed, Instance, Runs};
 pub use queue::{Backpressure, QueueSettings, UNDER_WAY};
 pub use registry::{Message, Registry, RegistryError};
 pub use schema::{Choice, Format, MAX_MEMBERS, Schema, SchemaError};

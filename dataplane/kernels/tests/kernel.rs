@@ -3,8 +3,8 @@
 use std::{collections::VecDeque, net::SocketAddr, sync::Arc};
 
 use berth_kernels::{
-    Builtin, Choice, DUPLICATE, Format, Kernel, KernelError, Member, NOT_ACTIVE, OUTCOMES, Refusal, Registry, Schema,
-    Settings,
+    Backpressure, Builtin, Choice, Code, DUPLICATE, Failed, Format, Instance, Kernel, KernelError, Member, NOT_ACTIVE,
+    OUTCOMES, QueueSettings, Refusal, Registry, Runs, Schema, Settings,
 };
 use berth_port::Peer;
 use proptest::prelude::*;
@@ -15,7 +15,7 @@ fn settings() -> Settings {
     Settings {
         request: schema("VectorAddRequest"),
         response: schema("VectorAddResponse"),
-        builtin: Builtin::VectorAdd,
+        runs: Runs::Builtin(Builtin::VectorAdd),
         format: Choice::Auto,
         dedup: 16,
         active: true,
@@ -137,4 +137,77 @@ proptest! {
         }
         prop_assert_eq!(kernel.counts(), &counts);
     }
+}
+
+/// Sums the single-precision number at byte 34 of each raw request into its state; fails at a NaN. Sets what is not its own, too.
+#[derive(Debug)]
+struct Summing(f32);
+
+impl Instance for Summing {
+    fn answer(&mut self, request: &[u8], response: &mut [u8]) -> Result<(), Failed> {
+        let number = f32::from_le_bytes(request[34..38].try_into().unwrap());
+        assert!(response.iter().all(|byte| *byte == 0));
+        response[..34].fill(0xEE);
+        if number.is_nan() {
+            return Err(Failed);
+        }
+        self.0 += number;
+        response[34..].copy_from_slice(&self.0.to_le_bytes());
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct Sum;
+
+impl Code for Sum {
+    fn name(&self) -> &'static str {
+        "wasm:sum"
+    }
+
+    fn instance(&self) -> Result<Box<dyn Instance>, String> {
+        Ok(Box::new(Summing(0.0)))
+    }
+
+    fn take_log(&self, _: &mut dyn FnMut(u32, &[u8])) -> u64 {
+        0
+    }
+}
+
+#[test]
+fn code_sees_the_raw_format_and_its_state_lives_on() {
+    let code: Arc<dyn Code> = Arc::new(Sum);
+    let settings = Settings { runs: Runs::Code(code), ..settings() };
+    let mut kernel = Kernel::new(settings.clone()).unwrap();
+    assert_eq!(kernel.run(peer(1), &message(1, 1.5)), Ok(&answer(1, 1.5)[..]), "the head is the host's");
+    assert_eq!(kernel.run(peer(1), &message(2, 2.0)), Ok(&answer(2, 3.5)[..]));
+    assert_eq!(kernel.run(peer(1), &message(1, 1.5)), Ok(&answer(1, 1.5)[..]), "remembered");
+    assert_eq!(kernel.run(peer(1), &message(3, f32::NAN)), Err(Refusal::Failed));
+    assert_eq!(kernel.run(peer(1), &message(3, 4.0)), Ok(&answer(3, 7.5)[..]), "what failed is not remembered");
+    let counts =
+        |kernel: &Kernel| OUTCOMES.into_iter().zip(*kernel.counts()).filter(|(_, n)| *n > 0).collect::<Vec<_>>();
+    assert_eq!(counts(&kernel), [("answered", 3), ("repeated", 1), ("failed", 1)]);
+    // The same code with other settings goes on where it was, other code does not.
+    let mut forgetful = Kernel::new(Settings { dedup: 0, ..settings.clone() }).unwrap();
+    forgetful.adopt(&mut kernel);
+    assert_eq!(forgetful.run(peer(1), &message(1, 1.0)), Ok(&answer(1, 8.5)[..]));
+    let mut other = Kernel::new(Settings { runs: Runs::Code(Arc::new(Sum)), ..settings.clone() }).unwrap();
+    other.adopt(&mut forgetful);
+    assert_eq!(other.run(peer(1), &message(1, 1.0)), Ok(&answer(1, 1.0)[..]));
+    // A worker has the instance of a queued kernel, and keeps it through a reload.
+    let mut worker = Kernel::for_worker(settings.clone()).unwrap();
+    assert_eq!(worker.execute(&message(1, 1.0)), Ok(&answer(1, 1.0)[..]));
+    let mut next = Kernel::for_worker(settings.clone()).unwrap();
+    next.adopt(&mut worker);
+    assert_eq!(next.execute(&message(1, 1.0)), Ok(&answer(1, 2.0)[..]));
+    assert_eq!(next.execute(&message(1, f32::NAN)), Err(Refusal::Failed));
+    let queue = QueueSettings {
+        waiting: 16,
+        priority: false,
+        backpressure: Backpressure::Reject,
+        timeout: std::time::Duration::from_secs(1),
+    };
+    let mut queued = Kernel::new(Settings { queue: Some(queue), ..settings }).unwrap();
+    queued.adopt(&mut next);
+    assert_eq!(queued.execute(&message(1, 1.0)), Err(Refusal::Failed), "it runs elsewhere");
 }

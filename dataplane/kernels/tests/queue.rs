@@ -3,8 +3,8 @@
 use std::{net::SocketAddr, time::Duration};
 
 use berth_kernels::{
-    Backpressure, Builtin, Choice, DROPPED, DUPLICATE, Kernel, Next, OUTCOMES, QueueSettings, Refusal, Registry, Sent,
-    Settings, Ticket, UNDER_WAY,
+    Backpressure, Builtin, Choice, DROPPED, DUPLICATE, Kernel, Next, OUTCOMES, QueueSettings, Refusal, Registry, Runs,
+    Sent, Settings, Ticket, UNDER_WAY,
 };
 use berth_port::{Nanos, Peer};
 use proptest::prelude::*;
@@ -18,7 +18,7 @@ fn settings(queue: QueueSettings) -> Settings {
     Settings {
         request: schema("VectorAddRequest"),
         response: schema("VectorAddResponse"),
-        builtin: Builtin::VectorAdd,
+        runs: Runs::Builtin(Builtin::VectorAdd),
         format: Choice::Auto,
         dedup: 1024,
         active: true,

@@ -166,10 +166,23 @@ impl Decoder {
     /// algorithms have no such steps.
     #[must_use]
     pub fn within(mut self, steps: u64) -> Self {
+        self.set_steps(steps);
+        self
+    }
+
+    /// See [`Decoder::within`].
+    pub fn set_steps(&mut self, steps: u64) {
         if let Scratch::Mwpm(matcher) = &mut self.scratch {
             matcher.steps = steps;
         }
-        self
+    }
+
+    /// The limit on the steps of a decode, where there is one.
+    pub fn steps(&self) -> Option<u64> {
+        match &self.scratch {
+            Scratch::Mwpm(matcher) => Some(matcher.steps),
+            Scratch::Lut | Scratch::Relay(_) => None,
+        }
     }
 
     /// Number of decodes that were out of steps, since this decoder was made.

@@ -17,6 +17,7 @@ pub mod mock;
 pub mod mwpm;
 mod nearest;
 pub mod relay;
+pub mod shots;
 pub mod sparse;
 
 pub use bits::BitsError;

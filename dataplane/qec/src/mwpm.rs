@@ -16,10 +16,13 @@ use crate::{
 };
 
 /// Steps of a decode unless [`Decoder::within`](crate::Decoder::within) says otherwise: so many, and so many for each detector
-/// of the model. The hardest of 1000 shots of the rotated surface code of distance 21 with p = 1 % takes 22 a detector.
+/// of the model. It is several times what hard shots of surface codes take.
 pub const STEPS: u64 = 10_000;
 /// See [`STEPS`].
 pub const STEPS_PER_DETECTOR: u64 = 100;
+/// Steps for each microsecond that a call may take: a step has 20 ns, which leaves some for what is not counted as steps, above
+/// all union-find.
+pub const STEPS_PER_US: u64 = 50;
 
 /// Why a model does not make a matching decoder.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -5,7 +5,7 @@ use berth_port::{Family, Tables};
 use berth_wire::rpc::{HeaderError, status};
 
 /// Declarations of the counters of services and workers, those of their rings aside.
-pub const COUNTERS: Tables = &[Event::TABLE, CALLS, KERNELS];
+pub const COUNTERS: Tables = &[Event::TABLE, CALLS, KERNELS, DECODERS];
 
 const REFUSED: Family = Family::counter(
     "refused",
@@ -22,6 +22,10 @@ const HANDLER_FAULTS: Family = Family::counter("handler_faults", "what handlers 
 const OVERLOADED: Family = Family::counter("overloaded", "of the requests refused as overloaded: why");
 const STAMPS: Family = Family::counter("bad_stamps", "requests whose PTP stamp cannot be compared");
 const CALLS_OF: Family = Family::counter("calls", "calls of a function");
+const EXHAUSTED: Family = Family::counter(
+    "decoder_exhausted",
+    "decodes by matching that were out of steps, so that union-find matched the rest",
+);
 const MESSAGES: Family = Family::counter("kernel_messages", "messages to a ring kernel, each by what became of it");
 
 berth_port::counters! {
@@ -42,6 +46,13 @@ berth_port::counters! {
         "kernel_*_dropped": MESSAGES { kernel: *, outcome: "dropped" },
         "kernel_*_rejected": MESSAGES { kernel: *, outcome: "rejected" },
         "kernel_*_failed": MESSAGES { kernel: *, outcome: "failed" },
+    }
+}
+
+berth_port::counters! {
+    /// Per decoder.
+    const DECODERS {
+        "decoder_*_exhausted": EXHAUSTED { decoder: * },
     }
 }
 

@@ -35,6 +35,7 @@ impl<H: Handlers> Program<H> {
             Err(Refusal::Malformed) => Err(status::SCHEMA_MISMATCH),
             Err(Refusal::Status(own)) => Err(Failure::Status(own).status()),
             Err(Refusal::Overloaded) => Err(status::OVERLOADED),
+            Err(Refusal::Failed) => Err(status::HANDLER_FAILED),
         })
     }
 

@@ -4,7 +4,7 @@ mod common;
 
 use std::{convert::Infallible, net::SocketAddr, sync::Arc};
 
-use berth_kernels::{Builtin, Choice, Kernel, Registry, Settings};
+use berth_kernels::{Builtin, Choice, Kernel, Registry, Runs, Settings};
 use berth_port::{Clock, Frame, Peer, Port, PostError, Service, Verdict};
 use berth_qec::{Algorithm, Decoder};
 use berth_ring::pair;
@@ -63,8 +63,8 @@ fn vector_add() -> Kernel {
     let registry = Registry::default();
     let schema = |name| registry.find(name).unwrap().schema.clone();
     let (request, response) = (schema("VectorAddRequest"), schema("VectorAddResponse"));
-    let (builtin, format) = (Builtin::VectorAdd, Choice::Auto);
-    Kernel::new(Settings { request, response, builtin, format, dedup: 256, active: true, queue: None }).unwrap()
+    let (runs, format) = (Runs::Builtin(Builtin::VectorAdd), Choice::Auto);
+    Kernel::new(Settings { request, response, runs, format, dedup: 256, active: true, queue: None }).unwrap()
 }
 
 /// Takes every answer and discards it.

@@ -5,7 +5,7 @@ mod common;
 use std::{sync::Arc, time::Duration};
 
 use berth_kernels::{
-    Backpressure, Builtin, Choice, DROPPED, DUPLICATE, Kernel, QueueSettings, Registry, Settings, UNDER_WAY,
+    Backpressure, Builtin, Choice, DROPPED, DUPLICATE, Kernel, QueueSettings, Registry, Runs, Settings, UNDER_WAY,
 };
 use berth_port::{Clock, Frame, Service, Verdict};
 use berth_ring::pair;
@@ -34,7 +34,7 @@ fn settings() -> Settings {
     Settings {
         request: schema(NAME),
         response: schema("VectorAddResponse"),
-        builtin: Builtin::VectorAdd,
+        runs: Runs::Builtin(Builtin::VectorAdd),
         format: Choice::Auto,
         dedup: 64,
         active: true,

@@ -190,3 +190,36 @@ fn decoding_sessions_go_on_where_they_are_inherited() {
     assert_eq!(call("get_corrections", words(&[0, 1], 0), None), NOT_READY);
     assert_eq!(call("get_corrections", words(&[0, 1], 0), Some(program(1))), NOT_READY, "nothing is inherited");
 }
+
+#[test]
+fn decodes_that_are_out_of_steps_are_counted_on() {
+    let line = |at| format!("error(0.1) D{at} D{} L{}\n", (at + 1) % 200, at % 7);
+    let model = (0..200).map(line).collect::<Vec<_>>().concat();
+    let program = |steps| {
+        let decoder = Decoder::from_dem(&model, Algorithm::Mwpm).unwrap().within(steps);
+        let functions = vec![("qec_decode".to_owned(), Handler::QecDecode(0))];
+        HandlerSet::new(functions, vec![Session::new(decoder).named("ring")]).unwrap()
+    };
+    let table = |set: &HandlerSet| Arc::new(FunctionTable::new(set.functions()).unwrap());
+    let (mut sender, updates) = updates();
+    let first = program(0);
+    let (config, clock) = (config(FORM, Undispatchable::Reply), VirtualClock::default());
+    let service = RpcService::new(config, table(&first), first, None, clock.clone(), QUIET);
+    let mut service = service.unwrap().updated_by(updates);
+    let args = [vec![0b0011_0110; 25], 200_u32.to_le_bytes().to_vec()].concat();
+    let mut call = |next: Option<HandlerSet>| {
+        if let Some(next) = next {
+            assert!(sender.send(Program::new(table(&next), next)).is_ok());
+            service.poll(&mut Outbox::new(0), clock.now());
+            assert_eq!(sender.returned().count(), 1);
+        }
+        let (status, _, _) =
+            handle(&mut service, FORM, &request(FORM, "qec_decode", 1, &args), SLOT, clock.now()).unwrap();
+        assert_eq!(status, 0);
+        counters(|visit| service.counters(visit))["decoder_ring_exhausted"]
+    };
+    assert_eq!(call(None), 1);
+    assert_eq!(call(Some(program(0).inheriting(vec![(0, 0)]))), 2);
+    assert_eq!(call(Some(program(0))), 3, "another decoder of the name counts on");
+    assert_eq!(call(Some(program(u64::MAX).inheriting(vec![(0, 0)]))), 3, "the limit is the new program's");
+}

@@ -54,7 +54,7 @@ impl Client {
         };
         let result = self.call(Op::GpuSubmit, 0, Some(token), &params.to_vec()).await?;
         let GpuSubmitted { status, submit_id, exit_code, output } = GpuSubmitted::parse(&result)?;
-        Ok(KernelRan { status, submit_id, exit_code, output: output[..].to_vec() })
+        Ok(KernelRan { status, submit_id, exit_code, output: output.get().to_vec() })
     }
 }
 

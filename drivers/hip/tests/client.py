@@ -621,6 +621,13 @@ def sessions():
     half.socket.shutdown(socket.SHUT_WR)
     assert half.answer(0x0104, asked) == (0, b"")
     assert half.socket.recv(1) == b""
+    # Kernels that follow each other do not wait for a core that sleeps.
+    empty = one.function(one.load(EMPTY), b"empty")[0]
+    begin = time.monotonic()
+    for _ in range(1000):
+        one.tell(0x0510, launch(empty, ONE, ONE))
+    assert one.sync() == 0
+    assert time.monotonic() - begin < 0.7
     # One that vanishes in the middle of a copy.
     for _ in range(50):
         s = Session()

@@ -65,6 +65,12 @@ impl<S> ToCore<S> {
 /// A descriptor that is readable when a core that sleeps has something to do.
 pub(crate) struct Wake(File);
 
+impl std::task::Wake for Wake {
+    fn wake(self: Arc<Self>) {
+        self.call();
+    }
+}
+
 impl Wake {
     fn new() -> io::Result<Self> {
         // SAFETY: no pointers.

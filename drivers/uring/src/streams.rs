@@ -441,6 +441,14 @@ impl<S: Session> Task for UringStreams<S> {
 
     fn rest(&mut self) -> bool {
         self.announced = true;
+        // What sessions wait for elsewhere than in the ring wakes a core that sleeps.
+        let waker = Waker::from(self.from.wake.clone());
+        for &at in &self.waiting {
+            let Some(c) = &mut self.connections[at] else { continue };
+            if c.session.poll_completion(&mut Context::from_waker(&waker)).is_ready() {
+                return false;
+            }
+        }
         let completions = self.ring.completion();
         completions.enable_eventfd();
         // Pairs with the kernel, which says that there is something to do and then looks whether to announce it.

@@ -1,4 +1,4 @@
-//! Runs beside the same in bare wasmtime, in turns: `cargo build --release -p berth-wasm --bin berth-wasm-compile`, then
+//! Runs beside the same in bare wasmtime, in turns: `cargo build --release -p berth-wasm --bins`, then
 //! `cargo run --release -p berth-wasm --example speed`. Medians.
 
 #![forbid(unsafe_code)]
@@ -9,17 +9,17 @@ use berth_tasklet::{
     hostcall::{Call, Hostcalls},
     run::{Executor, Limits, Status},
 };
-use berth_wasm::{Compiler, Pool, Wasm};
+use berth_wasm::{Compiler, Isolated, Isolation, Pool, Wasm};
 use wasmtime::{Caller, Config, Engine, InstanceAllocationStrategy, Linker, Module, PoolingAllocationConfig, Store};
 
 const PLENTY: Limits = Limits { fuel: 10_000_000_000, memory: 64 << 20, output: 512 << 10, hostcalls: 1_000_000 };
 
-struct Host([u8; 64]);
+struct Host(Vec<u8>);
 
 impl Hostcalls for Host {
     fn call(&mut self, call: Call<'_>) -> i64 {
         if let Call::Read { out, .. } = call {
-            out.copy_from_slice(&self.0);
+            out.copy_from_slice(&self.0[..out.len()]);
         }
         0
     }
@@ -32,7 +32,7 @@ impl Hostcalls for Host {
 fn tasklet(body: &str) -> Vec<u8> {
     let text = format!(
         r#"(module (import "fabricbios_fbmu_v0" "fbmu_read" (func $read (param i64 i32 i32) (result i32)))
-        (memory (export "memory") 1)
+        (memory (export "memory") 32)
         (func (export "tasklet_run") (param i32 i32) (result i64) (local $i i32) {body} (i64.const 0)))"#
     );
     wat::parse_str(text).expect("a module")
@@ -82,16 +82,20 @@ fn medians<const N: usize>(rounds: usize, mut runs: [&mut dyn FnMut(); N]) -> [f
 }
 
 fn main() {
-    let program = std::env::current_exe().expect("a path").with_file_name("../berth-wasm-compile");
-    let wasm =
-        Wasm::new(Pool { instances: 64, memory: 64 << 20 }, Compiler { program, args: Vec::new() }).expect("a pool");
-    let ours = |body: &str| {
-        let module = wasm.compile(&tasklet(body)).expect("it compiles");
+    let beside = |program| std::env::current_exe().expect("a path").with_file_name("..").join(program);
+    let compiler = || Compiler { program: beside("berth-wasm-compile"), args: Vec::new() };
+    let inline = Wasm::new(Pool { instances: 64, memory: 64 << 20 }, compiler()).expect("a pool");
+    let isolation = Isolation { program: beside("berth-wasm-executor"), cpus: Vec::new(), memory: 64 << 20 };
+    let process = Isolated::new(isolation, compiler()).expect("an executor");
+    let by = |executor: &dyn Executor, body: &str| {
+        let module = executor.compile(&tasklet(body)).expect("it compiles");
+        let mut host = Host(vec![7; 1 << 20]);
         move || {
-            let outcome = module.run(&[], &PLENTY, &mut Host([7; 64]));
+            let outcome = module.run(&[], &PLENTY, &mut host);
             assert_eq!(outcome.status, Status::Ok, "{:?}", outcome.reason);
         }
     };
+    let ours = |body: &str| by(&inline, body);
     let fuel = |config: &mut Config| _ = config.consume_fuel(true);
     let counting = |count: u32, work: &str| {
         let next = "(local.tee $i (i32.add (local.get $i) (i32.const 1)))";
@@ -116,13 +120,23 @@ fn main() {
     );
 
     let module = tasklet("");
-    let (mut run, mut bare_run) = (ours(""), bare(&module, fuel));
-    let [run, bare_run] = medians(5000, [&mut run, &mut bare_run]);
+    let (mut run, mut there, mut bare_run) = (ours(""), by(&process, ""), bare(&module, fuel));
+    let [run, there, bare_run] = medians(5000, [&mut run, &mut there, &mut bare_run]);
     println!("trivial module: {run:.2} us; bare wasmtime, pooled: {bare_run:.2} us; ratio {:.2}", run / bare_run);
+    println!("  in a process: {there:.2} us");
 
     let calls = counting(100_000, "(drop (call $read (i64.const 0) (i32.const 64) (i32.const 0)))");
     let module = tasklet(&calls);
-    let (mut run, mut bare_run) = (ours(&calls), bare(&module, fuel));
-    let [run, bare_run] = medians(15, [&mut run, &mut bare_run]);
+    let (mut run, mut there, mut bare_run) = (ours(&calls), by(&process, &calls), bare(&module, fuel));
+    let [run, there, bare_run] = medians(5, [&mut run, &mut there, &mut bare_run]);
     println!("a hostcall that copies 64 B: {:.0} ns; bare: {:.0} ns", run / 100.0, bare_run / 100.0);
+    println!("  from a process: {:.0} ns", there / 100.0);
+
+    let calls = counting(1000, "(drop (call $read (i64.const 0) (i32.const 1048576) (i32.const 65536)))");
+    let (from, mut to) = (vec![7_u8; 1 << 20], vec![0_u8; 1 << 20]);
+    let mut copy =
+        || (0..1000).for_each(|_| std::hint::black_box(&mut to).copy_from_slice(std::hint::black_box(&from)));
+    let (mut run, mut there) = (ours(&calls), by(&process, &calls));
+    let [run, there, copy] = medians(5, [&mut run, &mut there, &mut copy]);
+    println!("1 MiB: {:.0} us, of memcpy {:.2}; from a process {:.2}", run / 1000.0, run / copy, there / copy);
 }

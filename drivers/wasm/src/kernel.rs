@@ -1,5 +1,7 @@
 //! Ring kernels (K6): instances that live on and answer messages on the thread that asks.
 
+use std::sync::Arc;
+
 use berth_tasklet::{
     hostcall::Hostcalls,
     run::{Limits, Rejected},
@@ -38,7 +40,7 @@ pub enum NoAnswer {
 
 /// A ring kernel of one core.
 pub struct RingKernel {
-    program: Program,
+    program: Arc<Program>,
     limits: KernelLimits,
     instance: Option<Instance>,
 }
@@ -63,11 +65,33 @@ impl Wasm {
     /// # Errors
     /// Why it cannot run here.
     pub fn ring_kernel(&self, wasm: &[u8], limits: KernelLimits) -> Result<RingKernel, Rejected> {
-        Ok(RingKernel { program: self.program(wasm, Role::RingKernel)?, limits, instance: None })
+        Ok(RingKernel { program: Arc::new(self.program(wasm, Role::RingKernel)?), limits, instance: None })
     }
 }
 
 impl RingKernel {
+    /// A kernel that has its instance already.
+    ///
+    /// # Errors
+    /// What its start functions or its `ring_kernel_alloc` did.
+    pub(crate) fn started(
+        program: Arc<Program>,
+        limits: KernelLimits,
+        log: &mut dyn Hostcalls,
+    ) -> Result<Self, NoAnswer> {
+        // SAFETY: it is taken out of the store below, or dropped with it, before this returns.
+        let (host, _) = unsafe { Host::two(log) };
+        let mut kernel = Self { program, limits, instance: None };
+        let mut instance = kernel.program.instance(limits, host).map_err(|error| kernel.trapped(&error))?;
+        instance.store.data_mut().host = None;
+        kernel.instance = Some(instance);
+        Ok(kernel)
+    }
+
+    fn trapped(&self, error: &wasmtime::Error) -> NoAnswer {
+        NoAnswer::Trapped(why(error, &self.limits.of_run()).1.unwrap_or_default())
+    }
+
     /// Answers a message in its raw format, and says how long the answer in `out` is. `log` gets the kernel's log records, and
     /// no other call.
     ///
@@ -95,7 +119,7 @@ impl RingKernel {
         match answered {
             Ok(Ok(len)) => Ok(len),
             Ok(Err(code)) => Err(NoAnswer::Failed(code)),
-            Err(error) => Err(NoAnswer::Trapped(why(&error, &self.limits.of_run()).1.unwrap_or_default())),
+            Err(error) => Err(self.trapped(&error)),
         }
     }
 }

@@ -5,6 +5,7 @@
 //! could return any machine code, as code is not checked once more where it is loaded. Compiled code is authenticated, so that
 //! nobody else's is.
 
+mod code;
 mod code_memory;
 mod compile;
 mod engine;
@@ -15,6 +16,7 @@ mod process;
 mod profile;
 mod run;
 
+pub use code::KernelCode;
 pub use compile::{Compiler, child};
 pub use engine::Pool;
 pub use kernel::{KernelLimits, NoAnswer, RingKernel};

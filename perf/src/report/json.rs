@@ -23,7 +23,7 @@ use crate::{
 /// The document's version: it grows when a field changes its meaning or goes; new fields do not change it.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// The results of `berth perf rpc`, `lease`, `nvme` or `suite`.
+/// The results of `berth perf rpc`, `lease`, `nvme`, `hip` or `suite`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// [`SCHEMA_VERSION`].
@@ -46,7 +46,7 @@ pub struct Setup {
     pub port: String,
     /// Address and port of the server.
     pub peer: String,
-    /// `v24` or `v16`; `two-sided` for leases; `nvme` and its digests for disks.
+    /// `v24` or `v16`; `two-sided` for leases; `nvme` and its digests for disks; `hip-remote`.
     pub header: String,
     /// `ns`, `sec_nsec` or `off`.
     pub ptp: String,

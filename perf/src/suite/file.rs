@@ -394,8 +394,8 @@ fn check_client(document: &mut Document<'_>, field: String, client: &str) {
         Ok(line) => line,
         Err(error) => return document.wrong(field, error),
     };
-    if !["rpc ", "lease ", "nvme "].iter().any(|command| line.starts_with(command)) {
-        return document.wrong(field, "begins with rpc, lease or nvme, as after `berth perf`");
+    if !["rpc ", "lease ", "nvme ", "hip "].iter().any(|command| line.starts_with(command)) {
+        return document.wrong(field, "begins with rpc, lease, nvme or hip, as after `berth perf`");
     }
     if let Err(error) = Cli::try_parse_from(std::iter::once("perf").chain(line.split_whitespace())) {
         let text = error.to_string();

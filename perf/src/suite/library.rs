@@ -17,12 +17,12 @@ macro_rules! files {
 
 /// Name and text of each suite.
 pub const SUITES: &[(&str, &str)] =
-    files!("suites": "smoke.toml", "rpc.toml", "lease.toml", "nvme.toml", "overload.toml", "soak.toml");
+    files!("suites": "smoke.toml", "rpc.toml", "lease.toml", "nvme.toml", "hip.toml", "overload.toml", "soak.toml");
 
 /// Name and text of each baseline.
 pub const BASELINES: &[(&str, &str)] = files!(
-    "baselines": "testpmd.toml", "udp_echo.toml", "uring_echo.toml", "tcp_echo.toml", "sockperf.toml", "fi_pingpong.toml",
-    "ib_send_lat.toml", "iperf3.toml"
+    "baselines": "testpmd.toml", "udp_echo.toml", "uring_echo.toml", "tcp_echo.toml", "hip_sink.toml", "hip_habit.toml",
+    "sockperf.toml", "fi_pingpong.toml", "ib_send_lat.toml", "iperf3.toml"
 );
 
 /// What baselines and suites need beside the program: name and bytes.
@@ -30,6 +30,7 @@ const DATA: &[(&str, &[u8])] = &[
     ("echo.h", include_bytes!("../../baselines/echo.h")),
     ("udp_echo.c", include_bytes!("../../baselines/udp_echo.c")),
     ("tcp_echo.c", include_bytes!("../../baselines/tcp_echo.c")),
+    ("hip_sink.c", include_bytes!("../../baselines/hip_sink.c")),
     ("uring_echo.c", include_bytes!("../../baselines/uring_echo.c")),
     ("surface_d7.dem", include_bytes!("../../../config/decoders/surface_d7_p5e-3.dem")),
     ("surface_d7.dets.b8", include_bytes!("../../data/surface_d7_p5e-3.dets.b8")),

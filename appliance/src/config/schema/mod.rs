@@ -11,7 +11,7 @@ mod rpc;
 pub use berth_keys::schema::{Key, Kind, Section};
 use berth_keys::{Reload, key};
 pub use print::{default_file, json_schema, reference};
-pub(super) use rpc::{DEVICE, PLUGIN};
+pub(super) use rpc::{DEVICE, MODULE, PLUGIN};
 
 /// The root of the document.
 pub static ROOT: Section = Section::new(

@@ -106,7 +106,10 @@ pub(super) static FUNCTION: Section = Section::new(
         key("budget_us", Kind::Integer(1, 10_000_000), "a longer call is counted as an overrun, in microseconds")
             .otherwise("none")
             .example("100")
-            .more("A function that overruns three times in a row rests for 100 ms."),
+            .more(
+                "A function that overruns three times in a row rests for 100 ms. What a decoder with algorithm = \"mwpm\" has not \
+                 matched in time for the least budget of its functions is matched by union-find.",
+            ),
     ],
 )
 .owned(&[&[
@@ -193,9 +196,13 @@ pub(super) static RING_KERNEL: Section = Section::new(
           worker that messages wait for.",
     &[
         key("message", Kind::Text, "the name of the message that it takes").required().example("\"VectorAddRequest\""),
-        key("kernel", Kind::Text, "what runs: \"builtin:NAME\"").required().example("\"builtin:vector_add\"").more(
-            "Built in is vector_add, for messages with \"A f32\" and \"B f32\" whose response has \"Result f32\".",
-        ),
+        key("kernel", Kind::Text, "what runs: \"builtin:NAME\" or \"wasm:PATH\"")
+            .required()
+            .example("\"builtin:vector_add\"")
+            .more(
+                "Built in is vector_add, for messages with \"A f32\" and \"B f32\" whose response has \"Result f32\". With \
+                 \"wasm:\" it is a WebAssembly module, compiled when the configuration is read.",
+            ),
         key(
             "format",
             Kind::Choice(&[
@@ -228,6 +235,9 @@ pub(super) static RING_KERNEL: Section = Section::new(
     ],
 )
 .owned(&[&[Owned {
+    by: Owner { key: "kernel", word: MODULE },
+    keys: &[key("fuel", Kind::Integer(1, 1_000_000_000), "units that a module may use for a message").default("1000000")],
+}, Owned {
     by: Owner { key: "dispatch", word: "ring" },
     keys: &[
         key("ring", Kind::Text, "the [[port.rpc.ring]] whose worker runs it")
@@ -252,6 +262,9 @@ pub(super) static RING_KERNEL: Section = Section::new(
 
 /// The form of the handlers that are plug-ins.
 pub(in crate::config) const PLUGIN: &str = "plugin:PATH#SYMBOL";
+
+/// The form of ring kernels that are modules.
+pub(in crate::config) const MODULE: &str = "wasm:PATH";
 
 /// The form of those that are device functions.
 pub(in crate::config) const DEVICE: &str = "gpu:PATH#SYMBOL";

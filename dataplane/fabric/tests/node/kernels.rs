@@ -154,13 +154,13 @@ impl Bench {
     }
 
     /// Submits over QUIC; the kernel goes as far as it can without an end.
-    fn submit(&mut self, n: u8, name: &str) -> Result<Waiting, Outcome> {
+    fn submit(&mut self, n: u8, name: &str) -> Result<Waiting, Box<Outcome>> {
         let (token, params) = (self.world.token(n, ALL), self.params(name));
         let step = self.ask(n, Carrier::Quic, &token, &params);
         self.go_on(step)
     }
 
-    fn go_on(&mut self, mut step: Step) -> Result<Waiting, Outcome> {
+    fn go_on(&mut self, mut step: Step) -> Result<Waiting, Box<Outcome>> {
         loop {
             match step {
                 Step::Work(work) => {
@@ -171,14 +171,14 @@ impl Bench {
                     work.prepare.into_iter().for_each(berth_fabric::BlockingWork::run);
                     step = self.world.node.resume(work.ticket, Ok(()), self.world.now);
                 }
-                Step::Done(outcome) => return Err(outcome),
+                Step::Done(outcome) => return Err(Box::new(outcome)),
                 other => panic!("{other:?}"),
             }
         }
     }
 
     /// Goes on with what waited, if its wait is over.
-    fn resume(&mut self, waiting: Waiting) -> Result<Waiting, Outcome> {
+    fn resume(&mut self, waiting: Waiting) -> Result<Waiting, Box<Outcome>> {
         if waiting.ending.as_ref().is_some_and(|ending| !ending.is_over()) {
             return Ok(waiting);
         }
@@ -207,10 +207,10 @@ fn answer(outcome: &Outcome) -> Result<(GpuStatus, u64, i32, Vec<u8>), Status> {
         return Err(outcome.answer.status);
     }
     let ran = GpuSubmitted::parse(&outcome.answer.result).unwrap();
-    Ok((ran.status, ran.submit_id, ran.exit_code, ran.output[..].to_vec()))
+    Ok((ran.status, ran.submit_id, ran.exit_code, ran.output.get().to_vec()))
 }
 
-fn is_waiting(waiting: &Result<Waiting, Outcome>) -> bool {
+fn is_waiting(waiting: &Result<Waiting, Box<Outcome>>) -> bool {
     waiting.is_ok()
 }
 

@@ -154,7 +154,7 @@ pub(crate) enum Stop {
 /// surface codes, of any number of events, take at most 3.7 and 1.3 by detector; the others are for small graphs without
 /// boundary, in which most events meet most others.
 const PAIRS: [usize; 2] = [16384, 6];
-const ENTRIES: [usize; 2] = [4096, 4];
+const ENTRIES: [usize; 2] = [32768, 4];
 
 /// Scratch memory of one decoder. It never grows: a shot that finds no room in it is out of steps.
 #[derive(Debug)]

@@ -202,16 +202,19 @@ impl<X: Custom> Handlers for HandlerSet<X> {
     }
 
     fn adopt(&mut self, old: &mut Self) {
-        for (at, _) in &self.kernels {
-            let same = |(there, _): &&(usize, _)| old.functions[*there].name == self.functions[*at].name;
-            let Some((there, _)) = old.kernels.iter().find(same) else { continue };
-            if let (Handler::Kernel(new), Handler::Kernel(old)) = (&mut self.handlers[*at], &mut old.handlers[*there]) {
+        for (new, function) in self.handlers.iter_mut().zip(&self.functions) {
+            let Handler::Kernel(new) = new else { continue };
+            let Some(there) = old.functions.iter().position(|old| old.name == function.name) else { continue };
+            if let Handler::Kernel(old) = &mut old.handlers[there] {
                 new.adopt(old);
             }
         }
+        for session in &mut self.sessions {
+            session.count_on(&old.sessions);
+        }
         for &(here, there) in &self.inherited {
             if let (Some(new), Some(old)) = (self.sessions.get_mut(here), old.sessions.get_mut(there)) {
-                std::mem::swap(new, old);
+                new.inherit(old);
             }
         }
     }
@@ -237,6 +240,7 @@ impl<X: Custom> Handlers for HandlerSet<X> {
                 names.iter().zip(kernel.counts()).for_each(|(name, count)| visit(name, *count));
             }
         }
+        self.sessions.iter().filter_map(Session::exhausted).for_each(|(name, count)| visit(name, count));
     }
 }
 
@@ -250,7 +254,7 @@ fn run_kernel(kernel: &mut Kernel, call: &mut Call<'_>) -> Outcome {
     let answer = answer.map_err(|refusal| match refusal {
         Refusal::Malformed => Failure::Mismatch,
         Refusal::Status(status) => Failure::Status(status),
-        Refusal::Overloaded => Failure::FAILED,
+        Refusal::Overloaded | Refusal::Failed => Failure::FAILED,
     })?;
     call.results().get_mut(..answer.len()).ok_or(Failure::TooLarge)?.copy_from_slice(answer);
     Ok(answer.len())

@@ -6,7 +6,7 @@ use berth_wire::rpc::{
     decoding::{EnqueueSyndromes, GetCorrections, status},
 };
 
-use crate::Outcome;
+use crate::{Outcome, table::kept};
 
 /// Bytes that hold the flips of any decoder, which has at most 64 observables.
 pub(super) const FLIPS: usize = 8;
@@ -43,6 +43,8 @@ pub struct Session {
     buffered: usize,
     events: Vec<u8>,
     corrections: [u8; FLIPS],
+    /// Name of the counter of decodes that were out of steps, and its value when the decoder was made.
+    counter: Option<(&'static str, u64)>,
 }
 
 impl Session {
@@ -65,8 +67,37 @@ impl Session {
             buffered: 0,
             events: vec![0; bits::bytes_for(map.num_detectors())],
             corrections: [0; FLIPS],
+            counter: None,
             decoder,
             map,
+        }
+    }
+
+    /// Counts what happens to a decoder under its name.
+    #[must_use]
+    pub fn named(self, name: &str) -> Self {
+        Self { counter: Some((kept(format!("decoder_{name}_exhausted")), 0)), ..self }
+    }
+
+    /// Number of decodes that were out of steps, of the decoder with this name.
+    pub(super) fn exhausted(&self) -> Option<(&'static str, u64)> {
+        self.counter.map(|(name, before)| (name, before + self.decoder.exhausted()))
+    }
+
+    /// Goes on counting where the decoder of the same name stopped that this one replaces.
+    pub(super) fn count_on(&mut self, old: &[Self]) {
+        if let Some((name, before)) = &mut self.counter {
+            let same = old.iter().filter_map(Self::exhausted).find(|(other, _)| other == name);
+            *before = same.map_or(0, |(_, count)| count);
+        }
+    }
+
+    /// Continues what another session of the same decoder has begun, with the limit on steps that this one has.
+    pub(super) fn inherit(&mut self, old: &mut Self) {
+        let steps = self.decoder.steps();
+        std::mem::swap(self, old);
+        if let Some(steps) = steps {
+            self.decoder.set_steps(steps);
         }
     }
 

@@ -6,7 +6,7 @@ pub(crate) mod process;
 
 use std::{
     ops::Range,
-    os::{fd::AsRawFd as _, unix::process::CommandExt as _},
+    os::unix::process::CommandExt as _,
     path::PathBuf,
     process::Command,
     sync::{
@@ -239,7 +239,7 @@ impl Ward for Worker {
     fn command(&mut self) -> Command {
         let mut command = Command::new(&self.0.gpu.settings.worker);
         command.arg("lease");
-        let fd = self.0.gpu.memory.file().map_or(-1, |file| file.as_raw_fd());
+        let fd = self.0.gpu.memory.file().map_or(-1, std::os::fd::AsRawFd::as_raw_fd);
         let keep_file = move || {
             // SAFETY: the number of an open file. Only in the child, so that no other program inherits it.
             match unsafe { libc::fcntl(fd, libc::F_SETFD, 0) } {
@@ -255,7 +255,7 @@ impl Ward for Worker {
     fn greeting(&mut self) -> Vec<u8> {
         let Shared { gpu, base, reach, now } = &*self.0;
         let open = Open {
-            fd: gpu.memory.file().map_or(-1, |file| file.as_raw_fd()),
+            fd: gpu.memory.file().map_or(-1, std::os::fd::AsRawFd::as_raw_fd),
             at: *base,
             len: reach.end,
             first: reach.start,

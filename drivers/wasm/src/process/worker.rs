@@ -52,6 +52,8 @@ pub(super) struct Worker {
     next: u8,
     /// When its run was last given a turn.
     turn: Instant,
+    /// It was told to stop.
+    stopping: bool,
 }
 
 impl Worker {
@@ -68,7 +70,7 @@ impl Worker {
             .stderr(Stdio::null())
             .spawn()?;
         let (places, turn, walls) = (Default::default(), Instant::now(), Walls::default());
-        let mut worker = Self { child, socket, slot, presenter: None, walls, places, next: 0, turn };
+        let mut worker = Self { child, socket, slot, presenter: None, walls, places, next: 0, turn, stopping: false };
         while worker.turn.elapsed() < START {
             if let Some(head) = worker.slot.take(Line::Asked) {
                 let Ok(Asked::Ready(walls)) = Asked::parse(&head) else { break };
@@ -95,12 +97,15 @@ impl Worker {
         }
     }
 
-    /// Gives the run its next turn, or says that it is to stop. Until then the process stands still, wherever it is.
+    /// Gives the run its next turn, or says that it is to stop, for good. Until then the process stands still, wherever it is.
     fn turn(&mut self, host: &mut dyn Hostcalls) -> bool {
+        if self.stopping {
+            return false;
+        }
         self.signal(Signal::STOP);
         let on = host.turn();
         self.signal(Signal::CONT);
-        self.turn = Instant::now();
+        (self.turn, self.stopping) = (Instant::now(), !on);
         on
     }
 
@@ -162,7 +167,7 @@ impl Worker {
         limits: &Limits,
         host: &mut dyn Hostcalls,
     ) -> Result<Outcome, Gone> {
-        self.turn = Instant::now();
+        (self.turn, self.stopping) = (Instant::now(), false);
         let failed = |reason: String| Outcome {
             status: Status::ExecFailed,
             output: Vec::new(),

@@ -1,5 +1,6 @@
 //! Tasklets and ring kernels from modules to outcomes, through the crate's public face.
 
+mod code;
 mod common;
 mod examples;
 mod fuel;

@@ -1,0 +1,97 @@
+//! Stim's formats of shots.
+
+use berth_qec::shots::{Bits, Format, Reader, Writer};
+use proptest::prelude::*;
+
+fn read(file: &[u8], format: Format, width: usize) -> Result<Vec<Vec<u8>>, String> {
+    let mut reader = Reader::new(file, format, Bits::Detectors, width);
+    let (mut rows, mut row) = (Vec::new(), vec![0xFF; width.div_ceil(8)]);
+    while reader.next(&mut row).map_err(|error| error.to_string())? {
+        rows.push(row.clone());
+    }
+    Ok(rows)
+}
+
+fn write(rows: &[Vec<u8>], format: Format, bits: Bits, width: usize) -> Vec<u8> {
+    let mut writer = Writer::new(format, bits, width);
+    for row in rows {
+        writer.push(row).unwrap();
+    }
+    writer.finish().unwrap()
+}
+
+#[test]
+fn every_format_is_what_stim_writes() {
+    // Stim 1.16, write_shot_data_file of the shots 1010000001 and 0000000000.
+    let rows = [vec![0b101, 0b10], vec![0, 0]];
+    for (format, file) in [
+        (Format::Text, &b"1010000001\n0000000000\n"[..]),
+        (Format::B8, &[5, 2, 0, 0]),
+        (Format::R8, &[0, 1, 6, 0, 10]),
+        (Format::Dets, b"shot D0 D2 D9\nshot\n"),
+    ] {
+        assert_eq!(write(&rows, format, Bits::Detectors, 10), file, "{format:?}");
+        assert_eq!(read(file, format, 10).unwrap(), rows, "{format:?}");
+    }
+    assert_eq!(write(&rows, Format::Dets, Bits::Observables, 10), b"shot L0 L2 L9\nshot\n");
+    // A bit of the first, the second and the last of 64 shots.
+    let mut rows = vec![vec![0]; 64];
+    (rows[0], rows[1], rows[63]) = (vec![1], vec![2], vec![3]);
+    let file = [1, 0, 0, 0, 0, 0, 0, 0x80, 2, 0, 0, 0, 0, 0, 0, 0x80];
+    assert_eq!(write(&rows, Format::Ptb64, Bits::Detectors, 2), file);
+    assert_eq!(read(&file, Format::Ptb64, 2).unwrap(), rows);
+}
+
+#[test]
+fn mistakes_are_named() {
+    for (format, file, error) in [
+        (Format::Text, &b"101\n10\n"[..], "shot 1: its line has 2 characters; the model has 3 bits"),
+        (Format::Text, b"1 1\n", "shot 0: a line has 0 and 1 alone"),
+        (Format::B8, &[8], "shot 0: a bit beyond the last is set; the padding of the last byte is zero"),
+        (Format::R8, &[4], "shot 0: it has more than the model's 3 bits"),
+        (Format::R8, &[3, 0], "shot 1: the file ends within it"),
+        (Format::Dets, b"shot D3\n", "shot 0: \"D3\" is none of D0 to D2"),
+        (Format::Dets, b"shot L0\n", "shot 0: \"L0\" is none of D0 to D2"),
+        (Format::Dets, b"D0\n", "shot 0: its line does not begin with \"shot\": \"D0\""),
+        (Format::Ptb64, &[0; 25], "shot 64: the file ends within its 64 shots"),
+    ] {
+        assert_eq!(read(file, format, 3), Err(error.to_owned()));
+    }
+    let mut odd = Writer::new(Format::Ptb64, Bits::Detectors, 3);
+    odd.push(&[1]).unwrap();
+    assert!(odd.drain().is_empty());
+    assert_eq!(odd.finish().unwrap_err().to_string(), "shot 1: ptb64 holds multiples of 64 shots");
+    assert!("b9".parse::<Format>().is_err());
+    assert_eq!("ptb64".parse(), Ok(Format::Ptb64));
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read(
+        width in prop_oneof![1..20usize, 250..270usize, 500..530usize],
+        seeds in prop::collection::vec(prop::collection::vec(any::<u8>(), 70), 0..5),
+        sparse in any::<bool>(),
+    ) {
+        let row = |seed: &Vec<u8>| -> Vec<u8> {
+            let mut row: Vec<u8> = (0..width.div_ceil(8)).map(|at| if sparse && at % 40 > 0 { 0 } else { seed[at] }).collect();
+            if width % 8 > 0 {
+                row[width / 8] &= (1 << (width % 8)) - 1;
+            }
+            row
+        };
+        let rows: Vec<_> = seeds.iter().map(row).collect();
+        for (_, format) in Format::ALL {
+            let repeats = if format == Format::Ptb64 { 64 } else { 1 };
+            let rows: Vec<_> = (0..repeats).flat_map(|_| rows.clone()).collect();
+            let file = write(&rows, format, Bits::Detectors, width);
+            prop_assert_eq!(read(&file, format, width).unwrap(), rows);
+        }
+    }
+
+    #[test]
+    fn no_bytes_panic(file in prop::collection::vec(any::<u8>(), 0..300), width in 0..600usize) {
+        for (_, format) in Format::ALL {
+            let _ = read(&file, format, width);
+        }
+    }
+}

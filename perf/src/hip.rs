@@ -1,0 +1,69 @@
+//! `berth perf hip`: calls of a client of HIP Remote.
+
+use std::process::ExitCode;
+
+use anyhow::ensure;
+use berth_wire::rpc::HeaderForm;
+
+use crate::{
+    args::hip::{HipArgs, HipOp},
+    calls::{CALL, Calls, READ_BACK},
+    job::{Chore, Job, Plan, Spoken},
+    load::Pacing,
+    measure::measure,
+    mix::Script,
+    ports::Way,
+    verify::{Expect, Protocol, Step, Table},
+};
+
+/// Runs the command line, size by size.
+pub(crate) fn run(args: &HipArgs) -> anyhow::Result<ExitCode> {
+    let sizes = if args.sizes.is_empty() { vec![args.op.usual()] } else { args.sizes.clone() };
+    ensure!(
+        args.op.usual() > 0 || args.sizes.is_empty(),
+        "--size is for MEMSETs and copies, and {} is neither",
+        args.op.name()
+    );
+    ensure!(sizes.len() == 1 || args.pace.json.is_none(), "--json takes one --size");
+    let mut worst = ExitCode::SUCCESS;
+    for size in sizes {
+        let code = measure(&job(args, size))?;
+        if code != ExitCode::SUCCESS {
+            worst = code;
+        }
+    }
+    Ok(worst)
+}
+
+fn job(args: &HipArgs, size: u32) -> Job {
+    let HipArgs { to, echo, op, batch, window, idle_sessions, .. } = *args;
+    let batch = if matches!(op, HipOp::Memset | HipOp::Launch) { batch } else { 1 };
+    let calls = Calls { address: to, echo, op, size, batch, window, idle_sessions };
+    let pacing = args.pace.pacing(window as usize);
+    let step = |name, function_id| {
+        let nothing = || Table::build(0, 1, |_, _| {});
+        let step = Step { name, function_id, payloads: nothing(), expect: Expect::Bytes(nothing()) };
+        vec![Script { steps: vec![step], weight: 1 }]
+    };
+    let payload = (size > 0).then_some(size as usize);
+    let mut plans = vec![Plan { name: name(&calls, pacing), payload, scripts: step(op.name(), CALL), chore: None }];
+    if matches!(op, HipOp::Memset | HipOp::H2d) && !echo {
+        let chore = Some(Chore::After(op.name(), 1));
+        plans.push(Plan { name: "reading back".into(), payload, scripts: step("read back", READ_BACK), chore });
+    }
+    let spoken = Spoken { header: "hip-remote".into(), ptp: "off", echo, shots: None };
+    let protocol = Protocol::Rpc { header: HeaderForm::V16, ptp: None, echo: false };
+    Job { pace: args.pace.clone(), pacing, way: Way::Hip(Box::new(calls)), protocol, spoken, plans }
+}
+
+fn name(calls: &Calls, pacing: Pacing) -> String {
+    let Calls { op, size, batch, window, idle_sessions, .. } = *calls;
+    let many = if matches!(op, HipOp::Memset | HipOp::Launch) { format!(" x {batch}") } else { String::new() };
+    let size = if size > 0 { format!(" {size} B") } else { String::new() };
+    let pace = match pacing {
+        Pacing::Closed { .. } => format!(", window {window}"),
+        Pacing::Open { rate, .. } => format!(", {rate}/s"),
+    };
+    let beside = if idle_sessions > 0 { format!(", beside {idle_sessions} idle sessions") } else { String::new() };
+    format!("{}{size}{many}{pace}{beside}", op.name())
+}
