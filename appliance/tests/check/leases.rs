@@ -137,7 +137,7 @@ fn keys_of_the_lease_plane() {
             (
                 "[[region]]\nname = \"a\"\n[[region]]\nname = \"a\"\nkind = \"memory\"\nbacking = \"disk\"\nnuma = 0\nsize = 1000",
                 &[
-                    "2:1: region[0].kind: is missing; write kind = \"memory\", \"block\" or \"vf\"",
+                    "2:1: region[0].kind: is missing; write kind = \"memory\", \"block\", \"vram\" or \"vf\"",
                     "2:1: region[0].size: is missing; write size = \"64 MiB\"",
                     "5:8: region[1].name: \"a\" is taken; each name is used once",
                     "7:11: region[1].backing: \"disk\" is a path, and memory is \"ram\" or \"hugepages\"",
