@@ -42,9 +42,11 @@ pub(crate) fn example(package: &str, name: &str) -> Result<String> {
     Ok(format!("target/release/examples/{name}"))
 }
 
-/// Builds every fuzz target, as `target/release/TARGET`.
-pub(crate) fn fuzz_targets() -> Command {
-    cargo([&["build", "--release", "--bins"], &FUZZ[..], &DRIVERS].concat())
+/// Builds these fuzz targets, each as `target/release/NAME`. Programs of the drivers, which lack libFuzzer, are not built.
+pub(crate) fn fuzz_targets(names: &[String]) -> Command {
+    let mut build = cargo([&["build", "--release"], &FUZZ[..], &DRIVERS].concat());
+    build.args(names.iter().flat_map(|name| ["--bin", name]));
+    build
 }
 
 /// That no crate is built twice for the programs, the tests, the fuzz targets and the packages, but for those of this

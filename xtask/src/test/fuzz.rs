@@ -2,13 +2,12 @@
 
 use std::{
     fs,
-    path::Path,
     sync::Mutex,
     thread::{self, available_parallelism},
     time::Duration,
 };
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::Count;
 use crate::{
@@ -20,12 +19,13 @@ const FOLDER: &str = "target/fuzz";
 
 /// Builds every target and runs each for this long, as many at once as there are CPUs.
 pub(super) fn run_all(time: Duration, count: &mut Count) -> Result<()> {
-    run(build::fuzz_targets().env("RUSTC_WORKSPACE_WRAPPER", root().join("fuzz/rustc")))?;
-    let targets: Vec<_> = fs::read_dir("fuzz/fuzz_targets")?.flatten().map(|entry| entry.path()).collect();
+    let sources = fs::read_dir("fuzz/fuzz_targets")?.flatten().map(|entry| entry.path());
+    let targets: Vec<_> = sources.filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned())).collect();
+    run(build::fuzz_targets(&targets).env("RUSTC_WORKSPACE_WRAPPER", root().join("fuzz/rustc")))?;
     let (left, count) = (Mutex::new(targets), Mutex::new(count));
     let run_some = || {
-        while let Some(path) = { left.lock().expect("nobody panics").pop() } {
-            let (name, result) = run_one(&path, time)?;
+        while let Some(name) = { left.lock().expect("nobody panics").pop() } {
+            let result = run_one(&name, time)?;
             count.lock().expect("nobody panics").one(&format!("fuzz target {name}"), result);
         }
         Ok(())
@@ -36,9 +36,8 @@ pub(super) fn run_all(time: Duration, count: &mut Count) -> Result<()> {
     })
 }
 
-/// Runs a target by the path of its source; the outer error is none of its own.
-fn run_one(path: &Path, time: Duration) -> Result<(String, Result<()>)> {
-    let name = path.file_stem().context("a fuzz target without a name")?.to_string_lossy().into_owned();
+/// Runs a target; the outer error is none of its own.
+fn run_one(name: &str, time: Duration) -> Result<Result<()>> {
     let corpus = format!("{FOLDER}/corpus/{name}");
     fs::create_dir_all(&corpus)?;
     let mut fuzzer = cmd(&format!("target/release/{name}"), [corpus]);
@@ -48,5 +47,5 @@ fn run_one(path: &Path, time: Duration) -> Result<(String, Result<()>)> {
     }
     fuzzer.arg(format!("-max_total_time={}", time.as_secs())).arg(format!("-artifact_prefix={FOLDER}/{name}-"));
     fuzzer.args(["-rss_limit_mb=1024", "-timeout=5", "-verbosity=0", "-print_final_stats=0"]);
-    Ok((name, run(&mut fuzzer)))
+    Ok(run(&mut fuzzer))
 }
