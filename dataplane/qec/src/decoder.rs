@@ -83,6 +83,16 @@ impl Tables {
         };
         Ok(Self { num_detectors: model.num_detectors(), num_observables: model.num_observables(), kind })
     }
+
+    /// Length of a syndrome in bits.
+    pub fn num_detectors(&self) -> usize {
+        self.num_detectors
+    }
+
+    /// Length of an answer in bits.
+    pub fn num_observables(&self) -> usize {
+        self.num_observables
+    }
 }
 
 /// A decoder for one model and one core: shared tables, and its own scratch memory.
