@@ -161,7 +161,7 @@ class Quic:
             return True
 
     def ask(self, frame):
-        piece = parse(self.connection.read(self.connection.open(frame.whole())))
+        piece = parse(self.connection.read(self.connection.open(frame.whole()), patience=20))
         got = piece.frame
         if (got.request_id, got.nonce) != (frame.request_id, frame.nonce):
             raise Malformed("an answer to something else")

@@ -70,7 +70,7 @@ class Udp:
         except Silence:
             return True
 
-    def ask(self, frame, tries=(0.25, 0.5, 1, 2), size=1200, order=list):
+    def ask(self, frame, tries=(0.25, 0.5, 1, 2, 4, 8, 8), size=1200, order=list):
         """Sends the message until its answer is whole; a busy node ignores the copies."""
         datagrams = order(frame.datagrams(size))
         for patience in tries:
