@@ -68,6 +68,7 @@ enum Command {
     Fence(Box<cli::FenceCommand>),
     Nodes(cli::NodesCommand),
     Message(cli::MessageCommand),
+    Decode(Box<cli::DecodeCommand>),
     Gpu(cli::GpuCommand),
     Hip(cli::HipCommand),
     /// Compile the WASM module on standard input: what `berth run` starts for each new one.
@@ -203,6 +204,7 @@ fn execute(command: Command) -> anyhow::Result<ExitCode> {
         Command::CompileWasm => return Ok(berth_wasm::child()),
         Command::Nodes(command) => command.run()?,
         Command::Message(command) => return command.run(),
+        Command::Decode(command) => command.run()?,
         Command::Gpu(command) => return command.run(),
         Command::Hip(command) => return command.run(),
         Command::Manual { folder } => cli::manual(Cli::command(), &folder)?,

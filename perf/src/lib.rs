@@ -17,6 +17,7 @@
 //! compare      two reports, with confidence intervals
 //! books        whether what a server counted adds up
 //! report       the table, the JSON document, the histogram log and the HTML page
+//! decode       files of shots: `berth decode`
 //! ```
 //!
 //! Latency is measured from the moment a request was due, never from a moment that a slow server chose. A histogram of
@@ -29,6 +30,7 @@ pub mod books;
 pub mod bounce;
 mod calls;
 pub mod compare;
+pub mod decode;
 mod disk;
 pub mod drive;
 pub mod emulator;

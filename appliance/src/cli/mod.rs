@@ -1,5 +1,6 @@
-//! The client's commands: keys, enrolment, tokens, leases, discovery; and kernels of GPUs.
+//! The client's commands: keys, enrolment, tokens, leases, discovery; and kernels of GPUs, and decoding of files.
 
+mod decode;
 mod enrolled;
 mod fence;
 mod gpu;
@@ -27,6 +28,7 @@ use berth_tls::key_file;
 use berth_wire::fabric::Perms;
 use clap::Args;
 
+pub use decode::DecodeCommand;
 pub use enrolled::EnrolledCommand;
 pub use fence::FenceCommand;
 pub use gpu::GpuCommand;

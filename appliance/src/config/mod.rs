@@ -153,6 +153,19 @@ pub fn parse(text: &str, file: &Path, host: &Host) -> Result<Loaded, Vec<Note>> 
     check(origin, document::one(file, text), host, None)
 }
 
+/// The decoders of a document that has nothing else; relative paths in it start where this process is.
+pub fn decoders(text: &str, host: &Host) -> Result<Vec<Decoder>, Vec<Note>> {
+    let sources = document::one(Path::new("decoder"), text);
+    let sink = Sink::new(&sources);
+    let texts = document::shifted(&sources);
+    let document = document::merged(&sources, &texts, &sink);
+    let mut root = Table::root(&sink, &schema::ROOT, &document);
+    let (decoders, _) = decoder::read_all(&mut root, Path::new(""), host, &[]);
+    root.finish();
+    sink.finish()?;
+    Ok(decoders)
+}
+
 fn check(origin: Origin, sources: Vec<Source>, host: &Host, known: Option<&Config>) -> Result<Loaded, Vec<Note>> {
     let sink = Sink::new(&sources);
     let texts = document::shifted(&sources);
