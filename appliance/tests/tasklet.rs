@@ -146,7 +146,8 @@ fn detaches_and_cancels(site: &Site) {
     let id = site.json(&run)["tasklet"].to_string();
     assert_eq!(site.json(&["tasklet", "status", &id])["status"], "UNKNOWN");
     site.ok(&["tasklet", "cancel", &id]);
-    assert!(site.error(&["tasklet", "result", &id]).contains("EXEC_FAILED"));
+    let result = site.error(&["tasklet", "result", &id]);
+    assert!(result.contains("node: cancelled\n") && result.contains("EXEC_FAILED"), "{result}");
     assert_eq!(site.ok(&["tasklet", "logs", &id]).stdout, b"node: cancelled\n");
     assert!(site.error(&["tasklet", "cancel", &id]).contains("FINISHED"));
     assert!(

@@ -1,4 +1,7 @@
-//! `cargo xtask demo`: the main job, from a packet to a decoded answer, twice; `cargo xtask demo gpu`: the same on a GPU.
+//! `cargo xtask demo`: the main job, from a packet to a decoded answer, twice; `cargo xtask demo gpu`: the same on a GPU;
+//! `cargo xtask demo tasklet`: a tasklet on a lease.
+
+pub(crate) mod tasklet;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;

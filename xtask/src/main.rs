@@ -17,6 +17,7 @@ const USAGE: &str = "\
 cargo xtask setup          install the Debian packages that building and testing need
 cargo xtask demo           decode surface-code syndromes over DPDK memif and over io_uring, and write a report
 cargo xtask demo gpu       decode them on the GPU in software, and compare every answer with the CPU's
+cargo xtask demo tasklet   run the SDK's example beside a lease, over QUIC: by hash, detached, cancelled, out of fuel
 cargo xtask test [STAGE...] all stages of CI: lint, unit, system, fuzz, lab. Besides: long, hours of the same
 cargo xtask lab [SUITE...] suites in a guest with devices and kernel features that this host may lack; --native: here
 cargo xtask lab blktests CHECKOUT  the NVMe tests of blktests against leases, in a guest
@@ -47,6 +48,7 @@ fn main() -> Result<()> {
         ["package"] => package::command(),
         ["demo"] => demo::run_all(),
         ["demo", "gpu"] => demo::gpu(),
+        ["demo", "tasklet"] => demo::tasklet::run_all(),
         ["test", ref stages @ ..] => test::command(stages),
         ["lab", ref args @ ..] => lab::command(args),
         _ => {

@@ -72,7 +72,7 @@ const PACKAGE: &[&str] = &["binutils", "dpkg-dev", "git", "gzip", "mmdebstrap"];
 const BENCH: &[&str] = &["dpdk", "dpdk-dev", "libfabric-bin", "iperf3", "liburing-dev"];
 
 /// What tasklets are built for.
-const WASM: &str = "wasm32-unknown-unknown";
+pub(crate) const WASM: &str = "wasm32-unknown-unknown";
 
 const FOR_DEMO: &[&[&str]] = &[BUILD];
 const FOR_TEST: &[&[&str]] = &[BUILD, TEST];
@@ -83,6 +83,12 @@ const FOR_BENCH: &[&[&str]] = &[BUILD, TEST, PACKAGE, LAB, BENCH];
 /// Installs what `demo` needs.
 pub(crate) fn build() -> Result<()> {
     packages(&FOR_DEMO.concat())
+}
+
+/// Installs what `demo tasklet` needs.
+pub(crate) fn tasklets() -> Result<()> {
+    build()?;
+    wasm_target()
 }
 
 /// Installs what `test` needs.

@@ -214,6 +214,10 @@ impl Of {
         let client = self.node.connect().await?;
         let (status, output) = client.tasklet_result(self.tasklet).await?;
         write(&output)?;
+        // Why it did not end well.
+        for (level, message) in client.tasklet_logs(self.tasklet).await?.1.iter().filter(|(level, _)| *level == 255) {
+            eprintln!("{}", line(*level, message));
+        }
         judge(status, self.tasklet)
     }
 
