@@ -9,7 +9,7 @@ use std::{
     process::Command,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread::{self, JoinHandle},
     time::Duration,
@@ -52,6 +52,8 @@ pub(crate) struct Kernel {
     pub(crate) openers: Mutex<Vec<u32>>,
     /// Does not let a function be bound to vfio-pci.
     pub(crate) refuses: AtomicBool,
+    /// How often it has looked at everything.
+    rounds: AtomicUsize,
 }
 
 impl Machine {
@@ -106,6 +108,9 @@ impl Machine {
 
     /// How often a function was reset.
     pub(crate) fn resets(&self, index: u16) -> usize {
+        // One that was written just now is read within the next whole round.
+        let round = self.kernel.rounds.load(Ordering::Relaxed);
+        wait(|| self.kernel.rounds.load(Ordering::Relaxed) > round + 1);
         let reset = format!("reset {}", vf(index));
         self.kernel.log.lock().unwrap().iter().filter(|line| **line == reset).count()
     }
@@ -220,6 +225,7 @@ fn serve(root: &Path, kernel: &Kernel, controller: &FakeController, stop: &Atomi
             }
             serve_unbind(root, kernel, &address, &mut unbinds);
         }
+        kernel.rounds.fetch_add(1, Ordering::Relaxed);
         thread::sleep(Duration::from_micros(500));
     }
     // Who waits to be let in gets on.

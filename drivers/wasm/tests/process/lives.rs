@@ -186,7 +186,12 @@ fn an_executor_that_is_killed_costs_its_run_and_nothing_else() {
                 // Killed once; if it is there at the next turn, the run is stopped.
                 let first = !killed;
                 if first {
-                    kill_process(standing().expect("one stands"), Signal::KILL).unwrap();
+                    let executor = standing().expect("one stands");
+                    kill_process(executor, Signal::KILL).unwrap();
+                    // A busy host takes its time, and a run has its turns by the clock.
+                    while executors().contains(&executor) {
+                        thread::sleep(Duration::from_millis(1));
+                    }
                     killed = true;
                 }
                 first
