@@ -7,7 +7,7 @@ use berth_identity::Enrolment;
 use berth_kernels::{Choice, Format, Settings};
 use berth_plugin::Plugin;
 use berth_ports::{KernelNvme, Nvme, Rdma, Sriov, nvme::Auth, sriov::Card};
-use berth_qec::{Algorithm, relay::RelayBp};
+use berth_qec::{Algorithm, osd::BpOsd, relay::RelayBp};
 
 use crate::{
     config::{
@@ -71,6 +71,9 @@ pub fn summary(config: &Config) -> String {
             Algorithm::Lut { depth } => format!("lut of depth {depth}"),
             Algorithm::RelayBp(RelayBp { relays, legs, iterations, .. }) => {
                 format!("relay_bp of {relays} relays, {legs} legs of {iterations} iterations")
+            }
+            Algorithm::BpOsd(BpOsd { iterations, order, .. }) => {
+                format!("bp_osd of {iterations} iterations, order {order}")
             }
         };
         let _ = writeln!(out, "decoder {id} {}: {algorithm}, {}", decoder.name, decoder.file.display());

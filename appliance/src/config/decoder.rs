@@ -9,6 +9,7 @@ use berth_keys::{At, Table};
 use berth_qec::{
     Algorithm, Tables,
     dem::DetectorErrorModel,
+    osd::{BpOsd, Schedule},
     relay::RelayBp,
     sparse::{MeasurementMap, SparseMatrix},
 };
@@ -86,14 +87,17 @@ fn decoder(
     })
 }
 
+const SCHEDULES: [(&str, Schedule); 2] = [("serial", Schedule::Serial), ("parallel", Schedule::Parallel)];
+
 fn algorithm(t: &mut Table<'_, '_>) -> Option<Algorithm> {
     let words = [
         ("mwpm", Algorithm::Mwpm),
         ("lut", Algorithm::Lut { depth: 1 }),
         ("relay_bp", Algorithm::RelayBp(RelayBp::default())),
+        ("bp_osd", Algorithm::BpOsd(BpOsd::default())),
     ];
     let algorithm = t.choice("algorithm", &words);
-    let algorithm = t.require("algorithm", algorithm, "algorithm = \"mwpm\", \"lut\" or \"relay_bp\"");
+    let algorithm = t.require("algorithm", algorithm, "algorithm = \"mwpm\", \"lut\", \"relay_bp\" or \"bp_osd\"");
     Some(match algorithm?.value {
         Algorithm::Mwpm => Algorithm::Mwpm,
         Algorithm::Lut { .. } => Algorithm::Lut { depth: t.number("depth") as usize },
@@ -102,6 +106,11 @@ fn algorithm(t: &mut Table<'_, '_>) -> Option<Algorithm> {
             legs: t.number("legs") as usize,
             iterations: t.number("iterations") as usize,
             seed: t.number("seed"),
+        }),
+        Algorithm::BpOsd(_) => Algorithm::BpOsd(BpOsd {
+            schedule: t.chosen("schedule", &SCHEDULES),
+            iterations: t.number("iterations") as usize,
+            order: t.number("order") as usize,
         }),
     })
 }

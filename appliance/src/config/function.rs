@@ -8,7 +8,7 @@ use std::{
 
 use berth_keys::{At, Table, instead};
 use berth_plugin::Abi;
-use berth_qec::{Algorithm, mock::SyndromeFile};
+use berth_qec::mock::SyndromeFile;
 use berth_wire::rpc::{HandlerSchema, TypeDesc, TypeId, fnv1a};
 
 use super::{
@@ -219,7 +219,7 @@ fn check_device(
     ports: &[Port],
     (decoders, gpus): (&[Decoder], &[Gpu]),
 ) {
-    let on_cpus = |decoder: &&Decoder| decoder.algorithm == Algorithm::Mwpm;
+    let on_cpus = |decoder: &&Decoder| !decoder.tables.runs_on_gpus();
     for (port, rpc) in ports.iter().filter_map(|port| Some((&port.name, port.rpc()?))) {
         let is_on_gpu = rpc.is_on_gpu(dispatch);
         let lacking = match &handler.value {
@@ -251,8 +251,8 @@ fn check_device(
         };
         if let Some(Decoder { name, .. }) = lacking {
             let message = format_args!(
-                "port \"{port}\" runs it on a GPU, and the algorithm of decoder \"{name}\" is mwpm, which runs on CPUs \
-                 alone; lut and relay_bp run on GPUs"
+                "port \"{port}\" runs it on a GPU, and decoder \"{name}\" runs on CPUs alone: lut and relay_bp run on GPUs, \
+                 with up to 64 observables"
             );
             return t.sink().wrong(handler, message);
         }

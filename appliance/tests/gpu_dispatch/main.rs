@@ -348,7 +348,7 @@ fn what_cannot_run_is_refused_with_its_place() {
         (
             decoder("m", "surface_d3.dem", "\"mwpm\"")
                 + "[[function]]\nname = \"f\"\nhandler = \"builtin:reset_decoder\"\n",
-            "the algorithm of decoder \"m\" is mwpm, which runs on CPUs alone; lut and relay_bp run on GPUs".into(),
+            "decoder \"m\" runs on CPUs alone: lut and relay_bp run on GPUs, with up to 64 observables".into(),
         ),
         (
             decoder("l", "surface_d3.dem", "\"lut\"")

@@ -12,7 +12,11 @@ mod common;
 use std::{hint::black_box, time::Instant};
 
 use anyhow::{Context, Result};
-use berth_qec::{Algorithm, Decoder, relay::RelayBp};
+use berth_qec::{
+    Algorithm, Decoder,
+    osd::{BpOsd, Schedule},
+    relay::RelayBp,
+};
 use common::{Random, model, shot};
 
 const MODELS: [&str; 7] = [
@@ -31,6 +35,9 @@ fn main() -> Result<()> {
     let algorithms = [
         ("relay_bp", Algorithm::RelayBp(RelayBp::default())),
         ("relay_bp, 1 relay of 32 legs", Algorithm::RelayBp(single)),
+        ("bp_osd", Algorithm::BpOsd(BpOsd::default())),
+        ("bp_osd, parallel", Algorithm::BpOsd(BpOsd { schedule: Schedule::Parallel, ..BpOsd::default() })),
+        ("bp_osd, order 0", Algorithm::BpOsd(BpOsd { order: 0, ..BpOsd::default() })),
         ("mwpm", Algorithm::Mwpm),
         ("lut, depth 1", Algorithm::Lut { depth: 1 }),
     ];

@@ -54,6 +54,14 @@ pub(crate) fn load(bytes: &[u8], words: &mut [u64]) {
     }
 }
 
+/// Copies words into a byte string that holds their bits.
+#[inline]
+pub(crate) fn store(words: &[u64], bytes: &mut [u8]) {
+    for (bytes, word) in bytes.chunks_mut(8).zip(words) {
+        bytes.copy_from_slice(&word.to_le_bytes()[..bytes.len()]);
+    }
+}
+
 /// Bit `at` of a bit string.
 pub(crate) fn get(bytes: &[u8], at: usize) -> bool {
     bytes[at / 8] >> (at % 8) & 1 != 0

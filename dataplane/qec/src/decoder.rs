@@ -7,6 +7,7 @@ use crate::{
     dem::{DemError, DetectorErrorModel},
     lut::{Lut, LutError},
     mwpm::{Matcher, MwpmError, Paths},
+    osd::{Beliefs, BpOsd, OsdError, OsdTables},
     relay::{Relay, RelayBp, RelayError, Relays},
 };
 
@@ -22,6 +23,8 @@ pub enum Algorithm {
     },
     /// Relay belief propagation, on errors that flip any number of detectors.
     RelayBp(RelayBp),
+    /// Belief propagation and ordered statistics decoding, on errors that flip any number of detectors.
+    BpOsd(BpOsd),
 }
 
 /// Why a model does not make a decoder.
@@ -39,6 +42,9 @@ pub enum ModelError {
     /// The model, or a parameter, does not suit relay belief propagation.
     #[error(transparent)]
     Relay(#[from] RelayError),
+    /// The model, or a parameter, does not suit ordered statistics decoding.
+    #[error(transparent)]
+    Osd(#[from] OsdError),
 }
 
 /// Why a syndrome was not decoded. The decoder can still be used.
@@ -50,7 +56,7 @@ pub enum DecodeError {
     /// The room for the flips does not have the length for the model's observables.
     #[error("observable flips: {0}")]
     Flips(BitsError),
-    /// No set of the model's errors explains this syndrome: an odd number of events where no error reaches a boundary.
+    /// No set of the model's errors explains this syndrome, such as an odd number of events where no error reaches a boundary.
     #[error("no set of the model's errors makes this syndrome")]
     Unmatchable,
     /// Relay belief propagation found no set of errors that makes this syndrome. There may be one, or none.
@@ -71,6 +77,7 @@ pub(crate) enum Kind {
     Mwpm(Paths),
     Lut(Lut),
     Relay(Relay),
+    Osd(OsdTables),
 }
 
 impl Tables {
@@ -80,6 +87,7 @@ impl Tables {
             Algorithm::Mwpm => Kind::Mwpm(Paths::new(model)?),
             Algorithm::Lut { depth } => Kind::Lut(Lut::from_model(model, depth)?),
             Algorithm::RelayBp(parameters) => Kind::Relay(Relay::new(model, parameters)?),
+            Algorithm::BpOsd(parameters) => Kind::Osd(OsdTables::new(model, parameters)?),
         };
         Ok(Self { num_detectors: model.num_detectors(), num_observables: model.num_observables(), kind })
     }
@@ -100,6 +108,7 @@ impl Tables {
 pub struct Decoder {
     tables: Arc<Tables>,
     events: Vec<u64>,
+    flips: Vec<u64>,
     scratch: Scratch,
 }
 
@@ -109,6 +118,7 @@ enum Scratch {
     Mwpm(Box<Matcher>),
     Lut,
     Relay(Relays),
+    Osd(Box<Beliefs>),
 }
 
 impl Decoder {
@@ -134,8 +144,11 @@ impl Decoder {
             Kind::Mwpm(paths) => Scratch::Mwpm(Box::new(Matcher::new(paths))),
             Kind::Lut(_) => Scratch::Lut,
             Kind::Relay(relay) => Scratch::Relay(Relays::new(relay)),
+            Kind::Osd(osd) => Scratch::Osd(Box::new(Beliefs::new(osd))),
         };
-        Self { events: vec![0; bits::words_for(tables.num_detectors)], tables, scratch }
+        let events = vec![0; bits::words_for(tables.num_detectors)];
+        let flips = vec![0; bits::words_for(tables.num_observables).max(1)];
+        Self { tables, events, flips, scratch }
     }
 
     /// Length of a syndrome in bits.
@@ -156,17 +169,18 @@ impl Decoder {
     /// Allocates nothing.
     #[inline]
     pub fn decode(&mut self, events: &[u8], flips: &mut [u8]) -> Result<(), DecodeError> {
-        let Self { tables, scratch, .. } = self;
+        let Self { tables, scratch, flips: predicted, .. } = self;
         bits::check(events, tables.num_detectors).map_err(DecodeError::Events)?;
         bits::check_length(flips, tables.num_observables).map_err(DecodeError::Flips)?;
         bits::load(events, &mut self.events);
-        let predicted = match (&tables.kind, scratch) {
-            (Kind::Mwpm(paths), Scratch::Mwpm(matcher)) => matcher.decode(paths, &self.events)?,
-            (Kind::Lut(lut), Scratch::Lut) => lut.decode(&self.events),
-            (Kind::Relay(relay), Scratch::Relay(relays)) => relays.decode(relay, &self.events)?,
+        match (&tables.kind, scratch) {
+            (Kind::Mwpm(paths), Scratch::Mwpm(matcher)) => matcher.decode(paths, &self.events, predicted)?,
+            (Kind::Lut(lut), Scratch::Lut) => lut.decode(&self.events, predicted),
+            (Kind::Relay(relay), Scratch::Relay(relays)) => relays.decode(relay, &self.events, predicted)?,
+            (Kind::Osd(osd), Scratch::Osd(beliefs)) => beliefs.decode(osd, &self.events, predicted)?,
             _ => unreachable!("the scratch memory is that of the tables"),
-        };
-        flips.copy_from_slice(&predicted.to_le_bytes()[..flips.len()]);
+        }
+        bits::store(predicted, flips);
         Ok(())
     }
 
@@ -191,7 +205,7 @@ impl Decoder {
     pub fn steps(&self) -> Option<u64> {
         match &self.scratch {
             Scratch::Mwpm(matcher) => Some(matcher.steps),
-            Scratch::Lut | Scratch::Relay(_) => None,
+            Scratch::Lut | Scratch::Relay(_) | Scratch::Osd(_) => None,
         }
     }
 
@@ -199,7 +213,7 @@ impl Decoder {
     pub fn exhausted(&self) -> u64 {
         match &self.scratch {
             Scratch::Mwpm(matcher) => matcher.exhausted,
-            Scratch::Lut | Scratch::Relay(_) => 0,
+            Scratch::Lut | Scratch::Relay(_) | Scratch::Osd(_) => 0,
         }
     }
 
@@ -209,6 +223,7 @@ impl Decoder {
         match &self.scratch {
             Scratch::Mwpm(matcher) => Some(matcher.weight()),
             Scratch::Relay(relays) => Some(relays.weight()),
+            Scratch::Osd(beliefs) => Some(beliefs.weight()),
             Scratch::Lut => None,
         }
     }

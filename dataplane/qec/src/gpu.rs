@@ -21,9 +21,9 @@ pub const DECODERS: &str = include_str!("../kernels/decoders.ptx");
 /// Why a decoder does not make a module.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ModuleError {
-    /// The algorithm runs on CPUs alone.
-    #[error("mwpm does not run on a GPU; lut and relay_bp do")]
-    Matching,
+    /// The algorithm, or a decoder of so many observables, runs on CPUs alone.
+    #[error("lut and relay_bp run on a GPU, with up to 64 observables; other decoders do not")]
+    OnCpus,
     /// The name is none that PTX takes.
     #[error("{0:?} is no name: write letters, digits and _, a letter first")]
     Name(String),
@@ -33,11 +33,17 @@ pub enum ModuleError {
 }
 
 impl Tables {
-    /// The tables as the GPU reads them, little-endian, to lie at a multiple of 8. `None` of matching.
+    /// Whether the decoder can run on a GPU: `lut` and `relay_bp` with up to 64 observables can.
+    pub fn runs_on_gpus(&self) -> bool {
+        matches!(self.kind, Kind::Lut(_) | Kind::Relay(_)) && self.num_observables <= 64
+    }
+
+    /// The tables as the GPU reads them, little-endian, to lie at a multiple of 8. `None` if it runs on CPUs alone.
     pub fn image(&self) -> Option<Vec<u8>> {
         let (detectors, observables) = (self.num_detectors as u32, self.num_observables as u32);
         match &self.kind {
-            Kind::Mwpm(_) => None,
+            _ if !self.runs_on_gpus() => None,
+            Kind::Mwpm(_) | Kind::Osd(_) => None,
             Kind::Lut(lut) => Some(lut_image(lut, detectors, observables)),
             Kind::Relay(relay) => Some(relay_image(relay, detectors, observables)),
         }
@@ -52,9 +58,9 @@ impl Tables {
     pub fn state_bytes(&self) -> usize {
         match &self.kind {
             Kind::Relay(relay) => {
-                (relay.priors.len() + relay.edge_errors.len()) * relay.parameters.relays * size_of::<i16>()
+                (relay.priors.len() + relay.graph.num_edges()) * relay.parameters.relays * size_of::<i16>()
             }
-            Kind::Mwpm(_) | Kind::Lut(_) => 0,
+            Kind::Mwpm(_) | Kind::Lut(_) | Kind::Osd(_) => 0,
         }
     }
 }
@@ -63,7 +69,7 @@ impl Tables {
 ///
 /// A look-up table is for one thread, relay belief propagation for all threads of a block, at least 8.
 pub fn module(name: &str, tables: &Tables, blocks: u32) -> Result<String, ModuleError> {
-    let image = tables.image().ok_or(ModuleError::Matching)?;
+    let image = tables.image().ok_or(ModuleError::OnCpus)?;
     let callee = if tables.is_parallel() { "berth_relay_bp" } else { "berth_lut" };
     let memory = tables.state_bytes();
     text(name, &image, memory, blocks, &[(name.to_owned(), callee, tables.is_parallel())])
@@ -89,7 +95,7 @@ pub fn server(name: &str, decoders: &[(&Tables, &MeasurementMap)], blocks: u32) 
             image.resize(image.len().next_multiple_of(8), 0);
             at
         };
-        let tables_at = add(tables.image().ok_or(ModuleError::Matching)?);
+        let tables_at = add(tables.image().ok_or(ModuleError::OnCpus)?);
         let entry = [u32::from(tables.is_parallel()), tables_at, add(map_image(map)), memory as u32];
         image[8 + DECODER * index..][..DECODER].copy_from_slice(&entry.map(u32::to_le_bytes).concat());
         let padded = |bits: usize| bits.div_ceil(8).next_multiple_of(8);
@@ -209,7 +215,7 @@ fn lut_image(lut: &Lut, detectors: u32, observables: u32) -> Vec<u8> {
             at = (at + 1) & mask;
         }
         slots[at] = index as u32 + 1;
-        records.extend([flips as u32, (flips >> 32) as u32]);
+        records.extend([flips[0] as u32, (flips[0] >> 32) as u32]);
     }
     let header = [detectors, observables, words as u32, mask as u32];
     [&header[..], &slots, &records].concat().into_iter().flat_map(u32::to_le_bytes).collect()
@@ -221,16 +227,16 @@ fn relay_image(relay: &Relay, detectors: u32, observables: u32) -> Vec<u8> {
     let bytes = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
     let relays = relay.parameters.relays;
     let parts: [Vec<u8>; 8] = [
-        bytes(&relay.detector_starts),
-        bytes(&relay.edge_errors),
-        bytes(&relay.error_starts),
-        bytes(&relay.error_edges),
+        bytes(&relay.graph.detector_starts),
+        bytes(&relay.graph.edge_errors),
+        bytes(&relay.graph.error_starts),
+        bytes(&relay.graph.error_edges),
         relay.priors.iter().flat_map(|prior| prior.to_le_bytes()).collect(),
         relay.strengths.iter().flat_map(|row| &row[..relays]).flat_map(|strength| strength.to_le_bytes()).collect(),
-        relay.flips.iter().flat_map(|flips| flips.to_le_bytes()).collect(),
-        relay.certain_events.iter().flat_map(|word| word.to_le_bytes()).collect(),
+        (0..relay.priors.len()).flat_map(|error| relay.graph.flips(error)[0].to_le_bytes()).collect(),
+        relay.graph.certain_events.iter().flat_map(|word| word.to_le_bytes()).collect(),
     ];
-    let (errors, edges) = (relay.priors.len(), relay.edge_errors.len());
+    let (errors, edges) = (relay.priors.len(), relay.graph.num_edges());
     let parameters = [errors, edges, relays, relay.parameters.legs, relay.parameters.iterations];
     let mut header = vec![detectors, observables];
     header.extend(parameters.map(|number| number as u32));
@@ -241,5 +247,5 @@ fn relay_image(relay: &Relay, detectors: u32, observables: u32) -> Vec<u8> {
         body.resize(body.len().next_multiple_of(8), 0);
     }
     header.push(0);
-    [bytes(&header), relay.certain_flips.to_le_bytes().to_vec(), body].concat()
+    [bytes(&header), relay.graph.certain_flips[0].to_le_bytes().to_vec(), body].concat()
 }

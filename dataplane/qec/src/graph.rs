@@ -139,7 +139,7 @@ fn edges(model: &DetectorErrorModel) -> Result<Vec<Edge>, MwpmError> {
     let mut edges: Vec<Edge> = Vec::new();
     let mut known = HashMap::new();
     for mechanism in model.mechanisms().filter(|mechanism| mechanism.probability() > 0.0) {
-        for Symptoms { detectors, observables } in mechanism.parts() {
+        for Symptoms { detectors, observables, .. } in mechanism.parts() {
             let (one, other) = match *detectors {
                 // Nothing shows whether it happened.
                 [] => continue,

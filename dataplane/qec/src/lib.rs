@@ -1,8 +1,8 @@
 //! Decoders for quantum error correction, sans-IO: detection events in, predicted flips of logical observables out.
 //!
 //! A model comes from a Stim detector error model ([`dem`]). [`Decoder`] is the common interface of all algorithms:
-//! matching ([`mwpm`]), belief propagation ([`relay`]) and a table of small error sets ([`lut`]). [`sparse`] maps raw measurements to detection events.
-//! [`gpu`] has the latter two for GPUs. [`mock`] only answers recorded syndromes.
+//! matching ([`mwpm`]), belief propagation ([`relay`], [`osd`]) and a table of small error sets ([`lut`]). [`sparse`] maps raw
+//! measurements to detection events. [`gpu`] has `relay` and `lut` for GPUs. [`mock`] only answers recorded syndromes.
 #![forbid(unsafe_code)]
 
 mod bits;
@@ -11,11 +11,13 @@ pub mod dem;
 mod few;
 pub mod gpu;
 mod graph;
+mod hyper;
 pub mod lut;
 mod matching;
 pub mod mock;
 pub mod mwpm;
 mod nearest;
+pub mod osd;
 pub mod relay;
 pub mod shots;
 pub mod sparse;

@@ -58,7 +58,9 @@ pub struct Lut {
     num_observables: usize,
     /// Words per syndrome.
     width: usize,
-    /// Records of a syndrome and its flips, `width + 1` words each.
+    /// Words of a syndrome and its flips together.
+    stride: usize,
+    /// Records of a syndrome and its flips.
     records: Vec<u64>,
     /// Indices of the records, by the hash of their syndromes.
     index: HashTable<u32>,
@@ -68,13 +70,13 @@ impl Lut {
     /// Makes the table of a detector error model. Each mechanism is one error; its parts are taken together.
     pub fn from_model(model: &DetectorErrorModel, depth: usize) -> Result<Self, LutError> {
         let mut table = Self::empty(model.num_detectors(), model.num_observables());
-        let mut columns = vec![0; model.mechanisms().len() * (table.width + 1)];
-        for (mechanism, column) in model.mechanisms().zip(columns.chunks_exact_mut(table.width + 1)) {
+        let mut columns = vec![0; model.mechanisms().len() * table.stride];
+        for (mechanism, column) in model.mechanisms().zip(columns.chunks_exact_mut(table.stride)) {
             for part in mechanism.parts() {
                 for &detector in part.detectors {
                     column[detector as usize / 64] ^= 1 << (detector % 64);
                 }
-                column[table.width] ^= part.observables;
+                part.flip(&mut column[table.width..]);
             }
         }
         table.fill(&columns, depth)?;
@@ -91,7 +93,7 @@ impl Lut {
             return Err(LutError::Observables(observable.num_rows()));
         }
         let mut table = Self::empty(syndrome.num_rows(), observable.num_rows());
-        let stride = table.width + 1;
+        let stride = table.stride;
         let mut columns = vec![0; syndrome.num_columns() * stride];
         for (row, errors) in syndrome.rows().enumerate() {
             for &error in errors {
@@ -100,7 +102,7 @@ impl Lut {
         }
         for (row, errors) in observable.rows().enumerate() {
             for &error in errors {
-                columns[error as usize * stride + table.width] ^= 1 << row;
+                columns[error as usize * stride + table.width + row / 64] ^= 1 << (row % 64);
             }
         }
         table.fill(&columns, depth)?;
@@ -109,7 +111,8 @@ impl Lut {
 
     fn empty(num_detectors: usize, num_observables: usize) -> Self {
         let width = bits::words_for(num_detectors);
-        Self { num_detectors, num_observables, width, records: Vec::new(), index: HashTable::new() }
+        let stride = width + bits::words_for(num_observables).max(1);
+        Self { num_detectors, num_observables, width, stride, records: Vec::new(), index: HashTable::new() }
     }
 
     /// Length of a syndrome in bits.
@@ -132,24 +135,26 @@ impl Lut {
         self.index.is_empty()
     }
 
-    /// Flips for a syndrome of `width` words; 0 if it is unknown.
+    /// Flips for a syndrome of `width` words; none if it is unknown.
     #[inline]
-    pub(crate) fn decode(&self, syndrome: &[u64]) -> u64 {
+    pub(crate) fn decode(&self, syndrome: &[u64], flips: &mut [u64]) {
+        flips.fill(0);
         if syndrome.iter().all(|&word| word == 0) {
-            return 0;
+            return;
         }
-        let found = self.index.find(hash(syndrome), |&record| self.syndrome(record) == syndrome);
-        found.map_or(0, |&record| self.records[record as usize * (self.width + 1) + self.width])
+        if let Some(&record) = self.index.find(hash(syndrome), |&record| self.syndrome(record) == syndrome) {
+            flips.copy_from_slice(&self.records[record as usize * self.stride..][self.width..self.stride]);
+        }
     }
 
     /// All syndromes and their flips.
-    pub(crate) fn records(&self) -> impl Iterator<Item = (&[u64], u64)> {
-        self.records.chunks_exact(self.width + 1).map(|record| (&record[..self.width], record[self.width]))
+    pub(crate) fn records(&self) -> impl Iterator<Item = (&[u64], &[u64])> {
+        self.records.chunks_exact(self.stride).map(|record| record.split_at(self.width))
     }
 
     #[inline]
     fn syndrome(&self, record: u32) -> &[u64] {
-        let start = record as usize * (self.width + 1);
+        let start = record as usize * self.stride;
         &self.records[start..start + self.width]
     }
 
@@ -158,7 +163,7 @@ impl Lut {
         if depth == 0 {
             return Err(LutError::NoDepth);
         }
-        let stride = self.width + 1;
+        let stride = self.stride;
         let errors = columns.len() / stride;
         let sizes = 1..=depth.min(errors);
         let words = stride as u64;
@@ -176,7 +181,7 @@ impl Lut {
 
     /// Enters every set of `size` columns from the first of `columns` on, each added to the first of `sums`.
     fn enter(&mut self, columns: &[u64], sums: &mut [u64], first: usize, size: usize) {
-        let stride = self.width + 1;
+        let stride = self.stride;
         if size == 0 {
             self.insert(&sums[..stride]);
             return;
@@ -192,12 +197,12 @@ impl Lut {
     }
 
     fn insert(&mut self, record: &[u64]) {
-        let (syndrome, stride) = (&record[..self.width], self.width + 1);
+        let (syndrome, width, stride) = (&record[..self.width], self.width, self.stride);
         if syndrome.iter().all(|&word| word == 0) {
             return;
         }
         let number = (self.records.len() / stride) as u32;
-        let stored = |&record: &u32| &self.records[record as usize * stride..][..stride - 1];
+        let stored = |&record: &u32| &self.records[record as usize * stride..][..width];
         let entry =
             self.index.entry(hash(syndrome), |record| stored(record) == syndrome, |record| hash(stored(record)));
         if let Entry::Vacant(vacant) = entry {

@@ -86,7 +86,7 @@ impl Matcher {
 
     /// Flips of a least-weight matching of the events, which are given as one bit per detector.
     #[inline]
-    pub(crate) fn decode(&mut self, paths: &Paths, events: &[u64]) -> Result<u64, DecodeError> {
+    pub(crate) fn decode(&mut self, paths: &Paths, events: &[u64], out: &mut [u64]) -> Result<(), DecodeError> {
         self.events.clear();
         for (index, (events, certain)) in events.iter().zip(paths.graph.certain_events()).enumerate() {
             let mut word = events ^ certain;
@@ -106,7 +106,8 @@ impl Matcher {
             None => self.matching.run(&self.events, paths, self.steps).or_else(|stop| self.finish(stop, paths))?,
         };
         self.weight = weight;
-        Ok(flips ^ paths.graph.certain_flips())
+        out[0] = flips ^ paths.graph.certain_flips();
+        Ok(())
     }
 
     /// Matches the events of a shot that is out of steps.

@@ -297,7 +297,7 @@ fn functions_refuse_what_qec_decode_refuses() {
 fn modules_that_cannot_be_made() {
     let model = DetectorErrorModel::parse("error(0.1) D0 L0").unwrap();
     let tables = |algorithm| Tables::new(&model, algorithm).unwrap();
-    assert_eq!(gpu::module("f", &tables(Algorithm::Mwpm), 1), Err(ModuleError::Matching));
+    assert_eq!(gpu::module("f", &tables(Algorithm::Mwpm), 1), Err(ModuleError::OnCpus));
     let lut = tables(Algorithm::Lut { depth: 1 });
     assert_eq!(gpu::module("f", &lut, 0), Err(ModuleError::NoBlocks));
     for name in ["", "1f", "a-b", "a;b", "_f"] {

@@ -1,6 +1,8 @@
-//! Relay belief propagation: models by hand, random hypergraphs against exhaustive search, real and sampled shots.
+//! Belief propagation. Relays: models by hand, random hypergraphs against exhaustive search, real and sampled shots.
 
 mod common;
+#[path = "belief/osd.rs"]
+mod osd;
 
 use std::{fmt::Write as _, fs, path::Path};
 

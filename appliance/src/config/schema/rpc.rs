@@ -4,6 +4,9 @@ use berth_keys::{Key, Kind, Owned, Owner, Section, key};
 
 use super::port::DISPATCH;
 
+const ITERATIONS: Key =
+    key("iterations", Kind::Integer(1, 1000), "the most iterations, of each leg if there are legs").default("60");
+
 pub(super) static DECODER: Section = Section::new(
     "Decoders. The position in this list is the decoder_id of the decoding-server functions. Every core has its own \
           copy. A reload reads their files again.",
@@ -15,6 +18,7 @@ pub(super) static DECODER: Section = Section::new(
                 ("mwpm", "minimum-weight perfect matching"),
                 ("lut", "a table of the syndromes of a few errors"),
                 ("relay_bp", "relay belief propagation, on errors of any number of detectors"),
+                ("bp_osd", "belief propagation and ordered statistics, on errors of any number of detectors"),
             ]),
             "how it decodes",
         )
@@ -36,9 +40,30 @@ pub(super) static DECODER: Section = Section::new(
         keys: &[
             key("relays", Kind::Integer(1, 8), "how many relays of legs run in lockstep").default("8"),
             key("legs", Kind::Integer(1, 64), "how many legs a relay has, one after the other").default("4"),
-            key("iterations", Kind::Integer(1, 1000), "how many iterations a leg has").default("60"),
             key("seed", Kind::Integer(0, 4_294_967_295), "chooses how strong each error's memory is in each leg")
                 .default("0"),
+            ITERATIONS,
+        ],
+    },
+    Owned {
+        by: Owner { key: "algorithm", word: "bp_osd" },
+        keys: &[
+            ITERATIONS,
+            key(
+                "schedule",
+                Kind::Choice(&[
+                    ("serial", "at once: it needs fewer iterations"),
+                    ("parallel", "in the next iteration"),
+                ]),
+                "when the next detectors see what a detector has sent",
+            )
+            .default("\"serial\""),
+            key(
+                "order",
+                Kind::Integer(0, 64),
+                "errors of which pairs are tried; 0 tries no other answer than the first",
+            )
+            .default("10"),
         ],
     },
 ]]);

@@ -4,7 +4,7 @@ use super::{
     MAX_RELAYS, MESSAGE_MAX, UNIT,
     tables::{Relay, Row},
 };
-use crate::decoder::DecodeError;
+use crate::{decoder::DecodeError, hyper::flip};
 
 /// Scratch memory of a decoder.
 #[derive(Debug)]
@@ -26,15 +26,16 @@ fn each(a: Row, b: Row, f: impl Fn(i16, i16) -> i16) -> Row {
 impl Relays {
     pub(crate) fn new(tables: &Relay) -> Self {
         let zeros = [0; MAX_RELAYS];
-        let (errors, edges) = (tables.priors.len(), tables.edge_errors.len());
+        let (errors, edges) = (tables.priors.len(), tables.graph.edge_errors.len());
         Self { marginals: vec![zeros; errors], messages: vec![zeros; edges], weight: 0 }
     }
 
     /// Flips of the lightest of the solutions that come first for the events, a bit for each detector.
-    pub(crate) fn decode(&mut self, tables: &Relay, events: &[u64]) -> Result<u64, DecodeError> {
-        if events == tables.certain_events {
+    pub(crate) fn decode(&mut self, tables: &Relay, events: &[u64], flips: &mut [u64]) -> Result<(), DecodeError> {
+        flips.copy_from_slice(&tables.graph.certain_flips);
+        if events == tables.graph.certain_events {
             self.weight = 0;
-            return Ok(tables.certain_flips);
+            return Ok(());
         }
         for (marginals, prior) in self.marginals.iter_mut().zip(&tables.priors) {
             *marginals = [*prior; MAX_RELAYS];
@@ -46,10 +47,11 @@ impl Relays {
                 self.errors(tables, strengths);
                 let solved = all & !self.detectors(tables, events);
                 let solutions = (0..MAX_RELAYS).filter(|relay| solved >> relay & 1 != 0);
-                let lightest = solutions.map(|relay| self.solution(tables, relay)).min_by_key(|(weight, _)| *weight);
-                if let Some((weight, flips)) = lightest {
+                if let Some((weight, relay)) = solutions.map(|relay| (self.weight_of(tables, relay), relay)).min() {
                     self.weight = weight;
-                    return Ok(flips ^ tables.certain_flips);
+                    let happened = self.marginals.iter().enumerate().filter(|(_, marginals)| marginals[relay] <= 0);
+                    happened.for_each(|(error, _)| flip(flips, tables.graph.flips(error)));
+                    return Ok(());
                 }
             }
         }
@@ -63,7 +65,7 @@ impl Relays {
 
     /// Step 2 of the [definition](super).
     fn errors(&mut self, tables: &Relay, strengths: &[Row]) {
-        let bounds = tables.error_starts.array_windows::<2>();
+        let bounds = tables.graph.error_starts.array_windows::<2>();
         for (((marginals, prior), strengths), [start, end]) in
             self.marginals.iter_mut().zip(&tables.priors).zip(strengths).zip(bounds)
         {
@@ -75,7 +77,7 @@ impl Relays {
                 (product >> 16) as i16
             });
             let mut sums = each(prior, kept, i16::saturating_add);
-            for edge in &tables.error_edges[*start as usize..*end as usize] {
+            for edge in &tables.graph.error_edges[*start as usize..*end as usize] {
                 sums = each(sums, self.messages[*edge as usize], i16::saturating_add);
             }
             *marginals = sums;
@@ -85,15 +87,15 @@ impl Relays {
     /// Step 3 of the [definition](super). Returns the relays whose errors do not make the syndrome, a bit each.
     fn detectors(&mut self, tables: &Relay, events: &[u64]) -> u8 {
         let mut unsolved = [0_i16; MAX_RELAYS];
-        for (detector, [start, end]) in tables.detector_starts.array_windows::<2>().enumerate() {
+        for (detector, [start, end]) in tables.graph.detector_starts.array_windows::<2>().enumerate() {
             let word = detector / 64;
-            let event = (events[word] ^ tables.certain_events[word]) >> (detector % 64) & 1;
+            let event = (events[word] ^ tables.graph.certain_events[word]) >> (detector % 64) & 1;
             // Negative numbers stand for odd.
             let mut parities = [-(event as i16); MAX_RELAYS];
             let mut signs = parities;
             let mut least = [MESSAGE_MAX; MAX_RELAYS];
             let mut second = least;
-            let errors = &tables.edge_errors[*start as usize..*end as usize];
+            let errors = &tables.graph.edge_errors[*start as usize..*end as usize];
             let messages = &mut self.messages[*start as usize..*end as usize];
             for (error, messages) in errors.iter().zip(&mut *messages) {
                 let marginals = self.marginals[*error as usize];
@@ -123,15 +125,9 @@ impl Relays {
         odd.fold(0, |all, one| all | one)
     }
 
-    /// Weight and flips of what a relay takes to have happened.
-    fn solution(&self, tables: &Relay, relay: usize) -> (u32, u64) {
-        let (mut weight, mut flipped) = (0, 0);
-        for ((marginals, prior), flips) in self.marginals.iter().zip(&tables.priors).zip(&tables.flips) {
-            if marginals[relay] <= 0 {
-                weight += *prior as u32;
-                flipped ^= flips;
-            }
-        }
-        (weight, flipped)
+    /// Weight of what a relay takes to have happened.
+    fn weight_of(&self, tables: &Relay, relay: usize) -> u32 {
+        let happened = self.marginals.iter().zip(&tables.priors).filter(|(marginals, _)| marginals[relay] <= 0);
+        happened.map(|(_, prior)| *prior as u32).sum()
     }
 }
