@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 """Times PyMatching on the shots of perf/data, on one core: the lines that `decode_bench` prints, to compare with.
 
-    taskset -c 1 python perf/baselines/pymatching_decode.py [ROUNDS [FOLDER]]    (pip install stim==1.16.0 pymatching==2.4.0)
+    taskset -c 1 python perf/baselines/pymatching_decode.py [ROUNDS [FOLDER [DISTANCE]...]]    (pip install stim==1.16.0 pymatching==2.4.0)
 
-FOLDER has sets that `make_shots.py` made there.
+FOLDER has sets that `make_shots.py` made there. With distances, only their sets in FOLDER are decoded, of every noise that is there.
 
 `mean_ns` and `shots_per_s` are of `decode_batch` over a whole set; the percentiles are of single `decode` calls, which
-carry the cost of a Python call each.
+carry the cost of a Python call each. `build_ms` is from the file of the model to the decoder, `four_kib` what four of them hold.
 """
 
 import json
 import pathlib
+import resource
 import sys
 import time
 
@@ -20,17 +21,40 @@ import pymatching
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 ROUNDS = int(sys.argv[1]) if len(sys.argv) > 1 else 3
 
+NOISES = [(0.001, "_p1e-3", ""), (0.005, "_p5e-3", "_p5e-3"), (0.01, "_p1e-2", "_p1e-2")]
+CHOSEN = [int(distance) for distance in sys.argv[3:]]
 SETS = [(distance, ROOT / "config/decoders", ROOT / "perf/data") for distance in (3, 5, 7)]
-if len(sys.argv) > 2:
+if CHOSEN:
+    folder = pathlib.Path(sys.argv[2])
+    SETS = [(distance, folder, folder) for distance in CHOSEN]
+elif len(sys.argv) > 2:
     folder = pathlib.Path(sys.argv[2])
     larger = [path.name.removeprefix("surface_d").removesuffix("_p1e-3.obs.b8") for path in folder.glob("*_p1e-3.obs.b8")]
     SETS += [(distance, folder, folder) for distance in sorted(map(int, larger))]
 
+if not CHOSEN:
+    NOISES.pop()
+
+
+def resident():
+    pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() // 1024
+
+
 for distance, models, data in SETS:
-    for p, noise, model in ((0.001, "_p1e-3", ""), (0.005, "_p5e-3", "_p5e-3")):
-        matching = pymatching.Matching.from_detector_error_model_file(str(models / f"surface_d{distance}{model}.dem"))
-        detectors = matching.num_detectors
+    for p, noise, model in NOISES:
         stem = data / f"surface_d{distance}{noise}"
+        if CHOSEN and not pathlib.Path(f"{stem}.dets.b8").exists():
+            continue
+        path = str(models / f"surface_d{distance}{model}.dem")
+        started = time.perf_counter_ns()
+        matching = pymatching.Matching.from_detector_error_model_file(path)
+        built = (time.perf_counter_ns() - started) / 1e6
+        before = resident()
+        four = [pymatching.Matching.from_detector_error_model_file(path) for _ in range(4)]
+        held = resident() - before
+        del four
+        detectors = matching.num_detectors
         packed = numpy.fromfile(f"{stem}.dets.b8", dtype=numpy.uint8).reshape(-1, -(-detectors // 8))
         flips = numpy.fromfile(f"{stem}.obs.b8", dtype=numpy.uint8)
         recorded = numpy.fromfile(f"{stem}.pymatching.b8", dtype=numpy.uint8)
@@ -47,11 +71,12 @@ for distance, models, data in SETS:
 
         singles = numpy.unpackbits(packed, axis=1, bitorder="little")[:, :detectors]
         times = []
-        for events in singles:
-            started = time.perf_counter_ns()
-            matching.decode(events)
-            times.append(time.perf_counter_ns() - started)
-        p50, p99, p999 = numpy.percentile(times, (50, 99, 99.9))
+        for _ in range(ROUNDS):
+            for events in singles:
+                started = time.perf_counter_ns()
+                matching.decode(events)
+                times.append(time.perf_counter_ns() - started)
+        p50, p99, p999, p9999 = numpy.percentile(times, (50, 99, 99.9, 99.99))
         print(
             json.dumps(
                 {
@@ -59,10 +84,13 @@ for distance, models, data in SETS:
                     "algorithm": "mwpm",
                     "d": distance,
                     "p": p,
+                    "build_ms": round(built, 3),
+                    "four_kib": held,
                     "shots": shots,
                     "p50_ns": round(p50),
                     "p99_ns": round(p99),
                     "p999_ns": round(p999),
+                    "p9999_ns": round(p9999),
                     "mean_ns": round(mean),
                     "shots_per_s": round(1e9 / mean),
                     "agreement": float((predicted == recorded).mean()),

@@ -2,7 +2,8 @@
 """Makes the decoder models in config/decoders and the shots beside this file.
 
     python3 -m venv v && v/bin/pip install stim==1.16.0 pymatching==2.4.0 && v/bin/python perf/data/make_shots.py
-    v/bin/python perf/data/make_shots.py FOLDER DISTANCE[xROUNDS][:SHOTS]...     other models and their shots, both in FOLDER
+    v/bin/python perf/data/make_shots.py FOLDER DISTANCE[xROUNDS][:SHOTS][@P]...     other models and their shots, both in FOLDER; P
+                                           is the only probability then
 
 Rotated surface code, memory in Z, as many rounds as the distance unless told otherwise, the same probability for every circuit-level
 fault. Seeds are fixed: the same versions on the same kind of CPU write the same files.
@@ -21,6 +22,7 @@ MODELS = DATA.parent.parent / "config" / "decoders"
 SHOTS = {(3, 3): 10_000, (5, 5): 10_000, (7, 7): 5_000}
 FEW = 1_000
 # probability -> (suffix of the shots, suffix of the model); p = 0.1 % is the model the default configuration names.
+ONLY = {}
 NOISE = {0.001: ("_p1e-3", ""), 0.005: ("_p5e-3", "_p5e-3")}
 
 if len(sys.argv) > 1:
@@ -28,15 +30,19 @@ if len(sys.argv) > 1:
     NOISE[0.01] = ("_p1e-2", "_p1e-2")
     known, SHOTS = SHOTS, {}
     for argument in sys.argv[2:]:
+        argument, _, only = argument.partition("@")
         code, _, shots = argument.partition(":")
         distance, _, rounds = code.partition("x")
         code = (int(distance), int(rounds or distance))
         SHOTS[code] = int(shots or known.get(code, FEW))
+        ONLY[code] = float(only) if only else None
 
 MODELS.mkdir(parents=True, exist_ok=True)
 for (distance, rounds), shots in SHOTS.items():
     code = f"surface_d{distance}" if rounds == distance else f"surface_d{distance}x{rounds}"
     for p, (shots_suffix, model_suffix) in NOISE.items():
+        if ONLY.get((distance, rounds)) not in (None, p):
+            continue
         circuit = stim.Circuit.generated(
             "surface_code:rotated_memory_z",
             distance=distance,

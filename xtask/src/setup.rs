@@ -153,6 +153,11 @@ pub(crate) fn python() -> Result<PathBuf> {
     venv("venv", &["stim==1.16.0", "pymatching==2.4.0"])
 }
 
+/// A Python with another relay belief propagation.
+pub(crate) fn relay() -> Result<PathBuf> {
+    venv("relay-venv", &["relay-bp==0.2.2"])
+}
+
 /// A Python with what the independent fabricBIOS client of the tests stands on; Debian 12 has no aioquic.
 fn fabric() -> Result<PathBuf> {
     venv("fabric-venv", &["aioquic==1.7.2", "cryptography==50.0.2"])

@@ -1,20 +1,22 @@
 //! Times the decoders on the shots of `perf/data`: the handler only, one core, one JSON line per set and algorithm.
 //!
-//! `cargo run --release -p berth-qec --example decode_bench [ROUNDS [FOLDER]]`
+//! `cargo run --release -p berth-qec --example decode_bench [ROUNDS [FOLDER [DISTANCE]...]]`
 //!
-//! FOLDER has sets that `perf/data/make_shots.py` made there; look-up tables are for the smaller codes. Every shot is
-//! decoded ROUNDS times (default 3) after a warm-up round. `p50_ns` and the like are of single decodes, without the
-//! cost of reading the clock; `mean_ns` and `shots_per_s` are of whole rounds.
+//! FOLDER has sets that `perf/data/make_shots.py` made there; look-up tables are for the smaller codes. With distances, matching alone
+//! decodes the sets of these in FOLDER, of every noise that is there. Every shot is decoded ROUNDS times (default 3) after a warm-up
+//! round. `p50_ns` and the like are of single decodes, without the cost of reading the clock; `mean_ns` and `shots_per_s` are of whole
+//! rounds. `build_ms` is from the text of the model to the decoder, `four_kib` what four decoders with the same tables hold.
 
 use std::{
     fs,
     hint::black_box,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Instant,
 };
 
 use anyhow::{Context, Result};
-use berth_qec::{Algorithm, Decoder, ModelError, lut::LutError};
+use berth_qec::{Algorithm, Decoder, ModelError, Tables, dem::DetectorErrorModel, lut::LutError};
 use hdrhistogram::Histogram;
 use serde_json::json;
 
@@ -25,22 +27,32 @@ fn main() -> Result<()> {
     };
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let (models, data) = (root.join("config/decoders"), root.join("perf/data"));
-    let mut sets = [3, 5, 7].map(|distance| (distance, models.clone(), data.clone())).to_vec();
-    if let Some(folder) = std::env::args().nth(2).map(PathBuf::from) {
-        sets.extend(distances(&folder)?.into_iter().map(|distance| (distance, folder.clone(), folder.clone())));
+    let folder = std::env::args().nth(2).map(PathBuf::from);
+    let chosen = std::env::args().skip(3).map(|distance| distance.parse().context("DISTANCE is a number"));
+    let chosen = chosen.collect::<Result<Vec<u32>>>()?;
+    let mut sets = Vec::new();
+    if chosen.is_empty() {
+        sets.extend([3, 5, 7].map(|distance| (distance, models.clone(), data.clone())));
+    }
+    if let Some(folder) = folder {
+        let distances = if chosen.is_empty() { distances(&folder)? } else { chosen.clone() };
+        sets.extend(distances.into_iter().map(|distance| (distance, folder.clone(), folder.clone())));
     }
     let algorithms =
         [("mwpm", Algorithm::Mwpm), ("lut1", Algorithm::Lut { depth: 1 }), ("lut2", Algorithm::Lut { depth: 2 })];
+    let noises = [(0.001, "_p1e-3", ""), (0.005, "_p5e-3", "_p5e-3"), (0.01, "_p1e-2", "_p1e-2")];
     for (distance, models, data) in sets {
-        for (p, noise, model) in [(0.001, "_p1e-3", ""), (0.005, "_p5e-3", "_p5e-3")] {
-            let read = |kind| {
-                let path = data.join(format!("surface_d{distance}{noise}.{kind}.b8"));
-                fs::read(&path).with_context(|| path.display().to_string())
-            };
+        let with_tables = distance <= 7 && chosen.is_empty();
+        for (p, noise, model) in if chosen.is_empty() { &noises[..2] } else { &noises } {
+            let file = |kind: &str| data.join(format!("surface_d{distance}{noise}.{kind}.b8"));
+            if !chosen.is_empty() && !file("dets").exists() {
+                continue;
+            }
+            let read = |kind| fs::read(file(kind)).with_context(|| file(kind).display().to_string());
             let set = Set { events: read("dets")?, flips: read("obs")?, pymatching: read("pymatching")? };
             let path = models.join(format!("surface_d{distance}{model}.dem"));
             let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-            for (name, algorithm) in algorithms.iter().take(if distance > 7 { 1 } else { 3 }) {
+            for (name, algorithm) in algorithms.iter().take(if with_tables { 3 } else { 1 }) {
                 let started = Instant::now();
                 let mut decoder = match Decoder::from_dem(&text, *algorithm) {
                     Err(ModelError::Lut(too_large @ LutError::TooLarge { .. })) => {
@@ -51,7 +63,8 @@ fn main() -> Result<()> {
                 };
                 let mut line = json!({
                     "decoder": "berth", "algorithm": name, "d": distance, "p": p,
-                    "build_ms": started.elapsed().as_millis() as u64,
+                    "build_ms": started.elapsed().as_secs_f64() * 1e3,
+                    "four_kib": four(&text, *algorithm)? / 1024,
                 });
                 let figures = measure(&mut decoder, &set, rounds)?;
                 line.as_object_mut().context("an object")?.extend(figures);
@@ -60,6 +73,20 @@ fn main() -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Bytes that four decoders of one model hold, which have its tables in common.
+fn four(text: &str, algorithm: Algorithm) -> Result<i64> {
+    let model = DetectorErrorModel::parse(text)?;
+    let mut made = Ok(Vec::new());
+    let held = allocation_counter::measure(|| {
+        made = Tables::new(&model, algorithm).map(|tables| {
+            let tables = Arc::new(tables);
+            (0..4).map(|_| Decoder::new(tables.clone())).collect::<Vec<_>>()
+        });
+    });
+    made?;
+    Ok(held.bytes_current)
 }
 
 /// Code distances of the sets in a folder, ascending.
@@ -118,6 +145,7 @@ fn measure(decoder: &mut Decoder, set: &Set, rounds: u32) -> Result<serde_json::
         "p50_ns": times.value_at_quantile(0.5),
         "p99_ns": times.value_at_quantile(0.99),
         "p999_ns": times.value_at_quantile(0.999),
+        "p9999_ns": times.value_at_quantile(0.9999),
         "mean_ns": mean_ns.round(),
         "shots_per_s": (1e9 / mean_ns).round(),
         "agreement": agree as f64 / shots as f64,

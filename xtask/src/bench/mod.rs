@@ -16,6 +16,7 @@ mod nvme;
 mod ofi;
 mod programs;
 mod rdma;
+mod qec;
 mod telemetry;
 
 use std::fmt::Write as _;
@@ -111,6 +112,18 @@ pub(crate) fn knobs() -> Result<()> {
 
 pub(crate) fn appliance() -> Result<()> {
     setup::all()?;
+pub(crate) fn hip() -> Result<()> {
+    setup::all()?;
+    build::berth()?;
+    let table = table(&hip::rows()?) + &hip::not_measured();
+    written("hip", &table)
+}
+
+pub(crate) fn qec() -> Result<()> {
+    setup::all()?;
+    report("qec", &qec::rows()?)
+}
+
     build::berth()?;
     report("appliance", &appliance::rows()?)
 }

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// The core of measurements on one core.
-const CPU: &str = "1";
+pub(super) const CPU: &str = "1";
 
 pub(super) fn rows() -> Result<Vec<Row>> {
     let headers = ("headers of a datagram of 56 B, frame in to frame out, one core", "udp_ns", 30.0);

@@ -1,0 +1,229 @@
+//! Decoders beside those of others, on the same shots and one core each: `cargo xtask bench qec`.
+
+use std::{collections::BTreeMap, path::Path};
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::{
+    Pair, Reach, Row, in_turn, median,
+    programs::{CPU, lines, number},
+};
+use crate::{
+    build, setup,
+    sh::{cmd, output, run},
+};
+
+/// Turns of each side; the fewest that tell an interval.
+const TURNS: usize = 6;
+/// Sets of `perf/data/make_shots.py`: the distances, with fewer shots where each takes long.
+const SETS: [&str; 10] = ["3", "5", "7", "9", "11", "13", "17", "21:300", "25:300", "31:300@1e-3"];
+/// Where they are made.
+const SHOTS: &str = "target/bench/qec-shots";
+/// The set of the longest decodes, each of whose shots is decoded ten times.
+const TAIL: &str = "11:100000@5e-3";
+const TAIL_SHOTS: &str = "target/bench/qec-tail";
+/// Shots of each model for belief propagation.
+const RELAYED: &str = "300";
+
+pub(super) fn rows() -> Result<Vec<Row>> {
+    let python = setup::python()?.to_string_lossy().into_owned();
+    make(&python, SHOTS, &SETS)?;
+    make(&python, TAIL_SHOTS, &[TAIL])?;
+    let decode = build::example("berth-qec", "decode_bench")?;
+    let sides = Sides { ours: vec![decode], theirs: vec![python, "perf/baselines/pymatching_decode.py".into()] };
+    let distances: Vec<_> = SETS.iter().map(|set| distance(set)).collect();
+    let of_sets = sides.turns(TURNS, &[&["1", SHOTS], &distances[..]].concat())?;
+    let mut rows = Vec::new();
+    for ((distance, p), turns) in &of_sets {
+        rows.push(matching(*distance, *p, turns)?);
+    }
+    if let Some(turns) = of_sets.get(&(13, 5)) {
+        rows.extend(built(turns)?);
+    }
+    for turns in sides.turns(1, &["10", TAIL_SHOTS, distance(TAIL)])?.values() {
+        rows.push(tail(turns)?);
+    }
+    rows.extend(relays()?);
+    Ok(rows)
+}
+
+/// The distance of a set.
+fn distance(set: &str) -> &str {
+    set.split([':', '@']).next().unwrap_or(set)
+}
+
+/// Makes the sets that are not there yet.
+fn make(python: &str, folder: &str, sets: &[&str]) -> Result<()> {
+    let last = |set: &str| {
+        let noise = set.split_once('@').map_or("1e-2", |(_, noise)| noise);
+        Path::new(folder).join(format!("surface_d{}_p{noise}.pymatching.b8", distance(set)))
+    };
+    let missing: Vec<_> = sets.iter().filter(|set| !last(set).exists()).collect();
+    if missing.is_empty() { Ok(()) } else { run(cmd(python, ["perf/data/make_shots.py", folder]).args(missing)) }
+}
+
+/// What each side printed of a set, in one turn.
+type Turn = (Value, Value);
+
+/// Two programs that take the same arguments and print a line for each set.
+struct Sides {
+    ours: Vec<String>,
+    theirs: Vec<String>,
+}
+
+impl Sides {
+    /// By distance and probability in units of 0.1 %.
+    fn turns(&self, turns: usize, args: &[&str]) -> Result<BTreeMap<(u64, u64), Vec<Turn>>> {
+        let take = |program: &[String]| {
+            let program = program.iter().map(String::as_str).chain(args.iter().copied());
+            lines(&output(&mut cmd("taskset", ["-c", CPU].into_iter().chain(program)))?)
+        };
+        let mut sets = BTreeMap::<_, Vec<Turn>>::new();
+        for turn in 0..turns {
+            let (ours, theirs) = in_turn(turn, || take(&self.ours), || take(&self.theirs))?;
+            for line in ours {
+                let same = |other: &&Value| other["d"] == line["d"] && other["p"] == line["p"];
+                let reference = theirs.iter().find(same).context("PyMatching did not decode this set")?.clone();
+                let set = (number(&line, "d")? as u64, (number(&line, "p")? * 1e3).round() as u64);
+                sets.entry(set).or_default().push((line, reference));
+            }
+        }
+        Ok(sets)
+    }
+}
+
+/// The medians of a figure.
+fn of(turns: &[Turn], key: &str) -> Result<[f64; 2]> {
+    let ours = turns.iter().map(|(ours, _)| number(ours, key)).collect::<Result<Vec<_>>>()?;
+    let theirs = turns.iter().map(|(_, theirs)| number(theirs, key)).collect::<Result<Vec<_>>>()?;
+    Ok([median(ours.into_iter()), median(theirs.into_iter())])
+}
+
+fn pairs(turns: &[Turn], figure: impl Fn(&Value) -> Result<f64>) -> Result<Vec<Pair>> {
+    let pair = |(ours, theirs): &Turn| Ok(Pair { state: String::new(), ours: figure(ours)?, theirs: figure(theirs)? });
+    turns.iter().map(pair).collect()
+}
+
+/// Single shots of ours beside a batch of theirs, which is without the cost of a call from Python for each.
+fn matching(distance: u64, p: u64, turns: &[Turn]) -> Result<Row> {
+    let ([p50, single], [p99, _]) = (of(turns, "p50_ns")?, of(turns, "p99_ns")?);
+    let [agrees, _] = of(turns, "agreement")?;
+    Ok(Row {
+        case: format!(
+            "mwpm d = {distance}, p = {:.1} %, single shots, mean; p50 {p50:.0} ns, p99 {p99:.0} ns, agrees {:.2} %",
+            p as f64 / 10.0,
+            100.0 * agrees
+        ),
+        baseline: format!("PyMatching decode_batch, mean; decode from Python, p50 {single:.0} ns"),
+        unit: "ns",
+        reach: Reach::AtMost(if distance <= 9 { 0.5 } else { 1.0 }),
+        pairs: pairs(turns, |line| number(line, "mean_ns"))?,
+    })
+}
+
+/// What it takes to have decoders.
+fn built(turns: &[Turn]) -> Result<[Row; 2]> {
+    let [took, _] = of(turns, "build_ms")?;
+    Ok([
+        Row {
+            case: "build of a decoder, d = 13, p = 0.5 %, from the text of the model".into(),
+            baseline: "PyMatching from_detector_error_model_file".into(),
+            unit: "ms",
+            reach: Reach::Other("< 100 ms".into(), took < 100.0),
+            pairs: pairs(turns, |line| number(line, "build_ms"))?,
+        },
+        Row {
+            case: "memory of four decoders of that model, with one copy of its tables".into(),
+            baseline: "four of PyMatching, by resident memory".into(),
+            unit: "MiB",
+            reach: Reach::Printed,
+            pairs: pairs(turns, |line| Ok(number(line, "four_kib")? / 1024.0))?,
+        },
+    ])
+}
+
+/// How much longer the longest decodes take than most.
+fn tail(turns: &[Turn]) -> Result<Row> {
+    let ([p50, their_p50], [p9999, their_p9999]) = (of(turns, "p50_ns")?, of(turns, "p9999_ns")?);
+    Ok(Row {
+        case: format!("mwpm d = 11, p = 0.5 %, p99.99 / p50 of 10^6 decodes: {p9999:.0} ns / {p50:.0} ns"),
+        baseline: format!("PyMatching decode, each with a call from Python: {their_p9999:.0} ns / {their_p50:.0} ns"),
+        unit: "x",
+        reach: Reach::Printed,
+        pairs: pairs(turns, |line| Ok(number(line, "p9999_ns")? / number(line, "p50_ns")?))?,
+    })
+}
+
+/// Belief propagation, whose programs print tables.
+fn relays() -> Result<Vec<Row>> {
+    let python = setup::relay()?.to_string_lossy().into_owned();
+    let bench = build::example("berth-qec", "relay_bench")?;
+    let mut models = BTreeMap::<String, Vec<[Relayed; 2]>>::new();
+    for turn in 0..TURNS {
+        let take = |program: &[&str], algorithm: &str| {
+            let program = ["-c", CPU].iter().chain(program).chain(&[RELAYED]);
+            Ok(relayed(&output(&mut cmd("taskset", program))?, algorithm))
+        };
+        let theirs = [python.as_str(), "perf/baselines/relay_bp_decode.py"];
+        let (ours, theirs) = in_turn(turn, || take(&[&bench], "relay_bp"), || take(&theirs, "1"))?;
+        for (model, theirs) in theirs {
+            let ours = ours.get(&model).with_context(|| format!("relay_bench has no {model}"))?.clone();
+            models.entry(model).or_default().push([ours, theirs]);
+        }
+    }
+    let row = |(model, turns): (String, Vec<[Relayed; 2]>)| {
+        let [ours, theirs] = turns.first().context("no turns")?;
+        let pair = |[ours, theirs]: &[Relayed; 2]| Pair { state: String::new(), ours: ours.us, theirs: theirs.us };
+        Ok(Row {
+            case: format!("relay_bp {model}, 8 relays of 4 legs, mean; {} errors of {RELAYED}", ours.errors),
+            baseline: format!("relay-bp 0.2.2, first solution, mean; {} errors", theirs.errors),
+            unit: "us",
+            reach: Reach::AtMost(0.7),
+            pairs: turns.iter().map(pair).collect(),
+        })
+    };
+    models.into_iter().map(row).collect()
+}
+
+/// A line of such a table.
+#[derive(Debug, Clone, PartialEq)]
+struct Relayed {
+    /// Mean time of a decode.
+    us: f64,
+    errors: u64,
+}
+
+/// The lines of an algorithm, by model. Columns are found by their heads.
+fn relayed(table: &str, algorithm: &str) -> BTreeMap<String, Relayed> {
+    let cells = |line: &str| line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
+    let mut lines = table.lines().filter(|line| line.starts_with('|')).map(cells);
+    let heads = lines.next().unwrap_or_default();
+    let column = |start: &str| heads.iter().position(|head| head.starts_with(start)).unwrap_or(usize::MAX);
+    let (rate, errors) = (column("shots/s"), column("errors of"));
+    let line = |cells: Vec<String>| {
+        let us = 1e6 / cells.get(rate)?.parse::<f64>().ok()?;
+        let errors = cells.get(errors)?.parse().ok()?;
+        Some((cells[0].clone(), Relayed { us, errors }))
+    };
+    lines.filter(|cells| cells.get(1).is_some_and(|cell| cell == algorithm)).filter_map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_of_programs_are_read_by_their_heads() {
+        let table = "| model | solutions | shots/s | p50 | p99 | errors of 300 | without answer |\n|---|---|---|---|---|---|---|\n\
+                     | a | 1 | 500000 | 6.6 us | 33 us | 7 | 0 |\n| a | 5 | 100 | 6.6 us | 33 us | 9 | 0 |\n";
+        let of_a = BTreeMap::from([("a".to_owned(), Relayed { us: 2.0, errors: 7 })]);
+        assert_eq!(relayed(table, "1"), of_a);
+        assert_eq!(relayed("", "1"), BTreeMap::new());
+    }
+
+    #[test]
+    fn sets_have_distances() {
+        assert_eq!(SETS.map(distance), ["3", "5", "7", "9", "11", "13", "17", "21", "25", "31"]);
+    }
+}
