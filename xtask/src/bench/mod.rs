@@ -112,13 +112,6 @@ pub(crate) fn knobs() -> Result<()> {
 
 pub(crate) fn appliance() -> Result<()> {
     setup::all()?;
-pub(crate) fn hip() -> Result<()> {
-    setup::all()?;
-    build::berth()?;
-    let table = table(&hip::rows()?) + &hip::not_measured();
-    written("hip", &table)
-}
-
 pub(crate) fn qec() -> Result<()> {
     setup::all()?;
     report("qec", &qec::rows()?)
