@@ -15,8 +15,8 @@ mod network;
 mod nvme;
 mod ofi;
 mod programs;
-mod rdma;
 mod qec;
+mod rdma;
 mod telemetry;
 
 use std::fmt::Write as _;
@@ -104,6 +104,11 @@ pub(crate) fn gpu() -> Result<()> {
     gpu::run_all()
 }
 
+pub(crate) fn qec() -> Result<()> {
+    setup::all()?;
+    report("qec", &qec::rows()?)
+}
+
 pub(crate) fn knobs() -> Result<()> {
     setup::all()?;
     build::berth()?;
@@ -112,11 +117,6 @@ pub(crate) fn knobs() -> Result<()> {
 
 pub(crate) fn appliance() -> Result<()> {
     setup::all()?;
-pub(crate) fn qec() -> Result<()> {
-    setup::all()?;
-    report("qec", &qec::rows()?)
-}
-
     build::berth()?;
     report("appliance", &appliance::rows()?)
 }
