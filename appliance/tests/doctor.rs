@@ -528,3 +528,26 @@ fn gpus_and_what_their_driver_lacks() {
     let open = findings.iter().filter(|finding| finding.what.contains("gpu") || finding.what.contains("nvidia"));
     assert!(open.clone().count() == 5 && open.clone().all(|finding| finding.mend.is_none()), "{findings:#?}");
 }
+
+#[test]
+fn amd_gpus_and_what_hip_lacks() {
+    let folder = tuned();
+    let root = folder.path();
+    assert!(examine(root, &[]).iter().all(|finding| !finding.what.contains("amd")), "no card, nothing is missed");
+    for (path, text) in [("vendor", "0x1002\n"), ("class", "0x120000\n"), ("device", "0x74a1\n"), ("numa_node", "1\n")]
+    {
+        write(root, &format!("/sys/devices/pci0/0000:43:00.0/{path}"), text);
+    }
+    let pci = root.join("sys/devices/pci0");
+    symlink(pci.join("0000:43:00.0"), root.join("sys/bus/pci/devices/0000:43:00.0")).unwrap();
+    let findings = examine(root, &[]);
+    let card = find(&findings, "gpu 0000:43:00.0");
+    assert_eq!((&*card.found, card.mend.as_deref()), ("1002:74a1, no driver, node 1", Some("modprobe amdgpu")));
+    assert_eq!(find(&findings, "libamdhip64").mend.as_deref(), Some("apt-get install libamdhip64-5"));
+    assert_eq!(find(&findings, "amd device nodes").status, Status::Warn);
+    write(root, "/opt/rocm/lib/libamdhip64.so.6", "");
+    write(root, "/dev/kfd", "");
+    let findings = examine(root, &[]);
+    assert_eq!(find(&findings, "libamdhip64").found, "/opt/rocm/lib/libamdhip64.so.6");
+    assert_eq!(find(&findings, "amd device nodes").status, Status::Ok);
+}

@@ -28,6 +28,7 @@ cargo xtask bench rdma     the same for RDMA, libfabric and RoCE in software
 cargo xtask bench nvme     the same for NVMe/TCP; host, guest: a part of it
 cargo xtask bench gpu      the GPU in software: instructions, round trips, decodes, a worker that is killed
 cargo xtask bench qec      decoders beside PyMatching and relay-bp, on the same shots
+cargo xtask bench hip      calls of HIP Remote on the GPU in software, against C and iperf3
 cargo xtask bench knobs    what the knobs of docs/tune.md do on this host
 cargo xtask bench appliance  how soon the appliance is ready, and how much memory it takes
 cargo xtask bench telemetry  what telemetry costs: against a build without it";
@@ -44,6 +45,7 @@ fn main() -> Result<()> {
         ["bench", "nvme", part @ ("host" | "guest")] => bench::nvme(Some(part)),
         ["bench", "gpu"] => bench::gpu(),
         ["bench", "qec"] => bench::qec(),
+        ["bench", "hip"] => bench::hip(),
         ["bench", "knobs"] => bench::knobs(),
         ["bench", "appliance"] => bench::appliance(),
         ["bench", "telemetry"] => bench::telemetry(),

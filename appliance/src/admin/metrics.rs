@@ -23,7 +23,7 @@ const BOUNDS: [f64; 21] = [
 
 /// Each histogram, as its layer names it, in the order of a request's way, and what it measures. docs/telemetry.md
 /// tells more.
-pub(super) const HISTOGRAMS: [(&str, &str); 13] = [
+pub(super) const HISTOGRAMS: [(&str, &str); 17] = [
     ("wire_time", "from the sender's PTP stamp to the poll that received the request; of sampled stamped requests"),
     ("rx_time", "from the poll until the first frame of its burst is dispatched; of sampled bursts"),
     ("handler_time", "of the first frame of a burst in its service; of sampled bursts"),
@@ -42,6 +42,10 @@ pub(super) const HISTOGRAMS: [(&str, &str); 13] = [
     ),
     ("answer_time", "from then until the answer was sent; of each NVMe I/O command"),
     ("command_time", "from the capsule of an NVMe I/O command until its answer was sent; of each"),
+    ("hip_receive_time", "from the request of a HIP copy or load to the last byte that it brings; of each"),
+    ("hip_wait_time", "that a HIP request waited for a launch before it; of each that did"),
+    ("hip_device_time", "of a HIP launch, or of another job of a device that was not done at once; of each"),
+    ("hip_send_time", "from the answer of a HIP copy to the host to its last byte; of each"),
     ("hiccup", "polls that found nothing and took 10 us or longer: what the host took from a spinning lcore"),
 ];
 

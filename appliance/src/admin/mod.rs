@@ -12,6 +12,7 @@
 
 mod catalog;
 mod counts;
+mod hip;
 mod metrics;
 mod reloads;
 mod server;
@@ -25,6 +26,8 @@ use std::sync::{
 
 use crate::run::Gpus;
 use counts::Counts;
+pub(crate) use hip::HipClass;
+pub use hip::HipStatus;
 pub use reloads::Reloaded;
 pub(crate) use reloads::Reloads;
 pub(crate) use server::Admin;

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt::Write as _, sync::PoisonError};
 use berth_engine::{Counters, Snapshot};
 use serde::{Deserialize, Serialize};
 
-use super::{Latency, Reloaded, Sources, catalog};
+use super::{HipStatus, Latency, Reloaded, Sources, catalog};
 
 /// The appliance at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -25,6 +25,9 @@ pub struct Status {
     /// The GPUs that serve rings.
     #[serde(default)]
     pub gpus: Vec<GpuStatus>,
+    /// The HIP Remote worker, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hip: Option<HipStatus>,
     /// What the control plane counted; empty without one.
     pub control: Counters,
     /// Seconds that [`Status::recent`] is about: since somebody last asked, and at least 0.9.
@@ -87,7 +90,7 @@ pub struct Loss {
 
 impl Status {
     pub(super) fn now(sources: &Sources) -> Self {
-        let Sources { telemetry, control, health, started, own: _, window, gpus, hip: _ } = sources;
+        let Sources { telemetry, control, health, started, own: _, window, gpus, hip } = sources;
         let (window_s, recent) = window.lock().unwrap_or_else(PoisonError::into_inner).look(telemetry, *started);
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -97,6 +100,7 @@ impl Status {
             reloads: health.reloads.now(),
             snapshot: telemetry.snapshot(),
             gpus: gpus.status(),
+            hip: hip.as_ref().map(|hip| hip.seen().into()),
             control: control.iter().flat_map(berth_control::Monitor::counters).collect(),
             window_s,
             recent,
@@ -188,6 +192,9 @@ impl Status {
         }
         self.stages(&mut out);
         self.gpus(&mut out);
+        if let Some(hip) = &self.hip {
+            hip.table(&mut out);
+        }
         if let Some(nvme) = Nvme::of(&self.control) {
             let Nvme { berth, kernel_leases } = nvme;
             let _ = writeln!(

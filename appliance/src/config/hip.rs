@@ -6,7 +6,18 @@ use berth_engine::Idle;
 use berth_keys::{At, Binds, Table, address, claim, default_address};
 use berth_ports::Runtime;
 
-use super::{Host, port};
+use super::{Backing, Host, Region, port};
+
+/// Whether sessions lease their device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HipLease {
+    /// Devices are not leased.
+    Off,
+    /// Sessions may present a lease.
+    Optional,
+    /// Nothing is served without.
+    Required,
+}
 
 /// `[hip]`
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +34,8 @@ pub struct Hip {
     pub max_sessions: usize,
     /// Sessions of one address at once.
     pub per_peer: usize,
+    /// Whether sessions lease their device.
+    pub lease: HipLease,
     /// Bytes of memory of a session.
     pub memory: u64,
     /// Handles of a session.
@@ -42,11 +55,20 @@ pub(super) fn read(
     runtime: &Runtime,
     host: &Host,
     binds: &mut Binds,
+    node: Option<&[Region]>,
 ) -> Option<Hip> {
-    root.table("hip").and_then(|table| hip(table, gpus, runtime, host, binds))
+    root.table("hip").and_then(|table| hip(table, gpus, runtime, host, binds, node))
 }
 
-fn hip(mut t: Table<'_, '_>, gpus: &[At<String>], runtime: &Runtime, host: &Host, binds: &mut Binds) -> Option<Hip> {
+/// `node` are the regions that the node leases, where there is a node.
+fn hip(
+    mut t: Table<'_, '_>,
+    gpus: &[At<String>],
+    runtime: &Runtime,
+    host: &Host,
+    binds: &mut Binds,
+    node: Option<&[Region]>,
+) -> Option<Hip> {
     let listen = t.text("listen");
     let at = listen.as_ref().map_or(Some(default_address(&t, "listen")), |at| address(&t, at));
     let insecure = t.is_on("insecure");
@@ -66,6 +88,8 @@ fn hip(mut t: Table<'_, '_>, gpus: &[At<String>], runtime: &Runtime, host: &Host
     let idle = port::idle(&mut t);
     let max_payload = t.size("max_payload").map_or(1 << 30, |at| at.value);
     let (max_sessions, per_peer) = (t.number("max_sessions") as usize, t.number("per_peer") as usize);
+    let lease = t
+        .chosen("lease", &[("off", HipLease::Off), ("optional", HipLease::Optional), ("required", HipLease::Required)]);
     let mut s = t.table_or_empty("session");
     let memory = s.size("memory").map_or(1 << 30, |at| at.value);
     let handles = s.number("handles") as usize;
@@ -79,6 +103,19 @@ fn hip(mut t: Table<'_, '_>, gpus: &[At<String>], runtime: &Runtime, host: &Host
     if let Some((gpu, _)) = devices.iter().find(|(gpu, _)| !taken.insert(gpu)) {
         t.sink().mistake(t.place("device"), "hip.device", format_args!("has \"{gpu}\" twice; name each GPU once"));
     }
+    if lease != HipLease::Off {
+        let place = t.place("lease");
+        let is_taken = |gpu: &String| {
+            let is_its = |region: &Region| matches!(region.backing, Backing::Gpu(_)) && region.name == *gpu;
+            node.into_iter().flatten().any(is_its)
+        };
+        if node.is_none() {
+            t.sink().mistake(place, "hip.lease", "needs [control], which grants the leases; add it, or write \"off\"");
+        } else if let Some((gpu, _)) = devices.iter().find(|(gpu, _)| is_taken(gpu)) {
+            let message = format_args!("device \"{gpu}\" and a [[region]] have one name; give the region another");
+            t.sink().mistake(place, "hip.lease", message);
+        }
+    }
     t.finish();
     Some(Hip {
         listen: at?,
@@ -87,6 +124,7 @@ fn hip(mut t: Table<'_, '_>, gpus: &[At<String>], runtime: &Runtime, host: &Host
         max_payload,
         max_sessions,
         per_peer,
+        lease,
         memory,
         handles,
         kernel_timeout,

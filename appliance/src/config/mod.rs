@@ -38,7 +38,7 @@ pub use decoder::Decoder;
 pub use fabric::{Control, Dataplane, Node, Policy};
 pub use function::{Function, Handler, type_word};
 pub use gpu::{Gpu, has_sessions};
-pub use hip::Hip;
+pub use hip::{Hip, HipLease};
 pub use limits::{Bucket, Limits};
 pub use log::Log;
 pub use message::RingKernel;
@@ -195,7 +195,8 @@ fn read(root: &mut Table<'_, '_>, folder: &Path, host: &Host, known: Option<&Con
         let message = "has functions that nobody is handed over; add [[binding]] with kind = \"sriov\"";
         root.sink().mistake(root.place("region"), "region", message);
     }
-    let hip = hip::read(root, &gpus.hip, &runtime, host, &mut binds);
+    let leased = control.is_some().then_some(&*regions);
+    let hip = hip::read(root, &gpus.hip, &runtime, host, &mut binds, leased);
     let (leases, needed) = (control.is_some(), control.is_none() && hip.is_none());
     let (ports, rings) = port::read_all(root, folder, &runtime, host, (leases, needed), &mut binds, &gpus.all);
     gpus.warn_of_unused(root, &ports, hip.as_ref(), &regions);

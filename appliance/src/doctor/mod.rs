@@ -5,6 +5,7 @@
 
 mod cpu;
 mod gpu;
+mod hip;
 mod kernel;
 mod memory;
 mod nic;
@@ -85,6 +86,7 @@ pub fn examine(root: &Path, regions: &[Region]) -> Vec<Finding> {
     rdma::examine(&root, &mut findings);
     nvme::examine(&root, &mut findings);
     gpu::examine(&root, &mut findings);
+    hip::examine(&root, &mut findings);
     findings.0
 }
 

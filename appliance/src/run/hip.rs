@@ -1,16 +1,30 @@
-//! HIP Remote: from the configuration to a worker, and its counters at the end.
+//! HIP Remote: from the configuration to a worker, its devices as what is leased, and its counters at the end.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
 
 use anyhow::Context as _;
-use berth_hip_worker::{HipCore, Settings, Worker};
+use berth_control::HipLeases;
+use berth_fabric::{HipClaim, HipSession};
+use berth_hip_worker::{Claim, HipCore, Leased, Leases, Occupant, Settings, Worker};
 use berth_host::TscClock;
+use berth_lease::{Bytes, GRANULE, Region, RegionKind, Storage};
 use berth_port::Clock as _;
+use berth_wire::{fabric::Status, hip::Code};
 
-use crate::config::Hip;
+use crate::config::{Hip, HipLease};
 
-/// Binds the socket and accepts; the cores serve.
-pub(super) fn start(hip: &Hip, housekeeping: &[usize], clock: &TscClock) -> anyhow::Result<(Worker, Vec<HipCore>)> {
+/// Binds the socket and accepts; the cores serve. `leases` are those of the node, where there is one.
+pub(super) fn start(
+    hip: &Hip,
+    housekeeping: &[usize],
+    clock: &TscClock,
+    leases: Option<HipLeases>,
+) -> anyhow::Result<(Worker, Vec<HipCore>)> {
+    let leases = leases.filter(|_| hip.lease != HipLease::Off);
     let settings = Settings {
         listen: hip.listen,
         cores: hip.cpus.len(),
@@ -25,6 +39,7 @@ pub(super) fn start(hip: &Hip, housekeeping: &[usize], clock: &TscClock) -> anyh
         memory: hip.memory,
         kernel_timeout: hip.kernel_timeout,
         devices: hip.devices.iter().map(|(_, bytes)| *bytes).collect(),
+        leases: leases.map(|leases| (Arc::new(Node(leases)) as _, hip.lease == HipLease::Required)),
     };
     let clock = clock.clone();
     Worker::start(settings, move || clock.now().mono).with_context(|| format!("hip.listen {}", hip.listen))
@@ -37,4 +52,58 @@ pub(super) fn stop(worker: &Worker) -> BTreeMap<String, u64> {
         counters.insert(name.to_owned(), value);
     });
     counters
+}
+
+/// What the node leases of a device: its memory, by the byte.
+pub(super) fn region(name: &str, bytes: u64) -> Region {
+    let storage = Storage::Bytes(Arc::new(OfSessions(bytes - bytes % GRANULE)));
+    Region { name: name.to_owned(), kind: RegionKind::Vram, numa: None, storage }
+}
+
+/// Memory that sessions allocate for themselves, and free with the lease. Its leases have no right to read or write by other
+/// ways, which would find zeros.
+struct OfSessions(u64);
+
+impl Bytes for OfSessions {
+    fn len(&self) -> u64 {
+        self.0
+    }
+
+    fn read(&self, _: u64, into: &mut [u8]) {
+        into.fill(0);
+    }
+
+    fn write(&self, _: u64, _: &[u8]) {}
+
+    fn zero(&self, _: u64, _: u64) {}
+}
+
+/// The node that grants the leases.
+#[derive(Debug)]
+struct Node(HipLeases);
+
+/// A session, as the node ends it.
+#[derive(Debug)]
+struct Session(Arc<Occupant>);
+
+impl HipSession for Session {
+    fn stop(&self) {
+        self.0.stop();
+    }
+}
+
+impl Leases for Node {
+    fn bind(&self, claim: &Claim, source: IpAddr, session: Arc<Occupant>) -> Result<Leased, Code> {
+        let Claim { lease, token, signature, signed } = claim;
+        let source = SocketAddr::new(source, 0);
+        let claim = HipClaim { lease: *lease, token, signature, signed, source };
+        let (granted, is_live) = self.0.bind(&claim, Arc::new(Session(session))).map_err(|status| match status {
+            Status::InternalError => Code::UNKNOWN,
+            _ => Code::INVALID_CONTEXT,
+        })?;
+        if let Some(earlier) = granted.earlier {
+            earlier.stop();
+        }
+        Ok(Leased { device: granted.device, bytes: granted.bytes, is_live })
+    }
 }

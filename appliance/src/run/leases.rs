@@ -23,8 +23,8 @@ use berth_store::BlockEngine;
 use berth_tls::key_file;
 use berth_wire::fabric::ResourceType;
 
-use super::gpus;
-use crate::config::{self, Backing, Config, Kind};
+use super::{gpus, hip};
+use crate::config::{self, Backing, Config, HipLease, Kind};
 
 /// The lease plane.
 #[derive(Default)]
@@ -48,7 +48,13 @@ pub(super) fn open(config: &Config, clock: &TscClock, bindings: Vec<Box<dyn Bind
         let opened = region_of(region);
         opened.with_context(|| format!("region {}", region.name))
     });
-    let (regions, memory): (Vec<_>, Vec<_>) = regions.collect::<anyhow::Result<Vec<_>>>()?.into_iter().unzip();
+    let (mut regions, memory): (Vec<_>, Vec<_>) = regions.collect::<anyhow::Result<Vec<_>>>()?.into_iter().unzip();
+    let leased = config.hip.as_ref().filter(|hip| hip.lease != HipLease::Off);
+    // Behind the others, whose ids are their places.
+    let first = regions.len();
+    let devices = leased.iter().flat_map(|hip| &hip.devices).map(|(name, bytes)| hip::region(name, *bytes));
+    regions.extend(devices);
+    let hip = (first..regions.len()).map(|index| RegionId(index as u16)).collect();
     let gpus = leased_gpus(bytes.clone(), &memory)?;
     let memory: Vec<_> = memory.into_iter().map(|pages| pages.map(|pages| pages as Arc<dyn Memory>)).collect();
     let backing = |region: &config::Region| match &region.backing {
@@ -97,6 +103,7 @@ pub(super) fn open(config: &Config, clock: &TscClock, bindings: Vec<Box<dyn Bind
             max_requests_per_sec: control.max_requests_per_sec,
             leases: berth_lease::Config { capacity: control.max_leases, ..berth_lease::Config::default() },
             gpus: gpus.iter().map(|(region, gpu)| (*region, Arc::new(gpu.clone()) as _)).collect(),
+            hip,
             gpus_in_use: gpus_in_use(config),
             tasklets: config.tasklet.as_ref().map(tasklets).transpose()?,
             ..NodeConfig::default()
@@ -227,9 +234,10 @@ fn leased_gpus<'a>(
     regions.zip(memory).enumerate().filter_map(of_region).collect()
 }
 
-/// GPUs that serve rings, or sessions of HIP Remote.
+/// GPUs that serve rings, or sessions of HIP Remote without leases.
 fn gpus_in_use(config: &Config) -> Vec<String> {
-    let hip = config.hip.iter().flat_map(|hip| hip.devices.iter().map(|(name, _)| name));
+    let unleased = config.hip.iter().filter(|hip| hip.lease == HipLease::Off);
+    let hip = unleased.flat_map(|hip| hip.devices.iter().map(|(name, _)| name));
     config.gpus.iter().map(|gpu| &gpu.name).chain(hip).cloned().collect()
 }
 

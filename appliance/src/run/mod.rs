@@ -164,7 +164,9 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
     };
     let hip = match &shared.config.hip {
         Some(settings) => {
-            let (worker, cores) = hip::start(settings, &shared.config.runtime.housekeeping_cpus, &shared.clock)?;
+            let housekeeping = &shared.config.runtime.housekeeping_cpus;
+            let leases = control.as_ref().map(Control::hip_leases);
+            let (worker, cores) = hip::start(settings, housekeeping, &shared.clock, leases)?;
             plan.poll_hip(settings, cores);
             Some(worker)
         }

@@ -2,7 +2,7 @@
 
 use berth_engine::{Counters, LaneSnapshot, LcoreSnapshot, Summary, WorkerSnapshot};
 
-use crate::admin::{Loss, Status};
+use crate::admin::{HipClass, Loss, Status};
 
 /// Two readings, the earlier one missing at first.
 #[derive(Debug)]
@@ -58,6 +58,15 @@ impl<'s> Rates<'s> {
     pub(super) fn control(&self, counter: &str) -> f64 {
         let of = |status: &Status| status.control.get(counter).copied();
         self.per_second(of(self.now).unwrap_or(0), self.before.and_then(of))
+    }
+
+    /// How fast something of a class of HIP operations grew. What was not used before is not in the earlier reading.
+    pub(super) fn hip(&self, class: &HipClass, of: impl Fn(&HipClass) -> u64) -> f64 {
+        let same = |before: &Status| {
+            let mut classes = before.hip.iter().flat_map(|hip| &hip.classes);
+            classes.find(|other| other.name == class.name).map_or(0, &of)
+        };
+        self.per_second(of(class), self.before.map(same))
     }
 
     /// How often something was lost per second. What was not lost before is not in the earlier reading.

@@ -10,7 +10,7 @@ use ratatui::{
 };
 
 use super::rates::Rates;
-use crate::admin::{GpuStatus, Nvme, NvmeTarget, Status};
+use crate::admin::{GpuStatus, HipClass, HipStatus, Nvme, NvmeTarget, Status};
 
 /// What is shown: the last reading and the one before.
 #[derive(Debug)]
@@ -83,18 +83,18 @@ impl View {
     /// Lines that a whole frame takes.
     pub(super) fn height(&self) -> u16 {
         let [ports, stages, threads, losses, leases] = self.panes();
-        let more: u16 = [self.gpus(), self.nvme()].iter().flatten().map(Pane::height).sum();
+        let more: u16 = [self.gpus(), self.hip(), self.nvme()].iter().flatten().map(Pane::height).sum();
         1 + ports.height() + stages.height() + threads.height().max(losses.height()) + leases.height() + more
     }
 
     pub(super) fn draw(&self, frame: &mut Frame<'_>) {
         let [ports, stages, threads, losses, leases] = self.panes();
         let beside = threads.height().max(losses.height());
-        let more = [self.gpus(), self.nvme()];
-        let [of_gpus, of_nvme] = more.each_ref().map(|pane| pane.as_ref().map_or(0, Pane::height));
-        let heights = [1, ports.height(), stages.height(), beside, leases.height(), of_gpus, of_nvme];
+        let more = [self.gpus(), self.hip(), self.nvme()];
+        let [of_gpus, of_hip, of_nvme] = more.each_ref().map(|pane| pane.as_ref().map_or(0, Pane::height));
+        let heights = [1, ports.height(), stages.height(), beside, leases.height(), of_gpus, of_hip, of_nvme];
         let areas = Layout::vertical(heights.map(Constraint::Length)).areas(frame.area());
-        let [head, top, middle, low, bottom, gpus, last] = areas;
+        let [head, top, middle, low, bottom, gpus, hip, last] = areas;
         let state = match &self.lost {
             Some(why) => Span::raw(why.as_str()).red(),
             None if self.now.ready && self.now.stuck.is_empty() => Span::raw(self.now.state()).green(),
@@ -113,7 +113,7 @@ impl View {
         threads.draw(frame, left);
         losses.draw(frame, right);
         leases.draw(frame, bottom);
-        for (pane, area) in more.iter().zip([gpus, last]) {
+        for (pane, area) in more.iter().zip([gpus, hip, last]) {
             if let Some(pane) = pane {
                 pane.draw(frame, area);
             }
@@ -151,7 +151,7 @@ impl View {
         });
         Pane {
             title: " Latency by stage ".into(),
-            columns: columns(&[(" stage", 13), (" port", 12), (" thread", 8), ("samples", 9)], &LATENCY),
+            columns: columns(&[(" stage", 16), (" port", 12), (" thread", 8), ("samples", 9)], &LATENCY),
             rows: rows.collect(),
             none: "nothing was timed",
         }
@@ -222,7 +222,7 @@ impl View {
     }
 }
 
-/// What only some configurations have: GPUs, and leases over NVMe.
+/// What only some configurations have: GPUs, HIP Remote, and leases over NVMe.
 impl View {
     fn gpus(&self) -> Option<Pane> {
         let rows = self.now.gpus.iter().map(|gpu| {
@@ -234,6 +234,35 @@ impl View {
         let columns = columns(&[(" gpu", 16), (" device", 16), (" state", 7), ("worker", 9)], &trouble);
         let rows: Vec<_> = rows.collect();
         (!rows.is_empty()).then(|| Pane { title: " GPUs ".into(), columns, rows, none: "none" })
+    }
+
+    fn hip(&self) -> Option<Pane> {
+        let HipStatus { devices, sessions, busiest: _, classes } = self.now.hip.as_ref()?;
+        let rates = Rates::new(&self.now, self.before.as_ref());
+        let rows = classes.iter().map(|class| {
+            let rate = |of: fn(&HipClass) -> u64| rates.hip(class, of);
+            vec![
+                class.name.clone(),
+                number(rate(HipClass::requests)),
+                number(rate(|class| class.failed + class.deferred)),
+                bytes(rate(|class| class.bytes_in) as u64),
+                bytes(rate(|class| class.bytes_out) as u64),
+                number(class.requests() as f64),
+                number((class.failed + class.deferred) as f64),
+            ]
+        });
+        let [used, total] = [0, 1].map(|at| devices.iter().map(|of| [of.used, of.total][at]).sum());
+        let columns = [
+            (" class", 12),
+            ("requests/s", 11),
+            ("errors/s", 9),
+            ("in /s", 10),
+            ("out /s", 10),
+            ("requests", 10),
+            ("errors", 10),
+        ];
+        let title = format!(" HIP: {sessions} sessions, {} of {} ", bytes(used), bytes(total));
+        Some(Pane { title, columns: columns_of(&columns), rows: rows.collect(), none: "no requests so far" })
     }
 
     fn nvme(&self) -> Option<Pane> {

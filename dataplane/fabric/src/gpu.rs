@@ -10,7 +10,13 @@ use std::{
 use berth_lease::{Lease, LeaseId, RegionId, RegionKind, Storage};
 use berth_wire::fabric::{GpuExclusivity, GpuStatus, Intents, ResourceType, Status, Tlvs};
 
-use crate::{blocking::BlockingWork, host::Host, node::Node, ops::Queued, resource::resource_id};
+use crate::{
+    blocking::BlockingWork,
+    host::Host,
+    node::Node,
+    ops::{HipSession, Queued},
+    resource::resource_id,
+};
 
 /// The classes that leases of a GPU can have. A partition (class 3) is reserved, and refused where it is read.
 pub(crate) const CLASSES: [GpuExclusivity; 3] =
@@ -44,9 +50,18 @@ pub mod code {
 pub(crate) struct Kernels {
     /// What runs those of each lease.
     pub(crate) workers: BTreeMap<LeaseId, Arc<dyn GpuWorker>>,
+    /// Sessions of HIP Remote.
+    pub(crate) sessions: BTreeMap<LeaseId, Arc<dyn HipSession>>,
     /// Those that wait or run.
     pub(crate) queue: Vec<Queued>,
     pub(crate) last: u64,
+}
+
+impl Kernels {
+    /// Whether anything uses a lease's device.
+    pub(crate) fn any_of(&self, id: LeaseId) -> bool {
+        self.workers.contains_key(&id) || self.sessions.contains_key(&id)
+    }
 }
 
 /// A GPU whose memory is leased.
@@ -155,13 +170,21 @@ impl<H: Host> Node<H> {
         Some((scrubbed, work))
     }
 
-    /// Ends what runs the kernels of a lease.
+    /// Ends what runs the kernels of a lease, or the session that has its device.
     pub(crate) fn stop_kernels(&mut self, id: LeaseId) -> Option<(Done, BlockingWork)> {
-        let worker = self.kernels.workers.remove(&id)?;
+        let (worker, session) = (self.kernels.workers.remove(&id), self.kernels.sessions.remove(&id));
+        if worker.is_none() && session.is_none() {
+            return None;
+        }
         let stopped = Done::default();
         let done = stopped.clone();
         let work = BlockingWork::new(move || {
-            worker.stop();
+            if let Some(worker) = worker {
+                worker.stop();
+            }
+            if let Some(session) = session {
+                session.stop();
+            }
             let _ = done.set(());
         });
         Some((stopped, work))

@@ -136,9 +136,9 @@ impl<H: Host> Node<H> {
                 gpu_resource_id: gpu,
                 peer_group_id: gpu,
                 vram_bytes: self.leases.capacity(*id),
-                // Every carrier of memory leases reads and writes it.
-                supports_host_map: true,
-                supports_remote_map: true,
+                // Every carrier of memory leases reads and writes it, unless it is for sessions of HIP Remote.
+                supports_host_map: self.hip_device(*id).is_none(),
+                supports_remote_map: self.hip_device(*id).is_none(),
                 preferred_mem_tiers: List::EMPTY,
             }));
         }

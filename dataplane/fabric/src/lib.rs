@@ -48,7 +48,7 @@ pub use gpu::{GpuDone, GpuExecutor, GpuWorker, Kernel, Ran, code as gpu_code};
 pub use host::Host;
 pub use inventory::{Facts, Gpu, Tier};
 pub use node::{Config, Node, Settings};
-pub use ops::{LeaseCall, Listing, Proxy, answered};
+pub use ops::{HipClaim, HipGrant, HipSession, LeaseCall, Listing, Proxy, answered};
 pub use pending::{Deadline, WorkFailed};
 pub use policy::{Policy, Rule};
 pub use recover::{RecoverError, Started, Starting};

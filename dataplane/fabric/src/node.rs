@@ -60,6 +60,9 @@ pub struct Config {
     pub leases: berth_lease::Config,
     /// GPUs whose memory is leased, each by its region.
     pub gpus: Vec<(RegionId, Arc<dyn GpuExecutor>)>,
+    /// Devices of HIP Remote, in their order, each by the region that stands for its memory. No byte of these regions is
+    /// reached but by sessions ([`Node::bind_hip`]).
+    pub hip: Vec<RegionId>,
     /// Names of GPUs that serve something else: the inventory says that they are fenced.
     pub gpus_in_use: Vec<String>,
     /// What runs tasklets; `None` if nothing does.
@@ -323,7 +326,7 @@ impl<H: Host> Node<H> {
                     self.counts.counters.leases_expired += 1;
                     self.stop_runs(|run| run.group == Some(id), Why::Expired, now, &mut Vec::new());
                     outcome.effects.ended.push(id);
-                    if self.is_connected(id) || self.kernels.workers.contains_key(&id) {
+                    if self.is_connected(id) || self.kernels.any_of(id) {
                         // Where that fails, what it holds is fenced.
                         let _ = self.end(id, ending::Why::Expired, None, now, &mut outcome);
                     }

@@ -1,6 +1,9 @@
 //! What a session asks of its GPUs.
 
-use std::task::{Context, Poll};
+use std::{
+    any::Any,
+    task::{Context, Poll},
+};
 
 use berth_wire::hip::Code;
 
@@ -127,7 +130,8 @@ pub enum Done {
 
 /// The GPUs of one session, which share an address space. Dropped, it stops what runs and frees everything.
 ///
-/// At most one job is under way, and until it is done nothing but [`Device::properties`] and [`Device::poll`] is called.
+/// At most one job is under way, and until it is done nothing but [`Device::properties`], [`Device::used`] and
+/// [`Device::poll`] is called.
 pub trait Device {
     /// Bytes of a code object that are looked at.
     const IMAGE_MAX: usize;
@@ -137,6 +141,9 @@ pub trait Device {
 
     /// Bytes that can still be allocated on a device.
     fn free_bytes(&self, device: usize) -> u64;
+
+    /// Bytes that the session has of all devices; `None` while nobody can tell.
+    fn used(&self) -> Option<u64>;
 
     /// Allocates zeroed memory, 256-byte aligned.
     ///
@@ -164,6 +171,21 @@ pub trait Device {
 
     /// Frees everything.
     fn reset(&mut self);
+
+    /// Frees everything, and leaves one device, as device 0, with so many bytes that nobody else gets. `held` is dropped
+    /// once nothing of that memory is left.
+    ///
+    /// # Errors
+    /// [`Code::OUT_OF_MEMORY`] if others use the bytes.
+    fn confine(&mut self, device: usize, bytes: u64, held: Box<dyn Any + Send>) -> Result<(), Code>;
+
+    /// Sets bytes, if they are so few that no job is worth it; whether it did.
+    ///
+    /// # Errors
+    /// As [`Device::check`].
+    fn set(&mut self, dst: u64, len: u64, _value: u8) -> Result<bool, Code> {
+        self.check(dst, len).map(|()| false)
+    }
 
     /// Starts a job.
     fn start(&mut self, job: Job);

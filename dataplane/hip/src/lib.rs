@@ -8,12 +8,15 @@
 //! bytes out <-  Session
 //! ```
 //!
+//! A session may be bound to a lease of a device (`lease`); it ends with that.
+//!
 //! A session runs its work in order, on whatever streams. A launch goes on while the session serves what needs no
 //! device; everything else waits for it. Sections of docs/hip-remote.md are named where they are implemented.
 #![forbid(unsafe_code)]
 
 mod counters;
 mod device;
+mod lease;
 mod objects;
 mod ops;
 mod rows;
@@ -23,8 +26,9 @@ mod work;
 
 use std::sync::Arc;
 
-pub use counters::Counters;
+pub use counters::{Activity, COUNTERS, Counters, Latencies};
 pub use device::{Allocation, Copy2d, Device, Done, Job, Kernel, Launch, Loaded, Properties};
+pub use lease::{Binder, Claim, Grant, Standing};
 pub use session::{MESSAGE_MAX, Session, Settings};
 
 /// Random numbers that nobody guesses.

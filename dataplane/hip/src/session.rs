@@ -15,8 +15,10 @@ use berth_wire::hip::{
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::{
-    Counters, Random,
+    Activity, Counters, Latencies, Random,
+    counters::{Class, Kind, Tally},
     device::{Device, Done, Job, Loaded},
+    lease::{Claim, Leasing},
     objects::{Node, Objects},
     rows::Rows,
     work::Work,
@@ -55,6 +57,9 @@ pub struct Session<D> {
     pub(crate) device: D,
     pub(crate) settings: Arc<Settings>,
     pub(crate) counters: Arc<Counters>,
+    pub(crate) tally: Tally,
+    pub(crate) leasing: Option<Leasing>,
+    pub(crate) random: Random,
     pub(crate) objects: Objects,
     /// The device that is set.
     pub(crate) current: usize,
@@ -66,7 +71,7 @@ pub struct Session<D> {
     pub(crate) deferred: Option<Code>,
     /// The first one of requests behind work that goes on, whose own error goes first.
     pub(crate) behind: Option<Code>,
-    phase: Phase,
+    pub(crate) phase: Phase,
     /// Bytes of the present message that were not received yet, beside those that the phase wants.
     pub(crate) rest: u64,
     /// Launches that go on.
@@ -82,14 +87,18 @@ pub struct Session<D> {
     identified: bool,
     /// Whether the next request is there and waits for the device.
     blocked: bool,
+    /// Since when it does.
+    waits_since: Option<Nanos>,
+    /// When the phase began.
+    since: Nanos,
     /// When the client was found to send nothing more.
     finished: Option<Nanos>,
     /// When bytes were last taken.
-    last: Nanos,
+    pub(crate) last: Nanos,
 }
 
 /// What the session is at.
-enum Phase {
+pub(crate) enum Phase {
     /// Between two messages, or before the rest of one that is thrown away.
     Head,
     /// Data of a copy to the device.
@@ -105,6 +114,8 @@ enum Phase {
     },
     /// A job whose end is the answer.
     Job(Header, Option<String>),
+    /// A claim on a lease that is looked at.
+    Bind(Header),
     Closed,
 }
 
@@ -127,18 +138,20 @@ pub(crate) enum Flow {
     Image(u64, Option<String>),
     /// The answer is data.
     Out(Rows),
+    /// A claim on a lease.
+    Bind(Box<Claim>),
     /// The answer is the last one.
     Close,
 }
 
 /// Room for the answers of one call.
-struct Output<'a> {
+pub(crate) struct Output<'a> {
     room: &'a mut [u8],
     written: usize,
 }
 
 impl Output<'_> {
-    fn left(&mut self) -> &mut [u8] {
+    pub(crate) fn left(&mut self) -> &mut [u8] {
         &mut self.room[self.written..]
     }
 }
@@ -160,9 +173,12 @@ impl<D: Device> Session<D> {
     pub fn new(device: D, settings: Arc<Settings>, counters: Arc<Counters>, random: Random, now: Nanos) -> Self {
         Self {
             device,
-            objects: Objects::new(settings.handles, random),
+            objects: Objects::new(settings.handles, random.clone()),
             settings,
             counters,
+            tally: Tally::new(),
+            leasing: None,
+            random,
             current: 0,
             limits: crate::ops::LIMITS,
             peers: Vec::new(),
@@ -177,18 +193,35 @@ impl<D: Device> Session<D> {
             sorted: Vec::new(),
             identified: false,
             blocked: false,
+            waits_since: None,
+            since: now,
             finished: None,
             last: now,
         }
     }
 
+    /// Has it tell what it does.
+    #[must_use]
+    pub fn watched_by(mut self, activity: Arc<Activity>) -> Self {
+        self.tally.activity = Some(activity);
+        self
+    }
+
+    /// Has it time its stages. The histograms belong to the core that serves it from now on.
+    pub fn time(&mut self, latencies: Latencies) {
+        self.tally.latencies = Some(latencies);
+    }
+
     /// Whether a job is under way.
     fn is_busy(&self) -> bool {
-        self.work.is_some() || matches!(self.phase, Phase::Job(..))
+        self.work.is_some() || matches!(self.phase, Phase::Job(..) | Phase::Bind(_))
     }
 
     /// Looks whether the job under way has ended, and what follows from it.
     fn look(&mut self, out: &mut Output<'_>, now: Nanos) {
+        if let Phase::Bind(header) = self.phase {
+            return self.bound(&header, out, now);
+        }
         if !self.is_busy() {
             return;
         }
@@ -203,6 +236,7 @@ impl<D: Device> Session<D> {
                 self.go_on(now);
             }
         } else if let Phase::Job(header, function) = std::mem::replace(&mut self.phase, Phase::Head) {
+            self.tally.took(class_of(&header), Kind::DeviceNs, self.since, now);
             self.job_done(&header, function.as_deref(), ended, out);
         }
     }
@@ -227,13 +261,14 @@ impl<D: Device> Session<D> {
     }
 
     /// Ends a request: answers it, or keeps its error.
-    fn finish(&mut self, header: &Header, result: Result<usize, Code>, out: &mut Output<'_>) {
+    pub(crate) fn finish(&mut self, header: &Header, result: Result<usize, Code>, out: &mut Output<'_>) {
         self.identified = true;
+        let class = class_of(header);
         if header.has(flags::NO_REPLY) {
             match result {
-                Ok(_) => self.counters.done.add(1),
+                Ok(_) => self.tally.add(class, Kind::Done, 1),
                 Err(code) => {
-                    self.counters.deferred.add(1);
+                    self.tally.add(class, Kind::Deferred, 1);
                     self.defer(code);
                 }
             }
@@ -242,22 +277,27 @@ impl<D: Device> Session<D> {
         let room = out.left();
         let (len, flags) = match result {
             Ok(len) => {
-                self.counters.answered.add(1);
+                self.tally.add(class, Kind::Answered, 1);
                 (len, 0)
             }
             Err(code) => {
-                self.counters.failed.add(1);
+                self.tally.add(class, Kind::Failed, 1);
                 room[Header::LEN..][..Status::LEN].copy_from_slice(&code.0.to_le_bytes());
                 (Status::LEN, flags::ERROR)
             }
         };
         room[..Header::LEN].copy_from_slice(header.response(len as u64, flags).as_bytes());
+        self.tally.add(class, Kind::BytesOut, len as u64);
         out.written += Header::LEN + len;
     }
 
     /// Decides a request of which the prefix is there.
     fn decide(&mut self, header: Header, payload: &[u8], out: &mut Output<'_>, now: Nanos) {
-        let Some(op) = Op::of(header.op_code.get()) else {
+        let op = Op::of(header.op_code.get());
+        if self.lacks_lease(op) {
+            return self.finish(&header, Err(Code::NOT_INITIALIZED), out);
+        }
+        let Some(op) = op else {
             return self.finish(&header, Err(Code::NOT_SUPPORTED), out);
         };
         let least = match op.prefix() {
@@ -277,34 +317,41 @@ impl<D: Device> Session<D> {
                 self.finish(&header, Ok(Status::LEN), out);
                 self.phase = Phase::Closed;
             }
-            Ok(Flow::Job(job, function)) => self.start(header, job, function, out),
+            Ok(Flow::Job(job, function)) => self.start(header, job, function, out, now),
             Ok(Flow::In(rows, captured)) => {
                 self.rest -= rows.len;
+                self.since = now;
                 self.phase = Phase::In(header, rows, captured);
             }
             Ok(Flow::Image(left, function)) => {
                 self.rest -= left;
+                self.since = now;
                 self.phase = Phase::Image { header, function, image: Vec::new(), left };
             }
-            Ok(Flow::Out(rows)) => self.send(&header, rows, out),
+            Ok(Flow::Bind(claim)) => self.bind(header, *claim),
+            Ok(Flow::Out(rows)) => self.send(&header, rows, out, now),
             Err(code) => self.finish(&header, Err(code), out),
         }
     }
 
     /// Starts a job whose end is the answer.
-    fn start(&mut self, header: Header, job: Job, function: Option<String>, out: &mut Output<'_>) {
+    fn start(&mut self, header: Header, job: Job, function: Option<String>, out: &mut Output<'_>, now: Nanos) {
         self.device.start(job);
         match self.device.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(ended) => self.job_done(&header, function.as_deref(), ended, out),
-            Poll::Pending => self.phase = Phase::Job(header, function),
+            Poll::Pending => {
+                self.since = now;
+                self.phase = Phase::Job(header, function);
+            }
         }
     }
 
     /// Begins the answer of a copy to the host.
-    fn send(&mut self, header: &Header, rows: Rows, out: &mut Output<'_>) {
+    fn send(&mut self, header: &Header, rows: Rows, out: &mut Output<'_>, now: Nanos) {
         self.identified = true;
-        self.counters.answered.add(1);
-        self.counters.bytes_out.add(rows.len);
+        self.since = now;
+        self.tally.add(Class::Copy, Kind::Answered, 1);
+        self.tally.add(Class::Copy, Kind::BytesOut, Status::LEN as u64 + rows.len);
         let flags = if rows.len > 0 { flags::HAS_INLINE_DATA } else { 0 };
         let answer = header.response(Status::LEN as u64 + rows.len, flags);
         out.left()[..Header::LEN].copy_from_slice(answer.as_bytes());
@@ -314,7 +361,7 @@ impl<D: Device> Session<D> {
     }
 
     /// Writes data of a copy to the device as they come; returns how many bytes were taken.
-    fn receive(&mut self, input: &[u8], out: &mut Output<'_>) -> usize {
+    fn receive(&mut self, input: &[u8], out: &mut Output<'_>, now: Nanos) -> usize {
         let Phase::In(header, mut rows, captured) = std::mem::replace(&mut self.phase, Phase::Head) else { return 0 };
         let mut taken = 0;
         while rows.at < rows.len && taken < input.len() {
@@ -329,7 +376,7 @@ impl<D: Device> Session<D> {
             self.phase = Phase::In(header, rows, captured);
             return taken;
         }
-        self.counters.bytes_in.add(rows.len);
+        self.tally.took(class_of(&header), Kind::ReceiveNs, self.since, now);
         let recorded = captured.map_or(Ok(()), |one| self.recorded_copy(one.stream, one.buffer, one.node));
         out.left()[Header::LEN..][..Status::LEN].fill(0);
         self.finish(&header, recorded.map(|()| Status::LEN), out);
@@ -337,7 +384,7 @@ impl<D: Device> Session<D> {
     }
 
     /// Takes the next bytes of a code object; those that the device does not look at are thrown away.
-    fn take_image(&mut self, input: &[u8], out: &mut Output<'_>) -> usize {
+    fn take_image(&mut self, input: &[u8], out: &mut Output<'_>, now: Nanos) -> usize {
         let Phase::Image { header, function, mut image, left } = std::mem::replace(&mut self.phase, Phase::Head) else {
             return 0;
         };
@@ -347,7 +394,8 @@ impl<D: Device> Session<D> {
         if left > 0 {
             self.phase = Phase::Image { header, function, image, left };
         } else {
-            self.start(header, Job::Load(image), function, out);
+            self.tally.took(class_of(&header), Kind::ReceiveNs, self.since, now);
+            self.start(header, Job::Load(image), function, out, now);
         }
         taken
     }
@@ -366,7 +414,7 @@ impl<D: Device> Session<D> {
             let input = &input[taken..];
             taken += match &mut self.phase {
                 Phase::Closed => return (taken, Next::Close),
-                Phase::Job(..) => return (taken, wait(input)),
+                Phase::Job(..) | Phase::Bind(_) => return (taken, wait(input)),
                 Phase::Out(rows) => {
                     while rows.at < rows.len && out.written < out.room.len() {
                         let room = &mut out.room[out.written..];
@@ -382,16 +430,17 @@ impl<D: Device> Session<D> {
                         return (taken, Next::Output(out.room.len().max(ANSWER_MAX)));
                     }
                     self.phase = Phase::Head;
+                    self.tally.took(Class::Copy, Kind::SendNs, self.since, now);
                     0
                 }
                 Phase::In(_, rows, _) if input.is_empty() && rows.at < rows.len => {
                     return (taken, Next::Input((rows.len - rows.at) as usize));
                 }
-                Phase::In(..) => self.receive(input, out),
+                Phase::In(..) => self.receive(input, out, now),
                 Phase::Image { left, .. } if input.is_empty() && *left > 0 => {
                     return (taken, Next::Input(*left as usize));
                 }
-                Phase::Image { .. } => self.take_image(input, out),
+                Phase::Image { .. } => self.take_image(input, out, now),
                 Phase::Head if self.rest > 0 => {
                     if input.is_empty() {
                         return (taken, Next::Input(self.rest.min(1 << 30) as usize));
@@ -413,9 +462,9 @@ impl<D: Device> Session<D> {
         let header = *Header::parse(input).ok_or(Next::Input(Header::LEN))?;
         if let Err(bad) = header.check(self.settings.max_payload) {
             match bad {
-                BadHeader::Magic => &self.counters.bad_magic,
-                BadHeader::Version => &self.counters.bad_version,
-                BadHeader::Length => &self.counters.bad_length,
+                BadHeader::Magic => &self.counters.events.bad_magic,
+                BadHeader::Version => &self.counters.events.bad_version,
+                BadHeader::Length => &self.counters.events.bad_length,
             }
             .add(1);
             return Err(Next::Close);
@@ -437,12 +486,22 @@ impl<D: Device> Session<D> {
         }
         self.blocked = self.work.is_some() && op.is_some_and(crate::ops::waits);
         if self.blocked {
+            self.waits_since.get_or_insert(now);
             return Err(wait(input));
         }
+        let class = class_of(&header);
+        if let Some(since) = self.waits_since.take() {
+            self.tally.took(class, Kind::WaitNs, since, now);
+        }
+        self.tally.add(class, Kind::BytesIn, payload);
         self.rest = payload - prefix as u64;
         self.decide(header, &there[..prefix], out, now);
         Ok(Header::LEN + prefix)
     }
+}
+
+fn class_of(header: &Header) -> Class {
+    Class::of(header.op_code.get())
 }
 
 /// What a session asks for while its device is busy: more input, so that the end of the connection is seen, but not more
@@ -453,11 +512,16 @@ fn wait(input: &[u8]) -> Next {
 
 impl<D: Device> PortSession for Session<D> {
     fn advance(&mut self, input: &[u8], output: &mut [u8], now: Nanos) -> Progress {
+        if self.is_out(now) {
+            self.phase = Phase::Closed;
+            return Progress { consumed: 0, written: 0, next: Next::Close };
+        }
         let mut out = Output { room: output, written: 0 };
         let (consumed, next) = self.serve(input, &mut out, now);
         if consumed > 0 || out.written > 0 {
             self.last = now;
         }
+        self.tally.tell(&self.counters, self.device.used());
         Progress { consumed, written: out.written, next }
     }
 
@@ -469,25 +533,29 @@ impl<D: Device> PortSession for Session<D> {
         let silent = now - self.last;
         let is_between = matches!(self.phase, Phase::Head) && self.rest == 0;
         let patience = if is_between { self.settings.idle } else { Some(PATIENCE) };
-        patience.is_some_and(|patience| silent > patience)
+        patience.is_some_and(|patience| silent > patience) || self.is_out(now)
     }
 
     fn outstanding(&self) -> usize {
-        usize::from(self.is_busy())
+        usize::from(self.is_busy() && !self.is_stopped())
     }
 
     fn ends_with_input(&mut self, now: Nanos) -> bool {
         let since = *self.finished.get_or_insert(now);
         let is_awaited = match &self.phase {
             Phase::Job(header, _) => !header.has(flags::NO_REPLY),
+            Phase::Bind(_) => true,
             _ => self.blocked,
         };
         !is_awaited || now - since > LAST_ANSWER
     }
 
     fn poll_completion(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.ended.is_some() {
+        if self.ended.is_some() || self.is_stopped() {
             return Poll::Ready(());
+        }
+        if matches!(self.phase, Phase::Bind(_)) {
+            return if self.is_decided(cx) { Poll::Ready(()) } else { Poll::Pending };
         }
         if !self.is_busy() {
             return Poll::Pending;

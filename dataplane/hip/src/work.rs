@@ -9,6 +9,7 @@ use berth_port::Nanos;
 use berth_wire::hip::Code;
 
 use crate::{
+    counters::{Class, Kind},
     device::{Device, Done, Job},
     objects::{Graph, Node, Recorded},
     session::Session,
@@ -20,6 +21,8 @@ pub(crate) struct Work {
     /// The node that runs.
     at: usize,
     pub(crate) stream: u64,
+    class: Class,
+    began: Nanos,
 }
 
 impl<D: Device> Session<D> {
@@ -27,16 +30,16 @@ impl<D: Device> Session<D> {
     pub(crate) fn defer(&mut self, code: Code) {
         let slot = if self.work.is_some() { &mut self.behind } else { &mut self.deferred };
         if slot.is_some() {
-            self.counters.errors_dropped.add(1);
+            self.counters.events.errors_dropped.add(1);
         } else {
             *slot = Some(code);
-            self.counters.errors_kept.add(u64::from(self.work.is_none()));
+            self.counters.events.errors_kept.add(u64::from(self.work.is_none()));
         }
     }
 
     /// Starts work that nobody waits for. None is under way.
-    pub(crate) fn begin(&mut self, graph: Arc<Graph>, stream: u64, now: Nanos) {
-        self.work = Some(Work { graph, at: 0, stream });
+    pub(crate) fn begin(&mut self, graph: Arc<Graph>, stream: u64, class: Class, now: Nanos) {
+        self.work = Some(Work { graph, at: 0, stream, class, began: now });
         self.go_on(now);
     }
 
@@ -45,7 +48,7 @@ impl<D: Device> Session<D> {
         while let Some(work) = &self.work {
             let job = match work.graph.nodes.get(work.at) {
                 Some(Node::Launch(launch)) => {
-                    self.counters.launches.add(1);
+                    self.counters.events.launches.add(1);
                     Job::Launch(launch.clone())
                 }
                 Some(Node::Set { dst, len, value }) => match self.device.check(*dst, *len) {
@@ -85,7 +88,9 @@ impl<D: Device> Session<D> {
     }
 
     pub(crate) fn end_work(&mut self, result: Result<(), Code>, now: Nanos) {
-        self.work = None;
+        if let Some(work) = self.work.take() {
+            self.tally.took(work.class, Kind::DeviceNs, work.began, now);
+        }
         if let Err(code) = result {
             self.defer(code);
         }

@@ -7,7 +7,7 @@ mod common;
 use std::{collections::BTreeMap, env, sync::Arc};
 
 use berth_hip_session::{
-    Counters, Session, Settings,
+    Activity, Counters, Latencies, Session, Settings,
     soft::{Budget, Soft, Windows},
 };
 use berth_wire::hip::{
@@ -105,6 +105,8 @@ struct Client {
     model: Model,
     function: u64,
     requests: u64,
+    activity: Arc<Activity>,
+    latencies: Latencies,
 }
 
 impl World {
@@ -120,6 +122,10 @@ impl World {
         let device = Soft::new(properties, &self.windows, budgets, QUOTA, &self.random, runner)?;
         let settings = Arc::new(Settings { max_payload: 1 << 20, handles: 100, idle: None });
         let session = Session::new(device, settings, self.counters.clone(), self.random.clone(), berth_port::Nanos(0));
+        let activity = Arc::<Activity>::default();
+        let mut session = session.watched_by(activity.clone());
+        let latencies = Latencies::default();
+        session.time(latencies.clone());
         let mut line = Line::new(session, rng.u64(..));
         let load =
             q::ModuleLoadAndGet { data_size: (TEXT.len() as u64).into(), name_length: 5.into(), reserved: 0.into() };
@@ -130,7 +136,7 @@ impl World {
         }
         assert_eq!(code, 0);
         let function = u64::from_le_bytes(body[8..16].try_into().unwrap());
-        Some(Client { line, model: Model::default(), function, requests: 1 })
+        Some(Client { line, model: Model::default(), function, requests: 1, activity, latencies })
     }
 }
 
@@ -339,6 +345,12 @@ impl Client {
     }
 }
 
+fn reported(counters: &Counters) -> BTreeMap<String, u64> {
+    let mut all = BTreeMap::new();
+    counters.report(&mut |name, value| assert!(all.insert(name.to_owned(), value).is_none(), "{name} twice"));
+    all
+}
+
 fn run(seed: u64) {
     let mut rng = Rng::with_seed(seed);
     let world = World::new(seed);
@@ -377,9 +389,13 @@ fn run(seed: u64) {
     }
     let counters = &world.counters;
     if requests != u64::MAX {
-        let counted = [&counters.answered, &counters.failed, &counters.done, &counters.deferred];
-        assert_eq!(counted.iter().map(|count| count.get()).sum::<u64>(), requests);
-        assert_eq!(counters.errors_dropped.get(), clients.iter().map(|client| client.model.dropped).sum::<u64>());
+        let counted =
+            counters.classes().map(|(_, [answered, failed, done, deferred, ..])| answered + failed + done + deferred);
+        assert_eq!(counted.sum::<u64>(), requests);
+        assert_eq!(
+            reported(counters)["errors_dropped"],
+            clients.iter().map(|client| client.model.dropped).sum::<u64>()
+        );
     }
     drop(clients);
     assert_eq!(world.budget.used(), 0);
@@ -394,5 +410,63 @@ fn sessions_do_what_the_model_does() {
     };
     for seed in seeds {
         assert!(std::panic::catch_unwind(|| run(seed)).is_ok(), "seed {seed}");
+    }
+}
+
+#[test]
+fn requests_are_counted_by_class_and_timed_by_stage() {
+    let world = World::new(1);
+    let mut client = world.client(&mut Rng::with_seed(1)).unwrap();
+    let before = reported(&world.counters);
+    let line = &mut client.line;
+    line.send(Op::Malloc, q::Malloc { size: 4096.into(), flags: 0.into() }.as_bytes(), 0);
+    let at = u64::from_le_bytes(line.answers(1)[0].body[..].try_into().unwrap());
+    line.send(
+        Op::Memcpy,
+        &[memcpy(at, 0, 1000, kind::HOST_TO_DEVICE).as_bytes(), &[7; 1000]].concat(),
+        flags::HAS_INLINE_DATA,
+    );
+    line.send(Op::Memcpy, memcpy(0, at, 1000, kind::DEVICE_TO_HOST).as_bytes(), 0);
+    line.send(Op::Free, handle(at + 1).as_bytes(), flags::NO_REPLY);
+    line.send(Op::Free, handle(at + 1).as_bytes(), 0);
+    line.send_code(0x0800, &[], 0);
+    let codes: Vec<_> = line.answers(4).iter().map(|answer| answer.code).collect();
+    assert_eq!(codes, [0, 0, 17, 801]);
+    let after = reported(&world.counters);
+    let grown = |name: &str| after[name] - before.get(name).unwrap_or(&0);
+    let kinds = ["requests_*_answered", "requests_*_failed", "requests_*_done", "requests_*_deferred", "bytes_*_in"];
+    let of = |class: &str| kinds.map(|kind| grown(&kind.replace('*', class)));
+    assert_eq!(of("memory"), [1, 1, 0, 1, 12 + 8 + 8]);
+    assert_eq!(of("copy"), [2, 0, 0, 0, 36 + 1000 + 36]);
+    assert_eq!(of("unserved"), [0, 1, 0, 0, 0]);
+    assert_eq!(grown("bytes_copy_out"), 4 + 4 + 1000);
+    let samples = |name| {
+        let histograms = client.latencies.histograms();
+        histograms.iter().find(|(known, _)| *known == name).unwrap().1.snapshot().len()
+    };
+    // The load brought bytes, too.
+    assert_eq!(["hip_receive_time", "hip_send_time"].map(samples), [2, 1]);
+    let seen = (client.activity.requests(), client.activity.errors());
+    assert_eq!(seen, (1 + 6, 3));
+    assert!(client.activity.memory() >= 4096, "{}", client.activity.memory());
+}
+
+#[test]
+fn registers_and_stacks_count_in_the_quota() {
+    let world = World::new(1);
+    let line = &mut world.client(&mut Rng::with_seed(1)).unwrap().line;
+    let text = ".version 6.3\n.target sm_70\n.address_size 64\n.visible .entry big()\n{\n\
+                .local .align 4 .b8 frame[65536];\nret;\n}\n";
+    let load = q::ModuleLoadAndGet { data_size: (text.len() as u64).into(), name_length: 3.into(), reserved: 0.into() };
+    line.send(Op::ModuleLoadAndGet, &[load.as_bytes(), b"big", text.as_bytes()].concat(), flags::HAS_INLINE_DATA);
+    let function = u64::from_le_bytes(line.answers(1)[0].body[8..16].try_into().unwrap());
+    // 64 KiB for each thread: 1,024 of them take more than the session has, and 32 MiB that do not count.
+    for (threads, code) in [(64, 0), (1024, 701), (1, 0)] {
+        let block = [threads, 1, 1].map(Into::into);
+        let launch = q::Launch { function: function.into(), grid: [1.into(); 3], block, ..q::Launch::zeroed() };
+        line.send(Op::LaunchKernel, launch.as_bytes(), 0);
+        line.send(Op::DeviceSynchronize, &[], 0);
+        let codes: Vec<_> = line.answers(2).iter().map(|answer| answer.code).collect();
+        assert_eq!(codes, [0, code], "{threads} threads");
     }
 }

@@ -82,7 +82,7 @@ impl PublicKey {
 
     /// Whether the holder of the key signed these bytes. The check is strict: keys of small order and non-canonical
     /// signatures do not pass.
-    pub(crate) fn verifies(&self, signed: &[u8], signature: &[u8; 64]) -> bool {
+    pub fn verifies(&self, signed: &[u8], signature: &[u8; 64]) -> bool {
         self.key.verify_strict(signed, &Signature::from_bytes(signature)).is_ok()
     }
 }
@@ -183,7 +183,8 @@ impl Identity {
         Zeroizing::new(mac.finalize().into_bytes().into())
     }
 
-    pub(crate) fn sign(&self, bytes: &[u8]) -> [u8; 64] {
+    /// The signature of these bytes.
+    pub fn sign(&self, bytes: &[u8]) -> [u8; 64] {
         self.key.sign(bytes).to_bytes()
     }
 }

@@ -43,15 +43,17 @@ use std::{
 };
 
 use berth_fabric::{
-    Binding, BlockingWork, Config, Node, RecoverError, Recovered, Resource, Started, Starting, Teardown, Work,
+    Binding, BlockingWork, Config, HipClaim, HipGrant, HipSession, Node, RecoverError, Recovered, Resource, Started,
+    Starting, Teardown, Work,
 };
 use berth_host::{TscClock, pin_current_thread, raise_file_limit, release_free_memory};
 use berth_identity::{Identity, NodeId, link::Server};
 use berth_journal::{Journal, JournalError, Opened};
-use berth_lease::{Regions, Table};
+use berth_lease::{Entry, Regions, State, Table};
+use berth_port::Nanos;
 use berth_stream::Listener;
 use berth_tls::quic::TlsError;
-use berth_wire::fabric::{EndpointKind, MsgType, WithdrawReason, data::stream::Kind};
+use berth_wire::fabric::{EndpointKind, MsgType, Status, WithdrawReason, data::stream::Kind};
 use quinn::{Endpoint, EndpointConfig, TokioRuntime, VarInt};
 use tokio::{net::UdpSocket, runtime::Runtime, sync::mpsc, time::timeout};
 
@@ -177,6 +179,31 @@ impl Monitor {
     }
 }
 
+/// Decides on claims of sessions of HIP Remote; see [`Node::bind_hip`].
+#[derive(Debug, Clone)]
+pub struct HipLeases(Weak<Shared>);
+
+impl HipLeases {
+    /// Gives a session the device of a lease. Returned are its index, its bytes, the session that the lease had, and what
+    /// says whether the lease lives at a moment of the node's clock.
+    ///
+    /// # Errors
+    /// Why not, as an op would be answered.
+    pub fn bind(&self, claim: &HipClaim<'_>, session: Arc<dyn HipSession>) -> Result<(HipGrant, IsLive), Status> {
+        let shared = self.0.upgrade().ok_or(Status::InternalError)?;
+        let granted = shared.node().bind_hip(claim, session, shared.clock.now())?;
+        let (reader, key, generation) = (shared.table.reader(), granted.key, granted.generation);
+        let is_live = move |now| {
+            let is_live = |entry: &Entry| entry.state == State::Active && entry.generation == generation;
+            reader.peek(key).filter(is_live).is_some_and(|entry| now < entry.expires)
+        };
+        Ok((granted, Box::new(is_live)))
+    }
+}
+
+/// Says whether a lease lives at a moment.
+pub type IsLive = Box<dyn Fn(Nanos) -> bool + Send>;
+
 #[derive(Debug)]
 struct Listeners {
     udp: Arc<UdpSocket>,
@@ -286,6 +313,11 @@ impl Control {
     /// A handle that reads the node's counters from other threads, for as long as it runs.
     pub fn monitor(&self) -> Monitor {
         Monitor(Arc::downgrade(&self.shared))
+    }
+
+    /// Lets sessions of HIP Remote claim leases, for as long as the node runs.
+    pub fn hip_leases(&self) -> HipLeases {
+        HipLeases(Arc::downgrade(&self.shared))
     }
 
     /// Begins to serve. `two_sided` are the dataplane's ports, which binding TLVs name; `polled` are those of FBMT.

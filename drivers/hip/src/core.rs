@@ -7,7 +7,7 @@ use std::{
 };
 
 use berth_engine::Polled;
-use berth_hip_session::{Session, soft::Soft};
+use berth_hip_session::{Latencies, Session, soft::Soft};
 use berth_port::{Nanos, Task};
 use berth_stream::Event;
 use berth_uring::{Handover, Host, UringError, UringStreams};
@@ -40,7 +40,11 @@ impl HipCore {
     /// # Errors
     /// The kernel gives no ring.
     pub fn open(self, name: &str) -> Result<Polled<impl Task + use<>>, UringError> {
-        Ok(Polled::port(name, UringStreams::new(self.from, self.most)?))
+        let latencies = Latencies::default();
+        let timed = latencies.clone();
+        let task = UringStreams::new(self.from, self.most)?.on_arrival(move |session| session.time(timed.clone()));
+        let histograms = latencies.histograms();
+        Ok(histograms.iter().fold(Polled::port(name, task), |task, (name, recorder)| task.histogram(name, recorder)))
     }
 }
 
@@ -50,8 +54,8 @@ pub(crate) struct Sessions(pub(crate) Arc<Shared>);
 impl Host for Sessions {
     type Session = HipSession;
 
-    fn session(&self, _: SocketAddr, _: IpAddr) -> Option<HipSession> {
-        self.0.session()
+    fn session(&self, _: SocketAddr, peer: IpAddr) -> Option<HipSession> {
+        self.0.session(peer)
     }
 
     fn room(&self) -> usize {

@@ -10,28 +10,44 @@
 #![forbid(unsafe_code)]
 
 mod core;
+mod lease;
 mod runner;
+mod seen;
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
-pub use berth_hip_session::Settings as SessionSettings;
 use berth_hip_session::{
-    Counters, Properties, Random, Session,
+    Activity, Counters, Properties, Random, Session,
     soft::{self, Budget, Soft, Windows},
 };
+pub use berth_hip_session::{Claim, Settings as SessionSettings};
 use berth_port::{Family, Nanos, Tables};
 use berth_stream::{Event, Limits, Listener};
 use berth_uring::handover;
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime};
 
-pub use self::core::HipCore;
+pub use self::{
+    core::HipCore,
+    lease::{Leased, Leases, Occupant},
+    seen::{SessionSeen, WorkerSeen},
+};
 use self::{
     core::{HipSession, Sessions},
+    lease::Claims,
     runner::Thread,
+    seen::Seen,
 };
 
 /// Connections that have sent no request yet, and how long they may be silent.
 const PENDING: (usize, Duration) = (512, Duration::from_secs(10));
+
+/// Threads that look at claims on leases.
+const CLAIMS: usize = 8;
 
 /// What a worker is set up with.
 #[derive(Debug, Clone)]
@@ -54,6 +70,8 @@ pub struct Settings {
     pub kernel_timeout: Duration,
     /// Software GPUs: the bytes of each that sessions may use. At least one.
     pub devices: Vec<u64>,
+    /// Who leases the devices, and whether sessions need a lease; `None` if nobody does.
+    pub leases: Option<(Arc<dyn Leases>, bool)>,
 }
 
 const ENDED: Family = Family::counter("sessions_ended", "HIP connections that ended before their time, by reason");
@@ -70,7 +88,7 @@ berth_port::counters! {
 }
 
 /// What a worker counts.
-pub const COUNTERS: Tables = &[Counters::TABLE, Counts::TABLE];
+pub const COUNTERS: Tables = &[Counters::TABLE, Counters::OF_CLASS, Counts::TABLE, seen::GAUGES];
 
 /// A worker that serves until it is dropped.
 #[derive(Debug)]
@@ -90,6 +108,8 @@ struct Shared {
     random: Random,
     counters: Arc<Counters>,
     counts: Counts,
+    threads: Handle,
+    seen: Seen,
     now: Box<dyn Fn() -> Nanos + Send + Sync>,
 }
 
@@ -111,7 +131,14 @@ impl Worker {
     ) -> io::Result<(Self, Vec<HipCore>)> {
         let listener = Listener::bind(settings.listen)?;
         let address = listener.local_addr()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .max_blocking_threads(CLAIMS)
+            .thread_name("berth-hip")
+            .enable_all()
+            .build()?;
         let shared = Arc::new(Shared {
+            threads: runtime.handle().clone(),
             session: Arc::new(settings.session.clone()),
             properties: settings.devices.iter().map(|bytes| soft::properties(*bytes, settings.memory)).collect(),
             windows: Arc::default(),
@@ -119,6 +146,7 @@ impl Worker {
             random: Arc::new(|| getrandom::u64().expect("the system has random numbers")),
             counters: Arc::default(),
             counts: Counts::default(),
+            seen: Seen::default(),
             now: Box::new(now),
             settings,
         });
@@ -129,11 +157,6 @@ impl Worker {
             to_cores.push(to_core);
             polled.push(HipCore { from, most });
         }
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("berth-hip")
-            .enable_all()
-            .build()?;
         let limits = Limits { pending: PENDING.0, identify_within: PENDING.1, admitted: most, per_peer };
         let host = Arc::new(Sessions(shared.clone()));
         runtime.spawn(berth_uring::serve(vec![listener], limits, to_cores, host));
@@ -166,19 +189,30 @@ pub struct Monitor(Arc<Shared>);
 
 impl Monitor {
     /// Calls `visit` with the name and value of each counter.
-    pub fn report(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+    pub fn report(&self, visit: &mut dyn FnMut(&str, u64)) {
         self.0.counters.report(visit);
-        self.0.counts.report(visit);
+        self.0.counts.report(&mut |name, value| visit(name, value));
+        visit("sessions", self.0.seen.sessions((self.0.now)()).len() as u64);
+        for (device, used) in self.used().into_iter().enumerate() {
+            visit(&format!("device_{device}_used_bytes"), used);
+        }
     }
 
     /// Bytes of each device that sessions use.
     pub fn used(&self) -> Vec<u64> {
         self.0.budgets.iter().map(|budget| budget.used()).collect()
     }
+
+    /// The sessions and what they have done.
+    pub fn seen(&self) -> WorkerSeen {
+        let devices = self.0.budgets.iter().map(|budget| [budget.used(), budget.total()]).collect();
+        let classes = self.0.counters.classes().map(|(name, counts)| (name.to_owned(), counts)).collect();
+        WorkerSeen { devices, classes, sessions: self.0.seen.sessions((self.0.now)()) }
+    }
 }
 
 impl Shared {
-    fn session(&self) -> Option<HipSession> {
+    fn session(&self, peer: IpAddr) -> Option<HipSession> {
         let runner = Thread::new(self.settings.kernel_timeout, &self.settings.kernels);
         let (properties, budgets) = (self.properties.clone(), self.budgets.clone());
         let Some(device) = Soft::new(properties, &self.windows, budgets, self.settings.memory, &self.random, runner)
@@ -187,7 +221,15 @@ impl Shared {
             return None;
         };
         let (settings, counters) = (self.session.clone(), self.counters.clone());
-        Some(Session::new(device, settings, counters, self.random.clone(), (self.now)()))
+        let now = (self.now)();
+        let session = Session::new(device, settings, counters, self.random.clone(), now);
+        let activity = Arc::<Activity>::default();
+        self.seen.add(peer, now, &activity);
+        let session = session.watched_by(activity);
+        let Some((leases, required)) = &self.settings.leases else { return Some(session) };
+        let (leases, threads) = (leases.clone(), self.threads.clone());
+        let claims = Claims { leases, source: peer, threads, decided: Arc::default() };
+        Some(session.leasing(Box::new(claims), *required, None))
     }
 
     fn ended(&self, event: Event) {

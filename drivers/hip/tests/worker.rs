@@ -2,11 +2,11 @@
 
 use std::{
     io::{Read as _, Write as _},
-    net::{SocketAddr, TcpStream},
+    net::{IpAddr, SocketAddr, TcpStream},
     ops::Deref,
     process::Command,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     thread::{self, JoinHandle},
@@ -14,10 +14,10 @@ use std::{
 };
 
 use berth_engine::{Idle, Lcore, Step, Telemetry};
-use berth_hip_worker::{SessionSettings, Settings, Worker};
+use berth_hip_worker::{Claim, Leased, Leases, Occupant, SessionSettings, Settings, Worker};
 use berth_host::{Sleeper, TscClock};
 use berth_port::Clock as _;
-use berth_wire::hip::{Header, Op};
+use berth_wire::hip::{Code, Header, Op, request as q};
 
 fn settings() -> Settings {
     Settings {
@@ -30,6 +30,7 @@ fn settings() -> Settings {
         memory: 64 << 20,
         kernel_timeout: Duration::from_secs(3),
         devices: vec![96 << 20, 96 << 20],
+        leases: None,
     }
 }
 
@@ -146,4 +147,116 @@ fn a_session_that_is_silent_for_too_long_ends() {
     let begin = Instant::now();
     assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0);
     assert!((Duration::from_millis(250)..Duration::from_secs(3)).contains(&begin.elapsed()));
+}
+
+/// A node with one lease, of the second device, which lives until it is told otherwise.
+#[derive(Debug, Default)]
+struct Node {
+    is_over: Arc<AtomicBool>,
+    session: Mutex<Option<Arc<Occupant>>>,
+    seen: Mutex<Vec<Claim>>,
+}
+
+impl Leases for Node {
+    fn bind(&self, claim: &Claim, source: IpAddr, session: Arc<Occupant>) -> Result<Leased, Code> {
+        assert!(source.is_loopback());
+        self.seen.lock().unwrap().push(claim.clone());
+        if claim.signature != [1; 64] {
+            return Err(Code::INVALID_CONTEXT);
+        }
+        if let Some(earlier) = self.session.lock().unwrap().replace(session) {
+            earlier.stop();
+        }
+        let is_over = self.is_over.clone();
+        Ok(Leased { device: 1, bytes: 1 << 20, is_live: Box::new(move |_| !is_over.load(Relaxed)) })
+    }
+}
+
+/// A connection, call by call.
+struct Client(TcpStream);
+
+impl Client {
+    fn new(worker: &Served) -> Self {
+        let stream = TcpStream::connect(worker.local_addr()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        Self(stream)
+    }
+
+    /// What follows the error code, or the code; `None` where the worker has closed.
+    fn call(&mut self, op: Op, payload: &[u8]) -> Option<Result<Vec<u8>, i32>> {
+        let header = Header::request(op, 1, payload.len() as u64, 0);
+        self.0.write_all(&[zerocopy_bytes(&header), payload].concat()).ok()?;
+        let mut header = [0; Header::LEN];
+        self.0.read_exact(&mut header).ok()?;
+        let mut body = vec![0; Header::parse(&header).unwrap().payload_length.get() as usize];
+        self.0.read_exact(&mut body).ok()?;
+        let code = i32::from_le_bytes(body[..4].try_into().unwrap());
+        Some(if code == 0 { Ok(body.split_off(4)) } else { Err(code) })
+    }
+
+    fn malloc(&mut self, size: u64) -> Option<Result<(), i32>> {
+        let request = q::Malloc { size: size.into(), flags: 0.into() };
+        Some(self.call(Op::Malloc, zerocopy::IntoBytes::as_bytes(&request))?.map(drop))
+    }
+
+    fn bind(&mut self, signature: u8) -> Option<Result<(), i32>> {
+        let (lease_id, signature) = ([7; 16], [signature; 64]);
+        let mut request = q::Bind::zeroed();
+        (request.lease_id, request.signature, request.token_length) = (lease_id, signature, 5.into());
+        let payload = [zerocopy::IntoBytes::as_bytes(&request), b"token"].concat();
+        Some(self.call(Op::BerthBind, &payload)?.map(drop))
+    }
+}
+
+#[test]
+fn a_session_has_what_its_lease_gives_for_as_long_as_that_lives() {
+    let node = Arc::<Node>::default();
+    let worker = start(Settings { leases: Some((node.clone(), true)), ..settings() });
+    let mut client = Client::new(&worker);
+    assert_eq!(client.malloc(1), Some(Err(3)));
+    assert_eq!(client.call(Op::Ping, &[]), Some(Ok(vec![])));
+    let nonce = client.call(Op::BerthChallenge, &[]).unwrap().unwrap();
+    assert_eq!(client.bind(2), Some(Err(201)));
+    assert_eq!(client.bind(1), Some(Ok(())));
+    let claim = node.seen.lock().unwrap()[0].clone();
+    assert_eq!(claim.signed, [b"berth-hip-bind", &nonce[..], &[7; 16]].concat());
+    assert_eq!((claim.lease, &claim.token[..]), (u128::from_be_bytes([7; 16]), &b"token"[..]));
+    assert_eq!(worker.monitor().used(), [0, 1 << 20], "the lease's bytes are taken, whatever is allocated");
+    assert_eq!(client.call(Op::GetDeviceCount, &[]), Some(Ok(vec![1, 0, 0, 0])));
+    assert_eq!(client.malloc(1 << 20), Some(Ok(())));
+    assert_eq!(client.malloc(1), Some(Err(2)));
+    assert_eq!(client.bind(1), Some(Err(201)), "it has one");
+    // Three wrong claims, and the connection is closed.
+    let mut wrong = Client::new(&worker);
+    assert_eq!([0; 3].map(|_| wrong.bind(2)), [const { Some(Err(201)) }; 3]);
+    assert_eq!(wrong.call(Op::Ping, &[]), None);
+    // Whoever binds last has it.
+    let mut second = Client::new(&worker);
+    assert_ne!(second.call(Op::BerthChallenge, &[]).unwrap().unwrap(), nonce);
+    assert_eq!(second.bind(1), Some(Ok(())));
+    assert_eq!(client.call(Op::Ping, &[]), None);
+    assert_eq!(worker.monitor().used(), [0, 1 << 20]);
+    // Stopped, it is gone with all that it had.
+    let session = node.session.lock().unwrap().take().unwrap();
+    session.stop();
+    assert_eq!(worker.monitor().used(), [0, 0]);
+    assert_eq!(second.call(Op::Ping, &[]), None);
+    // Over, it is served no more, and goes by itself.
+    let mut third = Client::new(&worker);
+    assert_eq!(third.bind(1), Some(Ok(())));
+    node.is_over.store(true, Relaxed);
+    assert_eq!(third.call(Op::Ping, &[]), None);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while worker.monitor().used() != [0, 0] {
+        assert!(Instant::now() < deadline, "{:?} bytes are still used", worker.monitor().used());
+    }
+    assert_eq!(Client::new(&worker).bind(1), Some(Err(201)), "nobody binds what is over");
+}
+
+#[test]
+fn without_leases_there_is_nothing_to_bind() {
+    let worker = start(settings());
+    let mut client = Client::new(&worker);
+    assert_eq!(client.call(Op::BerthChallenge, &[]), Some(Err(801)));
+    assert_eq!(client.bind(1), Some(Err(801)));
 }

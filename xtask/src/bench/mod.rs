@@ -1,4 +1,4 @@
-//! `cargo xtask bench rpc`, `lease`, `rdma`, `nvme`, `gpu`, `knobs` and `telemetry`: the speed tables.
+//! `cargo xtask bench rpc`, `lease`, `rdma`, `nvme`, `gpu`, `hip`, `knobs` and `telemetry`: the speed tables.
 //!
 //! Two contestants take turns many times over, so that both see the same moods of the machine; a row is the median of
 //! the ratios of neighbours, with an interval around it where there are turns enough. On two cores the distance between them
@@ -9,6 +9,7 @@ mod appliance;
 mod capacity;
 mod gpu;
 mod guest;
+mod hip;
 mod knobs;
 mod lease;
 mod network;
@@ -109,6 +110,13 @@ pub(crate) fn qec() -> Result<()> {
     report("qec", &qec::rows()?)
 }
 
+pub(crate) fn hip() -> Result<()> {
+    setup::all()?;
+    build::berth()?;
+    let table = table(&hip::rows()?) + &hip::not_measured();
+    written("hip", &table)
+}
+
 pub(crate) fn knobs() -> Result<()> {
     setup::all()?;
     build::berth()?;
@@ -128,7 +136,10 @@ pub(crate) fn telemetry() -> Result<()> {
 }
 
 fn report(name: &str, rows: &[Row]) -> Result<()> {
-    let table = table(rows);
+    written(name, &table(rows))
+}
+
+fn written(name: &str, table: &str) -> Result<()> {
     println!("\n{table}");
     std::fs::write(format!("target/bench/{name}.md"), table)?;
     println!("written to target/bench/{name}.md; every run's own report lies beside it");

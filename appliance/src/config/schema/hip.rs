@@ -21,6 +21,16 @@ pub(super) static HIP: Section = Section::new(
         key("max_payload", Kind::Size, "the longest request or answer").default("\"1 GiB\""),
         key("max_sessions", Kind::Integer(1, 3500), "sessions at once").default("256"),
         key("per_peer", Kind::Integer(1, 3500), "sessions of one address at once").default("64"),
+        key(
+            "lease",
+            Kind::Choice(&[
+                ("off", "devices are not leased"),
+                ("optional", "sessions may present a lease, and have its device and its bytes for themselves"),
+                ("required", "nothing is served before a session has presented one"),
+            ]),
+            "whether sessions lease their device; with anything but off, [control] grants leases of each",
+        )
+        .default("\"off\""),
         key("session", Kind::Table(&SESSION), "what each session may have"),
         key("device", Kind::Tables(&DEVICE), "the GPUs that sessions see, in the order of their ids").said(),
     ],

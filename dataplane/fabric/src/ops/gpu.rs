@@ -85,7 +85,7 @@ impl Drop for Finish {
 
 impl<H: Host> Node<H> {
     pub(super) fn gpu_submit(&mut self, ask: &TimedRequest<'_>) -> Reply {
-        if self.config.gpus.is_empty() {
+        if self.config.gpus.is_empty() && self.config.hip.is_empty() {
             return Err(Status::UnsupportedOp);
         }
         let granted = self.verify(ask, Perms::EXEC, 0, None)?;
@@ -93,6 +93,9 @@ impl<H: Host> Node<H> {
         let regions = self.config.gpus.iter().map(|(region, _)| *region);
         let region = regions.into_iter().find(|region| self.region_resource(*region) == wanted.resource_id);
         let Some(region) = region else {
+            if self.config.hip.iter().any(|device| self.region_resource(*device) == wanted.resource_id) {
+                return Ok(not_run(GpuStatus::Unsupported));
+            }
             let in_use = wanted.resource_id != 0 && self.is_in_use(wanted.resource_id);
             return Err(if in_use { Status::ResourceFenced } else { Status::ResourceNotFound });
         };

@@ -57,6 +57,11 @@ impl<H: Host> Node<H> {
         let kind = wanted.resource_type.unwrap_or(ResourceType::Mem);
         let candidates = self.candidates(resource, kind)?;
         let mut regions = self.place(candidates, wanted.intents)?;
+        // Devices of HIP Remote are for sessions: whoever takes any GPU gets one that does everything, where there is one.
+        if regions.iter().any(|region| self.hip_device(*region).is_none()) {
+            regions.retain(|region| self.hip_device(*region).is_none());
+        }
+        let for_sessions = regions.iter().any(|region| self.hip_device(*region).is_some());
         let class = match kind {
             ResourceType::Gpu => Some(self.admit_class(&mut regions, wanted.intents)?),
             _ => None,
@@ -70,7 +75,8 @@ impl<H: Host> Node<H> {
             near: None,
             bytes: requested.unwrap_or(DEFAULT_BYTES.min(end)),
             range: Some((first, end)),
-            rights: Rights::from_bits(granted.token.perms.bits()),
+            // Nobody reads or writes beside a session.
+            rights: if for_sessions { Rights::NONE } else { Rights::from_bits(granted.token.perms.bits()) },
             holder: ask.request.presenter,
             token: granted.token.token_id,
             duration: secs(wanted.duration_secs),
@@ -136,7 +142,9 @@ impl<H: Host> Node<H> {
     fn binding_tlvs(&self, lease: &Lease) -> Vec<u8> {
         let mut tlvs = Vec::new();
         let Some(region) = lease.region().and_then(|region| self.regions().get(region)) else { return tlvs };
-        for (kind, addr) in self.config.endpoints.iter().filter(|(kind, _)| serves(*kind, region.kind)) {
+        let for_sessions = lease.region().is_some_and(|region| self.hip_device(region).is_some());
+        let serves = |kind| if for_sessions { kind == EndpointKind::HipTcp } else { serves(kind, region.kind) };
+        for (kind, addr) in self.config.endpoints.iter().filter(|(kind, _)| serves(*kind)) {
             BindingTlv::Endpoint { kind: *kind, addr: &addr.to_string() }.write(&mut tlvs);
         }
         BindingTlv::Generation(lease.generation.0).write(&mut tlvs);

@@ -13,6 +13,7 @@ use berth_wire::hip::{
 
 use super::{int, long, view};
 use crate::{
+    counters::Class,
     device::{Device, Kernel, Launch, Loaded, Properties},
     objects::{Function, Graph, Module, Node, Object},
     session::{Flow, Session, done, put},
@@ -133,7 +134,8 @@ impl<D: Device> Session<D> {
             self.record_event(start, now)?;
         }
         let bytes = 0;
-        self.begin(Arc::new(Graph { nodes: vec![Node::Launch(launch)], buffers: Vec::new(), bytes }), stream, now);
+        let graph = Graph { nodes: vec![Node::Launch(launch)], buffers: Vec::new(), bytes };
+        self.begin(Arc::new(graph), stream, Class::Launch, now);
         if stop != 0 {
             self.record_event(stop, now)?;
         }

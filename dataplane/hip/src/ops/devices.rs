@@ -82,7 +82,7 @@ impl<D: Device> Session<D> {
     }
 
     /// Frees all that the session has. A deferred error stays to be told.
-    fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.objects.clear();
         self.device.reset();
         self.peers.clear();

@@ -7,6 +7,7 @@ use berth_wire::hip::{Code, Op, request as q};
 
 use super::{handle, int, long, view};
 use crate::{
+    counters::Class,
     device::Device,
     objects::{Graph, Node, Object},
     session::{Flow, Session, done},
@@ -78,7 +79,7 @@ impl<D: Device> Session<D> {
         let graph = self.objects.exec(request.graph_exec.get())?.clone();
         let stream = request.stream.get();
         self.uncaptured(stream)?;
-        self.begin(graph, stream, now);
+        self.begin(graph, stream, Class::Graph, now);
         Ok(done(room))
     }
 

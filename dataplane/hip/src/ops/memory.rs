@@ -219,9 +219,12 @@ impl<D: Device> Session<D> {
         if len == 0 {
             return Ok(done(room));
         }
-        self.device.check(dst, len)?;
         if captured {
+            self.device.check(dst, len)?;
             self.record(stream, Node::Set { dst, len, value })?;
+            return Ok(done(room));
+        }
+        if self.device.set(dst, len, value)? {
             return Ok(done(room));
         }
         Ok(Flow::Job(Job::Set { dst, len, value }, None))

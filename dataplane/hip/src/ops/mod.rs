@@ -56,6 +56,7 @@ pub(crate) fn waits(op: Op) -> bool {
             | Op::GraphExecDestroy
             | Op::MallocBatch
             | Op::MemPtrGetInfo
+            | Op::BerthBind
     )
 }
 
@@ -161,6 +162,8 @@ impl<D: Device> Session<D> {
             | Op::StreamBeginCapture
             | Op::StreamEndCapture
             | Op::StreamIsCapturing => self.graph_op(op, payload, room),
+            Op::BerthChallenge => self.challenge(room),
+            Op::BerthBind => self.claim(payload),
             Op::GraphLaunch => self.graph_launch(view(payload)?, room, now),
         }
     }

@@ -10,6 +10,8 @@ use crate::device::{Copy2d, Done, Job, Kernel, Launch, Loaded};
 
 /// Parameters that a function can tell of.
 const PARAMETERS_MAX: usize = 64;
+/// Bytes that the registers and stacks of a kernel take without counting.
+const STATE_FREE: u64 = 32 << 20;
 /// Bytes that a byte of text is charged with: what it is decoded to.
 const DECODED: u64 = 8;
 /// Beginnings of code objects of other devices.
@@ -144,6 +146,8 @@ impl Gpu {
             seed: 1,
             fuel: u64::MAX,
         };
+        let state = self.space.quota_left().saturating_add(STATE_FREE);
+        module.device.limit_state(usize::try_from(state).unwrap_or(usize::MAX));
         match module.device.launch(&mut self.space, &what, host) {
             Ok(_) => Ok(()),
             Err(LaunchError::NoKernel(_)) => Err(Code::INVALID_HANDLE),

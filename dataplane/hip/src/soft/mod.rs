@@ -4,6 +4,7 @@ mod code;
 mod space;
 
 use std::{
+    any::Any,
     sync::Arc,
     task::{Context, Poll},
 };
@@ -95,6 +96,10 @@ impl<R: Runner> Device for Soft<R> {
         self.gpu.as_ref().map_or(0, |gpu| gpu.space.free_bytes(device))
     }
 
+    fn used(&self) -> Option<u64> {
+        self.gpu.as_ref().map(|gpu| gpu.space.used())
+    }
+
     fn allocate(&mut self, device: usize, len: u64) -> Result<u64, Code> {
         self.gpu().space.allocate(device, len)
     }
@@ -127,6 +132,22 @@ impl<R: Runner> Device for Soft<R> {
 
     fn reset(&mut self) {
         self.gpu().reset();
+    }
+
+    fn confine(&mut self, device: usize, bytes: u64, held: Box<dyn Any + Send>) -> Result<(), Code> {
+        self.gpu().reset();
+        self.gpu().space.confine(device, bytes, held)?;
+        let properties = &self.properties[device];
+        self.properties = Arc::new([Properties { memory: bytes, ..properties.clone() }]);
+        Ok(())
+    }
+
+    fn set(&mut self, dst: u64, len: u64, value: u8) -> Result<bool, Code> {
+        if len > AT_ONCE {
+            return self.check(dst, len).map(|()| false);
+        }
+        self.gpu().space.range(dst, len)?.fill(value);
+        Ok(true)
     }
 
     fn start(&mut self, job: Job) {

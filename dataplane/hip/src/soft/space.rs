@@ -1,6 +1,8 @@
 //! The address space of a session: where its allocations lie, and who counts their bytes.
 
 use std::{
+    any::Any,
+    cell::Cell,
     collections::{BTreeMap, BTreeSet},
     sync::{
         Arc, Mutex, PoisonError,
@@ -21,6 +23,8 @@ const GUARD: u64 = 1 << 20;
 const WINDOW: u64 = 1 << 44;
 /// Windows from 1 on.
 const WINDOWS: u64 = 1 << 12;
+/// Longest block of a lease that is zeroed before it is freed; of longer ones the allocator makes mappings of their own.
+const SCRUBBED: usize = 32 << 20;
 /// Allocations that are skipped in search of room.
 const SKIPS: usize = 1024;
 /// Pages whose allocation is remembered.
@@ -107,6 +111,24 @@ pub(super) struct Space {
     by_address: BTreeMap<u64, usize>,
     /// Pages, and the block that has bytes in each.
     cache: [(u64, usize); CACHED],
+    /// The block that was found last: calls are mostly about the same one.
+    recent: Cell<usize>,
+    /// Of a leased device.
+    reserved: Option<Reserved>,
+}
+
+/// Bytes that are reserved of a device, and what is told when they are free.
+#[derive(Debug)]
+struct Reserved {
+    budget: Arc<Budget>,
+    bytes: u64,
+    _held: Box<dyn Any + Send>,
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.budget.give_back(self.bytes);
+    }
 }
 
 /// Bytes that are charged for an allocation.
@@ -131,6 +153,8 @@ impl Space {
             free: Vec::new(),
             by_address: BTreeMap::new(),
             cache: [(0, 0); CACHED],
+            recent: Cell::new(0),
+            reserved: None,
         })
     }
 
@@ -138,6 +162,27 @@ impl Space {
     pub(super) fn free_bytes(&self, device: usize) -> u64 {
         let budget = &self.budgets[device];
         (self.quota - self.used).min(budget.total - budget.used().min(budget.total))
+    }
+
+    /// Bytes that the session may still take.
+    pub(super) fn quota_left(&self) -> u64 {
+        self.quota - self.used
+    }
+
+    /// Leaves one device with so many bytes, which are this session's alone. Nothing is allocated.
+    pub(super) fn confine(&mut self, device: usize, bytes: u64, held: Box<dyn Any + Send>) -> Result<(), Code> {
+        let budget = self.budgets[device].clone();
+        if !budget.take(bytes) {
+            return Err(Code::OUT_OF_MEMORY);
+        }
+        self.reserved = Some(Reserved { budget, bytes, _held: held });
+        (self.budgets, self.charged, self.quota) = (vec![Budget::new(bytes)], vec![0], bytes);
+        Ok(())
+    }
+
+    /// Bytes that are in use.
+    pub(super) fn used(&self) -> u64 {
+        self.used
     }
 
     /// Counts bytes as used.
@@ -209,7 +254,11 @@ impl Space {
         let index = self.by_address.remove(&at).ok_or(Code::INVALID_DEVICE_POINTER)?;
         self.cache = [(0, 0); CACHED];
         self.free.push(index);
-        if let Some(block) = self.blocks[index].take() {
+        if let Some(mut block) = self.blocks[index].take() {
+            if self.reserved.is_some() && block.bytes.len() <= SCRUBBED {
+                block.bytes.fill(0);
+                std::hint::black_box(&block.bytes);
+            }
             self.refund(block.device, charge_of(block.bytes.len() as u64).unwrap_or(0));
         }
         Ok(())
@@ -217,10 +266,30 @@ impl Space {
 
     /// The allocation in which an address lies.
     pub(super) fn find(&self, at: u64) -> Option<Allocation> {
+        let block = self.block(self.index_of(at)?)?;
+        Some(Allocation { at: block.at, len: block.bytes.len() as u64, device: block.device })
+    }
+
+    /// The block in which an address lies.
+    fn index_of(&self, at: u64) -> Option<usize> {
+        let has = |block: &Block| at.checked_sub(block.at).is_some_and(|offset| offset < block.bytes.len() as u64);
+        let recent = self.recent.get();
+        if self.block(recent).is_some_and(has) {
+            return Some(recent);
+        }
         let (_, index) = self.by_address.range(..=at).next_back()?;
-        let block = self.block(*index)?;
-        let len = block.bytes.len() as u64;
-        (at - block.at < len).then_some(Allocation { at: block.at, len, device: block.device })
+        self.block(*index).filter(|block| has(block))?;
+        self.recent.set(*index);
+        Some(*index)
+    }
+
+    /// The bytes of a range of one allocation.
+    pub(super) fn range(&mut self, at: u64, len: u64) -> Result<&mut [u8], Code> {
+        let index = self.index_of(at).ok_or(Code::INVALID_DEVICE_POINTER)?;
+        let block = self.blocks[index].as_mut().ok_or(Code::INVALID_DEVICE_POINTER)?;
+        let from = (at - block.at) as usize;
+        let end = usize::try_from(len).ok().and_then(|len| from.checked_add(len));
+        end.and_then(|end| block.bytes.get_mut(from..end)).ok_or(Code::INVALID_VALUE)
     }
 
     fn block(&self, index: usize) -> Option<&Block> {
@@ -229,13 +298,7 @@ impl Space {
 
     /// The bytes of a range of one allocation; none where there is no such range.
     pub(super) fn bytes(&mut self, at: u64, len: u64) -> &mut [u8] {
-        let found = self.by_address.range(..=at).next_back().map(|(_, index)| *index);
-        let block = found.and_then(|index| self.blocks[index].as_mut());
-        let range = block.and_then(|block| {
-            let from = (at - block.at) as usize;
-            block.bytes.get_mut(from..from.checked_add(len as usize)?)
-        });
-        range.unwrap_or(&mut [])
+        self.range(at, len).unwrap_or(&mut [])
     }
 
     /// Copies a range of an allocation into one of the same or of another.
@@ -259,6 +322,13 @@ impl Space {
         }
         self.used = 0;
         self.cache = [(0, 0); CACHED];
+        // What a lease held is no longer there when it is over, not even unread. Longer blocks go back to the system, which
+        // zeroes them.
+        let scrubbed = self.blocks.iter_mut().flatten().filter(|block| block.bytes.len() <= SCRUBBED);
+        for block in scrubbed.filter(|_| self.reserved.is_some()) {
+            block.bytes.fill(0);
+            std::hint::black_box(&block.bytes);
+        }
         (self.blocks, self.free, self.by_address) = Default::default();
     }
 

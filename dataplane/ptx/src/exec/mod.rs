@@ -93,6 +93,8 @@ pub struct Statistics {
 pub struct Device {
     program: Program,
     image: Vec<u8>,
+    /// What registers and stacks of all threads may take, in bytes.
+    state: usize,
 }
 
 struct Block {
@@ -124,7 +126,12 @@ impl Device {
     /// A device with this program, its variables as the text has them.
     pub fn new(program: Program) -> Self {
         let image = program.image.clone();
-        Self { program, image }
+        Self { program, image, state: STATE_MAX }
+    }
+
+    /// Registers and stacks of all threads of a launch may take so many bytes from now on, of at most 512 MiB.
+    pub fn limit_state(&mut self, bytes: usize) {
+        self.state = bytes.min(STATE_MAX);
     }
 
     /// The variables are again as the text has them.
@@ -160,7 +167,7 @@ impl Device {
         let threads: usize = launch.block.iter().map(|one| *one as usize).product();
         let shared = program.shared + launch.shared;
         let of_block = threads * (usize::from(entry.slots) * 8 + entry.frame as usize) + shared;
-        let resident = RESIDENT_MAX.min(STATE_MAX / 2 / of_block.max(1));
+        let resident = RESIDENT_MAX.min(self.state / 2 / of_block.max(1));
         if resident == 0 {
             let what =
                 format!("a block of {threads} threads with {} registers each takes too much memory", entry.slots);
@@ -176,7 +183,7 @@ impl Device {
             params: launch.params.to_vec(),
             executed: 0,
             slept: None,
-            state_left: STATE_MAX,
+            state_left: self.state,
         };
         grid.run(blocks, resident, threads, shared)?;
         Ok(Statistics { instructions: grid.executed, threads: blocks * threads as u64 })

@@ -159,6 +159,8 @@ ops! {
     0x0746 "STREAM_CREATE_BATCH" StreamCreateBatch: Struct(q::HandleBatch::LEN) => Value(r::Handles::LEN);
     0x0747 "EVENT_CREATE_BATCH" EventCreateBatch: Struct(q::HandleBatch::LEN) => Value(r::Handles::LEN);
     0x0751 "MEM_PTR_GET_INFO" MemPtrGetInfo: HANDLE => Value(r::Long::LEN);
+    0x7E00 "BERTH_CHALLENGE" BerthChallenge: NONE => Value(r::Nonce::LEN);
+    0x7E01 "BERTH_BIND" BerthBind: Rest(q::Bind::LEN, LAUNCH_MAX) => Value(r::Status::LEN);
 }
 
 /// The codes that are known and not served.
@@ -198,8 +200,6 @@ const UNSERVED: &[(u16, &str)] = &[
     (0x0824, "SMI_GET_ACTIVITY"),
     (0x0825, "SMI_GET_VRAM"),
     (0x0830, "SMI_GET_ASIC"),
-    (0x7E00, "BERTH_CHALLENGE"),
-    (0x7E01, "BERTH_BIND"),
 ];
 
 /// The name of a code, served or not; `None` of one that is not known.

@@ -36,6 +36,14 @@ layout! {
         4 pub flags: U32,
     }
 
+    /// `BERTH_BIND`. The token follows.
+    pub struct Bind: 88 {
+        0 pub lease_id: [u8; 16],
+        16 pub signature: [u8; 64],
+        80 pub token_length: U32,
+        84 reserved: U32,
+    }
+
     /// MALLOC.
     pub struct Malloc: 12 {
         0 pub size: U64,

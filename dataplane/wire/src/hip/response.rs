@@ -117,6 +117,12 @@ layout! {
         8 pub block_size: I32,
     }
 
+    /// `BERTH_CHALLENGE`.
+    pub struct Nonce: 36 {
+        0 pub error_code: I32,
+        4 pub nonce: [u8; 32],
+    }
+
     /// `MALLOC_BATCH`.
     pub struct Pointers: 524 {
         0 pub error_code: I32,
