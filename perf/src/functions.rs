@@ -27,6 +27,8 @@ pub enum Function {
     QecDecode,
     /// The decoding server's session: enqueue the events of a shot, get its corrections, reset the decoder.
     DecodingServer,
+    /// A VectorAddRequest in its dotcompute format: 43 bytes, answered with 39.
+    VectorAdd,
 }
 
 /// A function with its share of the calls.
@@ -48,7 +50,11 @@ impl FromStr for Weighted {
             "mock_decode" => Function::MockDecode,
             "qec_decode" => Function::QecDecode,
             "decoding_server" => Function::DecodingServer,
-            _ => return Err(format!("{name} is none of rpc_increment, mock_decode, qec_decode, decoding_server")),
+            "vector_add" => Function::VectorAdd,
+            _ => {
+                let all = "rpc_increment, mock_decode, qec_decode, decoding_server, vector_add";
+                return Err(format!("{name} is none of {all}"));
+            }
         };
         let weight = weight.parse().ok().filter(|weight| (1..=1000).contains(weight));
         let weight = weight.ok_or("a weight is a whole number from 1 to 1000, as in rpc_increment:3")?;
@@ -67,6 +73,7 @@ impl Function {
             Self::MockDecode => "mock_decode",
             Self::QecDecode => "qec_decode",
             Self::DecodingServer => "decoding_server",
+            Self::VectorAdd => "vector_add",
         }
     }
 
@@ -78,7 +85,7 @@ impl Function {
     /// The option of the command line that gives the data it needs, if any.
     pub fn needs(self) -> Option<&'static str> {
         match self {
-            Self::RpcIncrement => None,
+            Self::RpcIncrement | Self::VectorAdd => None,
             Self::MockDecode => Some("--syndromes FILE"),
             Self::QecDecode | Self::DecodingServer => Some("--shots PREFIX"),
         }
@@ -95,6 +102,7 @@ impl Function {
             Self::MockDecode => vec![mock_decode(data.syndromes.as_ref().expect("as above"))],
             Self::QecDecode => vec![qec_decode(shots())],
             Self::DecodingServer => decoding_server(shots(), data.decoder_id),
+            Self::VectorAdd => vec![vector_add()],
         }
     }
 }
@@ -114,7 +122,7 @@ impl Data {
     /// Whether it has what `function` needs.
     pub fn serves(&self, function: Function) -> bool {
         match function {
-            Function::RpcIncrement => true,
+            Function::RpcIncrement | Function::VectorAdd => true,
             Function::MockDecode => self.syndromes.is_some(),
             Function::QecDecode | Function::DecodingServer => self.shots.is_some(),
         }
@@ -147,6 +155,25 @@ fn increment(payload: usize) -> Step {
         }
     });
     step("rpc_increment", payloads, Expect::Bytes(answers))
+}
+
+/// The message of each row has another sum. An id of zero is nobody's, so none is a duplicate; without a correlation the answer has
+/// none, either.
+fn vector_add() -> Step {
+    const OPERANDS: usize = 35;
+    let operands = |row: usize| [row as f32, 0.5];
+    let head = |members: u8, bytes: &mut [u8]| (bytes[0], bytes[17]) = (members, 128);
+    let payloads = Table::build(OPERANDS + 8, VARIANTS, |row, bytes| {
+        head(5, bytes);
+        for (word, at) in operands(row).iter().zip((OPERANDS..).step_by(4)) {
+            bytes[at..at + 4].copy_from_slice(&word.to_le_bytes());
+        }
+    });
+    let answers = Table::build(OPERANDS + 4, VARIANTS, |row, bytes| {
+        head(4, bytes);
+        bytes[OPERANDS..].copy_from_slice(&operands(row).iter().sum::<f32>().to_le_bytes());
+    });
+    step("VectorAddRequest", payloads, Expect::Bytes(answers))
 }
 
 fn mock_decode(syndromes: &SyndromeFile) -> Step {
@@ -219,6 +246,16 @@ mod tests {
                 assert_eq!(asked.wrapping_add(1), *answer);
             }
         }
+    }
+
+    #[test]
+    fn messages_are_told_apart_by_their_sums() {
+        let step = vector_add();
+        let Expect::Bytes(answers) = &step.expect else { panic!("exact bytes") };
+        assert_eq!((step.payloads.width(), answers.width()), (43, 39));
+        let (message, answer) = (step.payloads.row(3), answers.row(3));
+        assert_eq!((message[0], message[17], &message[35..]), (5, 128, &[0, 0, 0x40, 0x40, 0, 0, 0, 0x3F][..]));
+        assert_eq!((answer[0], answer[17], &answer[35..]), (4, 128, &[0, 0, 0x60, 0x40][..]));
     }
 
     #[test]

@@ -26,6 +26,7 @@ cargo xtask bench rpc      the speed table, each row interleaved with its baseli
 cargo xtask bench lease    the same for leases
 cargo xtask bench rdma     the same for RDMA, libfabric and RoCE in software
 cargo xtask bench nvme     the same for NVMe/TCP; host, guest: a part of it
+cargo xtask bench wasm     the same for tasklets and messages to ring kernels; tasklets, messages: a part of it
 cargo xtask bench gpu      the GPU in software: instructions, round trips, decodes, a worker that is killed
 cargo xtask bench qec      decoders beside PyMatching and relay-bp, on the same shots
 cargo xtask bench hip      calls of HIP Remote on the GPU in software, against C and iperf3
@@ -43,6 +44,8 @@ fn main() -> Result<()> {
         ["bench", "rdma"] => bench::rdma(),
         ["bench", "nvme"] => bench::nvme(None),
         ["bench", "nvme", part @ ("host" | "guest")] => bench::nvme(Some(part)),
+        ["bench", "wasm"] => bench::wasm(None),
+        ["bench", "wasm", part @ ("tasklets" | "messages")] => bench::wasm(Some(part)),
         ["bench", "gpu"] => bench::gpu(),
         ["bench", "qec"] => bench::qec(),
         ["bench", "hip"] => bench::hip(),

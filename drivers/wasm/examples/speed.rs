@@ -1,15 +1,18 @@
 //! Runs beside the same in bare wasmtime, in turns: `cargo build --release -p berth-wasm --bins`, then
-//! `cargo run --release -p berth-wasm --example speed`. Medians.
+//! `cargo run --release -p berth-wasm --example speed`. A line of JSON for each turn of each case; `cargo xtask bench wasm`
+//! makes a table of them. `compute` and `read` are in milliseconds and in microseconds of one read, `run` in microseconds,
+//! `hostcall` in nanoseconds.
 
 #![forbid(unsafe_code)]
 
-use std::time::Instant;
+use std::{hint::black_box, path::PathBuf, time::Instant};
 
+use berth_kernels::{Builtin, Choice, Format, Kernel, Registry, Runs, Settings};
 use berth_tasklet::{
     hostcall::{Call, Hostcalls},
     run::{Executor, Limits, Status},
 };
-use berth_wasm::{Compiler, Isolated, Isolation, Pool, Wasm};
+use berth_wasm::{Compiler, Isolated, Isolation, KernelLimits, Pool, Wasm};
 use wasmtime::{Caller, Config, Engine, InstanceAllocationStrategy, Linker, Module, PoolingAllocationConfig, Store};
 
 const PLENTY: Limits = Limits { fuel: 10_000_000_000, memory: 64 << 20, output: 512 << 10, hostcalls: 1_000_000 };
@@ -39,7 +42,7 @@ fn tasklet(body: &str) -> Vec<u8> {
 }
 
 /// The same in wasmtime alone, with what a run of `tasklet_run` needs and nothing else.
-fn bare(wasm: &[u8], configure: impl Fn(&mut Config)) -> impl FnMut() {
+fn bare<C: Fn(&mut Config)>(wasm: &[u8], configure: C) -> impl FnMut() + use<C> {
     let mut config = Config::new();
     config.allocation_strategy(InstanceAllocationStrategy::Pooling(PoolingAllocationConfig::new()));
     config.cranelift_nan_canonicalization(true);
@@ -65,25 +68,49 @@ fn bare(wasm: &[u8], configure: impl Fn(&mut Config)) -> impl FnMut() {
     }
 }
 
-/// Median microseconds of each, one after the other, `rounds` times.
-fn medians<const N: usize>(rounds: usize, mut runs: [&mut dyn FnMut(); N]) -> [f64; N] {
-    let mut took = [const { Vec::new() }; N];
-    for _ in 0..rounds {
-        for (run, took) in runs.iter_mut().zip(&mut took) {
-            let begun = Instant::now();
-            run();
-            took.push(begun.elapsed().as_nanos() as f64 / 1000.0);
-        }
+/// Nanoseconds that a closure takes, by `per`.
+fn nanos(run: &mut dyn FnMut(), per: f64) -> f64 {
+    let begun = Instant::now();
+    run();
+    begun.elapsed().as_nanos() as f64 / per
+}
+
+/// Prints `turns` lines of a case; who is first changes from one to the next.
+fn pairs(case: &str, turns: usize, per: f64, ours: &mut dyn FnMut(), theirs: &mut dyn FnMut()) {
+    // Neither pays for what only the first run does.
+    ours();
+    theirs();
+    for turn in 0..turns {
+        let (ours, theirs) = if turn % 2 == 0 {
+            let ours = nanos(ours, per);
+            (ours, nanos(theirs, per))
+        } else {
+            let theirs = nanos(theirs, per);
+            (nanos(ours, per), theirs)
+        };
+        println!("{{\"case\": \"{case}\", \"ours\": {ours:.1}, \"theirs\": {theirs:.1}}}");
     }
-    took.map(|mut took| {
-        took.sort_by(f64::total_cmp);
-        took[took.len() / 2]
-    })
+}
+
+/// A thousand runs.
+fn many(mut run: impl FnMut()) -> impl FnMut() {
+    move || (0..1000).for_each(|_| run())
 }
 
 fn main() {
-    let beside = |program| std::env::current_exe().expect("a path").with_file_name("..").join(program);
-    let compiler = || Compiler { program: beside("berth-wasm-compile"), args: Vec::new() };
+    tasklets();
+    kernels();
+}
+
+fn beside(program: &str) -> PathBuf {
+    std::env::current_exe().expect("a path").with_file_name("..").join(program)
+}
+
+fn compiler() -> Compiler {
+    Compiler { program: beside("berth-wasm-compile"), args: Vec::new() }
+}
+
+fn tasklets() {
     let inline = Wasm::new(Pool { instances: 64, memory: 64 << 20 }, compiler()).expect("a pool");
     let isolation = Isolation { program: beside("berth-wasm-executor"), cpus: Vec::new(), memory: 64 << 20 };
     let process = Isolated::new(isolation, compiler()).expect("an executor");
@@ -95,7 +122,6 @@ fn main() {
             assert_eq!(outcome.status, Status::Ok, "{:?}", outcome.reason);
         }
     };
-    let ours = |body: &str| by(&inline, body);
     let fuel = |config: &mut Config| _ = config.consume_fuel(true);
     let counting = |count: u32, work: &str| {
         let next = "(local.tee $i (i32.add (local.get $i) (i32.const 1)))";
@@ -106,37 +132,95 @@ fn main() {
     let work = "(local.set 0 (i32.xor (i32.mul (local.get 0) (i32.const 31)) (local.get $i)))";
     let compute = counting(8_000_000, work);
     let module = tasklet(&compute);
-    let (mut run, mut with_fuel, mut without) = (ours(&compute), bare(&module, fuel), bare(&module, |_| {}));
-    let mut epochs = bare(&module, |config| _ = config.epoch_interruption(true));
-    let mut both = bare(&module, |config| _ = config.consume_fuel(true).epoch_interruption(true));
-    let [run, with_fuel, without, epochs, both] =
-        medians(15, [&mut run, &mut with_fuel, &mut without, &mut epochs, &mut both]);
-    println!("10^8 operators: {:.1} ms; of bare wasmtime with fuel {:.3}", run / 1000.0, run / with_fuel);
-    println!(
-        "  bare, of fuel: nothing {:.3}, epochs {:.3}, fuel and epochs {:.3}",
-        without / with_fuel,
-        epochs / with_fuel,
-        both / with_fuel
-    );
+    let mut bare_fuel = bare(&module, fuel);
+    pairs("compute", 15, 1e6, &mut by(&inline, &compute), &mut bare_fuel);
+    pairs("compute_process", 15, 1e6, &mut by(&process, &compute), &mut bare_fuel);
+    pairs("fuel_off", 15, 1e6, &mut bare(&module, |_| {}), &mut bare_fuel);
+    let epochs = |config: &mut Config| _ = config.epoch_interruption(true);
+    pairs("epochs", 15, 1e6, &mut bare(&module, epochs), &mut bare_fuel);
+    let both = |config: &mut Config| _ = config.consume_fuel(true).epoch_interruption(true);
+    pairs("fuel_and_epochs", 15, 1e6, &mut bare(&module, both), &mut bare_fuel);
 
-    let module = tasklet("");
-    let (mut run, mut there, mut bare_run) = (ours(""), by(&process, ""), bare(&module, fuel));
-    let [run, there, bare_run] = medians(5000, [&mut run, &mut there, &mut bare_run]);
-    println!("trivial module: {run:.2} us; bare wasmtime, pooled: {bare_run:.2} us; ratio {:.2}", run / bare_run);
-    println!("  in a process: {there:.2} us");
+    // A run each time, as many as one core does in a second.
+    let mut trivial = many(bare(&tasklet(""), fuel));
+    pairs("run", 31, 1e6, &mut many(by(&inline, "")), &mut trivial);
+    pairs("run_process", 31, 1e6, &mut many(by(&process, "")), &mut trivial);
 
     let calls = counting(100_000, "(drop (call $read (i64.const 0) (i32.const 64) (i32.const 0)))");
-    let module = tasklet(&calls);
-    let (mut run, mut there, mut bare_run) = (ours(&calls), by(&process, &calls), bare(&module, fuel));
-    let [run, there, bare_run] = medians(5, [&mut run, &mut there, &mut bare_run]);
-    println!("a hostcall that copies 64 B: {:.0} ns; bare: {:.0} ns", run / 100.0, bare_run / 100.0);
-    println!("  from a process: {:.0} ns", there / 100.0);
+    let mut copies = bare(&tasklet(&calls), fuel);
+    pairs("hostcall", 15, 1e5, &mut by(&inline, &calls), &mut copies);
+    pairs("hostcall_process", 5, 1e5, &mut by(&process, &calls), &mut copies);
 
     let calls = counting(1000, "(drop (call $read (i64.const 0) (i32.const 1048576) (i32.const 65536)))");
     let (from, mut to) = (vec![7_u8; 1 << 20], vec![0_u8; 1 << 20]);
-    let mut copy =
-        || (0..1000).for_each(|_| std::hint::black_box(&mut to).copy_from_slice(std::hint::black_box(&from)));
-    let (mut run, mut there) = (ours(&calls), by(&process, &calls));
-    let [run, there, copy] = medians(5, [&mut run, &mut there, &mut copy]);
-    println!("1 MiB: {:.0} us, of memcpy {:.2}; from a process {:.2}", run / 1000.0, run / copy, there / copy);
+    let mut copy = || (0..1000).for_each(|_| black_box(&mut to).copy_from_slice(black_box(&from)));
+    pairs("read", 15, 1e6, &mut by(&inline, &calls), &mut copy);
+    pairs("read_process", 15, 1e6, &mut by(&process, &calls), &mut copy);
+}
+
+/// `VectorAdd` in the raw format, as K6 has it.
+const VECTOR_ADD: &str = r#"(module (memory (export "memory") 1)
+    (func (export "ring_kernel_alloc") (param i32) (result i32) (i32.const 1024))
+    (func (export "ring_kernel_run") (param $at i32) (param i32) (result i64)
+        (f32.store offset=34 (i32.const 0)
+            (f32.add (f32.load offset=34 (local.get $at)) (f32.load offset=38 (local.get $at))))
+        (i64.const 38)))"#;
+
+/// Messages of a block.
+const MESSAGES: u32 = 100_000;
+
+fn kernels() {
+    let registry = Registry::default();
+    let schema = |name| registry.find(name).expect("it is built in").schema.clone();
+    let settings = Settings {
+        request: schema("VectorAddRequest"),
+        response: schema("VectorAddResponse"),
+        runs: Runs::Builtin(Builtin::VectorAdd),
+        format: Choice::Auto,
+        dedup: 0,
+        active: true,
+        queue: None,
+    };
+    let mut builtin = Kernel::new(settings).expect("a kernel");
+    // Where the operands lie: the answer ends with the sum.
+    for (format, request, answer, at) in
+        [(Format::DotCompute, 43, 39, 35), (Format::MemoryPack, 46, 42, 38), (Format::Raw, 42, 38, 34)]
+    {
+        let mut message = vec![0; request];
+        message[0] = if format == Format::Raw { 0 } else { 5 };
+        let mut ours = || {
+            for _ in 0..MESSAGES {
+                let answer = builtin.execute(black_box(&message)).expect("an answer");
+                black_box(answer);
+            }
+        };
+        let mut out = vec![0; answer];
+        let mut view = || {
+            for _ in 0..MESSAGES {
+                let message = black_box(&message);
+                let word = |at: usize| f32::from_le_bytes([0, 1, 2, 3].map(|byte| message[at + byte]));
+                let sum = word(at) + word(at + 4);
+                out[..at].copy_from_slice(&message[..at]);
+                out[at..].copy_from_slice(&sum.to_le_bytes());
+                black_box(&mut out);
+            }
+        };
+        pairs(&format!("codec_{}", format.word()), 31, f64::from(MESSAGES), &mut ours, &mut view);
+    }
+    let wasm = Wasm::new(Pool { instances: 4, memory: 1 << 20 }, compiler()).expect("a pool");
+    let limits = KernelLimits { fuel: 1_000_000, memory: 1 << 20, request: 42, response: 38 };
+    let module = wat::parse_str(VECTOR_ADD).expect("a module");
+    let mut module = wasm.ring_kernel(&module, limits).expect("it compiles");
+    let (message, mut out, mut host) = ([0; 42], [0; 38], Host(Vec::new()));
+    let mut ours = || {
+        for _ in 0..MESSAGES {
+            module.answer(black_box(&message), &mut host, &mut out).expect("an answer");
+        }
+    };
+    let mut theirs = || {
+        for _ in 0..MESSAGES {
+            black_box(builtin.execute(black_box(&message)).expect("an answer"));
+        }
+    };
+    pairs("kernel", 31, f64::from(MESSAGES), &mut ours, &mut theirs);
 }

@@ -59,7 +59,7 @@ pub struct RpcArgs {
     /// How the send time is stamped into the 24-byte header; by default ns, with `--style hsb` in seconds and nanoseconds
     #[arg(long, value_enum)]
     pub ptp: Option<Ptp>,
-    /// `rpc_increment`, `mock_decode`, `qec_decode` or `decoding_server`, with its share of the calls; repeat it for a mix
+    /// `rpc_increment`, `mock_decode`, `qec_decode`, `decoding_server` or `vector_add`, with its share of the calls; repeat it for a mix
     #[arg(long = "function", value_name = "NAME[:WEIGHT]", default_value = "rpc_increment")]
     pub functions: Vec<Weighted>,
     /// Payload bytes of `rpc_increment`; each is a case of its own

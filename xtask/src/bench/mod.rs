@@ -1,4 +1,4 @@
-//! `cargo xtask bench rpc`, `lease`, `rdma`, `nvme`, `gpu`, `hip`, `knobs` and `telemetry`: the speed tables.
+//! `cargo xtask bench rpc`, `lease`, `rdma`, `nvme`, `wasm`, `gpu`, `hip`, `knobs` and `telemetry`: the speed tables.
 //!
 //! Two contestants take turns many times over, so that both see the same moods of the machine; a row is the median of
 //! the ratios of neighbours, with an interval around it where there are turns enough. On two cores the distance between them
@@ -19,6 +19,7 @@ mod programs;
 mod qec;
 mod rdma;
 mod telemetry;
+mod wasm;
 
 use std::fmt::Write as _;
 
@@ -97,6 +98,19 @@ pub(crate) fn nvme(part: Option<&str>) -> Result<()> {
         rows.extend(guest::rows(&["nvme"])?);
     }
     report(&part.map_or("nvme".into(), |part| format!("nvme-{part}")), &rows)
+}
+
+pub(crate) fn wasm(part: Option<&str>) -> Result<()> {
+    setup::build()?;
+    build::berth()?;
+    let mut rows = Vec::new();
+    if part != Some("messages") {
+        rows.extend(wasm::tasklets()?);
+    }
+    if part != Some("tasklets") {
+        rows.extend(wasm::messages()?);
+    }
+    report(&part.map_or("wasm".into(), |part| format!("wasm-{part}")), &rows)
 }
 
 pub(crate) fn gpu() -> Result<()> {
