@@ -227,7 +227,7 @@ fn every_kind_of_wrong_answer_is_seen() {
         (|frame| frame[24] ^= 1, Mistake::Bytes, (1, 0)),
         (|frame| frame[31] ^= 0x80, Mistake::Bytes, (1, 0)),
         (|frame| frame[16] ^= 1, Mistake::PtpEcho, (1, 0)),
-        (|frame| frame.push(0), Mistake::FrameLength, (1, 0)),
+        (|frame| frame.push(1), Mistake::FrameLength, (1, 0)),
         (|frame| frame.truncate(31), Mistake::FrameLength, (1, 0)),
         (
             |frame| {

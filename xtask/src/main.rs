@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod bridge;
 mod build;
 mod demo;
 mod hugepages;
@@ -22,6 +23,7 @@ cargo xtask test [STAGE...] all stages of CI: lint, unit, system, fuzz, lab. Bes
 cargo xtask lab [SUITE...] suites in a guest with devices and kernel features that this host may lack; --native: here
 cargo xtask lab blktests CHECKOUT  the NVMe tests of blktests against leases, in a guest
 cargo xtask package        the Debian packages, in target/package
+cargo xtask bridge [dpdk] [ofi] [verbs]  the library by which CUDA-Q's servers use our ports, with these drivers besides the sockets
 cargo xtask bench rpc      the speed table, each row interleaved with its baseline
 cargo xtask bench lease    the same for leases
 cargo xtask bench rdma     the same for RDMA, libfabric and RoCE in software
@@ -53,6 +55,7 @@ fn main() -> Result<()> {
         ["bench", "appliance"] => bench::appliance(),
         ["bench", "telemetry"] => bench::telemetry(),
         ["package"] => package::command(),
+        ["bridge", ref features @ ..] => bridge::command(features),
         ["demo"] => demo::run_all(),
         ["demo", "gpu"] => demo::gpu(),
         ["demo", "tasklet"] => demo::tasklet::run_all(),

@@ -15,6 +15,7 @@ use crate::sh::{cmd, run};
 /// To build with the features `dpdk` and `ofi`, and to start and stop what was built: the libraries, and libclang for
 /// bindgen.
 const BUILD: &[&str] = &[
+    "binutils",
     "gcc",
     "g++",
     "libc6-dev",
@@ -26,7 +27,8 @@ const BUILD: &[&str] = &[
     "clang-14",
     "procps",
 ];
-/// To test: network namespaces, file systems, independent peers and readers, a browser, the linker of WASM modules in C.
+/// To test: network namespaces, file systems, independent peers and readers, a browser, the linker of WASM modules in C, and
+/// what watches over memory.
 const TEST: &[&str] = &[
     "chromium",
     "e2fsprogs",
@@ -43,6 +45,7 @@ const TEST: &[&str] = &[
     "python3-venv",
     "tcpdump",
     "util-linux",
+    "valgrind",
 ];
 /// To run the lab: what its sysroot is unpacked with, and what suites run in the guest.
 const LAB: &[&str] = &[

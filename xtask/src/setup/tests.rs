@@ -28,6 +28,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("mmdebstrap", "mmdebstrap"),
     ("modprobe", "kmod"),
     ("mount", "mount"),
+    ("nm", "binutils"),
     ("openssl", "openssl"),
     ("pgrep", "procps"),
     ("pkg-config", "pkg-config"),
@@ -35,6 +36,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("strip", "binutils"),
     ("tcpdump", "tcpdump"),
     ("umount", "mount"),
+    ("valgrind", "valgrind"),
     ("xz", "xz-utils"),
 ];
 
