@@ -7,7 +7,7 @@ use berth_identity::Enrolment;
 use berth_kernels::{Choice, Format, Settings};
 use berth_plugin::Plugin;
 use berth_ports::{KernelNvme, Nvme, Rdma, Sriov, nvme::Auth, sriov::Card};
-use berth_qec::{Algorithm, osd::BpOsd, relay::RelayBp};
+use berth_qec::{Algorithm, osd::BpOsd, relay::RelayBp, window::Window};
 
 use crate::{
     config::{
@@ -59,6 +59,22 @@ pub fn load_plugins(loaded: &Loaded) -> Result<(), Vec<Note>> {
     sink.finish().map(drop)
 }
 
+fn describe_algorithm(algorithm: Algorithm) -> String {
+    match algorithm {
+        Algorithm::Mwpm => "mwpm".to_string(),
+        Algorithm::Lut { depth } => format!("lut of depth {depth}"),
+        Algorithm::RelayBp(RelayBp { relays, legs, iterations, .. }) => {
+            format!("relay_bp of {relays} relays, {legs} legs of {iterations} iterations")
+        }
+        Algorithm::BpOsd(BpOsd { iterations, order, .. }) => {
+            format!("bp_osd of {iterations} iterations, order {order}")
+        }
+        Algorithm::Window(Window { window, commit, inner }) => {
+            format!("windows of {window} rounds, {commit} decided at a time, by {}", describe_algorithm(inner.into()))
+        }
+    }
+}
+
 /// What `config` would run, a line each.
 pub fn summary(config: &Config) -> String {
     let mut out = String::new();
@@ -66,16 +82,7 @@ pub fn summary(config: &Config) -> String {
         let _ = writeln!(out, "port {}: {}", port.name, describe_port(port));
     }
     for (id, decoder) in config.decoders.iter().enumerate() {
-        let algorithm = match decoder.algorithm {
-            Algorithm::Mwpm => "mwpm".to_string(),
-            Algorithm::Lut { depth } => format!("lut of depth {depth}"),
-            Algorithm::RelayBp(RelayBp { relays, legs, iterations, .. }) => {
-                format!("relay_bp of {relays} relays, {legs} legs of {iterations} iterations")
-            }
-            Algorithm::BpOsd(BpOsd { iterations, order, .. }) => {
-                format!("bp_osd of {iterations} iterations, order {order}")
-            }
-        };
+        let algorithm = describe_algorithm(decoder.algorithm);
         let _ = writeln!(out, "decoder {id} {}: {algorithm}, {}", decoder.name, decoder.file.display());
     }
     for gpu in &config.gpus {

@@ -192,12 +192,14 @@ fn decoder(name: &str, model: &Path, algorithm: &str, keys: &[impl AsRef<str>]) 
     decoders.into_iter().next().context("--set KEY=VALUE is for keys of one decoder")
 }
 
-/// Each algorithm that a configuration can name, as it is and in variants.
+/// Each algorithm of whole shots that a configuration can name, as it is and in variants.
 fn candidates() -> anyhow::Result<Vec<(&'static str, &'static [&'static str])>> {
     let key = schema::ROOT.key("decoder").and_then(schema::Key::section).and_then(|section| section.key("algorithm"));
     let Some(schema::Kind::Choice(words)) = key.map(|key| key.kind) else { bail!("the schema has no algorithms") };
     let of = |word| VARIANTS.into_iter().filter(move |(variant, _)| *variant == word);
-    Ok(words.iter().flat_map(|(word, _)| std::iter::once((*word, &[][..])).chain(of(*word))).collect())
+    // Windows are for what arrives round by round: they decide earlier, not better.
+    let words = words.iter().filter(|(word, _)| *word != "window");
+    Ok(words.flat_map(|(word, _)| std::iter::once((*word, &[][..])).chain(of(*word))).collect())
 }
 
 fn tune(model: &Path, deadline: Duration, shots: usize, seed: u64) -> anyhow::Result<()> {

@@ -12,6 +12,7 @@ use berth_qec::{
     osd::{BpOsd, Schedule},
     relay::RelayBp,
     sparse::{MeasurementMap, SparseMatrix},
+    window::{Inner, Window},
 };
 
 use super::{Host, contents, name, resolve, unique};
@@ -87,32 +88,45 @@ fn decoder(
     })
 }
 
-const SCHEDULES: [(&str, Schedule); 2] = [("serial", Schedule::Serial), ("parallel", Schedule::Parallel)];
-
 fn algorithm(t: &mut Table<'_, '_>) -> Option<Algorithm> {
-    let words = [
-        ("mwpm", Algorithm::Mwpm),
-        ("lut", Algorithm::Lut { depth: 1 }),
-        ("relay_bp", Algorithm::RelayBp(RelayBp::default())),
-        ("bp_osd", Algorithm::BpOsd(BpOsd::default())),
+    let inner = [
+        ("mwpm", Inner::Mwpm),
+        ("lut", Inner::Lut { depth: 1 }),
+        ("relay_bp", Inner::RelayBp(RelayBp::default())),
+        ("bp_osd", Inner::BpOsd(BpOsd::default())),
     ];
-    let algorithm = t.choice("algorithm", &words);
-    let algorithm = t.require("algorithm", algorithm, "algorithm = \"mwpm\", \"lut\", \"relay_bp\" or \"bp_osd\"");
-    Some(match algorithm?.value {
-        Algorithm::Mwpm => Algorithm::Mwpm,
-        Algorithm::Lut { .. } => Algorithm::Lut { depth: t.number("depth") as usize },
-        Algorithm::RelayBp(_) => Algorithm::RelayBp(RelayBp {
+    let [mwpm, lut, relay_bp, bp_osd] = inner.map(|(word, inner)| (word, Some(inner)));
+    let algorithm = t.choice("algorithm", &[mwpm, lut, relay_bp, bp_osd, ("window", None)]);
+    let known = "algorithm = \"mwpm\", \"lut\", \"relay_bp\", \"bp_osd\" or \"window\"";
+    let algorithm = t.require("algorithm", algorithm, known);
+    if let Some(whole) = algorithm?.value {
+        return Some(parameters(t, whole).into());
+    }
+    let inner = t.chosen("inner", &inner);
+    let inner = parameters(t, inner);
+    let (window, commit) = (t.integer("window"), t.integer("commit"));
+    let window = t.require("window", window, "window = 10");
+    let commit = t.require("commit", commit, "commit = 5");
+    Some(Algorithm::Window(Window { window: window?.value as usize, commit: commit?.value as usize, inner }))
+}
+
+/// Reads the keys of an algorithm.
+fn parameters(t: &mut Table<'_, '_>, algorithm: Inner) -> Inner {
+    match algorithm {
+        Inner::Mwpm => Inner::Mwpm,
+        Inner::Lut { .. } => Inner::Lut { depth: t.number("depth") as usize },
+        Inner::RelayBp(_) => Inner::RelayBp(RelayBp {
             relays: t.number("relays") as usize,
             legs: t.number("legs") as usize,
             iterations: t.number("iterations") as usize,
             seed: t.number("seed"),
         }),
-        Algorithm::BpOsd(_) => Algorithm::BpOsd(BpOsd {
-            schedule: t.chosen("schedule", &SCHEDULES),
+        Inner::BpOsd(_) => Inner::BpOsd(BpOsd {
+            schedule: t.chosen("schedule", &[("serial", Schedule::Serial), ("parallel", Schedule::Parallel)]),
             iterations: t.number("iterations") as usize,
             order: t.number("order") as usize,
         }),
-    })
+    }
 }
 
 /// Reads the model, and works out the tables if they are not known: some models are none that the algorithm can take.

@@ -9,6 +9,7 @@ use crate::{
     mwpm::{Matcher, MwpmError, Paths},
     osd::{Beliefs, BpOsd, OsdError, OsdTables},
     relay::{Relay, RelayBp, RelayError, Relays},
+    window::{Stream, Window, WindowError, Windows},
 };
 
 /// The way in which a [`Decoder`] finds the flips of a syndrome.
@@ -25,6 +26,8 @@ pub enum Algorithm {
     RelayBp(RelayBp),
     /// Belief propagation and ordered statistics decoding, on errors that flip any number of detectors.
     BpOsd(BpOsd),
+    /// Sliding windows, each decoded by another algorithm; see [`window`](crate::window).
+    Window(Window),
 }
 
 /// Why a model does not make a decoder.
@@ -45,6 +48,9 @@ pub enum ModelError {
     /// The model, or a parameter, does not suit ordered statistics decoding.
     #[error(transparent)]
     Osd(#[from] OsdError),
+    /// The model cannot be cut into windows.
+    #[error(transparent)]
+    Window(#[from] WindowError),
 }
 
 /// Why a syndrome was not decoded. The decoder can still be used.
@@ -78,6 +84,7 @@ pub(crate) enum Kind {
     Lut(Lut),
     Relay(Relay),
     Osd(OsdTables),
+    Windows(Windows),
 }
 
 impl Tables {
@@ -88,6 +95,7 @@ impl Tables {
             Algorithm::Lut { depth } => Kind::Lut(Lut::from_model(model, depth)?),
             Algorithm::RelayBp(parameters) => Kind::Relay(Relay::new(model, parameters)?),
             Algorithm::BpOsd(parameters) => Kind::Osd(OsdTables::new(model, parameters)?),
+            Algorithm::Window(parameters) => Kind::Windows(Windows::new(model, parameters)?),
         };
         Ok(Self { num_detectors: model.num_detectors(), num_observables: model.num_observables(), kind })
     }
@@ -119,6 +127,7 @@ enum Scratch {
     Lut,
     Relay(Relays),
     Osd(Box<Beliefs>),
+    Windows(Box<Stream>),
 }
 
 impl Decoder {
@@ -145,6 +154,10 @@ impl Decoder {
             Kind::Lut(_) => Scratch::Lut,
             Kind::Relay(relay) => Scratch::Relay(Relays::new(relay)),
             Kind::Osd(osd) => Scratch::Osd(Box::new(Beliefs::new(osd))),
+            Kind::Windows(_) => {
+                let stream = Stream::new(tables.clone()).expect("an experiment may be as long as its model");
+                Scratch::Windows(Box::new(stream))
+            }
         };
         let events = vec![0; bits::words_for(tables.num_detectors)];
         let flips = vec![0; bits::words_for(tables.num_observables).max(1)];
@@ -169,22 +182,41 @@ impl Decoder {
     /// Allocates nothing.
     #[inline]
     pub fn decode(&mut self, events: &[u8], flips: &mut [u8]) -> Result<(), DecodeError> {
-        let Self { tables, scratch, flips: predicted, .. } = self;
-        bits::check(events, tables.num_detectors).map_err(DecodeError::Events)?;
-        bits::check_length(flips, tables.num_observables).map_err(DecodeError::Flips)?;
+        bits::check(events, self.tables.num_detectors).map_err(DecodeError::Events)?;
+        bits::check_length(flips, self.tables.num_observables).map_err(DecodeError::Flips)?;
         bits::load(events, &mut self.events);
-        match (&tables.kind, scratch) {
-            (Kind::Mwpm(paths), Scratch::Mwpm(matcher)) => matcher.decode(paths, &self.events, predicted)?,
-            (Kind::Lut(lut), Scratch::Lut) => lut.decode(&self.events, predicted),
-            (Kind::Relay(relay), Scratch::Relay(relays)) => relays.decode(relay, &self.events, predicted)?,
-            (Kind::Osd(osd), Scratch::Osd(beliefs)) => beliefs.decode(osd, &self.events, predicted)?,
-            _ => unreachable!("the scratch memory is that of the tables"),
-        }
-        bits::store(predicted, flips);
+        bits::store(self.decode_words()?, flips);
         Ok(())
     }
 
-    /// Limits the steps of each decode by matching: roughly, the detectors, events and paths between them that it looks at,
+    /// The events that [`Decoder::decode_words`] decodes, 64 in a word.
+    pub(crate) fn events_mut(&mut self) -> &mut [u64] {
+        &mut self.events
+    }
+
+    /// The flips of the events, 64 observables in a word.
+    #[inline]
+    pub(crate) fn decode_words(&mut self) -> Result<&[u64], DecodeError> {
+        let Self { tables, scratch, events, flips: predicted } = self;
+        match (&tables.kind, scratch) {
+            (Kind::Mwpm(paths), Scratch::Mwpm(matcher)) => matcher.decode(paths, events, predicted)?,
+            (Kind::Lut(lut), Scratch::Lut) => lut.decode(events, predicted),
+            (Kind::Relay(relay), Scratch::Relay(relays)) => relays.decode(relay, events, predicted)?,
+            (Kind::Osd(osd), Scratch::Osd(beliefs)) => beliefs.decode(osd, events, predicted)?,
+            (Kind::Windows(windows), Scratch::Windows(stream)) => {
+                // What an earlier shot has left does not matter.
+                let _ = stream.reset();
+                for detectors in windows.rounds() {
+                    stream.round_of(detectors, events)?;
+                }
+                predicted.copy_from_slice(stream.flips());
+            }
+            _ => unreachable!("the scratch memory is that of the tables"),
+        }
+        Ok(predicted)
+    }
+
+    /// Limits the steps of each decode by matching, with windows of each of these: roughly, the detectors, events and paths between them that it looks at,
     /// [`STEPS`](crate::mwpm::STEPS) by default. What a shot has not matched in so many is matched by union-find on the same
     /// graph, which takes bounded time; the answer explains the syndrome, but need not have the least weight. Other
     /// algorithms have no such steps.
@@ -196,8 +228,10 @@ impl Decoder {
 
     /// See [`Decoder::within`].
     pub fn set_steps(&mut self, steps: u64) {
-        if let Scratch::Mwpm(matcher) = &mut self.scratch {
-            matcher.steps = steps;
+        match &mut self.scratch {
+            Scratch::Mwpm(matcher) => matcher.steps = steps,
+            Scratch::Windows(stream) => stream.decoders_mut().iter_mut().for_each(|decoder| decoder.set_steps(steps)),
+            Scratch::Lut | Scratch::Relay(_) | Scratch::Osd(_) => {}
         }
     }
 
@@ -205,6 +239,7 @@ impl Decoder {
     pub fn steps(&self) -> Option<u64> {
         match &self.scratch {
             Scratch::Mwpm(matcher) => Some(matcher.steps),
+            Scratch::Windows(stream) => stream.decoders().first()?.steps(),
             Scratch::Lut | Scratch::Relay(_) | Scratch::Osd(_) => None,
         }
     }
@@ -213,18 +248,19 @@ impl Decoder {
     pub fn exhausted(&self) -> u64 {
         match &self.scratch {
             Scratch::Mwpm(matcher) => matcher.exhausted,
+            Scratch::Windows(stream) => stream.decoders().iter().map(Self::exhausted).sum(),
             Scratch::Lut | Scratch::Relay(_) | Scratch::Osd(_) => 0,
         }
     }
 
     /// Weight of the last decode that did not fail: the sum of ln((1 - p) / p) over the errors that it assumes. `None`
-    /// for a table.
+    /// for a table and for windows.
     pub fn weight(&self) -> Option<f64> {
         match &self.scratch {
             Scratch::Mwpm(matcher) => Some(matcher.weight()),
             Scratch::Relay(relays) => Some(relays.weight()),
             Scratch::Osd(beliefs) => Some(beliefs.weight()),
-            Scratch::Lut => None,
+            Scratch::Lut | Scratch::Windows(_) => None,
         }
     }
 }

@@ -43,7 +43,7 @@ impl Tables {
         let (detectors, observables) = (self.num_detectors as u32, self.num_observables as u32);
         match &self.kind {
             _ if !self.runs_on_gpus() => None,
-            Kind::Mwpm(_) | Kind::Osd(_) => None,
+            Kind::Mwpm(_) | Kind::Osd(_) | Kind::Windows(_) => None,
             Kind::Lut(lut) => Some(lut_image(lut, detectors, observables)),
             Kind::Relay(relay) => Some(relay_image(relay, detectors, observables)),
         }
@@ -60,7 +60,7 @@ impl Tables {
             Kind::Relay(relay) => {
                 (relay.priors.len() + relay.graph.num_edges()) * relay.parameters.relays * size_of::<i16>()
             }
-            Kind::Mwpm(_) | Kind::Lut(_) | Kind::Osd(_) => 0,
+            Kind::Mwpm(_) | Kind::Lut(_) | Kind::Osd(_) | Kind::Windows(_) => 0,
         }
     }
 }

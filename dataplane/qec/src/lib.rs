@@ -2,7 +2,7 @@
 //!
 //! A model comes from a Stim detector error model ([`dem`]). [`Decoder`] is the common interface of all algorithms:
 //! matching ([`mwpm`]), belief propagation ([`relay`], [`osd`]) and a table of small error sets ([`lut`]). [`sparse`] maps raw
-//! measurements to detection events. [`gpu`] has `relay` and `lut` for GPUs. [`mock`] only answers recorded syndromes.
+//! measurements to detection events. [`window`] decodes rounds as they arrive, by any of them. [`gpu`] has `relay` and `lut` for GPUs. [`mock`] only answers recorded syndromes.
 #![forbid(unsafe_code)]
 
 mod bits;
@@ -21,6 +21,7 @@ pub mod osd;
 pub mod relay;
 pub mod shots;
 pub mod sparse;
+pub mod window;
 
 pub use bits::BitsError;
 pub use decoder::{Algorithm, DecodeError, Decoder, ModelError, Tables};

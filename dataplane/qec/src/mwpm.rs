@@ -38,6 +38,12 @@ pub enum MwpmError {
         /// Number of detectors that the part flips.
         detectors: usize,
     },
+    /// A path between detectors has no room for the flips of so many observables.
+    #[error(
+        "matching takes up to 64 observables, not {0}; of a window, the detectors that decided errors flip in later rounds are among \
+         them, so take another algorithm for its size"
+    )]
+    Observables(usize),
 }
 
 /// Tables for matching, computed once from a model.
@@ -51,6 +57,9 @@ pub(crate) struct Paths {
 
 impl Paths {
     pub(crate) fn new(model: &DetectorErrorModel) -> Result<Self, MwpmError> {
+        if model.num_observables() > 64 {
+            return Err(MwpmError::Observables(model.num_observables()));
+        }
         let graph = Graph::new(model)?;
         let nearest = Nearest::new(&graph);
         let few = Few::new(&graph);

@@ -1,8 +1,10 @@
-//! Belief propagation. Relays: models by hand, random hypergraphs against exhaustive search, real and sampled shots.
+//! Belief propagation, and windows. Relays: models by hand, random hypergraphs against exhaustive search, real and sampled shots.
 
 mod common;
 #[path = "belief/osd.rs"]
 mod osd;
+#[path = "belief/window.rs"]
+mod window;
 
 use std::{fmt::Write as _, fs, path::Path};
 

@@ -4,8 +4,22 @@ use berth_keys::{Key, Kind, Owned, Owner, Section, key};
 
 use super::port::DISPATCH;
 
+const DEPTH: Key = key("depth", Kind::Integer(1, 8), "the most errors in an entry").default("1");
+const RELAYS: Key = key("relays", Kind::Integer(1, 8), "how many relays of legs run in lockstep").default("8");
+const LEGS: Key = key("legs", Kind::Integer(1, 64), "how many legs a relay has, one after the other").default("4");
+const SEED: Key =
+    key("seed", Kind::Integer(0, 4_294_967_295), "chooses how strong each error's memory is in each leg").default("0");
 const ITERATIONS: Key =
     key("iterations", Kind::Integer(1, 1000), "the most iterations, of each leg if there are legs").default("60");
+const SCHEDULE: Key = key(
+    "schedule",
+    Kind::Choice(&[("serial", "at once: it needs fewer iterations"), ("parallel", "in the next iteration")]),
+    "when the next detectors see what a detector has sent",
+)
+.default("\"serial\"");
+const ORDER: Key =
+    key("order", Kind::Integer(0, 64), "errors of which pairs are tried; 0 tries no other answer than the first")
+        .default("10");
 
 pub(super) static DECODER: Section = Section::new(
     "Decoders. The position in this list is the decoder_id of the decoding-server functions. Every core has its own \
@@ -19,6 +33,7 @@ pub(super) static DECODER: Section = Section::new(
                 ("lut", "a table of the syndromes of a few errors"),
                 ("relay_bp", "relay belief propagation, on errors of any number of detectors"),
                 ("bp_osd", "belief propagation and ordered statistics, on errors of any number of detectors"),
+                ("window", "some rounds at a time, each by another algorithm"),
             ]),
             "how it decodes",
         )
@@ -31,41 +46,30 @@ pub(super) static DECODER: Section = Section::new(
     ],
 )
 .owned(&[&[
+    Owned { by: Owner { key: "algorithm", word: "lut" }, keys: &[DEPTH] },
+    Owned { by: Owner { key: "algorithm", word: "relay_bp" }, keys: &[RELAYS, LEGS, SEED, ITERATIONS] },
+    Owned { by: Owner { key: "algorithm", word: "bp_osd" }, keys: &[ITERATIONS, SCHEDULE, ORDER] },
     Owned {
-        by: Owner { key: "algorithm", word: "lut" },
-        keys: &[key("depth", Kind::Integer(1, 8), "the most errors in an entry").default("1")],
-    },
-    Owned {
-        by: Owner { key: "algorithm", word: "relay_bp" },
+        by: Owner { key: "algorithm", word: "window" },
         keys: &[
-            key("relays", Kind::Integer(1, 8), "how many relays of legs run in lockstep").default("8"),
-            key("legs", Kind::Integer(1, 64), "how many legs a relay has, one after the other").default("4"),
-            key("seed", Kind::Integer(0, 4_294_967_295), "chooses how strong each error's memory is in each leg")
-                .default("0"),
-            ITERATIONS,
-        ],
-    },
-    Owned {
-        by: Owner { key: "algorithm", word: "bp_osd" },
-        keys: &[
-            ITERATIONS,
+            key("window", Kind::Integer(1, 100_000), "rounds of a window").required().example("10"),
+            key("commit", Kind::Integer(1, 100_000), "rounds of it whose errors are decided").required().example("5"),
             key(
-                "schedule",
+                "inner",
                 Kind::Choice(&[
-                    ("serial", "at once: it needs fewer iterations"),
-                    ("parallel", "in the next iteration"),
+                    ("mwpm", "minimum-weight perfect matching"),
+                    ("lut", "a table of the syndromes of a few errors"),
+                    ("relay_bp", "relay belief propagation"),
+                    ("bp_osd", "belief propagation and ordered statistics"),
                 ]),
-                "when the next detectors see what a detector has sent",
+                "how it decodes a window",
             )
-            .default("\"serial\""),
-            key(
-                "order",
-                Kind::Integer(0, 64),
-                "errors of which pairs are tried; 0 tries no other answer than the first",
-            )
-            .default("10"),
+            .default("\"mwpm\""),
         ],
     },
+    Owned { by: Owner { key: "inner", word: "lut" }, keys: &[DEPTH] },
+    Owned { by: Owner { key: "inner", word: "relay_bp" }, keys: &[RELAYS, LEGS, SEED, ITERATIONS] },
+    Owned { by: Owner { key: "inner", word: "bp_osd" }, keys: &[ITERATIONS, SCHEDULE, ORDER] },
 ]]);
 
 pub(super) static GPU: Section = Section::new(

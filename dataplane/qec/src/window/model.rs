@@ -1,0 +1,154 @@
+//! The errors of a model by rounds, and the models of windows.
+
+use std::collections::BTreeMap;
+
+use super::WindowError;
+use crate::{
+    bits,
+    dem::{DetectorErrorModel, cancel_pairs},
+    hyper::flip,
+};
+
+/// An error that a window takes or leaves whole.
+struct Error {
+    probability: f64,
+    line: u32,
+    detectors: Vec<u32>,
+    flips: Vec<u64>,
+    /// The first round of its detectors, and the one after the last.
+    first: usize,
+    end: usize,
+}
+
+/// The errors and rounds of a model.
+pub(super) struct Errors {
+    num_observables: usize,
+    /// Detectors of each round, ascending.
+    pub(super) rounds: Vec<Vec<u32>>,
+    /// Round of each detector, and its place there.
+    places: Vec<(u32, u32)>,
+    /// In the order of the model.
+    all: Vec<Error>,
+    /// The errors that begin in each round.
+    beginning: Vec<Vec<u32>>,
+}
+
+/// A window.
+pub(super) struct Cut {
+    pub(super) model: DetectorErrorModel,
+    pub(super) starts: Vec<u32>,
+    pub(super) detectors: Vec<u32>,
+    pub(super) later: Vec<(u32, u32)>,
+    /// The same of two windows that are alike.
+    pub(super) key: Vec<u64>,
+}
+
+impl Errors {
+    /// Takes the parts of an error as errors, or all of them as one.
+    pub(super) fn new(model: &DetectorErrorModel, apart: bool) -> Result<Self, WindowError> {
+        let time = |at: usize| model.time(at).filter(|time| time.is_finite()).ok_or(WindowError::NoTime(at));
+        let times = (0..model.num_detectors()).map(time).collect::<Result<Vec<f64>, _>>()?;
+        let mut distinct = times.clone();
+        distinct.sort_unstable_by(f64::total_cmp);
+        distinct.dedup();
+        let mut rounds = vec![Vec::new(); distinct.len()];
+        let mut places = Vec::with_capacity(times.len());
+        for (detector, time) in times.iter().enumerate() {
+            let round = distinct.partition_point(|other| other < time);
+            places.push((round as u32, rounds[round].len() as u32));
+            rounds[round].push(detector as u32);
+        }
+        let mut errors = Self {
+            num_observables: model.num_observables(),
+            beginning: vec![Vec::new(); rounds.len()],
+            rounds,
+            places,
+            all: Vec::new(),
+        };
+        let words = bits::words_for(model.num_observables());
+        for mechanism in model.mechanisms() {
+            let (mut detectors, mut flips) = (Vec::new(), vec![0; words]);
+            let parts = mechanism.parts().len();
+            for (at, part) in mechanism.parts().enumerate() {
+                detectors.extend(part.detectors);
+                part.flip(&mut flips);
+                if apart || at + 1 == parts {
+                    let taken = (std::mem::take(&mut detectors), std::mem::replace(&mut flips, vec![0; words]));
+                    errors.push(mechanism.probability(), mechanism.line(), taken);
+                }
+            }
+        }
+        Ok(errors)
+    }
+
+    fn push(&mut self, probability: f64, line: u32, (mut detectors, flips): (Vec<u32>, Vec<u64>)) {
+        let kept = cancel_pairs(&mut detectors);
+        detectors.truncate(kept);
+        let of_rounds = detectors.iter().map(|detector| self.places[*detector as usize].0 as usize);
+        // What no detector shows is of the first round.
+        let first = of_rounds.clone().min().unwrap_or(0);
+        let end = of_rounds.max().unwrap_or(0) + 1;
+        if let Some(beginning) = self.beginning.get_mut(first) {
+            beginning.push(self.all.len() as u32);
+            self.all.push(Error { probability, line, detectors, flips, first, end });
+        }
+    }
+
+    /// The window of so many rounds that begins with the round `first`, and decides the errors of the first `commit` rounds; those
+    /// of all rounds if the model ends within it.
+    pub(super) fn cut(&self, first: usize, window: usize, commit: usize) -> Cut {
+        let end = self.rounds.len().min(first.saturating_add(window));
+        let is_last = end == self.rounds.len();
+        let decided = if is_last { self.rounds.len() } else { first + commit };
+        let mut of_window: Vec<u32> = self.rounds[first..end].iter().flatten().copied().collect();
+        of_window.sort_unstable();
+        let local = |detector: &u32| of_window.binary_search(detector).ok().map(|at| at as u32);
+        let mut taken: Vec<u32> = self.beginning[first..end].iter().flatten().copied().collect();
+        taken.sort_unstable();
+        let taken = || taken.iter().map(|at| &self.all[*at as usize]);
+        // The detectors that decided errors flip in later rounds, and which observable each is.
+        let is_later = |detector: &&u32| self.places[**detector as usize].0 as usize >= decided;
+        let spanning = taken().filter(|error| error.first < decided && error.end > decided);
+        let mut later: BTreeMap<u32, usize> =
+            spanning.flat_map(|error| error.detectors.iter().filter(is_later)).map(|at| (*at, 0)).collect();
+        later.values_mut().enumerate().for_each(|(at, observable)| *observable = self.num_observables + at);
+
+        let num_observables = self.num_observables + later.len();
+        let mut model = DetectorErrorModel::of_size(of_window.len(), num_observables);
+        let mut keys = Vec::new();
+        for error in taken() {
+            let detectors: Vec<u32> = error.detectors.iter().filter_map(local).collect();
+            let mut flips = vec![0; bits::words_for(num_observables)];
+            if error.first < decided {
+                flip(&mut flips, &error.flips);
+                for observable in error.detectors.iter().filter_map(|detector| later.get(detector)) {
+                    flips[observable / 64] ^= 1 << (observable % 64);
+                }
+            }
+            let mut key = vec![error.probability.to_bits(), detectors.len() as u64];
+            key.extend(detectors.iter().map(|at| u64::from(*at)));
+            key.extend(&flips);
+            keys.push(key);
+            model.push(error.probability, error.line, &detectors, &flips);
+        }
+        keys.sort_unstable();
+
+        let mut starts = vec![0];
+        let mut detectors = Vec::with_capacity(of_window.len());
+        for round in &self.rounds[first..end] {
+            detectors.extend(round.iter().filter_map(local));
+            starts.push(detectors.len() as u32);
+        }
+        let later: Vec<(u32, u32)> = later
+            .keys()
+            .map(|detector| {
+                let (round, place) = self.places[*detector as usize];
+                (round - first as u32, place)
+            })
+            .collect();
+        let numbers = [&starts, &detectors].into_iter().flatten().copied();
+        let numbers = numbers.chain(later.iter().flat_map(|(round, place)| [*round, *place])).map(u64::from);
+        let key = [later.len() as u64, u64::from(is_last)].into_iter().chain(numbers).chain(keys.into_iter().flatten());
+        Cut { model, key: key.collect(), starts, detectors, later }
+    }
+}

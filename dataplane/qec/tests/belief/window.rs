@@ -1,0 +1,223 @@
+//! Windows: against whole decoding, and streams of rounds.
+
+use std::{fmt::Write as _, fs, path::Path, sync::Arc};
+
+use berth_qec::{
+    Algorithm, BitsError, DecodeError, Decoder, ModelError, Tables,
+    dem::DetectorErrorModel,
+    mwpm::MwpmError,
+    osd::BpOsd,
+    relay::RelayBp,
+    window::{Inner, Stream, StreamError, Window, WindowError},
+};
+
+use crate::common::{Random, model, shot};
+
+/// Memory of a repetition code: `checks` detectors in each round; the first qubit is the observable.
+fn memory(checks: usize, rounds: usize, p: f64) -> DetectorErrorModel {
+    let mut text = String::new();
+    for round in 0..rounds {
+        let detector = |check: usize| format!("D{}", round * checks + check);
+        for check in 0..checks {
+            writeln!(text, "detector({check}, {round}) {}", detector(check)).unwrap();
+            if round + 1 < rounds {
+                writeln!(text, "error({p}) {} D{}", detector(check), (round + 1) * checks + check).unwrap();
+            }
+        }
+        writeln!(text, "error({p}) {} L0", detector(0)).unwrap();
+        for check in 1..checks {
+            writeln!(text, "error({}) {} {}", p * (1.0 + 0.1 * check as f64), detector(check - 1), detector(check))
+                .unwrap();
+        }
+        writeln!(text, "error({p}) {}", detector(checks - 1)).unwrap();
+    }
+    DetectorErrorModel::parse(&text).unwrap()
+}
+
+fn windows(window: usize, commit: usize, inner: Inner) -> Algorithm {
+    Algorithm::Window(Window { window, commit, inner })
+}
+
+fn decode(decoder: &mut Decoder, events: &[u8]) -> Result<u64, DecodeError> {
+    let mut flips = [0; 8];
+    decoder.decode(events, &mut flips[..decoder.num_observables().div_ceil(8)])?;
+    Ok(u64::from_le_bytes(flips))
+}
+
+#[test]
+fn a_window_as_long_as_the_experiment_is_whole_decoding() {
+    let relay = RelayBp { relays: 2, legs: 2, iterations: 20, seed: 1 };
+    let inner = [Inner::Mwpm, Inner::Lut { depth: 2 }, Inner::RelayBp(relay), Inner::BpOsd(BpOsd::default())];
+    let mut random = Random(1);
+    for (model, rounds, of) in [
+        (memory(4, 5, 0.03), 5, &inner[..]),
+        (model("surface_d3_p5e-3.dem"), 4, &inner[..]),
+        (model("surface_d5_p5e-3.dem"), 6, &inner[..1]),
+    ] {
+        for inner in of {
+            let mut whole = Decoder::from_model(&model, (*inner).into()).unwrap();
+            let mut cut: Vec<_> = [(0, 1), (0, rounds), (3, 2)]
+                .into_iter()
+                .map(|(more, commit)| Decoder::from_model(&model, windows(rounds + more, commit, *inner)).unwrap())
+                .collect();
+            for _ in 0..150 {
+                let (events, _) = shot(&model, &mut random, 4.0);
+                let expected = decode(&mut whole, &events);
+                for cut in &mut cut {
+                    assert_eq!(decode(cut, &events), expected, "{inner:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn windows_of_two_distances_are_wrong_as_often_as_whole_decoding() {
+    let model = memory(4, 50, 0.02);
+    let algorithms = [
+        Algorithm::Mwpm,
+        windows(10, 5, Inner::Mwpm),
+        windows(10, 5, Inner::BpOsd(BpOsd::default())),
+        windows(10, 10, Inner::Mwpm),
+    ];
+    let mut decoders = algorithms.map(|algorithm| Decoder::from_model(&model, algorithm).unwrap());
+    let (mut random, mut wrong) = (Random(2), [0; 4]);
+    for _ in 0..3000 {
+        let (events, flips) = shot(&model, &mut random, 1.0);
+        for (decoder, wrong) in decoders.iter_mut().zip(&mut wrong) {
+            *wrong += usize::from(decode(decoder, &events) != Ok(flips));
+        }
+    }
+    println!("whole, windows of two distances by mwpm and bp_osd, and without a buffer: {wrong:?} wrong");
+    let [whole, mwpm, bp_osd, without_buffer] = wrong;
+    assert!(whole > 50 && mwpm.max(bp_osd) * 100 <= whole * 105, "{wrong:?}");
+    assert!(without_buffer > mwpm, "{wrong:?}");
+}
+
+#[test]
+fn windows_of_a_surface_code_are_about_as_good_as_whole_decoding() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../perf/data/surface_d5_p5e-3");
+    let file = |kind| fs::read(root.with_file_name(format!("surface_d5_p5e-3.{kind}.b8"))).unwrap();
+    let (events, flips) = (file("dets"), file("obs"));
+    let wrong = |algorithm| {
+        let mut decoder = Decoder::from_model(&model("surface_d5_p5e-3.dem"), algorithm).unwrap();
+        let shots = events.chunks_exact(15).zip(&flips);
+        shots.filter(|(events, flips)| decode(&mut decoder, events) != Ok(u64::from(**flips))).count()
+    };
+    let (whole, cut) = (wrong(Algorithm::Mwpm), wrong(windows(4, 1, Inner::Mwpm)));
+    println!("of {} shots {whole} and {cut} wrong", flips.len());
+    assert!(cut * 2 <= whole * 3 + 10, "{whole} {cut}");
+}
+
+fn stream(model: &DetectorErrorModel, algorithm: Algorithm, total: Option<u64>) -> Stream {
+    Stream::with_rounds(Arc::new(Tables::new(model, algorithm).unwrap()), total).unwrap()
+}
+
+/// The middle of a short model is what longer experiments have more of.
+#[test]
+fn experiments_may_be_longer_than_the_model() {
+    let (short, long) = (memory(4, 16, 0.03), memory(4, 16 + 30, 0.03));
+    let algorithm = windows(6, 3, Inner::Mwpm);
+    let mut whole = Decoder::from_model(&long, algorithm).unwrap();
+    let mut stream = stream(&short, algorithm, Some(46));
+    let mut endless = self::stream(&short, algorithm, None);
+    let mut random = Random(3);
+    for _ in 0..200 {
+        let (events, _) = shot(&long, &mut random, 1.5);
+        let round = |at: u64| [events[at as usize / 2] >> (at % 2 * 4) & 0xF];
+        let allocated = allocation_counter::measure(|| {
+            for at in 0..46 {
+                assert_eq!((stream.num_detectors(at), stream.arrived()), (4, at));
+                stream.round(at, &round(at)).unwrap();
+                endless.round(at, &round(at)).unwrap();
+                let decided = if at < 5 { 0 } else { (at - 5) / 3 * 3 + 3 };
+                assert_eq!(endless.decided(), decided);
+                assert_eq!(stream.decided(), if at == 45 { 46 } else { decided });
+                if at < 45 {
+                    assert_eq!(stream.flips(), endless.flips(), "round {at}");
+                }
+            }
+        });
+        assert_eq!(allocated.count_total, 0);
+        assert_eq!(Ok(stream.flips()[0]), decode(&mut whole, &events));
+        assert_eq!(stream.round(46, &[0]), Err(StreamError::Ended(46)));
+        assert_eq!(stream.reset(), Ok(()));
+        assert_eq!(endless.reset(), Err(StreamError::Undecided(46 - 42)));
+    }
+}
+
+#[test]
+fn rounds_come_once_and_in_order() {
+    let model = memory(4, 8, 0.03);
+    let mut stream = stream(&model, windows(4, 2, Inner::Mwpm), Some(8));
+    assert_eq!(stream.round(1, &[0]), Err(StreamError::OutOfOrder { round: 1, next: 0 }));
+    stream.round(0, &[1]).unwrap();
+    assert_eq!(stream.round(0, &[1]), Err(StreamError::Twice { round: 0, next: 1 }));
+    let length = BitsError::Length { expected: 1, found: 2 };
+    assert_eq!(stream.round(1, &[0, 0]), Err(StreamError::Events(length)));
+    assert_eq!(stream.round(1, &[0x10]), Err(StreamError::Events(BitsError::Padding)));
+    (1..4).for_each(|at| stream.round(at, &[0]).unwrap());
+    assert_eq!((stream.flips(), stream.decided()), (&[1][..], 2));
+    assert_eq!(stream.reset(), Err(StreamError::Undecided(2)));
+    assert_eq!((stream.flips(), stream.arrived(), stream.decided()), (&[0][..], 0, 0));
+    (0..8).for_each(|at| stream.round(at, &[0]).unwrap());
+    assert_eq!((stream.flips(), stream.decided()), (&[0][..], 8));
+    assert_eq!(stream.reset(), Ok(()));
+}
+
+#[test]
+fn a_window_that_cannot_be_decoded_fails_the_experiment() {
+    // Detector 1 of each round is out of reach.
+    let round = |at| format!("detector(0, {at}) D{0}\ndetector(1, {at}) D{1}\nerror(0.1) D{0} L0", 2 * at, 2 * at + 1);
+    let text = (0..6).map(round).collect::<Vec<_>>().join("\n");
+    let model = DetectorErrorModel::parse(&text).unwrap();
+    let mut stream = stream(&model, windows(2, 1, Inner::Mwpm), Some(6));
+    stream.round(0, &[0b10]).unwrap();
+    assert_eq!(stream.round(1, &[0]), Err(StreamError::Decode(DecodeError::Unmatchable)));
+    assert_eq!(stream.round(2, &[0]), Err(StreamError::Failed));
+    assert_eq!(stream.reset(), Err(StreamError::Undecided(2)));
+    (0..6).for_each(|at| stream.round(at, &[u8::from(at == 3)]).unwrap());
+    assert_eq!(stream.flips(), [1]);
+    let mut whole = Decoder::from_model(&model, windows(2, 1, Inner::Mwpm)).unwrap();
+    assert_eq!(decode(&mut whole, &[0b10, 0]), Err(DecodeError::Unmatchable));
+    assert_eq!(decode(&mut whole, &[0b01, 0]), Ok(1), "it goes on");
+}
+
+#[test]
+fn what_makes_no_windows() {
+    let make = |text: &str, algorithm| Decoder::from_dem(text, algorithm).unwrap_err();
+    let timed = "detector(0) D0\nerror(0.1) D0";
+    for (window, commit) in [(2, 0), (2, 3), (0, 0)] {
+        let error = make(timed, windows(window, commit, Inner::Mwpm));
+        assert_eq!(error, ModelError::Window(WindowError::Commit { window, commit }));
+    }
+    let error = make("detector(0) D0\nerror(0.1) D0 D1", windows(2, 1, Inner::Mwpm));
+    assert_eq!(error, ModelError::Window(WindowError::NoTime(1)));
+    let error = make("detector(0) D0 D1 D2\nerror(0.1) D0 D1 D2", windows(2, 1, Inner::Mwpm));
+    assert_eq!(error, ModelError::Mwpm(MwpmError::NotGraphlike { line: 2, detectors: 3 }));
+    let long = "repeat 100000 {\ndetector(0) D0\nshift_detectors(1) 1\n}";
+    let error = make(long, windows(1000, 1, Inner::Mwpm));
+    assert_eq!(error, ModelError::Window(WindowError::Overlapping { windows: 1000 }));
+    let rates: Vec<_> = (0..100).map(|at| format!("detector({at}) D{at}\nerror(0.{}) D{at}", at + 10)).collect();
+    assert_eq!(make(&rates.join("\n"), windows(2, 1, Inner::Mwpm)), ModelError::Window(WindowError::NotAlike));
+    // Other algorithms take windows with any number of detectors behind the decided rounds.
+    let wide = memory(70, 6, 0.01);
+    let refused = Decoder::from_model(&wide, windows(4, 2, Inner::Mwpm)).unwrap_err();
+    assert_eq!(refused, ModelError::Mwpm(MwpmError::Observables(71)));
+    let mut wide = Decoder::from_model(&wide, windows(4, 2, Inner::BpOsd(BpOsd::default()))).unwrap();
+    let mut events = [0; 53];
+    // An error of the last qubit of round 1 is decided with its reading wrong from round 1 to 2.
+    events[(70 + 69) / 8] |= 1 << ((70 + 69) % 8);
+    events[70 / 8] |= 1 << (70 % 8);
+    assert_eq!(decode(&mut wide, &events), Ok(1));
+
+    let tables = |algorithm| Arc::new(Tables::new(&memory(2, 9, 0.1), algorithm).unwrap());
+    assert_eq!(Stream::new(tables(Algorithm::Mwpm)).unwrap_err(), StreamError::NoWindows);
+    let no_such = StreamError::Rounds { model: 9, commit: 2 };
+    for total in [Some(8), Some(10)] {
+        assert_eq!(Stream::with_rounds(tables(windows(4, 2, Inner::Mwpm)), total).unwrap_err(), no_such);
+    }
+    Stream::with_rounds(tables(windows(4, 2, Inner::Mwpm)), Some(11)).unwrap();
+    let too_long = Stream::with_rounds(tables(windows(8, 2, Inner::Mwpm)), None).unwrap_err();
+    assert_eq!(too_long, no_such, "no two windows in the middle");
+}
