@@ -303,7 +303,7 @@ mod leases {
         let mut client = site.connect();
         let garbage = |client: &mut Client, token: &[u8]| client.bind_with(grant.lease_id, token, |_| [0; 64]);
         assert_eq!(garbage(&mut client, &[]), Err(INVALID_CONTEXT));
-        assert_eq!(garbage(&mut client, &[0xFF; 20_000]), Err(INVALID_CONTEXT));
+        assert_eq!(garbage(&mut client, &vec![0xFF; 20_000]), Err(INVALID_CONTEXT));
         // A signature of another connection, over its nonce.
         let (mut first, mut seen) = (site.connect(), [0; 64]);
         let bound = first.bind_with(grant.lease_id, all.as_bytes(), |bytes| {
