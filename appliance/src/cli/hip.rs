@@ -10,7 +10,7 @@ use std::{
 };
 
 use anyhow::{Context as _, bail, ensure};
-use berth_hip::{Client, text};
+use berth_hip::{Arguments, Client, Shape, text};
 use berth_ptx::{Allocations, Device, Launch, Module, Program};
 use clap::{Args, Subcommand};
 use serde_json::Value;
@@ -47,7 +47,7 @@ enum Hip {
 #[derive(Debug, Args)]
 struct Worker {
     /// The worker's address.
-    #[arg(long, value_name = "ADDR", env = "BERTH_HIP", default_value = "127.0.0.1:18515")]
+    #[arg(long, value_name = "ADDR", env = "BERTH_HIP_WORKER", default_value = "127.0.0.1:18515")]
     worker: SocketAddr,
     /// Print JSON.
     #[arg(long)]
@@ -106,13 +106,13 @@ impl Worker {
     }
 
     fn info(&self) -> anyhow::Result<ExitCode> {
-        let mut client = self.connect()?;
-        for device in 0..client.device_count()? {
-            client.set_device(device)?;
-            let properties = client.device_properties(device)?;
-            let (free, total) = client.memory()?;
+        let client = self.connect()?;
+        for id in 0..client.devices() {
+            let device = client.device(id)?;
+            let properties = device.properties()?;
+            let (free, total) = device.memory()?;
             let report = [
-                ("device", device.into()),
+                ("device", id.into()),
                 ("name", text(&properties.name).into()),
                 ("arch", text(&properties.gcn_arch_name).into()),
                 ("memory_free", free.into()),
@@ -123,7 +123,6 @@ impl Worker {
             ];
             output::pairs(self.json, &report);
         }
-        client.shutdown()?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -197,31 +196,29 @@ impl Run {
 
     /// Runs the kernel on the worker; returns what the buffers hold then.
     fn remote(&self, text: &str, kernel: &str, call: &Call) -> anyhow::Result<BTreeMap<usize, Vec<u8>>> {
-        let mut client = self.worker.connect()?;
-        client.set_device(self.device)?;
-        let module = client.load(text.as_bytes())?;
-        let function = client.function(module, kernel)?;
-        let (mut arguments, mut pointers) = (Vec::new(), Vec::new());
+        let device = self.worker.connect()?.device(self.device)?;
+        let function = device.load(text.as_bytes())?.function(kernel)?;
+        let (mut arguments, mut places) = (Arguments::new(), Vec::new());
         for (index, (_, argument)) in call.arguments.iter().enumerate() {
-            arguments.push(match argument {
-                Argument::Value(bytes) => bytes.clone(),
+            arguments = match argument {
+                Argument::Value(bytes) => arguments.bytes(bytes),
                 Argument::Buffer(bytes) => {
-                    let at = client.malloc(bytes.len() as u64)?;
-                    client.write(at, bytes)?;
-                    pointers.push((index, at, bytes.len()));
-                    at.0.to_le_bytes().to_vec()
+                    let buffer = device.upload(bytes)?;
+                    let arguments = arguments.buffer_at(&buffer);
+                    places.push((index, buffer));
+                    arguments
                 }
-            });
+            };
         }
-        client.launch(&function, self.grid, self.block, u32::try_from(self.shared.unwrap_or(0))?, &arguments)?;
-        client.synchronize()?;
+        let shape = Shape { grid: self.grid, block: self.block, shared: u32::try_from(self.shared.unwrap_or(0))? };
+        device.default_stream().launch(&function, shape, &arguments)?;
+        device.synchronize()?;
         let mut buffers = BTreeMap::new();
-        for (index, at, len) in pointers {
-            let mut bytes = vec![0; len];
-            client.read(at, &mut bytes)?;
+        for (index, buffer) in places {
+            let mut bytes = vec![0; usize::try_from(buffer.len())?];
+            buffer.read(0, &mut bytes)?;
             buffers.insert(index, bytes);
         }
-        client.shutdown()?;
         Ok(buffers)
     }
 

@@ -46,6 +46,7 @@ codes! {
     TIMED_OUT = 702 "ErrorLaunchTimeOut" "a kernel ran for too long",
     PEER_ENABLED = 704 "ErrorPeerAccessAlreadyEnabled" "the access is enabled already",
     PEER_NOT_ENABLED = 705 "ErrorPeerAccessNotEnabled" "the access is not enabled",
+    CONTEXT_DESTROYED = 709 "ErrorContextIsDestroyed" "the session is over",
     MISALIGNED = 716 "ErrorMisalignedAddress" "a kernel used an address that is not aligned",
     LAUNCH_FAILURE = 719 "ErrorLaunchFailure" "a kernel trapped or broke a rule",
     NOT_SUPPORTED = 801 "ErrorNotSupported" "not served",

@@ -1,0 +1,127 @@
+//! Every other function of HIP that returns an error code: programs that name one can be linked, and learn at its first call
+//! that it does nothing.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use berth_wire::hip::Code;
+
+/// Says once that the program calls a function that does nothing.
+fn unsupported(told: &AtomicBool, name: &str) -> i32 {
+    if !told.swap(true, Relaxed) {
+        eprintln!("libberth_hip: {name} is not supported, and returns hipErrorNotSupported");
+    }
+    Code::NOT_SUPPORTED.0
+}
+
+macro_rules! functions {
+    ($($name:ident)*) => {$(
+        #[unsafe(no_mangle)]
+        extern "C" fn $name() -> i32 {
+            static TOLD: AtomicBool = AtomicBool::new(false);
+            unsupported(&TOLD, stringify!($name))
+        }
+    )*};
+}
+
+functions! {
+    hipArray3DCreate hipArray3DGetDescriptor hipArrayCreate hipArrayDestroy hipArrayGetDescriptor hipArrayGetInfo
+    hipBindTexture hipBindTexture2D hipBindTextureToArray hipBindTextureToMipmappedArray hipChooseDevice
+    hipChooseDeviceR0000 hipChooseDeviceR0600 hipConfigureCall hipCreateSurfaceObject hipCreateTextureObject
+    hipCtxCreate hipCtxDestroy hipCtxDisablePeerAccess hipCtxEnablePeerAccess hipCtxGetApiVersion hipCtxGetCacheConfig
+    hipCtxGetCurrent hipCtxGetDevice hipCtxGetFlags hipCtxGetSharedMemConfig hipCtxPopCurrent hipCtxPushCurrent
+    hipCtxSetCacheConfig hipCtxSetCurrent hipCtxSetSharedMemConfig hipCtxSynchronize hipDestroyExternalMemory
+    hipDestroyExternalSemaphore hipDestroySurfaceObject hipDestroyTextureObject hipDeviceGetByPCIBusId
+    hipDeviceGetCacheConfig hipDeviceGetDefaultMemPool hipDeviceGetGraphMemAttribute hipDeviceGetMemPool
+    hipDeviceGetP2PAttribute hipDeviceGetPCIBusId hipDeviceGetSharedMemConfig hipDeviceGetTexture1DLinearMaxWidth
+    hipDeviceGetUuid hipDeviceGraphMemTrim hipDevicePrimaryCtxGetState hipDevicePrimaryCtxRelease
+    hipDevicePrimaryCtxReset hipDevicePrimaryCtxRetain hipDevicePrimaryCtxSetFlags hipDeviceSetCacheConfig
+    hipDeviceSetGraphMemAttribute hipDeviceSetMemPool hipDeviceSetSharedMemConfig hipDrvGraphAddMemFreeNode
+    hipDrvGraphAddMemcpyNode hipDrvGraphAddMemsetNode hipDrvGraphExecMemcpyNodeSetParams
+    hipDrvGraphExecMemsetNodeSetParams hipDrvGraphMemcpyNodeGetParams hipDrvGraphMemcpyNodeSetParams
+    hipDrvLaunchKernelEx hipDrvMemcpy2DUnaligned hipDrvMemcpy3D hipDrvMemcpy3DAsync hipDrvPointerGetAttributes
+    hipEventRecordWithFlags hipEventRecord_spt hipExtDisableLogging hipExtEnableLogging hipExtGetLinkTypeAndHopCount
+    hipExtLaunchKernel hipExtLaunchMultiKernelMultiDevice hipExtMallocWithFlags hipExtModuleLaunchKernel
+    hipExtSetLoggingParams hipExtStreamCreateWithCUMask hipExtStreamGetCUMask hipExternalMemoryGetMappedBuffer
+    hipFreeArray hipFreeMipmappedArray hipFuncGetAttribute hipFuncGetAttributes hipFuncSetAttribute
+    hipFuncSetCacheConfig hipFuncSetSharedMemConfig hipGLGetDevices hipGetChannelDesc hipGetDeviceFlags
+    hipGetDeviceProperties hipGetDevicePropertiesR0000 hipGetDriverEntryPoint hipGetDriverEntryPoint_spt
+    hipGetMipmappedArrayLevel hipGetProcAddress hipGetProcAddress_spt hipGetSymbolAddress hipGetSymbolSize
+    hipGetTextureAlignmentOffset hipGetTextureObjectResourceDesc hipGetTextureObjectResourceViewDesc
+    hipGetTextureObjectTextureDesc hipGetTextureReference hipGraphAddBatchMemOpNode hipGraphAddChildGraphNode
+    hipGraphAddDependencies hipGraphAddEmptyNode hipGraphAddEventRecordNode hipGraphAddEventWaitNode
+    hipGraphAddExternalSemaphoresSignalNode hipGraphAddExternalSemaphoresWaitNode hipGraphAddHostNode
+    hipGraphAddKernelNode hipGraphAddMemAllocNode hipGraphAddMemFreeNode hipGraphAddMemcpyNode hipGraphAddMemcpyNode1D
+    hipGraphAddMemcpyNodeFromSymbol hipGraphAddMemcpyNodeToSymbol hipGraphAddMemsetNode hipGraphAddNode
+    hipGraphBatchMemOpNodeGetParams hipGraphBatchMemOpNodeSetParams hipGraphChildGraphNodeGetGraph hipGraphClone
+    hipGraphDebugDotPrint hipGraphDestroyNode hipGraphEventRecordNodeGetEvent hipGraphEventRecordNodeSetEvent
+    hipGraphEventWaitNodeGetEvent hipGraphEventWaitNodeSetEvent hipGraphExecBatchMemOpNodeSetParams
+    hipGraphExecChildGraphNodeSetParams hipGraphExecEventRecordNodeSetEvent hipGraphExecEventWaitNodeSetEvent
+    hipGraphExecExternalSemaphoresSignalNodeSetParams hipGraphExecExternalSemaphoresWaitNodeSetParams
+    hipGraphExecGetFlags hipGraphExecHostNodeSetParams hipGraphExecKernelNodeSetParams hipGraphExecMemcpyNodeSetParams
+    hipGraphExecMemcpyNodeSetParams1D hipGraphExecMemcpyNodeSetParamsFromSymbol
+    hipGraphExecMemcpyNodeSetParamsToSymbol hipGraphExecMemsetNodeSetParams hipGraphExecNodeSetParams
+    hipGraphExecUpdate hipGraphExternalSemaphoresSignalNodeGetParams hipGraphExternalSemaphoresSignalNodeSetParams
+    hipGraphExternalSemaphoresWaitNodeGetParams hipGraphExternalSemaphoresWaitNodeSetParams hipGraphGetEdges
+    hipGraphGetNodes hipGraphGetRootNodes hipGraphHostNodeGetParams hipGraphHostNodeSetParams
+    hipGraphInstantiateWithParams hipGraphKernelNodeCopyAttributes hipGraphKernelNodeGetAttribute
+    hipGraphKernelNodeGetParams hipGraphKernelNodeSetAttribute hipGraphKernelNodeSetParams hipGraphLaunch_spt
+    hipGraphMemAllocNodeGetParams hipGraphMemFreeNodeGetParams hipGraphMemcpyNodeGetParams hipGraphMemcpyNodeSetParams
+    hipGraphMemcpyNodeSetParams1D hipGraphMemcpyNodeSetParamsFromSymbol hipGraphMemcpyNodeSetParamsToSymbol
+    hipGraphMemsetNodeGetParams hipGraphMemsetNodeSetParams hipGraphNodeFindInClone hipGraphNodeGetDependencies
+    hipGraphNodeGetDependentNodes hipGraphNodeGetEnabled hipGraphNodeGetType hipGraphNodeSetEnabled
+    hipGraphNodeSetParams hipGraphReleaseUserObject hipGraphRemoveDependencies hipGraphRetainUserObject hipGraphUpload
+    hipGraphicsGLRegisterBuffer hipGraphicsGLRegisterImage hipGraphicsMapResources hipGraphicsResourceGetMappedPointer
+    hipGraphicsSubResourceGetMappedArray hipGraphicsUnmapResources hipGraphicsUnregisterResource
+    hipHccModuleLaunchKernel hipHostGetDevicePointer hipHostGetFlags hipHostRegister hipHostUnregister
+    hipImportExternalMemory hipImportExternalSemaphore hipIpcCloseMemHandle hipIpcGetEventHandle hipIpcGetMemHandle
+    hipIpcOpenEventHandle hipIpcOpenMemHandle hipKernelGetAttribute hipKernelGetFunction hipKernelGetLibrary
+    hipKernelGetName hipKernelGetParamInfo hipKernelSetAttribute hipLaunchByPtr hipLaunchCooperativeKernel
+    hipLaunchCooperativeKernelMultiDevice hipLaunchCooperativeKernel_spt hipLaunchHostFunc hipLaunchHostFunc_spt
+    hipLaunchKernelExC hipLaunchKernel_spt hipLibraryEnumerateKernels hipLibraryGetKernel hipLibraryGetKernelCount
+    hipLibraryLoadData hipLibraryLoadFromFile hipLibraryUnload hipLinkAddData hipLinkAddFile hipLinkComplete
+    hipLinkCreate hipLinkDestroy hipMalloc3D hipMalloc3DArray hipMallocArray hipMallocFromPoolAsync hipMallocManaged
+    hipMallocMipmappedArray hipMemAddressFree hipMemAddressReserve hipMemAdvise hipMemAdvise_v2 hipMemAllocPitch
+    hipMemCreate hipMemExportToShareableHandle hipMemGetAccess hipMemGetAllocationGranularity
+    hipMemGetAllocationPropertiesFromHandle hipMemGetHandleForAddressRange hipMemGetMemPool
+    hipMemImportFromShareableHandle hipMemMap hipMemMapArrayAsync hipMemPoolCreate hipMemPoolDestroy
+    hipMemPoolExportPointer hipMemPoolExportToShareableHandle hipMemPoolGetAccess hipMemPoolGetAttribute
+    hipMemPoolImportFromShareableHandle hipMemPoolImportPointer hipMemPoolSetAccess hipMemPoolSetAttribute
+    hipMemPoolTrimTo hipMemPrefetchAsync hipMemPrefetchAsync_v2 hipMemPrefetchBatchAsync hipMemRangeGetAttribute
+    hipMemRangeGetAttributes hipMemRelease hipMemRetainAllocationHandle hipMemSetAccess hipMemSetMemPool hipMemUnmap
+    hipMemcpy2DArrayToArray hipMemcpy2DAsync_spt hipMemcpy2DFromArray hipMemcpy2DFromArrayAsync
+    hipMemcpy2DFromArrayAsync_spt hipMemcpy2DFromArray_spt hipMemcpy2DToArray hipMemcpy2DToArrayAsync
+    hipMemcpy2DToArrayAsync_spt hipMemcpy2DToArray_spt hipMemcpy2D_spt hipMemcpy3D hipMemcpy3DAsync
+    hipMemcpy3DAsync_spt hipMemcpy3DBatchAsync hipMemcpy3DPeer hipMemcpy3DPeerAsync hipMemcpy3D_spt hipMemcpyAsync_spt
+    hipMemcpyAtoA hipMemcpyAtoD hipMemcpyAtoH hipMemcpyAtoHAsync hipMemcpyBatchAsync hipMemcpyDtoA hipMemcpyFromArray
+    hipMemcpyFromArray_spt hipMemcpyFromSymbol hipMemcpyFromSymbolAsync hipMemcpyFromSymbolAsync_spt
+    hipMemcpyFromSymbol_spt hipMemcpyHtoA hipMemcpyHtoAAsync hipMemcpyParam2D hipMemcpyParam2DAsync hipMemcpyToArray
+    hipMemcpyToSymbol hipMemcpyToSymbolAsync hipMemcpyToSymbolAsync_spt hipMemcpyToSymbol_spt hipMemcpy_spt
+    hipMemset2DAsync_spt hipMemset2D_spt hipMemset3D hipMemset3DAsync hipMemset3DAsync_spt hipMemset3D_spt
+    hipMemsetAsync_spt hipMemsetD16 hipMemsetD16Async hipMemsetD2D16 hipMemsetD2D16Async hipMemsetD2D32
+    hipMemsetD2D32Async hipMemsetD2D8 hipMemsetD2D8Async hipMemsetD32 hipMemsetD32Async hipMemset_spt
+    hipMipmappedArrayCreate hipMipmappedArrayDestroy hipMipmappedArrayGetLevel hipMipmappedArrayGetMemoryRequirements
+    hipModuleGetFunctionCount hipModuleGetGlobal hipModuleGetTexRef hipModuleLaunchCooperativeKernel
+    hipModuleLaunchCooperativeKernelMultiDevice hipModuleLoadFatBinary
+    hipModuleOccupancyMaxActiveBlocksPerMultiprocessorWithFlags hipModuleOccupancyMaxPotentialBlockSizeWithFlags
+    hipOccupancyAvailableDynamicSMemPerBlock hipOccupancyMaxActiveBlocksPerMultiprocessorWithFlags
+    hipPointerGetAttribute hipPointerSetAttribute hipProfilerStart hipProfilerStop hipSetDeviceFlags
+    hipSetValidDevices hipSetupArgument hipSignalExternalSemaphoresAsync hipStreamAddCallback hipStreamAddCallback_spt
+    hipStreamAttachMemAsync hipStreamBatchMemOp hipStreamBeginCaptureToGraph hipStreamBeginCapture_spt
+    hipStreamCopyAttributes hipStreamEndCapture_spt hipStreamGetAttribute hipStreamGetCaptureInfo
+    hipStreamGetCaptureInfo_spt hipStreamGetCaptureInfo_v2 hipStreamGetCaptureInfo_v2_spt hipStreamGetDevice
+    hipStreamGetFlags_spt hipStreamGetId hipStreamGetPriority_spt hipStreamIsCapturing_spt hipStreamQuery_spt
+    hipStreamSetAttribute hipStreamSynchronize_spt hipStreamUpdateCaptureDependencies hipStreamWaitEvent_spt
+    hipStreamWaitValue32 hipStreamWaitValue64 hipStreamWriteValue32 hipStreamWriteValue64 hipTexObjectCreate
+    hipTexObjectDestroy hipTexObjectGetResourceDesc hipTexObjectGetResourceViewDesc hipTexObjectGetTextureDesc
+    hipTexRefGetAddress hipTexRefGetAddressMode hipTexRefGetArray hipTexRefGetBorderColor hipTexRefGetFilterMode
+    hipTexRefGetFlags hipTexRefGetFormat hipTexRefGetMaxAnisotropy hipTexRefGetMipMappedArray
+    hipTexRefGetMipmapFilterMode hipTexRefGetMipmapLevelBias hipTexRefGetMipmapLevelClamp hipTexRefSetAddress
+    hipTexRefSetAddress2D hipTexRefSetAddressMode hipTexRefSetArray hipTexRefSetBorderColor hipTexRefSetFilterMode
+    hipTexRefSetFlags hipTexRefSetFormat hipTexRefSetMaxAnisotropy hipTexRefSetMipmapFilterMode
+    hipTexRefSetMipmapLevelBias hipTexRefSetMipmapLevelClamp hipTexRefSetMipmappedArray
+    hipThreadExchangeStreamCaptureMode hipUnbindTexture hipUserObjectCreate hipUserObjectRelease hipUserObjectRetain
+    hipWaitExternalSemaphoresAsync hiprtcAddNameExpression hiprtcCompileProgram hiprtcCreateProgram
+    hiprtcDestroyProgram hiprtcGetBitcode hiprtcGetBitcodeSize hiprtcGetCode hiprtcGetCodeSize hiprtcGetLoweredName
+    hiprtcGetProgramLog hiprtcGetProgramLogSize hiprtcLinkAddData hiprtcLinkAddFile hiprtcLinkComplete
+    hiprtcLinkCreate hiprtcLinkDestroy hiprtcVersion
+}
