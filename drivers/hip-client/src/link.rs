@@ -134,6 +134,12 @@ fn open(to: &[SocketAddr]) -> io::Result<TcpStream> {
     Err(failed)
 }
 
+/// What breaks a connection while an answer is read.
+fn lost(error: io::Error) -> Error {
+    let is_end = error.kind() == io::ErrorKind::UnexpectedEof;
+    Error::Lost(if is_end { io::Error::new(error.kind(), "the worker closed it") } else { error })
+}
+
 /// The connection itself.
 #[derive(Debug)]
 pub(crate) struct Wire {
@@ -242,7 +248,7 @@ impl Wire {
         if rest != into.len() as u64 {
             return Err(Error::Protocol("another number of bytes than was asked for"));
         }
-        self.stream.read_exact(into).map_err(Error::Lost)
+        self.stream.read_exact(into).map_err(lost)
     }
 
     /// Makes the worker use a device for what comes next.
@@ -304,7 +310,7 @@ impl Wire {
     /// The error code of an answer, and how many bytes follow it.
     fn begin(&mut self, op: Op, id: u32) -> Result<(Code, u64)> {
         let (mut header, mut status) = (Header::zeroed(), r::Status::zeroed());
-        self.stream.read_exact(header.as_mut_bytes()).map_err(Error::Lost)?;
+        self.stream.read_exact(header.as_mut_bytes()).map_err(lost)?;
         let is_answer = header.check(u64::MAX).is_ok() && header.has(flags::RESPONSE);
         if !is_answer || header.op_code.get() != op as u16 || header.request_id.get() != id {
             return Err(Error::Protocol("an answer to nothing that was asked"));
@@ -312,7 +318,7 @@ impl Wire {
         let Some(rest) = header.payload_length.get().checked_sub(r::Status::LEN as u64) else {
             return Err(Error::Protocol("an answer without an error code"));
         };
-        self.stream.read_exact(status.as_mut_bytes()).map_err(Error::Lost)?;
+        self.stream.read_exact(status.as_mut_bytes()).map_err(lost)?;
         Ok((Code(status.error_code.get()), rest))
     }
 
@@ -330,7 +336,7 @@ impl Wire {
         let Some(more) = rest.checked_sub(fields.len() as u64) else {
             return Err(Error::Protocol("an answer that is too short"));
         };
-        self.stream.read_exact(fields).map_err(Error::Lost)?;
+        self.stream.read_exact(fields).map_err(lost)?;
         self.skip(more)?;
         Ok(answer)
     }
@@ -341,6 +347,6 @@ impl Wire {
             return Err(Error::Protocol("an answer that is too long"));
         }
         let skipped = io::copy(&mut (&mut self.stream).take(bytes), &mut io::sink()).map_err(Error::Lost)?;
-        if skipped == bytes { Ok(()) } else { Err(Error::Lost(io::ErrorKind::UnexpectedEof.into())) }
+        if skipped == bytes { Ok(()) } else { Err(lost(io::ErrorKind::UnexpectedEof.into())) }
     }
 }
