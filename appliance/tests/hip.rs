@@ -39,12 +39,11 @@ fn a_worker_alone_is_a_whole_configuration_and_runs_a_kernel() {
     assert!(String::from_utf8_lossy(&out.stderr).contains("hipErrorIllegalAddress"));
     let (_, metrics) = get(admin(&berth), "/metrics", "");
     assert!(metrics.contains("berth_hip_launches_total{} 2\n"), "{metrics}");
-    assert!(metrics.contains("berth_hip_requests_total{class=\"launch\",outcome=\"answered\"} 2\n"), "{metrics}");
+    assert!(metrics.contains("berth_hip_requests_total{class=\"launch\",outcome=\"done\"} 2\n"), "{metrics}");
     assert!(metrics.contains("berth_hip_device_time_seconds_count{"), "{metrics}");
     // A session that stays is seen.
     let worker: SocketAddr = berth.ready["endpoints"]["hip"].as_str().unwrap().parse().unwrap();
-    let mut client = berth_hip::Client::connect(worker).unwrap();
-    client.malloc(1000).unwrap();
+    let memory = berth_hip::Client::connect(worker).unwrap().device(0).unwrap().alloc(1000).unwrap();
     let print = |command: &[&str]| {
         let mut berth_command = Command::new(env!("CARGO_BIN_EXE_berth"));
         let out = berth_command.args(command).args(["--admin", &admin(&berth).to_string()]).output().unwrap();
@@ -54,13 +53,13 @@ fn a_worker_alone_is_a_whole_configuration_and_runs_a_kernel() {
     let words: Vec<Vec<_>> = status.lines().map(|line| line.split_whitespace().collect()).collect();
     let has = |row: &[&str]| assert!(words.iter().any(|words| words == row), "no {row:?} in\n{status}");
     has(&["0", "1024", "67108864"]);
-    has(&["launch", "2", "0", "0", "0", "264", "8"]);
+    has(&["launch", "0", "0", "2", "0", "216", "0"]);
     has(&["hip", "sessions:", "1", "seconds", "requests", "errors", "bytes", "used"]);
     let session = words.iter().find(|words| words.first() == Some(&"127.0.0.1")).unwrap();
-    assert_eq!((session.len(), &session[2..]), (5, &["2", "0", "1024"][..]), "{status}");
+    assert_eq!((session.len(), &session[2..]), (5, &["3", "0", "1024"][..]), "{status}");
     let top = print(&["top", "--once"]);
     assert!(top.contains("HIP: 1 sessions, 1 KiB of 64 MiB"), "{top}");
-    drop(client);
+    drop(memory);
     let stopped = berth.stop();
     assert!(stopped.status.success());
     assert_eq!(stopped.counters["hip"]["connections"], 4);
