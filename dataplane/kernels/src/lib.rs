@@ -18,12 +18,13 @@ mod queue;
 mod registry;
 mod schema;
 
+pub use berth_wire::memory_pack::{Format, Scalar};
 pub(crate) use kernel::part;
 pub use kernel::{
     DROPPED, DUPLICATE, Kernel, KernelError, NOT_ACTIVE, Next, OUTCOMES, Refusal, Sent, Settings, Ticket,
 };
-pub use member::{Member, MemberError, Scalar};
+pub use member::{Member, MemberError};
 pub use program::{Builtin, Code, Failed, Instance, Runs};
 pub use queue::{Backpressure, QueueSettings, UNDER_WAY};
-pub use registry::{Message, Registry, RegistryError};
-pub use schema::{Choice, Format, MAX_MEMBERS, Schema, SchemaError};
+pub use registry::{Message, Registry, RegistryError, VectorAddRequest, VectorAddResponse};
+pub use schema::{Choice, MAX_MEMBERS, Schema, SchemaError};

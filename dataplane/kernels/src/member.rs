@@ -2,75 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use berth_wire::memory_pack::{Guid, Unmanaged};
-
-/// The type of a member that is not null.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scalar {
-    /// One byte, 0 or 1.
-    Bool,
-    /// One byte, signed.
-    I8,
-    /// One byte.
-    U8,
-    /// Two bytes, signed.
-    I16,
-    /// Two bytes.
-    U16,
-    /// Four bytes, signed.
-    I32,
-    /// Four bytes.
-    U32,
-    /// Eight bytes, signed.
-    I64,
-    /// Eight bytes.
-    U64,
-    /// IEEE 754 binary32.
-    F32,
-    /// IEEE 754 binary64.
-    F64,
-    /// Sixteen bytes, which nothing here reorders.
-    Guid,
-}
-
-impl Scalar {
-    /// Every type and its word.
-    pub const WORDS: [(&str, Self); 12] = [
-        ("bool", Self::Bool),
-        ("i8", Self::I8),
-        ("u8", Self::U8),
-        ("i16", Self::I16),
-        ("u16", Self::U16),
-        ("i32", Self::I32),
-        ("u32", Self::U32),
-        ("i64", Self::I64),
-        ("u64", Self::U64),
-        ("f32", Self::F32),
-        ("f64", Self::F64),
-        ("guid", Self::Guid),
-    ];
-
-    /// The word that stands for it in declarations.
-    pub fn word(self) -> &'static str {
-        Self::WORDS.iter().find(|(_, scalar)| *scalar == self).map_or("", |(word, _)| word)
-    }
-
-    /// Its size in bytes.
-    pub const fn size(self) -> usize {
-        match self {
-            Self::Bool | Self::I8 | Self::U8 => 1,
-            Self::I16 | Self::U16 => 2,
-            Self::I32 | Self::U32 | Self::F32 => 4,
-            Self::I64 | Self::U64 | Self::F64 => 8,
-            Self::Guid => Guid::SIZE,
-        }
-    }
-
-    /// What its offset in a `T?` of MemoryPack is: its alignment in .NET, in bytes.
-    pub const fn align(self) -> usize {
-        if matches!(self, Self::Guid) { Guid::ALIGN } else { self.size() }
-    }
-}
+use berth_wire::memory_pack::{MessageMember, Scalar};
 
 /// A member of a message, declared as in `CorrelationId guid?`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,6 +39,12 @@ impl Member {
     /// Bytes of a nullable in front of its value in MemoryPack: the flag and padding; 0 if it is none.
     pub(crate) fn front(&self) -> usize {
         if self.nullable { self.scalar.align() } else { 0 }
+    }
+}
+
+impl From<&MessageMember> for Member {
+    fn from(&MessageMember { name, scalar, nullable }: &MessageMember) -> Self {
+        Self { name: name.to_owned(), scalar, nullable }
     }
 }
 

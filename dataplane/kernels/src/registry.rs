@@ -2,7 +2,39 @@
 
 use std::sync::Arc;
 
-use crate::{Member, Scalar, Schema, SchemaError};
+use berth_wire::memory_pack::{Guid, MemoryPack};
+
+use crate::{Member, Schema, SchemaError};
+
+/// What `builtin:vector_add` takes.
+#[derive(Debug, Clone, Copy, PartialEq, MemoryPack)]
+#[memory_pack(message)]
+pub struct VectorAddRequest {
+    /// Another for each request.
+    pub message_id: Guid,
+    /// Higher ones are first.
+    pub priority: u8,
+    /// What the response has as its own.
+    pub correlation_id: Option<Guid>,
+    /// One number.
+    pub a: f32,
+    /// The other.
+    pub b: f32,
+}
+
+/// What it answers.
+#[derive(Debug, Clone, Copy, PartialEq, MemoryPack)]
+#[memory_pack(message)]
+pub struct VectorAddResponse {
+    /// That of the request.
+    pub message_id: Guid,
+    /// That of the request.
+    pub priority: u8,
+    /// That of the request, or its `message_id`.
+    pub correlation_id: Option<Guid>,
+    /// The sum.
+    pub result: f32,
+}
 
 /// A message type, and the one that answers it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,21 +70,13 @@ pub struct Registry {
 impl Default for Registry {
     /// The built-in messages, `VectorAddRequest` and `VectorAddResponse`.
     fn default() -> Self {
-        let head = || {
-            vec![
-                Member::new("MessageId", Scalar::Guid),
-                Member::new("Priority", Scalar::U8),
-                Member::nullable("CorrelationId", Scalar::Guid),
-            ]
-        };
-        let (mut request, mut response) = (head(), head());
-        request.extend(["A", "B"].map(|name| Member::new(name, Scalar::F32)));
-        response.push(Member::new("Result", Scalar::F32));
         let mut registry = Self { messages: Vec::new(), built_in: 0 };
-        let all = [("VectorAddRequest", request, Some("VectorAddResponse")), ("VectorAddResponse", response, None)];
-        for (name, members, answer) in all {
-            registry.add(name, members, answer).expect("built-in messages are sound");
-        }
+        let mut built_in = |schema: Result<_, _>, response: Option<&str>| {
+            let schema = schema.expect("built-in messages are sound");
+            registry.messages.push(Message { schema: Arc::new(schema), response: response.map(str::to_owned) });
+        };
+        built_in(Schema::of::<VectorAddRequest>(), Some("VectorAddResponse"));
+        built_in(Schema::of::<VectorAddResponse>(), None);
         registry.built_in = registry.messages.len();
         registry
     }

@@ -1,5 +1,6 @@
 //! A message of fixed size and its three formats.
 
+use berth_wire::memory_pack::{Format, Message};
 use sha2::{Digest as _, Sha256};
 
 use crate::{
@@ -9,28 +10,6 @@ use crate::{
 
 /// The most members of a message: the count is one byte, and the upper ones are reserved.
 pub const MAX_MEMBERS: usize = berth_wire::memory_pack::MAX_MEMBERS as usize;
-
-/// How a message lies on the wire.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    /// The number of members in a byte, then the members, packed; a nullable is a flag and its value.
-    DotCompute,
-    /// The same with a nullable as MemoryPack has it: its value at its alignment behind the flag.
-    MemoryPack,
-    /// The members, packed. What kernels see.
-    Raw,
-}
-
-impl Format {
-    /// Every format and its word.
-    pub const WORDS: [(&str, Self); 3] =
-        [("dotcompute", Self::DotCompute), ("memorypack", Self::MemoryPack), ("raw", Self::Raw)];
-
-    /// The word that stands for it.
-    pub fn word(self) -> &'static str {
-        Self::WORDS.iter().find(|(_, format)| *format == self).map_or("", |(word, _)| word)
-    }
-}
 
 /// Which formats are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -133,6 +112,11 @@ impl Schema {
             schema.short = schema.offset("CorrelationId").map(|flag| flag + 1);
         }
         Ok(schema)
+    }
+
+    /// The schema of a type.
+    pub fn of<M: Message>() -> Result<Self, SchemaError> {
+        Self::new(M::NAME, M::MEMBERS.iter().map(Member::from).collect())
     }
 
     /// The name of the type.

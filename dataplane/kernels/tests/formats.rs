@@ -1,7 +1,14 @@
 //! The three formats of a message from its one declaration.
 
-use berth_kernels::{Choice, Format, MAX_MEMBERS, Member, Registry, Scalar, Schema, SchemaError};
-use berth_wire::memory_pack::{Guid, Reader, Writer};
+use std::{
+    io::Write as _,
+    process::{Command, Stdio},
+};
+
+use berth_kernels::{
+    Choice, Format, MAX_MEMBERS, Member, Registry, Scalar, Schema, SchemaError, VectorAddRequest, VectorAddResponse,
+};
+use berth_wire::memory_pack::{Error, Guid, MemoryPack, Message as _, Reader, Writer};
 use proptest::prelude::*;
 
 const FORMATS: [Format; 3] = [Format::DotCompute, Format::MemoryPack, Format::Raw];
@@ -240,5 +247,111 @@ proptest! {
                 }
             }
         }
+    }
+}
+
+/// A type gives what the node makes of its declaration, and the node reads what it writes.
+#[derive(Debug, Clone, Copy, PartialEq, MemoryPack)]
+#[memory_pack(message)]
+struct Wide {
+    flag: bool,
+    maybe_flag: Option<bool>,
+    i8: i8,
+    maybe_u8: Option<u8>,
+    i16: Option<i16>,
+    u16: u16,
+    i32: i32,
+    maybe_u32: Option<u32>,
+    i64: Option<i64>,
+    u64: u64,
+    f32: f32,
+    maybe_f64: Option<f64>,
+    guid: Guid,
+    r#type: Option<Guid>,
+}
+
+#[test]
+fn a_type_is_the_declaration_of_a_message() {
+    assert_eq!(
+        Schema::of::<Wide>().unwrap().declaration(),
+        "Wide{bool Flag;bool? MaybeFlag;i8 I8;u8? MaybeU8;i16? I16;u16 U16;i32 I32;u32? MaybeU32;i64? I64;u64 U64;f32 F32;f64? MaybeF64;\
+         guid Guid;guid? Type;}"
+    );
+    let response = VectorAddResponse { message_id: Guid([1; 16]), priority: 2, correlation_id: None, result: 1.5 };
+    let mut out = [0xEE; 42];
+    assert_eq!(response.write_in(Format::DotCompute, &mut out), Ok(39));
+    let bytes = [
+        &[4][..],            // four members
+        &[1; 16],            // MessageId
+        &[2],                // Priority
+        &[0; 17],            // CorrelationId: absent
+        &[0, 0, 0xC0, 0x3F], // Result: 0x3FC00000 is 1.5
+    ]
+    .concat();
+    assert_eq!(out[..39], bytes);
+    assert_eq!(VectorAddResponse::read_in(Format::DotCompute, &bytes), Ok(response));
+    assert_eq!(VectorAddResponse::read_in(Format::DotCompute, &bytes[..38]), Err(Error::Truncated));
+    assert_eq!(VectorAddResponse::read_in(Format::Raw, &bytes), Err(Error::Trailing(1)));
+    assert_eq!(VectorAddRequest::read_in(Format::DotCompute, &bytes), Err(Error::Members(4)), "exactly its members");
+    assert_eq!(response.write_in(Format::MemoryPack, &mut out[..41]), Err(Error::NoRoom));
+}
+
+proptest! {
+    #[test]
+    fn a_type_and_its_schema_agree_in_every_format(
+        (flag, i8, u16, i32, u64) in any::<(bool, i8, u16, i32, u64)>(),
+        (maybe_flag, maybe_u8, i16) in any::<(Option<bool>, Option<u8>, Option<i16>)>(),
+        (maybe_u32, i64, f32, maybe_f64) in any::<(Option<u32>, Option<i64>, f32, Option<f64>)>(),
+        (guid, id) in any::<([u8; 16], Option<[u8; 16]>)>(),
+    ) {
+        let (guid, id) = (Guid(guid), id.map(Guid));
+        let wide = Wide {
+            flag, maybe_flag, i8, maybe_u8, i16, u16, i32, maybe_u32, i64, u64, f32, maybe_f64, guid, r#type: id,
+        };
+        let schema = Schema::of::<Wide>().unwrap();
+        let mut raw = vec![0xEE; schema.len(Format::Raw)];
+        prop_assert_eq!(wide.write_in(Format::Raw, &mut raw), Ok(raw.len()));
+        for format in FORMATS {
+            let (mut typed, mut by_schema) = (vec![0xEE; schema.len(format)], vec![0xEE; schema.len(format)]);
+            prop_assert_eq!(wide.write_in(format, &mut typed), Ok(typed.len()));
+            prop_assert_eq!(schema.write(format, &raw, &mut by_schema), Some(typed.len()));
+            prop_assert_eq!(&typed, &by_schema);
+            prop_assert_eq!(Wide::read_in(format, &typed), Ok(wide));
+        }
+        // An object of MemoryPack is that format.
+        let mut object = vec![0xEE; schema.len(Format::MemoryPack)];
+        wide.write(&mut Writer::new(&mut object)).unwrap();
+        prop_assert_eq!(Wide::read_in(Format::MemoryPack, &object), Ok(wide));
+    }
+}
+
+/// A GPU traps where more than one byte is loaded or stored at an odd address.
+#[test]
+fn a_header_is_compiled_for_gpus_and_touches_messages_by_bytes() {
+    for schema in [Schema::of::<VectorAddRequest>(), Schema::of::<Wide>()].map(Result::unwrap) {
+        let name = schema.name();
+        let functions = FORMATS.map(Format::word).map(|format| {
+            format!(
+                "int in_{format}(const uint8_t *m, size_t len, {name} *to) {{ return {name}_read_{format}(m, len, to); }}\n\
+                 void out_{format}(const {name} *from, uint8_t *m) {{ {name}_write_{format}(from, m); }}\n"
+            )
+        });
+        let source = format!("{}\n{}", schema.c_header(), functions.concat());
+        let mut clang = Command::new("clang-14")
+            .args(["--target=nvptx64-nvidia-cuda", "-ffreestanding", "-std=c11", "-O2", "-Wall", "-Wextra", "-Werror"])
+            .args(["-S", "-x", "c", "-", "-o", "-"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("clang-14, which `cargo xtask setup` installs");
+        clang.stdin.take().unwrap().write_all(source.as_bytes()).unwrap();
+        let output = clang.wait_with_output().unwrap();
+        assert!(output.status.success(), "{name}");
+        let ptx = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(ptx.matches(".visible .func").count(), 6);
+        let accesses = || ptx.lines().map(str::trim).filter(|line| line.starts_with("ld.") || line.starts_with("st."));
+        let wide: Vec<_> = accesses().filter(|line| !line.contains(".param.") && !line.contains(".u8")).collect();
+        assert!(wide.is_empty(), "{wide:#?}");
+        assert!(accesses().any(|line| line.starts_with("st.u8")));
     }
 }

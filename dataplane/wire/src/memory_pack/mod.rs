@@ -15,21 +15,45 @@
 //! | collection, map | count in 4 bytes, -1 is null; elements |
 //! | string | [`Text`] |
 //!
+//! A type that is one of these as a whole implements [`MemoryPack`], and `#[derive(MemoryPack)]` writes that:
+//!
+//! | declaration | is |
+//! |---|---|
+//! | `struct` | an object |
+//! | `struct` with `#[memory_pack(tolerant)]` | a version-tolerant object; `#[memory_pack(order = N)]` where members are gone |
+//! | `struct` with `#[memory_pack(circular)]` | the members of a [`Circular`] object, with `order` as well |
+//! | `struct` with `#[memory_pack(unmanaged)]` | a .NET struct without references: its image, padding included |
+//! | `struct` with `#[memory_pack(message)]` | an object of fixed size, which is a [`Message`], too |
+//! | `enum` with `#[repr(i32)]` or another integer | an enum |
+//! | `enum` of `#[memory_pack(tag = N)] A(Of)` | a union |
+//! | `Option<T>` | `T` or null |
+//! | [`Text`], `String` | a string in either form |
+//! | `&[T]` of bytes or little-endian numbers, [`List<T>`](List), `Vec<T>` | a collection; the first two stay in the message |
+//! | any of these of `(K, V)` | a map: its pairs as they come |
+//! | `(A, B)`, `Box<T>` | a tuple; `T` |
+//!
+//! Without `Option`, null is refused. A member that the object ends before or leaves out is 0 or null.
+//!
 //! Counts and lengths are held against the bytes that are there before anything follows from them, and nesting against
 //! [`MAX_DEPTH`].
 
+mod message;
 mod reader;
+mod types;
 mod value;
 mod writer;
 
 use std::{char::DecodeUtf16Error, fmt};
 
+pub use berth_memory_pack_derive::MemoryPack;
+pub use message::{Fixed, Format, Message, MessageMember, Scalar};
 pub use reader::{Circular, Members, Reader};
-pub use value::{Char, Guid, Unmanaged, nullable_size};
+pub use types::{CircularMembers, List, MemoryPack, Nullable};
+pub use value::{Char, Guid, Unmanaged};
 pub use writer::Writer;
 use zerocopy::little_endian::U16;
 
-/// Objects and collections that may be inside each other, as in .NET.
+/// Objects, unions and collections that may be inside each other, as in .NET.
 pub const MAX_DEPTH: u16 = 1000;
 
 /// The most members of an object.
@@ -68,8 +92,14 @@ pub enum Error {
     Truncated,
     /// A member count or tag that has no meaning here: 250 to 254.
     Reserved(u8),
-    /// An object with more members than the type has.
+    /// An object with more members than the type has, or a message with another number.
     Members(u8),
+    /// Null, where only a value can be.
+    Null,
+    /// A tag that the union does not have.
+    Tag(u16),
+    /// A number that is no value of the enum.
+    Value(i64),
     /// A length or count below -1, beyond the bytes that follow, or not that of what follows.
     Length(i64),
     /// More than [`MAX_DEPTH`] objects inside each other.
@@ -87,7 +117,10 @@ impl fmt::Display for Error {
         match self {
             Self::Truncated => f.write_str("the message ends early"),
             Self::Reserved(byte) => write!(f, "{byte} is reserved and stands for no member count or tag here"),
-            Self::Members(count) => write!(f, "an object of {count} members, more than its type has"),
+            Self::Members(count) => write!(f, "an object of {count} members, which are not those of its type"),
+            Self::Null => f.write_str("null where only a value can be"),
+            Self::Tag(tag) => write!(f, "{tag} is no tag of this union"),
+            Self::Value(number) => write!(f, "{number} is no value of this enum"),
             Self::Length(length) => write!(f, "{length} is not the length of what follows"),
             Self::Depth => write!(f, "more than {MAX_DEPTH} objects inside each other"),
             Self::Text => f.write_str("a string that is no UTF-8"),

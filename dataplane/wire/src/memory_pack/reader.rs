@@ -2,7 +2,7 @@
 
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned, little_endian::U16};
 
-use super::{Error, MAX_DEPTH, NULL, Text, Unmanaged, WIDE, nullable_size};
+use super::{Error, MAX_DEPTH, MemoryPack, NULL, Text, Unmanaged, WIDE};
 
 /// The bytes of a message that have not been read yet.
 ///
@@ -10,8 +10,10 @@ use super::{Error, MAX_DEPTH, NULL, Text, Unmanaged, WIDE, nullable_size};
 #[derive(Debug, Clone)]
 pub struct Reader<'a> {
     rest: &'a [u8],
-    /// Objects and collections that are being read.
+    /// Objects, unions and collections that are being read.
     depth: u16,
+    /// Whether nullables have no padding, as in the packed formats of messages.
+    packed: bool,
 }
 
 /// A circular object.
@@ -47,28 +49,49 @@ impl<'a> Members<'_, 'a> {
         if length == 0 {
             return Ok(None);
         }
-        let mut member = Reader { rest: self.reader.take(length)?, depth: self.reader.depth };
+        let mut member = Reader { rest: self.reader.take(length)?, ..*self.reader };
         let value = read(&mut member)?;
         member.finish()?;
         Ok(Some(value))
     }
 
-    /// Passes over the members that the type does not have. Only their lengths allow that.
-    fn finish(mut self) -> Result<(), Error> {
-        let Some(lengths) = &mut self.lengths else {
-            return if self.left == 0 { Ok(()) } else { Err(Error::Members(self.left)) };
-        };
-        for _ in 0..self.left {
+    /// Reads the next member; [absent](MemoryPack::absent) if it was left out.
+    pub fn member<T: MemoryPack<'a>>(&mut self) -> Result<T, Error> {
+        self.next(T::read)?.map_or_else(T::absent, Ok)
+    }
+
+    /// Passes over so many members, which the type has no more, of an object with lengths.
+    pub fn pass_over(&mut self, members: u8) -> Result<(), Error> {
+        for _ in 0..members.min(self.left) {
+            let lengths = self.lengths.as_mut().ok_or(Error::Members(self.left))?;
             self.reader.take(lengths.length()?)?;
+            self.left -= 1;
         }
         Ok(())
+    }
+
+    /// Passes over the members that the type does not have. Only their lengths allow that.
+    fn finish(mut self) -> Result<(), Error> {
+        self.pass_over(self.left)
     }
 }
 
 impl<'a> Reader<'a> {
     /// Reads a message that starts at the front of `bytes`.
     pub fn new(bytes: &'a [u8]) -> Self {
-        Self { rest: bytes, depth: 0 }
+        Self { rest: bytes, depth: 0, packed: false }
+    }
+
+    /// Lets only so many objects, unions and collections be inside each other: [`MAX_DEPTH`] of a type whose values are
+    /// large may take more stack than there is.
+    #[must_use]
+    pub fn with_depth(self, most: u16) -> Self {
+        Self { depth: MAX_DEPTH.saturating_sub(most), ..self }
+    }
+
+    /// Reads nullables without their padding.
+    pub(super) fn packed(bytes: &'a [u8]) -> Self {
+        Self { packed: true, ..Self::new(bytes) }
     }
 
     /// The bytes that were not read yet.
@@ -91,15 +114,17 @@ impl<'a> Reader<'a> {
     /// Reads a number, a `bool`, a `char`, a `Guid`; an enum as the integer under it.
     #[inline]
     pub fn value<T: Unmanaged>(&mut self) -> Result<T, Error> {
-        T::get(self.take(T::SIZE)?).ok_or(Error::Truncated)
+        T::get(self.take(T::SIZE)?)
     }
 
-    /// Reads a `T?`. What stands in its padding is ignored: .NET may leave anything there.
+    /// Reads a `T?`.
     #[inline]
     pub fn nullable<T: Unmanaged>(&mut self) -> Result<Option<T>, Error> {
-        let bytes = self.take(nullable_size::<T>())?;
-        let value = T::get(&bytes[T::ALIGN..]).ok_or(Error::Truncated)?;
-        Ok((bytes[0] != 0).then_some(value))
+        if !self.packed {
+            return self.value();
+        }
+        let (is_some, value): (bool, _) = (self.value()?, self.take(T::SIZE)?);
+        is_some.then(|| T::get(value)).transpose()
     }
 
     /// Reads an object of a type with `members` members; `None` is null. An object with fewer ends early, as from a
@@ -155,6 +180,12 @@ impl<'a> Reader<'a> {
             tag if tag < WIDE => Ok(Some(tag.into())),
             reserved => Err(Error::Reserved(reserved)),
         }
+    }
+
+    /// Reads a union: `read` is told the tag, and reads the value that follows; `None` is null.
+    pub fn variant<T>(&mut self, read: impl FnOnce(&mut Self, u16) -> Result<T, Error>) -> Result<Option<T>, Error> {
+        let Some(tag) = self.union()? else { return Ok(None) };
+        self.nested(|reader| read(reader, tag)).map(Some)
     }
 
     /// Reads a collection: calls `each` once for every element, and returns their number; `None` is null. An element has

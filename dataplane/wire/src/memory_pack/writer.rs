@@ -2,19 +2,26 @@
 
 use zerocopy::{Immutable, IntoBytes, little_endian::U16};
 
-use super::{Error, MAX_MEMBERS, NULL, Unmanaged, WIDE, nullable_size};
+use super::{Error, MAX_MEMBERS, NULL, Unmanaged, WIDE};
 
 /// A message at the front of a buffer. After an error, what was written is unspecified.
 #[derive(Debug)]
 pub struct Writer<'b> {
     buffer: &'b mut [u8],
     len: usize,
+    /// Whether nullables have no padding, as in the packed formats of messages.
+    packed: bool,
 }
 
 impl<'b> Writer<'b> {
     /// Writes to the front of `buffer`.
     pub fn new(buffer: &'b mut [u8]) -> Self {
-        Self { buffer, len: 0 }
+        Self { buffer, len: 0, packed: false }
+    }
+
+    /// Writes nullables without their padding.
+    pub(super) fn packed(buffer: &'b mut [u8]) -> Self {
+        Self { packed: true, ..Self::new(buffer) }
     }
 
     /// Bytes written.
@@ -41,16 +48,19 @@ impl<'b> Writer<'b> {
     /// Writes a number, a `bool`, a `char`, a `Guid`; an enum as the integer under it.
     #[inline]
     pub fn value<T: Unmanaged>(&mut self, value: T) -> Result<(), Error> {
-        value.put(self.room(T::SIZE)?).ok_or(Error::NoRoom)
+        value.put(self.room(T::SIZE)?)
     }
 
-    /// Writes a `T?`. Its padding is zero, as runtimes that read the flag as a wider integer need it.
+    /// Writes a `T?`.
     #[inline]
     pub fn nullable<T: Unmanaged>(&mut self, value: Option<T>) -> Result<(), Error> {
-        let room = self.room(nullable_size::<T>())?;
+        if !self.packed {
+            return self.value(value);
+        }
+        self.value(value.is_some())?;
+        let room = self.room(T::SIZE)?;
         room.fill(0);
-        room[0] = value.is_some().into();
-        value.map_or(Ok(()), |value| value.put(&mut room[T::ALIGN..]).ok_or(Error::NoRoom))
+        value.map_or(Ok(()), |value| value.put(room))
     }
 
     /// Writes the header of an object; its members follow.
@@ -154,8 +164,8 @@ impl<'b> Writer<'b> {
         }
     }
 
-    /// Writes the members first, where they would stand if each length took one byte, and moves them back when it is known
-    /// how much their lengths take.
+    /// Writes the members where they would stand if each length took one byte, and moves them back when a length takes
+    /// more. Nothing is kept beside the buffer, as members may be such objects themselves, and deep.
     fn with_lengths(
         &mut self,
         members: u8,
@@ -163,24 +173,22 @@ impl<'b> Writer<'b> {
         mut member: impl FnMut(&mut Self, u8) -> Result<(), Error>,
     ) -> Result<(), Error> {
         self.object(members)?;
-        let (head, mut lengths) = (self.len, [0_u32; MAX_MEMBERS as usize]);
+        let mut length_at = self.len;
         self.room(members.into())?;
-        let first = self.len;
-        for (at, length) in (0..members).zip(&mut lengths) {
+        id.map_or(Ok(()), |id| self.id(id))?;
+        for at in 0..members {
             let start = self.len;
             member(self, at)?;
-            *length = u32::try_from(self.len - start).map_err(|_| Error::NoRoom)?;
+            let length = i64::try_from(self.len - start).map_err(|_| Error::NoRoom)?;
+            let (mut bytes, end) = ([0; 9], self.len);
+            let mut varint = Writer::new(&mut bytes);
+            varint.varint(length)?;
+            let takes = varint.len;
+            self.room(takes - 1)?;
+            self.buffer.copy_within(length_at + 1..end, length_at + takes);
+            self.buffer[length_at..length_at + takes].copy_from_slice(&bytes[..takes]);
+            length_at += takes;
         }
-        let lengths = &lengths[..members.into()];
-        // What lengths and id take: written once into a scratch of its own, then in front of the members.
-        let mut scratch = [0; MAX_MEMBERS as usize * 5 + 5];
-        let mut front = Writer::new(&mut scratch);
-        lengths.iter().try_for_each(|length| front.varint((*length).into()))?;
-        id.map_or(Ok(()), |id| front.id(id))?;
-        let (front, end) = (front.len, self.len);
-        self.room(head + front - first)?;
-        self.buffer.copy_within(first..end, head + front);
-        self.buffer[head..head + front].copy_from_slice(&scratch[..front]);
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use berth_wire::memory_pack::{Char, Circular, Error, Guid, Reader, Text, Unmanaged, Writer, nullable_size};
+use berth_wire::memory_pack::{Char, Circular, Error, Guid, Reader, Text, Unmanaged, Writer};
 use zerocopy::little_endian::{I32, U16};
 
 fn written(write: impl FnOnce(&mut Writer<'_>) -> Result<(), Error>) -> Vec<u8> {
@@ -53,7 +53,7 @@ fn a_guid_has_its_first_groups_reversed() {
 
 /// `bytes` is the value's nullable: `pad` bytes behind the flag are padding.
 fn nullable<T: Unmanaged + PartialEq + Debug>(value: T, pad: usize, bytes: &[u8]) {
-    assert_eq!(nullable_size::<T>(), bytes.len());
+    assert_eq!(<Option<T> as Unmanaged>::SIZE, bytes.len());
     assert_eq!(written(|writer| writer.nullable(Some(value))), bytes);
     assert_eq!(written(|writer| writer.nullable::<T>(None)), vec![0; bytes.len()], "all zero, of the same size");
     let mut dirty = bytes.to_vec();
