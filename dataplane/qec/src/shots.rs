@@ -166,7 +166,7 @@ impl Reader {
     }
 
     /// The line at the beginning, without its end, and its length with it. The last one may lack its end.
-    fn line<'a>(input: &'a [u8], last: bool, longest: usize) -> Result<(&'a [u8], usize), Fault> {
+    fn line(input: &[u8], last: bool, longest: usize) -> Result<(&[u8], usize), Fault> {
         let (line, taken) = match input.iter().take(longest + 2).position(|byte| *byte == b'\n') {
             Some(end) => (&input[..end], end + 1),
             None if input.len() > longest + 1 => {
