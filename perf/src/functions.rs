@@ -27,7 +27,7 @@ pub enum Function {
     QecDecode,
     /// The decoding server's session: enqueue the events of a shot, get its corrections, reset the decoder.
     DecodingServer,
-    /// A VectorAddRequest in its dotcompute format: 43 bytes, answered with 39.
+    /// A `VectorAddRequest` in its dotcompute format: 43 bytes, answered with 39.
     VectorAdd,
 }
 
