@@ -1,7 +1,7 @@
 //! `TaskletInputV0`: the node's codec and the one of the SDK, which runs inside tasklets, read the same of the same bytes.
 #![no_main]
 
-#[allow(dead_code)]
+#[allow(dead_code, unreachable_pub, clippy::doc_markdown, reason = "it is the library of another workspace")]
 #[path = "../../drivers/wasm/sdk/src/input.rs"]
 mod input;
 
