@@ -142,3 +142,41 @@ fn run_links_what_another_file_defines() {
     let report = json(&["run", &format!("{first}#k"), "zero:4", "--link", second, "--print", "0=u32"]);
     assert_eq!(report["buffers"], json!({ "0": [42] }));
 }
+
+/// A command with NVIDIA's driver in software.
+fn with_driver(args: &[&str]) -> Output {
+    let folder = berth_cuda_soft::folder().unwrap();
+    Command::new(env!("CARGO_BIN_EXE_berth")).args(args).env("LD_LIBRARY_PATH", folder).output().unwrap()
+}
+
+#[test]
+fn kernels_run_on_a_gpu_of_nvidias() {
+    let vadd = format!("{}#vadd", kernel("vadd.ptx").display());
+    let args = ["f32:1,2,3,4", "f32:0.5*4", "zero:16", "4", "--block", "4", "--print", "2=f32", "--json"];
+    let output = with_driver(&[&["gpu", "run", "--device", "5e:00.0", &vadd], &args[..]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["buffers"], json!({ "2": [1.5, 2.5, 3.5, 4.5] }));
+    assert_eq!((&report["device"], &report["kernel"]), (&"0000:5e:00.0".into(), &"vadd".into()));
+
+    let said = |args: &[&str]| {
+        let output = with_driver(args);
+        assert!(!output.status.success(), "{args:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let strays = said(&["gpu", "run", "--device", "auto", &vadd, "f32:1", "f32:1", "zero:4", "2", "--block", "2"]);
+    assert!(strays.contains("CUDA_ERROR_ILLEGAL_ADDRESS (700): an illegal memory access was encountered"), "{strays}");
+    let large = [&["gpu", "run", "--device", "auto", &vadd], &args[..4], &["--block", "2048"]].concat();
+    let said = said(&large);
+    assert!(said.contains("cuLaunchKernel: CUDA_ERROR_INVALID_VALUE (1): invalid argument"), "{said}");
+}
+
+#[test]
+fn doctor_tells_of_gpus_that_a_worker_can_have() {
+    let output = with_driver(&["doctor", "--json"]);
+    let findings: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let found = findings.as_array().unwrap().iter().find(|finding| finding["what"] == "cuda 0000:5e:00.0").unwrap();
+    let wanted =
+        "GPU in software, GPU-22000000-0000-0000-0000-000000000000, 1024 MiB, capability 9.0, driver of CUDA 12.2";
+    assert_eq!((&found["status"], &found["found"]), (&"ok".into(), &wanted.into()));
+}

@@ -13,13 +13,16 @@ use std::{
 };
 
 use anyhow::{Context as _, bail, ensure};
-use berth_ptx::{Allocations, Device, Function, Launch, LaunchError, LoadError, Module, Param, Program, TEXT_MAX};
+use berth_gpu::{Choice, Job};
+use berth_ptx::{
+    Allocations, Device, Function, Launch, LaunchError, LoadError, Module, Param, Parameter, Program, TEXT_MAX,
+};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use self::arguments::{Argument, Elements, Numbered};
 use super::output;
-use crate::config::parse_bytes;
+use crate::{config::parse_bytes, run::gpus};
 
 /// Look at and run GPU kernels, on a GPU in software here or on a node.
 #[derive(Debug, Args)]
@@ -42,7 +45,7 @@ enum Gpu {
     Submit(Box<submit::Submit>),
 }
 
-/// Run a kernel on the software GPU, and print how many instructions it ran and how fast.
+/// Run a kernel, and print how long that took; on the software GPU how many instructions, too.
 #[derive(Debug, Args)]
 struct Run {
     /// The PTX file and the kernel in it, such as vadd.ptx#vadd. The kernel can be left out if there is only one.
@@ -53,6 +56,9 @@ struct Run {
     /// structure is given. TYPE is u8 to u64, s8 to s64, f32 or f64.
     #[arg(value_name = "ARG", allow_negative_numbers = true)]
     arguments: Vec<String>,
+    /// The GPU: soft, or one of NVIDIA's: auto for the first, a PCI address, or a GPU-uuid.
+    #[arg(long, default_value = "soft")]
+    device: Choice,
     /// Blocks: X, or X,Y or X,Y,Z.
     #[arg(long, value_name = "X,Y,Z", default_value = "1", value_parser = arguments::shape)]
     grid: [u32; 3],
@@ -72,10 +78,10 @@ struct Run {
     /// Another PTX file that defines what this one declares as extern. Can be given several times.
     #[arg(long, value_name = "FILE")]
     link: Vec<PathBuf>,
-    /// Chooses the order in which threads take turns. The same seed gives the same order.
+    /// Chooses the order in which threads of the software GPU take turns. The same seed gives the same order.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Stop the kernel after so many instructions, of all threads together.
+    /// Stop a kernel of the software GPU after so many instructions, of all threads together.
     #[arg(long, value_name = "N", default_value_t = 100_000_000_000)]
     fuel: u64,
     /// Print JSON.
@@ -189,23 +195,28 @@ impl Run {
                 Err(error) => return Ok(complain(&paths, &[LoadError { module: index, ..error }])),
             }
         }
-        let program = match Program::link(&modules) {
-            Ok(program) => program,
-            Err(errors) => return Ok(complain(&paths, &errors)),
+        let program = match (&self.device, Program::link(&modules)) {
+            (Choice::Soft, Err(errors)) => return Ok(complain(&paths, &errors)),
+            // Others may run what the software GPU does not.
+            (Choice::Soft, Ok(program)) => Some(program),
+            _ => None,
         };
-        let kernel = match (kernel, program.kernels().as_slice()) {
-            (Some(kernel), _) => kernel.to_owned(),
-            (None, [kernel]) => (*kernel).to_owned(),
+        let all = modules.iter().flat_map(|module| &module.functions).filter(|one| one.entry && one.body.is_some());
+        let mut kernels: Vec<_> = all.clone().map(|one| one.name).collect();
+        kernels.sort_unstable();
+        let kernel = match (kernel, &kernels[..]) {
+            (Some(kernel), _) => kernel,
+            (None, [kernel]) => kernel,
             (None, kernels) => bail!("say which kernel to run: {}#KERNEL, of {}", file.display(), kernels.join(", ")),
         };
-        let Some(parameters) = program.parameters(&kernel) else {
-            bail!("{} has no kernel {kernel:?}; it has {}", file.display(), program.kernels().join(", "));
+        let Some(found) = { all }.find(|one| one.name == kernel) else {
+            bail!("{} has no kernel {kernel:?}; it has {}", file.display(), kernels.join(", "));
         };
-        let (wanted, given) = (parameters.len(), self.arguments.len());
-        ensure!(wanted == given, "{kernel} takes {wanted} arguments, {given} are given");
+        let arguments = self.arguments(found)?;
+        let Some(program) = program else { return self.on_gpu(&texts, kernel, arguments) };
         let (mut memory, mut params, mut buffers) = (Allocations::default(), Vec::new(), BTreeMap::new());
-        for (index, (text, parameter)) in self.arguments.iter().zip(parameters).enumerate() {
-            let argument = Argument::read(text, parameter).with_context(|| format!("argument {index}"))?;
+        let parameters = program.parameters(kernel).unwrap_or_default();
+        for (index, (argument, parameter)) in arguments.into_iter().zip(parameters).enumerate() {
             params.resize(parameter.offset, 0);
             match argument {
                 Argument::Value(bytes) => params.extend(bytes),
@@ -216,13 +227,9 @@ impl Run {
                 }
             }
         }
-        let named = self.print.iter().map(|one| one.index).chain(self.out.iter().map(|one| one.index));
-        if let Some(index) = named.into_iter().find(|index| !buffers.contains_key(index)) {
-            bail!("argument {index} is no buffer");
-        }
         let mut device = Device::new(program);
         let launch = Launch {
-            kernel: &kernel,
+            kernel,
             grid: self.grid,
             block: self.block,
             shared: usize::try_from(self.shared.unwrap_or(0))?,
@@ -237,18 +244,74 @@ impl Run {
             ran => ran?,
         };
         let took = begin.elapsed();
-        let bytes = |index: usize| memory.bytes(buffers[&index]).unwrap_or_default();
-        for Numbered { index, value: path } in &self.out {
-            fs::write(path, bytes(*index)).with_context(|| path.display().to_string())?;
-        }
         let rate = statistics.instructions as f64 / took.max(Duration::from_nanos(1)).as_secs_f64();
-        let mut report = vec![
-            ("kernel", kernel.clone().into()),
+        let report = vec![
+            ("kernel", kernel.into()),
             ("threads", statistics.threads.into()),
             ("instructions", statistics.instructions.into()),
             ("time_us", (took.as_micros() as u64).into()),
             ("instructions_per_s", (rate as u64).into()),
         ];
+        self.report(report, |index| buffers.get(&index).and_then(|at| memory.bytes(*at)).unwrap_or_default())
+    }
+
+    /// The arguments, as the kernel's parameters take them.
+    fn arguments(&self, kernel: &Function<'_>) -> anyhow::Result<Vec<Argument>> {
+        let parameters = &kernel.signature.params;
+        let (wanted, given) = (parameters.len(), self.arguments.len());
+        ensure!(wanted == given, "{} takes {wanted} arguments, {given} are given", kernel.name);
+        let read = |(index, (text, parameter)): (usize, (&String, &Param<'_>))| {
+            let Param { name, ty, elements, .. } = parameter;
+            let (name, array, bytes) = ((*name).to_owned(), elements.is_some(), parameter.bytes() as usize);
+            let parameter = Parameter { name, ty: *ty, array, offset: 0, bytes };
+            Argument::read(text, &parameter).with_context(|| format!("argument {index}"))
+        };
+        let arguments: Vec<_> =
+            self.arguments.iter().zip(parameters).enumerate().map(read).collect::<anyhow::Result<_>>()?;
+        let named = self.print.iter().map(|one| one.index).chain(self.out.iter().map(|one| one.index));
+        let is_buffer = |index: &usize| matches!(arguments.get(*index), Some(Argument::Buffer(_)));
+        if let Some(index) = named.into_iter().find(|index| !is_buffer(index)) {
+            bail!("argument {index} is no buffer");
+        }
+        Ok(arguments)
+    }
+
+    /// Runs it on one of NVIDIA's GPUs, in a worker.
+    fn on_gpu(&self, texts: &[String], kernel: &str, arguments: Vec<Argument>) -> anyhow::Result<ExitCode> {
+        let argument = |argument| match argument {
+            Argument::Value(bytes) => berth_gpu::Argument::Value(bytes),
+            Argument::Buffer(bytes) => berth_gpu::Argument::Buffer(bytes),
+        };
+        let job = Job {
+            device: self.device.clone(),
+            texts: texts.to_vec(),
+            kernel: kernel.to_owned(),
+            grid: self.grid,
+            block: self.block,
+            shared: usize::try_from(self.shared.unwrap_or(0))?,
+            arguments: arguments.into_iter().map(argument).collect(),
+        };
+        let ran = berth_gpu::run(&gpus::worker()?, &job)?;
+        let report = vec![
+            ("kernel", kernel.into()),
+            ("device", ran.device.into()),
+            ("time_us", (ran.took.as_micros() as u64).into()),
+        ];
+        self.report(report, |index| match ran.arguments.get(index) {
+            Some(berth_gpu::Argument::Buffer(bytes)) => bytes,
+            _ => &[],
+        })
+    }
+
+    /// Writes and prints what was asked for.
+    fn report<'a>(
+        &self,
+        mut report: Vec<(&str, Value)>,
+        bytes: impl Fn(usize) -> &'a [u8],
+    ) -> anyhow::Result<ExitCode> {
+        for Numbered { index, value: path } in &self.out {
+            fs::write(path, bytes(*index)).with_context(|| path.display().to_string())?;
+        }
         let printed: Vec<_> =
             self.print.iter().map(|one| (one.index.to_string(), one.value.values(bytes(one.index)))).collect();
         if self.json {

@@ -2,18 +2,20 @@
 
 use std::time::Duration;
 
-use berth_gpu::{Code, Functions, Module};
+use berth_gpu::{Choice, Code, Functions, Module};
 use berth_keys::{At, Table};
 use berth_qec::{gpu::ModuleError, mock::SyndromeFile};
 use berth_wire::rpc::fnv1a;
 
 use super::{Backing, Config, Handler, Hip, Memory, Port, Region, Rpc, name, unique};
 
-/// A GPU: the one in software, since no other is built.
+/// A GPU that serves rings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gpu {
     /// Unique name.
     pub name: String,
+    /// Which device.
+    pub device: Choice,
     /// Thread blocks of each ring.
     pub blocks: u32,
     /// How long its kernel may show no life.
@@ -28,8 +30,8 @@ pub(super) struct Gpus {
     names: Vec<At<String>>,
     /// The names of those for sessions of HIP Remote.
     pub(super) hip: Vec<At<String>>,
-    /// Those whose memory is leased, with the time limit of their kernels.
-    pub(super) leased: Vec<(At<String>, Duration)>,
+    /// Those whose memory is leased, with their device and the time limit of their kernels.
+    pub(super) leased: Vec<(At<String>, Choice, Duration)>,
 }
 
 /// `gpu.use`
@@ -51,7 +53,7 @@ impl Gpus {
                 root.sink().warn(name.span.clone(), &name.field, message);
             }
         }
-        for (name, _) in &self.leased {
+        for (name, ..) in &self.leased {
             let is_its = |region: &Region| matches!(&region.backing, Backing::Gpu(gpu) if gpu.name == name.value);
             if !regions.iter().any(is_its) {
                 let message = format_args!(
@@ -76,26 +78,36 @@ pub(super) fn read_all(root: &mut Table<'_, '_>) -> Gpus {
     for mut t in root.tables("gpu").into_iter().flatten() {
         let name = name(&mut t, "gpu0");
         let device = t.text("device");
-        let device = t.require("device", device, "device = \"soft\", the GPU in software");
-        if let Some(at) = device.filter(|at| at.value != "soft") {
-            let message =
-                format_args!("\"{}\" needs NVIDIA's driver, which this Berth does not use; write \"soft\"", at.value);
-            t.sink().wrong(&at, message);
-        }
+        let device = t.require("device", device, "device = \"auto\", or \"soft\", the GPU in software");
         let uses = t.chosen("use", &[("dispatch", Use::Dispatch), ("lease", Use::Lease), ("hip", Use::Hip)]);
         let blocks = t.number("blocks") as u32;
         let limit = Duration::from_millis(t.number("time_limit_ms"));
+        // Whether it is there, who starts its worker will see.
+        let choice = device.and_then(|at| match (at.value.parse::<Choice>(), uses) {
+            (Ok(choice), Use::Dispatch | Use::Lease) => Some(choice),
+            (Ok(Choice::Soft), Use::Hip) => Some(Choice::Soft),
+            (Ok(_), Use::Hip) => {
+                t.sink().wrong(&at, "sessions of HIP Remote have the GPU in software alone; write \"soft\"");
+                None
+            }
+            (Err(what), _) => {
+                t.sink().wrong(&at, format_args!("\"{}\" is no device; write {what}", at.value));
+                None
+            }
+        });
         t.finish();
+        // What is wrong was told.
+        let device = choice.unwrap_or(Choice::Soft);
         match uses {
             Use::Dispatch => {
                 gpus.names.extend(name.clone());
-                gpus.all.extend(name.map(|name| Gpu { name: name.value, blocks, limit }));
+                gpus.all.extend(name.map(|name| Gpu { name: name.value, device, blocks, limit }));
             }
             Use::Hip => gpus.hip.extend(name),
-            Use::Lease => gpus.leased.extend(name.map(|name| (name, limit))),
+            Use::Lease => gpus.leased.extend(name.map(|name| (name, device, limit))),
         }
     }
-    let leased = gpus.leased.iter().map(|(name, _)| name);
+    let leased = gpus.leased.iter().map(|(name, ..)| name);
     unique(root.sink(), gpus.names.iter().chain(&gpus.hip).chain(leased));
     gpus
 }

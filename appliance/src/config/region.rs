@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use berth_gpu::Choice;
 use berth_keys::{At, Table, instead};
 use berth_ports::sriov::{Address, Card, ClientSets, Network, PoolConfig};
 use berth_wire::net::MacAddr;
@@ -54,11 +55,13 @@ pub enum Backing {
     Functions(PoolConfig),
 }
 
-/// A GPU whose memory is leased: the one in software, since no other is built.
+/// A GPU whose memory is leased.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeasedGpu {
     /// As the configuration calls it.
     pub name: String,
+    /// Which device.
+    pub device: Choice,
     /// How long a kernel may run that is submitted.
     pub limit: Duration,
 }
@@ -67,7 +70,11 @@ pub struct LeasedGpu {
 const GRANULE: u64 = 4096;
 
 /// Reads `[[region]]`; `gpus` are those that can be leased.
-pub(super) fn read_all(root: &mut Table<'_, '_>, folder: &Path, gpus: &[(At<String>, Duration)]) -> Vec<Region> {
+pub(super) fn read_all(
+    root: &mut Table<'_, '_>,
+    folder: &Path,
+    gpus: &[(At<String>, Choice, Duration)],
+) -> Vec<Region> {
     let mut names = Vec::new();
     let mut regions: Vec<Region> = Vec::new();
     for mut t in root.tables("region").unwrap_or_default() {
@@ -130,11 +137,11 @@ pub(super) fn read_all(root: &mut Table<'_, '_>, folder: &Path, gpus: &[(At<Stri
 }
 
 /// The GPU of a `vram` region: one with `use = "lease"` that no other region has.
-fn gpu(t: &mut Table<'_, '_>, gpus: &[(At<String>, Duration)], others: &[Region]) -> Option<LeasedGpu> {
+fn gpu(t: &mut Table<'_, '_>, gpus: &[(At<String>, Choice, Duration)], others: &[Region]) -> Option<LeasedGpu> {
     t.refuse(&["backing", "numa"], "its bytes are a GPU's");
     let at = t.text("gpu");
     let at = t.require("gpu", at, "gpu = \"gpu0\", the name of a [[gpu]] with use = \"lease\"")?;
-    let Some((name, limit)) = gpus.iter().find(|(name, _)| name.value == at.value) else {
+    let Some((name, device, limit)) = gpus.iter().find(|(name, ..)| name.value == at.value) else {
         let message = format_args!("there is no [[gpu]] \"{}\" with use = \"lease\"; add one", at.value);
         t.sink().wrong(&at, message);
         return None;
@@ -143,7 +150,7 @@ fn gpu(t: &mut Table<'_, '_>, gpus: &[(At<String>, Duration)], others: &[Region]
     if others.iter().any(is_its) {
         t.sink().wrong(&at, "there is a region of this GPU already");
     }
-    Some(LeasedGpu { name: name.value.clone(), limit: *limit })
+    Some(LeasedGpu { name: name.value.clone(), device: device.clone(), limit: *limit })
 }
 
 fn functions(t: &mut Table<'_, '_>, name: Option<&At<String>>, others: &[Region]) -> Option<PoolConfig> {

@@ -1,14 +1,16 @@
-//! NVIDIA GPUs, as far as files tell of them. Berth does not use them yet: none of it keeps anything from working.
+//! NVIDIA GPUs: what files tell of them, and on the live root what a worker finds that opens the driver.
+
+use berth_gpu::{Card, Cards, refused_node};
 
 use super::Findings;
-use crate::sys::Root;
+use crate::{run::gpus, sys::Root};
 
 const DEVICES: &str = "/sys/bus/pci/devices";
 
 /// What the loader finds the driver's library in, on Debian.
 const LIBRARIES: [&str; 3] = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64"];
 
-pub(super) fn examine(root: &Root, f: &mut Findings) {
+pub(super) fn examine(root: &Root, live: bool, f: &mut Findings) {
     f.ok("gpu soft", "the GPU in software: device = \"soft\" of [[gpu]]");
     let id = |address: &str, name: &str| root.read(&format!("{DEVICES}/{address}/{name}")).unwrap_or_default();
     // Display controllers of NVIDIA, those without a display among them.
@@ -19,6 +21,30 @@ pub(super) fn examine(root: &Root, f: &mut Findings) {
     }
     if !gpus.is_empty() {
         driver(root, f);
+    }
+    if live {
+        let found = gpus::worker().and_then(|worker| Ok(berth_gpu::cards(&worker)?));
+        match found {
+            Ok(cards) => usable(&cards, f),
+            // A host without such a card has no use for a driver.
+            Err(_) if gpus.is_empty() => {}
+            Err(e) => f.warn("cuda", e.to_string(), "device = \"soft\" of [[gpu]] works until then"),
+        }
+    }
+}
+
+/// What a worker of a [[gpu]] can have.
+fn usable(cards: &Cards, f: &mut Findings) {
+    let (major, minor) = cards.version;
+    for card in &cards.all {
+        let Card { address, uuid, name, memory, capability: [of, part], .. } = card;
+        let what = format!("cuda {address}");
+        let found =
+            format!("{name}, {uuid}, {} MiB, capability {of}.{part}, driver of CUDA {major}.{minor}", memory >> 20);
+        match card.unusable() {
+            None => f.ok(what, found),
+            Some(why) => f.warn(what, why, "name another one in [[gpu]]"),
+        }
     }
 }
 
@@ -75,10 +101,10 @@ fn driver(root: &Root, f: &mut Findings) {
     }
     let nodes = ["/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia-uvm"];
     let missing: Vec<_> = nodes.into_iter().filter(|node| !root.exists(node)).collect();
-    if missing.is_empty() {
-        f.ok("gpu device nodes", nodes.join(", "));
-    } else {
-        f.warn("gpu device nodes", format!("missing: {}", missing.join(", ")), "nvidia-modprobe -c 0 -u");
+    match refused_node(&root.path("/dev")) {
+        Some(refused) => f.warn("gpu device nodes", refused, "add the user that runs Berth to the nodes' group"),
+        None if missing.is_empty() => f.ok("gpu device nodes", nodes.join(", ")),
+        None => f.warn("gpu device nodes", format!("missing: {}", missing.join(", ")), "nvidia-modprobe -c 0 -u"),
     }
     if module("nvidia_peermem") {
         f.ok("nvidia-peermem", "loaded: verbs devices reach the memory of GPUs");

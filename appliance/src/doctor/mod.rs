@@ -85,7 +85,7 @@ pub fn examine(root: &Path, regions: &[Region]) -> Vec<Finding> {
     ofi::examine(live, &mut findings);
     rdma::examine(&root, &mut findings);
     nvme::examine(&root, &mut findings);
-    gpu::examine(&root, &mut findings);
+    gpu::examine(&root, live, &mut findings);
     hip::examine(&root, &mut findings);
     findings.0
 }

@@ -15,11 +15,8 @@ use crate::{
 /// The program that has a GPU, beside this one.
 const WORKER: &str = "berth-gpu-worker";
 
-/// The device of each, and its kind: no other is built.
-const DEVICE: &str = "soft";
-
 /// Where that program is.
-pub(super) fn worker() -> anyhow::Result<PathBuf> {
+pub(crate) fn worker() -> anyhow::Result<PathBuf> {
     Ok(std::env::current_exe().context("where this program is")?.with_file_name(WORKER))
 }
 
@@ -27,8 +24,8 @@ pub(super) fn worker() -> anyhow::Result<PathBuf> {
 #[derive(Serialize)]
 pub(super) struct ReadyGpu {
     name: String,
-    device: &'static str,
-    kind: &'static str,
+    device: String,
+    kind: String,
     memory: &'static str,
     worker_pid: Option<u32>,
 }
@@ -50,8 +47,8 @@ impl Gpus {
         let worker = worker()?;
         let start = |(index, rings): (usize, Vec<RingFile>)| {
             let gpu = &config.gpus[index];
-            let settings =
-                Settings { name: gpu.name.clone(), worker: worker.clone(), blocks: gpu.blocks, limit: gpu.limit };
+            let config::Gpu { name, device, blocks, limit } = gpu.clone();
+            let settings = Settings { name, worker: worker.clone(), device, blocks, limit };
             let started = Gpu::start(settings, config.gpu_functions(index).0, rings);
             Ok((index, started.with_context(|| format!("gpu {}", gpu.name))?))
         };
@@ -93,16 +90,15 @@ impl Gpus {
     /// What the ready line says.
     pub(super) fn ready(&self) -> Vec<ReadyGpu> {
         let ready = |(_, gpu): &(usize, Gpu)| {
-            let (name, worker_pid) = (gpu.name().to_owned(), gpu.pid());
-            ReadyGpu { name, device: DEVICE, kind: DEVICE, memory: "pinned", worker_pid }
+            let (name, (kind, device), worker_pid) = (gpu.name().to_owned(), gpu.device(), gpu.pid());
+            ReadyGpu { name, device, kind, memory: "pinned", worker_pid }
         };
-        let leased = self.1.iter().map(|gpu| ReadyGpu {
-            name: gpu.name().to_owned(),
-            device: DEVICE,
-            kind: DEVICE,
-            memory: "vram",
-            // One for each lease that runs kernels.
-            worker_pid: None,
+        let leased = self.1.iter().map(|gpu| {
+            let (name, (kind, device)) = (gpu.name().to_owned(), gpu.device());
+            // The one in software has no other memory than the host's.
+            let memory = if kind == "soft" { "vram" } else { "pinned" };
+            // One worker for each lease that runs kernels.
+            ReadyGpu { name, device, kind, memory, worker_pid: None }
         });
         self.0.iter().map(ready).chain(leased).collect()
     }
@@ -121,15 +117,16 @@ impl Gpus {
 
     /// What `berth status` says.
     pub(crate) fn status(&self) -> Vec<GpuStatus> {
-        let pid = |name: &str| self.0.iter().find(|(_, gpu)| gpu.name() == name).and_then(|(_, gpu)| gpu.pid());
-        let status = |(name, counts): (&str, GpuCounts)| {
+        let serving = self.0.iter().map(|(_, gpu)| (gpu.name(), gpu.device().1, gpu.pid(), gpu.counts()));
+        let leased = self.1.iter().map(|gpu| (gpu.name(), gpu.device().1, None, gpu.counts()));
+        let status = |(name, device, worker_pid, counts): (&str, String, Option<u32>, GpuCounts)| {
             let mut counters = Counters::new();
             counts.report(&mut |name, value| {
                 counters.insert(name.to_owned(), value);
             });
-            GpuStatus { name: name.to_owned(), device: DEVICE.to_owned(), worker_pid: pid(name), counters }
+            GpuStatus { name: name.to_owned(), device, worker_pid, counters }
         };
-        self.counts().map(status).collect()
+        serving.chain(leased).map(status).collect()
     }
 
     /// Visits the counters of each.

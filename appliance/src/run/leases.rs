@@ -227,9 +227,13 @@ fn leased_gpus<'a>(
 ) -> anyhow::Result<Vec<(RegionId, LeasedGpu)>> {
     let of_region = |(index, (region, pages)): (usize, (&config::Region, &Option<Arc<Pages>>))| {
         let (Backing::Gpu(gpu), Some(pages)) = (&region.backing, pages) else { return None };
-        let settings = gpus::worker().map(|worker| LeaseSettings { name: gpu.name.clone(), worker, limit: gpu.limit });
-        let leased = settings.map(|settings| LeasedGpu::new(settings, pages.clone()));
-        Some(leased.map(|leased| (RegionId(index as u16), leased)))
+        let open = || {
+            let config::LeasedGpu { name, device, limit } = gpu.clone();
+            let settings = LeaseSettings { name, worker: gpus::worker()?, device, limit };
+            let leased = LeasedGpu::open(settings, pages.clone());
+            Ok((RegionId(index as u16), leased.with_context(|| format!("gpu {}", gpu.name))?))
+        };
+        Some(open())
     };
     regions.zip(memory).enumerate().filter_map(of_region).collect()
 }

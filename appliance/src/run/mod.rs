@@ -16,7 +16,7 @@
 //! An lcore that fails takes the appliance down with it: the others drain, and the exit status says so. A part of the
 //! ports that keeps answering while another is dead would look healthy to whoever watches the process.
 
-mod gpus;
+pub(crate) mod gpus;
 mod heartbeat;
 mod hip;
 mod lcore;

@@ -3,6 +3,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod cuda;
 mod decoders;
 
 use std::{
@@ -360,9 +361,10 @@ fn what_cannot_run_is_refused_with_its_place() {
         let (status, stderr) = fails(&config(RPC, &functions));
         assert!(status == Some(2) && stderr.contains(&wanted), "{wanted}: {stderr}");
     }
-    let auto = config(RPC, INCREMENT).replace("\"soft\"", "\"auto\"");
+    let on = |name: &str| config(RPC, INCREMENT).replace("\"soft\"", &format!("\"{name}\""));
     for (text, wanted) in [
-        (auto, "gpu[0].device: \"auto\" needs NVIDIA's driver, which this Berth does not use; write \"soft\""),
+        (on("gpu7"), "gpu[0].device: \"gpu7\" is no device; write \"auto\", a PCI address such as"),
+        (on("GPU-1"), "gpu[0].device: \"GPU-1\" is no device"),
         (
             config("[port.rpc]\ndispatch = \"gpu\"", INCREMENT),
             "port[0].rpc.gpu: is missing; write gpu = the name of a [[gpu]]",

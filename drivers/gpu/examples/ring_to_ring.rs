@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use berth_gpu::Functions;
 use berth_port::Nanos;
-use common::{Rig, increment};
+use common::{On, Rig, increment};
 use serde_json::json;
 
 const ID: u32 = 0x191B_6322;
@@ -37,7 +37,7 @@ impl Loop {
 }
 
 fn main() {
-    let mut rig = Rig::new(0, SLOTS, 256, 1);
+    let mut rig = Rig::new(On::Soft, 0, SLOTS, 256, 1);
     assert_eq!(rig.load(&Functions { all: vec![increment(ID)], modules: vec![], lost: false }), "loaded");
     let args = [7; 32];
     let mut times = Vec::new();

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::choice::Choice;
+
 /// The functions that a GPU is to run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Functions {
@@ -71,6 +73,7 @@ pub struct Module {
 pub(crate) enum Command {
     /// Which rings it serves, first of all.
     Open {
+        device: Choice,
         rings: Vec<RingFd>,
         /// Blocks of each.
         blocks: u32,
@@ -93,9 +96,11 @@ pub(crate) struct RingFd {
 pub(crate) enum Report {
     /// It is there. `network`: it could not give up its access to the network.
     Hello { network: bool },
+    /// It has the device: what kind, and which.
+    Opened { kind: String, device: String },
     /// Its functions run.
     Loaded,
-    /// They could not be loaded.
+    /// It has no device, or they could not be loaded.
     Refused(String),
     /// Every block of its kernel goes round its loop.
     Beat,

@@ -8,9 +8,8 @@ use std::sync::{
     },
 };
 
+use berth_fabric::gpu_code as code;
 use berth_memory::Memory;
-
-use crate::mapping::Mapping;
 
 /// Host memory that the device reads and writes too, zeroed.
 #[derive(Debug, Clone)]
@@ -48,19 +47,38 @@ impl Buffer {
     }
 }
 
+/// A program that a device has loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProgramId(pub(crate) u32);
+
+/// A launch that was made ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GraphId(pub(crate) u32);
+
 /// A kernel, and how it is run.
 #[derive(Debug, Clone)]
 pub struct Launch {
     /// Its name.
     pub kernel: String,
-    /// Blocks.
-    pub blocks: u32,
-    /// Threads of a block.
-    pub threads: u32,
+    /// Blocks in x, y and z.
+    pub grid: [u32; 3],
+    /// Threads of a block in x, y and z.
+    pub block: [u32; 3],
     /// Bytes of dynamic shared memory of a block.
     pub shared: usize,
-    /// The parameters, each aligned to its size.
+    /// The parameters, each where [`Parameter::offset`] says.
     pub params: Vec<u8>,
+    /// No block ends before it is told to: those that do not run at once would never run.
+    pub endless: bool,
+}
+
+/// Where a parameter of a kernel lies in [`Launch::params`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Parameter {
+    /// Of its first byte.
+    pub offset: usize,
+    /// How many bytes it takes.
+    pub bytes: usize,
 }
 
 /// Why a device did not do it, or what its kernel did wrong.
@@ -69,36 +87,74 @@ pub struct Launch {
 pub struct DeviceError {
     /// Which of the loaded texts it is about, where that is known.
     pub module: Option<usize>,
+    /// As CUDA numbers errors ([`berth_fabric::gpu_code`]).
+    pub code: i32,
     /// What happened; of kernels in software with thread and line.
     pub message: String,
 }
 
 impl DeviceError {
-    pub(crate) fn new(message: impl Into<String>) -> Self {
-        Self { module: None, message: message.into() }
+    /// An error that is about no text.
+    pub fn new(code: i32, message: impl Into<String>) -> Self {
+        Self { module: None, code, message: message.into() }
+    }
+
+    /// One that has no number.
+    pub(crate) fn other(message: impl Into<String>) -> Self {
+        Self::new(code::UNKNOWN, message)
     }
 }
 
 /// A GPU that one process has. One kernel runs at a time; nothing is loaded, mapped or allocated meanwhile.
 pub trait Device: Send {
-    /// What it is, as the ready line says: `soft`.
+    /// What it is, as the ready line says: `soft`, `cuda`.
     fn kind(&self) -> &'static str;
+
+    /// Which it is, as the ready line says: its PCI address; `soft`.
+    fn name(&self) -> &str;
 
     /// After how many nanoseconds without requests a dispatcher sleeps, and for how long.
     fn idling(&self) -> (u64, u32);
 
-    /// Pinned host memory.
+    /// Host memory that kernels reach as well, zeroed. It lives as long as the device.
     fn allocate(&mut self, bytes: usize) -> Result<Buffer, DeviceError>;
 
-    /// Makes memory that was mapped for it reachable for kernels, at the address that it has in this process.
-    fn register(&mut self, mapping: Arc<Mapping>) -> Result<(), DeviceError>;
+    /// Makes memory of whole pages reachable for kernels, at the address that it has in this process.
+    fn register(&mut self, memory: Arc<dyn Memory>) -> Result<(), DeviceError>;
 
-    /// Links PTX texts to the program that kernels are launched from; it replaces the one before.
-    fn load(&mut self, texts: &[&str]) -> Result<(), DeviceError>;
+    /// Links PTX texts to a program.
+    fn load(&mut self, texts: &[&str]) -> Result<ProgramId, DeviceError>;
+
+    /// Forgets a program, and the graphs of its kernels.
+    fn unload(&mut self, program: ProgramId);
+
+    /// The variables of a program are again as its texts have them.
+    fn reset(&mut self, program: ProgramId) -> Result<(), DeviceError>;
+
+    /// What a kernel takes; if there is no such kernel, the error names those that there are.
+    fn parameters(&self, program: ProgramId, kernel: &str) -> Result<Vec<Parameter>, DeviceError>;
 
     /// Starts a kernel. It ends by itself; one that does not ends with the process alone.
-    fn launch(&mut self, launch: &Launch) -> Result<(), DeviceError>;
+    fn launch(&mut self, program: ProgramId, launch: &Launch) -> Result<(), DeviceError>;
+
+    /// Makes a launch ready that is to be started often.
+    fn prepare(&mut self, program: ProgramId, launch: &Launch) -> Result<GraphId, DeviceError>;
+
+    /// Starts it.
+    fn start(&mut self, graph: GraphId) -> Result<(), DeviceError>;
 
     /// How the kernel ended; `None` while it runs.
     fn ended(&mut self) -> Option<Result<(), DeviceError>>;
+
+    /// Waits until the kernel has ended; how it did.
+    fn wait(&mut self) -> Result<(), DeviceError>;
+
+    /// After what a kernel did nothing works any more, until another process has the device.
+    fn is_lost(&self) -> bool;
+}
+
+/// The error for a kernel that a program does not have.
+pub(crate) fn no_kernel<'a>(kernel: &str, kernels: impl Iterator<Item = &'a str>) -> DeviceError {
+    let kernels: Vec<_> = kernels.collect();
+    DeviceError::new(code::NOT_FOUND, format!("no kernel {kernel:?}; there are {}", kernels.join(", ")))
 }

@@ -9,7 +9,7 @@ use berth_memory::Memory as _;
 
 use crate::{
     control::{Code, Functions},
-    device::{Buffer, Device, DeviceError, Launch},
+    device::{Buffer, Device, DeviceError, Launch, ProgramId},
     functions::{MIXED, OWN, are_graphs, glue, mixed, texts},
     graphs::Graphs,
     mapping::Mapping,
@@ -36,6 +36,8 @@ pub(crate) struct Dispatcher {
     /// `None` while a thread for graphs has it.
     device: Option<Box<dyn Device>>,
     graphs: Option<JoinHandle<Ended>>,
+    /// What it runs, or ran.
+    program: Option<ProgramId>,
     mappings: Vec<(Arc<Mapping>, u32)>,
     /// Descriptions of all rings, as kernels read them.
     rings: Buffer,
@@ -64,7 +66,7 @@ impl Dispatcher {
             let (front, base) = (*mapping.front(), mapping.base().addr().get() as u64);
             if front.slots % blocks != 0 {
                 let message = format!("{} slots cannot be shared among {blocks} blocks", front.slots);
-                return Err(DeviceError::new(message));
+                return Err(DeviceError::other(message));
             }
             shared = shared.max(2 * front.stride as usize);
             let long = [front.rx_flags, front.tx_flags, front.rx_data, front.tx_data].map(|offset| base + offset);
@@ -76,6 +78,7 @@ impl Dispatcher {
         Ok(Self {
             device: Some(device),
             graphs: None,
+            program: None,
             mappings,
             rings: described,
             blocks,
@@ -89,19 +92,21 @@ impl Dispatcher {
 
     /// Loads these functions and starts the kernel, or the thread that launches graphs. None may be running.
     pub(crate) fn start(&mut self, functions: &Functions) -> Result<(), DeviceError> {
-        let mut device = self.device.take().ok_or_else(|| DeviceError::new("the device is lost"))?;
+        let mut device = self.device.take().ok_or_else(|| DeviceError::other("the device is lost"))?;
         self.words.store_u32(0, RUN);
+        self.program.take().into_iter().for_each(|program| device.unload(program));
         if are_graphs(functions) {
             if mixed(functions).is_some() {
-                return Err(DeviceError::new(MIXED));
+                return Err(DeviceError::other(MIXED));
             }
             let graphs = Graphs::new(device, &self.mappings, functions, self.words.clone());
             let graphs = graphs.map_err(|e| named(&e, functions, 0))?;
+            self.program = Some(graphs.program());
             let thread = thread::Builder::new().name("graphs".into()).spawn(move || graphs.run());
-            self.graphs = Some(thread.map_err(|e| DeviceError::new(format!("cannot start a thread: {e}")))?);
+            self.graphs = Some(thread.map_err(|e| DeviceError::other(format!("cannot start a thread: {e}")))?);
             self.beats = vec![0];
         } else {
-            self.launch(&mut *device, functions)?;
+            self.program = Some(self.launch(&mut *device, functions)?);
             self.device = Some(device);
             self.beats = vec![0; self.all_blocks as usize];
         }
@@ -109,7 +114,7 @@ impl Dispatcher {
         Ok(())
     }
 
-    fn launch(&self, device: &mut dyn Device, functions: &Functions) -> Result<(), DeviceError> {
+    fn launch(&self, device: &mut dyn Device, functions: &Functions) -> Result<ProgramId, DeviceError> {
         let mut tables = Vec::new();
         for function in &functions.all {
             if let Code::MockDecode { measurements, observables, rows } = &function.code {
@@ -117,7 +122,7 @@ impl Dispatcher {
             }
         }
         let glue = glue(functions, &tables);
-        device.load(&texts(functions, &glue)).map_err(|e| named(&e, functions, OWN))?;
+        let program = device.load(&texts(functions, &glue)).map_err(|e| named(&e, functions, OWN))?;
         let (idle_after, idle) = device.idling();
         let beats = self.words.address + LINE as u64;
         let mut params = self.rings.address.to_le_bytes().to_vec();
@@ -125,13 +130,21 @@ impl Dispatcher {
         params.extend([self.words.address, beats, idle_after].into_iter().flat_map(u64::to_le_bytes));
         params.extend(idle.to_le_bytes());
         let is_parallel = functions.all.iter().any(|function| function.parallel);
-        device.launch(&Launch {
+        let launch = Launch {
             kernel: "berth_dispatch".into(),
-            blocks: self.all_blocks,
-            threads: THREADS[usize::from(is_parallel)],
+            grid: [self.all_blocks, 1, 1],
+            block: [THREADS[usize::from(is_parallel)], 1, 1],
             shared: self.shared,
             params,
-        })
+            endless: true,
+        };
+        device.launch(program, &launch)?;
+        Ok(program)
+    }
+
+    /// Which device it is: kind and name.
+    pub(crate) fn identity(&self) -> Option<(&'static str, &str)> {
+        self.device.as_ref().map(|device| (device.kind(), device.name()))
     }
 
     /// Whether the kernel runs; not if it was not started, or its end was told.
@@ -173,7 +186,7 @@ impl Dispatcher {
 fn named(e: &DeviceError, functions: &Functions, own: usize) -> DeviceError {
     let module = e.module.and_then(|module| functions.modules.get(module.checked_sub(own)?));
     let message = module.map_or_else(|| e.message.clone(), |module| format!("{}: {}", module.name, e.message));
-    DeviceError { module: e.module, message }
+    DeviceError { message, ..*e }
 }
 
 /// The table of a `mock_decode`, as its kernel reads it.
@@ -183,7 +196,7 @@ fn table(device: &mut dyn Device, measurements: u32, observables: u32, rows: &st
     let rows: Option<Vec<u8>> = rows.as_bytes().chunks(2).map(byte).collect();
     let row = (measurements as usize + observables as usize).max(1);
     let rows = rows.filter(|rows| rows.len().is_multiple_of(row));
-    let rows = rows.ok_or_else(|| DeviceError::new("a table that does not add up"))?;
+    let rows = rows.ok_or_else(|| DeviceError::other("a table that does not add up"))?;
     let front = [(rows.len() / row) as u32, measurements, observables, 0];
     let table = device.allocate(16 + rows.len())?;
     table.memory.write_at(0, &front.map(u32::to_le_bytes).concat());

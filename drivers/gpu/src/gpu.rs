@@ -18,7 +18,9 @@ use berth_ring::ErrorCode;
 use tracing::{error, info, warn};
 
 use crate::{
+    choice::Choice,
     control::{self, Functions, Report, RingFd, line},
+    cuda,
     mapping::{At, Mapping},
 };
 
@@ -36,6 +38,8 @@ pub struct Settings {
     pub name: String,
     /// The program `berth-gpu-worker`.
     pub worker: PathBuf,
+    /// The device that it is to have.
+    pub device: Choice,
     /// Thread blocks that serve each ring.
     pub blocks: u32,
     /// How long its kernel may give no sign of life.
@@ -112,6 +116,8 @@ struct State {
     /// What a worker runs that is started next, and how the one that was told last came by it.
     functions: Mutex<(Functions, Loading)>,
     told: Condvar,
+    /// Kind and name of the device, as the worker that was started last told them.
+    device: Mutex<(String, String)>,
     faults: AtomicU64,
     refused: AtomicU64,
     beats: AtomicU64,
@@ -167,6 +173,7 @@ impl Gpu {
         let state = Arc::new(State {
             functions: Mutex::new((functions, Loading::Waiting)),
             told: Condvar::new(),
+            device: Mutex::default(),
             faults: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             beats: AtomicU64::new(0),
@@ -184,6 +191,11 @@ impl Gpu {
     /// As the configuration calls it.
     pub fn name(&self) -> &str {
         &self.settings.name
+    }
+
+    /// The device that its worker has, or had last: what kind it is, and which.
+    pub fn device(&self) -> (String, String) {
+        self.state.device.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The worker's process; `None` while it rests.
@@ -225,6 +237,7 @@ struct Worker {
 impl Ward for Worker {
     fn command(&mut self) -> Command {
         let mut command = Command::new(&self.settings.worker);
+        command.env(cuda::EAGER.0, cuda::EAGER.1);
         let files: Vec<_> = self.rings.iter().map(|(_, ring)| ring.file.as_raw_fd()).collect();
         let keep_files = move || {
             for file in &files {
@@ -242,8 +255,9 @@ impl Ward for Worker {
 
     fn greeting(&mut self) -> Vec<u8> {
         let ring = |(_, ring): &(_, RingFile)| RingFd { fd: ring.file.as_raw_fd(), header: ring.header };
-        let open =
-            control::Command::Open { rings: self.rings.iter().map(ring).collect(), blocks: self.settings.blocks };
+        let Settings { device, blocks, .. } = &self.settings;
+        let rings = self.rings.iter().map(ring).collect();
+        let open = control::Command::Open { device: device.clone(), rings, blocks: *blocks };
         let mut functions = self.state.lock().0.clone();
         functions.lost |= self.has_served;
         let load = control::Command::Load(functions);
@@ -263,6 +277,9 @@ impl Ward for Worker {
                         "{name}: its worker keeps its access to the network: no namespace of its own is allowed here"
                     );
                 }
+            }
+            Ok(Report::Opened { kind, device }) => {
+                *self.state.device.lock().unwrap_or_else(PoisonError::into_inner) = (kind, device);
             }
             Ok(Report::Loaded) => {
                 info!("{name}: its kernel runs");

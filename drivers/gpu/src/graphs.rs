@@ -11,7 +11,7 @@ use berth_ring::ErrorCode;
 
 use crate::{
     control::{Code, Function, Functions},
-    device::{Buffer, Device, DeviceError, Launch},
+    device::{Buffer, Device, DeviceError, GraphId, Launch, ProgramId},
     dispatch::{DRAIN, LINE, THREADS},
     functions::own_texts,
     mapping::Mapping,
@@ -43,7 +43,9 @@ type Ring = (Arc<Mapping>, usize, u32);
 pub(crate) struct Graphs {
     device: Box<dyn Device>,
     rings: Vec<Ring>,
-    functions: Vec<Function>,
+    program: ProgramId,
+    /// Each with what is started for its requests.
+    functions: Vec<(Function, GraphId)>,
     /// The words that a dispatcher's kernel would have: stop, then beats.
     words: Buffer,
     /// The context, and the flag that graphs set: only a whole answer reaches the ring's.
@@ -62,10 +64,28 @@ impl Graphs {
     ) -> Result<Self, DeviceError> {
         let texts = own_texts(functions);
         let stride = rings.iter().map(|(mapping, _)| mapping.front().stride).max().unwrap_or(0);
-        device.load(&texts)?;
         let (context, request) = (device.allocate(CONTEXT + 8)?, device.allocate(stride as usize)?);
+        let program = device.load(&texts)?;
+        let mut prepared = Vec::new();
+        for function in &functions.all {
+            let Code::Symbol { symbol, .. } = &function.code else { return Err(DeviceError::other("no kernel")) };
+            let launch = Launch {
+                kernel: symbol.clone(),
+                grid: [1; 3],
+                block: [if function.parallel { THREADS[1] } else { 1 }, 1, 1],
+                shared: 0,
+                params: context.address.to_le_bytes().to_vec(),
+                endless: false,
+            };
+            prepared.push((function.clone(), device.prepare(program, &launch)?));
+        }
         let rings = rings.iter().map(|(mapping, header)| (mapping.clone(), *header as usize, 0)).collect();
-        Ok(Self { device, rings, functions: functions.all.clone(), words, context, request })
+        Ok(Self { device, rings, program, functions: prepared, words, context, request })
+    }
+
+    /// What it loaded.
+    pub(crate) fn program(&self) -> ProgramId {
+        self.program
     }
 
     /// Serves until it is to drain and nothing waits, or a kernel fails.
@@ -162,8 +182,8 @@ impl Graphs {
     }
 
     fn find(&self, id: u32, arg_len: u32) -> Result<usize, i32> {
-        let found = self.functions.iter().position(|function| function.id == id).ok_or(UNKNOWN_FUNCTION)?;
-        let Function { fixed, unit, .. } = self.functions[found];
+        let found = self.functions.iter().position(|(function, _)| function.id == id).ok_or(UNKNOWN_FUNCTION)?;
+        let Function { fixed, unit, .. } = self.functions[found].0;
         let fits = arg_len.checked_sub(fixed).is_some_and(|more| if unit == 0 { more == 0 } else { more % unit == 0 });
         if fits { Ok(found) } else { Err(SCHEMA_MISMATCH) }
     }
@@ -174,15 +194,7 @@ impl Graphs {
         let at = self.context.address;
         let words = [self.request.address, tx, at + CONTEXT as u64, tx, mapping.front().stride, IN_FLIGHT];
         self.context.memory.write_at(0, &words.map(u64::to_le_bytes).concat());
-        let function = &self.functions[found];
-        let Code::Symbol { symbol, .. } = &function.code else { return Err(DeviceError::new("no kernel")) };
-        self.device.launch(&Launch {
-            kernel: symbol.clone(),
-            blocks: 1,
-            threads: if function.parallel { THREADS[1] } else { 1 },
-            shared: 0,
-            params: at.to_le_bytes().to_vec(),
-        })?;
+        self.device.start(self.functions[found].1)?;
         loop {
             if let Some(ended) = self.device.ended() {
                 return ended;

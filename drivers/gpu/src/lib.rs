@@ -1,15 +1,17 @@
 //! RPC functions on a GPU: devices, the dispatcher that never stops, and the worker process that has the device.
 //!
 //! ```text
-//! berth ── Gpu ── control socket ──▶ berth-gpu-worker ── Device: soft ──▶ berth_dispatch, a kernel that never stops
+//! berth ── Gpu ── control socket ──▶ berth-gpu-worker ── Device: soft, cuda ──▶ berth_dispatch, a kernel that never stops
 //!   └── Producer ── ring in memory that both map (host API's layout) ──────────────┘
 //! ```
 //!
-//! [`Device`] is what the worker needs of a GPU; [`Soft`] is the one in software. The dispatcher, built-in functions and
+//! [`Device`] is what the worker needs of a GPU; [`Soft`] is the one in software, [`Cuda`] has NVIDIA's driver. The dispatcher, built-in functions and
 //! plug-ins are PTX, which [`Functions`] checks and links, the same for every device. [`Gpu`] keeps the worker running. No
 //! GPU driver is ever opened in the process of `berth`: after a fault only a new process has a device that works.
 
+mod choice;
 mod control;
+mod cuda;
 mod device;
 mod dispatch;
 mod functions;
@@ -17,12 +19,16 @@ mod gpu;
 mod graphs;
 mod lease;
 mod mapping;
+mod once;
 mod soft;
 pub mod worker;
 
+pub use choice::{Address, Choice, NoChoice};
 pub use control::{Code, Function, Functions, Module};
-pub use device::{Buffer, Device, DeviceError, Launch};
+pub use cuda::{Card, Cards, Cuda, refused_node};
+pub use device::{Buffer, Device, DeviceError, GraphId, Launch, Parameter, ProgramId};
 pub use functions::{Problem, check};
 pub use gpu::{COUNTERS, Gpu, GpuCounts, GpuError, RingFile, Settings};
 pub use lease::{LeaseSettings, LeasedGpu};
+pub use once::{Argument, Job, Ran, cards, run};
 pub use soft::Soft;

@@ -16,7 +16,7 @@ use berth_ring::abi::{SHARED_MAGIC, SHARED_VERSION, SharedRing};
 
 /// A mapped ring file. Offsets and lengths were checked against its size.
 #[derive(Debug)]
-pub struct Mapping {
+pub(crate) struct Mapping {
     base: NonNull<u8>,
     size: usize,
     front: SharedRing,

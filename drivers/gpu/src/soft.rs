@@ -1,6 +1,7 @@
 //! A GPU in software: kernels are interpreted, over memory that others use at the same time.
 
 use std::{
+    collections::BTreeMap,
     sync::{
         Arc,
         atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence},
@@ -9,27 +10,72 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use berth_fabric::gpu_code as code;
 use berth_memory::{Heap, Memory};
-use berth_ptx::{Host, LaunchError, Module, Order, Program, Refused, Semantics, Width};
+use berth_ptx::{FaultKind, Host, LaunchError, LoadError, Module, Order, Program, Refused, Semantics, Width};
 
-use crate::{
-    device::{Buffer, Device, DeviceError, Launch},
-    mapping::Mapping,
-};
+use crate::device::{Buffer, Device, DeviceError, GraphId, Launch, Parameter, ProgramId, no_kernel};
 
 /// A GPU in software. Its kernels have one core, and see host memory at the addresses of this process.
 #[derive(Debug, Default)]
 pub struct Soft {
     memory: Shared,
-    device: Option<berth_ptx::Device>,
-    running: Option<JoinHandle<Ended>>,
+    /// `None` while a kernel of it runs.
+    programs: BTreeMap<u32, Option<berth_ptx::Device>>,
+    /// The number of the latest program or graph.
+    last: u32,
+    graphs: BTreeMap<u32, (ProgramId, Launch)>,
+    running: Option<(ProgramId, JoinHandle<Ended>)>,
 }
 
 /// A kernel's device, for the next one, and how it ended.
 type Ended = (berth_ptx::Device, Result<(), DeviceError>);
 
+/// An error of a text that is not loaded.
+fn refused<'a>(errors: impl IntoIterator<Item = &'a LoadError>) -> DeviceError {
+    let mut errors = errors.into_iter().peekable();
+    let module = errors.peek().map(|error| error.module);
+    let message = errors.map(ToString::to_string).collect::<Vec<_>>().join("\n");
+    DeviceError { module, code: code::INVALID_PTX, message }
+}
+
+/// As CUDA numbers what a kernel did.
+fn numbered(error: LaunchError) -> DeviceError {
+    let fault = match error {
+        LaunchError::Fault(fault) => fault,
+        other => return DeviceError::new(code::INVALID_VALUE, other.to_string()),
+    };
+    let code = match fault.kind {
+        FaultKind::OutOfBounds { .. } => code::ILLEGAL_ADDRESS,
+        FaultKind::Misaligned { .. } => code::MISALIGNED,
+        _ => code::LAUNCH_FAILED,
+    };
+    DeviceError { module: Some(fault.module), code, message: fault.to_string() }
+}
+
+impl Soft {
+    /// The program, which no kernel of runs.
+    fn program(&mut self, program: ProgramId) -> Result<&mut Option<berth_ptx::Device>, DeviceError> {
+        let found = self.programs.get_mut(&program.0).filter(|device| device.is_some());
+        found.ok_or_else(|| DeviceError::other("no such program is loaded, or a kernel of it runs"))
+    }
+
+    fn joined(&mut self, (program, thread): (ProgramId, JoinHandle<Ended>)) -> Result<(), DeviceError> {
+        let joined = thread.join();
+        let (device, ended) = joined.map_err(|_| DeviceError::new(code::LAUNCH_FAILED, "the interpreter panicked"))?;
+        if let Some(place) = self.programs.get_mut(&program.0) {
+            *place = Some(device);
+        }
+        ended
+    }
+}
+
 impl Device for Soft {
     fn kind(&self) -> &'static str {
+        "soft"
+    }
+
+    fn name(&self) -> &'static str {
         "soft"
     }
 
@@ -43,69 +89,96 @@ impl Device for Soft {
         Ok(Buffer { address: memory.base().addr().get() as u64, memory })
     }
 
-    fn register(&mut self, mapping: Arc<Mapping>) -> Result<(), DeviceError> {
-        self.memory.add(mapping);
+    fn register(&mut self, memory: Arc<dyn Memory>) -> Result<(), DeviceError> {
+        self.memory.add(memory);
         Ok(())
     }
 
-    fn load(&mut self, texts: &[&str]) -> Result<(), DeviceError> {
+    fn load(&mut self, texts: &[&str]) -> Result<ProgramId, DeviceError> {
         let mut modules = Vec::new();
         for (module, text) in texts.iter().enumerate() {
             let parsed = Module::parse(text);
-            modules.push(parsed.map_err(|e| DeviceError { module: Some(module), message: e.to_string() })?);
+            modules.push(parsed.map_err(|e| refused(&[LoadError { module, ..e }]))?);
         }
-        let program = Program::link(&modules).map_err(|errors| {
-            let first = errors.first();
-            DeviceError {
-                module: first.map(|e| e.module),
-                message: first.map_or_else(String::new, ToString::to_string),
-            }
-        })?;
-        self.device = Some(berth_ptx::Device::new(program));
+        let program = Program::link(&modules).map_err(|errors| refused(&errors))?;
+        self.last += 1;
+        self.programs.insert(self.last, Some(berth_ptx::Device::new(program)));
+        Ok(ProgramId(self.last))
+    }
+
+    fn unload(&mut self, program: ProgramId) {
+        self.programs.remove(&program.0);
+        self.graphs.retain(|_, (of, _)| *of != program);
+    }
+
+    fn reset(&mut self, program: ProgramId) -> Result<(), DeviceError> {
+        self.program(program)?.as_mut().into_iter().for_each(berth_ptx::Device::reset);
         Ok(())
     }
 
-    fn launch(&mut self, launch: &Launch) -> Result<(), DeviceError> {
-        let Some(mut device) = self.device.take() else {
-            return Err(DeviceError::new("nothing is loaded, or a kernel runs"));
-        };
+    fn parameters(&self, program: ProgramId, kernel: &str) -> Result<Vec<Parameter>, DeviceError> {
+        let program = self.programs.get(&program.0).and_then(Option::as_ref).map(berth_ptx::Device::program);
+        let program = program.ok_or_else(|| DeviceError::other("no such program is loaded"))?;
+        let parameters = program.parameters(kernel).ok_or_else(|| no_kernel(kernel, program.kernels().into_iter()))?;
+        Ok(parameters.iter().map(|one| Parameter { offset: one.offset, bytes: one.bytes }).collect())
+    }
+
+    fn launch(&mut self, program: ProgramId, launch: &Launch) -> Result<(), DeviceError> {
+        if self.running.is_some() {
+            return Err(DeviceError::other("a kernel runs"));
+        }
+        let place = self.program(program)?;
+        let Some(mut device) = place.take() else { return Err(DeviceError::other("a kernel of it runs")) };
         let (launch, mut memory) = (launch.clone(), self.memory.clone());
         let run = move || {
             let launch = berth_ptx::Launch {
                 kernel: &launch.kernel,
-                grid: [launch.blocks, 1, 1],
-                block: [launch.threads, 1, 1],
+                grid: launch.grid,
+                block: launch.block,
                 shared: launch.shared,
                 params: &launch.params,
                 seed: 1,
                 fuel: u64::MAX,
             };
-            let ran = device.launch(&mut memory, &launch, &mut Clock);
-            let ended = ran.map(drop).map_err(|e| match e {
-                LaunchError::Fault(fault) => DeviceError { module: Some(fault.module), message: fault.to_string() },
-                other => DeviceError::new(other.to_string()),
-            });
+            let ended = device.launch(&mut memory, &launch, &mut Clock).map(drop).map_err(numbered);
             (device, ended)
         };
         let thread = thread::Builder::new().name("kernel".into()).spawn(run);
-        self.running = Some(thread.map_err(|e| DeviceError::new(format!("cannot start a thread: {e}")))?);
+        let thread = thread.map_err(|e| DeviceError::other(format!("cannot start a thread: {e}")))?;
+        self.running = Some((program, thread));
         Ok(())
     }
 
+    fn prepare(&mut self, program: ProgramId, launch: &Launch) -> Result<GraphId, DeviceError> {
+        self.parameters(program, &launch.kernel)?;
+        self.last += 1;
+        self.graphs.insert(self.last, (program, launch.clone()));
+        Ok(GraphId(self.last))
+    }
+
+    fn start(&mut self, graph: GraphId) -> Result<(), DeviceError> {
+        let found = self.graphs.get(&graph.0).cloned();
+        let (program, launch) = found.ok_or_else(|| DeviceError::other("no such graph"))?;
+        self.launch(program, &launch)
+    }
+
     fn ended(&mut self) -> Option<Result<(), DeviceError>> {
-        let thread = self.running.take_if(|thread| thread.is_finished())?;
-        Some(match thread.join() {
-            Ok((device, ended)) => {
-                self.device = Some(device);
-                ended
-            }
-            Err(_) => Err(DeviceError::new("the interpreter panicked")),
-        })
+        let running = self.running.take_if(|(_, thread)| thread.is_finished())?;
+        Some(self.joined(running))
+    }
+
+    fn wait(&mut self) -> Result<(), DeviceError> {
+        let running = self.running.take();
+        running.map_or(Ok(()), |running| self.joined(running))
+    }
+
+    fn is_lost(&self) -> bool {
+        false
     }
 }
 
 /// The host of a kernel that never ends: it has a core to itself while there is work.
-pub(crate) struct Clock;
+struct Clock;
 
 impl Host for Clock {
     fn now(&mut self) -> u64 {
@@ -119,14 +192,14 @@ impl Host for Clock {
 
 /// Memory at the addresses of this process, which hosts and devices write at any time: every access is atomic.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Shared {
+struct Shared {
     all: Vec<Arc<dyn Memory>>,
     /// Which was used last.
     last: usize,
 }
 
 impl Shared {
-    pub(crate) fn add(&mut self, memory: Arc<dyn Memory>) {
+    fn add(&mut self, memory: Arc<dyn Memory>) {
         self.all.push(memory);
     }
 

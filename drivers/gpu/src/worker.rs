@@ -7,42 +7,49 @@ use std::{
         fd::{FromRawFd as _, OwnedFd, RawFd},
         unix::net::UnixStream,
     },
-    process::ExitCode,
     sync::Arc,
     time::Duration,
 };
 
 use crate::{
+    choice::Choice,
     control::{Command, Functions, Report, RingFd, line},
+    device::DeviceError,
     dispatch::Dispatcher,
     lease::process,
     mapping::{At, Mapping},
-    soft::Soft,
+    once,
 };
 
 /// How often it looks after its kernel.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The program `berth-gpu-worker`. Its standard input is the socket to `berth`; what else it inherits, it is told there.
-pub fn main() -> ExitCode {
+/// The program `berth-gpu-worker`. Its standard input is the socket to `berth`; what else it inherits, it is told there. It does
+/// not return: what a driver does at the end of a process would wait for a kernel that does not end.
+pub fn main() -> ! {
     let network = confine();
-    // SAFETY: nothing else of this process uses standard input.
-    let control = UnixStream::from(unsafe { OwnedFd::from_raw_fd(0) });
-    if std::env::args().nth(1).is_some_and(|arg| arg == "lease") {
-        return ended(process::serve(control, network));
-    }
-    let greeted = (&control).write_all(&line(&Report::Hello { network }));
-    ended(greeted.and_then(|()| serve(&control)))
-}
-
-fn ended(served: io::Result<ExitCode>) -> ExitCode {
-    match served {
-        Ok(status) => status,
+    let mode = std::env::args().nth(1).unwrap_or_default();
+    let served = match mode.as_str() {
+        "probe" => once::probe(),
+        "run" => once::perform(),
+        _ => {
+            // SAFETY: nothing else of this process uses standard input.
+            let control = UnixStream::from(unsafe { OwnedFd::from_raw_fd(0) });
+            match mode.as_str() {
+                "lease" => process::serve(control, network),
+                _ => (&control).write_all(&line(&Report::Hello { network })).and_then(|()| serve(&control)),
+            }
+        }
+    };
+    let status = match served {
+        Ok(success) => i32::from(!success),
         Err(e) => {
             eprintln!("berth-gpu-worker: {e}; it is started by berth run, for a [[gpu]] of its configuration");
-            ExitCode::FAILURE
+            1
         }
-    }
+    };
+    // SAFETY: it ends the process.
+    unsafe { libc::_exit(status) }
 }
 
 /// Gives up what a worker does not need: new privileges, the network, core dumps, a life after its parent's. Returns whether
@@ -73,24 +80,37 @@ pub(crate) fn inherited(fd: RawFd) -> io::Result<File> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) }.into())
 }
 
-fn open(rings: &[RingFd], blocks: u32) -> io::Result<Dispatcher> {
+fn open(device: &Choice, rings: &[RingFd], blocks: u32) -> io::Result<Result<Dispatcher, DeviceError>> {
     let mapped = |ring: &RingFd| Ok((Arc::new(Mapping::new(&inherited(ring.fd)?, At::Base)?), ring.header));
     let rings = rings.iter().map(mapped).collect::<io::Result<_>>()?;
-    Dispatcher::open(Box::new(Soft::default()), rings, blocks).map_err(io::Error::other)
+    Ok(device.open().and_then(|device| Dispatcher::open(device, rings, blocks)))
 }
 
-/// Serves until the other end of `control` is closed, or the kernel ends. It has the files that it is told.
-pub fn serve(mut control: &UnixStream) -> io::Result<ExitCode> {
+/// Serves until the other end of `control` is closed, or the kernel ends: whether it was the former. It has the files that it
+/// is told.
+pub fn serve(mut control: &UnixStream) -> io::Result<bool> {
     control.set_read_timeout(Some(LOOK))?;
     let (mut input, mut read) = (BufReader::new(control), Vec::new());
     let mut dispatcher: Option<Dispatcher> = None;
     let mut next: Option<Functions> = None;
     loop {
         match input.read_until(b'\n', &mut read) {
-            Ok(0) => return Ok(ExitCode::SUCCESS),
+            Ok(0) => return Ok(true),
             Ok(_) => {
                 match serde_json::from_slice(&std::mem::take(&mut read))? {
-                    Command::Open { rings, blocks } => dispatcher = Some(open(&rings, blocks)?),
+                    Command::Open { device, rings, blocks } => match open(&device, &rings, blocks)? {
+                        Ok(opened) => {
+                            if let Some((kind, device)) = opened.identity() {
+                                let (kind, device) = (kind.to_owned(), device.to_owned());
+                                control.write_all(&line(&Report::Opened { kind, device }))?;
+                            }
+                            dispatcher = Some(opened);
+                        }
+                        Err(e) => {
+                            control.write_all(&line(&Report::Refused(e.to_string())))?;
+                            return Ok(false);
+                        }
+                    },
                     Command::Load(functions) => next = Some(functions),
                 }
                 // What it waits for is done before it looks for more.
@@ -104,14 +124,14 @@ pub fn serve(mut control: &UnixStream) -> io::Result<ExitCode> {
         let Some(dispatcher) = &mut dispatcher else { continue };
         if let Some(Err(fault)) = dispatcher.ended() {
             control.write_all(&line(&Report::Fault(fault.to_string())))?;
-            return Ok(ExitCode::FAILURE);
+            return Ok(false);
         }
         if !dispatcher.is_running()
             && let Some(functions) = next.take()
         {
             if let Err(e) = dispatcher.start(&functions) {
                 control.write_all(&line(&Report::Refused(e.to_string())))?;
-                return Ok(ExitCode::FAILURE);
+                return Ok(false);
             }
             control.write_all(&line(&Report::Loaded))?;
         }

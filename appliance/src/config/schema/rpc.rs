@@ -76,10 +76,14 @@ pub(super) static GPU: Section = Section::new(
     "GPUs (docs/gpu.md, docs/hip-remote.md).",
     &[
         key("name", Kind::Text, "unique name").required().example("\"gpu0\""),
-        key("device", Kind::Text, "which: \"soft\" is the one in software")
-            .required()
-            .example("\"soft\"")
-            .more("Others need a driver that is not built yet. The one in software is never chosen silently."),
+        key(
+            "device",
+            Kind::Text,
+            "which: \"auto\" is the first that NVIDIA's driver has, \"soft\" the one in software",
+        )
+        .required()
+        .example("\"soft\"")
+        .more("Or the PCI address of one of NVIDIA's, or its GPU-uuid. The one in software is never chosen silently."),
         key(
             "use",
             Kind::Choice(&[

@@ -3,6 +3,8 @@
 use berth_wire::fabric::GpuStatus;
 use serde::{Deserialize, Serialize};
 
+use crate::choice::Choice;
+
 /// What a worker is told.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -14,8 +16,10 @@ pub(super) enum Command {
 }
 
 /// The memory of a lease.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Open {
+    /// What runs kernels.
+    pub(super) device: Choice,
     /// The file of the GPU's memory, which the worker inherited.
     pub(super) fd: i32,
     /// Where the lease begins in it.
@@ -49,8 +53,8 @@ pub(super) enum Report {
     Hello { network: bool },
     /// It still is.
     Beat,
-    /// A kernel has ended.
-    Ran { id: u64, ended: Ended },
+    /// A kernel has ended. `last`: so does the worker, and another one runs the next kernel.
+    Ran { id: u64, ended: Ended, last: bool },
 }
 
 /// How a kernel ended.

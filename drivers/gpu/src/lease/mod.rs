@@ -1,4 +1,4 @@
-//! A GPU in software whose memory is leased: a worker process for each lease that runs kernels, which has that lease's
+//! A GPU whose memory is leased: a worker process for each lease that runs kernels, which has that lease's
 //! memory and nothing else of the GPU's.
 
 mod control;
@@ -24,7 +24,13 @@ use berth_wire::fabric::GpuStatus;
 use tracing::warn;
 
 use self::control::{Ended, Open, Report, Run};
-use crate::{control::line, gpu::GpuCounts};
+use crate::{
+    choice::Choice,
+    control::line,
+    cuda,
+    gpu::{GpuCounts, GpuError},
+    once::cards,
+};
 
 /// Where kernels see the first byte of a GPU's memory.
 const BASE: u64 = 1 << 40;
@@ -46,17 +52,21 @@ pub struct LeaseSettings {
     pub name: String,
     /// The program `berth-gpu-worker`.
     pub worker: PathBuf,
+    /// What runs kernels.
+    pub device: Choice,
     /// How long a kernel may take, loading included.
     pub limit: Duration,
 }
 
-/// A GPU in software whose memory is leased.
+/// A GPU whose memory is leased. It is memory of the host, which kernels reach where the lease says.
 #[derive(Debug, Clone)]
 pub struct LeasedGpu(Arc<Inside>);
 
 #[derive(Debug)]
 struct Inside {
     settings: LeaseSettings,
+    /// What kind of device it is, and which.
+    device: (&'static str, String),
     memory: Arc<Pages>,
     restarts: AtomicU64,
     faults: AtomicU64,
@@ -64,15 +74,29 @@ struct Inside {
 }
 
 impl LeasedGpu {
-    /// A GPU with this memory, of [`berth_pages::Backing::Unnamed`].
-    pub fn new(settings: LeaseSettings, memory: Arc<Pages>) -> Self {
+    /// A GPU with this memory, of [`berth_pages::Backing::Unnamed`]. One of NVIDIA's must be there now.
+    pub fn open(settings: LeaseSettings, memory: Arc<Pages>) -> Result<Self, GpuError> {
+        let device = match &settings.device {
+            Choice::Soft => ("soft", "soft".to_owned()),
+            other => {
+                let cards = cards(&settings.worker)?;
+                let card = cards.choose(other).map_err(|e| GpuError::Refused(e.to_string()))?;
+                ("cuda", card.address.clone())
+            }
+        };
         let [restarts, faults, timeouts] = [const { AtomicU64::new(0) }; 3];
-        Self(Arc::new(Inside { settings, memory, restarts, faults, timeouts }))
+        Ok(Self(Arc::new(Inside { settings, device, memory, restarts, faults, timeouts })))
     }
 
     /// As the configuration calls it.
     pub fn name(&self) -> &str {
         &self.0.settings.name
+    }
+
+    /// The device: what kind it is, and which.
+    pub fn device(&self) -> (String, String) {
+        let (kind, name) = &self.0.device;
+        ((*kind).to_owned(), name.clone())
     }
 
     /// The counters so far, of all leases.
@@ -118,6 +142,8 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Now {
     stopped: bool,
+    /// The worker has said that it ends: the next one is greeted with the job.
+    leaving: bool,
     job: Option<Job>,
 }
 
@@ -129,6 +155,8 @@ struct Job {
     /// Offset and length of its output.
     output: (u64, u32),
     done: GpuDone,
+    /// A worker knows of it.
+    told: bool,
 }
 
 impl std::fmt::Debug for Job {
@@ -173,16 +201,20 @@ impl GpuWorker for Lease {
         };
         let line = line(&control::Command::Run(Box::new(run)));
         let mut child = locked(&self.child);
-        {
+        let told = {
             let mut now = locked(&self.shared.now);
             if now.stopped {
                 return;
             }
-            now.job = Some(Job { id, line: line.clone(), output, done });
-        }
+            let told = child.is_some() && !now.leaving;
+            now.job = Some(Job { id, line: line.clone(), output, done, told });
+            told
+        };
         // A worker that starts is greeted with the kernel.
         if let Some(child) = &*child {
-            child.tell(&line);
+            if told {
+                child.tell(&line);
+            }
             return;
         }
         let settings = &self.shared.gpu.settings;
@@ -191,7 +223,7 @@ impl GpuWorker for Lease {
             Ok(started) => *child = Some(started),
             Err(e) => {
                 warn!("{}: no thread for a lease's worker: {e}", settings.name);
-                self.shared.lost();
+                self.shared.lost(true);
             }
         }
     }
@@ -200,22 +232,26 @@ impl GpuWorker for Lease {
         locked(&self.shared.now).stopped = true;
         // Its supervisor kills it, and waits for it.
         drop(locked(&self.child).take());
-        self.shared.lost();
+        self.shared.lost(true);
     }
 }
 
 impl Shared {
-    /// The kernel that runs, if any, is gone with its process.
-    fn lost(&self) {
-        let job = locked(&self.now).job.take();
+    /// The kernel that runs, if any, is gone with its process; one that waits for the next process only with `all`.
+    fn lost(&self, all: bool) {
+        let job = locked(&self.now).job.take_if(|job| all || job.told);
         if let Some(job) = job {
             (job.done)(ran(GpuStatus::LaunchFailed, code::UNKNOWN));
         }
     }
 
     /// The worker says how a kernel ended.
-    fn ended(&self, id: u64, ended: Ended) {
-        let job = locked(&self.now).job.take_if(|job| job.id == id);
+    fn ran(&self, id: u64, ended: Ended, last: bool) {
+        let job = {
+            let mut now = locked(&self.now);
+            now.leaving |= last;
+            now.job.take_if(|job| job.id == id)
+        };
         let Some(Job { output: (offset, len), done, .. }) = job else { return };
         let status = GpuStatus::from_code(ended.status).unwrap_or(GpuStatus::LaunchFailed);
         match (status, ended.exit_code) {
@@ -238,7 +274,7 @@ struct Worker(Arc<Shared>);
 impl Ward for Worker {
     fn command(&mut self) -> Command {
         let mut command = Command::new(&self.0.gpu.settings.worker);
-        command.arg("lease");
+        command.arg("lease").env(cuda::EAGER.0, cuda::EAGER.1);
         let fd = self.0.gpu.memory.file().map_or(-1, std::os::fd::AsRawFd::as_raw_fd);
         let keep_file = move || {
             // SAFETY: the number of an open file. Only in the child, so that no other program inherits it.
@@ -255,6 +291,7 @@ impl Ward for Worker {
     fn greeting(&mut self) -> Vec<u8> {
         let Shared { gpu, base, reach, now } = &*self.0;
         let open = Open {
+            device: gpu.settings.device.clone(),
             fd: gpu.memory.file().map_or(-1, std::os::fd::AsRawFd::as_raw_fd),
             at: *base,
             len: reach.end,
@@ -263,13 +300,18 @@ impl Ward for Worker {
             limit_ms: gpu.settings.limit.as_millis() as u64,
         };
         let mut greeting = line(&control::Command::Open(open));
-        greeting.extend(locked(now).job.iter().flat_map(|job| &job.line));
+        let mut now = locked(now);
+        now.leaving = false;
+        if let Some(job) = &mut now.job {
+            job.told = true;
+            greeting.extend(&job.line);
+        }
         greeting
     }
 
     fn heard(&mut self, line: &[u8]) -> bool {
         match serde_json::from_slice(line) {
-            Ok(Report::Ran { id, ended }) => self.0.ended(id, ended),
+            Ok(Report::Ran { id, ended, last }) => self.0.ran(id, ended, last),
             Ok(Report::Hello { .. } | Report::Beat) => {}
             Err(e) => {
                 warn!("{}: the worker of a lease said what is no report: {e}", self.0.gpu.settings.name);
@@ -283,6 +325,7 @@ impl Ward for Worker {
         if end != End::Unwanted {
             self.0.gpu.restarts.fetch_add(1, Relaxed);
         }
-        self.0.lost();
+        // What could not be started will not be, in time.
+        self.0.lost(end == End::Itself(None));
     }
 }

@@ -4,7 +4,6 @@ use std::{
     fs::File,
     io::{self, BufRead as _, BufReader, ErrorKind, Write as _},
     os::{fd::AsRawFd as _, unix::net::UnixStream},
-    process::ExitCode,
     ptr::NonNull,
     sync::{Arc, Mutex, PoisonError},
     thread::{self, JoinHandle},
@@ -13,13 +12,13 @@ use std::{
 
 use berth_fabric::gpu_code as code;
 use berth_memory::Memory;
-use berth_ptx::{Device, FaultKind, Launch, LaunchError, Module, Program};
 use berth_wire::fabric::GpuStatus;
 
 use super::control::{Command, Ended, Open, Report, Run};
 use crate::{
+    choice::Choice,
     control::line,
-    soft::{Clock, Shared},
+    device::{Device, DeviceError, Launch, ProgramId},
     worker::inherited,
 };
 
@@ -35,9 +34,12 @@ const OTHER_MEMORY: u64 = 4 << 30;
 /// Longest text about a failure, in bytes.
 const LOG_MAX: usize = 4096;
 
-/// Serves a lease until the other end of `control` is closed, or a kernel does not end. `network`: as in
-/// [`Report::Hello`].
-pub(crate) fn serve(control: UnixStream, network: bool) -> io::Result<ExitCode> {
+/// The exit code of a launch that the device has not enough for, and did not begin.
+const TOO_LARGE: i32 = 701;
+
+/// Serves a lease until the other end of `control` is closed, or a kernel does not end, or costs the device: whether it was
+/// the first of these. `network`: as in [`Report::Hello`].
+pub(crate) fn serve(control: UnixStream, network: bool) -> io::Result<bool> {
     control.set_read_timeout(Some(LOOK))?;
     let mut input = BufReader::new(control.try_clone()?);
     let said = Said(Arc::new(Mutex::new(control)));
@@ -46,14 +48,19 @@ pub(crate) fn serve(control: UnixStream, network: bool) -> io::Result<ExitCode> 
     let mut running: Option<Running> = None;
     loop {
         match input.read_until(b'\n', &mut read) {
-            Ok(0) => return Ok(ExitCode::SUCCESS),
+            Ok(0) => return Ok(true),
             Ok(_) => match serde_json::from_slice(&std::mem::take(&mut read))? {
-                Command::Open(open) => opened = Some((open, Arc::new(Mutex::new(Kernels::open(&open)?)))),
+                Command::Open(open) => {
+                    let kernels = Kernels::open(&open)?;
+                    opened = Some((open, Arc::new(Mutex::new(kernels))));
+                }
                 Command::Run(run) if run.id <= last => {}
                 Command::Run(run) => {
                     let Some((_, kernels)) = &opened else { return Err(ErrorKind::InvalidData.into()) };
                     // It has said how it ended.
-                    running.take().into_iter().for_each(|running| running.end(&said));
+                    if running.take().is_some_and(|running| running.end(&said)) {
+                        return Ok(false);
+                    }
                     last = run.id;
                     running = Some(Running::start(kernels.clone(), *run, said.clone())?);
                 }
@@ -61,15 +68,16 @@ pub(crate) fn serve(control: UnixStream, network: bool) -> io::Result<ExitCode> 
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted) => {}
             Err(e) => return Err(e),
         }
-        if let Some(ended) = running.take_if(|running| running.thread.is_finished()) {
-            ended.end(&said);
+        let ended = running.take_if(|running| running.thread.is_finished());
+        if ended.is_some_and(|ended| ended.end(&said)) {
+            return Ok(false);
         }
         let limit = opened.as_ref().map_or(Duration::MAX, |(open, _)| Duration::from_millis(open.limit_ms));
         if let Some(late) = running.as_ref().filter(|running| running.began.elapsed() > limit) {
             // Nothing but the end of the process ends its threads.
             let ended = Ended::new(GpuStatus::LaunchFailed, code::TIMEOUT);
-            said.say(&Report::Ran { id: late.id, ended })?;
-            return Ok(ExitCode::FAILURE);
+            said.say(&Report::Ran { id: late.id, ended, last: true })?;
+            return Ok(false);
         }
         said.say(&Report::Beat)?;
     }
@@ -89,118 +97,106 @@ impl Said {
 struct Running {
     id: u64,
     began: Instant,
-    thread: JoinHandle<()>,
+    /// Returns whether the device is lost.
+    thread: JoinHandle<bool>,
 }
 
 impl Running {
     fn start(kernels: Arc<Mutex<Kernels>>, run: Run, said: Said) -> io::Result<Self> {
         let (id, began) = (run.id, Instant::now());
         let work = move || {
-            let ended = kernels.lock().unwrap_or_else(PoisonError::into_inner).run(&run);
+            let mut kernels = kernels.lock().unwrap_or_else(PoisonError::into_inner);
+            let ended = kernels.run(&run);
+            let last = kernels.device.is_lost();
             // Where nobody listens any more, the process ends.
-            let _ = said.say(&Report::Ran { id, ended });
+            let _ = said.say(&Report::Ran { id, ended, last });
+            last
         };
         Ok(Self { id, began, thread: thread::Builder::new().name("kernel".into()).spawn(work)? })
     }
 
-    fn end(self, said: &Said) {
-        if self.thread.join().is_err() {
+    /// Waits for it; whether the worker is to end.
+    fn end(self, said: &Said) -> bool {
+        self.thread.join().unwrap_or_else(|_| {
             let ended = Ended::new(GpuStatus::LaunchFailed, code::LAUNCH_FAILED);
-            let _ = said.say(&Report::Ran { id: self.id, ended });
-        }
+            let _ = said.say(&Report::Ran { id: self.id, ended, last: true });
+            true
+        })
     }
 }
 
 /// What runs kernels, and texts that were loaded last.
 struct Kernels {
-    memory: Shared,
+    device: Box<dyn Device>,
     /// The latest one last.
-    loaded: Vec<(String, Device)>,
+    loaded: Vec<(String, ProgramId)>,
 }
 
 impl Kernels {
     fn open(open: &Open) -> io::Result<Self> {
-        let limit = open.len.saturating_add(OTHER_MEMORY);
-        // SAFETY: the limit outlives the call.
-        unsafe { libc::setrlimit(libc::RLIMIT_AS, &libc::rlimit { rlim_cur: limit, rlim_max: limit }) };
-        let mut memory = Shared::default();
-        memory.add(Arc::new(Vram::map(&inherited(open.fd)?, open)?));
-        Ok(Self { memory, loaded: Vec::new() })
+        let mut device = open.device.open().map_err(io::Error::other)?;
+        // NVIDIA's driver reserves far more than it uses.
+        if open.device == Choice::Soft {
+            let limit = open.len.saturating_add(OTHER_MEMORY);
+            // SAFETY: the limit outlives the call.
+            unsafe { libc::setrlimit(libc::RLIMIT_AS, &libc::rlimit { rlim_cur: limit, rlim_max: limit }) };
+        }
+        let memory = Arc::new(Vram::map(&inherited(open.fd)?, open)?);
+        device.register(memory).map_err(io::Error::other)?;
+        Ok(Self { device, loaded: Vec::new() })
+    }
+
+    /// The program of a text, as if it had never run.
+    fn program(&mut self, text: &str) -> Result<ProgramId, DeviceError> {
+        let known = self.loaded.iter().position(|(known, _)| known == text);
+        let (text, program) = match known.map(|known| self.loaded.remove(known)) {
+            Some((text, program)) => {
+                self.device.reset(program)?;
+                (text, program)
+            }
+            None => (text.to_owned(), self.device.load(&[text])?),
+        };
+        if self.loaded.len() >= KEPT {
+            self.device.unload(self.loaded.remove(0).1);
+        }
+        self.loaded.push((text, program));
+        Ok(program)
     }
 
     fn run(&mut self, run: &Run) -> Ended {
-        let known = self.loaded.iter().position(|(text, _)| *text == run.text);
-        let (text, mut device) = match known.map(|known| self.loaded.remove(known)) {
-            Some((text, mut device)) => {
-                device.reset();
-                (text, device)
-            }
-            None => match load(&run.text) {
-                Ok(device) => (run.text.clone(), device),
-                Err(log) => return not_loaded(code::INVALID_PTX, log),
-            },
+        let loaded = self.program(&run.text).and_then(|program| {
+            let parameters = self.device.parameters(program, &run.kernel)?;
+            Ok((program, parameters))
+        });
+        let (program, parameters) = match loaded {
+            Ok(loaded) => loaded,
+            Err(e) => return not_loaded(e.code, e.message),
         };
-        let ended = launch(&mut device, &mut self.memory, run);
-        if self.loaded.len() >= KEPT {
-            self.loaded.remove(0);
+        let mut params = Vec::new();
+        let fit = parameters.len() == run.args.len()
+            && parameters.iter().zip(&run.args).all(|(parameter, arg)| {
+                params.resize(parameter.offset, 0);
+                params.extend_from_slice(arg);
+                arg.len() == parameter.bytes
+            });
+        if !fit {
+            return Ended::new(GpuStatus::Invalid, code::INVALID_VALUE);
         }
-        self.loaded.push((text, device));
-        ended
+        let (kernel, grid, block) = (run.kernel.clone(), run.grid, run.block);
+        let launch = Launch { kernel, grid, block, shared: 0, params, endless: false };
+        match self.device.launch(program, &launch).and_then(|()| self.device.wait()) {
+            Ok(()) => Ended::new(GpuStatus::Ok, 0),
+            Err(e) if [code::INVALID_VALUE, TOO_LARGE].contains(&e.code) => {
+                Ended::new(GpuStatus::Invalid, code::INVALID_VALUE)
+            }
+            Err(e) => Ended::new(GpuStatus::LaunchFailed, e.code),
+        }
     }
-}
-
-fn load(text: &str) -> Result<Device, String> {
-    let module = Module::parse(text).map_err(|e| e.to_string())?;
-    let program = Program::link(&[module]).map_err(|errors| {
-        let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
-        lines.join("\n")
-    })?;
-    Ok(Device::new(program))
 }
 
 fn not_loaded(exit_code: i32, mut log: String) -> Ended {
     log.truncate(log.floor_char_boundary(LOG_MAX));
     Ended { log, ..Ended::new(GpuStatus::LoadFailed, exit_code) }
-}
-
-fn launch(device: &mut Device, memory: &mut Shared, run: &Run) -> Ended {
-    let Some(parameters) = device.program().parameters(&run.kernel) else {
-        let kernels = device.program().kernels().join(", ");
-        return not_loaded(code::NOT_FOUND, format!("no kernel {:?}; there are {kernels}", run.kernel));
-    };
-    let mut params = Vec::new();
-    let fit = parameters.len() == run.args.len()
-        && parameters.iter().zip(&run.args).all(|(parameter, arg)| {
-            params.resize(parameter.offset, 0);
-            params.extend_from_slice(arg);
-            arg.len() == parameter.bytes
-        });
-    if !fit {
-        return Ended::new(GpuStatus::Invalid, code::INVALID_VALUE);
-    }
-    let launch = Launch {
-        kernel: &run.kernel,
-        grid: run.grid,
-        block: run.block,
-        shared: 0,
-        params: &params,
-        seed: 1,
-        fuel: u64::MAX,
-    };
-    match device.launch(memory, &launch, &mut Clock) {
-        Ok(_) => Ended::new(GpuStatus::Ok, 0),
-        Err(LaunchError::Fault(fault)) => Ended::new(
-            GpuStatus::LaunchFailed,
-            match fault.kind {
-                FaultKind::OutOfBounds { .. } => code::ILLEGAL_ADDRESS,
-                FaultKind::Misaligned { .. } => code::MISALIGNED,
-                _ => code::LAUNCH_FAILED,
-            },
-        ),
-        Err(LaunchError::Shape(_) | LaunchError::Arguments { .. } | LaunchError::NoKernel(_)) => {
-            Ended::new(GpuStatus::Invalid, code::INVALID_VALUE)
-        }
-    }
 }
 
 /// A lease's memory, as far as its kernels may reach.

@@ -1,10 +1,15 @@
-//! A ring, and a worker that serves it from a thread, told over its socket what a process would be told.
+//! A ring, and a worker that serves it: with the GPU in software from a thread, told over its socket what a process would be
+//! told; with NVIDIA's driver from a process of its own.
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
-    os::{fd::IntoRawFd as _, unix::net::UnixStream},
-    process::ExitCode,
+    os::{
+        fd::{AsRawFd as _, IntoRawFd as _, OwnedFd},
+        unix::{net::UnixStream, process::CommandExt as _},
+    },
+    path::Path,
+    process::{Child, Command, Stdio},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
@@ -22,24 +27,83 @@ pub(crate) fn base(nth: usize) -> usize {
     (0x2000 << 32) + (nth << 34)
 }
 
+/// What a test runs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum On {
+    Soft,
+    /// The driver of NVIDIA's that `berth_cuda_soft` is.
+    Cuda,
+}
+
+pub(crate) const BOTH: [On; 2] = [On::Soft, On::Cuda];
+
+/// The variable that makes a process of this test program a worker.
+pub(crate) const WORKER: &str = "BERTH_GPU_TEST_WORKER";
+
+enum Worker {
+    Thread(JoinHandle<bool>),
+    Process(Child),
+}
+
 pub(crate) struct Rig {
     pub(crate) producer: Producer,
     control: Option<UnixStream>,
     said: BufReader<UnixStream>,
-    worker: Option<JoinHandle<ExitCode>>,
+    worker: Option<Worker>,
+    /// Which device it has opened: kind and name.
+    pub(crate) opened: Value,
 }
 
 impl Rig {
-    pub(crate) fn new(nth: usize, slots: u32, slot_size: usize, blocks: u32) -> Self {
+    pub(crate) fn new(on: On, nth: usize, slots: u32, slot_size: usize, blocks: u32) -> Self {
+        match on {
+            On::Soft => Self::start("soft", None, nth, [slots, blocks], slot_size),
+            On::Cuda => {
+                let folder = berth_cuda_soft::folder().unwrap();
+                // In this process, the other device's ring lies at its base.
+                Self::start("auto", Some((&folder, &[])), nth + 32, [slots, blocks], slot_size)
+            }
+        }
+    }
+
+    /// With this device; from a process that finds libraries in a folder, with these variables, else from a thread.
+    pub(crate) fn start(
+        device: &str,
+        process: Option<(&Path, &[(&str, &str)])>,
+        nth: usize,
+        [slots, blocks]: [u32; 2],
+        slot_size: usize,
+    ) -> Self {
         let geometry = Geometry::new(slots, slot_size).unwrap();
         let pages = Pages::new(geometry.shared_size() as u64, &Backing::Unnamed, None).unwrap();
-        let fd = pages.file().unwrap().try_clone().unwrap().into_raw_fd();
+        let file = OwnedFd::from(pages.file().unwrap().try_clone().unwrap());
+        let fd = file.as_raw_fd();
         let producer = shared(pages, geometry, base(nth)).unwrap().patient(Duration::ZERO);
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let worker = thread::spawn(move || berth_gpu::worker::serve(&theirs).unwrap());
+        let worker = match process {
+            None => {
+                let _ = file.into_raw_fd();
+                Worker::Thread(thread::spawn(move || berth_gpu::worker::serve(&theirs).unwrap()))
+            }
+            Some((libraries, variables)) => {
+                let mut command = Command::new(std::env::current_exe().unwrap());
+                command.args(["worker", "--exact", "--test-threads=1"]).env(WORKER, "1");
+                command.envs(variables.iter().copied());
+                command.env("LD_LIBRARY_PATH", libraries).stdin(OwnedFd::from(theirs)).stdout(Stdio::null());
+                // SAFETY: as below.
+                let keep = move || match unsafe { libc::fcntl(fd, libc::F_SETFD, 0) } {
+                    0 => Ok(()),
+                    _ => Err(std::io::Error::last_os_error()),
+                };
+                // SAFETY: between fork and exec it makes one system call, with the number of a file that is open.
+                unsafe { command.pre_exec(keep) };
+                Worker::Process(command.spawn().unwrap())
+            }
+        };
         let said = BufReader::new(ours.try_clone().unwrap());
-        let mut rig = Self { producer, control: Some(ours), said, worker: Some(worker) };
-        rig.tell(&json!({ "open": { "rings": [{ "fd": fd, "header": HEADER }], "blocks": blocks } }));
+        let mut rig = Self { producer, control: Some(ours), said, worker: Some(worker), opened: Value::Null };
+        let rings = json!([{ "fd": fd, "header": HEADER }]);
+        rig.tell(&json!({ "open": { "device": device, "rings": rings, "blocks": blocks } }));
         rig
     }
 
@@ -53,13 +117,15 @@ impl Rig {
         self.next()
     }
 
-    /// What the worker says next, beats apart.
+    /// What the worker says next, beats apart, and what it says at first.
     pub(crate) fn next(&mut self) -> Value {
         loop {
             let mut line = String::new();
             assert_ne!(self.said.read_line(&mut line).unwrap(), 0, "the worker has ended");
             let said: Value = serde_json::from_str(&line).unwrap();
-            if said != "beat" {
+            if !said["opened"].is_null() {
+                self.opened = said["opened"].clone();
+            } else if said != "beat" && said["hello"].is_null() {
                 return said;
             }
         }
@@ -102,11 +168,22 @@ impl Rig {
         (status, result)
     }
 
-    /// Ends the worker as the end of its `berth` would; its exit status.
-    pub(crate) fn end(mut self) -> ExitCode {
-        let control = self.control.take().unwrap();
-        control.shutdown(std::net::Shutdown::Write).unwrap();
-        self.worker.take().unwrap().join().unwrap()
+    /// Ends the worker as the end of its `berth` would; whether that went well.
+    pub(crate) fn end(mut self) -> bool {
+        self.control.take().unwrap().shutdown(std::net::Shutdown::Write).unwrap();
+        match self.worker.take().unwrap() {
+            Worker::Thread(thread) => thread.join().unwrap(),
+            Worker::Process(mut process) => process.wait().unwrap().success(),
+        }
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        if let Some(Worker::Process(process)) = &mut self.worker {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
     }
 }
 

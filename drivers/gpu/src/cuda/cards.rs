@@ -1,0 +1,149 @@
+//! NVIDIA's GPUs of this machine, and which of them is meant.
+
+use std::ffi::{CStr, c_char, c_int};
+
+use serde::{Deserialize, Serialize};
+
+use super::driver::{Driver, call};
+use crate::{choice::Choice, device::DeviceError};
+
+/// Attributes of devices, as cuda.h numbers them.
+pub(super) const PROCESSORS: c_int = 16;
+pub(super) const WATCHED: c_int = 17;
+const CAPABILITY_MAJOR: c_int = 75;
+const CAPABILITY_MINOR: c_int = 76;
+const HOST_ADDRESSES: c_int = 91;
+
+/// What Berth's kernels are made for: loads and stores of system scope, and threads that progress on their own.
+const CAPABILITY: [i32; 2] = [7, 0];
+
+/// NVIDIA's driver, and its GPUs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cards {
+    /// The version of CUDA that it is of: major and minor number.
+    pub version: (u32, u32),
+    /// In the driver's order.
+    pub all: Vec<Card>,
+}
+
+/// An NVIDIA GPU.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Card {
+    /// PCI address.
+    pub address: String,
+    /// `GPU-` and 32 hex digits in groups.
+    pub uuid: String,
+    /// The model.
+    pub name: String,
+    /// Bytes of its memory.
+    pub memory: u64,
+    /// Compute capability, major and minor number.
+    pub capability: [i32; 2],
+    /// Multiprocessors.
+    pub processors: i32,
+    /// It reads memory of the host at the host's own addresses.
+    pub host_addresses: bool,
+}
+
+impl Card {
+    /// What keeps it from running Berth's kernels.
+    pub fn unusable(&self) -> Option<String> {
+        let Self { address, name, capability: [major, minor], .. } = self;
+        if self.capability < CAPABILITY {
+            let [wanted, least] = CAPABILITY;
+            return Some(format!(
+                "{name} at {address} is of compute capability {major}.{minor}; {wanted}.{least} or later is needed"
+            ));
+        }
+        (!self.host_addresses).then(|| format!("{name} at {address} does not read the host's memory at its addresses"))
+    }
+}
+
+impl Driver {
+    pub(super) fn attribute(&self, device: c_int, attribute: c_int) -> Result<c_int, DeviceError> {
+        let mut value = 0;
+        // SAFETY: the place outlives the call.
+        unsafe { call!(self.device_attribute(&raw mut value, attribute, device)) }?;
+        Ok(value)
+    }
+
+    /// All GPUs, each with the driver's handle of it.
+    pub(super) fn cards(&self) -> Result<Vec<(c_int, Card)>, DeviceError> {
+        let mut count = 0;
+        // SAFETY: the place outlives the call.
+        unsafe { call!(self.device_count(&raw mut count)) }?;
+        (0..count).map(|ordinal| self.card(ordinal)).collect()
+    }
+
+    fn card(&self, ordinal: c_int) -> Result<(c_int, Card), DeviceError> {
+        let (mut device, mut memory, mut uuid) = (0, 0, [0; 16]);
+        let (mut name, mut address): ([c_char; 256], [c_char; 32]) = ([0; 256], [0; 32]);
+        // SAFETY: the places outlive the calls, which are told how long texts may be.
+        unsafe {
+            call!(self.device_get(&raw mut device, ordinal))?;
+            call!(self.device_name(name.as_mut_ptr(), name.len() as c_int, device))?;
+            call!(self.device_address(address.as_mut_ptr(), address.len() as c_int, device))?;
+            call!(self.device_uuid(&raw mut uuid, device))?;
+            call!(self.device_memory(&raw mut memory, device))?;
+        }
+        let address = text(&address);
+        let card = Card {
+            address: address.parse::<crate::choice::Address>().map_or(address, |address| address.to_string()),
+            uuid: hyphenated(uuid),
+            name: text(&name),
+            memory: memory as u64,
+            capability: [self.attribute(device, CAPABILITY_MAJOR)?, self.attribute(device, CAPABILITY_MINOR)?],
+            processors: self.attribute(device, PROCESSORS)?,
+            host_addresses: self.attribute(device, HOST_ADDRESSES)? != 0,
+        };
+        Ok((device, card))
+    }
+
+    /// The GPU that is meant, if Berth's kernels run on it.
+    pub(super) fn choose(&self, choice: &Choice) -> Result<(c_int, Card), DeviceError> {
+        let (devices, all): (Vec<_>, Vec<_>) = self.cards()?.into_iter().unzip();
+        let found = meant(choice, &all)?;
+        Ok((devices[found], all[found].clone()))
+    }
+}
+
+/// Which of these is meant.
+fn meant(choice: &Choice, all: &[Card]) -> Result<usize, DeviceError> {
+    let is_meant = |card: &Card| match choice {
+        Choice::Address(address) => card.address == address.to_string(),
+        Choice::Uuid(uuid) => card.uuid == *uuid,
+        Choice::Auto => true,
+        Choice::Soft => false,
+    };
+    let Some(found) = all.iter().position(is_meant) else {
+        let all: Vec<_> = all.iter().map(|card| format!("{} ({})", card.address, card.uuid)).collect();
+        let all = if all.is_empty() { "the driver has none".into() } else { format!("there are {}", all.join(", ")) };
+        return Err(DeviceError::other(format!("no GPU {choice}; {all}")));
+    };
+    match all[found].unusable() {
+        Some(why) => Err(DeviceError::other(why)),
+        None => Ok(found),
+    }
+}
+
+impl Cards {
+    /// The GPU that is meant, if Berth's kernels run on it; else why not.
+    pub fn choose(&self, choice: &Choice) -> Result<&Card, DeviceError> {
+        meant(choice, &self.all).map(|found| &self.all[found])
+    }
+}
+
+/// A text that the driver ended with a zero.
+fn text(bytes: &[c_char]) -> String {
+    let bytes: Vec<u8> = bytes.iter().map(|byte| *byte as u8).collect();
+    CStr::from_bytes_until_nul(&bytes).unwrap_or_default().to_string_lossy().into_owned()
+}
+
+fn hyphenated(uuid: [u8; 16]) -> String {
+    let mut text = String::from("GPU");
+    for (at, byte) in uuid.iter().enumerate() {
+        let hyphen = if [0, 4, 6, 8, 10].contains(&at) { "-" } else { "" };
+        text += &format!("{hyphen}{byte:02x}");
+    }
+    text
+}
