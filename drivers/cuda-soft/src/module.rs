@@ -52,7 +52,9 @@ const MAGIC: [u8; 4] = *b"SOFT";
 fn packed(texts: &[String]) -> Vec<u8> {
     let word = |number: usize| (number as u32).to_le_bytes();
     let mut cubin = [MAGIC, word(texts.len())].concat();
-    texts.iter().for_each(|text| cubin.extend([&word(text.len())[..], text.as_bytes()].concat()));
+    for text in texts {
+        cubin.extend([&word(text.len())[..], text.as_bytes()].concat());
+    }
     cubin
 }
 

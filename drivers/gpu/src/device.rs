@@ -111,7 +111,7 @@ pub trait Device: Send {
     fn kind(&self) -> &'static str;
 
     /// Which it is, as the ready line says: its PCI address; `soft`.
-    fn name(&self) -> &str;
+    fn place(&self) -> &str;
 
     /// After how many nanoseconds without requests a dispatcher sleeps, and for how long.
     fn idling(&self) -> (u64, u32);

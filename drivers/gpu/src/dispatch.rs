@@ -144,7 +144,7 @@ impl Dispatcher {
 
     /// Which device it is: kind and name.
     pub(crate) fn identity(&self) -> Option<(&'static str, &str)> {
-        self.device.as_ref().map(|device| (device.kind(), device.name()))
+        self.device.as_ref().map(|device| (device.kind(), device.place()))
     }
 
     /// Whether the kernel runs; not if it was not started, or its end was told.

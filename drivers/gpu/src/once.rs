@@ -116,7 +116,7 @@ fn ran(job: &Job) -> Result<Ran, DeviceError> {
             gpu.read(at, bytes)?;
         }
     }
-    Ok(Ran { device: gpu.name().to_owned(), took, arguments })
+    Ok(Ran { device: gpu.place().to_owned(), took, arguments })
 }
 
 /// NVIDIA's driver and its GPUs, as the worker at this path finds them.

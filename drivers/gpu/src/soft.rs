@@ -75,7 +75,7 @@ impl Device for Soft {
         "soft"
     }
 
-    fn name(&self) -> &'static str {
+    fn place(&self) -> &'static str {
         "soft"
     }
 

@@ -1,6 +1,9 @@
 //! NVIDIA's GPUs of this machine, and which of them is meant.
 
-use std::ffi::{CStr, c_char, c_int};
+use std::{
+    ffi::{CStr, c_char, c_int},
+    fmt::Write as _,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -143,7 +146,7 @@ fn hyphenated(uuid: [u8; 16]) -> String {
     let mut text = String::from("GPU");
     for (at, byte) in uuid.iter().enumerate() {
         let hyphen = if [0, 4, 6, 8, 10].contains(&at) { "-" } else { "" };
-        text += &format!("{hyphen}{byte:02x}");
+        write!(text, "{hyphen}{byte:02x}").expect("a string takes all");
     }
     text
 }

@@ -221,7 +221,7 @@ impl Device for Cuda {
         "cuda"
     }
 
-    fn name(&self) -> &str {
+    fn place(&self) -> &str {
         &self.card.address
     }
 
