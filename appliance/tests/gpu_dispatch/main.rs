@@ -355,7 +355,7 @@ fn what_cannot_run_is_refused_with_its_place() {
             decoder("l", "surface_d3.dem", "\"lut\"")
                 + &decoder("m", "surface_d3.dem", "\"mwpm\"")
                 + "[[function]]\nname = \"f\"\nhandler = \"builtin:qec_decode\"\ndecoder = \"m\"\n",
-            "the algorithm of decoder \"m\" is mwpm".into(),
+            "port \"a\" runs it on a GPU, and decoder \"m\" runs on CPUs alone".into(),
         ),
     ] {
         let (status, stderr) = fails(&config(RPC, &functions));
