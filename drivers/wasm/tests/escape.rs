@@ -54,6 +54,7 @@ fn main() {
         test();
         println!("test {name} ... ok");
     }
+    println!("\ntest result: ok. {} passed; 0 failed", tests.len());
 }
 
 /// A slot as somebody sees it who has read the documents only.
