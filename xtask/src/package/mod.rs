@@ -35,6 +35,7 @@ const FILES: &[(&str, &str)] = &[
     ("systemd/10-sandbox.conf", "usr/lib/systemd/system/berth@.service.d"),
     ("systemd/af-xdp.conf", "usr/share/doc/berth-common/examples"),
     ("systemd/nvmet.conf", "usr/share/doc/berth-common/examples"),
+    ("systemd/packet.conf", "usr/share/doc/berth-common/examples"),
     ("systemd/60-berth.rules", "usr/lib/udev/rules.d"),
     ("systemd/sysusers.d/berth.conf", "usr/lib/sysusers.d"),
     ("systemd/tmpfiles.d/berth.conf", "usr/lib/tmpfiles.d"),
