@@ -87,6 +87,10 @@ struct Node(HipLeases);
 struct Session(Arc<Occupant>);
 
 impl HipSession for Session {
+    fn end(&self) {
+        self.0.end();
+    }
+
     fn stop(&self) {
         self.0.stop();
     }
@@ -102,7 +106,7 @@ impl Leases for Node {
             _ => Code::INVALID_CONTEXT,
         })?;
         if let Some(earlier) = granted.earlier {
-            earlier.stop();
+            earlier.end();
         }
         Ok(Leased { device: granted.device, bytes: granted.bytes, is_live })
     }

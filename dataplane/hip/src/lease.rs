@@ -184,10 +184,24 @@ impl<D: Device> Session<D> {
         Ok(())
     }
 
+    /// How the lease stands that it got, and was not told of yet.
+    fn got(&self) -> Option<&dyn Standing> {
+        let ended = self.leasing.as_ref()?.ended.as_ref()?;
+        Some(&*ended.as_ref().ok()?.standing)
+    }
+
     /// Whether its lease was ended by its node.
     pub(crate) fn is_stopped(&self) -> bool {
-        let standing = self.leasing.as_ref().and_then(|leasing| leasing.standing.as_ref());
-        standing.is_some_and(|standing| standing.is_stopped())
+        let standing = self.leasing.as_ref().and_then(|leasing| leasing.standing.as_deref());
+        standing.or(self.got()).is_some_and(|standing| standing.is_stopped())
+    }
+
+    /// Whether it got a lease that is over. A client that takes no answers is not told, and must not keep it.
+    pub(crate) fn has_lost(&mut self, now: Nanos) -> bool {
+        if matches!(self.phase, Phase::Bind(_)) {
+            self.is_decided(&mut Context::from_waker(Waker::noop()));
+        }
+        self.got().is_some_and(|standing| !standing.is_live(now))
     }
 
     /// Whether it may not be served any more for its lease, or for want of one.

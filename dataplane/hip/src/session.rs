@@ -533,7 +533,7 @@ impl<D: Device> PortSession for Session<D> {
         let silent = now - self.last;
         let is_between = matches!(self.phase, Phase::Head) && self.rest == 0;
         let patience = if is_between { self.settings.idle } else { Some(PATIENCE) };
-        patience.is_some_and(|patience| silent > patience) || self.is_out(now)
+        patience.is_some_and(|patience| silent > patience) || self.is_out(now) || self.has_lost(now)
     }
 
     fn outstanding(&self) -> usize {

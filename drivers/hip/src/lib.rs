@@ -38,7 +38,7 @@ pub use self::{
 };
 use self::{
     core::{HipSession, Sessions},
-    lease::Claims,
+    lease::{Claims, Places},
     runner::Thread,
     seen::Seen,
 };
@@ -109,6 +109,7 @@ struct Shared {
     counters: Arc<Counters>,
     counts: Counts,
     threads: Handle,
+    places: Arc<Places>,
     seen: Seen,
     now: Box<dyn Fn() -> Nanos + Send + Sync>,
 }
@@ -146,6 +147,7 @@ impl Worker {
             random: Arc::new(|| getrandom::u64().expect("the system has random numbers")),
             counters: Arc::default(),
             counts: Counts::default(),
+            places: Arc::default(),
             seen: Seen::default(),
             now: Box::new(now),
             settings,
@@ -227,8 +229,7 @@ impl Shared {
         self.seen.add(peer, now, &activity);
         let session = session.watched_by(activity);
         let Some((leases, required)) = &self.settings.leases else { return Some(session) };
-        let (leases, threads) = (leases.clone(), self.threads.clone());
-        let claims = Claims { leases, source: peer, threads, decided: Arc::default() };
+        let claims = Claims::new(leases.clone(), peer, self.threads.clone(), self.places.clone());
         Some(session.leasing(Box::new(claims), *required, None))
     }
 

@@ -1,12 +1,13 @@
 //! A worker on loopback, and a client in Python that was written from docs/hip-remote.md alone.
 
 use std::{
+    collections::HashMap,
     io::{Read as _, Write as _},
     net::{IpAddr, SocketAddr, TcpStream},
     ops::Deref,
     process::Command,
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     thread::{self, JoinHandle},
@@ -38,6 +39,8 @@ fn settings() -> Settings {
 struct Served {
     worker: Worker,
     stop: Arc<AtomicBool>,
+    /// Held while a core is polled.
+    polling: Arc<Mutex<()>>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -46,6 +49,13 @@ impl Deref for Served {
 
     fn deref(&self) -> &Worker {
         &self.worker
+    }
+}
+
+impl Served {
+    /// No core is polled meanwhile.
+    fn pause(&self) -> MutexGuard<'_, ()> {
+        self.polling.lock().unwrap()
     }
 }
 
@@ -62,21 +72,25 @@ fn start(settings: Settings) -> Served {
     let clock = TscClock::calibrate(Duration::from_millis(5));
     let mono = clock.clone();
     let (worker, cores) = Worker::start(settings, move || mono.now().mono).unwrap();
-    let stop = Arc::new(AtomicBool::new(false));
+    let (stop, polling) = (Arc::new(AtomicBool::new(false)), Arc::<Mutex<()>>::default());
     let threads = cores.into_iter().map(|core| {
-        let (stop, clock) = (stop.clone(), clock.clone());
+        let (stop, clock, polling) = (stop.clone(), clock.clone(), polling.clone());
         thread::spawn(move || {
             let mut lcore = Lcore::new("test", Idle::Wait, &Telemetry::default());
             lcore.add(core.open("hip").unwrap());
             let mut sleeper = Sleeper::new(lcore.wait_fds()).unwrap();
             while !stop.load(Relaxed) {
-                if let Step::Sleep(most) = lcore.poll(clock.now()) {
+                let step = {
+                    let _polling = polling.lock().unwrap();
+                    lcore.poll(clock.now())
+                };
+                if let Step::Sleep(most) = step {
                     sleeper.sleep(Some(most));
                 }
             }
         })
     });
-    Served { worker, threads: threads.collect(), stop }
+    Served { worker, threads: threads.collect(), stop, polling }
 }
 
 fn count(worker: &Served, counter: &str) -> u64 {
@@ -149,23 +163,43 @@ fn a_session_that_is_silent_for_too_long_ends() {
     assert!((Duration::from_millis(250)..Duration::from_secs(3)).contains(&begin.elapsed()));
 }
 
-/// A node with one lease, of the second device, which lives until it is told otherwise.
+/// A node with leases of the second device, which live until it is told otherwise.
 #[derive(Debug, Default)]
 struct Node {
     is_over: Arc<AtomicBool>,
-    session: Mutex<Option<Arc<Occupant>>>,
+    sessions: Mutex<HashMap<u128, Arc<Occupant>>>,
     seen: Mutex<Vec<Claim>>,
+}
+
+/// The lease that the tests bind.
+const LEASE: [u8; 16] = [7; 16];
+
+impl Node {
+    /// Forgets the session of the lease.
+    fn take(&self) -> Arc<Occupant> {
+        self.sessions.lock().unwrap().remove(&u128::from_be_bytes(LEASE)).unwrap()
+    }
+
+    /// Waits until so many claims were looked at.
+    fn has_seen(&self, claims: usize) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while self.seen.lock().unwrap().len() < claims {
+            assert!(Instant::now() < deadline, "a claim is not looked at");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
 }
 
 impl Leases for Node {
     fn bind(&self, claim: &Claim, source: IpAddr, session: Arc<Occupant>) -> Result<Leased, Code> {
         assert!(source.is_loopback());
-        self.seen.lock().unwrap().push(claim.clone());
+        let mut seen = self.seen.lock().unwrap();
+        seen.push(claim.clone());
         if claim.signature != [1; 64] {
             return Err(Code::INVALID_CONTEXT);
         }
-        if let Some(earlier) = self.session.lock().unwrap().replace(session) {
-            earlier.stop();
+        if let Some(earlier) = self.sessions.lock().unwrap().insert(claim.lease, session) {
+            earlier.end();
         }
         let is_over = self.is_over.clone();
         Ok(Leased { device: 1, bytes: 1 << 20, is_live: Box::new(move |_| !is_over.load(Relaxed)) })
@@ -184,8 +218,16 @@ impl Client {
 
     /// What follows the error code, or the code; `None` where the worker has closed.
     fn call(&mut self, op: Op, payload: &[u8]) -> Option<Result<Vec<u8>, i32>> {
+        self.send(op, payload)?;
+        self.answer()
+    }
+
+    fn send(&mut self, op: Op, payload: &[u8]) -> Option<()> {
         let header = Header::request(op, 1, payload.len() as u64, 0);
-        self.0.write_all(&[zerocopy_bytes(&header), payload].concat()).ok()?;
+        self.0.write_all(&[zerocopy_bytes(&header), payload].concat()).ok()
+    }
+
+    fn answer(&mut self) -> Option<Result<Vec<u8>, i32>> {
         let mut header = [0; Header::LEN];
         self.0.read_exact(&mut header).ok()?;
         let mut body = vec![0; Header::parse(&header).unwrap().payload_length.get() as usize];
@@ -199,12 +241,19 @@ impl Client {
         Some(self.call(Op::Malloc, zerocopy::IntoBytes::as_bytes(&request))?.map(drop))
     }
 
-    fn bind(&mut self, signature: u8) -> Option<Result<(), i32>> {
-        let (lease_id, signature) = ([7; 16], [signature; 64]);
+    fn claim(&mut self, lease_id: [u8; 16], signature: u8) -> Option<()> {
         let mut request = q::Bind::zeroed();
-        (request.lease_id, request.signature, request.token_length) = (lease_id, signature, 5.into());
-        let payload = [zerocopy::IntoBytes::as_bytes(&request), b"token"].concat();
-        Some(self.call(Op::BerthBind, &payload)?.map(drop))
+        (request.lease_id, request.signature, request.token_length) = (lease_id, [signature; 64], 5.into());
+        self.send(Op::BerthBind, &[zerocopy::IntoBytes::as_bytes(&request), b"token"].concat())
+    }
+
+    fn bind(&mut self, signature: u8) -> Option<Result<(), i32>> {
+        self.claim(LEASE, signature)?;
+        self.bound()
+    }
+
+    fn bound(&mut self) -> Option<Result<(), i32>> {
+        Some(self.answer()?.map(drop))
     }
 }
 
@@ -219,8 +268,8 @@ fn a_session_has_what_its_lease_gives_for_as_long_as_that_lives() {
     assert_eq!(client.bind(2), Some(Err(201)));
     assert_eq!(client.bind(1), Some(Ok(())));
     let claim = node.seen.lock().unwrap()[0].clone();
-    assert_eq!(claim.signed, [b"berth-hip-bind", &nonce[..], &[7; 16]].concat());
-    assert_eq!((claim.lease, &claim.token[..]), (u128::from_be_bytes([7; 16]), &b"token"[..]));
+    assert_eq!(claim.signed, [b"berth-hip-bind", &nonce[..], &LEASE].concat());
+    assert_eq!((claim.lease, &claim.token[..]), (u128::from_be_bytes(LEASE), &b"token"[..]));
     assert_eq!(worker.monitor().used(), [0, 1 << 20], "the lease's bytes are taken, whatever is allocated");
     assert_eq!(client.call(Op::GetDeviceCount, &[]), Some(Ok(vec![1, 0, 0, 0])));
     assert_eq!(client.malloc(1 << 20), Some(Ok(())));
@@ -237,8 +286,7 @@ fn a_session_has_what_its_lease_gives_for_as_long_as_that_lives() {
     assert_eq!(client.call(Op::Ping, &[]), None);
     assert_eq!(worker.monitor().used(), [0, 1 << 20]);
     // Stopped, it is gone with all that it had.
-    let session = node.session.lock().unwrap().take().unwrap();
-    session.stop();
+    node.take().stop();
     assert_eq!(worker.monitor().used(), [0, 0]);
     assert_eq!(second.call(Op::Ping, &[]), None);
     // Over, it is served no more, and goes by itself.
@@ -251,6 +299,52 @@ fn a_session_has_what_its_lease_gives_for_as_long_as_that_lives() {
         assert!(Instant::now() < deadline, "{:?} bytes are still used", worker.monitor().used());
     }
     assert_eq!(Client::new(&worker).bind(1), Some(Err(201)), "nobody binds what is over");
+}
+
+#[test]
+fn claims_that_wait_for_an_earlier_session_keep_nobody_waiting() {
+    let node = Arc::<Node>::default();
+    let settings =
+        Settings { cores: 1, max_sessions: 64, per_peer: 64, leases: Some((node.clone(), true)), ..settings() };
+    let worker = start(settings);
+    let mut first = Client::new(&worker);
+    assert_eq!(first.bind(1), Some(Ok(())));
+    // It does not end: nobody looks at it.
+    let paused = worker.pause();
+    let claim = |nth: usize| {
+        let mut client = Client::new(&worker);
+        client.claim(LEASE, 1).unwrap();
+        node.has_seen(nth);
+        client
+    };
+    let mut waiting = claim(2);
+    for nth in 3..35 {
+        let next = claim(nth);
+        assert_eq!(waiting.bound(), Some(Err(201)), "one claim on a lease waits, the last one");
+        waiting = next;
+    }
+    let mut other = Client::new(&worker);
+    other.claim([8; 16], 1).unwrap();
+    assert_eq!(other.bound(), Some(Ok(())));
+    // Whoever stops the one that waits, waits for what the first one has.
+    let (session, monitor) = (node.take(), worker.monitor());
+    let stopped = thread::spawn(move || {
+        session.stop();
+        monitor.used()
+    });
+    assert_eq!(waiting.bound(), Some(Err(201)));
+    drop(paused);
+    assert_eq!(stopped.join().unwrap(), [0, 1 << 20], "what the other one has");
+    assert_eq!(first.call(Op::Ping, &[]), None);
+    // Who waits gets it in the end; who has gone does not.
+    let mut third = Client::new(&worker);
+    assert_eq!(third.bind(1), Some(Ok(())));
+    let paused = worker.pause();
+    drop((claim(37), claim(38)));
+    let mut last = claim(39);
+    drop(paused);
+    assert_eq!(last.bound(), Some(Ok(())));
+    assert_eq!(third.call(Op::Ping, &[]), None);
 }
 
 #[test]

@@ -31,6 +31,9 @@ pub struct HipClaim<'a> {
 
 /// A session that may use a device. It is ended before the lease's bytes are another's, and before a revocation is answered.
 pub trait HipSession: Debug + Send + Sync {
+    /// Has it end, and does not wait for that.
+    fn end(&self);
+
     /// Ends it; returns when nothing is served any more and nothing of its memory is left.
     fn stop(&self);
 }
@@ -46,7 +49,7 @@ pub struct HipGrant {
     pub key: LeaseKey,
     /// The lease's generation there.
     pub generation: Generation,
-    /// The session that the lease had, if any: to be stopped before this one begins.
+    /// The session that the lease had, if any: to be ended, and gone before this one begins.
     pub earlier: Option<Arc<dyn HipSession>>,
 }
 
