@@ -262,6 +262,61 @@ fn a_decoding_session_from_measurements_to_corrections() {
     assert_eq!(status(client.call(GET_CORRECTIONS, &get(0, 1, false))), (4, 0), "fresh");
 }
 
+/// A check that is read once a round and may be read wrongly; without an end, in windows of four rounds of which two are decided.
+const ENDLESS: &str = "[[decoder]]\nname = \"memory\"\nalgorithm = \"window\"\nmodel = \"memory.dem\"\nmeasurements = \
+                       \"readings.txt\"\nwindow = 4\ncommit = 2\nrounds = 0\ncounter = \"round\"\n";
+
+#[test]
+fn an_experiment_without_an_end_is_decoded_as_its_rounds_arrive() {
+    let round = "detector(0) D0\nerror(0.1) D0 L0\n";
+    let memory = format!("repeat 8 {{\n{round}error(0.05) D0 D1\nshift_detectors(1) 1\n}}\n{round}");
+    let readings: String =
+        (0..9).map(|at| if at == 0 { "0 -1\n".into() } else { format!("{} {at} -1\n", at - 1) }).collect();
+    let functions = &DECODING[DECODING.find("[[function]]\nname = \"enqueue").unwrap()..];
+    for (rpc, place) in [("", "service"), ("[port.rpc]\ndispatch = \"ring\"\nworker_cpus = [0]\n", "worker")] {
+        let files = [("memory.dem", &*memory), ("readings.txt", &*readings)];
+        let berth = Berth::start_with(&format!("{}{ENDLESS}{functions}", port("a", rpc)), &files);
+        let client = berth.client("a");
+        let enqueue = |first: u64, readings: &[bool]| {
+            let mut args: Vec<u8> =
+                [0, first, 0, readings.len() as u64].into_iter().flat_map(u64::to_le_bytes).collect();
+            let byte = |bits: &[bool]| bits.iter().rev().fold(0, |byte, bit| byte << 1 | u8::from(*bit));
+            args.extend(readings.chunks(8).map(byte));
+            client.call(ENQUEUE_SYNDROMES, &args).status
+        };
+        let corrections = |reset| client.call(GET_CORRECTIONS, &get(0, 1, reset));
+        // The qubit flips in every tenth round, and the reading of every tenth round is wrong.
+        let reading = |round: u64| (round / 10 % 2 == 1) != (round % 10 == 5);
+        assert_eq!(corrections(false).status, 4, "NOT_READY");
+        let mut arrived = 0;
+        for request in 0..700_u64 {
+            let rounds: Vec<u64> = (arrived..arrived + 1 + request % 13).collect();
+            let readings: Vec<bool> = rounds.iter().map(|round| reading(*round)).collect();
+            assert_eq!(enqueue(arrived + 1, &readings), 2, "out of order");
+            assert_eq!(enqueue(arrived, &readings), 0);
+            assert_eq!(enqueue(arrived, &readings), 0, "twice");
+            arrived += rounds.len() as u64;
+            if arrived < 4 {
+                continue;
+            }
+            let decided = (arrived - 4) / 2 * 2 + 2;
+            let answer = corrections(false);
+            assert_eq!((answer.status, answer.result), (0, vec![((decided - 1) / 10 % 2) as u8]), "{arrived}");
+        }
+        assert_eq!(client.call(RESET_DECODER, &0_u64.to_le_bytes()).status, 0);
+        assert_eq!(corrections(false).status, 4, "fresh");
+        assert_eq!(enqueue(0, &[false; 4]), 0);
+        assert_eq!(corrections(false).result, [0]);
+        let stopped = berth.stop();
+        let count = |what: &str| match place {
+            "service" => stopped.sum("a", "service", &format!("decoder_memory_{what}")),
+            _ => stopped.counters["workers"][0]["counters"][format!("decoder_memory_{what}")].as_u64().unwrap(),
+        };
+        let undecided = arrived - ((arrived - 4) / 2 * 2 + 2);
+        assert_eq!(["repeated", "out_of_order", "undecided"].map(count), [700, 700, undecided], "{place}");
+    }
+}
+
 #[test]
 fn mock_decode_answers_from_a_syndrome_file() {
     let file = "NUM_DATA 4\nNUM_LOGICAL 1\nSHOT_START 0\n1\n0\n1\nSHOT_START 1\n0\n1\n1\nCORRECTIONS_START\n1\n0\nCORRECTIONS_END\n";

@@ -12,8 +12,9 @@ use berth_qec::{
     osd::{BpOsd, Schedule},
     relay::RelayBp,
     sparse::{MeasurementMap, SparseMatrix},
-    window::{Inner, Window},
+    window::{Experiment, Inner, Window},
 };
+use berth_rpc::handlers::Streaming;
 
 use super::{Host, contents, name, resolve, unique};
 
@@ -32,14 +33,24 @@ pub struct Decoder {
     pub tables: Arc<Tables>,
     /// Which measurements make up each detection event.
     pub measurements: MeasurementMap,
+    /// Of windows: the experiments of the decoding server, and how their rounds come and their corrections go.
+    pub experiment: Option<(Arc<Experiment>, Streaming)>,
+}
+
+impl Decoder {
+    /// Of windows: the rounds of an experiment of the decoding server, and how it is told of them.
+    fn rounds(&self) -> Option<(Option<u64>, Streaming)> {
+        self.experiment.as_ref().map(|(experiment, streaming)| (experiment.rounds(), *streaming))
+    }
 }
 
 impl PartialEq for Decoder {
-    /// The tables follow from the model and the algorithm.
+    /// The tables follow from the model and the algorithm, the experiment from these, the measurements and its rounds.
     fn eq(&self, other: &Self) -> bool {
-        let Self { name, algorithm, file, model, tables: _, measurements } = self;
+        let Self { name, algorithm, file, model, tables: _, measurements, experiment: _ } = self;
         (name, algorithm, file, model, measurements)
             == (&other.name, &other.algorithm, &other.file, &other.model, &other.measurements)
+            && self.rounds() == other.rounds()
     }
 }
 
@@ -67,6 +78,8 @@ fn decoder(
     let name = name(&mut t, "surface-d5");
     names.extend(name.clone());
     let algorithm = algorithm(&mut t);
+    let is_window = matches!(algorithm, Some(Algorithm::Window(_)));
+    let rounds = is_window.then(|| rounds(&mut t));
     let file = t.text("model");
     let file = t.require("model", file, "model = \"decoders/surface_d5.dem\"");
     let file = file.and_then(|at| resolve(&t, at, folder, host.is_file));
@@ -77,6 +90,12 @@ fn decoder(
         (Some(Some(at)), Some(model)) => measurement_map(&t, &at, model, host),
         _ => None,
     };
+    let experiment = match (rounds, &tables, &measurements) {
+        (Some((rounds, streaming)), Some(tables), Some(map)) => {
+            experiment(&t, rounds.as_ref(), tables, map).map(|experiment| (experiment, streaming))
+        }
+        _ => None,
+    };
     t.finish();
     Some(Decoder {
         name: name?.value,
@@ -85,7 +104,29 @@ fn decoder(
         model: model?,
         tables: tables?,
         measurements: measurements?,
+        experiment,
     })
+}
+
+/// What the decoding server is to know of experiments that are decoded in windows.
+fn rounds(t: &mut Table<'_, '_>) -> (Option<At<u64>>, Streaming) {
+    let rounds = t.integer("rounds");
+    let early = t.chosen("corrections", &[("whole", false), ("decided", true)]);
+    let numbered = t.chosen("counter", &[("ignored", false), ("round", true)]);
+    (rounds, Streaming { numbered, early })
+}
+
+fn experiment(
+    t: &Table<'_, '_>,
+    rounds: Option<&At<u64>>,
+    tables: &Arc<Tables>,
+    map: &MeasurementMap,
+) -> Option<Arc<Experiment>> {
+    let made = |total| Experiment::new(tables.clone(), map, total).map(Arc::new);
+    let Some(at) = rounds else {
+        return made(tables.num_rounds()).ok();
+    };
+    made((at.value > 0).then_some(at.value)).map_err(|e| t.sink().wrong(at, format_args!("{e}"))).ok()
 }
 
 fn algorithm(t: &mut Table<'_, '_>) -> Option<Algorithm> {

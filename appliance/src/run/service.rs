@@ -153,12 +153,18 @@ fn session(config: &config::Config, at: usize) -> Result<Session, MapMismatch> {
         handler => matches!(handler, config::Handler::EnqueueSyndromes),
     };
     let users = config.functions.iter().filter(|function| uses(&function.handler.value));
-    let config::Decoder { name, tables, measurements, .. } = &config.decoders[at];
+    let is_served =
+        config.functions.iter().any(|function| matches!(function.handler.value, config::Handler::EnqueueSyndromes));
+    let config::Decoder { name, tables, measurements, experiment, .. } = &config.decoders[at];
     let mut decoder = Decoder::new(tables.clone());
     if let Some(budget) = users.filter_map(|function| function.budget_us).min() {
         decoder.set_steps(budget * STEPS_PER_US);
     }
-    Ok(Session::with_map(decoder, measurements.clone())?.named(name))
+    let session = match experiment.as_ref().filter(|_| is_served) {
+        Some((experiment, streaming)) => Session::streaming(decoder, experiment.clone(), *streaming),
+        None => Session::with_map(decoder, measurements.clone())?,
+    };
+    Ok(session.named(name))
 }
 
 fn handler(handler: &config::Handler, slot_size: usize) -> Result<Handler<Plugin>, PluginError> {

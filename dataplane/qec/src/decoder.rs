@@ -109,6 +109,14 @@ impl Tables {
     pub fn num_observables(&self) -> usize {
         self.num_observables
     }
+
+    /// Rounds of the model; `None` if the algorithm knows of none.
+    pub fn num_rounds(&self) -> Option<u64> {
+        match &self.kind {
+            Kind::Windows(windows) => Some(windows.rounds().len() as u64),
+            Kind::Mwpm(_) | Kind::Lut(_) | Kind::Relay(_) | Kind::Osd(_) => None,
+        }
+    }
 }
 
 /// A decoder for one model and one core: shared tables, and its own scratch memory.

@@ -26,6 +26,15 @@ const EXHAUSTED: Family = Family::counter(
     "decoder_exhausted",
     "decodes by matching that were out of steps, so that union-find matched the rest",
 );
+const ASTRAY: Family = Family::counter(
+    "decoder_astray",
+    "requests of the decoding server with rounds that were there before, which are ignored, or that rounds are missing before, \
+     which are refused",
+);
+const UNDECIDED: Family = Family::counter(
+    "decoder_undecided",
+    "rounds that had arrived and were not decided when reset_decoder ended their experiment",
+);
 const MESSAGES: Family = Family::counter("kernel_messages", "messages to a ring kernel, each by what became of it");
 
 berth_port::counters! {
@@ -53,6 +62,9 @@ berth_port::counters! {
     /// Per decoder.
     const DECODERS {
         "decoder_*_exhausted": EXHAUSTED { decoder: * },
+        "decoder_*_repeated": ASTRAY { decoder: *, rounds: "repeated" },
+        "decoder_*_out_of_order": ASTRAY { decoder: *, rounds: "out_of_order" },
+        "decoder_*_undecided": UNDECIDED { decoder: * },
     }
 }
 

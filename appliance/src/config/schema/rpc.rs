@@ -65,6 +65,30 @@ pub(super) static DECODER: Section = Section::new(
                 "how it decodes a window",
             )
             .default("\"mwpm\""),
+            key(
+                "rounds",
+                Kind::Integer(0, 1_000_000_000_000),
+                "rounds of an experiment of the decoding server; 0: it has no end",
+            )
+            .otherwise("those of the model"),
+            key(
+                "corrections",
+                Kind::Choice(&[
+                    ("whole", "when an experiment has ended"),
+                    ("decided", "at any time, for the rounds that are decided; always so without an end"),
+                ]),
+                "when get_corrections answers",
+            )
+            .default("\"whole\""),
+            key(
+                "counter",
+                Kind::Choice(&[
+                    ("ignored", "nothing"),
+                    ("round", "which round the request begins with, modulo 65536 in its low 16 bits"),
+                ]),
+                "what the counter of enqueue_syndromes says",
+            )
+            .default("\"ignored\""),
         ],
     },
     Owned { by: Owner { key: "inner", word: "lut" }, keys: &[DEPTH] },

@@ -9,11 +9,13 @@
 //! What is decided of a window is an observable of its model: those of the experiment, and behind them one for each detector of
 //! later rounds that a decided error flips. So any algorithm decodes windows. Windows with the same model share its tables.
 
+mod intake;
 mod model;
 mod stream;
 
 use std::{collections::HashMap, sync::Arc};
 
+pub use intake::{Arrival, Experiment, Intake};
 pub use stream::{Stream, StreamError};
 
 use crate::{
@@ -182,5 +184,35 @@ impl Windows {
     /// Detectors of each round of the model, ascending.
     pub(crate) fn rounds(&self) -> &[Vec<u32>] {
         &self.rounds
+    }
+
+    /// The first round of the repeated part of longer experiments: the one behind the first window that is the same as the next.
+    fn edge(&self) -> Option<u64> {
+        self.periodic.map(|first| (first * self.commit + self.window) as u64)
+    }
+
+    /// How often `commit` rounds come in addition in an experiment of so many rounds; for ever in one without end.
+    fn repeats(&self, total: Option<u64>) -> Result<u64, StreamError> {
+        let (model, commit) = (self.rounds.len() as u64, self.commit as u64);
+        let repeated = match total {
+            None => u64::MAX,
+            Some(total) if total >= model && (total - model).is_multiple_of(commit) => (total - model) / commit,
+            Some(_) => return Err(StreamError::Rounds { model, commit }),
+        };
+        if repeated > 0 && self.periodic.is_none() {
+            return Err(StreamError::Rounds { model, commit });
+        }
+        Ok(repeated)
+    }
+
+    /// The round of the model that this one of an experiment is like.
+    fn in_model(&self, round: u64, repeated: u64) -> u64 {
+        let Some(edge) = self.edge().filter(|_| repeated > 0) else { return round };
+        let commit = self.commit as u64;
+        match round.checked_sub(edge) {
+            None => round,
+            Some(after) if after / commit >= repeated => round - repeated * commit,
+            Some(after) => edge + after % commit,
+        }
     }
 }

@@ -42,6 +42,28 @@ pub enum StreamError {
     /// A reset has ended an experiment whose last rounds were not decided. The stream is at its beginning.
     #[error("{0} rounds had arrived that were not decided")]
     Undecided(u64),
+    /// More measurements have come than the experiment has left.
+    #[error("{count} measurements have arrived, the experiment has {left} left")]
+    Beyond {
+        /// Measurements that came.
+        count: u64,
+        /// Those that the experiment had left.
+        left: u64,
+    },
+    /// A measurement map is of another model.
+    #[error("the measurement map makes {map} detectors, the model has {model}")]
+    Map {
+        /// Rows of the map.
+        map: usize,
+        /// Number of detectors in the model.
+        model: usize,
+    },
+    /// The map does not tell which measurements the rounds of a longer experiment are made of.
+    #[error(
+        "the measurements of round {0} differ from those of the round that it repeats; experiments with another number of rounds than \
+         the model need the same ones, later"
+    )]
+    Measurements(u64),
     /// The tables are not those of [`Algorithm::Window`](crate::Algorithm::Window).
     #[error("streams need the algorithm window")]
     NoWindows,
@@ -97,15 +119,7 @@ impl Stream {
     /// middle repeat.
     pub fn with_rounds(tables: Arc<Tables>, total: Option<u64>) -> Result<Self, StreamError> {
         let Kind::Windows(windows) = &tables.kind else { return Err(StreamError::NoWindows) };
-        let (model, commit) = (windows.rounds.len() as u64, windows.commit as u64);
-        let repeated = match total {
-            None => u64::MAX,
-            Some(total) if total >= model && (total - model).is_multiple_of(commit) => (total - model) / commit,
-            Some(_) => return Err(StreamError::Rounds { model, commit }),
-        };
-        if repeated > 0 && windows.periodic.is_none() {
-            return Err(StreamError::Rounds { model, commit });
-        }
+        let repeated = windows.repeats(total)?;
         Ok(Self {
             decoders: windows.slices.iter().map(|slice| Decoder::new(slice.tables.clone())).collect(),
             total,
@@ -122,20 +136,8 @@ impl Stream {
     /// Number of detectors in a round.
     pub fn num_detectors(&self, round: u64) -> usize {
         let windows = windows(&self.tables);
-        let round = self.in_model(windows, round);
+        let round = windows.in_model(round, self.repeated);
         windows.rounds.get(round as usize).map_or(0, Vec::len)
-    }
-
-    /// The round of the model that this one is like.
-    fn in_model(&self, windows: &Windows, round: u64) -> u64 {
-        let Some(first) = windows.periodic.filter(|_| self.repeated > 0) else { return round };
-        let commit = windows.commit as u64;
-        let edge = first as u64 * commit + windows.window as u64;
-        match round.checked_sub(edge) {
-            None => round,
-            Some(after) if after / commit >= self.repeated => round - self.repeated * commit,
-            Some(after) => edge + after % commit,
-        }
     }
 
     /// Takes the events of a round, a bit for each of its detectors, in the order of the model, least significant bit first, and
@@ -165,12 +167,23 @@ impl Stream {
 
     /// Takes the events of the next round from those of the whole model, and decodes the windows that it completes.
     pub(crate) fn round_of(&mut self, detectors: &[u32], events: &[u64]) -> Result<(), DecodeError> {
+        self.next_round(|row| {
+            for (at, detector) in detectors.iter().enumerate() {
+                row[at / 64] ^= (events[*detector as usize / 64] >> (detector % 64) & 1) << (at % 64);
+            }
+        })
+    }
+
+    /// Takes the next round, whose events `add` adds to a row of words, and decodes the windows that it completes.
+    pub(super) fn next_round(&mut self, add: impl FnOnce(&mut [u64])) -> Result<(), DecodeError> {
         let row = self.row(self.arrived);
-        let row = &mut self.ring[row];
-        for (at, detector) in detectors.iter().enumerate() {
-            row[at / 64] ^= (events[*detector as usize / 64] >> (detector % 64) & 1) << (at % 64);
-        }
+        add(&mut self.ring[row]);
         self.arrive()
+    }
+
+    /// Whether a window could not be decoded.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed
     }
 
     /// Where the events of a round stand.

@@ -8,8 +8,10 @@ use berth_qec::{
     mwpm::MwpmError,
     osd::BpOsd,
     relay::RelayBp,
-    window::{Inner, Stream, StreamError, Window, WindowError},
+    sparse::{MeasurementMap, SparseMatrix},
+    window::{Arrival, Experiment, Inner, Intake, Stream, StreamError, Window, WindowError},
 };
+use proptest::prelude::*;
 
 use crate::common::{Random, model, shot};
 
@@ -220,4 +222,142 @@ fn what_makes_no_windows() {
     Stream::with_rounds(tables(windows(4, 2, Inner::Mwpm)), Some(11)).unwrap();
     let too_long = Stream::with_rounds(tables(windows(8, 2, Inner::Mwpm)), None).unwrap_err();
     assert_eq!(too_long, no_such, "no two windows in the middle");
+}
+
+/// Every check is read in every round; a detector is the change since the round before.
+fn readings(checks: usize, rounds: usize) -> MeasurementMap {
+    let row = |at: usize| [at.checked_sub(checks).map(|at| at as i64), Some(at as i64), Some(-1)].into_iter().flatten();
+    let flat: Vec<i64> = (0..checks * rounds).flat_map(row).collect();
+    MeasurementMap::new(SparseMatrix::from_flat(&flat, None).unwrap())
+}
+
+fn packed(bits: &[bool]) -> Vec<u8> {
+    let byte = |bits: &[bool]| bits.iter().rev().fold(0, |byte, bit| byte << 1 | u8::from(*bit));
+    bits.chunks(8).map(byte).collect()
+}
+
+fn intake(model: &DetectorErrorModel, algorithm: Algorithm, map: &MeasurementMap, total: Option<u64>) -> Intake {
+    let tables = Arc::new(Tables::new(model, algorithm).unwrap());
+    Intake::new(Arc::new(Experiment::new(tables, map, total).unwrap()))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn measurements_are_decoded_alike_however_they_are_cut(
+        seed: u64,
+        checks in prop_oneof![Just(1_usize), Just(4), Just(9), Just(70)],
+        more in 0..4_usize,
+        is_read: bool,
+        is_endless: bool,
+        cuts in prop::collection::vec(1..150_usize, 1..20),
+    ) {
+        let rounds = 16 + 3 * more;
+        let (short, long) = (memory(checks, 16, 0.03), memory(checks, rounds, 0.03));
+        let algorithm = windows(6, 3, if checks < 60 { Inner::Mwpm } else { Inner::Lut { depth: 1 } });
+        let map = if is_read { readings(checks, 16) } else { MeasurementMap::identity(16 * checks) };
+        let total = (!is_endless).then_some(rounds as u64);
+        let (mut intake, mut stream) = (intake(&short, algorithm, &map, total), stream(&short, algorithm, total));
+        for shot_seed in 0..3 {
+            let (bytes, _) = shot(&long, &mut Random(seed ^ shot_seed), 1.5);
+            let events: Vec<bool> = (0..rounds * checks).map(|at| bytes[at / 8] >> (at % 8) & 1 != 0).collect();
+            let mut bits = events.clone();
+            if is_read {
+                (checks..bits.len()).for_each(|at| bits[at] ^= bits[at - checks]);
+            }
+            let (mut at, mut cuts) = (0, cuts.iter().cycle());
+            while at < bits.len() {
+                let end = bits.len().min(at + cuts.next().unwrap());
+                prop_assert_eq!(intake.take(&packed(&bits[at..end]), end - at), Ok(()));
+                at = end;
+                while stream.arrived() < (at / checks) as u64 {
+                    let round = stream.arrived();
+                    stream.round(round, &packed(&events[round as usize * checks..][..checks])).unwrap();
+                }
+                prop_assert_eq!((intake.arrived(), intake.decided()), (stream.arrived(), stream.decided()));
+                prop_assert_eq!(intake.flips(), stream.flips());
+            }
+            prop_assert_eq!(intake.has_ended(), !is_endless);
+            if !is_endless {
+                let mut whole = Decoder::from_model(&long, algorithm).unwrap();
+                prop_assert_eq!(decode(&mut whole, &bytes), Ok(intake.flips()[0]));
+            }
+            let undecided = intake.arrived() - intake.decided().min(intake.arrived());
+            prop_assert_eq!(intake.reset(), undecided);
+            let _ = stream.reset();
+        }
+    }
+}
+
+#[test]
+fn measurements_have_a_place_and_an_end() {
+    let model = memory(3, 8, 0.03);
+    let mut intake = intake(&model, windows(4, 2, Inner::Mwpm), &readings(3, 8), Some(12));
+    assert_eq!((intake.left(), intake.arrival(0, 3), intake.arrival(0, 36)), (36, Arrival::Next, Arrival::Next));
+    for (round, count) in [(1, 3), (0, 4), (0, 39), (0xFFFF, 3)] {
+        assert_eq!(intake.arrival(round, count), Arrival::Elsewhere, "{round} {count}");
+    }
+    let allocated = allocation_counter::measure(|| {
+        for round in 0..5 {
+            assert_eq!(intake.arrival(round, 3), Arrival::Next);
+            intake.take(&[0b001], 3).unwrap();
+        }
+    });
+    assert_eq!(allocated.count_total, 0);
+    for (round, count, arrival) in [
+        (4, 3, Arrival::Before),
+        (0, 15, Arrival::Before),
+        (4, 6, Arrival::Elsewhere),
+        (5, 6, Arrival::Next),
+        (6, 3, Arrival::Elsewhere),
+        (5, 22, Arrival::Elsewhere),
+    ] {
+        assert_eq!(intake.arrival(round, count), arrival, "{round} {count}");
+    }
+    // What lies behind the last bit does not matter.
+    assert_eq!(intake.take(&[0xFF, 0xFF, 0xFF], 22), Err(StreamError::Beyond { count: 22, left: 21 }));
+    assert_eq!((intake.arrived(), intake.decided(), intake.flips()), (5, 2, &[1][..]));
+    assert_eq!(intake.take(&[0b1111_1001], 3), Ok(()));
+    assert_eq!((intake.arrival(6, 2), intake.take(&[0b01], 2)), (Arrival::Elsewhere, Ok(())));
+    assert_eq!(intake.arrival(6, 1), Arrival::Elsewhere, "the round was begun");
+    assert_eq!(intake.take(&[0], 1), Ok(()));
+    assert_eq!((intake.arrived(), intake.decided(), intake.flips()), (7, 4, &[1][..]));
+    assert_eq!((intake.reset(), intake.flips(), intake.left()), (3, &[0][..], 36));
+
+    let mut endless = self::intake(&model, windows(4, 2, Inner::Mwpm), &readings(3, 8), None);
+    for round in 0..70_000_u32 {
+        assert_eq!(endless.arrival(round as u16, 3), Arrival::Next);
+        endless.take(&[u8::from(round >= 66_000)], 3).unwrap();
+    }
+    assert_eq!((endless.arrived(), endless.decided(), endless.left()), (70_000, 69_998, u64::MAX));
+    assert_eq!(endless.flips(), [1]);
+    let times = [69_999, 69_999 - 0x7FFF, 70_000 + 0x7FFF].map(|round: u32| endless.arrival(round as u16, 3));
+    assert_eq!(times, [Arrival::Before, Arrival::Before, Arrival::Elsewhere]);
+}
+
+#[test]
+fn what_makes_no_experiment() {
+    let model = memory(3, 12, 0.03);
+    let tables = Arc::new(Tables::new(&model, windows(4, 2, Inner::Mwpm)).unwrap());
+    let make = |map: &MeasurementMap, total| Experiment::new(tables.clone(), map, total).map(drop);
+    let rounds = tables.num_rounds();
+    assert_eq!(rounds, Some(12));
+    assert_eq!(make(&readings(3, 12), None), Ok(()));
+    assert_eq!(make(&readings(3, 12), Some(13)), Err(StreamError::Rounds { model: 12, commit: 2 }));
+    assert_eq!(make(&readings(3, 11), rounds), Err(StreamError::Map { map: 33, model: 36 }));
+    // Round 5 looks back further than round 3, and is no repetition of it.
+    let mut flat: Vec<i64> = (0..36).flat_map(|at| [at, -1]).collect();
+    flat.insert(2 * 15, 8);
+    let map = MeasurementMap::new(SparseMatrix::from_flat(&flat, None).unwrap());
+    assert_eq!((make(&map, rounds), make(&map, None)), (Ok(()), Err(StreamError::Measurements(5))));
+    // All that is measured comes first, or nothing is.
+    let first: Vec<i64> = (0..36).flat_map(|at| [at, 35, -1]).collect();
+    for flat in [first, vec![-1; 36]] {
+        let map = MeasurementMap::new(SparseMatrix::from_flat(&flat, None).unwrap());
+        assert_eq!((make(&map, rounds), make(&map, None)), (Ok(()), Err(StreamError::Measurements(4))));
+    }
+    let matching = Arc::new(Tables::new(&model, Algorithm::Mwpm).unwrap());
+    assert_eq!(matching.num_rounds(), None);
+    assert_eq!(Experiment::new(matching, &readings(3, 12), None).unwrap_err(), StreamError::NoWindows);
 }

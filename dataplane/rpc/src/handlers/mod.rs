@@ -10,7 +10,7 @@ use berth_wire::rpc::{
     HandlerSchema, SchemaError, TypeDesc, TypeId, bits,
     decoding::{self, EnqueueSyndromes, GetCorrections, ResetDecoder},
 };
-pub use session::{MapMismatch, Session};
+pub use session::{MapMismatch, Session, Streaming};
 
 use crate::{Call, Failure, Function, FunctionIndex, Handlers, Outcome, table::kept};
 
@@ -240,7 +240,7 @@ impl<X: Custom> Handlers for HandlerSet<X> {
                 names.iter().zip(kernel.counts()).for_each(|(name, count)| visit(name, *count));
             }
         }
-        self.sessions.iter().filter_map(Session::exhausted).for_each(|(name, count)| visit(name, count));
+        self.sessions.iter().flat_map(Session::counts).for_each(|(name, count)| visit(name, count));
     }
 }
 

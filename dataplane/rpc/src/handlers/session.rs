@@ -1,6 +1,12 @@
 //! A decoder of the decoding server, and the effects of its three RPCs (host API, "QEC decoding server").
 
-use berth_qec::{Decoder, sparse::MeasurementMap};
+use std::sync::Arc;
+
+use berth_qec::{
+    Decoder,
+    sparse::MeasurementMap,
+    window::{Arrival, Experiment, Intake},
+};
 use berth_wire::rpc::{
     Bits, bits,
     decoding::{EnqueueSyndromes, GetCorrections, status},
@@ -31,20 +37,55 @@ enum State {
     Failed,
 }
 
+/// How the rounds of an experiment come, and its corrections go.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Streaming {
+    /// The `counter` of `enqueue_syndromes` has the number of the first round, modulo 65536, in its low 16 bits: what came before
+    /// is ignored then, and what does not come next is refused.
+    pub numbered: bool,
+    /// `get_corrections` answers what the decided rounds flip, without waiting for the last one. Always so where there is none.
+    pub early: bool,
+}
+
+/// What becomes of measurements.
+#[derive(Debug)]
+enum Input {
+    /// They wait for a whole volume.
+    Volume {
+        map: MeasurementMap,
+        /// Measurements of the current volume, least significant bit first; zero behind the last one.
+        measurements: Vec<u8>,
+        /// Number of measurements in the buffer.
+        buffered: usize,
+        events: Vec<u8>,
+    },
+    /// They are decoded as they arrive.
+    Rounds { intake: Box<Intake>, streaming: Streaming },
+}
+
 /// A decoder with the measurements, corrections and failures that it has accumulated.
 #[derive(Debug)]
 pub struct Session {
     decoder: Decoder,
-    map: MeasurementMap,
     state: State,
-    /// Measurements of the current volume, least significant bit first; zero behind the last one.
-    measurements: Vec<u8>,
-    /// Number of measurements in the buffer.
-    buffered: usize,
-    events: Vec<u8>,
+    input: Input,
+    /// What volumes have flipped before the current one.
     corrections: [u8; FLIPS],
-    /// Name of the counter of decodes that were out of steps, and its value when the decoder was made.
-    counter: Option<(&'static str, u64)>,
+    tally: Tally,
+    /// Names of counters, and their values when the decoder was made.
+    counters: Option<[(&'static str, u64); Tally::NAMES.len()]>,
+}
+
+/// What sessions count beside the steps of their decoders.
+#[derive(Debug, Clone, Copy, Default)]
+struct Tally {
+    repeated: u64,
+    out_of_order: u64,
+    undecided: u64,
+}
+
+impl Tally {
+    const NAMES: [&str; 4] = ["exhausted", "repeated", "out_of_order", "undecided"];
 }
 
 impl Session {
@@ -60,34 +101,60 @@ impl Session {
         if map_rows == model { Ok(Self::make(decoder, map)) } else { Err(MapMismatch { map: map_rows, model }) }
     }
 
+    /// A session that decodes windows as measurements arrive, of experiments of the decoder's model.
+    pub fn streaming(decoder: Decoder, experiment: Arc<Experiment>, streaming: Streaming) -> Self {
+        let early = streaming.early || experiment.rounds().is_none();
+        let mut intake = Box::new(Intake::new(experiment));
+        if let Some(steps) = decoder.steps() {
+            intake.set_steps(steps);
+        }
+        Self::of(decoder, Input::Rounds { intake, streaming: Streaming { early, ..streaming } })
+    }
+
     fn make(decoder: Decoder, map: MeasurementMap) -> Self {
-        Self {
-            state: State::Collecting,
+        let input = Input::Volume {
             measurements: vec![0; bits::bytes_for(map.num_measurements())],
             buffered: 0,
             events: vec![0; bits::bytes_for(map.num_detectors())],
-            corrections: [0; FLIPS],
-            counter: None,
-            decoder,
             map,
+        };
+        Self::of(decoder, input)
+    }
+
+    fn of(decoder: Decoder, input: Input) -> Self {
+        Self {
+            decoder,
+            state: State::Collecting,
+            input,
+            corrections: [0; FLIPS],
+            tally: Tally::default(),
+            counters: None,
         }
     }
 
     /// Counts what happens to a decoder under its name.
     #[must_use]
     pub fn named(self, name: &str) -> Self {
-        Self { counter: Some((kept(format!("decoder_{name}_exhausted")), 0)), ..self }
+        Self { counters: Some(Tally::NAMES.map(|what| (kept(format!("decoder_{name}_{what}")), 0))), ..self }
     }
 
-    /// Number of decodes that were out of steps, of the decoder with this name.
-    pub(super) fn exhausted(&self) -> Option<(&'static str, u64)> {
-        self.counter.map(|(name, before)| (name, before + self.decoder.exhausted()))
+    /// What was counted of the decoder with this name. Only those that take rounds count rounds.
+    pub(super) fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let windows = match &self.input {
+            Input::Volume { .. } => None,
+            Input::Rounds { intake, .. } => Some(intake.exhausted()),
+        };
+        let Tally { repeated, out_of_order, undecided } = self.tally;
+        let counts = [self.decoder.exhausted() + windows.unwrap_or(0), repeated, out_of_order, undecided];
+        let shown = if windows.is_some() { counts.len() } else { 1 };
+        let named = self.counters.into_iter().flatten().zip(counts);
+        named.take(shown).map(|((name, before), count)| (name, before + count))
     }
 
     /// Goes on counting where the decoder of the same name stopped that this one replaces.
     pub(super) fn count_on(&mut self, old: &[Self]) {
-        if let Some((name, before)) = &mut self.counter {
-            let same = old.iter().filter_map(Self::exhausted).find(|(other, _)| other == name);
+        for (name, before) in self.counters.iter_mut().flatten() {
+            let same = old.iter().flat_map(Self::counts).find(|(other, _)| other == name);
             *before = same.map_or(0, |(_, count)| count);
         }
     }
@@ -96,8 +163,10 @@ impl Session {
     pub(super) fn inherit(&mut self, old: &mut Self) {
         let steps = self.decoder.steps();
         std::mem::swap(self, old);
-        if let Some(steps) = steps {
-            self.decoder.set_steps(steps);
+        let Some(steps) = steps else { return };
+        self.decoder.set_steps(steps);
+        if let Input::Rounds { intake, .. } = &mut self.input {
+            intake.set_steps(steps);
         }
     }
 
@@ -111,34 +180,83 @@ impl Session {
 
     /// Handles `enqueue_syndromes`; `None` is a malformed request.
     pub(super) fn enqueue(&mut self, request: Option<EnqueueSyndromes<'_>>) -> Outcome {
-        let Some(EnqueueSyndromes { measurements, .. }) = request else {
+        let Some(EnqueueSyndromes { measurements, counter, .. }) = request else {
             self.state = State::Failed;
             return Err(status::BAD_REQUEST.into());
         };
-        if self.state != State::Failed {
-            // Failed until proven otherwise: a decoder that panics leaves it so.
-            self.state = State::Failed;
-            if let Some(state) = self.ingest(measurements) {
-                self.state = state;
+        if self.state == State::Failed {
+            return Ok(0);
+        }
+        // Failed until proven otherwise: a decoder that panics leaves it so.
+        let before = std::mem::replace(&mut self.state, State::Failed);
+        let state = match &self.input {
+            Input::Volume { .. } => self.ingest(measurements),
+            Input::Rounds { streaming, .. } => {
+                let round = streaming.numbered.then_some(counter as u16);
+                match self.belongs(round, measurements.len()) {
+                    Arrival::Next => self.decode_rounds(measurements, before),
+                    other => {
+                        self.state = before;
+                        return self.astray(other);
+                    }
+                }
             }
+        };
+        if let Some(state) = state {
+            self.state = state;
         }
         Ok(0)
     }
 
+    /// Where measurements belong; what was counted as the first round behind the last one begins another experiment.
+    fn belongs(&mut self, round: Option<u16>, count: usize) -> Arrival {
+        let Input::Rounds { intake, .. } = &mut self.input else { return Arrival::Next };
+        if intake.has_ended() && round.is_none_or(|round| round == 0) {
+            flip(&mut self.corrections, intake.flips());
+            intake.reset();
+        }
+        round.map_or(Arrival::Next, |round| intake.arrival(round, count))
+    }
+
+    /// Answers measurements that are not the next ones. They change nothing.
+    fn astray(&mut self, arrival: Arrival) -> Outcome {
+        if arrival == Arrival::Before {
+            // The answer to them may have been lost.
+            self.tally.repeated += 1;
+            return Ok(0);
+        }
+        self.tally.out_of_order += 1;
+        Err(status::BAD_REQUEST.into())
+    }
+
+    /// Decodes the windows that measurements complete. `None` is a failure.
+    fn decode_rounds(&mut self, new: Bits<'_>, before: State) -> Option<State> {
+        let Input::Rounds { intake, streaming } = &mut self.input else { return None };
+        let decided = intake.decided();
+        intake.take(new.as_bytes(), new.len()).ok()?;
+        let is_ready = if streaming.early {
+            before == State::ResultReady || intake.decided() > decided
+        } else {
+            intake.has_ended()
+        };
+        Some(if is_ready { State::ResultReady } else { State::Collecting })
+    }
+
     /// Buffers measurements, and decodes when a volume is complete. `None` is a failure.
     fn ingest(&mut self, new: Bits<'_>) -> Option<State> {
-        let volume = self.map.num_measurements();
-        if new.len() > volume - self.buffered {
+        let Input::Volume { map, measurements, buffered, events } = &mut self.input else { return None };
+        let volume = map.num_measurements();
+        if new.len() > volume - *buffered {
             return None;
         }
-        append(&mut self.measurements, self.buffered, new);
-        self.buffered += new.len();
-        if self.buffered < volume {
+        append(measurements, *buffered, new);
+        *buffered += new.len();
+        if *buffered < volume {
             return Some(State::Collecting);
         }
-        self.map.apply(&self.measurements, &mut self.events).ok()?;
+        map.apply(measurements, events).ok()?;
         let mut flips = [0; FLIPS];
-        self.decoder.decode(&self.events, &mut flips[..bits::bytes_for(self.decoder.num_observables())]).ok()?;
+        self.decoder.decode(events, &mut flips[..bits::bytes_for(self.decoder.num_observables())]).ok()?;
         for (correction, flip) in self.corrections.iter_mut().zip(flips) {
             *correction ^= flip;
         }
@@ -162,9 +280,17 @@ impl Session {
             return Err(status::NOT_READY.into());
         }
         let len = bits::bytes_for(observables);
-        results.get_mut(..len).ok_or(status::INTERNAL_ERROR)?.copy_from_slice(&self.corrections[..len]);
+        let mut current = [0; FLIPS];
+        if let Input::Rounds { intake, .. } = &self.input {
+            flip(&mut current, intake.flips());
+        }
+        let results = results.get_mut(..len).ok_or(status::INTERNAL_ERROR)?;
+        for (result, (before, current)) in results.iter_mut().zip(self.corrections.iter().zip(current)) {
+            *result = before ^ current;
+        }
         if request.reset {
-            self.corrections = [0; FLIPS];
+            // What the current experiment has flipped is read, and what it will flip is not.
+            self.corrections = current;
             self.state = State::Collecting;
         }
         Ok(len)
@@ -178,8 +304,20 @@ impl Session {
     }
 
     fn discard(&mut self) {
-        self.measurements.fill(0);
-        self.buffered = 0;
+        match &mut self.input {
+            Input::Volume { measurements, buffered, .. } => {
+                measurements.fill(0);
+                *buffered = 0;
+            }
+            Input::Rounds { intake, .. } => self.tally.undecided += intake.reset(),
+        }
+    }
+}
+
+/// Flips the observables in `words`, of 64 each.
+fn flip(bytes: &mut [u8; FLIPS], words: &[u64]) {
+    for (byte, flips) in bytes.iter_mut().zip(words.iter().flat_map(|word| word.to_le_bytes())) {
+        *byte ^= flips;
     }
 }
 
