@@ -11,6 +11,7 @@ mod package;
 mod setup;
 mod sh;
 mod test;
+mod together;
 
 use anyhow::Result;
 

@@ -10,14 +10,12 @@ mod suite;
 mod sysroot;
 
 use std::{
+    cmp::Reverse,
     fs,
     io::{BufRead, BufReader, Read, Write},
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::{
-        Mutex,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
     thread,
     time::Instant,
 };
@@ -27,6 +25,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::{
     build, package, setup,
     sh::{cmd, line, output, root, run},
+    together,
 };
 use guest::Hypervisor;
 use host::Host;
@@ -193,28 +192,20 @@ fn run_together<'a>(
     options: &Options,
     tally: &mut Tally,
 ) -> Result<Vec<&'a Suite>> {
-    // The longest first, so that none is left alone in the end; they are taken from the end.
-    suites.sort_by_key(|suite| suite.timeout);
-    let (suites, tally, failed) = (Mutex::new(suites), Mutex::new(tally), Mutex::new(Vec::new()));
-    let run_some = || -> Result<()> {
-        while let Some(suite) = { suites.lock().expect("nobody panics").pop() } {
-            let (one, died) = run_one(suite, hypervisor, options)?;
-            let mut tally = tally.lock().expect("nobody panics");
-            if died || one.failed > 0 {
-                tally.told.extend(one.told);
-                println!("suite {}: once more when it is alone", suite.name);
-                failed.lock().expect("nobody panics").push(suite);
-            } else {
-                tally.add(one);
-            }
+    // The longest first, so that none is left alone in the end.
+    suites.sort_by_key(|suite| Reverse(suite.timeout));
+    let done = together::all(&suites, |suite| run_one(suite, hypervisor, options))?;
+    let mut again = Vec::new();
+    for (suite, (one, died)) in suites.into_iter().zip(done) {
+        if died || one.failed > 0 {
+            println!("suite {}: {}; once more", suite.name, if died { "the guest died" } else { "it failed" });
+            tally.told.extend(one.told);
+            again.push(suite);
+        } else {
+            tally.add(one);
         }
-        Ok(())
-    };
-    thread::scope(|scope| {
-        let threads: Vec<_> = (0..thread::available_parallelism()?.get()).map(|_| scope.spawn(run_some)).collect();
-        threads.into_iter().try_for_each(|thread| thread.join().expect("it does not panic"))
-    })?;
-    Ok(failed.into_inner().expect("nobody panics"))
+    }
+    Ok(again)
 }
 
 /// Runs a suite with nothing beside it.

@@ -4,8 +4,8 @@ use std::{fs, process::Command, time::Instant};
 
 use anyhow::{Context, Result, bail};
 
-use super::programs::{Outcome, Program};
-use crate::lab::Tally;
+use super::programs::{Outcome, Program, Show};
+use crate::{lab::Tally, together};
 
 /// How many of the longest programs and suites are told at the end.
 const LONGEST: usize = 12;
@@ -36,17 +36,17 @@ impl Default for Count {
 }
 
 impl Count {
-    /// Runs these programs, with this in their environment. A test that fails runs once more, alone: on a host that takes
-    /// its CPUs away for half a second at a time, what waits for an answer fails by that alone, though not twice.
+    /// Runs these programs side by side, with this in their environment. A test that fails runs once more, alone: on a host
+    /// that takes its CPUs away for half a second at a time, what waits for an answer fails by that alone, though not twice.
     pub(super) fn programs(&mut self, programs: &[Program], environment: &[(&str, &str)]) -> Result<()> {
-        for program in programs {
-            let run = |arguments: &[&str]| {
-                let mut command = program.command();
-                Outcome::of(&program.name, command.envs(environment.iter().copied()).args(arguments))
-            };
-            let mut outcome = run(&[])?;
+        let run = |program: &Program, arguments: &[&str]| {
+            let mut command = program.command();
+            Outcome::of(&program.name, command.envs(environment.iter().copied()).args(arguments), Show::AtTheEnd)
+        };
+        let outcomes = together::all(programs, |program| run(program, &[]))?;
+        for (program, mut outcome) in programs.iter().zip(outcomes) {
             for failure in std::mem::take(&mut outcome.failures) {
-                let again = run(&["--exact", &failure.name])?;
+                let again = run(program, &["--exact", &failure.name])?;
                 let passes = again.passed > 0 && again.finished();
                 if passes {
                     outcome.passed += 1;
@@ -62,7 +62,7 @@ impl Count {
 
     /// Runs a `cargo test`.
     pub(super) fn run(&mut self, name: &str, cargo_test: &mut Command) -> Result<()> {
-        let outcome = Outcome::of(name, cargo_test)?;
+        let outcome = Outcome::of(name, cargo_test, Show::AtOnce)?;
         for failure in &outcome.failures {
             self.told.push(format!("failed: {name} {}\n{}", failure.name, failure.output.join("\n")));
         }

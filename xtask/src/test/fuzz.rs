@@ -1,11 +1,6 @@
 //! The fuzz targets: each from its seeds and from what it found before, for a bounded time.
 
-use std::{
-    fs,
-    sync::Mutex,
-    thread::{self, available_parallelism},
-    time::Duration,
-};
+use std::{fs, time::Duration};
 
 use anyhow::Result;
 
@@ -13,6 +8,7 @@ use super::Count;
 use crate::{
     build,
     sh::{cmd, root, run},
+    together,
 };
 
 const FOLDER: &str = "target/fuzz";
@@ -22,18 +18,10 @@ pub(super) fn run_all(time: Duration, count: &mut Count) -> Result<()> {
     let sources = fs::read_dir("fuzz/fuzz_targets")?.flatten().map(|entry| entry.path());
     let targets: Vec<_> = sources.filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned())).collect();
     run(build::fuzz_targets(&targets).env("RUSTC_WORKSPACE_WRAPPER", root().join("fuzz/rustc")))?;
-    let (left, count) = (Mutex::new(targets), Mutex::new(count));
-    let run_some = || {
-        while let Some(name) = { left.lock().expect("nobody panics").pop() } {
-            let result = run_one(&name, time)?;
-            count.lock().expect("nobody panics").one(&format!("fuzz target {name}"), result);
-        }
-        Ok(())
-    };
-    thread::scope(|scope| {
-        let threads: Vec<_> = (0..available_parallelism()?.get()).map(|_| scope.spawn(run_some)).collect();
-        threads.into_iter().try_for_each(|thread| thread.join().expect("it does not panic"))
-    })
+    for (name, result) in targets.iter().zip(together::all(&targets, |name| run_one(name, time))?) {
+        count.one(&format!("fuzz target {name}"), result);
+    }
+    Ok(())
 }
 
 /// Runs a target; the outer error is none of its own.

@@ -135,10 +135,20 @@ pub(super) struct Outcome {
     output_of: Option<String>,
 }
 
+/// When to show what a program prints: at once, or, where several run side by side, when it has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Show {
+    AtOnce,
+    AtTheEnd,
+}
+
 impl Outcome {
     /// Runs `command` and shows what it prints.
-    pub(super) fn of(name: &str, command: &mut Command) -> Result<Self> {
-        println!("\n{name}");
+    pub(super) fn of(name: &str, command: &mut Command, show: Show) -> Result<Self> {
+        let mut shown = format!("\n{name}\n");
+        if show == Show::AtOnce {
+            print!("{}", std::mem::take(&mut shown));
+        }
         let start = Instant::now();
         // One pipe keeps the order.
         let (reader, writer) = std::io::pipe()?;
@@ -153,9 +163,13 @@ impl Outcome {
         let mut outcome = Self::default();
         for text in BufReader::new(reader).split(b'\n') {
             let text = String::from_utf8_lossy(&text?).into_owned();
-            println!("{text}");
+            shown.extend([&text, "\n"]);
+            if show == Show::AtOnce {
+                print!("{}", std::mem::take(&mut shown));
+            }
             outcome.read(text);
         }
+        print!("{shown}");
         let status = child.wait()?;
         if !status.success() && outcome.failed == 0 && outcome.finished() {
             bail!("{} ended with {status}", line(command));
