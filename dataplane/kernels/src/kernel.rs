@@ -422,5 +422,7 @@ fn fill_head(request: &[u8], response: &mut [u8]) {
 
 #[inline]
 pub(crate) fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
-    std::array::from_fn(|i| bytes[at + i])
+    let mut part = [0; N];
+    part.copy_from_slice(&bytes[at..at + N]);
+    part
 }

@@ -206,24 +206,43 @@ impl Schema {
             return None;
         };
         let members = if format == Format::Raw { message } else { self.counted(message)? };
+        if format == Format::MemoryPack {
+            for step in &self.steps {
+                let from = &members[step.memory_pack..];
+                let to = &mut raw[step.raw..];
+                match step.kind {
+                    Kind::Plain | Kind::Bool => to[..step.len].copy_from_slice(&from[..step.len]),
+                    Kind::Nullable { front, .. } => {
+                        to[0] = from[0];
+                        to[1..=step.len].copy_from_slice(&from[front..][..step.len]);
+                    }
+                }
+            }
+        } else {
+            raw.copy_from_slice(members);
+        }
+        self.tidy(raw);
+        Some(format)
+    }
+
+    /// Makes flags and booleans of a raw message 0 or 1, and absent values zeros.
+    #[inline]
+    fn tidy(&self, raw: &mut [u8]) {
+        let is = |byte: u8| u8::from(byte != 0);
         for step in &self.steps {
-            let (from, front) = step.place(format);
-            let to = &mut raw[step.raw..];
+            let part = &mut raw[step.raw..];
             match step.kind {
-                Kind::Plain => to[..step.len].copy_from_slice(&members[from..][..step.len]),
-                Kind::Bool => to[0] = (members[from] != 0).into(),
+                Kind::Plain => {}
+                Kind::Bool => part[0] = is(part[0]),
+                Kind::Nullable { .. } if part[0] == 0 => part[1..=step.len].fill(0),
                 Kind::Nullable { is_bool, .. } => {
-                    put_nullable(
-                        members[from] != 0,
-                        &members[from + front..][..step.len],
-                        is_bool,
-                        &mut to[..=step.len],
-                        1,
-                    );
+                    part[0] = 1;
+                    if is_bool {
+                        part[1] = is(part[1]);
+                    }
                 }
             }
         }
-        Some(format)
     }
 
     /// Writes a raw message in a format to the front of `out`; returns its length, or `None` if it does not fit.
@@ -238,15 +257,26 @@ impl Schema {
             *count = self.members.len() as u8;
             members
         };
+        if format != Format::MemoryPack {
+            members.copy_from_slice(raw);
+            self.tidy(members);
+            return Some(len);
+        }
         for step in &self.steps {
-            let (at, front) = step.place(format);
             let from = &raw[step.raw..];
-            let to = &mut members[at..];
+            let to = &mut members[step.memory_pack..];
             match step.kind {
                 Kind::Plain => to[..step.len].copy_from_slice(&from[..step.len]),
                 Kind::Bool => to[0] = (from[0] != 0).into(),
-                Kind::Nullable { is_bool, .. } => {
-                    put_nullable(from[0] != 0, &from[1..][..step.len], is_bool, &mut to[..front + step.len], front);
+                Kind::Nullable { front, .. } if from[0] == 0 => to[..front + step.len].fill(0),
+                Kind::Nullable { front, is_bool } => {
+                    to[..front].fill(0);
+                    to[0] = 1;
+                    let value = &mut to[front..][..step.len];
+                    value.copy_from_slice(&from[1..][..step.len]);
+                    if is_bool {
+                        value[0] = (value[0] != 0).into();
+                    }
                 }
             }
         }
@@ -268,11 +298,8 @@ impl Schema {
             return None;
         }
         raw[..value].copy_from_slice(before);
-        raw[value..][..GUID].fill(0);
         raw[value + GUID..].copy_from_slice(after);
-        for step in self.steps.iter().filter(|step| step.kind == Kind::Bool) {
-            raw[step.raw] = (raw[step.raw] != 0).into();
-        }
+        self.tidy(raw);
         Some(Format::DotCompute)
     }
 }
@@ -285,20 +312,6 @@ impl Step {
             (Format::MemoryPack, Kind::Nullable { front, .. }) => (self.memory_pack, front),
             (Format::MemoryPack, _) => (self.memory_pack, 0),
             (_, _) => (self.raw, 1),
-        }
-    }
-}
-
-/// Writes a nullable that fills `to`, its value behind `front` bytes.
-#[inline]
-fn put_nullable(is_some: bool, value: &[u8], is_bool: bool, to: &mut [u8], front: usize) {
-    to.fill(0);
-    if is_some {
-        to[0] = 1;
-        if is_bool {
-            to[front] = (value[0] != 0).into();
-        } else {
-            to[front..].copy_from_slice(value);
         }
     }
 }

@@ -247,6 +247,18 @@ proptest! {
                 }
             }
         }
+        // A module's answer may be any bytes, too.
+        let raw: Vec<u8> = bytes.iter().copied().cycle().chain([0]).take(schema.len(Format::Raw)).collect();
+        if raw.len() == schema.len(Format::Raw) {
+            let tidied = tidy(&schema, &raw);
+            for format in FORMATS {
+                let written = |raw: &[u8]| {
+                    let mut out = vec![0xEE; schema.len(format)];
+                    schema.write(format, raw, &mut out).map(|len| (len, out))
+                };
+                prop_assert_eq!(written(&raw), written(&tidied));
+            }
+        }
     }
 }
 
