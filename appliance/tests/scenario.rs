@@ -1,5 +1,5 @@
 //! Clients that were written in Python from the pages in docs/ alone drive real nodes: through every op of
-//! docs/fabricbios-profile.md, and through every rule of docs/tasklets.md.
+//! docs/fabricbios-profile.md, every status of GPU_SUBMIT, and every rule of docs/tasklets.md.
 
 mod common;
 
@@ -46,6 +46,25 @@ fn every_op_over_udp() {
 #[test]
 fn every_op_over_quic() {
     drive("quic");
+}
+
+/// Every status of GPU_SUBMIT, on a GPU in software.
+fn submit_kernels(carrier: &str) {
+    let main = Berth::start(include_str!("gpu_submit/node.toml"));
+    let plain = Berth::start(include_str!("gpu_submit/plain.toml"));
+    client("gpu_submit/scenario.py", &[carrier, &main.ready.to_string(), &plain.ready.to_string()]);
+    assert!(main.stop().status.success());
+    assert!(plain.stop().status.success());
+}
+
+#[test]
+fn every_status_of_gpu_submit_over_udp() {
+    submit_kernels("udp");
+}
+
+#[test]
+fn every_status_of_gpu_submit_over_quic() {
+    submit_kernels("quic");
 }
 
 /// Every rule of docs/tasklets.md, and a restart of the node.
