@@ -175,8 +175,98 @@ fn kernels_run_on_a_gpu_of_nvidias() {
 fn doctor_tells_of_gpus_that_a_worker_can_have() {
     let output = with_driver(&["doctor", "--json"]);
     let findings: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let management = findings.as_array().unwrap().iter().find(|finding| finding["what"] == "cuda driver").unwrap();
+    assert_eq!(management["mend"], "apt-get install libnvidia-ml1", "{management}");
     let found = findings.as_array().unwrap().iter().find(|finding| finding["what"] == "cuda 0000:5e:00.0").unwrap();
     let wanted =
         "GPU in software, GPU-22000000-0000-0000-0000-000000000000, 1024 MiB, capability 9.0, driver of CUDA 12.2";
     assert_eq!((&found["status"], &found["found"]), (&"ok".into(), &wanted.into()));
+}
+
+/// A management library of two cards: one that does well, and one that does not.
+const MANAGEMENT: &str = r#"
+#include <string.h>
+static int cards[2];
+#define BAD (card == &cards[1])
+int nvmlInit_v2(void) { return 0; }
+const char *nvmlErrorString(int code) { return code == 3 ? "Not Supported" : "Unknown Error"; }
+int nvmlSystemGetDriverVersion(char *text, unsigned len) { strncpy(text, "550.54.15", len); return 0; }
+int nvmlDeviceGetHandleByPciBusId_v2(const char *id, void **card) {
+    *card = strcmp(id, "0000:3b:00.0") == 0 ? &cards[0] : &cards[1];
+    return 0;
+}
+#define NUMBER(NAME, GOOD, WRONG) int NAME(void *card, unsigned *value) { *value = BAD ? WRONG : GOOD; return 0; }
+NUMBER(nvmlDeviceGetCurrPcieLinkWidth, 16, 4)
+NUMBER(nvmlDeviceGetMaxPcieLinkWidth, 16, 16)
+NUMBER(nvmlDeviceGetCurrPcieLinkGeneration, 1, 3)
+NUMBER(nvmlDeviceGetMaxPcieLinkGeneration, 5, 5)
+NUMBER(nvmlDeviceGetPersistenceMode, 1, 0)
+NUMBER(nvmlDeviceGetComputeMode, 0, 3)
+int nvmlDeviceGetClockInfo(void *card, int type, unsigned *value) { *value = BAD ? 345 : 1755; return type != 1; }
+int nvmlDeviceGetMaxClockInfo(void *card, int type, unsigned *value) { *value = 1980; return type != 1; }
+int nvmlDeviceGetCurrentClocksThrottleReasons(void *card, unsigned long long *value) { *value = BAD ? 0x44 : 1; return 0; }
+int nvmlDeviceGetEccMode(void *card, unsigned *now, unsigned *then) { *now = *then = 1; return 0; }
+int nvmlDeviceGetTotalEccErrors(void *card, int type, int counter, unsigned long long *value) {
+    *value = BAD ? 7 : 0;
+    return type != 1 || counter != 0;
+}
+struct process { unsigned pid; unsigned long long memory; unsigned instance, compute; };
+int nvmlDeviceGetComputeRunningProcesses_v3(void *card, unsigned *count, struct process *all) {
+    if (!BAD) { *count = 0; return 0; }
+    if (*count < 2) return 7;
+    all[0].pid = 41; all[1].pid = 42; *count = 2;
+    return 0;
+}
+"#;
+
+#[test]
+fn doctor_tells_how_each_gpu_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, library) = (folder.path().join("stub.c"), folder.path().join("libnvidia-ml.so.1"));
+    std::fs::write(&source, MANAGEMENT).unwrap();
+    let made = Command::new("cc").args(["-shared", "-fPIC", "-o"]).args([&library, &source]).status().unwrap();
+    assert!(made.success());
+    let folders = [berth_cuda_soft::folder().unwrap(), folder.path().into()];
+    let path = std::env::join_paths(folders).unwrap();
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_berth")).args(["doctor", "--json"]).env("LD_LIBRARY_PATH", path).output();
+    let findings: Value = serde_json::from_slice(&output.unwrap().stdout).unwrap();
+    let find = |what: &str| {
+        let found = findings.as_array().unwrap().iter().find(|finding| finding["what"] == what);
+        let found = found.unwrap_or_else(|| panic!("no {what}: {findings:#}"));
+        (found["found"].as_str().unwrap().to_owned(), found["mend"].as_str().map(str::to_owned))
+    };
+    assert_eq!(find("cuda driver"), ("550.54.15, of CUDA 12.2".to_owned(), None));
+    let idle = "(fewer while it is idle)";
+    for (subject, well, ill, mend) in [
+        (
+            "link",
+            format!("PCIe x16 of x16, generation 1 of 5 {idle}"),
+            format!("PCIe x4 of x16, generation 3 of 5 {idle}"),
+            "move the card to a slot that has all its lanes",
+        ),
+        (
+            "clocks",
+            "1755 of 1980 MHz".into(),
+            "345 of 1980 MHz, held down by its power limit, its temperature".into(),
+            "nvidia-smi -pl WATTS, as far as the card goes",
+        ),
+        (
+            "memory",
+            "errors are corrected".into(),
+            "7 errors that could not be corrected".into(),
+            "nvidia-smi -q -d ECC, and drain the card: its memory fails",
+        ),
+        ("persistence", "on".into(), "off: the first use takes seconds".into(), "nvidia-smi -pm 1"),
+        ("compute mode", "default".into(), "one process: a second lease has none".into(), "nvidia-smi -c 0"),
+        (
+            "processes",
+            "nobody's".into(),
+            "41, 42: each waits for milliseconds while another one runs".into(),
+            "a GPU for Berth alone, or MIG",
+        ),
+    ] {
+        assert_eq!(find(&format!("cuda 0000:3b:00.0 {subject}")), (well, None));
+        assert_eq!(find(&format!("cuda 0000:5e:00.0 {subject}")), (ill, Some(mend.to_owned())));
+    }
 }

@@ -212,6 +212,14 @@ fn workers(berth: &Berth) -> BTreeSet<u32> {
     ids.into_iter().filter(is_worker).collect()
 }
 
+/// Whether a process has a filter of system calls, and no capability.
+fn is_shut_in(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    ["Seccomp:\t2", "NoNewPrivs:\t1", "CapEff:\t0000000000000000"]
+        .iter()
+        .all(|line| status.lines().any(|is| is == *line))
+}
+
 fn signal(pid: u32, signal: &str) {
     assert!(Command::new("kill").args([signal, &pid.to_string()]).status().unwrap().success());
 }
@@ -252,7 +260,8 @@ async fn kernels_and_carriers_see_the_same_bytes() {
             }
             assert_eq!((ran.status, ran.exit_code, ran.output), (GpuStatus::Ok, 0, bytes(&expected[2..])), "{via:?}");
         }
-        assert_eq!(workers(&berth).len(), 1);
+        let worker = workers(&berth).pop_first().unwrap();
+        assert!(workers(&berth).len() == 1 && is_shut_in(worker));
         // Numbers rise, over either carrier; a module's variables are new for each kernel, known as it is.
         let udp = Client::udp(site.holder.clone(), endpoint(&berth, "control-udp"), None).await.unwrap();
         let kernel = Kernel { output: (0, 4), ..tenant.kernel("count", &[&tenant.at(0)]) };

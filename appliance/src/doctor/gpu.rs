@@ -1,6 +1,6 @@
 //! NVIDIA GPUs: what files tell of them, and on the live root what a worker finds that opens the driver.
 
-use berth_gpu::{Card, Cards, refused_node};
+use berth_gpu::{Card, Cards, Health, refused_node};
 
 use super::Findings;
 use crate::{run::gpus, sys::Root};
@@ -45,6 +45,72 @@ fn usable(cards: &Cards, f: &mut Findings) {
             None => f.ok(what, found),
             Some(why) => f.warn(what, why, "name another one in [[gpu]]"),
         }
+        if let Some(health) = &card.health {
+            healthy(address, health, f);
+        }
+    }
+    match &cards.management {
+        Ok(driver) => f.ok("cuda driver", format!("{driver}, of CUDA {major}.{minor}")),
+        Err(why) => f.warn("cuda driver", why.clone(), "apt-get install libnvidia-ml1"),
+    }
+}
+
+/// What holds clocks down, in the management library's bits, and what mends it.
+const THROTTLES: [(u64, &str, &str); 6] = [
+    (0x02, "clocks that were set", "nvidia-smi -rac"),
+    (0x04, "its power limit", "nvidia-smi -pl WATTS, as far as the card goes"),
+    (0x08, "its hardware", "nvidia-smi -q -d PERFORMANCE says more: see to its power supply and cooling"),
+    (0x20, "its temperature, by the driver", "see to its cooling"),
+    (0x40, "its temperature", "see to its cooling"),
+    (0x80, "the power supply", "see to the cables and the power supply of the host"),
+];
+
+/// How a card does, as its driver tells, a row for each subject.
+fn healthy(address: &str, health: &Health, f: &mut Findings) {
+    let what = |subject: &str| format!("cuda {address} {subject}");
+    let mut row = |subject: &str, found: String, mend: Option<&str>| match mend {
+        None => f.ok(what(subject), found),
+        Some(mend) => f.warn(what(subject), found, mend),
+    };
+    if let (Some([width, widest]), Some([generation, latest])) = (health.width, health.generation) {
+        let found = format!("PCIe x{width} of x{widest}, generation {generation} of {latest} (fewer while it is idle)");
+        row("link", found, (width < widest).then_some("move the card to a slot that has all its lanes"));
+    }
+    if let Some([now, most]) = health.clock {
+        let reasons = health.throttled.unwrap_or(0);
+        let held = THROTTLES.iter().filter(|(bit, ..)| reasons & bit != 0);
+        let by: Vec<_> = held.clone().map(|(_, by, _)| *by).collect();
+        let by = if by.is_empty() { String::new() } else { format!(", held down by {}", by.join(", ")) };
+        row("clocks", format!("{now} of {most} MHz{by}"), held.map(|(.., mend)| *mend).next());
+    }
+    match (health.ecc, health.errors.unwrap_or(0)) {
+        (Some(true), 0) => row("memory", "errors are corrected".into(), None),
+        (Some(true), errors) => {
+            let mend = "nvidia-smi -q -d ECC, and drain the card: its memory fails";
+            row("memory", format!("{errors} errors that could not be corrected"), Some(mend));
+        }
+        (Some(false), _) => row("memory", "errors are not corrected".into(), Some("nvidia-smi -e 1 and a restart")),
+        (None, _) => {}
+    }
+    match health.persistent {
+        Some(true) => row("persistence", "on".into(), None),
+        Some(false) => row("persistence", "off: the first use takes seconds".into(), Some("nvidia-smi -pm 1")),
+        None => {}
+    }
+    match health.compute_mode {
+        Some(0) => row("compute mode", "default".into(), None),
+        Some(2) => row("compute mode", "prohibited: nothing runs".into(), Some("nvidia-smi -c 0")),
+        Some(_) => row("compute mode", "one process: a second lease has none".into(), Some("nvidia-smi -c 0")),
+        None => {}
+    }
+    match health.processes.as_deref() {
+        Some([]) => row("processes", "nobody's".into(), None),
+        Some(pids) => {
+            let pids: Vec<_> = pids.iter().map(ToString::to_string).collect();
+            let found = format!("{}: each waits for milliseconds while another one runs", pids.join(", "));
+            row("processes", found, Some("a GPU for Berth alone, or MIG"));
+        }
+        None => {}
     }
 }
 

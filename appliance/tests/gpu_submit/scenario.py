@@ -262,14 +262,16 @@ def whose_lease(gpu):
     first = gpu.lease(ALICE)
     gpu.works("the only lease", ALICE, first, 1)
     expect("somebody else's lease", gpu.outcome(BOB, nothing), refused)
-    expect("the same, with a token for something else", gpu.outcome(BOB, nothing, gpu.token(BOB, resource=gpu.memory.resource_id)), refused)
+    of_memory = gpu.token(BOB, resource=gpu.memory.resource_id)
+    expect("the same, with a token for something else", gpu.outcome(BOB, nothing, of_memory), refused)
     second = gpu.lease(ALICE)
     for step, resource in ("all", 0), ("the GPU", gpu.leased.resource_id):
         expect(f"one of two, by a token for {step}", gpu.outcome(ALICE, nothing, gpu.token(ALICE, resource=resource)), refused)
     for value, lease in (2, first), (3, second):
         gpu.works(f"lease {value - 1} of two, by its name", ALICE, lease, value, gpu.token(ALICE, resource=lease.id))
     stranger = gpu.kernel("store", first.at(0), word(1))
-    expect("the first one's memory from the second", gpu.outcome(ALICE, stranger, gpu.token(ALICE, resource=second.id))[0::2], (Ran.LAUNCH_FAILED, 700))
+    ran = gpu.submit(ALICE, stranger, gpu.token(ALICE, resource=second.id))
+    expect("the first one's memory from the second", (ran.status, ran.code), (Ran.LAUNCH_FAILED, 700))
     gpu.free(ALICE, second)
     gpu.works("the only one again", ALICE, first, 4)
     reader = gpu.lease(CAROL, perms=ALL & ~Perm.WRITE)
@@ -312,6 +314,7 @@ def what_does_not_fit(gpu):
         ("an argument too many", replace(store, args=(*store.args, word(1))), True),
         ("a pointer of four bytes", replace(store, args=(word(0), word(9))), True),
         ("sizes that add up and are not the kernel's", replace(store, sizes=(4, 8)), True),
+        ("a byte of eight bytes, all places as they should be", gpu.kernel("bytes", bytes(8), bytes(16), lease.at(0)), True),
         ("a grid of nothing", replace(store, grid=(0, 1, 1)), True),
         ("a block of nothing", replace(store, block=(1, 0, 1)), True),
         ("a block beyond 1024 threads", replace(store, block=(1025, 1, 1)), True),
@@ -359,7 +362,8 @@ def what_is_not_loaded(gpu):
     failed("an instruction that there is not", 218, f"line {line}", "trapp", binary=broken.encode())
     tensor = PTX.replace("    trap;", "    wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32 {}, {}, {}, {};")
     failed("one that is not covered", 218, f"line {line}", "wmma", binary=tensor.encode())
-    failed("a symbol that nobody defines", 218, "gone", binary=PTX.replace("{\n    ret;", "{\n    call gone;\n    ret;").replace(".visible .entry nothing", ".extern .func gone;\n.visible .entry nothing").encode())
+    calls = PTX.replace(".visible .entry nothing()\n{", ".extern .func gone;\n.visible .entry nothing()\n{\n    call gone;")
+    failed("a symbol that nobody defines", 218, "gone", binary=calls.encode())
     failed("a kernel that there is not", 500, "nowhere", "store", name=b"nowhere")
     failed("a name of something else", 500, name=b"kept")
     for step, magic in (

@@ -20,7 +20,7 @@ use crate::{
     exchange::Rules,
     failure::Failure,
     options::{Options, Source},
-    pinned::Pinned,
+    pinned,
     pump::{self, Thread},
     unified::Dataplane,
 };
@@ -110,7 +110,7 @@ fn stock(port: u16, slots: u32, slot_size: u32) -> Port {
 /// A ring, and the end of it that is ours.
 fn ring(geometry: Geometry, pinned: bool) -> Result<(Ring, Producer), Failure> {
     let ring = if pinned {
-        Ring::new(Pinned::new(geometry.size())?, geometry)
+        Ring::new(pinned::allocate(geometry.size())?, geometry)
     } else {
         Ring::new(Heap::new(geometry.size()), geometry)
     };

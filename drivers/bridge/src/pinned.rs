@@ -9,7 +9,7 @@ use std::{
     sync::OnceLock,
 };
 
-use berth_memory::Memory;
+use berth_pages::Foreign;
 use libloading::Library;
 
 use crate::failure::Failure;
@@ -126,60 +126,53 @@ impl Drop for Held {
     }
 }
 
-/// Zeroed memory that the driver has locked and mapped for its devices.
-pub(crate) struct Pinned {
+// SAFETY: contexts may be made current by any thread.
+unsafe impl Send for Held {}
+// SAFETY: as above; `&Held` calls the driver alone, which any threads may do at once.
+unsafe impl Sync for Held {}
+
+/// What the driver has allocated, and is given back.
+pub(crate) struct Allocation {
     base: NonNull<u8>,
-    size: usize,
     held: Held,
 }
 
-// SAFETY: the allocation is owned, is handed out as a raw pointer, and may be used and freed by any thread that has made the
-// context current, which `drop` does.
-unsafe impl Send for Pinned {}
-// SAFETY: as above; `&Pinned` gives out the pointer only.
-unsafe impl Sync for Pinned {}
+// SAFETY: the address is for the driver, which may be told it by any thread.
+unsafe impl Send for Allocation {}
+// SAFETY: as above.
+unsafe impl Sync for Allocation {}
 
-// SAFETY: the allocation is zeroed, lives until drop, and never moves.
-unsafe impl Memory for Pinned {
-    fn base(&self) -> NonNull<u8> {
-        self.base
-    }
-
-    fn size(&self) -> usize {
-        self.size
-    }
-}
-
-impl Pinned {
-    /// Allocates `size` bytes.
-    pub(crate) fn new(size: usize) -> Result<Self, Failure> {
-        let held = Held::new(Driver::load()?)?;
-        let base = held.within(|driver| {
-            let mut host: *mut c_void = ptr::null_mut();
-            // SAFETY: the pointer is of a variable here.
-            check("cuMemHostAlloc", unsafe { (driver.alloc)(&raw mut host, size, FLAGS) })?;
-            NonNull::new(host.cast()).ok_or(Failure::cuda("cuMemHostAlloc gives no memory"))
-        })?;
-        let pinned = Self { base, size, held };
-        let mut device = 0;
-        pinned.held.within(|driver| {
-            // SAFETY: the first pointer is of a variable here, the second one is the driver's own.
-            let code = unsafe { (driver.address)(&raw mut device, base.as_ptr().cast(), 0) };
-            check("cuMemHostGetDevicePointer", code)
-        })?;
-        if device != base.addr().get() as u64 {
-            let message = "--pinned-rings: devices have other addresses than the host, there is no unified addressing";
-            return Err(Failure::cuda(message));
-        }
-        pinned.zero_at(0, size);
-        Ok(pinned)
-    }
-}
-
-impl Drop for Pinned {
+impl Drop for Allocation {
     fn drop(&mut self) {
         // SAFETY: it was allocated once. At the end of a process the driver may be gone already, which it says.
         let free = |driver: &Driver| check("cuMemFreeHost", unsafe { (driver.free)(self.base.as_ptr().cast()) });
         let _ = self.held.within(free);
     }
+}
+
+/// Allocates `size` zeroed bytes, which the driver has locked and mapped for its devices.
+pub(crate) fn allocate(size: usize) -> Result<Foreign<Allocation>, Failure> {
+    let held = Held::new(Driver::load()?)?;
+    let base = held.within(|driver| {
+        let mut host: *mut c_void = ptr::null_mut();
+        // SAFETY: the pointer is of a variable here.
+        check("cuMemHostAlloc", unsafe { (driver.alloc)(&raw mut host, size, FLAGS) })?;
+        NonNull::new(host.cast::<u8>()).ok_or(Failure::cuda("cuMemHostAlloc gives no memory"))
+    })?;
+    let allocation = Allocation { base, held };
+    let mut device = 0;
+    allocation.held.within(|driver| {
+        // SAFETY: the first pointer is of a variable here, the second one is the driver's own.
+        let code = unsafe { (driver.address)(&raw mut device, base.as_ptr().cast(), 0) };
+        check("cuMemHostGetDevicePointer", code)
+    })?;
+    if device != base.addr().get() as u64 {
+        let message = "--pinned-rings: devices have other addresses than the host, there is no unified addressing";
+        return Err(Failure::cuda(message));
+    }
+    // SAFETY: so many bytes, which nobody else knows yet and which live as long as the allocation, never to move.
+    Ok(unsafe {
+        base.write_bytes(0, size);
+        Foreign::new(base, size, allocation)
+    })
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use berth_gpu::Functions;
 use berth_port::Nanos;
-use common::{On, Rig, increment};
+use common::{On, Rig, WORKER, increment};
 use serde_json::json;
 
 const ID: u32 = 0x191B_6322;
@@ -37,6 +37,9 @@ impl Loop {
 }
 
 fn main() {
+    if std::env::var_os(WORKER).is_some() {
+        berth_gpu::worker::main();
+    }
     let mut rig = Rig::new(On::Soft, 0, SLOTS, 256, 1);
     assert_eq!(rig.load(&Functions { all: vec![increment(ID)], modules: vec![], lost: false }), "loaded");
     let args = [7; 32];

@@ -94,8 +94,8 @@ pub(crate) struct RingFd {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Report {
-    /// It is there. `network`: it could not give up its access to the network.
-    Hello { network: bool },
+    /// It has shut itself in, with these walls beside the filter of system calls.
+    Hello { namespaces: bool, landlock: bool },
     /// It has the device: what kind, and which.
     Opened { kind: String, device: String },
     /// Its functions run.

@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    os::{fd::AsRawFd as _, unix::process::CommandExt as _},
+    os::fd::AsRawFd as _,
     path::{Path, PathBuf},
     process::Command,
     sync::{
@@ -18,9 +18,9 @@ use berth_ring::ErrorCode;
 use tracing::{error, info, warn};
 
 use crate::{
+    child,
     choice::Choice,
     control::{self, Functions, Report, RingFd, line},
-    cuda,
     mapping::{At, Mapping},
 };
 
@@ -225,6 +225,14 @@ impl Gpu {
     }
 }
 
+/// What is to be told of a worker that strangers' kernels may break out of: without Landlock one with a driver may open files.
+pub(crate) fn open_files(device: &Choice, landlock: bool) -> Option<&'static str> {
+    let is_open = *device != Choice::Soft && !landlock;
+    is_open.then_some(
+        "its workers may open the files that berth may: this kernel has no Landlock (5.13 or later, lsm=landlock)",
+    )
+}
+
 /// The worker of a GPU.
 struct Worker {
     settings: Settings,
@@ -236,21 +244,8 @@ struct Worker {
 
 impl Ward for Worker {
     fn command(&mut self) -> Command {
-        let mut command = Command::new(&self.settings.worker);
-        command.env(cuda::EAGER.0, cuda::EAGER.1);
-        let files: Vec<_> = self.rings.iter().map(|(_, ring)| ring.file.as_raw_fd()).collect();
-        let keep_files = move || {
-            for file in &files {
-                // SAFETY: numbers of open files. Only in the child, so that no other program inherits them.
-                if unsafe { libc::fcntl(*file, libc::F_SETFD, 0) } != 0 {
-                    return Err(std::io::Error::last_os_error());
-                }
-            }
-            Ok(())
-        };
-        // SAFETY: between fork and exec it makes system calls that may be made there, and allocates nothing.
-        unsafe { command.pre_exec(keep_files) };
-        command
+        let files = self.rings.iter().map(|(_, ring)| ring.file.as_raw_fd()).collect();
+        child::worker(&self.settings.worker, &self.settings.device, files)
     }
 
     fn greeting(&mut self) -> Vec<u8> {
@@ -271,11 +266,10 @@ impl Ward for Worker {
                 self.state.beats.fetch_add(1, Relaxed);
                 return true;
             }
-            Ok(Report::Hello { network }) => {
-                if network {
-                    warn!(
-                        "{name}: its worker keeps its access to the network: no namespace of its own is allowed here"
-                    );
+            Ok(Report::Hello { namespaces, landlock }) => {
+                info!("{name}: its worker is shut in; namespaces of its own: {namespaces}, Landlock: {landlock}");
+                if let Some(open) = open_files(&self.settings.device, landlock) {
+                    warn!("{name}: {open}");
                 }
             }
             Ok(Report::Opened { kind, device }) => {

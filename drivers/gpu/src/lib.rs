@@ -7,8 +7,10 @@
 //!
 //! [`Device`] is what the worker needs of a GPU; [`Soft`] is the one in software, [`Cuda`] has NVIDIA's driver. The dispatcher, built-in functions and
 //! plug-ins are PTX, which [`Functions`] checks and links, the same for every device. [`Gpu`] keeps the worker running. No
-//! GPU driver is ever opened in the process of `berth`: after a fault only a new process has a device that works.
+//! GPU driver is ever opened in the process of `berth`: after a fault only a new process has a device that works. A worker shuts itself in
+//! ([`shut_in`]) before it opens a device.
 
+mod child;
 mod choice;
 mod control;
 mod cuda;
@@ -21,14 +23,16 @@ mod lease;
 mod mapping;
 mod once;
 mod soft;
+mod walls;
 pub mod worker;
 
 pub use choice::{Address, Choice, NoChoice};
 pub use control::{Code, Function, Functions, Module};
-pub use cuda::{Card, Cards, Cuda, refused_node};
+pub use cuda::{Card, Cards, Cuda, Health, refused_node};
 pub use device::{Buffer, Device, DeviceError, GraphId, Launch, Parameter, ProgramId};
 pub use functions::{Problem, check};
 pub use gpu::{COUNTERS, Gpu, GpuCounts, GpuError, RingFile, Settings};
 pub use lease::{LeaseSettings, LeasedGpu};
 pub use once::{Argument, Job, Ran, cards, run};
 pub use soft::Soft;
+pub use walls::shut_in;

@@ -3,7 +3,7 @@
 use std::{
     io::{self, Read as _, Write as _},
     path::Path,
-    process::{Command, Stdio},
+    process::Stdio,
     thread,
     time::{Duration, Instant},
 };
@@ -11,10 +11,12 @@ use std::{
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
+    child,
     choice::Choice,
     cuda::{self, Cards, Cuda},
     device::{Device as _, DeviceError, Launch},
     gpu::GpuError,
+    walls::shut_in,
 };
 
 /// How long a driver may take to say what it has.
@@ -73,11 +75,13 @@ fn answer<T: Serialize>(found: Result<T, DeviceError>) -> io::Result<bool> {
 
 /// The worker's half of [`cards`].
 pub(crate) fn probe() -> io::Result<bool> {
+    shut_in(&Choice::Auto, 0)?;
     answer(cuda::cards())
 }
 
 /// The worker's half of [`run()`].
 pub(crate) fn perform() -> io::Result<bool> {
+    shut_in(&Choice::Auto, 0)?;
     let job: Job = serde_json::from_reader(io::stdin())?;
     answer(ran(&job))
 }
@@ -132,8 +136,8 @@ pub fn run(worker: &Path, job: &Job) -> Result<Ran, GpuError> {
 
 fn ask<T: DeserializeOwned>(worker: &Path, mode: &str, input: &[u8], limit: Option<Duration>) -> Result<T, GpuError> {
     let ended = |what| GpuError::Worker { what, worker: worker.to_owned() };
-    let mut command = Command::new(worker);
-    command.arg(mode).env(cuda::EAGER.0, cuda::EAGER.1).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut command = child::worker(worker, &Choice::Auto, Vec::new());
+    command.arg(mode).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn()?;
     if let Some(mut stdin) = child.stdin.take() {
         // One that does not read has ended, which is told below.

@@ -11,14 +11,16 @@ use std::{
     time::Duration,
 };
 
+use berth_memory::Memory as _;
+use berth_process::sandbox::{self, Walls};
+
 use crate::{
-    choice::Choice,
     control::{Command, Functions, Report, RingFd, line},
-    device::DeviceError,
     dispatch::Dispatcher,
     lease::process,
     mapping::{At, Mapping},
     once,
+    walls::shut_in,
 };
 
 /// How often it looks after its kernel.
@@ -27,47 +29,28 @@ const LOOK: Duration = Duration::from_millis(20);
 /// The program `berth-gpu-worker`. Its standard input is the socket to `berth`; what else it inherits, it is told there. It does
 /// not return: what a driver does at the end of a process would wait for a kernel that does not end.
 pub fn main() -> ! {
-    let network = confine();
-    let mode = std::env::args().nth(1).unwrap_or_default();
-    let served = match mode.as_str() {
-        "probe" => once::probe(),
-        "run" => once::perform(),
-        _ => {
-            // SAFETY: nothing else of this process uses standard input.
-            let control = UnixStream::from(unsafe { OwnedFd::from_raw_fd(0) });
-            match mode.as_str() {
-                "lease" => process::serve(control, network),
-                _ => (&control).write_all(&line(&Report::Hello { network })).and_then(|()| serve(&control)),
-            }
-        }
+    sandbox::end_with_parent();
+    // SAFETY: nothing else of this process uses standard input.
+    let control = || UnixStream::from(unsafe { OwnedFd::from_raw_fd(0) });
+    let served = match std::env::args().nth(1).as_deref() {
+        Some("probe") => once::probe(),
+        Some("run") => once::perform(),
+        Some("lease") => process::serve(control()),
+        _ => serve(&control()),
     };
     let status = match served {
         Ok(success) => i32::from(!success),
         Err(e) => {
-            eprintln!("berth-gpu-worker: {e}; it is started by berth run, for a [[gpu]] of its configuration");
+            // Once it is shut in, it has no standard error.
+            let _ = writeln!(
+                io::stderr(),
+                "berth-gpu-worker: {e}; it is started by berth run, for a [[gpu]] of its configuration"
+            );
             1
         }
     };
     // SAFETY: it ends the process.
     unsafe { libc::_exit(status) }
-}
-
-/// Gives up what a worker does not need: new privileges, the network, core dumps, a life after its parent's. Returns whether
-/// it still has the network.
-fn confine() -> bool {
-    let network = [libc::CLONE_NEWNET, libc::CLONE_NEWUSER | libc::CLONE_NEWNET];
-    // SAFETY: numbers alone are passed, but for the limit, which outlives the call; the process has one thread.
-    unsafe {
-        let has_network = network.into_iter().all(|flags| libc::unshare(flags) != 0);
-        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-        // Who ends a service signals all of its processes: requests that are under way are still to be answered.
-        for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
-            libc::signal(signal, libc::SIG_IGN);
-        }
-        libc::setrlimit(libc::RLIMIT_CORE, &libc::rlimit { rlim_cur: 0, rlim_max: 0 });
-        has_network
-    }
 }
 
 /// Takes over a file that was inherited.
@@ -80,15 +63,15 @@ pub(crate) fn inherited(fd: RawFd) -> io::Result<File> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) }.into())
 }
 
-fn open(device: &Choice, rings: &[RingFd], blocks: u32) -> io::Result<Result<Dispatcher, DeviceError>> {
+/// The rings of these files, each with the length of its messages' header.
+fn mapped(rings: &[RingFd]) -> io::Result<Vec<(Arc<Mapping>, u32)>> {
     let mapped = |ring: &RingFd| Ok((Arc::new(Mapping::new(&inherited(ring.fd)?, At::Base)?), ring.header));
-    let rings = rings.iter().map(mapped).collect::<io::Result<_>>()?;
-    Ok(device.open().and_then(|device| Dispatcher::open(device, rings, blocks)))
+    rings.iter().map(mapped).collect()
 }
 
 /// Serves until the other end of `control` is closed, or the kernel ends: whether it was the former. It has the files that it
 /// is told.
-pub fn serve(mut control: &UnixStream) -> io::Result<bool> {
+fn serve(mut control: &UnixStream) -> io::Result<bool> {
     control.set_read_timeout(Some(LOOK))?;
     let (mut input, mut read) = (BufReader::new(control), Vec::new());
     let mut dispatcher: Option<Dispatcher> = None;
@@ -98,19 +81,25 @@ pub fn serve(mut control: &UnixStream) -> io::Result<bool> {
             Ok(0) => return Ok(true),
             Ok(_) => {
                 match serde_json::from_slice(&std::mem::take(&mut read))? {
-                    Command::Open { device, rings, blocks } => match open(&device, &rings, blocks)? {
-                        Ok(opened) => {
-                            if let Some((kind, device)) = opened.identity() {
-                                let (kind, device) = (kind.to_owned(), device.to_owned());
-                                control.write_all(&line(&Report::Opened { kind, device }))?;
+                    Command::Open { device, rings, blocks } => {
+                        let rings = mapped(&rings)?;
+                        let bytes = rings.iter().map(|(ring, _)| ring.size() as u64).sum();
+                        let Walls { namespaces, landlock } = shut_in(&device, bytes)?;
+                        control.write_all(&line(&Report::Hello { namespaces, landlock }))?;
+                        match device.open().and_then(|device| Dispatcher::open(device, rings, blocks)) {
+                            Ok(opened) => {
+                                if let Some((kind, device)) = opened.identity() {
+                                    let (kind, device) = (kind.to_owned(), device.to_owned());
+                                    control.write_all(&line(&Report::Opened { kind, device }))?;
+                                }
+                                dispatcher = Some(opened);
                             }
-                            dispatcher = Some(opened);
+                            Err(e) => {
+                                control.write_all(&line(&Report::Refused(e.to_string())))?;
+                                return Ok(false);
+                            }
                         }
-                        Err(e) => {
-                            control.write_all(&line(&Report::Refused(e.to_string())))?;
-                            return Ok(false);
-                        }
-                    },
+                    }
                     Command::Load(functions) => next = Some(functions),
                 }
                 // What it waits for is done before it looks for more.

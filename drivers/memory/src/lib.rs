@@ -2,6 +2,7 @@
 //! required.
 
 mod file;
+mod foreign;
 mod huge;
 mod mapping;
 mod numa;
@@ -17,6 +18,7 @@ use berth_host::numa_nodes;
 use berth_memory::Memory;
 
 use file::SharedFile;
+pub use foreign::Foreign;
 pub use huge::HugePage;
 use mapping::Mapping;
 

@@ -1,7 +1,7 @@
 //! Child processes: servers, which run for as long as we hold them, and clients, which run to their end. Tests, suites
-//! and benches start `berth` with it.
-#![forbid(unsafe_code)]
+//! and benches start `berth` with it. Workers are kept running by [`supervise`], and shut themselves in by [`sandbox`].
 
+pub mod sandbox;
 pub mod supervise;
 
 use std::{

@@ -1,9 +1,11 @@
 //! Executors that were taken over: what they can reach from inside, and what they can tell their node. The program is its own
 //! executor: it is started with the bytes of memory, which say what it is to do, and the parent's id.
 
+#[path = "../../process/tests/attempts/mod.rs"]
+mod attempts;
+
 use std::{
     env, fs,
-    io::Error,
     os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
     path::PathBuf,
     ptr::{null, null_mut},
@@ -12,6 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use attempts::{attempts, descriptors, made};
 use berth_tasklet::{
     channel::{Asked, Command, HEAD, Walls},
     hostcall::{Call, Hostcalls, Kind},
@@ -117,7 +120,7 @@ fn hostile(what: u64, parent: u64) -> ! {
             Command::Load { .. } => slot.say(&Asked::Loaded.head()),
             Command::Answer(_) => unreachable!("nothing was asked"),
             Command::Run { .. } => match what {
-                ESCAPE => slot.end(attempts(parent).join("\n").as_bytes()),
+                ESCAPE => slot.end(told(parent).join("\n").as_bytes()),
                 GARBAGE => slot.say(&[0xFF; HEAD]),
                 LONG => slot.end(&[0; 5000]),
                 FLOOD => loop {
@@ -152,80 +155,12 @@ fn secret(parent: u64) -> PathBuf {
 }
 
 /// What is tried from inside, and what came of it.
-fn attempts(parent: u64) -> Vec<String> {
-    let path = std::ffi::CString::new(secret(parent).into_os_string().into_encoded_bytes()).unwrap();
-    let path = path.as_ptr() as i64;
-    let pid = parent as i64;
-    let (none, byte) = (0, (&raw const parent) as i64);
-    let vector = [byte, 8];
-    let vector = vector.as_ptr() as i64;
-    let anonymous = i64::from(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    let shared = i64::from(libc::MAP_SHARED | libc::MAP_ANONYMOUS);
-    let (rw, rx) = (i64::from(libc::PROT_READ | libc::PROT_WRITE), i64::from(libc::PROT_READ | libc::PROT_EXEC));
-    let calls: &[(&str, libc::c_long, [i64; 6])] = &[
-        ("open", libc::SYS_openat, [libc::AT_FDCWD.into(), path, 0, 0, 0, 0]),
-        ("stat", libc::SYS_newfstatat, [libc::AT_FDCWD.into(), path, byte, 0, 0, 0]),
-        ("statx", libc::SYS_statx, [libc::AT_FDCWD.into(), path, 0, 0xFFF, byte, 0]),
-        ("name_to_handle", libc::SYS_name_to_handle_at, [libc::AT_FDCWD.into(), path, byte, byte, 0, 0]),
-        ("chdir", libc::SYS_chdir, [path, 0, 0, 0, 0, 0]),
-        ("execve", libc::SYS_execve, [path, none, none, 0, 0, 0]),
-        ("inet", libc::SYS_socket, [libc::AF_INET.into(), libc::SOCK_DGRAM.into(), 0, 0, 0, 0]),
-        ("unix", libc::SYS_socket, [libc::AF_UNIX.into(), libc::SOCK_STREAM.into(), 0, 0, 0, 0]),
-        ("netlink", libc::SYS_socket, [libc::AF_NETLINK.into(), libc::SOCK_RAW.into(), 0, 0, 0, 0]),
-        ("socketpair", libc::SYS_socketpair, [libc::AF_UNIX.into(), libc::SOCK_STREAM.into(), 0, byte, 0, 0]),
-        ("write", libc::SYS_write, [0, byte, 1, 0, 0, 0]),
-        ("sendmsg", libc::SYS_sendmsg, [0, byte, 0, 0, 0, 0]),
-        ("read", libc::SYS_read, [0, byte, 0, 0, 0, 0]),
-        ("clone", libc::SYS_clone, [libc::SIGCHLD.into(), 0, 0, 0, 0, 0]),
-        ("clone3", libc::SYS_clone3, [byte, 64, 0, 0, 0, 0]),
-        ("kill", libc::SYS_kill, [pid, 0, 0, 0, 0, 0]),
-        ("pidfd", libc::SYS_pidfd_open, [pid, 0, 0, 0, 0, 0]),
-        ("ptrace", libc::SYS_ptrace, [libc::PTRACE_ATTACH.into(), pid, 0, 0, 0, 0]),
-        ("vm_read", libc::SYS_process_vm_readv, [pid, vector, 1, vector, 1, 0]),
-        ("vm_write", libc::SYS_process_vm_writev, [pid, vector, 1, vector, 1, 0]),
-        ("prlimit", libc::SYS_prlimit64, [0, libc::RLIMIT_NOFILE.into(), byte, 0, 0, 0]),
-        ("unshare", libc::SYS_unshare, [libc::CLONE_NEWUSER.into(), 0, 0, 0, 0, 0]),
-        ("setns", libc::SYS_setns, [0, 0, 0, 0, 0, 0]),
-        ("mount", libc::SYS_mount, [path, path, 0, 0, 0, 0]),
-        ("chroot", libc::SYS_chroot, [path, 0, 0, 0, 0, 0]),
-        ("setuid", libc::SYS_setuid, [0, 0, 0, 0, 0, 0]),
-        ("prctl", libc::SYS_prctl, [libc::PR_SET_DUMPABLE.into(), 1, 0, 0, 0, 0]),
-        ("seccomp", libc::SYS_seccomp, [1, 0, 0, 0, 0, 0]),
-        ("bpf", libc::SYS_bpf, [0, 0, 0, 0, 0, 0]),
-        ("io_uring", libc::SYS_io_uring_setup, [1, byte, 0, 0, 0, 0]),
-        ("userfaultfd", libc::SYS_userfaultfd, [0, 0, 0, 0, 0, 0]),
-        ("shmget", libc::SYS_shmget, [0, 4096, 0o1600, 0, 0, 0]),
-        ("mq_open", libc::SYS_mq_open, [path, 0o102, 0o600, 0, 0, 0]),
-        ("keyctl", libc::SYS_keyctl, [0, -3, 0, 0, 0, 0]),
-        ("sched", libc::SYS_sched_setaffinity, [0, 8, byte, 0, 0, 0]),
-        ("ioctl", libc::SYS_ioctl, [0, 0, 0, 0, 0, 0]),
-        ("memfd", libc::SYS_memfd_create, [path, 0, 0, 0, 0, 0]),
-        ("anonymous code", libc::SYS_mmap, [0, 4096, rx, anonymous, -1, 0]),
-        ("shared memory", libc::SYS_mmap, [0, 4096, rw, shared, -1, 0]),
-        ("written code", libc::SYS_mmap, [0, 4096, rw | rx, libc::MAP_PRIVATE.into(), 0, 0]),
-        ("mprotect", libc::SYS_mprotect, [(&raw const *calls_page()) as i64, 4096, rx, 0, 0, 0]),
-    ];
-    let attempt = |(name, number, [a, b, c, d, e, f]): &(&str, libc::c_long, [i64; 6])| {
-        // SAFETY: what it is about to do is what must be refused before it is done.
-        let got = unsafe { libc::syscall(*number, *a, *b, *c, *d, *e, *f) };
-        let error = Error::last_os_error().raw_os_error();
-        format!("{name} {}", if got == -1 { error.unwrap_or(0) } else { 0 })
-    };
-    let mut told: Vec<String> = calls.iter().map(attempt).collect();
+fn told(parent: u64) -> Vec<String> {
+    let mut all = attempts(&secret(parent), parent);
+    all.push(("read", libc::SYS_read, [0, (&raw const parent) as i64, 1, 0, 0, 0]));
+    let told = all.iter().map(|attempt| format!("{} {}", attempt.0, made(attempt)));
     // What was inherited beside standard input, output and error: the socket, the slot and /dev/null.
-    let open = (3..64).filter(|fd| {
-        let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
-        // SAFETY: room for the answer.
-        unsafe { libc::syscall(libc::SYS_fstat, *fd, stat.as_mut_ptr()) == 0 }
-    });
-    told.extend(open.map(|fd| format!("descriptor {fd}")));
-    told
-}
-
-/// A page that may be written.
-fn calls_page() -> &'static [u8; 4096] {
-    static PAGE: [u8; 4096] = [0; 4096];
-    &PAGE
+    told.chain(descriptors().into_iter().map(|fd| format!("descriptor {fd}"))).collect()
 }
 
 struct Host {
@@ -273,7 +208,7 @@ fn nothing_is_in_reach_from_inside() {
     fs::remove_file(&secret).unwrap();
     assert_eq!(outcome.status, Status::Ok, "{:?}", outcome.reason);
     let told = String::from_utf8(outcome.output).unwrap();
-    assert_eq!(told.lines().count(), 41, "{told}");
+    assert_eq!(told.lines().count(), 51, "{told}");
     for line in told.lines() {
         let refused = if line.starts_with("memfd") { libc::ENOSYS } else { libc::EPERM };
         assert!(line.ends_with(&format!(" {refused}")), "{line}");

@@ -7,7 +7,10 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::driver::{Driver, call};
+use super::{
+    driver::{Driver, call},
+    health::Health,
+};
 use crate::{choice::Choice, device::DeviceError};
 
 /// Attributes of devices, as cuda.h numbers them.
@@ -25,6 +28,8 @@ const CAPABILITY: [i32; 2] = [7, 0];
 pub struct Cards {
     /// The version of CUDA that it is of: major and minor number.
     pub version: (u32, u32),
+    /// The version of the kernel's driver, by the management library; else why that tells nothing.
+    pub management: Result<String, String>,
     /// In the driver's order.
     pub all: Vec<Card>,
 }
@@ -46,6 +51,8 @@ pub struct Card {
     pub processors: i32,
     /// It reads memory of the host at the host's own addresses.
     pub host_addresses: bool,
+    /// How it does, where the management library tells.
+    pub health: Option<Health>,
 }
 
 impl Card {
@@ -98,6 +105,7 @@ impl Driver {
             capability: [self.attribute(device, CAPABILITY_MAJOR)?, self.attribute(device, CAPABILITY_MINOR)?],
             processors: self.attribute(device, PROCESSORS)?,
             host_addresses: self.attribute(device, HOST_ADDRESSES)? != 0,
+            health: None,
         };
         Ok((device, card))
     }
@@ -137,7 +145,7 @@ impl Cards {
 }
 
 /// A text that the driver ended with a zero.
-fn text(bytes: &[c_char]) -> String {
+pub(super) fn text(bytes: &[c_char]) -> String {
     let bytes: Vec<u8> = bytes.iter().map(|byte| *byte as u8).collect();
     CStr::from_bytes_until_nul(&bytes).unwrap_or_default().to_string_lossy().into_owned()
 }

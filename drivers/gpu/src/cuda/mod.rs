@@ -6,6 +6,7 @@
 
 mod cards;
 mod driver;
+mod health;
 mod program;
 
 use std::{
@@ -17,14 +18,17 @@ use std::{
 
 use berth_fabric::gpu_code as code;
 use berth_memory::Memory;
+use berth_pages::Foreign;
 
 pub use self::{
     cards::{Card, Cards},
     driver::refused_node,
+    health::Health,
 };
 use self::{
     cards::{PROCESSORS, WATCHED},
     driver::{Driver, Handle, NOT_READY, call},
+    health::Management,
     program::Program,
 };
 use crate::{
@@ -85,8 +89,14 @@ unsafe impl Send for Cuda {}
 /// Opens NVIDIA's driver in this process, and looks at what it has.
 pub(crate) fn cards() -> Result<Cards, DeviceError> {
     let driver = Driver::open()?;
-    let all = driver.cards()?.into_iter().map(|(_, card)| card).collect();
-    Ok(Cards { version: driver.version(), all })
+    let mut all: Vec<_> = driver.cards()?.into_iter().map(|(_, card)| card).collect();
+    let management = Management::open();
+    if let Ok(management) = &management {
+        for card in &mut all {
+            card.health = management.health(&card.address);
+        }
+    }
+    Ok(Cards { version: driver.version(), management: management.map(|found| found.driver), all })
 }
 
 impl Cuda {
@@ -238,9 +248,11 @@ impl Device for Cuda {
             call!(driver.host_address(&raw mut address, base, 0))?;
         }
         let base = NonNull::new(base.cast::<u8>()).ok_or_else(|| DeviceError::other("memory at address 0"))?;
-        // SAFETY: so many bytes, which nobody else knows yet.
-        unsafe { base.write_bytes(0, bytes) };
-        let memory: Arc<dyn Memory> = Arc::new(Pinned { base, size: bytes });
+        // SAFETY: so many bytes, which nobody else knows yet, and nobody frees.
+        let memory: Arc<dyn Memory> = unsafe {
+            base.write_bytes(0, bytes);
+            Arc::new(Foreign::new(base, bytes, ()))
+        };
         self.memory.push(memory.clone());
         Ok(Buffer { memory, address })
     }
@@ -358,27 +370,5 @@ impl Device for Cuda {
 
     fn is_lost(&self) -> bool {
         self.is_lost
-    }
-}
-
-/// Host memory that the driver allocated.
-struct Pinned {
-    base: NonNull<u8>,
-    size: usize,
-}
-
-// SAFETY: the memory is owned, and only ever handed out as a pointer.
-unsafe impl Send for Pinned {}
-// SAFETY: as above.
-unsafe impl Sync for Pinned {}
-
-// SAFETY: readable and writable until the process ends, since it is never freed; zeroed where it was allocated.
-unsafe impl Memory for Pinned {
-    fn base(&self) -> NonNull<u8> {
-        self.base
-    }
-
-    fn size(&self) -> usize {
-        self.size
     }
 }

@@ -49,8 +49,8 @@ pub(super) struct Run {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Report {
-    /// It is there. `network`: it could not give up its access to the network.
-    Hello { network: bool },
+    /// It has shut itself in. `landlock`: this kernel has it.
+    Hello { landlock: bool },
     /// It still is.
     Beat,
     /// A kernel has ended. `last`: so does the worker, and another one runs the next kernel.

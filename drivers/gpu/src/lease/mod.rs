@@ -6,12 +6,12 @@ pub(crate) mod process;
 
 use std::{
     ops::Range,
-    os::unix::process::CommandExt as _,
+    os::fd::AsRawFd,
     path::PathBuf,
     process::Command,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -25,11 +25,12 @@ use tracing::warn;
 
 use self::control::{Ended, Open, Report, Run};
 use crate::{
+    child,
     choice::Choice,
     control::line,
-    cuda,
-    gpu::{GpuCounts, GpuError},
+    gpu::{GpuCounts, GpuError, open_files},
     once::cards,
+    walls::CACHE,
 };
 
 /// Where kernels see the first byte of a GPU's memory.
@@ -68,6 +69,8 @@ struct Inside {
     /// What kind of device it is, and which.
     device: (&'static str, String),
     memory: Arc<Pages>,
+    /// It was told that its workers may open files.
+    told_open: AtomicBool,
     restarts: AtomicU64,
     faults: AtomicU64,
     timeouts: AtomicU64,
@@ -85,7 +88,15 @@ impl LeasedGpu {
             }
         };
         let [restarts, faults, timeouts] = [const { AtomicU64::new(0) }; 3];
-        Ok(Self(Arc::new(Inside { settings, device, memory, restarts, faults, timeouts })))
+        Ok(Self(Arc::new(Inside {
+            settings,
+            device,
+            memory,
+            told_open: AtomicBool::new(false),
+            restarts,
+            faults,
+            timeouts,
+        })))
     }
 
     /// As the configuration calls it.
@@ -273,18 +284,11 @@ struct Worker(Arc<Shared>);
 
 impl Ward for Worker {
     fn command(&mut self) -> Command {
-        let mut command = Command::new(&self.0.gpu.settings.worker);
-        command.arg("lease").env(cuda::EAGER.0, cuda::EAGER.1);
-        let fd = self.0.gpu.memory.file().map_or(-1, std::os::fd::AsRawFd::as_raw_fd);
-        let keep_file = move || {
-            // SAFETY: the number of an open file. Only in the child, so that no other program inherits it.
-            match unsafe { libc::fcntl(fd, libc::F_SETFD, 0) } {
-                0 => Ok(()),
-                _ => Err(std::io::Error::last_os_error()),
-            }
-        };
-        // SAFETY: between fork and exec it makes a system call that may be made there, and allocates nothing.
-        unsafe { command.pre_exec(keep_file) };
+        let Inside { settings, memory, .. } = &*self.0.gpu;
+        let files = memory.file().map(AsRawFd::as_raw_fd).into_iter().collect();
+        let mut command = child::worker(&settings.worker, &settings.device, files);
+        // What one holder's texts became is no other's to find.
+        command.arg("lease").env_remove(CACHE).env("CUDA_CACHE_DISABLE", "1");
         command
     }
 
@@ -292,7 +296,7 @@ impl Ward for Worker {
         let Shared { gpu, base, reach, now } = &*self.0;
         let open = Open {
             device: gpu.settings.device.clone(),
-            fd: gpu.memory.file().map_or(-1, std::os::fd::AsRawFd::as_raw_fd),
+            fd: gpu.memory.file().map_or(-1, AsRawFd::as_raw_fd),
             at: *base,
             len: reach.end,
             first: reach.start,
@@ -312,7 +316,15 @@ impl Ward for Worker {
     fn heard(&mut self, line: &[u8]) -> bool {
         match serde_json::from_slice(line) {
             Ok(Report::Ran { id, ended, last }) => self.0.ran(id, ended, last),
-            Ok(Report::Hello { .. } | Report::Beat) => {}
+            Ok(Report::Hello { landlock }) => {
+                let Inside { settings, told_open, .. } = &*self.0.gpu;
+                if let Some(open) = open_files(&settings.device, landlock)
+                    && !told_open.swap(true, Relaxed)
+                {
+                    warn!("{}: {open}", settings.name);
+                }
+            }
+            Ok(Report::Beat) => {}
             Err(e) => {
                 warn!("{}: the worker of a lease said what is no report: {e}", self.0.gpu.settings.name);
                 return false;

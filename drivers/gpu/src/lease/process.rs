@@ -11,14 +11,15 @@ use std::{
 };
 
 use berth_fabric::gpu_code as code;
-use berth_memory::Memory;
+use berth_pages::Foreign;
+use berth_process::sandbox::Walls;
 use berth_wire::fabric::GpuStatus;
 
 use super::control::{Command, Ended, Open, Report, Run};
 use crate::{
-    choice::Choice,
     control::line,
     device::{Device, DeviceError, Launch, ProgramId},
+    walls::shut_in,
     worker::inherited,
 };
 
@@ -28,9 +29,6 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Loaded texts that are kept.
 const KEPT: usize = 4;
 
-/// Address space beside the lease's: what texts and kernels take is bounded far below.
-const OTHER_MEMORY: u64 = 4 << 30;
-
 /// Longest text about a failure, in bytes.
 const LOG_MAX: usize = 4096;
 
@@ -38,12 +36,12 @@ const LOG_MAX: usize = 4096;
 const TOO_LARGE: i32 = 701;
 
 /// Serves a lease until the other end of `control` is closed, or a kernel does not end, or costs the device: whether it was
-/// the first of these. `network`: as in [`Report::Hello`].
-pub(crate) fn serve(control: UnixStream, network: bool) -> io::Result<bool> {
+/// the first of these.
+pub(crate) fn serve(control: UnixStream) -> io::Result<bool> {
     control.set_read_timeout(Some(LOOK))?;
-    let mut input = BufReader::new(control.try_clone()?);
-    let said = Said(Arc::new(Mutex::new(control)));
-    said.say(&Report::Hello { network })?;
+    let control = Arc::new(control);
+    let mut input = BufReader::new(&*control);
+    let said = Said { control: control.clone(), one: Arc::default() };
     let (mut read, mut opened, mut last) = (Vec::new(), None, 0);
     let mut running: Option<Running> = None;
     loop {
@@ -51,7 +49,10 @@ pub(crate) fn serve(control: UnixStream, network: bool) -> io::Result<bool> {
             Ok(0) => return Ok(true),
             Ok(_) => match serde_json::from_slice(&std::mem::take(&mut read))? {
                 Command::Open(open) => {
-                    let kernels = Kernels::open(&open)?;
+                    let memory = map(&inherited(open.fd)?, &open)?;
+                    let Walls { landlock, .. } = shut_in(&open.device, open.len)?;
+                    said.say(&Report::Hello { landlock })?;
+                    let kernels = Kernels::open(&open, memory)?;
                     opened = Some((open, Arc::new(Mutex::new(kernels))));
                 }
                 Command::Run(run) if run.id <= last => {}
@@ -85,11 +86,15 @@ pub(crate) fn serve(control: UnixStream, network: bool) -> io::Result<bool> {
 
 /// The way to `berth`, for whole lines of all threads.
 #[derive(Clone)]
-struct Said(Arc<Mutex<UnixStream>>);
+struct Said {
+    control: Arc<UnixStream>,
+    one: Arc<Mutex<()>>,
+}
 
 impl Said {
     fn say(&self, report: &Report) -> io::Result<()> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).write_all(&line(report))
+        let _one = self.one.lock().unwrap_or_else(PoisonError::into_inner);
+        (&*self.control).write_all(&line(report))
     }
 }
 
@@ -133,16 +138,9 @@ struct Kernels {
 }
 
 impl Kernels {
-    fn open(open: &Open) -> io::Result<Self> {
+    fn open(open: &Open, memory: Foreign<()>) -> io::Result<Self> {
         let mut device = open.device.open().map_err(io::Error::other)?;
-        // NVIDIA's driver reserves far more than it uses.
-        if open.device == Choice::Soft {
-            let limit = open.len.saturating_add(OTHER_MEMORY);
-            // SAFETY: the limit outlives the call.
-            unsafe { libc::setrlimit(libc::RLIMIT_AS, &libc::rlimit { rlim_cur: limit, rlim_max: limit }) };
-        }
-        let memory = Arc::new(Vram::map(&inherited(open.fd)?, open)?);
-        device.register(memory).map_err(io::Error::other)?;
+        device.register(Arc::new(memory)).map_err(io::Error::other)?;
         Ok(Self { device, loaded: Vec::new() })
     }
 
@@ -199,48 +197,25 @@ fn not_loaded(exit_code: i32, mut log: String) -> Ended {
     Ended { log, ..Ended::new(GpuStatus::LoadFailed, exit_code) }
 }
 
-/// A lease's memory, as far as its kernels may reach.
-#[derive(Debug)]
-struct Vram {
-    base: NonNull<u8>,
-    size: usize,
-}
-
-// SAFETY: the mapping is owned, and only ever handed out as a pointer.
-unsafe impl Send for Vram {}
-// SAFETY: as above.
-unsafe impl Sync for Vram {}
-
-impl Vram {
-    /// Maps the lease's part of the GPU's memory where its kernels are told that it is.
-    fn map(file: &File, open: &Open) -> io::Result<Self> {
-        let wrong = |what| io::Error::new(ErrorKind::InvalidData, what);
-        let end = open.at.checked_add(open.len).filter(|_| open.len > 0 && open.first < open.len);
-        if end.is_none_or(|end| file.metadata().is_ok_and(|file| end > file.len())) {
-            return Err(wrong("a lease that does not add up"));
-        }
-        let wanted = std::ptr::without_provenance_mut(open.address as usize);
-        let (rights, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE);
-        let (len, at) = (open.len as usize, open.at as libc::off_t);
-        // SAFETY: at a place where nothing lies: no memory that exists is touched.
-        let base = unsafe { libc::mmap(wanted, len, rights, flags, file.as_raw_fd(), at) };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let first = open.first as usize;
-        // SAFETY: within the mapping.
-        let base = NonNull::new(unsafe { base.cast::<u8>().add(first) }).ok_or_else(|| wrong("mapped at address 0"))?;
-        Ok(Self { base, size: len - first })
+/// Maps the lease's part of the GPU's memory where its kernels are told that it is, for as long as the process lives. What is
+/// returned is as much as they may reach.
+fn map(file: &File, open: &Open) -> io::Result<Foreign<()>> {
+    let wrong = |what| io::Error::new(ErrorKind::InvalidData, what);
+    let end = open.at.checked_add(open.len).filter(|_| open.len > 0 && open.first < open.len);
+    if end.is_none_or(|end| file.metadata().is_ok_and(|file| end > file.len())) {
+        return Err(wrong("a lease that does not add up"));
     }
-}
-
-// SAFETY: mapped, readable and writable until the process ends, at an address that stays; initialised by the file.
-unsafe impl Memory for Vram {
-    fn base(&self) -> NonNull<u8> {
-        self.base
+    let wanted = std::ptr::without_provenance_mut(open.address as usize);
+    let (rights, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE);
+    let (len, at, first) = (open.len as usize, open.at as libc::off_t, open.first as usize);
+    // SAFETY: at a place where nothing lies: no memory that exists is touched.
+    let base = unsafe { libc::mmap(wanted, len, rights, flags, file.as_raw_fd(), at) };
+    if base == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
     }
-
-    fn size(&self) -> usize {
-        self.size
+    // SAFETY: within the mapping, which is initialised by the file and never unmapped.
+    unsafe {
+        let base = NonNull::new(base.cast::<u8>().add(first)).ok_or_else(|| wrong("mapped at address 0"))?;
+        Ok(Foreign::new(base, len - first, ()))
     }
 }

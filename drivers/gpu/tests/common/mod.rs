@@ -1,16 +1,16 @@
-//! A ring, and a worker that serves it: with the GPU in software from a thread, told over its socket what a process would be
-//! told; with NVIDIA's driver from a process of its own.
+//! A ring, and a worker that serves it, in a process of its own: this program once more, told over its socket what a worker of
+//! `berth` is told.
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
     os::{
-        fd::{AsRawFd as _, IntoRawFd as _, OwnedFd},
+        fd::{AsRawFd as _, OwnedFd},
         unix::{net::UnixStream, process::CommandExt as _},
     },
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    thread::{self, JoinHandle},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -40,36 +40,31 @@ pub(crate) const BOTH: [On; 2] = [On::Soft, On::Cuda];
 /// The variable that makes a process of this test program a worker.
 pub(crate) const WORKER: &str = "BERTH_GPU_TEST_WORKER";
 
-enum Worker {
-    Thread(JoinHandle<bool>),
-    Process(Child),
-}
-
 pub(crate) struct Rig {
     pub(crate) producer: Producer,
     control: Option<UnixStream>,
     said: BufReader<UnixStream>,
-    worker: Option<Worker>,
+    pub(crate) worker: Child,
+    /// The walls that it says it has.
+    pub(crate) walls: Value,
     /// Which device it has opened: kind and name.
     pub(crate) opened: Value,
 }
 
 impl Rig {
     pub(crate) fn new(on: On, nth: usize, slots: u32, slot_size: usize, blocks: u32) -> Self {
-        match on {
-            On::Soft => Self::start("soft", None, nth, [slots, blocks], slot_size),
-            On::Cuda => {
-                let folder = berth_cuda_soft::folder().unwrap();
-                // In this process, the other device's ring lies at its base.
-                Self::start("auto", Some((&folder, &[])), nth + 32, [slots, blocks], slot_size)
-            }
-        }
+        let (device, folder) = match on {
+            On::Soft => ("soft", PathBuf::new()),
+            On::Cuda => ("auto", berth_cuda_soft::folder().unwrap()),
+        };
+        Self::start(device, &folder, &[], nth, [slots, blocks], slot_size)
     }
 
-    /// With this device; from a process that finds libraries in a folder, with these variables, else from a thread.
+    /// With this device; the worker finds libraries in a folder, and has these variables.
     pub(crate) fn start(
         device: &str,
-        process: Option<(&Path, &[(&str, &str)])>,
+        libraries: &Path,
+        variables: &[(&str, &str)],
         nth: usize,
         [slots, blocks]: [u32; 2],
         slot_size: usize,
@@ -80,35 +75,28 @@ impl Rig {
         let fd = file.as_raw_fd();
         let producer = shared(pages, geometry, base(nth)).unwrap().patient(Duration::ZERO);
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let worker = match process {
-            None => {
-                let _ = file.into_raw_fd();
-                Worker::Thread(thread::spawn(move || berth_gpu::worker::serve(&theirs).unwrap()))
-            }
-            Some((libraries, variables)) => {
-                let mut command = Command::new(std::env::current_exe().unwrap());
-                command.args(["worker", "--exact", "--test-threads=1"]).env(WORKER, "1");
-                command.envs(variables.iter().copied());
-                command.env("LD_LIBRARY_PATH", libraries).stdin(OwnedFd::from(theirs)).stdout(Stdio::null());
-                // SAFETY: as below.
-                let keep = move || match unsafe { libc::fcntl(fd, libc::F_SETFD, 0) } {
-                    0 => Ok(()),
-                    _ => Err(std::io::Error::last_os_error()),
-                };
-                // SAFETY: between fork and exec it makes one system call, with the number of a file that is open.
-                unsafe { command.pre_exec(keep) };
-                Worker::Process(command.spawn().unwrap())
-            }
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["worker", "--exact", "--test-threads=1"]).env(WORKER, "1").envs(variables.iter().copied());
+        command.env("LD_LIBRARY_PATH", libraries).stdin(OwnedFd::from(theirs)).stdout(Stdio::null());
+        // SAFETY: as below.
+        let keep = move || match unsafe { libc::fcntl(fd, libc::F_SETFD, 0) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
         };
+        // SAFETY: between fork and exec it makes one system call, with the number of a file that is open.
+        unsafe { command.pre_exec(keep) };
+        let worker = command.spawn().unwrap();
+        drop(file);
         let said = BufReader::new(ours.try_clone().unwrap());
-        let mut rig = Self { producer, control: Some(ours), said, worker: Some(worker), opened: Value::Null };
+        let mut rig = Self { producer, control: Some(ours), said, worker, walls: Value::Null, opened: Value::Null };
         let rings = json!([{ "fd": fd, "header": HEADER }]);
         rig.tell(&json!({ "open": { "device": device, "rings": rings, "blocks": blocks } }));
         rig
     }
 
     pub(crate) fn tell(&mut self, message: &Value) {
-        writeln!(self.control.as_mut().unwrap(), "{message}").unwrap();
+        // One that has ended takes nothing in, and has said why.
+        let _ = writeln!(self.control.as_mut().unwrap(), "{message}");
     }
 
     /// Loads functions; what the worker says to it.
@@ -125,7 +113,9 @@ impl Rig {
             let said: Value = serde_json::from_str(&line).unwrap();
             if !said["opened"].is_null() {
                 self.opened = said["opened"].clone();
-            } else if said != "beat" && said["hello"].is_null() {
+            } else if !said["hello"].is_null() {
+                self.walls = said["hello"].clone();
+            } else if said != "beat" {
                 return said;
             }
         }
@@ -171,19 +161,15 @@ impl Rig {
     /// Ends the worker as the end of its `berth` would; whether that went well.
     pub(crate) fn end(mut self) -> bool {
         self.control.take().unwrap().shutdown(std::net::Shutdown::Write).unwrap();
-        match self.worker.take().unwrap() {
-            Worker::Thread(thread) => thread.join().unwrap(),
-            Worker::Process(mut process) => process.wait().unwrap().success(),
-        }
+        self.worker.wait().unwrap().success()
     }
 }
 
 impl Drop for Rig {
     fn drop(&mut self) {
-        if let Some(Worker::Process(process)) = &mut self.worker {
-            let _ = process.kill();
-            let _ = process.wait();
-        }
+        // It may have ended by itself.
+        let _ = self.worker.kill();
+        let _ = self.worker.wait();
     }
 }
 

@@ -17,7 +17,7 @@ fn library(folder: &Path, source: &str) {
 
 /// What a worker says that is to have this device, with libraries of this folder.
 fn refused(device: &str, folder: &Path, variables: &[(&str, &str)], blocks: u32) -> String {
-    let mut rig = Rig::start(device, Some((folder, variables)), 80, [64, blocks], 64);
+    let mut rig = Rig::start(device, folder, variables, 80, [64, blocks], 64);
     let said = rig.load(&Functions { all: vec![increment(1)], modules: vec![], lost: false });
     said["refused"].as_str().unwrap_or_else(|| panic!("{said}")).to_owned()
 }
@@ -68,7 +68,7 @@ fn the_gpu_that_is_meant() {
         ("5E:00.0", "0000:5e:00.0"),
         ("GPU-22000000-0000-0000-0000-000000000000", "0000:5e:00.0"),
     ] {
-        let mut rig = Rig::start(device, Some((&folder, &[])), 81, [4, 1], 64);
+        let mut rig = Rig::start(device, &folder, &[], 81, [4, 1], 64);
         assert_eq!(rig.load(&Functions { all: vec![increment(1)], modules: vec![], lost: false }), "loaded");
         assert_eq!(rig.opened, serde_json::json!({ "kind": "cuda", "device": address }));
         assert_eq!(rig.call(1, &[1]), (0, vec![2]));

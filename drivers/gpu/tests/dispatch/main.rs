@@ -4,12 +4,16 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod driver;
+mod escape;
 
 use std::{fs, path::Path, process::Command};
 
 use berth_gpu::{Code, Function, Functions};
 use berth_ring::{ErrorCode, TxError};
 use common::{BOTH, On, Rig, WORKER, increment, module, symbol};
+
+/// Functions and graphs of all kinds.
+const EXAMPLE: &str = include_str!("../../kernels/example.ptx");
 
 /// What other tests start as a worker.
 #[test]
@@ -65,11 +69,10 @@ fn requests_are_answered_in_place_over_many_laps() {
 fn what_cannot_be_called_is_told() {
     for on in BOTH {
         let mut rig = Rig::new(on, 2, 4, 64, 1);
-        let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/example.ptx")).unwrap();
         let exact = Function { fixed: 8, unit: 0, ..increment(2) };
         let words = Function { fixed: 1, unit: 4, ..increment(3) };
         let all = vec![increment(1), exact, words, symbol(4, "answer", false)];
-        assert_eq!(rig.load(&Functions { all, modules: vec![module(&text)], lost: false }), "loaded");
+        assert_eq!(rig.load(&Functions { all, modules: vec![module(EXAMPLE)], lost: false }), "loaded");
         assert_eq!(rig.call(1, &[255, 7]), (0, vec![0, 8]));
         assert_eq!(rig.call(9, &[1]), (-1, vec![]), "no such function");
         assert_eq!(rig.call(2, &[1; 7]), (-3, vec![]));
@@ -106,7 +109,6 @@ fn what_cannot_be_called_is_told() {
 fn plug_ins_run_by_thread_and_by_block_beside_recorded_answers() {
     for on in BOTH {
         let mut rig = Rig::new(on, 3, 8, 1024, 2);
-        let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/example.ptx")).unwrap();
         let rows = ["0001aa", "0101bb", "0100cc"].concat();
         let mock = Code::MockDecode { measurements: 2, observables: 1, rows };
         let all = vec![
@@ -123,7 +125,7 @@ fn plug_ins_run_by_thread_and_by_block_beside_recorded_answers() {
                 unit: 0,
             },
         ];
-        assert_eq!(rig.load(&Functions { all, modules: vec![module(&text)], lost: false }), "loaded");
+        assert_eq!(rig.load(&Functions { all, modules: vec![module(EXAMPLE)], lost: false }), "loaded");
         assert_eq!(rig.call(1, &[1, 2, 3]), (0, vec![3, 2, 1]));
         let bytes: Vec<u8> = (0..=255).cycle().take(900).collect();
         let sum: u32 = bytes.iter().map(|byte| u32::from(*byte)).sum();
@@ -140,10 +142,9 @@ fn plug_ins_run_by_thread_and_by_block_beside_recorded_answers() {
 fn a_kernel_that_faults_ends_and_is_told() {
     for on in BOTH {
         let mut rig = Rig::new(on, 4, 4, 64, 1);
-        let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/example.ptx")).unwrap();
-        let line = 1 + text.lines().position(|line| line.contains("trap;")).unwrap();
+        let line = 1 + EXAMPLE.lines().position(|line| line.contains("trap;")).unwrap();
         assert_eq!(
-            rig.load(&Functions { all: vec![symbol(1, "traps", false)], modules: vec![module(&text)], lost: false }),
+            rig.load(&Functions { all: vec![symbol(1, "traps", false)], modules: vec![module(EXAMPLE)], lost: false }),
             "loaded"
         );
         rig.push(1, 1, &[1]);
@@ -199,11 +200,10 @@ fn graph(id: u32, name: &str, parallel: bool) -> Function {
 #[test]
 fn graphs_answer_by_themselves_and_have_no_say_in_the_protocol() {
     for on in BOTH {
-        let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/example.ptx")).unwrap();
         let mut rig = Rig::new(on, 7, 4, 64, 1);
         let exact = Function { fixed: 8, unit: 0, ..graph(3, "reverse_graph", false) };
         let all = vec![graph(1, "reverse_graph", false), graph(2, "reverse_graph", true), exact];
-        let functions = Functions { all, modules: vec![module(&text)], lost: false };
+        let functions = Functions { all, modules: vec![module(EXAMPLE)], lost: false };
         assert_eq!(rig.load(&functions), "loaded");
         for id in 0..50 {
             let args: Vec<u8> = (0..id % 40).map(|at| at as u8).collect();
@@ -256,8 +256,7 @@ fn graphs_answer_by_themselves_and_have_no_say_in_the_protocol() {
 
 #[test]
 fn graphs_are_checked() {
-    let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/example.ptx")).unwrap();
-    let functions = |all| Functions { all, modules: vec![module(&text)], lost: false };
+    let functions = |all| Functions { all, modules: vec![module(EXAMPLE)], lost: false };
     assert!(berth_gpu::check(&functions(vec![graph(1, "reverse_graph", true)])).is_empty());
     for (all, wanted) in [
         (vec![graph(1, "gone", true)], "\"gone\" is no kernel; mode = \"graph\" is for extern \"C\" __global__"),
@@ -276,6 +275,7 @@ fn graphs_are_checked() {
     );
     let mut rig = Rig::new(On::Soft, 8, 4, 64, 1);
     let mixed = vec![graph(1, "reverse_graph", true), increment(2)];
-    let refused = rig.load(&Functions { all: mixed, modules: vec![module(&text)], lost: false })["refused"].to_string();
+    let refused =
+        rig.load(&Functions { all: mixed, modules: vec![module(EXAMPLE)], lost: false })["refused"].to_string();
     assert!(refused.contains("is not beside other functions"), "{refused}");
 }

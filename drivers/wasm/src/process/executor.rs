@@ -1,9 +1,7 @@
 //! The executor's part: it shuts itself in, and then loads and runs what it is told.
 
 use std::{
-    env,
-    ffi::c_uint,
-    io,
+    env, io,
     os::{
         fd::{FromRawFd as _, OwnedFd},
         unix::net::UnixStream,
@@ -90,20 +88,12 @@ pub fn shut_in(parent: u64, memory: u64) -> io::Result<Walls> {
 
 /// Keeps nothing that was inherited but standard input, output and error, and ends with its parent alone.
 fn alone(parent: u64) -> io::Result<()> {
-    // SAFETY: numbers are passed; nothing of this process has one of these descriptors.
-    unsafe {
-        if libc::close_range(3, c_uint::MAX, 0) != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-        // Who ends a service signals all of its processes. Runs are the node's to end.
-        for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
-            libc::signal(signal, libc::SIG_IGN);
-        }
-        // It may have ended before it was asked for.
-        if u64::from(libc::getppid().cast_unsigned()) != parent {
-            return Err(io::Error::other("its parent is gone"));
-        }
+    // SAFETY: nothing of this process has one of these descriptors.
+    unsafe { berth_process::sandbox::close_others() }?;
+    berth_process::sandbox::end_with_parent();
+    // It may have ended before it was asked for.
+    if rustix::process::getppid().is_none_or(|pid| u64::from(pid.as_raw_nonzero().get().cast_unsigned()) != parent) {
+        return Err(io::Error::other("its parent is gone"));
     }
     // Of all processes of the node, these are what it can lose. It is no matter if it cannot be said.
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
