@@ -45,6 +45,12 @@ const OF_DRIVERS: &[&str] = &[
 /// What Landlock refuses, where the filter of system calls lets a driver open files.
 const OF_LANDLOCK: &[&str] = &["open", "open to write", "create", "environment", "memory", "unlink"];
 
+/// Whether this kernel has Landlock: it is asked for its version.
+fn has_landlock() -> bool {
+    // SAFETY: numbers and null are passed.
+    unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0, 1) > 0 }
+}
+
 /// What the other test starts.
 #[test]
 fn escapee() {
@@ -96,12 +102,13 @@ fn nothing_is_in_reach_from_inside() {
             let (name, error) = (attempt[0].as_str().unwrap(), attempt[1].as_i64().unwrap());
             let wanted = match name {
                 "clone3" => libc::ENOSYS,
+                _ if device != "soft" && OF_LANDLOCK.contains(&name) && !has_landlock() => continue,
                 _ if device != "soft" && OF_LANDLOCK.contains(&name) => libc::EACCES,
                 _ => libc::EPERM,
             };
             assert_eq!(error, i64::from(wanted), "{device}: {name}");
         }
-        assert_eq!(told["open"], json!([]), "{device}");
+        assert_eq!((&told["open"], &told["landlock"]), (&json!([]), &has_landlock().into()), "{device}");
     }
     drop(region);
 }
@@ -125,7 +132,7 @@ fn a_worker_is_shut_in_before_it_is_told_of_functions() {
                 assert_eq!(says(set), "0000000000000000", "{set}");
             }
         }
-        assert_eq!(rig.walls["landlock"], true, "which every kernel of these tests has");
+        assert_eq!(rig.walls["landlock"], has_landlock());
         if on == On::Soft {
             assert_eq!(fs::read_dir(process.join("fd")).unwrap().count(), 3, "a ring's file is mapped and closed");
         }
