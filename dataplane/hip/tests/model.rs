@@ -4,7 +4,14 @@
 
 mod common;
 
-use std::{collections::BTreeMap, env, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    env,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
+};
 
 use berth_hip_session::{
     Activity, Counters, Latencies, Session, Settings,
@@ -40,6 +47,22 @@ st.global.u32 [%rd0], %r0;
 ret;
 }
 ";
+
+/// Bytes of shared memory that make a launch one for the runner.
+const LONG: u32 = 32 << 10;
+
+/// A launch of one thread with one argument.
+fn launch(function: u64, shared: u32, argument: u64) -> Vec<u8> {
+    let launch = q::Launch {
+        function: function.into(),
+        grid: [1.into(); 3],
+        block: [1.into(); 3],
+        shared_mem: shared.into(),
+        num_args: 1.into(),
+        ..q::Launch::zeroed()
+    };
+    [launch.as_bytes(), &0_u32.to_le_bytes(), &8_u32.to_le_bytes(), &argument.to_le_bytes()].concat()
+}
 
 /// What a session is expected to be.
 #[derive(Default)]
@@ -98,6 +121,8 @@ struct World {
     budget: Arc<Budget>,
     counters: Arc<Counters>,
     random: berth_hip_session::Random,
+    /// What runners were given.
+    tasks: Arc<AtomicU32>,
 }
 
 struct Client {
@@ -112,12 +137,13 @@ struct Client {
 impl World {
     fn new(seed: u64) -> Self {
         let random = random(seed);
-        Self { windows: Arc::default(), budget: Budget::new(TOTAL), counters: Arc::default(), random }
+        let (windows, counters, tasks) = Default::default();
+        Self { windows, budget: Budget::new(TOTAL), counters, random, tasks }
     }
 
     fn client(&self, rng: &mut Rng) -> Option<Client> {
         let properties = Arc::new([berth_hip_session::soft::properties(TOTAL, QUOTA)]);
-        let runner = Slow::new(rng.u32(0..4));
+        let runner = Slow::new(rng.u32(0..4), self.tasks.clone());
         let budgets = vec![self.budget.clone()];
         let device = Soft::new(properties, &self.windows, budgets, QUOTA, &self.random, runner)?;
         let settings = Arc::new(Settings { max_payload: 1 << 20, handles: 100, idle: None });
@@ -231,16 +257,9 @@ impl Client {
             }
             9 => self.rows(rng, reply, at, other),
             10 => {
-                let launch = q::Launch {
-                    function: self.function.into(),
-                    grid: [1.into(); 3],
-                    block: [1.into(); 3],
-                    num_args: 1.into(),
-                    ..q::Launch::zeroed()
-                };
                 let at = if rng.u32(0..8) == 0 { 1 } else { at };
-                let words = [0_u32.to_le_bytes(), 8_u32.to_le_bytes()].concat();
-                self.line.send(Op::LaunchKernel, &[launch.as_bytes(), &words, &at.to_le_bytes()].concat(), flag);
+                let shared = if rng.bool() { 0 } else { LONG };
+                self.line.send(Op::LaunchKernel, &launch(self.function, shared, at), flag);
                 let ran = if at == 1 {
                     Err(719)
                 } else if at % 4 != 0 {
@@ -469,4 +488,24 @@ fn registers_and_stacks_count_in_the_quota() {
         let codes: Vec<_> = line.answers(2).iter().map(|answer| answer.code).collect();
         assert_eq!(codes, [0, code], "{threads} threads");
     }
+}
+
+#[test]
+fn a_launch_that_is_surely_short_needs_no_runner() {
+    let world = World::new(1);
+    let client = &mut world.client(&mut Rng::with_seed(1)).unwrap();
+    let line = &mut client.line;
+    line.send(Op::Malloc, q::Malloc { size: 4096.into(), flags: 0.into() }.as_bytes(), 0);
+    let at = u64::from_le_bytes(line.answers(1)[0].body[..].try_into().unwrap());
+    for (shared, to, code, by_runner) in
+        [(0, at, 0, 0), (0, at + 2, 716, 0), (0, 4096, 700, 0), (0, 1, 719, 0), (LONG, at + 4, 0, 1), (LONG, 1, 719, 1)]
+    {
+        let before = world.tasks.load(Relaxed);
+        line.send(Op::LaunchKernel, &launch(client.function, shared, to), 0);
+        line.send(Op::DeviceSynchronize, &[], 0);
+        let codes: Vec<_> = line.answers(2).iter().map(|answer| answer.code).collect();
+        assert_eq!((codes, world.tasks.load(Relaxed) - before), (vec![0, code], by_runner), "{to:#x}, {shared}");
+    }
+    line.send(Op::Memcpy, memcpy(0, at, 12, kind::DEVICE_TO_HOST).as_bytes(), 0);
+    assert_eq!(line.answers(1)[0].body, [[7, 1, 1, 1], [7, 1, 1, 1], [0; 4]].concat());
 }

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod alu;
+mod bound;
 mod decode;
 mod error;
 mod exec;

@@ -131,3 +131,34 @@ fn modules_are_linked_by_name_and_prototype() {
     let prototype = Reason::Prototype("f".into(), "it takes values of [8] bytes, not [4]".into());
     assert_eq!(link(&[misused]).unwrap_err(), [(0, 7, prototype)]);
 }
+
+#[test]
+fn a_thread_is_bounded_unless_it_may_go_back_or_wait() {
+    let bound = |body: &str| {
+        let text = format!(
+            "{HEAD}.func f() {{ ret; }}\n.visible .entry k()\n{{\n.reg .b64 %rd<3>; .reg .b32 %r<3>; .reg .pred %p<2>;\n{body}\nret;\n}}\n\
+             .visible .entry behind() {{ L: bra L; }}\n"
+        );
+        let program = Program::link(&[Module::parse(&text).unwrap()]).unwrap();
+        assert_eq!(program.thread_bound("behind"), None);
+        assert_eq!(program.thread_bound("none"), None);
+        program.thread_bound("k")
+    };
+    let empty = bound("").unwrap();
+    // Two instructions, and a register for the constant.
+    assert_eq!(bound("mov.u32 %r1, 1;\nadd.u32 %r1, %r1, %r1;"), Some(empty + 3));
+    assert!(bound("setp.eq.u32 %p1, %r1, 0;\n@%p1 bra L;\nmov.u32 %r1, 1;\nL:").is_some());
+    assert!(bound("ts: .branchtargets A, B;\nbrx.idx %r1, ts;\nA: mov.u32 %r1, 1;\nB:").is_some());
+    assert!(bound(".local .align 4 .b8 frame[4096];").unwrap() >= empty + 4096 / 16);
+    for unbounded in [
+        "L: setp.eq.u32 %p1, %r1, 0;\n@%p1 bra L;",
+        "L: bra L;",
+        "L: @%p1 bra L;",
+        "A: ts: .branchtargets A, B;\nbrx.idx %r1, ts;\nB:",
+        "call f, ();",
+        "nanosleep.u32 1000;",
+        "mov.u64 %rd1, %globaltimer;",
+    ] {
+        assert_eq!(bound(unbounded), None, "{unbounded}");
+    }
+}

@@ -14,6 +14,10 @@ const PARAMETERS_MAX: usize = 64;
 const STATE_FREE: u64 = 32 << 20;
 /// Bytes that a byte of text is charged with: what it is decoded to.
 const DECODED: u64 = 8;
+/// What a launch may take that is run at once, in instructions of all threads: some microseconds.
+const AT_ONCE: u64 = 1024;
+/// Bytes of shared memory that take as long to set up as an instruction takes to run.
+const SHARED: u64 = 16;
 /// Beginnings of code objects of other devices.
 const FOREIGN: [&[u8]; 5] =
     [b"\x7FELF", b"__CLANG_OFFLOAD_BUNDLE__", b"\x50\xED\x55\xBA", b"CCOB", b"\xBA\x55\xED\x50"];
@@ -31,7 +35,8 @@ pub struct Gpu {
 #[derive(Debug)]
 struct Loadable {
     device: Device,
-    kernels: Vec<String>,
+    /// The kernels' names, and what a thread of each takes at most.
+    kernels: Vec<(String, Option<u64>)>,
     charged: u64,
 }
 
@@ -122,7 +127,8 @@ impl Gpu {
             program.kernels().into_iter().map(|name| kernel(&program, name)).collect::<Result<Vec<_>, _>>()?;
         let charged = text.len() as u64 * DECODED + program.variable_bytes() as u64;
         self.space.charge(0, charged)?;
-        let names = kernels.iter().map(|kernel| kernel.name.clone()).collect();
+        let bounded = |kernel: &Kernel| (kernel.name.clone(), program.thread_bound(&kernel.name));
+        let names = kernels.iter().map(bounded).collect();
         let module = self.next;
         self.next += 1;
         self.modules.insert(module, Loadable { device: Device::new(program), kernels: names, charged });
@@ -134,9 +140,19 @@ impl Gpu {
         Code::INVALID_KERNEL_FILE
     }
 
+    /// Whether a launch ends within some microseconds, whatever its kernel finds in memory.
+    pub(super) fn is_short(&self, launch: &Launch) -> bool {
+        let Some(module) = self.modules.get(&launch.module) else { return false };
+        let Some((_, Some(of_thread))) = module.kernels.get(launch.kernel) else { return false };
+        let count = |of: [u32; 3]| of.into_iter().fold(1_u64, |product, one| product.saturating_mul(one.into()));
+        let shared = u64::from(launch.shared) + module.device.program().shared_bytes() as u64;
+        let of_block = count(launch.block).saturating_mul(*of_thread).saturating_add(shared / SHARED);
+        count(launch.grid).saturating_mul(of_block) <= AT_ONCE
+    }
+
     fn launch(&mut self, launch: &Launch, host: &mut dyn Host) -> Result<(), Code> {
         let module = self.modules.get_mut(&launch.module).ok_or(Code::INVALID_HANDLE)?;
-        let kernel = module.kernels.get(launch.kernel).ok_or(Code::INVALID_HANDLE)?;
+        let (kernel, _) = module.kernels.get(launch.kernel).ok_or(Code::INVALID_HANDLE)?;
         let what = PtxLaunch {
             kernel,
             grid: launch.grid,

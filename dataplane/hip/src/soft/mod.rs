@@ -5,6 +5,7 @@ mod space;
 
 use std::{
     any::Any,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     task::{Context, Poll},
 };
@@ -154,10 +155,13 @@ impl<R: Runner> Device for Soft<R> {
         let at_once = match &job {
             Job::Set { len, .. } => *len <= AT_ONCE,
             Job::Copy(copy) => copy.width * copy.height <= AT_ONCE && copy.height <= AT_ONCE / 64,
-            Job::Load(_) | Job::Launch(_) => false,
+            Job::Launch(launch) => self.gpu().is_short(launch),
+            Job::Load(_) => false,
         };
         if at_once {
-            self.done = Some(self.gpu().run(&job, &mut || 0));
+            // A stranger's kernel must not end the core with the interpreter, should that panic.
+            let done = catch_unwind(AssertUnwindSafe(|| self.gpu().run(&job, &mut || 0)));
+            self.done = Some(done.unwrap_or(Done::Finished(Err(Code::UNKNOWN))));
         } else if let Some(gpu) = self.gpu.take() {
             self.runner.start(Task { gpu, job });
         }

@@ -2,7 +2,10 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
     task::{Context, Poll, Waker},
 };
 
@@ -19,17 +22,20 @@ use zerocopy::IntoBytes as _;
 pub(crate) struct Slow {
     polls: u32,
     task: Option<(u32, Task)>,
+    /// Counts what it is given.
+    tasks: Arc<AtomicU32>,
 }
 
 impl Slow {
-    pub(crate) fn new(polls: u32) -> Self {
-        Self { polls, task: None }
+    pub(crate) fn new(polls: u32, tasks: Arc<AtomicU32>) -> Self {
+        Self { polls, task: None, tasks }
     }
 }
 
 impl Runner for Slow {
     fn start(&mut self, task: Task) {
         assert!(self.task.is_none(), "one task at a time");
+        self.tasks.fetch_add(1, Relaxed);
         self.task = Some((self.polls, task));
     }
 

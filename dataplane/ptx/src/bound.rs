@@ -1,0 +1,31 @@
+//! How long a kernel can take at most, where its text tells.
+
+use crate::program::{Function, Op, Program, Special};
+
+/// Bytes of registers and stack that take as long to set up as an instruction takes to run.
+const BYTES: u64 = 16;
+
+impl Program {
+    /// The most that a thread of this kernel takes, in instructions: its own, and what setting it up is worth. `None` where
+    /// the text does not tell, as there are loops, calls, sleeps or looks at the time in it, or no such kernel.
+    pub fn thread_bound(&self, kernel: &str) -> Option<u64> {
+        let index = *self.kernels.get(kernel)? as usize;
+        let function = &self.functions[index];
+        let begin = function.start as usize;
+        let end = self.functions.get(index + 1).map_or(self.code.len(), |next| next.start as usize);
+        let goes_on = (begin..end).all(|at| match self.code[at].op {
+            Op::Guard { to, .. } | Op::Branch { to } | Op::BranchIf { to, .. } => to as usize > at,
+            Op::BranchIndex { targets, .. } => self.targets[usize::from(targets)].iter().all(|to| *to as usize > at),
+            Op::Call { .. }
+            | Op::CallIndirect { .. }
+            | Op::Sleep { .. }
+            | Op::Special { which: Special::GlobalTimer(_), .. } => false,
+            _ => true,
+        });
+        goes_on.then(|| (end - begin) as u64 + 1 + set_up(function) / BYTES)
+    }
+}
+
+fn set_up(function: &Function) -> u64 {
+    u64::from(function.slots) * 8 + u64::from(function.frame)
+}
