@@ -508,4 +508,12 @@ fn a_launch_that_is_surely_short_needs_no_runner() {
     }
     line.send(Op::Memcpy, memcpy(0, at, 12, kind::DEVICE_TO_HOST).as_bytes(), 0);
     assert_eq!(line.answers(1)[0].body, [[7, 1, 1, 1], [7, 1, 1, 1], [0; 4]].concat());
+    // Others get their turn now and then.
+    let before = world.tasks.load(Relaxed);
+    for _ in 0..200 {
+        line.send(Op::LaunchKernel, &launch(client.function, 0, at), flags::NO_REPLY);
+    }
+    line.send(Op::DeviceSynchronize, &[], 0);
+    assert_eq!(line.answers(1)[0].code, 0);
+    assert_eq!(world.tasks.load(Relaxed) - before, 3);
 }

@@ -14,8 +14,8 @@ const PARAMETERS_MAX: usize = 64;
 const STATE_FREE: u64 = 32 << 20;
 /// Bytes that a byte of text is charged with: what it is decoded to.
 const DECODED: u64 = 8;
-/// What a launch may take that is run at once, in instructions of all threads: some microseconds.
-const AT_ONCE: u64 = 1024;
+/// What a launch takes beside its threads, in instructions.
+const LAUNCH: u64 = 256;
 /// Bytes of shared memory that take as long to set up as an instruction takes to run.
 const SHARED: u64 = 16;
 /// Beginnings of code objects of other devices.
@@ -140,14 +140,14 @@ impl Gpu {
         Code::INVALID_KERNEL_FILE
     }
 
-    /// Whether a launch ends within some microseconds, whatever its kernel finds in memory.
-    pub(super) fn is_short(&self, launch: &Launch) -> bool {
-        let Some(module) = self.modules.get(&launch.module) else { return false };
-        let Some((_, Some(of_thread))) = module.kernels.get(launch.kernel) else { return false };
+    /// The most that a launch takes, in instructions, whatever its kernel finds in memory; `None` if that is not known.
+    pub(super) fn bound(&self, launch: &Launch) -> Option<u64> {
+        let module = self.modules.get(&launch.module)?;
+        let (_, of_thread) = module.kernels.get(launch.kernel)?;
         let count = |of: [u32; 3]| of.into_iter().fold(1_u64, |product, one| product.saturating_mul(one.into()));
         let shared = u64::from(launch.shared) + module.device.program().shared_bytes() as u64;
-        let of_block = count(launch.block).saturating_mul(*of_thread).saturating_add(shared / SHARED);
-        count(launch.grid).saturating_mul(of_block) <= AT_ONCE
+        let of_block = count(launch.block).saturating_mul((*of_thread)?).saturating_add(shared / SHARED);
+        Some(count(launch.grid).saturating_mul(of_block).saturating_add(LAUNCH))
     }
 
     fn launch(&mut self, launch: &Launch, host: &mut dyn Host) -> Result<(), Code> {

@@ -29,6 +29,12 @@ pub const ARCH: &str = "berth-ptx";
 /// Bytes of a set or a copy that are touched at once; more is the runner's.
 const AT_ONCE: u64 = 16 << 10;
 
+/// Instructions of a launch that is run at once: some microseconds.
+const LAUNCH_AT_ONCE: u64 = 1280;
+
+/// Instructions of such launches in a row. The next one is the runner's, and others get their turn meanwhile.
+const LAUNCHES_AT_ONCE: u64 = 16 << 10;
+
 /// Runs what takes time, elsewhere. Dropped, it stops that.
 pub trait Runner {
     /// Starts a task. There is none under way.
@@ -46,6 +52,8 @@ pub struct Soft<R> {
     gpu: Option<Box<Gpu>>,
     /// What was done at once.
     done: Option<Done>,
+    /// Instructions of launches that may still be run at once.
+    left: u64,
     runner: R,
 }
 
@@ -78,7 +86,7 @@ impl<R: Runner> Soft<R> {
         runner: R,
     ) -> Option<Self> {
         let gpu = Gpu::new(space::Space::new(windows, budgets, quota, random)?);
-        Some(Self { properties, gpu: Some(Box::new(gpu)), done: None, runner })
+        Some(Self { properties, gpu: Some(Box::new(gpu)), done: None, left: LAUNCHES_AT_ONCE, runner })
     }
 
     fn gpu(&mut self) -> &mut Gpu {
@@ -155,7 +163,12 @@ impl<R: Runner> Device for Soft<R> {
         let at_once = match &job {
             Job::Set { len, .. } => *len <= AT_ONCE,
             Job::Copy(copy) => copy.width * copy.height <= AT_ONCE && copy.height <= AT_ONCE / 64,
-            Job::Launch(launch) => self.gpu().is_short(launch),
+            Job::Launch(launch) => {
+                let bound = self.gpu().bound(launch).filter(|bound| *bound <= LAUNCH_AT_ONCE);
+                let left = bound.and_then(|bound| self.left.checked_sub(bound));
+                self.left = left.unwrap_or(LAUNCHES_AT_ONCE);
+                left.is_some()
+            }
             Job::Load(_) => false,
         };
         if at_once {
