@@ -124,7 +124,8 @@ pub fn summary(config: &Config) -> String {
         }
     }
     if let Some(hip) = &config.hip {
-        let _ = writeln!(out, "endpoint hip: {}, {} sessions", hip.listen, hip.max_sessions);
+        let wire = if hip.tls.is_some() { "TLS 1.3" } else { "plain text" };
+        let _ = writeln!(out, "endpoint hip: {}, {} sessions, {wire}", hip.listen, hip.max_sessions);
         for (id, (gpu, bytes)) in hip.devices.iter().enumerate() {
             let _ = writeln!(out, "hip device {id}: {gpu}, the software GPU, {bytes} bytes for sessions");
         }

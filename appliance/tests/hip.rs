@@ -4,6 +4,7 @@ mod common;
 
 use std::{
     net::SocketAddr,
+    path::Path,
     process::{Command, Output},
 };
 
@@ -13,6 +14,17 @@ const CONFIG: &str = "[hip]\nlisten = \"127.0.0.1:0\"\n[[gpu]]\nname = \"gpu0\"\
                       \"hip\"\n[[hip.device]]\ngpu = \"gpu0\"\nmemory = \"64 MiB\"\n";
 
 const VADD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../dataplane/ptx/tests/kernels/vadd.ptx#vadd");
+
+/// `[hip.tls]` with a certificate, which openssl makes in the folder: `hip.crt`, `hip.key`.
+fn tls(folder: &Path) -> String {
+    let (cert, key) = (folder.join("hip.crt"), folder.join("hip.key"));
+    let mut openssl = Command::new("openssl");
+    openssl.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "30"]);
+    openssl.args(["-subj", "/CN=berth", "-keyout"]).arg(&key).arg("-out").arg(&cert);
+    let made = openssl.output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    format!("[hip.tls]\ncert = \"{}\"\nkey = \"{}\"\n", cert.display(), key.display())
+}
 
 fn hip(berth: &Berth, args: &[&str]) -> Output {
     let worker: SocketAddr = berth.ready["endpoints"]["hip"].as_str().unwrap().parse().unwrap();
@@ -54,9 +66,9 @@ fn a_worker_alone_is_a_whole_configuration_and_runs_a_kernel() {
     let has = |row: &[&str]| assert!(words.iter().any(|words| words == row), "no {row:?} in\n{status}");
     has(&["0", "1024", "67108864"]);
     has(&["launch", "0", "0", "2", "0", "216", "0"]);
-    has(&["hip", "sessions:", "1", "seconds", "requests", "errors", "bytes", "used"]);
+    has(&["hip", "sessions:", "1", "seconds", "requests", "errors", "bytes", "used", "lease"]);
     let session = words.iter().find(|words| words.first() == Some(&"127.0.0.1")).unwrap();
-    assert_eq!((session.len(), &session[2..]), (5, &["3", "0", "1024"][..]), "{status}");
+    assert_eq!((session.len(), &session[2..]), (6, &["3", "0", "1024", "-"][..]), "{status}");
     let top = print(&["top", "--once"]);
     assert!(top.contains("HIP: 1 sessions, 1 KiB of 64 MiB"), "{top}");
     drop(memory);
@@ -79,6 +91,71 @@ fn mistakes_are_told() {
     assert!(text.contains("there is no [[gpu]] \"gpu1\""), "{text}");
     let (_, text) = fails("[hip]\n");
     assert!(text.contains("device"), "{text}");
+}
+
+#[test]
+fn connections_are_encrypted_and_listed_keys_let_in() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let keys = ["known", "unknown"].map(|name| {
+        let key = berth_tls::key_file::generate().unwrap();
+        berth_tls::key_file::create(&folder.path().join(name), &key).unwrap();
+        key
+    });
+    let other = folder.path().join("other");
+    std::fs::create_dir(&other).unwrap();
+    tls(&other);
+    let tls = format!("{}clients = [\"{}\"]\n", tls(folder.path()), keys[0].public_key());
+    let berth = Berth::start(&format!("{CONFIG}{tls}{ADMIN}"));
+    let (certificate, other) = (at("hip.crt"), at("other/hip.crt"));
+    let info = |key: &str, certificate: &str| hip(&berth, &["info", "--tls", certificate, "--key", &at(key)]);
+    let known = info("known", &certificate);
+    assert!(known.status.success(), "{}", String::from_utf8_lossy(&known.stderr));
+    let run = ["run", "--tls", &certificate, "--key", &at("known"), "--block", "4", "--verify", VADD];
+    let run = hip(&berth, &[&run[..], &["f32:1,2,3,4", "f32:0.5*4", "zero:16", "4"]].concat());
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    for (why, out, said) in [
+        ("a key that is not listed", info("unknown", &certificate), "alert"),
+        ("a worker that has another certificate", info("known", &other), "certificate"),
+        ("plain text", hip(&berth, &["info"]), "no worker answers"),
+    ] {
+        let text = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(1), "{why}: {text}");
+        assert!(text.contains(said), "{why}: {text}");
+    }
+    let (_, metrics) = get(admin(&berth), "/metrics", "");
+    assert!(metrics.contains("berth_hip_sessions_ended_total{reason=\"tls_key\"} 1\n"), "{metrics}");
+    berth.stop();
+}
+
+#[test]
+fn mistakes_with_certificates_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let right = tls(folder.path());
+    let with = |tls: &str| fails(&CONFIG.replace("127.0.0.1:0\"\n", &format!("0.0.0.0:0\"\n{tls}")));
+    let (key, crt) = (folder.path().join("hip.key"), folder.path().join("hip.crt"));
+    let allow = |file: &Path, mode| {
+        std::fs::set_permissions(file, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+    };
+    allow(&crt, 0o600);
+    for (wrong, said) in [
+        (right.replace("hip.key", "none.key"), "there is no file"),
+        (right.replace("hip.key", "hip.crt"), "no private key in PEM"),
+        (right.replace("hip.crt", "hip.key"), "no certificate in PEM"),
+        (right.clone() + "clients = [\"me\"]\n", "\"me\" is not a public key"),
+        (right.replace("cert =", "#"), "hip.tls.cert"),
+    ] {
+        let (code, text) = with(&wrong);
+        assert_eq!(code, Some(2), "{text}");
+        assert!(text.contains(said), "{text}");
+    }
+    allow(&key, 0o644);
+    let (_, text) = with(&right);
+    assert!(text.contains("is open to everybody on this host"), "{text}");
+    std::fs::write(&crt, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n").unwrap();
+    allow(&key, 0o600);
+    let (_, text) = with(&right);
+    assert!(text.contains("no certificate and key of TLS"), "{text}");
 }
 
 /// Leases of devices.
@@ -178,21 +255,27 @@ mod leases {
         berth: Berth,
         holder: Arc<Identity>,
         other: Arc<Identity>,
-        _state: tempfile::TempDir,
+        state: tempfile::TempDir,
     }
 
     fn site(lease: &str) -> Site {
+        site_with(lease, |_| String::new())
+    }
+
+    /// With more of the configuration, which may have files in the folder.
+    fn site_with(lease: &str, more: impl FnOnce(&Path) -> String) -> Site {
         let [holder, other] = [0, 1].map(|_| Arc::new(key_file::generate().unwrap()));
         let state = tempfile::tempdir().unwrap();
         let keys = [&holder, &other].map(|key| format!("\"{}\"", key.public_key())).join(", ");
         let config = CONFIG.replace("[hip]\n", &format!("[hip]\nlease = \"{lease}\"\n"));
+        let more = more(state.path());
         let berth = Berth::start(&format!(
-            "{config}{ADMIN}[node]\nstate_dir = \"{}\"\n[control]\nudp = \"127.0.0.1:0\"\nquic = \"127.0.0.1:0\"\n\
+            "{config}{more}{ADMIN}[node]\nstate_dir = \"{}\"\n[control]\nudp = \"127.0.0.1:0\"\nquic = \"127.0.0.1:0\"\n\
              enrolled = [{keys}]\n[[control.policy]]\npresenter = \"*\"\n\
              perms = [\"read\", \"write\", \"alloc\", \"exec\", \"revoke\"]\n",
             state.path().join("state").display()
         ));
-        Site { berth, holder, other, _state: state }
+        Site { berth, holder, other, state }
     }
 
     impl Site {
@@ -330,6 +413,8 @@ mod leases {
             let grant = lease(&node, &token, if end == "expire" { 2 } else { 300 }).await;
             let mut client = site.connect();
             client.bind(&grant, &token, &site.holder).unwrap();
+            let (_, status) = get(admin(&site.berth), "/status", "");
+            assert!(status.contains(&format!("\"lease\":\"{:032x}\"", grant.lease_id)), "{status}");
             let at = client.malloc(4096).unwrap();
             client.copy(at, 0, 4096, &[0xEE; 4096]).unwrap();
             client.launch_forever();
@@ -374,6 +459,48 @@ mod leases {
         assert!(!client.is_served());
         anybody.malloc(MIB).unwrap();
         site.berth.stop();
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn the_command_uses_a_lease_whether_under_tls_or_not() {
+        for is_secret in [false, true] {
+            let site = site_with("required", |folder| if is_secret { tls(folder) } else { String::new() });
+            let node = site.node(&site.holder).await;
+            let token = token(&node, &ALL).await;
+            let grant = lease(&node, &token, 300).await;
+            let folder = site.state.path();
+            let at = |name: &str| folder.join(name).display().to_string();
+            for (name, key) in [("holder", &site.holder), ("other", &site.other)] {
+                key_file::create(&folder.join(name), key).unwrap();
+            }
+            let (id, quic, certificate) = (format!("{:x}", grant.lease_id), site.at("quic").to_string(), at("hip.crt"));
+            let run = |command: &[&str], key: &str| {
+                let secret = if is_secret { &["--tls", &certificate][..] } else { &[] };
+                hip(
+                    &site.berth,
+                    &[&command[..1], &["--node", &quic, "--key", &at(key)], secret, &command[1..]].concat(),
+                )
+            };
+            let info = run(&["info", "--lease", &id], "holder");
+            assert!(info.status.success(), "{}", String::from_utf8_lossy(&info.stderr));
+            let info: serde_json::Value = serde_json::from_slice(&info.stdout).unwrap();
+            assert_eq!((&info["device"], &info["memory_total"]), (&0.into(), &MIB.into()));
+            let file = at("token");
+            std::fs::write(&file, token.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+                .unwrap();
+            let vadd = ["run", "--lease", &id, "--token", &file, "--block", "4", "--verify", VADD];
+            let vadd = run(&[&vadd[..], &["f32:1,2,3,4", "f32:0.5*4", "zero:16", "4"]].concat(), "holder");
+            assert!(vadd.status.success(), "{}", String::from_utf8_lossy(&vadd.stderr));
+            for (why, out, said) in [
+                ("no lease", run(&["info"], "holder"), "without a lease: INIT: hipErrorNotInitialized"),
+                ("another's", run(&["info", "--lease", &id, "--token", &file], "other"), "hipErrorInvalidContext"),
+            ] {
+                let text = String::from_utf8_lossy(&out.stderr);
+                assert_eq!(out.status.code(), Some(1), "{why}: {text}");
+                assert!(text.contains(said), "{why}: {text}");
+            }
+            site.berth.stop();
+        }
     }
 
     #[test]

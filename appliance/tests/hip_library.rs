@@ -3,7 +3,7 @@
 mod common;
 
 use std::{
-    fs,
+    env, fs,
     io::{BufRead as _, BufReader, Write as _},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -26,23 +26,23 @@ fn worker(listen: &str) -> (Berth, String) {
     (berth, address)
 }
 
-/// Builds the library and the C programs, once; returns where the programs are.
+/// Where cargo puts the library: beside this program.
+fn library() -> PathBuf {
+    env::current_exe().unwrap().with_file_name("libberth_hip.so")
+}
+
+/// Builds the C programs, once; returns where they are.
 fn built() -> &'static Path {
     static BUILT: LazyLock<PathBuf> = LazyLock::new(|| {
-        // The build of the test program is of use to this one.
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "--offline", "--release", "-p", "berth-hip-abi", "--target-dir"]).arg(target);
-        assert!(build.status().unwrap().success());
-        let (library, programs) = (target.join("release"), target.join("tmp/hip-library"));
+        let (library, programs) = (library(), Path::new(env!("CARGO_TARGET_TMPDIR")).join("hip-library"));
+        let folder = library.parent().unwrap().display();
         fs::create_dir_all(&programs).unwrap();
         for program in ["vadd", "hostile", "unsupported"] {
             let cc = Command::new("cc")
                 .args(["-Wall", "-Wextra", "-Werror", "-O1", "-o"])
                 .arg(programs.join(program))
                 .arg(format!("{SOURCES}/{program}.c"))
-                .arg(format!("-L{}", library.display()))
-                .arg(format!("-Wl,-rpath,{}", library.display()))
+                .args([format!("-L{folder}"), format!("-Wl,-rpath,{folder}")])
                 .args(["-lberth_hip", "-ldl"])
                 .status();
             assert!(cc.unwrap().success());
@@ -71,6 +71,60 @@ fn run(command: &mut Command) -> (String, String) {
 fn a_c_program_adds_vectors_by_module_graph_and_stub() {
     let (_berth, worker) = worker("127.0.0.1:0");
     assert_eq!(run(&mut program("vadd", &worker, VADD)), ("verified".into(), String::new()));
+}
+
+#[test]
+fn a_c_program_uses_a_lease_under_tls() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let done = |command: &mut Command| {
+        let out = command.output().unwrap();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stdout).unwrap()
+    };
+    let (cert, key, holder) = (at("hip.crt"), at("hip.key"), at("holder"));
+    done(
+        Command::new("openssl")
+            .args(["req", "-x509", "-newkey", "ed25519", "-nodes", "-days", "30", "-subj", "/CN=berth"])
+            .args(["-keyout", &key, "-out", &cert]),
+    );
+    let identity = berth_tls::key_file::generate().unwrap();
+    berth_tls::key_file::create(holder.as_ref(), &identity).unwrap();
+    let public = identity.public_key();
+    let berth = Berth::start(&format!(
+        "[hip]\nlisten = \"127.0.0.1:0\"\nlease = \"required\"\n[hip.tls]\ncert = \"{cert}\"\nkey = \"{key}\"\n\
+         clients = [\"{public}\"]\n[[gpu]]\nname = \"gpu0\"\ndevice = \"soft\"\nuse = \"hip\"\n[[hip.device]]\n\
+         gpu = \"gpu0\"\nmemory = \"64 MiB\"\n[node]\nstate_dir = \"{}\"\n[control]\nudp = \"127.0.0.1:0\"\n\
+         quic = \"127.0.0.1:0\"\nenrolled = [\"{public}\"]\n[[control.policy]]\npresenter = \"*\"\n\
+         perms = [\"read\", \"write\", \"alloc\", \"exec\"]\n",
+        at("state")
+    ));
+    let [quic, worker] = ["quic", "hip"].map(|name| berth.ready["endpoints"][name].as_str().unwrap().to_owned());
+    let client = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_berth"));
+        done(command.args(words).args(["--node", &quic, "--key", &holder]).env("XDG_STATE_HOME", folder.path()))
+    };
+    let lease = client(&["lease", "alloc", "--type", "gpu", "--size", "1 MiB", "--json"]);
+    let lease: serde_json::Value = serde_json::from_str(&lease).unwrap();
+    let lease = lease["lease_id"].as_str().unwrap().to_owned();
+    fs::write(at("token"), client(&["token", "request", "--perms", "exec"])).unwrap();
+    let said = [
+        ("BERTH_KEY", &holder),
+        ("BERTH_HIP_TLS", &cert),
+        ("BERTH_HIP_LEASE", &lease),
+        ("BERTH_HIP_TOKEN", &at("token")),
+    ];
+    assert_eq!(run(program("vadd", &worker, VADD).envs(said)), ("verified".into(), String::new()));
+    // What is missing is told.
+    for (missing, complaint) in [
+        ("BERTH_KEY", "BERTH_HIP_LEASE: needs BERTH_KEY, the file with its holder's key"),
+        ("BERTH_HIP_TOKEN", "BERTH_HIP_LEASE: needs BERTH_HIP_TOKEN, a file with a token for it"),
+        ("BERTH_HIP_LEASE", "INIT: hipErrorNotInitialized"),
+    ] {
+        let (line, text) = run(program("hostile", &worker, "none").envs(said).env_remove(missing));
+        assert_eq!((line.as_str(), text.lines().count()), ("verified", 1), "{missing}: {text}");
+        assert!(text.contains(complaint), "{missing}: {text}");
+    }
 }
 
 #[test]
@@ -122,8 +176,7 @@ fn every_other_function_says_once_that_it_does_nothing() {
     let list = source.rsplit("functions! {").next().unwrap().trim_end_matches(['}', '\n']);
     let names: Vec<_> = list.split_whitespace().collect();
     assert!(names.len() > 400 && names.contains(&"hipMemcpy3D"), "{} names", names.len());
-    let library = built().join("../../release/libberth_hip.so");
-    let mut command = program("unsupported", "127.0.0.1:1", library.to_str().unwrap());
+    let mut command = program("unsupported", "127.0.0.1:1", library().to_str().unwrap());
     let mut child = Killed(command.stderr(Stdio::piped()).spawn().unwrap());
     child.0.stdin.take().unwrap().write_all(list.as_bytes()).unwrap();
     let said = BufReader::new(child.0.stderr.take().unwrap()).lines().map(Result::unwrap);

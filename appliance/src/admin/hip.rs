@@ -36,6 +36,8 @@ pub struct HipSession {
     pub requests: u64,
     pub errors: u64,
     pub memory: u64,
+    /// The id of the lease that it uses.
+    pub lease: Option<String>,
 }
 
 /// What became of the requests of a class, and the bytes of their payloads and answers.
@@ -68,8 +70,9 @@ impl From<WorkerSeen> for HipStatus {
             HipClass { name, answered, failed, done, deferred, bytes_in, bytes_out }
         };
         let session = |one: berth_hip_worker::SessionSeen| {
-            let berth_hip_worker::SessionSeen { peer, age_s, requests, errors, memory } = one;
-            HipSession { peer, age_s, requests, errors, memory }
+            let berth_hip_worker::SessionSeen { peer, age_s, requests, errors, memory, lease } = one;
+            let lease = lease.map(|lease| format!("{lease:032x}"));
+            HipSession { peer, age_s, requests, errors, memory, lease }
         };
         Self {
             devices: devices.into_iter().map(|[used, total]| HipDevice { used, total }).collect(),
@@ -103,16 +106,17 @@ impl HipStatus {
         }
         let _ = writeln!(
             out,
-            "\n{:<40} {:>8} {:>14} {:>10} {:>16}",
+            "\n{:<40} {:>8} {:>14} {:>10} {:>16}  {}",
             format!("hip sessions: {}", self.sessions),
             "seconds",
             "requests",
             "errors",
-            "bytes used"
+            "bytes used",
+            "lease"
         );
-        for HipSession { peer, age_s, requests, errors, memory } in &self.busiest {
-            let peer = peer.to_string();
-            let _ = writeln!(out, "{peer:<40} {age_s:>8} {requests:>14} {errors:>10} {memory:>16}");
+        for HipSession { peer, age_s, requests, errors, memory, lease } in &self.busiest {
+            let (peer, lease) = (peer.to_string(), lease.as_deref().unwrap_or("-"));
+            let _ = writeln!(out, "{peer:<40} {age_s:>8} {requests:>14} {errors:>10} {memory:>16}  {lease}");
         }
     }
 }

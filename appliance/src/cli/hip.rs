@@ -10,17 +10,19 @@ use std::{
 };
 
 use anyhow::{Context as _, bail, ensure};
-use berth_hip::{Arguments, Client, Shape, text};
+use berth_hip::{Access, Arguments, Client, Lease, Shape, text};
 use berth_ptx::{Allocations, Device, Launch, Module, Program};
+use berth_wire::fabric::Perms;
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
 use super::{
+    WithToken, block_on,
     gpu::{
         arguments::{self, Argument, Elements, Numbered},
         complain, read,
     },
-    output,
+    id, output, token,
 };
 use crate::config::parse_bytes;
 
@@ -49,9 +51,15 @@ struct Worker {
     /// The worker's address.
     #[arg(long, value_name = "ADDR", env = "BERTH_HIP_WORKER", default_value = "127.0.0.1:18515")]
     worker: SocketAddr,
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
+    /// Connect under TLS, to a worker that has this very certificate: a PEM file, as of hip.tls.cert. A worker that lets in
+    /// certain keys alone is shown this client's.
+    #[arg(long, value_name = "FILE", env = "BERTH_HIP_TLS")]
+    tls: Option<PathBuf>,
+    /// Use a lease: its device alone, and its memory. The node is asked for a token, unless one is given.
+    #[arg(long, value_name = "ID", env = "BERTH_HIP_LEASE", value_parser = id)]
+    lease: Option<u128>,
+    #[command(flatten)]
+    with: WithToken,
 }
 
 /// Run a kernel of a PTX file on a worker, and print how long that took.
@@ -102,7 +110,33 @@ impl HipCommand {
 
 impl Worker {
     fn connect(&self) -> anyhow::Result<Client> {
-        Client::connect(self.worker).with_context(|| format!("HIP worker {}", self.worker))
+        let mut access = Access::default();
+        if let Some(path) = &self.tls {
+            let pem = fs::read(path).with_context(|| path.display().to_string())?;
+            let key = self.with.node.own.identity_if_any()?;
+            access = access.tls(&pem, key.as_deref()).with_context(|| path.display().to_string())?;
+        }
+        if let Some(id) = self.lease {
+            let lease = Lease { id, token: self.token(id)?, holder: self.with.node.own.identity()? };
+            access = access.lease(lease);
+        }
+        Client::connect_with(self.worker, access).with_context(|| match self.lease {
+            Some(lease) => format!("HIP worker {}, lease {lease:032x}", self.worker),
+            None => format!("HIP worker {}, without a lease", self.worker),
+        })
+    }
+
+    /// A token to run kernels with a lease.
+    fn token(&self, lease: u128) -> anyhow::Result<Vec<u8>> {
+        let token = match &self.with.token {
+            Some(path) => token::read(path)?,
+            None => block_on(async {
+                let (client, token) = self.with.connect(Perms::EXEC, lease).await?;
+                client.close().await;
+                Ok(token)
+            })?,
+        };
+        Ok(token.as_bytes().to_vec())
     }
 
     fn info(&self) -> anyhow::Result<ExitCode> {
@@ -121,7 +155,7 @@ impl Worker {
                 ("shared_memory_per_block", properties.shared_mem_per_block.get().into()),
                 ("multiprocessors", properties.multi_processor_count.get().into()),
             ];
-            output::pairs(self.json, &report);
+            output::pairs(self.with.node.own.json, &report);
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -183,14 +217,14 @@ impl Run {
         }
         let printed: Vec<_> =
             self.print.iter().map(|one| (one.index.to_string(), one.value.values(&buffers[&one.index]))).collect();
-        if self.worker.json {
+        if self.worker.with.node.own.json {
             report.push(("buffers", Value::Object(printed.into_iter().collect())));
         } else {
             for (index, values) in printed {
                 output::pairs(false, &[(index.as_str(), values)]);
             }
         }
-        output::pairs(self.worker.json, &report);
+        output::pairs(self.worker.with.node.own.json, &report);
         Ok(ExitCode::SUCCESS)
     }
 

@@ -111,6 +111,16 @@ impl Own {
     }
 }
 
+impl Own {
+    /// The key; `None` where none was named and there is none yet.
+    fn identity_if_any(&self) -> anyhow::Result<Option<Arc<Identity>>> {
+        match key_file::read(&self.path()?) {
+            Err(error) if error.is_missing() && self.key.is_none() => Ok(None),
+            read => Ok(Some(Arc::new(read.context("the key")?))),
+        }
+    }
+}
+
 impl Reach {
     async fn connect(&self) -> anyhow::Result<Client> {
         let identity = self.own.identity()?;

@@ -136,7 +136,7 @@ fn listener(t: &mut Table<'_, '_>, key: &'static str, owner: &str, binds: &mut B
     Some(bind)
 }
 
-fn public_key(t: &Table<'_, '_>, at: &At<&str>) -> Option<PublicKey> {
+pub(super) fn public_key(t: &Table<'_, '_>, at: &At<&str>) -> Option<PublicKey> {
     let key = at.value.parse().ok();
     if key.is_none() {
         let message = format_args!("\"{}\" is not a public key; `berth key show` prints one: 64 hex digits", at.value);

@@ -1,12 +1,13 @@
 //! `[hip]`: sessions of HIP Remote, and the GPUs that they use.
 
-use std::{collections::BTreeSet, net::SocketAddr, time::Duration};
+use std::{collections::BTreeSet, fmt, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use berth_engine::Idle;
 use berth_keys::{At, Binds, Table, address, claim, default_address};
 use berth_ports::Runtime;
+use berth_tls::stream::{self, ServerConfig};
 
-use super::{Backing, Host, Region, port};
+use super::{Backing, Host, Region, contents, fabric::public_key, port, resolve};
 
 /// Whether sessions lease their device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +19,24 @@ pub enum HipLease {
     /// Nothing is served without.
     Required,
 }
+
+/// `[hip.tls]`: what connections are encrypted with, and the texts of the files that it was made of.
+#[derive(Clone)]
+pub struct Tls(pub Arc<ServerConfig>, Vec<String>);
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tls")
+    }
+}
+
+impl PartialEq for Tls {
+    fn eq(&self, other: &Self) -> bool {
+        self.1 == other.1
+    }
+}
+
+impl Eq for Tls {}
 
 /// `[hip]`
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,6 +53,8 @@ pub struct Hip {
     pub max_sessions: usize,
     /// Sessions of one address at once.
     pub per_peer: usize,
+    /// What connections are encrypted with, if they are.
+    pub tls: Option<Tls>,
     /// Whether sessions lease their device.
     pub lease: HipLease,
     /// Bytes of memory of a session.
@@ -53,11 +74,11 @@ pub(super) fn read(
     root: &mut Table<'_, '_>,
     gpus: &[At<String>],
     runtime: &Runtime,
-    host: &Host,
+    files: (&Path, &Host),
     binds: &mut Binds,
     node: Option<&[Region]>,
 ) -> Option<Hip> {
-    root.table("hip").and_then(|table| hip(table, gpus, runtime, host, binds, node))
+    root.table("hip").and_then(|table| hip(table, gpus, runtime, files, binds, node))
 }
 
 /// `node` are the regions that the node leases, where there is a node.
@@ -65,21 +86,24 @@ fn hip(
     mut t: Table<'_, '_>,
     gpus: &[At<String>],
     runtime: &Runtime,
-    host: &Host,
+    (folder, host): (&Path, &Host),
     binds: &mut Binds,
     node: Option<&[Region]>,
 ) -> Option<Hip> {
     let listen = t.text("listen");
     let at = listen.as_ref().map_or(Some(default_address(&t, "listen")), |at| address(&t, at));
     let insecure = t.is_on("insecure");
+    let table = t.table("tls");
+    let is_secure = table.is_some();
+    let tls = table.and_then(|table| tls(table, folder, host));
     if let (Some(said), Some(address)) = (&listen, at) {
         claim(&t, binds, said, address, "HIP Remote".into());
-        if !address.ip().is_loopback() && !insecure {
+        if !address.ip().is_loopback() && !insecure && !is_secure {
             t.sink().wrong(
                 said,
                 format_args!(
-                    "{address} is reached from other hosts, and nothing is encrypted; listen on 127.0.0.1, or write \
-                     insecure = true to let anybody use the GPUs"
+                    "{address} is reached from other hosts, and nothing is encrypted; listen on 127.0.0.1, add [hip.tls], \
+                     or write insecure = true to let anybody use the GPUs"
                 ),
             );
         }
@@ -124,6 +148,7 @@ fn hip(
         max_payload,
         max_sessions,
         per_peer,
+        tls,
         lease,
         memory,
         handles,
@@ -131,6 +156,44 @@ fn hip(
         idle_timeout: (silent > 0).then(|| Duration::from_secs(silent)),
         devices,
     })
+}
+
+fn tls(mut t: Table<'_, '_>, folder: &Path, host: &Host) -> Option<Tls> {
+    let read = tls_files(&mut t, folder, host);
+    t.finish();
+    read
+}
+
+fn tls_files(t: &mut Table<'_, '_>, folder: &Path, host: &Host) -> Option<Tls> {
+    let mut file = |key: &'static str, wanted| {
+        let named = t.text(key);
+        let named = t.require(key, named, wanted)?;
+        resolve(t, named, folder, host.is_file)
+    };
+    let cert = file("cert", "cert = \"hip.crt\", a PEM file");
+    let key = file("key", "key = \"hip.key\", a PEM file");
+    let clients = t.texts("clients").map_or_else(Vec::new, |at| at.value);
+    let named = clients.len();
+    let clients: Vec<_> = clients.iter().filter_map(|at| public_key(t, at)).collect();
+    let (cert, key) = (cert?, key?);
+    if (host.is_public)(&key.value) {
+        let path = key.value.display();
+        t.sink().wrong(&key, format_args!("{path} is open to everybody on this host: run `chmod o= {path}`"));
+        return None;
+    }
+    let mut texts = vec![contents(t, &cert, host)?, contents(t, &key, host)?];
+    // Nobody is let in for the lack of a key that was meant.
+    if clients.len() < named {
+        return None;
+    }
+    texts.extend(clients.iter().map(ToString::to_string));
+    match stream::server(texts[0].as_bytes(), texts[1].as_bytes(), clients) {
+        Ok(config) => Some(Tls(config, texts)),
+        Err(e) => {
+            t.sink().wrong(&cert, format_args!("no certificate and key of TLS: {e}"));
+            None
+        }
+    }
 }
 
 fn device(mut t: Table<'_, '_>, gpus: &[At<String>]) -> Option<(String, u64)> {

@@ -196,7 +196,7 @@ fn read(root: &mut Table<'_, '_>, folder: &Path, host: &Host, known: Option<&Con
         root.sink().mistake(root.place("region"), "region", message);
     }
     let leased = control.is_some().then_some(&*regions);
-    let hip = hip::read(root, &gpus.hip, &runtime, host, &mut binds, leased);
+    let hip = hip::read(root, &gpus.hip, &runtime, (folder, host), &mut binds, leased);
     let (leases, needed) = (control.is_some(), control.is_none() && hip.is_none());
     let (ports, rings) = port::read_all(root, folder, &runtime, host, (leases, needed), &mut binds, &gpus.all);
     gpus.warn_of_unused(root, &ports, hip.as_ref(), &regions);

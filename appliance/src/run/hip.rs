@@ -40,6 +40,7 @@ pub(super) fn start(
         kernel_timeout: hip.kernel_timeout,
         devices: hip.devices.iter().map(|(_, bytes)| *bytes).collect(),
         leases: leases.map(|leases| (Arc::new(Node(leases)) as _, hip.lease == HipLease::Required)),
+        tls: hip.tls.as_ref().map(|tls| tls.0.clone()),
     };
     let clock = clock.clone();
     Worker::start(settings, move || clock.now().mono).with_context(|| format!("hip.listen {}", hip.listen))

@@ -1,7 +1,7 @@
 //! What the sessions of a worker count together, and how long the stages of their requests take.
 
 use std::sync::{
-    Arc,
+    Arc, OnceLock,
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
@@ -191,6 +191,7 @@ pub struct Activity {
     requests: Count,
     errors: Count,
     memory: AtomicU64,
+    pub(crate) lease: OnceLock<u128>,
 }
 
 impl Activity {
@@ -207,6 +208,11 @@ impl Activity {
     /// Bytes of device memory that it has, as they were when it was last served.
     pub fn memory(&self) -> u64 {
         self.memory.load(Relaxed)
+    }
+
+    /// The lease that it uses.
+    pub fn lease(&self) -> Option<u128> {
+        self.lease.get().copied()
     }
 }
 

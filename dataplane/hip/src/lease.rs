@@ -21,6 +21,9 @@ use crate::{
 /// What a claim's signature begins with.
 const SIGNED: &[u8] = b"berth-hip-bind";
 
+/// Label of the exporter that binds a proof to its connection.
+pub const EXPORTER: &[u8] = b"EXPORTER-berth-hip";
+
 /// Refusals after which a connection is closed.
 const REFUSALS: u8 = 3;
 
@@ -86,23 +89,32 @@ pub(crate) struct Leasing {
     exporter: Option<[u8; 32]>,
     began: Nanos,
     refused: u8,
+    /// The lease of the last claim.
+    claimed: u128,
     standing: Option<Box<dyn Standing>>,
     /// What became of the last claim, and was not looked at.
     ended: Option<Result<Grant, Code>>,
 }
 
 impl<D: Device> Session<D> {
-    /// Lets the client bind the session to a lease, or, where it is `required`, serves nothing before. Under TLS, `exporter`
-    /// binds the proof to this connection.
+    /// Lets the client bind the session to a lease, or, where it is `required`, serves nothing before.
     #[must_use]
-    pub fn leasing(mut self, binder: Box<dyn Binder>, required: bool, exporter: Option<[u8; 32]>) -> Self {
+    pub fn leasing(mut self, binder: Box<dyn Binder>, required: bool) -> Self {
         let words: [u64; 4] = std::array::from_fn(|_| (self.random)());
         let mut nonce = [0; 32];
         nonce.chunks_exact_mut(8).zip(words).for_each(|(to, word)| to.copy_from_slice(&word.to_le_bytes()));
         let began = self.last;
-        let (standing, ended) = (None, None);
-        self.leasing = Some(Leasing { binder, required, nonce, exporter, began, refused: 0, standing, ended });
+        let (exporter, standing, ended) = (None, None, None);
+        let (refused, claimed) = (0, 0);
+        self.leasing = Some(Leasing { binder, required, nonce, exporter, began, refused, claimed, standing, ended });
         self
+    }
+
+    /// Under TLS, what binds proofs to this connection: 32 bytes of its exporter.
+    pub fn export(&mut self, exporter: [u8; 32]) {
+        if let Some(leasing) = &mut self.leasing {
+            leasing.exporter = Some(exporter);
+        }
     }
 
     /// Whether this operation is refused for want of a lease.
@@ -134,6 +146,7 @@ impl<D: Device> Session<D> {
     /// Has a claim looked at.
     pub(crate) fn bind(&mut self, header: Header, claim: Claim) {
         if let Some(leasing) = &mut self.leasing {
+            leasing.claimed = claim.lease;
             leasing.binder.start(claim);
             self.phase = Phase::Bind(header);
         }
@@ -180,6 +193,10 @@ impl<D: Device> Session<D> {
         self.device.confine(device, bytes, held)?;
         if let Some(leasing) = &mut self.leasing {
             leasing.standing = Some(standing);
+            if let Some(activity) = &self.tally.activity {
+                // A session has one lease.
+                let _ = activity.lease.set(leasing.claimed);
+            }
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! bytes in  ->  Session    frames, order, deferred errors, `NO_REPLY`
+//!               data       what follows requests and answers, to and from device memory
 //!               objects    typed handles: streams, events, modules, functions, graphs
 //!               ops        what each operation does, and what it refuses
 //!               Device     memory and jobs: set, copy, load, launch; at most one under way
@@ -15,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod counters;
+mod data;
 mod device;
 mod lease;
 mod objects;
@@ -28,7 +30,7 @@ use std::sync::Arc;
 
 pub use counters::{Activity, COUNTERS, Counters, Latencies};
 pub use device::{Allocation, Copy2d, Device, Done, Job, Kernel, Launch, Loaded, Properties};
-pub use lease::{Binder, Claim, Grant, Standing};
+pub use lease::{Binder, Claim, EXPORTER, Grant, Standing};
 pub use session::{MESSAGE_MAX, Session, Settings};
 
 /// Random numbers that nobody guesses.

@@ -84,13 +84,13 @@ pub struct Session<D> {
     pub(crate) recorded: (usize, usize),
     /// Room to sort arguments in.
     pub(crate) sorted: Vec<(u32, u32)>,
-    identified: bool,
+    pub(crate) identified: bool,
     /// Whether the next request is there and waits for the device.
     blocked: bool,
     /// Since when it does.
     waits_since: Option<Nanos>,
     /// When the phase began.
-    since: Nanos,
+    pub(crate) since: Nanos,
     /// When the client was found to send nothing more.
     finished: Option<Nanos>,
     /// When bytes were last taken.
@@ -146,8 +146,8 @@ pub(crate) enum Flow {
 
 /// Room for the answers of one call.
 pub(crate) struct Output<'a> {
-    room: &'a mut [u8],
-    written: usize,
+    pub(crate) room: &'a mut [u8],
+    pub(crate) written: usize,
 }
 
 impl Output<'_> {
@@ -335,7 +335,14 @@ impl<D: Device> Session<D> {
     }
 
     /// Starts a job whose end is the answer.
-    fn start(&mut self, header: Header, job: Job, function: Option<String>, out: &mut Output<'_>, now: Nanos) {
+    pub(crate) fn start(
+        &mut self,
+        header: Header,
+        job: Job,
+        function: Option<String>,
+        out: &mut Output<'_>,
+        now: Nanos,
+    ) {
         self.device.start(job);
         match self.device.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(ended) => self.job_done(&header, function.as_deref(), ended, out),
@@ -344,60 +351,6 @@ impl<D: Device> Session<D> {
                 self.phase = Phase::Job(header, function);
             }
         }
-    }
-
-    /// Begins the answer of a copy to the host.
-    fn send(&mut self, header: &Header, rows: Rows, out: &mut Output<'_>, now: Nanos) {
-        self.identified = true;
-        self.since = now;
-        self.tally.add(Class::Copy, Kind::Answered, 1);
-        self.tally.add(Class::Copy, Kind::BytesOut, Status::LEN as u64 + rows.len);
-        let flags = if rows.len > 0 { flags::HAS_INLINE_DATA } else { 0 };
-        let answer = header.response(Status::LEN as u64 + rows.len, flags);
-        out.left()[..Header::LEN].copy_from_slice(answer.as_bytes());
-        out.left()[Header::LEN..][..Status::LEN].fill(0);
-        out.written += Header::LEN + Status::LEN;
-        self.phase = Phase::Out(rows);
-    }
-
-    /// Writes data of a copy to the device as they come; returns how many bytes were taken.
-    fn receive(&mut self, input: &[u8], out: &mut Output<'_>, now: Nanos) -> usize {
-        let Phase::In(header, mut rows, captured) = std::mem::replace(&mut self.phase, Phase::Head) else { return 0 };
-        let mut taken = 0;
-        while rows.at < rows.len && taken < input.len() {
-            let (at, len) = rows.next(input.len() - taken);
-            if let Some(at) = at {
-                self.device.write(at, &input[taken..taken + len]);
-            }
-            taken += len;
-            rows.at += len as u64;
-        }
-        if rows.at < rows.len {
-            self.phase = Phase::In(header, rows, captured);
-            return taken;
-        }
-        self.tally.took(class_of(&header), Kind::ReceiveNs, self.since, now);
-        let recorded = captured.map_or(Ok(()), |one| self.recorded_copy(one.stream, one.buffer, one.node));
-        out.left()[Header::LEN..][..Status::LEN].fill(0);
-        self.finish(&header, recorded.map(|()| Status::LEN), out);
-        taken
-    }
-
-    /// Takes the next bytes of a code object; those that the device does not look at are thrown away.
-    fn take_image(&mut self, input: &[u8], out: &mut Output<'_>, now: Nanos) -> usize {
-        let Phase::Image { header, function, mut image, left } = std::mem::replace(&mut self.phase, Phase::Head) else {
-            return 0;
-        };
-        let taken = left.min(input.len() as u64) as usize;
-        image.extend_from_slice(&input[..taken.min(D::IMAGE_MAX - image.len())]);
-        let left = left - taken as u64;
-        if left > 0 {
-            self.phase = Phase::Image { header, function, image, left };
-        } else {
-            self.tally.took(class_of(&header), Kind::ReceiveNs, self.since, now);
-            self.start(header, Job::Load(image), function, out, now);
-        }
-        taken
     }
 
     /// Serves as much as there is room, input and a device for. Returns the bytes taken, and what is missing.
@@ -415,22 +368,10 @@ impl<D: Device> Session<D> {
             taken += match &mut self.phase {
                 Phase::Closed => return (taken, Next::Close),
                 Phase::Job(..) | Phase::Bind(_) => return (taken, wait(input)),
-                Phase::Out(rows) => {
-                    while rows.at < rows.len && out.written < out.room.len() {
-                        let room = &mut out.room[out.written..];
-                        let (at, len) = rows.next(room.len());
-                        match at {
-                            Some(at) => self.device.read(at, &mut room[..len]),
-                            None => room[..len].fill(0),
-                        }
-                        out.written += len;
-                        rows.at += len as u64;
-                    }
-                    if rows.at < rows.len {
+                Phase::Out(_) => {
+                    if !self.write_data(out, now) {
                         return (taken, Next::Output(out.room.len().max(ANSWER_MAX)));
                     }
-                    self.phase = Phase::Head;
-                    self.tally.took(Class::Copy, Kind::SendNs, self.since, now);
                     0
                 }
                 Phase::In(_, rows, _) if input.is_empty() && rows.at < rows.len => {
@@ -500,7 +441,7 @@ impl<D: Device> Session<D> {
     }
 }
 
-fn class_of(header: &Header) -> Class {
+pub(crate) fn class_of(header: &Header) -> Class {
     Class::of(header.op_code.get())
 }
 

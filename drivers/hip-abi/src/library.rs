@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use berth_hip::{Client, Error, FunctionInfo, Session};
+use berth_hip::{Access, Client, Error, FunctionInfo, Session};
 use berth_wire::hip::Code;
 
 /// Names the worker: `HOST:PORT`.
@@ -193,19 +193,21 @@ fn session() -> Result<Session, Code> {
         return Ok(session.clone());
     }
     let worker = env::var(WORKER).unwrap_or_else(|_| USUAL.to_owned());
-    match Client::connect(worker.as_str()).and_then(|client| client.session(0)) {
-        Ok(session) => {
-            library.complained = false;
-            Ok(library.session.insert(session).clone())
-        }
-        Err(error) => {
-            if !library.complained {
-                eprintln!("libberth_hip: {worker} ({WORKER}): {error}");
-                library.complained = true;
+    let why = match Access::from_env() {
+        Ok(access) => match Client::connect_with(worker.as_str(), access).and_then(|client| client.session(0)) {
+            Ok(session) => {
+                library.complained = false;
+                return Ok(library.session.insert(session).clone());
             }
-            Err(Code::NO_DEVICE)
-        }
+            Err(error) => format!("{worker} ({WORKER}): {error}"),
+        },
+        Err(error) => error.to_string(),
+    };
+    if !library.complained {
+        eprintln!("libberth_hip: {why}");
+        library.complained = true;
     }
+    Err(Code::NO_DEVICE)
 }
 
 /// Forgets a session and what was in it. The next call connects again.

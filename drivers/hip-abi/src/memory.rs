@@ -50,6 +50,22 @@ impl Direction {
             _ => return Err(Code::INVALID_DIRECTION),
         })
     }
+
+    /// Refuses ends, each with its bytes, that are nowhere, or on a device and not in one allocation.
+    pub(crate) fn check(self, to: (Address, u64), from: (Address, u64)) -> Result<(), Code> {
+        if to.0.is_null() || from.0.is_null() {
+            return Err(Code::INVALID_VALUE);
+        }
+        objects(|objects| {
+            if matches!(self, Self::In | Self::Device) {
+                objects.range(to.0.number(), to.1)?;
+            }
+            if matches!(self, Self::Out | Self::Device) {
+                objects.range(from.0.number(), from.1)?;
+            }
+            Ok(())
+        })
+    }
 }
 
 fn allocate(to: Out<Address>, bytes: usize, f: impl FnOnce(&Session) -> berth_hip::Result<u64>) -> Result<(), Code> {
@@ -117,18 +133,7 @@ fn copy(to: Address, from: Address, bytes: usize, kind: i32, stream: u64) -> Res
     if bytes == 0 {
         return Ok(());
     }
-    if to.is_null() || from.is_null() {
-        return Err(Code::INVALID_VALUE);
-    }
-    objects(|objects| {
-        if matches!(direction, Direction::In | Direction::Device) {
-            objects.range(to.number(), bytes as u64)?;
-        }
-        if matches!(direction, Direction::Out | Direction::Device) {
-            objects.range(from.number(), bytes as u64)?;
-        }
-        Ok(())
-    })?;
+    direction.check((to, bytes as u64), (from, bytes as u64))?;
     match direction {
         Direction::Host => {
             to.copy_from(from, bytes);

@@ -29,18 +29,7 @@ fn copy(to: Rows, from: Rows, width: usize, height: usize, kind: i32, stream: u6
     if width == 0 || height == 0 {
         return Ok(());
     }
-    if to.0.is_null() || from.0.is_null() {
-        return Err(Code::INVALID_VALUE);
-    }
-    objects(|objects| {
-        if matches!(direction, Direction::In | Direction::Device) {
-            objects.range(to.0.number(), span(to, width, height)?)?;
-        }
-        if matches!(direction, Direction::Out | Direction::Device) {
-            objects.range(from.0.number(), span(from, width, height)?)?;
-        }
-        Ok(())
-    })?;
+    direction.check((to.0, span(to, width, height)?), (from.0, span(from, width, height)?))?;
     if direction == Direction::Device {
         let place = |rows: Rows| (rows.0.number(), rows.1 as u64);
         return on(|session| session.copy_rows(place(to), place(from), width as u64, height as u64, stream));

@@ -7,21 +7,27 @@ use std::{
 
 use berth_wire::hip::response as r;
 
-use crate::{Buffer, Error, Event, Module, Result, Session, Stream, link::Link, session::Owned};
+use crate::{Access, Buffer, Error, Event, Module, Result, Session, Stream, link::Link, session::Owned};
 
 /// A worker: one connection, which is made again where it broke.
 #[derive(Debug)]
 pub struct Client {
     addresses: Vec<SocketAddr>,
+    access: Access,
     link: Mutex<Arc<Link>>,
 }
 
 impl Client {
-    /// Connects, and sends INIT.
+    /// Connects in plain text, and sends INIT.
     pub fn connect(to: impl ToSocketAddrs) -> Result<Self> {
+        Self::connect_with(to, Access::default())
+    }
+
+    /// Connects, now and later, by TLS where there is one, binds the session to the lease, and sends INIT.
+    pub fn connect_with(to: impl ToSocketAddrs, access: Access) -> Result<Self> {
         let addresses: Vec<_> = to.to_socket_addrs().map_err(Error::Unreachable)?.collect();
-        let link = Mutex::new(Link::connect(&addresses)?);
-        Ok(Self { addresses, link })
+        let link = Mutex::new(Link::connect(&addresses, &access)?);
+        Ok(Self { addresses, access, link })
     }
 
     /// A session in which a device is used. All of a client are one, until it breaks; then this connects, and begins
@@ -29,7 +35,7 @@ impl Client {
     pub fn session(&self, device: i32) -> Result<Session> {
         let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
         if link.is_broken() {
-            *link = Link::connect(&self.addresses)?;
+            *link = Link::connect(&self.addresses, &self.access)?;
         }
         Session { link: link.clone(), device: 0 }.of_device(device)
     }

@@ -14,6 +14,7 @@
 //! [`Error::Gone`]. The next [`Client::device`] connects again.
 #![forbid(unsafe_code)]
 
+mod access;
 mod client;
 mod code;
 mod error;
@@ -21,9 +22,11 @@ mod graphs;
 mod link;
 mod memory;
 mod session;
+mod stream;
 mod streams;
 
 pub use self::{
+    access::{Access, EnvError, Lease},
     client::{Client, Device},
     code::{Arguments, Function, FunctionInfo, Module, Shape},
     error::{Error, Result},

@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, BufReader, IoSlice, Read as _},
-    net::{Shutdown, SocketAddr, TcpStream},
+    net::{SocketAddr, TcpStream},
     sync::{Arc, Mutex, Weak},
     thread::{self, Thread},
     time::Duration,
@@ -12,7 +12,11 @@ use berth_wire::hip::{Code, Header, Op, flags, request as q, response as r};
 use socket2::{SockRef, TcpKeepalive};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::{Error, Result};
+use crate::{
+    Error, Result,
+    access::{Access, Lease},
+    stream::Stream,
+};
 
 /// Bytes that are collected at most.
 const BUFFER: usize = 64 << 10;
@@ -22,6 +26,10 @@ const TICK: Duration = Duration::from_millis(1);
 const QUIET: u32 = 100;
 /// How long an address may take to accept, and a worker to answer the first requests.
 const HELLO: Duration = Duration::from_secs(10);
+/// How long a worker may take to bind a session: it waits 10 s for the lease's earlier one.
+const BIND: Duration = Duration::from_secs(20);
+/// What the signature of a claim on a lease begins with.
+const SIGNED: &[u8] = b"berth-hip-bind";
 /// A peer that answers no probe for 40 s is gone. A kernel may run for longer: the peer's system answers meanwhile.
 const KEEPALIVE: TcpKeepalive =
     TcpKeepalive::new().with_time(Duration::from_secs(10)).with_interval(Duration::from_secs(10)).with_retries(3);
@@ -43,14 +51,14 @@ pub(crate) struct Link {
 
 impl Link {
     /// Connects to the first address that accepts.
-    pub(crate) fn connect(to: &[SocketAddr]) -> Result<Arc<Self>> {
+    pub(crate) fn connect(to: &[SocketAddr], access: &Access) -> Result<Arc<Self>> {
         let unreachable = |error| match error {
             Error::Lost(error) => Error::Unreachable(error),
             other => other,
         };
-        let stream = open(to).map_err(Error::Unreachable)?;
-        let mut wire = Wire::new(stream);
-        let devices = wire.greet().map_err(unreachable)?;
+        let stream = open(to).and_then(|socket| Stream::new(socket, access.tls.as_ref()));
+        let mut wire = Wire::new(stream.map_err(Error::Unreachable)?);
+        let devices = wire.greet(access.lease.as_ref()).map_err(unreachable)?;
         let link = Arc::new(Self { wire: Mutex::new(wire), devices });
         let weak = Arc::downgrade(&link);
         let timer = thread::Builder::new().name("berth-hip-timer".into()).spawn(move || tick(&weak));
@@ -143,7 +151,7 @@ fn lost(error: io::Error) -> Error {
 /// The connection itself.
 #[derive(Debug)]
 pub(crate) struct Wire {
-    stream: BufReader<TcpStream>,
+    stream: BufReader<Stream>,
     /// The number of the next request.
     next: u32,
     /// The device that the worker uses for what comes next.
@@ -157,7 +165,7 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    fn new(stream: TcpStream) -> Self {
+    fn new(stream: Stream) -> Self {
         Self {
             stream: BufReader::new(stream),
             next: 1,
@@ -169,8 +177,11 @@ impl Wire {
         }
     }
 
-    /// INIT, and the number of devices, asked for together.
-    fn greet(&mut self) -> Result<i32> {
+    /// The claim on the lease; then INIT, and the number of devices, asked for together.
+    fn greet(&mut self, lease: Option<&Lease>) -> Result<i32> {
+        if let Some(lease) = lease {
+            self.bind(lease)?;
+        }
         let init = self.put(Op::Init, &[], 0)?;
         let count = self.put(Op::GetDeviceCount, &[], 0)?;
         self.flush()?;
@@ -180,10 +191,24 @@ impl Wire {
         Ok(devices)
     }
 
+    /// Has the session use a lease.
+    fn bind(&mut self, lease: &Lease) -> Result<()> {
+        let nonce = self.ask::<r::Nonce>(0, Op::BerthChallenge, &[], 0)?.nonce;
+        let exporter = self.stream.get_ref().exporter().map_err(Error::Lost)?;
+        let lease_id = lease.id.to_be_bytes();
+        let mut signed = [SIGNED, &nonce, &lease_id].concat();
+        signed.extend(exporter.into_iter().flatten());
+        let mut claim = q::Bind::zeroed();
+        (claim.lease_id, claim.signature) = (lease_id, lease.holder.sign(&signed));
+        claim.token_length = (lease.token.len() as u32).into();
+        self.stream.get_ref().set_read_timeout(Some(BIND)).map_err(Error::Lost)?;
+        self.ask::<r::Status>(0, Op::BerthBind, &[claim.as_bytes(), &lease.token], 0).map(drop)
+    }
+
     fn close(&mut self) {
         self.is_broken = true;
         self.buffer.clear();
-        let _ = self.stream.get_ref().shutdown(Shutdown::Both);
+        self.stream.get_ref().close();
     }
 
     /// Sends a request for a device that is not answered, now or later.
@@ -291,18 +316,7 @@ impl Wire {
         for (slice, part) in slices[2..].iter_mut().zip(parts) {
             *slice = IoSlice::new(part);
         }
-        let socket = SockRef::from(self.stream.get_ref());
-        let mut left = &mut slices[..2 + parts.len()];
-        IoSlice::advance_slices(&mut left, 0);
-        while !left.is_empty() {
-            // In a process of C a write to a connection that is closed would be a signal.
-            match socket.send_vectored_with_flags(left, libc::MSG_NOSIGNAL) {
-                Ok(0) => return Err(Error::Lost(io::ErrorKind::WriteZero.into())),
-                Ok(sent) => IoSlice::advance_slices(&mut left, sent),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Error::Lost(error)),
-            }
-        }
+        self.stream.get_mut().send(&mut slices[..2 + parts.len()]).map_err(Error::Lost)?;
         self.buffer.clear();
         Ok(())
     }

@@ -12,7 +12,7 @@ use berth_port::{Nanos, Task};
 use berth_stream::Event;
 use berth_uring::{Handover, Host, UringError, UringStreams};
 
-use crate::{Shared, runner::Thread};
+use crate::{Shared, runner::Thread, stream::Stream};
 
 /// A session of this worker.
 pub(crate) type HipSession = Session<Soft<Thread>>;
@@ -24,7 +24,7 @@ const _: () = assert!(berth_hip_session::MESSAGE_MAX <= ROOM);
 
 /// A poll core's end.
 pub struct HipCore {
-    pub(crate) from: Handover<HipSession>,
+    pub(crate) from: Handover<Stream>,
     pub(crate) most: usize,
 }
 
@@ -52,10 +52,14 @@ impl HipCore {
 pub(crate) struct Sessions(pub(crate) Arc<Shared>);
 
 impl Host for Sessions {
-    type Session = HipSession;
+    type Session = Stream;
 
-    fn session(&self, _: SocketAddr, peer: IpAddr) -> Option<HipSession> {
-        self.0.session(peer)
+    fn session(&self, _: SocketAddr, peer: IpAddr) -> Option<Stream> {
+        let session = self.0.session(peer)?;
+        match &self.0.settings.tls {
+            Some(config) => Stream::tls(config.clone(), session, self.0.clone()),
+            None => Some(Stream::Plain(session)),
+        }
     }
 
     fn room(&self) -> usize {

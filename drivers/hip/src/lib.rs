@@ -13,6 +13,7 @@ mod core;
 mod lease;
 mod runner;
 mod seen;
+mod stream;
 
 use std::{
     io,
@@ -28,6 +29,7 @@ use berth_hip_session::{
 pub use berth_hip_session::{Claim, Settings as SessionSettings};
 use berth_port::{Family, Nanos, Tables};
 use berth_stream::{Event, Limits, Listener};
+use berth_tls::stream::ServerConfig;
 use berth_uring::handover;
 use tokio::runtime::{Handle, Runtime};
 
@@ -72,6 +74,8 @@ pub struct Settings {
     pub devices: Vec<u64>,
     /// Who leases the devices, and whether sessions need a lease; `None` if nobody does.
     pub leases: Option<(Arc<dyn Leases>, bool)>,
+    /// What connections are encrypted with; `None` if they are not.
+    pub tls: Option<Arc<ServerConfig>>,
 }
 
 const ENDED: Family = Family::counter("sessions_ended", "HIP connections that ended before their time, by reason");
@@ -84,6 +88,8 @@ berth_port::counters! {
         refused: ENDED { reason: "refused" },
         timed_out: ENDED { reason: "timed_out" },
         full: ENDED { reason: "no_addresses" },
+        tls: ENDED { reason: "tls" },
+        stranger: ENDED { reason: "tls_key" },
     }
 }
 
@@ -230,7 +236,7 @@ impl Shared {
         let session = session.watched_by(activity);
         let Some((leases, required)) = &self.settings.leases else { return Some(session) };
         let claims = Claims::new(leases.clone(), peer, self.threads.clone(), self.places.clone());
-        Some(session.leasing(Box::new(claims), *required, None))
+        Some(session.leasing(Box::new(claims), *required))
     }
 
     fn ended(&self, event: Event) {

@@ -42,6 +42,8 @@ pub struct SessionSeen {
     pub errors: u64,
     /// Bytes of device memory.
     pub memory: u64,
+    /// The lease that it uses.
+    pub lease: Option<u128>,
 }
 
 struct Entry {
@@ -76,7 +78,8 @@ impl Seen {
             let activity = activity.upgrade()?;
             let (requests, errors, memory) = (activity.requests(), activity.errors(), activity.memory());
             let age_s = now.0.saturating_sub(began.0) / 1_000_000_000;
-            (requests > 0).then_some(SessionSeen { peer: *peer, age_s, requests, errors, memory })
+            let lease = activity.lease();
+            (requests > 0).then_some(SessionSeen { peer: *peer, age_s, requests, errors, memory, lease })
         });
         seen.collect()
     }

@@ -1,19 +1,21 @@
 """A client of HIP Remote, written from docs/hip-remote.md alone.
 
-    client.py ADDRESS KERNELS
+    client.py ADDRESS KERNELS [CERTIFICATE]
 
-KERNELS is a folder with vadd.ptx, matmul.ptx and reduce.ptx. The worker has two software GPUs; a session has 64 MiB,
+KERNELS is a folder with vadd.ptx, matmul.ptx and reduce.ptx. With the worker's certificate all goes through TLS. The worker has two software GPUs; a session has 64 MiB,
 1,000 handles and kernels of 3 s. Exits with 0 if the worker does what the page says.
 """
 
 import random
 import socket
+import ssl
 import struct
 import sys
 import time
 
 HOST, PORT = sys.argv[1].rsplit(":", 1)
 FOLDER = sys.argv[2]
+TLS = ssl.create_default_context(cafile=sys.argv[3]) if len(sys.argv) > 3 else None
 MAGIC, VERSION = 0x48495052, 0x0100
 RESPONSE, ERROR, INLINE, NO_REPLY = 1, 2, 4, 8
 MIB = 1 << 20
@@ -27,6 +29,8 @@ class Session:
     def __init__(self, init=True):
         self.socket = socket.create_connection((HOST, int(PORT)), timeout=20)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if TLS:
+            self.socket = TLS.wrap_socket(self.socket, server_hostname="localhost")
         self.id = random.getrandbits(31)
         if init:
             assert self.call(0x0001) == (0, b"")
@@ -612,15 +616,16 @@ def sessions():
     while two.value(0x0230, "QQ")[0] < free:
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    # One that sends nothing more still gets its answers, if they come soon.
-    half = Session()
-    at = half.malloc(8)
-    slow = half.function(half.load(SLOW), b"slow")[0]
-    half.tell(0x0510, launch(slow, ONE, ONE, [q(at)]))
-    asked = half.send(0x0104)
-    half.socket.shutdown(socket.SHUT_WR)
-    assert half.answer(0x0104, asked) == (0, b"")
-    assert half.socket.recv(1) == b""
+    # One that sends nothing more still gets its answers, if they come soon. This library's TLS ends both directions.
+    if not TLS:
+        half = Session()
+        at = half.malloc(8)
+        slow = half.function(half.load(SLOW), b"slow")[0]
+        half.tell(0x0510, launch(slow, ONE, ONE, [q(at)]))
+        asked = half.send(0x0104)
+        half.socket.shutdown(socket.SHUT_WR)
+        assert half.answer(0x0104, asked) == (0, b"")
+        assert half.socket.recv(1) == b""
     # Kernels that follow each other do not wait for a core that sleeps.
     empty = one.function(one.load(EMPTY), b"empty")[0]
     begin = time.monotonic()

@@ -7,7 +7,7 @@ use std::{
     ops::Deref,
     process::Command,
     sync::{
-        Arc, Mutex, MutexGuard,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     thread::{self, JoinHandle},
@@ -32,6 +32,7 @@ fn settings() -> Settings {
         kernel_timeout: Duration::from_secs(3),
         devices: vec![96 << 20, 96 << 20],
         leases: None,
+        tls: None,
     }
 }
 
@@ -81,7 +82,7 @@ fn start(settings: Settings) -> Served {
             let mut sleeper = Sleeper::new(lcore.wait_fds()).unwrap();
             while !stop.load(Relaxed) {
                 let step = {
-                    let _polling = polling.lock().unwrap();
+                    let _polling = polling.lock().unwrap_or_else(PoisonError::into_inner);
                     lcore.poll(clock.now())
                 };
                 if let Step::Sleep(most) = step {
@@ -103,19 +104,62 @@ fn count(worker: &Served, counter: &str) -> u64 {
     found.unwrap()
 }
 
+const TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests");
+const KERNELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../dataplane/ptx/tests/kernels");
+
+/// Runs a script of the tests against a worker.
+fn python(script: &str, worker: &Served, arguments: &[&str]) {
+    let mut python = Command::new("python3");
+    python.arg(format!("{TESTS}/{script}")).arg(worker.local_addr().to_string()).args(arguments);
+    assert!(python.status().unwrap().success());
+}
+
 #[test]
 fn a_stranger_in_python_finds_every_rule_kept() {
-    let worker = start(settings());
-    let tests = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/client.py");
-    let kernels = concat!(env!("CARGO_MANIFEST_DIR"), "/../../dataplane/ptx/tests/kernels");
-    let python = Command::new("python3").args([tests, &worker.local_addr().to_string(), kernels]).status().unwrap();
-    assert!(python.success());
+    keeps_every_rule(&start(settings()), &[KERNELS]);
+}
+
+/// Settings with TLS, and a file with the certificate.
+fn with_tls(settings: Settings) -> (Settings, tempfile::NamedTempFile) {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+    let tls = berth_tls::stream::server(certificate.as_bytes(), key.as_bytes(), Vec::new()).unwrap();
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(certificate.as_bytes()).unwrap();
+    (Settings { tls: Some(tls), ..settings }, file)
+}
+
+#[test]
+fn a_stranger_in_python_finds_the_same_behind_tls() {
+    let (settings, certificate) = with_tls(settings());
+    keeps_every_rule(&start(settings), &[KERNELS, certificate.path().to_str().unwrap()]);
+}
+
+#[test]
+fn whoever_breaks_tls_is_closed_and_counted() {
+    let (settings, certificate) = with_tls(settings());
+    let worker = start(settings);
+    // The beginnings of handshakes, which keep nobody out.
+    let halves = (0..600).map(|_| {
+        let mut stream = TcpStream::connect(worker.local_addr()).unwrap();
+        let _ = stream.write_all(&[0x16, 0x03, 0x01, 0x01, 0x00, 0x01]);
+        stream
+    });
+    let halves: Vec<_> = halves.collect();
+    python("tls.py", &worker, &[certificate.path().to_str().unwrap()]);
+    assert_eq!(count(&worker, "tls"), 3, "plain text, an older version, garbage");
+    assert!(count(&worker, "displaced") >= 88);
+    drop(halves);
+}
+
+fn keeps_every_rule(worker: &Served, arguments: &[&str]) {
+    python("client.py", worker, arguments);
     let deadline = Instant::now() + Duration::from_secs(1);
     while worker.monitor().used() != [0, 0] {
         assert!(Instant::now() < deadline, "{:?} bytes are still used", worker.monitor().used());
     }
     for reason in ["bad_magic", "bad_version", "bad_length"] {
-        assert_eq!(count(&worker, reason), 1, "{reason}");
+        assert_eq!(count(worker, reason), 1, "{reason}");
     }
 }
 
@@ -345,6 +389,23 @@ fn claims_that_wait_for_an_earlier_session_keep_nobody_waiting() {
     drop(paused);
     assert_eq!(last.bound(), Some(Ok(())));
     assert_eq!(third.call(Op::Ping, &[]), None);
+}
+
+#[test]
+fn a_claim_under_tls_is_signed_for_its_connection() {
+    let node = Arc::<Node>::default();
+    let (settings, certificate) = with_tls(Settings { leases: Some((node.clone(), true)), ..settings() });
+    let worker = start(settings);
+    python("bind.py", &worker, &[certificate.path().to_str().unwrap()]);
+    let seen = node.seen.lock().unwrap();
+    let [one, two] = &seen[..] else { panic!("{} claims", seen.len()) };
+    let begins = [b"berth-hip-bind", &[0; 32][..], &LEASE].concat().len();
+    for claim in [one, two] {
+        assert_eq!(claim.signed.len(), begins + 32);
+        assert_eq!(claim.signed[begins - 16..begins], LEASE);
+    }
+    assert_ne!(one.signed[begins..], [0; 32]);
+    assert_ne!(one.signed[begins..], two.signed[begins..], "each connection has an exporter of its own");
 }
 
 #[test]

@@ -68,7 +68,7 @@ pub fn server_config(key: &Identity, admit: Admit) -> Result<QuicServerConfig, T
     let (certificate, private) = certificate(key)?;
     let mut config = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13])?
-        .with_client_cert_verifier(Arc::new(ByKey { admit, provider: provider() }))
+        .with_client_cert_verifier(ByKey::new(admit))
         .with_single_cert(vec![certificate], private)?;
     config.alpn_protocols = Alpn::ALL.map(|alpn| alpn.name().to_vec()).into();
     config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -82,7 +82,7 @@ pub fn client_config(key: &Identity, alpn: Alpn, admit: Admit) -> Result<QuicCli
     let mut config = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13])?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(ByKey { admit, provider: provider() }))
+        .with_custom_certificate_verifier(ByKey::new(admit))
         .with_client_auth_cert(vec![certificate], private)?;
     config.alpn_protocols = vec![alpn.name().to_vec()];
     config.enable_sni = false;
@@ -99,6 +99,12 @@ pub enum TlsError {
     /// The key could not be encoded.
     #[error("encoding the key: {0}")]
     Key(#[from] ed25519_dalek::pkcs8::Error),
+    /// The text has no certificate in PEM.
+    #[error("no certificate in PEM")]
+    Certificates,
+    /// The text has no private key in PEM.
+    #[error("no private key in PEM")]
+    PrivateKey,
     /// The TLS library refuses the settings.
     #[error("TLS: {0}")]
     Tls(#[from] Error),
@@ -107,12 +113,12 @@ pub enum TlsError {
     NoCipherSuite,
 }
 
-fn provider() -> Arc<CryptoProvider> {
+pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
 /// A self-signed certificate with this key.
-fn certificate(key: &Identity) -> Result<(CertificateDer<'static>, PrivateKeyDer<'static>), TlsError> {
+pub(crate) fn certificate(key: &Identity) -> Result<(CertificateDer<'static>, PrivateKeyDer<'static>), TlsError> {
     let document = key.signing_key().to_pkcs8_der()?;
     let private = PrivatePkcs8KeyDer::from(document.as_bytes().to_vec());
     let pair = KeyPair::try_from(&private)?;
@@ -128,7 +134,7 @@ fn key_of(certificate: &CertificateDer<'_>) -> Result<PublicKey, Error> {
 }
 
 /// Accepts either side of a connection by its key alone.
-struct ByKey {
+pub(crate) struct ByKey {
     admit: Admit,
     provider: Arc<CryptoProvider>,
 }
@@ -140,6 +146,10 @@ impl fmt::Debug for ByKey {
 }
 
 impl ByKey {
+    pub(crate) fn new(admit: Admit) -> Arc<Self> {
+        Arc::new(Self { admit, provider: provider() })
+    }
+
     fn check(&self, certificate: &CertificateDer<'_>) -> Result<(), Error> {
         if (self.admit)(&key_of(certificate)?) {
             Ok(())
@@ -164,6 +174,63 @@ impl ByKey {
 /// Refuses TLS 1.2.
 fn no_tls12() -> Result<HandshakeSignatureValid, Error> {
     Err(PeerMisbehaved::SignedHandshakeWithUnadvertisedSigScheme.into())
+}
+
+/// Accepts a server by its certificate, byte for byte.
+pub(crate) struct Pinned {
+    certificates: Vec<CertificateDer<'static>>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl fmt::Debug for Pinned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Pinned")
+    }
+}
+
+impl Pinned {
+    pub(crate) fn new(certificates: Vec<CertificateDer<'static>>) -> Arc<Self> {
+        Arc::new(Self { certificates, provider: provider() })
+    }
+}
+
+impl ServerCertVerifier for Pinned {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _name: &ServerName<'_>,
+        _ocsp: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        if self.certificates.iter().any(|known| known == certificate) {
+            Ok(ServerCertVerified::assertion())
+        } else {
+            Err(Error::InvalidCertificate(CertificateError::UnknownIssuer))
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _certificate: &CertificateDer<'_>,
+        _signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        no_tls12()
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
 }
 
 impl ServerCertVerifier for ByKey {

@@ -6,12 +6,12 @@ pub(super) static HIP: Section = Section::new(
     "HIP calls of remote clients over TCP. Off without [hip]. Needs a [[hip.device]]; ports and [control] are not needed.",
     &[
         key("listen", Kind::Text, "the TCP address").default("\"127.0.0.1:18515\"").more(
-            "Port 0 takes a free port; the \"berth ready\" line tells which. Beyond loopback only with insecure.",
+            "Port 0 takes a free port; the \"berth ready\" line tells which. Beyond loopback only with [hip.tls] or insecure.",
         ),
         key(
             "insecure",
             Kind::Flag,
-            "true: whoever reaches the address may use the GPUs, and everything is readable on the way",
+            "true: whoever reaches the address may use the GPUs, and without [hip.tls] everything is readable on the way",
         )
         .default("false"),
         key("cpus", Kind::Cpus, "the CPUs that poll the connections")
@@ -31,8 +31,24 @@ pub(super) static HIP: Section = Section::new(
             "whether sessions lease their device; with anything but off, [control] grants leases of each",
         )
         .default("\"off\""),
+        key("tls", Kind::Table(&TLS), "TLS 1.3 on every connection"),
         key("session", Kind::Table(&SESSION), "what each session may have"),
         key("device", Kind::Tables(&DEVICE), "the GPUs that sessions see, in the order of their ids").said(),
+    ],
+);
+
+static TLS: Section = Section::new(
+    "TLS 1.3 on every connection to `hip.listen`.",
+    &[
+        key("cert", Kind::Text, "a PEM file: the certificate, and those that it was issued by")
+            .required()
+            .example("\"hip.crt\""),
+        key("key", Kind::Text, "a PEM file that others cannot read: the certificate's private key")
+            .required()
+            .example("\"hip.key\""),
+        key("clients", Kind::Texts, "public keys, 64 hex digits each, of which clients have a certificate of one")
+            .default("[]")
+            .more("Without any, whoever speaks TLS is let in."),
     ],
 );
 
