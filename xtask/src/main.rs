@@ -4,6 +4,7 @@
 mod bench;
 mod bridge;
 mod build;
+mod bundle;
 mod demo;
 mod hugepages;
 mod lab;
@@ -25,6 +26,7 @@ cargo xtask lab [SUITE...] suites in a guest with devices and kernel features th
 cargo xtask lab blktests CHECKOUT  the NVMe tests of blktests against leases, in a guest
 cargo xtask package        the Debian packages, in target/package
 cargo xtask bridge [dpdk] [ofi] [verbs]  the library by which CUDA-Q's servers use our ports, with these drivers besides the sockets
+cargo xtask gpu            a folder, target/gpu, that tests and measures what there is of GPUs on a machine with nothing of ours
 cargo xtask bench rpc      the speed table, each row interleaved with its baseline
 cargo xtask bench lease    the same for leases
 cargo xtask bench rdma     the same for RDMA, libfabric and RoCE in software
@@ -57,6 +59,8 @@ fn main() -> Result<()> {
         ["bench", "telemetry"] => bench::telemetry(),
         ["package"] => package::command(),
         ["bridge", ref features @ ..] => bridge::command(features),
+        ["gpu"] => bundle::make(),
+        ["gpu", "run", out] => bundle::run_all(out),
         ["demo"] => demo::run_all(),
         ["demo", "gpu"] => demo::gpu(),
         ["demo", "tasklet"] => demo::tasklet::run_all(),

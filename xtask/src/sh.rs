@@ -14,9 +14,15 @@ use serde_json::Value;
 /// The program that [`crate::build::berth`] makes.
 pub(crate) const BERTH: &str = "target/release/berth";
 
-/// The root of the repository.
+/// The root of the repository, or of [`bundle`].
 pub(crate) fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the repository").to_path_buf()
+    let here = || Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the repository").to_path_buf();
+    bundle().unwrap_or_else(here)
+}
+
+/// The folder that `cargo xtask gpu` made, if this is its program: it has no sources, and all is built.
+pub(crate) fn bundle() -> Option<PathBuf> {
+    std::env::var_os("BERTH_BUNDLE").map(PathBuf::from)
 }
 
 /// A command whose output goes where ours goes.

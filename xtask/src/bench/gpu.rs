@@ -28,14 +28,17 @@ const KILLS: usize = 7;
 /// Seconds of each turn over UDP.
 const SECONDS: &str = "2";
 
-/// What needs a GPU, and devices that are not built.
-const ON_GPUS: [&str; 5] = [
+/// What nobody measures on a GPU yet.
+const UNMEASURED: [&str; 4] = [
     "on a GPU: rpc_increment 32 B, ring to ring, pinned, 1 block",
     "on a GPU: open throughput, 64 slots, 1 and 8 blocks",
     "on a GPU: mode = \"graph\", 32 B",
-    "on a GPU: rpc_increment 32 B, udp, dispatch gpu, RTT",
-    "on a GPU: relay_bp, one shot; 4096 at once",
+    "on a GPU: relay_bp, 4096 at once",
 ];
+
+const UDP: &str = "rpc_increment 32 B, udp, dispatch gpu, RTT";
+const RELAY: &str = "relay_bp, surface code d = 5 with events, one relay, one shot at a time, udp, RTT";
+const KILLED: &str = "worker killed, to the first answer";
 
 /// A line of the table: percentiles in `unit`, of so many samples; what it is beside; and how it is judged.
 struct Line {
@@ -52,32 +55,60 @@ struct Line {
 }
 
 pub(super) fn run_all() -> Result<()> {
-    fs::create_dir_all(OUT)?;
-    let mut all = vec![instructions()?];
-    all.extend(rings()?);
-    all.extend(udp()?);
-    all.push(relay_bp()?);
-    all.push(killed()?);
-    let table = table(&all);
+    let table = measured_table()?;
     println!("\n{table}");
     fs::write(format!("{OUT}/gpu.md"), table)?;
     println!("written to {OUT}/gpu.md");
     Ok(())
 }
 
-fn table(all: &[Line]) -> String {
+/// Measures all and makes the table.
+pub(super) fn measured_table() -> Result<String> {
+    fs::create_dir_all(OUT)?;
+    let mut all = vec![instructions()?];
+    all.extend(rings()?);
+    all.extend(udp("soft")?);
+    all.push(relay_bp("soft")?);
+    all.push(killed("soft")?);
+    let mut on_card = Vec::new();
+    if has_card()? {
+        on_card.extend(udp("auto")?.into_iter().take(1));
+        on_card.push(relay_bp("auto")?);
+        on_card.push(killed("auto")?);
+    }
+    Ok(table(&all, &on_card))
+}
+
+/// Whether there is a GPU of NVIDIA's that functions run on.
+fn has_card() -> Result<bool> {
+    match sh::berth(&config("card", "auto", ON_GPU, INCREMENT)?) {
+        Ok((_server, ready)) => Ok(ready["gpus"][0]["kind"] == "cuda"),
+        Err(why) => {
+            eprintln!("no GPU: {why}");
+            Ok(false)
+        }
+    }
+}
+
+/// The lines of the GPU in software, and of a GPU, if there is one.
+fn table(all: &[Line], on_card: &[Line]) -> String {
     let mut text = String::from(
         "| case, on the GPU in software | p50 | p99 | p99.9 | samples | hiccups | beside | reach | |\n|---|---|---|---|---|---|---|---|---|\n",
     );
-    for Line { case, unit, at, count, hiccups, beside, reach, met } in all {
+    let lines = all.iter().map(|line| ("", line)).chain(on_card.iter().map(|line| ("on a GPU: ", line)));
+    for (place, Line { case, unit, at, count, hiccups, beside, reach, met }) in lines {
         let figure = |value: f64| if value.is_nan() { String::new() } else { format!("{value:.1} {unit}") };
         let [p50, p99, p999] = at.map(figure);
         let hiccups = hiccups.map_or_else(String::new, |hiccups| hiccups.to_string());
         let met = met.map_or("", |met| if met { "met" } else { "short" });
-        let _ =
-            writeln!(text, "| {case} | {p50} | {p99} | {p999} | {count} | {hiccups} | {beside} | {reach} | {met} |");
+        let _ = writeln!(
+            text,
+            "| {place}{case} | {p50} | {p99} | {p999} | {count} | {hiccups} | {beside} | {reach} | {met} |"
+        );
     }
-    for case in ON_GPUS {
+    let missing = [UDP, RELAY, KILLED].map(|case| format!("on a GPU: {case}"));
+    let missing = missing.into_iter().filter(|_| on_card.is_empty());
+    for case in UNMEASURED.map(str::to_owned).into_iter().chain(missing) {
         let _ = writeln!(text, "| {case} | not measured | | | | | | | |");
     }
     text
@@ -138,8 +169,11 @@ fn rings() -> Result<[Line; 2]> {
     ])
 }
 
-/// A port over UDP on the server's core, with these lines before and after its `[port.rpc]`.
-fn config(name: &str, gpu: &str, rpc: &str, function: &str) -> Result<String> {
+/// A port over UDP on the server's core, with these lines in and after its `[port.rpc]`, and a GPU if `device` is not
+/// empty.
+fn config(name: &str, device: &str, rpc: &str, function: &str) -> Result<String> {
+    let gpu =
+        if device.is_empty() { String::new() } else { format!("[[gpu]]\nname = \"gpu0\"\ndevice = \"{device}\"\n") };
     let text = format!(
         "{gpu}[[port]]\nname = \"a\"\ndriver = \"udp\"\nbind = \"127.0.0.1:0\"\ncpu = {SERVER_CPU}\nidle = \"spin\"\n\
          [port.rpc]\n{rpc}{function}"
@@ -149,7 +183,6 @@ fn config(name: &str, gpu: &str, rpc: &str, function: &str) -> Result<String> {
     Ok(path)
 }
 
-const GPU: &str = "[[gpu]]\nname = \"gpu0\"\ndevice = \"soft\"\n";
 const ON_GPU: &str = "dispatch = \"gpu\"\ngpu = \"gpu0\"\n";
 const INCREMENT: &str = "[[function]]\nname = \"rpc_increment\"\nhandler = \"builtin:rpc_increment\"\n";
 
@@ -170,8 +203,8 @@ fn measured(config: &str, name: &str, asked: &[&str]) -> Result<([f64; 3], u64, 
 }
 
 /// Round trips over UDP, beside the same with a worker of ours on a CPU instead of the GPU.
-fn udp() -> Result<[Line; 2]> {
-    let gpu = config("udp-gpu", GPU, ON_GPU, INCREMENT)?;
+fn udp(device: &str) -> Result<[Line; 2]> {
+    let gpu = config("udp-gpu", device, ON_GPU, INCREMENT)?;
     let ring = config("udp-ring", "", &format!("dispatch = \"ring\"\nworker_cpus = [{SERVER_CPU}]\n"), INCREMENT)?;
     let asked = ["--payload", "32", "--duration", SECONDS, "--warmup", "0.3"];
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
@@ -195,13 +228,13 @@ fn udp() -> Result<[Line; 2]> {
         met: None,
     };
     Ok([
-        line("rpc_increment 32 B, udp, dispatch gpu, RTT", &ours, format!("dispatch ring: {ratio:.2}x{few}")),
+        line(UDP, &ours, format!("dispatch ring: {ratio:.2}x{few}")),
         line("rpc_increment 32 B, udp, dispatch ring, on a CPU, RTT", &theirs, String::new()),
     ])
 }
 
 /// One shot at a time, those of the demonstration.
-fn relay_bp() -> Result<Line> {
+fn relay_bp(device: &str) -> Result<Line> {
     let shots = format!("{OUT}/gpu-relay");
     let (model, from) = ("config/decoders/surface_d5.dem", "perf/data/surface_d5_p1e-3");
     run(&mut cmd(&build::example("berth-qec", "predict")?, [model, "relay_bp", from, &shots, "1000"]))?;
@@ -210,11 +243,11 @@ fn relay_bp() -> Result<Line> {
          [[function]]\nname = \"qec_decode\"\nhandler = \"builtin:qec_decode\"\ndecoder = \"d\"\n",
         sh::root().join(model).display(),
     );
-    let config = config("relay", GPU, ON_GPU, &decoder)?;
+    let config = config("relay", device, ON_GPU, &decoder)?;
     let asked = ["--function", "qec_decode", "--shots", &shots, "--count", "1000", "--warmup", "0"];
     let (at, count, hiccups) = measured(&config, "relay", &asked)?;
     Ok(Line {
-        case: "relay_bp, surface code d = 5 with events, one relay, one shot at a time, udp, RTT",
+        case: RELAY,
         unit: "us",
         at,
         count,
@@ -226,8 +259,8 @@ fn relay_bp() -> Result<Line> {
 }
 
 /// From the kill of a worker to the first answer after it. Each is the first that ends: rests grow from one to the next.
-fn killed() -> Result<Line> {
-    let config = config("killed", GPU, ON_GPU, INCREMENT)?;
+fn killed(device: &str) -> Result<Line> {
+    let config = config("killed", device, ON_GPU, INCREMENT)?;
     let mut times = Vec::new();
     for _ in 0..KILLS {
         let (server, ready) = sh::berth(&config)?;
@@ -249,7 +282,7 @@ fn killed() -> Result<Line> {
     }
     times.sort_unstable_by(f64::total_cmp);
     Ok(Line {
-        case: "worker killed, to the first answer",
+        case: KILLED,
         unit: "ms",
         at: [median(times.iter().copied()), f64::NAN, f64::NAN],
         count: times.len() as u64,

@@ -25,6 +25,8 @@ use std::fmt::Write as _;
 
 use anyhow::Result;
 
+pub(crate) use network::OUT;
+
 use crate::{build, setup};
 
 /// A figure and what it is measured against, taken one right after the other.
@@ -119,7 +121,13 @@ pub(crate) fn gpu() -> Result<()> {
     gpu::run_all()
 }
 
-pub(crate) fn qec() -> Result<()> {
+/// What `bench gpu` prints, of what was built.
+pub(crate) fn gpu_table() -> Result<String> {
+    gpu::measured_table()
+}
+
+/// With `quick`, little of everything.
+pub(crate) fn qec(quick: bool) -> Result<()> {
     setup::all()?;
     report("qec", &qec::rows()?)
 }

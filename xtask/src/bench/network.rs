@@ -14,7 +14,7 @@ use crate::{
     sh::{self, BERTH, Process, cmd, output, run},
 };
 
-pub(super) const OUT: &str = "target/bench";
+pub(crate) const OUT: &str = "target/bench";
 pub(super) const CLIENT_CPU: &str = "0";
 pub(super) const SERVER_CPU: &str = "1";
 pub(super) const SOCKET: &str = "/run/berth-bench.sock";

@@ -1,0 +1,247 @@
+//! `cargo xtask gpu`: a folder that tests and measures what there is of GPUs, on a machine that has nothing of ours: no
+//! sources, no tool chain, no network.
+//!
+//! In it every file lies where it lies in the repository, this program too: `run.sh OUT` has it run there.
+
+use std::{
+    env, fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use crate::{
+    bench,
+    bridge::{self, LIBRARY},
+    build::{self, DRIVERS},
+    setup,
+    sh::{self, BERTH, cargo, cmd, output, run},
+};
+
+const FOLDER: &str = "target/gpu";
+/// Limit on its size in bytes.
+const MOST: u64 = 60_000_000;
+/// How long `run.sh` may take.
+const LIMIT: Duration = Duration::from_mins(8);
+
+/// Programs and libraries, which are stripped.
+const BUILT: &[&str] = &[
+    BERTH,
+    "target/release/berth-gpu-worker",
+    LIBRARY,
+    "target/release/examples/ring_to_ring",
+    "target/release/examples/predict",
+];
+const EXAMPLES: [&str; 2] = ["ring_to_ring", "predict"];
+/// Test programs: the folder of their package, and the test.
+const TESTS: &[(&str, &str)] = &[
+    ("dataplane/ptx", "golden"),
+    ("dataplane/ptx", "kernels"),
+    ("dataplane/ptx", "together"),
+    ("drivers/gpu", "dispatch"),
+];
+/// The driver in software, which the last one of them loads from where it lies itself.
+const DRIVER: &str = "libberth_cuda_soft.so";
+/// Where they lie, and the host of the bridge that is written in C.
+const PROGRAMS: &str = "target/release/tests";
+/// Tests that make anew what is committed, with compilers and sources.
+const AT_HOME: &[&str] = &[
+    "the_texts_are_what_clang_makes_of_the_sources",
+    "the_vectors_are_what_the_script_makes",
+    "a_library_that_is_no_driver_or_an_old_one",
+];
+/// Folders, and how the names in them begin or end.
+const DATA: &[(&str, &str)] = &[
+    ("config/decoders", "surface_d5.dem"),
+    ("perf/data", "surface_d5_p1e-3"),
+    ("dataplane/ptx/tests/kernels", ".ptx"),
+    ("drivers/gpu/kernels", ".ptx"),
+];
+/// Folders of texts that are checked.
+const TEXTS: &[&str] = &["dataplane/ptx/tests/kernels", "drivers/gpu/kernels"];
+
+const RUN: &str = r#"#!/bin/sh
+# Tests and measures what Berth has of GPUs: run.sh OUT writes two files to the folder OUT and prints a table last. It takes
+# less than 8 minutes, needs no network, and leaves the settings of cards as they are.
+set -eu
+mkdir -p "${1:?usage: run.sh OUT}"
+out=$(cd "$1" && pwd)
+cd "$(dirname "$0")"
+BERTH_BUNDLE=$PWD exec target/release/xtask gpu run "$out"
+"#;
+
+/// Makes the folder and says where it is.
+pub(crate) fn make() -> Result<()> {
+    setup::package()?;
+    // With the drivers along, the crates below have the features that they have elsewhere, and are built once.
+    run(cargo(["build", "--release", "-p", "berth", "-p", "berth-bridge"]).args(DRIVERS))?;
+    bridge::check()?;
+    bridge::place()?;
+    build::examples(&EXAMPLES.map(str::to_owned))?;
+    let tests = test_programs()?;
+    let folder = Path::new(FOLDER);
+    let _ = fs::remove_dir_all(folder);
+    let copy = |from: &Path, to: &Path| -> Result<()> {
+        let to = folder.join(to);
+        fs::create_dir_all(to.parent().context("a file of the folder")?)?;
+        fs::copy(from, &to).with_context(|| from.display().to_string())?;
+        Ok(())
+    };
+    for built in BUILT {
+        copy(Path::new(built), Path::new(built))?;
+    }
+    copy(&env::current_exe()?, Path::new("target/release/xtask"))?;
+    let programs = Path::new(PROGRAMS);
+    for ((_, test), program) in TESTS.iter().zip(&tests) {
+        copy(program, &programs.join(test))?;
+    }
+    copy(&Path::new("target/release/deps").join(DRIVER), &programs.join(DRIVER))?;
+    let host = folder.join(programs).join("bridge_host");
+    run(cmd("cc", ["-O2", "-pthread", "-o"]).arg(&host).args(["drivers/bridge/tests/host.c", "-ldl"]))?;
+    for (from, part) in DATA {
+        for entry in fs::read_dir(from)? {
+            let (path, name) = entry.map(|entry| (entry.path(), entry.file_name()))?;
+            if name.to_string_lossy().starts_with(part) || name.to_string_lossy().ends_with(part) {
+                copy(&path, &path)?;
+            }
+        }
+    }
+    let mut strip = cmd("strip", ["--strip-unneeded", "--remove-section=.comment"]);
+    strip.args(BUILT.iter().map(|built| folder.join(built))).arg(folder.join("target/release/xtask")).arg(&host);
+    let tests = TESTS.iter().map(|(_, test)| *test).chain([DRIVER]);
+    run(strip.args(tests.map(|test| folder.join(programs).join(test))))?;
+    needs_little(strip.get_args().skip(2).map(Path::new))?;
+    let script = folder.join("run.sh");
+    fs::write(&script, RUN)?;
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
+    let size = size(folder)?;
+    ensure!(size <= MOST, "{FOLDER} has {size} bytes, more than {MOST}");
+    println!("{FOLDER}: {:.1} MB, {FOLDER}/run.sh OUT runs it", size as f64 / 1e6);
+    Ok(())
+}
+
+/// Builds [`TESTS`] and returns their programs.
+fn test_programs() -> Result<Vec<PathBuf>> {
+    let mut test = build::all("test");
+    test.args(["--no-run", "--message-format=json"]).args(TESTS.iter().flat_map(|(_, test)| ["--test", test]));
+    let told = output(&mut test)?;
+    let messages: Vec<Value> = told.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let program = |(folder, test): &(&str, &str)| {
+        let is_it = |message: &&Value| {
+            let manifest = message["manifest_path"]
+                .as_str()
+                .is_some_and(|path| Path::new(path).starts_with(sh::root().join(folder)));
+            manifest && message["target"]["name"] == *test
+        };
+        let path = messages.iter().filter(is_it).find_map(|message| message["executable"].as_str());
+        path.map(PathBuf::from).with_context(|| format!("cargo tells no program of the test {test} of {folder}"))
+    };
+    TESTS.iter().map(program).collect()
+}
+
+/// That these programs need no libraries but those of every system with glibc.
+fn needs_little<'a>(all: impl Iterator<Item = &'a Path>) -> Result<()> {
+    const SYSTEM: [&str; 4] = ["libc.so.6", "libm.so.6", "libgcc_s.so.1", "ld-linux"];
+    for program in all {
+        let told = output(cmd("readelf", ["--dynamic", "--wide"]).arg(program))?;
+        let needed = told.lines().filter(|line| line.contains("(NEEDED)"));
+        let other: Vec<_> = needed.filter(|line| !SYSTEM.iter().any(|name| line.contains(name))).collect();
+        ensure!(other.is_empty(), "{} needs more than glibc: {}", program.display(), other.join(", "));
+    }
+    Ok(())
+}
+
+/// Bytes of all files in a folder.
+fn size(folder: &Path) -> Result<u64> {
+    let mut sum = 0;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        sum += if entry.file_type()?.is_dir() { size(&entry.path())? } else { entry.metadata()?.len() };
+    }
+    Ok(sum)
+}
+
+/// What one part of the tests came to.
+struct Outcome {
+    what: String,
+    passed: bool,
+    told: String,
+}
+
+/// In the folder: runs all tests and benches, and writes `results.md` and `tests.txt` to `out`.
+pub(crate) fn run_all(out: &str) -> Result<()> {
+    let Some(folder) = sh::bundle() else {
+        bail!("this is for the folder that `cargo xtask gpu` makes: {FOLDER}/run.sh")
+    };
+    let began = Instant::now();
+    let mut outcomes = texts(&folder)?;
+    outcomes.extend(tests(&folder)?);
+    outcomes.extend(bridges()?);
+    let told: Vec<_> = outcomes.iter().map(|outcome| format!("== {}\n{}\n", outcome.what, outcome.told)).collect();
+    fs::write(Path::new(out).join("tests.txt"), told.concat())?;
+    let table = bench::gpu_table();
+    // What the benches write on their way is nobody's result.
+    let _ = fs::remove_dir_all(bench::OUT);
+    let table = table?;
+    let verdict = |passed| if passed { "passed" } else { "FAILED, see tests.txt" };
+    let lines = outcomes.iter().map(|Outcome { what, passed, .. }| format!("| {what} | {} |", verdict(*passed)));
+    let lines = lines.collect::<Vec<_>>().join("\n");
+    let seconds = began.elapsed().as_secs();
+    let results = format!("| test | |\n|---|---|\n{lines}\n\nin {seconds} s\n\n{table}");
+    fs::write(Path::new(out).join("results.md"), &results)?;
+    println!("\n{results}");
+    ensure!(outcomes.iter().all(|outcome| outcome.passed), "tests failed: {out}/tests.txt");
+    ensure!(began.elapsed() < LIMIT, "it took {seconds} s, more than {} s", LIMIT.as_secs());
+    Ok(())
+}
+
+/// Runs a test and keeps what it says.
+fn outcome(what: String, test: &mut Command) -> Result<Outcome> {
+    eprintln!("+ {}", sh::line(test));
+    let said = test.stdin(Stdio::null()).output().with_context(|| format!("cannot start {}", sh::line(test)))?;
+    let told = [said.stdout, said.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+    Ok(Outcome { what, passed: said.status.success(), told })
+}
+
+/// Checks every text.
+fn texts(folder: &Path) -> Result<Vec<Outcome>> {
+    let mut outcomes = Vec::new();
+    for text in TEXTS {
+        let mut files: Vec<_> = fs::read_dir(folder.join(text))?.flatten().map(|entry| entry.path()).collect();
+        files.sort();
+        for file in files {
+            let name = file.strip_prefix(folder)?.display().to_string();
+            outcomes.push(outcome(format!("berth gpu check {name}"), cmd(BERTH, ["gpu", "check"]).arg(&file))?);
+        }
+    }
+    Ok(outcomes)
+}
+
+/// Runs every test program.
+fn tests(folder: &Path) -> Result<Vec<Outcome>> {
+    let skipped = AT_HOME.iter().flat_map(|name| ["--skip", name]);
+    let run = |(of, test): &(&str, &str)| {
+        let mut program = Command::new(folder.join(PROGRAMS).join(test));
+        outcome(format!("{of}, {test}"), program.args(skipped.clone()))
+    };
+    TESTS.iter().map(run).collect()
+}
+
+/// A hundred thousand answers by the bridge in each shape.
+fn bridges() -> Result<Vec<Outcome>> {
+    let mut outcomes = Vec::new();
+    for shape in ["ring", "unified"] {
+        let mut host = cmd(&format!("{PROGRAMS}/bridge_host"), [LIBRARY, shape, &format!("--{shape}")]);
+        let (host, line) = sh::server(&mut host, "ready ")?;
+        let port = line.split(" port=").nth(1).and_then(|rest| rest.split(' ').next()).context("no port")?;
+        let mut perf = cmd(BERTH, ["perf", "rpc", "--peer", &format!("127.0.0.1:{port}"), "--count", "100000"]);
+        perf.args(["--warmup", "0", "--window", "16", "--timeout", "20000", "--no-progress"]);
+        outcomes.push(outcome(format!("bridge, {shape} shape, 100000 answers"), &mut perf)?);
+        host.finish(Duration::from_secs(20))?.check()?;
+    }
+    Ok(outcomes)
+}
