@@ -1,9 +1,13 @@
 //! How leases release what they hold: connections are torn down, then units are taken back. Both may take time, which
 //! the host spends without holding the node.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU8, Ordering},
+use std::{
+    mem,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU8, Ordering},
+    },
+    task::{Context, Poll, Waker},
 };
 
 use berth_lease::{Holding, Lease, LeaseId, Standing, Status as LeaseStatus};
@@ -22,7 +26,13 @@ use crate::{
 
 /// Progress of an ending that takes time. Shared by the node and by those who wait for it.
 #[derive(Debug, Clone, Default)]
-pub struct Ending(Arc<AtomicU8>);
+pub struct Ending(Arc<Progress>);
+
+#[derive(Debug, Default)]
+struct Progress {
+    state: AtomicU8,
+    waiting: Mutex<Vec<Waker>>,
+}
 
 const UNDER_WAY: u8 = 0;
 const OVER: u8 = 1;
@@ -31,16 +41,31 @@ const FAILED: u8 = 2;
 impl Ending {
     /// Whether it has succeeded or failed.
     pub fn is_over(&self) -> bool {
-        self.0.load(Ordering::Acquire) != UNDER_WAY
+        self.0.state.load(Ordering::Acquire) != UNDER_WAY
     }
 
     /// Whether it has failed: what the lease held is fenced, or still connected.
     pub fn has_failed(&self) -> bool {
-        self.0.load(Ordering::Acquire) == FAILED
+        self.0.state.load(Ordering::Acquire) == FAILED
+    }
+
+    /// Ready when it is over; whoever waits is woken then.
+    pub fn poll_over(&self, context: &Context<'_>) -> Poll<()> {
+        let mut waiting = self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_over() {
+            return Poll::Ready(());
+        }
+        // Below the lock, `set` has not woken anybody yet.
+        if !waiting.iter().any(|other| other.will_wake(context.waker())) {
+            waiting.push(context.waker().clone());
+        }
+        Poll::Pending
     }
 
     pub(crate) fn set(&self, failed: bool) {
-        self.0.store(if failed { FAILED } else { OVER }, Ordering::Release);
+        self.0.state.store(if failed { FAILED } else { OVER }, Ordering::Release);
+        let waiting = mem::take(&mut *self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner));
+        waiting.into_iter().for_each(Waker::wake);
     }
 }
 

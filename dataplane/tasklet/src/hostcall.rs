@@ -54,6 +54,17 @@ pub enum Call<'a> {
     Log { level: u32, message: &'a [u8] },
 }
 
+impl Call<'_> {
+    /// Whether it goes to the node and its journal, or to a device: many of them take longer than a slice, with little fuel.
+    pub fn waits(&self) -> bool {
+        match self {
+            Self::Alloc { .. } | Self::Query { .. } | Self::Renew { .. } | Self::Free { .. } => true,
+            Self::Read { kind, .. } | Self::Write { kind, .. } => *kind == Kind::Block,
+            Self::Hello(_) | Self::GetSize(_) | Self::Log { .. } => false,
+        }
+    }
+}
+
 /// What a call returns when it fails: the statuses of FBMU, negated, and three of T7's own.
 pub mod code {
     /// No such entry, one of the other kind, or its lease was freed.

@@ -1,6 +1,7 @@
 //! Work on leased bytes that the node asks for: zeroing new leases, copying between leases.
 
 use std::{
+    future::poll_fn,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering::SeqCst},
@@ -48,10 +49,7 @@ pub(crate) async fn quiet(mut quiescence: Quiescence) {
 
 /// Waits until an ending is over.
 pub(crate) async fn ended(ending: &Ending) {
-    let mut ticks = interval(Duration::from_millis(1));
-    while !ending.is_over() {
-        ticks.tick().await;
-    }
+    poll_fn(|context| ending.poll_over(context)).await;
 }
 
 /// Does the work on leased bytes, in small pieces. A presenter has one piece under way at a time, however many works it

@@ -128,6 +128,9 @@ fn call(
     let (bytes, guest) = memory.data_and_store_mut(&mut caller);
     let call = call(bytes).ok_or(Stopped::Pointer)?;
     let host = guest.host.as_mut().ok_or(Stopped::Host)?;
+    if call.waits() && !host.get().turn() {
+        return Err(Stopped::Host.into());
+    }
     Ok(host.get().call(call))
 }
 

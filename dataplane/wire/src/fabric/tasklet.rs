@@ -22,7 +22,7 @@ codes! {
         Unauthorized = 2, "UNAUTHORIZED", "a capability does not permit it";
         FuelExhausted = 3, "FUEL_EXHAUSTED", "out of instructions";
         Oom = 4, "OOM", "out of memory";
-        ExecFailed = 5, "EXEC_FAILED", "the module trapped";
+        ExecFailed = 5, "EXEC_FAILED", "it trapped, failed by itself, or was stopped";
         HostcallLimit = 6, "HOSTCALL_LIMIT", "too many calls of the host";
         UnsupportedProfile = 7, "UNSUPPORTED_PROFILE", "the module wants a profile that is not here";
         ModuleNotFound = 8, "MODULE_NOT_FOUND", "no module with this hash; submit its bytes";

@@ -188,7 +188,8 @@ impl Crew {
                 let at = own.or_else(|| idle.iter().position(|worker| worker.presenter.is_none()));
                 at.map(|at| idle.remove(at))
             };
-            let mut worker = found.map_or_else(|| self.fresh(), Ok)?;
+            // One that was killed while it started says nothing of the next.
+            let mut worker = found.map_or_else(|| self.fresh().or_else(|_| self.fresh()), Ok)?;
             if worker.ended().is_some() {
                 self.counts.lost.fetch_add(1, Relaxed);
                 continue;

@@ -258,3 +258,22 @@ fn a_run_of_calls_alone_asks_for_turns() {
     let outcome = module.run(&[], &PLENTY, &mut host);
     assert_eq!((outcome.status, outcome.reason, host.turns), (Status::ExecFailed, None, 4));
 }
+
+/// What waits for the journal or a device takes more time than fuel.
+#[test]
+fn a_run_of_calls_that_wait_asks_for_a_turn_before_each() {
+    if crate::ISOLATED {
+        return;
+    }
+    for (import, types, args) in [
+        ("fabricbios_fbmu_v0.fbmu_renew", "i64 i64 i32 i32", "(i64.const 0) (i64.const 2) (i32.const 1) (i32.const 0)"),
+        ("fabricbios_fbbu_v0.fbbu_read_block", "i64 i32", "(i64.const 0) (i32.const 0)"),
+    ] {
+        let once = format!("(i64.store (i32.const 8) (i64.extend_i32_s (call $f {args})))");
+        let endless = format!("(loop (drop (call $f {args})) (br 0))");
+        let module = module(&calling(import, types, "i32", args).replace(&once, &endless));
+        let mut host = Record { granted: 5, ..Record::default() };
+        let outcome = module.run(&[], &PLENTY, &mut host);
+        assert_eq!((outcome.status, outcome.reason, host.calls.len()), (Status::ExecFailed, None, 5), "{import}");
+    }
+}
