@@ -1,7 +1,9 @@
 //! Tasklets through the real binary, from `berth lease alloc` to the exit code of `berth tasklet run`.
 #![cfg(feature = "wasm")]
 
+#[path = "../common/mod.rs"]
 mod common;
+mod soak;
 
 use std::{
     fs,
