@@ -5,6 +5,7 @@ pub(crate) mod lease;
 mod load;
 pub(crate) mod nvme;
 mod rpc;
+mod stream;
 mod suite;
 mod values;
 
@@ -16,6 +17,7 @@ pub(crate) use load::PortDriver;
 pub use load::{LoadArgs, PaceArgs};
 pub use nvme::NvmeArgs;
 pub use rpc::RpcArgs;
+pub use stream::StreamArgs;
 pub use suite::{CompareArgs, ReportArgs, SuiteArgs};
 pub(crate) use values::FaultArg;
 
@@ -38,6 +40,8 @@ pub enum Action {
     Nvme(Box<NvmeArgs>),
     /// Call a HIP Remote worker as its client, verify every byte, report latency
     Hip(Box<HipArgs>),
+    /// Stream the rounds of an experiment to a decoding server, verify its corrections, report how far it is behind
+    Stream(Box<StreamArgs>),
     /// Measure how long a cache line takes between two CPUs and back
     Bounce(BounceArgs),
     /// Run a suite: its servers, its cases in turns with their baselines, and the report of all

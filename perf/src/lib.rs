@@ -17,6 +17,7 @@
 //! compare      two reports, with confidence intervals
 //! books        whether what a server counted adds up
 //! report       the table, the JSON document, the histogram log and the HTML page
+//! stream       an experiment round by round, to a decoding server
 //! decode       files of shots: `berth decode`
 //! ```
 //!
@@ -51,6 +52,7 @@ pub mod report;
 mod rpc;
 mod server;
 pub mod shots;
+mod stream;
 pub mod suite;
 pub mod tally;
 pub mod verify;
@@ -59,7 +61,7 @@ use std::process::ExitCode;
 
 pub use args::{
     Action, BounceArgs, CompareArgs, HipArgs, LeaseArgs, LoadArgs, NvmeArgs, PaceArgs, PerfCommand, ReportArgs,
-    RpcArgs, SuiteArgs,
+    RpcArgs, StreamArgs, SuiteArgs,
 };
 
 /// Runs the command and prints its results to stdout. A failure status means that a request was lost, doubled or answered
@@ -70,6 +72,7 @@ pub fn run(command: &PerfCommand) -> anyhow::Result<ExitCode> {
         Action::Lease(args) => lease::run(args),
         Action::Nvme(args) => nvme::run(args),
         Action::Hip(args) => hip::run(args),
+        Action::Stream(args) => stream::run(args),
         Action::Bounce(args) => measure::print_bounces(args),
         Action::Suite(args) => suite::run(args),
         Action::Compare(args) => compare::run(args),

@@ -110,8 +110,13 @@ impl Experiment {
         &self.measurements[self.detectors[place] as usize..self.detectors[place + 1] as usize]
     }
 
+    /// Numbers of the detectors of the model's rounds.
+    pub(super) fn round_lens(&self) -> impl Iterator<Item = usize> {
+        self.rounds.array_windows::<2>().map(|[first, end]| (end - first) as usize)
+    }
+
     /// The round of the model that this one is like, and how many measurements later this one's are.
-    fn in_model(&self, round: u64) -> (usize, u64) {
+    pub(super) fn in_model(&self, round: u64) -> (usize, u64) {
         let windows = windows(&self.tables);
         let like = windows.in_model(round, self.repeated);
         (like as usize, ((round - like) / windows.commit as u64).saturating_mul(self.period))
@@ -120,6 +125,11 @@ impl Experiment {
     /// Rounds of the experiment; `None` if it has no end.
     pub fn rounds(&self) -> Option<u64> {
         self.total
+    }
+
+    /// Number of detectors in a round.
+    pub fn num_detectors(&self, round: u64) -> usize {
+        self.places(self.in_model(round).0).len()
     }
 
     /// Number of measurements before a round; before the one behind the last, of all.

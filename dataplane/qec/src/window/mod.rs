@@ -11,11 +11,13 @@
 
 mod intake;
 mod model;
+mod sample;
 mod stream;
 
 use std::{collections::HashMap, sync::Arc};
 
 pub use intake::{Arrival, Experiment, Intake};
+pub use sample::Sampler;
 pub use stream::{Stream, StreamError};
 
 use crate::{

@@ -10,6 +10,7 @@ use crate::{
 };
 
 /// An error that a window takes or leaves whole.
+#[derive(Debug)]
 struct Error {
     probability: f64,
     line: u32,
@@ -21,6 +22,7 @@ struct Error {
 }
 
 /// The errors and rounds of a model.
+#[derive(Debug)]
 pub(super) struct Errors {
     num_observables: usize,
     /// Detectors of each round, ascending.
@@ -79,6 +81,25 @@ impl Errors {
             }
         }
         Ok(errors)
+    }
+
+    /// The errors that begin in a round: of each its probability, the observables that it flips, and its detectors by how many
+    /// rounds later they are and their place there.
+    pub(super) fn of_round(
+        &self,
+        round: usize,
+    ) -> impl Iterator<Item = (f64, &[u64], impl Iterator<Item = (usize, usize)>)> {
+        self.beginning[round].iter().map(|at| {
+            let error = &self.all[*at as usize];
+            let places = error.detectors.iter().map(|detector| self.places[*detector as usize]);
+            let places = places.map(|(round, place)| (round as usize - error.first, place as usize));
+            (error.probability, &error.flips[..], places)
+        })
+    }
+
+    /// How many rounds an error can flip detectors of.
+    pub(super) fn span(&self) -> usize {
+        self.all.iter().map(|error| error.end - error.first).max().unwrap_or(1)
     }
 
     fn push(&mut self, probability: f64, line: u32, (mut detectors, flips): (Vec<u32>, Vec<u64>)) {

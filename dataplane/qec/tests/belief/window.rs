@@ -9,7 +9,7 @@ use berth_qec::{
     osd::BpOsd,
     relay::RelayBp,
     sparse::{MeasurementMap, SparseMatrix},
-    window::{Arrival, Experiment, Inner, Intake, Stream, StreamError, Window, WindowError},
+    window::{Arrival, Experiment, Inner, Intake, Sampler, Stream, StreamError, Window, WindowError},
 };
 use proptest::prelude::*;
 
@@ -360,4 +360,29 @@ fn what_makes_no_experiment() {
     let matching = Arc::new(Tables::new(&model, Algorithm::Mwpm).unwrap());
     assert_eq!(matching.num_rounds(), None);
     assert_eq!(Experiment::new(matching, &readings(3, 12), None).unwrap_err(), StreamError::NoWindows);
+}
+
+#[test]
+fn sampled_rounds_are_those_of_a_longer_model() {
+    let (short, long) = (memory(70, 16, 0.03), memory(70, 16 + 30, 0.03));
+    let tables = Arc::new(Tables::new(&short, windows(6, 3, Inner::Lut { depth: 1 })).unwrap());
+    let identity = MeasurementMap::identity(short.num_detectors());
+    let experiment = Arc::new(Experiment::new(tables, &identity, Some(46)).unwrap());
+    for least in [0.0, 0.031, 0.1, 0.2] {
+        let (mut events, mut flips) = (vec![false; long.num_detectors()], 0);
+        for mechanism in long.mechanisms().filter(|mechanism| mechanism.probability() >= least) {
+            for part in mechanism.parts() {
+                part.detectors.iter().for_each(|at| events[*at as usize] ^= true);
+                flips ^= part.observables;
+            }
+        }
+        let mut sampler = Sampler::new(experiment.clone(), &short).unwrap();
+        for round in 0..46 {
+            let drawn = sampler.round(|probability| probability >= least).unwrap();
+            let drawn: Vec<bool> = (0..70).map(|at| drawn[at / 64] >> (at % 64) & 1 != 0).collect();
+            assert_eq!(drawn, events[round * 70..][..70], "round {round}, {least}");
+        }
+        assert_eq!(sampler.flips(), [flips]);
+        assert_eq!(sampler.round(|_| true), None);
+    }
 }
