@@ -202,7 +202,7 @@ impl Intake {
                 return Ok(());
             }
             let mask = (u64::MAX >> (64 - taken)) << (self.position % 64);
-            let word = self.position as usize / 64 & (self.ring.len() - 1);
+            let word = (self.position as usize / 64) & (self.ring.len() - 1);
             let new = read(bytes, at) << (self.position % 64);
             self.ring[word] = self.ring[word] & !mask | new & mask;
             self.position += taken as u64;
@@ -214,7 +214,7 @@ impl Intake {
     fn complete(&mut self) -> Result<(), StreamError> {
         let Self { experiment, stream, ring, .. } = self;
         let (round, later) = experiment.in_model(stream.arrived());
-        let word = |at: u64| ring[at as usize / 64 & (ring.len() - 1)];
+        let word = |at: u64| ring[(at as usize / 64) & (ring.len() - 1)];
         let places = experiment.places(round);
         let made = stream.next_round(|row| match experiment.runs[round] {
             Some(first) => {
