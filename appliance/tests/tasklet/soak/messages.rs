@@ -117,9 +117,7 @@ pub(super) fn send(client: &Client, count: u64) -> Sent {
             let Wanted { kernel, statuses, end } = wanted;
             assert!(statuses.contains(&answer.status), "{kernel:?}: {}, not of {statuses:?}", answer.status);
             match answer.status {
-                0 => {
-                    assert!(answer.result.ends_with(&end), "{kernel:?}: {:?} does not end with {end:?}", answer.result)
-                }
+                0 => assert!(answer.result.ends_with(&end), "{kernel:?}: {:?}, then not {end:?}", answer.result),
                 _ => assert!(answer.result.is_empty()),
             }
             *sender.sent.counts.entry((kernel as usize, answer.status)).or_default() += 1;
