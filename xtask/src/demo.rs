@@ -1,6 +1,7 @@
 //! `cargo xtask demo`: the main job, from a packet to a decoded answer, twice; `cargo xtask demo gpu`: the same on a GPU;
-//! `cargo xtask demo tasklet`: a tasklet on a lease.
+//! `cargo xtask demo tasklet`: a tasklet on a lease; `cargo xtask demo qec`: an experiment decoded round by round.
 
+pub(crate) mod qec;
 pub(crate) mod tasklet;
 
 use anyhow::{Context, Result, bail};

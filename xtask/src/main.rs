@@ -21,6 +21,7 @@ cargo xtask setup          install the Debian packages that building and testing
 cargo xtask demo           decode surface-code syndromes over DPDK memif and over io_uring, and write a report
 cargo xtask demo gpu       decode them on the GPU in software, and compare every answer with the CPU's
 cargo xtask demo tasklet   run the SDK's example beside a lease, over QUIC: by hash, detached, cancelled, out of fuel
+cargo xtask demo qec       stream 10^5 rounds of a surface code over DPDK memif, decoded as they arrive, and say how far behind
 cargo xtask test [STAGE...] all stages of CI: lint, unit, system, fuzz, lab. Besides: long, hours of the same
 cargo xtask lab [SUITE...] suites in a guest with devices and kernel features that this host may lack; --native: here
 cargo xtask lab blktests CHECKOUT  the NVMe tests of blktests against leases, in a guest
@@ -33,7 +34,7 @@ cargo xtask bench rdma     the same for RDMA, libfabric and RoCE in software
 cargo xtask bench nvme     the same for NVMe/TCP; host, guest: a part of it
 cargo xtask bench wasm     the same for tasklets and messages to ring kernels; tasklets, messages: a part of it
 cargo xtask bench gpu      the GPU in software: instructions, round trips, decodes, a worker that is killed
-cargo xtask bench qec      decoders beside PyMatching and relay-bp, on the same shots
+cargo xtask bench qec      decoders beside PyMatching and relay-bp, on the same shots; quick: whether all of it runs
 cargo xtask bench hip      calls of HIP Remote on the GPU in software, against C and iperf3
 cargo xtask bench knobs    what the knobs of docs/tune.md do on this host
 cargo xtask bench appliance  how soon the appliance is ready, and how much memory it takes
@@ -52,7 +53,8 @@ fn main() -> Result<()> {
         ["bench", "wasm"] => bench::wasm(None),
         ["bench", "wasm", part @ ("tasklets" | "messages")] => bench::wasm(Some(part)),
         ["bench", "gpu"] => bench::gpu(),
-        ["bench", "qec"] => bench::qec(),
+        ["bench", "qec"] => bench::qec(false),
+        ["bench", "qec", "quick"] => bench::qec(true),
         ["bench", "hip"] => bench::hip(),
         ["bench", "knobs"] => bench::knobs(),
         ["bench", "appliance"] => bench::appliance(),
@@ -63,6 +65,7 @@ fn main() -> Result<()> {
         ["gpu", "run", out] => bundle::run_all(out),
         ["demo"] => demo::run_all(),
         ["demo", "gpu"] => demo::gpu(),
+        ["demo", "qec"] => demo::qec::run_all(),
         ["demo", "tasklet"] => demo::tasklet::run_all(),
         ["test", ref stages @ ..] => test::command(stages),
         ["lab", ref args @ ..] => lab::command(args),

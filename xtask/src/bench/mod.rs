@@ -129,7 +129,8 @@ pub(crate) fn gpu_table() -> Result<String> {
 /// With `quick`, little of everything.
 pub(crate) fn qec(quick: bool) -> Result<()> {
     setup::all()?;
-    report("qec", &qec::rows()?)
+    let (name, scale) = if quick { ("qec-quick", qec::QUICK) } else { ("qec", qec::WHOLE) };
+    report(name, &qec::rows(&scale)?)
 }
 
 pub(crate) fn hip() -> Result<()> {
@@ -163,7 +164,8 @@ fn report(name: &str, rows: &[Row]) -> Result<()> {
 
 fn written(name: &str, table: &str) -> Result<()> {
     println!("\n{table}");
-    std::fs::write(format!("target/bench/{name}.md"), table)?;
+    std::fs::create_dir_all(OUT)?;
+    std::fs::write(format!("{OUT}/{name}.md"), table)?;
     println!("written to target/bench/{name}.md; every run's own report lies beside it");
     Ok(())
 }

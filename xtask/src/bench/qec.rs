@@ -14,26 +14,47 @@ use crate::{
     sh::{cmd, output, run},
 };
 
-/// Turns of each side; the fewest that tell an interval.
-const TURNS: usize = 6;
-/// Sets of `perf/data/make_shots.py`: the distances, with fewer shots where each takes long.
-const SETS: [&str; 10] = ["3", "5", "7", "9", "11", "13", "17", "21:300", "25:300", "31:300@1e-3"];
-/// Where they are made.
-const SHOTS: &str = "target/bench/qec-shots";
-/// The set of the longest decodes, each of whose shots is decoded ten times.
-const TAIL: &str = "11:100000@5e-3";
-const TAIL_SHOTS: &str = "target/bench/qec-tail";
-/// Shots of each model for belief propagation.
-const RELAYED: &str = "300";
+/// How much is measured.
+pub(super) struct Scale {
+    /// Turns of each side; six are the fewest that tell an interval.
+    turns: usize,
+    /// Sets of `perf/data/make_shots.py`: the distances, with fewer shots where each takes long.
+    sets: &'static [&'static str],
+    /// The set of the longest decodes, and how often each of its shots is decoded.
+    tail: [&'static str; 2],
+    /// Where they are made, `-shots` and `-tail`.
+    folder: &'static str,
+    /// Shots of each model for belief propagation.
+    relayed: &'static str,
+}
 
-pub(super) fn rows() -> Result<Vec<Row>> {
+pub(super) const WHOLE: Scale = Scale {
+    turns: 6,
+    sets: &["3", "5", "7", "9", "11", "13", "17", "21:300", "25:300", "31:300@1e-3"],
+    tail: ["11:100000@5e-3", "10"],
+    folder: "target/bench/qec",
+    relayed: "300",
+};
+
+/// Whether everything runs, in a minute or two; its figures mean nothing.
+pub(super) const QUICK: Scale = Scale {
+    turns: 1,
+    sets: &["3:100", "5:100", "13:20@5e-3"],
+    tail: ["11:100@5e-3", "1"],
+    folder: "target/bench/qec-quick",
+    relayed: "10",
+};
+
+pub(super) fn rows(scale: &Scale) -> Result<Vec<Row>> {
+    let &Scale { turns, sets, tail: [longest, times], folder, relayed } = scale;
     let python = setup::python()?.to_string_lossy().into_owned();
-    make(&python, SHOTS, &SETS)?;
-    make(&python, TAIL_SHOTS, &[TAIL])?;
+    let [shots, tail_shots] = ["shots", "tail"].map(|what| format!("{folder}-{what}"));
+    make(&python, &shots, sets)?;
+    make(&python, &tail_shots, &[longest])?;
     let decode = build::example("berth-qec", "decode_bench")?;
     let sides = Sides { ours: vec![decode], theirs: vec![python, "perf/baselines/pymatching_decode.py".into()] };
-    let distances: Vec<_> = SETS.iter().map(|set| distance(set)).collect();
-    let of_sets = sides.turns(TURNS, &[&["1", SHOTS], &distances[..]].concat())?;
+    let distances: Vec<_> = sets.iter().map(|set| distance(set)).collect();
+    let of_sets = sides.turns(turns, &[&["1", &shots], &distances[..]].concat())?;
     let mut rows = Vec::new();
     for ((distance, p), turns) in &of_sets {
         rows.push(matching(*distance, *p, turns)?);
@@ -41,10 +62,10 @@ pub(super) fn rows() -> Result<Vec<Row>> {
     if let Some(turns) = of_sets.get(&(13, 5)) {
         rows.extend(built(turns)?);
     }
-    for turns in sides.turns(1, &["10", TAIL_SHOTS, distance(TAIL)])?.values() {
+    for turns in sides.turns(1, &[times, &tail_shots, distance(longest)])?.values() {
         rows.push(tail(turns)?);
     }
-    rows.extend(relays()?);
+    rows.extend(relays(turns, relayed)?);
     Ok(rows)
 }
 
@@ -156,13 +177,13 @@ fn tail(turns: &[Turn]) -> Result<Row> {
 }
 
 /// Belief propagation, whose programs print tables.
-fn relays() -> Result<Vec<Row>> {
+fn relays(turns: usize, shots: &str) -> Result<Vec<Row>> {
     let python = setup::relay()?.to_string_lossy().into_owned();
     let bench = build::example("berth-qec", "relay_bench")?;
     let mut models = BTreeMap::<String, Vec<[Relayed; 2]>>::new();
-    for turn in 0..TURNS {
+    for turn in 0..turns {
         let take = |program: &[&str], algorithm: &str| {
-            let program = ["-c", CPU].iter().chain(program).chain(&[RELAYED]);
+            let program = ["-c", CPU].iter().chain(program).chain(std::iter::once(&shots));
             Ok(relayed(&output(&mut cmd("taskset", program))?, algorithm))
         };
         let theirs = [python.as_str(), "perf/baselines/relay_bp_decode.py"];
@@ -176,7 +197,7 @@ fn relays() -> Result<Vec<Row>> {
         let [ours, theirs] = turns.first().context("no turns")?;
         let pair = |[ours, theirs]: &[Relayed; 2]| Pair { state: String::new(), ours: ours.us, theirs: theirs.us };
         Ok(Row {
-            case: format!("relay_bp {model}, 8 relays of 4 legs, mean; {} errors of {RELAYED}", ours.errors),
+            case: format!("relay_bp {model}, 8 relays of 4 legs, mean; {} errors of {shots}", ours.errors),
             baseline: format!("relay-bp 0.2.2, first solution, mean; {} errors", theirs.errors),
             unit: "us",
             reach: Reach::AtMost(0.7),
@@ -224,6 +245,9 @@ mod tests {
 
     #[test]
     fn sets_have_distances() {
-        assert_eq!(SETS.map(distance), ["3", "5", "7", "9", "11", "13", "17", "21", "25", "31"]);
+        assert_eq!(
+            WHOLE.sets.iter().map(|set| distance(set)).collect::<Vec<_>>(),
+            ["3", "5", "7", "9", "11", "13", "17", "21", "25", "31"]
+        );
     }
 }
