@@ -1,7 +1,17 @@
 #![no_main]
-//! Detector error models: no text panics or takes unbounded memory, and what parses can be made a decoder.
+//! Detector error models: no text panics or takes unbounded memory, and what parses can be made a decoder, or an experiment
+//! without an end.
 
-use berth_qec::{Algorithm, Decoder, dem::DetectorErrorModel, relay::RelayBp};
+use std::sync::Arc;
+
+use berth_qec::{
+    Algorithm, Decoder, Tables,
+    dem::DetectorErrorModel,
+    osd::{BpOsd, Schedule},
+    relay::RelayBp,
+    sparse::MeasurementMap,
+    window::{Experiment, Inner, Intake, Window},
+};
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let Ok(text) = std::str::from_utf8(data) else { return };
@@ -10,8 +20,22 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
         return;
     }
     let relay = RelayBp { relays: 2, legs: 2, iterations: 5, seed: 0 };
-    for algorithm in [Algorithm::Mwpm, Algorithm::Lut { depth: 2 }, Algorithm::RelayBp(relay)] {
-        let Ok(mut decoder) = Decoder::from_model(&model, algorithm) else { continue };
+    let osd = BpOsd { schedule: Schedule::Serial, iterations: 5, order: 3 };
+    let window = |inner| Algorithm::Window(Window { window: 3, commit: 2, inner });
+    let algorithms = [
+        Algorithm::Mwpm,
+        Algorithm::Lut { depth: 2 },
+        Algorithm::MultiErrorLut { depth: 1 },
+        Algorithm::RelayBp(relay),
+        Algorithm::BpOsd(osd),
+        window(Inner::Mwpm),
+        window(Inner::BpOsd(osd)),
+    ];
+    for algorithm in algorithms {
+        let Ok(tables) = Tables::new(&model, algorithm) else { continue };
+        let tables = Arc::new(tables);
+        endless(&tables, data);
+        let mut decoder = Decoder::new(tables);
         let mut events = vec![0xFF; decoder.num_detectors().div_ceil(8)];
         if let (Some(last), used @ 1..) = (events.last_mut(), decoder.num_detectors() % 8) {
             *last >>= 8 - used;
@@ -20,3 +44,16 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
         let _ = decoder.decode(&events, &mut flips);
     }
 });
+
+/// Takes the bytes as measurements of an experiment without an end, where the model makes one.
+fn endless(tables: &Arc<Tables>, data: &[u8]) {
+    let map = MeasurementMap::identity(tables.num_detectors());
+    let Ok(experiment) = Experiment::new(tables.clone(), &map, None) else { return };
+    let mut intake = Intake::new(Arc::new(experiment));
+    for portion in data.chunks(7) {
+        if intake.take(portion, portion.len() * 8).is_err() {
+            intake.reset();
+        }
+    }
+    assert!(intake.decided() <= intake.arrived());
+}

@@ -197,8 +197,8 @@ fn candidates() -> anyhow::Result<Vec<(&'static str, &'static [&'static str])>> 
     let key = schema::ROOT.key("decoder").and_then(schema::Key::section).and_then(|section| section.key("algorithm"));
     let Some(schema::Kind::Choice(words)) = key.map(|key| key.kind) else { bail!("the schema has no algorithms") };
     let of = |word| VARIANTS.into_iter().filter(move |(variant, _)| *variant == word);
-    // Windows are for what arrives round by round: they decide earlier, not better.
-    let words = words.iter().filter(|(word, _)| *word != "window");
+    // Windows are for what arrives round by round, and multi_error_lut for those who want its rule: they do not decide better.
+    let words = words.iter().filter(|(word, _)| !["window", "multi_error_lut"].contains(word));
     Ok(words.flat_map(|(word, _)| std::iter::once((*word, &[][..])).chain(of(*word))).collect())
 }
 

@@ -129,6 +129,15 @@ fn experiment(
     made((at.value > 0).then_some(at.value)).map_err(|e| t.sink().wrong(at, format_args!("{e}"))).ok()
 }
 
+/// `algorithm`
+#[derive(Clone, Copy)]
+enum Word {
+    /// One that decodes windows, too.
+    Inner(Inner),
+    MultiErrorLut,
+    Window,
+}
+
 fn algorithm(t: &mut Table<'_, '_>) -> Option<Algorithm> {
     let inner = [
         ("mwpm", Inner::Mwpm),
@@ -136,12 +145,15 @@ fn algorithm(t: &mut Table<'_, '_>) -> Option<Algorithm> {
         ("relay_bp", Inner::RelayBp(RelayBp::default())),
         ("bp_osd", Inner::BpOsd(BpOsd::default())),
     ];
-    let [mwpm, lut, relay_bp, bp_osd] = inner.map(|(word, inner)| (word, Some(inner)));
-    let algorithm = t.choice("algorithm", &[mwpm, lut, relay_bp, bp_osd, ("window", None)]);
-    let known = "algorithm = \"mwpm\", \"lut\", \"relay_bp\", \"bp_osd\" or \"window\"";
+    let [mwpm, lut, relay_bp, bp_osd] = inner.map(|(word, inner)| (word, Word::Inner(inner)));
+    let others = [("multi_error_lut", Word::MultiErrorLut), ("window", Word::Window)];
+    let algorithm = t.choice("algorithm", &[&[mwpm, lut, relay_bp, bp_osd], &others[..]].concat());
+    let known = "algorithm = \"mwpm\", \"lut\", \"relay_bp\", \"bp_osd\", \"multi_error_lut\" or \"window\"";
     let algorithm = t.require("algorithm", algorithm, known);
-    if let Some(whole) = algorithm?.value {
-        return Some(parameters(t, whole).into());
+    match algorithm?.value {
+        Word::Inner(whole) => return Some(parameters(t, whole).into()),
+        Word::MultiErrorLut => return Some(Algorithm::MultiErrorLut { depth: t.number("depth") as usize }),
+        Word::Window => {}
     }
     let inner = t.chosen("inner", &inner);
     let inner = parameters(t, inner);

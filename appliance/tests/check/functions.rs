@@ -13,7 +13,7 @@ fn decoders_and_functions() {
                 "[[decoder]]\nname = \"a b\"\nalgorithm = \"mwpm\"\ndepth = 2\nmodel = \"gone.dem\"",
                 &[
                     "7:8: decoder[0].name: \"a b\" is not a name; use 1 to 64 printable ASCII characters, no spaces",
-                    "9:1: decoder[0].depth: means nothing here; it belongs to algorithm = \"lut\", or inner = \"lut\", leave it out",
+                    "9:1: decoder[0].depth: means nothing here; it belongs to algorithm = \"lut\" or \"multi_error_lut\", or inner = \"lut\", leave it out",
                     "10:9: decoder[0].model: there is no file gone.dem; relative paths start at the folder of the configuration file",
                 ],
             ),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::{
     bits::{self, BitsError},
     dem::{DemError, DetectorErrorModel},
-    lut::{Lut, LutError},
+    lut::{Lut, LutError, Rule},
     mwpm::{Matcher, MwpmError, Paths},
     osd::{Beliefs, BpOsd, OsdError, OsdTables},
     relay::{Relay, RelayBp, RelayError, Relays},
@@ -17,9 +17,15 @@ use crate::{
 pub enum Algorithm {
     /// Minimum-weight perfect matching on the model's graph.
     Mwpm,
-    /// Look-up in a table with the syndrome of every set of up to `depth` error mechanisms.
+    /// Look-up in a table with the syndrome of every set of up to `depth` error mechanisms, and what is likeliest to have
+    /// flipped.
     Lut {
         /// Size of the largest error set in the table; at least 1.
+        depth: usize,
+    },
+    /// The same by the rule of CUDA-Q QEC: of several sets with the same syndrome, the first.
+    MultiErrorLut {
+        /// As of [`Algorithm::Lut`].
         depth: usize,
     },
     /// Relay belief propagation, on errors that flip any number of detectors.
@@ -92,7 +98,8 @@ impl Tables {
     pub fn new(model: &DetectorErrorModel, algorithm: Algorithm) -> Result<Self, ModelError> {
         let kind = match algorithm {
             Algorithm::Mwpm => Kind::Mwpm(Paths::new(model)?),
-            Algorithm::Lut { depth } => Kind::Lut(Lut::from_model(model, depth)?),
+            Algorithm::Lut { depth } => Kind::Lut(Lut::from_model(model, depth, Rule::Likeliest)?),
+            Algorithm::MultiErrorLut { depth } => Kind::Lut(Lut::from_model(model, depth, Rule::First)?),
             Algorithm::RelayBp(parameters) => Kind::Relay(Relay::new(model, parameters)?),
             Algorithm::BpOsd(parameters) => Kind::Osd(OsdTables::new(model, parameters)?),
             Algorithm::Window(parameters) => Kind::Windows(Windows::new(model, parameters)?),

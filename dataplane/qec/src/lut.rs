@@ -48,10 +48,18 @@ pub enum LutError {
     Observables(usize),
 }
 
+/// Which of several sets of errors with the same syndrome says what flips.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rule {
+    /// All sets together: what is likeliest to have flipped. Of equally likely answers that of the first set.
+    Likeliest,
+    /// The first by size, and of one size in lexicographic order of their errors: the rule of CUDA-Q QEC's `multi_error_lut`.
+    First,
+}
+
 /// For the syndrome of each set of up to `depth` errors, the observables that flip.
 ///
-/// Sets are entered by size, and those of one size in lexicographic order of their errors; the first of several sets
-/// with the same syndrome stays. No events, and events that are not in the table, mean that nothing flipped.
+/// No events, and events that are not in the table, mean that nothing flipped.
 #[derive(Debug)]
 pub struct Lut {
     num_detectors: usize,
@@ -68,7 +76,7 @@ pub struct Lut {
 
 impl Lut {
     /// Makes the table of a detector error model. Each mechanism is one error; its parts are taken together.
-    pub fn from_model(model: &DetectorErrorModel, depth: usize) -> Result<Self, LutError> {
+    pub fn from_model(model: &DetectorErrorModel, depth: usize, rule: Rule) -> Result<Self, LutError> {
         let mut table = Self::empty(model.num_detectors(), model.num_observables());
         let mut columns = vec![0; model.mechanisms().len() * table.stride];
         for (mechanism, column) in model.mechanisms().zip(columns.chunks_exact_mut(table.stride)) {
@@ -79,11 +87,18 @@ impl Lut {
                 part.flip(&mut column[table.width..]);
             }
         }
-        table.fill(&columns, depth)?;
+        match rule {
+            Rule::First => table.fill(&columns, depth)?,
+            Rule::Likeliest => {
+                let odds: Vec<_> = model.mechanisms().map(|mechanism| odds(mechanism.probability())).collect();
+                table.fill_likeliest(&columns, depth, &odds)?;
+            }
+        }
         Ok(table)
     }
 
-    /// Makes the table from two matrices with one column per error: the detectors and the observables that it flips.
+    /// Makes the table from two matrices with one column per error: the detectors and the observables that it flips. Of sets with the
+    /// same syndrome the first is taken, as in [`Rule::First`].
     pub fn from_matrices(syndrome: &SparseMatrix, observable: &SparseMatrix, depth: usize) -> Result<Self, LutError> {
         if syndrome.num_columns() != observable.num_columns() {
             let (syndrome, observable) = (syndrome.num_columns(), observable.num_columns());
@@ -158,56 +173,117 @@ impl Lut {
         &self.records[start..start + self.width]
     }
 
-    /// Enters the sets of 1 to `depth` columns.
+    /// Enters the sets of 1 to `depth` columns, the first of those with the same syndrome.
     fn fill(&mut self, columns: &[u64], depth: usize) -> Result<(), LutError> {
-        if depth == 0 {
-            return Err(LutError::NoDepth);
-        }
-        let stride = self.stride;
-        let errors = columns.len() / stride;
-        let sizes = 1..=depth.min(errors);
-        let words = stride as u64;
-        let sets = count_sets(errors as u64, sizes.clone());
-        if sets.saturating_mul(words) > MAX_TABLE_WORDS {
-            return Err(LutError::TooLarge { depth, errors, sets, words });
-        }
-        // The bound keeps the depth below 26 wherever it is not the number of errors itself, which it then bounds too.
-        let mut sums = vec![0; stride * (sizes.end() + 1)];
-        for size in sizes {
-            self.enter(columns, &mut sums, 0, size);
+        for_each_set(columns, self.stride, depth, &[], |sum, _| {
+            self.insert(sum);
+        })
+    }
+
+    /// Enters the likeliest flips of all sets of 1 to `depth` columns with the same syndrome; `odds` are those of the columns.
+    fn fill_likeliest(&mut self, columns: &[u64], depth: usize, odds: &[f64]) -> Result<(), LutError> {
+        // Sets with the same syndrome and the same flips.
+        let (mut cosets, mut sums) = (Self { width: self.stride, ..Self::empty(0, 0) }, Vec::<f64>::new());
+        cosets.stride = self.stride;
+        for_each_set(columns, self.stride, depth, odds, |sum, odds| {
+            // Without events nothing has flipped.
+            if sum[..self.width].iter().any(|&word| word != 0) {
+                let coset = cosets.insert(sum);
+                sums.resize(sums.len().max(coset + 1), 0.0);
+                sums[coset] += odds;
+            }
+        })?;
+        let mut likeliest: Vec<f64> = Vec::new();
+        for (coset, odds) in cosets.records.chunks_exact(self.stride).zip(sums) {
+            let at = self.insert(coset);
+            match likeliest.get_mut(at) {
+                None => likeliest.push(odds),
+                // Equally likely ones may differ by how their sums were rounded.
+                Some(best) if odds > *best * (1.0 + 1e-9) => {
+                    *best = odds;
+                    self.records[at * self.stride..][..self.stride].copy_from_slice(coset);
+                }
+                Some(_) => {}
+            }
         }
         Ok(())
     }
 
-    /// Enters every set of `size` columns from the first of `columns` on, each added to the first of `sums`.
-    fn enter(&mut self, columns: &[u64], sums: &mut [u64], first: usize, size: usize) {
-        let stride = self.stride;
-        if size == 0 {
-            self.insert(&sums[..stride]);
-            return;
-        }
-        for at in first..=columns.len() / stride - size {
-            let column = &columns[at * stride..][..stride];
-            let (sum, next) = sums.split_at_mut(stride);
-            for (next, (sum, word)) in next.iter_mut().zip(sum.iter().zip(column)) {
-                *next = sum ^ word;
-            }
-            self.enter(columns, next, at + 1, size - 1);
-        }
-    }
-
-    fn insert(&mut self, record: &[u64]) {
+    /// Enters a record, unless its syndrome is there; returns the place of the syndrome. No events have none.
+    fn insert(&mut self, record: &[u64]) -> usize {
         let (syndrome, width, stride) = (&record[..self.width], self.width, self.stride);
         if syndrome.iter().all(|&word| word == 0) {
-            return;
+            return usize::MAX;
         }
         let number = (self.records.len() / stride) as u32;
         let stored = |&record: &u32| &self.records[record as usize * stride..][..width];
         let entry =
             self.index.entry(hash(syndrome), |record| stored(record) == syndrome, |record| hash(stored(record)));
-        if let Entry::Vacant(vacant) = entry {
-            vacant.insert(number);
-            self.records.extend_from_slice(record);
+        match entry {
+            Entry::Occupied(known) => *known.get() as usize,
+            Entry::Vacant(vacant) => {
+                vacant.insert(number);
+                self.records.extend_from_slice(record);
+                number as usize
+            }
+        }
+    }
+}
+
+/// How much likelier it is that an error happens than that it does not: no odds are zero or infinite.
+fn odds(probability: f64) -> f64 {
+    (probability / (1.0 - probability)).clamp(f64::MIN_POSITIVE, 1e300)
+}
+
+/// Visits the sum of each set of 1 to `depth` columns, by size and in lexicographic order, and the product of their odds; 1 without odds.
+fn for_each_set(
+    columns: &[u64],
+    stride: usize,
+    depth: usize,
+    odds: &[f64],
+    mut visit: impl FnMut(&[u64], f64),
+) -> Result<(), LutError> {
+    if depth == 0 {
+        return Err(LutError::NoDepth);
+    }
+    let errors = columns.len() / stride;
+    let sizes = 1..=depth.min(errors);
+    let words = stride as u64;
+    let sets = count_sets(errors as u64, sizes.clone());
+    if sets.saturating_mul(words) > MAX_TABLE_WORDS {
+        return Err(LutError::TooLarge { depth, errors, sets, words });
+    }
+    // The bound keeps the depth below 26 wherever it is not the number of errors itself, which it then bounds too.
+    let mut sums = vec![0; stride * (sizes.end() + 1)];
+    for size in sizes {
+        Sets { columns, stride, odds, visit: &mut visit }.visit(&mut sums, 0, size, 1.0);
+    }
+    Ok(())
+}
+
+/// Sets of columns on the way to a visitor.
+struct Sets<'a, V> {
+    columns: &'a [u64],
+    stride: usize,
+    odds: &'a [f64],
+    visit: &'a mut V,
+}
+
+impl<V: FnMut(&[u64], f64)> Sets<'_, V> {
+    /// Visits every set of `size` columns from `first` on, each added to the first of `sums`.
+    fn visit(&mut self, sums: &mut [u64], first: usize, size: usize, odds: f64) {
+        let stride = self.stride;
+        if size == 0 {
+            (self.visit)(&sums[..stride], odds);
+            return;
+        }
+        for at in first..=self.columns.len() / stride - size {
+            let column = &self.columns[at * stride..][..stride];
+            let (sum, next) = sums.split_at_mut(stride);
+            for (next, (sum, word)) in next.iter_mut().zip(sum.iter().zip(column)) {
+                *next = sum ^ word;
+            }
+            self.visit(next, at + 1, size - 1, odds * self.odds.get(at).copied().unwrap_or(1.0));
         }
     }
 }

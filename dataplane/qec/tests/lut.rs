@@ -5,7 +5,7 @@ use std::{collections::HashMap, fs, path::Path};
 use berth_qec::{
     Algorithm, Decoder, ModelError,
     dem::DetectorErrorModel,
-    lut::{Lut, LutError},
+    lut::{Lut, LutError, Rule},
     sparse::SparseMatrix,
 };
 use proptest::prelude::*;
@@ -43,8 +43,8 @@ fn surface_code_tables_are_exact() {
         let model = DetectorErrorModel::parse(&text).unwrap();
         let expected = table(&errors_of(&model), depth);
         // The syndrome of no error is in the expected table only.
-        assert_eq!(Lut::from_model(&model, depth).unwrap().len(), expected.len() - 1);
-        let mut decoder = Decoder::from_dem(&text, Algorithm::Lut { depth }).unwrap();
+        assert_eq!(Lut::from_model(&model, depth, Rule::First).unwrap().len(), expected.len() - 1);
+        let mut decoder = Decoder::from_dem(&text, Algorithm::MultiErrorLut { depth }).unwrap();
         let mut decode = |syndrome: u64| {
             let mut flips = [0xFF];
             decoder.decode(&syndrome.to_le_bytes()[..3], &mut flips).unwrap();
@@ -64,7 +64,7 @@ fn surface_code_tables_are_exact() {
 fn the_first_of_equal_syndromes_stays() {
     let mut decoder = Decoder::from_dem(
         "error(0.1) D0 L0\nerror(0.4) D0 L1\nerror(0.1) D1\nerror(0.1) D0 D1 L2",
-        Algorithm::Lut { depth: 2 },
+        Algorithm::MultiErrorLut { depth: 2 },
     )
     .unwrap();
     for (events, flips) in [(0, 0), (0b01, 0b001), (0b10, 0), (0b11, 0b100)] {
@@ -89,7 +89,7 @@ fn tables_that_are_too_large_are_refused() {
     assert_eq!(none, ModelError::Lut(LutError::NoDepth));
     // As deep as a small model allows, whatever the depth.
     let model = DetectorErrorModel::parse("error(0.1) D0\nerror(0.1) D1\nerror(0.1) D2").unwrap();
-    assert_eq!(Lut::from_model(&model, usize::MAX).unwrap().len(), 7);
+    assert_eq!(Lut::from_model(&model, usize::MAX, Rule::Likeliest).unwrap().len(), 7);
 }
 
 #[test]
@@ -128,4 +128,64 @@ proptest! {
             prop_assert_eq!(u64::from(flips[0]), expected.get(&events).copied().unwrap_or(0));
         }
     }
+}
+
+/// Of each syndrome how likely each of four answers is, over all sets of up to `depth` errors.
+fn cosets(errors: &[(u64, u64)], probabilities: &[f64], depth: usize) -> HashMap<u64, [f64; 4]> {
+    let mut cosets = HashMap::<u64, [f64; 4]>::new();
+    for set in (0..1_u64 << errors.len()).filter(|set| set.count_ones() as usize <= depth) {
+        let (mut sum, mut probability) = ((0, 0), 1.0);
+        for (at, (error, p)) in errors.iter().zip(probabilities).enumerate() {
+            let happens = set >> at & 1 != 0;
+            probability *= if happens { *p } else { 1.0 - p };
+            if happens {
+                sum = (sum.0 ^ error.0, sum.1 ^ error.1);
+            }
+        }
+        cosets.entry(sum.0).or_default()[sum.1 as usize] += probability;
+    }
+    cosets
+}
+
+proptest! {
+    #[test]
+    fn answers_are_the_likeliest_of_all_sets(
+        errors in prop::collection::vec((0..16_u64, 0..4_u64, 0.001..0.5_f64), 1..10),
+        depth in 1..11_usize,
+    ) {
+        let targets = |word: u64, letter: char| (0..4).filter(move |at| word >> at & 1 != 0).map(move |at| format!(" {letter}{at}"));
+        let line = |(detectors, flips, p): &(u64, u64, f64)| {
+            format!("error({p}){}\n", targets(*detectors, 'D').chain(targets(*flips, 'L')).collect::<String>())
+        };
+        let text = errors.iter().map(line).collect::<String>() + "detector D3\nlogical_observable L1\n";
+        let mut decoder = Decoder::from_dem(&text, Algorithm::Lut { depth }).unwrap();
+        let (sums, probabilities): (Vec<_>, Vec<_>) = errors.iter().map(|(d, l, p)| ((*d, *l), *p)).unzip();
+        let cosets = cosets(&sums, &probabilities, depth);
+        for syndrome in 1..16_u64 {
+            let mut flips = [0xFF];
+            decoder.decode(&[syndrome as u8], &mut flips).unwrap();
+            let Some(likely) = cosets.get(&syndrome) else {
+                prop_assert_eq!(flips, [0]);
+                continue;
+            };
+            let most = likely.iter().copied().fold(0.0, f64::max);
+            let answered = likely[usize::from(flips[0])];
+            prop_assert!(answered >= most * (1.0 - 1e-6), "{syndrome:#b}: {flips:?} of {likely:?}");
+        }
+    }
+}
+
+#[test]
+fn several_sets_outweigh_the_first_and_certain_errors_are_no_trouble() {
+    let several = "error(0.1) D0 L0\nerror(0.08) D0 L1\nerror(0.08) D0 L1\nerror(1) D1\nerror(0) D2 L0\n";
+    let answers = |algorithm| {
+        let mut decoder = Decoder::from_dem(several, algorithm).unwrap();
+        let mut flips = [0];
+        [0b001, 0b011, 0b100].map(|events| {
+            decoder.decode(&[events], &mut flips).unwrap();
+            flips[0]
+        })
+    };
+    assert_eq!(answers(Algorithm::Lut { depth: 2 }), [0b10, 0b10, 0b01]);
+    assert_eq!(answers(Algorithm::MultiErrorLut { depth: 2 }), [0b01, 0b01, 0b01]);
 }

@@ -33,6 +33,7 @@ pub(super) static DECODER: Section = Section::new(
                 ("lut", "a table of the syndromes of a few errors"),
                 ("relay_bp", "relay belief propagation, on errors of any number of detectors"),
                 ("bp_osd", "belief propagation and ordered statistics, on errors of any number of detectors"),
+                ("multi_error_lut", "lut by the rule of CUDA-Q QEC: the first errors, not what is likeliest"),
                 ("window", "some rounds at a time, each by another algorithm"),
             ]),
             "how it decodes",
@@ -47,6 +48,7 @@ pub(super) static DECODER: Section = Section::new(
 )
 .owned(&[&[
     Owned { by: Owner { key: "algorithm", word: "lut" }, keys: &[DEPTH] },
+    Owned { by: Owner { key: "algorithm", word: "multi_error_lut" }, keys: &[DEPTH] },
     Owned { by: Owner { key: "algorithm", word: "relay_bp" }, keys: &[RELAYS, LEGS, SEED, ITERATIONS] },
     Owned { by: Owner { key: "algorithm", word: "bp_osd" }, keys: &[ITERATIONS, SCHEDULE, ORDER] },
     Owned {
