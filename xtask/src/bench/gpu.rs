@@ -172,8 +172,11 @@ fn rings() -> Result<[Line; 2]> {
 /// A port over UDP on the server's core, with these lines in and after its `[port.rpc]`, and a GPU if `device` is not
 /// empty.
 fn config(name: &str, device: &str, rpc: &str, function: &str) -> Result<String> {
-    let gpu =
-        if device.is_empty() { String::new() } else { format!("[[gpu]]\nname = \"gpu0\"\ndevice = \"{device}\"\n") };
+    let gpu = if device.is_empty() {
+        String::new()
+    } else {
+        format!("[[gpu]]\nname = \"gpu0\"\ndevice = \"{device}\"\ntime_limit_ms = 10000\n")
+    };
     let text = format!(
         "{gpu}[[port]]\nname = \"a\"\ndriver = \"udp\"\nbind = \"127.0.0.1:0\"\ncpu = {SERVER_CPU}\nidle = \"spin\"\n\
          [port.rpc]\n{rpc}{function}"
