@@ -2,9 +2,10 @@
 
 mod common;
 
-use std::process::ExitCode;
+use std::{fs, path::Path, process::ExitCode};
 
-use common::run;
+use common::{run, try_suite};
+use serde_json::Value;
 
 #[test]
 fn injected_losses_and_duplicates_are_counted_one_by_one() {
@@ -75,4 +76,32 @@ fn a_mix_with_a_real_decoder_agrees_with_the_reference() {
     assert!(enqueue - get <= 1 && get - reset <= 1, "{calls:?}");
     assert_eq!(case.counts.predictions, decode + get);
     assert!(case.counts.agreements as f64 >= 0.999 * case.counts.predictions as f64, "{:?}", case.counts);
+}
+
+#[test]
+fn a_streamed_experiment_is_corrected_as_the_library_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../config/decoders/surface_d7.dem");
+    // Its loop, of two rounds, often enough for windows of two distances that are alike.
+    let text = fs::read_to_string(model).unwrap().replace("\nrepeat 2 {\n", "\nrepeat 13 {\n");
+    let [model, json] = ["model.dem", "report.json"].map(|name| folder.path().join(name));
+    fs::write(&model, text).unwrap();
+    let args =
+        format!("--port loopback --model {} --json {} --window-rounds 14 --commit 6", model.display(), json.display());
+    let report = |more: &str| {
+        let code = try_suite("stream", &format!("{args} {more}")).unwrap();
+        let report: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+        assert_eq!((code, report["corrections_wrong"].clone()), (ExitCode::SUCCESS, Value::Null), "{report}");
+        assert_eq!(report["parts"].as_array().unwrap().len() as u64, report["corrections_right"].as_u64().unwrap());
+        report
+    };
+    // Without --count as long as the model; as fast as 16 rounds under way let it.
+    let whole = report("--window 16");
+    assert_eq!((&whole["rounds"], &whole["corrections_right"]), (&30.into(), &20.into()));
+    assert!(whole["backlog_most"].as_u64().unwrap() <= 16);
+    let longer = report("--count 1002 --rate 20000 --seed 5");
+    assert_eq!((&longer["rounds"], &longer["offered_ns"]), (&1002.into(), &50_000.0.into()));
+    assert!(longer["round_ns"].as_f64().unwrap() > 45_000.0, "not faster than offered: {longer}");
+    let error = try_suite("stream", &format!("{args} --count 1003")).unwrap_err();
+    assert!(format!("{error:#}").contains("any multiple of 6 more"), "{error:#}");
 }

@@ -30,7 +30,7 @@ pub(crate) fn try_run(args: &str) -> anyhow::Result<ExitCode> {
     try_suite("rpc", args)
 }
 
-fn try_suite(suite: &str, args: &str) -> anyhow::Result<ExitCode> {
+pub(crate) fn try_suite(suite: &str, args: &str) -> anyhow::Result<ExitCode> {
     let command = format!("perf {suite} --no-progress --warmup 0 {args}");
     berth_perf::run(&Cli::try_parse_from(command.split_whitespace()).unwrap().perf)
 }
