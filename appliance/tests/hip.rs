@@ -486,8 +486,8 @@ mod leases {
             let info: serde_json::Value = serde_json::from_slice(&info.stdout).unwrap();
             assert_eq!((&info["device"], &info["memory_total"]), (&0.into(), &MIB.into()));
             let file = at("token");
-            std::fs::write(&file, token.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect::<String>())
-                .unwrap();
+            let digits: Vec<_> = token.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+            std::fs::write(&file, digits.concat()).unwrap();
             let vadd = ["run", "--lease", &id, "--token", &file, "--block", "4", "--verify", VADD];
             let vadd = run(&[&vadd[..], &["f32:1,2,3,4", "f32:0.5*4", "zero:16", "4"]].concat(), "holder");
             assert!(vadd.status.success(), "{}", String::from_utf8_lossy(&vadd.stderr));

@@ -1,5 +1,5 @@
 //! Clients that were written in Python from the pages in docs/ alone drive real nodes: through every op of
-//! docs/fabricbios-profile.md, every status of GPU_SUBMIT, and every rule of docs/tasklets.md.
+//! docs/fabricbios-profile.md, every status of `GPU_SUBMIT`, and every rule of docs/tasklets.md.
 
 mod common;
 
@@ -48,7 +48,7 @@ fn every_op_over_quic() {
     drive("quic");
 }
 
-/// Every status of GPU_SUBMIT, on a GPU in software.
+/// Every status of `GPU_SUBMIT`, on a GPU in software.
 fn submit_kernels(carrier: &str) {
     let main = Berth::start(include_str!("gpu_submit/node.toml"));
     let plain = Berth::start(include_str!("gpu_submit/plain.toml"));

@@ -106,13 +106,12 @@ impl HipStatus {
         }
         let _ = writeln!(
             out,
-            "\n{:<40} {:>8} {:>14} {:>10} {:>16}  {}",
+            "\n{:<40} {:>8} {:>14} {:>10} {:>16}  lease",
             format!("hip sessions: {}", self.sessions),
             "seconds",
             "requests",
             "errors",
-            "bytes used",
-            "lease"
+            "bytes used"
         );
         for HipSession { peer, age_s, requests, errors, memory, lease } in &self.busiest {
             let (peer, lease) = (peer.to_string(), lease.as_deref().unwrap_or("-"));

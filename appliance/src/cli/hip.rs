@@ -39,18 +39,15 @@ pub struct HipCommand {
 #[derive(Debug, Subcommand)]
 enum Hip {
     /// Print the devices of a worker.
-    Info {
-        #[command(flatten)]
-        worker: Worker,
-    },
+    Info(Box<Worker>),
     Run(Box<Run>),
 }
 
 #[derive(Debug, Args)]
 struct Worker {
     /// The worker's address.
-    #[arg(long, value_name = "ADDR", env = "BERTH_HIP_WORKER", default_value = "127.0.0.1:18515")]
-    worker: SocketAddr,
+    #[arg(long = "worker", value_name = "ADDR", env = "BERTH_HIP_WORKER", default_value = "127.0.0.1:18515")]
+    address: SocketAddr,
     /// Connect under TLS, to a worker that has this very certificate: a PEM file, as of hip.tls.cert. A worker that lets in
     /// certain keys alone is shown this client's.
     #[arg(long, value_name = "FILE", env = "BERTH_HIP_TLS")]
@@ -102,7 +99,7 @@ impl HipCommand {
     /// Runs the command.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         match &self.command {
-            Hip::Info { worker } => worker.info(),
+            Hip::Info(worker) => worker.info(),
             Hip::Run(run) => run.run(),
         }
     }
@@ -120,9 +117,9 @@ impl Worker {
             let lease = Lease { id, token: self.token(id)?, holder: self.with.node.own.identity()? };
             access = access.lease(lease);
         }
-        Client::connect_with(self.worker, access).with_context(|| match self.lease {
-            Some(lease) => format!("HIP worker {}, lease {lease:032x}", self.worker),
-            None => format!("HIP worker {}, without a lease", self.worker),
+        Client::connect_with(self.address, access).with_context(|| match self.lease {
+            Some(lease) => format!("HIP worker {}, lease {lease:032x}", self.address),
+            None => format!("HIP worker {}, without a lease", self.address),
         })
     }
 

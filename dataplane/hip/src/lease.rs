@@ -210,7 +210,7 @@ impl<D: Device> Session<D> {
     /// Whether its lease was ended by its node.
     pub(crate) fn is_stopped(&self) -> bool {
         let standing = self.leasing.as_ref().and_then(|leasing| leasing.standing.as_deref());
-        standing.or(self.got()).is_some_and(|standing| standing.is_stopped())
+        standing.or(self.got()).is_some_and(Standing::is_stopped)
     }
 
     /// Whether it got a lease that is over. A client that takes no answers is not told, and must not keep it.

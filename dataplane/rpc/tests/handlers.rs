@@ -284,7 +284,7 @@ fn memory(rounds: Option<u64>, streaming: Streaming) -> Session {
     for round in 0..8 {
         let [first, second] = [2 * round, 2 * round + 1];
         write!(text, "detector({round}) D{first} D{second}\nerror(0.1) D{first} L0\nerror(0.1) D{second}\n").unwrap();
-        write!(text, "error(0.01) D{first} D{second}\n").unwrap();
+        writeln!(text, "error(0.01) D{first} D{second}").unwrap();
     }
     let window = Window { window: 4, commit: 2, inner: Inner::Mwpm };
     let tables = Arc::new(Tables::new(&DetectorErrorModel::parse(&text).unwrap(), Algorithm::Window(window)).unwrap());

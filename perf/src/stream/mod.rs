@@ -113,7 +113,7 @@ fn report(story: &Story, pacing: Pacing, streamed: &Streamed) -> Value {
     let mut before = (0, Duration::ZERO);
     let part = |part: &client::Part| {
         let (rounds, at) = std::mem::replace(&mut before, (part.rounds, part.at));
-        let round_ns = (part.at - at).as_nanos() as f64 / (part.rounds - rounds) as f64;
+        let round_ns = part.at.saturating_sub(at).as_nanos() as f64 / (part.rounds - rounds) as f64;
         json!({
             "rounds": part.rounds,
             "at_ns": part.at.as_nanos() as u64,
