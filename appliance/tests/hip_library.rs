@@ -55,6 +55,8 @@ fn built() -> &'static Path {
 /// A C program, which finds its worker by the environment.
 fn program(name: &str, worker: &str, argument: &str) -> Command {
     let mut command = Command::new(built().join(name));
+    // Cargo names a folder there that may have an older library.
+    command.env_remove("LD_LIBRARY_PATH");
     command.arg(argument).env("BERTH_HIP_WORKER", worker).stdin(Stdio::piped()).stdout(Stdio::piped());
     command
 }

@@ -77,9 +77,7 @@ fn decoder(
 ) -> Option<Decoder> {
     let name = name(&mut t, "surface-d5");
     names.extend(name.clone());
-    let algorithm = algorithm(&mut t);
-    let is_window = matches!(algorithm, Some(Algorithm::Window(_)));
-    let rounds = is_window.then(|| rounds(&mut t));
+    let (algorithm, rounds) = algorithm(&mut t);
     let file = t.text("model");
     let file = t.require("model", file, "model = \"decoders/surface_d5.dem\"");
     let file = file.and_then(|at| resolve(&t, at, folder, host.is_file));
@@ -108,8 +106,11 @@ fn decoder(
     })
 }
 
+/// Rounds of an experiment as they are written, and how it is told of them.
+type Rounds = (Option<At<u64>>, Streaming);
+
 /// What the decoding server is to know of experiments that are decoded in windows.
-fn rounds(t: &mut Table<'_, '_>) -> (Option<At<u64>>, Streaming) {
+fn rounds(t: &mut Table<'_, '_>) -> Rounds {
     let rounds = t.integer("rounds");
     let early = t.chosen("corrections", &[("whole", false), ("decided", true)]);
     let numbered = t.chosen("counter", &[("ignored", false), ("round", true)]);
@@ -138,7 +139,8 @@ enum Word {
     Window,
 }
 
-fn algorithm(t: &mut Table<'_, '_>) -> Option<Algorithm> {
+/// The algorithm, and of windows the rounds.
+fn algorithm(t: &mut Table<'_, '_>) -> (Option<Algorithm>, Option<Rounds>) {
     let inner = [
         ("mwpm", Inner::Mwpm),
         ("lut", Inner::Lut { depth: 1 }),
@@ -150,12 +152,16 @@ fn algorithm(t: &mut Table<'_, '_>) -> Option<Algorithm> {
     let algorithm = t.choice("algorithm", &[&[mwpm, lut, relay_bp, bp_osd], &others[..]].concat());
     let known = "algorithm = \"mwpm\", \"lut\", \"relay_bp\", \"bp_osd\", \"multi_error_lut\" or \"window\"";
     let algorithm = t.require("algorithm", algorithm, known);
-    match algorithm?.value {
-        Word::Inner(whole) => return Some(parameters(t, whole).into()),
-        Word::MultiErrorLut => return Some(Algorithm::MultiErrorLut { depth: t.number("depth") as usize }),
-        Word::Window => {}
+    match algorithm.map(|at| at.value) {
+        None => (None, None),
+        Some(Word::Inner(whole)) => (Some(parameters(t, whole).into()), None),
+        Some(Word::MultiErrorLut) => (Some(Algorithm::MultiErrorLut { depth: t.number("depth") as usize }), None),
+        Some(Word::Window) => (window(t, &inner), Some(rounds(t))),
     }
-    let inner = t.chosen("inner", &inner);
+}
+
+fn window(t: &mut Table<'_, '_>, inner: &[(&'static str, Inner)]) -> Option<Algorithm> {
+    let inner = t.chosen("inner", inner);
     let inner = parameters(t, inner);
     let (window, commit) = (t.integer("window"), t.integer("commit"));
     let window = t.require("window", window, "window = 10");
