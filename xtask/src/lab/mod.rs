@@ -10,7 +10,6 @@ mod suite;
 mod sysroot;
 
 use std::{
-    cmp::Reverse,
     fs,
     io::{BufRead, BufReader, Read, Write},
     path::{Path, PathBuf},
@@ -25,7 +24,6 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::{
     build, package, setup,
     sh::{cmd, line, output, root, run},
-    together,
 };
 use guest::Hypervisor;
 use host::Host;
@@ -65,8 +63,8 @@ struct Options {
     from: PathBuf,
     /// All of the folder if empty.
     names: Vec<String>,
-    /// Whether as many suites run at once as there are CPUs, and those that fail once more, alone.
-    together: bool,
+    /// Whether a suite that fails runs once more.
+    again: bool,
     answers: Answers,
     /// Whose tests the suite runs.
     checkout: Option<PathBuf>,
@@ -87,13 +85,6 @@ impl Tally {
     fn fail(&mut self, told: String) {
         self.failed += 1;
         self.told.push(told);
-    }
-
-    fn add(&mut self, one: Self) {
-        self.passed += one.passed;
-        self.failed += one.failed;
-        self.told.extend(one.told);
-        self.times.extend(one.times);
     }
 }
 
@@ -122,7 +113,7 @@ pub(crate) fn command(args: &[&str]) -> Result<()> {
 
 /// Every suite, each in its guest, and once more if it fails.
 pub(crate) fn run_all(answers: Answers) -> Result<Tally> {
-    Options { together: true, ..Options::new(SUITES, answers) }.run()
+    Options { again: true, ..Options::new(SUITES, answers) }.run()
 }
 
 /// Runs suites of `lab/bench`, which no test does, and returns the lines that they left in `rows`.
@@ -142,7 +133,7 @@ pub(crate) fn bench(names: &[&str]) -> Result<String> {
 impl Options {
     /// Every suite of a folder.
     fn new(from: &str, answers: Answers) -> Self {
-        Self { native: false, from: from.into(), names: Vec::new(), together: false, answers, checkout: None }
+        Self { native: false, from: from.into(), names: Vec::new(), again: false, answers, checkout: None }
     }
 
     fn run(&self) -> Result<Tally> {
@@ -153,16 +144,26 @@ impl Options {
         let lock = fs::File::create(format!("{FOLDER}/lock"))?;
         lock.lock()?;
         let hypervisor = if self.native { None } else { Some(Hypervisor::make(&root().join(FOLDER))?) };
-        // Those with packages first: these leave the program without drivers behind, which the others do not want.
-        let (debian, others): (Vec<_>, Vec<_>) = suites.iter().partition(|suite| suite.debian);
-        debian.into_iter().chain(others).try_for_each(prepare)?;
         let mut tally = Tally::default();
-        let mut left: Vec<&Suite> = suites.iter().collect();
-        if self.together {
-            left = run_together(left, hypervisor.as_ref(), self, &mut tally)?;
-        }
-        for suite in left {
-            run_alone(suite, hypervisor.as_ref(), self, &mut tally)?;
+        for suite in &suites {
+            prepare(suite)?;
+            let (mut one, mut died) = run_one(suite, hypervisor.as_ref(), self)?;
+            // A guest that dies tells nothing of Berth: translated ones stand still now and then, or QEMU gives up.
+            let mut runs = 1;
+            while died && runs < 4 || self.again && one.failed > 0 && runs < 2 {
+                println!("suite {}: {}; once more", suite.name, if died { "the guest died" } else { "it failed" });
+                tally.told.extend(one.told);
+                (one, died) = run_one(suite, hypervisor.as_ref(), self)?;
+                runs += 1;
+            }
+            if died {
+                println!("not ok {}: the guest ended without an exit code", suite.name);
+                one.fail(format!("suite {}: the guest ended without an exit code", suite.name));
+            }
+            tally.passed += one.passed;
+            tally.failed += one.failed;
+            tally.told.extend(one.told);
+            tally.times.extend(one.times);
         }
         Ok(tally)
     }
@@ -182,49 +183,6 @@ impl Options {
         }
         scripts.iter().map(|script| Suite::load(script)).collect()
     }
-}
-
-/// Runs suites side by side, and returns those that did not pass: what a guest waits for may not come in time where others
-/// want its CPUs.
-fn run_together<'a>(
-    mut suites: Vec<&'a Suite>,
-    hypervisor: Option<&Hypervisor>,
-    options: &Options,
-    tally: &mut Tally,
-) -> Result<Vec<&'a Suite>> {
-    // The longest first, so that none is left alone in the end.
-    suites.sort_by_key(|suite| Reverse(suite.timeout));
-    let done = together::all(&suites, |suite| run_one(suite, hypervisor, options))?;
-    let mut again = Vec::new();
-    for (suite, (one, died)) in suites.into_iter().zip(done) {
-        if died || one.failed > 0 {
-            println!("suite {}: {}; once more", suite.name, if died { "the guest died" } else { "it failed" });
-            tally.told.extend(one.told);
-            again.push(suite);
-        } else {
-            tally.add(one);
-        }
-    }
-    Ok(again)
-}
-
-/// Runs a suite with nothing beside it.
-fn run_alone(suite: &Suite, hypervisor: Option<&Hypervisor>, options: &Options, tally: &mut Tally) -> Result<()> {
-    let (mut one, mut died) = run_one(suite, hypervisor, options)?;
-    // A guest that dies tells nothing of Berth: translated ones stand still now and then, or QEMU gives up.
-    let mut runs = 1;
-    while died && runs < 4 {
-        println!("suite {}: the guest died; once more", suite.name);
-        tally.told.extend(one.told);
-        (one, died) = run_one(suite, hypervisor, options)?;
-        runs += 1;
-    }
-    if died {
-        println!("not ok {}: the guest ended without an exit code", suite.name);
-        one.fail(format!("suite {}: the guest ended without an exit code", suite.name));
-    }
-    tally.add(one);
-    Ok(())
 }
 
 /// Runs a suite to its end and counts its checks. Tells too whether the guest died under it.
@@ -254,10 +212,9 @@ fn run_one(suite: &Suite, hypervisor: Option<&Hypervisor>, options: &Options) ->
         .with_context(|| format!("cannot start {}", line(&command)))?;
     let stdout = child.stdout.take().expect("stdout is piped");
     let over = AtomicBool::new(false);
-    let label = if options.together { format!("{}: ", suite.name) } else { String::new() };
     let mut tally = thread::scope(|scope| {
         let host = scope.spawn(|| host.map_or(Ok(()), |host| host.run(&folder.join("out"), &over)));
-        let tally = follow(stdout, &folder.join("log"), &label);
+        let tally = follow(stdout, &folder.join("log"));
         over.store(true, Relaxed);
         host.join().expect("it does not panic")?;
         tally
@@ -290,14 +247,14 @@ fn run_one(suite: &Suite, hypervisor: Option<&Hypervisor>, options: &Options) ->
     Ok((tally, code.is_none()))
 }
 
-/// Shows and keeps what a suite prints, and counts its checks. What is shown begins with the label.
-fn follow(stdout: impl Read, log: &Path, label: &str) -> Result<Tally> {
+/// Shows and keeps what a suite prints, and counts its checks.
+fn follow(stdout: impl Read, log: &Path) -> Result<Tally> {
     let mut log = fs::File::create(log)?;
     let mut tally = Tally::default();
     for text in BufReader::new(stdout).split(b'\n') {
         let text = text?;
         let text = String::from_utf8_lossy(&text);
-        println!("{label}{text}");
+        println!("{text}");
         writeln!(log, "{text}")?;
         tally.passed += u32::from(text.starts_with("ok "));
         if let Some(check) = text.strip_prefix("not ok ") {
@@ -336,7 +293,8 @@ fn native(suite: &Suite, folder: &Path, options: &Options) -> Result<Command> {
     Ok(command)
 }
 
-/// Builds what a suite runs: our programs, and their peers in C.
+/// Builds what a suite runs: our programs, and their peers in C. Before each suite, as packages have the program without
+/// drivers too.
 fn prepare(suite: &Suite) -> Result<()> {
     match &suite.build[..] {
         [] => {}
