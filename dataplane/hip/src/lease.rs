@@ -18,12 +18,6 @@ use crate::{
     session::{Flow, Output, Phase, Session, done, put},
 };
 
-/// What a claim's signature begins with.
-const SIGNED: &[u8] = b"berth-hip-bind";
-
-/// Label of the exporter that binds a proof to its connection.
-pub const EXPORTER: &[u8] = b"EXPORTER-berth-hip";
-
 /// Refusals after which a connection is closed.
 const REFUSALS: u8 = 3;
 
@@ -137,8 +131,7 @@ impl<D: Device> Session<D> {
         let len = request.token_length.get() as usize;
         let token = payload[Bind::LEN..].get(..len).filter(|_| self.rest == 0 && len <= TOKEN_MAX);
         let token = token.ok_or(Code::INVALID_VALUE)?.to_vec();
-        let mut signed = [SIGNED, &leasing.nonce, &request.lease_id].concat();
-        signed.extend(leasing.exporter.into_iter().flatten());
+        let signed = Bind::signed(&leasing.nonce, &request.lease_id, leasing.exporter.as_ref());
         let lease = u128::from_be_bytes(request.lease_id);
         Ok(Flow::Bind(Box::new(Claim { lease, token, signature: request.signature, signed })))
     }

@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 pub use counters::{Activity, COUNTERS, Counters, Latencies};
 pub use device::{Allocation, Copy2d, Device, Done, Job, Kernel, Launch, Loaded, Properties};
-pub use lease::{Binder, Claim, EXPORTER, Grant, Standing};
+pub use lease::{Binder, Claim, Grant, Standing};
 pub use session::{MESSAGE_MAX, Session, Settings};
 
 /// Random numbers that nobody guesses.

@@ -28,8 +28,6 @@ const QUIET: u32 = 100;
 const HELLO: Duration = Duration::from_secs(10);
 /// How long a worker may take to bind a session: it waits 10 s for the lease's earlier one.
 const BIND: Duration = Duration::from_secs(20);
-/// What the signature of a claim on a lease begins with.
-const SIGNED: &[u8] = b"berth-hip-bind";
 /// A peer that answers no probe for 40 s is gone. A kernel may run for longer: the peer's system answers meanwhile.
 const KEEPALIVE: TcpKeepalive =
     TcpKeepalive::new().with_time(Duration::from_secs(10)).with_interval(Duration::from_secs(10)).with_retries(3);
@@ -196,8 +194,7 @@ impl Wire {
         let nonce = self.ask::<r::Nonce>(0, Op::BerthChallenge, &[], 0)?.nonce;
         let exporter = self.stream.get_ref().exporter().map_err(Error::Lost)?;
         let lease_id = lease.id.to_be_bytes();
-        let mut signed = [SIGNED, &nonce, &lease_id].concat();
-        signed.extend(exporter.into_iter().flatten());
+        let signed = q::Bind::signed(&nonce, &lease_id, exporter.as_ref());
         let mut claim = q::Bind::zeroed();
         (claim.lease_id, claim.signature) = (lease_id, lease.holder.sign(&signed));
         claim.token_length = (lease.token.len() as u32).into();

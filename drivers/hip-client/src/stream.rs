@@ -8,10 +8,8 @@ use std::{
 };
 
 use berth_tls::stream::{ClientConfig, ClientConnection, connection};
+use berth_wire::hip::request::Bind;
 use socket2::SockRef;
-
-/// Label of what binds the proof of a lease to its connection.
-const EXPORTER: &[u8] = b"EXPORTER-berth-hip";
 
 /// A connection to a worker.
 #[derive(Debug)]
@@ -64,7 +62,7 @@ impl Stream {
 
     /// What a proof is bound to the connection by; nothing in plain text.
     pub(crate) fn exporter(&self) -> io::Result<Option<[u8; 32]>> {
-        let exported = self.tls.as_ref().map(|tls| tls.export_keying_material([0; 32], EXPORTER, None));
+        let exported = self.tls.as_ref().map(|tls| tls.export_keying_material([0; 32], Bind::EXPORTER, None));
         exported.transpose().map_err(io::Error::other)
     }
 

@@ -5,9 +5,10 @@ use std::{
     task::{Context, Poll},
 };
 
-use berth_hip_session::{EXPORTER, Latencies};
+use berth_hip_session::Latencies;
 use berth_port::{Nanos, Progress, Session};
 use berth_tls::stream::{Broken, ServerConfig, ServerConnection, TlsSession};
+use berth_wire::hip::request::Bind;
 
 use crate::{Shared, core::HipSession};
 
@@ -23,7 +24,7 @@ impl Stream {
     pub(crate) fn tls(config: Arc<ServerConfig>, session: HipSession, shared: Arc<Shared>) -> Option<Self> {
         let greeted = |session: &mut HipSession, connection: &ServerConnection| {
             // It fails before the handshake's end alone.
-            if let Ok(exporter) = connection.export_keying_material([0; 32], EXPORTER, None) {
+            if let Ok(exporter) = connection.export_keying_material([0; 32], Bind::EXPORTER, None) {
                 session.export(exporter);
             }
         };

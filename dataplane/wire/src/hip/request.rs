@@ -227,6 +227,16 @@ layout! {
     }
 }
 
+impl Bind {
+    /// Label of the TLS exporter, without a context, that binds a claim to its connection.
+    pub const EXPORTER: &'static [u8] = b"EXPORTER-berth-hip";
+
+    /// What the lease's holder signs: the connection's nonce, the lease, and under TLS 32 bytes of its exporter.
+    pub fn signed(nonce: &[u8; 32], lease_id: &[u8; 16], exporter: Option<&[u8; 32]>) -> Vec<u8> {
+        [&b"berth-hip-bind"[..], nonce, lease_id, exporter.map_or(&[], |exporter| &exporter[..])].concat()
+    }
+}
+
 /// Directions of a copy, `hipMemcpyKind`.
 pub mod kind {
     /// From the request into device memory.
