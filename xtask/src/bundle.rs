@@ -6,13 +6,12 @@
 use std::{
     env, fs,
     os::unix::fs::PermissionsExt as _,
-    path::{Path, PathBuf},
+    path::Path,
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use serde_json::Value;
 
 use crate::{
     bench,
@@ -20,6 +19,7 @@ use crate::{
     build::{self, DRIVERS},
     setup,
     sh::{self, BERTH, cargo, cmd, output, run},
+    test::programs,
 };
 
 const FOLDER: &str = "target/gpu";
@@ -37,13 +37,9 @@ const BUILT: &[&str] = &[
     "target/release/examples/predict",
 ];
 const EXAMPLES: [&str; 2] = ["ring_to_ring", "predict"];
-/// Test programs: the folder of their package, and the test.
-const TESTS: &[(&str, &str)] = &[
-    ("dataplane/ptx", "golden"),
-    ("dataplane/ptx", "kernels"),
-    ("dataplane/ptx", "together"),
-    ("drivers/gpu", "dispatch"),
-];
+/// Test programs, in the order of their names.
+const TESTS: &[&str] =
+    &["dataplane/ptx golden", "dataplane/ptx kernels", "dataplane/ptx together", "drivers/gpu dispatch"];
 /// The driver in software, which the last one of them loads from where it lies itself.
 const DRIVER: &str = "libberth_cuda_soft.so";
 /// Where they lie, and the host of the bridge that is written in C.
@@ -82,7 +78,7 @@ pub(crate) fn make() -> Result<()> {
     bridge::check()?;
     bridge::place()?;
     build::examples(&EXAMPLES.map(str::to_owned))?;
-    let tests = test_programs()?;
+    let tests = programs::named(TESTS)?;
     let folder = Path::new(FOLDER);
     let _ = fs::remove_dir_all(folder);
     let copy = |from: &Path, to: &Path| -> Result<()> {
@@ -96,8 +92,8 @@ pub(crate) fn make() -> Result<()> {
     }
     copy(&env::current_exe()?, Path::new("target/release/xtask"))?;
     let programs = Path::new(PROGRAMS);
-    for ((_, test), program) in TESTS.iter().zip(&tests) {
-        copy(program, &programs.join(test))?;
+    for (name, test) in TESTS.iter().zip(&tests) {
+        copy(&test.path, &programs.join(file(name)))?;
     }
     copy(&Path::new("target/release/deps").join(DRIVER), &programs.join(DRIVER))?;
     let host = folder.join(programs).join("bridge_host");
@@ -112,7 +108,7 @@ pub(crate) fn make() -> Result<()> {
     }
     let mut strip = cmd("strip", ["--strip-unneeded", "--remove-section=.comment"]);
     strip.args(BUILT.iter().map(|built| folder.join(built))).arg(folder.join("target/release/xtask")).arg(&host);
-    let tests = TESTS.iter().map(|(_, test)| *test).chain([DRIVER]);
+    let tests = TESTS.iter().map(|name| file(name)).chain([DRIVER]);
     run(strip.args(tests.map(|test| folder.join(programs).join(test))))?;
     needs_little(strip.get_args().skip(2).map(Path::new))?;
     let script = folder.join("run.sh");
@@ -124,23 +120,9 @@ pub(crate) fn make() -> Result<()> {
     Ok(())
 }
 
-/// Builds [`TESTS`] and returns their programs.
-fn test_programs() -> Result<Vec<PathBuf>> {
-    let mut test = build::all("test");
-    test.args(["--no-run", "--message-format=json"]).args(TESTS.iter().flat_map(|(_, test)| ["--test", test]));
-    let told = output(&mut test)?;
-    let messages: Vec<Value> = told.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-    let program = |(folder, test): &(&str, &str)| {
-        let is_it = |message: &&Value| {
-            let manifest = message["manifest_path"]
-                .as_str()
-                .is_some_and(|path| Path::new(path).starts_with(sh::root().join(folder)));
-            manifest && message["target"]["name"] == *test
-        };
-        let path = messages.iter().filter(is_it).find_map(|message| message["executable"].as_str());
-        path.map(PathBuf::from).with_context(|| format!("cargo tells no program of the test {test} of {folder}"))
-    };
-    TESTS.iter().map(program).collect()
+/// The file of a test program in the folder.
+fn file(name: &str) -> &str {
+    name.rsplit(' ').next().unwrap_or(name)
 }
 
 /// That these programs need no libraries but those of every system with glibc.
@@ -228,9 +210,9 @@ fn texts(folder: &Path) -> Result<Vec<Outcome>> {
 /// Runs every test program.
 fn tests(folder: &Path) -> Result<Vec<Outcome>> {
     let skipped = AT_HOME.iter().flat_map(|name| ["--skip", name]);
-    let run = |(of, test): &(&str, &str)| {
-        let mut program = Command::new(folder.join(PROGRAMS).join(test));
-        outcome(format!("{of}, {test}"), program.args(skipped.clone()))
+    let run = |name: &&str| {
+        let mut program = Command::new(folder.join(PROGRAMS).join(file(name)));
+        outcome((*name).to_owned(), program.args(skipped.clone()))
     };
     TESTS.iter().map(run).collect()
 }

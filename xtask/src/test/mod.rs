@@ -3,7 +3,7 @@
 mod count;
 mod fuzz;
 mod lint;
-mod programs;
+pub(crate) mod programs;
 
 use std::time::Duration;
 

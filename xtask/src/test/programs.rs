@@ -20,12 +20,12 @@ const OUTPUT_LINES: usize = 40;
 
 /// A test program that was built.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Program {
+pub(crate) struct Program {
     /// The folder of its package and the name of its target: `dataplane/lease simulation`.
     pub(super) name: String,
     /// The folder of its package, in which it runs.
     folder: PathBuf,
-    path: PathBuf,
+    pub(crate) path: PathBuf,
     /// Whether it holds the tests inside of a library or program.
     is_inner: bool,
 }
@@ -75,8 +75,8 @@ pub(super) fn system() -> Result<Vec<Program>> {
     build(test_targets(|folder| !folder.starts_with("dataplane"))?, |program| !program.is_unit())
 }
 
-/// Those of these names, which all have to be there.
-pub(super) fn named(names: &[&str]) -> Result<Vec<Program>> {
+/// Those of these names, which all have to be there, in the order of their names.
+pub(crate) fn named(names: &[&str]) -> Result<Vec<Program>> {
     let targets = names.iter().filter_map(|name| name.split_once(' '));
     let arguments = targets.flat_map(|(_, target)| ["--test".to_owned(), target.to_owned()]);
     let programs = build(arguments, |program| names.contains(&&*program.name))?;
