@@ -43,9 +43,6 @@ const STATUS: Duration = Duration::from_secs(10);
 /// How long what clients of HIP Remote had may be there once they are gone.
 const FREED: Duration = Duration::from_secs(20);
 
-/// Descriptors or threads of the server's that are those of clients which come and go.
-const COMING: u64 = 8;
-
 /// How often clients are looked at.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -229,7 +226,8 @@ fn growth(samples: &[Sample], growth_kib: u64) -> Vec<Verdict> {
         let (before, after) = (middle(early, value), middle(late, value));
         verdicts.push(Verdict {
             what: format!("{what} do not grow"),
-            passed: after <= before + COMING,
+            // The usual number: clients that come and go have some, too.
+            passed: after <= before,
             detail: format!("{before} in the second quarter, {after} in the last"),
         });
     };
@@ -253,7 +251,7 @@ mod tests {
         let passed = |samples: &[Sample]| growth(samples, 100).iter().map(|verdict| verdict.passed).collect::<Vec<_>>();
         assert_eq!(passed(&samples((0..40).map(|i| (1000 + 50 * i, 9)))), [false, true, true]);
         assert_eq!(passed(&samples((0..40).map(|i| (1000 + 90 * i.min(9), 9)))), [true, true, true]);
-        assert_eq!(passed(&samples((0..40).map(|i| (1000, 9 + i)))), [true, false, true]);
+        assert_eq!(passed(&samples((0..40).map(|i| (1000, 9 + i / 10)))), [true, false, true]);
         assert_eq!(passed(&samples((0..40).map(|i| (1000, 9 + i % 5)))), [true, true, true]);
         assert_eq!(passed(&samples((0..2).map(|_| (1000, 9)))), [true, true, true]);
     }
