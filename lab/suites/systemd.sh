@@ -6,7 +6,7 @@
 # devices: iommu virtio-net-pair
 # memory: 1536
 # host: $BERTH perf rpc --port udp --peer $GUEST --count 1000 --warmup 0 --timeout 5000 --no-progress --json $OUT/host.json
-# timeout: 600
+# timeout: 900
 set -u
 
 # The name of a check, then the command that must succeed.

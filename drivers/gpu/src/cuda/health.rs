@@ -57,7 +57,7 @@ struct Process {
 
 /// The library, initialised.
 pub(super) struct Management {
-    library: Library,
+    nvml: Library,
     /// The version of the kernel's driver.
     pub(super) driver: String,
 }
@@ -67,9 +67,9 @@ type Number = unsafe extern "C" fn(Handle, *mut c_uint) -> c_int;
 impl Management {
     pub(super) fn open() -> Result<Self, String> {
         // SAFETY: the initialisers of a library that the operator has installed as the system's.
-        let library = unsafe { Library::new(LIBRARY) }
+        let nvml = unsafe { Library::new(LIBRARY) }
             .map_err(|e| e.source().map_or_else(|| e.to_string(), ToString::to_string))?;
-        let mut this = Self { library, driver: String::new() };
+        let mut this = Self { nvml, driver: String::new() };
         let init = this.find::<unsafe extern "C" fn() -> c_int>("nvmlInit_v2");
         let version = this.find::<unsafe extern "C" fn(*mut c_char, c_uint) -> c_int>("nvmlSystemGetDriverVersion");
         let (Some(init), Some(version)) = (init, version) else {
@@ -88,7 +88,7 @@ impl Management {
     fn find<F: Copy>(&self, name: &str) -> Option<F> {
         let name = CString::new(name).ok()?;
         // SAFETY: whoever calls it says the type that nvml.h has.
-        unsafe { self.library.get::<F>(name.as_bytes_with_nul()) }.ok().map(|found| *found)
+        unsafe { self.nvml.get::<F>(name.as_bytes_with_nul()) }.ok().map(|found| *found)
     }
 
     fn told(&self, code: c_int) -> String {
