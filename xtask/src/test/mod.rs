@@ -103,6 +103,7 @@ pub(crate) fn command(names: &[&str]) -> Result<()> {
             Stage::System => {
                 count.programs(&programs::system()?, &SAMPLE)?;
                 count.one("demo gpu", crate::demo::gpu());
+                count.one("demo qec", crate::demo::qec::run_all());
                 count.one("demo tasklet", crate::demo::tasklet::run_all());
             }
             Stage::Fuzz => fuzz::run_all(FUZZ, &mut count)?,
