@@ -21,7 +21,7 @@ MASK = (1 << 64) - 1
 
 
 def read(path):
-    """Of each mechanism its probability, detectors and observables; the files have neither loops nor shifts."""
+    """Of each mechanism its probability, detectors and observables; the models below have neither loops nor shifts."""
     for line in path.read_text().splitlines():
         if line.startswith("error("):
             probability, targets = line[6:].split(")")

@@ -99,6 +99,10 @@ fn a_streamed_experiment_is_corrected_as_the_library_says() {
     let whole = report("--window 16");
     assert_eq!((&whole["rounds"], &whole["corrections_right"]), (&30.into(), &20.into()));
     assert!(whole["backlog_most"].as_u64().unwrap() <= 16);
+    // Answers that come twice count once.
+    let doubled = report("--count 1002 --window 16 --fault rx.duplicate=0.3,seed=5");
+    assert_eq!(doubled["corrections_right"], 20);
+    assert!(doubled["answers_stray"].as_u64().unwrap() > 200, "{doubled}");
     let longer = report("--count 1002 --rate 20000 --seed 5");
     assert_eq!((&longer["rounds"], &longer["offered_ns"]), (&1002.into(), &50_000.0.into()));
     assert!(longer["round_ns"].as_f64().unwrap() > 45_000.0, "not faster than offered: {longer}");

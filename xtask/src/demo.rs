@@ -58,6 +58,8 @@ pub(crate) fn run_all() -> Result<()> {
 /// each are decoded: on the GPU in software one by `relay_bp` takes milliseconds.
 const ON_GPU: [(&str, &str, u64); 2] =
     [("lut", "", 4000), ("relay_bp", "relays = 1\nlegs = 3\niterations = 20\n", 400)];
+/// Milliseconds that an answer of a GPU in software may take, with 15 before it, on a host that is busy.
+const PATIENCE: &str = "60000";
 /// What a decoder answers on a CPU: an example of `berth-qec`.
 const PREDICT: &str = "target/release/examples/predict";
 const GPU_MODEL: &str = "config/decoders/surface_d5.dem";
@@ -88,7 +90,8 @@ pub(crate) fn gpu() -> Result<()> {
         println!("\n{algorithm} on gpu {} ({}), worker {}", gpu["name"], gpu["device"], gpu["worker_pid"]);
         let addr = ready["ports"][0]["addr"].as_str().context("a port without an address")?;
         let mut perf = cmd(BERTH, ["perf", "rpc", "--cpu", "0", "--function", "qec_decode", "--shots", &stem]);
-        perf.args(["--count", &count.to_string(), "--warmup", "0", "--window", "16", "--port", "dpdk", "--peer", addr]);
+        perf.args(["--count", &count.to_string(), "--warmup", "0", "--window", "16", "--timeout", PATIENCE]);
+        perf.args(["--port", "dpdk", "--peer", addr]);
         perf.args(["--device", "net_memif1,role=client,socket=/run/berth-demo.sock", "--address", "10.0.0.1/24"]);
         perf.args(["--json", &format!("{stem}.json"), "--no-progress"]);
         run(&mut perf)?;

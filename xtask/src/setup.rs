@@ -161,6 +161,11 @@ pub(crate) fn relay() -> Result<PathBuf> {
     venv("relay-venv", &["relay-bp==0.2.2"])
 }
 
+/// A Python with another ordered-statistics decoder.
+pub(crate) fn ldpc() -> Result<PathBuf> {
+    venv("ldpc-venv", &["ldpc==2.4.1"])
+}
+
 /// A Python with what the independent fabricBIOS client of the tests stands on; Debian 12 has no aioquic.
 fn fabric() -> Result<PathBuf> {
     venv("fabric-venv", &["aioquic==1.7.2", "cryptography==50.0.2"])

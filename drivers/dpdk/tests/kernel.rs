@@ -5,7 +5,7 @@ mod common;
 mod veth;
 
 use std::{
-    io::{Read, Write},
+    io::{self, Read, Write},
     net::{SocketAddr, UdpSocket},
     sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
@@ -32,6 +32,17 @@ fn while_serving(port: &mut DpdkPort, client: impl FnOnce() + Send) {
     });
 }
 
+/// Calls until no signal ends it: the tap driver has this process sent one for each frame, and what waits with a time limit
+/// is not resumed (signal(7)).
+fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
 /// Sends a thousand datagrams of all lengths, each of which must be answered with its bytes inverted.
 fn ask_by_udp(socket: &UdpSocket, peer: SocketAddr, longest: usize) {
     socket.set_read_timeout(PATIENCE).unwrap();
@@ -39,7 +50,7 @@ fn ask_by_udp(socket: &UdpSocket, peer: SocketAddr, longest: usize) {
         let request = payload(n, longest);
         socket.send_to(&request, peer).unwrap();
         let mut answer = vec![0; 2048];
-        let (len, from) = socket.recv_from(&mut answer).unwrap();
+        let (len, from) = uninterrupted(|| socket.recv_from(&mut answer)).unwrap();
         assert_eq!(from, peer);
         answer.truncate(len);
         let answer: Vec<u8> = answer.iter().map(|byte| !byte).collect();

@@ -50,6 +50,8 @@ pub(super) struct Streamed {
     pub(super) right: u64,
     /// The first that was not: after so many rounds, what was answered and what should be.
     pub(super) wrong: Option<(u64, Option<u64>, Option<u64>)>,
+    /// Answers to no request under way: doubled ones, for instance.
+    pub(super) stray: u64,
 }
 
 pub(super) struct Client<'a> {
@@ -66,11 +68,11 @@ struct State {
     start: Nanos,
     sent: u64,
     answered: u64,
-    /// Rounds before each `get_corrections` sent, and how many were answered.
-    asked: Vec<u64>,
+    /// Rounds before each `get_corrections` sent, until it is answered, and how many were.
+    asked: Vec<Option<u64>>,
     heard: usize,
-    /// When each round under way was due, by its number modulo theirs.
-    due: Vec<Nanos>,
+    /// Each round under way and when it was due, by its number modulo theirs.
+    under_way: Vec<Option<(u64, Nanos)>>,
     last_heard: Nanos,
     most: u64,
     streamed: Streamed,
@@ -86,7 +88,7 @@ impl Client<'_> {
         let start = self.clock.now().mono;
         let mut load = Load::new(self.pacing, start);
         load.limit(Limit::Count(rounds), start);
-        let streamed = Streamed { parts: Vec::new(), latency: tally::histogram(), right: 0, wrong: None };
+        let streamed = Streamed { parts: Vec::new(), latency: tally::histogram(), right: 0, wrong: None, stray: 0 };
         let mut state = State {
             load,
             start,
@@ -94,7 +96,7 @@ impl Client<'_> {
             answered: 0,
             asked: Vec::with_capacity(PARTS as usize + 1),
             heard: 0,
-            due: vec![start; (MOST_UNDER_WAY as usize).max(self.window()).next_power_of_two()],
+            under_way: vec![None; (MOST_UNDER_WAY as usize).max(self.window()).next_power_of_two()],
             last_heard: start,
             most: 0,
             streamed,
@@ -177,7 +179,7 @@ impl Client<'_> {
                 let id = CORRECTIONS + asked as u32;
                 let fill = |frame: &mut [u8]| request("get_corrections", id, frame, |to| ask.write(to).unwrap_or(0));
                 match port.post(peer, fill) {
-                    Ok(()) => state.asked.push(state.sent),
+                    Ok(()) => state.asked.push(Some(state.sent)),
                     Err(PostError::Full) => return Ok(()),
                     Err(PostError::Unreachable) => bail!("the route to the server was lost"),
                 }
@@ -197,8 +199,8 @@ impl Client<'_> {
             };
             match port.post(peer, fill) {
                 Ok(()) => {
-                    let at = round as usize & (state.due.len() - 1);
-                    state.due[at] = due;
+                    let at = round as usize & (state.under_way.len() - 1);
+                    state.under_way[at] = Some((round, due));
                     state.sent += 1;
                     state.load.sent();
                     if under_way == 0 {
@@ -214,13 +216,16 @@ impl Client<'_> {
     /// Takes an answer.
     fn answer(&self, state: &mut State, frame: &[u8], now: Nanos) {
         let Ok(header) = ResponseHeader::parse(FORM, frame) else { return };
-        state.last_heard = now;
         let id = header.request_id;
         if id == RESET {
             return;
         }
         if id >= CORRECTIONS {
-            let Some(rounds) = state.asked.get((id - CORRECTIONS) as usize).copied() else { return };
+            let Some(rounds) = state.asked.get_mut((id - CORRECTIONS) as usize).and_then(Option::take) else {
+                state.streamed.stray += 1;
+                return;
+            };
+            state.last_heard = now;
             state.heard += 1;
             let mut flips = [0; 8];
             let results = &frame[FORM.len()..frame.len().min(FORM.len() + header.result_len as usize)];
@@ -235,12 +240,17 @@ impl Client<'_> {
             }
             return;
         }
+        let at = id as usize & (state.under_way.len() - 1);
+        let Some((_, due)) = state.under_way[at].take_if(|(round, _)| *round == u64::from(id)) else {
+            state.streamed.stray += 1;
+            return;
+        };
+        state.last_heard = now;
         if header.status != status::OK {
             state.refused.get_or_insert((id, header.status));
             return;
         }
         let rounds = self.story.rounds();
-        let due = state.due[id as usize & (state.due.len() - 1)];
         state.streamed.latency.saturating_record(now.0.saturating_sub(due.0));
         state.answered += 1;
         let were_due = match self.pacing {

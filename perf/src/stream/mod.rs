@@ -132,6 +132,7 @@ fn report(story: &Story, pacing: Pacing, streamed: &Streamed) -> Value {
         "backlog_most": streamed.parts.iter().map(|part| part.most).max(),
         "latency_ns": { "p50": at(0.5), "p99": at(0.99), "p99.9": at(0.999), "longest": at(1.0) },
         "parts": parts,
+        "answers_stray": streamed.stray,
         "corrections_right": streamed.right,
         "corrections_wrong": streamed.wrong.map(|(rounds, found, expected)| {
             json!({ "after_rounds": rounds, "found": found, "expected": expected })
@@ -172,6 +173,9 @@ fn told(report: &Value) -> String {
         us(&latency["p99.9"]),
         us(&latency["longest"]),
     );
+    if report["answers_stray"] != 0 {
+        let _ = writeln!(text, "{} answers to no request under way", report["answers_stray"]);
+    }
     let error = if report["logical_error"] == true { "a logical error" } else { "no logical error" };
     let _ = match &report["corrections_wrong"] {
         Value::Null => writeln!(text, "{} corrections, all as they must be; {error}", report["corrections_right"]),

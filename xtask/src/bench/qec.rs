@@ -25,7 +25,9 @@ pub(super) struct Scale {
     /// Where they are made, `-shots` and `-tail`.
     folder: &'static str,
     /// Shots of each model for belief propagation.
-    relayed: &'static str,
+    propagated: &'static str,
+    /// Experiments that windows decode.
+    experiments: &'static str,
 }
 
 pub(super) const WHOLE: Scale = Scale {
@@ -33,7 +35,8 @@ pub(super) const WHOLE: Scale = Scale {
     sets: &["3", "5", "7", "9", "11", "13", "17", "21:300", "25:300", "31:300@1e-3"],
     tail: ["11:100000@5e-3", "10"],
     folder: "target/bench/qec",
-    relayed: "300",
+    propagated: "300",
+    experiments: "1000",
 };
 
 /// Whether everything runs, in a minute or two; its figures mean nothing.
@@ -42,11 +45,12 @@ pub(super) const QUICK: Scale = Scale {
     sets: &["3:100", "5:100", "13:20@5e-3"],
     tail: ["11:100@5e-3", "1"],
     folder: "target/bench/qec-quick",
-    relayed: "10",
+    propagated: "10",
+    experiments: "10",
 };
 
 pub(super) fn rows(scale: &Scale) -> Result<Vec<Row>> {
-    let &Scale { turns, sets, tail: [longest, times], folder, relayed } = scale;
+    let &Scale { turns, sets, tail: [longest, times], folder, propagated, experiments } = scale;
     let python = setup::python()?.to_string_lossy().into_owned();
     let [shots, tail_shots] = ["shots", "tail"].map(|what| format!("{folder}-{what}"));
     make(&python, &shots, sets)?;
@@ -65,7 +69,10 @@ pub(super) fn rows(scale: &Scale) -> Result<Vec<Row>> {
     for turns in sides.turns(1, &[times, &tail_shots, distance(longest)])?.values() {
         rows.push(tail(turns)?);
     }
-    rows.extend(relays(turns, relayed)?);
+    for (other, python) in [(&RELAY, setup::relay()?), (&LDPC, setup::ldpc()?)] {
+        rows.extend(beside(other, &python.to_string_lossy(), turns, propagated)?);
+    }
+    rows.extend(windows(turns, experiments)?);
     Ok(rows)
 }
 
@@ -176,29 +183,59 @@ fn tail(turns: &[Turn]) -> Result<Row> {
     })
 }
 
-/// Belief propagation, whose programs print tables.
-fn relays(turns: usize, shots: &str) -> Result<Vec<Row>> {
-    let python = setup::relay()?.to_string_lossy().into_owned();
+/// A decoder of others that a script of `perf/baselines` runs on the shots of `relay_bench`. Both print tables.
+struct Other {
+    /// Its name and version, what is wanted of it, and the script.
+    name: &'static str,
+    wanted: &'static str,
+    script: &'static str,
+    /// What the script and `relay_bench` call the algorithm.
+    theirs: &'static str,
+    ours: &'static str,
+    /// Its parameters, in words.
+    parameters: &'static str,
+}
+
+const RELAY: Other = Other {
+    name: "relay-bp 0.2.2",
+    wanted: "first solution",
+    script: "perf/baselines/relay_bp_decode.py",
+    theirs: "1",
+    ours: "relay_bp",
+    parameters: "8 relays of 4 legs",
+};
+
+const LDPC: Other = Other {
+    name: "ldpc 2.4.1",
+    wanted: "BpOsdDecoder, its calls from Python included",
+    script: "perf/baselines/ldpc_decode.py",
+    theirs: "serial, order 10",
+    ours: "bp_osd",
+    parameters: "serial, 60 iterations, OSD-CS of order 10",
+};
+
+/// Each model that both decode.
+fn beside(other: &Other, python: &str, turns: usize, shots: &str) -> Result<Vec<Row>> {
     let bench = build::example("berth-qec", "relay_bench")?;
-    let mut models = BTreeMap::<String, Vec<[Relayed; 2]>>::new();
+    let mut models = BTreeMap::<String, Vec<[Decoded; 2]>>::new();
     for turn in 0..turns {
         let take = |program: &[&str], algorithm: &str| {
             let program = ["-c", CPU].iter().chain(program).chain(std::iter::once(&shots));
-            Ok(relayed(&output(&mut cmd("taskset", program))?, algorithm))
+            Ok(table_of(&output(&mut cmd("taskset", program))?, algorithm))
         };
-        let theirs = [python.as_str(), "perf/baselines/relay_bp_decode.py"];
-        let (ours, theirs) = in_turn(turn, || take(&[&bench], "relay_bp"), || take(&theirs, "1"))?;
+        let theirs = [python, other.script];
+        let (ours, theirs) = in_turn(turn, || take(&[&bench], other.ours), || take(&theirs, other.theirs))?;
         for (model, theirs) in theirs {
             let ours = ours.get(&model).with_context(|| format!("relay_bench has no {model}"))?.clone();
             models.entry(model).or_default().push([ours, theirs]);
         }
     }
-    let row = |(model, turns): (String, Vec<[Relayed; 2]>)| {
+    let row = |(model, turns): (String, Vec<[Decoded; 2]>)| {
         let [ours, theirs] = turns.first().context("no turns")?;
-        let pair = |[ours, theirs]: &[Relayed; 2]| Pair { state: String::new(), ours: ours.us, theirs: theirs.us };
+        let pair = |[ours, theirs]: &[Decoded; 2]| Pair { state: String::new(), ours: ours.us, theirs: theirs.us };
         Ok(Row {
-            case: format!("relay_bp {model}, 8 relays of 4 legs, mean; {} errors of {shots}", ours.errors),
-            baseline: format!("relay-bp 0.2.2, first solution, mean; {} errors", theirs.errors),
+            case: format!("{} {model}, {}, mean; {} errors of {shots}", other.ours, other.parameters, ours.errors),
+            baseline: format!("{}, {}, mean; {} errors", other.name, other.wanted, theirs.errors),
             unit: "us",
             reach: Reach::AtMost(0.7),
             pairs: turns.iter().map(pair).collect(),
@@ -207,16 +244,60 @@ fn relays(turns: usize, shots: &str) -> Result<Vec<Row>> {
     models.into_iter().map(row).collect()
 }
 
+/// Windows beside whole matching, on the same experiments.
+fn windows(turns: usize, experiments: &str) -> Result<Vec<Row>> {
+    let bench = build::example("berth-qec", "window_bench")?;
+    let take = || -> Result<Value> {
+        let text = output(&mut cmd("taskset", ["-c", CPU, &bench, experiments]))?;
+        serde_json::from_str(&text).with_context(|| format!("no JSON: {text}"))
+    };
+    let lines = std::iter::repeat_with(take).take(turns).collect::<Result<Vec<_>>>()?;
+    let one = lines.first().context("no turns")?;
+    let pairs = |[ours, theirs]: [[&str; 2]; 2]| -> Result<Vec<Pair>> {
+        let figure = |line: &Value, [of, key]: [&str; 2]| number(&line[of], key);
+        let pair = |line| Ok(Pair { state: String::new(), ours: figure(line, ours)?, theirs: figure(line, theirs)? });
+        lines.iter().map(pair).collect()
+    };
+    let what = format!("{} experiments of {} rounds, d = 7, p = 0.5 %", one["experiments"], one["rounds"]);
+    let row = |case: &str, baseline: &str, unit, reach, figures| -> Result<Row> {
+        let (case, baseline) = (format!("window of 14 rounds that decides 6, {case}"), baseline.into());
+        Ok(Row { case, baseline, unit, reach, pairs: pairs(figures)? })
+    };
+    Ok(vec![
+        row(
+            &format!("errors of {what}; {} answers alike", one["agree"]),
+            "whole matching",
+            "errors",
+            Reach::AtMost(1.05),
+            [["windows", "errors"], ["whole", "errors"]],
+        )?,
+        row(
+            "a round, mean",
+            "whole matching",
+            "ns",
+            Reach::Printed,
+            [["windows", "ns_a_round"], ["whole", "ns_a_round"]],
+        )?,
+        row(
+            "the answer after the last round, p50",
+            "a window, p50",
+            "ns",
+            Reach::AtMost(3.0),
+            [["last_ns", "p50"], ["window_ns", "p50"]],
+        )?,
+    ])
+}
+
 /// A line of such a table.
 #[derive(Debug, Clone, PartialEq)]
-struct Relayed {
+struct Decoded {
     /// Mean time of a decode.
     us: f64,
     errors: u64,
 }
 
 /// The lines of an algorithm, by model. Columns are found by their heads.
-fn relayed(table: &str, algorithm: &str) -> BTreeMap<String, Relayed> {
+fn table_of(table: &str, algorithm: &str) -> BTreeMap<String, Decoded> {
     let cells = |line: &str| line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
     let mut lines = table.lines().filter(|line| line.starts_with('|')).map(cells);
     let heads = lines.next().unwrap_or_default();
@@ -225,7 +306,7 @@ fn relayed(table: &str, algorithm: &str) -> BTreeMap<String, Relayed> {
     let line = |cells: Vec<String>| {
         let us = 1e6 / cells.get(rate)?.parse::<f64>().ok()?;
         let errors = cells.get(errors)?.parse().ok()?;
-        Some((cells[0].clone(), Relayed { us, errors }))
+        Some((cells[0].clone(), Decoded { us, errors }))
     };
     lines.filter(|cells| cells.get(1).is_some_and(|cell| cell == algorithm)).filter_map(line).collect()
 }
@@ -238,9 +319,9 @@ mod tests {
     fn tables_of_programs_are_read_by_their_heads() {
         let table = "| model | solutions | shots/s | p50 | p99 | errors of 300 | without answer |\n|---|---|---|---|---|---|---|\n\
                      | a | 1 | 500000 | 6.6 us | 33 us | 7 | 0 |\n| a | 5 | 100 | 6.6 us | 33 us | 9 | 0 |\n";
-        let of_a = BTreeMap::from([("a".to_owned(), Relayed { us: 2.0, errors: 7 })]);
-        assert_eq!(relayed(table, "1"), of_a);
-        assert_eq!(relayed("", "1"), BTreeMap::new());
+        let of_a = BTreeMap::from([("a".to_owned(), Decoded { us: 2.0, errors: 7 })]);
+        assert_eq!(table_of(table, "1"), of_a);
+        assert_eq!(table_of("", "1"), BTreeMap::new());
     }
 
     #[test]

@@ -4,7 +4,10 @@ use std::{fs, process::Command, time::Instant};
 
 use anyhow::{Context, Result, bail};
 
-use super::programs::{Outcome, Program, Show};
+use super::{
+    beside::Beside,
+    programs::{Outcome, Program, Show},
+};
 use crate::{lab::Tally, together};
 
 /// How many of the longest programs and suites are told at the end.
@@ -80,10 +83,32 @@ impl Count {
         self.times.push((outcome.seconds, name.to_owned()));
     }
 
+    /// Runs what passes or fails as one, and once more if it fails.
+    pub(super) fn demo(&mut self, name: &str, demo: impl Fn() -> Result<()>) {
+        let result = demo().or_else(|error| {
+            self.told.push(format!("failed, and runs again: {name}: {error}"));
+            demo()
+        });
+        self.one(name, result);
+    }
+
     /// Counts what passes or fails as one.
     pub(super) fn one(&mut self, name: &str, result: Result<()>) {
-        match result {
-            Ok(()) => self.passed += 1,
+        self.many(name, result.map(|()| 1));
+    }
+
+    /// Waits for a stage that ran beside the others, and counts its tests.
+    pub(super) fn beside(&mut self, stage: Beside) -> Result<()> {
+        let name = format!("stage {}", stage.name());
+        let (passed, seconds) = stage.wait()?;
+        self.many(&name, passed);
+        self.times.push((seconds, name));
+        Ok(())
+    }
+
+    fn many(&mut self, name: &str, passed: Result<u32>) {
+        match passed {
+            Ok(passed) => self.passed += passed,
             Err(error) => {
                 self.failed += 1;
                 self.told.push(format!("{name}: {error}"));
