@@ -70,15 +70,6 @@ struct Options {
     checkout: Option<PathBuf>,
 }
 
-/// Suites that can run at once: nothing is left to build.
-pub(crate) struct Lab {
-    options: Options,
-    suites: Vec<Suite>,
-    hypervisor: Option<Hypervisor>,
-    /// Held while the suites run.
-    _lock: fs::File,
-}
-
 /// Lines that began with `ok` and with `not ok`.
 #[derive(Default)]
 pub(crate) struct Tally {
@@ -114,25 +105,25 @@ pub(crate) fn command(args: &[&str]) -> Result<()> {
             name => options.names.push(name.to_owned()),
         }
     }
-    let tally = options.prepare()?.run()?;
+    let tally = options.run()?;
     println!("{} passed, {} failed", tally.passed, tally.failed);
     ensure!(tally.failed == 0, "{} checks of the lab failed", tally.failed);
     Ok(())
 }
 
 /// Every suite, each in its guest, and once more if it fails.
-pub(crate) fn all(answers: Answers) -> Result<Lab> {
-    Options { again: true, ..Options::new(SUITES, answers) }.prepare()
+pub(crate) fn run_all(answers: Answers) -> Result<Tally> {
+    Options { again: true, ..Options::new(SUITES, answers) }.run()
 }
 
 /// Runs suites of `lab/bench`, which no test does, and returns the lines that they left in `rows`.
 pub(crate) fn bench(names: &[&str]) -> Result<String> {
     let names = names.iter().map(|name| (*name).to_owned()).collect();
-    let lab = Options { names, ..Options::new("lab/bench", Answers::All) }.prepare()?;
-    let tally = lab.run()?;
+    let options = Options { names, ..Options::new("lab/bench", Answers::All) };
+    let tally = options.run()?;
     ensure!(tally.failed == 0, "{} turns in the lab failed", tally.failed);
     let mut rows = String::new();
-    for suite in &lab.suites {
+    for suite in options.suites()? {
         let path = format!("{FOLDER}/{}/out/rows", suite.name);
         rows += &fs::read_to_string(&path).with_context(|| format!("no figures in {path}"))?;
     }
@@ -145,8 +136,7 @@ impl Options {
         Self { native: false, from: from.into(), names: Vec::new(), again: false, answers, checkout: None }
     }
 
-    /// Builds all that the suites need.
-    fn prepare(self) -> Result<Lab> {
+    fn run(&self) -> Result<Tally> {
         let suites = self.suites()?;
         setup::lab()?;
         fs::create_dir_all(FOLDER)?;
@@ -154,8 +144,28 @@ impl Options {
         let lock = fs::File::create(format!("{FOLDER}/lock"))?;
         lock.lock()?;
         let hypervisor = if self.native { None } else { Some(Hypervisor::make(&root().join(FOLDER))?) };
-        suites.iter().try_for_each(prepare)?;
-        Ok(Lab { options: self, suites, hypervisor, _lock: lock })
+        let mut tally = Tally::default();
+        for suite in &suites {
+            prepare(suite)?;
+            let (mut one, mut died) = run_one(suite, hypervisor.as_ref(), self)?;
+            // A guest that dies tells nothing of Berth: translated ones stand still now and then, or QEMU gives up.
+            let mut runs = 1;
+            while died && runs < 4 || self.again && one.failed > 0 && runs < 2 {
+                println!("suite {}: {}; once more", suite.name, if died { "the guest died" } else { "it failed" });
+                tally.told.extend(one.told);
+                (one, died) = run_one(suite, hypervisor.as_ref(), self)?;
+                runs += 1;
+            }
+            if died {
+                println!("not ok {}: the guest ended without an exit code", suite.name);
+                one.fail(format!("suite {}: the guest ended without an exit code", suite.name));
+            }
+            tally.passed += one.passed;
+            tally.failed += one.failed;
+            tally.told.extend(one.told);
+            tally.times.extend(one.times);
+        }
+        Ok(tally)
     }
 
     fn suites(&self) -> Result<Vec<Suite>> {
@@ -172,34 +182,6 @@ impl Options {
             scripts.retain(|script| name(script).is_some_and(|name| self.names.contains(&name)));
         }
         scripts.iter().map(|script| Suite::load(script)).collect()
-    }
-}
-
-impl Lab {
-    /// Runs the suites, one after the other: two guests at once take twice as long each.
-    pub(crate) fn run(&self) -> Result<Tally> {
-        let hypervisor = self.hypervisor.as_ref();
-        let mut tally = Tally::default();
-        for suite in &self.suites {
-            let (mut one, mut died) = run_one(suite, hypervisor, &self.options)?;
-            // A guest that dies tells nothing of Berth: translated ones stand still now and then, or QEMU gives up.
-            let mut runs = 1;
-            while died && runs < 4 || self.options.again && one.failed > 0 && runs < 2 {
-                println!("suite {}: {}; once more", suite.name, if died { "the guest died" } else { "it failed" });
-                tally.told.extend(one.told);
-                (one, died) = run_one(suite, hypervisor, &self.options)?;
-                runs += 1;
-            }
-            if died {
-                println!("not ok {}: the guest ended without an exit code", suite.name);
-                one.fail(format!("suite {}: the guest ended without an exit code", suite.name));
-            }
-            tally.passed += one.passed;
-            tally.failed += one.failed;
-            tally.told.extend(one.told);
-            tally.times.extend(one.times);
-        }
-        Ok(tally)
     }
 }
 
@@ -311,7 +293,8 @@ fn native(suite: &Suite, folder: &Path, options: &Options) -> Result<Command> {
     Ok(command)
 }
 
-/// Builds what a suite runs: our programs, and their peers in C.
+/// Builds what a suite runs: our programs, and their peers in C. Before each suite, as packages have the program without
+/// drivers too.
 fn prepare(suite: &Suite) -> Result<()> {
     match &suite.build[..] {
         [] => {}

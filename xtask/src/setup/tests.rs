@@ -46,7 +46,6 @@ const EVERYWHERE: &[&str] = &[
     "base64",
     "bash",
     "chmod",
-    "chrt",
     "date",
     "dd",
     "dpkg-deb",
@@ -68,7 +67,7 @@ const EVERYWHERE: &[&str] = &[
 ];
 
 /// Programs that start the one which stands behind their options.
-const STARTERS: &[&str] = &["chrt", "taskset", "stdbuf", "timeout", "setpriv", "unshare", "env"];
+const STARTERS: &[&str] = &["taskset", "stdbuf", "timeout", "setpriv", "unshare", "env"];
 
 /// In how many lines the arguments of such a program are looked for.
 const NEAR: usize = 6;

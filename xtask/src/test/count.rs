@@ -4,10 +4,7 @@ use std::{fs, process::Command, time::Instant};
 
 use anyhow::{Context, Result, bail};
 
-use super::{
-    beside::Beside,
-    programs::{Outcome, Program, Show},
-};
+use super::programs::{Outcome, Program, Show};
 use crate::{lab::Tally, together};
 
 /// How many of the longest programs and suites are told at the end.
@@ -94,21 +91,8 @@ impl Count {
 
     /// Counts what passes or fails as one.
     pub(super) fn one(&mut self, name: &str, result: Result<()>) {
-        self.many(name, result.map(|()| 1));
-    }
-
-    /// Waits for a stage that ran beside the others, and counts its tests.
-    pub(super) fn beside(&mut self, stage: Beside) -> Result<()> {
-        let name = format!("stage {}", stage.name());
-        let (passed, seconds) = stage.wait()?;
-        self.many(&name, passed);
-        self.times.push((seconds, name));
-        Ok(())
-    }
-
-    fn many(&mut self, name: &str, passed: Result<u32>) {
-        match passed {
-            Ok(passed) => self.passed += passed,
+        match result {
+            Ok(()) => self.passed += 1,
             Err(error) => {
                 self.failed += 1;
                 self.told.push(format!("{name}: {error}"));

@@ -34,6 +34,6 @@ fn run_one(name: &str, time: Duration) -> Result<Result<()>> {
         fuzzer.arg(seeds);
     }
     fuzzer.arg(format!("-max_total_time={}", time.as_secs())).arg(format!("-artifact_prefix={FOLDER}/{name}-"));
-    fuzzer.args(["-rss_limit_mb=1024", "-timeout=60", "-verbosity=0", "-print_final_stats=0"]);
+    fuzzer.args(["-rss_limit_mb=1024", "-timeout=5", "-verbosity=0", "-print_final_stats=0"]);
     Ok(run(&mut fuzzer))
 }

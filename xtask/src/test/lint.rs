@@ -10,25 +10,19 @@ use crate::{
 /// What `berth` can be built with, beside all of it.
 const ALONE: [&str; 5] = ["", "berth/dpdk", "berth/ofi", "berth/verbs", "berth/wasm"];
 
-/// Lints run while tests call Cargo, so they have a folder of their own: what they build is of no use to tests.
-const FOLDER: [&str; 2] = ["--target-dir", "target/lint"];
-
 const DENY: [&str; 3] = ["--", "-D", "warnings"];
 
 pub(super) fn run_all() -> Result<()> {
     run(&mut cargo(["fmt", "--all", "--check"]))?;
     build::compare()?;
-    run(cargo(["clippy", "--release", "--workspace", "--all-targets", "--features", FEATURES])
-        .args(FOLDER)
-        .args(DENY))?;
+    run(cargo(["clippy", "--release", "--workspace", "--all-targets", "--features", FEATURES]).args(DENY))?;
     for features in ALONE {
         let mut clippy = cargo(["clippy", "--release", "-p", "berth", "-p", "berth-perf", "-p", "berth-ports"]);
-        clippy.args(["--features", features]).args(DRIVERS).args(FOLDER);
+        clippy.args(["--features", features]).args(DRIVERS);
         // What tests and examples hold for one driver is linted with all of them; without any, all else is.
         let targets = if features.is_empty() { &["--all-targets"][..] } else { &[] };
         run(clippy.args(targets).args(DENY))?;
     }
     run(cargo(["doc", "--release", "--workspace", "--no-deps", "--features", FEATURES, "--quiet"])
-        .args(FOLDER)
         .env("RUSTDOCFLAGS", "-D warnings"))
 }

@@ -1,6 +1,5 @@
-//! `cargo xtask test`: what CI runs.
+//! `cargo xtask test`: what CI runs, in the order in which a failure is cheapest.
 
-mod beside;
 mod count;
 mod fuzz;
 mod lint;
@@ -15,7 +14,6 @@ use crate::{
     setup,
     sh::cargo,
 };
-use beside::Beside;
 use count::Count;
 
 /// Part of the tests, by its name on the command line.
@@ -76,7 +74,7 @@ const SAMPLING: [&str; 6] = [
     "appliance tasklet",
 ];
 
-/// Runs the stages of these names, one after the other; those of CI where there are none.
+/// Runs the stages of these names, those of CI where there are none.
 pub(crate) fn command(names: &[&str]) -> Result<()> {
     let mut stages = Vec::new();
     for name in names {
@@ -85,63 +83,45 @@ pub(crate) fn command(names: &[&str]) -> Result<()> {
         };
         stages.push(stage);
     }
+    if stages.is_empty() {
+        stages.extend(Stage::ALL.into_iter().filter(|stage| *stage != Stage::Long));
+    }
     setup::test()?;
     let mut count = Count::default();
-    if stages.is_empty() {
-        count.all()?;
-    }
-    for stage in stages {
-        count.stage(stage)?;
+    for &stage in &stages {
+        match stage {
+            Stage::Lint => lint::run_all()?,
+            Stage::Unit => {
+                if stages.contains(&Stage::System) {
+                    // Crates that take long one after the other are built beside many others so.
+                    programs::build_all()?;
+                }
+                count.programs(&programs::unit()?, &SAMPLE)?;
+                count.docs()?;
+                count.models()?;
+            }
+            Stage::System => {
+                count.programs(&programs::system()?, &SAMPLE)?;
+                count.demo("demo gpu", crate::demo::gpu);
+                count.demo("demo qec", crate::demo::qec::run_all);
+                count.demo("demo tasklet", crate::demo::tasklet::run_all);
+            }
+            Stage::Fuzz => fuzz::run_all(FUZZ, &mut count)?,
+            Stage::Lab => count.lab(lab::run_all(Answers::Sample)?),
+            Stage::Long => {
+                count.programs(&programs::named(&SAMPLING)?, &LONG)?;
+                count.lab(lab::run_all(Answers::All)?);
+                fuzz::run_all(LONG_FUZZ, &mut count)?;
+                crate::build::berth()?;
+                crate::sh::run(&mut crate::sh::cmd("target/release/berth", ["perf", "suite", "soak"]))?;
+            }
+        }
+        count.ended(stage.name())?;
     }
     count.finish()
 }
 
 impl Count {
-    /// Runs the stages of CI: those that only compute beside those that mostly wait.
-    fn all(&mut self) -> Result<()> {
-        let lint = Beside::start(Stage::Lint)?;
-        // Crates that take long one after the other are built beside many others so.
-        programs::build_all()?;
-        self.ended("build")?;
-        self.stage(Stage::Unit)?;
-        self.stage(Stage::System)?;
-        let lab = lab::all(Answers::Sample)?;
-        // Not before: whoever calls Cargo would wait until the targets are built.
-        let fuzz = Beside::start(Stage::Fuzz)?;
-        self.lab(lab.run()?);
-        self.ended(Stage::Lab.name())?;
-        self.beside(lint)?;
-        self.beside(fuzz)?;
-        self.ended("lint and fuzz, to their ends")
-    }
-
-    fn stage(&mut self, stage: Stage) -> Result<()> {
-        match stage {
-            Stage::Lint => lint::run_all()?,
-            Stage::Unit => {
-                self.programs(&programs::unit()?, &SAMPLE)?;
-                self.docs()?;
-                self.models()?;
-            }
-            Stage::System => {
-                self.programs(&programs::system()?, &SAMPLE)?;
-                self.demo("demo gpu", crate::demo::gpu);
-                self.demo("demo qec", crate::demo::qec::run_all);
-                self.demo("demo tasklet", crate::demo::tasklet::run_all);
-            }
-            Stage::Fuzz => fuzz::run_all(FUZZ, self)?,
-            Stage::Lab => self.lab(lab::all(Answers::Sample)?.run()?),
-            Stage::Long => {
-                self.programs(&programs::named(&SAMPLING)?, &LONG)?;
-                self.lab(lab::all(Answers::All)?.run()?);
-                fuzz::run_all(LONG_FUZZ, self)?;
-                crate::build::berth()?;
-                crate::sh::run(&mut crate::sh::cmd("target/release/berth", ["perf", "suite", "soak"]))?;
-            }
-        }
-        self.ended(stage.name())
-    }
-
     /// The examples in the documentation. Without those of the C library, which has the name of the crate that it stands on:
     /// `--doc` does not look at its `doctest = false`.
     fn docs(&mut self) -> Result<()> {

@@ -208,7 +208,7 @@ impl Outcome {
 }
 
 /// The number that stands before `word` in `text`.
-pub(super) fn number_before(text: &str, word: &str) -> u32 {
+fn number_before(text: &str, word: &str) -> u32 {
     let digits = text.split(word).next().unwrap_or_default();
     digits.rsplit(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0)
 }
