@@ -212,16 +212,21 @@ fn one_that_dies_without_a_run_costs_none() {
     let short = compile(&of, "(i64.const 0)");
     assert_eq!(run(&*short, 77).0, Status::Ok);
     let mut pid = None;
-    compile(&of, SPIN).run(
+    // It ends by its fuel: one whose run is stopped may have to be killed, on a busy host.
+    let outcome = compile(&of, SPIN).run(
         &[],
-        &Limits { fuel: u64::MAX, ..PLENTY },
+        &Limits { fuel: 300_000_000, ..PLENTY },
         &mut Host(77, || {
-            pid = standing();
-            false
+            pid = pid.or_else(standing);
+            true
         }),
     );
-    kill_process(pid.unwrap(), Signal::KILL).unwrap();
-    thread::sleep(Duration::from_millis(20));
+    assert_eq!(outcome.status, Status::FuelExhausted);
+    let pid = pid.unwrap();
+    kill_process(pid, Signal::KILL).unwrap();
+    while executors().contains(&pid) {
+        thread::sleep(Duration::from_millis(1));
+    }
     assert_eq!(run(&*short, 77), (Status::Ok, None));
     assert_eq!(of.processes().lost, 1);
 }
