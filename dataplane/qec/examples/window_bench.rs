@@ -54,7 +54,7 @@ fn main() -> Result<()> {
         let mut drawn = Vec::with_capacity(rounds as usize);
         let mut events = vec![0_u8; whole.num_detectors().div_ceil(8)];
         let mut at = 0;
-        while let Some(words) = sampler.round(|p| ((random.next() >> 11) as f64 * 0.5_f64.powi(53)) < p) {
+        while let Some(words) = sampler.round(|p| random.happens(p)) {
             let count = experiment.num_detectors(drawn.len() as u64);
             for bit in (0..count).filter(|bit| words[bit / 64] >> (bit % 64) & 1 == 1) {
                 events[(at + bit) / 8] |= 1 << ((at + bit) % 8);

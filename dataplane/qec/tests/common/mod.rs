@@ -22,13 +22,18 @@ impl Random {
         x = (x ^ x >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
         x ^ x >> 31
     }
+
+    /// Whether something of this probability happens.
+    pub(crate) fn happens(&mut self, probability: f64) -> bool {
+        ((self.next() >> 11) as f64 * 0.5_f64.powi(53)) < probability
+    }
 }
 
 /// What happens in one shot, each error `times` as likely as the model has it: events, a bit each, and flips.
 pub(crate) fn shot(model: &DetectorErrorModel, random: &mut Random, times: f64) -> (Vec<u8>, u64) {
     let (mut events, mut flips) = (vec![0; model.num_detectors().div_ceil(8)], 0);
     for mechanism in model.mechanisms() {
-        if (random.next() >> 11) as f64 * 0.5_f64.powi(53) < times * mechanism.probability() {
+        if random.happens(times * mechanism.probability()) {
             for part in mechanism.parts() {
                 part.detectors.iter().for_each(|at| events[*at as usize / 8] ^= 1 << (at % 8));
                 flips ^= part.observables;
