@@ -6,6 +6,7 @@ use std::{
     io::{Read as _, Write as _},
     net::{SocketAddr, TcpStream, UdpSocket},
     os::unix::net::UnixDatagram,
+    path::Path,
     process::Command,
     sync::{
         Arc,
@@ -371,7 +372,7 @@ fn check_says_what_a_reload_would_do() {
         file
     };
     let running = write("running.toml", format!("{}{INCREMENT}", port("a", "")));
-    let check = |file| {
+    let check = |file: &Path| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_berth"));
         let output = command.arg("check").arg(file).arg("--against").arg(&running).output().unwrap();
         let out = String::from_utf8(output.stdout).unwrap();
@@ -384,6 +385,19 @@ fn check_says_what_a_reload_would_do() {
     let fixed = write("fixed.toml", format!("{}{INCREMENT}", port("a", "[port.rpc]\nslots = 8")));
     assert_eq!(check(&fixed), (Some(3), "fixed.toml:7:1: port[0].rpc: is new; this needs a restart\n".into()));
     assert_eq!(check(&running), (Some(0), String::new()));
+
+    // Of a section that a reload takes nothing of, and of one that it takes in part.
+    let hip = "[hip]\nlisten = \"127.0.0.1:0\"\n[[gpu]]\nname = \"g\"\ndevice = \"soft\"\nuse = \"hip\"\n\
+        [[hip.device]]\ngpu = \"g\"\n";
+    for (added, wanted) in [
+        (hip, "added.toml:11:1: hip: is new; this needs a restart"),
+        ("[log]\nformat = \"json\"\n", "added.toml:11:1: log: means something else than before; this needs a restart"),
+    ] {
+        let added = write("added.toml", format!("{}{INCREMENT}{added}", port("a", "")));
+        let (code, told) = check(&added);
+        assert_eq!(code, Some(3), "{told}");
+        assert!(told.contains(wanted), "{told}");
+    }
 }
 
 #[test]

@@ -48,7 +48,7 @@ fn host() -> tempfile::TempDir {
 
 fn parse(text: &str) -> config::Config {
     let host = config::Host {
-        cpus: (0..4).collect(),
+        cpus: (0..5).collect(),
         has_feature: |_| false,
         is_file: Path::is_file,
         is_public: |_| false,
@@ -62,6 +62,19 @@ fn the_workers_of_every_ring_have_their_cpus_for_themselves() {
     let ring = "[[port.rpc.ring]]\nname = \"decoders\"\nworker_cpus = [1]\n[tune]";
     let cpus = parse(&CONFIG.replace("[tune]", ring)).polled_cpus();
     assert_eq!(cpus.into_iter().collect::<Vec<_>>(), [1, 2, 3]);
+}
+
+#[test]
+fn sessions_have_the_cpus_that_are_not_for_housekeeping() {
+    let sessions = "[node]\nstate_dir = \"state\"\n[control]\nudp = \"127.0.0.1:0\"\n\
+        [[binding]]\nkind = \"nvme\"\nlisten = [\"127.0.0.1:0\"]\ncpus = [0, 1]\n\
+        [hip]\nlisten = \"127.0.0.1:0\"\n[[gpu]]\nname = \"g\"\ndevice = \"soft\"\nuse = \"hip\"\n\
+        [[hip.device]]\ngpu = \"g\"\n[tune]";
+    for (hip, wanted) in [("", &[1, 2, 3][..]), ("cpus = [4]\n", &[1, 2, 3, 4])] {
+        let sessions = sessions.replace("[[gpu]]", &format!("{hip}[[gpu]]"));
+        let cpus = parse(&CONFIG.replace("[tune]", &sessions)).polled_cpus();
+        assert_eq!(cpus.into_iter().collect::<Vec<_>>(), wanted);
+    }
 }
 
 fn outcomes(reports: &[Report]) -> Vec<(&str, Outcome)> {

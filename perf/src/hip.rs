@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 use berth_wire::rpc::HeaderForm;
 
 use crate::{
@@ -16,6 +16,9 @@ use crate::{
     verify::{Expect, Protocol, Step, Table},
 };
 
+/// Bytes of device memory that are compared at the end, at most.
+const MOST: u64 = 1 << 30;
+
 /// Runs the command line, size by size.
 pub(crate) fn run(args: &HipArgs) -> anyhow::Result<ExitCode> {
     let sizes = if args.sizes.is_empty() { vec![args.op.usual()] } else { args.sizes.clone() };
@@ -24,6 +27,12 @@ pub(crate) fn run(args: &HipArgs) -> anyhow::Result<ExitCode> {
         "--size is for MEMSETs and copies, and {} is neither",
         args.op.name()
     );
+    let batch = if args.op == HipOp::Memset { args.batch } else { 1 };
+    if let Some(size) = sizes.iter().find(|size| u64::from(**size) * u64::from(batch) > MOST) {
+        bail!(
+            "{batch} MEMSETs of {size} B are more than the 1 GiB that is read back and compared; take a smaller --batch"
+        );
+    }
     ensure!(sizes.len() == 1 || args.pace.json.is_none(), "--json takes one --size");
     let mut worst = ExitCode::SUCCESS;
     for size in sizes {

@@ -24,7 +24,7 @@ pub enum Pacing {
 /// When a case ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
-    /// After so many requests.
+    /// After so many requests were sent.
     Count(u64),
     /// After so much time.
     Duration(Duration),
@@ -118,7 +118,8 @@ impl Load {
         }
     }
 
-    /// Gives up what became due and was not sent, and returns how many requests that is.
+    /// Ends the schedule. Returns how many requests were not sent: the rest of a count, or what an open loop had
+    /// due before its end.
     pub fn give_up(&mut self, now: Nanos) -> u64 {
         let mut unsent = 0;
         let until = match self.end {
@@ -127,7 +128,7 @@ impl Load {
                 self.end = End::Remaining(0);
                 return count;
             }
-            End::At(end) => end,
+            End::At(end) => end.min(now),
         };
         if let Pacing::Open { burst, .. } = self.pacing {
             let behind = (u128::from(until.0) << FRACTION).saturating_sub(self.due).div_ceil(self.tick.max(1));

@@ -7,17 +7,27 @@ use berth_ports::{KernelNvme, Nvme, Rdma, Sriov, Windows, nvme::Auth};
 
 use super::{Host, Runtime, port};
 
-/// One transport.
+/// A transport that `LEASE_BIND` connects leases to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Binding {
     /// One-sided reads and writes by RDMA.
     Rdma(Rdma),
-    /// NVMe/TCP.
+    /// NVMe/TCP by this program, which checks each command.
     Nvme(Nvme),
-    /// NVMe by the kernel's target.
+    /// NVMe over RDMA, or to this very host, by the kernel's target.
     KernelNvme(KernelNvme),
-    /// Virtual functions.
+    /// Virtual functions, of all pools: there is one such binding at most.
     Sriov(Sriov),
+}
+
+impl Binding {
+    /// The settings of NVMe/TCP, where it is that.
+    pub(super) fn nvme(&self) -> Option<&Nvme> {
+        match self {
+            Self::Nvme(nvme) => Some(nvme),
+            Self::Rdma(_) | Self::KernelNvme(_) | Self::Sriov(_) => None,
+        }
+    }
 }
 
 #[derive(Clone, Copy)]

@@ -114,19 +114,41 @@ fn differing(old: &Config, new: &Config) -> Vec<&'static str> {
             control
         })
     };
+    // Every field is named, so that one that is added is not forgotten here. A reload takes the first ones whole.
+    let Config {
+        decoders: _,
+        functions: _,
+        kernels: _,
+        admin,
+        bindings,
+        control: _,
+        dataplane,
+        gpus,
+        hip,
+        log,
+        messages: _,
+        node,
+        ports,
+        regions,
+        runtime,
+        tasklet,
+        tune,
+    } = new;
     let all = [
-        ("admin", old.admin == new.admin),
-        ("binding", old.bindings == new.bindings),
+        ("admin", old.admin == *admin),
+        ("binding", old.bindings == *bindings),
         ("control", control(old) == control(new)),
-        ("dataplane", old.dataplane == new.dataplane),
-        ("gpu", old.gpus == new.gpus),
+        ("dataplane", old.dataplane == *dataplane),
+        ("gpu", old.gpus == *gpus),
+        ("hip", old.hip == *hip),
+        ("log", old.log.format == log.format),
         ("message", old.messages.added().iter().all(|message| keeps_layout(message.schema.name(), old, new))),
-        ("node", old.node == new.node),
-        ("port", fixed(&old.ports) == fixed(&new.ports)),
-        ("region", old.regions == new.regions),
-        ("tasklet", old.tasklet == new.tasklet),
-        ("runtime", old.runtime == new.runtime),
-        ("tune", old.tune.cpu_dma_latency_us == new.tune.cpu_dma_latency_us),
+        ("node", old.node == *node),
+        ("port", fixed(&old.ports) == fixed(ports)),
+        ("region", old.regions == *regions),
+        ("runtime", old.runtime == *runtime),
+        ("tasklet", old.tasklet == *tasklet),
+        ("tune", old.tune.cpu_dma_latency_us == tune.cpu_dma_latency_us),
     ];
     all.into_iter().filter(|(_, same)| !same).map(|(name, _)| name).collect()
 }

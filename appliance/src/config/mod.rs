@@ -52,13 +52,13 @@ pub use tune::{Nic, Tune};
 /// A whole configuration, free of mistakes that can be seen without starting anything.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// What all ports share.
+    /// What all ports share: the CPUs for housekeeping, and DPDK's memory.
     pub runtime: Runtime,
     /// The ports, in file order.
     pub ports: Vec<Port>,
     /// The decoders, in file order: a decoder's position is its `decoder_id`.
     pub decoders: Vec<Decoder>,
-    /// The GPUs, in file order.
+    /// The GPUs that serve rings, in file order. Leased ones are in `regions`, those of HIP Remote in `hip`.
     pub gpus: Vec<Gpu>,
     /// The functions that every port serves.
     pub functions: Vec<Function>,
@@ -84,20 +84,24 @@ pub struct Config {
     pub admin: Option<Admin>,
     /// What `berth tune` makes of the host.
     pub tune: Tune,
-    /// What is logged.
+    /// What is logged, and in which form. A reload takes the level alone.
     pub log: Log,
 }
 
 impl Config {
     /// The CPUs that poll, or that run handlers for those that do.
     pub fn polled_cpus(&self) -> BTreeSet<usize> {
-        polled_cpus(&self.ports)
+        polled_cpus(&self.runtime, &self.ports, &self.bindings, self.hip.as_ref())
     }
 }
 
-fn polled_cpus(ports: &[Port]) -> BTreeSet<usize> {
+fn polled_cpus(runtime: &Runtime, ports: &[Port], bindings: &[Binding], hip: Option<&Hip>) -> BTreeSet<usize> {
     let workers = ports.iter().filter_map(Port::rpc).flat_map(Rpc::rings).flat_map(|ring| &ring.worker_cpus);
-    ports.iter().flat_map(|port| &port.cpus).chain(workers).copied().collect()
+    let nvme = bindings.iter().filter_map(Binding::nvme).flat_map(|nvme| &nvme.cpus);
+    // Sessions may poll where housekeeping is, as they do by default; that leaves room for others.
+    let sessions = nvme.chain(hip.into_iter().flat_map(|hip| &hip.cpus));
+    let sessions = sessions.filter(|cpu| !runtime.housekeeping_cpus.contains(cpu));
+    ports.iter().flat_map(|port| &port.cpus).chain(workers).chain(sessions).copied().collect()
 }
 
 /// What of the host the configuration is checked against.
@@ -105,7 +109,7 @@ fn polled_cpus(ports: &[Port]) -> BTreeSet<usize> {
 pub struct Host {
     /// The CPUs this process may run on.
     pub cpus: Vec<usize>,
-    /// Whether this binary was built with a feature.
+    /// Whether this binary was built with a feature, such as `dpdk` or `wasm`.
     pub has_feature: fn(&str) -> bool,
     /// Whether there is a file at a path.
     pub is_file: fn(&Path) -> bool,
@@ -118,7 +122,7 @@ pub struct Host {
 /// A configuration with the documents it came from, so that later steps can point into them.
 #[derive(Debug, Clone)]
 pub struct Loaded {
-    /// The configuration.
+    /// The configuration, its relative paths joined to the folder of the main file.
     pub config: Config,
     /// What is allowed but probably not meant.
     pub warnings: Vec<Note>,
@@ -205,7 +209,7 @@ fn read(root: &mut Table<'_, '_>, folder: &Path, host: &Host, known: Option<&Con
     let context = kernel::Context { folder, host, ports: &ports, known };
     let kernels = message::kernels(root, &messages, &context);
     let functions = function::read_all(root, folder, host, (&decoders, &names), (&ports, &gpus.all), &rings, &kernels);
-    let polled = polled_cpus(&ports);
+    let polled = polled_cpus(&runtime, &ports, &bindings, hip.as_ref());
     let tasklet = tasklet.map(|table| tasklet::read(table, host, control.is_some(), &polled));
     let admin = root.table("admin").and_then(|table| admin::read(table, folder, host, &mut binds));
     let tune = tune::read(root.table_or_empty("tune"));

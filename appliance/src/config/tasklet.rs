@@ -15,31 +15,31 @@ const MOST_OUTPUT: u64 = 512 << 10;
 /// `[tasklet]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tasklet {
-    /// Runs have processes of their own.
+    /// Each run has a process of its own; else runs are on threads of this process.
     pub isolated: bool,
-    /// The pool.
+    /// The CPUs that tasklets run on; none of them polls ports, rings or sessions.
     pub cpus: Vec<usize>,
-    /// All linear memories, in bytes.
+    /// Bytes of all linear memories together, those of composite leases included.
     pub memory: u64,
     /// Compiled modules that are kept, in bytes.
     pub modules: u64,
     /// Results that are kept, in bytes.
     pub results: u64,
-    /// How long each is kept.
+    /// How long each result is kept: 1 s to a day.
     pub result_time: Duration,
-    /// How long `TASKLET_SUBMIT` waits.
+    /// How long `TASKLET_SUBMIT` waits for the end of a run, at most 10 s.
     pub sync_wait: Duration,
-    /// Runs that wait.
+    /// Runs that may wait, a quarter of them of one key.
     pub queue: usize,
-    /// Fuel of a run.
+    /// Fuel of a run, at most.
     pub max_fuel: u64,
-    /// Linear memory of a run, in bytes.
+    /// Bytes of linear memory of a run, at most: a multiple of 64 KiB below 4 GiB.
     pub max_memory: u64,
-    /// Output of a run, in bytes.
+    /// Bytes of output of a run, at most; no more than 512 KiB.
     pub max_output: u64,
-    /// Hostcalls of a run.
+    /// Hostcalls of a run, at most.
     pub max_hostcalls: u64,
-    /// Time of a run.
+    /// Time of a run, at most: 1 ms to 1 h.
     pub max_wall: Duration,
 }
 
@@ -54,7 +54,7 @@ pub(super) fn read(mut t: Table<'_, '_>, host: &Host, leases: bool, polled: &BTr
     let cpus = cpu_list(&mut t, "cpus", host);
     let cpus = t.require("cpus", cpus, "cpus = [0]");
     if let Some(cpu) = cpus.iter().flatten().find(|cpu| polled.contains(cpu)) {
-        let message = format_args!("CPU {cpu} polls a port or a ring; tasklets need others");
+        let message = format_args!("CPU {cpu} polls ports, rings or sessions; tasklets need others");
         t.sink().mistake(t.span(), t.path(), message);
     }
     let mut size = |key, default| t.size(key).map_or(default, |at| at.value);

@@ -12,7 +12,7 @@ const NQN_MAX: usize = 223;
 /// What comes before the lease's id, as 32 hex digits, in its NQN (fabricBIOS v0, NVMe-oF bindings).
 const NQN_FRONT: &str = "nqn.2026-02.io.fabricbios:lease:";
 
-/// The NQN of a lease's subsystem.
+/// The NQN of a lease's subsystem, which ends in the lease's id as 32 hex digits.
 pub fn nqn(lease: LeaseId) -> String {
     format!("{NQN_FRONT}{lease}")
 }
@@ -20,7 +20,9 @@ pub fn nqn(lease: LeaseId) -> String {
 /// The lease whose subsystem an NQN names; `None` for NQNs of others. Whether the lease is bound does not matter.
 pub fn lease_of(nqn: &[u8]) -> Option<LeaseId> {
     let id = std::str::from_utf8(nqn.strip_prefix(NQN_FRONT.as_bytes())?).ok()?;
-    u128::from_str_radix(id, 16).ok().map(LeaseId)
+    let lease = LeaseId(u128::from_str_radix(id, 16).ok()?);
+    // Another spelling of the number is the name of somebody else's subsystem.
+    (lease.to_string() == id).then_some(lease)
 }
 
 /// The host that the client of a `LEASE_BIND` names (TLV 0x0411), where it asks for this transport (0x0304) or for none.

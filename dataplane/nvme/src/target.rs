@@ -22,24 +22,24 @@ use crate::{
     queue::DEPTH_MAX,
 };
 
-/// Limits of a [`Target`].
+/// Limits of a [`Target`]; [`Target::new`] clamps those that are out of range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Leases that are bound.
+    /// Most leases that are bound at once.
     pub leases: usize,
     /// Controllers of one lease, which are the associations of its host.
     pub controllers: usize,
     /// Controllers of all leases at once; up to 0xFFEF with those of discovery.
     pub all_controllers: usize,
-    /// Controllers of discovery, which whoever reaches the node may have.
+    /// Controllers of discovery, which whoever reaches the node may have; at most 4096.
     pub discoveries: usize,
-    /// I/O queues of a controller.
+    /// Most I/O queues of a controller.
     pub io_queues: u16,
     /// Commands of an I/O queue at once, from 2 to 256.
     pub depth: u16,
     /// Bytes of data that an I/O capsule may bring, a multiple of 16 from 4096 on.
     pub in_capsule: u32,
-    /// Bytes of the longest transfer, whatever a lease's `max_io`; at least 4096.
+    /// Bytes of the longest transfer, whatever a lease's `max_io`; clamped to a quarter of the pool, at least 4096.
     pub longest: u32,
 }
 
@@ -132,7 +132,7 @@ pub enum BindError {
     /// It is bound already.
     #[error("the lease is bound already")]
     Bound,
-    /// As many leases are bound as may be.
+    /// [`Limits::leases`] leases are bound already.
     #[error("as many leases are bound as may be")]
     Full,
 }
@@ -158,7 +158,8 @@ impl Target {
                 blocks.register(pool.memory());
             }
         }
-        let longest = limits.longest.min((pool.size() / 4) as u32).max(4096);
+        let longest = u64::from(limits.longest).min(pool.size() as u64 / 4) as u32;
+        let longest = longest.max(4096);
         let depth = limits.depth.clamp(2, DEPTH_MAX);
         let in_capsule = limits.in_capsule.max(4096) / 16 * 16;
         let discoveries = limits.discoveries.min(0x1000);

@@ -24,6 +24,10 @@ fn a_subsystem_is_named_after_its_lease() {
     for other in ["", HOST, "nqn.2026-02.io.fabricbios:lease:", "nqn.2026-02.io.fabricbios:lease:x"] {
         assert_eq!(lease_of(other.as_bytes()), None, "{other}");
     }
+    for other in ["1", "+aaaa0000000000001111222233334444", "AAAA0000000000001111222233334444"] {
+        let other = format!("nqn.2026-02.io.fabricbios:lease:{other}");
+        assert_eq!(lease_of(other.as_bytes()), None, "{other}");
+    }
 }
 
 #[test]

@@ -22,7 +22,7 @@ pub enum SparseError {
     #[error("the last row does not end: -1 is missing")]
     Unterminated,
     /// The matrix exceeds [`MAX_SPARSE`].
-    #[error("the matrix has more than {MAX_SPARSE} entries or columns")]
+    #[error("the matrix has more than {MAX_SPARSE} rows, columns or entries")]
     TooLarge,
 }
 
@@ -40,7 +40,8 @@ impl SparseMatrix {
     /// If `num_columns` is `None`, it is one more than the highest column. A column that a row names twice cancels.
     pub fn from_flat(flat: &[i64], num_columns: Option<usize>) -> Result<Self, SparseError> {
         let limit = num_columns.unwrap_or(MAX_SPARSE);
-        if flat.len() > 2 * MAX_SPARSE || limit > MAX_SPARSE {
+        let rows = flat.iter().filter(|&&value| value == -1).count();
+        if rows.max(flat.len() - rows).max(limit) > MAX_SPARSE {
             return Err(SparseError::TooLarge);
         }
         let mut matrix = Self { num_columns: num_columns.unwrap_or(0), ends: Vec::new(), columns: Vec::new() };

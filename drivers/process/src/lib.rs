@@ -112,10 +112,13 @@ impl Process {
                 }
             }
         }
+        if self.stop.load(Relaxed) {
+            bail!("stopped by a signal");
+        }
         Err(anyhow!("{} did not print {prefix:?} within {} s", self.name, READY.as_secs()))
     }
 
-    /// Closes standard input, and waits for the program's end.
+    /// Closes standard input, and waits for the program's end; an error after `limit`, or when told to stop.
     pub fn finish(mut self, limit: Duration) -> anyhow::Result<Finished> {
         drop(self.child.stdin.take());
         let deadline = Instant::now() + limit;
@@ -142,14 +145,14 @@ impl Process {
         self.finish(END)
     }
 
-    /// Kills the program at once.
+    /// Kills the program (SIGKILL) and waits for it.
     pub fn kill(&mut self) {
         // It may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Sends the program a signal.
+    /// Sends a signal to the program's process id; failures, as of a program that has ended, are ignored.
     pub fn signal(&self, signal: Signal) {
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             // It may have ended by itself.
@@ -157,12 +160,12 @@ impl Process {
         }
     }
 
-    /// Whether the program still runs.
+    /// Whether the program still runs. One that has ended is reaped.
     pub fn runs(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Process id of the program.
+    /// Process id of the program, also after its end.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -205,18 +208,18 @@ impl Finished {
         if self.status.success() { Ok(self) } else { Err(self.failure()) }
     }
 
-    /// The error that describes its failure.
+    /// The error that describes its failure: command line, exit status and the end of its standard error.
     pub fn failure(&self) -> anyhow::Error {
         anyhow!("{} ended with {}{}", self.name, self.status, complaint(&self.stderr))
     }
 
-    /// The rest of the line with this prefix.
+    /// The rest of the first line with this prefix; an error if there is none.
     pub fn line(&self, prefix: &str) -> anyhow::Result<&str> {
         let line = self.lines.iter().find_map(|line| line.strip_prefix(prefix));
         line.with_context(|| format!("{} ended without printing {prefix:?}", self.name))
     }
 
-    /// The counters that a `berth` printed when it ended properly.
+    /// The counters in the `berth stopped` line; an error unless the exit status was 0.
     pub fn counters(self) -> anyhow::Result<Value> {
         serde_json::from_str(self.check()?.line("berth stopped ")?).context("the stopped line is not JSON")
     }

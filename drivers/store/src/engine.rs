@@ -142,6 +142,10 @@ impl Engine {
             }
             self.shared.asleep.store(false, Relaxed);
         }
+        // What waits for a poll core's write: the core may be this engine's last owner and wait for its end.
+        for request in self.parked.drain(..) {
+            request.done.done(request.tag, request.pieces, Err(BlockError::Io(libc::ECANCELED)));
+        }
         // Whoever needs to know asks for a flush.
         let _ = self.shared.target.file.sync_data();
     }

@@ -18,7 +18,7 @@ use berth_uring::UringError;
 /// Why a region of blocks is not opened.
 #[derive(Debug, thiserror::Error)]
 pub enum BlockOpenError {
-    /// No size, or not one of whole pages.
+    /// It is 0, no multiple of [`GRANULE`], or beyond `i64::MAX`.
     #[error("a block region of {0} bytes cannot be: give it a multiple of {GRANULE} bytes")]
     Size(u64),
     /// Another process, or a mounted file system, has it.
@@ -42,7 +42,7 @@ pub enum BlockOpenError {
     Sectors {
         /// The device or file.
         path: PathBuf,
-        /// The unit in bytes.
+        /// The unit of direct I/O in bytes, which is more than [`GRANULE`].
         align: u64,
     },
     /// The system refused.
@@ -60,7 +60,7 @@ pub enum BlockOpenError {
     Uring(#[from] UringError),
 }
 
-/// An open file or device.
+/// An open file or device, which is locked against other processes.
 #[derive(Debug)]
 pub(crate) struct Target {
     pub(crate) file: File,
@@ -142,7 +142,7 @@ fn reserve(file: &File, len: u64) -> io::Result<()> {
     if file.metadata()?.len() < len { file.set_len(len) } else { Ok(()) }
 }
 
-/// The unit in which a file's holes can be punched.
+/// The file system's block size in bytes, if holes can be punched.
 fn file_discard(file: &File) -> Option<u32> {
     let metadata = file.metadata().ok()?;
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;

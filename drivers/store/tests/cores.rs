@@ -201,6 +201,27 @@ fn a_write_of_a_part_of_a_sector_waits_for_cores_that_write() {
     assert_eq!(read_elsewhere(&engine, 0, align), vec![3; align]);
 }
 
+#[test]
+fn a_write_that_waits_for_a_core_is_told_that_the_engine_ends() {
+    let dir = TempDir::new().unwrap();
+    let engine = BlockEngine::open(&dir.path().join("blocks"), LEN).unwrap();
+    let align = engine.info().block_size as usize;
+    if align < 8 {
+        return; // no direct I/O here, and so no sectors
+    }
+    let (core, told, memory) = (Core::new(), Arc::<Told>::default(), memory(64 << 10));
+    for (tag, piece) in [(1, piece(&memory, 0, align, 1)), (2, piece(&memory, align, 8, 2))] {
+        engine.submit(BlockRequest { op: BlockOp::Write, at: 0, pieces: vec![piece], tag, done: told.clone() });
+    }
+    // The ring of the first is not entered, and the second waits for it.
+    drop(engine);
+    let told_of = || told.0.lock().unwrap().iter().map(|(tag, _, result, _)| (*tag, *result)).collect::<Vec<_>>();
+    assert_eq!(told_of(), [(2, Err(BlockError::Io(libc::ECANCELED)))]);
+    drop(core);
+    assert_eq!(told_of()[1], (1, Ok(())));
+    assert_eq!((Arc::strong_count(&memory), Arc::strong_count(&told)), (3, 1));
+}
+
 /// When writes of one part of a sector were started and answered, by one clock, and what each wrote.
 #[derive(Default)]
 struct History(Mutex<Vec<(u64, u64, u64)>>);

@@ -48,7 +48,7 @@ pub(super) static LOG: Section = Section::new(
 
 pub(super) static TUNE: Section = Section::new(
     "What `berth tune apply` makes of the host, and `berth tune revert` takes back. CPUs that poll are those of ports \
-          and workers.",
+          and workers, and of NVMe/TCP and HIP Remote where they are not for housekeeping.",
     &[
         key("hugepages_2m", Kind::Integer(0, 1 << 24), "at least so many huge pages of 2 MiB")
             .otherwise("as they are")

@@ -66,7 +66,7 @@ const PAGE: usize = 4096;
 /// The variable that has the driver load all of a program with the module, not at a kernel's first launch.
 pub(crate) const EAGER: (&str, &str) = ("CUDA_MODULE_LOADING", "EAGER");
 
-/// An NVIDIA GPU.
+/// An NVIDIA GPU, with one context and one stream, which end with the process alone.
 pub struct Cuda {
     driver: Driver,
     card: Card,
@@ -126,7 +126,7 @@ impl Cuda {
         })
     }
 
-    /// Which it is.
+    /// What the driver told of the GPU when it was opened; without its health.
     pub fn card(&self) -> &Card {
         &self.card
     }
@@ -160,14 +160,14 @@ impl Cuda {
         Ok(address)
     }
 
-    /// Writes to memory of the device's own.
+    /// Writes to memory of the device's own; an error while a kernel runs.
     pub fn write(&mut self, at: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         let driver = self.enter_idle()?;
         // SAFETY: the bytes outlive the call; the driver checks the address.
         unsafe { call!(driver.memory_write(at, bytes.as_ptr().cast(), bytes.len())) }
     }
 
-    /// Reads memory of the device's own.
+    /// Reads memory of the device's own; an error while a kernel runs.
     pub fn read(&mut self, at: u64, into: &mut [u8]) -> Result<(), DeviceError> {
         let driver = self.enter_idle()?;
         // SAFETY: as above.
@@ -184,7 +184,8 @@ impl Cuda {
         let (mut each, processors) = (0, driver.attribute(self.device, PROCESSORS)?);
         // SAFETY: the place outlives the call.
         unsafe { call!(driver.occupancy(&raw mut each, function, threads, launch.shared)) }?;
-        let (blocks, room) = (u64::from(launch.grid[0]), each as u64 * processors as u64);
+        let blocks = launch.grid.iter().map(|n| u64::from(*n)).product::<u64>();
+        let room = each as u64 * processors as u64;
         if blocks <= room {
             return Ok(());
         }
@@ -314,7 +315,7 @@ impl Device for Cuda {
 
     fn launch(&mut self, program: ProgramId, launch: &Launch) -> Result<(), DeviceError> {
         let launched = self.enqueue(program, launch);
-        self.is_running = launched.is_ok();
+        self.is_running |= launched.is_ok();
         // Errors of an earlier kernel are told by whatever is called next.
         let is_fatal = |e: &DeviceError| e.code >= code::ILLEGAL_ADDRESS && e.code != TOO_LARGE;
         self.is_lost |= launched.as_ref().is_err_and(is_fatal);
