@@ -71,7 +71,7 @@ pub fn start(settings: &config::Log) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is logged from now on: a level, or levels of modules, as in `RUST_LOG`.
+/// What is logged from now on: a level, or levels of modules, as in `RUST_LOG`. Fails before [`start`].
 pub fn set_level(level: &str) -> anyhow::Result<()> {
     let filter = check_level(level)?;
     let handle = LEVEL.get().context("nothing is logged yet")?;

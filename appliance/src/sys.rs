@@ -24,7 +24,7 @@ impl Root {
         fs::read_to_string(self.path(path)).ok().map(|text| text.trim().to_string())
     }
 
-    /// The number in a file.
+    /// The decimal number in a file; `None` where there is none.
     pub(crate) fn number(&self, path: &str) -> Option<i64> {
         self.read(path)?.parse().ok()
     }
@@ -41,26 +41,26 @@ impl Root {
         names
     }
 
-    /// The last component that a symbolic link points to.
+    /// The last component that a symbolic link points to; `None` where there is no link.
     pub(crate) fn link_name(&self, path: &str) -> Option<String> {
         let target = fs::read_link(self.path(path)).ok()?;
         Some(target.file_name()?.to_string_lossy().into_owned())
     }
 
-    /// The value behind `key:` in a file of such lines.
+    /// The value behind the first `key:` in a file of such lines; `None` where there is none.
     pub(crate) fn field(&self, path: &str, key: &str) -> Option<String> {
         let text = self.read(path)?;
         let mut values = text.lines().filter_map(|line| line.split_once(':').filter(|(name, _)| name.trim() == key));
         values.next().map(|(_, value)| value.trim().to_string())
     }
 
-    /// The CPUs that this process may run on.
+    /// The CPUs that this process may run on; empty where `/proc/self/status` does not tell.
     pub(crate) fn allowed_cpus(&self) -> Vec<usize> {
         cpu_list(&self.field("/proc/self/status", "Cpus_allowed_list").unwrap_or_default())
     }
 }
 
-/// Expands a kernel list such as `0-3,8`.
+/// Expands a kernel list such as `0-3,8`; parts that are no numbers are left out.
 pub(crate) fn cpu_list(list: &str) -> Vec<usize> {
     let ranges = list.split(',').filter_map(|part| {
         let (low, high) = part.split_once('-').unwrap_or((part, part));

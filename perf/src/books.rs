@@ -25,9 +25,9 @@ pub struct Entry {
     pub dropped: BTreeMap<&'static str, u64>,
     /// Those whose answer is still to come.
     pub owed: u64,
-    /// Answers that were sent.
+    /// Answers that were sent, without what the port sends of its own accord.
     pub sent: u64,
-    /// Answers that were not, by reason.
+    /// Answers that were not sent, by the counter of the port, the fault layer or the service.
     pub unsent: BTreeMap<&'static str, u64>,
 }
 

@@ -47,7 +47,7 @@ pub struct Bounce {
 pub enum State {
     /// Below 0.25 us: they share a cache.
     Near,
-    /// They do not.
+    /// 0.25 us or more: they do not.
     Far,
 }
 
@@ -70,7 +70,7 @@ pub enum BounceError {
     /// A thread could not be pinned.
     #[error(transparent)]
     Pin(#[from] PinError),
-    /// Too few round trips finished to tell anything.
+    /// Fewer than 32 batches of 64 round trips finished within [`WINDOW`].
     #[error("too few round trips between CPUs {0} and {1} within {WINDOW:?}; another program keeps one of them busy")]
     Starved(usize, usize),
 }

@@ -21,11 +21,11 @@ pub(crate) struct Disk {
     pub(crate) names: Option<Names>,
     /// Digests, and how long its answers may take.
     pub(crate) settings: Settings,
-    /// I/O queues.
+    /// I/O queues, each on a connection of its own.
     pub(crate) queues: u16,
     /// Commands of a queue at once.
     pub(crate) depth: u16,
-    /// Bytes of the longest command.
+    /// Bytes of data of the longest command.
     pub(crate) longest: u32,
     /// Whether data is compared; otherwise it is not even looked at.
     pub(crate) verify: bool,
@@ -53,9 +53,7 @@ impl Disk {
 /// What a command does; its opcode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Write.
     Write = 1,
-    /// Read.
     Read = 2,
 }
 

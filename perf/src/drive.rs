@@ -13,7 +13,7 @@ const UNREACHABLE: Duration = Duration::from_secs(5);
 /// How a case is divided in time.
 #[derive(Debug, Clone, Copy)]
 pub struct Phases {
-    /// Time before anything is measured.
+    /// Time before anything is measured; its requests are verified and not counted.
     pub warmup: Duration,
     /// How long or how many requests are measured.
     pub limit: Limit,
@@ -78,7 +78,7 @@ impl Collector {
 /// Why a case could not be driven to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DriveError {
-    /// The port never found the peer.
+    /// The port found no route to the peer for more than 5 s.
     #[error("no route to the peer for {} s; does it answer ARP or NDP on this link?", UNREACHABLE.as_secs())]
     Unreachable,
     /// A frame of the case is longer than the port carries.

@@ -46,7 +46,7 @@ pub struct FirstMistake {
     pub request_id: Option<u32>,
     /// The called function, where the frame answered a known request.
     pub function: Option<&'static str>,
-    /// Bytes of the frame.
+    /// Bytes of the frame as received, fewer than were sent where it was truncated.
     pub frame_len: usize,
 }
 
@@ -154,7 +154,7 @@ impl Emulator {
         self.mix.steps().iter().map(|step| step.longest_frame(&self.setup.protocol)).max().unwrap_or(0)
     }
 
-    /// The request that is due now.
+    /// The request that is due now; `None` also while every session waits, or half of the table is in flight.
     #[inline]
     pub fn due(&mut self, now: Nanos) -> Option<Request> {
         let due = self.load.due(now, self.outstanding)?;
@@ -192,7 +192,7 @@ impl Emulator {
         len + payload.len()
     }
 
-    /// Takes note that a request was handed to the port, stamped `now`.
+    /// Takes note that `request`, which was due last, was handed to the port, stamped `now`.
     #[inline]
     pub fn sent(&mut self, request: Request, now: Now) {
         let ptp = self.stamp(now);
@@ -325,7 +325,7 @@ impl Emulator {
         self.first_mistake.get_or_insert(FirstMistake { mistake, request_id, function: None, frame_len });
     }
 
-    /// Counts requests as lost whose timeout has passed.
+    /// Counts requests as lost whose timeout has passed; looks at 64 numbers at most.
     #[inline]
     pub fn expire(&mut self, now: Nanos) {
         for _ in 0..EXPIRE_STEPS {
@@ -368,18 +368,18 @@ impl Emulator {
         self.setup.peer
     }
 
-    /// Requests without an answer yet.
+    /// Requests that are neither answered nor counted lost.
     #[inline]
     pub fn outstanding(&self) -> usize {
         self.outstanding
     }
 
-    /// The first answer that was not what it had to be.
+    /// The first answer that was not what it had to be, those of the warm-up included.
     pub fn first_mistake(&self) -> Option<FirstMistake> {
         self.first_mistake
     }
 
-    /// The current interval's results.
+    /// The interval under way; the caller may exchange it for an empty one.
     #[inline]
     pub fn tally(&mut self) -> &mut Box<Interval> {
         &mut self.tally

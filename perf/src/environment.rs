@@ -23,7 +23,7 @@ use crate::{
 pub struct Environment {
     /// Version of Berth.
     pub berth: String,
-    /// The command line.
+    /// The command line, the program first.
     pub command: Vec<String>,
     /// Seconds since 1970 (UTC) at which the run began.
     pub started: u64,
@@ -43,7 +43,7 @@ pub struct Environment {
     pub virtual_machine: bool,
     /// Kernel release.
     pub kernel: Option<String>,
-    /// Huge pages reserved, and their size in kB.
+    /// Huge pages of the default size that are reserved, and that size in kB.
     pub hugepages: Option<(u64, u64)>,
     /// Load averages over 1, 5 and 15 minutes when the run began.
     pub load: Option<String>,
@@ -53,7 +53,7 @@ pub struct Environment {
     /// The kernel's command line.
     #[serde(default)]
     pub kernel_cmdline: Option<String>,
-    /// What the CPUs do about each known vulnerability.
+    /// The state of each vulnerability, by its file's name in `/sys/devices/system/cpu/vulnerabilities`.
     #[serde(default)]
     pub mitigations: BTreeMap<String, String>,
     /// Version of the CPU's microcode.
@@ -65,19 +65,19 @@ pub struct Environment {
     /// Whether the CPU may clock higher than it says: `on` or `off`.
     #[serde(default)]
     pub turbo: Option<String>,
-    /// The kernel's clock.
+    /// The kernel's clock source, such as `tsc`.
     #[serde(default)]
     pub clocksource: Option<String>,
     /// NUMA nodes online, as ranges.
     #[serde(default)]
     pub numa_nodes: Option<String>,
-    /// Memory in kB.
+    /// The host's memory (`MemTotal`), in kB.
     #[serde(default)]
     pub memory_kb: Option<u64>,
-    /// Huge pages of 1 GiB.
+    /// Huge pages of 1 GiB that are reserved.
     #[serde(default)]
     pub hugepages_1g: Option<u64>,
-    /// When the kernel makes huge pages by itself.
+    /// When the kernel makes huge pages by itself: `always`, `madvise` or `never`.
     #[serde(default)]
     pub transparent_hugepages: Option<String>,
     /// Microseconds of each second that real-time tasks may have; -1 is all.
@@ -92,7 +92,7 @@ pub struct Environment {
     /// Network interfaces with a driver of their own.
     #[serde(default)]
     pub nics: Vec<Nic>,
-    /// RDMA devices.
+    /// RDMA devices, as `/sys/class/infiniband` names them.
     #[serde(default)]
     pub rdma_devices: Vec<String>,
     /// Suites: the round trip of a cache line between the client's CPU and the server's, before anything else ran.
@@ -124,7 +124,7 @@ pub struct Nic {
 const WATCH: Duration = Duration::from_millis(300);
 
 impl Environment {
-    /// Reads it now.
+    /// Reads it now, without `bounce` and `idle_hiccups`.
     pub fn read() -> Self {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -165,7 +165,7 @@ impl Environment {
         }
     }
 
-    /// Reads it, and watches these CPUs for a moment while nothing of ours runs.
+    /// Reads it, after a bounce between these CPUs and 300 ms of watching them. Nothing of ours may run meanwhile.
     pub fn read_whole(cpus: [Option<usize>; 2]) -> Self {
         let clock = TscClock::calibrate(WATCH / 10);
         let bounce = match cpus {

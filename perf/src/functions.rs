@@ -36,7 +36,7 @@ pub enum Function {
 pub struct Weighted {
     /// What to call.
     pub function: Function,
-    /// How many of the mix's calls.
+    /// How many of the mix's calls, in parts of the sum of all weights: 1 to 1000.
     pub weight: u32,
 }
 
@@ -110,9 +110,9 @@ impl Function {
 /// What functions are called with.
 #[derive(Debug, Clone, Default)]
 pub struct Data {
-    /// Shots for the decoders.
+    /// Shots, for `qec_decode` and `decoding_server`.
     pub shots: Option<Shots>,
-    /// Recorded measurements and corrections.
+    /// Recorded measurements and corrections, for `mock_decode`.
     pub syndromes: Option<SyndromeFile>,
     /// The decoder that `decoding_server` addresses.
     pub decoder_id: u64,

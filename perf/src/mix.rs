@@ -8,7 +8,7 @@ pub struct Script {
     /// The steps in order. A script of several is a session: the next step waits for the answer to the one before, and
     /// after a step that failed the script goes on with its last step, which must bring the session back to its start.
     pub steps: Vec<Step>,
-    /// How many of the mix's calls.
+    /// How many of the mix's calls, in parts of the sum of all weights; at least 1.
     pub weight: u32,
 }
 

@@ -61,7 +61,7 @@ impl Server {
         Ok(Self { stop, thread })
     }
 
-    /// Ends the thread.
+    /// Ends the thread, and returns the error that it ended with.
     pub(crate) fn stop(self) -> anyhow::Result<()> {
         self.stop.store(true, Relaxed);
         self.thread.join().expect("the server does not panic")

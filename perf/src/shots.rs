@@ -94,7 +94,7 @@ impl Shots {
         self.truth.is_empty()
     }
 
-    /// The detection events of each shot.
+    /// The detection events of each shot, `ceil(detectors / 8)` bytes each.
     pub fn events(&self) -> impl Iterator<Item = &[u8]> {
         self.events.chunks_exact(self.detectors.div_ceil(8))
     }

@@ -95,17 +95,17 @@ impl Counts {
         self.reference_logical_errors += reference_logical_errors;
     }
 
-    /// Frames that were not what they had to be.
+    /// Frames that were not what they had to be: `wrong` and `malformed`.
     pub fn bad(&self) -> u64 {
         self.wrong.saturating_add(self.malformed)
     }
 
-    /// Whether an answer was not what it had to be.
+    /// Whether any frame was `wrong` or `malformed`.
     pub fn failed(&self) -> bool {
         self.bad() > 0
     }
 
-    /// Requests that were lost, and answers that came once more.
+    /// Requests that were lost, and answers that came once more: `lost`, `duplicates` and `stale`.
     pub fn lost_or_doubled(&self) -> u64 {
         self.lost + self.duplicates + self.stale
     }
@@ -152,7 +152,7 @@ impl Refusals {
 /// What one interval of one case measured.
 #[derive(Debug, Clone)]
 pub struct Interval {
-    /// Which case of the run.
+    /// Which case of the run, counted from 0.
     pub case: usize,
     /// When the interval began.
     pub start: Nanos,
@@ -191,7 +191,7 @@ impl Interval {
         }
     }
 
-    /// Forgets everything and keeps the memory.
+    /// Empties the histograms and counts and keeps their memory; `case` and the times stay as they are.
     pub fn clear(&mut self) {
         let Self { latency, lag, from_sent, hiccups, .. } = self;
         for histogram in latency.iter_mut().chain([lag, from_sent, hiccups]) {

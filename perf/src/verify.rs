@@ -84,13 +84,13 @@ pub enum Expect {
 }
 
 impl Table {
-    /// Splits `bytes` into rows of `len` bytes; an empty table row by row has `len` 0 and `rows` rows.
+    /// Splits `bytes` into `rows` rows of `len` bytes; panics unless that is all of them. Empty rows have `len` 0.
     pub fn new(bytes: Vec<u8>, len: usize, rows: usize) -> Self {
         assert_eq!(bytes.len(), len * rows, "rows of equal length");
         Self { bytes, len, rows }
     }
 
-    /// Rows of `len` bytes made by `fill`.
+    /// Rows of `len` bytes made by `fill`, which is told the row's number; it is not called for empty rows.
     pub fn build(len: usize, rows: usize, mut fill: impl FnMut(usize, &mut [u8])) -> Self {
         let mut bytes = vec![0; len * rows];
         if len > 0 {
@@ -101,7 +101,7 @@ impl Table {
         Self { bytes, len, rows }
     }
 
-    /// Row `row`.
+    /// Row `row`, counted from 0.
     #[inline]
     pub fn row(&self, row: usize) -> &[u8] {
         &self.bytes[row * self.len..][..self.len]

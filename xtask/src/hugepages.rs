@@ -25,7 +25,7 @@ impl Hugepages {
         }
     }
 
-    /// Whether `pages` are there.
+    /// Whether so many pages of 2 MiB are free.
     pub(crate) fn free(pages: usize) -> bool {
         let free = fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");
         free.is_ok_and(|free| free.trim().parse().is_ok_and(|free: usize| free >= pages))

@@ -15,20 +15,20 @@ pub struct HipStatus {
     pub devices: Vec<HipDevice>,
     /// Sessions that have sent a request.
     pub sessions: u64,
-    /// The busiest of them, by requests.
+    /// The busiest of them, by requests, 32 at most.
     pub busiest: Vec<HipSession>,
     /// Classes of operations that were used.
     pub classes: Vec<HipClass>,
 }
 
-/// A device of the worker, in bytes.
+/// A device of the worker: bytes that sessions use, and may use in all.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HipDevice {
     pub used: u64,
     pub total: u64,
 }
 
-/// A session.
+/// A session: its age in seconds, and its device memory in bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HipSession {
     pub peer: IpAddr,
@@ -36,7 +36,7 @@ pub struct HipSession {
     pub requests: u64,
     pub errors: u64,
     pub memory: u64,
-    /// The id of the lease that it uses.
+    /// The id of the lease that it uses, in 32 hex digits.
     pub lease: Option<String>,
 }
 
@@ -53,7 +53,7 @@ pub struct HipClass {
 }
 
 impl HipClass {
-    /// All requests of it.
+    /// Its requests of all four outcomes.
     pub(crate) fn requests(&self) -> u64 {
         self.answered + self.failed + self.done + self.deferred
     }

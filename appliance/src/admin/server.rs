@@ -46,7 +46,7 @@ pub(crate) struct Admin {
 }
 
 impl Admin {
-    /// Binds the address and serves what `sources` hold.
+    /// Binds the address and serves what `sources` hold, on a thread of its own until this is dropped.
     pub(crate) fn start(settings: config::Admin, sources: Sources) -> io::Result<Self> {
         let listener = Listener::bind(settings.listen)?;
         let local = listener.local_addr()?;
@@ -65,7 +65,7 @@ impl Admin {
         Ok(Self { local, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Where it is reached.
+    /// Where it is reached, with the port that was taken where the configuration says 0.
     pub(crate) fn local_addr(&self) -> SocketAddr {
         self.local
     }

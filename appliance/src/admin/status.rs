@@ -12,7 +12,7 @@ use super::{HipStatus, Latency, Reloaded, Sources, catalog};
 pub struct Status {
     /// Of this program.
     pub version: String,
-    /// Whether requests are answered.
+    /// Whether requests are answered: from the ready line until the drain.
     pub ready: bool,
     /// Threads that do not poll; empty: all do.
     pub stuck: String,
@@ -22,7 +22,7 @@ pub struct Status {
     pub reloads: Reloaded,
     /// What lcores and ports counted.
     pub snapshot: Snapshot,
-    /// The GPUs that serve rings.
+    /// The GPUs that serve rings, then those that are leased.
     #[serde(default)]
     pub gpus: Vec<GpuStatus>,
     /// The HIP Remote worker, where there is one.
@@ -32,20 +32,20 @@ pub struct Status {
     pub control: Counters,
     /// Seconds that [`Status::recent`] is about: since somebody last asked, and at least 0.9.
     pub window_s: f64,
-    /// Every latency of late.
+    /// The summary of each histogram over the window.
     pub recent: Vec<Latency>,
     /// What was dropped or refused, by reason, where it was at all.
     pub losses: Vec<Loss>,
 }
 
-/// A GPU that serves rings.
+/// A GPU that serves rings, or whose memory is leased.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuStatus {
     /// As the configuration calls it.
     pub name: String,
-    /// What it is: `soft`.
+    /// Which device it is: `soft`, or NVIDIA's by its PCI address.
     pub device: String,
-    /// The process that has it; `None` while there is none.
+    /// The process that has it; `None` while there is none, and always of leased GPUs.
     pub worker_pid: Option<u32>,
     /// What it counted.
     pub counters: Counters,

@@ -17,9 +17,9 @@ pub struct Latency {
     pub thread: String,
     /// The port; `None` is the whole lcore.
     pub port: Option<String>,
-    /// The name of the histogram.
+    /// The name of the histogram, such as `service_time`.
     pub stage: String,
-    /// Over the window.
+    /// What the window recorded, in nanoseconds.
     pub summary: Summary,
 }
 

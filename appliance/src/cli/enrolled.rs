@@ -33,7 +33,7 @@ enum Enrolled {
 }
 
 impl EnrolledCommand {
-    /// Runs the command.
+    /// Runs the command. Without a given token it asks the node for one with `admin`.
     pub fn run(&self) -> anyhow::Result<()> {
         block_on(self.command.run())
     }

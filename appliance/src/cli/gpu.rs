@@ -90,7 +90,7 @@ struct Run {
 }
 
 impl GpuCommand {
-    /// Runs the command.
+    /// Runs the command. Mistakes in a PTX file are printed, and the status is 2.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         match &self.command {
             Gpu::Check { file, json } => check(file, *json),

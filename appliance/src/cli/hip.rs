@@ -96,7 +96,7 @@ struct Run {
 }
 
 impl HipCommand {
-    /// Runs the command.
+    /// Runs the command. Mistakes in the PTX file are printed, and the status is 2.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         match &self.command {
             Hip::Info(worker) => worker.info(),

@@ -25,7 +25,7 @@ enum Key {
 }
 
 impl KeyCommand {
-    /// Runs the command.
+    /// Runs the command. `new` makes the folder of the key, too.
     pub fn run(&self) -> anyhow::Result<()> {
         match &self.command {
             Key::New(own) => {

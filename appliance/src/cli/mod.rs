@@ -85,7 +85,7 @@ struct WithToken {
 }
 
 impl WithToken {
-    /// Connects, and asks for a token if none is given.
+    /// Connects, and asks for a token of 60 s if none is given.
     async fn connect(&self, perms: Perms, resource: u128) -> anyhow::Result<(Client, Token)> {
         let client = self.node.connect().await?;
         let token = match &self.token {

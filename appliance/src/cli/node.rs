@@ -22,7 +22,7 @@ pub struct EnrollCommand {
 }
 
 impl EnrollCommand {
-    /// Runs the command.
+    /// Enrols this key over UDP, and prints the fields of its certificate.
     pub fn run(&self) -> anyhow::Result<()> {
         let certificate = block_on(async {
             let client = Client::udp(self.own.identity()?, self.node, None).await?;
@@ -55,7 +55,7 @@ pub struct NodesCommand {
 }
 
 impl NodesCommand {
-    /// Runs the command.
+    /// Asks for the announcements over UDP, and prints a row for each node.
     pub fn run(&self) -> anyhow::Result<()> {
         let nodes = block_on(async {
             let client = Client::udp(self.own.identity()?, self.relay, None).await?;

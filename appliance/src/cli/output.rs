@@ -60,7 +60,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// Bytes from hex digits.
+/// Bytes from hex digits, two for each; white space around them is dropped.
 pub(super) fn unhex(text: &str) -> Result<Vec<u8>, String> {
     let digits = text.trim();
     if !digits.len().is_multiple_of(2) || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
@@ -75,7 +75,7 @@ pub(super) fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
 }
 
-/// Time left until a Unix time, such as `59 s`.
+/// Time left until a Unix time in seconds, such as `59 s`, or `over`.
 pub(super) fn left(expires_at: u64) -> String {
     match expires_at.checked_sub(now_ms() / 1000) {
         Some(left) => format!("{left} s"),

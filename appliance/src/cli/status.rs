@@ -49,7 +49,7 @@ pub struct StatusCommand {
 }
 
 impl StatusCommand {
-    /// Asks once and prints.
+    /// Asks once and prints. The exit status is a failure unless it is ready and no thread is stuck.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         let (status, body) = self.of.status()?;
         if self.json {

@@ -155,7 +155,7 @@ fn capability(text: &str) -> Result<Capability, String> {
 }
 
 impl TaskletCommand {
-    /// Runs the command.
+    /// Runs the command. The status of `check` is a failure if the module is refused.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.command {
             Tasklets::Run(run) => block_on(run.run()),

@@ -104,7 +104,7 @@ struct Delegate {
 }
 
 impl TokenCommand {
-    /// Runs the command.
+    /// Runs the command. `show` and `delegate` need no node.
     pub fn run(&self) -> anyhow::Result<()> {
         match &self.command {
             Tokens::Request(asked) => {
@@ -160,7 +160,7 @@ impl Revoke {
     }
 }
 
-/// Permissions from their names.
+/// Permissions from their names; an unknown one is an error that lists all.
 pub(super) fn perms(words: &[String]) -> anyhow::Result<Perms> {
     let known: Vec<_> = Perms::ALL.names().collect();
     words.iter().try_fold(Perms::NONE, |perms, word| {
@@ -169,7 +169,7 @@ pub(super) fn perms(words: &[String]) -> anyhow::Result<Perms> {
     })
 }
 
-/// Reads a token from a file that `berth token` wrote.
+/// Reads a token from a file that `berth token` wrote, or from standard input if the path is `-`.
 pub(super) fn read(path: &Path) -> anyhow::Result<Token> {
     let text = if path == Path::new("-") { io::read_to_string(io::stdin()) } else { fs::read_to_string(path) };
     let text = text.with_context(|| path.display().to_string())?;

@@ -11,7 +11,7 @@ use super::{Host, contents, resolve};
 pub struct Admin {
     /// Where the page, `/metrics` and `/status` are served over HTTP.
     pub listen: SocketAddr,
-    /// The bearer token that a request must carry; `None` on a loopback address alone.
+    /// The bearer token of requests, 16 printable ASCII characters or more; `None` on a loopback address alone.
     pub token: Option<String>,
 }
 

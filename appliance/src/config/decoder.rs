@@ -21,7 +21,7 @@ use super::{Host, contents, name, resolve, unique};
 /// One decoder; its position in the file is the `decoder_id` of the decoding server.
 #[derive(Debug, Clone)]
 pub struct Decoder {
-    /// Unique name.
+    /// Unique name: 1 to 64 printable ASCII characters, no spaces.
     pub name: String,
     /// `algorithm`, with the keys that belong to it.
     pub algorithm: Algorithm,

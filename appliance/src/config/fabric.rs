@@ -26,7 +26,7 @@ pub struct Node {
     pub row: u32,
     /// Rack, as announced.
     pub rack: u32,
-    /// Trust domain, as announced; empty is none.
+    /// Trust domain, as announced, at most 255 bytes; empty is none.
     pub trust_domain: String,
 }
 
@@ -49,7 +49,7 @@ pub struct Control {
     pub require_fence: bool,
     /// How many requests of one sender are served in a second; 0 is without limit.
     pub max_requests_per_sec: u32,
-    /// Leases at a time, revoked ones that are remembered included.
+    /// Leases at a time, revoked ones that are remembered included. Room for them is taken at the start.
     pub max_leases: usize,
     /// Permissions of presenters, which add up, and limits of what they hold.
     pub policies: Vec<Policy>,
@@ -60,13 +60,13 @@ pub struct Control {
 pub struct Policy {
     /// The id of the presenter; `None` is every enrolled one.
     pub presenter: Option<NodeId>,
-    /// What it may do.
+    /// Its permissions. Those of all policies that fit a presenter add up.
     pub perms: Perms,
     /// The regions it may lease from, by position; `None` is all.
     pub regions: Option<Vec<usize>>,
     /// Whether it may use the pool of tasklets, where `regions` is not all.
     pub cpu: bool,
-    /// How much the presenter may have, of what the policy limits.
+    /// Quotas of one presenter: bytes for `Item::Bytes`, counts for the rest. What is absent is not limited here.
     pub limits: Vec<(Item, u64)>,
 }
 

@@ -28,7 +28,7 @@ pub struct Function {
     pub dispatch: Option<Mode>,
     /// Name of the ring, where it is behind one; `None`: the port's own.
     pub ring: Option<String>,
-    /// A call that takes longer is counted as an overrun, in microseconds.
+    /// Microseconds, up to 10 s, beyond which a call counts as an overrun; `None`: no call does.
     pub budget_us: Option<u64>,
 }
 
@@ -61,22 +61,22 @@ pub enum Handler {
         symbol: String,
         /// Its calling convention: `HOST_CALL` or `DEVICE_CALL`.
         abi: Abi,
-        /// Types of its arguments and results.
+        /// Types of its arguments and results; bytes of any number where the configuration gives none.
         schema: Box<HandlerSchema>,
     },
     /// A device function of a PTX file.
     Gpu {
-        /// Path of the file.
+        /// Path of the PTX file.
         file: PathBuf,
-        /// What is in it.
+        /// The text of that file, read with the configuration.
         text: Arc<str>,
-        /// The function.
+        /// The device function, or with `graph` the kernel.
         symbol: String,
         /// All threads of a block call it, not one.
         parallel: bool,
         /// It is a kernel, which is launched for each request.
         graph: bool,
-        /// Types of its arguments and results.
+        /// Types of its arguments and results; bytes of any number where the configuration gives none.
         schema: Box<HandlerSchema>,
     },
 }
@@ -114,7 +114,7 @@ fn type_desc(text: &str) -> Option<TypeDesc> {
     }
 }
 
-/// How a type is written in the configuration.
+/// How the configuration writes a type: `int32`, `bit_packed[24]`, or `array_uint8[]` for any number.
 pub fn type_word(desc: &TypeDesc) -> String {
     let word = TYPES.iter().find(|entry| entry.1 == desc.type_id()).map_or("?", |entry| entry.0);
     match desc {

@@ -12,13 +12,13 @@ use super::{Backing, Config, Handler, Hip, Memory, Port, Region, Rpc, name, uniq
 /// A GPU that serves rings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gpu {
-    /// Unique name.
+    /// Unique name: 1 to 64 printable ASCII characters, no spaces.
     pub name: String,
-    /// Which device.
+    /// The GPU in software, NVIDIA's first, or one by its PCI address or UUID.
     pub device: Choice,
-    /// Thread blocks of each ring.
+    /// Thread blocks that serve a ring, 1 to 256. The slots of a ring are a multiple of them.
     pub blocks: u32,
-    /// How long its kernel may show no life.
+    /// How long its kernel may show no life before it is killed: 100 ms to 10 min.
     pub limit: Duration,
 }
 
@@ -72,7 +72,7 @@ impl Gpus {
     }
 }
 
-/// Reads `[[gpu]]`.
+/// Reads `[[gpu]]`. One whose device is wrong stands as `Choice::Soft`: its mistake was noted.
 pub(super) fn read_all(root: &mut Table<'_, '_>) -> Gpus {
     let mut gpus = Gpus::default();
     for mut t in root.tables("gpu").into_iter().flatten() {
@@ -113,7 +113,7 @@ pub(super) fn read_all(root: &mut Table<'_, '_>) -> Gpus {
 }
 
 impl Config {
-    /// What a GPU runs, of all ports, and which function of the configuration each is.
+    /// What the GPU at this position runs, of all ports, and the position of each function in the configuration.
     pub fn gpu_functions(&self, gpu: usize) -> (Functions, Vec<usize>) {
         let serves = |rpc: &Rpc| rpc.ring.memory == Memory::Gpu(gpu);
         let rpcs: Vec<_> =

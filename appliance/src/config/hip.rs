@@ -12,11 +12,11 @@ use super::{Backing, Host, Region, contents, fabric::public_key, port, resolve};
 /// Whether sessions lease their device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HipLease {
-    /// Devices are not leased.
+    /// Devices are not leased, and `[control]` is not needed.
     Off,
-    /// Sessions may present a lease.
+    /// A session may present a lease, and then has its device and its bytes for itself.
     Optional,
-    /// Nothing is served without.
+    /// Nothing is served before a session has presented a lease.
     Required,
 }
 
@@ -41,27 +41,27 @@ impl Eq for Tls {}
 /// `[hip]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hip {
-    /// Where clients connect.
+    /// TCP address where clients connect; beyond loopback only with `tls` or `insecure = true`.
     pub listen: SocketAddr,
-    /// CPUs that poll sessions.
+    /// CPUs that poll sessions; by default those for housekeeping.
     pub cpus: Vec<usize>,
     /// What those CPUs do while there is no work.
     pub idle: Idle,
-    /// Longest payload in bytes.
+    /// Longest request or answer, in bytes of payload.
     pub max_payload: u64,
-    /// Sessions at once.
+    /// Sessions at once, 1 to 3500.
     pub max_sessions: usize,
-    /// Sessions of one address at once.
+    /// Sessions of one address at once, 1 to 3500.
     pub per_peer: usize,
-    /// What connections are encrypted with, if they are.
+    /// TLS of every connection; `None`: nothing is encrypted.
     pub tls: Option<Tls>,
     /// Whether sessions lease their device.
     pub lease: HipLease,
-    /// Bytes of memory of a session.
+    /// Bytes of memory of a session, on all devices together.
     pub memory: u64,
-    /// Handles of a session.
+    /// Streams, events, modules, functions and graphs of a session, together.
     pub handles: usize,
-    /// How long a kernel may run.
+    /// How long a kernel may run: 1 ms to 1 h.
     pub kernel_timeout: Duration,
     /// How long a session may be silent; `None` is for ever.
     pub idle_timeout: Option<Duration>,

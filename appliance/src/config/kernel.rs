@@ -34,7 +34,7 @@ pub(super) struct Context<'a> {
     pub(super) folder: &'a Path,
     pub(super) host: &'a Host,
     pub(super) ports: &'a [Port],
-    /// Those that run.
+    /// The kernels that run now. Their code is used again where it is the same.
     pub(super) known: &'a [RingKernel],
 }
 

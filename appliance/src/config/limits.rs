@@ -7,9 +7,9 @@ use berth_port::BURST;
 /// `[port.limits]`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limits {
-    /// Requests of each peer.
+    /// Requests of each peer, which is an IP address; `None`: no limit.
     pub per_peer: Option<Bucket>,
-    /// Requests of all peers.
+    /// Requests of all peers together; `None`: no limit.
     pub all: Option<Bucket>,
     /// How many frames may wait before each queue of the port.
     pub queue: Option<u32>,
@@ -20,7 +20,7 @@ pub struct Limits {
 pub struct Bucket {
     /// Requests per second in the long run.
     pub rps: u64,
-    /// Requests at once after a pause.
+    /// Requests at once after a pause; by default a hundredth of `rps`, and at least 32.
     pub burst: u64,
 }
 

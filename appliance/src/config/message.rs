@@ -22,7 +22,7 @@ pub struct RingKernel {
     pub settings: Settings,
     /// Name of the ring whose worker runs it, where messages wait; `None`: the port's own.
     pub ring: Option<String>,
-    /// Where it is a WASM module, that.
+    /// The WASM module that it runs; `None`: the kernel is built in.
     pub module: Option<Module>,
 }
 

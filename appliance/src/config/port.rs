@@ -21,28 +21,28 @@ use super::{
 /// One port: one queue for each of its CPUs, all reached at one address.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Port {
-    /// Unique name.
+    /// Unique name: 1 to 64 printable ASCII characters, no spaces.
     pub name: String,
     /// Where its frames come from.
     pub driver: Driver,
     /// The CPUs that poll it, one queue each.
     pub cpus: Vec<usize>,
-    /// What those CPUs do while nothing arrives.
+    /// What those CPUs do while nothing arrives; the same for all ports of one CPU.
     pub idle: Idle,
     /// What answers its frames.
     pub service: Service,
-    /// How much of its CPUs' time it gets, relative to other ports of the same ones.
+    /// How much of its CPUs' time it gets, relative to other ports of the same ones: 1 to 1000.
     pub weight: NonZeroU32,
     /// What it takes, and what waits for it.
     pub limits: Limits,
-    /// Faults to inject, for tests.
+    /// Faults to inject, for tests; `None` of drivers without frames.
     pub fault: Option<Fault>,
-    /// A capture of all frames.
+    /// A capture of all frames; `None` of drivers without frames.
     pub pcap: Option<Pcap>,
 }
 
 impl Port {
-    /// The RPC service, where the port has it.
+    /// The RPC service; `None` where the port serves leases.
     pub fn rpc(&self) -> Option<&Rpc> {
         match &self.service {
             Service::Rpc(rpc) => Some(rpc),
@@ -55,7 +55,7 @@ impl Port {
         self.limits.admission(self.cpus.len())
     }
 
-    /// The longest frame in either direction, in bytes.
+    /// The longest frame in either direction, in bytes: `slot_size` of RPC, 65507 of leases.
     pub fn max_frame(&self) -> usize {
         self.rpc().map_or(MAX_TWO_SIDED, |rpc| rpc.slot_size)
     }
@@ -66,7 +66,7 @@ impl Port {
 pub enum Service {
     /// Calls of functions.
     Rpc(Rpc),
-    /// Two-sided access to leases.
+    /// Two-sided access to leases; needs `[control]`.
     LeaseIo,
 }
 
@@ -83,14 +83,14 @@ pub struct Fault {
     pub reorder: f64,
     /// One bit of the frame is flipped.
     pub corrupt: f64,
-    /// Every frame comes this much later, in microseconds.
+    /// Every frame comes this much later, in microseconds; at most a second.
     pub delay_us: u32,
 }
 
 /// `[port.pcap]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pcap {
-    /// The file to write.
+    /// The file to write; a relative path starts at the folder of the configuration.
     pub file: PathBuf,
     /// Where the capture ends, in bytes of the file.
     pub max_bytes: u64,
@@ -203,7 +203,7 @@ pub(super) fn idle(t: &mut Table<'_, '_>) -> Idle {
     t.chosen("idle", &[("spin", Idle::Spin), ("adaptive", Idle::Adaptive), ("wait", Idle::Wait)])
 }
 
-/// A list of distinct CPUs that exist, at least one.
+/// A list of distinct CPUs that this process may use, at least one; `None` if the key is absent.
 pub(super) fn cpu_list(t: &mut Table<'_, '_>, key: &'static str, host: &Host) -> Option<Vec<usize>> {
     let list = t.cpus(key)?;
     if list.value.is_empty() {

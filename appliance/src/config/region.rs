@@ -15,28 +15,28 @@ use super::{name, unique};
 /// One region.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Region {
-    /// Unique name.
+    /// Unique name: 1 to 64 printable ASCII characters, no spaces.
     pub name: String,
-    /// Memory, blocks, memory of a GPU or virtual functions.
+    /// What it is leased as. `Vram` has a GPU as backing, `Functions` a pool, the others one of the rest.
     pub kind: Kind,
-    /// Its length in bytes; `None` is the length of the file or device it lies in.
+    /// Length in bytes, a multiple of 4096; `None`: that of the file or device it lies in, or it has no bytes.
     pub size: Option<u64>,
     /// Where its bytes are.
     pub backing: Backing,
-    /// The NUMA node its memory is to come from.
+    /// The NUMA node its memory is to come from; `None`: any.
     pub numa: Option<u32>,
 }
 
 /// `region.kind`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Bytes.
+    /// Bytes of ordinary or huge pages.
     Memory,
     /// Blocks of 512 bytes.
     Block,
-    /// Bytes of a GPU's memory.
+    /// Bytes of a GPU's memory, which kernels of their holder reach.
     Vram,
-    /// Virtual functions.
+    /// Virtual functions of a network card or an NVMe controller, one a lease.
     Functions,
 }
 
@@ -45,13 +45,13 @@ pub enum Kind {
 pub enum Backing {
     /// Ordinary pages.
     Ram,
-    /// Huge pages.
+    /// Huge pages of 2 MiB.
     Hugepages,
-    /// A file or a block device.
+    /// A file or a block device, for blocks alone.
     Path(PathBuf),
-    /// A GPU.
+    /// A GPU with `use = "lease"`, which no other region has.
     Gpu(LeasedGpu),
-    /// A physical function.
+    /// The virtual functions of a physical function, which no other region has.
     Functions(PoolConfig),
 }
 
@@ -60,9 +60,9 @@ pub enum Backing {
 pub struct LeasedGpu {
     /// As the configuration calls it.
     pub name: String,
-    /// Which device.
+    /// The GPU in software, NVIDIA's first, or one by its PCI address or UUID.
     pub device: Choice,
-    /// How long a kernel may run that is submitted.
+    /// How long a submitted kernel may run before it is killed: 100 ms to 10 min.
     pub limit: Duration,
 }
 

@@ -11,21 +11,21 @@ use super::{Gpu, Host, RingKernel, name, port::cpu_list, unique};
 /// `[port.rpc]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rpc {
-    /// Which header the peers speak.
+    /// Which header the peers speak: the wire does not tell the two apart.
     pub header: HeaderForm,
-    /// The longest request and the longest answer, header included, in bytes.
+    /// The longest request and the longest answer, header included, in bytes: 64 to 65507.
     pub slot_size: usize,
     /// Where handlers run unless the function says otherwise.
     pub dispatch: Mode,
     /// The ring of functions that name none.
     pub ring: Ring,
-    /// The others.
+    /// The rings of `[[port.rpc.ring]]`, each with a name.
     pub named: Vec<Ring>,
     /// What happens to a request that no handler can take.
     pub on_undispatchable: Undispatchable,
     /// How the peers encode their time stamps.
     pub ptp: PtpEncoding,
-    /// In which order each client gets its answers.
+    /// In which order each client gets its answers; always as they are ready where the driver has slots.
     pub order: Order,
 }
 
@@ -45,9 +45,9 @@ pub enum Mode {
 pub struct Ring {
     /// The name by which functions choose it; `None` for the port's own.
     pub name: Option<String>,
-    /// Requests that can wait.
+    /// Requests that can wait, 1 to 65536.
     pub slots: usize,
-    /// The CPUs of its workers.
+    /// The CPUs of its workers; empty where a GPU, another process or nobody serves it.
     pub worker_cpus: Vec<usize>,
     /// Memory of its slots.
     pub memory: Memory,
@@ -62,9 +62,9 @@ pub enum Memory {
     Hugepages,
     /// A shared memory object: another process serves the ring.
     Shared {
-        /// Its name.
+        /// Its name: `/dev/shm/berth-NAME`, and for further CPUs of the port `NAME.1` and so on.
         name: String,
-        /// How long after its request was freed an answer may come.
+        /// How long after its request was freed an answer may come: 0 to 60 s.
         patience: Duration,
     },
     /// Memory that a GPU reads, by position in [`super::Config::gpus`]: it serves the ring.

@@ -5,26 +5,26 @@ use berth_keys::Table;
 /// `[tune]`
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tune {
-    /// Huge pages of 2 MiB, at least.
+    /// Huge pages of 2 MiB, at least; `None`: as they are.
     pub hugepages_2m: Option<u64>,
-    /// Huge pages of 1 GiB, at least.
+    /// Huge pages of 1 GiB, at least; `None`: as they are.
     pub hugepages_1g: Option<u64>,
     /// Whether interrupts and kernel work keep off the CPUs that poll.
     pub interrupts: bool,
-    /// The frequency governor of the CPUs that poll.
+    /// The frequency governor of the CPUs that poll; `None`: as it is.
     pub governor: Option<String>,
-    /// Microseconds of each second that real-time tasks may run, -1 for all.
+    /// Microseconds of each second that real-time tasks may run: 950,000, or -1 for all; `None`: as it is.
     pub rt_runtime_us: Option<i64>,
     /// The longest exit from an idle state, in microseconds, that `berth run` allows while it runs.
     pub cpu_dma_latency_us: Option<u32>,
-    /// Network interfaces of the kernel.
+    /// Interfaces of the kernel whose interrupts are put off.
     pub nics: Vec<Nic>,
 }
 
 /// `[[tune.nic]]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Nic {
-    /// Name of the interface, such as `eth0`.
+    /// Name of the interface, such as `eth0`; at most 15 characters.
     pub name: String,
     /// `napi_defer_hard_irqs`: how many empty polls in a row keep interrupts off.
     pub defer_hard_irqs: Option<u64>,

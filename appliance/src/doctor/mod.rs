@@ -28,13 +28,13 @@ use crate::{
 /// One thing about the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What was looked at.
+    /// What was looked at, such as `dpdk 0000:03:00.0`.
     pub what: String,
     /// How it stands.
     pub status: Status,
     /// What was found.
     pub found: String,
-    /// What mends it, where something is to mend.
+    /// A command or advice that mends it; `None` of [`Status::Ok`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mend: Option<String>,
 }

@@ -71,7 +71,7 @@ use crate::{
     config::{self, Config, Loaded, Service},
 };
 
-/// How long a drain may take.
+/// How long a drain may take. Lcores that have not ended after twice as long fail the run.
 pub const DRAIN: Duration = Duration::from_secs(2);
 
 /// How often the clock is compared with the kernel's, and every polling thread is looked at.

@@ -17,7 +17,7 @@ use crate::config::Service;
 pub(super) struct Queue {
     /// Position in the configuration.
     pub(super) port: usize,
-    /// Which of the port's queues this is.
+    /// Which of the port's queues this is, from 0: the position of its CPU.
     pub(super) number: usize,
     /// Where its frames come from.
     pub(super) source: berth_ports::Queue,

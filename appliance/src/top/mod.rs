@@ -35,7 +35,7 @@ pub struct TopCommand {
 }
 
 impl TopCommand {
-    /// Shows until the user quits.
+    /// Shows until the user quits with `q`, Esc or Ctrl-C; with `--once` it prints one frame and ends.
     pub fn run(&self) -> anyhow::Result<()> {
         let mut view = View::new(self.of.status()?.0);
         if self.once {

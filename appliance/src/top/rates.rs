@@ -28,7 +28,7 @@ impl<'s> Rates<'s> {
         self.before?.snapshot.lcores.iter().find(|lcore| lcore.name == name)
     }
 
-    /// How fast a counter of a lane grew.
+    /// How fast a counter of a lane grew, per second.
     pub(super) fn lane(&self, lcore: &str, lane: &LaneSnapshot, counter: &str) -> f64 {
         let of = |lane: &LaneSnapshot| lane.counters.get(counter).copied();
         let before =
@@ -36,7 +36,7 @@ impl<'s> Rates<'s> {
         self.per_second(of(lane).unwrap_or(0), before)
     }
 
-    /// The part of the time that an lcore was busy.
+    /// The part of the time that an lcore was busy: 1 is all of it.
     pub(super) fn busy(&self, lcore: &LcoreSnapshot) -> f64 {
         let before = self.lcore(&lcore.name).map(|before| nanos(&before.counters));
         self.per_second(nanos(&lcore.counters), before) / 1e9
@@ -54,13 +54,14 @@ impl<'s> Rates<'s> {
         self.per_second(lcore.hiccups.count, self.lcore(&lcore.name).map(|before| before.hiccups.count))
     }
 
-    /// How fast a counter of the control plane grew.
+    /// How fast a counter of the control plane grew, per second.
     pub(super) fn control(&self, counter: &str) -> f64 {
         let of = |status: &Status| status.control.get(counter).copied();
         self.per_second(of(self.now).unwrap_or(0), self.before.and_then(of))
     }
 
-    /// How fast something of a class of HIP operations grew. What was not used before is not in the earlier reading.
+    /// How fast something of a class of HIP operations grew, per second. What was not used before is not in the
+    /// earlier reading.
     pub(super) fn hip(&self, class: &HipClass, of: impl Fn(&HipClass) -> u64) -> f64 {
         let same = |before: &Status| {
             let mut classes = before.hip.iter().flat_map(|hip| &hip.classes);
@@ -77,7 +78,7 @@ impl<'s> Rates<'s> {
         self.per_second(loss.count, before)
     }
 
-    /// A latency of late.
+    /// A latency over the window; `None` where nothing was recorded.
     pub(super) fn recent(&self, lcore: &str, port: &str, stage: &str) -> Option<&'s Summary> {
         let mut all = self.now.recent.iter();
         let found = all.find(|one| one.thread == lcore && one.port.as_deref() == Some(port) && one.stage == stage);

@@ -30,17 +30,17 @@ struct Change {
 /// How one knob ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// What the knob does.
+    /// What the knob does, such as `governor of CPU 2`.
     pub what: String,
-    /// Its file.
+    /// Its file below `/proc` or `/sys`.
     pub path: String,
-    /// What it held.
+    /// What it held before; empty where it could not be read.
     pub before: String,
-    /// What it holds now.
+    /// What it holds now, as it was read back.
     pub after: String,
     /// What became of it.
     pub outcome: Outcome,
-    /// Why, where it is not as wanted.
+    /// Why it failed; `None` of any other outcome.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }
@@ -49,9 +49,9 @@ pub struct Report {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
-    /// It was written.
+    /// It was written, and holds what is wanted.
     Changed,
-    /// It held what is wanted.
+    /// It held already what is wanted, or what it is to be given back.
     Kept,
     /// It was given back what it held before.
     Reverted,
@@ -59,7 +59,7 @@ pub enum Outcome {
     Failed,
 }
 
-/// Sets every knob that `config` asks for, below `root`.
+/// Sets every knob that `config` asks for, below `root`. Fails only over `state`; a knob that fails is reported.
 pub fn apply(config: &Config, root: &Path, state: &Path) -> anyhow::Result<Vec<Report>> {
     let root = Root::new(root);
     let mut changes = read(state)?;
@@ -98,7 +98,7 @@ pub fn apply(config: &Config, root: &Path, state: &Path) -> anyhow::Result<Vec<R
     Ok(reports)
 }
 
-/// Gives every knob in the state file back what it held, the last one first.
+/// Gives every knob in the state file back what it held, the last one first. Removes the file unless some are left.
 pub fn revert(root: &Path, state: &Path) -> anyhow::Result<Vec<Report>> {
     let root = Root::new(root);
     let mut changes = read(state)?;

@@ -9,27 +9,27 @@ use crate::{
 
 const CPU: &str = "/sys/devices/system/cpu";
 
-/// One knob.
+/// A file of `/proc` or `/sys`, and what it is to hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
-    /// What it does.
+    /// What it does, such as `interrupt 24`.
     pub what: String,
-    /// Its file.
+    /// Its file: an absolute path, to be read below the root.
     pub path: String,
-    /// What it is to hold.
+    /// What it is to hold. The file is written only where it holds something else.
     pub wanted: Wanted,
 }
 
 /// What a knob is to hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wanted {
-    /// These words.
+    /// This text, compared as it is.
     Text(String),
     /// This number or more.
     AtLeast(u64),
-    /// This list of CPUs.
+    /// These CPUs as a list; how the list is written does not matter.
     Cpus(Vec<usize>),
-    /// This mask of CPUs.
+    /// These CPUs as a mask in hexadecimal digits; commas and leading zeros do not matter.
     Mask(Vec<usize>),
 }
 

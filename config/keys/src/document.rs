@@ -35,14 +35,14 @@ pub struct Source {
     /// Name in notes: a path, or the option of the command line.
     pub(crate) name: PathBuf,
     pub(crate) text: String,
-    /// Position at which the document begins.
+    /// Byte at which the document begins. It lies one byte behind the end of the document before.
     pub(crate) start: usize,
     /// Whether it is an option with a path and a value.
     set: bool,
 }
 
 impl Origin {
-    /// Reads all documents.
+    /// Reads all documents, in the order in which they are merged. Fails at the first that is unreadable or not UTF-8.
     pub fn read(&self) -> Result<Vec<Source>, Vec<Note>> {
         let mut sources = Sources::default();
         sources.file(&self.file)?;
@@ -83,7 +83,7 @@ impl Sources {
     }
 }
 
-/// A single document that was read already.
+/// A single document that was read already; its positions begin at 0.
 pub fn one(name: &Path, text: &str) -> Vec<Source> {
     vec![Source { name: name.to_path_buf(), text: text.to_owned(), start: 0, set: false }]
 }
@@ -103,7 +103,7 @@ pub fn shifted(sources: &[Source]) -> Vec<String> {
     sources.iter().map(shift).collect()
 }
 
-/// Parses and merges the documents.
+/// Parses and merges the documents; `shifted` holds their texts as the function of that name returns them.
 pub fn merged<'i>(sources: &'i [Source], shifted: &'i [String], sink: &Sink<'_>) -> DeTable<'i> {
     let mut root = DeTable::new();
     for (source, text) in sources.iter().zip(shifted) {

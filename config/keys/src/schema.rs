@@ -26,9 +26,9 @@ pub struct Owned {
 /// A key, and one of the words that it may have as a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner {
-    /// Name of the key.
+    /// Name of a key of the same table, or of a table above it.
     pub key: &'static str,
-    /// The value.
+    /// A word of its `Kind::Choice`, or one that its reader gives to `Table::decide`.
     pub word: &'static str,
 }
 
@@ -49,9 +49,9 @@ pub struct Key {
     pub doc: &'static str,
     /// Further documentation, in sentences.
     pub more: &'static str,
-    /// Whether the key must be present.
+    /// Whether the key must be present. Its reader checks that, by `Table::require`.
     pub required: bool,
-    /// Whether a reload applies a changed value.
+    /// [`Reload::AsTable`], unless [`Key::live`] or [`Key::fixed`] was called.
     pub reload: Reload,
     /// Whether the default file sets the key, rather than show it in a comment.
     pub said: bool,
@@ -79,19 +79,19 @@ pub enum Kind {
     Integer(u64, u64),
     /// A number from 0 to 1.
     Probability,
-    /// A number of bytes, or a string such as `64 MiB`.
+    /// A number of bytes, at least 1, or a string such as `64 MiB`.
     Size,
     /// A string.
     Text,
     /// A string, or a list of strings.
     Texts,
-    /// A list of CPU numbers.
+    /// A list of CPU numbers, each from 0 to [`CPU_MAX`].
     Cpus,
     /// One of these words, each with its meaning.
     Choice(&'static [(&'static str, &'static str)]),
     /// A sub-table with this schema.
     Table(&'static Section),
-    /// An array of tables with this schema.
+    /// An array of tables with this schema. An empty one is a mistake.
     Tables(&'static Section),
 }
 
@@ -127,13 +127,13 @@ impl Key {
         Self { otherwise, ..self }
     }
 
-    /// Sets a sensible value, in TOML.
+    /// Sets a sensible value, in TOML. The default file shows it where there is no default, or an empty one.
     #[must_use]
     pub const fn example(self, example: &'static str) -> Self {
         Self { example: Some(example), ..self }
     }
 
-    /// Adds documentation, in sentences.
+    /// Sets the sentences that follow `doc` in the reference and in the JSON schema.
     #[must_use]
     pub const fn more(self, more: &'static str) -> Self {
         Self { more, ..self }
@@ -145,7 +145,7 @@ impl Key {
         Self { required: true, ..self }
     }
 
-    /// Says that a reload applies changes.
+    /// Says that a reload applies changes, also of what is below the key and not `fixed`.
     #[must_use]
     pub const fn live(self) -> Self {
         Self { reload: Reload::Live, ..self }
@@ -180,12 +180,12 @@ impl Key {
         self.default.unwrap_or_else(|| panic!("{} has no default", self.name))
     }
 
-    /// The default, a string.
+    /// The default, a string, without its quotes.
     pub fn word(&self) -> &'static str {
         self.literal().trim_matches('"')
     }
 
-    /// The default, an integer.
+    /// The default, an integer: decimal, or hexadecimal after `0x`.
     pub fn number(&self) -> u64 {
         let text = self.literal();
         let number = text.strip_prefix("0x").map_or_else(|| text.parse(), |hex| u64::from_str_radix(hex, 16));
@@ -204,7 +204,7 @@ impl Section {
         Self { doc, keys, owned: &[] }
     }
 
-    /// Adds keys that belong to words of other keys.
+    /// Sets the keys that belong to words of other keys, in place of those set before.
     #[must_use]
     pub const fn owned(self, owned: &'static [&'static [Owned]]) -> Self {
         Self { owned, ..self }
@@ -225,7 +225,7 @@ impl Section {
         all
     }
 
-    /// `None` if the section has no such key.
+    /// The key of this name, those that belong to words included; `None` if the section has none.
     pub fn key(&self, name: &str) -> Option<&'static Key> {
         let owned = self.groups().flat_map(|group| group.keys);
         self.keys.iter().chain(owned).find(|key| key.name == name)

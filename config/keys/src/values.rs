@@ -26,7 +26,7 @@ pub fn address(t: &Table<'_, '_>, at: &At<&str>) -> Option<SocketAddr> {
     parsed
 }
 
-/// Records who binds an address; notes a mistake if someone else does.
+/// Records who binds an address; notes a mistake if someone else does. Port 0 is not recorded.
 pub fn claim(t: &Table<'_, '_>, binds: &mut Binds, at: &At<&str>, bind: SocketAddr, owner: String) {
     if bind.port() != 0
         && let Some(other) = binds.insert(bind, owner)

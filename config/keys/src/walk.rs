@@ -77,7 +77,7 @@ impl<'s> Sink<'s> {
         Self { sources, mistakes: RefCell::default(), warnings: RefCell::default() }
     }
 
-    /// Makes a note about `span`.
+    /// Makes a note about `span`, and does not add it: that is up to the caller.
     pub fn note(&self, span: &Range<usize>, field: &str, message: impl Display) -> Note {
         let (file, before) = document::holding(self.sources, span).map_or_else(Default::default, |source| {
             let before = source.text.get(..span.start - source.start).unwrap_or(&source.text);
@@ -93,7 +93,7 @@ impl<'s> Sink<'s> {
         }
     }
 
-    /// Adds a mistake at `span`.
+    /// Adds a mistake at `span`; [`Sink::finish`] then fails.
     pub fn mistake(&self, span: Range<usize>, field: &str, message: impl Display) {
         let note = self.note(&span, field, message);
         self.mistakes.borrow_mut().push((span.start, note));
@@ -157,7 +157,7 @@ impl<'a, 'i> Table<'a, 'i> {
         self.sink
     }
 
-    /// Position of the table.
+    /// Byte range in the documents: `0..0` of the root, that of the table above if this one is absent.
     pub fn span(&self) -> Range<usize> {
         self.span.clone()
     }
@@ -203,12 +203,12 @@ impl<'a, 'i> Table<'a, 'i> {
         None
     }
 
-    /// The schema of a key.
+    /// The schema of a key. To ask for one that the section does not have panics.
     fn known(&self, key: &str) -> &'static Key {
         self.section.key(key).unwrap_or_else(|| panic!("the schema has no {}", self.field(key)))
     }
 
-    /// Reports a mandatory key that is absent.
+    /// Notes a mistake if nothing was found and the key is absent; `example` is what to write. Returns `found`.
     pub fn require<T>(&self, key: &str, found: Option<T>, example: impl Display) -> Option<T> {
         // A key that is there with a wrong value has been reported already.
         if found.is_none() && !self.entries.iter().any(|(name, _)| name.get_ref() == key) {
@@ -228,7 +228,7 @@ impl<'a, 'i> Table<'a, 'i> {
         self.expect(at, "a string", DeValue::as_str)
     }
 
-    /// The key's default in the schema, a string.
+    /// The key's default in the schema, a string; panics if it has none.
     pub fn default_text(&self, key: &str) -> &'static str {
         self.known(key).word()
     }
@@ -240,7 +240,7 @@ impl<'a, 'i> Table<'a, 'i> {
         self.value(key, &wanted, |value| integer(value).filter(|n| (low..=high).contains(n)))
     }
 
-    /// The key's default in the schema, an integer.
+    /// The key's default in the schema, an integer; panics if it has none.
     pub fn default_number(&self, key: &str) -> u64 {
         self.known(key).number()
     }
@@ -309,7 +309,7 @@ impl<'a, 'i> Table<'a, 'i> {
         self.expect(at, wanted, pick)
     }
 
-    /// Reads one of the schema's words, and maps it by `words`.
+    /// Reads one of the schema's words, and maps it by `words`, which must have all of them in their order.
     pub fn choice<T: Copy>(&mut self, key: &'static str, words: &[(&str, T)]) -> Option<At<T>> {
         let at = self.word(key)?;
         let Kind::Choice(known) = self.known(key).kind else { panic!("{} is no choice", self.field(key)) };
@@ -367,14 +367,14 @@ impl<'a, 'i> Table<'a, 'i> {
         found.or(otherwise).unwrap_or_else(|| panic!("{default:?} is no word of {}", self.field(key)))
     }
 
-    /// Reads a list of CPU numbers, each with its position.
+    /// Reads a list of CPU numbers, each with its position. Wrong ones are reported and left out.
     pub fn cpus(&mut self, key: &'static str) -> Option<At<Vec<At<u64>>>> {
         assert!(matches!(self.known(key).kind, Kind::Cpus), "{}", self.field(key));
         let wanted = format!("an integer from 0 to {CPU_MAX}");
         self.elements(key, "a list of integers", &wanted, |value| integer(value).filter(|n| *n <= CPU_MAX))
     }
 
-    /// Reads a string or a list of strings, each with its position.
+    /// Reads a string or a list of strings, each with its position. Wrong elements are reported and left out.
     pub fn texts(&mut self, key: &'static str) -> Option<At<Vec<At<&'a str>>>> {
         assert!(matches!(self.known(key).kind, Kind::Texts), "{}", self.field(key));
         if let Some(at) = self.get(key).filter(|at| at.value.is_str()) {
@@ -401,7 +401,7 @@ impl<'a, 'i> Table<'a, 'i> {
         Some(array.map(|_| all))
     }
 
-    /// Reads a sub-table; `None` if it is absent.
+    /// Reads a sub-table; `None` if it is absent or no table.
     pub fn table(&mut self, key: &'static str) -> Option<Table<'a, 'i>> {
         let at = self.get(key)?;
         let at = self.expect(at, &format!("a table [{}]", self.field(key)), DeValue::as_table)?;
@@ -425,7 +425,7 @@ impl<'a, 'i> Table<'a, 'i> {
         Table { sink, section, entries: at.value, path, span, asked: Vec::new(), words, undecided }
     }
 
-    /// Reads an array of tables; `None` if it is absent.
+    /// Reads an array of tables; `None` if it is absent or no array. An empty one is a mistake.
     pub fn tables(&mut self, key: &'static str) -> Option<Vec<Table<'a, 'i>>> {
         let (sink, head) = (self.sink, format!("[[{}]]", self.field(key)));
         let wanted = format!("a list of tables, each headed {head},");

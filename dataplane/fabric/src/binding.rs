@@ -12,9 +12,9 @@ use crate::blocking::BlockingWork;
 /// A lease as a binding sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BoundLease {
-    /// Its id.
+    /// Full id of the lease.
     pub id: LeaseId,
-    /// Its generation.
+    /// Its generation, of 56 bits.
     pub generation: Generation,
     /// What the transport may let the client do.
     pub rights: Rights,
@@ -39,7 +39,7 @@ impl Debug for BindSecret {
 pub enum Reach {
     /// The lease's bytes, narrowed to its RANGE caveats.
     Bytes {
-        /// Where they lie.
+        /// Region, offset in it and length, in bytes.
         span: Span,
         /// How far into the lease they start, in bytes.
         first: u64,
@@ -54,7 +54,7 @@ pub enum Reach {
 /// A node may have several bindings of one kind: each is asked in turn, and the first that takes the client has it. No
 /// call may wait for anybody; what takes time is returned as [`BlockingWork`].
 pub trait Binding: Debug + Send {
-    /// The kind that it serves.
+    /// The `kind` of LEASE_BIND that it serves.
     fn kind(&self) -> BindKind;
 
     /// The name of its device or port, which tells it from others of its kind on this node, also after a restart.

@@ -90,17 +90,17 @@ pub type GpuDone = Box<dyn FnOnce(Ran) + Send>;
 /// A kernel to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kernel {
-    /// Its number on this node.
+    /// Its number on this node: higher than that of any before, also of earlier starts.
     pub submit_id: u64,
-    /// The binary that it is in.
+    /// The binary that it is in; not empty.
     pub binary: Vec<u8>,
-    /// Its name.
+    /// Name of the kernel in `binary`.
     pub name: String,
     /// Blocks in x, y and z.
     pub grid: [u32; 3],
     /// Threads of a block in x, y and z.
     pub block: [u32; 3],
-    /// Each argument.
+    /// The bytes of each argument, in the order of the submission.
     pub args: Vec<Vec<u8>>,
     /// Offset in the lease, and length, of what is read when it has ended; they lie within the lease.
     pub output: (u64, u32),
@@ -111,7 +111,7 @@ pub struct Kernel {
 pub struct Ran {
     /// As GPU_SUBMIT answers it.
     pub status: GpuStatus,
-    /// 0, or what CUDA calls the error.
+    /// 0, or what CUDA calls the error, such as one of [`code`].
     pub exit_code: i32,
     /// What was asked for; or why the binary is not loaded.
     pub output: Vec<u8>,

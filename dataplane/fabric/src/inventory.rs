@@ -17,7 +17,7 @@ use crate::{
 /// What the host knows of itself. All of it is optional: what is not there is not announced.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Facts {
-    /// Processors.
+    /// Number of processors; 0 where nobody knows.
     pub cpus: u32,
     /// Memory nodes: what regions can lie in.
     pub tiers: Vec<Tier>,
@@ -182,7 +182,7 @@ impl<H: Host> Node<H> {
         self.leases.regions()
     }
 
-    /// The resource that a region is.
+    /// Id of the resource that a region is; 0 if there is no such region.
     pub fn region_resource(&self, region: RegionId) -> u128 {
         self.resource_ids.get(usize::from(region.0)).copied().unwrap_or(0)
     }

@@ -191,7 +191,7 @@ impl<H: Host> Node<H> {
         self.identity.id().0
     }
 
-    /// The node's key pair.
+    /// The key pair whose public key the node's id is the hash of.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }

@@ -7,7 +7,7 @@ use berth_wire::fabric::Perms;
 pub struct Rule {
     /// Id of the key that it applies to; `None` for every enrolled presenter.
     pub presenter: Option<u128>,
-    /// What it permits.
+    /// What it permits; the permissions of all rules that apply add up.
     pub perms: Perms,
     /// Ids of the resources that it applies to; `None` for all of them and the node itself.
     pub resources: Option<Vec<u128>>,

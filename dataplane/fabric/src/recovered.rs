@@ -18,7 +18,7 @@ const ATTACHMENTS: usize = 1 << 18;
 /// ends it. All of that takes a time linear in the journal, whatever it holds.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Recovered {
-    /// How often the node started.
+    /// Number of the last start; 0 if there was none.
     pub epoch: u64,
     /// The latest time that a record tells: the node's clock does not go back behind it.
     pub latest: Nanos,
@@ -26,19 +26,19 @@ pub struct Recovered {
     pub leases: BTreeMap<u128, Box<RecoveredLease>>,
     /// Revoked tokens, and when that may be forgotten.
     pub revoked_tokens: BTreeMap<u128, Nanos>,
-    /// The installed fence.
+    /// Epoch of the last scheduler fence that was installed.
     pub fence: Option<u64>,
     /// Holders whose tokens of before were revoked, and when.
     pub revoked_holders: BTreeMap<u128, (Nanos, HolderRevoked)>,
     /// Keys that were enrolled by request, by id.
     pub enrolled: BTreeMap<u128, [u8; 32]>,
-    /// Keys that were removed.
+    /// Ids of keys that were removed, which are never served again.
     pub removed: BTreeSet<u128>,
     /// The highest nonce of each sender whose request must not be executed again.
     pub seen: BTreeMap<u128, u64>,
     /// What leases are connected, or may be, by lease and binding: what their holders said of the clients.
     pub bound: BTreeMap<(u128, u64), Box<[u8]>>,
-    /// The handles of each lease that has any.
+    /// The handles of each lease that has any, by the lease's full id.
     pub handles: BTreeMap<u128, Vec<Handle>>,
     /// Attachments, by handle and importer once they are settled. Until then in the order in which they were made, and
     /// some of them are gone: a journal may be full of them, and none is looked up in it.
@@ -74,9 +74,9 @@ pub struct RecoveredLease {
 /// An imported handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attached {
-    /// The handle.
+    /// Id of the handle.
     pub handle: u128,
-    /// Who imported it.
+    /// Id of the importer's key.
     pub importer: u128,
     /// The attachment's key.
     pub key: u64,

@@ -99,9 +99,9 @@ pub struct Work {
     pub deadline: Deadline,
     /// To be made durable, with everything journaled before, before the first job begins; `None` if nothing need be.
     pub journal: Option<Vec<Record>>,
-    /// To be waited for before the first job begins.
+    /// Over once no access from before goes on; to be waited for before the first job begins.
     pub quiescence: Option<Quiescence>,
-    /// To be waited for before the first job begins.
+    /// To be waited for before the first job begins; if it fails, nothing of this is done.
     pub ending: Option<Ending>,
     /// For how long at most; `None` for as long as it takes. After that the work goes on as if it were over.
     pub patience: Option<Duration>,

@@ -23,13 +23,13 @@ pub struct Stock {
 /// functions or cores. [`Leases`] keeps the lives of all leases, and the bytes; a resource of units gives them out and
 /// takes them back. No call may wait for anybody.
 pub trait Resource: Debug + Send {
-    /// As what it is leased.
+    /// The type that GET_INVENTORY tells of it.
     fn kind(&self) -> ResourceType;
 
     /// What tells it from others of its kind on this node.
     fn name(&self) -> &str;
 
-    /// What there is of it.
+    /// How much there is of it, as [`Stock`] counts.
     fn stock(&self, leases: &Leases) -> Stock;
 
     /// As what a unit counts among what its holder has; `None` for bytes.

@@ -39,13 +39,13 @@ pub struct TaskletConfig {
     pub modules: u64,
     /// Results that are kept, in bytes.
     pub results: u64,
-    /// How long a result is kept.
+    /// How long a result is kept after the end of its run (T3).
     pub result_time: Duration,
     /// Limit on runs that wait for a core.
     pub queue: usize,
-    /// The most that one run may ask for.
+    /// The most that one run may ask for (T4).
     pub max: Limits,
-    /// How long a run takes at most.
+    /// Longest wall time of a run, counted from its start (T4); then it is stopped.
     pub max_wall: Duration,
 }
 
@@ -84,17 +84,17 @@ pub enum Turn {
 /// A run that begins.
 #[derive(Debug)]
 pub struct Start {
-    /// Its id.
+    /// Its `tasklet_id`.
     pub run: RunId,
-    /// Who submitted it.
+    /// Id of the key that submitted it.
     pub presenter: u128,
-    /// The code.
+    /// The compiled module; the run is a fresh instance of it.
     pub module: Arc<dyn Module>,
-    /// Passed to it.
+    /// Input of the submission, to be passed to the module.
     pub input: Vec<u8>,
-    /// Its limits.
+    /// Limits of the submission, within [`TaskletConfig::max`].
     pub limits: Limits,
-    /// What it may touch.
+    /// Its capabilities at the start; leases that it allocates are to be added.
     pub capabilities: Capabilities,
     /// What it writes with `fb_log`.
     pub log: SharedLog,
@@ -359,12 +359,12 @@ impl<H: Host> Node<H> {
         turns.into_iter().flatten()
     }
 
-    /// Ids of the runs that have not ended.
+    /// Ids of the runs that have not ended, those that wait for a core included.
     pub fn runs(&self) -> impl Iterator<Item = RunId> {
         self.tasklets.iter().flat_map(|tasklets| tasklets.runs.keys().copied())
     }
 
-    /// A run has used its slice.
+    /// A run has used its slice. After [`SliceOver::Wait`] its thread waits for a [`Turn`].
     pub fn slice_over(&mut self, id: RunId, now: Now) -> SliceOver {
         let Some(tasklets) = &mut self.tasklets else { return SliceOver::Stop };
         let wall = tasklets.config.max_wall;

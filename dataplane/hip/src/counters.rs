@@ -135,9 +135,9 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Declarations of all of them.
+    /// Declarations of those that are counted whatever the operation.
     pub const TABLE: &[Counter] = Events::TABLE;
-    /// Declarations of those of each class.
+    /// Declarations of those of each class of operations; `*` stands for the class.
     pub const OF_CLASS: &[Counter] = OF_CLASS;
 
     /// Calls `visit` with the name and value of each counter; of the classes, those with a request.
@@ -195,7 +195,7 @@ pub struct Activity {
 }
 
 impl Activity {
-    /// Requests that were taken.
+    /// Requests that were answered, failed, done without a reply or deferred.
     pub fn requests(&self) -> u64 {
         self.requests.get()
     }
@@ -210,7 +210,7 @@ impl Activity {
         self.memory.load(Relaxed)
     }
 
-    /// The lease that it uses.
+    /// Id of the lease that it is bound to; `None` before.
     pub fn lease(&self) -> Option<u128> {
         self.lease.get().copied()
     }

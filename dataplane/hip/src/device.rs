@@ -10,7 +10,7 @@ use berth_wire::hip::Code;
 /// A device, as clients see it.
 #[derive(Debug, Clone)]
 pub struct Properties {
-    /// Its name.
+    /// Its name for people, such as `Berth software GPU`.
     pub name: String,
     /// What code objects are for, as `gcnArchName`.
     pub arch: String,
@@ -18,37 +18,37 @@ pub struct Properties {
     pub memory: u64,
     /// Bytes of shared memory that a launch may ask for.
     pub shared_memory: u32,
-    /// Threads of a block.
+    /// Most threads of a block, over all dimensions.
     pub block_threads: u32,
-    /// Threads of a block: x, y, z.
+    /// Most threads of a block in x, y and z.
     pub block: [u32; 3],
-    /// Blocks: x, y, z.
+    /// Most blocks of a grid in x, y and z.
     pub grid: [u32; 3],
     /// Threads of a warp.
     pub warp: u32,
     /// Blocks that run at a time on a multiprocessor, and its threads.
     pub resident: [u32; 2],
-    /// Multiprocessors.
+    /// Number of multiprocessors.
     pub processors: u32,
-    /// What its instructions are called: major, minor.
+    /// Compute capability: major, minor.
     pub version: [u32; 2],
 }
 
 /// Bytes that a session has allocated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Allocation {
-    /// Where they begin.
+    /// Device address of the first byte, a multiple of 256.
     pub at: u64,
-    /// How many.
+    /// Length in bytes.
     pub len: u64,
-    /// On which device.
+    /// Index of the device in [`Device::properties`].
     pub device: usize,
 }
 
 /// A kernel of a module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kernel {
-    /// Its name.
+    /// Its name in the code object.
     pub name: String,
     /// Where its parameters lie in the argument buffer: offset and size, at most 64.
     pub parameters: Vec<(u32, u32)>,
@@ -59,18 +59,18 @@ pub struct Kernel {
 /// A module that was loaded.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Loaded {
-    /// What the device calls it.
+    /// The device's number for it, as [`Launch::module`] and [`Device::unload`] take it.
     pub module: u64,
-    /// Its kernels.
+    /// Its kernels; [`Launch::kernel`] is an index of these.
     pub kernels: Vec<Kernel>,
 }
 
 /// A kernel that is to run. Its shape is one that the device runs.
 #[derive(Debug, Clone)]
 pub struct Launch {
-    /// The module.
+    /// Number of the module, as [`Loaded::module`] says.
     pub module: u64,
-    /// Which of its kernels.
+    /// Index of the kernel in [`Loaded::kernels`].
     pub kernel: usize,
     /// Blocks: x, y, z.
     pub grid: [u32; 3],
@@ -78,24 +78,24 @@ pub struct Launch {
     pub block: [u32; 3],
     /// Bytes of dynamic shared memory.
     pub shared: u32,
-    /// The argument buffer.
+    /// The argument buffer, laid out as [`Kernel::parameters`] says.
     pub arguments: Vec<u8>,
 }
 
 /// Rows of device memory that are copied. Both ranges are the session's; they may overlap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Copy2d {
-    /// Where to.
+    /// Device address of the first row to write.
     pub dst: u64,
-    /// From one row there to the next.
+    /// Bytes from one row of `dst` to the next.
     pub dpitch: u64,
-    /// Where from.
+    /// Device address of the first row to read.
     pub src: u64,
-    /// From one row there to the next.
+    /// Bytes from one row of `src` to the next.
     pub spitch: u64,
-    /// Bytes of a row.
+    /// Bytes to copy of each row.
     pub width: u64,
-    /// Rows.
+    /// Number of rows.
     pub height: u64,
 }
 
@@ -104,11 +104,11 @@ pub struct Copy2d {
 pub enum Job {
     /// Sets bytes, which are the session's.
     Set {
-        /// Where.
+        /// Device address of the first byte.
         dst: u64,
-        /// How many.
+        /// Number of bytes.
         len: u64,
-        /// To what.
+        /// Value of each byte.
         value: u8,
     },
     /// Copies within device memory.
@@ -133,7 +133,7 @@ pub enum Done {
 /// At most one job is under way, and until it is done nothing but [`Device::properties`], [`Device::used`] and
 /// [`Device::poll`] is called.
 pub trait Device {
-    /// Bytes of a code object that are looked at.
+    /// Most bytes of a code object that are kept; what follows is received and thrown away.
     const IMAGE_MAX: usize;
 
     /// The devices in order; at least one.
@@ -169,7 +169,7 @@ pub trait Device {
     /// Forgets a module.
     fn unload(&mut self, module: u64);
 
-    /// Frees everything.
+    /// Frees all allocations and modules.
     fn reset(&mut self);
 
     /// Frees everything, and leaves one device, as device 0, with so many bytes that nobody else gets. `held` is dropped
@@ -187,7 +187,7 @@ pub trait Device {
         self.check(dst, len).map(|()| false)
     }
 
-    /// Starts a job.
+    /// Starts a job; none is under way, and the caller has checked its ranges.
     fn start(&mut self, job: Job);
 
     /// Whether the job is done; otherwise wakes its task later.

@@ -27,26 +27,26 @@ const UNBOUND: Duration = Duration::from_secs(10);
 /// Longest token.
 const TOKEN_MAX: usize = berth_wire::hip::LAUNCH_MAX;
 
-/// What a client presents.
+/// What a client presents in `BERTH_BIND`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
-    /// The lease.
+    /// Full id of the lease.
     pub lease: u128,
-    /// The token.
+    /// The encoded token, at most 32 KiB.
     pub token: Vec<u8>,
-    /// By the key of the lease's holder.
+    /// Signature of `signed` by the key of the lease's holder.
     pub signature: [u8; 64],
-    /// What is signed.
+    /// What is signed: it covers the session's nonce, the lease's id and, under TLS, the connection's exporter.
     pub signed: Vec<u8>,
 }
 
 /// A device that a session has alone for as long as its lease lives.
 pub struct Grant {
-    /// Which of the worker's.
+    /// Index of the device among the worker's.
     pub device: usize,
-    /// The lease's bytes.
+    /// Bytes of the lease: all memory that the session then has.
     pub bytes: u64,
-    /// How the lease stands.
+    /// Asked from then on whether the lease still lives.
     pub standing: Box<dyn Standing>,
     /// Dropped when nothing of the session's memory is left.
     pub held: Box<dyn Any + Send>,

@@ -10,7 +10,6 @@ use crate::{
     device::{Copy2d, Kernel, Launch},
 };
 
-/// A stream.
 #[derive(Debug, Default)]
 pub(crate) struct Stream {
     pub(crate) flags: u32,
@@ -19,7 +18,6 @@ pub(crate) struct Stream {
     pub(crate) capture: Option<Graph>,
 }
 
-/// An event.
 #[derive(Debug)]
 pub(crate) struct Event {
     pub(crate) has_time: bool,
@@ -35,7 +33,6 @@ pub(crate) enum Recorded {
     At(Nanos),
 }
 
-/// A module.
 #[derive(Debug)]
 pub(crate) struct Module {
     /// What the device calls it.
@@ -45,7 +42,6 @@ pub(crate) struct Module {
     pub(crate) functions: Vec<(usize, u64)>,
 }
 
-/// A function.
 #[derive(Debug, Clone)]
 pub(crate) struct Function {
     pub(crate) module: u64,

@@ -44,7 +44,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// What a session is limited to.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Longest payload, of requests and of responses.
+    /// Longest payload of requests and of responses, in bytes.
     pub max_payload: u64,
     /// Streams, events, modules, functions and graphs together.
     pub handles: usize,
@@ -52,7 +52,7 @@ pub struct Settings {
     pub idle: Option<Duration>,
 }
 
-/// A session.
+/// The session of one client connection.
 pub struct Session<D> {
     pub(crate) device: D,
     pub(crate) settings: Arc<Settings>,
@@ -200,7 +200,7 @@ impl<D: Device> Session<D> {
         }
     }
 
-    /// Has it tell what it does.
+    /// Has it add its requests, errors, memory and lease to `activity`.
     #[must_use]
     pub fn watched_by(mut self, activity: Arc<Activity>) -> Self {
         self.tally.activity = Some(activity);

@@ -47,7 +47,7 @@ pub enum Refusal {
     Malformed,
     /// A status of the kernel's own: [`DROPPED`], [`NOT_ACTIVE`] or [`DUPLICATE`].
     Status(i32),
-    /// There is no room for it.
+    /// The queue has no room for it, or the kernel has no queue.
     Overloaded,
     /// The kernel's code failed. The message is not remembered.
     Failed,
@@ -56,7 +56,7 @@ pub enum Refusal {
 /// What it takes to answer a message that waited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ticket {
-    /// Its sender.
+    /// Where the answer goes.
     pub to: ReplyTo,
     /// The request's id, which the answer has.
     pub request_id: u32,
@@ -73,7 +73,7 @@ pub enum Next<'a> {
     Run(Ticket, &'a [u8]),
 }
 
-/// A message that a worker has.
+/// A message that a worker has; [`Kernel::answered`] takes it back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sent {
     queue: u32,
@@ -87,7 +87,7 @@ pub struct Settings {
     pub request: Arc<Schema>,
     /// Those that it answers with.
     pub response: Arc<Schema>,
-    /// What runs.
+    /// What runs: on workers alone where there is a queue.
     pub runs: Runs,
     /// The formats that it takes; it answers in the format of the request.
     pub format: Choice,
@@ -116,7 +116,7 @@ pub enum KernelError {
         "the formats dotcompute and memorypack of {0} have one length, and those of {1} differ; choose one by format"
     )]
     Ambiguous(String, String),
-    /// There is no instance of its code.
+    /// The code makes no instance: its name, and why.
     #[error("{0}: {1}")]
     NoInstance(String, String),
 }
@@ -152,7 +152,7 @@ pub struct Kernel {
 }
 
 impl Settings {
-    /// Checks that the kernel suits its messages.
+    /// Checks that program, formats and priority suit the messages; makes no instance.
     pub fn check(&self) -> Result<(), KernelError> {
         let Self { request, response, runs, .. } = self;
         runs.check(request, response)?;
@@ -166,7 +166,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Bytes of the longest message either way.
+    /// Bytes of the longest request or response, of the formats that are taken.
     pub fn longest(&self) -> usize {
         self.request.longest(self.format).max(self.response.longest(self.format))
     }
@@ -211,12 +211,12 @@ impl Kernel {
         self.on_worker
     }
 
-    /// What it answers, and how.
+    /// What it was made with; of one for workers without `dedup` and `queue`.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Answers a message of `peer`.
+    /// Answers a message of `peer` at once; only for kernels without a queue. A repeated one gets its earlier answer.
     #[inline]
     pub fn run(&mut self, peer: Peer, message: &[u8]) -> Result<&[u8], Refusal> {
         let format = self.accept(message)?;
@@ -284,7 +284,7 @@ impl Kernel {
         queue.may_start(place).then_some(Next::Run(ticket, message))
     }
 
-    /// The sender of [`Next::Tell`] was told.
+    /// The sender of [`Next::Tell`] was told: counts the message and frees its place.
     pub fn told(&mut self) {
         let (outcome, place) = self.telling;
         if let Some(queue) = &mut self.queue {
@@ -296,7 +296,7 @@ impl Kernel {
         }
     }
 
-    /// The message of [`Next::Run`] went to a worker.
+    /// The message of [`Next::Run`] went to a worker. `None` where none waits.
     pub fn sent(&mut self) -> Option<Sent> {
         let queue = self.queue.as_mut()?;
         let place = queue.next()?;

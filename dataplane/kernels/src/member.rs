@@ -9,9 +9,9 @@ use berth_wire::memory_pack::{MessageMember, Scalar};
 pub struct Member {
     /// As in the C# source.
     pub name: String,
-    /// Its type.
+    /// Type of the value; each has one size.
     pub scalar: Scalar,
-    /// Whether it can be absent.
+    /// Whether it can be absent; in every format a flag is then before the value.
     pub nullable: bool,
 }
 

@@ -68,7 +68,7 @@ impl PartialEq for Runs {
 impl Eq for Runs {}
 
 impl Runs {
-    /// Its name, for people.
+    /// For people: its word of [`Builtin::WORDS`], or what the code says of itself.
     pub fn name(&self) -> &str {
         match self {
             Self::Builtin(builtin) => {

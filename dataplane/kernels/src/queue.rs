@@ -12,22 +12,22 @@ pub enum Backpressure {
     /// It is refused as over a limit.
     #[default]
     Reject,
-    /// It is dropped, with a status.
+    /// It is dropped, with status 1.
     DropNew,
-    /// The message that has waited longest is dropped, with a status.
+    /// The message that has waited longest is dropped, with status 1.
     DropOldest,
 }
 
 /// How messages wait for a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueSettings {
-    /// Messages that may wait.
+    /// Messages that may wait; those that a worker has do not count.
     pub waiting: usize,
     /// Whether higher priorities go first; equal ones always go in the order of their arrival.
     pub priority: bool,
     /// What happens when there is no room.
     pub backpressure: Backpressure,
-    /// How long a message waits before it is dropped.
+    /// How long a message waits before it is dropped, with status 1.
     pub timeout: Duration,
 }
 

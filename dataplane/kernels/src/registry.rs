@@ -6,23 +6,23 @@ use berth_wire::memory_pack::{Guid, MemoryPack};
 
 use crate::{Member, Schema, SchemaError};
 
-/// What `builtin:vector_add` takes.
+/// What `builtin:vector_add` takes: 42 bytes raw, 43 in dotcompute, 46 in memorypack (K2).
 #[derive(Debug, Clone, Copy, PartialEq, MemoryPack)]
 #[memory_pack(message)]
 pub struct VectorAddRequest {
-    /// Another for each request.
+    /// Different for each request: repeated ones are found by it. Zero is never remembered.
     pub message_id: Guid,
-    /// Higher ones are first.
+    /// Higher ones go first where the kernel's queue has `priority`.
     pub priority: u8,
-    /// What the response has as its own.
+    /// Copied to the response unless it is absent or zero.
     pub correlation_id: Option<Guid>,
-    /// One number.
+    /// First summand.
     pub a: f32,
-    /// The other.
+    /// Second summand.
     pub b: f32,
 }
 
-/// What it answers.
+/// What it answers: 38 bytes raw, 39 in dotcompute, 42 in memorypack (K2).
 #[derive(Debug, Clone, Copy, PartialEq, MemoryPack)]
 #[memory_pack(message)]
 pub struct VectorAddResponse {
@@ -30,16 +30,16 @@ pub struct VectorAddResponse {
     pub message_id: Guid,
     /// That of the request.
     pub priority: u8,
-    /// That of the request, or its `message_id`.
+    /// That of the request, or its `message_id`; absent where both are zero.
     pub correlation_id: Option<Guid>,
-    /// The sum.
+    /// `a` + `b` in IEEE single precision; every NaN is 0x7FC00000.
     pub result: f32,
 }
 
 /// A message type, and the one that answers it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// Its members.
+    /// Its name, members and layout.
     pub schema: Arc<Schema>,
     /// The name of its response; `None` if it is no request.
     pub response: Option<String>,

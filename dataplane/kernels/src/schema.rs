@@ -114,7 +114,7 @@ impl Schema {
         Ok(schema)
     }
 
-    /// The schema of a type.
+    /// The schema of a type, laid out from its name and members as [`Schema::new`] does.
     pub fn of<M: Message>() -> Result<Self, SchemaError> {
         Self::new(M::NAME, M::MEMBERS.iter().map(Member::from).collect())
     }
@@ -144,7 +144,7 @@ impl Schema {
         (*member == Member::new(name, scalar)).then_some(at)
     }
 
-    /// Bytes of a message in a format.
+    /// Bytes of a message in a format, with the count where it has one; see [`Schema::short_len`] for the short form.
     pub fn len(&self, format: Format) -> usize {
         match format {
             Format::DotCompute => 1 + self.raw,

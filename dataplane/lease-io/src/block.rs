@@ -100,7 +100,7 @@ impl Accesses {
         Ok(())
     }
 
-    /// One that has ended, if there is any.
+    /// The access that ended first of those not taken yet.
     pub fn next(&self) -> Option<Ended> {
         self.0.lock().ended.pop_front()
     }

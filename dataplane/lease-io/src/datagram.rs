@@ -8,7 +8,7 @@ use berth_port::Nanos;
 
 use crate::{AccessRequest, BlockIo, Failure, Gate, Served, counts::Event};
 
-/// A protocol of one datagram each way.
+/// How a protocol reads a request and writes its answer, each in one datagram.
 pub trait Protocol {
     /// The fields of a request that its answer repeats.
     type Echo: Copy + Send + 'static;
@@ -30,7 +30,7 @@ pub trait Protocol {
     fn greet(echo: &Self::Echo, lease: Option<Result<Entry, Refusal>>, buf: &mut [u8]) -> usize;
 }
 
-/// A parsed datagram.
+/// What a datagram asks for.
 #[derive(Debug, Clone)]
 pub enum Request<E> {
     /// An access; the data of a write lies in `data` of the message, that of a read shall be put there.
@@ -39,29 +39,29 @@ pub enum Request<E> {
         ask: AccessRequest,
         /// Where the data is; empty unless the request is well formed.
         data: Range<usize>,
-        /// For the answer.
+        /// What the answer repeats of the request.
         echo: E,
     },
     /// HELLO: asks for the lease's limits.
     Greeting(AccessRequest, E),
     /// PING: answered without a look at any lease.
     Ping(E),
-    /// Nothing that could be answered.
+    /// Nothing that could be answered; it is counted and dropped.
     Malformed,
 }
 
-/// The fate of a datagram.
+/// How a datagram is answered.
 #[derive(Debug)]
 pub enum Answer<E> {
     /// The answer, of this length, has replaced it.
     Now(usize),
     /// It will be answered when blocks have been read or written.
     Later(Later<E>),
-    /// It gets no answer.
+    /// It gets no answer: it is malformed, or the protocol has none for its failure.
     Never,
 }
 
-/// An access that goes to blocks.
+/// An access that goes to blocks: [`Later::start`] it, then [`Later::finish`] it.
 #[derive(Debug, Clone)]
 pub struct Later<E> {
     pub(crate) ask: AccessRequest,
@@ -127,7 +127,7 @@ impl<E: Copy> Later<E> {
         Ok(gate.start(&self.ask, &buf[self.data.clone()], now)?)
     }
 
-    /// Completes the answer in `buf` when the access has ended, and returns its length.
+    /// Completes the answer in `buf` when the access has ended: its length, or `None` where it gets no answer.
     pub fn finish<P: Protocol<Echo = E>>(
         &self,
         gate: &mut Gate,

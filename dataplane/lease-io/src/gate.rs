@@ -34,7 +34,7 @@ pub enum Served {
 /// Why an access has no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
-    /// It is not allowed.
+    /// A check refuses it, for this reason.
     Refused(Refusal),
     /// Too many block operations are under way.
     Busy,

@@ -29,7 +29,7 @@ impl TaskletLeases {
         Self { capabilities, gate }
     }
 
-    /// What the run may touch.
+    /// What the run may touch; leases that it allocates are to be added here.
     pub fn capabilities(&mut self) -> &mut Capabilities {
         &mut self.capabilities
     }

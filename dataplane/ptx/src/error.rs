@@ -59,7 +59,7 @@ pub enum Reason {
     /// A call, or a declaration, whose parameters are not those of the definition.
     #[error("{0:?} is not called as it is declared: {1}")]
     Prototype(String, String),
-    /// A bound of the software GPU.
+    /// A limit of the software GPU is exceeded.
     #[error("{0}")]
     TooLarge(String),
 }
@@ -95,7 +95,7 @@ pub enum FaultKind {
         access: Access,
         /// The address as the instruction has it.
         address: u64,
-        /// How many bytes.
+        /// Bytes of the access; of a vector, those of one element.
         bytes: u8,
         /// The space that the instruction names.
         space: Space,
@@ -121,9 +121,9 @@ pub enum FaultKind {
     /// A barrier number above 15, or a number of threads that is no multiple of 32 or more than there are.
     #[error("a barrier {barrier} for {threads} threads, which there cannot be")]
     BadBarrier {
-        /// Which.
+        /// Number of the barrier, as the instruction says.
         barrier: u32,
-        /// For how many threads.
+        /// Number of threads, as the instruction says.
         threads: u32,
     },
     /// `shfl.sync` and its like by a thread that its mask does not name.
@@ -135,7 +135,7 @@ pub enum FaultKind {
     /// The caller stopped it.
     #[error("the launch was stopped")]
     Stopped,
-    /// Calls too deep.
+    /// Calls too deep: over 4096, or over what the registers and stack of a thread or launch may take.
     #[error("the stack of calls is too deep")]
     StackOverflow,
     /// An indirect call of what is no function.
@@ -176,15 +176,15 @@ pub enum LaunchError {
     /// No such kernel.
     #[error("no kernel {0:?}")]
     NoKernel(String),
-    /// A grid or a block that the device does not run.
+    /// A grid, a block or an amount of memory that the device does not run.
     #[error("{0}")]
     Shape(String),
     /// Arguments of another size than the kernel's parameters.
     #[error("the parameters take {expected} bytes, {given} are given")]
     Arguments {
-        /// What the kernel takes.
+        /// Bytes of the kernel's parameters, up to the end of the last one.
         expected: usize,
-        /// What the launch has.
+        /// Bytes that the launch gives.
         given: usize,
     },
     /// It began, and a thread did what it must not.

@@ -14,7 +14,7 @@ pub enum Width {
 }
 
 impl Width {
-    /// The number.
+    /// Bytes of the access: 1, 2, 4 or 8.
     #[inline]
     pub fn bytes(self) -> u8 {
         1 << self as u8
@@ -63,14 +63,14 @@ pub enum Scope {
 /// What an access orders, and among whom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Order {
-    /// What.
+    /// How it orders the thread's other accesses.
     pub semantics: Semantics,
-    /// Among whom.
+    /// For which threads it does.
     pub scope: Scope,
 }
 
 impl Order {
-    /// An ordinary access.
+    /// An access that orders nothing.
     pub const WEAK: Self = Self { semantics: Semantics::Weak, scope: Scope::Block };
 }
 
@@ -109,7 +109,7 @@ pub struct Allocations {
 }
 
 impl Allocations {
-    /// Takes these bytes in; returns their address.
+    /// Takes these bytes in; returns their address, a multiple of 4 GiB, never 0.
     pub fn allocate(&mut self, bytes: Vec<u8>) -> u64 {
         let end = self.all.last().map_or(1, |(at, bytes)| at + bytes.len() as u64 + 1);
         let at = end.next_multiple_of(APART);
@@ -117,7 +117,7 @@ impl Allocations {
         at
     }
 
-    /// The bytes of the allocation that begins at `at`.
+    /// The bytes of the allocation that begins at `at`; `None` if none begins there.
     pub fn bytes(&self, at: u64) -> Option<&[u8]> {
         let index = self.all.binary_search_by_key(&at, |(start, _)| *start).ok()?;
         Some(&self.all[index].1)

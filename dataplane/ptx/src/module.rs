@@ -41,7 +41,7 @@ pub struct Function<'a> {
     pub signature: Signature<'a>,
     /// Its statements; `None` of a declaration.
     pub body: Option<Vec<Statement<'a>>>,
-    /// Where its name stands.
+    /// Line of its name, from 1.
     pub line: u32,
 }
 
@@ -61,14 +61,14 @@ pub struct Param<'a> {
     pub name: &'a str,
     /// The type, or that of the elements.
     pub ty: Type,
-    /// How many elements, of an array.
+    /// Number of elements of an array; `None` if it is none.
     pub elements: Option<u64>,
-    /// Its alignment in bytes.
+    /// Its alignment in bytes, a power of two: that of its type unless `.align` says another.
     pub align: u64,
 }
 
 impl Param<'_> {
-    /// How many bytes it takes.
+    /// Bytes of the value, or of all elements together.
     pub fn bytes(&self) -> u64 {
         self.ty.bytes() * self.elements.unwrap_or(1)
     }
@@ -79,7 +79,7 @@ impl Param<'_> {
 pub struct Variable<'a> {
     /// Its name.
     pub name: &'a str,
-    /// Where it lies.
+    /// State space that it is declared in.
     pub space: Space,
     /// Who sees it.
     pub linkage: Linkage,
@@ -87,11 +87,11 @@ pub struct Variable<'a> {
     pub ty: Type,
     /// How many bytes it takes; 0 of an array without a length.
     pub bytes: u64,
-    /// Its alignment in bytes.
+    /// Its alignment in bytes, a power of two: that of its type or vector unless `.align` says another.
     pub align: u64,
     /// What it holds at first, by the index of the element; the rest is zero.
     pub init: Vec<(u64, Initial<'a>)>,
-    /// Where its name stands.
+    /// Line of its name, from 1.
     pub line: u32,
 }
 

@@ -377,14 +377,14 @@ pub struct Program {
 }
 
 impl Program {
-    /// The names of all kernels, in order.
+    /// The names of all kernels, sorted.
     pub fn kernels(&self) -> Vec<&str> {
         let mut names: Vec<_> = self.kernels.keys().map(String::as_str).collect();
         names.sort_unstable();
         names
     }
 
-    /// What a kernel takes.
+    /// The parameters of a kernel in their order; `None` if there is no such kernel.
     pub fn parameters(&self, kernel: &str) -> Option<&[Parameter]> {
         self.kernels.get(kernel).map(|index| self.functions[*index as usize].parameters.as_slice())
     }
@@ -394,7 +394,7 @@ impl Program {
         self.shared
     }
 
-    /// How many bytes its variables have.
+    /// Bytes of the variables outside of functions, shared ones not included.
     pub fn variable_bytes(&self) -> usize {
         self.image.len()
     }

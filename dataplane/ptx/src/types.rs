@@ -118,7 +118,7 @@ pub enum Space {
 }
 
 impl Space {
-    /// The space of a modifier with its point.
+    /// The space of a modifier with its point, such as `.shared::cta`; `None` of other modifiers.
     pub fn parse(modifier: &str) -> Option<Self> {
         Some(match modifier {
             ".global" => Self::Global,

@@ -29,7 +29,7 @@ pub enum LutError {
         errors: usize,
         /// Number of sets of 1 to `depth` errors, saturated.
         sets: u64,
-        /// Words per set.
+        /// 64-bit words per set, of its syndrome and its flips.
         words: u64,
     },
     /// The depth is 0: such a table would correct nothing.
@@ -140,7 +140,7 @@ impl Lut {
         self.num_observables
     }
 
-    /// Number of syndromes in the table.
+    /// Number of syndromes in the table; the one without events is never among them.
     pub fn len(&self) -> usize {
         self.index.len()
     }

@@ -47,7 +47,7 @@ enum Section {
 }
 
 impl SyndromeFile {
-    /// Parses the text of a syndrome file.
+    /// Parses the text of a syndrome file; the first faulty line ends that.
     pub fn parse(text: &str) -> Result<Self, SyndromeFileError> {
         let mut file = Self {
             num_data: 0,
@@ -150,17 +150,17 @@ impl SyndromeFile {
         Ok(())
     }
 
-    /// Number of data qubits in the experiment.
+    /// Number of data qubits, as `NUM_DATA` says.
     pub fn num_data(&self) -> u64 {
         self.num_data
     }
 
-    /// Number of logical qubits in the experiment.
+    /// Number of logical qubits, as `NUM_LOGICAL` says.
     pub fn num_logical(&self) -> u64 {
         self.num_logical
     }
 
-    /// Number of measurements in each shot.
+    /// Number of measurements in each shot; at least 1.
     pub fn num_measurements(&self) -> usize {
         self.num_measurements
     }
@@ -222,12 +222,12 @@ impl MockTable {
         self.answers.entry(measurements.into()).or_insert_with(|| corrections.into());
     }
 
-    /// Length of a request in bytes.
+    /// Length of a request in bytes, one for each measurement.
     pub fn num_measurements(&self) -> usize {
         self.num_measurements
     }
 
-    /// Length of an answer in bytes.
+    /// Length of an answer in bytes, one for each observable.
     pub fn num_observables(&self) -> usize {
         self.num_observables
     }

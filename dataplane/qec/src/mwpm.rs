@@ -18,7 +18,7 @@ use crate::{
 /// Steps of a decode unless [`Decoder::within`](crate::Decoder::within) says otherwise: so many, and so many for each detector
 /// of the model. It is several times what hard shots of surface codes take.
 pub const STEPS: u64 = 10_000;
-/// See [`STEPS`].
+/// Steps for each detector of the model, in addition to [`STEPS`].
 pub const STEPS_PER_DETECTOR: u64 = 100;
 /// Steps for each microsecond that a call may take: a step has 20 ns, which leaves some for what is not counted as steps, above
 /// all union-find.

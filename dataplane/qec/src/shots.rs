@@ -87,7 +87,7 @@ impl Bits {
 /// What a call of [`Reader::next`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
-    /// A shot.
+    /// A shot, which is now in `row`.
     Shot,
     /// A part of a shot: more of the file is needed.
     Part,

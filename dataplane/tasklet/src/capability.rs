@@ -28,7 +28,7 @@ pub enum Object {
     },
     /// The token of the submission.
     Token {
-        /// Whether it has ALLOC.
+        /// Whether it has ALLOC; without, the entry can have no right.
         alloc: bool,
     },
 }
@@ -73,11 +73,11 @@ impl Kind {
 /// One entry of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    /// The name by which calls address it.
+    /// The `cap_token`, or the id of a lease that the run allocated.
     pub name: u128,
-    /// The thing itself.
+    /// What the name stands for; a second [`Capabilities::add`] of the name does not change it.
     pub object: Object,
-    /// The rights that the run has.
+    /// The run's rights, joined over each [`Capabilities::add`] of the name.
     pub rights: TaskletRights,
 }
 
@@ -109,7 +109,7 @@ impl Capabilities {
         self.0.push(Entry { name: lease, object, rights: object.may() });
     }
 
-    /// Every entry.
+    /// Every entry, in the order in which they were added.
     pub fn entries(&self) -> &[Entry] {
         &self.0
     }

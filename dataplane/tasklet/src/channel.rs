@@ -9,14 +9,14 @@ use crate::{
     run::{Limits, Status},
 };
 
-/// Bytes of a head.
+/// Bytes of a head: 4 single bytes, 3 u32 and 6 u64, little-endian.
 pub const HEAD: usize = 64;
 
 /// Bytes that go with it at most: more than one access may have, more than any input or output. A call with more says so many,
 /// and is refused for its length.
 pub const DATA: usize = (1 << 20) + (64 << 10);
 
-/// Bytes of a sentence for people.
+/// Most bytes of the reason in [`Asked::Refused`] and [`Asked::Ended`].
 pub const REASON: usize = 1024;
 
 /// Modules that an executor has loaded at a time.
@@ -26,7 +26,7 @@ pub const PLACES: u8 = 8;
 /// for is 0.
 pub type Head = [u8; HEAD];
 
-/// A head that is no message.
+/// A head that neither [`Asked::head`] nor [`Command::head`] writes, or a length over its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an executor said what is no message")]
 pub struct Malformed;
@@ -44,11 +44,11 @@ pub struct Walls {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "calls are those of `hostcall::Call`, with lengths in the place of slices")]
 pub enum Asked {
-    /// It has shut itself in.
+    /// Its sandbox is closed; these parts stand beside the filter of system calls.
     Ready(Walls),
-    /// The module is in its place.
+    /// The module of [`Command::Load`] is in its place.
     Loaded,
-    /// It is not, for this reason.
+    /// The module cannot be loaded. The data is why: `reason` bytes, at most [`REASON`].
     Refused {
         reason: u32,
     },
@@ -100,7 +100,7 @@ pub enum Asked {
     },
 }
 
-/// What an executor is told.
+/// What the node tells an executor. Lengths are those of the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Command {
     /// A module, whose code comes over the socket. The data is the name of its start function; there is none if it is empty.
@@ -111,19 +111,19 @@ pub enum Command {
         alloc: bool,
         /// It exports `_initialize`.
         initialize: bool,
-        /// Bytes of the name.
+        /// Bytes of the start function's name, at most [`DATA`]; 0 if there is none.
         start: u32,
     },
     /// Run what is there. The data is the input.
     Run {
         /// Below [`PLACES`].
         place: u8,
-        /// The run's.
+        /// Fuel, memory, output and hostcalls: in the head the first four u64, in this order.
         limits: Limits,
-        /// Bytes.
+        /// Bytes of the input, at most [`DATA`].
         input: u32,
     },
-    /// The answer to what was asked.
+    /// What a call returned, or for [`Asked::Turn`] whether the run goes on: 1 is yes.
     Answer(i64),
 }
 
@@ -188,7 +188,7 @@ fn within(len: u32, most: usize) -> Result<u32, Malformed> {
 }
 
 impl Asked {
-    /// Its head.
+    /// The head to post. Where there is data, it is not in it.
     pub fn head(&self) -> Head {
         let fields = match *self {
             Self::Ready(walls) => {
@@ -265,7 +265,7 @@ impl Asked {
 }
 
 impl Command {
-    /// Its head.
+    /// The head to post. Where there is data, it is not in it.
     pub fn head(&self) -> Head {
         let fields = match *self {
             Self::Load { place, alloc, initialize, start } => {

@@ -34,23 +34,24 @@ pub type Named = Option<u128>;
 #[derive(Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "fields are named as in the table of T7; `at` is a byte's offset or a block's number")]
 pub enum Call<'a> {
-    /// Whether there is such a lease.
+    /// 0 where [`Call::GetSize`] would return a size, else its code.
     Hello(Kind),
-    /// Its bytes or blocks.
+    /// Size of the first entry of this kind with LEASE_IO: bytes, or blocks of [`BLOCK_LEN`].
     GetSize(Kind),
-    /// From a lease into the guest's memory.
+    /// Copies from a lease into the guest's memory; `out` is [`BLOCK_LEN`] long where the kind is blocks.
     Read { kind: Kind, lease: Named, at: u64, out: &'a mut [u8] },
-    /// From the guest's memory into a lease.
+    /// Copies from the guest's memory into a lease; `data` is [`BLOCK_LEN`] long where the kind is blocks.
     Write { kind: Kind, lease: Named, at: u64, data: &'a [u8] },
-    /// A new lease. `out` has [`Kind::alloc_len`] bytes.
+    /// A new lease of `min` bytes or blocks for `secs`. `out` has [`Kind::alloc_len`] bytes.
     Alloc { kind: Kind, min: u64, secs: u32, out: &'a mut [u8] },
-    /// How a lease stands.
+    /// How a lease stands. `out`: u32 0 active, 1 expired, 2 revoked; u32 block size or 0;
+    /// u64 expiry in Unix seconds; u64 bytes or blocks; little-endian.
     Query { kind: Kind, lease: u128, out: &'a mut [u8; 24] },
-    /// A lease for longer.
+    /// Renews a lease for `secs` from now. `out`: its new expiry in Unix seconds, little-endian.
     Renew { kind: Kind, lease: u128, secs: u32, out: &'a mut [u8; 8] },
-    /// The end of a lease.
+    /// Ends a lease; needs REVOKE.
     Free { kind: Kind, lease: u128 },
-    /// A record for the run's log.
+    /// A record for the run's log. Of `level` the low byte counts.
     Log { level: u32, message: &'a [u8] },
 }
 
@@ -71,7 +72,7 @@ pub mod code {
     pub const INVALID_LEASE: i64 = -1;
     /// The lease, or the handle to it, has expired.
     pub const EXPIRED: i64 = -2;
-    /// The lease was revoked.
+    /// The lease was revoked or is fenced, or the run is to stop.
     pub const FENCED: i64 = -3;
     /// Outside the lease.
     pub const OUT_OF_RANGE: i64 = -4;
@@ -79,7 +80,7 @@ pub mod code {
     pub const BAD_LENGTH: i64 = -5;
     /// Too many accesses to blocks are under way.
     pub const BUSY: i64 = -6;
-    /// The node failed.
+    /// The storage failed, or the node cannot journal.
     pub const INTERNAL: i64 = -7;
     /// A right is missing: of the entry, or READ or WRITE.
     pub const DENIED: i64 = -8;
@@ -89,7 +90,7 @@ pub mod code {
     pub const BAD_PARAM: i64 = -10;
 }
 
-/// Leases that one run may allocate.
+/// Most leases that one run may allocate; the next gets [`code::NO_CAPACITY`].
 pub const MAX_ALLOCS: u32 = 16;
 
 /// Answers the calls of one run, and says when it may go on.

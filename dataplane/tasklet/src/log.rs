@@ -2,16 +2,16 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Bytes of a message that are kept.
+/// Bytes of a message that are kept; the rest is cut off.
 pub const MESSAGE: usize = 1024;
-/// Records of a run that are kept.
+/// Records of a run that are kept, the node's own not counted.
 pub const RECORDS: usize = 256;
-/// Bytes of a run's messages that are kept.
+/// Bytes of a run's messages that are kept, the node's own not counted.
 pub const BYTES: usize = 64 << 10;
 /// Level of the record that the node appends.
 pub const NODE: u8 = 255;
 
-/// One record.
+/// One record of a run's log, written by `fb_log` or by the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     /// 0 error, 1 warning, 2 info, 3 debug, 4 trace; tasklets may use others up to 254.
@@ -53,18 +53,18 @@ impl Log {
         }
     }
 
-    /// In the order in which they were written.
+    /// In the order in which they were written; the node's own is the last.
     pub fn records(&self) -> &[Record] {
         &self.records
     }
 
-    /// Bytes of all messages.
+    /// Bytes of all messages, the node's own included.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
-/// A log that a run writes while others read it.
+/// A log that a run writes while others read it; clones are the same log.
 #[derive(Debug, Clone, Default)]
 pub struct SharedLog(Arc<Mutex<Log>>);
 

@@ -22,7 +22,7 @@ pub struct Modules {
     limit: u64,
     bytes: u64,
     by_hash: BTreeMap<Hash, Cached>,
-    /// Hashes by the time of last use.
+    /// Hashes by the number of their last use, the least recent first.
     order: BTreeMap<u64, Hash>,
     uses: u64,
 }
@@ -65,7 +65,7 @@ impl Modules {
         Some(module)
     }
 
-    /// Adds a module that was just compiled for a presenter.
+    /// Adds a module that was compiled for a presenter, in place of any with this hash; then evicts down to the limit.
     pub fn insert(&mut self, hash: Hash, presenter: u128, module: Arc<dyn Module>) {
         self.remove(&hash);
         let cached = Cached { module, presenters: BTreeSet::from([presenter]), used: self.uses };
@@ -76,12 +76,12 @@ impl Modules {
         self.evict();
     }
 
-    /// Bytes that the cache holds.
+    /// Bytes held: each module's size and 512, and 64 for each of its presenters.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Number of modules.
+    /// Number of modules; one that several presenters submitted counts once.
     pub fn len(&self) -> usize {
         self.by_hash.len()
     }

@@ -17,13 +17,13 @@ const BOOKS: u64 = 128;
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ended {
-    /// Who submitted it.
+    /// Who submitted it; nobody else finds it.
     pub presenter: u128,
     /// 0 or 3 to 6.
     pub status: TaskletStatus,
-    /// The output.
+    /// Empty unless the run was OK, or the tasklet failed by itself (T5).
     pub output: Vec<u8>,
-    /// The log.
+    /// The run's log with the node's own record, if there is one.
     pub log: Log,
 }
 
@@ -50,7 +50,7 @@ impl Results {
         Self { limit, keep, bytes: 0, by_run: BTreeMap::new(), order: BTreeSet::new() }
     }
 
-    /// Adds the result of a run that ended now.
+    /// Adds the result of a run that ended now, then drops the oldest down to the limit in bytes.
     pub fn insert(&mut self, run: RunId, ended: Arc<Ended>, now: Nanos) {
         self.bytes += ended.bytes();
         self.order.insert((now, run));
@@ -58,24 +58,24 @@ impl Results {
         while self.bytes > self.limit && self.drop_first(|_| true) {}
     }
 
-    /// The result of a presenter's run, if it is kept.
+    /// The result of a run; `None` if it is another presenter's, past its time or not kept any more.
     pub fn find(&self, run: RunId, presenter: u128, now: Nanos) -> Option<&Arc<Ended>> {
         let (at, ended) = self.by_run.get(&run)?;
         (ended.presenter == presenter && now < *at + self.keep).then_some(ended)
     }
 
-    /// Drops what is too old.
+    /// Drops the results that ended at least the time to keep before `now`.
     pub fn tick(&mut self, now: Nanos) {
         let keep = self.keep;
         while self.drop_first(|at| now >= at + keep) {}
     }
 
-    /// Bytes of what is kept.
+    /// Bytes kept: outputs, log messages, and 128 for each result and each log record.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Number of results.
+    /// Number of results, those past their time but not dropped by a tick included.
     pub fn len(&self) -> usize {
         self.by_run.len()
     }

@@ -14,9 +14,9 @@ pub struct Limits {
     pub fuel: u64,
     /// Bytes of linear memory.
     pub memory: u64,
-    /// Bytes.
+    /// Bytes of output; more ends the run with [`Status::OutOfMemory`].
     pub output: u64,
-    /// Calls.
+    /// Hostcalls; one more ends the run with [`Status::HostcallLimit`].
     pub hostcalls: u64,
 }
 
@@ -39,7 +39,7 @@ pub enum Status {
 /// What a run left behind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
-    /// How it went.
+    /// How it went; as a u8 the status that the wire carries (T2).
     pub status: Status,
     /// Empty unless [`Status::Ok`], or the tasklet failed by itself (T5).
     pub output: Vec<u8>,
@@ -68,7 +68,7 @@ pub trait Executor: Debug + Send + Sync {
     /// Why the module never runs here.
     fn compile(&self, wasm: &[u8]) -> Result<Arc<dyn Module>, Rejected>;
 
-    /// Its processes, if runs have some of their own.
+    /// Its processes, if runs have some of their own; else all counts are 0.
     fn processes(&self) -> Processes {
         Processes::default()
     }
@@ -85,7 +85,7 @@ pub struct Processes {
     pub killed: u64,
 }
 
-/// A compiled module.
+/// A compiled module; each run is a fresh instance of it.
 pub trait Module: Debug + Send + Sync {
     /// Bytes that it holds, for the cache's books.
     fn size(&self) -> u64;

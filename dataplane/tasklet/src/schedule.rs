@@ -8,13 +8,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 /// Limit on the runs under way of those that share what is not leased: each has a thread and an instance.
 pub const SHARING: u32 = 64;
 
-/// Names a run: `tasklet_id`.
+/// `tasklet_id`: never 0 and never used again (T3).
 pub type RunId = u64;
 
 /// A composite lease, or `None` for the runs that share what is not leased.
 pub type GroupId = Option<u128>;
 
-/// How much of something that runs need.
+/// Cores and linear memory: of the pool, of a composite lease, or what is free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Room {
     /// Cores.
@@ -23,14 +23,14 @@ pub struct Room {
     pub memory: u64,
 }
 
-/// Sizes and limits.
+/// What the schedule shares out, and how much may wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
-    /// The pool.
+    /// The whole pool; composite leases take their part of it.
     pub room: Room,
     /// Limit on runs that wait; a presenter has a quarter of it at most.
     pub queue: usize,
-    /// Limit on the bytes of their inputs; a presenter has a quarter of it at most.
+    /// Limit on the bytes of their inputs, a quarter of it for a presenter; where no byte waits, any input fits.
     pub inputs: u64,
 }
 
@@ -39,13 +39,13 @@ pub struct Config {
 pub struct Queued {
     /// Its id, not used before.
     pub run: RunId,
-    /// Where it runs.
+    /// The composite lease that it runs in; `None`: it shares what is not leased.
     pub group: GroupId,
-    /// Who submitted it.
+    /// Who submitted it: in a group presenters take turns.
     pub presenter: u128,
     /// Its linear memory at most, in bytes.
     pub memory: u64,
-    /// Length of its input in bytes.
+    /// Length of its input in bytes, counted while the run waits.
     pub input: u64,
 }
 
@@ -106,7 +106,7 @@ struct Group {
     turns: VecDeque<u128>,
 }
 
-/// All runs that have not ended.
+/// All runs that have not ended, and the groups that they run in.
 #[derive(Debug)]
 pub struct Schedule {
     config: Config,
@@ -144,7 +144,7 @@ impl Schedule {
         self.groups.get(&group).filter(|group| !group.closed).map(|group| group.room)
     }
 
-    /// Gives a composite lease its cores and its arena. False if so much is not free.
+    /// Gives a composite lease its cores and its arena. False if so much is not free, or it has some already.
     pub fn open(&mut self, lease: u128, room: Room) -> bool {
         let free = self.free();
         if room.cores > free.cores || room.memory > free.memory || self.groups.contains_key(&Some(lease)) {
@@ -168,7 +168,7 @@ impl Schedule {
         runs
     }
 
-    /// Queues a run.
+    /// Queues a run. Errs where the group is not there or closed, or no room is left for all or this presenter.
     pub fn submit(&mut self, queued: Queued) -> Result<(), Full> {
         let Queued { run, group: id, presenter, input, .. } = queued;
         let group = self.groups.get_mut(&id).filter(|group| !group.closed).ok_or(Full)?;
@@ -191,7 +191,7 @@ impl Schedule {
         Ok(())
     }
 
-    /// Whether a run has not begun.
+    /// Whether a run is queued and has not begun; false for ids that are not known.
     pub fn is_waiting(&self, run: RunId) -> bool {
         self.runs.get(&run).is_some_and(|slot| slot.state == State::Waiting)
     }

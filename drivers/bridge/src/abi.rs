@@ -40,7 +40,7 @@ pub const VERSION: c_int = 3;
 pub struct Interface {
     /// 1 to [`VERSION`]; functions of later versions are not looked at.
     pub version: c_int,
-    /// Makes a bridge of options.
+    /// Makes a bridge of options; those that it does not know are passed over.
     pub create: Option<unsafe extern "C" fn(out: *mut Handle, argc: c_int, argv: *const *const c_char) -> c_int>,
     /// Ends a bridge; its rings are gone then.
     pub destroy: Option<unsafe extern "C" fn(Handle) -> c_int>,
@@ -54,9 +54,9 @@ pub struct Interface {
     pub disconnect: Option<unsafe extern "C" fn(Handle) -> c_int>,
     /// Version 2: the functions that a dispatcher without provider threads calls.
     pub get_cpu_dataplane: Option<unsafe extern "C" fn(Handle, out: *mut CpuDataplane) -> c_int>,
-    /// Version 2: a line of text for peers, with a null byte at its end.
+    /// Version 2: a line of text for peers, with a NUL at its end; `room` counts that, too.
     pub get_endpoint_info: Option<unsafe extern "C" fn(Handle, text: *mut c_char, room: usize) -> c_int>,
-    /// Version 2: number and size of slots.
+    /// Version 2: number of slots, and bytes of each.
     pub get_ring_geometry: Option<unsafe extern "C" fn(Handle, slots: *mut u32, slot_size: *mut u32) -> c_int>,
     /// Version 3. Absent: upstream's header and document do not agree about its arguments.
     pub set_function_table: Option<unsafe extern "C" fn(Handle) -> c_int>,
@@ -68,7 +68,7 @@ pub struct Interface {
 pub struct Unified {
     /// Launches a kernel; null where the caller has the loop.
     pub launch: *mut c_void,
-    /// Its argument.
+    /// The argument of `launch`.
     pub context: *mut c_void,
 }
 

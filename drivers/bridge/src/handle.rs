@@ -25,7 +25,7 @@ use crate::{
     unified::Dataplane,
 };
 
-/// One bridge.
+/// A bridge: a ring, and what moves requests and answers between it and a port.
 pub(crate) struct Bridge {
     /// Dropped before the ring, whose slots it uses.
     pub(crate) shape: Shape,

@@ -87,13 +87,13 @@ impl Dataplane {
         Some(f(unsafe { &mut *self.inner.get() }))
     }
 
-    /// The slot of the next request.
+    /// Slot of the next request; `None` without one, and while another call goes on.
     #[inline]
     pub(crate) fn poll(&self) -> Option<u32> {
         self.with(|inner| inner.link()?.poll()).flatten()
     }
 
-    /// Sends the answer in a slot.
+    /// Sends the answer in a slot; `INTERNAL` if no request is in it, or another call goes on.
     #[inline]
     pub(crate) fn publish(&self, slot: u32) -> c_int {
         let published = self.with(|inner| inner.link().is_some_and(|link| link.publish(slot)));
@@ -192,7 +192,7 @@ impl Slots {
 
 /// A port whose requests and answers are in slots, whatever its type.
 trait Publish {
-    /// The slot of the next request.
+    /// Slot of the next request, which is with the dispatcher from then on; `None` without one.
     fn poll(&mut self) -> Option<u32>;
 
     /// Sends the answer in a slot; false if no request was told to be there.

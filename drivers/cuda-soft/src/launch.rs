@@ -39,7 +39,7 @@ unsafe fn parameters(extra: *mut *mut c_void) -> Result<Vec<u8>, c_int> {
     Ok(unsafe { std::slice::from_raw_parts(from, len) }.to_vec())
 }
 
-/// Whether the device runs this at all.
+/// Whether the launch is within the device's limits, with exactly as many bytes of parameters as the kernel takes.
 fn fits(gpu: &Gpu, program: ProgramId, launch: &Launch) -> bool {
     let [bx, by, bz] = launch.block.map(u64::from);
     let [gx, gy, gz] = launch.grid;

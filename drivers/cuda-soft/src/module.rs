@@ -22,7 +22,7 @@ const PTX: c_int = 1;
 pub(crate) struct Linker {
     texts: Vec<String>,
     log: (*mut c_char, usize),
-    /// What was linked.
+    /// What was linked. The caller has a pointer to it until the linker is destroyed.
     cubin: Vec<u8>,
 }
 

@@ -48,7 +48,7 @@ pub(crate) struct Gpu {
     pub(crate) soft: Soft,
     /// Memory of the host and of the device.
     pub(crate) memory: Vec<Buffer>,
-    /// Where memory of the host begins that is registered.
+    /// Addresses of registered memory of the host, where each piece begins.
     pub(crate) registered: Vec<u64>,
     pub(crate) linkers: Table<Linker>,
     pub(crate) modules: Table<ProgramId>,
@@ -87,7 +87,7 @@ impl Gpu {
         })
     }
 
-    /// Looks whether the kernel has ended.
+    /// `NOT_READY` while the kernel runs; its error, where it failed.
     pub(crate) fn look(&mut self) -> Result<(), c_int> {
         match self.soft.ended() {
             Some(ended) => self.ended(ended),
@@ -110,7 +110,7 @@ pub(crate) fn initialised(f: impl FnOnce(&mut Gpu) -> Result<(), c_int>) -> Resu
     f(GPU.lock().unwrap_or_else(PoisonError::into_inner).as_mut().ok_or(NOT_INITIALIZED)?)
 }
 
-/// Does what needs a context that works.
+/// Calls `f`, unless the context is not this thread's (`INVALID_CONTEXT`) or a kernel has failed (its code).
 pub(crate) fn within(f: impl FnOnce(&mut Gpu) -> Result<(), c_int>) -> Result<(), c_int> {
     initialised(|gpu| match (IS_CURRENT.get(), gpu.fatal) {
         (false, _) => Err(INVALID_CONTEXT),
@@ -119,7 +119,7 @@ pub(crate) fn within(f: impl FnOnce(&mut Gpu) -> Result<(), c_int>) -> Result<()
     })
 }
 
-/// Does what the driver would wait for the kernel with.
+/// As `within`, for calls in which the driver would wait for the kernel: `UNKNOWN` while one runs.
 pub(crate) fn idle(f: impl FnOnce(&mut Gpu) -> Result<(), c_int>) -> Result<(), c_int> {
     within(|gpu| {
         if gpu.look() == Err(NOT_READY) {

@@ -14,9 +14,9 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Choice {
-    /// The one in software.
+    /// The GPU in software, which needs no driver.
     Soft,
-    /// The first that NVIDIA's driver has.
+    /// The first that NVIDIA's driver has; an error if Berth's kernels do not run on that one.
     Auto,
     /// NVIDIA's at this PCI address.
     Address(Address),
@@ -24,11 +24,11 @@ pub enum Choice {
     Uuid(String),
 }
 
-/// A PCI address: domain, bus, device and function.
+/// A PCI address in hex digits: domain, bus, device and function. The domain may be left out, and is 0 then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Address([u32; 4]);
 
-/// What is no device.
+/// The error of a text that names no device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("\"auto\", a PCI address such as \"0000:3b:00.0\", a GPU-uuid, or \"soft\"")]
 pub struct NoChoice;

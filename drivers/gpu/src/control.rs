@@ -7,7 +7,7 @@ use crate::choice::Choice;
 /// The functions that a GPU is to run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Functions {
-    /// The functions.
+    /// The functions, in the order of the dispatcher's table.
     pub all: Vec<Function>,
     /// PTX files that they are in.
     pub modules: Vec<Module>,
@@ -28,7 +28,7 @@ pub struct Function {
     pub graph: bool,
     /// Its negative statuses are told as they are; of others as -6.
     pub built_in: bool,
-    /// Bytes of arguments that it takes.
+    /// Bytes of arguments that it takes at least.
     pub fixed: u32,
     /// It takes any number of these more, in bytes; 0 is none.
     pub unit: u32,
@@ -53,7 +53,7 @@ pub enum Code {
     Symbol {
         /// Which, of [`Functions::modules`].
         module: usize,
-        /// Its name.
+        /// Its name in the PTX text.
         symbol: String,
     },
 }
@@ -63,7 +63,7 @@ pub enum Code {
 pub struct Module {
     /// What errors call it: its path.
     pub name: String,
-    /// The text.
+    /// The PTX text.
     pub text: String,
 }
 

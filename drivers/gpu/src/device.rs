@@ -16,7 +16,7 @@ use berth_memory::Memory;
 pub struct Buffer {
     /// The bytes, as the host sees them.
     pub memory: Arc<dyn Memory>,
-    /// Where the device sees them.
+    /// Where the device sees the first byte, which may be another address than the host's.
     pub address: u64,
 }
 
@@ -47,18 +47,18 @@ impl Buffer {
     }
 }
 
-/// A program that a device has loaded.
+/// A program that a device has loaded, until it is unloaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProgramId(pub(crate) u32);
 
-/// A launch that was made ready.
+/// A launch that was made ready. It goes with its program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GraphId(pub(crate) u32);
 
 /// A kernel, and how it is run.
 #[derive(Debug, Clone)]
 pub struct Launch {
-    /// Its name.
+    /// Its name in the PTX texts.
     pub kernel: String,
     /// Blocks in x, y and z.
     pub grid: [u32; 3],
@@ -75,7 +75,7 @@ pub struct Launch {
 /// Where a parameter of a kernel lies in [`Launch::params`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Parameter {
-    /// Of its first byte.
+    /// Offset of its first byte.
     pub offset: usize,
     /// How many bytes it takes.
     pub bytes: usize,
@@ -137,13 +137,13 @@ pub trait Device: Send {
     /// Starts a kernel. It ends by itself; one that does not ends with the process alone.
     fn launch(&mut self, program: ProgramId, launch: &Launch) -> Result<(), DeviceError>;
 
-    /// Makes a launch ready that is to be started often.
+    /// Makes a launch ready that is to be started often; runs nothing yet.
     fn prepare(&mut self, program: ProgramId, launch: &Launch) -> Result<GraphId, DeviceError>;
 
-    /// Starts it.
+    /// Starts a launch that was made ready, with the parameters that it had then.
     fn start(&mut self, graph: GraphId) -> Result<(), DeviceError>;
 
-    /// How the kernel ended; `None` while it runs.
+    /// How the kernel ended, told once; `None` while it runs, and where none was started.
     fn ended(&mut self) -> Option<Result<(), DeviceError>>;
 
     /// Waits until the kernel has ended; how it did.

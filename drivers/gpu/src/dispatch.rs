@@ -15,7 +15,7 @@ use crate::{
     mapping::Mapping,
 };
 
-/// Words of `stop`.
+/// Values of the word `stop`, by which a kernel is told to run on or to leave.
 const RUN: u32 = 0;
 pub(crate) const DRAIN: u32 = 1;
 

@@ -19,7 +19,7 @@ const RETURNS: [u64; 1] = [4];
 const PARAMS: &str =
     "(.param .b64 in, .param .b64 out, .param .b32 arg_len, .param .b32 max_result_len, .param .b64 result_len";
 
-/// A mistake in a module.
+/// What keeps a GPU from running functions, as [`check`] finds it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}{message}", line.map(|line| format!("line {line}: ")).unwrap_or_default())]
 pub struct Problem {

@@ -40,7 +40,7 @@ pub struct Settings {
     pub worker: PathBuf,
     /// The device that it is to have.
     pub device: Choice,
-    /// Thread blocks that serve each ring.
+    /// Thread blocks that serve each ring, whose number of slots must be a multiple of this.
     pub blocks: u32,
     /// How long its kernel may give no sign of life.
     pub limit: Duration,
@@ -58,18 +58,18 @@ pub struct RingFile {
 /// Why a GPU does not run these functions.
 #[derive(Debug, thiserror::Error)]
 pub enum GpuError {
-    /// A file of a ring, or a thread.
+    /// A ring file that cannot be mapped, or a thread or process that cannot be started.
     #[error("{0}")]
     Io(#[from] std::io::Error),
-    /// The worker says so.
+    /// The worker has no device, or cannot load the functions: in its own words.
     #[error("{0}")]
     Refused(String),
     /// It ended, or said nothing.
     #[error("{} {what}; see what it wrote to standard error", worker.display())]
     Worker {
-        /// What it did.
+        /// What it did, as it follows the program's path in the message.
         what: &'static str,
-        /// The program.
+        /// Path of the worker's program.
         worker: PathBuf,
     },
 }
@@ -93,9 +93,9 @@ berth_port::counters! {
         timeouts = gpu_timeouts: TIMEOUTS,
         /// Requests that a worker had when it ended.
         refused = gpu_refused: REFUSED,
-        /// Signs of life.
+        /// Signs of life: every block of the kernel went round its loop.
         beats = gpu_beats: BEATS,
-        /// 1: a worker runs the functions.
+        /// 1 while a worker runs the functions, else 0.
         up = gpu_up: UP,
     }
 }
@@ -168,7 +168,7 @@ impl State {
 }
 
 impl Gpu {
-    /// Starts a worker, and waits until it serves these rings.
+    /// Starts a worker, and waits until it serves these rings, 30 s at most.
     pub fn start(settings: Settings, functions: Functions, rings: Vec<RingFile>) -> Result<Self, GpuError> {
         let state = Arc::new(State {
             functions: Mutex::new((functions, Loading::Waiting)),

@@ -36,13 +36,13 @@ pub(crate) enum At {
     Anywhere,
 }
 
-/// Reads an integer of the file.
+/// `N` bytes of the file's front from `at` on.
 fn word<const N: usize>(front: &[u8], at: usize) -> [u8; N] {
     front[at..at + N].try_into().expect("that many bytes")
 }
 
 impl Mapping {
-    /// Maps the ring in `file`.
+    /// Maps the ring in `file`, once its offsets and lengths are checked against the file's.
     pub(crate) fn new(file: &File, at: At) -> io::Result<Self> {
         let mut bytes = [0; size_of::<SharedRing>()];
         file.read_exact_at(&mut bytes, 0)?;

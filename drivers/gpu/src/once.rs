@@ -37,7 +37,7 @@ pub struct Job {
     pub block: [u32; 3],
     /// Bytes of dynamic shared memory of a block.
     pub shared: usize,
-    /// The arguments.
+    /// The arguments: as many as the kernel has parameters.
     pub arguments: Vec<Argument>,
 }
 
@@ -45,7 +45,7 @@ pub struct Job {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Argument {
-    /// These bytes.
+    /// These bytes, passed by value.
     Value(Vec<u8>),
     /// A pointer to memory of the GPU with these bytes.
     Buffer(Vec<u8>),
@@ -56,13 +56,13 @@ pub enum Argument {
 pub struct Ran {
     /// The PCI address of the GPU.
     pub device: String,
-    /// From the launch to its end.
+    /// From the launch to its end, without loading and copying.
     pub took: Duration,
     /// The arguments, buffers as the kernel left them.
     pub arguments: Vec<Argument>,
 }
 
-/// What a worker answers.
+/// What a worker answers, as JSON on its standard output.
 type Answer<T> = Result<T, String>;
 
 fn answer<T: Serialize>(found: Result<T, DeviceError>) -> io::Result<bool> {
@@ -123,7 +123,7 @@ fn ran(job: &Job) -> Result<Ran, DeviceError> {
     Ok(Ran { device: gpu.place().to_owned(), took, arguments })
 }
 
-/// NVIDIA's driver and its GPUs, as the worker at this path finds them.
+/// NVIDIA's driver and its GPUs, as the worker at this path finds them within 30 s.
 pub fn cards(worker: &Path) -> Result<Cards, GpuError> {
     ask(worker, "probe", &[], Some(LOOK))
 }

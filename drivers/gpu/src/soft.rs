@@ -54,7 +54,7 @@ fn numbered(error: LaunchError) -> DeviceError {
 }
 
 impl Soft {
-    /// The program, which no kernel of runs.
+    /// The program, if it is loaded and no kernel of it runs.
     fn program(&mut self, program: ProgramId) -> Result<&mut Option<berth_ptx::Device>, DeviceError> {
         let found = self.programs.get_mut(&program.0).filter(|device| device.is_some());
         found.ok_or_else(|| DeviceError::other("no such program is loaded, or a kernel of it runs"))

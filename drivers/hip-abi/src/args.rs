@@ -27,7 +27,7 @@ impl<T> Out<T> {
     }
 }
 
-/// A place for a result.
+/// A place for a result, which is not null.
 #[derive(Debug)]
 pub(crate) struct Slot<T>(*mut T);
 

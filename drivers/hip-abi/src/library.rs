@@ -71,24 +71,22 @@ impl Objects {
         Self { memory: BTreeMap::new(), handles: BTreeMap::new(), binaries: BTreeMap::new(), stubs: BTreeMap::new() }
     }
 
-    /// Forgets everything.
     pub(crate) fn clear(&mut self) {
         *self = Self::new();
     }
 
-    /// The allocation that an address is in, and where it begins.
+    /// The allocation that an address is in, and where it begins; `None` outside of all.
     pub(crate) fn allocation(&self, at: u64) -> Option<(u64, Allocation)> {
         let (begin, allocation) = self.memory.range((Bound::Unbounded, Bound::Included(at))).next_back()?;
         (at - begin < allocation.bytes).then_some((*begin, *allocation))
     }
 
-    /// Refuses a range that is not of one allocation.
+    /// Refuses a range that begins in no allocation (`INVALID_DEVICE_POINTER`) or leaves it (`INVALID_VALUE`).
     pub(crate) fn range(&self, at: u64, bytes: u64) -> Result<(), Code> {
         let (begin, allocation) = self.allocation(at).ok_or(Code::INVALID_DEVICE_POINTER)?;
         if bytes <= allocation.bytes - (at - begin) { Ok(()) } else { Err(Code::INVALID_VALUE) }
     }
 
-    /// Keeps a handle.
     pub(crate) fn add(&mut self, handle: u64, object: Object) {
         self.handles.insert(handle, object);
     }
@@ -119,7 +117,7 @@ impl Objects {
         self.stubs.retain(|_, info| handles.contains_key(&info.handle));
     }
 
-    /// Refuses a handle that is not of a kind.
+    /// Refuses a handle that is not known or not of a kind (`INVALID_HANDLE`).
     pub(crate) fn check(&self, handle: u64, is_kind: fn(&Object) -> bool) -> Result<(), Code> {
         let found = self.handles.get(&handle).is_some_and(is_kind);
         if found { Ok(()) } else { Err(Code::INVALID_HANDLE) }

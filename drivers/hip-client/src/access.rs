@@ -15,11 +15,11 @@ use berth_tls::{
 /// A lease of a device, and what proves that it is the client's.
 #[derive(Clone)]
 pub struct Lease {
-    /// Its id.
+    /// Its id, sent big-endian.
     pub id: u128,
     /// A token of its holder with EXEC, for the device or for the lease.
     pub token: Vec<u8>,
-    /// Its holder's key.
+    /// Its holder's key, which signs the worker's nonce.
     pub holder: Arc<Identity>,
 }
 

@@ -18,7 +18,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects in plain text, and sends INIT.
+    /// Connects in plain text, without a lease, and sends INIT. Each address has 10 s to accept.
     pub fn connect(to: impl ToSocketAddrs) -> Result<Self> {
         Self::connect_with(to, Access::default())
     }
@@ -40,12 +40,13 @@ impl Client {
         Session { link: link.clone(), device: 0 }.of_device(device)
     }
 
-    /// How many devices the worker has, as it said when it was connected to.
+    /// Number of devices, as `GET_DEVICE_COUNT` answered when the connection was made; asks nothing now.
     pub fn devices(&self) -> i32 {
         self.link.lock().unwrap_or_else(PoisonError::into_inner).devices()
     }
 
-    /// A device. Where the connection broke, this connects again.
+    /// A device by its number, from 0; refused with `INVALID_DEVICE` where there is none. A broken connection is made
+    /// anew.
     pub fn device(&self, device: i32) -> Result<Device> {
         Ok(Device(self.session(device)?))
     }
@@ -56,12 +57,12 @@ impl Client {
 pub struct Device(Session);
 
 impl Device {
-    /// The same with handles as numbers.
+    /// The session below it, whose calls take handles and device addresses as plain numbers.
     pub fn session(&self) -> &Session {
         &self.0
     }
 
-    /// What the device says of itself.
+    /// `GET_DEVICE_PROPERTIES` of the device: one round trip each time.
     pub fn properties(&self) -> Result<r::DeviceProperties> {
         self.0.properties(self.0.device)
     }
@@ -71,7 +72,7 @@ impl Device {
         self.0.memory()
     }
 
-    /// Memory of so many bytes, all zero.
+    /// Allocates zeroed memory of so many bytes, in one round trip.
     pub fn alloc(&self, bytes: u64) -> Result<Buffer> {
         Ok(Buffer::new(&self.0, self.0.malloc(bytes)?, bytes))
     }
@@ -82,7 +83,7 @@ impl Device {
         Ok(pointers.iter().zip(bytes).map(|(at, bytes)| Buffer::new(&self.0, *at, *bytes)).collect())
     }
 
-    /// Memory that holds these bytes.
+    /// Memory with a copy of these bytes. Waits for the allocation, not for the copy.
     pub fn upload(&self, bytes: &[u8]) -> Result<Buffer> {
         let buffer = self.alloc(bytes.len() as u64)?;
         buffer.write(0, bytes)?;
@@ -94,12 +95,12 @@ impl Device {
         Ok(Module(Arc::new(Owned::new(&self.0, self.0.module_load(image)?, Session::module_unload))))
     }
 
-    /// A stream of its own.
+    /// Creates a stream of flags 0 and priority 0.
     pub fn stream(&self) -> Result<Stream> {
         Ok(Stream(Owned::new(&self.0, self.0.stream_create(0, 0)?, Session::stream_destroy)))
     }
 
-    /// The stream that is always there.
+    /// Stream 0, which every session has. Dropping it ends nothing.
     pub fn default_stream(&self) -> Stream {
         Stream(Owned::new(&self.0, 0, |_, _| Ok(())))
     }

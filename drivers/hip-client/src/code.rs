@@ -27,28 +27,28 @@ pub struct Shape {
 /// A kernel, as the worker describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FunctionInfo {
-    /// Its handle.
+    /// Its handle, for launches; valid until the module is unloaded.
     pub handle: u64,
-    /// Bytes of its argument buffer.
+    /// Bytes of its argument buffer, `LAUNCH_MAX` at most.
     pub bytes: u32,
-    /// Where each parameter lies in that: offset and size.
+    /// Offset and size of each parameter in bytes; none reaches beyond the argument buffer.
     pub parameters: Vec<(u32, u32)>,
 }
 
 impl Session {
-    /// Loads a code object.
+    /// Loads a code object, which is sent with the request; returns the module's handle.
     pub fn module_load(&self, image: &[u8]) -> Result<u64> {
         let request = q::ModuleLoad { data_size: (image.len() as u64).into() };
         let parts = [request.as_bytes(), image];
         Ok(self.ask::<r::Long>(Op::ModuleLoadData, &parts, flags::HAS_INLINE_DATA)?.value.get())
     }
 
-    /// Ends a module and its functions.
+    /// Ends a module and its functions. Not waited for.
     pub fn module_unload(&self, module: u64) -> Result<()> {
         self.post(Op::ModuleUnload, &[q::Handle { handle: module.into() }.as_bytes()], 0)
     }
 
-    /// A kernel of a module.
+    /// A kernel of a module. A name that is empty, or of `NAME_MAX` bytes or more, is refused with `NOT_FOUND`.
     pub fn module_function(&self, module: u64, name: &[u8]) -> Result<FunctionInfo> {
         let mut field = [0; NAME_MAX];
         if name.is_empty() || name.len() >= field.len() {
@@ -104,7 +104,7 @@ impl Session {
         Ok((answer.min_grid_size.get(), answer.block_size.get()))
     }
 
-    /// Blocks of so many threads that a multiprocessor runs at once.
+    /// Blocks of `threads` threads and `shared` bytes of dynamic shared memory that a multiprocessor runs at once.
     pub fn occupancy_blocks(&self, function: u64, threads: i32, shared: u64) -> Result<i32> {
         let request =
             q::ActiveBlocks { function: function.into(), block_size: threads.into(), dyn_shared_mem: shared.into() };
@@ -117,14 +117,14 @@ impl Session {
 pub struct Module(pub(crate) Arc<Owned>);
 
 impl Module {
-    /// A kernel of it.
+    /// A kernel by its name. It keeps the module loaded.
     pub fn function(&self, name: &str) -> Result<Function> {
         let info = self.0.session.module_function(self.0.handle, name.as_bytes())?;
         Ok(Function { _module: self.0.clone(), info })
     }
 }
 
-/// A kernel.
+/// A kernel, which keeps its module loaded.
 #[derive(Debug, Clone)]
 pub struct Function {
     _module: Arc<Owned>,
@@ -132,7 +132,7 @@ pub struct Function {
 }
 
 impl Function {
-    /// What the worker says of it.
+    /// Handle and argument layout, as the worker told them when the kernel was looked up.
     pub fn info(&self) -> &FunctionInfo {
         &self.info
     }
@@ -147,12 +147,12 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// None yet.
+    /// No arguments, as for a kernel without parameters.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds the address of a buffer.
+    /// Adds the device address of a buffer: 8 bytes, little-endian.
     #[must_use]
     pub fn buffer_at(self, buffer: &Buffer) -> Self {
         self.bytes(&buffer.address().to_le_bytes())
@@ -164,7 +164,7 @@ impl Arguments {
         self.bytes(value.as_bytes())
     }
 
-    /// Adds an argument of these bytes.
+    /// Adds an argument of these bytes. A launch takes as many of the first as the parameter has, and refuses fewer.
     #[must_use]
     pub fn bytes(mut self, bytes: &[u8]) -> Self {
         self.bytes.extend_from_slice(bytes);

@@ -24,7 +24,7 @@ pub enum Error {
     Refused {
         /// The operation, in the words of the specification.
         call: &'static str,
-        /// Why.
+        /// The `hipError_t` of the answer, or of a check that this client made itself.
         code: Code,
     },
 }
@@ -33,7 +33,7 @@ pub enum Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// The code that a HIP program gets for it.
+    /// `hipError_t` for a HIP program: `NO_DEVICE` where no worker answers, `CONTEXT_DESTROYED` of an ended session.
     pub fn code(&self) -> Code {
         match self {
             Self::Refused { code, .. } => *code,
@@ -42,7 +42,7 @@ impl Error {
         }
     }
 
-    /// Whether the session has ended with this.
+    /// True of [`Error::Lost`], [`Error::Protocol`] and [`Error::Gone`]: no handle of the session is of use any more.
     pub fn ends_session(&self) -> bool {
         matches!(self, Self::Lost(_) | Self::Protocol(_) | Self::Gone)
     }

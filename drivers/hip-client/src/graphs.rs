@@ -16,7 +16,7 @@ impl Session {
         self.done(Op::StreamBeginCapture, request.as_bytes())
     }
 
-    /// What was recorded, a graph.
+    /// Ends the recording of a stream; returns the handle of a graph of what was recorded.
     pub fn capture_end(&self, stream: u64) -> Result<u64> {
         self.long(Op::StreamEndCapture, handle(stream).as_bytes())
     }
@@ -26,12 +26,12 @@ impl Session {
         Ok(self.int(Op::StreamIsCapturing, handle(stream).as_bytes())? != 0)
     }
 
-    /// A graph without work.
+    /// Creates a graph without work; returns its handle.
     pub fn graph_create(&self) -> Result<u64> {
         self.long(Op::GraphCreate, q::Flags { flags: 0.into() }.as_bytes())
     }
 
-    /// Ends a graph.
+    /// Ends a graph. What was instantiated of it stays.
     pub fn graph_destroy(&self, graph: u64) -> Result<()> {
         self.post(Op::GraphDestroy, &[handle(graph).as_bytes()], 0)
     }
@@ -41,7 +41,7 @@ impl Session {
         self.long(Op::GraphInstantiate, q::GraphInstantiate { graph: graph.into(), flags: 0.into() }.as_bytes())
     }
 
-    /// Starts a graph.
+    /// Starts what [`Session::graph_instantiate`] returned, on a stream.
     pub fn graph_launch(&self, graph_exec: u64, stream: u64) -> Result<()> {
         let request = q::GraphLaunch { graph_exec: graph_exec.into(), stream: stream.into() };
         self.post(Op::GraphLaunch, &[request.as_bytes()], 0)
@@ -63,7 +63,7 @@ impl<'a> Capture<'a> {
         Ok(Self(Some(stream)))
     }
 
-    /// Ends the recording.
+    /// Ends the recording, and returns what was recorded. Later work of the stream is done, not recorded.
     pub fn end(mut self) -> Result<Graph> {
         let stream = self.0.take().expect("only this and drop end it");
         let graph = stream.0.session.capture_end(stream.0.handle)?;
@@ -85,7 +85,7 @@ impl Drop for Capture<'_> {
 pub struct Graph(Owned);
 
 impl Graph {
-    /// What can be started of it.
+    /// What [`Stream::launch_graph`] starts. It outlives this graph.
     pub fn instantiate(&self) -> Result<GraphExec> {
         let exec = self.0.session.graph_instantiate(self.0.handle)?;
         Ok(GraphExec(Owned::new(&self.0.session, exec, Session::graph_exec_destroy)))

@@ -36,7 +36,7 @@ pub use self::{
     streams::{Event, Stream, events},
 };
 
-/// The text in a field of fixed length.
+/// The text in a field of fixed length: up to the first NUL, or all of it. Bytes that are no UTF-8 are replaced.
 pub fn text(field: &[u8]) -> String {
     let end = field.iter().position(|byte| *byte == 0).unwrap_or(field.len());
     String::from_utf8_lossy(&field[..end]).into_owned()

@@ -35,7 +35,7 @@ const KEEPALIVE: TcpKeepalive =
 const SLACK: u64 = 4096;
 /// Copies to the host that are asked for before the first of them has come.
 const AHEAD: usize = 32;
-/// A number that no device has.
+/// A number that no device has: the next request is sent behind a `SET_DEVICE`.
 const NO_DEVICE: i32 = -1;
 /// Parts of a request, beside what is collected and its header.
 const PARTS: usize = 4;
@@ -64,12 +64,12 @@ impl Link {
         Ok(link)
     }
 
-    /// How many devices the session has.
+    /// What `GET_DEVICE_COUNT` answered when the connection was made.
     pub(crate) fn devices(&self) -> i32 {
         self.devices
     }
 
-    /// Whether the session is over.
+    /// Whether the session is over; so it is where a thread has panicked with the connection.
     pub(crate) fn is_broken(&self) -> bool {
         self.wire.lock().map_or(true, |wire| wire.is_broken)
     }
@@ -146,7 +146,7 @@ fn lost(error: io::Error) -> Error {
     Error::Lost(if is_end { io::Error::new(error.kind(), "the worker closed it") } else { error })
 }
 
-/// The connection itself.
+/// The socket, and the requests that are collected for it.
 #[derive(Debug)]
 pub(crate) struct Wire {
     stream: BufReader<Stream>,
@@ -189,7 +189,7 @@ impl Wire {
         Ok(devices)
     }
 
-    /// Has the session use a lease.
+    /// Claims a lease: asks for a nonce, signs it with the lease's id and the TLS exporter, and sends the token.
     fn bind(&mut self, lease: &Lease) -> Result<()> {
         let nonce = self.ask::<r::Nonce>(0, Op::BerthChallenge, &[], 0)?.nonce;
         let exporter = self.stream.get_ref().exporter().map_err(Error::Lost)?;

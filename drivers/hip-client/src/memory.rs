@@ -55,7 +55,7 @@ impl Session {
         Ok(answer.ptrs[..sizes.len()].iter().map(|at| at.get()).collect())
     }
 
-    /// Frees an allocation.
+    /// Frees an allocation. Not waited for.
     pub fn free(&self, at: u64) -> Result<()> {
         self.post(Op::Free, &[q::Handle { handle: at.into() }.as_bytes()], 0)
     }
@@ -95,13 +95,14 @@ impl Session {
         self.link.with(|wire| wire.fetch(self.device, op(stream), &mut pieces))
     }
 
-    /// Copies within the device.
+    /// Copies `bytes` bytes within the device, on a stream; 0 is the default stream.
     pub fn copy(&self, to: u64, from: u64, bytes: usize, stream: u64) -> Result<()> {
         let request = memcpy(to, from, bytes, kind::DEVICE_TO_DEVICE, stream);
         self.post(op(stream), &[request.as_bytes()], 0)
     }
 
-    /// Copies rows within the device, which begin a pitch apart.
+    /// Copies `height` rows of `width` bytes within the device. `to` and `from`: address of the first row, and pitch in
+    /// bytes.
     pub fn copy_rows(&self, to: (u64, u64), from: (u64, u64), width: u64, height: u64, stream: u64) -> Result<()> {
         let request = q::Memcpy2d {
             dst: to.0.into(),
@@ -117,7 +118,7 @@ impl Session {
         self.post(Op::Memcpy2dAsync, &[request.as_bytes()], 0)
     }
 
-    /// Copies from one device to another.
+    /// Copies from one device to another. `to` and `from`: address and device number.
     pub fn copy_peer(&self, to: (u64, i32), from: (u64, i32), bytes: u64, stream: u64) -> Result<()> {
         let request = q::MemcpyPeer {
             dst: to.0.into(),
@@ -130,7 +131,7 @@ impl Session {
         self.post(Op::MemcpyPeerAsync, &[request.as_bytes()], 0)
     }
 
-    /// Sets bytes.
+    /// Sets `bytes` bytes from `at` on, on a stream; 0 is the default stream.
     pub fn fill(&self, at: u64, byte: u8, bytes: u64, stream: u64) -> Result<()> {
         let request =
             q::Memset { dst: at.into(), value: i32::from(byte).into(), size: bytes.into(), stream: stream.into() };
@@ -143,7 +144,7 @@ impl Session {
         Ok((answer.free_bytes.get(), answer.total_bytes.get()))
     }
 
-    /// What a pointer points to.
+    /// Kind and device of the memory at an address; refused with `INVALID_DEVICE_POINTER` where there is none.
     pub fn pointer_attributes(&self, at: u64) -> Result<r::PointerAttributes> {
         self.ask(Op::PointerGetAttributes, &[q::Handle { handle: at.into() }.as_bytes()], 0)
     }
@@ -166,17 +167,17 @@ impl Buffer {
         self.owned.handle
     }
 
-    /// Its bytes.
+    /// Its length in bytes, as it was asked for.
     pub fn len(&self) -> u64 {
         self.bytes
     }
 
-    /// Whether it has none.
+    /// Whether it has no bytes; its address is 0 then.
     pub fn is_empty(&self) -> bool {
         self.bytes == 0
     }
 
-    /// Where `len` bytes at `offset` are.
+    /// Where `len` bytes at `offset` are; refused with `INVALID_VALUE` if they reach beyond the end.
     pub(crate) fn range(&self, offset: u64, len: u64, op: Op) -> Result<u64> {
         match offset.checked_add(len) {
             Some(end) if end <= self.bytes => Ok(self.owned.handle + offset),
@@ -184,7 +185,7 @@ impl Buffer {
         }
     }
 
-    /// Copies to the device, on the default stream.
+    /// Copies to the device, on the default stream; refused with `INVALID_VALUE` if it would reach beyond the end.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let at = self.range(offset, bytes.len() as u64, Op::Memcpy)?;
         self.owned.session.copy_in(at, bytes, 0)

@@ -49,12 +49,13 @@ impl Session {
         self.link.with(super::link::Wire::flush)
     }
 
-    /// How many devices the worker has.
+    /// Number of devices, as the worker said when the connection was made.
     pub fn devices(&self) -> i32 {
         self.link.devices()
     }
 
-    /// The same session, where another device is used.
+    /// The same session with another device, from 0; refused with `INVALID_DEVICE` where the worker has none of that
+    /// number.
     pub fn of_device(&self, device: i32) -> Result<Self> {
         if (0..self.link.devices()).contains(&device) {
             Ok(Self { link: self.link.clone(), device })
@@ -63,12 +64,12 @@ impl Session {
         }
     }
 
-    /// Whether this is of the same connection.
+    /// Whether both use one connection, and so one session of the worker.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.link, &other.link)
     }
 
-    /// Whether the worker answers.
+    /// Sends PING and waits for the answer, without a time limit.
     pub fn ping(&self) -> Result<()> {
         self.done(Op::Ping, &[])
     }
@@ -78,7 +79,7 @@ impl Session {
         self.done(Op::Shutdown, &[])
     }
 
-    /// What a device says of itself.
+    /// `GET_DEVICE_PROPERTIES` of any device of the session: one round trip each time.
     pub fn properties(&self, device: i32) -> Result<r::DeviceProperties> {
         self.ask(Op::GetDeviceProperties, &[q::Device { device_id: device.into() }.as_bytes()], 0)
     }
@@ -94,7 +95,7 @@ impl Session {
         self.long(Op::DeviceGetLimit, q::Limit { limit: limit.into(), value: 0.into() }.as_bytes())
     }
 
-    /// Sets a limit.
+    /// Sets a limit, numbered as in [`Session::limit`]. Not waited for.
     pub fn set_limit(&self, limit: i32, value: u64) -> Result<()> {
         self.post(Op::DeviceSetLimit, &[q::Limit { limit: limit.into(), value: value.into() }.as_bytes()], 0)
     }
@@ -122,7 +123,7 @@ impl Session {
         self.done(Op::DeviceSynchronize, &[])
     }
 
-    /// Frees all that the session has.
+    /// Frees all that the session has, and waits until that is done.
     pub fn reset(&self) -> Result<()> {
         self.link.with(|wire| wire.reset(self.device))
     }

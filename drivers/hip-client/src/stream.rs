@@ -11,7 +11,7 @@ use berth_tls::stream::{ClientConfig, ClientConnection, connection};
 use berth_wire::hip::request::Bind;
 use socket2::SockRef;
 
-/// A connection to a worker.
+/// A connection to a worker, in plain text or under TLS.
 #[derive(Debug)]
 pub(crate) struct Stream {
     socket: Socket,
@@ -76,7 +76,6 @@ impl Stream {
         let _ = self.socket.0.shutdown(Shutdown::Both);
     }
 
-    /// Sends all of these.
     pub(crate) fn send(&mut self, mut slices: &mut [IoSlice<'_>]) -> io::Result<()> {
         let Some(tls) = &mut self.tls else {
             let socket = SockRef::from(&self.socket.0);

@@ -25,13 +25,13 @@ fn is_done(answer: Result<r::Status>) -> Result<bool> {
 }
 
 impl Session {
-    /// A stream. Flags: 1 non-blocking.
+    /// Creates a stream; returns its handle. Flags: 1 non-blocking.
     pub fn stream_create(&self, flags: u32, priority: i32) -> Result<u64> {
         let request = q::StreamCreate { flags: flags.into(), priority: priority.into() };
         self.long(Op::StreamCreateWithPriority, request.as_bytes())
     }
 
-    /// Ends a stream.
+    /// Ends a stream, behind its work. Not waited for.
     pub fn stream_destroy(&self, stream: u64) -> Result<()> {
         self.post(Op::StreamDestroy, &[handle(stream).as_bytes()], 0)
     }
@@ -67,7 +67,7 @@ impl Session {
         self.long(Op::EventCreateWithFlags, q::Flags { flags: flags.into() }.as_bytes())
     }
 
-    /// Ends an event.
+    /// Ends an event. Not waited for.
     pub fn event_destroy(&self, event: u64) -> Result<()> {
         self.post(Op::EventDestroy, &[handle(event).as_bytes()], 0)
     }
@@ -83,12 +83,12 @@ impl Session {
         self.done(Op::EventSynchronize, handle(event).as_bytes())
     }
 
-    /// Whether what precedes an event is done.
+    /// Whether what precedes an event is done; so it is where it was never recorded.
     pub fn event_is_done(&self, event: u64) -> Result<bool> {
         is_done(self.ask(Op::EventQuery, &[handle(event).as_bytes()], 0))
     }
 
-    /// Milliseconds between two events.
+    /// Milliseconds from `start` to `stop`; both are recorded, and have time.
     pub fn elapsed(&self, start: u64, stop: u64) -> Result<f32> {
         let request = q::EventElapsedTime { start_event: start.into(), stop_event: stop.into() };
         let answer: r::Milliseconds = self.ask(Op::EventElapsedTime, &[request.as_bytes()], 0)?;
@@ -101,12 +101,12 @@ impl Session {
 pub struct Stream(pub(crate) Owned);
 
 impl Stream {
-    /// Its handle.
+    /// Its handle; 0 is the default stream.
     pub fn handle(&self) -> u64 {
         self.0.handle
     }
 
-    /// Copies to the device.
+    /// Copies to the device, from `offset` on; refused with `INVALID_VALUE` if it would reach beyond the end.
     pub fn write(&self, to: &Buffer, offset: u64, bytes: &[u8]) -> Result<()> {
         let at = to.range(offset, bytes.len() as u64, Op::MemcpyAsync)?;
         self.0.session.copy_in(at, bytes, self.0.handle)
@@ -118,24 +118,25 @@ impl Stream {
         self.0.session.copy_out(into, at, self.0.handle)
     }
 
-    /// Copies `bytes` from one buffer's begin to another's.
+    /// Copies `bytes` bytes from one buffer's begin to another's; refused with `INVALID_VALUE` beyond the end of
+    /// either.
     pub fn copy(&self, to: &Buffer, from: &Buffer, bytes: u64) -> Result<()> {
         let (to, from) = (to.range(0, bytes, Op::MemcpyAsync)?, from.range(0, bytes, Op::MemcpyAsync)?);
         self.0.session.copy(to, from, bytes as usize, self.0.handle)
     }
 
-    /// Sets all bytes of a buffer.
+    /// Sets all bytes of a buffer, behind the stream's work.
     pub fn fill(&self, buffer: &Buffer, byte: u8) -> Result<()> {
         self.0.session.fill(buffer.address(), byte, buffer.len(), self.0.handle)
     }
 
-    /// Starts a kernel.
+    /// Starts a kernel; refused with `INVALID_VALUE` unless each parameter has an argument that is at least as long.
     pub fn launch(&self, function: &Function, shape: Shape, arguments: &Arguments) -> Result<()> {
         let buffer = arguments.buffer(function.info())?;
         self.0.session.launch(function.info().handle, shape, self.0.handle, &buffer)
     }
 
-    /// Starts a graph.
+    /// Starts a graph, behind the stream's work.
     pub fn launch_graph(&self, graph: &GraphExec) -> Result<()> {
         self.0.session.graph_launch(graph.0.handle, self.0.handle)
     }

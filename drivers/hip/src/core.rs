@@ -22,7 +22,7 @@ const ROOM: usize = 256 << 10;
 
 const _: () = assert!(berth_hip_session::MESSAGE_MAX <= ROOM);
 
-/// A poll core's end.
+/// A poll core's end, to which identified connections are handed. [`HipCore::open`] makes a task of it.
 pub struct HipCore {
     pub(crate) from: Handover<Stream>,
     pub(crate) most: usize,

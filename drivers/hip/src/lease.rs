@@ -40,7 +40,7 @@ pub trait Leases: Debug + Send + Sync {
 
 /// What a claim got.
 pub struct Leased {
-    /// Which device.
+    /// The device's place in the worker's `Settings::devices`.
     pub device: usize,
     /// The lease's bytes.
     pub bytes: u64,

@@ -58,17 +58,17 @@ pub struct Settings {
     pub listen: SocketAddr,
     /// Poll cores that serve sessions; at least one.
     pub cores: usize,
-    /// CPUs on which kernels run; none: any.
+    /// CPUs on which kernels run. Empty: those of the poll core that serves the session.
     pub kernels: Vec<usize>,
-    /// Sessions at once.
+    /// Most sessions at once, of all cores together.
     pub max_sessions: usize,
-    /// Sessions of one address at once.
+    /// Most sessions at once of one IP address; more are refused.
     pub per_peer: usize,
     /// What sessions are limited to.
     pub session: SessionSettings,
-    /// Bytes of memory of a session.
+    /// Most bytes of device memory of a session.
     pub memory: u64,
-    /// How long a kernel may run.
+    /// How long a kernel may run before it is stopped.
     pub kernel_timeout: Duration,
     /// Software GPUs: the bytes of each that sessions may use. At least one.
     pub devices: Vec<u64>,
@@ -93,10 +93,10 @@ berth_port::counters! {
     }
 }
 
-/// What a worker counts.
+/// Declarations of a worker's counters and gauges.
 pub const COUNTERS: Tables = &[Counters::TABLE, Counters::OF_CLASS, Counts::TABLE, seen::GAUGES];
 
-/// A worker that serves until it is dropped.
+/// A worker that serves until it is dropped. Dropping waits a second at most for its threads.
 #[derive(Debug)]
 pub struct Worker {
     address: SocketAddr,
@@ -171,7 +171,7 @@ impl Worker {
         Ok((Self { address, shared, runtime: Some(runtime) }, polled))
     }
 
-    /// Where clients connect.
+    /// The bound address, with the port that the kernel chose where 0 was asked for.
     pub fn local_addr(&self) -> SocketAddr {
         self.address
     }
@@ -191,12 +191,12 @@ impl Drop for Worker {
     }
 }
 
-/// The counters of a worker.
+/// The counters of a worker; they can be read after the worker was dropped, too.
 #[derive(Debug, Clone)]
 pub struct Monitor(Arc<Shared>);
 
 impl Monitor {
-    /// Calls `visit` with the name and value of each counter.
+    /// Calls `visit` with name and value of each counter, of `sessions`, and of `device_N_used_bytes` for each device.
     pub fn report(&self, visit: &mut dyn FnMut(&str, u64)) {
         self.0.counters.report(visit);
         self.0.counts.report(&mut |name, value| visit(name, value));
@@ -206,7 +206,7 @@ impl Monitor {
         }
     }
 
-    /// Bytes of each device that sessions use.
+    /// Bytes that sessions use of each device, in the order of [`Settings::devices`].
     pub fn used(&self) -> Vec<u64> {
         self.0.budgets.iter().map(|budget| budget.used()).collect()
     }

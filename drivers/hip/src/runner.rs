@@ -19,7 +19,7 @@ use berth_hip_session::{
 use berth_host::keep_current_thread;
 use berth_wire::hip::Code;
 
-/// By how much less than others it is preferred.
+/// Added to the thread's nice value.
 const LESS: i32 = 10;
 
 /// Stack of the thread: a parser that nests is on it.

@@ -36,13 +36,13 @@ pub struct SessionSeen {
     pub peer: IpAddr,
     /// Seconds since it connected.
     pub age_s: u64,
-    /// Requests that were taken.
+    /// Requests that were answered, failed, done without a reply or deferred.
     pub requests: u64,
-    /// Those that failed.
+    /// Those that failed, with or without a reply.
     pub errors: u64,
-    /// Bytes of device memory.
+    /// Bytes of device memory that it had when it was last served.
     pub memory: u64,
-    /// The lease that it uses.
+    /// The lease that it uses; `None` without one.
     pub lease: Option<u128>,
 }
 

@@ -29,7 +29,7 @@ const IDENTIFY_WITHIN: Duration = Duration::from_secs(10);
 /// With authentication, for which all queues of all hosts may come at once.
 const PROVE_WITHIN: Duration = Duration::from_secs(30);
 
-/// A poll core's end.
+/// A poll core's end, to which connections are handed after Connect. [`NvmeCore::open`] makes a task of it.
 pub struct NvmeCore {
     from: Handover<Connection>,
     most: usize,

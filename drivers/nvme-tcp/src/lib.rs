@@ -40,17 +40,17 @@ pub struct Settings {
     pub listen: Vec<SocketAddr>,
     /// Poll cores; at least one.
     pub cores: usize,
-    /// Leases that are bound at once.
+    /// Most leases that are bound at once.
     pub max_leases: usize,
-    /// Controllers at once, those of discovery included.
+    /// Most controllers at once, those of discovery included.
     pub max_hosts: usize,
-    /// I/O queues of a controller.
+    /// Most I/O queues of a controller, beside its admin queue.
     pub io_queues: u16,
-    /// Commands of an I/O queue at once.
+    /// Most commands of an I/O queue at once.
     pub queue_depth: u16,
     /// Bytes of data that an I/O capsule may bring: a multiple of 16, in [`IN_CAPSULE`].
     pub in_capsule: u32,
-    /// For data under way, of all connections.
+    /// Memory for data under way, of all connections; [`BUFFERS_MIN`] bytes at least.
     pub buffers: Arc<dyn Memory>,
     /// How hosts of leases prove who they are.
     pub auth: Auth,
@@ -68,13 +68,13 @@ pub enum Auth {
 /// A binding whose sockets are bound.
 #[derive(Debug)]
 pub struct Opened {
-    /// For the node.
+    /// For the node, which asks it to bind and unbind leases.
     pub binding: NvmeBinding,
-    /// For threads that sleep.
+    /// Accepts connections, on threads that sleep.
     pub acceptor: Acceptor,
-    /// One for each poll core.
+    /// One for each poll core, as many as [`Settings::cores`].
     pub cores: Vec<NvmeCore>,
-    /// Where hosts connect.
+    /// The bound addresses, in the order of [`Settings::listen`], with the ports that the kernel chose.
     pub addresses: Vec<SocketAddr>,
 }
 
@@ -128,7 +128,7 @@ pub fn open(settings: Settings) -> io::Result<Opened> {
     })
 }
 
-/// What [`Settings::in_capsule`] may be.
+/// Range of [`Settings::in_capsule`], in bytes.
 pub const IN_CAPSULE: std::ops::RangeInclusive<u64> = 4096..=64 << 10;
 
 /// The fewest bytes for [`Settings::buffers`].

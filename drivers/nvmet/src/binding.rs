@@ -26,7 +26,7 @@ const BLOCK: u64 = 512;
 pub struct Settings {
     /// Where hosts connect, all of one transport. At least one.
     pub addresses: Vec<Address>,
-    /// Leases that are bound at once.
+    /// Most leases at once: bound, or being bound or unbound.
     pub max_leases: usize,
     /// The file or device of each region, in the order of the regions; `None` for memory.
     pub backings: Vec<Option<PathBuf>>,

@@ -44,14 +44,14 @@ pub struct Nvmet<S = Linux> {
 /// What a port listens on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Address {
-    /// RDMA.
+    /// RDMA, at this IP address and port.
     Rdma(SocketAddr),
     /// This host alone.
     Loop,
 }
 
 impl Address {
-    /// The transport.
+    /// The transport, as `addr_trtype` of the port has it.
     pub fn transport(self) -> NvmeTransport {
         match self {
             Self::Rdma(_) => NvmeTransport::Rdma,
@@ -70,7 +70,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// A port of the kernel's target.
+/// A port of the kernel's target, by its number in configfs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Port(u16);
 
@@ -83,23 +83,23 @@ impl Port {
 /// What is served of a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Disk {
-    /// The lease.
+    /// The lease. Its id is in the subsystem's NQN, and is the namespace's UUID and NGUID.
     pub lease: LeaseId,
-    /// The file or device that it is of.
+    /// The file or device that backs its region.
     pub backing: PathBuf,
-    /// Its first byte there.
+    /// Offset of its first byte there, in bytes: a multiple of 512.
     pub at: u64,
-    /// Its bytes: whole blocks.
+    /// Its length in bytes: whole blocks of 512.
     pub len: u64,
 }
 
 /// Why the kernel's target cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The kernel has none.
+    /// The kernel has none: nvmet is not loaded, or configfs is not mounted.
     #[error("it is not loaded: `modprobe nvmet`, and mount configfs at /sys/kernel/config")]
     Absent,
-    /// Another process has it.
+    /// Another process has it locked.
     #[error("another appliance of this host has it")]
     InUse,
     /// What an earlier process left cannot be taken away.
@@ -179,7 +179,7 @@ impl<S: System> Nvmet<S> {
         Ok(port)
     }
 
-    /// Whether anything of a lease may be there.
+    /// Whether the lease's subsystem is there; true also where the target cannot be looked at.
     pub fn has(&self, lease: LeaseId) -> bool {
         self.system.list("subsystems").map_or(true, |names| names.contains(&nqn(lease)))
     }

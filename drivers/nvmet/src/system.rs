@@ -62,16 +62,16 @@ pub trait System: Debug + Send + Sync + 'static {
     /// What the kernel says; where the file ends before, too.
     fn attach(&self, backing: &Path, at: u64, len: u64, name: &str) -> io::Result<Attached>;
 
-    /// Whether a block device is still the one of this name.
+    /// Whether a block device is still the one of this name; true where that cannot be found out.
     fn is_attached(&self, device: &str, name: &str) -> bool;
 }
 
 /// A block device that is held open.
 #[derive(Debug)]
 pub struct Attached {
-    /// Its path.
+    /// Its path, such as `/dev/loop0`.
     pub device: String,
-    /// What holds it open.
+    /// Holds it open. The device is gone when nobody else has it open either.
     pub hold: Box<dyn Any + Send>,
 }
 

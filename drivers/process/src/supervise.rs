@@ -30,7 +30,7 @@ pub trait Ward: Send + 'static {
     /// The program. Its standard input becomes one end of a socket, by which both talk in lines.
     fn command(&mut self) -> Command;
 
-    /// What it is told first.
+    /// What it is told first, each time that it is started.
     fn greeting(&mut self) -> Vec<u8>;
 
     /// It said a line; returns whether that is a sign of life. Until the first one it has [`Patience::start`].
@@ -83,7 +83,8 @@ struct Shared {
 }
 
 impl Supervised {
-    /// Starts the ward's program, on a thread of its own.
+    /// Starts the ward's program, on a thread of its own. Fails for want of a thread alone: a program that does not
+    /// start is tried again.
     pub fn start(name: &str, mut ward: impl Ward, patience: Patience) -> std::io::Result<Self> {
         let shared = Arc::<Shared>::default();
         let thread = thread::Builder::new().name(name.to_owned()).spawn({
@@ -93,12 +94,12 @@ impl Supervised {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// The process that runs now.
+    /// The process that runs now; `None` while it rests.
     pub fn pid(&self) -> Option<u32> {
         Some(self.shared.pid.load(Acquire)).filter(|pid| *pid != 0)
     }
 
-    /// How often it was started again.
+    /// How often it was started again; attempts that failed count.
     pub fn restarts(&self) -> u64 {
         self.shared.restarts.load(Relaxed)
     }

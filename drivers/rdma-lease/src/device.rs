@@ -44,7 +44,7 @@ const TRIAL_TIME: Duration = Duration::from_secs(2);
 pub enum Windows {
     /// Where the device has windows of type 2, and a trial shows that they keep clients within them.
     Auto,
-    /// Or there is no binding.
+    /// Windows, or opening the device fails.
     Always,
     /// Every lease is registered as a memory region of its own, in a protection domain of its own.
     Never,
@@ -59,7 +59,7 @@ pub struct Config {
     pub port: u8,
     /// Place of our address in the port's GID table.
     pub gid_index: u8,
-    /// Leases that are connected at once.
+    /// Most leases that are connected at once. The completion queue has room for four entries of each, and 64 more.
     pub max_leases: u32,
     /// Whether remote keys are those of windows or of memory regions.
     pub windows: Windows,
@@ -138,7 +138,7 @@ impl Verbs {
         Ok(Self { device, next_serial: 0, live: HashMap::new(), looked: Instant::now() })
     }
 
-    /// Whether remote keys are of windows.
+    /// Whether remote keys are of windows; false while the device is not open.
     pub fn uses_windows(&self) -> bool {
         self.device.current().is_some_and(|open| matches!(open.scoping, Scoping::Windows { .. }))
     }

@@ -35,9 +35,9 @@ pub struct Local {
 /// By what a client reaches bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Key {
-    /// The remote key.
+    /// The remote key, good on the client's queue pair only.
     pub rkey: u32,
-    /// The remote address of the region's first byte.
+    /// The remote address of the region's first byte, not of the lease's.
     pub region_addr: u64,
 }
 
@@ -66,7 +66,7 @@ pub enum HcaError {
     /// Nothing leads to the client, or its description is wrong.
     #[error("the client's queue pair cannot be connected to: {0}")]
     Unreachable(Cause),
-    /// The region is not memory.
+    /// The lease has no bytes of memory: it is of a region of blocks, or empty.
     #[error("the lease's bytes are not memory that the device could reach")]
     NotMemory,
     /// The device or its driver refused.
@@ -75,7 +75,7 @@ pub enum HcaError {
 }
 
 impl HcaError {
-    /// The status that answers `LEASE_BIND`.
+    /// The status of the answer to `LEASE_BIND`.
     pub(crate) fn status(&self) -> Status {
         match self {
             Self::Gone(_) => Status::ResourceBusy,
@@ -94,7 +94,7 @@ pub type Connect<L> = Box<dyn FnOnce() -> Result<(L, Key), Unconnected<L>> + Sen
 pub struct Unconnected<L> {
     /// What went wrong.
     pub error: HcaError,
-    /// What there is of it, to be ended.
+    /// What there is of it, to be ended by [`Hca::end`]; `None` if nothing is.
     pub left: Option<Box<L>>,
 }
 
@@ -126,7 +126,7 @@ pub trait Hca: Debug + Send {
     /// [`Hca::grant`].
     fn begin(&mut self, peer: Peer, lease: &BoundLease) -> Connect<Self::Link>;
 
-    /// Our side of a connection.
+    /// Our side of a connection, which the answer to `LEASE_BIND` tells the client.
     fn local(link: &Self::Link) -> Local;
 
     /// Lets the client of this queue pair reach what its key is for, with these rights. Must not wait for anybody.
@@ -142,7 +142,7 @@ pub trait Hca: Debug + Send {
     /// Asks the client's device for a sign of life; what comes of it is [`Seen`] later.
     fn probe(&mut self, link: &mut Self::Link) -> Result<(), HcaError>;
 
-    /// Appends what was seen since; never blocks.
+    /// Appends what was seen since the last call; never blocks.
     fn poll(&mut self, seen: &mut Vec<Seen>);
 
     /// Lets go of a device that was [`Seen::Removed`], so that it can go; the next connection opens it anew.

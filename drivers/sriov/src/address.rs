@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr};
 use berth_wire::fabric::PciAddress;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
-/// The address of a PCI function.
+/// The address of a PCI function: a domain, a bus, a device below 32 and a function below 8, in hex digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Address {
     domain: u16,

@@ -4,7 +4,7 @@ use std::{fmt::Debug, fs::File, io, os::fd::AsRawFd as _, path::Path, time::Dura
 
 use berth_wire::nvme::{Sqe, Status};
 
-/// Submits admin commands.
+/// Submits NVMe admin commands, and waits for each.
 pub trait Admin: Debug + Send + Sync {
     /// Submits a command to the controller whose node is `node`, and returns how it completed. `data` is read or written, as the
     /// opcode says.
@@ -34,7 +34,7 @@ struct Command {
 
 const _: () = assert!(size_of::<Command>() == 72);
 
-/// The kernel's driver.
+/// The kernel's NVMe driver, by `NVME_IOCTL_ADMIN_CMD`.
 #[derive(Debug)]
 pub struct Driver;
 

@@ -15,7 +15,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 /// What the switch of a network card does for one of its functions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Attributes {
-    /// The address that it receives for.
+    /// The MAC address that it receives for.
     pub mac: [u8; 6],
     /// Its VLAN; 0 is none.
     pub vlan: u16,
@@ -33,7 +33,7 @@ pub struct Attributes {
     pub link_state: u32,
 }
 
-/// One attribute to set.
+/// What is set in one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "as the fields of `Attributes`")]
 pub enum Setting {
@@ -47,10 +47,10 @@ pub enum Setting {
 
 /// Reads and sets attributes of functions, by the index of the physical one's interface.
 pub trait Switch: Debug + Send + Sync {
-    /// Reads those of one function.
+    /// Reads those of one function; `NotFound` where the interface has none of this index.
     fn get(&self, interface: u32, function: u16) -> io::Result<Attributes>;
 
-    /// Sets one.
+    /// Sets one; returns when the kernel has acknowledged it.
     fn set(&self, interface: u32, function: u16, setting: Setting) -> io::Result<()>;
 }
 
@@ -80,7 +80,7 @@ const LONGEST: usize = 256 << 10;
 /// The kernel answers at once, or the card's driver hangs.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The kernel's rtnetlink.
+/// The kernel's rtnetlink: a socket for each request, and 5 s for the answer.
 #[derive(Debug)]
 pub struct Rtnetlink;
 

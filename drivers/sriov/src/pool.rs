@@ -70,16 +70,16 @@ pub struct Network {
 /// What holders of functions may choose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ClientSets {
-    /// Their address.
+    /// Their MAC address; without this a LEASE_BIND that names one is refused.
     pub mac: bool,
-    /// Their VLAN.
+    /// Their VLAN, 4094 at most; without this a LEASE_BIND that names one is refused.
     pub vlan: bool,
 }
 
 /// How functions are taken back, and where the machine is: what tests replace.
 #[derive(Debug)]
 pub struct HostConfig {
-    /// Below this are `/sys`, `/dev`, `/proc` and `/etc`.
+    /// Below this are `/sys`, `/dev`, `/proc` and `/etc`; `/` on a real machine.
     pub root: PathBuf,
     /// What reads and sets attributes of functions.
     pub switch: Box<dyn Switch>,
@@ -87,16 +87,16 @@ pub struct HostConfig {
     pub admin: Box<dyn Admin>,
     /// Where is kept what was done to functions.
     pub records: Box<dyn Records>,
-    /// Whether holders that do not let go are ended.
+    /// Whether holders that do not let go within `patience` get SIGKILL.
     pub kill: bool,
-    /// How long a holder may take to let go when it is asked, or ended.
+    /// How long a holder may take to let go when it is asked, and again when it is killed.
     pub patience: Duration,
-    /// How long a function takes to reset.
+    /// How long a function takes to reset: 100 ms by the PCIe base specification, 6.6.2.
     pub reset: Duration,
 }
 
 impl HostConfig {
-    /// This machine; records are kept below `state_dir`.
+    /// This machine: records in `sriov` below `state_dir`, which is made where it is not there, 2 s of patience.
     pub fn new(state_dir: &Path, kill: bool) -> io::Result<Self> {
         Ok(Self {
             root: "/".into(),
@@ -114,10 +114,10 @@ impl HostConfig {
 /// Why a pool cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The physical function has no virtual ones.
+    /// The physical function is not there, or has no virtual ones (`sriov_totalvfs`).
     #[error("region {0}: {1} has no sriov_totalvfs: it is not there, or has no virtual functions")]
     NoSriov(String, Address),
-    /// More than there can be.
+    /// More functions are asked for than `sriov_totalvfs` says, which is the last field.
     #[error("region {0}: {1} has {2} virtual functions at most")]
     TooMany(String, Address, u32),
     /// There are none, and the pool does not say how many are wanted.
@@ -126,13 +126,13 @@ pub enum OpenError {
     /// There is another number of them, and some are in use.
     #[error("region {name}: {pf} has {has} virtual functions, and {user} is in use; let it go, or set count = {has}")]
     InUse {
-        /// The pool.
+        /// The pool's name.
         name: String,
         /// The physical function.
         pf: Address,
         /// How many there are.
         has: u32,
-        /// One that is in use.
+        /// One that is in use: a driver has it.
         user: Address,
     },
     /// A pool of a network card's functions whose card is none.
@@ -144,7 +144,7 @@ pub enum OpenError {
     /// The controller cannot be shared as it has to be.
     #[error("region {0}: {1}: {2}")]
     Controller(String, Address, String),
-    /// The user is not known.
+    /// There is no such user in `/etc/passwd`.
     #[error("region {0}: there is no user {1:?}")]
     Owner(String, String),
     /// The kernel did not do something.

@@ -45,21 +45,21 @@ pub enum Step {
 pub struct Record {
     /// The physical function.
     pub pf: Address,
-    /// Which of its virtual functions.
+    /// Its index among the virtual functions, as in `virtfn0`.
     pub index: u16,
-    /// The address of that.
+    /// The PCI address of the virtual function.
     pub function: Address,
     /// The lease that it was handed over for.
     #[serde(with = "hex")]
     pub lease: LeaseId,
-    /// How far it has come.
+    /// The step that is next, or was under way when the process ended.
     pub step: Step,
     /// What its attributes were; `None` where the card has no switch.
     pub was: Option<Attributes>,
     /// Of an NVMe controller's function: the namespace that it gets.
     #[serde(default)]
     pub namespace: Option<u32>,
-    /// The driver that had it.
+    /// The driver that had it; `None` if none had.
     pub driver: Option<String>,
 }
 
@@ -75,7 +75,7 @@ pub trait Records: Debug + Send + Sync {
     fn remove(&self, record: &Record) -> io::Result<()>;
 }
 
-/// Records as files of one folder.
+/// Records as JSON files of one folder, named `PF-INDEX`, which their owner alone may read.
 #[derive(Debug)]
 pub struct Files(PathBuf);
 

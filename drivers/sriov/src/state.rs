@@ -6,7 +6,7 @@ use berth_lease::LeaseId;
 /// What a function is to the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// Nobody's.
+    /// No lease has it, and it is clean.
     Free,
     /// A lease has it, and its holder does not reach it.
     Leased,
@@ -14,7 +14,7 @@ pub enum State {
     Bound,
     /// It is being taken back.
     Ending,
-    /// It could not be taken back.
+    /// It could not be taken back, or was not clean when this process began.
     Fenced,
 }
 

@@ -20,7 +20,7 @@ pub(crate) const VFIO: &str = "vfio-pci";
 pub struct Sysfs(PathBuf);
 
 impl Sysfs {
-    /// Below this root.
+    /// The trees below this root; `/` on a real machine.
     pub fn new(root: &Path) -> Self {
         Self(root.to_owned())
     }
@@ -39,7 +39,7 @@ impl Sysfs {
         fs::read_to_string(self.device(address, name)).ok().map(|text| text.trim().to_owned())
     }
 
-    /// The number in an attribute of a function.
+    /// The decimal number in an attribute of a function; `None` where there is none.
     pub fn number(&self, address: Address, name: &str) -> Option<u32> {
         self.read(address, name)?.parse().ok()
     }
@@ -59,7 +59,7 @@ impl Sysfs {
         Some(target.file_name()?.to_string_lossy().into_owned())
     }
 
-    /// The driver that has a function.
+    /// The driver that has a function; `None` if none has.
     pub fn driver(&self, address: Address) -> Option<String> {
         self.link_name(address, "driver")
     }
@@ -69,12 +69,12 @@ impl Sysfs {
         self.link_name(pf, &format!("virtfn{index}"))?.parse().ok()
     }
 
-    /// The physical function of a virtual one.
+    /// The physical function of a virtual one; `None` of any other.
     pub fn physical_function(&self, address: Address) -> Option<Address> {
         self.link_name(address, "physfn")?.parse().ok()
     }
 
-    /// The IOMMU group of a function, and whether it is alone in it.
+    /// The IOMMU group of a function, and whether it is alone in it; `None` where it is in none.
     pub fn group(&self, address: Address) -> Option<(String, bool)> {
         let group = self.link_name(address, "iommu_group")?;
         let members = fs::read_dir(self.path(&format!("/sys/kernel/iommu_groups/{group}/devices"))).ok()?;
@@ -83,12 +83,12 @@ impl Sysfs {
         Some((group, alone))
     }
 
-    /// Whether a function can be reset alone, and whole.
+    /// Whether a function can be reset alone, and whole: `flr` is among its `reset_method`.
     pub fn has_flr(&self, address: Address) -> bool {
         self.read(address, "reset_method").unwrap_or_default().split_whitespace().any(|method| method == "flr")
     }
 
-    /// Whether a function is that of an NVMe controller.
+    /// Whether a function is that of an NVMe controller: its class is 0x010802.
     pub fn is_nvme(&self, address: Address) -> bool {
         self.read(address, "class").is_some_and(|class| class.starts_with(NVME))
     }
@@ -105,7 +105,7 @@ impl Sysfs {
         self.path("/dev/vfio").join(group)
     }
 
-    /// The network interface of a physical function.
+    /// The first network interface of a physical function; `None` where it has none.
     pub fn interface(&self, pf: Address) -> Option<Interface> {
         let name = fs::read_dir(self.device(pf, "net")).ok()?.flatten().next()?.file_name();
         let name = name.to_string_lossy().into_owned();
@@ -143,9 +143,9 @@ impl Sysfs {
 /// The network interface of a physical function.
 #[derive(Debug)]
 pub struct Interface {
-    /// By which netlink knows it.
+    /// Its `ifindex`, by which netlink knows it.
     pub index: u32,
-    /// Whether somebody has set it up, with a link or without.
+    /// Whether somebody has set it up (`IFF_UP`), with a link or without.
     pub up: bool,
     /// As `ip link` prints it.
     pub name: String,

@@ -22,7 +22,7 @@ pub struct Limits {
     pub pending: usize,
     /// How long a connection may be pending.
     pub identify_within: Duration,
-    /// Limit on admitted connections.
+    /// Limit on admitted connections, of all peers together.
     pub admitted: usize,
     /// Limit on admitted connections of one peer.
     pub per_peer: usize,
@@ -33,7 +33,7 @@ pub struct Limits {
 pub enum Event {
     /// It was displaced by another one.
     Displaced,
-    /// It was not admitted.
+    /// Its peer has too many, or there are too many in all and no peer has more.
     Refused,
     /// Its peer did not identify itself in time.
     Expired,

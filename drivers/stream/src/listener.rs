@@ -24,12 +24,12 @@ const BACKLOG: i32 = 4096;
 /// Time to wait if no descriptor is free for a connection.
 const NO_DESCRIPTOR: Duration = Duration::from_millis(50);
 
-/// A bound TCP socket.
+/// A TCP socket that listens. Nothing is accepted before [`Listener::serve`].
 #[derive(Debug)]
 pub struct Listener(net::TcpListener);
 
 impl Listener {
-    /// Binds an address; port 0 takes a free one.
+    /// Binds an address, with `SO_REUSEADDR`, and listens; port 0 takes a free one.
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking().cloexec(), None)?;
         socket.set_reuse_address(true)?;

@@ -66,7 +66,7 @@ impl<K: Eq + Hash + Ord + Clone> Shares<K> {
         Place { shares: self.clone(), peer }
     }
 
-    /// A place for `peer`, if it can have one at once.
+    /// A place for `peer`, if it can have one at once; `None` after [`Shares::close`], too.
     pub fn try_enter(self: &Arc<Self>, peer: K) -> Option<Place<K>> {
         let taken = self.lock().take(&peer, self.each);
         taken.then(|| Place { shares: self.clone(), peer })
@@ -77,7 +77,7 @@ impl<K: Eq + Hash + Ord + Clone> Shares<K> {
         !self.lock().waiting.is_empty()
     }
 
-    /// Hands out no more places, and waits until all are returned.
+    /// Hands out no more places, and waits until all are returned. Who waits in [`Shares::enter`] then waits for ever.
     pub async fn close(&self) {
         self.lock().closed = true;
         while self.lock().free < self.total {

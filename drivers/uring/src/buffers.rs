@@ -22,7 +22,7 @@ use io_uring::types::{BufRingEntry, RecvMsgOut};
 const CACHE_LINE: usize = 64;
 const PAGE: usize = 4096;
 
-/// `struct io_uring_recvmsg_out`: four 32-bit fields.
+/// Bytes of `struct io_uring_recvmsg_out`: four 32-bit fields.
 const RECEIVE_HEADER: usize = 16;
 
 /// What a request needs to stay in place until it was submitted.

@@ -20,7 +20,7 @@ pub struct ToCore<S> {
     wake: Arc<Wake>,
 }
 
-/// The poll core's end.
+/// The poll core's end. Its thread makes [`crate::UringStreams`] of it.
 pub struct Handover<S> {
     pub(crate) mailbox: Mailbox<Handed<S>, Handed<S>>,
     pub(crate) wake: Arc<Wake>,
@@ -49,14 +49,14 @@ pub fn handover<S>(most: usize) -> io::Result<(ToCore<S>, Handover<S>)> {
 }
 
 impl<S> ToCore<S> {
-    /// Hands a connection over, or back where the core has no room for it.
+    /// Hands a connection over and wakes the core; gives it back where the core has no room for it.
     pub fn send(&mut self, connection: Box<Connection<S>>) -> Result<(), Box<Connection<S>>> {
         self.sender.send(connection)?;
         self.wake.call();
         Ok(())
     }
 
-    /// Connections that are over.
+    /// Connections that are over, for the caller to drop.
     pub fn returned(&mut self) -> impl Iterator<Item = Box<Connection<S>>> {
         self.sender.returned()
     }

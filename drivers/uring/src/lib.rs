@@ -36,7 +36,7 @@ pub const COUNTERS: Tables = &[port::Counters::TABLE, streams::Counters::TABLE];
 
 const RING_ERRORS: Family = Family::counter("ring_errors", "calls into an io_uring that failed");
 
-/// A bound socket that is not polled yet.
+/// A bound UDP socket that is not polled yet. It may be made on any thread.
 #[derive(Debug)]
 pub struct UringSocket {
     socket: UdpSocket,

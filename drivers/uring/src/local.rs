@@ -7,7 +7,7 @@ use std::{cell::RefCell, marker::PhantomData, rc::Rc};
 
 use io_uring::squeue;
 
-/// Operations of others that are under way on one thread at most.
+/// Most operations of others that are under way on one thread, in all of its rings together.
 pub const LOCAL_MOST: usize = 128;
 
 /// Set in the user data of operations of others.

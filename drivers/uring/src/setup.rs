@@ -12,7 +12,7 @@ pub enum UringError {
         "this kernel ({release}) lacks io_uring features of Linux 6.1: upgrade it; ports may use the udp driver instead"
     )]
     TooOld {
-        /// The kernel's release.
+        /// The kernel's release, as `/proc/sys/kernel/osrelease` has it.
         release: String,
     },
     /// The kernel was built without `io_uring`.

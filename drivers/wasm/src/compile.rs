@@ -33,14 +33,14 @@ const REFUSED: u8 = 1;
 /// The program that compiles: one whose `main` ends in [`child`].
 #[derive(Debug, Clone)]
 pub struct Compiler {
-    /// Its file.
+    /// Its file. It is started without an environment, in `/`.
     pub program: PathBuf,
     /// What it is told so that it calls [`child`].
     pub args: Vec<OsString>,
 }
 
 impl Compiler {
-    /// Compiled code.
+    /// Compiles in a child of 10 s and 1 GiB of addresses, to 256 MiB of code at most; an error is a sentence.
     pub(crate) fn compile(&self, wasm: &[u8]) -> Result<Vec<u8>, String> {
         let mut child = Command::new(&self.program)
             .args(&self.args)

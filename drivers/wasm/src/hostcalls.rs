@@ -134,13 +134,13 @@ fn call(
     Ok(host.get().call(call))
 }
 
-/// `len` bytes at `start`.
+/// `len` bytes at `start`; `None` where they are not all in memory.
 fn slice(memory: &mut [u8], start: i32, len: u64) -> Option<&mut [u8]> {
     let start = u64::from(start.cast_unsigned());
     memory.get_mut(start as usize..(start + len) as usize)
 }
 
-/// `N` bytes at `start`.
+/// `N` bytes at `start`; `None` where they are not all in memory.
 fn array<const N: usize>(memory: &mut [u8], start: i32) -> Option<&mut [u8; N]> {
     slice(memory, start, N as u64)?.try_into().ok()
 }
@@ -149,7 +149,7 @@ fn id(high: i64, low: i64) -> u128 {
     u128::from(high.cast_unsigned()) << 64 | u128::from(low.cast_unsigned())
 }
 
-/// Every function that there is.
+/// Every function that a module may import.
 pub(crate) fn linker(engine: &Engine) -> Result<Linker<Guest>> {
     let mut linker = Linker::new(engine);
     same_for_both(&mut linker, "fabricbios_fbmu_v0", "fbmu", Kind::Memory)?;

@@ -17,13 +17,13 @@ use crate::{
 /// What a ring kernel may have.
 #[derive(Debug, Clone, Copy)]
 pub struct KernelLimits {
-    /// Units a message; as many to make an instance.
+    /// Fuel units for a message; as many to make an instance.
     pub fuel: u64,
-    /// Bytes of linear memory.
+    /// Most bytes of linear memory.
     pub memory: u64,
-    /// Bytes of a message.
+    /// Most bytes of a message; the instance takes room for as many when it is made.
     pub request: u32,
-    /// Bytes of an answer.
+    /// Most bytes of an answer.
     pub response: u32,
 }
 
@@ -55,7 +55,7 @@ struct Instance {
     store: Store<Guest>,
     memory: Memory,
     run: TypedFunc<(i32, i32), i64>,
-    /// The room for messages.
+    /// Where the room for messages begins in memory, by `ring_kernel_alloc`.
     room: u32,
 }
 

@@ -47,9 +47,9 @@ pub(crate) struct Checked {
     pub(crate) wasm: Vec<u8>,
     /// The export that is the start function.
     pub(crate) start: Option<String>,
-    /// Whether there is `_initialize`.
+    /// Whether it exports `_initialize`.
     pub(crate) initialize: bool,
-    /// Whether there is the role's function that takes room.
+    /// Whether it exports the role's function that takes room.
     pub(crate) alloc: bool,
     /// Bytes of linear memory that an instance begins with.
     pub(crate) memory: u64,

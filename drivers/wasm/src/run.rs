@@ -122,7 +122,7 @@ impl Executor for Wasm {
     }
 }
 
-/// What the linker has.
+/// The types of the linker's functions, by module and name.
 pub(crate) fn signatures(linker: &Linker<Guest>) -> Signatures {
     let value = |ty: wasmtime::ValType| if ty.is_i64() { ValType::I64 } else { ValType::I32 };
     let none = Limits { fuel: 0, memory: 0, output: 0, hostcalls: 0 };

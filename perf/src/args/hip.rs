@@ -69,7 +69,7 @@ impl HipOp {
         }
     }
 
-    /// Bytes where none are given.
+    /// Bytes where none are given; 0 for operations without a size.
     pub(crate) fn usual(self) -> u32 {
         match self {
             Self::Ping | Self::Launch | Self::LaunchSync => 0,

@@ -254,7 +254,7 @@ const HSB_WINDOW: usize = 64;
 const RPC_PORT: u16 = 4700;
 
 impl LoadArgs {
-    /// The server's address.
+    /// The server's address: `--peer`, else port 4700 of 127.0.0.1.
     pub(crate) fn peer(&self) -> SocketAddr {
         self.peer.unwrap_or(SocketAddr::from((Ipv4Addr::LOCALHOST, RPC_PORT)))
     }
@@ -308,7 +308,7 @@ impl PaceArgs {
         }
     }
 
-    /// When a case ends.
+    /// When a case ends: after `--count` requests if they are given, else after `--duration`.
     pub(crate) fn limit(&self) -> Limit {
         self.count.map_or(Limit::Duration(self.duration), Limit::Count)
     }

@@ -65,9 +65,9 @@ pub struct NvmeArgs {
 /// How many of a hundred commands, or of any other number, are of which kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MixArg {
-    /// Reads.
+    /// Share of reads, in parts of `read + write`, which is not 0.
     pub read: u32,
-    /// Writes.
+    /// Share of writes, likewise.
     pub write: u32,
 }
 
@@ -100,7 +100,7 @@ pub enum DigestArg {
 }
 
 impl NvmeArgs {
-    /// DGST.
+    /// DGST: the bits of the digests that are asked for; 0 is none.
     pub(crate) fn digests(&self) -> u8 {
         let bit = |digest: &DigestArg| match digest {
             DigestArg::Header => HEADER_DIGEST,

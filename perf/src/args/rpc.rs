@@ -96,7 +96,7 @@ impl RpcArgs {
         }
     }
 
-    /// How the send time is stamped.
+    /// How the send time is stamped: as `--ptp` says, else `sec_nsec` of style `hsb` and `ns` of others.
     pub(crate) fn stamp(&self) -> Ptp {
         self.ptp.unwrap_or(match self.load.style {
             Style::Plain => Ptp::Ns,

@@ -10,7 +10,7 @@ use berth_wire::net::MacAddr;
 pub struct FaultArg {
     /// As it was given.
     pub text: String,
-    /// What it means.
+    /// What it means; without `rx.` or `tx.` a fault is of both directions.
     pub spec: FaultSpec,
 }
 

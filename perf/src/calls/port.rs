@@ -35,11 +35,11 @@ pub(crate) struct Calls {
     pub(crate) op: HipOp,
     /// Bytes of a copy or a set.
     pub(crate) size: u32,
-    /// Calls of a request.
+    /// Calls without a reply in a request; 1 for operations that are answered.
     pub(crate) batch: u32,
     /// Requests under way at most.
     pub(crate) window: u32,
-    /// Sessions beside it.
+    /// Sessions beside it that are connected and idle.
     pub(crate) idle_sessions: u32,
 }
 

@@ -37,10 +37,10 @@ pub enum Figure {
 }
 
 impl Figure {
-    /// All of them.
+    /// All of them. The percentiles rise: one pass over the values finds them in this order.
     pub const ALL: [Self; 4] = [Self::P50, Self::P99, Self::P99_9, Self::Rate];
 
-    /// Its name.
+    /// Its name in tables: `p50`, `p99`, `p99.9` or `rate`.
     pub fn name(self) -> &'static str {
         match self {
             Self::P50 => "p50",
@@ -106,7 +106,7 @@ impl Ratios {
         }))
     }
 
-    /// The ratio of a figure with its interval, of `turns` turns on the smaller side.
+    /// The ratio of a figure with its interval, of `turns` turns on the smaller side; `None` if any ratio was none.
     pub fn estimate(&self, figure: Figure, confidence: f64, turns: usize) -> Option<Estimate> {
         let (ratio, drawn) = self.0[figure as usize].as_ref()?;
         let tail = tail(confidence, turns);

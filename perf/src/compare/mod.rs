@@ -24,11 +24,11 @@ use crate::{
 /// What is said of one case, in one state of the cores.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
-    /// The case.
+    /// The case's name.
     pub case: String,
     /// `near`, `far`, or `-` where the bounce is unknown.
     pub state: String,
-    /// Turns of each side.
+    /// Turns of base and new in this state.
     pub turns: [usize; 2],
     /// Figure by figure; empty where the case is not comparable.
     pub findings: Vec<Finding>,

@@ -46,9 +46,9 @@ pub struct ShotFile {
 /// What to decode.
 #[derive(Debug, Clone)]
 pub struct Job {
-    /// What decodes.
+    /// The decoder's tables; each thread has a decoder of its own on them.
     pub tables: Arc<Tables>,
-    /// Detection events.
+    /// Detection events, in rows of the tables' number of detectors.
     pub shots: ShotFile,
     /// Where the predictions go, if anywhere.
     pub predictions: Option<ShotFile>,

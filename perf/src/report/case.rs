@@ -18,13 +18,13 @@ pub struct Case {
     pub name: String,
     /// Payload bytes, where the mix has a function with a choice.
     pub payload: Option<usize>,
-    /// Each called function with its latencies in nanoseconds.
+    /// Each called function with its latencies in nanoseconds, in the order of the mix's steps.
     pub functions: Vec<(&'static str, Histogram<u64>)>,
-    /// The latencies of all functions.
+    /// The latencies of all functions, in nanoseconds.
     pub latency: Histogram<u64>,
     /// Open loop: how late requests were sent, in nanoseconds.
     pub lag: Histogram<u64>,
-    /// Open loop: latencies from the moment a request was really sent.
+    /// Open loop: latencies from the moment a request was really sent, in nanoseconds.
     pub from_sent: Histogram<u64>,
     /// Gaps between the client's polls in nanoseconds.
     pub hiccups: Histogram<u64>,
@@ -34,13 +34,13 @@ pub struct Case {
     pub refusals: Refusals,
     /// The time until the last right answer: what follows is waiting for lost ones.
     pub answering: Duration,
-    /// The course of the case.
+    /// The course of the case: a point for each interval.
     pub points: Vec<Point>,
-    /// The bounce just before.
+    /// The bounce just before; `None` with a single CPU, or when one was busy throughout.
     pub bounce_before: Option<Bounce>,
-    /// The bounce just after.
+    /// The bounce just after; `None` likewise.
     pub bounce_after: Option<Bounce>,
-    /// What the port counted meanwhile.
+    /// How much each counter of the port grew meanwhile.
     pub port_counters: Vec<(&'static str, u64)>,
     /// The first answer that was not what it had to be.
     pub first_mistake: Option<FirstMistake>,
@@ -66,7 +66,7 @@ pub struct Point {
 }
 
 impl Case {
-    /// An empty case whose mix calls `functions`.
+    /// An empty case whose mix calls `functions`, in the order of its steps.
     pub fn new(name: String, payload: Option<usize>, functions: &[&'static str]) -> Self {
         Self {
             name,
@@ -87,7 +87,7 @@ impl Case {
         }
     }
 
-    /// Adds what one interval measured.
+    /// Adds what the next interval measured; intervals come in their order.
     pub fn add(&mut self, interval: &Interval) {
         let mut all = histogram();
         for ((_, total), latency) in self.functions.iter_mut().zip(&interval.latency) {
@@ -119,7 +119,7 @@ impl Case {
         self.functions.iter().filter(|(name, _)| *name == function).map(|(_, latency)| latency.len()).sum()
     }
 
-    /// The time measured so far.
+    /// The time measured so far: the end of the last point.
     pub fn elapsed(&self) -> Duration {
         Duration::from_secs_f64(self.points.last().map_or(0.0, |point| point.at_s + point.seconds))
     }

@@ -30,14 +30,14 @@ pub struct Log<'a, W: Write> {
     named: usize,
 }
 
-/// Creates the file of a log.
+/// Creates the file of a log; what was in it is lost.
 pub fn create(path: impl AsRef<Path>) -> anyhow::Result<BufWriter<File>> {
     let path = path.as_ref();
     Ok(BufWriter::new(File::create(path).with_context(|| format!("cannot write {}", path.display()))?))
 }
 
 impl<'a, W: Write> Log<'a, W> {
-    /// Writes the log's head to `file`.
+    /// Writes the log's head to `file`, with the present time as its start.
     pub fn begin(file: &'a mut W, serializer: &'a mut V2DeflateSerializer) -> io::Result<Self> {
         let mut builder = IntervalLogWriterBuilder::new();
         builder.add_comment(&format!("[Logged with berth {}]", env!("CARGO_PKG_VERSION")));
@@ -47,7 +47,7 @@ impl<'a, W: Write> Log<'a, W> {
         Ok(Self { writer, elapsed: Duration::ZERO, named: 0 })
     }
 
-    /// Writes one interval of `case`.
+    /// Writes one interval of `case`: a histogram for each function, and the hiccups.
     pub fn write(&mut self, case: &Case, interval: &Interval) -> anyhow::Result<()> {
         let number = interval.case + 1;
         if self.named < number {

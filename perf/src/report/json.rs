@@ -70,7 +70,7 @@ pub struct Setup {
     pub warmup_s: f64,
     /// Milliseconds until a request counted as lost.
     pub timeout_ms: u64,
-    /// The shots' common prefix.
+    /// The shots' common prefix, as `--shots` has it.
     pub shots: Option<String>,
     /// The injected faults, as given.
     pub fault: Option<String>,
@@ -81,7 +81,7 @@ pub struct Setup {
 pub struct CaseReport {
     /// What it does, for people.
     pub name: String,
-    /// Payload bytes of `rpc_increment`.
+    /// Payload bytes of `rpc_increment`, or bytes of each access or copy; `null` where nothing has a size.
     pub payload_bytes: Option<usize>,
     /// Seconds from the start of the measurement to the last right answer.
     pub seconds: f64,
@@ -96,15 +96,15 @@ pub struct CaseReport {
     /// Open loop: how the client kept its schedule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<Schedule>,
-    /// The same, function by function.
+    /// Latency function by function; empty where turns of a suite were merged.
     pub functions: Vec<FunctionReport>,
     /// Gaps between the client's own polls.
     pub hiccups: Hiccups,
     /// Cache-line round trip just before; `null` with a single CPU, or when one was busy throughout.
     pub bounce_before: Option<Bounce>,
-    /// Just after.
+    /// Cache-line round trip just after; `null` likewise.
     pub bounce_after: Option<Bounce>,
-    /// What the client's port counted.
+    /// How much each counter of the client's port grew during the case.
     pub port_counters: BTreeMap<String, u64>,
     /// The first answer that was not what it had to be.
     pub first_mistake: Option<String>,
@@ -220,7 +220,7 @@ impl Schedule {
         })
     }
 
-    /// That of several runs together.
+    /// That of several runs together; `None` where none of them had one.
     pub fn merged<'a>(runs: impl Iterator<Item = &'a Self>) -> Option<Self> {
         let (mut lag, mut from_sent) = (histogram(), histogram());
         for run in runs {
@@ -235,7 +235,7 @@ impl Schedule {
 const SPECTRUM_TICKS: u32 = 8;
 
 impl CaseReport {
-    /// Summarises a case.
+    /// Summarises a case; what only a suite knows stays empty.
     pub fn of(case: &Case) -> Self {
         let seconds = case.answering.as_secs_f64();
         let answered = case.counts.answered as f64;
@@ -287,7 +287,7 @@ impl Report {
         suite.or(self.setup.as_ref().map(|setup| setup.port.as_str())).unwrap_or("report")
     }
 
-    /// The results of a run.
+    /// The results of a run, whose cases share one setup.
     pub(crate) fn new(environment: Environment, job: &Job, cpu: usize, cases: &[Case]) -> Self {
         let Job { pace: args, way, spoken, .. } = job;
         let (pacing, window, rate_per_s, burst) = match job.pacing {

@@ -23,7 +23,7 @@ use crate::args::{PaceArgs, ReportArgs};
 /// No report is longer, in bytes.
 const LONGEST: u64 = 1 << 28;
 
-/// Reads a report: the file, or `report.json` in the folder.
+/// Reads a report: the file, or `report.json` in the folder. One of more than 256 MiB is an error.
 pub fn read(path: &Path) -> anyhow::Result<Report> {
     let file = if path.is_dir() { path.join("report.json") } else { path.to_path_buf() };
     let mut text = String::new();
@@ -36,7 +36,7 @@ pub fn read(path: &Path) -> anyhow::Result<Report> {
     parse(&text).with_context(|| format!("{} is no report of `berth perf`", file.display()))
 }
 
-/// Reads the text of a report.
+/// Reads the text of a report; any other version than [`json::SCHEMA_VERSION`] is an error.
 pub fn parse(text: &str) -> anyhow::Result<Report> {
     let report: Report = serde_json::from_str(text)?;
     if report.schema_version != json::SCHEMA_VERSION {
@@ -62,7 +62,7 @@ fn label(path: &Path) -> String {
     named.file_stem().unwrap_or(named.as_os_str()).to_string_lossy().into_owned()
 }
 
-/// Writes the files that the command line asks for.
+/// Writes the JSON document and the page, where `args` name files for them.
 pub(crate) fn write_files(report: &Report, args: &PaceArgs) -> anyhow::Result<()> {
     if let Some(path) = &args.json {
         write_json(path, report)?;

@@ -42,7 +42,7 @@ impl Sparse {
         self.0.iter().map(|(_, count)| count).sum()
     }
 
-    /// As a histogram again.
+    /// As a histogram again, with the bounds of `tally::histogram`.
     pub fn histogram(&self) -> Histogram<u64> {
         let mut whole = histogram();
         for (value, count) in &self.0 {

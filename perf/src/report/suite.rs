@@ -13,9 +13,9 @@ use crate::{bounce::Bounce, hiccup::Hiccups, tally::Counts};
 /// A suite as it ran.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SuiteFacts {
-    /// Its name.
+    /// Its name: that of its file, without `.toml`.
     pub name: String,
-    /// What it is for.
+    /// What it is for: `about` of its file.
     pub about: String,
     /// How long it took, in seconds.
     pub seconds: f64,
@@ -36,7 +36,7 @@ pub struct SuiteFacts {
 /// Something that was not measured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Missing {
-    /// A case or a baseline.
+    /// The name of a case or a load, `baseline NAME`, `overload` or `soak`.
     pub what: String,
     /// Why, and what would help.
     pub why: String,
@@ -56,13 +56,13 @@ pub struct Verdict {
 /// A case and a baseline of it, by the turns in which the two cores stood alike.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Contest {
-    /// The case.
+    /// The case's name.
     pub case: String,
     /// The baseline's name.
     pub baseline: String,
     /// `near`, `far`; `-` where the bounce was not measured.
     pub state: String,
-    /// Turns of both in that state.
+    /// Turns of both in that state; too few of them give no ratios ([`FEWEST`](crate::compare::FEWEST)).
     pub pairs: usize,
     /// The case's median over the baseline's.
     pub p50: Option<Estimate>,
@@ -88,9 +88,9 @@ pub struct Estimate {
 pub struct Program {
     /// The baseline's name.
     pub baseline: String,
-    /// What the figure is.
+    /// What the figure is: `figure.what` of the baseline.
     pub what: String,
-    /// Its unit.
+    /// Its unit, after scaling.
     pub unit: String,
     /// The case that it is printed beside.
     pub case: String,
@@ -107,7 +107,7 @@ pub struct Turn {
     pub seconds: f64,
     /// Right answers per second.
     pub answered_per_s: f64,
-    /// Events.
+    /// What became of its requests.
     pub counts: Counts,
     /// Latency of right answers.
     pub latency: Latency,
@@ -117,7 +117,7 @@ pub struct Turn {
     pub hiccups: Hiccups,
     /// Cache-line round trip just before.
     pub bounce_before: Option<Bounce>,
-    /// Just after.
+    /// Cache-line round trip just after.
     pub bounce_after: Option<Bounce>,
 }
 
@@ -162,7 +162,7 @@ pub struct Step {
     pub schedule: Option<Schedule>,
     /// Requests answered `overloaded`, or with another status.
     pub refused: u64,
-    /// Requests that nobody answered.
+    /// Requests without an answer within the timeout.
     pub dropped: u64,
     /// Requests that the client could not send before its patience ended.
     pub unsent: u64,
@@ -173,7 +173,7 @@ pub struct Step {
 /// What a soak saw.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SoakReport {
-    /// Every so many seconds.
+    /// One at the start, one every `soak.every` seconds, and one after the loads have ended.
     pub samples: Vec<Sample>,
     /// What each load did, all its runs together.
     pub loads: Vec<SoakLoad>,
@@ -192,18 +192,18 @@ pub struct Sample {
     pub descriptors: u64,
     /// Threads of the server's process.
     pub threads: u64,
-    /// Counters of lanes, ports, services and the control plane; names as `PORT.service.answered`.
+    /// Counters above 0 of lanes, ports, services, the control plane and HIP Remote; names as `PORT.service.answered`.
     pub counters: BTreeMap<String, u64>,
 }
 
 /// One load of a soak.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SoakLoad {
-    /// Its name.
+    /// Its name in the suite's file.
     pub name: String,
     /// How often its client ran.
     pub runs: u64,
-    /// Events of all runs.
+    /// What became of the requests of all runs.
     pub counts: Counts,
     /// Latency of all right answers.
     pub latency: Latency,
@@ -212,7 +212,7 @@ pub struct SoakLoad {
 /// What a port received, and what became of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Book {
-    /// The port.
+    /// The port's name; its queues are added up.
     pub port: String,
     /// Frames that its service was given.
     pub received: u64,

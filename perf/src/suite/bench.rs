@@ -136,7 +136,7 @@ impl Bench {
         Ok((process, vars))
     }
 
-    /// Starts a program.
+    /// Starts the program that the first word names, with the others as its arguments; keeps its standard error.
     pub(super) fn program(&self, words: &[String]) -> anyhow::Result<Process> {
         let (program, args) = words.split_first().context("an empty command")?;
         Process::start(Command::new(program).args(args).stderr(Stdio::piped()), &self.stop)

@@ -21,13 +21,13 @@ use crate::PerfCommand;
 pub struct Suite {
     /// What it is for, in a line.
     pub about: String,
-    /// How often each case is measured; turns of all cases and baselines alternate.
+    /// How often each case is measured, 1 to 10,000; turns of all cases and baselines alternate.
     #[serde(default = "one")]
     pub turns: u32,
-    /// Seconds measured in each turn.
+    /// Seconds measured in each turn, more than 0 and at most 3600; 1 by default.
     #[serde(default = "one_second")]
     pub seconds: f64,
-    /// Seconds before them.
+    /// Seconds of warm-up before them, at most 3600; 0.2 by default.
     #[serde(default = "warmup")]
     pub warmup: f64,
     /// The servers that cases ask.
@@ -73,11 +73,11 @@ pub enum Need {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Case {
-    /// What it does, for people; reports are compared by it.
+    /// What it does, for people; no other case of the file has it, and reports are compared by it.
     pub name: String,
     /// Which server it asks; none with `--port loopback`.
     pub server: Option<String>,
-    /// `berth perf`'s arguments: `rpc ..` or `lease ..`.
+    /// `berth perf`'s arguments, which begin with `rpc`, `lease`, `nvme` or `hip`.
     pub client: String,
     /// What runs in turns with it: `perf/baselines/NAME.toml`.
     #[serde(default)]
@@ -95,13 +95,13 @@ pub struct Overload {
     pub server: String,
     /// `berth perf`'s arguments but for the pacing.
     pub client: String,
-    /// Requests outstanding where saturation is measured, by a closed loop.
+    /// Requests outstanding where saturation is measured, by a closed loop: 1 to 65,536.
     pub window: u32,
-    /// Offered loads in parts of saturation, rising.
+    /// Offered loads in parts of saturation, rising, from 0.01 to 100.
     pub loads: Vec<f64>,
     /// Requests that may wait before the port, as the server's configuration has it.
     pub queue: u32,
-    /// Goodput past saturation, in parts of its peak, at least.
+    /// Goodput past saturation, in parts of its peak, at least: 0 to 1.
     pub goodput: f64,
 }
 
@@ -111,9 +111,9 @@ pub struct Overload {
 pub struct Soak {
     /// Name of the server; its configuration has `[admin]`.
     pub server: String,
-    /// Seconds, unless the command line says otherwise.
+    /// Seconds, from 0.1 to a week, unless the command line says otherwise.
     pub seconds: f64,
-    /// Seconds between two samples.
+    /// Seconds between two samples, from 0.1 to a week.
     pub every: f64,
     /// KiB that resident memory may grow from the second quarter of the time to the last.
     pub growth_kib: u64,
@@ -125,11 +125,11 @@ pub struct Soak {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Load {
-    /// Its name.
+    /// Its name in the report.
     pub name: String,
     /// `berth perf`'s arguments; the client runs again and again.
     pub client: String,
-    /// Seconds of each of its runs.
+    /// Seconds of each of its runs, from 0.1 to a week.
     pub seconds: f64,
     /// What the build and the host must have, beside what the server needs.
     #[serde(default)]
@@ -142,7 +142,7 @@ pub struct Load {
 pub struct Baseline {
     /// What it is, in a line.
     pub about: String,
-    /// The program that must be installed.
+    /// The program that must be in a folder of `PATH`.
     pub program: String,
     /// The Debian package that brings it.
     pub package: String,
@@ -158,7 +158,7 @@ pub struct Baseline {
     /// Instead of a client of its own: what `berth perf` is told besides the case's own arguments, in place of
     /// `--port`, `--peer` and `--device`.
     pub client: Option<String>,
-    /// The command of its own client.
+    /// The command of its own client, in place of `client`; it needs `figure`.
     pub run: Option<String>,
     /// What the figure is that its client prints.
     pub figure: Option<Figure>,
@@ -172,11 +172,11 @@ pub struct Figure {
     pub what: String,
     /// Its unit, after scaling.
     pub unit: String,
-    /// A regular expression, whose first group is the number.
+    /// A regular expression, whose first group is the number; either this or `pointer`.
     pub regex: Option<String>,
-    /// A JSON pointer to the number.
+    /// A JSON pointer to the number; either this or `regex`.
     pub pointer: Option<String>,
-    /// What the number is multiplied by.
+    /// What the number is multiplied by; 1 by default.
     #[serde(default = "unscaled")]
     pub scale: f64,
 }
@@ -302,7 +302,7 @@ fn find(root: &toml::Spanned<DeTable<'_>>, field: &str) -> usize {
 }
 
 impl Suite {
-    /// Reads a suite file.
+    /// Reads the text of a suite file; `file` only names it in mistakes.
     pub fn parse(file: &Path, text: &str) -> Result<Self, Mistakes> {
         let (mut document, suite): (_, Self) = Document::read(file, text)?;
         suite.check(&mut document);
@@ -405,7 +405,7 @@ fn check_client(document: &mut Document<'_>, field: String, client: &str) {
 }
 
 impl Baseline {
-    /// Reads a baseline file.
+    /// Reads the text of a baseline file; `file` only names it in mistakes.
     pub fn parse(file: &Path, text: &str) -> Result<Self, Mistakes> {
         let (mut document, baseline): (_, Self) = Document::read(file, text)?;
         let commands = [("build", &baseline.build), ("client", &baseline.client), ("run", &baseline.run)];

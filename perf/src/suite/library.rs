@@ -15,11 +15,11 @@ macro_rules! files {
     };
 }
 
-/// Name and text of each suite.
+/// File name and text of each suite that is built in.
 pub const SUITES: &[(&str, &str)] =
     files!("suites": "smoke.toml", "rpc.toml", "lease.toml", "nvme.toml", "hip.toml", "overload.toml", "soak.toml");
 
-/// Name and text of each baseline.
+/// File name and text of each baseline that is built in.
 pub const BASELINES: &[(&str, &str)] = files!(
     "baselines": "testpmd.toml", "udp_echo.toml", "uring_echo.toml", "tcp_echo.toml", "hip_sink.toml", "hip_habit.toml",
     "sockperf.toml", "fi_pingpong.toml", "ib_send_lat.toml", "iperf3.toml"
@@ -49,7 +49,7 @@ pub(super) struct Library<'a> {
 }
 
 impl Library<'_> {
-    /// The suite of this name, or in this file.
+    /// The suite of this name, or in this file if it ends in `.toml`; and what it is called in the report.
     pub(super) fn suite(&self, wanted: &str) -> anyhow::Result<(String, Suite)> {
         let path = Path::new(wanted);
         if path.extension().is_some_and(|extension| extension == "toml") {
@@ -61,7 +61,7 @@ impl Library<'_> {
         Ok((wanted.to_owned(), Suite::parse(&path, &text)?))
     }
 
-    /// The baseline of this name.
+    /// The baseline of this name: that of the folder, else the one that is built in.
     pub(super) fn baseline(&self, name: &str) -> anyhow::Result<Baseline> {
         let (path, text) = self.text("baselines", name, BASELINES)?;
         Ok(Baseline::parse(&path, &text)?)
@@ -93,9 +93,9 @@ pub(super) fn unpack(folder: &Path) -> anyhow::Result<()> {
 /// Every suite and baseline that is built in, by name.
 #[derive(Debug)]
 pub struct BuiltIn {
-    /// The suites.
+    /// The suites, without `.toml` in their names, in the order of [`SUITES`].
     pub suites: Vec<(String, Suite)>,
-    /// The baselines.
+    /// The baselines, likewise in the order of [`BASELINES`].
     pub baselines: Vec<(String, Baseline)>,
 }
 

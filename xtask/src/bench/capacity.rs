@@ -30,7 +30,7 @@ pub(super) struct Target {
 pub(super) struct Messages {
     pub(super) request: String,
     pub(super) answer: String,
-    /// Where both have the number of the request, if they have one.
+    /// Offset in bytes of the request's number, the same in both; `None` where they have none.
     pub(super) number: Option<usize>,
 }
 
@@ -64,7 +64,7 @@ pub(super) struct Contest {
     pub(super) baseline: &'static str,
     pub(super) ours: Box<dyn Fn() -> Result<Target>>,
     pub(super) theirs: Box<dyn Fn() -> Result<Target>>,
-    /// The least ratio, where one is wanted.
+    /// The least ratio of ours to theirs that will do; `None`: nothing is wanted.
     pub(super) least: Option<f64>,
     pub(super) turns: usize,
 }

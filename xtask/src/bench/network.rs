@@ -50,7 +50,7 @@ impl Peer {
     }
 }
 
-/// Starts a server.
+/// Starts a server; returns it with what the client is told to ask it.
 pub(super) type Start = Box<dyn Fn() -> Result<(Process, Peer)>>;
 
 /// A pair of servers that take turns, and the figures of them that make rows.
@@ -67,9 +67,9 @@ pub(super) struct Contest {
 
 pub(super) struct Figure {
     pub(super) case: &'static str,
-    /// The client's pacing.
+    /// The client's options for its pacing; without any, one request is outstanding.
     pub(super) pacing: &'static [&'static str],
-    /// Where the figure stands in a case of the report.
+    /// JSON pointer to the figure in a case of the report.
     pub(super) pointer: &'static str,
     pub(super) scale: f64,
     pub(super) unit: &'static str,

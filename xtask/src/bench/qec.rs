@@ -76,7 +76,7 @@ pub(super) fn rows(scale: &Scale) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// The distance of a set.
+/// The distance of a set: 31 of `31:300@1e-3`.
 fn distance(set: &str) -> &str {
     set.split([':', '@']).next().unwrap_or(set)
 }

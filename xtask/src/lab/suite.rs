@@ -11,9 +11,9 @@ pub(super) struct Suite {
     pub(super) script: PathBuf,
     /// Kernel modules to load before.
     pub(super) modules: Vec<String>,
-    /// The guest's memory, in MiB.
+    /// The guest's memory, in MiB; 768 by default.
     pub(super) memory: u32,
-    /// The guest's CPUs.
+    /// The guest's CPUs; 2 by default.
     pub(super) cpus: u32,
     /// Names of `devices::arguments`.
     pub(super) devices: Vec<String>,
@@ -27,7 +27,7 @@ pub(super) struct Suite {
     pub(super) debian: bool,
     /// A command of the host that reaches the guest, run when the suite asks for it.
     pub(super) host: Option<String>,
-    /// How long the script may run, in seconds.
+    /// How long the script may run, in seconds; 60 by default.
     pub(super) timeout: u32,
 }
 

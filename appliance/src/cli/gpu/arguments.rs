@@ -12,7 +12,7 @@ use crate::config::parse_bytes;
 /// Most bytes of a buffer.
 const BUFFER_MAX: u64 = 1 << 30;
 
-/// X, or X,Y or X,Y,Z.
+/// X, or X,Y or X,Y,Z; what is left out is 1.
 pub(in crate::cli) fn shape(text: &str) -> Result<[u32; 3], String> {
     let parts: Result<Vec<u32>, _> = text.split(',').map(str::parse).collect();
     match parts.as_deref() {
@@ -23,7 +23,7 @@ pub(in crate::cli) fn shape(text: &str) -> Result<[u32; 3], String> {
     }
 }
 
-/// Something about the argument of a number: `2=f32`.
+/// Something about the argument of a number, counted from 0: `2=f32`.
 #[derive(Debug, Clone)]
 pub(in crate::cli) struct Numbered<T> {
     pub(in crate::cli) index: usize,
@@ -41,7 +41,7 @@ impl<T: FromStr<Err: ToString>> FromStr for Numbered<T> {
     }
 }
 
-/// The type of a buffer's elements.
+/// The type of a buffer's elements: `u8` to `u64`, `s8` to `s64`, `f32` or `f64`.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::cli) struct Elements(Type);
 
@@ -103,7 +103,7 @@ impl Argument {
     }
 }
 
-/// The bytes of a buffer.
+/// The bytes of `@FILE`, `zero:SIZE`, `hex:BYTES` or `TYPE:VALUES`.
 fn buffer(text: &str) -> anyhow::Result<Vec<u8>> {
     if let Some(path) = text.strip_prefix('@') {
         let len = fs::metadata(path).with_context(|| path.to_owned())?.len();

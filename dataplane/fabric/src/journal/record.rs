@@ -123,7 +123,7 @@ pub enum Record {
 pub struct Grant {
     /// Full id of the lease.
     pub lease: u128,
-    /// The resource that it is part of.
+    /// Id of the resource that it is part of.
     pub resource: u128,
     /// Offset of its first byte in the resource.
     pub base: u64,

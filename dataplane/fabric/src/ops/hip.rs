@@ -17,11 +17,11 @@ use crate::{
 /// What a session presents.
 #[derive(Debug, Clone, Copy)]
 pub struct HipClaim<'a> {
-    /// The lease.
+    /// Full id of the lease.
     pub lease: u128,
     /// A token of the lease's holder, with EXEC, for the device or for the lease.
     pub token: &'a [u8],
-    /// By the holder's key.
+    /// Signature of `signed` by the key of the lease's holder.
     pub signature: &'a [u8; 64],
     /// What the signature is of.
     pub signed: &'a [u8],
@@ -43,7 +43,7 @@ pub trait HipSession: Debug + Send + Sync {
 pub struct HipGrant {
     /// The device, among [`Config::hip`](crate::Config::hip).
     pub device: usize,
-    /// Its bytes.
+    /// Bytes of the lease, all of which the session uses.
     pub bytes: u64,
     /// Where the lease table tells whether the lease lives.
     pub key: LeaseKey,

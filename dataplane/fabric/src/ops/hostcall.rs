@@ -22,18 +22,18 @@ use crate::{
 /// A call whose entry and right were checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeaseCall {
-    /// A new lease.
+    /// A new lease for the run's presenter, under the terms of the run's token.
     Alloc {
         /// Of memory or blocks.
         kind: Kind,
-        /// Bytes or blocks.
+        /// Bytes, or blocks of 512 bytes; 0 is refused.
         min: u64,
-        /// Seconds.
+        /// Seconds from now; 0 is refused.
         secs: u32,
     },
-    /// How a lease stands.
+    /// How a lease stands, when it expires, and its size.
     Query(LeaseId),
-    /// A lease for longer.
+    /// Renews a lease; answers its new expiry in Unix seconds.
     Renew {
         /// Held by the run's presenter.
         lease: LeaseId,

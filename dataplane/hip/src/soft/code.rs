@@ -48,7 +48,7 @@ pub struct Task {
 }
 
 impl Task {
-    /// Whether it is one that a time limit is for.
+    /// Whether it launches a kernel: the one kind of job that may need a time limit.
     pub fn is_launch(&self) -> bool {
         matches!(self.job, Job::Launch(_))
     }
@@ -58,12 +58,12 @@ impl Task {
         self.gpu.run(&self.job, host)
     }
 
-    /// The end of a task that broke off.
+    /// What to report for a task that broke off: that its job failed with `code`.
     pub fn failed(&self, code: Code) -> Done {
         if let Job::Load(_) = self.job { Done::Loaded(Err(code)) } else { Done::Finished(Err(code)) }
     }
 
-    /// What it worked on.
+    /// Gives the memory and modules that it worked on back.
     pub fn into_gpu(self) -> Box<Gpu> {
         self.gpu
     }

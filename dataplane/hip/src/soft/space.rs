@@ -30,7 +30,7 @@ const SKIPS: usize = 1024;
 /// Pages whose allocation is remembered.
 const CACHED: usize = 16;
 
-/// Which windows live sessions have.
+/// Which windows of 2^44 addresses live sessions have; there are 4095.
 #[derive(Debug, Default)]
 pub struct Windows(Mutex<BTreeSet<u64>>);
 
@@ -61,17 +61,17 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// So many bytes.
+    /// A budget of `total` bytes, none of them in use.
     pub fn new(total: u64) -> Arc<Self> {
         Arc::new(Self { total, used: AtomicU64::new(0) })
     }
 
-    /// How many there are.
+    /// All of its bytes, in use or not.
     pub fn total(&self) -> u64 {
         self.total
     }
 
-    /// How many are in use.
+    /// Bytes that sessions use, or that are reserved for leases.
     pub fn used(&self) -> u64 {
         self.used.load(Relaxed)
     }

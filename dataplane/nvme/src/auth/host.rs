@@ -50,7 +50,7 @@ struct OwnedChallenge {
 }
 
 impl Host {
-    /// A transaction with a number of the host's.
+    /// A transaction with this `T_ID`, which is the host's to choose.
     pub fn new(parameters: Arc<Parameters>, random: Random, t_id: u16) -> Self {
         Self { side: Side::new(parameters, random, t_id), state: State::Negotiate }
     }

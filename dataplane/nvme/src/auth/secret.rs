@@ -25,7 +25,7 @@ impl Secret {
         Some(Self { transform: secret.transform, key: Zeroizing::new(secret.key.to_vec()) })
     }
 
-    /// The secret's text.
+    /// The secret's text as [`Secret::parse`] reads it; wiped when it is dropped.
     pub fn text(&self) -> Zeroizing<String> {
         let mut room = Zeroizing::new([0; SECRET_TEXT_MAX]);
         let secret = auth::Secret { transform: self.transform, key: &self.key };

@@ -39,19 +39,19 @@ const WRITE_PROTECTED: u8 = 1;
 pub struct Facts {
     /// CNTLID, which Connect has answered.
     pub controller: u16,
-    /// Commands that an I/O queue has room for.
+    /// Commands that an I/O queue has room for, 1 to 1024.
     pub depth: u16,
-    /// I/O queues that were granted.
+    /// I/O queues that were granted, never more than were asked for.
     pub queues: u16,
     /// Bytes of data that the capsule of an I/O command may bring.
     pub in_capsule: u32,
     /// The most bytes that a command transfers; `None`: no limit.
     pub longest: Option<u64>,
-    /// Blocks of the namespace.
+    /// NSZE: blocks of the namespace, at least 1.
     pub blocks: u64,
-    /// Bytes of a block.
+    /// Bytes of a block, a power of two from 512 to 65536.
     pub block: u32,
-    /// The namespace takes no writes.
+    /// Bit 0 of NSATTR: the namespace takes no writes now.
     pub write_protected: bool,
 }
 

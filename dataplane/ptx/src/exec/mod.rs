@@ -32,17 +32,17 @@ const STATE_MAX: usize = 512 << 20;
 /// A kernel, and how it is run.
 #[derive(Debug, Clone, Copy)]
 pub struct Launch<'a> {
-    /// Its name.
+    /// Name of a kernel of the program.
     pub kernel: &'a str,
-    /// Blocks: x, y, z.
+    /// Blocks: x, y, z; at least 1 each, at most 2^31 - 1, 65535 and 65535.
     pub grid: [u32; 3],
     /// Threads of a block: x, y, z; at most 1024 of them, and 64 in z.
     pub block: [u32; 3],
-    /// Bytes of dynamic shared memory of a block.
+    /// Bytes of dynamic shared memory of a block, at most 227 KiB.
     pub shared: usize,
-    /// The parameters, each where [`crate::Parameter::offset`] says.
+    /// The parameters, each where [`crate::Parameter::offset`] says; no byte behind the last one.
     pub params: &'a [u8],
-    /// Chooses the order of threads.
+    /// Chooses the order of threads: with the same seed a launch repeats.
     pub seed: u64,
     /// How many instructions all threads together may run.
     pub fuel: u64,
@@ -84,7 +84,7 @@ enum Turns {
 pub struct Statistics {
     /// Instructions that were run, of all threads; one that its predicate keeps from running counts.
     pub instructions: u64,
-    /// Threads that ended.
+    /// Threads of the grid, all of which have ended.
     pub threads: u64,
 }
 
@@ -139,7 +139,7 @@ impl Device {
         self.image.clone_from(&self.program.image);
     }
 
-    /// What it was loaded with.
+    /// The program that it was made with.
     pub fn program(&self) -> &Program {
         &self.program
     }

@@ -10,7 +10,7 @@ use crate::{
     types::{Space, Type},
 };
 
-/// Longest text that is taken.
+/// Longest text that is taken, in bytes: 4 MiB.
 pub const TEXT_MAX: usize = 4 << 20;
 /// The newest `.version` that is known.
 const NEWEST: (u32, u32) = (9, 0);

@@ -85,7 +85,7 @@ struct Part {
 }
 
 impl DetectorErrorModel {
-    /// Parses the text of a model.
+    /// Parses the text of a model and expands its loops; the first fault ends that.
     pub fn parse(text: &str) -> Result<Self, DemError> {
         expand(&Parser::new(text).program()?)
     }

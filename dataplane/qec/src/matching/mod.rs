@@ -45,7 +45,6 @@ const START: usize = 8;
 /// Steps that the queue of a search takes.
 const POP: usize = 4;
 
-/// A detection event.
 #[derive(Debug, Clone)]
 struct Event {
     detector: u32,
@@ -228,7 +227,6 @@ impl Matching {
         self.mark = 0;
     }
 
-    /// Adds an event.
     #[inline]
     fn add(&mut self, detector: u32, nearest: &Nearest) {
         let row = nearest.row(detector);

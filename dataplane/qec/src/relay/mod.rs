@@ -31,7 +31,7 @@ pub use tables::{MAX_EDGES, MAX_ERRORS, RelayError};
 
 /// What one unit of log-likelihood, ln((1 - p) / p), is in fixed point.
 pub const UNIT: f64 = 64.0;
-/// The greatest message.
+/// The greatest message, in units of 1/[`UNIT`].
 pub const MESSAGE_MAX: i16 = 4095;
 /// Most relays that run in lockstep.
 pub const MAX_RELAYS: usize = 8;
@@ -49,7 +49,7 @@ pub struct RelayBp {
     pub legs: usize,
     /// How many iterations a leg has, 1 to [`MAX_ITERATIONS`].
     pub iterations: usize,
-    /// Chooses the memory strengths.
+    /// Seed of the memory strengths; the same seed makes the same ones.
     pub seed: u64,
 }
 

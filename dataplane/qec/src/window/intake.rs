@@ -127,7 +127,7 @@ impl Experiment {
         self.total
     }
 
-    /// Number of detectors in a round.
+    /// Number of detectors in a round. Panics behind the last one.
     pub fn num_detectors(&self, round: u64) -> usize {
         self.places(self.in_model(round).0).len()
     }
@@ -267,7 +267,7 @@ impl Intake {
         if before(end) == self.position + count { Arrival::Next } else { Arrival::Elsewhere }
     }
 
-    /// Measurements that the experiment has left.
+    /// Measurements that the experiment has left; `u64::MAX` if it has no end.
     pub fn left(&self) -> u64 {
         self.experiment.total.map_or(u64::MAX, |total| self.experiment.measurements_before(total) - self.position)
     }
@@ -313,7 +313,7 @@ impl Intake {
         self.stream.decoders().first()?.steps()
     }
 
-    /// Number of windows that were out of steps.
+    /// Number of windows that were out of steps since this was made; a reset keeps it.
     pub fn exhausted(&self) -> u64 {
         self.stream.decoders().iter().map(Decoder::exhausted).sum()
     }

@@ -35,7 +35,6 @@ pub(super) struct Errors {
     beginning: Vec<Vec<u32>>,
 }
 
-/// A window.
 pub(super) struct Cut {
     pub(super) model: DetectorErrorModel,
     pub(super) starts: Vec<u32>,

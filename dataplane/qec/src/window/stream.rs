@@ -108,7 +108,7 @@ fn windows(tables: &Tables) -> &Windows {
 }
 
 impl Stream {
-    /// A stream of experiments as long as the model.
+    /// A stream of experiments as long as the model. Errs where the tables are not of windows.
     pub fn new(tables: Arc<Tables>) -> Result<Self, StreamError> {
         let Kind::Windows(windows) = &tables.kind else { return Err(StreamError::NoWindows) };
         let rounds = windows.rounds.len() as u64;
@@ -133,7 +133,7 @@ impl Stream {
         })
     }
 
-    /// Number of detectors in a round.
+    /// Number of detectors in a round; 0 behind the last one.
     pub fn num_detectors(&self, round: u64) -> usize {
         let windows = windows(&self.tables);
         let round = windows.in_model(round, self.repeated);
@@ -292,7 +292,7 @@ impl Stream {
         if undecided == 0 { Ok(()) } else { Err(StreamError::Undecided(undecided)) }
     }
 
-    /// Decoders of the windows.
+    /// One decoder for each slice.
     pub(crate) fn decoders(&self) -> &[Decoder] {
         &self.decoders
     }

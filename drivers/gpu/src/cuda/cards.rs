@@ -37,15 +37,15 @@ pub struct Cards {
 /// An NVIDIA GPU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Card {
-    /// PCI address.
+    /// PCI address, such as `0000:3b:00.0`.
     pub address: String,
     /// `GPU-` and 32 hex digits in groups.
     pub uuid: String,
-    /// The model.
+    /// The model, as the driver calls it.
     pub name: String,
     /// Bytes of its memory.
     pub memory: u64,
-    /// Compute capability, major and minor number.
+    /// Compute capability, major and minor number; Berth's kernels need 7.0 or later.
     pub capability: [i32; 2],
     /// Multiprocessors.
     pub processors: i32,
@@ -56,7 +56,7 @@ pub struct Card {
 }
 
 impl Card {
-    /// What keeps it from running Berth's kernels.
+    /// What keeps it from running Berth's kernels; `None` if nothing does.
     pub fn unusable(&self) -> Option<String> {
         let Self { address, name, capability: [major, minor], .. } = self;
         if self.capability < CAPABILITY {
@@ -118,7 +118,7 @@ impl Driver {
     }
 }
 
-/// Which of these is meant.
+/// Index of the GPU that is meant; an error where it is not there, or Berth's kernels do not run on it.
 fn meant(choice: &Choice, all: &[Card]) -> Result<usize, DeviceError> {
     let is_meant = |card: &Card| match choice {
         Choice::Address(address) => card.address == address.to_string(),

@@ -40,7 +40,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// A function of the driver.
+/// A function of the driver, with its name for errors.
 pub(super) struct Function<F> {
     pub(super) name: &'static str,
     pub(super) call: F,

@@ -31,17 +31,17 @@ pub struct Health {
     pub generation: Option<[u32; 2]>,
     /// The clock of its multiprocessors, and the highest one, in MHz.
     pub clock: Option<[u32; 2]>,
-    /// What holds its clocks down, in the library's bits.
+    /// What holds its clocks down: the bits of `nvmlDeviceGetCurrentClocksThrottleReasons`.
     pub throttled: Option<u64>,
-    /// Whether its memory has error correction.
+    /// Whether error correction of its memory is on now.
     pub ecc: Option<bool>,
-    /// Errors that were not corrected.
+    /// Uncorrected memory errors since the driver was loaded.
     pub errors: Option<u64>,
     /// Whether the driver keeps it ready while nobody uses it.
     pub persistent: Option<bool>,
     /// Who may use it: 0 all, 2 nobody, 3 one process.
     pub compute_mode: Option<u32>,
-    /// Processes that have contexts on it.
+    /// Ids of the processes that have compute contexts on it.
     pub processes: Option<Vec<u32>>,
 }
 

@@ -20,21 +20,21 @@ pub(super) enum Command {
 pub(super) struct Open {
     /// What runs kernels.
     pub(super) device: Choice,
-    /// The file of the GPU's memory, which the worker inherited.
+    /// The file of the GPU's memory, a descriptor that the worker inherited.
     pub(super) fd: i32,
-    /// Where the lease begins in it.
+    /// Where the lease begins in it, in bytes.
     pub(super) at: u64,
-    /// How long the lease is.
+    /// Bytes of the lease.
     pub(super) len: u64,
-    /// How far into the lease kernels may begin to read and write.
+    /// Bytes from the lease's begin to where kernels may begin to read and write.
     pub(super) first: u64,
     /// Where kernels see the lease's first byte.
     pub(super) address: u64,
-    /// How long a kernel may take, loading included.
+    /// How long a kernel may take, loading included, in milliseconds.
     pub(super) limit_ms: u64,
 }
 
-/// A kernel.
+/// A kernel to run: its number, PTX text, name, blocks, threads of a block, and arguments.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Run {
     pub(super) id: u64,
@@ -60,7 +60,7 @@ pub(super) enum Report {
 /// How a kernel ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Ended {
-    /// A [`GpuStatus`].
+    /// Code of a [`GpuStatus`].
     pub(super) status: u8,
     pub(super) exit_code: i32,
     /// Why the text is not loaded.

@@ -104,13 +104,13 @@ impl LeasedGpu {
         &self.0.settings.name
     }
 
-    /// The device: what kind it is, and which.
+    /// The device: `soft` and `soft`, or `cuda` and its PCI address.
     pub fn device(&self) -> (String, String) {
         let (kind, name) = &self.0.device;
         ((*kind).to_owned(), name.clone())
     }
 
-    /// The counters so far, of all leases.
+    /// The counters so far, of all leases. `refused` and `beats` stay 0, and `up` stays 1.
     pub fn counts(&self) -> GpuCounts {
         let [restarts, faults, timeouts] =
             [&self.0.restarts, &self.0.faults, &self.0.timeouts].map(|count| count.load(Relaxed));
@@ -144,7 +144,7 @@ struct Lease {
 #[derive(Debug)]
 struct Shared {
     gpu: Arc<Inside>,
-    /// Where the lease begins in the GPU's memory.
+    /// Where the lease begins in the GPU's memory, in bytes.
     base: u64,
     reach: Range<u64>,
     now: Mutex<Now>,
@@ -163,7 +163,7 @@ struct Job {
     id: u64,
     /// As the worker is told it.
     line: Vec<u8>,
-    /// Offset and length of its output.
+    /// Offset in the lease and length of its output, in bytes.
     output: (u64, u32),
     done: GpuDone,
     /// A worker knows of it.

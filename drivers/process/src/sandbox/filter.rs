@@ -25,7 +25,7 @@ pub enum Verdict {
     Absent,
 }
 
-/// A test of an argument's low half.
+/// A test of the low 32 bits of an argument; arguments are counted from 0.
 #[derive(Debug, Clone, Copy)]
 pub struct Test {
     nth: u32,

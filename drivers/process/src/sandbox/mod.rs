@@ -22,9 +22,9 @@ pub use rustix::process::Resource;
 /// Which walls stand beside the filter of system calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Walls {
-    /// Namespaces of its own.
+    /// Namespaces of its own, as [`offline`] and [`nowhere`] make them.
     pub namespaces: bool,
-    /// Landlock.
+    /// Landlock restricts the files that it may open.
     pub landlock: bool,
 }
 
@@ -52,7 +52,7 @@ pub unsafe fn close_others() -> io::Result<()> {
     done(unsafe { libc::close_range(3, c_uint::MAX, 0) }.into())
 }
 
-/// Sets limits that cannot be raised again.
+/// Sets soft and hard limits of this process to these values; only a privileged process could raise them again.
 pub fn limit(limits: &[(Resource, u64)]) -> io::Result<()> {
     for (resource, most) in limits {
         setrlimit(*resource, Rlimit { current: Some(*most), maximum: Some(*most) })?;
@@ -68,7 +68,7 @@ fn unshare(own: c_int) -> io::Result<()> {
 
 const OFFLINE: c_int = libc::CLONE_NEWNET | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
 
-/// A network without interfaces, and nobody's semaphores.
+/// New network, IPC and UTS namespaces: a network without interfaces, and nobody's semaphores.
 pub fn offline() -> io::Result<()> {
     unshare(OFFLINE)
 }

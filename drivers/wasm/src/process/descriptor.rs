@@ -26,7 +26,7 @@ fn message<T>(with: impl FnOnce(&mut libc::msghdr) -> T) -> T {
     with(&mut message)
 }
 
-/// Sends a descriptor.
+/// Sends a descriptor with one byte. Does not block.
 pub(super) fn send(socket: &UnixStream, file: BorrowedFd<'_>) -> io::Result<()> {
     message(|message| {
         // SAFETY: the message has room for a header and one descriptor.
@@ -42,7 +42,7 @@ pub(super) fn send(socket: &UnixStream, file: BorrowedFd<'_>) -> io::Result<()> 
     })
 }
 
-/// Receives one.
+/// Receives a descriptor, close-on-exec; `InvalidData` if the message brings none.
 pub(super) fn receive(socket: &UnixStream) -> io::Result<OwnedFd> {
     message(|message| {
         // SAFETY: the message's parts outlive the call.

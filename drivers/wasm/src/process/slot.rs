@@ -28,7 +28,7 @@ use rustix::{
     mm::{MapFlags, ProtFlags, mmap, munmap},
 };
 
-/// Which head.
+/// Which head; the number is where its flag lies in the slot.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Line {
     /// The executor posts it.
@@ -90,7 +90,7 @@ impl Slot {
         unsafe { libc::syscall(libc::SYS_futex, flag.as_ptr(), libc::FUTEX_WAKE, 1) };
     }
 
-    /// A copy of the head that was handed over, if one was.
+    /// A copy of the head that was handed over, if one was; its flag is 0 from then on.
     pub(crate) fn take(&self, line: Line) -> Option<Head> {
         let flag = self.flag(line);
         if flag.load(Acquire) == 0 {
@@ -122,13 +122,13 @@ impl Slot {
         unsafe { self.0.as_ptr().add(DATA_AT + at) }
     }
 
-    /// Copies `from` to the data.
+    /// Copies `from` to the begin of the data. Panics if it is longer than that.
     pub(crate) fn copy_in(&self, from: &[u8]) {
         // SAFETY: checked by `data`; `from` lies elsewhere.
         unsafe { berth_memory::copy(from.as_ptr(), self.data(0, from.len()), from.len()) };
     }
 
-    /// Copies the data from `at` on.
+    /// Copies the data from `at` on. Panics if `into` reaches beyond it.
     pub(crate) fn copy_out(&self, at: usize, into: &mut [u8]) {
         // SAFETY: checked by `data`; `into` lies elsewhere.
         unsafe { berth_memory::copy(self.data(at, into.len()), into.as_mut_ptr(), into.len()) };

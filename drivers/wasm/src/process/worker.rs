@@ -44,7 +44,7 @@ pub(super) struct Worker {
     child: Child,
     socket: UnixStream,
     slot: Slot,
-    /// Whose code it ran.
+    /// Whose code it ran; `None` if it has run none.
     pub(super) presenter: Option<u128>,
     pub(super) walls: Walls,
     /// Modules by place, and the place that is the next to be replaced.
