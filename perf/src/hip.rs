@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use anyhow::{bail, ensure};
+use anyhow::ensure;
 use berth_wire::rpc::HeaderForm;
 
 use crate::{
@@ -27,12 +27,11 @@ pub(crate) fn run(args: &HipArgs) -> anyhow::Result<ExitCode> {
         "--size is for MEMSETs and copies, and {} is neither",
         args.op.name()
     );
-    let batch = if args.op == HipOp::Memset { args.batch } else { 1 };
-    if let Some(size) = sizes.iter().find(|size| u64::from(**size) * u64::from(batch) > MOST) {
-        bail!(
-            "{batch} MEMSETs of {size} B are more than the 1 GiB that is read back and compared; take a smaller --batch"
-        );
-    }
+    ensure!(
+        args.op != HipOp::Memset || sizes.iter().all(|size| u64::from(*size) * u64::from(args.batch) <= MOST),
+        "{} MEMSETs of --size are more than the 1 GiB that is read back and compared; take a smaller --batch",
+        args.batch
+    );
     ensure!(sizes.len() == 1 || args.pace.json.is_none(), "--json takes one --size");
     let mut worst = ExitCode::SUCCESS;
     for size in sizes {

@@ -20,16 +20,6 @@ pub enum Binding {
     Sriov(Sriov),
 }
 
-impl Binding {
-    /// The settings of NVMe/TCP, where it is that.
-    pub(super) fn nvme(&self) -> Option<&Nvme> {
-        match self {
-            Self::Nvme(nvme) => Some(nvme),
-            Self::Rdma(_) | Self::KernelNvme(_) | Self::Sriov(_) => None,
-        }
-    }
-}
-
 #[derive(Clone, Copy)]
 enum Kind {
     Rdma,

@@ -114,19 +114,21 @@ fn differing(old: &Config, new: &Config) -> Vec<&'static str> {
             control
         })
     };
-    // Every field is named, so that one that is added is not forgotten here. A reload takes the first ones whole.
+    // Every field is named, so that one that is added is not forgotten here.
     let Config {
+        // A reload takes these whole.
         decoders: _,
         functions: _,
         kernels: _,
+        // Compared in functions that take both configurations.
+        control: _,
+        messages: _,
         admin,
         bindings,
-        control: _,
         dataplane,
         gpus,
         hip,
         log,
-        messages: _,
         node,
         ports,
         regions,

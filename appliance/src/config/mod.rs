@@ -97,9 +97,9 @@ impl Config {
 
 fn polled_cpus(runtime: &Runtime, ports: &[Port], bindings: &[Binding], hip: Option<&Hip>) -> BTreeSet<usize> {
     let workers = ports.iter().filter_map(Port::rpc).flat_map(Rpc::rings).flat_map(|ring| &ring.worker_cpus);
-    let nvme = bindings.iter().filter_map(Binding::nvme).flat_map(|nvme| &nvme.cpus);
+    let nvme = bindings.iter().filter_map(|binding| if let Binding::Nvme(nvme) = binding { Some(nvme) } else { None });
     // Sessions may poll where housekeeping is, as they do by default; that leaves room for others.
-    let sessions = nvme.chain(hip.into_iter().flat_map(|hip| &hip.cpus));
+    let sessions = nvme.flat_map(|nvme| &nvme.cpus).chain(hip.into_iter().flat_map(|hip| &hip.cpus));
     let sessions = sessions.filter(|cpu| !runtime.housekeeping_cpus.contains(cpu));
     ports.iter().flat_map(|port| &port.cpus).chain(workers).chain(sessions).copied().collect()
 }

@@ -206,3 +206,12 @@ fn what_serves_leases_needs_a_control_plane() {
         )],
     );
 }
+
+#[cfg(feature = "wasm")]
+#[test]
+fn tasklets_keep_off_cpus_that_poll() {
+    let polling = "[runtime]\nhousekeeping_cpus = [0]\n[control]\nudp = \"127.0.0.1:0\"\n\
+        [[binding]]\nkind = \"nvme\"\nlisten = [\"127.0.0.1:0\"]\ncpus = [1]\n[tasklet]\ncpus = [1]\n";
+    let found = mistakes(polling);
+    assert_eq!(found, ["berth.toml:9:1: tasklet: CPU 1 polls ports, rings or sessions; tasklets need others"]);
+}

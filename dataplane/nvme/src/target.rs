@@ -158,8 +158,7 @@ impl Target {
                 blocks.register(pool.memory());
             }
         }
-        let longest = u64::from(limits.longest).min(pool.size() as u64 / 4) as u32;
-        let longest = longest.max(4096);
+        let longest = (pool.size() / 4).min(limits.longest as usize).max(4096) as u32;
         let depth = limits.depth.clamp(2, DEPTH_MAX);
         let in_capsule = limits.in_capsule.max(4096) / 16 * 16;
         let discoveries = limits.discoveries.min(0x1000);
