@@ -23,12 +23,10 @@ kind = "sriov"
 on_revoke = "$1"
 TOML
 }
-# state NAME: how many functions are in it.
+# state NAME: how many functions are in it. A shell starts in a tenth of Python's time.
 state() {
-    python3 -c 'import sys, urllib.request
-for line in urllib.request.urlopen("http://127.0.0.1:5780/metrics").read().decode().splitlines():
-    if line.startswith("berth_control_sriov_functions{") and "state=\"" + sys.argv[1] + "\"" in line:
-        print(int(float(line.split()[-1])))' "$1"
+    bash -c 'exec 3<>/dev/tcp/127.0.0.1/5780 && printf "GET /metrics HTTP/1.0\r\n\r\n" >&3 && cat <&3' |
+        sed -n "s/^berth_control_sriov_functions{.*state=\"$1\".*} \([0-9]*\).*/\1/p"
 }
 is() { [ "$(state "$1")" = "$2" ]; }
 whole() { is free "$count"; }

@@ -100,7 +100,7 @@ for kind in rc-write rc-send uc-send; do
 done
 check "the next after three were killed" "answers 2000" $client 7001 berth rc-write 2000
 for kind in rc-send uc-send rc-write-imm uc-write-imm; do
-    if "$BERTH" perf rpc --port verbs --device rxe1 --rendezvous 10.9.0.1:7001 --requests $kind --count 3000 --warmup 0 \
+    if "$BERTH" perf rpc --port verbs --device rxe1 --rendezvous 10.9.0.1:7001 --requests $kind --count 1000 --warmup 0 \
         --cpu 0 --window 4 --no-progress >"$OUT/perf-$kind" 2>&1; then
         echo "ok rpc over verbs: perf $kind"
     else

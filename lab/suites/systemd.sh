@@ -40,17 +40,18 @@ ask() {
     "$@" berth perf rpc --port udp --peer "$peer" --bind "$from" --count "$count" --warmup 0 --timeout 1000 \
         --no-progress --json "$OUT/rpc.json" && grep -q '"answered": *'"$count"'\b' "$OUT/rpc.json"
 }
-# 1,000 times, once it answers at all.
-answers() { within 60 ask "$1" 127.0.0.1:0 2 && ask "$1" 127.0.0.1:0 1000; }
+answers() { ask "$1" 127.0.0.1:0 1000; }
+# Once it answers at all: a link that is new loses the first ones.
 fpga() {
     within 60 ask "$1" "${1%.*}.1:0" 2 ip netns exec fpga && ask "$1" "${1%.*}.1:0" 1000 ip netns exec fpga
 }
 # The commands of docs/operate.md that are marked so, each block as one script.
 block() { awk -v mark="$1" '/^```/ { inside = $0 == "```sh " mark; next } inside' docs/operate.md; }
+# Owners by number: find would look up the name of each in files that are the host's.
 listing() {
     find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /run -o -path /tmp -o -path /var/tmp -o -path /var/log \
         -o -path /var/cache -o -path /var/backups -o -path /var/lib/dpkg -o -path /var/lib/apt -o -path /var/lib/systemd/timers -o -path /var/lib/systemd/linger -o -path "$ROOT" \) \
-        -prune -o -printf '%p %m %u %g\n' | grep -v '/etc/\(passwd\|group\|shadow\|gshadow\)- ' | sort
+        -prune -o -printf '%p %m %U %G\n' | grep -v '/etc/\(passwd\|group\|shadow\|gshadow\)- ' | sort
     sort /etc/passwd /etc/group
 }
 
@@ -248,17 +249,17 @@ ok "the card is DPDK's" is "$(basename "$(readlink "/sys/bus/pci/devices/$card/d
 ok "the host is tuned" is "$(cat /proc/sys/kernel/sched_rt_runtime_us)" -1
 ok "the card answers" fpga 10.0.0.2:4700
 
-# A newer version with another configuration file, and another build of the program.
+# A newer version with another configuration file, and another build of the program. In the guest's memory: $OUT is far away.
 rebuild() {
-    rm -rf "$OUT/tree" && dpkg-deb -R "$1" "$OUT/tree" &&
-        sed -i "s/^Version: .*/&+1/; s/\(berth[a-z-]* (= [^)]*\))/\1+1)/" "$OUT/tree/DEBIAN/control" &&
-        { [ ! -f "$OUT/tree/etc/berth/berth.toml" ] || echo "# newer" >>"$OUT/tree/etc/berth/berth.toml"; } &&
-        dpkg-deb -Znone -b "$OUT/tree" "$OUT/$2.deb"
+    rm -rf /tmp/tree && dpkg-deb -R "$1" /tmp/tree &&
+        sed -i "s/^Version: .*/&+1/; s/\(berth[a-z-]* (= [^)]*\))/\1+1)/" /tmp/tree/DEBIAN/control &&
+        { [ ! -f /tmp/tree/etc/berth/berth.toml ] || echo "# newer" >>/tmp/tree/etc/berth/berth.toml; } &&
+        dpkg-deb -Znone -b /tmp/tree "/tmp/$2.deb"
 }
 upgrade() {
     rebuild "$PACKAGES"/berth-common_*.deb common && rebuild "$PACKAGES"/berth-full_*.deb full &&
         rebuild "$PACKAGES"/berth_*.deb lean &&
-        dpkg --force-confdef --force-confold -i "$OUT/common.deb" "$OUT/full.deb"
+        dpkg --force-confdef --force-confold -i /tmp/common.deb /tmp/full.deb
 }
 cp /etc/berth/berth.toml "$OUT/mine.toml"
 was=$(show MainPID)
@@ -275,7 +276,7 @@ ok "the host is as before when berth-tune stops" restored
 
 lean() {
     cp "$OUT/good.toml" /etc/berth/berth.toml && systemctl start berth &&
-        apt-get install -y "$OUT/lean.deb" &&
+        apt-get install -y /tmp/lean.deb &&
         ! ldd /usr/bin/berth | grep -E 'librte|libfabric|libibverbs'
 }
 ok "the package without heavy libraries takes the place" lean

@@ -176,7 +176,7 @@ pub trait Device {
     /// once nothing of that memory is left.
     ///
     /// # Errors
-    /// [`Code::OUT_OF_MEMORY`] if others use the bytes.
+    /// [`Code::OUT_OF_MEMORY`] if others use the bytes; nothing is freed.
     fn confine(&mut self, device: usize, bytes: u64, held: Box<dyn Any + Send>) -> Result<(), Code>;
 
     /// Sets bytes, if they are so few that no job is worth it; whether it did.

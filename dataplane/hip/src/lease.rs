@@ -175,15 +175,15 @@ impl<D: Device> Session<D> {
         }
     }
 
-    /// Leaves the session with the device of a lease alone. What it had is freed.
+    /// Leaves the session with the device of a lease alone. What it had is freed, unless there is an error.
     fn confine(&mut self, grant: Grant, now: Nanos) -> Result<(), Code> {
         let Grant { device, bytes, standing, held } = grant;
         if !standing.is_live(now) {
             return Err(Code::INVALID_CONTEXT);
         }
+        self.device.confine(device, bytes, held)?;
         self.reset();
         self.current = 0;
-        self.device.confine(device, bytes, held)?;
         if let Some(leasing) = &mut self.leasing {
             leasing.standing = Some(standing);
             if let Some(activity) = &self.tally.activity {

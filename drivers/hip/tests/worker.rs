@@ -409,6 +409,33 @@ fn a_claim_under_tls_is_signed_for_its_connection() {
 }
 
 #[test]
+fn a_session_loses_nothing_to_a_lease_whose_bytes_others_use() {
+    let node = Arc::<Node>::default();
+    let devices = vec![96 << 20, 3 << 19];
+    let worker = start(Settings { leases: Some((node, false)), devices, ..settings() });
+    let [mut client, mut other] = [(); 2].map(|()| {
+        let mut client = Client::new(&worker);
+        let second = q::Device { device_id: 1.into() };
+        assert_eq!(client.call(Op::SetDevice, zerocopy::IntoBytes::as_bytes(&second)), Some(Ok(vec![])));
+        client
+    });
+    assert_eq!(other.malloc(3 << 18), Some(Ok(())));
+    assert_eq!(client.malloc(2 << 18), Some(Ok(())));
+    assert_eq!(client.bind(1), Some(Err(2)), "1 MiB, where another has all but 768 KiB");
+    assert_eq!(worker.monitor().used(), [0, 5 << 18]);
+    assert_eq!(client.malloc(1 << 18), Some(Ok(())), "on the second device still");
+    assert_eq!(worker.monitor().used(), [0, 6 << 18]);
+    drop(other);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while worker.monitor().used() != [0, 3 << 18] {
+        assert!(Instant::now() < deadline, "{:?} bytes are still used", worker.monitor().used());
+    }
+    assert_eq!(client.bind(1), Some(Ok(())), "what it has itself is no hindrance");
+    assert_eq!(worker.monitor().used(), [0, 1 << 20]);
+    assert_eq!(client.malloc(1 << 20), Some(Ok(())), "what it had is freed");
+}
+
+#[test]
 fn without_leases_there_is_nothing_to_bind() {
     let worker = start(settings());
     let mut client = Client::new(&worker);

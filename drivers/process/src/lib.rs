@@ -17,8 +17,7 @@ use std::{
 };
 
 use anyhow::{Context as _, anyhow, bail};
-pub use rustix::process::Signal;
-use rustix::process::{Pid, kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 /// Interval at which waiting code checks whether it is to stop.
@@ -140,7 +139,7 @@ impl Process {
 
     /// Asks the program to end with SIGTERM, and waits for its end, even after a stop.
     pub fn terminate(mut self) -> anyhow::Result<Finished> {
-        self.signal(Signal::TERM);
+        self.ask_to_end();
         self.stop = Stop::default();
         self.finish(END)
     }
@@ -152,11 +151,11 @@ impl Process {
         let _ = self.child.wait();
     }
 
-    /// Sends a signal to the program's process id; failures, as of a program that has ended, are ignored.
-    pub fn signal(&self, signal: Signal) {
-        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            // It may have ended by itself.
-            let _ = kill_process(pid, signal);
+    /// Sends SIGTERM, if it runs: once it is reaped, its process id may be another's.
+    fn ask_to_end(&mut self) {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        if let Some(pid) = pid.filter(|_| self.runs()) {
+            let _ = kill_process(pid, Signal::TERM);
         }
     }
 
@@ -180,7 +179,7 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         if self.runs() {
-            self.signal(Signal::TERM);
+            self.ask_to_end();
             let deadline = Instant::now() + END;
             while self.runs() && Instant::now() < deadline {
                 thread::sleep(LOOK);

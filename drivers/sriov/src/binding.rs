@@ -3,11 +3,8 @@
 use std::{
     collections::BTreeMap,
     iter,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread,
+    sync::{Arc, Mutex, PoisonError},
+    thread::{self, JoinHandle},
     time::Duration,
 };
 
@@ -52,18 +49,13 @@ pub struct SriovBinding {
     looked: Option<Nanos>,
     now: Nanos,
     refusals: OncePerSecond,
-    watch: Arc<Watch>,
+    /// Looks after functions that are fenced or gone.
+    watch: Option<JoinHandle<()>>,
+    /// Leases whose functions were taken back, or are gone, and nobody was told yet.
+    lost: Arc<Mutex<Vec<LeaseId>>>,
 }
 
 type Given = Arc<Mutex<Option<Result<(), Failure>>>>;
-
-/// What is looked at now and then, by a thread of its own.
-#[derive(Debug, Default)]
-struct Watch {
-    busy: AtomicBool,
-    /// Leases whose functions were taken back, or are gone.
-    lost: Mutex<Vec<LeaseId>>,
-}
 
 impl SriovBinding {
     pub(crate) fn new(pools: Vec<Arc<Pool>>, host: Arc<Host>) -> Self {
@@ -74,7 +66,8 @@ impl SriovBinding {
             looked: None,
             now: Nanos(0),
             refusals: OncePerSecond::default(),
-            watch: Arc::default(),
+            watch: None,
+            lost: Arc::default(),
         }
     }
 
@@ -108,22 +101,20 @@ impl SriovBinding {
     }
 
     /// Looks after functions that are fenced or gone, on a thread of its own: the kernel may keep whoever asks.
-    fn look(&self) {
-        if self.watch.busy.swap(true, Ordering::AcqRel) {
+    fn look(&mut self) {
+        if self.watch.as_ref().is_some_and(|watch| !watch.is_finished()) {
             return;
         }
-        let (pools, watch, host) = (self.pools.clone(), self.watch.clone(), self.host.clone());
-        let looked = thread::Builder::new().name("sriov".into()).spawn(move || {
+        let (pools, lost, host) = (self.pools.clone(), self.lost.clone(), self.host.clone());
+        let watch = thread::Builder::new().name("sriov".into()).spawn(move || {
             for function in pools.iter().flat_map(|pool| &pool.functions) {
                 if let Some(lease) = look_at(function, &host) {
-                    watch.lost.lock().unwrap_or_else(PoisonError::into_inner).push(lease);
+                    lost.lock().unwrap_or_else(PoisonError::into_inner).push(lease);
                 }
             }
-            watch.busy.store(false, Ordering::Release);
         });
-        if looked.is_err() {
-            self.watch.busy.store(false, Ordering::Release);
-        }
+        // Without a thread, the next tick tries again.
+        self.watch = watch.ok();
     }
 }
 
@@ -269,7 +260,7 @@ impl Binding for SriovBinding {
 
     fn tick(&mut self, now: Nanos, lost: &mut Vec<LeaseId>) {
         self.now = now;
-        lost.append(&mut self.watch.lost.lock().unwrap_or_else(PoisonError::into_inner));
+        lost.append(&mut self.lost.lock().unwrap_or_else(PoisonError::into_inner));
         if self.looked.is_none_or(|looked| now >= looked + LOOK_EVERY) {
             self.looked = Some(now);
             self.look();

@@ -49,7 +49,7 @@ pub(crate) enum Answers {
 impl Answers {
     fn count(self) -> u32 {
         match self {
-            Self::Sample => 10_000,
+            Self::Sample => 2_000,
             Self::All => 100_000,
         }
     }

@@ -168,7 +168,8 @@ fn archive(name: &str, work: &Path, epoch: &str) -> Result<()> {
     run(write_control.arg(format!("-O{name}/DEBIAN/control")).current_dir(work))?;
     // Whatever the umask was.
     run(cmd("chmod", ["-R", "u=rwX,go=rX"]).arg(&tree))?;
-    let mut build = cmd("dpkg-deb", ["--root-owner-group", "--build"]);
+    // Debian's usual xz is a fourth smaller, and takes ten times as long to write and five times as long to read.
+    let mut build = cmd("dpkg-deb", ["-Zzstd", "--root-owner-group", "--build"]);
     run(build.arg(&tree).arg(FOLDER).env("SOURCE_DATE_EPOCH", epoch))
 }
 

@@ -144,8 +144,8 @@ impl<R: Runner> Device for Soft<R> {
     }
 
     fn confine(&mut self, device: usize, bytes: u64, held: Box<dyn Any + Send>) -> Result<(), Code> {
-        self.gpu().reset();
         self.gpu().space.confine(device, bytes, held)?;
+        self.gpu().reset();
         let properties = &self.properties[device];
         self.properties = Arc::new([Properties { memory: bytes, ..properties.clone() }]);
         Ok(())

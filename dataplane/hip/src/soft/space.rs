@@ -169,12 +169,18 @@ impl Space {
         self.quota - self.used
     }
 
-    /// Leaves one device with so many bytes, which are this session's alone. Nothing is allocated.
+    /// Frees everything, and leaves one device with so many bytes, which are this session's alone. Nothing is freed if
+    /// others use them.
     pub(super) fn confine(&mut self, device: usize, bytes: u64, held: Box<dyn Any + Send>) -> Result<(), Code> {
+        // What the session has of them stays its own throughout.
+        let own = self.charged[device];
         let budget = self.budgets[device].clone();
-        if !budget.take(bytes) {
+        if !budget.take(bytes.saturating_sub(own)) {
             return Err(Code::OUT_OF_MEMORY);
         }
+        budget.give_back(own.saturating_sub(bytes));
+        self.charged[device] = 0;
+        self.clear();
         self.reserved = Some(Reserved { budget, bytes, _held: held });
         (self.budgets, self.charged, self.quota) = (vec![Budget::new(bytes)], vec![0], bytes);
         Ok(())
