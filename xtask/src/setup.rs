@@ -63,6 +63,7 @@ const LAB: &[&str] = &[
     "util-linux",
     "xfsprogs",
     "xz-utils",
+    "zstd",
     "libibverbs-dev",
     "ibverbs-utils",
     "librdmacm-dev",

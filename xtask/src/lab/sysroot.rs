@@ -32,7 +32,12 @@ impl Sysroot {
         }
         let releases = fs::read_dir(root.join("usr/lib/modules"))?.flatten();
         let release = releases.map(|entry| entry.file_name().to_string_lossy().into_owned()).max();
-        Ok(Self { release: release.with_context(|| format!("no kernel in {}", root.display()))?, root })
+        let sysroot = Self { release: release.with_context(|| format!("no kernel in {}", root.display()))?, root };
+        if !sysroot.kernel().exists() {
+            let image = sysroot.path("boot").join(format!("vmlinuz-{}", sysroot.release));
+            decompress(&image, &sysroot.kernel()).with_context(|| format!("cannot unpack {}", image.display()))?;
+        }
+        Ok(sysroot)
     }
 
     pub(super) fn path(&self, file: &str) -> PathBuf {
@@ -47,8 +52,9 @@ impl Sysroot {
         self.path("usr/lib/modules").join(&self.release)
     }
 
+    /// The kernel as an ELF file, which QEMU starts by its PVH entry: a translated guest needs seconds to decompress it.
     pub(super) fn kernel(&self) -> PathBuf {
-        self.path("boot").join(format!("vmlinuz-{}", self.release))
+        self.path("boot").join(format!("vmlinux-{}", self.release))
     }
 
     /// QEMU, with the libraries that it was built for.
@@ -104,6 +110,29 @@ fn build(folder: &Path, root: &Path) -> Result<()> {
     }
     fs::remove_dir_all(&apt)?;
     Ok(fs::write(root.join("packages"), unpacked)?)
+}
+
+/// Writes the kernel that a bzImage holds, one compressed by zstd, as Debian's are.
+fn decompress(image: &Path, kernel: &Path) -> Result<()> {
+    // Offsets in the setup header: "The Linux/x86 Boot Protocol", 2.08 and later.
+    const SETUP_SECTORS: usize = 0x1f1;
+    const PAYLOAD_OFFSET: usize = 0x248;
+    const PAYLOAD_LENGTH: usize = 0x24c;
+    let bytes = fs::read(image)?;
+    let word = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?) as usize);
+    let payload = || {
+        let start = (usize::from(*bytes.get(SETUP_SECTORS)?) + 1) * 512 + word(PAYLOAD_OFFSET)?;
+        // Its last four bytes are the length of the kernel.
+        bytes.get(start..start + word(PAYLOAD_LENGTH)?)?.split_last_chunk::<4>()
+    };
+    let (compressed, _) = payload().context("no compressed kernel is in it")?;
+    // Under another name until it is whole.
+    let (part, packed) = (kernel.with_extension("part"), kernel.with_extension("zst"));
+    fs::write(&packed, compressed)?;
+    let (from, to) = (packed.as_os_str(), part.as_os_str());
+    run(&mut cmd("zstd", ["-dqf".as_ref(), from, "-o".as_ref(), to]))?;
+    fs::remove_file(packed)?;
+    Ok(fs::rename(part, kernel)?)
 }
 
 /// An `apt-get` that knows nothing of what is installed here, and changes nothing outside of `apt`.

@@ -38,6 +38,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("umount", "mount"),
     ("valgrind", "valgrind"),
     ("xz", "xz-utils"),
+    ("zstd", "zstd"),
 ];
 
 /// Of packages that every Debian has: essential ones, apt and what those contain.
