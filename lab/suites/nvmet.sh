@@ -3,7 +3,7 @@
 # modules: crc32_generic rdma_rxe loop nvmet nvmet_rdma nvme_loop nvme_rdma nvme_tcp
 # memory: 1024
 # build: berth
-# timeout: 400
+# timeout: 250
 set -eu
 
 . lab/rxe.sh
