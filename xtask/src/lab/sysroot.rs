@@ -14,6 +14,9 @@ use crate::sh::{cmd, run};
 /// With all that they depend on, libc and the dynamic loader too: what the host has installed does not matter.
 const PACKAGES: &[&str] = &["linux-image-amd64", "qemu-system-x86", "busybox-static"];
 
+/// Written last: the names of the packages.
+const STAMP: &str = "unpacked";
+
 /// The unpacked packages.
 pub(super) struct Sysroot {
     root: PathBuf,
@@ -24,7 +27,7 @@ impl Sysroot {
     /// Downloads and unpacks, the first time.
     pub(super) fn make(folder: &Path) -> Result<Self> {
         let root = folder.join("sysroot");
-        if !root.join("packages").exists() {
+        if !root.join(STAMP).exists() {
             build(folder, &root).context(
                 "the lab needs QEMU and a Debian kernel, which come from a Debian mirror once; without them the suites \
                  can run on this host itself: cargo xtask lab --native",
@@ -32,12 +35,7 @@ impl Sysroot {
         }
         let releases = fs::read_dir(root.join("usr/lib/modules"))?.flatten();
         let release = releases.map(|entry| entry.file_name().to_string_lossy().into_owned()).max();
-        let sysroot = Self { release: release.with_context(|| format!("no kernel in {}", root.display()))?, root };
-        if !sysroot.kernel().exists() {
-            let image = sysroot.path("boot").join(format!("vmlinuz-{}", sysroot.release));
-            decompress(&image, &sysroot.kernel()).with_context(|| format!("cannot unpack {}", image.display()))?;
-        }
-        Ok(sysroot)
+        Ok(Self { release: release.with_context(|| format!("no kernel in {}", root.display()))?, root })
     }
 
     pub(super) fn path(&self, file: &str) -> PathBuf {
@@ -45,7 +43,7 @@ impl Sysroot {
     }
 
     pub(super) fn stamp(&self) -> PathBuf {
-        self.path("packages")
+        self.path(STAMP)
     }
 
     pub(super) fn modules(&self) -> PathBuf {
@@ -105,34 +103,34 @@ fn build(folder: &Path, root: &Path) -> Result<()> {
         }
     }
     for entry in fs::read_dir(root.join("usr/lib/modules"))? {
-        let mut depmod = cmd("/usr/sbin/depmod", ["-b".as_ref(), root.as_os_str()]);
-        run(depmod.arg(entry?.file_name()))?;
+        let release = entry?.file_name();
+        run(cmd("/usr/sbin/depmod", ["-b".as_ref(), root.as_os_str()]).arg(&release))?;
+        decompress(root, &release.to_string_lossy())?;
     }
     fs::remove_dir_all(&apt)?;
-    Ok(fs::write(root.join("packages"), unpacked)?)
+    Ok(fs::write(root.join(STAMP), unpacked)?)
 }
 
 /// Writes the kernel that a bzImage holds, one compressed by zstd, as Debian's are.
-fn decompress(image: &Path, kernel: &Path) -> Result<()> {
+fn decompress(root: &Path, release: &str) -> Result<()> {
     // Offsets in the setup header: "The Linux/x86 Boot Protocol", 2.08 and later.
     const SETUP_SECTORS: usize = 0x1f1;
     const PAYLOAD_OFFSET: usize = 0x248;
     const PAYLOAD_LENGTH: usize = 0x24c;
-    let bytes = fs::read(image)?;
+    let image = root.join(format!("boot/vmlinuz-{release}"));
+    let bytes = fs::read(&image).with_context(|| format!("cannot read {}", image.display()))?;
     let word = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?) as usize);
     let payload = || {
         let start = (usize::from(*bytes.get(SETUP_SECTORS)?) + 1) * 512 + word(PAYLOAD_OFFSET)?;
         // Its last four bytes are the length of the kernel.
         bytes.get(start..start + word(PAYLOAD_LENGTH)?)?.split_last_chunk::<4>()
     };
-    let (compressed, _) = payload().context("no compressed kernel is in it")?;
-    // Under another name until it is whole.
-    let (part, packed) = (kernel.with_extension("part"), kernel.with_extension("zst"));
+    let (compressed, _) = payload().with_context(|| format!("no compressed kernel in {}", image.display()))?;
+    let kernel = root.join(format!("boot/vmlinux-{release}"));
+    let packed = root.join("boot/vmlinux.zst");
     fs::write(&packed, compressed)?;
-    let (from, to) = (packed.as_os_str(), part.as_os_str());
-    run(&mut cmd("zstd", ["-dqf".as_ref(), from, "-o".as_ref(), to]))?;
-    fs::remove_file(packed)?;
-    Ok(fs::rename(part, kernel)?)
+    run(&mut cmd("zstd", ["-dq".as_ref(), packed.as_os_str(), "-o".as_ref(), kernel.as_os_str()]))?;
+    Ok(fs::remove_file(packed)?)
 }
 
 /// An `apt-get` that knows nothing of what is installed here, and changes nothing outside of `apt`.
