@@ -1,8 +1,9 @@
 //! `berth perf hip`: calls of a client of HIP Remote.
 
-use std::process::ExitCode;
+use std::{fs, process::ExitCode, sync::Arc};
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
+use berth_tls::stream::{self, ClientConfig};
 use berth_wire::rpc::HeaderForm;
 
 use crate::{
@@ -33,9 +34,14 @@ pub(crate) fn run(args: &HipArgs) -> anyhow::Result<ExitCode> {
         args.batch
     );
     ensure!(sizes.len() == 1 || args.pace.json.is_none(), "--json takes one --size");
+    let tls = args.tls.as_ref().map(|file| {
+        let pem = fs::read(file).with_context(|| format!("--tls: cannot read {}", file.display()))?;
+        stream::client(&pem, None).with_context(|| format!("--tls: {}", file.display()))
+    });
+    let tls = tls.transpose()?;
     let mut worst = ExitCode::SUCCESS;
     for size in sizes {
-        let code = measure(&job(args, size))?;
+        let code = measure(&job(args, size, tls.clone()))?;
         if code != ExitCode::SUCCESS {
             worst = code;
         }
@@ -43,10 +49,10 @@ pub(crate) fn run(args: &HipArgs) -> anyhow::Result<ExitCode> {
     Ok(worst)
 }
 
-fn job(args: &HipArgs, size: u32) -> Job {
+fn job(args: &HipArgs, size: u32, tls: Option<Arc<ClientConfig>>) -> Job {
     let HipArgs { to, echo, op, batch, window, idle_sessions, .. } = *args;
     let batch = if matches!(op, HipOp::Memset | HipOp::Launch) { batch } else { 1 };
-    let calls = Calls { address: to, echo, op, size, batch, window, idle_sessions };
+    let calls = Calls { address: to, tls, echo, op, size, batch, window, idle_sessions };
     let pacing = args.pace.pacing(window as usize);
     let step = |name, function_id| {
         let nothing = || Table::build(0, 1, |_, _| {});
@@ -72,6 +78,7 @@ fn name(calls: &Calls, pacing: Pacing) -> String {
         Pacing::Closed { .. } => format!(", window {window}"),
         Pacing::Open { rate, .. } => format!(", {rate}/s"),
     };
+    let through = if calls.tls.is_some() { ", TLS" } else { "" };
     let beside = if idle_sessions > 0 { format!(", beside {idle_sessions} idle sessions") } else { String::new() };
-    format!("{}{size}{many}{pace}{beside}", op.name())
+    format!("{}{size}{many}{pace}{through}{beside}", op.name())
 }

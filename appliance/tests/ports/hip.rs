@@ -76,6 +76,26 @@ fn a_worker_alone_is_a_whole_configuration_and_runs_a_kernel() {
 }
 
 #[test]
+fn perf_measures_through_tls() {
+    let folder = tempfile::tempdir().unwrap();
+    let berth = Berth::start(&format!("{CONFIG}{}", tls(folder.path())));
+    let worker = berth.ready["endpoints"]["hip"].as_str().unwrap();
+    let (certificate, json) = (folder.path().join("hip.crt"), folder.path().join("report.json"));
+    // More than TLS and the sockets hold, so that both sides are in the middle of records when they must wait.
+    for op in ["ping", "memset", "h2d", "d2h"] {
+        let mut perf = Command::new(env!("CARGO_BIN_EXE_berth"));
+        perf.args(["perf", "hip", "--no-progress", "--to", worker, "--op", op, "--window", "2", "--duration", "0.5"]);
+        perf.args(if op.contains('2') { &["--size", "5000001"][..] } else { &[] });
+        let out = perf.arg("--tls").arg(&certificate).arg("--json").arg(&json).output().unwrap();
+        assert!(out.status.success(), "{op}: {}", String::from_utf8_lossy(&out.stderr));
+        let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+        let case = &report["cases"][0];
+        assert!(case["name"].as_str().unwrap().ends_with(", TLS"), "{case}");
+        assert!(case["latency"]["n"].as_u64() > Some(2) && case["counts"]["wrong"] == 0, "{op}: {case}");
+    }
+}
+
+#[test]
 fn mistakes_are_told() {
     let with = |hip: &str| fails(&CONFIG.replace("[hip]\nlisten = \"127.0.0.1:0\"\n", &format!("[hip]\n{hip}\n")));
     for (line, said) in [("listen = \"0.0.0.0:0\"", "insecure = true"), ("lease = \"never\"", "hip.lease")] {

@@ -48,25 +48,40 @@ classes! {
     Unserved "unserved",
 }
 
+/// The class of each code below 0x0800.
+static OF_CODE: [Class; 0x0800] = {
+    let mut of_code = [Class::Unserved; 0x0800];
+    let mut at = 0;
+    while at < Op::ALL.len() {
+        let code = Op::ALL[at] as usize;
+        if code < of_code.len() {
+            of_code[code] = match code {
+                0x0000..=0x00FF => Class::Connection,
+                0x0100..=0x01FF => Class::Device,
+                0x0210..=0x021F => Class::Copy,
+                0x0220..=0x022F => Class::Set,
+                0x0200..=0x02FF | 0x0745 | 0x0751 => Class::Memory,
+                0x0300..=0x03FF | 0x0746 => Class::Stream,
+                0x0400..=0x04FF | 0x0747 => Class::Event,
+                0x0510..=0x051F => Class::Launch,
+                0x0500..=0x05FF | 0x0744 => Class::Module,
+                0x0600..=0x06FF => Class::Error,
+                0x0720..=0x072F => Class::Graph,
+                _ => Class::Query,
+            };
+        }
+        at += 1;
+    }
+    of_code
+};
+
 impl Class {
     /// Of an operation by its code, served or not.
+    #[inline]
     pub(crate) fn of(code: u16) -> Self {
-        if Op::of(code).is_none() {
-            return Self::Unserved;
-        }
-        match code {
-            0x0000..=0x00FF => Self::Connection,
-            0x0100..=0x01FF => Self::Device,
-            0x0210..=0x021F => Self::Copy,
-            0x0220..=0x022F => Self::Set,
-            0x0200..=0x02FF | 0x0745 | 0x0751 => Self::Memory,
-            0x0300..=0x03FF | 0x0746 => Self::Stream,
-            0x0400..=0x04FF | 0x0747 => Self::Event,
-            0x0510..=0x051F => Self::Launch,
-            0x0500..=0x05FF | 0x0744 => Self::Module,
-            0x0600..=0x06FF => Self::Error,
-            0x0720..=0x072F => Self::Graph,
-            _ => Self::Query,
+        match OF_CODE.get(usize::from(code)) {
+            Some(class) => *class,
+            None => Op::of(code).map_or(Self::Unserved, |_| Self::Query),
         }
     }
 }

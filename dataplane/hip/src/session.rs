@@ -151,12 +151,14 @@ pub(crate) struct Output<'a> {
 }
 
 impl Output<'_> {
+    #[inline]
     pub(crate) fn left(&mut self) -> &mut [u8] {
         &mut self.room[self.written..]
     }
 }
 
 /// Writes an answer's structure to where it is sent from.
+#[inline]
 pub(crate) fn put<T: IntoBytes + Immutable>(room: &mut [u8], answer: &T) -> Flow {
     let bytes = answer.as_bytes();
     room[..bytes.len()].copy_from_slice(bytes);
@@ -164,6 +166,7 @@ pub(crate) fn put<T: IntoBytes + Immutable>(room: &mut [u8], answer: &T) -> Flow
 }
 
 /// Success, and nothing else.
+#[inline]
 pub(crate) fn done(room: &mut [u8]) -> Flow {
     put(room, &Status::zeroed())
 }
@@ -217,13 +220,10 @@ impl<D: Device> Session<D> {
         self.work.is_some() || matches!(self.phase, Phase::Job(..) | Phase::Bind(_))
     }
 
-    /// Looks whether the job under way has ended, and what follows from it.
+    /// Looks whether the job under way, of which there is one, has ended, and what follows from it.
     fn look(&mut self, out: &mut Output<'_>, now: Nanos) {
         if let Phase::Bind(header) = self.phase {
             return self.bound(&header, out, now);
-        }
-        if !self.is_busy() {
-            return;
         }
         let ended =
             self.ended.take().map_or_else(|| self.device.poll(&mut Context::from_waker(Waker::noop())), Poll::Ready);
@@ -292,8 +292,7 @@ impl<D: Device> Session<D> {
     }
 
     /// Decides a request of which the prefix is there.
-    fn decide(&mut self, header: Header, payload: &[u8], out: &mut Output<'_>, now: Nanos) {
-        let op = Op::of(header.op_code.get());
+    fn decide(&mut self, header: Header, op: Option<Op>, payload: &[u8], out: &mut Output<'_>, now: Nanos) {
         if self.lacks_lease(op) {
             return self.finish(&header, Err(Code::NOT_INITIALIZED), out);
         }
@@ -311,6 +310,10 @@ impl<D: Device> Session<D> {
             let room = &mut out.left()[Header::LEN..];
             self.execute(op, &header, payload, room, now)
         };
+        // By far most are, and are not sought among the others.
+        if let Ok(Flow::Answer(len)) = flow {
+            return self.finish(&header, Ok(len), out);
+        }
         match flow {
             Ok(Flow::Answer(len)) => self.finish(&header, Ok(len), out),
             Ok(Flow::Close) => {
@@ -356,15 +359,22 @@ impl<D: Device> Session<D> {
     /// Serves as much as there is room, input and a device for. Returns the bytes taken, and what is missing.
     fn serve(&mut self, input: &[u8], out: &mut Output<'_>, now: Nanos) -> (usize, Next) {
         let mut taken = 0;
+        if self.is_busy() && out.left().len() >= ANSWER_MAX {
+            self.look(out, now);
+        }
         loop {
             if out.left().len() < ANSWER_MAX {
                 return (taken, Next::Output(ANSWER_MAX));
             }
-            self.look(out, now);
-            if out.left().len() < ANSWER_MAX {
+            let input = &input[taken..];
+            // Nearly always: it is not sought among the others.
+            if matches!(self.phase, Phase::Head) && self.rest == 0 {
+                match self.head(input, out, now) {
+                    Ok(more) => taken += more,
+                    Err(next) => return (taken, next),
+                }
                 continue;
             }
-            let input = &input[taken..];
             taken += match &mut self.phase {
                 Phase::Closed => return (taken, Next::Close),
                 Phase::Job(..) | Phase::Bind(_) => return (taken, wait(input)),
@@ -382,18 +392,12 @@ impl<D: Device> Session<D> {
                     return (taken, Next::Input(*left as usize));
                 }
                 Phase::Image { .. } => self.take_image(input, out, now),
-                Phase::Head if self.rest > 0 => {
-                    if input.is_empty() {
-                        return (taken, Next::Input(self.rest.min(1 << 30) as usize));
-                    }
+                Phase::Head if input.is_empty() => return (taken, Next::Input(self.rest.min(1 << 30) as usize)),
+                Phase::Head => {
                     let skipped = self.rest.min(input.len() as u64);
                     self.rest -= skipped;
                     skipped as usize
                 }
-                Phase::Head => match self.head(input, out, now) {
-                    Ok(taken) => taken,
-                    Err(next) => return (taken, next),
-                },
             };
         }
     }
@@ -413,8 +417,8 @@ impl<D: Device> Session<D> {
         let (payload, there) = (header.payload_length.get(), &input[Header::LEN..]);
         let op = Op::of(header.op_code.get());
         let prefix = match op.map(Op::prefix) {
-            None => 0,
             Some(Prefix::Struct(len) | Prefix::Optional(len)) => len,
+            None => 0,
             Some(Prefix::Rest(_, most)) => most,
             Some(Prefix::Named(len)) => match ModuleLoadAndGet::parse(there).filter(|_| payload >= len as u64) {
                 Some(request) => len + (request.name_length.get() as usize).min(NAME_MAX),
@@ -436,11 +440,12 @@ impl<D: Device> Session<D> {
         }
         self.tally.add(class, Kind::BytesIn, payload);
         self.rest = payload - prefix as u64;
-        self.decide(header, &there[..prefix], out, now);
+        self.decide(header, op, &there[..prefix], out, now);
         Ok(Header::LEN + prefix)
     }
 }
 
+#[inline]
 pub(crate) fn class_of(header: &Header) -> Class {
     Class::of(header.op_code.get())
 }

@@ -18,7 +18,7 @@ use berth_hip_session::{
     soft::{Budget, Soft, Windows},
 };
 use berth_wire::hip::{
-    Op, flags,
+    Header, Op, flags,
     request::{self as q, kind},
 };
 use common::{Answer, Line, Slow, handle, memcpy, memcpy_2d, random};
@@ -508,12 +508,15 @@ fn a_launch_that_is_surely_short_needs_no_runner() {
     }
     line.send(Op::Memcpy, memcpy(0, at, 12, kind::DEVICE_TO_HOST).as_bytes(), 0);
     assert_eq!(line.answers(1)[0].body, [[7, 1, 1, 1], [7, 1, 1, 1], [0; 4]].concat());
-    // Others get their turn now and then.
+    // Others get their turn after 61 of them, four of which were above.
     let before = world.tasks.load(Relaxed);
+    let launch = launch(client.function, 0, at);
     for _ in 0..200 {
-        line.send(Op::LaunchKernel, &launch(client.function, 0, at), flags::NO_REPLY);
+        line.send(Op::LaunchKernel, &launch, flags::NO_REPLY);
     }
     line.send(Op::DeviceSynchronize, &[], 0);
+    let of_each: Vec<_> = line.by_turns().iter().map(|consumed| consumed / (Header::LEN + launch.len())).collect();
+    assert_eq!(of_each, [57, 61, 61, 21]);
     assert_eq!(line.answers(1)[0].code, 0);
-    assert_eq!(world.tasks.load(Relaxed) - before, 3);
+    assert_eq!(world.tasks.load(Relaxed) - before, 0);
 }

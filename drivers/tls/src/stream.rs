@@ -11,7 +11,7 @@ use std::{
 
 use berth_identity::{Identity, PublicKey};
 use berth_port::{Nanos, Next, Progress, Session};
-pub use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
+pub use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection, Stream as TlsStream};
 use rustls::{
     Error,
     client::Resumption,

@@ -1,6 +1,6 @@
 //! `berth perf hip`: its command line.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, path::PathBuf};
 
 use berth_keys::parse_bytes;
 use clap::{Args, ValueEnum};
@@ -13,6 +13,9 @@ pub struct HipArgs {
     /// Where the worker listens
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:18515")]
     pub to: SocketAddr,
+    /// Go through TLS, with the worker's certificate in this PEM file
+    #[arg(long, value_name = "FILE", conflicts_with = "echo")]
+    pub tls: Option<PathBuf>,
     /// The server is a baseline: it answers whatever wants a reply with success, and keeps nothing
     #[arg(long)]
     pub echo: bool,

@@ -1,10 +1,11 @@
 //! Calls of HIP Remote as a port: a request of the run is a call or a batch of them, and its answer a status.
 
-use std::{collections::VecDeque, net::SocketAddr, rc::Rc};
+use std::{collections::VecDeque, net::SocketAddr, rc::Rc, sync::Arc};
 
 use anyhow::{Context as _, ensure};
 use berth_port::{BURST, Frame, Peer, Port, PostError, Verdict};
 use berth_ports::PortUser;
+use berth_tls::stream::ClientConfig;
 use berth_wire::{
     hip::{
         Header, Op, flags,
@@ -23,6 +24,10 @@ const FORM: HeaderForm = HeaderForm::V16;
 /// The status of an answer that is not what it has to be.
 const WRONG: i32 = -1;
 
+/// After so many bytes what copies carry repeats. They stay in a CPU's caches, as iperf3's do: what is compared is not
+/// read from memory once more. A prime, so that a piece from elsewhere is wrong.
+const PERIOD: usize = 65_521;
+
 /// A kernel that does nothing.
 const EMPTY: &[u8] = b".version 6.3\n.target sm_70\n.address_size 64\n.visible .entry empty() {\nret;\n}\n";
 
@@ -30,6 +35,8 @@ const EMPTY: &[u8] = b".version 6.3\n.target sm_70\n.address_size 64\n.visible .
 #[derive(Debug, Clone)]
 pub(crate) struct Calls {
     pub(crate) address: SocketAddr,
+    /// Settings of TLS, where calls go through it.
+    pub(crate) tls: Option<Arc<ClientConfig>>,
     /// The server is a baseline.
     pub(crate) echo: bool,
     pub(crate) op: HipOp,
@@ -62,7 +69,43 @@ struct Ask {
 #[derive(Debug)]
 struct Answer {
     op: Op,
-    data: Option<Rc<[u8]>>,
+    data: Option<Data>,
+}
+
+/// `len` bytes that consist of `block`, over and over.
+#[derive(Debug, Clone)]
+struct Data {
+    block: Rc<[u8]>,
+    len: usize,
+}
+
+impl Data {
+    fn random(len: usize) -> Self {
+        let mut block = vec![0; len.min(PERIOD)];
+        fastrand::Rng::with_seed(len as u64).fill(&mut block);
+        Self { block: block.into(), len }
+    }
+
+    /// Its pieces in order, to be sent.
+    fn pieces(&self) -> impl Iterator<Item = Rc<[u8]>> {
+        let last = self.len.checked_rem(self.block.len()).unwrap_or(0);
+        let whole = std::iter::repeat_n(self.block.clone(), self.len.checked_div(self.block.len()).unwrap_or(0));
+        whole.chain((last > 0).then(|| self.block[..last].into()))
+    }
+
+    /// Whether these are its bytes from `at` on.
+    fn has(&self, mut at: usize, mut bytes: &[u8]) -> bool {
+        while !bytes.is_empty() {
+            let expected = &self.block[at % self.block.len()..];
+            let (now, later) = bytes.split_at(bytes.len().min(expected.len()));
+            if *now != expected[..now.len()] {
+                return false;
+            }
+            at += now.len();
+            bytes = later;
+        }
+        true
+    }
 }
 
 /// A request under way: its number, what of its answers came, and its status so far.
@@ -104,18 +147,18 @@ fn memcpy(dst: u64, src: u64, size: usize, kind: i32) -> q::Memcpy {
 
 impl HipPort {
     fn open(calls: &Calls, longest: usize) -> anyhow::Result<Self> {
-        let Calls { address, echo, op, size, batch, window, idle_sessions } = *calls;
-        let idle = (0..idle_sessions).map(|_| Wire::connect(address, echo)).collect::<anyhow::Result<_>>()?;
-        let mut wire = Wire::connect(address, echo)?;
+        let Calls { address, echo, op, size, batch, window, idle_sessions, .. } = *calls;
+        let connect = || Wire::connect(address, calls.tls.as_ref(), echo);
+        let idle = (0..idle_sessions).map(|_| connect()).collect::<anyhow::Result<_>>()?;
+        let mut wire = connect()?;
         let (size, batch) = (size as usize, batch as usize);
         // What the memory holds in the end: of each set its number, of a copy any bytes.
         let len = if op == HipOp::Memset { size * batch } else { size };
-        let mut memory = vec![0; len];
-        match op {
-            HipOp::Memset => memory.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at / size) as u8 | 1),
-            _ => fastrand::Rng::with_seed(size as u64).fill(&mut memory),
-        }
-        let memory: Rc<[u8]> = memory.into();
+        let value_of = |place: usize| (place / size) as u8 | 1;
+        let memory = match op {
+            HipOp::Memset => Data { block: (0..len).map(value_of).collect(), len },
+            _ => Data::random(len),
+        };
         let mut at = 0;
         if len > 0 && !echo {
             let request = q::Malloc { size: (len as u64).into(), flags: 0.into() };
@@ -136,7 +179,7 @@ impl HipPort {
                     let place = nth * size;
                     let request = q::Memset {
                         dst: (at + place as u64).into(),
-                        value: i32::from(memory[place]).into(),
+                        value: i32::from(value_of(place)).into(),
                         size: (size as u64).into(),
                         stream: 0.into(),
                     };
@@ -160,7 +203,10 @@ impl HipPort {
                 };
                 Ask { pieces: vec![bytes.into()], answers }
             }
-            HipOp::H2d => Ask { pieces: vec![to_device.into(), memory.clone()], answers: status(Op::Memcpy) },
+            HipOp::H2d => Ask {
+                pieces: std::iter::once(to_device.into()).chain(memory.pieces()).collect(),
+                answers: status(Op::Memcpy),
+            },
             HipOp::D2h => Ask { pieces: vec![to_host.into()], answers: read },
         };
         let local = wire.local_addr()?;
@@ -180,17 +226,18 @@ impl HipPort {
             over: false,
         };
         if op == HipOp::D2h && !echo {
-            port.fill(&to_device_of(&memory, at))?;
+            port.fill(&memory, at)?;
         }
         Ok(port)
     }
 
     /// Has the device's memory hold what is read from it.
-    fn fill(&mut self, pieces: &[Rc<[u8]>; 2]) -> anyhow::Result<()> {
+    fn fill(&mut self, memory: &Data, at: u64) -> anyhow::Result<()> {
         let answers: Rc<[Answer]> = Rc::new([Answer { op: Op::Memcpy, data: None }]);
-        for piece in pieces {
-            self.wire.send(piece);
-        }
+        let request = memcpy(at, 0, memory.len, kind::HOST_TO_DEVICE);
+        let head = message(Op::Memcpy, request.as_bytes(), memory.len, flags::HAS_INLINE_DATA);
+        self.wire.send(&head.into());
+        memory.pieces().for_each(|piece| self.wire.send(&piece));
         self.sent.push_back(Sent { request: 0, answers, at: 0, status: 0 });
         loop {
             self.poll()?;
@@ -212,8 +259,7 @@ impl HipPort {
                 if *data_left > 0 {
                     let data = expected.data.as_ref().context("data that nobody asked for")?;
                     let len = input.len().min(*data_left);
-                    let at = data.len() - *data_left;
-                    if input[..len] != data[at..at + len] {
+                    if !data.has(data.len - *data_left, &input[..len]) {
                         first.status = WRONG;
                     }
                     taken += len;
@@ -225,7 +271,7 @@ impl HipPort {
                     let Some((header, payload)) = Header::parse(input).zip(input.get(Header::LEN..)) else { break };
                     let Some(code) = payload.first_chunk::<4>() else { break };
                     let code = i32::from_le_bytes(*code);
-                    let len = expected.data.as_ref().filter(|_| code == 0).map_or(0, |data| data.len());
+                    let len = expected.data.as_ref().filter(|_| code == 0).map_or(0, |data| data.len);
                     let is_whole = header.payload_length.get() == 4 + len as u64;
                     let is_answer = header.check(u64::MAX).is_ok() && header.op_code.get() == expected.op as u16;
                     ensure!(
@@ -255,12 +301,6 @@ impl HipPort {
         eprintln!("the connection: {error:#}");
         self.over = true;
     }
-}
-
-fn to_device_of(memory: &Rc<[u8]>, at: u64) -> [Rc<[u8]>; 2] {
-    let request = memcpy(at, 0, memory.len(), kind::HOST_TO_DEVICE);
-    let head = message(Op::Memcpy, request.as_bytes(), memory.len(), flags::HAS_INLINE_DATA);
-    [head.into(), memory.clone()]
 }
 
 /// The pointer or handle that is an answer.

@@ -2,13 +2,15 @@
 
 use std::{
     collections::VecDeque,
-    io::{self, ErrorKind, IoSlice, Read as _, Write as _},
+    io::{self, ErrorKind, IoSlice, Read, Write},
     net::{SocketAddr, TcpStream},
     ops::Range,
     rc::Rc,
+    sync::Arc,
 };
 
 use anyhow::{Context as _, bail, ensure};
+use berth_tls::stream::{ClientConfig, ClientConnection, TlsStream, connection};
 use berth_wire::hip::{Header, Op};
 use zerocopy::IntoBytes as _;
 
@@ -21,6 +23,7 @@ const PIECES: usize = 64;
 #[derive(Debug)]
 pub(super) struct Wire {
     socket: TcpStream,
+    tls: Option<Box<ClientConnection>>,
     input: Box<[u8]>,
     /// Of which these were received and not looked at.
     held: Range<usize>,
@@ -31,12 +34,20 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    /// Connects, and sends INIT unless the server is a baseline.
-    pub(super) fn connect(address: SocketAddr, echo: bool) -> anyhow::Result<Self> {
-        let socket = TcpStream::connect(address).with_context(|| format!("cannot connect to {address}"))?;
+    /// Connects, through TLS where there are settings of it, and sends INIT unless the server is a baseline.
+    pub(super) fn connect(address: SocketAddr, tls: Option<&Arc<ClientConfig>>, echo: bool) -> anyhow::Result<Self> {
+        let mut socket = TcpStream::connect(address).with_context(|| format!("cannot connect to {address}"))?;
         socket.set_nodelay(true)?;
+        let mut connect = |config: &Arc<ClientConfig>| {
+            let mut tls = Box::new(connection(config.clone(), address.ip())?);
+            while tls.is_handshaking() {
+                tls.complete_io(&mut socket).context("the TLS handshake failed")?;
+            }
+            anyhow::Ok(tls)
+        };
+        let tls = tls.map(&mut connect).transpose()?;
         let input = vec![0; ROOM].into_boxed_slice();
-        let mut wire = Self { socket, input, held: 0..0, out: VecDeque::new(), sent: 0 };
+        let mut wire = Self { socket, tls, input, held: 0..0, out: VecDeque::new(), sent: 0 };
         if !echo {
             wire.call(Op::Init, &[])?;
         }
@@ -51,12 +62,12 @@ impl Wire {
     pub(super) fn call(&mut self, op: Op, payload: &[u8]) -> anyhow::Result<Vec<u8>> {
         self.socket.set_nonblocking(false)?;
         let header = Header::request(op, 0, payload.len() as u64, 0);
-        self.socket.write_all(&[header.as_bytes(), payload].concat())?;
-        let mut answer = Header::zeroed();
-        self.socket.read_exact(answer.as_mut_bytes())?;
-        ensure!(answer.check(1 << 20).is_ok() && answer.op_code == header.op_code, "{} has no answer", op.name());
-        let mut payload = vec![0; answer.payload_length.get() as usize];
-        self.socket.read_exact(&mut payload)?;
+        let request = [header.as_bytes(), payload].concat();
+        let (answer, payload) = match &mut self.tls {
+            Some(tls) => exchange(&mut TlsStream::new(&mut **tls, &mut self.socket), &request)?,
+            None => exchange(&mut self.socket, &request)?,
+        };
+        ensure!(answer.op_code == header.op_code, "{} has no answer", op.name());
         match payload.split_first_chunk::<4>() {
             Some((code, rest)) if i32::from_le_bytes(*code) == 0 => Ok(rest.to_vec()),
             Some((code, _)) => bail!("{} failed with {}", op.name(), i32::from_le_bytes(*code)),
@@ -77,7 +88,20 @@ impl Wire {
 
     /// Sends what the socket takes.
     pub(super) fn flush(&mut self) -> io::Result<()> {
-        while !self.out.is_empty() {
+        loop {
+            // Records that TLS has made already go first.
+            if let Some(tls) = &mut self.tls {
+                while tls.wants_write() {
+                    match tls.write_tls(&mut self.socket) {
+                        Ok(_) => {}
+                        Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+            if self.out.is_empty() {
+                return Ok(());
+            }
             let mut slices = [IoSlice::new(&[]); PIECES];
             let mut count = 0;
             for (slice, piece) in slices.iter_mut().zip(&self.out) {
@@ -85,7 +109,11 @@ impl Wire {
                 *slice = IoSlice::new(&piece[from..]);
                 count += 1;
             }
-            match self.socket.write_vectored(&slices[..count]) {
+            let written = match &mut self.tls {
+                Some(tls) => tls.writer().write_vectored(&slices[..count]),
+                None => self.socket.write_vectored(&slices[..count]),
+            };
+            match written {
                 Ok(written) => self.sent += written,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
@@ -98,13 +126,28 @@ impl Wire {
                 self.out.pop_front();
             }
         }
-        Ok(())
+    }
+
+    /// Receives behind what is held.
+    fn read(&mut self) -> io::Result<usize> {
+        let room = &mut self.input[self.held.end..];
+        let Some(tls) = &mut self.tls else { return self.socket.read(room) };
+        loop {
+            match tls.reader().read(room) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                read => return read,
+            }
+            if tls.read_tls(&mut self.socket)? == 0 {
+                return Ok(0);
+            }
+            tls.process_new_packets().map_err(io::Error::other)?;
+        }
     }
 
     /// Has `take` look at what was received, and returns how many bytes of it are done with; receives more if nothing is
     /// there.
     pub(super) fn receive(&mut self, take: impl FnOnce(&[u8]) -> anyhow::Result<usize>) -> anyhow::Result<()> {
-        match self.socket.read(&mut self.input[self.held.end..]) {
+        match self.read() {
             Ok(0) => bail!("the server has closed the connection"),
             Ok(bytes) => self.held.end += bytes,
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => return Ok(()),
@@ -115,4 +158,16 @@ impl Wire {
         self.held = 0..self.held.len();
         Ok(())
     }
+}
+
+/// Sends a request and waits for its answer.
+fn exchange(stream: &mut (impl Read + Write), request: &[u8]) -> anyhow::Result<(Header, Vec<u8>)> {
+    stream.write_all(request)?;
+    stream.flush()?;
+    let mut answer = Header::zeroed();
+    stream.read_exact(answer.as_mut_bytes())?;
+    ensure!(answer.check(1 << 20).is_ok(), "what came is no answer");
+    let mut payload = vec![0; answer.payload_length.get() as usize];
+    stream.read_exact(&mut payload)?;
+    Ok((answer, payload))
 }

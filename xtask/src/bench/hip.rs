@@ -46,6 +46,7 @@ pub(super) fn rows() -> Result<Vec<Row>> {
     }
     rows.push(beside_idle()?);
     rows.push(beside_stream()?);
+    rows.extend(through_tls()?);
     Ok(rows)
 }
 
@@ -57,9 +58,14 @@ pub(super) fn not_measured() -> String {
 
 /// A worker with one core.
 fn worker(idle: &str) -> Result<(Process, String)> {
+    worker_with(idle, "")
+}
+
+/// The same with further tables.
+fn worker_with(idle: &str, tables: &str) -> Result<(Process, String)> {
     let config = format!(
         "[runtime]\nhousekeeping_cpus = [{CLIENT_CPU}]\n[hip]\nlisten = \"127.0.0.1:0\"\ncpus = [{SERVER_CPU}]\n\
-         idle = \"{idle}\"\nper_peer = 256\n[[gpu]]\nname = \"gpu0\"\ndevice = \"soft\"\nuse = \"hip\"\n\
+         idle = \"{idle}\"\nper_peer = 256\n{tables}[[gpu]]\nname = \"gpu0\"\ndevice = \"soft\"\nuse = \"hip\"\n\
          [[hip.device]]\ngpu = \"gpu0\"\nmemory = \"512 MiB\"\n"
     );
     let path = format!("{OUT}/hip.toml");
@@ -205,4 +211,24 @@ fn beside_stream() -> Result<Row> {
         perf(&address, &[])
     };
     contest(row, beside, || ours("spin", &[]), p50)
+}
+
+/// Round trips and copies through TLS, against the same without.
+fn through_tls() -> Result<[Row; 2]> {
+    let [cert, key] = ["crt", "key"].map(|end| format!("{OUT}/hip-tls.{end}"));
+    let mut openssl =
+        cmd("openssl", ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]);
+    run(openssl.args(["-days", "30", "-subj", "/CN=berth", "-keyout", &key, "-out", &cert]))?;
+    let tables = "[hip.tls]\ncert = \"hip-tls.crt\"\nkey = \"hip-tls.key\"\n";
+    let through = |asked: &[&str]| {
+        let (_server, address) = worker_with("spin", tables)?;
+        perf(&address, &[asked, &["--tls", &cert]].concat())
+    };
+    let row = |case: &str, unit| (case.to_owned(), "without TLS", unit, Reach::Printed);
+    let copy = ["--op", "h2d", "--window", "2", "--size", "1 MiB"];
+    let bandwidth = |case: &Value| Ok([number(case, "answered_per_s")? * f64::from(1 << 20) / 1e9; 2]);
+    Ok([
+        contest(row("PING RTT through TLS, p50", "us"), || through(&[]), || ours("spin", &[]), p50)?,
+        contest(row("H2D 1 MiB through TLS", "GB/s"), || through(&copy), || ours("spin", &copy), bandwidth)?,
+    ])
 }

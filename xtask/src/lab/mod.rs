@@ -152,6 +152,7 @@ impl Options {
             let mut runs = 1;
             while died && runs < 4 || self.again && one.failed > 0 && runs < 2 {
                 println!("suite {}: {}; once more", suite.name, if died { "the guest died" } else { "it failed" });
+                keep(suite)?;
                 tally.told.extend(one.told);
                 (one, died) = run_one(suite, hypervisor.as_ref(), self)?;
                 runs += 1;
@@ -183,6 +184,14 @@ impl Options {
         }
         scripts.iter().map(|script| Suite::load(script)).collect()
     }
+}
+
+/// Puts what a run left aside, as `NAME.failed`.
+fn keep(suite: &Suite) -> Result<()> {
+    let folder = root().join(FOLDER).join(&suite.name);
+    let kept = folder.with_extension("failed");
+    let _ = fs::remove_dir_all(&kept);
+    fs::rename(&folder, &kept).with_context(|| format!("cannot keep {}", folder.display()))
 }
 
 /// Runs a suite to its end and counts its checks. Tells too whether the guest died under it.

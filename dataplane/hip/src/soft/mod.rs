@@ -32,7 +32,7 @@ const AT_ONCE: u64 = 16 << 10;
 /// Instructions of a launch that is run at once: some microseconds.
 const LAUNCH_AT_ONCE: u64 = 1280;
 
-/// Instructions of such launches in a row. The next one is the runner's, and others get their turn meanwhile.
+/// Instructions of such launches in a row. The next one waits for a poll, and others get their turn before.
 const LAUNCHES_AT_ONCE: u64 = 16 << 10;
 
 /// Runs what takes time, elsewhere. Dropped, it stops that.
@@ -54,6 +54,8 @@ pub struct Soft<R> {
     done: Option<Done>,
     /// Instructions of launches that may still be run at once.
     left: u64,
+    /// A launch that is run when it is asked for again; whether it was asked for once.
+    paused: Option<(Job, bool)>,
     runner: R,
 }
 
@@ -86,11 +88,18 @@ impl<R: Runner> Soft<R> {
         runner: R,
     ) -> Option<Self> {
         let gpu = Gpu::new(space::Space::new(windows, budgets, quota, random)?);
-        Some(Self { properties, gpu: Some(Box::new(gpu)), done: None, left: LAUNCHES_AT_ONCE, runner })
+        Some(Self { properties, gpu: Some(Box::new(gpu)), done: None, left: LAUNCHES_AT_ONCE, paused: None, runner })
     }
 
     fn gpu(&mut self) -> &mut Gpu {
         self.gpu.as_mut().expect("no job is under way")
+    }
+
+    /// Runs a job on the calling thread.
+    fn run(&mut self, job: &Job) -> Done {
+        // A stranger's kernel must not end the core with the interpreter, should that panic.
+        let done = catch_unwind(AssertUnwindSafe(|| self.gpu().run(job, &mut || 0)));
+        done.unwrap_or(Done::Finished(Err(Code::UNKNOWN)))
     }
 }
 
@@ -165,16 +174,20 @@ impl<R: Runner> Device for Soft<R> {
             Job::Copy(copy) => copy.width * copy.height <= AT_ONCE && copy.height <= AT_ONCE / 64,
             Job::Launch(launch) => {
                 let bound = self.gpu().bound(launch).filter(|bound| *bound <= LAUNCH_AT_ONCE);
-                let left = bound.and_then(|bound| self.left.checked_sub(bound));
-                self.left = left.unwrap_or(LAUNCHES_AT_ONCE);
-                left.is_some()
+                if let Some(bound) = bound {
+                    let Some(left) = self.left.checked_sub(bound) else {
+                        self.left = LAUNCHES_AT_ONCE;
+                        self.paused = Some((job, false));
+                        return;
+                    };
+                    self.left = left;
+                }
+                bound.is_some()
             }
             Job::Load(_) => false,
         };
         if at_once {
-            // A stranger's kernel must not end the core with the interpreter, should that panic.
-            let done = catch_unwind(AssertUnwindSafe(|| self.gpu().run(&job, &mut || 0)));
-            self.done = Some(done.unwrap_or(Done::Finished(Err(Code::UNKNOWN))));
+            self.done = Some(self.run(&job));
         } else if let Some(gpu) = self.gpu.take() {
             self.runner.start(Task { gpu, job });
         }
@@ -183,6 +196,15 @@ impl<R: Runner> Device for Soft<R> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Done> {
         if let Some(done) = self.done.take() {
             return Poll::Ready(done);
+        }
+        match self.paused.take() {
+            // The session asks when it has started it, and then when it is served or polled again.
+            Some((job, false)) => {
+                self.paused = Some((job, true));
+                return Poll::Pending;
+            }
+            Some((job, true)) => return Poll::Ready(self.run(&job)),
+            None => {}
         }
         self.runner.poll(cx).map(|(gpu, done)| {
             self.gpu = Some(gpu);

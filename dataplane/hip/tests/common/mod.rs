@@ -102,6 +102,21 @@ impl Line {
         }
     }
 
+    /// Gives the session all that was sent, until it has taken it; what it took each time.
+    pub(crate) fn by_turns(&mut self) -> Vec<usize> {
+        let mut taken = Vec::new();
+        while !self.input.is_empty() {
+            let mut output = vec![0; 4096];
+            let Progress { consumed, written, .. } = self.session.advance(&self.input, &mut output, self.now);
+            self.input.drain(..consumed);
+            self.output.extend_from_slice(&output[..written]);
+            taken.push(consumed);
+            assert!(taken.len() < 1000, "it takes nothing more");
+            let _ = self.session.poll_completion(&mut Context::from_waker(Waker::noop()));
+        }
+        taken
+    }
+
     /// Lets the session go on with a random part of what was sent, and random room.
     pub(crate) fn some(&mut self) {
         let mut given = self.rng.usize(0..=self.input.len());

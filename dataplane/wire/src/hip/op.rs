@@ -47,36 +47,73 @@ macro_rules! ops {
             /// All of them.
             pub const ALL: &[Self] = &[$(Self::$op),*];
 
-            /// The operation with this code, if it is served.
-            pub fn of(code: u16) -> Option<Self> {
-                Some(match code {
-                    $($code => Self::$op,)*
-                    _ => return None,
-                })
-            }
-
             /// Its name in the specification.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Self::$op => $name,)*
                 }
             }
-
-            /// What of its payload is looked at before it is executed.
-            pub fn prefix(self) -> Prefix {
-                match self {
-                    $(Self::$op => $prefix,)*
-                }
-            }
-
-            /// What it returns.
-            pub fn answer(self) -> Answer {
-                match self {
-                    $(Self::$op => $answer,)*
-                }
-            }
         }
+
+        /// What is known of each, in the order of [`Op::ALL`].
+        static FORMS: [(Op, Prefix, Answer); Op::ALL.len()] = [$((Op::$op, $prefix, $answer)),*];
     };
+}
+
+/// Codes below this are looked up in [`INDEX`]; those of Berth's own operations are above it.
+const CODES: usize = 0x0760;
+
+/// Where the form of a code stands, plus one; 0 where it is not served. An operation is looked up several times for each
+/// request, and a table costs less than an indirect jump.
+static INDEX: [u8; CODES] = {
+    let mut index = [0; CODES];
+    let mut at = 0;
+    while at < Op::ALL.len() {
+        if (Op::ALL[at] as usize) < CODES {
+            index[Op::ALL[at] as usize] = at as u8 + 1;
+        }
+        at += 1;
+    }
+    index
+};
+
+impl Op {
+    #[inline(always)]
+    fn form(code: u16) -> Option<&'static (Self, Prefix, Answer)> {
+        match INDEX.get(usize::from(code)) {
+            Some(index) => FORMS.get(usize::from(*index).wrapping_sub(1)),
+            None => Self::form_beyond(code),
+        }
+    }
+
+    #[cold]
+    fn form_beyond(code: u16) -> Option<&'static (Self, Prefix, Answer)> {
+        FORMS.iter().rev().find(|(op, ..)| *op as u16 == code)
+    }
+
+    /// The operation with this code, if it is served.
+    #[inline]
+    pub fn of(code: u16) -> Option<Self> {
+        Self::form(code).map(|(op, ..)| *op)
+    }
+
+    /// What of its payload is looked at before it is executed.
+    ///
+    /// # Panics
+    /// Never: each operation has a form.
+    #[inline]
+    pub fn prefix(self) -> Prefix {
+        Self::form(self as u16).expect("each has a form").1
+    }
+
+    /// What it returns.
+    ///
+    /// # Panics
+    /// Never: each operation has a form.
+    #[inline]
+    pub fn answer(self) -> Answer {
+        Self::form(self as u16).expect("each has a form").2
+    }
 }
 
 use Answer::{Data, Status, Synchronize, Value};
