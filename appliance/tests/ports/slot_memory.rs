@@ -178,10 +178,11 @@ fn each_ring_of_a_port_is_served_by_a_process_of_its_own() {
     let ring = Ring::new("rings");
     let second = format!(
         "[[port.rpc.ring]]\nname = \"second\"\nslots = 8\nmemory = \"shared\"\nshared_name = \"{0}-b\"\n[[function]]\nname = \
-         \"second\"\nhandler = \"builtin:rpc_increment\"\ndispatch = \"ring\"\nring = \"second\"\nbudget_us = 20000\n",
+         \"second\"\nhandler = \"builtin:rpc_increment\"\ndispatch = \"ring\"\nring = \"second\"\nbudget_us = 500000\n",
         ring.name
     );
-    let berth = Berth::start(&ring.config().replace("[[function]]", &format!("{second}[[function]]")));
+    let config = ring.config().replace("budget_us = 20000", "budget_us = 500000");
+    let berth = Berth::start(&config.replace("[[function]]", &format!("{second}[[function]]")));
     let second = fnv1a("second");
     let files = [ring.file(), PathBuf::from(format!("{}-b", ring.file().display()))];
     let [first_at, second_at] = files.each_ref().map(|file| {
