@@ -464,9 +464,10 @@ impl Supervisor {
                 let why = format!("{e:#}");
                 error!("reload refused, all goes on as it was:");
                 why.lines().for_each(|line| error!("{line}"));
-                let first = why.lines().next().unwrap_or_default();
-                notify::ready(&format!("serving; reload refused: {first}"));
+                let told = format!("serving; reload refused: {}", why.lines().next().unwrap_or_default());
+                // Who is told may ask at once.
                 self.health.reloads.refused(why);
+                notify::ready(&told);
             }
         }
         if std::mem::replace(&mut self.reload, Reload::Idle) == Reload::Again {
