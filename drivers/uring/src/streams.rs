@@ -11,7 +11,7 @@ use std::{
 
 use berth_port::{BURST, Nanos, Next, Now, Part, Progress, Session, Task, Work};
 use io_uring::{
-    IoUring, cqueue, opcode,
+    IoUring, opcode,
     squeue::{self, SubmissionQueue},
     types::Fd,
 };
@@ -28,9 +28,6 @@ const SLOWEST: Duration = Duration::from_secs(30);
 /// the last bytes to the peer with it.
 pub(crate) const LINGER: Duration = Duration::from_secs(1);
 
-/// `IORING_RECVSEND_POLL_FIRST` of Linux, 5.19 and later.
-const POLL_FIRST: u16 = 1;
-
 /// Bytes of a page, or more: processors that have larger ones keep what they cannot give back.
 const PAGE: usize = 4096;
 
@@ -42,8 +39,6 @@ pub struct Connection<S> {
     /// What of the input was received and not consumed. Nobody touches what is behind it while the kernel receives there.
     held: Range<usize>,
     receiving: bool,
-    /// Nothing was left in the socket when it was last received from.
-    drained: bool,
     output: Box<[u8]>,
     /// What the kernel is to send; the output is nobody else's while there is any.
     sending: Range<usize>,
@@ -99,7 +94,6 @@ impl<S> Connection<S> {
             input,
             held: 0..received.len(),
             receiving: false,
-            drained: false,
             output: vec![0; longest].into(),
             sending: 0..0,
             begun: None,
@@ -262,7 +256,7 @@ impl<S: Session> UringStreams<S> {
             if written > 0 {
                 self.send(at);
             }
-            // After the answer: the peer waits for it.
+            // After the answer: the kernel looks in vain at first, where the peer waits for it.
             if receives {
                 self.receive(at);
             }
@@ -276,8 +270,7 @@ impl<S: Session> UringStreams<S> {
         c.receiving = true;
         let room = &mut c.input[c.held.end..];
         let receive = opcode::Recv::new(Fd(c.socket.as_raw_fd()), room.as_mut_ptr(), room.len() as u32);
-        // Where there was nothing, the kernel does not try in vain before it waits.
-        let entry = receive.ioprio(if c.drained { POLL_FIRST } else { 0 }).build().user_data(2 * at as u64);
+        let entry = receive.build().user_data(2 * at as u64);
         self.push(&entry);
     }
 
@@ -320,8 +313,7 @@ impl<S: Session> UringStreams<S> {
     }
 
     /// The kernel has received or sent, or failed to.
-    fn completed(&mut self, entry: &cqueue::Entry, now: Nanos, work: &mut Work) {
-        let (user_data, result) = (entry.user_data(), entry.result());
+    fn completed(&mut self, user_data: u64, result: i32, now: Nanos, work: &mut Work) {
         let (at, is_send) = ((user_data / 2) as usize, user_data % 2 == 1);
         let Some(c) = &mut self.connections[at] else { return };
         let bytes = usize::try_from(result).unwrap_or(0);
@@ -337,7 +329,6 @@ impl<S: Session> UringStreams<S> {
             work.replied += 1;
         } else {
             c.receiving = false;
-            c.drained = !cqueue::sock_nonempty(entry.flags());
             c.finished |= result == 0;
             if matches!(c.end, End::Shut(_)) && bytes > 0 {
                 return self.receive(at);
@@ -427,7 +418,7 @@ impl<S: Session> Task for UringStreams<S> {
             if self.local.completed(completion.user_data(), completion.result()) {
                 work.received += 1;
             } else {
-                self.completed(&completion, now, &mut work);
+                self.completed(completion.user_data(), completion.result(), now, &mut work);
             }
         }
         let mut next = 0;
