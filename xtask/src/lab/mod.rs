@@ -105,25 +105,29 @@ pub(crate) fn command(args: &[&str]) -> Result<()> {
             name => options.names.push(name.to_owned()),
         }
     }
-    let tally = options.run()?;
+    let tally = Lab::new(options)?.run()?;
     println!("{} passed, {} failed", tally.passed, tally.failed);
     ensure!(tally.failed == 0, "{} checks of the lab failed", tally.failed);
     Ok(())
 }
 
-/// Every suite, each in its guest, and once more if it fails.
-pub(crate) fn run_all(answers: Answers) -> Result<Tally> {
-    Options { again: true, ..Options::new(SUITES, answers) }.run()
+/// Suites whose programs are built, and where they run.
+pub(crate) struct Lab {
+    options: Options,
+    suites: Vec<Suite>,
+    hypervisor: Option<Hypervisor>,
+    /// One lab at a time in a checkout: runs write to the same folders.
+    _lock: fs::File,
 }
 
 /// Runs suites of `lab/bench`, which no test does, and returns the lines that they left in `rows`.
 pub(crate) fn bench(names: &[&str]) -> Result<String> {
     let names = names.iter().map(|name| (*name).to_owned()).collect();
-    let options = Options { names, ..Options::new("lab/bench", Answers::All) };
-    let tally = options.run()?;
+    let lab = Lab::new(Options { names, ..Options::new("lab/bench", Answers::All) })?;
+    let tally = lab.run()?;
     ensure!(tally.failed == 0, "{} turns in the lab failed", tally.failed);
     let mut rows = String::new();
-    for suite in options.suites()? {
+    for suite in &lab.suites {
         let path = format!("{FOLDER}/{}/out/rows", suite.name);
         rows += &fs::read_to_string(&path).with_context(|| format!("no figures in {path}"))?;
     }
@@ -134,39 +138,6 @@ impl Options {
     /// Every suite of a folder.
     fn new(from: &str, answers: Answers) -> Self {
         Self { native: false, from: from.into(), names: Vec::new(), again: false, answers, checkout: None }
-    }
-
-    fn run(&self) -> Result<Tally> {
-        let suites = self.suites()?;
-        setup::lab()?;
-        fs::create_dir_all(FOLDER)?;
-        // One lab at a time in a checkout: runs write to the same folders.
-        let lock = fs::File::create(format!("{FOLDER}/lock"))?;
-        lock.lock()?;
-        let hypervisor = if self.native { None } else { Some(Hypervisor::make(&root().join(FOLDER))?) };
-        let mut tally = Tally::default();
-        for suite in &suites {
-            prepare(suite)?;
-            let (mut one, mut died) = run_one(suite, hypervisor.as_ref(), self)?;
-            // A guest that dies tells nothing of Berth: translated ones stand still now and then, or QEMU gives up.
-            let mut runs = 1;
-            while died && runs < 4 || self.again && one.failed > 0 && runs < 2 {
-                println!("suite {}: {}; once more", suite.name, if died { "the guest died" } else { "it failed" });
-                keep(suite)?;
-                tally.told.extend(one.told);
-                (one, died) = run_one(suite, hypervisor.as_ref(), self)?;
-                runs += 1;
-            }
-            if died {
-                println!("not ok {}: the guest ended without an exit code", suite.name);
-                one.fail(format!("suite {}: the guest ended without an exit code", suite.name));
-            }
-            tally.passed += one.passed;
-            tally.failed += one.failed;
-            tally.told.extend(one.told);
-            tally.times.extend(one.times);
-        }
-        Ok(tally)
     }
 
     fn suites(&self) -> Result<Vec<Suite>> {
@@ -183,6 +154,54 @@ impl Options {
             scripts.retain(|script| name(script).is_some_and(|name| self.names.contains(&name)));
         }
         scripts.iter().map(|script| Suite::load(script)).collect()
+    }
+}
+
+impl Lab {
+    /// Every suite, which runs once more if it fails.
+    pub(crate) fn all(answers: Answers) -> Result<Self> {
+        Self::new(Options { again: true, ..Options::new(SUITES, answers) })
+    }
+
+    /// Installs and builds what is wanted.
+    fn new(options: Options) -> Result<Self> {
+        let suites = options.suites()?;
+        setup::lab()?;
+        fs::create_dir_all(FOLDER)?;
+        let lock = fs::File::create(format!("{FOLDER}/lock"))?;
+        lock.lock()?;
+        let hypervisor = if options.native { None } else { Some(Hypervisor::make(&root().join(FOLDER))?) };
+        // Packages have the program without drivers too, which lies where the others want it with all of them.
+        let (debian, others): (Vec<_>, Vec<_>) = suites.iter().partition(|suite| suite.debian);
+        debian.into_iter().chain(others).try_for_each(prepare)?;
+        Ok(Self { options, suites, hypervisor, _lock: lock })
+    }
+
+    /// Runs the suites one after the other, each in its guest.
+    pub(crate) fn run(&self) -> Result<Tally> {
+        let mut tally = Tally::default();
+        let run_one = |suite| run_one(suite, self.hypervisor.as_ref(), &self.options);
+        for suite in &self.suites {
+            let (mut one, mut died) = run_one(suite)?;
+            // A guest that dies tells nothing of Berth: translated ones stand still now and then, or QEMU gives up.
+            let mut runs = 1;
+            while died && runs < 4 || self.options.again && one.failed > 0 && runs < 2 {
+                println!("suite {}: {}; once more", suite.name, if died { "the guest died" } else { "it failed" });
+                keep(suite)?;
+                tally.told.extend(one.told);
+                (one, died) = run_one(suite)?;
+                runs += 1;
+            }
+            if died {
+                println!("not ok {}: the guest ended without an exit code", suite.name);
+                one.fail(format!("suite {}: the guest ended without an exit code", suite.name));
+            }
+            tally.passed += one.passed;
+            tally.failed += one.failed;
+            tally.told.extend(one.told);
+            tally.times.extend(one.times);
+        }
+        Ok(tally)
     }
 }
 
@@ -302,8 +321,7 @@ fn native(suite: &Suite, folder: &Path, options: &Options) -> Result<Command> {
     Ok(command)
 }
 
-/// Builds what a suite runs: our programs, and their peers in C. Before each suite, as packages have the program without
-/// drivers too.
+/// Builds what a suite runs: our programs, and their peers in C.
 fn prepare(suite: &Suite) -> Result<()> {
     match &suite.build[..] {
         [] => {}

@@ -4,7 +4,7 @@ use std::{fs, process::Command, time::Instant};
 
 use anyhow::{Context, Result, bail};
 
-use super::programs::{Outcome, Program, Show};
+use super::programs::{Outcome, Program};
 use crate::{lab::Tally, together};
 
 /// How many of the longest programs and suites are told at the end.
@@ -41,7 +41,7 @@ impl Count {
     pub(super) fn programs(&mut self, programs: &[Program], environment: &[(&str, &str)]) -> Result<()> {
         let run = |program: &Program, arguments: &[&str]| {
             let mut command = program.command();
-            Outcome::of(&program.name, command.envs(environment.iter().copied()).args(arguments), Show::AtTheEnd)
+            Outcome::of(&program.name, command.envs(environment.iter().copied()).args(arguments))
         };
         let outcomes = together::all(programs, |program| run(program, &[]))?;
         for (program, mut outcome) in programs.iter().zip(outcomes) {
@@ -62,7 +62,7 @@ impl Count {
 
     /// Runs a `cargo test`.
     pub(super) fn run(&mut self, name: &str, cargo_test: &mut Command) -> Result<()> {
-        let outcome = Outcome::of(name, cargo_test, Show::AtOnce)?;
+        let outcome = Outcome::of(name, cargo_test)?;
         for failure in &outcome.failures {
             self.told.push(format!("failed: {name} {}\n{}", failure.name, failure.output.join("\n")));
         }
@@ -106,6 +106,14 @@ impl Count {
         self.failed += tally.failed;
         self.told.extend(tally.told);
         self.times.extend(tally.times);
+    }
+
+    /// Adds what another one counted.
+    pub(super) fn join(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.told.extend(other.told);
+        self.times.extend(other.times);
     }
 
     /// A stage has ended, and the next one begins.

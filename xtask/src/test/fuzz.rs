@@ -13,11 +13,17 @@ use crate::{
 
 const FOLDER: &str = "target/fuzz";
 
-/// Builds every target and runs each for this long, as many at once as there are CPUs.
-pub(super) fn run_all(time: Duration, count: &mut Count) -> Result<()> {
+/// Builds every target, and returns their names.
+pub(super) fn build() -> Result<Vec<String>> {
     let sources = fs::read_dir("fuzz/fuzz_targets")?.flatten().map(|entry| entry.path());
     let targets: Vec<_> = sources.filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned())).collect();
     run(build::fuzz_targets(&targets).env("RUSTC_WORKSPACE_WRAPPER", root().join("fuzz/rustc")))?;
+    Ok(targets)
+}
+
+/// Runs each target for this long, as many at once as there are CPUs.
+pub(super) fn run_all(time: Duration, count: &mut Count) -> Result<()> {
+    let targets = build()?;
     for (name, result) in targets.iter().zip(together::all(&targets, |name| run_one(name, time))?) {
         count.one(&format!("fuzz target {name}"), result);
     }

@@ -12,10 +12,15 @@ const ALONE: [&str; 5] = ["", "berth/dpdk", "berth/ofi", "berth/verbs", "berth/w
 
 const DENY: [&str; 3] = ["--", "-D", "warnings"];
 
-pub(super) fn run_all() -> Result<()> {
+/// All there is with all of its features.
+pub(super) fn first() -> Result<()> {
     run(&mut cargo(["fmt", "--all", "--check"]))?;
     build::compare()?;
-    run(cargo(["clippy", "--release", "--workspace", "--all-targets", "--features", FEATURES]).args(DENY))?;
+    run(cargo(["clippy", "--release", "--workspace", "--all-targets", "--features", FEATURES]).args(DENY))
+}
+
+/// The documentation, and `berth` with fewer features.
+pub(super) fn rest() -> Result<()> {
     for features in ALONE {
         let mut clippy = cargo(["clippy", "--release", "-p", "berth", "-p", "berth-perf", "-p", "berth-ports"]);
         clippy.args(["--features", features]).args(DRIVERS);

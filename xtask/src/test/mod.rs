@@ -5,36 +5,39 @@ mod fuzz;
 mod lint;
 pub(crate) mod programs;
 
-use std::time::Duration;
+use std::{thread, time::Duration};
 
 use anyhow::{Result, bail};
 
 use crate::{
-    lab::{self, Answers},
+    lab::{Answers, Lab},
     setup,
-    sh::cargo,
+    sh::{self, cargo},
 };
 use count::Count;
 
 /// Part of the tests, by its name on the command line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// Format, lints of every set of features, documentation.
+    /// Format, and lints of all there is.
     Lint,
     /// What needs no device, socket or process: the libraries' own tests, `dataplane`, models.
     Unit,
     /// The other test programs.
     System,
-    /// Every fuzz target, for seconds.
-    Fuzz,
+    /// What takes CPUs but looks at no clock: lints of fewer features, the documentation and its examples, models, the build
+    /// of fuzz targets. Where the lab runs too, beside it.
+    Rest,
     /// The suites of the lab.
     Lab,
+    /// Every fuzz target, for seconds.
+    Fuzz,
     /// What samples do in the others, at length. CI leaves it out.
     Long,
 }
 
 impl Stage {
-    const ALL: [Self; 6] = [Self::Lint, Self::Unit, Self::System, Self::Fuzz, Self::Lab, Self::Long];
+    const ALL: [Self; 7] = [Self::Lint, Self::Unit, Self::System, Self::Rest, Self::Lab, Self::Fuzz, Self::Long];
 
     fn of(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|stage| stage.name() == name)
@@ -45,8 +48,9 @@ impl Stage {
             Self::Lint => "lint",
             Self::Unit => "unit",
             Self::System => "system",
-            Self::Fuzz => "fuzz",
+            Self::Rest => "rest",
             Self::Lab => "lab",
+            Self::Fuzz => "fuzz",
             Self::Long => "long",
         }
     }
@@ -90,15 +94,13 @@ pub(crate) fn command(names: &[&str]) -> Result<()> {
     let mut count = Count::default();
     for &stage in &stages {
         match stage {
-            Stage::Lint => lint::run_all()?,
+            Stage::Lint => lint::first()?,
             Stage::Unit => {
                 if stages.contains(&Stage::System) {
                     // Crates that take long one after the other are built beside many others so.
                     programs::build_all()?;
                 }
                 count.programs(&programs::unit()?, &SAMPLE)?;
-                count.docs()?;
-                count.models()?;
             }
             Stage::System => {
                 count.programs(&programs::system()?, &SAMPLE)?;
@@ -106,11 +108,13 @@ pub(crate) fn command(names: &[&str]) -> Result<()> {
                 count.demo("demo qec", crate::demo::qec::run_all);
                 count.demo("demo tasklet", crate::demo::tasklet::run_all);
             }
+            Stage::Rest if stages.contains(&Stage::Lab) => continue,
+            Stage::Rest => count.rest()?,
+            Stage::Lab => count.suites(stages.contains(&Stage::Rest))?,
             Stage::Fuzz => fuzz::run_all(FUZZ, &mut count)?,
-            Stage::Lab => count.lab(lab::run_all(Answers::Sample)?),
             Stage::Long => {
                 count.programs(&programs::named(&SAMPLING)?, &LONG)?;
-                count.lab(lab::run_all(Answers::All)?);
+                count.lab(Lab::all(Answers::All)?.run()?);
                 fuzz::run_all(LONG_FUZZ, &mut count)?;
                 crate::build::berth()?;
                 crate::sh::run(&mut crate::sh::cmd("target/release/berth", ["perf", "suite", "soak"]))?;
@@ -122,6 +126,30 @@ pub(crate) fn command(names: &[&str]) -> Result<()> {
 }
 
 impl Count {
+    /// The suites of the lab. The rest takes what these leave idle, a third of both CPUs: guests boot and load one step after
+    /// the other.
+    fn suites(&mut self, with_rest: bool) -> Result<()> {
+        // Cargo lets one build at a time into its folder.
+        let lab = Lab::all(Answers::Sample)?;
+        let rest = || {
+            sh::yield_cpus()?;
+            let mut count = Self::default();
+            count.rest().map(|()| count)
+        };
+        thread::scope(|scope| {
+            let rest = with_rest.then(|| scope.spawn(rest));
+            self.lab(lab.run()?);
+            rest.map_or(Ok(()), |rest| rest.join().expect("it does not panic").map(|rest| self.join(rest)))
+        })
+    }
+
+    fn rest(&mut self) -> Result<()> {
+        lint::rest()?;
+        fuzz::build()?;
+        self.docs()?;
+        self.models()
+    }
+
     /// The examples in the documentation. Without those of the C library, which has the name of the crate that it stands on:
     /// `--doc` does not look at its `doctest = false`.
     fn docs(&mut self) -> Result<()> {

@@ -135,20 +135,10 @@ pub(super) struct Outcome {
     output_of: Option<String>,
 }
 
-/// When to show what a program prints: at once, or, where several run side by side, when it has ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Show {
-    AtOnce,
-    AtTheEnd,
-}
-
 impl Outcome {
-    /// Runs `command` and shows what it prints.
-    pub(super) fn of(name: &str, command: &mut Command, show: Show) -> Result<Self> {
+    /// Runs `command` and shows what it printed when it has ended, for others may run beside it.
+    pub(super) fn of(name: &str, command: &mut Command) -> Result<Self> {
         let mut shown = format!("\n{name}\n");
-        if show == Show::AtOnce {
-            print!("{}", std::mem::take(&mut shown));
-        }
         let start = Instant::now();
         // One pipe keeps the order.
         let (reader, writer) = std::io::pipe()?;
@@ -164,9 +154,6 @@ impl Outcome {
         for text in BufReader::new(reader).split(b'\n') {
             let text = String::from_utf8_lossy(&text?).into_owned();
             shown.extend([&text, "\n"]);
-            if show == Show::AtOnce {
-                print!("{}", std::mem::take(&mut shown));
-            }
             outcome.read(text);
         }
         print!("{shown}");
