@@ -161,7 +161,9 @@ fn folder() -> (tempfile::TempDir, PathBuf) {
 impl Drop for Machine {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        self.thread.take().unwrap().join().unwrap();
+        let end = self.thread.take().unwrap().join();
+        // A test that fails leaves the log poisoned: the thread's panic is not another fault.
+        assert!(end.is_ok() || thread::panicking(), "the kernel's thread has panicked");
     }
 }
 
@@ -203,10 +205,11 @@ fn serve(root: &Path, kernel: &Kernel, controller: &FakeController, stop: &Atomi
         if let Ok(wanted) = numvfs.trim().parse::<u16>()
             && wanted != count
         {
-            (count..wanted).for_each(|index| make(root, index));
-            (wanted..count).for_each(|index| unmake(root, index));
+            // Noted before it is done: who sees the functions finds it in the log.
             let autoprobe = fs::read_to_string(devices.join(PF).join("sriov_drivers_autoprobe")).unwrap();
             kernel.log.lock().unwrap().push(format!("numvfs {wanted} autoprobe {}", autoprobe.trim()));
+            (count..wanted).for_each(|index| make(root, index));
+            (wanted..count).for_each(|index| unmake(root, index));
             count = wanted;
         }
         if let Some(address) = take(&root.join("sys/bus/pci/drivers_probe")) {
