@@ -11,7 +11,8 @@ const MOST_EVENTS: usize = 6;
 #[derive(Debug)]
 pub(crate) struct Few {
     detectors: usize,
-    /// For each detector the paths to all others; in its own place, the path to the boundary. Empty for a large graph.
+    /// For each detector the paths to all others; in its own place, the path to the boundary. Empty for a large graph, and for
+    /// one whose matched paths have to be known.
     paths: Vec<Path>,
 }
 
@@ -19,7 +20,7 @@ impl Few {
     pub(crate) fn new(graph: &Graph) -> Self {
         let detectors = graph.num_detectors();
         let mut paths = Vec::new();
-        if detectors <= MOST_DETECTORS {
+        if detectors <= MOST_DETECTORS && !graph.is_wide() {
             paths.resize(detectors * detectors, Path { weight: FAR, flips: 0 });
             let mut walk = Walk::new(graph);
             for (from, boundary) in graph.paths_to_boundary().into_iter().enumerate() {

@@ -5,11 +5,7 @@ use std::{
     collections::{BinaryHeap, HashMap},
 };
 
-use crate::{
-    bits,
-    dem::{DetectorErrorModel, Symptoms},
-    mwpm::MwpmError,
-};
+use crate::{bits, dem::DetectorErrorModel, hyper::flip, mwpm::MwpmError};
 
 /// Weight of one unit of log-likelihood, ln((1 - p) / p). Weights are even, so that half of a path is an integer. The
 /// least positive `f64` weighs 745 units: a path through as many detectors as a model can have fits into 62 bits.
@@ -17,18 +13,20 @@ pub(crate) const RESOLUTION: f64 = 4_294_967_296.0;
 /// Weight of a missing path: above that of any path, and twice it does not overflow.
 pub(crate) const FAR: i64 = i64::MAX / 4 * 2;
 
-/// A lightest path or an edge: its weight, and the observables that it flips.
+/// A lightest path or an edge: its weight, and which of the first 64 observables it flips.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Path {
     pub(crate) weight: i64,
     pub(crate) flips: u64,
 }
 
-/// An edge as seen from one of its detectors.
+/// An edge as seen from one of its detectors. To the boundary, `to` means nothing.
 #[derive(Debug, Clone, Copy)]
-struct Step {
-    to: u32,
-    path: Path,
+pub(crate) struct Step {
+    pub(crate) to: u32,
+    /// See [`Graph::flips`].
+    pub(crate) edge: u32,
+    pub(crate) path: Path,
 }
 
 /// Edges by detector, with the weights and flips of their errors.
@@ -38,9 +36,13 @@ pub(crate) struct Graph {
     starts: Vec<u32>,
     steps: Vec<Step>,
     /// Edge of each detector to the boundary; weighs [`FAR`] if there is none.
-    to_boundary: Vec<Path>,
+    to_boundary: Vec<Step>,
+    /// Words of observables that each edge flips.
+    width: usize,
+    /// Observables that each edge flips, `width` words each; empty where that is one.
+    flips: Vec<u64>,
     certain_events: Vec<u64>,
-    certain_flips: u64,
+    certain_flips: Vec<u64>,
 }
 
 struct Edge {
@@ -48,7 +50,7 @@ struct Edge {
     /// `None` for the boundary.
     other: Option<u32>,
     probability: f64,
-    flips: u64,
+    flips: Vec<u64>,
 }
 
 impl Graph {
@@ -56,13 +58,14 @@ impl Graph {
     pub(crate) fn new(model: &DetectorErrorModel) -> Result<Self, MwpmError> {
         let detectors = model.num_detectors();
         let mut certain_events = vec![0; bits::words_for(detectors)];
-        let mut certain_flips = 0;
-        let mut edges = edges(model)?;
+        let width = bits::words_for(model.num_observables()).max(1);
+        let mut certain_flips = vec![0; width];
+        let mut edges = edges(model, width)?;
         // An error that happens more often than not is taken to have happened, and its edge stands for its absence:
         // that makes every weight positive and leaves the least matching what it is.
         for edge in edges.iter_mut().filter(|edge| edge.probability > 0.5) {
             edge.probability = 1.0 - edge.probability;
-            certain_flips ^= edge.flips;
+            flip(&mut certain_flips, &edge.flips);
             for end in [Some(edge.one), edge.other].into_iter().flatten() {
                 certain_events[end as usize / 64] ^= 1 << (end % 64);
             }
@@ -76,27 +79,31 @@ impl Graph {
             end += *start;
             *start = end;
         }
-        let nowhere = Path { weight: FAR, flips: 0 };
-        let mut steps = vec![Step { to: 0, path: nowhere }; end as usize];
+        let nowhere = Step { to: 0, edge: 0, path: Path { weight: FAR, flips: 0 } };
+        let mut steps = vec![nowhere; end as usize];
         let mut to_boundary = vec![nowhere; detectors];
-        for edge in edges {
-            let path = Path { weight: weight(edge.probability), flips: edge.flips };
+        for (at, edge) in edges.iter().enumerate() {
+            let path = Path { weight: weight(edge.probability), flips: edge.flips[0] };
+            let step = Step { path, edge: at as u32, ..nowhere };
             let Some(other) = edge.other else {
-                to_boundary[edge.one as usize] = path;
+                to_boundary[edge.one as usize] = step;
                 continue;
             };
             for (from, to) in [(edge.one, other), (other, edge.one)] {
                 let start = &mut starts[from as usize];
                 *start -= 1;
-                steps[*start as usize] = Step { to, path };
+                steps[*start as usize] = Step { to, ..step };
             }
         }
-        Ok(Self { starts, steps, to_boundary, certain_events, certain_flips })
+        // Those of one word are in the paths.
+        let wide = edges.into_iter().filter(|_| width > 1);
+        let flips = wide.flat_map(|edge| edge.flips).collect();
+        Ok(Self { starts, steps, to_boundary, width, flips, certain_events, certain_flips })
     }
 
     /// Lightest path from each detector to the boundary.
     pub(crate) fn paths_to_boundary(&self) -> Vec<Path> {
-        let mut paths = self.to_boundary.clone();
+        let mut paths: Vec<Path> = self.to_boundary.iter().map(|step| step.path).collect();
         let reached = |(at, path): (usize, &Path)| (path.weight < FAR).then_some(Reverse((path.weight, at as u32)));
         let mut queue: BinaryHeap<_> = paths.iter().enumerate().filter_map(reached).collect();
         while let Some(Reverse((weight, at))) = queue.pop() {
@@ -125,27 +132,42 @@ impl Graph {
     }
 
     /// Flips of the errors that are assumed to have happened.
-    pub(crate) fn certain_flips(&self) -> u64 {
-        self.certain_flips
+    pub(crate) fn certain_flips(&self) -> &[u64] {
+        &self.certain_flips
+    }
+
+    /// Whether there are more observables than the flips of a [`Path`] have room for.
+    pub(crate) fn is_wide(&self) -> bool {
+        self.width > 1
+    }
+
+    /// Observables that an edge flips, 64 in a word, where there are more than 64.
+    pub(crate) fn flips(&self, edge: u32) -> &[u64] {
+        &self.flips[edge as usize * self.width..][..self.width]
+    }
+
+    /// Edge of a detector to the boundary; weighs [`FAR`] if there is none.
+    pub(crate) fn to_boundary(&self, detector: u32) -> Step {
+        self.to_boundary[detector as usize]
     }
 
     /// Edges of a detector, except for the one to the boundary.
-    fn steps(&self, detector: u32) -> &[Step] {
+    pub(crate) fn steps(&self, detector: u32) -> &[Step] {
         &self.steps[self.starts[detector as usize] as usize..self.starts[detector as usize + 1] as usize]
     }
 }
 
-fn edges(model: &DetectorErrorModel) -> Result<Vec<Edge>, MwpmError> {
+fn edges(model: &DetectorErrorModel, width: usize) -> Result<Vec<Edge>, MwpmError> {
     let mut edges: Vec<Edge> = Vec::new();
     let mut known = HashMap::new();
     for mechanism in model.mechanisms().filter(|mechanism| mechanism.probability() > 0.0) {
-        for Symptoms { detectors, observables, .. } in mechanism.parts() {
-            let (one, other) = match *detectors {
+        for part in mechanism.parts() {
+            let (one, other) = match *part.detectors {
                 // Nothing shows whether it happened.
                 [] => continue,
                 [one] => (one, None),
                 [one, other] => (one, Some(other)),
-                _ => return Err(MwpmError::NotGraphlike { line: mechanism.line(), detectors: detectors.len() }),
+                _ => return Err(MwpmError::NotGraphlike { line: mechanism.line(), detectors: part.detectors.len() }),
             };
             let probability = mechanism.probability();
             let at = *known.entry((one, other)).or_insert(edges.len());
@@ -153,7 +175,9 @@ fn edges(model: &DetectorErrorModel) -> Result<Vec<Edge>, MwpmError> {
                 // One of two independent errors, not both. The first one's observables stay, as in PyMatching.
                 edge.probability += probability - 2.0 * edge.probability * probability;
             } else {
-                edges.push(Edge { one, other, probability, flips: observables });
+                let mut flips = vec![0; width];
+                part.flip(&mut flips);
+                edges.push(Edge { one, other, probability, flips });
             }
         }
     }

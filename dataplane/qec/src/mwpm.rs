@@ -38,12 +38,6 @@ pub enum MwpmError {
         /// Number of detectors that the part flips.
         detectors: usize,
     },
-    /// A path between detectors has no room for the flips of so many observables.
-    #[error(
-        "matching takes up to 64 observables, not {0}; of a window, the detectors that decided errors flip in later rounds are among \
-         them, so take another algorithm for its size"
-    )]
-    Observables(usize),
 }
 
 /// Tables for matching, computed once from a model.
@@ -57,9 +51,6 @@ pub(crate) struct Paths {
 
 impl Paths {
     pub(crate) fn new(model: &DetectorErrorModel) -> Result<Self, MwpmError> {
-        if model.num_observables() > 64 {
-            return Err(MwpmError::Observables(model.num_observables()));
-        }
         let graph = Graph::new(model)?;
         let nearest = Nearest::new(&graph);
         let few = Few::new(&graph);
@@ -104,9 +95,10 @@ impl Matcher {
                 word &= word - 1;
             }
         }
+        self.matching.forget();
         let simple = match self.events[..] {
             [] => Some(Path { weight: 0, flips: 0 }),
-            [one] => Some(paths.nearest.row(one).boundary),
+            [one] => Some(self.matching.bounded(one, paths)),
             _ => paths.few.run(&self.events),
         };
         let Path { weight, flips } = match simple {
@@ -115,7 +107,12 @@ impl Matcher {
             None => self.matching.run(&self.events, paths, self.steps).or_else(|stop| self.finish(stop, paths))?,
         };
         self.weight = weight;
-        out[0] = flips ^ paths.graph.certain_flips();
+        out.copy_from_slice(paths.graph.certain_flips());
+        if paths.graph.is_wide() {
+            self.matching.flip(paths, out);
+        } else {
+            out[0] ^= flips;
+        }
         Ok(())
     }
 

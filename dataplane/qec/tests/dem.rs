@@ -77,7 +77,7 @@ fn mistakes_are_placed_and_explained() {
         ("error(0.1) D0\n}", 2, 1, "without a 'repeat"),
         ("error(0.1) D1048576", 1, 1, "beyond the limit"),
         ("shift_detectors 18446744073709551615\nerror(0.1) D1", 2, 1, "beyond the limit"),
-        ("error(0.1) L64", 1, 1, "beyond the limit"),
+        ("error(0.1) L1024", 1, 1, "beyond the limit"),
         ("repeat 1000000000000 {\nerror(0.1) D0\n}", 2, 1, "expands to more"),
         ("repeat 18446744073709551615 {\n}", 2, 1, "expands to more"),
         (&deep, MAX_NESTING as u32 + 1, 1, "nest at most"),

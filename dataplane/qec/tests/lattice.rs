@@ -63,12 +63,19 @@ impl Lattice {
         edges
     }
 
-    fn model(&self) -> String {
+    /// Without observables, or with one for each detector, which every error of it flips, too.
+    fn model(&self, observed: bool) -> String {
         let mut text = format!("detector D{}\n", self.detectors() - 1);
         for (one, other, weight) in self.edges() {
             let p = 1.0 / (1.0 + (weight as f64 * UNIT).exp());
-            let other = other.map_or(String::new(), |other| format!(" D{other}"));
-            writeln!(text, "error({p:e}) D{one}{other}").unwrap();
+            write!(text, "error({p:e})").unwrap();
+            for end in [Some(one), other].into_iter().flatten() {
+                write!(text, " D{end}").unwrap();
+                if observed {
+                    write!(text, " L{end}").unwrap();
+                }
+            }
+            text.push('\n');
         }
         text
     }
@@ -146,7 +153,8 @@ proptest! {
         shots in prop::collection::vec(prop::collection::vec(any::<prop::sample::Index>(), 0..12), 1..4),
         spread in prop_oneof![Just(30), Just(usize::MAX)],
     ) {
-        let mut decoder = Decoder::from_dem(&lattice.model(), Algorithm::Mwpm).unwrap().within(u64::MAX);
+        let mut decoder = Decoder::from_dem(&lattice.model(false), Algorithm::Mwpm).unwrap().within(u64::MAX);
+        let mut observed = Decoder::from_dem(&lattice.model(true), Algorithm::Mwpm).unwrap().within(u64::MAX);
         for shot in shots {
             // Close together, or anywhere.
             let mut events: Vec<_> = shot.iter().map(|at| at.index(lattice.detectors().min(spread))).collect();
@@ -156,11 +164,16 @@ proptest! {
             for event in &events {
                 syndrome[event / 8] |= 1 << (event % 8);
             }
+            let mut flips = vec![0u8; syndrome.len()];
             let least = least(&lattice, &events);
             if let Err(error) = decoder.decode(&syndrome, &mut []) {
                 prop_assert_eq!(error, DecodeError::Unmatchable);
                 prop_assert_eq!(least, u64::MAX / 4);
+                prop_assert_eq!(observed.decode(&syndrome, &mut flips), Err(error));
             } else {
+                observed.decode(&syndrome, &mut flips).unwrap();
+                prop_assert_eq!(&flips, &syndrome, "the errors that were chosen explain what happened");
+                prop_assert_eq!(observed.weight(), decoder.weight());
                 let found = decoder.weight().unwrap() / UNIT;
                 prop_assert!((found - least as f64).abs() < 1e-4, "{} is not {}", found, least);
             }
@@ -172,7 +185,7 @@ proptest! {
 fn memory_is_linear_in_the_graph() {
     // As many detectors as a surface code of distance 31 has in as many rounds.
     let lattice = Lattice { size: [31, 30, 32], boundary: Boundary::Face, seed: 1, weights: 100 };
-    let model = DetectorErrorModel::parse(&lattice.model()).unwrap();
+    let model = DetectorErrorModel::parse(&lattice.model(false)).unwrap();
     let mut decoder = None;
     let taken = allocation_counter::measure(|| decoder = Some(Decoder::from_model(&model, Algorithm::Mwpm).unwrap()));
     println!("{} bytes", taken.bytes_current);

@@ -100,8 +100,8 @@ fn matrices_must_agree() {
         Lut::from_matrices(&syndrome, &observable, 1).unwrap_err(),
         LutError::Columns { syndrome: 3, observable: 4 }
     );
-    let observable = SparseMatrix::from_flat(&[-1; 65], Some(3)).unwrap();
-    assert_eq!(Lut::from_matrices(&syndrome, &observable, 1).unwrap_err(), LutError::Observables(65));
+    let observable = SparseMatrix::from_flat(&[-1; 1025], Some(3)).unwrap();
+    assert_eq!(Lut::from_matrices(&syndrome, &observable, 1).unwrap_err(), LutError::Observables(1025));
 }
 
 proptest! {

@@ -10,11 +10,19 @@ fn mwpm(model: &str) -> Decoder {
 }
 
 fn decode(decoder: &mut Decoder, events: u64) -> Result<u64, DecodeError> {
-    let mut flips = [0; 8];
+    decode_from(decoder, events, 0)
+}
+
+/// The flips of 64 observables, of which the first is L`first`, a multiple of 8; nothing else may be flipped.
+fn decode_from(decoder: &mut Decoder, events: u64, first: usize) -> Result<u64, DecodeError> {
+    let mut flips = [0; 128];
     let width = decoder.num_observables().div_ceil(8);
     let events = &events.to_le_bytes()[..decoder.num_detectors().div_ceil(8)];
     decoder.decode(events, &mut flips[..width])?;
-    Ok(u64::from_le_bytes(flips))
+    let found = flips[first / 8..].first_chunk_mut().unwrap();
+    let found = u64::from_le_bytes(std::mem::take(found));
+    assert_eq!(flips, [0; 128], "nothing else");
+    Ok(found)
 }
 
 #[test]
@@ -98,8 +106,8 @@ fn a_model_without_errors_decodes_nothing() {
 /// Detectors of an edge (a single one means the boundary) and its probability.
 type Edge = (Vec<u32>, f64);
 
-/// A graph of up to 14 detectors and 60 edges, none of them parallel. Each edge flips its own observable, so that the
-/// decoder's answer names the edges it chose.
+/// A graph of up to 14 detectors and 60 edges, none of them parallel. Each edge flips its own observable, from L`first` on, so
+/// that the decoder's answer names the edges it chose.
 fn graphs() -> impl Strategy<Value = (usize, Vec<Edge>)> {
     (1..15usize).prop_flat_map(|detectors| {
         let end = 0..detectors as u32;
@@ -114,13 +122,18 @@ fn graphs() -> impl Strategy<Value = (usize, Vec<Edge>)> {
     })
 }
 
-fn model(detectors: usize, edges: &[Edge]) -> String {
-    let mut model = vec![format!("detector D{}\nlogical_observable L63", detectors - 1)];
+fn model(detectors: usize, edges: &[Edge], first: usize) -> String {
+    let mut model = vec![format!("detector D{}\nlogical_observable L{}", detectors - 1, first + 63)];
     for (index, (ends, p)) in edges.iter().enumerate() {
         let ends: Vec<_> = ends.iter().map(|end| format!("D{end}")).collect();
-        model.push(format!("error({p}) {} L{index}", ends.join(" ")));
+        model.push(format!("error({p}) {} L{}", ends.join(" "), first + index));
     }
     model.join("\n")
+}
+
+/// Few observables, of which each path has the flips, and many, for which its errors are looked up.
+fn firsts() -> impl Strategy<Value = usize> {
+    prop_oneof![Just(0), Just(40), Just(960)]
 }
 
 /// Least weight of edges that explain each syndrome, by trying each edge with and without.
@@ -183,14 +196,15 @@ proptest! {
     #[test]
     fn what_is_out_of_steps_is_explained(
         (detectors, edges) in graphs(),
+        first in firsts(),
         picks in prop::collection::vec((any::<u16>(), 0..200u64), 16),
     ) {
-        let model = DetectorErrorModel::parse(&model(detectors, &edges)).unwrap();
+        let model = DetectorErrorModel::parse(&model(detectors, &edges, first)).unwrap();
         let tables = Arc::new(Tables::new(&model, Algorithm::Mwpm).unwrap());
         let least = least_weights(detectors, &edges);
         for (syndrome, steps) in picks.iter().map(|(pick, steps)| (*pick as usize % least.len(), *steps)).chain([(least.len() - 1, 0)]) {
             let mut decoder = Decoder::new(tables.clone()).within(steps);
-            match decode(&mut decoder, syndrome as u64) {
+            match decode_from(&mut decoder, syndrome as u64, first) {
                 Err(error) => {
                     prop_assert_eq!(error, DecodeError::Unmatchable);
                     prop_assert!(least[syndrome].is_infinite());
@@ -207,12 +221,16 @@ proptest! {
     }
 
     #[test]
-    fn matchings_are_least((detectors, edges) in graphs(), picks in prop::collection::vec(any::<u16>(), 16)) {
-        let mut decoder = mwpm(&model(detectors, &edges));
+    fn matchings_are_least(
+        (detectors, edges) in graphs(),
+        first in firsts(),
+        picks in prop::collection::vec(any::<u16>(), 16),
+    ) {
+        let mut decoder = mwpm(&model(detectors, &edges, first));
         let least = least_weights(detectors, &edges);
         // Every event at once is the largest group that the graph can make.
         for syndrome in picks.iter().map(|&pick| pick as usize % least.len()).chain([least.len() - 1]) {
-            match decode(&mut decoder, syndrome as u64) {
+            match decode_from(&mut decoder, syndrome as u64, first) {
                 Err(error) => {
                     prop_assert_eq!(error, DecodeError::Unmatchable);
                     prop_assert!(least[syndrome].is_infinite());

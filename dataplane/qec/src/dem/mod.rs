@@ -16,7 +16,7 @@ use parser::Parser;
 /// Limit on the detectors of a model.
 pub const MAX_DETECTORS: u32 = 1 << 20;
 /// Limit on the logical observables of a model.
-pub const MAX_OBSERVABLES: u32 = 64;
+pub const MAX_OBSERVABLES: u32 = 1024;
 /// Limit on the coordinates of a detector, that of Stim.
 pub const MAX_COORDINATES: usize = 16;
 /// Limit on the instructions and targets of a model with its `repeat` blocks expanded.

@@ -9,7 +9,7 @@
 //! After [`ROUNDS`] rounds, what is still odd is matched with the boundary, or where there is none with one detector of
 //! its component (`anchors`). So a shot takes at most that many looks at each event, and one at each listed detector.
 
-use super::NONE;
+use super::{NONE, trace::Trace};
 use crate::{
     dem::cancel_pairs,
     graph::{FAR, Graph, Path, Walk},
@@ -95,7 +95,13 @@ impl Clusters {
 
     /// Flips and weight of a matching of the events at these detectors, whose indices are in `event_at`. `None` if there is
     /// none.
-    pub(crate) fn run(&mut self, detectors: &[u32], event_at: &[u32], paths: &Paths) -> Option<Path> {
+    pub(super) fn run(
+        &mut self,
+        detectors: &[u32],
+        event_at: &[u32],
+        paths: &Paths,
+        trace: &mut Trace,
+    ) -> Option<Path> {
         self.members.clear();
         self.links.clear();
         self.odd.clear();
@@ -129,7 +135,7 @@ impl Clusters {
             }
             self.note_odd();
         }
-        self.give_up(detectors, paths).then(|| self.peel())
+        self.give_up(detectors, paths).then(|| self.peel(detectors, paths, trace))
     }
 
     fn root(&mut self, mut event: u32) -> u32 {
@@ -262,7 +268,7 @@ impl Clusters {
     }
 
     /// Sum of the links that match every event: from the leaves of each tree, a link counts if its leaf is unmatched.
-    fn peel(&mut self) -> Path {
+    fn peel(&mut self, detectors: &[u32], paths: &Paths, trace: &mut Trace) -> Path {
         let mut total = Path { weight: 0, flips: 0 };
         for at in 0..self.members.len() {
             let mut leaf = at as u32;
@@ -280,6 +286,12 @@ impl Clusters {
                 if unmatched {
                     total.weight += path.weight;
                     total.flips ^= path.flips;
+                    let detector = detectors[one as usize];
+                    match detectors.get(other as usize) {
+                        Some(other) => trace.note(detector, *other),
+                        None if paths.nearest.row(detector).boundary.weight < FAR => trace.note(detector, NONE),
+                        None => trace.note(detector, paths.anchors.0[detector as usize].0),
+                    }
                 }
                 leaf = next;
             }

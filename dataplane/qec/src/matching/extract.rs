@@ -13,7 +13,7 @@ impl Matching {
             if mate & BOUNDARY != 0 {
                 // One event of the node is this one.
                 if mate == BOUNDARY | event {
-                    let path = paths.nearest.row(self.events[event as usize].detector).boundary;
+                    let path = self.bounded(self.events[event as usize].detector, paths);
                     total.weight += path.weight;
                     total.flips ^= path.flips;
                     self.open(top, event, &mut total);
@@ -29,7 +29,9 @@ impl Matching {
         total
     }
 
-    fn count(&self, arc: u32, total: &mut Path) {
+    fn count(&mut self, arc: u32, total: &mut Path) {
+        let [one, other] = [self.from(arc), self.to(arc)].map(|event| self.events[event as usize].detector);
+        self.trace.note(one, other);
         total.weight += self.arcs[arc as usize].weight;
         total.flips ^= self.flips[arc as usize / 2];
     }

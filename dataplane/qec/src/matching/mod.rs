@@ -20,11 +20,13 @@ mod blossom;
 mod clusters;
 mod extract;
 mod search;
+mod trace;
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
 pub(crate) use clusters::Anchors;
 use clusters::Clusters;
+use trace::Trace;
 
 use crate::{
     graph::{Graph, Path, Walk},
@@ -185,6 +187,7 @@ pub(crate) struct Matching {
     /// Detectors of unmatched events.
     rest: Vec<u32>,
     clusters: Clusters,
+    trace: Trace,
 }
 
 impl Matching {
@@ -210,6 +213,7 @@ impl Matching {
             walk: Walk::new(graph),
             rest: Vec::with_capacity(detectors),
             clusters: Clusters::new(detectors),
+            trace: Trace::new(graph),
         }
     }
 
@@ -287,7 +291,7 @@ impl Matching {
                 self.rest.push(detector);
             }
         }
-        let rest = self.clusters.run(&self.rest, &self.event_at, paths)?;
+        let rest = self.clusters.run(&self.rest, &self.event_at, paths, &mut self.trace)?;
         Some(Path { weight: total.weight + rest.weight, flips: total.flips ^ rest.flips })
     }
 

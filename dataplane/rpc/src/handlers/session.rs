@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use berth_qec::{
     Decoder,
+    dem::MAX_OBSERVABLES,
     sparse::MeasurementMap,
     window::{Arrival, Experiment, Intake},
 };
@@ -14,8 +15,8 @@ use berth_wire::rpc::{
 
 use crate::{Outcome, table::kept};
 
-/// Bytes that hold the flips of any decoder, which has at most 64 observables.
-pub(super) const FLIPS: usize = 8;
+/// Bytes that hold the flips of any decoder.
+pub(super) const FLIPS: usize = MAX_OBSERVABLES as usize / 8;
 
 /// A decoder and a map do not fit each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
