@@ -24,6 +24,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let window = |inner| Algorithm::Window(Window { window: 3, commit: 2, inner });
     let algorithms = [
         Algorithm::Mwpm,
+        Algorithm::CorrelatedMwpm,
         Algorithm::Lut { depth: 2 },
         Algorithm::MultiErrorLut { depth: 1 },
         Algorithm::RelayBp(relay),

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Times PyMatching on the shots of perf/data, on one core: the lines that `decode_bench` prints, to compare with.
 
-    taskset -c 1 python perf/baselines/pymatching_decode.py [ROUNDS [FOLDER [DISTANCE]...]]    (pip install stim==1.16.0 pymatching==2.4.0)
+    pip install stim==1.16.0 pymatching==2.4.0
+    taskset -c 1 python perf/baselines/pymatching_decode.py [--correlated] [ROUNDS [FOLDER [DISTANCE]...]]
 
-FOLDER has sets that `make_shots.py` made there. With distances, only their sets in FOLDER are decoded, of every noise that is there.
+FOLDER has sets that `make_shots.py` made there. With distances, only their sets in FOLDER are decoded, of every noise that is there;
+with `--correlated` in two passes.
 
 `mean_ns` and `shots_per_s` are of `decode_batch` over a whole set; the percentiles are of single `decode` calls, which
 carry the cost of a Python call each. `build_ms` is from the file of the model to the decoder, `four_kib` what four of them hold.
@@ -19,16 +21,18 @@ import numpy
 import pymatching
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-ROUNDS = int(sys.argv[1]) if len(sys.argv) > 1 else 3
+CORRELATED = "--correlated" in sys.argv
+ARGS = [argument for argument in sys.argv[1:] if argument != "--correlated"]
+ROUNDS = int(ARGS[0]) if ARGS else 3
 
 NOISES = [(0.001, "_p1e-3", ""), (0.005, "_p5e-3", "_p5e-3"), (0.01, "_p1e-2", "_p1e-2")]
-CHOSEN = [int(distance) for distance in sys.argv[3:]]
+CHOSEN = [int(distance) for distance in ARGS[2:]]
 SETS = [(distance, ROOT / "config/decoders", ROOT / "perf/data") for distance in (3, 5, 7)]
 if CHOSEN:
-    folder = pathlib.Path(sys.argv[2])
+    folder = pathlib.Path(ARGS[1])
     SETS = [(distance, folder, folder) for distance in CHOSEN]
-elif len(sys.argv) > 2:
-    folder = pathlib.Path(sys.argv[2])
+elif len(ARGS) > 1:
+    folder = pathlib.Path(ARGS[1])
     larger = [path.name.removeprefix("surface_d").removesuffix("_p1e-3.obs.b8") for path in folder.glob("*_p1e-3.obs.b8")]
     SETS += [(distance, folder, folder) for distance in sorted(map(int, larger))]
 
@@ -48,20 +52,22 @@ for distance, models, data in SETS:
             continue
         path = str(models / f"surface_d{distance}{model}.dem")
         started = time.perf_counter_ns()
-        matching = pymatching.Matching.from_detector_error_model_file(path)
+        matching = pymatching.Matching.from_detector_error_model_file(path, enable_correlations=CORRELATED)
         built = (time.perf_counter_ns() - started) / 1e6
         before = resident()
-        four = [pymatching.Matching.from_detector_error_model_file(path) for _ in range(4)]
+        four = [pymatching.Matching.from_detector_error_model_file(path, enable_correlations=CORRELATED) for _ in range(4)]
         held = resident() - before
         del four
         detectors = matching.num_detectors
         packed = numpy.fromfile(f"{stem}.dets.b8", dtype=numpy.uint8).reshape(-1, -(-detectors // 8))
         flips = numpy.fromfile(f"{stem}.obs.b8", dtype=numpy.uint8)
-        recorded = numpy.fromfile(f"{stem}.pymatching.b8", dtype=numpy.uint8)
+        recorded = numpy.fromfile(f"{stem}.{'correlated' if CORRELATED else 'pymatching'}.b8", dtype=numpy.uint8)
         shots = len(packed)
 
         def batch():
-            return matching.decode_batch(packed, bit_packed_shots=True, bit_packed_predictions=True)
+            return matching.decode_batch(
+                packed, bit_packed_shots=True, bit_packed_predictions=True, enable_correlations=CORRELATED
+            )
 
         predicted = batch()[:, 0]
         started = time.perf_counter_ns()
@@ -74,14 +80,14 @@ for distance, models, data in SETS:
         for _ in range(ROUNDS):
             for events in singles:
                 started = time.perf_counter_ns()
-                matching.decode(events)
+                matching.decode(events, enable_correlations=CORRELATED)
                 times.append(time.perf_counter_ns() - started)
         p50, p99, p999, p9999 = numpy.percentile(times, (50, 99, 99.9, 99.99))
         print(
             json.dumps(
                 {
                     "decoder": "pymatching",
-                    "algorithm": "mwpm",
+                    "algorithm": "correlated_mwpm" if CORRELATED else "mwpm",
                     "d": distance,
                     "p": p,
                     "build_ms": round(built, 3),

@@ -2,8 +2,8 @@
 """Makes the decoder models in config/decoders and the shots beside this file.
 
     python3 -m venv v && v/bin/pip install stim==1.16.0 pymatching==2.4.0 && v/bin/python perf/data/make_shots.py
-    v/bin/python perf/data/make_shots.py FOLDER DISTANCE[xROUNDS][:SHOTS][@P]...     other models and their shots, both in FOLDER; P
-                                           is the only probability then
+    v/bin/python perf/data/make_shots.py FOLDER DISTANCE[xROUNDS][:SHOTS][@P]...     other models and their shots, both in FOLDER, and what
+                                           PyMatching predicts in two passes; P is the only probability then
 
 Rotated surface code, memory in Z, as many rounds as the distance unless told otherwise, the same probability for every circuit-level
 fault. Seeds are fixed: the same versions on the same kind of CPU write the same files.
@@ -59,12 +59,17 @@ for (distance, rounds), shots in SHOTS.items():
         events, flips = circuit.compile_detector_sampler(seed=seed).sample(
             shots, separate_observables=True, bit_packed=True
         )
-        matching = pymatching.Matching.from_detector_error_model(model)
-        predictions = matching.decode_batch(
-            events, bit_packed_shots=True, bit_packed_predictions=True
-        )
+        predicted = {}
+        for kind, correlated in (("pymatching", False), ("correlated", True)):
+            if correlated and len(sys.argv) == 1:
+                continue
+            matching = pymatching.Matching.from_detector_error_model(model, enable_correlations=correlated)
+            predicted[kind] = matching.decode_batch(
+                events, bit_packed_shots=True, bit_packed_predictions=True, enable_correlations=correlated
+            )
+        predictions = predicted["pymatching"]
         stem = f"{code}{shots_suffix}"
-        for kind, bits in (("dets", events), ("obs", flips), ("pymatching", predictions)):
+        for kind, bits in [("dets", events), ("obs", flips), *predicted.items()]:
             numpy.ascontiguousarray(bits, dtype=numpy.uint8).tofile(DATA / f"{stem}.{kind}.b8")
         wrong = int((predictions != flips).any(axis=1).sum())
         print(f"{stem}: {circuit.num_detectors} detectors, {shots} shots, {wrong} logical errors")

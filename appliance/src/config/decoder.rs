@@ -135,6 +135,7 @@ fn experiment(
 enum Word {
     /// One that decodes windows, too.
     Inner(Inner),
+    CorrelatedMwpm,
     MultiErrorLut,
     Window,
 }
@@ -148,13 +149,15 @@ fn algorithm(t: &mut Table<'_, '_>) -> (Option<Algorithm>, Option<Rounds>) {
         ("bp_osd", Inner::BpOsd(BpOsd::default())),
     ];
     let [mwpm, lut, relay_bp, bp_osd] = inner.map(|(word, inner)| (word, Word::Inner(inner)));
-    let others = [("multi_error_lut", Word::MultiErrorLut), ("window", Word::Window)];
+    let others =
+        [("correlated_mwpm", Word::CorrelatedMwpm), ("multi_error_lut", Word::MultiErrorLut), ("window", Word::Window)];
     let algorithm = t.choice("algorithm", &[&[mwpm, lut, relay_bp, bp_osd], &others[..]].concat());
-    let known = "algorithm = \"mwpm\", \"lut\", \"relay_bp\", \"bp_osd\", \"multi_error_lut\" or \"window\"";
+    let known = "algorithm = \"mwpm\", \"lut\", \"relay_bp\", \"bp_osd\", \"correlated_mwpm\", \"multi_error_lut\" or \"window\"";
     let algorithm = t.require("algorithm", algorithm, known);
     match algorithm.map(|at| at.value) {
         None => (None, None),
         Some(Word::Inner(whole)) => (Some(parameters(t, whole).into()), None),
+        Some(Word::CorrelatedMwpm) => (Some(Algorithm::CorrelatedMwpm), None),
         Some(Word::MultiErrorLut) => (Some(Algorithm::MultiErrorLut { depth: t.number("depth") as usize }), None),
         Some(Word::Window) => (window(t, &inner), Some(rounds(t))),
     }

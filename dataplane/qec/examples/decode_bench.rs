@@ -1,9 +1,9 @@
 //! Times the decoders on the shots of `perf/data`: the handler only, one core, one JSON line per set and algorithm.
 //!
-//! `cargo run --release -p berth-qec --example decode_bench [ROUNDS [FOLDER [DISTANCE]...]]`
+//! `cargo run --release -p berth-qec --example decode_bench [--correlated] [ROUNDS [FOLDER [DISTANCE]...]]`
 //!
 //! FOLDER has sets that `perf/data/make_shots.py` made there; look-up tables are for the smaller codes. With distances, matching alone
-//! decodes the sets of these in FOLDER, of every noise that is there. Every shot is decoded ROUNDS times (default 3) after a warm-up
+//! decodes the sets of these in FOLDER, of every noise that is there; with `--correlated` in two passes. Every shot is decoded ROUNDS times (default 3) after a warm-up
 //! round. `p50_ns` and the like are of single decodes, without the cost of reading the clock; `mean_ns` and `shots_per_s` are of whole
 //! rounds. `build_ms` is from the text of the model to the decoder, `four_kib` what four decoders with the same tables hold.
 
@@ -21,14 +21,16 @@ use hdrhistogram::Histogram;
 use serde_json::json;
 
 fn main() -> Result<()> {
-    let rounds = match std::env::args().nth(1) {
+    let (flags, args): (Vec<_>, Vec<_>) = std::env::args().skip(1).partition(|arg| arg == "--correlated");
+    let correlated = !flags.is_empty();
+    let rounds = match args.first() {
         Some(rounds) => rounds.parse().context("ROUNDS is a number of rounds")?,
         None => 3,
     };
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let (models, data) = (root.join("config/decoders"), root.join("perf/data"));
-    let folder = std::env::args().nth(2).map(PathBuf::from);
-    let chosen = std::env::args().skip(3).map(|distance| distance.parse().context("DISTANCE is a number"));
+    let folder = args.get(1).map(PathBuf::from);
+    let chosen = args.iter().skip(2).map(|distance| distance.parse().context("DISTANCE is a number"));
     let chosen = chosen.collect::<Result<Vec<u32>>>()?;
     let mut sets = Vec::new();
     if chosen.is_empty() {
@@ -38,8 +40,9 @@ fn main() -> Result<()> {
         let distances = if chosen.is_empty() { distances(&folder)? } else { chosen.clone() };
         sets.extend(distances.into_iter().map(|distance| (distance, folder.clone(), folder.clone())));
     }
-    let algorithms =
-        [("mwpm", Algorithm::Mwpm), ("lut1", Algorithm::Lut { depth: 1 }), ("lut2", Algorithm::Lut { depth: 2 })];
+    let matching = if correlated { ("correlated_mwpm", Algorithm::CorrelatedMwpm) } else { ("mwpm", Algorithm::Mwpm) };
+    let algorithms = [matching, ("lut1", Algorithm::Lut { depth: 1 }), ("lut2", Algorithm::Lut { depth: 2 })];
+    let reference = if correlated { "correlated" } else { "pymatching" };
     let noises = [(0.001, "_p1e-3", ""), (0.005, "_p5e-3", "_p5e-3"), (0.01, "_p1e-2", "_p1e-2")];
     for (distance, models, data) in sets {
         let with_tables = distance <= 7 && chosen.is_empty();
@@ -49,7 +52,7 @@ fn main() -> Result<()> {
                 continue;
             }
             let read = |kind| fs::read(file(kind)).with_context(|| file(kind).display().to_string());
-            let set = Set { events: read("dets")?, flips: read("obs")?, pymatching: read("pymatching")? };
+            let set = Set { events: read("dets")?, flips: read("obs")?, pymatching: read(reference)? };
             let path = models.join(format!("surface_d{distance}{model}.dem"));
             let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
             for (name, algorithm) in algorithms.iter().take(if with_tables { 3 } else { 1 }) {

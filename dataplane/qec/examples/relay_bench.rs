@@ -19,7 +19,7 @@ use berth_qec::{
 };
 use common::{Random, model, shot};
 
-const MODELS: [&str; 7] = [
+const MODELS: [&str; 8] = [
     "surface_d3",
     "surface_d3_p5e-3",
     "surface_d5",
@@ -27,6 +27,7 @@ const MODELS: [&str; 7] = [
     "surface_d7",
     "surface_d7_p5e-3",
     "bicycle_72",
+    "bicycle_144",
 ];
 
 fn main() -> Result<()> {

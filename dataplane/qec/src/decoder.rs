@@ -17,6 +17,9 @@ use crate::{
 pub enum Algorithm {
     /// Minimum-weight perfect matching on the model's graph.
     Mwpm,
+    /// The same in two passes, of which the second knows what errors the first has found: parts of one mechanism make each
+    /// other likelier.
+    CorrelatedMwpm,
     /// Look-up in a table with the syndrome of every set of up to `depth` error mechanisms, and what is likeliest to have
     /// flipped.
     Lut {
@@ -97,7 +100,8 @@ impl Tables {
     /// Computes the tables of a detector error model, which takes time and memory if the model is large.
     pub fn new(model: &DetectorErrorModel, algorithm: Algorithm) -> Result<Self, ModelError> {
         let kind = match algorithm {
-            Algorithm::Mwpm => Kind::Mwpm(Paths::new(model)?),
+            Algorithm::Mwpm => Kind::Mwpm(Paths::new(model, false)?),
+            Algorithm::CorrelatedMwpm => Kind::Mwpm(Paths::new(model, true)?),
             Algorithm::Lut { depth } => Kind::Lut(Lut::from_model(model, depth, Rule::Likeliest)?),
             Algorithm::MultiErrorLut { depth } => Kind::Lut(Lut::from_model(model, depth, Rule::First)?),
             Algorithm::RelayBp(parameters) => Kind::Relay(Relay::new(model, parameters)?),
@@ -268,8 +272,8 @@ impl Decoder {
         }
     }
 
-    /// Weight of the last decode that did not fail: the sum of ln((1 - p) / p) over the errors that it assumes. `None`
-    /// for a table and for windows.
+    /// Weight of the last decode that did not fail: the sum of ln((1 - p) / p) over the errors that it assumes, with the
+    /// probabilities of the last pass. `None` for a table and for windows.
     pub fn weight(&self) -> Option<f64> {
         match &self.scratch {
             Scratch::Mwpm(matcher) => Some(matcher.weight()),

@@ -8,11 +8,10 @@ const MOST_DETECTORS: usize = 128;
 const MOST_EVENTS: usize = 6;
 
 /// Lightest paths between all detectors of a small graph.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Few {
     detectors: usize,
-    /// For each detector the paths to all others; in its own place, the path to the boundary. Empty for a large graph, and for
-    /// one whose matched paths have to be known.
+    /// For each detector the paths to all others; in its own place, the path to the boundary. Empty for a large graph.
     paths: Vec<Path>,
 }
 
@@ -20,12 +19,12 @@ impl Few {
     pub(crate) fn new(graph: &Graph) -> Self {
         let detectors = graph.num_detectors();
         let mut paths = Vec::new();
-        if detectors <= MOST_DETECTORS && !graph.is_wide() {
+        if detectors <= MOST_DETECTORS {
             paths.resize(detectors * detectors, Path { weight: FAR, flips: 0 });
-            let mut walk = Walk::new(graph);
+            let mut walk = Walk::new(graph, 0);
             for (from, boundary) in graph.paths_to_boundary().into_iter().enumerate() {
                 let row = &mut paths[from * detectors..][..detectors];
-                walk.run(graph, from as u32, FAR, |to, path| {
+                walk.run(graph, None, from as u32, FAR, |to, path| {
                     row[to as usize] = path;
                     true
                 });

@@ -5,7 +5,7 @@ use std::{
     collections::{BinaryHeap, HashMap},
 };
 
-use crate::{bits, dem::DetectorErrorModel, hyper::flip, mwpm::MwpmError};
+use crate::{bits, correlated::Overlay, dem::DetectorErrorModel, hyper::flip, mwpm::MwpmError};
 
 /// Weight of one unit of log-likelihood, ln((1 - p) / p). Weights are even, so that half of a path is an integer. The
 /// least positive `f64` weighs 745 units: a path through as many detectors as a model can have fits into 62 bits.
@@ -20,6 +20,15 @@ pub(crate) struct Path {
     pub(crate) flips: u64,
 }
 
+impl Path {
+    /// Of a path to the boundary: how far away an event can be for this one to matter to it. To touch one further away whose
+    /// region is no larger, this one's region would have to reach beyond the boundary.
+    #[inline]
+    pub(crate) fn reach(self) -> i64 {
+        (2 * self.weight).min(FAR)
+    }
+}
+
 /// An edge as seen from one of its detectors. To the boundary, `to` means nothing.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Step {
@@ -28,6 +37,9 @@ pub(crate) struct Step {
     pub(crate) edge: u32,
     pub(crate) path: Path,
 }
+
+/// Stands for the boundary in the ends of an edge.
+pub(crate) const BOUNDARY: u32 = u32::MAX;
 
 /// Edges by detector, with the weights and flips of their errors.
 #[derive(Debug)]
@@ -95,6 +107,9 @@ impl Graph {
                 steps[*start as usize] = Step { to, ..step };
             }
         }
+        for bounds in starts.array_windows::<2>() {
+            steps[bounds[0] as usize..bounds[1] as usize].sort_by_key(|step| step.path.weight);
+        }
         // Those of one word are in the paths.
         let wide = edges.into_iter().filter(|_| width > 1);
         let flips = wide.flat_map(|edge| edge.flips).collect();
@@ -151,7 +166,19 @@ impl Graph {
         self.to_boundary[detector as usize]
     }
 
-    /// Edges of a detector, except for the one to the boundary.
+    /// All edges: their ends, the lower detector first, and the step from there.
+    pub(crate) fn edges(&self) -> Vec<([u32; 2], Step)> {
+        let of = |(detector, to_boundary): (u32, &Step)| {
+            let to_boundary = Some(([detector, BOUNDARY], *to_boundary)).filter(|(_, step)| step.path.weight < FAR);
+            let steps = self.steps(detector).iter().filter(move |step| step.to > detector);
+            steps.map(move |step| ([detector, step.to], *step)).chain(to_boundary)
+        };
+        let mut edges: Vec<_> = (0..).zip(&self.to_boundary).flat_map(of).collect();
+        edges.sort_unstable_by_key(|(_, step)| step.edge);
+        edges
+    }
+
+    /// Edges of a detector, except for the one to the boundary, lighter ones first.
     pub(crate) fn steps(&self, detector: u32) -> &[Step] {
         &self.steps[self.starts[detector as usize] as usize..self.starts[detector as usize + 1] as usize]
     }
@@ -185,7 +212,7 @@ fn edges(model: &DetectorErrorModel, width: usize) -> Result<Vec<Edge>, MwpmErro
 }
 
 /// Weight of an error with a probability of at most one half.
-fn weight(probability: f64) -> i64 {
+pub(crate) fn weight(probability: f64) -> i64 {
     // That of an error that is certain not to happen is what rounding left of 1 - p; it gets the greatest weight.
     let likelihood = (-probability).ln_1p() - probability.max(f64::from_bits(1)).ln();
     2 * ((likelihood * (RESOLUTION / 2.0)).round() as i64).max(1)
@@ -202,42 +229,75 @@ pub(crate) struct Walk {
 }
 
 impl Walk {
-    /// A walk that has room for the whole graph: it takes each edge at most once in each direction.
-    pub(crate) fn new(graph: &Graph) -> Self {
+    /// A walk that has room for the whole graph and so many steps beside it: it takes each edge at most once in each direction.
+    pub(crate) fn new(graph: &Graph, more: usize) -> Self {
         Self {
             paths: vec![Path { weight: FAR, flips: 0 }; graph.num_detectors()],
             known: Vec::with_capacity(graph.num_detectors()),
-            queue: BinaryHeap::with_capacity(graph.steps.len() + 1),
+            queue: BinaryHeap::with_capacity(graph.steps.len() + more + 1),
         }
     }
 
-    /// Visits each detector nearer than `limit`, until `visit` returns false. Paths do not cross the boundary.
-    pub(crate) fn run(&mut self, graph: &Graph, from: u32, limit: i64, mut visit: impl FnMut(u32, Path) -> bool) {
+    /// Begins anew at a detector.
+    pub(crate) fn begin(&mut self, from: u32) {
         for detector in self.known.drain(..) {
             self.paths[detector as usize].weight = FAR;
         }
         self.queue.clear();
-        self.queue.push(Reverse((0, from)));
-        self.paths[from as usize] = Path { weight: 0, flips: 0 };
-        self.known.push(from);
+        self.reach(from, Path { weight: 0, flips: 0 });
+    }
+
+    /// Takes a path to a detector if it is the lightest so far.
+    #[inline]
+    pub(crate) fn reach(&mut self, to: u32, path: Path) -> bool {
+        let known = &mut self.paths[to as usize];
+        let is_lighter = path.weight < known.weight;
+        if is_lighter {
+            if known.weight == FAR {
+                self.known.push(to);
+            }
+            *known = path;
+            self.queue.push(Reverse((path.weight, to)));
+        }
+        is_lighter
+    }
+
+    /// The next detector nearer than `limit`, and the lightest path there.
+    #[inline]
+    pub(crate) fn next(&mut self, limit: i64) -> Option<(u32, Path)> {
         while let Some(Reverse((weight, at))) = self.queue.pop() {
             let path = self.paths[at as usize];
-            if path.weight < weight {
-                continue;
+            if path.weight == weight {
+                return (weight < limit).then_some((at, path));
             }
+        }
+        None
+    }
+
+    /// Visits each detector nearer than `limit`, until `visit` returns false. Paths do not cross the boundary.
+    pub(crate) fn run(
+        &mut self,
+        graph: &Graph,
+        overlay: Option<&Overlay>,
+        from: u32,
+        limit: i64,
+        mut visit: impl FnMut(u32, Path) -> bool,
+    ) {
+        self.begin(from);
+        while let Some((at, path)) = self.next(limit) {
             if !visit(at, path) {
                 return;
             }
-            for step in graph.steps(at) {
-                let weight = weight + step.path.weight;
-                let known = &mut self.paths[step.to as usize];
-                if weight < known.weight && weight < limit {
-                    if known.weight == FAR {
-                        self.known.push(step.to);
-                    }
-                    *known = Path { weight, flips: path.flips ^ step.path.flips };
-                    self.queue.push(Reverse((weight, step.to)));
+            let mut take = |step: &Step| {
+                let weight = path.weight + step.path.weight;
+                if weight < limit {
+                    self.reach(step.to, Path { weight, flips: path.flips ^ step.path.flips });
                 }
+                weight < limit
+            };
+            let _ = graph.steps(at).iter().all(&mut take);
+            for step in overlay.into_iter().flat_map(|overlay| overlay.steps(at)) {
+                take(step);
             }
         }
     }

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod bits;
+mod correlated;
 mod decoder;
 pub mod dem;
 mod few;

@@ -1,6 +1,6 @@
 //! Lists of the nearest detectors around each detector.
 
-use crate::graph::{FAR, Graph, Path, Walk};
+use crate::graph::{Graph, Path, Walk};
 
 /// Limit on the memory of all lists, unless that leaves less than [`FEWEST`] detectors to each.
 const MEMORY: usize = 32 << 20;
@@ -31,27 +31,18 @@ pub(crate) struct Row {
     pub(crate) boundary: Path,
 }
 
-impl Row {
-    /// How far away a detector on the list can be. To touch one further away whose region is no larger, this detector's
-    /// region would have to reach beyond the boundary.
-    #[inline]
-    pub(crate) fn reach(&self) -> i64 {
-        (2 * self.boundary.weight).min(FAR)
-    }
-}
-
 impl Nearest {
     pub(crate) fn new(graph: &Graph) -> Self {
         let count = graph.num_detectors();
         let most = (MEMORY / (size_of::<Path>() + size_of::<u32>()) / count.max(1)).clamp(FEWEST, MOST);
         let boundary = graph.paths_to_boundary();
         let (mut rows, mut detectors, mut paths) = (Vec::with_capacity(count), Vec::new(), Vec::new());
-        let mut walk = Walk::new(graph);
+        let mut walk = Walk::new(graph, 0);
         for from in 0..count as u32 {
             let start = detectors.len();
             let mut row = Row { start: start as u32, end: 0, limit: 0, boundary: boundary[from as usize] };
-            row.limit = row.reach();
-            walk.run(graph, from, row.limit, |to, path| {
+            row.limit = row.boundary.reach();
+            walk.run(graph, None, from, row.limit, |to, path| {
                 if to != from && path.weight < row.boundary.weight + boundary[to as usize].weight {
                     if detectors.len() - start == most {
                         row.limit = path.weight;

@@ -1,6 +1,6 @@
 //! Matching on models made here, against exact answers.
 
-use std::sync::Arc;
+use std::{fmt::Write as _, sync::Arc};
 
 use berth_qec::{Algorithm, DecodeError, Decoder, ModelError, Tables, dem::DetectorErrorModel, mwpm::MwpmError};
 use proptest::prelude::*;
@@ -244,4 +244,130 @@ proptest! {
             }
         }
     }
+}
+
+/// Errors by edge, and errors of two edges.
+#[derive(Debug, Clone)]
+struct Correlated {
+    detectors: usize,
+    edges: Vec<Edge>,
+    pairs: Vec<(usize, usize, f64)>,
+}
+
+fn correlated() -> impl Strategy<Value = Correlated> {
+    (2..9usize).prop_flat_map(|detectors| {
+        let end = 0..detectors as u32;
+        let ends = (end.clone(), end).prop_map(|(one, other)| {
+            let mut ends = vec![one.min(other), one.max(other)];
+            ends.dedup();
+            ends
+        });
+        let edges = prop::collection::btree_map(ends, 0.001..0.1, 2..12);
+        let pair = (any::<prop::sample::Index>(), any::<prop::sample::Index>(), 0.001..0.1);
+        (Just(detectors), edges, prop::collection::vec(pair, 0..10)).prop_map(|(detectors, edges, pairs)| {
+            let of = edges.len();
+            let pairs = pairs.into_iter().map(|(one, other, p)| (one.index(of), other.index(of), p));
+            let pairs = pairs.filter(|(one, other, _)| one != other).collect();
+            Correlated { detectors, edges: edges.into_iter().collect(), pairs }
+        })
+    })
+}
+
+fn either(p: f64, q: f64) -> f64 {
+    p + q - 2.0 * p * q
+}
+
+impl Correlated {
+    fn model(&self, first: usize) -> String {
+        let mut model = model(self.detectors, &self.edges, first);
+        let part = |edge: usize| {
+            let ends: Vec<_> = self.edges[edge].0.iter().map(|end| format!("D{end}")).collect();
+            format!("{} L{}", ends.join(" "), first + edge)
+        };
+        for (one, other, p) in &self.pairs {
+            write!(model, "\nerror({p}) {} ^ {}", part(*one), part(*other)).unwrap();
+        }
+        model
+    }
+
+    /// The edges with the probabilities that they have, whether another is an error or not.
+    fn marginals(&self) -> Vec<Edge> {
+        let mut edges = self.edges.clone();
+        for (one, other, p) in &self.pairs {
+            for edge in [*one, *other] {
+                edges[edge].1 = either(edges[edge].1, *p);
+            }
+        }
+        edges
+    }
+
+    /// The same if these edges, a bit each, are errors.
+    fn implied(&self, errors: u64) -> Vec<Edge> {
+        let marginals = self.marginals();
+        let mut implied = marginals.clone();
+        for cause in (0..marginals.len()).filter(|at| errors >> at & 1 == 1) {
+            let mut both = vec![0.0; marginals.len()];
+            for (one, other, p) in &self.pairs {
+                for (one, other) in [(one, other), (other, one)] {
+                    if *one == cause {
+                        both[*other] = either(both[*other], *p);
+                    }
+                }
+            }
+            for (edge, both) in implied.iter_mut().zip(both) {
+                edge.1 = edge.1.max((both / marginals[cause].1).min(0.5));
+            }
+        }
+        implied
+    }
+}
+
+/// The lightest set of edges that explains a syndrome, its weight, and how much heavier the next is.
+fn lightest(edges: &[Edge], syndrome: usize) -> Option<(u64, f64, f64)> {
+    let explains = |set: &u64| {
+        let chosen = edges.iter().enumerate().filter(|(at, _)| set >> at & 1 == 1);
+        chosen.fold(0, |syndrome, (_, edge)| syndrome ^ syndrome_of(edge)) == syndrome
+    };
+    let total = |set: u64| edges.iter().enumerate().filter(|(at, _)| set >> at & 1 == 1).map(|(_, e)| weight(e)).sum();
+    let mut sets: Vec<(f64, u64)> = (0..1 << edges.len()).filter(explains).map(|set| (total(set), set)).collect();
+    sets.sort_unstable_by(|one, other| one.0.total_cmp(&other.0));
+    let &(least, set) = sets.first()?;
+    Some((set, least, sets.get(1).map_or(f64::INFINITY, |next| next.0 - least)))
+}
+
+proptest! {
+    /// Both passes, by trying all sets of edges.
+    #[test]
+    fn correlated_matchings_are_least_given_what_the_first_pass_has_found(
+        model in correlated(),
+        first in firsts(),
+        picks in prop::collection::vec(any::<u16>(), 8),
+    ) {
+        let mut decoder = Decoder::from_dem(&model.model(first), Algorithm::CorrelatedMwpm).unwrap();
+        for syndrome in picks.iter().map(|pick| *pick as usize % (1 << model.detectors)) {
+            let Some((errors, _, gap)) = lightest(&model.marginals(), syndrome) else {
+                let unmatchable = decode_from(&mut decoder, syndrome as u64, first);
+                prop_assert_eq!(unmatchable, Err(DecodeError::Unmatchable));
+                continue;
+            };
+            prop_assume!(gap > 1e-6);
+            let implied = model.implied(errors);
+            let (_, least, _) = lightest(&implied, syndrome).unwrap();
+            let flips = decode_from(&mut decoder, syndrome as u64, first).unwrap();
+            let chosen = || implied.iter().enumerate().filter(|(index, _)| flips >> index & 1 == 1);
+            prop_assert_eq!(chosen().fold(0, |syndrome, (_, edge)| syndrome ^ syndrome_of(edge)), syndrome);
+            let found: f64 = chosen().map(|(_, edge)| weight(edge)).sum();
+            prop_assert!((found - least).abs() < 1e-6, "{} is not {}", found, least);
+            prop_assert!((decoder.weight().unwrap() - least).abs() < 1e-6);
+        }
+    }
+}
+
+#[test]
+fn what_one_part_tells_of_another_decides() {
+    // Alone, the event of D1 is likelier to be of the boundary with L1; with that of D0, of the error that flips both.
+    let text = "error(0.02) D0 ^ D1 L0\nerror(0.001) D0 L2\nerror(0.03) D1 D2 L1\nerror(0.3) D2 L3\n";
+    let [mut one, mut two] = [Algorithm::Mwpm, Algorithm::CorrelatedMwpm].map(|a| Decoder::from_dem(text, a).unwrap());
+    assert_eq!((decode(&mut one, 0b10), decode(&mut two, 0b10)), (Ok(0b1), Ok(0b1)));
+    assert_eq!((decode(&mut one, 0b111), decode(&mut two, 0b111)), (Ok(0b10), Ok(0b1001)));
 }

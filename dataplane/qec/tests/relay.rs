@@ -192,21 +192,24 @@ proptest! {
 }
 
 #[test]
-fn single_errors_of_the_bicycle_code_are_found() {
-    let model = model("bicycle_72.dem");
-    let refused = Decoder::from_model(&model, Algorithm::Mwpm).unwrap_err();
-    assert!(refused.to_string().contains("flips 3 detectors"), "{refused}");
-    let mut decoder = Decoder::from_model(&model, Algorithm::RelayBp(RelayBp::default())).unwrap();
-    assert_eq!((decoder.num_detectors(), decoder.num_observables(), model.mechanisms().len()), (252, 12, 648));
-    for mechanism in model.mechanisms() {
-        let (mut events, mut expected) = ([0; 32], 0);
-        for part in mechanism.parts() {
-            part.detectors.iter().for_each(|at| events[*at as usize / 8] ^= 1 << (at % 8));
-            expected ^= part.observables;
+fn single_errors_of_bicycle_codes_are_found() {
+    for (name, detectors, errors) in [("bicycle_72.dem", 252, 648), ("bicycle_144.dem", 936, 2592)] {
+        let model = model(name);
+        let refused = Decoder::from_model(&model, Algorithm::Mwpm).unwrap_err();
+        assert!(refused.to_string().contains("flips 3 detectors"), "{refused}");
+        let mut decoder = Decoder::from_model(&model, Algorithm::RelayBp(RelayBp::default())).unwrap();
+        assert_eq!((decoder.num_detectors(), decoder.num_observables()), (detectors, 12));
+        assert_eq!(model.mechanisms().len(), errors);
+        for mechanism in model.mechanisms() {
+            let (mut events, mut expected) = (vec![0; detectors.div_ceil(8)], 0);
+            for part in mechanism.parts() {
+                part.detectors.iter().for_each(|at| events[*at as usize / 8] ^= 1 << (at % 8));
+                expected ^= part.observables;
+            }
+            let mut flips = [0; 2];
+            decoder.decode(&events, &mut flips).unwrap();
+            assert_eq!(u64::from(u16::from_le_bytes(flips)), expected, "{name}, line {}", mechanism.line());
         }
-        let mut flips = [0; 2];
-        decoder.decode(&events, &mut flips).unwrap();
-        assert_eq!(u64::from(u16::from_le_bytes(flips)), expected, "line {}", mechanism.line());
     }
 }
 

@@ -62,16 +62,40 @@ fn matching_agrees_with_pymatching() {
 fn decoding_allocates_nothing() {
     let set = shots(7, "p5e-3");
     let random = random_events(60);
-    for steps in [0, 300, u64::MAX] {
-        let mut decoder = Decoder::from_dem(&set.model, Algorithm::Mwpm).unwrap().within(steps);
+    let wide = format!("{}\nlogical_observable L999\n", set.model);
+    let all = [&set.model, &wide]
+        .into_iter()
+        .flat_map(|model| [Algorithm::Mwpm, Algorithm::CorrelatedMwpm].map(|a| (model, a)));
+    for ((model, algorithm), steps) in all.flat_map(|one| [0, 300, u64::MAX].map(|steps| (one, steps))) {
+        let mut decoder = Decoder::from_dem(model, algorithm).unwrap().within(steps);
+        let mut flips = vec![0; decoder.num_observables().div_ceil(8)];
         let allocated = allocation_counter::measure(|| {
             for events in set.events.chunks_exact(42).chain(random.chunks_exact(42)) {
-                decoder.decode(events, &mut [0]).unwrap();
+                decoder.decode(events, &mut flips).unwrap();
             }
         });
         assert_eq!(allocated.count_total, 0);
         assert_eq!(decoder.exhausted() > 0, steps < u64::MAX, "there is room for every syndrome");
     }
+}
+
+/// A second pass that knows which parts belong together errs less.
+#[test]
+fn two_passes_are_better_than_one() {
+    let set = shots(7, "p5e-3");
+    let wrong = |algorithm| {
+        let mut decoder = Decoder::from_dem(&set.model, algorithm).unwrap();
+        let shots = set.events.chunks_exact(42).zip(&set.flips);
+        let wrong = shots.filter(|(events, flips)| {
+            let mut predicted = [0];
+            decoder.decode(events, &mut predicted).unwrap();
+            predicted[0] != **flips
+        });
+        (wrong.count(), decoder.exhausted())
+    };
+    let [one, two] = [Algorithm::Mwpm, Algorithm::CorrelatedMwpm].map(wrong);
+    println!("of {} shots one pass gets {} wrong, two {}", set.flips.len(), one.0, two.0);
+    assert!(4 * two.0 < 3 * one.0 && two.1 == 0, "{one:?} {two:?}");
 }
 
 #[test]

@@ -156,6 +156,31 @@ fn qec_decode_keeps_its_contract() {
     }
 }
 
+/// More observables than a word of the decoder has.
+#[test]
+fn answers_have_as_many_observables_as_the_model() {
+    for algorithm in [Algorithm::Mwpm, Algorithm::Lut { depth: 2 }] {
+        let wide = || {
+            let chain = "error(0.1) D0 L7\nerror(0.1) D0 D1 L64 L200\nerror(0.1) D1 L999";
+            Session::new(Decoder::from_dem(chain, algorithm).unwrap())
+        };
+        let flips = |observables: &[usize]| {
+            let mut flips = vec![0; 125];
+            for at in observables {
+                flips[at / 8] |= 1 << (at % 8);
+            }
+            flips
+        };
+        let mut bench = Bench::new(HeaderForm::V24, vec![("qec_decode", Handler::QecDecode(0))], vec![wide()]);
+        assert_eq!(bench.call("qec_decode", &[0b11, 2, 0, 0, 0]), (0, flips(&[64, 200])));
+        assert_eq!(bench.call("qec_decode", &[0b10, 2, 0, 0, 0]), (0, flips(&[999])));
+        let mut bench = Bench::server(vec![wide()]);
+        assert_eq!(bench.enqueue(0, &[true, true]), decoding::OK);
+        assert_eq!(bench.enqueue(0, &[true, false]), decoding::OK);
+        assert_eq!(bench.corrections(0, 1000, false), (decoding::OK, flips(&[7, 64, 200])));
+    }
+}
+
 #[test]
 fn qec_decode_tells_that_belief_propagation_found_nothing() {
     let relay = Algorithm::RelayBp(RelayBp::default());

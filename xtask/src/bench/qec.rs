@@ -20,6 +20,8 @@ pub(super) struct Scale {
     turns: usize,
     /// Sets of `perf/data/make_shots.py`: the distances, with fewer shots where each takes long.
     sets: &'static [&'static str],
+    /// The distances that are decoded in two passes, too.
+    correlated: &'static [&'static str],
     /// The set of the longest decodes, and how often each of its shots is decoded.
     tail: [&'static str; 2],
     /// Where they are made, `-shots` and `-tail`.
@@ -33,6 +35,7 @@ pub(super) struct Scale {
 pub(super) const WHOLE: Scale = Scale {
     turns: 6,
     sets: &["3", "5", "7", "9", "11", "13", "17", "21:300", "25:300", "31:300@1e-3"],
+    correlated: &["7", "11"],
     tail: ["11:100000@5e-3", "10"],
     folder: "target/bench/qec",
     propagated: "300",
@@ -43,6 +46,7 @@ pub(super) const WHOLE: Scale = Scale {
 pub(super) const QUICK: Scale = Scale {
     turns: 1,
     sets: &["3:100", "5:100", "13:20@5e-3"],
+    correlated: &["5"],
     tail: ["11:100@5e-3", "1"],
     folder: "target/bench/qec-quick",
     propagated: "10",
@@ -50,7 +54,7 @@ pub(super) const QUICK: Scale = Scale {
 };
 
 pub(super) fn rows(scale: &Scale) -> Result<Vec<Row>> {
-    let &Scale { turns, sets, tail: [longest, times], folder, propagated, experiments } = scale;
+    let &Scale { turns, sets, correlated: both, tail: [longest, times], folder, propagated, experiments } = scale;
     let python = setup::python()?.to_string_lossy().into_owned();
     let [shots, tail_shots] = ["shots", "tail"].map(|what| format!("{folder}-{what}"));
     make(&python, &shots, sets)?;
@@ -62,6 +66,9 @@ pub(super) fn rows(scale: &Scale) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for ((distance, p), turns) in &of_sets {
         rows.push(matching(*distance, *p, turns)?);
+    }
+    for ((distance, p), turns) in sides.turns(turns, &[&["--correlated", "1", &shots], both].concat())? {
+        rows.push(correlated(distance, p, &turns)?);
     }
     if let Some(turns) = of_sets.get(&(13, 5)) {
         rows.extend(built(turns)?);
@@ -85,7 +92,7 @@ fn distance(set: &str) -> &str {
 fn make(python: &str, folder: &str, sets: &[&str]) -> Result<()> {
     let last = |set: &str| {
         let noise = set.split_once('@').map_or("1e-2", |(_, noise)| noise);
-        Path::new(folder).join(format!("surface_d{}_p{noise}.pymatching.b8", distance(set)))
+        Path::new(folder).join(format!("surface_d{}_p{noise}.correlated.b8", distance(set)))
     };
     let missing: Vec<_> = sets.iter().filter(|set| !last(set).exists()).collect();
     if missing.is_empty() { Ok(()) } else { run(cmd(python, ["perf/data/make_shots.py", folder]).args(missing)) }
@@ -146,6 +153,25 @@ fn matching(distance: u64, p: u64, turns: &[Turn]) -> Result<Row> {
         baseline: format!("PyMatching decode_batch, mean; decode from Python, p50 {single:.0} ns"),
         unit: "ns",
         reach: Reach::AtMost(if distance <= 9 { 0.5 } else { 1.0 }),
+        pairs: pairs(turns, |line| number(line, "mean_ns"))?,
+    })
+}
+
+/// The same in two passes.
+fn correlated(distance: u64, p: u64, turns: &[Turn]) -> Result<Row> {
+    let ([p50, _], [p99, _]) = (of(turns, "p50_ns")?, of(turns, "p99_ns")?);
+    let ([agrees, _], [shots, _]) = (of(turns, "agreement")?, of(turns, "shots")?);
+    let [errors, their_errors] = of(turns, "logical_errors")?;
+    Ok(Row {
+        case: format!(
+            "correlated_mwpm d = {distance}, p = {:.1} %, mean; p50 {p50:.0} ns, p99 {p99:.0} ns, agrees {:.2} %, \
+             {errors} errors of {shots}",
+            p as f64 / 10.0,
+            100.0 * agrees
+        ),
+        baseline: format!("PyMatching decode_batch with correlations, mean; {their_errors} errors"),
+        unit: "ns",
+        reach: Reach::AtMost(1.0),
         pairs: pairs(turns, |line| number(line, "mean_ns"))?,
     })
 }

@@ -33,6 +33,7 @@ pub(super) static DECODER: Section = Section::new(
                 ("lut", "a table of the syndromes of a few errors"),
                 ("relay_bp", "relay belief propagation, on errors of any number of detectors"),
                 ("bp_osd", "belief propagation and ordered statistics, on errors of any number of detectors"),
+                ("correlated_mwpm", "mwpm in two passes: parts of one error make each other likelier"),
                 ("multi_error_lut", "lut by the rule of CUDA-Q QEC: the first errors, not what is likeliest"),
                 ("window", "some rounds at a time, each by another algorithm"),
             ]),

@@ -1,11 +1,10 @@
 //! Blossoms: how they form and how they are dissolved.
 
 use super::{Label, Matching, NONE, Node, Wait};
-use crate::mwpm::Paths;
 
 impl Matching {
     /// Makes a blossom from the cycle that an arc between two plus nodes closes.
-    pub(super) fn contract(&mut self, arc: u32, paths: &Paths) {
+    pub(super) fn contract(&mut self, arc: u32) {
         let base = self.fork(arc);
         self.link(arc, base);
         let blossom = self.new_blossom(base);
@@ -35,7 +34,7 @@ impl Matching {
         while let Some(child) = self.pending.pop() {
             let mut event = self.nodes[child as usize].first;
             while event != NONE {
-                self.wait(event, paths);
+                self.wait(event);
                 event = self.next(child, event);
             }
         }
@@ -122,7 +121,7 @@ impl Matching {
 
     /// Dissolves a minus blossom whose own radius has shrunk to zero. The even part of its cycle, between the arc by
     /// which the tree enters and its mate, stays in the tree; the rest leaves it, matched within itself.
-    pub(super) fn burst(&mut self, blossom: u32, paths: &Paths) {
+    pub(super) fn burst(&mut self, blossom: u32) {
         let Node { label, parent, child, entry, mate, dual, since, .. } = self.nodes[blossom as usize];
         if parent != NONE || label != Label::Minus || dual != self.now - since {
             return;
@@ -169,7 +168,7 @@ impl Matching {
             node = self.nodes[other as usize].sibling;
         }
         while let Some(plus) = self.pending.pop() {
-            self.grow(plus, paths);
+            self.grow(plus);
         }
     }
 

@@ -21,7 +21,7 @@ use crate::{
 const ROUNDS: usize = 32;
 
 /// For detectors that no path leads to the boundary from: the lowest detector of their component, and the path there.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Anchors(Vec<(u32, Path)>);
 
 impl Anchors {
@@ -32,10 +32,10 @@ impl Anchors {
         let mut anchors = Vec::new();
         if (0..detectors as u32).any(is_lost) {
             anchors.resize(detectors, (NONE, Path { weight: FAR, flips: 0 }));
-            let mut walk = Walk::new(graph);
+            let mut walk = Walk::new(graph, 0);
             for lowest in (0..detectors as u32).filter(|at| is_lost(*at)) {
                 if anchors[lowest as usize].0 == NONE {
-                    walk.run(graph, lowest, FAR, |to, path| {
+                    walk.run(graph, None, lowest, FAR, |to, path| {
                         anchors[to as usize] = (lowest, path);
                         true
                     });
@@ -158,7 +158,7 @@ impl Clusters {
         let mut least = None;
         let mut event = root;
         loop {
-            let reach = paths.nearest.row(detectors[event as usize]).reach();
+            let reach = paths.nearest.row(detectors[event as usize]).boundary.reach();
             let weight =
                 self.advance(event, root, detectors, event_at, paths).map_or(reach, |path| path.weight.min(reach));
             if weight < FAR && least.is_none_or(|least| (weight, event) < least) {
@@ -201,7 +201,7 @@ impl Clusters {
             }
             _ => {
                 let row = paths.nearest.row(detectors[event as usize]);
-                if row.reach() == weight {
+                if row.boundary.reach() == weight {
                     self.link(event, NONE, row.boundary);
                     self.members[root as usize].bounded = true;
                 }

@@ -1,11 +1,11 @@
 //! The flips of a finished matching.
 
-use super::{BOUNDARY, Matching, NONE};
-use crate::{graph::Path, mwpm::Paths};
+use super::{BOUNDARY, Event, Matching, NONE};
+use crate::graph::Path;
 
 impl Matching {
     /// Sum of the flips and weights of all matched paths.
-    pub(super) fn extract(&mut self, paths: &Paths) -> Path {
+    pub(super) fn extract(&mut self) -> Path {
         let mut total = Path { weight: 0, flips: 0 };
         for event in 0..self.events.len() as u32 {
             let top = self.top(event);
@@ -13,7 +13,8 @@ impl Matching {
             if mate & BOUNDARY != 0 {
                 // One event of the node is this one.
                 if mate == BOUNDARY | event {
-                    let path = self.bounded(self.events[event as usize].detector, paths);
+                    let Event { detector, boundary: path, .. } = self.events[event as usize];
+                    self.trace.note(detector, NONE);
                     total.weight += path.weight;
                     total.flips ^= path.flips;
                     self.open(top, event, &mut total);

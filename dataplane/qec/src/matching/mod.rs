@@ -20,6 +20,7 @@ mod blossom;
 mod clusters;
 mod extract;
 mod search;
+mod second;
 mod trace;
 
 use std::{cmp::Reverse, collections::BinaryHeap};
@@ -29,7 +30,8 @@ use clusters::Clusters;
 use trace::Trace;
 
 use crate::{
-    graph::{Graph, Path, Walk},
+    correlated::Overlay,
+    graph::{Path, Walk},
     mwpm::Paths,
     nearest::Nearest,
 };
@@ -62,8 +64,8 @@ struct Event {
     dual: i64,
     /// All events nearer than this are known.
     limit: i64,
-    /// Weight of the path to the boundary.
-    boundary: i64,
+    /// The path to the boundary, or the lightest that is known.
+    boundary: Path,
 }
 
 /// One direction of the path between two events. The other direction is its neighbour: the index with the last bit
@@ -188,11 +190,15 @@ pub(crate) struct Matching {
     rest: Vec<u32>,
     clusters: Clusters,
     trace: Trace,
+    /// For a second pass, what its errors imply (`second`).
+    pub(crate) overlay: Overlay,
+    is_second: bool,
 }
 
 impl Matching {
-    pub(crate) fn new(graph: &Graph) -> Self {
-        let detectors = graph.num_detectors();
+    pub(crate) fn new(paths: &Paths) -> Self {
+        let detectors = paths.graph.num_detectors();
+        let overlay = Overlay::new(paths);
         let pairs = (PAIRS[0] + PAIRS[1] * detectors).min(detectors * detectors / 2);
         let entries = ENTRIES[0] + ENTRIES[1] * detectors;
         Self {
@@ -210,10 +216,12 @@ impl Matching {
             way_out: NONE,
             mark: 0,
             pending: Vec::with_capacity(3 * detectors),
-            walk: Walk::new(graph),
+            walk: Walk::new(&paths.graph, overlay.room()),
             rest: Vec::with_capacity(detectors),
             clusters: Clusters::new(detectors),
-            trace: Trace::new(graph),
+            trace: Trace::new(paths),
+            overlay,
+            is_second: false,
         }
     }
 
@@ -244,7 +252,7 @@ impl Matching {
             cursor: row.start,
             dual: 0,
             limit: 0,
-            boundary: row.boundary.weight,
+            boundary: row.boundary,
         });
         self.nodes.push(Node::new(at));
     }
@@ -252,6 +260,7 @@ impl Matching {
     /// Flips and weight of a least-weight matching of the events at these detectors, found in so many steps.
     #[inline]
     pub(crate) fn run(&mut self, detectors: &[u32], paths: &Paths, steps: u64) -> Result<Path, Stop> {
+        self.is_second = false;
         self.clear();
         self.steps = steps;
         for &detector in detectors {
@@ -263,20 +272,26 @@ impl Matching {
                 return Err(Stop::Exhausted);
             }
         }
+        self.match_rest(paths)
+    }
+
+    /// Matches the events that have not been so by their first regions.
+    #[inline]
+    fn match_rest(&mut self, paths: &Paths) -> Result<Path, Stop> {
         for event in 0..self.events.len() as u32 {
             let top = self.events[event as usize].top;
             if self.nodes[top as usize].mate == NONE {
                 self.search(top, paths)?;
             }
         }
-        if self.steps == 0 { Err(Stop::Exhausted) } else { Ok(self.extract(paths)) }
+        if self.steps == 0 { Err(Stop::Exhausted) } else { Ok(self.extract()) }
     }
 
     /// Ends a run that was out of steps, in bounded time: what it matched stays, and the rest is matched by clusters.
     /// `None` if there is no matching.
     #[cold]
     pub(crate) fn finish(&mut self, paths: &Paths) -> Option<Path> {
-        let mut total = self.extract(paths);
+        let mut total = self.extract();
         for event in &self.events {
             self.event_at[event.detector as usize] = NONE;
         }
@@ -308,14 +323,20 @@ impl Matching {
         let arc = self.look(at, u32::MAX, paths);
         let event = &mut self.events[at as usize];
         if arc == NONE {
-            event.dual = event.boundary.min(event.limit / 2);
-            if event.dual == event.boundary {
+            event.dual = event.boundary.weight.min(event.limit / 2);
+            if event.dual == event.boundary.weight {
                 self.nodes[at as usize].mate = BOUNDARY | at;
             }
             return;
         }
+        self.meet(at, arc);
+    }
+
+    /// Gives an event half of the way to its nearest event; matches them if both do.
+    #[inline]
+    fn meet(&mut self, at: u32, arc: u32) {
         let Arc { to, weight, .. } = self.arcs[arc as usize];
-        event.dual = weight / 2;
+        self.events[at as usize].dual = weight / 2;
         if self.events[to as usize].dual == weight / 2 && self.nodes[to as usize].mate == NONE {
             self.nodes[at as usize].mate = arc;
             self.nodes[to as usize].mate = arc ^ 1;
@@ -352,10 +373,10 @@ impl Matching {
     /// Looks for events beyond the list of an event, a quarter further than it has looked so far.
     #[cold]
     fn look_beyond(&mut self, at: u32, paths: &Paths) {
-        let Event { detector, limit: from, .. } = self.events[at as usize];
-        let to = (from + from / 8 * 2 + 2).min(paths.nearest.row(detector).reach());
+        let Event { detector, limit: from, boundary, .. } = self.events[at as usize];
+        let to = (from + from / 8 * 2 + 2).min(boundary.reach());
         let mut walk = std::mem::take(&mut self.walk);
-        walk.run(&paths.graph, detector, to, |other, path| {
+        walk.run(&paths.graph, None, detector, to, |other, path| {
             let event = self.event_at[other as usize];
             self.spend(VISIT);
             if event != NONE

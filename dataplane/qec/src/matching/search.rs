@@ -15,7 +15,7 @@ impl Matching {
         self.queue.clear();
         self.tree.clear();
         self.pending.clear();
-        self.grow(root, paths);
+        self.grow(root);
         while let Some(Reverse((time, wait))) = self.queue.pop() {
             if self.steps == 0 {
                 return Err(Stop::Exhausted);
@@ -26,9 +26,9 @@ impl Matching {
             self.spend(POP);
             self.now = time;
             match wait {
-                Wait::Touch(arc) => self.touch(arc, paths),
+                Wait::Touch(arc) => self.touch(arc),
                 Wait::Look(event) => self.look_on(event, paths),
-                Wait::Burst(blossom) => self.burst(blossom, paths),
+                Wait::Burst(blossom) => self.burst(blossom),
             }
         }
         if self.way_out == NONE {
@@ -43,14 +43,14 @@ impl Matching {
     }
 
     /// Makes a node a plus node.
-    pub(super) fn grow(&mut self, node: u32, paths: &Paths) {
+    pub(super) fn grow(&mut self, node: u32) {
         let top = &mut self.nodes[node as usize];
         top.label = Label::Plus;
         top.since = self.now;
         let mut event = top.first;
         self.enter(node);
         while event != NONE {
-            self.wait(event, paths);
+            self.wait(event);
             event = self.next(node, event);
         }
     }
@@ -65,24 +65,24 @@ impl Matching {
     }
 
     /// Waits for what the growing region of an event can touch.
-    pub(super) fn wait(&mut self, event: u32, paths: &Paths) {
+    pub(super) fn wait(&mut self, event: u32) {
         let dual = self.dual(event);
         let state = &self.events[event as usize];
         let mut arc = state.arc;
         self.steps = self.steps.saturating_sub(1);
-        if state.boundary < FAR {
-            self.way_out_at(self.now + state.boundary - dual, BOUNDARY | event);
+        if state.boundary.weight < FAR {
+            self.way_out_at(self.now + state.boundary.weight - dual, BOUNDARY | event);
         }
-        self.wait_to_look(event, dual, paths);
+        self.wait_to_look(event, dual);
         while arc != NONE {
             self.wait_to_touch(arc, dual);
             arc = self.arcs[arc as usize].next;
         }
     }
 
-    fn wait_to_look(&mut self, event: u32, dual: i64, paths: &Paths) {
+    fn wait_to_look(&mut self, event: u32, dual: i64) {
         let state = &self.events[event as usize];
-        if state.limit < paths.nearest.row(state.detector).reach() {
+        if state.limit < state.boundary.reach() {
             self.wait_for(self.now + state.limit / 2 - dual, Wait::Look(event));
         }
     }
@@ -123,31 +123,34 @@ impl Matching {
     }
 
     fn look_on(&mut self, event: u32, paths: &Paths) {
-        if self.events[event as usize].cursor < paths.nearest.row(self.events[event as usize].detector).end {
+        if self.is_second {
+            self.look_around(event, paths);
+            self.wait(event);
+        } else if self.events[event as usize].cursor < paths.nearest.row(self.events[event as usize].detector).end {
             let arc = self.look(event, STRIDE, paths);
             let dual = self.dual(event);
             if arc != NONE {
                 self.wait_to_touch(arc, dual);
             }
-            self.wait_to_look(event, dual, paths);
+            self.wait_to_look(event, dual);
         } else {
             self.look_beyond(event, paths);
-            self.wait(event, paths);
+            self.wait(event);
         }
     }
 
     /// Handles a growing region that touches another one, unless things have changed in the meantime.
-    fn touch(&mut self, arc: u32, paths: &Paths) {
+    fn touch(&mut self, arc: u32) {
         let (one, other) = (self.top(self.from(arc)), self.top(self.to(arc)));
         if one == other || self.slack(arc) != 0 {
             return;
         }
         match self.nodes[other as usize].label {
             Label::Minus => {}
-            Label::Plus => self.contract(arc, paths),
+            Label::Plus => self.contract(arc),
             Label::Outside => {
                 self.shrink(other, arc);
-                self.grow(self.top(self.to(self.nodes[other as usize].mate)), paths);
+                self.grow(self.top(self.to(self.nodes[other as usize].mate)));
             }
         }
     }

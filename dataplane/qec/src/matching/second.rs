@@ -1,0 +1,113 @@
+//! The second pass of a shot: matching with the weights that the errors of the first have left
+//! ([`correlated`](crate::correlated)).
+//!
+//! The lists of the nearest detectors do not have these weights, so every event walks the graph, up to the next event or as
+//! far as its region can reach, each time that this has outgrown what it knows.
+
+use super::{BOUNDARY, Event, Matching, NONE, Node, START, Stop, VISIT};
+use crate::{
+    graph::{FAR, Path, Step},
+    mwpm::Paths,
+};
+
+impl Matching {
+    /// Matches the events of the last run again, in the steps that it has left.
+    pub(crate) fn run_again(&mut self, paths: &Paths) -> Result<Path, Stop> {
+        self.is_second = true;
+        self.arcs.clear();
+        self.flips.clear();
+        self.unused.clear();
+        self.nodes.clear();
+        self.mark = 0;
+        for at in 0..self.events.len() as u32 {
+            let event = &mut self.events[at as usize];
+            *event = Event {
+                detector: event.detector,
+                top: at,
+                next: NONE,
+                arc: NONE,
+                cursor: 0,
+                dual: 0,
+                limit: 0,
+                boundary: Path { weight: FAR, flips: 0 },
+            };
+            self.nodes.push(Node::new(at));
+        }
+        for event in 0..self.events.len() as u32 {
+            self.start_again(event, paths);
+            if self.steps == 0 {
+                return Err(Stop::Exhausted);
+            }
+        }
+        self.match_rest(paths)
+    }
+
+    /// Gives an event its first region; matches it if that touches the boundary or its unmatched nearest event.
+    fn start_again(&mut self, at: u32, paths: &Paths) {
+        self.spend(START);
+        self.look_around(at, paths);
+        let Event { boundary, arc: mut other, .. } = self.events[at as usize];
+        let (mut nearest, mut weight) = (NONE, 2 * boundary.weight);
+        while other != NONE {
+            let arc = self.arcs[other as usize];
+            if arc.weight < weight {
+                (nearest, weight) = (other, arc.weight);
+            }
+            other = arc.next;
+        }
+        if nearest != NONE {
+            self.meet(at, nearest);
+        } else if boundary.weight < FAR {
+            self.events[at as usize].dual = boundary.weight;
+            self.nodes[at as usize].mate = BOUNDARY | at;
+        }
+    }
+
+    /// Looks for the nearest event, and the boundary, among what an event does not know.
+    pub(super) fn look_around(&mut self, at: u32, paths: &Paths) {
+        let Event { detector, limit: from, mut boundary, .. } = self.events[at as usize];
+        let mut limit = boundary.reach();
+        let mut walk = std::mem::take(&mut self.walk);
+        walk.begin(detector);
+        while let Some((place, path)) = walk.next(limit) {
+            self.spend(VISIT);
+            let event = self.event_at[place as usize];
+            if event != NONE && event != at && path.weight >= from && path.weight >= self.events[event as usize].limit {
+                self.connect(at, event, path);
+            }
+            if self.steps == 0 {
+                break;
+            }
+            // All that is as far away as what has been met will be known.
+            let mut take = |step: &Step| {
+                let weight = path.weight + step.path.weight;
+                if weight >= limit {
+                    return false;
+                }
+                let flips = path.flips ^ step.path.flips;
+                if walk.reach(step.to, Path { weight, flips })
+                    && self.event_at[step.to as usize] != NONE
+                    && weight >= from
+                {
+                    limit = weight + 2;
+                }
+                true
+            };
+            // Lighter ones come first.
+            let _ = paths.graph.steps(place).iter().all(&mut take);
+            for step in self.overlay.steps(place) {
+                take(step);
+            }
+            let exit = self.overlay.to_boundary(place, &paths.graph);
+            let weight = path.weight + exit.path.weight;
+            if weight < boundary.weight {
+                boundary = Path { weight, flips: path.flips ^ exit.path.flips };
+                limit = limit.min(boundary.reach());
+            }
+        }
+        self.walk = walk;
+        let event = &mut self.events[at as usize];
+        event.limit = limit;
+        event.boundary = boundary;
+    }
+}
