@@ -56,7 +56,7 @@ def either(p, q):
 
 print(f"| model | solutions | shots/s | p50 | p99 | errors of {SHOTS} | without answer |")
 print("|---|---|---|---|---|---|---|")
-for name in ("surface_d3", "surface_d3_p5e-3", "surface_d5", "surface_d5_p5e-3", "bicycle_72", "bicycle_144"):
+for name in ("surface_d3", "surface_d3_p5e-3", "surface_d5", "surface_d5_p5e-3", "bicycle_72"):
     mechanisms = list(read(MODELS / f"{name}.dem"))
     detectors = 1 + max(max(of, default=0) for _, of, _ in mechanisms)
     observables = 1 + max(max(of, default=0) for _, _, of in mechanisms)
