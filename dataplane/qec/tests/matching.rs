@@ -106,16 +106,21 @@ fn a_model_without_errors_decodes_nothing() {
 /// Detectors of an edge (a single one means the boundary) and its probability.
 type Edge = (Vec<u32>, f64);
 
+/// Two detectors, or one and the boundary.
+fn ends(detectors: usize) -> impl Strategy<Value = Vec<u32>> {
+    let end = 0..detectors as u32;
+    (end.clone(), end).prop_map(|(one, other)| {
+        let mut ends = vec![one.min(other), one.max(other)];
+        ends.dedup();
+        ends
+    })
+}
+
 /// A graph of up to 14 detectors and 60 edges, none of them parallel. Each edge flips its own observable, from L`first` on, so
 /// that the decoder's answer names the edges it chose.
 fn graphs() -> impl Strategy<Value = (usize, Vec<Edge>)> {
     (1..15usize).prop_flat_map(|detectors| {
-        let end = 0..detectors as u32;
-        let ends = (end.clone(), end).prop_map(|(one, other)| {
-            let mut ends = vec![one.min(other), one.max(other)];
-            ends.dedup();
-            ends
-        });
+        let ends = ends(detectors);
         let probability = prop_oneof![4 => 0.001..0.5, 1 => 0.5..0.999];
         let edges = prop::collection::btree_map(ends, probability, 0..60);
         (Just(detectors), edges.prop_map(|edges| edges.into_iter().collect()))
@@ -256,13 +261,7 @@ struct Correlated {
 
 fn correlated() -> impl Strategy<Value = Correlated> {
     (2..9usize).prop_flat_map(|detectors| {
-        let end = 0..detectors as u32;
-        let ends = (end.clone(), end).prop_map(|(one, other)| {
-            let mut ends = vec![one.min(other), one.max(other)];
-            ends.dedup();
-            ends
-        });
-        let edges = prop::collection::btree_map(ends, 0.001..0.1, 2..12);
+        let edges = prop::collection::btree_map(ends(detectors), 0.001..0.1, 2..12);
         let pair = (any::<prop::sample::Index>(), any::<prop::sample::Index>(), 0.001..0.1);
         (Just(detectors), edges, prop::collection::vec(pair, 0..10)).prop_map(|(detectors, edges, pairs)| {
             let of = edges.len();

@@ -67,6 +67,8 @@ impl Matching {
     pub(super) fn look_around(&mut self, at: u32, paths: &Paths) {
         let Event { detector, limit: from, mut boundary, .. } = self.events[at as usize];
         let mut limit = boundary.reach();
+        // The ball is walked anew each time: a quarter further at least.
+        let quarter = from + from / 8 * 2 + 2;
         let mut walk = std::mem::take(&mut self.walk);
         walk.begin(detector);
         while let Some((place, path)) = walk.next(limit) {
@@ -89,7 +91,7 @@ impl Matching {
                     && self.event_at[step.to as usize] != NONE
                     && weight >= from
                 {
-                    limit = weight + 2;
+                    limit = limit.min(quarter.max(weight + 2));
                 }
                 true
             };
