@@ -4,7 +4,7 @@
 //! most likely errors behind a set of events form a matching of least weight, of each event with another or with the
 //! boundary, at the distances of the graph. `matching` finds it, exactly, for any number of events; `few` tries all
 //! matchings if there are so few events and detectors that this is faster. The steps of a shot are limited: what is unmatched
-//! then is matched by union-find, which is not exact. A second pass may follow ([`correlated`](crate::correlated)).
+//! then is matched by union-find, which is not exact. A second pass may follow (`correlated`).
 
 use crate::{
     correlated::Correlations,
