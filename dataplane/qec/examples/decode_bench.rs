@@ -3,8 +3,8 @@
 //! `cargo run --release -p berth-qec --example decode_bench [--correlated] [ROUNDS [FOLDER [DISTANCE]...]]`
 //!
 //! FOLDER has sets that `perf/data/make_shots.py` made there; look-up tables are for the smaller codes. With distances, matching alone
-//! decodes the sets of these in FOLDER, of every noise that is there; with `--correlated` in two passes. Every shot is decoded ROUNDS times (default 3) after a warm-up
-//! round. `p50_ns` and the like are of single decodes, without the cost of reading the clock; `mean_ns` and `shots_per_s` are of whole
+//! decodes the sets of these in FOLDER, of every noise that is there; with `--correlated` in two passes. Every shot is decoded ROUNDS
+//! times (default 3) after a warm-up round. `p50_ns` and the like are of single decodes, without the cost of reading the clock; `mean_ns` and `shots_per_s` are of whole
 //! rounds. `build_ms` is from the text of the model to the decoder, `four_kib` what four decoders with the same tables hold.
 
 use std::{

@@ -72,16 +72,6 @@ impl Paths {
     }
 }
 
-/// Matches the events of a shot that is out of steps, and counts it.
-#[cold]
-fn finish(matching: &mut Matching, exhausted: &mut u64, stop: Stop, paths: &Paths) -> Result<Path, DecodeError> {
-    if stop == Stop::Unmatchable {
-        return Err(DecodeError::Unmatchable);
-    }
-    *exhausted += 1;
-    matching.finish(paths).ok_or(DecodeError::Unmatchable)
-}
-
 /// The flips of a matching, of which the paths have those of the first 64 observables.
 #[inline]
 fn answer(matching: &mut Matching, paths: &Paths, flips: u64, out: &mut [u64]) {
@@ -143,23 +133,32 @@ impl Matcher {
         let Path { weight, flips } = match simple {
             Some(path) if path.weight >= FAR => return Err(DecodeError::Unmatchable),
             Some(path) => path,
-            None => match self.matching.run(&self.events, paths, self.steps) {
-                Ok(path) => path,
-                Err(stop) => finish(&mut self.matching, &mut self.exhausted, stop, paths)?,
-            },
+            None => self.first_pass(paths)?,
         };
         self.weight = weight;
         answer(&mut self.matching, paths, flips, out);
         Ok(())
     }
 
+    /// Matches the events, by union-find what is left when the shot is out of steps.
+    #[inline]
+    fn first_pass(&mut self, paths: &Paths) -> Result<Path, DecodeError> {
+        self.matching.run(&self.events, paths, self.steps).or_else(|stop| self.finish(stop, paths))
+    }
+
+    #[cold]
+    fn finish(&mut self, stop: Stop, paths: &Paths) -> Result<Path, DecodeError> {
+        if stop == Stop::Unmatchable {
+            return Err(DecodeError::Unmatchable);
+        }
+        self.exhausted += 1;
+        self.matching.finish(paths).ok_or(DecodeError::Unmatchable)
+    }
+
     /// See [`correlated`](crate::correlated). A shot that is out of steps keeps what it has of the first pass.
     fn decode_twice(&mut self, paths: &Paths, correlations: &Correlations, out: &mut [u64]) -> Result<(), DecodeError> {
         let exhausted = self.exhausted;
-        let Path { weight, flips } = match self.matching.run(&self.events, paths, self.steps) {
-            Ok(path) => path,
-            Err(stop) => finish(&mut self.matching, &mut self.exhausted, stop, paths)?,
-        };
+        let Path { weight, flips } = self.first_pass(paths)?;
         self.weight = weight;
         let graph = &paths.graph;
         out.copy_from_slice(graph.certain_flips());
@@ -174,7 +173,7 @@ impl Matcher {
         });
         self.matching.overlay = overlay;
         if !self.matching.overlay.is_empty() && exhausted == self.exhausted {
-            match self.matching.run_again(paths) {
+            match self.matching.run_again(&self.events, paths) {
                 Ok(Path { weight, flips }) => {
                     self.weight = weight;
                     answer(&mut self.matching, paths, flips, out);

@@ -364,9 +364,10 @@ proptest! {
 
 #[test]
 fn what_one_part_tells_of_another_decides() {
-    // Alone, the event of D1 is likelier to be of the boundary with L1; with that of D0, of the error that flips both.
+    // Alone, the events of D1 and D2 are of the error that flips both; beside that of D0, the one of D1 is of the error of D0.
     let text = "error(0.02) D0 ^ D1 L0\nerror(0.001) D0 L2\nerror(0.03) D1 D2 L1\nerror(0.3) D2 L3\n";
     let [mut one, mut two] = [Algorithm::Mwpm, Algorithm::CorrelatedMwpm].map(|a| Decoder::from_dem(text, a).unwrap());
     assert_eq!((decode(&mut one, 0b10), decode(&mut two, 0b10)), (Ok(0b1), Ok(0b1)));
+    assert_eq!((decode(&mut one, 0b110), decode(&mut two, 0b110)), (Ok(0b10), Ok(0b10)));
     assert_eq!((decode(&mut one, 0b111), decode(&mut two, 0b111)), (Ok(0b10), Ok(0b1001)));
 }

@@ -33,7 +33,6 @@ use crate::{
     correlated::Overlay,
     graph::{Path, Walk},
     mwpm::Paths,
-    nearest::Nearest,
 };
 
 /// Marks the absence of an event, node or arc.
@@ -240,20 +239,10 @@ impl Matching {
     }
 
     #[inline]
-    fn add(&mut self, detector: u32, nearest: &Nearest) {
-        let row = nearest.row(detector);
+    fn add(&mut self, detector: u32, cursor: u32, boundary: Path) {
         let at = self.events.len() as u32;
         self.event_at[detector as usize] = at;
-        self.events.push(Event {
-            detector,
-            top: at,
-            next: NONE,
-            arc: NONE,
-            cursor: row.start,
-            dual: 0,
-            limit: 0,
-            boundary: row.boundary,
-        });
+        self.events.push(Event { detector, top: at, next: NONE, arc: NONE, cursor, dual: 0, limit: 0, boundary });
         self.nodes.push(Node::new(at));
     }
 
@@ -264,7 +253,8 @@ impl Matching {
         self.clear();
         self.steps = steps;
         for &detector in detectors {
-            self.add(detector, &paths.nearest);
+            let row = paths.nearest.row(detector);
+            self.add(detector, row.start, row.boundary);
         }
         for event in 0..self.events.len() as u32 {
             self.start(event, paths);

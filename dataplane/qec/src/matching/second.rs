@@ -4,7 +4,7 @@
 //! The lists of the nearest detectors do not have these weights, so every event walks the graph, up to the next event or as
 //! far as its region can reach, each time that this has outgrown what it knows.
 
-use super::{BOUNDARY, Event, Matching, NONE, Node, START, Stop, VISIT};
+use super::{BOUNDARY, Event, Matching, NONE, START, Stop, VISIT};
 use crate::{
     graph::{FAR, Path, Step},
     mwpm::Paths,
@@ -12,26 +12,11 @@ use crate::{
 
 impl Matching {
     /// Matches the events of the last run again, in the steps that it has left.
-    pub(crate) fn run_again(&mut self, paths: &Paths) -> Result<Path, Stop> {
+    pub(crate) fn run_again(&mut self, detectors: &[u32], paths: &Paths) -> Result<Path, Stop> {
         self.is_second = true;
-        self.arcs.clear();
-        self.flips.clear();
-        self.unused.clear();
-        self.nodes.clear();
-        self.mark = 0;
-        for at in 0..self.events.len() as u32 {
-            let event = &mut self.events[at as usize];
-            *event = Event {
-                detector: event.detector,
-                top: at,
-                next: NONE,
-                arc: NONE,
-                cursor: 0,
-                dual: 0,
-                limit: 0,
-                boundary: Path { weight: FAR, flips: 0 },
-            };
-            self.nodes.push(Node::new(at));
+        self.clear();
+        for &detector in detectors {
+            self.add(detector, 0, Path { weight: FAR, flips: 0 });
         }
         for event in 0..self.events.len() as u32 {
             self.start_again(event, paths);
