@@ -12,11 +12,25 @@ const PAGE: u64 = 64 << 10;
 /// The longest output that fits an answer together with its logs.
 const MOST_OUTPUT: u64 = 512 << 10;
 
+/// `executors`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Executors {
+    /// Their unit where its socket is there, else this process.
+    #[default]
+    Auto,
+    /// Their unit.
+    Unit,
+    /// This process.
+    Child,
+}
+
 /// `[tasklet]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tasklet {
     /// Each run has a process of its own; else runs are on threads of this process.
     pub isolated: bool,
+    /// Who starts these processes.
+    pub executors: Executors,
     /// The CPUs that tasklets run on; none of them polls ports, rings or sessions.
     pub cpus: Vec<usize>,
     /// Bytes of all linear memories together, those of composite leases included.
@@ -51,6 +65,8 @@ pub(super) fn read(mut t: Table<'_, '_>, host: &Host, leases: bool, polled: &BTr
         t.sink().mistake(t.span(), t.path(), "needs a build with the feature \"wasm\"");
     }
     let isolated = t.choice("isolation", &[("process", true), ("inline", false)]);
+    let executors = [("auto", Executors::Auto), ("unit", Executors::Unit), ("child", Executors::Child)];
+    let executors = t.choice("executors", &executors).map(|at| at.value).unwrap_or_default();
     let cpus = cpu_list(&mut t, "cpus", host);
     let cpus = t.require("cpus", cpus, "cpus = [0]");
     if let Some(cpu) = cpus.iter().flatten().find(|cpu| polled.contains(cpu)) {
@@ -69,6 +85,7 @@ pub(super) fn read(mut t: Table<'_, '_>, host: &Host, leases: bool, polled: &BTr
     }
     let tasklet = Tasklet {
         isolated: isolated.is_none_or(|at| at.value),
+        executors,
         cpus: cpus.unwrap_or_default(),
         memory,
         modules,

@@ -113,9 +113,31 @@ pub(super) fn open(config: &Config, clock: &TscClock, bindings: Vec<Box<dyn Bind
     Ok(Opened { control: Some(Control::open(settings)?), gpus })
 }
 
-/// The program that tasklets run in, beside this one.
+/// The processes of tasklets, as the configuration wants them.
 #[cfg(feature = "wasm")]
-const EXECUTOR: &str = "berth-executor";
+pub(crate) fn isolation(config: &config::Tasklet) -> anyhow::Result<berth_wasm::Isolation> {
+    use berth_wasm::{Isolation, Starter, UNIT};
+    use config::Executors;
+
+    let unit = match config.executors {
+        Executors::Auto => Path::new(UNIT).exists(),
+        Executors::Unit => true,
+        Executors::Child => false,
+    };
+    let starter = if unit {
+        Starter::Unit(UNIT.into())
+    } else {
+        Starter::Child(std::env::current_exe().context("where this program is")?.with_file_name("berth-executor"))
+    };
+    Ok(Isolation { starter, cpus: config.cpus.clone(), memory: config.max_memory })
+}
+
+/// The command that compiles a module: this program, shut in.
+#[cfg(feature = "wasm")]
+pub(crate) fn compiler() -> anyhow::Result<berth_wasm::Compiler> {
+    let program = std::env::current_exe().context("where this program is")?;
+    Ok(berth_wasm::Compiler { program, args: vec!["compile-wasm".into()] })
+}
 
 /// What runs tasklets.
 #[cfg(feature = "wasm")]
@@ -124,27 +146,23 @@ fn tasklets(config: &config::Tasklet) -> anyhow::Result<TaskletConfig> {
         run::{Executor, Limits},
         schedule::SHARING,
     };
-    use berth_wasm::{Compiler, Isolated, Isolation, Pool, Wasm};
+    use berth_wasm::{Isolated, Parent, Pool, Wasm};
     use tracing::{info, warn};
 
     let cores = config.cpus.len() as u32;
-    let this = std::env::current_exe().context("where this program is")?;
-    let (program, memory) = (this.with_file_name(EXECUTOR), config.max_memory);
-    let compiler = Compiler { program: this, args: vec!["compile-wasm".into()] };
     let executor: Arc<dyn Executor> = if config.isolated {
-        let isolation = Isolation { program, cpus: config.cpus.clone(), memory };
-        let isolated = Isolated::new(isolation, compiler).context("tasklet: an executor")?;
-        let walls = isolated.walls();
-        info!("executors of tasklets: namespaces {}, landlock {}", walls.namespaces, walls.landlock);
-        if !walls.namespaces && !walls.landlock {
+        let isolated = Isolated::new(isolation(config)?, compiler()?).context("tasklet: an executor")?;
+        let (parent, walls) = (isolated.parent(), isolated.walls());
+        info!("executors of tasklets: {parent}; namespaces {}, landlock {}", walls.namespaces, walls.landlock);
+        if parent == Parent::Node && !walls.namespaces && !walls.landlock {
             warn!(
                 "executors of tasklets have their filter of system calls alone: neither namespaces nor Landlock here"
             );
         }
         Arc::new(isolated)
     } else {
-        let pool = Pool { instances: SHARING + cores, memory };
-        Arc::new(Wasm::new(pool, compiler).map_err(|e| anyhow::anyhow!("tasklet: {e:#}"))?)
+        let pool = Pool { instances: SHARING + cores, memory: config.max_memory };
+        Arc::new(Wasm::new(pool, compiler()?).map_err(|e| anyhow::anyhow!("tasklet: {e:#}"))?)
     };
     let max = Limits {
         fuel: config.max_fuel,

@@ -12,7 +12,7 @@ use berth_tasklet::{
     hostcall::{Call, Hostcalls},
     run::{Executor, Limits, Status},
 };
-use berth_wasm::{Compiler, Isolated, Isolation, KernelLimits, Pool, Wasm};
+use berth_wasm::{Compiler, Isolated, Isolation, KernelLimits, Pool, Starter, Wasm};
 use wasmtime::{Caller, Config, Engine, InstanceAllocationStrategy, Linker, Module, PoolingAllocationConfig, Store};
 
 const PLENTY: Limits = Limits { fuel: 10_000_000_000, memory: 64 << 20, output: 512 << 10, hostcalls: 1_000_000 };
@@ -112,7 +112,8 @@ fn compiler() -> Compiler {
 
 fn tasklets() {
     let inline = Wasm::new(Pool { instances: 64, memory: 64 << 20 }, compiler()).expect("a pool");
-    let isolation = Isolation { program: beside("berth-wasm-executor"), cpus: Vec::new(), memory: 64 << 20 };
+    let isolation =
+        Isolation { starter: Starter::Child(beside("berth-wasm-executor")), cpus: Vec::new(), memory: 64 << 20 };
     let process = Isolated::new(isolation, compiler()).expect("an executor");
     let by = |executor: &dyn Executor, body: &str| {
         let module = executor.compile(&tasklet(body)).expect("it compiles");

@@ -20,5 +20,5 @@ pub use code::KernelCode;
 pub use compile::{Compiler, child};
 pub use engine::Pool;
 pub use kernel::{KernelLimits, NoAnswer, RingKernel};
-pub use process::{Isolated, Isolation, executor, shut_in};
+pub use process::{Isolated, Isolation, Parent, Starter, UNIT, executor, shut_in};
 pub use run::{Needs, Wasm};

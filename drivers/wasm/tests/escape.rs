@@ -20,7 +20,7 @@ use berth_tasklet::{
     hostcall::{Call, Hostcalls, Kind},
     run::{Executor, Limits, Outcome, Status},
 };
-use berth_wasm::{Compiler, Isolated, Isolation};
+use berth_wasm::{Compiler, Isolated, Isolation, Starter};
 use rustix::{
     fs::{MemfdFlags, ftruncate, memfd_create},
     mm::{MapFlags, ProtFlags, mmap},
@@ -188,7 +188,8 @@ impl Hostcalls for Host {
 /// A run by an executor that does this.
 fn run(what: u64, on: bool) -> (Outcome, Host, Isolated) {
     let compiler = Compiler { program: env!("CARGO_BIN_EXE_berth-wasm-compile").into(), args: Vec::new() };
-    let isolation = Isolation { program: env::current_exe().unwrap(), cpus: Vec::new(), memory: what * PAGE };
+    let isolation =
+        Isolation { starter: Starter::Child(env::current_exe().unwrap()), cpus: Vec::new(), memory: what * PAGE };
     let of = Isolated::new(isolation, compiler).unwrap();
     let text = r#"(module (memory (export "memory") 1) (func (export "tasklet_run") (param i32 i32) (result i64) (i64.const 0)))"#;
     let module = of.compile(&wat::parse_str(text).unwrap()).unwrap();

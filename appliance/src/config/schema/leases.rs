@@ -292,6 +292,16 @@ pub(super) static TASKLET: Section = Section::new(
             "where tasklets run",
         )
         .default("\"process\""),
+        key(
+            "executors",
+            Kind::Choice(&[
+                ("auto", "the unit where its socket is there, /run/berth-executor.sock; else as `child`"),
+                ("unit", "berth-executor.service, another user's: no tasklet runs without it"),
+                ("child", "this process"),
+            ]),
+            "who starts the processes of tasklets",
+        )
+        .default("\"auto\""),
         key("memory", Kind::Size, "all linear memories, those of composite leases included").default("\"256 MiB\""),
         key("modules", Kind::Size, "compiled modules that are kept").default("\"256 MiB\""),
         key("results", Kind::Size, "results that are kept").default("\"64 MiB\""),

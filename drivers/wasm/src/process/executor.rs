@@ -20,7 +20,7 @@ use wasmtime::{Engine, Linker};
 
 use super::{
     code::{self as code_file, Loaded, OfFile},
-    descriptor, sandbox,
+    descriptor, keeper, sandbox,
     slot::{Line, Slot},
 };
 use crate::{
@@ -34,12 +34,14 @@ use crate::{
 const SLICE: Duration = Duration::from_millis(5);
 
 /// The program that runs tasklets. Standard input is the socket for code, standard output the slot's file; it is told the bytes of
-/// linear memory that a run may have, and its parent's id.
+/// linear memory that a run may have, and its parent's id. Told `serve`, it is the unit that starts such for others, and standard
+/// input the socket at which it listens.
 pub fn executor() -> ExitCode {
-    match execute() {
+    let serves = env::args().skip(1).eq(["serve"]);
+    match if serves { keeper::serve() } else { execute() } {
         Ok(never) => match never {},
         Err(error) => {
-            eprintln!("{error}; it is started by berth run, for [tasklet]");
+            eprintln!("{error}; it is started by berth run or its unit, for [tasklet]");
             ExitCode::FAILURE
         }
     }

@@ -1,9 +1,8 @@
 //! Executors as a whole: modules that any of them loads, and a process for each run under way.
 
 use std::{
-    fmt, io, mem,
+    fmt, io,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
-    path::PathBuf,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -19,7 +18,10 @@ use berth_tasklet::{
     run::{Executor, Limits, Module, Outcome, Processes, Rejected, Status},
 };
 
-use super::worker::{Gone, Worker};
+use super::{
+    start::{Parent, Share, Starter},
+    worker::{Gone, Worker},
+};
 use crate::{
     code_memory::sealed,
     compile::Compiler,
@@ -37,8 +39,8 @@ const REST: Duration = Duration::from_millis(200);
 /// How executors are run.
 #[derive(Debug, Clone)]
 pub struct Isolation {
-    /// Their program: one whose `main` ends in [`executor`](super::executor()).
-    pub program: PathBuf,
+    /// Who starts them.
+    pub starter: Starter,
     /// The CPUs that they may use; empty is all.
     pub cpus: Vec<usize>,
     /// Bytes of linear memory that a run may have; a multiple of 64 KiB.
@@ -50,6 +52,7 @@ pub struct Isolated {
     signatures: Signatures,
     compiler: Compiler,
     crew: Arc<Crew>,
+    parent: Parent,
     walls: Walls,
     modules: AtomicU64,
 }
@@ -70,9 +73,14 @@ impl Isolated {
         let signatures = signatures.map_err(|error| io::Error::other(format!("{error:#}")))?;
         let crew = Arc::new(Crew::start(isolation)?);
         let first = crew.fresh()?;
-        let walls = first.walls;
+        let (parent, walls) = (first.parent(), first.walls);
         crew.give_back(first);
-        Ok(Self { signatures, compiler, crew, walls, modules: AtomicU64::new(0) })
+        Ok(Self { signatures, compiler, crew, parent, walls, modules: AtomicU64::new(0) })
+    }
+
+    /// Whose children executors are.
+    pub fn parent(&self) -> Parent {
+        self.parent
     }
 
     /// What stands around executors, beside their filter of system calls.
@@ -211,32 +219,17 @@ impl Crew {
 
 /// Starts executors, one ahead, until nobody takes them any more.
 fn keep_one_ready(isolation: &Isolation, ready: &SyncSender<io::Result<Worker>>, counts: &Counts) {
-    stay_on(&isolation.cpus);
+    let share = Share::new(isolation.memory, &isolation.cpus);
     loop {
-        let worker = Worker::start(&isolation.program, isolation.memory);
+        let worker = Worker::start(&isolation.starter, &share);
         let failed = worker.is_err();
         counts.started.fetch_add(1, Relaxed);
-        let named = worker.map_err(|error| io::Error::other(format!("{}: {error}", isolation.program.display())));
+        let named = worker.map_err(|error| io::Error::other(format!("{}: {error}", isolation.starter)));
         if ready.send(named).is_err() {
             return;
         }
         if failed {
             thread::sleep(REST);
         }
-    }
-}
-
-/// Keeps this thread, and what it starts, on these CPUs, where there are such.
-fn stay_on(cpus: &[usize]) {
-    if cpus.is_empty() {
-        return;
-    }
-    // SAFETY: a set of bits without any, in which bits below its size are set, and which outlives the call.
-    unsafe {
-        let mut set: libc::cpu_set_t = mem::zeroed();
-        for cpu in cpus.iter().filter(|cpu| **cpu < libc::CPU_SETSIZE as usize) {
-            libc::CPU_SET(*cpu, &mut set);
-        }
-        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
     }
 }

@@ -8,13 +8,17 @@
 //! An executor serves one presenter, and one run at a time. It asks for every byte, and its run's capabilities are not its own to
 //! say: the thread that serves it has them. What it could do if it were taken over is what its run may do.
 
+mod cgroup;
 mod code;
 mod descriptor;
 mod executor;
 mod isolated;
+mod keeper;
 mod sandbox;
 mod slot;
+mod start;
 mod worker;
 
 pub use executor::{executor, shut_in};
 pub use isolated::{Isolated, Isolation};
+pub use start::{Parent, Starter, UNIT};

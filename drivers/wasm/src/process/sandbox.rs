@@ -10,7 +10,7 @@ use berth_tasklet::channel::Walls;
 use libc::c_long;
 
 /// Beside its modules' memory, what an executor may have of private memory: its heap, tables and stacks.
-const OVERHEAD: u64 = 128 << 20;
+pub(super) const OVERHEAD: u64 = 128 << 20;
 
 /// Addresses. One linear memory reserves 4 GiB, and code up to a quarter for each place.
 const ADDRESSES: u64 = 16 << 30;

@@ -40,7 +40,7 @@ pub(crate) enum Line {
 /// Where a head lies behind its flag.
 const HEAD_AT: usize = 64;
 const DATA_AT: usize = 4096;
-const SIZE: usize = DATA_AT + DATA;
+pub(super) const SIZE: usize = DATA_AT + DATA;
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 /// A slot, mapped.

@@ -3,9 +3,7 @@
 use std::{
     io,
     os::{fd::OwnedFd, unix::net::UnixStream},
-    path::Path,
-    process::{Child, Command as Program, ExitStatus, Stdio},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use berth_tasklet::{
@@ -13,16 +11,13 @@ use berth_tasklet::{
     hostcall::{Call, Hostcalls},
     run::{Limits, Outcome, SLICE, Status},
 };
-use rustix::process::{Pid, Signal, kill_process};
 
 use super::{
     descriptor,
     isolated::Code,
     slot::{Line, Slot},
+    start::{Parent, Process, START, Share, Starter},
 };
-
-/// How long an executor may take until it has shut itself in.
-const START: Duration = Duration::from_secs(10);
 
 /// Why a run has no outcome. Its executor is of no use any more.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -41,7 +36,7 @@ pub(super) enum Gone {
 /// An executor process. It is killed on drop.
 #[derive(Debug)]
 pub(super) struct Worker {
-    child: Child,
+    process: Process,
     socket: UnixStream,
     slot: Slot,
     /// Whose code it ran; `None` if it has run none.
@@ -57,20 +52,13 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// Starts `program`, and waits until it has shut itself in. It ends with the thread that calls.
-    pub(super) fn start(program: &Path, memory: u64) -> io::Result<Self> {
+    /// Starts one, and waits until it has shut itself in. A child ends with the thread that calls.
+    pub(super) fn start(by: &Starter, share: &Share) -> io::Result<Self> {
         let (slot, file) = Slot::create()?;
         let (socket, theirs) = UnixStream::pair()?;
-        let child = Program::new(program)
-            .args([memory.to_string(), std::process::id().to_string()])
-            .env_clear()
-            .current_dir("/")
-            .stdin(OwnedFd::from(theirs))
-            .stdout(file)
-            .stderr(Stdio::null())
-            .spawn()?;
+        let process = Process::start(by, share, OwnedFd::from(theirs), file)?;
         let (places, turn, walls) = (Default::default(), Instant::now(), Walls::default());
-        let mut worker = Self { child, socket, slot, presenter: None, walls, places, next: 0, turn, stopping: false };
+        let mut worker = Self { process, socket, slot, presenter: None, walls, places, next: 0, turn, stopping: false };
         while worker.turn.elapsed() < START {
             if let Some(head) = worker.slot.take(Line::Asked) {
                 let Ok(Asked::Ready(walls)) = Asked::parse(&head) else { break };
@@ -85,16 +73,13 @@ impl Worker {
         Err(io::Error::other("it does not say that it is ready"))
     }
 
-    /// How it ended, if it has.
-    pub(super) fn ended(&mut self) -> Option<ExitStatus> {
-        self.child.try_wait().ok().flatten()
+    pub(super) fn parent(&self) -> Parent {
+        self.process.parent()
     }
 
-    fn signal(&self, signal: Signal) {
-        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            // It may have ended by itself; it was not waited for, so the id is still its own.
-            let _ = kill_process(pid, signal);
-        }
+    /// How it ended, if it has.
+    pub(super) fn ended(&mut self) -> Option<String> {
+        self.process.ended()
     }
 
     /// Gives the run its next turn, or says that it is to stop, for good. Until then the process stands still, wherever it is.
@@ -102,9 +87,9 @@ impl Worker {
         if self.stopping {
             return false;
         }
-        self.signal(Signal::STOP);
+        self.process.stands(true);
         let on = host.turn();
-        self.signal(Signal::CONT);
+        self.process.stands(false);
         (self.turn, self.stopping) = (Instant::now(), !on);
         on
     }
@@ -119,7 +104,7 @@ impl Worker {
             if !left.is_zero() {
                 self.slot.wait(Line::Asked, Some(left));
             } else if let Some(status) = self.ended() {
-                return Err(Gone::Ended(status.to_string()));
+                return Err(Gone::Ended(status));
             } else if !self.turn(host) {
                 return Err(Gone::Stopped);
             }
@@ -264,13 +249,5 @@ impl Worker {
                 return Err(Gone::Broke("that is no hostcall"));
             }
         })
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

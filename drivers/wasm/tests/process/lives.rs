@@ -11,7 +11,7 @@ use berth_tasklet::{
     hostcall::{Call, Hostcalls},
     run::{Executor, Limits, Module, Processes, Status},
 };
-use berth_wasm::{Compiler, Isolated, Isolation};
+use berth_wasm::{Compiler, Isolated, Isolation, Starter};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::{PLENTY, isolated, tasklet};
@@ -19,18 +19,18 @@ use crate::common::{PLENTY, isolated, tasklet};
 /// Tests of this file look at executors as a process sees them: one at a time. Those of other files give every turn at once.
 static ALONE: Mutex<()> = Mutex::new(());
 
-fn alone() -> MutexGuard<'static, ()> {
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-const SPIN: &str = "(loop (br 0)) (unreachable)";
+pub(crate) const SPIN: &str = "(loop (br 0)) (unreachable)";
 
-fn compile(of: &Isolated, body: &str) -> Arc<dyn Module> {
+pub(crate) fn compile(of: &Isolated, body: &str) -> Arc<dyn Module> {
     of.compile(&wat::parse_str(tasklet(body)).unwrap()).unwrap()
 }
 
 /// A presenter, and what happens to its run at its first call or turn.
-struct Host<F>(u128, F);
+pub(crate) struct Host<F>(pub(crate) u128, pub(crate) F);
 
 impl<F: FnMut() -> bool> Hostcalls for Host<F> {
     fn call(&mut self, _: Call<'_>) -> i64 {
@@ -46,20 +46,24 @@ impl<F: FnMut() -> bool> Hostcalls for Host<F> {
     }
 }
 
-fn run(module: &dyn Module, presenter: u128) -> (Status, Option<String>) {
+pub(crate) fn run(module: &dyn Module, presenter: u128) -> (Status, Option<String>) {
     let outcome = module.run(&[], &PLENTY, &mut Host(presenter, || true));
     (outcome.status, outcome.reason)
 }
 
-/// The executor that stands still while its run has no turn.
 fn standing() -> Option<Pid> {
+    standing_of(std::process::id())
+}
+
+/// The executor that stands still while its run has no turn.
+pub(crate) fn standing_of(parent: u32) -> Option<Pid> {
     let stands = |pid: &Pid| {
         let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
         stat.is_ok_and(|stat| stat.contains(") T "))
     };
     let deadline = Instant::now() + Duration::from_secs(5);
     while Instant::now() < deadline {
-        let found = executors().into_iter().find(stands);
+        let found = executors_of(parent).into_iter().find(stands);
         if found.is_some() {
             return found;
         }
@@ -68,14 +72,18 @@ fn standing() -> Option<Pid> {
     None
 }
 
-/// Executors that are there: children of this process by that name.
 fn executors() -> Vec<Pid> {
-    let me = std::process::id().to_string();
+    executors_of(std::process::id())
+}
+
+/// Executors that are there: children of a process by that name.
+pub(crate) fn executors_of(parent: u32) -> Vec<Pid> {
+    let parent = parent.to_string();
     let stat = |pid: i32| fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let ours = |pid: &i32| {
         let stat = stat(*pid);
         let rest: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
-        stat.contains("(berth-wasm-exec") && rest.first() != Some(&"Z") && rest.get(1) == Some(&me.as_str())
+        stat.contains("(berth-wasm-exec") && rest.first() != Some(&"Z") && rest.get(1) == Some(&parent.as_str())
     };
     let all = fs::read_dir("/proc").unwrap().flatten();
     let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(ours);
@@ -323,7 +331,7 @@ fn a_program_that_is_none_is_said_so() {
     let _alone = alone();
     let compiler = || Compiler { program: "/bin/false".into(), args: Vec::new() };
     for (program, why) in [("/no/such/program", "No such file"), ("/bin/false", "exit status: 1")] {
-        let isolation = Isolation { program: program.into(), cpus: Vec::new(), memory: 1 << 20 };
+        let isolation = Isolation { starter: Starter::Child(program.into()), cpus: Vec::new(), memory: 1 << 20 };
         let error = Isolated::new(isolation, compiler()).unwrap_err().to_string();
         assert!(error.contains(program) && error.contains(why), "{error}");
     }

@@ -9,5 +9,6 @@ mod hostcalls;
 mod lives;
 #[path = "../wasm/runs.rs"]
 mod runs;
+mod unit;
 
 const ISOLATED: bool = true;

@@ -6,13 +6,13 @@ use berth_tasklet::{
     hostcall::{Call, Hostcalls},
     run::{Executor, Limits, Module, Outcome, Rejected},
 };
-use berth_wasm::{Compiler, Isolated, Isolation, Pool, Wasm};
+use berth_wasm::{Compiler, Isolated, Isolation, Pool, Starter, Wasm};
 
 /// Plenty of all.
 pub(crate) const PLENTY: Limits =
     Limits { fuel: 1_000_000_000, memory: 64 << 20, output: 512 << 10, hostcalls: 1_000_000 };
 
-fn compiler() -> Compiler {
+pub(crate) fn compiler() -> Compiler {
     Compiler { program: env!("CARGO_BIN_EXE_berth-wasm-compile").into(), args: Vec::new() }
 }
 
@@ -26,7 +26,8 @@ pub(crate) fn node() -> &'static Wasm {
 /// Where they are compiled, and run in processes of their own.
 pub(crate) fn isolated() -> Isolated {
     let program = env!("CARGO_BIN_EXE_berth-wasm-executor").into();
-    Isolated::new(Isolation { program, cpus: Vec::new(), memory: 64 << 20 }, compiler()).unwrap()
+    Isolated::new(Isolation { starter: Starter::Child(program), cpus: Vec::new(), memory: 64 << 20 }, compiler())
+        .unwrap()
 }
 
 /// What runs the tests of this program.
