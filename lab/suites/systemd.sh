@@ -4,6 +4,7 @@
 # root: debian
 # modules: virtio_net
 # devices: iommu virtio-net-pair
+# peers: outside
 # memory: 1536
 # host: $BERTH perf rpc --port udp --peer $GUEST --count 1000 --warmup 0 --timeout 5000 --no-progress --json $OUT/host.json
 # timeout: 900
@@ -236,6 +237,87 @@ ok "disk full: leases are granted, as the journal has reserved its space" lease
 ok "disk full: requests are answered" answers 127.0.0.1:4702
 systemctl stop berth@disk
 umount /var/lib/berth/disk
+
+# Tasklets, whose executors are of a unit and a user of their own.
+ok "executors: the unit has no mistakes" systemd-analyze verify --man=no berth-executor.service berth-executor.socket
+ok "executors: their exposure is 2.0 at most" systemd-analyze security --threshold=20 berth-executor.service
+export HOME=$OUT/tasklets
+mkdir -p "$HOME"
+{
+    port 'driver = "udp"
+bind = "127.0.0.1:4703"'
+    cat <<TOML
+[node]
+state_dir = "/var/lib/berth/tasklets"
+[control]
+enroll = "open"
+[[control.policy]]
+presenter = "*"
+perms = ["read", "write", "alloc", "exec"]
+[[region]]
+name = "scratch"
+kind = "memory"
+size = "4 MiB"
+[tasklet]
+cpus = [0]
+executors = "unit"
+TOML
+} | instance tasklets
+# A module whose section of code is this.
+module() {
+    printf '\0asm\001\0\0\0\001\007\001\140\002\177\177\001\176\003\002\001\0\005\003\001\0\001\007\030\002\006memory\002\0\013tasklet_run\0\0'
+    printf "$1"
+}
+module '\012\006\001\004\0\102\0\013' >"$OUT/nothing.wasm"
+module '\012\012\001\010\0\003\100\014\0\013\0\013' >"$OUT/endless.wasm"
+runs() { berth tasklet run "$OUT/nothing.wasm"; }
+endless() { berth tasklet run "$OUT/endless.wasm" --fuel 1000000000000 --detach; }
+executors() { pgrep -u berth-executor -f '^/usr/bin/berth-executor [0-9]'; }
+# Once it has run for a while: its process, which the others wait for.
+busy() { for pid in $(executors); do [ "$(cut -d' ' -f14 "/proc/$pid/stat")" -lt 20 ] || echo "$pid"; done | grep .; }
+failed() { berth tasklet result "$1" 2>&1 | grep "$2"; }
+ok "executors: an appliance starts with them" systemctl start berth@tasklets
+ok "executors: it is enrolled" sh -c 'berth key new && berth enroll'
+ok "executors: a tasklet runs" runs
+ok "executors: they are another user's, and shut in" sh -c 'pids=$(pgrep -u berth-executor -f "^/usr/bin/berth-executor [0-9]") &&
+    for pid in $pids; do grep -qx "Seccomp:	2" /proc/$pid/status && grep -qx "CapEff:	0*" /proc/$pid/status || exit 1; done'
+cgroups() {
+    of=$(systemctl show -P ControlGroup berth-executor)
+    for pid in $(executors); do
+        own=/sys/fs/cgroup$(sed 's/^0:://' "/proc/$pid/cgroup")
+        echo "$own" && case $own in /sys/fs/cgroup$of/executor-*) ;; *) return 1 ;; esac
+        is "$(cat "$own/cpu.max")" "100000 100000" && is "$(cat "$own/cpuset.cpus")" 0 && [ "$(cat "$own/memory.max")" -lt 300000000 ] || return 1
+    done
+}
+ok "executors: a cgroup each" cgroups
+ok "executors: and doctor says so" sh -c 'berth doctor | grep "^ok *tasklets .*a cgroup each"'
+id=$(endless)
+ok "executors: an endless tasklet runs" within 10 busy
+pid=$(busy)
+ok "executors: killed in the middle" kill -9 "$pid"
+ok "executors: that costs its run" within 5 failed "$id" EXEC_FAILED
+ok "executors: and nothing else" runs
+id=$(endless)
+ok "executors: another runs" within 10 busy
+ok "executors: it is cancelled" berth tasklet cancel "$id"
+id=$(endless)
+ok "executors: their keeper is killed" sh -c 'kill -9 $(systemctl show -P MainPID berth-executor)'
+ok "executors: that costs the run that they had" within 5 failed "$id" EXEC_FAILED
+ok "executors: and they are there again" within 20 runs
+systemctl stop berth@tasklets
+gone() { ! executors; }
+ok "executors: they end with the appliance" within 5 gone
+ok "executors: and leave no cgroup" not ls -d "/sys/fs/cgroup$(systemctl show -P ControlGroup berth-executor)"/executor-*
+systemctl stop berth-executor.service berth-executor.socket
+# What is in reach of who has taken one over and broken its filter of system calls.
+ok "outside: without walls there is much" sh -c '"$PEERS/outside" 2>&1 | grep "outside: [0-9][0-9]* things" | grep -v ": [0-9] things"'
+mv /usr/bin/berth-executor "$OUT/berth-executor" && cp "$PEERS/outside" /usr/bin/berth-executor
+systemctl start berth-executor.socket berth-executor.service
+looked() { journalctl -u berth-executor | grep "outside: [0-9]* things"; }
+ok "outside: it has looked" within 10 looked
+ok "outside: no file, key, socket, region, process or network is in reach" sh -c 'journalctl -u berth-executor | grep "outside:" | tee /dev/stderr | grep -q ": 0 things"'
+systemctl stop berth-executor.service berth-executor.socket
+mv "$OUT/berth-executor" /usr/bin/berth-executor
 
 # The path of docs/operate.md to a network card behind vfio-pci; the card's peer is the other end of the guest's wire.
 card=$(grep -l 0x1041 /sys/bus/pci/devices/*/device | cut -d/ -f6 | head -1)

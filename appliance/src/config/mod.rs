@@ -46,7 +46,7 @@ pub use port::{Fault, Pcap, Port, Service};
 pub(crate) use region::station;
 pub use region::{Backing, Kind, LeasedGpu, Region};
 pub use rpc::{Memory, Mode, Ring, Rpc};
-pub use tasklet::Tasklet;
+pub use tasklet::{Executors, Tasklet};
 pub use tune::{Nic, Tune};
 
 /// A whole configuration, free of mistakes that can be seen without starting anything.

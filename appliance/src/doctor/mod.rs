@@ -14,6 +14,7 @@ mod ofi;
 mod pci;
 mod rdma;
 mod sriov;
+mod tasklet;
 mod time;
 
 use std::{fmt::Write as _, path::Path};
@@ -87,6 +88,7 @@ pub fn examine(root: &Path, regions: &[Region]) -> Vec<Finding> {
     nvme::examine(&root, &mut findings);
     gpu::examine(&root, live, &mut findings);
     hip::examine(&root, &mut findings);
+    tasklet::examine(live, &mut findings);
     findings.0
 }
 

@@ -113,23 +113,19 @@ pub(super) fn open(config: &Config, clock: &TscClock, bindings: Vec<Box<dyn Bind
     Ok(Opened { control: Some(Control::open(settings)?), gpus })
 }
 
-/// The processes of tasklets, as the configuration wants them.
+/// Who starts the processes of tasklets.
 #[cfg(feature = "wasm")]
-pub(crate) fn isolation(config: &config::Tasklet) -> anyhow::Result<berth_wasm::Isolation> {
-    use berth_wasm::{Isolation, Starter, UNIT};
+pub(crate) fn starter(executors: config::Executors) -> anyhow::Result<berth_wasm::Starter> {
+    use berth_wasm::{Starter, UNIT};
     use config::Executors;
 
-    let unit = match config.executors {
+    let unit = match executors {
         Executors::Auto => Path::new(UNIT).exists(),
         Executors::Unit => true,
         Executors::Child => false,
     };
-    let starter = if unit {
-        Starter::Unit(UNIT.into())
-    } else {
-        Starter::Child(std::env::current_exe().context("where this program is")?.with_file_name("berth-executor"))
-    };
-    Ok(Isolation { starter, cpus: config.cpus.clone(), memory: config.max_memory })
+    let this = std::env::current_exe().context("where this program is")?;
+    Ok(if unit { Starter::Unit(UNIT.into()) } else { Starter::Child(this.with_file_name("berth-executor")) })
 }
 
 /// The command that compiles a module: this program, shut in.
@@ -146,12 +142,14 @@ fn tasklets(config: &config::Tasklet) -> anyhow::Result<TaskletConfig> {
         run::{Executor, Limits},
         schedule::SHARING,
     };
-    use berth_wasm::{Isolated, Parent, Pool, Wasm};
+    use berth_wasm::{Isolated, Isolation, Parent, Pool, Wasm};
     use tracing::{info, warn};
 
     let cores = config.cpus.len() as u32;
     let executor: Arc<dyn Executor> = if config.isolated {
-        let isolated = Isolated::new(isolation(config)?, compiler()?).context("tasklet: an executor")?;
+        let (starter, cpus) = (starter(config.executors)?, config.cpus.clone());
+        let isolation = Isolation { starter, cpus, memory: config.max_memory };
+        let isolated = Isolated::new(isolation, compiler()?).context("tasklet: an executor")?;
         let (parent, walls) = (isolated.parent(), isolated.walls());
         info!("executors of tasklets: {parent}; namespaces {}, landlock {}", walls.namespaces, walls.landlock);
         if parent == Parent::Node && !walls.namespaces && !walls.landlock {

@@ -83,6 +83,8 @@ pub struct Processes {
     pub lost: u64,
     /// Killed, since a run was to stop and did not, or what they said was no message.
     pub killed: u64,
+    /// Each has a cgroup of its own; else turns by time are all that shares the cores out (T12).
+    pub cgroup: bool,
 }
 
 /// A compiled module; each run is a fresh instance of it.

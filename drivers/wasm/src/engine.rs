@@ -85,7 +85,7 @@ fn config() -> Config {
     config
 }
 
-/// Units of guest code between two looks at whether it may go on. A look suspends the guest, which takes 0.2 to 0.3 us: two hundredths
+/// Units of guest code between two looks at whether it may go on, on a thread of the node. A look suspends the guest, which takes 0.2 to 0.3 us: two hundredths
 /// of the time of the fastest operators. Of the slowest one, `memory.grow` by nothing, so many take 10 ms and more; wasmtime asks
 /// nobody about it, so more units between two looks would be a longer slice than a run may have.
 pub(crate) const FUEL_SLICE: u64 = 100_000;

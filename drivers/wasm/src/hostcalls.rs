@@ -69,11 +69,13 @@ pub(crate) struct Guest {
     pub(crate) bounded: bool,
     /// The fuel that was left when the host was last asked for a turn.
     pub(crate) asked: u64,
+    /// The fuel from one turn to the next.
+    pub(crate) slice: u64,
 }
 
 impl Guest {
     pub(crate) fn new(host: Option<Host>, limits: Limits) -> Self {
-        Self { host, limits, hostcalls: 0, memory: None, bounded: false, asked: 0 }
+        Self { host, limits, hostcalls: 0, memory: None, bounded: false, asked: 0, slice: FUEL_SLICE }
     }
 }
 
@@ -108,7 +110,7 @@ fn enter(caller: &mut Caller<'_, Guest>, moved: u64) -> Result<()> {
     let left = left - cost;
     caller.set_fuel(left)?;
     let guest = caller.data_mut();
-    if guest.asked.saturating_sub(left) >= FUEL_SLICE {
+    if guest.asked.saturating_sub(left) >= guest.slice {
         guest.asked = left;
         if !guest.host.as_mut().is_some_and(|host| host.get().turn()) {
             return Err(Stopped::Host.into());

@@ -118,7 +118,7 @@ impl Program {
 
 impl Executor for Wasm {
     fn compile(&self, wasm: &[u8]) -> Result<Arc<dyn Module>, Rejected> {
-        Ok(Arc::new(Tasklet(self.program(wasm, Role::Tasklet)?)))
+        Ok(Arc::new(Tasklet { program: self.program(wasm, Role::Tasklet)?, slice: FUEL_SLICE }))
     }
 }
 
@@ -161,22 +161,26 @@ impl fmt::Debug for Program {
 
 /// A compiled tasklet.
 #[derive(Debug)]
-pub(crate) struct Tasklet(pub(crate) Program);
+pub(crate) struct Tasklet {
+    pub(crate) program: Program,
+    /// Units of guest code between two looks at whether it may go on.
+    pub(crate) slice: u64,
+}
 
 impl Module for Tasklet {
     fn size(&self) -> u64 {
-        self.0.size
+        self.program.size
     }
 
     fn takes_input(&self) -> bool {
-        self.0.alloc.is_some()
+        self.program.alloc.is_some()
     }
 
     fn run(&self, input: &[u8], limits: &Limits, host: &mut dyn Hostcalls) -> Outcome {
         // SAFETY: both copies are gone when this function returns, the store and with it the guest's end before; one of them is used while
         // the guest runs, the other while it does not.
         let (hosted, mut turns) = unsafe { Host::two(host) };
-        let mut store = Store::new(self.0.pre.module().engine(), Guest::new(Some(hosted), *limits));
+        let mut store = Store::new(self.program.pre.module().engine(), Guest::new(Some(hosted), *limits));
         store.limiter(|guest| guest);
         let returned = {
             let mut guest = pin!(self.guest(&mut store, input));
@@ -212,32 +216,33 @@ impl Module for Tasklet {
 }
 
 impl Tasklet {
-    /// What `tasklet_run` returned. It is pending each time that [`FUEL_SLICE`] units were used.
+    /// What `tasklet_run` returned. It is pending each time that so many units were used as a slice has.
     async fn guest(&self, store: &mut Store<Guest>, input: &[u8]) -> Result<(Memory, i64)> {
         // Initializing memory and tables has no price.
         store.set_fuel(u64::MAX)?;
-        let instance = self.0.pre.instantiate(&mut *store)?;
-        let memory = instance.get_module_export(&mut *store, &self.0.memory).and_then(wasmtime::Extern::into_memory);
+        let instance = self.program.pre.instantiate(&mut *store)?;
+        let memory = instance.get_module_export(&mut *store, &self.program.memory).and_then(wasmtime::Extern::into_memory);
         let memory = memory.expect("checked");
         store.data_mut().memory = Some(memory);
-        store.data_mut().bounded = self.0.bounded;
+        store.data_mut().bounded = self.program.bounded;
         // wasmtime stops a guest when it has used all. One unit more, and it stops when it has used more than all.
         let fuel = store.data().limits.fuel.saturating_add(1);
         store.data_mut().asked = fuel;
+        store.data_mut().slice = self.slice;
         store.set_fuel(fuel)?;
-        store.fuel_async_yield_interval(Some(FUEL_SLICE))?;
-        for function in &self.0.before {
+        store.fuel_async_yield_interval(Some(self.slice))?;
+        for function in &self.program.before {
             call::<(), ()>(store, instance, function, ()).await?;
         }
         let len = input.len() as u32;
         let mut start = 0;
-        if let Some(alloc) = self.0.alloc.as_ref().filter(|_| len > 0) {
+        if let Some(alloc) = self.program.alloc.as_ref().filter(|_| len > 0) {
             start = call::<_, i32>(store, instance, alloc, len.cast_signed()).await?;
             let at = start.cast_unsigned() as usize;
             let room = memory.data_mut(&mut *store).get_mut(at..at + input.len());
             room.ok_or(BadAlloc)?.copy_from_slice(input);
         }
-        let returned = call(store, instance, &self.0.run, (start, len.cast_signed())).await?;
+        let returned = call(store, instance, &self.program.run, (start, len.cast_signed())).await?;
         Ok((memory, returned))
     }
 }

@@ -19,6 +19,13 @@ use crate::{
 /// Rounds of submissions.
 const ROUNDS: &str = "15";
 
+/// Pairs of revocations.
+const REVOCATIONS: &str = "101";
+
+/// A module that loops: `loop br 0 end unreachable`.
+const ENDLESS: &[u8] = b"\0asm\x01\0\0\0\x01\x07\x01\x60\x02\x7F\x7F\x01\x7E\x03\x02\x01\0\x05\x03\x01\0\x01\
+    \x07\x18\x02\x06memory\x02\0\x0Btasklet_run\0\0\x0A\x0A\x01\x08\0\x03\x40\x0C\0\x0B\0\x0B";
+
 /// What tasklets cost, on one core each.
 pub(super) fn tasklets() -> Result<Vec<Row>> {
     fs::create_dir_all(OUT)?;
@@ -36,6 +43,10 @@ pub(super) fn tasklets() -> Result<Vec<Row>> {
     for (case, name, baseline, unit, reach) in ALONE {
         rows.push(row(&alone, case, name, baseline, unit, reach)?);
     }
+    for isolation in ["inline", "process"] {
+        rows.push(revocations(isolation)?);
+    }
+    rows.push(saturated()?);
     Ok(rows)
 }
 
@@ -88,12 +99,13 @@ fn row(all: &[Value], case: &str, name: &str, baseline: &str, unit: &'static str
 }
 
 /// A node that runs tasklets on the server's core, its QUIC address, and the key that may submit.
-fn node(isolation: &str, ports: &str) -> Result<(Process, Value)> {
+fn node(isolation: &str, sync_wait_ms: u32, ports: &str) -> Result<(Process, Value)> {
     let client = network::client_key("client")?;
     let config = format!(
         "[node]\nstate_dir = \"wasm-node\"\n[control]\nudp = \"127.0.0.1:0\"\nquic = \"127.0.0.1:0\"\nenrolled = [\"{client}\"]\n\
-         [[control.policy]]\npresenter = \"*\"\nperms = [\"exec\"]\n\
-         [tasklet]\ncpus = [{CLIENT_CPU}]\nisolation = \"{isolation}\"\nsync_wait_ms = 200\nmax_wall_ms = 60000\n{ports}"
+         [[control.policy]]\npresenter = \"*\"\nperms = [\"read\", \"write\", \"alloc\", \"exec\", \"revoke\"]\n\
+         [[region]]\nname = \"mem\"\nkind = \"memory\"\nsize = \"16 MiB\"\n\
+         [tasklet]\ncpus = [{CLIENT_CPU}]\nisolation = \"{isolation}\"\nsync_wait_ms = {sync_wait_ms}\nmax_wall_ms = 60000\n{ports}"
     );
     let path = format!("{OUT}/wasm-{isolation}.toml");
     fs::write(&path, config)?;
@@ -107,7 +119,7 @@ fn quic(ready: &Value) -> Result<&str> {
 /// `TASKLET_SUBMIT` by hash beside one that is refused when it was verified, and CANCELs.
 fn submissions(isolation: &str, reach: Reach) -> Result<Vec<Row>> {
     let bench = build::example("berth-client", "submit_bench")?;
-    let (_node, ready) = node(isolation, "")?;
+    let (_node, ready) = node(isolation, 200, "")?;
     let all = lines(&output(&mut cmd(&bench, [quic(&ready)?, &format!("{OUT}/client.key"), ROUNDS]))?)?;
     let case = format!("SUBMIT by hash, trivial module, {isolation}, verified to answered");
     let mut rows = vec![row(&all, "submit", &case, "refused once it is verified", "us", reach)?];
@@ -124,6 +136,79 @@ fn submissions(isolation: &str, reach: Reach) -> Result<Vec<Row>> {
         });
     }
     Ok(rows)
+}
+
+/// CAP_REVOKE of a lease that a tasklet reads without pause, and of one that nobody reads.
+fn revocations(isolation: &str) -> Result<Row> {
+    let bench = build::example("berth-client", "revoke_tasklet_bench")?;
+    let (_node, ready) = node(isolation, 2, "")?;
+    let all = lines(&output(&mut cmd(&bench, [quic(&ready)?, &format!("{OUT}/client.key"), REVOCATIONS]))?)?;
+    let sum = |name: &str| all.iter().map(|line| number(line, name)).sum::<Result<f64>>();
+    let (late, reads) = (sum("served_after_answer")?, sum("reads")?);
+    let pairs = all.iter().map(|line| {
+        let (ours, theirs) = (number(line, "ours")?, number(line, "theirs")?);
+        Ok(Pair { state: String::new(), ours, theirs })
+    });
+    let pairs: Vec<Pair> = pairs.collect::<Result<_>>()?;
+    let median = median(pairs.iter().map(|pair| pair.ours));
+    Ok(Row {
+        case: format!("CAP_REVOKE to its answer while a tasklet reads the lease, {isolation}"),
+        baseline: "while nobody reads it".into(),
+        unit: "us",
+        reach: Reach::Other(
+            format!("< 1 ms, none served after ({late} of {reads} were)"),
+            median < 1000.0 && late == 0.0 && reads > 0.0,
+        ),
+        pairs,
+    })
+}
+
+/// What a poll core takes for a request, as it counts itself, while endless tasklets have the client's core in turns with the client.
+fn saturated() -> Result<Row> {
+    const ADMIN: &str = "127.0.0.1:5781";
+    let endless = format!("{OUT}/endless.wasm");
+    fs::write(&endless, ENDLESS)?;
+    let (lines, client) = port_lines("udp", 32);
+    let ports = format!(
+        "[admin]\nlisten = \"{ADMIN}\"\n{lines}service = \"rpc\"\n[port.rpc]\n[[function]]\nname = \"rpc_increment\"\n\
+         handler = \"builtin:rpc_increment\"\n"
+    );
+    let (_node, ready) = node("process", 2, &ports)?;
+    let address = ready["ports"][0]["addr"].as_str().context("a port without an address")?;
+    let Peer(asks) = Peer::rpc(address, client, 32);
+    let node = quic(&ready)?;
+    let berth = |args: &[&str]| {
+        let mut berth = cmd(sh::BERTH, args);
+        berth.env("BERTH_KEY", format!("{OUT}/client.key")).env("BERTH_NODE", node).env("XDG_STATE_HOME", OUT);
+        output(berth.env("BERTH_ADMIN", ADMIN))
+    };
+    let json = |args: &[&str]| Ok::<Value, anyhow::Error>(serde_json::from_str(&berth(args)?)?);
+    let p50 = |tasklets: usize| {
+        let submit = ["tasklet", "run", &endless, "--fuel", "10000000000", "--detach", "--json"];
+        let runs: Vec<Value> = (0..tasklets).map(|_| json(&submit)).collect::<Result<_>>()?;
+        json(&["status", "--json"])?;
+        let pacing = ["--cpu", CLIENT_CPU, "--duration", "1", "--no-progress"];
+        output(cmd(sh::BERTH, ["perf"]).args(&asks).args(pacing))?;
+        let status = json(&["status", "--json"])?;
+        for run in runs {
+            berth(&["tasklet", "cancel", &run["tasklet"].to_string()])?;
+        }
+        let recent = status["recent"].as_array().context("a status without latencies")?;
+        let of = recent.iter().find(|of| of["stage"] == "service_time" && of["port"].is_string());
+        of.and_then(|of| of["summary"]["p50"].as_f64()).context("no service time")
+    };
+    let mut pairs = Vec::new();
+    for turn in 0..TURNS {
+        let (ours, theirs) = super::in_turn(turn, || p50(4), || p50(0))?;
+        pairs.push(Pair { state: String::new(), ours, theirs });
+    }
+    Ok(Row {
+        case: "rpc_increment on a poll core while the pool is full, service time, p50".into(),
+        baseline: "while it is idle".into(),
+        unit: "ns",
+        reach: Reach::AtMost(1.05),
+        pairs,
+    })
 }
 
 /// A port with the kernel and the function that it is measured against.

@@ -30,6 +30,8 @@ const FILES: &[(&str, &str)] = &[
     ("systemd/berth.service", UNITS),
     ("systemd/berth@.service", UNITS),
     ("systemd/berth-tune.service", UNITS),
+    ("systemd/berth-executor.service", UNITS),
+    ("systemd/berth-executor.socket", UNITS),
     ("systemd/berth.slice", UNITS),
     ("systemd/10-sandbox.conf", "usr/lib/systemd/system/berth.service.d"),
     ("systemd/10-sandbox.conf", "usr/lib/systemd/system/berth@.service.d"),

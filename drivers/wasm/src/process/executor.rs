@@ -30,6 +30,10 @@ use crate::{
     run::{Entry, Program, Tasklet},
 };
 
+/// Units of guest code between two looks at the time. Inline it is less, since there nobody stops a guest that takes longer over them
+/// than a slice may last; an executor's node does.
+const FUEL_SLICE: u64 = 4 * engine::FUEL_SLICE;
+
 /// How long guest code runs before its node is asked.
 const SLICE: Duration = Duration::from_millis(5);
 
@@ -131,7 +135,8 @@ impl Executor {
         // SAFETY: the node sends what its compiler wrote, and a program keeps its module.
         let loaded = unsafe {
             code_file::load(&self.engine, &self.code, file, |module| {
-                Ok(Tasklet(Program::new(&self.linker, &module, Role::Tasklet, entry)?))
+                let program = Program::new(&self.linker, &module, Role::Tasklet, entry)?;
+                Ok(Tasklet { program, slice: FUEL_SLICE })
             })
         };
         let asked = match loaded {

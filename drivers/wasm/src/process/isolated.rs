@@ -101,7 +101,8 @@ impl Executor for Isolated {
 
     fn processes(&self) -> Processes {
         let Counts { started, lost, killed } = &*self.crew.counts;
-        Processes { started: started.load(Relaxed), lost: lost.load(Relaxed), killed: killed.load(Relaxed) }
+        let cgroup = self.parent == Parent::Unit { cgroup: true };
+        Processes { started: started.load(Relaxed), lost: lost.load(Relaxed), killed: killed.load(Relaxed), cgroup }
     }
 }
 

@@ -50,6 +50,8 @@ pub(super) fn serve() -> io::Result<std::convert::Infallible> {
             None
         }
     };
+    // Nobody of its user, as executors are, looks into it.
+    berth_process::sandbox::undumpable();
     loop {
         let (node, _) = nodes.accept()?;
         let (program, subtree) = (program.clone(), subtree.clone());
