@@ -1,5 +1,5 @@
 // What a process finds outside of itself: files, sockets, devices, processes, networks. Run in the place of berth-executor it
-// says what the unit's walls alone leave in reach, a line each on standard error.
+// says what the unit's walls alone leave in reach, a line each on standard error. Its arguments are folders to leave out.
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <fcntl.h>
@@ -13,6 +13,9 @@
 #include <unistd.h>
 
 static int found;
+
+// Folders that are not looked at, NULL behind the last.
+static char **skipped;
 
 static void find(const char *what, const char *name) {
     found++;
@@ -28,6 +31,9 @@ static const char *const empty[] = {"null", "zero", "full", "random", "urandom",
 static int look(const char *path, const struct stat *is, int type, struct FTW *at) {
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (!strcmp(path, known[i]))
+            return FTW_SKIP_SUBTREE;
+    for (char **skip = skipped; *skip; skip++)
+        if (!strcmp(path, *skip))
             return FTW_SKIP_SUBTREE;
     if (type == FTW_D || type == FTW_DNR || type == FTW_SL || type == FTW_NS)
         return FTW_CONTINUE;
@@ -53,8 +59,9 @@ static int look(const char *path, const struct stat *is, int type, struct FTW *a
 
 static int is_number(const struct dirent *entry) { return entry->d_name[strspn(entry->d_name, "0123456789")] == 0; }
 
-int main(void) {
+int main(int argc, char **argv) {
     char path[400];
+    skipped = argv + (argc > 0);
     nftw("/", look, 64, FTW_PHYS | FTW_ACTIONRETVAL);
     struct dirent **all;
     int count = scandir("/proc", &all, is_number, NULL);

@@ -138,7 +138,7 @@ fn submissions(isolation: &str, reach: Reach) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// CAP_REVOKE of a lease that a tasklet reads without pause, and of one that nobody reads.
+/// `CAP_REVOKE` of a lease that a tasklet reads without pause, and of one that nobody reads.
 fn revocations(isolation: &str) -> Result<Row> {
     let bench = build::example("berth-client", "revoke_tasklet_bench")?;
     let (_node, ready) = node(isolation, 2, "")?;
