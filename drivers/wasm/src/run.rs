@@ -221,7 +221,8 @@ impl Tasklet {
         // Initializing memory and tables has no price.
         store.set_fuel(u64::MAX)?;
         let instance = self.program.pre.instantiate(&mut *store)?;
-        let memory = instance.get_module_export(&mut *store, &self.program.memory).and_then(wasmtime::Extern::into_memory);
+        let memory =
+            instance.get_module_export(&mut *store, &self.program.memory).and_then(wasmtime::Extern::into_memory);
         let memory = memory.expect("checked");
         store.data_mut().memory = Some(memory);
         store.data_mut().bounded = self.program.bounded;
