@@ -15,3 +15,5 @@ pub mod run;
 mod sys;
 pub mod top;
 pub mod tune;
+#[cfg(feature = "wasm")]
+mod wasm;

@@ -7,7 +7,7 @@ use berth_tasklet::{
     hostcall::{Call, Hostcalls, code},
     run::{Executor as _, Limits, Rejected},
 };
-use berth_wasm::{Compiler, Pool, Wasm};
+use berth_wasm::{Pool, Wasm};
 
 /// A node's default limits.
 const LIMITS: Limits = Limits { fuel: 10_000_000_000, memory: 64 << 20, output: 512 << 10, hostcalls: 1_000_000 };
@@ -19,10 +19,8 @@ pub(super) fn check_file(file: &Path) -> anyhow::Result<ExitCode> {
 }
 
 fn check(wasm: &[u8], out: &mut impl io::Write) -> anyhow::Result<ExitCode> {
-    let program = std::env::current_exe().context("cannot find this program")?;
-    let compiler = Compiler { program, args: vec!["compile-wasm".into()] };
-    let node =
-        Wasm::new(Pool { instances: 1, memory: LIMITS.memory }, compiler).map_err(|error| anyhow!("{error:#}"))?;
+    let pool = Pool { instances: 1, memory: LIMITS.memory };
+    let node = Wasm::new(pool, crate::wasm::compiler()).map_err(|error| anyhow!("{error:#}"))?;
     let taken = node.needs(wasm).and_then(|needs| Ok((needs, node.compile(wasm)?)));
     let (needs, module) = match taken {
         Ok(taken) => taken,

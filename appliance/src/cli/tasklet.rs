@@ -9,10 +9,10 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use berth_client::{Client, Tasklet};
+use berth_client::{Client, Error, Tasklet};
 use berth_wire::fabric::{
-    Bytes, CapEntry, List, Perms, ResourceType, TaskletAffinity, TaskletInput, TaskletLeaseAlloc, TaskletLimits,
-    TaskletRights, TaskletStatus, Wire as _,
+    Bytes, CapEntry, List, Perms, ResourceType, Status, TaskletAffinity, TaskletInput, TaskletLeaseAlloc,
+    TaskletLimits, TaskletRights, TaskletStatus, Wire as _,
 };
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -109,10 +109,12 @@ struct Of {
 struct Run {
     /// The module.
     file: PathBuf,
-    /// A file whose bytes the tasklet gets, or `-` for standard input.
+    /// A file whose bytes are the payload of the tasklet's input, or `-` for standard input. Before it the input names the leases, and with
+    /// --alloc the token.
     #[arg(long)]
     input: Option<PathBuf>,
-    /// A lease that it may read and write, by its id; or ID:RIGHTS with rights such as `query+fbmu_lease_io`. A handle needs them.
+    /// A lease that it may read and write, by its id; or ID:RIGHTS, where rights are `query`, `revoke`, `fbmu_alloc`, `fbmu_lease_io`,
+    /// `fbbu_alloc` and `fbbu_lease_io`, joined by `+`. A handle needs them. May be given again.
     #[arg(long, value_name = "ID[:RIGHTS]", value_parser = capability)]
     lease: Vec<Capability>,
     /// Let it make leases.
@@ -155,7 +157,8 @@ fn capability(text: &str) -> Result<Capability, String> {
 }
 
 impl TaskletCommand {
-    /// Runs the command. The status of `check` is a failure if the module is refused.
+    /// Runs the command. The exit status is 10 and the tasklet's status where that is not OK; of `check`, a failure if the module is
+    /// refused.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.command {
             Tasklets::Run(run) => block_on(run.run()),
@@ -164,10 +167,9 @@ impl TaskletCommand {
             Tasklets::Logs { of } => block_on(of.logs()),
             Tasklets::Cancel { of } => block_on(of.cancel()),
             #[cfg(feature = "wasm")]
-            Tasklets::Check { file } => return super::module::check_file(&file),
-            Tasklets::Lease(command) => block_on(command.run()),
-        }?;
-        Ok(ExitCode::SUCCESS)
+            Tasklets::Check { file } => super::module::check_file(&file),
+            Tasklets::Lease(command) => block_on(command.run()).map(|()| ExitCode::SUCCESS),
+        }
     }
 }
 
@@ -204,41 +206,41 @@ impl Composite {
 }
 
 impl Of {
-    async fn status(self) -> anyhow::Result<()> {
+    async fn status(self) -> anyhow::Result<ExitCode> {
         let status = self.node.connect().await?.tasklet_status(self.tasklet).await?;
         output::pairs(self.node.own.json, &[("status", json!(status.name())), ("meaning", json!(status.meaning()))]);
-        Ok(())
+        Ok(if status == TaskletStatus::NotFound { code(status) } else { ExitCode::SUCCESS })
     }
 
-    async fn result(self) -> anyhow::Result<()> {
+    async fn result(self) -> anyhow::Result<ExitCode> {
         let client = self.node.connect().await?;
         let (status, output) = client.tasklet_result(self.tasklet).await?;
-        write(&output)?;
+        write(status, &output)?;
         // Why it did not end well.
         for (level, message) in client.tasklet_logs(self.tasklet).await?.1.iter().filter(|(level, _)| *level == 255) {
             eprintln!("{}", line(*level, message));
         }
-        judge(status, self.tasklet)
+        Ok(judge(status, self.tasklet))
     }
 
-    async fn logs(self) -> anyhow::Result<()> {
+    async fn logs(self) -> anyhow::Result<ExitCode> {
         let (status, logs) = self.node.connect().await?.tasklet_logs(self.tasklet).await?;
         if status == TaskletStatus::NotFound {
-            return judge(status, self.tasklet);
+            return Ok(judge(status, self.tasklet));
         }
         for (level, message) in &logs {
             println!("{}", line(*level, message));
         }
-        Ok(())
+        Ok(ExitCode::SUCCESS)
     }
 
-    async fn cancel(self) -> anyhow::Result<()> {
-        judge(self.node.connect().await?.tasklet_cancel(self.tasklet).await?, self.tasklet)
+    async fn cancel(self) -> anyhow::Result<ExitCode> {
+        Ok(judge(self.node.connect().await?.tasklet_cancel(self.tasklet).await?, self.tasklet))
     }
 }
 
 impl Run {
-    async fn run(self) -> anyhow::Result<()> {
+    async fn run(self) -> anyhow::Result<ExitCode> {
         let wasm = fs::read(&self.file).with_context(|| self.file.display().to_string())?;
         let perms = if self.alloc { Perms::ALLOC | Perms::READ | Perms::WRITE } else { Perms::NONE };
         let (client, token) = self.with.connect(Perms::EXEC | perms, 0).await?;
@@ -268,13 +270,20 @@ impl Run {
             caps,
             limits,
         };
-        let ran = client.tasklet_submit(&token, &tasklet).await?;
+        let ran = client.tasklet_submit(&token, &tasklet).await.map_err(|error| match advice(&error) {
+            Some(advice) => anyhow::Error::new(error).context(advice),
+            None => error.into(),
+        })?;
         if self.detach && ran.tasklet_id != 0 {
             output::pairs(
                 self.with.node.own.json,
                 &[("tasklet", json!(ran.tasklet_id)), ("status", json!(ran.status.name()))],
             );
-            return Ok(());
+            return Ok(ExitCode::SUCCESS);
+        }
+        if ran.status == TaskletStatus::Unknown {
+            let id = ran.tasklet_id;
+            eprintln!("tasklet {id} runs, or waits for a core; `berth tasklet cancel {id}` stops it");
         }
         let (mut status, mut out, mut logs) = (ran.status, ran.output, ran.logs);
         while status == TaskletStatus::Unknown {
@@ -287,16 +296,17 @@ impl Run {
         for (level, message) in &logs {
             eprintln!("{}", line(*level, message));
         }
-        write(&out)?;
-        judge(status, ran.tasklet_id)
+        write(status, &out)?;
+        Ok(judge(status, ran.tasklet_id))
     }
 }
 
 /// The right to read and write a lease of this client.
 async fn access(client: &Client, lease: u128) -> anyhow::Result<TaskletRights> {
     let listed = client.lease_list().await?.into_iter().find(|entry| entry.lease_id == lease);
-    let listed =
-        listed.with_context(|| format!("the node has no active lease {lease:032x}; a handle needs ID:RIGHTS"))?;
+    let listed = listed.with_context(|| {
+        format!("the node has no active lease {lease:032x}: has it expired? A handle needs ID:RIGHTS")
+    })?;
     let resources = client.inventory().await?;
     let of = resources.iter().find(|resource| resource.resource_id == listed.resource_id);
     match of.and_then(|of| ResourceType::from_code(of.resource_type)) {
@@ -323,7 +333,11 @@ fn input(file: Option<&Path>, caps: &[(u128, TaskletRights)]) -> anyhow::Result<
     Ok(input.to_vec())
 }
 
-fn write(bytes: &[u8]) -> anyhow::Result<()> {
+/// Writes the output of a run that ended well. What there is of another is a code, and its log says which.
+fn write(status: TaskletStatus, bytes: &[u8]) -> anyhow::Result<()> {
+    if status != TaskletStatus::Ok {
+        return Ok(());
+    }
     let mut out = io::stdout().lock();
     out.write_all(bytes).and_then(|()| out.flush()).context("writing to standard output")
 }
@@ -341,19 +355,40 @@ fn line(level: u8, message: &[u8]) -> String {
     format!("{level}: {}", String::from_utf8_lossy(message).escape_debug())
 }
 
-/// What a status other than OK means, and what to do.
-fn judge(status: TaskletStatus, tasklet: u64) -> anyhow::Result<()> {
+/// What a refusal of a submission is about, where the status alone does not say.
+fn advice(error: &Error) -> Option<&'static str> {
+    let Error::Refused { status, .. } = error else { return None };
+    match status {
+        Status::CapacityExceeded => Some(
+            "--fuel, --memory, --output or --hostcalls is more than max_* in the node's [tasklet], or --memory more than the lease of --cpu has",
+        ),
+        Status::ResourceNotFound => Some("the node has no CPU of this id: look at --cpu"),
+        _ => None,
+    }
+}
+
+/// The exit status of a tasklet's status.
+fn code(status: TaskletStatus) -> ExitCode {
+    ExitCode::from(if status == TaskletStatus::Ok { 0 } else { 10 + status as u8 })
+}
+
+/// Says what a status other than OK means, and what to do.
+fn judge(status: TaskletStatus, tasklet: u64) -> ExitCode {
     let advice = match status {
-        TaskletStatus::Ok => return Ok(()),
+        TaskletStatus::Ok => return ExitCode::SUCCESS,
+        TaskletStatus::Invalid => "; `berth tasklet check FILE` says why",
         TaskletStatus::FuelExhausted => "; raise --fuel",
         TaskletStatus::Oom => "; raise --memory or --output",
         TaskletStatus::HostcallLimit => "; raise --hostcalls",
         TaskletStatus::ModuleNotFound => "; run it once without --hash-only",
-        TaskletStatus::Unauthorized => "; look at --lease: it is not yours, not active, or has not these rights",
+        TaskletStatus::Unauthorized => {
+            "; look at --lease: it is not yours, not active, or has not these rights; or your token may not --alloc"
+        }
         _ => "",
     };
     match tasklet {
-        0 => bail!("the tasklet was not admitted: {status}, {}{advice}", status.meaning()),
-        tasklet => bail!("tasklet {tasklet}: {status}, {}{advice}", status.meaning()),
+        0 => eprintln!("berth: the tasklet was not admitted: {status}, {}{advice}", status.meaning()),
+        tasklet => eprintln!("berth: tasklet {tasklet}: {status}, {}{advice}", status.meaning()),
     }
+    code(status)
 }

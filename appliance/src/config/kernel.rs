@@ -106,17 +106,15 @@ fn instances(ports: &[Port]) -> u32 {
 
 #[cfg(feature = "wasm")]
 fn compile(path: &Path, module: &Module, instances: u32) -> Result<Arc<dyn Code>, String> {
-    use berth_wasm::{Compiler, KernelCode, KernelLimits};
+    use berth_wasm::{KernelCode, KernelLimits};
 
     /// Bytes of linear memory of an instance.
     const MEMORY: u64 = 64 << 20;
 
     let [request, response] = module.lengths.map(|len| len as u32);
     let limits = KernelLimits { fuel: module.fuel, memory: MEMORY, request, response };
-    let program = std::env::current_exe().map_err(|e| e.to_string())?;
-    let compiler = Compiler { program, args: vec!["compile-wasm".into()] };
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    Ok(Arc::new(KernelCode::new(name, &module.wasm, limits, instances, compiler)?))
+    Ok(Arc::new(KernelCode::new(name, &module.wasm, limits, instances, crate::wasm::compiler())?))
 }
 
 #[cfg(not(feature = "wasm"))]

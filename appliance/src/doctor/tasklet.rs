@@ -9,7 +9,7 @@ pub(super) fn examine(_: bool, _: &mut Findings) {}
 pub(super) fn examine(live: bool, f: &mut Findings) {
     use berth_wasm::{Isolated, Isolation, Parent};
 
-    use crate::{config::Executors, run};
+    use crate::{config::Executors, wasm};
 
     const WHAT: &str = "tasklets";
     /// A page of memory for runs, of which there are none.
@@ -19,9 +19,9 @@ pub(super) fn examine(live: bool, f: &mut Findings) {
     if !live {
         return;
     }
-    let started = run::starter(Executors::Auto).and_then(|starter| {
+    let started = wasm::starter(Executors::Auto).and_then(|starter| {
         let isolation = Isolation { starter, cpus: Vec::new(), memory: MEMORY };
-        Ok(Isolated::new(isolation, run::compiler()?)?)
+        Ok(Isolated::new(isolation, wasm::compiler())?)
     });
     match started {
         Err(error) => f.missing(WHAT, format!("no executor starts: {error:#}"), UNIT),

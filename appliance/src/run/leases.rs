@@ -113,28 +113,6 @@ pub(super) fn open(config: &Config, clock: &TscClock, bindings: Vec<Box<dyn Bind
     Ok(Opened { control: Some(Control::open(settings)?), gpus })
 }
 
-/// Who starts the processes of tasklets.
-#[cfg(feature = "wasm")]
-pub(crate) fn starter(executors: config::Executors) -> anyhow::Result<berth_wasm::Starter> {
-    use berth_wasm::{Starter, UNIT};
-    use config::Executors;
-
-    let unit = match executors {
-        Executors::Auto => Path::new(UNIT).exists(),
-        Executors::Unit => true,
-        Executors::Child => false,
-    };
-    let this = std::env::current_exe().context("where this program is")?;
-    Ok(if unit { Starter::Unit(UNIT.into()) } else { Starter::Child(this.with_file_name("berth-executor")) })
-}
-
-/// The command that compiles a module: this program, shut in.
-#[cfg(feature = "wasm")]
-pub(crate) fn compiler() -> anyhow::Result<berth_wasm::Compiler> {
-    let program = std::env::current_exe().context("where this program is")?;
-    Ok(berth_wasm::Compiler { program, args: vec!["compile-wasm".into()] })
-}
-
 /// What runs tasklets.
 #[cfg(feature = "wasm")]
 fn tasklets(config: &config::Tasklet) -> anyhow::Result<TaskletConfig> {
@@ -145,11 +123,13 @@ fn tasklets(config: &config::Tasklet) -> anyhow::Result<TaskletConfig> {
     use berth_wasm::{Isolated, Isolation, Parent, Pool, Wasm};
     use tracing::{info, warn};
 
+    use crate::wasm;
+
     let cores = config.cpus.len() as u32;
     let executor: Arc<dyn Executor> = if config.isolated {
-        let (starter, cpus) = (starter(config.executors)?, config.cpus.clone());
+        let (starter, cpus) = (wasm::starter(config.executors)?, config.cpus.clone());
         let isolation = Isolation { starter, cpus, memory: config.max_memory };
-        let isolated = Isolated::new(isolation, compiler()?).context("tasklet: an executor")?;
+        let isolated = Isolated::new(isolation, wasm::compiler()).context("tasklet: an executor")?;
         let (parent, walls) = (isolated.parent(), isolated.walls());
         info!("executors of tasklets: {parent}; namespaces {}, landlock {}", walls.namespaces, walls.landlock);
         if parent == Parent::Node && !walls.namespaces && !walls.landlock {
@@ -160,7 +140,7 @@ fn tasklets(config: &config::Tasklet) -> anyhow::Result<TaskletConfig> {
         Arc::new(isolated)
     } else {
         let pool = Pool { instances: SHARING + cores, memory: config.max_memory };
-        Arc::new(Wasm::new(pool, compiler()?).map_err(|e| anyhow::anyhow!("tasklet: {e:#}"))?)
+        Arc::new(Wasm::new(pool, wasm::compiler()).map_err(|e| anyhow::anyhow!("tasklet: {e:#}"))?)
     };
     let max = Limits {
         fuel: config.max_fuel,

@@ -60,8 +60,6 @@ use signal_hook::{
 use tracing::{error, info, warn};
 
 pub(crate) use self::gpus::Gpus;
-#[cfg(feature = "wasm")]
-pub(crate) use self::leases::{compiler, starter};
 use self::{
     gpus::{ReadyGpu, StoppedGpu},
     heartbeat::Heartbeats,

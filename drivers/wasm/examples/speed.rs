@@ -13,6 +13,7 @@ use berth_tasklet::{
     run::{Executor, Limits, Status},
 };
 use berth_wasm::{Compiler, Isolated, Isolation, KernelLimits, Pool, Starter, Wasm};
+use memorypack::MemoryPackSerializer;
 use wasmtime::{Caller, Config, Engine, InstanceAllocationStrategy, Linker, Module, PoolingAllocationConfig, Store};
 
 const PLENTY: Limits = Limits { fuel: 10_000_000_000, memory: 64 << 20, output: 512 << 10, hostcalls: 1_000_000 };
@@ -159,6 +160,37 @@ fn tasklets() {
     pairs("read_process", 15, 1e6, &mut by(&process, &calls), &mut copy);
 }
 
+/// A Guid of 16 bytes, and a nullable one with its padding.
+type Guid = (u64, u64);
+type MaybeGuid = ((u8, u8, u8, u8), Guid);
+
+/// The request in the memorypack format by the `memorypack` crate, which takes tuples for their members in a row.
+fn others() {
+    let request: (u8, Guid, u8, MaybeGuid, f32, f32) = (5, (1, 2), 3, ((1, 0, 0, 0), (4, 5)), 1.5, 2.5);
+    let request = MemoryPackSerializer::serialize(&request).expect("bytes");
+    assert_eq!(request.len(), 46);
+    let mut crates = || {
+        for _ in 0..MESSAGES {
+            let read = MemoryPackSerializer::deserialize(black_box(&request));
+            let (_, id, priority, correlation, a, b): (u8, Guid, u8, MaybeGuid, f32, f32) = read.expect("a request");
+            let answer: (u8, Guid, u8, MaybeGuid, f32) = (4, id, priority, correlation, a + b);
+            black_box(MemoryPackSerializer::serialize(&answer).expect("bytes"));
+        }
+    };
+    let mut out = vec![0; 42];
+    let mut view = || {
+        for _ in 0..MESSAGES {
+            let message = black_box(&request);
+            let word = |at: usize| f32::from_le_bytes([0, 1, 2, 3].map(|byte| message[at + byte]));
+            let sum = word(38) + word(42);
+            out[..38].copy_from_slice(&message[..38]);
+            out[38..].copy_from_slice(&sum.to_le_bytes());
+            black_box(&mut out);
+        }
+    };
+    pairs("codec_crate", 31, f64::from(MESSAGES), &mut crates, &mut view);
+}
+
 /// `VectorAdd` in the raw format, as K6 has it.
 const VECTOR_ADD: &str = r#"(module (memory (export "memory") 1)
     (func (export "ring_kernel_alloc") (param i32) (result i32) (i32.const 1024))
@@ -208,6 +240,7 @@ fn kernels() {
         };
         pairs(&format!("codec_{}", format.word()), 31, f64::from(MESSAGES), &mut ours, &mut view);
     }
+    others();
     let wasm = Wasm::new(Pool { instances: 4, memory: 1 << 20 }, compiler()).expect("a pool");
     let limits = KernelLimits { fuel: 1_000_000, memory: 1 << 20, request: 42, response: 38 };
     let module = wat::parse_str(VECTOR_ADD).expect("a module");

@@ -201,9 +201,11 @@ impl Module for Tasklet {
         };
         let (status, output, reason) = match ended {
             Ok(Ok(output)) => (Status::Ok, output.to_vec(), None),
-            Ok(Err(code)) => {
-                (Status::ExecFailed, code.to_be_bytes().to_vec(), Some(format!("the tasklet failed with code {code}")))
-            }
+            Ok(Err(code)) => (
+                Status::ExecFailed,
+                code.to_be_bytes().to_vec(),
+                Some(format!("the tasklet failed with code {}", code.cast_signed())),
+            ),
             Err(error) => {
                 let (status, reason) = why(&error, limits);
                 (status, Vec::new(), reason)

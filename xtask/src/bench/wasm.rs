@@ -63,7 +63,7 @@ pub(super) fn messages() -> Result<Vec<Row>> {
 }
 
 /// What the example `speed` prints: a case, its name in the table, the baseline, the unit, and what it is to reach.
-const ALONE: [(&str, &str, &str, &str, Reach); 15] = [
+const ALONE: [(&str, &str, &str, &str, Reach); 16] = [
     ("compute", "compute-bound tasklet, 10^8 operators, inline", "bare wasmtime, fuel on", "ms", Reach::AtMost(1.02)),
     ("compute_process", "the same, process", "bare wasmtime, fuel on", "ms", Reach::Printed),
     ("fuel_off", "bare wasmtime, fuel off", "bare wasmtime, fuel on", "ms", Reach::Printed),
@@ -80,6 +80,7 @@ const ALONE: [(&str, &str, &str, &str, Reach); 15] = [
     ("codec_dotcompute", "VectorAdd decoded, run and encoded, dotcompute", "view, add, copy", "ns", Reach::Added(20.0)),
     ("codec_memorypack", "the same, memorypack", "view, add, copy", "ns", Reach::Added(20.0)),
     ("codec_raw", "the same, raw", "view, add, copy", "ns", Reach::Added(20.0)),
+    ("codec_crate", "the same, memorypack, by the crate `memorypack`", "view, add, copy", "ns", Reach::Printed),
 ];
 
 fn figures(all: &[Value], case: &str, side: &str) -> Result<Vec<f64>> {

@@ -162,7 +162,9 @@ impl Process {
                 (&keeper).write_all(&share.to_bytes())?;
                 keeper.set_read_timeout(Some(START))?;
                 let mut cgroup = [0];
-                (&keeper).read_exact(&mut cgroup)?;
+                (&keeper)
+                    .read_exact(&mut cgroup)
+                    .map_err(|error| io::Error::other(format!("it starts none: {error}")))?;
                 Ok(Self::Kept { keeper, cgroup: cgroup == [1] })
             }
         }
