@@ -70,6 +70,19 @@ impl Wasm {
         Ok(Needs { imports: checked.imports, memory: checked.memory })
     }
 
+    /// Compiles a tasklet as [`Executor::compile`] does, but on the thread that asks and without limits: for fuzz targets,
+    /// whose modules are short.
+    ///
+    /// # Errors
+    /// Why it does not run here.
+    pub fn compile_here(&self, wasm: &[u8]) -> Result<Arc<dyn Module>, Rejected> {
+        let checked = profile::check(wasm, Role::Tasklet, &self.signatures)?;
+        let compiled = engine::compiler().and_then(|engine| engine.precompile_module(&checked.wasm));
+        let loaded = compiled.and_then(|code| self.load(&checked, Role::Tasklet, &code));
+        let program = loaded.map_err(|error| Rejected::Invalid(format!("{error:#}")))?;
+        Ok(Arc::new(Tasklet { program, slice: FUEL_SLICE }))
+    }
+
     /// Checks, compiles and loads a module.
     pub(crate) fn program(&self, wasm: &[u8], role: Role) -> Result<Program, Rejected> {
         let checked = profile::check(wasm, role, &self.signatures)?;
@@ -78,7 +91,7 @@ impl Wasm {
     }
 
     fn load(&self, checked: &Checked, role: Role, code: &[u8]) -> Result<Program> {
-        // SAFETY: the code is what the compiler wrote for us, through a pipe that nobody else has.
+        // SAFETY: the code is what the compiler wrote for us, here or through a pipe that nobody else has.
         let module = unsafe { wasmtime::Module::deserialize(&self.engine, code)? };
         let Checked { start, alloc, initialize, .. } = checked;
         Program::new(

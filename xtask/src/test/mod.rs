@@ -65,17 +65,23 @@ const LONG_FUZZ: Duration = Duration::from_mins(10);
 /// How many seeds simulations take, and how often a node is killed.
 const SAMPLE: [(&str, &str); 2] = [("BERTH_SIM_SEEDS", "2000"), ("BERTH_CRASHES", "60")];
 
-/// The same in [`Stage::Long`], and how many tasklets and messages are mixed with faults.
-const LONG: [(&str, &str); 3] = [("BERTH_SIM_SEEDS", "10000"), ("BERTH_CRASHES", "1000"), ("BERTH_MIXED", "1000000")];
+/// The same in [`Stage::Long`], how many tasklets and messages are mixed with faults, and how many modules two engines run.
+const LONG: [(&str, &str); 4] = [
+    ("BERTH_SIM_SEEDS", "10000"),
+    ("BERTH_CRASHES", "1000"),
+    ("BERTH_MIXED", "1000000"),
+    ("BERTH_WASM_SEEDS", "20000"),
+];
 
 /// The test programs that look at these.
-const SAMPLING: [&str; 6] = [
+const SAMPLING: [&str; 7] = [
     "dataplane/fabric simulation",
     "dataplane/fabric node",
     "dataplane/lease simulation",
     "dataplane/hip model",
     "appliance crash",
     "appliance tasklet",
+    "drivers/wasm wasm",
 ];
 
 /// Runs the stages of these names, those of CI where there are none.

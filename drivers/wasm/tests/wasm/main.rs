@@ -2,6 +2,7 @@
 
 mod code;
 mod common;
+mod differential;
 mod examples;
 mod fuel;
 mod hostcalls;
