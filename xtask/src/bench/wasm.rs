@@ -120,7 +120,7 @@ fn quic(ready: &Value) -> Result<&str> {
 /// `TASKLET_SUBMIT` by hash beside one that is refused when it was verified, and CANCELs.
 fn submissions(isolation: &str, reach: Reach) -> Result<Vec<Row>> {
     let bench = build::example("berth-client", "submit_bench")?;
-    let (_node, ready) = node(isolation, 200, "")?;
+    let (_node, ready) = node(isolation, 50, "")?;
     let all = lines(&output(&mut cmd(&bench, [quic(&ready)?, &format!("{OUT}/client.key"), ROUNDS]))?)?;
     let case = format!("SUBMIT by hash, trivial module, {isolation}, verified to answered");
     let mut rows = vec![row(&all, "submit", &case, "refused once it is verified", "us", reach)?];
