@@ -367,9 +367,9 @@ fn advice(error: &Error) -> Option<&'static str> {
     }
 }
 
-/// The exit status of a tasklet's status.
+/// The exit status of a tasklet's status that is not OK.
 fn code(status: TaskletStatus) -> ExitCode {
-    ExitCode::from(if status == TaskletStatus::Ok { 0 } else { 10 + status as u8 })
+    ExitCode::from(10 + status as u8)
 }
 
 /// Says what a status other than OK means, and what to do.

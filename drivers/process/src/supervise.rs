@@ -130,7 +130,8 @@ impl Drop for Supervised {
 }
 
 /// Kills a child when it goes out of scope, and waits for it.
-struct Running(Child);
+#[derive(Debug)]
+pub struct Running(pub Child);
 
 impl Drop for Running {
     fn drop(&mut self) {

@@ -76,17 +76,24 @@ impl Wasm {
     /// # Errors
     /// Why it does not run here.
     pub fn compile_here(&self, wasm: &[u8]) -> Result<Arc<dyn Module>, Rejected> {
-        let checked = profile::check(wasm, Role::Tasklet, &self.signatures)?;
-        let compiled = engine::compiler().and_then(|engine| engine.precompile_module(&checked.wasm));
-        let loaded = compiled.and_then(|code| self.load(&checked, Role::Tasklet, &code));
-        let program = loaded.map_err(|error| Rejected::Invalid(format!("{error:#}")))?;
+        let compile = |wasm: &[u8]| engine::compiler().and_then(|engine| engine.precompile_module(wasm));
+        let program = self.made(wasm, Role::Tasklet, |wasm| compile(wasm).map_err(|error| format!("{error:#}")))?;
         Ok(Arc::new(Tasklet { program, slice: FUEL_SLICE }))
     }
 
     /// Checks, compiles and loads a module.
     pub(crate) fn program(&self, wasm: &[u8], role: Role) -> Result<Program, Rejected> {
+        self.made(wasm, role, |wasm| self.compiler.compile(wasm))
+    }
+
+    fn made(
+        &self,
+        wasm: &[u8],
+        role: Role,
+        compile: impl FnOnce(&[u8]) -> Result<Vec<u8>, String>,
+    ) -> Result<Program, Rejected> {
         let checked = profile::check(wasm, role, &self.signatures)?;
-        let code = self.compiler.compile(&checked.wasm).map_err(Rejected::Invalid)?;
+        let code = compile(&checked.wasm).map_err(Rejected::Invalid)?;
         self.load(&checked, role, &code).map_err(|error| Rejected::Invalid(format!("{error:#}")))
     }
 

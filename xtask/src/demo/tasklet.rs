@@ -48,45 +48,45 @@ fn walk(berth: &dyn Fn(&[&str]) -> Command) -> Result<()> {
     let sum = format!("{}\n", WRITTEN.bytes().map(u64::from).sum::<u64>());
     let lease = json(&mut berth(&["lease", "alloc", "--size", "4096", "--json"]))?;
     let lease = lease["lease_id"].as_str().context("a lease without an id")?;
-    told(&mut berth(&["lease", "write", lease, WRITTEN]), true, &[])?;
+    told(&mut berth(&["lease", "write", lease, WRITTEN]), 0, &[])?;
     let on_it = ["tasklet", "run", SUM, "--lease", lease];
     println!("\nthe sum of a lease's bytes:");
-    told(&mut berth(&on_it), true, &[&sum])?;
+    told(&mut berth(&on_it), 0, &[&sum])?;
     println!("\nthe same module by its hash, which the node knows now:");
-    told(berth(&on_it).arg("--hash-only"), true, &[&sum])?;
+    told(berth(&on_it).arg("--hash-only"), 0, &[&sum])?;
     println!("\nwithout waiting for its end:");
     let id = detached(berth(&on_it))?;
     until_ended(berth, &id)?;
-    told(&mut berth(&["tasklet", "result", &id]), true, &[&sum])?;
+    told(&mut berth(&["tasklet", "result", &id]), 0, &[&sum])?;
     println!("\ncancelled, while it waits for the one core, which is leased:");
     let cores = json(&mut berth(&["tasklet", "lease", "alloc", "--json"]))?;
     let id = detached(berth(&on_it))?;
-    told(&mut berth(&["tasklet", "cancel", &id]), true, &[])?;
-    told(&mut berth(&["tasklet", "result", &id]), false, &["node: cancelled", "EXEC_FAILED"])?;
+    told(&mut berth(&["tasklet", "cancel", &id]), 0, &[])?;
+    told(&mut berth(&["tasklet", "result", &id]), 15, &["node: cancelled", "EXEC_FAILED"])?;
     let cores = cores["lease_id"].as_str().context("a lease without an id")?;
-    told(&mut berth(&["tasklet", "lease", "free", cores]), true, &[])?;
+    told(&mut berth(&["tasklet", "lease", "free", cores]), 0, &[])?;
     println!("\nwith too little fuel:");
-    told(berth(&on_it).args(["--fuel", "1000"]), false, &["the limit is 1000", "raise --fuel"])
+    told(berth(&on_it).args(["--fuel", "1000"]), 13, &["the limit is 1000", "raise --fuel"])
 }
 
-/// Shows a command and what it printed: all that is `wanted`, and it ends well or not.
-fn told(command: &mut Command, well: bool, wanted: &[&str]) -> Result<()> {
+/// Shows a command and what it printed: all that is `wanted`, and it ends with this status.
+fn told(command: &mut Command, status: i32, wanted: &[&str]) -> Result<()> {
     let (ended, text) = shown(command)?;
     let all = wanted.iter().all(|words| text.contains(words));
-    ensure!(ended == well && all, "{} does not tell {wanted:?}", line(command));
+    ensure!(ended == Some(status) && all, "{} ended with {ended:?} or does not tell {wanted:?}", line(command));
     Ok(())
 }
 
-fn shown(command: &mut Command) -> Result<(bool, String)> {
+fn shown(command: &mut Command) -> Result<(Option<i32>, String)> {
     let output = command.output().with_context(|| format!("cannot start {}", line(command)))?;
     let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     println!("$ {}\n{}", line(command), text.trim_end());
-    Ok((output.status.success(), text))
+    Ok((output.status.code(), text))
 }
 
 fn json(command: &mut Command) -> Result<Value> {
-    let (well, text) = shown(command)?;
-    ensure!(well, "{} failed", line(command));
+    let (ended, text) = shown(command)?;
+    ensure!(ended == Some(0), "{} failed", line(command));
     serde_json::from_str(&text).with_context(|| format!("{} printed no JSON", line(command)))
 }
 

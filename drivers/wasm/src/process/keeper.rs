@@ -18,12 +18,12 @@ use std::{
         },
     },
     path::Path,
-    process::Child,
     sync::Arc,
     thread,
     time::Duration,
 };
 
+use berth_process::{sandbox::undumpable, supervise::Running};
 use rustix::{
     event::{PollFd, PollFlags, poll},
     process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open},
@@ -51,7 +51,7 @@ pub(super) fn serve() -> io::Result<std::convert::Infallible> {
         }
     };
     // Nobody of its user, as executors are, looks into it.
-    berth_process::sandbox::undumpable();
+    undumpable();
     loop {
         let (node, _) = nodes.accept()?;
         let (program, subtree) = (program.clone(), subtree.clone());
@@ -72,7 +72,7 @@ fn keep(node: &UnixStream, program: &Path, subtree: Option<&Subtree>) -> io::Res
     let share = Share::from_bytes(share);
     share.stay();
     let cgroup = subtree.map(|subtree| subtree.cgroup(&share)).transpose()?;
-    let mut kept = Kept(share.command(program, socket, slot).spawn()?);
+    let mut kept = Running(share.command(program, socket, slot).spawn()?);
     let pid = Pid::from_child(&kept.0);
     if let Some(cgroup) = &cgroup {
         cgroup.enter(pid)?;
@@ -96,16 +96,5 @@ fn keep(node: &UnixStream, program: &Path, subtree: Option<&Subtree>) -> io::Res
             _ => return Err(io::ErrorKind::InvalidData.into()),
         };
         kill_process(pid, signal)?;
-    }
-}
-
-/// A child that is killed on drop.
-struct Kept(Child);
-
-impl Drop for Kept {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }

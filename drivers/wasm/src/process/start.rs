@@ -5,15 +5,17 @@ use std::{
     fmt,
     io::{self, Read as _, Write as _},
     mem,
+    net::Shutdown,
     os::{
         fd::{AsFd as _, OwnedFd},
         unix::{net::UnixStream, process::ExitStatusExt as _},
     },
     path::{Path, PathBuf},
-    process::{Child, Command, ExitStatus, Stdio},
+    process::{Command, ExitStatus, Stdio},
     time::Duration,
 };
 
+use berth_process::supervise::Running;
 use rustix::{
     net::{RecvFlags, SendFlags, recv, send},
     process::{Pid, Signal, kill_process},
@@ -122,7 +124,7 @@ impl Share {
 /// An executor's process. It is killed on drop.
 #[derive(Debug)]
 pub(super) enum Process {
-    Child(Child),
+    Child(Running),
     /// The connection to who keeps it, which kills it when the connection ends.
     Kept {
         keeper: UnixStream,
@@ -153,7 +155,7 @@ impl Process {
         match by {
             Starter::Child(program) => {
                 share.stay();
-                Ok(Self::Child(share.command(program, socket, slot).spawn()?))
+                Ok(Self::Child(Running(share.command(program, socket, slot).spawn()?)))
             }
             Starter::Unit(path) => {
                 let keeper = UnixStream::connect(path)?;
@@ -180,7 +182,7 @@ impl Process {
     /// How it ended, if it has.
     pub(super) fn ended(&mut self) -> Option<String> {
         match self {
-            Self::Child(child) => child.try_wait().ok().flatten().map(|status| status.to_string()),
+            Self::Child(Running(child)) => child.try_wait().ok().flatten().map(|status| status.to_string()),
             Self::Kept { keeper, .. } => {
                 let mut status = [0; 4];
                 match recv(&*keeper, &mut status, RecvFlags::DONTWAIT) {
@@ -194,9 +196,9 @@ impl Process {
 
     /// Stops it, wherever it is, or lets it go on.
     pub(super) fn stands(&self, stands: bool) {
-        // In both cases it may have ended by itself.
+        // It may have ended by itself.
         match self {
-            Self::Child(child) => {
+            Self::Child(Running(child)) => {
                 // It was not waited for, so the id is still its own.
                 if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
                     let _ = kill_process(pid, if stands { Signal::STOP } else { Signal::CONT });
@@ -204,18 +206,11 @@ impl Process {
             }
             Self::Kept { keeper, .. } => {
                 let word = [if stands { STOP } else { CONTINUE }];
-                let _ = send(keeper, &word, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+                if send(keeper, &word, SendFlags::NOSIGNAL | SendFlags::DONTWAIT).is_err() {
+                    // A keeper that takes nothing in cannot hold it to its turns: it is given up.
+                    let _ = keeper.shutdown(Shutdown::Both);
+                }
             }
-        }
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        if let Self::Child(child) = self {
-            // It may have ended by itself.
-            let _ = child.kill();
-            let _ = child.wait();
         }
     }
 }
