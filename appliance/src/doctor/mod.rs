@@ -88,7 +88,7 @@ pub fn examine(root: &Path, regions: &[Region]) -> Vec<Finding> {
     nvme::examine(&root, &mut findings);
     gpu::examine(&root, live, &mut findings);
     hip::examine(&root, &mut findings);
-    tasklet::examine(live, &mut findings);
+    tasklet::examine(&root, live, &mut findings);
     findings.0
 }
 

@@ -1,12 +1,13 @@
 //! The processes of tasklets: who starts them, and what stands around them. One is started to see.
 
 use super::Findings;
+use crate::sys::Root;
 
 #[cfg(not(feature = "wasm"))]
-pub(super) fn examine(_: bool, _: &mut Findings) {}
+pub(super) fn examine(_: &Root, _: bool, _: &mut Findings) {}
 
 #[cfg(feature = "wasm")]
-pub(super) fn examine(live: bool, f: &mut Findings) {
+pub(super) fn examine(root: &Root, live: bool, f: &mut Findings) {
     use berth_wasm::{Isolated, Isolation, Parent};
 
     use crate::{config::Executors, wasm};
@@ -35,7 +36,8 @@ pub(super) fn examine(live: bool, f: &mut Findings) {
             if !walls.landlock {
                 found += "; no Landlock";
             }
-            if parent == (Parent::Unit { cgroup: true }) {
+            // Without systemd there is no unit.
+            if parent == (Parent::Unit { cgroup: true }) || !root.exists("/run/systemd/system") {
                 f.ok(WHAT, found);
             } else {
                 f.warn(WHAT, found, UNIT);
