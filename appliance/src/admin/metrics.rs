@@ -23,10 +23,11 @@ const BOUNDS: [f64; 21] = [
 
 /// Each histogram, as its layer names it, in the order of a request's way, and what it measures. docs/telemetry.md
 /// tells more.
-pub(super) const HISTOGRAMS: [(&str, &str); 17] = [
+pub(super) const HISTOGRAMS: [(&str, &str); 18] = [
     ("wire_time", "from the sender's PTP stamp to the poll that received the request; of sampled stamped requests"),
     ("rx_time", "from the poll until the first frame of its burst is dispatched; of sampled bursts"),
     ("handler_time", "of the first frame of a burst in its service; of sampled bursts"),
+    ("kernel_time", "from the poll that received a ring kernel's message until its answer was ready; of sampled ones"),
     ("ring_wait", "from the copy into the ring until the worker turned to the request; of sampled requests"),
     ("worker_time", "for one request at its worker; of sampled turns"),
     ("ring_time", "from the copy into the ring until the answer was found; of the same requests"),
@@ -125,10 +126,12 @@ impl Collector for Exposition {
 
         let mut histograms: BTreeMap<&str, Vec<(Labels, Histogram<u64>)>> = BTreeMap::new();
         for timed in sources.telemetry.histograms() {
+            let (family, kernel) = family(timed.name);
             let thread = if timed.name == "worker_time" { "worker" } else { "lcore" };
             let port = timed.port.map(|port| ("port", port));
-            let labels = [(thread, timed.thread)].into_iter().chain(port).collect();
-            histograms.entry(timed.name).or_default().push((labels, timed.histogram));
+            let kernel = kernel.map(|kernel| ("kernel", kernel.to_owned()));
+            let labels = [(thread, timed.thread)].into_iter().chain(port).chain(kernel).collect();
+            histograms.entry(family).or_default().push((labels, timed.histogram));
         }
         for (name, values) in histograms {
             let help = HISTOGRAMS.iter().find(|(known, _)| *known == name).map_or("a latency", |(_, help)| help);
@@ -140,6 +143,14 @@ impl Collector for Exposition {
             }
         }
         Ok(())
+    }
+}
+
+/// What a histogram is shown as, and the ring kernel whose it is.
+pub(crate) fn family(name: &str) -> (&str, Option<&str>) {
+    match name.strip_prefix("kernel_time_") {
+        Some(kernel) => ("kernel_time", Some(kernel)),
+        None => (name, None),
     }
 }
 

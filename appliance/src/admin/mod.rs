@@ -28,6 +28,7 @@ use crate::run::Gpus;
 use counts::Counts;
 pub(crate) use hip::HipClass;
 pub use hip::HipStatus;
+pub(crate) use metrics::family;
 pub use reloads::Reloaded;
 pub(crate) use reloads::Reloads;
 pub(crate) use server::Admin;

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt::Write as _, sync::PoisonError};
 use berth_engine::{Counters, Snapshot};
 use serde::{Deserialize, Serialize};
 
-use super::{HipStatus, Latency, Reloaded, Sources, catalog};
+use super::{HipStatus, Latency, Reloaded, Sources, catalog, family};
 
 /// The appliance at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -123,6 +123,8 @@ impl Status {
         let mut timed = lanes
             .flat_map(|(lcore, lane)| lane.histograms.iter().map(move |(stage, summary)| (lcore, lane, stage, summary)))
             .filter(|(_, _, stage, summary)| *stage != "service_time" && summary.count > 0)
+            // A ring kernel's by its name.
+            .map(|(lcore, lane, stage, summary)| (lcore, lane, family(stage).1.unwrap_or(stage), summary))
             .peekable();
         if timed.peek().is_some() {
             let _ = writeln!(

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use berth_engine::{Summary, Telemetry, Timed};
 use serde::{Deserialize, Serialize};
 
-use super::metrics::HISTOGRAMS;
+use super::metrics::{HISTOGRAMS, family};
 
 /// Readings are at least so far apart; those who ask more often see the same.
 const SPAN: Duration = Duration::from_millis(900);
@@ -17,7 +17,7 @@ pub struct Latency {
     pub thread: String,
     /// The port; `None` is the whole lcore.
     pub port: Option<String>,
-    /// The name of the histogram, such as `service_time`.
+    /// The name of the histogram, such as `service_time`; `kernel_time_NAME` is a ring kernel's.
     pub stage: String,
     /// What the window recorded, in nanoseconds.
     pub summary: Summary,
@@ -41,7 +41,7 @@ impl Window {
             let readings = telemetry.histograms();
             let before = self.last.take().map(|(_, before)| before).unwrap_or_default();
             self.latencies = readings.iter().map(|timed| latency(timed, &before)).collect();
-            let place = |latency: &Latency| HISTOGRAMS.iter().position(|(name, _)| *name == latency.stage);
+            let place = |latency: &Latency| HISTOGRAMS.iter().position(|(name, _)| *name == family(&latency.stage).0);
             self.latencies.sort_by_cached_key(|latency| (latency.port.clone(), place(latency), latency.thread.clone()));
             self.span_s = (now - since).as_secs_f64();
             self.last = Some((now, readings));

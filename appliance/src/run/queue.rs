@@ -4,8 +4,8 @@ use std::{fs::File, net::SocketAddr};
 
 use anyhow::Context as _;
 use berth_admission::Admission;
-use berth_engine::{Lane, Lcore, Polled, Recorder};
-use berth_port::{Fault, FaultSpec, Faults, Pcap, Port, Task};
+use berth_engine::{Lane, Lcore, Polled};
+use berth_port::{Fault, FaultSpec, Faults, Pcap, Port, Recorder, Task};
 use berth_ports::{OpenQueue as _, QueueUser};
 use berth_ring::Producer;
 use berth_rpc::Stage;

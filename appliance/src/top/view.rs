@@ -10,7 +10,7 @@ use ratatui::{
 };
 
 use super::rates::Rates;
-use crate::admin::{GpuStatus, HipClass, HipStatus, Nvme, NvmeTarget, Status};
+use crate::admin::{GpuStatus, HipClass, HipStatus, Nvme, NvmeTarget, Status, family};
 
 /// What is shown: the last reading and the one before.
 #[derive(Debug)]
@@ -145,13 +145,15 @@ impl View {
         let timed = self.now.recent.iter().filter(|one| one.stage != "hiccup" && one.summary.count > 0);
         let rows = timed.map(|one| {
             let port = one.port.clone().unwrap_or_default();
-            let mut row = vec![one.stage.replace('_', " "), port, one.thread.clone(), number(one.summary.count as f64)];
+            // A ring kernel's by its name.
+            let stage = family(&one.stage).1.map_or_else(|| one.stage.replace('_', " "), str::to_owned);
+            let mut row = vec![stage, port, one.thread.clone(), number(one.summary.count as f64)];
             row.extend(percentiles(Some(&one.summary)));
             row
         });
         Pane {
             title: " Latency by stage ".into(),
-            columns: columns(&[(" stage", 16), (" port", 12), (" thread", 8), ("samples", 9)], &LATENCY),
+            columns: columns(&[(" stage", 20), (" port", 12), (" thread", 8), ("samples", 9)], &LATENCY),
             rows: rows.collect(),
             none: "nothing was timed",
         }

@@ -175,7 +175,8 @@ fn everything() -> String {
                   [port.pcap]\nfile = \"frames.pcap\"";
     let uring = port("b", "").replace("\"udp\"", "\"uring\"");
     let leases = port("c", "service = \"lease-io\"");
-    format!("{ADMIN}{parts}{}{uring}{leases}{INCREMENT}", port("a", layers))
+    let kernel = "[[ring_kernel]]\nmessage = \"VectorAddRequest\"\nkernel = \"builtin:vector_add\"\n";
+    format!("{ADMIN}{parts}{}{uring}{leases}{INCREMENT}{kernel}", port("a", layers))
 }
 
 #[test]

@@ -19,7 +19,7 @@ use berth_wire::fabric::{Perms, Status};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::common::{Berth, INCREMENT, QEC_DECODE, RPC_INCREMENT, port, request};
+use crate::common::{Berth, INCREMENT, QEC_DECODE, RPC_INCREMENT, admin, get, port, request};
 
 const ADMIN: &str = "[admin]\nlisten = \"127.0.0.1:0\"\n";
 
@@ -507,11 +507,22 @@ fn ring_kernels_come_and_rest_with_what_they_remember_and_a_message_keeps_its_la
     reloaded.reload(&format!("{ports}{kernel}active = true\n"));
     assert_eq!(ask(&client, 1.5), (0, 1.5));
     assert_eq!(ask(&client, 2.5).0, 3, "the first was remembered");
+    // The histogram comes with the kernel, outlives its settings, and goes with it.
+    let timed = |expected: Option<&str>| {
+        let name = "berth_kernel_time_seconds_count{lcore=\"cpu0\",port=\"a\",kernel=\"VectorAddRequest\"} ";
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while get(admin(&reloaded.berth), "/metrics", "").1.lines().find_map(|line| line.strip_prefix(name)) != expected
+        {
+            assert!(Instant::now() < deadline, "{expected:?}");
+        }
+    };
+    timed(Some("2"));
     let message = |members: &str| format!("{ports}{kernel}[[message]]\nname = \"Own\"\nmembers = [{members}]\n");
     reloaded.reload(&message("\"A u8\""));
     let told = reloaded.reload(&message("\"A u16\""));
     assert!(told.contains("a message keeps its layout, give the new one a name of its own"), "{told}");
     reloaded.reload(&ports);
     assert_eq!(ask(&client, 1.5).0, -1, "gone");
+    timed(None);
     assert!(reloaded.berth.stop().status.success());
 }

@@ -2,7 +2,7 @@
 
 use std::os::fd::RawFd;
 
-use berth_port::{Clock, DeviceCounters, Nanos, Now, Part, Port, Service, Task, Verdict, Work};
+use berth_port::{Clock, DeviceCounters, Nanos, Now, Part, Port, Recorder, Service, Task, Verdict, Work};
 
 use crate::{
     Polled,
@@ -112,6 +112,10 @@ impl<P: Port, S: Service, C: Clock> Task for Lane<P, S, C> {
             Part::Port => self.port.counters(visit),
             Part::Service => self.service.counters(visit),
         }
+    }
+
+    fn histograms(&self, visit: &mut dyn FnMut(&'static str, &Recorder)) {
+        self.service.histograms(visit);
     }
 
     fn device(&self) -> Option<Box<dyn DeviceCounters>> {

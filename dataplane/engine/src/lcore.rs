@@ -2,13 +2,13 @@
 
 use std::{num::NonZeroU32, os::fd::RawFd, time::Duration};
 
-use berth_port::{Family, Nanos, Now, Part, Sampler, Tables, Task, Work};
+use berth_port::{Family, Nanos, Now, Part, Recorder, Sampler, Tables, Task, Work};
 
 use crate::{
-    Idle, Polled, Recorder, Telemetry,
+    Idle, Polled, Telemetry,
     idle::IdleState,
     polled::Shown,
-    telemetry::{Attached, Publisher, TaskBoard},
+    telemetry::{Attached, Publisher, Shelf, TaskBoard},
 };
 
 /// Least time between two publications of the counters.
@@ -76,15 +76,18 @@ struct Slot {
     counts: TaskCounts,
     times: Times,
     boards: [Publisher; 3],
+    /// Histograms that come and go.
+    shelf: Shelf,
 }
 
 impl Slot {
     #[cold]
     fn publish(&mut self) {
-        let Self { task, counts, boards: [counters, port, service], .. } = self;
+        let Self { task, counts, boards: [counters, port, service], shelf, .. } = self;
         counters.publish(|visit| counts.report(visit));
         port.publish(|visit| task.counters(Part::Port, visit));
         service.publish(|visit| task.counters(Part::Service, visit));
+        shelf.publish(|visit| task.histograms(visit));
     }
 }
 
@@ -198,9 +201,11 @@ impl Lcore {
         };
         let histograms = [(name, time)].into_iter().chain(histograms);
         let histograms = histograms.map(|(name, recorder)| (name, recorder.reader())).collect();
+        let shelf = Shelf::new(|visit| task.histograms(visit));
+        let changing = shelf.board();
         let attached = task.device().map(Attached::new);
         let device = attached.as_ref().map(Attached::board);
-        self.telemetry.add_task(self.index, TaskBoard { shown, counters, port, device, service, histograms });
+        self.telemetry.add_task(self.index, TaskBoard { shown, counters, port, device, service, histograms, changing });
         let (receiving, backlogged, charged) = (true, false, 0);
         self.slots.push(Slot {
             _device: attached,
@@ -212,6 +217,7 @@ impl Lcore {
             counts,
             times,
             boards,
+            shelf,
         });
     }
 

@@ -21,7 +21,7 @@
 //! - **Tasks, once.** They may be built on any thread; they move to the thread of their lcore, which adds them there.
 //!   A port whose kernel object is bound to a thread is built on that thread.
 //! - **Telemetry, outwards.** The core stores and readers load, word by word and relaxed: see [`Telemetry`] and
-//!   [`Recorder`]. Reading costs the core one shared cache line per line read, and never a wait.
+//!   [`Recorder`](berth_port::Recorder). Reading costs the core one shared cache line per line read, and never a wait.
 //! - **The ends of rings and mailboxes that a task owns.** A service that dispatches to workers owns one end of each
 //!   ring, and the worker the other. The loop only sees how much each still [owes](berth_port::Task::outstanding), and
 //!   whether it [is fed](berth_port::Task::is_fed). Peers and functions come to a task and leave it by its own
@@ -53,7 +53,6 @@
 //! long belong on cores of their own; otherwise the other tasks wait for them.
 #![forbid(unsafe_code)]
 
-mod histogram;
 mod idle;
 mod lane;
 mod lcore;
@@ -62,7 +61,6 @@ mod polled;
 mod stages;
 mod telemetry;
 
-pub use histogram::{HIGHEST_NS, Recorder, SIGNIFICANT_DIGITS};
 pub use idle::{Idle, LONGEST_SLEEP, SHORTEST_SLEEP, SPIN_AFTER_WORK};
 pub use lane::Lane;
 pub use lcore::{HICCUP, LANE_COUNTERS, LCORE_COUNTERS, Lcore, PUBLISH_EVERY, Step};

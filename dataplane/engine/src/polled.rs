@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use crate::Recorder;
+use berth_port::Recorder;
 
 /// A task with its name in telemetry, its weight and its histograms.
 ///

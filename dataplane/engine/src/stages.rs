@@ -1,8 +1,6 @@
 //! The stages of a burst, timed for a few of them.
 
-use berth_port::{Clock, Nanos, Now, Sampler};
-
-use crate::Recorder;
+use berth_port::{Clock, Nanos, Now, Recorder, Sampler};
 
 /// Stands for the clock of a lane whose stages are not timed.
 #[derive(Debug, Clone, Copy)]

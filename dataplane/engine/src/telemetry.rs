@@ -9,10 +9,10 @@ use std::{
     },
 };
 
-use berth_port::{DeviceCounters, Tables};
+use berth_port::{DeviceCounters, Reader, Recorder, Tables};
 use serde::{Deserialize, Serialize};
 
-use crate::{histogram::Reader, polled::Shown};
+use crate::polled::Shown;
 
 /// Counters and histograms of all lcores. Clones share the same telemetry.
 ///
@@ -83,6 +83,42 @@ impl Publisher {
         if !same || cells.next().is_some() {
             self.cells = Cells::new(report);
             *self.board.cells() = self.cells.clone();
+        }
+    }
+}
+
+/// Histograms by name.
+type Readers = Vec<(&'static str, Reader)>;
+
+/// The writer's side of a set of histograms that come and go.
+#[derive(Debug)]
+pub(crate) struct Shelf {
+    shown: Readers,
+    board: Arc<Mutex<Readers>>,
+}
+
+impl Shelf {
+    /// Shows the histograms that `report` visits.
+    pub(crate) fn new(report: impl Fn(&mut dyn FnMut(&'static str, &Recorder))) -> Self {
+        let mut shelf = Self { shown: Vec::new(), board: Arc::default() };
+        shelf.publish(report);
+        shelf
+    }
+
+    pub(crate) fn board(&self) -> Arc<Mutex<Readers>> {
+        self.board.clone()
+    }
+
+    /// Shows the histograms that `report` visits from now on, if they are not the same as before.
+    pub(crate) fn publish(&mut self, report: impl Fn(&mut dyn FnMut(&'static str, &Recorder))) {
+        let (mut shown, mut same) = (self.shown.iter(), true);
+        report(&mut |name, recorder| {
+            same &= shown.next().is_some_and(|(known, reader)| *known == name && reader.reads(recorder));
+        });
+        if !same || shown.next().is_some() {
+            self.shown.clear();
+            report(&mut |name, recorder| self.shown.push((name, recorder.reader())));
+            self.board.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&self.shown);
         }
     }
 }
@@ -158,7 +194,9 @@ pub(crate) struct TaskBoard {
     pub(crate) device: Option<Arc<DeviceBoard>>,
     pub(crate) service: Arc<Board>,
     /// The lcore's own first.
-    pub(crate) histograms: Vec<(&'static str, Reader)>,
+    pub(crate) histograms: Readers,
+    /// Those that come and go.
+    pub(crate) changing: Arc<Mutex<Readers>>,
 }
 
 /// A histogram of times in nanoseconds, with its labels.
@@ -219,7 +257,7 @@ impl Telemetry {
                     Shown::Lane(name) => (&lcore.name, name),
                     Shown::Worker { name, port } => (name, port),
                 };
-                task.histograms.iter().for_each(|(name, histogram)| add(thread, Some(port), name, histogram));
+                task.histograms().iter().for_each(|(name, histogram)| add(thread, Some(port), name, histogram));
             }
         }
         all
@@ -271,6 +309,13 @@ berth_port::counters! {
 pub const WORKER_COUNTERS: Tables = &[OfWorker::TABLE];
 
 impl TaskBoard {
+    /// All of them at this time.
+    fn histograms(&self) -> Readers {
+        // Every reader is whole.
+        let changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.histograms.iter().chain(&*changing).cloned().collect()
+    }
+
     fn lane(&self, name: String) -> LaneSnapshot {
         let mut port = self.port.read();
         port.extend(self.device.iter().flat_map(|device| device.lock().values.clone()));
@@ -279,7 +324,7 @@ impl TaskBoard {
             counters: self.counters.read(),
             port,
             service: self.service.read(),
-            histograms: self.histograms.iter().map(|(name, h)| ((*name).to_owned(), h.snapshot().into())).collect(),
+            histograms: self.histograms().iter().map(|(name, h)| ((*name).to_owned(), h.snapshot().into())).collect(),
         }
     }
 
@@ -341,7 +386,7 @@ pub struct LaneSnapshot {
     pub port: Counters,
     /// Counters of the service.
     pub service: Counters,
-    /// `service_time` and the histograms added to the lane, in nanoseconds.
+    /// `service_time`, the histograms added to the lane and those that its service has now, in nanoseconds.
     pub histograms: BTreeMap<String, Summary>,
 }
 

@@ -5,7 +5,7 @@ mod common;
 use std::{cell::Cell, rc::Rc};
 
 use berth_engine::{HICCUP, Idle, Lane, Lcore, Polled, Telemetry, Timed};
-use berth_port::{BURST, Clock, Frame, Now, Part, Port, SAMPLE_EVERY, Service, Task, Verdict, Work};
+use berth_port::{BURST, Clock, Frame, Now, Part, Port, Recorder, SAMPLE_EVERY, Service, Task, Verdict, Work};
 use common::{Late, Log, Worker, at, port};
 
 /// A clock that moves by this many nanoseconds with each reading.
@@ -124,8 +124,9 @@ fn a_sample_of_the_turns_of_a_worker_is_timed() {
     assert_eq!(telemetry.snapshot().workers[0].worker_time.count, expected);
 }
 
-/// Counts under another name after the first turn.
-struct Renamed(bool);
+/// Counts and records under other names after the first turn.
+#[derive(Default)]
+struct Renamed(bool, [Recorder; 2]);
 
 impl Task for Renamed {
     fn turn(&mut self, now: Now, _: bool, _: bool) -> Work {
@@ -141,17 +142,32 @@ impl Task for Renamed {
             visit("calls_old", 7);
         }
     }
+
+    fn histograms(&self, visit: &mut dyn FnMut(&'static str, &Recorder)) {
+        let [old, new] = &self.1;
+        if self.0 { visit("time_new", new) } else { visit("time_old", old) }
+    }
 }
 
 #[test]
-fn counters_that_change_their_names_are_shown_under_the_new_ones() {
+fn counters_and_histograms_that_change_their_names_are_shown_under_the_new_ones() {
     let telemetry = Telemetry::default();
     let mut lcore = Lcore::new("cpu1", Idle::Spin, &telemetry);
-    lcore.add(Polled::worker("worker1", "a", Renamed(false)));
+    let task = Renamed::default();
+    task.1[1].record(500);
+    lcore.add(Polled::worker("worker1", "a", task));
+    let times = || {
+        let all = telemetry.histograms().into_iter();
+        all.filter(|timed| timed.name.starts_with("time")).map(|timed| (timed.name, timed.histogram.len())).collect()
+    };
+    let before: Vec<_> = times();
+    assert_eq!(before, [("time_old", 0)]);
     for now in [0, 1_000_000] {
         lcore.poll(at(now));
     }
     let counters = &telemetry.snapshot().workers[0].counters;
     let calls: Vec<_> = counters.iter().filter(|(name, _)| name.starts_with("calls")).collect();
     assert_eq!(calls, [(&"calls_new".to_string(), &1), (&"calls_newer".to_string(), &2)]);
+    let after: Vec<_> = times();
+    assert_eq!(after, [("time_new", 1)]);
 }

@@ -7,7 +7,8 @@ use std::{
     thread,
 };
 
-use berth_engine::{Idle, Lane, Lcore, PUBLISH_EVERY, Recorder, Snapshot, Step, Telemetry};
+use berth_engine::{Idle, Lane, Lcore, PUBLISH_EVERY, Snapshot, Step, Telemetry};
+use berth_port::Recorder;
 use common::{Late, Log, at, port};
 
 #[test]

@@ -5,8 +5,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use berth_engine::Recorder;
-use berth_port::{Count, Counter, Family, Nanos, Tables};
+use berth_port::{Count, Counter, Family, Nanos, Recorder, Tables};
 use berth_wire::hip::Op;
 
 const REQUESTS: Family = Family::counter("requests", "HIP requests, by class of operation and by what became of them");

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use berth_port::{Nanos, Peer, ReplyTo};
+use berth_port::{Nanos, Peer, Recorder, ReplyTo, Sampler};
 
 use crate::{
     Choice, Failed, Format, QueueSettings, Runs, Scalar, Schema,
@@ -142,13 +142,21 @@ pub struct Kernel {
     queue: Option<Queue<Ticket>>,
     /// Tells this queue from others, of this kernel or another one.
     number: u32,
-    on_worker: bool,
     /// How the message ends whose sender is to be told; it waits at this place, if it was not dropped.
     telling: (Outcome, Option<Place>),
     request: Box<[u8]>,
     response: Box<[u8]>,
     answer: Box<[u8]>,
     counts: [u64; OUTCOMES.len()],
+    /// `None` where messages are only executed.
+    timer: Option<Timer>,
+}
+
+/// Measures a few messages.
+#[derive(Debug, Default)]
+struct Timer {
+    sampler: Sampler,
+    times: Recorder,
 }
 
 impl Settings {
@@ -172,6 +180,18 @@ impl Settings {
     }
 }
 
+impl Timer {
+    /// Times a message that came at `since` and is answered at `now`, if it is a sample.
+    #[inline]
+    fn time(&mut self, since: Nanos, now: Nanos, end: impl FnOnce() -> Nanos) {
+        let is_due = self.sampler.is_due(now);
+        self.sampler.seen(is_due, now);
+        if is_due {
+            self.times.record((end() - since).as_nanos() as u64);
+        }
+    }
+}
+
 /// The number of the next queue.
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
@@ -190,12 +210,12 @@ impl Kernel {
             priority: request.find("Priority", Scalar::U8),
             queue: queue.map(|queue| Queue::new(queue, longest)),
             number: NUMBER.fetch_add(1, Relaxed),
-            on_worker: false,
             telling: (Outcome::Dropped, None),
             request: zeros(request.len(Format::Raw)),
             response: zeros(response.len(Format::Raw)),
             answer: zeros(response.longest(*format)),
             counts: [0; OUTCOMES.len()],
+            timer: Some(Timer::default()),
             settings,
         })
     }
@@ -203,12 +223,12 @@ impl Kernel {
     /// Makes a kernel that only [executes](Self::execute) what waited elsewhere.
     pub fn for_worker(settings: Settings) -> Result<Self, KernelError> {
         let kernel = Self::new(Settings { dedup: 0, queue: None, ..settings })?;
-        Ok(Self { on_worker: true, ..kernel })
+        Ok(Self { timer: None, ..kernel })
     }
 
     /// Whether it only executes what waited elsewhere.
     pub fn is_on_worker(&self) -> bool {
-        self.on_worker
+        self.timer.is_none()
     }
 
     /// What it was made with; of one for workers without `dedup` and `queue`.
@@ -306,9 +326,9 @@ impl Kernel {
 
     /// A worker has answered a message, or its time is up.
     #[inline]
-    pub fn answered(&mut self, Sent { queue: number, place }: Sent, answer: Option<&[u8]>) {
+    pub fn answered(&mut self, Sent { queue: number, place }: Sent, answer: Option<&[u8]>, now: Nanos) {
         self.count(if answer.is_some() { Outcome::Answered } else { Outcome::Failed });
-        let Self { queue, dedup, .. } = self;
+        let Self { queue, dedup, timer, .. } = self;
         // After a reload it may be another queue than the message waited in.
         let Some(queue) = queue.as_mut().filter(|queue| number == self.number && queue.is_under_way(place)) else {
             return;
@@ -316,7 +336,24 @@ impl Kernel {
         if let (Some(dedup), Some(answer), (_, Some(key), message)) = (dedup, answer, queue.get(place)) {
             dedup.insert(*key, message, answer);
         }
+        if let (Some(timer), Some(_)) = (timer, answer) {
+            timer.time(queue.arrival(place), now, || now);
+        }
         queue.end(place);
+    }
+
+    /// A message that came at `now` was answered [at once](Self::run); `end` reads the clock, if it is a sample.
+    #[inline]
+    pub fn ran(&mut self, now: Nanos, end: impl FnOnce() -> Nanos) {
+        if let Some(timer) = &mut self.timer {
+            timer.time(now, now, end);
+        }
+    }
+
+    /// From the poll that received a message until its answer was ready, in nanoseconds; of one message in
+    /// [`SAMPLE_EVERY`](berth_port::SAMPLE_EVERY). `None` where messages are only executed.
+    pub fn times(&self) -> Option<&Recorder> {
+        self.timer.as_ref().map(|timer| &timer.times)
     }
 
     /// Messages that wait, or whose senders are to be told that they were dropped.
@@ -324,11 +361,14 @@ impl Kernel {
         self.queue.as_ref().map_or(0, Queue::len)
     }
 
-    /// Takes over what another kernel of the same message counted; the state of its code, if both run the same on the same messages;
+    /// Takes over what another kernel of the same message counted and timed; the state of its code, if both run the same on the same messages;
     /// and what it remembers and what waits, if both answer alike.
     /// Messages that wait in `old` after this are dropped, and are counted here.
     pub fn adopt(&mut self, old: &mut Self) {
         self.counts = old.counts;
+        if let (Some(new), Some(old)) = (&mut self.timer, &mut old.timer) {
+            mem::swap(new, old);
+        }
         let messages = |settings: &Settings| (settings.request.clone(), settings.response.clone());
         let alike = self.settings.runs == old.settings.runs && messages(&self.settings) == messages(&old.settings);
         if let (true, Program::Code(new), Program::Code(state)) = (alike, &mut self.program, &mut old.program) {

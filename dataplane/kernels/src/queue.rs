@@ -228,6 +228,12 @@ impl<T: Copy> Queue<T> {
         (entry.ticket, entry.key.as_ref(), &self.bytes[at as usize * self.longest..][..entry.len])
     }
 
+    /// When a message arrived.
+    #[inline]
+    pub(crate) fn arrival(&self, Place(at): Place) -> Nanos {
+        self.entries[at as usize].arrived
+    }
+
     /// The end of a message that waits, or that a worker had.
     pub(crate) fn end(&mut self, Place(at): Place) {
         if let Some(found) = self.under_way.iter().position(|place| place.0 == at) {

@@ -1,12 +1,12 @@
 //! What becomes of messages to a kernel, one at a time.
 
-use std::{collections::VecDeque, net::SocketAddr, sync::Arc};
+use std::{collections::VecDeque, net::SocketAddr, sync::Arc, time::Duration};
 
 use berth_kernels::{
     Backpressure, Builtin, Choice, Code, DUPLICATE, Failed, Format, Instance, Kernel, KernelError, Member, NOT_ACTIVE,
     OUTCOMES, QueueSettings, Refusal, Registry, Runs, Schema, Settings,
 };
-use berth_port::Peer;
+use berth_port::{Nanos, Peer, SAMPLE_EVERY};
 use proptest::prelude::*;
 
 fn settings() -> Settings {
@@ -205,9 +205,28 @@ fn code_sees_the_raw_format_and_its_state_lives_on() {
         waiting: 16,
         priority: false,
         backpressure: Backpressure::Reject,
-        timeout: std::time::Duration::from_secs(1),
+        timeout: Duration::from_secs(1),
     };
     let mut queued = Kernel::new(Settings { queue: Some(queue), ..settings }).unwrap();
     queued.adopt(&mut next);
     assert_eq!(queued.execute(&message(1, 1.0)), Err(Refusal::Failed), "it runs elsewhere");
+}
+
+#[test]
+fn one_message_in_so_many_is_timed_and_the_times_outlive_the_settings() {
+    let mut kernel = Kernel::new(settings()).unwrap();
+    let mut readings = 0;
+    for number in 0..=u64::from(SAMPLE_EVERY) {
+        let now = Nanos(100 + number);
+        kernel.ran(now, || {
+            readings += 1;
+            now + Duration::from_nanos(150)
+        });
+    }
+    let times = |kernel: &Kernel| kernel.times().map(|times| (times.snapshot().len(), times.snapshot().max()));
+    assert_eq!((readings, times(&kernel)), (2, Some((2, 150))));
+    let mut next = Kernel::new(Settings { active: false, ..settings() }).unwrap();
+    next.adopt(&mut kernel);
+    assert_eq!(times(&next), Some((2, 150)));
+    assert_eq!(times(&Kernel::for_worker(settings()).unwrap()), None);
 }

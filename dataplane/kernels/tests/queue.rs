@@ -189,7 +189,7 @@ proptest! {
                 }
                 Step::End { nth, answers } if nth < model.under_way.len() => {
                     let (known, sent) = model.under_way.remove(nth);
-                    kernel.answered(sent.unwrap(), answers.then_some(&known.bytes[..39]));
+                    kernel.answered(sent.unwrap(), answers.then_some(&known.bytes[..39]), now);
                     model.count(if answers { "answered" } else { "failed" });
                     if answers {
                         model.answered.push(known);

@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use berth_engine::Recorder;
-use berth_port::Nanos;
+use berth_port::{Nanos, Recorder};
 
 use crate::queue::Slot;
 

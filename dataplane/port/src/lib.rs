@@ -24,6 +24,7 @@ mod counters;
 pub mod families;
 mod fault;
 mod frame;
+mod histogram;
 mod loopback;
 mod mailbox;
 mod pcap;
@@ -38,6 +39,7 @@ use std::{net::SocketAddr, os::fd::RawFd};
 pub use counters::{Count, Counter, Family, Tables};
 pub use fault::{Fault, FaultSpec, Faults};
 pub use frame::{Frame, ReplyTo, Verdict};
+pub use histogram::{HIGHEST_NS, Reader, Recorder, SIGNIFICANT_DIGITS};
 pub use loopback::Loopback;
 pub use mailbox::{Mailbox, Sender, mailbox};
 pub use pcap::Pcap;
@@ -138,4 +140,10 @@ pub trait Service {
 
     /// Calls `visit` with the name and value of every counter, as [`Port::counters`] does.
     fn counters(&self, visit: &mut dyn FnMut(&'static str, u64));
+
+    /// Calls `visit` with the name and recorder of each histogram that comes and goes with the program, such as that of a
+    /// ring kernel.
+    fn histograms(&self, visit: &mut dyn FnMut(&'static str, &Recorder)) {
+        let _ = visit;
+    }
 }

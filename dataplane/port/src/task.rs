@@ -2,7 +2,7 @@
 
 use std::os::fd::RawFd;
 
-use crate::{DeviceCounters, Nanos, Now};
+use crate::{DeviceCounters, Nanos, Now, Recorder};
 
 /// A unit of work that a core polls: a port joined to a service, or a worker at the other end of a ring.
 ///
@@ -37,6 +37,12 @@ pub trait Task {
 
     /// Calls `visit` with each counter of one part, as [`Port::counters`](crate::Port::counters) does.
     fn counters(&self, part: Part, visit: &mut dyn FnMut(&'static str, u64));
+
+    /// Calls `visit` with each histogram that comes and goes, as
+    /// [`Service::histograms`](crate::Service::histograms) does.
+    fn histograms(&self, visit: &mut dyn FnMut(&'static str, &Recorder)) {
+        let _ = visit;
+    }
 
     /// Counters kept by the device of its port.
     fn device(&self) -> Option<Box<dyn DeviceCounters>> {

@@ -1,7 +1,7 @@
 //! What a handler gets and returns.
 
 use berth_kernels::Kernel;
-use berth_port::Peer;
+use berth_port::{Peer, Recorder};
 use berth_wire::rpc::{HeaderForm, status};
 
 use crate::FunctionIndex;
@@ -60,7 +60,7 @@ pub trait Handlers {
         let _ = old;
     }
 
-    /// The ring kernel that is this function, if messages wait for it.
+    /// The ring kernel that is this function.
     fn kernel(&mut self, function: FunctionIndex) -> Option<&mut Kernel> {
         let _ = function;
         None
@@ -73,6 +73,11 @@ pub trait Handlers {
 
     /// Calls `visit` with the name and value of every counter of its own, as services do.
     fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        let _ = visit;
+    }
+
+    /// Calls `visit` with the name and recorder of each histogram of its own, as services do.
+    fn histograms(&self, visit: &mut dyn FnMut(&'static str, &Recorder)) {
         let _ = visit;
     }
 }

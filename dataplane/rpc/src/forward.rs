@@ -166,7 +166,7 @@ impl Forward {
         record: &mut impl FnMut(Stage, u64),
     ) -> usize {
         self.ring.tell_time(now);
-        let mut out = Out { port, form: self.form, turns: turns.as_mut(), program, counts, posted: 0 };
+        let mut out = Out { port, form: self.form, turns: turns.as_mut(), program, counts, now, posted: 0 };
         let mut taken = 0;
         while taken < BURST
             && (out.post_due() || self.post_next(&mut out, now, record) || self.post_overdue(&mut out, now))
@@ -264,6 +264,7 @@ struct Out<'a, P, H> {
     /// Has the kernels that remember the answers to what waited.
     program: &'a mut Program<H>,
     counts: &'a mut Counts,
+    now: Nanos,
     /// Number of answers sent.
     posted: usize,
 }
@@ -296,7 +297,7 @@ impl<P: Port, H: Handlers> Out<'_, P, H> {
     /// Posts the answer to a request, or keeps it until its turn; false if the transmit queue is full.
     #[inline]
     fn answer(&mut self, caller: &Caller, outcome: Result<&[u8], i32>) -> bool {
-        let Self { port, form, turns, program, counts, posted } = self;
+        let Self { port, form, turns, program, counts, now, posted } = self;
         let (form, echoed) = (*form, (caller.request_id, caller.ptp_timestamp));
         let mut waiting = turns.as_mut().zip(caller.pending);
         if let Some((turns, pending)) = waiting.as_mut().filter(|(turns, pending)| turns.is_early(*pending)) {
@@ -313,7 +314,7 @@ impl<P: Port, H: Handlers> Out<'_, P, H> {
         if let Some((id, sent)) = caller.queued
             && let Some(kernel) = program.queued_kernel(id)
         {
-            kernel.answered(sent, outcome.ok());
+            kernel.answered(sent, outcome.ok(), *now);
         }
         true
     }

@@ -156,7 +156,12 @@ impl<H: Handlers> Program<H> {
                 counts.add(Event::BadResult);
                 Err(status::HANDLER_FAILED)
             }
-            Ok(len) => Ok(len),
+            Ok(len) => {
+                if let Some(kernel) = handlers.kernel(index) {
+                    kernel.ran(now, || clock.now().mono);
+                }
+                Ok(len)
+            }
             Err(failure) => Err(failure.status()),
         }
     }

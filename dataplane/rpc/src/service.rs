@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use berth_admission::Admission;
-use berth_port::{Clock, Frame, Nanos, Now, Port, Sampler, Service, Verdict};
+use berth_port::{Clock, Frame, Nanos, Now, Port, Recorder, Sampler, Service, Verdict};
 use berth_ring::{Producer, ProducerStats};
 use berth_wire::rpc::{HeaderForm, PtpEncoding, RequestHeader, ResponseHeader, status};
 
@@ -372,5 +372,9 @@ impl<H: Handlers, C: Clock, R: FnMut(Stage, u64)> Service for RpcService<H, C, R
         if !self.rings.is_empty() {
             self.rings.iter().map(Forward::stats).sum::<ProducerStats>().report(visit);
         }
+    }
+
+    fn histograms(&self, visit: &mut dyn FnMut(&'static str, &Recorder)) {
+        self.program.handlers.histograms(visit);
     }
 }

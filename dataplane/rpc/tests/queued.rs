@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 use berth_kernels::{
     Backpressure, Builtin, Choice, DROPPED, DUPLICATE, Kernel, QueueSettings, Registry, Runs, Settings, UNDER_WAY,
 };
-use berth_port::{Clock, Frame, Service, Verdict};
+use berth_port::{Clock, Frame, Recorder, Service, Verdict};
 use berth_ring::pair;
 use berth_rpc::{
     Dispatch, FunctionTable, Order, Program, RING_BUDGET, RingIndex, RpcService, SetupError, Stage, Undispatchable,
@@ -132,6 +132,38 @@ fn higher_priorities_go_first_whoever_sent_them() {
     let then = [(1, 23, 0), (2, 22, 0), (2, 24, 0), (1, 21, 0), (1, 25, 0)];
     assert_eq!(bench.finish(), first.chain(then).collect::<Vec<_>>());
     assert_eq!((bench.outcome("answered"), bench.service.outstanding()), (13, 0));
+}
+
+#[test]
+fn a_message_is_timed_from_the_poll_that_received_it_until_its_answer_is_ready() {
+    let times = |service: &dyn Fn(&mut dyn FnMut(&'static str, &Recorder))| {
+        let mut all = Vec::new();
+        service(&mut |name, times| all.push((name, times.snapshot().len(), times.snapshot().max())));
+        all
+    };
+    let mut bench = Bench::new(&settings());
+    assert_eq!(bench.send(1, NAME, 1, &message(1, 0, 1.0)), None);
+    bench.clock.advance(Duration::from_nanos(70));
+    assert_eq!(bench.finish(), [(1, 1, 0)]);
+    // What is answered from memory, or waits in vain, is no sample.
+    assert_eq!(bench.send(1, NAME, 1, &message(1, 0, 1.0)).map(|(status, ..)| status), Some(0));
+    assert_eq!(times(&|visit| bench.service.histograms(visit)), [("kernel_time_VectorAddRequest", 1, 70)]);
+
+    let inline = Kernel::new(Settings { queue: None, ..settings() }).unwrap();
+    let (table, handlers) = program(inline, Dispatch::Inline);
+    let clock = VirtualClock::default();
+    let config = config(FORM, Undispatchable::Reply);
+    let mut service = RpcService::new(config, table, handlers, [], clock.clone(), QUIET).unwrap();
+    let received = clock.now();
+    clock.advance(Duration::from_nanos(90));
+    for (name, bytes) in [("echo", vec![1; 43]), (NAME, vec![0; 43]), (NAME, message(1, 0, 1.0))] {
+        let message = request(FORM, name, 1, &bytes);
+        let mut buf = vec![0; SLOT];
+        buf[..message.len()].copy_from_slice(&message);
+        let mut frame = Frame::new(&mut buf, message.len(), message.len(), peer(1));
+        assert_eq!(service.handle(&mut frame, received), Verdict::Reply);
+    }
+    assert_eq!(times(&|visit| service.histograms(visit)), [("kernel_time_VectorAddRequest", 1, 90)]);
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod session;
 use std::convert::Infallible;
 
 use berth_kernels::{Kernel, OUTCOMES, Refusal};
+use berth_port::Recorder;
 use berth_qec::{DecodeError, mock::MockTable};
 use berth_wire::rpc::{
     HandlerSchema, SchemaError, TypeDesc, TypeId, bits,
@@ -87,13 +88,22 @@ pub enum HandlerError {
 pub struct HandlerSet<X = Infallible> {
     handlers: Vec<Handler<X>>,
     functions: Vec<Function>,
-    /// Of each kernel, its place among the handlers and the names of its counters.
-    kernels: Vec<(usize, [&'static str; OUTCOMES.len()])>,
+    /// The kernels that answer senders.
+    kernels: Vec<Shown>,
     sessions: Vec<Session>,
     /// Sessions that continue from the replaced set: pairs of indices, here and there.
     inherited: Vec<(usize, usize)>,
     /// `mock_decode`'s answer while its arguments are still needed.
     scratch: Vec<u8>,
+}
+
+/// A kernel in telemetry.
+#[derive(Debug)]
+struct Shown {
+    /// Its place among the handlers.
+    at: usize,
+    counters: [&'static str; OUTCOMES.len()],
+    times: &'static str,
 }
 
 impl<X: Custom> HandlerSet<X> {
@@ -126,8 +136,9 @@ impl<X: Custom> HandlerSet<X> {
             let checks_length =
                 matches!(handler, Handler::EnqueueSyndromes | Handler::GetCorrections | Handler::ResetDecoder);
             if matches!(&handler, Handler::Kernel(kernel) if !kernel.is_on_worker()) {
-                let names = OUTCOMES.map(|outcome| kept(format!("kernel_{name}_{outcome}")));
-                set.kernels.push((set.handlers.len(), names));
+                let counters = OUTCOMES.map(|outcome| kept(format!("kernel_{name}_{outcome}")));
+                let times = kept(format!("kernel_time_{name}"));
+                set.kernels.push(Shown { at: set.handlers.len(), counters, times });
             }
             set.functions.push(Function { checks_length, ..Function::new(&name, schema) });
             set.handlers.push(handler);
@@ -145,6 +156,14 @@ impl<X: Custom> HandlerSet<X> {
     #[must_use]
     pub fn without_sessions(self) -> Self {
         Self { sessions: Vec::new(), ..self }
+    }
+
+    /// The kernels that answer senders.
+    fn shown(&self) -> impl Iterator<Item = (&Shown, &Kernel)> {
+        self.kernels.iter().filter_map(|shown| match &self.handlers[shown.at] {
+            Handler::Kernel(kernel) => Some((shown, &**kernel)),
+            _ => None,
+        })
     }
 
     /// The functions in order, for the table: inline and without a budget until the caller changes that.
@@ -227,20 +246,20 @@ impl<X: Custom> Handlers for HandlerSet<X> {
     }
 
     fn waiting(&self) -> usize {
-        let kernel = |at: usize| match &self.handlers[at] {
-            Handler::Kernel(kernel) => kernel.waiting(),
-            _ => 0,
-        };
-        self.kernels.iter().map(|(at, _)| kernel(*at)).sum()
+        self.shown().map(|(_, kernel)| kernel.waiting()).sum()
     }
 
     fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        for (at, names) in &self.kernels {
-            if let Handler::Kernel(kernel) = &self.handlers[*at] {
-                names.iter().zip(kernel.counts()).for_each(|(name, count)| visit(name, *count));
-            }
+        for (shown, kernel) in self.shown() {
+            shown.counters.iter().zip(kernel.counts()).for_each(|(name, count)| visit(name, *count));
         }
         self.sessions.iter().flat_map(Session::counts).for_each(|(name, count)| visit(name, count));
+    }
+
+    fn histograms(&self, visit: &mut dyn FnMut(&'static str, &Recorder)) {
+        for (shown, kernel) in self.shown() {
+            kernel.times().into_iter().for_each(|times| visit(shown.times, times));
+        }
     }
 }
 

@@ -86,17 +86,23 @@ impl Recorder {
     }
 
     /// A handle that only reads, for any thread.
-    pub(crate) fn reader(&self) -> Reader {
+    pub fn reader(&self) -> Reader {
         Reader(self.histogram.clone())
     }
 }
 
 /// Reads a histogram that a [`Recorder`] writes.
-#[derive(Debug)]
-pub(crate) struct Reader(Arc<Histogram>);
+#[derive(Debug, Clone)]
+pub struct Reader(Arc<Histogram>);
 
 impl Reader {
-    pub(crate) fn snapshot(&self) -> hdrhistogram::Histogram<u64> {
+    /// Whether this is the histogram that `recorder` writes.
+    pub fn reads(&self, recorder: &Recorder) -> bool {
+        Arc::ptr_eq(&self.0, &recorder.histogram)
+    }
+
+    /// A copy of the counts, as [`Recorder::snapshot`].
+    pub fn snapshot(&self) -> hdrhistogram::Histogram<u64> {
         let mut copy = hdrhistogram::Histogram::new_with_bounds(1, HIGHEST_NS, SIGNIFICANT_DIGITS)
             .expect("the bounds are constants that HdrHistogram accepts");
         for (index, count) in self.0.buckets.iter().enumerate() {

@@ -1,6 +1,6 @@
 //! The histogram counts as `HdrHistogram` does.
 
-use berth_engine::{HIGHEST_NS, Recorder, SIGNIFICANT_DIGITS};
+use berth_port::{HIGHEST_NS, Recorder, SIGNIFICANT_DIGITS};
 use hdrhistogram::Histogram;
 use proptest::prelude::*;
 
